@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compiler settings, dependencies outside LLVM, and the three functions every folder uses.
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_C_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED CONFIG)
+find_path(HEADRACE_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
+find_path(HEADRACE_JSON_INCLUDE nlohmann/json.hpp REQUIRED)
+find_program(FLATC_EXECUTABLE flatc REQUIRED)
+
+add_library(headrace_flags INTERFACE)
+target_include_directories(headrace_flags INTERFACE "${PROJECT_SOURCE_DIR}")
+target_compile_options(headrace_flags INTERFACE -Wall -Wextra -Wno-missing-field-initializers -ffunction-sections -fdata-sections
+  -ffp-contract=off -fno-omit-frame-pointer)
+if(HEADRACE_WERROR)
+  target_compile_options(headrace_flags INTERFACE -Werror)
+endif()
+target_link_options(headrace_flags INTERFACE -Wl,--gc-sections)
+if(HEADRACE_SANITIZE)
+  target_compile_options(headrace_flags INTERFACE -fsanitize=${HEADRACE_SANITIZE} -fno-sanitize-recover=all -g1)
+  target_link_options(headrace_flags INTERFACE -fsanitize=${HEADRACE_SANITIZE})
+  target_compile_definitions(headrace_flags INTERFACE HEADRACE_SANITIZED=1)
+  if(HEADRACE_SANITIZE MATCHES "thread")
+    target_compile_definitions(headrace_flags INTERFACE HEADRACE_TSAN=1)
+  endif()
+endif()
+if(HEADRACE_FUZZERS)
+  # The libraries a fuzzer reaches are instrumented for coverage; the fuzz targets add the driver.
+  target_compile_options(headrace_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined -g1)
+  target_link_options(headrace_flags INTERFACE -fsanitize=address,undefined)
+endif()
+
+# headrace_library(NAME SOURCES a.cpp ... DEPS lib ...)
+# A static library `NAME`. DEPS are public; tests/architecture checks the arrows from them.
+function(headrace_library NAME)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${NAME} STATIC ${ARG_SOURCES})
+  target_link_libraries(${NAME} PUBLIC headrace_flags ${ARG_DEPS})
+  set_property(GLOBAL APPEND PROPERTY HEADRACE_LIBRARIES ${NAME})
+endfunction()
+
+# headrace_test(NAME SOURCES a.cpp ... DEPS lib ... LABELS label ...)
+# A GoogleTest executable, one ctest entry.
+function(headrace_test NAME)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  find_package(GTest REQUIRED)
+  add_executable(${NAME} ${ARG_SOURCES})
+  target_link_libraries(${NAME} PRIVATE headrace_flags ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${NAME} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_test(NAME ${NAME} COMMAND ${NAME})
+  set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+endfunction()
+
+# headrace_benchmark(NAME SOURCES a.cpp ... DEPS lib ...)
+function(headrace_benchmark NAME)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  find_package(benchmark REQUIRED)
+  add_executable(${NAME} ${ARG_SOURCES})
+  target_link_libraries(${NAME} PRIVATE headrace_flags ${ARG_DEPS} benchmark::benchmark)
+  target_compile_definitions(${NAME} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+endfunction()

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What changes from iteration to iteration, in one packed buffer at a fixed device address.
+//
+// The host writes it (core/MetaWriter.h), one copy brings it to the device before the launch, kernels read it there. Its
+// arrays lie behind the header at byte offsets that depend only on the plan's limits (MetaLayout), never on the variant,
+// so that every graph of a plan reads the same addresses.
+//
+// Rows (tokens) of one sequence follow each other; sequence s owns rows [queryStart[s], queryStart[s + 1]).
+#pragma once
+
+#include <cstdint>
+
+namespace headrace::kernels {
+
+struct IterationMeta {
+  int32_t numTokens;       // rows in use, <= the variant's new-token bucket
+  int32_t numSequences;    // sequences with rows in this iteration, <= the variant's sequence bucket
+  int32_t numSampled;      // rows whose logits are wanted, <= the sequence bucket
+  int32_t maxBlocksPerSequence; // row length of blockTable
+  uint64_t iteration;      // counts from 1; published with the tokens
+  // Byte offsets of the arrays from the start of this struct.
+  uint32_t tokenIds;       // int32 [T]; below zero: see EmbedArgs
+  uint32_t positions;      // int32 [T]
+  uint32_t tokenSequence;  // int32 [T]: the sequence a row belongs to
+  uint32_t kvSlot;         // int32 [T]: block * blockTokens + row in block, where k and v of this row are written
+  uint32_t queryStart;     // int32 [S + 1]
+  uint32_t contextLength;  // int32 [S]: tokens in the cache once this iteration's are appended
+  uint32_t blockTable;     // int32 [S, maxBlocksPerSequence]
+  uint32_t sampleRow;      // int32 [S]: row of x for the s-th sampled token
+  uint32_t requestSlot;    // int32 [S]: where `sampled` keeps the s-th sampled token
+  uint32_t samplePosition; // int32 [S]: position of the token being sampled, for the random number
+  uint32_t temperature;    // float [S]
+  uint32_t topP;           // float [S]
+  uint32_t seed;           // uint64 [S]
+  uint32_t reserved;
+
+  template <typename T> const T *array(uint32_t offset) const {
+    return reinterpret_cast<const T *>(reinterpret_cast<const char *>(this) + offset);
+  }
+  template <typename T> T *array(uint32_t offset) {
+    return reinterpret_cast<T *>(reinterpret_cast<char *>(this) + offset);
+  }
+};
+
+// The plan's limits, and the sizes that follow from them.
+struct MetaLayout {
+  int64_t maxTokens = 0;
+  int64_t maxSequences = 0;
+  int64_t maxBlocksPerSequence = 0;
+};
+// Bytes of the whole buffer, a multiple of 256.
+uint64_t metaBytes(const MetaLayout &layout);
+// Fills in the header's offsets and maxBlocksPerSequence; counts are zero.
+void initMeta(const MetaLayout &layout, IterationMeta *meta);
+
+} // namespace headrace::kernels

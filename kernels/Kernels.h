@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels' interface: one struct of arguments an op, the same for every device, and a table from op to entry.
+//
+// A plan's compute step is (op, operands); core/BindStep.h turns it into one of these structs once, when a graph is
+// built, and the device calls the entry on every iteration. Addresses in the structs are fixed; everything that changes
+// from iteration to iteration is read through them from the `meta` buffer (IterationMeta.h), on the device. So the same
+// struct can be baked into a CUDA Graph.
+//
+//   rows      [T, n] means T rows of n elements, row-major, T = the iteration's tokens unless a comment says sequences.
+//   capacity  rows the buffers were laid out for (the variant's bucket); the actual number, at most that, is *count.
+//
+// Host kernels compute in F32 and are batch-invariant: what a row holds does not depend on the other rows, on how many
+// there are, on capacity or on addresses. Reductions split at fixed positions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/IterationMeta.h"
+
+namespace headrace::kernels {
+
+// Element types; the values are those of model::DType.
+enum class Elem : uint8_t { F32 = 0, F16 = 1, BF16 = 2 };
+// Order of a matrix operand; the values are those of model::MatrixOrder (WeightLayout.h describes them).
+enum class Order : uint8_t { RowMajor = 0, Panel16 = 1 };
+
+// The ops of compute steps. Values are stored in plan files: append, never renumber.
+enum class Op : uint8_t {
+  Embed = 0,       // token (and position) rows -> residual stream
+  Norm = 1,        // LayerNorm or RMSNorm
+  Linear = 2,      // y = act(x W^T + bias) (+ residual)
+  RopeAppend = 3,  // rotate q and k in place, write k and v to the paged KV cache
+  Attention = 4,   // paged attention over the cache
+  Activate = 5,    // silu(gate) * up
+  GatherRows = 6,  // rows whose logits are wanted, one a sequence
+  Sample = 7,      // logits -> token
+  Count = 8
+};
+const char *opName(Op op);
+
+// x[t, :] = table[token(t), :] (+ positions[position(t) + positionOffset, :])
+// A token id below zero, -1 - r, means "what request slot r sampled last": sampled[r]. So an iteration can be launched
+// before the host has read the tokens of the one before it.
+struct EmbedArgs {
+  const IterationMeta *meta;
+  const void *table;        // [vocab, hidden], elem, order
+  const void *positions;    // [maxPositions + positionOffset, hidden] elem, RowMajor; null without learned positions
+  const int32_t *sampled;   // [request slots]
+  float *x;                 // [T, hidden]
+  int64_t vocab, hidden, positionOffset;
+  Elem elem;
+  Order order;              // Panel16 where the table is also the head's operand
+};
+
+// y[t, :] = normalised x[t, :] * weight (+ bias). LayerNorm where bias is not null, RMSNorm where it is:
+//   LayerNorm  (x - mean) / sqrt(variance + eps),  RMSNorm  x / sqrt(mean of squares + eps)
+struct NormArgs {
+  const int32_t *count;     // rows: &meta->numTokens or &meta->numSampled
+  const float *x;           // [rows, hidden]
+  const float *weight;      // [hidden]
+  const float *bias;        // [hidden] or null
+  float *y;                 // [rows, hidden]
+  int64_t hidden;
+  float eps;
+};
+
+enum class Epilogue : uint8_t { None = 0, Relu = 1, Gelu = 2, GeluTanh = 3 };
+
+// y[t, n] = epilogue(sum over k of x[t, k] * w[n, k] + bias[n]) + residual[t, n], k ascending in blocks of fixed length.
+// residual may be y itself (the residual stream is updated in place).
+struct LinearArgs {
+  const int32_t *count;
+  const float *x;           // [rows, k]
+  const void *w;            // [n rounded up to 16, k], elem, order
+  const float *bias;        // [n] or null
+  const float *residual;    // [rows, n] or null
+  float *y;                 // [rows, n]
+  void *workspace;          // linearWorkspaceBytes(...) bytes, or null when that is 0
+  int64_t n, k, capacity;
+  Elem elem;
+  Order order;
+  Epilogue epilogue;
+};
+
+// What rotary embedding needs beside theta: the scaled inverse frequencies, headDim / 2 of them, made once at build.
+struct RopeAppendArgs {
+  const IterationMeta *meta;
+  float *qkv;               // [T, (heads + 2 kvHeads) * headDim]; q and k are rotated in place ("rotate half" pairs j, j + headDim/2)
+  const float *inverseFrequencies; // [headDim / 2], or null: no rotation
+  void *kv;                 // this layer's cache: see KvLayout below
+  int64_t heads, kvHeads, headDim, blockTokens;
+  Elem kvElem;
+};
+
+// One layer's KV cache: [block][k = 0, v = 1][kvHead][token in block][headDim], kvElem. Token t of a sequence is in
+// block blockTable[sequence][t / blockTokens], row t % blockTokens. Block 0 is the scratch block: padded rows write
+// there, nothing reads it.
+struct AttentionArgs {
+  const IterationMeta *meta;
+  const float *qkv;         // [T, (heads + 2 kvHeads) * headDim], q rotated
+  const void *kv;
+  float *out;               // [T, heads * headDim]
+  void *workspace;          // attentionWorkspaceBytes(...) bytes
+  int64_t heads, kvHeads, headDim, blockTokens, maxContext;
+  float scale;              // 1 / sqrt(headDim)
+  Elem kvElem;
+};
+
+// y[t, i] = silu(gateUp[t, i]) * gateUp[t, intermediate + i]
+struct ActivateArgs {
+  const int32_t *count;
+  const float *gateUp;      // [rows, 2 * intermediate]
+  float *y;                 // [rows, intermediate]
+  int64_t intermediate;
+};
+
+// y[s, :] = x[meta->sampleRow[s], :] for s < numSampled
+struct GatherRowsArgs {
+  const IterationMeta *meta;
+  const float *x;           // [T, hidden]
+  float *y;                 // [sequences, hidden]
+  int64_t hidden;
+};
+
+// One token for each s < numSampled, by the sequence's parameters: temperature 0 is greedy (lowest id among equals);
+// else softmax(logits / temperature), the smallest set of most likely tokens whose probability reaches topP, one of them
+// by a counter-based uniform number on (seed, position): the same token whatever the batch. Written to
+// sampled[meta->requestSlot[s]] and output[s].
+struct SampleArgs {
+  const IterationMeta *meta;
+  const float *logits;      // [sequences, vocab]
+  int32_t *sampled;         // [request slots]
+  int32_t *output;          // [sequences]: read by the host
+  void *workspace;          // sampleWorkspaceBytes(vocab)
+  int64_t vocab;
+};
+
+// Workspace of the host kernels in bytes, 0 where none is needed; the plan counts it.
+uint64_t linearWorkspaceBytes(int64_t capacity, int64_t n, int64_t k, Elem elem);
+uint64_t attentionWorkspaceBytes(int64_t capacity, int64_t heads, int64_t headDim, int64_t maxContext);
+uint64_t sampleWorkspaceBytes(int64_t vocab);
+
+// Entry points of the host: args points to the op's struct. One thread calls at a time.
+using HostKernel = void (*)(const void *args);
+HostKernel hostKernel(Op op);
+inline constexpr Order kHostOrder = Order::Panel16; // of linear operands
+
+// The uniform number in [0, 1) that sampling uses; exposed so that tests and other devices can agree with it.
+double uniformAt(uint64_t seed, uint64_t position);
+
+} // namespace headrace::kernels

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the runtime needs of a device, and no more: memory of the plan's sizes, graphs made once from a schedule, launches
+// without waiting, and the clock. Three implementations pass one conformance suite (tests/conformance): host (real data on
+// the CPU, paced links), sim (virtual time, no data), cuda (CUDA Graphs).
+//
+//   open(plan) -> load weights: hostSlab(), writeDevice() -> build() + upload() every schedule x variant
+//   then, per iteration:  meta() fill, launch(graph), [next launch ...], awaitTokens(), ..., drain()
+//
+// Launches of one device run one after another: every step of a launch ends before the first of the next starts. A launch
+// allocates nothing. One thread drives a device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/Kernels.h"
+#include "runtime/model/WeightLayout.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::core {
+
+// An executable made from one schedule with one variant's (or transition's) durations and bucket.
+class Graph {
+public:
+  virtual ~Graph() = default;
+};
+
+// What to build: a variant or a transition of the opened plan.
+struct GraphKey {
+  bool transition = false;
+  uint32_t index = 0; // into Plan::variants or Plan::transitions
+};
+
+// Start and end of one step on the device's clock.
+struct StepTime {
+  int64_t startNs = 0;
+  int64_t endNs = 0;
+};
+
+// Counted since open().
+struct DeviceCounters {
+  uint64_t launches = 0;
+  uint64_t h2dBytes = 0, d2hBytes = 0;
+  int64_t stallNs = 0;           // compute lane waiting for another lane
+  uint64_t peakDeviceBytes = 0;  // of the arena: what open() took
+  uint64_t hostBytes = 0;        // pinned slab
+};
+
+struct DeviceOptions {
+  double linkBandwidth = 0;      // bytes/s each direction; 0: the plan's hardware profile. host and sim pace to it
+  bool unpaced = false;          // host: copies run as fast as memcpy does
+  bool trace = false;            // keep StepTimes of the last launch
+  bool poison = false;           // host, debug: run steps one by one in plan order; every byte outside a live buffer is NaN
+                                 // after each release and before each launch
+  int computeCore = -1, transferCore = -1; // host: pin the lanes' threads; -1: the scheduler's choice
+};
+
+class Device {
+public:
+  virtual ~Device() = default;
+  virtual std::string_view kind() const = 0;             // "host", "sim", "cuda"
+  virtual kernels::Order matrixOrder() const = 0;        // of linear operands in memory
+  virtual bool holdsData() const = 0;                    // false for sim: weights are not loaded, tokens are made up
+
+  // Takes exactly plan.arenaBytes of device memory and plan.hostBytes of host memory, or fails naming the number. The plan
+  // must outlive the device.
+  virtual absl::Status open(const plan::Plan &plan, const DeviceOptions &options) = 0;
+
+  virtual absl::Span<std::byte> hostSlab() = 0;          // empty for sim
+  virtual absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) = 0;
+  virtual absl::Status readDevice(uint64_t address, absl::Span<std::byte> bytes) = 0; // after drain()
+
+  virtual absl::StatusOr<std::unique_ptr<Graph>> build(const GraphKey &key) = 0;
+  virtual absl::Status upload(Graph &graph) = 0;
+
+  // The staging copy of the iteration buffer that the next launch will read; filled by the caller before launch().
+  // Its offsets are set (initMeta). At most two launches may be in flight, each with a staging copy of its own.
+  virtual kernels::IterationMeta *meta() = 0;
+  virtual absl::Status launch(Graph &graph) = 0;
+
+  // Waits until the tokens of launch number `iteration` (counting from 1; transitions are not counted) can be read, and
+  // returns them: one a sampled row. Valid until two launches later.
+  virtual absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) = 0;
+  // When those tokens became visible, on the device's clock.
+  virtual int64_t tokensVisibleNs(uint64_t iteration) const = 0;
+  virtual absl::Status drain() = 0;                      // all launches have ended
+
+  virtual int64_t nowNs() const = 0;                     // real or virtual
+  virtual DeviceCounters counters() const = 0;
+  // Of the last launch, one a step; empty unless options.trace. After drain().
+  virtual absl::Span<const StepTime> lastTimes() const = 0;
+};
+
+} // namespace headrace::core

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The thin runtime: loads a verified plan onto a device, builds every variant before the first token, and launches one
+// per iteration. It has no policy: which variant is the caller's choice (serve/), what a variant does is the plan's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/core/Device.h"
+#include "runtime/model/WeightSource.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::core {
+
+// Bytes of weights by home, counted while loading, beside what the plan says.
+struct Manifest {
+  plan::HomeBytes planned, loaded;
+  uint64_t deviceArenaBytes = 0, hostSlabBytes = 0;
+  std::string toString() const; // one table for people
+};
+
+struct LoadOptions {
+  uint32_t placement = 0; // into Plan::placements: whose homes to load
+  std::function<void(uint64_t done, uint64_t total)> progress; // bytes
+};
+
+class Runtime {
+public:
+  // Opens the device, fills homes from `weights` (ignored by devices that hold no data), builds and uploads every variant
+  // and transition. Fails if the manifest differs from the plan. Plan and device outlive the runtime.
+  static absl::StatusOr<std::unique_ptr<Runtime>> load(const plan::Plan &plan, Device &device,
+                                                       const DeviceOptions &deviceOptions,
+                                                       const model::WeightSource *weights, const LoadOptions &options);
+
+  const plan::Plan &plan() const;
+  Device &device();
+  const Manifest &manifest() const;
+  uint32_t placement() const;
+
+  // The cheapest variant of the current placement that holds this shape; NotFound naming the shape and the largest
+  // buckets if none does (counted in `missingVariants`, never built on the request path).
+  absl::StatusOr<uint32_t> choose(int64_t tokens, int64_t sequences, int64_t context);
+  // Launches a variant over what the caller has put in device().meta(), after the transition its entry state needs, if
+  // any. Allocates nothing.
+  absl::Status launch(uint32_t variant);
+  absl::StatusOr<absl::Span<const int32_t>> awaitTokens(); // of the oldest launch not yet awaited
+  uint64_t launched() const;       // iterations, transitions not counted
+  uint64_t missingVariants() const;
+  uint64_t transitionsRun() const;
+  ~Runtime();
+
+private:
+  Runtime();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+} // namespace headrace::core

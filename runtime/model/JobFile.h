@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a user asks for: a model on a hardware, with a goal, a policy and buckets; `job.toml` or the same as flags.
+//
+//   [model]    path = "folder"             (or shape = "examples/models/opt-6.7b.toml", or the shape's keys inline)
+//   [hardware] file = "examples/hardware/a10.toml"   (or its keys inline)
+//   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_dtype = "auto"
+//   [policy]   name = "interval"  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"  slots = 2
+//              offload_embedding = "auto"  offload_head = "auto"
+//   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
+//
+// Every key is also a flag of `headrace compile` (underscores become dashes); a flag wins over the file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/model/Hardware.h"
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::model {
+
+enum class StartRule : uint8_t { Paper = 0, Eager = 1 };
+enum class Choice : uint8_t { Auto = 0, On = 1, Off = 2 };
+
+struct Goal {
+  std::optional<uint64_t> deviceMemory; // bytes; unset: the hardware's
+  std::optional<int64_t> batch;         // sequences at once
+  std::optional<int64_t> context;       // longest prompt + output, tokens
+  std::optional<int64_t> kvTokens;      // capacity of the KV cache in tokens; unset: batch * context
+  std::optional<DType> kvDtype;         // unset ("auto"): F32 on host, else the checkpoint's
+  int64_t blockTokens = 16;             // tokens per KV block
+};
+
+struct Policy {
+  std::string name = "interval";             // later: select-n, pie, hybrid, joint, ...
+  bool none = false;                         // interval = "none": offload nothing
+  std::optional<int64_t> interval;           // of every i layers the last is offloaded
+  std::optional<int64_t> offloadLayers;      // any number of whole layers, evenly spread
+  StartRule startRule = StartRule::Eager;
+  std::optional<int64_t> slots;              // layer-sized slots; unset: the rule's own
+  Choice offloadEmbedding = Choice::Auto;
+  Choice offloadHead = Choice::Auto;
+};
+
+// Ascending and not empty once defaults are filled in; a variant is made for each combination that makes sense.
+struct Buckets {
+  std::vector<int64_t> newTokens;
+  std::vector<int64_t> sequences;
+  std::vector<int64_t> contexts;
+};
+
+struct ModelSource {
+  std::string path;  // Hugging Face folder, or a shape's TOML; empty if none was given
+  bool hasWeights = false;
+  ModelSpec spec;
+};
+
+struct Job {
+  std::optional<ModelSource> model;
+  std::optional<Hardware> hardware;
+  Goal goal;
+  Policy policy;
+  Buckets buckets;
+};
+
+// A path to a folder (Hugging Face), to a .toml shape, or the bare name of a shape shipped under examples/models (found
+// beside the binary, in the source tree, or in $HEADRACE_EXAMPLES).
+absl::StatusOr<ModelSource> openModel(const std::string &pathOrName);
+// A path to a .toml file or the bare name of a profile shipped under examples/hardware.
+absl::StatusOr<Hardware> openHardware(const std::string &pathOrName);
+// Paths inside the file are relative to the file. Refuses unknown keys and contradictions by file and key.
+absl::StatusOr<Job> readJob(const std::string &path);
+absl::StatusOr<Job> parseJob(std::string_view text, const std::string &path);
+
+// "8GiB", "512 MiB", "24GB", "1.5GiB", "4096": bytes; refuses negatives, junk and overflow, naming `what`.
+absl::StatusOr<uint64_t> parseBytes(std::string_view text, std::string_view what);
+// "24GB/s", "800MB/s", "1.5GiB/s", plain bytes per second.
+absl::StatusOr<double> parseBandwidth(std::string_view text, std::string_view what);
+
+} // namespace headrace::model

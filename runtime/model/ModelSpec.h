@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a decoder-only language model is, as far as a plan needs to know: sizes, options that change the
+// arithmetic, and the element type of its checkpoint. Nothing here says where a byte lives.
+//
+//   tokens -> embed -> [ norm -> qkv -> rotate+append -> attention -> out -> norm -> up -> act -> down ] x layers
+//          -> gather last rows -> norm -> head -> sample
+//
+// A ModelSpec comes from a Hugging Face folder (HfConfig.h) or from a shape in TOML (JobFile.h), and is always
+// `validate`d by the reader that made it: code that receives one may rely on the invariants below.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace headrace::model {
+
+// Element types of checkpoints, KV cache and activations.
+enum class DType : uint8_t { F32 = 0, F16 = 1, BF16 = 2 };
+constexpr uint64_t dtypeBytes(DType t) { return t == DType::F32 ? 4 : 2; }
+std::string_view dtypeName(DType t); // "f32", "f16", "bf16"
+
+enum class Family : uint8_t { Opt = 0, Llama = 1, Qwen2 = 2, Mistral = 3 };
+std::string_view familyName(Family f); // "opt", "llama", "qwen2", "mistral"
+
+enum class NormKind : uint8_t { LayerNorm = 0, RmsNorm = 1 };
+// Relu and Gelu act on fc1's output; SiluGate is silu(gate) * up.
+enum class Activation : uint8_t { Relu = 0, Gelu = 1, GeluTanh = 2, SiluGate = 3 };
+enum class RopeScalingKind : uint8_t { None = 0, Linear = 1, Llama3 = 2 };
+
+// Rotary position embedding. The inverse frequency of pair j (of headDim / 2) is theta^(-2j / headDim), then scaled.
+struct Rope {
+  bool enabled = false;
+  double theta = 10000.0;
+  RopeScalingKind scaling = RopeScalingKind::None;
+  double factor = 1.0; // Linear and Llama3
+  // Llama3 only: wavelengths above originalMaxPositions / lowFreqFactor are divided by factor, those below
+  // originalMaxPositions / highFreqFactor are kept, between them the two are blended.
+  double lowFreqFactor = 1.0;
+  double highFreqFactor = 4.0;
+  int64_t originalMaxPositions = 8192;
+};
+
+struct ModelSpec {
+  std::string name;               // the folder's or shape's name; printed, never parsed
+  Family family = Family::Llama;
+  int64_t layers = 0;             // decoder layers, >= 1
+  int64_t hidden = 0;             // width of the residual stream
+  int64_t heads = 0;              // query heads
+  int64_t kvHeads = 0;            // key/value heads; divides heads
+  int64_t headDim = 0;            // even where rope is enabled; heads * headDim need not equal hidden
+  int64_t intermediate = 0;       // width of the MLP
+  int64_t vocab = 0;
+  int64_t maxPositions = 0;       // longest context the model was made for
+  NormKind norm = NormKind::RmsNorm;
+  double normEps = 1e-5;
+  Activation activation = Activation::SiluGate;
+  bool qkvBias = false;
+  bool outBias = false;
+  bool mlpBias = false;
+  Rope rope;
+  bool learnedPositions = false;  // OPT; the table has maxPositions + positionOffset rows
+  int64_t positionOffset = 0;     // OPT: 2
+  bool tiedEmbeddings = false;    // the head's matrix is the embedding table
+  DType dtype = DType::F16;       // of the checkpoint's matrices
+
+  int64_t qRows() const { return heads * headDim; }
+  int64_t kvRows() const { return kvHeads * headDim; }
+  int64_t qkvRows() const { return qRows() + 2 * kvRows(); }
+  bool gated() const { return activation == Activation::SiluGate; }
+  int64_t upRows() const { return gated() ? 2 * intermediate : intermediate; }
+};
+
+// Refuses sizes that are not positive, products that overflow, heads that kvHeads does not divide, and so on.
+// `where` (a file) begins every message; the message names the key, its value and what was expected.
+absl::Status validate(const ModelSpec &spec, std::string_view where);
+
+} // namespace headrace::model

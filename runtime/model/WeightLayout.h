@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a model's weights are cut into units of placement, and where each tensor lies inside its unit.
+//
+// A unit is the weight operand of one linear op together with the small vectors used with it (its bias, the
+// normalisation in front of it), so that moving a unit moves all that one op and its neighbours need:
+//
+//   embedding        token table, learned positions (where the model has them)
+//   layers.N.qkv     attention norm, W_q W_k W_v as one matrix, their bias
+//   layers.N.out     W_o, its bias
+//   layers.N.up      MLP norm, W_gate W_up (or W_fc1), bias
+//   layers.N.down    W_down (or W_fc2), bias
+//   head             final norm, and W_head unless it is tied to the embedding
+//
+// Order: embedding, then layer by layer qkv, out, up, down, then head: `4 * layers + 2` units; the units of a layer
+// follow each other, so a layer is one contiguous slab of unit bytes.
+//
+// Matrices are [rows, cols] = [out features, in features] as in Hugging Face checkpoints, kept in the checkpoint's
+// element type, with rows padded to a multiple of kPanelRows with zeros. Vectors (norm weights, biases) are F32.
+// A device's kernels choose the order of the elements (MatrixOrder); the bytes are the same for all orders, so a plan
+// does not depend on it. Tensors and units start at multiples of kAlign bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::model {
+
+inline constexpr int64_t kPanelRows = 16;
+inline constexpr uint64_t kAlign = 256;
+constexpr uint64_t alignUp(uint64_t n, uint64_t a = kAlign) { return (n + a - 1) / a * a; }
+
+enum class UnitRole : uint8_t { Embedding = 0, Qkv = 1, Out = 2, Up = 3, Down = 4, Head = 5 };
+inline constexpr int kUnitsPerLayer = 4;
+
+enum class TensorRole : uint8_t {
+  TokenTable, PositionTable, NormWeight, NormBias, Matrix, Bias
+};
+
+// Order of a matrix's elements in memory.
+//   RowMajor   element (r, c) at r * cols + c
+//   Panel16    element (r, c) at ((r / 16) * cols + c) * 16 + r % 16: the host kernels' order; 16 rows advance together
+//              through the columns, so one streaming read serves a vector of outputs
+// Only matrices that a linear op multiplies by are in Panel16; PositionTable, and TokenTable when it is not tied to the
+// head, are RowMajor on every device.
+enum class MatrixOrder : uint8_t { RowMajor = 0, Panel16 = 1 };
+
+struct Tensor {
+  TensorRole role;
+  std::vector<std::string> sources; // checkpoint tensors stacked along rows (q, k, v); vectors: along their length
+  int64_t rows = 0;                 // before padding; a vector's length
+  int64_t paddedRows = 0;
+  int64_t cols = 0;                 // 1 for vectors
+  DType dtype = DType::F32;
+  bool linearOperand = false;       // stored in the device's MatrixOrder
+  uint64_t offset = 0;              // bytes from the unit's start, multiple of kAlign
+  uint64_t bytes = 0;               // with padded rows
+};
+
+struct Unit {
+  std::string name;
+  UnitRole role;
+  int32_t layer = -1;               // -1 for embedding and head
+  uint64_t bytes = 0;               // multiple of kAlign
+  std::vector<Tensor> tensors;
+  const Tensor *find(TensorRole role) const;
+};
+
+struct WeightLayout {
+  std::vector<Unit> units;
+  int32_t embeddingUnit() const { return 0; }
+  int32_t headUnit() const { return static_cast<int32_t>(units.size()) - 1; }
+  // role must be one of the four of a layer.
+  int32_t layerUnit(int64_t layer, UnitRole role) const {
+    return static_cast<int32_t>(1 + layer * kUnitsPerLayer + static_cast<int>(role) - static_cast<int>(UnitRole::Qkv));
+  }
+  uint64_t totalBytes() const;
+  uint64_t layerBytes(int64_t layer) const; // the sum of its four units
+};
+
+// A pure function of the spec: same spec, same layout.
+WeightLayout layoutWeights(const ModelSpec &spec);
+
+} // namespace headrace::model

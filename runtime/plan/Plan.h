@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The executable plan: everything a device needs to run a model under a memory budget, and everything a reader needs to
+// see why it looks like it does. Plain values; PlanFile.h reads and writes them (FlatBuffers), PlanVerifier.h proves the
+// movement rules from them with code of its own.
+//
+//   Plan
+//    |- model, hardware, goal, reason         the inputs that produced it, and the numbers that decided
+//    |- buffers      weights (one a unit), KV cache (one a layer), io: they outlive an iteration
+//    |- placements   where each buffer's extents live between iterations (their home)
+//    |- states       what slots hold at the edge of an iteration
+//    |- schedules    steps, operands, edges, transient buffers: one per placement and shape class
+//    |- variants     (bucket, placement) -> schedule + durations: what the runtime picks from each iteration
+//    '- transitions  schedules that turn one state into another
+//
+// Addresses are byte offsets into one arena a device (Space::Device) or into the pinned host slab (Space::Host). All
+// addresses and buffer sizes are multiples of model::kAlign; ranges are half open.
+//
+// Time is in integer nanoseconds, so that the same input gives the same plan, byte for byte.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/Kernels.h"
+#include "runtime/model/Hardware.h"
+#include "runtime/model/JobFile.h"
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::plan {
+
+inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr uint32_t kNone = 0xffffffffu;
+
+enum class Space : uint8_t { Device = 0, Host = 1, Disk = 2 };
+
+// An in-order queue of work on a device.
+enum class Lane : uint8_t { Compute = 0, H2D = 1, D2H = 2, P2P = 3, Cpu = 4, Disk = 5 };
+inline constexpr int kLanes = 6;
+const char *laneName(Lane lane); // "compute", "h2d", ...
+
+enum class BufferKind : uint8_t {
+  Weight = 0,     // one unit of placement
+  Kv = 1,         // one layer's KV cache: blocks x 2 x kvHeads x blockTokens x headDim
+  Io = 2,         // meta, sampled, output: what passes between host and device
+  Activation = 3, // transient
+  Workspace = 4,  // transient scratch of one step
+  Act = 5         // activation blocks (HybridServe): layer inputs kept instead of keys and values
+};
+
+// Element encoding of an extent. Quantised encodings are appended when they exist.
+enum class Encoding : uint8_t { F32 = 0, F16 = 1, BF16 = 2, Bytes = 3 };
+
+struct Buffer {
+  std::string name;         // "layers.3.qkv", "kv.3", "meta", "x"
+  BufferKind kind = BufferKind::Activation;
+  int32_t layer = -1;
+  uint64_t bytes = 0;
+};
+
+// A run of bytes of a buffer with one place and one encoding.
+struct Extent {
+  uint32_t buffer = 0;       // index into Plan::buffers
+  Space space = Space::Device;
+  Encoding encoding = Encoding::Bytes;
+  bool direct = false;       // Host only: read over the link by ops marked direct, never copied
+  uint64_t bufferOffset = 0;
+  uint64_t bytes = 0;
+  uint64_t address = 0;
+};
+
+// A range of device memory that offloaded units take turns in.
+struct Slot {
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+};
+
+struct Placement {
+  std::string name;             // "none", "interval 4", "layers 10"
+  int32_t interval = 0;         // 0: not an interval; else of every `interval` layers the last is offloaded
+  int32_t offloadedLayers = 0;
+  bool offloadsEmbedding = false;
+  bool offloadsHead = false;
+  model::StartRule startRule = model::StartRule::Eager;
+  std::vector<Extent> extents;  // sorted by (buffer, bufferOffset); they tile every buffer of Plan::buffers exactly once
+  std::vector<Slot> slots;      // do not overlap device extents; may overlap transients whose life is elsewhere
+};
+
+// Part of a buffer that a device range holds, beyond its home, at the edge of an iteration.
+struct Content {
+  uint32_t buffer = 0;
+  uint64_t bufferOffset = 0;
+  uint64_t bytes = 0;
+  uint64_t address = 0;
+};
+// What slots hold on entry or on exit. A variant may be launched when the device's state contains all of its entry state
+// (more does no harm); afterwards the state is its exit state. State 0 is always the empty one.
+struct State {
+  uint32_t placement = 0;
+  std::vector<Content> contents; // sorted by address, no overlaps
+};
+
+enum class StepKind : uint8_t {
+  Compute = 0,  // a kernel: Step::op
+  Copy = 1,     // operand 0 is read, operand 1 written, the same bytes: prefetch (H2D) or evict with write-back (D2H)
+  Publish = 2   // sampled tokens and the iteration's number become visible to the host
+};
+
+// Part of the model a step belongs to, for grouping in timelines.
+enum class Part : uint8_t { Embedding = 0, Attention = 1, Mlp = 2, Head = 3, Movement = 4 };
+
+struct Step {
+  StepKind kind = StepKind::Compute;
+  Lane lane = Lane::Compute;
+  kernels::Op op = kernels::Op::Embed; // Compute only
+  Part part = Part::Embedding;
+  int32_t layer = -1;
+  uint8_t device = 0;
+  uint8_t miniBatch = 0;
+  bool direct = false;         // reads a host extent over the link
+  bool resizable = false;      // a copy whose size may be changed at launch (KV, ACT blocks)
+  uint32_t firstOperand = 0;   // into Schedule::operands
+  uint32_t operandCount = 0;
+  // Resources at the schedule's limits; a variant's own are in its durations.
+  uint64_t flops = 0;
+  uint64_t deviceBytes = 0;    // device memory read and written
+  uint64_t linkBytes = 0;      // over the link in the lane's direction (direct: host to device)
+};
+
+enum class Access : uint8_t { Read = 0, Write = 1, ReadWrite = 2 };
+
+// What an operand is to its op; core/BindStep.cpp maps these to the fields of kernels/Kernels.h.
+enum class Arg : uint8_t {
+  Source = 0, Destination = 1, // Copy
+  Meta = 2, X = 3, Y = 4, Weight = 5, Bias = 6, NormWeights = 7, Residual = 8, Kv = 9, Table = 10, Positions = 11,
+  Sampled = 12, Output = 13, Workspace = 14
+};
+
+// The bytes [bufferOffset, bufferOffset + bytes) of a buffer, which this step finds (or leaves) at `address`.
+// Buffers: below Plan::buffers.size() a persistent one, from there on Schedule::locals.
+struct Operand {
+  uint32_t buffer = 0;
+  Space space = Space::Device;
+  Access access = Access::Read;
+  Arg arg = Arg::X;
+  uint64_t bufferOffset = 0;
+  uint64_t bytes = 0;
+  uint64_t address = 0;
+};
+
+enum class EdgeKind : uint8_t { Raw = 0, War = 1, Waw = 2, Pacing = 3 };
+// `to` starts after `from` has ended. Only between lanes: in one lane the order of steps says it. from < to.
+struct Edge {
+  uint32_t from = 0;
+  uint32_t to = 0;
+  EdgeKind kind = EdgeKind::Raw;
+};
+
+// A transient buffer of one schedule; its range is its own from its first writer to its last reader.
+struct Local {
+  Buffer buffer;
+  uint64_t address = 0;
+};
+
+// What an iteration's shape is good for: only one row a sequence, any mix, or no compute at all.
+enum class ShapeClass : uint8_t { Decode = 0, Mixed = 1, Transition = 2 };
+
+// Steps stand in an order in which they could run one by one; the steps of a lane run in this order.
+struct Schedule {
+  std::string name;
+  uint32_t placement = 0;
+  ShapeClass shape = ShapeClass::Decode;
+  int64_t maxTokens = 0, maxSequences = 0, maxContext = 0; // what locals were sized for
+  uint32_t entryState = 0, exitState = 0;
+  std::vector<Step> steps;
+  std::vector<Operand> operands;
+  std::vector<Edge> edges;   // sorted by (to, from)
+  std::vector<Local> locals;
+};
+
+struct Variant {
+  int64_t newTokens = 0, sequences = 0, context = 0; // buckets: upper bounds, inclusive
+  uint32_t placement = 0;
+  uint32_t schedule = 0;
+  std::vector<uint64_t> durationsNs; // one a step of the schedule, each step alone on its lane
+  uint64_t predictedNs = 0;          // the iteration, as sim plays it
+  uint64_t computeAloneNs = 0;       // the sum of the compute lane: the resident bound
+  uint64_t linkAloneNs = 0;          // the busier link direction alone: bytes / bandwidth
+};
+
+struct Transition {
+  uint32_t fromState = 0, toState = 0;
+  uint32_t schedule = 0;             // shape Transition
+  std::vector<uint64_t> durationsNs;
+  uint64_t predictedNs = 0;
+};
+
+struct Plan {
+  uint32_t version = kFormatVersion;
+  std::string compilerVersion;
+  model::ModelSpec model;
+  std::string modelHash;             // of the spec and, with a checkpoint, its safetensors headers; hex
+  std::string modelPath;             // as given; where `run` looks for weights unless told otherwise
+  model::Hardware hardware;
+  model::Goal goal;
+  model::Policy policy;
+  std::string reason;                // why this placement, with the numbers that decided
+  std::string limitingResource;      // "link h2d", "compute", "device memory"
+
+  model::DType activationDtype = model::DType::F32;
+  model::DType kvDtype = model::DType::F32;
+  int64_t blockTokens = 16;
+  int64_t kvBlocks = 0;              // a layer, the scratch block 0 included
+  kernels::MetaLayout metaLayout;    // the limits over all variants
+  int64_t maxContext = 0;
+
+  uint64_t budgetBytes = 0;          // device memory the plan may use
+  uint64_t arenaBytes = 0;           // device memory it does use, all variants and transitions
+  uint64_t hostBytes = 0;            // pinned: every unit that any placement offloads
+
+  std::vector<Buffer> buffers;       // weights in WeightLayout order, then kv.0 .., then "meta", "sampled", "output"
+  std::vector<Placement> placements;
+  std::vector<State> states;
+  std::vector<Schedule> schedules;
+  std::vector<Variant> variants;     // sorted by (placement, newTokens, sequences, context)
+  std::vector<Transition> transitions;
+
+  uint32_t kvBuffer(int64_t layer) const;   // index into buffers
+  uint32_t metaBuffer() const;
+  uint32_t sampledBuffer() const;           // int32 [maxSequences]
+  uint32_t outputBuffer() const;            // int32 [maxSequences]
+  const Buffer &buffer(const Schedule &schedule, uint32_t id) const;
+};
+
+// Device memory of one placement by what it is used for. weights + slots + kv + io + transients need not add up to the
+// arena where transients share ranges; `peak` is the highest address in use.
+struct DeviceBytes {
+  uint64_t weights = 0, slots = 0, kv = 0, io = 0, activations = 0, workspace = 0, peak = 0;
+};
+DeviceBytes deviceBytes(const Plan &plan, uint32_t schedule);
+
+// Bytes each direction moves in one iteration of a schedule, direct reads included.
+struct LinkBytes {
+  uint64_t h2d = 0, d2h = 0;
+};
+LinkBytes linkBytes(const Schedule &schedule);
+
+// Bytes of weights by home: what the manifest says.
+struct HomeBytes {
+  uint64_t device = 0, host = 0, disk = 0;
+};
+HomeBytes weightBytesByHome(const Plan &plan, uint32_t placement);
+
+} // namespace headrace::plan

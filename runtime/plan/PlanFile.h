@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plans on disk: a FlatBuffers file ("HRPL", schema plan.fbs, versioned).
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::plan {
+
+// The same plan gives the same bytes.
+std::string serialize(const Plan &plan);
+
+// Bytes from a file are untrusted: the FlatBuffers verifier, the version, then every index, count and enumerator is
+// checked before anything is built from it. Movement rules are PlanVerifier's. `where` begins every message.
+absl::StatusOr<Plan> parse(absl::Span<const std::byte> bytes, const std::string &where);
+
+// Written beside the target, then renamed: a reader never sees half a plan.
+absl::Status writePlan(const Plan &plan, const std::string &path);
+// Reads, parses and verifies.
+absl::StatusOr<Plan> readPlan(const std::string &path);
+
+} // namespace headrace::plan

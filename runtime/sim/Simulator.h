@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Virtual time: when each step of a schedule starts and ends, given how long each takes alone. The same code predicts a
+// plan's time at compile time and plays it in SimDevice.
+//
+// Rules: the steps of a lane run one after another in their order; a step starts when its lane is free and every edge's
+// source has ended. Copies share their link: h2d and d2h running together are slowed so that their rates add up to at
+// most the duplex bandwidth; links on one bus share it max-min fairly.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::sim {
+
+struct StepTime {
+  uint64_t startNs = 0;
+  uint64_t endNs = 0;
+};
+
+struct Timeline {
+  std::vector<StepTime> steps;    // one a step of the schedule
+  uint64_t iterationNs = 0;       // the end of the last step
+  uint64_t publishNs = 0;         // when the tokens are visible; iterationNs without a Publish step
+  uint64_t computeBusyNs = 0;
+  uint64_t h2dBusyNs = 0, d2hBusyNs = 0;
+  uint64_t stallNs = 0;           // compute lane idle before its last step, waiting for a copy
+};
+
+// What of a schedule the simulator needs, prepared once: per step its lane and its incoming edges.
+class Simulator {
+public:
+  explicit Simulator(const plan::Schedule &schedule);
+  // One device alone on its link. `duplexShare` is duplexBandwidth / max(h2d, d2h) bandwidth: 2 means that directions
+  // do not disturb each other, 1 that together they get what one gets alone.
+  Timeline run(absl::Span<const uint64_t> durationsNs, double duplexShare = 2.0) const;
+  // As run, writing into `out` without allocating once its vector has grown.
+  void run(absl::Span<const uint64_t> durationsNs, double duplexShare, Timeline &out) const;
+
+private:
+  std::vector<uint8_t> lane_;
+  std::vector<uint32_t> edgeBegin_; // into edgeFrom_, size steps + 1
+  std::vector<uint32_t> edgeFrom_;
+  std::vector<uint8_t> publish_;
+};
+
+} // namespace headrace::sim
