@@ -28,8 +28,8 @@ class Golden:
     dtype: torch.dtype = torch.float32  # of the checkpoint
     shard: str | None = None            # save_pretrained's max_shard_size
     residual: float = 0.3               # standard deviation of an embedding's elements
-    score: float = 1.5                  # of q's and k's elements: a score's is about score^2
-    logit: float = 4.0                  # of a logit
+    score: float = 1.2                  # of q's and k's elements: a score's is about score^2
+    logit: float = 3.0                  # of a logit
 
     def config(self):
         options = dict(bos_token_id=1, eos_token_id=2, pad_token_id=None, attn_implementation="eager")
@@ -43,38 +43,38 @@ class Golden:
 # OPT's eps is not in its config: LayerNorm's own 1e-5. A small residual stream makes it count.
 GOLDENS = (
     Golden("opt-7-tied-f32", OPTForCausalLM, OPTConfig, dict(
-        vocab_size=211, hidden_size=52, word_embed_proj_dim=52, num_hidden_layers=7, num_attention_heads=4, ffn_dim=75,
+        vocab_size=131, hidden_size=39, word_embed_proj_dim=39, num_hidden_layers=7, num_attention_heads=3, ffn_dim=75,
         max_position_embeddings=101, activation_function="relu", tie_word_embeddings=True), residual=0.03),
     Golden("opt-12-gelu-f16", OPTForCausalLM, OPTConfig, dict(
-        vocab_size=197, hidden_size=42, word_embed_proj_dim=42, num_hidden_layers=12, num_attention_heads=3, ffn_dim=70,
+        vocab_size=127, hidden_size=42, word_embed_proj_dim=42, num_hidden_layers=12, num_attention_heads=3, ffn_dim=70,
         max_position_embeddings=107, activation_function="gelu", tie_word_embeddings=False),
         dtype=torch.float16, residual=0.03),
     Golden("llama-7-gqa-llama3-f32", LlamaForCausalLM, LlamaConfig, dict(
-        vocab_size=203, hidden_size=44, intermediate_size=75, num_hidden_layers=7, num_attention_heads=4,
+        vocab_size=123, hidden_size=44, intermediate_size=75, num_hidden_layers=7, num_attention_heads=4,
         num_key_value_heads=2, head_dim=12, max_position_embeddings=128, rms_norm_eps=1e-3, tie_word_embeddings=False,
         rope_parameters=dict(
             rope_type="llama3", rope_theta=150.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=2.0,
             original_max_position_embeddings=16))),
     Golden("llama-12-tied-bias-bf16-sharded", LlamaForCausalLM, LlamaConfig, dict(
-        vocab_size=199, hidden_size=48, intermediate_size=84, num_hidden_layers=12, num_attention_heads=6,
+        vocab_size=139, hidden_size=36, intermediate_size=84, num_hidden_layers=12, num_attention_heads=6,
         num_key_value_heads=2, max_position_embeddings=120, rms_norm_eps=1e-3, tie_word_embeddings=True,
         attention_bias=True, mlp_bias=True,
         rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
         dtype=torch.bfloat16, shard="120KB"),
     Golden("qwen2-7-tied-f32", Qwen2ForCausalLM, Qwen2Config, dict(
-        vocab_size=193, hidden_size=50, intermediate_size=58, num_hidden_layers=7, num_attention_heads=5,
+        vocab_size=133, hidden_size=50, intermediate_size=58, num_hidden_layers=7, num_attention_heads=5,
         num_key_value_heads=5, max_position_embeddings=128, rms_norm_eps=1e-3, tie_word_embeddings=True,
         use_sliding_window=False, rope_parameters=dict(rope_type="default", rope_theta=1000000.0))),
     Golden("qwen2-12-gqa-bf16", Qwen2ForCausalLM, Qwen2Config, dict(
-        vocab_size=207, hidden_size=56, intermediate_size=90, num_hidden_layers=12, num_attention_heads=4,
+        vocab_size=115, hidden_size=40, intermediate_size=83, num_hidden_layers=12, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-3, tie_word_embeddings=False,
         use_sliding_window=False, rope_parameters=dict(rope_type="default", rope_theta=10000.0)), dtype=torch.bfloat16),
     Golden("mistral-7-gqa-f16", MistralForCausalLM, MistralConfig, dict(
-        vocab_size=223, hidden_size=60, intermediate_size=107, num_hidden_layers=7, num_attention_heads=6,
+        vocab_size=137, hidden_size=60, intermediate_size=107, num_hidden_layers=7, num_attention_heads=6,
         num_key_value_heads=3, head_dim=10, max_position_embeddings=128, rms_norm_eps=1e-3, sliding_window=None,
         rope_parameters=dict(rope_type="default", rope_theta=10000.0)), dtype=torch.float16),
     Golden("mistral-12-head-dim-f32", MistralForCausalLM, MistralConfig, dict(
-        vocab_size=187, hidden_size=36, intermediate_size=50, num_hidden_layers=12, num_attention_heads=6,
+        vocab_size=119, hidden_size=36, intermediate_size=50, num_hidden_layers=12, num_attention_heads=6,
         num_key_value_heads=2, head_dim=8, max_position_embeddings=128, rms_norm_eps=1e-3, sliding_window=4096,
         rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
 )
