@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/IterationMeta.h"
+
+#include <cstring>
+
+namespace headrace::kernels {
+
+// Walks the arrays in the order of IterationMeta's members and returns the end; `place` gets each one's offset.
+template <typename Place> static uint64_t walkArrays(const MetaLayout &layout, Place place) {
+  uint64_t offset = sizeof(IterationMeta);
+  auto add = [&](uint32_t IterationMeta::*member, int64_t elements, uint64_t elementBytes) {
+    offset = (offset + 63) / 64 * 64;
+    place(member, offset);
+    offset += static_cast<uint64_t>(elements) * elementBytes;
+  };
+  const int64_t tokens = layout.maxTokens, sequences = layout.maxSequences;
+  add(&IterationMeta::tokenIds, tokens, 4);
+  add(&IterationMeta::positions, tokens, 4);
+  add(&IterationMeta::tokenSequence, tokens, 4);
+  add(&IterationMeta::kvSlot, tokens, 4);
+  add(&IterationMeta::queryStart, sequences + 1, 4);
+  add(&IterationMeta::contextLength, sequences, 4);
+  add(&IterationMeta::blockTable, sequences * layout.maxBlocksPerSequence, 4);
+  add(&IterationMeta::sampleRow, sequences, 4);
+  add(&IterationMeta::requestSlot, sequences, 4);
+  add(&IterationMeta::samplePosition, sequences, 4);
+  add(&IterationMeta::temperature, sequences, 4);
+  add(&IterationMeta::topP, sequences, 4);
+  add(&IterationMeta::seed, sequences, 8);
+  return (offset + 255) / 256 * 256;
+}
+
+uint64_t metaBytes(const MetaLayout &layout) {
+  return walkArrays(layout, [](uint32_t IterationMeta::*, uint64_t) {});
+}
+
+void initMeta(const MetaLayout &layout, IterationMeta *meta) {
+  std::memset(static_cast<void *>(meta), 0, sizeof *meta);
+  meta->maxBlocksPerSequence = static_cast<int32_t>(layout.maxBlocksPerSequence);
+  walkArrays(layout, [meta](uint32_t IterationMeta::*member, uint64_t offset) {
+    meta->*member = static_cast<uint32_t>(offset);
+  });
+}
+
+} // namespace headrace::kernels
