@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The executable plan: everything a device needs to run a model under a memory budget, and everything a reader needs to
-// see why it looks like it does. Plain values; PlanFile.h reads and writes them (FlatBuffers), PlanVerifier.h proves the
-// movement rules from them with code of its own.
+// see why it looks like it does. Plain values; PlanFile.h reads and writes them (FlatBuffers), PlanVerifier.h proves
+// the movement rules from them with code of its own.
 //
 //   Plan
 //    |- model, hardware, goal, reason         the inputs that produced it, and the numbers that decided
@@ -53,7 +53,7 @@ enum class BufferKind : uint8_t {
 enum class Encoding : uint8_t { F32 = 0, F16 = 1, BF16 = 2, Bytes = 3 };
 
 struct Buffer {
-  std::string name;         // "layers.3.qkv", "kv.3", "meta", "x"
+  std::string name; // "layers.3.qkv", "kv.3", "meta", "x"
   BufferKind kind = BufferKind::Activation;
   int32_t layer = -1;
   uint64_t bytes = 0;
@@ -61,10 +61,10 @@ struct Buffer {
 
 // A run of bytes of a buffer with one place and one encoding.
 struct Extent {
-  uint32_t buffer = 0;       // index into Plan::buffers
+  uint32_t buffer = 0; // index into Plan::buffers
   Space space = Space::Device;
   Encoding encoding = Encoding::Bytes;
-  bool direct = false;       // Host only: read over the link by ops marked direct, never copied
+  bool direct = false; // Host only: steps marked direct read it in place, over the link
   uint64_t bufferOffset = 0;
   uint64_t bytes = 0;
   uint64_t address = 0;
@@ -77,14 +77,14 @@ struct Slot {
 };
 
 struct Placement {
-  std::string name;             // "none", "interval 4", "layers 10"
-  int32_t interval = 0;         // 0: not an interval; else of every `interval` layers the last is offloaded
-  int32_t offloadedLayers = 0;
+  std::string name;            // "none", "interval 4", "layers 10"
+  int32_t interval = 0;        // 0: not an interval; else of every `interval` layers the last is offloaded
+  int32_t offloadedLayers = 0; // layers with a unit whose home is not the device
   bool offloadsEmbedding = false;
   bool offloadsHead = false;
   model::StartRule startRule = model::StartRule::Eager;
-  std::vector<Extent> extents;  // sorted by (buffer, bufferOffset); they tile every buffer of Plan::buffers exactly once
-  std::vector<Slot> slots;      // do not overlap device extents; may overlap transients whose life is elsewhere
+  std::vector<Extent> extents; // sorted by (buffer, bufferOffset); they tile every buffer of Plan::buffers exactly once
+  std::vector<Slot> slots;     // do not overlap device extents; may overlap transients whose life is elsewhere
 };
 
 // Part of a buffer that a device range holds, beyond its home, at the edge of an iteration.
@@ -94,17 +94,18 @@ struct Content {
   uint64_t bytes = 0;
   uint64_t address = 0;
 };
-// What slots hold on entry or on exit. A variant may be launched when the device's state contains all of its entry state
-// (more does no harm); afterwards the state is its exit state. State 0 is always the empty one.
+// What slots hold on entry or on exit; each content lies in one slot. A variant may be launched when the device's state
+// contains all of its entry state (more does no harm); afterwards the state is its exit state. State 0 is the empty
+// one.
 struct State {
   uint32_t placement = 0;
   std::vector<Content> contents; // sorted by address, no overlaps
 };
 
 enum class StepKind : uint8_t {
-  Compute = 0,  // a kernel: Step::op
-  Copy = 1,     // operand 0 is read, operand 1 written, the same bytes: prefetch (H2D) or evict with write-back (D2H)
-  Publish = 2   // sampled tokens and the iteration's number become visible to the host
+  Compute = 0, // a kernel: Step::op
+  Copy = 1,    // operand 0 is read, operand 1 written, the same bytes: prefetch (H2D) or evict with write-back (D2H)
+  Publish = 2  // sampled tokens and the iteration's number become visible to the host
 };
 
 // Part of the model a step belongs to, for grouping in timelines.
@@ -118,24 +119,59 @@ struct Step {
   int32_t layer = -1;
   uint8_t device = 0;
   uint8_t miniBatch = 0;
-  bool direct = false;         // reads a host extent over the link
-  bool resizable = false;      // a copy whose size may be changed at launch (KV, ACT blocks)
-  uint32_t firstOperand = 0;   // into Schedule::operands
+  bool direct = false;       // reads a host extent over the link
+  bool resizable = false;    // a copy whose size may be changed at launch (KV, ACT blocks)
+  uint32_t firstOperand = 0; // into Schedule::operands
   uint32_t operandCount = 0;
   // Resources at the schedule's limits; a variant's own are in its durations.
   uint64_t flops = 0;
-  uint64_t deviceBytes = 0;    // device memory read and written
-  uint64_t linkBytes = 0;      // over the link in the lane's direction (direct: host to device)
+  uint64_t deviceBytes = 0; // device memory read and written
+  uint64_t linkBytes = 0;   // over the link in the lane's direction (direct: host to device)
 };
 
 enum class Access : uint8_t { Read = 0, Write = 1, ReadWrite = 2 };
 
 // What an operand is to its op; core/BindStep.cpp maps these to the fields of kernels/Kernels.h.
 enum class Arg : uint8_t {
-  Source = 0, Destination = 1, // Copy
-  Meta = 2, X = 3, Y = 4, Weight = 5, Bias = 6, NormWeights = 7, Residual = 8, Kv = 9, Table = 10, Positions = 11,
-  Sampled = 12, Output = 13, Workspace = 14
+  Source = 0,
+  Destination = 1, // Copy
+  Meta = 2,
+  X = 3,
+  Y = 4,
+  Weight = 5,
+  Bias = 6,
+  NormWeights = 7,
+  Residual = 8,
+  Kv = 9,
+  Table = 10,
+  Positions = 11,
+  Sampled = 12,
+  Output = 13,
+  Workspace = 14
 };
+inline constexpr int kArgs = 15;
+const char *argName(Arg arg); // "source", "destination", "meta", ...
+
+// The operands of a step, at most one of each Arg, in any order. T, S: the schedule's maxTokens and maxSequences. "if":
+// only where the model has it. Activations are of Plan::activationDtype; sizes are lower bounds, offsets are exact.
+//
+//   Copy        Source R, Destination W: the same bytes of the same buffer; the host side is the buffer's home
+//   Embed       Meta R, Table R (TokenTable of the embedding), Positions R if learned (PositionTable), Sampled R,
+//               X W [T, hidden]
+//   Norm        Meta R, X R, NormWeights R (of qkv, up or head: from NormWeight to the end of NormBias if there is one,
+//               else of NormWeight), Y W; rows are T, of the head's S
+//   Linear      Meta R, X R, Weight R (the unit's Matrix; for a tied head the embedding's TokenTable), Bias R if the
+//               unit has one, Residual R if one is added (may be the very range of Y), Y W, Workspace W if
+//               linearWorkspaceBytes() > 0; rows are T, of the head S
+//   RopeAppend  Meta R, X RW [T, qkvRows], Kv W or RW
+//   Attention   Meta R, X R [T, qkvRows], Kv R, Y W [T, qRows], Workspace W if attentionWorkspaceBytes() > 0
+//   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
+//   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
+//   Sample      Meta R, X R [S, vocab], Sampled W or RW, Output W, Workspace W if sampleWorkspaceBytes() > 0
+//   Publish     Output R, Meta R if wanted; on the compute lane
+//
+// Meta, Kv, Sampled and Output are whole buffers; weights are the bytes of their tensors (WeightLayout.h). Table and
+// Positions of a step marked direct are in host memory. A Workspace holds nothing before or after its step.
 
 // The bytes [bufferOffset, bufferOffset + bytes) of a buffer, which this step finds (or leaves) at `address`.
 // Buffers: below Plan::buffers.size() a persistent one, from there on Schedule::locals.
@@ -149,6 +185,8 @@ struct Operand {
   uint64_t address = 0;
 };
 
+// Raw, War, Waw: a data edge, needed by an access of `to` (or of a step after it) to bytes that `from` (or a step
+// before it) wrote or read. Pacing: only delays `to`.
 enum class EdgeKind : uint8_t { Raw = 0, War = 1, Waw = 2, Pacing = 3 };
 // `to` starts after `from` has ended. Only between lanes: in one lane the order of steps says it. from < to.
 struct Edge {
@@ -175,7 +213,7 @@ struct Schedule {
   uint32_t entryState = 0, exitState = 0;
   std::vector<Step> steps;
   std::vector<Operand> operands;
-  std::vector<Edge> edges;   // sorted by (to, from)
+  std::vector<Edge> edges; // sorted by (to, from)
   std::vector<Local> locals;
 };
 
@@ -189,9 +227,11 @@ struct Variant {
   uint64_t linkAloneNs = 0;          // the busier link direction alone: bytes / bandwidth
 };
 
+// From state 0 there is one to every entry state that holds anything; between variants of one placement there is one
+// wherever an exit state does not contain an entry state.
 struct Transition {
   uint32_t fromState = 0, toState = 0;
-  uint32_t schedule = 0;             // shape Transition
+  uint32_t schedule = 0; // shape Transition
   std::vector<uint64_t> durationsNs;
   uint64_t predictedNs = 0;
 };
@@ -200,47 +240,47 @@ struct Plan {
   uint32_t version = kFormatVersion;
   std::string compilerVersion;
   model::ModelSpec model;
-  std::string modelHash;             // of the spec and, with a checkpoint, its safetensors headers; hex
-  std::string modelPath;             // as given; where `run` looks for weights unless told otherwise
+  std::string modelHash; // of the spec and, with a checkpoint, its safetensors headers; hex
+  std::string modelPath; // as given; where `run` looks for weights unless told otherwise
   model::Hardware hardware;
   model::Goal goal;
   model::Policy policy;
-  std::string reason;                // why this placement, with the numbers that decided
-  std::string limitingResource;      // "link h2d", "compute", "device memory"
+  std::string reason;           // why this placement, with the numbers that decided
+  std::string limitingResource; // "link h2d", "compute", "device memory"
 
   model::DType activationDtype = model::DType::F32;
   model::DType kvDtype = model::DType::F32;
   int64_t blockTokens = 16;
-  int64_t kvBlocks = 0;              // a layer, the scratch block 0 included
-  kernels::MetaLayout metaLayout;    // the limits over all variants
+  int64_t kvBlocks = 0;           // a layer, the scratch block 0 included
+  kernels::MetaLayout metaLayout; // the limits over all variants
   int64_t maxContext = 0;
 
-  uint64_t budgetBytes = 0;          // device memory the plan may use
-  uint64_t arenaBytes = 0;           // device memory it does use, all variants and transitions
-  uint64_t hostBytes = 0;            // pinned: every unit that any placement offloads
+  uint64_t budgetBytes = 0; // device memory the plan may use
+  uint64_t arenaBytes = 0;  // device memory it does use, all variants and transitions
+  uint64_t hostBytes = 0;   // pinned: every unit that any placement offloads
 
-  std::vector<Buffer> buffers;       // weights in WeightLayout order, then kv.0 .., then "meta", "sampled", "output"
+  std::vector<Buffer> buffers; // weights in WeightLayout order, then kv.0 .., then "meta", "sampled", "output"
   std::vector<Placement> placements;
   std::vector<State> states;
   std::vector<Schedule> schedules;
-  std::vector<Variant> variants;     // sorted by (placement, newTokens, sequences, context)
+  std::vector<Variant> variants; // sorted by (placement, newTokens, sequences, context)
   std::vector<Transition> transitions;
 
-  uint32_t kvBuffer(int64_t layer) const;   // index into buffers
+  uint32_t kvBuffer(int64_t layer) const; // index into buffers
   uint32_t metaBuffer() const;
-  uint32_t sampledBuffer() const;           // int32 [maxSequences]
-  uint32_t outputBuffer() const;            // int32 [maxSequences]
+  uint32_t sampledBuffer() const; // int32 [maxSequences]
+  uint32_t outputBuffer() const;  // int32 [maxSequences]
   const Buffer &buffer(const Schedule &schedule, uint32_t id) const;
 };
 
-// Device memory of one placement by what it is used for. weights + slots + kv + io + transients need not add up to the
-// arena where transients share ranges; `peak` is the highest address in use.
+// Device memory of one schedule and its placement by what it is used for. The sum need not be the arena: ranges are
+// shared (activations and workspace count each byte of their own once); `peak` is the end of the highest range in use.
 struct DeviceBytes {
   uint64_t weights = 0, slots = 0, kv = 0, io = 0, activations = 0, workspace = 0, peak = 0;
 };
 DeviceBytes deviceBytes(const Plan &plan, uint32_t schedule);
 
-// Bytes each direction moves in one iteration of a schedule, direct reads included.
+// Bytes each direction moves in one iteration of a schedule: the copies' linkBytes by lane; direct reads count as h2d.
 struct LinkBytes {
   uint64_t h2d = 0, d2h = 0;
 };

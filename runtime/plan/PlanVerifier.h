@@ -3,9 +3,9 @@
 // The independent verifier: from a finished plan, with code that shares nothing with the passes that made it, it
 // re-derives who owns each byte of the arena when, and refuses a plan that breaks a movement rule.
 //
-// Method. The step order, the lanes and the edges give "happens before" (one clock a lane for each step). Two accesses to
-// a common byte of which one writes must be ordered by it. Then the steps are played one by one over a map from address
-// ranges to contents (buffer, offset): a read must find what it names.
+// Method. The step order, the lanes and the edges give "happens before" (one clock a lane for each step). Two accesses
+// to a common byte of which one writes must be ordered by it. Then the steps are played one by one over a map from
+// address ranges to contents (buffer, offset): a read must find what it names.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +19,19 @@ namespace headrace::plan {
 
 // The rules by name; DESIGN's movement rules 1-7 and the shape of a plan.
 enum class Rule : uint8_t {
-  Structure,         // indices, counts, sizes, enumerators, tiling of extents
-  ReadBeforeReady,   // 1: a read is not ordered after the write (prefetch) it needs
-  UseAfterRelease,   // 1: a read finds another buffer's content, or none
-  OverwriteLive,     // 2: a write is not ordered after the last reader of what the range holds
-  CopyOrder,         // 3: a copy is in the wrong lane for its direction
-  OverBudget,        // 4: a device range beyond the arena, an arena beyond the budget
-  Overlap,           // 4: two live buffers share a byte
-  EntryExit,         // 5, 7: entry or exit contents are not what the steps need or leave
-  HostRange,         // 6: a host side outside the slab, not one contiguous run, or not the unit's home
-  SlotTooSmall,      // a content does not fit the slot it is put in
-  RedundantEdge,     // a data edge that lane order and the other edges already imply
-  WrongSpace,        // a compute step reads host memory without being marked direct
-  Accounting         // stored totals (arena, host bytes, durations, predictions) disagree with what follows from the steps
+  Structure,       // indices, counts, sizes, enumerators, tiling of extents
+  ReadBeforeReady, // 1: a read is not ordered after the write (prefetch) it needs
+  UseAfterRelease, // 1: a read finds another buffer's content, or none
+  OverwriteLive,   // 2: a write is not ordered after the last reader of what the range holds
+  CopyOrder,       // 3: a copy is in the wrong lane for its direction
+  OverBudget,      // 4: a device range beyond the arena, an arena beyond the budget
+  Overlap,         // 4: two live buffers share a byte
+  EntryExit,       // 5, 7: entry or exit contents are not what the steps need or leave
+  HostRange,       // 6: a host side outside the slab, not one contiguous run, or not the unit's home
+  SlotTooSmall,    // a content does not fit the slot it is put in
+  RedundantEdge,   // a data edge that lane order and the other edges already imply
+  WrongSpace,      // a compute step reads host memory without being marked direct
+  Accounting // stored totals (arena, host bytes, durations, predictions) disagree with what follows from the steps
 };
 const char *ruleName(Rule rule);
 
