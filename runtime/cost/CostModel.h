@@ -19,9 +19,9 @@ namespace headrace::cost {
 
 // The bucket a step is priced for.
 struct Shape {
-  int64_t tokens = 1;     // rows
+  int64_t tokens = 1; // rows
   int64_t sequences = 1;
-  int64_t context = 1;    // tokens in the cache of each sequence once this iteration's are appended
+  int64_t context = 1; // tokens in the cache of each sequence once this iteration's are appended
 };
 
 // What a step does, in amounts.
@@ -31,12 +31,31 @@ struct Work {
   uint64_t linkBytes = 0;   // read over the link by a direct op
 };
 
-// Which linear op; the sizes follow from the model.
+// Which op of the model; the sizes follow from the model.
 struct OpSite {
   kernels::Op op = kernels::Op::Linear;
   model::UnitRole unit = model::UnitRole::Qkv; // Norm and Linear: whose weights
 };
 
+// The amounts of one op, exactly (saturating at 2^64 - 1). T tokens, S sequences, h hidden; rows = T, and S behind
+// GatherRows (the head's Norm and Linear). a, w, c: bytes of an activation, a checkpoint and a KV cache element.
+//
+//   op          flops                            device bytes
+//   Embed       T h with learned positions       T h (w, once more with learned positions) + T h a
+//   Norm        rows h x (LayerNorm 7, RMS 4)    2 rows h a + 4 h (LayerNorm 8 h)
+//   Linear      2 n k rows                       n16 k w (+ 4 n bias) + rows k a + rows n a (residual: twice)
+//   RopeAppend  3 T (q + kv) where rotated       T (2 (q + kv) + kv) a, unrotated T 2 kv a; + T 2 kv c
+//   Attention   4 headDim heads pairs            S' C 2 kv c + 2 T q a
+//   Activate    5 T intermediate                 3 T intermediate a
+//   GatherRows  0                                2 S h a
+//   Sample      S vocab                          4 S vocab + 8 S
+//
+// n and k are a linear's out and in features, n16 is n rounded up to the stored rows (model::kPanelRows); q and kv are
+// qRows() and kvRows(). Out and Down read the residual stream as well as write it. Logits are F32 whatever `activation`
+// is. Attention has S' = min(S, T) sequences with rows of their own; T rows spread evenly over them, as that has the
+// most query-key pairs under the causal mask: pairs = T C - T (T - S') / (2 S'), and no sequence has more rows than C.
+//
+// `direct` (Embed and Linear): the table's rows, or the matrix and its bias, are linkBytes and not device bytes.
 Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape, model::DType activation,
             model::DType kv, bool direct);
 
@@ -45,14 +64,24 @@ public:
   virtual ~CostModel() = default;
   virtual uint64_t computeNs(const OpSite &site, const Shape &shape, bool direct) const = 0;
   virtual uint64_t copyNs(uint64_t bytes, bool hostToDevice) const = 0;
+  // The share of max(h2d, d2h) bandwidth that both directions get together: Simulator::run's argument.
+  virtual double duplexShare() const { return 2.0; }
 };
 
+// No step is priced above this (about 11 days), so that no sum over a schedule of 18,000 steps overflows.
+inline constexpr uint64_t kLongestStepNs = 1'000'000'000'000'000;
+
 // The roofline over a hardware profile; the plainest model, and the fallback outside a record's grid.
+//   compute  max(flops / (peak x flopsEfficiency), device bytes / (memoryBandwidth x memoryEfficiency),
+//                link bytes / (h2dBandwidth x linkEfficiency)) + launchOverhead
+//   copy     copyLatency + bytes / (bandwidth x linkEfficiency)
+// to the nearest nanosecond. The peak is flopsF32 for F32 activations, flopsF16 for others.
 class Roofline final : public CostModel {
 public:
   Roofline(const model::ModelSpec &spec, const model::Hardware &hardware, model::DType activation, model::DType kv);
   uint64_t computeNs(const OpSite &site, const Shape &shape, bool direct) const override;
   uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override;
+  double duplexShare() const override;
 
 private:
   model::ModelSpec spec_;

@@ -5,7 +5,14 @@
 //
 // Rules: the steps of a lane run one after another in their order; a step starts when its lane is free and every edge's
 // source has ended. Copies share their link: h2d and d2h running together are slowed so that their rates add up to at
-// most the duplex bandwidth; links on one bus share it max-min fairly.
+// most the duplex bandwidth. Links that share a bus: BusShare.h.
+//
+//   lane      0    10    20    30    40   ns
+//   compute   [ L0 ][ L1 ].....[ L2 ]         L2 waits for its weights: 10 ns of stall
+//   h2d       [   L2's weights  ]
+//
+//   Simulator simulator(schedule);
+//   Timeline t = simulator.run(variant.durationsNs);
 #pragma once
 
 #include <cstdint>
@@ -22,29 +29,40 @@ struct StepTime {
 };
 
 struct Timeline {
-  std::vector<StepTime> steps;    // one a step of the schedule
-  uint64_t iterationNs = 0;       // the end of the last step
-  uint64_t publishNs = 0;         // when the tokens are visible; iterationNs without a Publish step
+  std::vector<StepTime> steps; // one a step of the schedule
+  uint64_t iterationNs = 0;    // the end of the last step
+  uint64_t publishNs = 0;      // when the tokens are visible; iterationNs without a Publish step
   uint64_t computeBusyNs = 0;
-  uint64_t h2dBusyNs = 0, d2hBusyNs = 0;
-  uint64_t stallNs = 0;           // compute lane idle before its last step, waiting for a copy
+  uint64_t h2dBusyNs = 0, d2hBusyNs = 0; // of the lane's copies, slowed by each other where they share the link
+  uint64_t stallNs = 0;                  // compute lane idle before its last step, waiting for a copy
 };
 
-// What of a schedule the simulator needs, prepared once: per step its lane and its incoming edges.
+// What of a schedule the simulator needs, prepared once. The schedule is one that holds Plan.h's rules: edges sorted by
+// (to, from) with from < to < steps.size(), steps in an order in which they could run one by one.
 class Simulator {
 public:
   explicit Simulator(const plan::Schedule &schedule);
   // One device alone on its link. `duplexShare` is duplexBandwidth / max(h2d, d2h) bandwidth: 2 means that directions
-  // do not disturb each other, 1 that together they get what one gets alone.
+  // do not disturb each other, 1 that together they get what one gets alone; while both directions copy, each goes at
+  // duplexShare / 2 of its own rate (at most 1). All times are whole nanoseconds: exact wherever nothing is shared, a
+  // copy that was slowed ends at the first nanosecond at which all of it has been moved.
+  // durationsNs has one entry a step.
   Timeline run(absl::Span<const uint64_t> durationsNs, double duplexShare = 2.0) const;
   // As run, writing into `out` without allocating once its vector has grown.
   void run(absl::Span<const uint64_t> durationsNs, double duplexShare, Timeline &out) const;
 
 private:
+  void runAlone(absl::Span<const uint64_t> durationsNs, Timeline &out) const;
+  void runShared(absl::Span<const uint64_t> durationsNs, uint64_t sharedRate, Timeline &out) const;
+  void account(Timeline &out) const;
+
   std::vector<uint8_t> lane_;
   std::vector<uint32_t> edgeBegin_; // into edgeFrom_, size steps + 1
   std::vector<uint32_t> edgeFrom_;
-  std::vector<uint8_t> publish_;
+  std::vector<uint32_t> nextInLane_; // plan::kNone at a lane's end
+  uint32_t firstInLane_[plan::kLanes];
+  uint32_t publish_ = plan::kNone; // the last Publish step
+  bool bothDirections_ = false;    // there are copies of both directions
 };
 
 } // namespace headrace::sim

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/cost/CostModel.h"
+
+namespace headrace::cost {
+namespace {
+
+// Seconds to nanoseconds; a rate of zero (a figure the profile does not have) makes the longest step, never a NaN.
+uint64_t toNs(double seconds) {
+  const double ns = seconds * 1e9;
+  if (!(ns < static_cast<double>(kLongestStepNs)))
+    return kLongestStepNs;
+  return ns <= 0 ? 0 : static_cast<uint64_t>(std::llround(ns));
+}
+
+double secondsFor(uint64_t amount, double rate) { return amount == 0 ? 0.0 : static_cast<double>(amount) / rate; }
+
+} // namespace
+
+Roofline::Roofline(const model::ModelSpec &spec, const model::Hardware &hardware, model::DType activation,
+                   model::DType kv)
+    : spec_(spec), hardware_(hardware), activation_(activation), kv_(kv) {}
+
+uint64_t Roofline::computeNs(const OpSite &site, const Shape &shape, bool direct) const {
+  const Work work = workOf(spec_, site, shape, activation_, kv_, direct);
+  const double peak = activation_ == model::DType::F32 ? hardware_.flopsF32 : hardware_.flopsF16;
+  const double seconds = std::max({secondsFor(work.flops, peak * hardware_.flopsEfficiency),
+                                   secondsFor(work.deviceBytes, hardware_.memoryBandwidth * hardware_.memoryEfficiency),
+                                   secondsFor(work.linkBytes, hardware_.h2dBandwidth * hardware_.linkEfficiency)});
+  return toNs(seconds + hardware_.launchOverhead);
+}
+
+uint64_t Roofline::copyNs(uint64_t bytes, bool hostToDevice) const {
+  const double bandwidth = hostToDevice ? hardware_.h2dBandwidth : hardware_.d2hBandwidth;
+  return toNs(hardware_.copyLatency + secondsFor(bytes, bandwidth * hardware_.linkEfficiency));
+}
+
+double Roofline::duplexShare() const {
+  return hardware_.duplexBandwidth / std::max(hardware_.h2dBandwidth, hardware_.d2hBandwidth);
+}
+
+} // namespace headrace::cost

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+
+#include "runtime/cost/CostModel.h"
+
+namespace headrace::cost {
+namespace {
+
+// Unsigned arithmetic that stays at the largest value instead of wrapping round.
+class Amount {
+public:
+  Amount(uint64_t v) : value_(v) {}
+  Amount(int64_t v) : value_(v < 0 ? 0 : static_cast<uint64_t>(v)) {}
+  Amount(int v) : Amount(static_cast<int64_t>(v)) {}
+  uint64_t get() const { return value_; }
+
+  friend Amount operator*(Amount a, Amount b) {
+    uint64_t r;
+    return __builtin_mul_overflow(a.value_, b.value_, &r) ? Amount(std::numeric_limits<uint64_t>::max()) : Amount(r);
+  }
+  friend Amount operator+(Amount a, Amount b) {
+    uint64_t r;
+    return __builtin_add_overflow(a.value_, b.value_, &r) ? Amount(std::numeric_limits<uint64_t>::max()) : Amount(r);
+  }
+
+private:
+  uint64_t value_;
+};
+
+struct LinearShape {
+  int64_t n = 0, k = 0;
+  bool bias = false, residual = false;
+};
+
+LinearShape linearShape(const model::ModelSpec &spec, model::UnitRole unit) {
+  using model::UnitRole;
+  switch (unit) {
+  case UnitRole::Qkv:
+    return {spec.qkvRows(), spec.hidden, spec.qkvBias, false};
+  case UnitRole::Out:
+    return {spec.hidden, spec.qRows(), spec.outBias, true};
+  case UnitRole::Up:
+    return {spec.upRows(), spec.hidden, spec.mlpBias, false};
+  case UnitRole::Down:
+    return {spec.hidden, spec.intermediate, spec.mlpBias, true};
+  case UnitRole::Head:
+    return {spec.vocab, spec.hidden, false, false};
+  case UnitRole::Embedding:
+    break;
+  }
+  return {};
+}
+
+// Query-key pairs under the causal mask, the rows spread evenly over the sequences that have any.
+uint64_t attentionPairs(const Shape &shape) {
+  using Wide = unsigned __int128;
+  const Wide context = static_cast<Wide>(std::max<int64_t>(shape.context, 0));
+  const Wide sequences = static_cast<Wide>(std::max<int64_t>(std::min(shape.sequences, shape.tokens), 0));
+  if (sequences == 0)
+    return 0;
+  const Wide rows = std::min<Wide>(static_cast<Wide>(shape.tokens), sequences * context); // <= C rows a sequence
+  if (rows < sequences)
+    return 0;
+  const Wide pairs = rows * context - rows * (rows - sequences) / (2 * sequences);
+  return pairs > std::numeric_limits<uint64_t>::max() ? std::numeric_limits<uint64_t>::max()
+                                                      : static_cast<uint64_t>(pairs);
+}
+
+} // namespace
+
+Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape, model::DType activation,
+            model::DType kv, bool direct) {
+  using kernels::Op;
+  const Amount a(model::dtypeBytes(activation)), w(model::dtypeBytes(spec.dtype)), c(model::dtypeBytes(kv));
+  const Amount tokens(shape.tokens), sequences(shape.sequences), hidden(spec.hidden);
+  const bool head = site.unit == model::UnitRole::Head;
+  const Amount rows = head ? sequences : tokens;
+  const Amount q(spec.qRows()), kvRows(spec.kvRows());
+
+  Amount flops(0), device(0), weights(0);
+  switch (site.op) {
+  case Op::Embed: {
+    const Amount gathered = tokens * hidden;
+    flops = spec.learnedPositions ? gathered : Amount(0);
+    weights = gathered * w * Amount(spec.learnedPositions ? 2 : 1);
+    device = gathered * a;
+    break;
+  }
+  case Op::Norm: {
+    const bool layerNorm = spec.norm == model::NormKind::LayerNorm;
+    flops = rows * hidden * Amount(layerNorm ? 7 : 4);
+    device = Amount(2) * rows * hidden * a + hidden * Amount(layerNorm ? 8 : 4);
+    break;
+  }
+  case Op::Linear: {
+    const LinearShape linear = linearShape(spec, site.unit);
+    const Amount n(linear.n), k(linear.k);
+    flops = Amount(2) * n * k * rows;
+    weights = Amount((linear.n + model::kPanelRows - 1) / model::kPanelRows * model::kPanelRows) * k * w +
+              (linear.bias ? n * Amount(4) : Amount(0));
+    device = rows * k * a + rows * n * (head ? Amount(4) : a) * Amount(linear.residual ? 2 : 1);
+    break;
+  }
+  case Op::RopeAppend:
+    if (spec.rope.enabled) {
+      flops = Amount(3) * tokens * (q + kvRows);
+      device = tokens * (Amount(2) * (q + kvRows) + kvRows) * a;
+    } else {
+      device = tokens * Amount(2) * kvRows * a;
+    }
+    device = device + tokens * Amount(2) * kvRows * c;
+    break;
+  case Op::Attention:
+    flops = Amount(4) * q * Amount(attentionPairs(shape));
+    device = Amount(std::min(shape.sequences, shape.tokens)) * Amount(shape.context) * Amount(2) * kvRows * c +
+             Amount(2) * tokens * q * a;
+    break;
+  case Op::Activate:
+    flops = Amount(5) * tokens * Amount(spec.intermediate);
+    device = Amount(3) * tokens * Amount(spec.intermediate) * a;
+    break;
+  case Op::GatherRows:
+    device = Amount(2) * sequences * hidden * a;
+    break;
+  case Op::Sample:
+    flops = sequences * Amount(spec.vocab);
+    device = Amount(4) * sequences * Amount(spec.vocab) + Amount(8) * sequences;
+    break;
+  case Op::Count:
+    break;
+  }
+  Work work;
+  work.flops = flops.get();
+  work.deviceBytes = (direct ? device : device + weights).get();
+  work.linkBytes = direct ? weights.get() : 0;
+  return work;
+}
+
+} // namespace headrace::cost

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/sim/Simulator.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+namespace headrace::sim {
+namespace {
+
+constexpr int kCompute = static_cast<int>(plan::Lane::Compute);
+constexpr int kH2D = static_cast<int>(plan::Lane::H2D);
+constexpr int kD2H = static_cast<int>(plan::Lane::D2H);
+
+// Progress of a copy is counted in 2^-32 of a nanosecond's worth of its own rate.
+constexpr uint64_t kFullRate = uint64_t{1} << 32;
+constexpr uint64_t kNotYet = ~uint64_t{0};
+
+constexpr bool movesBytes(uint8_t lane) { return lane != kCompute && lane != static_cast<uint8_t>(plan::Lane::Cpu); }
+
+} // namespace
+
+Simulator::Simulator(const plan::Schedule &schedule) {
+  const size_t n = schedule.steps.size();
+  lane_.reserve(n);
+  nextInLane_.assign(n, plan::kNone);
+  std::fill(std::begin(firstInLane_), std::end(firstInLane_), plan::kNone);
+  uint32_t last[plan::kLanes];
+  std::fill(std::begin(last), std::end(last), plan::kNone);
+  bool copies[plan::kLanes] = {};
+  for (uint32_t i = 0; i < n; ++i) {
+    const int lane = static_cast<int>(schedule.steps[i].lane);
+    assert(lane < plan::kLanes);
+    lane_.push_back(static_cast<uint8_t>(lane));
+    (last[lane] == plan::kNone ? firstInLane_[lane] : nextInLane_[last[lane]]) = i;
+    last[lane] = i;
+    copies[lane] = true;
+    if (schedule.steps[i].kind == plan::StepKind::Publish)
+      publish_ = i;
+  }
+  bothDirections_ = copies[kH2D] && copies[kD2H];
+  edgeBegin_.reserve(n + 1);
+  edgeFrom_.reserve(schedule.edges.size());
+  size_t e = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    edgeBegin_.push_back(static_cast<uint32_t>(e));
+    for (; e < schedule.edges.size() && schedule.edges[e].to == i; ++e) {
+      assert(schedule.edges[e].from < i);
+      edgeFrom_.push_back(schedule.edges[e].from);
+    }
+  }
+  edgeBegin_.push_back(static_cast<uint32_t>(e));
+  assert(e == schedule.edges.size());
+}
+
+Timeline Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexShare) const {
+  Timeline out;
+  run(durationsNs, duplexShare, out);
+  return out;
+}
+
+void Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexShare, Timeline &out) const {
+  assert(durationsNs.size() == lane_.size());
+  out.steps.resize(lane_.size());
+  const double share = std::clamp(duplexShare / 2, 1e-6, 1.0);
+  const auto sharedRate = static_cast<uint64_t>(std::llround(share * static_cast<double>(kFullRate)));
+  if (bothDirections_ && duplexShare < 2.0)
+    runShared(durationsNs, sharedRate, out);
+  else
+    runAlone(durationsNs, out);
+  account(out);
+}
+
+// Nothing is shared: a step's end depends only on steps before it, so one pass in plan order is enough.
+void Simulator::runAlone(absl::Span<const uint64_t> durationsNs, Timeline &out) const {
+  uint64_t free[plan::kLanes] = {};
+  StepTime *times = out.steps.data();
+  for (size_t i = 0, n = lane_.size(); i < n; ++i) {
+    uint64_t start = free[lane_[i]];
+    for (uint32_t e = edgeBegin_[i]; e != edgeBegin_[i + 1]; ++e)
+      start = std::max(start, times[edgeFrom_[e]].endNs);
+    const uint64_t end = start + durationsNs[i];
+    times[i] = {start, end};
+    free[lane_[i]] = end;
+  }
+}
+
+// Lanes advance together from event to event. `left` is what remains of each lane's running step; between events it
+// falls by the lane's rate a nanosecond.
+void Simulator::runShared(absl::Span<const uint64_t> durationsNs, uint64_t sharedRate, Timeline &out) const {
+  using Wide = unsigned __int128;
+  for (StepTime &t : out.steps)
+    t.endNs = kNotYet;
+  uint32_t head[plan::kLanes];
+  std::copy(std::begin(firstInLane_), std::end(firstInLane_), head);
+  bool running[plan::kLanes] = {};
+  Wide left[plan::kLanes] = {};
+  uint64_t now = 0;
+  for (;;) {
+    // A step of no length ends where it starts and may let others start, so repeat until nothing moves.
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int lane = 0; lane < plan::kLanes; ++lane) {
+        const uint32_t step = head[lane];
+        if (step == plan::kNone)
+          continue;
+        if (!running[lane]) {
+          bool ready = true;
+          for (uint32_t e = edgeBegin_[step]; ready && e != edgeBegin_[step + 1]; ++e)
+            ready = out.steps[edgeFrom_[e]].endNs != kNotYet;
+          if (!ready)
+            continue;
+          running[lane] = true;
+          left[lane] = static_cast<Wide>(durationsNs[step]) * kFullRate;
+          out.steps[step].startNs = now;
+        }
+        if (left[lane] == 0) {
+          out.steps[step].endNs = now;
+          running[lane] = false;
+          head[lane] = nextInLane_[step];
+          moved = true;
+        }
+      }
+    }
+    const uint64_t copyRate = running[kH2D] && running[kD2H] ? sharedRate : kFullRate;
+    uint64_t rate[plan::kLanes];
+    uint64_t wait = kNotYet;
+    for (int lane = 0; lane < plan::kLanes; ++lane) {
+      rate[lane] = lane == kH2D || lane == kD2H ? copyRate : kFullRate;
+      if (running[lane])
+        wait = std::min(wait, static_cast<uint64_t>((left[lane] + rate[lane] - 1) / rate[lane]));
+    }
+    if (wait == kNotYet)
+      return;
+    now += wait;
+    for (int lane = 0; lane < plan::kLanes; ++lane) {
+      const Wide done = static_cast<Wide>(rate[lane]) * wait;
+      left[lane] = running[lane] && left[lane] > done ? left[lane] - done : 0;
+    }
+  }
+}
+
+void Simulator::account(Timeline &out) const {
+  uint64_t busy[plan::kLanes] = {};
+  out.iterationNs = 0;
+  out.stallNs = 0;
+  uint64_t computeFree = 0;
+  for (size_t i = 0, n = lane_.size(); i < n; ++i) {
+    const StepTime &t = out.steps[i];
+    busy[lane_[i]] += t.endNs - t.startNs;
+    out.iterationNs = std::max(out.iterationNs, t.endNs);
+    if (lane_[i] != kCompute)
+      continue;
+    if (t.startNs > computeFree) {
+      // Idle: the part of it in which only copies were still missing is a stall.
+      uint64_t others = computeFree;
+      for (uint32_t e = edgeBegin_[i]; e != edgeBegin_[i + 1]; ++e) {
+        if (!movesBytes(lane_[edgeFrom_[e]]))
+          others = std::max(others, out.steps[edgeFrom_[e]].endNs);
+      }
+      out.stallNs += t.startNs - others;
+    }
+    computeFree = t.endNs;
+  }
+  out.computeBusyNs = busy[kCompute];
+  out.h2dBusyNs = busy[kH2D];
+  out.d2hBusyNs = busy[kD2H];
+  out.publishNs = publish_ == plan::kNone ? out.iterationNs : out.steps[publish_].endNs;
+}
+
+} // namespace headrace::sim

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "runtime/cost/CostModel.h"
+#include "tests/unit/cost/Models.h"
+
+namespace headrace::cost {
+namespace {
+
+using kernels::Op;
+using model::DType;
+using model::UnitRole;
+
+Work work(const model::ModelSpec &spec, Op op, UnitRole unit, Shape shape, bool direct = false,
+          DType activation = DType::F32, DType kv = DType::F16) {
+  return workOf(spec, {op, unit}, shape, activation, kv, direct);
+}
+
+TEST(Work, LinearIsTwoFlopsAnElementAndRowAndReadsItsMatrixOnce) {
+  // qkv: n = (2 + 2 x 1) x 16 = 64, k = 32, 8 rows: 2 x 64 x 32 x 8 = 32768 flops;
+  // 64 x 32 x 2 = 4096 bytes of F16 weights, x 8 x 32 x 4 = 1024, y 8 x 64 x 4 = 2048.
+  const Work w = work(smallLlama(), Op::Linear, UnitRole::Qkv, {8, 8, 16});
+  EXPECT_EQ(w.flops, 32768u);
+  EXPECT_EQ(w.deviceBytes, 4096u + 1024 + 2048);
+  EXPECT_EQ(w.linkBytes, 0u);
+}
+
+TEST(Work, BiasesAreFourBytesAFeature) {
+  // OPT qkv: n = 3 x 32 = 96: 96 x 32 x 2 + 96 x 4 = 6528 bytes of weights; one row: x 128, y 384.
+  EXPECT_EQ(work(smallOpt(), Op::Linear, UnitRole::Qkv, {1, 1, 1}).deviceBytes, 6528u + 128 + 384);
+}
+
+TEST(Work, OutAndDownReadTheResidualStreamToo) {
+  // down: n = 32, k = 64, one row: weights 32 x 64 x 2 = 4096, x 256, y 128 written and 128 read.
+  EXPECT_EQ(work(smallLlama(), Op::Linear, UnitRole::Down, {1, 1, 1}).deviceBytes, 4096u + 256 + 128 + 128);
+  // out: k = 2 x 16.
+  EXPECT_EQ(work(smallLlama(), Op::Linear, UnitRole::Out, {1, 1, 1}).deviceBytes, 2048u + 128 + 128 + 128);
+}
+
+TEST(Work, GatedUpHasBothMatrices) {
+  // up: n = 2 x 64, k = 32: 2 x 128 x 32 x 3 rows.
+  EXPECT_EQ(work(smallLlama(), Op::Linear, UnitRole::Up, {3, 1, 8}).flops, 24576u);
+  EXPECT_EQ(work(smallOpt(), Op::Linear, UnitRole::Up, {3, 1, 8}).flops, 12288u);
+}
+
+TEST(Work, TheHeadWorksOnOneRowASequenceAndMakesF32Logits) {
+  // 512 tokens of 2 sequences: 2 rows: 2 x 96 x 32 x 2 = 12288 flops; weights 96 x 32 x 2 = 6144,
+  // F16 activations: x 2 x 32 x 2 = 128, logits 2 x 96 x 4 = 768.
+  const Work w = work(smallLlama(), Op::Linear, UnitRole::Head, {512, 2, 256}, false, DType::F16);
+  EXPECT_EQ(w.flops, 12288u);
+  EXPECT_EQ(w.deviceBytes, 6144u + 128 + 768);
+  EXPECT_EQ(work(smallLlama(), Op::Norm, UnitRole::Head, {512, 2, 256}).flops, 4u * 2 * 32);
+}
+
+TEST(Work, MatricesAreReadAsStoredWithPaddedRows) {
+  model::ModelSpec s = smallLlama();
+  s.vocab = 97; // stored as 112 rows
+  EXPECT_EQ(work(s, Op::Linear, UnitRole::Head, {1, 1, 1}).deviceBytes, 112u * 32 * 2 + 32 * 4 + 97 * 4);
+}
+
+TEST(Work, DirectReadsGoOverTheLink) {
+  const Work linear = work(smallLlama(), Op::Linear, UnitRole::Qkv, {8, 8, 16}, true);
+  EXPECT_EQ(linear.linkBytes, 4096u);
+  EXPECT_EQ(linear.deviceBytes, 1024u + 2048);
+  // Embed reads only its rows: 8 x 32 x 2; OPT's positions as many again.
+  EXPECT_EQ(work(smallLlama(), Op::Embed, UnitRole::Embedding, {8, 8, 16}, true).linkBytes, 512u);
+  EXPECT_EQ(work(smallOpt(), Op::Embed, UnitRole::Embedding, {8, 8, 16}, true).linkBytes, 1024u);
+  EXPECT_EQ(work(smallOpt(), Op::Embed, UnitRole::Embedding, {8, 8, 16}, true).deviceBytes, 1024u); // x, 8 x 32 x 4
+}
+
+TEST(Work, EmbedAddsLearnedPositions) {
+  EXPECT_EQ(work(smallLlama(), Op::Embed, UnitRole::Embedding, {8, 8, 16}).flops, 0u);
+  EXPECT_EQ(work(smallOpt(), Op::Embed, UnitRole::Embedding, {8, 8, 16}).flops, 256u);
+  EXPECT_EQ(work(smallLlama(), Op::Embed, UnitRole::Embedding, {8, 8, 16}).deviceBytes, 512u + 1024);
+}
+
+TEST(Work, NormReadsAndWritesRowsAndItsVectors) {
+  // 8 rows of 32: RMS 4 x 256 flops; 2 x 8 x 32 x 4 + 32 x 4.
+  EXPECT_EQ(work(smallLlama(), Op::Norm, UnitRole::Qkv, {8, 8, 16}).flops, 1024u);
+  EXPECT_EQ(work(smallLlama(), Op::Norm, UnitRole::Qkv, {8, 8, 16}).deviceBytes, 2048u + 128);
+  EXPECT_EQ(work(smallOpt(), Op::Norm, UnitRole::Up, {8, 8, 16}).flops, 1792u);
+  EXPECT_EQ(work(smallOpt(), Op::Norm, UnitRole::Up, {8, 8, 16}).deviceBytes, 2048u + 256);
+}
+
+TEST(Work, DecodeAttentionReadsTheWholeContext) {
+  // 4 sequences, one row each, context 10: pairs 4 x 10; 4 flops x 32 q elements x 40 = 5120.
+  // KV: 4 x 10 x 2 x 16 x 2 (F16) = 2560; q and out: 2 x 4 x 32 x 4 = 1024.
+  const Work w = work(smallLlama(), Op::Attention, UnitRole::Qkv, {4, 4, 10});
+  EXPECT_EQ(w.flops, 5120u);
+  EXPECT_EQ(w.deviceBytes, 2560u + 1024);
+  EXPECT_EQ(work(smallLlama(), Op::Attention, UnitRole::Qkv, {4, 4, 10}, false, DType::F32, DType::F32).deviceBytes,
+            5120u + 1024);
+}
+
+TEST(Work, PrefillAttentionHasTheCausalTriangle) {
+  // One sequence of 10 tokens from nothing: 1 + 2 + ... + 10 = 55 pairs.
+  EXPECT_EQ(work(smallLlama(), Op::Attention, UnitRole::Qkv, {10, 1, 10}).flops, 4u * 32 * 55);
+  // The last 4 of a context of 10: 7 + 8 + 9 + 10 = 34.
+  EXPECT_EQ(work(smallLlama(), Op::Attention, UnitRole::Qkv, {4, 1, 10}).flops, 4u * 32 * 34);
+  // Two sequences of 5 each: 2 x 15.
+  EXPECT_EQ(work(smallLlama(), Op::Attention, UnitRole::Qkv, {10, 2, 5}).flops, 4u * 32 * 30);
+}
+
+TEST(Work, ABucketWithMoreTokensThanItsSequencesHoldIsPricedFull) {
+  // 100 tokens in 2 sequences of at most 5: no more pairs than 2 x 15.
+  EXPECT_EQ(work(smallLlama(), Op::Attention, UnitRole::Qkv, {100, 2, 5}).flops, 4u * 32 * 30);
+  // More sequences than tokens: only those with a row read their context.
+  EXPECT_EQ(work(smallLlama(), Op::Attention, UnitRole::Qkv, {2, 8, 10}).flops, 4u * 32 * 20);
+}
+
+TEST(Work, PrefillAndDecodeOfAsManyTokensDiffer) {
+  const Work prefill = work(smallLlama(), Op::Attention, UnitRole::Qkv, {64, 1, 64});
+  const Work decode = work(smallLlama(), Op::Attention, UnitRole::Qkv, {64, 64, 64});
+  EXPECT_LT(prefill.flops, decode.flops);             // 2080 pairs against 4096
+  EXPECT_LT(prefill.deviceBytes, decode.deviceBytes); // one context read against 64
+}
+
+TEST(Work, RopeAppendRotatesQueriesAndKeysAndWritesTheCache) {
+  // T = 2: 3 x 2 x (32 + 16) flops; (2 x 48 + 16) x 4 x 2 rows read and rewritten, 2 x 2 x 16 x 2 to the cache.
+  const Work w = work(smallLlama(), Op::RopeAppend, UnitRole::Qkv, {2, 2, 5});
+  EXPECT_EQ(w.flops, 288u);
+  EXPECT_EQ(w.deviceBytes, 896u + 128);
+  const Work opt = work(smallOpt(), Op::RopeAppend, UnitRole::Qkv, {2, 2, 5});
+  EXPECT_EQ(opt.flops, 0u);
+  EXPECT_EQ(opt.deviceBytes, 2u * 2 * 32 * 4 + 2 * 2 * 32 * 2);
+}
+
+TEST(Work, ActivateGatherAndSample) {
+  EXPECT_EQ(work(smallLlama(), Op::Activate, UnitRole::Up, {3, 1, 8}).flops, 5u * 3 * 64);
+  EXPECT_EQ(work(smallLlama(), Op::Activate, UnitRole::Up, {3, 1, 8}).deviceBytes, 3u * 3 * 64 * 4);
+  EXPECT_EQ(work(smallLlama(), Op::GatherRows, UnitRole::Head, {3, 2, 8}).deviceBytes, 2u * 2 * 32 * 4);
+  EXPECT_EQ(work(smallLlama(), Op::Sample, UnitRole::Head, {3, 2, 8}).flops, 2u * 96);
+  EXPECT_EQ(work(smallLlama(), Op::Sample, UnitRole::Head, {3, 2, 8}).deviceBytes, 4u * 2 * 96 + 16);
+}
+
+TEST(Work, AmountsSaturateInsteadOfWrapping) {
+  const int64_t huge = int64_t{1} << 62;
+  const Work w = work(smallLlama(), Op::Attention, UnitRole::Qkv, {huge, huge, huge});
+  EXPECT_EQ(w.flops, std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(w.deviceBytes, std::numeric_limits<uint64_t>::max());
+}
+
+TEST(Work, NothingToDoIsNothing) { EXPECT_EQ(work(smallLlama(), Op::Attention, UnitRole::Qkv, {0, 0, 0}).flops, 0u); }
+
+} // namespace
+} // namespace headrace::cost
