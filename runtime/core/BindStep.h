@@ -1,6 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // From a plan's compute step to the kernel's struct of arguments: done once, when a graph is built.
+//
+// Operands of each op (in any order; [ ] optional; an operand may cover more bytes than its op needs, never fewer):
+//
+//   Embed       Meta Table [Positions] Sampled Y          Table and Positions: ranges of the embedding unit that cover
+//                                                         the tensors; Space::Host only where the step is `direct`
+//   Norm        Meta X NormWeights Y                      NormWeights covers NormWeight and, with LayerNorm, NormBias
+//   Linear      Meta X Weight [Bias] [Residual] Y [Workspace]   Weight covers Matrix (tied head: TokenTable). The
+//                                                         residual is in place where Y is ReadWrite or Residual == Y
+//   RopeAppend  Meta X (ReadWrite: q and k are rotated in place; tagged Y is accepted) Kv
+//   Attention   Meta X Kv Y [Workspace]
+//   Activate    Meta X Y
+//   GatherRows  Meta X Y
+//   Sample      Meta X Sampled Output [Workspace]
+//   (Publish    Meta Output: bound by the device itself)
+//
+// Meta, Sampled and Output that are not among the operands are taken from the homes of the plan's io buffers. Which unit a
+// Norm or Linear belongs to follows from the buffer of its weights; final norm and head work on sampled rows.
 #pragma once
 
 #include <memory>
@@ -36,6 +53,7 @@ public:
   // Refuses a step whose operands do not fit its op, or whose sizes do not fit the model, by name.
   absl::StatusOr<BoundStep> bind(const plan::Schedule &schedule, uint32_t step, const plan::Variant &variant,
                                  const Bases &bases) const;
+  const model::WeightLayout &layout() const { return layout_; }
 
 private:
   const plan::Plan &plan_;

@@ -81,12 +81,16 @@ public:
   virtual absl::Status upload(Graph &graph) = 0;
 
   // The staging copy of the iteration buffer that the next launch will read; filled by the caller before launch().
-  // Its offsets are set (initMeta). At most two launches may be in flight, each with a staging copy of its own.
+  // Its offsets are set (initMeta); arrays keep what was written two iterations ago. At most two iterations are in flight,
+  // each with a staging copy of its own: with two in flight, meta() and launch() wait for the older one to end.
   virtual kernels::IterationMeta *meta() = 0;
+  // Appends a launch; returns without waiting for it to run. A variant's launch numbers its iteration (from 1, into
+  // IterationMeta::iteration) and takes the staging copy; a transition's does neither.
   virtual absl::Status launch(Graph &graph) = 0;
 
   // Waits until the tokens of launch number `iteration` (counting from 1; transitions are not counted) can be read, and
-  // returns them: one a sampled row. Valid until two launches later.
+  // returns them: one a sampled row. Valid until two launches later. FailedPrecondition for an iteration that was not
+  // launched, OutOfRange for one whose tokens are gone.
   virtual absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) = 0;
   // When those tokens became visible, on the device's clock.
   virtual int64_t tokensVisibleNs(uint64_t iteration) const = 0;

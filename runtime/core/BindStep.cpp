@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/BindStep.h"
+
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#define RETURN_IF_ERROR(expr)                                                                                          \
+  if (absl::Status status_ = (expr); !status_.ok())                                                                    \
+  return status_
+
+namespace headrace::core {
+namespace {
+
+using model::TensorRole;
+using model::UnitRole;
+using plan::Arg;
+using plan::Operand;
+using plan::Space;
+
+const char *argName(Arg arg) {
+  static constexpr const char *kNames[] = {"source", "destination", "meta",     "x",     "y",
+                                           "weight", "bias",        "norm",     "residual", "kv",
+                                           "table",  "positions",   "sampled",  "output", "workspace"};
+  return static_cast<size_t>(arg) < std::size(kNames) ? kNames[static_cast<size_t>(arg)] : "?";
+}
+
+// A product that saturates: a size that does not fit 64 bits is larger than any operand.
+uint64_t product(std::initializer_list<int64_t> factors) {
+  uint64_t result = 1;
+  for (int64_t factor : factors)
+    if (factor < 0 || __builtin_mul_overflow(result, static_cast<uint64_t>(factor), &result))
+      return std::numeric_limits<uint64_t>::max();
+  return result;
+}
+
+constexpr int64_t kF32 = sizeof(float);
+
+kernels::Elem elemOf(model::DType dtype) { return static_cast<kernels::Elem>(dtype); }
+
+// One step's operands, by what they are to the op.
+class Operands {
+public:
+  Operands(const plan::Plan &plan, const plan::Schedule &schedule, uint32_t step, const Bases &bases)
+      : plan_(plan), schedule_(schedule), index_(step), step_(schedule.steps[step]), bases_(bases) {}
+
+  const plan::Step &step() const { return step_; }
+
+  absl::Status refuse(const std::string &message) const {
+    return absl::InvalidArgumentError(absl::StrCat("schedule '", schedule_.name, "', step ", index_, " (",
+                                                   kernels::opName(step_.op), ", layer ", step_.layer, "): ", message));
+  }
+
+  const Operand *find(Arg arg) const {
+    for (uint32_t i = 0; i < step_.operandCount; ++i)
+      if (const Operand &operand = schedule_.operands[step_.firstOperand + i]; operand.arg == arg)
+        return &operand;
+    return nullptr;
+  }
+
+  // Every operand lies in its space, and host memory is read by direct steps only.
+  absl::Status checkRanges() const {
+    if (step_.firstOperand > schedule_.operands.size() ||
+        step_.operandCount > schedule_.operands.size() - step_.firstOperand)
+      return refuse("its operands are outside the schedule's list");
+    for (uint32_t i = 0; i < step_.operandCount; ++i) {
+      const Operand &operand = schedule_.operands[step_.firstOperand + i];
+      if (operand.space == Space::Disk)
+        return refuse(absl::StrCat("operand ", argName(operand.arg), " is on disk"));
+      if (operand.space == Space::Host && !step_.direct)
+        return refuse(absl::StrCat("operand ", argName(operand.arg), " is in host memory and the step is not direct"));
+      const uint64_t limit = operand.space == Space::Host ? plan_.hostBytes : plan_.arenaBytes;
+      if (operand.bytes > limit || operand.address > limit - operand.bytes)
+        return refuse(absl::StrCat("operand ", argName(operand.arg), ": bytes [", operand.address, ", +", operand.bytes,
+                                   ") are outside its memory of ", limit, " bytes"));
+    }
+    return absl::OkStatus();
+  }
+
+  std::byte *pointer(const Operand &operand) const {
+    return (operand.space == Space::Host ? bases_.host : bases_.device) + operand.address;
+  }
+
+  // The operand `arg`, which the op needs, with at least `bytes` bytes.
+  absl::StatusOr<std::byte *> require(Arg arg, uint64_t bytes) const {
+    const Operand *operand = find(arg);
+    if (operand == nullptr)
+      return refuse(absl::StrCat("operand ", argName(arg), " is missing"));
+    return checked(*operand, bytes);
+  }
+
+  absl::StatusOr<std::byte *> checked(const Operand &operand, uint64_t bytes) const {
+    if (operand.bytes < bytes)
+      return refuse(absl::StrCat("operand ", argName(operand.arg), " has ", operand.bytes, " bytes, it needs ", bytes));
+    return pointer(operand);
+  }
+
+  // As require; null where `bytes` is 0.
+  absl::StatusOr<std::byte *> workspace(uint64_t bytes) const {
+    if (bytes == 0)
+      return nullptr;
+    return require(Arg::Workspace, bytes);
+  }
+
+  // An io buffer: among the operands, or else at its home.
+  absl::StatusOr<std::byte *> io(Arg arg, uint32_t buffer, uint64_t bytes) const {
+    if (const Operand *operand = find(arg))
+      return checked(*operand, bytes);
+    if (schedule_.placement < plan_.placements.size())
+      for (const plan::Extent &extent : plan_.placements[schedule_.placement].extents)
+        if (extent.buffer == buffer && extent.space == Space::Device && extent.bufferOffset == 0 &&
+            extent.bytes >= bytes && extent.bytes <= plan_.arenaBytes &&
+            extent.address <= plan_.arenaBytes - extent.bytes)
+          return bases_.device + extent.address;
+    return refuse(absl::StrCat("operand ", argName(arg), " is missing, and its buffer has no home on the device"));
+  }
+
+  absl::StatusOr<const kernels::IterationMeta *> meta() const {
+    absl::StatusOr<std::byte *> p = io(Arg::Meta, plan_.metaBuffer(), kernels::metaBytes(plan_.metaLayout));
+    if (!p.ok())
+      return p.status();
+    return reinterpret_cast<const kernels::IterationMeta *>(*p);
+  }
+  absl::StatusOr<std::byte *> sampled() const {
+    return io(Arg::Sampled, plan_.sampledBuffer(), product({plan_.metaLayout.maxSequences, sizeof(int32_t)}));
+  }
+  absl::StatusOr<std::byte *> output() const {
+    return io(Arg::Output, plan_.outputBuffer(), product({plan_.metaLayout.maxSequences, sizeof(int32_t)}));
+  }
+
+  // The unit whose weights the operand `arg` names.
+  absl::StatusOr<const model::Unit *> unit(Arg arg, const model::WeightLayout &layout) const {
+    const Operand *operand = find(arg);
+    if (operand == nullptr)
+      return refuse(absl::StrCat("operand ", argName(arg), " is missing"));
+    if (operand->buffer >= layout.units.size())
+      return refuse(absl::StrCat("operand ", argName(arg), " is buffer ", operand->buffer, ", not one of the ",
+                                 layout.units.size(), " weight units"));
+    return &layout.units[operand->buffer];
+  }
+
+  // A tensor of `unit` inside the range that one of `args` covers.
+  absl::StatusOr<std::byte *> tensor(const model::Unit &unit, const model::WeightLayout &layout,
+                                     const model::Tensor &tensor, std::initializer_list<Arg> args) const {
+    const uint64_t buffer = static_cast<uint64_t>(&unit - layout.units.data());
+    for (Arg arg : args) {
+      const Operand *operand = find(arg);
+      if (operand == nullptr || operand->buffer != buffer || operand->bufferOffset > tensor.offset ||
+          tensor.bytes > operand->bytes || tensor.offset - operand->bufferOffset > operand->bytes - tensor.bytes)
+        continue;
+      return pointer(*operand) + (tensor.offset - operand->bufferOffset);
+    }
+    return refuse(absl::StrCat("operand ", argName(*args.begin()), " does not cover bytes [", tensor.offset, ", +",
+                               tensor.bytes, ") of ", unit.name));
+  }
+
+private:
+  const plan::Plan &plan_;
+  const plan::Schedule &schedule_;
+  const uint32_t index_;
+  const plan::Step &step_;
+  const Bases &bases_;
+};
+
+// Declares `name` as the value of a StatusOr, or returns its status.
+#define ASSIGN_OR_RETURN(name, expr)                                                                                   \
+  auto name##Or = (expr);                                                                                              \
+  if (!name##Or.ok())                                                                                                  \
+    return name##Or.status();                                                                                          \
+  auto name = *name##Or
+
+float *floats(std::byte *p) { return reinterpret_cast<float *>(p); }
+int32_t *ints(std::byte *p) { return reinterpret_cast<int32_t *>(p); }
+
+// Final norm and head work on the gathered rows; a tied head's matrix is the embedding's.
+bool onSampledRows(UnitRole role) { return role == UnitRole::Head || role == UnitRole::Embedding; }
+
+const int32_t *countOf(const kernels::IterationMeta *meta, bool sampledRows) {
+  return sampledRows ? &meta->numSampled : &meta->numTokens;
+}
+
+class Binder {
+public:
+  Binder(const plan::Plan &plan, kernels::Order order, const model::WeightLayout &layout,
+         const std::vector<float> &frequencies, const plan::Variant &variant, const Operands &operands)
+      : plan_(plan), spec_(plan.model), order_(order), layout_(layout), frequencies_(frequencies), variant_(variant),
+        operands_(operands) {}
+
+  absl::StatusOr<KernelArgs> bind() const {
+    switch (operands_.step().op) {
+    case kernels::Op::Embed: return embed();
+    case kernels::Op::Norm: return norm();
+    case kernels::Op::Linear: return linear();
+    case kernels::Op::RopeAppend: return ropeAppend();
+    case kernels::Op::Attention: return attention();
+    case kernels::Op::Activate: return activate();
+    case kernels::Op::GatherRows: return gatherRows();
+    case kernels::Op::Sample: return sample();
+    case kernels::Op::Count: break;
+    }
+    return operands_.refuse(absl::StrCat("unknown op ", static_cast<int>(operands_.step().op)));
+  }
+
+private:
+  int64_t rows(bool sampledRows) const { return sampledRows ? variant_.sequences : variant_.newTokens; }
+  kernels::Order orderOf(const model::Tensor &tensor) const {
+    return tensor.linearOperand ? order_ : kernels::Order::RowMajor;
+  }
+
+  absl::StatusOr<KernelArgs> embed() const {
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(unit, operands_.unit(Arg::Table, layout_));
+    const model::Tensor *table = unit->find(TensorRole::TokenTable);
+    if (table == nullptr)
+      return operands_.refuse(absl::StrCat("unit ", unit->name, " has no token table"));
+    ASSIGN_OR_RETURN(tablePointer, operands_.tensor(*unit, layout_, *table, {Arg::Table}));
+    std::byte *positionsPointer = nullptr;
+    if (const model::Tensor *positions = unit->find(TensorRole::PositionTable)) {
+      ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *positions, {Arg::Positions, Arg::Table}));
+      positionsPointer = p;
+    }
+    ASSIGN_OR_RETURN(sampled, operands_.sampled());
+    ASSIGN_OR_RETURN(x, operands_.require(Arg::Y, product({variant_.newTokens, spec_.hidden, kF32})));
+    return kernels::EmbedArgs{.meta = meta,
+                              .table = tablePointer,
+                              .positions = positionsPointer,
+                              .sampled = ints(sampled),
+                              .x = floats(x),
+                              .vocab = spec_.vocab,
+                              .hidden = spec_.hidden,
+                              .positionOffset = spec_.positionOffset,
+                              .elem = elemOf(table->dtype),
+                              .order = orderOf(*table)};
+  }
+
+  absl::StatusOr<KernelArgs> norm() const {
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(unit, operands_.unit(Arg::NormWeights, layout_));
+    const model::Tensor *weight = unit->find(TensorRole::NormWeight);
+    if (weight == nullptr)
+      return operands_.refuse(absl::StrCat("unit ", unit->name, " has no norm"));
+    ASSIGN_OR_RETURN(weightPointer, operands_.tensor(*unit, layout_, *weight, {Arg::NormWeights}));
+    std::byte *biasPointer = nullptr;
+    if (const model::Tensor *bias = unit->find(TensorRole::NormBias)) {
+      ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *bias, {Arg::NormWeights, Arg::Bias}));
+      biasPointer = p;
+    }
+    const bool sampledRows = onSampledRows(unit->role);
+    const uint64_t bytes = product({rows(sampledRows), spec_.hidden, kF32});
+    ASSIGN_OR_RETURN(x, operands_.require(Arg::X, bytes));
+    ASSIGN_OR_RETURN(y, operands_.require(Arg::Y, bytes));
+    return kernels::NormArgs{.count = countOf(meta, sampledRows),
+                             .x = floats(x),
+                             .weight = floats(weightPointer),
+                             .bias = floats(biasPointer),
+                             .y = floats(y),
+                             .hidden = spec_.hidden,
+                             .eps = static_cast<float>(spec_.normEps)};
+  }
+
+  absl::StatusOr<KernelArgs> linear() const {
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(unit, operands_.unit(Arg::Weight, layout_));
+    const model::Tensor *matrix =
+        unit->find(unit->role == UnitRole::Embedding ? TensorRole::TokenTable : TensorRole::Matrix);
+    if (matrix == nullptr || !matrix->linearOperand)
+      return operands_.refuse(absl::StrCat("unit ", unit->name, " has no matrix for a linear op"));
+    ASSIGN_OR_RETURN(weightPointer, operands_.tensor(*unit, layout_, *matrix, {Arg::Weight}));
+    std::byte *biasPointer = nullptr;
+    if (const model::Tensor *bias = unit->find(TensorRole::Bias)) {
+      ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *bias, {Arg::Bias, Arg::Weight}));
+      biasPointer = p;
+    }
+    const bool sampledRows = onSampledRows(unit->role);
+    const int64_t capacity = rows(sampledRows), n = matrix->rows, k = matrix->cols;
+    ASSIGN_OR_RETURN(x, operands_.require(Arg::X, product({capacity, k, kF32})));
+    ASSIGN_OR_RETURN(y, operands_.require(Arg::Y, product({capacity, n, kF32})));
+    std::byte *residual = nullptr;
+    if (operands_.find(Arg::Residual) != nullptr) {
+      ASSIGN_OR_RETURN(p, operands_.require(Arg::Residual, product({capacity, n, kF32})));
+      residual = p;
+    } else if (operands_.find(Arg::Y)->access == plan::Access::ReadWrite) {
+      residual = y;
+    }
+    const kernels::Elem elem = elemOf(matrix->dtype);
+    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::linearWorkspaceBytes(capacity, n, k, elem)));
+    return kernels::LinearArgs{.count = countOf(meta, sampledRows),
+                               .x = floats(x),
+                               .w = weightPointer,
+                               .bias = floats(biasPointer),
+                               .residual = floats(residual),
+                               .y = floats(y),
+                               .workspace = workspace,
+                               .n = n,
+                               .k = k,
+                               .capacity = capacity,
+                               .elem = elem,
+                               .order = orderOf(*matrix),
+                               .epilogue = epilogueOf(unit->role)};
+  }
+
+  kernels::Epilogue epilogueOf(UnitRole role) const {
+    if (role == UnitRole::Up)
+      switch (spec_.activation) {
+      case model::Activation::Relu: return kernels::Epilogue::Relu;
+      case model::Activation::Gelu: return kernels::Epilogue::Gelu;
+      case model::Activation::GeluTanh: return kernels::Epilogue::GeluTanh;
+      case model::Activation::SiluGate: break;
+      }
+    return kernels::Epilogue::None;
+  }
+
+  uint64_t qkvBytes() const { return product({variant_.newTokens, spec_.qkvRows(), kF32}); }
+  uint64_t kvBytes() const {
+    return product({plan_.kvBlocks, 2, spec_.kvHeads, plan_.blockTokens, spec_.headDim,
+                    static_cast<int64_t>(model::dtypeBytes(plan_.kvDtype))});
+  }
+
+  absl::StatusOr<KernelArgs> ropeAppend() const {
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(qkv, operands_.require(operands_.find(Arg::X) != nullptr ? Arg::X : Arg::Y, qkvBytes()));
+    ASSIGN_OR_RETURN(kv, operands_.require(Arg::Kv, kvBytes()));
+    return kernels::RopeAppendArgs{.meta = meta,
+                                   .qkv = floats(qkv),
+                                   .inverseFrequencies = frequencies_.empty() ? nullptr : frequencies_.data(),
+                                   .kv = kv,
+                                   .heads = spec_.heads,
+                                   .kvHeads = spec_.kvHeads,
+                                   .headDim = spec_.headDim,
+                                   .blockTokens = plan_.blockTokens,
+                                   .kvElem = elemOf(plan_.kvDtype)};
+  }
+
+  absl::StatusOr<KernelArgs> attention() const {
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
+    ASSIGN_OR_RETURN(kv, operands_.require(Arg::Kv, kvBytes()));
+    ASSIGN_OR_RETURN(out, operands_.require(Arg::Y, product({variant_.newTokens, spec_.qRows(), kF32})));
+    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::attentionWorkspaceBytes(
+                                    variant_.newTokens, spec_.heads, spec_.headDim, variant_.context)));
+    return kernels::AttentionArgs{.meta = meta,
+                                  .qkv = floats(qkv),
+                                  .kv = kv,
+                                  .out = floats(out),
+                                  .workspace = workspace,
+                                  .heads = spec_.heads,
+                                  .kvHeads = spec_.kvHeads,
+                                  .headDim = spec_.headDim,
+                                  .blockTokens = plan_.blockTokens,
+                                  .maxContext = variant_.context,
+                                  .scale = 1.0f / std::sqrt(static_cast<float>(spec_.headDim)),
+                                  .kvElem = elemOf(plan_.kvDtype)};
+  }
+
+  absl::StatusOr<KernelArgs> activate() const {
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(x, operands_.require(Arg::X, product({variant_.newTokens, 2, spec_.intermediate, kF32})));
+    ASSIGN_OR_RETURN(y, operands_.require(Arg::Y, product({variant_.newTokens, spec_.intermediate, kF32})));
+    return kernels::ActivateArgs{
+        .count = &meta->numTokens, .gateUp = floats(x), .y = floats(y), .intermediate = spec_.intermediate};
+  }
+
+  absl::StatusOr<KernelArgs> gatherRows() const {
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(x, operands_.require(Arg::X, product({variant_.newTokens, spec_.hidden, kF32})));
+    ASSIGN_OR_RETURN(y, operands_.require(Arg::Y, product({variant_.sequences, spec_.hidden, kF32})));
+    return kernels::GatherRowsArgs{.meta = meta, .x = floats(x), .y = floats(y), .hidden = spec_.hidden};
+  }
+
+  absl::StatusOr<KernelArgs> sample() const {
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(logits, operands_.require(Arg::X, product({variant_.sequences, spec_.vocab, kF32})));
+    ASSIGN_OR_RETURN(sampled, operands_.sampled());
+    ASSIGN_OR_RETURN(output, operands_.output());
+    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::sampleWorkspaceBytes(spec_.vocab)));
+    return kernels::SampleArgs{.meta = meta,
+                               .logits = floats(logits),
+                               .sampled = ints(sampled),
+                               .output = ints(output),
+                               .workspace = workspace,
+                               .vocab = spec_.vocab};
+  }
+
+  const plan::Plan &plan_;
+  const model::ModelSpec &spec_;
+  const kernels::Order order_;
+  const model::WeightLayout &layout_;
+  const std::vector<float> &frequencies_;
+  const plan::Variant &variant_;
+  const Operands &operands_;
+};
+
+} // namespace
+
+const void *BoundStep::argsPointer() const {
+  return std::visit([](const auto &value) -> const void * { return &value; }, args);
+}
+
+BindContext::BindContext(const plan::Plan &plan, kernels::Order order)
+    : plan_(plan), order_(order), layout_(model::layoutWeights(plan.model)) {
+  if (plan.model.rope.enabled)
+    inverseFrequencies_ = inverseFrequencies(plan.model.rope, plan.model.headDim);
+}
+
+absl::StatusOr<BoundStep> BindContext::bind(const plan::Schedule &schedule, uint32_t step, const plan::Variant &variant,
+                                            const Bases &bases) const {
+  if (step >= schedule.steps.size())
+    return absl::InvalidArgumentError(
+        absl::StrCat("schedule '", schedule.name, "' has ", schedule.steps.size(), " steps, no step ", step));
+  const Operands operands(plan_, schedule, step, bases);
+  if (schedule.steps[step].kind != plan::StepKind::Compute)
+    return operands.refuse("not a compute step");
+  RETURN_IF_ERROR(operands.checkRanges());
+  absl::StatusOr<KernelArgs> args =
+      Binder(plan_, order_, layout_, inverseFrequencies_, variant, operands).bind();
+  if (!args.ok())
+    return args.status();
+  return BoundStep{schedule.steps[step].op, *std::move(args)};
+}
+
+} // namespace headrace::core

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/MetaWriter.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+namespace headrace::core {
+namespace {
+
+absl::Status tooMany(const char *what, int64_t value, int64_t limit) {
+  return absl::InvalidArgumentError(absl::StrCat("iteration: ", value, " ", what, ", the plan's limit is ", limit));
+}
+
+absl::Status refuse(size_t sequence, const std::string &message) {
+  return absl::InvalidArgumentError(absl::StrCat("iteration: sequence ", sequence, ": ", message));
+}
+
+} // namespace
+
+absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, absl::Span<const SequenceRows> sequences,
+                       kernels::IterationMeta *meta) {
+  if (static_cast<int64_t>(sequences.size()) > layout.maxSequences)
+    return tooMany("sequences", static_cast<int64_t>(sequences.size()), layout.maxSequences);
+
+  int32_t *tokenIds = meta->array<int32_t>(meta->tokenIds);
+  int32_t *positions = meta->array<int32_t>(meta->positions);
+  int32_t *tokenSequence = meta->array<int32_t>(meta->tokenSequence);
+  int32_t *kvSlot = meta->array<int32_t>(meta->kvSlot);
+  int32_t *queryStart = meta->array<int32_t>(meta->queryStart);
+  int32_t *contextLength = meta->array<int32_t>(meta->contextLength);
+  int32_t *blockTable = meta->array<int32_t>(meta->blockTable);
+  int32_t *sampleRow = meta->array<int32_t>(meta->sampleRow);
+  int32_t *requestSlot = meta->array<int32_t>(meta->requestSlot);
+  int32_t *samplePosition = meta->array<int32_t>(meta->samplePosition);
+  float *temperature = meta->array<float>(meta->temperature);
+  float *topP = meta->array<float>(meta->topP);
+  uint64_t *seed = meta->array<uint64_t>(meta->seed);
+
+  const int32_t previousTokens = meta->numTokens;
+  int64_t row = 0;
+  int32_t sampled = 0;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const SequenceRows &sequence = sequences[s];
+    const int64_t count = static_cast<int64_t>(sequence.tokens.size());
+    if (count == 0)
+      return refuse(s, "no rows");
+    if (row + count > layout.maxTokens)
+      return tooMany("tokens", row + count, layout.maxTokens);
+    if (sequence.firstPosition < 0 || sequence.firstPosition > std::numeric_limits<int32_t>::max() - count)
+      return refuse(s, absl::StrCat("first position ", sequence.firstPosition, " is out of range"));
+    if (sequence.requestSlot < 0 || sequence.requestSlot >= layout.maxSequences)
+      return refuse(s, absl::StrCat("request slot ", sequence.requestSlot, ", the plan has ", layout.maxSequences));
+    const int64_t context = sequence.firstPosition + count;
+    const int64_t blocksNeeded = (context + blockTokens - 1) / blockTokens;
+    if (blocksNeeded > layout.maxBlocksPerSequence)
+      return refuse(s, absl::StrCat("context ", context, " needs ", blocksNeeded, " KV blocks, the plan's limit is ",
+                                    layout.maxBlocksPerSequence));
+    if (static_cast<int64_t>(sequence.blocks.size()) < blocksNeeded)
+      return refuse(s, absl::StrCat("context ", context, " needs ", blocksNeeded, " KV blocks, it has ",
+                                    sequence.blocks.size()));
+
+    queryStart[s] = static_cast<int32_t>(row);
+    contextLength[s] = static_cast<int32_t>(context);
+    std::memcpy(blockTable + static_cast<int64_t>(s) * meta->maxBlocksPerSequence, sequence.blocks.data(),
+                static_cast<size_t>(blocksNeeded) * sizeof(int32_t));
+    for (int64_t i = 0; i < count; ++i, ++row) {
+      const int64_t position = sequence.firstPosition + i;
+      tokenIds[row] = sequence.tokens[static_cast<size_t>(i)];
+      positions[row] = static_cast<int32_t>(position);
+      tokenSequence[row] = static_cast<int32_t>(s);
+      const int64_t block = sequence.blocks[static_cast<size_t>(position / blockTokens)];
+      kvSlot[row] = static_cast<int32_t>(block * blockTokens + position % blockTokens);
+    }
+    if (sequence.sample) {
+      sampleRow[sampled] = static_cast<int32_t>(row - 1);
+      requestSlot[sampled] = sequence.requestSlot;
+      samplePosition[sampled] = static_cast<int32_t>(context);
+      temperature[sampled] = sequence.temperature;
+      topP[sampled] = sequence.topP;
+      seed[sampled] = sequence.seed;
+      ++sampled;
+    }
+  }
+  queryStart[sequences.size()] = static_cast<int32_t>(row);
+  for (int64_t t = row; t < previousTokens; ++t)
+    kvSlot[t] = 0;
+  meta->numTokens = static_cast<int32_t>(row);
+  meta->numSequences = static_cast<int32_t>(sequences.size());
+  meta->numSampled = sampled;
+  return absl::OkStatus();
+}
+
+} // namespace headrace::core
