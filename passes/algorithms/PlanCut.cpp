@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/algorithms/PlanCut.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace headrace::algorithms {
+namespace {
+
+// Positions tried inside a unit at a time, and how often the search narrows down to the best of them.
+constexpr uint64_t kGrid = 16;
+constexpr int kNarrowings = 3;
+
+// What a cut costs over all shapes; less is better.
+struct Score {
+  double worst = 0;  // the largest ratio of iteration time to its bound
+  uint64_t sum = 0;  // of iteration times
+  bool operator<(const Score &other) const {
+    return worst != other.worst ? worst < other.worst : sum < other.sum;
+  }
+};
+
+class Planner {
+public:
+  explicit Planner(const CutProblem &problem) : problem_(problem) {
+    uint64_t link = 0;
+    for (const CutUnit &unit : problem.units) {
+      copyNs_.push_back(problem.copyNs(unit.bytes));
+      link += copyNs_.back();
+    }
+    size_t steps = 0;
+    for (absl::Span<const uint64_t> durations : problem.computeNs) {
+      uint64_t compute = 0;
+      for (uint64_t ns : durations)
+        compute += ns;
+      bounds_.push_back(std::max<uint64_t>(1, std::max(compute, link)));
+      steps = std::max(steps, durations.size());
+    }
+    ends_.resize(steps);
+  }
+
+  // One iteration, step by step: before a step, the copies up to the unit that it needs are played; a copy starts when the
+  // link is free and its range is.
+  uint64_t play(size_t shape, const Cut &cut) {
+    absl::Span<const uint64_t> durations = problem_.computeNs[shape];
+    const std::vector<CutUnit> &units = problem_.units;
+    size_t next = cut.units; // the unit whose copy comes next
+    uint64_t link = 0, compute = 0;
+    for (size_t step = 0; step < durations.size(); ++step) {
+      while (next < units.size() && units[next].firstUse <= step) {
+        uint64_t ns = next == cut.units && cut.bytes ? problem_.copyNs(units[next].bytes - cut.bytes) : copyNs_[next];
+        link = std::max(link, endOf(units[next].freeAfter)) + ns;
+        compute = std::max(compute, link);
+        ++next;
+      }
+      compute += durations[step];
+      ends_[step] = compute;
+    }
+    for (size_t unit = 0; unit < cut.units; ++unit)
+      link = std::max(link, endOf(units[unit].tailFreeAfter)) + copyNs_[unit];
+    if (cut.bytes)
+      link = std::max(link, endOf(units[cut.units].tailFreeAfter)) + problem_.copyNs(cut.bytes);
+    return std::max(link, compute);
+  }
+
+  Score score(const Cut &cut) {
+    Score score;
+    for (size_t shape = 0; shape < problem_.computeNs.size(); ++shape) {
+      uint64_t ns = play(shape, cut);
+      score.worst = std::max(score.worst, static_cast<double>(ns) / static_cast<double>(bounds_[shape]));
+      score.sum += ns;
+    }
+    return score;
+  }
+
+private:
+  uint64_t endOf(int64_t step) const { return step < 0 ? 0 : ends_[static_cast<size_t>(step)]; }
+
+  const CutProblem &problem_;
+  std::vector<uint64_t> copyNs_, bounds_, ends_;
+};
+
+} // namespace
+
+size_t longestPrefix(absl::Span<const CutUnit> units) {
+  size_t count = 0;
+  while (count < units.size() && units[count].freeAfter < 0)
+    ++count;
+  return count;
+}
+
+uint64_t iterationNs(const CutProblem &problem, size_t shape, const Cut &cut) {
+  return Planner(problem).play(shape, cut);
+}
+
+Cut planCut(const CutProblem &problem) {
+  Planner planner(problem);
+  size_t longest = longestPrefix(problem.units);
+  Cut best;
+  std::optional<Score> bestScore;
+  auto attempt = [&](const Cut &cut) {
+    Score score = planner.score(cut);
+    bool shorter = cut.units < best.units || (cut.units == best.units && cut.bytes < best.bytes);
+    if (!bestScore || score < *bestScore || (!(*bestScore < score) && shorter)) {
+      bestScore = score;
+      best = cut;
+    }
+    return score;
+  };
+  for (size_t units = 0; units <= longest; ++units)
+    attempt({units, 0});
+  // Then inside the units beside the best whole number. The time is piecewise linear in the position, so a grid that
+  // narrows down around its best point finds the cut to a fraction of a permille of a unit.
+  size_t whole = best.units;
+  for (size_t unit = whole ? whole - 1 : 0; unit <= whole && unit < longest; ++unit) {
+    uint64_t low = 0, high = problem.units[unit].bytes;
+    for (int round = 0; round < kNarrowings && high - low > problem.alignment; ++round) {
+      uint64_t spacing = std::max(problem.alignment, (high - low) / kGrid / problem.alignment * problem.alignment);
+      Cut local{unit, low};
+      std::optional<Score> localScore;
+      for (uint64_t bytes = low; bytes < high; bytes += spacing) {
+        Score score = attempt({unit, bytes});
+        if (!localScore || score < *localScore)
+          localScore = score, local.bytes = bytes;
+      }
+      low = local.bytes > spacing ? local.bytes - spacing : 0;
+      high = std::min(problem.units[unit].bytes, local.bytes + spacing);
+    }
+  }
+  return best;
+}
+
+} // namespace headrace::algorithms
