@@ -1,40 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One device and its link, as a hardware TOML file describes them (examples/hardware/*.toml).
+//
+//   name = "a10"                      # default: the file's name without .toml
+//   kind = "cuda"                     # or "host"
+//   memory = "24GB"                   # memoryBytes; host_memory, h2d_bandwidth, ... as the fields below
+//   host_memory = "512GiB"
+//   flops_f32 = "31.2TFLOP/s"
+//   flops_f16 = "125TFLOP/s"
+//   memory_bandwidth = "600GB/s"
+//   h2d_bandwidth = "24GB/s"
+//   d2h_bandwidth = "24GB/s"
+//   duplex_bandwidth = "36GB/s"
+//   copy_latency = "5us"
+//   launch_overhead = "1us"
+//   flops_efficiency = 0.69
+//   memory_efficiency = 0.57
+//   link_efficiency = 1.0             # default 1
+//
+// Amounts are strings with a unit (Units.h) or plain numbers of bytes, bytes/s, FLOP/s and seconds.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace headrace::model {
 
+class TomlReader;
+
 enum class DeviceKind : uint8_t { Host = 0, Cuda = 1 };
+std::string_view deviceKindName(DeviceKind kind); // "host", "cuda"
+std::optional<DeviceKind> deviceKindFromName(std::string_view name);
 
 // Rates are per second, in decimal units (1 GB/s = 1e9 bytes/s, 1 TFLOP/s = 1e12). Efficiencies are the share of the
 // peak that a well-tuned kernel is seen to reach; they are calibrated, and the file says where from.
 struct Hardware {
   std::string name;
   DeviceKind kind = DeviceKind::Cuda;
-  uint64_t memoryBytes = 0;          // device memory
-  uint64_t hostMemoryBytes = 0;      // memory behind the link
-  double flopsF32 = 0;               // dense, no sparsity
-  double flopsF16 = 0;               // F16 and BF16 with F32 accumulation
-  double memoryBandwidth = 0;        // device memory, bytes/s
-  double h2dBandwidth = 0;           // bytes/s of a large pinned copy
+  uint64_t memoryBytes = 0;     // device memory
+  uint64_t hostMemoryBytes = 0; // memory behind the link
+  double flopsF32 = 0;          // dense, no sparsity
+  double flopsF16 = 0;          // F16 and BF16 with F32 accumulation
+  double memoryBandwidth = 0;   // device memory, bytes/s
+  double h2dBandwidth = 0;      // bytes/s of a large pinned copy
   double d2hBandwidth = 0;
-  double duplexBandwidth = 0;        // both directions together
-  double copyLatency = 0;            // seconds before the first byte of a copy arrives
-  double launchOverhead = 0;         // seconds per compute step
-  double flopsEfficiency = 0;        // share of peak reached by large matrix products
-  double memoryEfficiency = 0;       // share of memoryBandwidth reached by streaming kernels
-  double linkEfficiency = 1;         // share of h2d/d2hBandwidth reached by the copies of a plan
+  double duplexBandwidth = 0;  // both directions together: from the larger of the two to their sum
+  double copyLatency = 0;      // seconds before the first byte of a copy arrives
+  double launchOverhead = 0;   // seconds per compute step
+  double flopsEfficiency = 0;  // share of peak reached by large matrix products
+  double memoryEfficiency = 0; // share of memoryBandwidth reached by streaming kernels
+  double linkEfficiency = 1;   // share of h2d/d2hBandwidth reached by the copies of a plan
 };
 
-// Refuses unknown and missing keys, and figures that are not positive and finite, by file and key.
+// Refuses unknown and missing keys, and figures that are not positive and finite, by file and key. Latency and launch
+// overhead may be zero; efficiencies are at most 1.
 absl::StatusOr<Hardware> readHardware(const std::string &path);
 absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string &path);
+// The keys of one table; `where` (a file) begins the messages of validate(). With a base, keys that are missing keep
+// its figures.
+absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string &where, const std::string &defaultName,
+                                            const std::optional<Hardware> &base);
+
+// The same refusals for a profile that was changed after it was read (a flag that sets the link's bandwidth, say).
+absl::Status validate(const Hardware &hardware, std::string_view where);
 
 } // namespace headrace::model

@@ -2,10 +2,12 @@
 //
 // What a user asks for: a model on a hardware, with a goal, a policy and buckets; `job.toml` or the same as flags.
 //
-//   [model]    path = "folder"             (or shape = "examples/models/opt-6.7b.toml", or the shape's keys inline)
-//   [hardware] file = "examples/hardware/a10.toml"   (or its keys inline)
-//   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_dtype = "auto"
-//   [policy]   name = "interval"  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"  slots = 2
+//   [model]    path = "folder"             (or shape = "../models/opt-6.7b.toml" or a shipped one's bare name
+//   "opt-6.7b",
+//                                           or the shape's keys inline)
+//   [hardware] file = "../hardware/a10.toml"   (or a bare name, or its keys inline; keys beside `file` replace its own)
+//   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384  kv_dtype = "auto"  block_tokens =
+//   16 [policy]   name = "interval"  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"  slots = 2
 //              offload_embedding = "auto"  offload_head = "auto"
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
@@ -21,11 +23,16 @@
 #include "absl/status/statusor.h"
 #include "runtime/model/Hardware.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/model/Units.h"
 
 namespace headrace::model {
 
 enum class StartRule : uint8_t { Paper = 0, Eager = 1 };
 enum class Choice : uint8_t { Auto = 0, On = 1, Off = 2 };
+std::string_view startRuleName(StartRule rule); // "paper", "eager"
+std::string_view choiceName(Choice choice);     // "auto", "on", "off"
+std::optional<StartRule> startRuleFromName(std::string_view name);
+std::optional<Choice> choiceFromName(std::string_view name);
 
 struct Goal {
   std::optional<uint64_t> deviceMemory; // bytes; unset: the hardware's
@@ -37,17 +44,18 @@ struct Goal {
 };
 
 struct Policy {
-  std::string name = "interval";             // later: select-n, pie, hybrid, joint, ...
-  bool none = false;                         // interval = "none": offload nothing
-  std::optional<int64_t> interval;           // of every i layers the last is offloaded
-  std::optional<int64_t> offloadLayers;      // any number of whole layers, evenly spread
+  std::string name = "interval";        // later: select-n, pie, hybrid, joint, ...
+  bool none = false;                    // interval = "none": offload nothing
+  std::optional<int64_t> interval;      // of every i layers the last is offloaded
+  std::optional<int64_t> offloadLayers; // any number of whole layers, evenly spread
   StartRule startRule = StartRule::Eager;
-  std::optional<int64_t> slots;              // layer-sized slots; unset: the rule's own
+  std::optional<int64_t> slots; // layer-sized slots; unset: the rule's own
   Choice offloadEmbedding = Choice::Auto;
   Choice offloadHead = Choice::Auto;
 };
 
-// Ascending and not empty once defaults are filled in; a variant is made for each combination that makes sense.
+// Ascending; empty where the file gives none, until the compiler fills in defaults. A variant is made for each
+// combination that makes sense.
 struct Buckets {
   std::vector<int64_t> newTokens;
   std::vector<int64_t> sequences;
@@ -55,7 +63,7 @@ struct Buckets {
 };
 
 struct ModelSource {
-  std::string path;  // Hugging Face folder, or a shape's TOML; empty if none was given
+  std::string path; // Hugging Face folder, or a shape's TOML; empty if none was given
   bool hasWeights = false;
   ModelSpec spec;
 };
@@ -69,7 +77,8 @@ struct Job {
 };
 
 // A path to a folder (Hugging Face), to a .toml shape, or the bare name of a shape shipped under examples/models (found
-// beside the binary, in the source tree, or in $HEADRACE_EXAMPLES).
+// in $HEADRACE_EXAMPLES, beside the binary or in a folder above it, or in the source tree). A path that exists wins
+// over a shipped name.
 absl::StatusOr<ModelSource> openModel(const std::string &pathOrName);
 // A path to a .toml file or the bare name of a profile shipped under examples/hardware.
 absl::StatusOr<Hardware> openHardware(const std::string &pathOrName);
@@ -77,9 +86,9 @@ absl::StatusOr<Hardware> openHardware(const std::string &pathOrName);
 absl::StatusOr<Job> readJob(const std::string &path);
 absl::StatusOr<Job> parseJob(std::string_view text, const std::string &path);
 
-// "8GiB", "512 MiB", "24GB", "1.5GiB", "4096": bytes; refuses negatives, junk and overflow, naming `what`.
-absl::StatusOr<uint64_t> parseBytes(std::string_view text, std::string_view what);
-// "24GB/s", "800MB/s", "1.5GiB/s", plain bytes per second.
-absl::StatusOr<double> parseBandwidth(std::string_view text, std::string_view what);
+// Refuses what contradicts itself: an interval beside offload_layers, an interval beyond the model's layers, a context
+// beyond its positions, buckets that do not ascend, ... readJob and parseJob have called it; call it again once flags
+// were applied. `where` (a file, or "command line") begins every message, keys are spelled as in the file.
+absl::Status validate(const Job &job, std::string_view where);
 
 } // namespace headrace::model

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,14 +23,22 @@ namespace headrace::model {
 enum class DType : uint8_t { F32 = 0, F16 = 1, BF16 = 2 };
 constexpr uint64_t dtypeBytes(DType t) { return t == DType::F32 ? 4 : 2; }
 std::string_view dtypeName(DType t); // "f32", "f16", "bf16"
+std::optional<DType> dtypeFromName(std::string_view name);
 
 enum class Family : uint8_t { Opt = 0, Llama = 1, Qwen2 = 2, Mistral = 3 };
 std::string_view familyName(Family f); // "opt", "llama", "qwen2", "mistral"
+std::optional<Family> familyFromName(std::string_view name);
 
 enum class NormKind : uint8_t { LayerNorm = 0, RmsNorm = 1 };
 // Relu and Gelu act on fc1's output; SiluGate is silu(gate) * up.
 enum class Activation : uint8_t { Relu = 0, Gelu = 1, GeluTanh = 2, SiluGate = 3 };
 enum class RopeScalingKind : uint8_t { None = 0, Linear = 1, Llama3 = 2 };
+std::string_view normName(NormKind kind);               // "layernorm", "rmsnorm"
+std::string_view activationName(Activation activation); // "relu", "gelu", "gelu_tanh", "silu_gate"
+std::string_view ropeScalingName(RopeScalingKind kind); // "none", "linear", "llama3"
+std::optional<NormKind> normFromName(std::string_view name);
+std::optional<Activation> activationFromName(std::string_view name);
+std::optional<RopeScalingKind> ropeScalingFromName(std::string_view name);
 
 // Rotary position embedding. The inverse frequency of pair j (of headDim / 2) is theta^(-2j / headDim), then scaled.
 struct Rope {
@@ -45,16 +54,16 @@ struct Rope {
 };
 
 struct ModelSpec {
-  std::string name;               // the folder's or shape's name; printed, never parsed
+  std::string name; // the folder's or shape's name; printed, never parsed
   Family family = Family::Llama;
-  int64_t layers = 0;             // decoder layers, >= 1
-  int64_t hidden = 0;             // width of the residual stream
-  int64_t heads = 0;              // query heads
-  int64_t kvHeads = 0;            // key/value heads; divides heads
-  int64_t headDim = 0;            // even where rope is enabled; heads * headDim need not equal hidden
-  int64_t intermediate = 0;       // width of the MLP
+  int64_t layers = 0;       // decoder layers, >= 1
+  int64_t hidden = 0;       // width of the residual stream
+  int64_t heads = 0;        // query heads
+  int64_t kvHeads = 0;      // key/value heads; divides heads
+  int64_t headDim = 0;      // even where rope is enabled; heads * headDim need not equal hidden
+  int64_t intermediate = 0; // width of the MLP
   int64_t vocab = 0;
-  int64_t maxPositions = 0;       // longest context the model was made for
+  int64_t maxPositions = 0; // longest context the model was made for
   NormKind norm = NormKind::RmsNorm;
   double normEps = 1e-5;
   Activation activation = Activation::SiluGate;
@@ -62,10 +71,10 @@ struct ModelSpec {
   bool outBias = false;
   bool mlpBias = false;
   Rope rope;
-  bool learnedPositions = false;  // OPT; the table has maxPositions + positionOffset rows
-  int64_t positionOffset = 0;     // OPT: 2
-  bool tiedEmbeddings = false;    // the head's matrix is the embedding table
-  DType dtype = DType::F16;       // of the checkpoint's matrices
+  bool learnedPositions = false; // OPT; the table has maxPositions + positionOffset rows
+  int64_t positionOffset = 0;    // OPT: 2
+  bool tiedEmbeddings = false;   // the head's matrix is the embedding table
+  DType dtype = DType::F16;      // of the checkpoint's matrices
 
   int64_t qRows() const { return heads * headDim; }
   int64_t kvRows() const { return kvHeads * headDim; }
@@ -74,8 +83,15 @@ struct ModelSpec {
   int64_t upRows() const { return gated() ? 2 * intermediate : intermediate; }
 };
 
-// Refuses sizes that are not positive, products that overflow, heads that kvHeads does not divide, and so on.
-// `where` (a file) begins every message; the message names the key, its value and what was expected.
+// Bounds that every validated spec keeps, so that code behind the readers may multiply: a dimension (also qkvRows() and
+// upRows()) fits 31 bits, a product of two 62, all weights together 53 bits of bytes (exact in a double).
+inline constexpr int64_t kMaxDimension = (int64_t{1} << 31) - 1;
+inline constexpr int64_t kMaxLayers = 10000;
+inline constexpr uint64_t kMaxWeightBytes = uint64_t{1} << 53;
+
+// Refuses sizes that are not positive, products that overflow, heads that kvHeads does not divide, and so on
+// (kInvalidArgument). `where` (a file) begins every message; the message names the key as a shape's TOML spells it, its
+// value and what was expected.
 absl::Status validate(const ModelSpec &spec, std::string_view where);
 
 } // namespace headrace::model

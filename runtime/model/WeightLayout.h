@@ -16,9 +16,10 @@
 // follow each other, so a layer is one contiguous slab of unit bytes.
 //
 // Matrices are [rows, cols] = [out features, in features] as in Hugging Face checkpoints, kept in the checkpoint's
-// element type, with rows padded to a multiple of kPanelRows with zeros. Vectors (norm weights, biases) are F32.
-// A device's kernels choose the order of the elements (MatrixOrder); the bytes are the same for all orders, so a plan
-// does not depend on it. Tensors and units start at multiples of kAlign bytes.
+// element type. Vectors (norm weights, biases) are F32 and have one column. The rows of both are padded to a multiple
+// of kPanelRows with zeros, so that a kernel may read whole panels of a matrix and of its bias. A device's kernels
+// choose the order of the elements (MatrixOrder); the bytes are the same for all orders, so a plan does not depend on
+// it. Tensors and units start at multiples of kAlign bytes.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +37,10 @@ constexpr uint64_t alignUp(uint64_t n, uint64_t a = kAlign) { return (n + a - 1)
 enum class UnitRole : uint8_t { Embedding = 0, Qkv = 1, Out = 2, Up = 3, Down = 4, Head = 5 };
 inline constexpr int kUnitsPerLayer = 4;
 
-enum class TensorRole : uint8_t {
-  TokenTable, PositionTable, NormWeight, NormBias, Matrix, Bias
-};
+enum class TensorRole : uint8_t { TokenTable, PositionTable, NormWeight, NormBias, Matrix, Bias };
+constexpr bool isMatrix(TensorRole role) {
+  return role == TensorRole::TokenTable || role == TensorRole::PositionTable || role == TensorRole::Matrix;
+}
 
 // Order of a matrix's elements in memory.
 //   RowMajor   element (r, c) at r * cols + c
@@ -50,23 +52,26 @@ enum class MatrixOrder : uint8_t { RowMajor = 0, Panel16 = 1 };
 
 struct Tensor {
   TensorRole role;
-  std::vector<std::string> sources; // checkpoint tensors stacked along rows (q, k, v); vectors: along their length
-  int64_t rows = 0;                 // before padding; a vector's length
+  // Checkpoint tensors stacked along rows (q, k, v; gate, up); vectors: along their length. Names as the model class
+  // with a head writes them ("model.layers.0..."); a reader also accepts a base-model export's, without "model.".
+  std::vector<std::string> sources;
+  std::vector<int64_t> sourceRows; // rows of each source; their sum is `rows`
+  int64_t rows = 0;                // before padding; a vector's length
   int64_t paddedRows = 0;
-  int64_t cols = 0;                 // 1 for vectors
+  int64_t cols = 0; // 1 for vectors
   DType dtype = DType::F32;
-  bool linearOperand = false;       // stored in the device's MatrixOrder
-  uint64_t offset = 0;              // bytes from the unit's start, multiple of kAlign
-  uint64_t bytes = 0;               // with padded rows
+  bool linearOperand = false; // stored in the device's MatrixOrder
+  uint64_t offset = 0;        // bytes from the unit's start, multiple of kAlign
+  uint64_t bytes = 0;         // with padded rows
 };
 
 struct Unit {
   std::string name;
   UnitRole role;
-  int32_t layer = -1;               // -1 for embedding and head
-  uint64_t bytes = 0;               // multiple of kAlign
+  int32_t layer = -1; // -1 for embedding and head
+  uint64_t bytes = 0; // multiple of kAlign
   std::vector<Tensor> tensors;
-  const Tensor *find(TensorRole role) const;
+  const Tensor *find(TensorRole role) const; // null if the unit has none
 };
 
 struct WeightLayout {
@@ -81,7 +86,10 @@ struct WeightLayout {
   uint64_t layerBytes(int64_t layer) const; // the sum of its four units
 };
 
-// A pure function of the spec: same spec, same layout.
+// A pure function of a validated spec: same spec, same layout.
 WeightLayout layoutWeights(const ModelSpec &spec);
+
+// Elements of all tensors without padding: the number of parameters a model card states.
+uint64_t parameterCount(const WeightLayout &layout);
 
 } // namespace headrace::model

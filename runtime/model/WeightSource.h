@@ -18,19 +18,27 @@ namespace headrace::model {
 class WeightSource {
 public:
   virtual ~WeightSource() = default;
-  // Writes all unit.bytes bytes of one unit to `out` (out.size() == unit.bytes): matrices in `order`, vectors widened
-  // to F32, padding rows and gaps between tensors zero. Thread-safe for different `out`.
+  // Writes all unit.bytes bytes of one unit to `out` (out.size() == unit.bytes): linear operands in `order`, other
+  // matrices RowMajor, vectors widened to F32, padding rows and gaps between tensors zero. `out` needs no alignment.
+  // Thread-safe for different `out`. kInvalidArgument if the unit is not one of the layout the source was opened for.
   virtual absl::Status fill(const Unit &unit, MatrixOrder order, absl::Span<std::byte> out) const = 0;
 };
 
-// Opens the safetensors files of a Hugging Face folder (model.safetensors, or those named by
+// Opens the safetensors files of a Hugging Face folder (model.safetensors, or else those named by
 // model.safetensors.index.json), memory-maps them and checks that every tensor the layout names is there with the
-// expected shape and element type. Every refusal names the file and the tensor.
+// expected shape and element type: matrices all spec.dtype, vectors any of F32, F16, BF16. Names may lack the leading
+// "model." (exports of the base model); tensors the layout does not name are ignored, so is lm_head.weight where the
+// head is tied. Every refusal names the file and the tensor: kNotFound for what is missing, kDataLoss for a damaged
+// file, kInvalidArgument for a tensor of another shape or type. The files must not be truncated while they are open.
 absl::StatusOr<std::unique_ptr<WeightSource>> openCheckpoint(const std::string &folder, const ModelSpec &spec,
                                                              const WeightLayout &layout);
 
-// Weights from a counter-based generator on (seed, unit, tensor, element): uniform in +-scale / sqrt(cols), norms at 1
-// with a small spread; the same for every placement and element order.
+// The element type of the checkpoint's matrices, as its token table has it.
+absl::StatusOr<DType> checkpointDtype(const std::string &folder, const WeightLayout &layout);
+
+// Weights from a counter-based generator on (seed, unit, tensor, element): matrices uniform in +-sqrt(3 / cols), so
+// that a linear op keeps its input's variance, norm weights uniform in 1 +- 0.1, biases in +-0.1; the same for every
+// placement and element order. Never fails for a unit of layoutWeights().
 std::unique_ptr<WeightSource> syntheticWeights(uint64_t seed);
 
 } // namespace headrace::model

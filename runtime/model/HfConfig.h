@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A Hugging Face model folder's config.json as a ModelSpec. `model_type` decides the family (opt, llama, qwen2,
+// mistral); a missing key has the default that transformers' configuration class of that family documents.
+//
+// Both spellings are read: transformers 4's torch_dtype, rope_theta, rope_scaling {rope_type | type, ...}, and
+// transformers 5's dtype, rope_parameters {rope_type, rope_theta, ...}.
+//
+// Refused by name, because a plan could not compute it: unknown model types, mixture of experts, quantised checkpoints,
+// a sliding window in use and shorter than max_position_embeddings, post-layer-norm OPT, OPT whose embedding width
+// differs from hidden_size, rotary scaling other than default, linear and llama3, partial rotary embedding, other
+// activations, and configurations that contradict themselves. Keys that do not change the arithmetic are ignored.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::model {
+
+// Of `text`, the content of the file `path`, which messages begin with. dtype is the config's, F32 if it says none
+// (transformers' default). `name` becomes the spec's.
+absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string &path, const std::string &name);
+
+// Whether the folder holds a checkpoint: model.safetensors or model.safetensors.index.json.
+bool hasCheckpoint(const std::string &folder);
+
+// Of folder/config.json. Where the folder has a checkpoint, dtype is that of its matrices, whatever the config says,
+// and the headers are checked to have every tensor of the model (see openCheckpoint).
+absl::StatusOr<ModelSpec> readHfFolder(const std::string &folder);
+
+} // namespace headrace::model

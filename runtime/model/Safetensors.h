@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One safetensors file, mapped; the header is untrusted and checked before anything is believed.
+//
+//   | 8 bytes: N, little endian | N bytes: JSON header | data |
+//   header: {"__metadata__": {string: string}, "name": {"dtype": "F16", "shape": [r, c], "data_offsets": [begin, end]},
+//   ...}
+//
+// Checked: N fits the file and the format's limit of 100 MB; the JSON, its types, no name twice; every dtype known;
+// end - begin equals the product of shape and element size, without overflow; the tensors cover the data from its first
+// byte to its last without holes and without overlap.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "runtime/model/FileIo.h"
+
+namespace headrace::model {
+
+struct StoredTensor {
+  std::string name;
+  std::string dtype;          // as the file spells it: "F32", "BF16", "I64", ...
+  std::vector<int64_t> shape; // each 0 or more
+  uint64_t begin = 0;         // bytes from the start of the data
+  uint64_t exclusiveEnd = 0;
+};
+
+struct SafetensorsHeader {
+  uint64_t dataOffset = 0;           // of the data, from the start of the file
+  std::vector<StoredTensor> tensors; // ascending by name
+  const StoredTensor *find(std::string_view name) const;
+};
+
+// `file` holds the whole file. Messages begin with `path`; kDataLoss for what the file's bytes contradict.
+absl::StatusOr<SafetensorsHeader> parseSafetensors(absl::Span<const std::byte> file, const std::string &path);
+
+class SafetensorsFile {
+public:
+  static absl::StatusOr<std::unique_ptr<SafetensorsFile>> open(const std::string &path);
+  const std::string &path() const { return path_; }
+  const SafetensorsHeader &header() const { return header_; }
+  // The bytes of one of header().tensors, in no particular alignment.
+  absl::Span<const std::byte> data(const StoredTensor &tensor) const;
+  void willNeed(const StoredTensor &tensor) const { file_->willNeed(data(tensor)); }
+
+private:
+  SafetensorsFile() = default;
+  std::string path_;
+  std::unique_ptr<MappedFile> file_;
+  SafetensorsHeader header_;
+};
+
+} // namespace headrace::model

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/model/Shape.h"
+
+#include <optional>
+
+#include "runtime/model/FileIo.h"
+#include "runtime/model/Text.h"
+#include "runtime/model/TomlReader.h"
+
+namespace headrace::model {
+namespace {
+
+// What a family means where the shape does not say otherwise.
+ModelSpec familyDefaults(Family family) {
+  ModelSpec spec;
+  spec.family = family;
+  if (family == Family::Opt) {
+    spec.norm = NormKind::LayerNorm;
+    spec.normEps = 1e-5;
+    spec.activation = Activation::Relu;
+    spec.qkvBias = spec.outBias = spec.mlpBias = true;
+    spec.learnedPositions = true;
+    spec.positionOffset = 2;
+    spec.tiedEmbeddings = true;
+  } else {
+    spec.norm = NormKind::RmsNorm;
+    spec.normEps = 1e-6;
+    spec.activation = Activation::SiluGate;
+    spec.qkvBias = family == Family::Qwen2;
+    spec.rope.enabled = true;
+  }
+  return spec;
+}
+
+void required(TomlReader &table, std::string_view key, int64_t most, int64_t &out) {
+  if (const std::optional<int64_t> value = table.integer(key, 1, most))
+    out = *value;
+  else
+    table.refuse(key, cat("an integer from 1 to ", most)); // kept only if there is no earlier refusal
+}
+
+void parseScaling(TomlReader &table, const TomlValue &value, const std::string &where, Rope &rope) {
+  TomlReader scaling(value, where, "rope_scaling");
+  if (!scaling.ok()) {
+    table.refuseWith(scaling.finish());
+    return;
+  }
+  if (const auto kind = scaling.oneOf("type", ropeScalingFromName, "\"none\", \"linear\" or \"llama3\""))
+    rope.scaling = *kind;
+  else
+    scaling.refuse("type", "\"none\", \"linear\" or \"llama3\"");
+  const auto number = [&](std::string_view key, double &out) {
+    if (const std::optional<double> given = scaling.number(key))
+      out = *given;
+    else
+      scaling.refuse(key, "a number");
+  };
+  if (rope.scaling != RopeScalingKind::None)
+    number("factor", rope.factor);
+  if (rope.scaling == RopeScalingKind::Llama3) {
+    number("low_freq_factor", rope.lowFreqFactor);
+    number("high_freq_factor", rope.highFreqFactor);
+    required(scaling, "original_max_positions", kMaxDimension, rope.originalMaxPositions);
+  }
+  if (absl::Status status = scaling.finish(); !status.ok())
+    table.refuseWith(status);
+}
+
+} // namespace
+
+absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &where, const std::string &defaultName) {
+  const auto family = table.oneOf("family", familyFromName, "\"opt\", \"llama\", \"qwen2\" or \"mistral\"");
+  if (!family) {
+    table.refuse("family", "\"opt\", \"llama\", \"qwen2\" or \"mistral\"");
+    return table.finish();
+  }
+  ModelSpec spec = familyDefaults(*family);
+  spec.name = table.text("name").value_or(defaultName);
+  required(table, "layers", kMaxLayers, spec.layers);
+  required(table, "hidden", kMaxDimension, spec.hidden);
+  required(table, "heads", kMaxDimension, spec.heads);
+  required(table, "intermediate", kMaxDimension, spec.intermediate);
+  required(table, "vocab", kMaxDimension, spec.vocab);
+  required(table, "max_positions", kMaxDimension, spec.maxPositions);
+  spec.kvHeads = table.integer("kv_heads", 1, kMaxDimension).value_or(spec.heads);
+  if (const auto headDim = table.integer("head_dim", 1, kMaxDimension))
+    spec.headDim = *headDim;
+  else if (spec.heads > 0 && spec.hidden % spec.heads == 0)
+    spec.headDim = spec.hidden / spec.heads;
+  else
+    table.refuse("heads", cat("a divisor of hidden = ", spec.hidden, ", or head_dim"));
+
+  spec.dtype = table.oneOf("dtype", dtypeFromName, "\"f32\", \"f16\" or \"bf16\"").value_or(DType::F16);
+  spec.norm = table.oneOf("norm", normFromName, "\"layernorm\" or \"rmsnorm\"").value_or(spec.norm);
+  spec.normEps = table.number("norm_eps").value_or(spec.normEps);
+  spec.activation = table.oneOf("activation", activationFromName, "\"relu\", \"gelu\", \"gelu_tanh\" or \"silu_gate\"")
+                        .value_or(spec.activation);
+  spec.qkvBias = table.boolean("qkv_bias").value_or(spec.qkvBias);
+  spec.outBias = table.boolean("out_bias").value_or(spec.outBias);
+  spec.mlpBias = table.boolean("mlp_bias").value_or(spec.mlpBias);
+  spec.tiedEmbeddings = table.boolean("tied_embeddings").value_or(spec.tiedEmbeddings);
+  spec.learnedPositions = table.boolean("learned_positions").value_or(spec.learnedPositions);
+  spec.positionOffset =
+      table.integer("position_offset", 0, kMaxDimension).value_or(spec.learnedPositions ? spec.positionOffset : 0);
+  if (const auto theta = table.number("rope_theta")) {
+    spec.rope.theta = *theta;
+    if (!spec.rope.enabled)
+      table.refuse("rope_theta", "no rotary embedding in family opt");
+  }
+  if (const TomlValue *scaling = table.value("rope_scaling")) {
+    if (!spec.rope.enabled)
+      table.refuse("rope_scaling", "no rotary embedding in family opt");
+    parseScaling(table, *scaling, where, spec.rope);
+  }
+  if (absl::Status status = table.finish(); !status.ok())
+    return status;
+  if (absl::Status status = validate(spec, where); !status.ok())
+    return status;
+  return spec;
+}
+
+absl::StatusOr<ModelSpec> parseShape(std::string_view text, const std::string &path) {
+  absl::StatusOr<TomlValue> document = parseToml(text, path);
+  if (!document.ok())
+    return document.status();
+  TomlReader table(*document, path, "");
+  std::string name = baseName(path);
+  if (name.ends_with(".toml"))
+    name.resize(name.size() - 5);
+  return parseShapeTable(table, path, name);
+}
+
+absl::StatusOr<ModelSpec> readShape(const std::string &path) {
+  absl::StatusOr<std::string> text = readTextFile(path);
+  if (!text.ok())
+    return text.status();
+  return parseShape(*text, path);
+}
+
+} // namespace headrace::model
