@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan/Plan.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "runtime/model/WeightLayout.h"
+
+namespace headrace::plan {
+
+const char *laneName(Lane lane) {
+  switch (lane) {
+  case Lane::Compute:
+    return "compute";
+  case Lane::H2D:
+    return "h2d";
+  case Lane::D2H:
+    return "d2h";
+  case Lane::P2P:
+    return "p2p";
+  case Lane::Cpu:
+    return "cpu";
+  case Lane::Disk:
+    return "disk";
+  }
+  return "unknown";
+}
+
+const char *argName(Arg arg) {
+  static constexpr const char *kNames[kArgs] = {"source", "destination", "meta",    "x",        "y",
+                                                "weight", "bias",        "norm",    "residual", "kv",
+                                                "table",  "positions",   "sampled", "output",   "workspace"};
+  const auto i = static_cast<size_t>(arg);
+  return i < kArgs ? kNames[i] : "unknown";
+}
+
+namespace {
+
+// Units of placement before the first KV cache: embedding, four a layer, head.
+uint32_t weightBuffers(const Plan &plan) {
+  return static_cast<uint32_t>(plan.model.layers * model::kUnitsPerLayer + 2);
+}
+
+// The number of bytes that at least one of the ranges covers.
+uint64_t unionBytes(std::vector<std::pair<uint64_t, uint64_t>> ranges) {
+  std::sort(ranges.begin(), ranges.end());
+  uint64_t bytes = 0, covered = 0;
+  for (const auto &[begin, end] : ranges) {
+    if (end <= covered)
+      continue;
+    bytes += end - std::max(begin, covered);
+    covered = end;
+  }
+  return bytes;
+}
+
+} // namespace
+
+uint32_t Plan::kvBuffer(int64_t layer) const { return weightBuffers(*this) + static_cast<uint32_t>(layer); }
+uint32_t Plan::metaBuffer() const { return kvBuffer(model.layers); }
+uint32_t Plan::sampledBuffer() const { return metaBuffer() + 1; }
+uint32_t Plan::outputBuffer() const { return metaBuffer() + 2; }
+
+const Buffer &Plan::buffer(const Schedule &schedule, uint32_t id) const {
+  if (id < buffers.size())
+    return buffers[id];
+  assert(id - buffers.size() < schedule.locals.size());
+  return schedule.locals[id - buffers.size()].buffer;
+}
+
+DeviceBytes deviceBytes(const Plan &plan, uint32_t index) {
+  const Schedule &schedule = plan.schedules[index];
+  const Placement &placement = plan.placements[schedule.placement];
+  DeviceBytes out;
+  for (const Extent &extent : placement.extents) {
+    if (extent.space != Space::Device)
+      continue;
+    out.peak = std::max(out.peak, extent.address + extent.bytes);
+    switch (plan.buffers[extent.buffer].kind) {
+    case BufferKind::Weight:
+      out.weights += extent.bytes;
+      break;
+    case BufferKind::Kv:
+    case BufferKind::Act:
+      out.kv += extent.bytes;
+      break;
+    case BufferKind::Io:
+      out.io += extent.bytes;
+      break;
+    case BufferKind::Activation:
+    case BufferKind::Workspace:
+      break;
+    }
+  }
+  for (const Slot &slot : placement.slots) {
+    out.slots += slot.bytes;
+    out.peak = std::max(out.peak, slot.address + slot.bytes);
+  }
+  std::vector<std::pair<uint64_t, uint64_t>> activations, workspaces;
+  for (const Local &local : schedule.locals) {
+    const uint64_t end = local.address + local.buffer.bytes;
+    out.peak = std::max(out.peak, end);
+    (local.buffer.kind == BufferKind::Workspace ? workspaces : activations).emplace_back(local.address, end);
+  }
+  out.activations = unionBytes(std::move(activations));
+  out.workspace = unionBytes(std::move(workspaces));
+  return out;
+}
+
+LinkBytes linkBytes(const Schedule &schedule) {
+  LinkBytes out;
+  for (const Step &step : schedule.steps) {
+    if (step.lane == Lane::D2H)
+      out.d2h += step.linkBytes;
+    else
+      out.h2d += step.linkBytes;
+  }
+  return out;
+}
+
+HomeBytes weightBytesByHome(const Plan &plan, uint32_t placement) {
+  HomeBytes out;
+  for (const Extent &extent : plan.placements[placement].extents) {
+    if (plan.buffers[extent.buffer].kind != BufferKind::Weight)
+      continue;
+    switch (extent.space) {
+    case Space::Device:
+      out.device += extent.bytes;
+      break;
+    case Space::Host:
+      out.host += extent.bytes;
+      break;
+    case Space::Disk:
+      out.disk += extent.bytes;
+      break;
+    }
+  }
+  return out;
+}
+
+} // namespace headrace::plan

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "flatbuffers/flatbuffers.h"
+#include "plan_generated.h"
+#include "runtime/plan/PlanBytes.h"
+
+namespace headrace::plan {
+namespace {
+
+// Walks the tables of verified bytes. The first thing that does not fit is kept in `status`; what is decoded after that
+// is not used.
+class Decoder {
+public:
+  Decoder(const std::string &where, uint64_t bytes) : where_(where), left_(bytes) {}
+
+  const absl::Status &status() const { return status_; }
+
+  Plan plan(const fb::Plan &p);
+
+private:
+  bool ok() const { return status_.ok(); }
+
+  template <typename... Parts> void fail(const Parts &...parts) {
+    if (ok())
+      status_ = absl::InvalidArgumentError(absl::StrCat(where_, ": ", parts...));
+  }
+
+  // Every byte of a file is claimed once. FlatBuffers allows two offsets to name the same bytes, and so a small file to
+  // unfold into a huge plan: claims are counted against the file's size, and more is refused.
+  bool claim(uint64_t bytes) {
+    if (bytes > left_) {
+      fail("the same bytes are used by more than one field");
+      return false;
+    }
+    left_ -= bytes;
+    return ok();
+  }
+
+  std::string text(const flatbuffers::String *s) {
+    return claim(s->size() + sizeof(flatbuffers::uoffset_t)) ? s->str() : std::string();
+  }
+
+  // An enumerator, where `count` are known.
+  template <typename E, typename... Path> E enumerator(uint8_t raw, int count, const Path &...path) {
+    if (raw >= count)
+      fail(path..., " is ", static_cast<int>(raw), ", expected 0 to ", count - 1);
+    return static_cast<E>(raw);
+  }
+  template <typename... Path> bool flag(uint8_t raw, const Path &...path) {
+    if (raw > 1)
+      fail(path..., " is ", static_cast<int>(raw), ", expected 0 or 1");
+    return raw != 0;
+  }
+
+  // Fixed structs or scalars: claimed, then converted one by one. `one` gets the element and its index.
+  template <typename To, typename Vec, typename One>
+  std::vector<To> fixed(const Vec *vec, const std::string &path, One one) {
+    using Element = std::remove_cv_t<std::remove_pointer_t<typename Vec::return_type>>;
+    std::vector<To> out;
+    // The FlatBuffers verifier checks the alignment of a vector's length only.
+    if (reinterpret_cast<uintptr_t>(vec->Data()) % alignof(Element) != 0) {
+      fail(path, " is not aligned");
+      return out;
+    }
+    if (!claim(sizeof(flatbuffers::uoffset_t) + uint64_t{vec->size()} * sizeof(Element)))
+      return out;
+    out.reserve(vec->size());
+    for (flatbuffers::uoffset_t i = 0; i < vec->size() && ok(); ++i) {
+      if constexpr (std::is_pointer_v<typename Vec::return_type>)
+        out.push_back(one(*vec->Get(i), i));
+      else
+        out.push_back(one(vec->Get(i), i));
+    }
+    return out;
+  }
+
+  // Tables: an offset in the vector, and at least the offset to the vtable in the table itself.
+  template <typename To, typename Vec, typename One>
+  std::vector<To> tables(const Vec *vec, const std::string &path, One one) {
+    std::vector<To> out;
+    for (flatbuffers::uoffset_t i = 0; i < vec->size(); ++i) {
+      if (!claim(sizeof(flatbuffers::uoffset_t) + sizeof(flatbuffers::soffset_t)))
+        break;
+      out.push_back(one(*vec->Get(i), absl::StrCat(path, "[", i, "]")));
+    }
+    return out;
+  }
+
+  std::vector<uint64_t> durations(const flatbuffers::Vector<uint64_t> *vec, const std::string &path) {
+    return fixed<uint64_t>(vec, absl::StrCat(path, ".durations_ns"), [](uint64_t ns, uint32_t) { return ns; });
+  }
+
+  model::ModelSpec model(const fb::Model &m);
+  model::Hardware hardware(const fb::Hardware &h);
+  model::Goal goal(const fb::Goal &g);
+  model::Policy policy(const fb::Policy &p);
+  Buffer buffer(const fb::Buffer &b, const std::string &path);
+  Placement placement(const fb::Placement &p, const std::string &path);
+  State state(const fb::State &s, const std::string &path);
+  Schedule schedule(const fb::Schedule &s, const std::string &path);
+
+  const std::string &where_;
+  uint64_t left_;
+  absl::Status status_;
+};
+
+model::ModelSpec Decoder::model(const fb::Model &m) {
+  model::ModelSpec out;
+  out.name = text(m.name());
+  out.family = enumerator<model::Family>(m.family(), 4, "model.family");
+  out.layers = m.layers();
+  out.hidden = m.hidden();
+  out.heads = m.heads();
+  out.kvHeads = m.kv_heads();
+  out.headDim = m.head_dim();
+  out.intermediate = m.intermediate();
+  out.vocab = m.vocab();
+  out.maxPositions = m.max_positions();
+  out.norm = enumerator<model::NormKind>(m.norm(), 2, "model.norm");
+  out.normEps = m.norm_eps();
+  out.activation = enumerator<model::Activation>(m.activation(), 4, "model.activation");
+  out.qkvBias = m.qkv_bias();
+  out.outBias = m.out_bias();
+  out.mlpBias = m.mlp_bias();
+  const fb::Rope &rope = *m.rope();
+  out.rope.enabled = rope.enabled();
+  out.rope.theta = rope.theta();
+  out.rope.scaling = enumerator<model::RopeScalingKind>(rope.scaling(), 3, "model.rope.scaling");
+  out.rope.factor = rope.factor();
+  out.rope.lowFreqFactor = rope.low_freq_factor();
+  out.rope.highFreqFactor = rope.high_freq_factor();
+  out.rope.originalMaxPositions = rope.original_max_positions();
+  out.learnedPositions = m.learned_positions();
+  out.positionOffset = m.position_offset();
+  out.tiedEmbeddings = m.tied_embeddings();
+  out.dtype = enumerator<model::DType>(m.dtype(), 3, "model.dtype");
+  return out;
+}
+
+model::Hardware Decoder::hardware(const fb::Hardware &h) {
+  model::Hardware out;
+  out.name = text(h.name());
+  out.kind = enumerator<model::DeviceKind>(h.kind(), 2, "hardware.kind");
+  out.memoryBytes = h.memory_bytes();
+  out.hostMemoryBytes = h.host_memory_bytes();
+  out.flopsF32 = h.flops_f32();
+  out.flopsF16 = h.flops_f16();
+  out.memoryBandwidth = h.memory_bandwidth();
+  out.h2dBandwidth = h.h2d_bandwidth();
+  out.d2hBandwidth = h.d2h_bandwidth();
+  out.duplexBandwidth = h.duplex_bandwidth();
+  out.copyLatency = h.copy_latency();
+  out.launchOverhead = h.launch_overhead();
+  out.flopsEfficiency = h.flops_efficiency();
+  out.memoryEfficiency = h.memory_efficiency();
+  out.linkEfficiency = h.link_efficiency();
+  return out;
+}
+
+// flatbuffers::Optional is not std::optional where the header was configured for C++11.
+template <typename T> std::optional<T> optional(const flatbuffers::Optional<T> &value) {
+  return value ? std::optional<T>(*value) : std::nullopt;
+}
+
+model::Goal Decoder::goal(const fb::Goal &g) {
+  model::Goal out;
+  out.deviceMemory = optional(g.device_memory());
+  out.batch = optional(g.batch());
+  out.context = optional(g.context());
+  out.kvTokens = optional(g.kv_tokens());
+  if (g.kv_dtype())
+    out.kvDtype = enumerator<model::DType>(*g.kv_dtype(), 3, "goal.kv_dtype");
+  out.blockTokens = g.block_tokens();
+  return out;
+}
+
+model::Policy Decoder::policy(const fb::Policy &p) {
+  model::Policy out;
+  out.name = text(p.name());
+  out.none = p.none();
+  out.interval = optional(p.interval());
+  out.offloadLayers = optional(p.offload_layers());
+  out.startRule = enumerator<model::StartRule>(p.start_rule(), 2, "policy.start_rule");
+  out.slots = optional(p.slots());
+  out.offloadEmbedding = enumerator<model::Choice>(p.offload_embedding(), 3, "policy.offload_embedding");
+  out.offloadHead = enumerator<model::Choice>(p.offload_head(), 3, "policy.offload_head");
+  return out;
+}
+
+Buffer Decoder::buffer(const fb::Buffer &b, const std::string &path) {
+  Buffer out;
+  out.name = text(b.name());
+  out.kind = enumerator<BufferKind>(b.kind(), 6, path, ".kind");
+  out.layer = b.layer();
+  out.bytes = b.bytes();
+  return out;
+}
+
+Placement Decoder::placement(const fb::Placement &p, const std::string &path) {
+  Placement out;
+  out.name = text(p.name());
+  out.interval = p.interval();
+  out.offloadedLayers = p.offloaded_layers();
+  out.offloadsEmbedding = p.offloads_embedding();
+  out.offloadsHead = p.offloads_head();
+  out.startRule = enumerator<model::StartRule>(p.start_rule(), 2, path, ".start_rule");
+  out.extents = fixed<Extent>(p.extents(), absl::StrCat(path, ".extents"), [&](const fb::Extent &e, uint32_t i) {
+    Extent extent;
+    extent.buffer = e.buffer();
+    extent.space = enumerator<Space>(e.space(), 3, path, ".extents[", i, "].space");
+    extent.encoding = enumerator<Encoding>(e.encoding(), 4, path, ".extents[", i, "].encoding");
+    extent.direct = flag(e.direct(), path, ".extents[", i, "].direct");
+    extent.bufferOffset = e.buffer_offset();
+    extent.bytes = e.bytes();
+    extent.address = e.address();
+    return extent;
+  });
+  out.slots = fixed<Slot>(p.slots(), absl::StrCat(path, ".slots"), [](const fb::Slot &slot, uint32_t) {
+    return Slot{slot.address(), slot.bytes()};
+  });
+  return out;
+}
+
+State Decoder::state(const fb::State &s, const std::string &path) {
+  State out;
+  out.placement = s.placement();
+  out.contents =
+      fixed<Content>(s.contents(), absl::StrCat(path, ".contents"), [](const fb::Content &content, uint32_t) {
+        return Content{content.buffer(), content.buffer_offset(), content.bytes(), content.address()};
+      });
+  return out;
+}
+
+Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
+  Schedule out;
+  out.name = text(s.name());
+  out.placement = s.placement();
+  out.shape = enumerator<ShapeClass>(s.shape(), 3, path, ".shape");
+  out.maxTokens = s.max_tokens();
+  out.maxSequences = s.max_sequences();
+  out.maxContext = s.max_context();
+  out.entryState = s.entry_state();
+  out.exitState = s.exit_state();
+  out.steps = fixed<Step>(s.steps(), absl::StrCat(path, ".steps"), [&](const fb::Step &x, uint32_t i) {
+    Step step;
+    step.kind = enumerator<StepKind>(x.kind(), 3, path, ".steps[", i, "].kind");
+    step.lane = enumerator<Lane>(x.lane(), kLanes, path, ".steps[", i, "].lane");
+    step.op = enumerator<kernels::Op>(x.op(), static_cast<int>(kernels::Op::Count), path, ".steps[", i, "].op");
+    step.part = enumerator<Part>(x.part(), 5, path, ".steps[", i, "].part");
+    step.layer = x.layer();
+    step.device = x.device();
+    step.miniBatch = x.mini_batch();
+    step.direct = flag(x.direct(), path, ".steps[", i, "].direct");
+    step.resizable = flag(x.resizable(), path, ".steps[", i, "].resizable");
+    step.firstOperand = x.first_operand();
+    step.operandCount = x.operand_count();
+    step.flops = x.flops();
+    step.deviceBytes = x.device_bytes();
+    step.linkBytes = x.link_bytes();
+    return step;
+  });
+  out.operands = fixed<Operand>(s.operands(), absl::StrCat(path, ".operands"), [&](const fb::Operand &o, uint32_t i) {
+    Operand operand;
+    operand.buffer = o.buffer();
+    operand.space = enumerator<Space>(o.space(), 3, path, ".operands[", i, "].space");
+    operand.access = enumerator<Access>(o.access(), 3, path, ".operands[", i, "].access");
+    operand.arg = enumerator<Arg>(o.arg(), kArgs, path, ".operands[", i, "].arg");
+    operand.bufferOffset = o.buffer_offset();
+    operand.bytes = o.bytes();
+    operand.address = o.address();
+    return operand;
+  });
+  out.edges = fixed<Edge>(s.edges(), absl::StrCat(path, ".edges"), [&](const fb::Edge &e, uint32_t i) {
+    const auto kind = static_cast<uint8_t>(e.kind() < 256 ? e.kind() : 255);
+    return Edge{e.from(), e.to(), enumerator<EdgeKind>(kind, 4, path, ".edges[", i, "].kind")};
+  });
+  out.locals = tables<Local>(s.locals(), absl::StrCat(path, ".locals"), [&](const fb::Buffer &b, const std::string &p) {
+    return Local{buffer(b, p), b.address()};
+  });
+  return out;
+}
+
+Plan Decoder::plan(const fb::Plan &p) {
+  Plan out;
+  out.version = p.version();
+  out.compilerVersion = text(p.compiler_version());
+  out.model = model(*p.model());
+  out.modelHash = text(p.model_hash());
+  out.modelPath = text(p.model_path());
+  out.hardware = hardware(*p.hardware());
+  out.goal = goal(*p.goal());
+  out.policy = policy(*p.policy());
+  out.reason = text(p.reason());
+  out.limitingResource = text(p.limiting_resource());
+  out.activationDtype = enumerator<model::DType>(p.activation_dtype(), 3, "activation_dtype");
+  out.kvDtype = enumerator<model::DType>(p.kv_dtype(), 3, "kv_dtype");
+  out.blockTokens = p.block_tokens();
+  out.kvBlocks = p.kv_blocks();
+  out.metaLayout = {p.max_tokens(), p.max_sequences(), p.max_blocks_per_sequence()};
+  out.maxContext = p.max_context();
+  out.budgetBytes = p.budget_bytes();
+  out.arenaBytes = p.arena_bytes();
+  out.hostBytes = p.host_bytes();
+  out.buffers = tables<Buffer>(p.buffers(), "buffers",
+                               [&](const fb::Buffer &b, const std::string &path) { return buffer(b, path); });
+  out.placements =
+      tables<Placement>(p.placements(), "placements",
+                        [&](const fb::Placement &x, const std::string &path) { return placement(x, path); });
+  out.states =
+      tables<State>(p.states(), "states", [&](const fb::State &x, const std::string &path) { return state(x, path); });
+  out.schedules = tables<Schedule>(p.schedules(), "schedules",
+                                   [&](const fb::Schedule &x, const std::string &path) { return schedule(x, path); });
+  out.variants = tables<Variant>(p.variants(), "variants", [&](const fb::Variant &v, const std::string &path) {
+    return Variant{v.new_tokens(),   v.sequences(),        v.context(),
+                   v.placement(),    v.schedule(),         durations(v.durations_ns(), path),
+                   v.predicted_ns(), v.compute_alone_ns(), v.link_alone_ns()};
+  });
+  out.transitions = tables<
+      Transition>(p.transitions(), "transitions", [&](const fb::Transition &t, const std::string &path) {
+    return Transition{t.from_state(), t.to_state(), t.schedule(), durations(t.durations_ns(), path), t.predicted_ns()};
+  });
+  return out;
+}
+
+} // namespace
+
+absl::StatusOr<Plan> decode(absl::Span<const std::byte> bytes, const std::string &where) {
+  // Shorter than an offset, an identifier and an empty table, nothing can be a plan.
+  if (bytes.size() < 16 || std::memcmp(bytes.data() + sizeof(flatbuffers::uoffset_t), kFileIdentifier, 4) != 0)
+    return absl::InvalidArgumentError(absl::StrCat(where, ": not a plan file (identifier \"", kFileIdentifier,
+                                                   "\" expected at byte 4, the file has ", bytes.size(), " bytes)"));
+  if (bytes.size() > kMaxFileBytes)
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": ", bytes.size(), " bytes, a plan file has at most ", kMaxFileBytes));
+  // Scalars are read in place, at the alignment the format gives them from the start of the bytes.
+  std::vector<uint64_t> aligned;
+  const auto *data = reinterpret_cast<const uint8_t *>(bytes.data());
+  if (reinterpret_cast<uintptr_t>(data) % alignof(uint64_t) != 0) {
+    aligned.resize((bytes.size() + 7) / 8);
+    std::memcpy(aligned.data(), data, bytes.size());
+    data = reinterpret_cast<const uint8_t *>(aligned.data());
+  }
+  flatbuffers::Verifier::Options options;
+  options.max_depth = 8; // Plan > Schedule > Buffer is the deepest
+  options.max_tables = static_cast<flatbuffers::uoffset_t>(bytes.size() / 8 + 1);
+  flatbuffers::Verifier verifier(data, bytes.size(), options);
+  if (!fb::VerifyPlanBuffer(verifier))
+    return absl::InvalidArgumentError(absl::StrCat(where, ": damaged plan file (FlatBuffers verifier)"));
+  const fb::Plan &root = *fb::GetPlan(data);
+  if (root.version() != kFormatVersion)
+    return absl::InvalidArgumentError(absl::StrCat(where, ": version is ", root.version(),
+                                                   ", this program reads version ", kFormatVersion,
+                                                   "; compile the plan again"));
+  Decoder decoder(where, bytes.size());
+  Plan plan = decoder.plan(root);
+  if (!decoder.status().ok())
+    return decoder.status();
+  return plan;
+}
+
+} // namespace headrace::plan

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <functional>
+
+#include "flatbuffers/flatbuffers.h"
+#include "plan_generated.h"
+#include "runtime/plan/PlanBytes.h"
+
+namespace headrace::plan {
+namespace {
+
+using flatbuffers::FlatBufferBuilder;
+using flatbuffers::Offset;
+using flatbuffers::Vector;
+
+template <typename E> constexpr uint8_t raw(E e) { return static_cast<uint8_t>(e); }
+
+template <typename T> flatbuffers::Optional<T> optional(const std::optional<T> &value) {
+  return value ? flatbuffers::Optional<T>(*value) : flatbuffers::nullopt;
+}
+
+// A vector of tables, each made by `one`.
+template <typename Table, typename From, typename One>
+Offset<Vector<Offset<Table>>> tables(FlatBufferBuilder &fbb, const std::vector<From> &from, One one) {
+  std::vector<Offset<Table>> offsets;
+  offsets.reserve(from.size());
+  for (const From &value : from)
+    offsets.push_back(one(value));
+  return fbb.CreateVector(offsets);
+}
+
+// A vector of fixed structs, each made by `one`.
+template <typename Struct, typename From, typename One>
+Offset<Vector<const Struct *>> structs(FlatBufferBuilder &fbb, const std::vector<From> &from, One one) {
+  return fbb.CreateVectorOfStructs<Struct>(from.size(), [&](size_t i, Struct *out) { *out = one(from[i]); });
+}
+
+Offset<fb::Model> encodeModel(FlatBufferBuilder &fbb, const model::ModelSpec &m) {
+  const auto name = fbb.CreateString(m.name);
+  const auto rope = fb::CreateRope(fbb, m.rope.enabled, m.rope.theta, raw(m.rope.scaling), m.rope.factor,
+                                   m.rope.lowFreqFactor, m.rope.highFreqFactor, m.rope.originalMaxPositions);
+  return fb::CreateModel(fbb, name, raw(m.family), m.layers, m.hidden, m.heads, m.kvHeads, m.headDim, m.intermediate,
+                         m.vocab, m.maxPositions, raw(m.norm), m.normEps, raw(m.activation), m.qkvBias, m.outBias,
+                         m.mlpBias, rope, m.learnedPositions, m.positionOffset, m.tiedEmbeddings, raw(m.dtype));
+}
+
+Offset<fb::Hardware> encodeHardware(FlatBufferBuilder &fbb, const model::Hardware &h) {
+  return fb::CreateHardware(fbb, fbb.CreateString(h.name), raw(h.kind), h.memoryBytes, h.hostMemoryBytes, h.flopsF32,
+                            h.flopsF16, h.memoryBandwidth, h.h2dBandwidth, h.d2hBandwidth, h.duplexBandwidth,
+                            h.copyLatency, h.launchOverhead, h.flopsEfficiency, h.memoryEfficiency, h.linkEfficiency);
+}
+
+Offset<fb::Goal> encodeGoal(FlatBufferBuilder &fbb, const model::Goal &g) {
+  flatbuffers::Optional<uint8_t> kvDtype = flatbuffers::nullopt;
+  if (g.kvDtype)
+    kvDtype = raw(*g.kvDtype);
+  return fb::CreateGoal(fbb, optional(g.deviceMemory), optional(g.batch), optional(g.context), optional(g.kvTokens),
+                        kvDtype, g.blockTokens);
+}
+
+Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) {
+  return fb::CreatePolicy(fbb, fbb.CreateString(p.name), p.none, optional(p.interval), optional(p.offloadLayers),
+                          raw(p.startRule), optional(p.slots), raw(p.offloadEmbedding), raw(p.offloadHead));
+}
+
+Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_t address) {
+  return fb::CreateBuffer(fbb, fbb.CreateString(b.name), raw(b.kind), b.layer, b.bytes, address);
+}
+
+Offset<fb::Placement> encodePlacement(FlatBufferBuilder &fbb, const Placement &p) {
+  const auto name = fbb.CreateString(p.name);
+  const auto extents = structs<fb::Extent>(fbb, p.extents, [](const Extent &e) {
+    return fb::Extent(e.bufferOffset, e.bytes, e.address, e.buffer, raw(e.space), raw(e.encoding), e.direct, 0);
+  });
+  const auto slots =
+      structs<fb::Slot>(fbb, p.slots, [](const Slot &slot) { return fb::Slot(slot.address, slot.bytes); });
+  return fb::CreatePlacement(fbb, name, p.interval, p.offloadedLayers, p.offloadsEmbedding, p.offloadsHead,
+                             raw(p.startRule), extents, slots);
+}
+
+Offset<fb::State> encodeState(FlatBufferBuilder &fbb, const State &s) {
+  const auto contents = structs<fb::Content>(
+      fbb, s.contents, [](const Content &c) { return fb::Content(c.bufferOffset, c.bytes, c.address, c.buffer, 0); });
+  return fb::CreateState(fbb, s.placement, contents);
+}
+
+Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
+  const auto name = fbb.CreateString(s.name);
+  const auto steps = structs<fb::Step>(fbb, s.steps, [](const Step &x) {
+    return fb::Step(x.flops, x.deviceBytes, x.linkBytes, x.firstOperand, x.operandCount, x.layer, raw(x.kind),
+                    raw(x.lane), raw(x.op), raw(x.part), x.device, x.miniBatch, x.direct, x.resizable, 0);
+  });
+  const auto operands = structs<fb::Operand>(fbb, s.operands, [](const Operand &o) {
+    return fb::Operand(o.bufferOffset, o.bytes, o.address, o.buffer, raw(o.space), raw(o.access), raw(o.arg), 0);
+  });
+  const auto edges = structs<fb::Edge>(fbb, s.edges, [](const Edge &e) { return fb::Edge(e.from, e.to, raw(e.kind)); });
+  const auto locals = tables<fb::Buffer>(
+      fbb, s.locals, [&](const Local &local) { return encodeBuffer(fbb, local.buffer, local.address); });
+  return fb::CreateSchedule(fbb, name, s.placement, raw(s.shape), s.maxTokens, s.maxSequences, s.maxContext,
+                            s.entryState, s.exitState, steps, operands, edges, locals);
+}
+
+} // namespace
+
+uint64_t encodedBytesBound(const Plan &plan) {
+  // A table's fields, its offset and its share of vtables and padding take less than this.
+  constexpr uint64_t kTable = 512;
+  uint64_t bytes = 8 * kTable + plan.compilerVersion.size() + plan.model.name.size() + plan.modelHash.size() +
+                   plan.modelPath.size() + plan.hardware.name.size() + plan.policy.name.size() + plan.reason.size() +
+                   plan.limitingResource.size();
+  for (const Buffer &buffer : plan.buffers)
+    bytes += kTable + buffer.name.size();
+  for (const Placement &p : plan.placements)
+    bytes += kTable + p.name.size() + p.extents.size() * sizeof(fb::Extent) + p.slots.size() * sizeof(fb::Slot);
+  for (const State &state : plan.states)
+    bytes += kTable + state.contents.size() * sizeof(fb::Content);
+  for (const Schedule &s : plan.schedules) {
+    bytes += kTable + s.name.size() + s.steps.size() * sizeof(fb::Step) + s.operands.size() * sizeof(fb::Operand) +
+             s.edges.size() * sizeof(fb::Edge);
+    for (const Local &local : s.locals)
+      bytes += kTable + local.buffer.name.size();
+  }
+  for (const Variant &variant : plan.variants)
+    bytes += kTable + variant.durationsNs.size() * sizeof(uint64_t);
+  for (const Transition &transition : plan.transitions)
+    bytes += kTable + transition.durationsNs.size() * sizeof(uint64_t);
+  return bytes;
+}
+
+std::string encode(const Plan &plan) {
+  FlatBufferBuilder fbb(64 << 10);
+  const auto compilerVersion = fbb.CreateString(plan.compilerVersion);
+  const auto model = encodeModel(fbb, plan.model);
+  const auto modelHash = fbb.CreateString(plan.modelHash);
+  const auto modelPath = fbb.CreateString(plan.modelPath);
+  const auto hardware = encodeHardware(fbb, plan.hardware);
+  const auto goal = encodeGoal(fbb, plan.goal);
+  const auto policy = encodePolicy(fbb, plan.policy);
+  const auto reason = fbb.CreateString(plan.reason);
+  const auto limitingResource = fbb.CreateString(plan.limitingResource);
+  const auto buffers =
+      tables<fb::Buffer>(fbb, plan.buffers, [&](const Buffer &buffer) { return encodeBuffer(fbb, buffer, 0); });
+  const auto placements =
+      tables<fb::Placement>(fbb, plan.placements, [&](const Placement &p) { return encodePlacement(fbb, p); });
+  const auto states = tables<fb::State>(fbb, plan.states, [&](const State &state) { return encodeState(fbb, state); });
+  const auto schedules =
+      tables<fb::Schedule>(fbb, plan.schedules, [&](const Schedule &s) { return encodeSchedule(fbb, s); });
+  const auto variants = tables<fb::Variant>(fbb, plan.variants, [&](const Variant &v) {
+    return fb::CreateVariant(fbb, v.newTokens, v.sequences, v.context, v.placement, v.schedule,
+                             fbb.CreateVector(v.durationsNs), v.predictedNs, v.computeAloneNs, v.linkAloneNs);
+  });
+  const auto transitions = tables<fb::Transition>(fbb, plan.transitions, [&](const Transition &t) {
+    return fb::CreateTransition(fbb, t.fromState, t.toState, t.schedule, fbb.CreateVector(t.durationsNs),
+                                t.predictedNs);
+  });
+  const kernels::MetaLayout &meta = plan.metaLayout;
+  fbb.Finish(fb::CreatePlan(fbb, plan.version, compilerVersion, model, modelHash, modelPath, hardware, goal, policy,
+                            reason, limitingResource, raw(plan.activationDtype), raw(plan.kvDtype), plan.blockTokens,
+                            plan.kvBlocks, meta.maxTokens, meta.maxSequences, meta.maxBlocksPerSequence,
+                            plan.maxContext, plan.budgetBytes, plan.arenaBytes, plan.hostBytes, buffers, placements,
+                            states, schedules, variants, transitions),
+             kFileIdentifier);
+  return std::string(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
+}
+
+} // namespace headrace::plan

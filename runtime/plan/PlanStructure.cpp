@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan/PlanStructure.h"
+
+#include <cmath>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/model/WeightLayout.h"
+
+namespace headrace::plan {
+namespace {
+
+template <typename E> constexpr int value(E e) { return static_cast<int>(e); }
+
+class StructureCheck {
+public:
+  explicit StructureCheck(const Plan &plan) : plan_(plan) {}
+
+  std::optional<StructureFault> run() {
+    checkHeader();
+    checkBuffers();
+    for (size_t i = 0; i < plan_.placements.size() && ok(); ++i)
+      checkPlacement(plan_.placements[i], absl::StrCat("placements[", i, "]"));
+    for (size_t i = 0; i < plan_.states.size() && ok(); ++i)
+      checkState(plan_.states[i], absl::StrCat("states[", i, "]"));
+    for (size_t i = 0; i < plan_.schedules.size() && ok(); ++i)
+      checkSchedule(static_cast<uint32_t>(i));
+    for (size_t i = 0; i < plan_.variants.size() && ok(); ++i)
+      checkVariant(i);
+    for (size_t i = 0; i < plan_.transitions.size() && ok(); ++i)
+      checkTransition(plan_.transitions[i], absl::StrCat("transitions[", i, "]"));
+    return std::move(fault_);
+  }
+
+private:
+  bool ok() const { return !fault_; }
+
+  template <typename... Parts> bool fail(const Parts &...parts) {
+    if (ok())
+      fault_ = StructureFault{schedule_, step_, absl::StrCat(parts...)};
+    return false;
+  }
+
+  template <typename E, typename... Path> bool enumerator(E e, int count, const Path &...path) {
+    return (value(e) >= 0 && value(e) < count) || fail(path..., " is ", value(e), ", expected 0 to ", count - 1);
+  }
+  template <typename... Path> bool index(uint64_t i, uint64_t count, const Path &...path) {
+    return i < count || fail(path..., " is ", i, ", expected less than ", count);
+  }
+  template <typename... Path> bool within(int64_t x, int64_t low, int64_t high, const Path &...path) {
+    return (x >= low && x <= high) || fail(path..., " is ", x, ", expected ", low, " to ", high);
+  }
+  template <typename... Path> bool atMost(uint64_t x, uint64_t high, const Path &...path) {
+    return x <= high || fail(path..., " is ", x, ", expected at most ", high);
+  }
+  template <typename... Path> bool aligned(uint64_t x, const Path &...path) {
+    return x % model::kAlign == 0 || fail(path..., " is ", x, ", expected a multiple of ", model::kAlign);
+  }
+  // A range inside a buffer of `size` bytes, at an address.
+  template <typename... Path>
+  bool range(uint64_t offset, uint64_t bytes, uint64_t size, uint64_t address, const Path &...path) {
+    if (bytes == 0 || bytes > size || offset > size - bytes)
+      return fail(path..., " has bytes [", offset, ", ", offset, " + ", bytes, ") of a buffer of ", size);
+    return atMost(address, kMaxBytes, path..., ".address") &&
+           ((address - offset) % model::kAlign == 0 || fail(path..., ".address is ", address, " for offset ", offset,
+                                                            ", expected to differ by a multiple of ", model::kAlign));
+  }
+
+  void checkHeader();
+  void checkBuffers();
+  void checkPlacement(const Placement &placement, const std::string &path);
+  void checkState(const State &state, const std::string &path);
+  void checkSchedule(uint32_t i);
+  bool checkStep(const Schedule &schedule, uint32_t i, const std::string &path);
+  bool checkOperand(const Schedule &schedule, uint32_t i, const std::string &path);
+  void checkEdges(const Schedule &schedule, const std::string &path);
+  bool checkDurations(const std::vector<uint64_t> &durations, uint32_t schedule, const std::string &path);
+  void checkVariant(size_t i);
+  void checkTransition(const Transition &transition, const std::string &path);
+
+  const Plan &plan_;
+  uint32_t schedule_ = kNone, step_ = kNone; // what is being checked, for the fault
+  std::optional<StructureFault> fault_;
+};
+
+void StructureCheck::checkHeader() {
+  if (plan_.version != kFormatVersion)
+    fail("version is ", plan_.version, ", expected ", kFormatVersion);
+  const absl::Status model = model::validate(plan_.model, "model");
+  if (!model.ok())
+    fail(model.message());
+  const model::Hardware &h = plan_.hardware;
+  for (const auto &[name, figure] : {std::pair{"flops_f32", h.flopsF32},
+                                     {"flops_f16", h.flopsF16},
+                                     {"memory_bandwidth", h.memoryBandwidth},
+                                     {"h2d_bandwidth", h.h2dBandwidth},
+                                     {"d2h_bandwidth", h.d2hBandwidth},
+                                     {"duplex_bandwidth", h.duplexBandwidth},
+                                     {"copy_latency", h.copyLatency},
+                                     {"launch_overhead", h.launchOverhead},
+                                     {"flops_efficiency", h.flopsEfficiency},
+                                     {"memory_efficiency", h.memoryEfficiency},
+                                     {"link_efficiency", h.linkEfficiency}})
+    if (!std::isfinite(figure) || figure < 0)
+      fail("hardware.", name, " is ", figure, ", expected a finite figure that is not negative");
+  enumerator(h.kind, 2, "hardware.kind");
+  enumerator(plan_.activationDtype, 3, "activation_dtype");
+  enumerator(plan_.kvDtype, 3, "kv_dtype");
+  // 2^20 tokens a block, 2^31 blocks, 2^31 heads x dimension: checked as a product with the KV buffers' size.
+  within(plan_.blockTokens, 1, int64_t{1} << 20, "block_tokens");
+  within(plan_.kvBlocks, 1, model::kMaxDimension, "kv_blocks");
+  within(plan_.maxContext, 1, model::kMaxDimension, "max_context");
+  const kernels::MetaLayout &meta = plan_.metaLayout;
+  within(meta.maxTokens, 1, int64_t{1} << 26, "max_tokens");
+  within(meta.maxSequences, 1, int64_t{1} << 24, "max_sequences");
+  within(meta.maxBlocksPerSequence, 1, int64_t{1} << 28, "max_blocks_per_sequence");
+  if (ok() && kernels::metaBytes(meta) >= kMaxMetaBytes)
+    fail("max_tokens ", meta.maxTokens, ", max_sequences ", meta.maxSequences, " and max_blocks_per_sequence ",
+         meta.maxBlocksPerSequence, " make a meta buffer of ", kernels::metaBytes(meta), " bytes, expected less than ",
+         kMaxMetaBytes);
+  atMost(plan_.arenaBytes, kMaxBytes, "arena_bytes");
+  atMost(plan_.hostBytes, kMaxBytes, "host_bytes");
+  for (const auto &[name, count] : {std::pair{"placements", plan_.placements.size()},
+                                    {"states", plan_.states.size()},
+                                    {"schedules", plan_.schedules.size()},
+                                    {"variants", plan_.variants.size()}})
+    if (count == 0 || count > kMaxSteps)
+      fail(name, " has ", count, " entries, expected 1 to ", kMaxSteps);
+  atMost(plan_.transitions.size(), kMaxSteps, "the number of transitions");
+}
+
+void StructureCheck::checkBuffers() {
+  if (!ok())
+    return;
+  const uint64_t expected = plan_.outputBuffer() + uint64_t{1};
+  if (plan_.buffers.size() != expected)
+    fail("buffers has ", plan_.buffers.size(), " entries, a model of ", plan_.model.layers, " layers has ", expected);
+  for (size_t i = 0; i < plan_.buffers.size() && ok(); ++i) {
+    const Buffer &buffer = plan_.buffers[i];
+    const BufferKind kind = i < plan_.kvBuffer(0)    ? BufferKind::Weight
+                            : i < plan_.metaBuffer() ? BufferKind::Kv
+                                                     : BufferKind::Io;
+    if (buffer.kind != kind)
+      fail("buffers[", i, "].kind is ", value(buffer.kind), ", expected ", value(kind));
+    if (buffer.bytes == 0)
+      fail("buffers[", i, "].bytes is 0");
+    aligned(buffer.bytes, "buffers[", i, "].bytes");
+    atMost(buffer.bytes, kMaxBytes, "buffers[", i, "].bytes");
+  }
+}
+
+void StructureCheck::checkPlacement(const Placement &placement, const std::string &path) {
+  enumerator(placement.startRule, 2, path, ".start_rule");
+  uint64_t buffer = 0, offset = 0; // where the next extent must begin
+  for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {
+    const Extent &extent = placement.extents[i];
+    const std::string at = absl::StrCat(path, ".extents[", i, "]");
+    if (!enumerator(extent.space, 3, at, ".space") || !enumerator(extent.encoding, 4, at, ".encoding") ||
+        !index(extent.buffer, plan_.buffers.size(), at, ".buffer"))
+      return;
+    if (extent.buffer != buffer || extent.bufferOffset != offset) {
+      fail(at, " begins at byte ", extent.bufferOffset, " of buffer ", extent.buffer, ", expected byte ", offset,
+           " of buffer ", buffer);
+      return;
+    }
+    const uint64_t size = plan_.buffers[buffer].bytes;
+    range(extent.bufferOffset, extent.bytes, size, extent.address, at);
+    aligned(extent.bytes, at, ".bytes");
+    if (extent.direct && extent.space != Space::Host)
+      fail(at, ".direct is set, but its home is not the host");
+    offset += extent.bytes;
+    if (offset == size) {
+      ++buffer;
+      offset = 0;
+    }
+  }
+  if (ok() && buffer != plan_.buffers.size())
+    fail(path, ".extents end at byte ", offset, " of buffer ", buffer, ", expected the end of buffer ",
+         plan_.buffers.size() - 1);
+  for (size_t i = 0; i < placement.slots.size() && ok(); ++i) {
+    const Slot &slot = placement.slots[i];
+    if (slot.bytes == 0)
+      fail(path, ".slots[", i, "].bytes is 0");
+    aligned(slot.address, path, ".slots[", i, "].address");
+    aligned(slot.bytes, path, ".slots[", i, "].bytes");
+    atMost(slot.address, kMaxBytes, path, ".slots[", i, "].address");
+    atMost(slot.bytes, kMaxBytes, path, ".slots[", i, "].bytes");
+  }
+}
+
+void StructureCheck::checkState(const State &state, const std::string &path) {
+  index(state.placement, plan_.placements.size(), path, ".placement");
+  if (&state == &plan_.states.front() && !state.contents.empty())
+    fail(path, " has ", state.contents.size(), " contents, expected the empty state");
+  uint64_t end = 0;
+  for (size_t i = 0; i < state.contents.size() && ok(); ++i) {
+    const Content &content = state.contents[i];
+    if (!index(content.buffer, plan_.buffers.size(), path, ".contents[", i, "].buffer") ||
+        !range(content.bufferOffset, content.bytes, plan_.buffers[content.buffer].bytes, content.address, path,
+               ".contents[", i, "]"))
+      return;
+    if (content.address < end)
+      fail(path, ".contents[", i, "].address is ", content.address, ", expected at least ", end,
+           ", the end of the content before it");
+    end = content.address + content.bytes;
+  }
+}
+
+void StructureCheck::checkSchedule(uint32_t i) {
+  const Schedule &s = plan_.schedules[i];
+  const std::string path = absl::StrCat("schedules[", i, "]");
+  schedule_ = i;
+  enumerator(s.shape, 3, path, ".shape");
+  index(s.placement, plan_.placements.size(), path, ".placement");
+  const bool computes = s.shape != ShapeClass::Transition;
+  within(s.maxTokens, computes, plan_.metaLayout.maxTokens, path, ".max_tokens");
+  within(s.maxSequences, computes, plan_.metaLayout.maxSequences, path, ".max_sequences");
+  within(s.maxContext, computes, plan_.maxContext, path, ".max_context");
+  for (const auto &[name, id] : {std::pair{".entry_state", s.entryState}, {".exit_state", s.exitState}})
+    if (index(id, plan_.states.size(), path, name) && !plan_.states[id].contents.empty() &&
+        plan_.states[id].placement != s.placement)
+      fail(path, name, " is ", id, ", a state of placement ", plan_.states[id].placement, ", expected one of ",
+           s.placement);
+  if (s.steps.empty())
+    fail(path, ".steps is empty");
+  atMost(s.steps.size(), kMaxSteps, "the number of ", path, ".steps");
+  atMost(s.edges.size(), 4 * kMaxSteps, "the number of ", path, ".edges");
+  atMost(s.operands.size(), 16 * kMaxSteps, "the number of ", path, ".operands");
+  atMost(s.locals.size(), kMaxSteps, "the number of ", path, ".locals");
+  for (size_t k = 0; k < s.locals.size() && ok(); ++k) {
+    const Local &local = s.locals[k];
+    const std::string at = absl::StrCat(path, ".locals[", k, "]");
+    if (local.buffer.kind != BufferKind::Activation && local.buffer.kind != BufferKind::Workspace)
+      fail(at, ".kind is ", value(local.buffer.kind), ", expected an activation or a workspace");
+    if (local.buffer.bytes == 0)
+      fail(at, ".bytes is 0");
+    aligned(local.buffer.bytes, at, ".bytes");
+    aligned(local.address, at, ".address");
+    atMost(local.buffer.bytes, kMaxBytes, at, ".bytes");
+    atMost(local.address, kMaxBytes, at, ".address");
+  }
+  for (size_t k = 0; k < s.steps.size() && ok(); ++k) {
+    step_ = static_cast<uint32_t>(k);
+    checkStep(s, step_, path);
+  }
+  step_ = kNone;
+  checkEdges(s, path);
+  schedule_ = kNone;
+}
+
+bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string &path) {
+  const Step &step = s.steps[i];
+  // Nearly every step is fine: the path is put together for one that is not.
+  const auto at = [&] { return absl::StrCat(path, ".steps[", i, "]"); };
+  if (value(step.kind) > 2 || value(step.lane) >= kLanes || value(step.part) > 4 ||
+      (step.kind == StepKind::Compute && step.op >= kernels::Op::Count))
+    return enumerator(step.kind, 3, at(), ".kind") && enumerator(step.lane, kLanes, at(), ".lane") &&
+           enumerator(step.part, 5, at(), ".part") && enumerator(step.op, value(kernels::Op::Count), at(), ".op");
+  if (step.firstOperand > s.operands.size() || step.operandCount > s.operands.size() - step.firstOperand)
+    return fail(at(), " has operands [", step.firstOperand, ", ", step.firstOperand, " + ", step.operandCount, ") of ",
+                s.operands.size());
+  if (step.operandCount > kArgs)
+    return fail(at(), ".operand_count is ", step.operandCount, ", expected at most ", kArgs);
+  if (step.layer < -1 || step.layer >= plan_.model.layers)
+    return fail(at(), ".layer is ", step.layer, ", expected -1 to ", plan_.model.layers - 1);
+  if (step.flops > uint64_t{1} << 62 || step.deviceBytes > kMaxBytes || step.linkBytes > kMaxBytes)
+    return fail(at(), " has amounts beyond measure: flops ", step.flops, ", device_bytes ", step.deviceBytes,
+                ", link_bytes ", step.linkBytes);
+  if (s.shape == ShapeClass::Transition && step.kind != StepKind::Copy)
+    return fail(at(), ".kind is ", value(step.kind), ", a transition has copies only");
+  uint32_t seen = 0;
+  for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k) {
+    if (!checkOperand(s, k, path))
+      return false;
+    const uint32_t bit = 1u << value(s.operands[k].arg);
+    if (seen & bit)
+      return fail(at(), " has two operands for ", argName(s.operands[k].arg));
+    seen |= bit;
+  }
+  if (step.kind != StepKind::Copy)
+    return true;
+  if (step.operandCount != 2)
+    return fail(at(), ".operand_count is ", step.operandCount, ", a copy has 2");
+  const Operand &from = s.operands[step.firstOperand], &to = s.operands[step.firstOperand + 1];
+  if (from.arg != Arg::Source || from.access != Access::Read || to.arg != Arg::Destination ||
+      to.access != Access::Write)
+    return fail(at(), " is a copy: a source to read, then a destination to write, are expected");
+  if (from.buffer != to.buffer || from.bufferOffset != to.bufferOffset || from.bytes != to.bytes)
+    return fail(at(), " copies bytes [", from.bufferOffset, ", ", from.bufferOffset, " + ", from.bytes, ") of buffer ",
+                from.buffer, " to bytes [", to.bufferOffset, ", ", to.bufferOffset, " + ", to.bytes, ") of buffer ",
+                to.buffer, ", expected the same");
+  return true;
+}
+
+bool StructureCheck::checkOperand(const Schedule &s, uint32_t i, const std::string &path) {
+  const Operand &operand = s.operands[i];
+  const auto at = [&] { return absl::StrCat(path, ".operands[", i, "]"); };
+  if (value(operand.space) > 2 || value(operand.access) > 2 || value(operand.arg) >= kArgs)
+    return enumerator(operand.space, 3, at(), ".space") && enumerator(operand.access, 3, at(), ".access") &&
+           enumerator(operand.arg, kArgs, at(), ".arg");
+  const uint64_t persistent = plan_.buffers.size();
+  if (operand.buffer >= persistent + s.locals.size())
+    return index(operand.buffer, persistent + s.locals.size(), at(), ".buffer");
+  const uint64_t size = plan_.buffer(s, operand.buffer).bytes;
+  if (operand.bytes == 0 || operand.bytes > size || operand.bufferOffset > size - operand.bytes ||
+      operand.address > kMaxBytes || (operand.address - operand.bufferOffset) % model::kAlign != 0)
+    return range(operand.bufferOffset, operand.bytes, size, operand.address, at());
+  if (operand.buffer < persistent)
+    return true;
+  if (operand.space != Space::Device)
+    return fail(at(), ".space is ", value(operand.space), ", a transient buffer is on the device");
+  const uint64_t address = s.locals[operand.buffer - persistent].address + operand.bufferOffset;
+  return operand.address == address ||
+         fail(at(), ".address is ", operand.address, ", expected ", address, ", where the transient buffer lies");
+}
+
+void StructureCheck::checkEdges(const Schedule &s, const std::string &path) {
+  for (size_t k = 0; k < s.edges.size() && ok(); ++k) {
+    const Edge &edge = s.edges[k];
+    const auto at = [&] { return absl::StrCat(path, ".edges[", k, "]"); };
+    if (value(edge.kind) > 3)
+      enumerator(edge.kind, 4, at(), ".kind");
+    else if (edge.to >= s.steps.size())
+      index(edge.to, s.steps.size(), at(), ".to");
+    else if (edge.from >= edge.to)
+      fail(at(), " goes from step ", edge.from, " to step ", edge.to, ", expected forwards");
+    else if (s.steps[edge.from].lane == s.steps[edge.to].lane)
+      fail(at(), " goes from step ", edge.from, " to step ", edge.to, " of the same lane");
+    else if (k > 0 && std::tie(s.edges[k - 1].to, s.edges[k - 1].from) >= std::tie(edge.to, edge.from))
+      fail(at(), " is out of order, or there twice");
+  }
+}
+
+bool StructureCheck::checkDurations(const std::vector<uint64_t> &durations, uint32_t schedule,
+                                    const std::string &path) {
+  const size_t steps = plan_.schedules[schedule].steps.size();
+  if (durations.size() != steps)
+    return fail(path, ".durations_ns has ", durations.size(), " entries, its schedule has ", steps, " steps");
+  for (size_t i = 0; i < durations.size(); ++i)
+    if (durations[i] > kMaxDurationNs)
+      return atMost(durations[i], kMaxDurationNs, path, ".durations_ns[", i, "]");
+  return true;
+}
+
+void StructureCheck::checkVariant(size_t i) {
+  const Variant &v = plan_.variants[i];
+  const std::string path = absl::StrCat("variants[", i, "]");
+  if (!index(v.placement, plan_.placements.size(), path, ".placement") ||
+      !index(v.schedule, plan_.schedules.size(), path, ".schedule"))
+    return;
+  const Schedule &s = plan_.schedules[v.schedule];
+  if (s.shape == ShapeClass::Transition)
+    fail(path, ".schedule is ", v.schedule, ", a transition");
+  if (s.placement != v.placement)
+    fail(path, ".schedule is ", v.schedule, ", of placement ", s.placement, ", expected one of ", v.placement);
+  within(v.newTokens, 1, s.maxTokens, path, ".new_tokens");
+  within(v.sequences, 1, s.maxSequences, path, ".sequences");
+  within(v.context, 1, s.maxContext, path, ".context");
+  checkDurations(v.durationsNs, v.schedule, path);
+  const auto key = [](const Variant &x) { return std::tie(x.placement, x.newTokens, x.sequences, x.context); };
+  if (i > 0 && key(plan_.variants[i - 1]) >= key(v))
+    fail(path, " is out of order, or there twice");
+}
+
+void StructureCheck::checkTransition(const Transition &t, const std::string &path) {
+  if (!index(t.fromState, plan_.states.size(), path, ".from_state") ||
+      !index(t.toState, plan_.states.size(), path, ".to_state") ||
+      !index(t.schedule, plan_.schedules.size(), path, ".schedule"))
+    return;
+  if (plan_.schedules[t.schedule].shape != ShapeClass::Transition)
+    fail(path, ".schedule is ", t.schedule, ", not a transition");
+  checkDurations(t.durationsNs, t.schedule, path);
+}
+
+} // namespace
+
+std::optional<StructureFault> findStructureFault(const Plan &plan) { return StructureCheck(plan).run(); }
+
+} // namespace headrace::plan

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The shape of a plan: what must hold before anything may index, multiply or add with its numbers. Both the reader and
+// the verifier ask for it first; all other checks rely on it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "runtime/plan/Plan.h"
+
+namespace headrace::plan {
+
+// Bounds on counts and amounts, wide of any machine, so that sums and products of a few stay inside 64 bits.
+inline constexpr uint64_t kMaxBytes = uint64_t{1} << 53;      // of a buffer, an address, a step's amounts
+inline constexpr uint64_t kMaxSteps = uint64_t{1} << 20;      // of a schedule; also edges / 4, operands / 16
+inline constexpr uint64_t kMaxDurationNs = uint64_t{1} << 43; // 2.4 hours
+inline constexpr uint64_t kMaxMetaBytes = uint64_t{1} << 32;  // offsets in IterationMeta have 32 bits
+
+struct StructureFault {
+  uint32_t schedule = kNone;
+  uint32_t step = kNone;
+  std::string message; // names the field, its value and what was expected
+};
+
+// The first fault in a fixed order, or none. After none: every index is in range, every range of bytes lies in its
+// buffer and ends below kMaxBytes + kMaxBytes, extents tile every buffer, states, variants, edges and extents are
+// sorted, copies have a source and a destination, durations have one entry a step, the model is valid.
+std::optional<StructureFault> findStructureFault(const Plan &plan);
+
+} // namespace headrace::plan

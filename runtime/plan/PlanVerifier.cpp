@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan/PlanVerifier.h"
+
+#include "absl/strings/str_cat.h"
+#include "runtime/plan/PlanStructure.h"
+
+namespace headrace::plan {
+
+const char *ruleName(Rule rule) {
+  switch (rule) {
+  case Rule::Structure:
+    return "structure";
+  case Rule::ReadBeforeReady:
+    return "read before ready";
+  case Rule::UseAfterRelease:
+    return "use after release";
+  case Rule::OverwriteLive:
+    return "overwrite of live bytes";
+  case Rule::CopyOrder:
+    return "copy order";
+  case Rule::OverBudget:
+    return "over budget";
+  case Rule::Overlap:
+    return "overlap";
+  case Rule::EntryExit:
+    return "entry and exit";
+  case Rule::HostRange:
+    return "host range";
+  case Rule::SlotTooSmall:
+    return "slot too small";
+  case Rule::RedundantEdge:
+    return "redundant edge";
+  case Rule::WrongSpace:
+    return "wrong space";
+  case Rule::Accounting:
+    return "accounting";
+  }
+  return "unknown";
+}
+
+std::vector<Violation> findViolations(const Plan &plan, size_t limit) {
+  std::vector<Violation> out;
+  if (auto fault = findStructureFault(plan); fault && limit > 0)
+    out.push_back({Rule::Structure, fault->schedule, fault->step, std::move(fault->message)});
+  return out;
+}
+
+absl::Status verifyPlan(const Plan &plan, const std::string &where) {
+  const std::vector<Violation> violations = findViolations(plan, 1);
+  if (violations.empty())
+    return absl::OkStatus();
+  const Violation &v = violations.front();
+  std::string place;
+  if (v.schedule != kNone)
+    absl::StrAppend(&place, " schedule ", v.schedule, " (", plan.schedules[v.schedule].name, ")");
+  if (v.step != kNone)
+    absl::StrAppend(&place, " step ", v.step);
+  return absl::InvalidArgumentError(
+      absl::StrCat(where, ":", place, place.empty() ? " " : ": ", v.message, " [", ruleName(v.rule), "]"));
+}
+
+} // namespace headrace::plan
