@@ -62,12 +62,12 @@ Timeline Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexSha
 void Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexShare, Timeline &out) const {
   assert(durationsNs.size() == lane_.size());
   out.steps.resize(lane_.size());
-  const double share = std::clamp(duplexShare / 2, 1e-6, 1.0);
-  const auto sharedRate = static_cast<uint64_t>(std::llround(share * static_cast<double>(kFullRate)));
-  if (bothDirections_ && duplexShare < 2.0)
-    runShared(durationsNs, sharedRate, out);
-  else
+  if (bothDirections_ && duplexShare < 2.0) {
+    const double share = std::max(duplexShare / 2, 1e-6); // a link that carries nothing would never end
+    runShared(durationsNs, static_cast<uint64_t>(std::llround(share * static_cast<double>(kFullRate))), out);
+  } else {
     runAlone(durationsNs, out);
+  }
   account(out);
 }
 

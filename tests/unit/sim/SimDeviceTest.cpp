@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/sim/SimDevice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/sim/Schedules.h"
+
+namespace headrace::sim {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A link of 1 byte/ns without latency, and one variant: 10 ns of compute, the tokens, a tail copy of 40 bytes.
+//
+//   compute  [ 10 ][publish 0]
+//   h2d            [    40    ]
+//
+// and a transition that copies 25 bytes.
+plan::Plan smallPlan() {
+  plan::Plan plan;
+  plan.hardware.name = "round";
+  plan.hardware.memoryBytes = 1000;
+  plan.hardware.hostMemoryBytes = 2000;
+  plan.hardware.h2dBandwidth = plan.hardware.d2hBandwidth = 1e9;
+  plan.hardware.duplexBandwidth = 2e9;
+  plan.model.vocab = 100;
+  plan.metaLayout = {8, 4, 2};
+  plan.arenaBytes = 600;
+  plan.hostBytes = 700;
+
+  HandMade iteration;
+  const uint32_t work = iteration.compute(10);
+  iteration.publish(0);
+  iteration.h2d(40, {work});
+  iteration.schedule.steps[2].linkBytes = 40;
+  plan.schedules.push_back(iteration.schedule);
+  plan::Variant variant;
+  variant.newTokens = 8;
+  variant.sequences = 4;
+  variant.durationsNs = iteration.durations;
+  plan.variants.push_back(variant);
+
+  HandMade move;
+  move.h2d(25);
+  move.schedule.steps[0].linkBytes = 25;
+  move.schedule.shape = plan::ShapeClass::Transition;
+  plan.schedules.push_back(move.schedule);
+  plan::Transition transition;
+  transition.schedule = 1;
+  transition.durationsNs = move.durations;
+  plan.transitions.push_back(transition);
+  return plan;
+}
+
+class SimDeviceTest : public testing::Test {
+protected:
+  void open(core::DeviceOptions options = {}) {
+    ASSERT_TRUE(device->open(plan, options).ok());
+    iteration = make({.transition = false, .index = 0});
+    transition = make({.transition = true, .index = 0});
+  }
+  std::unique_ptr<core::Graph> make(core::GraphKey key) {
+    auto graph = device->build(key);
+    EXPECT_TRUE(graph.ok()) << graph.status();
+    EXPECT_TRUE(device->upload(**graph).ok());
+    return *std::move(graph);
+  }
+  // Two rows of two sequences, of requests with seeds 5 and 6, whose next tokens are at these positions.
+  void fill(int32_t position0, int32_t position1) {
+    kernels::IterationMeta *meta = device->meta();
+    meta->numTokens = meta->numSequences = meta->numSampled = 2;
+    meta->array<uint64_t>(meta->seed)[0] = 5;
+    meta->array<uint64_t>(meta->seed)[1] = 6;
+    meta->array<int32_t>(meta->samplePosition)[0] = position0;
+    meta->array<int32_t>(meta->samplePosition)[1] = position1;
+  }
+
+  plan::Plan plan = smallPlan();
+  std::unique_ptr<core::Device> device = makeSimDevice();
+  std::unique_ptr<core::Graph> iteration, transition;
+};
+
+TEST_F(SimDeviceTest, HoldsNoDataAndCountsThePlansMemory) {
+  open();
+  EXPECT_EQ(device->kind(), "sim");
+  EXPECT_FALSE(device->holdsData());
+  EXPECT_TRUE(device->hostSlab().empty());
+  EXPECT_EQ(device->counters().peakDeviceBytes, 600u);
+  EXPECT_EQ(device->counters().hostBytes, 700u);
+}
+
+TEST_F(SimDeviceTest, ALaunchTakesNoTimeAndWaitingMovesTheClock) {
+  open();
+  fill(1, 1);
+  ASSERT_TRUE(device->launch(*iteration).ok());
+  EXPECT_EQ(device->nowNs(), 0);
+  ASSERT_TRUE(device->awaitTokens(1).ok());
+  EXPECT_EQ(device->nowNs(), 10); // the tokens come before the tail copy
+  EXPECT_EQ(device->tokensVisibleNs(1), 10);
+  ASSERT_TRUE(device->drain().ok());
+  EXPECT_EQ(device->nowNs(), 50);
+}
+
+TEST_F(SimDeviceTest, LaunchesRunOneAfterAnother) {
+  open();
+  fill(1, 1);
+  ASSERT_TRUE(device->launch(*iteration).ok());
+  fill(2, 2);
+  ASSERT_TRUE(device->launch(*iteration).ok());
+  EXPECT_EQ(device->nowNs(), 0); // two may be in flight
+  ASSERT_TRUE(device->awaitTokens(2).ok());
+  EXPECT_EQ(device->nowNs(), 60); // behind the first's 50
+}
+
+TEST_F(SimDeviceTest, AThirdIterationWaitsForTheStagingCopyOfTheFirst) {
+  open();
+  for (int i = 1; i <= 2; ++i) {
+    fill(i, i);
+    ASSERT_TRUE(device->launch(*iteration).ok());
+  }
+  device->meta();
+  EXPECT_EQ(device->nowNs(), 50); // the first has ended
+}
+
+TEST_F(SimDeviceTest, StagingCopiesKeepTheirOffsetsAndWhatWasWrittenTwoIterationsAgo) {
+  open();
+  fill(11, 12);
+  ASSERT_TRUE(device->launch(*iteration).ok());
+  fill(21, 22);
+  ASSERT_TRUE(device->launch(*iteration).ok());
+  kernels::IterationMeta *meta = device->meta();
+  EXPECT_EQ(meta->iteration, 1u);
+  EXPECT_EQ(meta->maxBlocksPerSequence, 2);
+  EXPECT_EQ(meta->array<int32_t>(meta->samplePosition)[1], 12);
+}
+
+TEST_F(SimDeviceTest, TransitionsTakeTheirTimeAndAreNoIterations) {
+  open();
+  ASSERT_TRUE(device->launch(*transition).ok());
+  fill(1, 1);
+  ASSERT_TRUE(device->launch(*iteration).ok());
+  ASSERT_TRUE(device->awaitTokens(1).ok());
+  EXPECT_EQ(device->nowNs(), 35); // 25 of copies, then 10
+  EXPECT_EQ(device->counters().launches, 2u);
+  EXPECT_EQ(device->counters().h2dBytes, 65u);
+}
+
+TEST_F(SimDeviceTest, TokensDependOnTheRequestAndThePositionAlone) {
+  open();
+  fill(3, 9);
+  ASSERT_TRUE(device->launch(*iteration).ok());
+  auto tokens = device->awaitTokens(1);
+  ASSERT_TRUE(tokens.ok());
+  EXPECT_THAT(*tokens, ElementsAre(madeUpToken(5, 3, 100), madeUpToken(6, 9, 100)));
+  for (uint32_t position = 0; position < 1000; ++position) {
+    ASSERT_GE(madeUpToken(5, position, 100), 0);
+    ASSERT_LT(madeUpToken(5, position, 100), 100);
+  }
+  EXPECT_NE(madeUpToken(5, 3, 1 << 30), madeUpToken(5, 4, 1 << 30));
+  EXPECT_NE(madeUpToken(5, 3, 1 << 30), madeUpToken(6, 3, 1 << 30));
+}
+
+TEST_F(SimDeviceTest, TokensThatWereNotLaunchedOrAreGoneAreRefused) {
+  open();
+  EXPECT_EQ(device->awaitTokens(1).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(device->awaitTokens(0).status().code(), absl::StatusCode::kFailedPrecondition);
+  for (int i = 1; i <= 3; ++i) {
+    fill(i, i);
+    ASSERT_TRUE(device->launch(*iteration).ok());
+  }
+  EXPECT_TRUE(device->awaitTokens(2).ok());
+  EXPECT_EQ(device->awaitTokens(1).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(device->tokensVisibleNs(1), -1);
+}
+
+TEST_F(SimDeviceTest, ALinkBandwidthRescalesCopiesAndLeavesComputeAlone) {
+  open({.linkBandwidth = 0.5e9}); // half the profile's: 40 bytes take 80 ns
+  fill(1, 1);
+  ASSERT_TRUE(device->launch(*iteration).ok());
+  ASSERT_TRUE(device->drain().ok());
+  EXPECT_EQ(device->nowNs(), 90);
+}
+
+TEST_F(SimDeviceTest, RescalingKeepsLatencyAndLaunchOverhead) {
+  HandMade made;
+  made.h2d(110);
+  made.d2h(60);
+  made.compute(30);
+  made.compute(30);
+  made.schedule.steps[3].direct = true;
+  model::Hardware hardware;
+  hardware.h2dBandwidth = 4e9;
+  hardware.d2hBandwidth = 2e9;
+  hardware.linkEfficiency = 0.5;
+  hardware.copyLatency = 10e-9;
+  hardware.launchOverhead = 5e-9;
+  // At 1 byte/ns: h2d had 4 x 0.5 = 2, so 10 + 100 x 2; d2h had 1, unchanged; the direct step 5 + 25 x 2.
+  EXPECT_THAT(pacedDurations(made.schedule, made.durations, hardware, 1e9), ElementsAre(210, 60, 30, 55));
+  EXPECT_EQ(pacedDurations(made.schedule, made.durations, hardware, 0), made.durations);
+}
+
+TEST_F(SimDeviceTest, TracesTheStepsOfTheLastLaunchOnTheDevicesClock) {
+  open({.trace = true});
+  for (int i = 1; i <= 2; ++i) {
+    fill(i, i);
+    ASSERT_TRUE(device->launch(*iteration).ok());
+  }
+  const auto times = device->lastTimes();
+  ASSERT_EQ(times.size(), 3u);
+  EXPECT_EQ(times[0].startNs, 50);
+  EXPECT_EQ(times[2].startNs, 60);
+  EXPECT_EQ(times[2].endNs, 100);
+}
+
+TEST_F(SimDeviceTest, WithoutATraceThereAreNoStepTimes) {
+  open();
+  fill(1, 1);
+  ASSERT_TRUE(device->launch(*iteration).ok());
+  EXPECT_TRUE(device->lastTimes().empty());
+}
+
+TEST_F(SimDeviceTest, RefusesAPlanThatTheHardwareCannotHoldNamingTheNumbers) {
+  plan.arenaBytes = 1001;
+  absl::Status status = device->open(plan, {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("1001 bytes of device memory, round has 1000"));
+  plan.arenaBytes = 600;
+  plan.hostBytes = 2001;
+  status = device->open(plan, {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("2001 bytes of host memory, round has 2000"));
+}
+
+TEST_F(SimDeviceTest, RefusesWhatDoesNotFitTheVariant) {
+  open();
+  fill(1, 1);
+  device->meta()->numTokens = 9;
+  const absl::Status status = device->launch(*iteration);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("9 tokens of 2 sequences"));
+  EXPECT_EQ(device->counters().launches, 0u);
+}
+
+TEST_F(SimDeviceTest, RefusesMisuseByName) {
+  EXPECT_EQ(device->build({}).status().code(), absl::StatusCode::kFailedPrecondition); // nothing open
+  open();
+  EXPECT_THAT(device->build({.index = 1}).status().message(), HasSubstr("variant 1 to build, the plan has 1"));
+  EXPECT_THAT(device->build({.transition = true, .index = 7}).status().message(), HasSubstr("transition 7"));
+  auto notUploaded = device->build({});
+  ASSERT_TRUE(notUploaded.ok());
+  EXPECT_THAT(device->launch(**notUploaded).message(), HasSubstr("not uploaded"));
+  std::byte bytes[8] = {};
+  EXPECT_TRUE(device->writeDevice(592, bytes).ok());
+  EXPECT_EQ(device->writeDevice(593, bytes).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(device->readDevice(0, absl::MakeSpan(bytes)).code(), absl::StatusCode::kFailedPrecondition);
+  auto other = makeSimDevice();
+  ASSERT_TRUE(other->open(plan, {}).ok());
+  EXPECT_THAT(other->launch(*iteration).message(), HasSubstr("another device"));
+  ASSERT_TRUE(device->open(plan, {}).ok());
+  EXPECT_THAT(device->launch(*iteration).message(), HasSubstr("another plan"));
+  EXPECT_THAT(device->open(plan, {.linkBandwidth = -1}).message(), HasSubstr("link bandwidth -1"));
+}
+
+} // namespace
+} // namespace headrace::sim
