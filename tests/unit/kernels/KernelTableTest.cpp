@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table of kernels, the layout of IterationMeta, and the half formats.
+#include <set>
+
+#include "tests/unit/kernels/KernelTest.h"
+
+namespace headrace::kernels {
+namespace {
+
+TEST(KernelTable, EveryOpHasANameAndAnEntryOnEveryInstructionSet) {
+  std::set<std::string> names;
+  for (int i = 0; i < static_cast<int>(Op::Count); ++i) {
+    const Op op = static_cast<Op>(i);
+    names.insert(opName(op));
+    std::set<HostKernel> entries;
+    for (HostIsa isa : testedIsas()) {
+      ASSERT_NE(hostKernel(op, isa), nullptr) << opName(op);
+      entries.insert(hostKernel(op, isa));
+    }
+    EXPECT_EQ(entries.size(), testedIsas().size()) << opName(op);
+    EXPECT_EQ(hostKernel(op), hostKernel(op, bestIsa()));
+  }
+  EXPECT_EQ(names.size(), static_cast<size_t>(Op::Count));
+  EXPECT_EQ(hostKernel(Op::Count), nullptr);
+  EXPECT_STREQ(opName(static_cast<Op>(200)), "unknown");
+}
+
+TEST(IterationMetaLayout, ArraysAreApartAlignedAndInsideTheBuffer) {
+  for (const MetaLayout &layout :
+       {MetaLayout{1, 1, 1}, MetaLayout{7, 3, 5}, MetaLayout{4096, 256, 512}, MetaLayout{}}) {
+    IterationMeta m;
+    initMeta(layout, &m);
+    const uint64_t tokens = 4 * layout.maxTokens, sequences = 4 * layout.maxSequences;
+    const std::pair<uint64_t, uint64_t> arrays[] = {{m.tokenIds, tokens},
+                                                    {m.positions, tokens},
+                                                    {m.tokenSequence, tokens},
+                                                    {m.kvSlot, tokens},
+                                                    {m.queryStart, sequences + 4},
+                                                    {m.contextLength, sequences},
+                                                    {m.blockTable, sequences * layout.maxBlocksPerSequence},
+                                                    {m.sampleRow, sequences},
+                                                    {m.requestSlot, sequences},
+                                                    {m.samplePosition, sequences},
+                                                    {m.temperature, sequences},
+                                                    {m.topP, sequences},
+                                                    {m.seed, 2 * sequences}};
+    uint64_t end = sizeof(IterationMeta);
+    for (const auto &[offset, bytes] : arrays) {
+      EXPECT_GE(offset, end);
+      EXPECT_EQ(offset % 64, 0u);
+      end = offset + bytes;
+    }
+    EXPECT_LE(end, metaBytes(layout));
+    EXPECT_LT(metaBytes(layout) - end, 256u);
+    EXPECT_EQ(metaBytes(layout) % 256, 0u);
+    EXPECT_EQ(m.maxBlocksPerSequence, layout.maxBlocksPerSequence);
+    EXPECT_EQ(m.numTokens + m.numSequences + m.numSampled, 0);
+    EXPECT_EQ(m.iteration, 0u);
+  }
+}
+
+TEST(Half, EveryF16AndBf16ValueSurvivesTheRoundTrip) {
+  for (uint32_t i = 0; i < 65536; ++i) {
+    const uint16_t half = static_cast<uint16_t>(i);
+    const float a = floatFromF16(half), b = floatFromBf16(half);
+    if (std::isnan(a))
+      EXPECT_TRUE(std::isnan(floatFromF16(f16FromFloat(a))));
+    else
+      EXPECT_EQ(f16FromFloat(a), half);
+    if (std::isnan(b))
+      EXPECT_TRUE(std::isnan(floatFromBf16(bf16FromFloat(b))));
+    else
+      EXPECT_EQ(bf16FromFloat(b), half);
+  }
+}
+
+TEST(Half, NarrowingTakesTheNearestAndTheEvenOneOfTwo) {
+  for (uint32_t i = 0; i < 0x7bff; ++i) { // every pair of neighbours among the finite positive F16 values
+    const float low = floatFromF16(static_cast<uint16_t>(i)), high = floatFromF16(static_cast<uint16_t>(i + 1));
+    const float middle = low + (high - low) / 2; // exact in F32
+    EXPECT_EQ(f16FromFloat(middle), i % 2 == 0 ? i : i + 1);
+    EXPECT_EQ(f16FromFloat(std::nextafter(middle, 0.0f)), i);
+    EXPECT_EQ(f16FromFloat(std::nextafter(middle, INFINITY)), i + 1);
+  }
+  EXPECT_EQ(f16FromFloat(65519.996f), 0x7bff); // 65504 is the largest; from 65520 on it is infinity
+  EXPECT_EQ(f16FromFloat(65520.0f), 0x7c00);
+  EXPECT_EQ(f16FromFloat(-INFINITY), 0xfc00);
+  EXPECT_EQ(bf16FromFloat(1.00390625f), 0x3f80); // 1 + 2^-8, halfway: even is 1
+  EXPECT_EQ(bf16FromFloat(1.01171875f), 0x3f82); // 1 + 3 * 2^-8, halfway: even is 1 + 2^-6
+  EXPECT_EQ(bf16FromFloat(3.4e38f), 0x7f80);     // past the largest BF16: infinity
+  EXPECT_EQ(floatFromF16(1), 0x1p-24f);
+}
+
+} // namespace
+} // namespace headrace::kernels

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the kernels' tests share: random values, operands in every element type and order, buffers whose unused part is
+// NaN, an IterationMeta made from a list of sequences, and the instruction sets to run on.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/Half.h"
+#include "kernels/HostIsa.h"
+#include "kernels/Kernels.h"
+
+namespace headrace::kernels {
+
+using Floats = std::vector<float>;
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+inline std::vector<HostIsa> testedIsas() {
+  std::vector<HostIsa> isas = {HostIsa::Portable};
+  if (isaSupported(HostIsa::Avx2))
+    isas.push_back(HostIsa::Avx2);
+  return isas;
+}
+inline std::string isaName(const testing::TestParamInfo<HostIsa> &info) {
+  return info.param == HostIsa::Portable ? "Portable" : "Avx2";
+}
+// A test suite whose tests run once for each instruction set: `call(op, args)` runs a kernel.
+class OnEachIsa : public testing::TestWithParam<HostIsa> {
+protected:
+  void call(Op op, const void *args) const { hostKernel(op, GetParam())(args); }
+};
+#define HEADRACE_ON_EACH_ISA(Suite)                                                                                    \
+  class Suite : public OnEachIsa {};                                                                                   \
+  INSTANTIATE_TEST_SUITE_P(, Suite, testing::ValuesIn(testedIsas()), isaName)
+
+// Uniform in [-1, 1), seeded.
+inline Floats randomFloats(size_t n, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Floats values(n);
+  for (float &v : values)
+    v = static_cast<float>(static_cast<double>(random() >> 11) * 0x1p-52 - 1.0);
+  return values;
+}
+inline std::vector<double> widen(const Floats &values) { return {values.begin(), values.end()}; }
+
+inline const std::vector<Elem> kAllElems = {Elem::F32, Elem::F16, Elem::BF16};
+inline const std::vector<Order> kAllOrders = {Order::RowMajor, Order::Panel16};
+
+// Values in memory as `elem`; `value(i)` is what element i holds after rounding.
+struct Stored {
+  Elem elem = Elem::F32;
+  std::vector<uint8_t> bytes;
+
+  Stored() = default;
+  Stored(Elem e, size_t n) : elem(e), bytes(n * (e == Elem::F32 ? 4 : 2)) {}
+  Stored(Elem e, const Floats &values) : Stored(e, values.size()) {
+    for (size_t i = 0; i < values.size(); ++i)
+      set(i, values[i]);
+  }
+  void set(size_t i, float v) {
+    if (elem == Elem::F32) {
+      std::memcpy(&bytes[4 * i], &v, 4);
+      return;
+    }
+    const uint16_t half = elem == Elem::F16 ? f16FromFloat(v) : bf16FromFloat(v);
+    std::memcpy(&bytes[2 * i], &half, 2);
+  }
+  float value(size_t i) const {
+    if (elem == Elem::F32) {
+      float v;
+      std::memcpy(&v, &bytes[4 * i], 4);
+      return v;
+    }
+    uint16_t half;
+    std::memcpy(&half, &bytes[2 * i], 2);
+    return elem == Elem::F16 ? floatFromF16(half) : floatFromBf16(half);
+  }
+  size_t size() const { return bytes.size() / (elem == Elem::F32 ? 4 : 2); }
+  void *data() { return bytes.data(); }
+};
+
+// A matrix [rows, cols] as an operand with rows padded to 16 with zeros, and the values it holds, row-major.
+struct Matrix {
+  Stored stored;
+  std::vector<double> values;
+
+  Matrix(const Floats &dense, int64_t rows, int64_t cols, Elem elem, Order order)
+      : stored(elem, static_cast<size_t>((rows + 15) / 16 * 16 * cols)), values(dense.size()) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < cols; ++c) {
+        const size_t at = order == Order::RowMajor ? r * cols + c : (r / 16 * cols + c) * 16 + r % 16;
+        stored.set(at, dense[r * cols + c]);
+        values[r * cols + c] = stored.value(at);
+      }
+  }
+};
+
+inline bool sameBits(const float *a, const float *b, size_t n) { return std::memcmp(a, b, n * sizeof(float)) == 0; }
+
+// One sequence's share of an iteration: `rows` new tokens from position `start` on, its cache blocks in order.
+struct TestSequence {
+  int64_t start = 0;
+  int64_t rows = 1;
+  std::vector<int32_t> blocks;
+};
+
+// An IterationMeta filled for the given sequences; block table entries past a sequence's blocks are out of any range.
+class TestMeta {
+public:
+  TestMeta(const std::vector<TestSequence> &sequences, int64_t blockTokens, int64_t maxBlocks = 64) {
+    MetaLayout layout{1, static_cast<int64_t>(sequences.size()) + 1, maxBlocks};
+    for (const TestSequence &s : sequences)
+      layout.maxTokens += s.rows;
+    memory.resize(metaBytes(layout) / sizeof(uint64_t));
+    initMeta(layout, get());
+    IterationMeta &m = *get();
+    m.numSequences = static_cast<int32_t>(sequences.size());
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      const TestSequence &sequence = sequences[s];
+      m.array<int32_t>(m.queryStart)[s] = m.numTokens;
+      m.array<int32_t>(m.contextLength)[s] = static_cast<int32_t>(sequence.start + sequence.rows);
+      for (int64_t b = 0; b < maxBlocks; ++b)
+        m.array<int32_t>(m.blockTable)[s * maxBlocks + b] =
+            b < static_cast<int64_t>(sequence.blocks.size()) ? sequence.blocks[b] : 1 << 30;
+      for (int64_t position = sequence.start; position < sequence.start + sequence.rows; ++position) {
+        const int32_t t = m.numTokens++;
+        m.array<int32_t>(m.positions)[t] = static_cast<int32_t>(position);
+        m.array<int32_t>(m.tokenSequence)[t] = static_cast<int32_t>(s);
+        m.array<int32_t>(m.kvSlot)[t] =
+            static_cast<int32_t>(sequence.blocks[position / blockTokens] * blockTokens + position % blockTokens);
+      }
+    }
+    m.array<int32_t>(m.queryStart)[sequences.size()] = m.numTokens;
+  }
+  IterationMeta *get() { return reinterpret_cast<IterationMeta *>(memory.data()); }
+  IterationMeta *operator->() { return get(); }
+  int32_t *ints(uint32_t offset) { return get()->array<int32_t>(offset); }
+
+private:
+  std::vector<uint64_t> memory;
+};
+
+} // namespace headrace::kernels

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <rapidcheck/gtest.h>
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/kernels/KernelTest.h"
+#include "tests/unit/kernels/Reference.h"
+
+namespace headrace::kernels {
+namespace {
+
+struct Request {
+  float temperature = 0, topP = 1;
+  uint64_t seed = 1;
+  int32_t position = 0;
+};
+
+// One token for each row of logits; also checks that `sampled` gets them at the request slots.
+std::vector<int32_t> run(HostIsa isa, const std::vector<Floats> &logits, const std::vector<Request> &requests) {
+  const size_t n = logits.size(), vocab = logits[0].size();
+  TestMeta meta(std::vector<TestSequence>(n, {0, 1, {1}}), 16);
+  IterationMeta &m = *meta.get();
+  m.numSampled = static_cast<int32_t>(n);
+  Floats flat;
+  for (size_t s = 0; s < n; ++s) {
+    flat.insert(flat.end(), logits[s].begin(), logits[s].end());
+    m.array<int32_t>(m.requestSlot)[s] = static_cast<int32_t>(2 * s + 1);
+    m.array<int32_t>(m.samplePosition)[s] = requests[s].position;
+    m.array<float>(m.temperature)[s] = requests[s].temperature;
+    m.array<float>(m.topP)[s] = requests[s].topP;
+    m.array<uint64_t>(m.seed)[s] = requests[s].seed;
+  }
+  std::vector<int32_t> sampled(2 * n, -7), output(n, -7);
+  Floats workspace(sampleWorkspaceBytes(vocab) / sizeof(float), kNan);
+  SampleArgs args{&m, flat.data(), sampled.data(), output.data(), workspace.data(), static_cast<int64_t>(vocab)};
+  hostKernel(Op::Sample, isa)(&args);
+  for (size_t s = 0; s < n; ++s) {
+    EXPECT_EQ(sampled[2 * s + 1], output[s]);
+    EXPECT_EQ(sampled[2 * s], -7);
+  }
+  return output;
+}
+int32_t runOne(HostIsa isa, const Floats &logits, const Request &request) { return run(isa, {logits}, {request})[0]; }
+
+HEADRACE_ON_EACH_ISA(SampleTest);
+
+TEST_P(SampleTest, GreedyTakesTheLargestAndTheLowestIdAmongEquals) {
+  EXPECT_EQ(runOne(GetParam(), {1, 3, 2}, {}), 1);
+  Floats logits(45, -2.0f);
+  EXPECT_EQ(runOne(GetParam(), logits, {}), 0);
+  logits[44] = 5;
+  EXPECT_EQ(runOne(GetParam(), logits, {}), 44);
+  logits[9] = logits[10] = 5;
+  EXPECT_EQ(runOne(GetParam(), logits, {}), 9);
+}
+
+TEST_P(SampleTest, NansNeverWin) {
+  Floats logits(20, -1.0f);
+  logits[0] = logits[7] = logits[19] = kNan;
+  logits[12] = 1;
+  EXPECT_EQ(runOne(GetParam(), logits, {}), 12);
+  for (int32_t position = 0; position < 50; ++position) {
+    const int32_t token = runOne(GetParam(), logits, {.temperature = 100, .topP = 0.99f, .position = position});
+    EXPECT_FALSE(std::isnan(logits[token]));
+  }
+  const Floats all(20, kNan);
+  EXPECT_EQ(runOne(GetParam(), all, {}), 0);
+  EXPECT_EQ(runOne(GetParam(), all, {.temperature = 1}), 0);
+  EXPECT_EQ(runOne(GetParam(), all, {.temperature = 1, .topP = 0.5f}), 0);
+}
+
+TEST_P(SampleTest, InfiniteLogitsAreTheOnlyCandidates) {
+  Floats logits(20, 3.0f);
+  logits[5] = logits[6] = INFINITY;
+  EXPECT_EQ(runOne(GetParam(), logits, {}), 5);
+  for (int32_t position = 0; position < 20; ++position)
+    EXPECT_THAT((std::vector<int32_t>{5, 6}),
+                testing::Contains(runOne(GetParam(), logits, {.temperature = 1, .position = position})));
+  const Floats none(9, -INFINITY);
+  EXPECT_EQ(runOne(GetParam(), none, {}), 0);
+}
+
+TEST_P(SampleTest, TheUniformNumberPicksInOrderOfIds) {
+  // Probabilities 1/8, 4/8, 1/8, 2/8 (temperature 1, logits ln of them): running sums 1/8, 5/8, 6/8, 1.
+  const Floats logits = {std::log(1.0f), std::log(4.0f), std::log(1.0f), std::log(2.0f)};
+  for (int32_t position = 0; position < 200; ++position) {
+    const double u = uniformAt(17, position);
+    const int32_t expected = u < 0.125 ? 0 : u < 0.625 ? 1 : u < 0.75 ? 2 : 3;
+    EXPECT_EQ(runOne(GetParam(), logits, {.temperature = 1, .seed = 17, .position = position}), expected) << u;
+  }
+}
+
+TEST_P(SampleTest, TopPKeepsTheShortestPrefixThatReachesIt) {
+  // Probabilities 1/8, 4/8, 1/8, 2/8. topP 0.5: {1}. 0.7: {1, 3}. 0.76: {0, 1, 3}, the tie going to the lower id.
+  const Floats logits = {std::log(1.0f), std::log(4.0f), std::log(1.0f), std::log(2.0f)};
+  auto seen = [&](float topP) {
+    std::vector<int32_t> tokens;
+    for (int32_t position = 0; position < 100; ++position)
+      tokens.push_back(runOne(GetParam(), logits, {.temperature = 1, .topP = topP, .position = position}));
+    std::sort(tokens.begin(), tokens.end());
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    return tokens;
+  };
+  EXPECT_EQ(seen(0.0f), (std::vector<int32_t>{1}));
+  EXPECT_EQ(seen(0.49f), (std::vector<int32_t>{1}));
+  EXPECT_EQ(seen(0.7f), (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(seen(0.76f), (std::vector<int32_t>{0, 1, 3}));
+  EXPECT_EQ(seen(0.9f), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(seen(1.0f), (std::vector<int32_t>{0, 1, 2, 3}));
+}
+
+TEST_P(SampleTest, FrequenciesFollowTheTemperature) {
+  // Logits 0 and ln 3, temperature 1/2: odds 1 to 9. 4000 draws: 3600 +- 19 (standard deviation), within 5 of them.
+  const Floats logits = {0, std::log(3.0f)};
+  std::vector<Floats> rows(4000, logits);
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 4000; ++i)
+    requests.push_back({.temperature = 0.5f, .seed = 3, .position = i});
+  int64_t ones = 0;
+  for (int32_t token : run(GetParam(), rows, requests))
+    ones += token;
+  EXPECT_NEAR(ones, 3600, 95);
+}
+
+TEST_P(SampleTest, SmallTemperaturesAreGreedy) {
+  const Floats logits = randomFloats(100, 3);
+  const int32_t greedy = runOne(GetParam(), logits, {});
+  for (float temperature : {1e-4f, 1e-30f, 1e-44f})
+    EXPECT_EQ(runOne(GetParam(), logits, {.temperature = temperature, .topP = 0.9f}), greedy);
+}
+
+RC_GTEST_PROP(SampleProperty, TheTokenIsTheReferencesCandidateAtTheUniformNumber, ()) {
+  const auto isa = *rc::gen::elementOf(testedIsas());
+  const int64_t vocab = *rc::gen::inRange<int64_t>(1, 400);
+  Floats logits = randomFloats(vocab, *rc::gen::arbitrary<uint32_t>());
+  const bool coarse = *rc::gen::arbitrary<bool>(); // many equal logits
+  for (float &v : logits)
+    v = coarse ? std::round(v * 3) : v * 10;
+  const Request request{.temperature = *rc::gen::element(0.3f, 1.0f, 2.0f),
+                        .topP = *rc::gen::element(0.03f, 0.31f, 0.77f, 0.97f, 1.0f),
+                        .seed = *rc::gen::arbitrary<uint64_t>(),
+                        .position = *rc::gen::inRange(0, 1 << 20)};
+  // F32 weights move the borders by about 1e-6 of the sum: accept what the reference gives within that of either
+  // border.
+  const int32_t token = runOne(isa, logits, request);
+  bool accepted = false;
+  for (double shift : {0.0, -2e-6, 2e-6}) {
+    const double topP = request.topP >= 1 ? 2.0 : request.topP + shift;
+    const std::vector<int32_t> ids = reference::candidates(logits, request.temperature, topP);
+    double total = 0, sum = 0;
+    const float top = *std::max_element(logits.begin(), logits.end());
+    auto weight = [&](int32_t id) { return std::exp((double{logits[id]} - top) / request.temperature); };
+    for (int32_t id : ids)
+      total += weight(id);
+    const double u = uniformAt(request.seed, request.position) * total;
+    for (int32_t id : ids) {
+      const double before = sum;
+      sum += weight(id);
+      accepted |= id == token && u >= before - 2e-6 * total && u <= sum + 2e-6 * total;
+    }
+  }
+  RC_ASSERT(accepted);
+}
+
+RC_GTEST_PROP(SampleProperty, TheTokenDoesNotDependOnTheBatch, ()) {
+  const auto isa = *rc::gen::elementOf(testedIsas());
+  const int64_t vocab = *rc::gen::inRange<int64_t>(1, 200), count = *rc::gen::inRange<int64_t>(1, 8);
+  std::vector<Floats> logits;
+  std::vector<Request> requests;
+  for (int64_t i = 0; i < count; ++i) {
+    logits.push_back(randomFloats(vocab, *rc::gen::arbitrary<uint32_t>()));
+    requests.push_back({*rc::gen::element(0.0f, 0.5f, 1.0f), *rc::gen::element(0.5f, 0.9f, 1.0f),
+                        *rc::gen::arbitrary<uint64_t>(), *rc::gen::inRange(0, 1000)});
+  }
+  const std::vector<int32_t> tokens = run(isa, logits, requests);
+  for (int64_t i = 0; i < count; ++i)
+    RC_ASSERT(runOne(isa, logits[i], requests[i]) == tokens[i]);
+}
+
+TEST(UniformAt, IsPhilox4x32WithTenRounds) {
+  // Random123's known answers, first two words: counter 0, key 0: 6627e8d5 e169c58d.
+  const uint64_t zero = 0x6627e8d5e169c58dull;
+  EXPECT_EQ(uniformAt(0, 0), static_cast<double>(zero >> 11) * 0x1p-53);
+}
+
+TEST(UniformAt, IsUniformAndDiffersBySeedAndPosition) {
+  double sum = 0, least = 1, largest = 0;
+  for (uint64_t i = 0; i < 10000; ++i) {
+    const double u = uniformAt(i % 10, i / 10);
+    sum += u;
+    least = std::min(least, u);
+    largest = std::max(largest, u);
+  }
+  EXPECT_NEAR(sum / 10000, 0.5, 0.015); // standard deviation 0.29 / 100
+  EXPECT_GE(least, 0.0);
+  EXPECT_LT(least, 0.002);
+  EXPECT_LT(largest, 1.0);
+  EXPECT_GT(largest, 0.998);
+  EXPECT_NE(uniformAt(1, 2), uniformAt(2, 1));
+  EXPECT_NE(uniformAt(1, uint64_t{1} << 32), uniformAt(1, 0));
+  EXPECT_NE(uniformAt(uint64_t{1} << 32, 1), uniformAt(0, 1));
+}
+
+} // namespace
+} // namespace headrace::kernels
