@@ -18,15 +18,9 @@ namespace {
 using model::TensorRole;
 using model::UnitRole;
 using plan::Arg;
+using plan::argName;
 using plan::Operand;
 using plan::Space;
-
-const char *argName(Arg arg) {
-  static constexpr const char *kNames[] = {"source", "destination", "meta",     "x",     "y",
-                                           "weight", "bias",        "norm",     "residual", "kv",
-                                           "table",  "positions",   "sampled",  "output", "workspace"};
-  return static_cast<size_t>(arg) < std::size(kNames) ? kNames[static_cast<size_t>(arg)] : "?";
-}
 
 // A product that saturates: a size that does not fit 64 bits is larger than any operand.
 uint64_t product(std::initializer_list<int64_t> factors) {
@@ -105,30 +99,17 @@ public:
     return require(Arg::Workspace, bytes);
   }
 
-  // An io buffer: among the operands, or else at its home.
-  absl::StatusOr<std::byte *> io(Arg arg, uint32_t buffer, uint64_t bytes) const {
-    if (const Operand *operand = find(arg))
-      return checked(*operand, bytes);
-    if (schedule_.placement < plan_.placements.size())
-      for (const plan::Extent &extent : plan_.placements[schedule_.placement].extents)
-        if (extent.buffer == buffer && extent.space == Space::Device && extent.bufferOffset == 0 &&
-            extent.bytes >= bytes && extent.bytes <= plan_.arenaBytes &&
-            extent.address <= plan_.arenaBytes - extent.bytes)
-          return bases_.device + extent.address;
-    return refuse(absl::StrCat("operand ", argName(arg), " is missing, and its buffer has no home on the device"));
-  }
-
   absl::StatusOr<const kernels::IterationMeta *> meta() const {
-    absl::StatusOr<std::byte *> p = io(Arg::Meta, plan_.metaBuffer(), kernels::metaBytes(plan_.metaLayout));
+    absl::StatusOr<std::byte *> p = require(Arg::Meta, kernels::metaBytes(plan_.metaLayout));
     if (!p.ok())
       return p.status();
     return reinterpret_cast<const kernels::IterationMeta *>(*p);
   }
   absl::StatusOr<std::byte *> sampled() const {
-    return io(Arg::Sampled, plan_.sampledBuffer(), product({plan_.metaLayout.maxSequences, sizeof(int32_t)}));
+    return require(Arg::Sampled, product({plan_.metaLayout.maxSequences, sizeof(int32_t)}));
   }
   absl::StatusOr<std::byte *> output() const {
-    return io(Arg::Output, plan_.outputBuffer(), product({plan_.metaLayout.maxSequences, sizeof(int32_t)}));
+    return require(Arg::Output, product({plan_.metaLayout.maxSequences, sizeof(int32_t)}));
   }
 
   // The unit whose weights the operand `arg` names.
@@ -142,19 +123,17 @@ public:
     return &layout.units[operand->buffer];
   }
 
-  // A tensor of `unit` inside the range that one of `args` covers.
+  // A tensor of `unit` inside the range that the operand `arg` covers.
   absl::StatusOr<std::byte *> tensor(const model::Unit &unit, const model::WeightLayout &layout,
-                                     const model::Tensor &tensor, std::initializer_list<Arg> args) const {
-    const uint64_t buffer = static_cast<uint64_t>(&unit - layout.units.data());
-    for (Arg arg : args) {
-      const Operand *operand = find(arg);
-      if (operand == nullptr || operand->buffer != buffer || operand->bufferOffset > tensor.offset ||
-          tensor.bytes > operand->bytes || tensor.offset - operand->bufferOffset > operand->bytes - tensor.bytes)
-        continue;
-      return pointer(*operand) + (tensor.offset - operand->bufferOffset);
-    }
-    return refuse(absl::StrCat("operand ", argName(*args.begin()), " does not cover bytes [", tensor.offset, ", +",
-                               tensor.bytes, ") of ", unit.name));
+                                     const model::Tensor &tensor, Arg arg) const {
+    const Operand *operand = find(arg);
+    if (operand == nullptr)
+      return refuse(absl::StrCat("operand ", argName(arg), " is missing"));
+    if (operand->buffer != static_cast<uint64_t>(&unit - layout.units.data()) || operand->bufferOffset > tensor.offset || tensor.bytes > operand->bytes ||
+        tensor.offset - operand->bufferOffset > operand->bytes - tensor.bytes)
+      return refuse(absl::StrCat("operand ", argName(arg), " does not cover bytes [", tensor.offset, ", +",
+                                 tensor.bytes, ") of ", unit.name));
+    return pointer(*operand) + (tensor.offset - operand->bufferOffset);
   }
 
 private:
@@ -216,14 +195,14 @@ private:
     const model::Tensor *table = unit->find(TensorRole::TokenTable);
     if (table == nullptr)
       return operands_.refuse(absl::StrCat("unit ", unit->name, " has no token table"));
-    ASSIGN_OR_RETURN(tablePointer, operands_.tensor(*unit, layout_, *table, {Arg::Table}));
+    ASSIGN_OR_RETURN(tablePointer, operands_.tensor(*unit, layout_, *table, Arg::Table));
     std::byte *positionsPointer = nullptr;
     if (const model::Tensor *positions = unit->find(TensorRole::PositionTable)) {
-      ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *positions, {Arg::Positions, Arg::Table}));
+      ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *positions, Arg::Positions));
       positionsPointer = p;
     }
     ASSIGN_OR_RETURN(sampled, operands_.sampled());
-    ASSIGN_OR_RETURN(x, operands_.require(Arg::Y, product({variant_.newTokens, spec_.hidden, kF32})));
+    ASSIGN_OR_RETURN(x, operands_.require(Arg::X, product({variant_.newTokens, spec_.hidden, kF32})));
     return kernels::EmbedArgs{.meta = meta,
                               .table = tablePointer,
                               .positions = positionsPointer,
@@ -242,10 +221,10 @@ private:
     const model::Tensor *weight = unit->find(TensorRole::NormWeight);
     if (weight == nullptr)
       return operands_.refuse(absl::StrCat("unit ", unit->name, " has no norm"));
-    ASSIGN_OR_RETURN(weightPointer, operands_.tensor(*unit, layout_, *weight, {Arg::NormWeights}));
+    ASSIGN_OR_RETURN(weightPointer, operands_.tensor(*unit, layout_, *weight, Arg::NormWeights));
     std::byte *biasPointer = nullptr;
     if (const model::Tensor *bias = unit->find(TensorRole::NormBias)) {
-      ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *bias, {Arg::NormWeights, Arg::Bias}));
+      ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *bias, Arg::NormWeights));
       biasPointer = p;
     }
     const bool sampledRows = onSampledRows(unit->role);
@@ -268,10 +247,10 @@ private:
         unit->find(unit->role == UnitRole::Embedding ? TensorRole::TokenTable : TensorRole::Matrix);
     if (matrix == nullptr || !matrix->linearOperand)
       return operands_.refuse(absl::StrCat("unit ", unit->name, " has no matrix for a linear op"));
-    ASSIGN_OR_RETURN(weightPointer, operands_.tensor(*unit, layout_, *matrix, {Arg::Weight}));
+    ASSIGN_OR_RETURN(weightPointer, operands_.tensor(*unit, layout_, *matrix, Arg::Weight));
     std::byte *biasPointer = nullptr;
     if (const model::Tensor *bias = unit->find(TensorRole::Bias)) {
-      ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *bias, {Arg::Bias, Arg::Weight}));
+      ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *bias, Arg::Bias));
       biasPointer = p;
     }
     const bool sampledRows = onSampledRows(unit->role);
@@ -282,8 +261,6 @@ private:
     if (operands_.find(Arg::Residual) != nullptr) {
       ASSIGN_OR_RETURN(p, operands_.require(Arg::Residual, product({capacity, n, kF32})));
       residual = p;
-    } else if (operands_.find(Arg::Y)->access == plan::Access::ReadWrite) {
-      residual = y;
     }
     const kernels::Elem elem = elemOf(matrix->dtype);
     ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::linearWorkspaceBytes(capacity, n, k, elem)));
@@ -321,7 +298,7 @@ private:
 
   absl::StatusOr<KernelArgs> ropeAppend() const {
     ASSIGN_OR_RETURN(meta, operands_.meta());
-    ASSIGN_OR_RETURN(qkv, operands_.require(operands_.find(Arg::X) != nullptr ? Arg::X : Arg::Y, qkvBytes()));
+    ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
     ASSIGN_OR_RETURN(kv, operands_.require(Arg::Kv, kvBytes()));
     return kernels::RopeAppendArgs{.meta = meta,
                                    .qkv = floats(qkv),

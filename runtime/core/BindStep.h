@@ -2,22 +2,9 @@
 //
 // From a plan's compute step to the kernel's struct of arguments: done once, when a graph is built.
 //
-// Operands of each op (in any order; [ ] optional; an operand may cover more bytes than its op needs, never fewer):
-//
-//   Embed       Meta Table [Positions] Sampled Y          Table and Positions: ranges of the embedding unit that cover
-//                                                         the tensors; Space::Host only where the step is `direct`
-//   Norm        Meta X NormWeights Y                      NormWeights covers NormWeight and, with LayerNorm, NormBias
-//   Linear      Meta X Weight [Bias] [Residual] Y [Workspace]   Weight covers Matrix (tied head: TokenTable). The
-//                                                         residual is in place where Y is ReadWrite or Residual == Y
-//   RopeAppend  Meta X (ReadWrite: q and k are rotated in place; tagged Y is accepted) Kv
-//   Attention   Meta X Kv Y [Workspace]
-//   Activate    Meta X Y
-//   GatherRows  Meta X Y
-//   Sample      Meta X Sampled Output [Workspace]
-//   (Publish    Meta Output: bound by the device itself)
-//
-// Meta, Sampled and Output that are not among the operands are taken from the homes of the plan's io buffers. Which unit a
-// Norm or Linear belongs to follows from the buffer of its weights; final norm and head work on sampled rows.
+// Plan.h (enum Arg) says which operands each op has. An operand's address is that of its first byte; a tensor is found
+// inside it by the weight layout. Which unit a Norm or Linear belongs to follows from the buffer of its weights; the
+// final norm and the head work on sampled rows (meta->numSampled), all others on the iteration's (meta->numTokens).
 #pragma once
 
 #include <memory>

@@ -105,7 +105,7 @@ private:
   absl::Status check() const {
     if (device_.holdsData() && weights_ == nullptr)
       return absl::InvalidArgumentError(
-          absl::StrCat("device '", device_.kind(), "' holds data and was given no weights"));
+          absl::StrCat("device '", std::string(device_.kind()), "' holds data and was given no weights"));
     if (plan_.buffers.size() < layout_.units.size())
       return absl::InvalidArgumentError(absl::StrCat("plan: ", plan_.buffers.size(), " buffers, the model has ",
                                                      layout_.units.size(), " weight units"));

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// When the bytes of paced copies arrive: a fluid model of links that share a bus, in real time. Copies of one direction of
+// a link run one after another; copies that run together get max-min fair rates under three limits: the direction's, the
+// link's for both directions together, the bus's.
+//
+//   byte k of a copy that runs alone is there at  start + latency + k / rate
+//
+// Times are absolute (CLOCK_MONOTONIC, ns), so lateness of the thread that asks never adds up: a copy started at the end of
+// the one before it loses nothing. One thread uses a bus. Nothing but addLink allocates.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace headrace::host {
+
+enum class Direction : uint8_t { HostToDevice = 0, DeviceToHost = 1 };
+
+// Bytes per second.
+struct LinkSpeed {
+  double h2d = std::numeric_limits<double>::infinity();
+  double d2h = std::numeric_limits<double>::infinity();
+  double both = std::numeric_limits<double>::infinity(); // h2d + d2h
+  int64_t latencyNs = 0;
+};
+
+class Bus {
+public:
+  explicit Bus(double bytesPerSecond = std::numeric_limits<double>::infinity());
+  uint32_t addLink(const LinkSpeed &speed);
+
+  // `atNs` may lie in the past (the end of the copy before): the copy has then been running since.
+  void start(uint32_t link, Direction direction, uint64_t bytes, int64_t atNs);
+  // Lets time pass; never backwards.
+  void advance(int64_t nowNs);
+  // Whole bytes that have arrived; all of them once the copy has ended.
+  uint64_t arrived(uint32_t link, Direction direction) const;
+  // When the first `bytes` of the copy will be (or, for all of them, were) there at the present rates.
+  int64_t arrivalNs(uint32_t link, Direction direction, uint64_t bytes) const;
+
+private:
+  struct Flow {
+    uint64_t bytes = 0;
+    double arrived = 0;
+    double rate = 0;        // bytes/ns while it flows
+    int64_t flowsFrom = 0;  // start + latency
+    int64_t endNs = 0;      // once ended
+    bool active = false;    // started, not ended
+  };
+  struct Link {
+    LinkSpeed speed;
+    std::array<Flow, 2> flows;
+    bool full = false;      // scratch of share()
+    std::array<bool, 2> fixed{};
+  };
+  const Flow &flow(uint32_t link, Direction direction) const {
+    return links_[link].flows[static_cast<size_t>(direction)];
+  }
+  bool flows(const Flow &flow) const { return flow.active && flow.flowsFrom <= clockNs_; }
+  void share();
+
+  double bytesPerNs_;
+  int64_t clockNs_ = 0;
+  std::vector<Link> links_;
+};
+
+} // namespace headrace::host

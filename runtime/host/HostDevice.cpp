@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/HostDevice.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/host/GuardedMemory.h"
+#include "runtime/host/Lanes.h"
+
+namespace headrace::host {
+namespace {
+
+// What copies are paced to: the hardware's link, or `linkBandwidth` in each direction with the hardware's ratio between
+// one direction and both.
+absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, const core::DeviceOptions &options) {
+  const auto refuse = [](const char *what, double value) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("link pacing: ", what, " = ", value, ", expected a positive number of bytes/s"));
+  };
+  LinkSpeed speed;
+  speed.h2d = hardware.h2dBandwidth * hardware.linkEfficiency;
+  speed.d2h = hardware.d2hBandwidth * hardware.linkEfficiency;
+  speed.both = hardware.duplexBandwidth * hardware.linkEfficiency;
+  if (options.linkBandwidth != 0) {
+    if (!std::isfinite(options.linkBandwidth) || options.linkBandwidth < 0)
+      return refuse("link bandwidth", options.linkBandwidth);
+    const double share = speed.both > 0 && std::max(speed.h2d, speed.d2h) > 0
+                             ? speed.both / std::max(speed.h2d, speed.d2h)
+                             : 2.0;
+    speed.h2d = speed.d2h = options.linkBandwidth;
+    speed.both = share * options.linkBandwidth;
+  }
+  if (!(speed.h2d > 0))
+    return refuse("h2d bandwidth", speed.h2d);
+  if (!(speed.d2h > 0))
+    return refuse("d2h bandwidth", speed.d2h);
+  if (!(speed.both > 0))
+    speed.both = speed.h2d + speed.d2h;
+  speed.latencyNs = static_cast<int64_t>(std::llround(std::max(0.0, hardware.copyLatency) * 1e9));
+  return speed;
+}
+
+absl::Status pin(std::thread &thread, int core, const char *lane) {
+  if (core < 0)
+    return absl::OkStatus();
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (core < CPU_SETSIZE)
+    CPU_SET(core, &set);
+  if (const int error = pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set); error != 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat("pinning the ", lane, " lane to core ", core, ": ", std::strerror(error)));
+  return absl::OkStatus();
+}
+
+class HostDevice final : public core::Device {
+public:
+  explicit HostDevice(const HostOptions &options) : hostOptions_(options) {}
+  ~HostDevice() override { stop(); }
+
+  std::string_view kind() const override { return "host"; }
+  kernels::Order matrixOrder() const override { return kernels::kHostOrder; }
+  bool holdsData() const override { return true; }
+
+  absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override;
+  absl::Span<std::byte> hostSlab() override { return slab_.bytes(); }
+  absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) override;
+  absl::Status readDevice(uint64_t address, absl::Span<std::byte> bytes) override;
+  absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override;
+  absl::Status upload(core::Graph &graph) override;
+  kernels::IterationMeta *meta() override;
+  absl::Status launch(core::Graph &graph) override;
+  absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override;
+  int64_t tokensVisibleNs(uint64_t iteration) const override {
+    return shared_ == nullptr ? 0 : shared_->tokens[iteration % kTokenSlots].visibleNs;
+  }
+  absl::Status drain() override;
+  int64_t nowNs() const override { return monotonicNs(); }
+  core::DeviceCounters counters() const override;
+  absl::Span<const core::StepTime> lastTimes() const override {
+    return last_ == nullptr ? absl::Span<const core::StepTime>() : absl::MakeConstSpan(last_->times);
+  }
+
+private:
+  absl::Status notOpen() const { return absl::FailedPreconditionError("host device: not open"); }
+  absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
+  absl::StatusOr<uint64_t> deviceHome(uint32_t buffer, uint64_t bytes) const;
+  absl::Status checkShape(const HostGraph &graph, const kernels::IterationMeta &meta) const;
+  void waitForEnd(uint64_t launch);
+  void stop();
+
+  const HostOptions hostOptions_;
+  const plan::Plan *plan_ = nullptr;
+  core::DeviceOptions options_;
+  std::optional<core::BindContext> binding_;
+  GuardedMemory arena_, slab_;
+  std::optional<LinkSpeed> speed_;
+  std::unique_ptr<Shared> shared_;
+  std::array<std::vector<uint64_t>, 2> staging_; // iteration n's is n % 2; whole words, for their alignment
+  std::array<uint64_t, 2> stagingLaunch_{};      // 1 + the launch that last took it; 0: none
+  uint64_t launches_ = 0, iterations_ = 0;
+  std::array<uint64_t, kHostLanes> ended_{}; // counters once all launches so far have ended
+  HostGraph *last_ = nullptr;
+  std::thread compute_, transfer_;
+};
+
+absl::StatusOr<uint64_t> HostDevice::deviceHome(uint32_t buffer, uint64_t bytes) const {
+  for (const plan::Extent &extent : plan_->placements[0].extents)
+    if (extent.buffer == buffer && extent.space == plan::Space::Device && extent.bufferOffset == 0 &&
+        extent.bytes >= bytes) {
+      if (absl::Status status = checkRange(plan_->buffers[buffer].name.c_str(), extent.address, extent.bytes);
+          !status.ok())
+        return status;
+      return extent.address;
+    }
+  return absl::InvalidArgumentError(absl::StrCat("plan: buffer '", plan_->buffers[buffer].name,
+                                                 "' has no home of ", bytes, " bytes on the device"));
+}
+
+absl::Status HostDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {
+  if (plan_ != nullptr)
+    return absl::FailedPreconditionError("host device: already open");
+  if (plan.placements.empty() || plan.metaBuffer() >= plan.buffers.size() || plan.outputBuffer() >= plan.buffers.size())
+    return absl::InvalidArgumentError("plan: no placement, or no io buffers");
+  if (!options.unpaced && !options.poison) {
+    absl::StatusOr<LinkSpeed> speed = linkSpeed(plan.hardware, options);
+    if (!speed.ok())
+      return speed.status();
+    speed_ = *speed;
+  }
+  absl::StatusOr<GuardedMemory> arena = GuardedMemory::take(plan.arenaBytes, model::kAlign, "device arena", true);
+  if (!arena.ok())
+    return arena.status();
+  absl::StatusOr<GuardedMemory> slab = GuardedMemory::take(plan.hostBytes, model::kAlign, "host slab", false);
+  if (!slab.ok())
+    return slab.status();
+  plan_ = &plan;
+  options_ = options;
+  arena_ = *std::move(arena);
+  slab_ = *std::move(slab);
+
+  const uint64_t metaBytes = kernels::metaBytes(plan.metaLayout);
+  const uint64_t slots = static_cast<uint64_t>(plan.metaLayout.maxSequences);
+  absl::StatusOr<uint64_t> meta = deviceHome(plan.metaBuffer(), metaBytes);
+  absl::StatusOr<uint64_t> output = deviceHome(plan.outputBuffer(), slots * sizeof(int32_t));
+  if (!meta.ok() || !output.ok()) {
+    plan_ = nullptr;
+    return meta.ok() ? output.status() : meta.status();
+  }
+  shared_ = std::make_unique<Shared>();
+  shared_->bases = {arena_.bytes().data(), slab_.bytes().data()};
+  shared_->meta = reinterpret_cast<kernels::IterationMeta *>(arena_.bytes().data() + *meta);
+  shared_->metaBytes = metaBytes;
+  shared_->output = reinterpret_cast<const int32_t *>(arena_.bytes().data() + *output);
+  shared_->trace = options.trace;
+  for (TokenSlot &slot : shared_->tokens)
+    slot.tokens.resize(slots);
+  for (std::vector<uint64_t> &staging : staging_) {
+    staging.assign((metaBytes + sizeof(uint64_t) - 1) / sizeof(uint64_t), 0);
+    kernels::initMeta(plan.metaLayout, reinterpret_cast<kernels::IterationMeta *>(staging.data()));
+  }
+  binding_.emplace(plan, matrixOrder());
+  compute_ = std::thread([this] { runComputeLane(*shared_); });
+  transfer_ = std::thread([this] { runTransferLanes(*shared_, speed_.has_value() ? &*speed_ : nullptr); });
+  absl::Status pinned = pin(compute_, options.computeCore, "compute");
+  if (pinned.ok())
+    pinned = pin(transfer_, options.transferCore, "transfer");
+  if (!pinned.ok()) {
+    stop();
+    plan_ = nullptr;
+  }
+  return pinned;
+}
+
+void HostDevice::stop() {
+  if (!compute_.joinable())
+    return;
+  (void)drain();
+  shared_->signals.advance(Counter::Launched, kStop);
+  compute_.join();
+  transfer_.join();
+}
+
+absl::Status HostDevice::checkRange(const char *what, uint64_t address, uint64_t bytes) const {
+  const uint64_t size = arena_.bytes().size();
+  if (bytes > size || address > size - bytes)
+    return absl::OutOfRangeError(
+        absl::StrCat(what, ": bytes [", address, ", +", bytes, ") are outside the arena of ", size, " bytes"));
+  return absl::OkStatus();
+}
+
+absl::Status HostDevice::writeDevice(uint64_t address, absl::Span<const std::byte> bytes) {
+  if (plan_ == nullptr)
+    return notOpen();
+  if (absl::Status status = checkRange("writing to the device", address, bytes.size()); !status.ok())
+    return status;
+  if (absl::Status status = drain(); !status.ok())
+    return status;
+  std::copy(bytes.begin(), bytes.end(), arena_.bytes().data() + address);
+  return absl::OkStatus();
+}
+
+absl::Status HostDevice::readDevice(uint64_t address, absl::Span<std::byte> bytes) {
+  if (plan_ == nullptr)
+    return notOpen();
+  if (absl::Status status = checkRange("reading from the device", address, bytes.size()); !status.ok())
+    return status;
+  if (absl::Status status = drain(); !status.ok())
+    return status;
+  std::copy_n(arena_.bytes().data() + address, bytes.size(), bytes.data());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<core::Graph>> HostDevice::build(const core::GraphKey &key) {
+  if (plan_ == nullptr)
+    return notOpen();
+  absl::StatusOr<std::unique_ptr<HostGraph>> graph = buildGraph({.plan = *plan_,
+                                                                 .binding = *binding_,
+                                                                 .bases = shared_->bases,
+                                                                 .trace = options_.trace,
+                                                                 .serial = options_.poison,
+                                                                 .options = hostOptions_},
+                                                                key);
+  if (!graph.ok())
+    return graph.status();
+  (*graph)->owner = this;
+  return std::unique_ptr<core::Graph>(*std::move(graph));
+}
+
+absl::Status HostDevice::upload(core::Graph &graph) {
+  const auto *own = dynamic_cast<const HostGraph *>(&graph);
+  if (own == nullptr || own->owner != this)
+    return absl::InvalidArgumentError("host device: a graph that it did not build");
+  return absl::OkStatus(); // built in place
+}
+
+void HostDevice::waitForEnd(uint64_t launch) {
+  const std::array<uint64_t, kHostLanes> &end = shared_->ring[launch % kRing].end;
+  for (size_t lane = 0; lane < kHostLanes; ++lane)
+    shared_->signals.wait(Thread::Caller, {static_cast<Counter>(lane), end[lane]});
+}
+
+kernels::IterationMeta *HostDevice::meta() {
+  if (plan_ == nullptr)
+    return nullptr;
+  const size_t which = (iterations_ + 1) % 2;
+  if (stagingLaunch_[which] != 0 && stagingLaunch_[which] + kRing > launches_)
+    waitForEnd(stagingLaunch_[which] - 1);
+  return reinterpret_cast<kernels::IterationMeta *>(staging_[which].data());
+}
+
+absl::Status HostDevice::checkShape(const HostGraph &graph, const kernels::IterationMeta &meta) const {
+  if (meta.numTokens < 1 || meta.numTokens > graph.maxTokens || meta.numSequences < 1 ||
+      meta.numSequences > graph.maxSequences || meta.numSampled < 0 || meta.numSampled > meta.numSequences)
+    return absl::InvalidArgumentError(absl::StrCat(
+        "launch: ", meta.numTokens, " tokens of ", meta.numSequences, " sequences, ", meta.numSampled,
+        " sampled; the variant holds 1 to ", graph.maxTokens, " tokens of 1 to ", graph.maxSequences, " sequences"));
+  return absl::OkStatus();
+}
+
+absl::Status HostDevice::launch(core::Graph &graph) {
+  if (plan_ == nullptr)
+    return notOpen();
+  if (absl::Status status = upload(graph); !status.ok())
+    return status;
+  auto &own = static_cast<HostGraph &>(graph);
+  if (!own.transition)
+    if (absl::Status status = checkShape(own, *meta()); !status.ok())
+      return status;
+  if (launches_ >= kRing)
+    waitForEnd(launches_ - kRing);
+  Launch next{.graph = &own, .base = ended_, .end = ended_};
+  for (size_t lane = 0; lane < kHostLanes; ++lane)
+    next.end[lane] += own.lanes[lane].size() + 1;
+  if (!own.transition) {
+    kernels::IterationMeta *staging = meta();
+    ++iterations_;
+    staging->iteration = iterations_;
+    next.staging = staging;
+    stagingLaunch_[iterations_ % 2] = launches_ + 1;
+  }
+  shared_->ring[launches_ % kRing] = next;
+  ended_ = next.end;
+  last_ = &own;
+  ++launches_;
+  shared_->signals.advance(Counter::Launched, launches_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Span<const int32_t>> HostDevice::awaitTokens(uint64_t iteration) {
+  if (plan_ == nullptr)
+    return notOpen();
+  if (iteration == 0 || iteration > iterations_)
+    return absl::FailedPreconditionError(
+        absl::StrCat("tokens of iteration ", iteration, ": ", iterations_, " were launched"));
+  shared_->signals.wait(Thread::Caller, {Counter::Published, iteration});
+  const TokenSlot &slot = shared_->tokens[iteration % kTokenSlots];
+  if (iteration + 2 < iterations_)
+    return absl::OutOfRangeError(absl::StrCat("tokens of iteration ", iteration, " are gone: ", iterations_,
+                                              " were launched, the last 3 can be read"));
+  return absl::MakeConstSpan(slot.tokens.data(), static_cast<size_t>(slot.count));
+}
+
+absl::Status HostDevice::drain() {
+  if (plan_ == nullptr)
+    return notOpen();
+  if (launches_ != 0)
+    waitForEnd(launches_ - 1);
+  return absl::OkStatus();
+}
+
+core::DeviceCounters HostDevice::counters() const {
+  if (shared_ == nullptr)
+    return {};
+  return {.launches = launches_,
+          .h2dBytes = shared_->h2dBytes.load(std::memory_order_relaxed),
+          .d2hBytes = shared_->d2hBytes.load(std::memory_order_relaxed),
+          .stallNs = shared_->stallNs.load(std::memory_order_relaxed),
+          .peakDeviceBytes = arena_.bytes().size(),
+          .hostBytes = slab_.bytes().size()};
+}
+
+} // namespace
+
+std::unique_ptr<core::Device> makeHostDevice(const HostOptions &options) {
+  return std::make_unique<HostDevice>(options);
+}
+
+} // namespace headrace::host

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The host device: a plan's steps executed for real on the CPU, under the same rules as on a GPU. Where there is no GPU it
+// is what runs a model; everywhere it is the reference for numerics.
+//
+//   caller ---- launch ring ----+-----------------> compute thread    kernels in order, on one core
+//     ^                         |                      ^   |
+//     |                         |            thresholds|   |thresholds        (Signals.h)
+//     |                         |                      |   v
+//     |                         +-----------------> transfer thread   h2d and d2h of all links, paced (Bus.h)
+//     +---- tokens, iteration number, ends of launches <--+
+//
+// "Device memory" is one mapping of exactly the plan's arena between guard pages, "host memory" another; a copy is a
+// memcpy in chunks that takes as long as the link would (latency + bytes / bandwidth, by absolute deadlines).
+// Edges between lanes become at most one number to wait for per lane (HostGraph.h). Waiting spins for at most
+// kSpinNs, then sleeps on a futex; who advances a counter makes a system call only if somebody sleeps on it.
+#pragma once
+
+#include <memory>
+
+#include "runtime/core/Device.h"
+
+namespace headrace::host {
+
+// For tests and benchmarks of the machinery itself.
+struct HostOptions {
+  bool emptyKernels = false; // compute steps do nothing, and their operands are not looked at
+};
+
+std::unique_ptr<core::Device> makeHostDevice(const HostOptions &options = {});
+
+} // namespace headrace::host

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A schedule as the host's threads run it: per lane a list of steps in order, and for each step at most one number per
+// other lane to wait for.
+//
+// Edges into a step from one lane say "after step i of that lane" for several i; the lane runs in order, so the largest i
+// says it all, and if an earlier step of the own lane has waited for as much already, nothing is left to wait for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/core/BindStep.h"
+#include "runtime/core/Device.h"
+#include "runtime/host/HostDevice.h"
+#include "runtime/host/LiveRanges.h"
+#include "runtime/host/Signals.h"
+
+namespace headrace::host {
+
+inline constexpr int kHostLanes = 3; // compute, h2d, d2h: the first three of plan::Lane and of Counter
+
+struct LaneStep {
+  uint32_t step = 0;                  // in the schedule
+  plan::StepKind kind = plan::StepKind::Compute;
+  bool signals = false;               // another lane waits for its end
+  uint8_t waitCount = 0;
+  std::array<Want, kHostLanes> waits; // thresholds count from the launch's start
+  kernels::HostKernel kernel = nullptr;
+  const void *args = nullptr;
+  std::byte *destination = nullptr;   // Copy
+  const std::byte *source = nullptr;
+  uint64_t bytes = 0;
+  plan::Lane lane = plan::Lane::Compute;
+  uint64_t directRowBytes = 0;        // read over the link per row
+  uint32_t poisonCount = 0;           // ranges to fill after it, debug mode
+  uint32_t firstPoison = 0;
+};
+
+struct HostGraph final : core::Graph {
+  const void *owner = nullptr; // the device
+  bool transition = false;
+  int64_t maxTokens = 0, maxSequences = 0; // a variant's bucket
+  std::array<std::vector<LaneStep>, kHostLanes> lanes;
+  std::vector<core::BoundStep> bound;   // what LaneStep::args point into
+  std::vector<core::StepTime> times;    // one a step if traced; each lane writes its own steps'
+  std::vector<ByteRange> poison;        // debug mode; the first poisonBefore of them before the launch
+  uint32_t poisonBefore = 0;
+};
+
+struct GraphRequest {
+  const plan::Plan &plan;
+  const core::BindContext &binding;
+  core::Bases bases;
+  bool trace = false;
+  bool serial = false; // debug mode: all steps in the compute lane, in the plan's order, dead bytes poisoned
+  HostOptions options;
+};
+
+// Refuses lanes that the host does not have, copies whose sides do not fit, and what BindContext refuses.
+absl::StatusOr<std::unique_ptr<HostGraph>> buildGraph(const GraphRequest &request, const core::GraphKey &key);
+
+} // namespace headrace::host

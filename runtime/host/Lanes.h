@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two threads of the host device and what they share with the caller.
+//
+// The caller puts launches into a ring; each lane takes them in order. A lane's counter grows by one with each step and by
+// one more at the end of each launch, over all launches, so that "step i of lane l in this launch" is base[l] + i + 1 and
+// nothing is ever reset. A lane begins a launch when all lanes have ended the one before.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/host/Bus.h"
+#include "runtime/host/HostGraph.h"
+#include "runtime/host/Signals.h"
+
+namespace headrace::host {
+
+inline constexpr size_t kRing = 8;       // launches, transitions included
+inline constexpr size_t kTokenSlots = 4; // iterations whose tokens can be read
+inline constexpr uint64_t kStop = uint64_t{1} << 63; // value of Counter::Launched that ends the threads
+inline constexpr uint64_t kChunkBytes = 256 * 1024;  // of a copy: what one direction does before the other gets its turn
+
+struct Launch {
+  HostGraph *graph = nullptr;
+  const kernels::IterationMeta *staging = nullptr;  // null: a transition
+  std::array<uint64_t, kHostLanes> base{};          // counters once all launches before have ended
+  std::array<uint64_t, kHostLanes> end{};           // ... once this one has
+};
+
+struct TokenSlot {
+  uint64_t iteration = 0;
+  std::vector<int32_t> tokens; // as many as the plan has request slots
+  int32_t count = 0;
+  int64_t visibleNs = 0;
+};
+
+struct Shared {
+  Signals signals;
+  std::array<Launch, kRing> ring;
+  std::array<TokenSlot, kTokenSlots> tokens;
+
+  core::Bases bases;
+  kernels::IterationMeta *meta = nullptr; // in the arena
+  uint64_t metaBytes = 0;
+  const int32_t *output = nullptr;        // in the arena
+  bool trace = false;
+
+  std::atomic<uint64_t> h2dBytes{0}, d2hBytes{0};
+  std::atomic<int64_t> stallNs{0};
+};
+
+// Runs the compute lane until Counter::Launched is kStop.
+void runComputeLane(Shared &shared);
+
+// Runs the h2d and d2h lanes of one device. `speed` is what copies are paced to; null: as fast as memcpy.
+void runTransferLanes(Shared &shared, const LinkSpeed *speed);
+
+} // namespace headrace::host

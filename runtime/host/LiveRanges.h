@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which bytes of the arena hold nothing, when the steps of a schedule run one by one: what the debug mode fills with NaNs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/plan/Plan.h"
+
+namespace headrace::host {
+
+struct ByteRange {
+  uint64_t begin = 0;
+  uint64_t end = 0; // exclusive
+};
+
+struct DeadRanges {
+  std::vector<ByteRange> before;             // all that neither a home nor the entry state covers
+  std::vector<std::vector<ByteRange>> after; // per step: what was used for the last time and is not live otherwise
+};
+
+// Live are homes on the device; what entry state and copies put into slots, until its last reader or its overwriting, and to
+// the end if the exit state names it; transient buffers from their first to their last use.
+DeadRanges deadRanges(const plan::Plan &plan, const plan::Schedule &schedule);
+
+} // namespace headrace::host

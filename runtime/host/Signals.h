@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the device's threads wait for each other: counters that only grow, and per thread the values it waits for.
+//
+//   advance(counter, value)   publishes value; for each thread that sleeps until this counter reaches at most value, one
+//                             futex wake. Nobody sleeping: a store and a few loads.
+//   wait(thread, counter, n)  returns once counter >= n: at once, after a spin of at most kSpinNs, or after sleeping.
+//
+// No wake-up is lost: the waiter stores what it wants before it looks at the counter again, the advancer stores the counter
+// before it looks at what is wanted, both sequentially consistent, so one of them sees the other.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+#include <limits>
+
+#include "absl/types/span.h"
+
+namespace headrace::host {
+
+inline constexpr int64_t kSpinNs = 10'000; // the longest any thread spins
+inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+// CLOCK_MONOTONIC, the clock that futexes' absolute timeouts use.
+inline int64_t monotonicNs() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+enum class Counter : uint8_t {
+  Compute,   // steps of the lane that have ended, over all launches, and one for the end of each launch
+  H2D, D2H,  // likewise
+  Launched,  // launches in the ring
+  Published, // the last iteration whose tokens can be read
+};
+inline constexpr int kCounters = 5;
+enum class Thread : uint8_t { Compute, Transfer, Caller };
+inline constexpr int kThreads = 3;
+
+struct Want {
+  Counter counter;
+  uint64_t threshold;
+};
+
+class Signals {
+public:
+  Signals();
+
+  uint64_t value(Counter counter) const {
+    return counters_[static_cast<size_t>(counter)].value.load(std::memory_order_acquire);
+  }
+  bool reached(const Want &want) const { return value(want.counter) >= want.threshold; }
+
+  // Makes everything written before visible to whoever sees the value. One thread advances a counter.
+  void advance(Counter counter, uint64_t value);
+
+  // Returns the nanoseconds spent waiting (0 if there was no need).
+  int64_t wait(Thread self, const Want &want);
+  // Waits until one of `wants` (at most one a counter) is reached or the clock shows `deadlineNs` (kNever: no limit).
+  void waitAny(Thread self, absl::Span<const Want> wants, int64_t deadlineNs);
+
+private:
+  static constexpr uint64_t kNotWaiting = std::numeric_limits<uint64_t>::max();
+  struct alignas(64) Value {
+    std::atomic<uint64_t> value{0};
+  };
+  struct alignas(64) Waiter {
+    std::array<std::atomic<uint64_t>, kCounters> wanted; // thresholds; kNotWaiting
+    std::atomic<uint32_t> bell{0};                       // changes with each wake-up
+  };
+  bool anyReached(absl::Span<const Want> wants) const;
+
+  std::array<Value, kCounters> counters_;
+  std::array<Waiter, kThreads> waiters_;
+};
+
+} // namespace headrace::host
