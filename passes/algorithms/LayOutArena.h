@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One arena for all iterations of a placement (decode, mixed, ...): what persists has one address in all of them, while
+// each packs its own transients.
+//
+//   top     +---------------------------+
+//           | weights at home here      |   one after another
+//           | slots                     |   those that are free first lie lowest: transients whose life begins after a
+//           |   . . . . . . . . . . . . |   slot's last reader may grow into it
+//           | transients                |   as high as the iteration that needs most
+//           | KV cache                  |
+//   0       | io                        |   io, KV and transients begin at the same address in every placement
+//           +---------------------------+
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "passes/algorithms/PackRanges.h"
+
+namespace headrace::algorithms {
+
+inline constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
+
+// The transients of one iteration, and until which of its steps each slot holds something: kToTheEnd for a slot that
+// holds something on exit, -1 for one that is not used.
+struct ArenaIteration {
+  std::vector<LiveRange> transients;
+  std::vector<int64_t> slotLast;
+};
+
+struct ArenaLayout {
+  std::vector<std::vector<uint64_t>> transients; // addresses, by iteration
+  std::vector<uint64_t> slots;                   // addresses
+  std::vector<uint64_t> persistent;              // addresses of what lies above the slots
+  uint64_t top = 0;                              // the arena's bytes
+};
+
+// `below`: bytes of io and KV, which come first. slotBytes, persistentBytes: multiples of 256, as all addresses are.
+ArenaLayout layOutArena(uint64_t below, absl::Span<const ArenaIteration> iterations, absl::Span<const uint64_t> slotBytes,
+                        absl::Span<const uint64_t> persistentBytes);
+
+} // namespace headrace::algorithms

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/algorithms/LayOutArena.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include <rapidcheck/gtest.h>
+
+namespace headrace::algorithms {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(LayOutArena, StacksIoKvTransientsSlotsAndWeights) {
+  // 1024 of io and KV; decode needs 512 of transients, mixed 768; two slots of 2048 in use to the end.
+  std::vector<ArenaIteration> iterations{{{{512, 0, 3}}, {kToTheEnd, kToTheEnd}}, {{{768, 0, 3}}, {kToTheEnd, kToTheEnd}}};
+  ArenaLayout layout = layOutArena(1024, iterations, {2048, 2048}, {4096, 256});
+  EXPECT_THAT(layout.transients, ElementsAre(ElementsAre(1024), ElementsAre(1024)));
+  EXPECT_THAT(layout.slots, ElementsAre(1024 + 768, 1024 + 768 + 2048));
+  EXPECT_THAT(layout.persistent, ElementsAre(5888, 9984)); // 1792 + 2 x 2048
+  EXPECT_EQ(layout.top, 10240u);
+}
+
+TEST(LayOutArena, TransientsOfTheHeadGrowIntoASlotThatIsFree) {
+  // The slot holds layers until step 5; the logits (4096) live from step 6 on, the residual stream (512) all through.
+  // 512 + max(2048, 4096), not their sum.
+  std::vector<ArenaIteration> iterations{{{{512, 0, 8}, {4096, 6, 8}}, {5}}};
+  ArenaLayout layout = layOutArena(0, iterations, {2048}, {});
+  EXPECT_EQ(layout.slots[0], 512u);
+  EXPECT_EQ(layout.transients[0][0], 0u);
+  EXPECT_EQ(layout.transients[0][1], 512u);
+  EXPECT_EQ(layout.top, 4608u);
+}
+
+TEST(LayOutArena, ASlotHeldOnExitIsNotShared) {
+  std::vector<ArenaIteration> iterations{{{{512, 0, 8}, {4096, 6, 8}}, {kToTheEnd}}};
+  EXPECT_EQ(layOutArena(0, iterations, {2048}, {}).top, 512u + 4096 + 2048);
+}
+
+TEST(LayOutArena, AnIterationThatLeavesASlotAloneMayUseIt) {
+  std::vector<ArenaIteration> iterations{{{{256, 0, 8}}, {8}}, {{{4096, 0, 8}}, {-1}}};
+  EXPECT_EQ(layOutArena(0, iterations, {2048}, {}).top, 4096u);
+}
+
+TEST(LayOutArena, TheSlotThatIsFreeFirstLiesLowest) {
+  std::vector<ArenaIteration> iterations{{{{256, 0, 9}, {1024, 5, 9}}, {9, 4}}};
+  ArenaLayout layout = layOutArena(0, iterations, {1024, 1024}, {});
+  EXPECT_EQ(layout.slots[1], 256u);
+  EXPECT_EQ(layout.slots[0], 1280u);
+  EXPECT_EQ(layout.top, 2304u); // the late transient takes the free slot's place
+}
+
+TEST(LayOutArena, NothingOffloaded) {
+  std::vector<ArenaIteration> iterations{{{{512, 0, 3}}, {}}};
+  ArenaLayout layout = layOutArena(256, iterations, {}, {1024});
+  EXPECT_EQ(layout.top, 256u + 512 + 1024);
+}
+
+RC_GTEST_PROP(LayOutArena, TransientsStayClearOfSlotsInUse, ()) {
+  const size_t slots = *rc::gen::inRange<size_t>(0, 4);
+  std::vector<uint64_t> slotBytes;
+  for (size_t i = 0; i < slots; ++i)
+    slotBytes.push_back(256 * *rc::gen::inRange<uint64_t>(1, 20));
+  std::vector<ArenaIteration> iterations(*rc::gen::inRange<size_t>(1, 3));
+  for (ArenaIteration &iteration : iterations) {
+    const int count = *rc::gen::inRange(0, 20);
+    for (int i = 0; i < count; ++i) {
+      int64_t first = *rc::gen::inRange<int64_t>(0, 20);
+      iteration.transients.push_back({*rc::gen::inRange<uint64_t>(1, 4000), first, first + *rc::gen::inRange<int64_t>(0, 8)});
+    }
+    for (size_t i = 0; i < slots; ++i)
+      iteration.slotLast.push_back(*rc::gen::element<int64_t>(-1, 3, 10, 19, kToTheEnd));
+  }
+  ArenaLayout layout = layOutArena(512, iterations, slotBytes, {256});
+  for (size_t i = 0; i < iterations.size(); ++i)
+    for (size_t t = 0; t < iterations[i].transients.size(); ++t) {
+      const LiveRange &item = iterations[i].transients[t];
+      const uint64_t begin = layout.transients[i][t], end = begin + item.bytes;
+      RC_ASSERT(begin >= 512u);
+      RC_ASSERT(end <= layout.persistent[0]);
+      for (size_t s = 0; s < slots; ++s)
+        if (item.first <= iterations[i].slotLast[s]) {
+          RC_ASSERT(end <= layout.slots[s] || begin >= layout.slots[s] + slotBytes[s]);
+        }
+    }
+  for (size_t s = 0; s < slots; ++s)
+    RC_ASSERT(layout.slots[s] + slotBytes[s] <= layout.persistent[0]);
+}
+
+} // namespace
+} // namespace headrace::algorithms
