@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/golden/GoldenRun.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/Compile.h"
+#include "runtime/core/Runtime.h"
+#include "runtime/host/HostDevice.h"
+
+namespace headrace::golden {
+namespace {
+
+// The checkpoint, changed after each unit is filled.
+class ChangedWeights : public model::WeightSource {
+public:
+  ChangedWeights(const model::WeightSource &inner, const RunSetup &setup) : inner_(inner), setup_(setup) {}
+  absl::Status fill(const model::Unit &unit, model::MatrixOrder order, absl::Span<std::byte> out) const override {
+    const absl::Status status = inner_.fill(unit, order, out);
+    if (status.ok() && setup_.changeUnit)
+      setup_.changeUnit(unit, order, out);
+    return status;
+  }
+
+private:
+  const model::WeightSource &inner_;
+  const RunSetup &setup_;
+};
+
+// A device whose iteration buffer is changed before each launch.
+class ChangedMeta : public core::Device {
+public:
+  ChangedMeta(core::Device &inner, const RunSetup &setup) : inner_(inner), setup_(setup) {}
+  std::string_view kind() const override { return inner_.kind(); }
+  kernels::Order matrixOrder() const override { return inner_.matrixOrder(); }
+  bool holdsData() const override { return inner_.holdsData(); }
+  absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override {
+    return inner_.open(plan, options);
+  }
+  absl::Span<std::byte> hostSlab() override { return inner_.hostSlab(); }
+  absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) override {
+    return inner_.writeDevice(address, bytes);
+  }
+  absl::Status readDevice(uint64_t address, absl::Span<std::byte> bytes) override {
+    return inner_.readDevice(address, bytes);
+  }
+  absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override { return inner_.build(key); }
+  absl::Status upload(core::Graph &graph) override { return inner_.upload(graph); }
+  kernels::IterationMeta *meta() override { return filled_ = inner_.meta(); }
+  absl::Status launch(core::Graph &graph) override {
+    // A transition is launched over no rows: nothing to change, and nothing filled.
+    if (setup_.changeMeta && filled_ != nullptr)
+      setup_.changeMeta(*filled_);
+    filled_ = nullptr;
+    return inner_.launch(graph);
+  }
+  absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {
+    return inner_.awaitTokens(iteration);
+  }
+  int64_t tokensVisibleNs(uint64_t iteration) const override { return inner_.tokensVisibleNs(iteration); }
+  absl::Status drain() override { return inner_.drain(); }
+  int64_t nowNs() const override { return inner_.nowNs(); }
+  core::DeviceCounters counters() const override { return inner_.counters(); }
+  absl::Span<const core::StepTime> lastTimes() const override { return inner_.lastTimes(); }
+
+private:
+  core::Device &inner_;
+  const RunSetup &setup_;
+  kernels::IterationMeta *filled_ = nullptr;
+};
+
+} // namespace
+
+model::Policy residentPolicy() {
+  model::Policy policy;
+  policy.none = true;
+  policy.offloadEmbedding = policy.offloadHead = model::Choice::Off;
+  return policy;
+}
+
+absl::StatusOr<RunResult> run(const RunSetup &setup) {
+  absl::StatusOr<model::Hardware> hardware =
+      model::openHardware(absl::StrCat(HEADRACE_SOURCE_DIR, "/examples/hardware/host.toml"));
+  if (!hardware.ok())
+    return hardware.status();
+
+  const int64_t sequences = static_cast<int64_t>(setup.prompts.size());
+  int64_t rows = 0, longest = 0;
+  for (const std::vector<int32_t> &prompt : setup.prompts) {
+    rows += static_cast<int64_t>(prompt.size());
+    longest = std::max(longest, static_cast<int64_t>(prompt.size()));
+  }
+  compiler::CompileRequest request;
+  request.model = setup.spec;
+  request.modelPath = setup.folder;
+  request.hardware = *std::move(hardware);
+  request.goal.deviceMemory = uint64_t{256} << 20;
+  request.goal.batch = sequences;
+  request.goal.context = longest + setup.maxNewTokens;
+  request.policy = setup.policy;
+  request.buckets.newTokens = {sequences};
+  if (rows > sequences)
+    request.buckets.newTokens.push_back(rows);
+  request.buckets.sequences = {sequences};
+  request.buckets.contexts = {*request.goal.context};
+  const absl::StatusOr<plan::Plan> plan = compiler::compile(request);
+  if (!plan.ok())
+    return plan.status();
+
+  const model::WeightLayout layout = model::layoutWeights(setup.spec);
+  const absl::StatusOr<std::unique_ptr<model::WeightSource>> checkpoint =
+      model::openCheckpoint(setup.folder, setup.spec, layout);
+  if (!checkpoint.ok())
+    return checkpoint.status();
+  const ChangedWeights weights(**checkpoint, setup);
+  const std::unique_ptr<core::Device> host = host::makeHostDevice();
+  ChangedMeta device(*host, setup);
+  core::DeviceOptions options;
+  options.unpaced = true;
+  absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
+      core::Runtime::load(*plan, device, options, &weights, core::LoadOptions());
+  if (!runtime.ok())
+    return runtime.status();
+
+  serve::GenerateRequest generation;
+  generation.prompts = setup.prompts;
+  generation.maxNewTokens = setup.maxNewTokens;
+  generation.keepLogits = true;
+  absl::StatusOr<serve::GenerateResult> generated = serve::generate(**runtime, generation);
+  if (!generated.ok())
+    return generated.status();
+  const plan::Placement &placement = plan->placements[(*runtime)->placement()];
+  return RunResult{*std::move(generated), placement.offloadedLayers, placement.offloadsEmbedding,
+                   placement.offloadsHead};
+}
+
+} // namespace headrace::golden

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One run of a golden model: folder -> plan -> host device -> tokens and logits, with places to put a fault in.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/core/Device.h"
+#include "runtime/model/JobFile.h"
+#include "runtime/model/WeightSource.h"
+#include "runtime/serve/BatchEngine.h"
+
+namespace headrace::golden {
+
+// Offload nothing.
+model::Policy residentPolicy();
+
+struct RunSetup {
+  std::string folder;
+  model::ModelSpec spec; // of the folder, or with a fault in it
+  model::Policy policy = residentPolicy();
+  std::vector<std::vector<int32_t>> prompts;
+  int64_t maxNewTokens = 64;
+  // Change every unit after it is filled from the checkpoint, and the iteration buffer before each launch.
+  std::function<void(const model::Unit &, model::MatrixOrder, absl::Span<std::byte>)> changeUnit;
+  std::function<void(kernels::IterationMeta &)> changeMeta;
+};
+
+struct RunResult {
+  serve::GenerateResult generated; // greedy, logits kept
+  int32_t offloadedLayers = 0;     // of the plan's placement
+  bool offloadsEmbedding = false, offloadsHead = false;
+};
+
+// Compiles for the host profile with buckets for decoding alone and for all prompts at once, and generates.
+absl::StatusOr<RunResult> run(const RunSetup &setup);
+
+} // namespace headrace::golden

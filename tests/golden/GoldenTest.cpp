@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The host device computes what Hugging Face transformers computes, for every golden model.
+#include <filesystem>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/model/HfConfig.h"
+#include "tests/golden/Faults.h"
+#include "tests/golden/Reference.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace headrace::golden {
+namespace {
+
+std::string testName(const testing::TestParamInfo<std::string> &info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+class Golden : public testing::TestWithParam<std::string> {
+protected:
+  void SetUp() override {
+    absl::StatusOr<Reference> reference = readReference(GetParam());
+    ASSERT_TRUE(reference.ok()) << reference.status();
+    reference_ = *std::move(reference);
+    absl::StatusOr<model::ModelSpec> spec = model::readHfFolder(reference_.folder);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    setup_.folder = reference_.folder;
+    setup_.spec = *std::move(spec);
+    setup_.prompts = reference_.prompts;
+    setup_.maxNewTokens = static_cast<int64_t>(reference_.tokens[0].size());
+  }
+
+  Reference reference_;
+  RunSetup setup_;
+};
+
+TEST_P(Golden, TokensAreTransformersAndLogitsWithinTheTolerance) {
+  const absl::StatusOr<RunResult> result = run(setup_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  const Comparison comparison = compare(reference_, result->generated);
+  RecordProperty("largest_difference", absl::StrCat(comparison.largestDifference));
+  EXPECT_TRUE(comparison.tokensEqual) << comparison.firstDifference;
+  EXPECT_LE(comparison.largestDifference, reference_.tolerance);
+}
+
+TEST_P(Golden, EveryPromptAloneGivesTheBitsItGivesInTheBatch) {
+  const absl::StatusOr<RunResult> batch = run(setup_);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  for (size_t p = 0; p < reference_.prompts.size(); ++p) {
+    RunSetup alone = setup_;
+    alone.prompts = {reference_.prompts[p]};
+    const absl::StatusOr<RunResult> result = run(alone);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->generated.tokens[0], batch->generated.tokens[p]) << "prompt " << p;
+    EXPECT_TRUE(result->generated.logits[0] == batch->generated.logits[p]) << "prompt " << p;
+  }
+}
+
+// Computing in F32 on an F16 or BF16 checkpoint differs from transformers in BF16 by what BF16 arithmetic loses there.
+TEST_P(Golden, LogitsAreWithinTheStatedBoundOfTransformersInBf16) {
+  if (setup_.spec.dtype == model::DType::F32)
+    GTEST_SKIP() << "an F32 checkpoint";
+  const absl::StatusOr<RunResult> result = run(setup_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_FALSE(reference_.bf16Logits.empty());
+  double largest = 0;
+  for (size_t p = 0; p < reference_.prompts.size(); ++p)
+    largest = std::max(largest, largestDifference(result->generated.logits[p], reference_.bf16Logits[p]));
+  // The bound is stated with four digits, 0.05% of it.
+  EXPECT_LE(largest, reference_.bf16Bound * 1.0005 + reference_.tolerance);
+  // transformers in BF16 is worse than the tolerance, else the checkpoint would prove nothing about computing in F32.
+  EXPECT_GT(largest, 10 * reference_.tolerance);
+}
+
+TEST_P(Golden, FaultsRecordedAreThoseThatConcernTheModel) {
+  std::vector<std::string> recorded;
+  for (const auto &[fault, difference] : reference_.mutations) {
+    recorded.push_back(fault);
+    EXPECT_GT(difference, 10 * reference_.tolerance) << fault;
+  }
+  EXPECT_THAT(faultsOf(setup_.spec), testing::UnorderedElementsAreArray(recorded));
+}
+
+TEST_P(Golden, EveryFaultTurnsItRed) {
+  for (const std::string &fault : faultsOf(setup_.spec)) {
+    SCOPED_TRACE(fault);
+    RunSetup faulty = setup_;
+    ASSERT_TRUE(inject(fault, faulty).ok());
+    const absl::StatusOr<RunResult> result = run(faulty);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_FALSE(compare(reference_, result->generated).good(reference_.tolerance));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(modelNames()), testName);
+
+TEST(GoldenFolder, EveryFolderWithAReferenceIsTested) {
+  std::set<std::string> found;
+  for (const auto &entry : std::filesystem::directory_iterator(goldenFolder()))
+    if (std::filesystem::exists(entry.path() / "reference.json"))
+      found.insert(entry.path().filename());
+  EXPECT_THAT(modelNames(), testing::UnorderedElementsAreArray(found));
+}
+
+// Each family with 7 and with 12 layers; between them all that the readers and kernels have options for.
+TEST(GoldenFolder, ModelsCoverTheOptions) {
+  std::multiset<std::pair<model::Family, int64_t>> shapes;
+  bool grouped = false, tied = false, sharded = false, llama3 = false, linear = false, unevenHead = false;
+  std::set<model::DType> dtypes;
+  for (const std::string &name : modelNames()) {
+    const std::string folder = absl::StrCat(goldenFolder(), "/", name);
+    const absl::StatusOr<model::ModelSpec> spec = model::readHfFolder(folder);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    shapes.insert({spec->family, spec->layers});
+    grouped |= spec->kvHeads > 1 && spec->kvHeads < spec->heads;
+    tied |= spec->tiedEmbeddings;
+    sharded |= std::filesystem::exists(folder + "/model.safetensors.index.json");
+    llama3 |= spec->rope.scaling == model::RopeScalingKind::Llama3 && spec->rope.originalMaxPositions == 16;
+    linear |= spec->rope.scaling == model::RopeScalingKind::Linear;
+    unevenHead |= spec->qRows() != spec->hidden;
+    dtypes.insert(spec->dtype);
+    EXPECT_NE(spec->hidden % 16, 0) << name;
+    EXPECT_NE(spec->vocab % 16, 0) << name;
+    EXPECT_NE(spec->intermediate % 16, 0) << name;
+  }
+  using model::Family;
+  EXPECT_THAT(shapes, testing::ElementsAre(std::pair(Family::Opt, 7), std::pair(Family::Opt, 12),
+                                           std::pair(Family::Llama, 7), std::pair(Family::Llama, 12),
+                                           std::pair(Family::Qwen2, 7), std::pair(Family::Qwen2, 12),
+                                           std::pair(Family::Mistral, 7), std::pair(Family::Mistral, 12)));
+  EXPECT_TRUE(grouped && tied && sharded && llama3 && linear && unevenHead);
+  EXPECT_EQ(dtypes.size(), 3u);
+}
+
+TEST(GoldenFolder, OlderConfigOfTheSameModelGivesTheSameSpec) {
+  const absl::StatusOr<model::ModelSpec> newer = model::readHfFolder(goldenFolder() + "/llama-7-gqa-llama3-f32");
+  const absl::StatusOr<model::ModelSpec> older = model::readHfFolder(goldenFolder() + "/legacy-config");
+  ASSERT_TRUE(newer.ok()) << newer.status();
+  ASSERT_TRUE(older.ok()) << older.status();
+  EXPECT_EQ(older->family, newer->family);
+  EXPECT_EQ(older->layers, newer->layers);
+  EXPECT_EQ(older->headDim, newer->headDim);
+  EXPECT_EQ(older->kvHeads, newer->kvHeads);
+  EXPECT_EQ(older->normEps, newer->normEps);
+  EXPECT_EQ(older->dtype, newer->dtype);
+  EXPECT_EQ(older->rope.enabled, newer->rope.enabled);
+  EXPECT_EQ(older->rope.theta, newer->rope.theta);
+  EXPECT_EQ(older->rope.scaling, model::RopeScalingKind::Llama3);
+  EXPECT_EQ(older->rope.scaling, newer->rope.scaling);
+  EXPECT_EQ(older->rope.factor, newer->rope.factor);
+  EXPECT_EQ(older->rope.lowFreqFactor, newer->rope.lowFreqFactor);
+  EXPECT_EQ(older->rope.highFreqFactor, newer->rope.highFreqFactor);
+  EXPECT_EQ(older->rope.originalMaxPositions, newer->rope.originalMaxPositions);
+}
+
+} // namespace
+} // namespace headrace::golden

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What make_goldens.py recorded of one golden model (README.md), and how a run is compared with it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/serve/BatchEngine.h"
+
+namespace headrace::golden {
+
+struct Reference {
+  std::string name;
+  std::string folder;   // a Hugging Face folder, with the reference's two files beside the checkpoint
+  double tolerance = 0; // of a logit
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<std::vector<int32_t>> tokens;   // per prompt, greedy
+  std::vector<std::vector<float>> logits;     // per prompt: tokens x vocab
+  std::vector<std::vector<float>> bf16Logits; // the same of transformers in BF16; empty for F32 checkpoints
+  double bf16Bound = 0;                       // their largest difference
+  std::map<std::string, double> mutations;    // fault -> largest logit difference it makes in transformers
+};
+
+// The eight models under tests/golden.
+const std::vector<std::string> &modelNames();
+std::string goldenFolder();
+
+// Refuses files that are missing or do not fit each other.
+absl::StatusOr<Reference> readReference(const std::string &name);
+
+struct Comparison {
+  bool tokensEqual = true;
+  // Over the steps up to and including the first at which the tokens differ: from there on the inputs differ too.
+  double largestDifference = 0;
+  std::string firstDifference; // of tokens, for messages
+
+  bool good(double tolerance) const { return tokensEqual && largestDifference <= tolerance; }
+};
+// `result` holds as many new tokens as the reference, and their logits.
+Comparison compare(const Reference &reference, const serve::GenerateResult &result);
+
+// max |a - b|; infinite where sizes differ or an element is not a number.
+double largestDifference(const std::vector<float> &a, const std::vector<float> &b);
+
+} // namespace headrace::golden
