@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Compute ops: one for each kernel of kernels/Kernels.h, same operands, same meaning.
+//
+// Every op reads the meta buffer: it says how many rows there are (`tokens` or `sampled`), where they go, and so on.
+// Weights are operands with byte ranges: a unit of placement holds a matrix, its bias and the norm in front of it, and
+// `%unit[0 for 4096, 4096 for 64]` names the two tensors an op reads.
+// In-place updates are explicit: a result that is tied to an operand is the buffer's next version.
+#ifndef HEADRACE_COMPUTE_TD
+#define HEADRACE_COMPUTE_TD
+
+include "ir/HeadraceTypes.td"
+include "ir/HeadraceInterfaces.td"
+
+class Headrace_ComputeOp<string mnemonic, list<string> methods = [], list<Trait> traits = []>
+    : Headrace_Op<mnemonic, [DeclareOpInterfaceMethods<Headrace_StepInterface, methods>] # traits>;
+
+defvar Headrace_NoAddress = "::headrace::ir::Address()";
+
+def Headrace_EmbedOp : Headrace_ComputeOp<"embed", ["resultAddress"], [Headrace_NameResults]> {
+  let summary = "token (and position) rows of the embedding -> residual stream";
+  let description = [{
+    Reads token ids from `meta`, or from `sampled` where an id says "what this request sampled last". With `direct` in
+    its step, `unit` stays on the host and only the rows in use cross the link.
+  }];
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DirectBuffer:$unit, Headrace_DeviceBuffer:$sampled,
+                       Headrace_RangeProp:$table, DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$positions,
+                       Headrace_StepProp:$step, DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
+  let results = (outs Headrace_DeviceBuffer:$x);
+  let assemblyFormat = [{
+    `tokens` `(` $meta `)` $unit `` custom<Ranges>($table, $positions) `,` $sampled custom<StepAt>($step, $at)
+    attr-dict `:` custom<Types>(type($meta), type($unit), type($sampled)) `->` custom<Types>(type($x))
+  }];
+  let hasVerifier = 1;
+}
+
+def Headrace_NormOp : Headrace_ComputeOp<"norm", ["resultAddress"], [Headrace_NameResults]> {
+  let summary = "LayerNorm (with a bias) or RMSNorm of each row";
+  let arguments = (ins EnumProp<Headrace_Rows>:$rows, Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$x,
+                       Headrace_DeviceBuffer:$unit, EnumProp<Headrace_UnitRole>:$role, Headrace_RangeProp:$weight,
+                       DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$bias,
+                       Headrace_StepProp:$step, DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
+  let results = (outs Headrace_DeviceBuffer:$y);
+  let assemblyFormat = [{
+    $role $rows `` `(` $meta `)` $x `,` $unit `` custom<Ranges>($weight, $bias) custom<StepAt>($step, $at)
+    attr-dict `:` custom<Types>(type($meta), type($x), type($unit)) `->` custom<Types>(type($y))
+  }];
+  let hasVerifier = 1;
+}
+
+def Headrace_LinearOp : Headrace_ComputeOp<"linear", ["resultAddress", "tiedOperand", "workspace"], [Headrace_NameResults]> {
+  let summary = "y = epilogue(x W^T + bias), or residual += the same";
+  let description = [{
+    `role` names the linear op of the layer (or the head); `unit` is the unit that holds its matrix: with tied embeddings
+    the head's is the embedding. With `onto %residual` the result is the residual's next version, in place.
+  }];
+  let arguments = (ins EnumProp<Headrace_UnitRole>:$role, EnumProp<Headrace_Rows>:$rows, Headrace_DeviceBuffer:$meta,
+                       Headrace_DeviceBuffer:$x, Headrace_DeviceBuffer:$unit, Optional<Headrace_DeviceBuffer>:$residual,
+                       Headrace_RangeProp:$weight,
+                       DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$bias,
+                       DefaultValuedProp<EnumProp<Headrace_Epilogue>, "::headrace::ir::Epilogue::None">:$epilogue,
+                       Headrace_StepProp:$step, DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at,
+                       DefaultValuedProp<Headrace_WorkspaceProp, "::headrace::ir::Workspace()">:$scratch);
+  let results = (outs Headrace_DeviceBuffer:$y);
+  let assemblyFormat = [{
+    $role $rows `` `(` $meta `)` $x `,` $unit `` custom<LinearRanges>($weight, $bias, $epilogue) (`onto` $residual^)?
+    custom<StepAtScratch>($step, $at, $scratch)
+    attr-dict `:` custom<LinearTypes>(ref($residual), type($residual), type($meta), type($x), type($unit), type($y))
+  }];
+  let hasVerifier = 1;
+}
+
+def Headrace_RopeAppendOp : Headrace_ComputeOp<"rope_append", ["tiedOperand"],
+    [AllTypesMatch<["qkv", "rotated"]>, AllTypesMatch<["kv", "appended"]>]> {
+  let summary = "rotate q and k in place, append k and v to the KV cache";
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$qkv, Headrace_DeviceBuffer:$kv,
+                       Headrace_StepProp:$step);
+  let results = (outs Headrace_DeviceBuffer:$rotated, Headrace_DeviceBuffer:$appended);
+  let assemblyFormat = [{
+    `tokens` `(` $meta `)` $qkv `,` $kv custom<Step>($step)
+    attr-dict `:` custom<Types>(type($meta), type($qkv), type($kv))
+  }];
+}
+
+def Headrace_AttentionOp : Headrace_ComputeOp<"attention", ["resultAddress", "workspace"], [Headrace_NameResults]> {
+  let summary = "paged attention over a layer's KV cache";
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$qkv, Headrace_DeviceBuffer:$kv,
+                       Headrace_StepProp:$step, DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at,
+                       DefaultValuedProp<Headrace_WorkspaceProp, "::headrace::ir::Workspace()">:$scratch);
+  let results = (outs Headrace_DeviceBuffer:$out);
+  let assemblyFormat = [{
+    `tokens` `(` $meta `)` $qkv `,` $kv custom<StepAtScratch>($step, $at, $scratch)
+    attr-dict `:` custom<Types>(type($meta), type($qkv), type($kv)) `->` custom<Types>(type($out))
+  }];
+}
+
+def Headrace_ActivateOp : Headrace_ComputeOp<"activate", ["resultAddress"], [Headrace_NameResults]> {
+  let summary = "silu(gate) * up of each row";
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$x, Headrace_StepProp:$step,
+                       DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
+  let results = (outs Headrace_DeviceBuffer:$y);
+  let assemblyFormat = [{
+    `tokens` `(` $meta `)` $x custom<StepAt>($step, $at)
+    attr-dict `:` custom<Types>(type($meta), type($x)) `->` custom<Types>(type($y))
+  }];
+  let hasVerifier = 1;
+}
+
+def Headrace_GatherRowsOp : Headrace_ComputeOp<"gather_rows", ["resultAddress"], [Headrace_NameResults]> {
+  let summary = "the rows whose logits are wanted, one a sequence";
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$x, Headrace_StepProp:$step,
+                       DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
+  let results = (outs Headrace_DeviceBuffer:$y);
+  let assemblyFormat = [{
+    `sampled` `(` $meta `)` $x custom<StepAt>($step, $at)
+    attr-dict `:` custom<Types>(type($meta), type($x)) `->` custom<Types>(type($y))
+  }];
+  let hasVerifier = 1;
+}
+
+def Headrace_SampleOp : Headrace_ComputeOp<"sample", ["tiedOperand", "workspace"],
+    [AllTypesMatch<["sampled", "next_sampled"]>, AllTypesMatch<["output", "next_output"]>]> {
+  let summary = "logits -> one token a sequence, kept for the next iteration (sampled) and for the host (output)";
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$logits, Headrace_DeviceBuffer:$sampled,
+                       Headrace_DeviceBuffer:$output, Headrace_StepProp:$step,
+                       DefaultValuedProp<Headrace_WorkspaceProp, "::headrace::ir::Workspace()">:$scratch);
+  let results = (outs Headrace_DeviceBuffer:$next_sampled, Headrace_DeviceBuffer:$next_output);
+  let assemblyFormat = [{
+    `sampled` `(` $meta `)` $logits `,` $sampled `,` $output custom<StepScratch>($step, $scratch)
+    attr-dict `:` custom<Types>(type($meta), type($logits), type($sampled), type($output))
+  }];
+}
+
+def Headrace_PublishOp : Headrace_ComputeOp<"publish"> {
+  let summary = "the sampled tokens and the iteration's number become visible to the host";
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$output, Headrace_StepProp:$step);
+  let assemblyFormat = [{
+    `sampled` `(` $meta `)` $output custom<Step>($step) attr-dict `:` custom<Types>(type($meta), type($output))
+  }];
+}
+
+#endif // HEADRACE_COMPUTE_TD

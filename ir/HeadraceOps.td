@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+//   headrace.iteration @decode decode phase(model) rule(eager) limits(8, 8, 2048) {
+//     weight, kv, io, slot          what exists before the first step           this file
+//     carry, carry_out              what slots hold at the iteration's edges
+//     on_device                     homes phase only: "some movement must bring this here"
+//     prefetch, evict               copies, asynchronous until waited for
+//     wait, release                 order, and the end of a range's use
+//     embed, norm, linear, ...      compute, one op for each kernel             HeadraceCompute.td
+//   }
+#ifndef HEADRACE_OPS_TD
+#define HEADRACE_OPS_TD
+
+include "ir/HeadraceTypes.td"
+include "ir/HeadraceInterfaces.td"
+include "mlir/IR/OpAsmInterface.td"
+include "mlir/IR/RegionKindInterface.td"
+include "mlir/IR/SymbolInterfaces.td"
+
+class Headrace_Op<string mnemonic, list<Trait> traits = []> : Op<Headrace_Dialect, mnemonic, traits>;
+
+def Headrace_NameResults : DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>;
+def Headrace_Persistent : DeclareOpInterfaceMethods<Headrace_PersistentInterface>;
+
+//===----------------------------------------------------------------------===//
+// The container
+//===----------------------------------------------------------------------===//
+
+def Headrace_IterationOp : Headrace_Op<"iteration", [
+    IsolatedFromAbove, NoTerminator, SingleBlock, Symbol, HasParent<"::mlir::ModuleOp">, NoRegionArguments]> {
+  let summary = "one pass over all layers for the tokens of a batch, or a transition between two placements";
+  let description = [{
+    Straight-line: one block whose order is one in which the steps could run one by one. `limits` are what buffers were
+    sized for: new tokens, sequences, tokens of context. `phase` says which passes have run; VerifyPhase checks the rules
+    of that phase and of those before it. `arena` is the device memory in use, known in the offsets phase.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, EnumProp<Headrace_Shape>:$shape, EnumProp<Headrace_Phase>:$phase,
+                       EnumProp<Headrace_StartRule>:$start_rule, I64Prop:$tokens, I64Prop:$sequences, I64Prop:$context,
+                       DefaultValuedProp<I64Prop, "0">:$arena_bytes);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = [{
+    $sym_name $shape `phase` `(` $phase `)` `rule` `(` $start_rule `)`
+    custom<Limits>($tokens, $sequences, $context, $arena_bytes) attr-dict-with-keyword $body
+  }];
+  let skipDefaultBuilders = 1;
+  let builders = [
+    // The body gets its block, empty.
+    OpBuilder<(ins "::llvm::StringRef":$name, "::headrace::ir::Shape":$shape, "::headrace::ir::StartRule":$rule,
+                   "int64_t":$tokens, "int64_t":$sequences, "int64_t":$context)>];
+  let extraClassDeclaration = [{
+    ::mlir::Block &block() { return getBody().front(); }
+  }];
+  let hasRegionVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// What exists before the first step
+//===----------------------------------------------------------------------===//
+
+def Headrace_WeightOp : Headrace_Op<"weight", [Headrace_NameResults, Headrace_Persistent]> {
+  let summary = "one unit of placement, at its home";
+  let description = [{
+    `unit` is the index in the model's weight layout; a unit holds a linear op's matrix with the vectors used beside it.
+    The result's memory space is the unit's home; ChooseHomes decides it. The address is in the arena (device) or in the
+    pinned slab (host).
+
+        %layers.1.qkv = headrace.weight 5 "layers.1.qkv" qkv layer 1 : <host, 4096, bf16>
+  }];
+  let arguments = (ins I64Prop:$unit, StringProp:$name, EnumProp<Headrace_UnitRole>:$role,
+                       DefaultValuedProp<I32Prop, "-1">:$layer,
+                       DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
+  let results = (outs Headrace_WholeBuffer:$buffer);
+  let assemblyFormat = "$unit $name custom<RoleAt>($role, $layer, $at) attr-dict `:` custom<Types>(type($buffer))";
+  let hasVerifier = 1;
+}
+
+def Headrace_KvOp : Headrace_Op<"kv", [Headrace_NameResults, Headrace_Persistent]> {
+  let summary = "one layer's KV cache";
+  let arguments = (ins I32Prop:$layer, DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
+  let results = (outs Headrace_WholeBuffer:$buffer);
+  let assemblyFormat = "custom<IndexAt>($layer, $at) attr-dict `:` custom<Types>(type($buffer))";
+  let hasVerifier = 1;
+}
+
+def Headrace_IoOp : Headrace_Op<"io", [Headrace_NameResults, Headrace_Persistent]> {
+  let summary = "a fixed buffer between host and device: meta, sampled or output";
+  let arguments = (ins EnumProp<Headrace_IoRole>:$role,
+                       DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
+  let results = (outs Headrace_DeviceBuffer:$buffer);
+  let assemblyFormat = "custom<IoAt>($role, $at) attr-dict `:` custom<Types>(type($buffer))";
+}
+
+def Headrace_SlotOp : Headrace_Op<"slot", [Headrace_NameResults, Headrace_Persistent]> {
+  let summary = "a range of device memory that offloaded units take turns in";
+  let arguments = (ins I32Prop:$index, DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
+  let results = (outs Headrace_SlotType:$slot);
+  let assemblyFormat = "custom<IndexAt>($index, $at) attr-dict `:` custom<Types>(type($slot))";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Movement
+//===----------------------------------------------------------------------===//
+
+def Headrace_OnDeviceOp : Headrace_Op<"on_device", [Headrace_NameResults]> {
+  let summary = "homes phase: the content of a buffer whose home is elsewhere, on the device, however it gets there";
+  let description = [{
+    Keeps the program well typed between the choice of homes and the insertion of movement. Stands right before the first
+    use; InsertPrefetch replaces it by carry, prefetch and wait.
+  }];
+  let arguments = (ins Headrace_AwayBuffer:$source);
+  let results = (outs Headrace_DeviceBuffer:$result);
+  let assemblyFormat = "$source attr-dict `:` custom<Types>(type($source)) `->` custom<Types>(type($result))";
+  let hasVerifier = 1;
+}
+
+def Headrace_PrefetchOp : Headrace_Op<"prefetch", [
+    Headrace_NameResults,
+    DeclareOpInterfaceMethods<Headrace_StepInterface, ["resultAddress", "tiedOperand"]>]> {
+  let summary = "copy bytes of a buffer from its home to the device";
+  let description = [{
+    Into a slot: `range` must begin at 0; the buffer's byte 0 lies `slot_offset` bytes into the slot.
+
+        %w, %t = headrace.prefetch %layers.1.qkv[0 for 4096] into %slot.0[8192] step<movement 1> : ...
+
+    Onto a part that is there already: `range` must begin where that part ends; the result is the longer part, or the whole.
+
+        %w, %t = headrace.prefetch %layers.1.qkv[1024 for 3072] onto %part step<movement 1> : ...
+
+    The range belongs to the buffer from here on; the bytes may be read once `token` has been waited for.
+  }];
+  let arguments = (ins Headrace_AwayBuffer:$source, AnyTypeOf<[Headrace_SlotType, Headrace_DeviceRange]>:$destination,
+                       Headrace_RangeProp:$range, DefaultValuedProp<I64Prop, "0">:$slot_offset, Headrace_StepProp:$step);
+  let results = (outs Headrace_DeviceRange:$result, Headrace_Token:$token);
+  let assemblyFormat = [{
+    $source `` custom<Range>($range) custom<Destination>($destination, $slot_offset) custom<Step>($step)
+    attr-dict `:` custom<Types>(type($source), type($destination)) `->` custom<Types>(type($result))
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    ::headrace::ir::BufferType bufferType() { return ::llvm::cast<::headrace::ir::BufferType>(getResult().getType()); }
+    // The slot it lies in, through earlier parts; and where the buffer's byte 0 is in that slot.
+    ::headrace::ir::SlotOp slot();
+    uint64_t offsetInSlot();
+  }];
+}
+
+def Headrace_CarryOp : Headrace_Op<"carry", [Headrace_NameResults]> {
+  let summary = "what a slot holds on entry: a prefix of a buffer, copied by the iteration before";
+  let arguments = (ins Headrace_AwayBuffer:$source, Headrace_SlotType:$slot, Headrace_RangeProp:$range, I64Prop:$slot_offset);
+  let results = (outs Headrace_DeviceRange:$result);
+  let assemblyFormat = [{
+    $source `` custom<Range>($range) `in` $slot `` `[` $slot_offset `]`
+    attr-dict `:` custom<Types>(type($source), type($slot)) `->` custom<Types>(type($result))
+  }];
+  let hasVerifier = 1;
+}
+
+def Headrace_CarryOutOp : Headrace_Op<"carry_out"> {
+  let summary = "what a slot holds on exit: the buffer's copy may still be under way, and ends before the iteration does";
+  let arguments = (ins Headrace_DeviceRange:$buffer);
+  let assemblyFormat = "$buffer attr-dict `:` custom<Types>(type($buffer))";
+  let hasVerifier = 1;
+}
+
+def Headrace_ReleaseOp : Headrace_Op<"release"> {
+  let summary = "gives a device range up without writing anything back (evict, write-back none)";
+  let description = [{
+    No use of the buffer may follow. A later prefetch may overwrite the range once the last reader has ended.
+  }];
+  let arguments = (ins Headrace_DeviceRange:$buffer);
+  let assemblyFormat = "$buffer attr-dict `:` custom<Types>(type($buffer))";
+  let hasVerifier = 1;
+}
+
+def Headrace_EvictOp : Headrace_Op<"evict", [DeclareOpInterfaceMethods<Headrace_StepInterface>]> {
+  let summary = "copy bytes of a device range back to the buffer's home, and give the range up";
+  let description = [{
+    `dirty`: `range` is what was written since the buffer was brought in; `all`: the whole buffer. The device range is free
+    once `token` has been waited for.
+  }];
+  let arguments = (ins Headrace_DeviceBuffer:$buffer, Headrace_AwayBuffer:$home, Headrace_RangeProp:$range,
+                       EnumProp<Headrace_WriteBack>:$write_back, Headrace_StepProp:$step);
+  let results = (outs Headrace_Token:$token);
+  let assemblyFormat = [{
+    $write_back $buffer `` custom<Range>($range) `to` $home custom<Step>($step)
+    attr-dict `:` custom<Types>(type($buffer), type($home))
+  }];
+  let hasVerifier = 1;
+}
+
+def Headrace_WaitOp : Headrace_Op<"wait"> {
+  let summary = "later steps start after a step has ended";
+  let description = [{
+    `event` is what the awaited step defines: a movement step's token, or the buffer that a compute step wrote.
+
+        headrace.wait %t                   movement phase: nothing that follows starts before
+        headrace.wait raw %t on compute    lanes phase: the compute lane's steps that follow do not
+
+    In the lanes phase a wait names why (raw, war, waw, pacing) and stands before the step of the lane that needs it;
+    order within a lane needs no wait.
+  }];
+  let arguments = (ins AnyTypeOf<[Headrace_Token, Headrace_WholeBuffer]>:$event,
+                       DefaultValuedProp<EnumProp<Headrace_WaitKind>, "::headrace::ir::WaitKind::Program">:$kind,
+                       DefaultValuedProp<EnumProp<Headrace_Lane>, "::headrace::ir::Lane::Compute">:$lane);
+  let assemblyFormat = "custom<Wait>($event, $kind, $lane) attr-dict `:` custom<Types>(type($event))";
+  let hasVerifier = 1;
+}
+
+include "ir/HeadraceCompute.td"
+
+#endif // HEADRACE_OPS_TD

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What persists, and movement: verifiers, accesses, names.
+#include "ir/Headrace.h"
+
+namespace headrace::ir {
+
+using mlir::failure;
+using mlir::LogicalResult;
+using mlir::Operation;
+using mlir::success;
+using mlir::Value;
+
+using SetName = llvm::function_ref<void(Value, llvm::StringRef)>;
+
+// Names of what persists, for printing: "layers.1.qkv", "kv.1", "meta", "slot.0"; copies take their source's.
+static std::string nameOf(Value buffer) {
+  Operation *op = buffer.getDefiningOp();
+  if (auto weight = llvm::dyn_cast_or_null<WeightOp>(op))
+    return weight.getName().str();
+  if (auto kv = llvm::dyn_cast_or_null<KvOp>(op))
+    return "kv." + std::to_string(kv.getLayer());
+  return "buffer";
+}
+
+void WeightOp::getAsmResultNames(SetName setName) { setName(getBuffer(), getName()); }
+void KvOp::getAsmResultNames(SetName setName) { setName(getBuffer(), nameOf(getBuffer())); }
+void IoOp::getAsmResultNames(SetName setName) { setName(getBuffer(), stringifyIoRole(getRole())); }
+void SlotOp::getAsmResultNames(SetName setName) { setName(getSlot(), "slot." + std::to_string(getIndex())); }
+void OnDeviceOp::getAsmResultNames(SetName setName) { setName(getResult(), "d." + nameOf(getSource())); }
+void CarryOp::getAsmResultNames(SetName setName) { setName(getResult(), "d." + nameOf(getSource())); }
+void PrefetchOp::getAsmResultNames(SetName setName) {
+  setName(getResult(), "d." + nameOf(getSource()));
+  setName(getToken(), "t." + nameOf(getSource()));
+}
+
+Address &WeightOp::address() { return getProperties().at; }
+Address &KvOp::address() { return getProperties().at; }
+Address &IoOp::address() { return getProperties().at; }
+Address &SlotOp::address() { return getProperties().at; }
+uint64_t WeightOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
+uint64_t KvOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
+uint64_t IoOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
+uint64_t SlotOp::sizeInBytes() { return getSlot().getType().getBytes(); }
+
+LogicalResult WeightOp::verify() {
+  if (getUnit() < 0)
+    return emitOpError() << "has unit " << getUnit() << ", which must not be negative";
+  if (getName().empty())
+    return emitOpError() << "has no name";
+  const bool ofLayer = getRole() != UnitRole::Embedding && getRole() != UnitRole::Head;
+  if (ofLayer != (getLayer() >= 0))
+    return emitOpError() << "is a unit of role " << stringifyUnitRole(getRole()) << (ofLayer ? " and needs a layer" : " and has no layer");
+  return success();
+}
+
+LogicalResult KvOp::verify() {
+  if (getLayer() < 0)
+    return emitOpError() << "has layer " << getLayer() << ", which must not be negative";
+  return success();
+}
+
+LogicalResult SlotOp::verify() {
+  if (getIndex() < 0)
+    return emitOpError() << "has index " << getIndex() << ", which must not be negative";
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Ranges and parts
+//===----------------------------------------------------------------------===//
+
+static LogicalResult verifyInside(Operation *op, ByteRange range, BufferType buffer) {
+  if (range.empty() || range.offset > buffer.getBytes() || range.bytes > buffer.getBytes() - range.offset)
+    return op->emitOpError() << "names bytes [" << range.offset << " for " << range.bytes << "] of a buffer of "
+                             << buffer.getBytes();
+  return success();
+}
+
+// `part` must be `home` on the device, holding its bytes up to `held`.
+static LogicalResult verifyPart(Operation *op, BufferType home, BufferType part, uint64_t held) {
+  if (part.getBytes() != home.getBytes() || part.getEncoding() != home.getEncoding())
+    return op->emitOpError() << "makes " << part << " of " << home << ": size and encoding must be the same";
+  if (part.getHeld() != held)
+    return op->emitOpError() << "makes a range that holds " << part.getHeld() << " bytes, but brings those up to " << held;
+  return success();
+}
+
+static LogicalResult verifyFits(Operation *op, uint64_t end, int64_t offset, SlotType slot) {
+  if (offset < 0 || static_cast<uint64_t>(offset) > slot.getBytes() || end > slot.getBytes() - static_cast<uint64_t>(offset))
+    return op->emitOpError() << "puts " << end << " bytes at " << offset << " of a slot of " << slot.getBytes();
+  return success();
+}
+
+LogicalResult OnDeviceOp::verify() {
+  const BufferType home = getSource().getType(), here = getResult().getType();
+  return verifyPart(*this, home, here, home.getBytes());
+}
+
+LogicalResult CarryOp::verify() {
+  const BufferType home = getSource().getType();
+  if (failed(verifyInside(*this, getRange(), home)))
+    return failure();
+  if (getRange().offset != 0)
+    return emitOpError() << "holds a prefix on entry, so its range begins at 0, not at " << getRange().offset;
+  return failure(failed(verifyPart(*this, home, getResult().getType(), getRange().bytes)) ||
+                 failed(verifyFits(*this, getRange().bytes, getSlotOffset(), getSlot().getType())));
+}
+
+LogicalResult PrefetchOp::verify() {
+  const BufferType home = getSource().getType();
+  if (failed(verifyInside(*this, getRange(), home)) || failed(verifyPart(*this, home, bufferType(), getRange().end())))
+    return failure();
+  if (auto slotType = llvm::dyn_cast<SlotType>(getDestination().getType())) {
+    if (getRange().offset != 0)
+      return emitOpError() << "into a slot begins at byte 0, not at " << getRange().offset;
+    return verifyFits(*this, getRange().end(), getSlotOffset(), slotType);
+  }
+  if (getSlotOffset() != 0)
+    return emitOpError() << "onto a part lies where that part does; it has no offset of its own";
+  const BufferType part = llvm::cast<BufferType>(getDestination().getType());
+  if (part.getHeld() != getRange().offset)
+    return emitOpError() << "onto a part of " << part.getHeld() << " bytes begins where that ends, not at "
+                         << getRange().offset;
+  if (bufferOf(getDestination()) != getSource())
+    return emitOpError() << "completes a part of another buffer";
+  return success();
+}
+
+LogicalResult EvictOp::verify() {
+  const BufferType here = getBuffer().getType(), home = getHome().getType();
+  if (here.getBytes() != home.getBytes() || here.getEncoding() != home.getEncoding())
+    return emitOpError() << "writes " << here << " back to " << home << ": size and encoding must be the same";
+  if (getWriteBack() == WriteBack::All && getRange() != ByteRange{0, home.getBytes()})
+    return emitOpError() << "all names the whole buffer, [0 for " << home.getBytes() << "]";
+  return verifyInside(*this, getRange(), home);
+}
+
+// Only what movement brought may be given up.
+static LogicalResult verifyMoved(Operation *op, Value buffer) {
+  if (!llvm::isa_and_nonnull<PrefetchOp, CarryOp>(rangeOf(buffer).getDefiningOp()))
+    return op->emitOpError() << "takes a range that prefetch or carry brought";
+  return success();
+}
+LogicalResult ReleaseOp::verify() { return verifyMoved(*this, getBuffer()); }
+LogicalResult CarryOutOp::verify() { return verifyMoved(*this, getBuffer()); }
+
+LogicalResult WaitOp::verify() {
+  if (!stepOf(getEvent()))
+    return emitOpError() << "waits for something that no step of this iteration makes";
+  if (llvm::isa<BufferType>(getEvent().getType()) && llvm::isa<PrefetchOp>(getEvent().getDefiningOp()))
+    return emitOpError() << "waits for a prefetch by its token, not by its buffer";
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Steps
+//===----------------------------------------------------------------------===//
+
+StepInfo &PrefetchOp::stepInfo() { return getProperties().step; }
+StepInfo &EvictOp::stepInfo() { return getProperties().step; }
+Address *PrefetchOp::resultAddress() { return nullptr; }
+int PrefetchOp::tiedOperand(unsigned index) {
+  return index == 0 && llvm::isa<BufferType>(getDestination().getType()) ? 1 : -1;
+}
+
+void PrefetchOp::getAccesses(llvm::SmallVectorImpl<Access> &accesses) {
+  accesses.push_back({getSource(), AccessKind::Read, Arg::Source, getRange()});
+  accesses.push_back({getResult(), AccessKind::Write, Arg::Destination, getRange()});
+}
+void EvictOp::getAccesses(llvm::SmallVectorImpl<Access> &accesses) {
+  accesses.push_back({getBuffer(), AccessKind::Read, Arg::Source, getRange()});
+  accesses.push_back({getHome(), AccessKind::Write, Arg::Destination, getRange()});
+}
+
+// The prefetch or carry that put the buffer's first byte into a slot.
+static Value firstPart(PrefetchOp op) { return rangeOf(op.getResult()); }
+
+SlotOp PrefetchOp::slot() {
+  Operation *first = firstPart(*this).getDefiningOp();
+  if (auto carry = llvm::dyn_cast_or_null<CarryOp>(first))
+    return carry.getSlot().getDefiningOp<SlotOp>();
+  return llvm::cast<PrefetchOp>(first).getDestination().getDefiningOp<SlotOp>();
+}
+
+uint64_t PrefetchOp::offsetInSlot() {
+  Operation *first = firstPart(*this).getDefiningOp();
+  if (auto carry = llvm::dyn_cast_or_null<CarryOp>(first))
+    return static_cast<uint64_t>(carry.getSlotOffset());
+  return static_cast<uint64_t>(llvm::cast<PrefetchOp>(first).getSlotOffset());
+}
+
+} // namespace headrace::ir
