@@ -70,7 +70,7 @@ public:
   virtual bool holdsData() const = 0;                    // false for sim: weights are not loaded, tokens are made up
 
   // Takes exactly plan.arenaBytes of device memory and plan.hostBytes of host memory, or fails naming the number. The plan
-  // must outlive the device.
+  // must outlive the device. Opening again gives up what was taken, and refuses graphs built before.
   virtual absl::Status open(const plan::Plan &plan, const DeviceOptions &options) = 0;
 
   virtual absl::Span<std::byte> hostSlab() = 0;          // empty for sim
@@ -89,10 +89,10 @@ public:
   virtual absl::Status launch(Graph &graph) = 0;
 
   // Waits until the tokens of launch number `iteration` (counting from 1; transitions are not counted) can be read, and
-  // returns them: one a sampled row. Valid until two launches later. FailedPrecondition for an iteration that was not
+  // returns them: one a sampled row. Valid until two iterations later. FailedPrecondition for an iteration that was not
   // launched, OutOfRange for one whose tokens are gone.
   virtual absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) = 0;
-  // When those tokens became visible, on the device's clock.
+  // When those tokens became visible, on the device's clock; -1 for tokens that are gone.
   virtual int64_t tokensVisibleNs(uint64_t iteration) const = 0;
   virtual absl::Status drain() = 0;                      // all launches have ended
 

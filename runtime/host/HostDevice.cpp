@@ -65,7 +65,7 @@ absl::Status pin(std::thread &thread, int core, const char *lane) {
 class HostDevice final : public core::Device {
 public:
   explicit HostDevice(const HostOptions &options) : hostOptions_(options) {}
-  ~HostDevice() override { stop(); }
+  ~HostDevice() override { close(); }
 
   std::string_view kind() const override { return "host"; }
   kernels::Order matrixOrder() const override { return kernels::kHostOrder; }
@@ -81,7 +81,7 @@ public:
   absl::Status launch(core::Graph &graph) override;
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override;
   int64_t tokensVisibleNs(uint64_t iteration) const override {
-    return shared_ == nullptr ? 0 : shared_->tokens[iteration % kTokenSlots].visibleNs;
+    return held(iteration) ? shared_->tokens[iteration % kTokenSlots].visibleNs : -1;
   }
   absl::Status drain() override;
   int64_t nowNs() const override { return monotonicNs(); }
@@ -91,12 +91,16 @@ public:
   }
 
 private:
+  bool held(uint64_t iteration) const {
+    return iteration >= 1 && iteration <= iterations_ && iteration + 2 > iterations_;
+  }
   absl::Status notOpen() const { return absl::FailedPreconditionError("host device: not open"); }
   absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
   absl::StatusOr<uint64_t> deviceHome(uint32_t buffer, uint64_t bytes) const;
+  absl::Status checkGraph(const core::Graph &graph) const;
   absl::Status checkShape(const HostGraph &graph, const kernels::IterationMeta &meta) const;
   void waitForEnd(uint64_t launch);
-  void stop();
+  void close();
 
   const HostOptions hostOptions_;
   const plan::Plan *plan_ = nullptr;
@@ -107,6 +111,7 @@ private:
   std::unique_ptr<Shared> shared_;
   std::array<std::vector<uint64_t>, 2> staging_; // iteration n's is n % 2; whole words, for their alignment
   std::array<uint64_t, 2> stagingLaunch_{};      // 1 + the launch that last took it; 0: none
+  uint64_t opening_ = 0; // open() calls so far: graphs of an earlier one are refused
   uint64_t launches_ = 0, iterations_ = 0;
   std::array<uint64_t, kHostLanes> ended_{}; // counters once all launches so far have ended
   HostGraph *last_ = nullptr;
@@ -127,8 +132,7 @@ absl::StatusOr<uint64_t> HostDevice::deviceHome(uint32_t buffer, uint64_t bytes)
 }
 
 absl::Status HostDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {
-  if (plan_ != nullptr)
-    return absl::FailedPreconditionError("host device: already open");
+  close();
   if (plan.placements.empty() || plan.metaBuffer() >= plan.buffers.size() || plan.outputBuffer() >= plan.buffers.size())
     return absl::InvalidArgumentError("plan: no placement, or no io buffers");
   if (!options.unpaced && !options.poison) {
@@ -153,9 +157,10 @@ absl::Status HostDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   absl::StatusOr<uint64_t> meta = deviceHome(plan.metaBuffer(), metaBytes);
   absl::StatusOr<uint64_t> output = deviceHome(plan.outputBuffer(), slots * sizeof(int32_t));
   if (!meta.ok() || !output.ok()) {
-    plan_ = nullptr;
+    close();
     return meta.ok() ? output.status() : meta.status();
   }
+  ++opening_;
   shared_ = std::make_unique<Shared>();
   shared_->bases = {arena_.bytes().data(), slab_.bytes().data()};
   shared_->meta = reinterpret_cast<kernels::IterationMeta *>(arena_.bytes().data() + *meta);
@@ -174,20 +179,28 @@ absl::Status HostDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   absl::Status pinned = pin(compute_, options.computeCore, "compute");
   if (pinned.ok())
     pinned = pin(transfer_, options.transferCore, "transfer");
-  if (!pinned.ok()) {
-    stop();
-    plan_ = nullptr;
-  }
+  if (!pinned.ok())
+    close();
   return pinned;
 }
 
-void HostDevice::stop() {
-  if (!compute_.joinable())
-    return;
-  (void)drain();
-  shared_->signals.advance(Counter::Launched, kStop);
-  compute_.join();
-  transfer_.join();
+void HostDevice::close() {
+  if (compute_.joinable()) {
+    (void)drain();
+    shared_->signals.advance(Counter::Launched, kStop);
+    compute_.join();
+    transfer_.join();
+  }
+  plan_ = nullptr;
+  shared_.reset();
+  binding_.reset();
+  speed_.reset();
+  arena_ = GuardedMemory();
+  slab_ = GuardedMemory();
+  stagingLaunch_ = {};
+  launches_ = iterations_ = 0;
+  ended_ = {};
+  last_ = nullptr;
 }
 
 absl::Status HostDevice::checkRange(const char *what, uint64_t address, uint64_t bytes) const {
@@ -233,14 +246,22 @@ absl::StatusOr<std::unique_ptr<core::Graph>> HostDevice::build(const core::Graph
   if (!graph.ok())
     return graph.status();
   (*graph)->owner = this;
+  (*graph)->opening = opening_;
   return std::unique_ptr<core::Graph>(*std::move(graph));
 }
 
-absl::Status HostDevice::upload(core::Graph &graph) {
+absl::Status HostDevice::checkGraph(const core::Graph &graph) const {
   const auto *own = dynamic_cast<const HostGraph *>(&graph);
-  if (own == nullptr || own->owner != this)
-    return absl::InvalidArgumentError("host device: a graph that it did not build");
-  return absl::OkStatus(); // built in place
+  if (own == nullptr || own->owner != this || own->opening != opening_)
+    return absl::InvalidArgumentError("host device: the graph was built by another device or for another plan");
+  return absl::OkStatus();
+}
+
+absl::Status HostDevice::upload(core::Graph &graph) {
+  if (absl::Status status = checkGraph(graph); !status.ok())
+    return status;
+  static_cast<HostGraph &>(graph).uploaded = true; // it was built in place
+  return absl::OkStatus();
 }
 
 void HostDevice::waitForEnd(uint64_t launch) {
@@ -259,20 +280,23 @@ kernels::IterationMeta *HostDevice::meta() {
 }
 
 absl::Status HostDevice::checkShape(const HostGraph &graph, const kernels::IterationMeta &meta) const {
-  if (meta.numTokens < 1 || meta.numTokens > graph.maxTokens || meta.numSequences < 1 ||
-      meta.numSequences > graph.maxSequences || meta.numSampled < 0 || meta.numSampled > meta.numSequences)
-    return absl::InvalidArgumentError(absl::StrCat(
-        "launch: ", meta.numTokens, " tokens of ", meta.numSequences, " sequences, ", meta.numSampled,
-        " sampled; the variant holds 1 to ", graph.maxTokens, " tokens of 1 to ", graph.maxSequences, " sequences"));
-  return absl::OkStatus();
+  const auto within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
+  if (within(meta.numTokens, graph.maxTokens) && within(meta.numSequences, graph.maxSequences) &&
+      within(meta.numSampled, graph.maxSequences))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("host device: ", meta.numTokens, " tokens of ", meta.numSequences,
+                                                 " sequences, ", meta.numSampled, " sampled, do not fit the variant's ",
+                                                 graph.maxTokens, " tokens of ", graph.maxSequences, " sequences"));
 }
 
 absl::Status HostDevice::launch(core::Graph &graph) {
   if (plan_ == nullptr)
     return notOpen();
-  if (absl::Status status = upload(graph); !status.ok())
+  if (absl::Status status = checkGraph(graph); !status.ok())
     return status;
   auto &own = static_cast<HostGraph &>(graph);
+  if (!own.uploaded)
+    return absl::FailedPreconditionError("host device: the graph was not uploaded");
   if (!own.transition)
     if (absl::Status status = checkShape(own, *meta()); !status.ok())
       return status;
@@ -302,11 +326,11 @@ absl::StatusOr<absl::Span<const int32_t>> HostDevice::awaitTokens(uint64_t itera
   if (iteration == 0 || iteration > iterations_)
     return absl::FailedPreconditionError(
         absl::StrCat("tokens of iteration ", iteration, ": ", iterations_, " were launched"));
+  if (!held(iteration))
+    return absl::OutOfRangeError(absl::StrCat("tokens of iteration ", iteration, " are gone: ", iterations_,
+                                              " were launched, the last 2 can be read"));
   shared_->signals.wait(Thread::Caller, {Counter::Published, iteration});
   const TokenSlot &slot = shared_->tokens[iteration % kTokenSlots];
-  if (iteration + 2 < iterations_)
-    return absl::OutOfRangeError(absl::StrCat("tokens of iteration ", iteration, " are gone: ", iterations_,
-                                              " were launched, the last 3 can be read"));
   return absl::MakeConstSpan(slot.tokens.data(), static_cast<size_t>(slot.count));
 }
 

@@ -40,8 +40,10 @@ struct LaneStep {
 };
 
 struct HostGraph final : core::Graph {
-  const void *owner = nullptr; // the device
+  const void *owner = nullptr; // the device,
+  uint64_t opening = 0;        // and which of its open() calls it belongs to
   bool transition = false;
+  bool uploaded = false;
   int64_t maxTokens = 0, maxSequences = 0; // a variant's bucket
   std::array<std::vector<LaneStep>, kHostLanes> lanes;
   std::vector<core::BoundStep> bound;   // what LaneStep::args point into

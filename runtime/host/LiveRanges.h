@@ -21,7 +21,8 @@ struct DeadRanges {
 };
 
 // Live are homes on the device; what entry state and copies put into slots, until its last reader or its overwriting, and to
-// the end if the exit state names it; transient buffers from their first to their last use.
+// the end if the exit state names it; transient buffers from their first to their last use. Logits stay to the end: an
+// engine that keeps them reads them when the iteration has ended.
 DeadRanges deadRanges(const plan::Plan &plan, const plan::Schedule &schedule);
 
 } // namespace headrace::host
