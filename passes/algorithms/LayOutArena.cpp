@@ -17,16 +17,15 @@ Attempt packAround(absl::Span<const ArenaIteration> iterations, absl::Span<const
                    absl::Span<const uint32_t> slotOrder, uint64_t slotsBegin) {
   Attempt attempt;
   attempt.top = slotsBegin;
-  for (uint64_t bytes : slotBytes)
-    attempt.top += bytes;
+  std::vector<uint64_t> begin(slotBytes.size());
+  for (uint32_t slot : slotOrder) {
+    begin[slot] = attempt.top;
+    attempt.top += slotBytes[slot];
+  }
   for (const ArenaIteration &iteration : iterations) {
     std::vector<TakenRange> taken;
-    uint64_t address = slotsBegin;
-    for (uint32_t slot : slotOrder) {
-      if (iteration.slotLast[slot] >= 0)
-        taken.push_back({address, slotBytes[slot], 0, iteration.slotLast[slot]});
-      address += slotBytes[slot];
-    }
+    for (const SlotUse &use : iteration.slotUses)
+      taken.push_back({begin[use.slot], use.bytes, use.first, use.last});
     Packing packing = packRanges(iteration.transients, taken);
     attempt.top = std::max(attempt.top, packing.peak);
     attempt.transients.push_back(std::move(packing.addresses));
@@ -34,43 +33,53 @@ Attempt packAround(absl::Span<const ArenaIteration> iterations, absl::Span<const
   return attempt;
 }
 
+// What the transients need that begin at step `last` or before.
+uint64_t peakUntil(absl::Span<const LiveRange> transients, int64_t last) {
+  std::vector<LiveRange> early;
+  for (const LiveRange &item : transients)
+    if (item.first <= last)
+      early.push_back(item);
+  return packRanges(early).peak;
+}
+
 } // namespace
 
 ArenaLayout layOutArena(uint64_t below, absl::Span<const ArenaIteration> iterations, absl::Span<const uint64_t> slotBytes,
                         absl::Span<const uint64_t> persistentBytes) {
-  // Slots in the order in which they are given up, by the first iteration; all iterations of a placement agree on it.
+  // When each slot is free for good, in any iteration.
+  std::vector<int64_t> slotLast(slotBytes.size(), -1);
+  for (const ArenaIteration &iteration : iterations)
+    for (const SlotUse &use : iteration.slotUses)
+      slotLast[use.slot] = std::max(slotLast[use.slot], use.last);
   std::vector<uint32_t> slotOrder(slotBytes.size());
   std::iota(slotOrder.begin(), slotOrder.end(), 0);
-  if (!iterations.empty())
-    std::stable_sort(slotOrder.begin(), slotOrder.end(), [&](uint32_t a, uint32_t b) {
-      return iterations[0].slotLast[a] < iterations[0].slotLast[b];
-    });
+  std::stable_sort(slotOrder.begin(), slotOrder.end(),
+                   [&](uint32_t a, uint32_t b) { return slotLast[a] < slotLast[b]; });
 
-  // Slots above all transients; or as low as the transients allow that begin while all, or while some slots are in use,
-  // so that later ones grow into the slots. Whichever ends lowest.
-  const auto baseOf = [&](auto &&lastOf) {
+  // Where slots may begin: above all transients; or only above those that begin while all, or while some slots are in use,
+  // so that later ones grow into the slots; or at the very bottom, with all transients around what is in use. The lowest
+  // top wins.
+  const auto baseUntil = [&](int64_t last) {
     uint64_t base = 0;
-    for (const ArenaIteration &iteration : iterations) {
-      std::vector<LiveRange> early;
-      for (const LiveRange &item : iteration.transients)
-        if (item.first <= lastOf(iteration.slotLast))
-          early.push_back(item);
-      base = std::max(base, packRanges(early).peak);
-    }
+    for (const ArenaIteration &iteration : iterations)
+      base = std::max(base, peakUntil(iteration.transients, last));
     return base;
   };
-  uint64_t slotsBegin = baseOf([](const std::vector<int64_t> &) { return kToTheEnd; });
-  Attempt best = packAround(iterations, slotBytes, slotOrder, slotsBegin);
+  const uint64_t all = baseUntil(kToTheEnd);
+  std::vector<uint64_t> lower;
   if (!slotBytes.empty())
-    for (uint64_t base : {baseOf([](const std::vector<int64_t> &last) { return *std::max_element(last.begin(), last.end()); }),
-                          baseOf([](const std::vector<int64_t> &last) { return *std::min_element(last.begin(), last.end()); })})
-      if (base < slotsBegin) {
-        Attempt shared = packAround(iterations, slotBytes, slotOrder, base);
-        if (shared.top < best.top) {
-          best = std::move(shared);
-          slotsBegin = base;
-        }
+    lower = {baseUntil(*std::max_element(slotLast.begin(), slotLast.end())),
+             baseUntil(*std::min_element(slotLast.begin(), slotLast.end())), 0};
+  uint64_t slotsBegin = all;
+  Attempt best = packAround(iterations, slotBytes, slotOrder, all);
+  for (uint64_t base : lower)
+    if (base < all) {
+      Attempt shared = packAround(iterations, slotBytes, slotOrder, base);
+      if (shared.top < best.top) {
+        best = std::move(shared);
+        slotsBegin = base;
       }
+    }
 
   ArenaLayout layout;
   layout.transients = std::move(best.transients);

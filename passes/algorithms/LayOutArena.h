@@ -5,8 +5,8 @@
 //
 //   top     +---------------------------+
 //           | weights at home here      |   one after another
-//           | slots                     |   those that are free first lie lowest: transients whose life begins after a
-//           |   . . . . . . . . . . . . |   slot's last reader may grow into it
+//           | slots                     |   those that are free first lie lowest: transients may lie in what of a slot is
+//           |   . . . . . . . . . . . . |   not in use while they live
 //           | transients                |   as high as the iteration that needs most
 //           | KV cache                  |
 //   0       | io                        |   io, KV and transients begin at the same address in every placement
@@ -23,11 +23,18 @@ namespace headrace::algorithms {
 
 inline constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
 
-// The transients of one iteration, and until which of its steps each slot holds something: kToTheEnd for a slot that
-// holds something on exit, -1 for one that is not used.
+// The first `bytes` bytes of a slot hold something from step `first` (the first at which a copy may be writing them) to
+// step `last`, both included; 0 and kToTheEnd for what is there on entry and on exit.
+struct SlotUse {
+  uint32_t slot = 0;
+  uint64_t bytes = 0;
+  int64_t first = 0;
+  int64_t last = kToTheEnd;
+};
+
 struct ArenaIteration {
   std::vector<LiveRange> transients;
-  std::vector<int64_t> slotLast;
+  std::vector<SlotUse> slotUses;
 };
 
 struct ArenaLayout {

@@ -10,9 +10,17 @@ namespace {
 
 using ::testing::ElementsAre;
 
+// Slots 0 to count - 1 of so many bytes, in use from entry to exit.
+std::vector<SlotUse> inUse(uint32_t count, uint64_t bytes) {
+  std::vector<SlotUse> uses;
+  for (uint32_t slot = 0; slot < count; ++slot)
+    uses.push_back({slot, bytes, 0, kToTheEnd});
+  return uses;
+}
+
 TEST(LayOutArena, StacksIoKvTransientsSlotsAndWeights) {
   // 1024 of io and KV; decode needs 512 of transients, mixed 768; two slots of 2048 in use to the end.
-  std::vector<ArenaIteration> iterations{{{{512, 0, 3}}, {kToTheEnd, kToTheEnd}}, {{{768, 0, 3}}, {kToTheEnd, kToTheEnd}}};
+  std::vector<ArenaIteration> iterations{{{{512, 0, 3}}, inUse(2, 2048)}, {{{768, 0, 3}}, inUse(2, 2048)}};
   ArenaLayout layout = layOutArena(1024, iterations, {2048, 2048}, {4096, 256});
   EXPECT_THAT(layout.transients, ElementsAre(ElementsAre(1024), ElementsAre(1024)));
   EXPECT_THAT(layout.slots, ElementsAre(1024 + 768, 1024 + 768 + 2048));
@@ -23,7 +31,7 @@ TEST(LayOutArena, StacksIoKvTransientsSlotsAndWeights) {
 TEST(LayOutArena, TransientsOfTheHeadGrowIntoASlotThatIsFree) {
   // The slot holds layers until step 5; the logits (4096) live from step 6 on, the residual stream (512) all through.
   // 512 + max(2048, 4096), not their sum.
-  std::vector<ArenaIteration> iterations{{{{512, 0, 8}, {4096, 6, 8}}, {5}}};
+  std::vector<ArenaIteration> iterations{{{{512, 0, 8}, {4096, 6, 8}}, {{0, 2048, 0, 5}}}};
   ArenaLayout layout = layOutArena(0, iterations, {2048}, {});
   EXPECT_EQ(layout.slots[0], 512u);
   EXPECT_EQ(layout.transients[0][0], 0u);
@@ -32,21 +40,28 @@ TEST(LayOutArena, TransientsOfTheHeadGrowIntoASlotThatIsFree) {
 }
 
 TEST(LayOutArena, ASlotHeldOnExitIsNotShared) {
-  std::vector<ArenaIteration> iterations{{{{512, 0, 8}, {4096, 6, 8}}, {kToTheEnd}}};
+  std::vector<ArenaIteration> iterations{{{{512, 0, 8}, {4096, 6, 8}}, inUse(1, 2048)}};
   EXPECT_EQ(layOutArena(0, iterations, {2048}, {}).top, 512u + 4096 + 2048);
 }
 
 TEST(LayOutArena, AnIterationThatLeavesASlotAloneMayUseIt) {
-  std::vector<ArenaIteration> iterations{{{{256, 0, 8}}, {8}}, {{{4096, 0, 8}}, {-1}}};
+  std::vector<ArenaIteration> iterations{{{{256, 0, 8}}, {{0, 2048, 0, 8}}}, {{{4096, 0, 8}}, {}}};
   EXPECT_EQ(layOutArena(0, iterations, {2048}, {}).top, 4096u);
 }
 
 TEST(LayOutArena, TheSlotThatIsFreeFirstLiesLowest) {
-  std::vector<ArenaIteration> iterations{{{{256, 0, 9}, {1024, 5, 9}}, {9, 4}}};
+  std::vector<ArenaIteration> iterations{{{{256, 0, 9}, {1024, 5, 9}}, {{0, 1024, 0, 9}, {1, 1024, 0, 4}}}};
   ArenaLayout layout = layOutArena(0, iterations, {1024, 1024}, {});
   EXPECT_EQ(layout.slots[1], 256u);
   EXPECT_EQ(layout.slots[0], 1280u);
   EXPECT_EQ(layout.top, 2304u); // the late transient takes the free slot's place
+}
+
+TEST(LayOutArena, TransientsUseWhatOfASlotIsNotInUse) {
+  // A head of 4096 and layers of 1024 share one slot; the layers' transients (2048) are gone when the head is copied (step
+  // 6), the logits (256) come after that: max(1024 + 2048, 4096 + 256), not 4096 + 2048.
+  std::vector<ArenaIteration> iterations{{{{2048, 1, 5}, {256, 7, 8}}, {{0, 1024, 0, 5}, {0, 4096, 6, 8}}}};
+  EXPECT_EQ(layOutArena(0, iterations, {4096}, {}).top, 4352u);
 }
 
 TEST(LayOutArena, NothingOffloaded) {
@@ -67,8 +82,10 @@ RC_GTEST_PROP(LayOutArena, TransientsStayClearOfSlotsInUse, ()) {
       int64_t first = *rc::gen::inRange<int64_t>(0, 20);
       iteration.transients.push_back({*rc::gen::inRange<uint64_t>(1, 4000), first, first + *rc::gen::inRange<int64_t>(0, 8)});
     }
-    for (size_t i = 0; i < slots; ++i)
-      iteration.slotLast.push_back(*rc::gen::element<int64_t>(-1, 3, 10, 19, kToTheEnd));
+    for (uint32_t i = 0; i < slots; ++i)
+      if (*rc::gen::arbitrary<bool>())
+        iteration.slotUses.push_back({i, 256 * *rc::gen::inRange<uint64_t>(1, slotBytes[i] / 256 + 1),
+                                      *rc::gen::element<int64_t>(0, 5), *rc::gen::element<int64_t>(6, 10, 19, kToTheEnd)});
   }
   ArenaLayout layout = layOutArena(512, iterations, slotBytes, {256});
   for (size_t i = 0; i < iterations.size(); ++i)
@@ -77,9 +94,9 @@ RC_GTEST_PROP(LayOutArena, TransientsStayClearOfSlotsInUse, ()) {
       const uint64_t begin = layout.transients[i][t], end = begin + item.bytes;
       RC_ASSERT(begin >= 512u);
       RC_ASSERT(end <= layout.persistent[0]);
-      for (size_t s = 0; s < slots; ++s)
-        if (item.first <= iterations[i].slotLast[s]) {
-          RC_ASSERT(end <= layout.slots[s] || begin >= layout.slots[s] + slotBytes[s]);
+      for (const SlotUse &use : iterations[i].slotUses)
+        if (item.first <= use.last && use.first <= item.last) {
+          RC_ASSERT(end <= layout.slots[use.slot] || begin >= layout.slots[use.slot] + use.bytes);
         }
     }
   for (size_t s = 0; s < slots; ++s)
