@@ -153,7 +153,7 @@ inline constexpr int kArgs = 15;
 const char *argName(Arg arg); // "source", "destination", "meta", ...
 
 // The operands of a step, at most one of each Arg, in any order. T, S: the schedule's maxTokens and maxSequences. "if":
-// only where the model has it. Activations are of Plan::activationDtype; sizes are lower bounds, offsets are exact.
+// only where the model has it. Activations are of Plan::activationDtype and begin at byte 0; sizes are lower bounds.
 //
 //   Copy        Source R, Destination W: the same bytes of the same buffer; the host side is the buffer's home
 //   Embed       Meta R, Table R (TokenTable of the embedding), Positions R if learned (PositionTable), Sampled R,
@@ -170,7 +170,7 @@ const char *argName(Arg arg); // "source", "destination", "meta", ...
 //   Sample      Meta R, X R [S, vocab], Sampled W or RW, Output W, Workspace W if sampleWorkspaceBytes() > 0
 //   Publish     Output R, Meta R if wanted; on the compute lane
 //
-// Meta, Kv, Sampled and Output are whole buffers; weights are the bytes of their tensors (WeightLayout.h). Table and
+// Meta, Kv, Sampled and Output are whole buffers; weights cover the bytes of their tensors (WeightLayout.h). Table and
 // Positions of a step marked direct are in host memory. A Workspace holds nothing before or after its step.
 
 // The bytes [bufferOffset, bufferOffset + bytes) of a buffer, which this step finds (or leaves) at `address`.

@@ -124,9 +124,9 @@ void StructureCheck::checkHeader() {
                                     {"states", plan_.states.size()},
                                     {"schedules", plan_.schedules.size()},
                                     {"variants", plan_.variants.size()}})
-    if (count == 0 || count > kMaxSteps)
-      fail(name, " has ", count, " entries, expected 1 to ", kMaxSteps);
-  atMost(plan_.transitions.size(), kMaxSteps, "the number of transitions");
+    if (count == 0 || count > kMaxSchedules)
+      fail(name, " has ", count, " entries, expected 1 to ", kMaxSchedules);
+  atMost(plan_.transitions.size(), kMaxSchedules, "the number of transitions");
 }
 
 void StructureCheck::checkBuffers() {

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/plan/PlanStructure.h"
+#include "runtime/plan/VerifyParts.h"
 
 namespace headrace::plan {
 
@@ -39,10 +40,23 @@ const char *ruleName(Rule rule) {
 }
 
 std::vector<Violation> findViolations(const Plan &plan, size_t limit) {
-  std::vector<Violation> out;
-  if (auto fault = findStructureFault(plan); fault && limit > 0)
-    out.push_back({Rule::Structure, fault->schedule, fault->step, std::move(fault->message)});
-  return out;
+  Report report(limit);
+  // Everything else indexes and adds with the plan's numbers: a plan without its shape is not looked into.
+  if (auto fault = findStructureFault(plan)) {
+    report.add(Rule::Structure, fault->schedule, fault->step, std::move(fault->message));
+    return report.take();
+  }
+  const model::WeightLayout layout = model::layoutWeights(plan.model);
+  verifyBuffers(plan, layout, report);
+  verifyPlaces(plan, report);
+  for (uint32_t schedule = 0; schedule < plan.schedules.size() && !report.full(); ++schedule) {
+    verifyOperands(plan, layout, schedule, report);
+    verifyPlaces(plan, schedule, report);
+    verifyMovement(plan, schedule, report);
+  }
+  if (!report.full())
+    verifyTotals(plan, report);
+  return report.take();
 }
 
 absl::Status verifyPlan(const Plan &plan, const std::string &where) {

@@ -3,9 +3,14 @@
 // The independent verifier: from a finished plan, with code that shares nothing with the passes that made it, it
 // re-derives who owns each byte of the arena when, and refuses a plan that breaks a movement rule.
 //
-// Method. The step order, the lanes and the edges give "happens before" (one clock a lane for each step). Two accesses
-// to a common byte of which one writes must be ordered by it. Then the steps are played one by one over a map from
-// address ranges to contents (buffer, offset): a read must find what it names.
+// Method. The step order, the lanes and the edges give "happens before" (Clocks.h: one clock a lane for each step).
+// Then the steps are played one by one over a map from address ranges to contents (Playback.h). Two accesses to a
+// common byte of which one writes must be ordered by it; a read must find what it names. If both hold, every order of
+// execution that lanes and edges allow gives every step the same contents.
+//
+// What is checked, in order: the shape (PlanStructure.h; nothing else is looked at in a plan without it); buffers,
+// operands and sizes against the model; ranges that never move; order and contents, schedule by schedule; that every
+// data edge is needed; totals, predictions and transitions. Time and memory are linear in the plan but for logarithms.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +24,38 @@ namespace headrace::plan {
 
 // The rules by name; DESIGN's movement rules 1-7 and the shape of a plan.
 enum class Rule : uint8_t {
-  Structure,       // indices, counts, sizes, enumerators, tiling of extents
-  ReadBeforeReady, // 1: a read is not ordered after the write (prefetch) it needs
-  UseAfterRelease, // 1: a read finds another buffer's content, or none
-  OverwriteLive,   // 2: a write is not ordered after the last reader of what the range holds
-  CopyOrder,       // 3: a copy is in the wrong lane for its direction
-  OverBudget,      // 4: a device range beyond the arena, an arena beyond the budget
-  Overlap,         // 4: two live buffers share a byte
-  EntryExit,       // 5, 7: entry or exit contents are not what the steps need or leave
-  HostRange,       // 6: a host side outside the slab, not one contiguous run, or not the unit's home
-  SlotTooSmall,    // a content does not fit the slot it is put in
-  RedundantEdge,   // a data edge that lane order and the other edges already imply
-  WrongSpace,      // a compute step reads host memory without being marked direct
-  Accounting // stored totals (arena, host bytes, durations, predictions) disagree with what follows from the steps
+  // Indices, counts, sizes, enumerators, tiling of extents; operands that are not those of the op, or smaller than what
+  // it
+  // touches.
+  Structure,
+  // 1: a read is not ordered after the write (prefetch) of bytes that it reads.
+  ReadBeforeReady,
+  // 1: a read finds another buffer's content, or none.
+  UseAfterRelease,
+  // 2: a write is not ordered after the last readers of what the range holds, or after its writer.
+  OverwriteLive,
+  // 3: a copy is in the wrong lane for its direction.
+  CopyOrder,
+  // 4: a device range beyond the arena, an arena beyond the budget.
+  OverBudget,
+  // 4: two live buffers share a byte: homes, slots, transients with a home; operands of one step of which one is
+  // written; a
+  // transient that another has taken over before its last reader.
+  Overlap,
+  // 5, 7: a slot is read that was not written in this iteration, and the entry state does not say that it holds this;
+  // the
+  // exit state says more than what slots hold at the end; a state that variants need cannot be reached.
+  EntryExit,
+  // 6: a host side outside the slab, not one contiguous run, not the buffer's home, or written.
+  HostRange,
+  // A content does not lie in one slot.
+  SlotTooSmall,
+  // A data edge that lane order and the other edges imply, or that orders no two conflicting accesses of its kind.
+  RedundantEdge,
+  // A compute step reads memory other than the device's without being marked direct.
+  WrongSpace,
+  // Stored totals (arena, host bytes, amounts, predictions) disagree with what follows from the steps.
+  Accounting
 };
 const char *ruleName(Rule rule);
 
@@ -49,8 +73,10 @@ std::vector<Violation> findViolations(const Plan &plan, size_t limit = 16);
 // InvalidArgument naming the first violation.
 absl::Status verifyPlan(const Plan &plan, const std::string &where);
 
-// The largest sum of bytes that are live at any step of a schedule: homes on the device, io, contents of slots from the
-// first step that may write them to the last that reads them, transients likewise. No plan of these steps fits in less.
+// The largest sum of bytes that are live at any step of a schedule: homes on the device, io included; contents of slots
+// from the first compute step that may run beside the copy that writes them to the last step that reads them (or to the
+// end, if the exit state has them); transients from their first use to their last. No plan of these steps and edges
+// fits in less. The plan must be one that findViolations has no Structure fault for.
 uint64_t largestLiveBytes(const Plan &plan, uint32_t schedule);
 
 } // namespace headrace::plan

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan/Playback.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace headrace::plan {
+namespace {
+
+// A plan that cuts memory into so many pieces that looking at them takes minutes is no plan a compiler makes.
+constexpr uint64_t kMaxVisits = uint64_t{1} << 27;
+
+Clock noStep() {
+  Clock clock;
+  clock.fill(-1);
+  return clock;
+}
+
+} // namespace
+
+Playback::Playback(const Plan &plan, uint32_t schedule, const Clocks &clocks)
+    : plan_(plan), index_(schedule), schedule_(plan.schedules[schedule]),
+      placement_(plan.placements[schedule_.placement]), clocks_(clocks), written_(schedule_.locals.size(), false) {
+  firstExtent_.assign(plan.buffers.size() + 1, 0);
+  for (const Extent &extent : placement_.extents)
+    ++firstExtent_[extent.buffer + 1];
+  for (size_t i = 1; i < firstExtent_.size(); ++i)
+    firstExtent_[i] += firstExtent_[i - 1];
+}
+
+void Playback::run(Report *report) {
+  report_ = report;
+  enter();
+  const auto steps = static_cast<uint32_t>(schedule_.steps.size());
+  for (uint32_t step = 0; step < steps && !(report_ && report_->full()); ++step) {
+    const Step &s = schedule_.steps[step];
+    const Operand *begin = schedule_.operands.data() + s.firstOperand, *end = begin + s.operandCount;
+    // A step reads what was there before it, then writes.
+    for (const Operand *operand = begin; operand != end; ++operand)
+      if (operand->space == Space::Device && operand->access != Access::Write && operand->arg != Arg::Workspace)
+        read(step, *operand);
+    for (const Operand *operand = begin; operand != end; ++operand)
+      if (operand->space == Space::Device && operand->access != Access::Read)
+        write(step, *operand);
+    if (memory_.visits() > kMaxVisits) {
+      if (report_)
+        report_->add(Rule::Structure, index_, step,
+                     absl::StrCat("memory is cut into more pieces than can be checked in reasonable time (",
+                                  memory_.visits(), " seen so far)"));
+      return;
+    }
+  }
+  leave();
+}
+
+uint32_t Playback::newLife(uint64_t bytes, int32_t writer) {
+  lives_.push_back({bytes, writer, noStep(), false});
+  return static_cast<uint32_t>(lives_.size() - 1);
+}
+
+void Playback::enter() {
+  for (const Extent &e : placement_.extents)
+    if (e.space == Space::Device && plan_.buffers[e.buffer].kind != BufferKind::Weight)
+      memory_.assign(e.address, {e.address + e.bytes, e.buffer, e.address - e.bufferOffset, -1, kNone, noStep()});
+  for (const Content &c : plan_.states[schedule_.entryState].contents)
+    memory_.assign(c.address,
+                   {c.address + c.bytes, c.buffer, c.address - c.bufferOffset, -1, newLife(c.bytes, -1), noStep()});
+}
+
+bool Playback::readsHome(const Operand &operand) const {
+  if (operand.buffer >= plan_.buffers.size() || plan_.buffers[operand.buffer].kind != BufferKind::Weight)
+    return false;
+  const Extent *begin = placement_.extents.data() + firstExtent_[operand.buffer];
+  const Extent *end = placement_.extents.data() + firstExtent_[operand.buffer + 1];
+  const Extent &e = *std::prev(std::upper_bound(
+      begin, end, operand.bufferOffset, [](uint64_t offset, const Extent &x) { return offset < x.bufferOffset; }));
+  return e.space == Space::Device && operand.bytes <= e.bytes - (operand.bufferOffset - e.bufferOffset) &&
+         operand.address - operand.bufferOffset == e.address - e.bufferOffset;
+}
+
+void Playback::need(uint32_t from, uint32_t to, EdgeKind kind) {
+  for (auto it = needs_.rbegin(); it != needs_.rend() && it->to == to; ++it)
+    if (it->kind == kind && clocks_.lane(it->from) == clocks_.lane(from)) {
+      it->from = std::max(it->from, from);
+      return;
+    }
+  needs_.push_back({from, to, kind});
+}
+
+// A read found something else than it names in [begin, end).
+void Playback::found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode *node) {
+  if (!report_)
+    return;
+  const uint64_t offset = operand.bufferOffset + (begin - operand.address);
+  const std::string wanted =
+      absl::StrCat("reads ", describe(plan_, schedule_, operand.buffer, offset, end - begin), " at ", begin);
+  const bool touched = node && node->writer >= 0;
+  const std::string there =
+      !node ? "which nothing has put there"
+            : absl::StrCat("but finds ", describe(plan_, schedule_, node->buffer, begin - node->base, end - begin),
+                           touched ? absl::StrCat(", written by step ", node->writer) : ", there on entry");
+  Rule rule = Rule::UseAfterRelease;
+  if (operand.buffer >= plan_.buffers.size()) {
+    if (written_[operand.buffer - plan_.buffers.size()])
+      rule = Rule::Overlap;
+  } else if (!touched && std::any_of(placement_.slots.begin(), placement_.slots.end(), [&](const Slot &slot) {
+               return begin >= slot.address && begin - slot.address < slot.bytes;
+             })) {
+    rule = Rule::EntryExit;
+  }
+  report_->add(rule, index_, step, absl::StrCat(wanted, ", ", there));
+}
+
+void Playback::read(uint32_t step, const Operand &operand) {
+  if (readsHome(operand))
+    return;
+  const uint64_t base = operand.address - operand.bufferOffset;
+  bool reported = false, unordered = false; // one of a kind for an operand
+  memory_.visit(operand.address, operand.address + operand.bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {
+    if (!node || !node->holds(operand.buffer, base)) {
+      if (!reported)
+        found(step, operand, begin, end, node);
+      reported = true;
+    }
+    if (!node)
+      return;
+    if (node->writer >= 0) {
+      const auto writer = static_cast<uint32_t>(node->writer);
+      if (clocks_.lane(writer) != clocks_.lane(step))
+        need(writer, step, EdgeKind::Raw);
+      if (!clocks_.ordered(writer, step) && report_ && !std::exchange(unordered, true))
+        report_->add(Rule::ReadBeforeReady, index_, step,
+                     absl::StrCat("reads ", describe(plan_, schedule_, operand.buffer, begin - base, end - begin),
+                                  " at ", begin, ", and may start before step ", writer, " of lane ",
+                                  laneName(schedule_.steps[writer].lane), " has written it"));
+    }
+    node->readers[clocks_.lane(step)] = static_cast<int32_t>(step);
+    if (node->life != kNone)
+      lives_[node->life].readers[clocks_.lane(step)] = static_cast<int32_t>(step);
+  });
+}
+
+void Playback::write(uint32_t step, const Operand &operand) {
+  bool unordered = false;
+  const auto after = [&](int32_t before, EdgeKind kind, uint64_t begin, const RangeNode &node) {
+    const auto from = static_cast<uint32_t>(before);
+    if (clocks_.lane(from) == clocks_.lane(step))
+      return; // before it in the lane, or the step itself
+    need(from, step, kind);
+    if (clocks_.ordered(from, step) || !report_ || std::exchange(unordered, true))
+      return;
+    report_->add(
+        Rule::OverwriteLive, index_, step,
+        absl::StrCat("writes ", describe(plan_, schedule_, operand.buffer, operand.bufferOffset, operand.bytes), " at ",
+                     operand.address, ", and may start before step ", from, " of lane ",
+                     laneName(schedule_.steps[from].lane), " has ", kind == EdgeKind::War ? "read " : "written ",
+                     describe(plan_, schedule_, node.buffer, begin - node.base, node.end - begin), " there"));
+  };
+  memory_.visit(operand.address, operand.address + operand.bytes, [&](uint64_t begin, uint64_t, RangeNode *node) {
+    if (!node)
+      return;
+    bool read = false;
+    for (const int32_t reader : node->readers)
+      if (reader >= 0) {
+        read = true;
+        after(reader, EdgeKind::War, begin, *node);
+      }
+    // With a reader in between, the writer before it comes before this step if both are ordered with the reader.
+    if (node->writer >= 0 && !read)
+      after(node->writer, EdgeKind::Waw, begin, *node);
+  });
+  const bool copy = schedule_.steps[step].kind == StepKind::Copy;
+  if (operand.buffer >= plan_.buffers.size())
+    written_[operand.buffer - plan_.buffers.size()] = true;
+  memory_.assign(operand.address, {operand.address + operand.bytes, operand.buffer,
+                                   operand.address - operand.bufferOffset, static_cast<int32_t>(step),
+                                   copy ? newLife(operand.bytes, static_cast<int32_t>(step)) : kNone, noStep()});
+}
+
+void Playback::leave() {
+  for (const Content &c : plan_.states[schedule_.exitState].contents) {
+    bool reported = false;
+    memory_.visit(c.address, c.address + c.bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {
+      if (node && node->holds(c.buffer, c.address - c.bufferOffset)) {
+        if (node->life != kNone)
+          lives_[node->life].atExit = true;
+        return;
+      }
+      if (!report_ || std::exchange(reported, true))
+        return;
+      const uint64_t offset = c.bufferOffset + (begin - c.address);
+      report_->add(
+          Rule::EntryExit, index_, kNone,
+          absl::StrCat("its exit state has ", describe(plan_, schedule_, c.buffer, offset, end - begin), " at ", begin,
+                       ", where it leaves ",
+                       node ? describe(plan_, schedule_, node->buffer, begin - node->base, end - begin) : "nothing"));
+    });
+  }
+}
+
+} // namespace headrace::plan

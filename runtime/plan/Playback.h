@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The steps of a schedule played one by one over the device's memory: who holds each byte, who wrote it, who has read
+// it.
+//
+// Any order of execution that lanes and edges allow gives every step the contents it finds here, if all accesses to a
+// common byte of which one writes are ordered: so those pairs are collected (`Need`), and the contents are looked at.
+//
+// Homes of weights on the device are never written (VerifyPlaces.cpp refuses plans that do), so a weight that is read
+// at its home needs no more. Everything else is in the map from the start: caches and io at their homes, and what the
+// entry state says the slots hold.
+#pragma once
+
+#include <vector>
+
+#include "runtime/plan/Clocks.h"
+#include "runtime/plan/RangeMap.h"
+#include "runtime/plan/VerifyParts.h"
+
+namespace headrace::plan {
+
+// `to` must start after `from` of another lane has ended. Of several with one `to`, lane and kind the last is kept: the
+// others follow.
+struct Need {
+  uint32_t from = 0, to = 0;
+  EdgeKind kind = EdgeKind::Raw;
+};
+
+// One content of a slot: from the step that writes it (-1: there on entry) to its last reader in each lane.
+struct Life {
+  uint64_t bytes = 0;
+  int32_t writer = -1;
+  Clock readers{};
+  bool atExit = false;
+};
+
+class Playback {
+public:
+  Playback(const Plan &plan, uint32_t schedule, const Clocks &clocks);
+
+  // Plays all steps. With a report: violations of order and contents go there, until it is full.
+  void run(Report *report);
+
+  const std::vector<Need> &needs() const { return needs_; } // sorted by `to`
+  const std::vector<Life> &lives() const { return lives_; }
+
+private:
+  void enter();
+  void read(uint32_t step, const Operand &operand);
+  void write(uint32_t step, const Operand &operand);
+  void leave();
+  void found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode *node);
+  void need(uint32_t from, uint32_t to, EdgeKind kind);
+  bool readsHome(const Operand &operand) const;
+  uint32_t newLife(uint64_t bytes, int32_t writer);
+
+  const Plan &plan_;
+  const uint32_t index_;
+  const Schedule &schedule_;
+  const Placement &placement_;
+  const Clocks &clocks_;
+  Report *report_ = nullptr;
+  std::vector<uint32_t> firstExtent_; // by buffer, into the placement's extents
+  RangeMap memory_;
+  std::vector<bool> written_; // by local: some step before has written it
+  std::vector<Need> needs_;
+  std::vector<Life> lives_;
+};
+
+} // namespace headrace::plan

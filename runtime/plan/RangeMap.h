@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who holds which addresses: disjoint ranges, each with what it holds, who wrote it and who has read it since.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+
+#include "runtime/plan/Plan.h"
+
+namespace headrace::plan {
+
+struct RangeNode {
+  uint64_t end = 0;                      // the begin is the key
+  uint32_t buffer = kNone;               // whose content it is
+  uint64_t base = 0;                     // the address at which byte 0 of the buffer would be, modulo 2^64
+  int32_t writer = -1;                   // the step that wrote it; -1: it was there at the start
+  uint32_t life = kNone;                 // one a write, or a content at the start
+  std::array<int32_t, kLanes> readers{}; // by lane, the last step that read it since; -1: none
+
+  bool holds(uint32_t wanted, uint64_t wantedBase) const { return buffer == wanted && base == wantedBase; }
+};
+
+class RangeMap {
+public:
+  // Nodes that end at the borders of [begin, end); then f(begin, end, node) for each, in order, with a null node for a
+  // part that nothing is known of. `f` must not change which ranges there are.
+  template <typename F> void visit(uint64_t begin, uint64_t end, F f) {
+    split(begin);
+    split(end);
+    uint64_t at = begin;
+    for (auto it = nodes_.lower_bound(begin); it != nodes_.end() && it->first < end; ++it) {
+      if (it->first > at)
+        f(at, it->first, static_cast<RangeNode *>(nullptr));
+      f(it->first, it->second.end, &it->second);
+      at = it->second.end;
+      ++visits_;
+    }
+    if (at < end)
+      f(at, end, static_cast<RangeNode *>(nullptr));
+  }
+
+  // [begin, node.end) becomes this node; what was there is forgotten.
+  void assign(uint64_t begin, const RangeNode &node) {
+    split(begin);
+    split(node.end);
+    nodes_.erase(nodes_.lower_bound(begin), nodes_.lower_bound(node.end));
+    nodes_.emplace(begin, node);
+  }
+
+  // Nodes seen by `visit` so far: a measure of the work done.
+  uint64_t visits() const { return visits_; }
+
+private:
+  // Makes `address` a border.
+  void split(uint64_t address) {
+    auto it = nodes_.upper_bound(address);
+    if (it == nodes_.begin())
+      return;
+    --it;
+    if (it->first == address || it->second.end <= address)
+      return;
+    RangeNode upper = it->second;
+    it->second.end = address;
+    nodes_.emplace_hint(std::next(it), address, upper);
+  }
+
+  std::map<uint64_t, RangeNode> nodes_;
+  uint64_t visits_ = 0;
+};
+
+} // namespace headrace::plan

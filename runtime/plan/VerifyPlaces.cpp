@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What can be seen without playing the steps: which ranges stay what they are, that they keep apart, that all of them
+// lie in the arena or in the host slab, and that every operand is in the memory its step may touch.
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/plan/VerifyParts.h"
+
+namespace headrace::plan {
+namespace {
+
+struct Range {
+  uint64_t begin = 0, end = 0;
+  std::string what() const { return absl::StrCat("[", begin, ", ", end, ")"); }
+};
+
+// Homes on the device and slots of a placement, sorted by address; `slot` is kNone for a home.
+struct FixedRange : Range {
+  uint32_t buffer = kNone;
+  uint32_t slot = kNone;
+};
+
+std::vector<FixedRange> fixedRanges(const Placement &placement) {
+  std::vector<FixedRange> out;
+  for (const Extent &extent : placement.extents)
+    if (extent.space == Space::Device)
+      out.push_back({{extent.address, extent.address + extent.bytes}, extent.buffer, kNone});
+  for (uint32_t i = 0; i < placement.slots.size(); ++i)
+    out.push_back({{placement.slots[i].address, placement.slots[i].address + placement.slots[i].bytes}, kNone, i});
+  std::stable_sort(out.begin(), out.end(), [](const auto &a, const auto &b) { return a.begin < b.begin; });
+  return out;
+}
+
+std::string nameOf(const Plan &plan, const FixedRange &range) {
+  return absl::StrCat(range.slot == kNone ? plan.buffers[range.buffer].name : absl::StrCat("slot ", range.slot), " ",
+                      range.what());
+}
+
+// Ranges by address: of those that share no bytes, the one that holds a byte.
+template <typename T> const T *rangeAt(const std::vector<T> &sorted, uint64_t address) {
+  auto it = std::upper_bound(sorted.begin(), sorted.end(), address,
+                             [](uint64_t at, const T &range) { return at < range.begin; });
+  return it != sorted.begin() && address < std::prev(it)->end ? &*std::prev(it) : nullptr;
+}
+
+std::vector<FixedRange> only(std::vector<FixedRange> ranges, bool slots) {
+  std::erase_if(ranges, [&](const FixedRange &range) { return (range.slot != kNone) != slots; });
+  return ranges;
+}
+
+// Whether [address, address + bytes) lies in one of the slots; if not, says why.
+bool liesInSlot(const std::vector<FixedRange> &slots, uint64_t address, uint64_t bytes, std::string *why) {
+  const FixedRange *slot = rangeAt(slots, address);
+  if (slot == nullptr)
+    *why = absl::StrCat("begins at ", address, ", in no slot");
+  else if (address + bytes > slot->end)
+    *why = absl::StrCat("ends at ", address + bytes, ", beyond slot ", slot->slot, " ", slot->what());
+  return why->empty();
+}
+
+// `addresses`: of caches and io in the placements seen so far.
+void verifyPlacement(const Plan &plan, const Placement &placement, std::map<uint32_t, uint64_t> &addresses,
+                     Report &report) {
+  const auto add = [&](Rule rule, auto &&...parts) {
+    report.add(rule, kNone, kNone, absl::StrCat("placement ", placement.name, ": ", parts...));
+  };
+  const std::vector<FixedRange> fixed = fixedRanges(placement);
+  size_t furthest = 0; // of those before, the one that ends last
+  for (size_t i = 0; i < fixed.size(); ++i) {
+    if (i > 0 && fixed[i].begin < fixed[furthest].end)
+      add(Rule::Overlap, nameOf(plan, fixed[furthest]), " and ", nameOf(plan, fixed[i]), " share bytes");
+    if (fixed[i].end > fixed[furthest].end)
+      furthest = i;
+    if (fixed[i].end > plan.arenaBytes)
+      add(Rule::OverBudget, nameOf(plan, fixed[i]), " ends beyond the arena of ", plan.arenaBytes, " bytes");
+  }
+  // Caches and what passes between host and device stay where they are, in every placement.
+  for (const Extent &extent : placement.extents) {
+    const Buffer &buffer = plan.buffers[extent.buffer];
+    if (buffer.kind == BufferKind::Weight)
+      continue;
+    if (extent.space != Space::Device || extent.bytes != buffer.bytes)
+      add(Rule::Structure, buffer.name, " is not one run of bytes on the device");
+    else if (const uint64_t address = addresses.try_emplace(extent.buffer, extent.address).first->second;
+             address != extent.address)
+      add(Rule::Structure, buffer.name, " is at ", extent.address, ", in an earlier placement it is at ", address);
+  }
+}
+
+// One slab serves all placements: a byte of it is one byte of one buffer.
+void verifyHostSlab(const Plan &plan, Report &report) {
+  struct Home {
+    uint64_t end = 0;
+    uint32_t buffer = 0;
+    uint64_t base = 0;
+    bool operator==(const Home &) const = default;
+  };
+  std::map<uint64_t, Home> slab; // by begin; disjoint
+  for (const Placement &placement : plan.placements)
+    for (const Extent &e : placement.extents) {
+      if (e.space != Space::Host)
+        continue;
+      const uint64_t end = e.address + e.bytes;
+      if (end > plan.hostBytes)
+        report.add(Rule::HostRange, kNone, kNone,
+                   absl::StrCat("placement ", placement.name, ": ", plan.buffers[e.buffer].name, " [", e.address, ", ",
+                                end, ") ends beyond the host slab of ", plan.hostBytes, " bytes"));
+      const Home home{end, e.buffer, e.address - e.bufferOffset};
+      const auto [at, fresh] = slab.try_emplace(e.address, home);
+      if (!fresh && at->second == home)
+        continue; // as in an earlier placement
+      // Placements may cut a buffer at different bytes; where ranges meet, the bytes must be the same.
+      const auto clashes = [&](const auto &other) { return other.buffer != home.buffer || other.base != home.base; };
+      auto it = at;
+      bool clash = !fresh && clashes(at->second);
+      if (it != slab.begin() && std::prev(it)->second.end > e.address)
+        clash |= clashes(std::prev(it)->second);
+      for (++it; it != slab.end() && it->first < end; ++it)
+        clash |= clashes(it->second);
+      if (clash)
+        report.add(Rule::HostRange, kNone, kNone,
+                   absl::StrCat("placement ", placement.name, ": ", plan.buffers[e.buffer].name, " [", e.address, ", ",
+                                end, ") in the host slab shares bytes with another buffer"));
+      if (!fresh)
+        at->second.end = std::max(at->second.end, end);
+    }
+}
+
+void verifyState(const Plan &plan, uint32_t index, Report &report) {
+  const State &state = plan.states[index];
+  const std::vector<FixedRange> slots = only(fixedRanges(plan.placements[state.placement]), true);
+  for (const Content &content : state.contents) {
+    const std::string name = absl::StrCat("state ", index, ": ", plan.buffers[content.buffer].name, " [",
+                                          content.bufferOffset, ", ", content.bufferOffset + content.bytes, ")");
+    std::string why;
+    if (plan.buffers[content.buffer].kind != BufferKind::Weight)
+      report.add(Rule::EntryExit, kNone, kNone, absl::StrCat(name, " is not a weight, only weights are in slots"));
+    else if (!liesInSlot(slots, content.address, content.bytes, &why))
+      report.add(Rule::SlotTooSmall, kNone, kNone, absl::StrCat(name, " ", why));
+  }
+}
+
+// The spaces and the homes of a step's operands.
+class StepPlaces {
+public:
+  StepPlaces(const Plan &plan, uint32_t schedule, Report &report)
+      : plan_(plan), index_(schedule), schedule_(plan.schedules[schedule]),
+        placement_(plan.placements[schedule_.placement]), report_(report), homes_(only(fixedRanges(placement_), false)),
+        slots_(only(fixedRanges(placement_), true)) {
+    firstExtent_.assign(plan.buffers.size() + 1, 0);
+    for (const Extent &extent : placement_.extents)
+      ++firstExtent_[extent.buffer + 1];
+    for (size_t i = 1; i < firstExtent_.size(); ++i)
+      firstExtent_[i] += firstExtent_[i - 1];
+  }
+
+  void locals() {
+    for (const Local &local : schedule_.locals) {
+      const Range range{local.address, local.address + local.buffer.bytes};
+      if (range.end > plan_.arenaBytes)
+        add(Rule::OverBudget, kNone, local.buffer.name, " ", range.what(), " ends beyond the arena of ",
+            plan_.arenaBytes, " bytes");
+      if (const FixedRange *home = homeWithin(range))
+        add(Rule::Overlap, kNone, local.buffer.name, " ", range.what(), " shares bytes with ", nameOf(plan_, *home));
+    }
+  }
+
+  void step(uint32_t number) {
+    const Step &step = schedule_.steps[number];
+    for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
+      const Operand &operand = schedule_.operands[i];
+      if (operand.space == Space::Device && operand.address + operand.bytes > plan_.arenaBytes)
+        add(Rule::OverBudget, number, describe(operand), " ends at ", operand.address + operand.bytes,
+            ", beyond the arena of ", plan_.arenaBytes, " bytes");
+    }
+    if (step.kind == StepKind::Copy)
+      copy(number, schedule_.operands[step.firstOperand], schedule_.operands[step.firstOperand + 1]);
+    else
+      compute(number);
+    sharedWithin(number);
+  }
+
+private:
+  template <typename... Parts> void add(Rule rule, uint32_t step, const Parts &...parts) {
+    report_.add(rule, index_, step, absl::StrCat(parts...));
+  }
+  std::string describe(const Operand &operand) const {
+    return absl::StrCat(argName(operand.arg), " ",
+                        plan::describe(plan_, schedule_, operand.buffer, operand.bufferOffset, operand.bytes));
+  }
+
+  // A home on the device that the range shares a byte with: the last that begins before the range's end.
+  const FixedRange *homeWithin(const Range &range) const {
+    auto it = std::lower_bound(homes_.begin(), homes_.end(), range.end,
+                               [](const FixedRange &home, uint64_t end) { return home.begin < end; });
+    return it != homes_.begin() && std::prev(it)->end > range.begin ? &*std::prev(it) : nullptr;
+  }
+
+  // The extent of the operand's (persistent) buffer that its first byte is in.
+  const Extent &extentOf(const Operand &operand) const {
+    const Extent *begin = placement_.extents.data() + firstExtent_[operand.buffer];
+    const Extent *end = placement_.extents.data() + firstExtent_[operand.buffer + 1];
+    return *std::prev(std::upper_bound(begin, end, operand.bufferOffset,
+                                       [](uint64_t offset, const Extent &e) { return offset < e.bufferOffset; }));
+  }
+  // The operand names bytes of its buffer's home, one run, in the operand's space.
+  bool atHome(const Operand &operand) const {
+    if (operand.buffer >= plan_.buffers.size())
+      return false;
+    const Extent &e = extentOf(operand);
+    return e.space == operand.space && operand.bytes <= e.bytes - (operand.bufferOffset - e.bufferOffset) &&
+           operand.address - operand.bufferOffset == e.address - e.bufferOffset;
+  }
+
+  void copy(uint32_t number, const Operand &from, const Operand &to) {
+    const Lane lane = schedule_.steps[number].lane;
+    const bool in = from.space == Space::Host && to.space == Space::Device;
+    const bool out = from.space == Space::Device && to.space == Space::Host;
+    if (!(in && lane == Lane::H2D) && !(out && lane == Lane::D2H)) {
+      add(Rule::CopyOrder, number, "a copy from ", spaceName(from.space), " to ", spaceName(to.space), " in lane ",
+          laneName(lane));
+      return;
+    }
+    if (out) {
+      add(Rule::HostRange, number, describe(to), " is written to the host, where only read-only weights have homes");
+      return;
+    }
+    if (!atHome(from))
+      add(Rule::HostRange, number, describe(from), " is not at ", from.address, " in the host slab as one run");
+    std::string why;
+    if (!liesInSlot(slots_, to.address, to.bytes, &why))
+      add(Rule::SlotTooSmall, number, describe(to), " ", why);
+  }
+
+  void compute(uint32_t number) {
+    const Step &step = schedule_.steps[number];
+    if (step.lane != Lane::Compute)
+      add(Rule::Structure, number, "a compute step in lane ", laneName(step.lane));
+    for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
+      const Operand &operand = schedule_.operands[i];
+      if (operand.access != Access::Read && operand.buffer < plan_.buffers.size()) {
+        if (plan_.buffers[operand.buffer].kind == BufferKind::Weight)
+          add(Rule::Structure, number, describe(operand), " is written, weights are read-only");
+        else if (!atHome(operand))
+          add(Rule::Structure, number, describe(operand), " is written at ", operand.address, ", not at its home");
+      }
+      if (operand.space == Space::Device)
+        continue;
+      if (operand.space == Space::Disk || !step.direct)
+        add(Rule::WrongSpace, number, describe(operand), " is in ", spaceName(operand.space), " memory",
+            step.direct ? "" : " and the step is not direct");
+      else if (!atHome(operand))
+        add(Rule::HostRange, number, describe(operand), " is not at ", operand.address, " in the host slab as one run");
+      else if (!extentOf(operand).direct)
+        add(Rule::WrongSpace, number, describe(operand), " is read in place, but its extent is not marked direct");
+    }
+  }
+
+  // Two operands of one step share bytes only if both are read, or if the residual is the very range of y.
+  void sharedWithin(uint32_t number) {
+    const Step &step = schedule_.steps[number];
+    const Operand *begin = schedule_.operands.data() + step.firstOperand;
+    for (const Operand *a = begin; a != begin + step.operandCount; ++a)
+      for (const Operand *b = begin; b != a; ++b) {
+        if (a->space != b->space || a->address + a->bytes <= b->address || b->address + b->bytes <= a->address)
+          continue;
+        if (a->access == Access::Read && b->access == Access::Read)
+          continue;
+        const bool inPlace =
+            a->buffer == b->buffer && a->address == b->address && a->bufferOffset == b->bufferOffset &&
+            ((a->arg == Arg::Residual && b->arg == Arg::Y) || (a->arg == Arg::Y && b->arg == Arg::Residual));
+        if (!inPlace)
+          add(Rule::Overlap, number, describe(*b), " and ", describe(*a), " share bytes");
+      }
+  }
+
+  static const char *spaceName(Space space) {
+    return space == Space::Device ? "device" : space == Space::Host ? "host" : "disk";
+  }
+
+  const Plan &plan_;
+  const uint32_t index_;
+  const Schedule &schedule_;
+  const Placement &placement_;
+  Report &report_;
+  const std::vector<FixedRange> homes_, slots_;
+  std::vector<uint32_t> firstExtent_; // by buffer, into the placement's extents
+};
+
+} // namespace
+
+void verifyPlaces(const Plan &plan, Report &report) {
+  if (plan.arenaBytes > plan.budgetBytes)
+    report.add(Rule::OverBudget, kNone, kNone,
+               absl::StrCat("arena_bytes is ", plan.arenaBytes, ", the budget is ", plan.budgetBytes));
+  std::map<uint32_t, uint64_t> addresses;
+  for (const Placement &placement : plan.placements)
+    verifyPlacement(plan, placement, addresses, report);
+  verifyHostSlab(plan, report);
+  for (uint32_t i = 0; i < plan.states.size() && !report.full(); ++i)
+    verifyState(plan, i, report);
+}
+
+void verifyPlaces(const Plan &plan, uint32_t schedule, Report &report) {
+  StepPlaces places(plan, schedule, report);
+  places.locals();
+  for (uint32_t step = 0; step < plan.schedules[schedule].steps.size() && !report.full(); ++step)
+    places.step(step);
+}
+
+} // namespace headrace::plan

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Buffers and operands against what the model says they are. The sizes are worked out here from the model and the op,
+// as Plan.h's table of operands has them; nothing is taken from the steps' own amounts.
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/Kernels.h"
+#include "runtime/plan/VerifyParts.h"
+
+namespace headrace::plan {
+namespace {
+
+using model::TensorRole;
+using model::UnitRole;
+
+uint64_t times(int64_t a, int64_t b) { return static_cast<uint64_t>(a) * static_cast<uint64_t>(b); }
+
+// Saturating: kvBlocks x blockTokens x rows may leave 64 bits.
+uint64_t product(std::initializer_list<uint64_t> factors) {
+  uint64_t out = 1;
+  for (uint64_t factor : factors)
+    if (__builtin_mul_overflow(out, factor, &out))
+      return UINT64_MAX;
+  return out;
+}
+
+// What an op may do with an operand, as bits.
+constexpr unsigned kR = 1u << static_cast<int>(Access::Read);
+constexpr unsigned kW = 1u << static_cast<int>(Access::Write);
+constexpr unsigned kRW = 1u << static_cast<int>(Access::ReadWrite);
+
+// The operands of one compute step against its op.
+class OperandCheck {
+public:
+  OperandCheck(const Plan &plan, const model::WeightLayout &layout, uint32_t schedule, Report &report)
+      : plan_(plan), spec_(plan.model), layout_(layout), index_(schedule), schedule_(plan.schedules[schedule]),
+        report_(report), tokens_(schedule_.maxTokens), sequences_(schedule_.maxSequences) {}
+
+  void check(uint32_t step);
+
+private:
+  template <typename... Parts> void fail(const Parts &...parts) {
+    if (failed_)
+      return;
+    failed_ = true;
+    const char *name = step_->kind == StepKind::Publish ? "publish" : kernels::opName(step_->op);
+    report_.add(Rule::Structure, index_, number_, absl::StrCat(name, ": ", parts...));
+  }
+
+  const Operand *find(Arg arg) const {
+    for (uint32_t i = 0; i < step_->operandCount; ++i)
+      if (const Operand &operand = schedule_.operands[step_->firstOperand + i]; operand.arg == arg)
+        return &operand;
+    return nullptr;
+  }
+
+  // The operand, which must be there, with an access out of `accesses`; noted, so that others are refused.
+  const Operand *take(Arg arg, unsigned accesses) {
+    const Operand *operand = find(arg);
+    if (operand == nullptr) {
+      fail("operand ", argName(arg), " is missing");
+      return nullptr;
+    }
+    taken_ |= 1u << static_cast<int>(arg);
+    if (!(accesses >> static_cast<int>(operand->access) & 1))
+      fail("operand ", argName(arg), " has access ", static_cast<int>(operand->access), ", which the op does not make");
+    return operand;
+  }
+
+  // A whole persistent buffer.
+  void whole(Arg arg, unsigned accesses, uint32_t buffer) {
+    const Operand *operand = take(arg, accesses);
+    if (operand &&
+        (operand->buffer != buffer || operand->bufferOffset != 0 || operand->bytes != plan_.buffers[buffer].bytes))
+      fail("operand ", argName(arg), " is ",
+           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected all of ",
+           plan_.buffers[buffer].name);
+  }
+  void meta() { whole(Arg::Meta, kR, plan_.metaBuffer()); }
+
+  // A transient buffer from its start, with at least `bytes`.
+  void local(Arg arg, unsigned accesses, uint64_t bytes) {
+    const Operand *operand = take(arg, accesses);
+    if (!operand)
+      return;
+    if (operand->buffer < plan_.buffers.size() || operand->bufferOffset != 0)
+      fail("operand ", argName(arg), " is ",
+           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes),
+           ", expected a transient buffer from its start");
+    if (operand->bytes < bytes)
+      fail("operand ", argName(arg), " has ", operand->bytes, " bytes, the op touches ", bytes);
+  }
+  void rows(Arg arg, unsigned accesses, int64_t rows, int64_t columns) {
+    local(arg, accesses, times(rows, columns) * model::dtypeBytes(plan_.activationDtype));
+  }
+  void workspace(uint64_t bytes) {
+    if (bytes > 0)
+      local(Arg::Workspace, kW | kRW, bytes);
+  }
+
+  // The unit that an operand is of.
+  const model::Unit *unit(Arg arg) {
+    const Operand *operand = take(arg, kR);
+    if (!operand)
+      return nullptr;
+    if (operand->buffer >= layout_.units.size()) {
+      fail("operand ", argName(arg), " is ", plan_.buffer(schedule_, operand->buffer).name, ", expected a weight");
+      return nullptr;
+    }
+    const model::Unit &unit = layout_.units[operand->buffer];
+    if (unit.layer >= 0 && unit.layer != step_->layer)
+      fail("operand ", argName(arg), " is ", unit.name, ", the step is of layer ", step_->layer);
+    return &unit;
+  }
+  // The operand covers a tensor of the unit.
+  void covers(Arg arg, const model::Unit &unit, const model::Tensor *tensor) {
+    const Operand *operand = take(arg, kR);
+    if (!operand)
+      return;
+    if (tensor == nullptr) {
+      fail("operand ", argName(arg), " is of ", unit.name, ", which has no such tensor");
+      return;
+    }
+    if (operand->buffer != static_cast<uint64_t>(&unit - layout_.units.data()) ||
+        operand->bufferOffset > tensor->offset || operand->bytes < tensor->bytes ||
+        tensor->offset - operand->bufferOffset > operand->bytes - tensor->bytes)
+      fail("operand ", argName(arg), " is ",
+           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected bytes [",
+           tensor->offset, ", ", tensor->offset + tensor->bytes, ") of ", unit.name);
+  }
+
+  void embed();
+  void norm();
+  void linear();
+
+  const Plan &plan_;
+  const model::ModelSpec &spec_;
+  const model::WeightLayout &layout_;
+  const uint32_t index_;
+  const Schedule &schedule_;
+  Report &report_;
+  const int64_t tokens_, sequences_;
+  // Of the step being checked.
+  const Step *step_ = nullptr;
+  uint32_t number_ = 0;
+  uint32_t taken_ = 0;
+  bool failed_ = false;
+};
+
+void OperandCheck::embed() {
+  const model::Unit *table = unit(Arg::Table);
+  if (table) {
+    covers(Arg::Table, *table, table->find(TensorRole::TokenTable));
+    if (spec_.learnedPositions)
+      covers(Arg::Positions, *table, table->find(TensorRole::PositionTable));
+  }
+  whole(Arg::Sampled, kR, plan_.sampledBuffer());
+  rows(Arg::X, kW, tokens_, spec_.hidden);
+}
+
+void OperandCheck::norm() {
+  const model::Unit *weights = unit(Arg::NormWeights);
+  if (!weights)
+    return;
+  covers(Arg::NormWeights, *weights, weights->find(TensorRole::NormWeight));
+  if (spec_.norm == model::NormKind::LayerNorm)
+    covers(Arg::NormWeights, *weights, weights->find(TensorRole::NormBias));
+  const int64_t count = weights->role == UnitRole::Head ? sequences_ : tokens_;
+  rows(Arg::X, kR, count, spec_.hidden);
+  rows(Arg::Y, kW, count, spec_.hidden);
+}
+
+void OperandCheck::linear() {
+  const model::Unit *weights = unit(Arg::Weight);
+  if (!weights)
+    return;
+  const bool head = weights->role == UnitRole::Head || weights->role == UnitRole::Embedding;
+  const model::Tensor *matrix =
+      weights->find(weights->role == UnitRole::Embedding ? TensorRole::TokenTable : TensorRole::Matrix);
+  covers(Arg::Weight, *weights, matrix);
+  if (!matrix)
+    return;
+  if (const model::Tensor *bias = weights->find(TensorRole::Bias))
+    covers(Arg::Bias, *weights, bias);
+  const int64_t count = head ? sequences_ : tokens_;
+  rows(Arg::X, kR, count, matrix->cols);
+  if (find(Arg::Residual))
+    rows(Arg::Residual, kR, count, matrix->rows);
+  rows(Arg::Y, kW, count, matrix->rows);
+  workspace(
+      kernels::linearWorkspaceBytes(count, matrix->rows, matrix->cols, static_cast<kernels::Elem>(matrix->dtype)));
+}
+
+void OperandCheck::check(uint32_t number) {
+  step_ = &schedule_.steps[number];
+  number_ = number;
+  taken_ = 0;
+  failed_ = false;
+  if (step_->kind == StepKind::Copy)
+    return; // PlanStructure has seen to it
+  if (step_->kind == StepKind::Publish) {
+    whole(Arg::Output, kR, plan_.outputBuffer());
+    if (find(Arg::Meta))
+      meta();
+  } else {
+    meta();
+    switch (step_->op) {
+    case kernels::Op::Embed:
+      embed();
+      break;
+    case kernels::Op::Norm:
+      norm();
+      break;
+    case kernels::Op::Linear:
+      linear();
+      break;
+    case kernels::Op::RopeAppend:
+    case kernels::Op::Attention: {
+      if (step_->layer < 0) {
+        fail("the step is of no layer");
+        break;
+      }
+      const bool append = step_->op == kernels::Op::RopeAppend;
+      rows(Arg::X, append ? kRW : kR, tokens_, spec_.qkvRows());
+      whole(Arg::Kv, append ? kW | kRW : kR, plan_.kvBuffer(step_->layer));
+      if (append)
+        break;
+      rows(Arg::Y, kW, tokens_, spec_.qRows());
+      workspace(kernels::attentionWorkspaceBytes(tokens_, spec_.heads, spec_.headDim, schedule_.maxContext));
+      break;
+    }
+    case kernels::Op::Activate:
+      rows(Arg::X, kR, tokens_, 2 * spec_.intermediate);
+      rows(Arg::Y, kW, tokens_, spec_.intermediate);
+      break;
+    case kernels::Op::GatherRows:
+      rows(Arg::X, kR, tokens_, spec_.hidden);
+      rows(Arg::Y, kW, sequences_, spec_.hidden);
+      break;
+    case kernels::Op::Sample:
+      rows(Arg::X, kR, sequences_, spec_.vocab);
+      whole(Arg::Sampled, kW | kRW, plan_.sampledBuffer());
+      whole(Arg::Output, kW, plan_.outputBuffer());
+      workspace(kernels::sampleWorkspaceBytes(spec_.vocab));
+      break;
+    case kernels::Op::Count:
+      break;
+    }
+  }
+  // A workspace may be given where none is needed.
+  for (uint32_t i = 0; i < step_->operandCount; ++i) {
+    const Operand &operand = schedule_.operands[step_->firstOperand + i];
+    if (operand.arg == Arg::Workspace && !(taken_ >> static_cast<int>(Arg::Workspace) & 1))
+      local(Arg::Workspace, kW | kRW, 0);
+    else if (!(taken_ >> static_cast<int>(operand.arg) & 1))
+      fail("operand ", argName(operand.arg), " is not one of the op's");
+  }
+}
+
+} // namespace
+
+std::string describe(const Plan &plan, const Schedule &schedule, uint32_t buffer, uint64_t offset, uint64_t bytes) {
+  return absl::StrCat(plan.buffer(schedule, buffer).name, " [", offset, ", ", offset + bytes, ")");
+}
+
+void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, Report &report) {
+  const auto expect = [&](uint32_t index, const std::string &name, int32_t layer, uint64_t bytes, bool exact) {
+    const Buffer &buffer = plan.buffers[index];
+    if (buffer.name != name || buffer.layer != layer)
+      report.add(Rule::Structure, kNone, kNone,
+                 absl::StrCat("buffers[", index, "] is ", buffer.name, " of layer ", buffer.layer, ", expected ", name,
+                              " of layer ", layer));
+    else if (exact ? buffer.bytes != bytes : buffer.bytes < bytes)
+      report.add(Rule::Structure, kNone, kNone,
+                 absl::StrCat("buffers[", index, "].bytes (", name, ") is ", buffer.bytes, ", expected ",
+                              exact ? "" : "at least ", bytes));
+  };
+  for (uint32_t i = 0; i < layout.units.size(); ++i)
+    expect(i, layout.units[i].name, layout.units[i].layer, layout.units[i].bytes, true);
+  // One layer's cache: [block][k, v][kvHead][token in block][headDim]
+  uint64_t kv = product({static_cast<uint64_t>(plan.kvBlocks), 2, static_cast<uint64_t>(plan.model.kvRows()),
+                         static_cast<uint64_t>(plan.blockTokens), model::dtypeBytes(plan.kvDtype)});
+  kv = kv > UINT64_MAX - model::kAlign ? UINT64_MAX : model::alignUp(kv);
+  for (int32_t layer = 0; layer < plan.model.layers; ++layer)
+    expect(plan.kvBuffer(layer), absl::StrCat("kv.", layer), layer, kv, true);
+  expect(plan.metaBuffer(), "meta", -1, kernels::metaBytes(plan.metaLayout), true);
+  const uint64_t ids = times(plan.metaLayout.maxSequences, sizeof(int32_t));
+  expect(plan.sampledBuffer(), "sampled", -1, ids, false);
+  expect(plan.outputBuffer(), "output", -1, ids, false);
+  // The longest context fits a row of the block table.
+  if (product({static_cast<uint64_t>(plan.metaLayout.maxBlocksPerSequence), static_cast<uint64_t>(plan.blockTokens)}) <
+      static_cast<uint64_t>(plan.maxContext))
+    report.add(Rule::Structure, kNone, kNone,
+               absl::StrCat("max_blocks_per_sequence is ", plan.metaLayout.maxBlocksPerSequence, " of ",
+                            plan.blockTokens, " tokens each, too few for max_context ", plan.maxContext));
+}
+
+void verifyOperands(const Plan &plan, const model::WeightLayout &layout, uint32_t schedule, Report &report) {
+  OperandCheck check(plan, layout, schedule, report);
+  for (uint32_t step = 0; step < plan.schedules[schedule].steps.size() && !report.full(); ++step)
+    check.check(step);
+}
+
+} // namespace headrace::plan

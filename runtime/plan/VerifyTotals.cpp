@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stored totals against what follows from the steps, and that every state a variant needs can be reached.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/plan/VerifyParts.h"
+
+namespace headrace::plan {
+namespace {
+
+// All of `inner` is in `outer`, at the same addresses. Contents are sorted by address and disjoint.
+bool contains(const State &outer, const State &inner) {
+  size_t o = 0;
+  for (const Content &content : inner.contents) {
+    const uint64_t end = content.address + content.bytes;
+    for (uint64_t at = content.address; at < end;) {
+      while (o < outer.contents.size() && outer.contents[o].address + outer.contents[o].bytes <= at)
+        ++o;
+      if (o == outer.contents.size())
+        return false;
+      const Content &there = outer.contents[o];
+      if (there.address > at || there.buffer != content.buffer ||
+          there.address - there.bufferOffset != content.address - content.bufferOffset)
+        return false;
+      at = there.address + there.bytes;
+    }
+  }
+  return true;
+}
+
+class TotalsCheck {
+public:
+  TotalsCheck(const Plan &plan, Report &report) : plan_(plan), report_(report) {}
+
+  void memory() {
+    uint64_t arena = 0, host = 0;
+    for (const Placement &placement : plan_.placements) {
+      for (const Extent &e : placement.extents) {
+        uint64_t &end = e.space == Space::Device ? arena : host;
+        if (e.space != Space::Disk)
+          end = std::max(end, e.address + e.bytes);
+      }
+      for (const Slot &slot : placement.slots)
+        arena = std::max(arena, slot.address + slot.bytes);
+    }
+    for (const Schedule &schedule : plan_.schedules)
+      for (const Local &local : schedule.locals)
+        arena = std::max(arena, local.address + local.buffer.bytes);
+    expect("arena_bytes", plan_.arenaBytes, arena);
+    expect("host_bytes", plan_.hostBytes, host);
+  }
+
+  void placement(const Placement &placement) {
+    std::set<int32_t> layers;
+    bool embedding = false;
+    for (const Extent &e : placement.extents) {
+      const Buffer &buffer = plan_.buffers[e.buffer];
+      if (buffer.kind != BufferKind::Weight || e.space == Space::Device)
+        continue;
+      if (buffer.layer >= 0)
+        layers.insert(buffer.layer);
+      embedding |= e.buffer == 0;
+    }
+    const std::string name = absl::StrCat("placement ", placement.name, ": ");
+    expect(name + "offloaded_layers", static_cast<uint64_t>(placement.offloadedLayers), layers.size());
+    expect(name + "offloads_embedding", placement.offloadsEmbedding, embedding);
+  }
+
+  // What a copy's step says it moves; transitions and variants are priced by it.
+  void copies(uint32_t index) {
+    const Schedule &schedule = plan_.schedules[index];
+    for (uint32_t i = 0; i < schedule.steps.size() && !report_.full(); ++i) {
+      const Step &step = schedule.steps[i];
+      if (step.kind == StepKind::Copy && step.linkBytes != schedule.operands[step.firstOperand].bytes)
+        report_.add(Rule::Accounting, index, i,
+                    absl::StrCat("link_bytes is ", step.linkBytes, ", the copy moves ",
+                                 schedule.operands[step.firstOperand].bytes));
+    }
+  }
+
+  // The sum of the compute lane, and of the busier link direction.
+  std::pair<uint64_t, uint64_t> alone(const std::vector<uint64_t> &durations, uint32_t schedule) const {
+    uint64_t lanes[kLanes] = {};
+    for (size_t i = 0; i < durations.size(); ++i)
+      lanes[static_cast<size_t>(plan_.schedules[schedule].steps[i].lane)] += durations[i];
+    return {lanes[static_cast<size_t>(Lane::Compute)],
+            std::max(lanes[static_cast<size_t>(Lane::H2D)], lanes[static_cast<size_t>(Lane::D2H)])};
+  }
+
+  void variant(size_t i) {
+    const Variant &v = plan_.variants[i];
+    const std::string name = absl::StrCat("variants[", i, "].");
+    const auto [compute, link] = alone(v.durationsNs, v.schedule);
+    expect(name + "compute_alone_ns", v.computeAloneNs, compute);
+    expect(name + "link_alone_ns", v.linkAloneNs, link);
+    atLeast(name + "predicted_ns", v.predictedNs, std::max(compute, link));
+  }
+
+  void transition(size_t i) {
+    const Transition &t = plan_.transitions[i];
+    const Schedule &schedule = plan_.schedules[t.schedule];
+    const std::string name = absl::StrCat("transitions[", i, "]");
+    atLeast(name + ".predicted_ns", t.predictedNs, alone(t.durationsNs, t.schedule).second);
+    if (!contains(plan_.states[t.fromState], plan_.states[schedule.entryState]))
+      report_.add(Rule::EntryExit, t.schedule, kNone,
+                  absl::StrCat(name, " starts from state ", t.fromState, ", its schedule enters with ",
+                               schedule.entryState, ", which holds more"));
+    if (!contains(plan_.states[schedule.exitState], plan_.states[t.toState]))
+      report_.add(Rule::EntryExit, t.schedule, kNone,
+                  absl::StrCat(name, " leads to state ", t.toState, ", which holds more than state ",
+                               schedule.exitState, ", with which its schedule ends"));
+  }
+
+  // From the empty state, and from the exit of any variant of the placement, to the entry of any.
+  void reachable() {
+    std::set<std::pair<uint32_t, uint32_t>> there;
+    for (const Transition &t : plan_.transitions)
+      there.insert({t.fromState, t.toState});
+    std::map<uint32_t, std::pair<std::set<uint32_t>, std::set<uint32_t>>> ends; // by placement: entries, exits
+    for (const Variant &v : plan_.variants) {
+      auto &[entries, exits] = ends[v.placement];
+      entries.insert(plan_.schedules[v.schedule].entryState);
+      exits.insert(plan_.schedules[v.schedule].exitState);
+    }
+    for (auto &[placement, sets] : ends) {
+      sets.second.insert(0);
+      for (const uint32_t from : sets.second)
+        for (const uint32_t to : sets.first) {
+          if (report_.full())
+            return;
+          if (!there.contains({from, to}) && !contains(plan_.states[from], plan_.states[to]))
+            report_.add(Rule::EntryExit, kNone, kNone,
+                        absl::StrCat("placement ", plan_.placements[placement].name, ": a variant needs state ", to,
+                                     ", and no transition leads there from state ", from));
+        }
+    }
+  }
+
+private:
+  void expect(const std::string &what, uint64_t stored, uint64_t derived) {
+    if (stored != derived)
+      report_.add(Rule::Accounting, kNone, kNone, absl::StrCat(what, " is ", stored, ", the plan makes it ", derived));
+  }
+  void atLeast(const std::string &what, uint64_t stored, uint64_t least) {
+    if (stored < least)
+      report_.add(Rule::Accounting, kNone, kNone,
+                  absl::StrCat(what, " is ", stored, ", its steps take at least ", least));
+  }
+
+  const Plan &plan_;
+  Report &report_;
+};
+
+} // namespace
+
+void verifyTotals(const Plan &plan, Report &report) {
+  TotalsCheck check(plan, report);
+  check.memory();
+  for (const Placement &placement : plan.placements)
+    check.placement(placement);
+  for (uint32_t i = 0; i < plan.schedules.size() && !report.full(); ++i)
+    check.copies(i);
+  for (size_t i = 0; i < plan.variants.size() && !report.full(); ++i)
+    check.variant(i);
+  for (size_t i = 0; i < plan.transitions.size() && !report.full(); ++i)
+    check.transition(i);
+  check.reachable();
+}
+
+} // namespace headrace::plan

@@ -1,0 +1,631 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/plan/MakePlan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "runtime/model/WeightLayout.h"
+
+namespace headrace::plan::test {
+namespace {
+
+using model::alignUp;
+using model::TensorRole;
+using model::UnitRole;
+
+constexpr int kNever = -1; // "after no compute step"
+
+// What takes turns in a slot: the units of a layer, or the head.
+struct Item {
+  std::vector<uint32_t> units;
+  uint32_t slot = 0;
+};
+
+// A copy before it is a step: bytes of a unit, to an address, after the compute step `after` has ended.
+struct PlannedCopy {
+  uint32_t unit = 0;
+  uint64_t offset = 0, bytes = 0, address = 0;
+  int after = kNever;
+};
+
+// A compute step before it has a place among the copies.
+struct PlannedCompute {
+  Step step;
+  std::vector<Operand> operands;
+  int waitsFor = -1; // the last copy it needs, by number
+};
+
+class PlacementBuilder {
+public:
+  PlacementBuilder(Plan &plan, const model::WeightLayout &layout, const PlacementOptions &options, uint32_t index,
+                   uint64_t localsAt, const ShapeOptions &largest)
+      : plan_(plan), layout_(layout), options_(options), index_(index), localsAt_(localsAt), largest_(largest) {
+    chooseItems();
+    place();
+    for (const ShapeOptions &shape : options.shapes)
+      addSchedule(shape);
+  }
+
+  // One schedule of copies for each pair of states that the variants of this placement may need.
+  void addTransitions() {
+    std::set<uint32_t> entries, exits = {0};
+    for (const Schedule &s : plan_.schedules)
+      if (s.placement == index_ && s.shape != ShapeClass::Transition) {
+        entries.insert(s.entryState);
+        exits.insert(s.exitState);
+      }
+    for (const uint32_t from : exits)
+      for (const uint32_t to : entries)
+        if (from != to && !plan_.states[to].contents.empty())
+          addTransition(from, to);
+  }
+
+private:
+  // Items in order of use. Two that follow each other have different slots; with wrap-around so do the last and the
+  // first.
+  void chooseItems() {
+    const bool eager = options_.rule == model::StartRule::Eager;
+    bool adjacent = eager;
+    for (size_t i = 1; i < options_.layers.size(); ++i)
+      adjacent |= options_.layers[i] == options_.layers[i - 1] + 1;
+    const uint32_t turns = adjacent && options_.layers.size() > 1 ? 2 : 1;
+    for (size_t i = 0; i < options_.layers.size(); ++i) {
+      Item item;
+      for (const UnitRole role : {UnitRole::Qkv, UnitRole::Out, UnitRole::Up, UnitRole::Down})
+        item.units.push_back(static_cast<uint32_t>(layout_.layerUnit(options_.layers[i], role)));
+      item.slot = static_cast<uint32_t>(i) % turns;
+      if (eager && turns == 2 && options_.layers.size() % 2 == 1 && i + 1 == options_.layers.size())
+        item.slot = 2; // of an odd number, the last would meet the first in slot 0
+      slots_ = std::max(slots_, item.slot + 1);
+      items_.push_back(item);
+    }
+    if (options_.offloadHead)
+      items_.push_back({{static_cast<uint32_t>(layout_.headUnit())}, slots_++});
+  }
+
+  // Homes and slots behind the transients.
+  void place() {
+    Placement p;
+    p.name = options_.name;
+    p.startRule = options_.rule;
+    p.offloadedLayers = static_cast<int32_t>(options_.layers.size());
+    p.offloadsEmbedding = options_.offloadEmbedding;
+    p.offloadsHead = options_.offloadHead;
+    std::set<uint32_t> offloaded;
+    for (const Item &item : items_)
+      offloaded.insert(item.units.begin(), item.units.end());
+    uint64_t at = localsAt_ + localsBytes();
+    for (uint32_t unit = 0; unit < layout_.units.size(); ++unit) {
+      const uint64_t bytes = layout_.units[unit].bytes;
+      Extent e{unit, Space::Device, Encoding::Bytes, false, 0, bytes, at};
+      if (offloaded.contains(unit) || (unit == 0 && options_.offloadEmbedding)) {
+        e.space = Space::Host;
+        e.direct = unit == 0;
+        e.address = hostAddress(unit);
+        plan_.hostBytes = std::max(plan_.hostBytes, e.address + bytes);
+      } else {
+        at += bytes;
+      }
+      p.extents.push_back(e);
+    }
+    uint64_t fixed = 0; // kv and io, from the arena's start
+    for (uint32_t buffer = plan_.kvBuffer(0); buffer < plan_.buffers.size(); ++buffer) {
+      p.extents.push_back({buffer, Space::Device, Encoding::Bytes, false, 0, plan_.buffers[buffer].bytes, fixed});
+      fixed += plan_.buffers[buffer].bytes;
+    }
+    for (uint32_t slot = 0; slot < slots_; ++slot) {
+      uint64_t bytes = 0;
+      for (const Item &item : items_)
+        if (item.slot == slot)
+          bytes = std::max(bytes, itemBytes(item));
+      p.slots.push_back({at, bytes});
+      at += bytes;
+    }
+    plan_.arenaBytes = std::max(plan_.arenaBytes, at);
+    plan_.placements.push_back(std::move(p));
+    for (const Item &item : items_) {
+      uint64_t address = placement().slots[item.slot].address;
+      for (const uint32_t unit : item.units) {
+        slotAddress_[unit] = address;
+        address += layout_.units[unit].bytes;
+      }
+    }
+  }
+
+  // The slab has every unit that some placement offloads; here all of them, so that the address is the same in each.
+  uint64_t hostAddress(uint32_t unit) const {
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < unit; ++i)
+      at += layout_.units[i].bytes;
+    return at;
+  }
+  uint64_t itemBytes(const Item &item) const {
+    uint64_t bytes = 0;
+    for (const uint32_t unit : item.units)
+      bytes += layout_.units[unit].bytes;
+    return bytes;
+  }
+  const Placement &placement() const { return plan_.placements[index_]; }
+
+  // Transients, each at an address of its own but for up and act, which take turns with qkv and attn.
+  struct LocalSizes {
+    uint64_t x, h, qkv, attn, up, act, rows, logits, workspace;
+  };
+  LocalSizes sizes(const ShapeOptions &shape) const {
+    const model::ModelSpec &m = plan_.model;
+    const auto of = [](int64_t rows, int64_t columns) { return alignUp(static_cast<uint64_t>(rows * columns) * 4); };
+    uint64_t workspace = std::max(kernels::sampleWorkspaceBytes(m.vocab),
+                                  kernels::attentionWorkspaceBytes(shape.tokens, m.heads, m.headDim, shape.context));
+    for (const model::Unit &unit : layout_.units)
+      for (const model::Tensor &t : unit.tensors)
+        if (t.linearOperand)
+          workspace = std::max(workspace, kernels::linearWorkspaceBytes(shape.tokens, t.rows, t.cols,
+                                                                        static_cast<kernels::Elem>(t.dtype)));
+    return {of(shape.tokens, m.hidden),    of(shape.tokens, m.hidden),   of(shape.tokens, m.qkvRows()),
+            of(shape.tokens, m.qRows()),   of(shape.tokens, m.upRows()), of(shape.tokens, m.intermediate),
+            of(shape.sequences, m.hidden), of(shape.sequences, m.vocab), alignUp(workspace)};
+  }
+  uint64_t localsBytes() const {
+    const LocalSizes s = sizes(largest_);
+    return s.x + s.h + std::max(s.qkv + s.attn, s.up + s.act) + 2 * s.rows + s.logits + s.workspace;
+  }
+  // Ids of the transients, in the order in which addLocals makes them.
+  enum LocalId : uint32_t { X, H, Qkv, Attn, Up, Act, Rows, RowsNormed, Logits, Workspace };
+  void addLocals(Schedule &schedule, const ShapeOptions &shape) const {
+    const LocalSizes s = sizes(shape), l = sizes(largest_);
+    const uint64_t h = localsAt_ + l.x, shared = h + l.h;
+    const uint64_t rows = shared + std::max(l.qkv + l.attn, l.up + l.act), logits = rows + 2 * l.rows;
+    const auto add = [&](const char *name, uint64_t bytes, uint64_t address, BufferKind kind = BufferKind::Activation) {
+      schedule.locals.push_back({{name, kind, -1, bytes}, address});
+    };
+    add("x", s.x, localsAt_);
+    add("h", s.h, h);
+    add("qkv", s.qkv, shared);
+    add("attn", s.attn, shared + l.qkv);
+    add("up", s.up, shared);
+    add("act", s.act, shared + l.up);
+    add("rows", s.rows, rows);
+    add("rows normed", s.rows, rows + l.rows);
+    const bool inSlot = options_.logitsInSlot && s.logits <= placement().slots.front().bytes;
+    add("logits", s.logits, inSlot ? placement().slots.front().address : logits);
+    add("workspace", s.workspace, logits + l.logits, BufferKind::Workspace);
+  }
+
+  // --- steps ---------------------------------------------------------------------------------------------------------
+
+  Operand whole(Arg arg, Access access, uint32_t buffer) const {
+    const Extent &e = placement().extents[buffer];
+    return {buffer, e.space, access, arg, 0, e.bytes, e.address};
+  }
+  Operand local(Arg arg, Access access, LocalId id) const {
+    const Local &l = current_->locals[id];
+    return {static_cast<uint32_t>(plan_.buffers.size()) + id, Space::Device, access, arg, 0, l.buffer.bytes, l.address};
+  }
+  // Bytes of a unit from one tensor to the end of another, at the unit's home or in its slot.
+  Operand weight(Arg arg, uint32_t unit, const model::Tensor &first, const model::Tensor &last) const {
+    const Extent &e = placement().extents[unit];
+    const auto inSlot = slotAddress_.find(unit);
+    const uint64_t at = inSlot != slotAddress_.end() ? inSlot->second : e.address;
+    const Space space = inSlot != slotAddress_.end() ? Space::Device : e.space;
+    return {unit, space, Access::Read, arg, first.offset, last.offset + last.bytes - first.offset, at + first.offset};
+  }
+  Operand weight(Arg arg, uint32_t unit, TensorRole role) const {
+    const model::Tensor &t = *layout_.units[unit].find(role);
+    return weight(arg, unit, t, t);
+  }
+
+  void compute(kernels::Op op, Part part, int64_t layer, std::vector<Operand> operands, bool direct = false) {
+    Step step;
+    step.op = op;
+    step.part = part;
+    step.layer = static_cast<int32_t>(layer);
+    step.direct = direct;
+    step.flops = 1000;
+    operands.push_back(whole(Arg::Meta, Access::Read, plan_.metaBuffer()));
+    for (const Operand &operand : operands)
+      (operand.space == Space::Host ? step.linkBytes : step.deviceBytes) += operand.bytes;
+    computes_.push_back({step, std::move(operands)});
+  }
+  void norm(Part part, int64_t layer, uint32_t unit, LocalId from, LocalId to) {
+    const model::Unit &u = layout_.units[unit];
+    const model::Tensor *bias = u.find(TensorRole::NormBias);
+    const model::Tensor &gain = *u.find(TensorRole::NormWeight);
+    compute(kernels::Op::Norm, part, layer,
+            {local(Arg::X, Access::Read, from), weight(Arg::NormWeights, unit, gain, bias ? *bias : gain),
+             local(Arg::Y, Access::Write, to)});
+  }
+  void linear(Part part, int64_t layer, uint32_t unit, LocalId from, LocalId to, bool residual = false) {
+    std::vector<Operand> operands = {local(Arg::X, Access::Read, from), local(Arg::Y, Access::Write, to),
+                                     local(Arg::Workspace, Access::Write, Workspace)};
+    const model::Unit &u = layout_.units[unit];
+    const bool tiedHead = u.role == UnitRole::Head && plan_.model.tiedEmbeddings;
+    operands.push_back(tiedHead ? weight(Arg::Weight, 0, TensorRole::TokenTable)
+                                : weight(Arg::Weight, unit, TensorRole::Matrix));
+    if (u.find(TensorRole::Bias))
+      operands.push_back(weight(Arg::Bias, unit, TensorRole::Bias));
+    if (residual)
+      operands.push_back(local(Arg::Residual, Access::Read, to));
+    compute(kernels::Op::Linear, part, layer, std::move(operands));
+  }
+
+  void addCompute() {
+    std::vector<Operand> embed = {weight(Arg::Table, 0, TensorRole::TokenTable),
+                                  whole(Arg::Sampled, Access::Read, plan_.sampledBuffer()),
+                                  local(Arg::X, Access::Write, X)};
+    if (plan_.model.learnedPositions)
+      embed.push_back(weight(Arg::Positions, 0, TensorRole::PositionTable));
+    compute(kernels::Op::Embed, Part::Embedding, -1, embed, options_.offloadEmbedding);
+    for (int64_t layer = 0; layer < plan_.model.layers; ++layer) {
+      const auto unit = [&](UnitRole role) { return static_cast<uint32_t>(layout_.layerUnit(layer, role)); };
+      norm(Part::Attention, layer, unit(UnitRole::Qkv), X, H);
+      linear(Part::Attention, layer, unit(UnitRole::Qkv), H, Qkv);
+      compute(kernels::Op::RopeAppend, Part::Attention, layer,
+              {local(Arg::X, Access::ReadWrite, Qkv), whole(Arg::Kv, Access::ReadWrite, plan_.kvBuffer(layer))});
+      compute(kernels::Op::Attention, Part::Attention, layer,
+              {local(Arg::X, Access::Read, Qkv), whole(Arg::Kv, Access::Read, plan_.kvBuffer(layer)),
+               local(Arg::Y, Access::Write, Attn), local(Arg::Workspace, Access::Write, Workspace)});
+      linear(Part::Attention, layer, unit(UnitRole::Out), Attn, X, true);
+      norm(Part::Mlp, layer, unit(UnitRole::Up), X, H);
+      linear(Part::Mlp, layer, unit(UnitRole::Up), H, Up);
+      if (plan_.model.gated())
+        compute(kernels::Op::Activate, Part::Mlp, layer,
+                {local(Arg::X, Access::Read, Up), local(Arg::Y, Access::Write, Act)});
+      linear(Part::Mlp, layer, unit(UnitRole::Down), plan_.model.gated() ? Act : Up, X, true);
+    }
+    const auto head = static_cast<uint32_t>(layout_.headUnit());
+    compute(kernels::Op::GatherRows, Part::Head, -1,
+            {local(Arg::X, Access::Read, X), local(Arg::Y, Access::Write, Rows)});
+    norm(Part::Head, -1, head, Rows, RowsNormed);
+    linear(Part::Head, -1, head, RowsNormed, Logits);
+    compute(kernels::Op::Sample, Part::Head, -1,
+            {local(Arg::X, Access::Read, Logits), whole(Arg::Sampled, Access::ReadWrite, plan_.sampledBuffer()),
+             whole(Arg::Output, Access::Write, plan_.outputBuffer()), local(Arg::Workspace, Access::Write, Workspace)});
+    Step publish;
+    publish.kind = StepKind::Publish;
+    publish.part = Part::Head;
+    computes_.push_back({publish, {whole(Arg::Output, Access::Read, plan_.outputBuffer())}});
+  }
+
+  // --- copies --------------------------------------------------------------------------------------------------------
+
+  // The last compute step that reads slot bytes [address, address + bytes), looking at steps before `before`.
+  int lastReader(uint64_t address, uint64_t bytes, int before) const {
+    for (int i = std::min(before, static_cast<int>(computes_.size())) - 1; i >= 0; --i)
+      for (const Operand &o : computes_[i].operands)
+        if (o.space == Space::Device && o.address < address + bytes && address < o.address + o.bytes)
+          return i;
+    return kNever;
+  }
+  int firstReader(uint32_t unit) const {
+    for (size_t i = 0; i < computes_.size(); ++i)
+      for (const Operand &o : computes_[i].operands)
+        if (o.buffer == unit)
+          return static_cast<int>(i);
+    return static_cast<int>(computes_.size());
+  }
+  int lastReader(uint32_t unit) const {
+    int last = kNever;
+    for (size_t i = 0; i < computes_.size(); ++i)
+      for (const Operand &o : computes_[i].operands)
+        if (o.buffer == unit)
+          last = static_cast<int>(i);
+    return last;
+  }
+
+  PlannedCopy part(uint32_t unit, uint64_t offset, uint64_t bytes, int after) const {
+    return {unit, offset, bytes, slotAddress_.at(unit) + offset, after};
+  }
+
+  // Paper: the units of an item together, once the item that had the slot before is through.
+  void addCopiesOfPaper() {
+    std::map<uint32_t, int> free; // slot -> the step after which it is free
+    for (const Item &item : items_) {
+      const int after = free.contains(item.slot) ? free[item.slot] : kNever;
+      for (const uint32_t unit : item.units)
+        copies_.push_back(part(unit, 0, layout_.units[unit].bytes, after));
+      const int last = static_cast<int>(copies_.size()) - 1;
+      for (const uint32_t unit : item.units)
+        for (PlannedCompute &c : computes_)
+          for (const Operand &o : c.operands)
+            if (o.buffer == unit)
+              c.waitsFor = std::max(c.waitsFor, last);
+      for (const uint32_t unit : item.units)
+        free[item.slot] = std::max(free[item.slot], lastReader(unit));
+    }
+  }
+
+  // Eager: unit by unit, each once its own bytes are free; then the prefix of the next iteration.
+  void addCopiesOfEager(const ShapeOptions &shape, State &prefix) {
+    int number = 0;
+    std::vector<PlannedCopy> tail;
+    for (const Item &item : items_)
+      for (const uint32_t unit : item.units) {
+        const uint64_t bytes = layout_.units[unit].bytes;
+        const uint64_t there = number < shape.cutUnits ? bytes : number == shape.cutUnits ? shape.cutBytes : 0;
+        ++number;
+        const uint64_t address = slotAddress_.at(unit);
+        if (there < bytes) {
+          copies_.push_back(part(unit, there, bytes - there, lastReader(address, bytes, firstReader(unit))));
+          const int copy = static_cast<int>(copies_.size()) - 1;
+          for (PlannedCompute &c : computes_)
+            for (const Operand &o : c.operands)
+              if (o.buffer == unit && o.bufferOffset + o.bytes > there)
+                c.waitsFor = std::max(c.waitsFor, copy);
+        }
+        if (there > 0) {
+          prefix.contents.push_back({unit, 0, there, address});
+          tail.push_back(part(unit, 0, there, lastReader(address, there, static_cast<int>(computes_.size()))));
+        }
+      }
+    copies_.insert(copies_.end(), tail.begin(), tail.end());
+    std::sort(prefix.contents.begin(), prefix.contents.end(),
+              [](const Content &a, const Content &b) { return a.address < b.address; });
+  }
+
+  // --- putting it together -------------------------------------------------------------------------------------------
+
+  uint32_t stateFor(State state) {
+    if (state.contents.empty())
+      return 0;
+    const auto key = [](const Content &c) { return std::tie(c.buffer, c.bufferOffset, c.bytes, c.address); };
+    for (uint32_t i = 0; i < plan_.states.size(); ++i)
+      if (plan_.states[i].placement == index_ &&
+          std::equal(plan_.states[i].contents.begin(), plan_.states[i].contents.end(), state.contents.begin(),
+                     state.contents.end(), [&](const Content &a, const Content &b) { return key(a) == key(b); }))
+        return i;
+    plan_.states.push_back(std::move(state));
+    return static_cast<uint32_t>(plan_.states.size() - 1);
+  }
+
+  void addStep(Schedule &s, Step step, const std::vector<Operand> &operands) {
+    step.firstOperand = static_cast<uint32_t>(s.operands.size());
+    step.operandCount = static_cast<uint32_t>(operands.size());
+    s.steps.push_back(step);
+    s.operands.insert(s.operands.end(), operands.begin(), operands.end());
+  }
+  void addCopy(Schedule &s, const PlannedCopy &c) {
+    Step step;
+    step.kind = StepKind::Copy;
+    step.lane = Lane::H2D;
+    step.part = Part::Movement;
+    step.layer = layout_.units[c.unit].layer;
+    step.linkBytes = c.bytes;
+    addStep(s, step,
+            {{c.unit, Space::Host, Access::Read, Arg::Source, c.offset, c.bytes, hostAddress(c.unit) + c.offset},
+             {c.unit, Space::Device, Access::Write, Arg::Destination, c.offset, c.bytes, c.address}});
+  }
+
+  // Copies stand as early as they may start. An edge is left out if the lane has waited for as much before.
+  void merge(Schedule &s) {
+    std::vector<uint32_t> computeStep(computes_.size()), copyStep(copies_.size());
+    size_t copy = 0;
+    int computeKnown = kNever, copyKnown = -1;
+    const auto addCopiesAfter = [&](int compute) {
+      for (; copy < copies_.size() && copies_[copy].after <= compute; ++copy) {
+        const PlannedCopy &c = copies_[copy];
+        copyStep[copy] = static_cast<uint32_t>(s.steps.size());
+        if (c.after > computeKnown) {
+          computeKnown = c.after;
+          s.edges.push_back({computeStep[c.after], copyStep[copy], EdgeKind::War});
+        }
+        addCopy(s, c);
+      }
+    };
+    addCopiesAfter(kNever);
+    for (size_t i = 0; i < computes_.size(); ++i) {
+      computeStep[i] = static_cast<uint32_t>(s.steps.size());
+      if (computes_[i].waitsFor > copyKnown) {
+        copyKnown = computes_[i].waitsFor;
+        s.edges.push_back({copyStep[copyKnown], computeStep[i], EdgeKind::Raw});
+      }
+      addStep(s, computes_[i].step, computes_[i].operands);
+      addCopiesAfter(static_cast<int>(i));
+    }
+  }
+
+  void addSchedule(const ShapeOptions &shape) {
+    Schedule s;
+    s.name = options_.name + (shape.shape == ShapeClass::Decode ? " decode" : " mixed");
+    s.placement = index_;
+    s.shape = shape.shape;
+    s.maxTokens = shape.tokens;
+    s.maxSequences = shape.sequences;
+    s.maxContext = shape.context;
+    computes_.clear();
+    copies_.clear();
+    addLocals(s, shape);
+    current_ = &s;
+    addCompute();
+    State prefix{index_, {}};
+    if (options_.rule == model::StartRule::Paper)
+      addCopiesOfPaper();
+    else
+      addCopiesOfEager(shape, prefix);
+    merge(s);
+    s.entryState = s.exitState = stateFor(std::move(prefix));
+    for (const int64_t bucket : shape.buckets) {
+      Variant v;
+      v.newTokens = bucket;
+      v.sequences = std::min(bucket, shape.sequences);
+      v.context = shape.context;
+      v.placement = index_;
+      v.schedule = static_cast<uint32_t>(plan_.schedules.size());
+      for (const Step &step : s.steps)
+        v.durationsNs.push_back(step.lane == Lane::Compute ? 500 + 10 * static_cast<uint64_t>(bucket)
+                                                           : 100 + step.linkBytes / 8);
+      std::tie(v.predictedNs, v.computeAloneNs, v.linkAloneNs) = times(s, v.durationsNs);
+      plan_.variants.push_back(std::move(v));
+    }
+    plan_.schedules.push_back(std::move(s));
+  }
+
+  void addTransition(uint32_t from, uint32_t to) {
+    Schedule s;
+    s.name = "to state " + std::to_string(to);
+    s.placement = index_;
+    s.shape = ShapeClass::Transition;
+    s.exitState = to;
+    for (const Content &c : plan_.states[to].contents)
+      addCopy(s, {c.buffer, c.bufferOffset, c.bytes, c.address, kNever});
+    Transition t;
+    t.fromState = from;
+    t.toState = to;
+    t.schedule = static_cast<uint32_t>(plan_.schedules.size());
+    for (const Step &step : s.steps)
+      t.durationsNs.push_back(100 + step.linkBytes / 8);
+    t.predictedNs = std::get<0>(times(s, t.durationsNs));
+    plan_.schedules.push_back(std::move(s));
+    plan_.transitions.push_back(std::move(t));
+  }
+
+  // The end of the last step, the compute lane's sum, the h2d lane's sum.
+  static std::tuple<uint64_t, uint64_t, uint64_t> times(const Schedule &s, const std::vector<uint64_t> &durations) {
+    std::map<Lane, uint64_t> free, sum;
+    std::vector<uint64_t> end(s.steps.size());
+    uint64_t last = 0;
+    size_t edge = 0;
+    for (uint32_t i = 0; i < s.steps.size(); ++i) {
+      uint64_t start = free[s.steps[i].lane];
+      for (; edge < s.edges.size() && s.edges[edge].to == i; ++edge)
+        start = std::max(start, end[s.edges[edge].from]);
+      end[i] = free[s.steps[i].lane] = start + durations[i];
+      sum[s.steps[i].lane] += durations[i];
+      last = std::max(last, end[i]);
+    }
+    return {last, sum[Lane::Compute], sum[Lane::H2D]};
+  }
+
+  Plan &plan_;
+  const model::WeightLayout &layout_;
+  const PlacementOptions &options_;
+  const uint32_t index_;
+  const uint64_t localsAt_;
+  const ShapeOptions &largest_;
+  std::vector<Item> items_;
+  uint32_t slots_ = 0;
+  std::map<uint32_t, uint64_t> slotAddress_; // of a unit that takes turns
+  // Of the schedule being made.
+  const Schedule *current_ = nullptr;
+  std::vector<PlannedCompute> computes_;
+  std::vector<PlannedCopy> copies_;
+};
+
+model::ModelSpec tinyModel(int64_t layers) {
+  model::ModelSpec m;
+  m.name = "tiny";
+  m.layers = layers;
+  m.hidden = 32;
+  m.heads = 2;
+  m.kvHeads = 1;
+  m.headDim = 16;
+  m.intermediate = 48;
+  m.vocab = 96;
+  m.maxPositions = 64;
+  m.dtype = model::DType::F32;
+  return m;
+}
+
+} // namespace
+
+model::ModelSpec tinyLlama(int64_t layers) {
+  model::ModelSpec m = tinyModel(layers);
+  m.rope.enabled = true;
+  return m;
+}
+
+model::ModelSpec tinyOpt(int64_t layers) {
+  model::ModelSpec m = tinyModel(layers);
+  m.family = model::Family::Opt;
+  m.kvHeads = m.heads;
+  m.norm = model::NormKind::LayerNorm;
+  m.activation = model::Activation::Relu;
+  m.qkvBias = m.outBias = m.mlpBias = true;
+  m.learnedPositions = true;
+  m.positionOffset = 2;
+  return m;
+}
+
+Plan makePlan(const PlanOptions &options) {
+  Plan plan;
+  plan.compilerVersion = "test";
+  plan.model = options.model;
+  plan.modelHash = "00";
+  plan.hardware.name = "test";
+  plan.reason = "put together by hand";
+  plan.limitingResource = "link h2d";
+  const model::WeightLayout layout = model::layoutWeights(plan.model);
+  // The limits over all schedules; each schedule is no larger in any of them.
+  ShapeOptions largest{ShapeClass::Mixed, 1, 1, 1};
+  for (const PlacementOptions &placement : options.placements)
+    for (const ShapeOptions &shape : placement.shapes) {
+      largest.tokens = std::max(largest.tokens, shape.tokens);
+      largest.sequences = std::max(largest.sequences, shape.sequences);
+      largest.context = std::max(largest.context, shape.context);
+    }
+  plan.maxContext = largest.context;
+  const int64_t blocks = (largest.context + plan.blockTokens - 1) / plan.blockTokens;
+  plan.metaLayout = {largest.tokens, largest.sequences, blocks};
+  plan.kvBlocks = 1 + largest.sequences * blocks;
+  for (const model::Unit &unit : layout.units)
+    plan.buffers.push_back({unit.name, BufferKind::Weight, unit.layer, unit.bytes});
+  const auto kv = static_cast<uint64_t>(plan.kvBlocks * 2 * plan.model.kvRows() * plan.blockTokens) * 4;
+  for (int32_t layer = 0; layer < plan.model.layers; ++layer)
+    plan.buffers.push_back({"kv." + std::to_string(layer), BufferKind::Kv, layer, alignUp(kv)});
+  plan.buffers.push_back({"meta", BufferKind::Io, -1, kernels::metaBytes(plan.metaLayout)});
+  plan.buffers.push_back({"sampled", BufferKind::Io, -1, alignUp(static_cast<uint64_t>(largest.sequences) * 4)});
+  plan.buffers.push_back({"output", BufferKind::Io, -1, alignUp(static_cast<uint64_t>(largest.sequences) * 4)});
+  plan.states.push_back({});
+  uint64_t fixed = 0;
+  for (uint32_t buffer = plan.kvBuffer(0); buffer < plan.buffers.size(); ++buffer)
+    fixed += plan.buffers[buffer].bytes;
+  for (uint32_t i = 0; i < options.placements.size(); ++i)
+    PlacementBuilder(plan, layout, options.placements[i], i, fixed, largest).addTransitions();
+  plan.budgetBytes = plan.arenaBytes;
+  plan.hardware.memoryBytes = plan.budgetBytes;
+  std::stable_sort(plan.variants.begin(), plan.variants.end(), [](const Variant &a, const Variant &b) {
+    return std::tie(a.placement, a.newTokens, a.sequences, a.context) <
+           std::tie(b.placement, b.newTokens, b.sequences, b.context);
+  });
+  return plan;
+}
+
+std::vector<NamedOptions> variedPlans() {
+  using model::StartRule;
+  const auto cut = [](int units, uint64_t bytes) {
+    ShapeOptions shape;
+    shape.cutUnits = units;
+    shape.cutBytes = bytes;
+    return shape;
+  };
+  const auto eager = [&](std::vector<int64_t> layers, ShapeOptions shape) {
+    return PlacementOptions{.name = "eager", .layers = std::move(layers), .shapes = {shape}};
+  };
+  const auto paper = [&](std::vector<int64_t> layers) {
+    return PlacementOptions{.name = "paper", .layers = std::move(layers), .rule = StartRule::Paper};
+  };
+  std::vector<NamedOptions> out;
+  out.push_back({"resident", {tinyLlama(2), {eager({}, {})}}});
+  out.push_back({"one layer, cut in a unit", {tinyLlama(3), {eager({1}, cut(1, 512))}}});
+  out.push_back({"two layers, cut at a unit", {tinyLlama(4), {eager({1, 3}, cut(2, 0))}}});
+  out.push_back({"three layers in three slots", {tinyLlama(4), {eager({0, 1, 3}, cut(2, 1024))}}});
+  out.push_back({"all layers, no wrap-around", {tinyLlama(4), {eager({0, 1, 2, 3}, {})}}});
+  out.push_back({"opt, cut in the second layer", {tinyOpt(4), {eager({0, 1, 2, 3}, cut(5, 768))}}});
+  out.push_back({"paper, interval 2", {tinyLlama(6), {paper({1, 3, 5})}}});
+  out.push_back({"paper, interval 1", {tinyOpt(4), {paper({0, 1, 2, 3})}}});
+  PlacementOptions logits = paper({1});
+  logits.logitsInSlot = true;
+  out.push_back({"paper, logits in the slot", {tinyLlama(3), {logits}}});
+  PlacementOptions ends = eager({1}, cut(1, 256));
+  ends.offloadEmbedding = ends.offloadHead = true;
+  out.push_back({"embedding read in place, head in a slot", {tinyOpt(2), {ends}}});
+  PlacementOptions shapes = eager({1, 3}, cut(1, 512));
+  shapes.shapes.push_back({ShapeClass::Mixed, 16, 4, 32, 3, 256, {8, 16}});
+  PlacementOptions other = eager({}, {});
+  other.name = "none";
+  out.push_back({"two shapes and two placements", {tinyLlama(4), {shapes, other}}});
+  return out;
+}
+
+} // namespace headrace::plan::test
