@@ -101,7 +101,7 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   request.policy = setup.policy;
   request.buckets.newTokens = {sequences};
   if (rows > sequences)
-    request.buckets.newTokens.push_back(rows);
+    request.buckets.newTokens.push_back(setup.mixedTokens > 0 ? setup.mixedTokens : rows);
   request.buckets.sequences = {sequences};
   request.buckets.contexts = {*request.goal.context};
   const absl::StatusOr<plan::Plan> plan = compiler::compile(request);
@@ -118,6 +118,7 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   ChangedMeta device(*host, setup);
   core::DeviceOptions options;
   options.unpaced = true;
+  options.poison = setup.poison;
   absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
       core::Runtime::load(*plan, device, options, &weights, core::LoadOptions());
   if (!runtime.ok())
@@ -130,9 +131,13 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   absl::StatusOr<serve::GenerateResult> generated = serve::generate(**runtime, generation);
   if (!generated.ok())
     return generated.status();
+  generation.keepLogits = false;
+  absl::StatusOr<serve::GenerateResult> inFlight = serve::generate(**runtime, generation);
+  if (!inFlight.ok())
+    return inFlight.status();
   const plan::Placement &placement = plan->placements[(*runtime)->placement()];
-  return RunResult{*std::move(generated), placement.offloadedLayers, placement.offloadsEmbedding,
-                   placement.offloadsHead};
+  return RunResult{*std::move(generated), std::move(inFlight->tokens), placement.offloadedLayers,
+                   placement.offloadsEmbedding, placement.offloadsHead};
 }
 
 } // namespace headrace::golden

@@ -25,18 +25,22 @@ struct RunSetup {
   model::Policy policy = residentPolicy();
   std::vector<std::vector<int32_t>> prompts;
   int64_t maxNewTokens = 64;
+  int64_t mixedTokens = 0; // new-token bucket of prefill; 0: all prompts at once
+  bool poison = false;     // NaNs in every byte that no live buffer holds
   // Change every unit after it is filled from the checkpoint, and the iteration buffer before each launch.
   std::function<void(const model::Unit &, model::MatrixOrder, absl::Span<std::byte>)> changeUnit;
   std::function<void(kernels::IterationMeta &)> changeMeta;
 };
 
 struct RunResult {
-  serve::GenerateResult generated; // greedy, logits kept
-  int32_t offloadedLayers = 0;     // of the plan's placement
+  serve::GenerateResult generated; // greedy, logits kept: one iteration at a time
+  // Of a second call on the same runtime that keeps no logits: two iterations in flight.
+  std::vector<std::vector<int32_t>> tokensInFlight;
+  int32_t offloadedLayers = 0; // of the plan's placement
   bool offloadsEmbedding = false, offloadsHead = false;
 };
 
-// Compiles for the host profile with buckets for decoding alone and for all prompts at once, and generates.
+// Compiles for the host profile with buckets for decoding alone and for prefill, and generates twice.
 absl::StatusOr<RunResult> run(const RunSetup &setup);
 
 } // namespace headrace::golden

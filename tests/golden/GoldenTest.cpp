@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The host device computes what Hugging Face transformers computes, for every golden model.
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -45,6 +46,21 @@ TEST_P(Golden, TokensAreTransformersAndLogitsWithinTheTolerance) {
   RecordProperty("largest_difference", absl::StrCat(comparison.largestDifference));
   EXPECT_TRUE(comparison.tokensEqual) << comparison.firstDifference;
   EXPECT_LE(comparison.largestDifference, reference_.tolerance);
+  EXPECT_EQ(result->tokensInFlight, reference_.tokens);
+}
+
+// Chunks of prompts beside rows that decode: 56 prompt ids in iterations of 13 rows.
+TEST_P(Golden, PrefillInChunksBesideDecodingGivesTheBitsOfPrefillAtOnce) {
+  const absl::StatusOr<RunResult> atOnce = run(setup_);
+  ASSERT_TRUE(atOnce.ok()) << atOnce.status();
+  EXPECT_EQ(atOnce->generated.prefillIterations, 1u);
+  RunSetup chunked = setup_;
+  chunked.mixedTokens = 13;
+  const absl::StatusOr<RunResult> result = run(chunked);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GE(result->generated.prefillIterations, 5u);
+  EXPECT_EQ(result->generated.tokens, reference_.tokens);
+  EXPECT_TRUE(result->generated.logits == atOnce->generated.logits);
 }
 
 TEST_P(Golden, EveryPromptAloneGivesTheBitsItGivesInTheBatch) {

@@ -84,12 +84,37 @@ TEST_P(Placement, LogitsAreBitIdenticalToTheResidentRun) {
     EXPECT_EQ(result->offloadsEmbedding, c.policy.offloadEmbedding == Choice::On);
     EXPECT_EQ(result->offloadsHead, c.policy.offloadHead == Choice::On);
     EXPECT_EQ(result->generated.tokens, resident->generated.tokens);
+    EXPECT_EQ(result->tokensInFlight, resident->generated.tokens);
     ASSERT_EQ(result->generated.logits.size(), resident->generated.logits.size());
     for (size_t p = 0; p < setup.prompts.size(); ++p)
       EXPECT_TRUE(result->generated.logits[p] == resident->generated.logits[p]) << "prompt " << p;
     if (c.offloadedLayers > 0) {
       EXPECT_GT(result->generated.counters.h2dBytes, resident->generated.counters.h2dBytes);
     }
+  }
+}
+
+// No step reads a byte that the plan did not put there.
+TEST_P(Placement, PoisonedMemoryDoesNotShow) {
+  const absl::StatusOr<Reference> reference = readReference(GetParam());
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  const absl::StatusOr<model::ModelSpec> spec = model::readHfFolder(reference->folder);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  RunSetup setup;
+  setup.folder = reference->folder;
+  setup.spec = *spec;
+  setup.prompts = reference->prompts;
+  setup.maxNewTokens = 6;
+  const absl::StatusOr<RunResult> resident = run(setup);
+  ASSERT_TRUE(resident.ok()) << resident.status();
+  setup.poison = true;
+  for (const Case &c : everyPlacement(spec->layers)) {
+    SCOPED_TRACE(c.name);
+    setup.policy = c.policy;
+    const absl::StatusOr<RunResult> result = run(setup);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->generated.tokens, resident->generated.tokens);
+    EXPECT_TRUE(result->generated.logits == resident->generated.logits);
   }
 }
 
