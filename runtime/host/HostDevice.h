@@ -24,7 +24,8 @@ namespace headrace::host {
 
 // For tests and benchmarks of the machinery itself.
 struct HostOptions {
-  bool emptyKernels = false; // compute steps do nothing, and their operands are not looked at
+  // What every compute step calls instead of its kernel, with null; its operands are then not looked at.
+  kernels::HostKernel replaceKernels = nullptr;
 };
 
 std::unique_ptr<core::Device> makeHostDevice(const HostOptions &options = {});

@@ -78,8 +78,8 @@ private:
     const plan::Step &step = schedule_.steps[index];
     if (step.lane != Lane::Compute)
       return refuse(index, absl::StrCat("compute in lane '", plan::laneName(step.lane), "'"));
-    if (request_.options.emptyKernels) {
-      out.kernel = [](const void *) {};
+    if (request_.options.replaceKernels != nullptr) {
+      out.kernel = request_.options.replaceKernels;
       return absl::OkStatus();
     }
     if (variant_ == nullptr)

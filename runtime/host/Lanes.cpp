@@ -132,7 +132,9 @@ private:
 
   bool reached(const Want &want) {
     blockedOn_ = want;
-    return s_.signals.reached(want);
+    const bool yes = s_.signals.reached(want);
+    follows_ &= yes;
+    return yes;
   }
 
   // Enters the next launch, ends one that has no more steps, or starts the next copy. False if that has to wait.
@@ -155,16 +157,14 @@ private:
     }
     for (uint8_t w = 0; w < step().waitCount; ++w) {
       const Want &want = step().waits[w];
-      if (!reached({want.counter, launch().base[static_cast<size_t>(want.counter)] + want.threshold})) {
-        follows_ = false;
+      if (!reached({want.counter, launch().base[static_cast<size_t>(want.counter)] + want.threshold}))
         return false;
-      }
     }
-    // The link has been this copy's from the end of the one before, if nothing else held it up.
+    // If nothing else has held it up, the link has been this copy's from the end of the one before.
     startNs_ = follows_ ? previousEndNs_ : monotonicNs();
     copying_ = true;
     copied_ = 0;
-    if (bus_ != nullptr && step().bytes != 0)
+    if (bus_ != nullptr)
       bus_->start(link_, direction_, step().bytes, startNs_);
     return true;
   }
@@ -177,7 +177,7 @@ private:
     if (bus_ != nullptr) {
       const int64_t now = monotonicNs();
       bus_->advance(now);
-      if (bus_->arrived(link_, direction_) < copied_ || bus_->arrivalNs(link_, direction_, copied_) > now)
+      if (bus_->arrivalNs(link_, direction_, copied_) > now)
         return false;
     }
     const uint64_t bytes = std::min(kChunkBytes, s.bytes - copied_);
@@ -190,18 +190,19 @@ private:
     const LaneStep &s = step();
     if (copied_ < s.bytes)
       return false;
-    if (bus_ == nullptr || s.bytes == 0)
+    if (bus_ == nullptr)
       return true;
-    bus_->advance(monotonicNs());
-    return bus_->arrived(link_, direction_) == s.bytes;
+    const int64_t now = monotonicNs();
+    bus_->advance(now);
+    return bus_->arrivalNs(link_, direction_, s.bytes) <= now;
   }
 
   void endStep(int64_t endNs) {
     const LaneStep &s = step();
     bytes_.fetch_add(s.bytes, std::memory_order_relaxed);
     if (s_.trace)
-      launch().graph->times[s.step] = {startNs_, std::max(startNs_, s.bytes == 0 ? startNs_ : monotonicNs())};
-    follows_ = s.bytes != 0;
+      launch().graph->times[s.step] = {startNs_, monotonicNs()};
+    follows_ = true;
     previousEndNs_ = endNs;
     copying_ = false;
     ++next_;
