@@ -88,6 +88,12 @@ void Playback::need(uint32_t from, uint32_t to, EdgeKind kind) {
   needs_.push_back({from, to, kind});
 }
 
+std::string Playback::contentOf(const RangeNode *node, uint64_t begin, uint64_t end) const {
+  if (!node || node->buffer == kNone)
+    return "nothing";
+  return describe(plan_, schedule_, node->buffer, begin - node->base, end - begin);
+}
+
 // A read found something else than it names in [begin, end).
 void Playback::found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode *node) {
   if (!report_)
@@ -96,10 +102,8 @@ void Playback::found(uint32_t step, const Operand &operand, uint64_t begin, uint
   const std::string wanted =
       absl::StrCat("reads ", describe(plan_, schedule_, operand.buffer, offset, end - begin), " at ", begin);
   const bool touched = node && node->writer >= 0;
-  const std::string there =
-      !node ? "which nothing has put there"
-            : absl::StrCat("but finds ", describe(plan_, schedule_, node->buffer, begin - node->base, end - begin),
-                           touched ? absl::StrCat(", written by step ", node->writer) : ", there on entry");
+  const std::string there = absl::StrCat("but finds ", contentOf(node, begin, end),
+                                         touched ? absl::StrCat(", written by step ", node->writer) : "");
   Rule rule = Rule::UseAfterRelease;
   if (operand.buffer >= plan_.buffers.size()) {
     if (written_[operand.buffer - plan_.buffers.size()])
@@ -117,14 +121,17 @@ void Playback::read(uint32_t step, const Operand &operand) {
     return;
   const uint64_t base = operand.address - operand.bufferOffset;
   bool reported = false, unordered = false; // one of a kind for an operand
+  std::vector<std::pair<uint64_t, uint64_t>> unknown;
   memory_.visit(operand.address, operand.address + operand.bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {
     if (!node || !node->holds(operand.buffer, base)) {
       if (!reported)
         found(step, operand, begin, end, node);
       reported = true;
     }
-    if (!node)
+    if (!node) {
+      unknown.emplace_back(begin, end);
       return;
+    }
     if (node->writer >= 0) {
       const auto writer = static_cast<uint32_t>(node->writer);
       if (clocks_.lane(writer) != clocks_.lane(step))
@@ -139,6 +146,12 @@ void Playback::read(uint32_t step, const Operand &operand) {
     if (node->life != kNone)
       lives_[node->life].readers[clocks_.lane(step)] = static_cast<int32_t>(step);
   });
+  // What is read though nothing is there must not be written meanwhile either.
+  for (const auto &[begin, end] : unknown) {
+    RangeNode node{end, kNone, 0, -1, kNone, noStep()};
+    node.readers[clocks_.lane(step)] = static_cast<int32_t>(step);
+    memory_.assign(begin, node);
+  }
 }
 
 void Playback::write(uint32_t step, const Operand &operand) {
@@ -155,7 +168,7 @@ void Playback::write(uint32_t step, const Operand &operand) {
         absl::StrCat("writes ", describe(plan_, schedule_, operand.buffer, operand.bufferOffset, operand.bytes), " at ",
                      operand.address, ", and may start before step ", from, " of lane ",
                      laneName(schedule_.steps[from].lane), " has ", kind == EdgeKind::War ? "read " : "written ",
-                     describe(plan_, schedule_, node.buffer, begin - node.base, node.end - begin), " there"));
+                     contentOf(&node, begin, node.end), " there"));
   };
   memory_.visit(operand.address, operand.address + operand.bytes, [&](uint64_t begin, uint64_t, RangeNode *node) {
     if (!node)
@@ -190,11 +203,9 @@ void Playback::leave() {
       if (!report_ || std::exchange(reported, true))
         return;
       const uint64_t offset = c.bufferOffset + (begin - c.address);
-      report_->add(
-          Rule::EntryExit, index_, kNone,
-          absl::StrCat("its exit state has ", describe(plan_, schedule_, c.buffer, offset, end - begin), " at ", begin,
-                       ", where it leaves ",
-                       node ? describe(plan_, schedule_, node->buffer, begin - node->base, end - begin) : "nothing"));
+      report_->add(Rule::EntryExit, index_, kNone,
+                   absl::StrCat("its exit state has ", describe(plan_, schedule_, c.buffer, offset, end - begin),
+                                " at ", begin, ", where it leaves ", contentOf(node, begin, end)));
     });
   }
 }

@@ -50,6 +50,7 @@ private:
   void write(uint32_t step, const Operand &operand);
   void leave();
   void found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode *node);
+  std::string contentOf(const RangeNode *node, uint64_t begin, uint64_t end) const; // for messages
   void need(uint32_t from, uint32_t to, EdgeKind kind);
   bool readsHome(const Operand &operand) const;
   uint32_t newLife(uint64_t bytes, int32_t writer);

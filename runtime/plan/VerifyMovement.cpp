@@ -152,7 +152,8 @@ void verifyMovement(const Plan &plan, uint32_t schedule, Report &report) {
   const Clocks clocks(plan.schedules[schedule]);
   Playback playback(plan, schedule, clocks);
   playback.run(&report);
-  if (!report.full())
+  // An edge that seems idle where the contents are wrong would only distract.
+  if (report.empty())
     verifyEdges(plan, schedule, clocks, playback.needs(), report);
 }
 

@@ -18,6 +18,7 @@ class Report {
 public:
   explicit Report(size_t limit) : limit_(limit) {}
   bool full() const { return found_.size() >= limit_; }
+  bool empty() const { return found_.empty(); }
   void add(Rule rule, uint32_t schedule, uint32_t step, std::string message) {
     if (!full())
       found_.push_back({rule, schedule, step, std::move(message)});
@@ -36,7 +37,7 @@ void verifyOperands(const Plan &plan, const model::WeightLayout &layout, uint32_
 // Extents, slots, states, transient buffers and operands keep to their spaces and apart (VerifyPlaces.cpp).
 void verifyPlaces(const Plan &plan, Report &report);
 void verifyPlaces(const Plan &plan, uint32_t schedule, Report &report);
-// Order and contents (VerifyMovement.cpp), then that no edge is idle (VerifyEdges.cpp).
+// Order and contents; then, in a plan that is right so far, that no edge is idle (VerifyMovement.cpp).
 void verifyMovement(const Plan &plan, uint32_t schedule, Report &report);
 // Totals, predictions and transitions (VerifyTotals.cpp).
 void verifyTotals(const Plan &plan, Report &report);

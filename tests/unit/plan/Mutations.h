@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Small changes to a plan, most of which break a rule. Each keeps what else would give it away in step: a buffer that
+// moves takes its operands along, a truncated copy its amounts.
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/plan/Plan.h"
+
+namespace headrace::plan::test {
+
+using Random = std::mt19937_64;
+
+struct Mutation {
+  std::string name;
+  bool (*apply)(Plan &plan, Random &random); // false: the plan has nothing of the kind
+};
+
+const std::vector<Mutation> &mutations();
+
+} // namespace headrace::plan::test

@@ -1,0 +1,705 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/plan/Oracle.h"
+
+#include <algorithm>
+#include <bitset>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "runtime/model/WeightLayout.h"
+
+namespace headrace::plan::test {
+namespace {
+
+constexpr uint64_t kGranule = 64;
+constexpr size_t kMaxSteps = 512;
+using StepSet = std::bitset<kMaxSteps>;
+
+// The granules of a range of bytes.
+struct Granules {
+  uint64_t first = 0, last = 0; // half open
+  Granules(uint64_t address, uint64_t bytes) : first(address / kGranule), last((address + bytes) / kGranule) {
+    if (address % kGranule != 0 || bytes % kGranule != 0)
+      std::abort();
+  }
+};
+
+struct What { // a granule's worth of a buffer
+  uint32_t buffer = kNone;
+  uint64_t granule = 0;
+  bool operator==(const What &) const = default;
+};
+
+struct Conflict {
+  uint32_t from, to;
+  EdgeKind kind;
+  auto operator<=>(const Conflict &) const = default;
+};
+
+// Who comes before a step, whatever the durations: the closure of lane order and of the edges but one.
+std::vector<StepSet> ancestors(const Schedule &s, size_t without = SIZE_MAX) {
+  std::vector<StepSet> before(s.steps.size());
+  for (size_t to = 0; to < s.steps.size(); ++to) {
+    for (size_t from = 0; from < to; ++from)
+      if (s.steps[from].lane == s.steps[to].lane)
+        before[to].set(from);
+    for (size_t e = 0; e < s.edges.size(); ++e)
+      if (e != without && s.edges[e].to == to)
+        before[to].set(s.edges[e].from);
+    const StepSet direct = before[to];
+    for (size_t from = 0; from < to; ++from)
+      if (direct[from])
+        before[to] |= before[from];
+  }
+  return before;
+}
+
+class ScheduleOracle {
+public:
+  ScheduleOracle(const Plan &plan, uint32_t index, std::set<Rule> &rules)
+      : plan_(plan), s_(plan.schedules[index]), placement_(plan.placements[s_.placement]), rules_(rules) {
+    uint64_t end = plan.arenaBytes;
+    const auto reach = [&](uint64_t address, uint64_t bytes) { end = std::max(end, address + bytes); };
+    for (const Extent &e : placement_.extents)
+      reach(e.address, e.bytes);
+    for (const Operand &o : s_.operands)
+      reach(o.address, o.bytes);
+    for (const Content &c : plan.states[s_.entryState].contents)
+      reach(c.address, c.bytes);
+    for (const Content &c : plan.states[s_.exitState].contents)
+      reach(c.address, c.bytes);
+    memory_.resize(end / kGranule + 1);
+    writtenHere_.resize(memory_.size());
+    history_.resize(memory_.size());
+  }
+
+  void run() {
+    places();
+    contents();
+    order();
+    edges();
+  }
+
+private:
+  void places() {
+    std::vector<bool> home(memory_.size());
+    for (const Extent &e : placement_.extents)
+      if (e.space == Space::Device)
+        for (Granules g(e.address, e.bytes); g.first < g.last; ++g.first)
+          home[g.first] = true;
+    for (const Local &l : s_.locals) {
+      if (l.address + l.buffer.bytes > plan_.arenaBytes)
+        rules_.insert(Rule::OverBudget);
+      for (Granules g(l.address, l.buffer.bytes); g.first < g.last && g.first < home.size(); ++g.first)
+        if (home[g.first])
+          rules_.insert(Rule::Overlap);
+    }
+    for (const Step &step : s_.steps) {
+      const std::vector<Operand> operands(s_.operands.begin() + step.firstOperand,
+                                          s_.operands.begin() + step.firstOperand + step.operandCount);
+      for (const Operand &o : operands)
+        if (o.space == Space::Device && o.address + o.bytes > plan_.arenaBytes)
+          rules_.insert(Rule::OverBudget);
+      if (step.kind == StepKind::Copy)
+        copy(step, operands[0], operands[1]);
+      else
+        compute(step, operands);
+      for (size_t a = 0; a < operands.size(); ++a)
+        for (size_t b = a + 1; b < operands.size(); ++b)
+          within(operands[a], operands[b]);
+    }
+  }
+
+  bool atHome(const Operand &o) const {
+    return std::any_of(placement_.extents.begin(), placement_.extents.end(), [&](const Extent &e) {
+      return e.buffer == o.buffer && e.space == o.space && e.bufferOffset <= o.bufferOffset &&
+             o.bufferOffset + o.bytes <= e.bufferOffset + e.bytes &&
+             o.address + e.bufferOffset == e.address + o.bufferOffset;
+    });
+  }
+
+  void copy(const Step &step, const Operand &from, const Operand &to) {
+    if (step.lane == Lane::D2H && from.space == Space::Device && to.space == Space::Host) {
+      rules_.insert(Rule::HostRange); // weights in host memory are read-only
+      return;
+    }
+    if (step.lane != Lane::H2D || from.space != Space::Host || to.space != Space::Device) {
+      rules_.insert(Rule::CopyOrder);
+      return;
+    }
+    if (!atHome(from))
+      rules_.insert(Rule::HostRange);
+    if (std::none_of(placement_.slots.begin(), placement_.slots.end(), [&](const Slot &slot) {
+          return slot.address <= to.address && to.address + to.bytes <= slot.address + slot.bytes;
+        }))
+      rules_.insert(Rule::SlotTooSmall);
+  }
+
+  void compute(const Step &step, const std::vector<Operand> &operands) {
+    if (step.lane != Lane::Compute)
+      rules_.insert(Rule::Structure);
+    for (const Operand &o : operands) {
+      const bool persistent = o.buffer < plan_.buffers.size();
+      const bool weight = persistent && plan_.buffers[o.buffer].kind == BufferKind::Weight;
+      if (o.access != Access::Read && persistent && (weight || !atHome(o)))
+        rules_.insert(Rule::Structure);
+      if (o.space == Space::Device)
+        continue;
+      if (o.space == Space::Disk || !step.direct) {
+        rules_.insert(Rule::WrongSpace);
+        continue;
+      }
+      if (!atHome(o)) {
+        rules_.insert(Rule::HostRange);
+        continue;
+      }
+      for (const Extent &e : placement_.extents)
+        if (e.buffer == o.buffer && e.bufferOffset <= o.bufferOffset && o.bufferOffset < e.bufferOffset + e.bytes &&
+            !e.direct)
+          rules_.insert(Rule::WrongSpace);
+    }
+  }
+
+  void within(const Operand &a, const Operand &b) {
+    const bool apart = a.space != b.space || a.address + a.bytes <= b.address || b.address + b.bytes <= a.address;
+    const bool readOnly = a.access == Access::Read && b.access == Access::Read;
+    if (apart || readOnly)
+      return;
+    const bool inPlace = std::set<Arg>{a.arg, b.arg} == std::set<Arg>{Arg::Residual, Arg::Y} && a.buffer == b.buffer &&
+                         a.bufferOffset == b.bufferOffset && a.address == b.address;
+    if (!inPlace)
+      rules_.insert(Rule::Overlap);
+  }
+
+  void put(uint32_t buffer, uint64_t offset, uint64_t bytes, uint64_t address) {
+    const Granules g(address, bytes);
+    for (uint64_t i = g.first; i < g.last; ++i)
+      memory_[i] = {buffer, offset / kGranule + (i - g.first)};
+  }
+
+  bool inSlot(uint64_t granule) const {
+    return std::any_of(placement_.slots.begin(), placement_.slots.end(), [&](const Slot &slot) {
+      return slot.address / kGranule <= granule && granule < (slot.address + slot.bytes) / kGranule;
+    });
+  }
+
+  void contents() {
+    for (const Extent &e : placement_.extents)
+      if (e.space == Space::Device)
+        put(e.buffer, e.bufferOffset, e.bytes, e.address);
+    for (const Content &c : plan_.states[s_.entryState].contents)
+      put(c.buffer, c.bufferOffset, c.bytes, c.address);
+    std::set<uint32_t> writtenLocals;
+    for (uint32_t number = 0; number < s_.steps.size(); ++number) {
+      const Step &step = s_.steps[number];
+      for (const bool writes : {false, true})
+        for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k) {
+          const Operand &o = s_.operands[k];
+          const bool read = o.access != Access::Write && o.arg != Arg::Workspace;
+          if (o.space != Space::Device || !(writes ? o.access != Access::Read : read))
+            continue;
+          const Granules g(o.address, o.bytes);
+          for (uint64_t i = g.first; i < g.last; ++i) {
+            history_[i].push_back({number, writes});
+            if (!writes && memory_[i] != What{o.buffer, o.bufferOffset / kGranule + (i - g.first)}) {
+              if (o.buffer >= plan_.buffers.size())
+                rules_.insert(writtenLocals.contains(o.buffer) ? Rule::Overlap : Rule::UseAfterRelease);
+              else
+                rules_.insert(!writtenHere_[i] && inSlot(i) ? Rule::EntryExit : Rule::UseAfterRelease);
+            }
+            if (writes)
+              writtenHere_[i] = true;
+          }
+          if (writes) {
+            put(o.buffer, o.bufferOffset, o.bytes, o.address);
+            writtenLocals.insert(o.buffer);
+          }
+        }
+    }
+    for (const Content &c : plan_.states[s_.exitState].contents) {
+      const Granules g(c.address, c.bytes);
+      for (uint64_t i = g.first; i < g.last; ++i)
+        if (memory_[i] != What{c.buffer, c.bufferOffset / kGranule + (i - g.first)})
+          rules_.insert(Rule::EntryExit);
+    }
+  }
+
+  void order() {
+    // Neighbours in the history of some granule: what an edge must be for.
+    for (size_t granule = 0; granule < history_.size(); ++granule) {
+      const auto &accesses = history_[granule];
+      if (granule > 0 && accesses == history_[granule - 1])
+        continue; // says nothing new
+      for (size_t j = 0; j < accesses.size(); ++j) {
+        bool readBetween = false;
+        for (size_t i = j; i-- > 0;) {
+          const auto &[from, fromWrites] = accesses[i];
+          const auto &[to, toWrites] = accesses[j];
+          if (fromWrites && !(toWrites && readBetween))
+            add(from, to, toWrites ? EdgeKind::Waw : EdgeKind::Raw);
+          else if (!fromWrites && toWrites)
+            add(from, to, EdgeKind::War);
+          if (fromWrites)
+            break;
+          readBetween = true;
+        }
+      }
+    }
+    const std::vector<StepSet> before = ancestors(s_);
+    for (const Conflict &c : conflicts_)
+      if (!before[c.to][c.from])
+        rules_.insert(c.kind == EdgeKind::Raw ? Rule::ReadBeforeReady : Rule::OverwriteLive);
+  }
+  void add(uint32_t from, uint32_t to, EdgeKind kind) {
+    if (s_.steps[from].lane != s_.steps[to].lane)
+      conflicts_.insert({from, to, kind});
+  }
+
+  void edges() {
+    const std::vector<StepSet> before = ancestors(s_);
+    for (size_t e = 0; e < s_.edges.size(); ++e) {
+      if (s_.edges[e].kind == EdgeKind::Pacing)
+        continue;
+      const std::vector<StepSet> without = ancestors(s_, e);
+      if (std::none_of(conflicts_.begin(), conflicts_.end(), [&](const Conflict &c) {
+            return c.kind == s_.edges[e].kind && !without[c.to][c.from] && before[c.to][c.from];
+          }))
+        rules_.insert(Rule::RedundantEdge);
+    }
+  }
+
+  const Plan &plan_;
+  const Schedule &s_;
+  const Placement &placement_;
+  std::set<Rule> &rules_;
+  std::vector<What> memory_;
+  std::vector<bool> writtenHere_;
+  std::vector<std::vector<std::pair<uint32_t, bool>>> history_; // (step, writes) by granule
+  std::set<Conflict> conflicts_;
+};
+
+class PlanOracle {
+public:
+  explicit PlanOracle(const Plan &plan) : plan_(plan), layout_(model::layoutWeights(plan.model)) {}
+
+  std::set<Rule> run() {
+    if (!shapeIsRight())
+      return {Rule::Structure};
+    for (const Schedule &s : plan_.schedules)
+      for (const Step &step : s.steps)
+        operandSizes(s, step);
+    memory();
+    for (const Placement &p : plan_.placements)
+      homes(p);
+    states();
+    for (uint32_t i = 0; i < plan_.schedules.size(); ++i)
+      ScheduleOracle(plan_, i, rules_).run();
+    totals();
+    transitions();
+    return rules_;
+  }
+
+private:
+  void breaks(bool broken, Rule rule) {
+    if (broken)
+      rules_.insert(rule);
+  }
+
+  // Only what mutations of MakePlan's plans can get wrong.
+  bool shapeIsRight() const {
+    bool ok = true;
+    const auto fits = [&](uint64_t offset, uint64_t bytes, uint64_t size, uint64_t address) {
+      ok &= bytes > 0 && offset + bytes <= size && (address - offset) % 256 == 0 && address <= uint64_t{1} << 53;
+    };
+    for (const Placement &p : plan_.placements) {
+      std::vector<uint64_t> covered(plan_.buffers.size());
+      for (const Extent &e : p.extents) {
+        ok &= e.bufferOffset == covered[e.buffer];
+        fits(e.bufferOffset, e.bytes, plan_.buffers[e.buffer].bytes, e.address);
+        covered[e.buffer] += e.bytes;
+        ok &= !e.direct || e.space == Space::Host;
+      }
+      for (size_t i = 0; i < covered.size(); ++i)
+        ok &= covered[i] == plan_.buffers[i].bytes;
+      for (const Slot &slot : p.slots)
+        ok &= slot.bytes > 0 && slot.bytes % 256 == 0 && slot.address % 256 == 0;
+    }
+    for (const State &state : plan_.states)
+      for (size_t i = 0; i < state.contents.size(); ++i) {
+        const Content &c = state.contents[i];
+        fits(c.bufferOffset, c.bytes, plan_.buffers[c.buffer].bytes, c.address);
+        ok &= i == 0 || state.contents[i - 1].address + state.contents[i - 1].bytes <= c.address;
+      }
+    for (const Schedule &s : plan_.schedules) {
+      for (const uint32_t state : {s.entryState, s.exitState})
+        ok &= plan_.states[state].contents.empty() || plan_.states[state].placement == s.placement;
+      for (const Operand &o : s.operands) {
+        fits(o.bufferOffset, o.bytes, plan_.buffer(s, o.buffer).bytes, o.address);
+        if (o.buffer >= plan_.buffers.size())
+          ok &= o.address == s.locals[o.buffer - plan_.buffers.size()].address + o.bufferOffset &&
+                o.space == Space::Device;
+      }
+      for (const Step &step : s.steps) {
+        if (step.kind != StepKind::Copy) {
+          ok &= s.shape != ShapeClass::Transition;
+          continue;
+        }
+        const Operand &from = s.operands[step.firstOperand], &to = s.operands[step.firstOperand + 1];
+        ok &= from.buffer == to.buffer && from.bufferOffset == to.bufferOffset && from.bytes == to.bytes &&
+              from.access == Access::Read && to.access == Access::Write;
+      }
+      for (size_t i = 0; i < s.edges.size(); ++i) {
+        const Edge &e = s.edges[i];
+        ok &= e.from < e.to && e.to < s.steps.size() && s.steps[e.from].lane != s.steps[e.to].lane;
+        ok &= i == 0 || std::pair(s.edges[i - 1].to, s.edges[i - 1].from) < std::pair(e.to, e.from);
+      }
+    }
+    for (const Variant &v : plan_.variants)
+      ok &= v.durationsNs.size() == plan_.schedules[v.schedule].steps.size();
+    return ok;
+  }
+
+  // Bytes an op touches behind the start of an operand, and the tensor it must cover.
+  void operandSizes(const Schedule &s, const Step &step) {
+    if (step.kind != StepKind::Compute)
+      return;
+    const model::ModelSpec &m = plan_.model;
+    std::map<Arg, Operand> args;
+    for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k)
+      args[s.operands[k].arg] = s.operands[k];
+    const int64_t tokens = s.maxTokens, sequences = s.maxSequences;
+    const auto touches = [&](Arg arg, int64_t rows, int64_t columns) {
+      breaks(args[arg].bytes < static_cast<uint64_t>(rows * columns) * 4 || args[arg].bufferOffset != 0 ||
+                 args[arg].buffer < plan_.buffers.size(),
+             Rule::Structure);
+    };
+    const auto covers = [&](Arg arg, model::TensorRole role) {
+      const Operand &o = args[arg];
+      if (o.buffer >= layout_.units.size() || !layout_.units[o.buffer].find(role)) {
+        rules_.insert(Rule::Structure);
+        return;
+      }
+      const model::Tensor &t = *layout_.units[o.buffer].find(role);
+      breaks(o.bufferOffset > t.offset || o.bufferOffset + o.bytes < t.offset + t.bytes, Rule::Structure);
+      breaks(layout_.units[o.buffer].layer != step.layer, Rule::Structure);
+    };
+    // A letter for each access an op may make of an operand: r, w, b for both.
+    const auto access = [&](Arg arg, const std::string &allowed) {
+      breaks(allowed.find("rwb"[static_cast<int>(args[arg].access)]) == std::string::npos, Rule::Structure);
+    };
+    const auto whole = [&](Arg arg, uint32_t buffer) {
+      breaks(args[arg].buffer != buffer || args[arg].bytes != plan_.buffers[buffer].bytes, Rule::Structure);
+    };
+    whole(Arg::Meta, plan_.metaBuffer());
+    for (const Arg arg :
+         {Arg::Meta, Arg::Table, Arg::Positions, Arg::NormWeights, Arg::Weight, Arg::Bias, Arg::Residual})
+      if (args.contains(arg))
+        access(arg, "r");
+    for (const Arg arg : {Arg::Y, Arg::Output})
+      if (args.contains(arg))
+        access(arg, "w");
+    if (args.contains(Arg::Workspace))
+      access(Arg::Workspace, "wb");
+    switch (step.op) {
+    case kernels::Op::Embed:
+      covers(Arg::Table, model::TensorRole::TokenTable);
+      if (m.learnedPositions)
+        covers(Arg::Positions, model::TensorRole::PositionTable);
+      whole(Arg::Sampled, plan_.sampledBuffer());
+      access(Arg::Sampled, "r");
+      touches(Arg::X, tokens, m.hidden);
+      access(Arg::X, "w");
+      break;
+    case kernels::Op::Norm: {
+      const int64_t rows = step.part == Part::Head ? sequences : tokens;
+      covers(Arg::NormWeights, model::TensorRole::NormWeight);
+      if (m.norm == model::NormKind::LayerNorm)
+        covers(Arg::NormWeights, model::TensorRole::NormBias);
+      touches(Arg::X, rows, m.hidden);
+      access(Arg::X, "r");
+      touches(Arg::Y, rows, m.hidden);
+      break;
+    }
+    case kernels::Op::Linear: {
+      covers(Arg::Weight, model::TensorRole::Matrix);
+      if (args.contains(Arg::Bias))
+        covers(Arg::Bias, model::TensorRole::Bias);
+      breaks(args.contains(Arg::Bias) && args[Arg::Bias].buffer != args[Arg::Weight].buffer, Rule::Structure);
+      if (args[Arg::Weight].buffer >= layout_.units.size())
+        break;
+      const model::Unit &unit = layout_.units[args[Arg::Weight].buffer];
+      const model::Tensor *t = unit.find(model::TensorRole::Matrix);
+      if (!t)
+        break;
+      breaks(!args.contains(Arg::Bias) && unit.find(model::TensorRole::Bias), Rule::Structure);
+      const int64_t rows = unit.role == model::UnitRole::Head ? sequences : tokens;
+      touches(Arg::X, rows, t->cols);
+      access(Arg::X, "r");
+      touches(Arg::Y, rows, t->rows);
+      if (args.contains(Arg::Residual))
+        touches(Arg::Residual, rows, t->rows);
+      break;
+    }
+    case kernels::Op::RopeAppend:
+      touches(Arg::X, tokens, m.qkvRows());
+      access(Arg::X, "b");
+      whole(Arg::Kv, plan_.kvBuffer(step.layer));
+      access(Arg::Kv, "wb");
+      break;
+    case kernels::Op::Attention:
+      touches(Arg::X, tokens, m.qkvRows());
+      access(Arg::X, "r");
+      whole(Arg::Kv, plan_.kvBuffer(step.layer));
+      access(Arg::Kv, "r");
+      touches(Arg::Y, tokens, m.qRows());
+      break;
+    case kernels::Op::Activate:
+      touches(Arg::X, tokens, 2 * m.intermediate);
+      access(Arg::X, "r");
+      touches(Arg::Y, tokens, m.intermediate);
+      break;
+    case kernels::Op::GatherRows:
+      touches(Arg::X, tokens, m.hidden);
+      access(Arg::X, "r");
+      touches(Arg::Y, sequences, m.hidden);
+      break;
+    case kernels::Op::Sample:
+      touches(Arg::X, sequences, m.vocab);
+      access(Arg::X, "r");
+      whole(Arg::Sampled, plan_.sampledBuffer());
+      access(Arg::Sampled, "wb");
+      whole(Arg::Output, plan_.outputBuffer());
+      break;
+    case kernels::Op::Count:
+      break;
+    }
+  }
+
+  void memory() {
+    uint64_t arena = 0, host = 0;
+    for (const Placement &p : plan_.placements) {
+      for (const Extent &e : p.extents)
+        (e.space == Space::Device ? arena : host) =
+            std::max(e.space == Space::Device ? arena : host, e.address + e.bytes);
+      for (const Slot &slot : p.slots)
+        arena = std::max(arena, slot.address + slot.bytes);
+    }
+    for (const Schedule &s : plan_.schedules)
+      for (const Local &l : s.locals)
+        arena = std::max(arena, l.address + l.buffer.bytes);
+    breaks(plan_.arenaBytes != arena || plan_.hostBytes != host, Rule::Accounting);
+    breaks(plan_.arenaBytes > plan_.budgetBytes, Rule::OverBudget);
+  }
+
+  void homes(const Placement &p) {
+    std::vector<bool> taken;
+    const auto take = [&](uint64_t address, uint64_t bytes) {
+      breaks(address + bytes > plan_.arenaBytes, Rule::OverBudget);
+      const Granules g(address, bytes);
+      taken.resize(std::max(taken.size(), g.last));
+      for (uint64_t i = g.first; i < g.last; ++i) {
+        breaks(taken[i], Rule::Overlap);
+        taken[i] = true;
+      }
+    };
+    for (const Extent &e : p.extents) {
+      const bool weight = plan_.buffers[e.buffer].kind == BufferKind::Weight;
+      if (e.space == Space::Device)
+        take(e.address, e.bytes);
+      if (e.space == Space::Host) {
+        breaks(e.address + e.bytes > plan_.hostBytes, Rule::HostRange);
+        const Granules g(e.address, e.bytes);
+        for (uint64_t i = g.first; i < g.last; ++i) {
+          const What what{e.buffer, e.bufferOffset / kGranule + (i - g.first)};
+          slab_.resize(std::max<size_t>(slab_.size(), i + 1));
+          breaks(slab_[i].buffer != kNone && slab_[i] != what, Rule::HostRange);
+          slab_[i] = what;
+        }
+      }
+      if (!weight)
+        breaks(fixed_.try_emplace(e.buffer, e.address).first->second != e.address || e.space != Space::Device,
+               Rule::Structure);
+    }
+    for (const Slot &slot : p.slots)
+      take(slot.address, slot.bytes);
+    std::set<int32_t> layers;
+    bool embedding = false;
+    for (const Extent &e : p.extents)
+      if (e.space == Space::Host) {
+        layers.insert(plan_.buffers[e.buffer].layer);
+        embedding |= plan_.buffers[e.buffer].name == "embedding";
+      }
+    layers.erase(-1);
+    breaks(p.offloadedLayers != static_cast<int32_t>(layers.size()) || p.offloadsEmbedding != embedding,
+           Rule::Accounting);
+  }
+
+  void states() {
+    for (const State &state : plan_.states)
+      for (const Content &c : state.contents) {
+        if (plan_.buffers[c.buffer].kind != BufferKind::Weight) {
+          rules_.insert(Rule::EntryExit);
+          continue;
+        }
+        const auto &slots = plan_.placements[state.placement].slots;
+        breaks(std::none_of(slots.begin(), slots.end(),
+                            [&](const Slot &slot) {
+                              return slot.address <= c.address && c.address + c.bytes <= slot.address + slot.bytes;
+                            }),
+               Rule::SlotTooSmall);
+      }
+  }
+
+  void totals() {
+    const auto sums = [&](const std::vector<uint64_t> &durations, uint32_t schedule) {
+      std::map<Lane, uint64_t> lanes;
+      for (size_t i = 0; i < durations.size(); ++i)
+        lanes[plan_.schedules[schedule].steps[i].lane] += durations[i];
+      return lanes;
+    };
+    for (const Schedule &s : plan_.schedules)
+      for (const Step &step : s.steps)
+        breaks(step.kind == StepKind::Copy && step.linkBytes != s.operands[step.firstOperand].bytes, Rule::Accounting);
+    for (const Variant &v : plan_.variants) {
+      auto lanes = sums(v.durationsNs, v.schedule);
+      const uint64_t link = std::max(lanes[Lane::H2D], lanes[Lane::D2H]);
+      breaks(v.computeAloneNs != lanes[Lane::Compute] || v.linkAloneNs != link ||
+                 v.predictedNs < std::max(lanes[Lane::Compute], link),
+             Rule::Accounting);
+    }
+    for (const Transition &t : plan_.transitions) {
+      auto lanes = sums(t.durationsNs, t.schedule);
+      breaks(t.predictedNs < std::max(lanes[Lane::H2D], lanes[Lane::D2H]), Rule::Accounting);
+    }
+  }
+
+  std::map<uint64_t, What> paint(uint32_t state) const {
+    std::map<uint64_t, What> out;
+    for (const Content &c : plan_.states[state].contents) {
+      const Granules g(c.address, c.bytes);
+      for (uint64_t i = g.first; i < g.last; ++i)
+        out[i] = {c.buffer, c.bufferOffset / kGranule + (i - g.first)};
+    }
+    return out;
+  }
+  bool holds(uint32_t outer, uint32_t inner) const {
+    const auto has = paint(outer);
+    for (const auto &[granule, what] : paint(inner))
+      if (const auto it = has.find(granule); it == has.end() || it->second != what)
+        return false;
+    return true;
+  }
+
+  void transitions() {
+    for (const Transition &t : plan_.transitions)
+      breaks(!holds(t.fromState, plan_.schedules[t.schedule].entryState) ||
+                 !holds(plan_.schedules[t.schedule].exitState, t.toState),
+             Rule::EntryExit);
+    const auto reached = [&](uint32_t from, uint32_t to) {
+      return holds(from, to) ||
+             std::any_of(plan_.transitions.begin(), plan_.transitions.end(),
+                         [&](const Transition &t) { return t.fromState == from && t.toState == to; });
+    };
+    for (const Variant &v : plan_.variants) {
+      const uint32_t entry = plan_.schedules[v.schedule].entryState;
+      breaks(!reached(0, entry), Rule::EntryExit);
+      for (const Variant &w : plan_.variants)
+        if (w.placement == v.placement)
+          breaks(!reached(plan_.schedules[w.schedule].exitState, entry), Rule::EntryExit);
+    }
+  }
+
+  const Plan &plan_;
+  const model::WeightLayout layout_;
+  std::set<Rule> rules_;
+  std::vector<What> slab_;
+  std::map<uint32_t, uint64_t> fixed_; // caches and io: where the first placement has them
+};
+
+} // namespace
+
+std::set<Rule> brokenRules(const Plan &plan) { return PlanOracle(plan).run(); }
+
+uint64_t liveBytesByBruteForce(const Plan &plan, uint32_t index) {
+  const Schedule &s = plan.schedules[index];
+  const Placement &placement = plan.placements[s.placement];
+  const std::vector<StepSet> before = ancestors(s);
+  uint64_t homes = 0, largest = 0;
+  for (const Extent &e : placement.extents)
+    homes += e.space == Space::Device ? e.bytes : 0;
+  // Contents of slots: their ranges, who writes them (none: there on entry), who reads them until the next write.
+  struct Held {
+    Content content;
+    std::optional<uint32_t> writer;
+    std::set<uint32_t> readers;
+    bool atExit = false, replaced = false;
+  };
+  std::vector<Held> held;
+  for (const Content &c : plan.states[s.entryState].contents)
+    held.push_back({c});
+  const auto meets = [](const auto &a, const auto &b) {
+    return a.address < b.address + b.bytes && b.address < a.address + a.bytes;
+  };
+  for (uint32_t i = 0; i < s.steps.size(); ++i)
+    for (uint32_t k = s.steps[i].firstOperand; k < s.steps[i].firstOperand + s.steps[i].operandCount; ++k) {
+      const Operand &o = s.operands[k];
+      if (o.space != Space::Device)
+        continue;
+      for (Held &h : held)
+        if (!h.replaced && meets(h.content, o)) {
+          if (o.access == Access::Read)
+            h.readers.insert(i);
+          else
+            h.replaced = true;
+        }
+      if (s.steps[i].kind == StepKind::Copy && o.access == Access::Write)
+        held.push_back({{o.buffer, o.bufferOffset, o.bytes, o.address}, i});
+    }
+  for (Held &h : held)
+    for (const Content &c : plan.states[s.exitState].contents)
+      h.atExit |= !h.replaced && meets(h.content, c);
+  // At each compute step, and after the last.
+  std::vector<uint32_t> points;
+  for (uint32_t i = 0; i < s.steps.size(); ++i)
+    if (s.steps[i].lane == Lane::Compute)
+      points.push_back(i);
+  for (size_t p = 0; p <= points.size(); ++p) {
+    uint64_t sum = homes;
+    for (const Held &h : held) {
+      // The copy may have begun: all the compute steps that it waits for come before this one.
+      bool begun = true;
+      for (size_t q = p; q < points.size(); ++q)
+        begun &= !h.writer || !before[*h.writer][points[q]];
+      bool wanted = h.atExit;
+      for (const uint32_t reader : h.readers)
+        wanted |= p < points.size() && reader >= points[p];
+      // Nobody's: it takes its place when it may begin.
+      bool nobodys = h.readers.empty() && !h.atExit;
+      if (nobodys)
+        for (size_t q = 0; q < p; ++q) {
+          bool earlier = true;
+          for (size_t r = q; r < points.size(); ++r)
+            earlier &= !h.writer || !before[*h.writer][points[r]];
+          nobodys &= !earlier;
+        }
+      sum += begun && (wanted || nobodys) ? h.content.bytes : 0;
+    }
+    for (uint32_t l = 0; l < s.locals.size(); ++l) {
+      bool from = false, to = false;
+      for (size_t q = 0; q < points.size(); ++q)
+        for (uint32_t k = s.steps[points[q]].firstOperand;
+             k < s.steps[points[q]].firstOperand + s.steps[points[q]].operandCount; ++k)
+          if (s.operands[k].buffer == plan.buffers.size() + l) {
+            from |= q <= p;
+            to |= q >= p;
+          }
+      sum += from && to ? s.locals[l].buffer.bytes : 0;
+    }
+    largest = std::max(largest, sum);
+  }
+  return largest;
+}
+
+} // namespace headrace::plan::test
