@@ -7,12 +7,12 @@
 //   term
 //                                one fused multiply-add; then + bias, epilogue, + residual.
 //
-// Three ways through the same sums:
-//   rows <= 6    the weights are streamed once, panel after panel, and converted in registers (decode: memory-bound)
-//   rows <= 24   a block of a panel is converted to F32 once (16 KiB, on the stack) and used for each tile of up to 6
-//   rows more         rows in blocks of 192, columns in groups of 16 panels; x is packed once a group and K-block, so
-//   that it
-//                stays in the L2 cache while each panel's block stays in L1 (Goto and van de Geijn, 2008)
+// Two ways through the same sums:
+//   up to 6 rows   the weights are streamed once, panel after panel, converted in registers (decode: memory-bound)
+//   more           rows in blocks of 192, columns in groups of 16 panels; x is packed once a group and K-block, so that
+//   it
+//                  stays in the L2 cache while a panel's block, converted to F32 by the first tile of rows that uses
+//                  it, stays near L1 for the others (Goto and van de Geijn, 2008)
 #pragma once
 
 #include <cstring>
@@ -22,8 +22,7 @@
 namespace headrace::kernels {
 
 struct LinearShape {
-  static constexpr int64_t kBlock = 256; // K-block: part of what the result is, see above
-  static constexpr int64_t kRowsWithoutPacking = 24;
+  static constexpr int64_t kBlock = 256;        // K-block: part of what the result is, see above
   static constexpr int64_t kRowBlock = 192;     // a multiple of kTileRows
   static constexpr int64_t kGroupColumns = 256; // a multiple of kPanelColumns
 
@@ -36,7 +35,7 @@ struct LinearShape {
     return padded < kGroupColumns ? padded : kGroupColumns;
   }
   static uint64_t workspaceBytes(int64_t capacity, int64_t n, int64_t k) {
-    if (capacity <= kRowsWithoutPacking)
+    if (capacity <= kTileRows)
       return 0;
     return static_cast<uint64_t>(rowsPacked(capacity)) * static_cast<uint64_t>(packedStride(k) + groupColumns(n)) *
            sizeof(float);
@@ -59,17 +58,20 @@ private:
   void run() {
     if (rows <= 0)
       return;
-    if (rows <= kTileRows && args.order == Order::Panel16) {
-      switch (args.elem) {
-      case Elem::F32:
-        return streamRows<PanelF32<V>>();
-      case Elem::F16:
-        return streamRows<PanelF16<V>>();
-      case Elem::BF16:
-        return streamRows<PanelBf16<V>>();
-      }
+    if (args.order == Order::RowMajor)
+      return rows <= kTileRows ? rowMajorFewRows() : multiplyBlocks<PanelF32<V>>(static_cast<float *>(args.workspace));
+    switch (args.elem) {
+    case Elem::F32:
+      return panelOperand<PanelF32<V>>();
+    case Elem::F16:
+      return panelOperand<PanelF16<V>>();
+    case Elem::BF16:
+      return panelOperand<PanelBf16<V>>();
     }
-    rows <= Shape::kRowsWithoutPacking ? fewRows() : manyRows();
+  }
+
+  template <typename W> void panelOperand() {
+    rows <= kTileRows ? streamRows<W>() : multiplyBlocks<W>(static_cast<float *>(args.workspace));
   }
 
   // ---- up to 6 rows
@@ -100,110 +102,134 @@ private:
   }
 
   template <typename W, int R, int P> void streamPanels(int64_t panel) {
-    constexpr int kPrefetch = 1024;
     alignas(64) float sums[R * P * kColumns];
     const auto *w = static_cast<const typename W::Element *>(args.w) + panel * args.k * kColumns;
     for (int64_t k = 0; k < args.k; k += Shape::kBlock) {
       Tile<V, R, P> tile;
       tile.clear();
-      tile.template multiply<W, kPrefetch>(args.x + k, args.k, w + k * kColumns, args.k * kColumns, kColumns,
-                                           blockLength(k));
+      tile.template multiply<W>(args.x + k, args.k, w + k * kColumns, args.k * kColumns, kColumns, blockLength(k));
       tile.template store<W>(sums, P * kColumns, k > 0);
     }
     for (int64_t r = 0; r < R; ++r)
       finish(r, panel * kColumns, P * kColumns, sums + r * P * kColumns);
   }
 
-  // ---- more rows: F32 blocks of one panel
+  // ---- more than 6 rows, and any number with a row-major operand
 
-  void fewRows() {
-    alignas(64) float block[Shape::kBlock * kColumns];
-    alignas(64) float sums[Shape::kRowsWithoutPacking * kColumns];
-    for (int64_t panel = 0; panel < panels; ++panel) {
-      for (int64_t k = 0; k < args.k; k += Shape::kBlock)
-        multiplyRows(args.x + k, args.k, panelBlock(panel, k, block), blockLength(k), rows, sums, kColumns, k > 0);
-      for (int64_t r = 0; r < rows; ++r)
-        finish(r, panel * kColumns, kColumns, sums + r * kColumns);
-    }
+  void rowMajorFewRows() {
+    alignas(64) float workspace[kTileRows * (Shape::kBlock + 16 + Shape::kGroupColumns)];
+    multiplyBlocks<PanelF32<V>>(workspace);
   }
 
-  void manyRows() {
-    alignas(64) float block[Shape::kBlock * kColumns];
-    float *packed = static_cast<float *>(args.workspace);
-    const int64_t packedStride = Shape::packedStride(args.k);
-    float *sums = packed + Shape::rowsPacked(args.capacity) * packedStride;
-    const int64_t groupPanels = Shape::groupColumns(args.n) / kColumns, stride = groupPanels * kColumns;
-    for (int64_t row = 0; row < rows; row += Shape::kRowBlock) {
-      const int64_t rowsHere = least(Shape::kRowBlock, rows - row);
+  template <typename W> void multiplyBlocks(float *workspace) {
+    alignas(64) float f32Block[Shape::kBlock * kColumns];
+    const int64_t packedStride = Shape::packedStride(args.k), groupPanels = Shape::groupColumns(args.n) / kColumns;
+    const int64_t rowBlock = least(Shape::kRowBlock, rows), sumStride = groupPanels * kColumns;
+    float *packed = workspace, *sums = workspace + rowBlock * packedStride;
+    for (int64_t row = 0; row < rows; row += rowBlock) {
+      const int64_t rowsHere = least(rowBlock, rows - row);
       for (int64_t group = 0; group < panels; group += groupPanels) {
         const int64_t panelsHere = least(groupPanels, panels - group);
         for (int64_t k = 0; k < args.k; k += Shape::kBlock) {
           const int64_t length = blockLength(k);
           for (int64_t r = 0; r < rowsHere; ++r)
-            std::memcpy(packed + r * packedStride, args.x + (row + r) * args.k + k,
-                        static_cast<size_t>(length) * sizeof(float));
-          for (int64_t p = 0; p < panelsHere; ++p)
-            multiplyRows(packed, packedStride, panelBlock(group + p, k, block), length, rowsHere, sums + p * kColumns,
-                         stride, k > 0);
+            __builtin_memcpy(packed + r * packedStride, args.x + (row + r) * args.k + k,
+                             static_cast<size_t>(length) * sizeof(float));
+          for (int64_t p = 0; p < panelsHere; ++p) {
+            const PackedRows x{packed, packedStride, rowsHere, length};
+            const SumRows out{sums + p * kColumns, sumStride, k > 0};
+            if (args.order == Order::RowMajor)
+              transposeBlock(group + p, k, f32Block), multiplyRows<PanelF32<V>>(x, f32Block, nullptr, nullptr, out);
+            else
+              multiplyRows<W>(x, blockOf<W>(group + p, k), nextBlock<W>(group, panelsHere, p, k), f32Block, out);
+          }
         }
         for (int64_t r = 0; r < rowsHere; ++r)
-          finish(row + r, group * kColumns, panelsHere * kColumns, sums + r * stride);
+          finish(row + r, group * kColumns, panelsHere * kColumns, sums + r * sumStride);
       }
     }
   }
 
-  // `count` rows of x in tiles of almost equal height times one F32 block of a panel.
-  static void multiplyRows(const float *x, int64_t xStride, const float *w, int64_t length, int64_t count, float *sums,
-                           int64_t stride, bool add) {
-    const int64_t tiles = (count + kTileRows - 1) / kTileRows;
+  template <typename W> const typename W::Element *blockOf(int64_t panel, int64_t k) const {
+    return static_cast<const typename W::Element *>(args.w) + (panel * args.k + k) * kColumns;
+  }
+  // The block used after (group + p, k); past the operand's end it is only asked for, never read.
+  template <typename W> const typename W::Element *nextBlock(int64_t group, int64_t count, int64_t p, int64_t k) const {
+    if (p + 1 < count)
+      return blockOf<W>(group + p + 1, k);
+    return k + Shape::kBlock < args.k ? blockOf<W>(group, k + Shape::kBlock) : blockOf<W>(group + count, 0);
+  }
+
+  struct PackedRows {
+    const float *values;
+    int64_t stride, count, length; // rows, and elements of each
+  };
+  struct SumRows {
+    float *values;
+    int64_t stride;
+    bool add;
+  };
+
+  // All rows of x, in tiles of almost equal height, times one block of a panel. The first tile converts it; the first
+  // few ask for `next`, a share each.
+  template <typename W>
+  static void multiplyRows(const PackedRows &x, const typename W::Element *w, const typename W::Element *next,
+                           float *kept, const SumRows &out) {
+    constexpr bool kConvert = sizeof(typename W::Element) != sizeof(float);
+    using Later = PanelKept<V, W>;
+    const int64_t tiles = (x.count + kTileRows - 1) / kTileRows, asking = next == nullptr ? 0 : least(tiles, 4);
+    const int64_t lineBytes = kColumns * static_cast<int64_t>(sizeof(typename W::Element));
+    const float *later;
+    if constexpr (kConvert)
+      later = kept;
+    else
+      later = w;
     for (int64_t i = 0, row = 0; i < tiles; ++i) {
-      const int64_t height = (count - row + tiles - i - 1) / (tiles - i);
-      const float *xRow = x + row * xStride;
-      float *out = sums + row * stride;
-      switch (height) {
-      case 1:
-        multiplyTile<1>(xRow, xStride, w, length, out, stride, add);
-        break;
-      case 2:
-        multiplyTile<2>(xRow, xStride, w, length, out, stride, add);
-        break;
-      case 3:
-        multiplyTile<3>(xRow, xStride, w, length, out, stride, add);
-        break;
-      case 4:
-        multiplyTile<4>(xRow, xStride, w, length, out, stride, add);
-        break;
-      case 5:
-        multiplyTile<5>(xRow, xStride, w, length, out, stride, add);
-        break;
-      default:
-        multiplyTile<6>(xRow, xStride, w, length, out, stride, add);
-        break;
-      }
+      const int64_t height = (x.count - row + tiles - i - 1) / (tiles - i);
+      const PackedRows rows{x.values + row * x.stride, x.stride, height, x.length};
+      const SumRows sums{out.values + row * out.stride, out.stride, out.add};
+      const int64_t aheadStep = asking > 0 ? lineBytes / asking : 0;
+      const char *ahead = reinterpret_cast<const char *>(next) + i * aheadStep * x.length;
+      if (kConvert && i == 0)
+        multiplyTile<W, true, kConvert>(rows, w, ahead, aheadStep, kept, sums);
+      else if (i < asking)
+        multiplyTile<Later, true, false>(rows, later, ahead, aheadStep, nullptr, sums);
+      else
+        multiplyTile<Later, false, false>(rows, later, nullptr, 0, nullptr, sums);
       row += height;
     }
   }
 
-  template <int R>
-  static void multiplyTile(const float *x, int64_t xStride, const float *w, int64_t length, float *out, int64_t stride,
-                           bool add) {
+  template <typename W, bool kAhead, bool kKeep>
+  static void multiplyTile(const PackedRows &x, const typename W::Element *w, const char *ahead, int64_t aheadStep,
+                           float *keep, const SumRows &out) {
+    switch (x.count) {
+    case 1:
+      return multiplyTile<W, kAhead, kKeep, 1>(x, w, ahead, aheadStep, keep, out);
+    case 2:
+      return multiplyTile<W, kAhead, kKeep, 2>(x, w, ahead, aheadStep, keep, out);
+    case 3:
+      return multiplyTile<W, kAhead, kKeep, 3>(x, w, ahead, aheadStep, keep, out);
+    case 4:
+      return multiplyTile<W, kAhead, kKeep, 4>(x, w, ahead, aheadStep, keep, out);
+    case 5:
+      return multiplyTile<W, kAhead, kKeep, 5>(x, w, ahead, aheadStep, keep, out);
+    default:
+      return multiplyTile<W, kAhead, kKeep, 6>(x, w, ahead, aheadStep, keep, out);
+    }
+  }
+  template <typename W, bool kAhead, bool kKeep, int R>
+  static void multiplyTile(const PackedRows &x, const typename W::Element *w, const char *ahead, int64_t aheadStep,
+                           float *keep, const SumRows &out) {
     Tile<V, R, 1> tile;
     tile.clear();
-    tile.template multiply<PanelF32<V>>(x, xStride, w, 0, kColumns, length);
-    tile.template store<PanelF32<V>>(out, stride, add);
+    tile.template multiply<W, kAhead, kKeep>(x.values, x.stride, w, 0, kColumns, x.length, ahead, aheadStep, keep);
+    tile.template store<W>(out.values, out.stride, out.add);
   }
 
-  // The F32 values of columns k... of a panel: in place where the operand is stored so, else in `buffer`.
-  const float *panelBlock(int64_t panel, int64_t k, float *buffer) const {
+  // Columns k ... of a row-major operand's 16 rows, as an F32 block of a panel.
+  void transposeBlock(int64_t panel, int64_t k, float *block) const {
     const int64_t length = blockLength(k);
-    if (args.order == Order::Panel16) {
-      const int64_t start = (panel * args.k + k) * kColumns;
-      if (args.elem == Elem::F32)
-        return static_cast<const float *>(args.w) + start;
-      for (int64_t i = 0; i < length * kColumns; i += V::kLanes)
-        loadElems<V>(args.w, start + i, args.elem).store(buffer + i);
-      return buffer;
-    }
     for (int64_t half = 0; half < kColumns; half += V::kLanes) {
       const int64_t firstRow = (panel * kColumns + half) * args.k + k;
       int64_t i = 0;
@@ -215,13 +241,12 @@ private:
         V::transpose(lines);
         HEADRACE_UNROLL
         for (int j = 0; j < V::kLanes; ++j)
-          lines[j].store(buffer + (i + j) * kColumns + half);
+          lines[j].store(block + (i + j) * kColumns + half);
       }
       for (; i < length; ++i)
         for (int64_t j = 0; j < V::kLanes; ++j)
-          buffer[i * kColumns + half + j] = loadElem(args.w, firstRow + j * args.k + i, args.elem);
+          block[i * kColumns + half + j] = loadElem(args.w, firstRow + j * args.k + i, args.elem);
     }
-    return buffer;
   }
 
   // ---- what follows the sum

@@ -29,6 +29,13 @@ template <typename V> struct PanelBf16 {
   static HEADRACE_INLINE void inOrder(V &a, V &b) { V::joinEvenOdd(a, b); }
 };
 
+// F32 lines that a tile over W kept.
+template <typename V, typename W> struct PanelKept {
+  using Element = float;
+  static HEADRACE_INLINE void load(const float *p, V &a, V &b) { a = V::load(p), b = V::load(p + V::kLanes); }
+  static HEADRACE_INLINE void inOrder(V &a, V &b) { W::inOrder(a, b); }
+};
+
 template <typename V, int R, int P> struct Tile {
   V sum[R][P][2];
 
@@ -48,18 +55,23 @@ template <typename V, int R, int P> struct Tile {
       W::load(in + p * kPanelColumns, sum[0][p][0], sum[0][p][1]);
   }
 
-  // kPrefetchBytes > 0: asks for w that far ahead, one line for every line read.
-  template <typename W, int kPrefetchBytes = 0>
+  // kAhead: also asks for memory, at `ahead` + k * aheadStep bytes for every k. kKeep: also stores the two vectors of
+  // every line of w to `keep`, 16 floats a line, for PanelKept.
+  template <typename W, bool kAhead = false, bool kKeep = false>
   HEADRACE_INLINE void multiply(const float *x, int64_t xStride, const typename W::Element *w, int64_t wPanelStride,
-                                int64_t wStep, int64_t n) {
+                                int64_t wStep, int64_t n, const char *ahead = nullptr, int64_t aheadStep = 0,
+                                float *keep = nullptr) {
     for (int64_t k = 0; k < n; ++k) {
+      if constexpr (kAhead)
+        __builtin_prefetch(ahead + k * aheadStep, 0, 2);
       HEADRACE_UNROLL
       for (int p = 0; p < P; ++p) {
-        const typename W::Element *line = w + p * wPanelStride + k * wStep;
-        if constexpr (kPrefetchBytes > 0)
-          __builtin_prefetch(reinterpret_cast<const char *>(line) + kPrefetchBytes);
         V a, b;
-        W::load(line, a, b);
+        W::load(w + p * wPanelStride + k * wStep, a, b);
+        if constexpr (kKeep) {
+          a.store(keep + k * kPanelColumns);
+          b.store(keep + k * kPanelColumns + V::kLanes);
+        }
         HEADRACE_UNROLL
         for (int r = 0; r < R; ++r) {
           const V factor = V::set(x[r * xStride + k]);

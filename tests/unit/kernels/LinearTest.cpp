@@ -228,7 +228,7 @@ TEST(LinearPaths, PortableAndAvx2AgreeWithinRounding) {
 }
 
 TEST(LinearWorkspace, IsBoundedByATileAndZeroForDecode) {
-  EXPECT_EQ(linearWorkspaceBytes(24, 11008, 4096, Elem::BF16), 0u);
+  EXPECT_EQ(linearWorkspaceBytes(6, 11008, 4096, Elem::BF16), 0u);
   // 192 rows of 272 packed values and 256 sums: 192 * 528 * 4 = 405504.
   EXPECT_EQ(linearWorkspaceBytes(192, 11008, 4096, Elem::F32), 405504u);
   EXPECT_EQ(linearWorkspaceBytes(8192, 151936, 8192, Elem::BF16), 405504u);
