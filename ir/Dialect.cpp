@@ -175,7 +175,7 @@ void IterationOp::build(mlir::OpBuilder &builder, mlir::OperationState &state, l
   properties.start_rule = rule;
   properties.tokens = tokens;
   properties.sequences = sequences;
-  properties.context = context;
+  properties.max_context = context;
   state.addRegion()->emplaceBlock();
 }
 
@@ -193,7 +193,8 @@ static LogicalResult verifyVersions(mlir::Block &block) {
       for (mlir::OpOperand &use : old.getUses()) {
         mlir::Operation *user = use.getOwner();
         const bool same = user == &op && use.getOperandNumber() == static_cast<unsigned>(operand);
-        if (same || (user != &op && user->isBeforeInBlock(&op)))
+        // A wait names the step that wrote the version, not its content.
+        if (same || llvm::isa<WaitOp>(user) || (user != &op && user->isBeforeInBlock(&op)))
           continue;
         auto diagnostic = user->emitOpError() << "uses a version of a buffer that '" << op.getName()
                                               << "' has updated in place";
@@ -207,17 +208,12 @@ static LogicalResult verifyVersions(mlir::Block &block) {
 
 // Buffers exist once: one weight op a unit, one kv op a layer, one io op a role, one slot op an index.
 static LogicalResult verifyUnique(mlir::Block &block) {
-  llvm::DenseMap<std::pair<unsigned, int64_t>, mlir::Operation *> seen;
+  llvm::DenseMap<std::pair<mlir::TypeID, int64_t>, mlir::Operation *> seen;
   for (mlir::Operation &op : block) {
-    const auto key = llvm::TypeSwitch<mlir::Operation *, std::optional<std::pair<unsigned, int64_t>>>(&op)
-                         .Case([](WeightOp w) { return std::pair(0u, w.getUnit()); })
-                         .Case([](KvOp kv) { return std::pair(1u, static_cast<int64_t>(kv.getLayer())); })
-                         .Case([](IoOp io) { return std::pair(2u, static_cast<int64_t>(io.getRole())); })
-                         .Case([](SlotOp slot) { return std::pair(3u, static_cast<int64_t>(slot.getIndex())); })
-                         .Default(std::nullopt);
-    if (!key)
+    auto persistent = llvm::dyn_cast<PersistentInterface>(op);
+    if (!persistent)
       continue;
-    const auto [it, isNew] = seen.try_emplace(*key, &op);
+    const auto [it, isNew] = seen.try_emplace(persistent.identity(), &op);
     if (isNew)
       continue;
     auto diagnostic = op.emitOpError() << "declares a buffer that is there already";
@@ -229,9 +225,9 @@ static LogicalResult verifyUnique(mlir::Block &block) {
 
 LogicalResult IterationOp::verifyRegions() {
   const bool computes = getShape() != Shape::Transition;
-  if (computes ? getTokens() < 1 || getSequences() < 1 || getContext() < 1
-               : getTokens() < 0 || getSequences() < 0 || getContext() < 0)
-    return emitOpError() << "has limits (" << getTokens() << ", " << getSequences() << ", " << getContext()
+  if (computes ? getTokens() < 1 || getSequences() < 1 || getMaxContext() < 1
+               : getTokens() < 0 || getSequences() < 0 || getMaxContext() < 0)
+    return emitOpError() << "has limits (" << getTokens() << ", " << getSequences() << ", " << getMaxContext()
                          << "): tokens, sequences and context must be at least " << (computes ? 1 : 0);
   if (getArenaBytes() < 0)
     return emitOpError() << "has an arena of " << getArenaBytes() << " bytes";

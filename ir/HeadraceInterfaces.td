@@ -31,6 +31,8 @@ def Headrace_PersistentInterface : OpInterface<"PersistentInterface"> {
   let methods = [
     InterfaceMethod<"Where its address is kept.", "::headrace::ir::Address &", "address", (ins)>,
     InterfaceMethod<"Bytes it takes where it lies.", "uint64_t", "sizeInBytes", (ins)>,
+    InterfaceMethod<"Which one it is: kind, and unit, layer, role or index. Unique in an iteration.",
+                    "std::pair<::mlir::TypeID, int64_t>", "identity", (ins)>,
   ];
 }
 

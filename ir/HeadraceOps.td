@@ -35,12 +35,12 @@ def Headrace_IterationOp : Headrace_Op<"iteration", [
     of that phase and of those before it. `arena` is the device memory in use, known in the offsets phase.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, EnumProp<Headrace_Shape>:$shape, EnumProp<Headrace_Phase>:$phase,
-                       EnumProp<Headrace_StartRule>:$start_rule, I64Prop:$tokens, I64Prop:$sequences, I64Prop:$context,
+                       EnumProp<Headrace_StartRule>:$start_rule, I64Prop:$tokens, I64Prop:$sequences, I64Prop:$max_context,
                        DefaultValuedProp<I64Prop, "0">:$arena_bytes);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
     $sym_name $shape `phase` `(` $phase `)` `rule` `(` $start_rule `)`
-    custom<Limits>($tokens, $sequences, $context, $arena_bytes) attr-dict-with-keyword $body
+    custom<Limits>($tokens, $sequences, $max_context, $arena_bytes) attr-dict-with-keyword $body
   }];
   let skipDefaultBuilders = 1;
   let builders = [

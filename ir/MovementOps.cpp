@@ -38,6 +38,11 @@ Address &WeightOp::address() { return getProperties().at; }
 Address &KvOp::address() { return getProperties().at; }
 Address &IoOp::address() { return getProperties().at; }
 Address &SlotOp::address() { return getProperties().at; }
+using Identity = std::pair<mlir::TypeID, int64_t>;
+Identity WeightOp::identity() { return {mlir::TypeID::get<WeightOp>(), getUnit()}; }
+Identity KvOp::identity() { return {mlir::TypeID::get<KvOp>(), getLayer()}; }
+Identity IoOp::identity() { return {mlir::TypeID::get<IoOp>(), static_cast<int64_t>(getRole())}; }
+Identity SlotOp::identity() { return {mlir::TypeID::get<SlotOp>(), getIndex()}; }
 uint64_t WeightOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t KvOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t IoOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }

@@ -10,6 +10,6 @@
 int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
   registry.insert<headrace::ir::HeadraceDialect>();
-  headrace::passes::registerPasses();
+  headrace::passes::registerHeadracePasses();
   return mlir::asMainReturnCode(mlir::MlirOptMain(argc, argv, "Headrace's optimizer driver\n", registry));
 }

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <set>
+#include <tuple>
+
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/MapVector.h"
+#include "passes/PhaseRules.h"
+#include "passes/RangeMap.h"
+
+namespace headrace::passes {
+namespace {
+
+using mlir::failure;
+using mlir::LogicalResult;
+using mlir::success;
+using mlir::Value;
+
+llvm::StringRef nameOf(Value buffer) {
+  auto weight = ir::bufferOf(buffer).getDefiningOp<ir::WeightOp>();
+  return weight ? weight.getName() : "a buffer";
+}
+
+// Plays the program's order. A range is known by the value that made it (ir::rangeOf).
+class MovementRules {
+public:
+  MovementRules(ir::IterationOp iteration, bool inProgramOrder) : iteration_(iteration), inProgramOrder_(inProgramOrder) {}
+
+  LogicalResult run() {
+    bool computes = false;
+    for (mlir::Operation &op : iteration_.block()) {
+      if (auto carry = llvm::dyn_cast<ir::CarryOp>(op)) {
+        if (computes)
+          return op.emitError() << "says what is there on entry, behind a step";
+        if (failed(occupy(carry, carry.getResult(), carry.getSlot().getDefiningOp(),
+                          static_cast<uint64_t>(carry.getSlotOffset()), carry.getRange().bytes)))
+          return failure();
+        entry_.insert(contentOf(carry.getResult()));
+        continue;
+      }
+      computes |= llvm::isa<ir::StepInterface>(op);
+      if (failed(checkUses(op)))
+        return failure();
+      if (auto prefetch = llvm::dyn_cast<ir::PrefetchOp>(op)) {
+        underWay_.insert(prefetch.getResult());
+        if (failed(occupy(prefetch, prefetch.getResult(), prefetch.slot(),
+                          prefetch.offsetInSlot() + prefetch.getRange().offset, prefetch.getRange().bytes)))
+          return failure();
+      } else if (auto wait = llvm::dyn_cast<ir::WaitOp>(op)) {
+        if (failed(checkWait(wait)))
+          return failure();
+      } else if (auto release = llvm::dyn_cast<ir::ReleaseOp>(op)) {
+        giveUp(release.getBuffer(), &op);
+      } else if (auto evict = llvm::dyn_cast<ir::EvictOp>(op)) {
+        giveUp(evict.getBuffer(), &op);
+      } else if (auto carryOut = llvm::dyn_cast<ir::CarryOutOp>(op)) {
+        giveUp(carryOut.getBuffer(), &op);
+        kept_.insert(ir::rangeOf(carryOut.getBuffer()));
+        exit_.insert(contentOf(carryOut.getBuffer()));
+      }
+    }
+    for (const auto &[range, gone] : ranges_)
+      if (!gone)
+        return range.getDefiningOp()->emitError()
+               << "brings " << nameOf(range) << " to the device, where it is neither released nor carried out";
+    return checkEdges();
+  }
+
+private:
+  // What lies in a slot at an edge of the iteration: buffer, bytes, slot, offset.
+  using Content = std::tuple<void *, uint64_t, void *, uint64_t>;
+  static Content contentOf(Value part) {
+    mlir::Operation *first = ir::rangeOf(part).getDefiningOp();
+    const auto carry = llvm::dyn_cast<ir::CarryOp>(first);
+    const auto prefetch = llvm::dyn_cast<ir::PrefetchOp>(first);
+    const Value slot = carry ? ir::CarryOp(carry).getSlot() : ir::PrefetchOp(prefetch).getDestination();
+    const int64_t offset = carry ? ir::CarryOp(carry).getSlotOffset() : ir::PrefetchOp(prefetch).getSlotOffset();
+    return {ir::bufferOf(part).getAsOpaquePointer(), ir::bufferType(part).getHeld(), slot.getAsOpaquePointer(),
+            static_cast<uint64_t>(offset)};
+  }
+
+  // `part` takes bytes of a slot; nothing else that is in use may lie there.
+  LogicalResult occupy(mlir::Operation *op, Value part, mlir::Operation *slot, uint64_t offset, uint64_t bytes) {
+    const Value range = ir::rangeOf(part);
+    Value other;
+    slots_[slot].forEach(offset, offset + bytes, [&](uint64_t, uint64_t, Value owner) {
+      if (owner != range && (!ranges_.lookup(owner) || kept_.contains(owner)))
+        other = owner;
+    });
+    if (other) {
+      auto diagnostic = op->emitError() << "overwrites " << nameOf(other) << ", which is still in use";
+      diagnostic.attachNote(other.getLoc()) << "brought here";
+      return diagnostic;
+    }
+    slots_[slot].assign(offset, offset + bytes, range);
+    ranges_.insert({range, nullptr});
+    return success();
+  }
+
+  LogicalResult checkUses(mlir::Operation &op) {
+    for (Value operand : op.getOperands()) {
+      if (!llvm::isa<ir::BufferType>(operand.getType()))
+        continue;
+      const Value range = ir::rangeOf(operand);
+      const auto it = ranges_.find(range);
+      if (it == ranges_.end() || llvm::isa<ir::WaitOp>(op))
+        continue;
+      if (it->second) {
+        auto diagnostic = op.emitError() << "uses " << nameOf(operand) << " after it was given up";
+        diagnostic.attachNote(it->second->getLoc()) << "given up here";
+        return diagnostic;
+      }
+      if (inProgramOrder_ && underWay_.contains(operand) && llvm::isa<ir::StepInterface>(op) &&
+          !llvm::isa<ir::PrefetchOp>(op))
+        return op.emitError() << "uses " << nameOf(operand) << " before its prefetch has been waited for";
+    }
+    return success();
+  }
+
+  LogicalResult checkWait(ir::WaitOp wait) {
+    if (!inProgramOrder_)
+      return success();
+    if (wait.getKind() != ir::WaitKind::Program && wait.getKind() != ir::WaitKind::Pacing)
+      return wait.emitError() << "is between lanes, in phase movement";
+    if (auto prefetch = wait.getEvent().getDefiningOp<ir::PrefetchOp>(); prefetch && wait.getKind() == ir::WaitKind::Program)
+      underWay_.erase(prefetch.getResult());
+    return success();
+  }
+
+  void giveUp(Value part, mlir::Operation *by) { ranges_[ir::rangeOf(part)] = by; }
+
+  // Steady state: the iteration after this one finds what it expects.
+  LogicalResult checkEdges() {
+    if (iteration_.getShape() == ir::Shape::Transition || entry_ == exit_)
+      return success();
+    for (const auto &[from, to, what] : {std::tuple(&entry_, &exit_, "finds on entry what it does not leave on exit: "),
+                                         std::tuple(&exit_, &entry_, "leaves on exit what it does not expect on entry: ")})
+      for (const Content &content : *from)
+        if (!to->count(content))
+          return iteration_.emitError() << what << std::get<1>(content) << " bytes of "
+                                        << nameOf(Value::getFromOpaquePointer(std::get<0>(content)));
+    return success();
+  }
+
+  ir::IterationOp iteration_;
+  const bool inProgramOrder_;
+  llvm::MapVector<Value, mlir::Operation *> ranges_;           // range -> what gave it up
+  llvm::DenseSet<Value> underWay_;                             // versions whose prefetch has not been waited for
+  llvm::DenseSet<Value> kept_;                                 // ranges that are carried out
+  llvm::DenseMap<mlir::Operation *, RangeMap<Value>> slots_;   // by slot: who lies where
+  std::set<Content> entry_, exit_;
+};
+
+} // namespace
+
+LogicalResult verifyMovement(ir::IterationOp iteration, bool inProgramOrder) {
+  return MovementRules(iteration, inProgramOrder).run();
+}
+
+} // namespace headrace::passes

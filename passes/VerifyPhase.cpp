@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/Passes.h"
+#include "passes/PhaseRules.h"
+
+namespace headrace::passes {
+#define GEN_PASS_DEF_VERIFYPHASE
+#include "passes/Passes.h.inc"
+
+mlir::LogicalResult verifyHomes(ir::IterationOp iteration, ir::Phase phase) {
+  for (mlir::Operation &op : iteration.block()) {
+    if (phase < ir::Phase::Movement &&
+        llvm::isa<ir::PrefetchOp, ir::EvictOp, ir::CarryOp, ir::CarryOutOp, ir::ReleaseOp, ir::WaitOp, ir::SlotOp>(op))
+      return op.emitError() << "moves data in phase " << stringifyPhase(phase) << ", before movement is inserted";
+    if (llvm::isa<ir::OnDeviceOp>(op) && phase != ir::Phase::Homes)
+      return op.emitError() << "belongs to phase homes only, not to phase " << stringifyPhase(phase);
+    if (phase == ir::Phase::Model && llvm::isa<ir::WeightOp, ir::KvOp>(op) && !ir::bufferType(op.getResult(0)).isOnDevice())
+      return op.emitError() << "is at home off the device in phase model, before homes are chosen";
+  }
+  return mlir::success();
+}
+
+namespace {
+
+struct VerifyPhase : impl::VerifyPhaseBase<VerifyPhase> {
+  using VerifyPhaseBase::VerifyPhaseBase;
+
+  void runOnOperation() override {
+    if (failed(verify(getOperation())))
+      signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+
+  mlir::LogicalResult verify(ir::IterationOp iteration) {
+    const ir::Phase current = iteration.getPhase();
+    if (!phase.empty()) {
+      const std::optional<ir::Phase> required = ir::symbolizePhase(phase);
+      if (!required)
+        return iteration.emitError() << "cannot be in phase '" << phase
+                                     << "': there are model, homes, movement, lanes and offsets";
+      if (*required != current)
+        return iteration.emitError() << "is in phase " << stringifyPhase(current) << ", not in phase " << phase;
+    }
+    if (failed(verifyHomes(iteration, current)))
+      return mlir::failure();
+    if (current >= ir::Phase::Movement && failed(verifyMovement(iteration, current == ir::Phase::Movement)))
+      return mlir::failure();
+    if (current < ir::Phase::Lanes)
+      return mlir::success();
+    const mlir::FailureOr<StepOrder> order = StepOrder::derive(iteration);
+    if (failed(order))
+      return mlir::failure();
+    return verifyAccesses(iteration, *order, current == ir::Phase::Offsets);
+  }
+};
+
+} // namespace
+} // namespace headrace::passes
