@@ -17,7 +17,7 @@ namespace headrace::plan::test {
 // the first `cutBytes` of the one behind them are on the device when an iteration starts. (Paper: nothing is.)
 struct ShapeOptions {
   ShapeClass shape = ShapeClass::Decode;
-  int64_t tokens = 4, sequences = 4, context = 32;
+  int64_t tokens = 4, sequences = 2, context = 16;
   int cutUnits = 0;
   uint64_t cutBytes = 0;
   std::vector<int64_t> buckets = {4}; // new tokens of the variants made from it, ascending

@@ -67,11 +67,6 @@ TEST(PlanMutation, EachBrokenPlanIsRefusedForARuleThatTheOracleLists) {
   EXPECT_GE(same, kBroken * 95 / 100);
   RecordProperty("harmless", harmless);
   RecordProperty("same", same);
-  for (const auto &[rule, count] : refusals)
-    printf("%s %d\n", ruleName(rule), count);
-  for (const auto &[rule, count] : broken)
-    printf("%s %d\n", rule.c_str(), count);
-  printf("harmless %d same %d\n", harmless, same);
 }
 
 TEST(PlanMutation, LargestLiveBytesIsWhatBruteForceCounts) {

@@ -6,8 +6,10 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <optional>
 
+#include "absl/types/span.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::plan::test {
@@ -72,7 +74,6 @@ public:
       reach(c.address, c.bytes);
     memory_.resize(end / kGranule + 1);
     writtenHere_.resize(memory_.size());
-    history_.resize(memory_.size());
   }
 
   void run() {
@@ -201,8 +202,8 @@ private:
           if (o.space != Space::Device || !(writes ? o.access != Access::Read : read))
             continue;
           const Granules g(o.address, o.bytes);
+          accesses_.push_back({g, {number, writes}});
           for (uint64_t i = g.first; i < g.last; ++i) {
-            history_[i].push_back({number, writes});
             if (!writes && memory_[i] != What{o.buffer, o.bufferOffset / kGranule + (i - g.first)}) {
               if (o.buffer >= plan_.buffers.size())
                 rules_.insert(writtenLocals.contains(o.buffer) ? Rule::Overlap : Rule::UseAfterRelease);
@@ -228,10 +229,22 @@ private:
 
   void order() {
     // Neighbours in the history of some granule: what an edge must be for.
-    for (size_t granule = 0; granule < history_.size(); ++granule) {
-      const auto &accesses = history_[granule];
-      if (granule > 0 && accesses == history_[granule - 1])
+    std::vector<size_t> begin(memory_.size() + 1);
+    for (const auto &[g, access] : accesses_)
+      for (uint64_t i = g.first; i < g.last; ++i)
+        ++begin[i + 1];
+    std::partial_sum(begin.begin(), begin.end(), begin.begin());
+    std::vector<StepAccess> history(begin.back());
+    std::vector<size_t> at = begin;
+    for (const auto &[g, access] : accesses_)
+      for (uint64_t i = g.first; i < g.last; ++i)
+        history[at[i]++] = access;
+    absl::Span<const StepAccess> last;
+    for (size_t granule = 0; granule < memory_.size(); ++granule) {
+      const auto accesses = absl::MakeConstSpan(history).subspan(begin[granule], begin[granule + 1] - begin[granule]);
+      if (accesses == last)
         continue; // says nothing new
+      last = accesses;
       for (size_t j = 0; j < accesses.size(); ++j) {
         bool readBetween = false;
         for (size_t i = j; i-- > 0;) {
@@ -276,7 +289,8 @@ private:
   std::set<Rule> &rules_;
   std::vector<What> memory_;
   std::vector<bool> writtenHere_;
-  std::vector<std::vector<std::pair<uint32_t, bool>>> history_; // (step, writes) by granule
+  using StepAccess = std::pair<uint32_t, bool>; // step, writes
+  std::vector<std::pair<Granules, StepAccess>> accesses_;
   std::set<Conflict> conflicts_;
 };
 
