@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/Compile.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/EmitPlan.h"
+#include "compiler/Explain.h"
+#include "compiler/LowerModel.h"
+#include "compiler/Pipeline.h"
+#include "compiler/Placements.h"
+#include "compiler/PlanWrapAround.h"
+#include "compiler/Prices.h"
+#include "compiler/ResolveGoal.h"
+#include "runtime/plan/PlanVerifier.h"
+#include "runtime/sim/Simulator.h"
+
+namespace headrace::compiler {
+namespace {
+
+constexpr char kCompilerVersion[] = "headrace 0.1.0";
+
+// One shape class: its shapes, and the iteration that all its schedules begin as.
+struct ShapeClass {
+  ir::Shape shape;
+  const std::vector<cost::Shape> *shapes;
+  const char *name() const { return shape == ir::Shape::Decode ? "decode" : "mixed"; }
+};
+
+// The candidates of one policy and the one that is tried.
+struct Choice {
+  model::Policy policy;
+  std::vector<Candidate> candidates;
+  size_t chosen = 0;
+  const Candidate &candidate() const { return candidates[chosen]; }
+};
+
+bool samePlacement(const Candidate &a, const Candidate &b) {
+  return std::tie(a.layers, a.embedding, a.head, a.startRule, a.slots, a.wrap) ==
+         std::tie(b.layers, b.embedding, b.head, b.startRule, b.slots, b.wrap);
+}
+
+class Compilation {
+public:
+  Compilation(const CompileRequest &request, Target target, const cost::CostModel &costs)
+      : request_(request), target_(std::move(target)), layout_(model::layoutWeights(request.model)), prices_(costs),
+        context_(mlir::MLIRContext::Threading::DISABLED) {
+    context_.loadDialect<ir::HeadraceDialect>();
+    classes_.push_back({ir::Shape::Decode, &target_.decode});
+    if (!target_.mixed.empty())
+      classes_.push_back({ir::Shape::Mixed, &target_.mixed});
+    mlir::OwningOpRef<mlir::ModuleOp> module = lower(request.policy.startRule);
+    std::vector<MemoryUse> uses;
+    for (ir::IterationOp iteration : module->getOps<ir::IterationOp>())
+      uses.push_back(memoryUseOf(iteration));
+    family_.emplace(request.model, layout_, target_, std::move(uses));
+  }
+
+  absl::StatusOr<plan::Plan> run() {
+    std::vector<Choice> choices;
+    choices.push_back(choose(request_.policy));
+    for (const model::Policy &policy : request_.alsoPlacements)
+      choices.push_back(choose(policy));
+    for (;;) {
+      absl::StatusOr<plan::Plan> plan = tryPlan(choices);
+      if (!plan.ok())
+        return plan.status();
+      if (!overBudget_) {
+        if (absl::Status status = plan::verifyPlan(*plan, "compiled plan"); !status.ok())
+          return absl::InternalError(absl::StrCat("the compiler made a plan that breaks a rule: ", status.message()));
+        return plan;
+      }
+      // Arithmetic said that it would fit, packing found otherwise: the next candidate offloads more.
+      Choice &choice = choices[overBudget_->choice];
+      if (choice.chosen + 1 == choice.candidates.size())
+        return exhausted(choice, overBudget_->bytes);
+      ++choice.chosen;
+    }
+  }
+
+  absl::StatusOr<Minimum> minimum() {
+    target_.budget = uint64_t{1} << 53;
+    Choice choice{request_.policy, family_->candidates(request_.policy), 0};
+    choice.chosen = choice.candidates.size() - 1;
+    std::vector<Choice> choices;
+    choices.push_back(std::move(choice));
+    absl::StatusOr<plan::Plan> plan = tryPlan(choices);
+    if (!plan.ok())
+      return plan.status();
+    MemoryNeed need = family_->need(choices[0].candidate());
+    need.transients = need.transients + plan->arenaBytes - need.bytes;
+    need.bytes = plan->arenaBytes;
+    return Minimum{need.bytes, absl::StrCat(choices[0].candidate().describe(), ": ", need.describe())};
+  }
+
+private:
+  struct OverBudget {
+    size_t choice;
+    uint64_t bytes;
+  };
+
+  mlir::OwningOpRef<mlir::ModuleOp> lower(model::StartRule rule) {
+    mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
+    for (const ShapeClass &c : classes_)
+      lowerModel(*module, c.name(),
+                 {&request_.model, &layout_, &target_, request_.hardware.kind, rule, c.shape, Target::limits(*c.shapes)});
+    return module;
+  }
+
+  // The first candidate that fits by arithmetic; the last if none does, since packing may do better than arithmetic.
+  Choice choose(const model::Policy &policy) {
+    Choice choice{policy, family_->candidates(policy), 0};
+    while (choice.chosen + 1 < choice.candidates.size() && !family_->fits(choice.candidate(), target_.budget))
+      ++choice.chosen;
+    return choice;
+  }
+
+  absl::Status exhausted(const Choice &choice, uint64_t least) const {
+    MemoryNeed need = family_->need(choice.candidate());
+    need.transients = need.transients + least - need.bytes;
+    need.bytes = least;
+    return absl::ResourceExhaustedError(explainExhausted(request_.model, target_, choice.candidate(), need));
+  }
+
+  // A plan of the chosen candidates. Sets overBudget_ where one of them needs more than there is; the plan is not complete
+  // then.
+  absl::StatusOr<plan::Plan> tryPlan(const std::vector<Choice> &choices) {
+    overBudget_.reset();
+    plan::Plan plan = emptyPlan();
+    PlanEmitter emitter(layout_, target_, plan);
+    const std::vector<uint64_t> hostAddresses = layOutHost(choices, plan);
+    std::vector<const Candidate *> placed;
+    done_ = 0;
+    total_ = static_cast<int>(choices.size() * (classes_.size() + target_.decode.size() + target_.mixed.size()));
+    for (size_t i = 0; i < choices.size(); ++i) {
+      const Candidate &candidate = choices[i].candidate();
+      if (std::any_of(placed.begin(), placed.end(), [&](const Candidate *c) { return samePlacement(*c, candidate); }))
+        continue;
+      placed.push_back(&candidate);
+      absl::StatusOr<uint64_t> arena = addPlacement(candidate, hostAddresses, emitter, plan);
+      if (!arena.ok())
+        return arena.status();
+      if (*arena > target_.budget) {
+        overBudget_ = {i, *arena};
+        return plan;
+      }
+      plan.arenaBytes = std::max(plan.arenaBytes, *arena);
+    }
+    addTransitions(emitter, plan);
+    std::sort(plan.variants.begin(), plan.variants.end(), [](const plan::Variant &a, const plan::Variant &b) {
+      return std::tie(a.placement, a.newTokens, a.sequences, a.context) <
+             std::tie(b.placement, b.newTokens, b.sequences, b.context);
+    });
+    explain(choices.front(), plan);
+    return plan;
+  }
+
+  plan::Plan emptyPlan() const {
+    plan::Plan plan;
+    plan.compilerVersion = kCompilerVersion;
+    plan.model = request_.model;
+    plan.modelHash = request_.modelHash;
+    plan.modelPath = request_.modelPath;
+    plan.hardware = request_.hardware;
+    plan.goal = request_.goal;
+    plan.goal.deviceMemory = target_.budget;
+    plan.goal.batch = target_.batch;
+    plan.goal.context = target_.context;
+    plan.goal.kvTokens = target_.kvTokens;
+    plan.goal.kvDtype = target_.kv;
+    plan.policy = request_.policy;
+    plan.activationDtype = target_.activation;
+    plan.kvDtype = target_.kv;
+    plan.blockTokens = target_.blockTokens;
+    plan.kvBlocks = target_.kvBlocks;
+    plan.metaLayout = target_.meta;
+    plan.maxContext = target_.context;
+    plan.budgetBytes = target_.budget;
+    return plan;
+  }
+
+  // Every unit that any placement offloads, one after another: the units of a layer are one run of bytes.
+  std::vector<uint64_t> layOutHost(const std::vector<Choice> &choices, plan::Plan &plan) const {
+    std::vector<uint64_t> addresses(layout_.units.size(), 0);
+    for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+      const bool away = std::any_of(choices.begin(), choices.end(), [&](const Choice &choice) {
+        return family_->offloaded(choice.candidate(), static_cast<int32_t>(unit));
+      });
+      addresses[unit] = plan.hostBytes;
+      if (away)
+        plan.hostBytes += layout_.units[unit].bytes;
+    }
+    return addresses;
+  }
+
+  // Compiles one placement: its schedules and variants. Returns the device memory it takes.
+  absl::StatusOr<uint64_t> addPlacement(const Candidate &candidate, const std::vector<uint64_t> &hostAddresses,
+                                        PlanEmitter &emitter, plan::Plan &plan) {
+    mlir::OwningOpRef<mlir::ModuleOp> module = lower(candidate.startRule);
+    PipelineOptions options;
+    options.layers = candidate.layers;
+    options.embedding = candidate.embedding;
+    options.head = candidate.head && !request_.model.tiedEmbeddings; // tied: the table is the head's operand
+    options.slots = candidate.slots;
+    options.hostAddress = [&](int64_t unit) { return hostAddresses[static_cast<size_t>(unit)]; };
+    if (candidate.wrap)
+      options.planCut = [&](ir::IterationOp iteration) {
+        return planWrapAround(iteration, shapesOf(iteration), candidate.slots, prices_);
+      };
+    if (request_.onPhase)
+      options.onPhase = [&](ir::IterationOp iteration, llvm::StringRef phase) {
+        std::string text;
+        llvm::raw_string_ostream stream(text);
+        iteration.print(stream);
+        request_.onPhase(scheduleName(iteration, candidate), std::string_view(phase.data(), phase.size()), text);
+      };
+    if (absl::Status status = runPipeline(*module, options); !status.ok())
+      return status;
+
+    plan::Placement described;
+    described.name = candidate.name;
+    described.interval = candidate.interval;
+    described.offloadedLayers = static_cast<int32_t>(candidate.layers.size());
+    described.offloadsEmbedding = candidate.embedding;
+    described.offloadsHead = candidate.head;
+    described.startRule = candidate.startRule;
+    std::optional<uint32_t> placement;
+    uint64_t arena = 0;
+    for (ir::IterationOp iteration : module->getOps<ir::IterationOp>()) {
+      if (!placement)
+        placement = emitter.addPlacement(iteration, described);
+      const EmittedSchedule emitted = emitter.addSchedule(iteration, scheduleName(iteration, candidate), *placement);
+      arena = std::max(arena, static_cast<uint64_t>(iteration.getArenaBytes()));
+      advance();
+      addVariants(emitted, shapesOf(iteration), plan);
+    }
+    return arena;
+  }
+
+  const std::vector<cost::Shape> &shapesOf(ir::IterationOp iteration) const {
+    return iteration.getShape() == ir::Shape::Decode ? target_.decode : target_.mixed;
+  }
+  static std::string scheduleName(ir::IterationOp iteration, const Candidate &candidate) {
+    return absl::StrCat(stringifyShape(iteration.getShape()).str(), " ", candidate.name);
+  }
+
+  void addVariants(const EmittedSchedule &emitted, const std::vector<cost::Shape> &shapes, plan::Plan &plan) {
+    const plan::Schedule &schedule = plan.schedules[emitted.schedule];
+    const sim::Simulator simulator(schedule);
+    for (const cost::Shape &shape : shapes) {
+      plan::Variant variant;
+      variant.newTokens = shape.tokens;
+      variant.sequences = shape.sequences;
+      variant.context = shape.context;
+      variant.placement = schedule.placement;
+      variant.schedule = emitted.schedule;
+      variant.durationsNs = prices_.durations(schedule, emitted.sites, shape);
+      simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);
+      variant.predictedNs = timeline_.iterationNs;
+      uint64_t lanes[plan::kLanes] = {};
+      for (size_t step = 0; step < schedule.steps.size(); ++step)
+        lanes[static_cast<size_t>(schedule.steps[step].lane)] += variant.durationsNs[step];
+      variant.computeAloneNs = lanes[static_cast<size_t>(plan::Lane::Compute)];
+      variant.linkAloneNs =
+          std::max(lanes[static_cast<size_t>(plan::Lane::H2D)], lanes[static_cast<size_t>(plan::Lane::D2H)]);
+      plan.variants.push_back(std::move(variant));
+      advance();
+    }
+  }
+
+  // From the empty state, and from each schedule's exit, to each entry of the same placement that it does not contain.
+  void addTransitions(PlanEmitter &emitter, plan::Plan &plan) {
+    const size_t schedules = plan.schedules.size();
+    for (size_t to = 0; to < schedules; ++to) {
+      const uint32_t entry = plan.schedules[to].entryState;
+      std::vector<uint32_t> exits{0};
+      for (size_t from = 0; from < schedules; ++from)
+        if (plan.schedules[from].placement == plan.schedules[to].placement)
+          exits.push_back(plan.schedules[from].exitState);
+      for (uint32_t exit : exits) {
+        const bool known = std::any_of(plan.transitions.begin(), plan.transitions.end(), [&](const plan::Transition &t) {
+          return t.fromState == exit && t.toState == entry;
+        });
+        if (known || contains(plan.states[exit], plan.states[entry]))
+          continue;
+        plan::Transition transition;
+        transition.fromState = exit;
+        transition.toState = entry;
+        transition.schedule = emitter.addTransition(exit, entry);
+        const plan::Schedule &schedule = plan.schedules[transition.schedule];
+        transition.durationsNs = prices_.durations(schedule, {}, {});
+        transition.predictedNs =
+            sim::Simulator(schedule).run(transition.durationsNs, prices_.duplexShare()).iterationNs;
+        plan.transitions.push_back(std::move(transition));
+      }
+    }
+  }
+
+  void explain(const Choice &choice, plan::Plan &plan) const {
+    // The numbers of the largest decode shape of the chosen placement, the first in the plan.
+    const plan::Variant *decisive = nullptr;
+    for (const plan::Variant &variant : plan.variants)
+      if (variant.placement == 0 && plan.schedules[variant.schedule].shape == plan::ShapeClass::Decode)
+        decisive = &variant;
+    std::optional<MemoryNeed> before;
+    if (choice.chosen > 0)
+      before = family_->need(choice.candidates[choice.chosen - 1]);
+    plan.reason = explainChoice(request_.model, target_, choice.policy, choice.candidate(), plan.arenaBytes,
+                                choice.chosen > 0 ? &choice.candidates[choice.chosen - 1] : nullptr,
+                                before ? before->bytes : 0, *decisive);
+    plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
+  }
+
+  void advance() {
+    ++done_;
+    if (request_.progress)
+      request_.progress(std::min(done_, total_), total_);
+  }
+
+  const CompileRequest &request_;
+  Target target_;
+  model::WeightLayout layout_;
+  Prices prices_;
+  mlir::MLIRContext context_;
+  std::vector<ShapeClass> classes_;
+  std::optional<PlacementFamily> family_;
+  std::optional<OverBudget> overBudget_;
+  sim::Timeline timeline_;
+  int done_ = 0, total_ = 0;
+};
+
+absl::StatusOr<std::unique_ptr<Compilation>> open(const CompileRequest &request, const cost::CostModel *&costs,
+                                                  std::optional<cost::Roofline> &roofline) {
+  for (absl::Status status : {model::validate(request.model, "model"), model::validate(request.hardware, "hardware"),
+                              checkPolicy(request.policy, request.model)})
+    if (!status.ok())
+      return status;
+  for (const model::Policy &policy : request.alsoPlacements)
+    if (absl::Status status = checkPolicy(policy, request.model); !status.ok())
+      return status;
+  absl::StatusOr<Target> target = resolveGoal(request);
+  if (!target.ok())
+    return target.status();
+  costs = request.costs;
+  if (!costs)
+    costs = &roofline.emplace(request.model, request.hardware, target->activation, target->kv);
+  return std::make_unique<Compilation>(request, *std::move(target), *costs);
+}
+
+} // namespace
+
+absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
+  const cost::CostModel *costs = nullptr;
+  std::optional<cost::Roofline> roofline;
+  absl::StatusOr<std::unique_ptr<Compilation>> compilation = open(request, costs, roofline);
+  if (!compilation.ok())
+    return compilation.status();
+  return (*compilation)->run();
+}
+
+absl::StatusOr<Minimum> minimumMemory(const CompileRequest &request) {
+  const cost::CostModel *costs = nullptr;
+  std::optional<cost::Roofline> roofline;
+  absl::StatusOr<std::unique_ptr<Compilation>> compilation = open(request, costs, roofline);
+  if (!compilation.ok())
+    return compilation.status();
+  return (*compilation)->minimum();
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/Placements.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/Explain.h"
+#include "llvm/ADT/DenseMap.h"
+#include "passes/algorithms/AssignSlots.h"
+#include "passes/algorithms/PickLayers.h"
+
+namespace headrace::compiler {
+namespace {
+
+constexpr int64_t kEagerSlots = 2;
+
+} // namespace
+
+std::string Candidate::describe() const {
+  if (offloadsNothing())
+    return "offload nothing";
+  std::string text = absl::StrCat(name, " (", layers.size(), layers.size() == 1 ? " layer" : " layers");
+  if (embedding)
+    absl::StrAppend(&text, ", the embedding");
+  if (head)
+    absl::StrAppend(&text, ", the head");
+  absl::StrAppend(&text, ")");
+  if (slots)
+    absl::StrAppend(&text, ", ", slots, slots == 1 ? " slot" : " slots");
+  return text;
+}
+
+MemoryUse memoryUseOf(ir::IterationOp iteration) {
+  MemoryUse use;
+  llvm::DenseMap<mlir::Value, size_t> unitOf, transientOf;
+  llvm::SmallVector<ir::Access> accesses;
+  int64_t step = -1;
+  for (mlir::Operation &op : iteration.block()) {
+    if (auto weight = llvm::dyn_cast<ir::WeightOp>(op)) {
+      unitOf[weight.getBuffer()] = use.units.size();
+      use.units.push_back({weight.sizeInBytes(), -1, -1});
+      continue;
+    }
+    auto compute = llvm::dyn_cast<ir::StepInterface>(op);
+    if (!compute)
+      continue;
+    ++step;
+    accesses.clear();
+    compute.getAccesses(accesses);
+    for (const ir::Access &access : accesses) {
+      if (!access.value) {
+        use.transients.push_back({compute.workspace()->bytes, step, step});
+        continue;
+      }
+      const mlir::Value buffer = ir::bufferOf(access.value);
+      if (const auto unit = unitOf.find(buffer); unit != unitOf.end()) {
+        if (llvm::isa<ir::EmbedOp>(op))
+          continue; // a table away from the device is read directly
+        MemoryUse::Unit &u = use.units[unit->second];
+        u.firstUse = u.firstUse < 0 ? step : u.firstUse;
+        u.lastUse = step;
+      } else if (!llvm::isa<ir::PersistentInterface>(buffer.getDefiningOp())) {
+        const auto [entry, fresh] = transientOf.try_emplace(buffer, use.transients.size());
+        if (fresh)
+          use.transients.push_back({ir::bufferType(buffer).getBytes(), step, step});
+        use.transients[entry->second].last = step;
+      }
+    }
+  }
+  return use;
+}
+
+std::string MemoryNeed::describe() const {
+  return absl::StrCat(bytes, " bytes (", bytesText(bytes), "): weights at home on the device ", bytesText(weights), ", slots ",
+                      bytesText(slots), ", KV cache ", bytesText(kv), ", activations and workspace beyond slots ",
+                      bytesText(transients), ", io ", bytesText(io));
+}
+
+PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::WeightLayout &layout, const Target &target,
+                                 std::vector<MemoryUse> uses)
+    : spec_(spec), layout_(layout), uses_(std::move(uses)) {
+  kv_ = target.kvBytes * static_cast<uint64_t>(spec.layers);
+  io_ = kernels::metaBytes(target.meta) +
+        2 * model::alignUp(static_cast<uint64_t>(target.meta.maxSequences) * sizeof(int32_t));
+  for (const MemoryUse &use : uses_)
+    transientsPeak_ = std::max(transientsPeak_, algorithms::packRanges(use.transients).peak);
+}
+
+Candidate PlacementFamily::withLayers(const model::Policy &policy, std::vector<int64_t> layers, int32_t interval,
+                                      std::string name) const {
+  Candidate candidate;
+  candidate.name = std::move(name);
+  candidate.interval = interval;
+  candidate.layers = std::move(layers);
+  candidate.startRule = policy.startRule;
+  candidate.embedding = policy.offloadEmbedding == model::Choice::On;
+  candidate.head = policy.offloadHead == model::Choice::On;
+  return candidate;
+}
+
+std::vector<Candidate> PlacementFamily::candidates(const model::Policy &policy) const {
+  const bool tied = spec_.tiedEmbeddings;
+  // With tied embeddings the table is the head's operand as well: off the device it is read directly by embed and
+  // prefetched for the head, so offloading one is offloading the other.
+  const bool embeddingMay = policy.offloadEmbedding != model::Choice::Off && (!tied || policy.offloadHead != model::Choice::Off);
+  const bool headMay = policy.offloadHead != model::Choice::Off && (!tied || embeddingMay);
+
+  std::vector<Candidate> found;
+  // One placement of homes, with as many slots as the rule asks for, then with fewer where the policy leaves it open.
+  const auto add = [&](Candidate candidate) {
+    if (tied)
+      candidate.embedding = candidate.head = candidate.embedding || candidate.head;
+    candidate.wrap = candidate.startRule == model::StartRule::Eager;
+    if (candidate.layers.empty() && !candidate.head) {
+      candidate.slots = 0;
+      candidate.wrap = false;
+      found.push_back(std::move(candidate));
+      return;
+    }
+    if (policy.slots) {
+      candidate.slots = *policy.slots;
+    } else if (candidate.startRule == model::StartRule::Eager) {
+      candidate.slots = kEagerSlots;
+    } else {
+      candidate.slots = 1;
+      for (size_t i = 1; i < candidate.layers.size(); ++i)
+        if (candidate.layers[i] == candidate.layers[i - 1] + 1)
+          candidate.slots = 2;
+    }
+    found.push_back(candidate);
+    while (!policy.slots && candidate.slots > 1) {
+      --candidate.slots;
+      found.push_back(candidate);
+    }
+  };
+  // The table of an embedding that is not tied costs next to nothing on the host: only the rows in use cross the link.
+  const auto addWithEmbedding = [&](Candidate candidate) {
+    candidate.embedding |= embeddingMay && !tied && policy.offloadEmbedding == model::Choice::Auto;
+    add(std::move(candidate));
+  };
+  const auto addWithHead = [&](Candidate candidate) {
+    if (!headMay || candidate.head)
+      return;
+    candidate.embedding |= embeddingMay;
+    candidate.head = true;
+    add(std::move(candidate));
+  };
+
+  if (policy.none || policy.interval || policy.offloadLayers) {
+    const Candidate stated =
+        policy.none ? withLayers(policy, {}, 0, "none")
+        : policy.interval
+            ? withLayers(policy, algorithms::intervalLayers(spec_.layers, *policy.interval),
+                         static_cast<int32_t>(*policy.interval), absl::StrCat("interval ", *policy.interval))
+            : withLayers(policy, algorithms::spreadLayers(spec_.layers, *policy.offloadLayers), 0,
+                         absl::StrCat("layers ", *policy.offloadLayers));
+    add(stated);
+    if (policy.none)
+      return found;
+    if (embeddingMay && !tied && policy.offloadEmbedding == model::Choice::Auto)
+      addWithEmbedding(stated);
+    addWithHead(stated);
+  } else {
+    const Candidate none = withLayers(policy, {}, 0, "none");
+    add(none);
+    if (embeddingMay && !tied && policy.offloadEmbedding == model::Choice::Auto)
+      addWithEmbedding(none);
+    Candidate last = none;
+    for (int64_t count = 1; count <= spec_.layers; ++count) {
+      const bool divides = spec_.layers % count == 0;
+      last = withLayers(policy, algorithms::spreadLayers(spec_.layers, count),
+                        divides ? static_cast<int32_t>(spec_.layers / count) : 0,
+                        divides ? absl::StrCat("interval ", spec_.layers / count) : absl::StrCat("layers ", count));
+      addWithEmbedding(last);
+    }
+    addWithHead(last);
+  }
+  // What the last resort gives up is wrap-around: nothing is carried over an iteration's edge, so that transients may
+  // use slots that are empty.
+  if (found.back().wrap && !found.back().offloadsNothing()) {
+    found.push_back(found.back());
+    found.back().wrap = false;
+  }
+  return found;
+}
+
+bool PlacementFamily::offloaded(const Candidate &candidate, int32_t unit) const {
+  const model::Unit &u = layout_.units[static_cast<size_t>(unit)];
+  switch (u.role) {
+  case model::UnitRole::Embedding:
+    return candidate.embedding;
+  case model::UnitRole::Head:
+    return candidate.head && !spec_.tiedEmbeddings; // tied: only the last norm, which stays
+  default:
+    return std::binary_search(candidate.layers.begin(), candidate.layers.end(), u.layer);
+  }
+}
+
+std::vector<PlacementFamily::Item> PlacementFamily::itemsOf(const Candidate &candidate) const {
+  std::vector<Item> items;
+  for (int64_t layer : candidate.layers) {
+    Item item;
+    for (int unit = 0; unit < model::kUnitsPerLayer; ++unit)
+      item.units.push_back(layout_.layerUnit(layer, model::UnitRole::Qkv) + unit);
+    items.push_back(std::move(item));
+  }
+  if (candidate.head)
+    items.push_back({0, {spec_.tiedEmbeddings ? layout_.embeddingUnit() : layout_.headUnit()}});
+  for (Item &item : items)
+    for (int32_t unit : item.units)
+      item.bytes += layout_.units[static_cast<size_t>(unit)].bytes;
+  return items;
+}
+
+MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
+  MemoryNeed need;
+  need.kv = kv_;
+  need.io = io_;
+  for (size_t unit = 0; unit < layout_.units.size(); ++unit)
+    if (!offloaded(candidate, static_cast<int32_t>(unit)))
+      need.weights += layout_.units[unit].bytes;
+
+  const std::vector<Item> items = itemsOf(candidate);
+  std::vector<uint64_t> itemBytes;
+  for (const Item &item : items)
+    itemBytes.push_back(item.bytes);
+  algorithms::SlotAssignment slots;
+  if (!items.empty())
+    slots = candidate.startRule == model::StartRule::Paper ? algorithms::assignSlotsInLine(itemBytes, candidate.slots)
+                                                           : algorithms::assignSlotsInCircle(itemBytes, candidate.slots);
+  for (uint64_t bytes : slots.slotBytes)
+    need.slots += bytes;
+  if (items.empty() || candidate.wrap) {
+    need.transients = transientsPeak_;
+  } else {
+    std::vector<algorithms::ArenaIteration> iterations;
+    for (const MemoryUse &use : uses_) {
+      algorithms::ArenaIteration iteration{use.transients, {}};
+      std::vector<int64_t> free(slots.slotBytes.size(), 0); // from which step on nothing is in the slot
+      for (size_t i = 0; i < items.size(); ++i) {
+        int64_t last = 0;
+        for (int32_t unit : items[i].units)
+          last = std::max(last, use.units[static_cast<size_t>(unit)].lastUse);
+        iteration.slotUses.push_back({slots.slotOf[i], items[i].bytes, free[slots.slotOf[i]], last});
+        free[slots.slotOf[i]] = last + 1;
+      }
+      iterations.push_back(std::move(iteration));
+    }
+    need.transients = algorithms::layOutArena(0, iterations, slots.slotBytes, {}).top - need.slots;
+  }
+  need.bytes = need.kv + need.io + need.weights + need.slots + need.transients;
+  return need;
+}
+
+bool PlacementFamily::fits(const Candidate &candidate, uint64_t budget) const {
+  // Sharing saves at most all transients; where even that would not do, nothing needs to be packed.
+  if (!candidate.wrap && !candidate.offloadsNothing()) {
+    Candidate apart = candidate;
+    apart.wrap = true;
+    const MemoryNeed most = need(apart);
+    if (most.bytes <= budget)
+      return true;
+    if (most.bytes - most.transients > budget)
+      return false;
+  }
+  return need(candidate).bytes <= budget;
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Durations of a schedule's steps for a shape. Steps of the same op and unit role cost the same in every layer, so a
+// shape is priced once per kind of step and then looked up.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "runtime/cost/CostModel.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::compiler {
+
+class Prices {
+public:
+  explicit Prices(const cost::CostModel &costs) : costs_(costs) {}
+
+  // Of a compute step; op Count (publish) costs nothing.
+  uint64_t computeNs(const cost::OpSite &site, const cost::Shape &shape, bool direct);
+  uint64_t copyNs(uint64_t bytes, bool hostToDevice);
+  // One a step, each alone on its lane.
+  std::vector<uint64_t> durations(const plan::Schedule &schedule, const std::vector<cost::OpSite> &sites,
+                                  const cost::Shape &shape);
+  double duplexShare() const { return costs_.duplexShare(); }
+
+private:
+  static constexpr size_t kKinds = static_cast<size_t>(kernels::Op::Count) * 6 * 2; // op, unit role, direct
+  using Table = std::array<uint64_t, kKinds>;                                       // kUnknown: not asked for yet
+  static constexpr uint64_t kUnknown = ~uint64_t{0};
+
+  const cost::CostModel &costs_;
+  std::map<std::array<int64_t, 3>, Table> tables_; // by shape
+  std::map<std::pair<uint64_t, bool>, uint64_t> copies_;
+};
+
+} // namespace headrace::compiler

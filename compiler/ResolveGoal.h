@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From what a user asks for to numbers: the goal's defaults filled in, contradictions refused by name, and the shapes
+// (variant keys without their placement) that the plan is to have.
+//
+//   decode   tokens = sequences     one row a sequence: one for each sequence bucket and context bucket
+//   mixed    tokens > sequences     prefill, alone or beside decoding: for each token bucket and context bucket, once for
+//                                   the smallest and once for the largest sequence bucket (the count decides little but
+//                                   the rows of the head)
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/Compile.h"
+#include "kernels/IterationMeta.h"
+#include "runtime/cost/CostModel.h"
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::compiler {
+
+// A goal with every figure decided.
+struct Target {
+  int64_t batch = 0;
+  int64_t context = 0;
+  int64_t kvTokens = 0;
+  int64_t blockTokens = 0;
+  int64_t kvBlocks = 0; // a layer, the scratch block included
+  uint64_t kvBytes = 0; // a layer
+  uint64_t budget = 0;  // device memory
+  model::DType activation = model::DType::F32;
+  model::DType kv = model::DType::F32;
+  kernels::MetaLayout meta;
+  // Ascending by (tokens, sequences, context); no shape is in both, decode is not empty.
+  std::vector<cost::Shape> decode, mixed;
+
+  // The largest of each, over a list that is not empty.
+  static cost::Shape limits(const std::vector<cost::Shape> &shapes);
+};
+
+absl::StatusOr<Target> resolveGoal(const CompileRequest &request);
+
+// Names and numbers of a policy that no model can meet: an unknown name, interval 0, both an interval and a count, ...
+absl::Status checkPolicy(const model::Policy &policy, const model::ModelSpec &model);
+
+} // namespace headrace::compiler

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/Compile.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/PlanVerifier.h"
+#include "tests/unit/compiler/Requests.h"
+
+namespace headrace::compiler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::set<int32_t> layersOnHost(const plan::Plan &plan, const plan::Placement &placement) {
+  std::set<int32_t> layers;
+  for (const plan::Extent &extent : placement.extents)
+    if (extent.space == plan::Space::Host && plan.buffers[extent.buffer].layer >= 0)
+      layers.insert(plan.buffers[extent.buffer].layer);
+  return layers;
+}
+
+TEST(Compile, OffloadsNothingWhereEverythingFits) {
+  const auto plan = compile(request(tinyLlama(3)));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->placements.size(), 1u);
+  EXPECT_EQ(plan->placements[0].name, "none");
+  EXPECT_TRUE(plan->placements[0].slots.empty());
+  EXPECT_EQ(plan->hostBytes, 0u);
+  EXPECT_EQ(plan->states.size(), 1u);
+  EXPECT_TRUE(plan->transitions.empty());
+  EXPECT_THAT(plan->reason, HasSubstr("offload nothing"));
+  EXPECT_EQ(plan->limitingResource, "compute");
+  for (const plan::Schedule &schedule : plan->schedules) {
+    EXPECT_TRUE(schedule.edges.empty()); // one lane
+    // Embed; norm, qkv, rope, attention, out, norm, up, activate, down in 3 layers; gather, norm, head, sample, publish.
+    EXPECT_EQ(schedule.steps.size(), 1u + 9 * 3 + 5);
+  }
+  for (const plan::Variant &variant : plan->variants) {
+    EXPECT_EQ(variant.predictedNs, variant.computeAloneNs);
+    EXPECT_EQ(variant.linkAloneNs, 0u);
+  }
+}
+
+TEST(Compile, MakesDecodeAndMixedVariantsOfTheBuckets) {
+  CompileRequest r = request(tinyLlama(2));
+  r.buckets.sequences = {1, 2};
+  r.buckets.newTokens = {8, 32};
+  r.buckets.contexts = {16, 64};
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::vector<std::string> decode, mixed;
+  for (const plan::Variant &v : plan->variants) {
+    const bool isDecode = plan->schedules[v.schedule].shape == plan::ShapeClass::Decode;
+    (isDecode ? decode : mixed).push_back(absl::StrCat(v.newTokens, "x", v.sequences, "@", v.context));
+  }
+  EXPECT_THAT(decode, ElementsAre("1x1@16", "1x1@64", "2x2@16", "2x2@64"));
+  // 32 new tokens of one sequence do not fit a context of 16, of two they do.
+  EXPECT_THAT(mixed, ElementsAre("8x1@16", "8x1@64", "8x2@16", "8x2@64", "32x1@64", "32x2@16", "32x2@64"));
+}
+
+TEST(Compile, ThePlanSaysWhatItWasMadeFrom) {
+  CompileRequest r = request(tinyLlama(2));
+  r.modelPath = "some/folder";
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->modelPath, "some/folder");
+  EXPECT_EQ(plan->modelHash, "0123");
+  EXPECT_EQ(plan->goal.batch, 2);
+  EXPECT_EQ(plan->goal.context, 64);
+  EXPECT_EQ(plan->goal.kvTokens, 2 * 64);
+  EXPECT_EQ(plan->kvBlocks, 2 * 64 / 16 + 1);
+  EXPECT_EQ(plan->budgetBytes, uint64_t{1} << 30);
+  EXPECT_EQ(plan->metaLayout.maxBlocksPerSequence, 64 / 16);
+  EXPECT_EQ(plan->activationDtype, model::DType::F32);
+  EXPECT_EQ(plan->kvDtype, model::DType::F32);
+}
+
+TEST(Compile, OnCudaActivationsAndCacheAreOfTheCheckpointsType) {
+  CompileRequest r = request(tinyQwen(2, false));
+  r.hardware.kind = model::DeviceKind::Cuda;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->activationDtype, model::DType::BF16);
+  EXPECT_EQ(plan->kvDtype, model::DType::BF16);
+}
+
+TEST(Compile, OffloadsTheLayersOfTheInterval) {
+  CompileRequest r = request(tinyLlama(7));
+  r.policy.interval = 3;
+  r.policy.offloadEmbedding = r.policy.offloadHead = model::Choice::Off;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const plan::Placement &placement = plan->placements[0];
+  EXPECT_THAT(layersOnHost(*plan, placement), ElementsAre(2, 5));
+  EXPECT_EQ(placement.interval, 3);
+  EXPECT_EQ(placement.name, "interval 3");
+  EXPECT_FALSE(placement.offloadsEmbedding);
+  EXPECT_THAT(plan->reason, HasSubstr("as asked for"));
+  // Qkv, out, up and down of two layers, one behind the other in the slab.
+  const model::WeightLayout layout = model::layoutWeights(r.model);
+  EXPECT_EQ(plan->hostBytes, 2 * layout.layerBytes(0));
+  uint64_t next = 0;
+  for (const plan::Extent &extent : placement.extents)
+    if (extent.space == plan::Space::Host) {
+      EXPECT_EQ(extent.address, next);
+      next += extent.bytes;
+    }
+}
+
+TEST(Compile, AnOffloadedEmbeddingIsReadDirectly) {
+  CompileRequest r = request(tinyLlama(2));
+  r.policy.offloadLayers = 0;
+  r.policy.offloadEmbedding = model::Choice::On;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(plan->placements[0].offloadsEmbedding);
+  EXPECT_TRUE(plan->placements[0].extents[0].direct);
+  EXPECT_TRUE(plan->placements[0].slots.empty());
+  for (const plan::Schedule &schedule : plan->schedules) {
+    EXPECT_TRUE(schedule.steps[0].direct);
+    EXPECT_GT(schedule.steps[0].linkBytes, 0u);
+    EXPECT_EQ(plan::linkBytes(schedule).h2d, schedule.steps[0].linkBytes);
+  }
+}
+
+TEST(Compile, ATiedTableOnTheHostIsReadDirectlyAndPrefetchedForTheHead) {
+  CompileRequest r = request(tinyOpt(3));
+  r.policy.offloadLayers = 1;
+  r.policy.offloadHead = model::Choice::On;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(plan->placements[0].offloadsEmbedding);
+  EXPECT_TRUE(plan->placements[0].offloadsHead);
+  const plan::Schedule &schedule = plan->schedules[0];
+  EXPECT_TRUE(schedule.steps[0].direct);
+  uint64_t copied = 0;
+  for (const plan::Step &step : schedule.steps)
+    if (step.kind == plan::StepKind::Copy && schedule.operands[step.firstOperand].buffer == 0)
+      copied += step.linkBytes;
+  EXPECT_EQ(copied, plan->buffers[0].bytes);
+}
+
+TEST(Compile, IsDeterministicByteForByte) {
+  CompileRequest r = request(tinyQwen(6, true));
+  r.policy.interval = 2;
+  const auto first = compile(r), second = compile(r);
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+  EXPECT_EQ(plan::serialize(*first), plan::serialize(*second));
+}
+
+TEST(Compile, SeveralPlacementsShareOneHostSlabAndOneCache) {
+  CompileRequest r = request(tinyLlama(6));
+  r.policy.interval = 3;
+  model::Policy two, none, again;
+  two.interval = 2;
+  none.none = true;
+  again.interval = 3;
+  r.alsoPlacements = {two, none, again};
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->placements.size(), 3u); // the last is the first once more
+  EXPECT_THAT(layersOnHost(*plan, plan->placements[0]), ElementsAre(2, 5));
+  EXPECT_THAT(layersOnHost(*plan, plan->placements[1]), ElementsAre(1, 3, 5));
+  const model::WeightLayout layout = model::layoutWeights(r.model);
+  EXPECT_EQ(plan->hostBytes, 4 * layout.layerBytes(0)); // layers 1, 2, 3 and 5
+  for (const plan::Placement &placement : plan->placements)
+    EXPECT_EQ(placement.extents[plan->kvBuffer(0)].address, plan->placements[0].extents[plan->kvBuffer(0)].address);
+}
+
+TEST(Compile, TellsTheIrAfterEachPhaseAndItsProgress) {
+  CompileRequest r = request(tinyLlama(4));
+  r.policy.interval = 2;
+  std::map<std::string, std::vector<std::string>> phases;
+  r.onPhase = [&](std::string_view schedule, std::string_view phase, std::string_view text) {
+    phases[std::string(schedule)].push_back(std::string(phase));
+    EXPECT_THAT(std::string(text), HasSubstr("headrace.iteration"));
+  };
+  int last = 0, total = 0;
+  r.progress = [&](int done, int all) {
+    EXPECT_EQ(done, last + 1);
+    last = done;
+    total = all;
+  };
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(phases.size(), 2u);
+  for (const auto &[schedule, names] : phases)
+    EXPECT_THAT(names, ElementsAre("model", "homes", "movement", "lanes", "offsets")) << schedule;
+  EXPECT_EQ(last, total);
+}
+
+TEST(Compile, RefusesWhatNoPlanCanMeet) {
+  const auto refusal = [](auto change) {
+    CompileRequest r = request(tinyLlama(4));
+    change(r);
+    return compile(r).status();
+  };
+  const auto expect = [&](auto change, absl::StatusCode code, const char *text) {
+    const absl::Status status = refusal(change);
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+  };
+  using absl::StatusCode;
+  expect([](CompileRequest &r) { r.policy.name = "hybrid"; }, StatusCode::kInvalidArgument, "\"hybrid\", expected \"interval\"");
+  expect([](CompileRequest &r) { r.policy.interval = 0; }, StatusCode::kInvalidArgument, "interval is 0");
+  expect([](CompileRequest &r) { r.policy.interval = 5; }, StatusCode::kInvalidArgument, "1 to 4");
+  expect([](CompileRequest &r) { r.policy.offloadLayers = 5; }, StatusCode::kInvalidArgument, "offload_layers is 5");
+  expect([](CompileRequest &r) { r.policy.offloadLayers = -1; }, StatusCode::kInvalidArgument, "offload_layers is -1");
+  expect([](CompileRequest &r) { r.policy.slots = 0; }, StatusCode::kInvalidArgument, "slots is 0");
+  expect([](CompileRequest &r) { r.policy.interval = 2, r.policy.none = true; }, StatusCode::kInvalidArgument, "more than one");
+  expect([](CompileRequest &r) { r.policy.none = true, r.policy.offloadHead = model::Choice::On; },
+         StatusCode::kInvalidArgument, "\"none\", but");
+  expect([](CompileRequest &r) { r.alsoPlacements.emplace_back().interval = 9; }, StatusCode::kInvalidArgument, "interval is 9");
+  expect([](CompileRequest &r) { r.model.kvHeads = 3; }, StatusCode::kInvalidArgument, "kv_heads");
+  expect([](CompileRequest &r) { r.hardware.h2dBandwidth = 0; }, StatusCode::kInvalidArgument, "h2d_bandwidth");
+}
+
+// Every family's shape, every interval, every number of layers, both rules: the plan's own verifier finds nothing.
+class EveryPlacement : public ::testing::TestWithParam<model::StartRule> {};
+INSTANTIATE_TEST_SUITE_P(Rules, EveryPlacement, ::testing::Values(model::StartRule::Paper, model::StartRule::Eager),
+                         [](const auto &info) { return std::string(model::startRuleName(info.param)); });
+
+TEST_P(EveryPlacement, Verifies) {
+  for (const model::ModelSpec &spec : {tinyLlama(7), tinyOpt(7), tinyQwen(6, true), tinyQwen(5, false)}) {
+    CompileRequest r = request(spec);
+    r.policy.startRule = GetParam();
+    r.buckets.contexts = {64};
+    for (const bool head : {false, true}) {
+      r.policy.offloadHead = head ? model::Choice::On : model::Choice::Auto;
+      for (int64_t n = 1; n <= spec.layers; ++n)
+        for (const bool interval : {false, true})
+          for (int64_t slots = 0; slots <= 3; ++slots) {
+            r.policy.interval = interval ? std::optional(n) : std::nullopt;
+            r.policy.offloadLayers = interval ? std::nullopt : std::optional(n);
+            r.policy.slots = slots ? std::optional(slots) : std::nullopt;
+            const auto plan = compile(r); // which verifies
+            ASSERT_TRUE(plan.ok()) << spec.name << (interval ? " interval " : " layers ") << n << " slots " << slots << ": "
+                                   << plan.status();
+            EXPECT_EQ(plan->placements[0].offloadedLayers, interval ? spec.layers / n : n);
+          }
+    }
+  }
+}
+
+} // namespace
+} // namespace headrace::compiler

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Budgets: what is chosen for them, what the least is, and how near that is to what must be live at once.
+#include <algorithm>
+
+#include "compiler/Compile.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "runtime/plan/PlanVerifier.h"
+#include "tests/unit/compiler/Requests.h"
+
+namespace headrace::compiler {
+namespace {
+
+using ::testing::HasSubstr;
+
+uint64_t largestLive(const plan::Plan &plan) {
+  uint64_t largest = 0;
+  for (uint32_t schedule = 0; schedule < plan.schedules.size(); ++schedule)
+    if (plan.schedules[schedule].shape != plan::ShapeClass::Transition)
+      largest = std::max(largest, plan::largestLiveBytes(plan, schedule));
+  return largest;
+}
+
+TEST(Budget, TheFewestLayersThatFitAreOffloaded) {
+  CompileRequest r = request(tinyLlama(8));
+  r.policy.offloadHead = r.policy.offloadEmbedding = model::Choice::Off;
+  r.policy.slots = 1;
+  const auto resident = compile(r);
+  ASSERT_TRUE(resident.ok()) << resident.status();
+  EXPECT_EQ(resident->placements[0].offloadedLayers, 0);
+  const uint64_t layer = model::layoutWeights(r.model).layerBytes(0);
+  // With one slot, n layers on the host free n - 1 layers of memory.
+  for (int64_t freed = 0; freed < 7; ++freed) {
+    r.goal.deviceMemory = resident->arenaBytes - static_cast<uint64_t>(freed) * layer;
+    const auto plan = compile(r);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->placements[0].offloadedLayers, freed ? freed + 1 : 0);
+    EXPECT_LE(plan->arenaBytes, *r.goal.deviceMemory);
+  }
+}
+
+TEST(Budget, TheEmbeddingGoesFirst) {
+  CompileRequest r = request(tinyLlama(4));
+  const auto resident = compile(r);
+  ASSERT_TRUE(resident.ok()) << resident.status();
+  r.goal.deviceMemory = resident->arenaBytes - 256;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->placements[0].offloadedLayers, 0);
+  EXPECT_TRUE(plan->placements[0].offloadsEmbedding);
+  EXPECT_THAT(plan->reason, HasSubstr("offload nothing would take"));
+}
+
+struct MinimumCase {
+  std::string name;
+  CompileRequest request;
+};
+
+std::vector<MinimumCase> minimumCases() {
+  std::vector<MinimumCase> cases;
+  for (const model::ModelSpec &spec : {tinyLlama(7), tinyOpt(7), tinyQwen(6, true), tinyQwen(5, false)}) {
+    cases.push_back({spec.name, request(spec)});
+    model::ModelSpec large = spec; // a head larger than a layer, and logits larger than both
+    large.vocab = 4096;
+    large.name += "-large-vocabulary";
+    cases.push_back({large.name, request(large)});
+    cases.back().request.goal.batch = 64;
+  }
+  cases.push_back({"llama-3.1-8b", shipped("llama-3.1-8b", "a10", 8, 2048)});
+  cases.push_back({"opt-6.7b", shipped("opt-6.7b", "a10", 4, 1024)});
+  cases.push_back({"qwen2.5-7b", shipped("qwen2.5-7b", "host", 1, 512)});
+  return cases;
+}
+
+TEST(Minimum, IsWithinThreePercentOfWhatIsLiveAtOnce) {
+  for (const MinimumCase &c : minimumCases())
+    for (const model::StartRule rule : {model::StartRule::Eager, model::StartRule::Paper}) {
+      CompileRequest r = c.request;
+      r.policy.startRule = rule;
+      const auto least = minimumMemory(r);
+      ASSERT_TRUE(least.ok()) << c.name << ": " << least.status();
+      r.goal.deviceMemory = least->bytes;
+      const auto plan = compile(r);
+      ASSERT_TRUE(plan.ok()) << c.name << ": " << plan.status();
+      EXPECT_EQ(plan->arenaBytes, least->bytes) << c.name;
+      const uint64_t live = largestLive(*plan);
+      EXPECT_LE(plan->arenaBytes * 100, live * 103) << c.name << " " << model::startRuleName(rule) << ": arena "
+                                                    << plan->arenaBytes << ", live " << live << ", " << least->breakdown;
+    }
+}
+
+TEST(Minimum, OneStepLessIsRefusedWithTheNumber) {
+  for (const MinimumCase &c : minimumCases()) {
+    CompileRequest r = c.request;
+    const auto least = minimumMemory(r);
+    ASSERT_TRUE(least.ok()) << least.status();
+    r.goal.deviceMemory = least->bytes - 256;
+    const absl::Status status = compile(r).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << c.name << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(least->bytes))) << c.name;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(least->bytes - 256))) << c.name;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("KV cache")) << c.name;
+  }
+}
+
+TEST(Minimum, SaysWhatItIsMadeOf) {
+  const auto least = minimumMemory(request(tinyLlama(4)));
+  ASSERT_TRUE(least.ok()) << least.status();
+  EXPECT_THAT(least->breakdown, HasSubstr("slots"));
+  EXPECT_THAT(least->breakdown, HasSubstr("KV cache"));
+}
+
+} // namespace
+} // namespace headrace::compiler

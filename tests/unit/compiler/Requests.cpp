@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/compiler/Requests.h"
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace headrace::compiler {
+
+model::ModelSpec tinyLlama(int64_t layers) {
+  model::ModelSpec spec;
+  spec.name = absl::StrCat("tiny-llama-", layers);
+  spec.family = model::Family::Llama;
+  spec.layers = layers;
+  spec.hidden = 64;
+  spec.heads = 4;
+  spec.kvHeads = 2;
+  spec.headDim = 16;
+  spec.intermediate = 96;
+  spec.vocab = 256;
+  spec.maxPositions = 512;
+  spec.rope.enabled = true;
+  spec.dtype = model::DType::F32;
+  return spec;
+}
+
+model::ModelSpec tinyOpt(int64_t layers) {
+  model::ModelSpec spec = tinyLlama(layers);
+  spec.name = absl::StrCat("tiny-opt-", layers);
+  spec.family = model::Family::Opt;
+  spec.kvHeads = 4;
+  spec.intermediate = 256;
+  spec.norm = model::NormKind::LayerNorm;
+  spec.activation = model::Activation::Relu;
+  spec.qkvBias = spec.outBias = spec.mlpBias = true;
+  spec.rope = {};
+  spec.learnedPositions = true;
+  spec.positionOffset = 2;
+  spec.tiedEmbeddings = true;
+  return spec;
+}
+
+model::ModelSpec tinyQwen(int64_t layers, bool tied) {
+  model::ModelSpec spec = tinyLlama(layers);
+  spec.name = absl::StrCat("tiny-qwen2-", layers);
+  spec.family = model::Family::Qwen2;
+  spec.qkvBias = true;
+  spec.tiedEmbeddings = tied;
+  spec.dtype = model::DType::BF16;
+  return spec;
+}
+
+model::Hardware roundHardware() {
+  model::Hardware h;
+  h.name = "round";
+  h.kind = model::DeviceKind::Host;
+  h.memoryBytes = uint64_t{1} << 30;
+  h.hostMemoryBytes = uint64_t{1} << 34;
+  h.flopsF32 = h.flopsF16 = 100e9;
+  h.memoryBandwidth = 10e9;
+  h.h2dBandwidth = h.d2hBandwidth = 1e9;
+  h.duplexBandwidth = 2e9;
+  h.flopsEfficiency = h.memoryEfficiency = h.linkEfficiency = 1;
+  return h;
+}
+
+CompileRequest request(const model::ModelSpec &spec) {
+  CompileRequest request;
+  request.model = spec;
+  request.modelHash = "0123";
+  request.hardware = roundHardware();
+  request.goal.batch = 2;
+  request.goal.context = 64;
+  return request;
+}
+
+CompileRequest shipped(const std::string &model, const std::string &hardware, int64_t batch, int64_t context) {
+  CompileRequest request;
+  const std::string examples = absl::StrCat(HEADRACE_SOURCE_DIR, "/examples/");
+  auto source = model::openModel(absl::StrCat(examples, "models/", model, ".toml"));
+  EXPECT_TRUE(source.ok()) << source.status();
+  auto device = model::openHardware(absl::StrCat(examples, "hardware/", hardware, ".toml"));
+  EXPECT_TRUE(device.ok()) << device.status();
+  request.model = source->spec;
+  request.hardware = *device;
+  request.goal.batch = batch;
+  request.goal.context = context;
+  return request;
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/ResolveGoal.h"
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/compiler/Requests.h"
+
+namespace headrace::compiler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> keys(const std::vector<cost::Shape> &shapes) {
+  std::vector<std::string> out;
+  for (const cost::Shape &s : shapes)
+    out.push_back(absl::StrCat(s.tokens, "x", s.sequences, "@", s.context));
+  return out;
+}
+
+TEST(ResolveGoal, DefaultsAreOneSequenceAndTheModelsContextUpTo2048) {
+  CompileRequest r = request(tinyLlama(2));
+  r.goal = {};
+  auto target = resolveGoal(r);
+  ASSERT_TRUE(target.ok()) << target.status();
+  EXPECT_EQ(target->batch, 1);
+  EXPECT_EQ(target->context, 512); // the model's
+  EXPECT_EQ(target->budget, r.hardware.memoryBytes);
+  EXPECT_EQ(target->kvTokens, 512);
+  EXPECT_EQ(target->kvBlocks, 33); // 512 / 16 and the scratch block
+  // 33 blocks x (k, v) x 2 heads x 16 tokens x 16 x 4 bytes = 33 x 4096
+  EXPECT_EQ(target->kvBytes, 33u * 4096);
+  r.model.maxPositions = 131072;
+  EXPECT_EQ(resolveGoal(r)->context, 2048);
+}
+
+TEST(ResolveGoal, DefaultBucketsArePowersOfTwo) {
+  CompileRequest r = request(tinyLlama(2));
+  r.goal.batch = 3;
+  r.goal.context = 512;
+  auto target = resolveGoal(r);
+  ASSERT_TRUE(target.ok()) << target.status();
+  EXPECT_THAT(keys(target->decode), ElementsAre("1x1@256", "1x1@512", "2x2@256", "2x2@512", "3x3@256", "3x3@512"));
+  // New tokens from 16 to 3 x 512 = 1536, for one sequence and for three; 512 and more of one sequence need context 512,
+  // 1024 and more need more than one.
+  std::vector<std::string> expected;
+  for (int64_t tokens : {16, 32, 64, 128, 256, 512, 1024, 1536})
+    for (int64_t sequences : {1, 3})
+      for (int64_t context : {256, 512})
+        if (tokens <= sequences * context)
+          expected.push_back(absl::StrCat(tokens, "x", sequences, "@", context));
+  EXPECT_EQ(keys(target->mixed), expected);
+  EXPECT_EQ(target->meta.maxTokens, 1536);
+  EXPECT_EQ(target->meta.maxSequences, 3);
+  EXPECT_EQ(target->meta.maxBlocksPerSequence, 32);
+}
+
+TEST(ResolveGoal, OneIterationPrefillsAtMost2048Tokens) {
+  CompileRequest r = request(tinyLlama(2));
+  r.goal.batch = 64;
+  r.goal.context = 512;
+  EXPECT_EQ(resolveGoal(r)->mixed.back().tokens, 2048);
+}
+
+TEST(ResolveGoal, AShortContextHasOneBucket) {
+  CompileRequest r = request(tinyLlama(2));
+  r.goal.batch = 1;
+  r.goal.context = 12;
+  auto target = resolveGoal(r);
+  ASSERT_TRUE(target.ok()) << target.status();
+  EXPECT_THAT(keys(target->decode), ElementsAre("1x1@12"));
+  EXPECT_THAT(keys(target->mixed), ElementsAre("12x1@12"));
+  EXPECT_EQ(target->kvBlocks, 2);
+}
+
+TEST(ResolveGoal, ATokenAtATimeNeedsNoMixedShape) {
+  CompileRequest r = request(tinyLlama(2));
+  r.goal.batch = 1;
+  r.goal.context = 1;
+  auto target = resolveGoal(r);
+  ASSERT_TRUE(target.ok()) << target.status();
+  EXPECT_THAT(keys(target->decode), ElementsAre("1x1@1"));
+  EXPECT_TRUE(target->mixed.empty());
+}
+
+TEST(ResolveGoal, BucketsSettleWhatTheGoalLeavesOpen) {
+  CompileRequest r = request(tinyLlama(2));
+  r.goal = {};
+  r.buckets.sequences = {2, 6};
+  r.buckets.contexts = {32, 96};
+  auto target = resolveGoal(r);
+  ASSERT_TRUE(target.ok()) << target.status();
+  EXPECT_EQ(target->batch, 6);
+  EXPECT_EQ(target->context, 96);
+}
+
+TEST(ResolveGoal, KvTokensReplaceBatchTimesContext) {
+  CompileRequest r = request(tinyLlama(2));
+  r.goal.kvTokens = 100; // 7 blocks of 16
+  auto target = resolveGoal(r);
+  ASSERT_TRUE(target.ok()) << target.status();
+  EXPECT_EQ(target->kvBlocks, 8);
+  EXPECT_EQ(target->kvTokens, 112);
+  EXPECT_LE(target->mixed.back().tokens, 112);
+}
+
+TEST(ResolveGoal, RefusesContradictionsByName) {
+  const auto expect = [](auto change, const char *text) {
+    CompileRequest r = request(tinyLlama(2));
+    change(r);
+    const absl::Status status = resolveGoal(r).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+  };
+  expect([](CompileRequest &r) { r.goal.batch = 0; }, "[goal] batch is 0");
+  expect([](CompileRequest &r) { r.goal.batch = -3; }, "[goal] batch is -3");
+  expect([](CompileRequest &r) { r.goal.context = 0; }, "[goal] context is 0");
+  expect([](CompileRequest &r) { r.goal.context = 513; }, "context is 513, but the model tiny-llama-2 has 512 positions");
+  expect([](CompileRequest &r) { r.goal.kvTokens = 63; }, "too few for one sequence of context 64");
+  expect([](CompileRequest &r) { r.goal.kvTokens = std::numeric_limits<int64_t>::max(); }, "more than 2147483647 blocks");
+  expect([](CompileRequest &r) { r.goal.blockTokens = 0; }, "block_tokens is 0");
+  expect([](CompileRequest &r) { r.goal.deviceMemory = 0; }, "device_memory is 0");
+  expect([](CompileRequest &r) { r.buckets.sequences = {2, 1}; }, "sequences has 1 after 2");
+  expect([](CompileRequest &r) { r.buckets.sequences = {1, 4}; }, "sequences ends at 4, but [goal] batch is 2");
+  expect([](CompileRequest &r) { r.buckets.contexts = {32}; }, "contexts ends at 32, but [goal] context is 64");
+  expect([](CompileRequest &r) { r.buckets.contexts = {0, 64}; }, "contexts has 0");
+  expect([](CompileRequest &r) { r.buckets.newTokens = {16, 16}; }, "new_tokens has 16 after 16");
+  expect([](CompileRequest &r) { r.buckets.newTokens = {1024}; }, "more than the KV cache holds: 128 tokens");
+  expect([](CompileRequest &r) { r.goal.batch = 1 << 20, r.model.maxPositions = 1 << 16, r.goal.context = 1 << 16; },
+         "lower batch");
+}
+
+} // namespace
+} // namespace headrace::compiler
