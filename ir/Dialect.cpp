@@ -123,16 +123,24 @@ Value rangeOf(Value value) {
   return value;
 }
 
-Value bufferOf(Value value) {
-  value = rangeOf(value);
-  mlir::Operation *op = value.getDefiningOp();
+Value bufferOfRange(Value range) {
+  mlir::Operation *op = range.getDefiningOp();
   if (auto prefetch = llvm::dyn_cast_or_null<PrefetchOp>(op))
     return prefetch.getSource();
   if (auto carry = llvm::dyn_cast_or_null<CarryOp>(op))
     return carry.getSource();
   if (auto onDevice = llvm::dyn_cast_or_null<OnDeviceOp>(op))
     return onDevice.getSource();
-  return value;
+  return range;
+}
+
+Ranges::Ranges(IterationOp iteration) {
+  for (mlir::Operation &op : iteration.block()) {
+    auto step = llvm::dyn_cast<StepInterface>(op);
+    for (unsigned i = 0, n = step ? op.getNumResults() : 0; i < n; ++i)
+      if (const int operand = step.tiedOperand(i); operand >= 0)
+        ranges_[op.getResult(i)] = rangeOf(op.getOperand(static_cast<unsigned>(operand)));
+  }
 }
 
 static Address inSlot(Value slot, int64_t offset) {
@@ -142,9 +150,8 @@ static Address inSlot(Value slot, int64_t offset) {
   return address;
 }
 
-Address addressOf(Value value) {
-  value = rangeOf(value);
-  mlir::Operation *op = value.getDefiningOp();
+Address addressOfRange(Value range) {
+  mlir::Operation *op = range.getDefiningOp();
   if (auto persistent = llvm::dyn_cast_or_null<PersistentInterface>(op))
     return persistent.address();
   if (auto prefetch = llvm::dyn_cast_or_null<PrefetchOp>(op))

@@ -23,6 +23,7 @@
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/RegionKindInterface.h"
 #include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/DenseMap.h"
 
 #include "ir/HeadraceDialect.h.inc"
 #define GET_TYPEDEF_CLASSES
@@ -36,14 +37,32 @@ namespace headrace::ir {
 inline BufferType bufferType(mlir::Value value) { return llvm::cast<BufferType>(value.getType()); }
 
 // The value that made the range of memory that `value` is a version of: through in-place updates and completed parts, to a
-// persistent op's result, a carry's or prefetch's into a slot, or a compute step's new buffer.
+// persistent op's result, a carry's or prefetch's into a slot, or a compute step's new buffer. Walks back one version after
+// another (the residual stream has two a layer): what asks for many values asks `Ranges`.
 mlir::Value rangeOf(mlir::Value value);
 
-// The buffer whose content `value` is: as rangeOf, and from a copy on the device on to its home (weight, kv).
-mlir::Value bufferOf(mlir::Value value);
+// The buffer whose content a range holds: the range itself, or for a copy on the device its home (weight, kv).
+mlir::Value bufferOfRange(mlir::Value range);
+inline mlir::Value bufferOf(mlir::Value value) { return bufferOfRange(rangeOf(value)); }
 
-// Where byte 0 of `value` lies; not placed before the offsets phase.
-Address addressOf(mlir::Value value);
+// Where byte 0 of a range lies; not placed before the offsets phase.
+Address addressOfRange(mlir::Value range);
+inline Address addressOf(mlir::Value value) { return addressOfRange(rangeOf(value)); }
+
+// The same questions for all values of an iteration, each answered in constant time.
+class Ranges {
+public:
+  explicit Ranges(IterationOp iteration);
+  mlir::Value rangeOf(mlir::Value value) const {
+    const auto it = ranges_.find(value);
+    return it == ranges_.end() ? value : it->second;
+  }
+  mlir::Value bufferOf(mlir::Value value) const { return bufferOfRange(rangeOf(value)); }
+  Address addressOf(mlir::Value value) const { return addressOfRange(rangeOf(value)); }
+
+private:
+  llvm::DenseMap<mlir::Value, mlir::Value> ranges_; // of versions that are not their range's first
+};
 
 // The step that must end for `event` (a token, or a buffer) to have happened; null for what exists on entry.
 mlir::Operation *stepOf(mlir::Value event);

@@ -48,7 +48,7 @@ public:
   algorithms::ArenaIteration arena;
   std::vector<ir::Address *> addresses; // by transient
 
-  Lives(ir::IterationOp iteration, const StepOrder &order) : order_(order) {
+  Lives(ir::IterationOp iteration, const StepOrder &order) : order_(order), ranges_(iteration) {
     for (mlir::Operation &op : iteration.block()) {
       if (auto slot = llvm::dyn_cast<ir::SlotOp>(op)) {
         slots_.try_emplace(&op, slots_.size());
@@ -65,13 +65,13 @@ public:
       }
     }
     for (const Held &h : held_)
-      merge(h);
+      arena.slotUses.push_back({h.slot, h.offset, alignUp(h.end - h.offset), h.first, h.last});
   }
 
 private:
   struct Held {
     uint32_t slot;
-    uint64_t end; // in the slot
+    uint64_t offset, end; // in the slot
     int64_t first, last;
   };
 
@@ -83,15 +83,15 @@ private:
 
   void hold(mlir::Value value, mlir::Operation *slot, uint64_t offset, int64_t first) {
     const uint64_t end = offset + ir::bufferType(value).getHeld();
-    const auto [it, fresh] = heldBy_.try_emplace(ir::rangeOf(value), held_.size());
+    const auto [it, fresh] = heldBy_.try_emplace(ranges_.rangeOf(value), held_.size());
     if (fresh)
-      held_.push_back({slots_.lookup(slot), end, first, first});
+      held_.push_back({slots_.lookup(slot), offset, end, first, first});
     else
       held_[it->second].end = std::max(held_[it->second].end, end); // a part that grows
   }
 
   void use(mlir::Value value, int64_t step) {
-    const mlir::Value range = ir::rangeOf(value);
+    const mlir::Value range = ranges_.rangeOf(value);
     if (const auto it = transients_.find(range); it != transients_.end())
       arena.transients[it->second].last = std::max(arena.transients[it->second].last, step);
     else if (const auto held = heldBy_.find(range); held != heldBy_.end())
@@ -115,29 +115,13 @@ private:
     addresses.push_back(address);
   }
 
-  // One use for units that follow each other in a slot without a step between.
-  void merge(const Held &h) {
-    const auto [it, fresh] = lastUse_.try_emplace(h.slot, arena.slotUses.size());
-    if (!fresh) {
-      algorithms::SlotUse &use = arena.slotUses[it->second];
-      if (use.last == algorithms::kToTheEnd || h.first <= use.last + 1) {
-        use.bytes = std::max(use.bytes, alignUp(h.end));
-        use.first = std::min(use.first, h.first);
-        use.last = std::max(use.last, h.last);
-        return;
-      }
-      it->second = arena.slotUses.size();
-    }
-    arena.slotUses.push_back({h.slot, alignUp(h.end), h.first, h.last});
-  }
-
   const StepOrder &order_;
+  const ir::Ranges ranges_;
   int64_t now_ = 0;                                     // compute steps so far
   std::vector<int64_t> number_;                         // compute steps by StepOrder's index
   llvm::DenseMap<mlir::Operation *, uint32_t> slots_;
   llvm::DenseMap<mlir::Value, size_t> transients_, heldBy_; // by range: index into arena.transients, into held_
   std::vector<Held> held_;
-  llvm::DenseMap<uint32_t, size_t> lastUse_;            // by slot: index into arena.slotUses
 };
 
 // The iterations of a placement agree on what persists.

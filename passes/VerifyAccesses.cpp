@@ -16,16 +16,15 @@ using mlir::LogicalResult;
 using mlir::success;
 using mlir::Value;
 using Clock = StepOrder::Clock;
-// Who owns bytes: the value that made a range (ir::rangeOf), or the step whose scratch it is. Never dereferenced.
+// Who owns bytes: the value that made a range (ir::Ranges), or the step whose scratch it is. Never dereferenced.
 using Owner = const void *;
-Owner ownerOf(Value value) { return ir::rangeOf(value).getAsOpaquePointer(); }
 
 constexpr uint64_t kAlign = 256;
 
 class AccessRules {
 public:
   AccessRules(ir::IterationOp iteration, const StepOrder &order, bool placed)
-      : iteration_(iteration), order_(order), placed_(placed) {}
+      : iteration_(iteration), order_(order), placed_(placed), ranges_(iteration) {}
 
   LogicalResult run() {
     for (mlir::Operation &op : iteration_.block()) {
@@ -46,13 +45,15 @@ public:
   }
 
 private:
+  Owner ownerOf(Value value) const { return ranges_.rangeOf(value).getAsOpaquePointer(); }
+
   // Where bytes of `value` lie: a map of owners, and the first byte in it. No map for what has no place yet.
   RangeMap<Owner> *placeOf(Value value, uint64_t &at) {
     if (placed_) {
-      at = static_cast<uint64_t>(ir::addressOf(value).value);
+      at = static_cast<uint64_t>(ranges_.addressOf(value).value);
       return ir::bufferType(value).isOnDevice() ? &arena_ : nullptr;
     }
-    mlir::Operation *first = ir::rangeOf(value).getDefiningOp();
+    mlir::Operation *first = ranges_.rangeOf(value).getDefiningOp();
     if (auto carry = llvm::dyn_cast_or_null<ir::CarryOp>(first)) {
       at = static_cast<uint64_t>(carry.getSlotOffset());
       return &slots_[carry.getSlot().getDefiningOp()];
@@ -201,7 +202,7 @@ private:
       const auto at = static_cast<uint64_t>(scratch.address.value);
       return overwrite(step, when, arena_, at, scratch.bytes, step.getOperation());
     }
-    const Value range = ir::rangeOf(access.value);
+    const Value range = ranges_.rangeOf(access.value);
     if (access.kind == ir::AccessKind::ReadWrite) // in place: after all that read the version before
       return checkDone(step, when, ownerOf(range));
     if (placed_ && range.getDefiningOp() == step.getOperation() && step.resultAddress() &&
@@ -216,6 +217,7 @@ private:
   ir::IterationOp iteration_;
   const StepOrder &order_;
   const bool placed_;
+  const ir::Ranges ranges_;
   struct Uses {
     Clock last;           // by lane: the last step that touched it
     mlir::Location where; // the first one

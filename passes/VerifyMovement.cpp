@@ -20,10 +20,11 @@ llvm::StringRef nameOf(Value buffer) {
   return weight ? weight.getName() : "a buffer";
 }
 
-// Plays the program's order. A range is known by the value that made it (ir::rangeOf).
+// Plays the program's order. A range is known by the value that made it (ir::Ranges).
 class MovementRules {
 public:
-  MovementRules(ir::IterationOp iteration, bool inProgramOrder) : iteration_(iteration), inProgramOrder_(inProgramOrder) {}
+  MovementRules(ir::IterationOp iteration, bool inProgramOrder)
+      : iteration_(iteration), inProgramOrder_(inProgramOrder), ranges_(iteration) {}
 
   LogicalResult run() {
     bool computes = false;
@@ -54,11 +55,11 @@ public:
         giveUp(evict.getBuffer(), &op);
       } else if (auto carryOut = llvm::dyn_cast<ir::CarryOutOp>(op)) {
         giveUp(carryOut.getBuffer(), &op);
-        kept_.insert(ir::rangeOf(carryOut.getBuffer()));
+        kept_.insert(ranges_.rangeOf(carryOut.getBuffer()));
         exit_.insert(contentOf(carryOut.getBuffer()));
       }
     }
-    for (const auto &[range, gone] : ranges_)
+    for (const auto &[range, gone] : brought_)
       if (!gone)
         return range.getDefiningOp()->emitError()
                << "brings " << nameOf(range) << " to the device, where it is neither released nor carried out";
@@ -68,22 +69,22 @@ public:
 private:
   // What lies in a slot at an edge of the iteration: buffer, bytes, slot, offset.
   using Content = std::tuple<void *, uint64_t, void *, uint64_t>;
-  static Content contentOf(Value part) {
-    mlir::Operation *first = ir::rangeOf(part).getDefiningOp();
+  Content contentOf(Value part) const {
+    mlir::Operation *first = ranges_.rangeOf(part).getDefiningOp();
     const auto carry = llvm::dyn_cast<ir::CarryOp>(first);
     const auto prefetch = llvm::dyn_cast<ir::PrefetchOp>(first);
     const Value slot = carry ? ir::CarryOp(carry).getSlot() : ir::PrefetchOp(prefetch).getDestination();
     const int64_t offset = carry ? ir::CarryOp(carry).getSlotOffset() : ir::PrefetchOp(prefetch).getSlotOffset();
-    return {ir::bufferOf(part).getAsOpaquePointer(), ir::bufferType(part).getHeld(), slot.getAsOpaquePointer(),
+    return {ranges_.bufferOf(part).getAsOpaquePointer(), ir::bufferType(part).getHeld(), slot.getAsOpaquePointer(),
             static_cast<uint64_t>(offset)};
   }
 
   // `part` takes bytes of a slot; nothing else that is in use may lie there.
   LogicalResult occupy(mlir::Operation *op, Value part, mlir::Operation *slot, uint64_t offset, uint64_t bytes) {
-    const Value range = ir::rangeOf(part);
+    const Value range = ranges_.rangeOf(part);
     Value other;
     slots_[slot].forEach(offset, offset + bytes, [&](uint64_t, uint64_t, Value owner) {
-      if (owner != range && (!ranges_.lookup(owner) || kept_.contains(owner)))
+      if (owner != range && (!brought_.lookup(owner) || kept_.contains(owner)))
         other = owner;
     });
     if (other) {
@@ -92,7 +93,7 @@ private:
       return diagnostic;
     }
     slots_[slot].assign(offset, offset + bytes, range);
-    ranges_.insert({range, nullptr});
+    brought_.insert({range, nullptr});
     return success();
   }
 
@@ -100,9 +101,9 @@ private:
     for (Value operand : op.getOperands()) {
       if (!llvm::isa<ir::BufferType>(operand.getType()))
         continue;
-      const Value range = ir::rangeOf(operand);
-      const auto it = ranges_.find(range);
-      if (it == ranges_.end() || llvm::isa<ir::WaitOp>(op))
+      const Value range = ranges_.rangeOf(operand);
+      const auto it = brought_.find(range);
+      if (it == brought_.end() || llvm::isa<ir::WaitOp>(op))
         continue;
       if (it->second) {
         auto diagnostic = op.emitError() << "uses " << nameOf(operand) << " after it was given up";
@@ -126,7 +127,7 @@ private:
     return success();
   }
 
-  void giveUp(Value part, mlir::Operation *by) { ranges_[ir::rangeOf(part)] = by; }
+  void giveUp(Value part, mlir::Operation *by) { brought_[ranges_.rangeOf(part)] = by; }
 
   // Steady state: the iteration after this one finds what it expects.
   LogicalResult checkEdges() {
@@ -143,7 +144,8 @@ private:
 
   ir::IterationOp iteration_;
   const bool inProgramOrder_;
-  llvm::MapVector<Value, mlir::Operation *> ranges_;           // range -> what gave it up
+  const ir::Ranges ranges_;
+  llvm::MapVector<Value, mlir::Operation *> brought_;          // range -> what gave it up
   llvm::DenseSet<Value> underWay_;                             // versions whose prefetch has not been waited for
   llvm::DenseSet<Value> kept_;                                 // ranges that are carried out
   llvm::DenseMap<mlir::Operation *, RangeMap<Value>> slots_;   // by slot: who lies where

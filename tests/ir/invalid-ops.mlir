@@ -1,0 +1,429 @@
+// One program for each rule of an op's verifier.
+// RUN: headrace-opt %s -split-input-file -verify-diagnostics
+
+// A forgotten prefetch does not type-check.
+headrace.iteration @forgotten_prefetch decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %x = headrace.weight 1 "embedding" embedding : <400, f32>
+  // expected-error@+1 {{operand #2 must be whole buffer on the device}}
+  %y = headrace.linear head tokens(%meta) %x, %unit[0 for 100] step<head> : <512, bytes>, <400, f32>, <host, 1000, bf16> -> <400, f32>
+}
+
+// -----
+
+// Nor does the use of a unit of which only a part is there.
+headrace.iteration @half_a_unit decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %x = headrace.weight 1 "embedding" embedding : <400, f32>
+  %slot = headrace.slot 0 : slot<1000>
+  %part = headrace.carry %unit[0 for 400] in %slot[0] : <host, 1000, bf16>, slot<1000> -> <400 of 1000, bf16>
+  // expected-error@+1 {{operand #2 must be whole buffer on the device}}
+  %y = headrace.linear head tokens(%meta) %x, %part[0 for 100] step<head> : <512, bytes>, <400, f32>, <400 of 1000, bf16> -> <400, f32>
+}
+
+// -----
+
+headrace.iteration @kv_on_host decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %kv = headrace.kv 0 : <host, 4096, bf16>
+  %q = headrace.weight 0 "head" head : <800, f32>
+  // expected-error@+1 {{operand #2 must be whole buffer on the device}}
+  %a = headrace.attention tokens(%meta) %q, %kv step<attention 0> : <512, bytes>, <800, f32>, <host, 4096, bf16> -> <400, f32>
+}
+
+// -----
+
+headrace.iteration @weight_unit decode phase(model) rule(eager) limits(8, 8, 2048) {
+  // expected-error@+1 {{has unit -1, which must not be negative}}
+  %unit = headrace.weight -1 "head" head : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @weight_name decode phase(model) rule(eager) limits(8, 8, 2048) {
+  // expected-error@+1 {{has no name}}
+  %unit = headrace.weight 0 "" head : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @weight_without_layer decode phase(model) rule(eager) limits(8, 8, 2048) {
+  // expected-error@+1 {{is a unit of role qkv and needs a layer}}
+  %unit = headrace.weight 0 "layers.0.qkv" qkv : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @weight_with_layer decode phase(model) rule(eager) limits(8, 8, 2048) {
+  // expected-error@+1 {{is a unit of role head and has no layer}}
+  %unit = headrace.weight 0 "head" head layer 3 : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @weight_part decode phase(model) rule(eager) limits(8, 8, 2048) {
+  // expected-error@+1 {{result #0 must be whole buffer}}
+  %unit = headrace.weight 0 "head" head : <500 of 1000, bf16>
+}
+
+// -----
+
+headrace.iteration @kv_layer decode phase(model) rule(eager) limits(8, 8, 2048) {
+  // expected-error@+1 {{has layer -1, which must not be negative}}
+  %kv = headrace.kv -1 : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @io_home decode phase(model) rule(eager) limits(8, 8, 2048) {
+  // expected-error@+1 {{result #0 must be whole buffer on the device}}
+  %meta = headrace.io meta : <host, 512, bytes>
+}
+
+// -----
+
+headrace.iteration @slot_index decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  // expected-error@+1 {{has index -2, which must not be negative}}
+  %slot = headrace.slot -2 : slot<1000>
+}
+
+// -----
+
+headrace.iteration @embed_direct decode phase(homes) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %sampled = headrace.io sampled : <32, bytes>
+  %unit = headrace.weight 0 "embedding" embedding : <host, 1000, bf16>
+  // expected-error@+1 {{reads a host buffer and must be marked direct}}
+  %x = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled step<embedding> : <512, bytes>, <host, 1000, bf16>, <32, bytes> -> <400, f32>
+}
+
+// -----
+
+headrace.iteration @embed_not_direct decode phase(homes) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %sampled = headrace.io sampled : <32, bytes>
+  %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
+  // expected-error@+1 {{is marked direct but reads a device buffer}}
+  %x = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled step<embedding, direct> : <512, bytes>, <1000, bf16>, <32, bytes> -> <400, f32>
+}
+
+// -----
+
+headrace.iteration @embed_from_disk decode phase(homes) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %sampled = headrace.io sampled : <32, bytes>
+  %unit = headrace.weight 0 "embedding" embedding : <disk, 1000, bf16>
+  // expected-error@+1 {{operand #1 must be whole buffer on the device, or on the host for a direct step}}
+  %x = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled step<embedding, direct> : <512, bytes>, <disk, 1000, bf16>, <32, bytes> -> <400, f32>
+}
+
+// -----
+
+headrace.iteration @embed_table decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %sampled = headrace.io sampled : <32, bytes>
+  %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
+  // expected-error@+1 {{reads its table from bytes [200 for 1000] of a unit of 1000}}
+  %x = headrace.embed tokens(%meta) %unit[200 for 1000], %sampled step<embedding> : <512, bytes>, <1000, bf16>, <32, bytes> -> <400, f32>
+}
+
+// -----
+
+headrace.iteration @embed_positions decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %sampled = headrace.io sampled : <32, bytes>
+  %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
+  // expected-error@+1 {{reads its positions from bytes [2000 for 4] of a unit of 1000}}
+  %x = headrace.embed tokens(%meta) %unit[0 for 800, 2000 for 4], %sampled step<embedding> : <512, bytes>, <1000, bf16>, <32, bytes> -> <400, f32>
+}
+
+// -----
+
+headrace.iteration @norm_weight decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 0 "head" head : <1000, bf16>
+  %x = headrace.weight 1 "embedding" embedding : <400, f32>
+  // expected-error@+1 {{reads its weight from bytes [0 for 0] of a unit of 1000}}
+  %y = headrace.norm head tokens(%meta) %x, %unit[0 for 0] step<head> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>
+}
+
+// -----
+
+headrace.iteration @norm_bias decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 0 "head" head : <1000, bf16>
+  %x = headrace.weight 1 "embedding" embedding : <400, f32>
+  // expected-error@+1 {{reads its bias from bytes [900 for 101] of a unit of 1000}}
+  %y = headrace.norm head tokens(%meta) %x, %unit[0 for 100, 900 for 101] step<head> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>
+}
+
+// -----
+
+headrace.iteration @norm_size decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 0 "head" head : <1000, bf16>
+  %x = headrace.weight 1 "embedding" embedding : <400, f32>
+  // expected-error@+1 {{makes '!headrace.buffer<device, 404, f32>' of '!headrace.buffer<device, 400, f32>': both must be the same}}
+  %y = headrace.norm head tokens(%meta) %x, %unit[0 for 100] step<head> : <512, bytes>, <400, f32>, <1000, bf16> -> <404, f32>
+}
+
+// -----
+
+headrace.iteration @linear_weight decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 0 "head" head : <1000, bf16>
+  %x = headrace.weight 1 "embedding" embedding : <400, f32>
+  // 2^62 + 2^62 does not overflow either.
+  // expected-error@+1 {{reads its weight from bytes [4611686018427387904 for 4611686018427387904] of a unit of 1000}}
+  %y = headrace.linear head tokens(%meta) %x, %unit[4611686018427387904 for 4611686018427387904] step<head> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>
+}
+
+// -----
+
+headrace.iteration @linear_bias decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 0 "head" head : <1000, bf16>
+  %x = headrace.weight 1 "embedding" embedding : <400, f32>
+  // expected-error@+1 {{reads its bias from bytes [1000 for 4] of a unit of 1000}}
+  %y = headrace.linear head tokens(%meta) %x, %unit[0 for 1000, 1000 for 4] step<head> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>
+}
+
+// -----
+
+"headrace.iteration"() <{sym_name = "linear_residual", shape = 0 : i32, phase = 0 : i32, start_rule = 1 : i32, tokens = 8 : i64, sequences = 8 : i64, max_context = 8 : i64}> ({
+  %meta = "headrace.io"() <{role = 0 : i32}> : () -> !headrace.buffer<device, 512, bytes>
+  %x = "headrace.io"() <{role = 1 : i32}> : () -> !headrace.buffer<device, 400, f32>
+  // expected-error@+1 {{updates '!headrace.buffer<device, 400, f32>' in place, but its result is '!headrace.buffer<device, 800, f32>'}}
+  %y = "headrace.linear"(%meta, %x, %x, %x) <{role = 1 : i32, rows = 0 : i32, weight = array<i64: 0, 100>, step = array<i64: -1, 3, 0, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 400, f32>, !headrace.buffer<device, 400, f32>, !headrace.buffer<device, 400, f32>) -> !headrace.buffer<device, 800, f32>
+}) : () -> ()
+
+// -----
+
+headrace.iteration @activate_size decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %x = headrace.weight 1 "embedding" embedding : <400, f32>
+  // expected-error@+1 {{makes 400 bytes of 400: gate and up are twice the result}}
+  %y = headrace.activate tokens(%meta) %x step<mlp 0> : <512, bytes>, <400, f32> -> <400, f32>
+}
+
+// -----
+
+headrace.iteration @gather_encoding decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %x = headrace.weight 1 "embedding" embedding : <400, f32>
+  // expected-error@+1 {{gathers rows of '!headrace.buffer<device, 400, f32>' into '!headrace.buffer<device, 200, f16>': the encoding must be the same}}
+  %y = headrace.gather_rows sampled(%meta) %x step<head> : <512, bytes>, <400, f32> -> <200, f16>
+}
+
+// -----
+
+headrace.iteration @on_device_at_home decode phase(homes) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <1000, bf16>
+  // expected-error@+1 {{operand #0 must be whole buffer off the device}}
+  %d = headrace.on_device %unit : <1000, bf16> -> <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @on_device_size decode phase(homes) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  // expected-error@+1 {{makes '!headrace.buffer<device, 1000, f16>' of '!headrace.buffer<host, 1000, bf16>': size and encoding must be the same}}
+  %d = headrace.on_device %unit : <host, 1000, bf16> -> <1000, f16>
+}
+
+// -----
+
+headrace.iteration @carry_range decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  // expected-error@+1 {{names bytes [0 for 1200] of a buffer of 1000}}
+  %w = headrace.carry %unit[0 for 1200] in %slot[0] : <host, 1000, bf16>, slot<1000> -> <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @carry_prefix decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  // expected-error@+1 {{holds a prefix on entry, so its range begins at 0, not at 200}}
+  %w = headrace.carry %unit[200 for 400] in %slot[0] : <host, 1000, bf16>, slot<1000> -> <600 of 1000, bf16>
+}
+
+// -----
+
+headrace.iteration @carry_held decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  // expected-error@+1 {{makes a range that holds 1000 bytes, but brings those up to 400}}
+  %w = headrace.carry %unit[0 for 400] in %slot[0] : <host, 1000, bf16>, slot<1000> -> <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @carry_slot decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  // expected-error@+1 {{puts 400 bytes at 800 of a slot of 1000}}
+  %w = headrace.carry %unit[0 for 400] in %slot[800] : <host, 1000, bf16>, slot<1000> -> <400 of 1000, bf16>
+}
+
+// -----
+
+headrace.iteration @prefetch_from_device decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  // expected-error@+1 {{operand #0 must be whole buffer off the device}}
+  %w, %t = headrace.prefetch %unit[0 for 1000] into %slot[0] step<movement> : <1000, bf16>, slot<1000> -> <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @prefetch_range decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  // expected-error@+1 {{names bytes [0 for 0] of a buffer of 1000}}
+  %w, %t = headrace.prefetch %unit[0 for 0] into %slot[0] step<movement> : <host, 1000, bf16>, slot<1000> -> <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @prefetch_held decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  // expected-error@+1 {{makes a range that holds 1000 bytes, but brings those up to 600}}
+  %w, %t = headrace.prefetch %unit[0 for 600] into %slot[0] step<movement> : <host, 1000, bf16>, slot<1000> -> <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @prefetch_encoding decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  // expected-error@+1 {{makes '!headrace.buffer<device, 1000, f32>' of '!headrace.buffer<host, 1000, bf16>': size and encoding must be the same}}
+  %w, %t = headrace.prefetch %unit[0 for 1000] into %slot[0] step<movement> : <host, 1000, bf16>, slot<1000> -> <1000, f32>
+}
+
+// -----
+
+headrace.iteration @prefetch_begins_in_slot decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  // expected-error@+1 {{into a slot begins at byte 0, not at 400}}
+  %w, %t = headrace.prefetch %unit[400 for 600] into %slot[0] step<movement> : <host, 1000, bf16>, slot<1000> -> <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @prefetch_slot decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<999>
+  // expected-error@+1 {{puts 1000 bytes at 0 of a slot of 999}}
+  %w, %t = headrace.prefetch %unit[0 for 1000] into %slot[0] step<movement> : <host, 1000, bf16>, slot<999> -> <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @prefetch_before_slot decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  // expected-error@+1 {{puts 1000 bytes at -8 of a slot of 1000}}
+  %w, %t = headrace.prefetch %unit[0 for 1000] into %slot[-8] step<movement> : <host, 1000, bf16>, slot<1000> -> <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @prefetch_gap decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  %part = headrace.carry %unit[0 for 400] in %slot[0] : <host, 1000, bf16>, slot<1000> -> <400 of 1000, bf16>
+  // expected-error@+1 {{onto a part of 400 bytes begins where that ends, not at 500}}
+  %w, %t = headrace.prefetch %unit[500 for 500] onto %part step<movement> : <host, 1000, bf16>, <400 of 1000, bf16> -> <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @prefetch_other decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %other = headrace.weight 1 "embedding" embedding : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  %part = headrace.carry %unit[0 for 400] in %slot[0] : <host, 1000, bf16>, slot<1000> -> <400 of 1000, bf16>
+  // expected-error@+1 {{completes a part of another buffer}}
+  %w, %t = headrace.prefetch %other[400 for 600] onto %part step<movement> : <host, 1000, bf16>, <400 of 1000, bf16> -> <1000, bf16>
+}
+
+// -----
+
+"headrace.iteration"() <{sym_name = "prefetch_offset_of_part", shape = 0 : i32, phase = 2 : i32, start_rule = 1 : i32, tokens = 8 : i64, sequences = 8 : i64, max_context = 8 : i64}> ({
+  %unit = "headrace.weight"() <{unit = 0 : i64, name = "head", role = 5 : i32}> : () -> !headrace.buffer<host, 1000, bf16>
+  %slot = "headrace.slot"() <{index = 0 : i32}> : () -> !headrace.slot<1000>
+  %part = "headrace.carry"(%unit, %slot) <{range = array<i64: 0, 400>, slot_offset = 0 : i64}> : (!headrace.buffer<host, 1000, bf16>, !headrace.slot<1000>) -> !headrace.buffer<device, 400 of 1000, bf16>
+  // expected-error@+1 {{onto a part lies where that part does; it has no offset of its own}}
+  %w, %t = "headrace.prefetch"(%unit, %part) <{range = array<i64: 400, 600>, slot_offset = 8 : i64, step = array<i64: -1, 4, 0, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<host, 1000, bf16>, !headrace.buffer<device, 400 of 1000, bf16>) -> (!headrace.buffer<device, 1000, bf16>, !headrace.token)
+}) : () -> ()
+
+// -----
+
+headrace.iteration @evict_type decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %kv = headrace.kv 0 : <host, 4096, bf16>
+  %other = headrace.kv 1 : <host, 2048, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  // expected-error@+1 {{writes '!headrace.buffer<device, 4096, bf16>' back to '!headrace.buffer<host, 2048, bf16>': size and encoding must be the same}}
+  %t2 = headrace.evict dirty %d[0 for 64] to %other step<movement> : <4096, bf16>, <host, 2048, bf16>
+}
+
+// -----
+
+headrace.iteration @evict_range decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %kv = headrace.kv 0 : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  // expected-error@+1 {{names bytes [4096 for 64] of a buffer of 4096}}
+  %t2 = headrace.evict dirty %d[4096 for 64] to %kv step<movement> : <4096, bf16>, <host, 4096, bf16>
+}
+
+// -----
+
+headrace.iteration @evict_all decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %kv = headrace.kv 0 : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  // expected-error@+1 {{all names the whole buffer, [0 for 4096]}}
+  %t2 = headrace.evict all %d[0 for 64] to %kv step<movement> : <4096, bf16>, <host, 4096, bf16>
+}
+
+// -----
+
+headrace.iteration @release_home decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <1000, bf16>
+  // expected-error@+1 {{takes a range that prefetch or carry brought}}
+  headrace.release %unit : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @carry_out_home decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <1000, bf16>
+  // expected-error@+1 {{takes a range that prefetch or carry brought}}
+  headrace.carry_out %unit : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @wait_for_home decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <1000, bf16>
+  // expected-error@+1 {{waits for something that no step of this iteration makes}}
+  headrace.wait %unit : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @wait_by_buffer decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1000>
+  %w, %t = headrace.prefetch %unit[0 for 1000] into %slot[0] step<movement> : <host, 1000, bf16>, slot<1000> -> <1000, bf16>
+  // expected-error@+1 {{waits for a prefetch by its token, not by its buffer}}
+  headrace.wait %w : <1000, bf16>
+}

@@ -1,0 +1,127 @@
+// Every op and type, with and without its optional parts: what is printed reads back the same, in short form, in generic
+// form and as bytecode.
+// RUN: headrace-opt %s > %t.once
+// RUN: FileCheck %s < %t.once
+// RUN: headrace-opt %t.once | diff %t.once -
+// RUN: headrace-opt %s -mlir-print-op-generic | headrace-opt | diff %t.once -
+// RUN: headrace-opt %s --emit-bytecode -o %t.bytecode
+// RUN: headrace-opt %t.bytecode | diff %t.once -
+
+// CHECK-LABEL: headrace.iteration @compute decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @compute decode phase(model) rule(eager) limits(8, 8, 2048) {
+  // CHECK-NEXT: %meta = headrace.io meta : <512, bytes>
+  %meta = headrace.io meta : <512, bytes>
+  // The long form of a type is accepted as well.
+  // CHECK-NEXT: %sampled = headrace.io sampled : <32, bytes>
+  %sampled = headrace.io sampled : <device, 32, bytes>
+  // CHECK-NEXT: %output = headrace.io output : <32, bytes>
+  %output = headrace.io output : <32, bytes>
+  // CHECK-NEXT: %embedding = headrace.weight 0 "embedding" embedding : <2000, bf16>
+  %embedding = headrace.weight 0 "embedding" embedding : <2000, bf16>
+  // CHECK-NEXT: %layers.0.qkv = headrace.weight 1 "layers.0.qkv" qkv layer 0 : <1000, f16>
+  %qkv_unit = headrace.weight 1 "layers.0.qkv" qkv layer 0 : <1000, f16>
+  // CHECK-NEXT: %layers.0.up = headrace.weight 3 "layers.0.up" up layer 0 : <1800, f32>
+  %up_unit = headrace.weight 3 "layers.0.up" up layer 0 : <1800, f32>
+  // CHECK-NEXT: %kv.0 = headrace.kv 0 : <4096, bf16>
+  %kv = headrace.kv 0 : <4096, bf16>
+  // CHECK-NEXT: %x = headrace.embed tokens(%meta) %embedding[0 for 1600, 1600 for 400], %sampled step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes> -> <400, f32>
+  %x = headrace.embed tokens(%meta) %embedding[0 for 1600, 1600 for 400], %sampled step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes> -> <400, f32>
+  // CHECK-NEXT: %normed = headrace.norm qkv tokens(%meta) %x, %layers.0.qkv[0 for 100, 100 for 20] step<attention 0, flops 10, device_bytes 900> : <512, bytes>, <400, f32>, <1000, f16> -> <400, f32>
+  %n = headrace.norm qkv tokens(%meta) %x, %qkv_unit[0 for 100, 100 for 20] step<attention 0, device_bytes 900, flops 10> : <512, bytes>, <400, f32>, <1000, f16> -> <400, f32>
+  // CHECK-NEXT: %qkv = headrace.linear qkv tokens(%meta) %normed, %layers.0.qkv[120 for 880] step<attention 0> : <512, bytes>, <400, f32>, <1000, f16> -> <800, f32>
+  %q = headrace.linear qkv tokens(%meta) %n, %qkv_unit[120 for 880] step<attention 0> : <512, bytes>, <400, f32>, <1000, f16> -> <800, f32>
+  // CHECK-NEXT: %rotated, %appended = headrace.rope_append tokens(%meta) %qkv, %kv.0 step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>
+  %r, %k = headrace.rope_append tokens(%meta) %q, %kv step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>
+  // CHECK-NEXT: %attended = headrace.attention tokens(%meta) %rotated, %appended step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16> -> <400, f32>
+  %a = headrace.attention tokens(%meta) %r, %k step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16> -> <400, f32>
+  // CHECK-NEXT: %up = headrace.linear up tokens(%meta) %attended, %layers.0.up[0 for 1700, 1700 for 100] then gelu_tanh step<mlp 0> : <512, bytes>, <400, f32>, <1800, f32> -> <1600, f32>
+  %u = headrace.linear up tokens(%meta) %a, %up_unit[0 for 1700, 1700 for 100] then gelu_tanh step<mlp 0> : <512, bytes>, <400, f32>, <1800, f32> -> <1600, f32>
+  // CHECK-NEXT: %activated = headrace.activate tokens(%meta) %up step<mlp 0> : <512, bytes>, <1600, f32> -> <800, f32>
+  %s = headrace.activate tokens(%meta) %u step<mlp 0> : <512, bytes>, <1600, f32> -> <800, f32>
+  // CHECK-NEXT: %x_0 = headrace.linear down tokens(%meta) %activated, %layers.0.up[0 for 4] then relu onto %x step<mlp 0> : <512, bytes>, <800, f32>, <1800, f32> -> <400, f32>
+  %d = headrace.linear down tokens(%meta) %s, %up_unit[0 for 4] then relu onto %x step<mlp 0> : <512, bytes>, <800, f32>, <1800, f32> -> <400, f32>
+  // CHECK-NEXT: %gathered = headrace.gather_rows sampled(%meta) %x_0 step<head> : <512, bytes>, <400, f32> -> <400, f32>
+  %g = headrace.gather_rows sampled(%meta) %d step<head> : <512, bytes>, <400, f32> -> <400, f32>
+  // The head's rows are those that are sampled; its matrix is the embedding.
+  // CHECK-NEXT: %logits = headrace.linear head sampled(%meta) %gathered, %embedding[0 for 1600] then gelu step<head> : <512, bytes>, <400, f32>, <2000, bf16> -> <2000, f32>
+  %l = headrace.linear head sampled(%meta) %g, %embedding[0 for 1600] then gelu step<head> : <512, bytes>, <400, f32>, <2000, bf16> -> <2000, f32>
+  // CHECK-NEXT: %next_sampled, %next_output = headrace.sample sampled(%meta) %logits, %sampled, %output step<head> scratch 128 : <512, bytes>, <2000, f32>, <32, bytes>, <32, bytes>
+  %ns, %no = headrace.sample sampled(%meta) %l, %sampled, %output step<head> scratch 128 : <512, bytes>, <2000, f32>, <32, bytes>, <32, bytes>
+  // CHECK-NEXT: headrace.publish sampled(%meta) %next_output step<head> : <512, bytes>, <32, bytes>
+  headrace.publish sampled(%meta) %no step<head> : <512, bytes>, <32, bytes>
+}
+
+// CHECK-LABEL: headrace.iteration @homes mixed phase(homes) rule(paper) limits(512, 8, 2048) {
+headrace.iteration @homes mixed phase(homes) rule(paper) limits(512, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %sampled = headrace.io sampled : <32, bytes>
+  // CHECK: %embedding = headrace.weight 0 "embedding" embedding : <host, 2000, bf16>
+  %embedding = headrace.weight 0 "embedding" embedding : <host, 2000, bf16>
+  // CHECK-NEXT: %head = headrace.weight 1 "head" head : <disk, 2000, bf16>
+  %head = headrace.weight 1 "head" head : <disk, 2000, bf16>
+  // CHECK-NEXT: %x = headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled step<embedding, direct, link_bytes 64> : <512, bytes>, <host, 2000, bf16>, <32, bytes> -> <400, f32>
+  %x = headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled step<embedding, direct, link_bytes 64> : <512, bytes>, <host, 2000, bf16>, <32, bytes> -> <400, f32>
+  // CHECK-NEXT: %d.head = headrace.on_device %head : <disk, 2000, bf16> -> <2000, bf16>
+  %d = headrace.on_device %head : <disk, 2000, bf16> -> <2000, bf16>
+  // CHECK-NEXT: %logits = headrace.linear head sampled(%meta) %x, %d.head[0 for 2000] step<head> :
+  %l = headrace.linear head sampled(%meta) %x, %d[0 for 2000] step<head> : <512, bytes>, <400, f32>, <2000, bf16> -> <2000, f32>
+}
+
+// CHECK-LABEL: headrace.iteration @movement decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @movement decode phase(movement) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 1 "layers.0.out" out layer 0 : <host, 1000, bf16>
+  %kv = headrace.kv 0 : <host, 4096, bf16>
+  // CHECK: %slot.0 = headrace.slot 0 : slot<2000>
+  %slot = headrace.slot 0 : slot<2000>
+  // CHECK-NEXT: %slot.1 = headrace.slot 1 : slot<4096>
+  %slot1 = headrace.slot 1 : slot<4096>
+  // CHECK-NEXT: %d.layers.0.out = headrace.carry %layers.0.out[0 for 400] in %slot.0[256] : <host, 1000, bf16>, slot<2000> -> <400 of 1000, bf16>
+  %part = headrace.carry %unit[0 for 400] in %slot[256] : <host, 1000, bf16>, slot<2000> -> <400 of 1000, bf16>
+  // CHECK-NEXT: %d.layers.0.out_0, %t.layers.0.out = headrace.prefetch %layers.0.out[400 for 200] onto %d.layers.0.out step<movement 0> : <host, 1000, bf16>, <400 of 1000, bf16> -> <600 of 1000, bf16>
+  %more, %t0 = headrace.prefetch %unit[400 for 200] onto %part step<movement 0> : <host, 1000, bf16>, <400 of 1000, bf16> -> <600 of 1000, bf16>
+  // CHECK-NEXT: headrace.prefetch %layers.0.out[600 for 400] onto %d.layers.0.out_0 step<movement 0 on p2p, device 1, mini_batch 2, threads 3, device_bytes 400, link_bytes 400> : <host, 1000, bf16>, <600 of 1000, bf16> -> <1000, bf16>
+  %whole, %t1 = headrace.prefetch %unit[600 for 400] onto %more step<movement 0 on p2p, device 1, mini_batch 2, threads 3, device_bytes 400, link_bytes 400> : <host, 1000, bf16>, <600 of 1000, bf16> -> <1000, bf16>
+  // CHECK-NEXT: headrace.prefetch %kv.0[0 for 4096] into %slot.1[0] step<movement 0, resizable> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  %cache, %t2 = headrace.prefetch %kv[0 for 4096] into %slot1[0] step<movement 0, resizable> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  // CHECK-NEXT: headrace.wait %{{.*}} : token
+  headrace.wait %t1 : token
+  headrace.wait %t2 : token
+  // CHECK: headrace.release %{{.*}} : <1000, bf16>
+  headrace.release %whole : <1000, bf16>
+  // CHECK-NEXT: %{{.*}} = headrace.evict dirty %d.kv.0[1024 for 64] to %kv.0 step<movement 0> : <4096, bf16>, <host, 4096, bf16>
+  %t3 = headrace.evict dirty %cache[1024 for 64] to %kv step<movement 0> : <4096, bf16>, <host, 4096, bf16>
+  %again, %t4 = headrace.prefetch %unit[0 for 400] into %slot[256] step<movement 0> : <host, 1000, bf16>, slot<2000> -> <400 of 1000, bf16>
+  // CHECK: headrace.carry_out %{{.*}} : <400 of 1000, bf16>
+  headrace.carry_out %again : <400 of 1000, bf16>
+}
+
+// CHECK-LABEL: headrace.iteration @offsets decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(65536) {
+headrace.iteration @offsets decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(65536) {
+  // CHECK-NEXT: %meta = headrace.io meta at 0 : <512, bytes>
+  %meta = headrace.io meta at 0 : <512, bytes>
+  // CHECK-NEXT: %layers.0.out = headrace.weight 1 "layers.0.out" out layer 0 at 512 : <host, 1000, bf16>
+  %unit = headrace.weight 1 "layers.0.out" out layer 0 at 512 : <host, 1000, bf16>
+  // CHECK-NEXT: %kv.0 = headrace.kv 0 at 1024 : <4096, bf16>
+  %kv = headrace.kv 0 at 1024 : <4096, bf16>
+  // CHECK-NEXT: %slot.0 = headrace.slot 0 at 8192 : slot<1024>
+  %slot = headrace.slot 0 at 8192 : slot<1024>
+  %w, %t = headrace.prefetch %unit[0 for 1000] into %slot[0] step<movement 0 on h2d> : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
+  %q = headrace.weight 2 "layers.0.qkv" qkv layer 0 at 16384 : <800, f32>
+  // CHECK: %attended = headrace.attention tokens(%meta) %layers.0.qkv, %kv.0 step<attention 0 on compute> at 20480 scratch 256 at 24576 :
+  %a = headrace.attention tokens(%meta) %q, %kv step<attention 0 on compute> at 20480 scratch 256 at 24576 : <512, bytes>, <800, f32>, <4096, bf16> -> <400, f32>
+  // CHECK-NEXT: headrace.wait raw %t.layers.0.out on compute : token
+  headrace.wait raw %t on compute : token
+  // CHECK-NEXT: %normed = headrace.norm out sampled(%meta) %attended, %d.layers.0.out[0 for 100] step<mlp 0 on compute> at 28672 :
+  %n = headrace.norm out sampled(%meta) %a, %w[0 for 100] step<mlp 0 on compute> at 28672 : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>
+  // CHECK-NEXT: headrace.wait war %normed on h2d : <400, f32>
+  headrace.wait war %n on h2d : <400, f32>
+  // CHECK-NEXT: headrace.wait waw %attended on d2h : <400, f32>
+  headrace.wait waw %a on d2h : <400, f32>
+  // CHECK-NEXT: headrace.wait pacing %attended on disk : <400, f32>
+  headrace.wait pacing %a on disk : <400, f32>
+}
+
+// CHECK-LABEL: headrace.iteration @transition transition phase(movement) rule(eager) limits(0, 0, 0) attributes {why = "room"} {
+headrace.iteration @transition transition phase(movement) rule(eager) limits(0, 0, 0) attributes {why = "room"} {
+}
