@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/JobFlags.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/model/Shape.h"
+#include "runtime/model/WeightLayout.h"
+#include "tools/JobToml.h"
+
+namespace headrace::tools {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// 4 layers of llama, hidden 64, and hardware with 1000 bytes of device memory.
+constexpr const char *kShape =
+    "family = \"llama\"\nlayers = 4\nhidden = 64\nheads = 4\nkv_heads = 2\nintermediate = 128\n"
+    "vocab = 100\nmax_positions = 256\n";
+constexpr const char *kHardware =
+    "name = \"small\"\nkind = \"host\"\nmemory = 1000\nhost_memory = 100000\nflops_f32 = 1\nflops_f16 = 1\n"
+    "memory_bandwidth = 1\nh2d_bandwidth = 1\nd2h_bandwidth = 1\nduplex_bandwidth = 2\ncopy_latency = 0\n"
+    "launch_overhead = 0\nflops_efficiency = 1\nmemory_efficiency = 1\n";
+
+class JobFlags : public testing::Test {
+protected:
+  JobFlags() {
+    char name[] = "/tmp/headrace-flags-XXXXXX";
+    folder = ::mkdtemp(name);
+    write("shape.toml", kShape);
+    write("small.toml", kHardware);
+    input.source = folder + "/shape.toml";
+    input.hardwareFlag = folder + "/small.toml";
+  }
+  ~JobFlags() override { std::filesystem::remove_all(folder); }
+  void write(const std::string &name, const std::string &text) { std::ofstream(folder + "/" + name) << text; }
+  void useJob(const std::string &text) {
+    write("job.toml", "[model]\nshape = \"shape.toml\"\n[hardware]\nfile = \"small.toml\"\n" + text);
+    input = {};
+    input.source = folder + "/job.toml";
+  }
+  model::Job job() {
+    auto assembled = assembleJob(input);
+    EXPECT_TRUE(assembled.ok()) << assembled.status();
+    if (!assembled.ok())
+      return {};
+    notes = assembled->notes;
+    return assembled->job;
+  }
+  std::string refusal() {
+    const absl::Status status = assembleJob(input).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  }
+
+  std::string folder;
+  JobInput input;
+  std::vector<std::string> notes;
+};
+
+TEST_F(JobFlags, EveryKeyIsReadBackAsItWasWritten) {
+  const model::ModelSpec spec = job().model->spec;
+  const auto again = model::parseShape(toToml(shapeEntries(spec)), "again");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(shapeEntries(*again), shapeEntries(spec));
+  const auto hardware = model::parseHardware(toToml(hardwareEntries(*job().hardware)), "again");
+  ASSERT_TRUE(hardware.ok()) << hardware.status();
+  EXPECT_EQ(hardwareEntries(*hardware), hardwareEntries(*job().hardware));
+}
+
+TEST_F(JobFlags, ShapesOfEveryFamilyAreReadBackAsTheyWereWritten) {
+  for (const char *text :
+       {"family = \"opt\"\nlayers = 1\nhidden = 64\nheads = 4\nintermediate = 8\nvocab = 9\nmax_positions = 9\n",
+        "family = \"qwen2\"\nlayers = 1\nhidden = 64\nheads = 4\nintermediate = 8\nvocab = 9\nmax_positions = 9\n"
+        "rope_scaling = { type = \"linear\", factor = 2.5 }\n",
+        "family = \"llama\"\nlayers = 1\nhidden = 64\nheads = 4\nintermediate = 8\nvocab = 9\nmax_positions = 9\n"
+        "rope_theta = 500000.0\nrope_scaling = { type = \"llama3\", factor = 8.0, low_freq_factor = 1.0, "
+        "high_freq_factor = 4.0, "
+        "original_max_positions = 8192 }\n"}) {
+    const auto spec = model::parseShape(text, "shape");
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    const auto again = model::parseShape(toToml(shapeEntries(*spec)), "again");
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(shapeEntries(*again), shapeEntries(*spec));
+  }
+}
+
+TEST_F(JobFlags, EveryFlagReachesItsKey) {
+  input.flags = {{"--device-memory", "512"},    {"--batch", "3"},          {"--context", "128"},
+                 {"--kv-tokens", "999"},        {"--kv-dtype", "f16"},     {"--block-tokens", "32"},
+                 {"--offload-layers", "2"},     {"--start-rule", "paper"}, {"--slots", "2"},
+                 {"--offload-embedding", "on"}, {"--offload-head", "off"}, {"--new-tokens", "1,8,64"},
+                 {"--sequences", "1, 3"},       {"--contexts", "128"}};
+  const model::Job j = job();
+  EXPECT_EQ(j.goal.deviceMemory, 512u);
+  EXPECT_EQ(j.goal.batch, 3);
+  EXPECT_EQ(j.goal.context, 128);
+  EXPECT_EQ(j.goal.kvTokens, 999);
+  EXPECT_EQ(j.goal.kvDtype, model::DType::F16);
+  EXPECT_EQ(j.goal.blockTokens, 32);
+  EXPECT_EQ(j.policy.offloadLayers, 2);
+  EXPECT_EQ(j.policy.startRule, model::StartRule::Paper);
+  EXPECT_EQ(j.policy.slots, 2);
+  EXPECT_EQ(j.policy.offloadEmbedding, model::Choice::On);
+  EXPECT_EQ(j.policy.offloadHead, model::Choice::Off);
+  EXPECT_THAT(j.buckets.newTokens, ElementsAre(1, 8, 64));
+  EXPECT_THAT(j.buckets.sequences, ElementsAre(1, 3));
+  EXPECT_THAT(j.buckets.contexts, ElementsAre(128));
+}
+
+TEST_F(JobFlags, FlagsWinOverTheFile) {
+  useJob("[goal]\nbatch = 2\ncontext = 64\n[policy]\ninterval = 2\nstart_rule = \"paper\"\n");
+  input.flags = {{"--batch", "5"}};
+  EXPECT_EQ(job().goal.batch, 5);
+  EXPECT_EQ(job().goal.context, 64);
+  EXPECT_EQ(job().policy.interval, 2);
+  EXPECT_EQ(job().policy.startRule, model::StartRule::Paper);
+}
+
+TEST_F(JobFlags, AnIntervalFlagReplacesTheFilesNumberOfLayersAndTheOtherWayRound) {
+  useJob("[policy]\noffload_layers = 2\noffload_embedding = true\n");
+  input.flags = {{"--interval", "4"}};
+  EXPECT_EQ(job().policy.interval, 4);
+  EXPECT_FALSE(job().policy.offloadLayers.has_value());
+  input.flags = {{"--interval", "none"}};
+  EXPECT_TRUE(job().policy.none);
+  EXPECT_EQ(job().policy.offloadEmbedding, model::Choice::Auto);
+  useJob("[policy]\ninterval = 2\n");
+  input.flags = {{"--offload-layers", "3"}};
+  EXPECT_EQ(job().policy.offloadLayers, 3);
+  EXPECT_FALSE(job().policy.interval.has_value());
+}
+
+TEST_F(JobFlags, AModelFlagReplacesTheFilesModel) {
+  write("other.toml", std::string(kShape) + "dtype = \"f32\"\n");
+  useJob("");
+  input.modelFlag = folder + "/other.toml";
+  EXPECT_EQ(job().model->spec.dtype, model::DType::F32);
+}
+
+TEST_F(JobFlags, ShapeAndHardwareKeysLieOverTheirFiles) {
+  input.flags = {{"--layers", "6"},
+                 {"--dtype", "bf16"},
+                 {"--rope-scaling", "type=linear,factor=2"},
+                 {"--h2d-bandwidth", "2B/s"},
+                 {"--duplex-bandwidth", "3"}};
+  const model::Job j = job();
+  EXPECT_EQ(j.model->spec.layers, 6);
+  EXPECT_EQ(j.model->spec.hidden, 64);
+  EXPECT_EQ(j.model->spec.dtype, model::DType::BF16);
+  EXPECT_EQ(j.model->spec.rope.scaling, model::RopeScalingKind::Linear);
+  EXPECT_EQ(j.hardware->h2dBandwidth, 2);
+  EXPECT_EQ(j.hardware->d2hBandwidth, 1);
+  EXPECT_EQ(j.hardware->name, "small");
+}
+
+TEST_F(JobFlags, AShapeCanBeGivenByFlagsAlone) {
+  input.source.clear();
+  input.flags = {{"--family", "opt"}, {"--layers", "2"},        {"--hidden", "32"},       {"--heads", "2"},
+                 {"--vocab", "50"},   {"--intermediate", "64"}, {"--max-positions", "99"}};
+  EXPECT_EQ(job().model->spec.family, model::Family::Opt);
+  EXPECT_EQ(job().model->spec.headDim, 16);
+}
+
+TEST_F(JobFlags, OtherEnginesFlagsAreTranslatedAndPrinted) {
+  input.synonyms = {{"--max-model-len", "128"}, {"--max-num-seqs", "4"}};
+  input.gpuMemoryUtilization = "0.5";
+  input.gpuLayers = "3";
+  const model::Job j = job();
+  EXPECT_EQ(j.goal.context, 128);
+  EXPECT_EQ(j.goal.batch, 4);
+  EXPECT_EQ(j.goal.deviceMemory, 500u);
+  EXPECT_EQ(j.policy.offloadLayers, 1); // 3 of 4 stay
+  EXPECT_THAT(notes, ElementsAre("--max-num-seqs 4 means --batch 4", "--max-model-len 128 means --context 128",
+                                 "--gpu-memory-utilization 0.5 (of the 1000 bytes of small) means --device-memory 500",
+                                 "--n-gpu-layers 3 (of 4) means --offload-layers 1"));
+}
+
+TEST_F(JobFlags, AllLayersOnTheDeviceOffloadsNone) {
+  for (const char *all : {"99", "4", "-1"}) {
+    input.gpuLayers = all;
+    EXPECT_EQ(job().policy.offloadLayers, 0) << all;
+  }
+}
+
+TEST_F(JobFlags, CpuOffloadGbIsTheLayersThatItHolds) {
+  // A layer at hidden 32768: more than a GiB each, so that GiB count layers.
+  input.flags = {{"--hidden", "32768"}, {"--intermediate", "8192"}, {"--head-dim", "128"}};
+  const uint64_t layer = model::layoutWeights(job().model->spec).layerBytes(0);
+  ASSERT_GT(layer, uint64_t{1} << 30);
+  input.cpuOffloadGb = std::to_string(2.5 * static_cast<double>(layer) / static_cast<double>(uint64_t{1} << 30));
+  EXPECT_EQ(job().policy.offloadLayers, 2);
+  input.cpuOffloadGb = "1000";
+  EXPECT_EQ(job().policy.offloadLayers, 4);
+  input.cpuOffloadGb = "0";
+  EXPECT_EQ(job().policy.offloadLayers, 0);
+  input.cpuOffloadGb = "0.5";
+  EXPECT_THAT(refusal(), HasSubstr("--cpu-offload-gb = 0.5: expected 0, or at least the "));
+}
+
+TEST_F(JobFlags, OneThingSaidTwiceIsRefusedUnlessItIsTheSame) {
+  input.flags = {{"--batch", "3"}};
+  input.synonyms = {{"--max-num-seqs", "4"}};
+  EXPECT_EQ(refusal(), "command line: --max-num-seqs 4 means --batch 4, and --batch 3 is given: expected one of them");
+  input.synonyms = {{"--max-num-seqs", "3"}};
+  EXPECT_EQ(job().goal.batch, 3);
+}
+
+TEST_F(JobFlags, RefusalsNameTheFlagItsValueAndWhatWasExpected) {
+  const auto refusalOf = [&](const std::string &flag, const std::string &value) {
+    input.flags = {{flag, value}};
+    return refusal();
+  };
+  EXPECT_EQ(refusalOf("--batch", "0"), "command line: --batch = 0: expected an integer from 1 to 1048576");
+  EXPECT_THAT(refusalOf("--batch", "-3"), HasSubstr("command line: --batch = -3: expected"));
+  EXPECT_THAT(refusalOf("--batch", "many"), HasSubstr("command line: --batch = \"many\": expected an integer"));
+  EXPECT_THAT(refusalOf("--batch", "99999999999999999999"), HasSubstr("command line: "));
+  EXPECT_THAT(refusalOf("--device-memory", "8Gigs"), HasSubstr("--device-memory"));
+  EXPECT_THAT(refusalOf("--device-memory", "0"),
+              HasSubstr("command line: --device-memory = 0: expected a positive number"));
+  EXPECT_THAT(refusalOf("--device-memory", "-1GiB"), HasSubstr("expected bytes such as"));
+  EXPECT_THAT(refusalOf("--device-memory", "99999999999999TiB"), HasSubstr("below 2^63"));
+  EXPECT_THAT(refusalOf("--kv-dtype", "int4"), HasSubstr("command line: --kv-dtype = \"int4\": expected"));
+  EXPECT_THAT(refusalOf("--interval", "0"), HasSubstr("command line: --interval = 0: expected"));
+  EXPECT_THAT(refusalOf("--interval", "some"), HasSubstr("command line: --interval = \"some\": expected"));
+  EXPECT_EQ(refusalOf("--interval", "5"),
+            "command line: --interval = 5: expected at most the 4 layers of shape, or \"none\"");
+  EXPECT_EQ(refusalOf("--offload-layers", "5"),
+            "command line: --offload-layers = 5: expected at most the 4 layers of shape");
+  EXPECT_THAT(refusalOf("--start-rule", "late"), HasSubstr("command line: --start-rule = \"late\""));
+  EXPECT_THAT(refusalOf("--offload-head", "maybe"), HasSubstr("command line: --offload-head = \"maybe\""));
+  EXPECT_THAT(refusalOf("--context", "512"),
+              HasSubstr("command line: --context = 512: expected at most the 256 positions"));
+  EXPECT_THAT(refusalOf("--contexts", "64,32"), HasSubstr("command line: --contexts = 32: expected ascending sizes"));
+  EXPECT_THAT(refusalOf("--contexts", "64,x"), HasSubstr("command line: --contexts = [64, \"x\"]"));
+  EXPECT_THAT(refusalOf("--contexts", ""), HasSubstr("command line: --contexts"));
+  EXPECT_THAT(refusalOf("--policy", "magic"), HasSubstr("command line: --policy = \"magic\": expected \"interval\""));
+  EXPECT_THAT(refusalOf("--layers", "-1"), HasSubstr("command line: --layers = -1: expected"));
+  EXPECT_THAT(refusalOf("--family", "gpt2"), HasSubstr("command line: --family = \"gpt2\": expected"));
+  EXPECT_THAT(refusalOf("--rope-scaling", "linear"), HasSubstr("--rope-scaling = \"linear\": expected key=value"));
+  EXPECT_THAT(refusalOf("--h2d-bandwidth", "0GB/s"), HasSubstr("--h2d-bandwidth"));
+  EXPECT_THAT(refusalOf("--h2d-bandwidth", "9GB/s"), HasSubstr("command line: --duplex-bandwidth = 2"));
+  EXPECT_THAT(refusalOf("--link-efficiency", "1.5"),
+              HasSubstr("command line: --link-efficiency = 1.5: expected a share"));
+}
+
+TEST_F(JobFlags, AliasesThatMakeNoSenseAreRefused) {
+  for (const char *share : {"0", "1.1", "-0.5", "nan", "half"}) {
+    input.gpuMemoryUtilization = share;
+    EXPECT_THAT(refusal(), HasSubstr("expected a share above 0 and at most 1")) << share;
+  }
+  input.gpuMemoryUtilization.reset();
+  for (const char *layers : {"-2", "1.5", "all"}) {
+    input.gpuLayers = layers;
+    EXPECT_THAT(refusal(), HasSubstr("expected a number of layers, or -1 for all")) << layers;
+  }
+  input.gpuLayers.reset();
+  for (const char *gib : {"-1", "nan", "inf", "much"}) {
+    input.cpuOffloadGb = gib;
+    EXPECT_THAT(refusal(), HasSubstr("expected GiB of weights, 0 or more")) << gib;
+  }
+}
+
+TEST_F(JobFlags, IntervalAndLayersTogetherAreRefused) {
+  input.flags = {{"--interval", "2"}, {"--offload-layers", "2"}};
+  EXPECT_THAT(refusal(),
+              HasSubstr("command line: --offload-layers = 2: expected not to stand beside policy.interval = 2"));
+}
+
+TEST_F(JobFlags, ShapeFlagsBesideAFolderAreRefused) {
+  input.source = std::string(HEADRACE_SOURCE_DIR) + "/tests/golden/opt-7-tied-f32";
+  input.flags = {{"--layers", "3"}};
+  EXPECT_THAT(refusal(), HasSubstr("--layers: the folder "));
+}
+
+TEST_F(JobFlags, WithoutAModelThereIsNothingToDo) {
+  input.source.clear();
+  EXPECT_EQ(refusal(), "command line: no model: expected a folder, a shape, or a job file");
+  write("job.toml", "[goal]\nbatch = 1\n");
+  input.source = folder + "/job.toml";
+  EXPECT_EQ(refusal(), folder + "/job.toml: no [model]: expected one, or --model");
+  input.source = folder + "/shape.toml";
+  input.modelFlag = "other";
+  EXPECT_THAT(refusal(), HasSubstr("--model other beside the model"));
+}
+
+TEST_F(JobFlags, AValueCannotSmuggleInAKey) {
+  input.flags = {{"--kv-dtype", "f16\"\nbatch = 7 #"}};
+  EXPECT_THAT(refusal(), HasSubstr("command line: --kv-dtype"));
+  input.flags = {{"--rope-scaling", "type=none}\nlayers=9"}};
+  EXPECT_THAT(refusal(), HasSubstr("command line: "));
+}
+
+TEST(LooksLikeJob, BySections) {
+  EXPECT_TRUE(looksLikeJob("# a job\n[model]\npath = \"x\"\n"));
+  EXPECT_TRUE(looksLikeJob("  [ goal ]"));
+  EXPECT_TRUE(looksLikeJob("goal.batch = 1"));
+  EXPECT_TRUE(looksLikeJob("goal = { batch = 1 }"));
+  EXPECT_FALSE(looksLikeJob(kShape));
+  EXPECT_FALSE(looksLikeJob("models = 3\n# [model]\n"));
+  EXPECT_FALSE(looksLikeJob(""));
+}
+
+} // namespace
+} // namespace headrace::tools

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/Timeline.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/tools/TestPlan.h"
+
+namespace headrace::tools {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+Trace measuredTrace() {
+  // As planned, but the first copy takes 200 and everything behind it is 50 later.
+  return {"00ff", "host", 0, {{0, 200}, {0, 20}, {20, 60}, {60, 100}, {200, 260}, {260, 350}, {260, 300}, {300, 300}}};
+}
+
+TEST(TimelineChart, PlaysTheVariantAndNamesItsSteps) {
+  const Chart chart = makeChart(testPlan(), 0, nullptr);
+  EXPECT_EQ(chart.title, "two-layers on round");
+  EXPECT_EQ(chart.subtitle,
+            "variant 0: 2 new tokens, 2 sequences, context 16; offloaded: 1 layer (interval 2), start rule eager");
+  ASSERT_EQ(chart.tracks.size(), 1u);
+  const Track &t = chart.tracks[0];
+  std::vector<std::string> names;
+  for (const Bar &bar : t.bars)
+    names.push_back(bar.name);
+  EXPECT_THAT(names,
+              testing::ElementsAre("L1 qkv", "embed", "L0 qkv", "L0 attention", "L1 qkv", "L1 qkv", "head", "publish"));
+  EXPECT_EQ(t.iterationNs, 300u);
+  EXPECT_EQ(t.tokensNs, 250u);
+  EXPECT_EQ(t.busyNs[static_cast<int>(plan::Lane::H2D)], 240u);
+  ASSERT_EQ(t.stalls.size(), 1u);
+  EXPECT_EQ(t.stalls[0].startNs, 100u);
+  EXPECT_EQ(t.stalls[0].endNs, 150u);
+  EXPECT_EQ(t.stalls[0].waitsFor, "L1 qkv");
+  EXPECT_THAT(chart.lanes, testing::ElementsAre(plan::Lane::Compute, plan::Lane::H2D));
+}
+
+TEST(TimelineChart, MeasuredTimesStandBeside) {
+  const Trace trace = measuredTrace();
+  const Chart chart = makeChart(testPlan(), 0, &trace);
+  ASSERT_EQ(chart.tracks.size(), 2u);
+  EXPECT_EQ(chart.tracks[1].name, "measured (host)");
+  EXPECT_EQ(chart.tracks[1].iterationNs, 350u);
+  EXPECT_EQ(chart.tracks[1].stallNs, 100u);
+}
+
+TEST(TimelineText, DrawsLanesWithLayersAndStalls) {
+  const std::string text = timelineText(makeChart(testPlan(), 0, nullptr), 69); // 60 columns: 5 ns each
+  EXPECT_THAT(text, HasSubstr("planned: iteration 300 ns, tokens at 250 ns, stalls 50 ns\n"));
+  // embed 0-20 is 4 columns, L0 20-100 16, the stall 100-150 10, L1 150-210 12, head 210-250 8.
+  EXPECT_THAT(text, HasSubstr("\ncompute  [==][L0============]..........[L1========][head==]\n"));
+  EXPECT_THAT(text, HasSubstr("\nh2d      [L1==========================]            [L1==============]\n"));
+  EXPECT_THAT(text, HasSubstr("compute      6  200 ns    67%"));
+  EXPECT_THAT(text, HasSubstr("h2d          2  240 ns    80%       240 B"));
+}
+
+TEST(TimelineText, PlannedAndMeasuredShareOneScale) {
+  const Trace trace = measuredTrace();
+  const std::string text = timelineText(makeChart(testPlan(), 0, &trace), 79); // 70 columns for 350 ns
+  EXPECT_THAT(text, HasSubstr("compute  [==][L0============]..........[L1"));
+  EXPECT_THAT(text, HasSubstr("measured (host): iteration 350 ns"));
+  EXPECT_THAT(text, HasSubstr("compute  [==][L0============]....................[L1"));
+}
+
+TEST(TimelineText, IsAsWideAsAskedFor) {
+  const std::string text = timelineText(makeChart(testPlan(), 0, nullptr), 80);
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at);
+    if (text.compare(at, 7, "compute") == 0 || text.compare(at, 3, "h2d") == 0) {
+      EXPECT_LE(end - at, 80u);
+    }
+    at = end + 1;
+  }
+}
+
+TEST(TimelineJson, IsTraceEventsWithAProcessATrackAndAThreadALane) {
+  const Trace trace = measuredTrace();
+  const auto json = nlohmann::json::parse(timelineJson(makeChart(testPlan(), 0, &trace)));
+  std::map<std::string, int> count;
+  bool copySeen = false, stallSeen = false;
+  for (const auto &event : json["traceEvents"]) {
+    ++count[event["ph"]];
+    if (event["ph"] == "M" && event["name"] == "process_name") {
+      EXPECT_EQ(event["args"]["name"], event["pid"] == 1 ? "planned" : "measured (host)");
+    }
+    if (event["ph"] != "X" || event["pid"] != 1)
+      continue;
+    if (event["cat"] == "movement" && event["ts"] == 0.0) {
+      copySeen = true;
+      EXPECT_EQ(event["name"], "L1 qkv");
+      EXPECT_EQ(event["dur"], 0.15); // microseconds
+      EXPECT_EQ(event["args"]["link_bytes"], 150);
+      EXPECT_EQ(event["args"]["layer"], 1);
+    }
+    if (event["name"] == "stall") {
+      stallSeen = true;
+      EXPECT_EQ(event["ts"], 0.1);
+      EXPECT_EQ(event["args"]["waits_for"], "L1 qkv");
+    }
+    if (event["name"] == "L0 qkv") {
+      EXPECT_EQ(event["args"]["flops"], 1000);
+      EXPECT_EQ(event["tid"], 1);
+    }
+  }
+  EXPECT_TRUE(copySeen);
+  EXPECT_TRUE(stallSeen);
+  EXPECT_EQ(count["X"], 2 * (8 + 1)); // bars and one stall, in both tracks
+  EXPECT_EQ(count["i"], 2);           // tokens visible
+  EXPECT_EQ(count["M"], 2 * (2 + 2 * 2));
+}
+
+TEST(TimelineSvg, HasABarAStepWithItsBytesInATooltip) {
+  const std::string svg = timelineSvg(makeChart(testPlan(), 0, nullptr));
+  EXPECT_EQ(svg.rfind("<svg xmlns=\"http://www.w3.org/2000/svg\"", 0), 0u);
+  EXPECT_THAT(svg, HasSubstr("</svg>\n"));
+  EXPECT_THAT(svg, HasSubstr("<title>L1 qkv: 150 ns, from 0 ns to 150 ns\n150 B over the link</title>"));
+  EXPECT_THAT(svg, HasSubstr("<title>L0 qkv: 40 ns, from 20 ns to 60 ns\n1.00 kFLOP</title>"));
+  EXPECT_THAT(svg, HasSubstr("stall of 50 ns: waits for the copy of L1 qkv"));
+  EXPECT_THAT(svg, HasSubstr("tokens visible at 250 ns"));
+  EXPECT_THAT(svg, HasSubstr("compute waits for a copy")); // the legend
+  EXPECT_THAT(svg, Not(HasSubstr("measured")));
+}
+
+TEST(TimelineSvg, EscapesNames) {
+  plan::Plan plan = testPlan();
+  plan.model.name = "<b>&\"\x01";
+  const std::string svg = timelineSvg(makeChart(plan, 0, nullptr));
+  EXPECT_THAT(svg, HasSubstr("&lt;b&gt;&amp;&quot; on round"));
+}
+
+TEST(Timeline, AnIterationThatTakesNoTimeIsDrawn) {
+  plan::Plan plan = testPlan();
+  plan.variants[0].durationsNs.assign(plan.variants[0].durationsNs.size(), 0);
+  const Chart chart = makeChart(plan, 0, nullptr);
+  EXPECT_THAT(timelineText(chart, 80), HasSubstr("iteration 0 ns"));
+  EXPECT_THAT(timelineSvg(chart), HasSubstr("</svg>"));
+}
+
+} // namespace
+} // namespace headrace::tools

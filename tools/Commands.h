@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The subcommands: what main.cpp parsed goes in, an exit status (ExitCode.h) comes out. Results go to standard output,
+// everything else (errors, progress, notes) to standard error; an output file is whole or not there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "tools/JobFlags.h"
+
+namespace headrace::tools {
+
+struct CompileOptions {
+  JobInput job;
+  std::string output;
+  std::string dumpIr; // a folder for the IR's text, phase by phase; empty: none
+  bool dryRun = false;
+  bool json = false;
+};
+
+struct InspectOptions {
+  std::string plan;
+  bool json = false;
+};
+
+struct TimelineOptions {
+  std::string plan;
+  uint32_t variant = 0;
+  std::string format = "text"; // text, json, svg
+  std::string output;          // empty: standard output
+  std::string measured;        // a trace of `run --trace`; empty: planned lanes only
+  int width = 0;               // columns of text; 0: the terminal's, or 120
+};
+
+struct RunOptions {
+  JobInput job;       // source: a plan, a model or a job
+  std::string device; // host, sim
+  std::string promptIds, promptIdsFile;
+  std::optional<int64_t> randomInputLength; // random prompts of this length, numPrompts of them
+  int64_t numPrompts = 1;
+  int64_t maxNewTokens = 16;
+  double temperature = 0, topP = 1;
+  uint64_t seed = 0;
+  std::string stopIds;
+  uint32_t placement = 0;
+  std::string linkBandwidth;
+  std::string weights; // a folder, in place of the plan's
+  std::optional<uint64_t> syntheticWeights;
+  std::string logits, trace, timeline; // output files
+  bool separatePrefill = false;
+  bool pin = false;
+  bool json = false;
+};
+
+absl::Status compileCommand(const CompileOptions &options);
+absl::Status inspectCommand(const InspectOptions &options);
+absl::Status timelineCommand(const TimelineOptions &options);
+absl::Status runCommand(const RunOptions &options);
+
+} // namespace headrace::tools

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <map>
+
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_format.h"
+#include "runtime/model/FileIo.h"
+#include "runtime/model/Text.h"
+#include "runtime/plan/PlanFile.h"
+#include "tools/Commands.h"
+#include "tools/Compiling.h"
+#include "tools/Format.h"
+#include "tools/InspectReport.h"
+#include "tools/WriteFile.h"
+
+namespace headrace::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A schedule's name as part of a file's.
+std::string fileName(std::string_view schedule) {
+  std::string out;
+  for (const char c : schedule)
+    out += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ? c : '-';
+  return out;
+}
+
+absl::Status prepareFolder(const std::string &path) {
+  if (model::isDirectory(path))
+    return absl::OkStatus();
+  if (::mkdir(path.c_str(), 0777) != 0)
+    return absl::InvalidArgumentError(
+        model::cat("--dump-ir ", path, ": expected a folder, or one that can be made in an existing folder"));
+  return absl::OkStatus();
+}
+
+void printText(const CompileOptions &options, const model::Job &job, const plan::Plan &plan) {
+  const plan::Placement &placement = plan.placements.front();
+  const auto line = [](const char *name, const std::string &value) { std::printf("%-14s %s\n", name, value.c_str()); };
+  line("model", model::cat(plan.model.name, ", ", plan.model.layers, " layers"));
+  line("hardware", plan.hardware.name);
+  line("offloaded", describePlacement(placement));
+  line("why", plan.reason);
+  line("limited by", plan.limitingResource);
+  line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
+                                        formatBytes(plan.budgetBytes), plan.arenaBytes, plan.budgetBytes));
+  line("host memory", absl::StrFormat("%s (%d bytes)", formatBytes(plan.hostBytes), plan.hostBytes));
+  for (const VariantReport &r : reportVariants(plan))
+    line(model::cat("variant ", r.index).c_str(),
+         absl::StrFormat("%d tokens of %d sequences at context %d: %s predicted, compute %s, link %s (%s h2d)",
+                         r.newTokens, r.sequences, r.context, formatNs(r.predictedNs), formatNs(r.computeAloneNs),
+                         formatNs(r.linkAloneNs), formatBytes(r.linkBytes.h2d)));
+  line("as flags", "headrace compile " + (job.model->path.empty() ? job.model->spec.name : job.model->path) + " " +
+                       chosenFlags(job, plan));
+  line("plan", options.dryRun ? "not written: dry run" : options.output);
+}
+
+void printJson(const CompileOptions &options, const model::Job &job, const plan::Plan &plan) {
+  Json json = Json::parse(inspectJson(plan, options.dryRun ? "" : options.output), nullptr, false);
+  json["dry_run"] = options.dryRun;
+  json["offloaded_layers"] = plan.placements.front().offloadedLayers;
+  json["flags"] = chosenFlags(job, plan);
+  std::puts(json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
+} // namespace
+
+absl::Status compileCommand(const CompileOptions &options) {
+  if (options.output.empty() && !options.dryRun)
+    return absl::InvalidArgumentError("command line: no --output FILE: expected one, or --dry-run");
+  absl::StatusOr<AssembledJob> assembled = assembleJob(options.job);
+  if (!assembled.ok())
+    return assembled.status();
+  for (const std::string &note : assembled->notes)
+    std::fprintf(stderr, "headrace: %s\n", note.c_str());
+  const model::Job &job = assembled->job;
+  if (!options.dryRun)
+    if (absl::Status status = checkWritable(options.output); !status.ok())
+      return status;
+
+  absl::Status dumped;
+  PhaseText onPhase;
+  std::map<std::string, int> phases; // of a schedule, so far: files sort in the order of the phases
+  if (!options.dumpIr.empty()) {
+    if (absl::Status status = prepareFolder(options.dumpIr); !status.ok())
+      return status;
+    onPhase = [&](std::string_view schedule, std::string_view phase, std::string_view text) {
+      if (!dumped.ok())
+        return;
+      const int number = ++phases[std::string(schedule)];
+      dumped = writeFile(
+          model::joinPath(options.dumpIr, model::cat(fileName(schedule), ".", number, "-", phase, ".mlir")), text);
+    };
+  }
+  absl::StatusOr<plan::Plan> plan = compileJob(job, onPhase);
+  if (!dumped.ok())
+    return dumped;
+  if (!plan.ok())
+    return plan.status();
+  if (!options.dryRun)
+    if (absl::Status status = plan::writePlan(*plan, options.output); !status.ok())
+      return status;
+  options.json ? printJson(options, job, *plan) : printText(options, job, *plan);
+  return absl::OkStatus();
+}
+
+} // namespace headrace::tools

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/Compiling.h"
+
+#include "absl/strings/str_join.h"
+#include "compiler/Compile.h"
+#include "runtime/model/Text.h"
+#include "tools/ModelHash.h"
+#include "tools/Progress.h"
+
+namespace headrace::tools {
+namespace {
+
+// A word of a command line, quoted where a shell would take it apart.
+std::string shellWord(const std::string &word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=+%@";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)
+    return word;
+  std::string out = "'";
+  for (const char c : word)
+    out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+} // namespace
+
+absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase) {
+  absl::StatusOr<std::string> hash = modelHash(*job.model);
+  if (!hash.ok())
+    return hash.status();
+  compiler::CompileRequest request;
+  request.model = job.model->spec;
+  request.modelHash = *hash;
+  request.modelPath = job.model->path;
+  request.hardware = *job.hardware;
+  request.goal = job.goal;
+  request.policy = job.policy;
+  request.buckets = job.buckets;
+  request.onPhase = onPhase;
+  Progress progress("compiling", Amount::Count);
+  request.progress = [&](int done, int total) {
+    progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+  };
+  return compiler::compile(request);
+}
+
+std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
+  std::string out;
+  const auto add = [&](std::string_view flag, const std::string &value) {
+    out += model::cat(out.empty() ? "" : " ", flag, " ", shellWord(value));
+  };
+  add("--hardware", job.hardware->name);
+  add("--device-memory", model::cat(plan.budgetBytes));
+  if (plan.goal.batch)
+    add("--batch", model::cat(*plan.goal.batch));
+  if (plan.goal.context)
+    add("--context", model::cat(*plan.goal.context));
+  if (plan.goal.kvTokens)
+    add("--kv-tokens", model::cat(*plan.goal.kvTokens));
+  add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
+  add("--block-tokens", model::cat(plan.blockTokens));
+  const plan::Placement &placement = plan.placements.front();
+  const bool nothing = placement.offloadedLayers == 0 && !placement.offloadsEmbedding && !placement.offloadsHead;
+  if (nothing)
+    add("--interval", "none");
+  else if (placement.interval > 0)
+    add("--interval", model::cat(placement.interval));
+  else
+    add("--offload-layers", model::cat(placement.offloadedLayers));
+  add("--start-rule", std::string(model::startRuleName(placement.startRule)));
+  if (plan.policy.slots)
+    add("--slots", model::cat(*plan.policy.slots));
+  if (!nothing) {
+    add("--offload-embedding", placement.offloadsEmbedding ? "on" : "off");
+    add("--offload-head", placement.offloadsHead ? "on" : "off");
+  }
+  if (!job.buckets.newTokens.empty())
+    add("--new-tokens", absl::StrJoin(job.buckets.newTokens, ","));
+  if (!job.buckets.sequences.empty())
+    add("--sequences", absl::StrJoin(job.buckets.sequences, ","));
+  if (!job.buckets.contexts.empty())
+    add("--contexts", absl::StrJoin(job.buckets.contexts, ","));
+  return out;
+}
+
+} // namespace headrace::tools

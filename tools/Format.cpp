@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/Format.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+namespace headrace::tools {
+namespace {
+
+// Three significant digits from 1 to 999, no point where there is nothing behind it.
+std::string threeDigits(double value) {
+  if (value >= 99.95)
+    return absl::StrFormat("%.0f", value);
+  return value >= 9.995 ? absl::StrFormat("%.1f", value) : absl::StrFormat("%.2f", value);
+}
+
+std::string scaled(double value, double base, const std::vector<const char *> &units) {
+  size_t unit = 0;
+  while (unit + 1 < units.size() && value >= base - 0.5) {
+    value /= base;
+    ++unit;
+  }
+  return absl::StrFormat("%s %s", unit == 0 ? absl::StrFormat("%.0f", value) : threeDigits(value), units[unit]);
+}
+
+} // namespace
+
+std::string formatBytes(uint64_t bytes) {
+  return scaled(static_cast<double>(bytes), 1024, {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"});
+}
+
+std::string formatNs(uint64_t ns) { return scaled(static_cast<double>(ns), 1000, {"ns", "us", "ms", "s"}); }
+
+std::string formatCount(double amount) {
+  std::string text = scaled(amount, 1000, {"", "k", "M", "G", "T", "P"});
+  while (!text.empty() && text.back() == ' ')
+    text.pop_back();
+  return text;
+}
+
+std::string formatTable(const std::vector<std::vector<std::string>> &rows) {
+  std::vector<size_t> widths;
+  for (const auto &row : rows) {
+    widths.resize(std::max(widths.size(), row.size()), 0);
+    for (size_t c = 0; c < row.size(); ++c)
+      widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::string out;
+  for (const auto &row : rows) {
+    std::string line;
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string padding(widths[c] - row[c].size(), ' ');
+      line += (c == 0 ? "" : "  ") + (c == 0 ? row[c] + padding : padding + row[c]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+} // namespace headrace::tools

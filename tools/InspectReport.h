@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a plan is: where everything lives, what moves, how long an iteration is predicted to take, and why.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/plan/Plan.h"
+
+namespace headrace::tools {
+
+// One variant, as `headrace inspect` shows it.
+struct VariantReport {
+  uint32_t index = 0;
+  int64_t newTokens = 0, sequences = 0, context = 0; // the key, with
+  std::string placement;                             // the placement's name
+  std::string interval;                              // "none", "4", or "" for layers that are no interval
+  int32_t offloadedLayers = 0;
+  plan::DeviceBytes deviceBytes;
+  uint64_t hostBytes = 0; // of weights whose home is in host memory
+  plan::LinkBytes linkBytes;
+  uint64_t predictedNs = 0, computeAloneNs = 0, linkAloneNs = 0;
+  int64_t maxTokens = 0; // batch x (sequence + output): the KV cache's tokens, and what the unused budget would add
+  std::string limitingResource; // "compute" or "link h2d" (d2h), whichever is busy longer
+};
+std::vector<VariantReport> reportVariants(const plan::Plan &plan);
+
+std::string inspectText(const plan::Plan &plan, const std::string &path);
+std::string inspectJson(const plan::Plan &plan, const std::string &path); // one object, indented
+
+// "4 layers (interval 8), embedding, head" or "nothing".
+std::string describePlacement(const plan::Placement &placement);
+
+} // namespace headrace::tools

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdio>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "runtime/model/FileIo.h"
+#include "runtime/model/Text.h"
+#include "runtime/plan/PlanFile.h"
+#include "tools/Commands.h"
+#include "tools/Timeline.h"
+#include "tools/WriteFile.h"
+
+namespace headrace::tools {
+namespace {
+
+int terminalWidth() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    return std::max<int>(size.ws_col, 60);
+  return 120;
+}
+
+} // namespace
+
+absl::Status timelineCommand(const TimelineOptions &options) {
+  absl::StatusOr<plan::Plan> plan = plan::readPlan(options.plan);
+  if (!plan.ok())
+    return plan.status();
+  if (options.variant >= plan->variants.size())
+    return absl::InvalidArgumentError(model::cat("command line: --variant ", options.variant, ": expected one of the ",
+                                                 plan->variants.size(), " variants of ", options.plan, ", from 0"));
+  if (!options.output.empty())
+    if (absl::Status status = checkWritable(options.output); !status.ok())
+      return status;
+  Trace measured;
+  if (!options.measured.empty()) {
+    absl::StatusOr<std::string> text = model::readTextFile(options.measured);
+    if (!text.ok())
+      return text.status();
+    absl::StatusOr<Trace> trace = parseTrace(*text, options.measured, *plan);
+    if (!trace.ok())
+      return trace.status();
+    if (trace->variant != options.variant)
+      return absl::InvalidArgumentError(model::cat(options.measured, ": measured on variant ", trace->variant,
+                                                   ": expected --variant ", trace->variant, ", not ", options.variant));
+    measured = *std::move(trace);
+  }
+  const Chart chart = makeChart(*plan, options.variant, options.measured.empty() ? nullptr : &measured);
+  const std::string drawn = options.format == "json" ? timelineJson(chart)
+                            : options.format == "svg"
+                                ? timelineSvg(chart)
+                                : timelineText(chart, options.width > 0 ? options.width : terminalWidth());
+  if (!options.output.empty())
+    return writeFile(options.output, drawn);
+  std::fputs(drawn.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+} // namespace headrace::tools

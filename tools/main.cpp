@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The command line: what each subcommand takes, and the exit status. What they do is in <Name>Command.cpp.
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "tools/Commands.h"
+#include "tools/ExitCode.h"
+
+namespace {
+
+using namespace headrace::tools;
+
+constexpr const char *kCompileHelp = R"(Example:
+  headrace compile ./llama-3.1-8b --hardware rtx-4090 --device-memory 8GiB --batch 8 --context 2048 -o out.plan
+  headrace compile opt-30b --hardware a10 --batch 16 --context 1024 --dry-run      (a shipped shape; nothing is written)
+  headrace compile job.toml --interval 4 -o out.plan                               (flags win over the file))";
+constexpr const char *kInspectHelp = R"(Example:
+  headrace inspect out.plan
+  headrace inspect out.plan --json | jq '.variants[].h2d_bytes')";
+constexpr const char *kTimelineHelp = R"(Example:
+  headrace timeline out.plan
+  headrace timeline out.plan --variant 2 --format svg -o timeline.svg
+  headrace run out.plan --prompt-ids 1,2,3 --trace trace.json
+  headrace timeline out.plan --format json --measured trace.json -o both.json      (open it in ui.perfetto.dev))";
+constexpr const char *kRunHelp = R"(Example:
+  headrace run ./qwen2.5-0.5b --device-memory 400MiB --prompt-ids "1,2,3;4,5" --max-new-tokens 32
+  headrace run out.plan --prompt-ids prompts.txt --json --logits logits.safetensors
+  headrace run opt-6.7b --synthetic-weights 1 --dtype bf16 --random-input-len 64 --timeline run.svg)";
+constexpr const char *kSimulateHelp = R"(Example:
+  headrace simulate opt-30b --hardware a10 --device-memory 20GiB --random-input-len 512 --num-prompts 8 --max-new-tokens 64
+  headrace simulate out.plan --prompt-ids "1,2,3;4,5" --link-bandwidth 12GB/s)";
+
+// Every key of a job file, the source, and other engines' flags.
+void addJob(CLI::App &app, JobInput &input, const char *source, bool sourceRequired) {
+  auto *positional = app.add_option("source", input.source, source)->type_name("");
+  if (sourceRequired)
+    positional->required();
+  app.add_option("--model", input.modelFlag, "a model for a job file: folder, shape .toml, or a shipped shape's name");
+  app.add_option("--hardware", input.hardwareFlag, "a profile's .toml, or a shipped one's name (default: host)");
+  const std::map<std::string_view, const char *> groups = {{"goal", "Goal"},
+                                                           {"policy", "Policy"},
+                                                           {"buckets", "Buckets"},
+                                                           {"shape", "Shape of a model without weights"},
+                                                           {"hardware", "Hardware figures (over the profile's)"}};
+  for (const KeyFlag &flag : keyFlags()) {
+    const std::string name(flag.flag);
+    app.add_option_function<std::string>(
+           name, [&input, name](const std::string &value) { input.flags[name] = value; }, std::string(flag.help))
+        ->group(groups.at(flag.section));
+    std::string synonyms(flag.synonyms);
+    while (!synonyms.empty()) {
+      const std::string synonym = synonyms.substr(0, synonyms.find(','));
+      synonyms.erase(0, synonym.size() + 1);
+      app.add_option_function<std::string>(
+             synonym, [&input, synonym](const std::string &value) { input.synonyms[synonym] = value; },
+             "the same as " + name)
+          ->group("Words of vLLM and llama.cpp");
+    }
+  }
+  app.add_option("--gpu-memory-utilization", input.gpuMemoryUtilization,
+                 "--device-memory as a share of the hardware's memory")
+      ->group("Words of vLLM and llama.cpp");
+  app.add_option("--cpu-offload-gb", input.cpuOffloadGb, "--offload-layers as GiB of weights, at most")
+      ->group("Words of vLLM and llama.cpp");
+  app.add_option("--n-gpu-layers,--gpu-layers", input.gpuLayers, "--offload-layers as layers that stay (also -ngl)")
+      ->group("Words of vLLM and llama.cpp");
+}
+
+void addRun(CLI::App &app, RunOptions &options) {
+  addJob(app, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file", false);
+  app.add_option("--prompt-ids", options.promptIds, "token ids, \"1,2,3;4,5\" for two prompts, or a file of them");
+  app.add_option("--prompt-ids-file", options.promptIdsFile, "a file of token ids, a prompt a line (or ; between)");
+  app.add_option("--random-input-len", options.randomInputLength, "random prompts of this many tokens");
+  app.add_option("--num-prompts", options.numPrompts, "how many random prompts")->capture_default_str();
+  app.add_option("--max-new-tokens,--n-predict,--random-output-len", options.maxNewTokens,
+                 "tokens to generate a prompt")
+      ->capture_default_str();
+  app.add_option("--temperature,--temp", options.temperature, "0 is greedy")->capture_default_str();
+  app.add_option("--top-p", options.topP, "share of probability to sample from")->capture_default_str();
+  app.add_option("--seed", options.seed, "of sampling and of random prompts; prompt r samples with seed + r")
+      ->capture_default_str();
+  app.add_option("--stop-ids", options.stopIds, "token ids that end a sequence, \"2,50256\"");
+  app.add_option("--placement", options.placement, "which of the plan's placements to load")->capture_default_str();
+  app.add_option("--link-bandwidth", options.linkBandwidth, "pace copies to this in each direction, such as 12GB/s");
+  app.add_option("--trace", options.trace, "write the last iteration's step times (for timeline --measured)");
+  app.add_option("--timeline", options.timeline, "write planned and measured lanes: .svg, .json (Perfetto) or .txt");
+  app.add_flag("--separate-prefill", options.separatePrefill, "all prompts first, then decode: no mixed iterations");
+  app.add_flag("--json", options.json, "one JSON object on standard output");
+}
+
+// llama.cpp's flags of several letters behind one dash, which would otherwise be read letter by letter.
+std::vector<std::string> spelledOut(int argc, char **argv) {
+  const std::map<std::string, std::string> longNames = {
+      {"-ngl", "--n-gpu-layers"}, {"-np", "--parallel"}, {"-c", "--ctx-size"}, {"-n", "--max-new-tokens"}};
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) { // CLI11 takes them last first
+    const auto found = longNames.find(argv[i]);
+    arguments.push_back(found == longNames.end() ? argv[i] : found->second);
+  }
+  return arguments;
+}
+
+int run(int argc, char **argv) {
+  CLI::App app{"headrace: language models beyond device memory. Compiles a model to a plan that brings weights to the "
+               "device before a layer needs them, shows the plan, and runs it."};
+  app.footer(
+      "Each subcommand's --help has an example. Exit status: 0 done, 1 it cannot be met or failed, 2 usage or bad "
+      "input.");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "headrace " HEADRACE_VERSION);
+
+  CompileOptions compile;
+  CLI::App *compileApp = app.add_subcommand("compile", "make a plan for a model under a memory budget");
+  addJob(*compileApp, compile.job, "a model (folder, shape .toml, shipped shape's name), or a job file", false);
+  compileApp->add_option("-o,--output", compile.output, "the plan file to write");
+  compileApp->add_option("--dump-ir", compile.dumpIr, "a folder for the IR's text after each phase");
+  compileApp->add_flag("--dry-run", compile.dryRun, "print the chosen settings, write nothing");
+  compileApp->add_flag("--json", compile.json, "one JSON object on standard output");
+  compileApp->footer(kCompileHelp);
+
+  InspectOptions inspect;
+  CLI::App *inspectApp =
+      app.add_subcommand("inspect", "what is where, why, how many bytes move, peak memory, variants");
+  inspectApp->add_option("plan", inspect.plan, "a plan file")->required();
+  inspectApp->add_flag("--json", inspect.json, "one JSON object");
+  inspectApp->footer(kInspectHelp);
+
+  TimelineOptions timeline;
+  CLI::App *timelineApp = app.add_subcommand("timeline", "one iteration's lanes, planned and measured");
+  timelineApp->add_option("plan", timeline.plan, "a plan file")->required();
+  timelineApp->add_option("--variant", timeline.variant, "which of the plan's variants")->capture_default_str();
+  timelineApp->add_option("--format", timeline.format, "text, json (Chrome's trace events, for Perfetto) or svg")
+      ->check(CLI::IsMember({"text", "json", "svg"}))
+      ->capture_default_str();
+  timelineApp->add_option("-o,--output", timeline.output, "a file, in place of standard output");
+  timelineApp->add_option("--measured", timeline.measured, "a trace of `run --trace`, to stand beside the plan");
+  timelineApp->add_option("--width", timeline.width, "columns of text (default: the terminal's)")
+      ->check(CLI::Range(40, 2000));
+  timelineApp->footer(kTimelineHelp);
+
+  RunOptions run;
+  run.device = "host";
+  CLI::App *runApp = app.add_subcommand("run", "generate tokens; report times, bytes and stalls");
+  addRun(*runApp, run);
+  runApp->add_option("--device", run.device, "host, sim or cuda")->capture_default_str();
+  runApp->add_option("--weights", run.weights, "the folder of the weights (default: the one the plan was made from)");
+  runApp->add_option("--synthetic-weights", run.syntheticWeights, "weights from this seed, for a shape without any");
+  runApp->add_option("--logits", run.logits, "write logits.<prompt>, F32 [new tokens, vocab], as safetensors");
+  runApp->add_flag("--pin", run.pin, "each lane's thread on a core of its own");
+  runApp->footer(kRunHelp);
+
+  RunOptions simulate;
+  simulate.device = "sim";
+  CLI::App *simulateApp = app.add_subcommand("simulate", "the same in virtual time, without data: any size of model");
+  addRun(*simulateApp, simulate);
+  simulateApp->footer(kSimulateHelp);
+
+  try {
+    app.parse(spelledOut(argc, argv));
+  } catch (const CLI::ParseError &error) {
+    return app.exit(error) == 0 ? kExitOk : kExitBadInput;
+  }
+  const absl::Status status = *compileApp    ? compileCommand(compile)
+                              : *inspectApp  ? inspectCommand(inspect)
+                              : *timelineApp ? timelineCommand(timeline)
+                              : *runApp      ? runCommand(run)
+                                             : runCommand(simulate);
+  if (!status.ok())
+    std::fprintf(stderr, "headrace: error: %s\n", std::string(status.message()).c_str());
+  if (std::fflush(stdout) != 0 && status.ok()) {
+    std::fprintf(stderr, "headrace: error: standard output: cannot write\n");
+    return kExitFailed;
+  }
+  return exitCodeOf(status);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception &error) { // out of memory, say
+    std::fprintf(stderr, "headrace: error: %s\n", error.what());
+    return kExitFailed;
+  }
+}
