@@ -206,6 +206,10 @@ private:
     options.head = candidate.head && !request_.model.tiedEmbeddings; // tied: the table is the head's operand
     options.slots = candidate.slots;
     options.hostAddress = [&](int64_t unit) { return hostAddresses[static_cast<size_t>(unit)]; };
+    options.directWork = [&](ir::StepInterface step, ir::IterationOp iteration) {
+      return cost::workOf(request_.model, *opSite(step), Target::limits(shapesOf(iteration)), target_.activation,
+                          target_.kv, /*direct=*/true);
+    };
     if (candidate.wrap)
       options.planCut = [&](ir::IterationOp iteration) {
         return planWrapAround(iteration, shapesOf(iteration), candidate.slots, prices_);

@@ -63,6 +63,14 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
           runner.run(iteration, "homes", passes::createChooseHomes(homes), verify(ir::Phase::Homes));
       !status.ok())
     return status;
+  // What is read directly crosses the link instead of device memory.
+  if (options.directWork)
+    for (ir::EmbedOp embed : iteration.block().getOps<ir::EmbedOp>())
+      if (embed.stepInfo().direct) {
+        const cost::Work work = options.directWork(embed, iteration);
+        embed.stepInfo().deviceBytes = work.deviceBytes;
+        embed.stepInfo().linkBytes = work.linkBytes;
+      }
   closePhase(ir::Phase::Homes);
 
   //===--------------------------------------------------------------------===//

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "ir/Headrace.h"
 #include "passes/algorithms/PlanCut.h"
+#include "runtime/cost/CostModel.h"
 
 namespace headrace::compiler {
 
@@ -19,6 +20,8 @@ struct PipelineOptions {
   int64_t slots = 0;             // layer-sized slots; 0: what the start rule asks for
   // What of the next iteration's units the tail of this one copies; called in the homes phase. Null: nothing wraps around.
   std::function<absl::StatusOr<algorithms::Cut>(ir::IterationOp)> planCut;
+  // The amounts of a compute step that reads its weights directly over the link; what ChooseHomes marks gets these.
+  std::function<cost::Work(ir::StepInterface, ir::IterationOp)> directWork;
   // Where each unit lies in the host slab, by unit number; the same for all placements of a plan.
   std::function<uint64_t(int64_t unit)> hostAddress;
   std::function<void(ir::IterationOp, llvm::StringRef phase)> onPhase; // after each phase; may be null

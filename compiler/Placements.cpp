@@ -241,7 +241,7 @@ MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
         int64_t last = 0;
         for (int32_t unit : items[i].units)
           last = std::max(last, use.units[static_cast<size_t>(unit)].lastUse);
-        iteration.slotUses.push_back({slots.slotOf[i], items[i].bytes, free[slots.slotOf[i]], last});
+        iteration.slotUses.push_back({slots.slotOf[i], 0, items[i].bytes, free[slots.slotOf[i]], last});
         free[slots.slotOf[i]] = last + 1;
       }
       iterations.push_back(std::move(iteration));

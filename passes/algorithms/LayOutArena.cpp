@@ -2,6 +2,7 @@
 #include "passes/algorithms/LayOutArena.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 namespace headrace::algorithms {
@@ -25,7 +26,7 @@ Attempt packAround(absl::Span<const ArenaIteration> iterations, absl::Span<const
   for (const ArenaIteration &iteration : iterations) {
     std::vector<TakenRange> taken;
     for (const SlotUse &use : iteration.slotUses)
-      taken.push_back({begin[use.slot], use.bytes, use.first, use.last});
+      taken.push_back({begin[use.slot] + use.offset, use.bytes, use.first, use.last});
     Packing packing = packRanges(iteration.transients, taken);
     attempt.top = std::max(attempt.top, packing.peak);
     attempt.transients.push_back(std::move(packing.addresses));
@@ -33,13 +34,13 @@ Attempt packAround(absl::Span<const ArenaIteration> iterations, absl::Span<const
   return attempt;
 }
 
-// What the transients need that begin at step `last` or before.
-uint64_t peakUntil(absl::Span<const LiveRange> transients, int64_t last) {
-  std::vector<LiveRange> early;
+// What the transients need that are picked.
+template <typename Pick> uint64_t peakOf(absl::Span<const LiveRange> transients, Pick &&pick) {
+  std::vector<LiveRange> some;
   for (const LiveRange &item : transients)
-    if (item.first <= last)
-      early.push_back(item);
-  return packRanges(early).peak;
+    if (pick(item))
+      some.push_back(item);
+  return packRanges(some).peak;
 }
 
 } // namespace
@@ -57,27 +58,38 @@ ArenaLayout layOutArena(uint64_t below, absl::Span<const ArenaIteration> iterati
                    [&](uint32_t a, uint32_t b) { return slotLast[a] < slotLast[b]; });
 
   // Where slots may begin: above all transients; or only above those that begin while all, or while some slots are in use,
-  // so that later ones grow into the slots; or at the very bottom, with all transients around what is in use. The lowest
-  // top wins.
-  const auto baseUntil = [&](int64_t last) {
+  // so that later ones grow into the slots; or only above those that live while the lowest bytes of the lowest slot are in
+  // use, so that others grow into these; or at the very bottom, with all transients around what is in use. The lowest top
+  // wins.
+  const auto base = [&](auto &&pick) {
     uint64_t base = 0;
     for (const ArenaIteration &iteration : iterations)
-      base = std::max(base, peakUntil(iteration.transients, last));
+      base = std::max(base, peakOf(iteration.transients, [&](const LiveRange &item) { return pick(iteration, item); }));
     return base;
   };
-  const uint64_t all = baseUntil(kToTheEnd);
+  const uint64_t all = base([](const ArenaIteration &, const LiveRange &) { return true; });
   std::vector<uint64_t> lower;
-  if (!slotBytes.empty())
-    lower = {baseUntil(*std::max_element(slotLast.begin(), slotLast.end())),
-             baseUntil(*std::min_element(slotLast.begin(), slotLast.end())), 0};
+  if (!slotBytes.empty()) {
+    for (const int64_t last : {*std::max_element(slotLast.begin(), slotLast.end()),
+                               *std::min_element(slotLast.begin(), slotLast.end())})
+      lower.push_back(base([&](const ArenaIteration &, const LiveRange &item) { return item.first <= last; }));
+    lower.push_back(base([&](const ArenaIteration &iteration, const LiveRange &item) {
+      return std::any_of(iteration.slotUses.begin(), iteration.slotUses.end(), [&](const SlotUse &use) {
+        return use.slot == slotOrder.front() && use.offset == 0 && use.first <= item.last && item.first <= use.last;
+      });
+    }));
+    lower.push_back(0);
+    std::sort(lower.begin(), lower.end(), std::greater<>());
+    lower.erase(std::unique(lower.begin(), lower.end()), lower.end());
+  }
   uint64_t slotsBegin = all;
   Attempt best = packAround(iterations, slotBytes, slotOrder, all);
-  for (uint64_t base : lower)
-    if (base < all) {
-      Attempt shared = packAround(iterations, slotBytes, slotOrder, base);
+  for (const uint64_t begin : lower)
+    if (begin < all) {
+      Attempt shared = packAround(iterations, slotBytes, slotOrder, begin);
       if (shared.top < best.top) {
         best = std::move(shared);
-        slotsBegin = base;
+        slotsBegin = begin;
       }
     }
 

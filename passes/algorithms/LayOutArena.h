@@ -23,10 +23,11 @@ namespace headrace::algorithms {
 
 inline constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
 
-// The first `bytes` bytes of a slot hold something from step `first` (the first at which a copy may be writing them) to
-// step `last`, both included; 0 and kToTheEnd for what is there on entry and on exit.
+// The bytes [offset, offset + bytes) of a slot hold something from step `first` (the first at which a copy may be writing
+// them) to step `last`, both included; 0 and kToTheEnd for what is there on entry and on exit.
 struct SlotUse {
   uint32_t slot = 0;
+  uint64_t offset = 0;
   uint64_t bytes = 0;
   int64_t first = 0;
   int64_t last = kToTheEnd;

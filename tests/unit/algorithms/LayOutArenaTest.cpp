@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 std::vector<SlotUse> inUse(uint32_t count, uint64_t bytes) {
   std::vector<SlotUse> uses;
   for (uint32_t slot = 0; slot < count; ++slot)
-    uses.push_back({slot, bytes, 0, kToTheEnd});
+    uses.push_back({slot, 0, bytes, 0, kToTheEnd});
   return uses;
 }
 
@@ -31,7 +31,7 @@ TEST(LayOutArena, StacksIoKvTransientsSlotsAndWeights) {
 TEST(LayOutArena, TransientsOfTheHeadGrowIntoASlotThatIsFree) {
   // The slot holds layers until step 5; the logits (4096) live from step 6 on, the residual stream (512) all through.
   // 512 + max(2048, 4096), not their sum.
-  std::vector<ArenaIteration> iterations{{{{512, 0, 8}, {4096, 6, 8}}, {{0, 2048, 0, 5}}}};
+  std::vector<ArenaIteration> iterations{{{{512, 0, 8}, {4096, 6, 8}}, {{0, 0, 2048, 0, 5}}}};
   ArenaLayout layout = layOutArena(0, iterations, {2048}, {});
   EXPECT_EQ(layout.slots[0], 512u);
   EXPECT_EQ(layout.transients[0][0], 0u);
@@ -45,12 +45,12 @@ TEST(LayOutArena, ASlotHeldOnExitIsNotShared) {
 }
 
 TEST(LayOutArena, AnIterationThatLeavesASlotAloneMayUseIt) {
-  std::vector<ArenaIteration> iterations{{{{256, 0, 8}}, {{0, 2048, 0, 8}}}, {{{4096, 0, 8}}, {}}};
+  std::vector<ArenaIteration> iterations{{{{256, 0, 8}}, {{0, 0, 2048, 0, 8}}}, {{{4096, 0, 8}}, {}}};
   EXPECT_EQ(layOutArena(0, iterations, {2048}, {}).top, 4096u);
 }
 
 TEST(LayOutArena, TheSlotThatIsFreeFirstLiesLowest) {
-  std::vector<ArenaIteration> iterations{{{{256, 0, 9}, {1024, 5, 9}}, {{0, 1024, 0, 9}, {1, 1024, 0, 4}}}};
+  std::vector<ArenaIteration> iterations{{{{256, 0, 9}, {1024, 5, 9}}, {{0, 0, 1024, 0, 9}, {1, 0, 1024, 0, 4}}}};
   ArenaLayout layout = layOutArena(0, iterations, {1024, 1024}, {});
   EXPECT_EQ(layout.slots[1], 256u);
   EXPECT_EQ(layout.slots[0], 1280u);
@@ -60,7 +60,7 @@ TEST(LayOutArena, TheSlotThatIsFreeFirstLiesLowest) {
 TEST(LayOutArena, TransientsUseWhatOfASlotIsNotInUse) {
   // A head of 4096 and layers of 1024 share one slot; the layers' transients (2048) are gone when the head is copied (step
   // 6), the logits (256) come after that: max(1024 + 2048, 4096 + 256), not 4096 + 2048.
-  std::vector<ArenaIteration> iterations{{{{2048, 1, 5}, {256, 7, 8}}, {{0, 1024, 0, 5}, {0, 4096, 6, 8}}}};
+  std::vector<ArenaIteration> iterations{{{{2048, 1, 5}, {256, 7, 8}}, {{0, 0, 1024, 0, 5}, {0, 0, 4096, 6, 8}}}};
   EXPECT_EQ(layOutArena(0, iterations, {4096}, {}).top, 4352u);
 }
 
@@ -83,9 +83,12 @@ RC_GTEST_PROP(LayOutArena, TransientsStayClearOfSlotsInUse, ()) {
       iteration.transients.push_back({*rc::gen::inRange<uint64_t>(1, 4000), first, first + *rc::gen::inRange<int64_t>(0, 8)});
     }
     for (uint32_t i = 0; i < slots; ++i)
-      if (*rc::gen::arbitrary<bool>())
-        iteration.slotUses.push_back({i, 256 * *rc::gen::inRange<uint64_t>(1, slotBytes[i] / 256 + 1),
-                                      *rc::gen::element<int64_t>(0, 5), *rc::gen::element<int64_t>(6, 10, 19, kToTheEnd)});
+      if (*rc::gen::arbitrary<bool>()) {
+        const uint64_t offset = 256 * *rc::gen::inRange<uint64_t>(0, slotBytes[i] / 256);
+        const uint64_t bytes = 256 * *rc::gen::inRange<uint64_t>(1, (slotBytes[i] - offset) / 256 + 1);
+        iteration.slotUses.push_back(
+            {i, offset, bytes, *rc::gen::element<int64_t>(0, 5), *rc::gen::element<int64_t>(6, 10, 19, kToTheEnd)});
+      }
   }
   ArenaLayout layout = layOutArena(512, iterations, slotBytes, {256});
   for (size_t i = 0; i < iterations.size(); ++i)
@@ -96,7 +99,8 @@ RC_GTEST_PROP(LayOutArena, TransientsStayClearOfSlotsInUse, ()) {
       RC_ASSERT(end <= layout.persistent[0]);
       for (const SlotUse &use : iterations[i].slotUses)
         if (item.first <= use.last && use.first <= item.last) {
-          RC_ASSERT(end <= layout.slots[use.slot] || begin >= layout.slots[use.slot] + use.bytes);
+          const uint64_t used = layout.slots[use.slot] + use.offset;
+          RC_ASSERT(end <= used || begin >= used + use.bytes);
         }
     }
   for (size_t s = 0; s < slots; ++s)
