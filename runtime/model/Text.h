@@ -9,6 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 
 namespace headrace::model {
@@ -21,9 +22,9 @@ inline absl::string_view piece(std::string_view value) { return {value.data(), v
 // absl::StrCat of strings, string views of either kind, and numbers.
 template <class... Pieces> std::string cat(const Pieces &...pieces) { return absl::StrCat(detail::piece(pieces)...); }
 
-// At most `most` bytes of untrusted text, control characters and quotes escaped.
+// At most `most` bytes of untrusted text, control characters and double quotes escaped.
 inline std::string escaped(std::string_view text, size_t most = 200) {
-  return absl::Utf8SafeCEscape(detail::piece(text.substr(0, most)));
+  return absl::StrReplaceAll(absl::Utf8SafeCEscape(detail::piece(text.substr(0, most))), {{"\\'", "'"}});
 }
 
 } // namespace headrace::model

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/model/HfConfig.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/model/TestFiles.h"
+
+namespace headrace::model {
+namespace {
+
+using nlohmann::json;
+
+absl::StatusOr<ModelSpec> parse(const json &config) { return parseHfConfig(config.dump(), "config.json", "model"); }
+
+// As published, without the keys that nothing here reads.
+json llama31() {
+  return json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "attention_bias": false, "hidden_act": "silu", "hidden_size": 4096,
+    "intermediate_size": 14336, "max_position_embeddings": 131072, "mlp_bias": false, "model_type": "llama",
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "pretraining_tp": 1,
+    "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+    "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                     "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+    "vocab_size": 128256})");
+}
+
+json opt67() {
+  return json::parse(R"({
+    "_remove_final_layer_norm": false, "activation_function": "relu", "do_layer_norm_before": true, "ffn_dim": 16384,
+    "hidden_size": 4096, "max_position_embeddings": 2048, "model_type": "opt", "num_attention_heads": 32,
+    "num_hidden_layers": 32, "torch_dtype": "float16", "vocab_size": 50272, "word_embed_proj_dim": 4096})");
+}
+
+json qwen25() {
+  return json::parse(R"({
+    "hidden_act": "silu", "hidden_size": 3584, "intermediate_size": 18944, "max_position_embeddings": 131072,
+    "max_window_layers": 28, "model_type": "qwen2", "num_attention_heads": 28, "num_hidden_layers": 28,
+    "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 131072,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_mrope": false, "use_sliding_window": false,
+    "vocab_size": 152064})");
+}
+
+json mistral03() {
+  return json::parse(R"({
+    "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 32768,
+    "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": null, "tie_word_embeddings": false,
+    "torch_dtype": "bfloat16", "vocab_size": 32768})");
+}
+
+// A config with some keys replaced (null stays null, unlike in a JSON merge patch) and some taken away.
+json with(json config, const json &changes) {
+  for (const auto &[key, value] : changes.items())
+    config[key] = value;
+  return config;
+}
+json without(json config, const std::string &key) {
+  config.erase(key);
+  return config;
+}
+
+void expectRefused(const json &config, const std::string &message) {
+  EXPECT_REFUSED(parse(config), absl::StatusCode::kInvalidArgument, "config.json: " + message);
+}
+
+TEST(HfConfig, ReadsLlama) {
+  const auto spec = parse(llama31());
+  ASSERT_TRUE(spec.ok()) << messageOf(spec);
+  EXPECT_EQ(spec->name, "model");
+  EXPECT_EQ(spec->family, Family::Llama);
+  EXPECT_EQ(spec->layers, 32);
+  EXPECT_EQ(spec->hidden, 4096);
+  EXPECT_EQ(spec->heads, 32);
+  EXPECT_EQ(spec->kvHeads, 8);
+  EXPECT_EQ(spec->headDim, 128); // 4096 / 32
+  EXPECT_EQ(spec->intermediate, 14336);
+  EXPECT_EQ(spec->vocab, 128256);
+  EXPECT_EQ(spec->maxPositions, 131072);
+  EXPECT_EQ(spec->norm, NormKind::RmsNorm);
+  EXPECT_EQ(spec->normEps, 1e-5);
+  EXPECT_EQ(spec->activation, Activation::SiluGate);
+  EXPECT_FALSE(spec->qkvBias || spec->outBias || spec->mlpBias);
+  EXPECT_TRUE(spec->rope.enabled);
+  EXPECT_EQ(spec->rope.theta, 500000.0);
+  EXPECT_EQ(spec->rope.scaling, RopeScalingKind::Llama3);
+  EXPECT_EQ(spec->rope.factor, 8.0);
+  EXPECT_EQ(spec->rope.lowFreqFactor, 1.0);
+  EXPECT_EQ(spec->rope.highFreqFactor, 4.0);
+  EXPECT_EQ(spec->rope.originalMaxPositions, 8192);
+  EXPECT_FALSE(spec->learnedPositions);
+  EXPECT_FALSE(spec->tiedEmbeddings);
+  EXPECT_EQ(spec->dtype, DType::BF16);
+}
+
+TEST(HfConfig, ReadsOpt) {
+  const auto spec = parse(opt67());
+  ASSERT_TRUE(spec.ok()) << messageOf(spec);
+  EXPECT_EQ(spec->family, Family::Opt);
+  EXPECT_EQ(spec->kvHeads, 32);
+  EXPECT_EQ(spec->headDim, 128);
+  EXPECT_EQ(spec->intermediate, 16384);
+  EXPECT_EQ(spec->norm, NormKind::LayerNorm);
+  EXPECT_EQ(spec->normEps, 1e-5);
+  EXPECT_EQ(spec->activation, Activation::Relu);
+  EXPECT_TRUE(spec->qkvBias && spec->outBias && spec->mlpBias);
+  EXPECT_FALSE(spec->rope.enabled);
+  EXPECT_TRUE(spec->learnedPositions);
+  EXPECT_EQ(spec->positionOffset, 2);
+  EXPECT_TRUE(spec->tiedEmbeddings);
+  EXPECT_EQ(spec->dtype, DType::F16);
+}
+
+TEST(HfConfig, ReadsQwen2WithItsBias) {
+  const auto spec = parse(qwen25());
+  ASSERT_TRUE(spec.ok()) << messageOf(spec);
+  EXPECT_EQ(spec->family, Family::Qwen2);
+  EXPECT_TRUE(spec->qkvBias);
+  EXPECT_FALSE(spec->outBias || spec->mlpBias);
+  EXPECT_EQ(spec->kvHeads, 4);
+  EXPECT_EQ(spec->rope.theta, 1e6);
+  EXPECT_EQ(spec->rope.scaling, RopeScalingKind::None);
+}
+
+TEST(HfConfig, ReadsMistral) {
+  const auto spec = parse(mistral03());
+  ASSERT_TRUE(spec.ok()) << messageOf(spec);
+  EXPECT_EQ(spec->family, Family::Mistral);
+  EXPECT_EQ(spec->kvHeads, 8);
+  EXPECT_FALSE(spec->qkvBias || spec->outBias || spec->mlpBias);
+  // Mistral-Nemo: 32 heads of 128 beside a width of 5120.
+  const auto nemo = parse(with(mistral03(), {{"head_dim", 128}, {"hidden_size", 5120}}));
+  ASSERT_TRUE(nemo.ok()) << messageOf(nemo);
+  EXPECT_EQ(nemo->headDim, 128);
+  EXPECT_EQ(nemo->qRows(), 4096);
+}
+
+TEST(HfConfig, FillsInTransformersDefaults) {
+  const auto opt = parse({{"model_type", "opt"}});
+  ASSERT_TRUE(opt.ok()) << messageOf(opt);
+  EXPECT_EQ(opt->layers, 12);
+  EXPECT_EQ(opt->hidden, 768);
+  EXPECT_EQ(opt->heads, 12);
+  EXPECT_EQ(opt->intermediate, 3072);
+  EXPECT_EQ(opt->vocab, 50272);
+  EXPECT_EQ(opt->maxPositions, 2048);
+  EXPECT_EQ(opt->dtype, DType::F32);
+  EXPECT_TRUE(opt->tiedEmbeddings);
+
+  const auto llama = parse({{"model_type", "llama"}});
+  ASSERT_TRUE(llama.ok()) << messageOf(llama);
+  EXPECT_EQ(llama->intermediate, 11008);
+  EXPECT_EQ(llama->vocab, 32000);
+  EXPECT_EQ(llama->kvHeads, 32);
+  EXPECT_EQ(llama->maxPositions, 2048);
+  EXPECT_EQ(llama->normEps, 1e-6);
+  EXPECT_EQ(llama->rope.theta, 10000.0);
+  EXPECT_FALSE(llama->tiedEmbeddings);
+
+  const auto qwen = parse({{"model_type", "qwen2"}});
+  ASSERT_TRUE(qwen.ok()) << messageOf(qwen);
+  EXPECT_EQ(qwen->intermediate, 22016);
+  EXPECT_EQ(qwen->vocab, 151936);
+  EXPECT_EQ(qwen->kvHeads, 32);
+  EXPECT_EQ(qwen->maxPositions, 32768);
+
+  const auto mistral = parse({{"model_type", "mistral"}, {"sliding_window", nullptr}});
+  ASSERT_TRUE(mistral.ok()) << messageOf(mistral);
+  EXPECT_EQ(mistral->intermediate, 14336);
+  EXPECT_EQ(mistral->kvHeads, 8);
+  EXPECT_EQ(mistral->maxPositions, 131072);
+}
+
+TEST(HfConfig, TellsAMissingKeyFromNull) {
+  // Missing, mistral has 8 key/value heads; null means as many as heads.
+  EXPECT_EQ(parse(without(mistral03(), "num_key_value_heads"))->kvHeads, 8);
+  EXPECT_EQ(parse(with(mistral03(), {{"num_key_value_heads", nullptr}}))->kvHeads, 32);
+  EXPECT_EQ(parse(with(llama31(), {{"head_dim", nullptr}}))->headDim, 128);
+  EXPECT_EQ(parse(with(llama31(), {{"rope_scaling", nullptr}}))->rope.scaling, RopeScalingKind::None);
+  EXPECT_TRUE(parse(with(llama31(), {{"quantization_config", nullptr}})).ok());
+  expectRefused(with(llama31(), {{"hidden_size", nullptr}}),
+                "hidden_size = null: expected an integer from 1 to 2147483647");
+}
+
+TEST(HfConfig, ReadsLlamaOptions) {
+  const auto biased = parse(with(llama31(), {{"attention_bias", true},
+                                             {"mlp_bias", true},
+                                             {"head_dim", 64},
+                                             {"tie_word_embeddings", true},
+                                             {"hidden_act", "swish"}}));
+  ASSERT_TRUE(biased.ok()) << messageOf(biased);
+  EXPECT_TRUE(biased->qkvBias && biased->outBias && biased->mlpBias);
+  EXPECT_EQ(biased->headDim, 64);
+  EXPECT_EQ(biased->qRows(), 2048);
+  EXPECT_TRUE(biased->tiedEmbeddings);
+}
+
+TEST(HfConfig, ReadsOptOptions) {
+  EXPECT_EQ(parse(with(opt67(), {{"activation_function", "gelu"}}))->activation, Activation::Gelu);
+  EXPECT_EQ(parse(with(opt67(), {{"activation_function", "gelu_new"}}))->activation, Activation::GeluTanh);
+  EXPECT_EQ(parse(with(opt67(), {{"activation_function", "gelu_pytorch_tanh"}}))->activation, Activation::GeluTanh);
+  const auto plain = parse(with(opt67(), {{"enable_bias", false}, {"tie_word_embeddings", false}}));
+  ASSERT_TRUE(plain.ok()) << messageOf(plain);
+  EXPECT_FALSE(plain->qkvBias || plain->outBias || plain->mlpBias || plain->tiedEmbeddings);
+}
+
+TEST(HfConfig, ReadsBothSpellingsOfTheElementType) {
+  EXPECT_EQ(parse(with(llama31(), {{"torch_dtype", "float32"}}))->dtype, DType::F32);
+  EXPECT_EQ(parse(with(llama31(), {{"torch_dtype", "torch.float16"}}))->dtype, DType::F16);
+  EXPECT_EQ(parse(with(without(llama31(), "torch_dtype"), {{"dtype", "float16"}}))->dtype, DType::F16);
+  EXPECT_EQ(parse(with(llama31(), {{"dtype", "bfloat16"}}))->dtype, DType::BF16);
+  EXPECT_EQ(parse(with(llama31(), {{"torch_dtype", nullptr}}))->dtype, DType::F32);
+  expectRefused(with(llama31(), {{"torch_dtype", "float8_e4m3fn"}}),
+                "torch_dtype = \"float8_e4m3fn\": expected \"float32\", \"float16\" or \"bfloat16\"");
+  expectRefused(with(llama31(), {{"dtype", 16}, {"torch_dtype", nullptr}}),
+                "dtype = 16: expected \"float32\", \"float16\" or \"bfloat16\"");
+  expectRefused(with(llama31(), {{"dtype", "float16"}}),
+                "dtype = \"float16\": expected the same as torch_dtype = \"bfloat16\"");
+}
+
+TEST(HfConfig, ReadsTheOlderSpellingOfTheScalingType) {
+  const auto linear = parse(with(llama31(), {{"rope_scaling", {{"type", "linear"}, {"factor", 2.5}}}}));
+  ASSERT_TRUE(linear.ok()) << messageOf(linear);
+  EXPECT_EQ(linear->rope.scaling, RopeScalingKind::Linear);
+  EXPECT_EQ(linear->rope.factor, 2.5);
+  EXPECT_EQ(parse(with(llama31(), {{"rope_scaling", {{"rope_type", "default"}}}}))->rope.scaling,
+            RopeScalingKind::None);
+  EXPECT_EQ(parse(with(llama31(), {{"rope_scaling", json::object()}}))->rope.scaling, RopeScalingKind::None);
+}
+
+TEST(HfConfig, ReadsRopeParametersOfTransformers5) {
+  json config = without(without(llama31(), "rope_theta"), "rope_scaling");
+  config["rope_parameters"] = {{"rope_type", "llama3"},   {"rope_theta", 150.0},
+                               {"factor", 8.0},           {"low_freq_factor", 1.0},
+                               {"high_freq_factor", 2.0}, {"original_max_position_embeddings", 16}};
+  const auto spec = parse(config);
+  ASSERT_TRUE(spec.ok()) << messageOf(spec);
+  EXPECT_EQ(spec->rope.theta, 150.0);
+  EXPECT_EQ(spec->rope.scaling, RopeScalingKind::Llama3);
+  EXPECT_EQ(spec->rope.highFreqFactor, 2.0);
+  EXPECT_EQ(spec->rope.originalMaxPositions, 16);
+
+  // Without an original length, transformers 5 takes the model's own; one beside the parameters wins.
+  config["rope_parameters"].erase("original_max_position_embeddings");
+  EXPECT_EQ(parse(config)->rope.originalMaxPositions, 131072);
+  EXPECT_EQ(parse(with(config, {{"original_max_position_embeddings", 4096}}))->rope.originalMaxPositions, 4096);
+
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+  EXPECT_EQ(parse(config)->rope.theta, 1e6);
+  EXPECT_EQ(parse(config)->rope.scaling, RopeScalingKind::None);
+  expectRefused(with(config, {{"rope_theta", 10000.0}}),
+                "rope_theta = 10000.0: expected the same as rope_parameters.rope_theta = 1e+06");
+  expectRefused(with(config, {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}}),
+                "rope_parameters = {...}: expected no rope_scaling beside it, or the same");
+}
+
+TEST(HfConfig, RefusesOtherRopeScalingByName) {
+  for (const char *type : {"yarn", "dynamic", "longrope", "su", "mrope"}) {
+    expectRefused(with(llama31(), {{"rope_scaling", {{"rope_type", type}, {"factor", 2.0}}}}),
+                  "rope_scaling.rope_type = \"" + std::string(type) +
+                      "\": expected \"default\", \"linear\" or \"llama3\": other rope scaling is not supported");
+    expectRefused(with(llama31(), {{"rope_scaling", {{"type", type}, {"factor", 2.0}}}}),
+                  "rope_scaling.type = \"" + std::string(type) +
+                      "\": expected \"default\", \"linear\" or \"llama3\": other rope scaling is not supported");
+  }
+  expectRefused(with(llama31(), {{"rope_scaling", {{"type", "mrope"}, {"rope_type", "default"}}}}),
+                "rope_scaling.rope_type = \"default\": expected the same as type = \"mrope\"");
+  expectRefused(with(llama31(), {{"rope_scaling", 2.0}}), "rope_scaling = 2.0: expected an object");
+  expectRefused(with(llama31(), {{"rope_scaling", {{"rope_type", 3}}}}),
+                "rope_scaling.rope_type = 3: expected a string");
+}
+
+TEST(HfConfig, RefusesImpossibleRopeScaling) {
+  const json llama3 = llama31()["rope_scaling"];
+  expectRefused(with(llama31(), {{"rope_scaling", {{"rope_type", "linear"}}}}),
+                "rope_scaling.factor is missing: expected a finite number");
+  expectRefused(with(llama31(), {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 0.5}}}}),
+                "rope_scaling.factor = 0.5: expected a finite number of at least 1");
+  expectRefused(with(llama31(), {{"rope_scaling", with(llama3, {{"low_freq_factor", 0}})}}),
+                "rope_scaling.low_freq_factor = 0: expected a positive finite number");
+  expectRefused(with(llama31(), {{"rope_scaling", with(llama3, {{"high_freq_factor", 1.0}})}}),
+                "rope_scaling.high_freq_factor = 1.0: expected a number above low_freq_factor = 1");
+  expectRefused(with(llama31(), {{"rope_scaling", without(llama3, "original_max_position_embeddings")}}),
+                "rope_scaling.original_max_position_embeddings is missing: expected an integer from 1 to 2147483647");
+  expectRefused(with(llama31(), {{"rope_theta", -1}}), "rope_theta = -1: expected a positive rope_theta");
+  expectRefused(with(llama31(), {{"rope_theta", "big"}}), "rope_theta = \"big\": expected a finite number");
+  expectRefused(with(llama31(), {{"partial_rotary_factor", 0.5}}),
+                "partial_rotary_factor = 0.5: expected 1: partial rotary embedding is not supported");
+  expectRefused(with(llama31(), {{"rope_scaling", {{"rope_type", "default"}, {"partial_rotary_factor", 0.25}}}}),
+                "rope_scaling.partial_rotary_factor = 0.25: expected 1: partial rotary embedding is not supported");
+  expectRefused(with(qwen25(), {{"use_mrope", true}}),
+                "use_mrope = true: expected false: multimodal rotary embedding is not supported");
+}
+
+TEST(HfConfig, RefusesUnknownModelTypesByName) {
+  expectRefused(with(llama31(), {{"model_type", "gemma2"}}),
+                "model_type = \"gemma2\": expected opt, llama, qwen2 or mistral");
+  expectRefused(without(llama31(), "model_type"), "model_type is missing: expected opt, llama, qwen2 or mistral");
+  expectRefused(with(llama31(), {{"model_type", 7}}), "model_type = 7: expected a string");
+}
+
+TEST(HfConfig, RefusesMixtureOfExpertsByName) {
+  expectRefused(with(llama31(), {{"model_type", "mixtral"}, {"num_local_experts", 8}}),
+                "num_local_experts = 8: expected a dense model: mixture of experts is not supported");
+  expectRefused(with(qwen25(), {{"num_experts", 60}}),
+                "num_experts = 60: expected a dense model: mixture of experts is not supported");
+  expectRefused(with(llama31(), {{"model_type", "mixtral"}}),
+                "model_type = \"mixtral\": expected opt, llama, qwen2 or mistral: mixture of experts is not supported");
+  expectRefused(
+      with(qwen25(), {{"model_type", "qwen2_moe"}}),
+      "model_type = \"qwen2_moe\": expected opt, llama, qwen2 or mistral: mixture of experts is not supported");
+  EXPECT_TRUE(parse(with(llama31(), {{"num_local_experts", 0}})).ok());
+}
+
+TEST(HfConfig, RefusesQuantisedCheckpointsByMethod) {
+  expectRefused(
+      with(llama31(), {{"quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}}}),
+      "quantization_config.quant_method = \"gptq\": expected no quantization_config: quantised checkpoints are "
+      "not supported");
+  expectRefused(
+      with(llama31(), {{"quantization_config", true}}),
+      "quantization_config.quant_method = null: expected no quantization_config: quantised checkpoints are not "
+      "supported");
+}
+
+TEST(HfConfig, RefusesASlidingWindowShorterThanTheContext) {
+  const std::string behind =
+      ": expected null or at least max_position_embeddings = 32768: a sliding window shorter than "
+      "the context is not supported";
+  expectRefused(with(mistral03(), {{"sliding_window", 4096}}), "sliding_window = 4096" + behind); // Mistral-7B-v0.1
+  expectRefused(without(mistral03(), "sliding_window"), "sliding_window = 4096 (the default)" + behind);
+  EXPECT_TRUE(parse(with(mistral03(), {{"sliding_window", 32768}})).ok());
+  EXPECT_TRUE(parse(with(mistral03(), {{"sliding_window", 4096}, {"max_position_embeddings", 4096}})).ok());
+  expectRefused(with(mistral03(), {{"sliding_window", 0}}),
+                "sliding_window = 0: expected an integer from 1 to 2147483647");
+}
+
+TEST(HfConfig, LetsAWindowStandThatIsNotInUse) {
+  const json window = with(qwen25(), {{"sliding_window", 4096}});
+  EXPECT_TRUE(parse(window).ok()); // use_sliding_window is false
+  const json used = with(window, {{"use_sliding_window", true}});
+  EXPECT_TRUE(parse(used).ok()); // from layer 28 on, there are 28
+  expectRefused(with(used, {{"max_window_layers", 20}}),
+                "sliding_window = 4096: expected null or at least max_position_embeddings = 131072: a sliding window "
+                "shorter than the context is not supported");
+  EXPECT_TRUE(parse(with(used, {{"max_window_layers", 20}, {"sliding_window", nullptr}})).ok());
+  EXPECT_TRUE(parse(with(used, {{"max_window_layers", 20}, {"sliding_window", 131072}})).ok());
+}
+
+TEST(HfConfig, BelievesListedLayerTypes) {
+  const json full = json::array({"full_attention", "full_attention"});
+  const json mixed = json::array({"full_attention", "sliding_attention"});
+  EXPECT_TRUE(parse(with(mistral03(), {{"sliding_window", 4096}, {"layer_types", full}})).ok());
+  expectRefused(with(mistral03(), {{"sliding_window", 4096}, {"layer_types", mixed}}),
+                "sliding_window = 4096: expected null or at least max_position_embeddings = 32768: a sliding window "
+                "shorter than the context is not supported");
+  expectRefused(with(llama31(), {{"layer_types", json::array({"chunked_attention"})}}),
+                "layer_types has \"chunked_attention\": expected \"full_attention\": other kinds of attention are not "
+                "supported");
+  expectRefused(with(llama31(), {{"layer_types", "full_attention"}}),
+                "layer_types = \"full_attention\": expected a list");
+}
+
+TEST(HfConfig, RefusesOptVariantsByName) {
+  expectRefused(with(opt67(), {{"do_layer_norm_before", false}}),
+                "do_layer_norm_before = false: expected true: post-layer-norm OPT is not supported");
+  expectRefused(with(opt67(), {{"word_embed_proj_dim", 512}}),
+                "word_embed_proj_dim = 512: expected hidden_size = 4096: projected embeddings are not supported");
+  expectRefused(with(opt67(), {{"_remove_final_layer_norm", true}}),
+                "_remove_final_layer_norm = true: expected false: OPT without its final layer norm is not supported");
+  expectRefused(with(opt67(), {{"layer_norm_elementwise_affine", false}}),
+                "layer_norm_elementwise_affine = false: expected true: layer norm without weights is not supported");
+  expectRefused(with(opt67(), {{"activation_function", "silu"}}),
+                "activation_function = \"silu\": expected \"relu\", \"gelu\", \"gelu_new\" or \"gelu_pytorch_tanh\"");
+}
+
+TEST(HfConfig, RefusesOtherActivationsByName) {
+  expectRefused(with(llama31(), {{"hidden_act", "gelu"}}), "hidden_act = \"gelu\": expected \"silu\"");
+}
+
+TEST(HfConfig, RefusesContradictions) {
+  expectRefused(with(llama31(), {{"num_attention_heads", 24}}),
+                "num_attention_heads = 24: expected a divisor of hidden_size = 4096");
+  expectRefused(with(llama31(), {{"num_key_value_heads", 5}}),
+                "num_key_value_heads = 5: expected a divisor of num_attention_heads = 32");
+  expectRefused(with(without(mistral03(), "num_key_value_heads"), {{"num_attention_heads", 4}}),
+                "num_key_value_heads = 8 (the default): expected a divisor of num_attention_heads = 4");
+  expectRefused(with(opt67(), {{"num_attention_heads", 33}}),
+                "num_attention_heads = 33: expected a divisor of hidden_size = 4096");
+  expectRefused(with(llama31(), {{"head_dim", 127}}),
+                "head_dim = 127: expected an even number: rotary embedding turns pairs of elements");
+  expectRefused(
+      with(without(llama31(), "num_key_value_heads"), {{"hidden_size", 96}}),
+      "head_dim = 3 (hidden_size / num_attention_heads): expected an even number: rotary embedding turns pairs "
+      "of elements");
+}
+
+TEST(HfConfig, RefusesSizesThatAreNone) {
+  for (const char *key : {"vocab_size", "hidden_size", "num_attention_heads", "intermediate_size",
+                          "max_position_embeddings", "num_key_value_heads"}) {
+    const std::string expected = ": expected an integer from 1 to 2147483647";
+    expectRefused(with(llama31(), {{key, 0}}), std::string(key) + " = 0" + expected);
+    expectRefused(with(llama31(), {{key, -5}}), std::string(key) + " = -5" + expected);
+    expectRefused(with(llama31(), {{key, 2.5}}), std::string(key) + " = 2.5" + expected);
+    expectRefused(with(llama31(), {{key, "8"}}), std::string(key) + " = \"8\"" + expected);
+    expectRefused(with(llama31(), {{key, 18446744073709551615ull}}),
+                  std::string(key) + " = 18446744073709551615" + expected);
+  }
+  expectRefused(with(llama31(), {{"num_hidden_layers", 100000}}),
+                "num_hidden_layers = 100000: expected an integer from 1 to 10000");
+  expectRefused(with(llama31(), {{"rms_norm_eps", 0}}), "rms_norm_eps = 0: expected a number above 0 and below 1");
+  expectRefused(with(llama31(), {{"tie_word_embeddings", "no"}}),
+                "tie_word_embeddings = \"no\": expected true or false");
+}
+
+TEST(HfConfig, RefusesProductsThatWouldOverflow) {
+  expectRefused(
+      with(llama31(),
+           {{"vocab_size", 2147483647}, {"hidden_size", 1 << 30}, {"rope_scaling", nullptr}, {"head_dim", 2}}),
+      "layers = 32, hidden = 1073741824, intermediate = 14336, vocab = 2147483647: expected weights of at most "
+      "9007199254740992 bytes in all");
+}
+
+TEST(HfConfig, RefusesWhatIsNoJsonObject) {
+  const auto parseText = [](const std::string &text) { return parseHfConfig(text, "config.json", "model"); };
+  EXPECT_THAT(messageOf(parseText("")), testing::StartsWith("config.json: expected JSON: parse error at line 1"));
+  EXPECT_THAT(messageOf(parseText("{\"a\": 1,}")), testing::StartsWith("config.json: expected JSON: parse error"));
+  EXPECT_THAT(messageOf(parseText("{\"a\": \"\xff\"}")), testing::StartsWith("config.json: expected JSON: "));
+  EXPECT_EQ(messageOf(parseText("[1]")), "config.json: [...]: expected an object");
+  EXPECT_EQ(messageOf(parseText("{\"model_type\": \"llama\", \"model_type\": \"opt\"}")),
+            "config.json: key \"model_type\" stands twice: expected each key once in an object");
+  const std::string deep = std::string(100000, '[');
+  EXPECT_EQ(messageOf(parseText("{\"a\": " + deep)), "config.json: expected JSON nested at most 64 deep");
+}
+
+TEST(HfFolder, ReadsTheConfigAndNamesTheModelAfterTheFolder) {
+  const TempFolder folder;
+  folder.write("tiny/config.json", llama31().dump());
+  const auto spec = readHfFolder(folder.file("tiny/"));
+  ASSERT_TRUE(spec.ok()) << messageOf(spec);
+  EXPECT_EQ(spec->name, "tiny");
+  EXPECT_FALSE(hasCheckpoint(folder.file("tiny")));
+}
+
+TEST(HfFolder, RefusesAFolderWithoutAConfig) {
+  const TempFolder folder;
+  EXPECT_REFUSED(readHfFolder(folder.path()), absl::StatusCode::kNotFound,
+                 folder.file("config.json") + ": no such file");
+}
+
+TEST(HfFolder, ReadsTheGoldenModelsConfigs) {
+  const std::string golden = HEADRACE_SOURCE_DIR "/tests/golden/";
+  const auto older = readHfFolder(golden + "legacy-config"); // as transformers 4 wrote it
+  ASSERT_TRUE(older.ok()) << messageOf(older);
+  EXPECT_EQ(older->rope.scaling, RopeScalingKind::Llama3);
+  EXPECT_EQ(older->rope.theta, 150.0);
+  EXPECT_EQ(older->rope.originalMaxPositions, 16);
+}
+
+} // namespace
+} // namespace headrace::model

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/model/JobFile.h"
+
+#include "tests/unit/model/TestFiles.h"
+
+namespace headrace::model {
+namespace {
+
+using testing::ElementsAre;
+
+// Keys of a shape with four layers and 64 positions.
+constexpr char kShape[] = "family = \"llama\"\nlayers = 4\nhidden = 64\nheads = 8\nintermediate = 172\nvocab = 500\n"
+                          "max_positions = 64\n";
+
+void expectRefused(const std::string &text, const std::string &message) {
+  EXPECT_REFUSED(parseJob(text, "job.toml"), absl::StatusCode::kInvalidArgument, "job.toml:" + message);
+}
+
+TEST(JobFile, ReadsEveryKey) {
+  const TempFolder folder;
+  folder.write("shapes/tiny.toml", kShape);
+  const auto job = parseJob(R"(
+[model]
+shape = "shapes/tiny.toml"
+[hardware]
+file = "a10"
+h2d_bandwidth = "20GB/s"
+[goal]
+device_memory = "8GiB"
+batch = 8
+context = 48
+kv_tokens = 100
+kv_dtype = "bf16"
+block_tokens = 32
+[policy]
+name = "interval"
+interval = 3
+start_rule = "paper"
+slots = 2
+offload_embedding = true
+offload_head = "off"
+[buckets]
+new_tokens = [1, 8, 512]
+sequences = [1, 8]
+contexts = [16, 64]
+)",
+                            folder.file("job.toml"));
+  ASSERT_TRUE(job.ok()) << messageOf(job);
+  ASSERT_TRUE(job->model.has_value());
+  EXPECT_EQ(job->model->path, folder.file("shapes/tiny.toml")); // relative to the job
+  EXPECT_EQ(job->model->spec.name, "tiny");
+  EXPECT_FALSE(job->model->hasWeights);
+  ASSERT_TRUE(job->hardware.has_value());
+  EXPECT_EQ(job->hardware->name, "a10");
+  EXPECT_EQ(job->hardware->h2dBandwidth, 20e9); // replaced
+  EXPECT_EQ(job->hardware->d2hBandwidth, 24e9); // the file's
+  EXPECT_EQ(job->goal.deviceMemory, 8ull << 30);
+  EXPECT_EQ(job->goal.batch, 8);
+  EXPECT_EQ(job->goal.context, 48);
+  EXPECT_EQ(job->goal.kvTokens, 100);
+  EXPECT_EQ(job->goal.kvDtype, DType::BF16);
+  EXPECT_EQ(job->goal.blockTokens, 32);
+  EXPECT_EQ(job->policy.name, "interval");
+  EXPECT_FALSE(job->policy.none);
+  EXPECT_EQ(job->policy.interval, 3);
+  EXPECT_EQ(job->policy.offloadLayers, std::nullopt);
+  EXPECT_EQ(job->policy.startRule, StartRule::Paper);
+  EXPECT_EQ(job->policy.slots, 2);
+  EXPECT_EQ(job->policy.offloadEmbedding, Choice::On);
+  EXPECT_EQ(job->policy.offloadHead, Choice::Off);
+  EXPECT_THAT(job->buckets.newTokens, ElementsAre(1, 8, 512));
+  EXPECT_THAT(job->buckets.sequences, ElementsAre(1, 8));
+  EXPECT_THAT(job->buckets.contexts, ElementsAre(16, 64));
+}
+
+TEST(JobFile, AnEmptyFileLeavesEverythingOpen) {
+  const auto job = parseJob("", "job.toml");
+  ASSERT_TRUE(job.ok()) << messageOf(job);
+  EXPECT_FALSE(job->model || job->hardware || job->goal.deviceMemory || job->goal.batch || job->goal.context ||
+               job->goal.kvTokens || job->goal.kvDtype || job->policy.interval || job->policy.offloadLayers ||
+               job->policy.slots || job->policy.none);
+  EXPECT_EQ(job->goal.blockTokens, 16);
+  EXPECT_EQ(job->policy.startRule, StartRule::Eager);
+  EXPECT_EQ(job->policy.offloadHead, Choice::Auto);
+  EXPECT_TRUE(job->buckets.newTokens.empty());
+}
+
+TEST(JobFile, ReadsTheOtherSpellings) {
+  const auto job = parseJob("[goal]\ndevice_memory = 1000\nkv_dtype = \"auto\"\n[policy]\ninterval = \"none\"\n"
+                            "offload_embedding = \"auto\"\noffload_head = false\n",
+                            "job.toml");
+  ASSERT_TRUE(job.ok()) << messageOf(job);
+  EXPECT_EQ(job->goal.deviceMemory, 1000u);
+  EXPECT_EQ(job->goal.kvDtype, std::nullopt);
+  EXPECT_TRUE(job->policy.none);
+  EXPECT_EQ(job->policy.offloadHead, Choice::Off);
+  EXPECT_EQ(parseJob("[policy]\noffload_layers = 0\n", "job.toml")->policy.offloadLayers, 0);
+}
+
+TEST(JobFile, ReadsAShapeAndHardwareInline) {
+  const auto job =
+      parseJob(std::string("[model]\nname = \"mine\"\n") + kShape +
+                   "[hardware]\nname = \"box\"\nkind = \"host\"\nmemory = \"1GiB\"\nhost_memory = \"1GiB\"\n"
+                   "flops_f32 = 1e9\nflops_f16 = 1e9\nmemory_bandwidth = 1e9\nh2d_bandwidth = 1e9\n"
+                   "d2h_bandwidth = 1e9\nduplex_bandwidth = 1e9\ncopy_latency = 0\nlaunch_overhead = 0\n"
+                   "flops_efficiency = 1\nmemory_efficiency = 1\n",
+               "job.toml");
+  ASSERT_TRUE(job.ok()) << messageOf(job);
+  EXPECT_EQ(job->model->spec.name, "mine");
+  EXPECT_EQ(job->model->path, "");
+  EXPECT_EQ(job->hardware->kind, DeviceKind::Host);
+}
+
+TEST(JobFile, ReadsAModelFolder) {
+  const TempFolder folder;
+  folder.write("opt/config.json", "{\"model_type\": \"opt\"}");
+  const auto job = parseJob("model.path = \"opt\"", folder.file("job.toml"));
+  ASSERT_TRUE(job.ok()) << messageOf(job);
+  EXPECT_EQ(job->model->spec.name, "opt");
+  EXPECT_FALSE(job->model->hasWeights);
+}
+
+TEST(JobFile, TheShippedJobsRead) {
+  for (const char *name : {"opt-6.7b-on-a10", "llama-3.1-8b-in-8gib", "tiny-on-host"}) {
+    const auto job = readJob(std::string(HEADRACE_SOURCE_DIR "/examples/jobs/") + name + ".toml");
+    ASSERT_TRUE(job.ok()) << messageOf(job);
+    EXPECT_TRUE(job->model && job->hardware) << name;
+  }
+}
+
+TEST(JobFile, RefusesUnknownKeysAndSections) {
+  expectRefused("[goals]\nbatch = 1\n",
+                "1: goals: unknown key: expected one of buckets, goal, hardware, model, policy");
+  expectRefused("[goal]\ntpot = \"50ms\"\n", "2: goal.tpot: unknown key: expected one of batch, block_tokens, context, "
+                                             "device_memory, kv_dtype, kv_tokens");
+  expectRefused("[policy]\nintervals = 3\n",
+                "2: policy.intervals: unknown key: expected one of interval, name, offload_embedding, offload_head, "
+                "offload_layers, slots, start_rule");
+  expectRefused("[buckets]\nbatch = [1]\n",
+                "2: buckets.batch: unknown key: expected one of contexts, new_tokens, sequences");
+  expectRefused("goal = 3\n", "1: goal = 3: expected a table");
+  expectRefused("[[goal]]\nbatch = 3\n", "1: goal = [{...}]: expected a table");
+  EXPECT_THAT(messageOf(parseJob("[goal\n", "job.toml")), testing::StartsWith("job.toml:1: expected TOML: "));
+}
+
+TEST(JobFile, RefusesBadGoals) {
+  expectRefused(
+      "[goal]\ndevice_memory = \"8G\"\n",
+      "2: goal.device_memory = \"8G\": expected bytes such as \"8GiB\", \"512MiB\", \"24GB\" or \"4096\", below "
+      "2^63");
+  expectRefused("[goal]\ndevice_memory = \"0GiB\"\n", " goal.device_memory = 0: expected a positive number of bytes");
+  expectRefused("[goal]\ndevice_memory = -1\n", "2: goal.device_memory = -1: expected bytes such as \"8GiB\"");
+  expectRefused("[goal]\nbatch = 0\n", "2: goal.batch = 0: expected an integer from 1 to 1048576");
+  expectRefused("[goal]\nbatch = \"8\"\n", "2: goal.batch = \"8\": expected an integer from 1 to 1048576");
+  expectRefused("[goal]\ncontext = -1\n", "2: goal.context = -1: expected an integer from 1 to 2147483647");
+  expectRefused("[goal]\nkv_tokens = 0\n", "2: goal.kv_tokens = 0: expected an integer from 1 to 1099511627776");
+  expectRefused("[goal]\nkv_tokens = 100\ncontext = 200\n",
+                " goal.kv_tokens = 100: expected at least goal.context = 200");
+  expectRefused("[goal]\nkv_dtype = \"fp8\"\n",
+                "2: goal.kv_dtype = \"fp8\": expected \"auto\", \"f32\", \"f16\" or \"bf16\"");
+  expectRefused("[goal]\nblock_tokens = 0\n", "2: goal.block_tokens = 0: expected an integer from 1 to 4096");
+  expectRefused(std::string("[model]\n") + kShape + "[goal]\ncontext = 65\n",
+                " goal.context = 65: expected at most the 64 positions of inline");
+}
+
+TEST(JobFile, RefusesBadPolicies) {
+  const std::string interval = ": expected an integer from 1 to 10000 (at most the model's layers), or \"none\"";
+  expectRefused("[policy]\ninterval = 0\n", "2: policy.interval = 0" + interval);
+  expectRefused("[policy]\ninterval = -2\n", "2: policy.interval = -2" + interval);
+  expectRefused("[policy]\ninterval = 2.5\n", "2: policy.interval = 2.5" + interval);
+  expectRefused("[policy]\ninterval = \"all\"\n", "2: policy.interval = \"all\"" + interval);
+  expectRefused("[policy]\noffload_layers = -1\n",
+                "2: policy.offload_layers = -1: expected an integer from 0 to 10000");
+  expectRefused("[policy]\nstart_rule = \"lazy\"\n",
+                "2: policy.start_rule = \"lazy\": expected \"paper\" or \"eager\"");
+  expectRefused("[policy]\nslots = 0\n", "2: policy.slots = 0: expected an integer from 1 to 65536");
+  expectRefused("[policy]\noffload_head = \"maybe\"\n",
+                "2: policy.offload_head = \"maybe\": expected \"auto\", true or false");
+  expectRefused("[policy]\noffload_embedding = 1\n", "2: policy.offload_embedding = 1: expected a string");
+  expectRefused("[policy]\nname = \"pie\"\n", " policy.name = \"pie\": expected \"interval\"");
+}
+
+TEST(JobFile, RefusesContradictingPolicies) {
+  expectRefused("[policy]\ninterval = 4\noffload_layers = 2\n",
+                " policy.offload_layers = 2: expected not to stand beside policy.interval = 4");
+  expectRefused("[policy]\ninterval = \"none\"\noffload_layers = 2\n",
+                " policy.offload_layers = 2: expected 0 beside policy.interval = \"none\"");
+  EXPECT_TRUE(parseJob("[policy]\ninterval = \"none\"\noffload_layers = 0\n", "job.toml").ok());
+  expectRefused(
+      "[policy]\ninterval = \"none\"\noffload_embedding = true\n",
+      " policy.offload_embedding = true: expected \"auto\" or false beside policy.interval = \"none\": nothing "
+      "is offloaded");
+  expectRefused("[policy]\ninterval = \"none\"\noffload_head = \"on\"\n",
+                " policy.offload_head = true: expected \"auto\" or false beside policy.interval = \"none\": nothing is "
+                "offloaded");
+  const std::string model = std::string("[model]\n") + kShape;
+  EXPECT_TRUE(parseJob(model + "[policy]\ninterval = 4\n", "job.toml").ok());
+  expectRefused(model + "[policy]\ninterval = 5\n",
+                " policy.interval = 5: expected at most the 4 layers of inline, or \"none\"");
+  expectRefused(model + "[policy]\noffload_layers = 5\n",
+                " policy.offload_layers = 5: expected at most the 4 layers of inline");
+}
+
+TEST(JobFile, RefusesBadBuckets) {
+  const std::string list = ": expected a list of integers from 1 to 2147483647";
+  expectRefused("[buckets]\nsequences = 8\n", "2: buckets.sequences = 8" + list);
+  expectRefused("[buckets]\nsequences = [1, 0]\n", "2: buckets.sequences = [1, 0]" + list);
+  expectRefused("[buckets]\nnew_tokens = [1, \"a\"]\n", "2: buckets.new_tokens = [1, \"a\"]" + list);
+  expectRefused("[buckets]\ncontexts = []\n", "2: buckets.contexts = []: expected at least one size");
+  expectRefused("[buckets]\nsequences = [8, 4]\n", " buckets.sequences = 4: expected ascending sizes, it follows 8");
+  expectRefused("[buckets]\nnew_tokens = [4, 4]\n", " buckets.new_tokens = 4: expected ascending sizes, it follows 4");
+  expectRefused(std::string("[model]\n") + kShape + "[buckets]\ncontexts = [16, 128]\n",
+                " buckets.contexts = 128: expected at most the 64 positions of inline");
+}
+
+TEST(JobFile, RefusesBadModels) {
+  expectRefused("[model]\n", "1: model.family is missing: expected \"opt\", \"llama\", \"qwen2\" or \"mistral\"");
+  expectRefused(std::string("[model]\n") + kShape + "kv_heads = 3\n", " kv_heads = 3: expected a divisor of heads = 8");
+  expectRefused("[model]\npath = \"a\"\nshape = \"b\"\n", "3: model.shape: unknown key: expected one of path");
+  expectRefused("[model]\nshape = \"opt-6.7b\"\nlayers = 3\n", "3: model.layers: unknown key: expected one of shape");
+  expectRefused("[model]\npath = 3\n", "2: model.path = 3: expected a string");
+  EXPECT_REFUSED(parseJob("[model]\npath = \"no/such\"\n", "job.toml"), absl::StatusCode::kNotFound,
+                 "job.toml:2: model.path: \"no/such\": no such file or folder");
+  const TempFolder folder;
+  folder.write("opt/config.json", "{\"model_type\": \"gpt2\"}");
+  folder.write("bad.toml", "family = 3\n");
+  EXPECT_REFUSED(parseJob("[model]\nshape = \"opt\"\n", folder.file("job.toml")), absl::StatusCode::kInvalidArgument,
+                 folder.file("job.toml") +
+                     ":2: model.shape = \"opt\": expected a shape's .toml file: a folder is given as path");
+  EXPECT_REFUSED(parseJob("[model]\npath = \"opt\"\n", folder.file("job.toml")), absl::StatusCode::kInvalidArgument,
+                 folder.file("job.toml") + ":2: model.path: " + folder.file("opt/config.json") +
+                     ": model_type = \"gpt2\": expected opt, llama, qwen2 or mistral");
+  EXPECT_REFUSED(
+      parseJob("[model]\nshape = \"bad.toml\"\n", folder.file("job.toml")), absl::StatusCode::kInvalidArgument,
+      folder.file("job.toml") + ":2: model.shape: " + folder.file("bad.toml") + ":1: family = 3: expected a string");
+}
+
+TEST(JobFile, RefusesBadHardware) {
+  EXPECT_REFUSED(parseJob("[hardware]\nfile = \"./gone.toml\"\n", "job.toml"), absl::StatusCode::kNotFound,
+                 "job.toml:2: hardware.file: \"./gone.toml\": no such file or folder");
+  expectRefused("[hardware]\nfile = \"a10\"\nspeed = 3\n",
+                "3: hardware.speed: unknown key: expected one of copy_latency, d2h_bandwidth, duplex_bandwidth, file, "
+                "flops_efficiency, flops_f16, flops_f32, h2d_bandwidth, host_memory, kind, launch_overhead, "
+                "link_efficiency, memory, memory_bandwidth, memory_efficiency, name");
+  expectRefused("[hardware]\nkind = \"cuda\"\n", "1: hardware.memory is missing: expected bytes such as \"24GB\"");
+  expectRefused("[hardware]\nfile = \"a10\"\nh2d_bandwidth = \"100GB/s\"\n",
+                " duplex_bandwidth = 3.6e+10: expected from 1e+11, the faster direction, to 1.24e+11, h2d_bandwidth + "
+                "d2h_bandwidth");
+}
+
+TEST(JobFile, RefusesAMissingFile) {
+  EXPECT_REFUSED(readJob("gone.toml"), absl::StatusCode::kNotFound, "gone.toml: no such file");
+}
+
+TEST(ValidateJob, ChecksWhatFlagsHaveChanged) {
+  Job job;
+  EXPECT_TRUE(validate(job, "command line").ok());
+  job.policy.interval = 0;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: policy.interval = 0: expected at least 1, or \"none\"");
+  job.policy.interval = 2;
+  job.policy.none = true;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: policy.interval = 2: expected no other interval beside \"none\"");
+  job.policy = {};
+  job.policy.offloadLayers = -1;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: policy.offload_layers = -1: expected 0 or more");
+  job.policy = {};
+  job.policy.slots = 0;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: policy.slots = 0: expected at least 1");
+  job.policy = {};
+  job.goal.batch = 0;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: goal.batch = 0: expected at least 1");
+  job.goal = {};
+  job.goal.blockTokens = 0;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: goal.block_tokens = 0: expected at least 1");
+  job.goal = {};
+  job.goal.context = 0;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: goal.context = 0: expected at least 1");
+  job.goal = {};
+  job.buckets.contexts = {0};
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: buckets.contexts = 0: expected sizes of at least 1");
+}
+
+TEST(Names, RoundTrip) {
+  for (StartRule rule : {StartRule::Paper, StartRule::Eager})
+    EXPECT_EQ(startRuleFromName(startRuleName(rule)), rule);
+  for (Choice choice : {Choice::Auto, Choice::On, Choice::Off})
+    EXPECT_EQ(choiceFromName(choiceName(choice)), choice);
+  EXPECT_EQ(startRuleFromName("x"), std::nullopt);
+}
+
+} // namespace
+} // namespace headrace::model
