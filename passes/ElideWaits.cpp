@@ -6,6 +6,7 @@
 //   h2d       A       B         C waits for A and for B; B's lane has run A before, so the wait for A goes
 //   compute               C
 #include <array>
+#include <cassert>
 
 #include "llvm/ADT/DenseMap.h"
 #include "passes/Passes.h"

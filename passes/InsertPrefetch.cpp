@@ -252,7 +252,8 @@ struct InsertPrefetch : impl::InsertPrefetchBase<InsertPrefetch> {
       return signalPassFailure();
     }
     if (wrapUnits < 0 || wrapBytes < 0) {
-      iteration.emitError() << "cannot wrap " << wrapUnits << " units and " << wrapBytes << " bytes around";
+      iteration.emitError() << "cannot wrap " << wrapUnits.getValue() << " units and " << wrapBytes.getValue()
+                            << " bytes around";
       return signalPassFailure();
     }
     mlir::FailureOr<OffloadedUnits> offloaded = findOffloadedUnits(iteration, slots);

@@ -1,0 +1,32 @@
+// What insert-prefetch refuses. Each run has its own options, so each error its own prefix.
+// RUN: %not headrace-opt %s -headrace-insert-prefetch="slots=-1" 2>&1 | FileCheck %s --check-prefix=SLOTS
+// RUN: %not headrace-opt %s -headrace-insert-prefetch="wrap-units=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
+// RUN: %not headrace-opt %s -headrace-insert-prefetch="wrap-bytes=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE-BYTES
+// RUN: %not headrace-opt %s -headrace-insert-prefetch="wrap-units=4" 2>&1 | FileCheck %s --check-prefix=UNITS
+// RUN: %not headrace-opt %s -headrace-insert-prefetch="slots=3 wrap-units=3 wrap-bytes=256" 2>&1 | FileCheck %s --check-prefix=BEYOND
+// RUN: %not headrace-opt %s -headrace-insert-prefetch="wrap-bytes=1000" 2>&1 | FileCheck %s --check-prefix=BYTES
+// RUN: %not headrace-opt %s -headrace-insert-prefetch="slots=1 wrap-units=2" 2>&1 | FileCheck %s --check-prefix=HELD
+// RUN: %not headrace-opt %s -headrace-insert-prefetch -headrace-insert-prefetch 2>&1 | FileCheck %s --check-prefix=TWICE
+
+// SLOTS: error: needs a number of slots that is not negative, got -1
+// NEGATIVE: error: cannot wrap -1 units and 0 bytes around
+// NEGATIVE-BYTES: error: cannot wrap 0 units and -1 bytes around
+// UNITS: error: cannot wrap 4 units and 0 bytes around: there are 3 offloaded units
+// BEYOND: error: cannot wrap 3 units and 256 bytes around: there are 3 offloaded units
+// BYTES: error: cannot wrap 1000 bytes of 'q0' around: it has 1000, and part of it must be left
+// HELD: error: 'q1' cannot be there on entry: an earlier unit lies in its range of slot 0
+// TWICE: error: movement is inserted in the homes phase, not in phase movement
+
+headrace.iteration @three decode phase(homes) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %x = headrace.io sampled : <400, f32>
+  %q0 = headrace.weight 0 "q0" qkv layer 0 : <host, 1000, bf16>
+  %q1 = headrace.weight 1 "q1" qkv layer 1 : <host, 1000, bf16>
+  %q2 = headrace.weight 2 "q2" qkv layer 2 : <host, 1000, bf16>
+  %d0 = headrace.on_device %q0 : <host, 1000, bf16> -> <1000, bf16>
+  %x0 = headrace.norm qkv tokens(%meta) %x, %d0[0 for 100] step<attention 0> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>
+  %d1 = headrace.on_device %q1 : <host, 1000, bf16> -> <1000, bf16>
+  %x1 = headrace.norm qkv tokens(%meta) %x0, %d1[0 for 100] step<attention 1> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>
+  %d2 = headrace.on_device %q2 : <host, 1000, bf16> -> <1000, bf16>
+  %x2 = headrace.norm qkv tokens(%meta) %x1, %d2[0 for 100] step<attention 2> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>
+}
