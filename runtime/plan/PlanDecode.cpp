@@ -60,8 +60,8 @@ private:
   std::vector<To> fixed(const Vec *vec, const std::string &path, One one) {
     using Element = std::remove_cv_t<std::remove_pointer_t<typename Vec::return_type>>;
     std::vector<To> out;
-    // The FlatBuffers verifier checks the alignment of a vector's length only.
-    if (reinterpret_cast<uintptr_t>(vec->Data()) % alignof(Element) != 0) {
+    // The FlatBuffers verifier checks the alignment of a vector's length only; the builder does not align an empty one.
+    if (vec->size() > 0 && reinterpret_cast<uintptr_t>(vec->Data()) % alignof(Element) != 0) {
       fail(path, " is not aligned");
       return out;
     }
