@@ -2,11 +2,13 @@
 #include "passes/algorithms/LayOutArena.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 namespace headrace::algorithms {
 namespace {
+
+// The search for where slots begin ends within so many permille of the arena.
+constexpr uint64_t kBisectionEnd = 5;
 
 // Transients of all iterations around slots that begin at `slotsBegin`, relative to the transients' base.
 struct Attempt {
@@ -16,7 +18,7 @@ struct Attempt {
 
 Attempt packAround(absl::Span<const ArenaIteration> iterations, absl::Span<const uint64_t> slotBytes,
                    absl::Span<const uint32_t> slotOrder, uint64_t slotsBegin) {
-  Attempt attempt;
+  Attempt attempt; // its top is at least the end of the slots, so packing need not do better than that
   attempt.top = slotsBegin;
   std::vector<uint64_t> begin(slotBytes.size());
   for (uint32_t slot : slotOrder) {
@@ -27,7 +29,7 @@ Attempt packAround(absl::Span<const ArenaIteration> iterations, absl::Span<const
     std::vector<TakenRange> taken;
     for (const SlotUse &use : iteration.slotUses)
       taken.push_back({begin[use.slot] + use.offset, use.bytes, use.first, use.last});
-    Packing packing = packRanges(iteration.transients, taken);
+    Packing packing = packRanges(iteration.transients, taken, /*enough=*/attempt.top);
     attempt.top = std::max(attempt.top, packing.peak);
     attempt.transients.push_back(std::move(packing.addresses));
   }
@@ -57,41 +59,40 @@ ArenaLayout layOutArena(uint64_t below, absl::Span<const ArenaIteration> iterati
   std::stable_sort(slotOrder.begin(), slotOrder.end(),
                    [&](uint32_t a, uint32_t b) { return slotLast[a] < slotLast[b]; });
 
-  // Where slots may begin: above all transients; or only above those that begin while all, or while some slots are in use,
-  // so that later ones grow into the slots; or only above those that live while the lowest bytes of the lowest slot are in
-  // use, so that others grow into these; or at the very bottom, with all transients around what is in use. The lowest top
-  // wins.
-  const auto base = [&](auto &&pick) {
-    uint64_t base = 0;
+  const auto peak = [&](auto &&pick) {
+    uint64_t peak = 0;
     for (const ArenaIteration &iteration : iterations)
-      base = std::max(base, peakOf(iteration.transients, [&](const LiveRange &item) { return pick(iteration, item); }));
-    return base;
+      peak = std::max(peak, peakOf(iteration.transients, [&](const LiveRange &item) { return pick(iteration, item); }));
+    return peak;
   };
-  const uint64_t all = base([](const ArenaIteration &, const LiveRange &) { return true; });
-  std::vector<uint64_t> lower;
+  // Slots above all transients are always possible. Lower, transients flow around what of the slots is in use.
+  uint64_t slotsBegin = peak([](const ArenaIteration &, const LiveRange &) { return true; });
+  Attempt best = packAround(iterations, slotBytes, slotOrder, slotsBegin);
+  const auto lower = [&](uint64_t begin) {
+    if (begin >= slotsBegin)
+      return false;
+    Attempt attempt = packAround(iterations, slotBytes, slotOrder, begin);
+    if (attempt.top >= best.top)
+      return false;
+    best = std::move(attempt);
+    slotsBegin = begin;
+    return true;
+  };
   if (!slotBytes.empty()) {
-    for (const int64_t last : {*std::max_element(slotLast.begin(), slotLast.end()),
-                               *std::min_element(slotLast.begin(), slotLast.end())})
-      lower.push_back(base([&](const ArenaIteration &, const LiveRange &item) { return item.first <= last; }));
-    lower.push_back(base([&](const ArenaIteration &iteration, const LiveRange &item) {
+    // Above only those that live while the lowest bytes of the lowest slot are in use; failing that, somewhere between.
+    uint64_t low = peak([&](const ArenaIteration &iteration, const LiveRange &item) {
       return std::any_of(iteration.slotUses.begin(), iteration.slotUses.end(), [&](const SlotUse &use) {
         return use.slot == slotOrder.front() && use.offset == 0 && use.first <= item.last && item.first <= use.last;
       });
-    }));
-    lower.push_back(0);
-    std::sort(lower.begin(), lower.end(), std::greater<>());
-    lower.erase(std::unique(lower.begin(), lower.end()), lower.end());
-  }
-  uint64_t slotsBegin = all;
-  Attempt best = packAround(iterations, slotBytes, slotOrder, all);
-  for (const uint64_t begin : lower)
-    if (begin < all) {
-      Attempt shared = packAround(iterations, slotBytes, slotOrder, begin);
-      if (shared.top < best.top) {
-        best = std::move(shared);
-        slotsBegin = begin;
+    });
+    if (!lower(low))
+      for (uint64_t high = slotsBegin; high > low + std::max<uint64_t>(512, best.top / 1000 * kBisectionEnd);) {
+        const uint64_t middle = low + (high - low) / 2 / 256 * 256;
+        (lower(middle) ? high : low) = middle;
       }
-    }
+    // At the very bottom all transients are above or inside the slots.
+    lower(0);
+  }
 
   ArenaLayout layout;
   layout.transients = std::move(best.transients);

@@ -8,7 +8,7 @@
 namespace headrace::algorithms {
 namespace {
 
-constexpr int kImprovements = 24;
+constexpr int kImprovements = 8;
 
 uint64_t roundUp(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
 
@@ -88,11 +88,12 @@ uint64_t largestLiveSum(absl::Span<const LiveRange> items, uint64_t alignment) {
   return static_cast<uint64_t>(largest);
 }
 
-Packing packRanges(absl::Span<const LiveRange> items, absl::Span<const TakenRange> taken, uint64_t alignment) {
+Packing packRanges(absl::Span<const LiveRange> items, absl::Span<const TakenRange> taken, uint64_t enough,
+                   uint64_t alignment) {
   Packer packer(items, taken, alignment);
   std::vector<uint32_t> order(items.size());
   std::iota(order.begin(), order.end(), 0);
-  uint64_t bound = largestLiveSum(items, alignment);
+  const uint64_t bound = std::max(enough, largestLiveSum(items, alignment));
 
   Packing best;
   bool have = false;

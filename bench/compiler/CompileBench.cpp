@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How long compiling takes at the largest scale: Llama-3.1-405B's shape on an H100, eager, lowering to verified plan.
+//
+//   DecodeVariant      one placement, one schedule, one variant
+//   ManyVariants       8 placements (intervals 1 to 8) x 8 batches x 4 contexts = 256 variants
+//   Layers/N           one decode variant of N layers: growth should be linear
+//   ChooseForBudget    nothing stated but the device's memory: candidates are searched, then one is compiled
+//   LoadAndVerify      the file of ManyVariants' plan: read, parse, verify
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "compiler/Compile.h"
+#include "runtime/plan/PlanFile.h"
+
+namespace headrace::compiler {
+namespace {
+
+[[noreturn]] void fail(const absl::Status &status) {
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+CompileRequest llama405b() {
+  const std::string examples = HEADRACE_SOURCE_DIR "/examples/";
+  const auto model = model::openModel(examples + "models/llama-3.1-405b.toml");
+  const auto hardware = model::openHardware(examples + "hardware/h100.toml");
+  if (!model.ok())
+    fail(model.status());
+  if (!hardware.ok())
+    fail(hardware.status());
+  CompileRequest request;
+  request.model = model->spec;
+  request.hardware = *hardware;
+  request.goal.deviceMemory = uint64_t{1} << 42;
+  request.policy.interval = 2;
+  request.policy.offloadEmbedding = request.policy.offloadHead = model::Choice::Off;
+  request.buckets.newTokens = {1}; // none beyond decoding
+  request.buckets.sequences = {8};
+  request.buckets.contexts = {4096};
+  return request;
+}
+
+CompileRequest manyVariants() {
+  CompileRequest request = llama405b();
+  request.policy.interval = 1;
+  for (int64_t interval = 2; interval <= 8; ++interval) {
+    model::Policy policy = request.policy;
+    policy.interval = interval;
+    request.alsoPlacements.push_back(policy);
+  }
+  request.buckets.sequences = {1, 2, 4, 8, 16, 32, 64, 128};
+  request.buckets.contexts = {512, 1024, 2048, 4096};
+  return request;
+}
+
+plan::Plan compiled(const CompileRequest &request) {
+  absl::StatusOr<plan::Plan> plan = compile(request);
+  if (!plan.ok())
+    fail(plan.status());
+  return *std::move(plan);
+}
+
+void compileFor(benchmark::State &state, const CompileRequest &request) {
+  size_t variants = 0, steps = 0;
+  for (auto _ : state) {
+    const plan::Plan plan = compiled(request);
+    variants = plan.variants.size();
+    steps = plan.schedules[0].steps.size();
+  }
+  state.counters["variants"] = static_cast<double>(variants);
+  state.counters["steps"] = static_cast<double>(steps);
+}
+
+void DecodeVariant(benchmark::State &state) { compileFor(state, llama405b()); }
+BENCHMARK(DecodeVariant)->Unit(benchmark::kMillisecond);
+
+void ManyVariants(benchmark::State &state) { compileFor(state, manyVariants()); }
+BENCHMARK(ManyVariants)->Unit(benchmark::kMillisecond);
+
+void Layers(benchmark::State &state) {
+  CompileRequest request = llama405b();
+  request.model.layers = state.range(0);
+  compileFor(state, request);
+  state.SetComplexityN(state.range(0));
+}
+BENCHMARK(Layers)->RangeMultiplier(2)->Range(16, 512)->Unit(benchmark::kMillisecond)->Complexity(benchmark::oN);
+
+void ChooseForBudget(benchmark::State &state) {
+  CompileRequest request = llama405b();
+  request.goal.deviceMemory.reset(); // 80 GB for a model of 812 GB
+  request.policy = {};
+  compileFor(state, request);
+}
+BENCHMARK(ChooseForBudget)->Unit(benchmark::kMillisecond);
+
+void LoadAndVerify(benchmark::State &state) {
+  const std::string path = "/tmp/headrace-bench-" + std::to_string(std::rand()) + ".plan";
+  if (absl::Status status = plan::writePlan(compiled(manyVariants()), path); !status.ok())
+    fail(status);
+  for (auto _ : state) {
+    const auto plan = plan::readPlan(path);
+    if (!plan.ok())
+      fail(plan.status());
+    benchmark::DoNotOptimize(plan->variants.data());
+  }
+  std::remove(path.c_str());
+}
+BENCHMARK(LoadAndVerify)->Unit(benchmark::kMillisecond);
+
+} // namespace
+} // namespace headrace::compiler
