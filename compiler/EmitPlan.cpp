@@ -13,14 +13,14 @@ namespace {
 using plan::Operand;
 
 plan::Space spaceOf(mlir::Value value) { return static_cast<plan::Space>(ir::bufferType(value).getSpace()); }
-uint64_t byteAddress(mlir::Value value) { return static_cast<uint64_t>(ir::addressOf(value).value); }
 
 class ScheduleEmitter {
 public:
-  ScheduleEmitter(const plan::Plan &plan, plan::Schedule &schedule) : plan_(plan), schedule_(schedule) {}
+  ScheduleEmitter(ir::IterationOp iteration, const plan::Plan &plan, plan::Schedule &schedule)
+      : iteration_(iteration), plan_(plan), schedule_(schedule), ranges_(iteration) {}
 
-  void run(ir::IterationOp iteration) {
-    for (mlir::Operation &op : iteration.block()) {
+  void run() {
+    for (mlir::Operation &op : iteration_.block()) {
       if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
         buffers_[weight.getBuffer()] = static_cast<uint32_t>(weight.getUnit());
       else if (auto kv = llvm::dyn_cast<ir::KvOp>(op))
@@ -31,7 +31,7 @@ public:
         entry.push_back({buffers_.lookup(carry.getSource()), carry.getRange().offset, carry.getRange().bytes,
                          byteAddress(carry.getResult()) + carry.getRange().offset});
       else if (auto carryOut = llvm::dyn_cast<ir::CarryOutOp>(op))
-        exit.push_back({buffers_.lookup(ir::bufferOf(carryOut.getBuffer())), 0,
+        exit.push_back({buffers_.lookup(ranges_.bufferOf(carryOut.getBuffer())), 0,
                         ir::bufferType(carryOut.getBuffer()).getHeld(), byteAddress(carryOut.getBuffer())});
       else if (auto wait = llvm::dyn_cast<ir::WaitOp>(op))
         waits_.push_back({steps_.lookup(ir::stepOf(wait.getEvent())), wait.getKind(), wait.getLane()});
@@ -52,6 +52,8 @@ private:
     ir::WaitKind kind;
     ir::Lane lane;
   };
+
+  uint64_t byteAddress(mlir::Value value) const { return static_cast<uint64_t>(ranges_.addressOf(value).value); }
 
   void addStep(ir::StepInterface op) {
     const auto index = static_cast<uint32_t>(schedule_.steps.size());
@@ -135,11 +137,11 @@ private:
 
   // A value that no persistent op and no copy made is a step's new buffer: a transient.
   uint32_t bufferOf(ir::StepInterface op, mlir::Value value) {
-    const mlir::Value buffer = ir::bufferOf(value);
+    const mlir::Value buffer = ranges_.bufferOf(value);
     const auto [entry, fresh] = buffers_.try_emplace(buffer, 0);
     if (fresh)
       entry->second = addLocal(nameOf(buffer), plan::BufferKind::Activation, op.stepInfo().layer,
-                               ir::bufferType(buffer).getBytes(), ir::addressOf(buffer));
+                               ir::bufferType(buffer).getBytes(), ranges_.addressOf(buffer));
     return entry->second;
   }
 
@@ -176,8 +178,10 @@ private:
     return "x";
   }
 
+  ir::IterationOp iteration_;
   const plan::Plan &plan_;
   plan::Schedule &schedule_;
+  const ir::Ranges ranges_;
   llvm::DenseMap<mlir::Value, uint32_t> buffers_; // by the value that is the buffer
   llvm::DenseMap<mlir::Operation *, uint32_t> steps_;
   std::vector<PendingWait> waits_;
@@ -235,7 +239,7 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
   const auto home = [&](uint32_t buffer, mlir::Value value) {
     const ir::BufferType type = ir::bufferType(value);
     placement.extents[buffer] = {buffer,          spaceOf(value), static_cast<plan::Encoding>(type.getEncoding()), false, 0,
-                                 type.getBytes(), byteAddress(value)};
+                                 type.getBytes(), static_cast<uint64_t>(ir::addressOf(value).value)};
   };
   for (mlir::Operation &op : iteration.block()) {
     if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
@@ -272,8 +276,8 @@ EmittedSchedule PlanEmitter::addSchedule(ir::IterationOp iteration, const std::s
   schedule.maxTokens = iteration.getTokens();
   schedule.maxSequences = iteration.getSequences();
   schedule.maxContext = iteration.getMaxContext();
-  ScheduleEmitter emitter(plan_, schedule);
-  emitter.run(iteration);
+  ScheduleEmitter emitter(iteration, plan_, schedule);
+  emitter.run();
   schedule.entryState = stateOf(placement, std::move(emitter.entry));
   schedule.exitState = stateOf(placement, std::move(emitter.exit));
   plan_.schedules.push_back(std::move(schedule));

@@ -32,6 +32,7 @@ std::string Candidate::describe() const {
 
 MemoryUse memoryUseOf(ir::IterationOp iteration) {
   MemoryUse use;
+  const ir::Ranges ranges(iteration);
   llvm::DenseMap<mlir::Value, size_t> unitOf, transientOf;
   llvm::SmallVector<ir::Access> accesses;
   int64_t step = -1;
@@ -52,7 +53,7 @@ MemoryUse memoryUseOf(ir::IterationOp iteration) {
         use.transients.push_back({compute.workspace()->bytes, step, step});
         continue;
       }
-      const mlir::Value buffer = ir::bufferOf(access.value);
+      const mlir::Value buffer = ranges.bufferOf(access.value);
       if (const auto unit = unitOf.find(buffer); unit != unitOf.end()) {
         if (llvm::isa<ir::EmbedOp>(op))
           continue; // a table away from the device is read directly

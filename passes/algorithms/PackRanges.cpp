@@ -12,28 +12,33 @@ constexpr int kImprovements = 8;
 
 uint64_t roundUp(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
 
-template <typename A, typename B> bool together(const A &a, const B &b) { return a.first <= b.last && b.first <= a.last; }
-
 class Packer {
 public:
   Packer(absl::Span<const LiveRange> items, absl::Span<const TakenRange> taken, uint64_t alignment)
       : items_(items), alignment_(alignment) {
-    // Whom each item lives together with, found once: most lifetimes are short, so these lists are too.
-    std::vector<uint32_t> byStart(items.size());
-    std::iota(byStart.begin(), byStart.end(), 0);
-    std::stable_sort(byStart.begin(), byStart.end(),
-                     [&](uint32_t a, uint32_t b) { return items[a].first < items[b].first; });
+    // Whom each item lives together with, items and taken ranges alike, found once: most lives are short, so these lists
+    // are, too. In the order of births, whoever is born before one's end and not before one's birth is together with one.
+    const size_t all = items.size() + taken.size();
+    const auto first = [&](size_t i) { return i < items.size() ? items[i].first : taken[i - items.size()].first; };
+    const auto last = [&](size_t i) { return i < items.size() ? items[i].last : taken[i - items.size()].last; };
+    std::vector<uint32_t> births(all);
+    std::iota(births.begin(), births.end(), 0);
+    std::stable_sort(births.begin(), births.end(), [&](uint32_t a, uint32_t b) { return first(a) < first(b); });
     neighbours_.resize(items.size());
-    for (size_t i = 0; i < byStart.size(); ++i)
-      for (size_t j = i + 1; j < byStart.size() && items[byStart[j]].first <= items[byStart[i]].last; ++j) {
-        neighbours_[byStart[i]].push_back(byStart[j]);
-        neighbours_[byStart[j]].push_back(byStart[i]);
-      }
     taken_.resize(items.size());
-    for (size_t i = 0; i < items.size(); ++i)
-      for (const TakenRange &range : taken)
-        if (range.bytes && together(items[i], range))
-          taken_[i].push_back({range.address, range.address + range.bytes});
+    const auto meet = [&](uint32_t one, uint32_t other) {
+      if (one >= items.size())
+        return;
+      if (other < items.size())
+        neighbours_[one].push_back(other);
+      else if (const TakenRange &range = taken[other - items.size()]; range.bytes)
+        taken_[one].push_back({range.address, range.address + range.bytes});
+    };
+    for (size_t i = 0; i < all; ++i)
+      for (size_t j = i + 1; j < all && first(births[j]) <= last(births[i]); ++j) {
+        meet(births[i], births[j]);
+        meet(births[j], births[i]);
+      }
   }
 
   // Each item in turn goes to the lowest gap that it fits in.
