@@ -55,12 +55,12 @@ public:
         if (!step.stepInfo().lane)
           return op.emitError() << "has no lane; assign lanes before waits are inserted";
         order(step);
-        if (auto evict = llvm::dyn_cast<ir::EvictOp>(op)) {
-          given(evict.getBuffer(), {{evict.getToken(), laneOf(evict), WaitKind::War}});
-          writtenBack_[evict.getHome()] = evict.getToken();
-        }
         if (Value event = eventOf(&op))
           last_[static_cast<size_t>(laneOf(&op))] = event;
+        if (auto evict = llvm::dyn_cast<ir::EvictOp>(op)) {
+          giveUp(evict.getBuffer()); // the evict is one of its readers
+          writtenBack_[evict.getHome()] = evict.getToken();
+        }
       }
     }
     return mlir::success();
@@ -157,10 +157,6 @@ private:
     if (uses.empty())
       if (auto prefetch = buffer.getDefiningOp<ir::PrefetchOp>())
         uses.push_back({prefetch.getToken(), laneOf(prefetch), WaitKind::Waw});
-    given(buffer, std::move(uses));
-  }
-
-  void given(Value buffer, std::vector<Use> uses) {
     mlir::Operation *op = ir::rangeOf(buffer).getDefiningOp();
     const uint64_t held = ir::bufferType(buffer).getHeld();
     if (auto carry = llvm::dyn_cast<ir::CarryOp>(op)) {

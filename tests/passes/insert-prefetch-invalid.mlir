@@ -29,8 +29,8 @@ headrace.iteration @no_layer decode phase(homes) rule(eager) limits(8, 8, 2048) 
 
 // -----
 
-// Three layers in three slots; layer 0's unit is used again in layer 3, after layer 3's own, which goes to the same slot.
-// expected-error@+1 {{'q3' is used before its range is free}}
+// Two slots: layer 2's unit goes where layer 0's lies, which is used once more in the end.
+// expected-error@+1 {{'q2' is used before its range is free}}
 headrace.iteration @again decode phase(homes) rule(eager) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
