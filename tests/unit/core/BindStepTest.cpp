@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/BindStep.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/core/TinyPlan.h"
+
+namespace headrace::core {
+namespace {
+
+using kernels::Op;
+using model::TensorRole;
+using model::UnitRole;
+using plan::Arg;
+using testing::HasSubstr;
+
+// A plan whose bytes need not exist: binding only computes addresses.
+struct Bound {
+  explicit Bound(const TinyPlanOptions &options) : plan(tinyPlan(options)), binding(plan, kernels::Order::Panel16) {}
+
+  const plan::Schedule &schedule() const { return plan.schedules[1]; }
+  const plan::Variant &variant() const { return plan.variants[1]; } // mixed: 7 tokens, 3 sequences, context 40
+  // The n-th step of an op in the mixed schedule.
+  uint32_t step(Op op, int n = 0) const {
+    for (uint32_t i = 0; i < schedule().steps.size(); ++i)
+      if (schedule().steps[i].kind == plan::StepKind::Compute && schedule().steps[i].op == op && n-- == 0)
+        return i;
+    ADD_FAILURE() << "no such step";
+    return 0;
+  }
+  plan::Operand &operand(uint32_t step, Arg arg) {
+    plan::Schedule &s = plan.schedules[1];
+    for (uint32_t o = 0; o < s.steps[step].operandCount; ++o)
+      if (plan::Operand &operand = s.operands[s.steps[step].firstOperand + o]; operand.arg == arg)
+        return operand;
+    ADD_FAILURE() << "no operand " << plan::argName(arg);
+    return s.operands[0];
+  }
+  template <typename Args> Args args(uint32_t step) const {
+    auto bound = binding.bind(schedule(), step, variant(), bases);
+    EXPECT_TRUE(bound.ok()) << bound.status();
+    return bound.ok() ? std::get<Args>(bound->args) : Args{};
+  }
+  std::string refusal(uint32_t step) const {
+    auto bound = binding.bind(schedule(), step, variant(), bases);
+    EXPECT_EQ(bound.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(bound.status().message());
+  }
+  const void *device(uint64_t address) const { return bases.device + address; }
+
+  plan::Plan plan;
+  BindContext binding;
+  Bases bases{reinterpret_cast<std::byte *>(uintptr_t{1} << 40), reinterpret_cast<std::byte *>(uintptr_t{1} << 41)};
+};
+
+TEST(BindStep, EmbedReadsTheTableOfItsUnit) {
+  Bound b({.spec = tinyLlama(2)});
+  const auto args = b.args<kernels::EmbedArgs>(b.step(Op::Embed));
+  EXPECT_EQ(args.table, b.device(b.plan.placements[0].extents[0].address)); // the table is the unit's first tensor
+  EXPECT_EQ(args.positions, nullptr);
+  EXPECT_EQ(args.vocab, 150);
+  EXPECT_EQ(args.hidden, 64);
+  EXPECT_EQ(args.order, kernels::Order::RowMajor); // not the head's operand
+  EXPECT_EQ(args.elem, kernels::Elem::F32);
+  EXPECT_EQ(args.meta, b.device(b.plan.placements[0].extents[b.plan.metaBuffer()].address));
+}
+
+TEST(BindStep, ATiedTableIsInTheKernelsOrderAndHasPositionsBehindIt) {
+  Bound b({.spec = tinyOpt(2)});
+  const auto args = b.args<kernels::EmbedArgs>(b.step(Op::Embed));
+  EXPECT_EQ(args.order, kernels::Order::Panel16);
+  EXPECT_EQ(args.elem, kernels::Elem::BF16);
+  EXPECT_EQ(args.positionOffset, 2);
+  const model::Tensor *positions = b.binding.layout().units[0].find(TensorRole::PositionTable);
+  EXPECT_EQ(args.positions, b.device(b.plan.placements[0].extents[0].address + positions->offset));
+}
+
+TEST(BindStep, ADirectEmbedReadsHostMemory) {
+  Bound b({.spec = tinyLlama(2), .offloadEmbedding = true});
+  const auto args = b.args<kernels::EmbedArgs>(b.step(Op::Embed));
+  EXPECT_EQ(args.table, b.bases.host + b.plan.placements[0].extents[0].address);
+}
+
+TEST(BindStep, NormsOfLayersCountTokensTheFinalOneCountsSampledRows) {
+  Bound b({.spec = tinyOpt(1)});
+  const auto *meta = b.args<kernels::EmbedArgs>(b.step(Op::Embed)).meta;
+  const auto first = b.args<kernels::NormArgs>(b.step(Op::Norm, 0));
+  const auto last = b.args<kernels::NormArgs>(b.step(Op::Norm, 2)); // qkv's, up's, the head's
+  EXPECT_EQ(first.count, &meta->numTokens);
+  EXPECT_EQ(last.count, &meta->numSampled);
+  EXPECT_EQ(first.eps, 1e-5f);
+  const model::Unit &qkv = b.binding.layout().units[1];
+  const uint64_t home = b.plan.placements[0].extents[1].address;
+  EXPECT_EQ(first.weight, b.device(home + qkv.find(TensorRole::NormWeight)->offset));
+  EXPECT_EQ(first.bias, b.device(home + qkv.find(TensorRole::NormBias)->offset));
+  Bound llama({.spec = tinyLlama(1)});
+  EXPECT_EQ(llama.args<kernels::NormArgs>(llama.step(Op::Norm)).bias, nullptr);
+}
+
+TEST(BindStep, LinearsTakeSizesFromTheTensorAndTheirBucketFromTheVariant) {
+  Bound b({.spec = tinyOpt(1)});
+  const auto qkv = b.args<kernels::LinearArgs>(b.step(Op::Linear, 0));
+  EXPECT_EQ(qkv.n, 192); // 3 * 64
+  EXPECT_EQ(qkv.k, 64);
+  EXPECT_EQ(qkv.capacity, 7);
+  EXPECT_EQ(qkv.residual, nullptr);
+  EXPECT_NE(qkv.bias, nullptr);
+  EXPECT_EQ(qkv.epilogue, kernels::Epilogue::None);
+  EXPECT_EQ(qkv.order, kernels::Order::Panel16);
+  const auto out = b.args<kernels::LinearArgs>(b.step(Op::Linear, 1));
+  EXPECT_EQ(out.residual, out.y); // in place
+  const auto up = b.args<kernels::LinearArgs>(b.step(Op::Linear, 2));
+  EXPECT_EQ(up.n, 96);
+  EXPECT_EQ(up.epilogue, kernels::Epilogue::Relu);
+  const auto head = b.args<kernels::LinearArgs>(b.step(Op::Linear, 4));
+  EXPECT_EQ(head.n, 150); // the tied table's rows, without padding
+  EXPECT_EQ(head.capacity, 3);
+  EXPECT_EQ(head.w, b.args<kernels::EmbedArgs>(b.step(Op::Embed)).table);
+  EXPECT_EQ(head.count, &b.args<kernels::EmbedArgs>(b.step(Op::Embed)).meta->numSampled);
+}
+
+TEST(BindStep, AnOffloadedUnitIsReadWhereItsCopyPutIt) {
+  Bound b({.spec = tinyLlama(2), .offloaded = {1}});
+  const auto qkv = b.args<kernels::LinearArgs>(b.step(Op::Linear, 4)); // layer 1's first
+  const model::Unit &unit = b.binding.layout().units[5];
+  EXPECT_EQ(qkv.w, b.device(b.plan.placements[0].slots[0].address + unit.find(TensorRole::Matrix)->offset));
+}
+
+TEST(BindStep, AttentionActivationAndSamplingGetTheModelsSizes) {
+  Bound b({.spec = tinyLlama(1)});
+  const auto rope = b.args<kernels::RopeAppendArgs>(b.step(Op::RopeAppend));
+  EXPECT_NE(rope.inverseFrequencies, nullptr);
+  EXPECT_EQ(rope.kvHeads, 2);
+  const auto attention = b.args<kernels::AttentionArgs>(b.step(Op::Attention));
+  EXPECT_EQ(attention.kv, rope.kv);
+  EXPECT_EQ(attention.scale, 0.25f); // 1 / sqrt(16)
+  EXPECT_EQ(attention.maxContext, 40);
+  EXPECT_EQ(attention.blockTokens, 4);
+  EXPECT_EQ(b.args<kernels::ActivateArgs>(b.step(Op::Activate)).intermediate, 96);
+  EXPECT_EQ(b.args<kernels::GatherRowsArgs>(b.step(Op::GatherRows)).hidden, 64);
+  const auto sample = b.args<kernels::SampleArgs>(b.step(Op::Sample));
+  EXPECT_EQ(sample.vocab, 150);
+  EXPECT_EQ(sample.output, b.device(b.plan.placements[0].extents[b.plan.outputBuffer()].address));
+  Bound opt({.spec = tinyOpt(1)});
+  EXPECT_EQ(opt.args<kernels::RopeAppendArgs>(opt.step(Op::RopeAppend)).inverseFrequencies, nullptr);
+}
+
+TEST(BindStep, ArgsPointToTheStructOfTheOp) {
+  Bound b({.spec = tinyLlama(1)});
+  auto bound = b.binding.bind(b.schedule(), b.step(Op::Activate), b.variant(), b.bases);
+  ASSERT_TRUE(bound.ok());
+  EXPECT_EQ(bound->argsPointer(), &std::get<kernels::ActivateArgs>(bound->args));
+}
+
+// ---- Refusals
+
+TEST(BindStepRefuses, AMissingOperand) {
+  Bound b({.spec = tinyLlama(1)});
+  const uint32_t step = b.step(Op::Attention);
+  b.operand(step, Arg::Kv).arg = Arg::Residual;
+  EXPECT_THAT(b.refusal(step), HasSubstr("(attention, layer 0): operand kv is missing"));
+}
+
+TEST(BindStepRefuses, AnOperandSmallerThanTheBucketNeeds) {
+  Bound b({.spec = tinyLlama(1)});
+  const uint32_t step = b.step(Op::Activate);
+  b.operand(step, Arg::Y).bytes = 2000;
+  // 7 rows of 96 floats
+  EXPECT_THAT(b.refusal(step), HasSubstr("operand y has 2000 bytes, it needs 2688"));
+}
+
+TEST(BindStepRefuses, AnOperandThatLacksPartOfItsTensor) {
+  Bound b({.spec = tinyLlama(1)});
+  const uint32_t step = b.step(Op::Linear);
+  b.operand(step, Arg::Weight).bytes -= 1;
+  EXPECT_THAT(b.refusal(step), HasSubstr("operand weight does not cover bytes ["));
+}
+
+TEST(BindStepRefuses, ATensorAtTheWrongOffset) {
+  Bound b({.spec = tinyLlama(1)});
+  const uint32_t step = b.step(Op::Linear);
+  b.operand(step, Arg::Weight).bufferOffset += 256;
+  EXPECT_THAT(b.refusal(step), HasSubstr("operand weight does not cover bytes ["));
+}
+
+TEST(BindStepRefuses, WeightsThatAreNotAUnit) {
+  Bound b({.spec = tinyLlama(1)});
+  const uint32_t step = b.step(Op::Linear);
+  b.operand(step, Arg::Weight).buffer = b.plan.metaBuffer();
+  EXPECT_THAT(b.refusal(step), HasSubstr("not one of the 6 weight units")); // embedding, 4, head
+}
+
+TEST(BindStepRefuses, AUnitThatTheOpCannotUse) {
+  Bound b({.spec = tinyLlama(1)});
+  const uint32_t linear = b.step(Op::Linear), norm = b.step(Op::Norm), embed = b.step(Op::Embed);
+  b.operand(linear, Arg::Weight).buffer = 0;
+  EXPECT_THAT(b.refusal(linear), HasSubstr("unit embedding has no matrix for a linear op"));
+  b.operand(norm, Arg::NormWeights).buffer = 2;
+  EXPECT_THAT(b.refusal(norm), HasSubstr("unit layers.0.out has no norm"));
+  b.operand(embed, Arg::Table).buffer = 1;
+  EXPECT_THAT(b.refusal(embed), HasSubstr("unit layers.0.qkv has no token table"));
+}
+
+TEST(BindStepRefuses, HostMemoryInAStepThatIsNotDirect) {
+  Bound b({.spec = tinyLlama(1), .offloadEmbedding = true});
+  const uint32_t step = b.step(Op::Embed);
+  b.plan.schedules[1].steps[step].direct = false;
+  EXPECT_THAT(b.refusal(step), HasSubstr("operand table is in host memory and the step is not direct"));
+}
+
+TEST(BindStepRefuses, AddressesOutsideTheirMemory) {
+  Bound b({.spec = tinyLlama(1)});
+  const uint32_t step = b.step(Op::Activate);
+  b.operand(step, Arg::X).address = b.plan.arenaBytes - 1024;
+  EXPECT_THAT(b.refusal(step), HasSubstr("are outside its memory of"));
+  b.operand(step, Arg::X).address = ~uint64_t{0} - 5; // address + bytes overflows
+  EXPECT_THAT(b.refusal(step), HasSubstr("are outside its memory of"));
+  b.operand(step, Arg::X).space = plan::Space::Disk;
+  EXPECT_THAT(b.refusal(step), HasSubstr("operand x is on disk"));
+}
+
+TEST(BindStepRefuses, ABucketWhoseRowsOverflow) {
+  Bound b({.spec = tinyLlama(1)});
+  b.plan.variants[1].newTokens = int64_t{1} << 60;
+  EXPECT_THAT(b.refusal(b.step(Op::Activate)), HasSubstr("it needs 18446744073709551615"));
+}
+
+TEST(BindStepRefuses, StepsThatAreNotThereOrDoNotCompute) {
+  Bound b({.spec = tinyLlama(1), .offloaded = {0}});
+  EXPECT_THAT(b.refusal(100000), HasSubstr("no step 100000"));
+  uint32_t copy = 0;
+  while (b.schedule().steps[copy].kind != plan::StepKind::Copy)
+    ++copy;
+  EXPECT_THAT(b.refusal(copy), HasSubstr("not a compute step"));
+  b.plan.schedules[1].steps[0].firstOperand = 1u << 30;
+  EXPECT_THAT(b.refusal(0), HasSubstr("its operands are outside the schedule's list"));
+}
+
+} // namespace
+} // namespace headrace::core

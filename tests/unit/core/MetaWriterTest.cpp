@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/MetaWriter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+namespace headrace::core {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// 8 tokens, 2 sequences, 3 blocks of 4 tokens each.
+class MetaWriter : public testing::Test {
+protected:
+  MetaWriter() : words_(kernels::metaBytes(layout_) / sizeof(uint64_t)) { kernels::initMeta(layout_, meta()); }
+  kernels::IterationMeta *meta() { return reinterpret_cast<kernels::IterationMeta *>(words_.data()); }
+  template <typename T> std::vector<T> array(uint32_t offset, int64_t count) {
+    const T *p = meta()->array<T>(offset);
+    return {p, p + count};
+  }
+  absl::Status write(const std::vector<SequenceRows> &rows) { return writeMeta(layout_, 4, rows, meta()); }
+  std::string refusal(const SequenceRows &rows) {
+    const absl::Status status = write({rows});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  }
+
+  const kernels::MetaLayout layout_{.maxTokens = 8, .maxSequences = 2, .maxBlocksPerSequence = 3};
+  std::vector<uint64_t> words_;
+  const std::vector<int32_t> prompt_ = {10, 11, 12}, next_ = {-1}, blocks_ = {5, 2}, otherBlocks_ = {7, 1, 3};
+};
+
+TEST_F(MetaWriter, LaysOutTheRowsOfAMixedIteration) {
+  // A prompt's positions 3..5 (block 5 row 3, block 2 rows 0 and 1), then a decode row at position 8 (block 3 row 0).
+  ASSERT_TRUE(write({{.tokens = prompt_, .firstPosition = 3, .blocks = blocks_},
+                     {.tokens = next_, .firstPosition = 8, .blocks = otherBlocks_, .sample = true, .requestSlot = 1,
+                      .temperature = 0.5f, .topP = 0.9f, .seed = 77}})
+                  .ok());
+  EXPECT_EQ(meta()->numTokens, 4);
+  EXPECT_EQ(meta()->numSequences, 2);
+  EXPECT_EQ(meta()->numSampled, 1);
+  EXPECT_THAT(array<int32_t>(meta()->tokenIds, 4), ElementsAre(10, 11, 12, -1));
+  EXPECT_THAT(array<int32_t>(meta()->positions, 4), ElementsAre(3, 4, 5, 8));
+  EXPECT_THAT(array<int32_t>(meta()->tokenSequence, 4), ElementsAre(0, 0, 0, 1));
+  EXPECT_THAT(array<int32_t>(meta()->kvSlot, 4), ElementsAre(5 * 4 + 3, 2 * 4 + 0, 2 * 4 + 1, 3 * 4 + 0));
+  EXPECT_THAT(array<int32_t>(meta()->queryStart, 3), ElementsAre(0, 3, 4));
+  EXPECT_THAT(array<int32_t>(meta()->contextLength, 2), ElementsAre(6, 9));
+  EXPECT_THAT(array<int32_t>(meta()->blockTable, 2), ElementsAre(5, 2));
+  EXPECT_THAT(array<int32_t>(meta()->blockTable + 3 * sizeof(int32_t), 3), ElementsAre(7, 1, 3));
+  EXPECT_THAT(array<int32_t>(meta()->sampleRow, 1), ElementsAre(3));
+  EXPECT_THAT(array<int32_t>(meta()->requestSlot, 1), ElementsAre(1));
+  EXPECT_THAT(array<int32_t>(meta()->samplePosition, 1), ElementsAre(9));
+  EXPECT_THAT(array<float>(meta()->temperature, 1), ElementsAre(0.5f));
+  EXPECT_THAT(array<float>(meta()->topP, 1), ElementsAre(0.9f));
+  EXPECT_THAT(array<uint64_t>(meta()->seed, 1), ElementsAre(77u));
+}
+
+TEST_F(MetaWriter, RowsNoLongerInUsePointToTheScratchBlock) {
+  ASSERT_TRUE(write({{.tokens = prompt_, .blocks = blocks_}}).ok());
+  ASSERT_TRUE(write({{.tokens = next_, .firstPosition = 3, .blocks = blocks_}}).ok());
+  EXPECT_THAT(array<int32_t>(meta()->kvSlot, 3), ElementsAre(5 * 4 + 3, 0, 0));
+}
+
+TEST_F(MetaWriter, RefusesWhatThePlanHasNoRoomFor) {
+  const std::vector<int32_t> nine(9, 1), manyBlocks = {1, 2, 3, 4};
+  EXPECT_THAT(refusal({.tokens = nine, .blocks = manyBlocks}), HasSubstr("9 tokens, the plan's limit is 8"));
+  EXPECT_THAT(refusal({.tokens = next_, .firstPosition = 12, .blocks = manyBlocks}),
+              HasSubstr("context 13 needs 4 KV blocks, the plan's limit is 3"));
+  EXPECT_THAT(refusal({.tokens = next_, .firstPosition = 8, .blocks = blocks_}),
+              HasSubstr("context 9 needs 3 KV blocks, it has 2"));
+  EXPECT_THAT(refusal({.tokens = next_, .blocks = blocks_, .requestSlot = 2}), HasSubstr("request slot 2, the plan has 2"));
+  EXPECT_THAT(refusal({.tokens = next_, .firstPosition = -1, .blocks = blocks_}), HasSubstr("first position -1"));
+  EXPECT_THAT(refusal({.tokens = next_, .firstPosition = std::numeric_limits<int64_t>::max(), .blocks = blocks_}),
+              HasSubstr("is out of range"));
+  EXPECT_THAT(refusal({.blocks = blocks_}), HasSubstr("sequence 0: no rows"));
+  const SequenceRows one{.tokens = next_, .blocks = blocks_};
+  EXPECT_THAT(std::string(write({one, one, one}).message()), HasSubstr("3 sequences, the plan's limit is 2"));
+}
+
+} // namespace
+} // namespace headrace::core

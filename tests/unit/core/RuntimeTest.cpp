@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/Runtime.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+
+#include "runtime/core/MetaWriter.h"
+#include "tests/unit/core/TinyPlan.h"
+
+namespace headrace::core {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A device that keeps what it is given and writes down what it is asked to do.
+class RecordingDevice final : public Device {
+public:
+  struct RecordedGraph final : Graph {
+    GraphKey key;
+    bool uploaded = false;
+  };
+  std::string_view kind() const override { return "recording"; }
+  kernels::Order matrixOrder() const override { return kernels::Order::RowMajor; }
+  bool holdsData() const override { return true; }
+  absl::Status open(const plan::Plan &plan, const DeviceOptions &) override {
+    arena.resize(plan.arenaBytes);
+    slab.resize(plan.hostBytes);
+    staging.resize(kernels::metaBytes(plan.metaLayout) / 8);
+    return absl::OkStatus();
+  }
+  absl::Span<std::byte> hostSlab() override { return absl::MakeSpan(slab); }
+  absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) override {
+    std::copy(bytes.begin(), bytes.end(), arena.begin() + static_cast<int64_t>(address));
+    return absl::OkStatus();
+  }
+  absl::Status readDevice(uint64_t, absl::Span<std::byte>) override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<Graph>> build(const GraphKey &key) override {
+    auto graph = std::make_unique<RecordedGraph>();
+    graph->key = key;
+    built.push_back((key.transition ? "transition " : "variant ") + std::to_string(key.index));
+    return graph;
+  }
+  absl::Status upload(Graph &graph) override {
+    static_cast<RecordedGraph &>(graph).uploaded = true;
+    return absl::OkStatus();
+  }
+  kernels::IterationMeta *meta() override { return reinterpret_cast<kernels::IterationMeta *>(staging.data()); }
+  absl::Status launch(Graph &graph) override {
+    const auto &recorded = static_cast<RecordedGraph &>(graph);
+    EXPECT_TRUE(recorded.uploaded);
+    launched.push_back((recorded.key.transition ? "transition " : "variant ") + std::to_string(recorded.key.index));
+    return launchStatus;
+  }
+  absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {
+    token = static_cast<int32_t>(iteration);
+    return absl::MakeConstSpan(&token, 1);
+  }
+  int64_t tokensVisibleNs(uint64_t) const override { return 0; }
+  absl::Status drain() override { return absl::OkStatus(); }
+  int64_t nowNs() const override { return 0; }
+  DeviceCounters counters() const override {
+    return {.peakDeviceBytes = arena.size() + extraArena, .hostBytes = slab.size()};
+  }
+  absl::Span<const StepTime> lastTimes() const override { return {}; }
+
+  std::vector<std::byte> arena, slab;
+  std::vector<uint64_t> staging;
+  std::vector<std::string> built, launched;
+  absl::Status launchStatus;
+  uint64_t extraArena = 0;
+  int32_t token = 0;
+};
+
+// Every byte of a unit is the unit's index plus one.
+class MarkedWeights final : public model::WeightSource {
+public:
+  explicit MarkedWeights(const model::ModelSpec &spec) : layout_(model::layoutWeights(spec)) {}
+  absl::Status fill(const model::Unit &unit, model::MatrixOrder order, absl::Span<std::byte> out) const override {
+    EXPECT_EQ(order, model::MatrixOrder::RowMajor);
+    EXPECT_EQ(out.size(), unit.bytes);
+    for (size_t u = 0; u < layout_.units.size(); ++u)
+      if (layout_.units[u].name == unit.name)
+        std::memset(out.data(), static_cast<int>(u + 1), out.size());
+    if (unit.name == failAt)
+      return absl::DataLossError("unit " + unit.name + " is truncated");
+    return absl::OkStatus();
+  }
+  std::string failAt;
+
+private:
+  const model::WeightLayout layout_;
+};
+
+std::unique_ptr<Runtime> mustLoad(const plan::Plan &plan, Device &device) {
+  const MarkedWeights weights(plan.model);
+  auto runtime = Runtime::load(plan, device, {}, &weights, {});
+  EXPECT_TRUE(runtime.ok()) << runtime.status();
+  return runtime.ok() ? *std::move(runtime) : nullptr;
+}
+
+TEST(RuntimeLoad, BringsEveryUnitToItsHome) {
+  const plan::Plan plan = tinyPlan({.spec = tinyLlama(3), .offloaded = {1}});
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  ASSERT_NE(runtime, nullptr);
+  const size_t units = model::layoutWeights(plan.model).units.size();
+  for (uint32_t u = 0; u < units; ++u) {
+    const plan::Extent &home = plan.placements[0].extents[u];
+    const std::vector<std::byte> &memory = home.space == plan::Space::Host ? device.slab : device.arena;
+    EXPECT_EQ(home.space == plan::Space::Host, u >= 5 && u <= 8) << u; // layer 1's four
+    for (uint64_t at : {home.address, home.address + home.bytes - 1})
+      EXPECT_EQ(memory[at], static_cast<std::byte>(u + 1)) << plan.buffers[u].name;
+  }
+  const Manifest &manifest = runtime->manifest();
+  EXPECT_EQ(manifest.loaded.host, plan.hostBytes);
+  EXPECT_EQ(manifest.loaded.device + manifest.loaded.host, model::layoutWeights(plan.model).totalBytes());
+  EXPECT_THAT(manifest.toString(), HasSubstr(std::to_string(manifest.loaded.device)));
+}
+
+TEST(RuntimeLoad, AUnitInSeveralExtentsIsSplitBetweenThem) {
+  plan::Plan plan = tinyPlan({.spec = tinyLlama(1), .offloaded = {0}});
+  // The first 256 bytes of layers.0.qkv get a home at the end of the arena.
+  plan::Placement &placement = plan.placements[0];
+  placement.extents[1].bufferOffset = 256;
+  placement.extents[1].bytes -= 256;
+  placement.extents[1].address += 256;
+  placement.extents.insert(placement.extents.begin() + 1, {.buffer = 1, .bytes = 256, .address = plan.arenaBytes});
+  plan.arenaBytes += 256;
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  ASSERT_NE(runtime, nullptr);
+  EXPECT_EQ(device.arena[plan.arenaBytes - 256], std::byte{2});
+  EXPECT_EQ(device.arena[plan.arenaBytes - 1], std::byte{2});
+  EXPECT_EQ(device.slab[0], std::byte{0});
+  EXPECT_EQ(device.slab[256], std::byte{2});
+}
+
+TEST(RuntimeLoad, HostHomesOfOtherPlacementsAreFilledToo) {
+  plan::Plan plan = tinyPlan({.spec = tinyLlama(1)});
+  plan.placements.push_back(plan.placements[0]); // another one, with layers.0.down at home in host memory
+  plan.placements[1].extents[4].space = plan::Space::Host;
+  plan.placements[1].extents[4].address = 0;
+  plan.hostBytes = plan.buffers[4].bytes;
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  ASSERT_NE(runtime, nullptr);
+  EXPECT_EQ(device.slab[0], std::byte{5});
+  EXPECT_EQ(device.arena[plan.placements[0].extents[4].address], std::byte{5});
+  EXPECT_EQ(runtime->manifest().loaded.host, 0u); // of placement 0
+}
+
+TEST(RuntimeLoad, BuildsAndUploadsAllVariantsAndTransitions) {
+  const plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .offloaded = {0, 1}, .wrap = true});
+  RecordingDevice device;
+  ASSERT_NE(mustLoad(plan, device), nullptr);
+  EXPECT_THAT(device.built, ElementsAre("variant 0", "variant 1", "transition 0"));
+}
+
+TEST(RuntimeLoad, ReportsProgressInBytes) {
+  const plan::Plan plan = tinyPlan({.spec = tinyLlama(1)});
+  RecordingDevice device;
+  const MarkedWeights weights(plan.model);
+  std::vector<std::pair<uint64_t, uint64_t>> seen;
+  LoadOptions options{.progress = [&](uint64_t done, uint64_t total) { seen.push_back({done, total}); }};
+  ASSERT_TRUE(Runtime::load(plan, device, {}, &weights, options).ok());
+  ASSERT_EQ(seen.size(), 7u); // zero, then one a unit
+  EXPECT_EQ(seen.front().first, 0u);
+  EXPECT_EQ(seen.back().first, seen.back().second);
+}
+
+std::string loadError(const plan::Plan &plan, Device &device, const model::WeightSource *weights,
+                      const LoadOptions &options = {}) {
+  return std::string(Runtime::load(plan, device, {}, weights, options).status().message());
+}
+
+TEST(RuntimeLoadRefuses, ByName) {
+  plan::Plan plan = tinyPlan({.spec = tinyLlama(1), .offloaded = {0}});
+  RecordingDevice device;
+  MarkedWeights weights(plan.model);
+  EXPECT_THAT(loadError(plan, device, nullptr), HasSubstr("device 'recording' holds data and was given no weights"));
+  EXPECT_THAT(loadError(plan, device, &weights, {.placement = 3}), HasSubstr("placement 3 asked for, the plan has 1"));
+  device.extraArena = 4096;
+  EXPECT_THAT(loadError(plan, device, &weights), HasSubstr("bytes of device arena loaded, the plan says"));
+  device.extraArena = 0;
+  weights.failAt = "layers.0.up";
+  EXPECT_THAT(loadError(plan, device, &weights), HasSubstr("unit layers.0.up is truncated"));
+  weights.failAt = "";
+  plan::Plan lying = plan;
+  lying.buffers[2].bytes += 256;
+  EXPECT_THAT(loadError(lying, device, &weights), HasSubstr("plan: buffer layers.0.out has"));
+  lying = plan;
+  lying.placements[0].extents[1].address = plan.hostBytes;
+  EXPECT_THAT(loadError(lying, device, &weights), HasSubstr("are outside the slab of"));
+  lying = plan;
+  lying.placements[0].extents[1].space = plan::Space::Disk;
+  EXPECT_THAT(loadError(lying, device, &weights), HasSubstr("unit layers.0.qkv has its home on disk"));
+}
+
+// ---- Choosing
+
+TEST(RuntimeChoose, TakesTheCheapestVariantThatHoldsTheShape) {
+  plan::Plan plan = tinyPlan({.spec = tinyLlama(1)}); // decode: 3 of 3; mixed: 7 of 3; both at context 40
+  plan.variants[0].predictedNs = 100;
+  plan.variants[1].predictedNs = 200;
+  plan.variants.push_back(plan.variants[0]);
+  plan.variants[2].sequences = plan.variants[2].newTokens = 1;
+  plan.variants[2].predictedNs = 50;
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  EXPECT_EQ(*runtime->choose(1, 1, 40), 2u);
+  EXPECT_EQ(*runtime->choose(2, 2, 40), 0u);
+  EXPECT_EQ(*runtime->choose(3, 2, 10), 1u); // more rows than sequences: not what decode is for
+  EXPECT_EQ(*runtime->choose(7, 3, 10), 1u);
+}
+
+TEST(RuntimeChoose, CountsWhatNoVariantHolds) {
+  const plan::Plan plan = tinyPlan({.spec = tinyLlama(1)});
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  const auto none = runtime->choose(8, 3, 40);
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(none.status().message()),
+              HasSubstr("no variant of placement 'none' holds 8 new tokens of 3 sequences at context 40; its largest "
+                        "buckets are 7 new tokens, 3 sequences, context 40"));
+  EXPECT_FALSE(runtime->choose(1, 1, 41).ok());
+  EXPECT_EQ(runtime->missingVariants(), 2u);
+  EXPECT_EQ(device.built.size(), 2u); // nothing was built for them
+}
+
+// ---- Launching
+
+TEST(RuntimeLaunch, RunsTheTransitionThatTheEntryStateNeedsOnce) {
+  const plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .offloaded = {0, 1}, .wrap = true});
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  ASSERT_TRUE(runtime->launch(1).ok());
+  ASSERT_TRUE(runtime->launch(0).ok());
+  EXPECT_THAT(device.launched, ElementsAre("transition 0", "variant 1", "variant 0"));
+  EXPECT_EQ(runtime->transitionsRun(), 1u);
+  EXPECT_EQ(runtime->launched(), 2u);
+}
+
+TEST(RuntimeLaunch, AStateThatHoldsMoreThanTheEntryNeedsNoTransition) {
+  plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .offloaded = {0, 1}, .wrap = true});
+  // State 2: the first half of what state 1 holds; decode enters and leaves with it.
+  plan::State half = plan.states[1];
+  half.contents.resize(2);
+  plan.states.push_back(half);
+  plan.schedules[0].entryState = plan.schedules[0].exitState = 2;
+  plan.transitions.push_back(plan.transitions[0]);
+  plan.transitions[1].fromState = 2;
+  plan.transitions[1].predictedNs /= 2;
+  plan.transitions.push_back(plan.transitions[0]);
+  plan.transitions[2].toState = 2;
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  for (uint32_t variant : {0, 1, 0, 0, 1})
+    ASSERT_TRUE(runtime->launch(variant).ok());
+  EXPECT_THAT(device.launched, ElementsAre("transition 2", "variant 0", // from empty to the half
+                                           "transition 1", "variant 1", // the cheaper one to the whole
+                                           "variant 0",                 // the whole holds the half
+                                           "variant 0", "transition 1", "variant 1"));
+}
+
+TEST(RuntimeLaunch, ContentsInPiecesCountAsTheWhole) {
+  plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .offloaded = {0, 1}, .wrap = true});
+  // Decode leaves the same bytes, the first unit in two pieces.
+  plan::State pieces = plan.states[1];
+  plan::Content second = pieces.contents[0];
+  pieces.contents[0].bytes = 512;
+  second.bufferOffset = 512;
+  second.address += 512;
+  second.bytes -= 512;
+  pieces.contents.insert(pieces.contents.begin() + 1, second);
+  plan.states.push_back(pieces);
+  plan.schedules[0].exitState = 2;
+  plan.states.push_back(pieces);
+  plan.states[3].contents[1].bufferOffset += 256; // other bytes
+  plan.schedules[1].exitState = 3;
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  for (uint32_t variant : {0, 1, 0})
+    ASSERT_TRUE(runtime->launch(variant).ok());
+  EXPECT_THAT(device.launched, ElementsAre("transition 0", "variant 0", "variant 1", "transition 0", "variant 0"));
+}
+
+TEST(RuntimeLaunch, RefusesWhatNoTransitionLeadsTo) {
+  plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .offloaded = {0, 1}, .wrap = true});
+  plan.transitions.clear();
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  EXPECT_THAT(std::string(runtime->launch(0).message()),
+              HasSubstr("no transition leads from state 0 to state 1 of schedule 'decode'"));
+  EXPECT_FALSE(runtime->choose(1, 1, 1).ok());
+  EXPECT_THAT(std::string(runtime->launch(9).message()), HasSubstr("variant 9 launched, the plan has 2"));
+  EXPECT_TRUE(device.launched.empty());
+}
+
+TEST(RuntimeLaunch, AFailureOfTheDeviceLeavesTheCountAlone) {
+  const plan::Plan plan = tinyPlan({.spec = tinyLlama(1)});
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  device.launchStatus = absl::UnavailableError("gone");
+  EXPECT_EQ(runtime->launch(0).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(runtime->launched(), 0u);
+}
+
+TEST(RuntimeAwait, ReadsLaunchesInOrder) {
+  const plan::Plan plan = tinyPlan({.spec = tinyLlama(1)});
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  EXPECT_THAT(std::string(runtime->awaitTokens().status().message()), HasSubstr("no launched iteration is left"));
+  ASSERT_TRUE(runtime->launch(0).ok());
+  ASSERT_TRUE(runtime->launch(0).ok());
+  EXPECT_THAT(*runtime->awaitTokens(), ElementsAre(1));
+  EXPECT_THAT(*runtime->awaitTokens(), ElementsAre(2));
+  EXPECT_FALSE(runtime->awaitTokens().ok());
+}
+
+} // namespace
+} // namespace headrace::core
