@@ -4,6 +4,7 @@
 // lie in the arena or in the host slab, and that every operand is in the memory its step may touch.
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/plan/VerifyParts.h"
@@ -167,6 +168,52 @@ public:
     }
   }
 
+  // Transients whose lives, from first use to last, meet at a step share no bytes.
+  void lives() {
+    constexpr uint32_t kUnused = kNone;
+    std::vector<std::pair<uint32_t, uint32_t>> life(schedule_.locals.size(), {kUnused, 0});
+    for (uint32_t number = 0; number < schedule_.steps.size(); ++number) {
+      const Step &step = schedule_.steps[number];
+      for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i)
+        if (const uint32_t buffer = schedule_.operands[i].buffer; buffer >= plan_.buffers.size()) {
+          auto &[first, last] = life[buffer - plan_.buffers.size()];
+          first = std::min(first, number);
+          last = number;
+        }
+    }
+    std::vector<std::tuple<uint32_t, bool, uint32_t>> events; // step, ends, local: at one step, beginnings come first
+    for (uint32_t l = 0; l < life.size(); ++l)
+      if (life[l].first != kUnused) {
+        events.emplace_back(life[l].first, false, l);
+        events.emplace_back(life[l].second, true, l);
+      }
+    std::sort(events.begin(), events.end());
+    std::map<uint64_t, uint32_t> live; // by address; disjoint
+    for (const auto &[number, ends, l] : events) {
+      const Local &local = schedule_.locals[l];
+      if (ends) {
+        if (const auto it = live.find(local.address); it != live.end() && it->second == l)
+          live.erase(it);
+        continue;
+      }
+      const auto clashes = [&](uint32_t other) {
+        const Local &o = schedule_.locals[other];
+        if (o.address + o.buffer.bytes > local.address && local.address + local.buffer.bytes > o.address) {
+          add(Rule::Overlap, number, local.buffer.name, " [", local.address, ", ", local.address + local.buffer.bytes,
+              ") shares bytes with ", o.buffer.name, " [", o.address, ", ", o.address + o.buffer.bytes,
+              "), which is in use until step ", life[other].second);
+          return true;
+        }
+        return false;
+      };
+      const auto after = live.lower_bound(local.address);
+      const bool clash = (after != live.end() && clashes(after->second)) ||
+                         (after != live.begin() && clashes(std::prev(after)->second));
+      if (!clash)
+        live.emplace(local.address, l);
+    }
+  }
+
   void step(uint32_t number) {
     const Step &step = schedule_.steps[number];
     for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
@@ -306,6 +353,7 @@ void verifyPlaces(const Plan &plan, Report &report) {
 void verifyPlaces(const Plan &plan, uint32_t schedule, Report &report) {
   StepPlaces places(plan, schedule, report);
   places.locals();
+  places.lives();
   for (uint32_t step = 0; step < plan.schedules[schedule].steps.size() && !report.full(); ++step)
     places.step(step);
 }

@@ -171,26 +171,42 @@ private:
     const LocalSizes s = sizes(largest_);
     return s.x + s.h + std::max(s.qkv + s.attn, s.up + s.act) + 2 * s.rows + s.logits + s.workspace;
   }
-  // Ids of the transients, in the order in which addLocals makes them.
-  enum LocalId : uint32_t { X, H, Qkv, Attn, Up, Act, Rows, RowsNormed, Logits, Workspace };
-  void addLocals(Schedule &schedule, const ShapeOptions &shape) const {
-    const LocalSizes s = sizes(shape), l = sizes(largest_);
+  // What a transient is for. Each value is a buffer of its own, with a life of its own; those for one thing share
+  // bytes.
+  enum Role : uint32_t { X, H, Qkv, Attn, Up, Act, Rows, RowsNormed, Logits, Workspace };
+  // A new buffer, which `local` then means.
+  void fresh(Role role) {
+    const LocalSizes s = sizes(*shape_), l = sizes(largest_);
     const uint64_t h = localsAt_ + l.x, shared = h + l.h;
     const uint64_t rows = shared + std::max(l.qkv + l.attn, l.up + l.act), logits = rows + 2 * l.rows;
     const auto add = [&](const char *name, uint64_t bytes, uint64_t address, BufferKind kind = BufferKind::Activation) {
-      schedule.locals.push_back({{name, kind, -1, bytes}, address});
+      current_[role] = static_cast<uint32_t>(schedule_->locals.size());
+      schedule_->locals.push_back({{name, kind, -1, bytes}, address});
     };
-    add("x", s.x, localsAt_);
-    add("h", s.h, h);
-    add("qkv", s.qkv, shared);
-    add("attn", s.attn, shared + l.qkv);
-    add("up", s.up, shared);
-    add("act", s.act, shared + l.up);
-    add("rows", s.rows, rows);
-    add("rows normed", s.rows, rows + l.rows);
-    const bool inSlot = options_.logitsInSlot && s.logits <= placement().slots.front().bytes;
-    add("logits", s.logits, inSlot ? placement().slots.front().address : logits);
-    add("workspace", s.workspace, logits + l.logits, BufferKind::Workspace);
+    switch (role) {
+    case X:
+      return add("x", s.x, localsAt_);
+    case H:
+      return add("h", s.h, h);
+    case Qkv:
+      return add("qkv", s.qkv, shared);
+    case Attn:
+      return add("attn", s.attn, shared + l.qkv);
+    case Up:
+      return add("up", s.up, shared);
+    case Act:
+      return add("act", s.act, shared + l.up);
+    case Rows:
+      return add("rows", s.rows, rows);
+    case RowsNormed:
+      return add("rows normed", s.rows, rows + l.rows);
+    case Logits: {
+      const bool inSlot = options_.logitsInSlot && s.logits <= placement().slots.front().bytes;
+      return add("logits", s.logits, inSlot ? placement().slots.front().address : logits);
+    }
+    case Workspace:
+      return add("workspace", s.workspace, logits + l.logits, BufferKind::Workspace);
+    }
   }
 
   // --- steps ---------------------------------------------------------------------------------------------------------
@@ -199,9 +215,18 @@ private:
     const Extent &e = placement().extents[buffer];
     return {buffer, e.space, access, arg, 0, e.bytes, e.address};
   }
-  Operand local(Arg arg, Access access, LocalId id) const {
-    const Local &l = current_->locals[id];
-    return {static_cast<uint32_t>(plan_.buffers.size()) + id, Space::Device, access, arg, 0, l.buffer.bytes, l.address};
+  // The newest buffer for a role; a new one where it is written as a whole.
+  Operand local(Arg arg, Access access, Role role, bool inPlace = false) {
+    if (access == Access::Write && !inPlace)
+      fresh(role);
+    const Local &l = schedule_->locals[current_[role]];
+    return {static_cast<uint32_t>(plan_.buffers.size()) + current_[role],
+            Space::Device,
+            access,
+            arg,
+            0,
+            l.buffer.bytes,
+            l.address};
   }
   // Bytes of a unit from one tensor to the end of another, at the unit's home or in its slot.
   Operand weight(Arg arg, uint32_t unit, const model::Tensor &first, const model::Tensor &last) const {
@@ -228,7 +253,7 @@ private:
       (operand.space == Space::Host ? step.linkBytes : step.deviceBytes) += operand.bytes;
     computes_.push_back({step, std::move(operands)});
   }
-  void norm(Part part, int64_t layer, uint32_t unit, LocalId from, LocalId to) {
+  void norm(Part part, int64_t layer, uint32_t unit, Role from, Role to) {
     const model::Unit &u = layout_.units[unit];
     const model::Tensor *bias = u.find(TensorRole::NormBias);
     const model::Tensor &gain = *u.find(TensorRole::NormWeight);
@@ -236,8 +261,8 @@ private:
             {local(Arg::X, Access::Read, from), weight(Arg::NormWeights, unit, gain, bias ? *bias : gain),
              local(Arg::Y, Access::Write, to)});
   }
-  void linear(Part part, int64_t layer, uint32_t unit, LocalId from, LocalId to, bool residual = false) {
-    std::vector<Operand> operands = {local(Arg::X, Access::Read, from), local(Arg::Y, Access::Write, to),
+  void linear(Part part, int64_t layer, uint32_t unit, Role from, Role to, bool residual = false) {
+    std::vector<Operand> operands = {local(Arg::X, Access::Read, from), local(Arg::Y, Access::Write, to, residual),
                                      local(Arg::Workspace, Access::Write, Workspace)};
     const model::Unit &u = layout_.units[unit];
     const bool tiedHead = u.role == UnitRole::Head && plan_.model.tiedEmbeddings;
@@ -435,8 +460,8 @@ private:
     s.maxContext = shape.context;
     computes_.clear();
     copies_.clear();
-    addLocals(s, shape);
-    current_ = &s;
+    schedule_ = &s;
+    shape_ = &shape;
     addCompute();
     State prefix{index_, {}};
     if (options_.rule == model::StartRule::Paper)
@@ -507,7 +532,9 @@ private:
   uint32_t slots_ = 0;
   std::map<uint32_t, uint64_t> slotAddress_; // of a unit that takes turns
   // Of the schedule being made.
-  const Schedule *current_ = nullptr;
+  Schedule *schedule_ = nullptr;
+  const ShapeOptions *shape_ = nullptr;
+  uint32_t current_[Workspace + 1] = {}; // by role
   std::vector<PlannedCompute> computes_;
   std::vector<PlannedCopy> copies_;
 };

@@ -97,6 +97,19 @@ private:
         if (home[g.first])
           rules_.insert(Rule::Overlap);
     }
+    std::vector<std::set<uint32_t>> uses(s_.locals.size());
+    for (uint32_t i = 0; i < s_.steps.size(); ++i)
+      for (uint32_t k = s_.steps[i].firstOperand; k < s_.steps[i].firstOperand + s_.steps[i].operandCount; ++k)
+        if (s_.operands[k].buffer >= plan_.buffers.size())
+          uses[s_.operands[k].buffer - plan_.buffers.size()].insert(i);
+    for (size_t a = 0; a < uses.size(); ++a)
+      for (size_t b = a + 1; b < uses.size(); ++b) {
+        const Local &la = s_.locals[a], &lb = s_.locals[b];
+        const bool apart = la.address + la.buffer.bytes <= lb.address || lb.address + lb.buffer.bytes <= la.address;
+        if (!apart && !uses[a].empty() && !uses[b].empty() && *uses[a].begin() <= *uses[b].rbegin() &&
+            *uses[b].begin() <= *uses[a].rbegin())
+          rules_.insert(Rule::Overlap);
+      }
     for (const Step &step : s_.steps) {
       const std::vector<Operand> operands(s_.operands.begin() + step.firstOperand,
                                           s_.operands.begin() + step.firstOperand + step.operandCount);
