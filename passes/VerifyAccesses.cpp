@@ -175,8 +175,30 @@ private:
     for (const ir::Access &access : accesses_)
       if (access.kind != ir::AccessKind::Read && failed(write(step, when, access)))
         return failure();
+    if (placed_ && failed(checkApart(step)))
+      return failure();
     for (const ir::Access &access : accesses_)
       touch(access.value ? ownerOf(access.value) : step.getOperation(), step.getLoc(), index);
+    return success();
+  }
+
+  // A step's new buffer and its scratch lie apart from all else that it uses.
+  LogicalResult checkApart(ir::StepInterface step) {
+    const auto begin = [&](const ir::Access &access) {
+      return access.value ? static_cast<uint64_t>(ranges_.addressOf(access.value).value) + access.range.offset
+                          : static_cast<uint64_t>(step.workspace()->address.value);
+    };
+    const auto isOnDevice = [](const ir::Access &access) {
+      return !access.value || ir::bufferType(access.value).isOnDevice();
+    };
+    for (size_t i = 0; i < accesses_.size(); ++i) {
+      const ir::Access &a = accesses_[i];
+      for (size_t j = 0; j < accesses_.size() && a.kind == ir::AccessKind::Write && isOnDevice(a); ++j) {
+        const ir::Access &b = accesses_[j];
+        if (i != j && isOnDevice(b) && begin(a) < begin(b) + b.range.bytes && begin(b) < begin(a) + a.range.bytes)
+          return step->emitError() << "writes over bytes that it uses itself";
+      }
+    }
     return success();
   }
 
