@@ -105,8 +105,9 @@ private:
   mlir::OwningOpRef<mlir::ModuleOp> lower(model::StartRule rule) {
     mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
     for (const ShapeClass &c : classes_)
-      lowerModel(*module, c.name(),
-                 {&request_.model, &layout_, &target_, request_.hardware.kind, rule, c.shape, Target::limits(*c.shapes)});
+      lowerModel(
+          *module, c.name(),
+          {&request_.model, &layout_, &target_, request_.hardware.kind, rule, c.shape, Target::limits(*c.shapes)});
     return module;
   }
 
@@ -122,16 +123,19 @@ private:
     MemoryNeed need = family_->need(choice.candidate());
     need.transients = need.transients + least - need.bytes;
     need.bytes = least;
-    return absl::ResourceExhaustedError(explainExhausted(request_.model, target_, choice.candidate(), need));
+    return absl::ResourceExhaustedError(
+        explainExhausted(request_.model, target_, choice.policy, choice.candidate(), need));
   }
 
-  // A plan of the chosen candidates. Sets overBudget_ where one of them needs more than there is; the plan is not complete
-  // then.
+  // A plan of the chosen candidates. Sets overBudget_ where one of them needs more than there is; the plan is not
+  // complete then.
   absl::StatusOr<plan::Plan> tryPlan(const std::vector<Choice> &choices) {
     overBudget_.reset();
     plan::Plan plan = emptyPlan();
     PlanEmitter emitter(layout_, target_, plan);
     const std::vector<uint64_t> hostAddresses = layOutHost(choices, plan);
+    if (plan.hostBytes > request_.hardware.hostMemoryBytes)
+      return absl::ResourceExhaustedError(explainHostExhausted(request_.model, request_.hardware, plan.hostBytes));
     std::vector<const Candidate *> placed;
     done_ = 0;
     total_ = static_cast<int>(choices.size() * (classes_.size() + target_.decode.size() + target_.mixed.size()));
@@ -285,9 +289,9 @@ private:
         if (plan.schedules[from].placement == plan.schedules[to].placement)
           exits.push_back(plan.schedules[from].exitState);
       for (uint32_t exit : exits) {
-        const bool known = std::any_of(plan.transitions.begin(), plan.transitions.end(), [&](const plan::Transition &t) {
-          return t.fromState == exit && t.toState == entry;
-        });
+        const bool known =
+            std::any_of(plan.transitions.begin(), plan.transitions.end(),
+                        [&](const plan::Transition &t) { return t.fromState == exit && t.toState == entry; });
         if (known || contains(plan.states[exit], plan.states[entry]))
           continue;
         plan::Transition transition;

@@ -22,11 +22,12 @@ struct CompileRequest {
   model::Hardware hardware;
   model::Goal goal;
   model::Policy policy;
-  model::Buckets buckets;            // empty lists get defaults from the goal
+  model::Buckets buckets;                 // empty lists get defaults from the goal
   const cost::CostModel *costs = nullptr; // null: the roofline over `hardware`
   // Further placements to put into the same plan, beside the one the policy chooses (variants switched per iteration).
   std::vector<model::Policy> alsoPlacements;
-  // Called with the IR's text after each phase ("model", "homes", "movement", "lanes", "offsets") of each schedule, if set.
+  // Called with the IR's text after each phase ("model", "homes", "movement", "lanes", "offsets") of each schedule, if
+  // set.
   std::function<void(std::string_view schedule, std::string_view phase, std::string_view text)> onPhase;
   std::function<void(int done, int total)> progress;
 };
@@ -34,8 +35,8 @@ struct CompileRequest {
 // ResourceExhausted with the minimum that would do when the goal cannot be met; InvalidArgument for contradictions.
 absl::StatusOr<plan::Plan> compile(const CompileRequest &request);
 
-// The least device memory any placement of this policy family needs for this model, goal and buckets (everything that can
-// be offloaded is), and what it is made of.
+// The least device memory any placement of this policy family needs for this model, goal and buckets (everything that
+// can be offloaded is), and what it is made of.
 struct Minimum {
   uint64_t bytes = 0;
   std::string breakdown;

@@ -38,9 +38,8 @@ public:
       else if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
         addStep(step);
     }
-    std::sort(schedule_.edges.begin(), schedule_.edges.end(), [](const plan::Edge &a, const plan::Edge &b) {
-      return std::tie(a.to, a.from) < std::tie(b.to, b.from);
-    });
+    std::sort(schedule_.edges.begin(), schedule_.edges.end(),
+              [](const plan::Edge &a, const plan::Edge &b) { return std::tie(a.to, a.from) < std::tie(b.to, b.from); });
   }
 
   std::vector<plan::Content> entry, exit;
@@ -60,9 +59,9 @@ private:
     const ir::StepInfo &info = op.stepInfo();
     const std::optional<cost::OpSite> site = opSite(op);
     plan::Step step;
-    step.kind = site                                ? plan::StepKind::Compute
-                : llvm::isa<ir::PublishOp>(op)      ? plan::StepKind::Publish
-                                                    : plan::StepKind::Copy;
+    step.kind = site                           ? plan::StepKind::Compute
+                : llvm::isa<ir::PublishOp>(op) ? plan::StepKind::Publish
+                                               : plan::StepKind::Copy;
     step.lane = static_cast<plan::Lane>(info.lane.value_or(ir::Lane::Compute));
     step.op = site ? site->op : kernels::Op::Embed;
     step.part = static_cast<plan::Part>(info.part);
@@ -126,8 +125,8 @@ private:
   void addWorkspace(ir::StepInterface op, const ir::Access &access) {
     const ir::Workspace &workspace = *op.workspace();
     Operand operand;
-    operand.buffer = addLocal("workspace", plan::BufferKind::Workspace, op.stepInfo().layer, workspace.bytes,
-                              workspace.address);
+    operand.buffer =
+        addLocal("workspace", plan::BufferKind::Workspace, op.stepInfo().layer, workspace.bytes, workspace.address);
     operand.access = plan::Access::Write;
     operand.arg = plan::Arg::Workspace;
     operand.bytes = access.range.bytes;
@@ -238,8 +237,8 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
   placement.extents.resize(plan_.buffers.size());
   const auto home = [&](uint32_t buffer, mlir::Value value) {
     const ir::BufferType type = ir::bufferType(value);
-    placement.extents[buffer] = {buffer,          spaceOf(value), static_cast<plan::Encoding>(type.getEncoding()), false, 0,
-                                 type.getBytes(), static_cast<uint64_t>(ir::addressOf(value).value)};
+    placement.extents[buffer] = {buffer, spaceOf(value),  static_cast<plan::Encoding>(type.getEncoding()),  false,
+                                 0,      type.getBytes(), static_cast<uint64_t>(ir::addressOf(value).value)};
   };
   for (mlir::Operation &op : iteration.block()) {
     if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
@@ -308,8 +307,8 @@ uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {
     const uint64_t offset = content.bufferOffset + held;
     schedule.operands.push_back({content.buffer, plan::Space::Host, plan::Access::Read, plan::Arg::Source, offset,
                                  step.linkBytes, home.address + offset});
-    schedule.operands.push_back({content.buffer, plan::Space::Device, plan::Access::Write, plan::Arg::Destination, offset,
-                                 step.linkBytes, content.address + held});
+    schedule.operands.push_back({content.buffer, plan::Space::Device, plan::Access::Write, plan::Arg::Destination,
+                                 offset, step.linkBytes, content.address + held});
     schedule.steps.push_back(step);
   }
   plan_.schedules.push_back(std::move(schedule));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// IR in the offsets phase -> the plain values of a plan: buffers, the placement's extents and slots, schedules with their
-// operands, edges and transients, the states at their edges, and the transitions between those.
+// IR in the offsets phase -> the plain values of a plan: buffers, the placement's extents and slots, schedules with
+// their operands, edges and transients, the states at their edges, and the transitions between those.
 #pragma once
 
 #include <map>
@@ -25,12 +25,12 @@ public:
   // Fills in the plan's buffers and the empty state.
   PlanEmitter(const model::WeightLayout &layout, const Target &target, plan::Plan &plan);
 
-  // Homes and slots as the iteration declares them; all iterations of a placement declare the same. Name, interval and so
-  // on are `described`'s.
+  // Homes and slots as the iteration declares them; all iterations of a placement declare the same. Name, interval and
+  // so on are `described`'s.
   uint32_t addPlacement(ir::IterationOp iteration, plan::Placement described);
   EmittedSchedule addSchedule(ir::IterationOp iteration, const std::string &name, uint32_t placement);
-  // A schedule of copies that turns one state of a placement into another. The copies the target state needs, in the order
-  // of their addresses; what the first state holds already is left alone.
+  // A schedule of copies that turns one state of a placement into another. The copies the target state needs, in the
+  // order of their addresses; what the first state holds already is left alone.
   uint32_t addTransition(uint32_t fromState, uint32_t toState);
 
 private:

@@ -40,13 +40,24 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, co
   return text;
 }
 
-std::string explainExhausted(const model::ModelSpec &spec, const Target &target, const Candidate &smallest,
-                             const MemoryNeed &need) {
-  return absl::StrCat("device memory of ", target.budget, " bytes (", bytesText(target.budget), ") cannot hold ", spec.name,
-                      " at batch ", target.batch, " and context ", target.context, ": the minimum is ", need.describe(),
-                      "; with ", smallest.describe(), ". What would do: a device memory of ", need.bytes,
-                      " bytes, a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens), or smaller "
-                      "new-token buckets");
+std::string explainExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
+                             const Candidate &smallest, const MemoryNeed &need) {
+  std::string text =
+      absl::StrCat("device memory of ", target.budget, " bytes (", bytesText(target.budget), ") cannot hold ",
+                   spec.name, " at batch ", target.batch, " and context ", target.context, ": the minimum is ",
+                   need.describe(), "; with ", smallest.describe(), ". What would do: a device memory of ", need.bytes,
+                   " bytes, a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
+  if (!target.mixed.empty())
+    absl::StrAppend(&text, ", smaller new-token buckets");
+  if (static_cast<int64_t>(smallest.layers.size()) < spec.layers && (policy.interval || policy.offloadLayers))
+    absl::StrAppend(&text, ", more layers offloaded");
+  return text;
+}
+
+std::string explainHostExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, uint64_t hostBytes) {
+  return absl::StrCat("host memory of ", hardware.hostMemoryBytes, " bytes (", bytesText(hardware.hostMemoryBytes),
+                      ") of ", hardware.name, " cannot hold what the plan offloads of ", spec.name, ": ", hostBytes,
+                      " bytes (", bytesText(hostBytes), ") must be pinned there");
 }
 
 } // namespace headrace::compiler

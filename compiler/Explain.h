@@ -19,7 +19,10 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, co
                           const plan::Variant &decode);
 
 // `need` is what the smallest placement takes.
-std::string explainExhausted(const model::ModelSpec &spec, const Target &target, const Candidate &smallest,
-                             const MemoryNeed &need);
+std::string explainExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
+                             const Candidate &smallest, const MemoryNeed &need);
+
+// What the placements leave on the host, pinned, is more than the host has.
+std::string explainHostExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, uint64_t hostBytes);
 
 } // namespace headrace::compiler

@@ -94,10 +94,10 @@ private:
 
   Value embed() {
     const int32_t unit = layout_.embeddingUnit();
-    return ir::EmbedOp::create(builder_, loc_, tokenRows(spec_.hidden), meta_, weights_[static_cast<size_t>(unit)],
-                               sampled_, range(unit, model::TensorRole::TokenTable),
-                               range(unit, model::TensorRole::PositionTable),
-                               step(-1, Part::Embedding, kernels::Op::Embed, model::UnitRole::Embedding), ir::Address());
+    return ir::EmbedOp::create(
+        builder_, loc_, tokenRows(spec_.hidden), meta_, weights_[static_cast<size_t>(unit)], sampled_,
+        range(unit, model::TensorRole::TokenTable), range(unit, model::TensorRole::PositionTable),
+        step(-1, Part::Embedding, kernels::Op::Embed, model::UnitRole::Embedding), ir::Address());
   }
 
   Value norm(int32_t layer, Part part, Rows rows, Value x, int32_t unit, model::UnitRole role) {
@@ -108,14 +108,15 @@ private:
   }
 
   // y = epilogue(x W^T + bias), onto `residual` if there is one; out and in are the numbers of features.
-  Value linear(int32_t layer, Part part, Rows rows, Value x, int32_t unit, model::TensorRole matrix, model::UnitRole role,
-               int64_t out, int64_t in, Value residual, ir::Epilogue epilogue, ir::BufferType result) {
+  Value linear(int32_t layer, Part part, Rows rows, Value x, int32_t unit, model::TensorRole matrix,
+               model::UnitRole role, int64_t out, int64_t in, Value residual, ir::Epilogue epilogue,
+               ir::BufferType result) {
     const int64_t capacity = rows == Rows::Tokens ? options_.limits.tokens : options_.limits.sequences;
     ir::Workspace scratch;
-    scratch.bytes = model::alignUp(
-        options_.device == model::DeviceKind::Cuda
-            ? kCudaLinearWorkspace
-            : kernels::linearWorkspaceBytes(capacity, out, in, static_cast<kernels::Elem>(spec_.dtype)));
+    scratch.bytes =
+        model::alignUp(options_.device == model::DeviceKind::Cuda
+                           ? kCudaLinearWorkspace
+                           : kernels::linearWorkspaceBytes(capacity, out, in, static_cast<kernels::Elem>(spec_.dtype)));
     return ir::LinearOp::create(builder_, loc_, result, roleOf(role), rows, meta_, x,
                                 weights_[static_cast<size_t>(unit)], residual, range(unit, matrix),
                                 range(unit, model::TensorRole::Bias), epilogue,
@@ -136,8 +137,8 @@ private:
         builder_, loc_, qkv.getType(), kv_[static_cast<size_t>(layer)].getType(), meta_, qkv,
         kv_[static_cast<size_t>(layer)], step(layer, Part::Attention, kernels::Op::RopeAppend, model::UnitRole::Qkv));
     ir::Workspace scratch;
-    scratch.bytes = model::alignUp(kernels::attentionWorkspaceBytes(options_.limits.tokens, spec_.heads, spec_.headDim,
-                                                                    options_.limits.context));
+    scratch.bytes = model::alignUp(
+        kernels::attentionWorkspaceBytes(options_.limits.tokens, spec_.heads, spec_.headDim, options_.limits.context));
     Value attended = ir::AttentionOp::create(
         builder_, loc_, tokenRows(spec_.qRows()), meta_, appended.getRotated(), appended.getAppended(),
         step(layer, Part::Attention, kernels::Op::Attention, model::UnitRole::Qkv), ir::Address(), scratch);
@@ -172,10 +173,10 @@ private:
                                  step(-1, Part::Head, kernels::Op::GatherRows, model::UnitRole::Head), ir::Address());
     x = norm(-1, Part::Head, Rows::Sampled, x, unit, model::UnitRole::Head);
     const bool tied = spec_.tiedEmbeddings;
-    Value logits = linear(-1, Part::Head, Rows::Sampled, x, tied ? layout_.embeddingUnit() : unit,
-                          tied ? model::TensorRole::TokenTable : model::TensorRole::Matrix, model::UnitRole::Head,
-                          spec_.vocab, spec_.hidden, Value(), ir::Epilogue::None,
-                          activations(sequences, spec_.vocab, model::DType::F32));
+    Value logits =
+        linear(-1, Part::Head, Rows::Sampled, x, tied ? layout_.embeddingUnit() : unit,
+               tied ? model::TensorRole::TokenTable : model::TensorRole::Matrix, model::UnitRole::Head, spec_.vocab,
+               spec_.hidden, Value(), ir::Epilogue::None, activations(sequences, spec_.vocab, model::DType::F32));
     ir::Workspace scratch;
     scratch.bytes = model::alignUp(kernels::sampleWorkspaceBytes(spec_.vocab));
     auto sample =
@@ -208,14 +209,30 @@ ir::IterationOp lowerModel(mlir::ModuleOp module, llvm::StringRef name, const Lo
 std::optional<cost::OpSite> opSite(mlir::Operation *step) {
   using kernels::Op;
   return llvm::TypeSwitch<mlir::Operation *, std::optional<cost::OpSite>>(step)
-      .Case<ir::EmbedOp>([](auto) { return cost::OpSite{Op::Embed, model::UnitRole::Embedding}; })
-      .Case<ir::NormOp>([](ir::NormOp op) { return cost::OpSite{Op::Norm, modelRole(op.getRole())}; })
-      .Case<ir::LinearOp>([](ir::LinearOp op) { return cost::OpSite{Op::Linear, modelRole(op.getRole())}; })
-      .Case<ir::RopeAppendOp>([](auto) { return cost::OpSite{Op::RopeAppend, model::UnitRole::Qkv}; })
-      .Case<ir::AttentionOp>([](auto) { return cost::OpSite{Op::Attention, model::UnitRole::Qkv}; })
-      .Case<ir::ActivateOp>([](auto) { return cost::OpSite{Op::Activate, model::UnitRole::Up}; })
-      .Case<ir::GatherRowsOp>([](auto) { return cost::OpSite{Op::GatherRows, model::UnitRole::Head}; })
-      .Case<ir::SampleOp>([](auto) { return cost::OpSite{Op::Sample, model::UnitRole::Head}; })
+      .Case<ir::EmbedOp>([](auto) {
+        return cost::OpSite{Op::Embed, model::UnitRole::Embedding};
+      })
+      .Case<ir::NormOp>([](ir::NormOp op) {
+        return cost::OpSite{Op::Norm, modelRole(op.getRole())};
+      })
+      .Case<ir::LinearOp>([](ir::LinearOp op) {
+        return cost::OpSite{Op::Linear, modelRole(op.getRole())};
+      })
+      .Case<ir::RopeAppendOp>([](auto) {
+        return cost::OpSite{Op::RopeAppend, model::UnitRole::Qkv};
+      })
+      .Case<ir::AttentionOp>([](auto) {
+        return cost::OpSite{Op::Attention, model::UnitRole::Qkv};
+      })
+      .Case<ir::ActivateOp>([](auto) {
+        return cost::OpSite{Op::Activate, model::UnitRole::Up};
+      })
+      .Case<ir::GatherRowsOp>([](auto) {
+        return cost::OpSite{Op::GatherRows, model::UnitRole::Head};
+      })
+      .Case<ir::SampleOp>([](auto) {
+        return cost::OpSite{Op::Sample, model::UnitRole::Head};
+      })
       .Default([](mlir::Operation *) { return std::nullopt; });
 }
 

@@ -39,9 +39,7 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
     if (options.onPhase)
       options.onPhase(iteration, stringifyPhase(phase));
   };
-  const auto verify = [](ir::Phase phase) {
-    return passes::createVerifyPhase({stringifyPhase(phase).str()});
-  };
+  const auto verify = [](ir::Phase phase) { return passes::createVerifyPhase({stringifyPhase(phase).str()}); };
 
   //===--------------------------------------------------------------------===//
   // model: what is computed, every weight at home on the device
@@ -57,10 +55,9 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   homes.layers.assign(options.layers.begin(), options.layers.end());
   homes.embedding = options.embedding;
   homes.head = options.head;
-  // The choice is the policy's (Placements.cpp); here it becomes types, so that a use of a weight that nobody brings to the
-  // device no longer type-checks.
-  if (absl::Status status =
-          runner.run(iteration, "homes", passes::createChooseHomes(homes), verify(ir::Phase::Homes));
+  // The choice is the policy's (Placements.cpp); here it becomes types, so that a use of a weight that nobody brings to
+  // the device no longer type-checks.
+  if (absl::Status status = runner.run(iteration, "homes", passes::createChooseHomes(homes), verify(ir::Phase::Homes));
       !status.ok())
     return status;
   // What is read directly crosses the link instead of device memory.
@@ -132,8 +129,7 @@ absl::Status runPipeline(mlir::ModuleOp module, const PipelineOptions &options) 
     return status;
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>()) {
     if (absl::Status status =
-            runner.run(iteration, "offsets",
-                       passes::createVerifyPhase({stringifyPhase(ir::Phase::Offsets).str()}));
+            runner.run(iteration, "offsets", passes::createVerifyPhase({stringifyPhase(ir::Phase::Offsets).str()}));
         !status.ok())
       return status;
     if (options.onPhase)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pipeline: from a lowered model to scheduled, placed, verified IR. Pipeline.cpp is to be read first by whoever wants
-// to know how the compiler works.
+// The pipeline: from a lowered model to scheduled, placed, verified IR. Pipeline.cpp is to be read first by whoever
+// wants to know how the compiler works.
 #pragma once
 
 #include <functional>
@@ -15,21 +15,22 @@
 namespace headrace::compiler {
 
 struct PipelineOptions {
-  std::vector<int64_t> layers;   // offloaded decoder layers
+  std::vector<int64_t> layers; // offloaded decoder layers
   bool embedding = false, head = false;
-  int64_t slots = 0;             // layer-sized slots; 0: what the start rule asks for
-  // What of the next iteration's units the tail of this one copies; called in the homes phase. Null: nothing wraps around.
+  int64_t slots = 0; // layer-sized slots; 0: what the start rule asks for
+  // What of the next iteration's units the tail of this one copies; called in the homes phase. Null: nothing wraps
+  // around.
   std::function<absl::StatusOr<algorithms::Cut>(ir::IterationOp)> planCut;
   // The amounts of a compute step that reads its weights directly over the link; what ChooseHomes marks gets these.
   std::function<cost::Work(ir::StepInterface, ir::IterationOp)> directWork;
   // Where each unit lies in the host slab, by unit number; the same for all placements of a plan.
   std::function<uint64_t(int64_t unit)> hostAddress;
   std::function<void(ir::IterationOp, llvm::StringRef phase)> onPhase; // after each phase; may be null
-  bool verifyEachPass = false;   // MLIR's verifier and VerifyPhase after every pass, for debugging
+  bool verifyEachPass = false; // MLIR's verifier and VerifyPhase after every pass, for debugging
 };
 
-// Takes every iteration of `module` (all of one placement) from the model phase to the offsets phase. An error is a broken
-// invariant of the compiler, with the diagnostics that said so.
+// Takes every iteration of `module` (all of one placement) from the model phase to the offsets phase. An error is a
+// broken invariant of the compiler, with the diagnostics that said so.
 absl::Status runPipeline(mlir::ModuleOp module, const PipelineOptions &options);
 
 } // namespace headrace::compiler

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/Explain.h"
-#include "llvm/ADT/DenseMap.h"
 #include "passes/algorithms/AssignSlots.h"
 #include "passes/algorithms/PickLayers.h"
+#include "llvm/ADT/DenseMap.h"
 
 namespace headrace::compiler {
 namespace {
@@ -72,9 +72,9 @@ MemoryUse memoryUseOf(ir::IterationOp iteration) {
 }
 
 std::string MemoryNeed::describe() const {
-  return absl::StrCat(bytes, " bytes (", bytesText(bytes), "): weights at home on the device ", bytesText(weights), ", slots ",
-                      bytesText(slots), ", KV cache ", bytesText(kv), ", activations and workspace beyond slots ",
-                      bytesText(transients), ", io ", bytesText(io));
+  return absl::StrCat(bytes, " bytes (", bytesText(bytes), "): weights at home on the device ", bytesText(weights),
+                      ", slots ", bytesText(slots), ", KV cache ", bytesText(kv),
+                      ", activations and workspace beyond slots ", bytesText(transients), ", io ", bytesText(io));
 }
 
 PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::WeightLayout &layout, const Target &target,
@@ -103,7 +103,8 @@ std::vector<Candidate> PlacementFamily::candidates(const model::Policy &policy) 
   const bool tied = spec_.tiedEmbeddings;
   // With tied embeddings the table is the head's operand as well: off the device it is read directly by embed and
   // prefetched for the head, so offloading one is offloading the other.
-  const bool embeddingMay = policy.offloadEmbedding != model::Choice::Off && (!tied || policy.offloadHead != model::Choice::Off);
+  const bool embeddingMay =
+      policy.offloadEmbedding != model::Choice::Off && (!tied || policy.offloadHead != model::Choice::Off);
   const bool headMay = policy.offloadHead != model::Choice::Off && (!tied || embeddingMay);
 
   std::vector<Candidate> found;
@@ -227,8 +228,9 @@ MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
     itemBytes.push_back(item.bytes);
   algorithms::SlotAssignment slots;
   if (!items.empty())
-    slots = candidate.startRule == model::StartRule::Paper ? algorithms::assignSlotsInLine(itemBytes, candidate.slots)
-                                                           : algorithms::assignSlotsInCircle(itemBytes, candidate.slots);
+    slots = candidate.startRule == model::StartRule::Paper
+                ? algorithms::assignSlotsInLine(itemBytes, candidate.slots)
+                : algorithms::assignSlotsInCircle(itemBytes, candidate.slots);
   for (uint64_t bytes : slots.slotBytes)
     need.slots += bytes;
   if (items.empty() || candidate.wrap) {

@@ -18,16 +18,16 @@ namespace headrace::compiler {
 // A placement before it is compiled.
 struct Candidate {
   std::string name;
-  int32_t interval = 0;            // 0: not an interval
-  std::vector<int64_t> layers;     // offloaded, ascending
-  bool embedding = false;          // the table's home is the host; with tied embeddings the head's operand, too
+  int32_t interval = 0;        // 0: not an interval
+  std::vector<int64_t> layers; // offloaded, ascending
+  bool embedding = false;      // the table's home is the host; with tied embeddings the head's operand, too
   bool head = false;
   model::StartRule startRule = model::StartRule::Eager;
-  int64_t slots = 0;               // layer-sized slots wanted; 0: nothing is prefetched
-  bool wrap = false;               // the tail of an iteration copies for the next
+  int64_t slots = 0; // layer-sized slots wanted; 0: nothing is prefetched
+  bool wrap = false; // the tail of an iteration copies for the next
 
   bool offloadsNothing() const { return layers.empty() && !embedding && !head; }
-  std::string describe() const;    // "interval 4 (8 of 32 layers, the embedding), 2 slots"
+  std::string describe() const; // "interval 4 (8 of 32 layers, the embedding), 2 slots"
 };
 
 // What an iteration of one shape class does with memory.
@@ -36,8 +36,8 @@ struct MemoryUse {
     uint64_t bytes = 0;
     int64_t firstUse = -1, lastUse = -1; // compute steps that read it, embed left out; -1: none
   };
-  std::vector<Unit> units;                           // in the order of the weight layout
-  std::vector<algorithms::LiveRange> transients;     // lives in compute steps
+  std::vector<Unit> units;                       // in the order of the weight layout
+  std::vector<algorithms::LiveRange> transients; // lives in compute steps
 };
 MemoryUse memoryUseOf(ir::IterationOp modelPhase);
 
@@ -45,7 +45,7 @@ MemoryUse memoryUseOf(ir::IterationOp modelPhase);
 struct MemoryNeed {
   uint64_t bytes = 0;
   uint64_t kv = 0, io = 0, weights = 0, slots = 0, transients = 0; // transients: beyond what they share with slots
-  std::string describe() const; // "12.0 GiB: KV cache 4.0 GiB + ..."
+  std::string describe() const;                                    // "12.0 GiB: KV cache 4.0 GiB + ..."
 };
 
 class PlacementFamily {
@@ -67,7 +67,8 @@ private:
     std::vector<int32_t> units;
   };
   std::vector<Item> itemsOf(const Candidate &candidate) const;
-  Candidate withLayers(const model::Policy &policy, std::vector<int64_t> layers, int32_t interval, std::string name) const;
+  Candidate withLayers(const model::Policy &policy, std::vector<int64_t> layers, int32_t interval,
+                       std::string name) const;
 
   const model::ModelSpec &spec_;
   const model::WeightLayout &layout_;

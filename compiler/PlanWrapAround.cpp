@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "compiler/LowerModel.h"
 #include "passes/OffloadedUnits.h"
@@ -10,8 +11,11 @@
 namespace headrace::compiler {
 namespace {
 
-// Shapes between the fastest and the slowest iteration that one cut is weighed for.
-constexpr size_t kWeighed = 8;
+// Of the shapes that a schedule serves, those that its cut is weighed for: so many spread evenly from the fastest
+// iteration to the slowest, and so many whose two lanes are most nearly as long as each other, where a cut decides
+// most.
+constexpr size_t kSpread = 6;
+constexpr size_t kBalanced = 12;
 
 } // namespace
 
@@ -41,12 +45,23 @@ absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const 
     for (size_t i = 0; i < sites.size(); ++i)
       ns.push_back(prices.computeNs(sites[i], shape, direct[i]));
   }
-  // Shapes differ by how long they compute; those that are weighed span the range evenly, both ends included.
   const auto total = [](const std::vector<uint64_t> &ns) { return std::accumulate(ns.begin(), ns.end(), uint64_t{0}); };
-  std::stable_sort(durations.begin(), durations.end(), [&](const auto &a, const auto &b) { return total(a) < total(b); });
-  const size_t weighed = std::min(kWeighed, durations.size());
-  for (size_t i = 0; i < weighed; ++i)
-    problem.computeNs.push_back(durations[weighed == 1 ? 0 : i * (durations.size() - 1) / (weighed - 1)]);
+  std::stable_sort(durations.begin(), durations.end(),
+                   [&](const auto &a, const auto &b) { return total(a) < total(b); });
+  uint64_t link = 0;
+  for (const algorithms::CutUnit &unit : problem.units)
+    link += problem.copyNs(unit.bytes);
+  const size_t last = durations.size() - 1;
+  std::set<size_t> weighed;
+  for (size_t i = 0; i < kSpread; ++i)
+    weighed.insert(i * last / (kSpread - 1));
+  const auto firstLonger = static_cast<size_t>(
+      std::partition_point(durations.begin(), durations.end(), [&](const auto &ns) { return total(ns) < link; }) -
+      durations.begin());
+  for (size_t i = firstLonger - std::min(firstLonger, kBalanced / 2); i < firstLonger + kBalanced / 2 && i <= last; ++i)
+    weighed.insert(i);
+  for (const size_t shape : weighed)
+    problem.computeNs.push_back(durations[shape]);
   return algorithms::planCut(problem);
 }
 

@@ -107,8 +107,8 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
   const bool host = request.hardware.kind == model::DeviceKind::Host;
   target.activation = host ? model::DType::F32 : spec.dtype;
   target.kv = goal.kvDtype.value_or(host ? model::DType::F32 : spec.dtype);
-  const __int128 kvBytes =
-      __int128{target.kvBlocks} * 2 * spec.kvRows() * goal.blockTokens * static_cast<int64_t>(model::dtypeBytes(target.kv));
+  const __int128 kvBytes = __int128{target.kvBlocks} * 2 * spec.kvRows() * goal.blockTokens *
+                           static_cast<int64_t>(model::dtypeBytes(target.kv));
   if (kvBytes > static_cast<__int128>(kMostBytes / static_cast<uint64_t>(spec.layers)))
     return refuse("[goal] asks for a KV cache of more than ", kMostBytes, " bytes: lower batch (", target.batch,
                   "), context (", target.context, ") or kv_tokens");
@@ -120,11 +120,12 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
 
   const int64_t mostTokens = std::min({target.kvTokens, target.batch * target.context, kLargestMixedBucket});
   std::vector<int64_t> sequences = buckets.sequences.empty() ? powersOfTwo(1, target.batch) : buckets.sequences;
-  std::vector<int64_t> contexts =
-      buckets.contexts.empty() ? powersOfTwo(std::min(kSmallestContextBucket, target.context), target.context)
-                               : buckets.contexts;
-  std::vector<int64_t> tokens =
-      buckets.newTokens.empty() ? powersOfTwo(std::min(kSmallestMixedBucket, mostTokens), mostTokens) : buckets.newTokens;
+  std::vector<int64_t> contexts = buckets.contexts.empty()
+                                      ? powersOfTwo(std::min(kSmallestContextBucket, target.context), target.context)
+                                      : buckets.contexts;
+  std::vector<int64_t> tokens = buckets.newTokens.empty()
+                                    ? powersOfTwo(std::min(kSmallestMixedBucket, mostTokens), mostTokens)
+                                    : buckets.newTokens;
   if (tokens.back() > target.kvTokens)
     return refuse("[buckets] new_tokens ends at ", tokens.back(), ", more than the KV cache holds: ", target.kvTokens,
                   " tokens");
@@ -145,8 +146,8 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
   target.meta.maxSequences = target.batch;
   target.meta.maxBlocksPerSequence = blocksPerSequence;
   if (__int128{target.batch} * blocksPerSequence > (int64_t{1} << 28))
-    return refuse("[goal] batch ", target.batch, " at context ", target.context, " needs a block table of ", target.batch,
-                  " x ", blocksPerSequence, " entries, expected at most 2^28");
+    return refuse("[goal] batch ", target.batch, " at context ", target.context, " needs a block table of ",
+                  target.batch, " x ", blocksPerSequence, " entries, expected at most 2^28");
   return target;
 }
 

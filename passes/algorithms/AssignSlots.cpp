@@ -26,10 +26,10 @@ SlotAssignment assignSlotsInCircle(absl::Span<const uint64_t> itemBytes, int64_t
   size_t items = itemBytes.size();
   if (items <= static_cast<size_t>(wanted))
     return assignSlotsInLine(itemBytes, std::max<int64_t>(1, static_cast<int64_t>(items)));
-  // The circle is cut into as many turns as fit with at least `wanted` items each; the first item of a turn goes to slot
-  // 0, the next to slot 1, and so on. Two items in the same slot are then at least one turn's length apart. Turns differ
-  // in length by at most one, the longer ones stand last: an odd-sized item at the end (the head) is then in the slot with
-  // the fewest owners.
+  // The circle is cut into as many turns as fit with at least `wanted` items each; the first item of a turn goes to
+  // slot 0, the next to slot 1, and so on. Two items in the same slot are then at least one turn's length apart. Turns
+  // differ in length by at most one, the longer ones stand last: an odd-sized item at the end (the head) is then in the
+  // slot with the fewest owners.
   size_t turns = items / static_cast<size_t>(wanted);
   size_t shortest = items / turns, longer = items % turns;
   SlotAssignment assignment;

@@ -2,8 +2,8 @@
 //
 // Who takes turns in which slot.
 //
-// An item is what one slot holds at a time: an offloaded layer (its units together), or the offloaded head. Items stand in
-// the order of their use within an iteration. A slot is as large as the largest of its items.
+// An item is what one slot holds at a time: an offloaded layer (its units together), or the offloaded head. Items stand
+// in the order of their use within an iteration. A slot is as large as the largest of its items.
 //
 // Without wrap-around an iteration is a line: item k goes to slot k mod n. With wrap-around it is a circle, since the
 // slots go on turning from one iteration to the next, and k mod n is wrong where the number of items is no multiple of

@@ -47,8 +47,8 @@ template <typename Pick> uint64_t peakOf(absl::Span<const LiveRange> transients,
 
 } // namespace
 
-ArenaLayout layOutArena(uint64_t below, absl::Span<const ArenaIteration> iterations, absl::Span<const uint64_t> slotBytes,
-                        absl::Span<const uint64_t> persistentBytes) {
+ArenaLayout layOutArena(uint64_t below, absl::Span<const ArenaIteration> iterations,
+                        absl::Span<const uint64_t> slotBytes, absl::Span<const uint64_t> persistentBytes) {
   // When each slot is free for good, in any iteration.
   std::vector<int64_t> slotLast(slotBytes.size(), -1);
   for (const ArenaIteration &iteration : iterations)

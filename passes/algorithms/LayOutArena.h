@@ -5,10 +5,9 @@
 //
 //   top     +---------------------------+
 //           | weights at home here      |   one after another
-//           | slots                     |   those that are free first lie lowest: transients may lie in what of a slot is
-//           |   . . . . . . . . . . . . |   not in use while they live
-//           | transients                |   as high as the iteration that needs most
-//           | KV cache                  |
+//           | slots                     |   those that are free first lie lowest: transients may lie in what of a slot
+//           is |   . . . . . . . . . . . . |   not in use while they live | transients                |   as high as
+//           the iteration that needs most | KV cache                  |
 //   0       | io                        |   io, KV and transients begin at the same address in every placement
 //           +---------------------------+
 #pragma once
@@ -23,8 +22,8 @@ namespace headrace::algorithms {
 
 inline constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
 
-// The bytes [offset, offset + bytes) of a slot hold something from step `first` (the first at which a copy may be writing
-// them) to step `last`, both included; 0 and kToTheEnd for what is there on entry and on exit.
+// The bytes [offset, offset + bytes) of a slot hold something from step `first` (the first at which a copy may be
+// writing them) to step `last`, both included; 0 and kToTheEnd for what is there on entry and on exit.
 struct SlotUse {
   uint32_t slot = 0;
   uint64_t offset = 0;
@@ -46,7 +45,7 @@ struct ArenaLayout {
 };
 
 // `below`: bytes of io and KV, which come first. slotBytes, persistentBytes: multiples of 256, as all addresses are.
-ArenaLayout layOutArena(uint64_t below, absl::Span<const ArenaIteration> iterations, absl::Span<const uint64_t> slotBytes,
-                        absl::Span<const uint64_t> persistentBytes);
+ArenaLayout layOutArena(uint64_t below, absl::Span<const ArenaIteration> iterations,
+                        absl::Span<const uint64_t> slotBytes, absl::Span<const uint64_t> persistentBytes);
 
 } // namespace headrace::algorithms

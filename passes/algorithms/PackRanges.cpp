@@ -16,8 +16,9 @@ class Packer {
 public:
   Packer(absl::Span<const LiveRange> items, absl::Span<const TakenRange> taken, uint64_t alignment)
       : items_(items), alignment_(alignment) {
-    // Whom each item lives together with, items and taken ranges alike, found once: most lives are short, so these lists
-    // are, too. In the order of births, whoever is born before one's end and not before one's birth is together with one.
+    // Whom each item lives together with, items and taken ranges alike, found once: most lives are short, so these
+    // lists are, too. In the order of births, whoever is born before one's end and not before one's birth is together
+    // with one.
     const size_t all = items.size() + taken.size();
     const auto first = [&](size_t i) { return i < items.size() ? items[i].first : taken[i - items.size()].first; };
     const auto last = [&](size_t i) { return i < items.size() ? items[i].last : taken[i - items.size()].last; };
@@ -118,7 +119,8 @@ Packing packRanges(absl::Span<const LiveRange> items, absl::Span<const TakenRang
   // rule; area (life x bytes) is between the two; the order of birth suits chains.
   if (attempt(sorted([&](uint32_t i) { return std::pair(packer.length(i), packer.bytes(i)); })) ||
       attempt(sorted([&](uint32_t i) { return std::pair<uint64_t, int64_t>(packer.bytes(i), packer.length(i)); })) ||
-      attempt(sorted([&](uint32_t i) { return static_cast<double>(packer.bytes(i)) * static_cast<double>(packer.length(i)); })) ||
+      attempt(sorted(
+          [&](uint32_t i) { return static_cast<double>(packer.bytes(i)) * static_cast<double>(packer.length(i)); })) ||
       attempt(sorted([&](uint32_t i) { return std::pair<int64_t, uint64_t>(-items[i].first, packer.bytes(i)); })))
     return best;
   // What sticks out above the bound goes first in the next attempt.

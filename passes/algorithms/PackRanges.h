@@ -43,8 +43,8 @@ struct Packing {
 // The largest sum of bytes, each rounded up to the alignment, that are live at one step.
 uint64_t largestLiveSum(absl::Span<const LiveRange> items, uint64_t alignment = 256);
 
-// The lowest packing found, around the ranges that are taken. Taken ranges may overlap each other. The search ends early
-// where a packing's peak is at most `enough`.
+// The lowest packing found, around the ranges that are taken. Taken ranges may overlap each other. The search ends
+// early where a packing's peak is at most `enough`.
 Packing packRanges(absl::Span<const LiveRange> items, absl::Span<const TakenRange> taken = {}, uint64_t enough = 0,
                    uint64_t alignment = 256);
 

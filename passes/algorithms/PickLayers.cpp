@@ -11,8 +11,8 @@ std::vector<int64_t> intervalLayers(int64_t layers, int64_t interval) {
 }
 
 std::vector<int64_t> spreadLayers(int64_t layers, int64_t count) {
-  // Group g ends before layer floor((g + 1) * layers / count): the ends of a line of slope layers / count, so that any two
-  // groups differ by at most one.
+  // Group g ends before layer floor((g + 1) * layers / count): the ends of a line of slope layers / count, so that any
+  // two groups differ by at most one.
   std::vector<int64_t> picked;
   for (int64_t group = 0; group < count; ++group)
     picked.push_back((group + 1) * layers / count - 1);

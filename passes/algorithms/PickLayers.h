@@ -2,8 +2,8 @@
 //
 // Which decoder layers have their weights in host memory.
 //
-//   interval 3 of 8 layers   . . X . . X . .     of every 3 the last; the 2 that are left over stay (Select-N, section 4.1)
-//   spread   3 of 8 layers   . X . . X . . X     every group as long as the others, give or take one
+//   interval 3 of 8 layers   . . X . . X . .     of every 3 the last; the 2 that are left over stay (Select-N,
+//   section 4.1) spread   3 of 8 layers   . X . . X . . X     every group as long as the others, give or take one
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace headrace::algorithms {
 
-// Layers interval - 1, 2 * interval - 1, ... below `layers`, counting from 0: floor(layers / interval) of them, ascending.
-// interval >= 1; none if it exceeds `layers`.
+// Layers interval - 1, 2 * interval - 1, ... below `layers`, counting from 0: floor(layers / interval) of them,
+// ascending. interval >= 1; none if it exceeds `layers`.
 std::vector<int64_t> intervalLayers(int64_t layers, int64_t interval);
 
 // `count` layers, ascending: the layers are cut into `count` groups whose lengths differ by at most one, longer ones

@@ -15,11 +15,9 @@ constexpr int kNarrowings = 3;
 
 // What a cut costs over all shapes; less is better.
 struct Score {
-  double worst = 0;  // the largest ratio of iteration time to its bound
-  uint64_t sum = 0;  // of iteration times
-  bool operator<(const Score &other) const {
-    return worst != other.worst ? worst < other.worst : sum < other.sum;
-  }
+  double worst = 0; // the largest ratio of iteration time to its bound
+  uint64_t sum = 0; // of iteration times
+  bool operator<(const Score &other) const { return worst != other.worst ? worst < other.worst : sum < other.sum; }
 };
 
 class Planner {
@@ -41,8 +39,8 @@ public:
     ends_.resize(steps);
   }
 
-  // One iteration, step by step: before a step, the copies up to the unit that it needs are played; a copy starts when the
-  // link is free and its range is.
+  // One iteration, step by step: before a step, the copies up to the unit that it needs are played; a copy starts when
+  // the link is free and its range is.
   uint64_t play(size_t shape, const Cut &cut) {
     absl::Span<const uint64_t> durations = problem_.computeNs[shape];
     const std::vector<CutUnit> &units = problem_.units;

@@ -7,10 +7,10 @@
 //                                          rest of this     prefix of the next
 //   compute:                               . . . A B C . D E . F . G . H . head
 //
-// The prefix is `units` whole units and the first `bytes` bytes of the one after them. Too short, and the link idles while
-// the last steps compute, so that the next iteration waits for its first units; too long, and the iteration ends late
-// because the tail's ranges come free late. Every iteration starts with the prefix on the device and ends with the next
-// one's there; all of its steps end before the next iteration starts.
+// The prefix is `units` whole units and the first `bytes` bytes of the one after them. Too short, and the link idles
+// while the last steps compute, so that the next iteration waits for its first units; too long, and the iteration ends
+// late because the tail's ranges come free late. Every iteration starts with the prefix on the device and ends with the
+// next one's there; all of its steps end before the next iteration starts.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ struct CutProblem {
   std::vector<absl::Span<const uint64_t>> computeNs;
   // What a copy of so many bytes takes.
   std::function<uint64_t(uint64_t bytes)> copyNs;
-  uint64_t alignment = 256;   // the cut's byte position is a multiple of this
+  uint64_t alignment = 256; // the cut's byte position is a multiple of this
 };
 
 struct Cut {
@@ -46,14 +46,15 @@ struct Cut {
   bool operator==(const Cut &) const = default;
 };
 
-// The longest prefix there can be: the units before the first whose range another unit of the same iteration had before.
+// The longest prefix there can be: the units before the first whose range another unit of the same iteration had
+// before.
 size_t longestPrefix(absl::Span<const CutUnit> units);
 
 // How long an iteration in steady state takes with this cut, for shape number `shape`.
 uint64_t iterationNs(const CutProblem &problem, size_t shape, const Cut &cut);
 
-// The cut with the least iteration time, the shortest prefix among equals. With several shapes: with the least worst ratio
-// of iteration time to max(compute alone, copies alone), then the least sum of times.
+// The cut with the least iteration time, the shortest prefix among equals. With several shapes: with the least worst
+// ratio of iteration time to max(compute alone, copies alone), then the least sum of times.
 Cut planCut(const CutProblem &problem);
 
 } // namespace headrace::algorithms

@@ -58,8 +58,8 @@ TEST(LayOutArena, TheSlotThatIsFreeFirstLiesLowest) {
 }
 
 TEST(LayOutArena, TransientsUseWhatOfASlotIsNotInUse) {
-  // A head of 4096 and layers of 1024 share one slot; the layers' transients (2048) are gone when the head is copied (step
-  // 6), the logits (256) come after that: max(1024 + 2048, 4096 + 256), not 4096 + 2048.
+  // A head of 4096 and layers of 1024 share one slot; the layers' transients (2048) are gone when the head is copied
+  // (step 6), the logits (256) come after that: max(1024 + 2048, 4096 + 256), not 4096 + 2048.
   std::vector<ArenaIteration> iterations{{{{2048, 1, 5}, {256, 7, 8}}, {{0, 0, 1024, 0, 5}, {0, 0, 4096, 6, 8}}}};
   EXPECT_EQ(layOutArena(0, iterations, {4096}, {}).top, 4352u);
 }
@@ -80,7 +80,8 @@ RC_GTEST_PROP(LayOutArena, TransientsStayClearOfSlotsInUse, ()) {
     const int count = *rc::gen::inRange(0, 20);
     for (int i = 0; i < count; ++i) {
       int64_t first = *rc::gen::inRange<int64_t>(0, 20);
-      iteration.transients.push_back({*rc::gen::inRange<uint64_t>(1, 4000), first, first + *rc::gen::inRange<int64_t>(0, 8)});
+      iteration.transients.push_back(
+          {*rc::gen::inRange<uint64_t>(1, 4000), first, first + *rc::gen::inRange<int64_t>(0, 8)});
     }
     for (uint32_t i = 0; i < slots; ++i)
       if (*rc::gen::arbitrary<bool>()) {

@@ -87,7 +87,9 @@ TEST(PackRanges, DecoderLayersMeetTheBound) {
 
 RC_GTEST_PROP(PackRanges, NoTwoLiveAtOnceOverlap, ()) {
   const auto genItem = rc::gen::apply(
-      [](uint64_t bytes, int64_t first, int64_t length) { return LiveRange{bytes, first, first + length}; },
+      [](uint64_t bytes, int64_t first, int64_t length) {
+        return LiveRange{bytes, first, first + length};
+      },
       rc::gen::inRange<uint64_t>(0, 5000), rc::gen::inRange<int64_t>(0, 40), rc::gen::inRange<int64_t>(0, 12));
   const auto genTaken = rc::gen::apply(
       [](uint64_t address, uint64_t bytes, int64_t first, int64_t length) {
@@ -110,7 +112,9 @@ RC_GTEST_PROP(PackRanges, NoTwoLiveAtOnceOverlap, ()) {
 
 RC_GTEST_PROP(PackRanges, IsWithinHalfOfTheBoundForShortLives, ()) {
   const auto genItem = rc::gen::apply(
-      [](uint64_t bytes, int64_t first, int64_t length) { return LiveRange{bytes * 256, first, first + length}; },
+      [](uint64_t bytes, int64_t first, int64_t length) {
+        return LiveRange{bytes * 256, first, first + length};
+      },
       rc::gen::inRange<uint64_t>(1, 64), rc::gen::inRange<int64_t>(0, 60), rc::gen::inRange<int64_t>(0, 3));
   const auto items = *rc::gen::container<std::vector<LiveRange>>(*rc::gen::inRange(1, 80), genItem);
   RC_ASSERT(packRanges(items).peak * 2 <= largestLiveSum(items) * 3);

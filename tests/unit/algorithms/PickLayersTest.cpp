@@ -30,7 +30,8 @@ TEST(SpreadLayers, IsTheIntervalWhereTheCountDivides) {
   for (int64_t layers = 1; layers <= 48; ++layers)
     for (int64_t interval = 1; interval <= layers; ++interval)
       if (layers % interval == 0) {
-        EXPECT_EQ(spreadLayers(layers, layers / interval), intervalLayers(layers, interval)) << layers << " " << interval;
+        EXPECT_EQ(spreadLayers(layers, layers / interval), intervalLayers(layers, interval))
+            << layers << " " << interval;
       }
 }
 

@@ -5,9 +5,9 @@
 #include <limits>
 #include <numeric>
 
-#include "gtest/gtest.h"
 #include "passes/algorithms/AssignSlots.h"
 #include "passes/algorithms/PickLayers.h"
+#include "gtest/gtest.h"
 #include <rapidcheck/gtest.h>
 
 namespace headrace::algorithms {
@@ -24,9 +24,9 @@ CutProblem problemOf(std::vector<CutUnit> units, const std::vector<uint64_t> &co
 }
 
 TEST(PlanCut, ALinkBoundIterationCopiesAheadWhileItsLastStepsCompute) {
-  // Two layers of 100 bytes with a slot each, 10 ns of compute for each layer and for the head. Without a prefix the second
-  // layer's weights are there at 200, then 10 + 10: 220, the link idle for 20. With 20 bytes copied ahead: there at 180,
-  // computed at 200, the link busy until 200.
+  // Two layers of 100 bytes with a slot each, 10 ns of compute for each layer and for the head. Without a prefix the
+  // second layer's weights are there at 200, then 10 + 10: 220, the link idle for 20. With 20 bytes copied ahead: there
+  // at 180, computed at 200, the link busy until 200.
   std::vector<uint64_t> compute{10, 10, 10};
   CutProblem problem = problemOf({{100, 0, -1, 0}, {100, 1, -1, 1}}, compute);
   EXPECT_EQ(iterationNs(problem, 0, {0, 0}), 220u);

@@ -6,11 +6,11 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/unit/compiler/Requests.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace headrace::compiler {
 namespace {
@@ -45,7 +45,8 @@ TEST(Compile, OffloadsNothingWhereEverythingFits) {
   EXPECT_EQ(plan->limitingResource, "compute");
   for (const plan::Schedule &schedule : plan->schedules) {
     EXPECT_TRUE(schedule.edges.empty()); // one lane
-    // Embed; norm, qkv, rope, attention, out, norm, up, activate, down in 3 layers; gather, norm, head, sample, publish.
+    // Embed; norm, qkv, rope, attention, out, norm, up, activate, down in 3 layers; gather, norm, head, sample,
+    // publish.
     EXPECT_EQ(schedule.steps.size(), 1u + 9 * 3 + 5);
   }
   for (const plan::Variant &variant : plan->variants) {
@@ -215,16 +216,19 @@ TEST(Compile, RefusesWhatNoPlanCanMeet) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   };
   using absl::StatusCode;
-  expect([](CompileRequest &r) { r.policy.name = "hybrid"; }, StatusCode::kInvalidArgument, "\"hybrid\", expected \"interval\"");
+  expect([](CompileRequest &r) { r.policy.name = "hybrid"; }, StatusCode::kInvalidArgument,
+         "\"hybrid\", expected \"interval\"");
   expect([](CompileRequest &r) { r.policy.interval = 0; }, StatusCode::kInvalidArgument, "interval is 0");
   expect([](CompileRequest &r) { r.policy.interval = 5; }, StatusCode::kInvalidArgument, "1 to 4");
   expect([](CompileRequest &r) { r.policy.offloadLayers = 5; }, StatusCode::kInvalidArgument, "offload_layers is 5");
   expect([](CompileRequest &r) { r.policy.offloadLayers = -1; }, StatusCode::kInvalidArgument, "offload_layers is -1");
   expect([](CompileRequest &r) { r.policy.slots = 0; }, StatusCode::kInvalidArgument, "slots is 0");
-  expect([](CompileRequest &r) { r.policy.interval = 2, r.policy.none = true; }, StatusCode::kInvalidArgument, "more than one");
+  expect([](CompileRequest &r) { r.policy.interval = 2, r.policy.none = true; }, StatusCode::kInvalidArgument,
+         "more than one");
   expect([](CompileRequest &r) { r.policy.none = true, r.policy.offloadHead = model::Choice::On; },
          StatusCode::kInvalidArgument, "\"none\", but");
-  expect([](CompileRequest &r) { r.alsoPlacements.emplace_back().interval = 9; }, StatusCode::kInvalidArgument, "interval is 9");
+  expect([](CompileRequest &r) { r.alsoPlacements.emplace_back().interval = 9; }, StatusCode::kInvalidArgument,
+         "interval is 9");
   expect([](CompileRequest &r) { r.model.kvHeads = 3; }, StatusCode::kInvalidArgument, "kv_heads");
   expect([](CompileRequest &r) { r.hardware.h2dBandwidth = 0; }, StatusCode::kInvalidArgument, "h2d_bandwidth");
 }
@@ -248,8 +252,8 @@ TEST_P(EveryPlacement, Verifies) {
             r.policy.offloadLayers = interval ? std::nullopt : std::optional(n);
             r.policy.slots = slots ? std::optional(slots) : std::nullopt;
             const auto plan = compile(r); // which verifies
-            ASSERT_TRUE(plan.ok()) << spec.name << (interval ? " interval " : " layers ") << n << " slots " << slots << ": "
-                                   << plan.status();
+            ASSERT_TRUE(plan.ok()) << spec.name << (interval ? " interval " : " layers ") << n << " slots " << slots
+                                   << ": " << plan.status();
             EXPECT_EQ(plan->placements[0].offloadedLayers, interval ? spec.layers / n : n);
           }
     }

@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "compiler/Compile.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/unit/compiler/Requests.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace headrace::compiler {
 namespace {
@@ -69,7 +69,7 @@ std::vector<MinimumCase> minimumCases() {
   }
   cases.push_back({"llama-3.1-8b", shipped("llama-3.1-8b", "a10", 8, 2048)});
   cases.push_back({"opt-6.7b", shipped("opt-6.7b", "a10", 4, 1024)});
-  cases.push_back({"qwen2.5-7b", shipped("qwen2.5-7b", "host", 1, 512)});
+  cases.push_back({"qwen2.5-7b", shipped("qwen2.5-7b", "rtx4090", 1, 512)});
   return cases;
 }
 
@@ -85,8 +85,9 @@ TEST(Minimum, IsWithinThreePercentOfWhatIsLiveAtOnce) {
       ASSERT_TRUE(plan.ok()) << c.name << ": " << plan.status();
       EXPECT_EQ(plan->arenaBytes, least->bytes) << c.name;
       const uint64_t live = largestLive(*plan);
-      EXPECT_LE(plan->arenaBytes * 100, live * 103) << c.name << " " << model::startRuleName(rule) << ": arena "
-                                                    << plan->arenaBytes << ", live " << live << ", " << least->breakdown;
+      EXPECT_LE(plan->arenaBytes * 100, live * 103)
+          << c.name << " " << model::startRuleName(rule) << ": arena " << plan->arenaBytes << ", live " << live << ", "
+          << least->breakdown;
     }
 }
 
@@ -102,6 +103,29 @@ TEST(Minimum, OneStepLessIsRefusedWithTheNumber) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(least->bytes - 256))) << c.name;
     EXPECT_THAT(std::string(status.message()), HasSubstr("KV cache")) << c.name;
   }
+}
+
+TEST(Budget, AStatedPlacementThatDoesNotFitSaysWhatWould) {
+  CompileRequest r = request(tinyLlama(8));
+  r.policy.interval = 4;
+  r.goal.deviceMemory = 4096;
+  const absl::Status status = compile(r).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("interval 4"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("more layers offloaded"));
+}
+
+TEST(Budget, WhatIsOffloadedMustFitTheHost) {
+  CompileRequest r = request(tinyLlama(8));
+  r.policy.interval = 1;
+  r.policy.offloadEmbedding = r.policy.offloadHead = model::Choice::Off;
+  const uint64_t offloaded = 8 * model::layoutWeights(r.model).layerBytes(0);
+  r.hardware.hostMemoryBytes = offloaded;
+  EXPECT_TRUE(compile(r).ok());
+  r.hardware.hostMemoryBytes = offloaded - 1;
+  const absl::Status status = compile(r).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(offloaded)));
 }
 
 TEST(Minimum, SaysWhatItIsMadeOf) {

@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/compiler/Requests.h"
 
 namespace headrace::compiler {
 namespace {
@@ -44,8 +44,8 @@ TEST(ResolveGoal, DefaultBucketsArePowersOfTwo) {
   auto target = resolveGoal(r);
   ASSERT_TRUE(target.ok()) << target.status();
   EXPECT_THAT(keys(target->decode), ElementsAre("1x1@256", "1x1@512", "2x2@256", "2x2@512", "3x3@256", "3x3@512"));
-  // New tokens from 16 to 3 x 512 = 1536, for one sequence and for three; 512 and more of one sequence need context 512,
-  // 1024 and more need more than one.
+  // New tokens from 16 to 3 x 512 = 1536, for one sequence and for three; 512 and more of one sequence need context
+  // 512, 1024 and more need more than one.
   std::vector<std::string> expected;
   for (int64_t tokens : {16, 32, 64, 128, 256, 512, 1024, 1536})
     for (int64_t sequences : {1, 3})
@@ -118,9 +118,11 @@ TEST(ResolveGoal, RefusesContradictionsByName) {
   expect([](CompileRequest &r) { r.goal.batch = 0; }, "[goal] batch is 0");
   expect([](CompileRequest &r) { r.goal.batch = -3; }, "[goal] batch is -3");
   expect([](CompileRequest &r) { r.goal.context = 0; }, "[goal] context is 0");
-  expect([](CompileRequest &r) { r.goal.context = 513; }, "context is 513, but the model tiny-llama-2 has 512 positions");
+  expect([](CompileRequest &r) { r.goal.context = 513; },
+         "context is 513, but the model tiny-llama-2 has 512 positions");
   expect([](CompileRequest &r) { r.goal.kvTokens = 63; }, "too few for one sequence of context 64");
-  expect([](CompileRequest &r) { r.goal.kvTokens = std::numeric_limits<int64_t>::max(); }, "more than 2147483647 blocks");
+  expect([](CompileRequest &r) { r.goal.kvTokens = std::numeric_limits<int64_t>::max(); },
+         "more than 2147483647 blocks");
   expect([](CompileRequest &r) { r.goal.blockTokens = 0; }, "block_tokens is 0");
   expect([](CompileRequest &r) { r.goal.deviceMemory = 0; }, "device_memory is 0");
   expect([](CompileRequest &r) { r.buckets.sequences = {2, 1}; }, "sequences has 1 after 2");

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "compiler/Compile.h"
-#include "gtest/gtest.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/unit/compiler/Requests.h"
+#include "gtest/gtest.h"
 
 namespace headrace::compiler {
 namespace {
@@ -35,8 +35,8 @@ Parts partsOf(const plan::Plan &plan, const plan::Variant &variant) {
   return parts;
 }
 
-CompileRequest atScale(const char *model, int64_t batch, int64_t context, model::StartRule rule) {
-  CompileRequest r = shipped(model, "a10", batch, context);
+CompileRequest atScale(const char *model, const char *hardware, int64_t batch, int64_t context, model::StartRule rule) {
+  CompileRequest r = shipped(model, hardware, batch, context);
   r.goal.deviceMemory = uint64_t{1} << 40; // time is the question here, not memory
   r.policy.startRule = rule;
   r.policy.offloadEmbedding = r.policy.offloadHead = model::Choice::Off;
@@ -47,7 +47,7 @@ CompileRequest atScale(const char *model, int64_t batch, int64_t context, model:
 // T(i) = n (max((i-1) t_c, t_t) + t_c) + (L - n i) t_c, and L max(t_c, t_t) for i = 1; embedding and head beside it.
 TEST(PaperRule, IsWithinThreePercentOfTheClosedFormForEveryInterval) {
   for (const char *model : {"opt-6.7b", "llama-2-13b"}) {
-    CompileRequest r = atScale(model, 16, 256, model::StartRule::Paper);
+    CompileRequest r = atScale(model, "a10", 16, 256, model::StartRule::Paper);
     r.buckets.sequences = {1, 16};
     r.buckets.newTokens = {64, 1024};
     const int64_t layers = r.model.layers;
@@ -71,8 +71,8 @@ TEST(PaperRule, IsWithinThreePercentOfTheClosedFormForEveryInterval) {
 }
 
 TEST(EagerRule, IsWithinFivePercentOfTheLongerLaneForEveryInterval) {
-  for (const char *model : {"opt-6.7b", "llama-3.1-8b"}) {
-    CompileRequest r = atScale(model, 32, 512, model::StartRule::Eager);
+  for (const auto &[model, hardware] : {std::pair{"opt-6.7b", "a10"}, {"llama-3.1-8b", "gh200"}, {"opt-13b", "h100"}}) {
+    CompileRequest r = atScale(model, hardware, 32, 512, model::StartRule::Eager);
     r.buckets.sequences = {1, 32};
     r.buckets.newTokens = {64, 256, 1024, 2048};
     for (int64_t i = 1; i <= r.model.layers; ++i) {
@@ -84,8 +84,8 @@ TEST(EagerRule, IsWithinFivePercentOfTheLongerLaneForEveryInterval) {
         const double link = static_cast<double>(bytes) / r.hardware.h2dBandwidth * 1e9;
         const double bound = std::max(static_cast<double>(variant.computeAloneNs), link);
         EXPECT_LE(static_cast<double>(variant.predictedNs), 1.05 * bound)
-            << model << " interval " << i << ", " << variant.newTokens << " tokens of " << variant.sequences
-            << ": compute " << variant.computeAloneNs << ", link " << link;
+            << model << " on " << hardware << ", interval " << i << ", " << variant.newTokens << " tokens of "
+            << variant.sequences << ": compute " << variant.computeAloneNs << ", link " << link;
       }
     }
   }
