@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <map>
+#include <tuple>
 
 #include <sys/stat.h>
 
@@ -38,6 +39,22 @@ absl::Status prepareFolder(const std::string &path) {
   return absl::OkStatus();
 }
 
+// The variant with the most sequences and the longest context of a class; kNone if there is none.
+uint32_t largest(const plan::Plan &plan, plan::ShapeClass shape) {
+  uint32_t best = plan::kNone;
+  const auto key = [&](uint32_t i) {
+    const plan::Variant &v = plan.variants[i];
+    return std::tuple(v.newTokens, v.sequences, v.context);
+  };
+  for (uint32_t i = 0; i < plan.variants.size(); ++i)
+    if (plan.variants[i].placement == 0 && plan.schedules[plan.variants[i].schedule].shape == shape &&
+        (best == plan::kNone || key(i) > key(best)))
+      best = i;
+  return best;
+}
+uint32_t largestDecode(const plan::Plan &plan) { return largest(plan, plan::ShapeClass::Decode); }
+uint32_t largestMixed(const plan::Plan &plan) { return largest(plan, plan::ShapeClass::Mixed); }
+
 void printText(const CompileOptions &options, const model::Job &job, const plan::Plan &plan) {
   const plan::Placement &placement = plan.placements.front();
   const auto line = [](const char *name, const std::string &value) { std::printf("%-14s %s\n", name, value.c_str()); };
@@ -49,13 +66,15 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
                                         formatBytes(plan.budgetBytes), plan.arenaBytes, plan.budgetBytes));
   line("host memory", absl::StrFormat("%s (%d bytes)", formatBytes(plan.hostBytes), plan.hostBytes));
-  for (const VariantReport &r : reportVariants(plan))
-    line(model::cat("variant ", r.index).c_str(),
-         absl::StrFormat("%d tokens of %d sequences at context %d: %s predicted, compute %s, link %s (%s h2d)",
-                         r.newTokens, r.sequences, r.context, formatNs(r.predictedNs), formatNs(r.computeAloneNs),
-                         formatNs(r.linkAloneNs), formatBytes(r.linkBytes.h2d)));
-  line("as flags", "headrace compile " + (job.model->path.empty() ? job.model->spec.name : job.model->path) + " " +
-                       chosenFlags(job, plan));
+  for (const VariantReport &r : reportVariants(plan)) {
+    if (r.index == largestDecode(plan) || r.index == largestMixed(plan))
+      line(r.index == largestDecode(plan) ? "decode" : "prefill, mixed",
+           absl::StrFormat("%d tokens of %d sequences at context %d: %s predicted, compute %s, link %s (%s h2d)",
+                           r.newTokens, r.sequences, r.context, formatNs(r.predictedNs), formatNs(r.computeAloneNs),
+                           formatNs(r.linkAloneNs), formatBytes(r.linkBytes.h2d)));
+  }
+  line("variants", model::cat(plan.variants.size(), "; headrace inspect shows each"));
+  line("as flags", "headrace compile " + chosenFlags(job, plan));
   line("plan", options.dryRun ? "not written: dry run" : options.output);
 }
 
@@ -63,7 +82,7 @@ void printJson(const CompileOptions &options, const model::Job &job, const plan:
   Json json = Json::parse(inspectJson(plan, options.dryRun ? "" : options.output), nullptr, false);
   json["dry_run"] = options.dryRun;
   json["offloaded_layers"] = plan.placements.front().offloadedLayers;
-  json["flags"] = chosenFlags(job, plan);
+  json["command"] = "headrace compile " + chosenFlags(job, plan);
   std::puts(json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
 }
 

@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
 #include "runtime/model/Text.h"
+#include "tools/JobFlags.h"
 #include "tools/ModelHash.h"
 #include "tools/Progress.h"
 
@@ -48,7 +49,22 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   const auto add = [&](std::string_view flag, const std::string &value) {
     out += model::cat(out.empty() ? "" : " ", flag, " ", shellWord(value));
   };
-  add("--hardware", job.hardware->name);
+  TomlEntries shape;
+  if (!job.model->path.empty()) {
+    out = shellWord(job.model->path);
+    if (const absl::StatusOr<model::ModelSource> named = model::openModel(job.model->path); named.ok())
+      shape = shapeEntries(named->spec);
+  }
+  for (const auto &[flag, value] : differingFlags("shape", shape, shapeEntries(job.model->spec)))
+    add(flag, value);
+  // A profile that no name stands for is spelled out over the one that every headrace has.
+  absl::StatusOr<model::Hardware> profile = model::openHardware(job.hardware->name);
+  if (!profile.ok())
+    profile = model::openHardware("host");
+  add("--hardware", profile.ok() ? profile->name : "host");
+  for (const auto &[flag, value] : differingFlags("hardware", profile.ok() ? hardwareEntries(*profile) : TomlEntries{},
+                                                  hardwareEntries(*job.hardware)))
+    add(flag, value);
   add("--device-memory", model::cat(plan.budgetBytes));
   if (plan.goal.batch)
     add("--batch", model::cat(*plan.goal.batch));

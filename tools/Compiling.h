@@ -18,7 +18,8 @@ using PhaseText = std::function<void(std::string_view schedule, std::string_view
 // job.model and job.hardware must be set. Shows its progress on a terminal. `onPhase` may be empty.
 absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase = {});
 
-// The settings that give this plan again, as flags to paste: the choice is spelled out, nothing is left to "auto".
+// What stands behind `headrace compile` to get this plan again, model first: the choice is spelled out, nothing is left
+// to "auto", and figures that differ from the named shape's or profile's are flags of their own.
 std::string chosenFlags(const model::Job &job, const plan::Plan &plan);
 
 } // namespace headrace::tools

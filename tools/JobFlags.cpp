@@ -9,7 +9,6 @@
 #include "runtime/model/Shape.h"
 #include "runtime/model/Text.h"
 #include "runtime/model/WeightLayout.h"
-#include "tools/JobToml.h"
 
 namespace headrace::tools {
 namespace {
@@ -17,9 +16,10 @@ namespace {
 using model::cat;
 constexpr std::string_view kWhere = "command line";
 
-constexpr FlagKind kText = FlagKind::Text, kPlain = FlagKind::Plain, kList = FlagKind::List, kChoice = FlagKind::Choice;
+constexpr FlagKind kText = FlagKind::Text, kPlain = FlagKind::Plain, kAmount = FlagKind::Amount, kList = FlagKind::List,
+                   kChoice = FlagKind::Choice;
 constexpr KeyFlag kKeyFlags[] = {
-    {"goal", "device_memory", "--device-memory", kText, "device memory the plan may use, such as 8GiB"},
+    {"goal", "device_memory", "--device-memory", kAmount, "device memory the plan may use, such as 8GiB"},
     {"goal", "batch", "--batch", kPlain, "sequences at once", "--max-num-seqs,--parallel"},
     {"goal", "context", "--context", kPlain, "longest prompt + output, in tokens", "--max-model-len,--ctx-size"},
     {"goal", "kv_tokens", "--kv-tokens", kPlain, "tokens the KV cache holds (default: batch x context)"},
@@ -59,16 +59,16 @@ constexpr KeyFlag kKeyFlags[] = {
     {"shape", "rope_scaling", "--rope-scaling", FlagKind::Table, "such as type=llama3,factor=8,..."},
     {"hardware", "name", "--hardware-name", kText, "the profile's name"},
     {"hardware", "kind", "--hardware-kind", kText, "cuda or host"},
-    {"hardware", "memory", "--memory", kText, "device memory there is"},
-    {"hardware", "host_memory", "--host-memory", kText, "host memory there is"},
-    {"hardware", "flops_f32", "--flops-f32", kText, "such as 31.2TFLOP/s"},
-    {"hardware", "flops_f16", "--flops-f16", kText, "such as 125TFLOP/s"},
-    {"hardware", "memory_bandwidth", "--memory-bandwidth", kText, "such as 600GB/s"},
-    {"hardware", "h2d_bandwidth", "--h2d-bandwidth", kText, "host to device, such as 24GB/s"},
-    {"hardware", "d2h_bandwidth", "--d2h-bandwidth", kText, "device to host"},
-    {"hardware", "duplex_bandwidth", "--duplex-bandwidth", kText, "both directions together"},
-    {"hardware", "copy_latency", "--copy-latency", kText, "before a copy's first byte, such as 10us"},
-    {"hardware", "launch_overhead", "--launch-overhead", kText, "of a compute step, such as 2us"},
+    {"hardware", "memory", "--memory", kAmount, "device memory there is"},
+    {"hardware", "host_memory", "--host-memory", kAmount, "host memory there is"},
+    {"hardware", "flops_f32", "--flops-f32", kAmount, "such as 31.2TFLOP/s"},
+    {"hardware", "flops_f16", "--flops-f16", kAmount, "such as 125TFLOP/s"},
+    {"hardware", "memory_bandwidth", "--memory-bandwidth", kAmount, "such as 600GB/s"},
+    {"hardware", "h2d_bandwidth", "--h2d-bandwidth", kAmount, "host to device, such as 24GB/s"},
+    {"hardware", "d2h_bandwidth", "--d2h-bandwidth", kAmount, "device to host"},
+    {"hardware", "duplex_bandwidth", "--duplex-bandwidth", kAmount, "both directions together"},
+    {"hardware", "copy_latency", "--copy-latency", kAmount, "before a copy's first byte, such as 10us"},
+    {"hardware", "launch_overhead", "--launch-overhead", kAmount, "of a compute step, such as 2us"},
     {"hardware", "flops_efficiency", "--flops-efficiency", kPlain, "share of peak flops that is reached"},
     {"hardware", "memory_efficiency", "--memory-efficiency", kPlain, "share of memory bandwidth that is reached"},
     {"hardware", "link_efficiency", "--link-efficiency", kPlain, "share of link bandwidth that is reached"},
@@ -76,13 +76,18 @@ constexpr KeyFlag kKeyFlags[] = {
 
 absl::Status bad(std::string message) { return absl::InvalidArgumentError(message); }
 
-// A number or a truth value as it stands, anything else as text, for the reader to refuse by what it is.
+// A number in TOML's spelling, a truth value as it stands, anything else as text, for the reader to refuse by what it
+// is.
 std::string plainValue(const std::string &value) {
-  double ignored = 0;
-  const bool digits = value.find_first_not_of("0123456789+-.eE") == std::string::npos;
-  if ((digits && absl::SimpleAtod(value, &ignored)) || value == "true" || value == "false")
+  if (value == "true" || value == "false")
     return value;
-  return tomlText(value);
+  int64_t integer = 0;
+  double real = 0;
+  if (value.find_first_not_of("0123456789+-.eE") != std::string::npos)
+    return tomlText(value);
+  if (absl::SimpleAtoi(value, &integer))
+    return cat(integer);
+  return absl::SimpleAtod(value, &real) && std::isfinite(real) ? tomlNumber(real) : tomlText(value);
 }
 
 std::vector<std::string> splitAt(const std::string &text, char separator) {
@@ -101,6 +106,7 @@ absl::StatusOr<std::string> tomlValue(const KeyFlag &flag, const std::string &va
   case FlagKind::Text:
     return tomlText(value);
   case FlagKind::Plain:
+  case FlagKind::Amount:
     return plainValue(value);
   case FlagKind::Interval:
     return value == "none" ? tomlText(value) : plainValue(value);
@@ -210,7 +216,7 @@ absl::Status readSource(const JobInput &input, model::Job &job) {
 }
 
 absl::Status applyShape(const JobInput &input, model::Job &job) {
-  TomlEntries entries = job.model ? shapeEntries(job.model->spec) : TomlEntries{};
+  TomlEntries entries = job.model ? shapeEntries(job.model->spec) : TomlEntries{{"name", tomlText("model")}};
   absl::StatusOr<bool> any = overlay(input, "shape", entries);
   if (!any.ok() || !*any)
     return any.status();
@@ -349,6 +355,26 @@ absl::Span<const KeyFlag> keyFlags() { return kKeyFlags; }
 bool JobInput::any() const {
   return !modelFlag.empty() || !hardwareFlag.empty() || !flags.empty() || !synonyms.empty() || gpuMemoryUtilization ||
          cpuOffloadGb || gpuLayers;
+}
+
+std::vector<std::pair<std::string, std::string>> differingFlags(std::string_view section, const TomlEntries &base,
+                                                                const TomlEntries &wanted) {
+  std::vector<std::pair<std::string, std::string>> flags;
+  for (const KeyFlag &flag : kKeyFlags) {
+    const auto named = [&](const auto &entry) { return entry.first == flag.key; };
+    const auto value = std::find_if(wanted.begin(), wanted.end(), named);
+    if (flag.section != section || value == wanted.end())
+      continue;
+    if (const auto had = std::find_if(base.begin(), base.end(), named);
+        had != base.end() && had->second == value->second)
+      continue;
+    std::string text; // as a flag takes it: no quotes, and of tables neither braces nor spaces
+    for (const char c : value->second)
+      if (c != '"' && (flag.kind != FlagKind::Table || (c != '{' && c != '}' && c != ' ')))
+        text += c;
+    flags.emplace_back(std::string(flag.flag), text);
+  }
+  return flags;
 }
 
 bool looksLikeJob(std::string_view text) {

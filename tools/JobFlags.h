@@ -12,15 +12,19 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "runtime/model/JobFile.h"
+#include "tools/JobToml.h"
 
 namespace headrace::tools {
 
-enum class FlagKind : uint8_t { Text, Plain, List, Interval, Choice, Table };
+// How a flag's value becomes TOML: Text is quoted, Plain is a number or a truth value, Amount a number or a text with a
+// unit, List is "1,8", Interval a number or none, Choice auto, on or off, Table "key=value,key=value".
+enum class FlagKind : uint8_t { Text, Plain, Amount, List, Interval, Choice, Table };
 
 struct KeyFlag {
   std::string_view section; // "shape", "hardware", "goal", "policy", "buckets"
@@ -53,6 +57,11 @@ struct AssembledJob {
 
 // The job that file, model and flags describe. Hardware is the shipped profile "host" unless said otherwise.
 absl::StatusOr<AssembledJob> assembleJob(const JobInput &input);
+
+// The flags of a section ("shape", "hardware") for those keys whose value in `wanted` is not the one in `base`: flag
+// and value, in the order of keyFlags().
+std::vector<std::pair<std::string, std::string>> differingFlags(std::string_view section, const TomlEntries &base,
+                                                                const TomlEntries &wanted);
 
 // Whether a file is a job (it has one of a job's sections) and not a shape.
 bool looksLikeJob(std::string_view text);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/JobToml.h"
 
-#include <algorithm>
+#include <charconv>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -10,15 +10,13 @@
 namespace headrace::tools {
 namespace {
 
-std::string number(double value) { return absl::StrFormat("%.17g", value); }
+std::string number(double value) { return tomlNumber(value); }
 std::string number(int64_t value) { return absl::StrFormat("%d", value); }
 std::string number(uint64_t value) { return absl::StrFormat("%d", value); }
 std::string boolean(bool value) { return value ? "true" : "false"; }
 std::string text(std::string_view value) { return tomlText(std::string(value)); }
 
-std::string list(const std::vector<int64_t> &values) {
-  return model::cat("[", absl::StrJoin(values, ", "), "]");
-}
+std::string list(const std::vector<int64_t> &values) { return model::cat("[", absl::StrJoin(values, ", "), "]"); }
 
 } // namespace
 
@@ -33,6 +31,11 @@ std::string tomlText(const std::string &value) {
       out += c;
   }
   return out + "\"";
+}
+
+std::string tomlNumber(double value) {
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
 }
 
 std::string toToml(const TomlEntries &entries) {

@@ -22,6 +22,7 @@ TomlEntries policyEntries(const model::Policy &policy); // keys that are set onl
 TomlEntries bucketEntries(const model::Buckets &buckets);
 
 std::string tomlText(const std::string &value); // quoted and escaped
+std::string tomlNumber(double value);           // the shortest text that reads back as the same value
 std::string toToml(const TomlEntries &entries); // one "key = value" a line
 
 } // namespace headrace::tools

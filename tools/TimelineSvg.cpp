@@ -62,6 +62,18 @@ uint64_t tickStep(uint64_t spanNs) {
         return power * factor;
 }
 
+// Every tick in the unit of the whole axis.
+std::string tickLabel(uint64_t ns, uint64_t spanNs) {
+  struct Unit {
+    const char *name;
+    double ns;
+  };
+  for (const Unit &unit : {Unit{"s", 1e9}, Unit{"ms", 1e6}, Unit{"us", 1e3}})
+    if (static_cast<double>(spanNs) >= unit.ns)
+      return absl::StrFormat("%g %s", static_cast<double>(ns) / unit.ns, unit.name);
+  return absl::StrFormat("%d ns", ns);
+}
+
 class Drawing {
 public:
   explicit Drawing(const Chart &chart) : chart_(chart) {
@@ -121,7 +133,7 @@ private:
     for (uint64_t t = 0; t <= spanNs_; t += step) {
       absl::StrAppendFormat(&body_, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"#e4e7eb\"/>\n",
                             x(t), top + 18, x(t), bottom);
-      text(x(t), top + 12, formatNs(t), "text-anchor=\"middle\" fill=\"#57606a\"");
+      text(x(t), top + 12, tickLabel(t, spanNs_), "text-anchor=\"middle\" fill=\"#57606a\"");
     }
   }
 
@@ -158,9 +170,13 @@ private:
       for (const Gap &gap : track.stalls)
         bar(gap.startNs, gap.endNs, barTop, "url(#stall)", 1, "",
             "stall of " + formatNs(gap.endNs - gap.startNs) + ": waits for the copy of " + gap.waitsFor);
+    bool odd = true;
+    int32_t layer = -1;
     for (const Bar &b : track.bars) {
       if (b.lane != lane || b.endNs <= b.startNs)
         continue;
+      odd = b.layer >= 0 && (b.layer == layer ? odd : !odd);
+      layer = b.layer;
       std::string tip =
           b.name + ": " + formatNs(b.endNs - b.startNs) + ", from " + formatNs(b.startNs) + " to " + formatNs(b.endNs);
       if (b.flops != 0)
@@ -170,18 +186,18 @@ private:
       if (b.linkBytes != 0)
         tip += "\n" + formatBytes(b.linkBytes) + " over the link" + (b.direct ? ", read in place" : "");
       const size_t space = b.name.find(' ');
-      bar(b.startNs, b.endNs, barTop, styleOf(b.part).colour, b.layer >= 0 && b.layer % 2 == 1 ? 0.78 : 1,
+      bar(b.startNs, b.endNs, barTop, styleOf(b.part).colour, odd ? 0.78 : 1,
           space == std::string::npos ? b.name : b.name.substr(space + 1), tip);
     }
     y_ = barTop + kBars + kLaneGap;
   }
 
-  // Which layer is at work: bars of one layer that follow each other, joined.
-  void drawRibbon(const Track &track, plan::Lane lane) {
-    struct Run {
-      int32_t layer;
-      uint64_t startNs, endNs;
-    };
+  struct Run {
+    int32_t layer;
+    uint64_t startNs, endNs;
+  };
+  // Bars of one layer that follow each other on a lane, joined.
+  static std::vector<Run> runsOf(const Track &track, plan::Lane lane) {
     std::vector<Run> runs;
     for (const Bar &b : track.bars) {
       if (b.lane != lane || b.layer < 0 || b.endNs <= b.startNs)
@@ -191,12 +207,18 @@ private:
       else
         runs.push_back({b.layer, b.startNs, b.endNs});
     }
-    for (const Run &run : runs) {
+    return runs;
+  }
+
+  // Which layer is at work; every second one darker, so that neighbours part.
+  void drawRibbon(const Track &track, plan::Lane lane) {
+    bool odd = false;
+    for (const Run &run : runsOf(track, lane)) {
       const double from = x(run.startNs), to = x(run.endNs);
       const std::string label = absl::StrFormat("L%d", run.layer);
       absl::StrAppendFormat(&body_, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"/>\n", from,
-                            y_ + 1, std::max(to - from - 0.5, 0.3), kRibbon - 2,
-                            run.layer % 2 == 1 ? "#dfe5ee" : "#c9d3e2");
+                            y_ + 1, std::max(to - from - 0.5, 0.3), kRibbon - 2, odd ? "#dfe5ee" : "#c9d3e2");
+      odd = !odd;
       if (kCharacter * static_cast<double>(label.size()) <= to - from)
         text((from + to) / 2, y_ + kRibbon - 4, label, "text-anchor=\"middle\" font-size=\"10\" fill=\"#39424e\"");
     }

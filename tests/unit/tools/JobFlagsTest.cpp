@@ -266,6 +266,25 @@ TEST_F(JobFlags, AliasesThatMakeNoSenseAreRefused) {
   }
 }
 
+TEST_F(JobFlags, WhatDiffersIsSpelledAsFlagsThatGiveItAgain) {
+  const model::Job base = job();
+  input.flags = {
+      {"--layers", "6"}, {"--dtype", "bf16"}, {"--rope-scaling", "type=linear,factor=2"}, {"--copy-latency", "5us"}};
+  const model::Job changed = job();
+  JobInput again = input;
+  again.flags.clear();
+  for (const auto &[section, from, to] :
+       {std::tuple{"shape", shapeEntries(base.model->spec), shapeEntries(changed.model->spec)},
+        std::tuple{"hardware", hardwareEntries(*base.hardware), hardwareEntries(*changed.hardware)}})
+    for (const auto &[flag, value] : differingFlags(section, from, to))
+      again.flags[flag] = value;
+  EXPECT_THAT(again.flags, testing::SizeIs(4));
+  EXPECT_EQ(again.flags["--rope-scaling"], "type=linear,factor=2");
+  input = again;
+  EXPECT_EQ(shapeEntries(job().model->spec), shapeEntries(changed.model->spec));
+  EXPECT_EQ(hardwareEntries(*job().hardware), hardwareEntries(*changed.hardware));
+}
+
 TEST_F(JobFlags, IntervalAndLayersTogetherAreRefused) {
   input.flags = {{"--interval", "2"}, {"--offload-layers", "2"}};
   EXPECT_THAT(refusal(),
