@@ -26,7 +26,8 @@
 
 namespace headrace::core {
 
-// An executable made from one schedule with one variant's (or transition's) durations and bucket.
+// An executable made from one schedule with one variant's (or transition's) durations and bucket. It outlives its launches:
+// drain() the device, or destroy it, first.
 class Graph {
 public:
   virtual ~Graph() = default;

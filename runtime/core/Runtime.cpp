@@ -256,7 +256,10 @@ struct Runtime::Impl {
 };
 
 Runtime::Runtime() = default;
-Runtime::~Runtime() = default;
+Runtime::~Runtime() {
+  if (impl_ != nullptr)
+    (void)impl_->device.drain(); // graphs outlive their launches
+}
 
 absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, Device &device,
                                                        const DeviceOptions &deviceOptions,

@@ -200,8 +200,11 @@ private:
   void endStep(int64_t endNs) {
     const LaneStep &s = step();
     bytes_.fetch_add(s.bytes, std::memory_order_relaxed);
-    if (s_.trace)
-      launch().graph->times[s.step] = {startNs_, monotonicNs()};
+    if (s_.trace) { // seen a little after it happened, and so that copies do not overlap
+      const int64_t seenNs = monotonicNs();
+      launch().graph->times[s.step] = {std::max(startNs_, previousSeenNs_), seenNs};
+      previousSeenNs_ = seenNs;
+    }
     follows_ = true;
     previousEndNs_ = endNs;
     copying_ = false;
@@ -225,7 +228,7 @@ private:
   uint64_t copied_ = 0;
   int64_t startNs_ = 0;
   bool follows_ = false;  // nothing but the copy before has held up the next one
-  int64_t previousEndNs_ = 0;
+  int64_t previousEndNs_ = 0, previousSeenNs_ = 0;
   Want blockedOn_{Counter::Launched, 0};
 };
 

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Speeds in GB/s are bytes per nanosecond.
+#include "runtime/host/Bus.h"
+
+#include <gtest/gtest.h>
+
+namespace headrace::host {
+namespace {
+
+constexpr Direction kIn = Direction::HostToDevice, kOut = Direction::DeviceToHost;
+
+TEST(Bus, ACopyTakesLatencyAndBytesByBandwidth) {
+  Bus bus;
+  const uint32_t link = bus.addLink({.h2d = 2e9, .d2h = 1e9, .latencyNs = 10});
+  bus.start(link, kIn, 1000, 100);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 1000), 610); // 100 + 10 + 1000 / 2
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 0), 110);
+  bus.advance(109);
+  EXPECT_EQ(bus.arrived(link, kIn), 0u);
+  bus.advance(210); // 100 ns of flow
+  EXPECT_EQ(bus.arrived(link, kIn), 200u);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 400), 310);
+  bus.advance(5000);
+  EXPECT_EQ(bus.arrived(link, kIn), 1000u);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 1000), 610); // when it was, however late one asks
+}
+
+TEST(Bus, ACopyStartedLateRunsFromTheEndOfTheOneBefore) {
+  Bus bus;
+  const uint32_t link = bus.addLink({.h2d = 1e9, .d2h = 1e9});
+  bus.start(link, kIn, 100, 0);
+  bus.advance(130); // seen 30 ns after its end
+  bus.start(link, kIn, 100, bus.arrivalNs(link, kIn, 100));
+  EXPECT_EQ(bus.arrived(link, kIn), 30u);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 100), 200);
+  bus.advance(400); // so late that it is over
+  bus.start(link, kIn, 50, 200);
+  EXPECT_EQ(bus.arrived(link, kIn), 50u);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 50), 250);
+}
+
+TEST(Bus, BothDirectionsShareTheLinksLimit) {
+  Bus bus;
+  const uint32_t link = bus.addLink({.h2d = 2e9, .d2h = 2e9, .both = 2e9});
+  bus.start(link, kIn, 1000, 0);
+  bus.start(link, kOut, 200, 100); // in: 200 bytes alone, then 1 byte/ns each
+  bus.advance(300);                // out's 200 bytes are through
+  EXPECT_EQ(bus.arrivalNs(link, kOut, 200), 300);
+  EXPECT_EQ(bus.arrived(link, kIn), 400u);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 1000), 600); // the rest alone: 600 at 2
+}
+
+TEST(Bus, ASlowDirectionLeavesTheRestOfTheLinkToTheOther) {
+  Bus bus;
+  const uint32_t link = bus.addLink({.h2d = 4e9, .d2h = 1e9, .both = 4e9});
+  bus.start(link, kOut, 1000, 0);
+  bus.start(link, kIn, 1000, 0);
+  bus.advance(100);
+  EXPECT_EQ(bus.arrived(link, kOut), 100u); // 1, below a fair 2
+  EXPECT_EQ(bus.arrived(link, kIn), 300u);  // 4 - 1
+}
+
+TEST(Bus, LinksShareTheBusFairly) {
+  Bus bus(3e9);
+  const uint32_t a = bus.addLink({.h2d = 2e9, .d2h = 2e9}), b = bus.addLink({.h2d = 2e9, .d2h = 2e9});
+  bus.start(a, kIn, 600, 0);
+  bus.start(b, kIn, 300, 0);
+  bus.advance(200); // 1.5 each; b is through, a has 300 left for 2 bytes/ns
+  EXPECT_EQ(bus.arrived(b, kIn), 300u);
+  EXPECT_EQ(bus.arrivalNs(a, kIn, 600), 350);
+}
+
+TEST(Bus, ChangesBetweenTwoLooksAreNotMissed) {
+  // The same as above in one step: rates change at 200 inside it.
+  Bus bus(3e9);
+  const uint32_t a = bus.addLink({.h2d = 2e9, .d2h = 2e9}), b = bus.addLink({.h2d = 2e9, .d2h = 2e9});
+  bus.start(a, kIn, 600, 0);
+  bus.start(b, kIn, 300, 0);
+  bus.advance(10000);
+  EXPECT_EQ(bus.arrivalNs(b, kIn, 300), 200);
+  EXPECT_EQ(bus.arrivalNs(a, kIn, 600), 350);
+}
+
+TEST(Bus, WithoutBytesOnlyTheLatencyIsLeft) {
+  Bus bus;
+  const uint32_t link = bus.addLink({.h2d = 1e9, .d2h = 1e9, .latencyNs = 7});
+  bus.start(link, kIn, 0, 50);
+  bus.advance(56);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 0), 57);
+  bus.advance(60);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 0), 57);
+}
+
+TEST(Bus, NothingLimitsAnUnlimitedLink) {
+  Bus bus;
+  const uint32_t link = bus.addLink({});
+  bus.start(link, kIn, 1u << 30, 5);
+  bus.advance(6);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 1u << 30), 5);
+}
+
+} // namespace
+} // namespace headrace::host

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What only the host device does; what all devices do is in tests/conformance.
+#include "runtime/host/HostDevice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "runtime/core/MetaWriter.h"
+#include "runtime/core/Runtime.h"
+#include "runtime/host/Lanes.h"
+#include "tests/unit/core/TinyPlan.h"
+
+namespace headrace::host {
+namespace {
+
+using testing::HasSubstr;
+
+void launchOneRow(core::Device &device, core::Runtime &runtime, uint32_t variant) {
+  const plan::Plan &plan = runtime.plan();
+  const int32_t token = 1, block = 1;
+  const core::SequenceRows rows{.tokens = {&token, 1}, .blocks = {&block, 1}, .sample = true};
+  ASSERT_TRUE(core::writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device.meta()).ok());
+  ASSERT_TRUE(runtime.launch(variant).ok());
+}
+
+std::unique_ptr<core::Runtime> load(const plan::Plan &plan, core::Device &device, const core::DeviceOptions &options) {
+  const auto weights = model::syntheticWeights(3);
+  auto runtime = core::Runtime::load(plan, device, options, weights.get(), {});
+  EXPECT_TRUE(runtime.ok()) << runtime.status();
+  return runtime.ok() ? *std::move(runtime) : nullptr;
+}
+
+std::string openError(const plan::Plan &plan, const core::DeviceOptions &options) {
+  const absl::Status status = makeHostDevice()->open(plan, options);
+  EXPECT_FALSE(status.ok());
+  return std::string(status.message());
+}
+
+TEST(HostDeviceRefuses, LinksThatCannotBePaced) {
+  plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1)});
+  EXPECT_THAT(openError(plan, {.linkBandwidth = -1}), HasSubstr("link bandwidth = -1"));
+  EXPECT_THAT(openError(plan, {.linkBandwidth = std::nan("")}), HasSubstr("link bandwidth = nan"));
+  EXPECT_THAT(openError(plan, {.linkBandwidth = std::numeric_limits<double>::infinity()}), HasSubstr("expected a positive"));
+  plan.hardware.h2dBandwidth = 0;
+  EXPECT_THAT(openError(plan, {}), HasSubstr("h2d bandwidth = 0, expected a positive number of bytes/s"));
+  plan.hardware.h2dBandwidth = 1e9;
+  plan.hardware.d2hBandwidth = 0;
+  EXPECT_THAT(openError(plan, {}), HasSubstr("d2h bandwidth = 0"));
+  EXPECT_TRUE(makeHostDevice()->open(plan, {.unpaced = true}).ok());
+}
+
+TEST(HostDeviceRefuses, CoresThatTheMachineHasNot) {
+  const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1)});
+  EXPECT_THAT(openError(plan, {.computeCore = 1 << 20}), HasSubstr("pinning the compute lane to core 1048576"));
+  EXPECT_THAT(openError(plan, {.transferCore = 1023}), HasSubstr("pinning the transfer lane to core 1023"));
+}
+
+TEST(HostDeviceRefuses, PlansWithoutIoBuffers) {
+  plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1)});
+  plan.placements[0].extents.pop_back(); // of "output"
+  EXPECT_THAT(openError(plan, {}), HasSubstr("buffer 'output' has no home of"));
+  plan.placements.clear();
+  EXPECT_THAT(openError(plan, {}), HasSubstr("no placement"));
+}
+
+TEST(HostDevice, PacedCopiesTakeAtLeastLatencyAndBytesByBandwidth) {
+  plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(4), .offloaded = {1, 3}});
+  plan.hardware.copyLatency = 20e-6;
+  const auto device = makeHostDevice();
+  const auto runtime = load(plan, *device, {.linkBandwidth = 500e6, .trace = true});
+  launchOneRow(*device, *runtime, 0);
+  ASSERT_TRUE(device->drain().ok());
+  const plan::Schedule &schedule = plan.schedules[0];
+  // Copies follow each other: none ends before all that went before it have had their time.
+  int copies = 0;
+  int64_t firstNs = 0, soFarNs = 0;
+  for (size_t i = 0; i < schedule.steps.size(); ++i)
+    if (schedule.steps[i].kind == plan::StepKind::Copy) {
+      const core::StepTime &time = device->lastTimes()[i];
+      firstNs = copies++ == 0 ? time.startNs : firstNs;
+      soFarNs += 20'000 + static_cast<int64_t>(schedule.steps[i].linkBytes) * 2; // 2 ns a byte
+      EXPECT_GE(time.endNs - firstNs, soFarNs) << i;
+    }
+  EXPECT_EQ(copies, 8);
+}
+
+TEST(HostDevice, CopiesLongerThanAChunkArriveWhole) {
+  core::TinyPlanOptions options{.spec = core::tinyLlama(2), .offloaded = {0, 1}};
+  options.spec.intermediate = 2048; // up: 4096 rows of 64 floats, a mebibyte, four chunks
+  const plan::Plan plan = core::tinyPlan(options);
+  uint64_t largest = 0;
+  for (const plan::Step &step : plan.schedules[0].steps)
+    largest = std::max(largest, step.linkBytes);
+  ASSERT_GT(largest, 3 * kChunkBytes);
+  const auto device = makeHostDevice();
+  const auto runtime = load(plan, *device, {.linkBandwidth = 4e9});
+  launchOneRow(*device, *runtime, 0);
+  ASSERT_TRUE(device->drain().ok());
+  for (uint32_t k = 0; k < 2; ++k) { // each layer has a slot of its own, and keeps it
+    const plan::Slot &slot = plan.placements[0].slots[k];
+    std::vector<std::byte> bytes(slot.bytes);
+    ASSERT_TRUE(device->readDevice(slot.address, absl::MakeSpan(bytes)).ok());
+    const uint64_t home = plan.placements[0].extents[1 + 4 * k].address;
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), device->hostSlab().data() + home));
+  }
+}
+
+TEST(HostDevice, TheDebugModePoisonsWhatNoBufferHolds) {
+  const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(2), .offloaded = {0, 1}});
+  const auto device = makeHostDevice();
+  const auto runtime = load(plan, *device, {.poison = true});
+  launchOneRow(*device, *runtime, 0);
+  ASSERT_TRUE(device->drain().ok());
+  const auto isPoisoned = [&](uint64_t address, uint64_t bytes) {
+    std::vector<std::byte> read(bytes);
+    EXPECT_TRUE(device->readDevice(address, absl::MakeSpan(read)).ok());
+    return std::all_of(read.begin(), read.end(), [](std::byte b) { return b == std::byte{0xff}; });
+  };
+  for (const plan::Slot &slot : plan.placements[0].slots)
+    EXPECT_TRUE(isPoisoned(slot.address, slot.bytes));
+  for (const plan::Local &local : plan.schedules[0].locals)
+    EXPECT_EQ(isPoisoned(local.address, local.buffer.bytes), local.buffer.name != "logits") << local.buffer.name;
+  for (const plan::Extent &extent : plan.placements[0].extents)
+    if (extent.space == plan::Space::Device) {
+      EXPECT_FALSE(isPoisoned(extent.address, extent.bytes)) << plan.buffers[extent.buffer].name;
+    }
+}
+
+TEST(HostDevice, StallsAreCountedWhereComputeWaitsForCopies) {
+  const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1), .offloaded = {0}});
+  const auto device = makeHostDevice();
+  const auto runtime = load(plan, *device, {.linkBandwidth = 50e6}); // a layer is over 100 KB: 2 ms
+  launchOneRow(*device, *runtime, 0);
+  ASSERT_TRUE(device->drain().ok());
+  EXPECT_GT(device->counters().stallNs, 1'000'000);
+}
+
+TEST(HostDevice, CanBeOpenedAgainWithAnotherPlan) {
+  const plan::Plan first = core::tinyPlan({.spec = core::tinyLlama(1)});
+  const plan::Plan second = core::tinyPlan({.spec = core::tinyOpt(2), .offloaded = {1}});
+  const auto device = makeHostDevice();
+  {
+    const auto runtime = load(first, *device, {});
+    launchOneRow(*device, *runtime, 0);
+  } // with a launch in flight
+  const auto runtime = load(second, *device, {});
+  launchOneRow(*device, *runtime, 0);
+  EXPECT_TRUE(runtime->awaitTokens().ok());
+  EXPECT_EQ(device->counters().launches, 1u);
+}
+
+} // namespace
+} // namespace headrace::host

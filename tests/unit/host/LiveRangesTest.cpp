@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/LiveRanges.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace::host {
+namespace {
+
+using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;
+
+Ranges sorted(const std::vector<ByteRange> &ranges) {
+  Ranges result;
+  for (const ByteRange &range : ranges)
+    result.push_back({range.begin, range.end});
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+// An arena of 1000 bytes: a home in [0, 100), a slot in [100, 300), transients above. Buffer 0 lives on the device,
+// buffers 1 and 2 in host memory; locals are buffers 3 and 4.
+class LiveRanges : public testing::Test {
+protected:
+  LiveRanges() {
+    plan_.arenaBytes = 1000;
+    plan_.buffers.resize(3);
+    plan_.placements.resize(1);
+    plan_.placements[0].extents = {{.buffer = 0, .bytes = 100, .address = 0},
+                                   {.buffer = 1, .space = plan::Space::Host, .bytes = 200},
+                                   {.buffer = 2, .space = plan::Space::Host, .bytes = 200}};
+    plan_.states.resize(2);
+    plan_.states[1].contents = {{.buffer = 1, .bytes = 200, .address = 100}};
+    schedule_.locals = {{{"a", plan::BufferKind::Activation, -1, 50}, 400},
+                        {{"b", plan::BufferKind::Activation, -1, 100}, 425}};
+  }
+  // Adds a step with one operand.
+  void step(plan::StepKind kind, plan::Operand operand) {
+    plan::Step step;
+    step.kind = kind;
+    step.op = kernels::Op::Norm;
+    step.firstOperand = static_cast<uint32_t>(schedule_.operands.size());
+    step.operandCount = 1;
+    schedule_.steps.push_back(step);
+    schedule_.operands.push_back(operand);
+  }
+  void copy(uint32_t buffer, uint64_t address, uint64_t bytes) {
+    step(plan::StepKind::Copy, {.buffer = buffer, .access = plan::Access::Write, .bytes = bytes, .address = address});
+  }
+  void read(uint32_t buffer, uint64_t address, uint64_t bytes) {
+    step(plan::StepKind::Compute, {.buffer = buffer, .bytes = bytes, .address = address});
+  }
+  DeadRanges dead() { return deadRanges(plan_, schedule_); }
+
+  plan::Plan plan_;
+  plan::Schedule schedule_;
+};
+
+TEST_F(LiveRanges, HomesAreNeverDead) {
+  read(0, 0, 100);
+  EXPECT_EQ(sorted(dead().before), (Ranges{{100, 1000}}));
+  EXPECT_TRUE(dead().after[0].empty());
+}
+
+TEST_F(LiveRanges, ASlotIsDeadAfterItsLastReader) {
+  copy(1, 100, 200);
+  read(1, 100, 200);
+  read(1, 100, 50); // the first 50 bytes once more
+  const DeadRanges d = dead();
+  EXPECT_EQ(sorted(d.before), (Ranges{{100, 1000}}));
+  EXPECT_TRUE(d.after[0].empty());
+  EXPECT_EQ(sorted(d.after[1]), (Ranges{{150, 300}}));
+  EXPECT_EQ(sorted(d.after[2]), (Ranges{{100, 150}}));
+}
+
+TEST_F(LiveRanges, WhatIsOverwrittenWithoutAReaderIsNotTakenFromItsSuccessor) {
+  copy(1, 100, 200);
+  copy(2, 200, 100); // over the second half
+  read(2, 200, 100);
+  const DeadRanges d = dead();
+  EXPECT_EQ(sorted(d.after[0]), (Ranges{{100, 200}, {200, 300}})); // never read
+  EXPECT_TRUE(d.after[1].empty());
+  EXPECT_EQ(sorted(d.after[2]), (Ranges{{200, 300}}));
+}
+
+TEST_F(LiveRanges, EntryContentsLiveFromTheStartExitContentsToTheEnd) {
+  schedule_.entryState = schedule_.exitState = 1;
+  read(1, 100, 200);
+  copy(2, 100, 200);
+  read(2, 100, 200);
+  copy(1, 100, 200);
+  const DeadRanges d = dead();
+  EXPECT_EQ(sorted(d.before), (Ranges{{300, 1000}}));
+  EXPECT_EQ(sorted(d.after[0]), (Ranges{{100, 300}}));
+  EXPECT_EQ(sorted(d.after[2]), (Ranges{{100, 300}}));
+  EXPECT_TRUE(d.after[3].empty()); // buffer 1 is there for the next iteration
+}
+
+TEST_F(LiveRanges, TransientsThatFollowEachOtherInOneRangeAreKeptApart) {
+  read(3, 400, 50);  // a: steps 0 and 1
+  read(3, 400, 50);
+  read(4, 425, 100); // b, over a's second half: steps 2 and 3
+  read(4, 425, 100);
+  const DeadRanges d = dead();
+  EXPECT_TRUE(d.after[0].empty());
+  EXPECT_EQ(sorted(d.after[1]), (Ranges{{400, 450}}));
+  EXPECT_EQ(sorted(d.after[3]), (Ranges{{425, 525}}));
+}
+
+TEST_F(LiveRanges, WhatStaysLiveIsCutOutOfWhatDies) {
+  read(4, 425, 100);
+  read(3, 400, 50); // both live at once: not a valid plan, but neither may lose bytes
+  read(3, 400, 50);
+  read(4, 425, 100);
+  EXPECT_EQ(sorted(dead().after[2]), (Ranges{{400, 425}}));
+}
+
+TEST_F(LiveRanges, LogitsStayToTheEnd) {
+  step(plan::StepKind::Compute, {.buffer = 3, .arg = plan::Arg::X, .bytes = 50, .address = 400});
+  schedule_.steps[0].op = kernels::Op::Sample;
+  read(0, 0, 100);
+  const DeadRanges d = dead();
+  EXPECT_TRUE(d.after[0].empty());
+  EXPECT_TRUE(d.after[1].empty());
+}
+
+} // namespace
+} // namespace headrace::host

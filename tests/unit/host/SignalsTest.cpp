@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/Signals.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+namespace headrace::host {
+namespace {
+
+// Long enough for a waiter to have gone to sleep.
+void letSleep() { std::this_thread::sleep_for(std::chrono::nanoseconds(20 * kSpinNs)); }
+
+TEST(Signals, AReachedThresholdIsNotWaitedFor) {
+  Signals signals;
+  signals.advance(Counter::Compute, 3);
+  EXPECT_EQ(signals.wait(Thread::Transfer, {Counter::Compute, 3}), 0);
+  EXPECT_EQ(signals.value(Counter::Compute), 3u);
+  EXPECT_EQ(signals.value(Counter::H2D), 0u);
+}
+
+TEST(Signals, ASleeperWakesAtItsThresholdAndSeesWhatWasWritten) {
+  Signals signals;
+  int written = 0;
+  std::thread waiter([&] {
+    EXPECT_GT(signals.wait(Thread::Compute, {Counter::H2D, 2}), 0);
+    EXPECT_EQ(written, 2);
+  });
+  for (int i = 1; i <= 2; ++i) {
+    letSleep();
+    written = i;
+    signals.advance(Counter::H2D, static_cast<uint64_t>(i));
+  }
+  waiter.join();
+}
+
+TEST(Signals, AnyOfSeveralCountersWakes) {
+  for (Counter counter : {Counter::Compute, Counter::Launched}) {
+    Signals signals;
+    std::thread waiter([&] {
+      const Want wants[] = {{Counter::Compute, 5}, {Counter::Launched, 1}};
+      signals.waitAny(Thread::Transfer, wants, kNever);
+    });
+    letSleep();
+    signals.advance(Counter::Compute, 4); // not enough
+    signals.advance(counter, 5);
+    waiter.join();
+    EXPECT_EQ(signals.value(counter), 5u);
+  }
+}
+
+TEST(Signals, ADeadlineEndsTheWait) {
+  Signals signals;
+  const Want never{Counter::Compute, 1};
+  for (int64_t ns : {int64_t{0}, kSpinNs / 2, 20 * kSpinNs}) {
+    const int64_t deadline = monotonicNs() + ns;
+    signals.waitAny(Thread::Transfer, {&never, 1}, deadline);
+    EXPECT_GE(monotonicNs(), deadline);
+  }
+  signals.waitAny(Thread::Transfer, {}, monotonicNs() + 20 * kSpinNs); // nothing but the deadline
+}
+
+TEST(Signals, NoWakeUpIsLost) {
+  // Two threads hand a number back and forth, sometimes at once, sometimes after the other has gone to sleep. A lost
+  // wake-up would hang.
+  Signals signals;
+  constexpr uint64_t kRounds = 3000;
+  const auto play = [&](Thread self, Counter mine, Counter theirs, uint64_t lead) {
+    uint64_t random = lead + 1;
+    for (uint64_t i = 1; i <= kRounds; ++i) {
+      signals.wait(self, {theirs, i - lead});
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      const uint64_t delay = (random >> 33) % 8 == 0 ? (random >> 40) % (3 * kSpinNs) : 0;
+      for (const int64_t end = monotonicNs() + static_cast<int64_t>(delay); monotonicNs() < end;) {
+      }
+      signals.advance(mine, i);
+    }
+  };
+  std::thread other([&] { play(Thread::Transfer, Counter::H2D, Counter::Compute, 0); });
+  play(Thread::Compute, Counter::Compute, Counter::H2D, 1);
+  other.join();
+  EXPECT_EQ(signals.value(Counter::H2D), kRounds);
+}
+
+} // namespace
+} // namespace headrace::host

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/serve/BatchEngine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "runtime/host/HostDevice.h"
+#include "runtime/sim/SimDevice.h"
+#include "tests/unit/core/TinyPlan.h"
+
+namespace headrace::serve {
+namespace {
+
+using core::TinyPlanOptions;
+using testing::HasSubstr;
+using Tokens = std::vector<std::vector<int32_t>>;
+
+// A plan on a device, ready to generate.
+class Host {
+public:
+  Host(const TinyPlanOptions &planOptions, const core::DeviceOptions &options,
+       std::unique_ptr<core::Device> device = host::makeHostDevice())
+      : plan_(core::tinyPlan(planOptions)), device_(std::move(device)) {
+    const std::unique_ptr<model::WeightSource> weights = model::syntheticWeights(1);
+    auto runtime = core::Runtime::load(plan_, *device_, options, weights.get(), {});
+    EXPECT_TRUE(runtime.ok()) << runtime.status();
+    if (runtime.ok())
+      runtime_ = *std::move(runtime);
+  }
+  GenerateResult run(const GenerateRequest &request) {
+    auto result = generate(*runtime_, request);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *std::move(result) : GenerateResult{};
+  }
+  core::Runtime &runtime() { return *runtime_; }
+  const plan::Plan &plan() const { return plan_; }
+
+private:
+  const plan::Plan plan_;
+  const std::unique_ptr<core::Device> device_;
+  std::unique_ptr<core::Runtime> runtime_;
+};
+
+GenerateRequest smallRequest() {
+  GenerateRequest request;
+  request.prompts = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {42}, {7, 7, 149}};
+  request.maxNewTokens = 8;
+  return request;
+}
+
+bool sameBits(const std::vector<std::vector<float>> &a, const std::vector<std::vector<float>> &b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto &x, const auto &y) {
+    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+  });
+}
+
+TEST(BatchEngine, EveryPlacementGivesTheTokensAndLogitsOfTheResidentOne) {
+  GenerateRequest request = smallRequest();
+  request.keepLogits = true;
+  for (const model::ModelSpec &spec : {core::tinyLlama(5), core::tinyOpt(5)}) {
+    const GenerateResult resident = Host({.spec = spec}, {.unpaced = true}).run(request);
+    std::set<int32_t> distinct;
+    for (const auto &tokens : resident.tokens)
+      distinct.insert(tokens.begin(), tokens.end());
+    EXPECT_GT(distinct.size(), 3u); // the weights do something
+    for (const std::vector<int64_t> &offloaded :
+         std::vector<std::vector<int64_t>>{{0}, {4}, {1, 3}, {0, 2, 4}, {0, 1, 2, 3, 4}})
+      for (bool wrap : {false, true})
+        for (const core::DeviceOptions &options :
+             {core::DeviceOptions{}, core::DeviceOptions{.unpaced = true}, core::DeviceOptions{.poison = true}}) {
+          const GenerateResult other =
+              Host({.spec = spec, .offloaded = offloaded, .wrap = wrap}, options).run(request);
+          EXPECT_EQ(other.tokens, resident.tokens);
+          EXPECT_TRUE(sameBits(other.logits, resident.logits))
+              << spec.name << ", " << offloaded.size() << " layers off, wrap " << wrap << ", unpaced "
+              << options.unpaced << ", poison " << options.poison;
+        }
+  }
+}
+
+TEST(BatchEngine, AnEmbeddingReadFromHostMemoryGivesTheSameTokens) {
+  const GenerateResult resident = Host({}, {.unpaced = true}).run(smallRequest());
+  Host direct({.offloadEmbedding = true}, {.unpaced = true});
+  const GenerateResult result = direct.run(smallRequest());
+  EXPECT_EQ(result.tokens, resident.tokens);
+  // Rows over the link: the prompts' 14 and 7 more a sequence, of 64 floats.
+  EXPECT_EQ(result.counters.h2dBytes, (14 + 3 * 7) * 64 * 4u);
+}
+
+TEST(BatchEngine, IterationsInFlightGiveTheTokensOfIterationsOneByOne) {
+  const GenerateResult overlapped = Host({.offloaded = {1, 2}, .wrap = true}, {}).run(smallRequest());
+  GenerateRequest request = smallRequest();
+  request.keepLogits = true; // reads each iteration's tokens before the next launch
+  const GenerateResult oneByOne = Host({.offloaded = {1, 2}, .wrap = true}, {}).run(request);
+  EXPECT_EQ(overlapped.tokens, oneByOne.tokens);
+  EXPECT_EQ(overlapped.iterations, oneByOne.iterations);
+}
+
+TEST(BatchEngine, ComposesDecodeRowsFirstThenPromptsUpToTheBucket) {
+  // Buckets of 7 tokens: the first prompt's 10 rows take two iterations; the second runs [1, 3 of the third's 3], ...
+  Host host({}, {.unpaced = true});
+  std::vector<uint32_t> variants;
+  GenerateRequest request = smallRequest();
+  request.onIteration = [&](uint32_t variant, int64_t ns) {
+    variants.push_back(variant);
+    EXPECT_GT(ns, 0);
+  };
+  const GenerateResult result = host.run(request);
+  // Rows: 7 | 3 + 1 + 3 | 3 decode rows, seven times.
+  EXPECT_EQ(result.iterations, 9u);
+  EXPECT_EQ(result.prefillIterations, 2u);
+  ASSERT_EQ(variants.size(), 9u);
+  EXPECT_EQ(host.plan().schedules[host.plan().variants[variants[0]].schedule].shape, plan::ShapeClass::Mixed);
+  EXPECT_EQ(host.plan().schedules[host.plan().variants[variants[8]].schedule].shape, plan::ShapeClass::Decode);
+  for (const auto &tokens : result.tokens)
+    EXPECT_EQ(tokens.size(), 8u);
+}
+
+TEST(BatchEngine, SeparatePrefillHoldsDecodingBackAndChangesNoToken) {
+  GenerateRequest request = smallRequest();
+  request.prompts = {{3}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}};
+  const GenerateResult mixed = Host({}, {.unpaced = true}).run(request);
+  request.separatePrefill = true;
+  const GenerateResult separate = Host({}, {.unpaced = true}).run(request);
+  EXPECT_EQ(separate.tokens, mixed.tokens);
+  // Mixed: 1 + 6 | 1 + 6 | then 2 decode rows; the first has had its second token by then.
+  EXPECT_EQ(mixed.iterations, 9u);
+  EXPECT_EQ(separate.iterations, 9u);
+  EXPECT_EQ(separate.prefillIterations, 2u);
+}
+
+TEST(BatchEngine, AStopTokenEndsItsSequenceAlone) {
+  const GenerateResult free = Host({}, {.unpaced = true}).run(smallRequest());
+  GenerateRequest request = smallRequest();
+  request.stopTokens = {free.tokens[0][3]};
+  const GenerateResult stopped = Host({}, {.unpaced = true}).run(request);
+  for (size_t s = 0; s < 3; ++s) {
+    std::vector<int32_t> expected = free.tokens[s];
+    const auto at = std::find(expected.begin(), expected.end(), request.stopTokens[0]);
+    if (at != expected.end())
+      expected.erase(at + 1, expected.end()); // the stop token itself is kept
+    EXPECT_EQ(stopped.tokens[s], expected);
+  }
+  EXPECT_LE(stopped.tokens[0].size(), 4u);
+}
+
+TEST(BatchEngine, ASampledRequestGetsItsTokensWhateverTheBatch) {
+  GenerateRequest request = smallRequest();
+  request.sampling = {.temperature = 1.0f, .topP = 0.95f, .seed = 100};
+  const GenerateResult together = Host({}, {.unpaced = true}).run(request);
+  EXPECT_NE(together.tokens, Host({}, {.unpaced = true}).run(smallRequest()).tokens); // not greedy
+  for (size_t r = 0; r < request.prompts.size(); ++r) {
+    GenerateRequest alone = request;
+    alone.prompts = {request.prompts[r]};
+    alone.sampling.seed = 100 + r;
+    EXPECT_EQ(Host({}, {.unpaced = true}).run(alone).tokens[0], together.tokens[r]);
+  }
+}
+
+TEST(BatchEngine, SeveralRequestsOneAfterTheOtherDoNotDisturbEachOther) {
+  Host host({.offloaded = {0, 3}, .wrap = true}, {});
+  const GenerateResult first = host.run(smallRequest());
+  GenerateRequest other = smallRequest();
+  other.prompts = {{100, 101, 102}};
+  (void)host.run(other);
+  EXPECT_EQ(host.run(smallRequest()).tokens, first.tokens);
+  EXPECT_EQ(host.runtime().transitionsRun(), 1u); // into the wrap-around's state, once
+}
+
+TEST(BatchEngine, CountsTheBytesThatItsIterationsMove) {
+  Host host({.offloaded = {1, 3}}, {.unpaced = true});
+  for (int i = 0; i < 2; ++i) { // of this call, not since open()
+    const GenerateResult result = host.run(smallRequest());
+    EXPECT_EQ(result.counters.launches, result.iterations);
+    EXPECT_EQ(result.counters.h2dBytes, result.iterations * plan::linkBytes(host.plan().schedules[0]).h2d);
+    EXPECT_EQ(result.counters.d2hBytes, 0u);
+    EXPECT_EQ(result.counters.peakDeviceBytes, host.plan().arenaBytes);
+  }
+}
+
+TEST(BatchEngine, ReportsTimesOnTheDevicesClock) {
+  GenerateRequest request = smallRequest();
+  int64_t total = 0;
+  request.onIteration = [&](uint32_t, int64_t ns) { total += ns; };
+  const GenerateResult result = Host({.offloaded = {1}}, {}).run(request);
+  for (int64_t ns : result.firstTokenNs)
+    EXPECT_GT(ns, 0);
+  EXPECT_LE(result.firstTokenNs[1], total); // prompts 1 and 2 end in the same iteration
+  EXPECT_EQ(result.firstTokenNs[1], result.firstTokenNs[2]);
+  EXPECT_GT(result.ttftMs, 0);
+  EXPECT_GT(result.tpotMs, 0);
+}
+
+// Tokens of a row do not depend on what else is in the batch, on how prompts are cut into chunks, or on the placement.
+void rowsAreIndependentOfTheirCompany() {
+  const int64_t layers = 3;
+  GenerateRequest request;
+  const auto count = *rc::gen::inRange<size_t>(1, 4);
+  for (size_t p = 0; p < count; ++p)
+    request.prompts.push_back(*rc::gen::container<std::vector<int32_t>>(*rc::gen::inRange<size_t>(1, 20),
+                                                                        rc::gen::inRange<int32_t>(0, 150)));
+  request.maxNewTokens = *rc::gen::inRange<int64_t>(1, 12);
+  request.keepLogits = *rc::gen::arbitrary<bool>();
+  request.separatePrefill = *rc::gen::arbitrary<bool>();
+  request.sampling = {.temperature = *rc::gen::element(0.0f, 0.8f), .topP = 0.9f,
+                      .seed = *rc::gen::inRange<uint64_t>(0, 1000)};
+  TinyPlanOptions options{.spec = *rc::gen::element(core::tinyLlama(layers), core::tinyOpt(layers)),
+                          .offloaded = *rc::gen::element(std::vector<int64_t>{}, std::vector<int64_t>{1},
+                                                         std::vector<int64_t>{0, 2}, std::vector<int64_t>{0, 1, 2}),
+                          .wrap = *rc::gen::arbitrary<bool>(),
+                          .promptTokens = *rc::gen::inRange<int64_t>(3, 25),
+                          .blockTokens = *rc::gen::element<int64_t>(1, 4, 16)};
+  const GenerateResult batch =
+      Host(options, {.unpaced = true, .poison = *rc::gen::arbitrary<bool>()}).run(request);
+  for (size_t p = 0; p < count; ++p) {
+    GenerateRequest alone = request;
+    alone.prompts = {request.prompts[p]};
+    alone.sampling.seed += p;
+    const GenerateResult one = Host({.spec = options.spec}, {.unpaced = true}).run(alone);
+    RC_ASSERT(one.tokens[0] == batch.tokens[p]);
+    if (request.keepLogits)
+      RC_ASSERT(sameBits({one.logits[0]}, {batch.logits[p]}));
+  }
+}
+
+TEST(BatchEngineProperty, ARowAloneEqualsTheRowInEveryBatchAndPlacement) {
+  EXPECT_TRUE(rc::check(rowsAreIndependentOfTheirCompany));
+}
+
+TEST(BatchEngine, RunsOnTheDeviceWithoutData) {
+  Host sim({.offloaded = {1, 3}, .wrap = true}, {}, sim::makeSimDevice());
+  const GenerateResult result = sim.run(smallRequest());
+  for (const auto &tokens : result.tokens) {
+    EXPECT_EQ(tokens.size(), 8u);
+    for (int32_t token : tokens)
+      EXPECT_TRUE(token >= 0 && token < 150);
+  }
+  EXPECT_GT(result.tpotMs, 0);
+  GenerateRequest request = smallRequest();
+  request.keepLogits = true;
+  EXPECT_THAT(std::string(generate(sim.runtime(), request).status().message()),
+              HasSubstr("device 'sim' holds no data, there are no logits to keep"));
+}
+
+TEST(BatchEngine, AnIterationThatNoVariantHoldsFailsByNameAndLeavesNothingInFlight) {
+  plan::Plan plan = core::tinyPlan({});
+  plan.variants.pop_back();
+  plan.variants[0].context = 6; // the sequence outgrows it
+  const auto device = host::makeHostDevice();
+  const auto weights = model::syntheticWeights(1);
+  auto runtime = core::Runtime::load(plan, *device, {.unpaced = true}, weights.get(), {});
+  ASSERT_TRUE(runtime.ok());
+  GenerateRequest request;
+  request.prompts = {{1, 2}}; // no mixed variant: a row at a time
+  const auto result = generate(**runtime, request);
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("1 new tokens of 1 sequences at context 7"));
+  request.maxNewTokens = 4;
+  EXPECT_TRUE(generate(**runtime, request).ok());
+}
+
+TEST(BatchEngine, LogitsThatACopyOverwritesCannotBeKept) {
+  plan::Plan plan = core::tinyPlan({.offloaded = {0, 1}, .wrap = true});
+  for (plan::Schedule &schedule : plan.schedules) // the tail's copies go where the logits are
+    for (const plan::Step &step : schedule.steps)
+      if (step.kind == plan::StepKind::Copy)
+        for (const plan::Local &local : schedule.locals)
+          if (local.buffer.name == "logits") {
+            plan::Operand &destination = schedule.operands[step.firstOperand + 1];
+            schedule.operands[step.firstOperand].bytes = destination.bytes = 256;
+            destination.address = local.address;
+          }
+  const auto device = host::makeHostDevice();
+  const auto weights = model::syntheticWeights(1);
+  auto runtime = core::Runtime::load(plan, *device, {.unpaced = true}, weights.get(), {});
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  GenerateRequest request = smallRequest();
+  request.keepLogits = true;
+  EXPECT_THAT(std::string(generate(**runtime, request).status().message()), HasSubstr("overwrites the logits"));
+}
+
+} // namespace
+} // namespace headrace::serve

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/serve/KvBlocks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace headrace::serve {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(KvBlocks, GivesTheLowestFreeBlockFirstAndNeverTheScratchBlock) {
+  KvBlocks blocks(6, 4); // 1..5
+  std::vector<int32_t> a, b;
+  ASSERT_TRUE(blocks.grow(a, 5).ok()); // 5 tokens: 2 blocks of 4
+  ASSERT_TRUE(blocks.grow(b, 4).ok());
+  EXPECT_THAT(a, ElementsAre(1, 2));
+  EXPECT_THAT(b, ElementsAre(3));
+  blocks.release(a);
+  EXPECT_TRUE(a.empty());
+  ASSERT_TRUE(blocks.grow(b, 12).ok());
+  EXPECT_THAT(b, ElementsAre(3, 1, 2));
+  EXPECT_EQ(blocks.freeBlocks(), 2);
+}
+
+TEST(KvBlocks, GrowingWithinABlockTakesNone) {
+  KvBlocks blocks(3, 4);
+  std::vector<int32_t> table;
+  for (int64_t tokens : {1, 2, 3, 4})
+    ASSERT_TRUE(blocks.grow(table, tokens).ok());
+  EXPECT_THAT(table, ElementsAre(1));
+}
+
+TEST(KvBlocks, TakesNothingWhenTooFewAreFree) {
+  KvBlocks blocks(4, 4);
+  std::vector<int32_t> a, b;
+  ASSERT_TRUE(blocks.grow(a, 8).ok());
+  const absl::Status status = blocks.grow(b, 8);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2 more blocks wanted, 1 are free"));
+  EXPECT_TRUE(b.empty());
+  EXPECT_EQ(blocks.freeBlocks(), 1);
+}
+
+TEST(KvBlocks, NoneAreLostOverManyRequests) {
+  KvBlocks blocks(33, 2);
+  std::vector<std::vector<int32_t>> tables(8);
+  uint64_t random = 1;
+  for (int i = 0; i < 5000; ++i) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    std::vector<int32_t> &table = tables[(random >> 33) % tables.size()];
+    if ((random >> 40) % 3 == 0)
+      blocks.release(table);
+    else
+      (void)blocks.grow(table, static_cast<int64_t>((random >> 45) % 20));
+    size_t used = 0;
+    std::vector<bool> taken(33);
+    for (const auto &t : tables)
+      for (int32_t block : t) {
+        ASSERT_GT(block, 0);
+        ASSERT_LT(block, 33);
+        ASSERT_FALSE(taken[static_cast<size_t>(block)]);
+        taken[static_cast<size_t>(block)] = true;
+        ++used;
+      }
+    ASSERT_EQ(static_cast<size_t>(blocks.freeBlocks()) + used, 32u);
+  }
+}
+
+} // namespace
+} // namespace headrace::serve
