@@ -119,6 +119,59 @@ void AttentionOp::getAccesses(Accesses &accesses) {
   accesses.push_back(write(getOut(), Arg::Y));
 }
 
+LogicalResult RecomputeKvOp::verify() {
+  return failure(failed(verifyTensor(*this, "norm weight", getNormWeight(), getUnit(), true)) ||
+                 failed(verifyTensor(*this, "norm bias", getNormBias(), getUnit(), false)) ||
+                 failed(verifyTensor(*this, "weight", getWeight(), getUnit(), true)) ||
+                 failed(verifyTensor(*this, "bias", getBias(), getUnit(), false)));
+}
+StepInfo &RecomputeKvOp::stepInfo() { return getProperties().step; }
+int RecomputeKvOp::tiedOperand(unsigned) { return 3; } // meta, act, unit, kv
+void RecomputeKvOp::getAccesses(Accesses &accesses) {
+  accesses.push_back(read(getMeta(), Arg::Meta));
+  accesses.push_back(read(getAct(), Arg::X));
+  readTensor(accesses, getUnit(), getNormWeight(), Arg::NormWeights);
+  readTensor(accesses, getUnit(), getNormBias(), Arg::NormWeights);
+  readTensor(accesses, getUnit(), getWeight(), Arg::Weight);
+  readTensor(accesses, getUnit(), getBias(), Arg::Bias);
+  accesses.push_back(update(getKv(), Arg::Kv));
+}
+
+// `packed` must be what `bits` an element and two bounds a group take of `plain`.
+static LogicalResult verifyPacked(Operation *op, int32_t bits, int32_t group, BufferType plain, BufferType packed) {
+  if (bits != 4 && bits != 8)
+    return op->emitOpError() << "packs 4 or 8 bits an element, not " << bits;
+  if (group < 1)
+    return op->emitOpError() << "needs groups of at least one element, not of " << group;
+  if (plain.getEncoding() == Encoding::Bytes || packed.getEncoding() != Encoding::Bytes)
+    return op->emitOpError() << "is between f32, f16 or bf16 elements and packed bytes";
+  const uint64_t element = plain.getEncoding() == Encoding::F32 ? 4 : 2;
+  const uint64_t elements = plain.getBytes() / element, groups = (elements + group - 1) / static_cast<uint64_t>(group);
+  const uint64_t expected = (elements * static_cast<uint64_t>(bits) + 7) / 8 + groups * 2 * element;
+  if (packed.getBytes() < expected)
+    return op->emitOpError() << "packs " << elements << " elements in " << groups << " groups into " << packed.getBytes()
+                             << " bytes, but they take " << expected;
+  return success();
+}
+LogicalResult QuantiseOp::verify() {
+  return verifyPacked(*this, getBits(), getGroup(), bufferType(getX()), bufferType(getY()));
+}
+StepInfo &QuantiseOp::stepInfo() { return getProperties().step; }
+Address *QuantiseOp::resultAddress() { return &getProperties().at; }
+void QuantiseOp::getAccesses(Accesses &accesses) {
+  accesses.push_back(read(getX(), Arg::X));
+  accesses.push_back(write(getY(), Arg::Y));
+}
+LogicalResult DequantiseOp::verify() {
+  return verifyPacked(*this, getBits(), getGroup(), bufferType(getY()), bufferType(getX()));
+}
+StepInfo &DequantiseOp::stepInfo() { return getProperties().step; }
+Address *DequantiseOp::resultAddress() { return &getProperties().at; }
+void DequantiseOp::getAccesses(Accesses &accesses) {
+  accesses.push_back(read(getX(), Arg::X));
+  accesses.push_back(write(getY(), Arg::Y));
+}
+
 LogicalResult ActivateOp::verify() {
   const uint64_t in = bufferType(getX()).getBytes(), out = bufferType(getY()).getBytes();
   if (in != 2 * out)

@@ -94,6 +94,46 @@ def Headrace_AttentionOp : Headrace_ComputeOp<"attention", ["resultAddress", "wo
   }];
 }
 
+def Headrace_RecomputeKvOp : Headrace_ComputeOp<"recompute_kv", ["tiedOperand"], [AllTypesMatch<["kv", "appended"]>]> {
+  let summary = "K and V of tokens whose layer inputs were kept instead: norm(act) [W_K W_V]^T + bias, rotated, to the cache";
+  let description = [{
+    `act` holds layer-input activations of earlier tokens (HybridServe's ACT blocks); `unit` is the layer's qkv unit, of
+    which the first brackets name the norm's weight and bias, the second the rows of W_K W_V and their bias.
+  }];
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$act, Headrace_DeviceBuffer:$unit,
+                       Headrace_DeviceBuffer:$kv, Headrace_RangeProp:$norm_weight,
+                       DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$norm_bias,
+                       Headrace_RangeProp:$weight,
+                       DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$bias, Headrace_StepProp:$step);
+  let results = (outs Headrace_DeviceBuffer:$appended);
+  let assemblyFormat = [{
+    `tokens` `(` $meta `)` $act `,` $unit `` custom<Ranges>($norm_weight, $norm_bias) `` custom<Ranges>($weight, $bias)
+    `,` $kv custom<Step>($step) attr-dict `:` custom<Types>(type($meta), type($act), type($unit), type($kv))
+  }];
+  let hasVerifier = 1;
+}
+
+class Headrace_QuantiseBase<string mnemonic> : Headrace_ComputeOp<mnemonic, ["resultAddress"]> {
+  let arguments = (ins I32Prop:$bits, I32Prop:$group, Headrace_DeviceBuffer:$x, Headrace_StepProp:$step,
+                       DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
+  let results = (outs Headrace_DeviceBuffer:$y);
+  let assemblyFormat = [{
+    `bits` `(` $bits `)` `group` `(` $group `)` $x custom<StepAt>($step, $at)
+    attr-dict `:` custom<Types>(type($x)) `->` custom<Types>(type($y))
+  }];
+  let hasVerifier = 1;
+}
+def Headrace_QuantiseOp : Headrace_QuantiseBase<"quantise"> {
+  let summary = "group-wise min-max quantisation of f32, f16 or bf16 elements to 4 or 8 bits";
+  let description = [{
+    Packed: the elements' bits first, then the minimum and the maximum of each group of `group` elements, in the
+    encoding that the elements had.
+  }];
+}
+def Headrace_DequantiseOp : Headrace_QuantiseBase<"dequantise"> {
+  let summary = "the inverse of quantise";
+}
+
 def Headrace_ActivateOp : Headrace_ComputeOp<"activate", ["resultAddress"], [Headrace_NameResults]> {
   let summary = "silu(gate) * up of each row";
   let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$x, Headrace_StepProp:$step,

@@ -427,3 +427,58 @@ headrace.iteration @wait_by_buffer decode phase(movement) rule(eager) limits(8, 
   // expected-error@+1 {{waits for a prefetch by its token, not by its buffer}}
   headrace.wait %w : <1000, bf16>
 }
+
+// -----
+
+headrace.iteration @recompute_weight decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 0 "layers.0.qkv" qkv layer 0 : <1000, bf16>
+  %act = headrace.weight 1 "embedding" embedding : <400, bf16>
+  %kv = headrace.kv 0 : <4096, bf16>
+  // expected-error@+1 {{reads its weight from bytes [600 for 500] of a unit of 1000}}
+  %k = headrace.recompute_kv tokens(%meta) %act, %unit[0 for 100][600 for 500], %kv step<attention 0> : <512, bytes>, <400, bf16>, <1000, bf16>, <4096, bf16>
+}
+
+// -----
+
+headrace.iteration @recompute_norm decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 0 "layers.0.qkv" qkv layer 0 : <1000, bf16>
+  %act = headrace.weight 1 "embedding" embedding : <400, bf16>
+  %kv = headrace.kv 0 : <4096, bf16>
+  // expected-error@+1 {{reads its norm weight from bytes [0 for 0] of a unit of 1000}}
+  %k = headrace.recompute_kv tokens(%meta) %act, %unit[0 for 0][600 for 400], %kv step<attention 0> : <512, bytes>, <400, bf16>, <1000, bf16>, <4096, bf16>
+}
+
+// -----
+
+headrace.iteration @quantise_bits decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %x = headrace.weight 0 "embedding" embedding : <1000, bf16>
+  // expected-error@+1 {{packs 4 or 8 bits an element, not 3}}
+  %y = headrace.quantise bits(3) group(64) %x step<attention 0> : <1000, bf16> -> <282, bytes>
+}
+
+// -----
+
+headrace.iteration @quantise_group decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %x = headrace.weight 0 "embedding" embedding : <1000, bf16>
+  // expected-error@+1 {{needs groups of at least one element, not of 0}}
+  %y = headrace.quantise bits(4) group(0) %x step<attention 0> : <1000, bf16> -> <282, bytes>
+}
+
+// -----
+
+headrace.iteration @quantise_size decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %x = headrace.weight 0 "embedding" embedding : <1000, bf16>
+  // 500 bytes, and 8 groups x 2 bounds x 2 bytes
+  // expected-error@+1 {{packs 500 elements in 8 groups into 500 bytes, but they take 532}}
+  %y = headrace.quantise bits(8) group(64) %x step<attention 0> : <1000, bf16> -> <500, bytes>
+}
+
+// -----
+
+headrace.iteration @dequantise_encoding decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %x = headrace.weight 0 "embedding" embedding : <282, bf16>
+  // expected-error@+1 {{is between f32, f16 or bf16 elements and packed bytes}}
+  %y = headrace.dequantise bits(4) group(64) %x step<attention 0> : <282, bf16> -> <1000, bf16>
+}

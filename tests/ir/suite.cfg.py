@@ -16,6 +16,7 @@ config.substitutions += [
     ("%python", config.python),
     ("%source", config.headrace_source_dir),
 ]
+config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
 for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
