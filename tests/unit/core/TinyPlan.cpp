@@ -366,7 +366,8 @@ private:
 
     plan::Variant variant{.newTokens = rows, .sequences = o_.batch, .context = o_.context,
                           .schedule = static_cast<uint32_t>(plan_.schedules.size() - 1)};
-    setDurations(variant.durationsNs, variant.predictedNs);
+    setDurations(variant.durationsNs, variant.computeAloneNs, variant.linkAloneNs);
+    variant.predictedNs = variant.computeAloneNs + variant.linkAloneNs;
     plan_.variants.push_back(variant);
   }
 
@@ -376,15 +377,17 @@ private:
       copyUnit(0, role);
     plan::Transition transition{.fromState = 0, .toState = 1,
                                 .schedule = static_cast<uint32_t>(plan_.schedules.size() - 1)};
-    setDurations(transition.durationsNs, transition.predictedNs);
+    uint64_t none = 0;
+    setDurations(transition.durationsNs, none, transition.predictedNs);
     plan_.transitions.push_back(transition);
   }
 
-  // A nanosecond a byte for copies, 1 us for everything else, one after the other.
-  void setDurations(std::vector<uint64_t> &durations, uint64_t &total) {
+  // A nanosecond a byte for copies, 1 us for everything else.
+  void setDurations(std::vector<uint64_t> &durations, uint64_t &compute, uint64_t &link) {
     for (const plan::Step &step : s_->steps) {
-      durations.push_back(step.kind == plan::StepKind::Copy ? step.linkBytes : 1000);
-      total += durations.back();
+      const bool copy = step.kind == plan::StepKind::Copy;
+      durations.push_back(copy ? step.linkBytes : 1000);
+      (copy ? link : compute) += durations.back();
     }
   }
 
