@@ -86,6 +86,14 @@ private:
 void StructureCheck::checkHeader() {
   if (plan_.version != kFormatVersion)
     fail("version is ", plan_.version, ", expected ", kFormatVersion);
+  const model::ModelSpec &m = plan_.model;
+  enumerator(m.family, 4, "model.family");
+  enumerator(m.norm, 2, "model.norm");
+  enumerator(m.activation, 4, "model.activation");
+  enumerator(m.rope.scaling, 3, "model.rope.scaling");
+  enumerator(m.dtype, 3, "model.dtype");
+  if (!ok())
+    return;
   const absl::Status model = model::validate(plan_.model, "model");
   if (!model.ok())
     fail(model.message());

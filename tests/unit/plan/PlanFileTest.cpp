@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan/PlanFile.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/plan/PlanVerifier.h"
+#include "tests/unit/plan/MakePlan.h"
+#include "tests/unit/plan/PlanText.h"
+
+namespace headrace::plan {
+namespace {
+
+using test::bytesOf;
+using test::textOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+namespace fs = std::filesystem;
+
+Plan somePlan() {
+  for (const test::NamedOptions &named : test::variedPlans())
+    if (named.name == "two shapes and two placements")
+      return test::makePlan(named.options);
+  return {};
+}
+
+TEST(PlanFile, ReadsBackEveryFieldItWrites) {
+  for (const test::NamedOptions &named : test::variedPlans()) {
+    const Plan plan = test::makePlan(named.options);
+    const absl::StatusOr<Plan> back = parse(bytesOf(serialize(plan)), "a.plan");
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(textOf(*back), textOf(plan)) << named.name;
+  }
+}
+
+TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
+  Plan plan = somePlan();
+  plan.compilerVersion = "1.2.3";
+  plan.model.name = "naïve \"model\"";
+  plan.model.rope = {true, 5e5, model::RopeScalingKind::Llama3, 8, 1.5, 4.5, 4096};
+  plan.modelHash = "0123456789abcdef";
+  plan.modelPath = "/models/tiny";
+  plan.hardware = {"a10", model::DeviceKind::Cuda, 24, 25, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 0.25, 0.5, 0.75};
+  plan.goal = {uint64_t{8} << 30, 8, 2048, 999, model::DType::BF16, 32};
+  plan.policy = {"interval", true, 4, 10, model::StartRule::Paper, 2, model::Choice::On, model::Choice::Off};
+  plan.reason = "because";
+  plan.limitingResource = "compute";
+  const absl::StatusOr<Plan> back = parse(bytesOf(serialize(plan)), "a.plan");
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(textOf(*back), textOf(plan));
+  EXPECT_EQ(back->goal.kvDtype, model::DType::BF16);
+  EXPECT_EQ(back->policy.slots, 2);
+  EXPECT_EQ(back->hardware.linkEfficiency, 0.75);
+  // What was not asked for stays apart from what was asked to be 0.
+  plan.goal = {};
+  plan.policy.interval.reset();
+  const absl::StatusOr<Plan> unset = parse(bytesOf(serialize(plan)), "a.plan");
+  ASSERT_TRUE(unset.ok()) << unset.status();
+  EXPECT_EQ(unset->goal.deviceMemory, std::nullopt);
+  EXPECT_EQ(unset->goal.kvDtype, std::nullopt);
+  EXPECT_EQ(unset->policy.interval, std::nullopt);
+}
+
+TEST(PlanFile, WritesTheSameBytesForTheSamePlan) {
+  const std::string once = serialize(somePlan());
+  EXPECT_EQ(once, serialize(somePlan()));
+  EXPECT_EQ(once, serialize(*parse(bytesOf(once), "a.plan")));
+  EXPECT_EQ(once.substr(4, 4), "HRPL");
+}
+
+TEST(PlanFile, ReadsFromAnyAlignment) {
+  const std::string text = serialize(somePlan());
+  for (size_t shift = 1; shift < 8; ++shift) {
+    const std::string shifted = std::string(shift, 'x') + text;
+    EXPECT_TRUE(parse(bytesOf(shifted).subspan(shift), "a.plan").ok()) << shift;
+  }
+}
+
+TEST(PlanFile, RefusesWhatIsNotAPlan) {
+  EXPECT_EQ(parse({}, "a.plan").status().message(),
+            "a.plan: not a plan file (identifier \"HRPL\" expected at byte 4, the file has 0 bytes)");
+  const std::string json(1000, '{');
+  EXPECT_THAT(std::string(parse(bytesOf(json), "a.plan").status().message()), HasSubstr("not a plan file"));
+  std::string damaged = serialize(somePlan());
+  damaged[0] = '\xff'; // the offset of the root
+  damaged[3] = '\x7f';
+  EXPECT_EQ(parse(bytesOf(damaged), "a.plan").status().message(), "a.plan: damaged plan file (FlatBuffers verifier)");
+}
+
+TEST(PlanFile, RefusesAnotherVersion) {
+  Plan plan = somePlan();
+  plan.version = 7;
+  EXPECT_EQ(parse(bytesOf(serialize(plan)), "a.plan").status().message(),
+            "a.plan: version is 7, this program reads version 1; compile the plan again");
+}
+
+// --- files -----------------------------------------------------------------------------------------------------------
+
+class PlanOnDisk : public testing::Test {
+protected:
+  void SetUp() override {
+    char name[] = "/tmp/headrace-plan-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string path(const std::string &name) const { return (folder_ / name).string(); }
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto &entry : fs::directory_iterator(folder_))
+      out.push_back(entry.path().filename());
+    return out;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(PlanOnDisk, IsReadBackAndVerified) {
+  ASSERT_TRUE(writePlan(somePlan(), path("a.plan")).ok());
+  const absl::StatusOr<Plan> back = readPlan(path("a.plan"));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(textOf(*back), textOf(somePlan()));
+  EXPECT_THAT(names(), testing::ElementsAre("a.plan"));
+}
+
+TEST_F(PlanOnDisk, IsRefusedIfItBreaksARule) {
+  Plan plan = somePlan();
+  plan.budgetBytes = plan.arenaBytes - 256;
+  ASSERT_TRUE(writePlan(plan, path("a.plan")).ok());
+  EXPECT_EQ(readPlan(path("a.plan")).status().message(), path("a.plan") + ": arena_bytes is " +
+                                                             std::to_string(plan.arenaBytes) + ", the budget is " +
+                                                             std::to_string(plan.budgetBytes) + " [over budget]");
+}
+
+TEST_F(PlanOnDisk, ReplacesWhatWasThere) {
+  std::ofstream(path("a.plan")) << "something else";
+  fs::create_symlink(path("a.plan"), path("link.plan"));
+  ASSERT_TRUE(writePlan(somePlan(), path("link.plan")).ok());
+  EXPECT_TRUE(fs::is_symlink(path("link.plan")));
+  EXPECT_TRUE(readPlan(path("a.plan")).ok());
+}
+
+TEST_F(PlanOnDisk, IsNamedWhereItCannotBeWritten) {
+  const absl::Status noFolder = writePlan(somePlan(), path("none/a.plan"));
+  EXPECT_EQ(noFolder.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(noFolder.message(), path("none/a.plan") + ": cannot write: No such file or directory");
+  const absl::Status aFolder = writePlan(somePlan(), folder_.string());
+  EXPECT_EQ(aFolder.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(aFolder.message(), folder_.string() + ": cannot write: not a regular file");
+  EXPECT_EQ(writePlan(somePlan(), "/dev/null").message(), "/dev/null: cannot write: not a regular file");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST_F(PlanOnDisk, LeavesNothingHalfWritten) {
+  std::ofstream(path("a.plan")) << "what was there";
+  // As a full disk: writing beyond 1000 bytes fails.
+  struct rlimit old = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small = {1000, old.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status status = writePlan(somePlan(), path("a.plan"));
+  ::setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), path("a.plan") + ": cannot write: File too large");
+  EXPECT_THAT(names(), testing::ElementsAre("a.plan"));
+  std::string kept;
+  std::getline(std::ifstream(path("a.plan")), kept);
+  EXPECT_EQ(kept, "what was there");
+}
+
+TEST_F(PlanOnDisk, IsNamedWhereItCannotBeRead) {
+  EXPECT_EQ(readPlan(path("none.plan")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(readPlan(path("none.plan")).status().message(),
+            path("none.plan") + ": cannot read: No such file or directory");
+  EXPECT_EQ(readPlan(folder_.string()).status().message(), folder_.string() + ": cannot read: not a regular file");
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(readPlan(path("pipe")).status().message(), path("pipe") + ": cannot read: not a regular file");
+}
+
+TEST_F(PlanOnDisk, IsNotReadIfItIsTooLarge) {
+  std::ofstream(path("huge.plan")) << "";
+  ASSERT_EQ(::truncate(path("huge.plan").c_str(), (off_t{1} << 30) + 1), 0);
+  EXPECT_EQ(readPlan(path("huge.plan")).status().message(),
+            path("huge.plan") + ": 1073741825 bytes, a plan file has at most 1073741824");
+}
+
+TEST_F(PlanOnDisk, MayBeTruncated) {
+  ASSERT_TRUE(writePlan(somePlan(), path("a.plan")).ok());
+  ASSERT_EQ(::truncate(path("a.plan").c_str(), 1000), 0);
+  EXPECT_THAT(std::string(readPlan(path("a.plan")).status().message()), StartsWith(path("a.plan") + ": "));
+}
+
+} // namespace
+} // namespace headrace::plan

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Each fault in a plan's shape, by the message with which both the reader and the verifier refuse it.
+#include "runtime/plan/PlanStructure.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/PlanVerifier.h"
+#include "tests/unit/plan/MakePlan.h"
+#include "tests/unit/plan/PlanText.h"
+
+namespace headrace::plan {
+namespace {
+
+struct Fault {
+  const char *message;
+  std::function<void(Plan &)> make;
+};
+
+// Layers 1 and 3 of four in two slots, cut inside layer 1's `out`; 22 buffers before meta: embedding, 4 x 4 units,
+// head, 4 caches. Schedule 0 is the iteration, 1 the transition to its entry state.
+Plan somePlan() {
+  test::PlacementOptions placement;
+  placement.layers = {1, 3};
+  placement.shapes.front().cutUnits = 1;
+  placement.shapes.front().cutBytes = 512;
+  return test::makePlan({test::tinyLlama(4), {placement}});
+}
+Schedule &schedule(Plan &p) { return p.schedules[0]; }
+uint32_t firstCopy(const Plan &p) {
+  for (uint32_t i = 0;; ++i)
+    if (p.schedules[0].steps[i].kind == StepKind::Copy)
+      return i;
+}
+Operand &source(Plan &p) { return schedule(p).operands[schedule(p).steps[firstCopy(p)].firstOperand]; }
+
+const std::vector<Fault> &faults() {
+  static const std::vector<Fault> all = {
+      // What the plan is for.
+      {"model.family is 9, expected 0 to 3", [](Plan &p) { p.model.family = model::Family{9}; }},
+      {"model.norm is 2, expected 0 to 1", [](Plan &p) { p.model.norm = model::NormKind{2}; }},
+      {"model.activation is 4, expected 0 to 3", [](Plan &p) { p.model.activation = model::Activation{4}; }},
+      {"model.rope.scaling is 3, expected 0 to 2", [](Plan &p) { p.model.rope.scaling = model::RopeScalingKind{3}; }},
+      {"model.dtype is 3, expected 0 to 2", [](Plan &p) { p.model.dtype = model::DType{3}; }},
+      {"hardware.kind is 2, expected 0 to 1", [](Plan &p) { p.hardware.kind = model::DeviceKind{2}; }},
+      {"hardware.h2d_bandwidth is nan, expected a finite figure that is not negative",
+       [](Plan &p) { p.hardware.h2dBandwidth = std::nan(""); }},
+      {"hardware.copy_latency is -1, expected a finite figure that is not negative",
+       [](Plan &p) { p.hardware.copyLatency = -1; }},
+      {"goal.kv_dtype is 3, expected 0 to 2", [](Plan &p) { p.goal.kvDtype = model::DType{3}; }},
+      {"policy.start_rule is 2, expected 0 to 1", [](Plan &p) { p.policy.startRule = model::StartRule{2}; }},
+      {"policy.offload_head is 3, expected 0 to 2", [](Plan &p) { p.policy.offloadHead = model::Choice{3}; }},
+      {"activation_dtype is 3, expected 0 to 2", [](Plan &p) { p.activationDtype = model::DType{3}; }},
+      {"kv_dtype is 3, expected 0 to 2", [](Plan &p) { p.kvDtype = model::DType{3}; }},
+      {"block_tokens is 0, expected 1 to 1048576", [](Plan &p) { p.blockTokens = 0; }},
+      {"kv_blocks is 0, expected 1 to 2147483647", [](Plan &p) { p.kvBlocks = 0; }},
+      {"max_context is -1, expected 1 to 2147483647", [](Plan &p) { p.maxContext = -1; }},
+      {"max_tokens is 0, expected 1 to 67108864", [](Plan &p) { p.metaLayout.maxTokens = 0; }},
+      {"max_sequences is 99999999, expected 1 to 16777216", [](Plan &p) { p.metaLayout.maxSequences = 99999999; }},
+      {"max_blocks_per_sequence is 0, expected 1 to 268435456",
+       [](Plan &p) { p.metaLayout.maxBlocksPerSequence = 0; }},
+      {"max_tokens 4, max_sequences 8 and max_blocks_per_sequence 268435456 make a meta buffer of 8589935616 bytes",
+       [](Plan &p) { p.metaLayout = {4, 8, 1 << 28}; }},
+      {"arena_bytes is 9007199254740993, expected at most 9007199254740992",
+       [](Plan &p) { p.arenaBytes = (uint64_t{1} << 53) + 1; }},
+      {"placements has 0 entries, expected 1 to 16384", [](Plan &p) { p.placements.clear(); }},
+      {"states has 0 entries, expected 1 to 16384", [](Plan &p) { p.states.clear(); }},
+      {"schedules has 0 entries, expected 1 to 16384", [](Plan &p) { p.schedules.clear(); }},
+      {"variants has 0 entries, expected 1 to 16384", [](Plan &p) { p.variants.clear(); }},
+
+      // Buffers.
+      {"buffers has 24 entries, a model of 4 layers has 25", [](Plan &p) { p.buffers.pop_back(); }},
+      {"buffers has 25 entries, a model of 5 layers has 30", [](Plan &p) { p.model.layers = 5; }},
+      {"buffers[3].kind is 7, expected 0 to 5", [](Plan &p) { p.buffers[3].kind = BufferKind{7}; }},
+      {"buffers[3].kind is 1, expected 0", [](Plan &p) { p.buffers[3].kind = BufferKind::Kv; }},
+      {"buffers[18].kind is 2, expected 1", [](Plan &p) { p.buffers[18].kind = BufferKind::Io; }},
+      {"buffers[22].kind is 0, expected 2", [](Plan &p) { p.buffers[22].kind = BufferKind::Weight; }},
+      {"buffers[5].bytes is 0", [](Plan &p) { p.buffers[5].bytes = 0; }},
+      {"buffers[5].bytes is 300, expected a multiple of 256", [](Plan &p) { p.buffers[5].bytes = 300; }},
+      {"buffers[5].bytes is 18014398509481984, expected at most 9007199254740992",
+       [](Plan &p) { p.buffers[5].bytes = uint64_t{1} << 54; }},
+
+      // Placements.
+      {"placements[0].start_rule is 2, expected 0 to 1", [](Plan &p) { p.placements[0].startRule = model::StartRule{2}; }},
+      {"placements[0].extents[2].space is 3, expected 0 to 2",
+       [](Plan &p) { p.placements[0].extents[2].space = Space{3}; }},
+      {"placements[0].extents[2].encoding is 4, expected 0 to 3",
+       [](Plan &p) { p.placements[0].extents[2].encoding = Encoding{4}; }},
+      {"placements[0].extents[2].buffer is 25, expected less than 25",
+       [](Plan &p) { p.placements[0].extents[2].buffer = 25; }},
+      {"placements[0].extents[2] begins at byte 0 of buffer 3, expected byte 0 of buffer 2",
+       [](Plan &p) { p.placements[0].extents.erase(p.placements[0].extents.begin() + 2); }},
+      {"placements[0].extents[3] begins at byte 0 of buffer 3, expected byte 256 of buffer 2",
+       [](Plan &p) { p.placements[0].extents[2].bytes = 256; }},
+      {"placements[0].extents end at byte 0 of buffer 24, expected the end of buffer 24",
+       [](Plan &p) { p.placements[0].extents.pop_back(); }},
+      {"placements[0].extents[2] has bytes [0, 0 + 18446744073709551360) of a buffer of 4096",
+       [](Plan &p) { p.placements[0].extents[2].bytes = -uint64_t{256}; }},
+      {"placements[0].extents[2].bytes is 4095, expected a multiple of 256",
+       [](Plan &p) { p.placements[0].extents[2].bytes = 4095; }},
+      {"placements[0].extents[2].address is 18446744073709551360, expected at most 9007199254740992",
+       [](Plan &p) { p.placements[0].extents[2].address = -uint64_t{256}; }},
+      {"placements[0].extents[2].address is 100 for offset 0, expected to differ by a multiple of 256",
+       [](Plan &p) { p.placements[0].extents[2].address = 100; }},
+      {"placements[0].extents[2].direct is set, but its home is not the host",
+       [](Plan &p) { p.placements[0].extents[2].direct = true; }},
+      {"placements[0].slots[1].bytes is 0", [](Plan &p) { p.placements[0].slots[1].bytes = 0; }},
+      {"placements[0].slots[1].bytes is 1, expected a multiple of 256", [](Plan &p) { p.placements[0].slots[1].bytes = 1; }},
+      {"placements[0].slots[1].address is 1, expected a multiple of 256",
+       [](Plan &p) { p.placements[0].slots[1].address = 1; }},
+      {"placements[0].slots[0].address is 18446744073709551360, expected at most 9007199254740992",
+       [](Plan &p) { p.placements[0].slots[0].address = -uint64_t{256}; }},
+
+      // States.
+      {"states[0] has 2 contents, expected the empty state", [](Plan &p) { p.states[0] = p.states[1]; }},
+      {"states[1].placement is 4, expected less than 1", [](Plan &p) { p.states[1].placement = 4; }},
+      {"states[1].contents[0].buffer is 25, expected less than 25", [](Plan &p) { p.states[1].contents[0].buffer = 25; }},
+      {"states[1].contents[0] has bytes [0, 0 + 8449) of a buffer of 8448",
+       [](Plan &p) { p.states[1].contents[0].bytes = 8449; }},
+      {"the end of the content before it", [](Plan &p) { p.states[1].contents[1].address -= 256; }},
+
+      // Schedules.
+      {"schedules[0].shape is 3, expected 0 to 2", [](Plan &p) { schedule(p).shape = ShapeClass{3}; }},
+      {"schedules[0].placement is 1, expected less than 1", [](Plan &p) { schedule(p).placement = 1; }},
+      {"schedules[0].max_tokens is 5, expected 1 to 4", [](Plan &p) { schedule(p).maxTokens = 5; }},
+      {"schedules[0].max_sequences is 0, expected 1 to 2", [](Plan &p) { schedule(p).maxSequences = 0; }},
+      {"schedules[0].max_context is 17, expected 1 to 16", [](Plan &p) { schedule(p).maxContext = 17; }},
+      {"schedules[0].entry_state is 2, expected less than 2", [](Plan &p) { schedule(p).entryState = 2; }},
+      {"schedules[0].exit_state is 1, a state of placement 1, expected one of 0",
+       [](Plan &p) {
+         p.placements.push_back(p.placements[0]);
+         p.states[1].placement = 1;
+         schedule(p).entryState = 0;
+       }},
+      {"schedules[0].steps is empty", [](Plan &p) { schedule(p).steps.clear(); }},
+      {"schedules[0].locals[1].kind is 0, expected an activation or a workspace",
+       [](Plan &p) { schedule(p).locals[1].buffer.kind = BufferKind::Weight; }},
+      {"schedules[0].locals[1].bytes is 0", [](Plan &p) { schedule(p).locals[1].buffer.bytes = 0; }},
+      {"schedules[0].locals[1].bytes is 100, expected a multiple of 256",
+       [](Plan &p) { schedule(p).locals[1].buffer.bytes = 100; }},
+      {"schedules[0].locals[1].address is 100, expected a multiple of 256",
+       [](Plan &p) { schedule(p).locals[1].address = 100; }},
+
+      // Steps.
+      {"schedules[0].steps[2].kind is 3, expected 0 to 2", [](Plan &p) { schedule(p).steps[2].kind = StepKind{3}; }},
+      {"schedules[0].steps[2].lane is 6, expected 0 to 5", [](Plan &p) { schedule(p).steps[2].lane = Lane{6}; }},
+      {"schedules[0].steps[2].op is 8, expected 0 to 7", [](Plan &p) { schedule(p).steps[2].op = kernels::Op::Count; }},
+      {"schedules[0].steps[2].part is 5, expected 0 to 4", [](Plan &p) { schedule(p).steps[2].part = Part{5}; }},
+      {"schedules[0].steps[2].layer is 4, expected -1 to 3", [](Plan &p) { schedule(p).steps[2].layer = 4; }},
+      {"schedules[0].steps[2] has operands [4294967295, 4294967295 + 2) of ",
+       [](Plan &p) { schedule(p).steps[2].firstOperand = kNone, schedule(p).steps[2].operandCount = 2; }},
+      {"schedules[0].steps[0].operand_count is 16, expected at most 15",
+       [](Plan &p) { schedule(p).steps[0].operandCount = 16; }},
+      {"schedules[0].steps[2] has amounts beyond measure",
+       [](Plan &p) { schedule(p).steps[2].linkBytes = ~uint64_t{0}; }},
+      {"schedules[1].steps[0].kind is 0, a transition has copies only",
+       [](Plan &p) { p.schedules[1].steps[0].kind = StepKind::Compute; }},
+      {".operand_count is 1, a copy has 2", [](Plan &p) { schedule(p).steps[firstCopy(p)].operandCount = 1; }},
+      {" has two operands for source", [](Plan &p) { (&source(p))[1].arg = Arg::Source; }},
+      {" is a copy: a source to read, then a destination to write, are expected",
+       [](Plan &p) { source(p).arg = Arg::X; }},
+      {", expected the same", [](Plan &p) { source(p).bytes -= 256; }},
+
+      // Operands.
+      {"schedules[0].operands[0].space is 3, expected 0 to 2", [](Plan &p) { schedule(p).operands[0].space = Space{3}; }},
+      {"schedules[0].operands[0].access is 3, expected 0 to 2",
+       [](Plan &p) { schedule(p).operands[0].access = Access{3}; }},
+      {"schedules[0].operands[0].arg is 15, expected 0 to 14", [](Plan &p) { schedule(p).operands[0].arg = Arg{15}; }},
+      {"schedules[0].operands[0].buffer is 4294967295, expected less than ",
+       [](Plan &p) { schedule(p).operands[0].buffer = kNone; }},
+      {" of a buffer of ", [](Plan &p) { source(p).bufferOffset = ~uint64_t{0} - 255; }},
+      {".space is 1, a transient buffer is on the device",
+       [](Plan &p) {
+         for (Operand &o : schedule(p).operands)
+           if (o.arg == Arg::Workspace)
+             o.space = Space::Host;
+       }},
+      {", where the transient buffer lies",
+       [](Plan &p) {
+         for (Operand &o : schedule(p).operands)
+           if (o.arg == Arg::Workspace)
+             o.address += 256;
+       }},
+
+      // Edges.
+      {"schedules[0].edges[0].kind is 4, expected 0 to 3", [](Plan &p) { schedule(p).edges[0].kind = EdgeKind{4}; }},
+      {"schedules[0].edges[0].to is 1000, expected less than ", [](Plan &p) { schedule(p).edges[0].to = 1000; }},
+      {", expected forwards", [](Plan &p) { std::swap(schedule(p).edges[0].from, schedule(p).edges[0].to); }},
+      {" of the same lane",
+       [](Plan &p) { schedule(p).edges.back() = {static_cast<uint32_t>(schedule(p).steps.size()) - 2,
+                                                 static_cast<uint32_t>(schedule(p).steps.size()) - 1}; }},
+      {"schedules[0].edges[1] is out of order, or there twice",
+       [](Plan &p) { schedule(p).edges[1] = schedule(p).edges[0]; }},
+
+      // Variants and transitions.
+      {"variants[0].placement is 1, expected less than 1", [](Plan &p) { p.variants[0].placement = 1; }},
+      {"variants[0].schedule is 2, expected less than 2", [](Plan &p) { p.variants[0].schedule = 2; }},
+      {"variants[0].schedule is 1, a transition", [](Plan &p) { p.variants[0].schedule = 1; }},
+      {"variants[0].schedule is 0, of placement 0, expected one of 1",
+       [](Plan &p) {
+         p.placements.push_back(p.placements[0]);
+         p.variants[0].placement = 1;
+       }},
+      {"variants[0].new_tokens is 5, expected 1 to 4", [](Plan &p) { p.variants[0].newTokens = 5; }},
+      {"variants[0].sequences is 0, expected 1 to 2", [](Plan &p) { p.variants[0].sequences = 0; }},
+      {"variants[0].context is 17, expected 1 to 16", [](Plan &p) { p.variants[0].context = 17; }},
+      {"variants[0].durations_ns has ", [](Plan &p) { p.variants[0].durationsNs.pop_back(); }},
+      {"variants[0].durations_ns[0] is 8796093022209, expected at most 8796093022208",
+       [](Plan &p) { p.variants[0].durationsNs[0] = (uint64_t{1} << 43) + 1; }},
+      {"variants[1] is out of order, or there twice", [](Plan &p) { p.variants.push_back(p.variants[0]); }},
+      {"transitions[0].from_state is 2, expected less than 2", [](Plan &p) { p.transitions[0].fromState = 2; }},
+      {"transitions[0].to_state is 2, expected less than 2", [](Plan &p) { p.transitions[0].toState = 2; }},
+      {"transitions[0].schedule is 2, expected less than 2", [](Plan &p) { p.transitions[0].schedule = 2; }},
+      {"transitions[0].schedule is 0, not a transition", [](Plan &p) { p.transitions[0].schedule = 0; }},
+      {"transitions[0].durations_ns has 3 entries, its schedule has 2 steps",
+       [](Plan &p) { p.transitions[0].durationsNs.push_back(1); }},
+  };
+  return all;
+}
+
+TEST(PlanStructure, OfAGoodPlanHasNoFault) { EXPECT_FALSE(findStructureFault(somePlan()).has_value()); }
+
+TEST(PlanStructure, FaultsAreRefusedByTheReader) {
+  for (const Fault &fault : faults()) {
+    Plan plan = somePlan();
+    fault.make(plan);
+    const absl::Status status = parse(test::bytesOf(serialize(plan)), "a.plan").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << fault.message;
+    EXPECT_EQ(status.message().substr(0, 8), "a.plan: ") << fault.message;
+    EXPECT_NE(status.message().find(fault.message), std::string::npos)
+        << fault.message << "\n  was " << status.message();
+  }
+}
+
+TEST(PlanStructure, FaultsAreTheOnlyViolationTheVerifierNames) {
+  for (const Fault &fault : faults()) {
+    Plan plan = somePlan();
+    fault.make(plan);
+    const std::vector<Violation> violations = findViolations(plan);
+    // Enumerators that only the file has are the reader's alone.
+    if (violations.empty())
+      continue;
+    ASSERT_EQ(violations.size(), 1u) << fault.message;
+    EXPECT_EQ(violations[0].rule, Rule::Structure) << fault.message;
+  }
+}
+
+TEST(PlanStructure, AModelThatCannotBeIsRefused) {
+  Plan plan = somePlan();
+  plan.model.kvHeads = 3; // of 2 heads
+  EXPECT_FALSE(parse(test::bytesOf(serialize(plan)), "a.plan").ok());
+  plan = somePlan();
+  plan.model.hidden = 0;
+  EXPECT_FALSE(parse(test::bytesOf(serialize(plan)), "a.plan").ok());
+}
+
+} // namespace
+} // namespace headrace::plan

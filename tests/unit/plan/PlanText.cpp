@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/plan/PlanText.h"
+
+#include <sstream>
+
+namespace headrace::plan::test {
+namespace {
+
+template <typename T> void put(std::ostream &out, const T &value) {
+  if constexpr (std::is_enum_v<T>)
+    out << static_cast<int>(value) << ' ';
+  else if constexpr (sizeof(T) == 1)
+    out << static_cast<int>(value) << ' ';
+  else
+    out << value << ' ';
+}
+template <typename T> void put(std::ostream &out, const std::optional<T> &value) {
+  out << (value ? "+" : "-");
+  if (value)
+    put(out, *value);
+}
+template <typename... T> void line(std::ostream &out, const char *name, const T &...values) {
+  out << name << ": ";
+  (put(out, values), ...);
+  out << '\n';
+}
+void list(std::ostream &out, const char *name, const std::vector<uint64_t> &values) {
+  out << name << ": ";
+  for (const uint64_t value : values)
+    out << value << ' ';
+  out << '\n';
+}
+
+} // namespace
+
+std::string textOf(const Plan &p) {
+  std::ostringstream out;
+  out.precision(17);
+  const model::ModelSpec &m = p.model;
+  const model::Hardware &h = p.hardware;
+  line(out, "plan", p.version, p.compilerVersion, p.modelHash, p.modelPath, p.reason, p.limitingResource);
+  line(out, "model", m.name, m.family, m.layers, m.hidden, m.heads, m.kvHeads, m.headDim, m.intermediate, m.vocab,
+       m.maxPositions, m.norm, m.normEps, m.activation, m.qkvBias, m.outBias, m.mlpBias, m.learnedPositions,
+       m.positionOffset, m.tiedEmbeddings, m.dtype);
+  line(out, "rope", m.rope.enabled, m.rope.theta, m.rope.scaling, m.rope.factor, m.rope.lowFreqFactor,
+       m.rope.highFreqFactor, m.rope.originalMaxPositions);
+  line(out, "hardware", h.name, h.kind, h.memoryBytes, h.hostMemoryBytes, h.flopsF32, h.flopsF16, h.memoryBandwidth,
+       h.h2dBandwidth, h.d2hBandwidth, h.duplexBandwidth, h.copyLatency, h.launchOverhead, h.flopsEfficiency,
+       h.memoryEfficiency, h.linkEfficiency);
+  line(out, "goal", p.goal.deviceMemory, p.goal.batch, p.goal.context, p.goal.kvTokens, p.goal.kvDtype,
+       p.goal.blockTokens);
+  line(out, "policy", p.policy.name, p.policy.none, p.policy.interval, p.policy.offloadLayers, p.policy.startRule,
+       p.policy.slots, p.policy.offloadEmbedding, p.policy.offloadHead);
+  line(out, "limits", p.activationDtype, p.kvDtype, p.blockTokens, p.kvBlocks, p.metaLayout.maxTokens,
+       p.metaLayout.maxSequences, p.metaLayout.maxBlocksPerSequence, p.maxContext);
+  line(out, "bytes", p.budgetBytes, p.arenaBytes, p.hostBytes);
+  for (const Buffer &b : p.buffers)
+    line(out, "buffer", b.name, b.kind, b.layer, b.bytes);
+  for (const Placement &x : p.placements) {
+    line(out, "placement", x.name, x.interval, x.offloadedLayers, x.offloadsEmbedding, x.offloadsHead, x.startRule);
+    for (const Extent &e : x.extents)
+      line(out, " extent", e.buffer, e.space, e.encoding, e.direct, e.bufferOffset, e.bytes, e.address);
+    for (const Slot &slot : x.slots)
+      line(out, " slot", slot.address, slot.bytes);
+  }
+  for (const State &s : p.states) {
+    line(out, "state", s.placement);
+    for (const Content &c : s.contents)
+      line(out, " content", c.buffer, c.bufferOffset, c.bytes, c.address);
+  }
+  for (const Schedule &s : p.schedules) {
+    line(out, "schedule", s.name, s.placement, s.shape, s.maxTokens, s.maxSequences, s.maxContext, s.entryState,
+         s.exitState);
+    for (const Step &x : s.steps)
+      line(out, " step", x.kind, x.lane, x.op, x.part, x.layer, x.device, x.miniBatch, x.direct, x.resizable,
+           x.firstOperand, x.operandCount, x.flops, x.deviceBytes, x.linkBytes);
+    for (const Operand &o : s.operands)
+      line(out, " operand", o.buffer, o.space, o.access, o.arg, o.bufferOffset, o.bytes, o.address);
+    for (const Edge &e : s.edges)
+      line(out, " edge", e.from, e.to, e.kind);
+    for (const Local &l : s.locals)
+      line(out, " local", l.buffer.name, l.buffer.kind, l.buffer.layer, l.buffer.bytes, l.address);
+  }
+  for (const Variant &v : p.variants) {
+    line(out, "variant", v.newTokens, v.sequences, v.context, v.placement, v.schedule, v.predictedNs, v.computeAloneNs,
+         v.linkAloneNs);
+    list(out, " durations", v.durationsNs);
+  }
+  for (const Transition &t : p.transitions) {
+    line(out, "transition", t.fromState, t.toState, t.schedule, t.predictedNs);
+    list(out, " durations", t.durationsNs);
+  }
+  return out.str();
+}
+
+} // namespace headrace::plan::test

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bytes that only look like a plan: never a crash, never memory on their word.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "flatbuffers/flatbuffers.h"
+#include "plan_generated.h"
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/PlanVerifier.h"
+#include "tests/unit/plan/AllocationGuard.h"
+#include "tests/unit/plan/MakePlan.h"
+#include "tests/unit/plan/PlanText.h"
+
+namespace headrace::plan {
+namespace {
+
+using test::bytesOf;
+
+std::vector<std::string> files() {
+  std::vector<std::string> out;
+  for (const test::NamedOptions &named : test::variedPlans())
+    out.push_back(serialize(test::makePlan(named.options)));
+  return out;
+}
+
+// Reads and verifies, within a multiple of the file's own size. Tables of a few bytes become structs of a hundred or
+// two, and the verifier keeps clocks and maps of what it was given.
+bool accepted(const std::string &text) {
+  const test::AllocationGuard guard;
+  const absl::StatusOr<Plan> plan = parse(bytesOf(text), "a.plan");
+  const bool valid = plan.ok() && findViolations(*plan).empty();
+  EXPECT_LE(guard.peakBytes(), 64 * text.size() + (1 << 20)) << "for a file of " << text.size() << " bytes";
+  return valid;
+}
+
+TEST(UntrustedPlan, IsAcceptedWhole) {
+  for (const std::string &file : files())
+    EXPECT_TRUE(accepted(file));
+}
+
+TEST(UntrustedPlan, IsRefusedTruncated) {
+  for (const std::string &file : files()) {
+    for (size_t size = 0; size < file.size(); size += 1 + file.size() / 97)
+      EXPECT_FALSE(accepted(file.substr(0, size))) << size << " of " << file.size();
+    EXPECT_FALSE(accepted(file.substr(0, file.size() - 9))); // the last bytes may be padding
+  }
+}
+
+TEST(UntrustedPlan, SurvivesFlippedBits) {
+  const std::vector<std::string> originals = files();
+  std::mt19937_64 random(7);
+  int refused = 0;
+  constexpr int kTurns = 4000;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    std::string file = originals[random() % originals.size()];
+    for (uint64_t flips = 1 + random() % 4; flips > 0; --flips)
+      file[random() % file.size()] ^= static_cast<char>(1u << random() % 8);
+    refused += !accepted(file);
+  }
+  // What is left are names, amounts of compute steps, paddings and the like.
+  EXPECT_GE(refused, kTurns / 2);
+}
+
+TEST(UntrustedPlan, SurvivesBytesOverwrittenWithExtremes) {
+  const std::vector<std::string> originals = files();
+  std::mt19937_64 random(11);
+  constexpr uint64_t kExtremes[] = {0,          1,           0x7f,       0xff,       0x7fff, 0xffff,     0x7fffffff,
+                                    0x80000000, 0xffffffffu, 1ull << 53, 1ull << 62, ~0ull,  ~0ull - 255};
+  for (int turn = 0; turn < 4000; ++turn) {
+    std::string file = originals[random() % originals.size()];
+    for (uint64_t writes = 1 + random() % 3; writes > 0; --writes) {
+      const size_t width = size_t{1} << random() % 4;
+      const uint64_t value = kExtremes[random() % std::size(kExtremes)];
+      std::memcpy(&file[random() % (file.size() / width - 1) * width], &value, width);
+    }
+    accepted(file);
+  }
+}
+
+TEST(UntrustedPlan, SurvivesPiecesOfOtherPlans) {
+  const std::vector<std::string> originals = files();
+  std::mt19937_64 random(13);
+  for (int turn = 0; turn < 1000; ++turn) {
+    std::string file = originals[random() % originals.size()];
+    const std::string &other = originals[random() % originals.size()];
+    const size_t length = 8 + random() % 512, from = random() % (other.size() - length);
+    file.replace(random() % (file.size() - length) / 8 * 8, length, other, from / 8 * 8, length);
+    accepted(file);
+  }
+}
+
+// FlatBuffers lets many offsets name one table: a hundred kilobytes would unfold into hundreds of megabytes.
+TEST(UntrustedPlan, MayNotUseTheSameBytesTwice) {
+  flatbuffers::FlatBufferBuilder fbb;
+  const auto name = fbb.CreateString("x");
+  const auto model =
+      fb::CreateModel(fbb, name, 0, 1, 32, 2, 1, 16, 48, 96, 64, 0, 1e-5, 0, false, false, false, fb::CreateRope(fbb));
+  const auto hardware = fb::CreateHardware(fbb, name);
+  const auto goal = fb::CreateGoal(fbb);
+  const auto policy = fb::CreatePolicy(fbb, name);
+  const auto variant = fb::CreateVariant(fbb, 1, 1, 1, 0, 0, fbb.CreateVector(std::vector<uint64_t>(10000, 1)));
+  const auto variants = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::Variant>>(5000, variant));
+  const auto buffers = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::Buffer>>());
+  const auto placements = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::Placement>>());
+  const auto states = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::State>>());
+  const auto schedules = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::Schedule>>());
+  const auto transitions = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::Transition>>());
+  fbb.Finish(fb::CreatePlan(fbb, 1, name, model, name, name, hardware, goal, policy, name, name, 0, 0, 16, 2, 4, 4, 4,
+                            64, 0, 0, 0, buffers, placements, states, schedules, variants, transitions),
+             "HRPL");
+  const std::string text(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
+  const test::AllocationGuard guard; // 5000 x 10000 x 8 bytes would be 400 MB
+  EXPECT_EQ(std::string(parse(bytesOf(text), "a.plan").status().message()),
+            "a.plan: the same bytes are used by more than one field");
+  EXPECT_LE(guard.peakBytes(), 16 * text.size());
+}
+
+} // namespace
+} // namespace headrace::plan
