@@ -109,10 +109,12 @@ private:
 
   LogicalResult find(mlir::Operation *op, Value value, uint64_t offset, uint64_t bytes) {
     uint64_t at = 0;
+    const Owner range = ownerOf(value);
+    if (atHome_.contains(range))
+      return success(); // nothing may write there, which is checked where something does
     RangeMap<Owner> *place = placeOf(value, at);
     if (!place)
       return success();
-    const Owner range = ownerOf(value);
     uint64_t found = 0;
     place->forEach(at + offset, at + offset + bytes, [&](uint64_t begin, uint64_t end, Owner owner) {
       if (owner == range)
