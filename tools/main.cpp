@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The command line: what each subcommand takes, and the exit status. What they do is in <Name>Command.cpp.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -161,10 +162,21 @@ int run(int argc, char **argv) {
   addRun(*simulateApp, simulate);
   simulateApp->footer(kSimulateHelp);
 
+  const std::vector<CLI::App *> all = app.get_subcommands([](CLI::App *) { return true; });
+  if (argc > 1 && argv[1][0] != '-' &&
+      std::none_of(all.begin(), all.end(), [&](CLI::App *one) { return one->get_name() == argv[1]; })) {
+    std::fprintf(stderr,
+                 "headrace: error: unknown command \"%s\": expected compile, inspect, timeline, run or simulate\n",
+                 argv[1]);
+    return kExitBadInput;
+  }
   try {
     app.parse(spelledOut(argc, argv));
   } catch (const CLI::ParseError &error) {
-    return app.exit(error) == 0 ? kExitOk : kExitBadInput;
+    if (error.get_exit_code() == 0) // --help, --version
+      return app.exit(error);
+    std::fprintf(stderr, "headrace: error: %s\nRun with --help for more information.\n", error.what());
+    return kExitBadInput;
   }
   const absl::Status status = *compileApp    ? compileCommand(compile)
                               : *inspectApp  ? inspectCommand(inspect)

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "tests/tools/Process.h"
+
+namespace headrace::tools {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char *kModel = "llama-7-gqa-llama3-f32";
+
+class Compile : public CommandLine {
+protected:
+  std::vector<std::string> arguments(std::vector<std::string> more = {}) const {
+    std::vector<std::string> all = {"compile", golden(kModel), "--batch", "2", "--context", "64"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+TEST_F(Compile, WritesAPlanAndSaysWhatItChose) {
+  const Outcome o = headrace(arguments({"-o", path("out.plan")}));
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(o.err, "");
+  EXPECT_THAT(o.out, HasSubstr("offloaded      nothing\n"));
+  EXPECT_THAT(o.out, HasSubstr("limited by     compute\n"));
+  EXPECT_THAT(o.out, HasSubstr("as flags       headrace compile "));
+  EXPECT_EQ(files(), std::vector{path("out.plan")});
+  EXPECT_EQ(headrace({"inspect", path("out.plan")}).status, 0);
+}
+
+TEST_F(Compile, TheSameInputGivesTheSamePlanByteForByte) {
+  for (const char *name : {"a", "b"})
+    ASSERT_EQ(headrace(arguments({"--interval", "2", "-o", path(name)})).status, 0);
+  EXPECT_EQ(readFile(path("a")), readFile(path("b")));
+}
+
+TEST_F(Compile, ADryRunWritesNothing) {
+  const Outcome o = headrace(arguments({"--dry-run", "-o", path("out.plan")}));
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("not written: dry run"));
+  EXPECT_TRUE(files().empty());
+}
+
+TEST_F(Compile, TheFlagsItPrintsGiveThePlanAgain) {
+  for (const std::vector<std::string> &policy : std::vector<std::vector<std::string>>{
+           {},
+           {"--interval", "3"},
+           {"--offload-layers", "5"},
+           {"--device-memory", "700KiB"},
+           {"--interval", "2", "--start-rule", "paper"},
+           {"--offload-layers", "7", "--offload-embedding", "on", "--offload-head", "on"}}) {
+    const nlohmann::json first = json([&] {
+      auto all = arguments(policy);
+      all.emplace_back("--dry-run");
+      return all;
+    }());
+    std::istringstream words(first["command"].get<std::string>());
+    std::vector<std::string> again;
+    for (std::string word; words >> word;)
+      if (word != "headrace")
+        again.push_back(word);
+    again.emplace_back("--dry-run");
+    const nlohmann::json second = json(again);
+    for (const char *key :
+         {"placements", "variants", "transitions", "arena_bytes", "host_bytes", "budget_bytes", "command"})
+      EXPECT_EQ(first[key], second[key]) << first["command"];
+  }
+}
+
+TEST_F(Compile, AShapeGivenByFlagsIsSpelledOut) {
+  const std::vector<std::string> shape = {"compile", "--family",        "opt", "--layers",       "3",   "--hidden",
+                                          "64",      "--heads",         "4",   "--intermediate", "128", "--vocab",
+                                          "100",     "--max-positions", "64",  "--dry-run"};
+  const nlohmann::json j = json(shape);
+  EXPECT_EQ(j["model"]["layers"], 3);
+  EXPECT_THAT(j["command"].get<std::string>(), HasSubstr("--family opt --layers 3 --hidden 64"));
+}
+
+TEST_F(Compile, PicksTheFewestLayersThatFit) {
+  const nlohmann::json all = json(arguments({"--dry-run"}));
+  EXPECT_EQ(all["offloaded_layers"], 0);
+  const nlohmann::json fewer = json(arguments({"--device-memory", "800KiB", "--dry-run"}));
+  const int64_t layers = fewer["offloaded_layers"];
+  EXPECT_GT(layers, 0);
+  EXPECT_LE(fewer["arena_bytes"], 800 * 1024);
+  // One layer less does not fit.
+  const Outcome o =
+      headrace(arguments({"--device-memory", "800KiB", "--dry-run", "--offload-layers", std::to_string(layers - 1)}));
+  EXPECT_EQ(o.status, 1) << o.out;
+}
+
+TEST_F(Compile, ABudgetBelowTheMinimumIsRefusedWithTheMinimum) {
+  refused(arguments({"--device-memory", "64KiB", "-o", path("out.plan")}), 1, "65536");
+  const Outcome o = headrace(arguments({"--device-memory", "64KiB", "-o", path("out.plan")}));
+  EXPECT_THAT(o.err, HasSubstr("minimum"));
+  // The minimum that the message names is enough, and one byte less is not.
+  const size_t at = o.err.find_first_of("0123456789", o.err.find("minimum"));
+  ASSERT_NE(at, std::string::npos) << o.err;
+  const uint64_t minimum = std::stoull(o.err.substr(at));
+  EXPECT_EQ(headrace(arguments({"--device-memory", std::to_string(minimum), "--dry-run"})).status, 0) << o.err;
+  EXPECT_EQ(headrace(arguments({"--device-memory", std::to_string(minimum - 1), "--dry-run"})).status, 1) << o.err;
+}
+
+TEST_F(Compile, SayingThePlacementOutright) {
+  EXPECT_EQ(json(arguments({"--interval", "3", "--dry-run"}))["variants"][0]["interval"], 3);
+  EXPECT_EQ(json(arguments({"--interval", "3", "--dry-run"}))["offloaded_layers"], 2); // 7 / 3
+  EXPECT_EQ(json(arguments({"--interval", "none", "--dry-run"}))["variants"][0]["interval"], "none");
+  EXPECT_EQ(json(arguments({"--offload-layers", "5", "--dry-run"}))["offloaded_layers"], 5);
+  const nlohmann::json paper = json(arguments({"--interval", "2", "--start-rule", "paper", "--dry-run"}));
+  EXPECT_EQ(paper["placements"][0]["start_rule"], "paper");
+  EXPECT_TRUE(paper["transitions"].empty()); // no wrap-around: every iteration begins with nothing copied
+}
+
+TEST_F(Compile, WordsOfOtherEnginesAreTranslatedAloud) {
+  const Outcome o = headrace({"compile", golden(kModel), "--max-num-seqs", "2", "-c", "64", "-ngl", "4", "--dry-run"});
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("headrace: --max-num-seqs 2 means --batch 2\n"));
+  EXPECT_THAT(o.err, HasSubstr("headrace: --ctx-size 64 means --context 64\n"));
+  EXPECT_THAT(o.err, HasSubstr("headrace: --n-gpu-layers 4 (of 7) means --offload-layers 3\n"));
+  EXPECT_THAT(o.out, HasSubstr("offloaded      3 layers"));
+}
+
+TEST_F(Compile, DumpsTheIrOfEachPhase) {
+  const Outcome o = headrace(arguments({"--interval", "3", "-o", path("out.plan"), "--dump-ir", path("ir")}));
+  EXPECT_EQ(o.status, 0) << o.err;
+  size_t phases = 0;
+  for (const std::string &file : files()) {
+    if (!file.ends_with(".mlir"))
+      continue;
+    ++phases;
+    EXPECT_THAT(readFile(file), HasSubstr("headrace."));
+  }
+  EXPECT_EQ(phases, 10u); // five phases of the decode and of the mixed schedule
+  refused(arguments({"-o", path("b.plan"), "--dump-ir", path("no/such/folder")}), 2, "--dump-ir");
+}
+
+TEST_F(Compile, AJobFileAndFlagsOverIt) {
+  writeText(path("job.toml"),
+            "[model]\npath = \"" + golden(kModel) + "\"\n[goal]\nbatch = 2\ncontext = 64\n[policy]\ninterval = 3\n");
+  EXPECT_EQ(json({"compile", path("job.toml"), "--dry-run"})["offloaded_layers"], 2);
+  EXPECT_EQ(json({"compile", path("job.toml"), "--offload-layers", "4", "--dry-run"})["offloaded_layers"], 4);
+  writeText(path("bad.toml"), "[model]\npath = \"" + golden(kModel) + "\"\n[goal]\nbatch = 2\nbach = 3\n");
+  refused({"compile", path("bad.toml"), "--dry-run"}, 2, path("bad.toml") + ":5: goal.bach: unknown key");
+  writeText(path("bad.toml"), "[goal\n");
+  refused({"compile", path("bad.toml"), "--dry-run"}, 2, path("bad.toml"));
+}
+
+TEST_F(Compile, ShippedShapesAndProfilesByName) {
+  const nlohmann::json j =
+      json({"compile", "opt-6.7b", "--hardware", "a10", "--batch", "8", "--context", "256", "--dry-run"});
+  EXPECT_EQ(j["hardware"], "a10");
+  EXPECT_EQ(j["model"]["layers"], 32);
+  refused({"compile", "opt-6.8b", "--dry-run"}, 2, "opt-6.7b");
+  refused({"compile", "opt-6.7b", "--hardware", "a11", "--dry-run"}, 2, "a10");
+}
+
+TEST_F(Compile, UnwritableOutputsAreRefusedBeforeAnythingRuns) {
+  refused(arguments({"-o", path("no/such/folder/out.plan")}), 2, path("no/such/folder/out.plan") + ": cannot write");
+  refused(arguments({"-o", folder}), 2, "Is a directory");
+  refused(arguments(), 2, "no --output FILE");
+  refused(arguments({"-o", "/proc/out.plan"}), 2, "/proc/out.plan");
+}
+
+TEST_F(Compile, UsageErrorsAreTwo) {
+  refused({}, 2, "subcommand");
+  refused({"compute"}, 2, "unknown command \"compute\": expected compile, inspect");
+  refused(arguments({"--no-such-flag"}), 2, "--no-such-flag");
+  refused(arguments({"--batch"}), 2, "--batch");
+  refused(arguments({"--batch", "3"}), 2, "--batch"); // given twice
+  refused({"compile", "--dry-run"}, 2, "no model");
+  refused({"compile", golden(kModel), "extra", "--dry-run"}, 2, "extra");
+}
+
+TEST_F(Compile, BadFlagsAreRefusedByName) {
+  const auto bad = [&](const char *flag, const char *value, const char *message) {
+    refused({"compile", golden(kModel), flag, value, "-o", path("out.plan")}, 2, message);
+  };
+  bad("--batch", "0", "--batch = 0: expected an integer from 1");
+  bad("--batch", "-4", "--batch = -4: expected an integer from 1");
+  bad("--context", "1000000", "--context = 1000000: expected at most the");
+  bad("--device-memory", "0", "--device-memory = 0: expected a positive number of bytes");
+  bad("--device-memory", "lots", "--device-memory = \"lots\": expected bytes");
+  bad("--interval", "8", "--interval = 8: expected at most the 7 layers");
+  bad("--offload-layers", "8", "--offload-layers = 8: expected at most the 7 layers");
+  bad("--kv-dtype", "fp8", "--kv-dtype = \"fp8\"");
+  bad("--start-rule", "soon", "--start-rule = \"soon\": expected \"paper\" or \"eager\"");
+  bad("--new-tokens", "8,4", "--new-tokens = 4: expected ascending");
+}
+
+TEST_F(Compile, HelpHasAnExampleForEverySubcommand) {
+  for (const char *command : {"compile", "inspect", "timeline", "run", "simulate"}) {
+    const Outcome o = headrace({command, "--help"});
+    EXPECT_EQ(o.status, 0);
+    EXPECT_THAT(o.out, HasSubstr(std::string("Example:\n  headrace ") + command));
+    EXPECT_EQ(o.err, "");
+  }
+  EXPECT_EQ(headrace({"--help"}).status, 0);
+  EXPECT_THAT(headrace({"--version"}).out, HasSubstr("headrace "));
+}
+
+} // namespace
+} // namespace headrace::tools

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <cstring>
+
+#include <gmock/gmock.h>
+
+#include "tests/tools/Process.h"
+
+namespace headrace::tools {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char *kModel = "llama-7-gqa-llama3-f32";
+
+std::string idsText(const nlohmann::json &prompts) {
+  std::string text;
+  for (const auto &prompt : prompts) {
+    std::string one;
+    for (const int id : prompt)
+      one += (one.empty() ? "" : ",") + std::to_string(id);
+    text += (text.empty() ? "" : ";") + one;
+  }
+  return text;
+}
+
+class Run : public CommandLine {
+protected:
+  static std::vector<std::string> run(const std::string &what, std::vector<std::string> more) {
+    std::vector<std::string> all = {"run", what};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  std::string plan(std::vector<std::string> more = {"--interval", "2"}) const {
+    std::vector<std::string> all = {"compile",   golden(kModel), "--batch", "2",
+                                    "--context", "32",           "-o",      path("out.plan")};
+    all.insert(all.end(), more.begin(), more.end());
+    EXPECT_EQ(headrace(all).status, 0);
+    return path("out.plan");
+  }
+};
+
+TEST_F(Run, AModelFolderGivesTheReferencesTokens) {
+  const nlohmann::json expected = reference(kModel);
+  const std::string newTokens = std::to_string(expected["tokens"][0].size());
+  const nlohmann::json resident =
+      json(run(golden(kModel), {"--prompt-ids", idsText(expected["prompts"]), "--max-new-tokens", newTokens}));
+  EXPECT_EQ(resident["tokens"], expected["tokens"]);
+  EXPECT_EQ(resident["offloaded_layers"], 0);
+  EXPECT_EQ(resident["h2d_bytes"], 0);
+  const nlohmann::json offloaded = json(run(golden(kModel), {"--prompt-ids", idsText(expected["prompts"]),
+                                                             "--max-new-tokens", newTokens, "--interval", "2"}));
+  EXPECT_EQ(offloaded["tokens"], expected["tokens"]);
+  EXPECT_EQ(offloaded["offloaded_layers"], 3);
+}
+
+TEST_F(Run, JsonHasTheFieldsByName) {
+  const nlohmann::json j =
+      json(run(golden(kModel), {"--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "8", "--offload-layers", "3"}));
+  ASSERT_EQ(j["tokens"].size(), 2u);
+  EXPECT_EQ(j["tokens"][0].size(), 8u);
+  for (const char *key :
+       {"ttft_ms", "tpot_ms", "peak_device_bytes", "h2d_bytes", "predicted_tpot_ms", "measured_over_predicted"})
+    EXPECT_GT(j[key].get<double>(), 0) << key;
+  EXPECT_GE(j["stall_ms"].get<double>(), 0);
+  EXPECT_EQ(j["offloaded_layers"], 3);
+  EXPECT_EQ(j["missing_variants"], 0);
+  EXPECT_EQ(j["manifest"]["planned"], j["manifest"]["loaded"]);
+  EXPECT_GT(j["manifest"]["loaded"]["host"].get<int64_t>(), 0);
+}
+
+TEST_F(Run, TheManifestStandsOnStandardOutputOrBesideJson) {
+  const std::vector<std::string> arguments = {"--prompt-ids", "1", "--max-new-tokens", "2"};
+  const Outcome text = headrace(run(golden(kModel), arguments));
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("weights by home"));
+  EXPECT_THAT(text.out, HasSubstr("\nTTFT "));
+  EXPECT_EQ(text.err, ""); // no progress: it is no terminal
+  auto withJson = run(golden(kModel), arguments);
+  withJson.emplace_back("--json");
+  EXPECT_THAT(headrace(withJson).err, HasSubstr("weights by home"));
+}
+
+TEST_F(Run, APlanRunsWithTheWeightsItWasMadeFrom) {
+  const std::string file = plan();
+  const nlohmann::json j = json(run(file, {"--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "6"}));
+  EXPECT_EQ(j["tokens"], json(run(golden(kModel), {"--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "6"}))["tokens"]);
+  EXPECT_EQ(j["plan"], file);
+}
+
+TEST_F(Run, SyntheticWeightsAreTheSameForASeedAndForEveryPlacement) {
+  const auto tokens = [&](const char *seed, const char *layers) {
+    return json(run("opt-6.7b", {"--layers",
+                                 "2",
+                                 "--hidden",
+                                 "64",
+                                 "--heads",
+                                 "4",
+                                 "--head-dim",
+                                 "16",
+                                 "--kv-heads",
+                                 "4",
+                                 "--intermediate",
+                                 "128",
+                                 "--vocab",
+                                 "200",
+                                 "--dtype",
+                                 "f32",
+                                 "--synthetic-weights",
+                                 seed,
+                                 "--offload-layers",
+                                 layers,
+                                 "--prompt-ids",
+                                 "1,2,3",
+                                 "--max-new-tokens",
+                                 "8"}))["tokens"];
+  };
+  EXPECT_EQ(tokens("1", "0"), tokens("1", "2"));
+  EXPECT_NE(tokens("1", "0"), tokens("2", "0"));
+}
+
+TEST_F(Run, SampledTokensDependOnTheSeed) {
+  const auto tokens = [&](const char *seed) {
+    return json(run(golden(kModel), {"--prompt-ids", "1,2,3", "--max-new-tokens", "16", "--temperature", "5", "--seed",
+                                     seed}))["tokens"];
+  };
+  EXPECT_EQ(tokens("1"), tokens("1"));
+  EXPECT_NE(tokens("1"), tokens("2"));
+}
+
+TEST_F(Run, StopIdsEndASequence) {
+  const auto tokens = json(run(golden(kModel), {"--prompt-ids", "1,2,3", "--max-new-tokens", "12"}))["tokens"][0];
+  const int third = tokens[2];
+  const auto stopped = json(run(golden(kModel), {"--prompt-ids", "1,2,3", "--max-new-tokens", "12", "--stop-ids",
+                                                 std::to_string(third)}))["tokens"][0];
+  EXPECT_EQ(stopped.back(), third);
+  EXPECT_LE(stopped.size(), 3u);
+}
+
+TEST_F(Run, PromptsComeFromFilesToo) {
+  writeText(path("ids"), "1,2,3\n4,5\n");
+  const auto expected = json(run(golden(kModel), {"--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "4"}))["tokens"];
+  EXPECT_EQ(json(run(golden(kModel), {"--prompt-ids-file", path("ids"), "--max-new-tokens", "4"}))["tokens"], expected);
+  EXPECT_EQ(json(run(golden(kModel), {"--prompt-ids", path("ids"), "--max-new-tokens", "4"}))["tokens"], expected);
+}
+
+TEST_F(Run, LogitsAreWrittenAsSafetensorsWhoseArgmaxIsTheToken) {
+  const auto j = json(
+      run(golden(kModel), {"--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "3", "--logits", path("l.safetensors")}));
+  const std::string file = readFile(path("l.safetensors"));
+  uint64_t length = 0;
+  ASSERT_GT(file.size(), 8u);
+  std::memcpy(&length, file.data(), 8);
+  const auto header = nlohmann::json::parse(file.substr(8, length));
+  ASSERT_EQ(header["logits.1"]["dtype"], "F32");
+  ASSERT_EQ(header["logits.1"]["shape"][0], 3);
+  const size_t vocab = header["logits.1"]["shape"][1];
+  const size_t offset = 8 + length + header["logits.1"]["data_offsets"][0].get<size_t>();
+  for (size_t t = 0; t < 3; ++t) {
+    std::vector<float> row(vocab);
+    std::memcpy(row.data(), file.data() + offset + t * vocab * 4, vocab * 4);
+    EXPECT_EQ(std::max_element(row.begin(), row.end()) - row.begin(), j["tokens"][1][t].get<int64_t>());
+  }
+}
+
+TEST_F(Run, TraceAndTimelineStandBesideThePlan) {
+  const std::string file = plan();
+  const Outcome o = headrace(run(file, {"--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "6", "--trace", path("t.json"),
+                                        "--timeline", path("t.svg")}));
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(readFile(path("t.svg")), HasSubstr("measured (host)"));
+  const auto trace = nlohmann::json::parse(readFile(path("t.json")));
+  const std::string variant = std::to_string(trace["variant"].get<int>());
+  const Outcome both =
+      headrace({"timeline", file, "--variant", variant, "--measured", path("t.json"), "--format", "json"});
+  ASSERT_EQ(both.status, 0) << both.err;
+  std::vector<std::string> processes;
+  const auto drawn = nlohmann::json::parse(both.out);
+  for (const auto &event : drawn["traceEvents"])
+    if (event["name"] == "process_name")
+      processes.push_back(event["args"]["name"]);
+  EXPECT_THAT(processes, testing::ElementsAre("planned", "measured (host)"));
+  refused({"timeline", file, "--variant", variant == "0" ? "1" : "0", "--measured", path("t.json")}, 2,
+          "expected --variant");
+}
+
+TEST_F(Run, SimulateTakesTheTimeThatWasPredicted) {
+  const nlohmann::json j = json({"simulate", "opt-30b", "--hardware", "a10", "--device-memory", "20GiB",
+                                 "--random-input-len", "128", "--num-prompts", "4", "--max-new-tokens", "16"});
+  EXPECT_EQ(j["device"], "sim");
+  EXPECT_EQ(j["tokens"].size(), 4u);
+  EXPECT_GT(j["offloaded_layers"], 0);
+  EXPECT_NEAR(j["measured_over_predicted"].get<double>(), 1, 0.01);
+  // Weights of the offloaded layers cross the link in every iteration.
+  EXPECT_GT(j["h2d_bytes"].get<double>(), 10e9 * j["iterations"].get<double>());
+}
+
+TEST_F(Run, ASlowerLinkIsSlowerInSim) {
+  const std::string file = plan();
+  const auto tpot = [&](const char *bandwidth) {
+    return json({"simulate", file, "--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "8", "--link-bandwidth",
+                 bandwidth})["tpot_ms"]
+        .get<double>();
+  };
+  const double fast = tpot("1GB/s"), slow = tpot("500MB/s");
+  EXPECT_GT(slow, fast);
+  EXPECT_LT(slow, 2.2 * fast);
+}
+
+TEST_F(Run, RequestsThatCannotBeServedAreRefusedByNameBeforeAnythingRuns) {
+  const std::string file = plan(); // batch 2, context 32
+  refused(run(file, {"--prompt-ids", ""}), 2, "expected one of --prompt-ids");
+  refused(run(file, {"--prompt-ids", ";"}), 2, "prompt 0 is empty");
+  refused(run(file, {"--prompt-ids", "1;;2"}), 2, "prompt 1 is empty");
+  refused(run(file, {"--prompt-ids", "1,a"}), 2, "prompt 0: \"a\": expected a token id");
+  refused(run(file, {"--prompt-ids", "1,-2"}), 2, "\"-2\": expected a token id");
+  refused(run(file, {"--prompt-ids", "1,2,3;4,9999999"}), 2,
+          "prompt 1: token id 9999999 at position 1 is outside the vocabulary");
+  refused(run(file, {"--prompt-ids", "1;2;3"}), 2, "3 prompts, the plan's batch is 2");
+  refused(run(file, {"--prompt-ids", "1,2,3", "--max-new-tokens", "30"}), 2,
+          "prompt 0: 3 tokens and 30 new ones are more than the plan's context of 32");
+  refused(run(file, {"--prompt-ids", "1", "--max-new-tokens", "0"}), 2, "--max-new-tokens 0: expected at least 1");
+  refused(run(file, {"--prompt-ids", "1", "--temperature", "-1"}), 2, "temperature = -1");
+  refused(run(file, {"--prompt-ids", "1", "--top-p", "0"}), 2, "top-p = 0");
+  refused(run(file, {"--prompt-ids", "1", "--stop-ids", "1;2"}), 2, "--stop-ids");
+  refused(run(file, {}), 2, "expected one of --prompt-ids, --prompt-ids-file and --random-input-len");
+  refused(run(file, {"--prompt-ids", "1", "--random-input-len", "3"}), 2, "expected one of --prompt-ids");
+  refused(run(file, {"--prompt-ids-file", path("missing")}), 2, path("missing"));
+  refused(run(golden(kModel), {"--prompt-ids", "1", "--max-new-tokens", "100000"}), 2, "positions of");
+  refused(run(golden(kModel), {"--prompt-ids", "1;2;3", "--batch", "2"}), 2, "3 prompts, the plan's batch is 2");
+  refused(run(golden(kModel), {"--random-input-len", "4000000000", "--num-prompts", "4000000000"}), 2,
+          "at most 2^31 tokens");
+}
+
+TEST_F(Run, DevicesThatAreNotThereAreRefused) {
+  refused(run(golden(kModel), {"--prompt-ids", "1", "--device", "cuda"}), 1, "--device cuda: not built in");
+  refused(run(golden(kModel), {"--prompt-ids", "1", "--device", "tpu"}), 2, "--device tpu: expected host, sim or cuda");
+}
+
+TEST_F(Run, WeightsThatAreMissingOrOfAnotherModelAreRefused) {
+  refused(run("opt-6.7b", {"--prompt-ids", "1", "--layers", "1"}), 2, "expected --synthetic-weights SEED");
+  const std::string file = plan();
+  refused(run(file, {"--prompt-ids", "1", "--weights", golden("opt-7-tied-f32")}), 2, "expected the plan's model");
+  refused(run(file, {"--prompt-ids", "1", "--weights", path("missing")}), 2, path("missing"));
+  refused(run(file, {"--prompt-ids", "1", "--weights", golden(kModel), "--synthetic-weights", "1"}), 2,
+          "expected one of them");
+  EXPECT_EQ(headrace(run(file, {"--prompt-ids", "1", "--weights", golden(kModel)})).status, 0);
+}
+
+TEST_F(Run, APlanTakesNoFlagsThatItHasDecided) {
+  const std::string file = plan();
+  refused(run(file, {"--prompt-ids", "1", "--interval", "3"}), 2, "--interval beside the plan");
+  refused(run(file, {"--prompt-ids", "1", "--hardware", "a10"}), 2, "--hardware beside the plan");
+  refused(run(file, {"--prompt-ids", "1", "-ngl", "3"}), 2, "beside the plan");
+  refused(run(file, {"--prompt-ids", "1", "--placement", "1"}), 2, "--placement 1: expected one of the plan's 1");
+}
+
+TEST_F(Run, OutputsThatCannotBeWrittenAreRefusedBeforeTheRun) {
+  for (const char *flag : {"--logits", "--trace", "--timeline"})
+    refused(run(golden(kModel), {"--prompt-ids", "1", flag, path("no/such/folder/x.svg")}), 2, "cannot write");
+  refused(run(golden(kModel), {"--prompt-ids", "1", "--timeline", path("t.png")}), 2,
+          "expected a name that ends in .svg, .json or .txt");
+}
+
+TEST_F(Run, BandwidthsThatAreNoneAreRefused) {
+  for (const char *bandwidth : {"0", "-1GB/s", "fast", "1GB"})
+    refused(run(golden(kModel), {"--prompt-ids", "1", "--link-bandwidth", bandwidth}), 2, "--link-bandwidth");
+}
+
+TEST_F(Run, ABudgetBelowTheMinimumIsRefusedWithTheNumber) {
+  refused(run(golden(kModel), {"--prompt-ids", "1", "--device-memory", "10KiB"}), 1, "minimum");
+}
+
+} // namespace
+} // namespace headrace::tools
