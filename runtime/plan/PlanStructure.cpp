@@ -56,6 +56,15 @@ private:
   template <typename... Path> bool aligned(uint64_t x, const Path &...path) {
     return x % model::kAlign == 0 || fail(path..., " is ", x, ", expected a multiple of ", model::kAlign);
   }
+  // Text that is printed: short, and nothing that a terminal would obey. Lines may end only where `lines` says so.
+  template <typename... Path> bool text(const std::string &s, size_t longest, bool lines, const Path &...path) {
+    if (s.size() > longest)
+      return fail(path..., " has ", s.size(), " bytes, expected at most ", longest);
+    for (const char c : s)
+      if ((static_cast<unsigned char>(c) < 0x20 && !(lines && c == '\n')) || c == 0x7f)
+        return fail(path..., " has a control character, ", static_cast<int>(c));
+    return true;
+  }
   // A range inside a buffer of `size` bytes, at an address.
   template <typename... Path>
   bool range(uint64_t offset, uint64_t bytes, uint64_t size, uint64_t address, const Path &...path) {
@@ -86,6 +95,14 @@ private:
 void StructureCheck::checkHeader() {
   if (plan_.version != kFormatVersion)
     fail("version is ", plan_.version, ", expected ", kFormatVersion);
+  text(plan_.compilerVersion, kLongestName, false, "compiler_version");
+  text(plan_.model.name, kLongestName, false, "model.name");
+  text(plan_.modelHash, kLongestName, false, "model_hash");
+  text(plan_.modelPath, kLongestText, false, "model_path");
+  text(plan_.hardware.name, kLongestName, false, "hardware.name");
+  text(plan_.policy.name, kLongestName, false, "policy.name");
+  text(plan_.reason, kLongestText, true, "reason");
+  text(plan_.limitingResource, kLongestName, false, "limiting_resource");
   const model::ModelSpec &m = plan_.model;
   enumerator(m.family, 4, "model.family");
   enumerator(m.norm, 2, "model.norm");
@@ -148,6 +165,8 @@ void StructureCheck::checkBuffers() {
     const BufferKind kind = i < plan_.kvBuffer(0)    ? BufferKind::Weight
                             : i < plan_.metaBuffer() ? BufferKind::Kv
                                                      : BufferKind::Io;
+    if (!text(buffer.name, kLongestName, false, "buffers[", i, "].name"))
+      return;
     if (buffer.kind != kind)
       fail("buffers[", i, "].kind is ", value(buffer.kind), ", expected ", value(kind));
     if (buffer.bytes == 0)
@@ -158,6 +177,7 @@ void StructureCheck::checkBuffers() {
 }
 
 void StructureCheck::checkPlacement(const Placement &placement, const std::string &path) {
+  text(placement.name, kLongestName, false, path, ".name");
   enumerator(placement.startRule, 2, path, ".start_rule");
   uint64_t buffer = 0, offset = 0; // where the next extent must begin
   for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {
@@ -218,6 +238,7 @@ void StructureCheck::checkSchedule(uint32_t i) {
   const Schedule &s = plan_.schedules[i];
   const std::string path = absl::StrCat("schedules[", i, "]");
   schedule_ = i;
+  text(s.name, kLongestName, false, path, ".name");
   enumerator(s.shape, 3, path, ".shape");
   index(s.placement, plan_.placements.size(), path, ".placement");
   const bool computes = s.shape != ShapeClass::Transition;
@@ -238,6 +259,8 @@ void StructureCheck::checkSchedule(uint32_t i) {
   for (size_t k = 0; k < s.locals.size() && ok(); ++k) {
     const Local &local = s.locals[k];
     const std::string at = absl::StrCat(path, ".locals[", k, "]");
+    if (!text(local.buffer.name, kLongestName, false, at, ".name"))
+      return;
     if (local.buffer.kind != BufferKind::Activation && local.buffer.kind != BufferKind::Workspace)
       fail(at, ".kind is ", value(local.buffer.kind), ", expected an activation or a workspace");
     if (local.buffer.bytes == 0)

@@ -17,6 +17,8 @@ inline constexpr uint64_t kMaxSteps = uint64_t{1} << 20;      // of a schedule; 
 inline constexpr uint64_t kMaxSchedules = uint64_t{1} << 14;  // also placements, states, variants, transitions
 inline constexpr uint64_t kMaxDurationNs = uint64_t{1} << 43; // 2.4 hours
 inline constexpr uint64_t kMaxMetaBytes = uint64_t{1} << 32;  // offsets in IterationMeta have 32 bits
+inline constexpr size_t kLongestName = 256;                   // bytes
+inline constexpr size_t kLongestText = 16384;                 // of the reason and of paths
 
 struct StructureFault {
   uint32_t schedule = kNone;
@@ -26,7 +28,8 @@ struct StructureFault {
 
 // The first fault in a fixed order, or none. After none: every index is in range, every range of bytes lies in its
 // buffer and ends below kMaxBytes + kMaxBytes, extents tile every buffer, states, variants, edges and extents are
-// sorted, copies have a source and a destination, durations have one entry a step, the model is valid.
+// sorted, copies have a source and a destination, durations have one entry a step, text can be printed, the model is
+// valid.
 std::optional<StructureFault> findStructureFault(const Plan &plan);
 
 } // namespace headrace::plan

@@ -72,7 +72,13 @@ const std::vector<Fault> &faults() {
       {"schedules has 0 entries, expected 1 to 16384", [](Plan &p) { p.schedules.clear(); }},
       {"variants has 0 entries, expected 1 to 16384", [](Plan &p) { p.variants.clear(); }},
 
+      {"model.name has 257 bytes, expected at most 256", [](Plan &p) { p.model.name.assign(257, 'x'); }},
+      {"reason has a control character, 27", [](Plan &p) { p.reason = "\x1b[2J"; }},
+      {"limiting_resource has a control character, 10", [](Plan &p) { p.limitingResource = "link\nh2d"; }},
+      {"model_path has 16385 bytes, expected at most 16384", [](Plan &p) { p.modelPath.assign(16385, '/'); }},
+
       // Buffers.
+      {"buffers[3].name has a control character, 7", [](Plan &p) { p.buffers[3].name = "\a"; }},
       {"buffers has 24 entries, a model of 4 layers has 25", [](Plan &p) { p.buffers.pop_back(); }},
       {"buffers has 25 entries, a model of 5 layers has 30", [](Plan &p) { p.model.layers = 5; }},
       {"buffers[3].kind is 7, expected 0 to 5", [](Plan &p) { p.buffers[3].kind = BufferKind{7}; }},
@@ -85,6 +91,7 @@ const std::vector<Fault> &faults() {
        [](Plan &p) { p.buffers[5].bytes = uint64_t{1} << 54; }},
 
       // Placements.
+      {"placements[0].name has a control character, 127", [](Plan &p) { p.placements[0].name = "\x7f"; }},
       {"placements[0].start_rule is 2, expected 0 to 1", [](Plan &p) { p.placements[0].startRule = model::StartRule{2}; }},
       {"placements[0].extents[2].space is 3, expected 0 to 2",
        [](Plan &p) { p.placements[0].extents[2].space = Space{3}; }},
@@ -124,6 +131,9 @@ const std::vector<Fault> &faults() {
       {"the end of the content before it", [](Plan &p) { p.states[1].contents[1].address -= 256; }},
 
       // Schedules.
+      {"schedules[0].name has 300 bytes, expected at most 256", [](Plan &p) { schedule(p).name.assign(300, 'x'); }},
+      {"schedules[0].locals[1].name has a control character, 9",
+       [](Plan &p) { schedule(p).locals[1].buffer.name = "\t"; }},
       {"schedules[0].shape is 3, expected 0 to 2", [](Plan &p) { schedule(p).shape = ShapeClass{3}; }},
       {"schedules[0].placement is 1, expected less than 1", [](Plan &p) { schedule(p).placement = 1; }},
       {"schedules[0].max_tokens is 5, expected 1 to 4", [](Plan &p) { schedule(p).maxTokens = 5; }},
