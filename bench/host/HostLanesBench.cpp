@@ -81,7 +81,7 @@ void run(const plan::Plan &plan, core::Device &device, const core::DeviceOptions
 
 void emptyKernel(const void *) {}
 void busyKernel(const void *) {
-  for (const int64_t end = monotonicNs() + 30'000; monotonicNs() < end;) {
+  for (const int64_t end = monotonicNs() + 100'000; monotonicNs() < end;) {
   }
 }
 
@@ -140,10 +140,10 @@ void measureLanes(const Settings &settings) {
   print("compute to compute (traced: one clock read included)", gaps.sameLane);
   print("copy to compute, waiter awake or spinning", gaps.toCompute);
   print("compute to copy, waiter awake or spinning", gaps.toCopy);
-  plan.hardware.copyLatency = 30e-6;
-  print("copy to compute, waiter asleep (copies of 30 us)", traced(emptyKernel, settings.iterations / 10).toCompute);
+  plan.hardware.copyLatency = 100e-6;
+  print("copy to compute, waiter asleep (copies of 100 us)", traced(emptyKernel, settings.iterations / 10).toCompute);
   plan.hardware.copyLatency = 0;
-  print("compute to copy, waiter asleep (kernels of 30 us)", traced(busyKernel, settings.iterations / 20).toCopy);
+  print("compute to copy, waiter asleep (kernels of 100 us)", traced(busyKernel, settings.iterations / 20).toCopy);
 }
 
 // Two threads that wake each other with nothing around it; each waits long enough to sleep.
@@ -177,6 +177,29 @@ void measureSignals(int iterations) {
   std::printf("%-64s %9.3f us of CPU a wait, spin and system calls\n", "", static_cast<double>(cpuNs) / iterations * 1e-3);
 }
 
+// How long after the link would have delivered the last byte of a copy its end is seen.
+void measurePacing(const Settings &settings) {
+  plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1), .offloaded = {0}});
+  plan.hardware.copyLatency = 10e-6;
+  const plan::Schedule &schedule = plan.schedules[plan.variants[0].schedule];
+  core::DeviceOptions options = settings.device;
+  options.trace = true;
+  options.linkBandwidth = 1e9;
+  std::vector<int64_t> late;
+  auto device = makeHostDevice({.replaceKernels = emptyKernel});
+  run(plan, *device, options, settings.iterations / 10, [&](int64_t) {
+    int64_t dueNs = -1;
+    for (size_t i = 0; i < schedule.steps.size(); ++i) {
+      if (schedule.steps[i].kind != plan::StepKind::Copy)
+        continue;
+      const core::StepTime &time = device->lastTimes()[i];
+      dueNs = (dueNs < 0 ? time.startNs : dueNs) + 10'000 + static_cast<int64_t>(schedule.steps[i].linkBytes);
+      late.push_back(time.endNs - dueNs);
+    }
+  });
+  print("paced copies of 20 to 60 KB at 1 GB/s: seen after their time", late);
+}
+
 void measureRealKernels(const Settings &settings) {
   core::TinyPlanOptions planOptions{.spec = core::tinyLlama(8), .context = 256, .blockTokens = 16};
   planOptions.spec.hidden = 512;
@@ -189,32 +212,27 @@ void measureRealKernels(const Settings &settings) {
   core::DeviceOptions options = settings.device;
   auto device = makeHostDevice();
   const auto weights = model::syntheticWeights(1);
-  const auto measure = [&](bool trace) {
-    options.trace = trace;
-    auto runtime = core::Runtime::load(plan, *device, options, weights.get(), {});
-    check(runtime.status());
-    const int32_t token = 1, block = 1;
-    std::vector<int64_t> whole, overhead;
-    for (int i = 0; i < settings.iterations / 20; ++i) {
-      const core::SequenceRows rows{.tokens = {&token, 1}, .blocks = {&block, 1}, .sample = true};
-      check(core::writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device->meta()));
-      const int64_t start = device->nowNs();
-      check((*runtime)->launch(0));
-      check((*runtime)->awaitTokens().status());
-      whole.push_back(device->nowNs() - start);
-      check(device->drain());
-      int64_t kernelNs = 0;
-      for (const core::StepTime &time : device->lastTimes())
-        kernelNs += time.endNs - time.startNs;
-      overhead.push_back(whole.back() - kernelNs);
-    }
-    if (trace) {
-      print("real kernels, 8 layers of 512, one row: launch to tokens read", whole);
-      print("  of that, not in kernels", overhead);
-      std::printf("%-64s p50 %9.3f %%\n", "  overhead", 100 * quantile(overhead, 0.5) / quantile(whole, 0.5));
-    }
-  };
-  measure(true);
+  options.trace = true;
+  auto runtime = core::Runtime::load(plan, *device, options, weights.get(), {});
+  check(runtime.status());
+  const int32_t token = 1, block = 1;
+  std::vector<int64_t> whole, overhead;
+  for (int i = 0; i < settings.iterations / 20; ++i) {
+    const core::SequenceRows rows{.tokens = {&token, 1}, .blocks = {&block, 1}, .sample = true};
+    check(core::writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device->meta()));
+    const int64_t start = device->nowNs();
+    check((*runtime)->launch(0));
+    check((*runtime)->awaitTokens().status());
+    whole.push_back(device->nowNs() - start);
+    check(device->drain());
+    int64_t kernelNs = 0;
+    for (const core::StepTime &time : device->lastTimes())
+      kernelNs += time.endNs - time.startNs;
+    overhead.push_back(whole.back() - kernelNs);
+  }
+  print("real kernels, 8 layers of 512, one row: launch to tokens read", whole);
+  print("  of that, not in kernels", overhead);
+  std::printf("%-64s p50 %9.3f %%\n", "  overhead", 100 * quantile(overhead, 0.5) / quantile(whole, 0.5));
 }
 
 } // namespace
@@ -234,6 +252,7 @@ int main(int argc, char **argv) {
   }
   headrace::host::measureLanes(settings);
   headrace::host::measureSignals(settings.iterations / 10);
+  headrace::host::measurePacing(settings);
   headrace::host::measureRealKernels(settings);
   return 0;
 }

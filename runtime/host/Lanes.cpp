@@ -12,6 +12,10 @@ namespace {
 // Every byte 0xff: a NaN as F32, F16 and BF16.
 constexpr int kPoisonByte = 0xff;
 
+// How long before its end a copy is announced: twice the 10 us that an idle core of a virtual machine takes to wake (the
+// transfer thread's, then the waiter's), and some more. The waiter then spins for what is left.
+constexpr int64_t kAnnounceNs = 30'000;
+
 class ComputeLane {
 public:
   explicit ComputeLane(Shared &shared) : s_(shared) {}
@@ -105,8 +109,10 @@ public:
       if (copying_) {
         if (copyChunk())
           return true;
-        if (!ended())
+        if (!ended()) {
+          announceEnd();
           return acted;
+        }
         endStep(bus_ != nullptr ? bus_->arrivalNs(link_, direction_, step().bytes) : monotonicNs());
       } else if (!begin()) {
         return acted;
@@ -115,10 +121,14 @@ public:
     }
   }
 
-  // What it waits for when advance() has done nothing: a counter, or the time until the next bytes.
+  // What it waits for when advance() has done nothing: a counter, or the time of the next bytes. For the end of a copy it
+  // wakes early enough to announce it, and to spin at the end.
   void addWaits(std::array<uint64_t, kCounters> &wanted, int64_t &deadlineNs) const {
     if (copying_) {
-      deadlineNs = std::min(deadlineNs, bus_->arrivalNs(link_, direction_, copied_));
+      int64_t ns = bus_->arrivalNs(link_, direction_, copied_);
+      if (copied_ == step().bytes)
+        ns -= !announced_ ? kAnnounceNs : ns - monotonicNs() > kLongSpinNs ? kLongSpinNs : 0;
+      deadlineNs = std::min(deadlineNs, ns);
       return;
     }
     uint64_t &threshold = wanted[static_cast<size_t>(blockedOn_.counter)];
@@ -163,6 +173,7 @@ private:
     // If nothing else has held it up, the link has been this copy's from the end of the one before.
     startNs_ = follows_ ? previousEndNs_ : monotonicNs();
     copying_ = true;
+    announced_ = false;
     copied_ = 0;
     if (bus_ != nullptr)
       bus_->start(link_, direction_, step().bytes, startNs_);
@@ -197,6 +208,14 @@ private:
     return bus_->arrivalNs(link_, direction_, s.bytes) <= now;
   }
 
+  void announceEnd() {
+    if (announced_ || bus_->arrivalNs(link_, direction_, step().bytes) - monotonicNs() > kAnnounceNs)
+      return;
+    announced_ = true;
+    if (step().signals)
+      s_.signals.announce(counter_, launch().base[lane_] + next_ + 1);
+  }
+
   void endStep(int64_t endNs) {
     const LaneStep &s = step();
     bytes_.fetch_add(s.bytes, std::memory_order_relaxed);
@@ -225,6 +244,7 @@ private:
   bool inLaunch_ = false;
   size_t next_ = 0;       // step
   bool copying_ = false;
+  bool announced_ = false; // that it will soon have ended
   uint64_t copied_ = 0;
   int64_t startNs_ = 0;
   bool follows_ = false;  // nothing but the copy before has held up the next one

@@ -43,8 +43,14 @@ Signals::Signals() {
 }
 
 void Signals::advance(Counter counter, uint64_t value) {
+  counters_[static_cast<size_t>(counter)].value.store(value, std::memory_order_seq_cst);
+  ring(counter, value);
+}
+
+void Signals::announce(Counter counter, uint64_t value) { ring(counter, value); }
+
+void Signals::ring(Counter counter, uint64_t value) {
   const size_t c = static_cast<size_t>(counter);
-  counters_[c].value.store(value, std::memory_order_seq_cst);
   for (Waiter &waiter : waiters_) {
     uint64_t wanted = waiter.wanted[c].load(std::memory_order_seq_cst);
     // Whoever replaces the threshold rings, so that a sleeper is rung for once. If the exchange fails, the waiter has
@@ -72,29 +78,38 @@ int64_t Signals::wait(Thread self, const Want &want) {
 }
 
 void Signals::waitAny(Thread self, absl::Span<const Want> wants, int64_t deadlineNs) {
-  int64_t now = monotonicNs();
-  // A distant deadline is slept for from the start: most of the time nothing else happens before it.
-  if (deadlineNs == kNever || deadlineNs - now <= kSpinNs) {
-    for (const int64_t spinEnd = std::min(deadlineNs, now + kSpinNs); now < spinEnd; now = monotonicNs())
-      for (int i = 0; i < 16; ++i) {
-        if (anyReached(wants))
-          return;
-        pause();
-      }
-    if (now >= deadlineNs)
-      return;
-  }
+  const int64_t now = monotonicNs();
+  if (deadlineNs != kNever && deadlineNs - now <= kLongSpinNs)
+    spin(wants, now, deadlineNs);
+  else if (deadlineNs != kNever || !spin(wants, now, now + kSpinNs)) // what has no deadline often comes soon
+    sleep(self, wants, deadlineNs);
+}
+
+// True once one of `wants` is reached, false at endNs. The clock is read every 16 looks.
+bool Signals::spin(absl::Span<const Want> wants, int64_t nowNs, int64_t endNs) const {
+  for (; nowNs < endNs; nowNs = monotonicNs())
+    for (int i = 0; i < 16; ++i) {
+      if (anyReached(wants))
+        return true;
+      pause();
+    }
+  return anyReached(wants);
+}
+
+void Signals::sleep(Thread self, absl::Span<const Want> wants, int64_t deadlineNs) {
   Waiter &waiter = waiters_[static_cast<size_t>(self)];
   for (;;) {
     const uint32_t bell = waiter.bell.load(std::memory_order_seq_cst);
     for (const Want &want : wants)
       waiter.wanted[static_cast<size_t>(want.counter)].store(want.threshold, std::memory_order_seq_cst);
-    if (anyReached(wants) || monotonicNs() >= deadlineNs)
-      break;
-    futexWait(waiter.bell, bell, deadlineNs);
+    if (!anyReached(wants))
+      futexWait(waiter.bell, bell, deadlineNs);
+    for (const Want &want : wants)
+      waiter.wanted[static_cast<size_t>(want.counter)].store(kNotWaiting, std::memory_order_seq_cst);
+    const int64_t now = monotonicNs();
+    if (now >= deadlineNs || spin(wants, now, std::min(deadlineNs, now + kLongSpinNs))) // perhaps it was announced
+      return;
   }
-  for (const Want &want : wants)
-    waiter.wanted[static_cast<size_t>(want.counter)].store(kNotWaiting, std::memory_order_seq_cst);
 }
 
 } // namespace headrace::host

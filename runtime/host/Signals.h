@@ -5,6 +5,8 @@
 //   advance(counter, value)   publishes value; for each thread that sleeps until this counter reaches at most value, one
 //                             futex wake. Nobody sleeping: a store and a few loads.
 //   wait(thread, counter, n)  returns once counter >= n: at once, after a spin of at most kSpinNs, or after sleeping.
+//   announce(counter, value)  wakes those that wait for value although it is not there yet: waking takes a machine some
+//                             10 us, so who knows when it will advance says so that long before. The woken spin.
 //
 // No wake-up is lost: the waiter stores what it wants before it looks at the counter again, the advancer stores the counter
 // before it looks at what is wanted, both sequentially consistent, so one of them sees the other.
@@ -20,7 +22,8 @@
 
 namespace headrace::host {
 
-inline constexpr int64_t kSpinNs = 10'000; // the longest any thread spins
+inline constexpr int64_t kSpinNs = 10'000;     // before sleeping
+inline constexpr int64_t kLongSpinNs = 20'000; // the longest any thread spins: after an announcement, before a deadline
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // CLOCK_MONOTONIC, the clock that futexes' absolute timeouts use.
@@ -57,9 +60,12 @@ public:
   // Makes everything written before visible to whoever sees the value. One thread advances a counter.
   void advance(Counter counter, uint64_t value);
 
+  void announce(Counter counter, uint64_t value);
+
   // Returns the nanoseconds spent waiting (0 if there was no need).
   int64_t wait(Thread self, const Want &want);
-  // Waits until one of `wants` (at most one a counter) is reached or the clock shows `deadlineNs` (kNever: no limit).
+  // Waits until one of `wants` (at most one a counter) is reached or the clock shows `deadlineNs` (kNever: no limit). Spins
+  // for a deadline closer than kLongSpinNs, sleeps for others and is then some microseconds late.
   void waitAny(Thread self, absl::Span<const Want> wants, int64_t deadlineNs);
 
 private:
@@ -72,6 +78,9 @@ private:
     std::atomic<uint32_t> bell{0};                       // changes with each wake-up
   };
   bool anyReached(absl::Span<const Want> wants) const;
+  void ring(Counter counter, uint64_t value);
+  bool spin(absl::Span<const Want> wants, int64_t nowNs, int64_t endNs) const;
+  void sleep(Thread self, absl::Span<const Want> wants, int64_t deadlineNs);
 
   std::array<Value, kCounters> counters_;
   std::array<Waiter, kThreads> waiters_;

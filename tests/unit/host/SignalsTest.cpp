@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -59,6 +60,24 @@ TEST(Signals, ADeadlineEndsTheWait) {
     EXPECT_GE(monotonicNs(), deadline);
   }
   signals.waitAny(Thread::Transfer, {}, monotonicNs() + 20 * kSpinNs); // nothing but the deadline
+}
+
+TEST(Signals, AnAnnouncementWakesButIsNotTheThing) {
+  Signals signals;
+  std::atomic<bool> advanced{false};
+  std::thread waiter([&] {
+    signals.wait(Thread::Compute, {Counter::H2D, 1});
+    EXPECT_TRUE(advanced);
+  });
+  for (int i = 0; i < 3; ++i) { // early ones too: it goes back to sleep
+    letSleep();
+    signals.announce(Counter::H2D, 1);
+    EXPECT_EQ(signals.value(Counter::H2D), 0u);
+  }
+  letSleep();
+  advanced = true;
+  signals.advance(Counter::H2D, 1);
+  waiter.join();
 }
 
 TEST(Signals, NoWakeUpIsLost) {

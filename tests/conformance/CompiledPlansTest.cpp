@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plans as the compiler makes them, on every device: a model of a few kilobytes for each interval and start rule. What a
+// row holds must not depend on where the weights live, on the pace of the link, or on what lies in unused bytes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "compiler/Compile.h"
+#include "runtime/core/Runtime.h"
+#include "runtime/host/HostDevice.h"
+#include "runtime/serve/BatchEngine.h"
+#include "runtime/sim/SimDevice.h"
+#include "tests/unit/core/TinyPlan.h"
+
+namespace headrace {
+namespace {
+
+struct Case {
+  const char *name;
+  model::ModelSpec spec;
+  model::StartRule rule;
+};
+
+class CompiledPlans : public testing::TestWithParam<Case> {
+protected:
+  static constexpr int64_t kLayers = 6;
+
+  // interval 0: nothing is offloaded.
+  plan::Plan compile(int64_t interval, model::Choice embedding = model::Choice::Off) {
+    compiler::CompileRequest request;
+    request.model = GetParam().spec;
+    request.hardware = core::tinyPlan({.spec = core::tinyLlama(1)}).hardware;
+    request.hardware.flopsF32 = request.hardware.flopsF16 = 1e10;
+    request.hardware.memoryBandwidth = 1e10;
+    request.hardware.launchOverhead = 1e-6;
+    request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
+    request.goal.batch = 3;
+    request.goal.context = 40;
+    request.goal.blockTokens = 4;
+    request.policy.startRule = GetParam().rule;
+    request.policy.offloadEmbedding = embedding;
+    request.policy.offloadHead = model::Choice::Off;
+    if (interval == 0)
+      request.policy.none = true;
+    else
+      request.policy.interval = interval;
+    request.buckets = {.newTokens = {1, 3, 8}, .sequences = {1, 3}, .contexts = {16, 40}};
+    auto plan = compiler::compile(request);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan.ok() ? *std::move(plan) : plan::Plan{};
+  }
+
+  serve::GenerateResult run(const plan::Plan &plan, std::unique_ptr<core::Device> device, const core::DeviceOptions &options,
+                            bool keepLogits) {
+    const auto weights = model::syntheticWeights(1);
+    auto runtime = core::Runtime::load(plan, *device, options, weights.get(), {});
+    EXPECT_TRUE(runtime.ok()) << runtime.status();
+    if (!runtime.ok())
+      return {};
+    serve::GenerateRequest request;
+    request.prompts = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, {42}, {7, 7, 149}};
+    request.maxNewTokens = 9;
+    request.keepLogits = keepLogits;
+    auto result = serve::generate(**runtime, request);
+    EXPECT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ((*runtime)->missingVariants(), 0u);
+    return result.ok() ? *std::move(result) : serve::GenerateResult{};
+  }
+};
+
+bool sameBits(const std::vector<std::vector<float>> &a, const std::vector<std::vector<float>> &b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto &x, const auto &y) {
+    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+  });
+}
+
+TEST_P(CompiledPlans, GiveTheBitsOfTheResidentModelOnTheHost) {
+  const plan::Plan residentPlan = compile(0);
+  const serve::GenerateResult resident = run(residentPlan, host::makeHostDevice(), {.unpaced = true}, true);
+  for (int64_t interval = 1; interval <= kLayers; ++interval)
+    for (model::Choice embedding : {model::Choice::Off, model::Choice::On}) {
+      const plan::Plan plan = compile(interval, embedding);
+      EXPECT_EQ(plan.placements[0].offloadedLayers, kLayers / interval);
+      for (const core::DeviceOptions &options :
+           {core::DeviceOptions{}, core::DeviceOptions{.unpaced = true}, core::DeviceOptions{.poison = true}})
+        for (bool keepLogits : {false, true}) {
+          const serve::GenerateResult other = run(plan, host::makeHostDevice(), options, keepLogits);
+          EXPECT_EQ(other.tokens, resident.tokens) << "interval " << interval << ", poison " << options.poison;
+          EXPECT_TRUE(!keepLogits || sameBits(other.logits, resident.logits))
+              << "interval " << interval << ", poison " << options.poison << ", unpaced " << options.unpaced;
+        }
+    }
+}
+
+TEST_P(CompiledPlans, RunInVirtualTimeWithTheSameIterations) {
+  for (int64_t interval : {0, 1, 4}) {
+    const plan::Plan plan = compile(interval);
+    const serve::GenerateResult host = run(plan, host::makeHostDevice(), {.unpaced = true}, false);
+    const serve::GenerateResult sim = run(plan, sim::makeSimDevice(), {}, false);
+    EXPECT_EQ(sim.iterations, host.iterations);
+    EXPECT_EQ(sim.prefillIterations, host.prefillIterations);
+    EXPECT_EQ(sim.counters.launches, host.counters.launches);
+    EXPECT_EQ(sim.counters.h2dBytes, host.counters.h2dBytes);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CompiledPlans,
+                         testing::Values(Case{"llamaEager", core::tinyLlama(6), model::StartRule::Eager},
+                                         Case{"llamaPaper", core::tinyLlama(6), model::StartRule::Paper},
+                                         Case{"optEager", core::tinyOpt(6), model::StartRule::Eager},
+                                         Case{"optPaper", core::tinyOpt(6), model::StartRule::Paper}),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+} // namespace
+} // namespace headrace
