@@ -2,9 +2,11 @@
 #include "compiler/EmitPlan.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/LowerModel.h"
+#include "passes/RangeMap.h"
 #include "llvm/ADT/DenseMap.h"
 
 namespace headrace::compiler {
@@ -27,7 +29,11 @@ public:
         buffers_[kv.getBuffer()] = plan_.kvBuffer(kv.getLayer());
       else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
         buffers_[io.getBuffer()] = plan_.metaBuffer() + static_cast<uint32_t>(io.getRole());
-      else if (auto carry = llvm::dyn_cast<ir::CarryOp>(op))
+      else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op)) {
+        const auto begin = static_cast<uint64_t>(slot.address().value);
+        slotsBegin_ = std::min(slotsBegin_, begin);
+        slotsEnd_ = std::max(slotsEnd_, begin + slot.sizeInBytes());
+      } else if (auto carry = llvm::dyn_cast<ir::CarryOp>(op))
         entry.push_back({buffers_.lookup(carry.getSource()), carry.getRange().offset, carry.getRange().bytes,
                          byteAddress(carry.getResult()) + carry.getRange().offset});
       else if (auto carryOut = llvm::dyn_cast<ir::CarryOutOp>(op))
@@ -40,6 +46,7 @@ public:
     }
     std::sort(schedule_.edges.begin(), schedule_.edges.end(),
               [](const plan::Edge &a, const plan::Edge &b) { return std::tie(a.to, a.from) < std::tie(b.to, b.from); });
+    nameOverwrites();
   }
 
   std::vector<plan::Content> entry, exit;
@@ -84,6 +91,39 @@ private:
       if (static_cast<plan::Lane>(wait.lane) == step.lane)
         schedule_.edges.push_back({wait.from, index, static_cast<plan::EdgeKind>(wait.kind)});
     llvm::erase_if(waits_, [&](const PendingWait &wait) { return static_cast<plan::Lane>(wait.lane) == step.lane; });
+  }
+
+  // A copy into a slot waits for the readers of what was there. Where transients have used the range since, which only
+  // their addresses tell, what it overwrites is what a step wrote: the edge is the same, its reason another.
+  void nameOverwrites() {
+    enum class Last : uint8_t { Copied, Read, Written };
+    passes::RangeMap<Last> last; // of each byte of the slots, what was done to it last
+    size_t edge = 0;
+    for (uint32_t index = 0; index < schedule_.steps.size(); ++index) {
+      const plan::Step &step = schedule_.steps[index];
+      const size_t firstEdge = edge;
+      while (edge < schedule_.edges.size() && schedule_.edges[edge].to == index)
+        ++edge;
+      for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
+        const Operand &operand = schedule_.operands[i];
+        const uint64_t end = operand.address + operand.bytes;
+        if (operand.space != plan::Space::Device || end <= slotsBegin_ || operand.address >= slotsEnd_)
+          continue;
+        if (step.kind != plan::StepKind::Copy) {
+          last.assign(operand.address, end, operand.access == plan::Access::Read ? Last::Read : Last::Written);
+          continue;
+        }
+        bool read = false, written = false;
+        last.forEach(operand.address, end, [&](uint64_t, uint64_t, Last was) {
+          read |= was == Last::Read;
+          written |= was == Last::Written;
+        });
+        for (size_t e = firstEdge; e < edge; ++e)
+          if (plan::EdgeKind &kind = schedule_.edges[e].kind; kind == plan::EdgeKind::War && written && !read)
+            kind = plan::EdgeKind::Waw;
+        last.assign(operand.address, end, Last::Copied);
+      }
+    }
   }
 
   void addOperands(ir::StepInterface op) {
@@ -184,6 +224,7 @@ private:
   llvm::DenseMap<mlir::Value, uint32_t> buffers_; // by the value that is the buffer
   llvm::DenseMap<mlir::Operation *, uint32_t> steps_;
   std::vector<PendingWait> waits_;
+  uint64_t slotsBegin_ = std::numeric_limits<uint64_t>::max(), slotsEnd_ = 0;
   llvm::SmallVector<ir::Access> accesses_;
 };
 
