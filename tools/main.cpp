@@ -18,9 +18,9 @@ namespace {
 using namespace headrace::tools;
 
 constexpr const char *kCompileHelp = R"(Example:
-  headrace compile ./llama-3.1-8b --hardware rtx-4090 --device-memory 8GiB --batch 8 --context 2048 -o out.plan
-  headrace compile opt-30b --hardware a10 --batch 16 --context 1024 --dry-run      (a shipped shape; nothing is written)
-  headrace compile job.toml --interval 4 -o out.plan                               (flags win over the file))";
+  headrace compile ./llama-3.1-8b --hardware rtx4090 --device-memory 8GiB --batch 8 --context 2048 -o out.plan
+  headrace compile opt-30b --hardware a10 --batch 4 --context 512 --dry-run       (a shipped shape; nothing is written)
+  headrace compile job.toml --interval 4 -o out.plan                             (flags win over the file))";
 constexpr const char *kInspectHelp = R"(Example:
   headrace inspect out.plan
   headrace inspect out.plan --json | jq '.variants[].h2d_bytes')";
@@ -32,16 +32,14 @@ constexpr const char *kTimelineHelp = R"(Example:
 constexpr const char *kRunHelp = R"(Example:
   headrace run ./qwen2.5-0.5b --device-memory 400MiB --prompt-ids "1,2,3;4,5" --max-new-tokens 32
   headrace run out.plan --prompt-ids prompts.txt --json --logits logits.safetensors
-  headrace run opt-6.7b --synthetic-weights 1 --dtype bf16 --random-input-len 64 --timeline run.svg)";
+  headrace run examples/jobs/tiny-on-host.toml --synthetic-weights 1 --random-input-len 16 --timeline run.svg)";
 constexpr const char *kSimulateHelp = R"(Example:
   headrace simulate opt-30b --hardware a10 --device-memory 20GiB --random-input-len 512 --num-prompts 8 --max-new-tokens 64
   headrace simulate out.plan --prompt-ids "1,2,3;4,5" --link-bandwidth 12GB/s)";
 
 // Every key of a job file, the source, and other engines' flags.
-void addJob(CLI::App &app, JobInput &input, const char *source, bool sourceRequired) {
-  auto *positional = app.add_option("source", input.source, source)->type_name("");
-  if (sourceRequired)
-    positional->required();
+void addJob(CLI::App &app, JobInput &input, const char *source) {
+  app.add_option("source", input.source, source)->type_name("");
   app.add_option("--model", input.modelFlag, "a model for a job file: folder, shape .toml, or a shipped shape's name");
   app.add_option("--hardware", input.hardwareFlag, "a profile's .toml, or a shipped one's name (default: host)");
   const std::map<std::string_view, const char *> groups = {{"goal", "Goal"},
@@ -54,6 +52,10 @@ void addJob(CLI::App &app, JobInput &input, const char *source, bool sourceRequi
     app.add_option_function<std::string>(
            name, [&input, name](const std::string &value) { input.flags[name] = value; }, std::string(flag.help))
         ->group(groups.at(flag.section));
+  }
+  constexpr const char *kOthers = "Words of vLLM and llama.cpp";
+  for (const KeyFlag &flag : keyFlags()) {
+    const std::string name(flag.flag);
     std::string synonyms(flag.synonyms);
     while (!synonyms.empty()) {
       const std::string synonym = synonyms.substr(0, synonyms.find(','));
@@ -61,20 +63,19 @@ void addJob(CLI::App &app, JobInput &input, const char *source, bool sourceRequi
       app.add_option_function<std::string>(
              synonym, [&input, synonym](const std::string &value) { input.synonyms[synonym] = value; },
              "the same as " + name)
-          ->group("Words of vLLM and llama.cpp");
+          ->group(kOthers);
     }
   }
   app.add_option("--gpu-memory-utilization", input.gpuMemoryUtilization,
                  "--device-memory as a share of the hardware's memory")
-      ->group("Words of vLLM and llama.cpp");
-  app.add_option("--cpu-offload-gb", input.cpuOffloadGb, "--offload-layers as GiB of weights, at most")
-      ->group("Words of vLLM and llama.cpp");
+      ->group(kOthers);
+  app.add_option("--cpu-offload-gb", input.cpuOffloadGb, "--offload-layers as GiB of weights, at most")->group(kOthers);
   app.add_option("--n-gpu-layers,--gpu-layers", input.gpuLayers, "--offload-layers as layers that stay (also -ngl)")
-      ->group("Words of vLLM and llama.cpp");
+      ->group(kOthers);
 }
 
 void addRun(CLI::App &app, RunOptions &options) {
-  addJob(app, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file", false);
+  addJob(app, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file");
   app.add_option("--prompt-ids", options.promptIds, "token ids, \"1,2,3;4,5\" for two prompts, or a file of them");
   app.add_option("--prompt-ids-file", options.promptIdsFile, "a file of token ids, a prompt a line (or ; between)");
   app.add_option("--random-input-len", options.randomInputLength, "random prompts of this many tokens");
@@ -109,7 +110,8 @@ std::vector<std::string> spelledOut(int argc, char **argv) {
 
 int run(int argc, char **argv) {
   CLI::App app{"headrace: language models beyond device memory. Compiles a model to a plan that brings weights to the "
-               "device before a layer needs them, shows the plan, and runs it."};
+               "device before a layer needs them, shows the plan, and runs it.",
+               "headrace"};
   app.footer(
       "Each subcommand's --help has an example. Exit status: 0 done, 1 it cannot be met or failed, 2 usage or bad "
       "input.");
@@ -118,7 +120,7 @@ int run(int argc, char **argv) {
 
   CompileOptions compile;
   CLI::App *compileApp = app.add_subcommand("compile", "make a plan for a model under a memory budget");
-  addJob(*compileApp, compile.job, "a model (folder, shape .toml, shipped shape's name), or a job file", false);
+  addJob(*compileApp, compile.job, "a model (folder, shape .toml, shipped shape's name), or a job file");
   compileApp->add_option("-o,--output", compile.output, "the plan file to write");
   compileApp->add_option("--dump-ir", compile.dumpIr, "a folder for the IR's text after each phase");
   compileApp->add_flag("--dry-run", compile.dryRun, "print the chosen settings, write nothing");

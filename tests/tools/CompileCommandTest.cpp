@@ -190,6 +190,19 @@ TEST_F(Compile, BadFlagsAreRefusedByName) {
   bad("--new-tokens", "8,4", "--new-tokens = 4: expected ascending");
 }
 
+TEST_F(Compile, TheExamplesOfShippedThingsInTheHelpWork) {
+  EXPECT_EQ(
+      headrace({"compile", "opt-30b", "--hardware", "a10", "--batch", "4", "--context", "512", "--dry-run"}).status, 0);
+  EXPECT_EQ(headrace({"simulate", "opt-30b", "--hardware", "a10", "--device-memory", "20GiB", "--random-input-len",
+                      "512", "--num-prompts", "8", "--max-new-tokens", "64"})
+                .status,
+            0);
+  EXPECT_EQ(headrace({"run", std::string(HEADRACE_SOURCE_DIR) + "/examples/jobs/tiny-on-host.toml",
+                      "--synthetic-weights", "1", "--random-input-len", "16", "--timeline", path("run.svg")})
+                .status,
+            0);
+}
+
 TEST_F(Compile, HelpHasAnExampleForEverySubcommand) {
   for (const char *command : {"compile", "inspect", "timeline", "run", "simulate"}) {
     const Outcome o = headrace({command, "--help"});
