@@ -76,6 +76,9 @@ private:
 
   // ---- up to 6 rows
 
+  // One page: the processor's own prefetching stops at the end of each.
+  static constexpr int64_t kPrefetchBytes = 4096;
+
   template <typename W> void streamRows() {
     switch (rows) {
     case 1:
@@ -107,7 +110,9 @@ private:
     for (int64_t k = 0; k < args.k; k += Shape::kBlock) {
       Tile<V, R, P> tile;
       tile.clear();
-      tile.template multiply<W>(args.x + k, args.k, w + k * kColumns, args.k * kColumns, kColumns, blockLength(k));
+      const auto *block = w + k * kColumns;
+      tile.template multiply<W, true>(args.x + k, args.k, block, args.k * kColumns, kColumns, blockLength(k),
+                                      reinterpret_cast<const char *>(block) + kPrefetchBytes, sizeof *block * kColumns);
       tile.template store<W>(sums, P * kColumns, k > 0);
     }
     for (int64_t r = 0; r < R; ++r)

@@ -63,9 +63,12 @@ template <typename V, int R, int P> struct Tile {
                                 float *keep = nullptr) {
     for (int64_t k = 0; k < n; ++k) {
       if constexpr (kAhead)
-        __builtin_prefetch(ahead + k * aheadStep, 0, 2);
+        __builtin_prefetch(ahead + k * aheadStep);
       HEADRACE_UNROLL
       for (int p = 0; p < P; ++p) {
+        // Otherwise the compiler keeps the factors of all rows for the next panel and spills sums in their place.
+        if (p > 0 && R > 2)
+          asm volatile("" ::: "memory");
         V a, b;
         W::load(w + p * wPanelStride + k * wStep, a, b);
         if constexpr (kKeep) {
