@@ -19,12 +19,13 @@ constexpr int64_t kEagerSlots = 2;
 std::string Candidate::describe() const {
   if (offloadsNothing())
     return "offload nothing";
-  std::string text = absl::StrCat(name, " (", layers.size(), layers.size() == 1 ? " layer" : " layers");
+  std::string text = absl::StrCat(layers.size(), layers.size() == 1 ? " layer" : " layers");
+  if (interval > 0)
+    absl::StrAppend(&text, " (interval ", interval, ")");
   if (embedding)
     absl::StrAppend(&text, ", the embedding");
   if (head)
     absl::StrAppend(&text, ", the head");
-  absl::StrAppend(&text, ")");
   if (slots)
     absl::StrAppend(&text, ", ", slots, slots == 1 ? " slot" : " slots");
   return text;

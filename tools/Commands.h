@@ -28,7 +28,7 @@ struct InspectOptions {
 
 struct TimelineOptions {
   std::string plan;
-  uint32_t variant = 0;
+  std::optional<uint32_t> variant; // unset: the one that was measured, else the first
   std::string format = "text"; // text, json, svg
   std::string output;          // empty: standard output
   std::string measured;        // a trace of `run --trace`; empty: planned lanes only

@@ -28,9 +28,6 @@ absl::Status timelineCommand(const TimelineOptions &options) {
   absl::StatusOr<plan::Plan> plan = plan::readPlan(options.plan);
   if (!plan.ok())
     return plan.status();
-  if (options.variant >= plan->variants.size())
-    return absl::InvalidArgumentError(model::cat("command line: --variant ", options.variant, ": expected one of the ",
-                                                 plan->variants.size(), " variants of ", options.plan, ", from 0"));
   if (!options.output.empty())
     if (absl::Status status = checkWritable(options.output); !status.ok())
       return status;
@@ -42,12 +39,18 @@ absl::Status timelineCommand(const TimelineOptions &options) {
     absl::StatusOr<Trace> trace = parseTrace(*text, options.measured, *plan);
     if (!trace.ok())
       return trace.status();
-    if (trace->variant != options.variant)
+    if (options.variant.value_or(trace->variant) != trace->variant)
       return absl::InvalidArgumentError(model::cat(options.measured, ": measured on variant ", trace->variant,
-                                                   ": expected --variant ", trace->variant, ", not ", options.variant));
+                                                   ": expected --variant ", trace->variant, ", not ",
+                                                   *options.variant));
     measured = *std::move(trace);
   }
-  const Chart chart = makeChart(*plan, options.variant, options.measured.empty() ? nullptr : &measured);
+  // The variant that was measured, unless one is named; without a measurement the first.
+  const uint32_t variant = options.variant.value_or(options.measured.empty() ? 0 : measured.variant);
+  if (variant >= plan->variants.size())
+    return absl::InvalidArgumentError(model::cat("command line: --variant ", variant, ": expected one of the ",
+                                                 plan->variants.size(), " variants of ", options.plan, ", from 0"));
+  const Chart chart = makeChart(*plan, variant, options.measured.empty() ? nullptr : &measured);
   const std::string drawn = options.format == "json" ? timelineJson(chart)
                             : options.format == "svg"
                                 ? timelineSvg(chart)
