@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writes the seeds of fuzz_plan: make_plan_corpus tests/fuzz/corpus/fuzz_plan
+#include <cstdio>
+#include <filesystem>
+
+#include "runtime/plan/PlanFile.h"
+#include "tests/unit/plan/MakePlan.h"
+
+int main(int argc, char **argv) {
+  using namespace headrace::plan;
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+    return 2;
+  }
+  std::error_code error;
+  std::filesystem::create_directories(argv[1], error);
+  for (const test::NamedOptions &named : test::variedPlans()) {
+    std::string file = named.name + ".plan";
+    for (char &c : file)
+      c = c == ' ' || c == ',' ? '-' : c;
+    const absl::Status status = writePlan(test::makePlan(named.options), std::string(argv[1]) + "/" + file);
+    if (!status.ok()) {
+      std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+      return 1;
+    }
+  }
+  return 0;
+}
