@@ -186,6 +186,8 @@ public:
         fillPanels(tensor, *sources, target);
       else
         fillRows(tensor, *sources, target);
+      for (const Found &source : *sources) // else loading would hold the whole checkpoint beside the homes it fills
+        source.file->release(*source.tensor);
       written = tensor.offset + tensor.bytes;
     }
     std::memset(out.data() + written, 0, unit.bytes - written);

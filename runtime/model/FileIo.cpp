@@ -91,14 +91,19 @@ MappedFile::~MappedFile() {
     ::munmap(const_cast<std::byte *>(data_), size_);
 }
 
-void MappedFile::willNeed(absl::Span<const std::byte> part) const {
+static void advise(absl::Span<const std::byte> part, int advice) {
   if (part.empty())
     return;
   const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
   const uintptr_t end = reinterpret_cast<uintptr_t>(part.data()) + part.size();
-  ::madvise(reinterpret_cast<void *>(begin), end - begin, MADV_WILLNEED);
+  ::madvise(reinterpret_cast<void *>(begin), end - begin, advice);
 }
+
+void MappedFile::willNeed(absl::Span<const std::byte> part) const { advise(part, MADV_WILLNEED); }
+
+// Nothing is ever written to the mapping, so no page of it is lost.
+void MappedFile::release(absl::Span<const std::byte> part) const { advise(part, MADV_DONTNEED); }
 
 bool isDirectory(const std::string &path) {
   std::error_code error;

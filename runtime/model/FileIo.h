@@ -29,6 +29,9 @@ public:
   absl::Span<const std::byte> bytes() const { return {data_, size_}; }
   // Asks the system to read this part ahead; a hint, without a result.
   void willNeed(absl::Span<const std::byte> part) const;
+  // Says that this part will not be read again soon: its pages no longer count as this process's memory, and are the
+  // system's to keep or to drop. Reading it again gives the same bytes.
+  void release(absl::Span<const std::byte> part) const;
 
 private:
   MappedFile(const std::byte *data, size_t size) : data_(data), size_(size) {}

@@ -49,6 +49,7 @@ public:
   // The bytes of one of header().tensors, in no particular alignment.
   absl::Span<const std::byte> data(const StoredTensor &tensor) const;
   void willNeed(const StoredTensor &tensor) const { file_->willNeed(data(tensor)); }
+  void release(const StoredTensor &tensor) const { file_->release(data(tensor)); }
 
 private:
   SafetensorsFile() = default;
