@@ -36,12 +36,15 @@ inline uint16_t f32ToF16(float value) {
   const uint32_t sign = word & 0x80000000u;
   const uint32_t twice = word + word;
   float base = (std::bit_cast<float>(word & 0x7FFFFFFFu) * 0x1.0p+112f) * 0x1.0p-110f;
-  uint32_t bias = twice & 0xFF000000u;
-  bias = bias < 0x71000000u ? 0x71000000u : bias;
+  const uint32_t exponent = twice & 0xFF000000u;
+  const uint32_t small = -static_cast<uint32_t>(exponent < 0x71000000u); // all ones: subnormal in F16
+  const uint32_t bias = (exponent & ~small) | (0x71000000u & small);
   base = std::bit_cast<float>((bias >> 1) + 0x07800000u) + base;
   const uint32_t rounded = std::bit_cast<uint32_t>(base);
   const uint32_t finite = ((rounded >> 13) & 0x7C00u) + (rounded & 0x0FFFu);
-  return static_cast<uint16_t>((sign >> 16) | (twice > 0xFF000000u ? 0x7E00u : finite));
+  // Masks, not conditions: a compiler that minds traps does not turn those into straight code.
+  const uint32_t nan = -static_cast<uint32_t>(twice > 0xFF000000u);
+  return static_cast<uint16_t>((sign >> 16) | (finite & ~nan) | (0x7E00u & nan));
 }
 
 inline float bf16ToF32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }

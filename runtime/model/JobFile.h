@@ -2,13 +2,14 @@
 //
 // What a user asks for: a model on a hardware, with a goal, a policy and buckets; `job.toml` or the same as flags.
 //
-//   [model]    path = "folder"             (or shape = "../models/opt-6.7b.toml" or a shipped one's bare name
-//   "opt-6.7b",
-//                                           or the shape's keys inline)
-//   [hardware] file = "../hardware/a10.toml"   (or a bare name, or its keys inline; keys beside `file` replace its own)
-//   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384  kv_dtype = "auto"  block_tokens =
-//   16 [policy]   name = "interval"  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"  slots = 2
-//              offload_embedding = "auto"  offload_head = "auto"
+//   [model]    path = "folder"                   or shape = "../models/opt-6.7b.toml", or a shipped shape's bare name
+//                                                "opt-6.7b", or the shape's keys inline (Shape.h)
+//   [hardware] file = "../hardware/a10.toml"     or a bare name, or its keys inline (Hardware.h); keys beside `file`
+//                                                replace the file's
+//   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384  kv_dtype = "auto"
+//              block_tokens = 16
+//   [policy]   name = "interval"  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"  slots = 2
+//              offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
 // Every key is also a flag of `headrace compile` (underscores become dashes); a flag wins over the file.

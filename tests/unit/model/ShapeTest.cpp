@@ -121,6 +121,12 @@ TEST(Shape, RefusesBadKeysByFileAndLine) {
   }
 }
 
+TEST(Shape, RefusesLettersOutsideStringsThatAreNotAscii) {
+  // Between U+00A1 and U+0499, where toml++ 3.3 has undefined behaviour of its own.
+  for (const char *text : {"fam\xC4\x81 = 1\n", "\xC3\xA9 = 1\n", "layers \xD0\xB6 = 1\n", "layers = 1 \xC4\x81\n"})
+    EXPECT_THAT(messageOf(parseShape(text, "f")), testing::StartsWith("f:1: expected TOML: ")) << text;
+}
+
 TEST(Shape, RefusesAMissingFile) {
   EXPECT_REFUSED(readShape("gone.toml"), absl::StatusCode::kNotFound, "gone.toml: no such file");
 }
