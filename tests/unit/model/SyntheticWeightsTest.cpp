@@ -119,8 +119,9 @@ TEST(SyntheticWeights, HaveTheStatedDistribution) {
 
 TEST(SyntheticWeights, AreFixedForever) {
   // Goldens of runs with --synthetic-weights depend on these values.
-  const auto bytes = filled(42, layoutWeights(tinyLlama()).units[1], MatrixOrder::RowMajor);
-  const Tensor &matrix = *layoutWeights(tinyLlama()).units[1].find(TensorRole::Matrix);
+  const WeightLayout layout = layoutWeights(tinyLlama());
+  const auto bytes = filled(42, layout.units[1], MatrixOrder::RowMajor);
+  const Tensor &matrix = *layout.units[1].find(TensorRole::Matrix);
   // sqrt(3 / 12) = 1 / 2, so a value is its 16 random bits / 65536.
   EXPECT_EQ(elementAt(bytes, matrix, MatrixOrder::RowMajor, 0, 0), 1059.0f / 65536);
   EXPECT_EQ(elementAt(bytes, matrix, MatrixOrder::RowMajor, 19, 11), 21144.0f / 65536);
