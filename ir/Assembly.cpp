@@ -41,7 +41,8 @@ template <typename T> static ParseResult parseSmall(OpAsmParser &parser, llvm::S
 ParseResult parseStep(OpAsmParser &parser, StepInfo &step) {
   llvm::SMLoc loc;
   llvm::StringRef word;
-  if (parser.parseKeyword("step") || parser.parseLess() || parser.getCurrentLocation(&loc) || parser.parseKeyword(&word))
+  if (parser.parseKeyword("step") || parser.parseLess() || parser.getCurrentLocation(&loc) ||
+      parser.parseKeyword(&word))
     return failure();
   const std::optional<Part> part = symbolizePart(word);
   if (!part)
@@ -325,7 +326,8 @@ void printWait(OpAsmPrinter &printer, Operation *, Value event, WaitKind kind, L
     printer << kind << ' ' << event << " on " << lane;
 }
 
-ParseResult parseLimits(OpAsmParser &parser, int64_t &tokens, int64_t &sequences, int64_t &context, int64_t &arenaBytes) {
+ParseResult parseLimits(OpAsmParser &parser, int64_t &tokens, int64_t &sequences, int64_t &context,
+                        int64_t &arenaBytes) {
   if (parser.parseKeyword("limits") || parser.parseLParen() || parser.parseInteger(tokens) || parser.parseComma() ||
       parser.parseInteger(sequences) || parser.parseComma() || parser.parseInteger(context) || parser.parseRParen())
     return failure();

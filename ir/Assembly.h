@@ -57,8 +57,7 @@ void printLimits(mlir::OpAsmPrinter &printer, mlir::Operation *op, int64_t token
 
 mlir::ParseResult parseShortType(mlir::OpAsmParser &parser, mlir::Type &type);
 void printShortType(mlir::OpAsmPrinter &printer, mlir::Type type);
-template <typename... Rest>
-mlir::ParseResult parseTypes(mlir::OpAsmParser &parser, mlir::Type &first, Rest &...rest) {
+template <typename... Rest> mlir::ParseResult parseTypes(mlir::OpAsmParser &parser, mlir::Type &first, Rest &...rest) {
   return mlir::failure(parseShortType(parser, first) || (... || (parser.parseComma() || parseShortType(parser, rest))));
 }
 template <typename... Rest>

@@ -76,7 +76,8 @@ void NormOp::getAccesses(Accesses &accesses) {
 
 LogicalResult LinearOp::verify() {
   if (getResidual() && getResidual().getType() != getY().getType())
-    return emitOpError() << "updates " << getResidual().getType() << " in place, but its result is " << getY().getType();
+    return emitOpError() << "updates " << getResidual().getType() << " in place, but its result is "
+                         << getY().getType();
   return failure(failed(verifyTensor(*this, "weight", getWeight(), getUnit(), true)) ||
                  failed(verifyTensor(*this, "bias", getBias(), getUnit(), false)));
 }
@@ -149,8 +150,8 @@ static LogicalResult verifyPacked(Operation *op, int32_t bits, int32_t group, Bu
   const uint64_t elements = plain.getBytes() / element, groups = (elements + group - 1) / static_cast<uint64_t>(group);
   const uint64_t expected = (elements * static_cast<uint64_t>(bits) + 7) / 8 + groups * 2 * element;
   if (packed.getBytes() < expected)
-    return op->emitOpError() << "packs " << elements << " elements in " << groups << " groups into " << packed.getBytes()
-                             << " bytes, but they take " << expected;
+    return op->emitOpError() << "packs " << elements << " elements in " << groups << " groups into "
+                             << packed.getBytes() << " bytes, but they take " << expected;
   return success();
 }
 LogicalResult QuantiseOp::verify() {

@@ -3,9 +3,9 @@
 // The dialect, its types, and what holds of values and of an iteration as a whole.
 #include "ir/Headrace.h"
 
+#include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/TypeSwitch.h"
-#include "mlir/IR/DialectImplementation.h"
 
 #include "ir/HeadraceDialect.cpp.inc"
 #include "ir/HeadraceEnums.cpp.inc"
@@ -203,8 +203,8 @@ static LogicalResult verifyVersions(mlir::Block &block) {
         // A wait names the step that wrote the version, not its content.
         if (same || llvm::isa<WaitOp>(user) || (user != &op && user->isBeforeInBlock(&op)))
           continue;
-        auto diagnostic = user->emitOpError() << "uses a version of a buffer that '" << op.getName()
-                                              << "' has updated in place";
+        auto diagnostic = user->emitOpError()
+                          << "uses a version of a buffer that '" << op.getName() << "' has updated in place";
         diagnostic.attachNote(op.getLoc()) << "updated here";
         return diagnostic;
       }

@@ -9,8 +9,10 @@
 //   b.setInsertionPointToEnd(module.getBody());
 //   auto decode = IterationOp::create(b, loc, "decode", Shape::Decode, StartRule::Eager, 8, 8, 2048);
 //   b.setInsertionPointToEnd(&decode.block());
-//   auto meta = IoOp::create(b, loc, BufferType::get(&context, MemorySpace::Device, 4096, Encoding::Bytes), IoRole::Meta);
-//   auto y = NormOp::create(b, loc, x.getType(), Rows::Tokens, meta, x, qkv, UnitRole::Qkv, {0, 256}, ByteRange(), step);
+//   auto bytes = BufferType::get(&context, MemorySpace::Device, 4096, Encoding::Bytes);
+//   auto meta = IoOp::create(b, loc, bytes, IoRole::Meta, Address());
+//   auto y = NormOp::create(b, loc, x.getType(), Rows::Tokens, meta, x, qkv, UnitRole::Qkv, ByteRange{0, 256},
+//                           ByteRange(), step, Address());
 #pragma once
 
 #include "ir/Enums.h"
@@ -27,8 +29,8 @@
 
 #include "ir/HeadraceDialect.h.inc"
 #define GET_TYPEDEF_CLASSES
-#include "ir/HeadraceTypes.h.inc"
 #include "ir/HeadraceInterfaces.h.inc"
+#include "ir/HeadraceTypes.h.inc"
 #define GET_OP_CLASSES
 #include "ir/HeadraceOps.h.inc"
 
@@ -36,9 +38,9 @@ namespace headrace::ir {
 
 inline BufferType bufferType(mlir::Value value) { return llvm::cast<BufferType>(value.getType()); }
 
-// The value that made the range of memory that `value` is a version of: through in-place updates and completed parts, to a
-// persistent op's result, a carry's or prefetch's into a slot, or a compute step's new buffer. Walks back one version after
-// another (the residual stream has two a layer): what asks for many values asks `Ranges`.
+// The value that made the range of memory that `value` is a version of: through in-place updates and completed parts,
+// to a persistent op's result, a carry's or prefetch's into a slot, or a compute step's new buffer. Walks back one
+// version after another (the residual stream has two a layer): what asks for many values asks `Ranges`.
 mlir::Value rangeOf(mlir::Value value);
 
 // The buffer whose content a range holds: the range itself, or for a copy on the device its home (weight, kv).

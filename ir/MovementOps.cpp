@@ -55,7 +55,8 @@ LogicalResult WeightOp::verify() {
     return emitOpError() << "has no name";
   const bool ofLayer = getRole() != UnitRole::Embedding && getRole() != UnitRole::Head;
   if (ofLayer != (getLayer() >= 0))
-    return emitOpError() << "is a unit of role " << stringifyUnitRole(getRole()) << (ofLayer ? " and needs a layer" : " and has no layer");
+    return emitOpError() << "is a unit of role " << stringifyUnitRole(getRole())
+                         << (ofLayer ? " and needs a layer" : " and has no layer");
   return success();
 }
 
@@ -87,12 +88,14 @@ static LogicalResult verifyPart(Operation *op, BufferType home, BufferType part,
   if (part.getBytes() != home.getBytes() || part.getEncoding() != home.getEncoding())
     return op->emitOpError() << "makes " << part << " of " << home << ": size and encoding must be the same";
   if (part.getHeld() != held)
-    return op->emitOpError() << "makes a range that holds " << part.getHeld() << " bytes, but brings those up to " << held;
+    return op->emitOpError() << "makes a range that holds " << part.getHeld() << " bytes, but brings those up to "
+                             << held;
   return success();
 }
 
 static LogicalResult verifyFits(Operation *op, uint64_t end, int64_t offset, SlotType slot) {
-  if (offset < 0 || static_cast<uint64_t>(offset) > slot.getBytes() || end > slot.getBytes() - static_cast<uint64_t>(offset))
+  if (offset < 0 || static_cast<uint64_t>(offset) > slot.getBytes() ||
+      end > slot.getBytes() - static_cast<uint64_t>(offset))
     return op->emitOpError() << "puts " << end << " bytes at " << offset << " of a slot of " << slot.getBytes();
   return success();
 }

@@ -13,8 +13,16 @@ bool StepInfo::unpack(const Fields &f, StepInfo &out) {
       f[3] > 255 || (f[4] >= 0 && !lane) || f[7] < 0 || f[7] > std::numeric_limits<uint32_t>::max() || f[8] < 0 ||
       f[9] < 0 || f[10] < 0)
     return false;
-  out = {static_cast<int32_t>(f[0]), *part, static_cast<uint8_t>(f[2]), static_cast<uint8_t>(f[3]), lane, f[5] != 0,
-         f[6] != 0, static_cast<uint32_t>(f[7]), static_cast<uint64_t>(f[8]), static_cast<uint64_t>(f[9]),
+  out = {static_cast<int32_t>(f[0]),
+         *part,
+         static_cast<uint8_t>(f[2]),
+         static_cast<uint8_t>(f[3]),
+         lane,
+         f[5] != 0,
+         f[6] != 0,
+         static_cast<uint32_t>(f[7]),
+         static_cast<uint64_t>(f[8]),
+         static_cast<uint64_t>(f[9]),
          static_cast<uint64_t>(f[10])};
   return true;
 }

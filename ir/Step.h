@@ -31,18 +31,26 @@ struct StepInfo {
   Part part = Part::Embedding;
   uint8_t device = 0;
   uint8_t miniBatch = 0;
-  std::optional<Lane> lane;  // set by AssignLanes
-  bool direct = false;       // its kernel reads a host buffer over the link
-  bool resizable = false;    // a copy whose size may be changed at launch
-  uint32_t threads = 0;      // cpu lane: threads it occupies
+  std::optional<Lane> lane; // set by AssignLanes
+  bool direct = false;      // its kernel reads a host buffer over the link
+  bool resizable = false;   // a copy whose size may be changed at launch
+  uint32_t threads = 0;     // cpu lane: threads it occupies
   uint64_t flops = 0;
-  uint64_t deviceBytes = 0;  // device memory read and written
-  uint64_t linkBytes = 0;    // over the link: host to device, but for steps of the d2h lane
+  uint64_t deviceBytes = 0; // device memory read and written
+  uint64_t linkBytes = 0;   // over the link: host to device, but for steps of the d2h lane
 
   using Fields = std::array<int64_t, 11>;
   Fields pack() const {
-    return {layer, static_cast<int64_t>(part), device, miniBatch, lane ? static_cast<int64_t>(*lane) : -1, direct,
-            resizable, threads, static_cast<int64_t>(flops), static_cast<int64_t>(deviceBytes),
+    return {layer,
+            static_cast<int64_t>(part),
+            device,
+            miniBatch,
+            lane ? static_cast<int64_t>(*lane) : -1,
+            direct,
+            resizable,
+            threads,
+            static_cast<int64_t>(flops),
+            static_cast<int64_t>(deviceBytes),
             static_cast<int64_t>(linkBytes)};
   }
   static bool unpack(const Fields &f, StepInfo &out);
@@ -85,8 +93,21 @@ enum class AccessKind : uint8_t { Read = 0, Write = 1, ReadWrite = 2 };
 
 // What an operand is to its op; the values are those of plan::Arg.
 enum class Arg : uint8_t {
-  Source = 0, Destination = 1, Meta = 2, X = 3, Y = 4, Weight = 5, Bias = 6, NormWeights = 7, Residual = 8, Kv = 9,
-  Table = 10, Positions = 11, Sampled = 12, Output = 13, Workspace = 14
+  Source = 0,
+  Destination = 1,
+  Meta = 2,
+  X = 3,
+  Y = 4,
+  Weight = 5,
+  Bias = 6,
+  NormWeights = 7,
+  Residual = 8,
+  Kv = 9,
+  Table = 10,
+  Positions = 11,
+  Sampled = 12,
+  Output = 13,
+  Workspace = 14
 };
 
 // The bytes `range` of the buffer that `value` is a version of. A range that a step reads and rewrites in place appears

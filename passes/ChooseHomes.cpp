@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "passes/Passes.h"
 #include "llvm/ADT/SmallBitVector.h"
 #include "llvm/ADT/StringExtras.h"
-#include "passes/Passes.h"
 
 namespace headrace::passes {
 #define GEN_PASS_DEF_CHOOSEHOMES
@@ -40,7 +40,8 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
   void runOnOperation() override {
     ir::IterationOp iteration = getOperation();
     if (iteration.getPhase() != ir::Phase::Model) {
-      iteration.emitError() << "homes are chosen in the model phase, not in phase " << stringifyPhase(iteration.getPhase());
+      iteration.emitError() << "homes are chosen in the model phase, not in phase "
+                            << stringifyPhase(iteration.getPhase());
       return signalPassFailure();
     }
     int64_t modelLayers = 0;
@@ -52,7 +53,8 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
     llvm::SmallBitVector away(static_cast<unsigned>(modelLayers));
     for (int64_t layer : layers) {
       if (layer < 0 || layer >= modelLayers) {
-        iteration.emitError() << "layer " << layer << " cannot be offloaded: the model has layers 0 to " << modelLayers - 1;
+        iteration.emitError() << "layer " << layer << " cannot be offloaded: the model has layers 0 to "
+                              << modelLayers - 1;
         return signalPassFailure();
       }
       away.set(static_cast<unsigned>(layer));

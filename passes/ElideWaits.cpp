@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each step has a clock: for each lane, the last step of it that is known to have ended when this one starts. A wait that
-// the clocks of the lane's step before, or of another awaited step, cover already says nothing new.
+// Each step has a clock: for each lane, the last step of it that is known to have ended when this one starts. A wait
+// that the clocks of the lane's step before, or of another awaited step, cover already says nothing new.
 //
 //   h2d       A       B         C waits for A and for B; B's lane has run A before, so the wait for A goes
 //   compute               C
 #include <array>
 #include <cassert>
 
-#include "llvm/ADT/DenseMap.h"
 #include "passes/Passes.h"
+#include "llvm/ADT/DenseMap.h"
 
 namespace headrace::passes {
 #define GEN_PASS_DEF_ELIDEWAITS

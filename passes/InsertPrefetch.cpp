@@ -6,9 +6,9 @@
 //   paper, interval 2    embed | layer 0       | layer 1       | layer 2       | layer 3
 //                              ^ copies of 1   ^ wait          ^ release 1, copies of 3
 //
-//   eager, two slots     a step's unit is released behind it; behind the releases that free its range stands the copy of
-//                        the unit that lies there next. Copies keep the order of use, so a copy stands behind the one
-//                        before it even where its own range has long been free.
+//   eager, two slots     a step's unit is released behind it; behind the releases that free its range stands the copy
+//                        of the unit that lies there next. Copies keep the order of use, so a copy stands behind the
+//                        one before it even where its own range has long been free.
 #include "passes/OffloadedUnits.h"
 #include "passes/Passes.h"
 
@@ -21,7 +21,7 @@ namespace {
 using ir::ByteRange;
 using mlir::Value;
 
-// Ops behind compute steps: what is inserted behind one step stays in the order of insertion. Step -1 is before the first.
+// Ops behind compute steps: what is inserted behind one step stays in the order of insertion. Step -1 is the start.
 class BehindSteps {
 public:
   BehindSteps(mlir::Operation *beforeFirst, const std::vector<mlir::Operation *> &steps)
@@ -82,7 +82,7 @@ public:
 private:
   struct Copy {
     size_t unit;
-    int64_t step;       // the compute step it stands behind; -1: none
+    int64_t step; // the compute step it stands behind; -1: none
     bool nextIteration;
   };
 
@@ -93,23 +93,22 @@ private:
   bool isCarried(size_t i) const { return i < wrapUnits_ || (i == wrapUnits_ && wrapBytes_ > 0); }
   uint64_t carriedBytes(size_t i) const { return i < wrapUnits_ ? unit(i).bytes : wrapBytes_; }
   Value slot(size_t i) const { return slots_[offloaded_.slotOf(unit(i))]; }
-  uint32_t releaseStep(size_t i) const {
-    return paper_ ? offloaded_.items[unit(i).item].lastStep : unit(i).lastUse;
-  }
+  uint32_t releaseStep(size_t i) const { return paper_ ? offloaded_.items[unit(i).item].lastStep : unit(i).lastUse; }
 
   mlir::LogicalResult checkWrap() {
     const size_t n = offloaded_.units.size();
     if (paper_ && (wrapUnits_ || wrapBytes_))
       return iteration_.emitError() << "nothing wraps around under the rule paper";
     if (wrapUnits_ > n || (wrapUnits_ == n && wrapBytes_))
-      return iteration_.emitError() << "cannot wrap " << wrapUnits_ << " units and " << wrapBytes_ << " bytes around: there are "
-                                    << n << " offloaded units";
+      return iteration_.emitError() << "cannot wrap " << wrapUnits_ << " units and " << wrapBytes_
+                                    << " bytes around: there are " << n << " offloaded units";
     if (wrapUnits_ < n && wrapBytes_ >= unit(wrapUnits_).bytes)
-      return iteration_.emitError() << "cannot wrap " << wrapBytes_ << " bytes of '" << name(wrapUnits_) << "' around: it has "
-                                    << unit(wrapUnits_).bytes << ", and part of it must be left";
+      return iteration_.emitError() << "cannot wrap " << wrapBytes_ << " bytes of '" << name(wrapUnits_)
+                                    << "' around: it has " << unit(wrapUnits_).bytes << ", and part of it must be left";
     for (size_t i = 0; i < n && isCarried(i); ++i)
       if (times_.freeAfter[i] >= 0)
-        return iteration_.emitError() << "'" << name(i) << "' cannot be there on entry: an earlier unit lies in its range of slot "
+        return iteration_.emitError() << "'" << name(i)
+                                      << "' cannot be there on entry: an earlier unit lies in its range of slot "
                                       << offloaded_.slotOf(unit(i));
     return mlir::success();
   }
@@ -145,7 +144,8 @@ private:
     info.part = ir::Part::Movement;
     info.layer = offloaded_.items[unit(i).item].layer;
     info.linkBytes = info.deviceBytes = range.bytes;
-    const int64_t offset = llvm::isa<ir::SlotType>(destination.getType()) ? static_cast<int64_t>(unit(i).slotOffset) : 0;
+    const int64_t offset =
+        llvm::isa<ir::SlotType>(destination.getType()) ? static_cast<int64_t>(unit(i).slotOffset) : 0;
     return behind_->insert<ir::PrefetchOp>(step, loc(i), heldType(i, range.end()),
                                            ir::TokenType::get(iteration_.getContext()), source(i), destination, range,
                                            offset, info);
@@ -236,8 +236,8 @@ private:
   const uint64_t wrapBytes_;
   const bool paper_;
   const RangeTimes times_;
-  std::vector<Value> slots_, here_, tokens_;    // by slot; by unit: its content on the device, its last copy's token
-  std::vector<std::vector<size_t>> releases_;   // units, by step
+  std::vector<Value> slots_, here_, tokens_;  // by slot; by unit: its content on the device, its last copy's token
+  std::vector<std::vector<size_t>> releases_; // units, by step
   std::optional<BehindSteps> behind_;
 };
 

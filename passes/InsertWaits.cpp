@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One walk in program order that remembers who wrote what and which ranges were given up, and puts a wait wherever a step
-// depends on a step of another lane:
+// One walk in program order that remembers who wrote what and which ranges were given up, and puts a wait wherever a
+// step depends on a step of another lane:
 //
-//   raw   a step uses what another wrote. A program wait for it says where: it becomes the wait of the lanes that use it.
-//   war   a copy goes to a range that was given up: it waits for the step before that, in each lane that used the range;
-//         an in-place update waits for the readers of the old version.
+//   raw   a step uses what another wrote. A program wait for it says where: it becomes the wait of the lanes that use
+//         it.
+//   war   a copy goes to a range that was given up: it waits for the step before that, in each lane that used the
+//         range; an in-place update waits for the readers of the old version.
 //   waw   a copy goes to a range whose content another lane brought and nobody used.
 //   pacing waits are there already.
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
-#include "passes/Passes.h"
-#include "passes/RangeMap.h"
 
 namespace headrace::passes {
 #define GEN_PASS_DEF_INSERTWAITS
@@ -23,8 +22,8 @@ using ir::Lane;
 using ir::WaitKind;
 using mlir::Value;
 
-// What a wait for `step` names: the token of a movement step, the first buffer that a compute step wrote. Null for publish,
-// after which nothing needs to wait.
+// What a wait for `step` names: the token of a movement step, the first buffer that a compute step wrote. Null for
+// publish, after which nothing needs to wait.
 Value eventOf(mlir::Operation *step) {
   if (auto prefetch = llvm::dyn_cast<ir::PrefetchOp>(step))
     return prefetch.getToken();
@@ -170,10 +169,10 @@ private:
 
   ir::IterationOp iteration_;
   mlir::OpBuilder builder_;
-  Value last_[ir::getMaxEnumValForLane() + 1];                            // by lane: the last step's event
-  llvm::DenseMap<mlir::Operation *, RangeMap<std::vector<Use>>> given_;   // by slot
-  llvm::DenseMap<Value, Value> writtenBack_;                              // home -> token of its last evict
-  llvm::DenseSet<std::pair<mlir::Operation *, unsigned>> readable_;       // (step, lane that has waited for it)
+  Value last_[ir::getMaxEnumValForLane() + 1];                          // by lane: the last step's event
+  llvm::DenseMap<mlir::Operation *, RangeMap<std::vector<Use>>> given_; // by slot
+  llvm::DenseMap<Value, Value> writtenBack_;                            // home -> token of its last evict
+  llvm::DenseSet<std::pair<mlir::Operation *, unsigned>> readable_;     // (step, lane that has waited for it)
 };
 
 struct InsertWaits : impl::InsertWaitsBase<InsertWaits> {

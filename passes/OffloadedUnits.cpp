@@ -5,8 +5,8 @@
 #include <cassert>
 #include <limits>
 
-#include "llvm/ADT/DenseMap.h"
 #include "passes/RangeMap.h"
+#include "llvm/ADT/DenseMap.h"
 
 namespace headrace::passes {
 namespace {

@@ -4,8 +4,8 @@
 // planning of the wrap-around cut reads as well.
 //
 //   items   what a slot holds at a time: an offloaded layer's units, or the head's
-//   units   in order of first use, which is the order of copying; a unit lies in its item's slot behind the units of the
-//           item that are used before it
+//   units   in order of first use, which is the order of copying; a unit lies in its item's slot behind the units of
+//           the item that are used before it
 #pragma once
 
 #include <cstdint>
@@ -18,27 +18,27 @@
 namespace headrace::passes {
 
 struct OffloadedUnit {
-  ir::OnDeviceOp use;        // what a prefetch replaces
+  ir::OnDeviceOp use; // what a prefetch replaces
   uint64_t bytes = 0;
   uint32_t item = 0;
-  uint64_t slotOffset = 0;   // multiple of 256
+  uint64_t slotOffset = 0; // multiple of 256
   // Compute steps, counted from 0 in program order.
   uint32_t firstUse = 0, lastUse = 0;
 };
 
 struct OffloadedItem {
-  int32_t layer = -1;        // -1: the head
+  int32_t layer = -1; // -1: the head
   uint32_t firstUnit = 0, units = 0;
   // Compute steps of the item's layer (or of the head): [firstStep, lastStep].
   uint32_t firstStep = 0, lastStep = 0;
 };
 
 struct OffloadedUnits {
-  std::vector<mlir::Operation *> steps;  // all compute steps
-  uint32_t layersBegin = 0;              // the first step of the first layer
+  std::vector<mlir::Operation *> steps; // all compute steps
+  uint32_t layersBegin = 0;             // the first step of the first layer
   std::vector<OffloadedUnit> units;
   std::vector<OffloadedItem> items;
-  algorithms::SlotAssignment slots;      // of items
+  algorithms::SlotAssignment slots; // of items
 
   uint32_t slotOf(const OffloadedUnit &unit) const { return slots.slotOf[unit.item]; }
 };
@@ -47,8 +47,9 @@ struct OffloadedUnits {
 // diagnostic) on buffers that are no weights, and on a negative number.
 mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, int64_t slots);
 
-// When the ranges of the units are free, by unit. `freeAfter`: until this step has ended an earlier unit of the iteration
-// holds the range, -1 where there is none; `tailFreeAfter`: this step is the last that reads the last unit that holds it.
+// When the ranges of the units are free, by unit. `freeAfter`: until this step has ended an earlier unit of the
+// iteration holds the range, -1 where there is none; `tailFreeAfter`: this step is the last that reads the last unit
+// that holds it.
 struct RangeTimes {
   std::vector<int64_t> freeAfter, tailFreeAfter;
 };

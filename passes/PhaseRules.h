@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rules of each phase, as VerifyPhase applies them: cumulatively, and re-derived from the program alone. A failure has
-// been reported at the op that breaks the rule.
+// The rules of each phase, as VerifyPhase applies them: cumulatively, and re-derived from the program alone. A failure
+// has been reported at the op that breaks the rule.
 #pragma once
 
 #include <array>
@@ -15,9 +15,9 @@ namespace headrace::passes {
 // model: every weight is at home on the device. homes: nothing moves yet. Later: no on_device is left.
 mlir::LogicalResult verifyHomes(ir::IterationOp iteration, ir::Phase phase);
 
-// movement: what is brought is waited for before it is used (`inProgramOrder`; later the lanes' rules say that), is not used
-// after it was given up, is given up exactly once, and does not overwrite what is still in use; the iteration leaves what
-// it expects to find.
+// movement: what is brought is waited for before it is used (`inProgramOrder`; later the lanes' rules say that), is not
+// used after it was given up, is given up exactly once, and does not overwrite what is still in use; the iteration
+// leaves what it expects to find.
 mlir::LogicalResult verifyMovement(ir::IterationOp iteration, bool inProgramOrder);
 
 // When each step is known to start and end, from the order of lanes and waits.
@@ -26,8 +26,8 @@ public:
   static constexpr size_t kLanes = ir::getMaxEnumValForLane() + 1;
   using Clock = std::array<int32_t, kLanes>; // by lane: its last step that has ended; -1: none
 
-  // lanes: every step has the lane of its kind; waits are between lanes, each followed by a step of its lane, none implied
-  // by the others and the order of lanes.
+  // lanes: every step has the lane of its kind; waits are between lanes, each followed by a step of its lane, none
+  // implied by the others and the order of lanes.
   static mlir::FailureOr<StepOrder> derive(ir::IterationOp iteration);
 
   size_t size() const { return steps_.size(); }
@@ -39,7 +39,7 @@ public:
 private:
   std::vector<ir::StepInterface> steps_; // in program order
   std::vector<size_t> lanes_;
-  std::vector<Clock> clocks_;            // when the step starts
+  std::vector<Clock> clocks_; // when the step starts
   llvm::DenseMap<mlir::Operation *, int32_t> indexOf_;
 };
 

@@ -3,15 +3,15 @@
 // lanes -> offsets, for all iterations of a placement at once. Decides nothing itself: collects sizes and lives, asks
 // algorithms::layOutArena, and writes the addresses down.
 //
-// Lives are counted in compute steps: transients are made and read by these. What a slot holds is there from the first step
-// during which its copy may run, as the order of lanes and waits says, to the last that reads it.
+// Lives are counted in compute steps: transients are made and read by these. What a slot holds is there from the first
+// step during which its copy may run, as the order of lanes and waits says, to the last that reads it.
 #include <algorithm>
 #include <array>
 
-#include "llvm/ADT/DenseMap.h"
 #include "passes/Passes.h"
 #include "passes/PhaseRules.h"
 #include "passes/algorithms/LayOutArena.h"
+#include "llvm/ADT/DenseMap.h"
 
 namespace headrace::passes {
 #define GEN_PASS_DEF_PLACEBUFFERS
@@ -77,7 +77,8 @@ private:
 
   // The first compute step that may run while a copy does: the one behind the last that has ended when it starts.
   int64_t firstStepOf(ir::PrefetchOp prefetch) const {
-    const int32_t ended = order_.clock(static_cast<size_t>(order_.indexOf(prefetch)))[static_cast<size_t>(ir::Lane::Compute)];
+    const int32_t ended =
+        order_.clock(static_cast<size_t>(order_.indexOf(prefetch)))[static_cast<size_t>(ir::Lane::Compute)];
     return ended < 0 ? 0 : number_[static_cast<size_t>(ended)] + 1;
   }
 
@@ -117,8 +118,8 @@ private:
 
   const StepOrder &order_;
   const ir::Ranges ranges_;
-  int64_t now_ = 0;                                     // compute steps so far
-  std::vector<int64_t> number_;                         // compute steps by StepOrder's index
+  int64_t now_ = 0;             // compute steps so far
+  std::vector<int64_t> number_; // compute steps by StepOrder's index
   llvm::DenseMap<mlir::Operation *, uint32_t> slots_;
   llvm::DenseMap<mlir::Value, size_t> transients_, heldBy_; // by range: index into arena.transients, into held_
   std::vector<Held> held_;
@@ -126,7 +127,8 @@ private:
 
 // The iterations of a placement agree on what persists.
 mlir::LogicalResult checkSame(ir::IterationOp first, const Persistent &a, ir::IterationOp other, const Persistent &b) {
-  const char *const names[] = {"io buffers", "KV caches", "slots", "weights at home on the device", "weights at home elsewhere"};
+  const char *const names[] = {"io buffers", "KV caches", "slots", "weights at home on the device",
+                               "weights at home elsewhere"};
   for (size_t region = 0; region < a.regions().size(); ++region)
     if (!std::equal(a.regions()[region].begin(), a.regions()[region].end(), b.regions()[region].begin(),
                     b.regions()[region].end(), [](ir::PersistentInterface x, ir::PersistentInterface y) {
@@ -150,7 +152,8 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
     std::vector<Persistent> persistent;
     for (ir::IterationOp iteration : iterations) {
       if (iteration.getPhase() != ir::Phase::Lanes) {
-        iteration.emitError() << "buffers are placed in the lanes phase, not in phase " << stringifyPhase(iteration.getPhase());
+        iteration.emitError() << "buffers are placed in the lanes phase, not in phase "
+                              << stringifyPhase(iteration.getPhase());
         return signalPassFailure();
       }
       persistent.emplace_back(iteration);

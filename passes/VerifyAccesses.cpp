@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Plays the steps in program order over a map of who owns which bytes. What a step reads must be its buffer's; what it
-// overwrites must be done with: all steps that touched it have ended, by the order of lanes and waits, when this one starts.
+// overwrites must be done with: all steps that touched it have ended, by the order of lanes and waits, when this one
+// starts.
 //
-// Before the offsets phase bytes are those of slots (each slot an address space of its own); from then on those of the arena.
-#include "llvm/ADT/DenseSet.h"
+// Before the offsets phase bytes are those of slots (each slot an address space of its own); from then on those of the
+// arena.
 #include "passes/PhaseRules.h"
 #include "passes/RangeMap.h"
+#include "llvm/ADT/DenseSet.h"
 
 namespace headrace::passes {
 namespace {
@@ -121,7 +123,8 @@ private:
         found += end - begin;
     });
     if (found != bytes)
-      return op->emitError() << "needs " << bytes << " bytes of a buffer of which only " << found << " are where they should be";
+      return op->emitError() << "needs " << bytes << " bytes of a buffer of which only " << found
+                             << " are where they should be";
     return success();
   }
 
@@ -137,13 +140,14 @@ private:
     const auto it = uses_.find(owner);
     if (it == uses_.end() || ended(it->second.last, when))
       return success();
-    auto diagnostic = step->emitError() << "overwrites bytes that an earlier step may still be using: no wait orders them";
+    auto diagnostic =
+        step->emitError() << "overwrites bytes that an earlier step may still be using: no wait orders them";
     diagnostic.attachNote(it->second.where) << "first used here";
     return diagnostic;
   }
 
-  LogicalResult overwrite(ir::StepInterface step, const Clock &when, RangeMap<Owner> &place, uint64_t at, uint64_t bytes,
-                          Owner self) {
+  LogicalResult overwrite(ir::StepInterface step, const Clock &when, RangeMap<Owner> &place, uint64_t at,
+                          uint64_t bytes, Owner self) {
     llvm::SmallVector<Owner, 4> owners;
     place.forEach(at, at + bytes, [&](uint64_t, uint64_t, Owner owner) {
       if (owner != self && !llvm::is_contained(owners, owner))
@@ -246,10 +250,10 @@ private:
     Clock last;           // by lane: the last step that touched it
     mlir::Location where; // the first one
   };
-  RangeMap<Value> homes_, host_;                              // what persists, slots included
-  llvm::DenseSet<Owner> atHome_;                              // the same, without slots
-  RangeMap<Owner> arena_;                                     // who owns which bytes now
-  llvm::DenseMap<mlir::Operation *, RangeMap<Owner>> slots_;  // the same by slot, before there are addresses
+  RangeMap<Value> homes_, host_;                             // what persists, slots included
+  llvm::DenseSet<Owner> atHome_;                             // the same, without slots
+  RangeMap<Owner> arena_;                                    // who owns which bytes now
+  llvm::DenseMap<mlir::Operation *, RangeMap<Owner>> slots_; // the same by slot, before there are addresses
   llvm::DenseMap<Owner, Uses> uses_;
   llvm::SmallVector<ir::Access> accesses_;
 };

@@ -17,15 +17,16 @@ bool mayRunOn(mlir::Operation *step, ir::Lane lane) {
 
 mlir::FailureOr<StepOrder> StepOrder::derive(ir::IterationOp iteration) {
   StepOrder order;
-  std::array<Clock, kLanes> next;                              // what the next step of a lane will know
-  std::array<llvm::SmallVector<ir::WaitOp, 4>, kLanes> waits;  // for the next step of a lane
+  std::array<Clock, kLanes> next;                             // what the next step of a lane will know
+  std::array<llvm::SmallVector<ir::WaitOp, 4>, kLanes> waits; // for the next step of a lane
   for (Clock &clock : next)
     clock.fill(-1);
   for (mlir::Operation &op : iteration.block()) {
     if (auto wait = llvm::dyn_cast<ir::WaitOp>(op)) {
       if (wait.getKind() == ir::WaitKind::Program)
         return op.emitError() << "is in program order, in phase " << stringifyPhase(iteration.getPhase());
-      if (order.lanes_[static_cast<size_t>(order.indexOf(ir::stepOf(wait.getEvent())))] == static_cast<size_t>(wait.getLane()))
+      if (order.lanes_[static_cast<size_t>(order.indexOf(ir::stepOf(wait.getEvent())))] ==
+          static_cast<size_t>(wait.getLane()))
         return op.emitError() << "is for a step of the same lane, whose order says it already";
       waits[static_cast<size_t>(wait.getLane())].push_back(wait);
       continue;

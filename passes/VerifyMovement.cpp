@@ -2,10 +2,10 @@
 #include <set>
 #include <tuple>
 
-#include "llvm/ADT/DenseSet.h"
-#include "llvm/ADT/MapVector.h"
 #include "passes/PhaseRules.h"
 #include "passes/RangeMap.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/MapVector.h"
 
 namespace headrace::passes {
 namespace {
@@ -122,7 +122,8 @@ private:
       return success();
     if (wait.getKind() != ir::WaitKind::Program && wait.getKind() != ir::WaitKind::Pacing)
       return wait.emitError() << "is between lanes, in phase movement";
-    if (auto prefetch = wait.getEvent().getDefiningOp<ir::PrefetchOp>(); prefetch && wait.getKind() == ir::WaitKind::Program)
+    if (auto prefetch = wait.getEvent().getDefiningOp<ir::PrefetchOp>();
+        prefetch && wait.getKind() == ir::WaitKind::Program)
       underWay_.erase(prefetch.getResult());
     return success();
   }
@@ -133,8 +134,9 @@ private:
   LogicalResult checkEdges() {
     if (iteration_.getShape() == ir::Shape::Transition || entry_ == exit_)
       return success();
-    for (const auto &[from, to, what] : {std::tuple(&entry_, &exit_, "finds on entry what it does not leave on exit: "),
-                                         std::tuple(&exit_, &entry_, "leaves on exit what it does not expect on entry: ")})
+    for (const auto &[from, to, what] :
+         {std::tuple(&entry_, &exit_, "finds on entry what it does not leave on exit: "),
+          std::tuple(&exit_, &entry_, "leaves on exit what it does not expect on entry: ")})
       for (const Content &content : *from)
         if (!to->count(content))
           return iteration_.emitError() << what << std::get<1>(content) << " bytes of "
@@ -145,10 +147,10 @@ private:
   ir::IterationOp iteration_;
   const bool inProgramOrder_;
   const ir::Ranges ranges_;
-  llvm::MapVector<Value, mlir::Operation *> brought_;          // range -> what gave it up
-  llvm::DenseSet<Value> underWay_;                             // versions whose prefetch has not been waited for
-  llvm::DenseSet<Value> kept_;                                 // ranges that are carried out
-  llvm::DenseMap<mlir::Operation *, RangeMap<Value>> slots_;   // by slot: who lies where
+  llvm::MapVector<Value, mlir::Operation *> brought_;        // range -> what gave it up
+  llvm::DenseSet<Value> underWay_;                           // versions whose prefetch has not been waited for
+  llvm::DenseSet<Value> kept_;                               // ranges that are carried out
+  llvm::DenseMap<mlir::Operation *, RangeMap<Value>> slots_; // by slot: who lies where
   std::set<Content> entry_, exit_;
 };
 
