@@ -9,6 +9,8 @@
 //         range; an in-place update waits for the readers of the old version.
 //   waw   a copy goes to a range whose content another lane brought and nobody used.
 //   pacing waits are there already.
+#include "passes/Passes.h"
+#include "passes/RangeMap.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 
