@@ -24,8 +24,7 @@ namespace headrace::plan {
 
 // The rules by name; DESIGN's movement rules 1-7 and the shape of a plan.
 enum class Rule : uint8_t {
-  // Indices, counts, sizes, enumerators, tiling of extents; operands that are not those of the op, or smaller than what
-  // it
+  // Indices, counts, sizes, enumerators, tiling of extents; operands that are not the op's, or smaller than what it
   // touches.
   Structure,
   // 1: a read is not ordered after the write (prefetch) of bytes that it reads.
@@ -38,19 +37,17 @@ enum class Rule : uint8_t {
   CopyOrder,
   // 4: a device range beyond the arena, an arena beyond the budget.
   OverBudget,
-  // 4: two live buffers share a byte: homes, slots, transients with a home; operands of one step of which one is
-  // written; a
-  // transient that another has taken over before its last reader.
+  // 4: two live buffers share a byte: homes, slots, transients (from first use to last); operands of one step of which
+  // one is written.
   Overlap,
-  // 5, 7: a slot is read that was not written in this iteration, and the entry state does not say that it holds this;
-  // the
+  // 5, 7: a slot is read that this iteration has not written, and the entry state does not say that it holds this; an
   // exit state says more than what slots hold at the end; a state that variants need cannot be reached.
   EntryExit,
   // 6: a host side outside the slab, not one contiguous run, not the buffer's home, or written.
   HostRange,
   // A content does not lie in one slot.
   SlotTooSmall,
-  // A data edge that lane order and the other edges imply, or that orders no two conflicting accesses of its kind.
+  // A data edge that lane order and the other edges imply, or that no conflict of its kind needs.
   RedundantEdge,
   // A compute step reads memory other than the device's without being marked direct.
   WrongSpace,
@@ -73,10 +70,10 @@ std::vector<Violation> findViolations(const Plan &plan, size_t limit = 16);
 // InvalidArgument naming the first violation.
 absl::Status verifyPlan(const Plan &plan, const std::string &where);
 
-// The largest sum of bytes that are live at any step of a schedule: homes on the device, io included; contents of slots
-// from the first compute step that may run beside the copy that writes them to the last step that reads them (or to the
+// The largest sum of bytes that are live at any compute step of a schedule: homes on the device, io included; contents
+// of slots from the first step that may run beside the copy that writes them to the last that reads them (or to the
 // end, if the exit state has them); transients from their first use to their last. No plan of these steps and edges
-// fits in less. The plan must be one that findViolations has no Structure fault for.
+// fits in less. The plan must be one for which findViolations names no Structure fault.
 uint64_t largestLiveBytes(const Plan &plan, uint32_t schedule);
 
 } // namespace headrace::plan
