@@ -31,7 +31,7 @@ struct Descriptor {
 
 absl::Status openRegular(const std::string &path, Descriptor &file) {
   if (path.find('\0') != std::string::npos)
-    return absl::InvalidArgumentError(cat(std::string(path.c_str()), ": the path contains a zero byte"));
+    return absl::InvalidArgumentError(cat(path.substr(0, path.find('\0')), ": the path contains a zero byte"));
   // O_NONBLOCK: opening a FIFO that nobody writes to must not hang; it is refused below.
   file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.fd < 0) {
