@@ -196,10 +196,10 @@ public:
           live.erase(it);
         continue;
       }
-      const auto clashes = [&](uint32_t other) {
+      const auto clashes = [&, step = number](uint32_t other) {
         const Local &o = schedule_.locals[other];
         if (o.address + o.buffer.bytes > local.address && local.address + local.buffer.bytes > o.address) {
-          add(Rule::Overlap, number, local.buffer.name, " [", local.address, ", ", local.address + local.buffer.bytes,
+          add(Rule::Overlap, step, local.buffer.name, " [", local.address, ", ", local.address + local.buffer.bytes,
               ") shares bytes with ", o.buffer.name, " [", o.address, ", ", o.address + o.buffer.bytes,
               "), which is in use until step ", life[other].second);
           return true;
