@@ -5,8 +5,8 @@
 //   host_lanes_bench [iterations] [compute core] [transfer core]
 //
 // An interval-2, 32-layer plan (every second layer offloaded, four copies each, all edges kept) with empty kernels and
-// zero-byte copies; then with copies, or kernels, that take long enough for whoever waits to be asleep; then a model of a
-// few megabytes with its real kernels.
+// zero-byte copies; then with copies, or kernels, that take long enough for whoever waits to be asleep; then a model of
+// a few megabytes with its real kernels.
 #include <atomic>
 
 #include <algorithm>
@@ -63,7 +63,8 @@ plan::Plan lanePlan() {
 
 // Launches variant 0 (decode, one row) again and again; `onIteration` sees the device after each.
 template <typename F>
-void run(const plan::Plan &plan, core::Device &device, const core::DeviceOptions &options, int iterations, F onIteration) {
+void run(const plan::Plan &plan, core::Device &device, const core::DeviceOptions &options, int iterations,
+         F onIteration) {
   check(device.open(plan, options));
   auto graph = device.build({.transition = false, .index = 0});
   check(graph.status());
@@ -85,8 +86,8 @@ void busyKernel(const void *) {
   }
 }
 
-// Gaps between the end of one compute step and the start of the next with nothing to wait for, and between the end of what
-// a waiting step waited for last and its start.
+// Gaps between the end of one compute step and the start of the next with nothing to wait for, and between the end of
+// what a waiting step waited for last and its start.
 struct Gaps {
   std::vector<int64_t> sameLane, toCompute, toCopy;
 };
@@ -108,9 +109,9 @@ void addGaps(const plan::Schedule &schedule, absl::Span<const core::StepTime> ti
 void measureLanes(const Settings &settings) {
   plan::Plan plan = lanePlan();
   const plan::Schedule &schedule = plan.schedules[plan.variants[0].schedule];
-  const size_t steps = static_cast<size_t>(
-      std::count_if(schedule.steps.begin(), schedule.steps.end(),
-                    [](const plan::Step &step) { return step.lane == plan::Lane::Compute; }));
+  const size_t steps =
+      static_cast<size_t>(std::count_if(schedule.steps.begin(), schedule.steps.end(),
+                                        [](const plan::Step &step) { return step.lane == plan::Lane::Compute; }));
   std::printf("plan: 32 layers, interval 2: %zu compute steps, %zu copies, %zu edges\n", steps,
               schedule.steps.size() - steps, schedule.edges.size());
 
@@ -174,7 +175,8 @@ void measureSignals(int iterations) {
   }
   waiter.join();
   print("advance to return from wait, waiter asleep (200 us apart)", latency);
-  std::printf("%-64s %9.3f us of CPU a wait, spin and system calls\n", "", static_cast<double>(cpuNs) / iterations * 1e-3);
+  std::printf("%-64s %9.3f us of CPU a wait, spin and system calls\n", "",
+              static_cast<double>(cpuNs) / iterations * 1e-3);
 }
 
 // How long after the link would have delivered the last byte of a copy its end is seen.

@@ -129,7 +129,8 @@ public:
     const Operand *operand = find(arg);
     if (operand == nullptr)
       return refuse(absl::StrCat("operand ", argName(arg), " is missing"));
-    if (operand->buffer != static_cast<uint64_t>(&unit - layout.units.data()) || operand->bufferOffset > tensor.offset || tensor.bytes > operand->bytes ||
+    if (operand->buffer != static_cast<uint64_t>(&unit - layout.units.data()) ||
+        operand->bufferOffset > tensor.offset || tensor.bytes > operand->bytes ||
         tensor.offset - operand->bufferOffset > operand->bytes - tensor.bytes)
       return refuse(absl::StrCat("operand ", argName(arg), " does not cover bytes [", tensor.offset, ", +",
                                  tensor.bytes, ") of ", unit.name));
@@ -170,15 +171,24 @@ public:
 
   absl::StatusOr<KernelArgs> bind() const {
     switch (operands_.step().op) {
-    case kernels::Op::Embed: return embed();
-    case kernels::Op::Norm: return norm();
-    case kernels::Op::Linear: return linear();
-    case kernels::Op::RopeAppend: return ropeAppend();
-    case kernels::Op::Attention: return attention();
-    case kernels::Op::Activate: return activate();
-    case kernels::Op::GatherRows: return gatherRows();
-    case kernels::Op::Sample: return sample();
-    case kernels::Op::Count: break;
+    case kernels::Op::Embed:
+      return embed();
+    case kernels::Op::Norm:
+      return norm();
+    case kernels::Op::Linear:
+      return linear();
+    case kernels::Op::RopeAppend:
+      return ropeAppend();
+    case kernels::Op::Attention:
+      return attention();
+    case kernels::Op::Activate:
+      return activate();
+    case kernels::Op::GatherRows:
+      return gatherRows();
+    case kernels::Op::Sample:
+      return sample();
+    case kernels::Op::Count:
+      break;
     }
     return operands_.refuse(absl::StrCat("unknown op ", static_cast<int>(operands_.step().op)));
   }
@@ -282,10 +292,14 @@ private:
   kernels::Epilogue epilogueOf(UnitRole role) const {
     if (role == UnitRole::Up)
       switch (spec_.activation) {
-      case model::Activation::Relu: return kernels::Epilogue::Relu;
-      case model::Activation::Gelu: return kernels::Epilogue::Gelu;
-      case model::Activation::GeluTanh: return kernels::Epilogue::GeluTanh;
-      case model::Activation::SiluGate: break;
+      case model::Activation::Relu:
+        return kernels::Epilogue::Relu;
+      case model::Activation::Gelu:
+        return kernels::Epilogue::Gelu;
+      case model::Activation::GeluTanh:
+        return kernels::Epilogue::GeluTanh;
+      case model::Activation::SiluGate:
+        break;
       }
     return kernels::Epilogue::None;
   }
@@ -316,8 +330,8 @@ private:
     ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
     ASSIGN_OR_RETURN(kv, operands_.require(Arg::Kv, kvBytes()));
     ASSIGN_OR_RETURN(out, operands_.require(Arg::Y, product({variant_.newTokens, spec_.qRows(), kF32})));
-    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::attentionWorkspaceBytes(
-                                    variant_.newTokens, spec_.heads, spec_.headDim, variant_.context)));
+    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::attentionWorkspaceBytes(variant_.newTokens, spec_.heads,
+                                                                                     spec_.headDim, variant_.context)));
     return kernels::AttentionArgs{.meta = meta,
                                   .qkv = floats(qkv),
                                   .kv = kv,
@@ -391,8 +405,7 @@ absl::StatusOr<BoundStep> BindContext::bind(const plan::Schedule &schedule, uint
   if (schedule.steps[step].kind != plan::StepKind::Compute)
     return operands.refuse("not a compute step");
   RETURN_IF_ERROR(operands.checkRanges());
-  absl::StatusOr<KernelArgs> args =
-      Binder(plan_, order_, layout_, inverseFrequencies_, variant, operands).bind();
+  absl::StatusOr<KernelArgs> args = Binder(plan_, order_, layout_, inverseFrequencies_, variant, operands).bind();
   if (!args.ok())
     return args.status();
   return BoundStep{schedule.steps[step].op, *std::move(args)};

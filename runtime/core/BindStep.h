@@ -25,8 +25,9 @@ struct Bases {
 };
 
 // A kernel's arguments; std::visit gives the struct's address to the entry.
-using KernelArgs = std::variant<kernels::EmbedArgs, kernels::NormArgs, kernels::LinearArgs, kernels::RopeAppendArgs,
-                                kernels::AttentionArgs, kernels::ActivateArgs, kernels::GatherRowsArgs, kernels::SampleArgs>;
+using KernelArgs =
+    std::variant<kernels::EmbedArgs, kernels::NormArgs, kernels::LinearArgs, kernels::RopeAppendArgs,
+                 kernels::AttentionArgs, kernels::ActivateArgs, kernels::GatherRowsArgs, kernels::SampleArgs>;
 struct BoundStep {
   kernels::Op op;
   KernelArgs args;
@@ -49,7 +50,8 @@ private:
   std::vector<float> inverseFrequencies_;
 };
 
-// headDim / 2 inverse frequencies with the model's scaling applied (Hugging Face's definitions of "linear" and "llama3").
+// headDim / 2 inverse frequencies with the model's scaling applied (Hugging Face's definitions of "linear" and
+// "llama3").
 std::vector<float> inverseFrequencies(const model::Rope &rope, int64_t headDim);
 
 } // namespace headrace::core

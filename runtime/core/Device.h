@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the runtime needs of a device, and no more: memory of the plan's sizes, graphs made once from a schedule, launches
-// without waiting, and the clock. Three implementations pass one conformance suite (tests/conformance): host (real data on
-// the CPU, paced links), sim (virtual time, no data), cuda (CUDA Graphs).
+// What the runtime needs of a device, and no more: memory of the plan's sizes, graphs made once from a schedule,
+// launches without waiting, and the clock. Three implementations pass one conformance suite (tests/conformance): host
+// (real data on the CPU, paced links), sim (virtual time, no data), cuda (CUDA Graphs).
 //
 //   open(plan) -> load weights: hostSlab(), writeDevice() -> build() + upload() every schedule x variant
 //   then, per iteration:  meta() fill, launch(graph), [next launch ...], awaitTokens(), ..., drain()
 //
-// Launches of one device run one after another: every step of a launch ends before the first of the next starts. A launch
-// allocates nothing. One thread drives a device.
+// Launches of one device run one after another: every step of a launch ends before the first of the next starts. A
+// launch allocates nothing. One thread drives a device.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@
 
 namespace headrace::core {
 
-// An executable made from one schedule with one variant's (or transition's) durations and bucket. It outlives its launches:
-// drain() the device, or destroy it, first.
+// An executable made from one schedule with one variant's (or transition's) durations and bucket. It outlives its
+// launches: drain() the device, or destroy it, first.
 class Graph {
 public:
   virtual ~Graph() = default;
@@ -49,32 +49,32 @@ struct StepTime {
 struct DeviceCounters {
   uint64_t launches = 0;
   uint64_t h2dBytes = 0, d2hBytes = 0;
-  int64_t stallNs = 0;           // compute lane waiting for another lane
-  uint64_t peakDeviceBytes = 0;  // of the arena: what open() took
-  uint64_t hostBytes = 0;        // pinned slab
+  int64_t stallNs = 0;          // compute lane waiting for another lane
+  uint64_t peakDeviceBytes = 0; // of the arena: what open() took
+  uint64_t hostBytes = 0;       // pinned slab
 };
 
 struct DeviceOptions {
-  double linkBandwidth = 0;      // bytes/s each direction; 0: the plan's hardware profile. host and sim pace to it
-  bool unpaced = false;          // host: copies run as fast as memcpy does
-  bool trace = false;            // keep StepTimes of the last launch
-  bool poison = false;           // host, debug: run steps one by one in plan order; every byte outside a live buffer is NaN
-                                 // after each release and before each launch
+  double linkBandwidth = 0; // bytes/s each direction; 0: the plan's hardware profile. host and sim pace to it
+  bool unpaced = false;     // host: copies run as fast as memcpy does
+  bool trace = false;       // keep StepTimes of the last launch
+  bool poison = false;      // host, debug: run steps one by one in plan order; every byte outside a live buffer is NaN
+                            // after each release and before each launch
   int computeCore = -1, transferCore = -1; // host: pin the lanes' threads; -1: the scheduler's choice
 };
 
 class Device {
 public:
   virtual ~Device() = default;
-  virtual std::string_view kind() const = 0;             // "host", "sim", "cuda"
-  virtual kernels::Order matrixOrder() const = 0;        // of linear operands in memory
-  virtual bool holdsData() const = 0;                    // false for sim: weights are not loaded, tokens are made up
+  virtual std::string_view kind() const = 0;      // "host", "sim", "cuda"
+  virtual kernels::Order matrixOrder() const = 0; // of linear operands in memory
+  virtual bool holdsData() const = 0;             // false for sim: weights are not loaded, tokens are made up
 
-  // Takes exactly plan.arenaBytes of device memory and plan.hostBytes of host memory, or fails naming the number. The plan
-  // must outlive the device. Opening again gives up what was taken, and refuses graphs built before.
+  // Takes exactly plan.arenaBytes of device memory and plan.hostBytes of host memory, or fails naming the number. The
+  // plan must outlive the device. Opening again gives up what was taken, and refuses graphs built before.
   virtual absl::Status open(const plan::Plan &plan, const DeviceOptions &options) = 0;
 
-  virtual absl::Span<std::byte> hostSlab() = 0;          // empty for sim
+  virtual absl::Span<std::byte> hostSlab() = 0; // empty for sim
   virtual absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) = 0;
   virtual absl::Status readDevice(uint64_t address, absl::Span<std::byte> bytes) = 0; // after drain()
 
@@ -82,8 +82,8 @@ public:
   virtual absl::Status upload(Graph &graph) = 0;
 
   // The staging copy of the iteration buffer that the next launch will read; filled by the caller before launch().
-  // Its offsets are set (initMeta); arrays keep what was written two iterations ago. At most two iterations are in flight,
-  // each with a staging copy of its own: with two in flight, meta() and launch() wait for the older one to end.
+  // Its offsets are set (initMeta); arrays keep what was written two iterations ago. At most two iterations are in
+  // flight, each with a staging copy of its own: with two in flight, meta() and launch() wait for the older one to end.
   virtual kernels::IterationMeta *meta() = 0;
   // Appends a launch; returns without waiting for it to run. A variant's launch numbers its iteration (from 1, into
   // IterationMeta::iteration) and takes the staging copy; a transition's does neither.
@@ -95,9 +95,9 @@ public:
   virtual absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) = 0;
   // When those tokens became visible, on the device's clock; -1 for tokens that are gone.
   virtual int64_t tokensVisibleNs(uint64_t iteration) const = 0;
-  virtual absl::Status drain() = 0;                      // all launches have ended
+  virtual absl::Status drain() = 0; // all launches have ended
 
-  virtual int64_t nowNs() const = 0;                     // real or virtual
+  virtual int64_t nowNs() const = 0; // real or virtual
   virtual DeviceCounters counters() const = 0;
   // Of the last launch, one a step; empty unless options.trace. After drain().
   virtual absl::Span<const StepTime> lastTimes() const = 0;

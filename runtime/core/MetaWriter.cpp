@@ -59,8 +59,8 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
       return refuse(s, absl::StrCat("context ", context, " needs ", blocksNeeded, " KV blocks, the plan's limit is ",
                                     layout.maxBlocksPerSequence));
     if (static_cast<int64_t>(sequence.blocks.size()) < blocksNeeded)
-      return refuse(s, absl::StrCat("context ", context, " needs ", blocksNeeded, " KV blocks, it has ",
-                                    sequence.blocks.size()));
+      return refuse(
+          s, absl::StrCat("context ", context, " needs ", blocksNeeded, " KV blocks, it has ", sequence.blocks.size()));
 
     queryStart[s] = static_cast<int32_t>(row);
     contextLength[s] = static_cast<int32_t>(context);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inverse frequencies of rotary position embedding. Computed in F32 step by step like Hugging Face's modeling_rope_utils.py
+// Inverse frequencies of rotary position embedding. Computed in F32 step by step like Hugging Face's
+// modeling_rope_utils.py
 // (_compute_default_rope_parameters, _compute_linear_scaling_rope_parameters, _compute_llama3_parameters): at long
 // positions a frequency's last bit is visible in the logits.
 #include <cmath>
@@ -33,9 +34,14 @@ std::vector<float> inverseFrequencies(const model::Rope &rope, int64_t headDim) 
     const float exponent = static_cast<float>(2 * j) / static_cast<float>(headDim);
     float frequency = 1.0f / std::pow(static_cast<float>(rope.theta), exponent);
     switch (rope.scaling) {
-    case model::RopeScalingKind::None: break;
-    case model::RopeScalingKind::Linear: frequency /= static_cast<float>(rope.factor); break;
-    case model::RopeScalingKind::Llama3: frequency = scaleLlama3(frequency, rope); break;
+    case model::RopeScalingKind::None:
+      break;
+    case model::RopeScalingKind::Linear:
+      frequency /= static_cast<float>(rope.factor);
+      break;
+    case model::RopeScalingKind::Llama3:
+      frequency = scaleLlama3(frequency, rope);
+      break;
     }
     result[j] = frequency;
   }

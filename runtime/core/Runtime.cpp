@@ -265,8 +265,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, D
                                                        const DeviceOptions &deviceOptions,
                                                        const model::WeightSource *weights, const LoadOptions &options) {
   if (options.placement >= plan.placements.size())
-    return absl::InvalidArgumentError(absl::StrCat("placement ", options.placement, " asked for, the plan has ",
-                                                   plan.placements.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("placement ", options.placement, " asked for, the plan has ", plan.placements.size()));
   if (absl::Status status = device.open(plan, deviceOptions); !status.ok())
     return status;
   auto impl = std::make_unique<Impl>(plan, device);
@@ -317,10 +317,10 @@ absl::StatusOr<uint32_t> Runtime::choose(int64_t tokens, int64_t sequences, int6
   if (best != kNone)
     return best;
   ++impl_->missing;
-  return absl::NotFoundError(absl::StrCat(
-      "no variant of placement '", plan.placements[impl_->placement].name, "' holds ", tokens, " new tokens of ", sequences,
-      " sequences at context ", context, "; its largest buckets are ", largestTokens, " new tokens, ", largestSequences,
-      " sequences, context ", largestContext));
+  return absl::NotFoundError(absl::StrCat("no variant of placement '", plan.placements[impl_->placement].name,
+                                          "' holds ", tokens, " new tokens of ", sequences, " sequences at context ",
+                                          context, "; its largest buckets are ", largestTokens, " new tokens, ",
+                                          largestSequences, " sequences, context ", largestContext));
 }
 
 absl::Status Runtime::launch(uint32_t variant) {

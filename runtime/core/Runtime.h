@@ -25,14 +25,14 @@ struct Manifest {
 };
 
 struct LoadOptions {
-  uint32_t placement = 0; // into Plan::placements: whose homes to load
+  uint32_t placement = 0;                                      // into Plan::placements: whose homes to load
   std::function<void(uint64_t done, uint64_t total)> progress; // bytes
 };
 
 class Runtime {
 public:
-  // Opens the device, fills homes from `weights` (ignored by devices that hold no data), builds and uploads every variant
-  // and transition. Fails if the manifest differs from the plan. Plan and device outlive the runtime.
+  // Opens the device, fills homes from `weights` (ignored by devices that hold no data), builds and uploads every
+  // variant and transition. Fails if the manifest differs from the plan. Plan and device outlive the runtime.
   static absl::StatusOr<std::unique_ptr<Runtime>> load(const plan::Plan &plan, Device &device,
                                                        const DeviceOptions &deviceOptions,
                                                        const model::WeightSource *weights, const LoadOptions &options);
@@ -49,7 +49,7 @@ public:
   // any. Allocates nothing.
   absl::Status launch(uint32_t variant);
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(); // of the oldest launch not yet awaited
-  uint64_t launched() const;       // iterations, transitions not counted
+  uint64_t launched() const;                               // iterations, transitions not counted
   uint64_t missingVariants() const;
   uint64_t transitionsRun() const;
   ~Runtime();

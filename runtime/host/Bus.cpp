@@ -59,8 +59,9 @@ void Bus::share() {
     }
     for (Link &link : links_) {
       const double rising = static_cast<double>(!link.fixed[0]) + static_cast<double>(!link.fixed[1]);
-      link.full = rising != 0 && next >= level + std::max(0.0, link.speed.both * 1e-9 - link.flows[0].rate -
-                                                                    link.flows[1].rate) / rising;
+      link.full =
+          rising != 0 &&
+          next >= level + std::max(0.0, link.speed.both * 1e-9 - link.flows[0].rate - link.flows[1].rate) / rising;
     }
     for (Link &link : links_)
       for (size_t d = 0; d < 2; ++d)

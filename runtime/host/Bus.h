@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When the bytes of paced copies arrive: a fluid model of links that share a bus, in real time. Copies of one direction of
-// a link run one after another; copies that run together get max-min fair rates under three limits: the direction's, the
-// link's for both directions together, the bus's.
+// When the bytes of paced copies arrive: a fluid model of links that share a bus, in real time. Copies of one direction
+// of a link run one after another; copies that run together get max-min fair rates under three limits: the direction's,
+// the link's for both directions together, the bus's.
 //
 //   byte k of a copy that runs alone is there at  start + latency + k / rate
 //
-// Times are absolute (CLOCK_MONOTONIC, ns), so lateness of the thread that asks never adds up: a copy started at the end of
-// the one before it loses nothing. One thread uses a bus. Nothing but addLink allocates.
+// Times are absolute (CLOCK_MONOTONIC, ns), so lateness of the thread that asks never adds up: a copy started at the
+// end of the one before it loses nothing. One thread uses a bus. Nothing but addLink allocates.
 #pragma once
 
 #include <array>
@@ -46,15 +46,15 @@ private:
   struct Flow {
     uint64_t bytes = 0;
     double arrived = 0;
-    double rate = 0;        // bytes/ns while it flows
-    int64_t flowsFrom = 0;  // start + latency
-    int64_t endNs = 0;      // once ended
-    bool active = false;    // started, not ended
+    double rate = 0;       // bytes/ns while it flows
+    int64_t flowsFrom = 0; // start + latency
+    int64_t endNs = 0;     // once ended
+    bool active = false;   // started, not ended
   };
   struct Link {
     LinkSpeed speed;
     std::array<Flow, 2> flows;
-    bool full = false;      // scratch of share()
+    bool full = false; // scratch of share()
     std::array<bool, 2> fixed{};
   };
   const Flow &flow(uint32_t link, Direction direction) const {

@@ -45,8 +45,7 @@ absl::StatusOr<GuardedMemory> GuardedMemory::take(uint64_t bytes, uint64_t align
   const std::string name(what);
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   if (bytes % alignment != 0 || page % alignment != 0)
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": ", bytes, " bytes, expected a multiple of ", alignment));
+    return absl::InvalidArgumentError(absl::StrCat(name, ": ", bytes, " bytes, expected a multiple of ", alignment));
   const uint64_t available = availableMemory();
   if (bytes > std::numeric_limits<int64_t>::max() - 3 * page || (available != 0 && bytes > available))
     return absl::ResourceExhaustedError(

@@ -33,9 +33,8 @@ absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, const core:
   if (options.linkBandwidth != 0) {
     if (!std::isfinite(options.linkBandwidth) || options.linkBandwidth < 0)
       return refuse("link bandwidth", options.linkBandwidth);
-    const double share = speed.both > 0 && std::max(speed.h2d, speed.d2h) > 0
-                             ? speed.both / std::max(speed.h2d, speed.d2h)
-                             : 2.0;
+    const double share =
+        speed.both > 0 && std::max(speed.h2d, speed.d2h) > 0 ? speed.both / std::max(speed.h2d, speed.d2h) : 2.0;
     speed.h2d = speed.d2h = options.linkBandwidth;
     speed.both = share * options.linkBandwidth;
   }
@@ -111,7 +110,7 @@ private:
   std::unique_ptr<Shared> shared_;
   std::array<std::vector<uint64_t>, 2> staging_; // iteration n's is n % 2; whole words, for their alignment
   std::array<uint64_t, 2> stagingLaunch_{};      // 1 + the launch that last took it; 0: none
-  uint64_t opening_ = 0; // open() calls so far: graphs of an earlier one are refused
+  uint64_t opening_ = 0;                         // open() calls so far: graphs of an earlier one are refused
   uint64_t launches_ = 0, iterations_ = 0;
   std::array<uint64_t, kHostLanes> ended_{}; // counters once all launches so far have ended
   HostGraph *last_ = nullptr;
@@ -127,8 +126,8 @@ absl::StatusOr<uint64_t> HostDevice::deviceHome(uint32_t buffer, uint64_t bytes)
         return status;
       return extent.address;
     }
-  return absl::InvalidArgumentError(absl::StrCat("plan: buffer '", plan_->buffers[buffer].name,
-                                                 "' has no home of ", bytes, " bytes on the device"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("plan: buffer '", plan_->buffers[buffer].name, "' has no home of ", bytes, " bytes on the device"));
 }
 
 absl::Status HostDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The host device: a plan's steps executed for real on the CPU, under the same rules as on a GPU. Where there is no GPU it
-// is what runs a model; everywhere it is the reference for numerics.
+// The host device: a plan's steps executed for real on the CPU, under the same rules as on a GPU. Where there is no GPU
+// it is what runs a model; everywhere it is the reference for numerics.
 //
 //   caller ---- launch ring ----+-----------------> compute thread    kernels in order, on one core
 //     ^                         |                      ^   |

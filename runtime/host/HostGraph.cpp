@@ -43,15 +43,14 @@ public:
 
 private:
   absl::Status refuse(uint32_t index, const std::string &message) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("schedule '", schedule_.name, "', step ", index, ": ", message));
+    return absl::InvalidArgumentError(absl::StrCat("schedule '", schedule_.name, "', step ", index, ": ", message));
   }
 
   absl::Status add(uint32_t index) {
     const plan::Step &step = schedule_.steps[index];
     if (step.lane != Lane::Compute && step.lane != Lane::H2D && step.lane != Lane::D2H)
-      return refuse(index, absl::StrCat("lane '", plan::laneName(step.lane),
-                                        "': the host device has compute, h2d and d2h"));
+      return refuse(index,
+                    absl::StrCat("lane '", plan::laneName(step.lane), "': the host device has compute, h2d and d2h"));
     LaneStep out{.step = index, .kind = step.kind, .lane = step.lane};
     switch (step.kind) {
     case StepKind::Compute:
@@ -92,7 +91,8 @@ private:
     out.args = graph_->bound.back().argsPointer();
     if (out.kernel == nullptr)
       return refuse(index, absl::StrCat("no host kernel for ", kernels::opName(step.op)));
-    if (const auto *embed = std::get_if<kernels::EmbedArgs>(&graph_->bound.back().args); embed != nullptr && step.direct)
+    if (const auto *embed = std::get_if<kernels::EmbedArgs>(&graph_->bound.back().args);
+        embed != nullptr && step.direct)
       out.directRowBytes = static_cast<uint64_t>(embed->hidden) * (embed->positions != nullptr ? 2 : 1) *
                            model::dtypeBytes(static_cast<model::DType>(embed->elem));
     return absl::OkStatus();
@@ -105,8 +105,7 @@ private:
     const plan::Operand &source = schedule_.operands[step.firstOperand];
     const plan::Operand &destination = schedule_.operands[step.firstOperand + 1];
     const bool toDevice = step.lane == Lane::H2D;
-    if (step.lane == Lane::Compute ||
-        source.space != (toDevice ? plan::Space::Host : plan::Space::Device) ||
+    if (step.lane == Lane::Compute || source.space != (toDevice ? plan::Space::Host : plan::Space::Device) ||
         destination.space != (toDevice ? plan::Space::Device : plan::Space::Host))
       return refuse(index, absl::StrCat("a copy in lane '", plan::laneName(step.lane),
                                         "' whose sides are not those of its direction"));
@@ -190,8 +189,8 @@ absl::StatusOr<std::unique_ptr<HostGraph>> buildGraph(const GraphRequest &reques
     return absl::InvalidArgumentError(absl::StrCat(what, " ", key.index, " to build, the plan has ", count));
   const uint32_t schedule = key.transition ? plan.transitions[key.index].schedule : plan.variants[key.index].schedule;
   if (schedule >= plan.schedules.size())
-    return absl::InvalidArgumentError(absl::StrCat(what, " ", key.index, ": schedule ", schedule, ", the plan has ",
-                                                   plan.schedules.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " ", key.index, ": schedule ", schedule, ", the plan has ", plan.schedules.size()));
   absl::StatusOr<std::unique_ptr<HostGraph>> graph =
       Builder(request, plan.schedules[schedule], key.transition ? nullptr : &plan.variants[key.index]).build();
   if (graph.ok())

@@ -3,8 +3,8 @@
 // A schedule as the host's threads run it: per lane a list of steps in order, and for each step at most one number per
 // other lane to wait for.
 //
-// Edges into a step from one lane say "after step i of that lane" for several i; the lane runs in order, so the largest i
-// says it all, and if an earlier step of the own lane has waited for as much already, nothing is left to wait for.
+// Edges into a step from one lane say "after step i of that lane" for several i; the lane runs in order, so the largest
+// i says it all, and if an earlier step of the own lane has waited for as much already, nothing is left to wait for.
 #pragma once
 
 #include <array>
@@ -23,19 +23,19 @@ namespace headrace::host {
 inline constexpr int kHostLanes = 3; // compute, h2d, d2h: the first three of plan::Lane and of Counter
 
 struct LaneStep {
-  uint32_t step = 0;                  // in the schedule
+  uint32_t step = 0; // in the schedule
   plan::StepKind kind = plan::StepKind::Compute;
-  bool signals = false;               // another lane waits for its end
+  bool signals = false; // another lane waits for its end
   uint8_t waitCount = 0;
   std::array<Want, kHostLanes> waits; // thresholds count from the launch's start
   kernels::HostKernel kernel = nullptr;
   const void *args = nullptr;
-  std::byte *destination = nullptr;   // Copy
+  std::byte *destination = nullptr; // Copy
   const std::byte *source = nullptr;
   uint64_t bytes = 0;
   plan::Lane lane = plan::Lane::Compute;
-  uint64_t directRowBytes = 0;        // read over the link per row
-  uint32_t poisonCount = 0;           // ranges to fill after it, debug mode
+  uint64_t directRowBytes = 0; // read over the link per row
+  uint32_t poisonCount = 0;    // ranges to fill after it, debug mode
   uint32_t firstPoison = 0;
 };
 
@@ -46,9 +46,9 @@ struct HostGraph final : core::Graph {
   bool uploaded = false;
   int64_t maxTokens = 0, maxSequences = 0; // a variant's bucket
   std::array<std::vector<LaneStep>, kHostLanes> lanes;
-  std::vector<core::BoundStep> bound;   // what LaneStep::args point into
-  std::vector<core::StepTime> times;    // one a step if traced; each lane writes its own steps'
-  std::vector<ByteRange> poison;        // debug mode; the first poisonBefore of them before the launch
+  std::vector<core::BoundStep> bound; // what LaneStep::args point into
+  std::vector<core::StepTime> times;  // one a step if traced; each lane writes its own steps'
+  std::vector<ByteRange> poison;      // debug mode; the first poisonBefore of them before the launch
   uint32_t poisonBefore = 0;
 };
 

@@ -12,8 +12,8 @@ namespace {
 // Every byte 0xff: a NaN as F32, F16 and BF16.
 constexpr int kPoisonByte = 0xff;
 
-// How long before its end a copy is announced: twice the 10 us that an idle core of a virtual machine takes to wake (the
-// transfer thread's, then the waiter's), and some more. The waiter then spins for what is left.
+// How long before its end a copy is announced: twice the 10 us that an idle core of a virtual machine takes to wake
+// (the transfer thread's, then the waiter's), and some more. The waiter then spins for what is left.
 constexpr int64_t kAnnounceNs = 30'000;
 
 class ComputeLane {
@@ -69,7 +69,9 @@ private:
       std::memcpy(step.destination, step.source, step.bytes);
       (step.lane == plan::Lane::H2D ? s_.h2dBytes : s_.d2hBytes).fetch_add(step.bytes, std::memory_order_relaxed);
       break;
-    case plan::StepKind::Publish: publish(); break;
+    case plan::StepKind::Publish:
+      publish();
+      break;
     }
   }
 
@@ -121,8 +123,8 @@ public:
     }
   }
 
-  // What it waits for when advance() has done nothing: a counter, or the time of the next bytes. For the end of a copy it
-  // wakes early enough to announce it, and to spin at the end.
+  // What it waits for when advance() has done nothing: a counter, or the time of the next bytes. For the end of a copy
+  // it wakes early enough to announce it, and to spin at the end.
   void addWaits(std::array<uint64_t, kCounters> &wanted, int64_t &deadlineNs) const {
     if (copying_) {
       int64_t ns = bus_->arrivalNs(link_, direction_, copied_);
@@ -242,12 +244,12 @@ private:
 
   uint64_t launches_ = 0; // ended
   bool inLaunch_ = false;
-  size_t next_ = 0;       // step
+  size_t next_ = 0; // step
   bool copying_ = false;
   bool announced_ = false; // that it will soon have ended
   uint64_t copied_ = 0;
   int64_t startNs_ = 0;
-  bool follows_ = false;  // nothing but the copy before has held up the next one
+  bool follows_ = false; // nothing but the copy before has held up the next one
   int64_t previousEndNs_ = 0, previousSeenNs_ = 0;
   Want blockedOn_{Counter::Launched, 0};
 };

@@ -2,9 +2,9 @@
 //
 // The two threads of the host device and what they share with the caller.
 //
-// The caller puts launches into a ring; each lane takes them in order. A lane's counter grows by one with each step and by
-// one more at the end of each launch, over all launches, so that "step i of lane l in this launch" is base[l] + i + 1 and
-// nothing is ever reset. A lane begins a launch when all lanes have ended the one before.
+// The caller puts launches into a ring; each lane takes them in order. A lane's counter grows by one with each step and
+// by one more at the end of each launch, over all launches, so that "step i of lane l in this launch" is base[l] + i +
+// 1 and nothing is ever reset. A lane begins a launch when all lanes have ended the one before.
 #pragma once
 
 #include <array>
@@ -18,16 +18,16 @@
 
 namespace headrace::host {
 
-inline constexpr size_t kRing = 8;       // launches, transitions included
-inline constexpr size_t kTokenSlots = 4; // iterations whose tokens can be read
+inline constexpr size_t kRing = 8;                   // launches, transitions included
+inline constexpr size_t kTokenSlots = 4;             // iterations whose tokens can be read
 inline constexpr uint64_t kStop = uint64_t{1} << 63; // value of Counter::Launched that ends the threads
-inline constexpr uint64_t kChunkBytes = 256 * 1024;  // of a copy: what one direction does before the other gets its turn
+inline constexpr uint64_t kChunkBytes = 256 * 1024; // of a copy: what one direction does before the other gets its turn
 
 struct Launch {
   HostGraph *graph = nullptr;
-  const kernels::IterationMeta *staging = nullptr;  // null: a transition
-  std::array<uint64_t, kHostLanes> base{};          // counters once all launches before have ended
-  std::array<uint64_t, kHostLanes> end{};           // ... once this one has
+  const kernels::IterationMeta *staging = nullptr; // null: a transition
+  std::array<uint64_t, kHostLanes> base{};         // counters once all launches before have ended
+  std::array<uint64_t, kHostLanes> end{};          // ... once this one has
 };
 
 struct TokenSlot {
@@ -45,7 +45,7 @@ struct Shared {
   core::Bases bases;
   kernels::IterationMeta *meta = nullptr; // in the arena
   uint64_t metaBytes = 0;
-  const int32_t *output = nullptr;        // in the arena
+  const int32_t *output = nullptr; // in the arena
   bool trace = false;
 
   std::atomic<uint64_t> h2dBytes{0}, d2hBytes{0};

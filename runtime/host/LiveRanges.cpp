@@ -107,8 +107,8 @@ DeadRanges deadRanges(const plan::Plan &plan, const plan::Schedule &schedule) {
       if (operand.buffer >= plan.buffers.size()) {
         Life &local = locals[operand.buffer - plan.buffers.size()];
         local.first = std::min(local.first, i);
-        const bool logits = step.kind == plan::StepKind::Compute && step.op == kernels::Op::Sample &&
-                            operand.arg == plan::Arg::X;
+        const bool logits =
+            step.kind == plan::StepKind::Compute && step.op == kernels::Op::Sample && operand.arg == plan::Arg::X;
         local.last = logits ? steps : std::max(local.last, i);
       } else if (step.kind == plan::StepKind::Copy && operand.access == plan::Access::Write) {
         slots.write(range, i);

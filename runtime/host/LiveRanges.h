@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which bytes of the arena hold nothing, when the steps of a schedule run one by one: what the debug mode fills with NaNs.
+// Which bytes of the arena hold nothing, when the steps of a schedule run one by one: what the debug mode fills with
+// NaNs.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@ struct DeadRanges {
   std::vector<std::vector<ByteRange>> after; // per step: what was used for the last time and is not live otherwise
 };
 
-// Live are homes on the device; what entry state and copies put into slots, until its last reader or its overwriting, and to
-// the end if the exit state names it; transient buffers from their first to their last use. Logits stay to the end: an
-// engine that keeps them reads them when the iteration has ended.
+// Live are homes on the device; what entry state and copies put into slots, until its last reader or its overwriting,
+// and to the end if the exit state names it; transient buffers from their first to their last use. Logits stay to the
+// end: an engine that keeps them reads them when the iteration has ended.
 DeadRanges deadRanges(const plan::Plan &plan, const plan::Schedule &schedule);
 
 } // namespace headrace::host

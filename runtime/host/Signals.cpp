@@ -31,7 +31,8 @@ void futexWait(const std::atomic<uint32_t> &word, uint32_t expected, int64_t dea
 }
 
 void futexWake(const std::atomic<uint32_t> &word) {
-  syscall(SYS_futex, reinterpret_cast<const uint32_t *>(&word), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr, nullptr, 0);
+  syscall(SYS_futex, reinterpret_cast<const uint32_t *>(&word), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr, nullptr,
+          0);
 }
 
 } // namespace

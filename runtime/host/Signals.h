@@ -2,14 +2,15 @@
 //
 // How the device's threads wait for each other: counters that only grow, and per thread the values it waits for.
 //
-//   advance(counter, value)   publishes value; for each thread that sleeps until this counter reaches at most value, one
+//   advance(counter, value)   publishes value; for each thread that sleeps until this counter reaches at most value,
+//   one
 //                             futex wake. Nobody sleeping: a store and a few loads.
 //   wait(thread, counter, n)  returns once counter >= n: at once, after a spin of at most kSpinNs, or after sleeping.
 //   announce(counter, value)  wakes those that wait for value although it is not there yet: waking takes a machine some
 //                             10 us, so who knows when it will advance says so that long before. The woken spin.
 //
-// No wake-up is lost: the waiter stores what it wants before it looks at the counter again, the advancer stores the counter
-// before it looks at what is wanted, both sequentially consistent, so one of them sees the other.
+// No wake-up is lost: the waiter stores what it wants before it looks at the counter again, the advancer stores the
+// counter before it looks at what is wanted, both sequentially consistent, so one of them sees the other.
 #pragma once
 
 #include <array>
@@ -34,8 +35,9 @@ inline int64_t monotonicNs() {
 }
 
 enum class Counter : uint8_t {
-  Compute,   // steps of the lane that have ended, over all launches, and one for the end of each launch
-  H2D, D2H,  // likewise
+  Compute, // steps of the lane that have ended, over all launches, and one for the end of each launch
+  H2D,
+  D2H,       // likewise
   Launched,  // launches in the ring
   Published, // the last iteration whose tokens can be read
 };
@@ -64,8 +66,8 @@ public:
 
   // Returns the nanoseconds spent waiting (0 if there was no need).
   int64_t wait(Thread self, const Want &want);
-  // Waits until one of `wants` (at most one a counter) is reached or the clock shows `deadlineNs` (kNever: no limit). Spins
-  // for a deadline closer than kLongSpinNs, sleeps for others and is then some microseconds late.
+  // Waits until one of `wants` (at most one a counter) is reached or the clock shows `deadlineNs` (kNever: no limit).
+  // Spins for a deadline closer than kLongSpinNs, sleeps for others and is then some microseconds late.
   void waitAny(Thread self, absl::Span<const Want> wants, int64_t deadlineNs);
 
 private:

@@ -2,9 +2,10 @@
 //
 // One iteration after the other: compose (which rows of which sequence), launch, read the tokens.
 //
-// A composed iteration needs the tokens sampled by the one before it. Where nothing on the host depends on what they are
-// (no stop tokens, no logits to keep), the rows name them as "what request slot r sampled last" and the next iteration is
-// launched before these are read; two iterations are then in flight, and the device never waits for the host.
+// A composed iteration needs the tokens sampled by the one before it. Where nothing on the host depends on what they
+// are (no stop tokens, no logits to keep), the rows name them as "what request slot r sampled last" and the next
+// iteration is launched before these are read; two iterations are then in flight, and the device never waits for the
+// host.
 #include "runtime/serve/BatchEngine.h"
 
 #include <algorithm>
@@ -61,8 +62,8 @@ absl::StatusOr<plan::Operand> findLogits(const plan::Schedule &schedule) {
       if (const plan::Operand &operand = schedule.operands[o];
           operand.access != plan::Access::Read && operand.space == plan::Space::Device &&
           operand.address < logits->address + logits->bytes && logits->address < operand.address + operand.bytes)
-        return absl::FailedPreconditionError(absl::StrCat("schedule '", schedule.name, "': step ", i,
-                                                          " overwrites the logits, they cannot be kept"));
+        return absl::FailedPreconditionError(
+            absl::StrCat("schedule '", schedule.name, "': step ", i, " overwrites the logits, they cannot be kept"));
   }
   return *logits;
 }
@@ -151,9 +152,7 @@ private:
   }
 
   bool inFlightEmpty() const { return oldest_ == newest_; }
-  bool done(const Sequence &sequence) const {
-    return sequence.stopped || sequence.sampled == request_.maxNewTokens;
-  }
+  bool done(const Sequence &sequence) const { return sequence.stopped || sequence.sampled == request_.maxNewTokens; }
 
   // Decoding sequences get a row each; what is left of the largest bucket goes to prompts, in the order of the request.
   // False if there is nothing to launch.
@@ -176,9 +175,9 @@ private:
       if (left == 0 || chunk <= 0)
         continue;
       prefill = true;
-      const absl::Span<const int32_t> ids = absl::MakeConstSpan(*sequences_[s].prompt)
-                                                .subspan(static_cast<size_t>(sequences_[s].rows),
-                                                         static_cast<size_t>(chunk));
+      const absl::Span<const int32_t> ids =
+          absl::MakeConstSpan(*sequences_[s].prompt)
+              .subspan(static_cast<size_t>(sequences_[s].rows), static_cast<size_t>(chunk));
       if (absl::Status status = addRows(s, ids, next, tokens, context); !status.ok())
         return status;
     }
@@ -269,8 +268,8 @@ private:
       ++gaps_;
     }
     lastTokenNs_[s] = visibleNs;
-    sequence.stopped = std::find(request_.stopTokens.begin(), request_.stopTokens.end(), token) !=
-                       request_.stopTokens.end();
+    sequence.stopped =
+        std::find(request_.stopTokens.begin(), request_.stopTokens.end(), token) != request_.stopTokens.end();
     if (sequence.stopped || static_cast<int64_t>(out.size()) == request_.maxNewTokens)
       blocks_.release(sequence.blocks);
   }
@@ -314,8 +313,8 @@ private:
   std::vector<core::SequenceRows> rows_; // of the iteration being composed
   std::vector<int32_t> decodeIds_;       // one a sequence
   std::array<InFlight, kInFlight> inFlight_;
-  size_t newest_ = 0, oldest_ = 0;       // launched, read
-  std::vector<plan::Operand> logits_;    // one a schedule, if kept
+  size_t newest_ = 0, oldest_ = 0;    // launched, read
+  std::vector<plan::Operand> logits_; // one a schedule, if kept
 
   GenerateResult result_;
   std::vector<int64_t> lastTokenNs_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Generates tokens for a batch of prompts of different lengths: chunked prefill and decode in mixed iterations, paged KV
-// blocks, one variant an iteration. The continuous engine with arrivals stands on the same pieces.
+// Generates tokens for a batch of prompts of different lengths: chunked prefill and decode in mixed iterations, paged
+// KV blocks, one variant an iteration. The continuous engine with arrivals stands on the same pieces.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace headrace::serve {
 struct Sampling {
   float temperature = 0; // 0: greedy
   float topP = 1;
-  uint64_t seed = 0;     // of request r: seed + r
+  uint64_t seed = 0; // of request r: seed + r
 };
 
 struct GenerateRequest {
@@ -26,23 +26,24 @@ struct GenerateRequest {
   Sampling sampling;
   std::vector<int32_t> stopTokens; // a sequence ends when it samples one of these
   bool keepLogits = false;
-  bool separatePrefill = false;    // no mixed iterations: all prompts first, then decode
+  bool separatePrefill = false; // no mixed iterations: all prompts first, then decode
   // Called after each iteration: its variant and how long the device took from launch to visible tokens.
   std::function<void(uint32_t variant, int64_t ns)> onIteration;
 };
 
 struct GenerateResult {
-  std::vector<std::vector<int32_t>> tokens;                // per prompt, new ones only
-  std::vector<std::vector<float>> logits;                  // per prompt: new tokens x vocab, if kept
-  std::vector<int64_t> firstTokenNs;                       // per prompt, from the start of generate()
-  double ttftMs = 0;                                       // mean over prompts
-  double tpotMs = 0;                                       // mean gap between a prompt's tokens after the first
+  std::vector<std::vector<int32_t>> tokens; // per prompt, new ones only
+  std::vector<std::vector<float>> logits;   // per prompt: new tokens x vocab, if kept
+  std::vector<int64_t> firstTokenNs;        // per prompt, from the start of generate()
+  double ttftMs = 0;                        // mean over prompts
+  double tpotMs = 0;                        // mean gap between a prompt's tokens after the first
   uint64_t iterations = 0, prefillIterations = 0;
-  core::DeviceCounters counters;                           // of this call
+  core::DeviceCounters counters; // of this call
 };
 
-// Refuses, before anything runs and by name: no prompts, an empty prompt, ids outside the vocabulary, a prompt that with its
-// new tokens is longer than the plan's context, more prompts than the plan's batch, more KV than the plan's blocks hold.
+// Refuses, before anything runs and by name: no prompts, an empty prompt, ids outside the vocabulary, a prompt that
+// with its new tokens is longer than the plan's context, more prompts than the plan's batch, more KV than the plan's
+// blocks hold.
 absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request);
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request);
 

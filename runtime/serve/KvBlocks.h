@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which KV blocks are whose. One number names a block in every layer's cache. Block 0 is the scratch block of padded rows
-// and never given out; of the free ones the lowest is given first, so that blocks in use stay together at the front.
+// Which KV blocks are whose. One number names a block in every layer's cache. Block 0 is the scratch block of padded
+// rows and never given out; of the free ones the lowest is given first, so that blocks in use stay together at the
+// front.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ public:
   int64_t freeBlocks() const { return static_cast<int64_t>(free_.size()); }
   int64_t blocksFor(int64_t tokens) const { return (tokens + blockTokens_ - 1) / blockTokens_; }
 
-  // Appends blocks to `table` until it holds `tokens` tokens. ResourceExhausted, with nothing taken, if too few are free.
-  // Allocates nothing if the table has the capacity.
+  // Appends blocks to `table` until it holds `tokens` tokens. ResourceExhausted, with nothing taken, if too few are
+  // free. Allocates nothing if the table has the capacity.
   absl::Status grow(std::vector<int32_t> &table, int64_t tokens);
   // Takes back all blocks of `table` and empties it.
   void release(std::vector<int32_t> &table);

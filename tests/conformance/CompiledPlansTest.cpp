@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plans as the compiler makes them, on every device: a model of a few kilobytes for each interval and start rule. What a
-// row holds must not depend on where the weights live, on the pace of the link, or on what lies in unused bytes.
+// Plans as the compiler makes them, on every device: a model of a few kilobytes for each interval and start rule. What
+// a row holds must not depend on where the weights live, on the pace of the link, or on what lies in unused bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,8 +52,8 @@ protected:
     return plan.ok() ? *std::move(plan) : plan::Plan{};
   }
 
-  serve::GenerateResult run(const plan::Plan &plan, std::unique_ptr<core::Device> device, const core::DeviceOptions &options,
-                            bool keepLogits) {
+  serve::GenerateResult run(const plan::Plan &plan, std::unique_ptr<core::Device> device,
+                            const core::DeviceOptions &options, bool keepLogits) {
     const auto weights = model::syntheticWeights(1);
     auto runtime = core::Runtime::load(plan, *device, options, weights.get(), {});
     EXPECT_TRUE(runtime.ok()) << runtime.status();
@@ -84,13 +84,13 @@ TEST_P(CompiledPlans, GiveTheBitsOfTheResidentModelOnTheHost) {
       const plan::Plan plan = compile(interval, embedding);
       EXPECT_EQ(plan.placements[0].offloadedLayers, kLayers / interval);
       for (const core::DeviceOptions &options :
-           {core::DeviceOptions{}, core::DeviceOptions{.unpaced = true}, core::DeviceOptions{.poison = true}})
-        for (bool keepLogits : {false, true}) {
-          const serve::GenerateResult other = run(plan, host::makeHostDevice(), options, keepLogits);
-          EXPECT_EQ(other.tokens, resident.tokens) << "interval " << interval << ", poison " << options.poison;
-          EXPECT_TRUE(!keepLogits || sameBits(other.logits, resident.logits))
-              << "interval " << interval << ", poison " << options.poison << ", unpaced " << options.unpaced;
-        }
+           {core::DeviceOptions{}, core::DeviceOptions{.unpaced = true}, core::DeviceOptions{.poison = true}}) {
+        const bool oneByOne = options.unpaced || options.poison; // else two iterations are in flight
+        const serve::GenerateResult other = run(plan, host::makeHostDevice(), options, oneByOne);
+        EXPECT_EQ(other.tokens, resident.tokens) << "interval " << interval << ", poison " << options.poison;
+        EXPECT_TRUE(!oneByOne || sameBits(other.logits, resident.logits))
+            << "interval " << interval << ", poison " << options.poison;
+      }
     }
 }
 

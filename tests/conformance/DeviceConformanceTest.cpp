@@ -142,8 +142,8 @@ TEST_P(DeviceConformance, GraphsOfAnotherDeviceOrAnEarlierPlanAreRefused) {
 TEST_P(DeviceConformance, ShapesBeyondTheVariantsBucketAreRefused) {
   open();
   Graph &graph = ready({});
-  for (int32_t kernels::IterationMeta::*field : {&kernels::IterationMeta::numTokens, &kernels::IterationMeta::numSequences,
-                                                 &kernels::IterationMeta::numSampled})
+  for (int32_t kernels::IterationMeta::*field :
+       {&kernels::IterationMeta::numTokens, &kernels::IterationMeta::numSequences, &kernels::IterationMeta::numSampled})
     for (int32_t value : {-1, 4}) { // the bucket is 3 of 3
       fillMeta(1);
       device_->meta()->*field = value;

@@ -37,8 +37,14 @@ protected:
 TEST_F(MetaWriter, LaysOutTheRowsOfAMixedIteration) {
   // A prompt's positions 3..5 (block 5 row 3, block 2 rows 0 and 1), then a decode row at position 8 (block 3 row 0).
   ASSERT_TRUE(write({{.tokens = prompt_, .firstPosition = 3, .blocks = blocks_},
-                     {.tokens = next_, .firstPosition = 8, .blocks = otherBlocks_, .sample = true, .requestSlot = 1,
-                      .temperature = 0.5f, .topP = 0.9f, .seed = 77}})
+                     {.tokens = next_,
+                      .firstPosition = 8,
+                      .blocks = otherBlocks_,
+                      .sample = true,
+                      .requestSlot = 1,
+                      .temperature = 0.5f,
+                      .topP = 0.9f,
+                      .seed = 77}})
                   .ok());
   EXPECT_EQ(meta()->numTokens, 4);
   EXPECT_EQ(meta()->numSequences, 2);
@@ -72,7 +78,8 @@ TEST_F(MetaWriter, RefusesWhatThePlanHasNoRoomFor) {
               HasSubstr("context 13 needs 4 KV blocks, the plan's limit is 3"));
   EXPECT_THAT(refusal({.tokens = next_, .firstPosition = 8, .blocks = blocks_}),
               HasSubstr("context 9 needs 3 KV blocks, it has 2"));
-  EXPECT_THAT(refusal({.tokens = next_, .blocks = blocks_, .requestSlot = 2}), HasSubstr("request slot 2, the plan has 2"));
+  EXPECT_THAT(refusal({.tokens = next_, .blocks = blocks_, .requestSlot = 2}),
+              HasSubstr("request slot 2, the plan has 2"));
   EXPECT_THAT(refusal({.tokens = next_, .firstPosition = -1, .blocks = blocks_}), HasSubstr("first position -1"));
   EXPECT_THAT(refusal({.tokens = next_, .firstPosition = std::numeric_limits<int64_t>::max(), .blocks = blocks_}),
               HasSubstr("is out of range"));

@@ -19,15 +19,16 @@ TEST(RotaryFrequencies, ArePowersOfTheta) {
 }
 
 TEST(RotaryFrequencies, LinearScalingDividesAll) {
-  const std::vector<float> f = inverseFrequencies(
-      {.enabled = true, .theta = 10000, .scaling = model::RopeScalingKind::Linear, .factor = 4}, 8);
+  const std::vector<float> f =
+      inverseFrequencies({.enabled = true, .theta = 10000, .scaling = model::RopeScalingKind::Linear, .factor = 4}, 8);
   EXPECT_FLOAT_EQ(f[0], 0.25f);
   EXPECT_FLOAT_EQ(f[3], 0.00025f);
 }
 
 TEST(RotaryFrequencies, Llama3KeepsShortWavesDividesLongOnesAndBlendsBetween) {
-  // theta 16, 8 dimensions: frequencies 1, 1/2, 1/4, 1/8; wavelengths 2 pi times 1, 2, 4, 8 = 6.28, 12.57, 25.13, 50.27.
-  // Original length 32: kept below 32 / 4 = 8, divided by 8 above 32 / 1 = 32, blended between.
+  // theta 16, 8 dimensions: frequencies 1, 1/2, 1/4, 1/8; wavelengths 2 pi times 1, 2, 4, 8
+  // = 6.28, 12.57, 25.13, 50.27. Original length 32: kept below 32 / 4 = 8, divided by 8 above 32 / 1 = 32, blended
+  // between.
   const model::Rope rope{.enabled = true,
                          .theta = 16,
                          .scaling = model::RopeScalingKind::Llama3,

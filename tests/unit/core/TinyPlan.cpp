@@ -51,13 +51,12 @@ private:
     plan_.maxContext = o_.context;
     const int64_t blocks = (o_.context + o_.blockTokens - 1) / o_.blockTokens;
     plan_.kvBlocks = 1 + o_.batch * blocks;
-    plan_.metaLayout = {.maxTokens = std::max(o_.promptTokens, o_.batch),
-                        .maxSequences = o_.batch,
-                        .maxBlocksPerSequence = blocks};
+    plan_.metaLayout = {
+        .maxTokens = std::max(o_.promptTokens, o_.batch), .maxSequences = o_.batch, .maxBlocksPerSequence = blocks};
     for (const model::Unit &unit : layout_.units)
       plan_.buffers.push_back({unit.name, plan::BufferKind::Weight, unit.layer, unit.bytes});
-    const uint64_t kv = model::alignUp(static_cast<uint64_t>(plan_.kvBlocks * 2 * spec_.kvHeads * o_.blockTokens *
-                                                             spec_.headDim) * kF32);
+    const uint64_t kv = model::alignUp(
+        static_cast<uint64_t>(plan_.kvBlocks * 2 * spec_.kvHeads * o_.blockTokens * spec_.headDim) * kF32);
     for (int64_t layer = 0; layer < spec_.layers; ++layer)
       plan_.buffers.push_back({"kv." + std::to_string(layer), plan::BufferKind::Kv, static_cast<int32_t>(layer), kv});
     const uint64_t ids = model::alignUp(static_cast<uint64_t>(o_.batch) * sizeof(int32_t));
@@ -107,17 +106,13 @@ private:
 
   void placeRest() {
     for (uint32_t b = static_cast<uint32_t>(layout_.units.size()); b < plan_.buffers.size(); ++b)
-      plan_.placements[0].extents.push_back({.buffer = b, .bytes = plan_.buffers[b].bytes,
-                                             .address = take(plan_.buffers[b].bytes)});
+      plan_.placements[0].extents.push_back(
+          {.buffer = b, .bytes = plan_.buffers[b].bytes, .address = take(plan_.buffers[b].bytes)});
   }
 
   // The k-th offloaded layer's slot.
-  const plan::Slot &slotOf(size_t k) const {
-    return plan_.placements[0].slots[k % static_cast<size_t>(slots_)];
-  }
-  uint32_t unitOf(int64_t layer, UnitRole role) const {
-    return static_cast<uint32_t>(layout_.layerUnit(layer, role));
-  }
+  const plan::Slot &slotOf(size_t k) const { return plan_.placements[0].slots[k % static_cast<size_t>(slots_)]; }
+  uint32_t unitOf(int64_t layer, UnitRole role) const { return static_cast<uint32_t>(layout_.layerUnit(layer, role)); }
   // Where a unit of an offloaded layer lies inside a slot.
   uint64_t offsetInSlot(int64_t layer, UnitRole role) const {
     uint64_t offset = 0;
@@ -133,8 +128,8 @@ private:
     plan::State state;
     for (UnitRole role : kLayerUnits) {
       const uint32_t unit = unitOf(o_.offloaded[0], role);
-      state.contents.push_back({unit, 0, layout_.units[unit].bytes,
-                                slotOf(0).address + offsetInSlot(o_.offloaded[0], role)});
+      state.contents.push_back(
+          {unit, 0, layout_.units[unit].bytes, slotOf(0).address + offsetInSlot(o_.offloaded[0], role)});
     }
     plan_.states.push_back(state);
   }
@@ -174,19 +169,26 @@ private:
     operand({.buffer = buffer, .access = access, .arg = arg, .bytes = local.buffer.bytes, .address = local.address});
   }
   void persistent(Arg arg, uint32_t buffer, Access access) {
-    operand({.buffer = buffer, .access = access, .arg = arg, .bytes = plan_.buffers[buffer].bytes,
+    operand({.buffer = buffer,
+             .access = access,
+             .arg = arg,
+             .bytes = plan_.buffers[buffer].bytes,
              .address = plan_.placements[0].extents[buffer].address});
   }
   // Bytes [from, to) of a unit, where this schedule finds it.
   void onUnit(Arg arg, uint32_t unit, uint64_t from, uint64_t to) {
     const plan::Extent &home = plan_.placements[0].extents[unit];
     const model::Unit &u = layout_.units[unit];
-    plan::Operand op{.buffer = unit, .space = home.space, .arg = arg, .bufferOffset = from, .bytes = to - from,
+    plan::Operand op{.buffer = unit,
+                     .space = home.space,
+                     .arg = arg,
+                     .bufferOffset = from,
+                     .bytes = to - from,
                      .address = home.address + from};
     if (u.layer >= 0 && home.space == Space::Host) {
       op.space = Space::Device;
-      const size_t k = static_cast<size_t>(
-          std::find(o_.offloaded.begin(), o_.offloaded.end(), u.layer) - o_.offloaded.begin());
+      const size_t k =
+          static_cast<size_t>(std::find(o_.offloaded.begin(), o_.offloaded.end(), u.layer) - o_.offloaded.begin());
       op.address = slotOf(k).address + offsetInSlot(u.layer, u.role) + from;
       const uint32_t step = static_cast<uint32_t>(s_->steps.size() - 1);
       lastReader_[unit] = step;
@@ -197,7 +199,8 @@ private:
     }
     if (op.space == Space::Host) {
       s_->steps.back().direct = true;
-      s_->steps.back().linkBytes += static_cast<uint64_t>(s_->maxTokens * spec_.hidden) * model::dtypeBytes(spec_.dtype);
+      s_->steps.back().linkBytes +=
+          static_cast<uint64_t>(s_->maxTokens * spec_.hidden) * model::dtypeBytes(spec_.dtype);
     }
     operand(op);
   }
@@ -220,7 +223,10 @@ private:
     const uint32_t index = static_cast<uint32_t>(s_->steps.size() - 1);
     const plan::Extent &home = plan_.placements[0].extents[unit];
     operand({.buffer = unit, .space = Space::Host, .arg = Arg::Source, .bytes = home.bytes, .address = home.address});
-    operand({.buffer = unit, .access = Access::Write, .arg = Arg::Destination, .bytes = home.bytes,
+    operand({.buffer = unit,
+             .access = Access::Write,
+             .arg = Arg::Destination,
+             .bytes = home.bytes,
              .address = slotOf(k).address + offsetInSlot(layer, role)});
     copyOf_[unit] = index;
     // The range is free once the layer before it in this slot has been read for the last time.
@@ -243,7 +249,8 @@ private:
   void linear(uint32_t unit, uint32_t x, uint32_t y, bool residual, plan::Part part, int64_t layer, int64_t rows) {
     begin(Op::Linear, part, layer);
     onLocal(Arg::X, x, Access::Read);
-    const TensorRole role = layout_.units[unit].role == UnitRole::Embedding ? TensorRole::TokenTable : TensorRole::Matrix;
+    const TensorRole role =
+        layout_.units[unit].role == UnitRole::Embedding ? TensorRole::TokenTable : TensorRole::Matrix;
     const model::Tensor *matrix = layout_.units[unit].find(role);
     onTensor(Arg::Weight, unit, role);
     if (layout_.units[unit].find(TensorRole::Bias) != nullptr)
@@ -364,7 +371,9 @@ private:
         copyUnit(0, role);
     sortEdges();
 
-    plan::Variant variant{.newTokens = rows, .sequences = o_.batch, .context = o_.context,
+    plan::Variant variant{.newTokens = rows,
+                          .sequences = o_.batch,
+                          .context = o_.context,
                           .schedule = static_cast<uint32_t>(plan_.schedules.size() - 1)};
     setDurations(variant.durationsNs, variant.computeAloneNs, variant.linkAloneNs);
     variant.predictedNs = variant.computeAloneNs + variant.linkAloneNs;
@@ -375,8 +384,8 @@ private:
     startSchedule("transition", plan::ShapeClass::Transition, 0);
     for (UnitRole role : kLayerUnits)
       copyUnit(0, role);
-    plan::Transition transition{.fromState = 0, .toState = 1,
-                                .schedule = static_cast<uint32_t>(plan_.schedules.size() - 1)};
+    plan::Transition transition{
+        .fromState = 0, .toState = 1, .schedule = static_cast<uint32_t>(plan_.schedules.size() - 1)};
     uint64_t none = 0;
     setDurations(transition.durationsNs, none, transition.predictedNs);
     plan_.transitions.push_back(transition);

@@ -18,12 +18,12 @@ model::ModelSpec tinyOpt(int64_t layers);   // biases, LayerNorm, learned positi
 
 struct TinyPlanOptions {
   model::ModelSpec spec = tinyLlama(4);
-  std::vector<int64_t> offloaded;  // layers, ascending
-  bool offloadEmbedding = false;   // read directly from host memory (not for tied models)
-  bool wrap = false;               // the tail of an iteration copies the first offloaded layer for the next
-  int64_t slots = 2;               // at most; made to divide the number of offloaded layers where wrap asks for it
+  std::vector<int64_t> offloaded; // layers, ascending
+  bool offloadEmbedding = false;  // read directly from host memory (not for tied models)
+  bool wrap = false;              // the tail of an iteration copies the first offloaded layer for the next
+  int64_t slots = 2;              // at most; made to divide the number of offloaded layers where wrap asks for it
   int64_t batch = 3;
-  int64_t promptTokens = 7;        // the mixed variant's bucket of new tokens
+  int64_t promptTokens = 7; // the mixed variant's bucket of new tokens
   int64_t context = 40;
   int64_t blockTokens = 4;
 };

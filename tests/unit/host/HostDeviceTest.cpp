@@ -44,7 +44,8 @@ TEST(HostDeviceRefuses, LinksThatCannotBePaced) {
   plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1)});
   EXPECT_THAT(openError(plan, {.linkBandwidth = -1}), HasSubstr("link bandwidth = -1"));
   EXPECT_THAT(openError(plan, {.linkBandwidth = std::nan("")}), HasSubstr("link bandwidth = nan"));
-  EXPECT_THAT(openError(plan, {.linkBandwidth = std::numeric_limits<double>::infinity()}), HasSubstr("expected a positive"));
+  EXPECT_THAT(openError(plan, {.linkBandwidth = std::numeric_limits<double>::infinity()}),
+              HasSubstr("expected a positive"));
   plan.hardware.h2dBandwidth = 0;
   EXPECT_THAT(openError(plan, {}), HasSubstr("h2d bandwidth = 0, expected a positive number of bytes/s"));
   plan.hardware.h2dBandwidth = 1e9;

@@ -98,7 +98,7 @@ TEST_F(LiveRanges, EntryContentsLiveFromTheStartExitContentsToTheEnd) {
 }
 
 TEST_F(LiveRanges, TransientsThatFollowEachOtherInOneRangeAreKeptApart) {
-  read(3, 400, 50);  // a: steps 0 and 1
+  read(3, 400, 50); // a: steps 0 and 1
   read(3, 400, 50);
   read(4, 425, 100); // b, over a's second half: steps 2 and 3
   read(4, 425, 100);

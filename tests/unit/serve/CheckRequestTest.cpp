@@ -38,7 +38,8 @@ TEST_F(CheckRequest, RefusesPromptsByName) {
   request.prompts = {{1}, {}};
   EXPECT_THAT(refusal(request), HasSubstr("prompt 1 is empty"));
   request.prompts = {{1, 150}};
-  EXPECT_THAT(refusal(request), HasSubstr("prompt 0: token id 150 at position 1 is outside the vocabulary, expected 0 to 149"));
+  EXPECT_THAT(refusal(request),
+              HasSubstr("prompt 0: token id 150 at position 1 is outside the vocabulary, expected 0 to 149"));
   request.prompts = {{-1}};
   EXPECT_THAT(refusal(request), HasSubstr("token id -1 at position 0"));
   request.prompts = {{1}, {1}, {1}, {1}};
