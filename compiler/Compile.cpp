@@ -39,8 +39,8 @@ struct Choice {
 };
 
 bool samePlacement(const Candidate &a, const Candidate &b) {
-  return std::tie(a.layers, a.embedding, a.head, a.startRule, a.slots, a.wrap) ==
-         std::tie(b.layers, b.embedding, b.head, b.startRule, b.slots, b.wrap);
+  return std::tie(a.interval, a.layers, a.embedding, a.head, a.startRule, a.slots, a.wrap) ==
+         std::tie(b.interval, b.layers, b.embedding, b.head, b.startRule, b.slots, b.wrap);
 }
 
 class Compilation {
@@ -188,13 +188,14 @@ private:
 
   // Every unit that any placement offloads, one after another: the units of a layer are one run of bytes.
   std::vector<uint64_t> layOutHost(const std::vector<Choice> &choices, plan::Plan &plan) const {
+    std::vector<bool> away(layout_.units.size(), false);
+    for (const Choice &choice : choices)
+      for (const int32_t unit : family_->unitsOf(choice.candidate()))
+        away[static_cast<size_t>(unit)] = true;
     std::vector<uint64_t> addresses(layout_.units.size(), 0);
     for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
-      const bool away = std::any_of(choices.begin(), choices.end(), [&](const Choice &choice) {
-        return family_->offloaded(choice.candidate(), static_cast<int32_t>(unit));
-      });
       addresses[unit] = plan.hostBytes;
-      if (away)
+      if (away[unit])
         plan.hostBytes += layout_.units[unit].bytes;
     }
     return addresses;
@@ -205,7 +206,7 @@ private:
                                         PlanEmitter &emitter, plan::Plan &plan) {
     mlir::OwningOpRef<mlir::ModuleOp> module = lower(candidate.startRule);
     PipelineOptions options;
-    options.layers = candidate.layers;
+    options.layers = family_->layersOf(candidate);
     options.embedding = candidate.embedding;
     options.head = candidate.head && !request_.model.tiedEmbeddings; // tied: the table is the head's operand
     options.slots = candidate.slots;
@@ -231,7 +232,7 @@ private:
     plan::Placement described;
     described.name = candidate.name;
     described.interval = candidate.interval;
-    described.offloadedLayers = static_cast<int32_t>(candidate.layers.size());
+    described.offloadedLayers = static_cast<int32_t>(candidate.layers);
     described.offloadsEmbedding = candidate.embedding;
     described.offloadsHead = candidate.head;
     described.startRule = candidate.startRule;

@@ -49,7 +49,7 @@ std::string explainExhausted(const model::ModelSpec &spec, const Target &target,
                    " bytes, a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
   if (!target.mixed.empty())
     absl::StrAppend(&text, ", smaller new-token buckets");
-  if (static_cast<int64_t>(smallest.layers.size()) < spec.layers && (policy.interval || policy.offloadLayers))
+  if (smallest.layers < spec.layers && (policy.interval || policy.offloadLayers))
     absl::StrAppend(&text, ", more layers offloaded");
   return text;
 }

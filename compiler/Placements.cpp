@@ -19,7 +19,7 @@ constexpr int64_t kEagerSlots = 2;
 std::string Candidate::describe() const {
   if (offloadsNothing())
     return "offload nothing";
-  std::string text = absl::StrCat(layers.size(), layers.size() == 1 ? " layer" : " layers");
+  std::string text = absl::StrCat(layers, layers == 1 ? " layer" : " layers");
   if (interval > 0)
     absl::StrAppend(&text, " (interval ", interval, ")");
   if (embedding)
@@ -88,16 +88,34 @@ PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::Weig
     transientsPeak_ = std::max(transientsPeak_, algorithms::packRanges(use.transients).peak);
 }
 
-Candidate PlacementFamily::withLayers(const model::Policy &policy, std::vector<int64_t> layers, int32_t interval,
+Candidate PlacementFamily::withLayers(const model::Policy &policy, int64_t layers, int32_t interval,
                                       std::string name) const {
   Candidate candidate;
   candidate.name = std::move(name);
   candidate.interval = interval;
-  candidate.layers = std::move(layers);
+  candidate.layers = layers;
   candidate.startRule = policy.startRule;
   candidate.embedding = policy.offloadEmbedding == model::Choice::On;
   candidate.head = policy.offloadHead == model::Choice::On;
   return candidate;
+}
+
+std::vector<int64_t> PlacementFamily::layersOf(const Candidate &candidate) const {
+  return candidate.interval ? algorithms::intervalLayers(spec_.layers, candidate.interval)
+                            : algorithms::spreadLayers(spec_.layers, candidate.layers);
+}
+
+// As many as the rule asks for; with the paper's, two where a layer's copy must run while its neighbour computes.
+int64_t PlacementFamily::slotsFor(const Candidate &candidate, const model::Policy &policy) const {
+  if (policy.slots)
+    return *policy.slots;
+  if (candidate.startRule == model::StartRule::Eager)
+    return kEagerSlots;
+  const std::vector<int64_t> layers = layersOf(candidate);
+  for (size_t i = 1; i < layers.size(); ++i)
+    if (layers[i] == layers[i - 1] + 1)
+      return 2;
+  return 1;
 }
 
 std::vector<Candidate> PlacementFamily::candidates(const model::Policy &policy) const {
@@ -114,22 +132,13 @@ std::vector<Candidate> PlacementFamily::candidates(const model::Policy &policy) 
     if (tied)
       candidate.embedding = candidate.head = candidate.embedding || candidate.head;
     candidate.wrap = candidate.startRule == model::StartRule::Eager;
-    if (candidate.layers.empty() && !candidate.head) {
+    if (candidate.layers == 0 && !candidate.head) {
       candidate.slots = 0;
       candidate.wrap = false;
       found.push_back(std::move(candidate));
       return;
     }
-    if (policy.slots) {
-      candidate.slots = *policy.slots;
-    } else if (candidate.startRule == model::StartRule::Eager) {
-      candidate.slots = kEagerSlots;
-    } else {
-      candidate.slots = 1;
-      for (size_t i = 1; i < candidate.layers.size(); ++i)
-        if (candidate.layers[i] == candidate.layers[i - 1] + 1)
-          candidate.slots = 2;
-    }
+    candidate.slots = slotsFor(candidate, policy);
     found.push_back(candidate);
     while (!policy.slots && candidate.slots > 1) {
       --candidate.slots;
@@ -151,12 +160,11 @@ std::vector<Candidate> PlacementFamily::candidates(const model::Policy &policy) 
 
   if (policy.none || policy.interval || policy.offloadLayers) {
     const Candidate stated =
-        policy.none ? withLayers(policy, {}, 0, "none")
+        policy.none ? withLayers(policy, 0, 0, "none")
         : policy.interval
-            ? withLayers(policy, algorithms::intervalLayers(spec_.layers, *policy.interval),
-                         static_cast<int32_t>(*policy.interval), absl::StrCat("interval ", *policy.interval))
-            : withLayers(policy, algorithms::spreadLayers(spec_.layers, *policy.offloadLayers), 0,
-                         absl::StrCat("layers ", *policy.offloadLayers));
+            ? withLayers(policy, spec_.layers / *policy.interval, static_cast<int32_t>(*policy.interval),
+                         absl::StrCat("interval ", *policy.interval))
+            : withLayers(policy, *policy.offloadLayers, 0, absl::StrCat("layers ", *policy.offloadLayers));
     add(stated);
     if (policy.none)
       return found;
@@ -164,15 +172,14 @@ std::vector<Candidate> PlacementFamily::candidates(const model::Policy &policy) 
       addWithEmbedding(stated);
     addWithHead(stated);
   } else {
-    const Candidate none = withLayers(policy, {}, 0, "none");
+    const Candidate none = withLayers(policy, 0, 0, "none");
     add(none);
     if (embeddingMay && !tied && policy.offloadEmbedding == model::Choice::Auto)
       addWithEmbedding(none);
     Candidate last = none;
     for (int64_t count = 1; count <= spec_.layers; ++count) {
       const bool divides = spec_.layers % count == 0;
-      last = withLayers(policy, algorithms::spreadLayers(spec_.layers, count),
-                        divides ? static_cast<int32_t>(spec_.layers / count) : 0,
+      last = withLayers(policy, count, divides ? static_cast<int32_t>(spec_.layers / count) : 0,
                         divides ? absl::StrCat("interval ", spec_.layers / count) : absl::StrCat("layers ", count));
       addWithEmbedding(last);
     }
@@ -187,26 +194,15 @@ std::vector<Candidate> PlacementFamily::candidates(const model::Policy &policy) 
   return found;
 }
 
-bool PlacementFamily::offloaded(const Candidate &candidate, int32_t unit) const {
-  const model::Unit &u = layout_.units[static_cast<size_t>(unit)];
-  switch (u.role) {
-  case model::UnitRole::Embedding:
-    return candidate.embedding;
-  case model::UnitRole::Head:
-    return candidate.head && !spec_.tiedEmbeddings; // tied: only the last norm, which stays
-  default:
-    return std::binary_search(candidate.layers.begin(), candidate.layers.end(), u.layer);
-  }
-}
-
 std::vector<PlacementFamily::Item> PlacementFamily::itemsOf(const Candidate &candidate) const {
   std::vector<Item> items;
-  for (int64_t layer : candidate.layers) {
+  for (int64_t layer : layersOf(candidate)) {
     Item item;
     for (int unit = 0; unit < model::kUnitsPerLayer; ++unit)
       item.units.push_back(layout_.layerUnit(layer, model::UnitRole::Qkv) + unit);
     items.push_back(std::move(item));
   }
+  // Of a tied head only the last norm is a unit of its own, which stays; its operand is the table.
   if (candidate.head)
     items.push_back({0, {spec_.tiedEmbeddings ? layout_.embeddingUnit() : layout_.headUnit()}});
   for (Item &item : items)
@@ -215,13 +211,22 @@ std::vector<PlacementFamily::Item> PlacementFamily::itemsOf(const Candidate &can
   return items;
 }
 
+std::vector<int32_t> PlacementFamily::unitsOf(const Candidate &candidate) const {
+  std::vector<int32_t> units;
+  if (candidate.embedding && !(candidate.head && spec_.tiedEmbeddings))
+    units.push_back(layout_.embeddingUnit());
+  for (const Item &item : itemsOf(candidate))
+    units.insert(units.end(), item.units.begin(), item.units.end());
+  return units;
+}
+
 MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
   MemoryNeed need;
   need.kv = kv_;
   need.io = io_;
-  for (size_t unit = 0; unit < layout_.units.size(); ++unit)
-    if (!offloaded(candidate, static_cast<int32_t>(unit)))
-      need.weights += layout_.units[unit].bytes;
+  need.weights = layout_.totalBytes();
+  for (const int32_t unit : unitsOf(candidate))
+    need.weights -= layout_.units[static_cast<size_t>(unit)].bytes;
 
   const std::vector<Item> items = itemsOf(candidate);
   std::vector<uint64_t> itemBytes;

@@ -18,15 +18,15 @@ namespace headrace::compiler {
 // A placement before it is compiled.
 struct Candidate {
   std::string name;
-  int32_t interval = 0;        // 0: not an interval
-  std::vector<int64_t> layers; // offloaded, ascending
-  bool embedding = false;      // the table's home is the host; with tied embeddings the head's operand, too
+  int32_t interval = 0;   // 0: not an interval, but `layers` spread evenly
+  int64_t layers = 0;     // offloaded
+  bool embedding = false; // the table's home is the host; with tied embeddings the head's operand, too
   bool head = false;
   model::StartRule startRule = model::StartRule::Eager;
   int64_t slots = 0; // layer-sized slots wanted; 0: nothing is prefetched
   bool wrap = false; // the tail of an iteration copies for the next
 
-  bool offloadsNothing() const { return layers.empty() && !embedding && !head; }
+  bool offloadsNothing() const { return layers == 0 && !embedding && !head; }
   std::string describe() const; // "interval 4 (8 of 32 layers, the embedding), 2 slots"
 };
 
@@ -58,8 +58,9 @@ public:
   MemoryNeed need(const Candidate &candidate) const;
   // As need().bytes <= budget, without packing where sums tell.
   bool fits(const Candidate &candidate, uint64_t budget) const;
-  // Whether the home of a unit is the host.
-  bool offloaded(const Candidate &candidate, int32_t unit) const;
+  // The layers whose home is the host, ascending; and all such units, in no order.
+  std::vector<int64_t> layersOf(const Candidate &candidate) const;
+  std::vector<int32_t> unitsOf(const Candidate &candidate) const;
 
 private:
   struct Item {
@@ -67,8 +68,8 @@ private:
     std::vector<int32_t> units;
   };
   std::vector<Item> itemsOf(const Candidate &candidate) const;
-  Candidate withLayers(const model::Policy &policy, std::vector<int64_t> layers, int32_t interval,
-                       std::string name) const;
+  Candidate withLayers(const model::Policy &policy, int64_t layers, int32_t interval, std::string name) const;
+  int64_t slotsFor(const Candidate &candidate, const model::Policy &policy) const;
 
   const model::ModelSpec &spec_;
   const model::WeightLayout &layout_;

@@ -19,18 +19,19 @@ constexpr size_t kBalanced = 12;
 
 } // namespace
 
-absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
-                                               int64_t slots, Prices &prices) {
+absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
+                                        int64_t slots, Prices &prices) {
   mlir::FailureOr<passes::OffloadedUnits> offloaded = passes::findOffloadedUnits(iteration, slots);
   if (failed(offloaded))
     return absl::InternalError("planning the wrap-around: the offloaded units cannot be found");
   const passes::RangeTimes times = passes::rangeTimes(*offloaded);
-  algorithms::CutProblem problem;
+  WrapAround wrap;
+  algorithms::CutProblem &problem = wrap.problem;
   for (size_t i = 0; i < offloaded->units.size(); ++i) {
     const passes::OffloadedUnit &unit = offloaded->units[i];
     problem.units.push_back({unit.bytes, unit.firstUse, times.freeAfter[i], times.tailFreeAfter[i]});
   }
-  problem.copyNs = [&](uint64_t bytes) { return prices.copyNs(bytes, /*hostToDevice=*/true); };
+  problem.copyNs = [&prices](uint64_t bytes) { return prices.copyNs(bytes, /*hostToDevice=*/true); };
   problem.alignment = model::kAlign;
 
   std::vector<cost::OpSite> sites;
@@ -39,7 +40,7 @@ absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const 
     sites.push_back(opSite(step).value_or(cost::OpSite{kernels::Op::Count, model::UnitRole::Embedding}));
     direct.push_back(llvm::cast<ir::StepInterface>(step).stepInfo().direct);
   }
-  std::vector<std::vector<uint64_t>> durations;
+  std::vector<std::vector<uint64_t>> &durations = wrap.durations;
   for (const cost::Shape &shape : shapes) {
     std::vector<uint64_t> &ns = durations.emplace_back();
     for (size_t i = 0; i < sites.size(); ++i)
@@ -62,7 +63,15 @@ absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const 
     weighed.insert(i);
   for (const size_t shape : weighed)
     problem.computeNs.push_back(durations[shape]);
-  return algorithms::planCut(problem);
+  return wrap;
+}
+
+absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
+                                               int64_t slots, Prices &prices) {
+  const absl::StatusOr<WrapAround> wrap = wrapAroundOf(iteration, shapes, slots, prices);
+  if (!wrap.ok())
+    return wrap.status();
+  return algorithms::planCut(wrap->problem);
 }
 
 } // namespace headrace::compiler

@@ -12,8 +12,18 @@
 
 namespace headrace::compiler {
 
-// `iteration` is in the homes phase; `shapes` are those that its schedule will be used for, of which a few are weighed;
-// `slots` is InsertPrefetch's option.
+// What algorithms::planCut is asked, with the durations that it points to.
+struct WrapAround {
+  WrapAround() = default;
+  WrapAround(WrapAround &&) = default; // the problem points into the durations: a copy would point into another's
+  algorithms::CutProblem problem;
+  std::vector<std::vector<uint64_t>> durations; // of all shapes, by time ascending; the problem weighs some of them
+};
+
+// `iteration` is in the homes phase; `shapes` are those that its schedule will be used for; `slots` is InsertPrefetch's
+// option. The prices must outlive the problem.
+absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
+                                        int64_t slots, Prices &prices);
 absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
                                                int64_t slots, Prices &prices);
 
