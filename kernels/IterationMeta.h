@@ -2,9 +2,9 @@
 //
 // What changes from iteration to iteration, in one packed buffer at a fixed device address.
 //
-// The host writes it (core/MetaWriter.h), one copy brings it to the device before the launch, kernels read it there. Its
-// arrays lie behind the header at byte offsets that depend only on the plan's limits (MetaLayout), never on the variant,
-// so that every graph of a plan reads the same addresses.
+// The host writes it (core/MetaWriter.h), one copy brings it to the device before the launch, kernels read it there.
+// Its arrays lie behind the header at byte offsets that depend only on the plan's limits (MetaLayout), never on the
+// variant, so that every graph of a plan reads the same addresses.
 //
 // Rows (tokens) of one sequence follow each other; sequence s owns rows [queryStart[s], queryStart[s + 1]).
 #pragma once
@@ -14,11 +14,11 @@
 namespace headrace::kernels {
 
 struct IterationMeta {
-  int32_t numTokens;       // rows in use, <= the variant's new-token bucket
-  int32_t numSequences;    // sequences with rows in this iteration, <= the variant's sequence bucket
-  int32_t numSampled;      // rows whose logits are wanted, <= the sequence bucket
+  int32_t numTokens;            // rows in use, <= the variant's new-token bucket
+  int32_t numSequences;         // sequences with rows in this iteration, <= the variant's sequence bucket
+  int32_t numSampled;           // rows whose logits are wanted, <= the sequence bucket
   int32_t maxBlocksPerSequence; // row length of blockTable
-  uint64_t iteration;      // counts from 1; published with the tokens
+  uint64_t iteration;           // counts from 1; published with the tokens
   // Byte offsets of the arrays from the start of this struct.
   uint32_t tokenIds;       // int32 [T]; below zero: see EmbedArgs
   uint32_t positions;      // int32 [T]

@@ -28,14 +28,14 @@ enum class Order : uint8_t { RowMajor = 0, Panel16 = 1 };
 
 // The ops of compute steps. Values are stored in plan files: append, never renumber.
 enum class Op : uint8_t {
-  Embed = 0,       // token (and position) rows -> residual stream
-  Norm = 1,        // LayerNorm or RMSNorm
-  Linear = 2,      // y = act(x W^T + bias) (+ residual)
-  RopeAppend = 3,  // rotate q and k in place, write k and v to the paged KV cache
-  Attention = 4,   // paged attention over the cache
-  Activate = 5,    // silu(gate) * up
-  GatherRows = 6,  // rows whose logits are wanted, one a sequence
-  Sample = 7,      // logits -> token
+  Embed = 0,      // token (and position) rows -> residual stream
+  Norm = 1,       // LayerNorm or RMSNorm
+  Linear = 2,     // y = act(x W^T + bias) (+ residual)
+  RopeAppend = 3, // rotate q and k in place, write k and v to the paged KV cache
+  Attention = 4,  // paged attention over the cache
+  Activate = 5,   // silu(gate) * up
+  GatherRows = 6, // rows whose logits are wanted, one a sequence
+  Sample = 7,     // logits -> token
   Count = 8
 };
 const char *opName(Op op);
@@ -45,39 +45,39 @@ const char *opName(Op op);
 // before the host has read the tokens of the one before it.
 struct EmbedArgs {
   const IterationMeta *meta;
-  const void *table;        // [vocab, hidden], elem, order
-  const void *positions;    // [maxPositions + positionOffset, hidden] elem, RowMajor; null without learned positions
-  const int32_t *sampled;   // [request slots]
-  float *x;                 // [T, hidden]
+  const void *table;      // [vocab, hidden], elem, order
+  const void *positions;  // [maxPositions + positionOffset, hidden] elem, RowMajor; null without learned positions
+  const int32_t *sampled; // [request slots]
+  float *x;               // [T, hidden]
   int64_t vocab, hidden, positionOffset;
   Elem elem;
-  Order order;              // Panel16 where the table is also the head's operand
+  Order order; // Panel16 where the table is also the head's operand
 };
 
 // y[t, :] = normalised x[t, :] * weight (+ bias). LayerNorm where bias is not null, RMSNorm where it is:
 //   LayerNorm  (x - mean) / sqrt(variance + eps),  RMSNorm  x / sqrt(mean of squares + eps)
 struct NormArgs {
-  const int32_t *count;     // rows: &meta->numTokens or &meta->numSampled
-  const float *x;           // [rows, hidden]
-  const float *weight;      // [hidden]
-  const float *bias;        // [hidden] or null
-  float *y;                 // [rows, hidden]
+  const int32_t *count; // rows: &meta->numTokens or &meta->numSampled
+  const float *x;       // [rows, hidden]
+  const float *weight;  // [hidden]
+  const float *bias;    // [hidden] or null
+  float *y;             // [rows, hidden]
   int64_t hidden;
   float eps;
 };
 
 enum class Epilogue : uint8_t { None = 0, Relu = 1, Gelu = 2, GeluTanh = 3 };
 
-// y[t, n] = epilogue(sum over k of x[t, k] * w[n, k] + bias[n]) + residual[t, n], k ascending in blocks of fixed length.
-// residual may be y itself (the residual stream is updated in place).
+// y[t, n] = epilogue(sum over k of x[t, k] * w[n, k] + bias[n]) + residual[t, n], k ascending in blocks of fixed
+// length. residual may be y itself (the residual stream is updated in place).
 struct LinearArgs {
   const int32_t *count;
-  const float *x;           // [rows, k]
-  const void *w;            // [n rounded up to 16, k], elem, order
-  const float *bias;        // [n] or null
-  const float *residual;    // [rows, n] or null
-  float *y;                 // [rows, n]
-  void *workspace;          // linearWorkspaceBytes(...) bytes, or null when that is 0
+  const float *x;        // [rows, k]
+  const void *w;         // [n rounded up to 16, k], elem, order
+  const float *bias;     // [n] or null
+  const float *residual; // [rows, n] or null
+  float *y;              // [rows, n]
+  void *workspace;       // linearWorkspaceBytes(...) bytes, or null when that is 0
   int64_t n, k, capacity;
   Elem elem;
   Order order;
@@ -87,9 +87,9 @@ struct LinearArgs {
 // What rotary embedding needs beside theta: the scaled inverse frequencies, headDim / 2 of them, made once at build.
 struct RopeAppendArgs {
   const IterationMeta *meta;
-  float *qkv;               // [T, (heads + 2 kvHeads) * headDim]; q and k are rotated in place ("rotate half" pairs j, j + headDim/2)
+  float *qkv; // [T, (heads + 2 kvHeads) * headDim]; q and k are rotated in place ("rotate half" pairs j, j + headDim/2)
   const float *inverseFrequencies; // [headDim / 2], or null: no rotation
-  void *kv;                 // this layer's cache: see KvLayout below
+  void *kv;                        // this layer's cache: see KvLayout below
   int64_t heads, kvHeads, headDim, blockTokens;
   Elem kvElem;
 };
@@ -99,41 +99,41 @@ struct RopeAppendArgs {
 // there, nothing reads it.
 struct AttentionArgs {
   const IterationMeta *meta;
-  const float *qkv;         // [T, (heads + 2 kvHeads) * headDim], q rotated
+  const float *qkv; // [T, (heads + 2 kvHeads) * headDim], q rotated
   const void *kv;
-  float *out;               // [T, heads * headDim]
-  void *workspace;          // attentionWorkspaceBytes(...) bytes
+  float *out;      // [T, heads * headDim]
+  void *workspace; // attentionWorkspaceBytes(...) bytes
   int64_t heads, kvHeads, headDim, blockTokens, maxContext;
-  float scale;              // 1 / sqrt(headDim)
+  float scale; // 1 / sqrt(headDim)
   Elem kvElem;
 };
 
 // y[t, i] = silu(gateUp[t, i]) * gateUp[t, intermediate + i]
 struct ActivateArgs {
   const int32_t *count;
-  const float *gateUp;      // [rows, 2 * intermediate]
-  float *y;                 // [rows, intermediate]
+  const float *gateUp; // [rows, 2 * intermediate]
+  float *y;            // [rows, intermediate]
   int64_t intermediate;
 };
 
 // y[s, :] = x[meta->sampleRow[s], :] for s < numSampled
 struct GatherRowsArgs {
   const IterationMeta *meta;
-  const float *x;           // [T, hidden]
-  float *y;                 // [sequences, hidden]
+  const float *x; // [T, hidden]
+  float *y;       // [sequences, hidden]
   int64_t hidden;
 };
 
 // One token for each s < numSampled, by the sequence's parameters: temperature 0 is greedy (lowest id among equals);
-// else softmax(logits / temperature), the smallest set of most likely tokens whose probability reaches topP, one of them
-// by a counter-based uniform number on (seed, position): the same token whatever the batch. Written to
+// else softmax(logits / temperature), the smallest set of most likely tokens whose probability reaches topP, one of
+// them by a counter-based uniform number on (seed, position): the same token whatever the batch. Written to
 // sampled[meta->requestSlot[s]] and output[s].
 struct SampleArgs {
   const IterationMeta *meta;
-  const float *logits;      // [sequences, vocab]
-  int32_t *sampled;         // [request slots]
-  int32_t *output;          // [sequences]: read by the host
-  void *workspace;          // sampleWorkspaceBytes(vocab)
+  const float *logits; // [sequences, vocab]
+  int32_t *sampled;    // [request slots]
+  int32_t *output;     // [sequences]: read by the host
+  void *workspace;     // sampleWorkspaceBytes(vocab)
   int64_t vocab;
 };
 

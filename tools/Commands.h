@@ -29,10 +29,10 @@ struct InspectOptions {
 struct TimelineOptions {
   std::string plan;
   std::optional<uint32_t> variant; // unset: the one that was measured, else the first
-  std::string format = "text"; // text, json, svg
-  std::string output;          // empty: standard output
-  std::string measured;        // a trace of `run --trace`; empty: planned lanes only
-  int width = 0;               // columns of text; 0: the terminal's, or 120
+  std::string format = "text";     // text, json, svg
+  std::string output;              // empty: standard output
+  std::string measured;            // a trace of `run --trace`; empty: planned lanes only
+  int width = 0;                   // columns of text; 0: the terminal's, or 120
 };
 
 struct RunOptions {

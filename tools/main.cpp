@@ -137,7 +137,8 @@ int run(int argc, char **argv) {
   TimelineOptions timeline;
   CLI::App *timelineApp = app.add_subcommand("timeline", "one iteration's lanes, planned and measured");
   timelineApp->add_option("plan", timeline.plan, "a plan file")->required();
-  timelineApp->add_option("--variant", timeline.variant, "which of the plan's variants (default: the one that was measured, else the first)");
+  timelineApp->add_option("--variant", timeline.variant,
+                          "which of the plan's variants (default: the one that was measured, else the first)");
   timelineApp->add_option("--format", timeline.format, "text, json (Chrome's trace events, for Perfetto) or svg")
       ->check(CLI::IsMember({"text", "json", "svg"}))
       ->capture_default_str();
