@@ -127,6 +127,14 @@ TEST(Shape, RefusesLettersOutsideStringsThatAreNotAscii) {
     EXPECT_THAT(messageOf(parseShape(text, "f")), testing::StartsWith("f:1: expected TOML: ")) << text;
 }
 
+TEST(Shape, RefusesTablesWithoutAName) {
+  // "[=" breaks an assertion of toml++ 3.3 (in builds that have assertions).
+  EXPECT_REFUSED(
+      parseShape("[= 2", "f"), absl::StatusCode::kInvalidArgument,
+      "f:1: expected TOML: Error while parsing key: expected bare key starting character or string delimiter, "
+      "saw '='");
+}
+
 TEST(Shape, RefusesAMissingFile) {
   EXPECT_REFUSED(readShape("gone.toml"), absl::StatusCode::kNotFound, "gone.toml: no such file");
 }
