@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the host device itself costs, apart from kernels and copies:
+// What the host device itself costs, apart from kernels and copies, as quantiles:
 //
-//   host_lanes_bench [iterations] [compute core] [transfer core]
+//   bench_host [--iterations N] [--compute-core N] [--transfer-core N] [--benchmark_out=FILE]
 //
 // An interval-2, 32-layer plan (every second layer offloaded, four copies each, all edges kept) with empty kernels and
 // zero-byte copies; then with copies, or kernels, that take long enough for whoever waits to be asleep; then a model of
-// a few megabytes with its real kernels.
-#include <atomic>
+// a few megabytes with its real kernels. Beside the wake-ups stands what a bare futex takes on this machine: no thread
+// that sleeps until it is woken can be faster. Lanes are pinned, to cores 0 and 1 unless told otherwise.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
@@ -28,7 +35,10 @@ namespace {
 struct Settings {
   int iterations = 2000;
   core::DeviceOptions device;
+  std::string json;
 };
+
+nlohmann::json results = nlohmann::json::array();
 
 double quantile(std::vector<int64_t> &values, double q) {
   if (values.empty())
@@ -37,9 +47,21 @@ double quantile(std::vector<int64_t> &values, double q) {
   return static_cast<double>(values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))]) * 1e-3;
 }
 
-void print(const char *what, std::vector<int64_t> values) {
-  std::printf("%-64s p50 %9.3f us  p99 %9.3f us  (%zu)\n", what, quantile(values, 0.5), quantile(values, 0.99),
-              values.size());
+// One figure; targetUs (of the median) 0: none.
+void report(const char *name, const char *what, std::vector<int64_t> values, double targetUs = 0) {
+  const double p50 = quantile(values, 0.5), p99 = quantile(values, 0.99);
+  std::printf("%-62s p50 %9.3f us  p99 %9.3f us", what, p50, p99);
+  if (targetUs != 0)
+    std::printf("  target %g us: %s", targetUs, p50 <= targetUs ? "met" : "MISSED");
+  std::printf("\n");
+  results.push_back({{"name", name}, {"what", what}, {"p50_us", p50}, {"p99_us", p99}, {"count", values.size()}});
+  if (targetUs != 0)
+    results.back()["target_p50_us"] = targetUs;
+}
+void reportShare(const char *name, const char *what, double share, double target) {
+  std::printf("%-62s %13.3f %%  target %g %%: %s\n", what, 100 * share, 100 * target,
+              share <= target ? "met" : "MISSED");
+  results.push_back({{"name", name}, {"what", what}, {"share", share}, {"target_share", target}});
 }
 
 void check(const absl::Status &status) {
@@ -121,14 +143,14 @@ void measureLanes(const Settings &settings) {
     std::vector<int64_t> whole, perStep;
     auto device = makeHostDevice({.replaceKernels = emptyKernel});
     run(plan, *device, options, settings.iterations, [&](int64_t ns) { whole.push_back(ns); });
-    print("empty kernels, zero-byte copies: launch to end of iteration", whole);
+    report("iteration", "empty kernels, zero-byte copies: launch to end", whole);
     plan::Plan resident = core::tinyPlan({.spec = core::tinyLlama(32)});
     auto residentDevice = makeHostDevice({.replaceKernels = emptyKernel});
     run(resident, *residentDevice, options, settings.iterations,
         [&](int64_t ns) { perStep.push_back(ns * 1000 / static_cast<int64_t>(steps)); });
     for (int64_t &ps : perStep)
       ps /= 1000;
-    print("  no copies: iteration / compute steps", perStep);
+    report("step", "  no copies: iteration / compute steps", perStep, 0.5);
   }
   options.trace = true;
   const auto traced = [&](kernels::HostKernel kernel, int iterations) {
@@ -138,45 +160,88 @@ void measureLanes(const Settings &settings) {
     return gaps;
   };
   Gaps gaps = traced(emptyKernel, settings.iterations);
-  print("compute to compute (traced: one clock read included)", gaps.sameLane);
-  print("copy to compute, waiter awake or spinning", gaps.toCompute);
-  print("compute to copy, waiter awake or spinning", gaps.toCopy);
+  report("compute_to_compute", "compute to compute (with one clock read)", gaps.sameLane, 0.5);
+  report("copy_to_compute", "copy to compute", gaps.toCompute, 6);
+  report("compute_to_copy", "compute to copy", gaps.toCopy, 6);
   plan.hardware.copyLatency = 100e-6;
-  print("copy to compute, waiter asleep (copies of 100 us)", traced(emptyKernel, settings.iterations / 10).toCompute);
+  report("copy_to_compute_asleep", "copy to compute, waiter asleep (copies of 100 us)",
+         traced(emptyKernel, settings.iterations / 10).toCompute, 6);
   plan.hardware.copyLatency = 0;
-  print("compute to copy, waiter asleep (kernels of 100 us)", traced(busyKernel, settings.iterations / 20).toCopy);
+  report("compute_to_copy_asleep", "compute to copy, waiter asleep (kernels of 100 us)",
+         traced(busyKernel, settings.iterations / 20).toCopy, 6);
 }
 
-// Two threads that wake each other with nothing around it; each waits long enough to sleep.
-void measureSignals(int iterations) {
-  Signals signals;
+int64_t threadCpuNs() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+void pinTo(int core) {
+  if (core < 0)
+    return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  (void)pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+// One thread wakes another that sleeps, every 200 us; `wait` and `wake` get the number of the round, from 1.
+template <typename Wait, typename Wake>
+std::vector<int64_t> measureWakes(const Settings &settings, Wait wait, Wake wake, int64_t &waiterCpuNs) {
+  const int rounds = settings.iterations / 10;
   std::vector<int64_t> latency;
-  int64_t cpuNs = 0;
   std::atomic<int64_t> rungNs{0};
   std::thread waiter([&] {
-    const auto cpu = [] {
-      timespec t;
-      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-      return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-    };
-    const int64_t before = cpu();
-    for (int i = 1; i <= iterations; ++i) {
-      signals.wait(Thread::Compute, {Counter::H2D, static_cast<uint64_t>(i)});
+    pinTo(settings.device.computeCore);
+    const int64_t before = threadCpuNs();
+    for (int i = 1; i <= rounds; ++i) {
+      wait(i);
       latency.push_back(monotonicNs() - rungNs.load(std::memory_order_relaxed));
     }
-    cpuNs = cpu() - before;
+    waiterCpuNs = (threadCpuNs() - before) / rounds;
   });
-  for (int i = 1; i <= iterations; ++i) {
-    const int64_t until = monotonicNs() + 200'000;
-    while (monotonicNs() < until) {
+  std::thread waker([&] {
+    pinTo(settings.device.transferCore);
+    for (int i = 1; i <= rounds; ++i) {
+      for (const int64_t until = monotonicNs() + 200'000; monotonicNs() < until;) {
+      }
+      rungNs.store(monotonicNs(), std::memory_order_relaxed);
+      wake(i);
     }
-    rungNs.store(monotonicNs(), std::memory_order_relaxed);
-    signals.advance(Counter::H2D, static_cast<uint64_t>(i));
-  }
+  });
   waiter.join();
-  print("advance to return from wait, waiter asleep (200 us apart)", latency);
-  std::printf("%-64s %9.3f us of CPU a wait, spin and system calls\n", "",
-              static_cast<double>(cpuNs) / iterations * 1e-3);
+  waker.join();
+  return latency;
+}
+
+void measureSignals(const Settings &settings) {
+  int64_t cpuNs = 0;
+  Signals signals;
+  report("signal", "advance to return from wait, waiter asleep",
+         measureWakes(
+             settings,
+             [&](int i) {
+               signals.wait(Thread::Compute, {Counter::H2D, static_cast<uint64_t>(i)});
+             },
+             [&](int i) { signals.advance(Counter::H2D, static_cast<uint64_t>(i)); }, cpuNs));
+  report("signal_cpu", "  processor time of such a wait", {cpuNs});
+  std::atomic<uint32_t> word{0};
+  const auto futex = [&](int op, uint32_t value) {
+    syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word), op, value, nullptr, nullptr, 0);
+  };
+  report("bare_futex", "a bare futex, waiter asleep: this machine's floor",
+         measureWakes(
+             settings,
+             [&](int i) {
+               while (word.load() < static_cast<uint32_t>(i))
+                 futex(FUTEX_WAIT_PRIVATE, static_cast<uint32_t>(i) - 1);
+             },
+             [&](int) {
+               word.fetch_add(1);
+               futex(FUTEX_WAKE_PRIVATE, 1);
+             },
+             cpuNs));
 }
 
 // How long after the link would have delivered the last byte of a copy its end is seen.
@@ -199,7 +264,7 @@ void measurePacing(const Settings &settings) {
       late.push_back(time.endNs - dueNs);
     }
   });
-  print("paced copies of 20 to 60 KB at 1 GB/s: seen after their time", late);
+  report("pacing", "paced copies of 20 to 60 KB at 1 GB/s: seen after their time", late);
 }
 
 void measureRealKernels(const Settings &settings) {
@@ -218,23 +283,31 @@ void measureRealKernels(const Settings &settings) {
   auto runtime = core::Runtime::load(plan, *device, options, weights.get(), {});
   check(runtime.status());
   const int32_t token = 1, block = 1;
-  std::vector<int64_t> whole, overhead;
-  for (int i = 0; i < settings.iterations / 20; ++i) {
+  const auto launch = [&] {
     const core::SequenceRows rows{.tokens = {&token, 1}, .blocks = {&block, 1}, .sample = true};
     check(core::writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device->meta()));
-    const int64_t start = device->nowNs();
     check((*runtime)->launch(0));
+  };
+  // Pairs of iterations, the second launched while the first runs: its tokens' distance from the first's is an
+  // iteration as an engine sees it, and its own kernels are in the trace.
+  std::vector<int64_t> whole, outside;
+  uint64_t number = 0;
+  for (int i = 0; i < settings.iterations / 20; ++i) {
+    launch();
+    launch();
     check((*runtime)->awaitTokens().status());
-    whole.push_back(device->nowNs() - start);
+    check((*runtime)->awaitTokens().status());
+    number += 2;
+    whole.push_back(device->tokensVisibleNs(number) - device->tokensVisibleNs(number - 1));
     check(device->drain());
     int64_t kernelNs = 0;
     for (const core::StepTime &time : device->lastTimes())
       kernelNs += time.endNs - time.startNs;
-    overhead.push_back(whole.back() - kernelNs);
+    outside.push_back(whole.back() - kernelNs);
   }
-  print("real kernels, 8 layers of 512, one row: launch to tokens read", whole);
-  print("  of that, not in kernels", overhead);
-  std::printf("%-64s p50 %9.3f %%\n", "  overhead", 100 * quantile(overhead, 0.5) / quantile(whole, 0.5));
+  report("real_iteration", "real kernels, 8 layers of 512, one row: an iteration", whole);
+  report("real_outside", "  of that, not in kernels", outside);
+  reportShare("overhead", "  share", quantile(outside, 0.5) / quantile(whole, 0.5), 0.01);
 }
 
 } // namespace
@@ -242,19 +315,31 @@ void measureRealKernels(const Settings &settings) {
 
 int main(int argc, char **argv) {
   headrace::host::Settings settings;
-  if (argc > 1)
-    settings.iterations = std::atoi(argv[1]);
-  if (argc > 2)
-    settings.device.computeCore = std::atoi(argv[2]);
-  if (argc > 3)
-    settings.device.transferCore = std::atoi(argv[3]);
-  if (settings.iterations < 100) {
-    std::fprintf(stderr, "usage: host_lanes_bench [iterations >= 100] [compute core] [transfer core]\n");
-    return 2;
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  settings.device.computeCore = 0;
+  settings.device.transferCore = cores > 1 ? 1 : 0;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    const std::string out = "--benchmark_out=";
+    if (flag.rfind(out, 0) == 0)
+      settings.json = flag.substr(out.size());
+    else if (flag == "--iterations" && i + 1 < argc)
+      settings.iterations = std::max(100, std::atoi(argv[++i]));
+    else if (flag == "--compute-core" && i + 1 < argc)
+      settings.device.computeCore = std::atoi(argv[++i]);
+    else if (flag == "--transfer-core" && i + 1 < argc)
+      settings.device.transferCore = std::atoi(argv[++i]);
+    else if (flag.rfind("--benchmark_", 0) != 0) { // the rest of what scripts/bench says to every program
+      std::fprintf(
+          stderr, "usage: bench_host [--iterations N] [--compute-core N] [--transfer-core N] [--benchmark_out=FILE]\n");
+      return 2;
+    }
   }
   headrace::host::measureLanes(settings);
-  headrace::host::measureSignals(settings.iterations / 10);
+  headrace::host::measureSignals(settings);
   headrace::host::measurePacing(settings);
   headrace::host::measureRealKernels(settings);
+  if (!settings.json.empty())
+    std::ofstream(settings.json) << nlohmann::json{{"benchmarks", headrace::host::results}}.dump(1) << "\n";
   return 0;
 }
