@@ -314,6 +314,8 @@ private:
     for (const plan::Variant &variant : plan.variants)
       if (variant.placement == 0 && plan.schedules[variant.schedule].shape == plan::ShapeClass::Decode)
         decisive = &variant;
+    if (!decisive)
+      return; // no target is without a decode shape
     std::optional<MemoryNeed> before;
     if (choice.chosen > 0)
       before = family_->need(choice.candidates[choice.chosen - 1]);

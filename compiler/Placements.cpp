@@ -230,6 +230,7 @@ MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
 
   const std::vector<Item> items = itemsOf(candidate);
   std::vector<uint64_t> itemBytes;
+  itemBytes.reserve(items.size());
   for (const Item &item : items)
     itemBytes.push_back(item.bytes);
   algorithms::SlotAssignment slots;
