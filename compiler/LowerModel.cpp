@@ -16,9 +16,6 @@ using ir::StepInfo;
 using ir::UnitRole;
 using mlir::Value;
 
-// On CUDA every linear may use this much scratch, as cuBLAS asks for on its largest devices.
-constexpr uint64_t kCudaLinearWorkspace = uint64_t{32} << 20;
-
 Encoding encodingOf(model::DType dtype) { return static_cast<Encoding>(dtype); }
 UnitRole roleOf(model::UnitRole role) { return static_cast<UnitRole>(role); }
 
@@ -54,6 +51,9 @@ private:
                 encodingOf(dtype));
   }
   ir::BufferType tokenRows(int64_t columns) { return activations(options_.limits.tokens, columns, target_.activation); }
+  // The residual stream is F32 on every device.
+  ir::BufferType residualRows(int64_t rows) { return activations(rows, spec_.hidden, model::DType::F32); }
+  kernels::Backend backend() const { return static_cast<kernels::Backend>(options_.device); }
 
   void declare() {
     for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
@@ -95,16 +95,17 @@ private:
   Value embed() {
     const int32_t unit = layout_.embeddingUnit();
     return ir::EmbedOp::create(
-        builder_, loc_, tokenRows(spec_.hidden), meta_, weights_[static_cast<size_t>(unit)], sampled_,
+        builder_, loc_, residualRows(options_.limits.tokens), meta_, weights_[static_cast<size_t>(unit)], sampled_,
         range(unit, model::TensorRole::TokenTable), range(unit, model::TensorRole::PositionTable),
         step(-1, Part::Embedding, kernels::Op::Embed, model::UnitRole::Embedding), ir::Address());
   }
 
   Value norm(int32_t layer, Part part, Rows rows, Value x, int32_t unit, model::UnitRole role) {
-    return ir::NormOp::create(builder_, loc_, x.getType(), rows, meta_, x, weights_[static_cast<size_t>(unit)],
-                              roleOf(role), range(unit, model::TensorRole::NormWeight),
-                              range(unit, model::TensorRole::NormBias), step(layer, part, kernels::Op::Norm, role),
-                              ir::Address());
+    const int64_t capacity = rows == Rows::Tokens ? options_.limits.tokens : options_.limits.sequences;
+    return ir::NormOp::create(builder_, loc_, activations(capacity, spec_.hidden, target_.activation), rows, meta_, x,
+                              weights_[static_cast<size_t>(unit)], roleOf(role),
+                              range(unit, model::TensorRole::NormWeight), range(unit, model::TensorRole::NormBias),
+                              step(layer, part, kernels::Op::Norm, role), ir::Address());
   }
 
   // y = epilogue(x W^T + bias), onto `residual` if there is one; out and in are the numbers of features.
@@ -113,10 +114,7 @@ private:
                ir::BufferType result) {
     const int64_t capacity = rows == Rows::Tokens ? options_.limits.tokens : options_.limits.sequences;
     ir::Workspace scratch;
-    scratch.bytes =
-        model::alignUp(options_.device == model::DeviceKind::Cuda
-                           ? kCudaLinearWorkspace
-                           : kernels::linearWorkspaceBytes(capacity, out, in, static_cast<kernels::Elem>(spec_.dtype)));
+    scratch.bytes = model::alignUp(kernels::linearWorkspaceBytes(backend(), capacity, out, in));
     return ir::LinearOp::create(builder_, loc_, result, roleOf(role), rows, meta_, x,
                                 weights_[static_cast<size_t>(unit)], residual, range(unit, matrix),
                                 range(unit, model::TensorRole::Bias), epilogue,
@@ -128,7 +126,7 @@ private:
     const auto tokens = [&](Part part, Value input, model::UnitRole role, int64_t out, int64_t in, Value residual,
                             ir::Epilogue epilogue) {
       return linear(layer, part, Rows::Tokens, input, unit(role), model::TensorRole::Matrix, role, out, in, residual,
-                    epilogue, tokenRows(out));
+                    epilogue, residual ? residualRows(options_.limits.tokens) : tokenRows(out));
     };
     Value normed = norm(layer, Part::Attention, Rows::Tokens, x, unit(model::UnitRole::Qkv), model::UnitRole::Qkv);
     Value qkv = tokens(Part::Attention, normed, model::UnitRole::Qkv, spec_.qkvRows(), spec_.hidden, Value(),
@@ -137,8 +135,8 @@ private:
         builder_, loc_, qkv.getType(), kv_[static_cast<size_t>(layer)].getType(), meta_, qkv,
         kv_[static_cast<size_t>(layer)], step(layer, Part::Attention, kernels::Op::RopeAppend, model::UnitRole::Qkv));
     ir::Workspace scratch;
-    scratch.bytes = model::alignUp(
-        kernels::attentionWorkspaceBytes(options_.limits.tokens, spec_.heads, spec_.headDim, options_.limits.context));
+    scratch.bytes = model::alignUp(kernels::attentionWorkspaceBytes(backend(), options_.limits.sequences, spec_.heads,
+                                                                    spec_.headDim, options_.limits.context));
     Value attended = ir::AttentionOp::create(
         builder_, loc_, tokenRows(spec_.qRows()), meta_, appended.getRotated(), appended.getAppended(),
         step(layer, Part::Attention, kernels::Op::Attention, model::UnitRole::Qkv), ir::Address(), scratch);
@@ -169,7 +167,7 @@ private:
   void head(Value x) {
     const int32_t unit = layout_.headUnit();
     const int64_t sequences = options_.limits.sequences;
-    x = ir::GatherRowsOp::create(builder_, loc_, activations(sequences, spec_.hidden, target_.activation), meta_, x,
+    x = ir::GatherRowsOp::create(builder_, loc_, residualRows(sequences), meta_, x,
                                  step(-1, Part::Head, kernels::Op::GatherRows, model::UnitRole::Head), ir::Address());
     x = norm(-1, Part::Head, Rows::Sampled, x, unit, model::UnitRole::Head);
     const bool tied = spec_.tiedEmbeddings;
@@ -178,7 +176,7 @@ private:
                tied ? model::TensorRole::TokenTable : model::TensorRole::Matrix, model::UnitRole::Head, spec_.vocab,
                spec_.hidden, Value(), ir::Epilogue::None, activations(sequences, spec_.vocab, model::DType::F32));
     ir::Workspace scratch;
-    scratch.bytes = model::alignUp(kernels::sampleWorkspaceBytes(spec_.vocab));
+    scratch.bytes = model::alignUp(kernels::sampleWorkspaceBytes(backend(), sequences, spec_.vocab));
     auto sample =
         ir::SampleOp::create(builder_, loc_, sampled_.getType(), output_.getType(), meta_, logits, sampled_, output_,
                              step(-1, Part::Head, kernels::Op::Sample, model::UnitRole::Head), scratch);

@@ -82,7 +82,7 @@ private:
     int64_t end = 0;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = firstRow + (first + i) / group, head = kvHead * group + (first + i) % group;
-      __builtin_memcpy(queries + i * dim, args.qkv + row * rowLength + head * headDim,
+      __builtin_memcpy(queries + i * dim, static_cast<const float *>(args.qkv) + row * rowLength + head * headDim,
                        static_cast<size_t>(headDim) * sizeof(float));
       __builtin_memset(outputs + i * dim, 0, static_cast<size_t>(dim) * sizeof(float));
       largest[i] = -__builtin_inff();
@@ -101,7 +101,7 @@ private:
     }
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = firstRow + (first + i) / group, head = kvHead * group + (first + i) % group;
-      float *out = args.out + (row * args.heads + head) * headDim;
+      float *out = static_cast<float *>(args.out) + (row * args.heads + head) * headDim;
       const V divisor = V::set(total[i]);
       for (int64_t d = 0; d < headDim; d += V::kLanes)
         (V::load(outputs + i * dim + d) / divisor).storePartial(out + d, least(V::kLanes, headDim - d));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/AttentionHost.h"
+#include "kernels/CudaWorkspace.h"
 #include "kernels/HostIsa.h"
 #include "kernels/Kernels.h"
 #include "kernels/LinearHost.h"
@@ -55,15 +56,24 @@ HostKernel hostKernel(Op op, HostIsa isa) {
 
 HostKernel hostKernel(Op op) { return hostKernel(op, bestIsa()); }
 
-uint64_t linearWorkspaceBytes(int64_t capacity, int64_t n, int64_t k, Elem) {
+uint64_t linearWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t k) {
+  if (backend == Backend::Cuda)
+    return CudaWorkspace::kLinearBytes;
   return LinearShape::workspaceBytes(capacity, n, k);
 }
 
-uint64_t attentionWorkspaceBytes(int64_t, int64_t, int64_t headDim, int64_t) {
+uint64_t attentionWorkspaceBytes(Backend backend, int64_t sequences, int64_t heads, int64_t headDim,
+                                 int64_t maxContext) {
+  if (backend == Backend::Cuda)
+    return CudaWorkspace::attentionBytes(sequences, heads, headDim, maxContext);
   return static_cast<uint64_t>(AttentionShape::workspaceFloats(headDim)) * sizeof(float);
 }
 
-uint64_t sampleWorkspaceBytes(int64_t vocab) { return static_cast<uint64_t>(vocab) * sizeof(float); }
+uint64_t sampleWorkspaceBytes(Backend backend, int64_t sequences, int64_t vocab) {
+  if (backend == Backend::Cuda)
+    return CudaWorkspace::sampleBytes(sequences, vocab);
+  return static_cast<uint64_t>(vocab) * sizeof(float);
+}
 
 // Philox4x32-10 (Salmon et al. 2011): key = seed, counter = position; the first 53 bits of the output.
 double uniformAt(uint64_t seed, uint64_t position) {

@@ -10,6 +10,11 @@
 //   rows      [T, n] means T rows of n elements, row-major, T = the iteration's tokens unless a comment says sequences.
 //   capacity  rows the buffers were laid out for (the variant's bucket); the actual number, at most that, is *count.
 //
+//   activations  the residual stream (what Embed and a linear with a residual write, what Norm and GatherRows read) and
+//             the logits are F32 on every device. The rest, between two ops of a layer, is `activation`: F32 on the
+//             host, the checkpoint's 16-bit type on CUDA, where sums are F32 too and are rounded once, when they are
+//             stored.
+//
 // Host kernels compute in F32 and are batch-invariant: what a row holds does not depend on the other rows, on how many
 // there are, on capacity or on addresses. Reductions split at fixed positions.
 #pragma once
@@ -61,9 +66,10 @@ struct NormArgs {
   const float *x;       // [rows, hidden]
   const float *weight;  // [hidden]
   const float *bias;    // [hidden] or null
-  float *y;             // [rows, hidden]
+  void *y;              // [rows, hidden], activation
   int64_t hidden;
   float eps;
+  Elem activation;
 };
 
 enum class Epilogue : uint8_t { None = 0, Relu = 1, Gelu = 2, GeluTanh = 3 };
@@ -72,26 +78,29 @@ enum class Epilogue : uint8_t { None = 0, Relu = 1, Gelu = 2, GeluTanh = 3 };
 // length. residual may be y itself (the residual stream is updated in place).
 struct LinearArgs {
   const int32_t *count;
-  const float *x;        // [rows, k]
+  const void *x;         // [rows, k], activation
   const void *w;         // [n rounded up to 16, k], elem, order
   const float *bias;     // [n] or null
-  const float *residual; // [rows, n] or null
-  float *y;              // [rows, n]
+  const float *residual; // [rows, n] or null; then `result` is F32
+  void *y;               // [rows, n], result
   void *workspace;       // linearWorkspaceBytes(...) bytes, or null when that is 0
   int64_t n, k, capacity;
   Elem elem;
   Order order;
   Epilogue epilogue;
+  Elem activation, result;
 };
 
 // What rotary embedding needs beside theta: the scaled inverse frequencies, headDim / 2 of them, made once at build.
 struct RopeAppendArgs {
   const IterationMeta *meta;
-  float *qkv; // [T, (heads + 2 kvHeads) * headDim]; q and k are rotated in place ("rotate half" pairs j, j + headDim/2)
+  void *qkv; // [T, (heads + 2 kvHeads) * headDim], activation; q and k are rotated in place ("rotate half" pairs j, j +
+             // headDim/2)
   const float *inverseFrequencies; // [headDim / 2], or null: no rotation
   void *kv;                        // this layer's cache: see KvLayout below
   int64_t heads, kvHeads, headDim, blockTokens;
   Elem kvElem;
+  Elem activation;
 };
 
 // One layer's KV cache: [block][k = 0, v = 1][kvHead][token in block][headDim], kvElem. Token t of a sequence is in
@@ -99,21 +108,23 @@ struct RopeAppendArgs {
 // there, nothing reads it.
 struct AttentionArgs {
   const IterationMeta *meta;
-  const float *qkv; // [T, (heads + 2 kvHeads) * headDim], q rotated
+  const void *qkv; // [T, (heads + 2 kvHeads) * headDim], activation, q rotated
   const void *kv;
-  float *out;      // [T, heads * headDim]
+  void *out;       // [T, heads * headDim], activation
   void *workspace; // attentionWorkspaceBytes(...) bytes
   int64_t heads, kvHeads, headDim, blockTokens, maxContext;
   float scale; // 1 / sqrt(headDim)
   Elem kvElem;
+  Elem activation;
 };
 
 // y[t, i] = silu(gateUp[t, i]) * gateUp[t, intermediate + i]
 struct ActivateArgs {
   const int32_t *count;
-  const float *gateUp; // [rows, 2 * intermediate]
-  float *y;            // [rows, intermediate]
+  const void *gateUp; // [rows, 2 * intermediate], activation
+  void *y;            // [rows, intermediate], activation
   int64_t intermediate;
+  Elem activation;
 };
 
 // y[s, :] = x[meta->sampleRow[s], :] for s < numSampled
@@ -137,10 +148,14 @@ struct SampleArgs {
   int64_t vocab;
 };
 
-// Workspace of the host kernels in bytes, 0 where none is needed; the plan counts it.
-uint64_t linearWorkspaceBytes(int64_t capacity, int64_t n, int64_t k, Elem elem);
-uint64_t attentionWorkspaceBytes(int64_t capacity, int64_t heads, int64_t headDim, int64_t maxContext);
-uint64_t sampleWorkspaceBytes(int64_t vocab);
+// Whose kernels; the values are those of model::DeviceKind.
+enum class Backend : uint8_t { Host = 0, Cuda = 1 };
+
+// Workspace of an op in bytes, 0 where none is needed; the plan counts it. None shrinks as an argument grows.
+uint64_t linearWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t k);
+uint64_t attentionWorkspaceBytes(Backend backend, int64_t sequences, int64_t heads, int64_t headDim,
+                                 int64_t maxContext);
+uint64_t sampleWorkspaceBytes(Backend backend, int64_t sequences, int64_t vocab);
 
 // Entry points of the host: args points to the op's struct. One thread calls at a time.
 using HostKernel = void (*)(const void *args);

@@ -111,8 +111,9 @@ private:
       Tile<V, R, P> tile;
       tile.clear();
       const auto *block = w + k * kColumns;
-      tile.template multiply<W, true>(args.x + k, args.k, block, args.k * kColumns, kColumns, blockLength(k),
-                                      reinterpret_cast<const char *>(block) + kPrefetchBytes, sizeof *block * kColumns);
+      tile.template multiply<W, true>(static_cast<const float *>(args.x) + k, args.k, block, args.k * kColumns,
+                                      kColumns, blockLength(k), reinterpret_cast<const char *>(block) + kPrefetchBytes,
+                                      sizeof *block * kColumns);
       tile.template store<W>(sums, P * kColumns, k > 0);
     }
     for (int64_t r = 0; r < R; ++r)
@@ -138,7 +139,7 @@ private:
         for (int64_t k = 0; k < args.k; k += Shape::kBlock) {
           const int64_t length = blockLength(k);
           for (int64_t r = 0; r < rowsHere; ++r)
-            __builtin_memcpy(packed + r * packedStride, args.x + (row + r) * args.k + k,
+            __builtin_memcpy(packed + r * packedStride, static_cast<const float *>(args.x) + (row + r) * args.k + k,
                              static_cast<size_t>(length) * sizeof(float));
           for (int64_t p = 0; p < panelsHere; ++p) {
             const PackedRows x{packed, packedStride, rowsHere, length};
@@ -259,7 +260,7 @@ private:
   // y[row, first ...) from `columns` sums, of which those below n count.
   void finish(int64_t row, int64_t first, int64_t columns, const float *sums) const {
     columns = least(columns, args.n - first);
-    float *y = args.y + row * args.n + first;
+    float *y = static_cast<float *>(args.y) + row * args.n + first;
     const float *bias = args.bias != nullptr ? args.bias + first : nullptr;
     const float *residual = args.residual != nullptr ? args.residual + row * args.n + first : nullptr;
     for (int64_t i = 0; i < columns; i += V::kLanes) {

@@ -33,7 +33,7 @@ template <typename V> void norm(const void *opaque) {
   const int64_t n = args.hidden;
   for (int64_t t = 0; t < *args.count; ++t) {
     const float *x = args.x + t * n;
-    float *y = args.y + t * n;
+    float *y = static_cast<float *>(args.y) + t * n;
     const float mean = args.bias != nullptr ? sumOfRow<V, false>(x, n, 0.0f) / static_cast<float>(n) : 0.0f;
     const float meanSquare = sumOfRow<V, true>(x, n, mean) / static_cast<float>(n);
     const V means = V::set(mean), factor = V::set(1.0f / __builtin_sqrtf(meanSquare + args.eps));

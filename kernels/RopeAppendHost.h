@@ -56,7 +56,7 @@ template <typename V> void ropeAppend(const void *opaque) {
   const int64_t rowLength = (args.heads + 2 * args.kvHeads) * headDim;
   const int64_t planeLength = args.blockTokens * headDim; // one head of k or v in one block
   for (int64_t t = 0; t < args.meta->numTokens; ++t) {
-    float *row = args.qkv + t * rowLength;
+    float *row = static_cast<float *>(args.qkv) + t * rowLength;
     if (args.inverseFrequencies != nullptr)
       rotate<V>(row, rotated, headDim / 2, args.inverseFrequencies, static_cast<float>(positions[t]));
     const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;

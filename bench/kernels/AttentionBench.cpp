@@ -26,7 +26,7 @@ struct Call {
   Call(int64_t sequences, int64_t context, int64_t rows, int64_t heads, int64_t kvHeads, Elem elem)
       : kv((sequences * blocksOf(context) + 1) * blockBytes(kvHeads, elem)),
         qkv(sequences * rows * (heads + 2 * kvHeads) * kHeadDim * 4), out(sequences * rows * heads * kHeadDim * 4),
-        workspace(kernels::attentionWorkspaceBytes(sequences * rows, heads, kHeadDim, context)),
+        workspace(kernels::attentionWorkspaceBytes(kernels::Backend::Host, sequences, heads, kHeadDim, context)),
         cacheBytes(sequences * blocksOf(context) * blockBytes(kvHeads, elem)) {
     if (elem == Elem::F32)
       fillFloats(kv.as<float>(), kv.bytes() / 4);

@@ -37,7 +37,7 @@ struct Call {
 
   Call(Elem elem, int64_t rows)
       : count(static_cast<int32_t>(rows)), x(rows * kInputs * 4), y(rows * kOutputs * 4),
-        workspace(kernels::linearWorkspaceBytes(rows, kOutputs, kInputs, elem) + 1) {
+        workspace(kernels::linearWorkspaceBytes(kernels::Backend::Host, rows, kOutputs, kInputs) + 1) {
     fillFloats(x.as<float>(), rows * kInputs);
     args.count = &count, args.x = x.as<float>(), args.w = Operands::of(elem).weights.as<void>();
     args.y = y.as<float>(), args.workspace = workspace.as<void>();

@@ -20,7 +20,7 @@ void BM_Norm(benchmark::State &state) {
   fillFloats(weight.as<float>(), kHidden);
   NormArgs args{
       &count,  x.as<float>(), weight.as<float>(), state.range(0) ? weight.as<float>() : nullptr, y.as<float>(),
-      kHidden, 1e-5f};
+      kHidden, 1e-5f,         Elem::F32};
   for (auto _ : state)
     hostKernel(Op::Norm)(&args);
   state.SetItemsProcessed(state.iterations() * kRows * kHidden);
@@ -31,7 +31,7 @@ void BM_Activate(benchmark::State &state) {
   const int32_t count = kRows;
   Buffer gateUp(kRows * 2 * kIntermediate * 4), y(kRows * kIntermediate * 4);
   fillFloats(gateUp.as<float>(), kRows * 2 * kIntermediate);
-  ActivateArgs args{&count, gateUp.as<float>(), y.as<float>(), kIntermediate};
+  ActivateArgs args{&count, gateUp.as<float>(), y.as<float>(), kIntermediate, Elem::F32};
   for (auto _ : state)
     hostKernel(Op::Activate)(&args);
   state.SetItemsProcessed(state.iterations() * kRows * kIntermediate);
@@ -52,8 +52,9 @@ void BM_RopeAppend(benchmark::State &state) {
   }
   fillFloats(frequencies.as<float>(), kHeadDim / 2);
   fillFloats(qkv.as<float>(), kRows * 3 * kHeads * kHeadDim);
-  RopeAppendArgs args{meta,   qkv.as<float>(), frequencies.as<float>(), kv.as<void>(), kHeads, kHeads, kHeadDim,
-                      kBlock, Elem::BF16};
+  RopeAppendArgs args{
+      meta,       qkv.as<float>(), frequencies.as<float>(), kv.as<void>(), kHeads, kHeads, kHeadDim, kBlock,
+      Elem::BF16, Elem::F32};
   for (auto _ : state)
     hostKernel(Op::RopeAppend)(&args);
   state.SetItemsProcessed(state.iterations() * kRows);
@@ -67,7 +68,7 @@ void BM_Sample(benchmark::State &state) {
   meta->numSampled = 1;
   meta->array<float>(meta->temperature)[0] = state.range(0) == 0 ? 0.0f : 0.8f;
   meta->array<float>(meta->topP)[0] = state.range(0) == 2 ? 0.95f : 1.0f;
-  Buffer logits(kVocab * 4), workspace(sampleWorkspaceBytes(kVocab));
+  Buffer logits(kVocab * 4), workspace(sampleWorkspaceBytes(Backend::Host, 1, kVocab));
   fillFloats(logits.as<float>(), kVocab);
   int32_t sampled = 0, output = 0;
   SampleArgs args{meta, logits.as<float>(), &sampled, &output, workspace.as<void>(), kVocab};

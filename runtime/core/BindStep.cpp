@@ -194,6 +194,9 @@ public:
   }
 
 private:
+  kernels::Backend backend() const { return static_cast<kernels::Backend>(plan_.hardware.kind); }
+  kernels::Elem activation() const { return elemOf(plan_.activationDtype); }
+  int64_t activationBytes() const { return static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype)); }
   int64_t rows(bool sampledRows) const { return sampledRows ? variant_.sequences : variant_.newTokens; }
   kernels::Order orderOf(const model::Tensor &tensor) const {
     return tensor.linearOperand ? order_ : kernels::Order::RowMajor;
@@ -238,16 +241,16 @@ private:
       biasPointer = p;
     }
     const bool sampledRows = onSampledRows(unit->role);
-    const uint64_t bytes = product({rows(sampledRows), spec_.hidden, kF32});
-    ASSIGN_OR_RETURN(x, operands_.require(Arg::X, bytes));
-    ASSIGN_OR_RETURN(y, operands_.require(Arg::Y, bytes));
+    ASSIGN_OR_RETURN(x, operands_.require(Arg::X, product({rows(sampledRows), spec_.hidden, kF32})));
+    ASSIGN_OR_RETURN(y, operands_.require(Arg::Y, product({rows(sampledRows), spec_.hidden, activationBytes()})));
     return kernels::NormArgs{.count = countOf(meta, sampledRows),
                              .x = floats(x),
                              .weight = floats(weightPointer),
                              .bias = floats(biasPointer),
-                             .y = floats(y),
+                             .y = y,
                              .hidden = spec_.hidden,
-                             .eps = static_cast<float>(spec_.normEps)};
+                             .eps = static_cast<float>(spec_.normEps),
+                             .activation = activation()};
   }
 
   absl::StatusOr<KernelArgs> linear() const {
@@ -265,28 +268,31 @@ private:
     }
     const bool sampledRows = onSampledRows(unit->role);
     const int64_t capacity = rows(sampledRows), n = matrix->rows, k = matrix->cols;
-    ASSIGN_OR_RETURN(x, operands_.require(Arg::X, product({capacity, k, kF32})));
-    ASSIGN_OR_RETURN(y, operands_.require(Arg::Y, product({capacity, n, kF32})));
+    ASSIGN_OR_RETURN(x, operands_.require(Arg::X, product({capacity, k, activationBytes()})));
+    // The residual stream and the logits are F32.
+    const bool onto = operands_.find(Arg::Residual) != nullptr, toF32 = onto || sampledRows;
+    ASSIGN_OR_RETURN(y, operands_.require(Arg::Y, product({capacity, n, toF32 ? kF32 : activationBytes()})));
     std::byte *residual = nullptr;
-    if (operands_.find(Arg::Residual) != nullptr) {
+    if (onto) {
       ASSIGN_OR_RETURN(p, operands_.require(Arg::Residual, product({capacity, n, kF32})));
       residual = p;
     }
-    const kernels::Elem elem = elemOf(matrix->dtype);
-    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::linearWorkspaceBytes(capacity, n, k, elem)));
+    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::linearWorkspaceBytes(backend(), capacity, n, k)));
     return kernels::LinearArgs{.count = countOf(meta, sampledRows),
-                               .x = floats(x),
+                               .x = x,
                                .w = weightPointer,
                                .bias = floats(biasPointer),
                                .residual = floats(residual),
-                               .y = floats(y),
+                               .y = y,
                                .workspace = workspace,
                                .n = n,
                                .k = k,
                                .capacity = capacity,
-                               .elem = elem,
+                               .elem = elemOf(matrix->dtype),
                                .order = orderOf(*matrix),
-                               .epilogue = epilogueOf(unit->role)};
+                               .epilogue = epilogueOf(unit->role),
+                               .activation = activation(),
+                               .result = toF32 ? kernels::Elem::F32 : activation()};
   }
 
   kernels::Epilogue epilogueOf(UnitRole role) const {
@@ -304,7 +310,7 @@ private:
     return kernels::Epilogue::None;
   }
 
-  uint64_t qkvBytes() const { return product({variant_.newTokens, spec_.qkvRows(), kF32}); }
+  uint64_t qkvBytes() const { return product({variant_.newTokens, spec_.qkvRows(), activationBytes()}); }
   uint64_t kvBytes() const {
     return product({plan_.kvBlocks, 2, spec_.kvHeads, plan_.blockTokens, spec_.headDim,
                     static_cast<int64_t>(model::dtypeBytes(plan_.kvDtype))});
@@ -315,27 +321,28 @@ private:
     ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
     ASSIGN_OR_RETURN(kv, operands_.require(Arg::Kv, kvBytes()));
     return kernels::RopeAppendArgs{.meta = meta,
-                                   .qkv = floats(qkv),
+                                   .qkv = qkv,
                                    .inverseFrequencies = frequencies_.empty() ? nullptr : frequencies_.data(),
                                    .kv = kv,
                                    .heads = spec_.heads,
                                    .kvHeads = spec_.kvHeads,
                                    .headDim = spec_.headDim,
                                    .blockTokens = plan_.blockTokens,
-                                   .kvElem = elemOf(plan_.kvDtype)};
+                                   .kvElem = elemOf(plan_.kvDtype),
+                                   .activation = activation()};
   }
 
   absl::StatusOr<KernelArgs> attention() const {
     ASSIGN_OR_RETURN(meta, operands_.meta());
     ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
     ASSIGN_OR_RETURN(kv, operands_.require(Arg::Kv, kvBytes()));
-    ASSIGN_OR_RETURN(out, operands_.require(Arg::Y, product({variant_.newTokens, spec_.qRows(), kF32})));
-    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::attentionWorkspaceBytes(variant_.newTokens, spec_.heads,
-                                                                                     spec_.headDim, variant_.context)));
+    ASSIGN_OR_RETURN(out, operands_.require(Arg::Y, product({variant_.newTokens, spec_.qRows(), activationBytes()})));
+    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::attentionWorkspaceBytes(
+                                    backend(), variant_.sequences, spec_.heads, spec_.headDim, variant_.context)));
     return kernels::AttentionArgs{.meta = meta,
-                                  .qkv = floats(qkv),
+                                  .qkv = qkv,
                                   .kv = kv,
-                                  .out = floats(out),
+                                  .out = out,
                                   .workspace = workspace,
                                   .heads = spec_.heads,
                                   .kvHeads = spec_.kvHeads,
@@ -343,15 +350,18 @@ private:
                                   .blockTokens = plan_.blockTokens,
                                   .maxContext = variant_.context,
                                   .scale = 1.0f / std::sqrt(static_cast<float>(spec_.headDim)),
-                                  .kvElem = elemOf(plan_.kvDtype)};
+                                  .kvElem = elemOf(plan_.kvDtype),
+                                  .activation = activation()};
   }
 
   absl::StatusOr<KernelArgs> activate() const {
     ASSIGN_OR_RETURN(meta, operands_.meta());
-    ASSIGN_OR_RETURN(x, operands_.require(Arg::X, product({variant_.newTokens, 2, spec_.intermediate, kF32})));
-    ASSIGN_OR_RETURN(y, operands_.require(Arg::Y, product({variant_.newTokens, spec_.intermediate, kF32})));
+    ASSIGN_OR_RETURN(
+        x, operands_.require(Arg::X, product({variant_.newTokens, 2, spec_.intermediate, activationBytes()})));
+    ASSIGN_OR_RETURN(y,
+                     operands_.require(Arg::Y, product({variant_.newTokens, spec_.intermediate, activationBytes()})));
     return kernels::ActivateArgs{
-        .count = &meta->numTokens, .gateUp = floats(x), .y = floats(y), .intermediate = spec_.intermediate};
+        .count = &meta->numTokens, .gateUp = x, .y = y, .intermediate = spec_.intermediate, .activation = activation()};
   }
 
   absl::StatusOr<KernelArgs> gatherRows() const {
@@ -366,7 +376,8 @@ private:
     ASSIGN_OR_RETURN(logits, operands_.require(Arg::X, product({variant_.sequences, spec_.vocab, kF32})));
     ASSIGN_OR_RETURN(sampled, operands_.sampled());
     ASSIGN_OR_RETURN(output, operands_.output());
-    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::sampleWorkspaceBytes(spec_.vocab)));
+    ASSIGN_OR_RETURN(workspace,
+                     operands_.workspace(kernels::sampleWorkspaceBytes(backend(), variant_.sequences, spec_.vocab)));
     return kernels::SampleArgs{.meta = meta,
                                .logits = floats(logits),
                                .sampled = ints(sampled),

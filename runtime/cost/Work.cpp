@@ -73,6 +73,7 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape
             model::DType kv, bool direct) {
   using kernels::Op;
   const Amount a(model::dtypeBytes(activation)), w(model::dtypeBytes(spec.dtype)), c(model::dtypeBytes(kv));
+  const Amount stream(sizeof(float)); // an element of the residual stream
   const Amount tokens(shape.tokens), sequences(shape.sequences), hidden(spec.hidden);
   const bool head = site.unit == model::UnitRole::Head;
   const Amount rows = head ? sequences : tokens;
@@ -84,13 +85,13 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape
     const Amount gathered = tokens * hidden;
     flops = spec.learnedPositions ? gathered : Amount(0);
     weights = gathered * w * Amount(spec.learnedPositions ? 2 : 1);
-    device = gathered * a;
+    device = gathered * stream;
     break;
   }
   case Op::Norm: {
     const bool layerNorm = spec.norm == model::NormKind::LayerNorm;
     flops = rows * hidden * Amount(layerNorm ? 7 : 4);
-    device = Amount(2) * rows * hidden * a + hidden * Amount(layerNorm ? 8 : 4);
+    device = rows * hidden * (stream + a) + hidden * Amount(layerNorm ? 8 : 4);
     break;
   }
   case Op::Linear: {
@@ -99,7 +100,7 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape
     flops = Amount(2) * n * k * rows;
     weights = Amount((linear.n + model::kPanelRows - 1) / model::kPanelRows * model::kPanelRows) * k * w +
               (linear.bias ? n * Amount(4) : Amount(0));
-    device = rows * k * a + rows * n * (head ? Amount(4) : a) * Amount(linear.residual ? 2 : 1);
+    device = rows * k * a + rows * n * (head ? Amount(4) : linear.residual ? Amount(2) * stream : a);
     break;
   }
   case Op::RopeAppend:
@@ -121,7 +122,7 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape
     device = Amount(3) * tokens * Amount(spec.intermediate) * a;
     break;
   case Op::GatherRows:
-    device = Amount(2) * sequences * hidden * a;
+    device = Amount(2) * sequences * hidden * stream;
     break;
   case Op::Sample:
     flops = sequences * Amount(spec.vocab);

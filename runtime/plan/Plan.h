@@ -153,7 +153,9 @@ inline constexpr int kArgs = 15;
 const char *argName(Arg arg); // "source", "destination", "meta", ...
 
 // The operands of a step, at most one of each Arg, in any order. T, S: the schedule's maxTokens and maxSequences. "if":
-// only where the model has it. Activations are of Plan::activationDtype and begin at byte 0; sizes are lower bounds.
+// only where the model has it. Activations are of Plan::activationDtype, but the residual stream
+// (Embed's X, Norm's and GatherRows' X, GatherRows' Y, Residual and the Y that goes with it) and logits are F32. They
+// begin at byte 0; sizes are lower bounds.
 //
 //   Copy        Source R, Destination W: the same bytes of the same buffer; the host side is the buffer's home
 //   Embed       Meta R, Table R (TokenTable of the embedding), Positions R if learned (PositionTable), Sampled R,

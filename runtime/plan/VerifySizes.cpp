@@ -94,6 +94,11 @@ private:
   void rows(Arg arg, unsigned accesses, int64_t rows, int64_t columns) {
     local(arg, accesses, times(rows, columns) * model::dtypeBytes(plan_.activationDtype));
   }
+  // The residual stream and logits.
+  void rowsF32(Arg arg, unsigned accesses, int64_t rows, int64_t columns) {
+    local(arg, accesses, times(rows, columns) * sizeof(float));
+  }
+  kernels::Backend backend() const { return static_cast<kernels::Backend>(plan_.hardware.kind); }
   void workspace(uint64_t bytes) {
     if (bytes > 0)
       local(Arg::Workspace, kW | kRW, bytes);
@@ -156,7 +161,7 @@ void OperandCheck::embed() {
       covers(Arg::Positions, *table, table->find(TensorRole::PositionTable));
   }
   whole(Arg::Sampled, kR, plan_.sampledBuffer());
-  rows(Arg::X, kW, tokens_, spec_.hidden);
+  rowsF32(Arg::X, kW, tokens_, spec_.hidden);
 }
 
 void OperandCheck::norm() {
@@ -167,7 +172,7 @@ void OperandCheck::norm() {
   if (spec_.norm == model::NormKind::LayerNorm)
     covers(Arg::NormWeights, *weights, weights->find(TensorRole::NormBias));
   const int64_t count = weights->role == UnitRole::Head ? sequences_ : tokens_;
-  rows(Arg::X, kR, count, spec_.hidden);
+  rowsF32(Arg::X, kR, count, spec_.hidden);
   rows(Arg::Y, kW, count, spec_.hidden);
 }
 
@@ -185,11 +190,14 @@ void OperandCheck::linear() {
     covers(Arg::Bias, *weights, bias);
   const int64_t count = head ? sequences_ : tokens_;
   rows(Arg::X, kR, count, matrix->cols);
-  if (find(Arg::Residual))
-    rows(Arg::Residual, kR, count, matrix->rows);
-  rows(Arg::Y, kW, count, matrix->rows);
-  workspace(
-      kernels::linearWorkspaceBytes(count, matrix->rows, matrix->cols, static_cast<kernels::Elem>(matrix->dtype)));
+  const bool onto = find(Arg::Residual) != nullptr;
+  if (onto)
+    rowsF32(Arg::Residual, kR, count, matrix->rows);
+  if (onto || head)
+    rowsF32(Arg::Y, kW, count, matrix->rows);
+  else
+    rows(Arg::Y, kW, count, matrix->rows);
+  workspace(kernels::linearWorkspaceBytes(backend(), count, matrix->rows, matrix->cols));
 }
 
 void OperandCheck::check(uint32_t number) {
@@ -227,7 +235,8 @@ void OperandCheck::check(uint32_t number) {
       if (append)
         break;
       rows(Arg::Y, kW, tokens_, spec_.qRows());
-      workspace(kernels::attentionWorkspaceBytes(tokens_, spec_.heads, spec_.headDim, schedule_.maxContext));
+      workspace(
+          kernels::attentionWorkspaceBytes(backend(), sequences_, spec_.heads, spec_.headDim, schedule_.maxContext));
       break;
     }
     case kernels::Op::Activate:
@@ -235,14 +244,14 @@ void OperandCheck::check(uint32_t number) {
       rows(Arg::Y, kW, tokens_, spec_.intermediate);
       break;
     case kernels::Op::GatherRows:
-      rows(Arg::X, kR, tokens_, spec_.hidden);
-      rows(Arg::Y, kW, sequences_, spec_.hidden);
+      rowsF32(Arg::X, kR, tokens_, spec_.hidden);
+      rowsF32(Arg::Y, kW, sequences_, spec_.hidden);
       break;
     case kernels::Op::Sample:
-      rows(Arg::X, kR, sequences_, spec_.vocab);
+      rowsF32(Arg::X, kR, sequences_, spec_.vocab);
       whole(Arg::Sampled, kW | kRW, plan_.sampledBuffer());
       whole(Arg::Output, kW, plan_.outputBuffer());
-      workspace(kernels::sampleWorkspaceBytes(spec_.vocab));
+      workspace(kernels::sampleWorkspaceBytes(backend(), sequences_, spec_.vocab));
       break;
     case kernels::Op::Count:
       break;

@@ -258,7 +258,7 @@ private:
     if (residual)
       onLocal(Arg::Residual, y, Access::Read);
     onLocal(Arg::Y, y, Access::Write);
-    if (kernels::linearWorkspaceBytes(rows, matrix->rows, matrix->cols, static_cast<kernels::Elem>(matrix->dtype)) != 0)
+    if (kernels::linearWorkspaceBytes(kernels::Backend::Host, rows, matrix->rows, matrix->cols) != 0)
       onLocal(Arg::Workspace, workspace_, Access::Write);
   }
 
@@ -274,7 +274,8 @@ private:
     onLocal(Arg::X, qkv_, Access::Read);
     persistent(Arg::Kv, kv, Access::Read);
     onLocal(Arg::Y, attention_, Access::Write);
-    if (kernels::attentionWorkspaceBytes(s_->maxTokens, spec_.heads, spec_.headDim, o_.context) != 0)
+    if (kernels::attentionWorkspaceBytes(kernels::Backend::Host, s_->maxSequences, spec_.heads, spec_.headDim,
+                                         o_.context) != 0)
       onLocal(Arg::Workspace, workspace_, Access::Write);
     linear(unitOf(layer, UnitRole::Out), attention_, x_, true, plan::Part::Attention, layer, s_->maxTokens);
     norm(up, x_, h_, plan::Part::Mlp, layer);
@@ -290,13 +291,14 @@ private:
   }
 
   uint64_t workspaceBytes() const {
-    uint64_t bytes = std::max(kernels::sampleWorkspaceBytes(spec_.vocab),
-                              kernels::attentionWorkspaceBytes(s_->maxTokens, spec_.heads, spec_.headDim, o_.context));
+    uint64_t bytes = std::max(kernels::sampleWorkspaceBytes(kernels::Backend::Host, s_->maxSequences, spec_.vocab),
+                              kernels::attentionWorkspaceBytes(kernels::Backend::Host, s_->maxSequences, spec_.heads,
+                                                               spec_.headDim, o_.context));
     for (const model::Unit &unit : layout_.units)
       for (const model::Tensor &tensor : unit.tensors)
         if (tensor.linearOperand)
-          bytes = std::max(bytes, kernels::linearWorkspaceBytes(s_->maxTokens, tensor.rows, tensor.cols,
-                                                                static_cast<kernels::Elem>(tensor.dtype)));
+          bytes = std::max(
+              bytes, kernels::linearWorkspaceBytes(kernels::Backend::Host, s_->maxTokens, tensor.rows, tensor.cols));
     return std::max<uint64_t>(bytes, 1);
   }
 
@@ -361,7 +363,7 @@ private:
     onLocal(Arg::X, logits, Access::Read);
     persistent(Arg::Sampled, plan_.sampledBuffer(), Access::Write);
     persistent(Arg::Output, plan_.outputBuffer(), Access::Write);
-    if (kernels::sampleWorkspaceBytes(spec_.vocab) != 0)
+    if (kernels::sampleWorkspaceBytes(kernels::Backend::Host, s_->maxSequences, spec_.vocab) != 0)
       onLocal(Arg::Workspace, workspace_, Access::Write);
     begin(Op::Sample, plan::Part::Head, -1);
     s_->steps.back().kind = plan::StepKind::Publish;

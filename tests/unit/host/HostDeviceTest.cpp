@@ -60,6 +60,13 @@ TEST(HostDeviceRefuses, CoresThatTheMachineHasNot) {
   EXPECT_THAT(openError(plan, {.transferCore = 1023}), HasSubstr("pinning the transfer lane to core 1023"));
 }
 
+TEST(HostDeviceRefuses, PlansOfOtherHardware) {
+  plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1)});
+  plan.hardware.kind = model::DeviceKind::Cuda;
+  plan.activationDtype = model::DType::F16;
+  EXPECT_THAT(openError(plan, {}), HasSubstr("the plan is for cuda hardware (test, F16 activations)"));
+}
+
 TEST(HostDeviceRefuses, PlansWithoutIoBuffers) {
   plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1)});
   plan.placements[0].extents.pop_back(); // of "output"

@@ -91,7 +91,7 @@ Floats run(HostIsa isa, const Shape &s, const std::vector<Part> &parts, uint64_t
       std::copy_n(p.text->q.begin() + t * s.heads * s.headDim, s.heads * s.headDim, qkv.begin() + row * s.rowLength());
   Floats out(row * s.heads * s.headDim, kNan);
   const int64_t maxContext = blocks * s.blockTokens;
-  Floats workspace(attentionWorkspaceBytes(row, s.heads, s.headDim, maxContext) / sizeof(float), kNan);
+  Floats workspace(attentionWorkspaceBytes(Backend::Host, row, s.heads, s.headDim, maxContext) / sizeof(float), kNan);
   AttentionArgs args{};
   args.meta = meta.get(), args.qkv = qkv.data(), args.kv = cache.data(), args.out = out.data();
   args.workspace = workspace.data();
@@ -200,7 +200,7 @@ TEST_P(AttentionTest, RowsThatBelongToNoSequenceAreLeftAlone) {
   for (int64_t t = 0; t < 3; ++t)
     std::copy_n(text.q.begin() + t * 4, 4, qkv.begin() + t * s.rowLength());
   meta->numTokens = 5; // two padded rows
-  Floats workspace(attentionWorkspaceBytes(5, 1, 4, 16) / sizeof(float), kNan);
+  Floats workspace(attentionWorkspaceBytes(Backend::Host, 5, 1, 4, 16) / sizeof(float), kNan);
   AttentionArgs args{};
   args.meta = meta.get(), args.qkv = qkv.data(), args.kv = cache.data(), args.out = out.data();
   args.workspace = workspace.data(), args.heads = args.kvHeads = 1, args.headDim = 4, args.blockTokens = 4;

@@ -33,7 +33,7 @@ struct Problem {
   Floats run(HostIsa isa, int64_t first, int64_t count, int64_t capacity, bool inPlace = false) {
     const int64_t n = c.n;
     Floats y(count * n, kNan);
-    Floats workspace(linearWorkspaceBytes(capacity, n, c.k, c.elem) / sizeof(float), kNan);
+    Floats workspace(linearWorkspaceBytes(Backend::Host, capacity, n, c.k) / sizeof(float), kNan);
     if (inPlace)
       y.assign(residual.begin() + first * n, residual.begin() + (first + count) * n);
     const int32_t rows = static_cast<int32_t>(count);
@@ -127,7 +127,7 @@ TEST_P(LinearTest, RowsBeyondTheCountAreNeitherReadNorWritten) {
     Floats valid = randomFloats(rows * k, 5);
     std::copy(valid.begin(), valid.end(), x.begin());
     Matrix w(randomFloats(n * k, 6), n, k, Elem::F32, Order::Panel16);
-    Floats workspace(linearWorkspaceBytes(capacity, n, k, Elem::F32) / sizeof(float), kNan);
+    Floats workspace(linearWorkspaceBytes(Backend::Host, capacity, n, k) / sizeof(float), kNan);
     const int32_t count = static_cast<int32_t>(rows);
     LinearArgs args{};
     args.count = &count, args.x = x.data(), args.w = w.stored.data(), args.y = y.data();
@@ -228,12 +228,12 @@ TEST(LinearPaths, PortableAndAvx2AgreeWithinRounding) {
 }
 
 TEST(LinearWorkspace, IsBoundedByATileAndZeroForDecode) {
-  EXPECT_EQ(linearWorkspaceBytes(6, 11008, 4096, Elem::BF16), 0u);
+  EXPECT_EQ(linearWorkspaceBytes(Backend::Host, 6, 11008, 4096), 0u);
   // 192 rows of 272 packed values and 256 sums: 192 * 528 * 4 = 405504.
-  EXPECT_EQ(linearWorkspaceBytes(192, 11008, 4096, Elem::F32), 405504u);
-  EXPECT_EQ(linearWorkspaceBytes(8192, 151936, 8192, Elem::BF16), 405504u);
+  EXPECT_EQ(linearWorkspaceBytes(Backend::Host, 192, 11008, 4096), 405504u);
+  EXPECT_EQ(linearWorkspaceBytes(Backend::Host, 8192, 151936, 8192), 405504u);
   // 30 rows of 8 + 16 packed values and 32 sums: 30 * 56 * 4 = 6720.
-  EXPECT_EQ(linearWorkspaceBytes(30, 20, 8, Elem::F32), 6720u);
+  EXPECT_EQ(linearWorkspaceBytes(Backend::Host, 30, 20, 8), 6720u);
 }
 
 } // namespace

@@ -135,7 +135,7 @@ HEADRACE_ON_EACH_ISA(ActivateTest);
 Floats activate(HostIsa isa, const Floats &gateUp, int64_t n) {
   const int32_t rows = static_cast<int32_t>(gateUp.size() / (2 * n));
   Floats y(rows * n, kNan);
-  ActivateArgs args{&rows, gateUp.data(), y.data(), n};
+  ActivateArgs args{&rows, gateUp.data(), y.data(), n, Elem::F32};
   hostKernel(Op::Activate, isa)(&args);
   return y;
 }

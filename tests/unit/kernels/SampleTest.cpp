@@ -33,7 +33,7 @@ std::vector<int32_t> run(HostIsa isa, const std::vector<Floats> &logits, const s
     m.array<uint64_t>(m.seed)[s] = requests[s].seed;
   }
   std::vector<int32_t> sampled(2 * n, -7), output(n, -7);
-  Floats workspace(sampleWorkspaceBytes(vocab) / sizeof(float), kNan);
+  Floats workspace(sampleWorkspaceBytes(Backend::Host, 1, vocab) / sizeof(float), kNan);
   SampleArgs args{&m, flat.data(), sampled.data(), output.data(), workspace.data(), static_cast<int64_t>(vocab)};
   hostKernel(Op::Sample, isa)(&args);
   for (size_t s = 0; s < n; ++s) {

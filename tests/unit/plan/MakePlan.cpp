@@ -156,13 +156,14 @@ private:
   LocalSizes sizes(const ShapeOptions &shape) const {
     const model::ModelSpec &m = plan_.model;
     const auto of = [](int64_t rows, int64_t columns) { return alignUp(static_cast<uint64_t>(rows * columns) * 4); };
-    uint64_t workspace = std::max(kernels::sampleWorkspaceBytes(m.vocab),
-                                  kernels::attentionWorkspaceBytes(shape.tokens, m.heads, m.headDim, shape.context));
+    uint64_t workspace = std::max(
+        kernels::sampleWorkspaceBytes(kernels::Backend::Host, shape.sequences, m.vocab),
+        kernels::attentionWorkspaceBytes(kernels::Backend::Host, shape.sequences, m.heads, m.headDim, shape.context));
     for (const model::Unit &unit : layout_.units)
       for (const model::Tensor &t : unit.tensors)
         if (t.linearOperand)
-          workspace = std::max(workspace, kernels::linearWorkspaceBytes(shape.tokens, t.rows, t.cols,
-                                                                        static_cast<kernels::Elem>(t.dtype)));
+          workspace =
+              std::max(workspace, kernels::linearWorkspaceBytes(kernels::Backend::Host, shape.tokens, t.rows, t.cols));
     return {of(shape.tokens, m.hidden),    of(shape.tokens, m.hidden),   of(shape.tokens, m.qkvRows()),
             of(shape.tokens, m.qRows()),   of(shape.tokens, m.upRows()), of(shape.tokens, m.intermediate),
             of(shape.sequences, m.hidden), of(shape.sequences, m.vocab), alignUp(workspace)};
@@ -545,6 +546,7 @@ Plan makePlan(const PlanOptions &options) {
   Plan plan;
   plan.compilerVersion = "test";
   plan.model = options.model;
+  plan.hardware.kind = model::DeviceKind::Host;
   plan.modelHash = "00";
   plan.hardware.name = "test";
   plan.reason = "put together by hand";
