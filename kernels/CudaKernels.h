@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CUDA kernels behind the ops of Kernels.h: every own op is exactly one kernel node, whose one parameter is the
+// op's struct of arguments by value. Linear is a library call (runtime/cuda); BiasActivate is what follows it where the
+// library has no fused epilogue for the types.
+//
+// Which kernel and how it is launched is plain C++ and needs no CUDA (CudaLaunch, cudaLaunch); the entry it names
+// exists where the kernels are built (cudaEntry). All sizes that change from iteration to iteration are read on the
+// device from the meta buffer; grids cover the bucket's maximum.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/Kernels.h"
+
+namespace headrace::kernels {
+
+// What a graph is built for: a variant's bucket. In a decode bucket every sequence has one row.
+struct CudaShape {
+  int64_t tokens = 0, sequences = 0, context = 0;
+  bool decode() const { return tokens == sequences; }
+};
+
+// Kernels: an op has several where types or shapes call for different code.
+struct CudaLaunch {
+  const char *kernel = nullptr; // "attention_decode_bf16_128": cudaEntry's key, and what errors and recordings print
+  uint32_t grid[3] = {1, 1, 1};
+  uint32_t block[3] = {1, 1, 1};
+  uint32_t sharedBytes = 0; // dynamic; above 48 KiB the entry's attribute must be raised before
+};
+
+// y[t, n] = epilogue(y[t, n] + bias[n]) in place, rows [0, *count)
+struct BiasActivateArgs {
+  const int32_t *count;
+  void *y;           // [capacity, n], result
+  const float *bias; // [n] or null
+  int64_t n, capacity;
+  Epilogue epilogue;
+  Elem result;
+};
+
+// Copies the iteration's tokens and then its number to mapped host memory: slot iteration % kPublishSlots of each
+// array. The number is visible to the host only after the tokens are.
+inline constexpr int64_t kPublishSlots = 4;
+struct PublishArgs {
+  const IterationMeta *meta;
+  const int32_t *output; // [maxSequences]
+  int32_t *tokens;       // mapped host memory: [kPublishSlots, maxSequences]
+  uint64_t *iterations;  // mapped host memory: [kPublishSlots]
+  int64_t maxSequences;
+};
+
+// How an op with these arguments is launched. Linear has no kernel of its own: kernel is null. Unsupported combinations
+// (a head size without an instance, say) have a null kernel too, and `why` says what is supported.
+CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const char **why);
+CudaLaunch cudaLaunch(const BiasActivateArgs &args);
+CudaLaunch cudaLaunch(const PublishArgs &args);
+
+// The __global__ function of that name, for cudaLaunchKernel and cudaGraphAddKernelNode; null if there is none.
+const void *cudaEntry(const char *kernel);
+
+} // namespace headrace::kernels

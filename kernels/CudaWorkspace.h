@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Scratch memory of the CUDA kernels: plain arithmetic, so that plans for a GPU are made and verified without one.
+#pragma once
+
+#include <cstdint>
+
+namespace headrace::kernels {
+
+struct CudaWorkspace {
+  // Every matrix product may use this much: what cuBLAS asks for on Hopper and Blackwell.
+  static constexpr uint64_t kLinearBytes = uint64_t{32} << 20;
+
+  // Decode attention is split along the context at fixed positions, whatever the batch and the bucket; each split
+  // leaves headDim sums, a maximum and a sum of exponentials in F32.
+  static constexpr int64_t kSplitTokens = 512;
+  static constexpr int64_t splits(int64_t maxContext) { return (maxContext + kSplitTokens - 1) / kSplitTokens; }
+  static constexpr uint64_t attentionBytes(int64_t sequences, int64_t heads, int64_t headDim, int64_t maxContext) {
+    return static_cast<uint64_t>(sequences * heads * splits(maxContext) * (headDim + 2)) * sizeof(float);
+  }
+
+  // A copy of each row's logits, which sampling turns into probabilities.
+  static constexpr uint64_t sampleBytes(int64_t sequences, int64_t vocab) {
+    return static_cast<uint64_t>(sequences * vocab) * sizeof(float);
+  }
+};
+
+} // namespace headrace::kernels
