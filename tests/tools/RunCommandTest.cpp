@@ -305,5 +305,19 @@ TEST_F(Run, ABudgetBelowTheMinimumIsRefusedWithTheNumber) {
   refused(run(golden(kModel), {"--prompt-ids", "1", "--device-memory", "10KiB"}), 1, "minimum");
 }
 
+TEST_F(Run, TheMinimumThatARefusalNamesWillDo) {
+  const auto at = [&](const std::string &bytes) {
+    return run(golden(kModel), {"--prompt-ids", "1,2,3", "--max-new-tokens", "8", "--device-memory", bytes});
+  };
+  const std::string message = headrace(at("10KiB")).err;
+  const std::string lead = "the minimum is ";
+  ASSERT_NE(message.find(lead), std::string::npos) << message;
+  const uint64_t minimum = std::stoull(message.substr(message.find(lead) + lead.size()));
+  refused(at(std::to_string(minimum - 1)), 1, "the minimum is " + std::to_string(minimum));
+  const nlohmann::json least = json(at(std::to_string(minimum)));
+  EXPECT_LE(least["peak_device_bytes"].get<uint64_t>(), minimum);
+  EXPECT_EQ(least["tokens"], json(run(golden(kModel), {"--prompt-ids", "1,2,3", "--max-new-tokens", "8"}))["tokens"]);
+}
+
 } // namespace
 } // namespace headrace::tools
