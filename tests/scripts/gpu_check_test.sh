@@ -30,7 +30,7 @@ SH
 cat >"$work/build/bench_cuda" <<'SH'
 #!/bin/sh
 [ "$1" = --table ] && echo '## figures' && exit 0
-echo "bench $*"; : >"$4"
+for last; do :; done; echo "bench $*"; : >"$last"
 SH
 chmod +x "$work"/bin/* "$work"/no-gpu/* "$work"/build/bench_cuda "$work"/build/deep/gpu_tests
 check() { PATH=$work/bin:$PATH "$root/scripts/gpu-check" --bin "$work/build" --out "$work/out" "$@" >"$work/log" 2>&1; }
