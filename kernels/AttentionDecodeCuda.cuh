@@ -26,8 +26,8 @@ template <Elem kElem, int kDim> struct AttentionDecode {
 
   const AttentionArgs &args;
   const float scaleLog2;
-  int64_t row, reach, firstHead; // firstHead: of all query heads
-  int heads;                     // of this block
+  int64_t row, firstHead; // firstHead: of all query heads
+  int heads;              // of this block
 
   HEADRACE_DEVICE explicit AttentionDecode(const AttentionArgs &a) : args(a), scaleLog2(a.scale * kLog2E) {}
 
@@ -36,7 +36,7 @@ template <Elem kElem, int kDim> struct AttentionDecode {
     row = blockIdx.z;
     if (row >= meta.numTokens)
       return;
-    reach = meta.array<int32_t>(meta.positions)[row] + 1;
+    const int64_t reach = int64_t{meta.array<int32_t>(meta.positions)[row]} + 1;
     const TokenRange range = splitRange(blockIdx.x, reach);
     if (range.begin >= range.end)
       return;
@@ -75,25 +75,26 @@ private:
     loadQuery(query);
     rows.clear();
     unsigned char *stages = sharedMemory() + warpIndex() * (DecodeShape::kStages * 2 * kChunk * kRowBytes);
-    const int64_t step = int64_t{kWarps} * kChunk;
+    constexpr int32_t kStep = kWarps * kChunk;
+    const int32_t end = static_cast<int32_t>(range.end);
     const uint32_t toValues = valueRows(cache.kvHeads, cache.blockTokens);
-    auto load = [&](int64_t first, int stage) {
+    auto load = [&](int32_t first, int stage) {
       unsigned char *to = stages + stage * (2 * kChunk * kRowBytes);
-      const uint32_t cacheRow = cache.rowOf(first, range.end);
-      cache.copy(to, cacheRow, 0, first, range.end);
-      cache.copy(to + kChunk * kRowBytes, cacheRow, toValues, first, range.end);
+      const uint32_t cacheRow = cache.rowOf(first, end);
+      cache.copy(to, cacheRow, 0, first, end);
+      cache.copy(to + kChunk * kRowBytes, cacheRow, toValues, first, end);
     };
-    int64_t first = range.begin + warpIndex() * kChunk;
-    if (first < range.end)
+    int32_t first = static_cast<int32_t>(range.begin) + warpIndex() * kChunk;
+    if (first < end)
       load(first, 0);
     commitCopies();
-    for (int stage = 0; first < range.end; first += step, stage ^= 1) {
-      if (first + step < range.end)
-        load(first + step, stage ^ 1);
+    for (int stage = 0; first < end; first += kStep, stage ^= 1) {
+      if (first + kStep < end)
+        load(first + kStep, stage ^ 1);
       commitCopies();
       waitCopies<1>(); // this chunk's; the next one's may be under way
       syncWarp();
-      attend(query, stages + stage * (2 * kChunk * kRowBytes), range.end - first, rows);
+      attend(query, stages + stage * (2 * kChunk * kRowBytes), end - first, rows);
       syncWarp(); // all lanes are done with this stage before the next copies into it
     }
     waitCopies<0>();
@@ -116,7 +117,7 @@ private:
     }
   }
 
-  HEADRACE_DEVICE void attend(const uint32_t (&query)[kDim / 16][4], const unsigned char *keys, int64_t tokens,
+  HEADRACE_DEVICE void attend(const uint32_t (&query)[kDim / 16][4], const unsigned char *keys, int32_t tokens,
                               Rows &rows) const {
     float scores[2][4] = {};
     HEADRACE_LOOP

@@ -23,30 +23,35 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
   static constexpr int64_t kRowBytes = paddedRowBytes(kDim);
 
   const AttentionArgs &args;
-  int64_t group, kvHead, firstRow; // firstRow: of the tile's sequence
+  uint32_t group, kvHead; // query heads of a key head; the block's key head
+  int32_t firstRow;       // of the tile's sequence
   QueryTile tile;
 
   HEADRACE_DEVICE explicit AttentionPrefill(const AttentionArgs &a) : args(a) {}
 
   // Row and query head of query i of the tile.
-  HEADRACE_DEVICE int64_t rowOf(int i) const { return firstRow + (tile.first + i) / group; }
-  HEADRACE_DEVICE int64_t headOf(int i) const { return kvHead * group + (tile.first + i) % group; }
+  HEADRACE_DEVICE int32_t rowOf(int i) const {
+    return firstRow + static_cast<int32_t>(static_cast<uint32_t>(tile.first + i) / group);
+  }
+  HEADRACE_DEVICE uint32_t headOf(int i) const {
+    return kvHead * group + static_cast<uint32_t>(tile.first + i) % group;
+  }
 
   HEADRACE_DEVICE void run() {
     const IterationMeta &meta = *args.meta;
     const int32_t *queryStart = meta.array<int32_t>(meta.queryStart), *positions = meta.array<int32_t>(meta.positions);
-    group = args.heads / args.kvHeads;
+    group = static_cast<uint32_t>(args.heads / args.kvHeads);
     kvHead = blockIdx.y;
     // Later tiles of a sequence have more tokens: they start first.
     tile = queryTile(queryStart, meta.numSequences, group, kQueries, gridDim.x - 1 - blockIdx.x);
     if (tile.sequence < 0)
       return;
     firstRow = queryStart[tile.sequence];
-    const int64_t end = int64_t{positions[rowOf(tile.count - 1)]} + 1; // tokens that the tile's last query attends to
-    const CacheRows<kDim> cache{
-        static_cast<const unsigned char *>(args.kv),
-        meta.array<int32_t>(meta.blockTable) + int64_t{tile.sequence} * meta.maxBlocksPerSequence,
-        static_cast<uint32_t>(kvHead), static_cast<uint32_t>(args.kvHeads), static_cast<uint32_t>(args.blockTokens)};
+    const int32_t end = positions[rowOf(tile.count - 1)] + 1; // tokens that the tile's last query attends to
+    const CacheRows<kDim> cache{static_cast<const unsigned char *>(args.kv),
+                                meta.array<int32_t>(meta.blockTable) +
+                                    int64_t{tile.sequence} * meta.maxBlocksPerSequence,
+                                kvHead, static_cast<uint32_t>(args.kvHeads), static_cast<uint32_t>(args.blockTokens)};
     const uint32_t toValues = valueRows(cache.kvHeads, cache.blockTokens);
     unsigned char *queries = sharedMemory(), *keys = queries + kQueries * kRowBytes,
                   *values = keys + kTokens * kRowBytes;
@@ -54,16 +59,16 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
 
     const int firstQuery = warpIndex() * 16 * kRowTiles; // of the warp, in the tile
     const bool active = firstQuery < tile.count;
-    int64_t reach[kRowTiles][2]; // tokens that the lane's rows attend to; none for rows of no query
+    int32_t reach[kRowTiles][2]; // tokens that the lane's rows attend to; none for rows of no query
     HEADRACE_LOOP
     for (int m = 0; m < kRowTiles; ++m) {
       HEADRACE_LOOP
       for (int r = 0; r < 2; ++r) {
         const int i = firstQuery + m * 16 + laneIndex() / 4 + r * 8;
-        reach[m][r] = i < tile.count ? int64_t{positions[rowOf(i)]} + 1 : 0;
+        reach[m][r] = i < tile.count ? positions[rowOf(i)] + 1 : 0;
       }
     }
-    const int64_t leastReach = active ? int64_t{positions[rowOf(firstQuery)]} + 1 : 0; // positions rise along a tile
+    const int32_t leastReach = active ? positions[rowOf(firstQuery)] + 1 : 0; // positions rise along a tile
 
     copyQueries(queries);
     uint32_t cacheRow = cache.rowOf(warpIndex() * 16, end);
@@ -75,10 +80,10 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
     for (int m = 0; m < kRowTiles; ++m)
       rows[m].clear();
     const float scaleLog2 = args.scale * kLog2E;
-    for (int64_t start = 0; start < end; start += kTokens) {
+    for (int32_t start = 0; start < end; start += kTokens) {
       waitCopies<0>();
       syncBlock(); // this step's keys are here; all warps are done with the last step's values
-      const int64_t first = start + warpIndex() * 16, next = first + kTokens;
+      const int32_t first = start + warpIndex() * 16, next = first + kTokens;
       cache.copy(warpValues, cacheRow, toValues, first, end);
       commitCopies();
       const bool more = start + kTokens < end;
@@ -117,7 +122,7 @@ private:
     for (int n = 0; n < kQueries * kVectors / kThreads; ++n) {
       const int v = n * kThreads + static_cast<int>(threadIdx.x), i = v / kVectors, column = v % kVectors;
       const int valid = i < tile.count ? i : 0;
-      const uint16_t *q = static_cast<const uint16_t *>(args.qkv) + rowOf(valid) * rowLength + headOf(valid) * kDim;
+      const uint16_t *q = static_cast<const uint16_t *>(args.qkv) + (rowOf(valid) * rowLength + headOf(valid) * kDim);
       copyAsync16(queries + i * kRowBytes + column * 16, q + column * 8, i < tile.count);
     }
   }

@@ -58,8 +58,8 @@ struct SplitScratch {
 // least ceil(n / t).)
 struct QueryTile {
   int32_t sequence = -1; // -1: nothing to do
+  int32_t first = 0;     // of the sequence's queries
   int32_t count = 0;     // queries, at most tileQueries
-  int64_t first = 0;     // of the sequence's queries
 };
 HEADRACE_HD inline int64_t firstTile(int64_t sequence, int64_t row, int64_t group, int64_t tileQueries) {
   return row * group / tileQueries + sequence;
@@ -87,7 +87,7 @@ HEADRACE_HD inline QueryTile queryTile(const int32_t *queryStart, int32_t sequen
   if (first >= queries)
     return result;
   result.sequence = low;
-  result.first = first;
+  result.first = static_cast<int32_t>(first);
   result.count = static_cast<int32_t>(queries - first < tileQueries ? queries - first : tileQueries);
   return result;
 }

@@ -56,7 +56,7 @@ template <int kDim> HEADRACE_DEVICE void loadValues(uint32_t (&b)[4], const unsi
 }
 
 // Column i of score tile j is token j * 8 + lane % 4 * 2 + i of the ones in hand; a row attends to the first `reach`.
-template <int kTiles> HEADRACE_DEVICE void maskScores(float (&s)[kTiles][4], const int64_t (&reach)[2]) {
+template <int kTiles> HEADRACE_DEVICE void maskScores(float (&s)[kTiles][4], const int32_t (&reach)[2]) {
   HEADRACE_LOOP
   for (int j = 0; j < kTiles; ++j) {
     HEADRACE_LOOP
@@ -120,16 +120,16 @@ template <int kDim> struct CacheRows {
   uint32_t kvHead, kvHeads, blockTokens;
 
   // The row of k of token `first` + lane % 16, for the lane; row 0 (in the scratch block) past the end.
-  HEADRACE_DEVICE uint32_t rowOf(int64_t first, int64_t end) const {
-    const int64_t token = first + laneIndex() % 16;
+  HEADRACE_DEVICE uint32_t rowOf(int32_t first, int32_t end) const {
+    const int32_t token = first + laneIndex() % 16;
     return token < end ? keyRow(blocks, static_cast<uint32_t>(token), kvHead, kvHeads, blockTokens) : 0;
   }
 
   // Starts the copies of 16 rows, `offset` rows after each lane's rowOf(first, end); zeroes past the end.
-  HEADRACE_DEVICE void copy(unsigned char *to, uint32_t row, uint32_t offset, int64_t first, int64_t end) const {
+  HEADRACE_DEVICE void copy(unsigned char *to, uint32_t row, uint32_t offset, int32_t first, int32_t end) const {
     constexpr int kVectors = kDim / 8; // 16 bytes each, of a row
-    const int64_t valid = end - first;
-    HEADRACE_LOOP
+    const int32_t valid = end - first;
+    HEADRACE_LOOP_BY(2)                      // more would hold addresses in registers that the sums need
     for (int i = 0; i < kVectors / 2; ++i) { // 16 * kVectors of them by 32 lanes
       const int v = i * 32 + laneIndex(), r = v / kVectors, column = v % kVectors;
       const int64_t from = int64_t{shuffle(row, r) + (r < valid ? offset : 0)} * (kDim * 2);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ops that work row by row and element by element, sampling, and cudaEntry.
+#include <initializer_list>
+
 #include "kernels/ActivateCuda.cuh"
 #include "kernels/CudaEntry.h"
 #include "kernels/EmbedCuda.cuh"
