@@ -51,19 +51,6 @@ TEST(CudaAttentionDecode, SplitsJoinAtEveryBoundary) {
   }
 }
 
-TEST(CudaAttentionDecode, LongContexts) {
-  if (testDevice().emulated())
-    return; // minutes there; SplitsJoinAtEveryBoundary has several splits
-  for (Elem elem : kHalves) {
-    AttentionCase c{8, 2, 128, 16, elem, elem};
-    const PagedText text(c, 20000, 3);
-    for (int64_t position : {16383, 16384, 19999}) {
-      const std::vector<TextPart> parts = {{&text, position, 1}};
-      expectReference(c, parts, runAttention(c, parts, {1, 1, 32768}));
-    }
-  }
-}
-
 TEST(CudaAttentionDecode, ARowsBitsDependOnNothingButItsSequence) {
   for (Elem elem : kHalves) {
     const AttentionCase c{6, 2, 64, 16, elem, elem};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/kernels_cuda/Emulator.h"
 
+#include <csetjmp>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -29,6 +30,8 @@ struct Copy {
 
 struct Fiber {
   ucontext_t context;
+  jmp_buf resume;
+  bool started = false;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   State state = State::Done;
   uint64_t exchanges = 0, bytes = 0;     // bytes: of the exchange it waits at
@@ -49,11 +52,14 @@ Fiber *running;
 size_t runningIndex;
 void (*threadBody)(const void *);
 const void *threadContext;
+jmp_buf schedulerResume;
 #if defined(__SANITIZE_ADDRESS__)
 const void *schedulerStack;
 size_t schedulerStackBytes;
 #endif
 
+// A fiber starts with swapcontext; from then on both sides switch with _setjmp and _longjmp, which need no system call.
+// The address sanitizer must be told of every switch, and does not follow jumps: it keeps to swapcontext.
 void toFiber(size_t index) {
   running = fibers[index].get();
   runningIndex = index;
@@ -64,6 +70,11 @@ void toFiber(size_t index) {
   swapcontext(&scheduler, &running->context);
   __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
 #else
+  if (_setjmp(schedulerResume) != 0)
+    return;
+  if (running->started)
+    _longjmp(running->resume, 1);
+  running->started = true;
   swapcontext(&scheduler, &running->context);
 #endif
 }
@@ -76,7 +87,8 @@ void toScheduler(State state) {
   swapcontext(&running->context, &scheduler);
   __sanitizer_finish_switch_fiber(fake, &schedulerStack, &schedulerStackBytes);
 #else
-  swapcontext(&running->context, &scheduler);
+  if (_setjmp(running->resume) == 0)
+    _longjmp(schedulerResume, 1);
 #endif
 }
 
@@ -91,12 +103,11 @@ void threadMain() {
   std::abort(); // a finished thread is not resumed
 }
 
-// Lets the lanes of a warp run until none can. False when none could.
-bool runWarp(size_t warp, uint64_t order, std::mt19937_64 &random) {
+// Lets the lanes of a warp run until none can.
+void runWarp(size_t warp, uint64_t order, std::mt19937_64 &random) {
   size_t lanes[32];
   for (size_t i = 0; i < 32; ++i)
     lanes[i] = warp * 32 + (order == 1 ? 31 - i : i);
-  bool any = false;
   for (;;) {
     if (order > 1)
       std::shuffle(lanes, lanes + 32, random);
@@ -105,8 +116,7 @@ bool runWarp(size_t warp, uint64_t order, std::mt19937_64 &random) {
       if (fibers[lane]->state == State::Runnable)
         toFiber(lane), ran = true;
     if (!ran)
-      return any;
-    any = true;
+      return;
     size_t waiting = 0;
     for (size_t lane : lanes)
       waiting += fibers[lane]->state == State::AtExchange ? 1 : 0;
@@ -133,6 +143,7 @@ void runBlock(size_t threads, uint64_t order, std::mt19937_64 &random) {
     makecontext(&fiber.context, threadMain, 0);
     fiber.state = State::Runnable;
     fiber.exchanges = 0;
+    fiber.started = false;
   }
   std::vector<size_t> turns(threads / 32);
   for (size_t i = 0; i < turns.size(); ++i)
