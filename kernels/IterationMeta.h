@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "kernels/HostDevice.h"
+
 namespace headrace::kernels {
 
 struct IterationMeta {
@@ -35,10 +37,10 @@ struct IterationMeta {
   uint32_t seed;           // uint64 [S]
   uint32_t reserved;
 
-  template <typename T> const T *array(uint32_t offset) const {
+  template <typename T> HEADRACE_HD const T *array(uint32_t offset) const {
     return reinterpret_cast<const T *>(reinterpret_cast<const char *>(this) + offset);
   }
-  template <typename T> T *array(uint32_t offset) {
+  template <typename T> HEADRACE_HD T *array(uint32_t offset) {
     return reinterpret_cast<T *>(reinterpret_cast<char *>(this) + offset);
   }
 };

@@ -10,19 +10,10 @@
 // depend on topP.
 #pragma once
 
+#include "kernels/Ranking.h"
 #include "kernels/VecMath.h"
 
 namespace headrace::kernels {
-
-static constexpr float kMinusInfinity = -__builtin_inff();
-
-// Orders floats as unsigned integers: a < b exactly when key(a) < key(b), -0 equal to +0; NaN is as minus infinity.
-static inline uint32_t rankingKey(float logit) {
-  if (logit != logit)
-    logit = kMinusInfinity;
-  uint32_t bits = bitsFromFloat(logit + 0.0f);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
 
 // The largest logit that is not NaN; minus infinity where there is none.
 template <typename V> float largestLogit(const float *logits, int64_t vocab) {

@@ -143,6 +143,7 @@ public:
   IterationMeta *get() { return reinterpret_cast<IterationMeta *>(memory.data()); }
   IterationMeta *operator->() { return get(); }
   int32_t *ints(uint32_t offset) { return get()->array<int32_t>(offset); }
+  size_t byteCount() const { return memory.size() * sizeof(uint64_t); }
 
 private:
   std::vector<uint64_t> memory;

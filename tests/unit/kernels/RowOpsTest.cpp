@@ -118,7 +118,7 @@ TEST_P(NormTest, MayWorkInPlaceAndARowDoesNotDependOnTheOthers) {
   Floats whole = x;
   auto run = [&](Floats &inOut, int32_t rows) {
     NormArgs args{};
-    args.count = &rows, args.x = args.y = inOut.data(), args.weight = weight.data(), args.hidden = hidden;
+    args.count = &rows, args.x = inOut.data(), args.y = inOut.data(), args.weight = weight.data(), args.hidden = hidden;
     args.eps = 1e-5f;
     call(Op::Norm, &args);
   };

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which CUDA kernel an op takes, and its launch. Plain C++: it is compiled and tested where no CUDA is.
+#include "kernels/AttentionTiles.h"
+#include "kernels/CudaGrid.h"
+#include "kernels/CudaKernels.h"
+
+namespace headrace::kernels {
+namespace {
+
+// Rows and elements beyond these blocks are taken in turn: enough to fill any GPU several times.
+constexpr int64_t kMostRowBlocks = 4096, kMostElementBlocks = 8192;
+constexpr int64_t kMostGridYz = 65535, kMostGridX = 2147483647;
+
+constexpr int64_t atLeastOne(int64_t n) { return n > 1 ? n : 1; }
+constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+bool valid(Elem elem) { return elem == Elem::F32 || elem == Elem::F16 || elem == Elem::BF16; }
+bool valid16(Elem elem) { return elem == Elem::F16 || elem == Elem::BF16; }
+
+// One of three names, by element type.
+const char *pick(Elem elem, const char *f32, const char *f16, const char *bf16) {
+  return elem == Elem::F32 ? f32 : elem == Elem::F16 ? f16 : bf16;
+}
+
+CudaLaunch launch(const char *kernel, int64_t x, int64_t y, int64_t z, int64_t threads, int64_t sharedBytes) {
+  CudaLaunch result;
+  result.kernel = kernel;
+  result.grid[0] = static_cast<uint32_t>(x);
+  result.grid[1] = static_cast<uint32_t>(y);
+  result.grid[2] = static_cast<uint32_t>(z);
+  result.block[0] = static_cast<uint32_t>(threads);
+  result.sharedBytes = static_cast<uint32_t>(sharedBytes);
+  return result;
+}
+
+CudaLaunch refuse(const char **why, const char *reason) {
+  if (why != nullptr)
+    *why = reason;
+  return {};
+}
+
+constexpr const char *kElems = "element types are F32, F16 and BF16";
+
+CudaLaunch rows(const char *kernel, int64_t count, int64_t threads, int64_t sharedBytes) {
+  return launch(kernel, least(atLeastOne(count), kMostRowBlocks), 1, 1, threads, sharedBytes);
+}
+
+// Elements in groups of eight, a group a thread.
+CudaLaunch elements(const char *kernel, int64_t count) {
+  return launch(kernel, least(atLeastOne(divideUp(count, 8 * 256)), kMostElementBlocks), 1, 1, 256, 0);
+}
+
+CudaLaunch norm(const NormArgs &args, const CudaShape &shape, const char **why) {
+  if (!valid(args.activation))
+    return refuse(why, kElems);
+  // Depends on `hidden` only: the order of a row's sum does.
+  const int64_t threads = args.hidden <= 1024 ? 128 : args.hidden <= 8192 ? 256 : 512;
+  return rows(pick(args.activation, "norm_f32", "norm_f16", "norm_bf16"), shape.tokens, threads, 32 * sizeof(float));
+}
+
+CudaLaunch ropeAppend(const RopeAppendArgs &args, const CudaShape &shape, const char **why) {
+  static constexpr const char *kNames[3][3] = {
+      {"rope_append_f32_f32", "rope_append_f32_f16", "rope_append_f32_bf16"},
+      {"rope_append_f16_f32", "rope_append_f16_f16", "rope_append_f16_bf16"},
+      {"rope_append_bf16_f32", "rope_append_bf16_f16", "rope_append_bf16_bf16"}};
+  if (!valid(args.activation) || !valid(args.kvElem))
+    return refuse(why, kElems);
+  const int64_t sharedBytes = args.headDim / 2 * 2 * static_cast<int64_t>(sizeof(float));
+  if (args.headDim < 1 || sharedBytes > 48 * 1024)
+    return refuse(why, "rope_append takes head sizes from 1 to 12288");
+  const int64_t planes = divideUp(args.heads + 2 * args.kvHeads, kRopePlanes);
+  if (planes > kMostGridYz)
+    return refuse(why, "rope_append takes at most 524280 heads of q, k and v");
+  return launch(kNames[static_cast<int>(args.activation)][static_cast<int>(args.kvElem)],
+                least(atLeastOne(shape.tokens), kMostRowBlocks), planes, 1, 256, sharedBytes);
+}
+
+// 0 .. 3: the head sizes with tensor-core kernels; -1: none.
+int sizeIndex(int64_t headDim) {
+  switch (headDim) {
+  case 64:
+    return 0;
+  case 80:
+    return 1;
+  case 96:
+    return 2;
+  case 128:
+    return 3;
+  default:
+    return -1;
+  }
+}
+
+constexpr const char *kDecodeNames[2][4] = {
+    {"attention_decode_f16_64", "attention_decode_f16_80", "attention_decode_f16_96", "attention_decode_f16_128"},
+    {"attention_decode_bf16_64", "attention_decode_bf16_80", "attention_decode_bf16_96", "attention_decode_bf16_128"}};
+constexpr const char *kPrefillNames[2][4][2] = {
+    {{"attention_prefill_f16_64_m64", "attention_prefill_f16_64_m128"},
+     {"attention_prefill_f16_80_m64", nullptr},
+     {"attention_prefill_f16_96_m64", nullptr},
+     {"attention_prefill_f16_128_m64", "attention_prefill_f16_128_m128"}},
+    {{"attention_prefill_bf16_64_m64", "attention_prefill_bf16_64_m128"},
+     {"attention_prefill_bf16_80_m64", nullptr},
+     {"attention_prefill_bf16_96_m64", nullptr},
+     {"attention_prefill_bf16_128_m64", "attention_prefill_bf16_128_m128"}}};
+constexpr const char *kAnyNames[3][3] = {
+    {"attention_any_f32_f32", "attention_any_f32_f16", "attention_any_f32_bf16"},
+    {"attention_any_f16_f32", "attention_any_f16_f16", "attention_any_f16_bf16"},
+    {"attention_any_bf16_f32", "attention_any_bf16_f16", "attention_any_bf16_bf16"}};
+
+// Tiles of 128 queries read the cache half as often as tiles of 64; they pay where they still fill the device.
+constexpr int64_t kTilesForLarge = 256;
+
+CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const char **why) {
+  if (!valid(args.activation) || !valid(args.kvElem))
+    return refuse(why, kElems);
+  if (args.kvHeads < 1 || args.heads < 1 || args.heads % args.kvHeads != 0)
+    return refuse(why, "attention needs query heads in equal groups, one a key head");
+  if (args.headDim < 1 || args.headDim > kAnyAttentionDim)
+    return refuse(why, "attention takes head sizes up to 256");
+  if (args.blockTokens < 1)
+    return refuse(why, "attention needs KV blocks of one token at least");
+  const int64_t group = args.heads / args.kvHeads, tokens = atLeastOne(shape.tokens);
+  const int size = sizeIndex(args.headDim), elem = args.activation == Elem::F16 ? 0 : 1;
+  const bool tensorCores = size >= 0 && valid16(args.activation) && args.kvElem == args.activation;
+  if (tensorCores && shape.decode()) {
+    const int64_t y = args.kvHeads * headTiles(group), splits = atLeastOne(CudaWorkspace::splits(args.maxContext));
+    if (tokens <= kMostGridYz && y <= kMostGridYz && tokens * y <= DecodeShape::kArrivals)
+      return launch(kDecodeNames[elem][size], splits, y, tokens, DecodeShape::kWarps * 32,
+                    DecodeShape::sharedBytes(args.headDim));
+  }
+  if (tensorCores && args.kvHeads <= kMostGridYz) {
+    const bool large = kPrefillNames[elem][size][1] != nullptr &&
+                       tokens * group / PrefillShape::queries(2) * args.kvHeads >= kTilesForLarge;
+    const int rowTiles = large ? 2 : 1;
+    const int64_t tiles =
+        queryTiles(tokens, atLeastOne(shape.sequences), group, int64_t{PrefillShape::queries(rowTiles)});
+    if (tiles <= kMostGridX)
+      return launch(kPrefillNames[elem][size][rowTiles - 1], tiles, args.kvHeads, 1, PrefillShape::kWarps * 32,
+                    PrefillShape::sharedBytes(args.headDim, rowTiles));
+  }
+  if (args.heads > kMostGridYz)
+    return refuse(why, "attention takes at most 65535 heads");
+  return launch(kAnyNames[static_cast<int>(args.activation)][static_cast<int>(args.kvElem)], tokens, args.heads, 1,
+                kAnyAttentionChunk, (kAnyAttentionDim + kAnyAttentionChunk + 32) * static_cast<int64_t>(sizeof(float)));
+}
+
+} // namespace
+
+CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const char **why) {
+  if (why != nullptr)
+    *why = nullptr;
+  switch (op) {
+  case Op::Embed: {
+    const auto &a = *static_cast<const EmbedArgs *>(args);
+    if (!valid(a.elem))
+      return refuse(why, kElems);
+    return rows(pick(a.elem, "embed_f32", "embed_f16", "embed_bf16"), shape.tokens, 256, 0);
+  }
+  case Op::Norm:
+    return norm(*static_cast<const NormArgs *>(args), shape, why);
+  case Op::Linear:
+    return refuse(why, "linear is a library call");
+  case Op::RopeAppend:
+    return ropeAppend(*static_cast<const RopeAppendArgs *>(args), shape, why);
+  case Op::Attention:
+    return attention(*static_cast<const AttentionArgs *>(args), shape, why);
+  case Op::Activate: {
+    const auto &a = *static_cast<const ActivateArgs *>(args);
+    if (!valid(a.activation))
+      return refuse(why, kElems);
+    return elements(pick(a.activation, "activate_f32", "activate_f16", "activate_bf16"), shape.tokens * a.intermediate);
+  }
+  case Op::GatherRows:
+    return rows("gather_rows", shape.sequences, 256, 0);
+  case Op::Sample: {
+    const auto &a = *static_cast<const SampleArgs *>(args);
+    if (a.vocab < 1 || a.vocab > int64_t{1} << 18)
+      return refuse(why, "sample takes vocabularies of 1 to 262144 tokens");
+    if (shape.sequences > kMostGridX)
+      return refuse(why, "sample takes at most 2147483647 sequences");
+    return launch("sample", atLeastOne(shape.sequences), 1, 1, kSampleThreads,
+                  3 * (kSampleThreads / 32) * static_cast<int64_t>(sizeof(uint64_t)));
+  }
+  case Op::Count:
+    break;
+  }
+  return refuse(why, "unknown op");
+}
+
+CudaLaunch cudaLaunch(const BiasActivateArgs &args) {
+  if (!valid(args.result))
+    return {};
+  return elements(pick(args.result, "bias_activate_f32", "bias_activate_f16", "bias_activate_bf16"),
+                  args.capacity * args.n);
+}
+
+CudaLaunch cudaLaunch(const PublishArgs &args) {
+  const int64_t threads = least(divideUp(atLeastOne(args.maxSequences), 32) * 32, 256);
+  return launch("publish", 1, 1, 1, threads, 0);
+}
+
+} // namespace headrace::kernels

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which CUDA kernel an op takes, and its grid, block and shared memory.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/AttentionTiles.h"
+#include "kernels/CudaKernels.h"
+
+namespace headrace::kernels {
+namespace {
+
+std::vector<uint32_t> gridOf(const CudaLaunch &launch) { return {launch.grid, launch.grid + 3}; }
+using Grid = std::vector<uint32_t>;
+
+AttentionArgs attentionArgs(int64_t heads, int64_t kvHeads, int64_t headDim, Elem elem) {
+  AttentionArgs args{};
+  args.heads = heads, args.kvHeads = kvHeads, args.headDim = headDim, args.blockTokens = 16, args.maxContext = 4096;
+  args.activation = args.kvElem = elem;
+  return args;
+}
+
+TEST(CudaLaunch, DecodeHasABlockForEverySplitKeyHeadAndRow) {
+  // Context 4096: 8 splits of 512.
+  const AttentionArgs args = attentionArgs(32, 8, 128, Elem::BF16);
+  const CudaLaunch launch = cudaLaunch(Op::Attention, &args, {16, 16, 4096}, nullptr);
+  EXPECT_STREQ(launch.kernel, "attention_decode_bf16_128");
+  EXPECT_EQ(gridOf(launch), (Grid{8, 8, 16}));
+  EXPECT_EQ(launch.block[0], 128u);
+  EXPECT_EQ(launch.sharedBytes, 4u * 2 * 32 * (128 * 2 + 16)); // warps x stages x rows of k and v x padded row
+  // 40 query heads of one key head are three tiles of 16.
+  const AttentionArgs wide = attentionArgs(40, 1, 64, Elem::F16);
+  EXPECT_EQ(gridOf(cudaLaunch(Op::Attention, &wide, {2, 2, 100}, nullptr)), (Grid{8, 3, 2}));
+  EXPECT_STREQ(cudaLaunch(Op::Attention, &wide, {2, 2, 100}, nullptr).kernel, "attention_decode_f16_64");
+}
+
+TEST(CudaLaunch, MixedIterationsHaveTilesOfQueries) {
+  // 256 tokens x 4 heads a group / 64 queries + 8 sequences = 24 tiles; too few for tiles of 128.
+  const AttentionArgs args = attentionArgs(32, 8, 128, Elem::F16);
+  const CudaLaunch small = cudaLaunch(Op::Attention, &args, {256, 8, 4096}, nullptr);
+  EXPECT_STREQ(small.kernel, "attention_prefill_f16_128_m64");
+  EXPECT_EQ(gridOf(small), (Grid{24, 8, 1}));
+  EXPECT_EQ(small.sharedBytes, (64u + 2 * 64) * 272);
+  // 4096 x 4 / 128 + 8 = 136 tiles of 128.
+  const CudaLaunch large = cudaLaunch(Op::Attention, &args, {4096, 8, 4096}, nullptr);
+  EXPECT_STREQ(large.kernel, "attention_prefill_f16_128_m128");
+  EXPECT_EQ(gridOf(large), (Grid{136, 8, 1}));
+  EXPECT_EQ(large.sharedBytes, (128u + 2 * 64) * 272);
+  const AttentionArgs odd = attentionArgs(32, 32, 80, Elem::BF16);
+  EXPECT_STREQ(cudaLaunch(Op::Attention, &odd, {4096, 8, 4096}, nullptr).kernel, "attention_prefill_bf16_80_m64");
+}
+
+TEST(CudaLaunch, EverythingElseTakesThePlainAttention) {
+  AttentionArgs args = attentionArgs(4, 2, 64, Elem::F32);
+  for (const CudaShape &shape : {CudaShape{8, 8, 512}, CudaShape{20, 3, 512}}) {
+    const CudaLaunch launch = cudaLaunch(Op::Attention, &args, shape, nullptr);
+    EXPECT_STREQ(launch.kernel, "attention_any_f32_f32");
+    EXPECT_EQ(gridOf(launch), (Grid{static_cast<uint32_t>(shape.tokens), 4, 1}));
+  }
+  args.activation = Elem::BF16, args.kvElem = Elem::F16;
+  EXPECT_STREQ(cudaLaunch(Op::Attention, &args, {8, 8, 512}, nullptr).kernel, "attention_any_bf16_f16");
+  args = attentionArgs(4, 2, 72, Elem::BF16);
+  EXPECT_STREQ(cudaLaunch(Op::Attention, &args, {8, 8, 512}, nullptr).kernel, "attention_any_bf16_bf16");
+}
+
+TEST(CudaLaunch, MoreDecodingHeadsThanArrivalWordsGoThePrefillWay) {
+  const AttentionArgs args = attentionArgs(128, 128, 64, Elem::F16);
+  EXPECT_STREQ(cudaLaunch(Op::Attention, &args, {512, 512, 64}, nullptr).kernel, "attention_decode_f16_64");
+  EXPECT_STREQ(cudaLaunch(Op::Attention, &args, {513, 513, 64}, nullptr).kernel, "attention_prefill_f16_64_m128");
+}
+
+TEST(CudaLaunch, RefusalsSayWhatIsSupported) {
+  auto why = [](Op op, const auto &args) {
+    const char *reason = nullptr;
+    EXPECT_EQ(cudaLaunch(op, &args, {8, 8, 512}, &reason).kernel, nullptr);
+    return std::string(reason != nullptr ? reason : "");
+  };
+  EXPECT_EQ(why(Op::Attention, attentionArgs(4, 2, 257, Elem::F32)), "attention takes head sizes up to 256");
+  EXPECT_EQ(why(Op::Attention, attentionArgs(4, 3, 64, Elem::F32)),
+            "attention needs query heads in equal groups, one a key head");
+  EXPECT_EQ(why(Op::Attention, attentionArgs(4, 0, 64, Elem::F32)),
+            "attention needs query heads in equal groups, one a key head");
+  AttentionArgs blockless = attentionArgs(4, 2, 64, Elem::F32);
+  blockless.blockTokens = 0;
+  EXPECT_EQ(why(Op::Attention, blockless), "attention needs KV blocks of one token at least");
+  EXPECT_EQ(why(Op::Attention, attentionArgs(4, 2, 64, static_cast<Elem>(9))), "element types are F32, F16 and BF16");
+  EXPECT_EQ(why(Op::Linear, LinearArgs{}), "linear is a library call");
+  EXPECT_EQ(why(Op::Count, LinearArgs{}), "unknown op");
+  SampleArgs sample{};
+  sample.vocab = (1 << 18) + 1;
+  EXPECT_EQ(why(Op::Sample, sample), "sample takes vocabularies of 1 to 262144 tokens");
+  RopeAppendArgs rope{};
+  rope.headDim = 12290, rope.heads = rope.kvHeads = 1;
+  EXPECT_EQ(why(Op::RopeAppend, rope), "rope_append takes head sizes from 1 to 12288");
+  BiasActivateArgs bias{};
+  bias.result = static_cast<Elem>(9);
+  EXPECT_EQ(cudaLaunch(bias).kernel, nullptr);
+}
+
+TEST(CudaLaunch, RowsAndElementsAreTakenInTurnBeyondAFullDevice) {
+  NormArgs norm{};
+  norm.hidden = 4096, norm.activation = Elem::BF16;
+  EXPECT_STREQ(cudaLaunch(Op::Norm, &norm, {64, 8, 512}, nullptr).kernel, "norm_bf16");
+  EXPECT_EQ(gridOf(cudaLaunch(Op::Norm, &norm, {64, 8, 512}, nullptr)), (Grid{64, 1, 1}));
+  EXPECT_EQ(gridOf(cudaLaunch(Op::Norm, &norm, {100000, 8, 512}, nullptr)), (Grid{4096, 1, 1}));
+  // A row's sum depends on the number of threads: on hidden, never on the bucket.
+  EXPECT_EQ(cudaLaunch(Op::Norm, &norm, {1, 1, 512}, nullptr).block[0],
+            cudaLaunch(Op::Norm, &norm, {4096, 8, 512}, nullptr).block[0]);
+  ActivateArgs activate{};
+  activate.intermediate = 11008, activate.activation = Elem::F16;
+  // 16 x 11008 / (8 x 256) = 86 blocks.
+  EXPECT_EQ(gridOf(cudaLaunch(Op::Activate, &activate, {16, 16, 512}, nullptr)), (Grid{86, 1, 1}));
+  EXPECT_EQ(gridOf(cudaLaunch(Op::Activate, &activate, {100000, 16, 512}, nullptr)), (Grid{8192, 1, 1}));
+  RopeAppendArgs rope{};
+  rope.heads = 32, rope.kvHeads = 8, rope.headDim = 128, rope.activation = rope.kvElem = Elem::BF16;
+  const CudaLaunch launch = cudaLaunch(Op::RopeAppend, &rope, {16, 16, 512}, nullptr);
+  EXPECT_STREQ(launch.kernel, "rope_append_bf16_bf16");
+  EXPECT_EQ(gridOf(launch), (Grid{16, 6, 1})); // 48 heads of q, k and v, 8 a block
+  EXPECT_EQ(launch.sharedBytes, 128u * 4);     // 64 cosines and 64 sines
+}
+
+TEST(CudaLaunch, SampleAndPublishHaveABlockASequenceAndOne) {
+  SampleArgs sample{};
+  sample.vocab = 128256;
+  const CudaLaunch launch = cudaLaunch(Op::Sample, &sample, {64, 16, 512}, nullptr);
+  EXPECT_STREQ(launch.kernel, "sample");
+  EXPECT_EQ(gridOf(launch), (Grid{16, 1, 1}));
+  EXPECT_EQ(launch.block[0], 1024u);
+  PublishArgs publish{};
+  publish.maxSequences = 33;
+  EXPECT_EQ(cudaLaunch(publish).block[0], 64u);
+  publish.maxSequences = 100000;
+  EXPECT_EQ(cudaLaunch(publish).block[0], 256u);
+  EXPECT_EQ(gridOf(cudaLaunch(publish)), (Grid{1, 1, 1}));
+}
+
+} // namespace
+} // namespace headrace::kernels

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CUDA attention: decode split over the context, packed prefill on tensor cores, the kernel for everything else.
+#include "tests/unit/kernels_cuda/PagedText.h"
+
+namespace headrace::kernels {
+namespace {
+
+const std::vector<Elem> kHalves = {Elem::F16, Elem::BF16};
+
+// Orders of blocks and threads to run in where the device lets us choose: ascending, descending, and random ones.
+std::vector<uint64_t> orders() {
+  if (testDevice().emulated())
+    return {0, 1, 2, 3};
+  return {0};
+}
+
+std::vector<TextPart> lastRows(const std::vector<PagedText> &texts) {
+  std::vector<TextPart> parts;
+  for (const PagedText &text : texts)
+    parts.push_back({&text, text.length - 1, 1});
+  return parts;
+}
+
+TEST(CudaAttentionDecode, MatchesTheReferenceForEveryHeadSizeAndGroup) {
+  for (Elem elem : kHalves)
+    for (AttentionCase c : {AttentionCase{4, 4, 64, 16}, AttentionCase{4, 2, 80, 16}, AttentionCase{7, 1, 96, 32},
+                            AttentionCase{8, 2, 128, 5}, AttentionCase{20, 1, 64, 16}}) {
+      c.activation = c.kvElem = elem;
+      SCOPED_TRACE(c);
+      std::vector<PagedText> texts;
+      for (int64_t length : {1, 2, 15, 16, 17, 63, 64, 65, 130})
+        texts.emplace_back(c, length, 10 * length);
+      const std::vector<TextPart> parts = lastRows(texts);
+      expectReference(c, parts, runAttention(c, parts, {12, 12, 256}));
+      if (HasFatalFailure())
+        return;
+    }
+}
+
+TEST(CudaAttentionDecode, SplitsJoinAtEveryBoundary) {
+  for (AttentionCase c : {AttentionCase{4, 1, 64, 16}, AttentionCase{17, 1, 64, 16}, AttentionCase{2, 1, 128, 64}}) {
+    SCOPED_TRACE(c);
+    std::vector<PagedText> texts;
+    for (int64_t length : {511, 512, 513, 1024, 1100})
+      texts.emplace_back(c, length, length);
+    const std::vector<TextPart> parts = lastRows(texts);
+    expectReference(c, parts, runAttention(c, parts, {5, 5, 2048}));
+    if (HasFatalFailure())
+      return;
+  }
+}
+
+TEST(CudaAttentionDecode, ARowsBitsDependOnNothingButItsSequence) {
+  for (Elem elem : kHalves) {
+    const AttentionCase c{6, 2, 64, 16, elem, elem};
+    std::vector<PagedText> texts;
+    for (int64_t length : {3, 700, 40, 530, 64})
+      texts.emplace_back(c, length, length);
+    const std::vector<TextPart> parts = lastRows(texts);
+    std::vector<AttentionResult> alone;
+    for (const TextPart &part : parts)
+      alone.push_back(runAttention(c, {part}, {1, 1, 1024}, 7));
+    for (uint64_t order : orders())
+      for (const CudaShape &bucket : {CudaShape{5, 5, 1024}, CudaShape{16, 16, 3000}}) {
+        const AttentionResult batch = runAttention(c, parts, bucket, 20 + order, order);
+        for (size_t i = 0; i < parts.size(); ++i)
+          ASSERT_EQ(batch.rowBits(i), alone[i].rowBits(0)) << "row " << i << " order " << order;
+      }
+  }
+}
+
+TEST(CudaAttentionDecode, ArrivalsStartAtZeroAgain) {
+  // Different numbers of splits at the same row and head, one launch after the other.
+  const AttentionCase c{2, 1, 64, 16};
+  const PagedText text(c, 1300, 5);
+  for (int64_t position : {1299, 600, 1100, 10, 1299}) {
+    const std::vector<TextPart> parts = {{&text, position, 1}};
+    expectReference(c, parts, runAttention(c, parts, {1, 1, 2048}));
+    if (HasFatalFailure())
+      return;
+  }
+}
+
+TEST(CudaAttentionDecode, AnIterationWithSeveralRowsOfASequenceFitsADecodeBucket) {
+  const AttentionCase c{4, 2, 64, 16};
+  const PagedText a(c, 40, 5), b(c, 9, 6);
+  const std::vector<TextPart> parts = {{&a, 37, 3}, {&b, 8, 1}};
+  expectReference(c, parts, runAttention(c, parts, {8, 8, 512}));
+}
+
+TEST(CudaAttentionPrefill, MatchesTheReferenceForPackedSequencesOfEverySize) {
+  for (Elem elem : kHalves)
+    for (AttentionCase c : {AttentionCase{4, 4, 64, 16}, AttentionCase{4, 2, 80, 7}, AttentionCase{7, 1, 96, 32},
+                            AttentionCase{8, 2, 128, 16}}) {
+      c.activation = c.kvElem = elem;
+      SCOPED_TRACE(c);
+      std::vector<PagedText> texts;
+      for (int64_t length : {1, 20, 63, 64, 65, 131})
+        texts.emplace_back(c, length, 10 * length);
+      // Whole prompts, later chunks of prompts, and decoding rows, in one iteration.
+      std::vector<TextPart> parts = {{&texts[1], 0, 20}, {&texts[5], 120, 11}, {&texts[0], 0, 1},  {&texts[4], 0, 65},
+                                     {&texts[3], 63, 1}, {&texts[2], 1, 62},   {&texts[5], 130, 1}};
+      expectReference(c, parts, runAttention(c, parts, {176, 9, 256}));
+      if (HasFatalFailure())
+        return;
+    }
+}
+
+// A shape whose launch has tiles of 128 queries: 4 K tokens of 16 key heads. Only what the iteration holds is computed.
+const CudaShape kLarge{4096, 4, 4096};
+
+TEST(CudaAttentionPrefill, LargeTilesMatchTheReferenceAndTheSmallOnesBits) {
+  for (Elem elem : kHalves)
+    for (AttentionCase c : {AttentionCase{16, 16, 64, 16}, AttentionCase{16, 8, 128, 16}}) {
+      c.activation = c.kvElem = elem;
+      SCOPED_TRACE(c);
+      AttentionArgs args{};
+      args.heads = c.heads, args.kvHeads = c.kvHeads, args.headDim = c.headDim, args.blockTokens = 16;
+      args.activation = args.kvElem = elem;
+      ASSERT_NE(std::string(cudaLaunch(Op::Attention, &args, kLarge, nullptr).kernel).find("_m128"), std::string::npos);
+      const PagedText a(c, 150, 1), b(c, 20, 2);
+      const std::vector<TextPart> parts = {{&a, 30, 120}, {&b, 19, 1}};
+      const AttentionResult large = runAttention(c, parts, kLarge);
+      expectReference(c, {{&a, 30, 3}}, [&] {
+        AttentionResult first = large;
+        first.rows = 3;
+        return first;
+      }());
+      const AttentionResult small = runAttention(c, parts, {122, 2, 256}, 9, 1);
+      for (int64_t row = 0; row < 121; ++row)
+        ASSERT_EQ(large.rowBits(row), small.rowBits(row)) << row;
+    }
+}
+
+TEST(CudaAttentionPrefill, ARowsBitsDependOnNothingButItsSequence) {
+  const AttentionCase c{3, 1, 64, 16, Elem::BF16, Elem::BF16};
+  const PagedText a(c, 150, 1), b(c, 70, 2);
+  const AttentionResult whole = runAttention(c, {{&a, 0, 150}}, {150, 1, 256});
+  for (uint64_t order : orders()) {
+    const AttentionResult mixed = runAttention(c, {{&b, 0, 70}, {&a, 0, 150}}, {256, 4, 512}, 30 + order, order);
+    for (int64_t row = 0; row < 150; ++row)
+      ASSERT_EQ(mixed.rowBits(70 + row), whole.rowBits(row)) << row << " order " << order;
+    // In chunks: positions 97 .. 149 alone.
+    const AttentionResult chunk = runAttention(c, {{&a, 97, 53}}, {64, 2, 256}, 40 + order, order);
+    for (int64_t row = 97; row < 150; ++row)
+      ASSERT_EQ(chunk.rowBits(row - 97), whole.rowBits(row)) << row << " order " << order;
+  }
+}
+
+TEST(CudaAttentionAny, MatchesTheReferenceForAllTypesAndOddSizes) {
+  for (Elem activation : kAllElems)
+    for (Elem kvElem : kAllElems)
+      for (AttentionCase c : {AttentionCase{3, 3, 7, 5}, AttentionCase{4, 2, 64, 16}, AttentionCase{2, 1, 33, 16},
+                              AttentionCase{2, 1, 200, 32}, AttentionCase{1, 1, 256, 16}}) {
+        c.activation = activation, c.kvElem = kvElem;
+        SCOPED_TRACE(c);
+        if (c.headDim == 64 && activation == kvElem && activation != Elem::F32)
+          continue; // has a kernel of its own
+        const PagedText a(c, 131, 1), b(c, 5, 2);
+        std::vector<TextPart> parts = {{&b, 0, 5}, {&a, 125, 6}};
+        expectReference(c, parts, runAttention(c, parts, {12, 3, 256}));
+        if (HasFatalFailure())
+          return;
+      }
+}
+
+TEST(CudaAttentionAny, ARowsBitsDependOnNothingButItsSequence) {
+  const AttentionCase c{2, 1, 24, 16, Elem::F32, Elem::F32};
+  const PagedText a(c, 300, 1), b(c, 70, 2);
+  const AttentionResult alone = runAttention(c, {{&a, 299, 1}}, {1, 1, 512});
+  for (uint64_t order : orders()) {
+    const AttentionResult mixed = runAttention(c, {{&b, 60, 10}, {&a, 298, 2}}, {20, 3, 512}, 3 + order, order);
+    ASSERT_EQ(mixed.rowBits(11), alone.rowBits(0)) << order;
+  }
+}
+
+TEST(CudaAttention, AnEmptyIterationWritesNothing) {
+  for (const AttentionCase &c : {AttentionCase{4, 2, 64, 16}, AttentionCase{2, 1, 24, 16, Elem::F32, Elem::F32}})
+    for (const CudaShape &shape : {CudaShape{4, 4, 512}, CudaShape{8, 2, 512}})
+      EXPECT_TRUE(runAttention(c, {}, shape).paddingUntouched);
+}
+
+} // namespace
+} // namespace headrace::kernels

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels' own source compiled for the host, and the device that runs it.
+#include "tests/unit/kernels_cuda/Emulator.h"
+
+#include "kernels/CudaAttentionAny.cu"
+#include "kernels/CudaAttentionDecode.cu"
+#include "kernels/CudaAttentionPrefill.cu"
+#include "kernels/CudaRopeAppend.cu"
+#include "kernels/CudaRows.cu"
+#include "tests/unit/kernels_cuda/TestDevice.h"
+
+namespace headrace::kernels {
+namespace {
+
+class EmulatedDevice : public TestDevice {
+public:
+  void *allocate(size_t bytes) override { return ::operator new(bytes, std::align_val_t(256)); }
+  void release(void *memory) override { ::operator delete(memory, std::align_val_t(256)); }
+  void run(const CudaLaunch &launch, const void *args, void (*call)(const void *, const void *),
+           uint64_t order) override {
+    struct Context {
+      const void *function, *args;
+      void (*call)(const void *, const void *);
+    } context{cudaEntry(launch.kernel), args, call};
+    ASSERT_NE(context.function, nullptr) << launch.kernel;
+    emulator::runGrid(
+        launch, order,
+        [](const void *opaque) {
+          const auto &c = *static_cast<const Context *>(opaque);
+          c.call(c.function, c.args);
+        },
+        &context);
+  }
+  bool emulated() const override { return true; }
+};
+
+} // namespace
+
+TestDevice &testDevice() {
+  static EmulatedDevice device;
+  return device;
+}
+
+} // namespace headrace::kernels

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The GPU that the kernels' tests run on; without one the program says so and exits with status 1.
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/unit/kernels_cuda/TestDevice.h"
+
+namespace headrace::kernels {
+namespace {
+
+void check(cudaError_t error, const char *what) {
+  if (error == cudaSuccess)
+    return;
+  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+  std::exit(1);
+}
+
+class GpuDevice : public TestDevice {
+public:
+  void *allocate(size_t bytes) override {
+    void *memory = nullptr;
+    check(cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+    return memory;
+  }
+  void release(void *memory) override { check(cudaFree(memory), "cudaFree"); }
+  void run(const CudaLaunch &launch, const void *args, void (*)(const void *, const void *), uint64_t) override {
+    const void *function = cudaEntry(launch.kernel);
+    ASSERT_NE(function, nullptr) << launch.kernel;
+    if (launch.sharedBytes > 48 << 10)
+      check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(launch.sharedBytes)),
+            launch.kernel);
+    void *pointers[] = {const_cast<void *>(args)};
+    check(cudaLaunchKernel(function, dim3(launch.grid[0], launch.grid[1], launch.grid[2]),
+                           dim3(launch.block[0], launch.block[1], launch.block[2]), pointers, launch.sharedBytes,
+                           nullptr),
+          launch.kernel);
+    check(cudaDeviceSynchronize(), launch.kernel);
+  }
+  bool emulated() const override { return false; }
+};
+
+} // namespace
+
+TestDevice &testDevice() {
+  static GpuDevice device;
+  return device;
+}
+
+} // namespace headrace::kernels
+
+int main(int argc, char **argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (!testing::GTEST_FLAG(list_tests)) {
+    int devices = 0;
+    const cudaError_t error = cudaGetDeviceCount(&devices);
+    if (error != cudaSuccess || devices == 0) {
+      std::fprintf(stderr, "no CUDA device: %s\n",
+                   error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists none");
+      return 1;
+    }
+    cudaDeviceProp properties;
+    headrace::kernels::check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+    std::printf("device 0: %s, sm_%d%d\n", properties.name, properties.major, properties.minor);
+  }
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CUDA sampling against the reference and against the host's kernel.
+#include "tests/unit/kernels/Reference.h"
+#include "tests/unit/kernels_cuda/TestDevice.h"
+
+namespace headrace::kernels {
+namespace {
+
+struct Request {
+  float temperature = 0, topP = 1;
+  uint64_t seed = 1;
+  int32_t position = 0;
+};
+
+TestMeta metaOf(const std::vector<Request> &requests) {
+  TestMeta meta(std::vector<TestSequence>(requests.size(), {0, 1, {1}}), 16);
+  IterationMeta &m = *meta.get();
+  m.numSampled = static_cast<int32_t>(requests.size());
+  for (size_t s = 0; s < requests.size(); ++s) {
+    m.array<int32_t>(m.requestSlot)[s] = static_cast<int32_t>(2 * s + 1);
+    m.array<int32_t>(m.samplePosition)[s] = requests[s].position;
+    m.array<float>(m.temperature)[s] = requests[s].temperature;
+    m.array<float>(m.topP)[s] = requests[s].topP;
+    m.array<uint64_t>(m.seed)[s] = requests[s].seed;
+  }
+  return meta;
+}
+
+// One token for each row of logits, in a bucket with one sequence more.
+std::vector<int32_t> sampleRows(const std::vector<Floats> &logits, const std::vector<Request> &requests,
+                                uint64_t order = 0) {
+  const size_t n = logits.size(), vocab = logits[0].size();
+  TestMeta hostMeta = metaOf(requests);
+  DeviceMeta meta(hostMeta);
+  Floats flat;
+  for (const Floats &row : logits)
+    flat.insert(flat.end(), row.begin(), row.end());
+  flat.resize((n + 1) * vocab, kNan);
+  DeviceArray<float> deviceLogits(flat);
+  DeviceArray<int32_t> sampled(2 * n + 2, -7), output(n + 1, -7);
+  DeviceArray<uint8_t> workspace(
+      std::vector<uint8_t>(sampleWorkspaceBytes(Backend::Cuda, static_cast<int64_t>(n) + 1, vocab), 0xff));
+  const SampleArgs args{meta.get(),   deviceLogits.get(), sampled.get(),
+                        output.get(), workspace.get(),    static_cast<int64_t>(vocab)};
+  runOp(Op::Sample, args, {static_cast<int64_t>(n) + 1, static_cast<int64_t>(n) + 1, 64}, order);
+  for (size_t s = 0; s < n; ++s) {
+    EXPECT_EQ(sampled[2 * s + 1], output[s]);
+    EXPECT_EQ(sampled[2 * s], -7);
+  }
+  EXPECT_EQ(output[n], -7);
+  std::vector<int32_t> tokens = output.values();
+  tokens.pop_back();
+  return tokens;
+}
+int32_t sampleOne(const Floats &logits, const Request &request) { return sampleRows({logits}, {request})[0]; }
+
+std::vector<int32_t> hostTokens(const std::vector<Floats> &logits, const std::vector<Request> &requests) {
+  TestMeta meta = metaOf(requests);
+  Floats flat, workspace(logits[0].size());
+  for (const Floats &row : logits)
+    flat.insert(flat.end(), row.begin(), row.end());
+  std::vector<int32_t> sampled(2 * logits.size()), output(logits.size());
+  SampleArgs args{meta.get(),    flat.data(),      sampled.data(),
+                  output.data(), workspace.data(), static_cast<int64_t>(logits[0].size())};
+  hostKernel(Op::Sample)(&args);
+  return output;
+}
+
+TEST(CudaSample, GreedyTakesTheLargestAndTheLowestIdAmongEquals) {
+  EXPECT_EQ(sampleOne({1, 3, 2}, {}), 1);
+  Floats logits(2500, -2.0f);
+  EXPECT_EQ(sampleOne(logits, {}), 0);
+  logits[2499] = 5;
+  EXPECT_EQ(sampleOne(logits, {}), 2499);
+  logits[1030] = logits[1031] = logits[2100] = 5;
+  EXPECT_EQ(sampleOne(logits, {}), 1030);
+  EXPECT_EQ(sampleOne({-1, 0.0f, -0.0f}, {}), 1);
+  EXPECT_EQ(sampleOne({-1, -0.0f, 0.0f}, {}), 1);
+}
+
+TEST(CudaSample, NansNeverWin) {
+  Floats logits(20, -1.0f);
+  logits[0] = logits[7] = logits[19] = kNan;
+  logits[12] = 1;
+  EXPECT_EQ(sampleOne(logits, {}), 12);
+  std::vector<Request> requests;
+  for (int32_t position = 0; position < 20; ++position)
+    requests.push_back({100, position % 2 == 0 ? 0.99f : 1.0f, 1, position});
+  for (int32_t token : sampleRows(std::vector<Floats>(20, logits), requests))
+    EXPECT_FALSE(std::isnan(logits[token]));
+  EXPECT_EQ(sampleOne({kNan, -INFINITY}, {}), 1);
+  const Floats all(20, kNan);
+  EXPECT_EQ(sampleOne(all, {}), 0);
+  EXPECT_EQ(sampleOne(all, {1}), 0);
+  EXPECT_EQ(sampleOne(all, {1, 0.5f}), 0);
+}
+
+TEST(CudaSample, InfiniteLogitsAreTheOnlyCandidates) {
+  Floats logits(20, 3.0f);
+  logits[5] = logits[6] = INFINITY;
+  EXPECT_EQ(sampleOne(logits, {}), 5);
+  std::vector<Request> requests;
+  for (int32_t position = 0; position < 20; ++position)
+    requests.push_back({1, position % 2 == 0 ? 0.9f : 1.0f, 1, position});
+  for (int32_t token : sampleRows(std::vector<Floats>(20, logits), requests))
+    EXPECT_TRUE(token == 5 || token == 6) << token;
+  EXPECT_EQ(sampleOne(Floats(9, -INFINITY), {}), 0);
+}
+
+TEST(CudaSample, TheUniformNumberPicksInOrderOfIds) {
+  // Probabilities 1/8, 4/8, 1/8, 2/8 (temperature 1, logits ln of them): running sums 1/8, 5/8, 6/8, 1.
+  const Floats logits = {std::log(1.0f), std::log(4.0f), std::log(1.0f), std::log(2.0f)};
+  std::vector<Request> requests;
+  for (int32_t position = 0; position < 60; ++position)
+    requests.push_back({1, 1, 17, position});
+  const std::vector<int32_t> tokens = sampleRows(std::vector<Floats>(60, logits), requests);
+  for (int32_t position = 0; position < 60; ++position) {
+    const double u = uniformAt(17, position);
+    EXPECT_EQ(tokens[position], u < 0.125 ? 0 : u < 0.625 ? 1 : u < 0.75 ? 2 : 3) << u;
+  }
+}
+
+TEST(CudaSample, TopPKeepsTheShortestPrefixThatReachesIt) {
+  // Probabilities 1/8, 4/8, 1/8, 2/8. topP 0.5: {1}. 0.7: {1, 3}. 0.76: {0, 1, 3}, the tie going to the lower id.
+  const Floats logits = {std::log(1.0f), std::log(4.0f), std::log(1.0f), std::log(2.0f)};
+  // One position for each sixteenth of the uniform number's range.
+  std::vector<int32_t> positions;
+  for (int32_t sixteenth = 0, position = 0; sixteenth < 16; ++position)
+    if (static_cast<int32_t>(uniformAt(1, position) * 16) == sixteenth)
+      positions.push_back(position), ++sixteenth;
+  auto seen = [&](float topP) {
+    std::vector<Request> requests;
+    for (int32_t position : positions)
+      requests.push_back({1, topP, 1, position});
+    std::vector<int32_t> tokens = sampleRows(std::vector<Floats>(positions.size(), logits), requests);
+    std::sort(tokens.begin(), tokens.end());
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    return tokens;
+  };
+  EXPECT_EQ(seen(0.0f), (std::vector<int32_t>{1}));
+  EXPECT_EQ(seen(0.49f), (std::vector<int32_t>{1}));
+  EXPECT_EQ(seen(0.7f), (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(seen(0.76f), (std::vector<int32_t>{0, 1, 3}));
+  EXPECT_EQ(seen(0.9f), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(seen(1.0f), (std::vector<int32_t>{0, 1, 2, 3}));
+}
+
+TEST(CudaSample, SmallTemperaturesAreGreedy) {
+  const Floats logits = randomFloats(100, 3);
+  const int32_t greedy = sampleOne(logits, {});
+  for (float temperature : {1e-4f, 1e-30f, 1e-44f})
+    EXPECT_EQ(sampleOne(logits, {temperature, 0.9f}), greedy);
+}
+
+// The host's F32 weights differ in their last bits, so a token may differ where the uniform number falls on a border;
+// with 2000 draws that has a probability of about 1e-4.
+TEST(CudaSample, TokensAreTheHostsAndDoNotDependOnTheBatchOrTheOrder) {
+  for (size_t vocab : {5, 130, 4099, 33000}) {
+    if (testDevice().emulated() && vocab > 5000)
+      continue;
+    std::vector<Floats> logits;
+    std::vector<Request> requests;
+    const size_t rows = testDevice().emulated() ? 8 : 200;
+    for (size_t i = 0; i < rows; ++i) {
+      logits.push_back(randomFloats(vocab, 100 * vocab + i));
+      for (float &v : logits.back()) // every third row with many equal logits
+        v = i % 3 == 0 ? std::round(v * 3) : v * 10;
+      const float temperatures[] = {0.3f, 1.0f, 2.0f, 0.0f}, topPs[] = {0.03f, 0.31f, 0.77f, 0.97f, 1.0f};
+      requests.push_back({temperatures[i % 4], topPs[i % 5], 77 + i, static_cast<int32_t>(3 * i)});
+    }
+    const std::vector<int32_t> tokens = sampleRows(logits, requests);
+    EXPECT_EQ(tokens, hostTokens(logits, requests)) << vocab;
+    EXPECT_EQ(tokens, sampleRows(logits, requests, 2)) << vocab;
+    for (size_t i = 0; i < rows; i += 5)
+      EXPECT_EQ(sampleOne(logits[i], requests[i]), tokens[i]);
+  }
+}
+
+} // namespace
+} // namespace headrace::kernels
