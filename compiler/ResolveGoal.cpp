@@ -167,6 +167,13 @@ absl::Status checkPolicy(const model::Policy &policy, const model::ModelSpec &mo
     return refuse("[policy] slots is ", *policy.slots, ", expected 1 to ", model.layers + 1);
   if (policy.none && (policy.offloadEmbedding == model::Choice::On || policy.offloadHead == model::Choice::On))
     return refuse("[policy] interval is \"none\", but offload_embedding or offload_head is \"on\"");
+  // The token table and the head's matrix are one operand there.
+  const auto opposite = [](model::Choice a, model::Choice b) {
+    return (a == model::Choice::On && b == model::Choice::Off) || (a == model::Choice::Off && b == model::Choice::On);
+  };
+  if (model.tiedEmbeddings && opposite(policy.offloadEmbedding, policy.offloadHead))
+    return refuse("[policy] offload_embedding and offload_head differ, but ", model.name,
+                  " has tied embeddings: both are one matrix, expected the same of both, or one of them alone");
   return absl::OkStatus();
 }
 

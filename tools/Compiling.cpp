@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/Compiling.h"
 
+#include <filesystem>
+
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
+#include "runtime/model/Examples.h"
 #include "runtime/model/Text.h"
 #include "tools/JobFlags.h"
 #include "tools/ModelHash.h"
@@ -20,6 +23,16 @@ std::string shellWord(const std::string &word) {
   for (const char c : word)
     out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
+}
+
+// A shipped shape by its name, which means the same in every folder; anything else by its path.
+std::string modelWord(const std::string &path) {
+  const std::filesystem::path file(path);
+  if (file.extension() == ".toml")
+    if (const auto shipped = model::resolveExample("", file.stem().string(), "models");
+        shipped.ok() && *shipped == path)
+      return file.stem().string();
+  return path;
 }
 
 } // namespace
@@ -51,7 +64,7 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   };
   TomlEntries shape;
   if (!job.model->path.empty()) {
-    out = shellWord(job.model->path);
+    out = shellWord(modelWord(job.model->path));
     if (const absl::StatusOr<model::ModelSource> named = model::openModel(job.model->path); named.ok())
       shape = shapeEntries(named->spec);
   }
@@ -87,7 +100,8 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
     add("--slots", model::cat(*plan.policy.slots));
   if (!nothing) {
     add("--offload-embedding", placement.offloadsEmbedding ? "on" : "off");
-    add("--offload-head", placement.offloadsHead ? "on" : "off");
+    if (!plan.model.tiedEmbeddings) // else both are one matrix
+      add("--offload-head", placement.offloadsHead ? "on" : "off");
   }
   if (!job.buckets.newTokens.empty())
     add("--new-tokens", absl::StrJoin(job.buckets.newTokens, ","));

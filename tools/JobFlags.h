@@ -32,7 +32,7 @@ struct KeyFlag {
   std::string_view flag;    // with its dashes
   FlagKind kind;
   std::string_view help;
-  std::string_view synonyms = ""; // other engines' flags for exactly this, "--a,--b"
+  std::string_view synonyms{}; // other engines' flags for exactly this, "--a,--b"
 };
 absl::Span<const KeyFlag> keyFlags();
 

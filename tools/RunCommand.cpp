@@ -20,6 +20,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/serve/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
+#include "runtime/sim/Simulator.h"
 #include "tools/Commands.h"
 #include "tools/Compiling.h"
 #include "tools/LogitsFile.h"
@@ -156,10 +157,15 @@ absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOption
     return model::syntheticWeights(*options.syntheticWeights);
   }
   const std::string folder = options.weights.empty() ? plan.modelPath : options.weights;
-  if (!model::isDirectory(folder))
+  if (!options.weights.empty() && !model::isDirectory(folder))
+    return absl::NotFoundError(cat("--weights ", folder, ": no such folder: expected the model's folder"));
+  if (folder.empty() || folder.ends_with(".toml"))
     return absl::InvalidArgumentError(
         cat(folder.empty() ? plan.model.name : folder,
             ": a shape has no weights: expected --synthetic-weights SEED, or --weights FOLDER"));
+  if (!model::isDirectory(folder))
+    return absl::NotFoundError(cat(folder, ": no such folder; the plan was made from it: expected --weights FOLDER, "
+                                           "where the model's weights are now"));
   absl::StatusOr<model::ModelSource> source = model::openModel(folder);
   if (!source.ok())
     return source.status();
@@ -185,6 +191,26 @@ void pinLanes(core::DeviceOptions &options) {
     return;
   options.computeCore = cores[0];
   options.transferCore = cores[std::min<size_t>(1, cores.size() - 1)];
+}
+
+// What an iteration of each variant takes over the link that the run has: the plan's own prediction unless
+// --link-bandwidth says otherwise.
+std::vector<uint64_t> predictions(const plan::Plan &plan, double linkBandwidth) {
+  std::vector<uint64_t> out;
+  out.reserve(plan.variants.size());
+  const double duplexShare =
+      plan.hardware.duplexBandwidth / std::max(plan.hardware.h2dBandwidth, plan.hardware.d2hBandwidth);
+  for (const plan::Variant &variant : plan.variants) {
+    if (linkBandwidth <= 0) {
+      out.push_back(variant.predictedNs);
+      continue;
+    }
+    const plan::Schedule &schedule = plan.schedules[variant.schedule];
+    const std::vector<uint64_t> durations =
+        sim::pacedDurations(schedule, variant.durationsNs, plan.hardware, linkBandwidth);
+    out.push_back(sim::Simulator(schedule).run(durations, duplexShare).iterationNs);
+  }
+  return out;
 }
 
 absl::Status writeTimelines(const RunOptions &options, const plan::Plan &plan, const core::Device &device,
@@ -234,6 +260,7 @@ absl::Status runCommand(const RunOptions &options) {
   report.planPath = options.job.source;
   report.device = options.device;
   uint32_t lastVariant = 0;
+  const std::vector<uint64_t> predicted = predictions(plan, deviceOptions.linkBandwidth);
   serve::GenerateRequest request;
   request.prompts = std::move(loaded->prompts);
   request.maxNewTokens = options.maxNewTokens;
@@ -245,7 +272,7 @@ absl::Status runCommand(const RunOptions &options) {
     lastVariant = variant;
     const plan::Variant &v = plan.variants[variant];
     const bool decode = plan.schedules[v.schedule].shape == plan::ShapeClass::Decode;
-    (decode ? report.decode : report.prefill).add(v.predictedNs, ns);
+    (decode ? report.decode : report.prefill).add(predicted[variant], ns);
   };
   if (absl::Status status = serve::checkRequest(plan, request); !status.ok())
     return status;

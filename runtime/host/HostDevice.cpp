@@ -135,10 +135,10 @@ absl::Status HostDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   if (plan.placements.empty() || plan.metaBuffer() >= plan.buffers.size() || plan.outputBuffer() >= plan.buffers.size())
     return absl::InvalidArgumentError("plan: no placement, or no io buffers");
   if (plan.hardware.kind != model::DeviceKind::Host || plan.activationDtype != model::DType::F32)
-    return absl::FailedPreconditionError(absl::StrCat(
-        "host device: the plan is for ", model::deviceKindName(plan.hardware.kind), " hardware (", plan.hardware.name,
-        ", ", model::dtypeName(plan.activationDtype),
-        " activations): compile it for hardware of kind host, or run it on the sim device"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("host device: the plan is for ", std::string(model::deviceKindName(plan.hardware.kind)),
+                     " hardware (", plan.hardware.name, ", ", std::string(model::dtypeName(plan.activationDtype)),
+                     " activations): compile it for hardware of kind host, or run it on the sim device"));
   if (!options.unpaced && !options.poison) {
     absl::StatusOr<LinkSpeed> speed = linkSpeed(plan.hardware, options);
     if (!speed.ok())

@@ -98,6 +98,7 @@ absl::Status readMetadata(const json &metadata, const std::string &path) {
 // Every byte of the data belongs to exactly one tensor.
 absl::Status checkCover(const std::vector<StoredTensor> &tensors, uint64_t dataBytes, const std::string &path) {
   std::vector<const StoredTensor *> byOffset;
+  byOffset.reserve(tensors.size());
   for (const StoredTensor &tensor : tensors)
     byOffset.push_back(&tensor);
   std::stable_sort(byOffset.begin(), byOffset.end(), [](const StoredTensor *a, const StoredTensor *b) {

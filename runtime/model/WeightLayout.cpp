@@ -128,10 +128,10 @@ uint64_t WeightLayout::totalBytes() const {
 }
 
 uint64_t WeightLayout::layerBytes(int64_t layer) const {
-  const int32_t first = layerUnit(layer, UnitRole::Qkv);
+  const auto first = static_cast<size_t>(layerUnit(layer, UnitRole::Qkv));
   uint64_t bytes = 0;
-  for (int unit = 0; unit < kUnitsPerLayer; ++unit)
-    bytes += units[static_cast<size_t>(first + unit)].bytes;
+  for (size_t unit = first; unit < first + kUnitsPerLayer; ++unit)
+    bytes += units[unit].bytes;
   return bytes;
 }
 

@@ -41,7 +41,8 @@ protected:
     request.goal.blockTokens = 4;
     request.policy.startRule = GetParam().rule;
     request.policy.offloadEmbedding = embedding;
-    request.policy.offloadHead = model::Choice::Off;
+    // With tied embeddings the head goes where the embedding goes.
+    request.policy.offloadHead = request.model.tiedEmbeddings ? model::Choice::Auto : model::Choice::Off;
     if (interval == 0)
       request.policy.none = true;
     else

@@ -81,7 +81,7 @@ model::Policy residentPolicy() {
 
 absl::StatusOr<RunResult> run(const RunSetup &setup) {
   absl::StatusOr<model::Hardware> hardware =
-      model::openHardware(absl::StrCat(HEADRACE_SOURCE_DIR, "/examples/hardware/host.toml"));
+      model::openHardware(absl::StrCat(HEADRACE_SOURCE_DIR, "/examples/hardware/", setup.hardware, ".toml"));
   if (!hardware.ok())
     return hardware.status();
 
@@ -95,7 +95,7 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   request.model = setup.spec;
   request.modelPath = setup.folder;
   request.hardware = *std::move(hardware);
-  request.goal.deviceMemory = uint64_t{256} << 20;
+  request.goal.deviceMemory = uint64_t{1} << 30;
   request.goal.batch = sequences;
   request.goal.context = longest + setup.maxNewTokens;
   request.policy = setup.policy;
@@ -114,8 +114,12 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   if (!checkpoint.ok())
     return checkpoint.status();
   const ChangedWeights weights(**checkpoint, setup);
-  const std::unique_ptr<core::Device> host = host::makeHostDevice();
-  ChangedMeta device(*host, setup);
+  absl::StatusOr<std::unique_ptr<core::Device>> made = host::makeHostDevice();
+  if (setup.makeDevice)
+    made = setup.makeDevice();
+  if (!made.ok())
+    return made.status();
+  ChangedMeta device(**made, setup);
   core::DeviceOptions options;
   options.unpaced = true;
   options.poison = setup.poison;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One run of a golden model: folder -> plan -> host device -> tokens and logits, with places to put a fault in.
+// One run of a golden model: folder -> plan -> device -> tokens and logits, with places to put a fault in.
 #pragma once
 
 #include <functional>
@@ -27,6 +27,9 @@ struct RunSetup {
   int64_t maxNewTokens = 64;
   int64_t mixedTokens = 0; // new-token bucket of prefill; 0: all prompts at once
   bool poison = false;     // NaNs in every byte that no live buffer holds
+  // What the plan is made for, and what runs it.
+  std::string hardware = "host";                                             // a shipped profile
+  std::function<absl::StatusOr<std::unique_ptr<core::Device>>()> makeDevice; // empty: the host device
   // Change every unit after it is filled from the checkpoint, and the iteration buffer before each launch.
   std::function<void(const model::Unit &, model::MatrixOrder, absl::Span<std::byte>)> changeUnit;
   std::function<void(kernels::IterationMeta &)> changeMeta;
@@ -40,7 +43,7 @@ struct RunResult {
   bool offloadsEmbedding = false, offloadsHead = false;
 };
 
-// Compiles for the host profile with buckets for decoding alone and for prefill, and generates twice.
+// Compiles for the profile with buckets for decoding alone and for prefill, and generates twice.
 absl::StatusOr<RunResult> run(const RunSetup &setup);
 
 } // namespace headrace::golden

@@ -39,6 +39,17 @@ protected:
   RunSetup setup_;
 };
 
+class SixteenBitGolden : public Golden {};
+
+// Checkpoints are named after their type.
+std::vector<std::string> sixteenBitModels() {
+  std::vector<std::string> names;
+  for (const std::string &name : modelNames())
+    if (name.find("f16") != std::string::npos)
+      names.push_back(name);
+  return names;
+}
+
 TEST_P(Golden, TokensAreTransformersAndLogitsWithinTheTolerance) {
   const absl::StatusOr<RunResult> result = run(setup_);
   ASSERT_TRUE(result.ok()) << result.status();
@@ -77,9 +88,8 @@ TEST_P(Golden, EveryPromptAloneGivesTheBitsItGivesInTheBatch) {
 }
 
 // Computing in F32 on an F16 or BF16 checkpoint differs from transformers in BF16 by what BF16 arithmetic loses there.
-TEST_P(Golden, LogitsAreWithinTheStatedBoundOfTransformersInBf16) {
-  if (setup_.spec.dtype == model::DType::F32)
-    GTEST_SKIP() << "an F32 checkpoint";
+TEST_P(SixteenBitGolden, LogitsAreWithinTheStatedBoundOfTransformersInBf16) {
+  ASSERT_NE(setup_.spec.dtype, model::DType::F32);
   const absl::StatusOr<RunResult> result = run(setup_);
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_FALSE(reference_.bf16Logits.empty());
@@ -113,6 +123,18 @@ TEST_P(Golden, EveryFaultTurnsItRed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(modelNames()), testName);
+INSTANTIATE_TEST_SUITE_P(Models, SixteenBitGolden, testing::ValuesIn(sixteenBitModels()), testName);
+
+TEST(GoldenFolder, EverySixteenBitCheckpointIsComparedInItsOwnType) {
+  std::vector<std::string> expected;
+  for (const std::string &name : modelNames()) {
+    const absl::StatusOr<model::ModelSpec> spec = model::readHfFolder(goldenFolder() + "/" + name);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    if (spec->dtype != model::DType::F32)
+      expected.push_back(name);
+  }
+  EXPECT_EQ(sixteenBitModels(), expected);
+}
 
 TEST(GoldenFolder, EveryFolderWithAReferenceIsTested) {
   std::set<std::string> found;

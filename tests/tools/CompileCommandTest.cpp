@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <iterator>
+#include <sstream>
+
 #include <gmock/gmock.h>
 
 #include "tests/tools/Process.h"
@@ -42,6 +45,16 @@ TEST_F(Compile, ADryRunWritesNothing) {
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("not written: dry run"));
   EXPECT_TRUE(files().empty());
+}
+
+TEST_F(Compile, TheFlagsOfATiedModelGiveThePlanAgain) {
+  const nlohmann::json first =
+      json({"compile", golden("qwen2-7-tied-f32"), "--offload-layers", "7", "--offload-head", "on", "--dry-run"});
+  std::istringstream words(first["command"].get<std::string>());
+  std::vector<std::string> again{std::istream_iterator<std::string>(words), {}};
+  again.erase(again.begin()); // "headrace"
+  again.emplace_back("--dry-run");
+  EXPECT_EQ(json(again)["placements"], first["placements"]);
 }
 
 TEST_F(Compile, TheFlagsItPrintsGiveThePlanAgain) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include <gmock/gmock.h>
 
@@ -207,6 +208,16 @@ TEST_F(Run, ASlowerLinkIsSlowerInSim) {
   EXPECT_LT(slow, 2.2 * fast);
 }
 
+// The plan was made for the profile's link; what is compared with the run is what its own link gives.
+TEST_F(Run, ThePredictionIsForTheLinkOfTheRun) {
+  const std::string file = plan();
+  for (const char *bandwidth : {"1GB/s", "10MB/s"}) {
+    const nlohmann::json j =
+        json({"simulate", file, "--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "8", "--link-bandwidth", bandwidth});
+    EXPECT_NEAR(j["measured_over_predicted"].get<double>(), 1, 0.01) << bandwidth;
+  }
+}
+
 TEST_F(Run, RequestsThatCannotBeServedAreRefusedByNameBeforeAnythingRuns) {
   const std::string file = plan(); // batch 2, context 32
   refused(run(file, {"--prompt-ids", ""}), 2, "expected one of --prompt-ids");
@@ -247,6 +258,29 @@ TEST_F(Run, WeightsThatAreMissingOrOfAnotherModelAreRefused) {
   EXPECT_EQ(headrace(run(file, {"--prompt-ids", "1", "--weights", golden(kModel)})).status, 0);
 }
 
+TEST_F(Run, APlanWhoseModelHasMovedAsksForItsWeights) {
+  const std::string folder = path("model");
+  std::filesystem::copy(golden(kModel), folder);
+  ASSERT_EQ(headrace({"compile", folder, "--hardware", "host", "--device-memory", "1MiB", "--batch", "2", "--context",
+                      "32", "-o", path("moved.plan")})
+                .status,
+            0);
+  std::filesystem::rename(folder, path("elsewhere"));
+  const std::vector<std::string> prompt = {"--prompt-ids", "1,2,3", "--max-new-tokens", "4"};
+  refused(run(path("moved.plan"), prompt), 2,
+          folder + ": no such folder; the plan was made from it: expected --weights");
+  auto told = prompt;
+  told.insert(told.end(), {"--weights", path("elsewhere")});
+  EXPECT_EQ(json(run(path("moved.plan"), told))["tokens"], json(run(golden(kModel), prompt))["tokens"]);
+}
+
+TEST_F(Run, PinnedLanesGiveTheSameTokens) {
+  std::vector<std::string> arguments = {"--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "6"};
+  const auto expected = json(run(golden(kModel), arguments))["tokens"];
+  arguments.emplace_back("--pin");
+  EXPECT_EQ(json(run(golden(kModel), arguments))["tokens"], expected);
+}
+
 TEST_F(Run, APlanTakesNoFlagsThatItHasDecided) {
   const std::string file = plan();
   refused(run(file, {"--prompt-ids", "1", "--interval", "3"}), 2, "--interval beside the plan");
@@ -269,6 +303,20 @@ TEST_F(Run, BandwidthsThatAreNoneAreRefused) {
 
 TEST_F(Run, ABudgetBelowTheMinimumIsRefusedWithTheNumber) {
   refused(run(golden(kModel), {"--prompt-ids", "1", "--device-memory", "10KiB"}), 1, "minimum");
+}
+
+TEST_F(Run, TheMinimumThatARefusalNamesWillDo) {
+  const auto at = [&](const std::string &bytes) {
+    return run(golden(kModel), {"--prompt-ids", "1,2,3", "--max-new-tokens", "8", "--device-memory", bytes});
+  };
+  const std::string message = headrace(at("10KiB")).err;
+  const std::string lead = "the minimum is ";
+  ASSERT_NE(message.find(lead), std::string::npos) << message;
+  const uint64_t minimum = std::stoull(message.substr(message.find(lead) + lead.size()));
+  refused(at(std::to_string(minimum - 1)), 1, "the minimum is " + std::to_string(minimum));
+  const nlohmann::json least = json(at(std::to_string(minimum)));
+  EXPECT_LE(least["peak_device_bytes"].get<uint64_t>(), minimum);
+  EXPECT_EQ(least["tokens"], json(run(golden(kModel), {"--prompt-ids", "1,2,3", "--max-new-tokens", "8"}))["tokens"]);
 }
 
 } // namespace

@@ -54,6 +54,8 @@ CompileRequest anyRequest() {
   }
   r.policy.offloadEmbedding = *rc::gen::element(model::Choice::Auto, model::Choice::On, model::Choice::Off);
   r.policy.offloadHead = *rc::gen::element(model::Choice::Auto, model::Choice::On, model::Choice::Off);
+  if (r.model.tiedEmbeddings && r.policy.offloadHead != model::Choice::Auto)
+    r.policy.offloadEmbedding = r.policy.offloadHead; // one matrix: opposite choices are refused
   if (*rc::gen::inRange(0, 4) == 0)
     r.alsoPlacements.emplace_back().offloadLayers = *rc::gen::inRange<int64_t>(0, r.model.layers + 1);
   return r;

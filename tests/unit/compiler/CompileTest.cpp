@@ -163,6 +163,22 @@ TEST(Compile, IsDeterministicByteForByte) {
   EXPECT_EQ(plan::serialize(*first), plan::serialize(*second));
 }
 
+TEST(Compile, OneMatrixHasOneHome) {
+  CompileRequest r = request(tinyLlama(4));
+  r.model.tiedEmbeddings = true;
+  r.policy.offloadLayers = 1;
+  r.policy.offloadEmbedding = model::Choice::On;
+  r.policy.offloadHead = model::Choice::Off;
+  const auto refused = compile(r);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), HasSubstr("has tied embeddings: both are one matrix"));
+  r.policy.offloadHead = model::Choice::Auto;
+  EXPECT_TRUE(compile(r).ok());
+  r.model.tiedEmbeddings = false;
+  r.policy.offloadHead = model::Choice::Off;
+  EXPECT_TRUE(compile(r).ok());
+}
+
 TEST(Compile, SeveralPlacementsShareOneHostSlabAndOneCache) {
   CompileRequest r = request(tinyLlama(6));
   r.policy.interval = 3;

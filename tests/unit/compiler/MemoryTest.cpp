@@ -74,6 +74,7 @@ std::vector<MinimumCase> minimumCases() {
 }
 
 TEST(Minimum, IsWithinThreePercentOfWhatIsLiveAtOnce) {
+  double largest = 0;
   for (const MinimumCase &c : minimumCases())
     for (const model::StartRule rule : {model::StartRule::Eager, model::StartRule::Paper}) {
       CompileRequest r = c.request;
@@ -88,7 +89,9 @@ TEST(Minimum, IsWithinThreePercentOfWhatIsLiveAtOnce) {
       EXPECT_LE(plan->arenaBytes * 100, live * 103)
           << c.name << " " << model::startRuleName(rule) << ": arena " << plan->arenaBytes << ", live " << live << ", "
           << least->breakdown;
+      largest = std::max(largest, static_cast<double>(plan->arenaBytes) / static_cast<double>(live));
     }
+  RecordProperty("largest_arena_over_live", std::to_string(largest));
 }
 
 TEST(Minimum, OneStepLessIsRefusedWithTheNumber) {

@@ -64,7 +64,7 @@ TEST(HostDeviceRefuses, PlansOfOtherHardware) {
   plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1)});
   plan.hardware.kind = model::DeviceKind::Cuda;
   plan.activationDtype = model::DType::F16;
-  EXPECT_THAT(openError(plan, {}), HasSubstr("the plan is for cuda hardware (test, F16 activations)"));
+  EXPECT_THAT(openError(plan, {}), HasSubstr("the plan is for cuda hardware (test, f16 activations)"));
 }
 
 TEST(HostDeviceRefuses, PlansWithoutIoBuffers) {
