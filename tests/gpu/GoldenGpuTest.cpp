@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The golden models on the CUDA device. F32 checkpoints compute in F32 there and must agree as the host does; 16-bit
+// ones keep activations in 16 bits between ops (the residual stream stays F32), and must be at least as close to the
+// F32 reference as transformers is in BF16.
+#include <algorithm>
+
+#include "runtime/cuda/CudaDevice.h"
+#include "runtime/model/HfConfig.h"
+#include "tests/golden/GoldenRun.h"
+#include "tests/golden/Reference.h"
+#include "gtest/gtest.h"
+
+namespace headrace::golden {
+namespace {
+
+std::string testName(const testing::TestParamInfo<std::string> &info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+class OnGpu : public testing::TestWithParam<std::string> {
+protected:
+  void SetUp() override {
+    absl::StatusOr<Reference> reference = readReference(GetParam());
+    ASSERT_TRUE(reference.ok()) << reference.status();
+    reference_ = *std::move(reference);
+    absl::StatusOr<model::ModelSpec> spec = model::readHfFolder(reference_.folder);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    setup_.folder = reference_.folder;
+    setup_.spec = *std::move(spec);
+    setup_.prompts = reference_.prompts;
+    setup_.maxNewTokens = static_cast<int64_t>(reference_.tokens[0].size());
+    setup_.hardware = "h200";
+    on(false);
+  }
+  // Every graph is read back and compared with its recording as well.
+  void on(bool capture) {
+    setup_.makeDevice = [capture] { return cuda::makeCudaDevice({.capture = capture, .compare = true}); };
+  }
+
+  Reference reference_;
+  RunSetup setup_;
+};
+
+class GpuGolden : public OnGpu {};
+TEST_P(GpuGolden, LogitsAreTransformers) {
+  const absl::StatusOr<RunResult> result = run(setup_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  const Comparison comparison = compare(reference_, result->generated);
+  RecordProperty("largest_difference", std::to_string(comparison.largestDifference));
+  if (setup_.spec.dtype == model::DType::F32) {
+    EXPECT_TRUE(comparison.tokensEqual) << comparison.firstDifference;
+    EXPECT_LE(comparison.largestDifference, reference_.tolerance);
+    EXPECT_EQ(result->tokensInFlight, reference_.tokens);
+  } else {
+    EXPECT_LE(comparison.largestDifference, reference_.bf16Bound);
+    EXPECT_EQ(result->tokensInFlight, result->generated.tokens);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, testing::ValuesIn(modelNames()), testName);
+
+// Where weights live, and which builder made the graphs, does not change a bit.
+class GpuPlacement : public OnGpu {};
+TEST_P(GpuPlacement, LogitsAreBitIdenticalToTheResidentRun) {
+  setup_.maxNewTokens = 6;
+  const absl::StatusOr<RunResult> resident = run(setup_);
+  ASSERT_TRUE(resident.ok()) << resident.status();
+  for (const bool capture : {false, true})
+    for (const model::StartRule rule : {model::StartRule::Paper, model::StartRule::Eager})
+      for (int64_t interval = 0; interval <= setup_.spec.layers; ++interval) {
+        SCOPED_TRACE(testing::Message() << (capture ? "capture, " : "explicit, ")
+                                        << model::startRuleName(rule) << ", interval " << interval);
+        on(capture);
+        setup_.policy = residentPolicy();
+        setup_.policy.startRule = rule;
+        if (interval > 0) {
+          setup_.policy.none = false;
+          setup_.policy.interval = interval;
+        }
+        const absl::StatusOr<RunResult> result = run(setup_);
+        ASSERT_TRUE(result.ok()) << result.status();
+        EXPECT_EQ(result->generated.tokens, resident->generated.tokens);
+        EXPECT_TRUE(result->generated.logits == resident->generated.logits);
+        EXPECT_EQ(result->tokensInFlight, resident->tokensInFlight);
+      }
+}
+INSTANTIATE_TEST_SUITE_P(Models, GpuPlacement, testing::ValuesIn(modelNames()), testName);
+
+} // namespace
+} // namespace headrace::golden

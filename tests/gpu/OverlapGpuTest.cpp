@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies run beside kernels inside one graph: measured by the stamps of a run of a shape that is large enough.
+#include <algorithm>
+
+#include "compiler/Compile.h"
+#include "runtime/core/MetaWriter.h"
+#include "runtime/core/Runtime.h"
+#include "runtime/cuda/CudaDevice.h"
+#include "runtime/model/WeightSource.h"
+#include "gtest/gtest.h"
+
+namespace headrace {
+namespace {
+
+struct Interval {
+  int64_t begin = 0, end = 0;
+};
+
+// Total length of what both lists of disjoint, ascending intervals cover.
+int64_t common(const std::vector<Interval> &a, const std::vector<Interval> &b) {
+  int64_t sum = 0;
+  for (const Interval &x : a)
+    for (const Interval &y : b)
+      sum += std::max<int64_t>(0, std::min(x.end, y.end) - std::max(x.begin, y.begin));
+  return sum;
+}
+int64_t length(const std::vector<Interval> &list) { return common(list, {{INT64_MIN / 2, INT64_MAX / 2}}); }
+
+TEST(Overlap, CopiesRunBesideKernels) {
+  const auto model = model::openModel(HEADRACE_SOURCE_DIR "/examples/models/tinyllama-1.1b.toml");
+  const auto hardware = model::openHardware(HEADRACE_SOURCE_DIR "/examples/hardware/h200.toml");
+  ASSERT_TRUE(model.ok() && hardware.ok());
+  constexpr int64_t kTokens = 2048; // of a prefill: kernels take about as long as the copies
+  compiler::CompileRequest request;
+  request.model = model->spec;
+  request.hardware = *hardware;
+  request.goal.deviceMemory = uint64_t{16} << 30;
+  request.goal.batch = 1;
+  request.goal.context = kTokens;
+  request.policy.interval = 2;
+  request.policy.offloadEmbedding = request.policy.offloadHead = model::Choice::Off;
+  request.buckets = {.newTokens = {kTokens}, .sequences = {1}, .contexts = {kTokens}};
+  const auto plan = compiler::compile(request);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto device = cuda::makeCudaDevice({});
+  ASSERT_TRUE(device.ok()) << device.status();
+  const auto weights = model::syntheticWeights(1);
+  auto runtime = core::Runtime::load(*plan, **device, {.trace = true}, weights.get(), {});
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+
+  std::vector<int32_t> ids(kTokens, 7), blocks(static_cast<size_t>(kTokens / plan->blockTokens));
+  for (size_t i = 0; i < blocks.size(); ++i)
+    blocks[i] = static_cast<int32_t>(i + 1);
+  const core::SequenceRows rows{.tokens = ids, .blocks = blocks, .sample = true};
+  const auto variant = (*runtime)->choose(kTokens, 1, kTokens);
+  ASSERT_TRUE(variant.ok()) << variant.status();
+  for (int i = 0; i < 3; ++i) { // the first ones load kernels and fill slots
+    ASSERT_TRUE(core::writeMeta(plan->metaLayout, plan->blockTokens, {&rows, 1}, (*device)->meta()).ok());
+    ASSERT_TRUE((*runtime)->launch(*variant).ok());
+    ASSERT_TRUE((*runtime)->awaitTokens().ok());
+  }
+  ASSERT_TRUE((*device)->drain().ok());
+
+  std::vector<Interval> kernels, copies;
+  const plan::Schedule &schedule = plan->schedules[plan->variants[*variant].schedule];
+  const auto times = (*device)->lastTimes();
+  ASSERT_EQ(times.size(), schedule.steps.size());
+  for (size_t step = 0; step < schedule.steps.size(); ++step)
+    (schedule.steps[step].lane == plan::Lane::Compute ? kernels : copies)
+        .push_back({times[step].startNs, times[step].endNs});
+  const int64_t both = common(kernels, copies), shorter = std::min(length(kernels), length(copies));
+  RecordProperty("kernels_us", std::to_string(length(kernels) / 1000));
+  RecordProperty("copies_us", std::to_string(length(copies) / 1000));
+  RecordProperty("both_us", std::to_string(both / 1000));
+  // One behind the other would have none in common.
+  EXPECT_GT(both, shorter / 2);
+}
+
+} // namespace
+} // namespace headrace
