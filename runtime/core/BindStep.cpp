@@ -164,8 +164,8 @@ const int32_t *countOf(const kernels::IterationMeta *meta, bool sampledRows) {
 
 class Binder {
 public:
-  Binder(const plan::Plan &plan, kernels::Order order, const model::WeightLayout &layout,
-         const std::vector<float> &frequencies, const plan::Variant &variant, const Operands &operands)
+  Binder(const plan::Plan &plan, kernels::Order order, const model::WeightLayout &layout, const float *frequencies,
+         const plan::Variant &variant, const Operands &operands)
       : plan_(plan), spec_(plan.model), order_(order), layout_(layout), frequencies_(frequencies), variant_(variant),
         operands_(operands) {}
 
@@ -322,7 +322,7 @@ private:
     ASSIGN_OR_RETURN(kv, operands_.require(Arg::Kv, kvBytes()));
     return kernels::RopeAppendArgs{.meta = meta,
                                    .qkv = qkv,
-                                   .inverseFrequencies = frequencies_.empty() ? nullptr : frequencies_.data(),
+                                   .inverseFrequencies = frequencies_,
                                    .kv = kv,
                                    .heads = spec_.heads,
                                    .kvHeads = spec_.kvHeads,
@@ -390,7 +390,7 @@ private:
   const model::ModelSpec &spec_;
   const kernels::Order order_;
   const model::WeightLayout &layout_;
-  const std::vector<float> &frequencies_;
+  const float *frequencies_;
   const plan::Variant &variant_;
   const Operands &operands_;
 };
@@ -401,8 +401,8 @@ const void *BoundStep::argsPointer() const {
   return std::visit([](const auto &value) -> const void * { return &value; }, args);
 }
 
-BindContext::BindContext(const plan::Plan &plan, kernels::Order order)
-    : plan_(plan), order_(order), layout_(model::layoutWeights(plan.model)) {
+BindContext::BindContext(const plan::Plan &plan, kernels::Order order, const float *deviceFrequencies)
+    : plan_(plan), order_(order), layout_(model::layoutWeights(plan.model)), deviceFrequencies_(deviceFrequencies) {
   if (plan.model.rope.enabled)
     inverseFrequencies_ = inverseFrequencies(plan.model.rope, plan.model.headDim);
 }
@@ -416,7 +416,10 @@ absl::StatusOr<BoundStep> BindContext::bind(const plan::Schedule &schedule, uint
   if (schedule.steps[step].kind != plan::StepKind::Compute)
     return operands.refuse("not a compute step");
   RETURN_IF_ERROR(operands.checkRanges());
-  absl::StatusOr<KernelArgs> args = Binder(plan_, order_, layout_, inverseFrequencies_, variant, operands).bind();
+  const float *frequencies = inverseFrequencies_.empty()     ? nullptr
+                             : deviceFrequencies_ != nullptr ? deviceFrequencies_
+                                                             : inverseFrequencies_.data();
+  absl::StatusOr<KernelArgs> args = Binder(plan_, order_, layout_, frequencies, variant, operands).bind();
   if (!args.ok())
     return args.status();
   return BoundStep{schedule.steps[step].op, *std::move(args)};

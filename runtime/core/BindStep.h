@@ -37,7 +37,8 @@ struct BoundStep {
 // Constants that kernels read beside the arena (scaled inverse frequencies); one a plan, outlives the bound steps.
 class BindContext {
 public:
-  BindContext(const plan::Plan &plan, kernels::Order order);
+  // `deviceFrequencies`: where the device keeps its own copy of inverseFrequencies(); null where kernels read this one.
+  BindContext(const plan::Plan &plan, kernels::Order order, const float *deviceFrequencies = nullptr);
   // Refuses a step whose operands do not fit its op, or whose sizes do not fit the model, by name.
   absl::StatusOr<BoundStep> bind(const plan::Schedule &schedule, uint32_t step, const plan::Variant &variant,
                                  const Bases &bases) const;
@@ -48,6 +49,7 @@ private:
   kernels::Order order_;
   model::WeightLayout layout_;
   std::vector<float> inverseFrequencies_;
+  const float *deviceFrequencies_;
 };
 
 // headDim / 2 inverse frequencies with the model's scaling applied (Hugging Face's definitions of "linear" and

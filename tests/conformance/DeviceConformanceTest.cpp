@@ -12,6 +12,9 @@
 #include "runtime/host/HostDevice.h"
 #include "runtime/sim/SimDevice.h"
 #include "tests/unit/core/TinyPlan.h"
+#ifdef HEADRACE_GPU_TESTS // in the program of tests that need a GPU
+#include "runtime/cuda/CudaDevice.h"
+#endif
 
 namespace headrace::core {
 namespace {
@@ -22,18 +25,27 @@ struct DeviceUnderTest {
   const char *name;
   std::unique_ptr<Device> (*make)();
   DeviceOptions options;
+  model::DeviceKind plansFor = model::DeviceKind::Host;
 };
 const DeviceUnderTest kDevices[] = {
     {"host", [] { return host::makeHostDevice(); }, {}},
     {"hostUnpaced", [] { return host::makeHostDevice(); }, {.unpaced = true}},
     {"hostPoison", [] { return host::makeHostDevice(); }, {.poison = true}},
     {"sim", [] { return sim::makeSimDevice(); }, {}},
+#ifdef HEADRACE_GPU_TESTS
+    {"cudaExplicit", [] { return *cuda::makeCudaDevice({.compare = true}); }, {}, model::DeviceKind::Cuda},
+    {"cudaCapture",
+     [] { return *cuda::makeCudaDevice({.capture = true, .compare = true}); },
+     {},
+     model::DeviceKind::Cuda},
+#endif
 };
 
 class DeviceConformance : public testing::TestWithParam<DeviceUnderTest> {
 protected:
   DeviceConformance()
-      : plan_(tinyPlan({.spec = tinyLlama(4), .offloaded = {1, 3}, .wrap = true})), device_(GetParam().make()) {}
+      : plan_(tinyPlan({.spec = tinyLlama(4), .offloaded = {1, 3}, .wrap = true, .kind = GetParam().plansFor})),
+        device_(GetParam().make()) {}
 
   void open(bool trace = false) {
     DeviceOptions options = GetParam().options;

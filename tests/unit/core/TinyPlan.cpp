@@ -42,7 +42,7 @@ private:
   void describe() {
     plan_.model = spec_;
     plan_.hardware.name = "test";
-    plan_.hardware.kind = model::DeviceKind::Host;
+    plan_.hardware.kind = o_.kind;
     plan_.hardware.memoryBytes = plan_.hardware.hostMemoryBytes = uint64_t{1} << 32;
     plan_.hardware.h2dBandwidth = plan_.hardware.d2hBandwidth = 1e9;
     plan_.hardware.duplexBandwidth = 2e9;
@@ -64,6 +64,8 @@ private:
     plan_.buffers.push_back({"sampled", plan::BufferKind::Io, -1, ids});
     plan_.buffers.push_back({"output", plan::BufferKind::Io, -1, ids});
   }
+
+  kernels::Backend backend() const { return static_cast<kernels::Backend>(o_.kind); }
 
   uint64_t take(uint64_t bytes) {
     const uint64_t address = arena_;
@@ -258,7 +260,7 @@ private:
     if (residual)
       onLocal(Arg::Residual, y, Access::Read);
     onLocal(Arg::Y, y, Access::Write);
-    if (kernels::linearWorkspaceBytes(kernels::Backend::Host, rows, matrix->rows, matrix->cols) != 0)
+    if (kernels::linearWorkspaceBytes(backend(), rows, matrix->rows, matrix->cols) != 0)
       onLocal(Arg::Workspace, workspace_, Access::Write);
   }
 
@@ -274,8 +276,7 @@ private:
     onLocal(Arg::X, qkv_, Access::Read);
     persistent(Arg::Kv, kv, Access::Read);
     onLocal(Arg::Y, attention_, Access::Write);
-    if (kernels::attentionWorkspaceBytes(kernels::Backend::Host, s_->maxSequences, spec_.heads, spec_.headDim,
-                                         o_.context) != 0)
+    if (kernels::attentionWorkspaceBytes(backend(), s_->maxSequences, spec_.heads, spec_.headDim, o_.context) != 0)
       onLocal(Arg::Workspace, workspace_, Access::Write);
     linear(unitOf(layer, UnitRole::Out), attention_, x_, true, plan::Part::Attention, layer, s_->maxTokens);
     norm(up, x_, h_, plan::Part::Mlp, layer);
@@ -291,14 +292,13 @@ private:
   }
 
   uint64_t workspaceBytes() const {
-    uint64_t bytes = std::max(kernels::sampleWorkspaceBytes(kernels::Backend::Host, s_->maxSequences, spec_.vocab),
-                              kernels::attentionWorkspaceBytes(kernels::Backend::Host, s_->maxSequences, spec_.heads,
-                                                               spec_.headDim, o_.context));
+    uint64_t bytes =
+        std::max(kernels::sampleWorkspaceBytes(backend(), s_->maxSequences, spec_.vocab),
+                 kernels::attentionWorkspaceBytes(backend(), s_->maxSequences, spec_.heads, spec_.headDim, o_.context));
     for (const model::Unit &unit : layout_.units)
       for (const model::Tensor &tensor : unit.tensors)
         if (tensor.linearOperand)
-          bytes = std::max(
-              bytes, kernels::linearWorkspaceBytes(kernels::Backend::Host, s_->maxTokens, tensor.rows, tensor.cols));
+          bytes = std::max(bytes, kernels::linearWorkspaceBytes(backend(), s_->maxTokens, tensor.rows, tensor.cols));
     return std::max<uint64_t>(bytes, 1);
   }
 
@@ -363,7 +363,7 @@ private:
     onLocal(Arg::X, logits, Access::Read);
     persistent(Arg::Sampled, plan_.sampledBuffer(), Access::Write);
     persistent(Arg::Output, plan_.outputBuffer(), Access::Write);
-    if (kernels::sampleWorkspaceBytes(kernels::Backend::Host, s_->maxSequences, spec_.vocab) != 0)
+    if (kernels::sampleWorkspaceBytes(backend(), s_->maxSequences, spec_.vocab) != 0)
       onLocal(Arg::Workspace, workspace_, Access::Write);
     begin(Op::Sample, plan::Part::Head, -1);
     s_->steps.back().kind = plan::StepKind::Publish;

@@ -26,6 +26,7 @@ struct TinyPlanOptions {
   int64_t promptTokens = 7; // the mixed variant's bucket of new tokens
   int64_t context = 40;
   int64_t blockTokens = 4;
+  model::DeviceKind kind = model::DeviceKind::Host; // whose workspaces
 };
 
 // One placement; variant 0 decodes, variant 1 is mixed. With wrap, transition 0 leads from the empty state to their

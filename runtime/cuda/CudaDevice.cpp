@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cuda/CudaDevice.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/cuda/CudaError.h"
+#include "runtime/cuda/CudaGraph.h"
+#include "runtime/cuda/Driver.h"
+#include "runtime/cuda/DynamicLibrary.h"
+#include "runtime/cuda/MakeGraph.h"
+#include "runtime/cuda/OpenedDevice.h"
+
+#define RETURN_IF_ERROR(expr)                                                                                          \
+  if (absl::Status status_ = (expr); !status_.ok())                                                                    \
+  return status_
+
+namespace headrace::cuda {
+namespace {
+
+class CudaDevice final : public core::Device {
+public:
+  CudaDevice(const CudaOptions &options, DeviceInfo info, MatMulLibraries libraries)
+      : cudaOptions_(options), info_(std::move(info)), libraries_(std::move(libraries)) {}
+
+  std::string_view kind() const override { return "cuda"; }
+  kernels::Order matrixOrder() const override { return kernels::Order::RowMajor; }
+  bool holdsData() const override { return true; }
+  absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override;
+  absl::Span<std::byte> hostSlab() override { return o_ == nullptr ? absl::Span<std::byte>() : o_->slab.bytes(); }
+  absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) override;
+  absl::Status readDevice(uint64_t address, absl::Span<std::byte> bytes) override;
+  absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override;
+  absl::Status upload(core::Graph &graph) override;
+  kernels::IterationMeta *meta() override;
+  absl::Status launch(core::Graph &graph) override;
+  absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override;
+  int64_t tokensVisibleNs(uint64_t iteration) const override {
+    return held(iteration) ? o_->mailbox.visibleNs(iteration) : -1;
+  }
+  absl::Status drain() override;
+  int64_t nowNs() const override { return monotonicNs(); }
+  core::DeviceCounters counters() const override;
+  absl::Span<const core::StepTime> lastTimes() const override {
+    return o_ == nullptr ? absl::Span<const core::StepTime>() : absl::MakeConstSpan(o_->times);
+  }
+  GraphCosts costs() const;
+
+private:
+  bool held(uint64_t iteration) const {
+    return o_ != nullptr && iteration >= 1 && iteration <= o_->iterations && iteration + 2 > o_->iterations;
+  }
+  absl::Status usable() const {
+    return o_ == nullptr ? absl::FailedPreconditionError("cuda device: not open") : o_->failed;
+  }
+  // Remembers a failure: CUDA's errors stay.
+  absl::Status keep(absl::Status status) {
+    if (!status.ok() && o_->failed.ok())
+      o_->failed = status;
+    return status;
+  }
+  absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
+  absl::Status checkGraph(const core::Graph &graph) const;
+  absl::Status checkShape(const CudaGraph &graph, const kernels::IterationMeta &meta) const;
+  absl::Status waitForStaging();
+  absl::Status launchIteration(CudaGraph &graph);
+  absl::Status launchGraph(CudaGraph &graph);
+  absl::Status finish();
+
+  const CudaOptions cudaOptions_;
+  const DeviceInfo info_;
+  MatMulLibraries libraries_;
+  std::unique_ptr<OpenedDevice> o_;
+  uint64_t opening_ = 0; // open() calls so far: graphs of an earlier one are refused
+};
+
+absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {
+  o_.reset();
+  if (plan.placements.empty() || plan.metaBuffer() >= plan.buffers.size() || plan.outputBuffer() >= plan.buffers.size())
+    return absl::InvalidArgumentError("plan: no placement, or no io buffers");
+  if (plan.hardware.kind != model::DeviceKind::Cuda)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cuda device: the plan is for ", std::string(model::deviceKindName(plan.hardware.kind)), " hardware (",
+        plan.hardware.name, "): compile it for hardware of kind cuda, or run it on the host device"));
+  if (options.linkBandwidth != 0 || options.poison)
+    return absl::InvalidArgumentError("cuda device: copies run at the link's speed and nothing is poisoned: pacing and "
+                                      "poisoning are the host device's");
+  auto opened = std::make_unique<OpenedDevice>(plan, options);
+  RETURN_IF_ERROR(opened->take(info_));
+  o_ = std::move(opened);
+  ++opening_;
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::checkRange(const char *what, uint64_t address, uint64_t bytes) const {
+  const uint64_t size = o_->arena.bytes();
+  if (bytes > size || address > size - bytes)
+    return absl::OutOfRangeError(
+        absl::StrCat(what, ": bytes [", address, ", +", bytes, ") are outside the arena of ", size, " bytes"));
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::writeDevice(uint64_t address, absl::Span<const std::byte> bytes) {
+  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(checkRange("writing to the device", address, bytes.size()));
+  RETURN_IF_ERROR(drain());
+  HEADRACE_CUDA("writing to the device",
+                cudaMemcpy(o_->arena.data() + address, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+  // The copy may end after the call where the source is pageable; launches are on another stream.
+  HEADRACE_CUDA("writing to the device", cudaStreamSynchronize(cudaStreamLegacy));
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::readDevice(uint64_t address, absl::Span<std::byte> bytes) {
+  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(checkRange("reading from the device", address, bytes.size()));
+  RETURN_IF_ERROR(drain());
+  HEADRACE_CUDA("reading from the device",
+                cudaMemcpy(bytes.data(), o_->arena.data() + address, bytes.size(), cudaMemcpyDeviceToHost));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::GraphKey &key) {
+  RETURN_IF_ERROR(usable());
+  absl::StatusOr<std::unique_ptr<CudaGraph>> graph =
+      makeGraph({.plan = o_->plan,
+                 .binding = *o_->binding,
+                 .memory = o_->graphMemory(),
+                 .libraries = libraries_,
+                 .streams = o_->buildStreams,
+                 .how = cudaOptions_.capture ? GraphBuild::Capture : GraphBuild::Explicit,
+                 .instrumented = o_->options.trace,
+                 .compare = cudaOptions_.compare,
+                 .arenaIsFree = o_->launches == 0},
+                key, o_->costs);
+  if (!graph.ok())
+    return graph.status();
+  (*graph)->owner = this;
+  (*graph)->opening = opening_;
+  return std::unique_ptr<core::Graph>(*std::move(graph));
+}
+
+absl::Status CudaDevice::checkGraph(const core::Graph &graph) const {
+  const auto *own = dynamic_cast<const CudaGraph *>(&graph);
+  if (own == nullptr || own->owner != this || own->opening != opening_)
+    return absl::InvalidArgumentError("cuda device: the graph was built by another device or for another plan");
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::upload(core::Graph &graph) {
+  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(checkGraph(graph));
+  auto &own = static_cast<CudaGraph &>(graph);
+  const int64_t start = monotonicNs();
+  // Beside the launch stream: an upload is ordered behind what its stream has to do.
+  HEADRACE_CUDA(own.name, cudaGraphUpload(own.exec, o_->side));
+  HEADRACE_CUDA(own.name, cudaStreamSynchronize(o_->side));
+  o_->costs.uploadNs += monotonicNs() - start;
+  own.uploaded = true;
+  return absl::OkStatus();
+}
+
+// At most two iterations are in flight, each with a staging copy of its own.
+absl::Status CudaDevice::waitForStaging() {
+  const uint64_t next = o_->iterations + 1;
+  if (next <= 2)
+    return absl::OkStatus();
+  HEADRACE_CUDA("waiting for an iteration", cudaEventSynchronize(o_->ended[next % 2]));
+  return absl::OkStatus();
+}
+
+kernels::IterationMeta *CudaDevice::meta() {
+  if (o_ == nullptr)
+    return nullptr;
+  (void)keep(waitForStaging()); // launch() reports it
+  return reinterpret_cast<kernels::IterationMeta *>(o_->staging[(o_->iterations + 1) % 2].data());
+}
+
+absl::Status CudaDevice::checkShape(const CudaGraph &graph, const kernels::IterationMeta &meta) const {
+  const auto within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
+  if (within(meta.numTokens, graph.maxTokens) && within(meta.numSequences, graph.maxSequences) &&
+      within(meta.numSampled, graph.maxSequences))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cuda device: ", meta.numTokens, " tokens of ", meta.numSequences,
+                                                 " sequences, ", meta.numSampled, " sampled, do not fit the variant's ",
+                                                 graph.maxTokens, " tokens of ", graph.maxSequences, " sequences"));
+}
+
+absl::Status CudaDevice::launch(core::Graph &graph) {
+  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(checkGraph(graph));
+  auto &own = static_cast<CudaGraph &>(graph);
+  if (!own.uploaded)
+    return absl::FailedPreconditionError("cuda device: the graph was not uploaded");
+  if (!own.transition) {
+    const kernels::IterationMeta *next = meta();
+    RETURN_IF_ERROR(o_->failed);
+    RETURN_IF_ERROR(checkShape(own, *next));
+  }
+  return keep(own.transition ? launchGraph(own) : launchIteration(own));
+}
+
+absl::Status CudaDevice::launchIteration(CudaGraph &graph) {
+  const uint64_t iteration = o_->iterations + 1;
+  std::byte *staging = o_->staging[iteration % 2].data();
+  auto *meta = reinterpret_cast<kernels::IterationMeta *>(staging);
+  meta->iteration = iteration;
+  o_->mailbox.expect(iteration, meta->numSampled);
+  // One packed copy before the graph: inside it, it would wait behind the prefetches.
+  HEADRACE_CUDA(graph.name, cudaMemcpyAsync(o_->arena.data() + o_->metaAddress, staging, o_->metaBytes,
+                                            cudaMemcpyHostToDevice, o_->launch));
+  RETURN_IF_ERROR(launchGraph(graph));
+  HEADRACE_CUDA(graph.name, cudaEventRecord(o_->ended[iteration % 2], o_->launch));
+  o_->iterations = iteration;
+  o_->h2dBytes += graph.directRowBytes * static_cast<uint64_t>(meta->numTokens);
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::launchGraph(CudaGraph &graph) {
+  o_->lastLaunchNs = monotonicNs();
+  HEADRACE_CUDA(graph.name, cudaGraphLaunch(graph.exec, o_->launch));
+  ++o_->launches;
+  o_->h2dBytes += graph.h2dBytes;
+  o_->d2hBytes += graph.d2hBytes;
+  o_->last = &graph;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t iteration) {
+  if (o_ == nullptr)
+    return usable();
+  if (iteration == 0 || iteration > o_->iterations)
+    return absl::FailedPreconditionError(
+        absl::StrCat("tokens of iteration ", iteration, ": ", o_->iterations, " were launched"));
+  if (!held(iteration))
+    return absl::OutOfRangeError(absl::StrCat("tokens of iteration ", iteration, " are gone: ", o_->iterations,
+                                              " were launched, the last 2 can be read"));
+  absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(iteration, o_->launch);
+  if (!tokens.ok())
+    return keep(tokens.status());
+  return tokens;
+}
+
+absl::Status CudaDevice::drain() {
+  RETURN_IF_ERROR(usable());
+  return keep(finish());
+}
+
+absl::Status CudaDevice::finish() {
+  HEADRACE_CUDA("waiting for the launches", cudaStreamSynchronize(o_->launch));
+  if (!o_->options.trace || o_->last == nullptr)
+    return absl::OkStatus();
+  // Event 0 is taken for the moment of the launch call: the host has no better one on its clock.
+  o_->times.resize(o_->last->steps);
+  return o_->last->stamps.read(o_->last->name, o_->lastLaunchNs, o_->times);
+}
+
+core::DeviceCounters CudaDevice::counters() const {
+  if (o_ == nullptr)
+    return {};
+  return {.launches = o_->launches,
+          .h2dBytes = o_->h2dBytes,
+          .d2hBytes = o_->d2hBytes,
+          .stallNs = 0, // not known without a trace
+          .peakDeviceBytes = o_->arena.bytes(),
+          .hostBytes = o_->slab.bytes().size()};
+}
+
+GraphCosts CudaDevice::costs() const {
+  GraphCosts costs = o_ == nullptr ? GraphCosts() : o_->costs;
+  costs.algorithms = libraries_.algorithms();
+  return costs;
+}
+
+} // namespace
+
+absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &options) {
+  absl::StatusOr<DeviceInfo> info = selectDevice(options.index);
+  if (!info.ok())
+    return info.status();
+  absl::StatusOr<MatMulLibraries> libraries =
+      MatMulLibraries::open(options.gemmEx, librarySearchPath(options.libraries));
+  if (!libraries.ok())
+    return libraries.status();
+  return std::make_unique<CudaDevice>(options, *std::move(info), *std::move(libraries));
+}
+
+absl::StatusOr<GraphCosts> graphCosts(const core::Device &device) {
+  const auto *own = dynamic_cast<const CudaDevice *>(&device);
+  if (own == nullptr)
+    return absl::InvalidArgumentError("not a cuda device");
+  return own->costs();
+}
+
+} // namespace headrace::cuda

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CUDA device: a plan's variants as CUDA Graphs. docs/cuda.md has the picture.
+//
+//   launch stream   | meta copy | graph: compute, h2d and d2h branches | meta copy | graph | ...
+//   caller             fills the other staging copy meanwhile, reads tokens from mapped memory
+//
+// Declared everywhere; where the program was built without CUDA, making one says so.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/core/Device.h"
+
+namespace headrace::cuda {
+
+struct CudaOptions {
+  int index = 0;         // which GPU
+  bool capture = false;  // graphs by capture; else node by node
+  bool gemmEx = false;   // products by cublasGemmEx: the oracle of cublasLt's
+  bool compare = false;  // read every graph back and compare it with its recording
+  std::string libraries; // folders of CUDA's libraries, tried first
+};
+
+// "cuda", "cuda:1"; unset for anything else.
+absl::StatusOr<int> deviceIndex(const std::string &name);
+
+// Unavailable, saying why and what to do, where no GPU can be used: no driver or too old a one, no such GPU, one that
+// the kernels were not built for, no cublasLt, or a program built without CUDA.
+absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &options);
+
+// What graphs took since open(): all times on the host's clock, device bytes by what was free before and after.
+struct GraphCosts {
+  uint64_t graphs = 0, nodes = 0; // nodes of graphs, library calls' included
+  int64_t buildNs = 0, instantiateNs = 0, uploadNs = 0;
+  uint64_t deviceBytes = 0;
+  std::string algorithms; // of matrix products, a line a shape
+};
+// Unset for other devices.
+absl::StatusOr<GraphCosts> graphCosts(const core::Device &device);
+
+} // namespace headrace::cuda

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CUDA's errors as statuses. Every call is checked where it is made: the message names what was being done, the call,
+// and the error.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace headrace::cuda {
+
+// "building variant 12 (...): cudaGraphInstantiate: out of memory (cudaErrorMemoryAllocation)". `call` may be the whole
+// expression; its name is what stands before the first parenthesis.
+absl::Status cudaFailed(cudaError_t error, const char *call, const std::string &during);
+
+// Returns from a function that returns a status or a StatusOr.
+#define HEADRACE_CUDA(during, call)                                                                                    \
+  do {                                                                                                                 \
+    if (const cudaError_t error_ = (call); error_ != cudaSuccess)                                                      \
+      return ::headrace::cuda::cudaFailed(error_, #call, during);                                                      \
+  } while (false)
+
+} // namespace headrace::cuda

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An executable made from a plan's variant or transition.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/core/Device.h"
+#include "runtime/cuda/BuiltGraph.h"
+
+namespace headrace::cuda {
+
+// Timing events of an instrumented graph.
+class StampEvents {
+public:
+  StampEvents() = default;
+  StampEvents(const StampEvents &) = delete;
+  StampEvents &operator=(const StampEvents &) = delete;
+  ~StampEvents();
+  absl::Status create(const std::string &during, uint32_t count);
+  const std::vector<cudaEvent_t> &events() const { return events_; }
+  // Of each step, from the events of the launch that ended last; `originNs` is what event 0 stands for.
+  absl::Status read(const std::string &during, int64_t originNs, std::vector<core::StepTime> &times) const;
+
+private:
+  std::vector<cudaEvent_t> events_;
+};
+
+struct CudaGraph final : core::Graph {
+  CudaGraph() = default;
+  CudaGraph(const CudaGraph &) = delete;
+  CudaGraph &operator=(const CudaGraph &) = delete;
+  ~CudaGraph() override;
+
+  const void *owner = nullptr; // the device,
+  uint64_t opening = 0;        // and which of its open() calls it belongs to
+  std::string name;
+  bool transition = false;
+  bool uploaded = false;
+  int64_t maxTokens = 0, maxSequences = 0; // a variant's bucket
+  uint64_t h2dBytes = 0, d2hBytes = 0;     // of its copies
+  uint64_t directRowBytes = 0;             // read over the link for each token
+  uint32_t steps = 0;
+  StampEvents stamps;
+  cudaGraphExec_t exec = nullptr;
+};
+
+} // namespace headrace::cuda

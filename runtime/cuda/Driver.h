@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whether a CUDA device can be used at all, and why not.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace headrace::cuda {
+
+inline constexpr int kNeededDriver = 13000; // CUDA 13.0, as cudaDriverGetVersion counts
+
+struct DeviceInfo {
+  int index = 0;
+  std::string name;
+  int major = 0, minor = 0; // compute capability
+  int numaNode = -1;        // of host memory near it; -1: unknown
+  int driverVersion = 0;
+};
+
+// Makes the device the calling thread's. Refuses, naming it and what to do: no driver, one before 13.0, no device, an
+// index that there is no device for, a GPU that the kernels were not built for, one that cannot read pinned memory in
+// place.
+absl::StatusOr<DeviceInfo> selectDevice(int index);
+
+// ResourceExhausted naming the numbers where the device has fewer than `arena` + `overhead` free bytes.
+absl::Status checkDeviceMemory(uint64_t arena, uint64_t overhead);
+
+} // namespace headrace::cuda

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cuda/ExplicitBuilder.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/cuda/CudaError.h"
+
+#define RETURN_IF_ERROR(expr)                                                                                          \
+  if (absl::Status status_ = (expr); !status_.ok())                                                                    \
+  return status_
+
+namespace headrace::cuda {
+namespace {
+
+using plan::Lane;
+
+class ExplicitBuilder final : public GraphBuilder {
+public:
+  explicit ExplicitBuilder(const BuildRequest &request)
+      : request_(request), plan_(request.plan), during_(absl::StrCat("building ", request.plan.name)) {
+    built_.nodes.resize(plan_.nodes.size());
+    last_.resize(plan_.nodes.size());
+  }
+
+  absl::StatusOr<BuiltGraph> build() {
+    HEADRACE_CUDA(during_, cudaGraphCreate(&built_.graph, 0));
+    RETURN_IF_ERROR(walk(plan_, !request_.stamps.empty(), *this));
+    return std::move(built_);
+  }
+
+  absl::Status fork(Lane lane) override {
+    tail(lane) = tail(Lane::Compute);
+    return absl::OkStatus();
+  }
+
+  absl::Status wait(Lane lane, uint32_t node) override {
+    std::vector<cudaGraphNode_t> &own = tail(lane);
+    own.insert(own.end(), last_[node].begin(), last_[node].end());
+    return absl::OkStatus();
+  }
+
+  absl::Status add(uint32_t node) override {
+    const GraphNode &planned = plan_.nodes[node];
+    std::vector<cudaGraphNode_t> &own = tail(planned.lane);
+    std::sort(own.begin(), own.end());
+    own.erase(std::unique(own.begin(), own.end()), own.end());
+    switch (planned.kind) {
+    case NodeKind::Kernel:
+      RETURN_IF_ERROR(addKernel(planned, own));
+      break;
+    case NodeKind::Copy:
+      RETURN_IF_ERROR(addCopy(planned, own));
+      break;
+    case NodeKind::Library:
+      RETURN_IF_ERROR(addLibrary(planned, own));
+      break;
+    }
+    RETURN_IF_ERROR(newNodes_.find(during_, built_.graph, built_.nodes[node]));
+    last_[node] = own;
+    return checkMade(request_, node, built_.nodes[node].size());
+  }
+
+  absl::Status stamp(Lane lane, uint32_t event) override {
+    std::vector<cudaGraphNode_t> &own = tail(lane);
+    cudaGraphNode_t made = nullptr;
+    HEADRACE_CUDA(during_,
+                  cudaGraphAddEventRecordNode(&made, built_.graph, own.data(), own.size(), request_.stamps[event]));
+    built_.stamps.emplace_back(event, made);
+    own.assign(1, made);
+    std::vector<cudaGraphNode_t> fresh; // known from now on
+    return newNodes_.find(during_, built_.graph, fresh);
+  }
+
+  absl::Status join(Lane) override { return absl::OkStatus(); } // a graph ends when all its nodes have
+
+private:
+  std::vector<cudaGraphNode_t> &tail(Lane lane) { return tails_[laneIndex(lane)]; }
+
+  absl::Status addKernel(const GraphNode &planned, std::vector<cudaGraphNode_t> &own) {
+    absl::StatusOr<const void *> entry = prepareKernel(during_, planned.kernel.launch);
+    if (!entry.ok())
+      return entry.status();
+    const kernels::CudaLaunch &launch = planned.kernel.launch;
+    void *parameters[] = {const_cast<std::byte *>(planned.kernel.args.data())}; // copied into the node
+    cudaKernelNodeParams params{};
+    params.func = const_cast<void *>(*entry);
+    params.gridDim = dim3(launch.grid[0], launch.grid[1], launch.grid[2]);
+    params.blockDim = dim3(launch.block[0], launch.block[1], launch.block[2]);
+    params.sharedMemBytes = launch.sharedBytes;
+    params.kernelParams = parameters;
+    cudaGraphNode_t made = nullptr;
+    HEADRACE_CUDA(absl::StrCat(during_, ", step ", planned.step, " (", launch.kernel, ")"),
+                  cudaGraphAddKernelNode(&made, built_.graph, own.data(), own.size(), &params));
+    own.assign(1, made);
+    return absl::OkStatus();
+  }
+
+  absl::Status addCopy(const GraphNode &planned, std::vector<cudaGraphNode_t> &own) {
+    const CopyCall &copy = planned.copy;
+    cudaGraphNode_t made = nullptr;
+    HEADRACE_CUDA(absl::StrCat(during_, ", step ", planned.step, " (copy of ", copy.bytes, " bytes)"),
+                  cudaGraphAddMemcpyNode1D(&made, built_.graph, own.data(), own.size(), copy.destination, copy.source,
+                                           copy.bytes,
+                                           copy.toDevice ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost));
+    own.assign(1, made);
+    return absl::OkStatus();
+  }
+
+  absl::Status addLibrary(const GraphNode &planned, std::vector<cudaGraphNode_t> &own) {
+    const std::string what = absl::StrCat(during_, ", step ", planned.step, " (", toText(planned.matmul.shape), ")");
+    const cudaStream_t stream = request_.streams.lane(Lane::Compute);
+    HEADRACE_CUDA(what, cudaStreamBeginCaptureToGraph(stream, built_.graph, own.data(), nullptr, own.size(),
+                                                      cudaStreamCaptureModeThreadLocal));
+    absl::Status status = request_.library.enqueue(planned.matmul, stream);
+    if (status.ok())
+      status = followCapture(what, stream, own);
+    // Ended whatever happened: a stream that is left capturing is of no use.
+    cudaGraph_t same = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream, &same);
+    if (!status.ok()) {
+      (void)cudaGetLastError();
+      return absl::Status(status.code(), absl::StrCat(what, ": ", std::string(status.message())));
+    }
+    HEADRACE_CUDA(what, ended);
+    return absl::OkStatus();
+  }
+
+  // What comes next follows what the stream would go on from.
+  static absl::Status followCapture(const std::string &what, cudaStream_t stream, std::vector<cudaGraphNode_t> &own) {
+    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    const cudaGraphNode_t *dependencies = nullptr;
+    const cudaGraphEdgeData *edges = nullptr;
+    size_t count = 0;
+    HEADRACE_CUDA(what, cudaStreamGetCaptureInfo(stream, &capturing, nullptr, nullptr, &dependencies, &edges, &count));
+    if (capturing != cudaStreamCaptureStatusActive)
+      return absl::InternalError("the library ended the capture");
+    own.assign(dependencies, dependencies + count);
+    return absl::OkStatus();
+  }
+
+  const BuildRequest &request_;
+  const GraphPlan &plan_;
+  const std::string during_;
+  BuiltGraph built_;
+  NewNodes newNodes_;
+  std::array<std::vector<cudaGraphNode_t>, kGraphLanes> tails_; // what a lane's next node follows
+  std::vector<std::vector<cudaGraphNode_t>> last_;              // of each node of the plan, what its end is
+};
+
+} // namespace
+
+absl::StatusOr<BuiltGraph> buildExplicitly(const BuildRequest &request) { return ExplicitBuilder(request).build(); }
+
+} // namespace headrace::cuda

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a CUDA Graph made from a plan consists of: nodes with all their parameters, their lanes, and what each waits
+// for. Plain values, made without CUDA, so that a machine without a GPU can make, print and check every graph. Three
+// builders (GraphBuilder.h) turn it into a recording, explicit nodes, or a capture.
+//
+//   plan step   Compute -> one kernel node; Linear -> one library call, and where the library cannot fuse the bias or
+//                          the activation (MatMul.h) one kernel node behind it
+//               Copy    -> one 1-D copy node; the plan has cut it into chunks already
+//               Publish -> one kernel node that writes mapped host memory
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/CudaKernels.h"
+#include "runtime/core/BindStep.h"
+#include "runtime/core/Device.h"
+#include "runtime/cuda/ArgPointers.h"
+#include "runtime/cuda/MatMul.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::cuda {
+
+inline constexpr int kGraphLanes = 3; // compute, h2d, d2h: the first three of plan::Lane
+constexpr size_t laneIndex(plan::Lane lane) { return static_cast<size_t>(lane); }
+
+// Memory that nodes may name: the arena and the pinned slab, and two small ranges beside them.
+struct GraphMemory {
+  core::Bases bases;
+  uint64_t arenaBytes = 0, slabBytes = 0;
+  const float *frequencies = nullptr; // inverse frequencies on the device
+  uint64_t frequencyBytes = 0;
+  int32_t *publishedTokens = nullptr; // mapped host memory: [kPublishSlots, maxSequences]
+  uint64_t publishedTokensBytes = 0;
+  uint64_t *publishedIterations = nullptr; // mapped host memory: [kPublishSlots]
+};
+
+// Bytes that a node reads or writes.
+struct NodeAccess {
+  plan::Space space = plan::Space::Device;
+  uint64_t begin = 0, end = 0; // in the space, end exclusive
+  plan::Access access = plan::Access::Read;
+};
+
+// One kernel launch: the op's struct of arguments is the kernel's only parameter.
+struct KernelCall {
+  kernels::CudaLaunch launch;
+  std::vector<std::byte> args;
+  std::vector<NamedPointer> pointers; // of args
+};
+
+struct CopyCall {
+  bool toDevice = true;
+  std::byte *destination = nullptr;
+  const std::byte *source = nullptr;
+  uint64_t bytes = 0;
+};
+
+enum class NodeKind : uint8_t { Kernel = 0, Copy = 1, Library = 2 };
+struct GraphNode {
+  uint32_t step = 0; // in the schedule
+  plan::Lane lane = plan::Lane::Compute;
+  NodeKind kind = NodeKind::Kernel;
+  KernelCall kernel; // the one that `kind` says
+  CopyCall copy;
+  MatMul matmul;
+  std::vector<NodeAccess> accesses; // by the plan's operands
+  std::vector<uint32_t> waits;      // nodes of other lanes that must have ended before it, ascending
+  bool signals = false;             // a node of another lane waits for it
+};
+
+struct GraphPlan {
+  std::string name; // "variant 12 (interval 4, 8 tokens x 8 sequences x 512)": what errors begin with
+  bool transition = false;
+  uint32_t steps = 0;
+  std::vector<GraphNode> nodes; // in the order of steps; a lane's follow each other in this order
+  GraphMemory memory;
+};
+
+struct GraphPlanRequest {
+  const plan::Plan &plan;
+  const core::BindContext &binding;
+  GraphMemory memory;
+  FusePolicy fuse = FusePolicy::Library;
+};
+
+// Refuses, by name, what a CUDA graph cannot do: other lanes, copies whose sides are not those of their direction,
+// types and shapes without a kernel, and what BindContext refuses.
+absl::StatusOr<GraphPlan> planGraph(const GraphPlanRequest &request, const core::GraphKey &key);
+
+// "variant 12 (interval 4, 8 tokens x 8 sequences x 512)", "transition 3 (state 0 to 2)"; for keys that the plan has.
+std::string graphName(const plan::Plan &plan, const core::GraphKey &key);
+
+} // namespace headrace::cuda

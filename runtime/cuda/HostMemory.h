@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How much host memory there is to pin, before anything is taken.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace headrace::cuda {
+
+struct HostMemory {
+  uint64_t available = 0;               // of /proc/meminfo, or what the control group leaves if that is less
+  std::optional<uint64_t> memlockLimit; // RLIMIT_MEMLOCK; unset: unlimited
+};
+HostMemory readHostMemory();
+
+// The bytes of "MemAvailable:", 0 where there is no such line.
+uint64_t memAvailable(const std::string &meminfo);
+// What a control group still gives: its limit less what it uses, page cache not counted; unset: no limit. The texts are
+// those of memory.max, memory.current and memory.stat.
+std::optional<uint64_t> controlGroupLeft(const std::string &max, const std::string &current, const std::string &stat);
+
+// ResourceExhausted naming both numbers where `bytes` do not fit. RLIMIT_MEMLOCK is not decisive: the driver pins for
+// the process, and whether it counts against the limit depends on the system. It is part of the message when pinning
+// is refused (pinningRefused).
+absl::Status checkHostMemory(uint64_t bytes, const HostMemory &memory);
+std::string pinningRefused(uint64_t bytes, const HostMemory &memory);
+
+} // namespace headrace::cuda

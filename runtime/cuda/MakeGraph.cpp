@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cuda/MakeGraph.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "runtime/cuda/CudaError.h"
+#include "runtime/cuda/GraphRules.h"
+#include "runtime/cuda/ListGraph.h"
+#include "runtime/cuda/RecordingBuilder.h"
+#include "runtime/cuda/TokenMailbox.h"
+
+#define RETURN_IF_ERROR(expr)                                                                                          \
+  if (absl::Status status_ = (expr); !status_.ok())                                                                    \
+  return status_
+
+namespace headrace::cuda {
+
+absl::StatusOr<MatMulLibraries> MatMulLibraries::open(bool gemmEx, std::vector<std::string> folders) {
+  MatMulLibraries libraries;
+  libraries.folders_ = std::move(folders);
+  absl::StatusOr<std::unique_ptr<MatMulLibrary>> opened =
+      MatMulLibrary::open(gemmEx ? LibraryKind::GemmEx : LibraryKind::CublasLt, libraries.folders_);
+  if (!opened.ok())
+    return opened.status();
+  (gemmEx ? libraries.gemmEx_ : libraries.lt_) = *std::move(opened);
+  return libraries;
+}
+
+absl::StatusOr<MatMulLibraries::Way> MatMulLibraries::way(size_t n) {
+  if (lt_ == nullptr) // cublasGemmEx was asked for
+    return n == 0 ? Way{gemmEx_.get(), FusePolicy::None} : Way{nullptr, FusePolicy::None};
+  if (n < 2)
+    return Way{lt_.get(), n == 0 ? FusePolicy::Library : FusePolicy::None};
+  if (n > 2)
+    return Way{nullptr, FusePolicy::None};
+  if (gemmEx_ == nullptr) {
+    absl::StatusOr<std::unique_ptr<MatMulLibrary>> opened = MatMulLibrary::open(LibraryKind::GemmEx, folders_);
+    if (!opened.ok())
+      return opened.status();
+    gemmEx_ = *std::move(opened);
+  }
+  return Way{gemmEx_.get(), FusePolicy::None};
+}
+
+std::string MatMulLibraries::algorithms() const {
+  return absl::StrCat(lt_ == nullptr ? "" : lt_->algorithms(), gemmEx_ == nullptr ? "" : gemmEx_->algorithms());
+}
+
+namespace {
+
+absl::Status prepareLibrary(const MakeGraphRequest &request, const GraphPlan &plan, MatMulLibrary &library) {
+  const cudaStream_t stream = request.streams.lane(plan::Lane::Compute);
+  bool ran = false;
+  for (const GraphNode &node : plan.nodes) {
+    if (node.kind != NodeKind::Library)
+      continue;
+    absl::StatusOr<bool> fresh = library.prepare(node.matmul);
+    if (!fresh.ok())
+      return absl::Status(fresh.status().code(),
+                          absl::StrCat("step ", node.step, ": ", std::string(fresh.status().message())));
+    // Once outside any capture: the library may load a kernel then.
+    if (*fresh && request.arenaIsFree) {
+      RETURN_IF_ERROR(library.enqueue(node.matmul, stream));
+      ran = true;
+    }
+  }
+  if (ran)
+    HEADRACE_CUDA("running each matrix product once", cudaStreamSynchronize(stream));
+  return absl::OkStatus();
+}
+
+struct Planned {
+  GraphPlan plan;
+  MatMulLibrary *library = nullptr;
+};
+
+// The first way in which the library takes all of the graph's products.
+absl::StatusOr<Planned> planWithLibrary(const MakeGraphRequest &request, const core::GraphKey &key) {
+  absl::Status first;
+  for (size_t n = 0;; ++n) {
+    absl::StatusOr<MatMulLibraries::Way> way = request.libraries.way(n);
+    if (!way.ok() || way->library == nullptr)
+      return first.ok() ? way.status() : first;
+    absl::StatusOr<GraphPlan> plan =
+        planGraph({.plan = request.plan, .binding = request.binding, .memory = request.memory, .fuse = way->fuse}, key);
+    if (!plan.ok())
+      return plan.status();
+    absl::Status status = prepareLibrary(request, *plan, *way->library);
+    if (status.ok())
+      return Planned{*std::move(plan), way->library};
+    if (first.ok())
+      first = absl::Status(status.code(), absl::StrCat("building ", plan->name, ": ", std::string(status.message())));
+    if (status.code() != absl::StatusCode::kUnimplemented)
+      return first;
+  }
+}
+
+absl::Status compareWithRecording(const GraphPlan &plan, const BuiltGraph &built, const RecordedGraph &recorded) {
+  absl::StatusOr<RecordedGraph> listed = listGraph(plan, built);
+  if (!listed.ok())
+    return listed.status();
+  if (const std::vector<std::string> found = differences(recorded, *listed); !found.empty())
+    return absl::InternalError(
+        absl::StrCat(plan.name, ": the graph is not what was recorded:\n", absl::StrJoin(found, "\n")));
+  return checkGraph(*listed);
+}
+
+uint64_t freeBytes() {
+  size_t free = 0, total = 0;
+  return cudaMemGetInfo(&free, &total) == cudaSuccess ? free : 0;
+}
+
+void describe(const MakeGraphRequest &request, const core::GraphKey &key, const GraphPlan &plan, CudaGraph &graph) {
+  graph.name = plan.name;
+  graph.transition = plan.transition;
+  graph.steps = plan.steps;
+  if (!key.transition) {
+    graph.maxTokens = request.plan.variants[key.index].newTokens;
+    graph.maxSequences = request.plan.variants[key.index].sequences;
+  }
+  const plan::Schedule &schedule = request.plan.schedules[key.transition ? request.plan.transitions[key.index].schedule
+                                                                         : request.plan.variants[key.index].schedule];
+  for (const GraphNode &node : plan.nodes)
+    if (node.kind == NodeKind::Copy)
+      (node.copy.toDevice ? graph.h2dBytes : graph.d2hBytes) += node.copy.bytes;
+  const model::ModelSpec &spec = request.plan.model;
+  for (const plan::Step &step : schedule.steps)
+    if (step.kind == plan::StepKind::Compute && step.op == kernels::Op::Embed && step.direct)
+      graph.directRowBytes +=
+          static_cast<uint64_t>(spec.hidden) * (spec.learnedPositions ? 2 : 1) * model::dtypeBytes(spec.dtype);
+}
+
+} // namespace
+
+absl::StatusOr<std::unique_ptr<CudaGraph>> makeGraph(const MakeGraphRequest &request, const core::GraphKey &key,
+                                                     GraphCosts &costs) {
+  absl::StatusOr<Planned> planned = planWithLibrary(request, key);
+  if (!planned.ok())
+    return planned.status();
+  const GraphPlan &plan = planned->plan;
+  const int64_t start = monotonicNs();
+  absl::StatusOr<RecordedGraph> recorded = record(plan, request.instrumented);
+  if (!recorded.ok())
+    return recorded.status();
+  RETURN_IF_ERROR(checkGraph(*recorded));
+
+  auto graph = std::make_unique<CudaGraph>();
+  describe(request, key, plan, *graph);
+  if (request.instrumented)
+    RETURN_IF_ERROR(graph->stamps.create(plan.name, Stamps::count(plan.steps)));
+  absl::StatusOr<BuiltGraph> built = buildGraph(
+      request.how,
+      {.plan = plan, .library = *planned->library, .streams = request.streams, .stamps = graph->stamps.events()});
+  if (!built.ok())
+    return built.status();
+  if (request.compare)
+    RETURN_IF_ERROR(compareWithRecording(plan, *built, *recorded));
+  const int64_t instantiate = monotonicNs();
+  const uint64_t before = freeBytes();
+  HEADRACE_CUDA(absl::StrCat("building ", plan.name), cudaGraphInstantiate(&graph->exec, built->graph, 0));
+  const uint64_t after = freeBytes();
+  ++costs.graphs;
+  for (const auto &nodes : built->nodes)
+    costs.nodes += nodes.size();
+  costs.nodes += built->stamps.size();
+  costs.buildNs += instantiate - start;
+  costs.instantiateNs += monotonicNs() - instantiate;
+  costs.deviceBytes += before > after ? before - after : 0;
+  return graph;
+}
+
+} // namespace headrace::cuda

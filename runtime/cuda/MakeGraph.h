@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From a plan's variant to an executable: plan, record and check, choose algorithms, build, compare, instantiate.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/cuda/CudaDevice.h"
+#include "runtime/cuda/CudaGraph.h"
+
+namespace headrace::cuda {
+
+// The libraries of matrix products, in the order in which a graph's are tried.
+class MatMulLibraries {
+public:
+  static absl::StatusOr<MatMulLibraries> open(bool gemmEx, std::vector<std::string> folders);
+  // A way that graphs can be planned for: a library and how much it fuses.
+  struct Way {
+    MatMulLibrary *library;
+    FusePolicy fuse;
+  };
+  // The n-th way; a null library after the last. cublasGemmEx is opened when it is first asked for.
+  absl::StatusOr<Way> way(size_t n);
+  std::string algorithms() const;
+
+private:
+  std::unique_ptr<MatMulLibrary> lt_, gemmEx_;
+  std::vector<std::string> folders_;
+};
+
+struct MakeGraphRequest {
+  const plan::Plan &plan;
+  const core::BindContext &binding;
+  GraphMemory memory;
+  MatMulLibraries &libraries;
+  BuildStreams &streams;
+  GraphBuild how = GraphBuild::Explicit;
+  bool instrumented = false;
+  bool compare = false;
+  bool arenaIsFree = false; // nothing was launched: activations may be overwritten
+};
+
+// Every error names the variant. `costs` is added to.
+absl::StatusOr<std::unique_ptr<CudaGraph>> makeGraph(const MakeGraphRequest &request, const core::GraphKey &key,
+                                                     GraphCosts &costs);
+
+} // namespace headrace::cuda

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cuda/MatMul.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace headrace::cuda {
+
+using kernels::Elem;
+using kernels::Epilogue;
+
+const char *elemName(Elem elem) {
+  switch (elem) {
+  case Elem::F32:
+    return "f32";
+  case Elem::F16:
+    return "f16";
+  case Elem::BF16:
+    return "bf16";
+  }
+  return "?";
+}
+
+const char *epilogueName(Epilogue epilogue) {
+  switch (epilogue) {
+  case Epilogue::None:
+    return "none";
+  case Epilogue::Relu:
+    return "relu";
+  case Epilogue::Gelu:
+    return "gelu";
+  case Epilogue::GeluTanh:
+    return "gelu-tanh";
+  }
+  return "?";
+}
+
+std::string toText(const MatMulShape &shape) {
+  return absl::StrCat("m ", shape.m, " n ", shape.n, " k ", shape.k, " ", elemName(shape.operands), " -> ",
+                      elemName(shape.result), shape.bias ? " bias" : "", shape.residual ? " residual" : "",
+                      shape.epilogue == Epilogue::None ? "" : absl::StrCat(" ", epilogueName(shape.epilogue)));
+}
+
+absl::StatusOr<LinearCalls> splitLinear(const kernels::LinearArgs &args, uint64_t workspaceBytes, FusePolicy fuse) {
+  if (args.elem != args.activation)
+    return absl::InvalidArgumentError(
+        absl::StrCat("a matrix of ", elemName(args.elem), " times activations of ", elemName(args.activation),
+                     ": expected the same type; compile the plan for the matrices' type"));
+  if (args.order != kernels::Order::RowMajor)
+    return absl::InvalidArgumentError("a matrix in panels: expected one in row-major order");
+  if (args.residual != nullptr && (args.result != Elem::F32 || args.epilogue != Epilogue::None))
+    return absl::InvalidArgumentError(absl::StrCat("a residual with result ", elemName(args.result), " and epilogue ",
+                                                   epilogueName(args.epilogue), ": expected f32 and none"));
+  if (args.result != Elem::F32 && args.result != args.activation)
+    return absl::InvalidArgumentError(absl::StrCat("a result of ", elemName(args.result), " from ",
+                                                   elemName(args.activation), ": expected f32 or the same type"));
+  LinearCalls calls;
+  calls.bias = args.bias;
+  calls.epilogue = args.epilogue;
+  MatMul &matmul = calls.matmul;
+  matmul = {.shape = {.m = args.capacity,
+                      .n = args.n,
+                      .k = args.k,
+                      .operands = args.elem,
+                      .result = args.result,
+                      .residual = args.residual != nullptr},
+            .x = args.x,
+            .w = args.w,
+            .residual = args.residual,
+            .y = args.y,
+            .workspace = args.workspace,
+            .workspaceBytes = args.workspace == nullptr ? 0 : workspaceBytes};
+  // The activation comes after the bias, so it can be fused only where the bias can be. The library's GELU is the tanh
+  // form; the exact one is ours.
+  const bool biasFits = args.bias == nullptr || args.result == Elem::F32;
+  const bool epilogueFits = args.epilogue != Epilogue::Gelu;
+  if (fuse == FusePolicy::Library && biasFits) {
+    matmul.bias = args.bias;
+    matmul.shape.bias = args.bias != nullptr;
+    calls.bias = nullptr;
+    if (epilogueFits) {
+      matmul.shape.epilogue = args.epilogue;
+      calls.epilogue = Epilogue::None;
+    }
+  }
+  calls.after = calls.bias != nullptr || calls.epilogue != Epilogue::None;
+  return calls;
+}
+
+} // namespace headrace::cuda

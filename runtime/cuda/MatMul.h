@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A linear step as a library call: y[m, n] = epilogue(x[m, k] W[n, k]^T + bias) (+ residual), F32 accumulation.
+//
+// m is the bucket's capacity: the library does not read the number of rows from the device. Rows beyond the
+// iteration's hold what earlier iterations left; rows are independent, so nothing of theirs reaches a row in use.
+//
+// cublasLt adds a bias or applies an activation on the way out where it has the types for it. Biases are F32, which it
+// takes only with F32 results; for 16-bit results a kernel of our own (BiasActivate) follows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/Kernels.h"
+
+namespace headrace::cuda {
+
+// Library: what cublasLt can fuse. None: everything but the product and the residual is left to BiasActivate, which is
+// all that cublasGemmEx can be given.
+enum class FusePolicy : uint8_t { Library = 0, None = 1 };
+
+// Sizes and types: what an algorithm is chosen for.
+struct MatMulShape {
+  int64_t m = 0, n = 0, k = 0;
+  kernels::Elem operands = kernels::Elem::F32;          // of x and W
+  kernels::Elem result = kernels::Elem::F32;            // of y, and of the residual
+  bool bias = false;                                    // added by the library
+  bool residual = false;                                // beta = 1
+  kernels::Epilogue epilogue = kernels::Epilogue::None; // applied by the library: None, Relu or GeluTanh
+
+  friend auto operator<=>(const MatMulShape &, const MatMulShape &) = default;
+};
+
+struct MatMul {
+  MatMulShape shape;
+  const void *x = nullptr, *w = nullptr;
+  const float *bias = nullptr, *residual = nullptr;
+  void *y = nullptr;
+  void *workspace = nullptr;
+  uint64_t workspaceBytes = 0;
+};
+
+// What is left for BiasActivate behind the library call.
+struct LinearCalls {
+  MatMul matmul;
+  bool after = false;
+  const float *bias = nullptr;
+  kernels::Epilogue epilogue = kernels::Epilogue::None;
+};
+
+// Refuses types that no library call takes.
+absl::StatusOr<LinearCalls> splitLinear(const kernels::LinearArgs &args, uint64_t workspaceBytes, FusePolicy fuse);
+
+const char *elemName(kernels::Elem elem);             // "f32", "f16", "bf16"
+const char *epilogueName(kernels::Epilogue epilogue); // "none", "relu", "gelu", "gelu-tanh"
+std::string toText(const MatMulShape &shape);         // "m 8 n 4096 k 4096 bf16 -> f32 bias residual relu"
+
+} // namespace headrace::cuda

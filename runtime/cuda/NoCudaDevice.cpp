@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// In a program that was built without CUDA.
+#include "runtime/cuda/CudaDevice.h"
+
+namespace headrace::cuda {
+
+absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &) {
+  return absl::UnavailableError("cuda device: not built in: this program was built without CUDA (cmake --preset cuda "
+                                "builds it); use --device host or --device sim");
+}
+
+absl::StatusOr<GraphCosts> graphCosts(const core::Device &) { return absl::UnavailableError("no cuda device"); }
+
+} // namespace headrace::cuda

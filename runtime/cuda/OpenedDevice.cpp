@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cuda/OpenedDevice.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/cuda/CudaError.h"
+
+#define RETURN_IF_ERROR(expr)                                                                                          \
+  if (absl::Status status_ = (expr); !status_.ok())                                                                    \
+  return status_
+
+namespace headrace::cuda {
+namespace {
+
+// Device memory of graphs once they are uploaded: a guess, to refuse in time what cannot fit; GraphCosts says what it
+// came to. 1 KiB a node, 1 MiB an executable, 64 MiB for kernels and libraries.
+constexpr uint64_t kNodeBytes = 1 << 10, kGraphBytes = 1 << 20, kLibraryBytes = uint64_t{64} << 20;
+
+uint64_t graphOverhead(const plan::Plan &plan) {
+  uint64_t nodes = 0;
+  for (const plan::Variant &variant : plan.variants)
+    nodes += variant.durationsNs.size();
+  for (const plan::Transition &transition : plan.transitions)
+    nodes += transition.durationsNs.size();
+  return nodes * kNodeBytes + (plan.variants.size() + plan.transitions.size()) * kGraphBytes + kLibraryBytes;
+}
+
+// Moves what was taken, or keeps its status.
+template <typename T> absl::Status into(T &target, absl::StatusOr<T> taken) {
+  if (taken.ok())
+    target = *std::move(taken);
+  return taken.status();
+}
+
+} // namespace
+
+OpenedDevice::~OpenedDevice() {
+  if (launch != nullptr)
+    (void)cudaStreamSynchronize(launch); // what it runs uses what is given back now
+  for (cudaEvent_t event : ended)
+    if (event != nullptr)
+      (void)cudaEventDestroy(event);
+  for (cudaStream_t stream : {launch, side})
+    if (stream != nullptr)
+      (void)cudaStreamDestroy(stream);
+}
+
+absl::Status OpenedDevice::take(const DeviceInfo &info) {
+  HEADRACE_CUDA("cuda device", cudaSetDevice(info.index));
+  RETURN_IF_ERROR(findMeta());
+  RETURN_IF_ERROR(checkDeviceMemory(plan.arenaBytes, graphOverhead(plan)));
+  RETURN_IF_ERROR(takeMemory(info.numaNode));
+  binding.emplace(plan, kernels::Order::RowMajor, reinterpret_cast<const float *>(frequencies.data()));
+  RETURN_IF_ERROR(createStreams());
+  return buildStreams.create();
+}
+
+absl::Status OpenedDevice::findMeta() {
+  metaBytes = kernels::metaBytes(plan.metaLayout);
+  for (const plan::Extent &extent : plan.placements[0].extents)
+    if (extent.buffer == plan.metaBuffer() && extent.space == plan::Space::Device && extent.bufferOffset == 0 &&
+        extent.bytes >= metaBytes && extent.bytes <= plan.arenaBytes &&
+        extent.address <= plan.arenaBytes - extent.bytes) {
+      metaAddress = extent.address;
+      return absl::OkStatus();
+    }
+  return absl::InvalidArgumentError(
+      absl::StrCat("plan: buffer 'meta' has no home of ", metaBytes, " bytes on the device"));
+}
+
+absl::Status OpenedDevice::takeMemory(int numaNode) {
+  RETURN_IF_ERROR(into(slab, PinnedSlab::take(plan.hostBytes, numaNode)));
+  RETURN_IF_ERROR(into(arena, DeviceMemory::take(plan.arenaBytes, "the plan's arena")));
+  for (MappedMemory &one : staging) {
+    RETURN_IF_ERROR(into(one, MappedMemory::take(metaBytes, "iteration data")));
+    kernels::initMeta(plan.metaLayout, reinterpret_cast<kernels::IterationMeta *>(one.data()));
+  }
+  RETURN_IF_ERROR(into(mailbox, TokenMailbox::make(plan.metaLayout.maxSequences)));
+  if (!plan.model.rope.enabled)
+    return absl::OkStatus();
+  const std::vector<float> host = core::inverseFrequencies(plan.model.rope, plan.model.headDim);
+  RETURN_IF_ERROR(into(frequencies, DeviceMemory::take(host.size() * sizeof(float), "rotary frequencies")));
+  HEADRACE_CUDA("rotary frequencies",
+                cudaMemcpy(frequencies.data(), host.data(), frequencies.bytes(), cudaMemcpyHostToDevice));
+  // The call may return before the device has it; launches are on a stream that does not wait for this one.
+  HEADRACE_CUDA("rotary frequencies", cudaStreamSynchronize(cudaStreamLegacy));
+  return absl::OkStatus();
+}
+
+absl::Status OpenedDevice::createStreams() {
+  HEADRACE_CUDA("cuda device", cudaStreamCreateWithFlags(&launch, cudaStreamNonBlocking));
+  HEADRACE_CUDA("cuda device", cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+  for (cudaEvent_t &event : ended)
+    HEADRACE_CUDA("cuda device", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return absl::OkStatus();
+}
+
+GraphMemory OpenedDevice::graphMemory() const {
+  return {.bases = {arena.data(), slab.bytes().data()},
+          .arenaBytes = plan.arenaBytes,
+          .slabBytes = plan.hostBytes,
+          .frequencies = reinterpret_cast<const float *>(frequencies.data()),
+          .frequencyBytes = frequencies.bytes(),
+          .publishedTokens = mailbox.deviceTokens(),
+          .publishedTokensBytes = mailbox.deviceTokensBytes(),
+          .publishedIterations = mailbox.deviceIterations()};
+}
+
+} // namespace headrace::cuda

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All that an open CUDA device holds for its plan; taken by open(), given back together.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "runtime/core/BindStep.h"
+#include "runtime/core/Device.h"
+#include "runtime/cuda/BuiltGraph.h"
+#include "runtime/cuda/CudaDevice.h"
+#include "runtime/cuda/CudaGraph.h"
+#include "runtime/cuda/CudaMemory.h"
+#include "runtime/cuda/Driver.h"
+#include "runtime/cuda/TokenMailbox.h"
+
+namespace headrace::cuda {
+
+struct OpenedDevice {
+  OpenedDevice(const plan::Plan &planIn, const core::DeviceOptions &optionsIn) : plan(planIn), options(optionsIn) {}
+  OpenedDevice(const OpenedDevice &) = delete;
+  OpenedDevice &operator=(const OpenedDevice &) = delete;
+  ~OpenedDevice();
+
+  // What is there is checked before it is taken.
+  absl::Status take(const DeviceInfo &info);
+  GraphMemory graphMemory() const;
+
+  const plan::Plan &plan;
+  const core::DeviceOptions options;
+  DeviceMemory arena, frequencies;
+  PinnedSlab slab;
+  std::array<MappedMemory, 2> staging; // of iteration data; iteration n's is n % 2
+  uint64_t metaAddress = 0, metaBytes = 0;
+  TokenMailbox mailbox;
+  std::optional<core::BindContext> binding;
+  BuildStreams buildStreams;
+  cudaStream_t launch = nullptr, side = nullptr; // side: uploads
+  std::array<cudaEvent_t, 2> ended{};            // of iteration n: n % 2
+
+  uint64_t launches = 0, iterations = 0;
+  uint64_t h2dBytes = 0, d2hBytes = 0;
+  CudaGraph *last = nullptr; // launched last
+  int64_t lastLaunchNs = 0;
+  std::vector<core::StepTime> times;
+  absl::Status failed; // the first error of the device's; nothing works after it
+  GraphCosts costs;
+
+private:
+  absl::Status takeMemory(int numaNode);
+  absl::Status findMeta();
+  absl::Status createStreams();
+};
+
+} // namespace headrace::cuda

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cuda/RecordedGraph.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace headrace::cuda {
+namespace {
+
+// An address relative to the memory it lies in.
+std::string addressText(const GraphMemory &memory, const void *pointer) {
+  if (pointer == nullptr)
+    return "-";
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  const auto inside = [&](const void *base, uint64_t bytes, const char *name) -> std::string {
+    const auto begin = reinterpret_cast<uintptr_t>(base);
+    return base != nullptr && address >= begin && address - begin < bytes
+               ? absl::StrCat(name, "+0x", absl::Hex(address - begin))
+               : "";
+  };
+  for (const std::string &text :
+       {inside(memory.bases.device, memory.arenaBytes, "D"), inside(memory.bases.host, memory.slabBytes, "H"),
+        inside(memory.frequencies, memory.frequencyBytes, "frequencies"),
+        inside(memory.publishedTokens, memory.publishedTokensBytes, "tokens"),
+        inside(memory.publishedIterations, kernels::kPublishSlots * sizeof(uint64_t), "iterations")})
+    if (!text.empty())
+      return text;
+  return "outside";
+}
+
+std::string pointersText(const GraphMemory &memory, const std::vector<NamedPointer> &pointers) {
+  std::string text;
+  for (const NamedPointer &pointer : pointers)
+    absl::StrAppend(&text, " ", pointer.field, " ", addressText(memory, pointer.address));
+  return text;
+}
+
+std::string launchText(const kernels::CudaLaunch &launch) {
+  return absl::StrCat("kernel ", launch.kernel, " grid ", absl::StrJoin(launch.grid, " "), " block ",
+                      absl::StrJoin(launch.block, " "), " shared ", launch.sharedBytes);
+}
+
+// All parameters of a node in one line: equal exactly for equal nodes but for the values inside argument structs.
+std::string nodeText(const RecordedGraph &graph, const RecordedNode &node) {
+  const GraphMemory &memory = graph.memory;
+  switch (node.kind) {
+  case RecordedKind::Kernel:
+    return absl::StrCat(launchText(node.kernel.launch), pointersText(memory, node.kernel.pointers));
+  case RecordedKind::Copy:
+    return absl::StrCat("copy ", node.copy.toDevice ? "h2d " : "d2h ", node.copy.bytes, " bytes",
+                        node.copyRows == 1 ? "" : absl::StrCat(" x ", node.copyRows, " rows"), " ",
+                        addressText(memory, node.copy.source), " -> ", addressText(memory, node.copy.destination));
+  case RecordedKind::Library:
+    return absl::StrCat("library ", toText(node.matmul.shape), pointersText(memory, pointersOf(node.matmul)));
+  case RecordedKind::Stamp:
+    return absl::StrCat("stamp ", node.event);
+  case RecordedKind::Memory:
+    return absl::StrCat("memory ", node.otherKind);
+  case RecordedKind::Other:
+    return absl::StrCat("other ", node.otherKind);
+  }
+  return "?";
+}
+
+// What a node is called in both graphs: its number in the plan, or its event.
+std::string nameOf(const RecordedGraph &graph, uint32_t node) {
+  const RecordedNode &n = graph.nodes[node];
+  if (n.planNode != kNoPlanNode)
+    return absl::StrCat("node ", n.planNode);
+  return n.kind == RecordedKind::Stamp ? absl::StrCat("stamp ", n.event)
+                                       : absl::StrCat("unplanned ", n.otherKind, " node");
+}
+
+} // namespace
+
+std::string toText(const RecordedGraph &graph) {
+  std::string text = absl::StrCat("graph ", graph.name, "\nmemory: arena ", graph.memory.arenaBytes, " bytes, slab ",
+                                  graph.memory.slabBytes, " bytes\n");
+  std::map<std::string, size_t> kinds;
+  size_t edges = 0;
+  for (size_t lane = 1; lane < kGraphLanes; ++lane)
+    if (graph.lanes[lane].forked)
+      absl::StrAppend(&text, "fork ", plan::laneName(static_cast<plan::Lane>(lane)), "\n");
+  for (uint32_t i = 0; i < graph.nodes.size(); ++i) {
+    const RecordedNode &node = graph.nodes[i];
+    const std::string what = nodeText(graph, node);
+    ++kinds[what.substr(0, what.find(' '))];
+    edges += node.after.size();
+    absl::StrAppend(&text, i, " ", plan::laneName(node.lane));
+    if (node.planNode != kNoPlanNode)
+      absl::StrAppend(&text, " step ", node.step);
+    absl::StrAppend(&text, ": ", what, node.after.empty() ? "" : "; after ", absl::StrJoin(node.after, " "), "\n");
+  }
+  for (size_t lane = 1; lane < kGraphLanes; ++lane)
+    if (graph.lanes[lane].joinedAt != 0)
+      absl::StrAppend(&text, "join ", plan::laneName(static_cast<plan::Lane>(lane)), "\n");
+  absl::StrAppend(
+      &text, graph.nodes.size(), " nodes (",
+      absl::StrJoin(kinds, ", ",
+                    [](std::string *out, const auto &kind) { absl::StrAppend(out, kind.first, " ", kind.second); }),
+      "), ", edges, " edges\n");
+  return text;
+}
+
+std::vector<std::string> differences(const RecordedGraph &recorded, const RecordedGraph &listed) {
+  std::vector<std::string> result;
+  const auto byName = [](const RecordedGraph &graph) {
+    std::map<std::string, std::vector<uint32_t>> nodes;
+    for (uint32_t i = 0; i < graph.nodes.size(); ++i)
+      nodes[nameOf(graph, i)].push_back(i);
+    return nodes;
+  };
+  const auto edgesOf = [](const RecordedGraph &graph) {
+    std::set<std::pair<std::string, std::string>> edges;
+    for (uint32_t i = 0; i < graph.nodes.size(); ++i)
+      for (uint32_t before : graph.nodes[i].after)
+        edges.insert({nameOf(graph, before), nameOf(graph, i)});
+    return edges;
+  };
+  const auto wanted = byName(recorded), found = byName(listed);
+  for (const auto &[name, nodes] : wanted) {
+    const auto it = found.find(name);
+    if (it == found.end() || it->second.size() != nodes.size()) {
+      result.push_back(absl::StrCat(name, ": ", nodes.size(), " recorded, ",
+                                    it == found.end() ? size_t{0} : it->second.size(), " listed"));
+      continue;
+    }
+    const RecordedNode &a = recorded.nodes[nodes[0]], &b = listed.nodes[it->second[0]];
+    const std::string textA = nodeText(recorded, a), textB = nodeText(listed, b);
+    if (textA != textB)
+      result.push_back(absl::StrCat(name, ": recorded '", textA, "', listed '", textB, "'"));
+    else if (a.kernel.args.size() != b.kernel.args.size())
+      result.push_back(absl::StrCat(name, ": ", a.kernel.args.size(), " bytes of arguments recorded, ",
+                                    b.kernel.args.size(), " listed"));
+  }
+  for (const auto &[name, nodes] : found)
+    if (!wanted.contains(name))
+      result.push_back(absl::StrCat(name, ": not recorded, ", nodes.size(), " listed"));
+  const auto wantedEdges = edgesOf(recorded), foundEdges = edgesOf(listed);
+  for (const auto &edge : wantedEdges)
+    if (!foundEdges.contains(edge))
+      result.push_back(absl::StrCat("edge ", edge.first, " -> ", edge.second, ": recorded, not listed"));
+  for (const auto &edge : foundEdges)
+    if (!wantedEdges.contains(edge))
+      result.push_back(absl::StrCat("edge ", edge.first, " -> ", edge.second, ": listed, not recorded"));
+  return result;
+}
+
+} // namespace headrace::cuda

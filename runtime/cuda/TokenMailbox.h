@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a graph leaves an iteration's tokens for the host: mapped memory, a slot for each of the last kPublishSlots
+// iterations, the iteration's number written after its tokens (kernels::PublishArgs).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/CudaKernels.h"
+#include "runtime/cuda/CudaMemory.h"
+
+namespace headrace::cuda {
+
+class TokenMailbox {
+public:
+  static absl::StatusOr<TokenMailbox> make(int64_t maxSequences);
+
+  int32_t *deviceTokens() const { return reinterpret_cast<int32_t *>(tokens_.deviceData()); }
+  uint64_t deviceTokensBytes() const { return slotBytes() * kernels::kPublishSlots; }
+  uint64_t *deviceIterations() const { return reinterpret_cast<uint64_t *>(iterations_.deviceData()); }
+
+  // Iteration `iteration` is about to be launched with this many sampled rows.
+  void expect(uint64_t iteration, int32_t count);
+  // Waits until the iteration's number is there. Looks at it without pause for kSpinNs, then yields and looks at the
+  // stream now and then: a stream that failed, or ended without publishing, ends the wait with an error.
+  absl::StatusOr<absl::Span<const int32_t>> await(uint64_t iteration, cudaStream_t stream);
+  // When the host first saw them; -1 if it has not yet. What is there is seen now.
+  int64_t visibleNs(uint64_t iteration) const;
+
+private:
+  static constexpr int64_t kSpinNs = 50'000;   // a decode iteration's order of magnitude is above it
+  static constexpr int64_t kQueryNs = 200'000; // between looks at the stream
+
+  uint64_t slotBytes() const { return static_cast<uint64_t>(maxSequences_) * sizeof(int32_t); }
+  static size_t slotOf(uint64_t iteration) { return iteration % kernels::kPublishSlots; }
+  bool arrived(uint64_t iteration) const;
+
+  int64_t maxSequences_ = 0;
+  MappedMemory tokens_, iterations_;
+  std::array<int32_t, kernels::kPublishSlots> counts_{};
+  mutable std::array<int64_t, kernels::kPublishSlots> visible_{}; // 0: not seen yet
+};
+
+int64_t monotonicNs();
+
+} // namespace headrace::cuda

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cuda/MatMul.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace headrace::cuda {
+namespace {
+
+using kernels::Elem;
+using kernels::Epilogue;
+using testing::HasSubstr;
+
+float bias[1], residual[1], result[1];
+
+// x[8, 64] times W[96, 64]
+kernels::LinearArgs linear(Elem elem, Elem out, bool withBias, Epilogue epilogue, bool withResidual = false) {
+  return {.bias = withBias ? bias : nullptr,
+          .residual = withResidual ? residual : nullptr,
+          .y = result,
+          .workspace = result,
+          .n = 96,
+          .k = 64,
+          .capacity = 8,
+          .elem = elem,
+          .order = kernels::Order::RowMajor,
+          .epilogue = epilogue,
+          .activation = elem,
+          .result = out};
+}
+
+LinearCalls split(const kernels::LinearArgs &args, FusePolicy fuse = FusePolicy::Library) {
+  const auto calls = splitLinear(args, 4096, fuse);
+  EXPECT_TRUE(calls.ok()) << calls.status();
+  return calls.ok() ? *calls : LinearCalls{};
+}
+
+TEST(MatMul, PlainProductIsOneCall) {
+  const LinearCalls calls = split(linear(Elem::BF16, Elem::BF16, false, Epilogue::None));
+  EXPECT_FALSE(calls.after);
+  EXPECT_EQ(toText(calls.matmul.shape), "m 8 n 96 k 64 bf16 -> bf16");
+  EXPECT_EQ(calls.matmul.workspaceBytes, 4096u);
+}
+
+TEST(MatMul, F32ResultsTakeTheBiasAndTheActivationOnTheWay) {
+  EXPECT_EQ(toText(split(linear(Elem::F16, Elem::F32, true, Epilogue::None, true)).matmul.shape),
+            "m 8 n 96 k 64 f16 -> f32 bias residual");
+  const LinearCalls relu = split(linear(Elem::F32, Elem::F32, true, Epilogue::Relu));
+  EXPECT_FALSE(relu.after);
+  EXPECT_EQ(toText(relu.matmul.shape), "m 8 n 96 k 64 f32 -> f32 bias relu");
+}
+
+TEST(MatMul, A16BitResultLeavesTheBiasAndWhatFollowsItToASecondNode) {
+  const LinearCalls calls = split(linear(Elem::BF16, Elem::BF16, true, Epilogue::Relu));
+  EXPECT_TRUE(calls.after);
+  EXPECT_EQ(calls.bias, bias);
+  EXPECT_EQ(calls.epilogue, Epilogue::Relu);
+  EXPECT_EQ(toText(calls.matmul.shape), "m 8 n 96 k 64 bf16 -> bf16");
+}
+
+TEST(MatMul, ActivationsWithoutBiasAreFusedForAnyResult) {
+  EXPECT_FALSE(split(linear(Elem::BF16, Elem::BF16, false, Epilogue::Relu)).after);
+  EXPECT_FALSE(split(linear(Elem::BF16, Elem::BF16, false, Epilogue::GeluTanh)).after);
+}
+
+TEST(MatMul, TheExactGeluIsOurs) {
+  const LinearCalls calls = split(linear(Elem::F32, Elem::F32, true, Epilogue::Gelu));
+  EXPECT_TRUE(calls.after);
+  EXPECT_EQ(calls.bias, nullptr); // the library adds it
+  EXPECT_EQ(calls.epilogue, Epilogue::Gelu);
+  EXPECT_EQ(toText(calls.matmul.shape), "m 8 n 96 k 64 f32 -> f32 bias");
+}
+
+TEST(MatMul, WithoutFusingEverythingButTheProductAndTheResidualFollows) {
+  const LinearCalls calls = split(linear(Elem::F16, Elem::F32, true, Epilogue::None, true), FusePolicy::None);
+  EXPECT_TRUE(calls.after);
+  EXPECT_EQ(calls.bias, bias);
+  EXPECT_EQ(toText(calls.matmul.shape), "m 8 n 96 k 64 f16 -> f32 residual");
+}
+
+TEST(MatMul, RefusesTypesNoLibraryCallTakes) {
+  const auto refusal = [](kernels::LinearArgs args) {
+    const auto calls = splitLinear(args, 0, FusePolicy::Library);
+    EXPECT_EQ(calls.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(calls.status().message());
+  };
+  kernels::LinearArgs args = linear(Elem::BF16, Elem::F32, false, Epilogue::None);
+  args.activation = Elem::F32;
+  EXPECT_THAT(refusal(args), HasSubstr("a matrix of bf16 times activations of f32"));
+  args = linear(Elem::BF16, Elem::BF16, false, Epilogue::None);
+  args.order = kernels::Order::Panel16;
+  EXPECT_THAT(refusal(args), HasSubstr("in panels"));
+  EXPECT_THAT(refusal(linear(Elem::BF16, Elem::BF16, false, Epilogue::None, true)), HasSubstr("a residual"));
+  EXPECT_THAT(refusal(linear(Elem::F32, Elem::F32, false, Epilogue::Relu, true)), HasSubstr("epilogue relu"));
+  EXPECT_THAT(refusal(linear(Elem::F16, Elem::BF16, false, Epilogue::None)), HasSubstr("a result of bf16 from f16"));
+}
+
+} // namespace
+} // namespace headrace::cuda

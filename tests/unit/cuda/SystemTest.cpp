@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is asked of the system before a device is opened, on made-up answers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/cuda/Architectures.h"
+#include "runtime/cuda/DynamicLibrary.h"
+#include "runtime/cuda/HostMemory.h"
+
+namespace headrace::cuda {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+TEST(Architectures, MachineCodeRunsOnTheSameMajorPtxOnAnythingNewer) {
+  EXPECT_TRUE(architectureBuiltIn("90", 9, 0));
+  EXPECT_TRUE(architectureBuiltIn("80,86,90", 8, 9)); // machine code for 86
+  EXPECT_TRUE(architectureBuiltIn("80", 12, 0));      // PTX
+  EXPECT_FALSE(architectureBuiltIn("80", 7, 5));
+  EXPECT_TRUE(architectureBuiltIn("80-real", 8, 6));
+  EXPECT_FALSE(architectureBuiltIn("80-real", 9, 0));
+  EXPECT_FALSE(architectureBuiltIn("86-real", 8, 0));
+  EXPECT_TRUE(architectureBuiltIn("80-virtual", 9, 0));
+  EXPECT_FALSE(architectureBuiltIn("90a", 10, 0));
+  EXPECT_TRUE(architectureBuiltIn("90a", 9, 0));
+  EXPECT_FALSE(architectureBuiltIn("", 9, 0));
+  EXPECT_FALSE(architectureBuiltIn("native", 9, 0));
+}
+
+TEST(HostMemory, AvailableIsTheKernelsOwnEstimate) {
+  EXPECT_EQ(memAvailable("MemTotal:       1000 kB\nMemFree:  10 kB\nMemAvailable:    500 kB\nBuffers: 1 kB\n"),
+            500u * 1024);
+  EXPECT_EQ(memAvailable("MemTotal:       1000 kB\n"), 0u);
+  EXPECT_GT(readHostMemory().available, 0u);
+}
+
+TEST(HostMemory, AControlGroupLeavesItsLimitLessWhatItHolds) {
+  EXPECT_EQ(controlGroupLeft("max\n", "100\n", ""), std::nullopt);
+  EXPECT_EQ(controlGroupLeft("", "", ""), std::nullopt);
+  EXPECT_EQ(controlGroupLeft("1000\n", "400\n", "anon 100\nfile 300\nkernel 1\n"), 900u); // 300 are page cache
+  EXPECT_EQ(controlGroupLeft("1000\n", "400\n", "anon 400\n"), 600u);
+  EXPECT_EQ(controlGroupLeft("1000\n", "1200\n", "file 100\n"), 0u); // over its limit for a moment
+}
+
+TEST(HostMemory, TooLittleIsRefusedWithBothNumbers) {
+  EXPECT_TRUE(checkHostMemory(100, {.available = 100}).ok());
+  const absl::Status refused = checkHostMemory(101, {.available = 100});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("pins 101 bytes of host memory, 100 are available"));
+}
+
+TEST(HostMemory, RefusedPinningNamesTheLimit) {
+  EXPECT_THAT(pinningRefused(10, {.available = 7, .memlockLimit = 5}), HasSubstr("RLIMIT_MEMLOCK is 5 bytes"));
+  EXPECT_THAT(pinningRefused(10, {.available = 7}), HasSubstr("RLIMIT_MEMLOCK is unlimited"));
+}
+
+class DynamicLibraryTest : public testing::Test {
+protected:
+  DynamicLibraryTest() { std::filesystem::create_directories(folder); }
+  ~DynamicLibraryTest() override { std::filesystem::remove_all(folder); }
+  const std::string folder = testing::TempDir() + "headrace-libraries-" + std::to_string(::getpid());
+};
+
+TEST_F(DynamicLibraryTest, FoldersAreTriedInOrder) {
+  ASSERT_EQ(::setenv("HEADRACE_CUDA_LIBRARIES", "/from/environment:/and/more", 1), 0);
+  ASSERT_EQ(::setenv("VIRTUAL_ENV", folder.c_str(), 1), 0);
+  const std::string wheel = folder + "/lib/python3.11/site-packages/nvidia/cu13/lib";
+  std::filesystem::create_directories(wheel);
+  const std::vector<std::string> folders = librarySearchPath("/first:/second");
+  ::unsetenv("HEADRACE_CUDA_LIBRARIES");
+  ::unsetenv("VIRTUAL_ENV");
+  ASSERT_GE(folders.size(), 6u);
+  EXPECT_EQ(std::vector<std::string>(folders.begin(), folders.begin() + 5),
+            (std::vector<std::string>{"/first", "/second", "/from/environment", "/and/more", ""}));
+  const auto at = [&](const std::string &name) { return std::find(folders.begin(), folders.end(), name); };
+  EXPECT_NE(at("/usr/local/cuda/lib64"), folders.end());
+  EXPECT_LT(at("/usr/local/cuda/lib64"), at(wheel));
+  EXPECT_NE(at(wheel), folders.end());
+}
+
+TEST_F(DynamicLibraryTest, MissingLibrariesAreNamedWithWhereTheyWereSought) {
+  const auto opened = DynamicLibrary::open({"libheadrace-none.so.13"}, {folder, ""});
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(opened.status().message()), HasSubstr("libheadrace-none.so.13 not found in " + folder));
+  EXPECT_THAT(std::string(opened.status().message()), HasSubstr("HEADRACE_CUDA_LIBRARIES"));
+}
+
+TEST_F(DynamicLibraryTest, AFileThatIsNoLibraryIsSaidToBeThere) {
+  std::ofstream(folder + "/libheadrace-none.so.13") << "not a library";
+  const auto opened = DynamicLibrary::open({"libheadrace-none.so.13"}, {folder});
+  EXPECT_THAT(std::string(opened.status().message()), HasSubstr(folder + "/libheadrace-none.so.13:"));
+}
+
+TEST_F(DynamicLibraryTest, SymbolsAreFoundOrNamed) {
+  const auto opened = DynamicLibrary::open({"libm.so.6"}, {""});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  double (*cosine)(double) = nullptr;
+  ASSERT_TRUE(opened->find("cos", cosine).ok());
+  EXPECT_EQ(cosine(0), 1);
+  EXPECT_THAT(std::string(opened->find("no_such_function", cosine).message()), HasSubstr("no no_such_function"));
+}
+
+} // namespace
+} // namespace headrace::cuda
