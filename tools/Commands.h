@@ -48,7 +48,9 @@ struct RunOptions {
   std::string stopIds;
   uint32_t placement = 0;
   std::string linkBandwidth;
-  std::string weights; // a folder, in place of the plan's
+  std::string graphMemory; // what graphs may take beside the arena; empty: no limit
+  double graphSeconds = 0; // what building them may take; 0: no limit
+  std::string weights;     // a folder, in place of the plan's
   std::optional<uint64_t> syntheticWeights;
   std::string logits, trace, timeline; // output files
   bool separatePrefill = false;

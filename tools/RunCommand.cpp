@@ -307,6 +307,15 @@ absl::Status runCommand(const RunOptions &options) {
   deviceOptions.trace = !options.trace.empty() || !options.timeline.empty();
   core::LoadOptions loadOptions;
   loadOptions.placement = options.placement;
+  if (!(options.graphSeconds >= 0) || options.graphSeconds > 1e9)
+    return bad(cat("--graph-seconds ", options.graphSeconds, ": expected a number of seconds, 0 for no limit"));
+  loadOptions.buildNs = static_cast<int64_t>(options.graphSeconds * 1e9);
+  if (!options.graphMemory.empty()) {
+    absl::StatusOr<uint64_t> bytes = model::parseBytes(options.graphMemory, "--graph-memory");
+    if (!bytes.ok())
+      return bytes.status();
+    loadOptions.graphBytes = *bytes;
+  }
   std::unique_ptr<core::Runtime> runtime;
   {
     Progress progress("loading", Amount::Bytes);
@@ -328,6 +337,7 @@ absl::Status runCommand(const RunOptions &options) {
   report.prefill.finish();
   report.transitions = runtime->transitionsRun();
   report.missingVariants = runtime->missingVariants();
+  report.leftOutVariants = runtime->leftOutVariants();
   if (!options.logits.empty())
     if (absl::Status status = writeLogits(report.result.logits, plan.model.vocab, options.logits); !status.ok())
       return status;

@@ -65,6 +65,9 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
   line("TPOT", absl::StrFormat("%.3f ms", r.tpotMs));
   line("iterations", model::cat(r.iterations, ", ", r.prefillIterations, " of them with prompts; ", report.transitions,
                                 " transitions, ", report.missingVariants, " missing variants"));
+  if (report.leftOutVariants > 0)
+    line("left out", model::cat(report.leftOutVariants, " of ", plan.variants.size(),
+                                " variants, for --graph-memory or --graph-seconds; larger ones ran in their place"));
   out += comparedText("prefill", report.prefill) + comparedText("decode", report.decode);
   line("device memory", formatBytes(r.counters.peakDeviceBytes) + " at most");
   line("moved", formatBytes(r.counters.h2dBytes) + " to the device, " + formatBytes(r.counters.d2hBytes) + " back");
@@ -103,6 +106,7 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
       {"prefill_iterations", r.prefillIterations},
       {"transitions", report.transitions},
       {"missing_variants", report.missingVariants},
+      {"left_out_variants", report.leftOutVariants},
       {"manifest",
        {{"planned", homesJson(manifest.planned)},
         {"loaded", homesJson(manifest.loaded)},

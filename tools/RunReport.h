@@ -25,7 +25,7 @@ struct RunReport {
   std::string planPath, device;
   serve::GenerateResult result;
   Compared decode, prefill; // iterations of decode schedules, and all others
-  uint64_t transitions = 0, missingVariants = 0;
+  uint64_t transitions = 0, missingVariants = 0, leftOutVariants = 0;
 };
 
 std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport &report);

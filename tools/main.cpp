@@ -90,6 +90,9 @@ void addRun(CLI::App &app, RunOptions &options) {
   app.add_option("--stop-ids", options.stopIds, "token ids that end a sequence, \"2,50256\"");
   app.add_option("--placement", options.placement, "which of the plan's placements to load")->capture_default_str();
   app.add_option("--link-bandwidth", options.linkBandwidth, "pace copies to this in each direction, such as 12GB/s");
+  app.add_option("--graph-memory", options.graphMemory,
+                 "device memory that graphs may take beside the plan's; small buckets beyond it are left out");
+  app.add_option("--graph-seconds", options.graphSeconds, "the same for the time that building them takes");
   app.add_option("--trace", options.trace, "write the last iteration's step times (for timeline --measured)");
   app.add_option("--timeline", options.timeline, "write planned and measured lanes: .svg, .json (Perfetto) or .txt");
   app.add_flag("--separate-prefill", options.separatePrefill, "all prompts first, then decode: no mixed iterations");

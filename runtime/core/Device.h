@@ -52,6 +52,7 @@ struct DeviceCounters {
   int64_t stallNs = 0;          // compute lane waiting for another lane
   uint64_t peakDeviceBytes = 0; // of the arena: what open() took
   uint64_t hostBytes = 0;       // pinned slab
+  uint64_t graphBytes = 0;      // device memory that graphs took beside the arena; 0 where they take none
 };
 
 struct DeviceOptions {

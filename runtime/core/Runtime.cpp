@@ -215,10 +215,10 @@ struct Runtime::Impl {
   Device &device;
   Manifest manifest;
   TransitionTable table;
-  std::vector<std::unique_ptr<Graph>> variants, transitions;
+  std::vector<std::unique_ptr<Graph>> variants, transitions; // null: left out
   uint32_t placement = 0;
   uint32_t state = 0;
-  uint64_t launched = 0, awaited = 0, missing = 0, transitionsRun = 0;
+  uint64_t launched = 0, awaited = 0, missing = 0, leftOut = 0, transitionsRun = 0;
 
   absl::StatusOr<std::unique_ptr<Graph>> make(const GraphKey &key) const {
     absl::StatusOr<std::unique_ptr<Graph>> graph = device.build(key);
@@ -229,20 +229,50 @@ struct Runtime::Impl {
     return graph;
   }
 
-  absl::Status buildAll() {
-    for (uint32_t i = 0; i < plan.variants.size(); ++i) {
-      absl::StatusOr<std::unique_ptr<Graph>> graph = make({.transition = false, .index = i});
-      if (!graph.ok())
-        return graph.status();
-      variants.push_back(*std::move(graph));
-    }
+  absl::Status buildAll(const LoadOptions &options) {
+    const int64_t startNs = device.nowNs();
+    const auto within = [&] {
+      return (options.buildNs == 0 || device.nowNs() - startNs < options.buildNs) &&
+             (options.graphBytes == 0 || device.counters().graphBytes < options.graphBytes);
+    };
     for (uint32_t i = 0; i < plan.transitions.size(); ++i) {
       absl::StatusOr<std::unique_ptr<Graph>> graph = make({.transition = true, .index = i});
       if (!graph.ok())
         return graph.status();
       transitions.push_back(*std::move(graph));
     }
+    variants.resize(plan.variants.size());
+    const auto build = [&](uint32_t i) {
+      absl::StatusOr<std::unique_ptr<Graph>> graph = make({.transition = false, .index = i});
+      if (graph.ok())
+        variants[i] = *std::move(graph);
+      return graph.status();
+    };
+    for (uint32_t i = 0; i < plan.variants.size(); ++i)
+      if (isLargest(i))
+        if (absl::Status status = build(i); !status.ok())
+          return status;
+    // The larger a bucket, the more others it can stand in for.
+    for (uint32_t i = static_cast<uint32_t>(plan.variants.size()); i-- > 0;)
+      if (variants[i] == nullptr) {
+        if (!within()) {
+          ++leftOut;
+          continue;
+        }
+        if (absl::Status status = build(i); !status.ok())
+          return status;
+      }
     return absl::OkStatus();
+  }
+
+  // No other variant of its schedule holds more in any respect.
+  bool isLargest(uint32_t index) const {
+    const plan::Variant &one = plan.variants[index];
+    return std::none_of(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &other) {
+      return other.schedule == one.schedule && other.newTokens >= one.newTokens && other.sequences >= one.sequences &&
+             other.context >= one.context &&
+             (other.newTokens > one.newTokens || other.sequences > one.sequences || other.context > one.context);
+    });
   }
 
   // What this variant takes from the present state, its transition included; kNone-cost if it cannot be reached.
@@ -277,7 +307,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, D
   impl->manifest = *std::move(manifest);
   if (absl::Status status = compareManifest(impl->manifest, plan); !status.ok())
     return status;
-  if (absl::Status status = impl->buildAll(); !status.ok())
+  if (absl::Status status = impl->buildAll(options); !status.ok())
     return status;
   std::unique_ptr<Runtime> runtime(new Runtime());
   runtime->impl_ = std::move(impl);
@@ -290,6 +320,7 @@ const Manifest &Runtime::manifest() const { return impl_->manifest; }
 uint32_t Runtime::placement() const { return impl_->placement; }
 uint64_t Runtime::launched() const { return impl_->launched; }
 uint64_t Runtime::missingVariants() const { return impl_->missing; }
+uint64_t Runtime::leftOutVariants() const { return impl_->leftOut; }
 uint64_t Runtime::transitionsRun() const { return impl_->transitionsRun; }
 
 absl::StatusOr<uint32_t> Runtime::choose(int64_t tokens, int64_t sequences, int64_t context) {
@@ -299,7 +330,7 @@ absl::StatusOr<uint32_t> Runtime::choose(int64_t tokens, int64_t sequences, int6
   int64_t largestTokens = 0, largestSequences = 0, largestContext = 0;
   for (uint32_t i = 0; i < plan.variants.size(); ++i) {
     const plan::Variant &variant = plan.variants[i];
-    if (variant.placement != impl_->placement)
+    if (variant.placement != impl_->placement || impl_->variants[i] == nullptr)
       continue;
     largestTokens = std::max(largestTokens, variant.newTokens);
     largestSequences = std::max(largestSequences, variant.sequences);
@@ -328,6 +359,8 @@ absl::Status Runtime::launch(uint32_t variant) {
   if (variant >= impl.variants.size())
     return absl::InvalidArgumentError(
         absl::StrCat("variant ", variant, " launched, the plan has ", impl.variants.size()));
+  if (impl.variants[variant] == nullptr)
+    return absl::FailedPreconditionError(absl::StrCat("variant ", variant, " launched, which was left out"));
   const plan::Schedule &schedule = impl.plan.schedules[impl.plan.variants[variant].schedule];
   const uint32_t transition = impl.table.find(impl.state, schedule.entryState);
   if (transition == kNone)

@@ -27,12 +27,18 @@ struct Manifest {
 struct LoadOptions {
   uint32_t placement = 0;                                      // into Plan::placements: whose homes to load
   std::function<void(uint64_t done, uint64_t total)> progress; // bytes
+  // What building graphs may take, on the device's clock and of device memory beside the arena; 0: no limit. The
+  // largest bucket of each kind and every transition are built whatever they take; smaller buckets that no longer fit
+  // are left out, and a larger one runs in their place.
+  int64_t buildNs = 0;
+  uint64_t graphBytes = 0;
 };
 
 class Runtime {
 public:
   // Opens the device, fills homes from `weights` (ignored by devices that hold no data), builds and uploads every
-  // variant and transition. Fails if the manifest differs from the plan. Plan and device outlive the runtime.
+  // variant and transition, within the limits of `options`. Fails if the manifest differs from the plan. Plan and
+  // device outlive the runtime.
   static absl::StatusOr<std::unique_ptr<Runtime>> load(const plan::Plan &plan, Device &device,
                                                        const DeviceOptions &deviceOptions,
                                                        const model::WeightSource *weights, const LoadOptions &options);
@@ -51,6 +57,7 @@ public:
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(); // of the oldest launch not yet awaited
   uint64_t launched() const;                               // iterations, transitions not counted
   uint64_t missingVariants() const;
+  uint64_t leftOutVariants() const; // not built, for LoadOptions' limits
   uint64_t transitionsRun() const;
   ~Runtime();
 

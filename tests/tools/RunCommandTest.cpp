@@ -277,6 +277,19 @@ TEST_F(Run, APlanWhoseModelHasMovedAsksForItsWeights) {
   EXPECT_EQ(json(run(path("moved.plan"), told))["tokens"], json(run(golden(kModel), prompt))["tokens"]);
 }
 
+TEST_F(Run, VariantsThatAreLeftOutAreCountedAndReplaced) {
+  std::vector<std::string> arguments = {"--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "6"};
+  const auto all = json(run(golden(kModel), arguments));
+  EXPECT_EQ(all["left_out_variants"], 0);
+  arguments.insert(arguments.end(), {"--graph-seconds", "1e-9"});
+  const auto few = json(run(golden(kModel), arguments));
+  EXPECT_GT(few["left_out_variants"], 0);
+  EXPECT_EQ(few["missing_variants"], 0);
+  EXPECT_EQ(few["tokens"], all["tokens"]);
+  refused(run(golden(kModel), {"--prompt-ids", "1", "--graph-seconds", "-1"}), 2, "--graph-seconds -1: expected");
+  refused(run(golden(kModel), {"--prompt-ids", "1", "--graph-memory", "much"}), 2, "--graph-memory");
+}
+
 TEST_F(Run, PinnedLanesGiveTheSameTokens) {
   std::vector<std::string> arguments = {"--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "6"};
   const auto expected = json(run(golden(kModel), arguments))["tokens"];

@@ -63,7 +63,7 @@ public:
   absl::Status drain() override { return absl::OkStatus(); }
   int64_t nowNs() const override { return 0; }
   DeviceCounters counters() const override {
-    return {.peakDeviceBytes = arena.size() + extraArena, .hostBytes = slab.size()};
+    return {.peakDeviceBytes = arena.size() + extraArena, .hostBytes = slab.size(), .graphBytes = 100 * built.size()};
   }
   absl::Span<const StepTime> lastTimes() const override { return {}; }
 
@@ -157,7 +157,7 @@ TEST(RuntimeLoad, BuildsAndUploadsAllVariantsAndTransitions) {
   const plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .offloaded = {0, 1}, .wrap = true});
   RecordingDevice device;
   ASSERT_NE(mustLoad(plan, device), nullptr);
-  EXPECT_THAT(device.built, ElementsAre("variant 0", "variant 1", "transition 0"));
+  EXPECT_THAT(device.built, ElementsAre("transition 0", "variant 0", "variant 1"));
 }
 
 TEST(RuntimeLoad, ReportsProgressInBytes) {
@@ -215,6 +215,37 @@ TEST(RuntimeChoose, TakesTheCheapestVariantThatHoldsTheShape) {
   EXPECT_EQ(*runtime->choose(2, 2, 40), 0u);
   EXPECT_EQ(*runtime->choose(3, 2, 10), 1u); // more rows than sequences: not what decode is for
   EXPECT_EQ(*runtime->choose(7, 3, 10), 1u);
+}
+
+// Every graph takes 100 bytes here. Of three decode buckets the largest is built whatever it takes, then the middle
+// one.
+TEST(RuntimeLoad, LeavesOutSmallBucketsWhereGraphsMayTakeNoMore) {
+  plan::Plan plan = tinyPlan({.spec = tinyLlama(1)}); // decode: 3 of 3; mixed: 7 of 3
+  for (const int64_t sequences : {2, 1}) {
+    plan.variants.insert(plan.variants.begin(), plan.variants[0]);
+    plan.variants[0].sequences = plan.variants[0].newTokens = sequences;
+  }
+  const auto leftOut = [&](uint64_t graphBytes) {
+    RecordingDevice device;
+    LoadOptions options;
+    options.graphBytes = graphBytes;
+    const MarkedWeights weights(plan.model);
+    auto runtime = Runtime::load(plan, device, {}, &weights, options);
+    EXPECT_TRUE(runtime.ok()) << runtime.status();
+    EXPECT_EQ(*(*runtime)->choose(3, 3, 40), 2u);
+    EXPECT_EQ(*(*runtime)->choose(7, 3, 40), 3u);
+    const uint32_t two = graphBytes == 0 || graphBytes > 200 ? 1 : 2,
+                   one = graphBytes == 0 || graphBytes > 300 ? 0 : two;
+    EXPECT_EQ(*(*runtime)->choose(2, 2, 40), two) << graphBytes;
+    EXPECT_EQ(*(*runtime)->choose(1, 1, 40), one) << graphBytes;
+    EXPECT_EQ((*runtime)->launch(0).ok(), one == 0) << graphBytes;
+    return (*runtime)->leftOutVariants();
+  };
+  EXPECT_EQ(leftOut(0), 0u);
+  EXPECT_EQ(leftOut(1), 2u);
+  EXPECT_EQ(leftOut(200), 2u);
+  EXPECT_EQ(leftOut(201), 1u);
+  EXPECT_EQ(leftOut(301), 0u);
 }
 
 TEST(RuntimeChoose, CountsWhatNoVariantHolds) {
