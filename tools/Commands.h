@@ -37,7 +37,8 @@ struct TimelineOptions {
 
 struct RunOptions {
   JobInput job;       // source: a plan, a model or a job
-  std::string device; // host, sim
+  std::string device; // host, sim, cuda, cuda:N; empty: what the plan is for
+  std::string graphBuild = "explicit";
   std::string promptIds, promptIdsFile;
   std::optional<int64_t> randomInputLength; // random prompts of this length, numPrompts of them
   int64_t numPrompts = 1;

@@ -13,6 +13,7 @@
 #include <sched.h>
 
 #include "runtime/core/Runtime.h"
+#include "runtime/cuda/CudaDevice.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/model/FileIo.h"
 #include "runtime/model/Text.h"
@@ -38,14 +39,21 @@ using model::cat;
 
 absl::Status bad(const std::string &message) { return absl::InvalidArgumentError(cat("command line: ", message)); }
 
-absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name) {
+absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const std::string &graphBuild) {
+  if (graphBuild != "explicit" && graphBuild != "capture")
+    return bad(cat("--graph-build ", model::escaped(graphBuild, 40), ": expected explicit or capture"));
   if (name == "host")
     return host::makeHostDevice();
   if (name == "sim")
     return sim::makeSimDevice();
-  if (name == "cuda" || name.starts_with("cuda:"))
-    return absl::UnavailableError("--device cuda: not built in: this headrace was built without CUDA; use host or sim");
-  return bad(cat("--device ", model::escaped(name, 40), ": expected host, sim or cuda"));
+  if (absl::StatusOr<int> index = cuda::deviceIndex(name); index.ok())
+    return cuda::makeCudaDevice({.index = *index, .capture = graphBuild == "capture"});
+  return bad(cat("--device ", model::escaped(name, 40), ": expected host, sim or cuda, or cuda:1 for the second GPU"));
+}
+
+// What the plan is for; where that is a GPU and none answers, it is said why.
+std::string defaultDevice(const plan::Plan &plan) {
+  return plan.hardware.kind == model::DeviceKind::Cuda ? "cuda" : "host";
 }
 
 // A plan is any file that is neither a shape nor a job; whether it is one is for the plan's reader to say.
@@ -230,7 +238,9 @@ absl::Status writeTimelines(const RunOptions &options, const plan::Plan &plan, c
 } // namespace
 
 absl::Status runCommand(const RunOptions &options) {
-  absl::StatusOr<std::unique_ptr<core::Device>> device = makeDevice(options.device);
+  absl::StatusOr<std::unique_ptr<core::Device>> device = nullptr;
+  if (!options.device.empty())
+    device = makeDevice(options.device, options.graphBuild);
   if (!device.ok())
     return device.status();
   if (absl::Status status = checkOutputs(options); !status.ok())
@@ -256,9 +266,14 @@ absl::Status runCommand(const RunOptions &options) {
     return bad(
         cat("--placement ", options.placement, ": expected one of the plan's ", plan.placements.size(), ", from 0"));
 
+  if (options.device.empty())
+    device = makeDevice(defaultDevice(plan), options.graphBuild);
+  if (!device.ok())
+    return device.status();
+
   RunReport report;
   report.planPath = options.job.source;
-  report.device = options.device;
+  report.device = options.device.empty() ? std::string((*device)->kind()) : options.device;
   uint32_t lastVariant = 0;
   const std::vector<uint64_t> predicted = predictions(plan, deviceOptions.linkBandwidth);
   serve::GenerateRequest request;
@@ -285,7 +300,7 @@ absl::Status runCommand(const RunOptions &options) {
     weights = *std::move(opened);
   } else if (request.keepLogits) {
     return absl::FailedPreconditionError(
-        cat("--logits: the ", options.device, " device holds no data: use --device host"));
+        cat("--logits: the ", report.device, " device holds no data: use --device host"));
   }
   if (options.pin)
     pinLanes(deviceOptions);

@@ -263,7 +263,8 @@ core::DeviceCounters CudaDevice::counters() const {
           .d2hBytes = o_->d2hBytes,
           .stallNs = 0, // not known without a trace
           .peakDeviceBytes = o_->arena.bytes(),
-          .hostBytes = o_->slab.bytes().size()};
+          .hostBytes = o_->slab.bytes().size(),
+          .graphBytes = o_->costs.deviceBytes};
 }
 
 GraphCosts CudaDevice::costs() const {

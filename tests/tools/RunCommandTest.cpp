@@ -244,7 +244,10 @@ TEST_F(Run, RequestsThatCannotBeServedAreRefusedByNameBeforeAnythingRuns) {
 }
 
 TEST_F(Run, DevicesThatAreNotThereAreRefused) {
-  refused(run(golden(kModel), {"--prompt-ids", "1", "--device", "cuda"}), 1, "--device cuda: not built in");
+  refused(run(golden(kModel), {"--prompt-ids", "1", "--device", "cuda"}), 1, "cuda device: ");
+  refused(run(golden(kModel), {"--prompt-ids", "1", "--device", "cuda:x"}), 2, "--device cuda:x: expected host");
+  refused(run(golden(kModel), {"--prompt-ids", "1", "--device", "host", "--graph-build", "x"}), 2,
+          "--graph-build x: expected explicit or capture");
   refused(run(golden(kModel), {"--prompt-ids", "1", "--device", "tpu"}), 2, "--device tpu: expected host, sim or cuda");
 }
 

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/cuda/EmulatedGraphDevice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <string_view>
+#include <utility>
+
+#include "kernels/Half.h"
+#include "runtime/cuda/GraphRules.h"
+#include "runtime/cuda/RecordingBuilder.h"
+#include "tests/unit/kernels_cuda/TestDevice.h"
+
+namespace headrace::cuda {
+namespace {
+
+using kernels::Elem;
+using kernels::Epilogue;
+
+float load(const void *base, Elem elem, int64_t index) {
+  if (elem == Elem::F32)
+    return static_cast<const float *>(base)[index];
+  const uint16_t bits = static_cast<const uint16_t *>(base)[index];
+  return elem == Elem::F16 ? kernels::floatFromF16(bits) : kernels::floatFromBf16(bits);
+}
+
+void store(void *base, Elem elem, int64_t index, float value) {
+  if (elem == Elem::F32)
+    static_cast<float *>(base)[index] = value;
+  else
+    static_cast<uint16_t *>(base)[index] =
+        elem == Elem::F16 ? kernels::f16FromFloat(value) : kernels::bf16FromFloat(value);
+}
+
+// What the library computes, k ascending in F32.
+void multiply(const MatMul &matmul) {
+  const MatMulShape &s = matmul.shape;
+  for (int64_t row = 0; row < s.m; ++row)
+    for (int64_t n = 0; n < s.n; ++n) {
+      float sum = 0;
+      for (int64_t k = 0; k < s.k; ++k)
+        sum += load(matmul.x, s.operands, row * s.k + k) * load(matmul.w, s.operands, n * s.k + k);
+      if (s.residual)
+        sum += matmul.residual[row * s.n + n];
+      if (s.bias)
+        sum += matmul.bias[n];
+      if (s.epilogue == Epilogue::Relu)
+        sum = std::max(sum, 0.0f);
+      if (s.epilogue == Epilogue::GeluTanh)
+        sum = 0.5f * sum * (1 + std::tanh(0.7978845608f * (sum + 0.044715f * sum * sum * sum)));
+      store(matmul.y, s.result, row * s.n + n, sum);
+    }
+}
+
+template <typename Args> void callWith(const void *function, const void *args) {
+  reinterpret_cast<void (*)(const Args)>(const_cast<void *>(function))(*static_cast<const Args *>(args));
+}
+
+// Kernels are called with their own type of arguments, which their name begins with.
+using Call = void (*)(const void *function, const void *args);
+Call callOf(std::string_view kernel) {
+  constexpr std::pair<std::string_view, Call> kCalls[] = {{"embed", callWith<kernels::EmbedArgs>},
+                                                          {"norm", callWith<kernels::NormArgs>},
+                                                          {"rope_append", callWith<kernels::RopeAppendArgs>},
+                                                          {"attention", callWith<kernels::AttentionArgs>},
+                                                          {"activate", callWith<kernels::ActivateArgs>},
+                                                          {"gather_rows", callWith<kernels::GatherRowsArgs>},
+                                                          {"sample", callWith<kernels::SampleArgs>},
+                                                          {"bias_activate", callWith<kernels::BiasActivateArgs>},
+                                                          {"publish", callWith<kernels::PublishArgs>}};
+  for (const auto &[name, call] : kCalls)
+    if (kernel.substr(0, name.size()) == name)
+      return call;
+  return nullptr;
+}
+
+struct AlignedDelete {
+  void operator()(std::byte *memory) const { ::operator delete(memory, std::align_val_t(256)); }
+};
+using Memory = std::unique_ptr<std::byte, AlignedDelete>;
+Memory take(uint64_t bytes, int fill) {
+  Memory memory(static_cast<std::byte *>(::operator new(std::max<uint64_t>(bytes, 1), std::align_val_t(256))));
+  std::memset(memory.get(), fill, bytes);
+  return memory;
+}
+
+struct EmulatedGraph final : core::Graph {
+  RecordedGraph recorded;
+  bool transition = false;
+};
+
+class EmulatedGraphDevice final : public core::Device {
+public:
+  explicit EmulatedGraphDevice(const EmulatedGraphOptions &options) : options_(options), random_(options.order) {}
+
+  std::string_view kind() const override { return "emulated"; }
+  kernels::Order matrixOrder() const override { return kernels::Order::RowMajor; }
+  bool holdsData() const override { return true; }
+
+  absl::Status open(const plan::Plan &plan, const core::DeviceOptions &) override {
+    plan_ = &plan;
+    arena_ = take(plan.arenaBytes, 0xff); // NaN in every type
+    slab_ = take(plan.hostBytes, 0xff);
+    tokens_.assign(static_cast<size_t>(kernels::kPublishSlots * plan.metaLayout.maxSequences), -1);
+    published_.assign(kernels::kPublishSlots, 0);
+    if (plan.model.rope.enabled)
+      frequencies_ = core::inverseFrequencies(plan.model.rope, plan.model.headDim);
+    for (Memory &staging : staging_) {
+      staging = take(kernels::metaBytes(plan.metaLayout), 0);
+      kernels::initMeta(plan.metaLayout, reinterpret_cast<kernels::IterationMeta *>(staging.get()));
+    }
+    binding_.emplace(plan, matrixOrder(), frequencies_.data());
+    return absl::OkStatus();
+  }
+  absl::Span<std::byte> hostSlab() override { return {slab_.get(), plan_->hostBytes}; }
+  absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) override {
+    std::copy(bytes.begin(), bytes.end(), arena_.get() + address);
+    return absl::OkStatus();
+  }
+  absl::Status readDevice(uint64_t address, absl::Span<std::byte> bytes) override {
+    std::copy_n(arena_.get() + address, bytes.size(), bytes.data());
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override {
+    const GraphMemory memory{.bases = {arena_.get(), slab_.get()},
+                             .arenaBytes = plan_->arenaBytes,
+                             .slabBytes = plan_->hostBytes,
+                             .frequencies = frequencies_.data(),
+                             .frequencyBytes = frequencies_.size() * sizeof(float),
+                             .publishedTokens = tokens_.data(),
+                             .publishedTokensBytes = tokens_.size() * sizeof(int32_t),
+                             .publishedIterations = published_.data()};
+    absl::StatusOr<GraphPlan> planned =
+        planGraph({.plan = *plan_, .binding = *binding_, .memory = memory, .fuse = options_.fuse}, key);
+    if (!planned.ok())
+      return planned.status();
+    absl::StatusOr<RecordedGraph> recorded = record(*planned);
+    if (!recorded.ok())
+      return recorded.status();
+    if (absl::Status status = checkGraph(*recorded); !status.ok())
+      return status;
+    auto graph = std::make_unique<EmulatedGraph>();
+    graph->recorded = *std::move(recorded);
+    graph->transition = key.transition;
+    if (options_.dropCrossEdges)
+      for (RecordedNode &node : graph->recorded.nodes)
+        std::erase_if(node.after, [&](uint32_t before) { return graph->recorded.nodes[before].lane != node.lane; });
+    return graph;
+  }
+  absl::Status upload(core::Graph &) override { return absl::OkStatus(); }
+  kernels::IterationMeta *meta() override {
+    return reinterpret_cast<kernels::IterationMeta *>(staging_[(iterations_ + 1) % 2].get());
+  }
+
+  absl::Status launch(core::Graph &graph) override {
+    auto &own = static_cast<EmulatedGraph &>(graph);
+    if (!own.transition) {
+      meta()->iteration = iterations_ + 1;
+      for (const plan::Extent &extent : plan_->placements[0].extents)
+        if (extent.buffer == plan_->metaBuffer())
+          std::memcpy(arena_.get() + extent.address, meta(), kernels::metaBytes(plan_->metaLayout));
+      sampled_ = meta()->numSampled;
+      ++iterations_;
+    }
+    return run(own.recorded);
+  }
+  absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {
+    const size_t slot = iteration % kernels::kPublishSlots;
+    if (published_[slot] != iteration)
+      return absl::InternalError("the iteration was not published");
+    return absl::MakeConstSpan(tokens_.data() + slot * static_cast<size_t>(plan_->metaLayout.maxSequences),
+                               static_cast<size_t>(sampled_));
+  }
+  int64_t tokensVisibleNs(uint64_t) const override { return 0; }
+  absl::Status drain() override { return absl::OkStatus(); }
+  int64_t nowNs() const override { return 0; }
+  core::DeviceCounters counters() const override {
+    return {.peakDeviceBytes = plan_->arenaBytes, .hostBytes = plan_->hostBytes};
+  }
+  absl::Span<const core::StepTime> lastTimes() const override { return {}; }
+
+private:
+  absl::Status run(const RecordedGraph &graph) {
+    std::vector<size_t> missing(graph.nodes.size());
+    std::vector<std::vector<uint32_t>> next(graph.nodes.size());
+    std::vector<uint32_t> ready;
+    for (uint32_t i = 0; i < graph.nodes.size(); ++i) {
+      missing[i] = graph.nodes[i].after.size();
+      for (uint32_t before : graph.nodes[i].after)
+        next[before].push_back(i);
+      if (missing[i] == 0)
+        ready.push_back(i);
+    }
+    while (!ready.empty()) {
+      const size_t drawn = random_() % ready.size();
+      const uint32_t node = ready[drawn];
+      ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(drawn));
+      if (absl::Status status = runNode(graph.nodes[node]); !status.ok())
+        return status;
+      for (uint32_t follower : next[node])
+        if (--missing[follower] == 0)
+          ready.push_back(follower);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status runNode(const RecordedNode &node) {
+    switch (node.kind) {
+    case RecordedKind::Copy:
+      std::memcpy(node.copy.destination, node.copy.source, node.copy.bytes);
+      return absl::OkStatus();
+    case RecordedKind::Library:
+      multiply(node.matmul);
+      return absl::OkStatus();
+    case RecordedKind::Kernel: {
+      const Call call = callOf(node.kernel.launch.kernel);
+      if (call == nullptr)
+        return absl::InternalError("a kernel of no known arguments");
+      // Arguments are read at their own alignment.
+      alignas(16) std::byte args[256];
+      std::memcpy(args, node.kernel.args.data(), node.kernel.args.size());
+      kernels::testDevice().run(node.kernel.launch, args, call, random_());
+      return absl::OkStatus();
+    }
+    default:
+      return absl::InternalError("a node that no plan leads to");
+    }
+  }
+
+  const EmulatedGraphOptions options_;
+  std::mt19937_64 random_;
+  const plan::Plan *plan_ = nullptr;
+  Memory arena_, slab_;
+  std::array<Memory, 2> staging_;
+  std::vector<float> frequencies_;
+  std::vector<int32_t> tokens_;
+  std::vector<uint64_t> published_;
+  std::optional<core::BindContext> binding_;
+  uint64_t iterations_ = 0;
+  int32_t sampled_ = 0;
+};
+
+} // namespace
+
+std::unique_ptr<core::Device> makeEmulatedGraphDevice(const EmulatedGraphOptions &options) {
+  return std::make_unique<EmulatedGraphDevice>(options);
+}
+
+} // namespace headrace::cuda

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A device that runs the recorded CUDA graphs of a plan on the host: the kernels' own source on their emulator, copies
+// by memcpy, matrix products by plain loops. Nodes run one at a time in an order drawn from those that the graph's
+// edges allow, so that a missing edge shows as different bits. What it does not run is CUDA itself.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/core/Device.h"
+#include "runtime/cuda/MatMul.h"
+
+namespace headrace::cuda {
+
+struct EmulatedGraphOptions {
+  uint64_t order = 0; // which of the allowed orders
+  FusePolicy fuse = FusePolicy::Library;
+  bool dropCrossEdges = false; // to see that they matter
+};
+
+std::unique_ptr<core::Device> makeEmulatedGraphDevice(const EmulatedGraphOptions &options);
+
+} // namespace headrace::cuda

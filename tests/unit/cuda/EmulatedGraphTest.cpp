@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Recorded graphs compute what they should: run with the kernels' own source on the host, they give the host device's
+// tokens, and the same bits wherever weights live and in whatever order their edges allow.
+#include <gtest/gtest.h>
+
+#include "runtime/host/HostDevice.h"
+#include "tests/unit/cuda/EmulatedGraphDevice.h"
+#include "tests/unit/cuda/Generate.h"
+
+namespace headrace::cuda {
+namespace {
+
+using core::tinyLlama;
+using core::tinyOpt;
+
+Outcome emulated(const core::TinyPlanOptions &options, const EmulatedGraphOptions &emulation = {}) {
+  const plan::Plan plan = planFor(model::DeviceKind::Cuda, options);
+  return generate(*makeEmulatedGraphDevice(emulation), plan);
+}
+
+TEST(EmulatedGraph, GivesTheHostsTokensInF32) {
+  for (model::ModelSpec spec : {tinyLlama(2), tinyOpt(2)}) {
+    spec.dtype = model::DType::F32;
+    const core::TinyPlanOptions options{.spec = spec, .offloaded = {1}, .wrap = true};
+    const plan::Plan plan = planFor(model::DeviceKind::Host, options);
+    const Outcome wanted = generate(*host::makeHostDevice(), plan), found = emulated(options);
+    EXPECT_EQ(found.tokens, wanted.tokens) << spec.name;
+    EXPECT_EQ(wanted.tokens.size(), static_cast<size_t>(kIterations));
+    EXPECT_LT(largestDifference(found.logits, wanted.logits), 1e-3) << spec.name;
+  }
+}
+
+TEST(EmulatedGraph, BitsDependNeitherOnPlacementNorOnTheOrderOfNodes) {
+  for (const model::ModelSpec &whole : models()) {
+    model::ModelSpec spec = whole;
+    spec.layers = 2;
+    const Outcome resident = emulated({.spec = spec});
+    uint64_t order = 0;
+    for (bool wrap : {false, true})
+      for (int64_t slots : {1, 2}) {
+        const Outcome other =
+            emulated({.spec = spec, .offloaded = {0, 1}, .wrap = wrap, .slots = slots}, {.order = ++order});
+        EXPECT_EQ(other.tokens, resident.tokens) << spec.name;
+        EXPECT_TRUE(sameBits(other.logits, resident.logits)) << spec.name << ", wrap " << wrap << ", slots " << slots;
+      }
+  }
+}
+
+TEST(EmulatedGraph, WhatTheLibraryDoesNotFuseIsDoneBehindIt) {
+  model::ModelSpec spec = tinyOpt(2);
+  spec.dtype = model::DType::F32;
+  const Outcome fused = emulated({.spec = spec}), apart = emulated({.spec = spec}, {.fuse = FusePolicy::None});
+  EXPECT_EQ(apart.tokens, fused.tokens);
+  EXPECT_LT(largestDifference(apart.logits, fused.logits), 1e-3);
+}
+
+TEST(EmulatedGraph, WithoutEdgesBetweenLanesItWouldShow) {
+  const core::TinyPlanOptions options{.spec = tinyLlama(2), .offloaded = {0, 1}, .slots = 1};
+  const Outcome right = emulated(options), wrong = emulated(options, {.order = 3, .dropCrossEdges = true});
+  EXPECT_FALSE(sameBits(right.logits, wrong.logits));
+}
+
+} // namespace
+} // namespace headrace::cuda

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tokens and logits of small plans on any device, for tests that compare devices and ways to build graphs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/core/Device.h"
+#include "tests/unit/core/TinyPlan.h"
+
+namespace headrace::cuda {
+
+inline constexpr int kIterations = 8;
+
+// For a GPU: activations and cache of the weights' type.
+plan::Plan planFor(model::DeviceKind kind, core::TinyPlanOptions options);
+
+struct Outcome {
+  std::vector<int32_t> tokens;
+  std::vector<float> logits; // of the last iteration's one row
+};
+
+// A prompt of seven tokens, then one row of the same sequence an iteration, each launched before the token of the one
+// before it was read. Fails the test where the device does.
+Outcome generate(core::Device &device, const plan::Plan &plan);
+
+bool sameBits(const std::vector<float> &a, const std::vector<float> &b); // and not empty
+// Infinite where a value is not finite, or there is none.
+double largestDifference(const std::vector<float> &a, const std::vector<float> &b);
+
+// Both families in F32, F16 and BF16.
+std::vector<model::ModelSpec> models();
+
+} // namespace headrace::cuda
