@@ -81,8 +81,8 @@ private:
     auto load = [&](int32_t first, int stage) {
       unsigned char *to = stages + stage * (2 * kChunk * kRowBytes);
       const uint32_t cacheRow = cache.rowOf(first, end);
-      cache.copy(to, cacheRow, 0, first, end);
-      cache.copy(to + kChunk * kRowBytes, cacheRow, toValues, first, end);
+      cache.template copy<2>(to, cacheRow, 0, first, end);
+      cache.template copy<2>(to + kChunk * kRowBytes, cacheRow, toValues, first, end);
     };
     int32_t first = static_cast<int32_t>(range.begin) + warpIndex() * kChunk;
     if (first < end)
@@ -262,7 +262,8 @@ private:
 };
 
 template <Elem kElem, int kDim>
-__global__ void __launch_bounds__(DecodeShape::kWarps * 32) attentionDecodeKernel(const AttentionArgs args) {
+__global__ void __launch_bounds__(DecodeShape::kWarps * 32, kDim == 64 ? 4 : 3)
+    attentionDecodeKernel(const AttentionArgs args) {
   AttentionDecode<kElem, kDim>(args).run();
 }
 
