@@ -18,7 +18,7 @@
 namespace headrace::kernels::emulator {
 namespace {
 
-constexpr size_t kStackBytes = 256 << 10, kMostBytes = 64;
+constexpr size_t kStackBytes = 64 << 10, kMostBytes = 64;
 
 enum class State { Runnable, AtExchange, AtBarrier, Done };
 
