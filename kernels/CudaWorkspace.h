@@ -16,7 +16,9 @@ struct CudaWorkspace {
   // Decode attention is split along the context at fixed positions, whatever the batch and the bucket; each split
   // leaves headDim sums, a maximum and a sum of exponentials in F32.
   static constexpr int64_t kSplitTokens = 512;
-  HEADRACE_HD static constexpr int64_t splits(int64_t maxContext) { return (maxContext + kSplitTokens - 1) / kSplitTokens; }
+  HEADRACE_HD static constexpr int64_t splits(int64_t maxContext) {
+    return (maxContext + kSplitTokens - 1) / kSplitTokens;
+  }
   static constexpr uint64_t attentionBytes(int64_t sequences, int64_t heads, int64_t headDim, int64_t maxContext) {
     return static_cast<uint64_t>(sequences * heads * splits(maxContext) * (headDim + 2)) * sizeof(float);
   }

@@ -63,8 +63,9 @@ double launchUs(const BenchGraph &graph, cudaStream_t stream, int times) {
 } // namespace
 
 void measureGraphs(Report &report) {
-  report.part("graphs", "chains of kernels that find no work; host time of cudaGraphLaunch into an idle stream, median of 101; "
-                        "device time by events over 20 launches in a row; memory as the change of cudaMemGetInfo");
+  report.part("graphs",
+              "chains of kernels that find no work; host time of cudaGraphLaunch into an idle stream, median of 101; "
+              "device time by events over 20 launches in a row; memory as the change of cudaMemGetInfo");
   Nothing nothing;
   const Copies copies;
   Timer timer;
@@ -80,26 +81,31 @@ void measureGraphs(Report &report) {
           graph.launch(stream);
       });
       report.figure(std::to_string(nodes) + " nodes, " + (branches ? "three branches" : "one chain"),
-                    {{"instantiate ms", built.instantiateMs}, {"upload ms", built.uploadMs},
-                     {"device bytes", built.deviceBytes}, {"launch us", us}, {"launch us a node", us / nodes},
+                    {{"instantiate ms", built.instantiateMs},
+                     {"upload ms", built.uploadMs},
+                     {"device bytes", built.deviceBytes},
+                     {"launch us", us},
+                     {"launch us a node", us / nodes},
                      {"device us a node", ms / 20 * 1e3 / nodes}});
     }
 
-  report.part("switch", "two executables of 512 kernels each that find no work; device time an executable by events over 40 "
-                        "launches in a row, and with the host waiting for each before it launches the next");
+  report.part("switch",
+              "two executables of 512 kernels each that find no work; device time an executable by events over 40 "
+              "launches in a row, and with the host waiting for each before it launches the next");
   BenchGraph a, b;
   fill(a, nothing, copies, 512, true);
   fill(b, nothing, copies, 512, true);
   a.build(timer.stream());
   b.build(timer.stream());
   const auto perLaunch = [&](bool alternate, bool wait) {
-    return medianMs(timer, 7, [&](cudaStream_t stream) {
-             for (int i = 0; i < 40; ++i) {
-               (alternate && i % 2 ? b : a).launch(stream);
-               if (wait)
-                 must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-             }
-           }) /
+    return medianMs(timer, 7,
+                    [&](cudaStream_t stream) {
+                      for (int i = 0; i < 40; ++i) {
+                        (alternate && i % 2 ? b : a).launch(stream);
+                        if (wait)
+                          must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+                      }
+                    }) /
            40 * 1e3;
   };
   const double same = perLaunch(false, false), other = perLaunch(true, false);

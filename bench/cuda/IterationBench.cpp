@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kWarmUp = 4;
 constexpr int kLeastIterations = 20;
-constexpr double kSeconds = 3; // of a cell, whichever of the two comes first
+constexpr double kSeconds = 3;                           // of a cell, whichever of the two comes first
 constexpr int64_t kIntervals[] = {0, 16, 8, 4, 3, 2, 1}; // 0: everything resident, measured first
 
 struct Cell {
@@ -33,7 +33,7 @@ struct Cell {
                        : "prefill " + std::to_string(tokens);
   }
 };
-constexpr Cell kCells[] = {{1, 1, 256},  {32, 1, 256},    {128, 1, 256},  {1, 1, 2048},
+constexpr Cell kCells[] = {{1, 1, 256},   {32, 1, 256},   {128, 1, 256},   {1, 1, 2048},
                            {32, 1, 2048}, {128, 1, 2048}, {1, 1024, 1024}, {1, 4096, 4096}};
 
 template <typename T> T take(absl::StatusOr<T> value) {
@@ -136,16 +136,16 @@ private:
     const std::unique_ptr<core::Device> device = take(cuda::makeCudaDevice({}));
     double at = nowSeconds();
     const std::unique_ptr<core::Runtime> runtime = take(core::Runtime::load(*plan, *device, {}, &weights_, {}));
-    report_.figure(name_ + ", " + placement + ", load",
-                   {{"seconds", nowSeconds() - at}, {"variants", plan->variants.size()},
-                    {"arena bytes", plan->arenaBytes}, {"pinned bytes", plan->hostBytes}});
+    report_.figure(name_ + ", " + placement + ", load", {{"seconds", nowSeconds() - at},
+                                                         {"variants", plan->variants.size()},
+                                                         {"arena bytes", plan->arenaBytes},
+                                                         {"pinned bytes", plan->hostBytes}});
     for (const Cell &cell : cells_) {
       if (budget_.left() < 5) {
         report_.figure(name_ + ", " + placement + ", " + cell.name(), {{"left out", "no time left"}});
         continue;
       }
-      const uint32_t variant =
-          take(runtime->choose(cell.sequences * cell.tokens, cell.sequences, cell.context));
+      const uint32_t variant = take(runtime->choose(cell.sequences * cell.tokens, cell.sequences, cell.context));
       const Measured measured = iterate(*plan, *device, *runtime, cell);
       describe(*plan, variant, interval, placement, cell, measured);
     }
@@ -179,8 +179,7 @@ private:
       if (!enough) {
         check(core::writeMeta(plan.metaLayout, plan.blockTokens, rows, device.meta()));
         const double at = nowSeconds();
-        check(runtime.launch(
-            take(runtime.choose(cell.sequences * cell.tokens, cell.sequences, cell.context))));
+        check(runtime.launch(take(runtime.choose(cell.sequences * cell.tokens, cell.sequences, cell.context))));
         if (i >= kWarmUp)
           measured.hostUs.push_back((nowSeconds() - at) * 1e6);
       }
@@ -230,11 +229,18 @@ private:
     const double link = bytes > 0 ? bytes / bandwidth_[interval] * 1e3 : 0;
     const double bound = std::max(alone, link);
     report_.figure(name_ + ", " + placement + ", " + cell.name(),
-                   {{"ms", ms}, {"p99 ms", quantile(measured.ms, 0.99)}, {"iterations", measured.ms.size()},
-                    {"alone ms", alone}, {"link ms", link}, {"h2d bytes", bytes},
-                    {"link GB/s", bytes > 0 ? bandwidth_[interval] * 1e-9 : 0.0}, {"ratio", ms / bound},
-                    {"bound by", link > alone ? "link" : "compute"}, {"predicted ms", predicted},
-                    {"measured over predicted", ms / predicted}, {"host us", median(measured.hostUs)},
+                   {{"ms", ms},
+                    {"p99 ms", quantile(measured.ms, 0.99)},
+                    {"iterations", measured.ms.size()},
+                    {"alone ms", alone},
+                    {"link ms", link},
+                    {"h2d bytes", bytes},
+                    {"link GB/s", bytes > 0 ? bandwidth_[interval] * 1e-9 : 0.0},
+                    {"ratio", ms / bound},
+                    {"bound by", link > alone ? "link" : "compute"},
+                    {"predicted ms", predicted},
+                    {"measured over predicted", ms / predicted},
+                    {"host us", median(measured.hostUs)},
                     {"steps", schedule.steps.size()}});
   }
 
@@ -245,16 +251,17 @@ private:
   const model::ModelSpec spec_;
   uint64_t memory_ = 0;
   std::vector<Cell> cells_;
-  std::map<std::string, double> alone_;  // by cell: milliseconds with everything resident
+  std::map<std::string, double> alone_; // by cell: milliseconds with everything resident
   std::map<int64_t, double> bandwidth_; // by interval
 };
 
 } // namespace
 
 void measureIterations(Report &report, const Budget &budget, const std::string &filter) {
-  report.part("iterations", "core::Runtime on synthetic weights, one iteration in flight beside the one whose tokens are awaited; "
-                            "median gap between tokens of at least 20 iterations after 4; alone: the resident plan's same cell; "
-                            "link: the schedule's chunks in a graph of copies alone; host us: choose + launch");
+  report.part("iterations",
+              "core::Runtime on synthetic weights, one iteration in flight beside the one whose tokens are awaited; "
+              "median gap between tokens of at least 20 iterations after 4; alone: the resident plan's same cell; "
+              "link: the schedule's chunks in a graph of copies alone; host us: choose + launch");
   for (const char *name : {"opt-6.7b", "llama-3.1-8b"}) {
     const LayerWeights weights;
     Model(report, budget, name, weights).run(filter);

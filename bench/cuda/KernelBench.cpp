@@ -37,8 +37,7 @@ double kernelMs(Timer &timer, kernels::Op op, void *args, const kernels::CudaSha
     fail(std::string(kernels::opName(op)) + ": " + (why == nullptr ? "no kernel" : why));
   const void *entry = kernels::cudaEntry(launch.kernel);
   if (launch.sharedBytes > 48 * 1024)
-    must(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(launch.sharedBytes)),
+    must(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(launch.sharedBytes)),
          "cudaFuncSetAttribute");
   BenchGraph graph;
   cudaGraphNode_t last = nullptr;
@@ -49,7 +48,8 @@ double kernelMs(Timer &timer, kernels::Op op, void *args, const kernels::CudaSha
   return medianMs(timer, 5, [&](cudaStream_t stream) { graph.launch(stream); }) / kInRow;
 }
 
-// Attention over `sequences` of `tokens` new rows each behind `context - tokens` earlier ones, blocks in a random order.
+// Attention over `sequences` of `tokens` new rows each behind `context - tokens` earlier ones, blocks in a random
+// order.
 class AttentionCase {
 public:
   AttentionCase(int64_t sequences, int64_t tokens, int64_t context)
@@ -114,9 +114,11 @@ private:
 } // namespace
 
 void measureKernels(Report &report) {
-  report.part("kernels", "graphs of 20 nodes of one kernel in a chain, median of 5 by events; attention of Llama-3.1-8B (32 heads, 8 "
-                         "of keys, 128 wide, BF16), blocks of 16 tokens in random order; shares of a 4 GiB device copy "
-                         "(2 x bytes) and of an 8192^3 BF16 product of the same process");
+  report.part(
+      "kernels",
+      "graphs of 20 nodes of one kernel in a chain, median of 5 by events; attention of Llama-3.1-8B (32 heads, 8 "
+      "of keys, 128 wide, BF16), blocks of 16 tokens in random order; shares of a 4 GiB device copy "
+      "(2 x bytes) and of an 8192^3 BF16 product of the same process");
   Timer timer;
   const double memory = copyBandwidth(timer);
   report.figure("device copy of 4 GiB", {{"GB/s", memory}});
@@ -127,7 +129,8 @@ void measureKernels(Report &report) {
   must(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   for (const int64_t context : {512, 2048, 8192, 32768, 131072})
     for (const int64_t sequences : {1, 8, 32, 128}) {
-      const std::string name = "decode attention, batch " + std::to_string(sequences) + ", context " + std::to_string(context);
+      const std::string name =
+          "decode attention, batch " + std::to_string(sequences) + ", context " + std::to_string(context);
       const double bytes = static_cast<double>(sequences * context * 2 * kKvHeads * kHeadDim * 2);
       if (bytes > 0.5 * static_cast<double>(free)) {
         report.figure(name, {{"left out", "its cache does not fit"}});
@@ -137,7 +140,8 @@ void measureKernels(Report &report) {
       const double ms = one.ms(timer), rate = one.kvBytes() / ms * 1e-6;
       report.figure(name, {{"us", ms * 1e3}, {"GB/s", rate}, {"share of memory", rate / memory}});
     }
-  for (const auto &[sequences, tokens] : {std::pair<int64_t, int64_t>{1, 1024}, {4, 1024}, {1, 4096}, {4, 4096}, {1, 16384}}) {
+  for (const auto &[sequences, tokens] :
+       {std::pair<int64_t, int64_t>{1, 1024}, {4, 1024}, {1, 4096}, {4, 4096}, {1, 16384}}) {
     AttentionCase one(sequences, tokens, tokens);
     const double ms = one.ms(timer), rate = one.flops() / ms * 1e-9;
     report.figure("prefill attention, batch " + std::to_string(sequences) + ", " + std::to_string(tokens) + " tokens",
@@ -148,8 +152,11 @@ void measureKernels(Report &report) {
     const double flops = gemmTflops(timer, rows, 28672, 4096);
     const double bytes = 28672.0 * 4096 * 2, us = 2.0 * static_cast<double>(rows) * 28672 * 4096 / flops * 1e-6;
     report.figure("linear 28672 x 4096, " + std::to_string(rows) + " rows",
-                  {{"us", us}, {"TFLOP/s", flops}, {"share of the product", flops / peak},
-                   {"weights GB/s", bytes / us * 1e-3}, {"share of memory", bytes / us * 1e-3 / memory}});
+                  {{"us", us},
+                   {"TFLOP/s", flops},
+                   {"share of the product", flops / peak},
+                   {"weights GB/s", bytes / us * 1e-3},
+                   {"share of memory", bytes / us * 1e-3 / memory}});
   }
 }
 

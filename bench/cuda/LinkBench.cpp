@@ -66,8 +66,10 @@ double graphMs(Timer &timer, BenchGraph &graph) {
 } // namespace
 
 void measureLink(Report &report) {
-  report.part("link", "1 GiB each way, median of 7, by events; graphs of 1-D copy nodes in one chain a direction; 'of one copy' "
-                      "divides by one cudaMemcpyAsync of 1 GiB from pinned memory in the same process");
+  report.part(
+      "link",
+      "1 GiB each way, median of 7, by events; graphs of 1-D copy nodes in one chain a direction; 'of one copy' "
+      "divides by one cudaMemcpyAsync of 1 GiB from pinned memory in the same process");
   Buffers buffers;
   Timer timer;
   const double inMs = medianMs(timer, kRepeats, [&](cudaStream_t s) {
@@ -106,12 +108,15 @@ void measureLink(Report &report) {
     const double h2d = copies(true, false, 0), d2h = copies(false, true, 0), both = copies(true, true, 0);
     report.figure(name + ", h2d", {{"GB/s", gbps(kTotal, h2d)}, {"of one copy", gbps(kTotal, h2d) / in}});
     report.figure(name + ", d2h", {{"GB/s", gbps(kTotal, d2h)}, {"of one copy", gbps(kTotal, d2h) / out}});
-    report.figure(name + ", both ways", {{"GB/s, sum", gbps(2 * kTotal, both)}, {"of the longer alone", both / std::max(h2d, d2h)}});
+    report.figure(name + ", both ways",
+                  {{"GB/s, sum", gbps(2 * kTotal, both)}, {"of the longer alone", both / std::max(h2d, d2h)}});
     const int kernelCount = std::max(1, static_cast<int>(h2d / kernelMs));
     const double alone = kernelMs * kernelCount, beside = copies(true, false, kernelCount);
-    report.figure(name + ", h2d beside kernels",
-                  {{"ms", beside}, {"kernels alone ms", alone}, {"copies alone ms", h2d},
-                   {"of the longer alone", beside / std::max(alone, h2d)}, {"of their sum", beside / (alone + h2d)}});
+    report.figure(name + ", h2d beside kernels", {{"ms", beside},
+                                                  {"kernels alone ms", alone},
+                                                  {"copies alone ms", h2d},
+                                                  {"of the longer alone", beside / std::max(alone, h2d)},
+                                                  {"of their sum", beside / (alone + h2d)}});
   }
 }
 

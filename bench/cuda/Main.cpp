@@ -65,8 +65,7 @@ int main(int argc, char **argv) {
     else if (flag == "--table") {
       std::fputs(Report::table(value).c_str(), stdout);
       return 0;
-    }
-    else
+    } else
       return usage();
   }
   if (parts.empty())

@@ -39,7 +39,6 @@ private:
   nlohmann::ordered_json all_;
 };
 
-
 double median(std::vector<double> values);
 double quantile(std::vector<double> values, double q); // nearest rank
 

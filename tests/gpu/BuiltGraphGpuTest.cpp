@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What CUDA holds of a graph is what was planned: both builders' graphs of compiled plans are read back node by node and
-// edge by edge, and compared with the recording. Both products' libraries, with stamps and without.
+// What CUDA holds of a graph is what was planned: both builders' graphs of compiled plans are read back node by node
+// and edge by edge, and compared with the recording. Both products' libraries, with stamps and without.
 #include "compiler/Compile.h"
 #include "runtime/cuda/CudaDevice.h"
 #include "tests/unit/core/TinyPlan.h"
@@ -32,8 +32,8 @@ TEST_P(BuiltGraph, IsTheRecordedOne) {
       request.policy.startRule = rule;
       const auto plan = compiler::compile(request);
       ASSERT_TRUE(plan.ok()) << plan.status();
-      const auto device = cuda::makeCudaDevice(
-          {.capture = GetParam().capture, .gemmEx = GetParam().gemmEx, .compare = true});
+      const auto device =
+          cuda::makeCudaDevice({.capture = GetParam().capture, .gemmEx = GetParam().gemmEx, .compare = true});
       ASSERT_TRUE(device.ok()) << device.status();
       ASSERT_TRUE((*device)->open(*plan, {.trace = GetParam().trace}).ok());
       for (uint32_t i = 0; i < plan->variants.size(); ++i) {

@@ -70,8 +70,8 @@ TEST_P(GpuPlacement, LogitsAreBitIdenticalToTheResidentRun) {
   for (const bool capture : {false, true})
     for (const model::StartRule rule : {model::StartRule::Paper, model::StartRule::Eager})
       for (int64_t interval = 0; interval <= setup_.spec.layers; ++interval) {
-        SCOPED_TRACE(testing::Message() << (capture ? "capture, " : "explicit, ")
-                                        << model::startRuleName(rule) << ", interval " << interval);
+        SCOPED_TRACE(testing::Message() << (capture ? "capture, " : "explicit, ") << model::startRuleName(rule)
+                                        << ", interval " << interval);
         on(capture);
         setup_.policy = residentPolicy();
         setup_.policy.startRule = rule;

@@ -32,7 +32,8 @@ cat >"$work/build/bench_cuda" <<'SH'
 [ "$1" = --table ] && echo '## figures' && exit 0
 for last; do :; done; echo "bench $*"; : >"$last"
 SH
-chmod +x "$work"/bin/* "$work"/no-gpu/* "$work"/build/bench_cuda "$work"/build/deep/gpu_tests
+printf '#!/bin/sh\necho "$*"\n' >"$work/build/headrace"
+chmod +x "$work"/build/headrace "$work"/bin/* "$work"/no-gpu/* "$work"/build/bench_cuda "$work"/build/deep/gpu_tests
 check() { PATH=$work/bin:$PATH "$root/scripts/gpu-check" --bin "$work/build" --out "$work/out" "$@" >"$work/log" 2>&1; }
 
 expect 'an unknown part is refused' test "$(check --part nothing; echo $?)" = 2

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The GPU that the kernels' tests run on; without one the program says so and exits with status 1.
+// The GPU that the kernels' tests run on (tests/gpu).
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -51,20 +51,3 @@ TestDevice &testDevice() {
 }
 
 } // namespace headrace::kernels
-
-int main(int argc, char **argv) {
-  testing::InitGoogleTest(&argc, argv);
-  if (!testing::GTEST_FLAG(list_tests)) {
-    int devices = 0;
-    const cudaError_t error = cudaGetDeviceCount(&devices);
-    if (error != cudaSuccess || devices == 0) {
-      std::fprintf(stderr, "no CUDA device: %s\n",
-                   error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists none");
-      return 1;
-    }
-    cudaDeviceProp properties;
-    headrace::kernels::check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
-    std::printf("device 0: %s, sm_%d%d\n", properties.name, properties.major, properties.minor);
-  }
-  return RUN_ALL_TESTS();
-}
