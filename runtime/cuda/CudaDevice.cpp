@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/CudaDevice.h"
 
+#include <nvtx3/nvToolsExt.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +19,14 @@
 
 namespace headrace::cuda {
 namespace {
+
+// A range in profilers' timelines; costs nothing where none is attached.
+struct ProfilerRange {
+  explicit ProfilerRange(const char *name) { (void)nvtxRangePushA(name); }
+  ProfilerRange(const ProfilerRange &) = delete;
+  ProfilerRange &operator=(const ProfilerRange &) = delete;
+  ~ProfilerRange() { (void)nvtxRangePop(); }
+};
 
 class CudaDevice final : public core::Device {
 public:
@@ -217,6 +227,7 @@ absl::Status CudaDevice::launchIteration(CudaGraph &graph) {
 }
 
 absl::Status CudaDevice::launchGraph(CudaGraph &graph) {
+  const ProfilerRange range(graph.name.c_str());
   o_->lastLaunchNs = monotonicNs();
   HEADRACE_CUDA(graph.name, cudaGraphLaunch(graph.exec, o_->launch));
   ++o_->launches;
@@ -235,6 +246,7 @@ absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t itera
   if (!held(iteration))
     return absl::OutOfRangeError(absl::StrCat("tokens of iteration ", iteration, " are gone: ", o_->iterations,
                                               " were launched, the last 2 can be read"));
+  const ProfilerRange range("await tokens");
   absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(iteration, o_->launch);
   if (!tokens.ok())
     return keep(tokens.status());
