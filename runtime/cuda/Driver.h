@@ -10,8 +10,6 @@
 
 namespace headrace::cuda {
 
-inline constexpr int kNeededDriver = 13000; // CUDA 13.0, as cudaDriverGetVersion counts
-
 struct DeviceInfo {
   int index = 0;
   std::string name;

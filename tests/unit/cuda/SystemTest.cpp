@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "runtime/cuda/Architectures.h"
+#include "runtime/cuda/DeviceChecks.h"
 #include "runtime/cuda/DynamicLibrary.h"
 #include "runtime/cuda/HostMemory.h"
 
@@ -33,6 +34,42 @@ TEST(Architectures, MachineCodeRunsOnTheSameMajorPtxOnAnythingNewer) {
   EXPECT_TRUE(architectureBuiltIn("90a", 9, 0));
   EXPECT_FALSE(architectureBuiltIn("", 9, 0));
   EXPECT_FALSE(architectureBuiltIn("native", 9, 0));
+}
+
+std::string refusal(const absl::Status &status) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  return std::string(status.message());
+}
+
+TEST(DeviceChecks, DriversThatAreMissingOrTooOldAreRefused) {
+  EXPECT_THAT(refusal(checkDriver(0)), HasSubstr("no NVIDIA driver answers: install one for CUDA 13.0 or later"));
+  EXPECT_THAT(refusal(checkDriver(12080)),
+              HasSubstr("the NVIDIA driver is for CUDA 12.8, expected 13.0 or later: update the driver"));
+  EXPECT_TRUE(checkDriver(13000).ok());
+  EXPECT_TRUE(checkDriver(13010).ok());
+}
+
+TEST(DeviceChecks, GpusThatAreNotThereAreRefused) {
+  EXPECT_THAT(refusal(checkIndex(0, 0)), HasSubstr("the driver knows no GPU"));
+  EXPECT_THAT(refusal(checkIndex(2, 2)), HasSubstr("no GPU 2: there are 2, counted from 0"));
+  EXPECT_THAT(refusal(checkIndex(-1, 2)), HasSubstr("no GPU -1"));
+  EXPECT_TRUE(checkIndex(1, 2).ok());
+}
+
+TEST(DeviceChecks, ArchitecturesThatAreNotBuiltInAreRefused) {
+  EXPECT_TRUE(checkArchitecture("NVIDIA H200", "90", 9, 0).ok());
+  EXPECT_THAT(refusal(checkArchitecture("NVIDIA A10", "90", 8, 6)),
+              HasSubstr("NVIDIA A10 has compute capability 8.6, the kernels were built for 90: build with "
+                        "CMAKE_CUDA_ARCHITECTURES=86"));
+}
+
+TEST(DeviceChecks, MemoryThatOthersHoldIsRefusedWithTheNumbers) {
+  EXPECT_TRUE(checkFreeMemory(60, 40, 100, 200).ok());
+  for (const auto &[arena, overhead] : {std::pair<uint64_t, uint64_t>{61, 40}, {101, 0}, {UINT64_MAX, UINT64_MAX}}) {
+    const absl::Status status = checkFreeMemory(arena, overhead, 100, 200);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("100 of the device's 200 are free: end other processes"));
+  }
 }
 
 TEST(HostMemory, AvailableIsTheKernelsOwnEstimate) {
