@@ -8,37 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/model/HfConfig.h"
 #include "tests/golden/Faults.h"
-#include "tests/golden/Reference.h"
+#include "tests/golden/GoldenFixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace headrace::golden {
 namespace {
 
-std::string testName(const testing::TestParamInfo<std::string> &info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
-class Golden : public testing::TestWithParam<std::string> {
-protected:
-  void SetUp() override {
-    absl::StatusOr<Reference> reference = readReference(GetParam());
-    ASSERT_TRUE(reference.ok()) << reference.status();
-    reference_ = *std::move(reference);
-    absl::StatusOr<model::ModelSpec> spec = model::readHfFolder(reference_.folder);
-    ASSERT_TRUE(spec.ok()) << spec.status();
-    setup_.folder = reference_.folder;
-    setup_.spec = *std::move(spec);
-    setup_.prompts = reference_.prompts;
-    setup_.maxNewTokens = static_cast<int64_t>(reference_.tokens[0].size());
-  }
-
-  Reference reference_;
-  RunSetup setup_;
-};
-
+class Golden : public GoldenFixture {};
 class SixteenBitGolden : public Golden {};
 
 // Checkpoints are named after their type.

@@ -2,10 +2,7 @@
 //
 // Where weights live does not change a bit: every placement and both start rules against the resident run.
 #include "absl/strings/str_cat.h"
-#include "runtime/model/HfConfig.h"
-#include "tests/golden/GoldenRun.h"
-#include "tests/golden/Reference.h"
-#include "gtest/gtest.h"
+#include "tests/golden/GoldenFixture.h"
 
 namespace headrace::golden {
 namespace {
@@ -56,28 +53,15 @@ std::vector<Case> everyPlacement(const model::ModelSpec &spec) {
   return cases;
 }
 
-std::string testName(const testing::TestParamInfo<std::string> &info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
-class Placement : public testing::TestWithParam<std::string> {};
+class Placement : public GoldenFixture {};
 
 TEST_P(Placement, LogitsAreBitIdenticalToTheResidentRun) {
-  const absl::StatusOr<Reference> reference = readReference(GetParam());
-  ASSERT_TRUE(reference.ok()) << reference.status();
-  const absl::StatusOr<model::ModelSpec> spec = model::readHfFolder(reference->folder);
-  ASSERT_TRUE(spec.ok()) << spec.status();
-  RunSetup setup;
-  setup.folder = reference->folder;
-  setup.spec = *spec;
-  setup.prompts = reference->prompts;
+  RunSetup setup = setup_;
   setup.maxNewTokens = 6;
   const absl::StatusOr<RunResult> resident = run(setup);
   ASSERT_TRUE(resident.ok()) << resident.status();
   EXPECT_EQ(resident->offloadedLayers, 0);
-  for (const Case &c : everyPlacement(*spec)) {
+  for (const Case &c : everyPlacement(setup.spec)) {
     SCOPED_TRACE(c.name);
     setup.policy = c.policy;
     const absl::StatusOr<RunResult> result = run(setup);
@@ -100,19 +84,13 @@ TEST_P(Placement, LogitsAreBitIdenticalToTheResidentRun) {
 
 // No step reads a byte that the plan did not put there.
 TEST_P(Placement, PoisonedMemoryDoesNotShow) {
-  const absl::StatusOr<Reference> reference = readReference(GetParam());
-  ASSERT_TRUE(reference.ok()) << reference.status();
-  const absl::StatusOr<model::ModelSpec> spec = model::readHfFolder(reference->folder);
-  ASSERT_TRUE(spec.ok()) << spec.status();
-  RunSetup setup;
-  setup.folder = reference->folder;
-  setup.spec = *spec;
-  setup.prompts = reference->prompts;
+  RunSetup setup = setup_;
+  setup.prompts = reference_.prompts;
   setup.maxNewTokens = 6;
   const absl::StatusOr<RunResult> resident = run(setup);
   ASSERT_TRUE(resident.ok()) << resident.status();
   setup.poison = true;
-  for (const Case &c : everyPlacement(*spec)) {
+  for (const Case &c : everyPlacement(setup.spec)) {
     SCOPED_TRACE(c.name);
     setup.policy = c.policy;
     const absl::StatusOr<RunResult> result = run(setup);

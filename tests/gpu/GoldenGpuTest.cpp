@@ -3,35 +3,16 @@
 // The golden models on the CUDA device. F32 checkpoints compute in F32 there and must agree as the host does; 16-bit
 // ones keep activations in 16 bits between ops (the residual stream stays F32), and must be at least as close to the
 // F32 reference as transformers is in BF16.
-#include <algorithm>
-
 #include "runtime/cuda/CudaDevice.h"
-#include "runtime/model/HfConfig.h"
-#include "tests/golden/GoldenRun.h"
-#include "tests/golden/Reference.h"
-#include "gtest/gtest.h"
+#include "tests/golden/GoldenFixture.h"
 
 namespace headrace::golden {
 namespace {
 
-std::string testName(const testing::TestParamInfo<std::string> &info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
-class OnGpu : public testing::TestWithParam<std::string> {
+class OnGpu : public GoldenFixture {
 protected:
   void SetUp() override {
-    absl::StatusOr<Reference> reference = readReference(GetParam());
-    ASSERT_TRUE(reference.ok()) << reference.status();
-    reference_ = *std::move(reference);
-    absl::StatusOr<model::ModelSpec> spec = model::readHfFolder(reference_.folder);
-    ASSERT_TRUE(spec.ok()) << spec.status();
-    setup_.folder = reference_.folder;
-    setup_.spec = *std::move(spec);
-    setup_.prompts = reference_.prompts;
-    setup_.maxNewTokens = static_cast<int64_t>(reference_.tokens[0].size());
+    GoldenFixture::SetUp();
     setup_.hardware = "h200";
     on(false);
   }
@@ -39,9 +20,6 @@ protected:
   void on(bool capture) {
     setup_.makeDevice = [capture] { return cuda::makeCudaDevice({.capture = capture, .compare = true}); };
   }
-
-  Reference reference_;
-  RunSetup setup_;
 };
 
 class GpuGolden : public OnGpu {};
