@@ -56,6 +56,15 @@ absl::Status OpenedDevice::take(const DeviceInfo &info) {
   return buildStreams.create();
 }
 
+absl::Status OpenedDevice::startTrace(TraceBy by, const std::string &libraries) {
+  if (!options.trace || by == TraceBy::Stamps)
+    return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<CuptiTrace>> started = CuptiTrace::start(cuptiSearchPath(libraries));
+  if (started.ok())
+    cupti = *std::move(started);
+  return by == TraceBy::Auto ? absl::OkStatus() : started.status();
+}
+
 absl::Status OpenedDevice::findMeta() {
   metaBytes = kernels::metaBytes(plan.metaLayout);
   for (const plan::Extent &extent : plan.placements[0].extents)
