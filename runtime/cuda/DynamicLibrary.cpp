@@ -73,6 +73,7 @@ absl::StatusOr<DynamicLibrary> DynamicLibrary::open(const std::vector<std::strin
         reason = text; // it is there and cannot be loaded: worth more than the rest
     }
   std::vector<std::string> tried;
+  tried.reserve(folders.size());
   for (const std::string &folder : folders)
     tried.push_back(folder.empty() ? "LD_LIBRARY_PATH" : folder);
   return absl::UnavailableError(

@@ -28,9 +28,10 @@ uint64_t graphOverhead(const plan::Plan &plan) {
 
 // Moves what was taken, or keeps its status.
 template <typename T> absl::Status into(T &target, absl::StatusOr<T> taken) {
-  if (taken.ok())
-    target = *std::move(taken);
-  return taken.status();
+  if (!taken.ok())
+    return taken.status();
+  target = *std::move(taken);
+  return absl::OkStatus();
 }
 
 } // namespace
@@ -60,9 +61,10 @@ absl::Status OpenedDevice::startTrace(TraceBy by, const std::string &libraries) 
   if (!options.trace || by == TraceBy::Stamps)
     return absl::OkStatus();
   absl::StatusOr<std::unique_ptr<CuptiTrace>> started = CuptiTrace::start(cuptiSearchPath(libraries));
-  if (started.ok())
-    cupti = *std::move(started);
-  return by == TraceBy::Auto ? absl::OkStatus() : started.status();
+  if (!started.ok())
+    return by == TraceBy::Auto ? absl::OkStatus() : started.status();
+  cupti = *std::move(started);
+  return absl::OkStatus();
 }
 
 absl::Status OpenedDevice::findMeta() {
