@@ -78,20 +78,21 @@ private:
     constexpr int32_t kStep = kWarps * kChunk;
     const int32_t end = static_cast<int32_t>(range.end);
     const uint32_t toValues = valueRows(cache.kvHeads, cache.blockTokens);
-    auto load = [&](int32_t first, int stage) {
+    auto load = [&](int32_t first, uint32_t cacheRow, int stage) {
       unsigned char *to = stages + stage * (2 * kChunk * kRowBytes);
-      const uint32_t cacheRow = cache.rowOf(first, end);
-      cache.copy(to, cacheRow, 0, first, end);
-      cache.copy(to + kChunk * kRowBytes, cacheRow, toValues, first, end);
+      cache.template copy<2>(to, cacheRow, 0, first, end);
+      cache.template copy<2>(to + kChunk * kRowBytes, cacheRow, toValues, first, end);
     };
     int32_t first = static_cast<int32_t>(range.begin) + warpIndex() * kChunk;
     if (first < end)
-      load(first, 0);
+      load(first, cache.rowOf(first, end), 0);
     commitCopies();
+    uint32_t cacheRow = cache.rowOf(first + kStep, end); // of the next chunk: read from the block table a chunk ahead
     for (int stage = 0; first < end; first += kStep, stage ^= 1) {
       if (first + kStep < end)
-        load(first + kStep, stage ^ 1);
+        load(first + kStep, cacheRow, stage ^ 1);
       commitCopies();
+      cacheRow = cache.rowOf(first + 2 * kStep, end);
       waitCopies<1>(); // this chunk's; the next one's may be under way
       syncWarp();
       attend(query, stages + stage * (2 * kChunk * kRowBytes), end - first, rows);
@@ -262,7 +263,8 @@ private:
 };
 
 template <Elem kElem, int kDim>
-__global__ void __launch_bounds__(DecodeShape::kWarps * 32) attentionDecodeKernel(const AttentionArgs args) {
+__global__ void __launch_bounds__(DecodeShape::kWarps * 32, kDim == 64 ? 4 : 3)
+    attentionDecodeKernel(const AttentionArgs args) {
   AttentionDecode<kElem, kDim>(args).run();
 }
 

@@ -20,6 +20,7 @@ namespace headrace::kernels {
 template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
   static constexpr int kWarps = PrefillShape::kWarps, kThreads = kWarps * 32, kTokens = PrefillShape::kTokens;
   static constexpr int kQueries = PrefillShape::queries(kRowTiles), kScoreTiles = kTokens / 8;
+  static constexpr int kUnroll = kRowTiles == 1 ? 2 : 1; // of copies
   static constexpr int64_t kRowBytes = paddedRowBytes(kDim);
 
   const AttentionArgs &args;
@@ -59,20 +60,11 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
 
     const int firstQuery = warpIndex() * 16 * kRowTiles; // of the warp, in the tile
     const bool active = firstQuery < tile.count;
-    int32_t reach[kRowTiles][2]; // tokens that the lane's rows attend to; none for rows of no query
-    HEADRACE_LOOP
-    for (int m = 0; m < kRowTiles; ++m) {
-      HEADRACE_LOOP
-      for (int r = 0; r < 2; ++r) {
-        const int i = firstQuery + m * 16 + laneIndex() / 4 + r * 8;
-        reach[m][r] = i < tile.count ? positions[rowOf(i)] + 1 : 0;
-      }
-    }
     const int32_t leastReach = active ? positions[rowOf(firstQuery)] + 1 : 0; // positions rise along a tile
 
     copyQueries(queries);
     uint32_t cacheRow = cache.rowOf(warpIndex() * 16, end);
-    cache.copy(warpKeys, cacheRow, 0, warpIndex() * 16, end);
+    cache.template copy<kUnroll>(warpKeys, cacheRow, 0, warpIndex() * 16, end);
     commitCopies();
 
     QueryRows<kDim> rows[kRowTiles];
@@ -84,7 +76,7 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
       waitCopies<0>();
       syncBlock(); // this step's keys are here; all warps are done with the last step's values
       const int32_t first = start + warpIndex() * 16, next = first + kTokens;
-      cache.copy(warpValues, cacheRow, toValues, first, end);
+      cache.template copy<kUnroll>(warpValues, cacheRow, toValues, first, end);
       commitCopies();
       const bool more = start + kTokens < end;
       if (more)
@@ -96,14 +88,21 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
       waitCopies<0>();
       syncBlock(); // the values are here; all warps are done with the keys
       if (more)
-        cache.copy(warpKeys, cacheRow, 0, next, end);
+        cache.template copy<kUnroll>(warpKeys, cacheRow, 0, next, end);
       commitCopies();
       if (!active)
         continue;
       HEADRACE_LOOP
       for (int m = 0; m < kRowTiles; ++m) {
-        if (start + kTokens > leastReach)
-          maskScores<kScoreTiles>(scores[m], {reach[m][0] - start, reach[m][1] - start});
+        if (start + kTokens > leastReach) { // few steps: what the rows attend to is not kept in registers
+          int32_t reach[2];
+          HEADRACE_LOOP
+          for (int r = 0; r < 2; ++r) {
+            const int i = firstQuery + m * 16 + laneIndex() / 4 + r * 8;
+            reach[r] = i < tile.count ? positions[rowOf(i)] + 1 - start : 0; // no token for rows of no query
+          }
+          maskScores<kScoreTiles>(scores[m], reach);
+        }
         softmaxStep<kScoreTiles>(scores[m], rows[m], scaleLog2);
       }
       multiplyValues(rows, scores, values);

@@ -125,7 +125,9 @@ template <int kDim> struct CacheRows {
     return token < end ? keyRow(blocks, static_cast<uint32_t>(token), kvHead, kvHeads, blockTokens) : 0;
   }
 
-  // Starts the copies of 16 rows, `offset` rows after each lane's rowOf(first, end); zeroes past the end.
+  // Starts the copies of 16 rows, `offset` rows after each lane's rowOf(first, end); zeroes past the end. Unrolling
+  // holds addresses in registers that the sums may need.
+  template <int kUnroll>
   HEADRACE_DEVICE void copy(unsigned char *to, uint32_t row, uint32_t offset, int32_t first, int32_t end) const {
     constexpr int kVectors = kDim / 8; // 16 bytes each, of a row
     const int32_t valid = end - first;

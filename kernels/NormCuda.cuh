@@ -26,7 +26,8 @@ HEADRACE_DEVICE float4 loadFour(const float *row, int64_t i, int64_t n, bool vec
 template <Elem kElem> __global__ void normKernel(const NormArgs args) {
   float *scratch = reinterpret_cast<float *>(sharedMemory());
   const int64_t n = args.hidden, step = int64_t{4} * blockDim.x, rows = *args.count;
-  const bool vectors = n % 4 == 0 && aligned16(args.x) && aligned16(args.weight) && aligned16(args.bias);
+  const bool vectors =
+      n % 4 == 0 && aligned16(args.x) && aligned16(args.y) && aligned16(args.weight) && aligned16(args.bias);
   for (int64_t t = blockIdx.x; t < rows; t += gridDim.x) {
     const float *x = args.x + t * n;
     float mean = 0.0f;

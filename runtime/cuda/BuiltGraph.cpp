@@ -43,10 +43,15 @@ absl::StatusOr<cudaEvent_t> BuildStreams::event(size_t index) {
   return events_[index];
 }
 
-absl::Status NewNodes::find(const std::string &during, cudaGraph_t graph, std::vector<cudaGraphNode_t> &fresh) {
+absl::Status NewNodes::find(const std::string &during, cudaGraph_t graph, cudaGraphNode_t made,
+                            std::vector<cudaGraphNode_t> &fresh) {
   fresh.clear();
+  if (made != nullptr && known_.insert(made).second)
+    fresh.push_back(made);
   size_t count = 0;
   HEADRACE_CUDA(during, cudaGraphGetNodes(graph, nullptr, &count));
+  if (count == known_.size())
+    return absl::OkStatus();
   std::vector<cudaGraphNode_t> all(count);
   if (count != 0)
     HEADRACE_CUDA(during, cudaGraphGetNodes(graph, all.data(), &count));

@@ -61,10 +61,12 @@ struct BuildRequest {
   std::vector<cudaEvent_t> stamps; // by event number (Stamps); empty: the graph has none
 };
 
-// The nodes of a graph under construction that were not there before: how library calls' nodes are found and counted.
+// The nodes of a graph under construction that were not there before: how library calls' nodes are found, and all are
+// counted. `made`, if not null, may be the one new node; where it accounts for all, the graph's nodes are not listed.
 class NewNodes {
 public:
-  absl::Status find(const std::string &during, cudaGraph_t graph, std::vector<cudaGraphNode_t> &fresh);
+  absl::Status find(const std::string &during, cudaGraph_t graph, cudaGraphNode_t made,
+                    std::vector<cudaGraphNode_t> &fresh);
 
 private:
   std::unordered_set<cudaGraphNode_t> known_;

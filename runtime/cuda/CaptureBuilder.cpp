@@ -121,10 +121,13 @@ private:
   absl::Status findNew(const std::string &what, cudaStream_t lane, std::vector<cudaGraphNode_t> &fresh) {
     cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
     cudaGraph_t graph = nullptr;
-    HEADRACE_CUDA(what, cudaStreamGetCaptureInfo(lane, &capturing, nullptr, &graph, nullptr, nullptr, nullptr));
+    const cudaGraphNode_t *tail = nullptr; // what the stream would go on from
+    const cudaGraphEdgeData *edges = nullptr;
+    size_t count = 0;
+    HEADRACE_CUDA(what, cudaStreamGetCaptureInfo(lane, &capturing, nullptr, &graph, &tail, &edges, &count));
     if (capturing != cudaStreamCaptureStatusActive)
       return absl::InternalError(absl::StrCat(what, ": the capture has ended before its end"));
-    return newNodes_.find(what, graph, fresh);
+    return newNodes_.find(what, graph, count == 1 ? tail[0] : nullptr, fresh);
   }
 
   const BuildRequest &request_;

@@ -73,6 +73,7 @@ private:
   const CudaOptions cudaOptions_;
   const DeviceInfo info_;
   MatMulLibraries libraries_;
+  const NvtxName awaiting_{"await tokens"};
   std::unique_ptr<OpenedDevice> o_;
   uint64_t opening_ = 0; // open() calls so far: graphs of an earlier one are refused
 };
@@ -245,6 +246,7 @@ absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t itera
   if (!held(iteration))
     return absl::OutOfRangeError(absl::StrCat("tokens of iteration ", iteration, " are gone: ", o_->iterations,
                                               " were launched, the last 2 can be read"));
+  const NvtxRange range(awaiting_);
   absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(iteration, o_->launch);
   if (!tokens.ok())
     return keep(tokens.status());

@@ -43,8 +43,6 @@ public:
   absl::Status add(uint32_t node) override {
     const GraphNode &planned = plan_.nodes[node];
     std::vector<cudaGraphNode_t> &own = tail(planned.lane);
-    std::sort(own.begin(), own.end());
-    own.erase(std::unique(own.begin(), own.end()), own.end());
     switch (planned.kind) {
     case NodeKind::Kernel:
       RETURN_IF_ERROR(addKernel(planned, own));
@@ -56,7 +54,8 @@ public:
       RETURN_IF_ERROR(addLibrary(planned, own));
       break;
     }
-    RETURN_IF_ERROR(newNodes_.find(during_, built_.graph, built_.nodes[node]));
+    const cudaGraphNode_t made = planned.kind == NodeKind::Library ? nullptr : own[0];
+    RETURN_IF_ERROR(newNodes_.find(during_, built_.graph, made, built_.nodes[node]));
     last_[node] = own;
     return checkMade(request_, node, built_.nodes[node].size());
   }
@@ -69,13 +68,19 @@ public:
     built_.stamps.emplace_back(event, made);
     own.assign(1, made);
     std::vector<cudaGraphNode_t> fresh; // known from now on
-    return newNodes_.find(during_, built_.graph, fresh);
+    return newNodes_.find(during_, built_.graph, made, fresh);
   }
 
   absl::Status join(Lane) override { return absl::OkStatus(); } // a graph ends when all its nodes have
 
 private:
-  std::vector<cudaGraphNode_t> &tail(Lane lane) { return tails_[laneIndex(lane)]; }
+  // Each node once: CUDA refuses dependencies that are there twice.
+  std::vector<cudaGraphNode_t> &tail(Lane lane) {
+    std::vector<cudaGraphNode_t> &own = tails_[laneIndex(lane)];
+    std::sort(own.begin(), own.end());
+    own.erase(std::unique(own.begin(), own.end()), own.end());
+    return own;
+  }
 
   absl::Status addKernel(const GraphNode &planned, std::vector<cudaGraphNode_t> &own) {
     absl::StatusOr<const void *> entry = prepareKernel(during_, planned.kernel.launch);

@@ -70,8 +70,7 @@ absl::StatusOr<absl::Span<const int32_t>> TokenMailbox::await(uint64_t iteration
         return absl::InternalError(
             absl::StrCat("cuda device: iteration ", iteration, " has ended without publishing its tokens"));
     }
-    // The scheduler's choice for a while, then a sleep that is short beside an iteration.
-    if (now < start + 20 * kSpinNs)
+    if (now < start + kYieldNs)
       ::sched_yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(20));

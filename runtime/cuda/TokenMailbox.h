@@ -26,15 +26,17 @@ public:
 
   // Iteration `iteration` is about to be launched with this many sampled rows.
   void expect(uint64_t iteration, int32_t count);
-  // Waits until the iteration's number is there. Looks at it without pause for kSpinNs, then yields and looks at the
-  // stream now and then: a stream that failed, or ended without publishing, ends the wait with an error.
+  // Waits until the iteration's number is there. Looks at it without pause for kSpinNs, yields up to kYieldNs, then
+  // sleeps, and looks at the stream now and then: a stream that failed, or ended without publishing, ends the wait with
+  // an error.
   absl::StatusOr<absl::Span<const int32_t>> await(uint64_t iteration, cudaStream_t stream);
   // When the host first saw them; -1 if it has not yet. What is there is seen now.
   int64_t visibleNs(uint64_t iteration) const;
 
 private:
-  static constexpr int64_t kSpinNs = 50'000;   // a decode iteration's order of magnitude is above it
-  static constexpr int64_t kQueryNs = 200'000; // between looks at the stream
+  static constexpr int64_t kSpinNs = 50'000;      // far below an iteration, far above a core's wake-up
+  static constexpr int64_t kYieldNs = 20'000'000; // most decode iterations; a sleep would add to TPOT
+  static constexpr int64_t kQueryNs = 200'000;    // between looks at the stream
 
   uint64_t slotBytes() const { return static_cast<uint64_t>(maxSequences_) * sizeof(int32_t); }
   static size_t slotOf(uint64_t iteration) { return iteration % kernels::kPublishSlots; }

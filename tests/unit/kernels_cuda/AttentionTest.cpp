@@ -10,9 +10,11 @@ const std::vector<Elem> kHalves = {Elem::F16, Elem::BF16};
 
 // Orders of blocks and threads to run in where the device lets us choose: ascending, descending, and random ones.
 std::vector<uint64_t> orders() {
-  if (testDevice().emulated())
-    return {0, 1, 2, 3};
-  return {0};
+#if defined(HEADRACE_SANITIZED)
+  return {2}; // each takes minutes
+#else
+  return testDevice().emulated() ? std::vector<uint64_t>{0, 1, 2, 3} : std::vector<uint64_t>{0};
+#endif
 }
 
 std::vector<TextPart> lastRows(const std::vector<PagedText> &texts) {
@@ -107,12 +109,13 @@ TEST(CudaAttentionPrefill, MatchesTheReferenceForPackedSequencesOfEverySize) {
     }
 }
 
-// A shape whose launch has tiles of 128 queries: 4 K tokens of 16 key heads. Only what the iteration holds is computed.
+// A shape whose launch has tiles of 128 queries: 4 K tokens of 8 query heads. Only what the iteration holds is
+// computed.
 const CudaShape kLarge{4096, 4, 4096};
 
 TEST(CudaAttentionPrefill, LargeTilesMatchTheReferenceAndTheSmallOnesBits) {
   for (Elem elem : kHalves)
-    for (AttentionCase c : {AttentionCase{16, 16, 64, 16}, AttentionCase{16, 8, 128, 16}}) {
+    for (AttentionCase c : {AttentionCase{8, 8, 64, 16}, AttentionCase{8, 4, 128, 16}}) {
       c.activation = c.kvElem = elem;
       SCOPED_TRACE(c);
       AttentionArgs args{};

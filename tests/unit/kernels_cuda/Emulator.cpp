@@ -18,7 +18,7 @@
 namespace headrace::kernels::emulator {
 namespace {
 
-constexpr size_t kStackBytes = 256 << 10, kMostBytes = 64;
+constexpr size_t kStackBytes = 64 << 10, kMostBytes = 64;
 
 enum class State { Runnable, AtExchange, AtBarrier, Done };
 
@@ -52,10 +52,11 @@ Fiber *running;
 size_t runningIndex;
 void (*threadBody)(const void *);
 const void *threadContext;
-jmp_buf schedulerResume;
 #if defined(__SANITIZE_ADDRESS__)
 const void *schedulerStack;
 size_t schedulerStackBytes;
+#else
+jmp_buf schedulerResume;
 #endif
 
 // A fiber starts with swapcontext; from then on both sides switch with _setjmp and _longjmp, which need no system call.
@@ -132,19 +133,21 @@ void runWarp(size_t warp, uint64_t order, std::mt19937_64 &random) {
   }
 }
 
+void prepare(Fiber &fiber) {
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStackBytes;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, threadMain, 0);
+  fiber.state = State::Runnable;
+  fiber.exchanges = 0;
+  fiber.started = false;
+}
+
 void runBlock(size_t threads, uint64_t order, std::mt19937_64 &random) {
   std::fill(sharedWords.begin(), sharedWords.end(), ~uint64_t{0});
-  for (size_t i = 0; i < threads; ++i) {
-    Fiber &fiber = *fibers[i];
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, threadMain, 0);
-    fiber.state = State::Runnable;
-    fiber.exchanges = 0;
-    fiber.started = false;
-  }
+  for (size_t i = 0; i < threads; ++i)
+    prepare(*fibers[i]);
   std::vector<size_t> turns(threads / 32);
   for (size_t i = 0; i < turns.size(); ++i)
     turns[i] = order == 1 ? turns.size() - 1 - i : i;

@@ -31,7 +31,7 @@ TEST(CudaEmbed, CopiesTheTokensRowsAddsPositionsAndReadsWhatWasSampled) {
           args.meta = meta.get(), args.table = tableBytes.get(), args.sampled = sampled.get(), args.x = x.get();
           args.positions = learned ? positions.data() : nullptr, args.positionOffset = offset;
           args.vocab = vocab, args.hidden = hidden, args.elem = elem, args.order = order;
-          runOp(Op::Embed, args, {capacity, 2, 64});
+          runOpInTurn(Op::Embed, args, {capacity, 2, 64});
           const Stored stored(elem, positionValues);
           for (int64_t i = 0; i < rows * hidden; ++i) {
             float value = static_cast<float>(table.values[expected[i / hidden] * hidden + i % hidden]);
@@ -60,7 +60,7 @@ TEST(CudaNorm, MatchesTheReferenceAtEveryLength) {
         args.count = count.get(), args.x = deviceX.get(), args.weight = deviceWeight.get(), args.y = y.data();
         args.bias = layerNorm ? deviceBias.get() : nullptr, args.hidden = hidden, args.eps = 1e-5f;
         args.activation = elem;
-        runOp(Op::Norm, args, {capacity, 2, 64}, 2);
+        runOpInTurn(Op::Norm, args, {capacity, 2, 64}, 2);
         const Floats values = y.values();
         for (int64_t t = 0; t < rows; ++t) {
           const auto row = widen(Floats(x.begin() + t * hidden, x.begin() + (t + 1) * hidden));
@@ -234,7 +234,7 @@ TEST(CudaRopeAppend, RotatesAndAppendsRoundingOnce) {
         args.inverseFrequencies = c.rotated ? deviceFrequencies.get() : nullptr;
         args.heads = c.heads, args.kvHeads = c.kvHeads, args.headDim = c.headDim, args.blockTokens = blockTokens;
         args.kvElem = kvElem, args.activation = activation;
-        runOp(Op::RopeAppend, args, {capacity, 3, 64}, 2);
+        runOpInTurn(Op::RopeAppend, args, {capacity, 3, 64}, c.headDim % 4); // several orders
         const Floats out = qkv.values(), cache = kv.values();
         std::vector<bool> written(cache.size());
         const int64_t positions[] = {2, 3, 4, 8000}, block[] = {3, 3, 1, 4}, line[] = {2, 3, 0, 0};

@@ -85,9 +85,9 @@ TEST(CudaSample, NansNeverWin) {
   logits[12] = 1;
   EXPECT_EQ(sampleOne(logits, {}), 12);
   std::vector<Request> requests;
-  for (int32_t position = 0; position < 20; ++position)
+  for (int32_t position = 0; position < 6; ++position)
     requests.push_back({100, position % 2 == 0 ? 0.99f : 1.0f, 1, position});
-  for (int32_t token : sampleRows(std::vector<Floats>(20, logits), requests))
+  for (int32_t token : sampleRows(std::vector<Floats>(6, logits), requests))
     EXPECT_FALSE(std::isnan(logits[token]));
   EXPECT_EQ(sampleOne({kNan, -INFINITY}, {}), 1);
   const Floats all(20, kNan);
@@ -101,9 +101,9 @@ TEST(CudaSample, InfiniteLogitsAreTheOnlyCandidates) {
   logits[5] = logits[6] = INFINITY;
   EXPECT_EQ(sampleOne(logits, {}), 5);
   std::vector<Request> requests;
-  for (int32_t position = 0; position < 20; ++position)
+  for (int32_t position = 0; position < 6; ++position)
     requests.push_back({1, position % 2 == 0 ? 0.9f : 1.0f, 1, position});
-  for (int32_t token : sampleRows(std::vector<Floats>(20, logits), requests))
+  for (int32_t token : sampleRows(std::vector<Floats>(6, logits), requests))
     EXPECT_TRUE(token == 5 || token == 6) << token;
   EXPECT_EQ(sampleOne(Floats(9, -INFINITY), {}), 0);
 }
@@ -112,10 +112,10 @@ TEST(CudaSample, TheUniformNumberPicksInOrderOfIds) {
   // Probabilities 1/8, 4/8, 1/8, 2/8 (temperature 1, logits ln of them): running sums 1/8, 5/8, 6/8, 1.
   const Floats logits = {std::log(1.0f), std::log(4.0f), std::log(1.0f), std::log(2.0f)};
   std::vector<Request> requests;
-  for (int32_t position = 0; position < 60; ++position)
+  for (int32_t position = 0; position < 24; ++position)
     requests.push_back({1, 1, 17, position});
-  const std::vector<int32_t> tokens = sampleRows(std::vector<Floats>(60, logits), requests);
-  for (int32_t position = 0; position < 60; ++position) {
+  const std::vector<int32_t> tokens = sampleRows(std::vector<Floats>(24, logits), requests);
+  for (int32_t position = 0; position < 24; ++position) {
     const double u = uniformAt(17, position);
     EXPECT_EQ(tokens[position], u < 0.125 ? 0 : u < 0.625 ? 1 : u < 0.75 ? 2 : 3) << u;
   }

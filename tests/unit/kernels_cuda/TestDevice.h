@@ -42,6 +42,15 @@ template <typename Args> void runOp(Op op, const Args &args, const CudaShape &sh
   runKernel(launch, args, order);
 }
 
+// As runOp with two blocks along the rows, which take the rows in turn.
+template <typename Args> void runOpInTurn(Op op, const Args &args, const CudaShape &shape, uint64_t order = 0) {
+  const char *why = nullptr;
+  CudaLaunch launch = cudaLaunch(op, &args, shape, &why);
+  ASSERT_NE(launch.kernel, nullptr) << why;
+  launch.grid[0] = 2;
+  runKernel(launch, args, order);
+}
+
 // Memory of the device with `T`s in it.
 template <typename T> class DeviceArray {
 public:
