@@ -39,15 +39,22 @@ using model::cat;
 
 absl::Status bad(const std::string &message) { return absl::InvalidArgumentError(cat("command line: ", message)); }
 
-absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const std::string &graphBuild) {
+absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const RunOptions &options) {
+  const std::string &graphBuild = options.graphBuild, &traceBy = options.traceBy;
   if (graphBuild != "explicit" && graphBuild != "capture")
     return bad(cat("--graph-build ", model::escaped(graphBuild, 40), ": expected explicit or capture"));
+  if (traceBy != "auto" && traceBy != "cupti" && traceBy != "stamps")
+    return bad(cat("--trace-by ", model::escaped(traceBy, 40), ": expected auto, cupti or stamps"));
   if (name == "host")
     return host::makeHostDevice();
   if (name == "sim")
     return sim::makeSimDevice();
   if (absl::StatusOr<int> index = cuda::deviceIndex(name); index.ok())
-    return cuda::makeCudaDevice({.index = *index, .capture = graphBuild == "capture"});
+    return cuda::makeCudaDevice({.index = *index,
+                                 .capture = graphBuild == "capture",
+                                 .traceBy = traceBy == "cupti"    ? cuda::TraceBy::Cupti
+                                            : traceBy == "stamps" ? cuda::TraceBy::Stamps
+                                                                  : cuda::TraceBy::Auto});
   return bad(cat("--device ", model::escaped(name, 40), ": expected host, sim or cuda, or cuda:1 for the second GPU"));
 }
 
@@ -223,7 +230,10 @@ std::vector<uint64_t> predictions(const plan::Plan &plan, double linkBandwidth) 
 
 absl::Status writeTimelines(const RunOptions &options, const plan::Plan &plan, const core::Device &device,
                             uint32_t variant) {
-  const Trace trace = makeTrace(plan, std::string(device.kind()), variant, device.lastTimes());
+  std::string measured(device.kind()); // "cuda, CUPTI"
+  if (const absl::StatusOr<std::string> by = cuda::measuredBy(device); by.ok())
+    measured += ", " + *by;
+  const Trace trace = makeTrace(plan, measured, variant, device.lastTimes());
   if (!options.trace.empty())
     if (absl::Status status = writeFile(options.trace, traceJson(trace)); !status.ok())
       return status;
@@ -240,7 +250,7 @@ absl::Status writeTimelines(const RunOptions &options, const plan::Plan &plan, c
 absl::Status runCommand(const RunOptions &options) {
   absl::StatusOr<std::unique_ptr<core::Device>> device = nullptr;
   if (!options.device.empty())
-    device = makeDevice(options.device, options.graphBuild);
+    device = makeDevice(options.device, options);
   if (!device.ok())
     return device.status();
   if (absl::Status status = checkOutputs(options); !status.ok())
@@ -267,7 +277,7 @@ absl::Status runCommand(const RunOptions &options) {
         cat("--placement ", options.placement, ": expected one of the plan's ", plan.placements.size(), ", from 0"));
 
   if (options.device.empty())
-    device = makeDevice(defaultDevice(plan), options.graphBuild);
+    device = makeDevice(defaultDevice(plan), options);
   if (!device.ok())
     return device.status();
 

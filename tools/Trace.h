@@ -21,7 +21,7 @@ namespace headrace::tools {
 
 struct Trace {
   std::string modelHash;
-  std::string device; // Device::kind()
+  std::string device; // Device::kind(), and what measured where that has several ways: "cuda, CUPTI"
   uint32_t variant = 0;
   std::vector<std::pair<int64_t, int64_t>> steps; // start, end
 };

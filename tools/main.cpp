@@ -157,6 +157,8 @@ int run(int argc, char **argv) {
   runApp->add_option("--device", run.device, "host, sim or cuda, cuda:1 for the second GPU (default: the plan's)");
   runApp->add_option("--graph-build", run.graphBuild, "how CUDA graphs are made: explicit or capture")
       ->capture_default_str();
+  runApp->add_option("--trace-by", run.traceBy, "what measures steps on a GPU: auto, cupti or stamps")
+      ->capture_default_str();
   runApp->add_option("--weights", run.weights, "the folder of the weights (default: the one the plan was made from)");
   runApp->add_option("--synthetic-weights", run.syntheticWeights, "weights from this seed, for a shape without any");
   runApp->add_option("--logits", run.logits, "write logits.<prompt>, F32 [new tokens, vocab], as safetensors");

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/CudaDevice.h"
 
-#include <nvtx3/nvToolsExt.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,14 +17,6 @@
 
 namespace headrace::cuda {
 namespace {
-
-// A range in profilers' timelines; costs nothing where none is attached.
-struct ProfilerRange {
-  explicit ProfilerRange(const char *name) { (void)nvtxRangePushA(name); }
-  ProfilerRange(const ProfilerRange &) = delete;
-  ProfilerRange &operator=(const ProfilerRange &) = delete;
-  ~ProfilerRange() { (void)nvtxRangePop(); }
-};
 
 class CudaDevice final : public core::Device {
 public:
@@ -55,6 +45,8 @@ public:
     return o_ == nullptr ? absl::Span<const core::StepTime>() : absl::MakeConstSpan(o_->times);
   }
   GraphCosts costs() const;
+  absl::StatusOr<std::string> measuredBy() const;
+  absl::StatusOr<std::vector<CopyChannel>> copyChannels() const;
 
 private:
   bool held(uint64_t iteration) const {
@@ -76,10 +68,12 @@ private:
   absl::Status launchIteration(CudaGraph &graph);
   absl::Status launchGraph(CudaGraph &graph);
   absl::Status finish();
+  absl::Status readStamps();
 
   const CudaOptions cudaOptions_;
   const DeviceInfo info_;
   MatMulLibraries libraries_;
+  const NvtxName awaiting_{"await tokens"};
   std::unique_ptr<OpenedDevice> o_;
   uint64_t opening_ = 0; // open() calls so far: graphs of an earlier one are refused
 };
@@ -97,6 +91,8 @@ absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions 
                                       "poisoning are the host device's");
   auto opened = std::make_unique<OpenedDevice>(plan, options);
   RETURN_IF_ERROR(opened->take(info_));
+  RETURN_IF_ERROR(opened->startTrace(cudaOptions_.traceBy, cudaOptions_.libraries));
+  opened->loading.begin(NvtxName("load weights"));
   o_ = std::move(opened);
   ++opening_;
   return absl::OkStatus();
@@ -113,7 +109,7 @@ absl::Status CudaDevice::checkRange(const char *what, uint64_t address, uint64_t
 absl::Status CudaDevice::writeDevice(uint64_t address, absl::Span<const std::byte> bytes) {
   RETURN_IF_ERROR(usable());
   RETURN_IF_ERROR(checkRange("writing to the device", address, bytes.size()));
-  RETURN_IF_ERROR(drain());
+  RETURN_IF_ERROR(keep(finish()));
   HEADRACE_CUDA("writing to the device",
                 cudaMemcpy(o_->arena.data() + address, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
   // The copy may end after the call where the source is pageable; launches are on another stream.
@@ -124,7 +120,7 @@ absl::Status CudaDevice::writeDevice(uint64_t address, absl::Span<const std::byt
 absl::Status CudaDevice::readDevice(uint64_t address, absl::Span<std::byte> bytes) {
   RETURN_IF_ERROR(usable());
   RETURN_IF_ERROR(checkRange("reading from the device", address, bytes.size()));
-  RETURN_IF_ERROR(drain());
+  RETURN_IF_ERROR(keep(finish()));
   HEADRACE_CUDA("reading from the device",
                 cudaMemcpy(bytes.data(), o_->arena.data() + address, bytes.size(), cudaMemcpyDeviceToHost));
   return absl::OkStatus();
@@ -132,6 +128,7 @@ absl::Status CudaDevice::readDevice(uint64_t address, absl::Span<std::byte> byte
 
 absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::GraphKey &key) {
   RETURN_IF_ERROR(usable());
+  o_->loading.end();
   absl::StatusOr<std::unique_ptr<CudaGraph>> graph =
       makeGraph({.plan = o_->plan,
                  .binding = *o_->binding,
@@ -139,7 +136,8 @@ absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::Graph
                  .libraries = libraries_,
                  .streams = o_->buildStreams,
                  .how = cudaOptions_.capture ? GraphBuild::Capture : GraphBuild::Explicit,
-                 .instrumented = o_->options.trace,
+                 .instrumented = o_->options.trace && o_->cupti == nullptr,
+                 .cupti = o_->cupti.get(),
                  .compare = cudaOptions_.compare,
                  .arenaIsFree = o_->launches == 0},
                 key, o_->costs);
@@ -227,8 +225,10 @@ absl::Status CudaDevice::launchIteration(CudaGraph &graph) {
 }
 
 absl::Status CudaDevice::launchGraph(CudaGraph &graph) {
-  const ProfilerRange range(graph.name.c_str());
+  const NvtxRange range(graph.range);
   o_->lastLaunchNs = monotonicNs();
+  if (o_->cupti != nullptr)
+    o_->lastLaunchCupti = o_->cupti->now();
   HEADRACE_CUDA(graph.name, cudaGraphLaunch(graph.exec, o_->launch));
   ++o_->launches;
   o_->h2dBytes += graph.h2dBytes;
@@ -246,7 +246,7 @@ absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t itera
   if (!held(iteration))
     return absl::OutOfRangeError(absl::StrCat("tokens of iteration ", iteration, " are gone: ", o_->iterations,
                                               " were launched, the last 2 can be read"));
-  const ProfilerRange range("await tokens");
+  const NvtxRange range(awaiting_);
   absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(iteration, o_->launch);
   if (!tokens.ok())
     return keep(tokens.status());
@@ -255,13 +255,20 @@ absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t itera
 
 absl::Status CudaDevice::drain() {
   RETURN_IF_ERROR(usable());
-  return keep(finish());
+  RETURN_IF_ERROR(keep(finish()));
+  if (!o_->options.trace || o_->last == nullptr)
+    return absl::OkStatus();
+  // Missing records are no failure of the device's: it can be used on.
+  return o_->cupti != nullptr ? o_->cupti->collect(o_->last->name, o_->last->nodes, o_->lastLaunchCupti, o_->times)
+                              : keep(readStamps());
 }
 
 absl::Status CudaDevice::finish() {
   HEADRACE_CUDA("waiting for the launches", cudaStreamSynchronize(o_->launch));
-  if (!o_->options.trace || o_->last == nullptr)
-    return absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::readStamps() {
   // Event 0 is taken for the moment of the launch call: the host has no better one on its clock.
   o_->times.resize(o_->last->steps);
   return o_->last->stamps.read(o_->last->name, o_->lastLaunchNs, o_->times);
@@ -285,6 +292,18 @@ GraphCosts CudaDevice::costs() const {
   return costs;
 }
 
+absl::StatusOr<std::string> CudaDevice::measuredBy() const {
+  if (o_ == nullptr || !o_->options.trace)
+    return absl::FailedPreconditionError("cuda device: not opened with trace");
+  return o_->cupti != nullptr ? "CUPTI" : "time stamps";
+}
+
+absl::StatusOr<std::vector<CopyChannel>> CudaDevice::copyChannels() const {
+  if (o_ == nullptr || o_->cupti == nullptr || o_->last == nullptr)
+    return absl::FailedPreconditionError("cuda device: channels of copies: nothing was launched and measured by CUPTI");
+  return o_->cupti->channels(o_->last->nodes);
+}
+
 } // namespace
 
 absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &options) {
@@ -303,6 +322,16 @@ absl::StatusOr<GraphCosts> graphCosts(const core::Device &device) {
   if (own == nullptr)
     return absl::InvalidArgumentError("not a cuda device");
   return own->costs();
+}
+
+absl::StatusOr<std::string> measuredBy(const core::Device &device) {
+  const auto *own = dynamic_cast<const CudaDevice *>(&device);
+  return own == nullptr ? absl::InvalidArgumentError("not a cuda device") : own->measuredBy();
+}
+
+absl::StatusOr<std::vector<CopyChannel>> copyChannels(const core::Device &device) {
+  const auto *own = dynamic_cast<const CudaDevice *>(&device);
+  return own == nullptr ? absl::InvalidArgumentError("not a cuda device") : own->copyChannels();
 }
 
 } // namespace headrace::cuda

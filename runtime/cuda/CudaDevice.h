@@ -11,17 +11,23 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "runtime/core/Device.h"
 
 namespace headrace::cuda {
 
+// What measures the steps of a device opened with trace (docs/cuda.md). Auto: CUPTI where it is found and can be used,
+// else time stamps in the graphs.
+enum class TraceBy : uint8_t { Auto = 0, Cupti = 1, Stamps = 2 };
+
 struct CudaOptions {
-  int index = 0;         // which GPU
-  bool capture = false;  // graphs by capture; else node by node
-  bool gemmEx = false;   // products by cublasGemmEx: the oracle of cublasLt's
-  bool compare = false;  // read every graph back and compare it with its recording
+  int index = 0;        // which GPU
+  bool capture = false; // graphs by capture; else node by node
+  bool gemmEx = false;  // products by cublasGemmEx: the oracle of cublasLt's
+  bool compare = false; // read every graph back and compare it with its recording
+  TraceBy traceBy = TraceBy::Auto;
   std::string libraries; // folders of CUDA's libraries, tried first
 };
 
@@ -41,5 +47,20 @@ struct GraphCosts {
 };
 // Unset for other devices.
 absl::StatusOr<GraphCosts> graphCosts(const core::Device &device);
+
+// "CUPTI" or "time stamps": what fills lastTimes(). Unset for other devices and without trace.
+absl::StatusOr<std::string> measuredBy(const core::Device &device);
+
+// Which of the GPU's queues a copy of the last launch went through, as CUPTI has it. Copies beside kernels are on the
+// copy engines' queues.
+enum class ChannelType : uint32_t { Unknown = 0, Compute = 1, AsyncCopy = 2, Decompression = 3 };
+struct CopyChannel {
+  uint32_t step = 0; // of the schedule
+  uint64_t bytes = 0;
+  ChannelType type = ChannelType::Unknown;
+  uint32_t channel = 0; // the queue's number
+};
+// After drain(), ascending by step. Unset where CUPTI does not measure.
+absl::StatusOr<std::vector<CopyChannel>> copyChannels(const core::Device &device);
 
 } // namespace headrace::cuda

@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "runtime/core/Device.h"
 #include "runtime/cuda/BuiltGraph.h"
+#include "runtime/cuda/NodeTimes.h"
+#include "runtime/cuda/Nvtx.h"
 
 namespace headrace::cuda {
 
@@ -47,6 +49,8 @@ struct CudaGraph final : core::Graph {
   uint64_t h2dBytes = 0, d2hBytes = 0;     // of its copies
   uint64_t directRowBytes = 0;             // read over the link for each token
   uint32_t steps = 0;
+  NvtxName range;  // `name`
+  StepNodes nodes; // where CUPTI measures
   StampEvents stamps;
   cudaGraphExec_t exec = nullptr;
 };

@@ -50,6 +50,14 @@ std::vector<std::string> librarySearchPath(const std::string &flag) {
   return folders;
 }
 
+std::vector<std::string> cuptiSearchPath(const std::string &flag) {
+  std::vector<std::string> folders = librarySearchPath(flag);
+  for (const std::string &home : {environment("CUDA_HOME"), std::string("/usr/local/cuda")})
+    if (!home.empty())
+      folders.push_back(home + "/extras/CUPTI/lib64");
+  return folders;
+}
+
 absl::StatusOr<DynamicLibrary> DynamicLibrary::open(const std::vector<std::string> &names,
                                                     const std::vector<std::string> &folders) {
   std::string reason;
@@ -65,6 +73,7 @@ absl::StatusOr<DynamicLibrary> DynamicLibrary::open(const std::vector<std::strin
         reason = text; // it is there and cannot be loaded: worth more than the rest
     }
   std::vector<std::string> tried;
+  tried.reserve(folders.size());
   for (const std::string &folder : folders)
     tried.push_back(folder.empty() ? "LD_LIBRARY_PATH" : folder);
   return absl::UnavailableError(

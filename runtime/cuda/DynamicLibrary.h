@@ -17,6 +17,8 @@ namespace headrace::cuda {
 //   3. $CUDA_HOME/lib64, /usr/local/cuda/lib64
 //   4. nvidia/*/lib under the site-packages of $VIRTUAL_ENV, $CONDA_PREFIX, ~/.local, /usr/local and /usr
 std::vector<std::string> librarySearchPath(const std::string &flag);
+// For CUPTI: the same, then extras/CUPTI/lib64 in $CUDA_HOME and /usr/local/cuda.
+std::vector<std::string> cuptiSearchPath(const std::string &flag);
 
 class DynamicLibrary {
 public:

@@ -114,6 +114,7 @@ uint64_t freeBytes() {
 
 void describe(const MakeGraphRequest &request, const core::GraphKey &key, const GraphPlan &plan, CudaGraph &graph) {
   graph.name = plan.name;
+  graph.range = NvtxName(plan.name);
   graph.transition = plan.transition;
   graph.steps = plan.steps;
   if (!key.transition) {
@@ -132,6 +133,32 @@ void describe(const MakeGraphRequest &request, const core::GraphKey &key, const 
           static_cast<uint64_t>(spec.hidden) * (spec.learnedPositions ? 2 : 1) * model::dtypeBytes(spec.dtype);
 }
 
+// Graph node ids of all nodes that run on the GPU, each with its step.
+absl::Status nameNodes(const CuptiTrace &cupti, const GraphPlan &plan, const BuiltGraph &built, StepNodes &nodes) {
+  const std::string during = absl::StrCat("building ", plan.name);
+  nodes = StepNodes(plan.steps);
+  for (size_t n = 0; n < plan.nodes.size(); ++n)
+    for (cudaGraphNode_t node : built.nodes[n]) {
+      cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+      HEADRACE_CUDA(during, cudaGraphNodeGetType(node, &type));
+      if (type != cudaGraphNodeTypeKernel && type != cudaGraphNodeTypeMemcpy && type != cudaGraphNodeTypeMemset)
+        continue; // nothing is recorded of others
+      absl::StatusOr<uint64_t> id = cupti.nodeId(during, node);
+      if (!id.ok())
+        return id.status();
+      nodes.add(*id, plan.nodes[n].step);
+    }
+  return absl::OkStatus();
+}
+
+// Taken together: what the executable's nodes are called is only said while it is made.
+absl::Status instantiate(const MakeGraphRequest &request, const GraphPlan &plan, const BuiltGraph &built,
+                         CudaGraph &graph) {
+  const FollowClones follow(request.cupti, graph.nodes);
+  HEADRACE_CUDA(absl::StrCat("building ", plan.name), cudaGraphInstantiate(&graph.exec, built.graph, 0));
+  return absl::OkStatus();
+}
+
 } // namespace
 
 absl::StatusOr<std::unique_ptr<CudaGraph>> makeGraph(const MakeGraphRequest &request, const core::GraphKey &key,
@@ -140,6 +167,7 @@ absl::StatusOr<std::unique_ptr<CudaGraph>> makeGraph(const MakeGraphRequest &req
   if (!planned.ok())
     return planned.status();
   const GraphPlan &plan = planned->plan;
+  const NvtxRange building(NvtxName("build " + plan.name));
   const int64_t start = monotonicNs();
   absl::StatusOr<RecordedGraph> recorded = record(plan, request.instrumented);
   if (!recorded.ok())
@@ -157,16 +185,20 @@ absl::StatusOr<std::unique_ptr<CudaGraph>> makeGraph(const MakeGraphRequest &req
     return built.status();
   if (request.compare)
     RETURN_IF_ERROR(compareWithRecording(plan, *built, *recorded));
-  const int64_t instantiate = monotonicNs();
+  if (request.cupti != nullptr)
+    RETURN_IF_ERROR(nameNodes(*request.cupti, plan, *built, graph->nodes));
+  const int64_t instantiating = monotonicNs();
   const uint64_t before = freeBytes();
-  HEADRACE_CUDA(absl::StrCat("building ", plan.name), cudaGraphInstantiate(&graph->exec, built->graph, 0));
+  RETURN_IF_ERROR(instantiate(request, plan, *built, *graph));
   const uint64_t after = freeBytes();
+  if (request.cupti != nullptr)
+    request.cupti->watch(graph->nodes);
   ++costs.graphs;
   for (const auto &nodes : built->nodes)
     costs.nodes += nodes.size();
   costs.nodes += built->stamps.size();
-  costs.buildNs += instantiate - start;
-  costs.instantiateNs += monotonicNs() - instantiate;
+  costs.buildNs += instantiating - start;
+  costs.instantiateNs += monotonicNs() - instantiating;
   costs.deviceBytes += before > after ? before - after : 0;
   return graph;
 }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/cuda/CudaGraph.h"
+#include "runtime/cuda/CuptiTrace.h"
 
 namespace headrace::cuda {
 
@@ -38,7 +39,8 @@ struct MakeGraphRequest {
   MatMulLibraries &libraries;
   BuildStreams &streams;
   GraphBuild how = GraphBuild::Explicit;
-  bool instrumented = false;
+  bool instrumented = false;   // with time stamps
+  CuptiTrace *cupti = nullptr; // what measures the graph, if not null
   bool compare = false;
   bool arenaIsFree = false; // nothing was launched: activations may be overwritten
 };

@@ -28,9 +28,10 @@ uint64_t graphOverhead(const plan::Plan &plan) {
 
 // Moves what was taken, or keeps its status.
 template <typename T> absl::Status into(T &target, absl::StatusOr<T> taken) {
-  if (taken.ok())
-    target = *std::move(taken);
-  return taken.status();
+  if (!taken.ok())
+    return taken.status();
+  target = *std::move(taken);
+  return absl::OkStatus();
 }
 
 } // namespace
@@ -54,6 +55,16 @@ absl::Status OpenedDevice::take(const DeviceInfo &info) {
   binding.emplace(plan, kernels::Order::RowMajor, reinterpret_cast<const float *>(frequencies.data()));
   RETURN_IF_ERROR(createStreams());
   return buildStreams.create();
+}
+
+absl::Status OpenedDevice::startTrace(TraceBy by, const std::string &libraries) {
+  if (!options.trace || by == TraceBy::Stamps)
+    return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<CuptiTrace>> started = CuptiTrace::start(cuptiSearchPath(libraries));
+  if (!started.ok())
+    return by == TraceBy::Auto ? absl::OkStatus() : started.status();
+  cupti = *std::move(started);
+  return absl::OkStatus();
 }
 
 absl::Status OpenedDevice::findMeta() {

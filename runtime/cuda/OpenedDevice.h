@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -17,7 +18,9 @@
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/cuda/CudaGraph.h"
 #include "runtime/cuda/CudaMemory.h"
+#include "runtime/cuda/CuptiTrace.h"
 #include "runtime/cuda/Driver.h"
+#include "runtime/cuda/Nvtx.h"
 #include "runtime/cuda/TokenMailbox.h"
 
 namespace headrace::cuda {
@@ -30,6 +33,8 @@ struct OpenedDevice {
 
   // What is there is checked before it is taken.
   absl::Status take(const DeviceInfo &info);
+  // With trace: what measures, before any graph is built.
+  absl::Status startTrace(TraceBy by, const std::string &libraries);
   GraphMemory graphMemory() const;
 
   const plan::Plan &plan;
@@ -48,7 +53,10 @@ struct OpenedDevice {
   uint64_t h2dBytes = 0, d2hBytes = 0;
   CudaGraph *last = nullptr; // launched last
   int64_t lastLaunchNs = 0;
+  std::unique_ptr<CuptiTrace> cupti; // null: stamps, where there is a trace
+  uint64_t lastLaunchCupti = 0;      // as lastLaunchNs, on CUPTI's clock
   std::vector<core::StepTime> times;
+  NvtxSpan loading;    // weights: from open() to the first graph
   absl::Status failed; // the first error of the device's; nothing works after it
   GraphCosts costs;
 

@@ -35,7 +35,7 @@ const DeviceUnderTest kDevices[] = {
 #ifdef HEADRACE_GPU_TESTS
     {"cudaExplicit", [] { return *cuda::makeCudaDevice({.compare = true}); }, {}, model::DeviceKind::Cuda},
     {"cudaCapture",
-     [] { return *cuda::makeCudaDevice({.capture = true, .compare = true}); },
+     [] { return *cuda::makeCudaDevice({.capture = true, .compare = true, .traceBy = cuda::TraceBy::Stamps}); },
      {},
      model::DeviceKind::Cuda},
 #endif

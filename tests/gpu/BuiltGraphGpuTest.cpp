@@ -32,8 +32,10 @@ TEST_P(BuiltGraph, IsTheRecordedOne) {
       request.policy.startRule = rule;
       const auto plan = compiler::compile(request);
       ASSERT_TRUE(plan.ok()) << plan.status();
-      const auto device =
-          cuda::makeCudaDevice({.capture = GetParam().capture, .gemmEx = GetParam().gemmEx, .compare = true});
+      const auto device = cuda::makeCudaDevice({.capture = GetParam().capture,
+                                                .gemmEx = GetParam().gemmEx,
+                                                .compare = true,
+                                                .traceBy = cuda::TraceBy::Stamps});
       ASSERT_TRUE(device.ok()) << device.status();
       ASSERT_TRUE((*device)->open(*plan, {.trace = GetParam().trace}).ok());
       for (uint32_t i = 0; i < plan->variants.size(); ++i) {

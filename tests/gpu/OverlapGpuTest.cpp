@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies run beside kernels inside one graph: measured by the stamps of a run of a shape that is large enough.
+// Copies run beside kernels inside one graph: measured by stamps and by CUPTI, of a run of a shape that is large
+// enough.
 #include <algorithm>
 
 #include "compiler/Compile.h"
@@ -27,7 +28,13 @@ int64_t common(const std::vector<Interval> &a, const std::vector<Interval> &b) {
 }
 int64_t length(const std::vector<Interval> &list) { return common(list, {{INT64_MIN / 2, INT64_MAX / 2}}); }
 
-TEST(Overlap, CopiesRunBesideKernels) {
+struct Measured {
+  std::vector<Interval> kernels, copies;
+  std::vector<uint32_t> copySteps;
+  std::vector<cuda::CopyChannel> channels; // where CUPTI measures
+};
+
+void measure(cuda::TraceBy by, Measured &measured) {
   const auto model = model::openModel(HEADRACE_SOURCE_DIR "/examples/models/tinyllama-1.1b.toml");
   const auto hardware = model::openHardware(HEADRACE_SOURCE_DIR "/examples/hardware/h200.toml");
   ASSERT_TRUE(model.ok() && hardware.ok());
@@ -43,7 +50,7 @@ TEST(Overlap, CopiesRunBesideKernels) {
   request.buckets = {.newTokens = {kTokens}, .sequences = {1}, .contexts = {kTokens}};
   const auto plan = compiler::compile(request);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  const auto device = cuda::makeCudaDevice({});
+  const auto device = cuda::makeCudaDevice({.traceBy = by});
   ASSERT_TRUE(device.ok()) << device.status();
   const auto weights = model::syntheticWeights(1);
   auto runtime = core::Runtime::load(*plan, **device, {.trace = true}, weights.get(), {});
@@ -62,19 +69,51 @@ TEST(Overlap, CopiesRunBesideKernels) {
   }
   ASSERT_TRUE((*device)->drain().ok());
 
-  std::vector<Interval> kernels, copies;
   const plan::Schedule &schedule = plan->schedules[plan->variants[*variant].schedule];
   const auto times = (*device)->lastTimes();
   ASSERT_EQ(times.size(), schedule.steps.size());
-  for (size_t step = 0; step < schedule.steps.size(); ++step)
-    (schedule.steps[step].lane == plan::Lane::Compute ? kernels : copies)
-        .push_back({times[step].startNs, times[step].endNs});
-  const int64_t both = common(kernels, copies), shorter = std::min(length(kernels), length(copies));
-  RecordProperty("kernels_us", std::to_string(length(kernels) / 1000));
-  RecordProperty("copies_us", std::to_string(length(copies) / 1000));
-  RecordProperty("both_us", std::to_string(both / 1000));
+  for (uint32_t step = 0; step < schedule.steps.size(); ++step) {
+    const bool kernel = schedule.steps[step].lane == plan::Lane::Compute;
+    (kernel ? measured.kernels : measured.copies).push_back({times[step].startNs, times[step].endNs});
+    if (!kernel)
+      measured.copySteps.push_back(step);
+  }
+  const auto channels = cuda::copyChannels(**device);
+  EXPECT_EQ(channels.ok(), by == cuda::TraceBy::Cupti) << channels.status();
+  if (channels.ok())
+    measured.channels = *channels;
+}
+
+void expectOverlap(const Measured &measured) {
+  const int64_t kernels = length(measured.kernels), copies = length(measured.copies),
+                both = common(measured.kernels, measured.copies);
+  testing::Test::RecordProperty("kernels_us", std::to_string(kernels / 1000));
+  testing::Test::RecordProperty("copies_us", std::to_string(copies / 1000));
+  testing::Test::RecordProperty("both_us", std::to_string(both / 1000));
   // One behind the other would have none in common.
-  EXPECT_GT(both, shorter / 2);
+  EXPECT_GT(both, std::min(kernels, copies) / 2);
+}
+
+TEST(Overlap, StampsSeeCopiesBesideKernels) {
+  Measured measured;
+  ASSERT_NO_FATAL_FAILURE(measure(cuda::TraceBy::Stamps, measured));
+  expectOverlap(measured);
+}
+
+// Needs CUPTI beside CUDA's other libraries; without stamps in between, this is the graph that serves.
+TEST(Overlap, CuptiSeesCopiesOnCopyEnginesBesideKernels) {
+  Measured measured;
+  ASSERT_NO_FATAL_FAILURE(measure(cuda::TraceBy::Cupti, measured));
+  expectOverlap(measured);
+  std::vector<uint32_t> steps;
+  for (const cuda::CopyChannel &copy : measured.channels) {
+    EXPECT_EQ(copy.type, cuda::ChannelType::AsyncCopy)
+        << "step " << copy.step << ", " << copy.bytes << " bytes, channel " << copy.channel;
+    steps.push_back(copy.step);
+  }
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  EXPECT_EQ(steps, measured.copySteps); // each has its record
+  EXPECT_FALSE(steps.empty());
 }
 
 } // namespace

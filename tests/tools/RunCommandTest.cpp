@@ -248,6 +248,8 @@ TEST_F(Run, DevicesThatAreNotThereAreRefused) {
   refused(run(golden(kModel), {"--prompt-ids", "1", "--device", "cuda:x"}), 2, "--device cuda:x: expected host");
   refused(run(golden(kModel), {"--prompt-ids", "1", "--device", "host", "--graph-build", "x"}), 2,
           "--graph-build x: expected explicit or capture");
+  refused(run(golden(kModel), {"--prompt-ids", "1", "--device", "host", "--trace-by", "x"}), 2,
+          "--trace-by x: expected auto, cupti or stamps");
   refused(run(golden(kModel), {"--prompt-ids", "1", "--device", "tpu"}), 2, "--device tpu: expected host, sim or cuda");
 }
 

@@ -123,6 +123,13 @@ TEST_F(DynamicLibraryTest, FoldersAreTriedInOrder) {
   EXPECT_NE(at(wheel), folders.end());
 }
 
+TEST_F(DynamicLibraryTest, CuptiIsSoughtInItsOwnFolderLast) {
+  std::vector<std::string> folders = cuptiSearchPath("/first");
+  EXPECT_EQ(folders.back(), "/usr/local/cuda/extras/CUPTI/lib64");
+  folders.resize(librarySearchPath("/first").size());
+  EXPECT_EQ(folders, librarySearchPath("/first"));
+}
+
 TEST_F(DynamicLibraryTest, MissingLibrariesAreNamedWithWhereTheyWereSought) {
   const auto opened = DynamicLibrary::open({"libheadrace-none.so.13"}, {folder, ""});
   EXPECT_EQ(opened.status().code(), absl::StatusCode::kUnavailable);
