@@ -24,12 +24,19 @@ BusLoad selectNLoad(uint32_t device, std::mt19937 &random) {
   return load;
 }
 
-// Placements that nothing orders, so that none is left out before the search.
+// Placements that nothing orders: few are left out before the search, and its nodes run out.
 BusLoad anyLoad(uint32_t device, std::mt19937 &random) {
-  BusLoad load = selectNLoad(device, random);
-  for (BusPlacement &p : load.placements) {
-    p.freedBytes = std::uniform_int_distribution<uint64_t>(0, 64 * kLayerBytes)(random);
-    p.hiddenNs *= std::uniform_real_distribution<double>(0, 1)(random);
+  const auto pick = [&](int a, int b) { return std::uniform_int_distribution<int>(a, b)(random); };
+  const double computeNs = pick(50, 200) * 1e6;
+  BusLoad load{device, computeNs * pick(10, 40) / 10.0, {}};
+  for (uint32_t i = 0; i < 64; ++i) {
+    BusPlacement p;
+    p.placement = i;
+    p.linkBytes = static_cast<uint64_t>(i == 0 ? 0 : pick(1, 400)) * 10'000'000;
+    p.freedBytes = p.linkBytes + static_cast<uint64_t>(pick(0, 50)) * 10'000'000;
+    p.computeNs = p.shortestNs = computeNs;
+    p.hiddenNs = computeNs * pick(0, 100) / 100.0;
+    load.placements.push_back(p);
   }
   return load;
 }
@@ -43,13 +50,15 @@ void decide(benchmark::State &state, BusLoad (*loadFor)(uint32_t, std::mt19937 &
       loads.push_back(loadFor(d, random));
   }
   size_t next = 0;
-  double exact = 0, share = 0;
+  double exact = 0, share = 0, nodes = 0;
   for (auto _ : state) {
     const Combination found = chooseCombination(bus, cases[next++ % cases.size()], Objective::FreedMemory);
     exact += found.exact;
+    nodes += static_cast<double>(found.nodes);
     share += found.bound > 0 ? found.value / found.bound : 1;
   }
   state.counters["proven"] = exact / static_cast<double>(state.iterations());
+  state.counters["nodes"] = nodes / static_cast<double>(state.iterations());
   state.counters["of bound"] = share / static_cast<double>(state.iterations());
 }
 BENCHMARK_CAPTURE(decide, select_n, selectNLoad)->Unit(benchmark::kMicrosecond);
@@ -81,18 +90,21 @@ void nextIteration(benchmark::State &state) {
 }
 BENCHMARK(nextIteration)->Unit(benchmark::kMicrosecond);
 
-// The change itself: bandwidth falls and comes back, each time one device is told its new placement.
+// The change itself: bandwidth falls and comes back, each time all eight devices ask what to run.
 void changedIteration(benchmark::State &state) {
   Coordinator c = running();
   bool low = false;
+  uint64_t changes = 0;
   for (auto _ : state) {
     state.PauseTiming();
     low = !low;
     for (int i = 0; i < 33; ++i)
       benchmark::DoNotOptimize(c.measured(low ? 48e9 : 96e9).ok());
     state.ResumeTiming();
-    benchmark::DoNotOptimize(c.nextIteration(0).ok());
+    for (uint32_t device = 0; device < kDevices; ++device)
+      changes += c.nextIteration(device)->changed;
   }
+  state.counters["changes"] = static_cast<double>(changes) / static_cast<double>(state.iterations());
 }
 BENCHMARK(changedIteration)->Unit(benchmark::kMicrosecond)->Iterations(2000);
 
