@@ -165,15 +165,19 @@ TimeBounds RecordCostModel::phaseBounds(size_t site, Phase phase, const Shape &s
 
 TimeBounds RecordCostModel::siteBounds(Site site, const Shape &shape) const {
   const size_t s = static_cast<size_t>(site);
+  // Bounds from different cells may cross where the medians are noisy: the wider interval is kept.
+  const auto ordered = [](const TimeBounds &b) {
+    return TimeBounds{std::min(b.lowerNs, b.upperNs), std::max(b.lowerNs, b.upperNs)};
+  };
   if (const std::optional<Phase> phase = phaseOf(shape))
-    return phaseBounds(s, *phase, shape);
+    return ordered(phaseBounds(s, *phase, shape));
   TimeBounds bounds{0, kInfinite};
   const Work work = workOf(spec_, opSiteOf(site), shape, record_.identity.activation, record_.identity.kv, false);
   for (const Point &g : points_) {
     bounds.upperNs = std::min(bounds.upperNs, g.high[s] * mostRatio(work, g.work[s]));
     bounds.lowerNs = std::max(bounds.lowerNs, g.low[s] * leastRatio(work, g.work[s]));
   }
-  return bounds;
+  return ordered(bounds);
 }
 
 TimeBounds RecordCostModel::layerBounds(const Shape &shape) const {

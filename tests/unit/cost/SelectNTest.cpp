@@ -294,11 +294,11 @@ model::ModelSpec sixteenLayers() {
   return spec;
 }
 
-// Rates at which a layer copies for about as long to much longer than it computes.
+// Rates at which the copy of a layer (about 20 kB) takes from a fraction of its compute to many times as long.
 model::Hardware anyHardware() {
   model::Hardware h = roundHardware();
-  h.flopsF32 = h.flopsF16 = *rc::gen::inRange(100'000, 10'000'000);
-  h.memoryBandwidth = *rc::gen::inRange(100'000, 10'000'000);
+  h.flopsF32 = h.flopsF16 = *rc::gen::inRange(10'000'000, 1'000'000'000);
+  h.memoryBandwidth = *rc::gen::inRange(1'000'000, 100'000'000);
   h.h2dBandwidth = h.d2hBandwidth = *rc::gen::inRange(50'000, 1'000'000);
   h.duplexBandwidth = 1.5 * h.h2dBandwidth;
   h.launchOverhead = *rc::gen::inRange(0, 100) * 1e-6;
