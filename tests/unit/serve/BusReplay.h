@@ -76,7 +76,7 @@ inline std::vector<double> longestIterations(const Bus &bus, const std::vector<R
     for (size_t d = 0; d < devices.size(); ++d) {
       State &s = states[d];
       if (s.asleep) {
-        if (devices[d].offsetSeconds <= now) {
+        if (devices[d].offsetSeconds <= now + 1e-9) { // no step so small that it is lost in rounding
           s.asleep = false;
           s.began = now;
           enter(d, true);
