@@ -20,7 +20,8 @@ struct ReplayDevice {
   double offsetSeconds = 0; // when its first iteration starts
 };
 
-// Each device's longest iteration, in seconds, until each has ended at least `iterations`; none rests meanwhile.
+// Each device's longest iteration, in seconds, until each has ended at least `iterations` or 20,000
+// events are played; none rests meanwhile.
 inline std::vector<double> longestIterations(const Bus &bus, const std::vector<ReplayDevice> &devices, int iterations) {
   struct State {
     int64_t layer = 0;
@@ -46,7 +47,7 @@ inline std::vector<double> longestIterations(const Bus &bus, const std::vector<R
     const bool waits = s.layer < offloaded && s.layer % device.interval == device.interval - 1 && s.copy > 0;
     s.compute = waits ? -1 : device.computeSeconds;
   };
-  for (;;) {
+  for (int events = 0; events < 20000; ++events) {
     std::vector<sim::Flow> flows;
     std::vector<size_t> owners;
     for (size_t d = 0; d < devices.size(); ++d) {
