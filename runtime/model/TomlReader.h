@@ -9,7 +9,8 @@
 //   if (auto batch = goal.integer("batch", 1, 4096)) ...
 //   if (absl::Status status = goal.finish(); !status.ok()) return status;
 //
-// For the .cpp files of this folder only. The parsed tree is our own: toml++ stays in one translation unit.
+// For .cpp files of runtime/model and runtime/cost only. The parsed tree is our own: toml++ stays in one translation
+// unit.
 #pragma once
 
 #include <cstdint>

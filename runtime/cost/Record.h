@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The performance record of one model on one device (Select-N, section 4.4): what each op of an iteration takes for
+// every (batch, sequence) of powers of two, prefill and decode apart, and what copies take by size. All times are in
+// integer nanoseconds, each with its spread.
+//
+//   Record
+//    |- identity    which model, which device, which element types: lookups for others are refused
+//    |- hardware    the profile that the device was measured under
+//    |- transfers   by size: alone, with compute running, both directions at once
+//    '- cells       one a (phase, batch, sequence): 14 op sites of an iteration, the nine of a layer once
+//
+// A cell need not be measured where a cell that is no larger in batch and sequence shows a layer that computes longer
+// than it is copied: there every copy hides behind its own layer and the interval is 1 (section 4.4).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "runtime/cost/CostModel.h"
+
+namespace headrace::cost {
+
+inline constexpr int64_t kRecordVersion = 1;
+
+// Prefill: all `sequence` tokens of `batch` prompts. Decode: one token of each of `batch` sequences, `sequence` tokens
+// in its cache with it.
+enum class Phase : uint8_t { Prefill = 0, Decode = 1 };
+inline constexpr int kPhases = 2;
+std::string_view phaseName(Phase phase); // "prefill", "decode"
+std::optional<Phase> phaseFromName(std::string_view name);
+Shape shapeOf(Phase phase, int64_t batch, int64_t sequence);
+
+// The ops of an iteration that are timed, in the order in which they run; those from AttentionNorm to Down are a
+// layer's.
+enum class Site : uint8_t {
+  Embed = 0,
+  AttentionNorm = 1,
+  Qkv = 2,
+  RopeAppend = 3,
+  Attention = 4,
+  Out = 5,
+  MlpNorm = 6,
+  Up = 7,
+  Activate = 8,
+  Down = 9,
+  Gather = 10,
+  HeadNorm = 11,
+  Head = 12,
+  Sample = 13
+};
+inline constexpr int kSites = 14;
+std::string_view siteName(Site site); // "embed", "attention_norm", "qkv", ...: keys of the file
+constexpr bool inLayer(Site site) { return site >= Site::AttentionNorm && site <= Site::Down; }
+OpSite opSiteOf(Site site);
+// Nothing for an op that no record has (a value of a later format).
+std::optional<Site> siteOf(const OpSite &site);
+
+// Nearest-rank quantiles of repeated measurements, ns.
+struct Timing {
+  uint64_t medianNs = 0, p10Ns = 0, p90Ns = 0;
+  bool operator==(const Timing &) const = default;
+};
+// Of at least one sample.
+Timing summarise(std::vector<uint64_t> samplesNs);
+
+struct Cell {
+  Phase phase = Phase::Prefill;
+  int64_t batch = 1, sequence = 1;
+  uint32_t repetitions = 1; // iterations measured
+  std::array<Timing, kSites> sites{};
+  std::vector<uint64_t> layerNs; // median of each layer; only where the layers are not equally fast
+
+  const Timing &at(Site site) const { return sites[static_cast<size_t>(site)]; }
+  Timing &at(Site site) { return sites[static_cast<size_t>(site)]; }
+};
+
+// Copies of one size.
+struct Transfer {
+  uint64_t bytes = 0;
+  uint32_t repetitions = 1;
+  Timing h2d, d2h;                       // nothing else running
+  Timing h2dWithCompute, d2hWithCompute; // a layer computing meanwhile
+  Timing both;                           // one of each direction started together, until both have ended
+};
+
+// What a record is of. Two identities are equal when all of it is.
+struct Identity {
+  std::string model;     // name, for people
+  std::string modelHash; // as in plans: of the spec and the checkpoint's headers
+  std::string device;    // which device it was, for people and for the check
+  model::DeviceKind kind = model::DeviceKind::Host;
+  model::DType activation = model::DType::F32, kv = model::DType::F32;
+  int64_t layers = 0;
+  uint64_t layerBytes = 0; // weights of a layer: what an offloaded one copies
+};
+
+struct Record {
+  Identity identity;
+  model::Hardware hardware;
+  std::vector<int64_t> batches, sequences; // powers of two, ascending without gaps
+  bool layersEqual = true;                 // false: every cell has layerNs
+  std::vector<Transfer> transfers;         // ascending by bytes
+  std::vector<Cell> cells;
+
+  const Cell *find(Phase phase, int64_t batch, int64_t sequence) const; // null: not measured
+};
+
+// Whether all layers are as fast as the fastest, within `tolerance` (0.05: five hundredths slower at most).
+bool layersAreEqual(absl::Span<const uint64_t> layerNs, double tolerance);
+
+// Compute of one layer: the sum of its sites' medians; of unequal layers the slowest.
+uint64_t layerComputeNs(const Cell &cell);
+// Compute of all that is not in a layer: embedding, head and sampling.
+uint64_t restComputeNs(const Cell &cell);
+
+// A copy while compute runs, by size: linear between measured sizes; below the smallest what the smallest takes; above
+// the largest its time in proportion. Never below what the same copy takes alone. A record without transfers has none:
+// kLongestStepNs.
+uint64_t transferNs(const Record &record, uint64_t bytes, bool hostToDevice);
+
+struct CellKey {
+  Phase phase = Phase::Prefill;
+  int64_t batch = 1, sequence = 1;
+  bool operator==(const CellKey &) const = default;
+};
+// The cells still to be measured, small ones first; prefill before decode. Those that need not be (above) are left out.
+std::vector<CellKey> missingCells(const Record &record);
+
+// What every record must hold, partial or not: a grid of powers of two, cells inside it and none twice, spreads around
+// their medians, as many layer times as layers. kInvalidArgument; `where` (a file) begins the message.
+absl::Status checkRecord(const Record &record, std::string_view where);
+// That nothing is missing: kFailedPrecondition naming how many cells are and which is the first, or the transfers.
+absl::Status checkComplete(const Record &record, std::string_view where);
+// That the record is of this model on this device: kFailedPrecondition naming the first difference and both values.
+absl::Status checkIdentity(const Record &record, const Identity &expected, std::string_view where);
+
+} // namespace headrace::cost

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cost/RecordCostModel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "runtime/model/Text.h"
+
+namespace headrace::cost {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+double ratioOf(uint64_t a, uint64_t b) {
+  if (a == b)
+    return 1; // 0 of 0 as well: that amount does not count
+  return b == 0 ? kInfinite : static_cast<double>(a) / static_cast<double>(b);
+}
+// How many times as long x may take as g, and how much of g's time it must take (RecordCostModel.h).
+double mostRatio(const Work &x, const Work &g) {
+  return std::max({1.0, ratioOf(x.flops, g.flops), ratioOf(x.deviceBytes, g.deviceBytes)});
+}
+double leastRatio(const Work &x, const Work &g) {
+  return std::min({1.0, ratioOf(x.flops, g.flops), ratioOf(x.deviceBytes, g.deviceBytes)});
+}
+
+uint64_t toNs(double ns) {
+  return ns < static_cast<double>(kLongestStepNs) ? static_cast<uint64_t>(std::ceil(ns)) : kLongestStepNs;
+}
+
+// Nothing for a mix of prompts and single tokens, or for chunks of prompts.
+std::optional<Phase> phaseOf(const Shape &shape) {
+  if (shape.tokens == shape.sequences)
+    return Phase::Decode;
+  if (shape.tokens % shape.context == 0 && shape.tokens / shape.context == shape.sequences)
+    return Phase::Prefill;
+  return std::nullopt;
+}
+
+size_t indexAtLeast(const std::vector<int64_t> &axis, int64_t value) {
+  return static_cast<size_t>(std::lower_bound(axis.begin(), axis.end(), value) - axis.begin());
+}
+
+} // namespace
+
+absl::StatusOr<RecordCostModel> RecordCostModel::create(Record record, const model::ModelSpec &spec,
+                                                        std::string_view where) {
+  if (absl::Status status = checkRecord(record, where); !status.ok())
+    return status;
+  const uint64_t layerBytes = model::layoutWeights(spec).layerBytes(0);
+  if (record.identity.layers != spec.layers || record.identity.layerBytes != layerBytes)
+    return absl::FailedPreconditionError(model::cat(
+        where, ": of ", record.identity.layers, " layers of ", record.identity.layerBytes,
+        " bytes: this record is of another model, expected ", spec.layers, " layers of ", layerBytes, " bytes"));
+  if (absl::Status status = checkComplete(record, where); !status.ok())
+    return status;
+  return RecordCostModel(std::move(record), spec);
+}
+
+RecordCostModel::RecordCostModel(Record record, const model::ModelSpec &spec)
+    : record_(std::move(record)), spec_(spec),
+      roofline_(spec, record_.hardware, record_.identity.activation, record_.identity.kv),
+      grid_(kPhases * record_.batches.size() * record_.sequences.size(), -1) {
+  for (const Cell &cell : record_.cells) {
+    Point p{cell.phase, cell.batch, cell.sequence, {}, {}, {}, {}};
+    double layer = 0;
+    for (size_t s = 0; s < kSites; ++s)
+      layer += inLayer(static_cast<Site>(s)) ? static_cast<double>(cell.sites[s].medianNs) : 0;
+    // Of layers that are not equal the slowest stands for all where time must not be too small, the fastest where it
+    // must not be too large; each in the proportions of the sites' medians.
+    double slowest = 1, fastest = 1;
+    if (!cell.layerNs.empty() && layer > 0) {
+      const auto [least, most] = std::minmax_element(cell.layerNs.begin(), cell.layerNs.end());
+      slowest = static_cast<double>(*most) / layer;
+      fastest = static_cast<double>(*least) / layer;
+    }
+    for (size_t s = 0; s < kSites; ++s) {
+      const double median = static_cast<double>(cell.sites[s].medianNs);
+      const bool scaled = inLayer(static_cast<Site>(s));
+      p.median[s] = p.high[s] = median * (scaled ? slowest : 1);
+      p.low[s] = median * (scaled ? fastest : 1);
+      p.work[s] = workOf(spec, opSiteOf(static_cast<Site>(s)), shapeOf(cell.phase, cell.batch, cell.sequence),
+                         record_.identity.activation, record_.identity.kv, false);
+    }
+    const size_t at =
+        (static_cast<size_t>(cell.phase) * record_.batches.size() + indexAtLeast(record_.batches, cell.batch)) *
+            record_.sequences.size() +
+        indexAtLeast(record_.sequences, cell.sequence);
+    grid_[at] = static_cast<int32_t>(points_.size());
+    points_.push_back(p);
+  }
+  const std::vector<Point> measured = points_;
+  for (Point &p : points_) {
+    for (const Point &other : measured) {
+      if (other.phase != p.phase)
+        continue;
+      const bool smaller = other.batch <= p.batch && other.sequence <= p.sequence;
+      const bool larger = other.batch >= p.batch && other.sequence >= p.sequence;
+      for (size_t s = 0; s < kSites; ++s) {
+        p.high[s] = smaller ? std::max(p.high[s], other.high[s]) : p.high[s];
+        p.low[s] = larger ? std::min(p.low[s], other.low[s]) : p.low[s];
+      }
+    }
+  }
+}
+
+const RecordCostModel::Point *RecordCostModel::point(Phase phase, size_t batch, size_t sequence) const {
+  if (batch >= record_.batches.size() || sequence >= record_.sequences.size())
+    return nullptr;
+  const int32_t at =
+      grid_[(static_cast<size_t>(phase) * record_.batches.size() + batch) * record_.sequences.size() + sequence];
+  return at < 0 ? nullptr : &points_[static_cast<size_t>(at)];
+}
+
+double RecordCostModel::interpolate(size_t site, Phase phase, const Shape &shape) const {
+  const size_t b1 = indexAtLeast(record_.batches, shape.sequences);
+  const size_t s1 = indexAtLeast(record_.sequences, shape.context);
+  if (b1 >= record_.batches.size() || s1 >= record_.sequences.size())
+    return -1;
+  const auto on = [](const std::vector<int64_t> &axis, size_t i, int64_t value) { return axis[i] == value; };
+  const bool onBatch = on(record_.batches, b1, shape.sequences), onSequence = on(record_.sequences, s1, shape.context);
+  if ((b1 == 0 && !onBatch) || (s1 == 0 && !onSequence))
+    return -1;
+  const size_t b0 = onBatch ? b1 : b1 - 1, s0 = onSequence ? s1 : s1 - 1;
+  const Point *corners[4] = {point(phase, b0, s0), point(phase, b0, s1), point(phase, b1, s0), point(phase, b1, s1)};
+  if (std::find(std::begin(corners), std::end(corners), nullptr) != std::end(corners))
+    return -1;
+  // Linear in batch and in sequence: exact for times that are a + b batch + c sequence + d batch sequence.
+  const auto share = [](int64_t x, int64_t x0, int64_t x1) {
+    return x1 == x0 ? 0.0 : static_cast<double>(x - x0) / static_cast<double>(x1 - x0);
+  };
+  const double u = share(shape.sequences, record_.batches[b0], record_.batches[b1]);
+  const double v = share(shape.context, record_.sequences[s0], record_.sequences[s1]);
+  return (1 - u) * ((1 - v) * corners[0]->median[site] + v * corners[1]->median[site]) +
+         u * ((1 - v) * corners[2]->median[site] + v * corners[3]->median[site]);
+}
+
+TimeBounds RecordCostModel::phaseBounds(size_t site, Phase phase, const Shape &shape) const {
+  TimeBounds bounds{0, kInfinite};
+  bool below = false;
+  double monotone = 0;
+  const Work work =
+      workOf(spec_, opSiteOf(static_cast<Site>(site)), shape, record_.identity.activation, record_.identity.kv, false);
+  for (const Point &g : points_) {
+    if (g.phase != phase)
+      continue;
+    bounds.upperNs = std::min(bounds.upperNs, g.high[site] * mostRatio(work, g.work[site]));
+    bounds.lowerNs = std::max(bounds.lowerNs, g.low[site] * leastRatio(work, g.work[site]));
+    if (g.batch <= shape.sequences && g.sequence <= shape.context) {
+      below = true;
+      monotone = std::max(monotone, g.low[site]);
+    }
+  }
+  // Inside the grid only monotony is asked of the truth.
+  if (below)
+    bounds.lowerNs = monotone;
+  if (const Point *above =
+          point(phase, indexAtLeast(record_.batches, shape.sequences), indexAtLeast(record_.sequences, shape.context)))
+    bounds.upperNs = above->high[site];
+  return bounds;
+}
+
+TimeBounds RecordCostModel::siteBounds(Site site, const Shape &shape) const {
+  const size_t s = static_cast<size_t>(site);
+  // Bounds from different cells may cross where the medians are noisy: the wider interval is kept.
+  const auto ordered = [](const TimeBounds &b) {
+    return TimeBounds{std::min(b.lowerNs, b.upperNs), std::max(b.lowerNs, b.upperNs)};
+  };
+  if (const std::optional<Phase> phase = phaseOf(shape))
+    return ordered(phaseBounds(s, *phase, shape));
+  TimeBounds bounds{0, kInfinite};
+  const Work work = workOf(spec_, opSiteOf(site), shape, record_.identity.activation, record_.identity.kv, false);
+  for (const Point &g : points_) {
+    bounds.upperNs = std::min(bounds.upperNs, g.high[s] * mostRatio(work, g.work[s]));
+    bounds.lowerNs = std::max(bounds.lowerNs, g.low[s] * leastRatio(work, g.work[s]));
+  }
+  return ordered(bounds);
+}
+
+TimeBounds RecordCostModel::layerBounds(const Shape &shape) const {
+  TimeBounds sum;
+  for (int s = 0; s < kSites; ++s) {
+    if (!inLayer(static_cast<Site>(s)))
+      continue;
+    const TimeBounds one = siteBounds(static_cast<Site>(s), shape);
+    sum.lowerNs += one.lowerNs;
+    sum.upperNs += one.upperNs;
+  }
+  return sum;
+}
+
+TimeBounds RecordCostModel::restBounds(const Shape &shape) const {
+  TimeBounds sum;
+  for (int s = 0; s < kSites; ++s) {
+    if (inLayer(static_cast<Site>(s)))
+      continue;
+    const TimeBounds one = siteBounds(static_cast<Site>(s), shape);
+    sum.lowerNs += one.lowerNs;
+    sum.upperNs += one.upperNs;
+  }
+  return sum;
+}
+
+uint64_t RecordCostModel::computeNs(const OpSite &site, const Shape &shape, bool direct) const {
+  const std::optional<Site> known = siteOf(site);
+  if (direct || !known)
+    return roofline_.computeNs(site, shape, direct);
+  if (shape.tokens < 1 || shape.sequences < 1 || shape.context < 1)
+    return 0; // nothing to do
+  if (const std::optional<Phase> phase = phaseOf(shape)) {
+    const double inside = interpolate(static_cast<size_t>(*known), *phase, shape);
+    if (inside >= 0)
+      return toNs(inside);
+  }
+  return toNs(siteBounds(*known, shape).upperNs);
+}
+
+uint64_t RecordCostModel::copyNs(uint64_t bytes, bool hostToDevice) const {
+  return transferNs(record_, bytes, hostToDevice);
+}
+
+double RecordCostModel::duplexShare() const {
+  double share = 2;
+  for (const Transfer &t : record_.transfers)
+    share = std::min(share, 2 * static_cast<double>(std::min(t.h2d.medianNs, t.d2h.medianNs)) /
+                                static_cast<double>(t.both.medianNs));
+  return share;
+}
+
+} // namespace headrace::cost

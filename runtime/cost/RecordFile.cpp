@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cost/RecordFile.h"
+
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "runtime/model/FileIo.h"
+#include "runtime/model/ReplaceFile.h"
+#include "runtime/model/Text.h"
+#include "runtime/model/TomlReader.h"
+
+namespace headrace::cost {
+namespace {
+
+using model::cat;
+using model::TomlReader;
+using model::TomlValue;
+
+constexpr std::string_view kFormat = "headrace performance record";
+constexpr uint64_t kLargestFile = uint64_t{16} << 20; // 100 pairs in two phases are 150 KiB
+constexpr int64_t kLongest = static_cast<int64_t>(kLongestStepNs);
+
+// A list of counts, as TOML.
+template <class T> std::string listOf(const std::vector<T> &values) {
+  std::string text = "[";
+  for (size_t i = 0; i < values.size(); ++i)
+    text += cat(i == 0 ? "" : ", ", values[i]);
+  return text + "]";
+}
+
+std::string timingText(std::string_view key, const Timing &t) {
+  return cat(key, " = [", t.medianNs, ", ", t.p10Ns, ", ", t.p90Ns, "]\n");
+}
+
+// A basic string: control characters, quotes and backslashes escaped the way TOML spells them.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    constexpr char kHex[] = "0123456789ABCDEF";
+    if (c == '"' || c == '\\')
+      out += {'\\', c};
+    else if (byte < 0x20 || byte == 0x7f)
+      out += cat("\\u00", std::string{kHex[byte >> 4], kHex[byte & 15]});
+    else
+      out += c;
+  }
+  return out + "\"";
+}
+
+// Seventeen digits: the same double again.
+std::string numberText(std::string_view key, double value) {
+  char digits[40];
+  std::snprintf(digits, sizeof digits, "%.17g", value);
+  return cat(key, " = ", digits, "\n");
+}
+
+std::string hardwareText(const model::Hardware &h) {
+  return cat("\n[hardware]\nname = ", quoted(h.name), "\nkind = \"", model::deviceKindName(h.kind),
+             "\"\nmemory = ", h.memoryBytes, "\nhost_memory = ", h.hostMemoryBytes, "\n",
+             numberText("flops_f32", h.flopsF32), numberText("flops_f16", h.flopsF16),
+             numberText("memory_bandwidth", h.memoryBandwidth), numberText("h2d_bandwidth", h.h2dBandwidth),
+             numberText("d2h_bandwidth", h.d2hBandwidth), numberText("duplex_bandwidth", h.duplexBandwidth),
+             numberText("copy_latency", h.copyLatency), numberText("launch_overhead", h.launchOverhead),
+             numberText("flops_efficiency", h.flopsEfficiency), numberText("memory_efficiency", h.memoryEfficiency),
+             numberText("link_efficiency", h.linkEfficiency));
+}
+
+// The value of a key that must be there.
+template <class T>
+T need(TomlReader &table, std::string_view key, const std::optional<T> &value, std::string_view expected) {
+  if (!value && table.ok())
+    table.refuse(key, expected);
+  return value.value_or(T{});
+}
+
+int64_t needInteger(TomlReader &table, std::string_view key, int64_t least, int64_t most) {
+  return need(table, key, table.integer(key, least, most), cat("an integer from ", least, " to ", most));
+}
+
+Timing needTiming(TomlReader &table, std::string_view key) {
+  constexpr std::string_view kExpected = "[median, p10, p90] in ns";
+  const auto values = need(table, key, table.integers(key, 0, kLongest), kExpected);
+  if (values.size() != 3) {
+    if (table.ok())
+      table.refuse(key, kExpected);
+    return {};
+  }
+  return {static_cast<uint64_t>(values[0]), static_cast<uint64_t>(values[1]), static_cast<uint64_t>(values[2])};
+}
+
+uint32_t needRepetitions(TomlReader &table) {
+  return static_cast<uint32_t>(needInteger(table, "repetitions", 1, std::numeric_limits<uint32_t>::max()));
+}
+
+Identity readIdentity(TomlReader &table) {
+  Identity id;
+  constexpr std::string_view kTypes = "\"f32\", \"f16\" or \"bf16\"";
+  id.model = need(table, "model", table.text("model"), "a name");
+  id.modelHash = need(table, "model_hash", table.text("model_hash"), "a hash");
+  id.device = need(table, "device", table.text("device"), "a name");
+  id.kind = need(table, "device_kind", table.oneOf("device_kind", model::deviceKindFromName, "\"cuda\" or \"host\""),
+                 "\"cuda\" or \"host\"");
+  id.activation = need(table, "activation", table.oneOf("activation", model::dtypeFromName, kTypes), kTypes);
+  id.kv = need(table, "kv", table.oneOf("kv", model::dtypeFromName, kTypes), kTypes);
+  id.layers = needInteger(table, "layers", 1, model::kMaxLayers);
+  id.layerBytes =
+      static_cast<uint64_t>(needInteger(table, "layer_bytes", 1, static_cast<int64_t>(model::kMaxWeightBytes)));
+  return id;
+}
+
+Transfer readTransfer(TomlReader &table) {
+  Transfer t;
+  t.bytes = static_cast<uint64_t>(needInteger(table, "bytes", 1, static_cast<int64_t>(model::kMaxWeightBytes)));
+  t.repetitions = needRepetitions(table);
+  t.h2d = needTiming(table, "h2d");
+  t.d2h = needTiming(table, "d2h");
+  t.h2dWithCompute = needTiming(table, "h2d_with_compute");
+  t.d2hWithCompute = needTiming(table, "d2h_with_compute");
+  t.both = needTiming(table, "both");
+  return t;
+}
+
+Cell readCell(TomlReader &table) {
+  Cell cell;
+  cell.phase = need(table, "phase", table.oneOf("phase", phaseFromName, "\"prefill\" or \"decode\""),
+                    "\"prefill\" or \"decode\"");
+  cell.batch = needInteger(table, "batch", 1, int64_t{1} << 30);
+  cell.sequence = needInteger(table, "sequence", 1, int64_t{1} << 30);
+  cell.repetitions = needRepetitions(table);
+  for (int s = 0; s < kSites; ++s)
+    cell.sites[static_cast<size_t>(s)] = needTiming(table, siteName(static_cast<Site>(s)));
+  for (int64_t ns : table.integers("layer_ns", 1, kLongest).value_or(std::vector<int64_t>{}))
+    cell.layerNs.push_back(static_cast<uint64_t>(ns));
+  return cell;
+}
+
+// Reads each table of the list `key` ([[key]]); a record that has none yet lacks the key.
+template <class T>
+absl::Status readEach(TomlReader &file, const std::string &path, std::string_view key, T (*read)(TomlReader &),
+                      std::vector<T> &out) {
+  const TomlValue *list = file.value(key);
+  if (list == nullptr)
+    return absl::OkStatus();
+  if (list->kind != TomlValue::Kind::Array) {
+    file.refuse(key, cat("tables, [[", key, "]]"));
+    return file.finish();
+  }
+  for (const TomlValue &item : list->items) {
+    TomlReader table(item, path, key);
+    if (!table.ok()) // not a table
+      return table.finish();
+    out.push_back(read(table));
+    if (absl::Status status = table.finish(); !status.ok())
+      return status;
+  }
+  return absl::OkStatus();
+}
+
+// Reads the table `key` ([key]), which must be there.
+template <class Read>
+absl::Status readOne(TomlReader &file, const std::string &path, std::string_view key, Read &&read) {
+  const TomlValue *value = file.value(key);
+  if (value == nullptr) {
+    file.refuse(key, cat("a table, [", key, "]; a record without it was cut off"));
+    return file.finish();
+  }
+  TomlReader table(*value, path, key);
+  if (!table.ok())
+    return table.finish();
+  read(table);
+  return table.finish();
+}
+
+} // namespace
+
+std::string recordText(const Record &record) {
+  const Identity &id = record.identity;
+  std::string text =
+      cat("# What each part of an iteration and each copy takes, in ns. Written by `headrace profile`.\n",
+          "format = \"", kFormat, "\"\nversion = ", kRecordVersion, "\n\n[identity]\nmodel = ", quoted(id.model),
+          "\nmodel_hash = ", quoted(id.modelHash), "\ndevice = ", quoted(id.device), "\ndevice_kind = \"",
+          model::deviceKindName(id.kind), "\"\nactivation = \"", model::dtypeName(id.activation), "\"\nkv = \"",
+          model::dtypeName(id.kv), "\"\nlayers = ", id.layers, "\nlayer_bytes = ", id.layerBytes, "\n",
+          hardwareText(record.hardware), "\n[grid]\nbatch = ", listOf(record.batches),
+          "\nsequence = ", listOf(record.sequences), "\nlayers_equal = ", record.layersEqual ? "true" : "false", "\n");
+  for (const Transfer &t : record.transfers)
+    text += cat("\n[[transfer]] # [median, p10, p90]\nbytes = ", t.bytes, "\nrepetitions = ", t.repetitions, "\n",
+                timingText("h2d", t.h2d), timingText("d2h", t.d2h), timingText("h2d_with_compute", t.h2dWithCompute),
+                timingText("d2h_with_compute", t.d2hWithCompute), timingText("both", t.both));
+  for (const Cell &cell : record.cells) {
+    text += cat("\n[[cell]] # [median, p10, p90]\nphase = \"", phaseName(cell.phase), "\"\nbatch = ", cell.batch,
+                "\nsequence = ", cell.sequence, "\nrepetitions = ", cell.repetitions, "\n");
+    for (int s = 0; s < kSites; ++s)
+      text += timingText(siteName(static_cast<Site>(s)), cell.sites[static_cast<size_t>(s)]);
+    if (!cell.layerNs.empty())
+      text += cat("layer_ns = ", listOf(cell.layerNs), "\n");
+  }
+  return text + cat("\n[end]\ntransfers = ", record.transfers.size(), "\ncells = ", record.cells.size(), "\n");
+}
+
+absl::StatusOr<Record> parseRecord(std::string_view text, const std::string &path) {
+  absl::StatusOr<TomlValue> document = model::parseToml(text, path);
+  if (!document.ok())
+    return document.status();
+  TomlReader file(*document, path, "");
+  // Format and version first: what else a file of another version holds is not ours to judge.
+  if (need(file, "format", file.text("format"), cat("\"", kFormat, "\"")) != kFormat)
+    file.refuse("format", cat("\"", kFormat, "\""));
+  else
+    needInteger(file, "version", kRecordVersion, kRecordVersion);
+  if (!file.ok())
+    return file.finish();
+
+  Record record;
+  absl::Status status = readOne(file, path, "identity", [&](TomlReader &t) { record.identity = readIdentity(t); });
+  absl::Status hardwareStatus;
+  if (status.ok())
+    status = readOne(file, path, "hardware", [&](TomlReader &t) {
+      absl::StatusOr<model::Hardware> hardware =
+          model::parseHardwareTable(t, path, record.identity.device, std::nullopt);
+      hardwareStatus = hardware.status();
+      record.hardware = std::move(hardware).value_or(model::Hardware{});
+    });
+  status.Update(hardwareStatus);
+  if (status.ok())
+    status = readOne(file, path, "grid", [&](TomlReader &t) {
+      constexpr std::string_view kPowers = "a list of powers of two";
+      record.batches = need(t, "batch", t.integers("batch", 1, int64_t{1} << 30), kPowers);
+      record.sequences = need(t, "sequence", t.integers("sequence", 1, int64_t{1} << 30), kPowers);
+      record.layersEqual = need(t, "layers_equal", t.boolean("layers_equal"), "true or false");
+    });
+  if (status.ok())
+    status = readEach(file, path, "transfer", readTransfer, record.transfers);
+  if (status.ok())
+    status = readEach(file, path, "cell", readCell, record.cells);
+  if (status.ok())
+    status = readOne(file, path, "end", [&](TomlReader &t) {
+      const auto is = [&](std::string_view key, size_t count) {
+        needInteger(t, key, static_cast<int64_t>(count), static_cast<int64_t>(count));
+      };
+      is("transfers", record.transfers.size());
+      is("cells", record.cells.size());
+    });
+  if (status.ok())
+    status = file.finish();
+  if (status.ok())
+    status = checkRecord(record, path);
+  if (!status.ok())
+    return status;
+  return record;
+}
+
+absl::StatusOr<Record> readRecord(const std::string &path) {
+  absl::StatusOr<std::string> text = model::readTextFile(path, kLargestFile);
+  if (!text.ok())
+    return text.status();
+  return parseRecord(*text, path);
+}
+
+absl::StatusOr<Record> readRecordFor(const Identity &expected, const std::string &path) {
+  absl::StatusOr<Record> record = readRecord(path);
+  if (!record.ok())
+    return record;
+  if (absl::Status status = checkIdentity(*record, expected, path); !status.ok())
+    return status;
+  if (absl::Status status = checkComplete(*record, path); !status.ok())
+    return status;
+  return record;
+}
+
+absl::Status writeRecord(const Record &record, const std::string &path) {
+  if (absl::Status status = checkRecord(record, path); !status.ok())
+    return status;
+  return model::replaceFile(path, recordText(record));
+}
+
+} // namespace headrace::cost

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writing small files so that nobody ever sees half of one.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace headrace::model {
+
+// Writes `content` beside the target, flushes it to the disk, then renames it over the target in one step: after a
+// crash the file is the old one or the new one, whole. Where the target is a link, the file it leads to is replaced. A
+// path that cannot be written is kInvalidArgument (kNotFound without its folder), a full or failing disk kUnavailable;
+// the target is then as it was. Every message begins with the path.
+absl::Status replaceFile(const std::string &path, std::string_view content);
+
+} // namespace headrace::model

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an iteration takes when several devices copy over one bus, bounded from above, on plain values (Select-N,
+// section 4.5, corrected: a sum of mean rates below the bandwidth proves no SLO, as two copies that start together get
+// half the bus each).
+//
+// The bus shares max-min fairly among the copies that run (sim/BusShare.h); a device runs one host-to-device copy at a
+// time. A placement alone takes C + max(0, H / r - W) at rate r: C its compute, H its bytes, W the compute that copies
+// can hide behind. Two bounds of the contended time hold, and the smaller is used:
+//
+//   share      C + max(0, H / f - W), f the fair rate when every device that copies at all copies all the time. Fewer
+//              copies at once never lower a rate, and a faster copy never ends an iteration later.
+//   delay      alone + sum over the others o of min(H, H_o k_o) / B, k_o = ceil(window / shortest_o) + 1 the iterations
+//              of o that a window can touch. While a device gets less than it would alone the bus B is full and no copy
+//              is faster than its own: what it loses is what others move, at most as much as it moves itself. Delaying
+//              copies by d in all ends an iteration at most d later.
+//
+// The window is the SLO: an iteration whose bound is within the SLO ends inside the window. So
+//   admissible(d)  <=>  min(share, delay) <= SLO of d
+// and both bounds only grow when another device moves more, which is what the search prunes by.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "runtime/cost/SelectN.h"
+
+namespace headrace::serve {
+
+// One placement of the model on one device for the batch it serves. Bytes, ns.
+struct BusPlacement {
+  uint32_t placement = 0;   // the caller's number for it (an index into the plan's placements)
+  uint64_t freedBytes = 0;  // device memory that it gives back, slots taken off
+  uint64_t deviceBytes = 0; // device memory that it needs
+  uint64_t linkBytes = 0;   // H: host to device in an iteration
+  double computeNs = 0;     // C: an iteration whose copies take no time
+  double hiddenNs = 0;      // W: time of it that copies can hide behind, evenly for all of them
+  double shortestNs = 0;    // no iteration with this placement is shorter; 0: not known
+  double tokens = 0;        // that an iteration makes; for the throughput objective
+};
+
+// What a device serves.
+struct BusLoad {
+  uint32_t device = 0;                                    // into Bus::links
+  double sloNs = std::numeric_limits<double>::infinity(); // of an iteration
+  std::vector<BusPlacement> placements;
+};
+
+// Bytes per second, host to device.
+struct Bus {
+  double bandwidth = 0;
+  std::vector<double> links; // one a device
+};
+
+// Of Select-N's rule with empty slots (cost::emptyStartNs at every rate): C, H and W of an interval; interval 0
+// offloads nothing. freedBytes is 0 where the slots take as much as is offloaded.
+BusPlacement selectNPlacement(const cost::LayerTimes &times, uint64_t layerBytes, int64_t interval);
+// Of any plan that takes `ns` at `rate` bytes/s: at every lower rate it takes at most ns + H (1 / r - 1 / rate), as an
+// iteration's time is a maximum over chains of steps, each linear in 1 / r with a slope of at most H.
+BusPlacement planPlacement(double computeNs, uint64_t linkBytes, double ns, double rate);
+
+// A placement while it is turned into another one: the worse of both in everything, and `bytes` more to copy.
+BusPlacement transitionOf(const BusPlacement &from, const BusPlacement &to, uint64_t bytes);
+
+double timeAtRate(const BusPlacement &placement, double bytesPerSecond);
+// Alone on the bus.
+double aloneNs(const Bus &bus, uint32_t device, const BusPlacement &placement);
+// Max-min fair rate of `device` while it and the devices in `copying` (a bit each; at most 64) copy.
+double fairRate(const Bus &bus, uint64_t copying, uint32_t device);
+// H_o k_o: the most that a placement can move within a window; the longest double if it is not known how short its
+// iterations are.
+double mostBytesIn(double windowNs, const BusPlacement &placement);
+
+// The bound for each load, with loads[i].placements[choice[i]]; devices differ.
+std::vector<double> contendedNs(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice);
+bool admissible(absl::Span<const BusLoad> loads, absl::Span<const double> contended);
+
+// The printed condition of Figure 8 for comparison: mean rates, each of an iteration alone, add up to less than the
+// bus.
+bool meanRatesFit(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice);
+
+} // namespace headrace::serve

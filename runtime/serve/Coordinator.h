@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Keeps the latency objectives of all devices on one bus (Select-N, section 4.5 and Figure 8): admits requests, picks
+// the placement of every device, and orders the changes so that no objective is missed on the way.
+//
+//   device   Idle --arrive--> Waiting --start--> Running --finish--> Idle          lost from any of them
+//
+// A decision gives every device a target. Nothing changes at once: a running device asks what to run at each edge
+// between iterations (nextIteration), which is where its change is commanded; its next call says that the iteration
+// with the transition has ended. A waiting device may start when its target is admissible beside what the others run
+// now, a change under way counted as the worse of both its sides. So a new request starts only after the transitions
+// that make room for it.
+//
+// A change is commanded only when it keeps every running device within its SLO (or, where the bus gives less than it
+// did and some miss theirs, when it copies no more); changes that make room come first by that rule alone. Where no
+// order of changes is safe, waiting requests are refused and what runs goes on.
+//
+// One thread calls it. Times in ns, rates in bytes/s, host to device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/serve/Combination.h"
+
+namespace headrace::serve {
+
+struct CoordinatorOptions {
+  Objective objective = Objective::FreedMemory;
+  SearchLimits limits;
+  // Measured bandwidth below the planned one by more than `lowerBy` is planned with at once; above it by more than
+  // `raiseBy` only when `raiseAfter` measurements in a row were (the least of them is then planned with).
+  double lowerBy = 0.05, raiseBy = 0.10;
+  uint32_t raiseAfter = 32;
+  // Bytes that turning one placement of a device into another one copies beside the iteration's own; null: none.
+  std::function<uint64_t(uint32_t device, uint32_t from, uint32_t to)> transitionBytes;
+};
+
+struct BusDevice {
+  std::string name;
+  double linkBandwidth = 0; // bytes/s
+  uint64_t memoryBytes = 0; // that placements may need
+};
+
+struct BusRequest {
+  uint32_t device = 0; // a free instance of its model
+  double sloNs = 0;    // of an iteration: TTFT for prefill, TPOT for decode
+  double waitedNs = 0; // of the SLO, already (section 4.2)
+  std::vector<BusPlacement> placements;
+};
+
+enum class DeviceState : uint8_t { Idle = 0, Waiting = 1, Running = 2, Lost = 3 };
+
+struct NextIteration {
+  uint32_t placement = 0; // BusPlacement::placement to run
+  bool changed = false;   // not the one before: the transition comes first
+};
+
+class Coordinator {
+public:
+  // kInvalidArgument: a bus with no devices or more than 64, a bandwidth that is not positive and finite.
+  static absl::StatusOr<Coordinator> create(double bandwidth, std::vector<BusDevice> devices,
+                                            CoordinatorOptions options = {});
+
+  // Admits the request to its device, which is then Waiting, or refuses it and leaves everything as it was:
+  //   kInvalidArgument      SLO or time waited that is zero, negative or NaN, no such device, malformed placements
+  //   kFailedPrecondition   the device is not free, or lost
+  //   kResourceExhausted    cannot be held; the message says why and names the minimum: of device memory, of the SLO
+  //                         alone, of the SLO beside the neighbours, or that the SLO was spent waiting
+  absl::Status arrive(const BusRequest &request);
+  // Whether the waiting device starts now. kUnavailable: no safe order of changes makes room, the request goes back to
+  // the caller. kFailedPrecondition: it does not wait.
+  absl::StatusOr<bool> start(uint32_t device);
+  // At the edge between two iterations of a running device. Allocates nothing where nothing changes.
+  absl::StatusOr<NextIteration> nextIteration(uint32_t device);
+  // The device's request has ended (or was given up while waiting); its neighbours may take more.
+  absl::Status finish(uint32_t device);
+  // The device is gone: its request with it. Later calls for it are refused.
+  absl::Status lose(uint32_t device);
+
+  // What the bus gives at the moment, over all devices. True if another decision was made. kInvalidArgument unless
+  // positive and finite.
+  absl::StatusOr<bool> measured(double bandwidth);
+
+  DeviceState state(uint32_t device) const { return slots_[device].state; }
+  double plannedBandwidth() const { return bus_.bandwidth; }
+  // True while no combination holds at the planned bandwidth: every device then runs what copies least, and misses are
+  // the bus's.
+  bool overloaded() const { return overloaded_; }
+  // The last decision; choices in the order of the devices that serve or wait.
+  const Combination &decision() const { return decision_; }
+
+private:
+  struct Slot {
+    DeviceState state = DeviceState::Idle;
+    BusLoad load;
+    uint32_t current = 0, target = 0; // into load.placements
+    uint32_t from = 0;                // while switching: what is changed into `current`
+    bool switching = false;
+    bool refused = false; // waiting, and no safe order was found
+  };
+  Coordinator(double bandwidth, std::vector<BusDevice> devices, CoordinatorOptions options);
+
+  absl::Status checkDevice(uint32_t device) const;
+  absl::StatusOr<BusLoad> validLoad(const BusRequest &request, double sloNs) const;
+  absl::Status refuseContended(std::vector<BusLoad> loads, const BusRequest &request, double sloNs) const;
+  std::vector<uint32_t> served() const; // devices that wait or run
+  std::vector<BusLoad> loadsOf(const std::vector<uint32_t> &devices) const;
+  void decide();
+  void take(const std::vector<uint32_t> &devices, Combination combination);
+  bool holdsWith(uint32_t device, uint32_t placement) const;
+  bool mayChange(uint32_t device) const;
+  void settle();
+  std::string name(uint32_t device) const;
+
+  Bus bus_;
+  double nominal_ = 0;
+  std::vector<BusDevice> devices_;
+  CoordinatorOptions options_;
+  std::vector<Slot> slots_;
+  Combination decision_;
+  bool overloaded_ = false;
+  uint32_t above_ = 0; // measurements in a row above the planned bandwidth
+  double leastAbove_ = 0;
+};
+
+} // namespace headrace::serve

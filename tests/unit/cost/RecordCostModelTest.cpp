@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cost/RecordCostModel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include "tests/unit/cost/Records.h"
+
+namespace headrace::cost {
+namespace {
+
+using testing::HasSubstr;
+
+RecordCostModel modelOf(const Record &record) {
+  auto made = RecordCostModel::create(record, smallLlama(), "r");
+  EXPECT_TRUE(made.ok()) << made.status();
+  return *std::move(made);
+}
+
+// Qkv takes what the cells say, every other site one nanosecond. Copies take so long that no cell settles another.
+Record qkvRecord(std::vector<int64_t> batches, std::vector<int64_t> sequences,
+                 const std::function<uint64_t(Phase, int64_t, int64_t)> &qkvNs) {
+  Record record = emptyRecord(smallLlama(), batches, sequences);
+  record.transfers = {transferOf(1, 1'000'000'000)};
+  for (Phase phase : {Phase::Prefill, Phase::Decode})
+    for (int64_t b : batches)
+      for (int64_t s : sequences) {
+        Cell cell{phase, b, s, 1, {}, {}};
+        cell.sites.fill(exactly(1));
+        cell.at(Site::Qkv) = exactly(qkvNs(phase, b, s));
+        record.cells.push_back(cell);
+      }
+  return record;
+}
+
+constexpr OpSite kQkv = {kernels::Op::Linear, model::UnitRole::Qkv};
+
+TEST(RecordCostModel, GivesBackWhatWasMeasured) {
+  const RecordCostModel costs = modelOf(qkvRecord({1, 2, 4}, {8, 16}, [](Phase p, int64_t b, int64_t s) {
+    return p == Phase::Decode ? 10 * b + s : 1000 * b + s;
+  }));
+  EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, 2, 8), false), 28u);
+  EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Prefill, 4, 16), false), 4016u);
+  EXPECT_EQ(costs.computeNs({kernels::Op::Sample, model::UnitRole::Head}, shapeOf(Phase::Decode, 2, 8), false), 1u);
+}
+
+TEST(RecordCostModel, InterpolatesInsideTheGrid) {
+  // 100 + 10 batch + sequence + batch x sequence is of the kind that is met exactly.
+  const auto truth = [](Phase, int64_t b, int64_t s) { return static_cast<uint64_t>(100 + 10 * b + s + b * s); };
+  const RecordCostModel costs = modelOf(qkvRecord({1, 2, 4, 8}, {8, 16, 32}, truth));
+  for (int64_t b : {1, 3, 5, 7, 8})
+    for (int64_t s : {8, 9, 20, 31, 32})
+      EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, b, s), false), truth(Phase::Decode, b, s))
+          << b << " " << s;
+}
+
+TEST(RecordCostModel, BoundsInsideAreTheCornersAboveAndBelow) {
+  const RecordCostModel costs =
+      modelOf(qkvRecord({1, 2, 4}, {8, 16}, [](Phase, int64_t b, int64_t s) { return 100 * b + s; }));
+  const TimeBounds bounds = costs.siteBounds(Site::Qkv, shapeOf(Phase::Decode, 3, 12));
+  EXPECT_EQ(bounds.lowerNs, 208); // 2 x 8
+  EXPECT_EQ(bounds.upperNs, 416); // 4 x 16
+}
+
+TEST(RecordCostModel, BeyondTheGridTimeGrowsWithTheWork) {
+  // Decode: qkv of small llama is 4096 flops a row and 4096 + 128 + 384 a row bytes. 8 rows to 4: twice the flops.
+  const RecordCostModel costs =
+      modelOf(qkvRecord({1, 2, 4}, {8, 16}, [](Phase, int64_t b, int64_t) { return 100 * b; }));
+  const TimeBounds bounds = costs.siteBounds(Site::Qkv, shapeOf(Phase::Decode, 8, 16));
+  EXPECT_EQ(bounds.upperNs, 800);
+  EXPECT_EQ(bounds.lowerNs, 400);
+  EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, 8, 16), false), 800u);
+  // A longer sequence alone is no more work for qkv.
+  EXPECT_EQ(costs.siteBounds(Site::Qkv, shapeOf(Phase::Decode, 4, 4096)).upperNs, 400);
+}
+
+TEST(RecordCostModel, BelowTheGridTheSmallestCellIsTheUpperBound) {
+  const RecordCostModel costs = modelOf(qkvRecord({4, 8}, {8, 16}, [](Phase, int64_t b, int64_t) { return 100 * b; }));
+  const TimeBounds bounds = costs.siteBounds(Site::Qkv, shapeOf(Phase::Decode, 1, 8));
+  EXPECT_EQ(bounds.upperNs, 400);
+  EXPECT_EQ(bounds.lowerNs, 100); // a quarter of the flops
+  EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, 1, 8), false), 400u);
+}
+
+TEST(RecordCostModel, NoiseThatIsNotMonotoneIsTakenFromTheSafeSide) {
+  // Batch 2 was measured slower than batch 4.
+  const RecordCostModel costs = modelOf(qkvRecord({1, 2, 4}, {8}, [](Phase, int64_t b, int64_t) {
+    return b == 1 ? 100 : b == 2 ? 300 : 280;
+  }));
+  EXPECT_EQ(costs.siteBounds(Site::Qkv, shapeOf(Phase::Decode, 4, 8)).upperNs, 300);
+  EXPECT_EQ(costs.siteBounds(Site::Qkv, shapeOf(Phase::Decode, 2, 8)).lowerNs, 280);
+  EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, 4, 8), false), 280u); // as measured
+}
+
+TEST(RecordCostModel, UnequalLayersArePricedAsTheSlowest) {
+  Record record = qkvRecord({1}, {8}, [](Phase, int64_t, int64_t) { return 92; });
+  record.layersEqual = false;
+  for (Cell &cell : record.cells)
+    cell.layerNs = {50, 200}; // the sites say 92 + 8 = 100
+  const RecordCostModel costs = modelOf(record);
+  EXPECT_EQ(costs.layerBounds(shapeOf(Phase::Decode, 1, 8)).upperNs, 200);
+  EXPECT_EQ(costs.layerBounds(shapeOf(Phase::Decode, 1, 8)).lowerNs, 50);
+  EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, 1, 8), false), 184u);
+  EXPECT_EQ(costs.restBounds(shapeOf(Phase::Decode, 1, 8)).upperNs, 5);
+}
+
+TEST(RecordCostModel, DirectOpsAreTheRoofline) {
+  const Record record = qkvRecord({1}, {8}, [](Phase, int64_t, int64_t) { return 92; });
+  const Roofline roofline(smallLlama(), record.hardware, model::DType::F32, model::DType::F16);
+  const OpSite embed = {kernels::Op::Embed, model::UnitRole::Embedding};
+  EXPECT_EQ(modelOf(record).computeNs(embed, {1, 1, 8}, true), roofline.computeNs(embed, {1, 1, 8}, true));
+}
+
+TEST(RecordCostModel, BothDirectionsShareAsMeasured) {
+  Record record = qkvRecord({1}, {8}, [](Phase, int64_t, int64_t) { return 92; });
+  record.transfers = {{100, 1, exactly(30), exactly(30), exactly(30), exactly(30), exactly(40)},
+                      {200, 1, exactly(60), exactly(50), exactly(60), exactly(50), exactly(60)}};
+  EXPECT_DOUBLE_EQ(modelOf(record).duplexShare(), 1.5); // 2 x 30 / 40; the other 2 x 50 / 60 = 1.67
+  record.transfers = {{100, 1, exactly(30), exactly(30), exactly(30), exactly(30), exactly(20)}};
+  EXPECT_DOUBLE_EQ(modelOf(record).duplexShare(), 2.0); // no more than not disturbing each other
+}
+
+TEST(RecordCostModel, RefusesRecordsThatDoNotServe) {
+  Record record = qkvRecord({1, 2}, {8}, [](Phase, int64_t, int64_t) { return 92; });
+  record.cells.pop_back();
+  EXPECT_THAT(std::string(RecordCostModel::create(record, smallLlama(), "r").status().message()),
+              HasSubstr("the grid has holes: 1 of 4 cells are missing, first decode batch 2 sequence 8"));
+  model::ModelSpec other = smallLlama();
+  other.layers = 3;
+  EXPECT_THAT(std::string(RecordCostModel::create(record, other, "r").status().message()),
+              HasSubstr("this record is of another model, expected 3 layers"));
+  record.batches = {1, 3};
+  EXPECT_EQ(RecordCostModel::create(record, smallLlama(), "r").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Hardware with rates of any proportion; all rooflines are monotone and sub-homogeneous. So slow that whole nanoseconds
+// do not matter.
+model::Hardware anyHardware() {
+  model::Hardware h = roundHardware();
+  h.flopsF32 = h.flopsF16 = *rc::gen::inRange(10, 100'000);
+  h.memoryBandwidth = *rc::gen::inRange(10, 100'000);
+  h.h2dBandwidth = h.d2hBandwidth = *rc::gen::inRange(10, 10'000);
+  h.duplexBandwidth = 1.5 * h.h2dBandwidth;
+  h.launchOverhead = *rc::gen::inRange(0, 1000) * 1e-3;
+  return h;
+}
+
+TEST(RecordCostModel, TheTruthLiesBetweenTheBoundsInsideAndOutside) {
+  EXPECT_TRUE(rc::check([] {
+    const model::Hardware hardware = anyHardware();
+    const Roofline truth(smallLlama(), hardware, model::DType::F32, model::DType::F16);
+    Record record = emptyRecord(smallLlama(), {2, 4, 8}, {4, 8, 16});
+    record.hardware = hardware;
+    record = measured(std::move(record), truth, {1000, 1'000'000});
+    const auto costs = RecordCostModel::create(std::move(record), smallLlama(), "r");
+    RC_ASSERT(costs.ok());
+    const Shape shape = *rc::gen::element(0, 1, 2) == 0
+                            ? Shape{*rc::gen::inRange(1, 200), *rc::gen::inRange(1, 32), *rc::gen::inRange(1, 64)}
+                            : shapeOf(*rc::gen::element(Phase::Prefill, Phase::Decode), *rc::gen::inRange(1, 32),
+                                      *rc::gen::inRange(1, 64));
+    for (int s = 0; s < kSites; ++s) {
+      const TimeBounds bounds = costs->siteBounds(static_cast<Site>(s), shape);
+      const auto ns = static_cast<double>(truth.computeNs(opSiteOf(static_cast<Site>(s)), shape, false));
+      // What was rounded to a nanosecond grows with the work, at most some thousand times.
+      RC_ASSERT(bounds.upperNs + 5000 >= ns);
+      RC_ASSERT(bounds.lowerNs <= ns + 1);
+      const auto price = static_cast<double>(costs->computeNs(opSiteOf(static_cast<Site>(s)), shape, false));
+      RC_ASSERT(price >= bounds.lowerNs - 1 && price <= bounds.upperNs + 1);
+    }
+  }));
+}
+
+TEST(RecordCostModel, CopiesOutsideTheSizesAreNeverTooFast) {
+  EXPECT_TRUE(rc::check([] {
+    const model::Hardware hardware = anyHardware();
+    const Roofline truth(smallLlama(), hardware, model::DType::F32, model::DType::F16);
+    Record record = emptyRecord(smallLlama(), {1}, {1});
+    record.transfers = {transferOf(1'000, truth.copyNs(1'000, true)), transferOf(64'000, truth.copyNs(64'000, true))};
+    const auto bytes = static_cast<uint64_t>(*rc::gen::inRange(1, 1'000'000));
+    // Both were rounded to whole nanoseconds, one of them grown in proportion since.
+    RC_ASSERT(transferNs(record, bytes, true) + 1 + bytes / 64'000 >= truth.copyNs(bytes, true));
+  }));
+}
+
+} // namespace
+} // namespace headrace::cost

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Select-N's rule on several devices that share a bus, played moment by moment: one compute lane and one copy lane a
+// device, rates by sim::fairRates.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "runtime/serve/Contention.h"
+#include "runtime/sim/BusShare.h"
+
+namespace headrace::serve {
+
+struct ReplayDevice {
+  int64_t layers = 1, interval = 2; // interval >= 2
+  double computeSeconds = 1;        // of a layer
+  double layerBytes = 0;
+  double offsetSeconds = 0; // when its first iteration starts
+};
+
+// Each device's longest iteration, in seconds, until each has ended at least `iterations` or 20,000
+// events are played; none rests meanwhile.
+inline std::vector<double> longestIterations(const Bus &bus, const std::vector<ReplayDevice> &devices, int iterations) {
+  struct State {
+    int64_t layer = 0;
+    double compute = 0; // seconds left of the layer that runs; below 0: none runs
+    double copy = 0;    // bytes left
+    double began = 0, longest = 0;
+    int done = 0;
+    bool asleep = true;
+  };
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  std::vector<sim::PathLimits> links;
+  for (double link : bus.links)
+    links.push_back({link});
+  std::vector<State> states(devices.size());
+  double now = 0;
+  // Starts the copy of the group that begins at this layer, then the layer unless it waits for its copy.
+  const auto enter = [&](size_t d, bool fresh) {
+    const ReplayDevice &device = devices[d];
+    State &s = states[d];
+    const int64_t offloaded = device.layers / device.interval * device.interval;
+    if (fresh && s.layer < offloaded && s.layer % device.interval == 0)
+      s.copy = device.layerBytes;
+    const bool waits = s.layer < offloaded && s.layer % device.interval == device.interval - 1 && s.copy > 0;
+    s.compute = waits ? -1 : device.computeSeconds;
+  };
+  for (int events = 0; events < 20000; ++events) {
+    std::vector<sim::Flow> flows;
+    std::vector<size_t> owners;
+    for (size_t d = 0; d < devices.size(); ++d) {
+      if (states[d].copy > 0) {
+        flows.push_back({static_cast<uint32_t>(d)});
+        owners.push_back(d);
+      }
+    }
+    const std::vector<double> rates = sim::fairRates({bus.bandwidth}, links, flows);
+    double step = kNever;
+    for (size_t d = 0; d < devices.size(); ++d) {
+      if (states[d].asleep)
+        step = std::min(step, devices[d].offsetSeconds - now);
+      else if (states[d].compute >= 0)
+        step = std::min(step, states[d].compute);
+    }
+    for (size_t f = 0; f < flows.size(); ++f)
+      step = std::min(step, states[owners[f]].copy / rates[f]);
+    std::vector<bool> copied(devices.size(), false);
+    for (size_t f = 0; f < flows.size(); ++f) {
+      State &s = states[owners[f]];
+      copied[owners[f]] = s.copy / rates[f] <= step;
+      s.copy = copied[owners[f]] ? 0 : s.copy - rates[f] * step;
+    }
+    now += step;
+    bool all = true;
+    for (size_t d = 0; d < devices.size(); ++d) {
+      State &s = states[d];
+      if (s.asleep) {
+        if (devices[d].offsetSeconds <= now + 1e-9) { // no step so small that it is lost in rounding
+          s.asleep = false;
+          s.began = now;
+          enter(d, true);
+        }
+      } else if (s.compute >= 0) {
+        s.compute -= step;
+        if (s.compute <= 1e-12) {
+          if (++s.layer == devices[d].layers) {
+            s.longest = std::max(s.longest, now - s.began);
+            s.began = now;
+            s.layer = 0;
+            ++s.done;
+          }
+          enter(d, true);
+        }
+      } else if (copied[d]) {
+        enter(d, false);
+      }
+      all = all && s.done >= iterations;
+    }
+    if (all)
+      break;
+  }
+  std::vector<double> longest;
+  for (const State &s : states)
+    longest.push_back(s.longest);
+  return longest;
+}
+
+} // namespace headrace::serve

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/serve/Contention.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include "runtime/sim/BusShare.h"
+#include "tests/unit/serve/BusReplay.h"
+
+namespace headrace::serve {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr double kSecond = 1e9;
+
+// Compute of 4 s that hides copies for 2 s; 6 bytes.
+BusPlacement six() { return {1, 6, 0, 6, 4 * kSecond, 2 * kSecond, 4 * kSecond, 8}; }
+
+TEST(Contention, APlacementTakesItsComputeAndWhatOfItsCopiesIsNotHidden) {
+  EXPECT_EQ(timeAtRate(six(), 3), 4 * kSecond); // 2 s of copies, all hidden
+  EXPECT_EQ(timeAtRate(six(), 2), 5 * kSecond);
+  EXPECT_EQ(timeAtRate(six(), 1), 8 * kSecond);
+  BusPlacement none = six();
+  none.linkBytes = 0;
+  EXPECT_EQ(timeAtRate(none, 1e-9), 4 * kSecond);
+  EXPECT_EQ(aloneNs({2, {1, 5}}, 0, six()), 8 * kSecond); // its link is narrower
+  EXPECT_EQ(aloneNs({2, {1, 5}}, 1, six()), 5 * kSecond);
+}
+
+TEST(Contention, FairRatesAreThoseOfTheBus) {
+  // The bus has 24: link 0 takes its 4, links 1 and 2 share 20.
+  const Bus bus{24, {4, 16, 16}};
+  EXPECT_EQ(fairRate(bus, 0b111, 0), 4);
+  EXPECT_EQ(fairRate(bus, 0b111, 1), 10);
+  EXPECT_EQ(fairRate(bus, 0b110, 2), 12);
+  EXPECT_EQ(fairRate(bus, 0b100, 2), 16);
+  EXPECT_EQ(fairRate(bus, 0b011, 2), 10); // the device itself is always counted
+}
+
+TEST(Contention, FairRatesAreThoseOfTheSimulator) {
+  EXPECT_TRUE(rc::check([] {
+    Bus bus{static_cast<double>(*rc::gen::inRange(1, 60)), {}};
+    std::vector<sim::PathLimits> links;
+    std::vector<sim::Flow> flows;
+    uint64_t copying = 0;
+    for (uint32_t d = 0; d < 6; ++d) {
+      bus.links.push_back(*rc::gen::inRange(1, 30));
+      links.push_back({bus.links[d]});
+      if (*rc::gen::arbitrary<bool>() || d == 0) {
+        flows.push_back({d});
+        copying |= uint64_t{1} << d;
+      }
+    }
+    const std::vector<double> rates = sim::fairRates({bus.bandwidth}, links, flows);
+    for (size_t f = 0; f < flows.size(); ++f)
+      RC_ASSERT(std::abs(fairRate(bus, copying, flows[f].link) - rates[f]) < 1e-9);
+  }));
+}
+
+TEST(Contention, SelectNsPlacementTakesWhatItsClosedFormDoesAtEveryRate) {
+  EXPECT_TRUE(rc::check([] {
+    const double rate = *rc::gen::inRange(1, 100);
+    const uint64_t layerBytes = *rc::gen::inRange<uint64_t>(1, 5000);
+    const cost::LayerTimes t = {*rc::gen::inRange<int64_t>(1, 80), *rc::gen::inRange(1, 200) * 1e9,
+                                static_cast<double>(layerBytes) / rate * 1e9, *rc::gen::inRange(0, 50) * 1e9};
+    const int64_t interval = *rc::gen::inRange<int64_t>(0, t.layers + 2);
+    const BusPlacement p = selectNPlacement(t, layerBytes, interval);
+    const double ns = timeAtRate(p, rate), exact = cost::emptyStartNs(t, interval);
+    if (interval == 1 && t.transferNs < t.computeNs)
+      RC_ASSERT(ns >= exact * (1 - 1e-12) && ns <= exact + t.computeNs);
+    else
+      RC_ASSERT(std::abs(ns - exact) <= 1e-9 * exact);
+  }));
+}
+
+TEST(Contention, SelectNsPlacementCountsSlots) {
+  // 8 layers of 100 bytes, interval 4: 2 offloaded, one slot.
+  const BusPlacement p = selectNPlacement({8, 10, 50, 0}, 100, 4);
+  EXPECT_EQ(p.linkBytes, 200u);
+  EXPECT_EQ(p.freedBytes, 100u);
+  EXPECT_EQ(p.deviceBytes, 700u);
+  EXPECT_EQ(p.hiddenNs, 60); // 2 x 3 layers
+  EXPECT_EQ(selectNPlacement({8, 10, 50, 0}, 100, 0).deviceBytes, 800u);
+  EXPECT_EQ(selectNPlacement({8, 10, 50, 0}, 100, 1).freedBytes, 600u);
+}
+
+TEST(Contention, APlansTimeIsExtendedFromOneRateToLowerOnes) {
+  // 100 bytes, 30 s at 10 bytes/s, compute 25: 20 s more of copying at 10 / 3 bytes/s.
+  const BusPlacement p = planPlacement(25 * kSecond, 100, 30 * kSecond, 10);
+  EXPECT_DOUBLE_EQ(timeAtRate(p, 10), 30 * kSecond);
+  EXPECT_DOUBLE_EQ(timeAtRate(p, 10.0 / 3), 50 * kSecond);
+  EXPECT_DOUBLE_EQ(timeAtRate(planPlacement(25 * kSecond, 0, 25 * kSecond, 10), 1), 25 * kSecond);
+}
+
+TEST(Contention, ATransitionIsTheWorseOfBoth) {
+  const BusPlacement a = six();
+  BusPlacement b = six();
+  b.linkBytes = 2, b.computeNs = 5 * kSecond, b.hiddenNs = 1 * kSecond, b.shortestNs = 3 * kSecond;
+  const BusPlacement t = transitionOf(a, b, 10);
+  EXPECT_EQ(t.linkBytes, 16u);
+  EXPECT_EQ(t.computeNs, 5 * kSecond);
+  EXPECT_EQ(t.hiddenNs, 1 * kSecond);
+  EXPECT_EQ(t.shortestNs, 3 * kSecond);
+  b.linkBytes = 0;
+  EXPECT_EQ(transitionOf(a, b, 0).hiddenNs, 2 * kSecond);
+}
+
+TEST(Contention, TheSmallerOfTheTwoBoundsCounts) {
+  // Alone 6 bytes at 3 bytes/s: 4 s. By share 1.5 bytes/s: 4 + (4 - 2) = 6 s. By delay: the neighbour moves 1 byte an
+  // iteration of 4 s or more; a window of 8 s touches 3 of them: 3 bytes, 1 s: 5 s.
+  const Bus bus{3, {3, 3}};
+  BusPlacement small = six();
+  small.linkBytes = 1;
+  std::vector<BusLoad> loads = {{0, 8 * kSecond, {six()}}, {1, 8 * kSecond, {small}}};
+  EXPECT_EQ(contendedNs(bus, loads, {0, 0})[0], 5 * kSecond);
+  loads[1].placements[0].shortestNs = 0; // unknown: as much as its own 6 bytes, so 6 s by either
+  EXPECT_EQ(contendedNs(bus, loads, {0, 0})[0], 6 * kSecond);
+  loads[1].placements[0].linkBytes = 0;
+  EXPECT_EQ(contendedNs(bus, loads, {0, 0})[0], 4 * kSecond);
+}
+
+TEST(Contention, MeanRatesBelowTheBandwidthProveNoSlo) {
+  // Two devices, 12 layers of 1 s, one copy of 10 bytes behind 10 s of compute: alone on a bus of 1 byte/s 12 s, a mean
+  // rate of 10 / 12. On a bus of 1.7 the rates add up to less. Copies that start together take 11.8 s each: 13.8 s.
+  const cost::LayerTimes t = {12, 1 * kSecond, 10 * kSecond, 0};
+  BusPlacement p = selectNPlacement(t, 10, 11);
+  const Bus bus{1.7, {1, 1}};
+  const std::vector<BusLoad> loads = {{0, 12.5 * kSecond, {p}}, {1, 12.5 * kSecond, {p}}};
+  EXPECT_TRUE(meanRatesFit(bus, loads, {0, 0}));
+  EXPECT_FALSE(admissible(loads, contendedNs(bus, loads, {0, 0})));
+  const std::vector<ReplayDevice> devices = {{12, 11, 1, 10, 0}, {12, 11, 1, 10, 0}};
+  EXPECT_GT(longestIterations(bus, devices, 3)[0], 12.5);
+}
+
+// Devices that run one iteration after another under Select-N's rule, beginning at any moments, never take longer than
+// the bound: played as a fluid with the simulator's rates.
+TEST(Contention, BoundsWhatAReplayOnTheBusTakes) {
+  EXPECT_TRUE(rc::check([] {
+    const auto count = *rc::gen::inRange<uint32_t>(1, 5);
+    Bus bus{*rc::gen::inRange(5, 40) / 10.0, {}};
+    std::vector<ReplayDevice> devices;
+    std::vector<BusLoad> loads;
+    for (uint32_t d = 0; d < count; ++d) {
+      bus.links.push_back(*rc::gen::inRange(5, 40) / 10.0);
+      ReplayDevice r;
+      r.layers = *rc::gen::inRange<int64_t>(2, 13);
+      r.interval = *rc::gen::inRange<int64_t>(2, 8);
+      r.computeSeconds = *rc::gen::inRange(1, 20) / 10.0;
+      r.layerBytes = *rc::gen::inRange(1, 12);
+      r.offsetSeconds = *rc::gen::inRange(0, 100) / 10.0;
+      devices.push_back(r);
+      loads.push_back({d,
+                       *rc::gen::inRange(1, 60) * kSecond,
+                       {selectNPlacement({r.layers, r.computeSeconds * kSecond, 0, 0},
+                                         static_cast<uint64_t>(r.layerBytes), r.interval)}});
+    }
+    const std::vector<double> bounds = contendedNs(bus, loads, std::vector<uint32_t>(count, 0));
+    const std::vector<double> longest = longestIterations(bus, devices, 12);
+    for (uint32_t d = 0; d < count; ++d) {
+      // The delay bound is one of iterations that end within the window.
+      const double share = timeAtRate(loads[d].placements[0], fairRate(bus, ~uint64_t{0} >> (64 - count), d));
+      RC_ASSERT(longest[d] * kSecond <= share * (1 + 1e-9) + 1);
+      if (bounds[d] <= loads[d].sloNs)
+        RC_ASSERT(longest[d] * kSecond <= bounds[d] * (1 + 1e-9) + 1);
+    }
+  }));
+}
+
+} // namespace
+} // namespace headrace::serve

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One bus of 2 bytes/s. Placements compute for 10 s and hide copies for 8: 16 bytes are hidden alone, 20 make 12 s.
+#include "runtime/serve/Coordinator.h"
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+namespace headrace::serve {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kSecond = 1e9;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// A placement named after its bytes; what is not offloaded of 100 bytes is device memory.
+BusPlacement copying(uint32_t bytes) {
+  BusPlacement p;
+  p.placement = bytes;
+  p.linkBytes = p.freedBytes = bytes;
+  p.deviceBytes = 100 - bytes;
+  p.computeNs = p.shortestNs = 10 * kSecond;
+  p.hiddenNs = bytes == 0 ? 0 : 8 * kSecond;
+  p.tokens = 1;
+  return p;
+}
+
+BusRequest requestFor(uint32_t device, double sloSeconds, const std::vector<uint32_t> &bytes) {
+  BusRequest request{device, sloSeconds * kSecond, 0, {}};
+  for (uint32_t b : bytes)
+    request.placements.push_back(copying(b));
+  return request;
+}
+
+Coordinator twoDevices(CoordinatorOptions options = {}) {
+  auto made = Coordinator::create(2, {{"left", 2, 100}, {"right", 2, 100}}, std::move(options));
+  EXPECT_TRUE(made.ok()) << made.status();
+  return *std::move(made);
+}
+
+std::string messageOf(const absl::Status &status) { return std::string(status.message()); }
+
+// Device 0 runs 20 bytes an iteration, and could run none.
+Coordinator leftRuns(CoordinatorOptions options = {}) {
+  Coordinator c = twoDevices(std::move(options));
+  EXPECT_TRUE(c.arrive(requestFor(0, 12, {0, 8, 20})).ok());
+  EXPECT_EQ(*c.start(0), true);
+  EXPECT_EQ(c.nextIteration(0)->placement, 20u);
+  return c;
+}
+
+TEST(Coordinator, RefusesABusWithNoDevicesOrNoBandwidth) {
+  EXPECT_EQ(messageOf(Coordinator::create(2, {}).status()), "a bus with no devices: expected at least one");
+  EXPECT_EQ(Coordinator::create(2, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  for (double bandwidth : {0.0, -1.0, std::nan(""), kInfinity}) {
+    EXPECT_EQ(Coordinator::create(bandwidth, {{"a", 2, 100}}).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(Coordinator::create(2, {{"a", bandwidth, 100}}).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_FALSE(Coordinator::create(2, std::vector<BusDevice>(65, {"a", 2, 100})).ok());
+  CoordinatorOptions options;
+  options.raiseAfter = 0;
+  EXPECT_THAT(messageOf(Coordinator::create(2, {{"a", 2, 100}}, options).status()), HasSubstr("hysteresis"));
+}
+
+TEST(Coordinator, BesideAnIdleNeighbourTheMostIsOffloaded) {
+  Coordinator c = twoDevices();
+  ASSERT_TRUE(c.arrive(requestFor(0, 12, {0, 8, 16, 20})).ok());
+  EXPECT_EQ(c.state(0), DeviceState::Waiting);
+  EXPECT_EQ(*c.start(0), true);
+  EXPECT_EQ(c.state(0), DeviceState::Running);
+  const NextIteration next = *c.nextIteration(0);
+  EXPECT_EQ(next.placement, 20u);
+  EXPECT_FALSE(next.changed);
+}
+
+TEST(Coordinator, ANewRequestStartsOnlyAfterItsNeighbourHasMadeRoom) {
+  Coordinator c = leftRuns();
+  // 16 bytes and nothing else: 10 s alone, more than 12 beside any copy of the neighbour.
+  ASSERT_TRUE(c.arrive(requestFor(1, 12, {16})).ok());
+  EXPECT_EQ(*c.start(1), false);                // the neighbour is in the middle of an iteration
+  EXPECT_EQ(c.nextIteration(0)->placement, 0u); // its next one begins with the change
+  EXPECT_EQ(*c.start(1), false);                // which is under way
+  EXPECT_FALSE(c.nextIteration(0)->changed);    // and has ended
+  EXPECT_EQ(*c.start(1), true);
+  EXPECT_EQ(c.nextIteration(1)->placement, 16u);
+  // When it ends, the neighbour takes back what it had.
+  ASSERT_TRUE(c.finish(1).ok());
+  const NextIteration back = *c.nextIteration(0);
+  EXPECT_EQ(back.placement, 20u);
+  EXPECT_TRUE(back.changed);
+}
+
+TEST(Coordinator, AChangeThatTakesMoreWaitsForTheOneThatMakesRoom) {
+  Coordinator c = leftRuns();
+  ASSERT_TRUE(c.arrive(requestFor(1, 12, {0, 16})).ok());
+  EXPECT_EQ(*c.start(1), true); // with nothing offloaded it disturbs nobody: 20 bytes are more than 16
+  EXPECT_EQ(c.nextIteration(1)->placement, 0u);
+  ASSERT_TRUE(c.finish(0).ok());
+  EXPECT_EQ(c.nextIteration(1)->placement, 16u);
+}
+
+TEST(Coordinator, RefusesObjectivesThatAreNone) {
+  Coordinator c = twoDevices();
+  for (double slo : {0.0, -5.0, std::nan(""), kInfinity}) {
+    const absl::Status refused = c.arrive(requestFor(0, slo, {0}));
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(messageOf(refused), HasSubstr("device 0 (left): SLO = "));
+  }
+  for (double waited : {-1.0, std::nan("")}) {
+    BusRequest request = requestFor(0, 12, {0});
+    request.waitedNs = waited;
+    EXPECT_THAT(messageOf(c.arrive(request)), HasSubstr("waited = "));
+  }
+  EXPECT_EQ(c.state(0), DeviceState::Idle);
+}
+
+TEST(Coordinator, TheSloIsWhatIsLeftAfterWaiting) {
+  Coordinator c = twoDevices();
+  BusRequest request = requestFor(0, 15, {0, 20});
+  request.waitedNs = 4 * kSecond; // 11 s are left: 20 bytes take 12
+  ASSERT_TRUE(c.arrive(request).ok());
+  EXPECT_EQ(*c.start(0), true);
+  EXPECT_EQ(c.nextIteration(0)->placement, 0u);
+  request.device = 1;
+  request.waitedNs = 15 * kSecond;
+  EXPECT_EQ(messageOf(c.arrive(request)), "device 1 (right): the SLO of 15000.000 ms is spent: waited 15000.000 ms");
+}
+
+TEST(Coordinator, RefusesPlacementsThatAreNone) {
+  Coordinator c = twoDevices();
+  EXPECT_THAT(messageOf(c.arrive(requestFor(0, 12, {}))), HasSubstr("0 placements: expected from 1"));
+  EXPECT_THAT(messageOf(c.arrive(requestFor(7, 12, {0}))), HasSubstr("device 7: the bus has 2"));
+  const std::pair<void (*)(BusPlacement &), const char *> faults[] = {
+      {[](BusPlacement &p) { p.computeNs = 0; }, "computeNs = 0"},
+      {[](BusPlacement &p) { p.computeNs = std::nan(""); }, "computeNs = nan"},
+      {[](BusPlacement &p) { p.hiddenNs = -1; }, "hiddenNs = -1"},
+      {[](BusPlacement &p) { p.shortestNs = kInfinity; }, "shortestNs = inf"},
+      {[](BusPlacement &p) { p.tokens = -1; }, "tokens = -1"},
+      {[](BusPlacement &p) { p.linkBytes = ~uint64_t{0}; }, "expected at most 2^53"},
+  };
+  for (const auto &[change, message] : faults) {
+    BusRequest request = requestFor(0, 12, {20});
+    change(request.placements[0]);
+    EXPECT_EQ(c.arrive(request).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(messageOf(c.arrive(request)), HasSubstr(message));
+  }
+}
+
+TEST(Coordinator, RefusesADeviceThatIsNotFree) {
+  Coordinator c = leftRuns();
+  EXPECT_EQ(c.arrive(requestFor(0, 12, {0})).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(c.nextIteration(1).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(c.start(1).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(c.finish(1).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(Coordinator, ARefusalNamesTheMinima) {
+  auto made = Coordinator::create(2, {{"small", 2, 85}, {"right", 2, 100}});
+  ASSERT_TRUE(made.ok());
+  Coordinator &c = *made;
+  // Needs 92 and 100 bytes of 85.
+  EXPECT_EQ(messageOf(c.arrive(requestFor(0, 12, {0, 8}))),
+            "device 0 (small): limited by device memory: 85 bytes, the minimum at any SLO is 92 bytes");
+  // 84 bytes take 10 s alone; within 9 s nothing does.
+  EXPECT_THAT(messageOf(c.arrive(requestFor(0, 9, {0, 8, 16}))),
+              HasSubstr("cannot be held within 9000.000 ms: minimum is 10000.000 ms in 85 bytes alone on the bus, no "
+                        "amount of memory meets this SLO alone"));
+  // 80 bytes take 12 s; within 11 s only what needs 100 bytes does.
+  EXPECT_THAT(
+      messageOf(c.arrive(requestFor(0, 11, {0, 20}))),
+      HasSubstr("minimum is 12000.000 ms in 85 bytes alone on the bus, minimum memory is 100 bytes at this SLO"));
+  EXPECT_EQ(c.arrive(requestFor(0, 11, {0, 20})).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Coordinator, ARefusalForTheBusNamesTheMinimumBesideTheNeighbours) {
+  Coordinator c = twoDevices();
+  ASSERT_TRUE(c.arrive(requestFor(0, 40, {20})).ok()); // nothing else fits it; 22 s at half the bus
+  EXPECT_EQ(*c.start(0), true);
+  // 16 bytes at half the bus: 16 s, 8 of them hidden: 18 s.
+  EXPECT_EQ(
+      messageOf(c.arrive(requestFor(1, 12, {16}))),
+      "device 1 (right): limited by the bus: an iteration cannot be held within 12000.000 ms beside 1 neighbour (1 "
+      "of 2 bytes/s while all copy): minimum is 18000.000 ms");
+  EXPECT_EQ(c.state(1), DeviceState::Idle);
+  EXPECT_TRUE(c.arrive(requestFor(1, 18, {16})).ok());
+  ASSERT_TRUE(c.finish(1).ok());
+  ASSERT_TRUE(c.finish(0).ok());
+  ASSERT_TRUE(c.arrive(requestFor(0, 12, {20})).ok()); // to the millisecond what it takes alone
+  EXPECT_THAT(messageOf(c.arrive(requestFor(1, 12, {16}))), HasSubstr("leave no room for it at any SLO"));
+}
+
+TEST(Coordinator, ADeviceThatDisappearsMakesRoomAndIsRefusedByName) {
+  Coordinator c = leftRuns();
+  ASSERT_TRUE(c.arrive(requestFor(1, 12, {16})).ok());
+  EXPECT_EQ(*c.start(1), false);
+  EXPECT_EQ(c.nextIteration(0)->changed, true);
+  ASSERT_TRUE(c.lose(0).ok()); // in the middle of its transition
+  EXPECT_EQ(c.state(0), DeviceState::Lost);
+  EXPECT_EQ(*c.start(1), true);
+  for (const absl::Status &refused :
+       {c.arrive(requestFor(0, 12, {0})), c.nextIteration(0).status(), c.start(0).status(), c.finish(0), c.lose(0)}) {
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(messageOf(refused), "device 0 (left): is lost");
+  }
+}
+
+TEST(Coordinator, AWaitingDeviceThatDisappearsGivesItsNeighbourBackWhatItHad) {
+  Coordinator c = leftRuns();
+  ASSERT_TRUE(c.arrive(requestFor(1, 12, {16})).ok());
+  ASSERT_TRUE(c.lose(1).ok());
+  EXPECT_FALSE(c.nextIteration(0)->changed); // it had not begun
+  EXPECT_EQ(c.nextIteration(0)->placement, 20u);
+}
+
+TEST(Coordinator, WhereNoChangeIsSafeTheRequestGoesBack) {
+  CoordinatorOptions options;
+  options.transitionBytes = [](uint32_t, uint32_t from, uint32_t) { return from == 20 ? uint64_t{1000} : 0; };
+  Coordinator c = leftRuns(options);
+  ASSERT_TRUE(c.arrive(requestFor(1, 12, {16})).ok());
+  const auto refused = c.start(1); // giving the 20 bytes up would take 500 s
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(messageOf(refused.status()), HasSubstr("no order of changes"));
+  EXPECT_EQ(c.state(1), DeviceState::Idle);
+  EXPECT_EQ(c.nextIteration(0)->placement, 20u);
+  EXPECT_FALSE(c.nextIteration(0)->changed);
+}
+
+TEST(Coordinator, LessBandwidthIsPlannedWithAtOnceMoreOnlyAfterAWhile) {
+  CoordinatorOptions options;
+  options.raiseAfter = 3;
+  Coordinator c = leftRuns(options);
+  EXPECT_EQ(*c.measured(1.95), false); // within the hysteresis
+  EXPECT_EQ(c.nextIteration(0)->placement, 20u);
+  EXPECT_EQ(*c.measured(1), true); // 20 bytes would take 22 s, 8 are hidden
+  EXPECT_EQ(c.plannedBandwidth(), 1);
+  EXPECT_FALSE(c.overloaded());
+  EXPECT_EQ(c.nextIteration(0)->placement, 8u);
+  EXPECT_EQ(*c.measured(1.9), false);
+  EXPECT_EQ(*c.measured(2), false);
+  EXPECT_EQ(*c.measured(1.05), false); // begins again
+  EXPECT_EQ(*c.measured(2), false);
+  EXPECT_EQ(*c.measured(1.9), false);
+  EXPECT_EQ(c.nextIteration(0)->placement, 8u);
+  EXPECT_EQ(*c.measured(5), true); // no more than the bus has; the least of the three
+  EXPECT_EQ(c.plannedBandwidth(), 1.9);
+  EXPECT_EQ(c.nextIteration(0)->placement, 8u); // 20 bytes take 12.5 s
+  for (double expected : {1.9, 1.9, 2.0}) {
+    EXPECT_EQ(*c.measured(2), expected == 2.0);
+    EXPECT_EQ(c.plannedBandwidth(), expected);
+  }
+  EXPECT_EQ(c.nextIteration(0)->placement, 20u);
+  for (double bandwidth : {0.0, -1.0, std::nan(""), kInfinity})
+    EXPECT_EQ(c.measured(bandwidth).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Coordinator, WhereNothingHoldsEveryDeviceCopiesAsLittleAsItCan) {
+  Coordinator c = twoDevices();
+  ASSERT_TRUE(c.arrive(requestFor(0, 12, {8, 20})).ok()); // 8 are the least that fit
+  EXPECT_EQ(*c.start(0), true);
+  EXPECT_EQ(c.nextIteration(0)->placement, 20u);
+  EXPECT_EQ(*c.measured(0.5), true); // 8 bytes take 18 s
+  EXPECT_TRUE(c.overloaded());
+  EXPECT_EQ(c.nextIteration(0)->placement, 8u);
+  EXPECT_EQ(c.arrive(requestFor(1, 30, {0})).code(), absl::StatusCode::kResourceExhausted);
+  for (uint32_t i = 0; i < CoordinatorOptions{}.raiseAfter; ++i)
+    EXPECT_TRUE(c.measured(2).ok());
+  EXPECT_FALSE(c.overloaded());
+  EXPECT_EQ(c.nextIteration(0)->placement, 20u);
+}
+
+// What the devices were told, kept beside the coordinator.
+struct Told {
+  std::optional<BusPlacement> runs, before; // before: while a change is under way
+  double sloNs = 0;
+};
+
+TEST(Coordinator, AtEveryMomentWhatRunsIsWithinItsObjectives) {
+  EXPECT_TRUE(rc::check([] {
+    constexpr uint32_t kDevices = 3;
+    auto made = Coordinator::create(2, {{"a", 2, 100}, {"b", 1, 100}, {"c", 2, 100}});
+    RC_ASSERT(made.ok());
+    Coordinator &c = *made;
+    std::vector<Told> told(kDevices);
+    const auto find = [](uint32_t bytes) { return copying(bytes); };
+    const auto check = [&] {
+      std::vector<BusLoad> loads;
+      for (uint32_t d = 0; d < kDevices; ++d) {
+        if (told[d].runs)
+          loads.push_back(
+              {d, told[d].sloNs, {told[d].before ? transitionOf(*told[d].before, *told[d].runs, 0) : *told[d].runs}});
+      }
+      const Bus bus{2, {2, 1, 2}};
+      RC_ASSERT(admissible(loads, contendedNs(bus, loads, std::vector<uint32_t>(loads.size(), 0))));
+    };
+    const auto iterate = [&](uint32_t d) {
+      const auto next = c.nextIteration(d);
+      RC_ASSERT(next.ok());
+      told[d].before = next->changed ? told[d].runs : std::nullopt;
+      told[d].runs = find(next->placement);
+    };
+    const auto tryStart = [&](uint32_t d) {
+      const auto started = c.start(d);
+      RC_ASSERT(started.ok() || started.status().code() == absl::StatusCode::kUnavailable);
+      if (started.ok() && *started)
+        iterate(d);
+    };
+    for (int step = 0; step < 60; ++step) {
+      const auto d = *rc::gen::inRange<uint32_t>(0, kDevices);
+      if (c.state(d) == DeviceState::Idle) {
+        const double slo = *rc::gen::inRange(9, 40);
+        const auto bytes = *rc::gen::container<std::vector<uint32_t>>(*rc::gen::inRange(1, 5), rc::gen::inRange(0, 31));
+        if (c.arrive(requestFor(d, slo, bytes)).ok())
+          told[d].sloNs = slo * kSecond;
+      } else if (c.state(d) == DeviceState::Waiting) {
+        tryStart(d);
+      } else if (*rc::gen::inRange(0, 6) == 0) {
+        RC_ASSERT(c.finish(d).ok());
+        told[d] = {};
+      } else {
+        iterate(d);
+      }
+      check();
+    }
+    // Nobody waits for ever: after as many iterations as there are devices every request has started or gone back.
+    for (uint32_t round = 0; round < 2 * kDevices + 2; ++round) {
+      for (uint32_t d = 0; d < kDevices; ++d) {
+        if (c.state(d) == DeviceState::Running)
+          iterate(d);
+        else if (c.state(d) == DeviceState::Waiting)
+          tryStart(d);
+        check();
+      }
+    }
+    for (uint32_t d = 0; d < kDevices; ++d)
+      RC_ASSERT(c.state(d) != DeviceState::Waiting);
+  }));
+}
+
+} // namespace
+} // namespace headrace::serve
