@@ -20,8 +20,7 @@ struct ReplayDevice {
   double offsetSeconds = 0; // when its first iteration starts
 };
 
-// Each device's longest iteration, in seconds, until each has ended at least `iterations` or 20,000
-// events are played; none rests meanwhile.
+// Each device's longest iteration, in seconds, until each has ended at least `iterations`; none rests meanwhile.
 inline std::vector<double> longestIterations(const Bus &bus, const std::vector<ReplayDevice> &devices, int iterations) {
   struct State {
     int64_t layer = 0;
@@ -47,7 +46,7 @@ inline std::vector<double> longestIterations(const Bus &bus, const std::vector<R
     const bool waits = s.layer < offloaded && s.layer % device.interval == device.interval - 1 && s.copy > 0;
     s.compute = waits ? -1 : device.computeSeconds;
   };
-  for (int events = 0; events < 20000; ++events) {
+  for (;;) {
     std::vector<sim::Flow> flows;
     std::vector<size_t> owners;
     for (size_t d = 0; d < devices.size(); ++d) {
@@ -69,8 +68,10 @@ inline std::vector<double> longestIterations(const Bus &bus, const std::vector<R
     std::vector<bool> copied(devices.size(), false);
     for (size_t f = 0; f < flows.size(); ++f) {
       State &s = states[owners[f]];
-      copied[owners[f]] = s.copy / rates[f] <= step;
-      s.copy = copied[owners[f]] ? 0 : s.copy - rates[f] * step;
+      // What rounding leaves of a copy that ends now counts as nothing: who waits for it must not miss its end.
+      const double left = s.copy - rates[f] * step;
+      copied[owners[f]] = left <= 1e-12 * devices[owners[f]].layerBytes;
+      s.copy = copied[owners[f]] ? 0 : left;
     }
     now += step;
     bool all = true;
