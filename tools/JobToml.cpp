@@ -41,7 +41,7 @@ std::string tomlNumber(double value) {
 std::string toToml(const TomlEntries &entries) {
   std::string out;
   for (const auto &[key, value] : entries)
-    out += key + " = " + value + "\n";
+    out.append(key).append(" = ").append(value).append("\n");
   return out;
 }
 

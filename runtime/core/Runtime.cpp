@@ -244,9 +244,10 @@ struct Runtime::Impl {
     variants.resize(plan.variants.size());
     const auto build = [&](uint32_t i) {
       absl::StatusOr<std::unique_ptr<Graph>> graph = make({.transition = false, .index = i});
-      if (graph.ok())
-        variants[i] = *std::move(graph);
-      return graph.status();
+      if (!graph.ok())
+        return graph.status();
+      variants[i] = *std::move(graph);
+      return absl::OkStatus();
     };
     for (uint32_t i = 0; i < plan.variants.size(); ++i)
       if (isLargest(i))
