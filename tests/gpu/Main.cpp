@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every test that needs a GPU is in this one program. Without a device it fails: nothing is skipped.
+// Every test that needs a GPU is in this one program, which is run at the root of the tree (scripts/gpu-check does).
+// Without a device it fails: nothing is skipped.
 #include <cstdio>
 #include <string>
 
