@@ -40,6 +40,8 @@ set_target_properties(LLVMSupport PROPERTIES INTERFACE_LINK_LIBRARIES
 add_library(headrace_mlir INTERFACE)
 target_include_directories(headrace_mlir SYSTEM INTERFACE ${MLIR_INCLUDE_DIRS} ${LLVM_INCLUDE_DIRS} "${PROJECT_BINARY_DIR}/generated")
 target_link_options(headrace_mlir INTERFACE -static-libstdc++ -static-libgcc)
+# What programs are linked with that are carried to other machines.
+add_library(headrace_portable OBJECT "${CMAKE_CURRENT_LIST_DIR}/Arc4Random.cpp")
 
 # headrace_tablegen(SOURCE.td OUTPUT.inc args...)
 # One generated file, at ${PROJECT_BINARY_DIR}/generated/OUTPUT, so that includes read "ir/HeadraceOps.h.inc". The
