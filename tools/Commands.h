@@ -40,6 +40,7 @@ struct RunOptions {
   std::string device; // host, sim, cuda, cuda:N; empty: what the plan is for
   std::string graphBuild = "explicit";
   std::string traceBy = "auto"; // auto, cupti, stamps
+  std::string cudaLibraries;    // folders of cublasLt and CUPTI, separated by colons; tried first
   std::string promptIds, promptIdsFile;
   std::optional<int64_t> randomInputLength; // random prompts of this length, numPrompts of them
   int64_t numPrompts = 1;

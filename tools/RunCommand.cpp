@@ -54,7 +54,8 @@ absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name
                                  .capture = graphBuild == "capture",
                                  .traceBy = traceBy == "cupti"    ? cuda::TraceBy::Cupti
                                             : traceBy == "stamps" ? cuda::TraceBy::Stamps
-                                                                  : cuda::TraceBy::Auto});
+                                                                  : cuda::TraceBy::Auto,
+                                 .libraries = options.cudaLibraries});
   return bad(cat("--device ", model::escaped(name, 40), ": expected host, sim or cuda, or cuda:1 for the second GPU"));
 }
 

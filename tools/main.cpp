@@ -157,6 +157,8 @@ int run(int argc, char **argv) {
   runApp->add_option("--device", run.device, "host, sim or cuda, cuda:1 for the second GPU (default: the plan's)");
   runApp->add_option("--graph-build", run.graphBuild, "how CUDA graphs are made: explicit or capture")
       ->capture_default_str();
+  runApp->add_option("--cuda-libraries", run.cudaLibraries,
+                     "folders of cublasLt and CUPTI, separated by colons, before those that are searched anyway");
   runApp->add_option("--trace-by", run.traceBy, "what measures steps on a GPU: auto, cupti or stamps")
       ->capture_default_str();
   runApp->add_option("--weights", run.weights, "the folder of the weights (default: the one the plan was made from)");
