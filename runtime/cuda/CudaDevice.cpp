@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/core/LaunchChecks.h"
 #include "runtime/cuda/CudaError.h"
 #include "runtime/cuda/CudaGraph.h"
 #include "runtime/cuda/Driver.h"
@@ -49,9 +50,7 @@ public:
   absl::StatusOr<std::vector<CopyChannel>> copyChannels() const;
 
 private:
-  bool held(uint64_t iteration) const {
-    return o_ != nullptr && iteration >= 1 && iteration <= o_->iterations && iteration + 2 > o_->iterations;
-  }
+  bool held(uint64_t iteration) const { return o_ != nullptr && core::tokensHeld(iteration, o_->iterations); }
   absl::Status usable() const {
     return o_ == nullptr ? absl::FailedPreconditionError("cuda device: not open") : o_->failed;
   }
@@ -63,7 +62,6 @@ private:
   }
   absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
   absl::Status checkGraph(const core::Graph &graph) const;
-  absl::Status checkShape(const CudaGraph &graph, const kernels::IterationMeta &meta) const;
   absl::Status waitForStaging();
   absl::Status launchIteration(CudaGraph &graph);
   absl::Status launchGraph(CudaGraph &graph);
@@ -184,16 +182,6 @@ kernels::IterationMeta *CudaDevice::meta() {
   return reinterpret_cast<kernels::IterationMeta *>(o_->staging[(o_->iterations + 1) % 2].data());
 }
 
-absl::Status CudaDevice::checkShape(const CudaGraph &graph, const kernels::IterationMeta &meta) const {
-  const auto within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
-  if (within(meta.numTokens, graph.maxTokens) && within(meta.numSequences, graph.maxSequences) &&
-      within(meta.numSampled, graph.maxSequences))
-    return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("cuda device: ", meta.numTokens, " tokens of ", meta.numSequences,
-                                                 " sequences, ", meta.numSampled, " sampled, do not fit the variant's ",
-                                                 graph.maxTokens, " tokens of ", graph.maxSequences, " sequences"));
-}
-
 absl::Status CudaDevice::launch(core::Graph &graph) {
   RETURN_IF_ERROR(usable());
   RETURN_IF_ERROR(checkGraph(graph));
@@ -203,7 +191,7 @@ absl::Status CudaDevice::launch(core::Graph &graph) {
   if (!own.transition) {
     const kernels::IterationMeta *next = meta();
     RETURN_IF_ERROR(o_->failed);
-    RETURN_IF_ERROR(checkShape(own, *next));
+    RETURN_IF_ERROR(core::checkFits("cuda device", own.bucket, *next));
   }
   return keep(own.transition ? launchGraph(own) : launchIteration(own));
 }
@@ -240,12 +228,7 @@ absl::Status CudaDevice::launchGraph(CudaGraph &graph) {
 absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t iteration) {
   if (o_ == nullptr)
     return usable();
-  if (iteration == 0 || iteration > o_->iterations)
-    return absl::FailedPreconditionError(
-        absl::StrCat("tokens of iteration ", iteration, ": ", o_->iterations, " were launched"));
-  if (!held(iteration))
-    return absl::OutOfRangeError(absl::StrCat("tokens of iteration ", iteration, " are gone: ", o_->iterations,
-                                              " were launched, the last 2 can be read"));
+  RETURN_IF_ERROR(core::checkAwaited("cuda device", iteration, o_->iterations));
   const NvtxRange range(awaiting_);
   absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(iteration, o_->launch);
   if (!tokens.ok())

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/core/Device.h"
+#include "runtime/core/LaunchChecks.h"
 #include "runtime/cuda/BuiltGraph.h"
 #include "runtime/cuda/NodeTimes.h"
 #include "runtime/cuda/Nvtx.h"
@@ -45,9 +46,9 @@ struct CudaGraph final : core::Graph {
   std::string name;
   bool transition = false;
   bool uploaded = false;
-  int64_t maxTokens = 0, maxSequences = 0; // a variant's bucket
-  uint64_t h2dBytes = 0, d2hBytes = 0;     // of its copies
-  uint64_t directRowBytes = 0;             // read over the link for each token
+  core::Bucket bucket;                 // a variant's
+  uint64_t h2dBytes = 0, d2hBytes = 0; // of its copies
+  uint64_t directRowBytes = 0;         // read over the link for each token
   uint32_t steps = 0;
   NvtxName range;  // `name`
   StepNodes nodes; // where CUPTI measures

@@ -118,8 +118,7 @@ void describe(const MakeGraphRequest &request, const core::GraphKey &key, const 
   graph.transition = plan.transition;
   graph.steps = plan.steps;
   if (!key.transition) {
-    graph.maxTokens = request.plan.variants[key.index].newTokens;
-    graph.maxSequences = request.plan.variants[key.index].sequences;
+    graph.bucket = {request.plan.variants[key.index].newTokens, request.plan.variants[key.index].sequences};
   }
   const plan::Schedule &schedule = request.plan.schedules[key.transition ? request.plan.transitions[key.index].schedule
                                                                          : request.plan.variants[key.index].schedule];

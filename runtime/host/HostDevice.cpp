@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/core/LaunchChecks.h"
 #include "runtime/host/GuardedMemory.h"
 #include "runtime/host/Lanes.h"
 
@@ -90,14 +91,11 @@ public:
   }
 
 private:
-  bool held(uint64_t iteration) const {
-    return iteration >= 1 && iteration <= iterations_ && iteration + 2 > iterations_;
-  }
+  bool held(uint64_t iteration) const { return core::tokensHeld(iteration, iterations_); }
   absl::Status notOpen() const { return absl::FailedPreconditionError("host device: not open"); }
   absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
   absl::StatusOr<uint64_t> deviceHome(uint32_t buffer, uint64_t bytes) const;
   absl::Status checkGraph(const core::Graph &graph) const;
-  absl::Status checkShape(const HostGraph &graph, const kernels::IterationMeta &meta) const;
   void waitForEnd(uint64_t launch);
   void close();
 
@@ -283,16 +281,6 @@ kernels::IterationMeta *HostDevice::meta() {
   return reinterpret_cast<kernels::IterationMeta *>(staging_[which].data());
 }
 
-absl::Status HostDevice::checkShape(const HostGraph &graph, const kernels::IterationMeta &meta) const {
-  const auto within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
-  if (within(meta.numTokens, graph.maxTokens) && within(meta.numSequences, graph.maxSequences) &&
-      within(meta.numSampled, graph.maxSequences))
-    return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("host device: ", meta.numTokens, " tokens of ", meta.numSequences,
-                                                 " sequences, ", meta.numSampled, " sampled, do not fit the variant's ",
-                                                 graph.maxTokens, " tokens of ", graph.maxSequences, " sequences"));
-}
-
 absl::Status HostDevice::launch(core::Graph &graph) {
   if (plan_ == nullptr)
     return notOpen();
@@ -302,7 +290,7 @@ absl::Status HostDevice::launch(core::Graph &graph) {
   if (!own.uploaded)
     return absl::FailedPreconditionError("host device: the graph was not uploaded");
   if (!own.transition)
-    if (absl::Status status = checkShape(own, *meta()); !status.ok())
+    if (absl::Status status = core::checkFits("host device", own.bucket, *meta()); !status.ok())
       return status;
   if (launches_ >= kRing)
     waitForEnd(launches_ - kRing);
@@ -327,12 +315,8 @@ absl::Status HostDevice::launch(core::Graph &graph) {
 absl::StatusOr<absl::Span<const int32_t>> HostDevice::awaitTokens(uint64_t iteration) {
   if (plan_ == nullptr)
     return notOpen();
-  if (iteration == 0 || iteration > iterations_)
-    return absl::FailedPreconditionError(
-        absl::StrCat("tokens of iteration ", iteration, ": ", iterations_, " were launched"));
-  if (!held(iteration))
-    return absl::OutOfRangeError(absl::StrCat("tokens of iteration ", iteration, " are gone: ", iterations_,
-                                              " were launched, the last 2 can be read"));
+  if (absl::Status status = core::checkAwaited("host device", iteration, iterations_); !status.ok())
+    return status;
   shared_->signals.wait(Thread::Caller, {Counter::Published, iteration});
   const TokenSlot &slot = shared_->tokens[iteration % kTokenSlots];
   return absl::MakeConstSpan(slot.tokens.data(), static_cast<size_t>(slot.count));

@@ -29,8 +29,7 @@ public:
       return absl::InvalidArgumentError(absl::StrCat("schedule '", schedule_.name, "': ", publishes_,
                                                      " publish steps, expected ", variant_ == nullptr ? 0 : 1));
     if (variant_ != nullptr) {
-      graph_->maxTokens = variant_->newTokens;
-      graph_->maxSequences = variant_->sequences;
+      graph_->bucket = {variant_->newTokens, variant_->sequences};
     }
     if (request_.serial)
       poisonDeadRanges();

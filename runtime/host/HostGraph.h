@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/core/BindStep.h"
 #include "runtime/core/Device.h"
+#include "runtime/core/LaunchChecks.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/host/LiveRanges.h"
 #include "runtime/host/Signals.h"
@@ -44,7 +45,7 @@ struct HostGraph final : core::Graph {
   uint64_t opening = 0;        // and which of its open() calls it belongs to
   bool transition = false;
   bool uploaded = false;
-  int64_t maxTokens = 0, maxSequences = 0; // a variant's bucket
+  core::Bucket bucket; // a variant's
   std::array<std::vector<LaneStep>, kHostLanes> lanes;
   std::vector<core::BoundStep> bound; // what LaneStep::args point into
   std::vector<core::StepTime> times;  // one a step if traced; each lane writes its own steps'

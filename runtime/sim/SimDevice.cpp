@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/core/LaunchChecks.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/sim/Simulator.h"
 
@@ -18,9 +19,9 @@ class SimGraph final : public core::Graph {
 public:
   Timeline timeline;
   plan::LinkBytes bytes;
-  int64_t maxTokens = 0, maxSequences = 0; // the variant's bucket
-  const void *owner = nullptr;             // the device that built it,
-  uint64_t opening = 0;                    // and which of its open() calls it belongs to
+  core::Bucket bucket;         // the variant's
+  const void *owner = nullptr; // the device that built it,
+  uint64_t opening = 0;        // and which of its open() calls it belongs to
   bool transition = false;
   bool uploaded = false;
 };
@@ -61,10 +62,9 @@ private:
     return plan_ == nullptr ? absl::FailedPreconditionError("sim: no plan is open") : absl::OkStatus();
   }
   absl::Status checkGraph(const core::Graph &graph) const;
-  absl::Status checkMeta(const SimGraph &graph, const kernels::IterationMeta &meta) const;
   Iteration &iteration(uint64_t number) { return iterations_[number % kInFlight]; }
   const Iteration &iteration(uint64_t number) const { return iterations_[number % kInFlight]; }
-  bool held(uint64_t number) const { return number >= 1 && number <= launched_ && number + kInFlight > launched_; }
+  bool held(uint64_t number) const { return core::tokensHeld(number, launched_); }
   void makeUpTokens(Iteration &it) const;
 
   const plan::Plan *plan_ = nullptr;
@@ -145,8 +145,7 @@ absl::StatusOr<std::unique_ptr<core::Graph>> SimDevice::build(const core::GraphK
     const plan::Variant &variant = plan_->variants[key.index];
     durations = &variant.durationsNs;
     schedule = &plan_->schedules[variant.schedule];
-    graph->maxTokens = variant.newTokens;
-    graph->maxSequences = variant.sequences;
+    graph->bucket = {variant.newTokens, variant.sequences};
   }
   const model::Hardware &hardware = plan_->hardware;
   const double duplexShare = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
@@ -176,16 +175,6 @@ kernels::IterationMeta *SimDevice::meta() {
   return it.meta();
 }
 
-absl::Status SimDevice::checkMeta(const SimGraph &graph, const kernels::IterationMeta &meta) const {
-  const auto within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
-  if (within(meta.numTokens, graph.maxTokens) && within(meta.numSequences, graph.maxSequences) &&
-      within(meta.numSampled, graph.maxSequences))
-    return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("sim: ", meta.numTokens, " tokens of ", meta.numSequences,
-                                                 " sequences, ", meta.numSampled, " sampled, do not fit the variant's ",
-                                                 graph.maxTokens, " tokens of ", graph.maxSequences, " sequences"));
-}
-
 void SimDevice::makeUpTokens(Iteration &it) const {
   const kernels::IterationMeta &meta = *it.meta();
   const auto *seeds = meta.array<uint64_t>(meta.seed);
@@ -204,7 +193,7 @@ absl::Status SimDevice::launch(core::Graph &graph) {
   const Timeline &timeline = mine.timeline;
   if (!mine.transition) {
     Iteration &it = iteration(launched_ + 1);
-    if (absl::Status status = checkMeta(mine, *it.meta()); !status.ok())
+    if (absl::Status status = core::checkFits("sim", mine.bucket, *it.meta()); !status.ok())
       return status;
     now_ = std::max(now_, it.endNs);
     ++launched_;
@@ -229,12 +218,8 @@ absl::Status SimDevice::launch(core::Graph &graph) {
 }
 
 absl::StatusOr<absl::Span<const int32_t>> SimDevice::awaitTokens(uint64_t number) {
-  if (number == 0 || number > launched_)
-    return absl::FailedPreconditionError(
-        absl::StrCat("sim: tokens of iteration ", number, " awaited, ", launched_, " were launched"));
-  if (!held(number))
-    return absl::OutOfRangeError(
-        absl::StrCat("sim: tokens of iteration ", number, " are gone, the last launched is ", launched_));
+  if (absl::Status status = core::checkAwaited("sim", number, launched_); !status.ok())
+    return status;
   const Iteration &it = iteration(number);
   now_ = std::max(now_, it.visibleNs);
   return absl::MakeConstSpan(it.tokens.data(), it.tokenCount);

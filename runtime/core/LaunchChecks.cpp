@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/LaunchChecks.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace headrace::core {
+namespace {
+
+// Debian's absl has a string_view of its own.
+absl::string_view view(std::string_view text) { return {text.data(), text.size()}; }
+
+} // namespace
+
+absl::Status checkFits(std::string_view device, const Bucket &bucket, const kernels::IterationMeta &meta) {
+  const auto within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
+  if (within(meta.numTokens, bucket.tokens) && within(meta.numSequences, bucket.sequences) &&
+      within(meta.numSampled, bucket.sequences))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(view(device), ": ", meta.numTokens, " tokens of ", meta.numSequences,
+                                                 " sequences, ", meta.numSampled, " sampled, do not fit the variant's ",
+                                                 bucket.tokens, " tokens of ", bucket.sequences, " sequences"));
+}
+
+absl::Status checkAwaited(std::string_view device, uint64_t iteration, uint64_t launched) {
+  if (iteration == 0 || iteration > launched)
+    return absl::FailedPreconditionError(
+        absl::StrCat(view(device), ": tokens of iteration ", iteration, ": ", launched, " were launched"));
+  if (!tokensHeld(iteration, launched))
+    return absl::OutOfRangeError(absl::StrCat(view(device), ": tokens of iteration ", iteration,
+                                              " are gone: ", launched, " were launched, the last 2 can be read"));
+  return absl::OkStatus();
+}
+
+} // namespace headrace::core
