@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/LaunchChecks.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace headrace::core {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(LaunchChecks, AnIterationFitsItsBucketOrIsRefusedWithBoth) {
+  kernels::IterationMeta meta{};
+  meta.numTokens = 8, meta.numSequences = 2, meta.numSampled = 2;
+  EXPECT_TRUE(checkFits("cuda device", {8, 2}, meta).ok());
+  EXPECT_TRUE(checkFits("cuda device", {9, 3}, meta).ok());
+  const absl::Status status = checkFits("cuda device", {7, 2}, meta);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("cuda device: 8 tokens of 2 sequences, 2 sampled, do not fit the "
+                        "variant's 7 tokens of 2 sequences"));
+  EXPECT_FALSE(checkFits("sim", {8, 1}, meta).ok());
+  meta.numSampled = 3;
+  EXPECT_FALSE(checkFits("sim", {8, 2}, meta).ok());
+  meta.numSampled = -1;
+  EXPECT_FALSE(checkFits("sim", {8, 2}, meta).ok());
+}
+
+TEST(LaunchChecks, TokensOfTheLastTwoIterationsAreHeld) {
+  EXPECT_FALSE(tokensHeld(0, 0));
+  EXPECT_TRUE(tokensHeld(1, 1));
+  EXPECT_TRUE(tokensHeld(1, 2));
+  EXPECT_FALSE(tokensHeld(1, 3));
+  EXPECT_FALSE(tokensHeld(4, 3));
+  EXPECT_TRUE(checkAwaited("sim", 2, 3).ok());
+  EXPECT_EQ(checkAwaited("sim", 0, 3).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(checkAwaited("sim", 4, 3).code(), absl::StatusCode::kFailedPrecondition);
+  const absl::Status gone = checkAwaited("sim", 1, 3);
+  EXPECT_EQ(gone.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(gone.message()), HasSubstr("tokens of iteration 1 are gone: 3 were launched"));
+}
+
+} // namespace
+} // namespace headrace::core
