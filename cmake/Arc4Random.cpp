@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The static libstdc++ of Debian 12 asks glibc 2.36 for arc4random (std::random_device). Defined here, it makes programs
-// start on older systems too: glibc 2.35 and later. Nothing of ours draws numbers from it.
+// The static libstdc++ of Debian 12 asks glibc 2.36 for arc4random (std::random_device). Defined here, it makes
+// programs start on older systems too: glibc 2.35 and later. Nothing of ours draws numbers from it.
 #include <cstdint>
 #include <cstdlib>
 
