@@ -70,6 +70,9 @@ int main(int argc, char **argv) {
   }
   if (parts.empty())
     parts = {"link", "graphs", "kernels", "iterations"};
+  for (const std::string &part : parts)
+    if (part != "link" && part != "graphs" && part != "kernels" && part != "iterations")
+      return usage();
   int devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess || device >= devices)
     fail(std::string("no CUDA device ") + std::to_string(device) + ": " +
@@ -84,10 +87,8 @@ int main(int argc, char **argv) {
       measureGraphs(report);
     else if (part == "kernels")
       measureKernels(report);
-    else if (part == "iterations")
-      measureIterations(report, budget, filter);
     else
-      return usage();
+      measureIterations(report, budget, filter);
   }
   return 0;
 }

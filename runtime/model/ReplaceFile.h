@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writing small files so that nobody ever sees half of one.
+// Writing files so that nobody ever sees half of one.
 #pragma once
 
 #include <string>

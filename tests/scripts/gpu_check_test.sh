@@ -39,6 +39,7 @@ check() { PATH=$work/bin:$PATH "$root/scripts/gpu-check" --bin "$work/build" --o
 expect 'an unknown part is refused' test "$(check --part nothing; echo $?)" = 2
 expect 'the refusal names the parts' grep -q 'expected one of device kernels' "$work/log"
 expect 'a time that is none is refused' test "$(check --time soon; echo $?)" = 2
+expect 'a flag without its value is refused' test "$(check --time; echo $?)" = 2
 expect 'missing programs are named' test "$(PATH=$work/bin:$PATH "$root/scripts/gpu-check" --bin "$work/none" >"$work/log" 2>&1; echo $?)" = 2
 expect 'missing programs are named' grep -q 'no gpu_tests under' "$work/log"
 expect 'a failed part makes the run fail' test "$(check; echo $?)" = 1
