@@ -325,13 +325,20 @@ uint64_t Runtime::leftOutVariants() const { return impl_->leftOut; }
 uint64_t Runtime::transitionsRun() const { return impl_->transitionsRun; }
 
 absl::StatusOr<uint32_t> Runtime::choose(int64_t tokens, int64_t sequences, int64_t context) {
+  return chooseIn(impl_->placement, tokens, sequences, context);
+}
+
+absl::StatusOr<uint32_t> Runtime::chooseIn(uint32_t placement, int64_t tokens, int64_t sequences, int64_t context) {
   const plan::Plan &plan = impl_->plan;
+  if (placement >= plan.placements.size())
+    return absl::InvalidArgumentError(
+        absl::StrCat("placement ", placement, " asked for, the plan has ", plan.placements.size()));
   uint32_t best = kNone;
   uint64_t bestNs = 0;
   int64_t largestTokens = 0, largestSequences = 0, largestContext = 0;
   for (uint32_t i = 0; i < plan.variants.size(); ++i) {
     const plan::Variant &variant = plan.variants[i];
-    if (variant.placement != impl_->placement || impl_->variants[i] == nullptr)
+    if (variant.placement != placement || impl_->variants[i] == nullptr)
       continue;
     largestTokens = std::max(largestTokens, variant.newTokens);
     largestSequences = std::max(largestSequences, variant.sequences);
@@ -349,7 +356,7 @@ absl::StatusOr<uint32_t> Runtime::choose(int64_t tokens, int64_t sequences, int6
   if (best != kNone)
     return best;
   ++impl_->missing;
-  return absl::NotFoundError(absl::StrCat("no variant of placement '", plan.placements[impl_->placement].name,
+  return absl::NotFoundError(absl::StrCat("no variant of placement '", plan.placements[placement].name,
                                           "' holds ", tokens, " new tokens of ", sequences, " sequences at context ",
                                           context, "; its largest buckets are ", largestTokens, " new tokens, ",
                                           largestSequences, " sequences, context ", largestContext));

@@ -51,6 +51,8 @@ public:
   // The cheapest variant of the current placement that holds this shape; NotFound naming the shape and the largest
   // buckets if none does (counted in `missingVariants`, never built on the request path).
   absl::StatusOr<uint32_t> choose(int64_t tokens, int64_t sequences, int64_t context);
+  // The same of another placement: launching it changes to that placement first, by the plan's transition.
+  absl::StatusOr<uint32_t> chooseIn(uint32_t placement, int64_t tokens, int64_t sequences, int64_t context);
   // Launches a variant over what the caller has put in device().meta(), after the transition its entry state needs, if
   // any. Allocates nothing.
   absl::Status launch(uint32_t variant);
