@@ -4,7 +4,8 @@
 // together share the bus max-min fairly; host: real threads, one transfer thread paces the copies of all.
 //
 //   host memory ==[ bus ]==+-- link 0 -- device 0 <-- Runtime 0 --+
-//                          +-- link 1 -- device 1 <-- Runtime 1 --+-- one caller, which waits for whoever is ready first
+//                          +-- link 1 -- device 1 <-- Runtime 1 --+-- one caller, which waits for whoever is ready
+//                          first
 //
 // Each device is driven as Device.h says. Waiting on one device (awaitTokens, drain, meta) lets the time of all pass;
 // waitAny() is how a caller that serves several misses nothing in between.

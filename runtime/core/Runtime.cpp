@@ -356,9 +356,9 @@ absl::StatusOr<uint32_t> Runtime::chooseIn(uint32_t placement, int64_t tokens, i
   if (best != kNone)
     return best;
   ++impl_->missing;
-  return absl::NotFoundError(absl::StrCat("no variant of placement '", plan.placements[placement].name,
-                                          "' holds ", tokens, " new tokens of ", sequences, " sequences at context ",
-                                          context, "; its largest buckets are ", largestTokens, " new tokens, ",
+  return absl::NotFoundError(absl::StrCat("no variant of placement '", plan.placements[placement].name, "' holds ",
+                                          tokens, " new tokens of ", sequences, " sequences at context ", context,
+                                          "; its largest buckets are ", largestTokens, " new tokens, ",
                                           largestSequences, " sequences, context ", largestContext));
 }
 
