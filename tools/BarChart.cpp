@@ -6,21 +6,22 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "tools/Format.h"
 #include "tools/Svg.h"
 
 namespace headrace::tools {
 namespace {
 
-constexpr double kWidth = 920, kLeft = 76, kRight = 24, kPanel = 150, kPanelGap = 62, kTop = 96;
+constexpr double kWidth = 920, kLeft = 76, kRight = 24, kPanel = 150, kPanelGap = 62, kTop = 104;
 constexpr std::array kColours = {"#7d8590", "#d64545", "#e08a2c", "#c4a03b",
                                  "#3b76c4", "#2e9b6b", "#8b5cc4", "#1f9aa8"};
 
-// The least of 1, 2, 2.5 and 5 times a power of ten that is at least `value`.
+// The least of these times a power of ten that is at least `value`; each has four even quarters.
 double roundUp(double value) {
   if (!(value > 0) || !std::isfinite(value))
     return 1;
   const double power = std::pow(10, std::floor(std::log10(value)));
-  for (const double factor : {1.0, 2.0, 2.5, 5.0})
+  for (const double factor : {1.0, 1.2, 1.6, 2.0, 2.4, 3.2, 4.0, 6.0, 8.0})
     if (factor * power >= value * (1 - 1e-12))
       return factor * power;
   return 10 * power;
@@ -68,7 +69,8 @@ private:
       const double value = scale * tick / 4, y = bottom - height(value);
       absl::StrAppendFormat(&body_, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", kLeft, y,
                             kWidth - kRight, y, tick == 0 ? "#57606a" : "#e6e8eb");
-      text(kLeft - 6, y + 4, absl::StrFormat("%g", value), "text-anchor=\"end\" fill=\"#57606a\"");
+      text(kLeft - 6, y + 4, value >= 1000 ? formatCount(value) : absl::StrFormat("%g", value),
+           "text-anchor=\"end\" fill=\"#57606a\"");
     }
     const double group = plot / static_cast<double>(std::max<size_t>(chart_.categories.size(), 1));
     const double bar = std::min(34.0, group * 0.8 / static_cast<double>(std::max<size_t>(chart_.series.size(), 1)));
@@ -100,7 +102,7 @@ private:
     absl::StrAppendFormat(&body_, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x + 1,
                           bottom - h, width - 2, h, fill);
     if (width >= 22)
-      text(x + width / 2, bottom - h - 3, absl::StrFormat("%.3g", *value),
+      text(x + width / 2, bottom - h - 3, *value >= 1000 ? formatCount(*value) : absl::StrFormat("%.3g", *value),
            "text-anchor=\"middle\" font-size=\"9\" fill=\"#57606a\"");
   }
 

@@ -248,10 +248,12 @@ absl::Status benchCommand(const BenchOptions &options) {
   std::vector<std::string> policies = absl::StrSplit(options.policies, ',', absl::SkipEmpty());
   if (policies.empty())
     return bad("--policies: expected names, such as none,select-n,headrace");
-  for (const std::string *path : {&options.svg})
-    if (!path->empty())
-      if (absl::Status status = checkWritable(*path); !status.ok())
-        return status;
+  if (!options.run.device.empty())
+    if (absl::Status status = makeDevice(options.run.device, options.run).status(); !status.ok())
+      return status;
+  if (!options.svg.empty())
+    if (absl::Status status = checkWritable(options.svg); !status.ok())
+      return status;
   absl::StatusOr<AssembledJob> assembled = assembleJob(options.run.job);
   if (!assembled.ok())
     return assembled.status();
