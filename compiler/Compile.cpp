@@ -41,11 +41,6 @@ struct Choice {
   const Candidate &candidate() const { return candidates[chosen]; }
 };
 
-bool samePlacement(const Candidate &a, const Candidate &b) {
-  return std::tie(a.interval, a.layers, a.embedding, a.head, a.startRule, a.slots, a.wrap) ==
-         std::tie(b.interval, b.layers, b.embedding, b.head, b.startRule, b.slots, b.wrap);
-}
-
 class Compilation {
 public:
   Compilation(const CompileRequest &request, Target target, const cost::CostModel &costs)
@@ -64,12 +59,16 @@ public:
 
   absl::StatusOr<plan::Plan> run() {
     std::vector<Choice> choices;
-    if (absl::Status status = chooseByLatency(choices); !status.ok())
-      return status;
-    if (choices.empty())
-      choices.push_back(choose(request_.policy));
-    for (const model::Policy &policy : request_.alsoPlacements)
-      choices.push_back(choose(policy));
+    for (const Candidate &candidate : request_.placements)
+      choices.push_back({request_.policy, {candidate}, 0});
+    if (choices.empty()) {
+      if (absl::Status status = chooseByLatency(choices); !status.ok())
+        return status;
+      if (choices.empty())
+        choices.push_back(choose(request_.policy));
+      for (const model::Policy &policy : request_.alsoPlacements)
+        choices.push_back(choose(policy));
+    }
     for (;;) {
       absl::StatusOr<plan::Plan> plan = tryPlan(choices);
       if (!plan.ok())
@@ -155,7 +154,7 @@ private:
     problem.candidates = policyCandidates(name, request_.policy, request_.model, *family_);
     problem.copiesNs = [this](const Candidate &candidate) {
       uint64_t ns = 0;
-      if (candidate.slots > 0)
+      if (candidate.slots > 0 || candidate.ringBytes > 0)
         for (const int32_t unit : family_->unitsOf(candidate))
           if (unit != layout_.embeddingUnit() || request_.model.tiedEmbeddings)
             ns += prices_.copyNs(layout_.units[static_cast<size_t>(unit)].bytes, /*hostToDevice=*/true);
@@ -235,7 +234,7 @@ private:
     total_ = static_cast<int>(choices.size() * (classes_.size() + target_.decode.size() + target_.mixed.size()));
     for (size_t i = 0; i < choices.size(); ++i) {
       const Candidate &candidate = choices[i].candidate();
-      if (std::any_of(placed.begin(), placed.end(), [&](const Candidate *c) { return samePlacement(*c, candidate); }))
+      if (std::any_of(placed.begin(), placed.end(), [&](const Candidate *c) { return c->samePlacement(candidate); }))
         continue;
       placed.push_back(&candidate);
       absl::StatusOr<uint64_t> arena = addPlacement(candidate, hostAddresses, emitter, plan);
@@ -305,17 +304,22 @@ private:
     mlir::OwningOpRef<mlir::ModuleOp> module = lower(candidate.startRule);
     PipelineOptions options;
     options.layers = family_->layersOf(candidate);
+    options.units = candidate.units;
     options.embedding = candidate.embedding;
-    options.head = candidate.head && !request_.model.tiedEmbeddings; // tied: the table is the head's operand
-    options.slots = candidate.slots;
+    // Tied: the table is the head's operand. Single units name the head's among them.
+    options.head = candidate.head && !request_.model.tiedEmbeddings && candidate.units.empty();
+    options.slots = {candidate.slots, static_cast<int64_t>(candidate.ringBytes)};
     options.hostAddress = [&](int64_t unit) { return hostAddresses[static_cast<size_t>(unit)]; };
     options.directWork = [&](ir::StepInterface step, ir::IterationOp iteration) {
       return cost::workOf(request_.model, *opSite(step), Target::limits(shapesOf(iteration)), target_.activation,
                           target_.kv, /*direct=*/true);
     };
     if (candidate.wrap)
-      options.planCut = [&](ir::IterationOp iteration) {
-        return planWrapAround(iteration, shapesOf(iteration), candidate.slots, prices_);
+      options.planCut = [&](ir::IterationOp iteration) -> absl::StatusOr<algorithms::Cut> {
+        const bool decode = iteration.getShape() == ir::Shape::Decode;
+        if (const std::optional<algorithms::Cut> &cut = decode ? candidate.decodeCut : candidate.mixedCut; cut)
+          return *cut;
+        return planWrapAround(iteration, shapesOf(iteration), options.slots, prices_);
       };
     if (request_.onPhase && !evaluating_)
       options.onPhase = [&](ir::IterationOp iteration, llvm::StringRef phase) {
@@ -477,6 +481,10 @@ absl::StatusOr<std::unique_ptr<Compilation>> open(const CompileRequest &request,
       return status;
   for (const model::Policy &policy : request.alsoPlacements)
     if (absl::Status status = checkPolicy(policy, request.model); !status.ok())
+      return status;
+  const model::WeightLayout layout = model::layoutWeights(request.model);
+  for (const Candidate &candidate : request.placements)
+    if (absl::Status status = checkCandidate(candidate, request.model, layout); !status.ok())
       return status;
   absl::StatusOr<Target> target = resolveGoal(request);
   if (!target.ok())

@@ -2,19 +2,13 @@
 #include "compiler/PolicyCandidates.h"
 
 #include <algorithm>
-#include <tuple>
 
 namespace headrace::compiler {
 namespace {
 
-bool same(const Candidate &a, const Candidate &b) {
-  return std::tie(a.interval, a.layers, a.embedding, a.head, a.startRule, a.slots, a.wrap) ==
-         std::tie(b.interval, b.layers, b.embedding, b.head, b.startRule, b.slots, b.wrap);
-}
-
 void append(std::vector<Candidate> &to, const std::vector<Candidate> &more) {
   for (const Candidate &candidate : more)
-    if (std::none_of(to.begin(), to.end(), [&](const Candidate &c) { return same(c, candidate); }))
+    if (std::none_of(to.begin(), to.end(), [&](const Candidate &c) { return c.samePlacement(candidate); }))
       to.push_back(candidate);
 }
 

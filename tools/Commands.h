@@ -60,9 +60,19 @@ struct RunOptions {
   bool json = false;
 };
 
+struct BenchOptions {
+  RunOptions run; // job, device, weights, seed, pin, json; nothing of it that names prompts
+  std::string policies = "none,deepspeed,flexgen,select-n,headrace";
+  std::string batches = "8";
+  int64_t inputLength = 256, outputLength = 32;
+  int64_t rounds = 3; // that count; one more comes first
+  std::string svg;    // an output file
+};
+
 absl::Status compileCommand(const CompileOptions &options);
 absl::Status inspectCommand(const InspectOptions &options);
 absl::Status timelineCommand(const TimelineOptions &options);
 absl::Status runCommand(const RunOptions &options);
+absl::Status benchCommand(const BenchOptions &options);
 
 } // namespace headrace::tools

@@ -37,6 +37,10 @@ constexpr const char *kSimulateHelp = R"(Example:
   headrace simulate opt-30b --hardware a10 --device-memory 20GiB --random-input-len 512 --num-prompts 8 --max-new-tokens 64
   headrace simulate out.plan --prompt-ids "1,2,3;4,5" --link-bandwidth 12GB/s)";
 
+constexpr const char *kBenchHelp = R"(Example:
+  headrace bench opt-6.7b --hardware a10 --device sim --batches 8,32 --input-len 64 --slo-factor 1.5 --svg bench.svg
+  headrace bench tinyllama-1.1b --synthetic-weights 1 --h2d-bandwidth 4GB/s --policies none,select-n,headrace --tpot 200ms)";
+
 // Every key of a job file, the source, and other engines' flags.
 void addJob(CLI::App &app, JobInput &input, const char *source) {
   app.add_option("source", input.source, source)->type_name("");
@@ -173,12 +177,37 @@ int run(int argc, char **argv) {
   addRun(*simulateApp, simulate);
   simulateApp->footer(kSimulateHelp);
 
+  BenchOptions bench;
+  CLI::App *benchApp = app.add_subcommand("bench", "compare policies on one machine in one run");
+  addJob(*benchApp, bench.run.job, "a model (folder, shape .toml, shipped shape's name), or a job file");
+  benchApp->add_option("--policies", bench.policies, "which, in this order")->capture_default_str();
+  benchApp->add_option("--batches", bench.batches, "prompts at once, such as 1,8,32")->capture_default_str();
+  benchApp->add_option("--input-len,--random-input-len", bench.inputLength, "tokens of each prompt")
+      ->capture_default_str();
+  benchApp
+      ->add_option("--output-len,--random-output-len,--max-new-tokens", bench.outputLength,
+                   "tokens to generate a prompt")
+      ->capture_default_str();
+  benchApp->add_option("--rounds", bench.rounds, "how often each is run, in turn; one more comes first")
+      ->capture_default_str();
+  benchApp->add_option("--device", bench.run.device,
+                       "host, sim or cuda, cuda:1 for the second GPU (default: the hardware's)");
+  benchApp->add_option("--weights", bench.run.weights, "the folder of the weights (default: the model's)");
+  benchApp->add_option("--synthetic-weights", bench.run.syntheticWeights,
+                       "weights from this seed, for a shape without any");
+  benchApp->add_option("--seed", bench.run.seed, "of the random prompts")->capture_default_str();
+  benchApp->add_option("--svg", bench.svg, "write the comparison as bars");
+  benchApp->add_flag("--pin", bench.run.pin, "each lane's thread on a core of its own");
+  benchApp->add_flag("--json", bench.run.json, "one JSON object on standard output");
+  benchApp->footer(kBenchHelp);
+
   const std::vector<CLI::App *> all = app.get_subcommands([](CLI::App *) { return true; });
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(all.begin(), all.end(), [&](CLI::App *one) { return one->get_name() == argv[1]; })) {
-    std::fprintf(stderr,
-                 "headrace: error: unknown command \"%s\": expected compile, inspect, timeline, run or simulate\n",
-                 argv[1]);
+    std::fprintf(
+        stderr,
+        "headrace: error: unknown command \"%s\": expected bench, compile, inspect, timeline, run or simulate\n",
+        argv[1]);
     return kExitBadInput;
   }
   try {
@@ -193,6 +222,7 @@ int run(int argc, char **argv) {
                               : *inspectApp  ? inspectCommand(inspect)
                               : *timelineApp ? timelineCommand(timeline)
                               : *runApp      ? runCommand(run)
+                              : *benchApp    ? benchCommand(bench)
                                              : runCommand(simulate);
   if (!status.ok())
     std::fprintf(stderr, "headrace: error: %s\n", std::string(status.message()).c_str());

@@ -43,6 +43,8 @@ class RecordCostModel final : public CostModel {
 public:
   // Refuses an incomplete record (kFailedPrecondition) and one whose layers or layer bytes are not the model's.
   static absl::StatusOr<RecordCostModel> create(Record record, const model::ModelSpec &spec, std::string_view where);
+  // Over the record's own model.
+  static absl::StatusOr<RecordCostModel> create(Record record, std::string_view where);
 
   // An iteration of one row a sequence is looked up as decode, one of `context` rows a sequence as prefill. Any other
   // mix gets its upper bound from the cells of both phases by its work. Direct ops are not measured: the roofline over
