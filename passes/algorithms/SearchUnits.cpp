@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "passes/algorithms/FillLink.h"
 #include "passes/algorithms/PickLayers.h"
 
 namespace headrace::algorithms {
@@ -54,17 +55,15 @@ public:
     return enough ? full_.placed : best_.placed;
   }
 
-  // The fewest bytes of ring for a set: more laps as long as they do. Keeps the best.
-  bool offer(const UnitSet &units, size_t fewestLaps) {
-    bool found = false;
-    for (size_t laps = std::max<size_t>(1, fewestLaps); laps <= units.size() && times_.evaluations() < budget_;
-         ++laps) {
-      const RingAssignment ring = ringOf(units, laps);
-      if (!keep(units, ring))
-        break;
-      found = true;
+  // Smaller and smaller rings for a set that meets the SLOs with one, as long as they do.
+  void shrink(const UnitSet &units, RingAssignment ring) {
+    const std::vector<uint64_t> bytes = bytesOf(units);
+    while (times_.evaluations() < budget_) {
+      std::optional<RingAssignment> smaller = assignRingWithin(bytes, ring.bytes - 1);
+      if (!smaller || !keep(units, *smaller))
+        return;
+      ring = *std::move(smaller);
     }
-    return found;
   }
 
   std::optional<UnitPlacement> place(const UnitSet &units) {
@@ -278,17 +277,27 @@ private:
   void stretch(const Start &start, size_t schedule, size_t shape, uint64_t leadBytes) {
     const uint64_t slo = problem_.schedules[schedule].shapes[shape].sloNs;
     uint64_t low = slo / 2, high = slo + slo / 32;
+    LinkFill fill;
+    fill.schedule = schedule;
+    fill.shape = shape;
+    fill.ringBytes = start.ring;
+    fill.leadBytes = leadBytes;
+    fill.mostBytes = limits_.mostBytes;
+    for (size_t unit = 0; unit < kindOf_.size(); ++unit)
+      fill.may.push_back(may_[unit] && (start.kinds >> kindOf_[unit] & 1));
+    fill.must = kept_;
     UnitSet last;
     for (int round = 0; round < 8 && times_.evaluations() < budget_; ++round) {
       const uint64_t time = round == 0 ? slo : low + (high - low) / 2;
-      UnitSet units = take(start, schedule, shape, time, leadBytes);
+      fill.timeNs = time;
+      const UnitSet units = fillLink(problem_, times_, fill);
       bool met = false;
       if (!units.empty() && units != last) {
         const std::optional<RingAssignment> ring = assignRingWithin(bytesOf(units), start.ring);
         met = linkNs(units) <= shortestSlo_ && times_.meets(units, *ring);
         if (met) {
           keep(units, *ring);
-          offer(units, ring->lapBegin.size() + 1);
+          shrink(units, *ring);
         }
       }
       if (met)
@@ -298,70 +307,6 @@ private:
       if (sum(units) <= worstLeader() + start.ring && !met)
         break; // less would free too little
     }
-  }
-
-  // Goes through the iteration once and offloads what the link can bring in time.
-  UnitSet take(const Start &start, size_t schedule, size_t shape, uint64_t time, uint64_t leadBytes) const {
-    const double factor =
-        static_cast<double>(time) / std::max(1.0, static_cast<double>(times_.computeNs(schedule, shape)));
-    const ScheduleTimes &uses = problem_.schedules[schedule];
-    UnitSet taken;
-    std::vector<double> useEnd;
-    std::vector<std::pair<uint64_t, size_t>> before, now;
-    size_t first = 0;
-    uint64_t offset = 0, bytes = 0;
-    double lead = 0, link = 0, late = 0;
-    for (uint32_t unit = 0; unit < problem_.units.size(); ++unit) {
-      if (!(start.kinds >> kindOf_[unit] & 1) || !may_[unit])
-        continue;
-      const uint64_t size = roundUp(problem_.units[unit].bytes);
-      const auto copy = static_cast<double>(times_.copyNs(unit));
-      if (taken.empty()) {
-        lead = copy * static_cast<double>(leadBytes) / static_cast<double>(size);
-        link = -lead;
-      }
-      // Where it would lie, and until when that is in use.
-      const bool wraps = offset + size > start.ring;
-      const uint64_t begin = wraps ? 0 : offset, end = begin + size;
-      const std::vector<std::pair<uint64_t, size_t>> &over = wraps ? now : before;
-      double from = link;
-      for (size_t run = wraps ? 0 : first; run < over.size(); ++run)
-        if (over[run].first > begin) {
-          from = std::max(from, useEnd[over[run].second]);
-          if (over[run].first >= end)
-            break;
-        }
-      if (wraps) // beyond this lap's end lies what was there before
-        for (size_t run = first; run < before.size() && end > now.back().first; ++run)
-          if (before[run].first > now.back().first) {
-            from = std::max(from, useEnd[before[run].second]);
-            if (before[run].first >= end)
-              break;
-          }
-      const double done = from + copy;
-      const double needed = static_cast<double>(times_.computeNs(schedule, shape, uses.uses[unit].first));
-      const double most = std::min(needed * factor, static_cast<double>(time) - lead);
-      if (!kept_[unit] && (done > most || bytes + problem_.units[unit].bytes > limits_.mostBytes))
-        continue;
-      if (wraps) {
-        for (; first < before.size(); ++first)
-          if (before[first].first > now.back().first)
-            now.push_back(before[first]);
-        std::swap(before, now);
-        now.clear();
-        first = 0;
-      }
-      while (first < before.size() && before[first].first <= begin)
-        ++first;
-      now.emplace_back(end, taken.size());
-      offset = end;
-      link = done;
-      bytes += problem_.units[unit].bytes;
-      late = std::max(late, done - needed);
-      useEnd.push_back(static_cast<double>(times_.computeNs(schedule, shape, uses.uses[unit].last + 1)) + late);
-      taken.push_back(unit);
-    }
-    return taken;
   }
 
   uint64_t worstLeader() const { return full_.leastBytes ? full_.freed() : best_.freed(); }
