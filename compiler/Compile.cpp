@@ -18,6 +18,7 @@
 #include "compiler/PolicyCandidates.h"
 #include "compiler/Prices.h"
 #include "compiler/ResolveGoal.h"
+#include "compiler/SearchPlacement.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "runtime/sim/Simulator.h"
 
@@ -161,6 +162,8 @@ private:
       return ns;
     };
     problem.evaluate = [this](const Candidate &candidate) { return evaluate(candidate, nullptr); };
+    if (name == "headrace")
+      problem.search = [this](const Objective &bucket, uint64_t sloNs) { return search(bucket, sloNs); };
     plan::Plan resident = emptyPlan();
     const absl::StatusOr<Evaluation> none = evaluate(Candidate{"none"}, &resident);
     if (!none.ok())
@@ -179,6 +182,22 @@ private:
       problem.buckets.push_back(objective);
     }
     return problem;
+  }
+
+  absl::StatusOr<std::optional<Candidate>> search(const Objective &bucket, uint64_t sloNs) {
+    SearchRequest asked;
+    asked.model = &request_.model;
+    asked.layout = &layout_;
+    asked.target = &target_;
+    asked.deviceKind = request_.hardware.kind;
+    (bucket.decode ? asked.decode : asked.mixed) = {{bucket.shape, sloNs}};
+    asked.embedding = request_.policy.offloadEmbedding != model::Choice::Off;
+    absl::StatusOr<SearchedPlacement> found = searchPlacement(asked, prices_);
+    if (absl::IsResourceExhausted(found.status())) // even with nothing offloaded
+      return std::optional<Candidate>();
+    if (!found.ok())
+      return found.status();
+    return std::optional(std::move(found->candidate));
   }
 
   // A decoder layer's compute in a variant, to the nearest ns: the mean over the layers.

@@ -71,7 +71,7 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
                      bytesText(*minima.bytesAtObjective), ") at ", these));
   else
     add(absl::StrCat("no memory would do at ", these, ": the iteration without offloading takes longer"));
-  if (minima.bytesAtAny.candidate != nullptr)
+  if (minima.bytesAtAny.candidate)
     add(absl::StrCat("the minimum memory at any latency is ", minima.bytesAtAny.bytes, " bytes (",
                      bytesText(minima.bytesAtAny.bytes), ") with ", minima.bytesAtAny.candidate->describe()));
   return text;
