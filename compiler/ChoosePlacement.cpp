@@ -43,14 +43,20 @@ public:
         if (p_.buckets[b].sloNs > 0)
           of[b] = mostFreed(b, budget);
       for (size_t b = 0; b < p_.buckets.size() && ok(); ++b)
-        if (p_.buckets[b].sloNs > 0 && of[b] == kNone)
-          return refusal();
+        if (p_.buckets[b].sloNs > 0 && of[b] == kNone) {
+          if (p_.meets) // a baseline: what the memory demands is more than its estimate allows
+            of[b] = firstThatFits(budget);
+          if (of[b] == kNone)
+            return refusal();
+        }
       if (ok())
         reduce(of, std::max<int64_t>(1, p_.policy.placements.value_or(model::kDefaultPlacements)));
     } else {
       of[decisive_] = firstThatFits(budget);
     }
-    if (!status_.ok())
+    if (ok() && of[decisive_] == kNone && p_.buckets[decisive_].sloNs == 0)
+      of[decisive_] = firstThatFits(budget); // an objective of a class that has no buckets
+    if (!ok())
       return status_;
     if (of[decisive_] == kNone)
       return refusal();
@@ -134,6 +140,12 @@ private:
     return &*known;
   }
   bool meets(size_t candidate, size_t bucket, uint64_t budget) {
+    if (p_.meets) {
+      if (leastArena_[candidate] > budget || !p_.meets(candidates_[candidate], p_.buckets[bucket]))
+        return false;
+      const Evaluation *e = evaluate(candidate);
+      return e != nullptr && e->arenaBytes <= budget;
+    }
     if (copiesNs_[candidate] > p_.buckets[bucket].limit() || leastArena_[candidate] > budget)
       return false;
     const Evaluation *e = evaluate(candidate);
@@ -175,6 +187,8 @@ private:
       std::optional<std::vector<size_t>> best;
       double bestLoss = 0;
       for (const size_t gone : used) {
+        if (gone == of[decisive_])
+          continue;
         std::vector<size_t> without = of;
         double loss = 0;
         bool held = true;
@@ -368,19 +382,19 @@ private:
 
   absl::Status refusal() {
     ObjectiveMinima minima;
-    minima.decode = leastOfClass(true, p_.target->budget);
-    minima.mixed = leastOfClass(false, p_.target->budget);
-    minima.bytesAtObjective = leastBytes();
     minima.bytesAtAny = leastOfAll();
-    if (!ok())
-      return status_;
-    if (minima.bytesAtAny.bytes > p_.target->budget || !model::choosesByLatency(p_.policy.name)) {
+    if (ok() && (minima.bytesAtAny.bytes > p_.target->budget || !model::choosesByLatency(p_.policy.name))) {
       MemoryNeed need = p_.family->need(*minima.bytesAtAny.candidate);
       need.transients = need.transients + minima.bytesAtAny.bytes - need.bytes;
       need.bytes = minima.bytesAtAny.bytes;
       return absl::ResourceExhaustedError(
           explainExhausted(*p_.spec, *p_.target, p_.policy, *minima.bytesAtAny.candidate, need));
     }
+    minima.decode = leastOfClass(true, p_.target->budget);
+    minima.mixed = leastOfClass(false, p_.target->budget);
+    minima.bytesAtObjective = leastBytes();
+    if (!ok())
+      return status_;
     return absl::ResourceExhaustedError(explainMissed(*p_.spec, *p_.target, *p_.goal, p_.policy.name, minima));
   }
 

@@ -11,6 +11,7 @@
 #include "compiler/EmitPlan.h"
 #include "compiler/Explain.h"
 #include "compiler/ExplainObjective.h"
+#include "compiler/FlexGen.h"
 #include "compiler/LowerModel.h"
 #include "compiler/Pipeline.h"
 #include "compiler/Placements.h"
@@ -152,7 +153,16 @@ private:
     problem.policy = request_.policy;
     problem.policy.name = name;
     problem.family = &*family_;
-    problem.candidates = policyCandidates(name, request_.policy, request_.model, *family_);
+    if (name == "flexgen" || name == "flexgen-nobus") {
+      flexGen_.emplace(request_.model, layout_, request_.hardware, target_, pricedSteps(),
+                       name == "flexgen" ? request_.goal.busDevices : 1);
+      problem.candidates = flexGen_->candidates();
+      problem.meets = [this](const Candidate &candidate, const Objective &bucket) {
+        return flexGen_->meets(candidate, bucket, request_.goal);
+      };
+    } else {
+      problem.candidates = policyCandidates(name, request_.policy, request_.model, *family_);
+    }
     problem.copiesNs = [this](const Candidate &candidate) {
       uint64_t ns = 0;
       if (candidate.slots > 0 || candidate.ringBytes > 0)
@@ -182,6 +192,16 @@ private:
       problem.buckets.push_back(objective);
     }
     return problem;
+  }
+
+  std::vector<PricedStep> pricedSteps() {
+    std::vector<PricedStep> steps;
+    mlir::OwningOpRef<mlir::ModuleOp> module = lower(model::StartRule::Paper);
+    for (mlir::Operation &op : (*module->getOps<ir::IterationOp>().begin()).block())
+      if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
+        if (const std::optional<cost::OpSite> site = opSite(step))
+          steps.push_back({*site, step.stepInfo().layer >= 0});
+    return steps;
   }
 
   absl::StatusOr<std::optional<Candidate>> search(const Objective &bucket, uint64_t sloNs) {
@@ -484,6 +504,7 @@ private:
   mlir::MLIRContext context_;
   std::vector<ShapeClass> classes_;
   std::optional<PlacementFamily> family_;
+  std::optional<FlexGen> flexGen_;
   std::vector<Objective> buckets_;         // decode, then mixed; empty where nothing was chosen by latency
   std::optional<ChosenPlacements> chosen_; // what was
   bool evaluating_ = false;                // a candidate is compiled to be compared, not for the plan
