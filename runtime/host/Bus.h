@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // When the bytes of paced copies arrive: a fluid model of links that share a bus, in real time. Copies of one direction
-// of a link run one after another; copies that run together get max-min fair rates under three limits: the direction's,
-// the link's for both directions together, the bus's.
+// of a link run one after another; copies that run together get max-min fair rates under the limits of their link and
+// of the bus: of each direction, and of both together.
 //
 //   byte k of a copy that runs alone is there at  start + latency + k / rate
 //
@@ -28,12 +28,24 @@ struct LinkSpeed {
   int64_t latencyNs = 0;
 };
 
+// Bytes/s that all links get together.
+struct BusSpeed {
+  double h2d = std::numeric_limits<double>::infinity();
+  double d2h = std::numeric_limits<double>::infinity();
+  double both = std::numeric_limits<double>::infinity();
+};
+
 class Bus {
 public:
-  explicit Bus(double bytesPerSecond = std::numeric_limits<double>::infinity());
+  explicit Bus(const BusSpeed &speed = {});
   uint32_t addLink(const LinkSpeed &speed);
+  // Of a link on which nothing is copied.
+  void setLink(uint32_t link, const LinkSpeed &speed);
+  // The bus's limit for copies to devices, from nowNs on.
+  void setH2d(double bytesPerSecond, int64_t nowNs);
 
-  // `atNs` may lie in the past (the end of the copy before): the copy has then been running since.
+  // `atNs` may lie in the past (the end of the copy before): the copy has then been running since, with what others
+  // have left of the bus.
   void start(uint32_t link, Direction direction, uint64_t bytes, int64_t atNs);
   // Lets time pass; never backwards.
   void advance(int64_t nowNs);
@@ -41,6 +53,13 @@ public:
   uint64_t arrived(uint32_t link, Direction direction) const;
   // When the first `bytes` of the copy will be (or, for all of them, were) there at the present rates.
   int64_t arrivalNs(uint32_t link, Direction direction, uint64_t bytes) const;
+
+  // While at least one copy to a device was slower than its link alone would have it: for how long, and what all copies
+  // to devices brought in that time. So far.
+  struct Slowed {
+    double ns = 0, bytes = 0;
+  };
+  const Slowed &slowed() const { return slowed_; }
 
 private:
   struct Flow {
@@ -54,7 +73,7 @@ private:
   struct Link {
     LinkSpeed speed;
     std::array<Flow, 2> flows;
-    bool full = false; // scratch of share()
+    double level = 0; // scratch of share()
     std::array<bool, 2> fixed{};
   };
   const Flow &flow(uint32_t link, Direction direction) const {
@@ -62,10 +81,14 @@ private:
   }
   bool flows(const Flow &flow) const { return flow.active && flow.flowsFrom <= clockNs_; }
   void share();
+  void pass(int64_t toNs);
 
-  double bytesPerNs_;
+  BusSpeed speed_; // bytes/ns
   int64_t clockNs_ = 0;
   std::vector<Link> links_;
+  Slowed slowed_;
+  bool slows_ = false;       // at the present rates, a copy to a device
+  double h2dBytesPerNs_ = 0; // of all, at the present rates
 };
 
 } // namespace headrace::host

@@ -40,6 +40,18 @@ TEST(Bus, ACopyStartedLateRunsFromTheEndOfTheOneBefore) {
   EXPECT_EQ(bus.arrivalNs(link, kIn, 50), 250);
 }
 
+TEST(Bus, ACopyStartedLateGetsOfThePastWhatOthersHaveLeft) {
+  Bus bus({.h2d = 3e9});
+  const uint32_t a = bus.addLink({.h2d = 2e9, .d2h = 2e9}), b = bus.addLink({.h2d = 2e9, .d2h = 2e9});
+  bus.start(a, kIn, 1000, 0);
+  bus.advance(100); // a has had 2 of 3 bytes/ns
+  bus.start(b, kIn, 500, 0);
+  EXPECT_EQ(bus.arrived(b, kIn), 100u);
+  bus.advance(200); // and has half of them from now on
+  EXPECT_EQ(bus.arrived(a, kIn), 350u);
+  EXPECT_EQ(bus.arrived(b, kIn), 250u);
+}
+
 TEST(Bus, BothDirectionsShareTheLinksLimit) {
   Bus bus;
   const uint32_t link = bus.addLink({.h2d = 2e9, .d2h = 2e9, .both = 2e9});
@@ -62,7 +74,7 @@ TEST(Bus, ASlowDirectionLeavesTheRestOfTheLinkToTheOther) {
 }
 
 TEST(Bus, LinksShareTheBusFairly) {
-  Bus bus(3e9);
+  Bus bus({.both = 3e9});
   const uint32_t a = bus.addLink({.h2d = 2e9, .d2h = 2e9}), b = bus.addLink({.h2d = 2e9, .d2h = 2e9});
   bus.start(a, kIn, 600, 0);
   bus.start(b, kIn, 300, 0);
@@ -73,13 +85,69 @@ TEST(Bus, LinksShareTheBusFairly) {
 
 TEST(Bus, ChangesBetweenTwoLooksAreNotMissed) {
   // The same as above in one step: rates change at 200 inside it.
-  Bus bus(3e9);
+  Bus bus({.both = 3e9});
   const uint32_t a = bus.addLink({.h2d = 2e9, .d2h = 2e9}), b = bus.addLink({.h2d = 2e9, .d2h = 2e9});
   bus.start(a, kIn, 600, 0);
   bus.start(b, kIn, 300, 0);
   bus.advance(10000);
   EXPECT_EQ(bus.arrivalNs(b, kIn, 300), 200);
   EXPECT_EQ(bus.arrivalNs(a, kIn, 600), 350);
+}
+
+TEST(Bus, DirectionsHaveLimitsOfTheirOwn) {
+  Bus bus({.h2d = 2e9, .d2h = 1e9});
+  const uint32_t a = bus.addLink({.h2d = 2e9, .d2h = 2e9}), b = bus.addLink({.h2d = 2e9, .d2h = 2e9});
+  bus.start(a, kIn, 1000, 0);
+  bus.start(b, kIn, 1000, 0);
+  bus.start(b, kOut, 1000, 0);
+  bus.advance(100);
+  EXPECT_EQ(bus.arrived(a, kIn), 100u); // 2 / 2
+  EXPECT_EQ(bus.arrived(b, kIn), 100u);
+  EXPECT_EQ(bus.arrived(b, kOut), 100u);
+}
+
+TEST(Bus, ALimitThatChangesInMidCopyCountsFromThen) {
+  Bus bus({.h2d = 2e9});
+  const uint32_t link = bus.addLink({.h2d = 2e9, .d2h = 2e9, .latencyNs = 10});
+  bus.start(link, kIn, 600, 0);
+  bus.setH2d(0.5e9, 110); // 200 are there
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 600), 910);
+  bus.setH2d(1e9, 310); // 300
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 600), 610);
+  bus.advance(1000);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 600), 610);
+}
+
+TEST(Bus, CountsTheTimeInWhichItSlowsCopiesToDevices) {
+  Bus bus({.h2d = 3e9});
+  const uint32_t a = bus.addLink({.h2d = 2e9, .d2h = 2e9}), b = bus.addLink({.h2d = 2e9, .d2h = 2e9});
+  bus.start(a, kOut, 1000, 0); // the other direction has no limit here
+  bus.start(a, kIn, 600, 0);
+  bus.advance(100); // alone: 200 are there
+  EXPECT_EQ(bus.slowed().ns, 0);
+  bus.start(b, kIn, 300, 100); // 1.5 each for 200 ns, then a's last 100 alone
+  bus.advance(1000);
+  EXPECT_EQ(bus.slowed().ns, 200);
+  EXPECT_EQ(bus.slowed().bytes, 600);
+}
+
+TEST(Bus, ALinkAtItsOwnLimitIsNotSlowedByTheBus) {
+  Bus bus({.h2d = 3e9});
+  for (int i = 0; i < 3; ++i)
+    bus.start(bus.addLink({.h2d = 1e9, .d2h = 1e9}), kIn, 700, 0);
+  bus.advance(700);
+  EXPECT_EQ(bus.arrived(2, kIn), 700u);
+  EXPECT_EQ(bus.slowed().ns, 0);
+}
+
+TEST(Bus, ALinkCanBeGivenOtherSpeeds) {
+  Bus bus;
+  const uint32_t link = bus.addLink({.h2d = 1e9, .d2h = 1e9});
+  bus.start(link, kIn, 100, 0);
+  bus.advance(100);
+  bus.setLink(link, {.h2d = 4e9, .d2h = 1e9});
+  bus.start(link, kIn, 100, 100);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 100), 125);
 }
 
 TEST(Bus, WithoutBytesOnlyTheLatencyIsLeft) {
