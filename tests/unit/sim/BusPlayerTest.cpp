@@ -132,7 +132,7 @@ RC_GTEST_PROP(BusPlayerProperty, TheBusCarriesWhatItCanAndNoMore, ()) {
   for (size_t d = 0; d < devices; ++d) {
     for (int i = 0; i < 5; ++i) {
       const uint32_t copy = made[d].h2d(100000 + static_cast<uint64_t>(below(1000000)));
-      made[d].schedule.steps[copy].linkBytes = made[d].durations[copy] * static_cast<uint64_t>(15 + below(5));
+      made[d].schedule.steps[copy].linkBytes = made[d].durations[copy] * static_cast<uint64_t>(16 + below(5));
       moved += 20.0 * static_cast<double>(made[d].schedule.steps[copy].linkBytes);
     }
     timed.push_back(std::make_unique<TimedSchedule>(made[d].schedule, made[d].durations, kNoLink, 2.0));
