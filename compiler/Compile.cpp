@@ -7,12 +7,15 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/ChoosePlacement.h"
 #include "compiler/EmitPlan.h"
 #include "compiler/Explain.h"
+#include "compiler/ExplainObjective.h"
 #include "compiler/LowerModel.h"
 #include "compiler/Pipeline.h"
 #include "compiler/Placements.h"
 #include "compiler/PlanWrapAround.h"
+#include "compiler/PolicyCandidates.h"
 #include "compiler/Prices.h"
 #include "compiler/ResolveGoal.h"
 #include "runtime/plan/PlanVerifier.h"
@@ -38,11 +41,6 @@ struct Choice {
   const Candidate &candidate() const { return candidates[chosen]; }
 };
 
-bool samePlacement(const Candidate &a, const Candidate &b) {
-  return std::tie(a.interval, a.layers, a.embedding, a.head, a.startRule, a.slots, a.wrap) ==
-         std::tie(b.interval, b.layers, b.embedding, b.head, b.startRule, b.slots, b.wrap);
-}
-
 class Compilation {
 public:
   Compilation(const CompileRequest &request, Target target, const cost::CostModel &costs)
@@ -61,9 +59,16 @@ public:
 
   absl::StatusOr<plan::Plan> run() {
     std::vector<Choice> choices;
-    choices.push_back(choose(request_.policy));
-    for (const model::Policy &policy : request_.alsoPlacements)
-      choices.push_back(choose(policy));
+    for (const Candidate &candidate : request_.placements)
+      choices.push_back({request_.policy, {candidate}, 0});
+    if (choices.empty()) {
+      if (absl::Status status = chooseByLatency(choices); !status.ok())
+        return status;
+      if (choices.empty())
+        choices.push_back(choose(request_.policy));
+      for (const model::Policy &policy : request_.alsoPlacements)
+        choices.push_back(choose(policy));
+    }
     for (;;) {
       absl::StatusOr<plan::Plan> plan = tryPlan(choices);
       if (!plan.ok())
@@ -119,6 +124,94 @@ private:
     return choice;
   }
 
+  // The placements of policies that choose by latency, and of all where the goal has an objective or the plan is to
+  // have several; none where the first that fits is all there is to choose.
+  absl::Status chooseByLatency(std::vector<Choice> &choices) {
+    const std::string name(model::effectivePolicy(request_.policy, request_.goal));
+    if (name == "interval" && !request_.goal.hasSlo() && !request_.policy.placements)
+      return absl::OkStatus();
+    absl::StatusOr<ChoiceProblem> problem = choiceProblem(name);
+    if (!problem.ok())
+      return problem.status();
+    absl::StatusOr<ChosenPlacements> chosen = choosePlacements(*problem);
+    if (!chosen.ok())
+      return chosen.status();
+    for (const Candidate &candidate : chosen->placements)
+      choices.push_back({problem->policy, {candidate}, 0});
+    buckets_ = std::move(problem->buckets);
+    chosen_ = *std::move(chosen);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ChoiceProblem> choiceProblem(const std::string &name) {
+    ChoiceProblem problem;
+    problem.spec = &request_.model;
+    problem.target = &target_;
+    problem.goal = &request_.goal;
+    problem.policy = request_.policy;
+    problem.policy.name = name;
+    problem.family = &*family_;
+    problem.candidates = policyCandidates(name, request_.policy, request_.model, *family_);
+    problem.copiesNs = [this](const Candidate &candidate) {
+      uint64_t ns = 0;
+      if (candidate.slots > 0 || candidate.ringBytes > 0)
+        for (const int32_t unit : family_->unitsOf(candidate))
+          if (unit != layout_.embeddingUnit() || request_.model.tiedEmbeddings)
+            ns += prices_.copyNs(layout_.units[static_cast<size_t>(unit)].bytes, /*hostToDevice=*/true);
+      return ns;
+    };
+    problem.evaluate = [this](const Candidate &candidate) { return evaluate(candidate, nullptr); };
+    plan::Plan resident = emptyPlan();
+    const absl::StatusOr<Evaluation> none = evaluate(Candidate{"none"}, &resident);
+    if (!none.ok())
+      return none.status();
+    for (size_t i = 0; i < resident.variants.size(); ++i) {
+      const plan::Variant &v = resident.variants[i];
+      Objective objective;
+      objective.shape = {v.newTokens, v.sequences, v.context};
+      objective.decode = resident.schedules[v.schedule].shape == plan::ShapeClass::Decode;
+      objective.residentNs = none->predictedNs[i];
+      objective.sloNs = objectiveNs(request_.goal, objective.decode, objective.residentNs);
+      objective.layerComputeNs = layerComputeNs(resident, v);
+      for (int unit = 0; unit < model::kUnitsPerLayer; ++unit)
+        objective.layerTransferNs += prices_.copyNs(
+            layout_.units[static_cast<size_t>(layout_.layerUnit(0, model::UnitRole::Qkv) + unit)].bytes, true);
+      problem.buckets.push_back(objective);
+    }
+    return problem;
+  }
+
+  // A decoder layer's compute in a variant, to the nearest ns: the mean over the layers.
+  static uint64_t layerComputeNs(const plan::Plan &plan, const plan::Variant &variant) {
+    uint64_t ns = 0;
+    const plan::Schedule &schedule = plan.schedules[variant.schedule];
+    for (size_t step = 0; step < schedule.steps.size(); ++step)
+      if (schedule.steps[step].layer >= 0 && schedule.steps[step].lane == plan::Lane::Compute)
+        ns += variant.durationsNs[step];
+    const auto layers = static_cast<uint64_t>(plan.model.layers);
+    return (ns + layers / 2) / layers;
+  }
+
+  // Compiles one candidate alone, for what it takes; the plan it made is kept in `kept` if that is not null.
+  absl::StatusOr<Evaluation> evaluate(const Candidate &candidate, plan::Plan *kept) {
+    plan::Plan own = emptyPlan();
+    plan::Plan &plan = kept != nullptr ? *kept : own;
+    PlanEmitter emitter(layout_, target_, plan);
+    std::vector<uint64_t> hostAddresses(layout_.units.size(), 0);
+    for (size_t unit = 1; unit < hostAddresses.size(); ++unit)
+      hostAddresses[unit] = hostAddresses[unit - 1] + layout_.units[unit - 1].bytes;
+    evaluating_ = true;
+    const absl::StatusOr<uint64_t> arena = addPlacement(candidate, hostAddresses, emitter, plan);
+    evaluating_ = false;
+    if (!arena.ok())
+      return arena.status();
+    Evaluation evaluation;
+    evaluation.arenaBytes = *arena;
+    for (const plan::Variant &variant : plan.variants) // decode, then mixed: in the order of the target
+      evaluation.predictedNs.push_back(variant.predictedNs);
+    return evaluation;
+  }
+
   absl::Status exhausted(const Choice &choice, uint64_t least) const {
     MemoryNeed need = family_->need(choice.candidate());
     need.transients = need.transients + least - need.bytes;
@@ -141,7 +234,7 @@ private:
     total_ = static_cast<int>(choices.size() * (classes_.size() + target_.decode.size() + target_.mixed.size()));
     for (size_t i = 0; i < choices.size(); ++i) {
       const Candidate &candidate = choices[i].candidate();
-      if (std::any_of(placed.begin(), placed.end(), [&](const Candidate *c) { return samePlacement(*c, candidate); }))
+      if (std::any_of(placed.begin(), placed.end(), [&](const Candidate *c) { return c->samePlacement(candidate); }))
         continue;
       placed.push_back(&candidate);
       absl::StatusOr<uint64_t> arena = addPlacement(candidate, hostAddresses, emitter, plan);
@@ -158,7 +251,10 @@ private:
       return std::tie(a.placement, a.newTokens, a.sequences, a.context) <
              std::tie(b.placement, b.newTokens, b.sequences, b.context);
     });
-    explain(choices.front(), plan);
+    if (chosen_)
+      recordChoices(plan);
+    else
+      explain(choices.front(), plan);
     return plan;
   }
 
@@ -176,6 +272,7 @@ private:
     plan.goal.kvTokens = target_.kvTokens;
     plan.goal.kvDtype = target_.kv;
     plan.policy = request_.policy;
+    plan.policy.name = model::effectivePolicy(request_.policy, request_.goal);
     plan.activationDtype = target_.activation;
     plan.kvDtype = target_.kv;
     plan.blockTokens = target_.blockTokens;
@@ -207,19 +304,24 @@ private:
     mlir::OwningOpRef<mlir::ModuleOp> module = lower(candidate.startRule);
     PipelineOptions options;
     options.layers = family_->layersOf(candidate);
+    options.units = candidate.units;
     options.embedding = candidate.embedding;
-    options.head = candidate.head && !request_.model.tiedEmbeddings; // tied: the table is the head's operand
-    options.slots = candidate.slots;
+    // Tied: the table is the head's operand. Single units name the head's among them.
+    options.head = candidate.head && !request_.model.tiedEmbeddings && candidate.units.empty();
+    options.slots = {candidate.slots, static_cast<int64_t>(candidate.ringBytes)};
     options.hostAddress = [&](int64_t unit) { return hostAddresses[static_cast<size_t>(unit)]; };
     options.directWork = [&](ir::StepInterface step, ir::IterationOp iteration) {
       return cost::workOf(request_.model, *opSite(step), Target::limits(shapesOf(iteration)), target_.activation,
                           target_.kv, /*direct=*/true);
     };
     if (candidate.wrap)
-      options.planCut = [&](ir::IterationOp iteration) {
-        return planWrapAround(iteration, shapesOf(iteration), candidate.slots, prices_);
+      options.planCut = [&](ir::IterationOp iteration) -> absl::StatusOr<algorithms::Cut> {
+        const bool decode = iteration.getShape() == ir::Shape::Decode;
+        if (const std::optional<algorithms::Cut> &cut = decode ? candidate.decodeCut : candidate.mixedCut; cut)
+          return *cut;
+        return planWrapAround(iteration, shapesOf(iteration), options.slots, prices_);
       };
-    if (request_.onPhase)
+    if (request_.onPhase && !evaluating_)
       options.onPhase = [&](ir::IterationOp iteration, llvm::StringRef phase) {
         std::string text;
         llvm::raw_string_ostream stream(text);
@@ -325,7 +427,32 @@ private:
     plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
   }
 
+  // What chooseByLatency decided, with the variants of the plan.
+  void recordChoices(plan::Plan &plan) const {
+    const plan::Variant *decisive = nullptr;
+    for (size_t b = 0; b < buckets_.size(); ++b) {
+      const Objective &bucket = buckets_[b];
+      const auto key = std::tuple(static_cast<uint32_t>(chosen_->of[b]), bucket.shape.tokens, bucket.shape.sequences,
+                                  bucket.shape.context);
+      const auto at = std::partition_point(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &v) {
+        return std::tuple(v.placement, v.newTokens, v.sequences, v.context) < key;
+      });
+      plan.choices.push_back({static_cast<uint32_t>(at - plan.variants.begin()), bucket.sloNs, bucket.residentNs,
+                              bucket.layerComputeNs, bucket.layerTransferNs});
+      if (b == chosen_->decisive)
+        decisive = &*at;
+    }
+    std::sort(plan.choices.begin(), plan.choices.end(), [&](const plan::BucketChoice &a, const plan::BucketChoice &b) {
+      const plan::Variant &x = plan.variants[a.variant], &y = plan.variants[b.variant];
+      return std::tie(x.newTokens, x.sequences, x.context) < std::tie(y.newTokens, y.sequences, y.context);
+    });
+    plan.reason = explainObjective(plan.policy.name, *chosen_, buckets_[chosen_->decisive], *decisive, plan);
+    plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
+  }
+
   void advance() {
+    if (evaluating_)
+      return;
     ++done_;
     if (request_.progress)
       request_.progress(std::min(done_, total_), total_);
@@ -338,6 +465,9 @@ private:
   mlir::MLIRContext context_;
   std::vector<ShapeClass> classes_;
   std::optional<PlacementFamily> family_;
+  std::vector<Objective> buckets_;         // decode, then mixed; empty where nothing was chosen by latency
+  std::optional<ChosenPlacements> chosen_; // what was
+  bool evaluating_ = false;                // a candidate is compiled to be compared, not for the plan
   std::optional<OverBudget> overBudget_;
   sim::Timeline timeline_;
   int done_ = 0, total_ = 0;
@@ -351,6 +481,10 @@ absl::StatusOr<std::unique_ptr<Compilation>> open(const CompileRequest &request,
       return status;
   for (const model::Policy &policy : request.alsoPlacements)
     if (absl::Status status = checkPolicy(policy, request.model); !status.ok())
+      return status;
+  const model::WeightLayout layout = model::layoutWeights(request.model);
+  for (const Candidate &candidate : request.placements)
+    if (absl::Status status = checkCandidate(candidate, request.model, layout); !status.ok())
       return status;
   absl::StatusOr<Target> target = resolveGoal(request);
   if (!target.ok())
