@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "runtime/model/Text.h"
+#include "runtime/model/Units.h"
 
 namespace headrace::tools {
 namespace {
@@ -30,6 +31,15 @@ TomlEntries goalEntries(const model::Goal &goal) {
   if (goal.kvDtype)
     e.emplace_back("kv_dtype", text(model::dtypeName(*goal.kvDtype)));
   e.emplace_back("block_tokens", number(goal.blockTokens));
+  for (const auto &[key, ns] : {std::pair("ttft", goal.ttftNs), std::pair("tpot", goal.tpotNs)})
+    if (ns)
+      e.emplace_back(key, text(model::durationText(*ns)));
+  if (goal.sloFactor)
+    e.emplace_back("slo_factor", tomlNumber(*goal.sloFactor));
+  if (goal.busDevices != 1)
+    e.emplace_back("bus_devices", number(goal.busDevices));
+  if (!goal.record.empty())
+    e.emplace_back("record", text(goal.record));
   return e;
 }
 
@@ -48,6 +58,8 @@ TomlEntries policyEntries(const model::Policy &policy) {
     e.emplace_back("offload_embedding", boolean(policy.offloadEmbedding == model::Choice::On));
   if (policy.offloadHead != model::Choice::Auto)
     e.emplace_back("offload_head", boolean(policy.offloadHead == model::Choice::On));
+  if (policy.placements)
+    e.emplace_back("placements", number(*policy.placements));
   return e;
 }
 

@@ -94,7 +94,7 @@ public:
   // returns them: one a sampled row. Valid until two iterations later. FailedPrecondition for an iteration that was not
   // launched, OutOfRange for one whose tokens are gone.
   virtual absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) = 0;
-  // When those tokens became visible, on the device's clock; -1 for tokens that are gone.
+  // When tokens that were awaited became visible, on the device's clock; -1 for tokens that are gone.
   virtual int64_t tokensVisibleNs(uint64_t iteration) const = 0;
   virtual absl::Status drain() = 0; // all launches have ended
 

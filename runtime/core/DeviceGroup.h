@@ -4,15 +4,15 @@
 // together share the bus max-min fairly; host: real threads, one transfer thread paces the copies of all.
 //
 //   host memory ==[ bus ]==+-- link 0 -- device 0 <-- Runtime 0 --+
-//                          +-- link 1 -- device 1 <-- Runtime 1 --+-- one caller, which waits for whoever is ready
-//                          first
+//                          +-- link 1 -- device 1 <-- Runtime 1 --+-- one caller, which waits for the first
 //
-// Each device is driven as Device.h says. Waiting on one device (awaitTokens, drain, meta) lets the time of all pass;
-// waitAny() is how a caller that serves several misses nothing in between.
+// The group owns its devices; each is driven as Device.h says, all by one thread. Waiting on one device (awaitTokens,
+// drain, meta) lets the time of all pass; waitAny() is how a caller that serves several misses nothing in between.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,6 +20,8 @@
 #include "runtime/core/Device.h"
 
 namespace headrace::core {
+
+inline constexpr int64_t kForeverNs = std::numeric_limits<int64_t>::max();
 
 class DeviceGroup {
 public:
@@ -29,16 +31,20 @@ public:
 
   // Waits until the tokens of launch number awaited[i] of device i can be read, for any i, and returns that i (the
   // earliest visible; of equal ones the lowest). 0 awaits nothing of a device. size() if `untilNs` on the group's clock
-  // came first; the clock then stands at (or behind) untilNs. InvalidArgument unless there is one entry a device,
-  // FailedPrecondition for a launch that was not made. Allocates nothing.
+  // came first: the clock of virtual time then shows exactly untilNs, a real one at least that. Tokens that can be read
+  // already come before any time, so a time that has passed asks without waiting; kForeverNs is no limit.
+  // InvalidArgument unless there is one entry a device, and something to wait for; FailedPrecondition for a launch that
+  // was not made, OutOfRange for tokens that are gone. Allocates nothing.
   virtual absl::StatusOr<size_t> waitAny(absl::Span<const uint64_t> awaited, int64_t untilNs) = 0;
   virtual int64_t nowNs() const = 0; // real or virtual, the clock of every device of the group
 
-  // What the bus has for these devices from now on, host to device, bytes/s: others' traffic takes the rest.
+  // What the bus has for these devices from now on, host to device, bytes/s: others' traffic takes the rest. Copies
+  // under way go on at their new rates.
   // InvalidArgument unless positive and finite.
   virtual absl::Status setBusBandwidth(double bytesPerSecond) = 0;
   // Bytes/s that the bus carried host to device, for all devices together, over the time since the last call in which
-  // at least one copy ran slower than its link alone would have it: what the bus had to give. 0 if none was slowed.
+  // at least one of these copies ran slower than its link alone would have it: what the bus had to give. 0 if none was
+  // slowed.
   virtual double sampleBusBandwidth() = 0;
 };
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/core/LaunchChecks.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "runtime/core/DeviceGroup.h"
 
 namespace headrace::core {
 namespace {
@@ -30,6 +34,22 @@ absl::Status checkAwaited(std::string_view device, uint64_t iteration, uint64_t 
     return absl::OutOfRangeError(absl::StrCat(view(device), ": tokens of iteration ", iteration,
                                               " are gone: ", launched, " were launched, the last 2 can be read"));
   return absl::OkStatus();
+}
+
+absl::Status checkWait(std::string_view device, absl::Span<const uint64_t> awaited, size_t devices, int64_t untilNs) {
+  if (awaited.size() != devices)
+    return absl::InvalidArgumentError(
+        absl::StrCat(view(device), ": waiting for ", awaited.size(), " devices, the group has ", devices));
+  if (untilNs == kForeverNs && std::all_of(awaited.begin(), awaited.end(), [](uint64_t n) { return n == 0; }))
+    return absl::InvalidArgumentError(absl::StrCat(view(device), ": waiting for no device and no time"));
+  return absl::OkStatus();
+}
+
+absl::Status checkBandwidth(std::string_view device, double bytesPerSecond) {
+  if (std::isfinite(bytesPerSecond) && bytesPerSecond > 0)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(view(device), ": bus bandwidth ", bytesPerSecond, ", expected bytes per second above zero"));
 }
 
 } // namespace headrace::core

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "kernels/IterationMeta.h"
 
 namespace headrace::core {
@@ -25,5 +26,11 @@ constexpr bool tokensHeld(uint64_t iteration, uint64_t launched) {
 }
 // FailedPrecondition for an iteration that was not launched, OutOfRange for one whose tokens are gone.
 absl::Status checkAwaited(std::string_view device, uint64_t iteration, uint64_t launched);
+
+// Of a group of `devices`: InvalidArgument unless there is one entry a device, and something to wait for: an entry
+// above 0 or a time.
+absl::Status checkWait(std::string_view device, absl::Span<const uint64_t> awaited, size_t devices, int64_t untilNs);
+// InvalidArgument unless positive and finite.
+absl::Status checkBandwidth(std::string_view device, double bytesPerSecond);
 
 } // namespace headrace::core

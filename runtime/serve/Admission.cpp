@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include "runtime/model/Text.h"
@@ -36,6 +37,12 @@ std::string faultOf(const BusPlacement &p) {
     return cat("shortestNs = ", p.shortestNs, ": expected a finite time of 0 or more");
   if (!time(p.tokens))
     return cat("tokens = ", p.tokens, ": expected a finite number of 0 or more");
+  if (!time(p.first.computeNs) || !time(p.first.hiddenNs))
+    return cat("first stage: computeNs = ", p.first.computeNs, ", hiddenNs = ", p.first.hiddenNs,
+               ": expected finite times of 0 or more");
+  for (uint64_t bytes : {p.exposedBytes, p.first.linkBytes, p.first.exposedBytes})
+    if (bytes > model::kMaxWeightBytes)
+      return cat("copies of ", bytes, " bytes: expected at most 2^53");
   if (p.linkBytes > model::kMaxWeightBytes || p.freedBytes > model::kMaxWeightBytes)
     return cat("linkBytes = ", p.linkBytes, ", freedBytes = ", p.freedBytes, ": expected at most 2^53");
   return "";
@@ -73,7 +80,7 @@ absl::Status Coordinator::checkDevice(uint32_t device) const {
 }
 
 // The placements between the minimum (the SLO, alone) and the maximum (the device's memory).
-absl::StatusOr<BusLoad> Coordinator::validLoad(const BusRequest &request, double sloNs) const {
+absl::StatusOr<BusLoad> Coordinator::validLoad(const BusRequest &request) const {
   if (absl::Status status = checkDevice(request.device); !status.ok())
     return status;
   const std::string who = name(request.device);
@@ -81,6 +88,9 @@ absl::StatusOr<BusLoad> Coordinator::validLoad(const BusRequest &request, double
     return absl::FailedPreconditionError(cat(who, ": is not free"));
   if (!positive(request.sloNs))
     return absl::InvalidArgumentError(cat(who, ": SLO = ", request.sloNs, " ns: expected a positive finite time"));
+  if (request.firstSloNs != 0 && !positive(request.firstSloNs))
+    return absl::InvalidArgumentError(
+        cat(who, ": SLO of the first stage = ", request.firstSloNs, " ns: expected a positive finite time"));
   if (!(request.waitedNs >= 0))
     return absl::InvalidArgumentError(cat(who, ": waited = ", request.waitedNs, " ns: expected a time of 0 or more"));
   if (request.placements.empty() || request.placements.size() > kMostPlacements)
@@ -90,21 +100,28 @@ absl::StatusOr<BusLoad> Coordinator::validLoad(const BusRequest &request, double
     if (const std::string fault = faultOf(p); !fault.empty())
       return absl::InvalidArgumentError(cat(who, ": placement ", p.placement, ": ", fault));
   }
-  if (!(sloNs > 0))
+  const bool staged = request.firstSloNs != 0;
+  const double waitsOf = staged ? request.firstSloNs : request.sloNs; // the objective that waiting spends
+  if (!(waitsOf - request.waitedNs > 0))
     return absl::ResourceExhaustedError(
-        cat(who, ": the SLO of ", ms(request.sloNs), " is spent: waited ", ms(request.waitedNs)));
+        cat(who, ": the SLO of ", ms(waitsOf), " is spent: waited ", ms(request.waitedNs)));
 
-  BusLoad load{request.device, sloNs, {}};
+  BusLoad load{request.device, staged ? request.sloNs : request.sloNs - request.waitedNs, {}};
+  if (staged)
+    load.firstSloNs = request.firstSloNs - request.waitedNs;
   uint64_t leastMemory = ~uint64_t{0}, leastMemoryInTime = ~uint64_t{0};
-  double leastTime = 0;
-  bool fits = false;
+  double leastTime = 0, leastFirst = 0;
+  bool fits = false, someFirst = false;
   for (const BusPlacement &p : request.placements) {
-    const double alone = aloneNs(bus_, request.device, p);
-    const bool inMemory = p.deviceBytes <= devices_[request.device].memoryBytes, inTime = alone <= sloNs;
+    const double alone = aloneNs(bus_, request.device, p), first = aloneNs(bus_, request.device, p.first);
+    const bool inMemory = p.deviceBytes <= devices_[request.device].memoryBytes;
+    const bool inTime = alone <= load.sloNs && first <= load.firstSloNs;
     leastMemory = std::min(leastMemory, p.deviceBytes);
     leastMemoryInTime = inTime ? std::min(leastMemoryInTime, p.deviceBytes) : leastMemoryInTime;
     if (inMemory) {
       leastTime = fits ? std::min(leastTime, alone) : alone;
+      leastFirst = fits ? std::min(leastFirst, first) : first;
+      someFirst = someFirst || first <= load.firstSloNs;
       fits = true;
     }
     if (inMemory && inTime)
@@ -117,18 +134,22 @@ absl::StatusOr<BusLoad> Coordinator::validLoad(const BusRequest &request, double
     std::string memory = "no amount of memory meets this SLO alone";
     if (leastMemoryInTime != ~uint64_t{0})
       memory = cat("minimum memory is ", leastMemoryInTime, " bytes at this SLO");
-    return absl::ResourceExhaustedError(cat(who, ": an iteration cannot be held within ", ms(sloNs), ": minimum is ",
-                                            ms(leastTime), " in ", devices_[request.device].memoryBytes,
-                                            " bytes alone on the bus, ", memory));
+    if (!someFirst)
+      return absl::ResourceExhaustedError(cat(who, ": the first token cannot be had within ", ms(load.firstSloNs),
+                                              ": minimum is ", ms(leastFirst), " alone on the bus"));
+    return absl::ResourceExhaustedError(cat(who, ": an iteration cannot be held within ", ms(load.sloNs),
+                                            ": minimum is ", ms(leastTime), " in ",
+                                            devices_[request.device].memoryBytes, " bytes alone on the bus, ", memory));
   }
   return load;
 }
 
 // The last load is the new one. Its least SLO beside its neighbours is found by halving: what is admissible at an SLO
 // is admissible at every larger one, but for the window that the delay bound counts over, which only adds refusals.
-absl::Status Coordinator::refuseContended(std::vector<BusLoad> loads, const BusRequest &request, double sloNs) const {
+absl::Status Coordinator::refuseContended(std::vector<BusLoad> loads, const BusRequest &request) const {
   constexpr int kHalvings = 16;
   BusLoad &load = loads.back();
+  const double sloNs = load.sloNs;
   uint64_t all = 0;
   for (const BusLoad &one : loads)
     all |= uint64_t{1} << one.device;
@@ -150,6 +171,15 @@ absl::Status Coordinator::refuseContended(std::vector<BusLoad> loads, const BusR
       cat(name(load.device), ": limited by the bus: an iteration cannot be held within ", ms(sloNs), " beside ",
           loads.size() - 1, loads.size() == 2 ? " neighbour" : " neighbours", " (", rate, " of ", bus_.bandwidth,
           " bytes/s while all copy)");
+  // Both objectives together may be what does not fit.
+  if (std::isfinite(load.firstSloNs) && !holds(high)) {
+    load.firstSloNs = std::numeric_limits<double>::infinity();
+    if (holds(sloNs))
+      return absl::ResourceExhaustedError(cat(name(load.device),
+                                              ": limited by the bus: the first token cannot be had within ",
+                                              ms(request.firstSloNs - request.waitedNs), " beside ", loads.size() - 1,
+                                              loads.size() == 2 ? " neighbour" : " neighbours"));
+  }
   if (!holds(high))
     return absl::ResourceExhaustedError(cat(reason, ": their own objectives leave no room for it at any SLO"));
   double low = sloNs;

@@ -2,6 +2,7 @@
 #include "runtime/serve/Combination.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -20,10 +21,18 @@ double placementValue(const BusPlacement &p, double ns, Objective objective) {
 
 // A placement as the search sees it.
 struct Option {
-  uint32_t index = 0; // into the load's placements
-  double bytes = 0;   // H
-  double aloneNs = 0;
-  double value = 0; // with the time alone: no combination gives more
+  uint32_t index = 0;  // into the load's placements
+  bool copies = false; // anything, in any stage
+  double bytes = 0;    // of an iteration
+  double value = 0;    // with the time alone: no combination gives more
+};
+
+// What must hold of a load: its iterations within their SLO, its first stage within its own.
+struct Constraint {
+  size_t load = 0;
+  Stage stage = Stage::Iteration;
+  double sloNs = 0;
+  size_t at = 0; // of the load's options, in what is kept for each constraint and option
 };
 
 class Search {
@@ -33,7 +42,7 @@ public:
 
 private:
   struct Node {
-    std::vector<double> delayNs; // [load][option]: by the devices decided so far
+    std::vector<double> delayNs; // [constraint][option]: by the devices decided so far
     uint64_t copying = 0;
     double value = 0; // of those decided
   };
@@ -48,7 +57,12 @@ private:
   bool allowed(size_t load, const Option &o) const;
   bool holds(size_t load, size_t option, const Node &node, double level) const;
   double levelOf(size_t load, const Node &node) const;
-  double leastDelayNs(size_t load, const Option &option) const;
+  double leastDelayNs(size_t constraint, size_t option) const;
+  bool alwaysHolds(size_t load, size_t option, double level, bool byDelay) const;
+  absl::Span<const Constraint> constraintsOf(size_t load) const {
+    return absl::MakeConstSpan(constraints_)
+        .subspan(firstConstraint_[load], firstConstraint_[load + 1] - firstConstraint_[load]);
+  }
   double bestOpen(size_t load, const Node &node) const; // below 0: none is admissible
   void decide(size_t load, size_t option, const Node &from, Node &to) const;
   bool decidedHold(const Node &node) const;
@@ -64,14 +78,17 @@ private:
   const Objective objective_;
   uint64_t nodeLimit_;
   std::vector<std::vector<Option>> options_; // by falling value
-  std::vector<size_t> first_;                // of a load in delayNs and most_
-  std::vector<double> most_;                 // [load d][load o][option of o]: what o moves in d's window
-  std::vector<double> least_;                // [load d][load o]: the least of most_ over o's options that copy
-  size_t total_ = 0;
-  std::vector<size_t> order_;     // in which loads are decided
-  std::vector<uint32_t> decided_; // option, or kOpen
-  std::vector<Node> nodes_;       // one a depth
-  Set set_;                       // that is searched
+  std::vector<size_t> first_;                // option of a load in most_
+  std::vector<Constraint> constraints_;      // by load
+  std::vector<size_t> firstConstraint_;      // of a load
+  std::vector<double> aloneNs_, bytes_;      // [constraint][option] of the stage
+  std::vector<double> most_;                 // [constraint c][load o][option of o]: what o moves in c's window
+  std::vector<double> least_;                // [constraint c][load o]: the least of most_ over o's options that copy
+  size_t total_ = 0;                         // options of all loads
+  std::vector<size_t> order_;                // in which loads are decided
+  std::vector<uint32_t> decided_;            // option, or kOpen
+  std::vector<Node> nodes_;                  // one a depth
+  Set set_;                                  // that is searched
   Combination best_;
   double left_ = -1; // largest bound of what was not searched
 };
@@ -84,8 +101,9 @@ Search::Search(const Bus &bus, absl::Span<const BusLoad> loads, Objective object
     for (uint32_t i = 0; i < loads[l].placements.size(); ++i) {
       const BusPlacement &p = loads[l].placements[i];
       const double alone = aloneNs(bus, loads[l].device, p);
-      if (alone <= loads[l].sloNs)
-        options_[l].push_back({i, static_cast<double>(p.linkBytes), alone, placementValue(p, alone, objective)});
+      if (alone <= loads[l].sloNs && aloneNs(bus, loads[l].device, p.first) <= loads[l].firstSloNs)
+        options_[l].push_back(
+            {i, copies(p), static_cast<double>(p.linkBytes + p.exposedBytes), placementValue(p, alone, objective)});
     }
     std::stable_sort(options_[l].begin(), options_[l].end(), [](const Option &a, const Option &b) {
       return a.value != b.value ? a.value > b.value : a.bytes < b.bytes;
@@ -97,22 +115,43 @@ Search::Search(const Bus &bus, absl::Span<const BusLoad> loads, Objective object
   }
   if (combinations <= limits.exactCombinations)
     nodeLimit_ = std::numeric_limits<uint64_t>::max();
-  for (size_t d = 0; d < loads.size(); ++d) {
+  for (size_t l = 0; l < loads.size(); ++l) {
+    firstConstraint_.push_back(constraints_.size());
+    constraints_.push_back({l, Stage::Iteration, loads[l].sloNs, 0});
+    if (std::isfinite(loads[l].firstSloNs))
+      constraints_.push_back({l, Stage::First, loads[l].firstSloNs, 0});
+  }
+  firstConstraint_.push_back(constraints_.size());
+  for (Constraint &c : constraints_) {
+    c.at = aloneNs_.size();
+    for (const Option &option : options_[c.load]) {
+      const BusStage stage = stageOf(placement(c.load, option), c.stage);
+      aloneNs_.push_back(aloneNs(bus, loads[c.load].device, stage));
+      bytes_.push_back(static_cast<double>(stageBytes(stage)));
+    }
     for (size_t o = 0; o < loads.size(); ++o) {
       double least = std::numeric_limits<double>::max();
       for (const Option &option : options_[o]) {
-        most_.push_back(mostBytesIn(loads[d].sloNs, placement(o, option)));
-        least = option.bytes > 0 ? std::min(least, most_.back()) : least;
+        most_.push_back(mostBytesIn(c.sloNs, placement(o, option)));
+        least = option.copies ? std::min(least, most_.back()) : least;
       }
       least_.push_back(least);
     }
   }
   // The tightest first: what it can take decides most about the others.
   std::iota(order_.begin(), order_.end(), size_t{0});
-  const auto slack = [&](size_t l) { return options_[l].empty() ? 0 : loads_[l].sloNs / options_[l].front().aloneNs; };
+  const auto slack = [&](size_t l) {
+    return options_[l].empty() ? 0 : loads_[l].sloNs / aloneNs_[constraintsOf(l).front().at];
+  };
   std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) { return slack(a) < slack(b); });
   for (Node &node : nodes_)
-    node.delayNs.assign(total_, 0);
+    node.delayNs.assign(aloneNs_.size(), 0);
+}
+
+// Whether a stage takes no longer than another one at any rate, and moves no more.
+bool noWorse(const BusStage &a, const BusStage &b) {
+  return a.computeNs <= b.computeNs && a.linkBytes <= b.linkBytes && a.exposedBytes <= b.exposedBytes &&
+         (a.linkBytes == 0 || a.hiddenNs >= b.hiddenNs);
 }
 
 // Leaves out options that another one of no less value beats or equals in all that counts for any device: bytes, times
@@ -123,11 +162,9 @@ void Search::dropDominated(size_t load) {
     const BusPlacement &p = placement(load, o);
     const bool dominated = std::any_of(kept.begin(), kept.end(), [&](const Option &k) {
       const BusPlacement &q = placement(load, k);
-      const bool noSlower =
-          k.bytes == 0 ? q.computeNs <= p.computeNs : q.computeNs <= p.computeNs && q.hiddenNs >= p.hiddenNs;
       // Nothing copied interferes with nothing, however short its iterations are.
-      return k.value >= o.value && k.bytes <= o.bytes && noSlower && (k.bytes == 0 || q.shortestNs >= p.shortestNs) &&
-             q.tokens >= p.tokens;
+      return k.value >= o.value && noWorse(stageOf(q, Stage::Iteration), stageOf(p, Stage::Iteration)) &&
+             noWorse(q.first, p.first) && (k.bytes == 0 || q.shortestNs >= p.shortestNs) && q.tokens >= p.tokens;
     });
     if (!dominated)
       kept.push_back(o);
@@ -136,16 +173,20 @@ void Search::dropDominated(size_t load) {
 }
 
 bool Search::holds(size_t load, size_t option, const Node &node, double level) const {
-  const Option &o = options_[load][option];
-  if (o.bytes == 0)
-    return true; // alone within the SLO, and nothing of it can be delayed
-  // Sums in another order than contendedNs() makes them, which has the last word in offer().
-  const double slo = loads_[load].sloNs * (1 + 1e-12);
-  return o.aloneNs + node.delayNs[first_[load] + option] <= slo || timeAtRate(placement(load, o), level) <= slo;
+  for (const Constraint &c : constraintsOf(load)) {
+    if (bytes_[c.at + option] == 0)
+      continue; // alone within the SLO, and nothing of it can be delayed
+    // Sums in another order than contendedNs() makes them, which has the last word in offer().
+    const double slo = c.sloNs * (1 + 1e-12);
+    if (aloneNs_[c.at + option] + node.delayNs[c.at + option] > slo &&
+        timeAtRate(stageOf(placement(load, options_[load][option]), c.stage), level) > slo)
+      return false;
+  }
+  return true;
 }
 
 bool Search::allowed(size_t load, const Option &o) const {
-  return !set_.known || ((set_.copying >> loads_[load].device) & 1) == static_cast<uint64_t>(o.bytes > 0);
+  return !set_.known || ((set_.copying >> loads_[load].device) & 1) == static_cast<uint64_t>(o.copies);
 }
 
 double Search::levelOf(size_t load, const Node &node) const {
@@ -153,13 +194,27 @@ double Search::levelOf(size_t load, const Node &node) const {
 }
 
 // What the set alone delays an option by: the least that each other member moves.
-double Search::leastDelayNs(size_t load, const Option &option) const {
+double Search::leastDelayNs(size_t constraint, size_t option) const {
+  const Constraint &c = constraints_[constraint];
   double bytes = 0;
   for (size_t o = 0; set_.known && o < loads_.size(); ++o) {
-    if (o != load && ((set_.copying >> loads_[o].device) & 1) != 0)
-      bytes += std::min(option.bytes, least_[load * loads_.size() + o]);
+    if (o != c.load && ((set_.copying >> loads_[o].device) & 1) != 0)
+      bytes += std::min(bytes_[c.at + option], least_[constraint * loads_.size() + o]);
   }
   return bytes / bus_.bandwidth * kNs;
+}
+
+// Whether an option holds by what the set says alone: at its fair rate, or (byDelay) with the least delays.
+bool Search::alwaysHolds(size_t load, size_t option, double level, bool byDelay) const {
+  for (size_t k = firstConstraint_[load]; k < firstConstraint_[load + 1]; ++k) {
+    const Constraint &c = constraints_[k];
+    const double slo = byDelay ? c.sloNs * (1 + 1e-12) : c.sloNs;
+    if (bytes_[c.at + option] > 0 &&
+        timeAtRate(stageOf(placement(load, options_[load][option]), c.stage), level) > slo &&
+        !(byDelay && aloneNs_[c.at + option] + leastDelayNs(k, option) <= slo))
+      return false;
+  }
+  return true;
 }
 
 double Search::bestOpen(size_t load, const Node &node) const {
@@ -173,20 +228,20 @@ double Search::bestOpen(size_t load, const Node &node) const {
 
 void Search::decide(size_t load, size_t option, const Node &from, Node &to) const {
   const Option &o = options_[load][option];
-  to.copying = from.copying | (o.bytes > 0 ? uint64_t{1} << loads_[load].device : 0);
+  to.copying = from.copying | (o.copies ? uint64_t{1} << loads_[load].device : 0);
   to.value = from.value + o.value;
   to.delayNs = from.delayNs;
-  if (o.bytes == 0)
+  if (!o.copies)
     return;
   const double scale = kNs / bus_.bandwidth;
-  for (size_t d = 0; d < loads_.size(); ++d) {
-    if (d == load)
+  for (size_t k = 0; k < constraints_.size(); ++k) {
+    const Constraint &c = constraints_[k];
+    if (c.load == load)
       continue;
-    const double most = most_[d * total_ + first_[load] + option];
-    const double counted = set_.known ? least_[d * loads_.size() + load] : 0; // since search()
-    for (size_t i = 0; i < options_[d].size(); ++i)
-      to.delayNs[first_[d] + i] +=
-          (std::min(options_[d][i].bytes, most) - std::min(options_[d][i].bytes, counted)) * scale;
+    const double most = most_[k * total_ + first_[load] + option];
+    const double counted = set_.known ? least_[k * loads_.size() + load] : 0; // since search()
+    for (size_t i = c.at; i < c.at + options_[c.load].size(); ++i)
+      to.delayNs[i] += (std::min(bytes_[i], most) - std::min(bytes_[i], counted)) * scale;
   }
 }
 
@@ -203,9 +258,9 @@ void Search::offer() {
   std::vector<uint32_t> choice;
   for (size_t l = 0; l < loads_.size(); ++l)
     choice.push_back(options_[l][decided_[l]].index);
-  std::vector<double> times = contendedNs(bus_, loads_, choice);
-  if (!admissible(loads_, times))
+  if (!admissible(bus_, loads_, choice))
     return;
+  std::vector<double> times = contendedNs(bus_, loads_, choice);
   const double value = valueOf(loads_, choice, times, objective_);
   if (best_.feasible && value <= best_.value)
     return;
@@ -221,7 +276,7 @@ void Search::offerByShare() {
   double sum = 0;
   for (size_t l = 0; l < loads_.size(); ++l) {
     const auto at = std::find_if(options_[l].begin(), options_[l].end(), [&](const Option &o) {
-      return allowed(l, o) && (o.bytes == 0 || timeAtRate(placement(l, o), set_.levels[l]) <= loads_[l].sloNs);
+      return allowed(l, o) && alwaysHolds(l, static_cast<size_t>(&o - options_[l].data()), set_.levels[l], false);
     });
     if (at == options_[l].end())
       return;
@@ -236,10 +291,9 @@ void Search::offerByShare() {
 double Search::boundOfSet() const {
   double sum = 0;
   for (size_t l = 0; l < loads_.size(); ++l) {
-    const double slo = loads_[l].sloNs * (1 + 1e-12);
     const auto at = std::find_if(options_[l].begin(), options_[l].end(), [&](const Option &o) {
-      return allowed(l, o) && (o.bytes == 0 || !set_.known || timeAtRate(placement(l, o), set_.levels[l]) <= slo ||
-                               o.aloneNs + leastDelayNs(l, o) <= slo);
+      return allowed(l, o) &&
+             (!set_.known || alwaysHolds(l, static_cast<size_t>(&o - options_[l].data()), set_.levels[l], true));
     });
     if (at == options_[l].end())
       return -1;
@@ -252,9 +306,9 @@ double Search::boundOfSet() const {
 void Search::search(const Set &set) {
   set_ = set;
   std::fill(decided_.begin(), decided_.end(), kOpen);
-  for (size_t l = 0; l < loads_.size(); ++l) {
-    for (size_t i = 0; i < options_[l].size(); ++i)
-      nodes_[0].delayNs[first_[l] + i] = leastDelayNs(l, options_[l][i]);
+  for (size_t k = 0; k < constraints_.size(); ++k) {
+    for (size_t i = 0; i < options_[constraints_[k].load].size(); ++i)
+      nodes_[0].delayNs[constraints_[k].at + i] = leastDelayNs(k, i);
   }
   visit(0);
 }

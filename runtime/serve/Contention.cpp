@@ -9,10 +9,27 @@ namespace {
 
 constexpr double kNs = 1e9;
 
-double bytesOf(const BusPlacement &p) { return static_cast<double>(p.linkBytes); }
-bool copies(const BusPlacement &p) { return p.linkBytes != 0; }
+double bytesOf(const BusStage &stage) { return static_cast<double>(stageBytes(stage)); }
+
+BusStage worse(const BusStage &a, const BusStage &b) {
+  BusStage w;
+  w.computeNs = std::max(a.computeNs, b.computeNs);
+  w.linkBytes = std::max(a.linkBytes, b.linkBytes);
+  w.exposedBytes = std::max(a.exposedBytes, b.exposedBytes);
+  // What copies nothing hides nothing, but has nothing to hide either.
+  w.hiddenNs = a.linkBytes == 0 ? b.hiddenNs : b.linkBytes == 0 ? a.hiddenNs : std::min(a.hiddenNs, b.hiddenNs);
+  return w;
+}
 
 } // namespace
+
+BusStage stageOf(const BusPlacement &p, Stage stage) {
+  return stage == Stage::First ? p.first : BusStage{p.computeNs, p.linkBytes, p.hiddenNs, p.exposedBytes};
+}
+
+uint64_t stageBytes(const BusStage &stage) { return stage.linkBytes + stage.exposedBytes; }
+
+bool copies(const BusPlacement &p) { return p.linkBytes != 0 || p.exposedBytes != 0 || stageBytes(p.first) != 0; }
 
 BusPlacement selectNPlacement(const cost::LayerTimes &times, uint64_t layerBytes, int64_t interval) {
   const int64_t offloaded = cost::offloadedLayers(times.layers, interval);
@@ -46,29 +63,40 @@ BusPlacement planPlacement(double computeNs, uint64_t linkBytes, double ns, doub
   return p;
 }
 
-BusPlacement transitionOf(const BusPlacement &from, const BusPlacement &to, uint64_t bytes) {
+BusPlacement transitionOf(const BusPlacement &from, const BusPlacement &to, const TransitionCost &cost) {
   BusPlacement p = to;
   p.deviceBytes = std::max(from.deviceBytes, to.deviceBytes);
   p.freedBytes = std::min(from.freedBytes, to.freedBytes);
-  p.linkBytes = std::max(from.linkBytes, to.linkBytes) + bytes;
-  p.computeNs = std::max(from.computeNs, to.computeNs);
-  // A placement that copies nothing hides nothing, but has nothing to hide either.
-  p.hiddenNs = from.linkBytes == 0 ? to.hiddenNs
-               : to.linkBytes == 0 ? from.hiddenNs
-                                   : std::min(from.hiddenNs, to.hiddenNs);
+  const BusStage iteration = worse(stageOf(from, Stage::Iteration), stageOf(to, Stage::Iteration));
+  p.linkBytes = iteration.linkBytes;
+  p.hiddenNs = iteration.hiddenNs;
+  p.computeNs = iteration.computeNs + cost.fixedNs;
+  p.exposedBytes = iteration.exposedBytes + cost.bytes;
   p.shortestNs = std::min(from.shortestNs, to.shortestNs);
   p.tokens = std::min(from.tokens, to.tokens);
+  p.first = worse(from.first, to.first);
   return p;
 }
 
+double timeAtRate(const BusStage &stage, double bytesPerSecond) {
+  double ns = stage.computeNs;
+  if (stage.exposedBytes != 0)
+    ns += static_cast<double>(stage.exposedBytes) / bytesPerSecond * kNs;
+  if (stage.linkBytes != 0)
+    ns += std::max(0.0, static_cast<double>(stage.linkBytes) / bytesPerSecond * kNs - stage.hiddenNs);
+  return ns;
+}
+
 double timeAtRate(const BusPlacement &p, double bytesPerSecond) {
-  if (!copies(p))
-    return p.computeNs;
-  return p.computeNs + std::max(0.0, bytesOf(p) / bytesPerSecond * kNs - p.hiddenNs);
+  return timeAtRate(stageOf(p, Stage::Iteration), bytesPerSecond);
+}
+
+double aloneNs(const Bus &bus, uint32_t device, const BusStage &stage) {
+  return timeAtRate(stage, std::min(bus.bandwidth, bus.links[device]));
 }
 
 double aloneNs(const Bus &bus, uint32_t device, const BusPlacement &placement) {
-  return timeAtRate(placement, std::min(bus.bandwidth, bus.links[device]));
+  return aloneNs(bus, device, stageOf(placement, Stage::Iteration));
 }
 
 double fairRate(const Bus &bus, uint64_t copying, uint32_t device) {
@@ -98,14 +126,16 @@ double fairRate(const Bus &bus, uint64_t copying, uint32_t device) {
 }
 
 double mostBytesIn(double windowNs, const BusPlacement &p) {
-  if (!copies(p))
-    return 0;
+  const double once = bytesOf(p.first), each = bytesOf(stageOf(p, Stage::Iteration));
+  if (each == 0)
+    return once;
   if (!(p.shortestNs > 0) || !std::isfinite(windowNs))
     return std::numeric_limits<double>::max();
-  return bytesOf(p) * (std::ceil(windowNs / p.shortestNs) + 1);
+  return each * (std::ceil(windowNs / p.shortestNs) + 1) + once;
 }
 
-std::vector<double> contendedNs(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice) {
+std::vector<double> contendedNs(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice,
+                                Stage stage) {
   uint64_t copying = 0;
   for (size_t i = 0; i < loads.size(); ++i) {
     if (copies(loads[i].placements[choice[i]]))
@@ -114,30 +144,37 @@ std::vector<double> contendedNs(const Bus &bus, absl::Span<const BusLoad> loads,
   std::vector<double> times;
   for (size_t i = 0; i < loads.size(); ++i) {
     const BusLoad &load = loads[i];
-    const BusPlacement &p = load.placements[choice[i]];
+    const BusStage p = stageOf(load.placements[choice[i]], stage);
+    const double window = stage == Stage::First ? load.firstSloNs : load.sloNs;
     double delayed = aloneNs(bus, load.device, p);
     for (size_t o = 0; o < loads.size(); ++o) {
       if (o != i)
-        delayed += std::min(bytesOf(p), mostBytesIn(load.sloNs, loads[o].placements[choice[o]])) / bus.bandwidth * kNs;
+        delayed += std::min(bytesOf(p), mostBytesIn(window, loads[o].placements[choice[o]])) / bus.bandwidth * kNs;
     }
     times.push_back(std::min(timeAtRate(p, fairRate(bus, copying, load.device)), delayed));
   }
   return times;
 }
 
-bool admissible(absl::Span<const BusLoad> loads, absl::Span<const double> contended) {
-  for (size_t i = 0; i < loads.size(); ++i) {
-    if (!(contended[i] <= loads[i].sloNs))
-      return false;
-  }
-  return true;
+bool admissible(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice) {
+  const auto within = [&](Stage stage) {
+    const std::vector<double> times = contendedNs(bus, loads, choice, stage);
+    for (size_t i = 0; i < loads.size(); ++i) {
+      if (!(times[i] <= (stage == Stage::First ? loads[i].firstSloNs : loads[i].sloNs)))
+        return false;
+    }
+    return true;
+  };
+  const bool once =
+      std::any_of(loads.begin(), loads.end(), [](const BusLoad &l) { return std::isfinite(l.firstSloNs); });
+  return within(Stage::Iteration) && (!once || within(Stage::First));
 }
 
 bool meanRatesFit(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice) {
   double rates = 0;
   for (size_t i = 0; i < loads.size(); ++i) {
     const BusPlacement &p = loads[i].placements[choice[i]];
-    rates += bytesOf(p) / aloneNs(bus, loads[i].device, p) * kNs;
+    rates += bytesOf(stageOf(p, Stage::Iteration)) / aloneNs(bus, loads[i].device, p) * kNs;
   }
   return rates < bus.bandwidth;
 }

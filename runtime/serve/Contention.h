@@ -5,19 +5,25 @@
 // half the bus each).
 //
 // The bus shares max-min fairly among the copies that run (sim/BusShare.h); a device runs one host-to-device copy at a
-// time. A placement alone takes C + max(0, H / r - W) at rate r: C its compute, H its bytes, W the compute that copies
-// can hide behind. Two bounds of the contended time hold, and the smaller is used:
+// time. An iteration alone takes C + E / r + max(0, H / r - W) at rate r: C its compute, E the bytes that are copied
+// while nothing computes (the transition before it), H those that are copied along with the compute, W the compute that
+// these can hide behind. Two bounds of the contended time hold, and the smaller is used:
 //
-//   share      C + max(0, H / f - W), f the fair rate when every device that copies at all copies all the time. Fewer
+//   share      the same at r = f, the fair rate when every device that copies at all copies all the time. Fewer
 //              copies at once never lower a rate, and a faster copy never ends an iteration later.
-//   delay      alone + sum over the others o of min(H, H_o k_o) / B, k_o = ceil(window / shortest_o) + 1 the iterations
-//              of o that a window can touch. While a device gets less than it would alone the bus B is full and no copy
+//   delay      alone + sum over the others o of min(H + E, M_o) / B, M_o = (H_o + E_o) k_o + F_o the most that o moves
+//              in a window: k_o = ceil(window / shortest_o) + 1 are the iterations of o that a window can touch, F_o
+//              the bytes of its first stage. While a device gets less than it would alone the bus B is full and no copy
 //              is faster than its own: what it loses is what others move, at most as much as it moves itself. Delaying
 //              copies by d in all ends an iteration at most d later.
 //
 // The window is the SLO: an iteration whose bound is within the SLO ends inside the window. So
 //   admissible(d)  <=>  min(share, delay) <= SLO of d
 // and both bounds only grow when another device moves more, which is what the search prunes by.
+//
+// What comes before the iterations, once a request, is its first stage: the prefill on an instance that decodes as
+// well, or the arrival of the KV cache on one that only decodes. It has an objective of its own, the TTFT, and holds or
+// not by the same two bounds. One placement serves both stages.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +35,26 @@
 
 namespace headrace::serve {
 
+// What a request does once before its iterations. All zero: nothing.
+struct BusStage {
+  double computeNs = 0;      // C
+  uint64_t linkBytes = 0;    // H
+  double hiddenNs = 0;       // W
+  uint64_t exposedBytes = 0; // E
+};
+
 // One placement of the model on one device for the batch it serves. Bytes, ns.
 struct BusPlacement {
-  uint32_t placement = 0;   // the caller's number for it (an index into the plan's placements)
-  uint64_t freedBytes = 0;  // device memory that it gives back, slots taken off
-  uint64_t deviceBytes = 0; // device memory that it needs
-  uint64_t linkBytes = 0;   // H: host to device in an iteration
-  double computeNs = 0;     // C: an iteration whose copies take no time
-  double hiddenNs = 0;      // W: time of it that copies can hide behind, evenly for all of them
-  double shortestNs = 0;    // no iteration with this placement is shorter; 0: not known
-  double tokens = 0;        // that an iteration makes; for the throughput objective
+  uint32_t placement = 0;    // the caller's number for it (an index into the plan's placements)
+  uint64_t freedBytes = 0;   // device memory that it gives back, slots taken off
+  uint64_t deviceBytes = 0;  // device memory that it needs
+  uint64_t linkBytes = 0;    // H: host to device in an iteration
+  double computeNs = 0;      // C: an iteration whose copies take no time
+  double hiddenNs = 0;       // W: time of it that copies can hide behind, evenly for all of them
+  double shortestNs = 0;     // no iteration with this placement is shorter; 0: not known
+  double tokens = 0;         // that an iteration makes; for the throughput objective
+  uint64_t exposedBytes = 0; // E: host to device while nothing computes
+  BusStage first;
 };
 
 // What a device serves.
@@ -46,6 +62,7 @@ struct BusLoad {
   uint32_t device = 0;                                    // into Bus::links
   double sloNs = std::numeric_limits<double>::infinity(); // of an iteration
   std::vector<BusPlacement> placements;
+  double firstSloNs = std::numeric_limits<double>::infinity(); // of the first stage
 };
 
 // Bytes per second, host to device.
@@ -61,21 +78,38 @@ BusPlacement selectNPlacement(const cost::LayerTimes &times, uint64_t layerBytes
 // iteration's time is a maximum over chains of steps, each linear in 1 / r with a slope of at most H.
 BusPlacement planPlacement(double computeNs, uint64_t linkBytes, double ns, double rate);
 
-// A placement while it is turned into another one: the worse of both in everything, and `bytes` more to copy.
-BusPlacement transitionOf(const BusPlacement &from, const BusPlacement &to, uint64_t bytes);
+// Bytes that turning one placement into another one copies before the iteration, and what that takes beside bytes over
+// the link (the latency of copies).
+struct TransitionCost {
+  uint64_t bytes = 0;
+  double fixedNs = 0;
+  bool possible = true; // false: no transition leads there
+};
+// A placement while it is turned into another one: the worse of both in everything, after the transition, behind which
+// nothing hides.
+BusPlacement transitionOf(const BusPlacement &from, const BusPlacement &to, const TransitionCost &cost);
 
-double timeAtRate(const BusPlacement &placement, double bytesPerSecond);
+enum class Stage : uint8_t { Iteration = 0, First = 1 };
+BusStage stageOf(const BusPlacement &placement, Stage stage);
+uint64_t stageBytes(const BusStage &stage); // H + E
+double timeAtRate(const BusStage &stage, double bytesPerSecond);
+double timeAtRate(const BusPlacement &placement, double bytesPerSecond); // of an iteration
 // Alone on the bus.
+double aloneNs(const Bus &bus, uint32_t device, const BusStage &stage);
 double aloneNs(const Bus &bus, uint32_t device, const BusPlacement &placement);
+// Whether it moves anything in any stage.
+bool copies(const BusPlacement &placement);
 // Max-min fair rate of `device` while it and the devices in `copying` (a bit each; at most 64) copy.
 double fairRate(const Bus &bus, uint64_t copying, uint32_t device);
-// H_o k_o: the most that a placement can move within a window; the longest double if it is not known how short its
+// M_o: the most that a placement can move within a window; the longest double if it is not known how short its
 // iterations are.
 double mostBytesIn(double windowNs, const BusPlacement &placement);
 
 // The bound for each load, with loads[i].placements[choice[i]]; devices differ.
-std::vector<double> contendedNs(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice);
-bool admissible(absl::Span<const BusLoad> loads, absl::Span<const double> contended);
+std::vector<double> contendedNs(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice,
+                                Stage stage = Stage::Iteration);
+// Whether every load's bounds, of both stages, are within its objectives.
+bool admissible(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice);
 
 // The printed condition of Figure 8 for comparison: mean rates, each of an iteration alone, add up to less than the
 // bus.

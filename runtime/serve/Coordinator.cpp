@@ -2,6 +2,7 @@
 #include "runtime/serve/Coordinator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -12,7 +13,8 @@ namespace headrace::serve {
 using model::cat;
 
 Coordinator::Coordinator(double bandwidth, std::vector<BusDevice> devices, CoordinatorOptions options)
-    : nominal_(bandwidth), devices_(std::move(devices)), options_(std::move(options)), slots_(devices_.size()) {
+    : nominal_(bandwidth), devices_(std::move(devices)), options_(std::move(options)), slots_(devices_.size()),
+      triedAfter_(options_.raiseAfter) {
   bus_.bandwidth = bandwidth;
   for (uint32_t d = 0; d < devices_.size(); ++d) {
     bus_.links.push_back(devices_[d].linkBandwidth);
@@ -41,8 +43,7 @@ std::vector<BusLoad> Coordinator::loadsOf(const std::vector<uint32_t> &devices) 
 }
 
 absl::Status Coordinator::arrive(const BusRequest &request) {
-  const double slo = request.sloNs - request.waitedNs;
-  absl::StatusOr<BusLoad> load = validLoad(request, slo);
+  absl::StatusOr<BusLoad> load = validLoad(request);
   if (!load.ok())
     return load.status();
 
@@ -51,7 +52,7 @@ absl::Status Coordinator::arrive(const BusRequest &request) {
   loads.push_back(*load);
   Combination combination = chooseCombination(bus_, loads, options_.objective, options_.limits);
   if (!combination.feasible)
-    return refuseContended(std::move(loads), request, slo);
+    return refuseContended(std::move(loads), request);
 
   devices.push_back(request.device);
   Slot &slot = slots_[request.device];
@@ -83,7 +84,7 @@ void Coordinator::decide() {
       kept.push_back(slots_[d].target);
     std::vector<double> times = contendedNs(bus_, loads, kept);
     const double value = valueOf(loads, kept, times, options_.objective);
-    if (admissible(loads, times) && value >= combination.value) {
+    if (admissible(bus_, loads, kept) && value >= combination.value) {
       combination.choice = std::move(kept);
       combination.iterationNs = std::move(times);
       combination.value = value;
@@ -111,32 +112,62 @@ void Coordinator::decide() {
 // Whether every running device keeps its SLO while `device` (running, or about to) takes `placement`.
 bool Coordinator::holdsWith(uint32_t device, uint32_t placement) const {
   std::vector<BusLoad> loads;
+  bool possible = true;
   for (uint32_t d = 0; d < slots_.size(); ++d) {
     const Slot &slot = slots_[d];
     if (d != device && slot.state != DeviceState::Running)
       continue;
     const auto between = [&](uint32_t a, uint32_t b) {
       const BusPlacement &from = slot.load.placements[a], &to = slot.load.placements[b];
-      const uint64_t bytes =
-          options_.transitionBytes && a != b ? options_.transitionBytes(d, from.placement, to.placement) : uint64_t{0};
-      return transitionOf(from, to, bytes);
+      const TransitionCost cost =
+          options_.transition && a != b ? options_.transition(d, from.placement, to.placement) : TransitionCost{};
+      possible = possible && cost.possible;
+      return transitionOf(from, to, cost);
     };
     BusPlacement runs = slot.load.placements[slot.current];
     if (d == device)
       runs = slot.state == DeviceState::Running ? between(slot.current, placement) : slot.load.placements[placement];
     else if (slot.switching)
       runs = between(slot.from, slot.current);
-    loads.push_back({d, slot.load.sloNs, {runs}});
+    loads.push_back({d, slot.load.sloNs, {runs}, slot.load.firstSloNs});
   }
-  return admissible(loads, contendedNs(bus_, loads, std::vector<uint32_t>(loads.size(), 0)));
+  return possible && admissible(bus_, loads, std::vector<uint32_t>(loads.size(), 0));
 }
 
-// Whether a running device may take its target at the edge it stands at. Where objectives are missed anyway, as the bus
-// gives less than it did, less to copy is never worse for the neighbours.
-bool Coordinator::mayChange(uint32_t device) const {
+// Whether a running device may take this placement at the edge it stands at. Where objectives are missed anyway, as the
+// bus gives less than it did, less to copy is never worse for the neighbours.
+bool Coordinator::mayChange(uint32_t device, uint32_t placement) const {
   const Slot &slot = slots_[device];
-  const uint64_t from = slot.load.placements[slot.current].linkBytes, to = slot.load.placements[slot.target].linkBytes;
-  return holdsWith(device, slot.target) || (to <= from && !holdsWith(device, slot.current));
+  const BusPlacement &from = slot.load.placements[slot.current], &to = slot.load.placements[placement];
+  if (options_.transition && !options_.transition(device, from.placement, to.placement).possible)
+    return false;
+  return holdsWith(device, placement) || (to.linkBytes <= from.linkBytes && !holdsWith(device, slot.current));
+}
+
+// What a running device takes at its next edge on the way to its target: the target, or where that is not safe at once
+// the last placement before it that is, of those that copy more than one of the two and less than the other.
+std::optional<uint32_t> Coordinator::stepOf(uint32_t device) const {
+  const Slot &slot = slots_[device];
+  if (slot.target == slot.current)
+    return std::nullopt;
+  if (mayChange(device, slot.target))
+    return slot.target;
+  const std::vector<BusPlacement> &all = slot.load.placements;
+  const auto bytes = [&](uint32_t p) { return static_cast<double>(all[p].linkBytes); };
+  const auto left = [&](uint32_t p) { return std::abs(bytes(slot.target) - bytes(p)); };
+  const double low = std::min(bytes(slot.current), bytes(slot.target));
+  const double high = std::max(bytes(slot.current), bytes(slot.target));
+  std::vector<uint32_t> between;
+  for (uint32_t p = 0; p < all.size(); ++p) {
+    if (bytes(p) > low && bytes(p) < high)
+      between.push_back(p);
+  }
+  std::stable_sort(between.begin(), between.end(), [&](uint32_t a, uint32_t b) { return left(a) < left(b); });
+  for (uint32_t p : between) {
+    if (holdsWith(device, p))
+      return p;
+  }
+  return std::nullopt;
 }
 
 // Where a waiting request cannot start, nothing is on its way and no change is safe, waiting longer is of no use.
@@ -144,7 +175,7 @@ void Coordinator::settle() {
   bool waits = false;
   for (uint32_t d = 0; d < slots_.size(); ++d) {
     const Slot &slot = slots_[d];
-    if (slot.switching || (slot.state == DeviceState::Running && slot.target != slot.current && mayChange(d)))
+    if (slot.switching || (slot.state == DeviceState::Running && stepOf(d).has_value()))
       return;
     if (slot.state != DeviceState::Waiting)
       continue;
@@ -161,17 +192,55 @@ void Coordinator::settle() {
   }
 }
 
-absl::StatusOr<bool> Coordinator::start(uint32_t device) {
+// Takes what a waiting request has waited since from its objective. False: it goes back, nothing holds what is left.
+absl::StatusOr<bool> Coordinator::tighten(uint32_t device, double waitedNs) {
+  Slot &slot = slots_[device];
+  if (!(waitedNs >= slot.waitedNs) || !std::isfinite(waitedNs))
+    return absl::InvalidArgumentError(
+        cat(name(device), ": waited = ", waitedNs, " ns: expected ", slot.waitedNs, " or more since it arrived"));
+  if (waitedNs == slot.waitedNs)
+    return true;
+  double &slo = std::isfinite(slot.load.firstSloNs) ? slot.load.firstSloNs : slot.load.sloNs;
+  slo -= waitedNs - std::exchange(slot.waitedNs, waitedNs);
+  const std::vector<uint32_t> devices = served();
+  const std::vector<BusLoad> loads = loadsOf(devices);
+  std::vector<uint32_t> kept;
+  for (uint32_t d : devices)
+    kept.push_back(slots_[d].target);
+  if (admissible(bus_, loads, kept))
+    return true;
+  Combination combination = chooseCombination(bus_, loads, options_.objective, options_.limits);
+  if (!combination.feasible)
+    return false;
+  take(devices, std::move(combination));
+  settle();
+  return true;
+}
+
+absl::StatusOr<bool> Coordinator::start(uint32_t device, double waitedNs) {
   if (absl::Status status = checkDevice(device); !status.ok())
     return status;
   Slot &slot = slots_[device];
   if (slot.state != DeviceState::Waiting)
     return absl::FailedPreconditionError(cat(name(device), ": no request waits for it"));
-  if (slot.refused) {
-    slot.state = DeviceState::Idle;
+  const auto giveBack = [&] {
+    slot = Slot{};
+    slot.load.device = device;
     decide();
+  };
+  if (slot.refused) {
+    giveBack();
     return absl::UnavailableError(
         cat(name(device), ": no order of changes keeps the objectives of its neighbours: the request goes back"));
+  }
+  const absl::StatusOr<bool> holds = tighten(device, waitedNs);
+  if (!holds.ok())
+    return holds.status();
+  if (!*holds) {
+    giveBack();
+    return absl::ResourceExhaustedError(
+        cat(name(device), ": waited ", waitedNs / 1e6,
+            " ms for its neighbours to make room: what is left of its SLO cannot be held"));
   }
   if (!holdsWith(device, slot.target))
     return false;
@@ -179,6 +248,21 @@ absl::StatusOr<bool> Coordinator::start(uint32_t device) {
   slot.state = DeviceState::Running;
   settle();
   return true;
+}
+
+absl::Status Coordinator::firstDone(uint32_t device) {
+  if (absl::Status status = checkDevice(device); !status.ok())
+    return status;
+  Slot &slot = slots_[device];
+  if (slot.state != DeviceState::Running)
+    return absl::FailedPreconditionError(cat(name(device), ": serves nothing"));
+  if (!std::isfinite(slot.load.firstSloNs))
+    return absl::OkStatus();
+  slot.load.firstSloNs = std::numeric_limits<double>::infinity();
+  for (BusPlacement &placement : slot.load.placements)
+    placement.first = BusStage{};
+  decide();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<NextIteration> Coordinator::nextIteration(uint32_t device) {
@@ -189,9 +273,9 @@ absl::StatusOr<NextIteration> Coordinator::nextIteration(uint32_t device) {
     return absl::FailedPreconditionError(cat(name(device), ": serves nothing"));
   const bool arrived = std::exchange(slot.switching, false);
   NextIteration next{slot.load.placements[slot.current].placement, false};
-  if (slot.target != slot.current) {
-    if (mayChange(device)) {
-      slot.from = std::exchange(slot.current, slot.target);
+  if (slot.target != slot.current && !std::isfinite(slot.load.firstSloNs)) {
+    if (const std::optional<uint32_t> step = stepOf(device)) {
+      slot.from = std::exchange(slot.current, *step);
       slot.switching = true;
       return NextIteration{slot.load.placements[slot.current].placement, true};
     }
@@ -199,6 +283,23 @@ absl::StatusOr<NextIteration> Coordinator::nextIteration(uint32_t device) {
   if (arrived)
     settle();
   return next;
+}
+
+absl::StatusOr<NextIteration> Coordinator::postpone(uint32_t device) {
+  if (absl::Status status = checkDevice(device); !status.ok())
+    return status;
+  Slot &slot = slots_[device];
+  if (slot.state != DeviceState::Running || !slot.switching)
+    return absl::FailedPreconditionError(cat(name(device), ": no change is under way"));
+  slot.current = slot.from;
+  slot.switching = false;
+  return NextIteration{slot.load.placements[slot.current].placement, false};
+}
+
+bool Coordinator::settled() const {
+  return std::all_of(slots_.begin(), slots_.end(), [](const Slot &slot) {
+    return slot.state != DeviceState::Running || (!slot.switching && slot.current == slot.target);
+  });
 }
 
 absl::Status Coordinator::finish(uint32_t device) {
@@ -228,9 +329,14 @@ absl::StatusOr<bool> Coordinator::measured(double bandwidth) {
     return absl::InvalidArgumentError(
         cat("measured bandwidth = ", bandwidth, ": expected a positive finite number of bytes/s"));
   bandwidth = std::min(bandwidth, nominal_);
+  unmeasured_ = 0;
   if (bandwidth < bus_.bandwidth * (1 - options_.lowerBy)) {
     above_ = 0;
     bus_.bandwidth = bandwidth;
+    // What was tried was wrong: the next try comes later.
+    constexpr uint32_t kMostDoublings = 10;
+    if (std::exchange(tried_, false))
+      triedAfter_ = std::min(triedAfter_ * 2, options_.raiseAfter << kMostDoublings);
     decide();
     return true;
   }
@@ -246,6 +352,18 @@ absl::StatusOr<bool> Coordinator::measured(double bandwidth) {
     return false;
   above_ = 0;
   bus_.bandwidth = leastAbove_;
+  triedAfter_ = options_.raiseAfter;
+  decide();
+  return true;
+}
+
+bool Coordinator::unmeasured() {
+  above_ = 0;
+  if (bus_.bandwidth >= nominal_ || ++unmeasured_ < triedAfter_)
+    return false;
+  unmeasured_ = 0;
+  tried_ = true;
+  bus_.bandwidth = nominal_;
   decide();
   return true;
 }

@@ -12,14 +12,19 @@
 // that make room for it.
 //
 // A change is commanded only when it keeps every running device within its SLO (or, where the bus gives less than it
-// did and some miss theirs, when it copies no more); changes that make room come first by that rule alone. Where no
+// did and some miss theirs, when it copies no more); changes that make room come first by that rule alone. A change
+// whose transition does not fit into one iteration is made in steps, by way of placements that lie between. Where no
 // order of changes is safe, waiting requests are refused and what runs goes on.
+//
+// A request may have a first stage (Contention.h) with an objective of its own; no change is commanded until the caller
+// says that it is done (firstDone).
 //
 // One thread calls it. Times in ns, rates in bytes/s, host to device.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,8 +41,8 @@ struct CoordinatorOptions {
   // `raiseBy` only when `raiseAfter` measurements in a row were (the least of them is then planned with).
   double lowerBy = 0.05, raiseBy = 0.10;
   uint32_t raiseAfter = 32;
-  // Bytes that turning one placement of a device into another one copies beside the iteration's own; null: none.
-  std::function<uint64_t(uint32_t device, uint32_t from, uint32_t to)> transitionBytes;
+  // What turning one placement of a device into another one takes before the iteration; null: nothing.
+  std::function<TransitionCost(uint32_t device, uint32_t from, uint32_t to)> transition;
 };
 
 struct BusDevice {
@@ -49,8 +54,9 @@ struct BusDevice {
 struct BusRequest {
   uint32_t device = 0; // a free instance of its model
   double sloNs = 0;    // of an iteration: TTFT for prefill, TPOT for decode
-  double waitedNs = 0; // of the SLO, already (section 4.2)
+  double waitedNs = 0; // already (section 4.2): of the first stage's SLO if there is one, else of the iteration's
   std::vector<BusPlacement> placements;
+  double firstSloNs = 0; // of the first stage; 0: there is none
 };
 
 enum class DeviceState : uint8_t { Idle = 0, Waiting = 1, Running = 2, Lost = 3 };
@@ -72,11 +78,17 @@ public:
   //   kResourceExhausted    cannot be held; the message says why and names the minimum: of device memory, of the SLO
   //                         alone, of the SLO beside the neighbours, or that the SLO was spent waiting
   absl::Status arrive(const BusRequest &request);
-  // Whether the waiting device starts now. kUnavailable: no safe order of changes makes room, the request goes back to
-  // the caller. kFailedPrecondition: it does not wait.
-  absl::StatusOr<bool> start(uint32_t device);
+  // Whether the waiting device starts now, `waitedNs` after it arrived, which its objective is reduced by. The request
+  // goes back to the caller with kUnavailable: no safe order of changes makes room; kResourceExhausted: nothing holds
+  // what is left of its objective. kFailedPrecondition: it does not wait.
+  absl::StatusOr<bool> start(uint32_t device, double waitedNs = 0);
+  // The first stage of a running device is done. Nothing where it has none.
+  absl::Status firstDone(uint32_t device);
   // At the edge between two iterations of a running device. Allocates nothing where nothing changes.
   absl::StatusOr<NextIteration> nextIteration(uint32_t device);
+  // The change that nextIteration() commanded cannot be made yet (KV blocks stand in its way): the device runs what it
+  // ran, and is told again. kFailedPrecondition: no change was commanded.
+  absl::StatusOr<NextIteration> postpone(uint32_t device);
   // The device's request has ended (or was given up while waiting); its neighbours may take more.
   absl::Status finish(uint32_t device);
   // The device is gone: its request with it. Later calls for it are refused.
@@ -85,12 +97,18 @@ public:
   // What the bus gives at the moment, over all devices. True if another decision was made. kInvalidArgument unless
   // positive and finite.
   absl::StatusOr<bool> measured(double bandwidth);
+  // There was nothing to measure, as no copy was slowed. After `raiseAfter` of these in a row with less than nominal
+  // planned the nominal bandwidth is tried (true: another decision was made); each time that this turns out wrong, the
+  // next try comes after twice as many, at most 2^10 times.
+  bool unmeasured();
 
   DeviceState state(uint32_t device) const { return slots_[device].state; }
   double plannedBandwidth() const { return bus_.bandwidth; }
   // True while no combination holds at the planned bandwidth: every device then runs what copies least, and misses are
   // the bus's.
   bool overloaded() const { return overloaded_; }
+  // Whether every running device has what was decided for it, and no change is under way.
+  bool settled() const;
   // The last decision; choices in the order of the devices that serve or wait.
   const Combination &decision() const { return decision_; }
 
@@ -102,18 +120,21 @@ private:
     uint32_t from = 0;                // while switching: what is changed into `current`
     bool switching = false;
     bool refused = false; // waiting, and no safe order was found
+    double waitedNs = 0;  // since it arrived, and taken from its objective
   };
   Coordinator(double bandwidth, std::vector<BusDevice> devices, CoordinatorOptions options);
 
   absl::Status checkDevice(uint32_t device) const;
-  absl::StatusOr<BusLoad> validLoad(const BusRequest &request, double sloNs) const;
-  absl::Status refuseContended(std::vector<BusLoad> loads, const BusRequest &request, double sloNs) const;
+  absl::StatusOr<BusLoad> validLoad(const BusRequest &request) const;
+  absl::Status refuseContended(std::vector<BusLoad> loads, const BusRequest &request) const;
   std::vector<uint32_t> served() const; // devices that wait or run
   std::vector<BusLoad> loadsOf(const std::vector<uint32_t> &devices) const;
   void decide();
   void take(const std::vector<uint32_t> &devices, Combination combination);
   bool holdsWith(uint32_t device, uint32_t placement) const;
-  bool mayChange(uint32_t device) const;
+  bool mayChange(uint32_t device, uint32_t placement) const;
+  std::optional<uint32_t> stepOf(uint32_t device) const;
+  absl::StatusOr<bool> tighten(uint32_t device, double waitedNs);
   void settle();
   std::string name(uint32_t device) const;
 
@@ -126,6 +147,9 @@ private:
   bool overloaded_ = false;
   uint32_t above_ = 0; // measurements in a row above the planned bandwidth
   double leastAbove_ = 0;
+  uint32_t unmeasured_ = 0; // edges in a row
+  uint32_t triedAfter_ = 0; // edges that the nominal bandwidth is tried after; 0: raiseAfter
+  bool tried_ = false;      // what is planned with was not measured
 };
 
 } // namespace headrace::serve

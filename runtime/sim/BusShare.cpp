@@ -45,7 +45,54 @@ std::vector<Constraint> constraintsOf(const PathLimits &bus, absl::Span<const Pa
   return all;
 }
 
+// What flows of one direction ask for, each at most `most`.
+struct Asked {
+  absl::Span<const double> rates;
+  double most = kUnlimited;
+};
+
+// The level at which they stop who ask for more than their share of `limit`. From round to round those are set aside
+// who get all that they ask for.
+template <size_t N> double fairLevel(const std::array<Asked, N> &all, double limit) {
+  const auto forEach = [&](auto &&visit) {
+    for (const Asked &asked : all)
+      for (const double rate : asked.rates)
+        visit(std::min(rate, asked.most));
+  };
+  double largest = 0;
+  forEach([&](double asked) { largest = std::max(largest, asked); });
+  double level = 0;
+  for (;;) {
+    double left = limit;
+    size_t rising = 0;
+    forEach([&](double asked) {
+      if (asked <= level)
+        left -= asked;
+      else
+        ++rising;
+    });
+    if (rising == 0)
+      return kUnlimited;
+    const double next = left / static_cast<double>(rising);
+    if (next * (1 + 1e-12) >= largest) // enough for all, to within rounding
+      return kUnlimited;
+    bool more = false; // that get all they ask for
+    forEach([&](double asked) { more = more || (asked > level && asked <= next); });
+    level = std::max(level, next);
+    if (!more)
+      return level;
+  }
+}
+
 } // namespace
+
+std::array<double, 2> fairLevels(const PathLimits &bus, absl::Span<const double> h2d, absl::Span<const double> d2h) {
+  std::array<double, 2> levels = {fairLevel<1>({{{h2d}}}, bus.h2d), fairLevel<1>({{{d2h}}}, bus.d2h)};
+  const double together = fairLevel<2>({{{h2d, levels[0]}, {d2h, levels[1]}}}, bus.both);
+  for (double &level : levels)
+    level = std::min(level, together);
+  return levels;
+}
 
 std::vector<double> fairRates(const PathLimits &bus, absl::Span<const PathLimits> links, absl::Span<const Flow> flows) {
   std::vector<Constraint> constraints = constraintsOf(bus, links, flows);

@@ -10,6 +10,7 @@
 // others go on. No rate can then be raised without lowering one that is not larger.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -35,6 +36,11 @@ struct Flow {
 
 // One rate a flow, bytes/s. Every flow must be limited by something; every flow's link must be one of `links`.
 std::vector<double> fairRates(const PathLimits &bus, absl::Span<const PathLimits> links, absl::Span<const Flow> flows);
+
+// The same where the links' limits are in what each flow asks for (bytes/s, or of any unit that the bus is given in):
+// the levels of the two directions. A flow's rate is the smaller of its direction's level and what it asks for; a level
+// is infinite where the bus slows nobody. Allocates nothing.
+std::array<double, 2> fairLevels(const PathLimits &bus, absl::Span<const double> h2d, absl::Span<const double> d2h);
 
 struct Transfer {
   Flow flow;

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
+
+#include "runtime/sim/TimedSchedule.h"
 
 namespace headrace::sim {
 namespace {
@@ -12,11 +13,7 @@ constexpr int kCompute = static_cast<int>(plan::Lane::Compute);
 constexpr int kH2D = static_cast<int>(plan::Lane::H2D);
 constexpr int kD2H = static_cast<int>(plan::Lane::D2H);
 
-// Progress of a copy is counted in 2^-32 of a nanosecond's worth of its own rate.
-constexpr uint64_t kFullRate = uint64_t{1} << 32;
 constexpr uint64_t kNotYet = ~uint64_t{0};
-
-constexpr bool movesBytes(uint8_t lane) { return lane != kCompute && lane != static_cast<uint8_t>(plan::Lane::Cpu); }
 
 } // namespace
 
@@ -63,8 +60,7 @@ void Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexShare, 
   assert(durationsNs.size() == lane_.size());
   out.steps.resize(lane_.size());
   if (bothDirections_ && duplexShare < 2.0) {
-    const double share = std::max(duplexShare / 2, 1e-6); // a link that carries nothing would never end
-    runShared(durationsNs, static_cast<uint64_t>(std::llround(share * static_cast<double>(kFullRate))), out);
+    runShared(durationsNs, sharedRate(duplexShare), out);
   } else {
     runAlone(durationsNs, out);
   }
@@ -155,7 +151,7 @@ void Simulator::account(Timeline &out) const {
       // Idle: the part of it in which only copies were still missing is a stall.
       uint64_t others = computeFree;
       for (uint32_t e = edgeBegin_[i]; e != edgeBegin_[i + 1]; ++e) {
-        if (!movesBytes(lane_[edgeFrom_[e]]))
+        if (!movesBytes(static_cast<plan::Lane>(lane_[edgeFrom_[e]])))
           others = std::max(others, out.steps[edgeFrom_[e]].endNs);
       }
       out.stallNs += t.startNs - others;

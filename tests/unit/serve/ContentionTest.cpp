@@ -98,13 +98,45 @@ TEST(Contention, ATransitionIsTheWorseOfBoth) {
   const BusPlacement a = six();
   BusPlacement b = six();
   b.linkBytes = 2, b.computeNs = 5 * kSecond, b.hiddenNs = 1 * kSecond, b.shortestNs = 3 * kSecond;
-  const BusPlacement t = transitionOf(a, b, 10);
-  EXPECT_EQ(t.linkBytes, 16u);
-  EXPECT_EQ(t.computeNs, 5 * kSecond);
+  const BusPlacement t = transitionOf(a, b, {10, 3});
+  EXPECT_EQ(t.linkBytes, 6u);
+  EXPECT_EQ(t.exposedBytes, 10u); // nothing hides them
+  EXPECT_EQ(t.computeNs, 5 * kSecond + 3);
+  EXPECT_EQ(timeAtRate(t, 2), 5 * kSecond + 3 + 5 * kSecond + 2 * kSecond);
   EXPECT_EQ(t.hiddenNs, 1 * kSecond);
   EXPECT_EQ(t.shortestNs, 3 * kSecond);
   b.linkBytes = 0;
-  EXPECT_EQ(transitionOf(a, b, 0).hiddenNs, 2 * kSecond);
+  EXPECT_EQ(transitionOf(a, b, {}).hiddenNs, 2 * kSecond);
+}
+
+TEST(Contention, BytesThatNothingHidesTakeTheirTime) {
+  BusPlacement p = six();
+  p.exposedBytes = 4;
+  EXPECT_EQ(timeAtRate(p, 2), 7 * kSecond); // 4 + 4 / 2 + (6 / 2 - 2)
+  // A window of 8 s touches 3 iterations of 4 s or more: 3 x (6 + 4), and once what the first stage copies.
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p), 30);
+  p.first = {0, 5, 0, 2};
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p), 37);
+  p.linkBytes = p.exposedBytes = 0;
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p), 7); // and never again
+  EXPECT_TRUE(copies(p));
+}
+
+TEST(Contention, AFirstStageHasItsOwnObjective) {
+  // 12 bytes of KV cache at 3 bytes/s: 4 s alone; 8 s at half the bus, or 4 + 6 / 3 beside 6 bytes that the neighbour,
+  // which prefills, moves once.
+  const Bus bus{3, {3, 3}};
+  BusPlacement decode = six(), prefill = six();
+  decode.first = {0, 0, 0, 12};
+  prefill.linkBytes = 0;
+  prefill.first = {1 * kSecond, 6, 0, 0};
+  std::vector<BusLoad> loads = {{0, 20 * kSecond, {decode}, 7 * kSecond}, {1, 20 * kSecond, {prefill}}};
+  EXPECT_EQ(contendedNs(bus, loads, {0, 0}, Stage::First)[0], 6 * kSecond);
+  EXPECT_TRUE(admissible(bus, loads, {0, 0}));
+  loads[0].firstSloNs = 5 * kSecond;
+  EXPECT_FALSE(admissible(bus, loads, {0, 0}));
+  // The neighbour's iterations wait for the 12 bytes once; its own compute is not delayed.
+  EXPECT_EQ(contendedNs(bus, loads, {0, 0})[1], 4 * kSecond);
 }
 
 TEST(Contention, TheSmallerOfTheTwoBoundsCounts) {
@@ -129,7 +161,7 @@ TEST(Contention, MeanRatesBelowTheBandwidthProveNoSlo) {
   const Bus bus{1.7, {1, 1}};
   const std::vector<BusLoad> loads = {{0, 12.5 * kSecond, {p}}, {1, 12.5 * kSecond, {p}}};
   EXPECT_TRUE(meanRatesFit(bus, loads, {0, 0}));
-  EXPECT_FALSE(admissible(loads, contendedNs(bus, loads, {0, 0})));
+  EXPECT_FALSE(admissible(bus, loads, {0, 0}));
   const std::vector<ReplayDevice> devices = {{12, 11, 1, 10, 0}, {12, 11, 1, 10, 0}};
   EXPECT_GT(longestIterations(bus, devices, 3)[0], 12.5);
 }

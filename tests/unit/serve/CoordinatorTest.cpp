@@ -3,6 +3,7 @@
 // One bus of 2 bytes/s. Placements compute for 10 s and hide copies for 8: 16 bytes are hidden alone, 20 make 12 s.
 #include "runtime/serve/Coordinator.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -132,6 +133,144 @@ TEST(Coordinator, TheSloIsWhatIsLeftAfterWaiting) {
   EXPECT_EQ(messageOf(c.arrive(request)), "device 1 (right): the SLO of 15000.000 ms is spent: waited 15000.000 ms");
 }
 
+TEST(Coordinator, WhatIsWaitedForRoomIsTakenFromTheSloAsWell) {
+  Coordinator c = leftRuns();
+  ASSERT_TRUE(c.arrive(requestFor(1, 12, {16})).ok()); // 10 s alone
+  EXPECT_EQ(*c.start(1, 1 * kSecond), false);
+  EXPECT_EQ(c.start(1, 0.5 * kSecond).status().code(), absl::StatusCode::kInvalidArgument); // less than before
+  EXPECT_EQ(c.start(1, kInfinity).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(c.nextIteration(0)->placement, 0u);
+  EXPECT_FALSE(c.nextIteration(0)->changed);
+  EXPECT_EQ(*c.start(1, 2 * kSecond), true); // 10 s are left
+  Coordinator d = leftRuns();
+  ASSERT_TRUE(d.arrive(requestFor(1, 12, {16})).ok());
+  const absl::Status late = d.start(1, 3 * kSecond).status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(messageOf(late), HasSubstr("waited 3000 ms for its neighbours to make room"));
+  EXPECT_EQ(d.state(1), DeviceState::Idle);
+  EXPECT_EQ(d.nextIteration(0)->placement, 20u); // which keeps what it has
+}
+
+// A request that prefills 2 s and 4 bytes beside its decode iterations.
+BusRequest staged(double firstSloSeconds, const std::vector<uint32_t> &bytes) {
+  BusRequest request = requestFor(1, 12, bytes);
+  request.firstSloNs = firstSloSeconds * kSecond;
+  for (BusPlacement &p : request.placements)
+    p.first = {2 * kSecond, 4, 0, 0}; // 4 s alone
+  return request;
+}
+
+TEST(Coordinator, AFirstStageIsHeldToItsOwnObjectiveAndEndsWhenItIsDone) {
+  Coordinator c = twoDevices();
+  EXPECT_THAT(messageOf(c.arrive(staged(3, {0, 16}))),
+              HasSubstr("device 1 (right): the first token cannot be had within 3000.000 ms: minimum is 4000.000 ms"));
+  for (double slo : {-1.0, std::nan(""), kInfinity})
+    EXPECT_THAT(messageOf(c.arrive(staged(slo, {0}))), HasSubstr("SLO of the first stage = "));
+  BusRequest spent = staged(5, {0});
+  spent.waitedNs = 5 * kSecond;
+  EXPECT_THAT(messageOf(c.arrive(spent)), HasSubstr("the SLO of 5000.000 ms is spent"));
+  BusRequest odd = staged(5, {0});
+  odd.placements[0].first.hiddenNs = -1;
+  EXPECT_THAT(messageOf(c.arrive(odd)), HasSubstr("first stage: computeNs = "));
+
+  ASSERT_TRUE(c.arrive(requestFor(0, 12, {0, 8, 20})).ok());
+  EXPECT_EQ(*c.start(0), true);
+  EXPECT_EQ(c.nextIteration(0)->placement, 20u);
+  // Its 4 bytes may delay the neighbour's 20 by 2 s: more than its 12 s, so the neighbour makes room first.
+  ASSERT_TRUE(c.arrive(staged(20, {0})).ok());
+  EXPECT_EQ(*c.start(1), false);
+  const uint32_t less = c.nextIteration(0)->placement;
+  EXPECT_LT(less, 20u);
+  EXPECT_EQ(c.nextIteration(0)->placement, less);
+  EXPECT_EQ(*c.start(1), true);
+  EXPECT_EQ(c.nextIteration(0)->placement, less);
+  ASSERT_TRUE(c.firstDone(1).ok());
+  EXPECT_EQ(c.nextIteration(0)->placement, 20u); // nothing copies beside it any more
+  ASSERT_TRUE(c.firstDone(1).ok());              // has none
+  ASSERT_TRUE(c.finish(1).ok());
+  EXPECT_EQ(c.firstDone(1).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(Coordinator, NothingChangesDuringAFirstStage) {
+  Coordinator c = twoDevices();
+  ASSERT_TRUE(c.arrive(requestFor(0, 12, {20})).ok());
+  EXPECT_EQ(*c.start(0), true);
+  ASSERT_TRUE(c.arrive(staged(100, {0, 20})).ok() == false); // 4 bytes beside 20 are too many at any placement
+  ASSERT_TRUE(c.finish(0).ok());
+  ASSERT_TRUE(c.arrive(requestFor(0, 12, {0})).ok());
+  EXPECT_EQ(*c.start(0), true);
+  ASSERT_TRUE(c.arrive(staged(100, {0, 20})).ok());
+  EXPECT_EQ(*c.start(1), true);
+  EXPECT_EQ(c.nextIteration(1)->placement, 20u);
+  ASSERT_TRUE(*c.measured(1)); // 20 bytes in 12 s are too much
+  EXPECT_FALSE(c.settled());
+  EXPECT_FALSE(c.nextIteration(1)->changed);
+  ASSERT_TRUE(c.firstDone(1).ok());
+  EXPECT_EQ(c.nextIteration(1)->placement, 0u);
+  EXPECT_FALSE(c.settled()); // the change is under way
+  EXPECT_FALSE(c.nextIteration(1)->changed);
+  EXPECT_TRUE(c.settled());
+}
+
+TEST(Coordinator, AChangeThatIsPostponedIsCommandedAgain) {
+  Coordinator c = twoDevices();
+  ASSERT_TRUE(c.arrive(requestFor(0, 12, {0, 20})).ok());
+  EXPECT_EQ(*c.start(0), true);
+  EXPECT_EQ(c.postpone(0).status().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(*c.measured(1));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(c.nextIteration(0)->changed);
+    EXPECT_EQ(c.postpone(0)->placement, 20u); // it runs what it ran
+  }
+  EXPECT_EQ(c.nextIteration(0)->placement, 0u);
+  EXPECT_FALSE(c.nextIteration(0)->changed);
+}
+
+// Going from 16 bytes to none copies 16 bytes, and nothing hides them: 10 + 8 s of 15. By steps of 4 bytes each takes
+// 10 + 2 s and what is left of the copies.
+TEST(Coordinator, AChangeThatIsTooLongForOneIterationIsMadeInSteps) {
+  CoordinatorOptions options;
+  options.transition = [](uint32_t, uint32_t from, uint32_t to) {
+    return TransitionCost{from > to ? from - to : 0u, 0, !(from == 12 && to == 8)};
+  };
+  Coordinator c = twoDevices(options);
+  ASSERT_TRUE(c.arrive(requestFor(0, 15, {0, 4, 6, 8, 12, 16})).ok());
+  EXPECT_EQ(*c.start(0), true);
+  EXPECT_EQ(c.nextIteration(0)->placement, 16u);
+  // The new one has no room beside any copy: 16 bytes and 10 s exactly.
+  ASSERT_TRUE(c.arrive(requestFor(1, 10, {16})).ok());
+  EXPECT_EQ(*c.start(1), false);
+  std::vector<uint32_t> run;
+  for (int i = 0; i < 8 && !*c.start(1); ++i) {
+    const NextIteration next = *c.nextIteration(0);
+    if (next.changed)
+      run.push_back(next.placement);
+  }
+  EXPECT_EQ(c.state(1), DeviceState::Running);
+  ASSERT_FALSE(run.empty());
+  EXPECT_EQ(run.back(), 0u);
+  EXPECT_GT(run.size(), 1u);
+  EXPECT_TRUE(std::is_sorted(run.rbegin(), run.rend()));
+}
+
+TEST(Coordinator, TriesTheNominalBandwidthAgainWhereNothingCanBeMeasured) {
+  CoordinatorOptions options;
+  options.raiseAfter = 4;
+  Coordinator c = twoDevices(options);
+  EXPECT_FALSE(c.unmeasured()); // nothing is missing
+  ASSERT_TRUE(c.arrive(requestFor(0, 12, {0, 20})).ok());
+  EXPECT_EQ(*c.start(0), true);
+  for (int after : {4, 8, 16}) {
+    ASSERT_TRUE(*c.measured(1));
+    EXPECT_EQ(c.nextIteration(0)->placement, 0u);
+    for (int i = 1; i < after; ++i)
+      ASSERT_FALSE(c.unmeasured()) << i << " of " << after;
+    EXPECT_TRUE(c.unmeasured());
+    EXPECT_EQ(c.plannedBandwidth(), 2);
+    EXPECT_EQ(c.nextIteration(0)->placement, 20u); // which is wrong again
+  }
+}
+
 TEST(Coordinator, RefusesPlacementsThatAreNone) {
   Coordinator c = twoDevices();
   EXPECT_THAT(messageOf(c.arrive(requestFor(0, 12, {}))), HasSubstr("0 placements: expected from 1"));
@@ -220,7 +359,7 @@ TEST(Coordinator, AWaitingDeviceThatDisappearsGivesItsNeighbourBackWhatItHad) {
 
 TEST(Coordinator, WhereNoChangeIsSafeTheRequestGoesBack) {
   CoordinatorOptions options;
-  options.transitionBytes = [](uint32_t, uint32_t from, uint32_t) { return from == 20 ? uint64_t{1000} : 0; };
+  options.transition = [](uint32_t, uint32_t from, uint32_t) { return TransitionCost{from == 20 ? 1000u : 0u}; };
   Coordinator c = leftRuns(options);
   ASSERT_TRUE(c.arrive(requestFor(1, 12, {16})).ok());
   const auto refused = c.start(1); // giving the 20 bytes up would take 500 s
@@ -293,10 +432,10 @@ TEST(Coordinator, AtEveryMomentWhatRunsIsWithinItsObjectives) {
       for (uint32_t d = 0; d < kDevices; ++d) {
         if (told[d].runs)
           loads.push_back(
-              {d, told[d].sloNs, {told[d].before ? transitionOf(*told[d].before, *told[d].runs, 0) : *told[d].runs}});
+              {d, told[d].sloNs, {told[d].before ? transitionOf(*told[d].before, *told[d].runs, {}) : *told[d].runs}});
       }
       const Bus bus{2, {2, 1, 2}};
-      RC_ASSERT(admissible(loads, contendedNs(bus, loads, std::vector<uint32_t>(loads.size(), 0))));
+      RC_ASSERT(admissible(bus, loads, std::vector<uint32_t>(loads.size(), 0)));
     };
     const auto iterate = [&](uint32_t d) {
       const auto next = c.nextIteration(d);

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/sim/BusPlayer.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+namespace headrace::sim {
+namespace {
+
+constexpr size_t kCompute = static_cast<size_t>(plan::Lane::Compute);
+constexpr size_t kH2D = static_cast<size_t>(plan::Lane::H2D);
+constexpr size_t kD2H = static_cast<size_t>(plan::Lane::D2H);
+constexpr int64_t kLongestWaitNs = int64_t{1} << 60; // an event is looked at again after it
+constexpr size_t kFirstQueue = 8;
+
+PathLimits perNs(const PathLimits &limits) { return {limits.h2d * 1e-9, limits.d2h * 1e-9, limits.both * 1e-9}; }
+
+} // namespace
+
+BusPlayer::BusPlayer(size_t devices, const PathLimits &bus)
+    : bus_(perNs(bus)), devices_(devices), copies_(2 * devices), eventNs_(2 * devices, kNeverNs) {
+  for (std::vector<double> &asked : asked_)
+    asked.reserve(devices);
+}
+
+void BusPlayer::open(size_t index, size_t steps, bool trace) {
+  Device &device = devices_[index];
+  assert(device.queued == 0);
+  device.endNs.reserve(steps);
+  device.queue.resize(std::max(device.queue.size(), kFirstQueue));
+  device.stallNs = 0;
+  device.traced = trace;
+  device.trace.clear();
+  if (trace)
+    device.trace.reserve(steps);
+}
+
+void BusPlayer::launch(size_t index, const TimedSchedule &schedule, LaunchTimes *times) {
+  Device &device = devices_[index];
+  if (device.queued == device.queue.size()) {
+    std::rotate(device.queue.begin(), device.queue.begin() + static_cast<std::ptrdiff_t>(device.first),
+                device.queue.end());
+    device.first = 0;
+    device.queue.resize(2 * device.queue.size());
+  }
+  if (times != nullptr)
+    *times = {};
+  device.queue[(device.first + device.queued++) % device.queue.size()] = {&schedule, times, now_};
+  if (!device.playing)
+    play(index);
+}
+
+// The next launch, at the end of the one before.
+void BusPlayer::begin(Device &device) {
+  const Launch &launch = device.queue[device.first];
+  const TimedSchedule &schedule = *launch.schedule;
+  const int64_t startNs = std::max(launch.madeNs, device.lastEndNs);
+  device.playing = true;
+  device.lastEndNs = startNs;
+  device.left = schedule.steps.size();
+  device.endNs.assign(device.left, kUnknownNs);
+  for (size_t l = 0; l < plan::kLanes; ++l) {
+    LaneState &lane = device.lanes[l];
+    lane.next = schedule.steps.data() + schedule.laneBegin[l];
+    lane.end = schedule.steps.data() + schedule.laneBegin[l + 1];
+    lane.edge = lane.next != lane.end ? lane.next->edgeBegin : 0;
+    lane.readyNs = lane.othersReadyNs = lane.freeNs = startNs;
+  }
+  if (device.traced)
+    device.trace.resize(device.left);
+}
+
+// Times all steps that depend on nothing unknown, and makes the copies that they lead to events.
+void BusPlayer::play(size_t index) {
+  Device &device = devices_[index];
+  while (device.playing || device.queued != 0) {
+    if (!device.playing)
+      begin(device);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t lane = 0; lane < plan::kLanes; ++lane) {
+        if (device.lanes[lane].next == device.lanes[lane].end)
+          continue;
+        moved |= lane == kH2D || lane == kD2H ? queueCopy(index, lane - kH2D) : timeLane(device, lane);
+      }
+    }
+    if (device.left != 0)
+      return;
+    if (LaunchTimes *times = device.queue[device.first].times; times != nullptr) {
+      times->endNs = device.lastEndNs;
+      if (times->visibleNs == kUnknownNs)
+        times->visibleNs = device.lastEndNs;
+    }
+    device.first = (device.first + 1) % device.queue.size();
+    --device.queued;
+    device.playing = false;
+  }
+}
+
+// Whether all that the lane's next step waits for has a known end.
+inline bool BusPlayer::ready(const Device &device, const TimedSchedule &schedule, LaneState &lane) const {
+  for (; lane.edge != lane.next->edgeEnd; ++lane.edge) {
+    const uint32_t edge = schedule.edges[lane.edge];
+    const int64_t endNs = device.endNs[edge & ~TimedSchedule::kMoves];
+    if (endNs == kUnknownNs)
+      return false;
+    lane.readyNs = std::max(lane.readyNs, endNs);
+    if ((edge & TimedSchedule::kMoves) == 0)
+      lane.othersReadyNs = std::max(lane.othersReadyNs, endNs);
+  }
+  return true;
+}
+
+inline void BusPlayer::endStep(Device &device, const TimedStep &step, int64_t startNs, int64_t endNs) {
+  const Launch &launch = device.queue[device.first];
+  device.endNs[step.step] = endNs;
+  device.lastEndNs = std::max(device.lastEndNs, endNs);
+  --device.left;
+  if (step.step == launch.schedule->publish && launch.times != nullptr)
+    launch.times->visibleNs = endNs;
+  if (device.traced)
+    device.trace[step.step] = {startNs, endNs};
+}
+
+// A lane that shares nothing. True if it got anywhere.
+bool BusPlayer::timeLane(Device &device, size_t index) {
+  LaneState &lane = device.lanes[index];
+  const TimedSchedule &schedule = *device.queue[device.first].schedule;
+  const TimedStep *const before = lane.next;
+  while (lane.next != lane.end && ready(device, schedule, lane)) {
+    const int64_t startNs = std::max(lane.freeNs, lane.readyNs);
+    if (index == kCompute && startNs > lane.freeNs) // idle: the part in which only movements were still missing
+      device.stallNs += startNs - std::max(lane.freeNs, lane.othersReadyNs);
+    const int64_t endNs = startNs + static_cast<int64_t>(lane.next->ns);
+    endStep(device, *lane.next, startNs, endNs);
+    lane.freeNs = lane.readyNs = lane.othersReadyNs = endNs;
+    ++lane.next; // edges lie in the order of the schedule's steps, not of the lane's
+    if (lane.next != lane.end)
+      lane.edge = lane.next->edgeBegin;
+  }
+  return lane.next != before;
+}
+
+// The direction's next copy becomes an event. What waits for it cannot be timed before it has happened.
+bool BusPlayer::queueCopy(size_t index, size_t direction) {
+  Device &device = devices_[index];
+  LaneState &lane = device.lanes[kH2D + direction];
+  Copy &next = copy(index, direction);
+  if (next.state != CopyState::Idle || !ready(device, *device.queue[device.first].schedule, lane))
+    return false;
+  next.state = CopyState::Pending;
+  next.step = lane.next;
+  next.startNs = next.sinceNs = std::max(lane.freeNs, lane.readyNs);
+  eventNs_[2 * index + direction] = next.startNs;
+  return false;
+}
+
+int64_t BusPlayer::nextEventNs() const {
+  int64_t next = kNeverNs;
+  for (const int64_t ns : eventNs_)
+    next = std::min(next, ns);
+  return next;
+}
+
+void BusPlayer::playEventsAt(int64_t ns) {
+  // A copy of no length ends where it starts and may let others start, so repeat until nothing is left of this moment.
+  for (bool again = true; again;) {
+    again = false;
+    for (size_t i = 0; i < eventNs_.size(); ++i)
+      if (eventNs_[i] == ns) {
+        playCopy(i, ns);
+        again = true;
+      }
+  }
+  if (stale_)
+    share(ns);
+}
+
+void BusPlayer::playCopy(size_t index, int64_t ns) {
+  Copy &copy = copies_[index];
+  if (copy.state == CopyState::Pending) {
+    copy.left = static_cast<unsigned __int128>(copy.step->ns) * kFullRate;
+    copy.state = copy.step->latencyNs != 0 ? CopyState::Latency : CopyState::Flow;
+    copy.rate = 0;
+    stale_ = true;
+    eventNs_[index] = kNeverNs; // until it has a rate
+    if (copy.left != 0)
+      return;
+  } else {
+    const auto moved = static_cast<unsigned __int128>(copy.rate) * static_cast<uint64_t>(ns - copy.sinceNs);
+    copy.left -= std::min(copy.left, moved);
+    copy.sinceNs = ns;
+    if (copy.state == CopyState::Latency &&
+        copy.left <= static_cast<unsigned __int128>(copy.step->ns - copy.step->latencyNs) * kFullRate) {
+      copy.state = CopyState::Flow;
+      stale_ = true;
+    }
+    if (copy.left != 0) {
+      predict(index);
+      return;
+    }
+  }
+  Device &device = devices_[index / 2];
+  LaneState &lane = device.lanes[kH2D + index % 2];
+  copy.state = CopyState::Idle;
+  stale_ = true;
+  eventNs_[index] = kNeverNs;
+  endStep(device, *copy.step, copy.startNs, ns);
+  lane.freeNs = lane.readyNs = lane.othersReadyNs = ns;
+  if (++lane.next != lane.end)
+    lane.edge = lane.next->edgeBegin;
+  play(index / 2);
+}
+
+// The event of a copy that runs at its present rate.
+void BusPlayer::predict(size_t index) {
+  Copy &copy = copies_[index];
+  unsigned __int128 left = copy.left;
+  if (copy.state == CopyState::Latency)
+    left -= static_cast<unsigned __int128>(copy.step->ns - copy.step->latencyNs) * kFullRate;
+  uint64_t wait;
+  if (copy.rate == kFullRate)
+    wait = static_cast<uint64_t>((left + (kFullRate - 1)) / kFullRate);
+  else if (left <= std::numeric_limits<uint64_t>::max() - kFullRate)
+    wait = (static_cast<uint64_t>(left) + copy.rate - 1) / copy.rate;
+  else
+    wait = static_cast<uint64_t>(
+        std::min<unsigned __int128>((left + copy.rate - 1) / copy.rate, static_cast<uint64_t>(kLongestWaitNs)));
+  eventNs_[index] = copy.sinceNs + static_cast<int64_t>(wait);
+}
+
+// Gives every copy that runs its rate from `ns` on. What is fair on a bus with a limit for each direction and one for
+// both: each direction's level by its own limit; then, if that is more than both together may have, one level for all.
+void BusPlayer::share(int64_t ns) {
+  account(ns);
+  stale_ = false;
+  const auto runs = [](const Copy &copy) { return copy.state == CopyState::Latency || copy.state == CopyState::Flow; };
+  const auto ownRate = [&](size_t index) {
+    return runs(copies_[index]) && runs(copies_[index ^ 1])
+               ? devices_[index / 2].queue[devices_[index / 2].first].schedule->bothRate
+               : kFullRate;
+  };
+  const auto onBus = [](const Copy &copy) { return copy.state == CopyState::Flow && copy.step->bytesPerNs > 0; };
+  const auto asks = [&](size_t index) {
+    return copies_[index].step->askedBytesPerNs *
+           (static_cast<double>(ownRate(index)) / static_cast<double>(kFullRate));
+  };
+  for (std::vector<double> &asked : asked_)
+    asked.clear();
+  for (size_t i = 0; i < copies_.size(); ++i)
+    if (onBus(copies_[i]))
+      asked_[i % 2].push_back(asks(i));
+  const std::array<double, 2> levels = fairLevels(bus_, asked_[0], asked_[1]);
+  slowed_ = false;
+  h2dBytesPerNs_ = 0;
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    Copy &copy = copies_[i];
+    if (!runs(copy))
+      continue;
+    uint64_t rate = ownRate(i);
+    if (onBus(copy)) {
+      const double asked = asks(i);
+      const double level = levels[i % 2];
+      if (level < asked) {
+        const double share = level / copy.step->bytesPerNs * static_cast<double>(kFullRate);
+        rate = std::clamp<uint64_t>(static_cast<uint64_t>(std::ceil(share)), 1, rate);
+      }
+      if (i % 2 == 0) {
+        slowed_ |= level < asked;
+        h2dBytesPerNs_ += std::min(level, asked);
+      }
+    }
+    if (rate == copy.rate)
+      continue;
+    const auto moved = static_cast<unsigned __int128>(copy.rate) * static_cast<uint64_t>(ns - copy.sinceNs);
+    copy.left -= std::min(copy.left, moved);
+    copy.sinceNs = ns;
+    copy.rate = rate;
+    predict(i);
+  }
+}
+
+void BusPlayer::account(int64_t ns) {
+  if (slowed_) {
+    const auto passed = static_cast<double>(ns - accountedNs_);
+    slowedNs_ += passed;
+    slowedBytes_ += h2dBytesPerNs_ * passed;
+  }
+  accountedNs_ = ns;
+}
+
+void BusPlayer::setBusBandwidth(double bytesPerSecond) {
+  bus_.h2d = bytesPerSecond * 1e-9;
+  share(now_);
+}
+
+double BusPlayer::sampleBusBandwidth() {
+  account(now_);
+  const double sample = slowedNs_ > 0 ? slowedBytes_ / slowedNs_ * 1e9 : 0;
+  slowedNs_ = slowedBytes_ = 0;
+  return sample;
+}
+
+void BusPlayer::passTo(int64_t ns) {
+  for (int64_t event = nextEventNs(); event <= ns && event != kNeverNs; event = nextEventNs())
+    playEventsAt(event);
+  now_ = std::max(now_, ns);
+}
+
+bool BusPlayer::passUntil(const int64_t &moment) {
+  while (moment == kUnknownNs) {
+    const int64_t event = nextEventNs();
+    if (event == kNeverNs)
+      return false;
+    playEventsAt(event);
+  }
+  passTo(moment);
+  return true;
+}
+
+bool BusPlayer::passUntilIdle(size_t index) {
+  const Device &device = devices_[index];
+  while (device.queued != 0) {
+    const int64_t event = nextEventNs();
+    if (event == kNeverNs)
+      return false;
+    playEventsAt(event);
+  }
+  passTo(device.lastEndNs);
+  return true;
+}
+
+size_t BusPlayer::passUntilAny(absl::Span<const int64_t *const> moments, int64_t untilNs) {
+  untilNs = std::max(untilNs, now_); // what is there already comes before any time
+  for (;;) {
+    size_t first = moments.size();
+    int64_t firstNs = untilNs;
+    for (size_t i = 0; i < moments.size(); ++i)
+      if (moments[i] != nullptr && *moments[i] != kUnknownNs &&
+          (*moments[i] < firstNs || (*moments[i] == firstNs && first == moments.size()))) {
+        first = i;
+        firstNs = *moments[i];
+      }
+    // Until the clock is there, what happens before may still make an earlier one known.
+    const int64_t event = nextEventNs();
+    if (event <= firstNs && event != kNeverNs) {
+      playEventsAt(event);
+      continue;
+    }
+    if (firstNs != kNeverNs)
+      now_ = std::max(now_, firstNs);
+    return first;
+  }
+}
+
+} // namespace headrace::sim

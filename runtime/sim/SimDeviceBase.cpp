@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/sim/SimDeviceBase.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/sim/SimDevice.h"
+
+namespace headrace::sim {
+
+absl::Status SimDeviceBase::checkOpen() const {
+  return plan_ == nullptr ? absl::FailedPreconditionError("sim: no plan is open") : absl::OkStatus();
+}
+
+size_t SimDeviceBase::mostSteps() const {
+  size_t steps = 0;
+  for (const plan::Schedule &schedule : plan_->schedules)
+    steps = std::max(steps, schedule.steps.size());
+  return steps;
+}
+
+absl::Status SimDeviceBase::open(const plan::Plan &plan, const core::DeviceOptions &options) {
+  if (!std::isfinite(options.linkBandwidth) || options.linkBandwidth < 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat("sim: link bandwidth ", options.linkBandwidth, ", expected bytes per second above zero"));
+  const model::Hardware &hardware = plan.hardware;
+  if (plan.arenaBytes > hardware.memoryBytes)
+    return absl::ResourceExhaustedError(absl::StrCat("sim: the plan takes ", plan.arenaBytes,
+                                                     " bytes of device memory, ", hardware.name, " has ",
+                                                     hardware.memoryBytes));
+  if (plan.hostBytes > hardware.hostMemoryBytes)
+    return absl::ResourceExhaustedError(absl::StrCat("sim: the plan takes ", plan.hostBytes, " bytes of host memory, ",
+                                                     hardware.name, " has ", hardware.hostMemoryBytes));
+  ++opening_; // graphs of an earlier plan are refused
+  plan_ = &plan;
+  options_ = options;
+  launched_ = 0;
+  counters_ = {};
+  for (Iteration &it : iterations_) {
+    it = {};
+    it.staging.assign(kernels::metaBytes(plan.metaLayout) / sizeof(uint64_t), 0);
+    kernels::initMeta(plan.metaLayout, it.meta());
+    it.tokens.assign(static_cast<size_t>(plan.metaLayout.maxSequences), 0);
+  }
+  counters_.peakDeviceBytes = plan.arenaBytes;
+  counters_.hostBytes = plan.hostBytes;
+  return absl::OkStatus();
+}
+
+absl::Status SimDeviceBase::writeDevice(uint64_t address, absl::Span<const std::byte> bytes) {
+  if (absl::Status status = checkOpen(); !status.ok())
+    return status;
+  if (bytes.size() > plan_->arenaBytes || address > plan_->arenaBytes - bytes.size())
+    return absl::OutOfRangeError(
+        absl::StrCat("sim: bytes [", address, ", +", bytes.size(), ") are outside the arena of ", plan_->arenaBytes));
+  return absl::OkStatus(); // dropped: there is no data
+}
+
+absl::Status SimDeviceBase::readDevice(uint64_t, absl::Span<std::byte>) {
+  return absl::FailedPreconditionError("sim: the device holds no data to read");
+}
+
+absl::StatusOr<std::unique_ptr<core::Graph>> SimDeviceBase::build(const core::GraphKey &key) {
+  if (absl::Status status = checkOpen(); !status.ok())
+    return status;
+  const size_t count = key.transition ? plan_->transitions.size() : plan_->variants.size();
+  if (key.index >= count)
+    return absl::InvalidArgumentError(absl::StrCat("sim: ", key.transition ? "transition " : "variant ", key.index,
+                                                   " to build, the plan has ", count));
+  core::Bucket bucket;
+  const std::vector<uint64_t> *durations;
+  const plan::Schedule *schedule;
+  if (key.transition) {
+    const plan::Transition &transition = plan_->transitions[key.index];
+    durations = &transition.durationsNs;
+    schedule = &plan_->schedules[transition.schedule];
+  } else {
+    const plan::Variant &variant = plan_->variants[key.index];
+    durations = &variant.durationsNs;
+    schedule = &plan_->schedules[variant.schedule];
+    bucket = {variant.newTokens, variant.sequences};
+  }
+  const model::Hardware &hardware = plan_->hardware;
+  const double duplexShare = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
+  std::unique_ptr<SimGraph> graph =
+      prepare(*schedule, pacedDurations(*schedule, *durations, hardware, options_.linkBandwidth), duplexShare);
+  graph->bytes = plan::linkBytes(*schedule);
+  graph->bucket = bucket;
+  graph->owner = this;
+  graph->opening = opening_;
+  graph->transition = key.transition;
+  return graph;
+}
+
+absl::Status SimDeviceBase::checkGraph(const core::Graph &graph) const {
+  const auto *mine = dynamic_cast<const SimGraph *>(&graph);
+  if (mine == nullptr || mine->owner != this || mine->opening != opening_)
+    return absl::InvalidArgumentError("sim: the graph was built by another device or for another plan");
+  return absl::OkStatus();
+}
+
+absl::Status SimDeviceBase::upload(core::Graph &graph) {
+  if (absl::Status status = checkGraph(graph); !status.ok())
+    return status;
+  static_cast<SimGraph &>(graph).uploaded = true;
+  return absl::OkStatus();
+}
+
+kernels::IterationMeta *SimDeviceBase::meta() {
+  if (plan_ == nullptr)
+    return nullptr;
+  Iteration &it = iteration(launched_ + 1);
+  (void)passTo(it.times.endNs); // the iteration that has this staging copy ends first; launch() says if it does not
+  return it.meta();
+}
+
+void SimDeviceBase::makeUpTokens(Iteration &it) const {
+  const kernels::IterationMeta &meta = *it.meta();
+  const auto *seeds = meta.array<uint64_t>(meta.seed);
+  const auto *positions = meta.array<int32_t>(meta.samplePosition);
+  it.tokenCount = static_cast<size_t>(meta.numSampled);
+  for (size_t s = 0; s < it.tokenCount; ++s)
+    it.tokens[s] = madeUpToken(seeds[s], static_cast<uint32_t>(positions[s]), plan_->model.vocab);
+}
+
+absl::Status SimDeviceBase::launch(core::Graph &graph) {
+  if (absl::Status status = checkGraph(graph); !status.ok())
+    return status;
+  const auto &mine = static_cast<const SimGraph &>(graph);
+  if (!mine.uploaded)
+    return absl::FailedPreconditionError("sim: the graph was not uploaded");
+  LaunchTimes *times = nullptr;
+  if (!mine.transition) {
+    Iteration &it = iteration(launched_ + 1);
+    if (absl::Status status = core::checkFits("sim", mine.bucket, *it.meta()); !status.ok())
+      return status;
+    if (absl::Status status = passTo(it.times.endNs); !status.ok())
+      return status;
+    it.meta()->iteration = ++launched_;
+    makeUpTokens(it);
+    it.times = {};
+    times = &it.times;
+  }
+  ++counters_.launches;
+  counters_.h2dBytes += mine.bytes.h2d;
+  counters_.d2hBytes += mine.bytes.d2h;
+  play(mine, times);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Span<const int32_t>> SimDeviceBase::awaitTokens(uint64_t number) {
+  if (absl::Status status = core::checkAwaited("sim", number, launched_); !status.ok())
+    return status;
+  const Iteration &it = iteration(number);
+  if (absl::Status status = passTo(it.times.visibleNs); !status.ok())
+    return status;
+  return absl::MakeConstSpan(it.tokens.data(), it.tokenCount);
+}
+
+} // namespace headrace::sim

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a device of virtual time is whoever plays its launches: a plan's memory on paper, graphs that belong to it,
+// staging copies, made-up tokens, counters. Left open is time: how a graph is prepared, played and waited for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/core/Device.h"
+#include "runtime/core/LaunchChecks.h"
+#include "runtime/sim/BusPlayer.h"
+
+namespace headrace::sim {
+
+inline constexpr uint64_t kInFlight = 2; // iterations, each with a staging copy and an output of its own
+
+// What a launch of a variant or transition counts and may hold.
+class SimGraph : public core::Graph {
+public:
+  plan::LinkBytes bytes;
+  core::Bucket bucket;         // the variant's
+  const void *owner = nullptr; // the device that built it,
+  uint64_t opening = 0;        // and which of its open() calls it belongs to
+  bool transition = false;
+  bool uploaded = false;
+};
+
+class SimDeviceBase : public core::Device {
+public:
+  std::string_view kind() const override { return "sim"; }
+  kernels::Order matrixOrder() const override { return kernels::Order::RowMajor; }
+  bool holdsData() const override { return false; }
+
+  absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override;
+  absl::Span<std::byte> hostSlab() override { return {}; }
+  absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) override;
+  absl::Status readDevice(uint64_t address, absl::Span<std::byte> bytes) override;
+  absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override;
+  absl::Status upload(core::Graph &graph) override;
+  kernels::IterationMeta *meta() override;
+  absl::Status launch(core::Graph &graph) override;
+  absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override;
+  int64_t tokensVisibleNs(uint64_t iteration) const override {
+    return core::tokensHeld(iteration, launched_) ? times(iteration).visibleNs : kUnknownNs;
+  }
+  core::DeviceCounters counters() const override { return counters_; }
+
+protected:
+  const plan::Plan *plan() const { return plan_; } // null: none is open
+  const core::DeviceOptions &options() const { return options_; }
+  uint64_t iterations() const { return launched_; }
+  const LaunchTimes &times(uint64_t iteration) const { return iterations_[iteration % kInFlight].times; }
+  size_t mostSteps() const; // of the plan's schedules
+
+  // A graph with what it takes to play this schedule. `durationsNs` are paced to options().linkBandwidth.
+  virtual std::unique_ptr<SimGraph> prepare(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs,
+                                            double duplexShare) = 0;
+  // Appends a launch at this moment; `times` is null for a transition, and else stays until the launch has ended.
+  virtual void play(const SimGraph &graph, LaunchTimes *times) = 0;
+  // Lets time pass to a time of a launch made. Internal if it never comes.
+  virtual absl::Status passTo(const int64_t &moment) = 0;
+
+private:
+  struct Iteration {
+    std::vector<uint64_t> staging; // the iteration buffer, in words so that it is aligned
+    std::vector<int32_t> tokens;
+    size_t tokenCount = 0;
+    LaunchTimes times = {0, 0}; // none launched: ended long ago
+    kernels::IterationMeta *meta() { return reinterpret_cast<kernels::IterationMeta *>(staging.data()); }
+  };
+  absl::Status checkOpen() const;
+  absl::Status checkGraph(const core::Graph &graph) const;
+  Iteration &iteration(uint64_t number) { return iterations_[number % kInFlight]; }
+  void makeUpTokens(Iteration &it) const;
+
+  const plan::Plan *plan_ = nullptr;
+  core::DeviceOptions options_;
+  std::array<Iteration, kInFlight> iterations_;
+  core::DeviceCounters counters_;
+  uint64_t opening_ = 0;
+  uint64_t launched_ = 0; // iterations
+};
+
+} // namespace headrace::sim

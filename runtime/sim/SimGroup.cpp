@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/sim/SimGroup.h"
+
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/sim/BusPlayer.h"
+#include "runtime/sim/SimDeviceBase.h"
+
+namespace headrace::sim {
+namespace {
+
+class GroupGraph final : public SimGraph {
+public:
+  explicit GroupGraph(TimedSchedule schedule) : schedule(std::move(schedule)) {}
+  const TimedSchedule schedule;
+};
+
+class GroupDevice final : public SimDeviceBase {
+public:
+  GroupDevice(BusPlayer &player, size_t index) : player_(player), index_(index) {}
+
+  absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override {
+    if (absl::Status status = drain(); !status.ok())
+      return status;
+    if (absl::Status status = SimDeviceBase::open(plan, options); !status.ok())
+      return status;
+    player_.open(index_, mostSteps(), options.trace);
+    return absl::OkStatus();
+  }
+  absl::Status drain() override { return player_.passUntilIdle(index_) ? absl::OkStatus() : stuck(); }
+  int64_t nowNs() const override { return player_.nowNs(); }
+  core::DeviceCounters counters() const override {
+    core::DeviceCounters counters = SimDeviceBase::counters();
+    counters.stallNs = player_.stallNs(index_);
+    return counters;
+  }
+  absl::Span<const core::StepTime> lastTimes() const override { return player_.trace(index_); }
+
+  // When the tokens of an iteration are visible. FailedPrecondition if it was not launched, OutOfRange if they are
+  // gone.
+  absl::StatusOr<const int64_t *> visible(uint64_t iteration) const {
+    if (absl::Status status = core::checkAwaited("sim", iteration, iterations()); !status.ok())
+      return status;
+    return &times(iteration).visibleNs;
+  }
+
+private:
+  std::unique_ptr<SimGraph> prepare(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs,
+                                    double duplexShare) override {
+    return std::make_unique<GroupGraph>(
+        TimedSchedule(schedule, durationsNs, linkRates(plan()->hardware, options().linkBandwidth), duplexShare));
+  }
+  void play(const SimGraph &graph, LaunchTimes *times) override {
+    player_.launch(index_, static_cast<const GroupGraph &>(graph).schedule, times);
+  }
+  absl::Status passTo(const int64_t &moment) override { return player_.passUntil(moment) ? absl::OkStatus() : stuck(); }
+  static absl::Status stuck() {
+    return absl::InternalError("sim: steps of a launch wait for each other: the plan's edges form a cycle");
+  }
+
+  BusPlayer &player_;
+  const size_t index_;
+};
+
+class SimGroup final : public core::DeviceGroup {
+public:
+  SimGroup(size_t devices, const PathLimits &bus) : player_(devices, bus), moments_(devices) {
+    devices_.reserve(devices);
+    for (size_t i = 0; i < devices; ++i)
+      devices_.emplace_back(player_, i);
+  }
+  size_t size() const override { return devices_.size(); }
+  core::Device &device(size_t index) override { return devices_[index]; }
+
+  absl::StatusOr<size_t> waitAny(absl::Span<const uint64_t> awaited, int64_t untilNs) override {
+    if (absl::Status status = core::checkWait("sim", awaited, size(), untilNs); !status.ok())
+      return status;
+    for (size_t i = 0; i < awaited.size(); ++i) {
+      moments_[i] = nullptr;
+      if (awaited[i] == 0)
+        continue;
+      const absl::StatusOr<const int64_t *> visible = devices_[i].visible(awaited[i]);
+      if (!visible.ok())
+        return visible.status();
+      moments_[i] = *visible;
+    }
+    return player_.passUntilAny(moments_, untilNs);
+  }
+  int64_t nowNs() const override { return player_.nowNs(); }
+
+  absl::Status setBusBandwidth(double bytesPerSecond) override {
+    if (absl::Status status = core::checkBandwidth("sim", bytesPerSecond); !status.ok())
+      return status;
+    player_.setBusBandwidth(bytesPerSecond);
+    return absl::OkStatus();
+  }
+  double sampleBusBandwidth() override { return player_.sampleBusBandwidth(); }
+
+private:
+  BusPlayer player_;
+  std::vector<GroupDevice> devices_;
+  std::vector<const int64_t *> moments_; // scratch of waitAny()
+};
+
+} // namespace
+
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeSimGroup(size_t devices, const PathLimits &bus) {
+  if (devices == 0)
+    return absl::InvalidArgumentError("sim: a group of no devices");
+  for (const double limit : {bus.h2d, bus.d2h, bus.both})
+    if (!(limit > 0))
+      return absl::InvalidArgumentError(
+          absl::StrCat("sim: bus bandwidth ", limit, ", expected bytes per second above zero"));
+  return std::make_unique<SimGroup>(devices, bus);
+}
+
+} // namespace headrace::sim

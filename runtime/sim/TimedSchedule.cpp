@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/sim/TimedSchedule.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+namespace headrace::sim {
+namespace {
+
+// What a copy at `rate` asks of the bus. Durations are whole nanoseconds: where one is the link's to within that, the
+// copy asks for the link's rate, so that a bus of that rate slows nothing down.
+double asked(double rate, uint64_t bytes, uint64_t ns, double linkRate) {
+  return std::abs(static_cast<double>(ns) - static_cast<double>(bytes) / linkRate) <= 1 ? linkRate : rate;
+}
+
+} // namespace
+
+uint64_t sharedRate(double duplexShare) {
+  const double share = std::clamp(duplexShare / 2, 1e-6, 1.0); // a link that carries nothing would never end
+  return static_cast<uint64_t>(std::llround(share * static_cast<double>(kFullRate)));
+}
+
+LinkRates linkRates(const model::Hardware &hardware, double linkBandwidth) {
+  LinkRates rates;
+  rates.h2d = linkBandwidth > 0 ? linkBandwidth : hardware.h2dBandwidth * hardware.linkEfficiency;
+  rates.d2h = linkBandwidth > 0 ? linkBandwidth : hardware.d2hBandwidth * hardware.linkEfficiency;
+  rates.latencyNs = static_cast<uint64_t>(std::llround(std::max(hardware.copyLatency, 0.0) * 1e9));
+  return rates;
+}
+
+TimedSchedule::TimedSchedule(const plan::Schedule &schedule, absl::Span<const uint64_t> durationsNs,
+                             const LinkRates &link, double duplexShare)
+    : bothRate(sharedRate(duplexShare)) {
+  const size_t n = schedule.steps.size();
+  assert(durationsNs.size() == n);
+  for (const plan::Step &step : schedule.steps)
+    ++laneBegin[static_cast<size_t>(step.lane) + 1];
+  for (size_t lane = 0; lane < plan::kLanes; ++lane)
+    laneBegin[lane + 1] += laneBegin[lane];
+  std::array<uint32_t, plan::kLanes> next;
+  std::copy_n(laneBegin.begin(), next.size(), next.begin());
+  steps.resize(n);
+  edges.reserve(schedule.edges.size());
+  size_t e = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    const plan::Step &step = schedule.steps[i];
+    TimedStep &timed = steps[next[static_cast<size_t>(step.lane)]++];
+    timed.ns = durationsNs[i];
+    timed.step = i;
+    timed.edgeBegin = static_cast<uint32_t>(e);
+    for (; e < schedule.edges.size() && schedule.edges[e].to == i; ++e) {
+      const uint32_t from = schedule.edges[e].from;
+      assert(from < i);
+      edges.push_back(from | (movesBytes(schedule.steps[from].lane) ? kMoves : 0));
+    }
+    timed.edgeEnd = static_cast<uint32_t>(e);
+    const bool toDevice = step.lane == plan::Lane::H2D;
+    if ((toDevice || step.lane == plan::Lane::D2H) && step.linkBytes != 0 && timed.ns != 0) {
+      timed.latencyNs = link.latencyNs < timed.ns ? link.latencyNs : 0;
+      const uint64_t flowNs = timed.ns - timed.latencyNs;
+      timed.bytesPerNs = static_cast<double>(step.linkBytes) / static_cast<double>(flowNs);
+      timed.askedBytesPerNs = asked(timed.bytesPerNs, step.linkBytes, flowNs, (toDevice ? link.h2d : link.d2h) * 1e-9);
+    }
+    if (step.kind == plan::StepKind::Publish)
+      publish = i;
+  }
+  assert(e == schedule.edges.size());
+}
+
+} // namespace headrace::sim

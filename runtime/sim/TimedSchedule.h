@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A schedule with its durations, laid out for being played step by step beside others (BusPlayer.h): the steps by lane
+// in their order, edges as the steps they come from.
+//
+// What a copy asks of the bus: nothing during its latency, then its bytes at the link's rate.
+//
+//   duration  [ latency | bytes at the link's rate ]
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::sim {
+
+// Progress of a copy is counted in 2^-32 of a nanosecond's worth of its own rate.
+inline constexpr uint64_t kFullRate = uint64_t{1} << 32;
+
+// The rate of both copies while both directions are at work: duplexShare / 2 of their own, at most all of it.
+uint64_t sharedRate(double duplexShare);
+
+// Whether a lane's steps are movements: what the compute lane stalls for.
+constexpr bool movesBytes(plan::Lane lane) { return lane != plan::Lane::Compute && lane != plan::Lane::Cpu; }
+
+// Bytes/s of the link alone, and the part of a copy's duration in which nothing flows.
+struct LinkRates {
+  double h2d = 0, d2h = 0;
+  uint64_t latencyNs = 0;
+};
+// The profile's, or `linkBandwidth` bytes/s a direction where it is not 0.
+LinkRates linkRates(const model::Hardware &hardware, double linkBandwidth);
+
+struct TimedStep {
+  uint64_t ns = 0;                     // alone on its lane
+  uint32_t step = 0;                   // in the schedule
+  uint32_t edgeBegin = 0, edgeEnd = 0; // into edges
+  // Of copies that take of the bus:
+  uint64_t latencyNs = 0;     // the beginning of ns
+  double bytesPerNs = 0;      // over the rest of ns; 0: takes nothing
+  double askedBytesPerNs = 0; // of the bus: the same, or the link's rate where the difference is rounding
+};
+
+struct TimedSchedule {
+  static constexpr uint32_t kMoves = uint32_t{1} << 31; // flag of an edge: it comes from a movement
+
+  // One duration a step. Direct reads of compute steps ask nothing of the bus: as in Simulator, their price is all
+  // there is to them.
+  TimedSchedule(const plan::Schedule &schedule, absl::Span<const uint64_t> durationsNs, const LinkRates &link,
+                double duplexShare);
+
+  std::vector<TimedStep> steps;                       // by lane
+  std::array<uint32_t, plan::kLanes + 1> laneBegin{}; // into steps
+  std::vector<uint32_t> edges;                        // step in the schedule | kMoves
+  uint32_t publish = plan::kNone;                     // the last Publish step
+  uint64_t bothRate = kFullRate;                      // of copies while both directions are at work
+};
+
+} // namespace headrace::sim

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What devices on a bus do, found without any cleverness: one nanosecond after the other, rates by sim::fairRates. For
+// schedules of a few dozen nanoseconds.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "runtime/sim/BusShare.h"
+#include "tests/unit/sim/Schedules.h"
+
+namespace headrace::sim {
+
+struct ReplayedStep {
+  int64_t startNs = -1, endNs = -1;
+};
+
+struct Replay {
+  struct Made { // a launch
+    int64_t atNs = 0;
+    size_t device = 0;
+    const HandMade *what = nullptr;
+  };
+  PathLimits bus; // bytes/ns
+  size_t devices = 1;
+  int64_t latencyNs = 0;               // of every copy that is longer
+  double bothShare = 1;                // of a copy's own rate while both directions of its link are at work
+  std::vector<Made> launches;          // by time
+  std::map<int64_t, double> bandwidth; // of bus.h2d from these times on
+
+  double bytes = 0;                              // h2d, moved
+  std::vector<std::vector<ReplayedStep>> result; // one a launch
+
+  void run() {
+    struct Running {
+      double left = 0; // ns at its own rate
+      bool active = false;
+    };
+    struct State {
+      std::deque<size_t> queue; // of launches
+      std::vector<Running> steps;
+      bool begun = false;
+    };
+    constexpr double kNothing = 1e-6;
+    std::vector<State> states(devices);
+    result.assign(launches.size(), {});
+    const auto isCopy = [](plan::Lane lane) { return lane == plan::Lane::H2D || lane == plan::Lane::D2H; };
+    size_t next = 0;
+    for (int64_t now = 0;; ++now) {
+      if (const auto change = bandwidth.find(now); change != bandwidth.end())
+        bus.h2d = change->second;
+      for (; next < launches.size() && launches[next].atNs == now; ++next)
+        states[launches[next].device].queue.push_back(next);
+      bool idle = next == launches.size();
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (State &s : states) {
+          if (s.queue.empty())
+            continue;
+          const HandMade &made = *launches[s.queue.front()].what;
+          std::vector<ReplayedStep> &times = result[s.queue.front()];
+          if (!s.begun) {
+            times.assign(made.schedule.steps.size(), {});
+            s.steps.assign(made.schedule.steps.size(), {});
+            s.begun = moved = true;
+          }
+          bool all = true;
+          for (uint32_t i = 0; i < times.size(); ++i) {
+            if (times[i].startNs < 0) {
+              bool ready = true;
+              for (uint32_t j = 0; j < i; ++j)
+                ready = ready && (made.schedule.steps[j].lane != made.schedule.steps[i].lane || times[j].endNs >= 0);
+              for (const plan::Edge &edge : made.schedule.edges)
+                ready = ready && (edge.to != i || times[edge.from].endNs >= 0);
+              if (ready) {
+                times[i].startNs = now;
+                s.steps[i] = {static_cast<double>(made.durations[i]), true};
+                moved = true;
+              }
+            }
+            if (s.steps[i].active && s.steps[i].left <= kNothing) {
+              s.steps[i].active = false;
+              times[i].endNs = now;
+              moved = true;
+            }
+            all = all && times[i].endNs >= 0;
+          }
+          if (all) {
+            s.queue.pop_front();
+            s.begun = false;
+            moved = true;
+          }
+        }
+      }
+      // Each running step for one nanosecond.
+      std::vector<Flow> flows;
+      std::vector<std::pair<Running *, double>> flowing; // with the copy's bytes/ns
+      for (size_t d = 0; d < devices; ++d) {
+        State &s = states[d];
+        if (s.queue.empty())
+          continue;
+        idle = false;
+        const HandMade &made = *launches[s.queue.front()].what;
+        int copies = 0;
+        for (size_t i = 0; i < s.steps.size(); ++i)
+          copies += s.steps[i].active && isCopy(made.schedule.steps[i].lane);
+        const double share = copies == 2 ? bothShare : 1;
+        for (size_t i = 0; i < s.steps.size(); ++i) {
+          Running &running = s.steps[i];
+          if (!running.active)
+            continue;
+          const plan::Step &step = made.schedule.steps[i];
+          const auto duration = static_cast<int64_t>(made.durations[i]);
+          const int64_t flowNs = latencyNs < duration ? duration - latencyNs : duration;
+          if (!isCopy(step.lane)) {
+            running.left -= 1;
+          } else if (step.linkBytes == 0 || running.left > static_cast<double>(flowNs) + kNothing) {
+            running.left -= share;
+          } else {
+            const double rate = static_cast<double>(step.linkBytes) / static_cast<double>(flowNs);
+            flows.push_back(
+                {0, step.lane == plan::Lane::H2D ? Direction::HostToDevice : Direction::DeviceToHost, rate * share});
+            flowing.emplace_back(&running, rate);
+          }
+        }
+      }
+      const std::vector<double> rates = fairRates(bus, {}, flows);
+      for (size_t f = 0; f < flows.size(); ++f) {
+        const double step = std::min(rates[f] / flowing[f].second, flowing[f].first->left);
+        flowing[f].first->left -= step;
+        if (flows[f].direction == Direction::HostToDevice)
+          bytes += step * flowing[f].second;
+      }
+      if (idle)
+        return;
+    }
+  }
+};
+
+} // namespace headrace::sim
