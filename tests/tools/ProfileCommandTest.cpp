@@ -203,6 +203,20 @@ TEST_F(ProfileCommand, MeasuresOnlyWhatAGridWithHolesLacks) {
   EXPECT_EQ(readFile(record), whole);
 }
 
+TEST_F(ProfileCommand, MeasuresPairsThatNeedNotBeIfAsked) {
+  const auto profile = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"profile",   "opt-6.7b", "--hardware",  "a10",       "--device", "sim",
+                                      "--batches", "1,2,4,8",  "--sequences", "1024,2048", "-o",       record};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  EXPECT_GT(json(profile({}))["pairs"]["prefill"]["settled"], 0);
+  const nlohmann::json all = json(profile({"--all"})); // complete, but not of all pairs
+  EXPECT_EQ(all["pairs"]["prefill"]["settled"], 0);
+  EXPECT_EQ(all["pairs"]["prefill"]["measured"], 8);
+  refused(profile({"--all"}), 2, "is a complete record of this already");
+}
+
 TEST_F(ProfileCommand, SaysWhatDoesNotFit) {
   // A third of OPT-13B's layers leave room for batches on 24 GB.
   const Outcome cut = headrace({"profile", "opt-13b", "--hardware", "a10", "--device", "sim", "-o", record});
