@@ -74,6 +74,7 @@ struct ProfileOptions {
   std::string output;
   std::string batches, sequences; // "1,2,4"; empty: the default grid's
   double secondsPerPair = 2;
+  bool all = false;   // pairs that need not be measured as well
   bool force = false; // measure anew, whatever the file holds
 };
 

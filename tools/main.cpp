@@ -249,6 +249,8 @@ int run(int argc, char **argv) {
   profileApp->add_option("--trace-by", profiled.traceBy, "what measures steps on a GPU: auto, cupti or stamps")
       ->capture_default_str();
   profileApp->add_flag("--pin", profiled.pin, "each lane's thread on a core of its own");
+  profileApp->add_flag("--all", profile.all,
+                       "measure pairs beyond one whose layer computes longer than it is copied, too");
   profileApp->add_flag("--force", profile.force, "measure anew, whatever the file holds");
   profileApp->add_flag("--json", profiled.json, "one JSON object on standard output");
   profileApp->footer(kProfileHelp);
