@@ -8,6 +8,7 @@
 
 #include "passes/algorithms/FillLink.h"
 #include "passes/algorithms/PickLayers.h"
+#include "passes/algorithms/SpreadUnits.h"
 
 namespace headrace::algorithms {
 namespace {
@@ -45,10 +46,10 @@ public:
   std::optional<UnitPlacement> run() {
     if (!tryKept())
       return std::nullopt;
-    spread();
+    spreadLayersWhole();
     construct();
-    improve(best_);
-    improve(full_);
+    spreadKinds();
+    improve();
     // Nearly as much freed, and the link filled: see SearchLimits.
     const bool enough =
         full_.placed && static_cast<double>(full_.freed()) >= limits_.enough * static_cast<double>(best_.freed());
@@ -128,16 +129,23 @@ private:
   };
 
   // Whether it meets the SLOs and frees more than a leader; kept if so.
-  bool keep(const UnitSet &units, const RingAssignment &ring) {
+  bool keep(const UnitSet &units, const RingAssignment &ring, Leader *local = nullptr) {
     const uint64_t bytes = sum(units), freed = bytes - std::min(bytes, ring.bytes);
-    if (bytes > limits_.mostBytes || (!best_.wants(bytes, freed) && !full_.wants(bytes, freed)) ||
-        linkNs(units) > shortestSlo_ || !times_.meets(units, ring))
+    const bool wanted = best_.wants(bytes, freed) || full_.wants(bytes, freed) || (local && local->wants(bytes, freed));
+    if (!wanted || bytes > limits_.mostBytes || linkNs(units) > shortestSlo_ || !times_.meets(units, ring))
       return false;
-    const UnitPlacement placed = placement(units, ring);
-    for (Leader *leader : {&best_, &full_})
-      if (leader->wants(bytes, freed))
-        leader->placed = placed;
+    record(placement(units, ring), local);
     return true;
+  }
+  void record(const UnitPlacement &placed, Leader *local = nullptr) {
+    for (Leader *leader : {&best_, &full_, local})
+      if (leader && leader->wants(placed.offloadedBytes, placed.freedBytes))
+        leader->placed = placed;
+    pool_.push_back(placed);
+    std::stable_sort(pool_.begin(), pool_.end(),
+                     [](const UnitPlacement &a, const UnitPlacement &b) { return a.freedBytes > b.freedBytes; });
+    if (pool_.size() > kPool)
+      pool_.pop_back();
   }
 
   // The shapes that decide: the shortest SLO is what limits the link, the least slack what limits waiting.
@@ -178,7 +186,7 @@ private:
   }
 
   // Whole layers, evenly spread, from the most that the link can copy down.
-  void spread() {
+  void spreadLayersWhole() {
     std::vector<UnitSet> layers;
     for (uint32_t unit = 0; unit < problem_.units.size(); ++unit) {
       if (problem_.units[unit].layer < 0 || !may_[unit])
@@ -199,10 +207,48 @@ private:
         break;
       const std::optional<UnitPlacement> placed = place(units);
       if (placed && placed->offloadedBytes <= limits_.mostBytes)
-        for (Leader *leader : {&best_, &full_})
-          if (leader->wants(placed->offloadedBytes, placed->freedBytes))
-            leader->placed = placed;
+        record(*placed);
     }
+  }
+
+  // Counts of kinds, spread evenly; each with the largest ring with which it would free more than is known.
+  void spreadKinds() {
+    budget_ = times_.evaluations() + limits_.evaluations / 4;
+    std::vector<UnitKind> kinds(kindBytes_.size());
+    for (uint32_t unit = 0; unit < problem_.units.size(); ++unit)
+      if (may_[unit]) {
+        UnitKind &kind = kinds[kindOf_[unit]];
+        kind.units.push_back(unit);
+        kind.bytes = problem_.units[unit].bytes;
+        kind.copyNs = times_.copyNs(unit);
+      }
+    // The kinds of single units (the head) stay: a ring for one of them frees nothing that the others need.
+    kinds.erase(std::remove_if(kinds.begin(), kinds.end(), [](const UnitKind &kind) { return kind.units.size() < 2; }),
+                kinds.end());
+    const size_t steps = kinds.size() <= 4 ? 6 : 2;
+    if (kinds.size() > 6)
+      return;
+    forEachCounts(kinds, steps, shortestSlo_, [&](const KindCounts &counts) {
+      uint64_t bytes = 0, largest = 0;
+      for (size_t kind = 0; kind < kinds.size(); ++kind) {
+        bytes += counts[kind] * kinds[kind].bytes;
+        largest = std::max(largest, counts[kind] ? kinds[kind].bytes : 0);
+      }
+      if (bytes <= worstLeader() + largest && limits_.kept.empty())
+        return;
+      for (const size_t shift : {0, 2, 5}) {
+        UnitSet units = spreadUnits(kinds, counts, shift);
+        units.insert(units.end(), limits_.kept.begin(), limits_.kept.end());
+        std::sort(units.begin(), units.end());
+        units.erase(std::unique(units.begin(), units.end()), units.end());
+        const uint64_t freed = sum(units);
+        if (freed <= worstLeader() || times_.evaluations() >= budget_)
+          continue;
+        const std::optional<RingAssignment> ring = assignRingWithin(bytesOf(units), freed - worstLeader() - 1);
+        if (ring && keep(units, *ring))
+          shrink(units, *ring);
+      }
+    });
   }
 
   struct Start {
@@ -311,14 +357,25 @@ private:
 
   uint64_t worstLeader() const { return full_.leastBytes ? full_.freed() : best_.freed(); }
 
-  // Changes of what a leader has, one after another, as long as any frees more.
-  void improve(Leader &leader) {
-    budget_ = times_.evaluations() + limits_.evaluations / 4;
-    for (bool better = leader.placed && !leader.placed->units.empty(); better && times_.evaluations() < budget_;)
-      better = add(leader) || exchange(leader) || drop(leader);
+  // Changes of the best placements found so far, one after another, as long as any frees more.
+  void improve() {
+    const std::vector<UnitPlacement> starts = pool_;
+    for (const UnitPlacement &start : starts) {
+      budget_ = times_.evaluations() + limits_.evaluations / (4 * kPool);
+      Leader local{0, start};
+      while (times_.evaluations() < budget_ && (add(local) || exchange(local) || drop(local)))
+        continue;
+    }
+    for (Leader *leader : {&best_, &full_}) {
+      budget_ = times_.evaluations() + limits_.evaluations / 8;
+      Leader local = *leader;
+      while (local.placed && !local.placed->units.empty() && times_.evaluations() < budget_ &&
+             (add(local) || exchange(local) || drop(local)))
+        continue;
+    }
   }
   // With as many laps as there are, one less or one more.
-  bool attempt(const UnitSet &units, const Leader &leader) {
+  bool attempt(const UnitSet &units, Leader &leader) {
     const uint64_t before = leader.freed(), bytes = sum(units);
     if (bytes <= before || bytes < leader.leastBytes || linkNs(units) > shortestSlo_)
       return false;
@@ -326,7 +383,7 @@ private:
     for (size_t n = laps > 1 ? laps - 1 : 1; n <= std::min(laps + 1, units.size()); ++n) {
       const RingAssignment ring = ringOf(units, n);
       if (bytes > before + ring.bytes)
-        keep(units, ring);
+        keep(units, ring, &leader);
     }
     return leader.freed() > before;
   }
@@ -386,6 +443,8 @@ private:
   uint64_t shortestSlo_ = 0;
   uint64_t budget_ = std::numeric_limits<uint64_t>::max();
   size_t laps_ = 1;
+  static constexpr size_t kPool = 8;
+  std::vector<UnitPlacement> pool_; // the best, whatever they hold
   Leader best_, full_;
 };
 
