@@ -7,15 +7,13 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/ChoosePlacement.h"
 #include "compiler/EmitPlan.h"
 #include "compiler/Explain.h"
-#include "compiler/ExplainObjective.h"
+#include "compiler/LatencyChoice.h"
 #include "compiler/LowerModel.h"
 #include "compiler/Pipeline.h"
 #include "compiler/Placements.h"
 #include "compiler/PlanWrapAround.h"
-#include "compiler/PolicyCandidates.h"
 #include "compiler/Prices.h"
 #include "compiler/ResolveGoal.h"
 #include "runtime/plan/PlanVerifier.h"
@@ -62,8 +60,16 @@ public:
     for (const Candidate &candidate : request_.placements)
       choices.push_back({request_.policy, {candidate}, 0});
     if (choices.empty()) {
-      if (absl::Status status = chooseByLatency(choices); !status.ok())
-        return status;
+      if (LatencyChoice::applies(request_)) {
+        latency_.emplace(LatencyChoice::Inputs{
+            &request_, &target_, &layout_, &*family_, &prices_, emptyPlan(), pricedSteps(),
+            [this](const Candidate &candidate, plan::Plan &plan) { return evaluate(candidate, plan); }});
+        absl::StatusOr<std::vector<Candidate>> chosen = latency_->choose();
+        if (!chosen.ok())
+          return chosen.status();
+        for (const Candidate &candidate : *chosen)
+          choices.push_back({request_.policy, {candidate}, 0});
+      }
       if (choices.empty())
         choices.push_back(choose(request_.policy));
       for (const model::Policy &policy : request_.alsoPlacements)
@@ -124,78 +130,18 @@ private:
     return choice;
   }
 
-  // The placements of policies that choose by latency, and of all where the goal has an objective or the plan is to
-  // have several; none where the first that fits is all there is to choose.
-  absl::Status chooseByLatency(std::vector<Choice> &choices) {
-    const std::string name(model::effectivePolicy(request_.policy, request_.goal));
-    if (name == "interval" && !request_.goal.hasSlo() && !request_.policy.placements)
-      return absl::OkStatus();
-    absl::StatusOr<ChoiceProblem> problem = choiceProblem(name);
-    if (!problem.ok())
-      return problem.status();
-    absl::StatusOr<ChosenPlacements> chosen = choosePlacements(*problem);
-    if (!chosen.ok())
-      return chosen.status();
-    for (const Candidate &candidate : chosen->placements)
-      choices.push_back({problem->policy, {candidate}, 0});
-    buckets_ = std::move(problem->buckets);
-    chosen_ = *std::move(chosen);
-    return absl::OkStatus();
+  std::vector<PricedStep> pricedSteps() {
+    std::vector<PricedStep> steps;
+    mlir::OwningOpRef<mlir::ModuleOp> module = lower(model::StartRule::Paper);
+    for (mlir::Operation &op : (*module->getOps<ir::IterationOp>().begin()).block())
+      if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
+        if (const std::optional<cost::OpSite> site = opSite(step))
+          steps.push_back({*site, step.stepInfo().layer >= 0});
+    return steps;
   }
 
-  absl::StatusOr<ChoiceProblem> choiceProblem(const std::string &name) {
-    ChoiceProblem problem;
-    problem.spec = &request_.model;
-    problem.target = &target_;
-    problem.goal = &request_.goal;
-    problem.policy = request_.policy;
-    problem.policy.name = name;
-    problem.family = &*family_;
-    problem.candidates = policyCandidates(name, request_.policy, request_.model, *family_);
-    problem.copiesNs = [this](const Candidate &candidate) {
-      uint64_t ns = 0;
-      if (candidate.slots > 0 || candidate.ringBytes > 0)
-        for (const int32_t unit : family_->unitsOf(candidate))
-          if (unit != layout_.embeddingUnit() || request_.model.tiedEmbeddings)
-            ns += prices_.copyNs(layout_.units[static_cast<size_t>(unit)].bytes, /*hostToDevice=*/true);
-      return ns;
-    };
-    problem.evaluate = [this](const Candidate &candidate) { return evaluate(candidate, nullptr); };
-    plan::Plan resident = emptyPlan();
-    const absl::StatusOr<Evaluation> none = evaluate(Candidate{"none"}, &resident);
-    if (!none.ok())
-      return none.status();
-    for (size_t i = 0; i < resident.variants.size(); ++i) {
-      const plan::Variant &v = resident.variants[i];
-      Objective objective;
-      objective.shape = {v.newTokens, v.sequences, v.context};
-      objective.decode = resident.schedules[v.schedule].shape == plan::ShapeClass::Decode;
-      objective.residentNs = none->predictedNs[i];
-      objective.sloNs = objectiveNs(request_.goal, objective.decode, objective.residentNs);
-      objective.layerComputeNs = layerComputeNs(resident, v);
-      for (int unit = 0; unit < model::kUnitsPerLayer; ++unit)
-        objective.layerTransferNs += prices_.copyNs(
-            layout_.units[static_cast<size_t>(layout_.layerUnit(0, model::UnitRole::Qkv) + unit)].bytes, true);
-      problem.buckets.push_back(objective);
-    }
-    return problem;
-  }
-
-  // A decoder layer's compute in a variant, to the nearest ns: the mean over the layers.
-  static uint64_t layerComputeNs(const plan::Plan &plan, const plan::Variant &variant) {
-    uint64_t ns = 0;
-    const plan::Schedule &schedule = plan.schedules[variant.schedule];
-    for (size_t step = 0; step < schedule.steps.size(); ++step)
-      if (schedule.steps[step].layer >= 0 && schedule.steps[step].lane == plan::Lane::Compute)
-        ns += variant.durationsNs[step];
-    const auto layers = static_cast<uint64_t>(plan.model.layers);
-    return (ns + layers / 2) / layers;
-  }
-
-  // Compiles one candidate alone, for what it takes; the plan it made is kept in `kept` if that is not null.
-  absl::StatusOr<Evaluation> evaluate(const Candidate &candidate, plan::Plan *kept) {
-    plan::Plan own = emptyPlan();
-    plan::Plan &plan = kept != nullptr ? *kept : own;
+  // Compiles one candidate alone into an empty plan, for what it takes.
+  absl::StatusOr<Evaluation> evaluate(const Candidate &candidate, plan::Plan &plan) {
     PlanEmitter emitter(layout_, target_, plan);
     std::vector<uint64_t> hostAddresses(layout_.units.size(), 0);
     for (size_t unit = 1; unit < hostAddresses.size(); ++unit)
@@ -251,8 +197,8 @@ private:
       return std::tie(a.placement, a.newTokens, a.sequences, a.context) <
              std::tie(b.placement, b.newTokens, b.sequences, b.context);
     });
-    if (chosen_)
-      recordChoices(plan);
+    if (latency_)
+      latency_->record(plan);
     else
       explain(choices.front(), plan);
     return plan;
@@ -427,29 +373,6 @@ private:
     plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
   }
 
-  // What chooseByLatency decided, with the variants of the plan.
-  void recordChoices(plan::Plan &plan) const {
-    const plan::Variant *decisive = nullptr;
-    for (size_t b = 0; b < buckets_.size(); ++b) {
-      const Objective &bucket = buckets_[b];
-      const auto key = std::tuple(static_cast<uint32_t>(chosen_->of[b]), bucket.shape.tokens, bucket.shape.sequences,
-                                  bucket.shape.context);
-      const auto at = std::partition_point(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &v) {
-        return std::tuple(v.placement, v.newTokens, v.sequences, v.context) < key;
-      });
-      plan.choices.push_back({static_cast<uint32_t>(at - plan.variants.begin()), bucket.sloNs, bucket.residentNs,
-                              bucket.layerComputeNs, bucket.layerTransferNs});
-      if (b == chosen_->decisive)
-        decisive = &*at;
-    }
-    std::sort(plan.choices.begin(), plan.choices.end(), [&](const plan::BucketChoice &a, const plan::BucketChoice &b) {
-      const plan::Variant &x = plan.variants[a.variant], &y = plan.variants[b.variant];
-      return std::tie(x.newTokens, x.sequences, x.context) < std::tie(y.newTokens, y.sequences, y.context);
-    });
-    plan.reason = explainObjective(plan.policy.name, *chosen_, buckets_[chosen_->decisive], *decisive, plan);
-    plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
-  }
-
   void advance() {
     if (evaluating_)
       return;
@@ -465,9 +388,8 @@ private:
   mlir::MLIRContext context_;
   std::vector<ShapeClass> classes_;
   std::optional<PlacementFamily> family_;
-  std::vector<Objective> buckets_;         // decode, then mixed; empty where nothing was chosen by latency
-  std::optional<ChosenPlacements> chosen_; // what was
-  bool evaluating_ = false;                // a candidate is compiled to be compared, not for the plan
+  std::optional<LatencyChoice> latency_; // where placements are chosen by latency, or several
+  bool evaluating_ = false;              // a candidate is compiled to be compared, not for the plan
   std::optional<OverBudget> overBudget_;
   sim::Timeline timeline_;
   int done_ = 0, total_ = 0;

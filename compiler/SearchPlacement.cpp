@@ -12,8 +12,8 @@ namespace headrace::compiler {
 namespace {
 
 // Whether the search may offload a unit: those of layers, and the head that is not tied.
-bool isSearched(const model::ModelSpec &spec, const model::Unit &unit) {
-  return unit.layer >= 0 || (unit.role == model::UnitRole::Head && !spec.tiedEmbeddings);
+bool isSearched(const SearchRequest &request, const model::Unit &unit) {
+  return unit.layer >= 0 || (unit.role == model::UnitRole::Head && !request.model->tiedEmbeddings && request.head);
 }
 
 std::string goalText(const char *name, const ShapeGoal &goal) {
@@ -39,7 +39,7 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
   const MemoryUse use = memoryUseOf(iteration);
   int64_t before = -1;
   for (size_t i = 0; i < use.units.size(); ++i) {
-    if (!isSearched(*request.model, request.layout->units[i]))
+    if (!isSearched(request, request.layout->units[i]))
       continue;
     const MemoryUse::Unit &unit = use.units[i];
     if (unit.firstUse <= before)
@@ -133,7 +133,7 @@ absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, 
   }
   const model::WeightLayout &layout = *request.layout;
   for (size_t i = 0; i < layout.units.size(); ++i)
-    if (isSearched(*request.model, layout.units[i])) {
+    if (isSearched(request, layout.units[i])) {
       found.units.push_back(static_cast<int32_t>(i));
       found.problem.units.push_back(
           {layout.units[i].bytes, layout.units[i].layer, static_cast<int32_t>(layout.units[i].role)});

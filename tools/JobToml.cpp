@@ -35,7 +35,7 @@ TomlEntries goalEntries(const model::Goal &goal) {
     if (ns)
       e.emplace_back(key, text(model::durationText(*ns)));
   if (goal.sloFactor)
-    e.emplace_back("slo_factor", number(*goal.sloFactor));
+    e.emplace_back("slo_factor", tomlNumber(*goal.sloFactor));
   if (goal.busDevices != 1)
     e.emplace_back("bus_devices", number(goal.busDevices));
   if (!goal.record.empty())
