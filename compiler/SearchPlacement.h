@@ -41,8 +41,8 @@ struct SearchRequest {
 
 struct SearchedPlacement {
   // Rule eager with wrap-around, one ring, both cuts set for the classes asked for; `none` (offloadsNothing()) where
-  // nothing frees memory within the goals. Compiling it gives exactly these predicted times (sim agrees to the
-  // nanosecond), and slots of exactly ringBytes.
+  // nothing frees memory within the goals. Compiled, it has slots of exactly ringBytes and the times predicted here, as
+  // sim plays them: to the nanosecond, or a little less where only a part of a unit is copied ahead.
   Candidate candidate;
   uint64_t movedBytes = 0; // host to device in each iteration: the offloaded units
   uint64_t ringBytes = 0;

@@ -2,18 +2,14 @@
 #include "passes/algorithms/SearchUnits.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
-#include <tuple>
 
 #include "passes/algorithms/FillLink.h"
 #include "passes/algorithms/PickLayers.h"
 #include "passes/algorithms/SpreadUnits.h"
+#include "passes/algorithms/UnitKinds.h"
 
 namespace headrace::algorithms {
 namespace {
-
-constexpr uint64_t roundUp(uint64_t bytes) { return (bytes + kRingAlign - 1) / kRingAlign * kRingAlign; }
 
 using UnitSet = std::vector<uint32_t>;
 
@@ -26,19 +22,7 @@ public:
     kept_.assign(problem.units.size(), false);
     for (const uint32_t unit : limits.kept)
       may_[unit] = kept_[unit] = true;
-    std::map<std::pair<int32_t, uint64_t>, uint32_t> kinds; // by role and size
-    for (const OffloadableUnit &unit : problem.units)
-      kinds.try_emplace({unit.role, unit.bytes}, 0);
-    for (auto &[key, kind] : kinds) {
-      kind = static_cast<uint32_t>(kindBytes_.size());
-      kindBytes_.push_back(roundUp(key.second));
-    }
-    kindTotal_.assign(kindBytes_.size(), 0);
-    for (size_t i = 0; i < problem.units.size(); ++i) {
-      kindOf_.push_back(kinds.at({problem.units[i].role, problem.units[i].bytes}));
-      if (may_[i])
-        kindTotal_[kindOf_.back()] += problem.units[i].bytes;
-    }
+    kinds_ = kindsOf(problem, times_, may_);
     findBinding();
     full_.leastBytes = limits.full;
   }
@@ -214,14 +198,7 @@ private:
   // Counts of kinds, spread evenly; each with the largest ring with which it would free more than is known.
   void spreadKinds() {
     budget_ = times_.evaluations() + limits_.evaluations / 4;
-    std::vector<UnitKind> kinds(kindBytes_.size());
-    for (uint32_t unit = 0; unit < problem_.units.size(); ++unit)
-      if (may_[unit]) {
-        UnitKind &kind = kinds[kindOf_[unit]];
-        kind.units.push_back(unit);
-        kind.bytes = problem_.units[unit].bytes;
-        kind.copyNs = times_.copyNs(unit);
-      }
+    std::vector<UnitKind> kinds = kinds_.kinds;
     // The kinds of single units (the head) stay: a ring for one of them frees nothing that the others need.
     kinds.erase(std::remove_if(kinds.begin(), kinds.end(), [](const UnitKind &kind) { return kind.units.size() < 2; }),
                 kinds.end());
@@ -251,54 +228,6 @@ private:
     });
   }
 
-  struct Start {
-    uint64_t bound; // on what is freed
-    uint64_t ring;
-    uint32_t kinds; // a bit each
-    bool operator<(const Start &o) const {
-      return bound != o.bound ? bound > o.bound : std::tie(ring, kinds) < std::tie(o.ring, o.kinds);
-    }
-  };
-
-  // All sets of kinds with the rings that two to four of their units make.
-  std::vector<Start> starts() const {
-    std::vector<Start> found;
-    const uint64_t fits = bytesWithin(shortestSlo_);
-    uint32_t all = 0;
-    for (const uint32_t unit : limits_.kept)
-      all |= 1u << kindOf_[unit];
-    const uint32_t kinds = 1u << std::min<size_t>(kindBytes_.size(), 8);
-    for (uint32_t mask = 1; mask < kinds; ++mask) {
-      if ((mask & all) != all)
-        continue;
-      uint64_t bytes = 0, largest = 0;
-      for (uint32_t kind = 0; kind < kindBytes_.size(); ++kind)
-        if (mask >> kind & 1) {
-          bytes += kindTotal_[kind];
-          largest = std::max(largest, kindBytes_[kind]);
-        }
-      std::set<uint64_t> rings{largest};
-      std::vector<uint64_t> last{0};
-      for (int count = 0; count < 4; ++count) {
-        std::vector<uint64_t> next;
-        for (const uint64_t so : last)
-          for (uint32_t kind = 0; kind < kindBytes_.size(); ++kind)
-            if (mask >> kind & 1)
-              next.push_back(so + kindBytes_[kind]);
-        std::sort(next.begin(), next.end());
-        next.erase(std::unique(next.begin(), next.end()), next.end());
-        rings.insert(next.begin(), next.end());
-        last = std::move(next);
-      }
-      const uint64_t most = std::min({bytes, fits, limits_.mostBytes});
-      for (const uint64_t ring : rings)
-        if (ring >= largest && ring <= 4 * largest && ring < most)
-          found.push_back({most - ring, ring, mask});
-    }
-    std::sort(found.begin(), found.end());
-    return found;
-  }
-
   // What copies of the units' mean size move in a time.
   uint64_t bytesWithin(uint64_t ns) const {
     double bytes = 0;
@@ -310,27 +239,30 @@ private:
 
   void construct() {
     budget_ = limits_.evaluations / 2;
-    for (const Start &start : starts()) {
+    uint32_t needed = 0;
+    for (const uint32_t unit : limits_.kept)
+      needed |= kinds_.kindOf[unit] < 32 ? 1u << kinds_.kindOf[unit] : 0;
+    for (const KindRing &start : kindRings(kinds_, needed, std::min(bytesWithin(shortestSlo_), limits_.mostBytes))) {
       if (start.bound <= worstLeader() || times_.evaluations() >= budget_)
         break;
       for (const auto &[schedule, shape] : binding_)
         for (const uint64_t lead : {4, 2, 3, 1})
-          stretch(start, schedule, shape, start.ring / 4 * lead);
+          stretch(start, schedule, shape, start.ringBytes / 4 * lead);
     }
   }
 
   // The longest stretched time with which what is taken meets the SLOs.
-  void stretch(const Start &start, size_t schedule, size_t shape, uint64_t leadBytes) {
+  void stretch(const KindRing &start, size_t schedule, size_t shape, uint64_t leadBytes) {
     const uint64_t slo = problem_.schedules[schedule].shapes[shape].sloNs;
     uint64_t low = slo / 2, high = slo + slo / 32;
     LinkFill fill;
     fill.schedule = schedule;
     fill.shape = shape;
-    fill.ringBytes = start.ring;
+    fill.ringBytes = start.ringBytes;
     fill.leadBytes = leadBytes;
     fill.mostBytes = limits_.mostBytes;
-    for (size_t unit = 0; unit < kindOf_.size(); ++unit)
-      fill.may.push_back(may_[unit] && (start.kinds >> kindOf_[unit] & 1));
+    for (size_t unit = 0; unit < kinds_.kindOf.size(); ++unit)
+      fill.may.push_back(may_[unit] && (start.kinds >> kinds_.kindOf[unit] & 1));
     fill.must = kept_;
     UnitSet last;
     for (int round = 0; round < 8 && times_.evaluations() < budget_; ++round) {
@@ -339,8 +271,8 @@ private:
       const UnitSet units = fillLink(problem_, times_, fill);
       bool met = false;
       if (!units.empty() && units != last) {
-        const std::optional<RingAssignment> ring = assignRingWithin(bytesOf(units), start.ring);
-        met = linkNs(units) <= shortestSlo_ && times_.meets(units, *ring);
+        const std::optional<RingAssignment> ring = assignRingWithin(bytesOf(units), start.ringBytes);
+        met = ring && linkNs(units) <= shortestSlo_ && times_.meets(units, *ring);
         if (met) {
           keep(units, *ring);
           shrink(units, *ring);
@@ -350,7 +282,7 @@ private:
         low = time;
       else
         high = time;
-      if (sum(units) <= worstLeader() + start.ring && !met)
+      if (sum(units) <= worstLeader() + start.ringBytes && !met)
         break; // less would free too little
     }
   }
@@ -437,8 +369,7 @@ private:
   const SearchLimits &limits_;
   UnitTimes times_;
   std::vector<bool> may_, kept_;
-  std::vector<uint32_t> kindOf_;
-  std::vector<uint64_t> kindBytes_, kindTotal_;
+  UnitKinds kinds_;
   std::vector<std::pair<size_t, size_t>> binding_; // schedule, shape
   uint64_t shortestSlo_ = 0;
   uint64_t budget_ = std::numeric_limits<uint64_t>::max();

@@ -11,13 +11,9 @@
 #include <functional>
 #include <vector>
 
-namespace headrace::algorithms {
+#include "passes/algorithms/UnitKinds.h"
 
-struct UnitKind {
-  std::vector<uint32_t> units; // indices, ascending: those that may be taken
-  uint64_t bytes = 0;          // of each
-  uint64_t copyNs = 0;         // of each
-};
+namespace headrace::algorithms {
 
 // Counts by kind.
 using KindCounts = std::vector<size_t>;

