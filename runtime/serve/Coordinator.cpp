@@ -329,9 +329,8 @@ absl::StatusOr<bool> Coordinator::measured(double bandwidth) {
     return absl::InvalidArgumentError(
         cat("measured bandwidth = ", bandwidth, ": expected a positive finite number of bytes/s"));
   bandwidth = std::min(bandwidth, nominal_);
-  unmeasured_ = 0;
   if (bandwidth < bus_.bandwidth * (1 - options_.lowerBy)) {
-    above_ = 0;
+    above_ = unmeasured_ = 0;
     bus_.bandwidth = bandwidth;
     // What was tried was wrong: the next try comes later.
     constexpr uint32_t kMostDoublings = 10;
@@ -344,13 +343,13 @@ absl::StatusOr<bool> Coordinator::measured(double bandwidth) {
   const bool above =
       bandwidth > bus_.bandwidth * (1 + options_.raiseBy) || (bandwidth >= nominal_ && bus_.bandwidth < nominal_);
   if (!above) {
-    above_ = 0;
+    above_ = unmeasured_ = 0;
     return false;
   }
   leastAbove_ = above_ == 0 ? bandwidth : std::min(leastAbove_, bandwidth);
   if (++above_ < options_.raiseAfter)
     return false;
-  above_ = 0;
+  above_ = unmeasured_ = 0;
   bus_.bandwidth = leastAbove_;
   triedAfter_ = options_.raiseAfter;
   decide();
@@ -358,10 +357,9 @@ absl::StatusOr<bool> Coordinator::measured(double bandwidth) {
 }
 
 bool Coordinator::unmeasured() {
-  above_ = 0;
   if (bus_.bandwidth >= nominal_ || ++unmeasured_ < triedAfter_)
     return false;
-  unmeasured_ = 0;
+  above_ = unmeasured_ = 0;
   tried_ = true;
   bus_.bandwidth = nominal_;
   decide();

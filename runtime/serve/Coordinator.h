@@ -104,6 +104,7 @@ public:
 
   DeviceState state(uint32_t device) const { return slots_[device].state; }
   double plannedBandwidth() const { return bus_.bandwidth; }
+  const Bus &bus() const { return bus_; } // as planned with
   // True while no combination holds at the planned bandwidth: every device then runs what copies least, and misses are
   // the bus's.
   bool overloaded() const { return overloaded_; }
