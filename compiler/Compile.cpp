@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/EmitPlan.h"
 #include "compiler/Explain.h"
+#include "compiler/LatencyChoice.h"
 #include "compiler/LowerModel.h"
 #include "compiler/Pipeline.h"
 #include "compiler/PlaceHomes.h"
@@ -40,11 +41,6 @@ struct Choice {
   const Candidate &candidate() const { return candidates[chosen]; }
 };
 
-bool samePlacement(const Candidate &a, const Candidate &b) {
-  return std::tie(a.interval, a.layers, a.embedding, a.head, a.startRule, a.slots, a.wrap) ==
-         std::tie(b.interval, b.layers, b.embedding, b.head, b.startRule, b.slots, b.wrap);
-}
-
 class Compilation {
 public:
   Compilation(const CompileRequest &request, Target target, const cost::CostModel &costs)
@@ -63,9 +59,24 @@ public:
 
   absl::StatusOr<plan::Plan> run() {
     std::vector<Choice> choices;
-    choices.push_back(choose(request_.policy));
-    for (const model::Policy &policy : request_.alsoPlacements)
-      choices.push_back(choose(policy));
+    for (const Candidate &candidate : request_.placements)
+      choices.push_back({request_.policy, {candidate}, 0});
+    if (choices.empty()) {
+      if (LatencyChoice::applies(request_)) {
+        latency_.emplace(LatencyChoice::Inputs{
+            &request_, &target_, &layout_, &*family_, &prices_, emptyPlan(), pricedSteps(),
+            [this](const Candidate &candidate, plan::Plan &plan) { return evaluate(candidate, plan); }});
+        absl::StatusOr<std::vector<Candidate>> chosen = latency_->choose();
+        if (!chosen.ok())
+          return chosen.status();
+        for (const Candidate &candidate : *chosen)
+          choices.push_back({request_.policy, {candidate}, 0});
+      }
+      if (choices.empty())
+        choices.push_back(choose(request_.policy));
+      for (const model::Policy &policy : request_.alsoPlacements)
+        choices.push_back(choose(policy));
+    }
     for (;;) {
       absl::StatusOr<plan::Plan> plan = tryPlan(choices);
       if (!plan.ok())
@@ -121,6 +132,37 @@ private:
     return choice;
   }
 
+  std::vector<PricedStep> pricedSteps() {
+    std::vector<PricedStep> steps;
+    mlir::OwningOpRef<mlir::ModuleOp> module = lower(model::StartRule::Paper);
+    for (mlir::Operation &op : (*module->getOps<ir::IterationOp>().begin()).block())
+      if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
+        if (const std::optional<cost::OpSite> site = opSite(step))
+          steps.push_back({*site, step.stepInfo().layer >= 0});
+    return steps;
+  }
+
+  // Compiles one candidate alone into an empty plan, for what it takes.
+  absl::StatusOr<Evaluation> evaluate(const Candidate &candidate, plan::Plan &plan) {
+    PlanEmitter emitter(layout_, target_, plan);
+    std::vector<uint64_t> hostAddresses(layout_.units.size(), 0);
+    for (size_t unit = 1; unit < hostAddresses.size(); ++unit)
+      hostAddresses[unit] = hostAddresses[unit - 1] + layout_.units[unit - 1].bytes;
+    evaluating_ = true;
+    absl::StatusOr<Placed> placed = place(candidate, hostAddresses);
+    absl::Status status = placed.status();
+    if (status.ok())
+      status = addPlacement(*placed, emitter, plan);
+    evaluating_ = false;
+    if (!status.ok())
+      return status;
+    Evaluation evaluation;
+    evaluation.arenaBytes = placed->arenaBytes();
+    for (const plan::Variant &variant : plan.variants) // decode, then mixed: in the order of the target
+      evaluation.predictedNs.push_back(variant.predictedNs);
+    return evaluation;
+  }
+
   absl::Status exhausted(const Choice &choice, uint64_t least) const {
     MemoryNeed need = family_->need(choice.candidate());
     need.transients = need.transients + least - need.bytes;
@@ -144,11 +186,13 @@ private:
     for (size_t i = 0; i < choices.size(); ++i) {
       const Candidate &candidate = choices[i].candidate();
       if (std::any_of(placed.begin(), placed.end(),
-                      [&](const Placed &p) { return samePlacement(*p.candidate, candidate); }))
+                      [&](const Placed &p) { return p.candidate->samePlacement(candidate); }))
         continue;
-      placed.push_back({i, &candidate, lower(candidate.startRule), optionsOf(candidate, hostAddresses)});
-      if (absl::Status status = runToOffsets(*placed.back().module, placed.back().options); !status.ok())
-        return status;
+      absl::StatusOr<Placed> next = place(candidate, hostAddresses);
+      if (!next.ok())
+        return next.status();
+      placed.push_back(*std::move(next));
+      placed.back().choice = i;
       if (const uint64_t arena = placed.back().arenaBytes(); arena > target_.budget) {
         overBudget_ = {i, arena};
         return plan;
@@ -171,7 +215,10 @@ private:
       return std::tie(a.placement, a.newTokens, a.sequences, a.context) <
              std::tie(b.placement, b.newTokens, b.sequences, b.context);
     });
-    explain(choices.front(), plan);
+    if (latency_)
+      latency_->record(plan);
+    else
+      explain(choices.front(), plan);
     return plan;
   }
 
@@ -189,6 +236,7 @@ private:
     plan.goal.kvTokens = target_.kvTokens;
     plan.goal.kvDtype = target_.kv;
     plan.policy = request_.policy;
+    plan.policy.name = model::effectivePolicy(request_.policy, request_.goal);
     plan.activationDtype = target_.activation;
     plan.kvDtype = target_.kv;
     plan.blockTokens = target_.blockTokens;
@@ -216,14 +264,22 @@ private:
 
   // A candidate on its way into the plan.
   struct Placed {
-    size_t choice;
     const Candidate *candidate;
+    size_t choice = 0;
     mlir::OwningOpRef<mlir::ModuleOp> module;
     PipelineOptions options;
     uint64_t arenaBytes() {
       return static_cast<uint64_t>((*module->getOps<ir::IterationOp>().begin()).getArenaBytes());
     }
   };
+
+  // All buffers placed, as if there were no other placement.
+  absl::StatusOr<Placed> place(const Candidate &candidate, const std::vector<uint64_t> &hostAddresses) {
+    Placed placed{&candidate, 0, lower(candidate.startRule), optionsOf(candidate, hostAddresses)};
+    if (absl::Status status = runToOffsets(*placed.module, placed.options); !status.ok())
+      return status;
+    return placed;
+  }
 
   // The choice that ends highest among those that can still offload more; the first if none can.
   static size_t mostDemanding(const std::vector<Choice> &choices, std::vector<Placed> &placed) {
@@ -240,19 +296,25 @@ private:
   PipelineOptions optionsOf(const Candidate &candidate, const std::vector<uint64_t> &hostAddresses) {
     PipelineOptions options;
     options.layers = family_->layersOf(candidate);
+    options.units = candidate.units;
     options.embedding = candidate.embedding;
-    options.head = candidate.head && !request_.model.tiedEmbeddings; // tied: the table is the head's operand
-    options.slots = candidate.slots;
+    // Tied: the table is the head's operand. Single units name the head's among them.
+    options.head = candidate.head && !request_.model.tiedEmbeddings && candidate.units.empty();
+    options.slots = {candidate.slots, static_cast<int64_t>(candidate.ringBytes)};
     options.hostAddress = [&hostAddresses](int64_t unit) { return hostAddresses[static_cast<size_t>(unit)]; };
     options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
       return cost::workOf(request_.model, *opSite(step), Target::limits(shapesOf(iteration)), target_.activation,
                           target_.kv, /*direct=*/true);
     };
     if (candidate.wrap)
-      options.planCut = [this, &candidate](ir::IterationOp iteration) {
-        return planWrapAround(iteration, shapesOf(iteration), candidate.slots, prices_);
+      options.planCut = [this, &candidate,
+                         slots = options.slots](ir::IterationOp iteration) -> absl::StatusOr<algorithms::Cut> {
+        const bool decode = iteration.getShape() == ir::Shape::Decode;
+        if (const std::optional<algorithms::Cut> &cut = decode ? candidate.decodeCut : candidate.mixedCut; cut)
+          return *cut;
+        return planWrapAround(iteration, shapesOf(iteration), slots, prices_);
       };
-    if (request_.onPhase)
+    if (request_.onPhase && !evaluating_)
       options.onPhase = [this, &candidate](ir::IterationOp iteration, llvm::StringRef phase) {
         std::string text;
         llvm::raw_string_ostream stream(text);
@@ -334,6 +396,8 @@ private:
   }
 
   void advance() {
+    if (evaluating_)
+      return;
     ++done_;
     if (request_.progress)
       request_.progress(std::min(done_, total_), total_);
@@ -346,6 +410,8 @@ private:
   mlir::MLIRContext context_;
   std::vector<ShapeClass> classes_;
   std::optional<PlacementFamily> family_;
+  std::optional<LatencyChoice> latency_; // where placements are chosen by latency, or several
+  bool evaluating_ = false;              // a candidate is compiled to be compared, not for the plan
   std::optional<OverBudget> overBudget_;
   sim::Timeline timeline_;
   int done_ = 0, total_ = 0;
@@ -359,6 +425,10 @@ absl::StatusOr<std::unique_ptr<Compilation>> open(const CompileRequest &request,
       return status;
   for (const model::Policy &policy : request.alsoPlacements)
     if (absl::Status status = checkPolicy(policy, request.model); !status.ok())
+      return status;
+  const model::WeightLayout layout = model::layoutWeights(request.model);
+  for (const Candidate &candidate : request.placements)
+    if (absl::Status status = checkCandidate(candidate, request.model, layout); !status.ok())
       return status;
   absl::StatusOr<Target> target = resolveGoal(request);
   if (!target.ok())

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/Candidate.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/JobFile.h"
 #include "runtime/plan/Plan.h"
@@ -26,6 +27,9 @@ struct CompileRequest {
   const cost::CostModel *costs = nullptr; // null: the roofline over `hardware`
   // Further placements to put into the same plan, beside the one the policy chooses (variants switched per iteration).
   std::vector<model::Policy> alsoPlacements;
+  // If not empty, the plan has exactly these placements, whatever the policies say; none of them is changed to fit the
+  // budget. What `checkCandidate` refuses is an InvalidArgument.
+  std::vector<Candidate> placements;
   // Called with the IR's text after each phase ("model", "homes", "movement", "lanes", "offsets") of each schedule, if
   // set.
   std::function<void(std::string_view schedule, std::string_view phase, std::string_view text)> onPhase;

@@ -22,7 +22,7 @@ std::string bytesText(uint64_t bytes) {
 std::string explainChoice(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
                           const Candidate &chosen, uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
                           const plan::Variant &decode) {
-  const bool asked = policy.none || policy.interval || policy.offloadLayers;
+  const bool asked = policy.none || policy.interval || policy.offloadLayers || !chosen.units.empty();
   std::string text = absl::StrCat(chosen.describe(), " of ", spec.name, "'s ", spec.layers, " layers: ");
   if (asked)
     absl::StrAppend(&text, "as asked for");

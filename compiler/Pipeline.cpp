@@ -53,6 +53,7 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   //===--------------------------------------------------------------------===//
   passes::ChooseHomesOptions homes;
   homes.layers.assign(options.layers.begin(), options.layers.end());
+  homes.units.assign(options.units.begin(), options.units.end());
   homes.embedding = options.embedding;
   homes.head = options.head;
   // The choice is the policy's (Placements.cpp); here it becomes types, so that a use of a weight that nobody brings to
@@ -74,7 +75,8 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   // movement: how they get to the device and when they give their range up
   //===--------------------------------------------------------------------===//
   passes::InsertPrefetchOptions movement;
-  movement.slots = options.slots;
+  movement.slots = options.slots.slots;
+  movement.ringBytes = options.slots.ringBytes;
   if (options.planCut) {
     // Where the circle is cut needs the durations of this iteration's steps, which the IR does not hold.
     absl::StatusOr<algorithms::Cut> cut = options.planCut(iteration);

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "ir/Headrace.h"
+#include "passes/OffloadedUnits.h"
 #include "passes/algorithms/PlanCut.h"
 #include "runtime/cost/CostModel.h"
 
@@ -16,8 +17,9 @@ namespace headrace::compiler {
 
 struct PipelineOptions {
   std::vector<int64_t> layers; // offloaded decoder layers
+  std::vector<int32_t> units;  // offloaded beside them, by number
   bool embedding = false, head = false;
-  int64_t slots = 0; // layer-sized slots; 0: what the start rule asks for
+  passes::SlotChoice slots;
   // What of the next iteration's units the tail of this one copies; called in the homes phase. Null: nothing wraps
   // around.
   std::function<absl::StatusOr<algorithms::Cut>(ir::IterationOp)> planCut;

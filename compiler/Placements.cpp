@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/Explain.h"
+#include "passes/algorithms/AssignRing.h"
 #include "passes/algorithms/AssignSlots.h"
 #include "passes/algorithms/PickLayers.h"
 #include "llvm/ADT/DenseMap.h"
@@ -15,21 +16,6 @@ namespace {
 constexpr int64_t kEagerSlots = 2;
 
 } // namespace
-
-std::string Candidate::describe() const {
-  if (offloadsNothing())
-    return "offload nothing";
-  std::string text = absl::StrCat(layers, layers == 1 ? " layer" : " layers");
-  if (interval > 0)
-    absl::StrAppend(&text, " (interval ", interval, ")");
-  if (embedding)
-    absl::StrAppend(&text, ", the embedding");
-  if (head)
-    absl::StrAppend(&text, ", the head");
-  if (slots)
-    absl::StrAppend(&text, ", ", slots, slots == 1 ? " slot" : " slots");
-  return text;
-}
 
 MemoryUse memoryUseOf(ir::IterationOp iteration) {
   MemoryUse use;
@@ -101,6 +87,8 @@ Candidate PlacementFamily::withLayers(const model::Policy &policy, int64_t layer
 }
 
 std::vector<int64_t> PlacementFamily::layersOf(const Candidate &candidate) const {
+  if (!candidate.units.empty())
+    return {};
   return candidate.interval ? algorithms::intervalLayers(spec_.layers, candidate.interval)
                             : algorithms::spreadLayers(spec_.layers, candidate.layers);
 }
@@ -202,8 +190,17 @@ std::vector<PlacementFamily::Item> PlacementFamily::itemsOf(const Candidate &can
       item.units.push_back(layout_.layerUnit(layer, model::UnitRole::Qkv) + unit);
     items.push_back(std::move(item));
   }
+  // Units of one layer are one item; so is the head's unit, whose layer is -1.
+  int32_t layer = 0;
+  for (const int32_t unit : candidate.units) {
+    const int32_t of = layout_.units[static_cast<size_t>(unit)].layer;
+    if (items.empty() || of != layer)
+      items.emplace_back();
+    items.back().units.push_back(unit);
+    layer = of;
+  }
   // Of a tied head only the last norm is a unit of its own, which stays; its operand is the table.
-  if (candidate.head)
+  if (candidate.head && (candidate.units.empty() || spec_.tiedEmbeddings))
     items.push_back({0, {spec_.tiedEmbeddings ? layout_.embeddingUnit() : layout_.headUnit()}});
   for (Item &item : items)
     for (int32_t unit : item.units)
@@ -220,6 +217,49 @@ std::vector<int32_t> PlacementFamily::unitsOf(const Candidate &candidate) const 
   return units;
 }
 
+PlacementFamily::SlotsUsed PlacementFamily::slotsOf(const Candidate &candidate, const std::vector<Item> &items,
+                                                    const MemoryUse &use) const {
+  std::vector<uint64_t> itemBytes;
+  itemBytes.reserve(items.size());
+  for (const Item &item : items)
+    itemBytes.push_back(item.bytes);
+  const algorithms::SlotAssignment slots = candidate.startRule == model::StartRule::Paper
+                                               ? algorithms::assignSlotsInLine(itemBytes, candidate.slots)
+                                               : algorithms::assignSlotsInCircle(itemBytes, candidate.slots);
+  SlotsUsed used{slots.slotBytes, {}};
+  std::vector<int64_t> free(slots.slotBytes.size(), 0); // from which step on nothing is in the slot
+  for (size_t i = 0; i < items.size(); ++i) {
+    int64_t last = 0;
+    for (int32_t unit : items[i].units)
+      last = std::max(last, use.units[static_cast<size_t>(unit)].lastUse);
+    used.uses.push_back({slots.slotOf[i], 0, items[i].bytes, free[slots.slotOf[i]], last});
+    free[slots.slotOf[i]] = last + 1;
+  }
+  return used;
+}
+
+PlacementFamily::SlotsUsed PlacementFamily::ringOf(const Candidate &candidate, const std::vector<Item> &items,
+                                                   const MemoryUse &use) const {
+  std::vector<uint64_t> unitBytes;
+  std::vector<uint32_t> lastUse;
+  for (const Item &item : items)
+    for (int32_t unit : item.units) {
+      unitBytes.push_back(layout_.units[static_cast<size_t>(unit)].bytes);
+      lastUse.push_back(static_cast<uint32_t>(use.units[static_cast<size_t>(unit)].lastUse));
+    }
+  // A ring that is too small for a unit counts as one that is just large enough.
+  const uint64_t ringBytes = std::max(candidate.ringBytes, *std::max_element(unitBytes.begin(), unitBytes.end()));
+  const algorithms::RingAssignment ring = *algorithms::assignRingWithin(unitBytes, ringBytes);
+  const algorithms::RingTimes times = algorithms::ringTimes(ring, unitBytes, lastUse);
+  SlotsUsed used{{ring.bytes}, {}};
+  int64_t after = -1; // copies keep their order: none runs before one ahead of it
+  for (size_t i = 0; i < unitBytes.size(); ++i) {
+    after = std::max(after, times.freeAfter[i]);
+    used.uses.push_back({0, ring.offset[i], unitBytes[i], after + 1, lastUse[i]});
+  }
+  return used;
+}
+
 MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
   MemoryNeed need;
   need.kv = kv_;
@@ -229,34 +269,19 @@ MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
     need.weights -= layout_.units[static_cast<size_t>(unit)].bytes;
 
   const std::vector<Item> items = itemsOf(candidate);
-  std::vector<uint64_t> itemBytes;
-  itemBytes.reserve(items.size());
-  for (const Item &item : items)
-    itemBytes.push_back(item.bytes);
-  algorithms::SlotAssignment slots;
+  std::vector<SlotsUsed> slots; // by shape class
   if (!items.empty())
-    slots = candidate.startRule == model::StartRule::Paper
-                ? algorithms::assignSlotsInLine(itemBytes, candidate.slots)
-                : algorithms::assignSlotsInCircle(itemBytes, candidate.slots);
-  for (uint64_t bytes : slots.slotBytes)
+    for (const MemoryUse &use : uses_)
+      slots.push_back(candidate.ringBytes ? ringOf(candidate, items, use) : slotsOf(candidate, items, use));
+  for (uint64_t bytes : slots.empty() ? std::vector<uint64_t>() : slots[0].bytes)
     need.slots += bytes;
   if (items.empty() || candidate.wrap) {
     need.transients = transientsPeak_;
   } else {
     std::vector<algorithms::ArenaIteration> iterations;
-    for (const MemoryUse &use : uses_) {
-      algorithms::ArenaIteration iteration{use.transients, {}};
-      std::vector<int64_t> free(slots.slotBytes.size(), 0); // from which step on nothing is in the slot
-      for (size_t i = 0; i < items.size(); ++i) {
-        int64_t last = 0;
-        for (int32_t unit : items[i].units)
-          last = std::max(last, use.units[static_cast<size_t>(unit)].lastUse);
-        iteration.slotUses.push_back({slots.slotOf[i], 0, items[i].bytes, free[slots.slotOf[i]], last});
-        free[slots.slotOf[i]] = last + 1;
-      }
-      iterations.push_back(std::move(iteration));
-    }
-    need.transients = algorithms::layOutArena(0, iterations, slots.slotBytes, {}).top - need.slots;
+    for (size_t i = 0; i < uses_.size(); ++i)
+      iterations.push_back({uses_[i].transients, slots[i].uses});
+    need.transients = algorithms::layOutArena(0, iterations, slots[0].bytes, {}).top - need.slots;
   }
   need.bytes = need.kv + need.io + need.weights + need.slots + need.transients;
   return need;

@@ -8,27 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "compiler/Candidate.h"
 #include "compiler/ResolveGoal.h"
 #include "ir/Headrace.h"
 #include "passes/algorithms/LayOutArena.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::compiler {
-
-// A placement before it is compiled.
-struct Candidate {
-  std::string name;
-  int32_t interval = 0;   // 0: not an interval, but `layers` spread evenly
-  int64_t layers = 0;     // offloaded
-  bool embedding = false; // the table's home is the host; with tied embeddings the head's operand, too
-  bool head = false;
-  model::StartRule startRule = model::StartRule::Eager;
-  int64_t slots = 0; // layer-sized slots wanted; 0: nothing is prefetched
-  bool wrap = false; // the tail of an iteration copies for the next
-
-  bool offloadsNothing() const { return layers == 0 && !embedding && !head; }
-  std::string describe() const; // "interval 4 (8 of 32 layers, the embedding), 2 slots"
-};
 
 // What an iteration of one shape class does with memory.
 struct MemoryUse {
@@ -58,7 +44,7 @@ public:
   MemoryNeed need(const Candidate &candidate) const;
   // As need().bytes <= budget, without packing where sums tell.
   bool fits(const Candidate &candidate, uint64_t budget) const;
-  // The layers whose home is the host, ascending; and all such units, in no order.
+  // The whole layers whose home is the host, ascending (none where single units are); and all such units, in no order.
   std::vector<int64_t> layersOf(const Candidate &candidate) const;
   std::vector<int32_t> unitsOf(const Candidate &candidate) const;
 
@@ -67,6 +53,13 @@ private:
     uint64_t bytes = 0;
     std::vector<int32_t> units;
   };
+  // The slots' sizes, and what an iteration puts into them.
+  struct SlotsUsed {
+    std::vector<uint64_t> bytes;
+    std::vector<algorithms::SlotUse> uses;
+  };
+  SlotsUsed slotsOf(const Candidate &candidate, const std::vector<Item> &items, const MemoryUse &use) const;
+  SlotsUsed ringOf(const Candidate &candidate, const std::vector<Item> &items, const MemoryUse &use) const;
   std::vector<Item> itemsOf(const Candidate &candidate) const;
   Candidate withLayers(const model::Policy &policy, int64_t layers, int32_t interval, std::string name) const;
   int64_t slotsFor(const Candidate &candidate, const model::Policy &policy) const;

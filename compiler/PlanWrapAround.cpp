@@ -20,7 +20,7 @@ constexpr size_t kBalanced = 12;
 } // namespace
 
 absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
-                                        int64_t slots, Prices &prices) {
+                                        const passes::SlotChoice &slots, Prices &prices) {
   mlir::FailureOr<passes::OffloadedUnits> offloaded = passes::findOffloadedUnits(iteration, slots);
   if (failed(offloaded))
     return absl::InternalError("planning the wrap-around: the offloaded units cannot be found");
@@ -67,7 +67,7 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
 }
 
 absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
-                                               int64_t slots, Prices &prices) {
+                                               const passes::SlotChoice &slots, Prices &prices) {
   const absl::StatusOr<WrapAround> wrap = wrapAroundOf(iteration, shapes, slots, prices);
   if (!wrap.ok())
     return wrap.status();

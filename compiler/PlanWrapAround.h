@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/Prices.h"
 #include "ir/Headrace.h"
+#include "passes/OffloadedUnits.h"
 #include "passes/algorithms/PlanCut.h"
 
 namespace headrace::compiler {
@@ -20,11 +21,11 @@ struct WrapAround {
   std::vector<std::vector<uint64_t>> durations; // of all shapes, by time ascending; the problem weighs some of them
 };
 
-// `iteration` is in the homes phase; `shapes` are those that its schedule will be used for; `slots` is InsertPrefetch's
-// option. The prices must outlive the problem.
+// `iteration` is in the homes phase; `shapes` are those that its schedule will be used for; `slots` as
+// InsertPrefetch is given them. The prices must outlive the problem.
 absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
-                                        int64_t slots, Prices &prices);
+                                        const passes::SlotChoice &slots, Prices &prices);
 absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
-                                               int64_t slots, Prices &prices);
+                                               const passes::SlotChoice &slots, Prices &prices);
 
 } // namespace headrace::compiler

@@ -2,6 +2,8 @@
 #include "compiler/ResolveGoal.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -74,6 +76,19 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
                               checkBuckets("contexts", buckets.contexts, spec.maxPositions)})
     if (!status.ok())
       return status;
+
+  if (goal.sloFactor && (goal.ttftNs || goal.tpotNs))
+    return refuse("[goal] slo_factor is ", *goal.sloFactor, " beside ttft or tpot: expected one or the other");
+  if (goal.sloFactor && !(*goal.sloFactor >= 1 && std::isfinite(*goal.sloFactor)))
+    return refuse("[goal] slo_factor is ", *goal.sloFactor, ", expected a finite factor of at least 1");
+  for (const auto &[name, ns] : {std::pair("ttft", goal.ttftNs), std::pair("tpot", goal.tpotNs)})
+    if (ns && *ns == 0)
+      return refuse("[goal] ", name, " is 0, expected a time above zero");
+  if (goal.busDevices < 1 || goal.busDevices > model::kMaxBusDevices)
+    return refuse("[goal] bus_devices is ", goal.busDevices, ", expected 1 to ", model::kMaxBusDevices);
+  if (model::choosesByLatency(request.policy.name) && !goal.hasSlo())
+    return refuse("[policy] name is \"", request.policy.name,
+                  "\", which chooses by latency: expected ttft, tpot or slo_factor in [goal]");
 
   Target target;
   absl::StatusOr<int64_t> batch = settle("batch", goal.batch, "sequences", buckets.sequences, 1, kMostSequences);
@@ -152,8 +167,14 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
 }
 
 absl::Status checkPolicy(const model::Policy &policy, const model::ModelSpec &model) {
-  if (policy.name != "interval")
-    return refuse("[policy] name is \"", policy.name, "\", expected \"interval\"");
+  if (std::find(std::begin(model::kPolicyNames), std::end(model::kPolicyNames), policy.name) ==
+      std::end(model::kPolicyNames))
+    return refuse("[policy] name is \"", policy.name, "\", expected ", model::policyNames());
+  if (policy.name != "auto" && policy.name != "interval" && policy.statesPlacement())
+    return refuse("[policy] name is \"", policy.name,
+                  "\", expected \"interval\" where interval or offload_layers state the placement");
+  if (policy.placements && (*policy.placements < 1 || *policy.placements > model::kMaxPlacements))
+    return refuse("[policy] placements is ", *policy.placements, ", expected 1 to ", model::kMaxPlacements);
   const int given = policy.none + policy.interval.has_value() + policy.offloadLayers.has_value();
   if (given > 1)
     return refuse("[policy] gives more than one of interval = \"none\", interval and offload_layers: one says it all");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/Passes.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/SmallBitVector.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -59,11 +60,20 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
       }
       away.set(static_cast<unsigned>(layer));
     }
+    llvm::SmallDenseSet<int64_t> single;
+    for (int64_t unit : units) {
+      if (llvm::none_of(weights, [&](ir::WeightOp weight) { return weight.getUnit() == unit; })) {
+        iteration.emitError() << "unit " << unit << " cannot be offloaded: the model has no such unit";
+        return signalPassFailure();
+      }
+      single.insert(unit);
+    }
     for (ir::WeightOp weight : weights) {
       const ir::UnitRole role = weight.getRole();
-      if (role == ir::UnitRole::Embedding ? embedding.getValue()
-          : role == ir::UnitRole::Head    ? head.getValue()
-                                          : away.test(static_cast<unsigned>(weight.getLayer())))
+      if (single.contains(weight.getUnit()) ||
+          (role == ir::UnitRole::Embedding ? embedding.getValue()
+           : role == ir::UnitRole::Head    ? head.getValue()
+                                           : away.test(static_cast<unsigned>(weight.getLayer()))))
         offload(weight);
     }
     iteration.setPhase(ir::Phase::Homes);

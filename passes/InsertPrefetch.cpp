@@ -8,7 +8,7 @@
 //
 //   eager, two slots     a step's unit is released behind it; behind the releases that free its range stands the copy
 //                        of the unit that lies there next. Copies keep the order of use, so a copy stands behind the
-//                        one before it even where its own range has long been free.
+//                        one before it even where its own range has long been free. The same in a ring.
 #include "passes/OffloadedUnits.h"
 #include "passes/Passes.h"
 
@@ -256,7 +256,7 @@ struct InsertPrefetch : impl::InsertPrefetchBase<InsertPrefetch> {
                             << " bytes around";
       return signalPassFailure();
     }
-    mlir::FailureOr<OffloadedUnits> offloaded = findOffloadedUnits(iteration, slots);
+    mlir::FailureOr<OffloadedUnits> offloaded = findOffloadedUnits(iteration, {slots, ringBytes});
     if (failed(offloaded) || failed(Movement(iteration, *offloaded, static_cast<size_t>(wrapUnits.getValue()),
                                              static_cast<uint64_t>(wrapBytes.getValue()))
                                         .run()))

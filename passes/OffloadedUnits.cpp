@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "passes/RangeMap.h"
+#include "passes/algorithms/AssignRing.h"
 #include "llvm/ADT/DenseMap.h"
 
 namespace headrace::passes {
@@ -27,11 +28,41 @@ int64_t defaultSlots(ir::StartRule rule, const std::vector<OffloadedItem> &items
   return 1;
 }
 
+mlir::LogicalResult checkChoice(ir::IterationOp iteration, const SlotChoice &choice) {
+  if (choice.slots < 0)
+    return iteration.emitError() << "needs a number of slots that is not negative, got " << choice.slots;
+  if (choice.ringBytes < 0)
+    return iteration.emitError() << "needs a ring of bytes that are not negative, got " << choice.ringBytes;
+  if (choice.ringBytes && choice.slots)
+    return iteration.emitError() << "has either layer-sized slots or a ring, got " << choice.slots
+                                 << " slots and a ring of " << choice.ringBytes << " bytes";
+  if (choice.ringBytes && iteration.getStartRule() == ir::StartRule::Paper)
+    return iteration.emitError() << "has layer-sized slots under the rule paper, not a ring";
+  return mlir::success();
+}
+
+// All units in one slot.
+mlir::LogicalResult layOutRing(uint64_t ringBytes, OffloadedUnits &found) {
+  std::vector<uint64_t> bytes;
+  for (OffloadedUnit &unit : found.units) {
+    if (alignUp(unit.bytes) > ringBytes)
+      return unit.use.emitError() << "brings a unit of " << unit.bytes << " bytes, larger than the ring of "
+                                  << ringBytes;
+    bytes.push_back(unit.bytes);
+  }
+  const algorithms::RingAssignment ring = *algorithms::assignRingWithin(bytes, ringBytes);
+  for (size_t i = 0; i < found.units.size(); ++i)
+    found.units[i].slotOffset = ring.offset[i];
+  if (!found.units.empty())
+    found.slots = {{ring.bytes}, std::vector<uint32_t>(found.items.size(), 0)};
+  return mlir::success();
+}
+
 } // namespace
 
-mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, int64_t slots) {
-  if (slots < 0)
-    return iteration.emitError() << "needs a number of slots that is not negative, got " << slots;
+mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, const SlotChoice &choice) {
+  if (failed(checkChoice(iteration, choice)))
+    return mlir::failure();
   OffloadedUnits found;
   llvm::DenseMap<mlir::Operation *, uint32_t> indexOf;
   // Steps of each layer; the head's are those of part head.
@@ -92,8 +123,12 @@ mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, in
     itemBytes.back() += alignUp(unit.bytes);
   }
 
-  if (slots == 0)
-    slots = defaultSlots(iteration.getStartRule(), found.items);
+  if (choice.ringBytes) {
+    if (failed(layOutRing(static_cast<uint64_t>(choice.ringBytes), found)))
+      return mlir::failure();
+    return found;
+  }
+  const int64_t slots = choice.slots ? choice.slots : defaultSlots(iteration.getStartRule(), found.items);
   found.slots = iteration.getStartRule() == ir::StartRule::Paper ? algorithms::assignSlotsInLine(itemBytes, slots)
                                                                  : algorithms::assignSlotsInCircle(itemBytes, slots);
   return found;

@@ -5,7 +5,7 @@
 //
 //   items   what a slot holds at a time: an offloaded layer's units, or the head's
 //   units   in order of first use, which is the order of copying; a unit lies in its item's slot behind the units of
-//           the item that are used before it
+//           the item that are used before it; in a ring (one slot for all) where algorithms::assignRing puts it
 #pragma once
 
 #include <cstdint>
@@ -43,9 +43,15 @@ struct OffloadedUnits {
   uint32_t slotOf(const OffloadedUnit &unit) const { return slots.slotOf[unit.item]; }
 };
 
-// For an iteration in the homes phase. `slots`: layer-sized slots, 0 for what its start rule asks for. Fails (with a
-// diagnostic) on buffers that are no weights, and on a negative number.
-mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, int64_t slots);
+// The slots asked for.
+struct SlotChoice {
+  int64_t slots = 0;     // layer-sized slots; 0: what the start rule asks for
+  int64_t ringBytes = 0; // above 0: instead of them one ring of at most so many bytes (rule eager)
+};
+
+// For an iteration in the homes phase. Fails (with a diagnostic) on buffers that are no weights, on negative numbers,
+// on a ring under the rule paper or beside a number of slots, and on a ring that is too small for a unit.
+mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, const SlotChoice &choice);
 
 // When the ranges of the units are free, by unit. `freeAfter`: until this step has ended an earlier unit of the
 // iteration holds the range, -1 where there is none; `tailFreeAfter`: this step is the last that reads the last unit

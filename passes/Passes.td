@@ -14,11 +14,12 @@ class Headrace_IterationPass<string name> : Headrace_Pass<name, "::headrace::ir:
 def ChooseHomes : Headrace_IterationPass<"choose-homes"> {
   let summary = "model -> homes: units that are offloaded get their home on the host";
   let description = [{
-    The four units of each layer in `layers`, the embedding and the head. An offloaded embedding is read where it is: its
-    op is marked direct. Everything else that reads an offloaded unit reads `on_device` of it.
+    The four units of each layer in `layers`, single `units` by their number, the embedding and the head. An offloaded
+    embedding is read where it is: its op is marked direct. Everything else that reads an offloaded unit reads `on_device` of it.
   }];
   let options = [
     ListOption<"layers", "layers", "int64_t", "decoder layers to offload, from 0">,
+    ListOption<"units", "units", "int64_t", "units to offload, by their number, beside those of the layers">,
     Option<"embedding", "embedding", "bool", "false", "offload the embedding">,
     Option<"head", "head", "bool", "false", "offload the head">];
 }
@@ -26,17 +27,22 @@ def ChooseHomes : Headrace_IterationPass<"choose-homes"> {
 def InsertPrefetch : Headrace_IterationPass<"insert-prefetch"> {
   let summary = "homes -> movement: on_device becomes prefetch, wait and release, in slots";
   let description = [{
-    Rule `paper` (Select-N): whole layers. A layer's copies are eligible when the first layer of its interval starts (for
+    Rule `paper` (Select-N): layer by layer. A layer's copies are eligible when the first layer of its interval starts (for
     an interval of one when the layer before starts), its compute waits for all of them, its slot is given up when its last
     step has ended. Nothing crosses the iteration's edge.
 
     Rule `eager`: unit by unit. A copy is eligible as soon as its range is free, a step waits for the units it reads. The
     iteration starts with `wrap-units` whole units and `wrap-bytes` of the one after them in their slots, copied by the
     iteration before, and its tail copies the same for the next.
+
+    Slots are as large as the layers that take turns in them. With `ring-bytes` (rule eager) there is one slot of at most
+    that many bytes instead, a ring that units of any size go through (passes/algorithms/AssignRing.h).
   }];
   let options = [
     Option<"slots", "slots", "int64_t", "0",
            "layer-sized slots; 0: what the rule asks for (paper 1, or 2 where neighbours are offloaded; eager 2)">,
+    Option<"ringBytes", "ring-bytes", "int64_t", "0",
+           "eager: one ring of at most so many bytes instead of layer-sized slots; 0: none">,
     Option<"wrapUnits", "wrap-units", "int64_t", "0", "eager: whole units that the iteration before has copied">,
     Option<"wrapBytes", "wrap-bytes", "int64_t", "0", "eager: bytes of the next unit that it has copied">];
 }

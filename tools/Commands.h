@@ -60,9 +60,36 @@ struct RunOptions {
   bool json = false;
 };
 
+struct BenchOptions {
+  RunOptions run; // job, device, weights, seed, pin, json; nothing of it that names prompts
+  std::string policies = "none,deepspeed,flexgen,select-n,headrace";
+  std::string batches = "8";
+  int64_t inputLength = 256, outputLength = 32;
+  int64_t rounds = 3; // that count; one more comes first
+  std::string svg;    // an output file
+};
+
+struct ProfileOptions {
+  RunOptions run; // job, device, graphBuild, traceBy, cudaLibraries, seed, pin, json
+  std::string output;
+  std::string batches, sequences; // "1,2,4"; empty: the default grid's
+  double secondsPerPair = 2;
+  bool force = false; // measure anew, whatever the file holds
+};
+
+struct RecordOptions {
+  std::string record;
+  std::string slo; // a time such as 50ms; empty: none
+  std::optional<double> sloFactor;
+  bool json = false;
+};
+
 absl::Status compileCommand(const CompileOptions &options);
 absl::Status inspectCommand(const InspectOptions &options);
 absl::Status timelineCommand(const TimelineOptions &options);
 absl::Status runCommand(const RunOptions &options);
+absl::Status benchCommand(const BenchOptions &options);
+absl::Status profileCommand(const ProfileOptions &options);
+absl::Status recordShowCommand(const RecordOptions &options);
 
 } // namespace headrace::tools

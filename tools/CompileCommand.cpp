@@ -11,6 +11,7 @@
 #include "runtime/model/FileIo.h"
 #include "runtime/model/Text.h"
 #include "runtime/plan/PlanFile.h"
+#include "tools/ChoiceReport.h"
 #include "tools/Commands.h"
 #include "tools/Compiling.h"
 #include "tools/Format.h"
@@ -66,7 +67,10 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
                                         formatBytes(plan.budgetBytes), plan.arenaBytes, plan.budgetBytes));
   line("host memory", absl::StrFormat("%s (%d bytes)", formatBytes(plan.hostBytes), plan.hostBytes));
+  line("policy", describeGoal(plan));
   for (const VariantReport &r : reportVariants(plan)) {
+    if (!plan.choices.empty())
+      break; // a line a bucket below
     if (r.index == largestDecode(plan) || r.index == largestMixed(plan))
       line(r.index == largestDecode(plan) ? "decode" : "prefill, mixed",
            absl::StrFormat("%d tokens of %d sequences at context %d: %s predicted, compute %s, link %s (%s h2d)",
@@ -76,6 +80,8 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   line("variants", model::cat(plan.variants.size(), "; headrace inspect shows each"));
   line("as flags", "headrace compile " + chosenFlags(job, plan));
   line("plan", options.dryRun ? "not written: dry run" : options.output);
+  if (!plan.choices.empty())
+    std::printf("\n%s", choicesText(plan).c_str());
 }
 
 void printJson(const CompileOptions &options, const model::Job &job, const plan::Plan &plan) {

@@ -2,14 +2,17 @@
 #include "tools/Compiling.h"
 
 #include <filesystem>
+#include <memory>
 
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
 #include "runtime/model/Examples.h"
 #include "runtime/model/Text.h"
+#include "runtime/model/Units.h"
 #include "tools/JobFlags.h"
 #include "tools/ModelHash.h"
 #include "tools/Progress.h"
+#include "tools/RecordCosts.h"
 
 namespace headrace::tools {
 namespace {
@@ -35,6 +38,13 @@ std::string modelWord(const std::string &path) {
   return path;
 }
 
+// Whether the interval or the number of layers, with the rest of the flags, leads to this placement again.
+bool statable(const plan::Plan &plan, const plan::Placement &placement) {
+  // The slots that flags lead to without --slots may be others than a choice by latency has taken.
+  return plan.policy.name == "interval" || plan.policy.name == "none" || plan.policy.name == "deepspeed" ||
+         plan.policy.name == "select-n" || (placement.offloadedLayers == 0 && placement.slots.empty());
+}
+
 } // namespace
 
 absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase) {
@@ -50,6 +60,14 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
   request.policy = job.policy;
   request.buckets = job.buckets;
   request.onPhase = onPhase;
+  std::unique_ptr<cost::RecordCostModel> costs;
+  if (!job.goal.record.empty()) {
+    absl::StatusOr<std::unique_ptr<cost::RecordCostModel>> opened = openRecordCosts(job.goal.record, job);
+    if (!opened.ok())
+      return opened.status();
+    costs = *std::move(opened);
+    request.costs = costs.get();
+  }
   Progress progress("compiling", Amount::Count);
   request.progress = [&](int done, int total) {
     progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
@@ -61,6 +79,14 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   std::string out;
   const auto add = [&](std::string_view flag, const std::string &value) {
     out += model::cat(out.empty() ? "" : " ", flag, " ", shellWord(value));
+  };
+  const auto addBuckets = [&] {
+    if (!job.buckets.newTokens.empty())
+      add("--new-tokens", absl::StrJoin(job.buckets.newTokens, ","));
+    if (!job.buckets.sequences.empty())
+      add("--sequences", absl::StrJoin(job.buckets.sequences, ","));
+    if (!job.buckets.contexts.empty())
+      add("--contexts", absl::StrJoin(job.buckets.contexts, ","));
   };
   TomlEntries shape;
   if (!job.model->path.empty()) {
@@ -87,7 +113,38 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
     add("--kv-tokens", model::cat(*plan.goal.kvTokens));
   add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
   add("--block-tokens", model::cat(plan.blockTokens));
+  if (plan.goal.ttftNs)
+    add("--ttft", model::durationText(*plan.goal.ttftNs));
+  if (plan.goal.tpotNs)
+    add("--tpot", model::durationText(*plan.goal.tpotNs));
+  if (plan.goal.sloFactor)
+    add("--slo-factor", tomlNumber(*plan.goal.sloFactor));
+  if (plan.goal.busDevices != 1)
+    add("--bus-devices", model::cat(plan.goal.busDevices));
+  if (!plan.goal.record.empty())
+    add("--record", plan.goal.record);
   const plan::Placement &placement = plan.placements.front();
+  if (plan.placements.size() > 1 || !statable(plan, placement)) {
+    // No flag says it outright: the same inputs lead to the same choice.
+    add("--policy", plan.policy.name);
+    if (plan.policy.placements)
+      add("--placements", model::cat(*plan.policy.placements));
+    if (plan.policy.none)
+      add("--interval", "none");
+    if (plan.policy.interval)
+      add("--interval", model::cat(*plan.policy.interval));
+    if (plan.policy.offloadLayers)
+      add("--offload-layers", model::cat(*plan.policy.offloadLayers));
+    add("--start-rule", std::string(model::startRuleName(plan.policy.startRule)));
+    if (plan.policy.slots)
+      add("--slots", model::cat(*plan.policy.slots));
+    for (const auto &[flag, choice] : {std::pair("--offload-embedding", plan.policy.offloadEmbedding),
+                                       std::pair("--offload-head", plan.policy.offloadHead)})
+      if (choice != model::Choice::Auto)
+        add(flag, std::string(model::choiceName(choice)));
+    addBuckets();
+    return out;
+  }
   const bool nothing = placement.offloadedLayers == 0 && !placement.offloadsEmbedding && !placement.offloadsHead;
   if (nothing)
     add("--interval", "none");
@@ -103,12 +160,7 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
     if (!plan.model.tiedEmbeddings) // else both are one matrix
       add("--offload-head", placement.offloadsHead ? "on" : "off");
   }
-  if (!job.buckets.newTokens.empty())
-    add("--new-tokens", absl::StrJoin(job.buckets.newTokens, ","));
-  if (!job.buckets.sequences.empty())
-    add("--sequences", absl::StrJoin(job.buckets.sequences, ","));
-  if (!job.buckets.contexts.empty())
-    add("--contexts", absl::StrJoin(job.buckets.contexts, ","));
+  addBuckets();
   return out;
 }
 

@@ -8,6 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "runtime/model/Text.h"
+#include "runtime/plan/PlacementTable.h"
+#include "tools/ChoiceReport.h"
 #include "tools/Format.h"
 
 namespace headrace::tools {
@@ -120,8 +122,11 @@ std::string inspectText(const plan::Plan &plan, const std::string &path) {
   for (const plan::Placement &placement : plan.placements)
     line("offloaded", absl::StrFormat("%s: %s; start rule %s, %d slots", placement.name, describePlacement(placement),
                                       std::string(model::startRuleName(placement.startRule)), placement.slots.size()));
+  line("policy", describeGoal(plan));
   line("limited by", plan.limitingResource);
   line("reason", plan.reason);
+  if (const std::string choices = choicesText(plan); !choices.empty())
+    out += "\n" + choices;
 
   std::vector<std::vector<std::string>> table = {{"variant",   "tokens",  "seqs",  "context",    "placement",
                                                   "off",       "weights", "slots", "kv",         "activations",
@@ -184,6 +189,8 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                {"block_tokens", plan.blockTokens},
                {"kv_blocks", plan.kvBlocks},
                {"max_context", plan.maxContext},
+               {"policy", plan.policy.name},
+               {"objective", objectiveJson(plan)},
                {"limiting_resource", plan.limitingResource},
                {"reason", plan.reason}};
   Json placements = Json::array();
@@ -198,9 +205,11 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
          {"offloads_head", placement.offloadsHead},
          {"start_rule", std::string(model::startRuleName(placement.startRule))},
          {"slots", placement.slots.size()},
+         {"freed_bytes", plan::freedBytes(plan, p)},
          {"weight_bytes_by_home", {{"device", homes.device}, {"host", homes.host}, {"disk", homes.disk}}}});
   }
   json["placements"] = std::move(placements);
+  json["choices"] = choicesJson(plan);
   Json variants = Json::array();
   for (const VariantReport &r : reportVariants(plan)) {
     const plan::Placement &placement = plan.placements[plan.variants[r.index].placement];

@@ -6,23 +6,22 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/model/JobFile.h"
+#include "runtime/model/TomlText.h"
 
 namespace headrace::tools {
 
-using TomlEntries = std::vector<std::pair<std::string, std::string>>; // key, TOML value
+using model::hardwareEntries;
+using model::shapeEntries;
+using model::TomlEntries; // key, TOML value
+using model::tomlNumber;
+using model::tomlText;
+using model::toToml;
 
-TomlEntries shapeEntries(const model::ModelSpec &spec);
-TomlEntries hardwareEntries(const model::Hardware &hardware);
 TomlEntries goalEntries(const model::Goal &goal);       // keys that are set only
 TomlEntries policyEntries(const model::Policy &policy); // keys that are set only
 TomlEntries bucketEntries(const model::Buckets &buckets);
-
-std::string tomlText(const std::string &value); // quoted and escaped
-std::string tomlNumber(double value);           // the shortest text that reads back as the same value
-std::string toToml(const TomlEntries &entries); // one "key = value" a line
 
 } // namespace headrace::tools

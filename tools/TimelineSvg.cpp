@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_format.h"
 #include "tools/Format.h"
+#include "tools/Svg.h"
 #include "tools/Timeline.h"
 
 namespace headrace::tools {
@@ -35,23 +36,6 @@ constexpr Style kParts[] = {{"embedding", "#7d8590"},
 const Style &styleOf(plan::Part part) {
   const auto i = static_cast<size_t>(part);
   return kParts[std::min(i, std::size(kParts) - 1)];
-}
-
-std::string escaped(const std::string &text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else if (static_cast<unsigned char>(c) >= 0x20 || c == '\n')
-      out += c;
-  }
-  return out;
 }
 
 // 1, 2 or 5 times a power of ten, such that the span has at most ten of them.
@@ -93,15 +77,10 @@ public:
     axis(top, y_);
     body_ += tracks;
     y_ += 10;
-    return absl::StrFormat(
-               "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
-               "font-family=\"system-ui, 'Segoe UI', Helvetica, Arial, sans-serif\" font-size=\"11\">\n"
-               "<defs><pattern id=\"stall\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
-               "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#fde3e1\"/>"
-               "<rect width=\"2.4\" height=\"6\" fill=\"#d64545\"/></pattern></defs>\n"
-               "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
-               kLeft + kPlot + kRight, y_, kLeft + kPlot + kRight, y_) +
-           body_ + "</svg>\n";
+    return svgDocument(kLeft + kPlot + kRight, y_, body_,
+                       "<defs><pattern id=\"stall\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+                       "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#fde3e1\"/>"
+                       "<rect width=\"2.4\" height=\"6\" fill=\"#d64545\"/></pattern></defs>\n");
   }
 
 private:
@@ -109,7 +88,7 @@ private:
     return kLeft + kPlot * static_cast<double>(ns) / static_cast<double>(std::max<uint64_t>(spanNs_, 1));
   }
   void text(double x, double y, const std::string &what, const char *more) {
-    absl::StrAppendFormat(&body_, "<text x=\"%.2f\" y=\"%.2f\" %s>%s</text>\n", x, y, more, escaped(what));
+    absl::StrAppendFormat(&body_, "<text x=\"%.2f\" y=\"%.2f\" %s>%s</text>\n", x, y, more, svgEscaped(what));
   }
 
   void heading() {
@@ -236,8 +215,8 @@ private:
       absl::StrAppendFormat(&body_,
                             "<text x=\"%.2f\" y=\"%.2f\" text-anchor=\"middle\" fill=\"#ffffff\" "
                             "pointer-events=\"none\">%s</text>",
-                            from + width / 2, top + kBars / 2 + 4, escaped(label));
-    std::string title = escaped(tip);
+                            from + width / 2, top + kBars / 2 + 4, svgEscaped(label));
+    std::string title = svgEscaped(tip);
     body_ += "<title>" + title + "</title></g>\n";
   }
 

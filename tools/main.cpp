@@ -37,8 +37,27 @@ constexpr const char *kSimulateHelp = R"(Example:
   headrace simulate opt-30b --hardware a10 --device-memory 20GiB --random-input-len 512 --num-prompts 8 --max-new-tokens 64
   headrace simulate out.plan --prompt-ids "1,2,3;4,5" --link-bandwidth 12GB/s)";
 
-// Every key of a job file, the source, and other engines' flags.
-void addJob(CLI::App &app, JobInput &input, const char *source) {
+constexpr const char *kBenchHelp = R"(Example:
+  headrace bench opt-6.7b --hardware a10 --device sim --batches 8,32 --input-len 64 --slo-factor 1.5 --svg bench.svg
+  headrace bench tinyllama-1.1b --synthetic-weights 1 --h2d-bandwidth 4GB/s --policies none,select-n,headrace --tpot 200ms)";
+
+constexpr const char *kProfileHelp = R"(Example:
+  headrace profile ./qwen2.5-0.5b -o record.toml                    (this machine's CPU; run it again to continue it)
+  headrace profile opt-6.7b --hardware a10 --device sim -o a10.toml
+  headrace profile llama-3.1-8b --hardware h100 --batches 1,2,4,8 --sequences 128,256,512 -o h100.toml)";
+constexpr const char *kRecordHelp = R"(Example:
+  headrace record show record.toml
+  headrace record show record.toml --slo 50ms
+  headrace record show record.toml --slo-factor 1.5 --json | jq '.table.decode')";
+
+// What a profile takes of a job: the model, the hardware, and what the memory is for.
+bool profileTakes(const KeyFlag &flag) {
+  return flag.section == "shape" || flag.section == "hardware" || flag.key == "device_memory" ||
+         flag.key == "kv_dtype" || flag.key == "block_tokens";
+}
+
+// The model and the hardware, and a flag for every key of a job file that `takes` names (all if it is null).
+void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &) = nullptr) {
   app.add_option("source", input.source, source)->type_name("");
   app.add_option("--model", input.modelFlag, "a model for a job file: folder, shape .toml, or a shipped shape's name");
   app.add_option("--hardware", input.hardwareFlag, "a profile's .toml, or a shipped one's name (default: host)");
@@ -48,11 +67,18 @@ void addJob(CLI::App &app, JobInput &input, const char *source) {
                                                            {"shape", "Shape of a model without weights"},
                                                            {"hardware", "Hardware figures (over the profile's)"}};
   for (const KeyFlag &flag : keyFlags()) {
+    if (takes != nullptr && !takes(flag))
+      continue;
     const std::string name(flag.flag);
     app.add_option_function<std::string>(
            name, [&input, name](const std::string &value) { input.flags[name] = value; }, std::string(flag.help))
         ->group(groups.at(flag.section));
   }
+}
+
+// Every key of a job file, the source, and other engines' flags.
+void addJob(CLI::App &app, JobInput &input, const char *source) {
+  addKeys(app, input, source);
   constexpr const char *kOthers = "Words of vLLM and llama.cpp";
   for (const KeyFlag &flag : keyFlags()) {
     const std::string name(flag.flag);
@@ -173,11 +199,78 @@ int run(int argc, char **argv) {
   addRun(*simulateApp, simulate);
   simulateApp->footer(kSimulateHelp);
 
+  BenchOptions bench;
+  CLI::App *benchApp = app.add_subcommand("bench", "compare policies on one machine in one run");
+  addJob(*benchApp, bench.run.job, "a model (folder, shape .toml, shipped shape's name), or a job file");
+  benchApp->add_option("--policies", bench.policies, "which, in this order")->capture_default_str();
+  benchApp->add_option("--batches", bench.batches, "prompts at once, such as 1,8,32")->capture_default_str();
+  benchApp->add_option("--input-len,--random-input-len", bench.inputLength, "tokens of each prompt")
+      ->capture_default_str();
+  benchApp
+      ->add_option("--output-len,--random-output-len,--max-new-tokens", bench.outputLength,
+                   "tokens to generate a prompt")
+      ->capture_default_str();
+  benchApp->add_option("--rounds", bench.rounds, "how often each is run, in turn; one more comes first")
+      ->capture_default_str();
+  benchApp->add_option("--device", bench.run.device,
+                       "host, sim or cuda, cuda:1 for the second GPU (default: the hardware's)");
+  benchApp->add_option("--weights", bench.run.weights, "the folder of the weights (default: the model's)");
+  benchApp->add_option("--synthetic-weights", bench.run.syntheticWeights,
+                       "weights from this seed, for a shape without any");
+  benchApp->add_option("--seed", bench.run.seed, "of the random prompts")->capture_default_str();
+  benchApp->add_option("--svg", bench.svg, "write the comparison as bars");
+  benchApp->add_flag("--pin", bench.run.pin, "each lane's thread on a core of its own");
+  benchApp->add_flag("--json", bench.run.json, "one JSON object on standard output");
+  benchApp->footer(kBenchHelp);
+
+  ProfileOptions profile;
+  RunOptions &profiled = profile.run;
+  CLI::App *profileApp = app.add_subcommand("profile", "measure a model on a device: what an iteration's parts and "
+                                                       "copies take, as a performance record");
+  addKeys(*profileApp, profiled.job, "a model (folder, shape .toml, shipped shape's name), or a job file",
+          profileTakes);
+  profileApp->add_option("-o,--output", profile.output, "the record to write; one that was begun is continued");
+  profileApp->add_option("--device", profiled.device,
+                         "host, sim or cuda, cuda:1 for the second GPU (default: the "
+                         "hardware's kind)");
+  profileApp->add_option("--batches", profile.batches, "powers of two, \"1,2,4\" (default: 1 to 128)");
+  profileApp->add_option("--sequences", profile.sequences,
+                         "powers of two, tokens a sequence (default: 64 to the model's positions)");
+  profileApp
+      ->add_option("--seconds-per-pair", profile.secondsPerPair,
+                   "how long a pair is repeated at most until its median is stable")
+      ->capture_default_str();
+  profileApp->add_option("--seed", profiled.seed, "of random prompts and, for a shape, of weights")
+      ->capture_default_str();
+  profileApp->add_option("--graph-build", profiled.graphBuild, "how CUDA graphs are made: explicit or capture")
+      ->capture_default_str();
+  profileApp->add_option("--cuda-libraries", profiled.cudaLibraries,
+                         "folders of cublasLt and CUPTI, separated by colons, before those that are searched anyway");
+  profileApp->add_option("--trace-by", profiled.traceBy, "what measures steps on a GPU: auto, cupti or stamps")
+      ->capture_default_str();
+  profileApp->add_flag("--pin", profiled.pin, "each lane's thread on a core of its own");
+  profileApp->add_flag("--force", profile.force, "measure anew, whatever the file holds");
+  profileApp->add_flag("--json", profiled.json, "one JSON object on standard output");
+  profileApp->footer(kProfileHelp);
+
+  RecordOptions record;
+  CLI::App *recordApp = app.add_subcommand("record", "look at a performance record");
+  CLI::App *showApp =
+      recordApp->add_subcommand("show", "what it is of, what copies take, and the intervals for an SLO");
+  recordApp->require_subcommand(1);
+  recordApp->footer(kRecordHelp);
+  showApp->add_option("record", record.record, "a record of headrace profile")->required();
+  showApp->add_option("--slo", record.slo, "intervals for this latency of an iteration, such as 50ms");
+  showApp->add_option("--slo-factor", record.sloFactor, "the same as a multiple of the time without offloading");
+  showApp->add_flag("--json", record.json, "one JSON object");
+  showApp->footer(kRecordHelp);
+
   const std::vector<CLI::App *> all = app.get_subcommands([](CLI::App *) { return true; });
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(all.begin(), all.end(), [&](CLI::App *one) { return one->get_name() == argv[1]; })) {
     std::fprintf(stderr,
-                 "headrace: error: unknown command \"%s\": expected compile, inspect, timeline, run or simulate\n",
+                 "headrace: error: unknown command \"%s\": expected bench, compile, inspect, profile, record, "
+                 "timeline, run or simulate\n",
                  argv[1]);
     return kExitBadInput;
   }
@@ -193,6 +286,9 @@ int run(int argc, char **argv) {
                               : *inspectApp  ? inspectCommand(inspect)
                               : *timelineApp ? timelineCommand(timeline)
                               : *runApp      ? runCommand(run)
+                              : *benchApp    ? benchCommand(bench)
+                              : *profileApp  ? profileCommand(profile)
+                              : *showApp     ? recordShowCommand(record)
                                              : runCommand(simulate);
   if (!status.ok())
     std::fprintf(stderr, "headrace: error: %s\n", std::string(status.message()).c_str());

@@ -147,6 +147,8 @@ std::vector<CellKey> missingCells(const Record &record) {
   for (Phase phase : {Phase::Prefill, Phase::Decode}) {
     for (int64_t batch : record.batches) {
       for (int64_t sequence : record.sequences) {
+        if (!record.onGrid(phase, batch, sequence))
+          continue;
         // Measured, or no larger than needed by one that shows the copy hidden.
         const bool settled = std::any_of(record.cells.begin(), record.cells.end(), [&](const Cell &c) {
           if (c.phase != phase || c.batch > batch || c.sequence > sequence)

@@ -6,12 +6,14 @@
 //
 //   Record
 //    |- identity    which model, which device, which element types: lookups for others are refused
+//    |- model       its shape, so that the work between the measured sizes can be counted
 //    |- hardware    the profile that the device was measured under
 //    |- transfers   by size: alone, with compute running, both directions at once
 //    '- cells       one a (phase, batch, sequence): 14 op sites of an iteration, the nine of a layer once
 //
 // A cell need not be measured where a cell that is no larger in batch and sequence shows a layer that computes longer
-// than it is copied: there every copy hides behind its own layer and the interval is 1 (section 4.4).
+// than it is copied: there every copy hides behind its own layer and the interval is 1 (section 4.4). Pairs of more
+// tokens than a limit are not on the grid at all: they did not fit the device.
 #pragma once
 
 #include <array>
@@ -101,15 +103,24 @@ struct Identity {
   uint64_t layerBytes = 0; // weights of a layer: what an offloaded one copies
 };
 
+inline constexpr int64_t kAnyTokens = int64_t{1} << 60; // no limit: the largest pair of two axes
+
 struct Record {
   Identity identity;
+  model::ModelSpec model;
   model::Hardware hardware;
   std::vector<int64_t> batches, sequences; // powers of two, ascending without gaps
-  bool layersEqual = true;                 // false: every cell has layerNs
-  std::vector<Transfer> transfers;         // ascending by bytes
+  // By phase: pairs of a larger batch x sequence are not on the grid.
+  std::array<int64_t, kPhases> mostTokens{kAnyTokens, kAnyTokens};
+  int64_t layersRun = 0;           // of the model's layers, those that were there: fewer where not all fit
+  bool layersEqual = true;         // false: every cell has layerNs
+  std::vector<Transfer> transfers; // ascending by bytes
   std::vector<Cell> cells;
 
   const Cell *find(Phase phase, int64_t batch, int64_t sequence) const; // null: not measured
+  bool onGrid(Phase phase, int64_t batch, int64_t sequence) const {     // of two that are on the axes
+    return batch * sequence <= mostTokens[static_cast<size_t>(phase)];
+  }
 };
 
 // Whether all layers are as fast as the fastest, within `tolerance` (0.05: five hundredths slower at most).

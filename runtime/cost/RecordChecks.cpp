@@ -7,6 +7,7 @@
 
 #include "runtime/cost/Record.h"
 #include "runtime/model/Text.h"
+#include "runtime/model/WeightLayout.h"
 
 namespace headrace::cost {
 namespace {
@@ -70,6 +71,9 @@ absl::Status checkCell(const Record &record, const Cell &cell, std::string_view 
   };
   if (!on(record.batches, cell.batch) || !on(record.sequences, cell.sequence))
     return invalid(where, cat(name, ": not on the record's grid"));
+  if (!record.onGrid(cell.phase, cell.batch, cell.sequence))
+    return invalid(where, cat(name, ": more tokens than grid.", phaseName(cell.phase),
+                              "_tokens = ", record.mostTokens[static_cast<size_t>(cell.phase)]));
   if (cell.repetitions == 0)
     return invalid(where, cat(name, ": repetitions = 0: expected at least 1"));
   for (int s = 0; s < kSites; ++s) {
@@ -101,10 +105,23 @@ absl::Status checkRecord(const Record &record, std::string_view where) {
     return invalid(where, cat("identity.layers = ", id.layers, ": expected from 1 to ", model::kMaxLayers));
   if (id.layerBytes == 0 || id.layerBytes > model::kMaxWeightBytes)
     return invalid(where, cat("identity.layer_bytes = ", id.layerBytes, ": expected from 1 to 2^53"));
+  if (absl::Status status = model::validate(record.model, cat(where, ": model")); !status.ok())
+    return status;
+  if (record.model.layers != id.layers || model::layoutWeights(record.model).layerBytes(0) != id.layerBytes)
+    return invalid(where,
+                   cat("identity: ", id.layers, " layers of ", id.layerBytes, " bytes: expected those of [model], ",
+                       record.model.layers, " layers of ", model::layoutWeights(record.model).layerBytes(0), " bytes"));
   for (const auto &[axis, name] :
        {std::pair<const std::vector<int64_t> &, const char *>{record.batches, "batch"}, {record.sequences, "sequence"}})
     if (absl::Status status = checkAxis(axis, name, where); !status.ok())
       return status;
+  for (Phase phase : {Phase::Prefill, Phase::Decode})
+    if (!record.onGrid(phase, record.batches.front(), record.sequences.front()))
+      return invalid(where, cat("grid.", phaseName(phase), "_tokens = ", record.mostTokens[static_cast<size_t>(phase)],
+                                ": expected at least the ", record.batches.front() * record.sequences.front(),
+                                " of the smallest pair"));
+  if (record.layersRun < 1 || record.layersRun > id.layers)
+    return invalid(where, cat("grid.layers_run = ", record.layersRun, ": expected from 1 to ", id.layers));
   if (absl::Status status = checkTransfers(record, where); !status.ok())
     return status;
   std::set<std::tuple<Phase, int64_t, int64_t>> seen;
@@ -123,9 +140,13 @@ absl::Status checkComplete(const Record &record, std::string_view where) {
   const std::vector<CellKey> missing = missingCells(record);
   if (missing.empty())
     return absl::OkStatus();
+  int64_t pairs = 0;
+  for (Phase phase : {Phase::Prefill, Phase::Decode})
+    for (int64_t batch : record.batches)
+      for (int64_t sequence : record.sequences)
+        pairs += record.onGrid(phase, batch, sequence);
   const CellKey &first = missing.front();
-  return absl::FailedPreconditionError(cat(where, ": the grid has holes: ", missing.size(), " of ",
-                                           kPhases * record.batches.size() * record.sequences.size(),
+  return absl::FailedPreconditionError(cat(where, ": the grid has holes: ", missing.size(), " of ", pairs,
                                            " cells are missing, first ",
                                            cellName(first.phase, first.batch, first.sequence)));
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -46,6 +47,11 @@ size_t indexAtLeast(const std::vector<int64_t> &axis, int64_t value) {
 
 } // namespace
 
+absl::StatusOr<RecordCostModel> RecordCostModel::create(Record record, std::string_view where) {
+  const model::ModelSpec spec = record.model;
+  return create(std::move(record), spec, where);
+}
+
 absl::StatusOr<RecordCostModel> RecordCostModel::create(Record record, const model::ModelSpec &spec,
                                                         std::string_view where) {
   if (absl::Status status = checkRecord(record, where); !status.ok())
@@ -70,17 +76,21 @@ RecordCostModel::RecordCostModel(Record record, const model::ModelSpec &spec)
     for (size_t s = 0; s < kSites; ++s)
       layer += inLayer(static_cast<Site>(s)) ? static_cast<double>(cell.sites[s].medianNs) : 0;
     // Of layers that are not equal the slowest stands for all where time must not be too small, the fastest where it
-    // must not be too large; each in the proportions of the sites' medians.
-    double slowest = 1, fastest = 1;
+    // must not be too large, their mean where a whole iteration is priced; each in the proportions of the sites'
+    // medians.
+    double slowest = 1, fastest = 1, mean = 1;
     if (!cell.layerNs.empty() && layer > 0) {
       const auto [least, most] = std::minmax_element(cell.layerNs.begin(), cell.layerNs.end());
       slowest = static_cast<double>(*most) / layer;
       fastest = static_cast<double>(*least) / layer;
+      mean = static_cast<double>(std::accumulate(cell.layerNs.begin(), cell.layerNs.end(), uint64_t{0})) /
+             static_cast<double>(cell.layerNs.size()) / layer;
     }
     for (size_t s = 0; s < kSites; ++s) {
       const double median = static_cast<double>(cell.sites[s].medianNs);
       const bool scaled = inLayer(static_cast<Site>(s));
-      p.median[s] = p.high[s] = median * (scaled ? slowest : 1);
+      p.median[s] = median * (scaled ? mean : 1);
+      p.high[s] = median * (scaled ? slowest : 1);
       p.low[s] = median * (scaled ? fastest : 1);
       p.work[s] = workOf(spec, opSiteOf(static_cast<Site>(s)), shapeOf(cell.phase, cell.batch, cell.sequence),
                          record_.identity.activation, record_.identity.kv, false);

@@ -19,7 +19,7 @@
 //     bytes(g)), which is sub-homogeneity with x and g exchanged.
 // Select-N's iteration time T(i) does not fall when t_c or t_t grows (SelectN.h), so T from upper bounds is never below
 // the true one: every interval that they admit is feasible in truth, and the interval chosen is never smaller than the
-// true one. An SLO that is a multiple of the resident time must be taken from lower bounds, for the same reason.
+// true one. An SLO that is a multiple of the resident time must hold for every time between the bounds (SelectN.h).
 // Interpolated times lie between the two bounds but need not be above the truth: they price plans, they admit nothing.
 //
 // Measured medians need not be monotone (noise): the bounds use the largest median of all smaller cells, and the
@@ -43,6 +43,8 @@ class RecordCostModel final : public CostModel {
 public:
   // Refuses an incomplete record (kFailedPrecondition) and one whose layers or layer bytes are not the model's.
   static absl::StatusOr<RecordCostModel> create(Record record, const model::ModelSpec &spec, std::string_view where);
+  // Over the record's own model.
+  static absl::StatusOr<RecordCostModel> create(Record record, std::string_view where);
 
   // An iteration of one row a sequence is looked up as decode, one of `context` rows a sequence as prefill. Any other
   // mix gets its upper bound from the cells of both phases by its work. Direct ops are not measured: the roofline over

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cost/RecordFile.h"
 
-#include <cstdio>
 #include <limits>
 #include <utility>
 
 #include "runtime/model/FileIo.h"
 #include "runtime/model/ReplaceFile.h"
+#include "runtime/model/Shape.h"
 #include "runtime/model/Text.h"
 #include "runtime/model/TomlReader.h"
+#include "runtime/model/TomlText.h"
 
 namespace headrace::cost {
 namespace {
@@ -31,40 +32,6 @@ template <class T> std::string listOf(const std::vector<T> &values) {
 
 std::string timingText(std::string_view key, const Timing &t) {
   return cat(key, " = [", t.medianNs, ", ", t.p10Ns, ", ", t.p90Ns, "]\n");
-}
-
-// A basic string: control characters, quotes and backslashes escaped the way TOML spells them.
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    constexpr char kHex[] = "0123456789ABCDEF";
-    if (c == '"' || c == '\\')
-      out += {'\\', c};
-    else if (byte < 0x20 || byte == 0x7f)
-      out += cat("\\u00", std::string{kHex[byte >> 4], kHex[byte & 15]});
-    else
-      out += c;
-  }
-  return out + "\"";
-}
-
-// Seventeen digits: the same double again.
-std::string numberText(std::string_view key, double value) {
-  char digits[40];
-  std::snprintf(digits, sizeof digits, "%.17g", value);
-  return cat(key, " = ", digits, "\n");
-}
-
-std::string hardwareText(const model::Hardware &h) {
-  return cat("\n[hardware]\nname = ", quoted(h.name), "\nkind = \"", model::deviceKindName(h.kind),
-             "\"\nmemory = ", h.memoryBytes, "\nhost_memory = ", h.hostMemoryBytes, "\n",
-             numberText("flops_f32", h.flopsF32), numberText("flops_f16", h.flopsF16),
-             numberText("memory_bandwidth", h.memoryBandwidth), numberText("h2d_bandwidth", h.h2dBandwidth),
-             numberText("d2h_bandwidth", h.d2hBandwidth), numberText("duplex_bandwidth", h.duplexBandwidth),
-             numberText("copy_latency", h.copyLatency), numberText("launch_overhead", h.launchOverhead),
-             numberText("flops_efficiency", h.flopsEfficiency), numberText("memory_efficiency", h.memoryEfficiency),
-             numberText("link_efficiency", h.linkEfficiency));
 }
 
 // The value of a key that must be there.
@@ -177,14 +144,19 @@ absl::Status readOne(TomlReader &file, const std::string &path, std::string_view
 
 std::string recordText(const Record &record) {
   const Identity &id = record.identity;
-  std::string text =
-      cat("# What each part of an iteration and each copy takes, in ns. Written by `headrace profile`.\n",
-          "format = \"", kFormat, "\"\nversion = ", kRecordVersion, "\n\n[identity]\nmodel = ", quoted(id.model),
-          "\nmodel_hash = ", quoted(id.modelHash), "\ndevice = ", quoted(id.device), "\ndevice_kind = \"",
-          model::deviceKindName(id.kind), "\"\nactivation = \"", model::dtypeName(id.activation), "\"\nkv = \"",
-          model::dtypeName(id.kv), "\"\nlayers = ", id.layers, "\nlayer_bytes = ", id.layerBytes, "\n",
-          hardwareText(record.hardware), "\n[grid]\nbatch = ", listOf(record.batches),
-          "\nsequence = ", listOf(record.sequences), "\nlayers_equal = ", record.layersEqual ? "true" : "false", "\n");
+  std::string text = cat(
+      "# What each part of an iteration and each copy takes, in ns. Written by `headrace profile`.\n", "format = \"",
+      kFormat, "\"\nversion = ", kRecordVersion, "\n\n[identity]\nmodel = ", model::tomlText(id.model),
+      "\nmodel_hash = ", model::tomlText(id.modelHash), "\ndevice = ", model::tomlText(id.device), "\ndevice_kind = \"",
+      model::deviceKindName(id.kind), "\"\nactivation = \"", model::dtypeName(id.activation), "\"\nkv = \"",
+      model::dtypeName(id.kv), "\"\nlayers = ", id.layers, "\nlayer_bytes = ", id.layerBytes, "\n", "\n[model]\n",
+      model::toToml(model::shapeEntries(record.model)), "\n[hardware]\n",
+      model::toToml(model::hardwareEntries(record.hardware)), "\n[grid]\nbatch = ", listOf(record.batches),
+      "\nsequence = ", listOf(record.sequences), "\n");
+  for (Phase phase : {Phase::Prefill, Phase::Decode})
+    if (const int64_t most = record.mostTokens[static_cast<size_t>(phase)]; most != kAnyTokens)
+      text += cat(phaseName(phase), "_tokens = ", most, "\n");
+  text += cat("layers_run = ", record.layersRun, "\nlayers_equal = ", record.layersEqual ? "true" : "false", "\n");
   for (const Transfer &t : record.transfers)
     text += cat("\n[[transfer]] # [median, p10, p90]\nbytes = ", t.bytes, "\nrepetitions = ", t.repetitions, "\n",
                 timingText("h2d", t.h2d), timingText("d2h", t.d2h), timingText("h2d_with_compute", t.h2dWithCompute),
@@ -215,7 +187,14 @@ absl::StatusOr<Record> parseRecord(std::string_view text, const std::string &pat
 
   Record record;
   absl::Status status = readOne(file, path, "identity", [&](TomlReader &t) { record.identity = readIdentity(t); });
-  absl::Status hardwareStatus;
+  absl::Status modelStatus, hardwareStatus;
+  if (status.ok())
+    status = readOne(file, path, "model", [&](TomlReader &t) {
+      absl::StatusOr<model::ModelSpec> shape = model::parseShapeTable(t, path, record.identity.model);
+      modelStatus = shape.status();
+      record.model = std::move(shape).value_or(model::ModelSpec{});
+    });
+  status.Update(modelStatus);
   if (status.ok())
     status = readOne(file, path, "hardware", [&](TomlReader &t) {
       absl::StatusOr<model::Hardware> hardware =
@@ -229,6 +208,10 @@ absl::StatusOr<Record> parseRecord(std::string_view text, const std::string &pat
       constexpr std::string_view kPowers = "a list of powers of two";
       record.batches = need(t, "batch", t.integers("batch", 1, int64_t{1} << 30), kPowers);
       record.sequences = need(t, "sequence", t.integers("sequence", 1, int64_t{1} << 30), kPowers);
+      for (Phase phase : {Phase::Prefill, Phase::Decode})
+        record.mostTokens[static_cast<size_t>(phase)] =
+            t.integer(cat(phaseName(phase), "_tokens"), 1, kAnyTokens).value_or(kAnyTokens);
+      record.layersRun = needInteger(t, "layers_run", 1, model::kMaxLayers);
       record.layersEqual = need(t, "layers_equal", t.boolean("layers_equal"), "true or false");
     });
   if (status.ok())

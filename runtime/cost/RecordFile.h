@@ -15,11 +15,16 @@
 //   layers = 32
 //   layer_bytes = 402767872
 //
+//   [model]                            # its shape, keys of Shape.h
+//
 //   [hardware]                         # the profile measured under, keys of Hardware.h
 //
 //   [grid]
 //   batch = [1, 2, 4]                  # powers of two
 //   sequence = [64, 128]
+//   prefill_tokens = 4096              # pairs of more tokens are not on the grid; without the key all are
+//   decode_tokens = 16384
+//   layers_run = 32                    # layers that were there when it was measured
 //   layers_equal = true
 //
 //   [[transfer]]                       # [median, p10, p90], ns

@@ -8,6 +8,22 @@
 #include "runtime/model/Text.h"
 
 namespace headrace::cost {
+namespace {
+
+// Of these feasible intervals (ascending) the one that frees the most, or `resident` if none frees any.
+IntervalChoice freeMost(const LayerTimes &times, const IntervalChoice &resident, const std::vector<int64_t> &feasible) {
+  IntervalChoice best = resident;
+  for (int64_t i : feasible) {
+    const int64_t freed = freedLayers(times.layers, i);
+    // Ascending, so that of as much memory the larger interval stays, which is no slower: for equal n each copy hides
+    // behind more layers.
+    if (freed > best.freed || (freed == best.freed && freed > 0))
+      best = {i, offloadedLayers(times.layers, i), freed, emptyStartNs(times, i), true};
+  }
+  return best;
+}
+
+} // namespace
 
 double residentNs(const LayerTimes &times) {
   return static_cast<double>(times.layers) * times.computeNs + times.restNs;
@@ -62,19 +78,10 @@ std::vector<int64_t> feasibleIntervals(const LayerTimes &times, double sloNs) {
 }
 
 IntervalChoice chooseInterval(const LayerTimes &times, double sloNs) {
-  IntervalChoice best;
-  best.iterationNs = residentNs(times);
-  best.feasible = sloNs > 0 && best.iterationNs <= sloNs;
-  if (!best.feasible)
-    return best;
-  for (int64_t i : feasibleIntervals(times, sloNs)) {
-    const int64_t freed = freedLayers(times.layers, i);
-    // Ascending, so that of as much memory the larger interval stays, which is no slower: for equal n each copy hides
-    // behind more layers.
-    if (freed > best.freed || (freed == best.freed && freed > 0))
-      best = {i, offloadedLayers(times.layers, i), freed, emptyStartNs(times, i), true};
-  }
-  return best;
+  IntervalChoice resident;
+  resident.iterationNs = residentNs(times);
+  resident.feasible = sloNs > 0 && resident.iterationNs <= sloNs;
+  return resident.feasible ? freeMost(times, resident, feasibleIntervals(times, sloNs)) : resident;
 }
 
 PaperFormula paperFormula(const LayerTimes &times, double delta) {
@@ -107,17 +114,30 @@ IntervalChoice chooseFromRecord(const RecordCostModel &costs, Phase phase, int64
   const Shape shape = shapeOf(phase, batch, sequence);
   const TimeBounds layer = costs.layerBounds(shape), rest = costs.restBounds(shape);
   const auto transfer = static_cast<double>(costs.copyNs(id.layerBytes, true));
-  double limit = 0;
+  const LayerTimes slowest{id.layers, layer.upperNs, transfer, rest.upperNs};
   if (slo.factor > 0) {
-    limit = slo.factor * residentNs({id.layers, layer.lowerNs, transfer, rest.lowerNs});
-  } else if (slo.ns > 0) {
+    const LayerTimes corners[] = {slowest,
+                                  {id.layers, layer.upperNs, transfer, rest.lowerNs},
+                                  {id.layers, layer.lowerNs, transfer, rest.upperNs},
+                                  {id.layers, layer.lowerNs, transfer, rest.lowerNs}};
+    std::vector<int64_t> feasible;
+    for (int64_t i = 1; i <= id.layers; ++i) {
+      if (std::all_of(std::begin(corners), std::end(corners), [&](const LayerTimes &corner) {
+            return emptyStartNs(corner, i) <= slo.factor * residentNs(corner);
+          }))
+        feasible.push_back(i);
+    }
+    IntervalChoice resident;
+    resident.iterationNs = residentNs(slowest);
+    resident.feasible = slo.factor >= 1; // by its meaning
+    return resident.feasible ? freeMost(slowest, resident, feasible) : resident;
+  }
+  double limit = 0;
+  if (slo.ns > 0) {
     const double most = static_cast<double>(kLongestStepNs) * static_cast<double>(id.layers);
     limit = static_cast<double>(roundSlo(static_cast<uint64_t>(std::min(slo.ns, most)), stepNs));
   }
-  IntervalChoice choice = chooseInterval({id.layers, layer.upperNs, transfer, rest.upperNs}, limit);
-  // Without offloading a factor of at least 1 is met by its meaning, even where the bounds are apart.
-  choice.feasible = choice.feasible || slo.factor >= 1;
-  return choice;
+  return chooseInterval(slowest, limit);
 }
 
 std::string intervalTable(absl::Span<const int64_t> batches, absl::Span<const int64_t> sequences,

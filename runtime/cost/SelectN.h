@@ -89,8 +89,10 @@ struct Slo {
 // begins the message.
 absl::Status checkSlo(const Slo &slo, std::string_view what);
 
-// The choice for one (batch, sequence) of a record, conservative as RecordCostModel.h defines it: T from upper bounds,
-// an SLO that is a factor from lower bounds. Absolute SLOs are rounded down to `stepNs`. Any batch and sequence from 1.
+// The choice for one (batch, sequence) of a record, conservative as RecordCostModel.h defines it. Absolute SLOs are
+// rounded down to `stepNs` and held by T from upper bounds. A factor f must hold wherever t_c and the rest lie between
+// their bounds: f residentNs - T(i) is concave in both (residentNs is linear; T(i), also with empty slots, is a sum of
+// maxima), so it is least at one of the four corners. Any batch and sequence from 1.
 IntervalChoice chooseFromRecord(const RecordCostModel &costs, Phase phase, int64_t batch, int64_t sequence,
                                 const Slo &slo, uint64_t stepNs = kSloStepNs);
 

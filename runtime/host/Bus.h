@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // When the bytes of paced copies arrive: a fluid model of links that share a bus, in real time. Copies of one direction
-// of a link run one after another; copies that run together get max-min fair rates under three limits: the direction's,
-// the link's for both directions together, the bus's.
+// of a link run one after another; copies that run together get max-min fair rates under the limits of their link and
+// of the bus: of each direction, and of both together.
 //
 //   byte k of a copy that runs alone is there at  start + latency + k / rate
 //
@@ -28,19 +28,41 @@ struct LinkSpeed {
   int64_t latencyNs = 0;
 };
 
+// Bytes/s that all links get together.
+struct BusSpeed {
+  double h2d = std::numeric_limits<double>::infinity();
+  double d2h = std::numeric_limits<double>::infinity();
+  double both = std::numeric_limits<double>::infinity();
+};
+
 class Bus {
 public:
-  explicit Bus(double bytesPerSecond = std::numeric_limits<double>::infinity());
+  explicit Bus(const BusSpeed &speed = {});
   uint32_t addLink(const LinkSpeed &speed);
+  // Of a link on which nothing is copied.
+  void setLink(uint32_t link, const LinkSpeed &speed);
+  // The bus's limit for copies to devices, from nowNs on.
+  void setH2d(double bytesPerSecond, int64_t nowNs);
 
-  // `atNs` may lie in the past (the end of the copy before): the copy has then been running since.
+  // From atNs on, which is not before what the bus has been advanced to.
   void start(uint32_t link, Direction direction, uint64_t bytes, int64_t atNs);
-  // Lets time pass; never backwards.
+  // Lets time pass; never backwards, and not beyond the end of a copy that is not taken. So the copy behind it can
+  // start at that end, however late the thread looks, and no copy gets of the bus what another one would have had.
   void advance(int64_t nowNs);
+  // Whether the copy has ended.
+  bool ended(uint32_t link, Direction direction) const { return !flow(link, direction).active; }
+  void takeEnd(uint32_t link, Direction direction);
   // Whole bytes that have arrived; all of them once the copy has ended.
   uint64_t arrived(uint32_t link, Direction direction) const;
   // When the first `bytes` of the copy will be (or, for all of them, were) there at the present rates.
   int64_t arrivalNs(uint32_t link, Direction direction, uint64_t bytes) const;
+
+  // While at least one copy to a device was slower than its link alone would have it: for how long, and what all copies
+  // to devices brought in that time. So far.
+  struct Slowed {
+    double ns = 0, bytes = 0;
+  };
+  const Slowed &slowed() const { return slowed_; }
 
 private:
   struct Flow {
@@ -50,11 +72,12 @@ private:
     int64_t flowsFrom = 0; // start + latency
     int64_t endNs = 0;     // once ended
     bool active = false;   // started, not ended
+    bool taken = true;     // its end
   };
   struct Link {
     LinkSpeed speed;
     std::array<Flow, 2> flows;
-    bool full = false; // scratch of share()
+    double level = 0; // scratch of share()
     std::array<bool, 2> fixed{};
   };
   const Flow &flow(uint32_t link, Direction direction) const {
@@ -62,10 +85,15 @@ private:
   }
   bool flows(const Flow &flow) const { return flow.active && flow.flowsFrom <= clockNs_; }
   void share();
+  void pass(int64_t toNs);
 
-  double bytesPerNs_;
+  BusSpeed speed_; // bytes/ns
   int64_t clockNs_ = 0;
   std::vector<Link> links_;
+  size_t untaken_ = 0; // ends
+  Slowed slowed_;
+  bool slows_ = false;       // at the present rates, a copy to a device
+  double h2dBytesPerNs_ = 0; // of all, at the present rates
 };
 
 } // namespace headrace::host

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two threads of the host device and what they share with the caller.
+// What the threads of a host device share: the caller, a compute thread of its own, and the transfer thread
+// (TransferThread.h), which it may have together with other devices.
 //
 // The caller puts launches into a ring; each lane takes them in order. A lane's counter grows by one with each step and
 // by one more at the end of each launch, over all launches, so that "step i of lane l in this launch" is base[l] + i +
@@ -12,7 +13,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/host/Bus.h"
 #include "runtime/host/HostGraph.h"
 #include "runtime/host/Signals.h"
 
@@ -38,6 +38,9 @@ struct TokenSlot {
 };
 
 struct Shared {
+  // What the transfer thread and the caller sleep on where they serve several devices; null: a bell of this one.
+  explicit Shared(Bell *transfer = nullptr, Bell *caller = nullptr) : signals({nullptr, transfer, caller}) {}
+
   Signals signals;
   std::array<Launch, kRing> ring;
   std::array<TokenSlot, kTokenSlots> tokens;
@@ -54,8 +57,5 @@ struct Shared {
 
 // Runs the compute lane until Counter::Launched is kStop.
 void runComputeLane(Shared &shared);
-
-// Runs the h2d and d2h lanes of one device. `speed` is what copies are paced to; null: as fast as memcpy.
-void runTransferLanes(Shared &shared, const LinkSpeed *speed);
 
 } // namespace headrace::host

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 
 namespace headrace::host {
 namespace {
@@ -37,10 +38,12 @@ void futexWake(const std::atomic<uint32_t> &word) {
 
 } // namespace
 
-Signals::Signals() {
-  for (Waiter &waiter : waiters_)
-    for (std::atomic<uint64_t> &wanted : waiter.wanted)
+Signals::Signals(const std::array<Bell *, kThreads> &bells) {
+  for (size_t t = 0; t < kThreads; ++t) {
+    waiters_[t].bell = bells[t] != nullptr ? bells[t] : &bells_[t];
+    for (std::atomic<uint64_t> &wanted : waiters_[t].wanted)
       wanted.store(kNotWaiting, std::memory_order_relaxed);
+  }
 }
 
 void Signals::advance(Counter counter, uint64_t value) {
@@ -58,15 +61,16 @@ void Signals::ring(Counter counter, uint64_t value) {
     // woken by itself; had it asked for more since, it has looked at the counter since.
     if (wanted <= value && wanted != kNotWaiting &&
         waiter.wanted[c].compare_exchange_strong(wanted, kNotWaiting, std::memory_order_seq_cst)) {
-      waiter.bell.fetch_add(1, std::memory_order_seq_cst);
-      futexWake(waiter.bell);
+      waiter.bell->rings.fetch_add(1, std::memory_order_seq_cst);
+      futexWake(waiter.bell->rings);
     }
   }
 }
 
-bool Signals::anyReached(absl::Span<const Want> wants) const {
-  return std::any_of(wants.begin(), wants.end(), [&](const Want &want) {
-    return counters_[static_cast<size_t>(want.counter)].value.load(std::memory_order_seq_cst) >= want.threshold;
+bool Signals::anyReached(absl::Span<const WantOf> wants) {
+  return std::any_of(wants.begin(), wants.end(), [](const WantOf &w) {
+    return w.signals->counters_[static_cast<size_t>(w.want.counter)].value.load(std::memory_order_seq_cst) >=
+           w.want.threshold;
   });
 }
 
@@ -79,15 +83,26 @@ int64_t Signals::wait(Thread self, const Want &want) {
 }
 
 void Signals::waitAny(Thread self, absl::Span<const Want> wants, int64_t deadlineNs) {
+  std::array<WantOf, kCounters> own;
+  assert(wants.size() <= own.size());
+  std::transform(wants.begin(), wants.end(), own.begin(), [this](const Want &want) { return WantOf{this, want}; });
+  waitAny(self, *waiters_[static_cast<size_t>(self)].bell, {own.data(), wants.size()}, deadlineNs);
+}
+
+void Signals::waitAny(Thread self, Bell &bell, absl::Span<const WantOf> wants, int64_t deadlineNs, bool spins) {
+  if (!spins) {
+    sleep(self, bell, wants, deadlineNs, 0);
+    return;
+  }
   const int64_t now = monotonicNs();
   if (deadlineNs != kNever && deadlineNs - now <= kLongSpinNs)
     spin(wants, now, deadlineNs);
   else if (deadlineNs != kNever || !spin(wants, now, now + kSpinNs)) // what has no deadline often comes soon
-    sleep(self, wants, deadlineNs);
+    sleep(self, bell, wants, deadlineNs, kLongSpinNs);
 }
 
 // True once one of `wants` is reached, false at endNs. The clock is read every 16 looks.
-bool Signals::spin(absl::Span<const Want> wants, int64_t nowNs, int64_t endNs) const {
+bool Signals::spin(absl::Span<const WantOf> wants, int64_t nowNs, int64_t endNs) {
   for (; nowNs < endNs; nowNs = monotonicNs())
     for (int i = 0; i < 16; ++i) {
       if (anyReached(wants))
@@ -97,18 +112,18 @@ bool Signals::spin(absl::Span<const Want> wants, int64_t nowNs, int64_t endNs) c
   return anyReached(wants);
 }
 
-void Signals::sleep(Thread self, absl::Span<const Want> wants, int64_t deadlineNs) {
-  Waiter &waiter = waiters_[static_cast<size_t>(self)];
+// Once woken, it spins for up to spinNs: perhaps what it waits for was announced.
+void Signals::sleep(Thread self, Bell &bell, absl::Span<const WantOf> wants, int64_t deadlineNs, int64_t spinNs) {
   for (;;) {
-    const uint32_t bell = waiter.bell.load(std::memory_order_seq_cst);
-    for (const Want &want : wants)
-      waiter.wanted[static_cast<size_t>(want.counter)].store(want.threshold, std::memory_order_seq_cst);
+    const uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
+    for (const WantOf &w : wants)
+      w.signals->want(self, w.want.counter, w.want.threshold);
     if (!anyReached(wants))
-      futexWait(waiter.bell, bell, deadlineNs);
-    for (const Want &want : wants)
-      waiter.wanted[static_cast<size_t>(want.counter)].store(kNotWaiting, std::memory_order_seq_cst);
+      futexWait(bell.rings, rings, deadlineNs);
+    for (const WantOf &w : wants)
+      w.signals->want(self, w.want.counter, kNotWaiting);
     const int64_t now = monotonicNs();
-    if (now >= deadlineNs || spin(wants, now, std::min(deadlineNs, now + kLongSpinNs))) // perhaps it was announced
+    if (now >= deadlineNs || spin(wants, now, std::min(deadlineNs, now + spinNs)))
       return;
   }
 }

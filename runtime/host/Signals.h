@@ -50,9 +50,18 @@ struct Want {
   uint64_t threshold;
 };
 
+// What a thread that waits sleeps on. A thread that waits for the counters of several Signals has one bell in all of
+// them.
+struct alignas(64) Bell {
+  std::atomic<uint32_t> rings{0}; // changes with each wake-up
+};
+
 class Signals {
 public:
-  Signals();
+  // `bells`: what the threads sleep on; null: a bell of these Signals.
+  explicit Signals(const std::array<Bell *, kThreads> &bells = {});
+  Signals(const Signals &) = delete;
+  Signals &operator=(const Signals &) = delete;
 
   uint64_t value(Counter counter) const {
     return counters_[static_cast<size_t>(counter)].value.load(std::memory_order_acquire);
@@ -70,6 +79,14 @@ public:
   // Spins for a deadline closer than kLongSpinNs, sleeps for others and is then some microseconds late.
   void waitAny(Thread self, absl::Span<const Want> wants, int64_t deadlineNs);
 
+  struct WantOf {
+    Signals *signals;
+    Want want;
+  };
+  // The same over several Signals in which the thread has this bell (at most one want a counter of each). `spins`
+  // false: sleeps at once, for a caller that has no core to itself.
+  static void waitAny(Thread self, Bell &bell, absl::Span<const WantOf> wants, int64_t deadlineNs, bool spins = true);
+
 private:
   static constexpr uint64_t kNotWaiting = std::numeric_limits<uint64_t>::max();
   struct alignas(64) Value {
@@ -77,15 +94,20 @@ private:
   };
   struct alignas(64) Waiter {
     std::array<std::atomic<uint64_t>, kCounters> wanted; // thresholds; kNotWaiting
-    std::atomic<uint32_t> bell{0};                       // changes with each wake-up
+    Bell *bell = nullptr;
   };
-  bool anyReached(absl::Span<const Want> wants) const;
+  static bool anyReached(absl::Span<const WantOf> wants);
+  static bool spin(absl::Span<const WantOf> wants, int64_t nowNs, int64_t endNs);
+  static void sleep(Thread self, Bell &bell, absl::Span<const WantOf> wants, int64_t deadlineNs, int64_t spinNs);
   void ring(Counter counter, uint64_t value);
-  bool spin(absl::Span<const Want> wants, int64_t nowNs, int64_t endNs) const;
-  void sleep(Thread self, absl::Span<const Want> wants, int64_t deadlineNs);
+  void want(Thread self, Counter counter, uint64_t threshold) {
+    waiters_[static_cast<size_t>(self)].wanted[static_cast<size_t>(counter)].store(threshold,
+                                                                                   std::memory_order_seq_cst);
+  }
 
   std::array<Value, kCounters> counters_;
   std::array<Waiter, kThreads> waiters_;
+  std::array<Bell, kThreads> bells_;
 };
 
 } // namespace headrace::host

@@ -2,6 +2,8 @@
 #include "runtime/model/JobFile.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 
 #include "runtime/model/Examples.h"
 #include "runtime/model/FileIo.h"
@@ -17,7 +19,8 @@ constexpr int64_t kMaxBatch = 1 << 20;
 constexpr int64_t kMaxKvTokens = int64_t{1} << 40;
 constexpr int64_t kMaxBlockTokens = 4096;
 constexpr int64_t kMaxSlots = 1 << 16;
-constexpr std::string_view kPolicies = "\"interval\"";
+constexpr double kMaxSloFactor = 1e6;
+constexpr double kMaxSloSeconds = 1e6; // longer than the longest step a cost model states
 
 absl::StatusOr<ModelSource> openModelAt(const std::string &path) {
   ModelSource source;
@@ -83,7 +86,19 @@ absl::StatusOr<Hardware> parseHardwareOf(TomlReader &table, const std::string &p
   return parseHardwareTable(table, path, "inline", base);
 }
 
-absl::StatusOr<Goal> parseGoal(TomlReader &table) {
+// A time in whole nanoseconds, at least one.
+std::optional<uint64_t> parseSlo(TomlReader &table, std::string_view key) {
+  const std::optional<double> seconds = table.rate(key, parseSeconds);
+  if (!seconds)
+    return std::nullopt;
+  if (!(*seconds >= 0.5e-9 && *seconds <= kMaxSloSeconds)) { // not NaN either
+    table.refuse(key, "a time above zero such as \"50ms\", at most 1e6 s");
+    return std::nullopt;
+  }
+  return static_cast<uint64_t>(std::llround(*seconds * 1e9));
+}
+
+absl::StatusOr<Goal> parseGoal(TomlReader &table, const std::string &path) {
   Goal goal;
   goal.deviceMemory = table.bytes("device_memory", parseBytes);
   goal.batch = table.integer("batch", 1, kMaxBatch);
@@ -95,6 +110,17 @@ absl::StatusOr<Goal> parseGoal(TomlReader &table) {
     goal.kvDtype = dtypeFromName(*kvDtype);
     if (!goal.kvDtype)
       table.refuse("kv_dtype", "\"auto\", \"f32\", \"f16\" or \"bf16\"");
+  }
+  goal.ttftNs = parseSlo(table, "ttft");
+  goal.tpotNs = parseSlo(table, "tpot");
+  goal.sloFactor = table.number("slo_factor");
+  if (goal.sloFactor && !(*goal.sloFactor >= 1 && *goal.sloFactor <= kMaxSloFactor))
+    table.refuse("slo_factor", "a factor of the time without offloading, from 1 to 1e6");
+  goal.busDevices = table.integer("bus_devices", 1, kMaxBusDevices).value_or(goal.busDevices);
+  if (const std::optional<std::string> record = table.text("record")) {
+    if (record->empty())
+      table.refuse("record", "a performance record's file");
+    goal.record = joinPath(folderOf(path), *record);
   }
   if (absl::Status status = table.finish(); !status.ok())
     return status;
@@ -126,6 +152,7 @@ absl::StatusOr<Policy> parsePolicy(TomlReader &table) {
   policy.slots = table.integer("slots", 1, kMaxSlots);
   policy.offloadEmbedding = parseChoice(table, "offload_embedding");
   policy.offloadHead = parseChoice(table, "offload_head");
+  policy.placements = table.integer("placements", 1, kMaxPlacements);
   if (absl::Status status = table.finish(); !status.ok())
     return status;
   return policy;
@@ -190,6 +217,23 @@ std::optional<Choice> choiceFromName(std::string_view name) {
   return std::nullopt;
 }
 
+std::string policyNames() {
+  std::string list;
+  for (const std::string_view name : kPolicyNames)
+    list += cat(list.empty() ? "" : name == std::end(kPolicyNames)[-1] ? " or " : ", ", "\"", name, "\"");
+  return list;
+}
+
+std::string_view effectivePolicy(const Policy &policy, const Goal &goal) {
+  if (policy.name != "auto")
+    return policy.name;
+  return goal.hasSlo() && !policy.statesPlacement() ? "headrace" : "interval";
+}
+
+bool choosesByLatency(std::string_view policy) {
+  return policy == "headrace" || policy == "select-n" || policy == "flexgen" || policy == "flexgen-nobus";
+}
+
 absl::StatusOr<ModelSource> openModel(const std::string &pathOrName) {
   absl::StatusOr<std::string> path = resolveExample("", pathOrName, "models");
   if (!path.ok())
@@ -219,7 +263,28 @@ absl::Status validate(const Job &job, std::string_view where) {
                   goal.context ? cat("at least goal.context = ", *goal.context) : "at least 1");
   check.require(goal.blockTokens >= 1, "goal.block_tokens", goal.blockTokens, "at least 1");
 
-  check.require(policy.name == "interval", "policy.name", cat("\"", policy.name.substr(0, 80), "\""), kPolicies);
+  for (const auto &[key, ns] : {std::pair("goal.ttft", goal.ttftNs), std::pair("goal.tpot", goal.tpotNs)})
+    if (ns) {
+      check.require(*ns > 0, key, *ns, "a time above zero");
+      check.require(!goal.sloFactor, key, cat(static_cast<double>(*ns) / 1e6, " ms"),
+                    "either a time or goal.slo_factor, not both");
+    }
+  if (goal.sloFactor)
+    check.require(*goal.sloFactor >= 1 && *goal.sloFactor <= kMaxSloFactor, "goal.slo_factor", *goal.sloFactor,
+                  "a factor of the time without offloading, from 1 to 1e6");
+  check.require(goal.busDevices >= 1 && goal.busDevices <= kMaxBusDevices, "goal.bus_devices", goal.busDevices,
+                cat("1 to ", kMaxBusDevices));
+
+  const std::string name = cat("\"", policy.name.substr(0, 80), "\"");
+  check.require(std::find(std::begin(kPolicyNames), std::end(kPolicyNames), policy.name) != std::end(kPolicyNames),
+                "policy.name", name, policyNames());
+  check.require(!choosesByLatency(policy.name) || goal.hasSlo(), "policy.name", name,
+                "goal.ttft, goal.tpot or goal.slo_factor beside it: it chooses by latency");
+  check.require(policy.name == "auto" || policy.name == "interval" || !policy.statesPlacement(), "policy.name", name,
+                "\"interval\" where policy.interval or policy.offload_layers state the placement");
+  if (policy.placements)
+    check.require(*policy.placements >= 1 && *policy.placements <= kMaxPlacements, "policy.placements",
+                  *policy.placements, cat("1 to ", kMaxPlacements));
   if (policy.interval) {
     check.require(*policy.interval >= 1, "policy.interval", *policy.interval, "at least 1, or \"none\"");
     check.require(!policy.none, "policy.interval", *policy.interval, "no other interval beside \"none\"");
@@ -287,7 +352,8 @@ absl::StatusOr<Job> parseJob(std::string_view text, const std::string &path) {
       "model", [&](TomlReader &table) { return parseModel(table, path); }, job.model);
   section(
       "hardware", [&](TomlReader &table) { return parseHardwareOf(table, path); }, job.hardware);
-  section("goal", parseGoal, job.goal);
+  section(
+      "goal", [&](TomlReader &table) { return parseGoal(table, path); }, job.goal);
   section("policy", parsePolicy, job.policy);
   section("buckets", parseBuckets, job.buckets);
   if (!status.ok())

@@ -7,9 +7,10 @@
 //   [hardware] file = "../hardware/a10.toml"     or a bare name, or its keys inline (Hardware.h); keys beside `file`
 //                                                replace the file's
 //   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384  kv_dtype = "auto"
-//              block_tokens = 16
-//   [policy]   name = "interval"  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"  slots = 2
-//              offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
+//              block_tokens = 16  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5  bus_devices = 2
+//              record = "record.toml"
+//   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
+//              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
 // Every key is also a flag of `headrace compile` (underscores become dashes); a flag wins over the file.
@@ -42,10 +43,33 @@ struct Goal {
   std::optional<int64_t> kvTokens;      // capacity of the KV cache in tokens; unset: batch * context
   std::optional<DType> kvDtype;         // unset ("auto"): F32 on host, else the checkpoint's
   int64_t blockTokens = 16;             // tokens per KV block
+  // Latency objectives, of each iteration: ttft of one that prefills, tpot of one that only decodes. Either these, or
+  // one factor (at least 1) of the iteration without offloading for both.
+  std::optional<uint64_t> ttftNs, tpotNs;
+  std::optional<double> sloFactor;
+  int64_t busDevices = 1; // devices that share the bus, for policies that plan with their share of it
+  std::string record;     // a performance record in place of the roofline; empty: none
+
+  bool hasSlo() const { return ttftNs || tpotNs || sloFactor; }
 };
 
+inline constexpr int64_t kMaxBusDevices = 64;
+inline constexpr int64_t kMaxPlacements = 64;
+
+// How a placement is chosen.
+//   auto           headrace where the goal has a latency objective and no placement is stated, else interval
+//   interval       the least offloading that fits the memory, or what interval or offload_layers state
+//   none           everything on the device
+//   deepspeed      every layer offloaded, the next one copied while one computes (Select-N, section 3.2)
+//   flexgen        the same units of every layer, as much as peak performance and 1 / bus_devices of the bus suggest
+//   flexgen-nobus  the same with the whole bus assumed (Select-N, sections 3.3 and 5.5)
+//   select-n       Select-N's intervals under the paper's start rule (sections 4.3 and 4.4)
+//   headrace       of all placements the one that frees most device memory within the objective
+inline constexpr std::string_view kPolicyNames[] = {"auto",    "interval",      "none",     "deepspeed",
+                                                    "flexgen", "flexgen-nobus", "select-n", "headrace"};
+
 struct Policy {
-  std::string name = "interval";        // later: select-n, pie, hybrid, joint, ...
+  std::string name = "auto";            // of kPolicyNames
   bool none = false;                    // interval = "none": offload nothing
   std::optional<int64_t> interval;      // of every i layers the last is offloaded
   std::optional<int64_t> offloadLayers; // any number of whole layers, evenly spread
@@ -53,7 +77,19 @@ struct Policy {
   std::optional<int64_t> slots; // layer-sized slots; unset: the rule's own
   Choice offloadEmbedding = Choice::Auto;
   Choice offloadHead = Choice::Auto;
+  // How many placements the plan has: the chosen ones, then others spread over the range of what is possible. Unset:
+  // what the choice asks for, at most kDefaultPlacements.
+  std::optional<int64_t> placements;
+
+  bool statesPlacement() const { return none || interval || offloadLayers; }
 };
+inline constexpr int64_t kDefaultPlacements = 4;
+
+std::string policyNames(); // "auto", "interval", ... or "headrace", each in quotes
+// What "auto" stands for; any other name is itself.
+std::string_view effectivePolicy(const Policy &policy, const Goal &goal);
+// Policies whose choice is made by the latency objective: they need one.
+bool choosesByLatency(std::string_view policy);
 
 // Ascending; empty where the file gives none, until the compiler fills in defaults. A variant is made for each
 // combination that makes sense.

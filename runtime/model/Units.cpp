@@ -134,4 +134,14 @@ absl::StatusOr<double> parseSeconds(std::string_view text, std::string_view what
   return parseWithUnit(text, what, kSecondUnits, "a time such as \"5us\", \"1.5ms\" or \"2s\"", true);
 }
 
+std::string durationText(uint64_t ns) {
+  std::string text = cat(ns / 1'000'000);
+  if (const uint64_t rest = ns % 1'000'000; rest != 0) {
+    std::string digits = cat(1'000'000 + rest).substr(1); // six of them
+    digits.erase(digits.find_last_not_of('0') + 1);
+    text += "." + digits;
+  }
+  return text + "ms";
+}
+
 } // namespace headrace::model

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -20,5 +21,7 @@ absl::StatusOr<double> parseBandwidth(std::string_view text, std::string_view wh
 absl::StatusOr<double> parseFlops(std::string_view text, std::string_view what);
 // "5us", "1.5 ms", "300ns", "2s", plain seconds. Finite, zero or more.
 absl::StatusOr<double> parseSeconds(std::string_view text, std::string_view what);
+// "52.125ms": milliseconds, exact to the nanosecond, as parseSeconds reads them.
+std::string durationText(uint64_t ns);
 
 } // namespace headrace::model

@@ -232,6 +232,16 @@ struct Variant {
   uint64_t linkAloneNs = 0;          // the busier link direction alone: bytes / bandwidth
 };
 
+// What was chosen for a bucket, and what decided: the placement of `variant` frees the most device memory of those
+// whose predicted iteration is within the objective.
+struct BucketChoice {
+  uint32_t variant = 0;         // of this bucket, in the placement chosen for it
+  uint64_t sloNs = 0;           // the objective; 0: none was given for its class
+  uint64_t residentNs = 0;      // the iteration with nothing offloaded
+  uint64_t layerComputeNs = 0;  // t_c: one decoder layer's compute
+  uint64_t layerTransferNs = 0; // t_t: one decoder layer's copy to the device
+};
+
 // From state 0 there is one to every entry state that holds anything; between variants of one placement there is one
 // wherever an exit state does not contain an entry state. One whose schedule has a fromPlacement changes the placement:
 // fromState is a state of that one (0: whatever its slots hold), toState one of the schedule's placement. From there
@@ -272,6 +282,8 @@ struct Plan {
   std::vector<State> states;
   std::vector<Schedule> schedules;
   std::vector<Variant> variants; // sorted by (placement, newTokens, sequences, context)
+  // One a bucket, in the order of the buckets; none where placement 0 was chosen for all by memory alone.
+  std::vector<BucketChoice> choices;
   std::vector<Transition> transitions;
 
   uint32_t kvBuffer(int64_t layer) const; // index into buffers

@@ -174,6 +174,12 @@ model::Goal Decoder::goal(const fb::Goal &g) {
   if (g.kv_dtype())
     out.kvDtype = enumerator<model::DType>(*g.kv_dtype(), 3, "goal.kv_dtype");
   out.blockTokens = g.block_tokens();
+  out.ttftNs = optional(g.ttft_ns());
+  out.tpotNs = optional(g.tpot_ns());
+  out.sloFactor = optional(g.slo_factor());
+  out.busDevices = g.bus_devices();
+  if (g.record() != nullptr)
+    out.record = text(g.record());
   return out;
 }
 
@@ -187,6 +193,7 @@ model::Policy Decoder::policy(const fb::Policy &p) {
   out.slots = optional(p.slots());
   out.offloadEmbedding = enumerator<model::Choice>(p.offload_embedding(), 3, "policy.offload_embedding");
   out.offloadHead = enumerator<model::Choice>(p.offload_head(), 3, "policy.offload_head");
+  out.placements = optional(p.placements());
   return out;
 }
 
@@ -323,6 +330,10 @@ Plan Decoder::plan(const fb::Plan &p) {
       Transition>(p.transitions(), "transitions", [&](const fb::Transition &t, const std::string &path) {
     return Transition{t.from_state(), t.to_state(), t.schedule(), durations(t.durations_ns(), path), t.predicted_ns()};
   });
+  if (p.choices() != nullptr)
+    out.choices = fixed<BucketChoice>(p.choices(), "choices", [](const fb::BucketChoice &c, uint32_t) {
+      return BucketChoice{c.variant(), c.slo_ns(), c.resident_ns(), c.layer_compute_ns(), c.layer_transfer_ns()};
+    });
   return out;
 }
 

@@ -54,12 +54,14 @@ Offset<fb::Goal> encodeGoal(FlatBufferBuilder &fbb, const model::Goal &g) {
   if (g.kvDtype)
     kvDtype = raw(*g.kvDtype);
   return fb::CreateGoal(fbb, optional(g.deviceMemory), optional(g.batch), optional(g.context), optional(g.kvTokens),
-                        kvDtype, g.blockTokens);
+                        kvDtype, g.blockTokens, optional(g.ttftNs), optional(g.tpotNs), optional(g.sloFactor),
+                        g.busDevices, g.record.empty() ? 0 : fbb.CreateString(g.record));
 }
 
 Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) {
   return fb::CreatePolicy(fbb, fbb.CreateString(p.name), p.none, optional(p.interval), optional(p.offloadLayers),
-                          raw(p.startRule), optional(p.slots), raw(p.offloadEmbedding), raw(p.offloadHead));
+                          raw(p.startRule), optional(p.slots), raw(p.offloadEmbedding), raw(p.offloadHead),
+                          optional(p.placements));
 }
 
 Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_t address) {
@@ -106,7 +108,8 @@ uint64_t encodedBytesBound(const Plan &plan) {
   constexpr uint64_t kTable = 512;
   uint64_t bytes = 8 * kTable + plan.compilerVersion.size() + plan.model.name.size() + plan.modelHash.size() +
                    plan.modelPath.size() + plan.hardware.name.size() + plan.policy.name.size() + plan.reason.size() +
-                   plan.limitingResource.size();
+                   plan.limitingResource.size() + plan.goal.record.size() +
+                   plan.choices.size() * sizeof(fb::BucketChoice);
   for (const Buffer &buffer : plan.buffers)
     bytes += kTable + buffer.name.size();
   for (const Placement &p : plan.placements)
@@ -152,12 +155,15 @@ std::string encode(const Plan &plan) {
     return fb::CreateTransition(fbb, t.fromState, t.toState, t.schedule, fbb.CreateVector(t.durationsNs),
                                 t.predictedNs);
   });
+  const auto choices = structs<fb::BucketChoice>(fbb, plan.choices, [](const BucketChoice &c) {
+    return fb::BucketChoice(c.sloNs, c.residentNs, c.layerComputeNs, c.layerTransferNs, c.variant, 0);
+  });
   const kernels::MetaLayout &meta = plan.metaLayout;
   fbb.Finish(fb::CreatePlan(fbb, plan.version, compilerVersion, model, modelHash, modelPath, hardware, goal, policy,
                             reason, limitingResource, raw(plan.activationDtype), raw(plan.kvDtype), plan.blockTokens,
                             plan.kvBlocks, meta.maxTokens, meta.maxSequences, meta.maxBlocksPerSequence,
                             plan.maxContext, plan.budgetBytes, plan.arenaBytes, plan.hostBytes, buffers, placements,
-                            states, schedules, variants, transitions),
+                            states, schedules, variants, transitions, choices),
              kFileIdentifier);
   return std::string(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
 }

@@ -27,6 +27,8 @@ public:
       checkSchedule(static_cast<uint32_t>(i));
     for (size_t i = 0; i < plan_.variants.size() && ok(); ++i)
       checkVariant(i);
+    for (size_t i = 0; i < plan_.choices.size() && ok(); ++i)
+      checkChoice(i);
     for (size_t i = 0; i < plan_.transitions.size() && ok(); ++i)
       checkTransition(plan_.transitions[i], absl::StrCat("transitions[", i, "]"));
     return std::move(fault_);
@@ -91,6 +93,7 @@ private:
   void checkEdges(const Schedule &schedule, const std::string &path);
   bool checkDurations(const std::vector<uint64_t> &durations, uint32_t schedule, const std::string &path);
   void checkVariant(size_t i);
+  void checkChoice(size_t i);
   void checkTransition(const Transition &transition, const std::string &path);
 
   const Plan &plan_;
@@ -107,6 +110,9 @@ void StructureCheck::checkHeader() {
   text(plan_.modelPath, kLongestText, false, "model_path");
   text(plan_.hardware.name, kLongestName, false, "hardware.name");
   text(plan_.policy.name, kLongestName, false, "policy.name");
+  text(plan_.goal.record, kLongestText, false, "goal.record");
+  if (plan_.goal.sloFactor && !std::isfinite(*plan_.goal.sloFactor))
+    fail("goal.slo_factor is ", *plan_.goal.sloFactor, ", expected a finite factor");
   text(plan_.reason, kLongestText, true, "reason");
   text(plan_.limitingResource, kLongestName, false, "limiting_resource");
   const model::ModelSpec &m = plan_.model;
@@ -403,6 +409,19 @@ void StructureCheck::checkVariant(size_t i) {
   checkDurations(v.durationsNs, v.schedule, path);
   const auto key = [](const Variant &x) { return std::tie(x.placement, x.newTokens, x.sequences, x.context); };
   if (i > 0 && key(plan_.variants[i - 1]) >= key(v))
+    fail(path, " is out of order, or there twice");
+}
+
+void StructureCheck::checkChoice(size_t i) {
+  const BucketChoice &c = plan_.choices[i];
+  const std::string path = absl::StrCat("choices[", i, "]");
+  if (!index(c.variant, plan_.variants.size(), path, ".variant"))
+    return;
+  const auto key = [&](const BucketChoice &x) {
+    const Variant &v = plan_.variants[x.variant];
+    return std::tie(v.newTokens, v.sequences, v.context);
+  };
+  if (i > 0 && key(plan_.choices[i - 1]) >= key(c))
     fail(path, " is out of order, or there twice");
 }
 

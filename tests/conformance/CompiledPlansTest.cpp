@@ -30,28 +30,52 @@ protected:
 
   // interval 0: nothing is offloaded.
   plan::Plan compile(int64_t interval, model::Choice embedding = model::Choice::Off) {
-    return compile(requestFor(interval, embedding));
-  }
-  static plan::Plan compile(const compiler::CompileRequest &request) {
-    auto plan = compiler::compile(request);
-    EXPECT_TRUE(plan.ok()) << plan.status();
-    return plan.ok() ? *std::move(plan) : plan::Plan{};
+    compiler::CompileRequest request = this->request(embedding);
+    if (interval == 0)
+      request.policy.none = true;
+    else
+      request.policy.interval = interval;
+    return compiled(request);
   }
 
-  // Nothing offloaded, and these intervals beside it, both rules: with three placements or so every pair has its
-  // transition, with more than eight most changes take several hops.
+  // Nothing offloaded, these intervals beside it in both rules, and single units: with a few placements every pair has
+  // its transition, with more than eight most changes take several hops.
   plan::Plan compileSeveral(const std::vector<int64_t> &intervals) {
-    compiler::CompileRequest request = requestFor(0, model::Choice::Off);
+    compiler::CompileRequest request = this->request(model::Choice::Off);
+    request.policy.none = true;
     for (const int64_t interval : intervals)
       for (const model::StartRule rule : {model::StartRule::Eager, model::StartRule::Paper}) {
-        model::Policy policy = requestFor(interval, model::Choice::Off).policy;
+        model::Policy policy = this->request(model::Choice::Off).policy;
+        policy.interval = interval;
         policy.startRule = rule;
         request.alsoPlacements.push_back(policy);
       }
-    return compile(request);
+    return compiled(request);
   }
 
-  static compiler::CompileRequest requestFor(int64_t interval, model::Choice embedding) {
+  // One unit in two: the odd ones (qkv and up), and in a ring of so many of the largest.
+  plan::Plan compileUnits(double largest) {
+    compiler::CompileRequest request = this->request(model::Choice::Off);
+    const model::WeightLayout layout = model::layoutWeights(request.model);
+    std::vector<int32_t> units;
+    uint64_t bytes = 0;
+    for (int32_t unit = 1; unit < layout.headUnit(); unit += 2) {
+      units.push_back(unit);
+      bytes = std::max(bytes, layout.units[static_cast<size_t>(unit)].bytes);
+    }
+    compiler::Candidate placement =
+        compiler::placementOfUnits(layout, units, static_cast<uint64_t>(largest * static_cast<double>(bytes)));
+    placement.startRule = GetParam().rule;
+    if (placement.startRule == model::StartRule::Paper) {
+      placement.ringBytes = 0;
+      placement.slots = 2;
+      placement.wrap = false;
+    }
+    request.placements = {placement};
+    return compiled(request);
+  }
+
+  compiler::CompileRequest request(model::Choice embedding) {
     compiler::CompileRequest request;
     request.model = GetParam().spec;
     request.hardware = core::tinyPlan({.spec = core::tinyLlama(1)}).hardware;
@@ -66,12 +90,14 @@ protected:
     request.policy.offloadEmbedding = embedding;
     // With tied embeddings the head goes where the embedding goes.
     request.policy.offloadHead = request.model.tiedEmbeddings ? model::Choice::Auto : model::Choice::Off;
-    if (interval == 0)
-      request.policy.none = true;
-    else
-      request.policy.interval = interval;
     request.buckets = {.newTokens = {1, 3, 8}, .sequences = {1, 3}, .contexts = {16, 40}};
     return request;
+  }
+
+  static plan::Plan compiled(const compiler::CompileRequest &request) {
+    auto plan = compiler::compile(request);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan.ok() ? *std::move(plan) : plan::Plan{};
   }
 
   // What happens between iterations.
@@ -201,6 +227,25 @@ TEST_P(CompiledPlans, ChangePlacementInVirtualTimeAsPredicted) {
       }
       EXPECT_EQ(left, 0u);
     }
+}
+
+TEST_P(CompiledPlans, SingleUnitsGiveTheBitsOfTheResidentModelOnTheHost) {
+  const plan::Plan residentPlan = compile(0);
+  const serve::GenerateResult resident = run(residentPlan, host::makeHostDevice(), {.unpaced = true}, true);
+  for (const double largest : {1.0, 1.5, 2.0, 3.7}) {
+    const plan::Plan plan = compileUnits(largest);
+    ASSERT_EQ(plan.placements.size(), 1u);
+    EXPECT_EQ(plan.placements[0].offloadedLayers, kLayers);
+    EXPECT_EQ(plan.placements[0].slots.size(), GetParam().rule == model::StartRule::Paper ? 2u : 1u);
+    for (const core::DeviceOptions &options :
+         {core::DeviceOptions{}, core::DeviceOptions{.unpaced = true}, core::DeviceOptions{.poison = true}}) {
+      const bool oneByOne = options.unpaced || options.poison;
+      const serve::GenerateResult other = run(plan, host::makeHostDevice(), options, oneByOne);
+      EXPECT_EQ(other.tokens, resident.tokens) << "ring of " << largest << " units, poison " << options.poison;
+      EXPECT_TRUE(!oneByOne || sameBits(other.logits, resident.logits)) << "ring of " << largest << " units";
+    }
+    EXPECT_GT(run(plan, sim::makeSimDevice(), {}, false).counters.h2dBytes, 0u);
+  }
 }
 
 TEST_P(CompiledPlans, RunInVirtualTimeWithTheSameIterations) {

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "runtime/core/DeviceGroup.h"
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
+#include "runtime/host/HostGroup.h"
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/SimGroup.h"
 #include "tests/unit/core/TinyPlan.h"
@@ -29,6 +31,8 @@ std::shared_ptr<Device> firstOf(absl::StatusOr<std::unique_ptr<DeviceGroup>> mad
   return {group, &group->device(0)};
 }
 
+constexpr double kNoBus = std::numeric_limits<double>::infinity(); // limits nothing
+
 struct DeviceUnderTest {
   const char *name;
   std::shared_ptr<Device> (*make)();
@@ -39,6 +43,8 @@ const DeviceUnderTest kDevices[] = {
     {"host", [] { return std::shared_ptr<Device>(host::makeHostDevice()); }, {}},
     {"hostUnpaced", [] { return std::shared_ptr<Device>(host::makeHostDevice()); }, {.unpaced = true}},
     {"hostPoison", [] { return std::shared_ptr<Device>(host::makeHostDevice()); }, {.poison = true}},
+    {"hostGroupOfOne", [] { return firstOf(host::makeHostGroup(1, kNoBus)); }, {}},
+    {"hostFirstOfTwo", [] { return firstOf(host::makeHostGroup(2, kNoBus)); }, {}},
     {"sim", [] { return std::shared_ptr<Device>(sim::makeSimDevice()); }, {}},
     {"simGroupOfOne", [] { return firstOf(sim::makeSimGroup(1, {})); }, {}},
     {"simFirstOfTwo", [] { return firstOf(sim::makeSimGroup(2, {})); }, {}},

@@ -99,6 +99,8 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   request.goal.batch = sequences;
   request.goal.context = longest + setup.maxNewTokens;
   request.policy = setup.policy;
+  if (setup.placement)
+    request.placements = {*setup.placement};
   request.buckets.newTokens = {sequences};
   if (rows > sequences)
     request.buckets.newTokens.push_back(setup.mixedTokens > 0 ? setup.mixedTokens : rows);

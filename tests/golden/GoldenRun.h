@@ -5,10 +5,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/Candidate.h"
 #include "runtime/core/Device.h"
 #include "runtime/model/JobFile.h"
 #include "runtime/model/WeightSource.h"
@@ -23,6 +25,7 @@ struct RunSetup {
   std::string folder;
   model::ModelSpec spec; // of the folder, or with a fault in it
   model::Policy policy = residentPolicy();
+  std::optional<compiler::Candidate> placement; // instead of what the policy chooses
   std::vector<std::vector<int32_t>> prompts;
   int64_t maxNewTokens = 64;
   int64_t mixedTokens = 0; // new-token bucket of prefill; 0: all prompts at once

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where weights live does not change a bit: every placement and both start rules against the resident run.
+#include <algorithm>
+#include <random>
+
 #include "absl/strings/str_cat.h"
 #include "tests/golden/GoldenFixture.h"
 
@@ -99,6 +102,59 @@ TEST_P(Placement, PoisonedMemoryDoesNotShow) {
       continue;
     EXPECT_EQ(result->generated.tokens, resident->generated.tokens);
     EXPECT_TRUE(result->generated.logits == resident->generated.logits);
+  }
+}
+
+// Random sets of units under both rules, in layer-sized slots and in rings of any size that holds the largest.
+TEST_P(Placement, SingleUnitsAndRingsAreBitIdenticalToTheResidentRun) {
+  RunSetup setup = setup_;
+  setup.maxNewTokens = 6;
+  const absl::StatusOr<RunResult> resident = run(setup);
+  ASSERT_TRUE(resident.ok()) << resident.status();
+  const model::WeightLayout layout = model::layoutWeights(setup.spec);
+  const bool tied = setup.spec.tiedEmbeddings;
+  std::mt19937 generator(static_cast<unsigned>(setup.spec.layers));
+  const auto below = [&](uint64_t n) { return std::uniform_int_distribution<uint64_t>(0, n - 1)(generator); };
+  for (int i = 0; i < 24; ++i) {
+    // A quarter, a half or three quarters of the units of layers; now and then the head and its embedding.
+    std::vector<int32_t> units;
+    for (int32_t unit = 1; unit < layout.headUnit(); ++unit)
+      if (below(4) < static_cast<uint64_t>(1 + i % 3))
+        units.push_back(unit);
+    if (units.empty())
+      units.push_back(1);
+    const bool head = i % 5 == 0;
+    if (head && !tied)
+      units.push_back(layout.headUnit());
+    uint64_t largest = head && tied ? layout.units[0].bytes : 0, all = largest;
+    for (const int32_t unit : units) {
+      largest = std::max(largest, layout.units[static_cast<size_t>(unit)].bytes);
+      all += layout.units[static_cast<size_t>(unit)].bytes;
+    }
+    compiler::Candidate placement = compiler::placementOfUnits(layout, units, largest + below(all - largest + 1) / 2);
+    if (head && tied)
+      placement.head = placement.embedding = true;
+    if (i % 4 == 3) {
+      placement.startRule = StartRule::Paper;
+      placement.wrap = false;
+      placement.ringBytes = 0;
+      placement.slots = 2;
+    } else if (i % 8 == 2) {
+      placement.wrap = false;
+    }
+    SCOPED_TRACE(placement.describe());
+    setup.placement = placement;
+    setup.poison = i % 2 == 1;
+    const absl::StatusOr<RunResult> result = run(setup);
+    EXPECT_TRUE(result.ok()) << result.status();
+    if (!result.ok())
+      continue;
+    EXPECT_EQ(result->offloadedLayers, placement.layers);
+    EXPECT_EQ(result->offloadsHead, head);
+    EXPECT_EQ(result->generated.tokens, resident->generated.tokens);
+    EXPECT_EQ(result->tokensInFlight, resident->generated.tokens);
+    EXPECT_TRUE(result->generated.logits == resident->generated.logits);
+    EXPECT_GT(result->generated.counters.h2dBytes, resident->generated.counters.h2dBytes);
   }
 }
 

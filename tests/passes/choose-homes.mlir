@@ -1,13 +1,32 @@
 // RUN: headrace-opt %s -headrace-choose-homes="layers=1" | FileCheck %s --check-prefix=LAYER
 // RUN: headrace-opt %s -headrace-choose-homes="embedding=true head=true" | FileCheck %s --check-prefix=ENDS
+// RUN: headrace-opt %s -headrace-choose-homes="units=3,1" | FileCheck %s --check-prefix=UNITS
+// RUN: headrace-opt %s -headrace-choose-homes="layers=1 units=1,3" | FileCheck %s --check-prefix=BOTH
 // RUN: headrace-opt %s -headrace-choose-homes | FileCheck %s --check-prefix=NONE
 // RUN: %not headrace-opt %s -headrace-choose-homes="layers=2" 2>&1 | FileCheck %s --check-prefix=BEYOND
 // RUN: %not headrace-opt %s -headrace-choose-homes="layers=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
+// RUN: %not headrace-opt %s -headrace-choose-homes="units=1,5" 2>&1 | FileCheck %s --check-prefix=NO-UNIT
 // RUN: %not headrace-opt %s -headrace-choose-homes -headrace-choose-homes 2>&1 | FileCheck %s --check-prefix=TWICE
 
 // BEYOND: error: layer 2 cannot be offloaded: the model has layers 0 to 1
 // NEGATIVE: error: layer -1 cannot be offloaded: the model has layers 0 to 1
+// NO-UNIT: error: unit 5 cannot be offloaded: the model has no such unit
 // TWICE: error: homes are chosen in the model phase, not in phase homes
+
+// Single units by number, of any layer; a unit that its layer offloads as well is offloaded once.
+// UNITS-LABEL: headrace.iteration @decode decode phase(homes)
+// UNITS: headrace.weight 1 "layers.0.qkv" qkv layer 0 : <host, 1000, bf16>
+// UNITS: headrace.weight 2 "layers.1.qkv" qkv layer 1 : <1000, bf16>
+// UNITS: headrace.weight 3 "layers.1.out" out layer 1 : <host, 600, bf16>
+// UNITS: headrace.on_device %layers.0.qkv
+// UNITS: headrace.on_device %layers.1.out
+// UNITS-NOT: on_device
+// BOTH-LABEL: headrace.iteration @decode decode phase(homes)
+// BOTH: headrace.weight 1 "layers.0.qkv" qkv layer 0 : <host, 1000, bf16>
+// BOTH: headrace.weight 2 "layers.1.qkv" qkv layer 1 : <host, 1000, bf16>
+// BOTH: headrace.weight 3 "layers.1.out" out layer 1 : <host, 600, bf16>
+// BOTH-COUNT-3: headrace.on_device
+// BOTH-NOT: on_device
 
 // LAYER-LABEL: headrace.iteration @decode decode phase(homes)
 // ENDS-LABEL: headrace.iteration @decode decode phase(homes)

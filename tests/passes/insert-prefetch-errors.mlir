@@ -1,5 +1,10 @@
 // What insert-prefetch refuses. Each run has its own options, so each error its own prefix.
 // RUN: %not headrace-opt %s -headrace-insert-prefetch="slots=-1" 2>&1 | FileCheck %s --check-prefix=SLOTS
+// RUN: %not headrace-opt %s -headrace-insert-prefetch="ring-bytes=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE-RING
+// RUN: %not headrace-opt %s -headrace-insert-prefetch="ring-bytes=1023" 2>&1 | FileCheck %s --check-prefix=SMALL-RING
+// RUN: %not headrace-opt %s -headrace-insert-prefetch="ring-bytes=2048 slots=1" 2>&1 | FileCheck %s --check-prefix=RING-AND-SLOTS
+// RUN: %not headrace-opt %s -headrace-insert-prefetch="ring-bytes=2048 wrap-units=3" 2>&1 | FileCheck %s --check-prefix=RING-HELD
+// RUN: sed s/eager/paper/ %s | %not headrace-opt -headrace-insert-prefetch="ring-bytes=2048" 2>&1 | FileCheck %s --check-prefix=PAPER-RING
 // RUN: %not headrace-opt %s -headrace-insert-prefetch="wrap-units=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
 // RUN: %not headrace-opt %s -headrace-insert-prefetch="wrap-bytes=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE-BYTES
 // RUN: %not headrace-opt %s -headrace-insert-prefetch="wrap-units=4" 2>&1 | FileCheck %s --check-prefix=UNITS
@@ -9,6 +14,11 @@
 // RUN: %not headrace-opt %s -headrace-insert-prefetch -headrace-insert-prefetch 2>&1 | FileCheck %s --check-prefix=TWICE
 
 // SLOTS: error: needs a number of slots that is not negative, got -1
+// NEGATIVE-RING: error: needs a ring of bytes that are not negative, got -1
+// SMALL-RING: error: brings a unit of 1000 bytes, larger than the ring of 1023
+// RING-AND-SLOTS: error: has either layer-sized slots or a ring, got 1 slots and a ring of 2048 bytes
+// RING-HELD: error: 'q2' cannot be there on entry: an earlier unit lies in its range of slot 0
+// PAPER-RING: error: has layer-sized slots under the rule paper, not a ring
 // NEGATIVE: error: cannot wrap -1 units and 0 bytes around
 // NEGATIVE-BYTES: error: cannot wrap 0 units and -1 bytes around
 // UNITS: error: cannot wrap 4 units and 0 bytes around: there are 3 offloaded units

@@ -301,7 +301,7 @@ TEST(Compile, RefusesWhatNoPlanCanMeet) {
   };
   using absl::StatusCode;
   expect([](CompileRequest &r) { r.policy.name = "hybrid"; }, StatusCode::kInvalidArgument,
-         "\"hybrid\", expected \"interval\"");
+         "\"hybrid\", expected \"auto\", \"interval\"");
   expect([](CompileRequest &r) { r.policy.interval = 0; }, StatusCode::kInvalidArgument, "interval is 0");
   expect([](CompileRequest &r) { r.policy.interval = 5; }, StatusCode::kInvalidArgument, "1 to 4");
   expect([](CompileRequest &r) { r.policy.offloadLayers = 5; }, StatusCode::kInvalidArgument, "offload_layers is 5");

@@ -16,53 +16,75 @@
 namespace headrace::compiler {
 namespace {
 
-TEST(WrapAround, TheRecurrenceAndTheSimulatorAgreeForEveryCut) {
-  const CompileRequest r = request(tinyLlama(6));
-  const absl::StatusOr<Target> target = resolveGoal(r);
-  ASSERT_TRUE(target.ok()) << target.status();
-  const model::WeightLayout layout = model::layoutWeights(r.model);
-  const cost::Roofline costs(r.model, r.hardware, target->activation, target->kv);
-  Prices prices(costs);
-  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
-  context.loadDialect<ir::HeadraceDialect>();
-  const std::vector<cost::Shape> shapes{{2, 2, 64}};
+// Iterations of the tiny model, compiled with a given cut, against the recurrence.
+class WrapAroundTest : public testing::Test {
+protected:
+  WrapAroundTest() { context_.loadDialect<ir::HeadraceDialect>(); }
 
+  // Compiles with `cut` and returns how many units could be carried.
+  size_t compare(const std::vector<int64_t> &layers, const std::vector<int32_t> &units, const passes::SlotChoice &slots,
+                 const algorithms::Cut &cut) {
+    mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
+    ir::IterationOp iteration = lowerModel(*module, "decode",
+                                           {&request_.model, &layout_, &target_, request_.hardware.kind,
+                                            model::StartRule::Eager, ir::Shape::Decode, shapes_[0]});
+    uint64_t planned = 0;
+    size_t longest = 0;
+    PipelineOptions options;
+    options.layers = layers;
+    options.units = units;
+    options.slots = slots;
+    options.planCut = [&](ir::IterationOp homes) -> absl::StatusOr<algorithms::Cut> {
+      const absl::StatusOr<WrapAround> wrap = wrapAroundOf(homes, shapes_, slots, prices_);
+      if (!wrap.ok())
+        return wrap.status();
+      longest = algorithms::longestPrefix(wrap->problem.units);
+      planned = algorithms::iterationNs(wrap->problem, 0, cut);
+      // The best cut is no worse than this one.
+      EXPECT_LE(algorithms::iterationNs(wrap->problem, 0, algorithms::planCut(wrap->problem)), planned);
+      return cut;
+    };
+    const absl::Status status = runPipeline(*module, options);
+    EXPECT_TRUE(status.ok()) << status;
+    plan::Plan plan;
+    plan.model = request_.model;
+    PlanEmitter emitter(layout_, target_, plan);
+    const uint32_t placement = emitter.addPlacement(iteration, {});
+    const EmittedSchedule emitted = emitter.addSchedule(iteration, "decode", placement);
+    const plan::Schedule &schedule = plan.schedules[emitted.schedule];
+    const sim::Timeline timeline =
+        sim::Simulator(schedule).run(prices_.durations(schedule, emitted.sites, shapes_[0]), prices_.duplexShare());
+    EXPECT_EQ(timeline.iterationNs, planned)
+        << layers.size() << " layers, " << units.size() << " units, " << slots.slots << " slots, a ring of "
+        << slots.ringBytes << ", cut " << cut.units << " units and " << cut.bytes << " bytes";
+    EXPECT_EQ(schedule.entryState, schedule.exitState);
+    EXPECT_EQ(schedule.entryState != 0, cut != algorithms::Cut{});
+    return longest;
+  }
+
+  const CompileRequest request_ = request(tinyLlama(6));
+  const Target target_ = *resolveGoal(request_);
+  const model::WeightLayout layout_ = model::layoutWeights(request_.model);
+  const cost::Roofline costs_{request_.model, request_.hardware, target_.activation, target_.kv};
+  const std::vector<cost::Shape> shapes_{{2, 2, 64}};
+  Prices prices_{costs_};
+  mlir::MLIRContext context_{mlir::MLIRContext::Threading::DISABLED};
+};
+
+TEST_F(WrapAroundTest, TheRecurrenceAndTheSimulatorAgreeForEveryCut) {
   for (const std::vector<int64_t> &layers : {std::vector<int64_t>{1, 3, 5}, {0, 1, 2, 3, 4, 5}, {5}})
     for (const int64_t slots : {1, 2})
-      for (const algorithms::Cut cut : {algorithms::Cut{0, 0}, {0, 4096}, {2, 0}, {3, 1024}, {4, 0}}) {
-        mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
-        ir::IterationOp iteration = lowerModel(
-            *module, "decode",
-            {&r.model, &layout, &*target, r.hardware.kind, model::StartRule::Eager, ir::Shape::Decode, shapes[0]});
-        uint64_t planned = 0;
-        PipelineOptions options;
-        options.layers = layers;
-        options.slots = slots;
-        options.planCut = [&](ir::IterationOp homes) -> absl::StatusOr<algorithms::Cut> {
-          const absl::StatusOr<WrapAround> wrap = wrapAroundOf(homes, shapes, slots, prices);
-          if (!wrap.ok())
-            return wrap.status();
-          EXPECT_GE(algorithms::longestPrefix(wrap->problem.units), 4u);
-          planned = algorithms::iterationNs(wrap->problem, 0, cut);
-          // The best cut is no worse than this one.
-          EXPECT_LE(algorithms::iterationNs(wrap->problem, 0, algorithms::planCut(wrap->problem)), planned);
-          return cut;
-        };
-        const absl::Status status = runPipeline(*module, options);
-        ASSERT_TRUE(status.ok()) << status;
-        plan::Plan plan;
-        plan.model = r.model;
-        PlanEmitter emitter(layout, *target, plan);
-        const uint32_t placement = emitter.addPlacement(iteration, {});
-        const EmittedSchedule emitted = emitter.addSchedule(iteration, "decode", placement);
-        const plan::Schedule &schedule = plan.schedules[emitted.schedule];
-        const sim::Timeline timeline =
-            sim::Simulator(schedule).run(prices.durations(schedule, emitted.sites, shapes[0]), prices.duplexShare());
-        EXPECT_EQ(timeline.iterationNs, planned) << layers.size() << " layers, " << slots << " slots, cut " << cut.units
-                                                 << " units and " << cut.bytes << " bytes";
-        EXPECT_EQ(schedule.entryState, schedule.exitState);
-        EXPECT_EQ(schedule.entryState != 0, cut != algorithms::Cut{});
-      }
+      for (const algorithms::Cut cut : {algorithms::Cut{0, 0}, {0, 4096}, {2, 0}, {3, 1024}, {4, 0}})
+        EXPECT_GE(compare(layers, {}, {slots, 0}, cut), 4u);
+}
+
+// qkv 32.25 KiB, out 16, up 48.25, down 24 a layer.
+TEST_F(WrapAroundTest, TheyAgreeForUnitsInRingsOfAnySize) {
+  for (const std::vector<int32_t> &units :
+       {std::vector<int32_t>{1, 2, 4, 5, 7, 11, 12, 16, 21, 24}, {2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24}, {3}})
+    for (const int64_t ring : {50 << 10, 64 << 10, 90 << 10, 150 << 10})
+      for (const algorithms::Cut cut : {algorithms::Cut{0, 0}, {0, 4096}, {1, 0}})
+        EXPECT_GE(compare({}, units, {0, ring}, cut), 1u);
 }
 
 } // namespace

@@ -35,10 +35,15 @@ TEST(RecordFile, TextComesBackAsTheSameRecord) {
   record.hardware.h2dBandwidth = record.hardware.d2hBandwidth = 0.1;
   record.hardware.duplexBandwidth = 0.15;
   record.cells[0].at(Site::Up) = {20, 10, 30};
+  record.mostTokens = {16, cost::kAnyTokens};
+  record.layersRun = 1;
   const auto again = parseRecord(recordText(record), "r.toml");
   ASSERT_TRUE(again.ok()) << messageOf(again);
   EXPECT_EQ(recordText(*again), recordText(record));
   EXPECT_EQ(again->identity.model, record.identity.model);
+  EXPECT_EQ(again->model.intermediate, record.model.intermediate);
+  EXPECT_EQ(again->mostTokens, record.mostTokens);
+  EXPECT_EQ(again->layersRun, 1);
   EXPECT_EQ(again->hardware.copyLatency, 1.0 / 3);
   EXPECT_EQ(again->cells[0].at(Site::Up), (Timing{20, 10, 30}));
   EXPECT_EQ(again->cells.size(), 8u);
@@ -120,6 +125,10 @@ TEST(RecordFile, RefusesBadValuesByKey) {
       {"bytes = 1000\n", "bytes = 0\n", "transfer.bytes = 0: expected an integer from 1"},
       {"h2d_bandwidth = 10", "h2d_bandwidth = nan", "hardware.h2d_bandwidth = nan: expected a finite number"},
       {"[hardware]", "[hardware2]", "hardware is missing"},
+      {"[model]", "[model2]", "model is missing"},
+      {"vocab = 96", "vocab = -1", "model.vocab = -1: expected an integer from 1"},
+      {"layers_run = 2", "", "grid.layers_run is missing"},
+      {"layers_run = 2", "prefill_tokens = 0\nlayers_run = 2", "grid.prefill_tokens = 0: expected an integer from 1"},
       {"cells = 8", "cells = 9", "end.cells = 9: expected an integer from 8 to 8"},
   };
   for (const auto &[from, to, message] : faults) {

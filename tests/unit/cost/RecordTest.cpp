@@ -113,6 +113,19 @@ TEST(RecordGrid, StopsWhereALayerComputesLongerThanItIsCopied) {
   EXPECT_EQ(missingCells(record).size(), 4u + 6);
 }
 
+TEST(RecordGrid, PairsOfMoreTokensThanTheLimitAreNotOnIt) {
+  Record record = grid({1, 2, 4}, {4, 8});
+  record.mostTokens = {8, 16};
+  // Of 4, 8; 8, 16; 16, 32 tokens: prefill 1 x 4, 1 x 8, 2 x 4; decode all but 4 x 8.
+  EXPECT_EQ(missingCells(record).size(), 3u + 5);
+  for (const CellKey &key : missingCells(record))
+    record.cells.push_back(layerOf(key.phase, key.batch, key.sequence, 10));
+  EXPECT_TRUE(checkComplete(record, "r").ok());
+  record.cells.pop_back();
+  EXPECT_EQ(checkComplete(record, "r").message(),
+            "r: the grid has holes: 1 of 8 cells are missing, first decode batch 4 sequence 4");
+}
+
 TEST(RecordGrid, WithoutTransfersNothingIsSettled) {
   Record record = grid({1, 2}, {4});
   record.transfers.clear();
@@ -167,6 +180,15 @@ TEST(RecordChecks, RefuseEachFault) {
       {[](Record &r) { r.transfers[0].repetitions = 0; }, "repetitions = 0"},
       {[](Record &r) { r.identity.layers = 0; }, "identity.layers = 0: expected from 1 to 10000"},
       {[](Record &r) { r.identity.layerBytes = 0; }, "identity.layer_bytes = 0"},
+      {[](Record &r) { r.identity.layerBytes += 256; }, "bytes: expected those of [model], 2 layers of"},
+      {[](Record &r) { r.model.layers = 3; }, "2 layers of 18944 bytes: expected those of [model], 3 layers of"},
+      {[](Record &r) { r.model.hidden = 0; }, "r: model: hidden"},
+      {[](Record &r) { r.mostTokens[0] = 3; }, "grid.prefill_tokens = 3: expected at least the 4 of the smallest pair"},
+      {[](Record &r) { r.mostTokens[1] = 3; }, "grid.decode_tokens = 3: expected at least the 4 of the smallest pair"},
+      {[](Record &r) { r.mostTokens[0] = 4, r.cells[0].batch = 2; },
+       "prefill batch 2 sequence 4: more tokens than grid.prefill_tokens = 4"},
+      {[](Record &r) { r.layersRun = 0; }, "grid.layers_run = 0: expected from 1 to 2"},
+      {[](Record &r) { r.layersRun = 3; }, "grid.layers_run = 3: expected from 1 to 2"},
       {[](Record &r) { r.identity.modelHash.clear(); }, "expected a model hash and a device"},
   };
   for (const auto &[change, message] : faults) {

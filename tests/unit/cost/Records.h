@@ -29,6 +29,8 @@ inline Record emptyRecord(const model::ModelSpec &spec, std::vector<int64_t> bat
   Record record;
   record.identity = {spec.name,         "abc123",          "one",       model::DeviceKind::Host,
                      model::DType::F32, model::DType::F16, spec.layers, model::layoutWeights(spec).layerBytes(0)};
+  record.model = spec;
+  record.layersRun = spec.layers;
   record.hardware = roundHardware();
   record.batches = std::move(batches);
   record.sequences = std::move(sequences);

@@ -131,11 +131,12 @@ TEST(JobFile, TheShippedJobsRead) {
 TEST(JobFile, RefusesUnknownKeysAndSections) {
   expectRefused("[goals]\nbatch = 1\n",
                 "1: goals: unknown key: expected one of buckets, goal, hardware, model, policy");
-  expectRefused("[goal]\ntpot = \"50ms\"\n", "2: goal.tpot: unknown key: expected one of batch, block_tokens, context, "
-                                             "device_memory, kv_dtype, kv_tokens");
+  expectRefused("[goal]\nslo = \"50ms\"\n",
+                "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
+                "kv_dtype, kv_tokens, record, slo_factor, tpot, ttft");
   expectRefused("[policy]\nintervals = 3\n",
                 "2: policy.intervals: unknown key: expected one of interval, name, offload_embedding, offload_head, "
-                "offload_layers, slots, start_rule");
+                "offload_layers, placements, slots, start_rule");
   expectRefused("[buckets]\nbatch = [1]\n",
                 "2: buckets.batch: unknown key: expected one of contexts, new_tokens, sequences");
   expectRefused("goal = 3\n", "1: goal = 3: expected a table");
@@ -177,7 +178,67 @@ TEST(JobFile, RefusesBadPolicies) {
   expectRefused("[policy]\noffload_head = \"maybe\"\n",
                 "2: policy.offload_head = \"maybe\": expected \"auto\", true or false");
   expectRefused("[policy]\noffload_embedding = 1\n", "2: policy.offload_embedding = 1: expected a string");
-  expectRefused("[policy]\nname = \"pie\"\n", " policy.name = \"pie\": expected \"interval\"");
+  expectRefused("[policy]\nname = \"pie\"\n",
+                " policy.name = \"pie\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"flexgen\", "
+                "\"flexgen-nobus\", \"select-n\" or \"headrace\"");
+  expectRefused("[policy]\nplacements = 0\n", "2: policy.placements = 0: expected an integer from 1 to 64");
+  expectRefused("[policy]\nname = \"select-n\"\n", " policy.name = \"select-n\": expected goal.ttft, goal.tpot or "
+                                                   "goal.slo_factor beside it: it chooses by latency");
+  expectRefused("[goal]\ntpot = 1\n[policy]\nname = \"headrace\"\ninterval = 4\n",
+                " policy.name = \"headrace\": expected \"interval\" where policy.interval or policy.offload_layers "
+                "state the placement");
+}
+
+TEST(JobFile, ReadsLatencyObjectives) {
+  const auto job = parseJob("[goal]\nttft = \"1.5s\"\ntpot = \"52.312345ms\"\nbus_devices = 2\nrecord = \"r.toml\"\n"
+                            "[policy]\nplacements = 8\n",
+                            "jobs/job.toml");
+  ASSERT_TRUE(job.ok()) << messageOf(job);
+  EXPECT_EQ(job->goal.ttftNs, 1'500'000'000u);
+  EXPECT_EQ(job->goal.tpotNs, 52'312'345u);
+  EXPECT_EQ(job->goal.busDevices, 2);
+  EXPECT_EQ(job->goal.record, "jobs/r.toml"); // beside the job
+  EXPECT_EQ(job->policy.placements, 8);
+  EXPECT_EQ(parseJob("[goal]\ntpot = 0.05\n", "job.toml")->goal.tpotNs, 50'000'000u); // plain seconds
+  EXPECT_EQ(parseJob("[goal]\nslo_factor = 1.5\n", "job.toml")->goal.sloFactor, 1.5);
+  EXPECT_EQ(parseJob("[goal]\nslo_factor = 1\n", "job.toml")->goal.sloFactor, 1.0);
+}
+
+TEST(JobFile, RefusesBadLatencyObjectives) {
+  for (const std::string key : {"ttft", "tpot"}) {
+    const std::string time = ": expected a time above zero such as \"50ms\", at most 1e6 s";
+    expectRefused("[goal]\n" + key + " = 0\n", "2: goal." + key + " = 0" + time);
+    expectRefused("[goal]\n" + key + " = \"0ms\"\n", "2: goal." + key + " = \"0ms\"" + time);
+    expectRefused("[goal]\n" + key + " = -1\n", "2: goal." + key + " = -1" + time);
+    expectRefused("[goal]\n" + key + " = nan\n", "2: goal." + key + " = nan: expected a finite number");
+    expectRefused("[goal]\n" + key + " = inf\n", "2: goal." + key + " = inf: expected a finite number");
+    EXPECT_FALSE(parseJob("[goal]\n" + key + " = \"-5ms\"\n", "job.toml").ok());
+    EXPECT_FALSE(parseJob("[goal]\n" + key + " = \"nan\"\n", "job.toml").ok());
+    EXPECT_FALSE(parseJob("[goal]\n" + key + " = \"fast\"\n", "job.toml").ok());
+  }
+  const std::string factor = ": expected a factor of the time without offloading, from 1 to 1e6";
+  for (const std::string value : {"0", "0.99", "-1.5"})
+    expectRefused("[goal]\nslo_factor = " + value + "\n", "2: goal.slo_factor = " + value + factor);
+  expectRefused("[goal]\nslo_factor = nan\n", "2: goal.slo_factor = nan: expected a finite number");
+  expectRefused("[goal]\ntpot = \"50ms\"\nslo_factor = 1.5\n",
+                " goal.tpot = 50 ms: expected either a time or goal.slo_factor, not both");
+  expectRefused("[goal]\nttft = \"50ms\"\nslo_factor = 1.5\n",
+                " goal.ttft = 50 ms: expected either a time or goal.slo_factor, not both");
+  expectRefused("[goal]\nbus_devices = 0\n", "2: goal.bus_devices = 0: expected an integer from 1 to 64");
+  expectRefused("[goal]\nrecord = \"\"\n", "2: goal.record = \"\": expected a performance record's file");
+}
+
+TEST(JobFile, AnObjectiveChoosesThePolicy) {
+  Goal goal;
+  Policy policy;
+  EXPECT_EQ(effectivePolicy(policy, goal), "interval");
+  goal.tpotNs = 1;
+  EXPECT_EQ(effectivePolicy(policy, goal), "headrace");
+  policy.interval = 4; // stated: nothing to choose
+  EXPECT_EQ(effectivePolicy(policy, goal), "interval");
+  policy = {};
+  policy.name = "deepspeed";
+  EXPECT_EQ(effectivePolicy(policy, goal), "deepspeed");
 }
 
 TEST(JobFile, RefusesContradictingPolicies) {

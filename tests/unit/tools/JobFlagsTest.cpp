@@ -239,7 +239,17 @@ TEST_F(JobFlags, RefusalsNameTheFlagItsValueAndWhatWasExpected) {
   EXPECT_THAT(refusalOf("--contexts", "64,32"), HasSubstr("command line: --contexts = 32: expected ascending sizes"));
   EXPECT_THAT(refusalOf("--contexts", "64,x"), HasSubstr("command line: --contexts = [64, \"x\"]"));
   EXPECT_THAT(refusalOf("--contexts", ""), HasSubstr("command line: --contexts"));
-  EXPECT_THAT(refusalOf("--policy", "magic"), HasSubstr("command line: --policy = \"magic\": expected \"interval\""));
+  EXPECT_THAT(refusalOf("--policy", "magic"), HasSubstr("command line: --policy = \"magic\": expected \"auto\""));
+  EXPECT_THAT(refusalOf("--policy", "select-n"),
+              HasSubstr("command line: --policy = \"select-n\": expected goal.ttft"));
+  for (const char *flag : {"--ttft", "--tpot"})
+    for (const char *value : {"0", "0ms", "-5ms", "nan", "inf", "fast", "50 parsecs"})
+      EXPECT_THAT(refusalOf(flag, value), HasSubstr(std::string("command line: ") + flag + " = ")) << value;
+  for (const char *value : {"0", "0.9", "-1", "nan", "inf", "half"})
+    EXPECT_THAT(refusalOf("--slo-factor", value), HasSubstr("command line: --slo-factor = ")) << value;
+  EXPECT_THAT(refusalOf("--bus-devices", "0"), HasSubstr("command line: --bus-devices = 0: expected"));
+  EXPECT_THAT(refusalOf("--placements", "0"), HasSubstr("command line: --placements = 0: expected"));
+  EXPECT_THAT(refusalOf("--record", ""), HasSubstr("command line: --record = \"\": expected"));
   EXPECT_THAT(refusalOf("--layers", "-1"), HasSubstr("command line: --layers = -1: expected"));
   EXPECT_THAT(refusalOf("--family", "gpt2"), HasSubstr("command line: --family = \"gpt2\": expected"));
   EXPECT_THAT(refusalOf("--rope-scaling", "linear"), HasSubstr("--rope-scaling = \"linear\": expected key=value"));

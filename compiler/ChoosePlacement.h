@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The choice by latency: for every bucket the placement that frees the most device memory while the iteration, as the
+// simulator plays the compiled schedule, meets the bucket's objective and the placement fits the budget.
+//
+//   freed = bytes of offloaded weights - bytes of slots
+//
+// The candidates are compared by what their compiled schedules do, not by a formula; a candidate is compiled only where
+// bounds (its copies alone take longer than the objective; it frees less than one that was found) leave it open.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/Placements.h"
+
+namespace headrace::compiler {
+
+// A candidate once it was compiled and played. Times in the order of Target::decode, then Target::mixed.
+struct Evaluation {
+  uint64_t arenaBytes = 0;
+  std::vector<uint64_t> predictedNs;
+};
+
+// What a bucket is held against.
+struct Objective {
+  cost::Shape shape;
+  bool decode = true;
+  uint64_t residentNs = 0;                          // nothing offloaded
+  uint64_t layerComputeNs = 0, layerTransferNs = 0; // t_c and t_t of Select-N
+  uint64_t sloNs = 0;                               // 0: none for its class
+  uint64_t limit() const;                           // sloNs, or the largest number
+};
+
+struct ChoiceProblem {
+  const model::ModelSpec *spec = nullptr;
+  const Target *target = nullptr;
+  const model::Goal *goal = nullptr;
+  model::Policy policy;              // its name the effective one, of model::kPolicyNames
+  std::vector<Candidate> candidates; // what there is to choose from; the first offloads the least
+  std::vector<Objective> buckets;    // decode, then mixed
+  const PlacementFamily *family = nullptr;
+  std::function<absl::StatusOr<Evaluation>(const Candidate &)> evaluate;
+  std::function<uint64_t(const Candidate &)> copiesNs; // what its copies take, alone: no iteration is shorter
+  // Decides in place of the predicted time whether a candidate meets a bucket's objective (FlexGen's own estimate).
+  std::function<bool(const Candidate &, const Objective &)> meets;
+  // The placement of single units that frees the most within sloNs for this bucket (SearchPlacement.h); none where
+  // nothing meets it. Null: the candidates above are all there is.
+  std::function<absl::StatusOr<std::optional<Candidate>>(const Objective &, uint64_t sloNs)> search;
+};
+
+struct ChosenPlacements {
+  std::vector<Candidate> placements; // first the one of the bucket that decides: the largest with an objective
+  std::vector<size_t> of;            // by bucket, into placements
+  size_t decisive = 0;               // that bucket
+  size_t compared = 0, compiled = 0; // candidates
+};
+
+// ResourceExhausted with the minima that would do where some bucket's objective cannot be met. Policies that do not
+// choose by latency give their placement whatever it takes.
+absl::StatusOr<ChosenPlacements> choosePlacements(const ChoiceProblem &problem);
+
+// The objective of a bucket in ns: the goal's time for its class, or its factor of the resident time; 0: none.
+uint64_t objectiveNs(const model::Goal &goal, bool decode, uint64_t residentNs);
+
+// Bytes that a candidate gives back (see above).
+int64_t freedBytes(const PlacementFamily &family, const Candidate &candidate);
+
+} // namespace headrace::compiler

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/SearchPlacement.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/LowerModel.h"
+#include "compiler/Placements.h"
+
+namespace headrace::compiler {
+namespace {
+
+// Whether the search may offload a unit: those of layers, and the head that is not tied.
+bool isSearched(const SearchRequest &request, const model::Unit &unit) {
+  return unit.layer >= 0 || (unit.role == model::UnitRole::Head && !request.model->tiedEmbeddings && request.head);
+}
+
+std::string goalText(const char *name, const ShapeGoal &goal) {
+  return absl::StrCat(name, " of ", goal.shape.tokens, " tokens, ", goal.shape.sequences, " sequences at context ",
+                      goal.shape.context);
+}
+
+// The table of a tied embedding is the head's operand as well: no unit to be read directly alone.
+bool embeddingAway(const SearchRequest &request) { return request.embedding && !request.model->tiedEmbeddings; }
+
+// The times of one class.
+absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &request, ir::Shape shape,
+                                                        const std::vector<ShapeGoal> &goals, Prices &prices,
+                                                        mlir::MLIRContext &context) {
+  std::vector<cost::Shape> shapes;
+  for (const ShapeGoal &goal : goals)
+    shapes.push_back(goal.shape);
+  mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
+  ir::IterationOp iteration = lowerModel(*module, stringifyShape(shape),
+                                         {request.model, request.layout, request.target, request.deviceKind,
+                                          model::StartRule::Eager, shape, Target::limits(shapes)});
+  algorithms::ScheduleTimes times;
+  const MemoryUse use = memoryUseOf(iteration);
+  int64_t before = -1;
+  for (size_t i = 0; i < use.units.size(); ++i) {
+    if (!isSearched(request, request.layout->units[i]))
+      continue;
+    const MemoryUse::Unit &unit = use.units[i];
+    if (unit.firstUse <= before)
+      return absl::InternalError(absl::StrCat("unit ", request.layout->units[i].name, " is used out of order"));
+    before = unit.lastUse;
+    times.uses.push_back({static_cast<uint32_t>(unit.firstUse), static_cast<uint32_t>(unit.lastUse)});
+  }
+  for (const ShapeGoal &goal : goals) {
+    algorithms::ScheduleTimes::Shape &timed = times.shapes.emplace_back();
+    timed.sloNs = goal.sloNs;
+    for (mlir::Operation &op : iteration.block())
+      if (llvm::isa<ir::StepInterface>(op)) {
+        const auto site = opSite(&op).value_or(cost::OpSite{kernels::Op::Count, model::UnitRole::Embedding});
+        timed.computeNs.push_back(
+            prices.computeNs(site, goal.shape, embeddingAway(request) && llvm::isa<ir::EmbedOp>(op)));
+      }
+  }
+  return times;
+}
+
+// What fills the link within the shortest goal: 97% of what it can copy in that time. Where that is less than four
+// layers, so that single units count: all of it but the smallest unit, the largest gap there is between sums of units;
+// and then more of what is freed is given for it.
+void preferFull(const algorithms::UnitProblem &problem, algorithms::SearchLimits &limits) {
+  uint64_t slo = std::numeric_limits<uint64_t>::max(), smallest = slo, largest = 0, all = 0;
+  for (const algorithms::ScheduleTimes &schedule : problem.schedules)
+    for (const algorithms::ScheduleTimes::Shape &shape : schedule.shapes)
+      slo = std::min(slo, shape.sloNs);
+  int64_t layers = 0;
+  for (const algorithms::OffloadableUnit &unit : problem.units) {
+    if (unit.layer < 0)
+      continue;
+    smallest = std::min(smallest, unit.bytes);
+    largest = std::max(largest, unit.bytes);
+    all += unit.bytes;
+    layers = std::max<int64_t>(layers, unit.layer + 1);
+  }
+  const auto withinSlo = [&](uint64_t bytes, uint64_t ns) {
+    return static_cast<double>(slo) * static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(1, ns));
+  };
+  // Copies so large that their start-up does not count, and the smallest ones.
+  const double limit = withinSlo(largest, problem.copyNs(2 * largest) - problem.copyNs(largest));
+  const double small = withinSlo(smallest, problem.copyNs(smallest));
+  const double layer = static_cast<double>(all) / static_cast<double>(layers);
+  if (limit >= static_cast<double>(all))
+    return;
+  if (limit >= 4 * layer) {
+    limits.full = static_cast<uint64_t>(0.97 * limit);
+  } else {
+    limits.full = static_cast<uint64_t>(std::max(0.0, small - static_cast<double>(smallest)));
+    limits.enough = 0.9;
+  }
+}
+
+// The first goal that is missed with nothing offloaded.
+absl::Status tooShort(const SearchRequest &request, const algorithms::UnitProblem &problem) {
+  size_t schedule = 0;
+  for (const auto &[name, goals] : {std::pair("decode", &request.decode), std::pair("mixed", &request.mixed)}) {
+    if (goals->empty())
+      continue;
+    for (size_t i = 0; i < goals->size(); ++i) {
+      uint64_t least = 0;
+      for (const uint64_t ns : problem.schedules[schedule].shapes[i].computeNs)
+        least += ns;
+      if (least > (*goals)[i].sloNs)
+        return absl::ResourceExhaustedError(absl::StrCat(goalText(name, (*goals)[i]), " cannot be done in ",
+                                                         (*goals)[i].sloNs, " ns: it takes ", least,
+                                                         " ns with nothing offloaded"));
+    }
+    ++schedule;
+  }
+  return absl::OkStatus();
+}
+
+} // namespace
+
+absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, Prices &prices) {
+  if (request.decode.empty() && request.mixed.empty())
+    return absl::InvalidArgumentError("a placement is searched for at least one shape");
+  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+  context.loadDialect<ir::HeadraceDialect>();
+  PlacementProblem found;
+  for (const auto &[shape, goals] :
+       {std::pair(ir::Shape::Decode, &request.decode), std::pair(ir::Shape::Mixed, &request.mixed)}) {
+    if (goals->empty())
+      continue;
+    absl::StatusOr<algorithms::ScheduleTimes> times = scheduleTimes(request, shape, *goals, prices, context);
+    if (!times.ok())
+      return times.status();
+    found.problem.schedules.push_back(*std::move(times));
+  }
+  const model::WeightLayout &layout = *request.layout;
+  for (size_t i = 0; i < layout.units.size(); ++i)
+    if (isSearched(request, layout.units[i])) {
+      found.units.push_back(static_cast<int32_t>(i));
+      found.problem.units.push_back(
+          {layout.units[i].bytes, layout.units[i].layer, static_cast<int32_t>(layout.units[i].role)});
+    }
+  found.problem.copyNs = [&prices](uint64_t bytes) { return prices.copyNs(bytes, /*hostToDevice=*/true); };
+  found.problem.alignment = model::kAlign;
+  return found;
+}
+
+absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, Prices &prices) {
+  const absl::StatusOr<PlacementProblem> asked = placementProblem(request, prices);
+  if (!asked.ok())
+    return asked.status();
+  const algorithms::UnitProblem &problem = asked->problem;
+  if (absl::Status status = tooShort(request, problem); !status.ok())
+    return status;
+  algorithms::SearchLimits limits;
+  limits.mostBytes = request.mostBytes;
+  preferFull(problem, limits);
+  const std::optional<algorithms::UnitPlacement> placed = algorithms::searchUnits(problem, limits);
+  if (!placed)
+    return absl::InternalError("the search refused goals that nothing offloaded would meet");
+  SearchedPlacement found;
+  std::vector<int32_t> units;
+  for (const uint32_t unit : placed->units)
+    units.push_back(asked->units[unit]);
+  const bool nothing = units.empty();
+  found.candidate = placementOfUnits(*request.layout, std::move(units), placed->ringBytes);
+  found.candidate.embedding = embeddingAway(request);
+  if (nothing) {
+    found.candidate.name = "none";
+    found.candidate.wrap = false;
+  }
+  size_t schedule = 0;
+  if (!request.decode.empty()) {
+    if (!nothing)
+      found.candidate.decodeCut = placed->timing.cuts[schedule];
+    found.decodeNs = placed->timing.ns[schedule++];
+  }
+  if (!request.mixed.empty()) {
+    if (!nothing)
+      found.candidate.mixedCut = placed->timing.cuts[schedule];
+    found.mixedNs = placed->timing.ns[schedule];
+  }
+  found.movedBytes = placed->offloadedBytes;
+  found.ringBytes = placed->ringBytes;
+  found.freedBytes = placed->freedBytes;
+  if (embeddingAway(request))
+    found.freedBytes += request.layout->units[static_cast<size_t>(request.layout->embeddingUnit())].bytes;
+  return found;
+}
+
+} // namespace headrace::compiler

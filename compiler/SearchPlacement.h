@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The placement that frees the most device memory within latency objectives: single units, the size of the ring they go
+// through and the cut of wrap-around, searched together (passes/algorithms/SearchUnits.h), for one model on one device.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/Candidate.h"
+#include "compiler/Prices.h"
+#include "compiler/ResolveGoal.h"
+#include "passes/algorithms/SearchUnits.h"
+
+namespace headrace::compiler {
+
+// A shape and how long its iteration may take.
+struct ShapeGoal {
+  cost::Shape shape;
+  uint64_t sloNs = 0; // TPOT for shapes of decode iterations, TTFT or TPOT for mixed ones
+};
+
+struct SearchRequest {
+  const model::ModelSpec *model = nullptr;
+  const model::WeightLayout *layout = nullptr;
+  const Target *target = nullptr;
+  model::DeviceKind deviceKind = model::DeviceKind::Host;
+  // What the placement must serve; at least one in all. A plan serves more shapes than have goals: leave out those
+  // whose time nobody asks for.
+  std::vector<ShapeGoal> decode, mixed;
+  // Beside what the search decides: the embedding (its rows are read over the link; counted as freed and not as moved).
+  // With tied embeddings it is the head's operand, and this has no meaning.
+  bool embedding = false;
+  bool head = true;                                          // whether a head that is not tied may be offloaded
+  uint64_t mostBytes = std::numeric_limits<uint64_t>::max(); // offloaded units' at most, the embedding's not counted
+};
+
+struct SearchedPlacement {
+  // Rule eager with wrap-around, one ring, both cuts set for the classes asked for; `none` (offloadsNothing()) where
+  // nothing frees memory within the goals. Compiling it gives exactly these predicted times (sim agrees to the
+  // nanosecond), and slots of exactly ringBytes.
+  Candidate candidate;
+  uint64_t movedBytes = 0; // host to device in each iteration: the offloaded units
+  uint64_t ringBytes = 0;
+  uint64_t freedBytes = 0;                 // moved - ring, and the embedding's where it is away
+  std::vector<uint64_t> decodeNs, mixedNs; // predicted, in the order of the goals
+};
+
+// What algorithms::searchUnits is asked for a request, and which unit each index is.
+struct PlacementProblem {
+  algorithms::UnitProblem problem; // copyNs asks the prices, which must outlive it
+  std::vector<int32_t> units;
+};
+absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, Prices &prices);
+
+// Guarantees: every goal is met by the predicted times; the same request gives the same placement; freedBytes is never
+// less than that of any number of whole layers spread evenly with a ring. ResourceExhausted, with the shape, its goal
+// and the least time there is, where a shape misses its goal with nothing offloaded.
+absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, Prices &prices);
+
+} // namespace headrace::compiler

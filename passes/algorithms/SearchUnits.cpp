@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/algorithms/SearchUnits.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "passes/algorithms/FillLink.h"
+#include "passes/algorithms/PickLayers.h"
+
+namespace headrace::algorithms {
+namespace {
+
+constexpr uint64_t roundUp(uint64_t bytes) { return (bytes + kRingAlign - 1) / kRingAlign * kRingAlign; }
+
+using UnitSet = std::vector<uint32_t>;
+
+class Search {
+public:
+  Search(const UnitProblem &problem, const SearchLimits &limits) : problem_(problem), limits_(limits), times_(problem) {
+    may_.assign(problem.units.size(), limits.only.empty());
+    for (const uint32_t unit : limits.only)
+      may_[unit] = true;
+    kept_.assign(problem.units.size(), false);
+    for (const uint32_t unit : limits.kept)
+      may_[unit] = kept_[unit] = true;
+    std::map<std::pair<int32_t, uint64_t>, uint32_t> kinds; // by role and size
+    for (const OffloadableUnit &unit : problem.units)
+      kinds.try_emplace({unit.role, unit.bytes}, 0);
+    for (auto &[key, kind] : kinds) {
+      kind = static_cast<uint32_t>(kindBytes_.size());
+      kindBytes_.push_back(roundUp(key.second));
+    }
+    kindTotal_.assign(kindBytes_.size(), 0);
+    for (size_t i = 0; i < problem.units.size(); ++i) {
+      kindOf_.push_back(kinds.at({problem.units[i].role, problem.units[i].bytes}));
+      if (may_[i])
+        kindTotal_[kindOf_.back()] += problem.units[i].bytes;
+    }
+    findBinding();
+    full_.leastBytes = limits.full;
+  }
+
+  std::optional<UnitPlacement> run() {
+    if (!tryKept())
+      return std::nullopt;
+    spread();
+    construct();
+    improve(best_);
+    improve(full_);
+    // Nearly as much freed, and the link filled: see SearchLimits.
+    const bool enough =
+        full_.placed && static_cast<double>(full_.freed()) >= limits_.enough * static_cast<double>(best_.freed());
+    return enough ? full_.placed : best_.placed;
+  }
+
+  // Smaller and smaller rings for a set that meets the SLOs with one, as long as they do.
+  void shrink(const UnitSet &units, RingAssignment ring) {
+    const std::vector<uint64_t> bytes = bytesOf(units);
+    while (times_.evaluations() < budget_) {
+      std::optional<RingAssignment> smaller = assignRingWithin(bytes, ring.bytes - 1);
+      if (!smaller || !keep(units, *smaller))
+        return;
+      ring = *std::move(smaller);
+    }
+  }
+
+  std::optional<UnitPlacement> place(const UnitSet &units) {
+    const auto attempt = [&](size_t laps) {
+      const RingAssignment ring = ringOf(units, laps);
+      return times_.meets(units, ring);
+    };
+    size_t low = 1, high = units.size(); // more laps: a smaller ring
+    if (units.empty() || !attempt(1))
+      return std::nullopt;
+    while (low < high) {
+      const size_t middle = low + (high - low + 1) / 2;
+      if (attempt(middle))
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    const RingAssignment ring = ringOf(units, low);
+    if (!times_.meets(units, ring))
+      return std::nullopt;
+    return placement(units, ring);
+  }
+
+private:
+  RingAssignment ringOf(const UnitSet &units, size_t laps) const { return assignRing(bytesOf(units), laps); }
+  std::vector<uint64_t> bytesOf(const UnitSet &units) const {
+    std::vector<uint64_t> bytes;
+    bytes.reserve(units.size());
+    for (const uint32_t unit : units)
+      bytes.push_back(problem_.units[unit].bytes);
+    return bytes;
+  }
+  uint64_t sum(const UnitSet &units) const {
+    uint64_t bytes = 0;
+    for (const uint32_t unit : units)
+      bytes += problem_.units[unit].bytes;
+    return bytes;
+  }
+  uint64_t linkNs(const UnitSet &units) const {
+    uint64_t ns = 0;
+    for (const uint32_t unit : units)
+      ns += times_.copyNs(unit);
+    return ns;
+  }
+
+  UnitPlacement placement(const UnitSet &units, const RingAssignment &ring) {
+    UnitPlacement placed;
+    placed.units = units;
+    placed.ringBytes = ring.bytes;
+    placed.offloadedBytes = sum(units);
+    placed.freedBytes = placed.offloadedBytes - std::min(placed.offloadedBytes, ring.bytes);
+    placed.timing = times_.timing(units, ring);
+    return placed;
+  }
+
+  // The most that is freed by sets of at least so many bytes.
+  struct Leader {
+    uint64_t leastBytes = 0;
+    std::optional<UnitPlacement> placed;
+    uint64_t freed() const { return placed ? placed->freedBytes : 0; }
+    bool wants(uint64_t bytes, uint64_t freedBytes) const { return bytes >= leastBytes && freedBytes > freed(); }
+  };
+
+  // Whether it meets the SLOs and frees more than a leader; kept if so.
+  bool keep(const UnitSet &units, const RingAssignment &ring) {
+    const uint64_t bytes = sum(units), freed = bytes - std::min(bytes, ring.bytes);
+    if (bytes > limits_.mostBytes || (!best_.wants(bytes, freed) && !full_.wants(bytes, freed)) ||
+        linkNs(units) > shortestSlo_ || !times_.meets(units, ring))
+      return false;
+    const UnitPlacement placed = placement(units, ring);
+    for (Leader *leader : {&best_, &full_})
+      if (leader->wants(bytes, freed))
+        leader->placed = placed;
+    return true;
+  }
+
+  // The shapes that decide: the shortest SLO is what limits the link, the least slack what limits waiting.
+  void findBinding() {
+    shortestSlo_ = std::numeric_limits<uint64_t>::max();
+    double least = 0;
+    for (size_t schedule = 0; schedule < problem_.schedules.size(); ++schedule)
+      for (size_t shape = 0; shape < problem_.schedules[schedule].shapes.size(); ++shape) {
+        const uint64_t slo = problem_.schedules[schedule].shapes[shape].sloNs;
+        const auto compute = static_cast<double>(times_.computeNs(schedule, shape));
+        const double slack = static_cast<double>(slo) / std::max(1.0, compute);
+        if (binding_.empty() || slack < least) {
+          least = slack;
+          if (binding_.empty())
+            binding_.emplace_back();
+          binding_[0] = {schedule, shape};
+        }
+        shortestSlo_ = std::min(shortestSlo_, slo);
+      }
+    for (size_t schedule = 0; schedule < problem_.schedules.size() && binding_.size() == 1; ++schedule)
+      for (size_t shape = 0; shape < problem_.schedules[schedule].shapes.size(); ++shape)
+        if (problem_.schedules[schedule].shapes[shape].sloNs == shortestSlo_ &&
+            problem_.schedules[binding_[0].first].shapes[binding_[0].second].sloNs > shortestSlo_) {
+          binding_.emplace_back(schedule, shape);
+          break;
+        }
+  }
+
+  bool tryKept() {
+    const UnitSet kept(limits_.kept);
+    if (kept.empty() && times_.meets(kept, {}))
+      best_.placed = placement(kept, {});
+    if (!kept.empty())
+      best_.placed = place(kept);
+    if (best_.placed && best_.placed->offloadedBytes >= full_.leastBytes)
+      full_.placed = best_.placed;
+    return best_.placed.has_value();
+  }
+
+  // Whole layers, evenly spread, from the most that the link can copy down.
+  void spread() {
+    std::vector<UnitSet> layers;
+    for (uint32_t unit = 0; unit < problem_.units.size(); ++unit) {
+      if (problem_.units[unit].layer < 0 || !may_[unit])
+        continue;
+      if (layers.empty() || problem_.units[layers.back()[0]].layer != problem_.units[unit].layer)
+        layers.emplace_back();
+      layers.back().push_back(unit);
+    }
+    for (size_t count = layers.size(); count > 0; --count) {
+      UnitSet units(limits_.kept);
+      for (const int64_t layer : spreadLayers(static_cast<int64_t>(layers.size()), static_cast<int64_t>(count)))
+        units.insert(units.end(), layers[static_cast<size_t>(layer)].begin(), layers[static_cast<size_t>(layer)].end());
+      std::sort(units.begin(), units.end());
+      units.erase(std::unique(units.begin(), units.end()), units.end());
+      if (linkNs(units) > shortestSlo_)
+        continue;
+      if (sum(units) <= best_.freed())
+        break;
+      const std::optional<UnitPlacement> placed = place(units);
+      if (placed && placed->offloadedBytes <= limits_.mostBytes)
+        for (Leader *leader : {&best_, &full_})
+          if (leader->wants(placed->offloadedBytes, placed->freedBytes))
+            leader->placed = placed;
+    }
+  }
+
+  struct Start {
+    uint64_t bound; // on what is freed
+    uint64_t ring;
+    uint32_t kinds; // a bit each
+    bool operator<(const Start &o) const {
+      return bound != o.bound ? bound > o.bound : std::tie(ring, kinds) < std::tie(o.ring, o.kinds);
+    }
+  };
+
+  // All sets of kinds with the rings that two to four of their units make.
+  std::vector<Start> starts() const {
+    std::vector<Start> found;
+    const uint64_t fits = bytesWithin(shortestSlo_);
+    uint32_t all = 0;
+    for (const uint32_t unit : limits_.kept)
+      all |= 1u << kindOf_[unit];
+    const uint32_t kinds = 1u << std::min<size_t>(kindBytes_.size(), 8);
+    for (uint32_t mask = 1; mask < kinds; ++mask) {
+      if ((mask & all) != all)
+        continue;
+      uint64_t bytes = 0, largest = 0;
+      for (uint32_t kind = 0; kind < kindBytes_.size(); ++kind)
+        if (mask >> kind & 1) {
+          bytes += kindTotal_[kind];
+          largest = std::max(largest, kindBytes_[kind]);
+        }
+      std::set<uint64_t> rings{largest};
+      std::vector<uint64_t> last{0};
+      for (int count = 0; count < 4; ++count) {
+        std::vector<uint64_t> next;
+        for (const uint64_t so : last)
+          for (uint32_t kind = 0; kind < kindBytes_.size(); ++kind)
+            if (mask >> kind & 1)
+              next.push_back(so + kindBytes_[kind]);
+        std::sort(next.begin(), next.end());
+        next.erase(std::unique(next.begin(), next.end()), next.end());
+        rings.insert(next.begin(), next.end());
+        last = std::move(next);
+      }
+      const uint64_t most = std::min({bytes, fits, limits_.mostBytes});
+      for (const uint64_t ring : rings)
+        if (ring >= largest && ring <= 4 * largest && ring < most)
+          found.push_back({most - ring, ring, mask});
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  // What copies of the units' mean size move in a time.
+  uint64_t bytesWithin(uint64_t ns) const {
+    double bytes = 0;
+    for (size_t unit = 0; unit < problem_.units.size(); ++unit)
+      bytes = std::max(bytes, static_cast<double>(problem_.units[unit].bytes) /
+                                  std::max<double>(1, static_cast<double>(times_.copyNs(unit))));
+    return static_cast<uint64_t>(bytes * static_cast<double>(ns));
+  }
+
+  void construct() {
+    budget_ = limits_.evaluations / 2;
+    for (const Start &start : starts()) {
+      if (start.bound <= worstLeader() || times_.evaluations() >= budget_)
+        break;
+      for (const auto &[schedule, shape] : binding_)
+        for (const uint64_t lead : {4, 2, 3, 1})
+          stretch(start, schedule, shape, start.ring / 4 * lead);
+    }
+  }
+
+  // The longest stretched time with which what is taken meets the SLOs.
+  void stretch(const Start &start, size_t schedule, size_t shape, uint64_t leadBytes) {
+    const uint64_t slo = problem_.schedules[schedule].shapes[shape].sloNs;
+    uint64_t low = slo / 2, high = slo + slo / 32;
+    LinkFill fill;
+    fill.schedule = schedule;
+    fill.shape = shape;
+    fill.ringBytes = start.ring;
+    fill.leadBytes = leadBytes;
+    fill.mostBytes = limits_.mostBytes;
+    for (size_t unit = 0; unit < kindOf_.size(); ++unit)
+      fill.may.push_back(may_[unit] && (start.kinds >> kindOf_[unit] & 1));
+    fill.must = kept_;
+    UnitSet last;
+    for (int round = 0; round < 8 && times_.evaluations() < budget_; ++round) {
+      const uint64_t time = round == 0 ? slo : low + (high - low) / 2;
+      fill.timeNs = time;
+      const UnitSet units = fillLink(problem_, times_, fill);
+      bool met = false;
+      if (!units.empty() && units != last) {
+        const std::optional<RingAssignment> ring = assignRingWithin(bytesOf(units), start.ring);
+        met = linkNs(units) <= shortestSlo_ && times_.meets(units, *ring);
+        if (met) {
+          keep(units, *ring);
+          shrink(units, *ring);
+        }
+      }
+      if (met)
+        low = time;
+      else
+        high = time;
+      if (sum(units) <= worstLeader() + start.ring && !met)
+        break; // less would free too little
+    }
+  }
+
+  uint64_t worstLeader() const { return full_.leastBytes ? full_.freed() : best_.freed(); }
+
+  // Changes of what a leader has, one after another, as long as any frees more.
+  void improve(Leader &leader) {
+    budget_ = times_.evaluations() + limits_.evaluations / 4;
+    for (bool better = leader.placed && !leader.placed->units.empty(); better && times_.evaluations() < budget_;)
+      better = add(leader) || exchange(leader) || drop(leader);
+  }
+  // With as many laps as there are, one less or one more.
+  bool attempt(const UnitSet &units, const Leader &leader) {
+    const uint64_t before = leader.freed(), bytes = sum(units);
+    if (bytes <= before || bytes < leader.leastBytes || linkNs(units) > shortestSlo_)
+      return false;
+    const size_t laps = laps_;
+    for (size_t n = laps > 1 ? laps - 1 : 1; n <= std::min(laps + 1, units.size()); ++n) {
+      const RingAssignment ring = ringOf(units, n);
+      if (bytes > before + ring.bytes)
+        keep(units, ring);
+    }
+    return leader.freed() > before;
+  }
+  // What a leader has, to be changed.
+  UnitSet begin(const Leader &leader) {
+    laps_ = assignRingWithin(bytesOf(leader.placed->units), leader.placed->ringBytes)->lapBegin.size();
+    return leader.placed->units;
+  }
+  static UnitSet without(const UnitSet &units, uint32_t out) {
+    UnitSet less;
+    for (const uint32_t unit : units)
+      if (unit != out)
+        less.push_back(unit);
+    return less;
+  }
+  static UnitSet with(UnitSet units, uint32_t in) {
+    units.insert(std::lower_bound(units.begin(), units.end(), in), in);
+    return units;
+  }
+  bool add(Leader &leader) {
+    const UnitSet from = begin(leader);
+    for (uint32_t unit = 0; unit < problem_.units.size() && times_.evaluations() < budget_; ++unit)
+      if (may_[unit] && !std::binary_search(from.begin(), from.end(), unit) && attempt(with(from, unit), leader))
+        return true;
+    return false;
+  }
+  bool exchange(Leader &leader) {
+    const UnitSet from = begin(leader);
+    for (const uint32_t out : from) {
+      if (kept_[out])
+        continue;
+      const UnitSet less = without(from, out);
+      for (uint32_t in = out > 12 ? out - 12 : 0; in < std::min<size_t>(out + 13, problem_.units.size()); ++in) {
+        if (times_.evaluations() >= budget_)
+          return false;
+        if (may_[in] && !std::binary_search(from.begin(), from.end(), in) && attempt(with(less, in), leader))
+          return true;
+      }
+    }
+    return false;
+  }
+  bool drop(Leader &leader) {
+    const UnitSet from = begin(leader);
+    for (const uint32_t out : from)
+      if (!kept_[out] && from.size() > 1 && times_.evaluations() < budget_ && attempt(without(from, out), leader))
+        return true;
+    return false;
+  }
+
+  const UnitProblem &problem_;
+  const SearchLimits &limits_;
+  UnitTimes times_;
+  std::vector<bool> may_, kept_;
+  std::vector<uint32_t> kindOf_;
+  std::vector<uint64_t> kindBytes_, kindTotal_;
+  std::vector<std::pair<size_t, size_t>> binding_; // schedule, shape
+  uint64_t shortestSlo_ = 0;
+  uint64_t budget_ = std::numeric_limits<uint64_t>::max();
+  size_t laps_ = 1;
+  Leader best_, full_;
+};
+
+} // namespace
+
+std::optional<UnitPlacement> searchUnits(const UnitProblem &problem, const SearchLimits &limits) {
+  return Search(problem, limits).run();
+}
+
+std::optional<UnitPlacement> placeUnits(const UnitProblem &problem, const std::vector<uint32_t> &units) {
+  const SearchLimits limits;
+  return Search(problem, limits).place(units);
+}
+
+} // namespace headrace::algorithms

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/CopyEngine.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace headrace::host {
+namespace {
+
+// How long before its end a copy is announced: twice the 10 us that an idle core of a virtual machine takes to wake
+// (the transfer thread's, then the waiter's), and some more. The waiter then spins for what is left.
+constexpr int64_t kAnnounceNs = 30'000;
+
+} // namespace
+
+CopyEngine::CopyEngine(Shared &shared, Direction direction, Bus *bus, uint32_t link)
+    : s_(shared), direction_(direction), lane_(direction == Direction::HostToDevice ? 1 : 2),
+      counter_(static_cast<Counter>(lane_)), bytes_(lane_ == 1 ? shared.h2dBytes : shared.d2hBytes), bus_(bus),
+      link_(link) {}
+
+bool CopyEngine::advance() {
+  bool acted = false;
+  for (;;) {
+    if (copying_) {
+      if (copyChunk())
+        return true;
+      if (!ended()) {
+        announceEnd();
+        return acted;
+      }
+      if (bus_ != nullptr)
+        bus_->takeEnd(link_, direction_); // and starts the next copy before time goes on, if it can
+      endStep(bus_ != nullptr ? bus_->arrivalNs(link_, direction_, step().bytes) : monotonicNs());
+    } else if (!begin()) {
+      return acted;
+    }
+    acted = true;
+  }
+}
+
+void CopyEngine::addWaits(std::array<uint64_t, kCounters> &wanted, int64_t &deadlineNs) const {
+  if (copying_) {
+    int64_t ns = bus_->arrivalNs(link_, direction_, copied_);
+    if (copied_ == step().bytes)
+      ns -= !announced_ ? kAnnounceNs : ns - monotonicNs() > kLongSpinNs ? kLongSpinNs : 0;
+    deadlineNs = std::min(deadlineNs, ns);
+    return;
+  }
+  uint64_t &threshold = wanted[static_cast<size_t>(blockedOn_.counter)];
+  threshold = std::min(threshold, blockedOn_.threshold);
+}
+
+bool CopyEngine::reached(const Want &want) {
+  blockedOn_ = want;
+  const bool yes = s_.signals.reached(want);
+  follows_ &= yes;
+  return yes;
+}
+
+// Enters the next launch, ends one that has no more steps, or starts the next copy. False if that has to wait.
+bool CopyEngine::begin() {
+  if (!inLaunch_) {
+    if (!reached({Counter::Launched, launches_ + 1}) || s_.signals.value(Counter::Launched) >= kStop)
+      return false;
+    for (size_t lane = 0; lane < kHostLanes; ++lane)
+      if (!reached({static_cast<Counter>(lane), launch().base[lane]}))
+        return false;
+    inLaunch_ = true;
+    next_ = 0;
+    return true;
+  }
+  if (next_ == steps().size()) {
+    s_.signals.advance(counter_, launch().end[lane_]);
+    ++launches_;
+    inLaunch_ = false;
+    return true;
+  }
+  for (uint8_t w = 0; w < step().waitCount; ++w) {
+    const Want &want = step().waits[w];
+    if (!reached({want.counter, launch().base[static_cast<size_t>(want.counter)] + want.threshold}))
+      return false;
+  }
+  // If nothing else has held it up, the link has been this copy's from the end of the one before.
+  startNs_ = follows_ ? previousEndNs_ : monotonicNs();
+  copying_ = true;
+  announced_ = false;
+  copied_ = 0;
+  if (bus_ != nullptr)
+    bus_->start(link_, direction_, step().bytes, startNs_);
+  return true;
+}
+
+// A chunk is copied while it crosses the link: once its first byte would have arrived.
+bool CopyEngine::copyChunk() {
+  const LaneStep &s = step();
+  if (copied_ == s.bytes)
+    return false;
+  if (bus_ != nullptr) {
+    const int64_t now = monotonicNs();
+    bus_->advance(now);
+    if (bus_->arrivalNs(link_, direction_, copied_) > now)
+      return false;
+  }
+  const uint64_t bytes = std::min(kChunkBytes, s.bytes - copied_);
+  std::memcpy(s.destination + copied_, s.source + copied_, bytes);
+  copied_ += bytes;
+  return true;
+}
+
+bool CopyEngine::ended() {
+  const LaneStep &s = step();
+  if (copied_ < s.bytes)
+    return false;
+  if (bus_ == nullptr)
+    return true;
+  bus_->advance(monotonicNs());
+  return bus_->ended(link_, direction_);
+}
+
+void CopyEngine::announceEnd() {
+  if (announced_ || bus_->arrivalNs(link_, direction_, step().bytes) - monotonicNs() > kAnnounceNs)
+    return;
+  announced_ = true;
+  if (step().signals)
+    s_.signals.announce(counter_, launch().base[lane_] + next_ + 1);
+}
+
+void CopyEngine::endStep(int64_t endNs) {
+  const LaneStep &s = step();
+  bytes_.fetch_add(s.bytes, std::memory_order_relaxed);
+  if (s_.trace) { // seen a little after it happened, and so that copies do not overlap
+    const int64_t seenNs = monotonicNs();
+    launch().graph->times[s.step] = {std::max(startNs_, previousSeenNs_), seenNs};
+    previousSeenNs_ = seenNs;
+  }
+  follows_ = true;
+  previousEndNs_ = endNs;
+  copying_ = false;
+  ++next_;
+  if (s.signals)
+    s_.signals.advance(counter_, launch().base[lane_] + next_);
+}
+
+} // namespace headrace::host

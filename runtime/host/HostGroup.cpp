@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/HostGroup.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/host/LaneDevice.h"
+
+namespace headrace::host {
+namespace {
+
+class HostGroup final : public core::DeviceGroup {
+public:
+  HostGroup(size_t devices, double busBandwidth, const HostOptions &options)
+      : transfer_(devices, {.h2d = busBandwidth}) {
+    for (size_t i = 0; i < devices; ++i)
+      devices_.push_back(std::make_unique<LaneDevice>(options, transfer_, i, &bell_));
+    wants_.reserve(devices);
+  }
+  size_t size() const override { return devices_.size(); }
+  core::Device &device(size_t index) override { return *devices_[index]; }
+
+  absl::StatusOr<size_t> waitAny(absl::Span<const uint64_t> awaited, int64_t untilNs) override {
+    if (absl::Status status = core::checkWait("host group", awaited, size(), untilNs); !status.ok())
+      return status;
+    wants_.clear();
+    for (size_t i = 0; i < awaited.size(); ++i) {
+      if (awaited[i] == 0)
+        continue;
+      absl::StatusOr<Signals::WantOf> want = devices_[i]->published(awaited[i]);
+      if (!want.ok())
+        return want.status();
+      wants_.push_back(*want);
+    }
+    for (;;) {
+      const int64_t now = monotonicNs();
+      if (const size_t first = firstPublished(awaited); first != size() || now >= untilNs)
+        return first;
+      Signals::waitAny(Thread::Caller, bell_, wants_, untilNs, /*spins=*/false);
+    }
+  }
+  int64_t nowNs() const override { return monotonicNs(); }
+
+  absl::Status setBusBandwidth(double bytesPerSecond) override {
+    if (absl::Status status = core::checkBandwidth("host group", bytesPerSecond); !status.ok())
+      return status;
+    transfer_.setBusBandwidth(bytesPerSecond);
+    return absl::OkStatus();
+  }
+  double sampleBusBandwidth() override { return transfer_.sampleBusBandwidth(); }
+
+private:
+  // Of the awaited ones whose tokens can be read, the device whose came first; size() if there is none.
+  size_t firstPublished(absl::Span<const uint64_t> awaited) const {
+    size_t first = size();
+    int64_t firstNs = core::kForeverNs;
+    size_t next = 0;
+    for (size_t i = 0; i < awaited.size(); ++i) {
+      if (awaited[i] == 0)
+        continue;
+      const Signals::WantOf &want = wants_[next++];
+      if (!want.signals->reached(want.want))
+        continue;
+      const int64_t visibleNs = devices_[i]->tokensVisibleNs(awaited[i]);
+      if (visibleNs < firstNs) {
+        first = i;
+        firstNs = visibleNs;
+      }
+    }
+    return first;
+  }
+
+  Bell bell_; // the caller's
+  TransferThread transfer_;
+  std::vector<std::unique_ptr<LaneDevice>> devices_;
+  std::vector<Signals::WantOf> wants_; // scratch of waitAny()
+};
+
+} // namespace
+
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeHostGroup(size_t devices, double busBandwidth,
+                                                                 const HostOptions &options) {
+  if (devices == 0)
+    return absl::InvalidArgumentError("host group: no devices");
+  if (!(busBandwidth > 0))
+    return absl::InvalidArgumentError(
+        absl::StrCat("host group: bus bandwidth ", busBandwidth, ", expected bytes per second above zero"));
+  return std::make_unique<HostGroup>(devices, busBandwidth, options);
+}
+
+} // namespace headrace::host

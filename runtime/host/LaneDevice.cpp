@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/LaneDevice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/core/LaunchChecks.h"
+
+namespace headrace::host {
+namespace {
+
+// What copies are paced to: the hardware's link, or `linkBandwidth` in each direction with the hardware's ratio between
+// one direction and both.
+absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, const core::DeviceOptions &options) {
+  const auto refuse = [](const char *what, double value) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("link pacing: ", what, " = ", value, ", expected a positive number of bytes/s"));
+  };
+  LinkSpeed speed;
+  speed.h2d = hardware.h2dBandwidth * hardware.linkEfficiency;
+  speed.d2h = hardware.d2hBandwidth * hardware.linkEfficiency;
+  speed.both = hardware.duplexBandwidth * hardware.linkEfficiency;
+  if (options.linkBandwidth != 0) {
+    if (!std::isfinite(options.linkBandwidth) || options.linkBandwidth < 0)
+      return refuse("link bandwidth", options.linkBandwidth);
+    const double share =
+        speed.both > 0 && std::max(speed.h2d, speed.d2h) > 0 ? speed.both / std::max(speed.h2d, speed.d2h) : 2.0;
+    speed.h2d = speed.d2h = options.linkBandwidth;
+    speed.both = share * options.linkBandwidth;
+  }
+  if (!(speed.h2d > 0))
+    return refuse("h2d bandwidth", speed.h2d);
+  if (!(speed.d2h > 0))
+    return refuse("d2h bandwidth", speed.d2h);
+  if (!(speed.both > 0))
+    speed.both = speed.h2d + speed.d2h;
+  speed.latencyNs = static_cast<int64_t>(std::llround(std::max(0.0, hardware.copyLatency) * 1e9));
+  return speed;
+}
+
+} // namespace
+
+LaneDevice::~LaneDevice() { close(); }
+
+absl::StatusOr<uint64_t> LaneDevice::deviceHome(uint32_t buffer, uint64_t bytes) const {
+  for (const plan::Extent &extent : plan_->placements[0].extents)
+    if (extent.buffer == buffer && extent.space == plan::Space::Device && extent.bufferOffset == 0 &&
+        extent.bytes >= bytes) {
+      if (absl::Status status = checkRange(plan_->buffers[buffer].name.c_str(), extent.address, extent.bytes);
+          !status.ok())
+        return status;
+      return extent.address;
+    }
+  return absl::InvalidArgumentError(
+      absl::StrCat("plan: buffer '", plan_->buffers[buffer].name, "' has no home of ", bytes, " bytes on the device"));
+}
+
+absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {
+  close();
+  if (plan.placements.empty() || plan.metaBuffer() >= plan.buffers.size() || plan.outputBuffer() >= plan.buffers.size())
+    return absl::InvalidArgumentError("plan: no placement, or no io buffers");
+  if (plan.hardware.kind != model::DeviceKind::Host || plan.activationDtype != model::DType::F32)
+    return absl::FailedPreconditionError(
+        absl::StrCat("host device: the plan is for ", std::string(model::deviceKindName(plan.hardware.kind)),
+                     " hardware (", plan.hardware.name, ", ", std::string(model::dtypeName(plan.activationDtype)),
+                     " activations): compile it for hardware of kind host, or run it on the sim device"));
+  if (!options.unpaced && !options.poison) {
+    absl::StatusOr<LinkSpeed> speed = linkSpeed(plan.hardware, options);
+    if (!speed.ok())
+      return speed.status();
+    speed_ = *speed;
+  }
+  absl::StatusOr<GuardedMemory> arena = GuardedMemory::take(plan.arenaBytes, model::kAlign, "device arena", true);
+  if (!arena.ok())
+    return arena.status();
+  absl::StatusOr<GuardedMemory> slab = GuardedMemory::take(plan.hostBytes, model::kAlign, "host slab", false);
+  if (!slab.ok())
+    return slab.status();
+  plan_ = &plan;
+  options_ = options;
+  arena_ = *std::move(arena);
+  slab_ = *std::move(slab);
+
+  const uint64_t metaBytes = kernels::metaBytes(plan.metaLayout);
+  const uint64_t slots = static_cast<uint64_t>(plan.metaLayout.maxSequences);
+  absl::StatusOr<uint64_t> meta = deviceHome(plan.metaBuffer(), metaBytes);
+  absl::StatusOr<uint64_t> output = deviceHome(plan.outputBuffer(), slots * sizeof(int32_t));
+  if (!meta.ok() || !output.ok()) {
+    close();
+    return meta.ok() ? output.status() : meta.status();
+  }
+  ++opening_;
+  shared_ = std::make_unique<Shared>(transfer_.bell(), callerBell_);
+  shared_->bases = {arena_.bytes().data(), slab_.bytes().data()};
+  shared_->meta = reinterpret_cast<kernels::IterationMeta *>(arena_.bytes().data() + *meta);
+  shared_->metaBytes = metaBytes;
+  shared_->output = reinterpret_cast<const int32_t *>(arena_.bytes().data() + *output);
+  shared_->trace = options.trace;
+  for (TokenSlot &slot : shared_->tokens)
+    slot.tokens.resize(slots);
+  for (std::vector<uint64_t> &staging : staging_) {
+    staging.assign((metaBytes + sizeof(uint64_t) - 1) / sizeof(uint64_t), 0);
+    kernels::initMeta(plan.metaLayout, reinterpret_cast<kernels::IterationMeta *>(staging.data()));
+  }
+  binding_.emplace(plan, matrixOrder());
+  compute_ = std::thread([this] { runComputeLane(*shared_); });
+  transfer_.attach(index_, *shared_, speed_.has_value() ? &*speed_ : nullptr);
+  absl::Status pinned = pinThread(compute_, options.computeCore, "compute");
+  if (pinned.ok())
+    pinned = transfer_.pin(options.transferCore);
+  if (!pinned.ok())
+    close();
+  return pinned;
+}
+
+void LaneDevice::close() {
+  if (compute_.joinable()) {
+    (void)drain();
+    transfer_.detach(index_);
+    shared_->signals.advance(Counter::Launched, kStop);
+    compute_.join();
+  }
+  plan_ = nullptr;
+  shared_.reset();
+  binding_.reset();
+  speed_.reset();
+  arena_ = GuardedMemory();
+  slab_ = GuardedMemory();
+  stagingLaunch_ = {};
+  launches_ = iterations_ = 0;
+  ended_ = {};
+  last_ = nullptr;
+}
+
+absl::Status LaneDevice::checkRange(const char *what, uint64_t address, uint64_t bytes) const {
+  const uint64_t size = arena_.bytes().size();
+  if (bytes > size || address > size - bytes)
+    return absl::OutOfRangeError(
+        absl::StrCat(what, ": bytes [", address, ", +", bytes, ") are outside the arena of ", size, " bytes"));
+  return absl::OkStatus();
+}
+
+absl::Status LaneDevice::writeDevice(uint64_t address, absl::Span<const std::byte> bytes) {
+  if (plan_ == nullptr)
+    return notOpen();
+  if (absl::Status status = checkRange("writing to the device", address, bytes.size()); !status.ok())
+    return status;
+  if (absl::Status status = drain(); !status.ok())
+    return status;
+  std::copy(bytes.begin(), bytes.end(), arena_.bytes().data() + address);
+  return absl::OkStatus();
+}
+
+absl::Status LaneDevice::readDevice(uint64_t address, absl::Span<std::byte> bytes) {
+  if (plan_ == nullptr)
+    return notOpen();
+  if (absl::Status status = checkRange("reading from the device", address, bytes.size()); !status.ok())
+    return status;
+  if (absl::Status status = drain(); !status.ok())
+    return status;
+  std::copy_n(arena_.bytes().data() + address, bytes.size(), bytes.data());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<core::Graph>> LaneDevice::build(const core::GraphKey &key) {
+  if (plan_ == nullptr)
+    return notOpen();
+  absl::StatusOr<std::unique_ptr<HostGraph>> graph = buildGraph({.plan = *plan_,
+                                                                 .binding = *binding_,
+                                                                 .bases = shared_->bases,
+                                                                 .trace = options_.trace,
+                                                                 .serial = options_.poison,
+                                                                 .options = hostOptions_},
+                                                                key);
+  if (!graph.ok())
+    return graph.status();
+  (*graph)->owner = this;
+  (*graph)->opening = opening_;
+  return std::unique_ptr<core::Graph>(*std::move(graph));
+}
+
+absl::Status LaneDevice::checkGraph(const core::Graph &graph) const {
+  const auto *own = dynamic_cast<const HostGraph *>(&graph);
+  if (own == nullptr || own->owner != this || own->opening != opening_)
+    return absl::InvalidArgumentError("host device: the graph was built by another device or for another plan");
+  return absl::OkStatus();
+}
+
+absl::Status LaneDevice::upload(core::Graph &graph) {
+  if (absl::Status status = checkGraph(graph); !status.ok())
+    return status;
+  static_cast<HostGraph &>(graph).uploaded = true; // it was built in place
+  return absl::OkStatus();
+}
+
+void LaneDevice::waitForEnd(uint64_t launch) {
+  const std::array<uint64_t, kHostLanes> &end = shared_->ring[launch % kRing].end;
+  for (size_t lane = 0; lane < kHostLanes; ++lane)
+    shared_->signals.wait(Thread::Caller, {static_cast<Counter>(lane), end[lane]});
+}
+
+kernels::IterationMeta *LaneDevice::meta() {
+  if (plan_ == nullptr)
+    return nullptr;
+  const size_t which = (iterations_ + 1) % 2;
+  if (stagingLaunch_[which] != 0 && stagingLaunch_[which] + kRing > launches_)
+    waitForEnd(stagingLaunch_[which] - 1);
+  return reinterpret_cast<kernels::IterationMeta *>(staging_[which].data());
+}
+
+absl::Status LaneDevice::launch(core::Graph &graph) {
+  if (plan_ == nullptr)
+    return notOpen();
+  if (absl::Status status = checkGraph(graph); !status.ok())
+    return status;
+  auto &own = static_cast<HostGraph &>(graph);
+  if (!own.uploaded)
+    return absl::FailedPreconditionError("host device: the graph was not uploaded");
+  if (!own.transition)
+    if (absl::Status status = core::checkFits("host device", own.bucket, *meta()); !status.ok())
+      return status;
+  if (launches_ >= kRing)
+    waitForEnd(launches_ - kRing);
+  Launch next{.graph = &own, .base = ended_, .end = ended_};
+  for (size_t lane = 0; lane < kHostLanes; ++lane)
+    next.end[lane] += own.lanes[lane].size() + 1;
+  if (!own.transition) {
+    kernels::IterationMeta *staging = meta();
+    ++iterations_;
+    staging->iteration = iterations_;
+    next.staging = staging;
+    stagingLaunch_[iterations_ % 2] = launches_ + 1;
+  }
+  shared_->ring[launches_ % kRing] = next;
+  ended_ = next.end;
+  last_ = &own;
+  ++launches_;
+  shared_->signals.advance(Counter::Launched, launches_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Signals::WantOf> LaneDevice::published(uint64_t iteration) {
+  if (plan_ == nullptr)
+    return notOpen();
+  if (absl::Status status = core::checkAwaited("host device", iteration, iterations_); !status.ok())
+    return status;
+  return Signals::WantOf{&shared_->signals, {Counter::Published, iteration}};
+}
+
+absl::StatusOr<absl::Span<const int32_t>> LaneDevice::awaitTokens(uint64_t iteration) {
+  if (const absl::StatusOr<Signals::WantOf> want = published(iteration); !want.ok())
+    return want.status();
+  shared_->signals.wait(Thread::Caller, {Counter::Published, iteration});
+  const TokenSlot &slot = shared_->tokens[iteration % kTokenSlots];
+  return absl::MakeConstSpan(slot.tokens.data(), static_cast<size_t>(slot.count));
+}
+
+absl::Status LaneDevice::drain() {
+  if (plan_ == nullptr)
+    return notOpen();
+  if (launches_ != 0)
+    waitForEnd(launches_ - 1);
+  return absl::OkStatus();
+}
+
+core::DeviceCounters LaneDevice::counters() const {
+  if (shared_ == nullptr)
+    return {};
+  return {.launches = launches_,
+          .h2dBytes = shared_->h2dBytes.load(std::memory_order_relaxed),
+          .d2hBytes = shared_->d2hBytes.load(std::memory_order_relaxed),
+          .stallNs = shared_->stallNs.load(std::memory_order_relaxed),
+          .peakDeviceBytes = arena_.bytes().size(),
+          .hostBytes = slab_.bytes().size()};
+}
+
+} // namespace headrace::host

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The thread that copies for one device, or for all devices on a bus: both directions of every link, a chunk of each in
+// turn, paced by one Bus.
+//
+//   device 0 --.   h2d, d2h engine                 [Signals of device 0]
+//   device 1 ---+- h2d, d2h engine -- Bus -- runs while a device is attached; sleeps on one bell for all of them
+//   device 2 --'   h2d, d2h engine                 [Signals of device 2]
+//
+// One other thread calls it. What changes its devices or the bus pauses it in between two steps.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "runtime/host/CopyEngine.h"
+
+namespace headrace::host {
+
+class TransferThread {
+public:
+  TransferThread(size_t devices, const BusSpeed &bus);
+  ~TransferThread();
+
+  Bell *bell() { return &bell_; } // for the Signals of its devices
+
+  // From now on, copies of this device's launches; `speed` is what they are paced to, null: as fast as memcpy.
+  void attach(size_t device, Shared &shared, const LinkSpeed *speed);
+  // Of a device all of whose launches have ended.
+  void detach(size_t device);
+  // InvalidArgument naming the core. Runs while a device is attached; until none is.
+  absl::Status pin(int core);
+
+  // Bytes/s, host to device, for all devices; copies under way go on at their new rates.
+  void setBusBandwidth(double bytesPerSecond);
+  // Of core::DeviceGroup, to within the time between two looks at a copy (a chunk's).
+  double sampleBusBandwidth();
+
+private:
+  template <typename Change> void whilePaused(Change &&change);
+  void run();
+  void wait(uint64_t nextPause);
+  void publish();
+
+  Bell bell_;
+  Signals control_; // Launched: odd while a pause is asked for, kStop at the end; Published: the last pause begun
+  uint64_t pauses_ = 0;
+  Bus bus_;
+  std::vector<std::optional<std::array<CopyEngine, 2>>> engines_; // of each device; the transfer thread's
+  std::vector<Shared *> devices_;                                 // null: not attached
+  std::vector<Signals::WantOf> wants_;                            // scratch of wait()
+  size_t attached_ = 0;
+  double published_ = 0; // slowed_.ns; the transfer thread's
+  std::thread thread_;
+
+  std::mutex mutex_; // of what follows
+  Bus::Slowed slowed_;
+  Bus::Slowed sampled_;
+};
+
+// Errors name the lane.
+absl::Status pinThread(std::thread &thread, int core, const char *lane);
+
+} // namespace headrace::host

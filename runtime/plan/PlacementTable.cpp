@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan/PlacementTable.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace headrace::plan {
+
+int64_t freedBytes(const Plan &plan, uint32_t placement) {
+  const HomeBytes homes = weightBytesByHome(plan, placement);
+  auto freed = static_cast<int64_t>(homes.host + homes.disk);
+  for (const Slot &slot : plan.placements[placement].slots)
+    freed -= static_cast<int64_t>(slot.bytes);
+  return freed;
+}
+
+PlacementTable::PlacementTable(const Plan &plan) : plan_(plan), byFreed_(plan.placements.size()) {
+  std::iota(byFreed_.begin(), byFreed_.end(), 0U);
+  for (const uint32_t placement : byFreed_) {
+    freed_.push_back(freedBytes(plan, placement));
+    // Variants are sorted by placement.
+    const auto at = std::partition_point(plan.variants.begin(), plan.variants.end(),
+                                         [&](const Variant &v) { return v.placement < placement; });
+    first_.push_back(static_cast<uint32_t>(at - plan.variants.begin()));
+  }
+  first_.push_back(static_cast<uint32_t>(plan.variants.size()));
+  std::stable_sort(byFreed_.begin(), byFreed_.end(), [&](uint32_t a, uint32_t b) { return freed_[a] > freed_[b]; });
+}
+
+std::optional<uint32_t> PlacementTable::variantIn(uint32_t placement, const IterationShape &shape) const {
+  std::optional<uint32_t> best;
+  for (uint32_t i = first_[placement]; i < first_[placement + 1]; ++i) {
+    const Variant &v = plan_.variants[i];
+    if (v.newTokens < shape.tokens || v.sequences < shape.sequences || v.context < shape.context)
+      continue;
+    if (plan_.schedules[v.schedule].shape == ShapeClass::Decode && shape.tokens != shape.sequences)
+      continue;
+    if (!best || v.predictedNs < plan_.variants[*best].predictedNs)
+      best = i;
+  }
+  return best;
+}
+
+std::optional<uint32_t> PlacementTable::choose(const IterationShape &shape, uint64_t sloNs) const {
+  for (const uint32_t placement : byFreed_)
+    if (const std::optional<uint32_t> variant = variantIn(placement, shape);
+        variant && (sloNs == 0 || plan_.variants[*variant].predictedNs <= sloNs))
+      return variant;
+  return std::nullopt;
+}
+
+std::optional<uint64_t> PlacementTable::leastNs(const IterationShape &shape) const {
+  std::optional<uint64_t> least;
+  for (const uint32_t placement : byFreed_)
+    if (const std::optional<uint32_t> variant = variantIn(placement, shape))
+      least = std::min(least.value_or(plan_.variants[*variant].predictedNs), plan_.variants[*variant].predictedNs);
+  return least;
+}
+
+} // namespace headrace::plan

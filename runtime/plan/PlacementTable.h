@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which placement of a plan to run an iteration in: the one that frees the most device memory while the iteration is
+// predicted to meet a latency objective. The compiler's own choice for the plan's goal is Plan::choices; this answers
+// for any objective, at run time, without allocating.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "runtime/plan/Plan.h"
+
+namespace headrace::plan {
+
+// Device memory that a placement gives back: bytes of weights whose home is elsewhere less the bytes of its slots.
+// Negative where the slots are larger.
+int64_t freedBytes(const Plan &plan, uint32_t placement);
+
+// An iteration's shape: of one row a sequence (decode) where tokens == sequences.
+struct IterationShape {
+  int64_t tokens = 1, sequences = 1, context = 1;
+};
+
+// The plan must outlive the table.
+class PlacementTable {
+public:
+  explicit PlacementTable(const Plan &plan);
+
+  // Placements by freed bytes, the most first; of equals the lower number.
+  const std::vector<uint32_t> &byFreed() const { return byFreed_; }
+  int64_t freed(uint32_t placement) const { return freed_[placement]; }
+
+  // The fastest variant of a placement whose bucket holds the shape; none if no bucket does.
+  std::optional<uint32_t> variantIn(uint32_t placement, const IterationShape &shape) const;
+  // The variant to run: of the placement that frees the most among those whose variant for this shape is predicted to
+  // take at most sloNs (0: no objective, so the one that frees the most). None if no placement meets it.
+  std::optional<uint32_t> choose(const IterationShape &shape, uint64_t sloNs) const;
+  // The least objective that choose() meets for this shape; none if no bucket holds it.
+  std::optional<uint64_t> leastNs(const IterationShape &shape) const;
+
+private:
+  const Plan &plan_;
+  std::vector<int64_t> freed_;
+  std::vector<uint32_t> byFreed_;
+  std::vector<uint32_t> first_; // of each placement its first variant, and one past the last
+};
+
+} // namespace headrace::plan

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/serve/Analyzer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "runtime/core/MetaWriter.h"
+#include "runtime/model/Text.h"
+#include "runtime/serve/AnalyzerPlan.h"
+#include "runtime/serve/Repeat.h"
+
+namespace headrace::serve {
+namespace {
+
+using cost::CellKey;
+using cost::Phase;
+using cost::Site;
+
+constexpr uint64_t kSmallestCopy = 4096;
+constexpr double kCopiesShare = 0.1; // of a pair's time
+constexpr int64_t kLongWarmUp = 4;   // a first run that takes a quarter of the time counts as a sample
+constexpr std::chrono::microseconds kRest(100);
+constexpr uint64_t kZeroBytes = 16u << 20u; // written at once
+
+uint64_t lasted(int64_t fromNs, int64_t toNs) { return static_cast<uint64_t>(std::max<int64_t>(0, toNs - fromNs)); }
+
+std::vector<CellKey> pairsOf(const cost::Record &record) {
+  std::vector<CellKey> pairs;
+  for (Phase phase : {Phase::Prefill, Phase::Decode})
+    for (int64_t batch : record.batches)
+      for (int64_t sequence : record.sequences)
+        if (record.onGrid(phase, batch, sequence))
+          pairs.push_back({phase, batch, sequence});
+  return pairs;
+}
+
+// What the iterations of one pair took.
+struct Samples {
+  std::vector<uint64_t> iterations;
+  std::array<std::vector<uint64_t>, cost::kSites> sites; // a sample a step
+  std::vector<std::vector<uint64_t>> layers;             // a sample an iteration
+
+  void clear() {
+    iterations.clear();
+    for (auto &site : sites)
+      site.clear();
+    for (auto &layer : layers)
+      layer.clear();
+  }
+};
+
+// Whether a layer is steadily slower than another: by its share of the middle layer's time in the middle pair, so that
+// a disturbance of some pairs is not taken for a slow layer. `pairs`: a time a layer.
+bool equallyFast(const std::vector<std::vector<uint64_t>> &pairs, size_t layers, double tolerance) {
+  constexpr double kParts = 1e6;
+  std::vector<std::vector<uint64_t>> shares(layers);
+  for (const std::vector<uint64_t> &times : pairs) {
+    if (times.empty())
+      continue;
+    const auto middle = static_cast<double>(medianOf(times));
+    for (size_t layer = 0; layer < layers; ++layer)
+      shares[layer].push_back(static_cast<uint64_t>(kParts * static_cast<double>(times[layer]) / middle));
+  }
+  std::vector<uint64_t> steady;
+  for (const std::vector<uint64_t> &share : shares)
+    if (!share.empty())
+      steady.push_back(medianOf(share));
+  return cost::layersAreEqual(steady, tolerance);
+}
+
+class Analysis {
+public:
+  Analysis(cost::Record record, const Grid &grid, core::Device &device, const AnalyzerOptions &options)
+      : record_(std::move(record)), device_(device), options_(options),
+        plan_(makeAnalyzerPlan(grid.plan, pairsOf(record_), transferSizes(grid.copyBytes), grid.copyBytes)) {
+    for (const plan::Schedule &schedule : plan_.plan.schedules)
+      sites_.push_back(sitesOf(plan_.plan, schedule));
+    samples_.layers.resize(static_cast<size_t>(plan_.plan.model.layers));
+    for (const cost::Cell &cell : record_.cells) { // none where they were found to be equal
+      layerTimes_.push_back(cell.layerNs);
+      if (!cell.layerNs.empty())
+        layerTimes_.back().resize(samples_.layers.size());
+    }
+  }
+
+  absl::StatusOr<cost::Record> run() {
+    core::DeviceOptions deviceOptions = options_.device;
+    deviceOptions.trace = true;
+    absl::Status status = device_.open(plan_.plan, deviceOptions);
+    if (status.ok())
+      status = fillMemory();
+    if (!status.ok())
+      return status;
+    makePrompts();
+    total_ = copiesLeft() + cost::missingCells(record_).size();
+    if (status = report(); !status.ok())
+      return status;
+    for (const CopyGraphs &copies : plan_.copies) {
+      if (std::any_of(record_.transfers.begin(), record_.transfers.end(),
+                      [&](const cost::Transfer &t) { return t.bytes == copies.bytes; }))
+        continue;
+      if (status = measureCopies(copies); !status.ok())
+        return status;
+    }
+    for (;;) {
+      const std::vector<CellKey> missing = cost::missingCells(record_);
+      if (missing.empty())
+        return record_;
+      if (status = measureCell(missing.front()); !status.ok())
+        return status;
+    }
+  }
+
+private:
+  // ---- Memory
+
+  // Weights at their homes, zeros in the caches.
+  absl::Status fillMemory() {
+    if (!device_.holdsData())
+      return absl::OkStatus();
+    if (options_.weights == nullptr)
+      return absl::InvalidArgumentError("the analyzer was given no weights for a device that holds data");
+    const model::WeightLayout layout = model::layoutWeights(plan_.plan.model);
+    const uint64_t total = layout.totalBytes();
+    std::vector<std::byte> scratch;
+    uint64_t done = 0;
+    for (const plan::Extent &extent : plan_.plan.placements[0].extents) {
+      if (extent.buffer < layout.units.size()) {
+        const model::Unit &unit = layout.units[extent.buffer];
+        scratch.resize(unit.bytes);
+        absl::Status status = options_.weights->fill(unit, static_cast<model::MatrixOrder>(device_.matrixOrder()),
+                                                     absl::MakeSpan(scratch));
+        if (status.ok())
+          status = device_.writeDevice(extent.address,
+                                       absl::MakeConstSpan(scratch).subspan(extent.bufferOffset, extent.bytes));
+        if (!status.ok())
+          return status;
+        done += extent.bytes;
+        if (options_.loading)
+          options_.loading(done, total);
+      } else if (plan_.plan.buffers[extent.buffer].kind == plan::BufferKind::Kv) {
+        scratch.assign(std::max<uint64_t>(kZeroBytes, scratch.size()), std::byte{});
+        for (uint64_t at = 0; at < extent.bytes; at += kZeroBytes)
+          if (absl::Status status = device_.writeDevice(
+                  extent.address + at, absl::MakeConstSpan(scratch).first(std::min(kZeroBytes, extent.bytes - at)));
+              !status.ok())
+            return status;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void makePrompts() {
+    uint64_t counter = options_.seed * 0x9e3779b97f4a7c15u;
+    prompt_.resize(static_cast<size_t>(plan_.plan.metaLayout.maxTokens));
+    for (int32_t &id : prompt_) {
+      uint64_t z = counter += 0x9e3779b97f4a7c15u; // SplitMix64
+      z = (z ^ (z >> 30u)) * 0xbf58476d1ce4e5b9u;
+      z = (z ^ (z >> 27u)) * 0x94d049bb133111ebu;
+      id = static_cast<int32_t>((z ^ (z >> 31u)) % static_cast<uint64_t>(plan_.plan.model.vocab));
+    }
+    blocks_.resize(static_cast<size_t>(plan_.plan.kvBlocks - 1));
+    std::iota(blocks_.begin(), blocks_.end(), 1); // block 0 is the scratch block
+  }
+
+  // Each sequence has blocks of its own.
+  absl::Status fillMeta(const CellKey &cell) {
+    const int64_t blocks = (cell.sequence + plan_.plan.blockTokens - 1) / plan_.plan.blockTokens;
+    const int64_t rows = cell.phase == Phase::Prefill ? cell.sequence : 1;
+    rows_.clear();
+    for (int64_t s = 0; s < cell.batch; ++s)
+      rows_.push_back(
+          {.tokens = absl::MakeConstSpan(prompt_).subspan(static_cast<size_t>(s * rows), static_cast<size_t>(rows)),
+           .firstPosition = cell.sequence - rows,
+           .blocks = absl::MakeConstSpan(blocks_).subspan(static_cast<size_t>(s * blocks), static_cast<size_t>(blocks)),
+           .sample = true,
+           .requestSlot = static_cast<int32_t>(s)});
+    return core::writeMeta(plan_.plan.metaLayout, plan_.plan.blockTokens, rows_, device_.meta());
+  }
+
+  // ---- Launches
+
+  absl::StatusOr<std::unique_ptr<core::Graph>> make(const core::GraphKey &key) {
+    absl::StatusOr<std::unique_ptr<core::Graph>> graph = device_.build(key);
+    if (!graph.ok())
+      return graph;
+    if (absl::Status status = device_.upload(**graph); !status.ok())
+      return status;
+    return graph;
+  }
+
+  // Launches until the samples that `take` adds to `samples` have settled. `take` is given the times of each launch;
+  // `clear` forgets the first run, which is cold.
+  template <typename Take, typename Clear>
+  absl::Status repeat(const core::GraphKey &key, const CellKey &cell, double seconds,
+                      const std::vector<uint64_t> &samples, Take &&take, Clear &&clear) {
+    absl::StatusOr<std::unique_ptr<core::Graph>> graph = make(key);
+    if (!graph.ok())
+      return graph.status();
+    const auto budget = static_cast<int64_t>(seconds * 1e9);
+    const auto once = [&] {
+      absl::Status status = key.transition ? absl::OkStatus() : fillMeta(cell);
+      if (status.ok())
+        status = device_.launch(**graph);
+      if (absl::Status drained = device_.drain(); status.ok())
+        status = drained;
+      if (status.ok())
+        take(device_.lastTimes());
+      if (device_.holdsData()) // real time: the device's threads come to rest before the next launch
+        std::this_thread::sleep_for(kRest);
+      return status;
+    };
+    clear();
+    const int64_t start = device_.nowNs();
+    if (absl::Status status = once(); !status.ok())
+      return status;
+    if ((device_.nowNs() - start) * kLongWarmUp < budget)
+      clear();
+    while (samples.empty() || (!settled(samples) && device_.nowNs() - start < budget))
+      if (absl::Status status = once(); !status.ok())
+        return status;
+    return absl::OkStatus();
+  }
+
+  // ---- Copies
+
+  // What one of the copies behind each other takes: together they are less blurred by late time stamps than each by
+  // itself. Beside an iteration only copies that end before it count, if any does.
+  void takeCopies(const plan::Schedule &schedule, absl::Span<const core::StepTime> times,
+                  std::vector<uint64_t> &samples) const {
+    int64_t computeEnd = 0;
+    for (size_t i = 0; i < times.size(); ++i)
+      if (schedule.steps[i].lane == plan::Lane::Compute)
+        computeEnd = std::max(computeEnd, times[i].endNs);
+    int64_t start = 0, end = 0;
+    uint64_t count = 0;
+    for (size_t i = 0; i < times.size(); ++i) {
+      if (schedule.steps[i].kind != plan::StepKind::Copy)
+        continue;
+      if (count != 0 && computeEnd != 0 && times[i].endNs > computeEnd)
+        break;
+      start = count == 0 ? times[i].startNs : start;
+      end = times[i].endNs;
+      ++count;
+    }
+    samples.push_back(lasted(start, end) / count);
+  }
+
+  absl::Status measureTiming(const core::GraphKey &key, bool both, cost::Timing &timing, uint32_t &repetitions) {
+    std::vector<uint64_t> samples;
+    const plan::Schedule &schedule = plan_.plan.schedules[plan_.schedule(key)];
+    absl::Status status = repeat(
+        key, plan_.besideCell, options_.secondsPerPair * kCopiesShare, samples,
+        [&](absl::Span<const core::StepTime> times) {
+          if (both)
+            samples.push_back(
+                lasted(std::min(times[0].startNs, times[1].startNs), std::max(times[0].endNs, times[1].endNs)));
+          else
+            takeCopies(schedule, times, samples);
+        },
+        [&] { samples.clear(); });
+    if (!status.ok())
+      return status;
+    for (uint64_t &ns : samples)
+      ns = std::max<uint64_t>(1, ns); // a record has no copies that take no time
+    repetitions = std::min(repetitions, static_cast<uint32_t>(samples.size()));
+    timing = cost::summarise(std::move(samples));
+    return absl::OkStatus();
+  }
+
+  absl::Status measureCopies(const CopyGraphs &copies) {
+    cost::Transfer transfer;
+    transfer.bytes = copies.bytes;
+    transfer.repetitions = ~uint32_t{0};
+    const std::pair<core::GraphKey, cost::Timing *> kinds[] = {{copies.alone[0], &transfer.h2d},
+                                                               {copies.alone[1], &transfer.d2h},
+                                                               {copies.beside[0], &transfer.h2dWithCompute},
+                                                               {copies.beside[1], &transfer.d2hWithCompute},
+                                                               {copies.both, &transfer.both}};
+    for (const auto &[key, timing] : kinds)
+      if (absl::Status status = measureTiming(key, timing == &transfer.both, *timing, transfer.repetitions);
+          !status.ok())
+        return status;
+    record_.transfers.insert(std::upper_bound(record_.transfers.begin(), record_.transfers.end(), transfer,
+                                              [](const auto &a, const auto &b) { return a.bytes < b.bytes; }),
+                             transfer);
+    return report();
+  }
+
+  // ---- Pairs
+
+  void takeIteration(uint32_t index, absl::Span<const core::StepTime> times) {
+    const plan::Schedule &schedule = plan_.plan.schedules[index];
+    int64_t before = times.front().startNs;
+    std::vector<uint64_t> layers(samples_.layers.size(), 0);
+    for (size_t i = 0; i < times.size(); ++i) {
+      const uint64_t ns = lasted(before, times[i].endNs);
+      before = times[i].endNs;
+      const plan::Step &step = schedule.steps[i];
+      if (const std::optional<Site> site = sites_[index][i]; site) {
+        std::vector<uint64_t> &samples = samples_.sites[static_cast<size_t>(*site)];
+        if (step.kind == plan::StepKind::Publish && !samples.empty())
+          samples.back() += ns;
+        else
+          samples.push_back(ns);
+      }
+      if (step.layer >= 0)
+        layers[static_cast<size_t>(step.layer)] += ns;
+    }
+    for (size_t layer = 0; layer < layers.size(); ++layer)
+      samples_.layers[layer].push_back(layers[layer]);
+    samples_.iterations.push_back(lasted(times.front().startNs, before));
+  }
+
+  absl::Status measureCell(const CellKey &key) {
+    const auto at = std::find(plan_.cells.begin(), plan_.cells.end(), key);
+    if (at == plan_.cells.end())
+      return absl::InternalError("the analyzer's plan lacks a pair of the record");
+    const core::GraphKey graph = plan_.cellGraphs[static_cast<size_t>(at - plan_.cells.begin())];
+    const uint32_t schedule = plan_.schedule(graph);
+    absl::Status status = repeat(
+        graph, key, options_.secondsPerPair, samples_.iterations,
+        [&](absl::Span<const core::StepTime> times) { takeIteration(schedule, times); }, [&] { samples_.clear(); });
+    if (!status.ok())
+      return status;
+    cost::Cell cell{key.phase, key.batch, key.sequence, static_cast<uint32_t>(samples_.iterations.size()), {}, {}};
+    for (size_t site = 0; site < cost::kSites; ++site)
+      if (!samples_.sites[site].empty()) // an op that the model does not have takes no time
+        cell.sites[site] = cost::summarise(samples_.sites[site]);
+    if (cost::layerComputeNs(cell) == 0)
+      cell.at(Site::Qkv) = {1, 1, 1}; // shorter than the clock can tell
+    record_.cells.push_back(std::move(cell));
+    layerTimes_.emplace_back();
+    for (const std::vector<uint64_t> &samples : samples_.layers)
+      layerTimes_.back().push_back(std::max<uint64_t>(1, medianOf(samples)));
+    judgeLayers();
+    return report();
+  }
+
+  // The verdict on the layers over all pairs so far, and their times where it says that they are not equal.
+  void judgeLayers() {
+    const auto layers = static_cast<size_t>(record_.identity.layers);
+    record_.layersEqual = equallyFast(layerTimes_, samples_.layers.size(), options_.layerTolerance);
+    for (size_t i = 0; i < record_.cells.size(); ++i) {
+      cost::Cell &cell = record_.cells[i];
+      cell.layerNs.clear();
+      if (record_.layersEqual)
+        continue;
+      cell.layerNs = layerTimes_[i];
+      if (cell.layerNs.empty())
+        cell.layerNs.assign(layers, cost::layerComputeNs(cell));
+      cell.layerNs.resize(layers, *std::max_element(cell.layerNs.begin(), cell.layerNs.end()));
+    }
+  }
+
+  // ---- Progress
+
+  size_t copiesLeft() const { return plan_.copies.size() - std::min(plan_.copies.size(), record_.transfers.size()); }
+
+  absl::Status report() {
+    if (options_.measuring)
+      options_.measuring(total_ - std::min<uint64_t>(total_, copiesLeft() + cost::missingCells(record_).size()),
+                         total_);
+    return options_.onProgress ? options_.onProgress(record_) : absl::OkStatus();
+  }
+
+  cost::Record record_;
+  core::Device &device_;
+  const AnalyzerOptions &options_;
+  const AnalyzerPlan plan_;
+  std::vector<std::vector<std::optional<Site>>> sites_; // by schedule
+  std::vector<int32_t> prompt_, blocks_;
+  std::vector<core::SequenceRows> rows_;
+  Samples samples_;
+  std::vector<std::vector<uint64_t>> layerTimes_; // a cell's layers, as many as are run; empty: equal, not kept
+  uint64_t total_ = 0;
+};
+
+} // namespace
+
+std::vector<uint64_t> transferSizes(uint64_t largest) {
+  std::vector<uint64_t> sizes;
+  for (uint64_t bytes = kSmallestCopy; bytes < largest; bytes *= 4)
+    sizes.push_back(bytes);
+  sizes.push_back(largest);
+  return sizes;
+}
+
+cost::Record emptyRecord(const Grid &grid, cost::Identity identity, const model::ModelSpec &model) {
+  cost::Record record;
+  record.identity = std::move(identity);
+  record.model = model;
+  record.hardware = grid.plan.hardware;
+  record.batches = grid.batches;
+  record.sequences = grid.sequences;
+  record.mostTokens = grid.mostTokens;
+  record.layersRun = grid.plan.model.layers;
+  return record;
+}
+
+absl::StatusOr<cost::Record> analyze(cost::Record record, const Grid &grid, core::Device &device,
+                                     const AnalyzerOptions &options) {
+  return Analysis(std::move(record), grid, device, options).run();
+}
+
+} // namespace headrace::serve

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a search says against what the compiler makes of its placement.
+#include "compiler/SearchPlacement.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "compiler/Compile.h"
+#include "compiler/ResolveGoal.h"
+#include "tests/unit/compiler/Requests.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace headrace::compiler {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A model on a device with everything that a search needs.
+struct Searched {
+  explicit Searched(CompileRequest from) : request(std::move(from)) {
+    search.model = &request.model;
+    search.layout = &layout;
+    search.target = &target;
+    search.deviceKind = request.hardware.kind;
+  }
+  uint64_t residentNs(const cost::Shape &shape, bool decode) {
+    SearchRequest all = search;
+    all.decode.clear();
+    all.mixed.clear();
+    (decode ? all.decode : all.mixed) = {{shape, ~uint64_t{0} / 2}};
+    const std::vector<uint64_t> ns = placementProblem(all, prices)->problem.schedules[0].shapes[0].computeNs;
+    return std::accumulate(ns.begin(), ns.end(), uint64_t{0});
+  }
+  // Goals of `factor` times the resident time for every shape of the target.
+  void askFor(double factor) {
+    search.decode.clear();
+    search.mixed.clear();
+    for (const cost::Shape &shape : target.decode)
+      search.decode.push_back({shape, static_cast<uint64_t>(factor * static_cast<double>(residentNs(shape, true)))});
+    for (const cost::Shape &shape : target.mixed)
+      search.mixed.push_back({shape, static_cast<uint64_t>(factor * static_cast<double>(residentNs(shape, false)))});
+  }
+
+  CompileRequest request;
+  const Target target = *resolveGoal(request);
+  const model::WeightLayout layout = model::layoutWeights(request.model);
+  const cost::Roofline costs{request.model, request.hardware, target.activation, target.kv};
+  Prices prices{costs};
+  SearchRequest search;
+};
+
+CompileRequest sized(CompileRequest request, model::Buckets buckets) {
+  request.goal.deviceMemory = uint64_t{1} << 42;
+  request.buckets = std::move(buckets);
+  return request;
+}
+
+void expectThePlanToBeWhatTheSearchSays(Searched &s) {
+  const absl::StatusOr<SearchedPlacement> found = searchPlacement(s.search, s.prices);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->freedBytes, found->movedBytes - found->ringBytes);
+  CompileRequest request = s.request;
+  request.placements = {found->candidate};
+  const absl::StatusOr<plan::Plan> plan = compile(request);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->placements.size(), 1u);
+  uint64_t slots = 0;
+  for (const plan::Slot &slot : plan->placements[0].slots)
+    slots += slot.bytes;
+  EXPECT_EQ(slots, found->ringBytes);
+  EXPECT_EQ(plan::weightBytesByHome(*plan, 0).host, found->movedBytes);
+  for (const plan::Schedule &schedule : plan->schedules)
+    if (schedule.shape != plan::ShapeClass::Transition) {
+      EXPECT_EQ(plan::linkBytes(schedule).h2d, found->movedBytes);
+    }
+  // Every shape that has a goal: the same time to the nanosecond, and the goal met.
+  size_t compared = 0;
+  for (const plan::Variant &variant : plan->variants)
+    for (const auto &[goals, ns] :
+         {std::pair(&s.search.decode, &found->decodeNs), std::pair(&s.search.mixed, &found->mixedNs)})
+      for (size_t i = 0; i < goals->size(); ++i)
+        if ((*goals)[i].shape.tokens == variant.newTokens && (*goals)[i].shape.sequences == variant.sequences &&
+            (*goals)[i].shape.context == variant.context) {
+          EXPECT_EQ(variant.predictedNs, (*ns)[i]);
+          EXPECT_LE(variant.predictedNs, (*goals)[i].sloNs);
+          ++compared;
+        }
+  EXPECT_EQ(compared, s.search.decode.size() + s.search.mixed.size());
+}
+
+TEST(SearchPlacement, TheSimulatorSaysTheSameOfItsPlan) {
+  for (const CompileRequest &request :
+       {sized(request(tinyLlama(6)), {.newTokens = {2, 16}, .sequences = {2}, .contexts = {64}}),
+        sized(request(tinyOpt(7)), {.newTokens = {2, 16}, .sequences = {1, 2}, .contexts = {32, 64}}),
+        sized(shipped("opt-6.7b", "a10", 32, 512), {.newTokens = {32}, .sequences = {32}, .contexts = {512}}),
+        sized(shipped("llama-3.1-8b", "a10", 8, 1024), {.newTokens = {8, 512}, .sequences = {8}, .contexts = {1024}})})
+    for (const double factor : {1.02, 1.5, 2.0, 4.0, 30.0}) {
+      SCOPED_TRACE(request.model.name + " at " + std::to_string(factor));
+      Searched s(request);
+      s.askFor(factor);
+      expectThePlanToBeWhatTheSearchSays(s);
+    }
+}
+
+TEST(SearchPlacement, ADecodeGoalAloneLeavesMixedIterationsToThePlanner) {
+  Searched s(sized(request(tinyLlama(6)), {.newTokens = {2, 16}, .sequences = {2}, .contexts = {64}}));
+  s.askFor(2);
+  s.search.mixed.clear();
+  const absl::StatusOr<SearchedPlacement> found = searchPlacement(s.search, s.prices);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_TRUE(found->candidate.decodeCut.has_value());
+  EXPECT_FALSE(found->candidate.mixedCut.has_value());
+  EXPECT_TRUE(found->mixedNs.empty());
+  expectThePlanToBeWhatTheSearchSays(s);
+}
+
+TEST(SearchPlacement, OffersNothingWhereNothingCanBeFreed) {
+  Searched s(sized(request(tinyLlama(6)), {.newTokens = {2}, .sequences = {2}, .contexts = {64}}));
+  s.askFor(1.0);
+  for (ShapeGoal &goal : s.search.decode)
+    goal.sloNs = s.residentNs(goal.shape, true);
+  s.search.mostBytes = 1; // no unit is as small
+  const absl::StatusOr<SearchedPlacement> found = searchPlacement(s.search, s.prices);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_TRUE(found->candidate.offloadsNothing());
+  EXPECT_EQ(found->candidate.name, "none");
+  EXPECT_EQ(found->freedBytes, 0u);
+  expectThePlanToBeWhatTheSearchSays(s);
+}
+
+TEST(SearchPlacement, SaysWhatCannotBeMetAndTheLeast) {
+  Searched s(sized(request(tinyLlama(6)), {.newTokens = {2}, .sequences = {2}, .contexts = {64}}));
+  const cost::Shape shape = s.target.decode[0];
+  const uint64_t least = s.residentNs(shape, true);
+  s.search.decode = {{shape, least - 1}};
+  const absl::Status status = searchPlacement(s.search, s.prices).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), absl::StrCat("decode of 2 tokens, 2 sequences at context 64 cannot be done in ",
+                                           least - 1, " ns: it takes ", least, " ns with nothing offloaded"));
+  s.search.decode.clear();
+  EXPECT_EQ(searchPlacement(s.search, s.prices).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// The embedding's rows are read over the link; the rest of its bytes is freed. One that is tied is the head's as well.
+TEST(SearchPlacement, TheEmbeddingIsFreedBesideTheUnits) {
+  Searched s(sized(request(tinyLlama(6)), {.newTokens = {2}, .sequences = {2}, .contexts = {64}}));
+  s.askFor(2);
+  s.search.embedding = true;
+  const absl::StatusOr<SearchedPlacement> found = searchPlacement(s.search, s.prices);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_TRUE(found->candidate.embedding);
+  EXPECT_EQ(found->freedBytes, found->movedBytes - found->ringBytes + s.layout.units[0].bytes);
+  Searched tied(sized(request(tinyOpt(6)), {.newTokens = {2}, .sequences = {2}, .contexts = {64}}));
+  tied.askFor(2);
+  tied.search.embedding = true;
+  EXPECT_FALSE(searchPlacement(tied.search, tied.prices)->candidate.embedding);
+}
+
+TEST(SearchPlacement, TheSameRequestHasTheSameAnswer) {
+  Searched s(sized(shipped("qwen1.5-7b", "a10", 8, 512), {.newTokens = {8}, .sequences = {8}, .contexts = {512}}));
+  s.askFor(1.5);
+  const absl::StatusOr<SearchedPlacement> a = searchPlacement(s.search, s.prices);
+  Prices others(s.costs);
+  const absl::StatusOr<SearchedPlacement> b = searchPlacement(s.search, others);
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_TRUE(a->candidate.samePlacement(b->candidate));
+}
+
+} // namespace
+} // namespace headrace::compiler
