@@ -248,7 +248,10 @@ void Fleet::Impl::startWaiting() {
         failed = started.status();
         break;
       }
-      all = all && *started;
+      // The prefill starts last, with what is left of its objective then; begin() looks at the decode instance again.
+      all = *started;
+      if (!all)
+        break;
     }
     if (failed.ok() && all)
       failed = begin(request);

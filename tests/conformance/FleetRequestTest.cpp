@@ -241,6 +241,13 @@ TEST(FleetRequests, EachIsServedWithinItsObjectivesOrRefused) {
     const auto result = fleet->run(requests);
     RC_ASSERT(result.ok());
     RC_ASSERT(result->admitted + result->refused == requests.size());
+    for (size_t r = 0; r < requests.size(); ++r) {
+      const RequestOutcome &o = result->requests[r];
+      if (o.admitted && !o.held())
+        RC_LOG() << "request " << r << ": " << o.status << ", TTFT " << o.ttftNs() << " of " << requests[r].ttftNs
+                 << ", longest gap " << o.longestGapNs << " of " << requests[r].tpotNs << ", instances "
+                 << o.prefillInstance << " " << o.decodeInstance << "\n";
+    }
     RC_ASSERT(result->held == result->admitted);
     for (size_t r = 0; r < requests.size(); ++r) {
       const RequestOutcome &outcome = result->requests[r];
