@@ -14,24 +14,14 @@ namespace headrace::compiler {
 namespace {
 
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+constexpr uint64_t kLongestNs = 1'000'000'000'000'000; // as long as an objective may be
 
 class Chooser {
 public:
-  explicit Chooser(const ChoiceProblem &problem) : p_(problem), evaluations_(problem.candidates.size()) {
-    for (const Candidate &candidate : p_.candidates) {
-      const MemoryNeed need = p_.family->need(candidate);
-      leastArena_.push_back(need.bytes - need.transients);
-      freed_.push_back(freedBytes(*p_.family, candidate));
-      copiesNs_.push_back(p_.copiesNs(candidate));
-    }
-    byFreed_.resize(p_.candidates.size());
-    std::iota(byFreed_.begin(), byFreed_.end(), size_t{0});
-    byArena_ = byCopies_ = byFreed_;
-    std::stable_sort(byFreed_.begin(), byFreed_.end(), [&](size_t a, size_t b) { return freed_[a] > freed_[b]; });
-    std::stable_sort(byArena_.begin(), byArena_.end(),
-                     [&](size_t a, size_t b) { return leastArena_[a] < leastArena_[b]; });
-    std::stable_sort(byCopies_.begin(), byCopies_.end(),
-                     [&](size_t a, size_t b) { return copiesNs_[a] < copiesNs_[b]; });
+  explicit Chooser(const ChoiceProblem &problem) : p_(problem) {
+    for (const Candidate &candidate : p_.candidates)
+      add(candidate);
+    stated_ = candidates_.size();
     // The largest bucket with an objective; a decode bucket where both classes have one.
     for (size_t b = 0; b < p_.buckets.size(); ++b) {
       const Objective &now = p_.buckets[b], &best = p_.buckets[decisive_];
@@ -47,16 +37,26 @@ public:
     if (model::choosesByLatency(p_.policy.name)) {
       for (size_t b = 0; b < p_.buckets.size() && ok(); ++b)
         if (p_.buckets[b].sloNs > 0)
+          if (const std::optional<Candidate> found = searched(b, p_.buckets[b].sloNs))
+            add(*found);
+      for (size_t b = 0; b < p_.buckets.size() && ok(); ++b)
+        if (p_.buckets[b].sloNs > 0)
           of[b] = mostFreed(b, budget);
       for (size_t b = 0; b < p_.buckets.size() && ok(); ++b)
-        if (p_.buckets[b].sloNs > 0 && of[b] == kNone)
-          return refusal();
+        if (p_.buckets[b].sloNs > 0 && of[b] == kNone) {
+          if (p_.meets) // a baseline: what the memory demands is more than its estimate allows
+            of[b] = firstThatFits(budget);
+          if (of[b] == kNone)
+            return refusal();
+        }
       if (ok())
         reduce(of, std::max<int64_t>(1, p_.policy.placements.value_or(model::kDefaultPlacements)));
     } else {
       of[decisive_] = firstThatFits(budget);
     }
-    if (!status_.ok())
+    if (ok() && of[decisive_] == kNone && p_.buckets[decisive_].sloNs == 0)
+      of[decisive_] = firstThatFits(budget); // an objective of a class that has no buckets
+    if (!ok())
       return status_;
     if (of[decisive_] == kNone)
       return refusal();
@@ -75,12 +75,12 @@ public:
 
     ChosenPlacements chosen;
     for (const size_t candidate : placements)
-      chosen.placements.push_back(p_.candidates[candidate]);
+      chosen.placements.push_back(candidates_[candidate]);
     for (const size_t candidate : of)
       chosen.of.push_back(
           static_cast<size_t>(std::find(placements.begin(), placements.end(), candidate) - placements.begin()));
     chosen.decisive = decisive_;
-    chosen.compared = p_.candidates.size();
+    chosen.compared = candidates_.size();
     chosen.compiled = static_cast<size_t>(
         std::count_if(evaluations_.begin(), evaluations_.end(), [](const auto &e) { return e.has_value(); }));
     return chosen;
@@ -91,13 +91,46 @@ private:
 
   bool ok() const { return status_.ok(); }
 
+  size_t add(const Candidate &candidate) {
+    for (size_t known = 0; known < candidates_.size(); ++known)
+      if (candidates_[known].samePlacement(candidate))
+        return known;
+    const size_t index = candidates_.size();
+    const MemoryNeed need = p_.family->need(candidate);
+    candidates_.push_back(candidate);
+    evaluations_.emplace_back();
+    leastArena_.push_back(need.bytes - need.transients);
+    freed_.push_back(freedBytes(*p_.family, candidate));
+    copiesNs_.push_back(p_.copiesNs(candidate));
+    // Behind its equals.
+    const auto insert = [&](std::vector<size_t> &order, auto before) {
+      order.insert(std::upper_bound(order.begin(), order.end(), index, before), index);
+    };
+    insert(byFreed_, [&](size_t a, size_t b) { return freed_[a] > freed_[b]; });
+    insert(byArena_, [&](size_t a, size_t b) { return leastArena_[a] < leastArena_[b]; });
+    insert(byCopies_, [&](size_t a, size_t b) { return copiesNs_[a] < copiesNs_[b]; });
+    return index;
+  }
+
+  // What the search finds for a bucket; none where it finds nothing.
+  std::optional<Candidate> searched(size_t bucket, uint64_t sloNs) {
+    if (!p_.search || !ok())
+      return std::nullopt;
+    absl::StatusOr<std::optional<Candidate>> found = p_.search(p_.buckets[bucket], sloNs);
+    if (!found.ok()) {
+      status_ = found.status();
+      return std::nullopt;
+    }
+    return *std::move(found);
+  }
+
   // Null once a candidate could not be compiled.
   const Evaluation *evaluate(size_t candidate) {
     if (!ok())
       return nullptr;
     std::optional<Evaluation> &known = evaluations_[candidate];
     if (!known) {
-      absl::StatusOr<Evaluation> found = p_.evaluate(p_.candidates[candidate]);
+      absl::StatusOr<Evaluation> found = p_.evaluate(candidates_[candidate]);
       if (!found.ok()) {
         status_ = found.status();
         return nullptr;
@@ -107,6 +140,12 @@ private:
     return &*known;
   }
   bool meets(size_t candidate, size_t bucket, uint64_t budget) {
+    if (p_.meets) {
+      if (leastArena_[candidate] > budget || !p_.meets(candidates_[candidate], p_.buckets[bucket]))
+        return false;
+      const Evaluation *e = evaluate(candidate);
+      return e != nullptr && e->arenaBytes <= budget;
+    }
     if (copiesNs_[candidate] > p_.buckets[bucket].limit() || leastArena_[candidate] > budget)
       return false;
     const Evaluation *e = evaluate(candidate);
@@ -128,7 +167,7 @@ private:
 
   // As policies without a latency objective choose.
   size_t firstThatFits(uint64_t budget) {
-    for (size_t candidate = 0; candidate < p_.candidates.size(); ++candidate)
+    for (size_t candidate = 0; candidate < candidates_.size(); ++candidate)
       if (leastArena_[candidate] <= budget)
         if (const Evaluation *e = evaluate(candidate); e != nullptr && e->arenaBytes <= budget)
           return candidate;
@@ -148,6 +187,8 @@ private:
       std::optional<std::vector<size_t>> best;
       double bestLoss = 0;
       for (const size_t gone : used) {
+        if (gone == of[decisive_])
+          continue;
         std::vector<size_t> without = of;
         double loss = 0;
         bool held = true;
@@ -236,9 +277,10 @@ private:
       uint64_t leastNs = kMost;
       size_t best = kNone;
       for (const size_t candidate : byCopies_) {
-        if (copiesNs_[candidate] >= leastNs || leastNs == bucket.residentNs)
+        if (copiesNs_[candidate] >= leastNs || leastNs <= bucket.residentNs)
           break;
-        if (leastArena_[candidate] > budget)
+        // Placements that a search found for the objective are not there when another is asked for.
+        if (leastArena_[candidate] > budget || candidate >= stated_)
           continue;
         if (const Evaluation *e = evaluate(candidate);
             e != nullptr && e->arenaBytes <= budget && e->predictedNs[b] < leastNs) {
@@ -246,7 +288,11 @@ private:
           best = candidate;
         }
       }
-      if (best == kNone)
+      std::optional<Candidate> found;
+      if (best != kNone)
+        found = candidates_[best];
+      lowerBySearch(b, budget, leastNs, found);
+      if (!found)
         continue;
       const double factor = static_cast<double>(leastNs) / static_cast<double>(bucket.residentNs);
       minimum.missed |= leastNs > bucket.limit();
@@ -255,10 +301,48 @@ private:
       minimum.ns = std::max(minimum.ns, leastNs);
       if (decides) {
         minimum.bucket = &bucket;
-        minimum.candidate = &p_.candidates[best];
+        minimum.candidate = found;
       }
     }
     return minimum;
+  }
+
+  // Lowers `leastNs` to the least objective at which the search finds what fits the budget: where the objective falls
+  // from fitting to not fitting, by halves.
+  void lowerBySearch(size_t bucket, uint64_t budget, uint64_t &leastNs, std::optional<Candidate> &candidate) {
+    if (!p_.search || leastNs <= p_.buckets[bucket].residentNs)
+      return;
+    const auto fits = [&](uint64_t sloNs) -> std::optional<Candidate> {
+      std::optional<Candidate> found = searched(bucket, sloNs);
+      if (!found)
+        return std::nullopt;
+      const MemoryNeed need = p_.family->need(*found);
+      if (need.bytes - need.transients > budget)
+        return std::nullopt;
+      const absl::StatusOr<Evaluation> e = p_.evaluate(*found);
+      if (!e.ok())
+        status_ = e.status();
+      if (!e.ok() || e->arenaBytes > budget || e->predictedNs[bucket] > sloNs)
+        return std::nullopt;
+      return found;
+    };
+    uint64_t misses = p_.buckets[bucket].residentNs - 1, holds = leastNs;
+    if (holds == kMost) { // nothing else fits: is there anything at all?
+      holds = kLongestNs;
+      candidate = fits(holds);
+      if (!candidate)
+        return;
+    }
+    while (holds - misses > 1 && ok()) {
+      const uint64_t middle = misses + (holds - misses) / 2;
+      if (std::optional<Candidate> found = fits(middle)) {
+        holds = middle;
+        candidate = std::move(found);
+      } else {
+        misses = middle;
+      }
+    }
+    leastNs = holds;
   }
 
   // The least memory in which every objective is met: of each bucket the least, of these the most; none where no memory
@@ -284,35 +368,39 @@ private:
 
   // What no placement goes below, and which one that is.
   MemoryMinimum leastOfAll() {
-    MemoryMinimum minimum{kMost, nullptr};
+    MemoryMinimum minimum{kMost, std::nullopt};
+    if (const std::optional<Candidate> found = searched(decisive_, kLongestNs))
+      add(*found);
     for (const size_t candidate : byArena_) {
       if (leastArena_[candidate] >= minimum.bytes)
         break;
       if (const Evaluation *e = evaluate(candidate); e != nullptr && e->arenaBytes < minimum.bytes)
-        minimum = {e->arenaBytes, &p_.candidates[candidate]};
+        minimum = {e->arenaBytes, candidates_[candidate]};
     }
     return minimum;
   }
 
   absl::Status refusal() {
     ObjectiveMinima minima;
-    minima.decode = leastOfClass(true, p_.target->budget);
-    minima.mixed = leastOfClass(false, p_.target->budget);
-    minima.bytesAtObjective = leastBytes();
     minima.bytesAtAny = leastOfAll();
-    if (!ok())
-      return status_;
-    if (minima.bytesAtAny.bytes > p_.target->budget || !model::choosesByLatency(p_.policy.name)) {
+    if (ok() && (minima.bytesAtAny.bytes > p_.target->budget || !model::choosesByLatency(p_.policy.name))) {
       MemoryNeed need = p_.family->need(*minima.bytesAtAny.candidate);
       need.transients = need.transients + minima.bytesAtAny.bytes - need.bytes;
       need.bytes = minima.bytesAtAny.bytes;
       return absl::ResourceExhaustedError(
           explainExhausted(*p_.spec, *p_.target, p_.policy, *minima.bytesAtAny.candidate, need));
     }
+    minima.decode = leastOfClass(true, p_.target->budget);
+    minima.mixed = leastOfClass(false, p_.target->budget);
+    minima.bytesAtObjective = leastBytes();
+    if (!ok())
+      return status_;
     return absl::ResourceExhaustedError(explainMissed(*p_.spec, *p_.target, *p_.goal, p_.policy.name, minima));
   }
 
   const ChoiceProblem &p_;
+  std::vector<Candidate> candidates_;                  // the problem's, then what was searched
+  size_t stated_ = 0;                                  // the problem's
   std::vector<std::optional<Evaluation>> evaluations_; // by candidate, as are:
   std::vector<uint64_t> leastArena_, copiesNs_;
   std::vector<int64_t> freed_;

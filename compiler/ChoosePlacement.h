@@ -45,6 +45,11 @@ struct ChoiceProblem {
   const PlacementFamily *family = nullptr;
   std::function<absl::StatusOr<Evaluation>(const Candidate &)> evaluate;
   std::function<uint64_t(const Candidate &)> copiesNs; // what its copies take, alone: no iteration is shorter
+  // Decides in place of the predicted time whether a candidate meets a bucket's objective (FlexGen's own estimate).
+  std::function<bool(const Candidate &, const Objective &)> meets;
+  // The placement of single units that frees the most within sloNs for this bucket (SearchPlacement.h); none where
+  // nothing meets it. Null: the candidates above are all there is.
+  std::function<absl::StatusOr<std::optional<Candidate>>(const Objective &, uint64_t sloNs)> search;
 };
 
 struct ChosenPlacements {

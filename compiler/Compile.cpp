@@ -7,15 +7,15 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/ChoosePlacement.h"
 #include "compiler/EmitPlan.h"
 #include "compiler/Explain.h"
-#include "compiler/ExplainObjective.h"
+#include "compiler/LatencyChoice.h"
 #include "compiler/LowerModel.h"
 #include "compiler/Pipeline.h"
+#include "compiler/PlaceHomes.h"
 #include "compiler/Placements.h"
+#include "compiler/PlanTransitions.h"
 #include "compiler/PlanWrapAround.h"
-#include "compiler/PolicyCandidates.h"
 #include "compiler/Prices.h"
 #include "compiler/ResolveGoal.h"
 #include "runtime/plan/PlanVerifier.h"
@@ -62,8 +62,16 @@ public:
     for (const Candidate &candidate : request_.placements)
       choices.push_back({request_.policy, {candidate}, 0});
     if (choices.empty()) {
-      if (absl::Status status = chooseByLatency(choices); !status.ok())
-        return status;
+      if (LatencyChoice::applies(request_)) {
+        latency_.emplace(LatencyChoice::Inputs{
+            &request_, &target_, &layout_, &*family_, &prices_, emptyPlan(), pricedSteps(),
+            [this](const Candidate &candidate, plan::Plan &plan) { return evaluate(candidate, plan); }});
+        absl::StatusOr<std::vector<Candidate>> chosen = latency_->choose();
+        if (!chosen.ok())
+          return chosen.status();
+        for (const Candidate &candidate : *chosen)
+          choices.push_back({request_.policy, {candidate}, 0});
+      }
       if (choices.empty())
         choices.push_back(choose(request_.policy));
       for (const model::Policy &policy : request_.alsoPlacements)
@@ -124,89 +132,32 @@ private:
     return choice;
   }
 
-  // The placements of policies that choose by latency, and of all where the goal has an objective or the plan is to
-  // have several; none where the first that fits is all there is to choose.
-  absl::Status chooseByLatency(std::vector<Choice> &choices) {
-    const std::string name(model::effectivePolicy(request_.policy, request_.goal));
-    if (name == "interval" && !request_.goal.hasSlo() && !request_.policy.placements)
-      return absl::OkStatus();
-    absl::StatusOr<ChoiceProblem> problem = choiceProblem(name);
-    if (!problem.ok())
-      return problem.status();
-    absl::StatusOr<ChosenPlacements> chosen = choosePlacements(*problem);
-    if (!chosen.ok())
-      return chosen.status();
-    for (const Candidate &candidate : chosen->placements)
-      choices.push_back({problem->policy, {candidate}, 0});
-    buckets_ = std::move(problem->buckets);
-    chosen_ = *std::move(chosen);
-    return absl::OkStatus();
+  std::vector<PricedStep> pricedSteps() {
+    std::vector<PricedStep> steps;
+    mlir::OwningOpRef<mlir::ModuleOp> module = lower(model::StartRule::Paper);
+    for (mlir::Operation &op : (*module->getOps<ir::IterationOp>().begin()).block())
+      if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
+        if (const std::optional<cost::OpSite> site = opSite(step))
+          steps.push_back({*site, step.stepInfo().layer >= 0});
+    return steps;
   }
 
-  absl::StatusOr<ChoiceProblem> choiceProblem(const std::string &name) {
-    ChoiceProblem problem;
-    problem.spec = &request_.model;
-    problem.target = &target_;
-    problem.goal = &request_.goal;
-    problem.policy = request_.policy;
-    problem.policy.name = name;
-    problem.family = &*family_;
-    problem.candidates = policyCandidates(name, request_.policy, request_.model, *family_);
-    problem.copiesNs = [this](const Candidate &candidate) {
-      uint64_t ns = 0;
-      if (candidate.slots > 0 || candidate.ringBytes > 0)
-        for (const int32_t unit : family_->unitsOf(candidate))
-          if (unit != layout_.embeddingUnit() || request_.model.tiedEmbeddings)
-            ns += prices_.copyNs(layout_.units[static_cast<size_t>(unit)].bytes, /*hostToDevice=*/true);
-      return ns;
-    };
-    problem.evaluate = [this](const Candidate &candidate) { return evaluate(candidate, nullptr); };
-    plan::Plan resident = emptyPlan();
-    const absl::StatusOr<Evaluation> none = evaluate(Candidate{"none"}, &resident);
-    if (!none.ok())
-      return none.status();
-    for (size_t i = 0; i < resident.variants.size(); ++i) {
-      const plan::Variant &v = resident.variants[i];
-      Objective objective;
-      objective.shape = {v.newTokens, v.sequences, v.context};
-      objective.decode = resident.schedules[v.schedule].shape == plan::ShapeClass::Decode;
-      objective.residentNs = none->predictedNs[i];
-      objective.sloNs = objectiveNs(request_.goal, objective.decode, objective.residentNs);
-      objective.layerComputeNs = layerComputeNs(resident, v);
-      for (int unit = 0; unit < model::kUnitsPerLayer; ++unit)
-        objective.layerTransferNs += prices_.copyNs(
-            layout_.units[static_cast<size_t>(layout_.layerUnit(0, model::UnitRole::Qkv) + unit)].bytes, true);
-      problem.buckets.push_back(objective);
-    }
-    return problem;
-  }
-
-  // A decoder layer's compute in a variant, to the nearest ns: the mean over the layers.
-  static uint64_t layerComputeNs(const plan::Plan &plan, const plan::Variant &variant) {
-    uint64_t ns = 0;
-    const plan::Schedule &schedule = plan.schedules[variant.schedule];
-    for (size_t step = 0; step < schedule.steps.size(); ++step)
-      if (schedule.steps[step].layer >= 0 && schedule.steps[step].lane == plan::Lane::Compute)
-        ns += variant.durationsNs[step];
-    const auto layers = static_cast<uint64_t>(plan.model.layers);
-    return (ns + layers / 2) / layers;
-  }
-
-  // Compiles one candidate alone, for what it takes; the plan it made is kept in `kept` if that is not null.
-  absl::StatusOr<Evaluation> evaluate(const Candidate &candidate, plan::Plan *kept) {
-    plan::Plan own = emptyPlan();
-    plan::Plan &plan = kept != nullptr ? *kept : own;
+  // Compiles one candidate alone into an empty plan, for what it takes.
+  absl::StatusOr<Evaluation> evaluate(const Candidate &candidate, plan::Plan &plan) {
     PlanEmitter emitter(layout_, target_, plan);
     std::vector<uint64_t> hostAddresses(layout_.units.size(), 0);
     for (size_t unit = 1; unit < hostAddresses.size(); ++unit)
       hostAddresses[unit] = hostAddresses[unit - 1] + layout_.units[unit - 1].bytes;
     evaluating_ = true;
-    const absl::StatusOr<uint64_t> arena = addPlacement(candidate, hostAddresses, emitter, plan);
+    absl::StatusOr<Placed> placed = place(candidate, hostAddresses);
+    absl::Status status = placed.status();
+    if (status.ok())
+      status = addPlacement(*placed, emitter, plan);
     evaluating_ = false;
-    if (!arena.ok())
-      return arena.status();
+    if (!status.ok())
+      return status;
     Evaluation evaluation;
-    evaluation.arenaBytes = *arena;
+    evaluation.arenaBytes = placed->arenaBytes();
     for (const plan::Variant &variant : plan.variants) // decode, then mixed: in the order of the target
       evaluation.predictedNs.push_back(variant.predictedNs);
     return evaluation;
@@ -229,30 +180,43 @@ private:
     const std::vector<uint64_t> hostAddresses = layOutHost(choices, plan);
     if (plan.hostBytes > request_.hardware.hostMemoryBytes)
       return absl::ResourceExhaustedError(explainHostExhausted(request_.model, request_.hardware, plan.hostBytes));
-    std::vector<const Candidate *> placed;
+    std::vector<Placed> placed;
     done_ = 0;
     total_ = static_cast<int>(choices.size() * (classes_.size() + target_.decode.size() + target_.mixed.size()));
     for (size_t i = 0; i < choices.size(); ++i) {
       const Candidate &candidate = choices[i].candidate();
-      if (std::any_of(placed.begin(), placed.end(), [&](const Candidate *c) { return c->samePlacement(candidate); }))
+      if (std::any_of(placed.begin(), placed.end(),
+                      [&](const Placed &p) { return p.candidate->samePlacement(candidate); }))
         continue;
-      placed.push_back(&candidate);
-      absl::StatusOr<uint64_t> arena = addPlacement(candidate, hostAddresses, emitter, plan);
-      if (!arena.ok())
-        return arena.status();
-      if (*arena > target_.budget) {
-        overBudget_ = {i, *arena};
+      absl::StatusOr<Placed> next = place(candidate, hostAddresses);
+      if (!next.ok())
+        return next.status();
+      placed.push_back(*std::move(next));
+      placed.back().choice = i;
+      if (const uint64_t arena = placed.back().arenaBytes(); arena > target_.budget) {
+        overBudget_ = {i, arena};
         return plan;
       }
-      plan.arenaBytes = std::max(plan.arenaBytes, *arena);
     }
-    addTransitions(emitter, plan);
+    // Each fits alone; homes that are the same in all of them may take more.
+    std::vector<mlir::ModuleOp> modules;
+    for (Placed &p : placed)
+      modules.push_back(*p.module);
+    plan.arenaBytes = placeHomes(modules);
+    if (plan.arenaBytes > target_.budget) {
+      overBudget_ = {mostDemanding(choices, placed), plan.arenaBytes};
+      return plan;
+    }
+    for (Placed &p : placed)
+      if (absl::Status status = addPlacement(p, emitter, plan); !status.ok())
+        return status;
+    addTransitions(emitter, prices_, plan);
     std::sort(plan.variants.begin(), plan.variants.end(), [](const plan::Variant &a, const plan::Variant &b) {
       return std::tie(a.placement, a.newTokens, a.sequences, a.context) <
              std::tie(b.placement, b.newTokens, b.sequences, b.context);
     });
-    if (chosen_)
-      recordChoices(plan);
+    if (latency_)
+      latency_->record(plan);
     else
       explain(choices.front(), plan);
     return plan;
@@ -298,10 +262,38 @@ private:
     return addresses;
   }
 
-  // Compiles one placement: its schedules and variants. Returns the device memory it takes.
-  absl::StatusOr<uint64_t> addPlacement(const Candidate &candidate, const std::vector<uint64_t> &hostAddresses,
-                                        PlanEmitter &emitter, plan::Plan &plan) {
-    mlir::OwningOpRef<mlir::ModuleOp> module = lower(candidate.startRule);
+  // A candidate on its way into the plan.
+  struct Placed {
+    const Candidate *candidate;
+    size_t choice = 0;
+    mlir::OwningOpRef<mlir::ModuleOp> module;
+    PipelineOptions options;
+    uint64_t arenaBytes() {
+      return static_cast<uint64_t>((*module->getOps<ir::IterationOp>().begin()).getArenaBytes());
+    }
+  };
+
+  // All buffers placed, as if there were no other placement.
+  absl::StatusOr<Placed> place(const Candidate &candidate, const std::vector<uint64_t> &hostAddresses) {
+    Placed placed{&candidate, 0, lower(candidate.startRule), optionsOf(candidate, hostAddresses)};
+    if (absl::Status status = runToOffsets(*placed.module, placed.options); !status.ok())
+      return status;
+    return placed;
+  }
+
+  // The choice that ends highest among those that can still offload more; the first if none can.
+  static size_t mostDemanding(const std::vector<Choice> &choices, std::vector<Placed> &placed) {
+    size_t most = placed.front().choice;
+    uint64_t bytes = 0;
+    for (Placed &p : placed)
+      if (choices[p.choice].chosen + 1 < choices[p.choice].candidates.size() && p.arenaBytes() > bytes) {
+        most = p.choice;
+        bytes = p.arenaBytes();
+      }
+    return most;
+  }
+
+  PipelineOptions optionsOf(const Candidate &candidate, const std::vector<uint64_t> &hostAddresses) {
     PipelineOptions options;
     options.layers = family_->layersOf(candidate);
     options.units = candidate.units;
@@ -309,28 +301,34 @@ private:
     // Tied: the table is the head's operand. Single units name the head's among them.
     options.head = candidate.head && !request_.model.tiedEmbeddings && candidate.units.empty();
     options.slots = {candidate.slots, static_cast<int64_t>(candidate.ringBytes)};
-    options.hostAddress = [&](int64_t unit) { return hostAddresses[static_cast<size_t>(unit)]; };
-    options.directWork = [&](ir::StepInterface step, ir::IterationOp iteration) {
+    options.hostAddress = [&hostAddresses](int64_t unit) { return hostAddresses[static_cast<size_t>(unit)]; };
+    options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
       return cost::workOf(request_.model, *opSite(step), Target::limits(shapesOf(iteration)), target_.activation,
                           target_.kv, /*direct=*/true);
     };
     if (candidate.wrap)
-      options.planCut = [&](ir::IterationOp iteration) -> absl::StatusOr<algorithms::Cut> {
+      options.planCut = [this, &candidate,
+                         slots = options.slots](ir::IterationOp iteration) -> absl::StatusOr<algorithms::Cut> {
         const bool decode = iteration.getShape() == ir::Shape::Decode;
         if (const std::optional<algorithms::Cut> &cut = decode ? candidate.decodeCut : candidate.mixedCut; cut)
           return *cut;
-        return planWrapAround(iteration, shapesOf(iteration), options.slots, prices_);
+        return planWrapAround(iteration, shapesOf(iteration), slots, prices_);
       };
     if (request_.onPhase && !evaluating_)
-      options.onPhase = [&](ir::IterationOp iteration, llvm::StringRef phase) {
+      options.onPhase = [this, &candidate](ir::IterationOp iteration, llvm::StringRef phase) {
         std::string text;
         llvm::raw_string_ostream stream(text);
         iteration.print(stream);
         request_.onPhase(scheduleName(iteration, candidate), std::string_view(phase.data(), phase.size()), text);
       };
-    if (absl::Status status = runPipeline(*module, options); !status.ok())
-      return status;
+    return options;
+  }
 
+  // The schedules and variants of one placement.
+  absl::Status addPlacement(Placed &placed, PlanEmitter &emitter, plan::Plan &plan) {
+    if (absl::Status status = closeOffsets(*placed.module, placed.options); !status.ok())
+      return status;
+    const Candidate &candidate = *placed.candidate;
     plan::Placement described;
     described.name = candidate.name;
     described.interval = candidate.interval;
@@ -339,16 +337,14 @@ private:
     described.offloadsHead = candidate.head;
     described.startRule = candidate.startRule;
     std::optional<uint32_t> placement;
-    uint64_t arena = 0;
-    for (ir::IterationOp iteration : module->getOps<ir::IterationOp>()) {
+    for (ir::IterationOp iteration : placed.module->getOps<ir::IterationOp>()) {
       if (!placement)
         placement = emitter.addPlacement(iteration, described);
       const EmittedSchedule emitted = emitter.addSchedule(iteration, scheduleName(iteration, candidate), *placement);
-      arena = std::max(arena, static_cast<uint64_t>(iteration.getArenaBytes()));
       advance();
       addVariants(emitted, shapesOf(iteration), plan);
     }
-    return arena;
+    return absl::OkStatus();
   }
 
   const std::vector<cost::Shape> &shapesOf(ir::IterationOp iteration) const {
@@ -382,34 +378,6 @@ private:
     }
   }
 
-  // From the empty state, and from each schedule's exit, to each entry of the same placement that it does not contain.
-  void addTransitions(PlanEmitter &emitter, plan::Plan &plan) {
-    const size_t schedules = plan.schedules.size();
-    for (size_t to = 0; to < schedules; ++to) {
-      const uint32_t entry = plan.schedules[to].entryState;
-      std::vector<uint32_t> exits{0};
-      for (size_t from = 0; from < schedules; ++from)
-        if (plan.schedules[from].placement == plan.schedules[to].placement)
-          exits.push_back(plan.schedules[from].exitState);
-      for (uint32_t exit : exits) {
-        const bool known =
-            std::any_of(plan.transitions.begin(), plan.transitions.end(),
-                        [&](const plan::Transition &t) { return t.fromState == exit && t.toState == entry; });
-        if (known || contains(plan.states[exit], plan.states[entry]))
-          continue;
-        plan::Transition transition;
-        transition.fromState = exit;
-        transition.toState = entry;
-        transition.schedule = emitter.addTransition(exit, entry);
-        const plan::Schedule &schedule = plan.schedules[transition.schedule];
-        transition.durationsNs = prices_.durations(schedule, {}, {});
-        transition.predictedNs =
-            sim::Simulator(schedule).run(transition.durationsNs, prices_.duplexShare()).iterationNs;
-        plan.transitions.push_back(std::move(transition));
-      }
-    }
-  }
-
   void explain(const Choice &choice, plan::Plan &plan) const {
     // The numbers of the largest decode shape of the chosen placement, the first in the plan.
     const plan::Variant *decisive = nullptr;
@@ -424,29 +392,6 @@ private:
     plan.reason = explainChoice(request_.model, target_, choice.policy, choice.candidate(), plan.arenaBytes,
                                 choice.chosen > 0 ? &choice.candidates[choice.chosen - 1] : nullptr,
                                 before ? before->bytes : 0, *decisive);
-    plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
-  }
-
-  // What chooseByLatency decided, with the variants of the plan.
-  void recordChoices(plan::Plan &plan) const {
-    const plan::Variant *decisive = nullptr;
-    for (size_t b = 0; b < buckets_.size(); ++b) {
-      const Objective &bucket = buckets_[b];
-      const auto key = std::tuple(static_cast<uint32_t>(chosen_->of[b]), bucket.shape.tokens, bucket.shape.sequences,
-                                  bucket.shape.context);
-      const auto at = std::partition_point(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &v) {
-        return std::tuple(v.placement, v.newTokens, v.sequences, v.context) < key;
-      });
-      plan.choices.push_back({static_cast<uint32_t>(at - plan.variants.begin()), bucket.sloNs, bucket.residentNs,
-                              bucket.layerComputeNs, bucket.layerTransferNs});
-      if (b == chosen_->decisive)
-        decisive = &*at;
-    }
-    std::sort(plan.choices.begin(), plan.choices.end(), [&](const plan::BucketChoice &a, const plan::BucketChoice &b) {
-      const plan::Variant &x = plan.variants[a.variant], &y = plan.variants[b.variant];
-      return std::tie(x.newTokens, x.sequences, x.context) < std::tie(y.newTokens, y.sequences, y.context);
-    });
-    plan.reason = explainObjective(plan.policy.name, *chosen_, buckets_[chosen_->decisive], *decisive, plan);
     plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
   }
 
@@ -465,9 +410,8 @@ private:
   mlir::MLIRContext context_;
   std::vector<ShapeClass> classes_;
   std::optional<PlacementFamily> family_;
-  std::vector<Objective> buckets_;         // decode, then mixed; empty where nothing was chosen by latency
-  std::optional<ChosenPlacements> chosen_; // what was
-  bool evaluating_ = false;                // a candidate is compiled to be compared, not for the plan
+  std::optional<LatencyChoice> latency_; // where placements are chosen by latency, or several
+  bool evaluating_ = false;              // a candidate is compiled to be compared, not for the plan
   std::optional<OverBudget> overBudget_;
   sim::Timeline timeline_;
   int done_ = 0, total_ = 0;

@@ -71,7 +71,7 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
                      bytesText(*minima.bytesAtObjective), ") at ", these));
   else
     add(absl::StrCat("no memory would do at ", these, ": the iteration without offloading takes longer"));
-  if (minima.bytesAtAny.candidate != nullptr)
+  if (minima.bytesAtAny.candidate)
     add(absl::StrCat("the minimum memory at any latency is ", minima.bytesAtAny.bytes, " bytes (",
                      bytesText(minima.bytesAtAny.bytes), ") with ", minima.bytesAtAny.candidate->describe()));
   return text;
@@ -81,7 +81,10 @@ std::string explainObjective(const std::string &policy, const ChosenPlacements &
                              const plan::Variant &variant, const plan::Plan &plan) {
   std::string text = absl::StrCat(chosen.placements.front().describe(), " of ", plan.model.name, "'s ",
                                   plan.model.layers, " layers, by policy ", policy);
-  if (model::choosesByLatency(policy))
+  if (policy == "flexgen" || policy == "flexgen-nobus")
+    absl::StrAppend(&text, ": the largest share of every layer that its estimate from peak performance allows, or the "
+                           "smallest that fits");
+  else if (model::choosesByLatency(policy))
     absl::StrAppend(&text, ": frees the most device memory of ", chosen.compared, " placements (", chosen.compiled,
                     " compiled) that fit and meet the objective");
   const auto freed = plan::freedBytes(plan, variant.placement);

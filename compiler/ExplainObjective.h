@@ -17,15 +17,15 @@ struct ChosenPlacements;
 
 // The least latency that a class of buckets can be held to within the budget.
 struct ClassMinimum {
-  uint64_t ns = 0;                      // 0: the class has no objective, or nothing fits the budget
-  double factor = 0;                    // the same as a multiple of the resident time
-  bool missed = false;                  // the objective asks for less
-  const Objective *bucket = nullptr;    // that decides
-  const Candidate *candidate = nullptr; // that reaches it
+  uint64_t ns = 0;                    // 0: the class has no objective, or nothing fits the budget
+  double factor = 0;                  // the same as a multiple of the resident time
+  bool missed = false;                // the objective asks for less
+  const Objective *bucket = nullptr;  // that decides
+  std::optional<Candidate> candidate; // that reaches it
 };
 struct MemoryMinimum {
   uint64_t bytes = 0;
-  const Candidate *candidate = nullptr;
+  std::optional<Candidate> candidate;
 };
 struct ObjectiveMinima {
   ClassMinimum decode, mixed;

@@ -2,6 +2,7 @@
 #include "compiler/SearchPlacement.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/LowerModel.h"
@@ -11,8 +12,8 @@ namespace headrace::compiler {
 namespace {
 
 // Whether the search may offload a unit: those of layers, and the head that is not tied.
-bool isSearched(const model::ModelSpec &spec, const model::Unit &unit) {
-  return unit.layer >= 0 || (unit.role == model::UnitRole::Head && !spec.tiedEmbeddings);
+bool isSearched(const SearchRequest &request, const model::Unit &unit) {
+  return unit.layer >= 0 || (unit.role == model::UnitRole::Head && !request.model->tiedEmbeddings && request.head);
 }
 
 std::string goalText(const char *name, const ShapeGoal &goal) {
@@ -38,7 +39,7 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
   const MemoryUse use = memoryUseOf(iteration);
   int64_t before = -1;
   for (size_t i = 0; i < use.units.size(); ++i) {
-    if (!isSearched(*request.model, request.layout->units[i]))
+    if (!isSearched(request, request.layout->units[i]))
       continue;
     const MemoryUse::Unit &unit = use.units[i];
     if (unit.firstUse <= before)
@@ -57,6 +58,40 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
       }
   }
   return times;
+}
+
+// What fills the link within the shortest goal: 97% of what it can copy in that time. Where that is less than four
+// layers, so that single units count: all of it but the smallest unit, the largest gap there is between sums of units;
+// and then more of what is freed is given for it.
+void preferFull(const algorithms::UnitProblem &problem, algorithms::SearchLimits &limits) {
+  uint64_t slo = std::numeric_limits<uint64_t>::max(), smallest = slo, largest = 0, all = 0;
+  for (const algorithms::ScheduleTimes &schedule : problem.schedules)
+    for (const algorithms::ScheduleTimes::Shape &shape : schedule.shapes)
+      slo = std::min(slo, shape.sloNs);
+  int64_t layers = 0;
+  for (const algorithms::OffloadableUnit &unit : problem.units) {
+    if (unit.layer < 0)
+      continue;
+    smallest = std::min(smallest, unit.bytes);
+    largest = std::max(largest, unit.bytes);
+    all += unit.bytes;
+    layers = std::max<int64_t>(layers, unit.layer + 1);
+  }
+  const auto withinSlo = [&](uint64_t bytes, uint64_t ns) {
+    return static_cast<double>(slo) * static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(1, ns));
+  };
+  // Copies so large that their start-up does not count, and the smallest ones.
+  const double limit = withinSlo(largest, problem.copyNs(2 * largest) - problem.copyNs(largest));
+  const double small = withinSlo(smallest, problem.copyNs(smallest));
+  const double layer = static_cast<double>(all) / static_cast<double>(layers);
+  if (limit >= static_cast<double>(all))
+    return;
+  if (limit >= 4 * layer) {
+    limits.full = static_cast<uint64_t>(0.97 * limit);
+  } else {
+    limits.full = static_cast<uint64_t>(std::max(0.0, small - static_cast<double>(smallest)));
+    limits.enough = 0.9;
+  }
 }
 
 // The first goal that is missed with nothing offloaded.
@@ -98,7 +133,7 @@ absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, 
   }
   const model::WeightLayout &layout = *request.layout;
   for (size_t i = 0; i < layout.units.size(); ++i)
-    if (isSearched(*request.model, layout.units[i])) {
+    if (isSearched(request, layout.units[i])) {
       found.units.push_back(static_cast<int32_t>(i));
       found.problem.units.push_back(
           {layout.units[i].bytes, layout.units[i].layer, static_cast<int32_t>(layout.units[i].role)});
@@ -117,6 +152,7 @@ absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, 
     return status;
   algorithms::SearchLimits limits;
   limits.mostBytes = request.mostBytes;
+  preferFull(problem, limits);
   const std::optional<algorithms::UnitPlacement> placed = algorithms::searchUnits(problem, limits);
   if (!placed)
     return absl::InternalError("the search refused goals that nothing offloaded would meet");

@@ -35,6 +35,7 @@ struct SearchRequest {
   // Beside what the search decides: the embedding (its rows are read over the link; counted as freed and not as moved).
   // With tied embeddings it is the head's operand, and this has no meaning.
   bool embedding = false;
+  bool head = true;                                          // whether a head that is not tied may be offloaded
   uint64_t mostBytes = std::numeric_limits<uint64_t>::max(); // offloaded units' at most, the embedding's not counted
 };
 

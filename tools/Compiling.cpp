@@ -2,6 +2,7 @@
 #include "tools/Compiling.h"
 
 #include <filesystem>
+#include <memory>
 
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
@@ -11,6 +12,7 @@
 #include "tools/JobFlags.h"
 #include "tools/ModelHash.h"
 #include "tools/Progress.h"
+#include "tools/RecordCosts.h"
 
 namespace headrace::tools {
 namespace {
@@ -58,6 +60,14 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
   request.policy = job.policy;
   request.buckets = job.buckets;
   request.onPhase = onPhase;
+  std::unique_ptr<cost::RecordCostModel> costs;
+  if (!job.goal.record.empty()) {
+    absl::StatusOr<std::unique_ptr<cost::RecordCostModel>> opened = openRecordCosts(job.goal.record, job);
+    if (!opened.ok())
+      return opened.status();
+    costs = *std::move(opened);
+    request.costs = costs.get();
+  }
   Progress progress("compiling", Amount::Count);
   request.progress = [&](int done, int total) {
     progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));

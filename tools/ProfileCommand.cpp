@@ -128,15 +128,11 @@ private:
 };
 
 void noteLeftOut(const serve::Grid &grid) {
-  for (const cost::Phase phase : {cost::Phase::Prefill, cost::Phase::Decode}) {
-    const auto p = static_cast<size_t>(phase);
-    if (grid.mostTokens[p] >= grid.batches.back() * grid.sequences.back())
-      continue;
-    std::fprintf(stderr, "headrace: %s: pairs of more than %lld tokens are left out: %s\n",
-                 std::string(cost::phaseName(phase)).c_str(), static_cast<long long>(grid.mostTokens[p]),
-                 grid.memoryBound[p] ? "the device memory has no room for them"
-                                     : "a layer is predicted to compute far longer than it is copied");
-  }
+  for (const cost::Phase phase : {cost::Phase::Prefill, cost::Phase::Decode})
+    if (const auto p = static_cast<size_t>(phase); grid.memoryBound[p])
+      std::fprintf(stderr,
+                   "headrace: %s: pairs of more than %lld tokens are left out: they do not fit the device memory\n",
+                   std::string(cost::phaseName(phase)).c_str(), static_cast<long long>(grid.mostTokens[p]));
 }
 
 } // namespace

@@ -19,21 +19,24 @@ using model::cat;
 
 constexpr Phase kBoth[] = {Phase::Prefill, Phase::Decode};
 
-// Of one phase: pairs on the axes, those of them on the grid, measured, and still missing.
+// Pairs of one phase.
 struct Counts {
-  int64_t axes = 0, grid = 0, measured = 0, missing = 0;
+  int64_t measured = 0;
+  int64_t settled = 0; // need not be measured: a smaller one computes a layer longer than it is copied
+  int64_t missing = 0;
+  int64_t leftOut = 0; // not on the grid
 };
 Counts countsOf(const cost::Record &record, Phase phase) {
+  cost::Record whole = record; // as if all pairs of the axes were on the grid
+  whole.mostTokens.fill(cost::kAnyTokens);
   Counts counts;
-  for (int64_t batch : record.batches)
-    for (int64_t sequence : record.sequences) {
-      ++counts.axes;
-      counts.grid += record.onGrid(phase, batch, sequence);
-    }
   for (const cost::Cell &cell : record.cells)
     counts.measured += cell.phase == phase;
-  for (const cost::CellKey &key : cost::missingCells(record))
-    counts.missing += key.phase == phase;
+  for (const cost::CellKey &key : cost::missingCells(whole))
+    if (key.phase == phase)
+      ++(record.onGrid(phase, key.batch, key.sequence) ? counts.missing : counts.leftOut);
+  counts.settled = static_cast<int64_t>(record.batches.size() * record.sequences.size()) - counts.measured -
+                   counts.missing - counts.leftOut;
   return counts;
 }
 
@@ -87,13 +90,13 @@ std::string cellName(const cost::Cell &cell) {
 std::string gridLine(const cost::Record &record, Phase phase) {
   const Counts counts = countsOf(record, phase);
   std::string line = cat(counts.measured, " pairs measured");
-  if (const int64_t settled = counts.grid - counts.measured - counts.missing; settled > 0)
-    line += cat(", ", settled, " more need not be: a smaller one computes a layer longer than it is copied");
+  if (counts.settled > 0)
+    line += cat(", ", counts.settled, " more need not be: a smaller one computes a layer longer than it is copied");
   if (counts.missing > 0)
     line += cat(", ", counts.missing, " still missing");
-  if (counts.axes > counts.grid)
-    line += cat("; ", counts.axes - counts.grid, " of more than ", record.mostTokens[static_cast<size_t>(phase)],
-                " tokens left out");
+  if (counts.leftOut > 0)
+    line +=
+        cat("; ", counts.leftOut, " of more than ", record.mostTokens[static_cast<size_t>(phase)], " tokens left out");
   return line;
 }
 
@@ -186,11 +189,10 @@ std::string recordReportJson(const cost::Record &record, const std::string &path
   for (Phase phase : kBoth) {
     const Counts counts = countsOf(record, phase);
     const std::string name = cat(cost::phaseName(phase));
-    j["pairs"][name] = {{"on_axes", counts.axes},
-                        {"on_grid", counts.grid},
-                        {"measured", counts.measured},
-                        {"settled", counts.grid - counts.measured - counts.missing},
-                        {"missing", counts.missing}};
+    j["pairs"][name] = {{"measured", counts.measured},
+                        {"settled", counts.settled},
+                        {"missing", counts.missing},
+                        {"left_out", counts.leftOut}};
   }
   const Spread spread = spreadOf(record);
   j["spread"] = {{"median", spread.median}, {"worst", spread.worst}};

@@ -86,7 +86,7 @@ RingAssignment assignRing(absl::Span<const uint64_t> unitBytes, size_t laps) {
     else
       low = middle + kRingAlign;
   }
-  return evenLaps(sums, high, laps);
+  return evenLaps(sums, high, runsWithin(sums, high, laps));
 }
 
 std::optional<RingAssignment> assignRingWithin(absl::Span<const uint64_t> unitBytes, uint64_t ringBytes) {

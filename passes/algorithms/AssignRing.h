@@ -34,7 +34,8 @@ struct RingAssignment {
   std::vector<size_t> lapBegin; // by lap: its first unit
 };
 
-// 1 <= laps <= units, or no units at all. Their bytes are above 0 and add up to less than 2^63.
+// The smallest ring for at most `laps` laps (at least one), with the fewest laps that do with that size; so
+// assignRingWithin() of its size is the same. Units' bytes are above 0 and add up to less than 2^63.
 RingAssignment assignRing(absl::Span<const uint64_t> unitBytes, size_t laps);
 
 // With the fewest laps whose ring is at most `ringBytes`; none where a unit alone is larger.

@@ -6,6 +6,9 @@
 #include <set>
 #include <tuple>
 
+#include "passes/algorithms/FillLink.h"
+#include "passes/algorithms/PickLayers.h"
+
 namespace headrace::algorithms {
 namespace {
 
@@ -36,27 +39,31 @@ public:
         kindTotal_[kindOf_.back()] += problem.units[i].bytes;
     }
     findBinding();
+    full_.leastBytes = limits.full;
   }
 
   std::optional<UnitPlacement> run() {
-    if (!best_ && !tryKept())
+    if (!tryKept())
       return std::nullopt;
+    spread();
     construct();
-    improve();
-    return best_;
+    improve(best_);
+    improve(full_);
+    // Nearly as much freed, and the link filled: see SearchLimits.
+    const bool enough =
+        full_.placed && static_cast<double>(full_.freed()) >= limits_.enough * static_cast<double>(best_.freed());
+    return enough ? full_.placed : best_.placed;
   }
 
-  // The fewest bytes of ring for a set: more laps as long as they do. Keeps the best.
-  bool offer(const UnitSet &units, size_t fewestLaps) {
-    bool found = false;
-    for (size_t laps = std::max<size_t>(1, fewestLaps); laps <= units.size() && times_.evaluations() < budget_;
-         ++laps) {
-      const RingAssignment ring = ringOf(units, laps);
-      if (!keep(units, ring))
-        break;
-      found = true;
+  // Smaller and smaller rings for a set that meets the SLOs with one, as long as they do.
+  void shrink(const UnitSet &units, RingAssignment ring) {
+    const std::vector<uint64_t> bytes = bytesOf(units);
+    while (times_.evaluations() < budget_) {
+      std::optional<RingAssignment> smaller = assignRingWithin(bytes, ring.bytes - 1);
+      if (!smaller || !keep(units, *smaller))
+        return;
+      ring = *std::move(smaller);
     }
-    return found;
   }
 
   std::optional<UnitPlacement> place(const UnitSet &units) {
@@ -112,13 +119,24 @@ private:
     return placed;
   }
 
-  // Whether it meets the SLOs and frees more than the best; kept if so.
+  // The most that is freed by sets of at least so many bytes.
+  struct Leader {
+    uint64_t leastBytes = 0;
+    std::optional<UnitPlacement> placed;
+    uint64_t freed() const { return placed ? placed->freedBytes : 0; }
+    bool wants(uint64_t bytes, uint64_t freedBytes) const { return bytes >= leastBytes && freedBytes > freed(); }
+  };
+
+  // Whether it meets the SLOs and frees more than a leader; kept if so.
   bool keep(const UnitSet &units, const RingAssignment &ring) {
-    const uint64_t bytes = sum(units);
-    if (bytes > limits_.mostBytes || bytes <= ring.bytes + (best_ ? best_->freedBytes : 0) ||
+    const uint64_t bytes = sum(units), freed = bytes - std::min(bytes, ring.bytes);
+    if (bytes > limits_.mostBytes || (!best_.wants(bytes, freed) && !full_.wants(bytes, freed)) ||
         linkNs(units) > shortestSlo_ || !times_.meets(units, ring))
       return false;
-    best_ = placement(units, ring);
+    const UnitPlacement placed = placement(units, ring);
+    for (Leader *leader : {&best_, &full_})
+      if (leader->wants(bytes, freed))
+        leader->placed = placed;
     return true;
   }
 
@@ -150,14 +168,41 @@ private:
 
   bool tryKept() {
     const UnitSet kept(limits_.kept);
-    if (kept.empty()) {
-      if (!times_.meets(kept, {}))
-        return false;
-      best_ = placement(kept, {});
-      return true;
+    if (kept.empty() && times_.meets(kept, {}))
+      best_.placed = placement(kept, {});
+    if (!kept.empty())
+      best_.placed = place(kept);
+    if (best_.placed && best_.placed->offloadedBytes >= full_.leastBytes)
+      full_.placed = best_.placed;
+    return best_.placed.has_value();
+  }
+
+  // Whole layers, evenly spread, from the most that the link can copy down.
+  void spread() {
+    std::vector<UnitSet> layers;
+    for (uint32_t unit = 0; unit < problem_.units.size(); ++unit) {
+      if (problem_.units[unit].layer < 0 || !may_[unit])
+        continue;
+      if (layers.empty() || problem_.units[layers.back()[0]].layer != problem_.units[unit].layer)
+        layers.emplace_back();
+      layers.back().push_back(unit);
     }
-    best_ = place(kept);
-    return best_.has_value();
+    for (size_t count = layers.size(); count > 0; --count) {
+      UnitSet units(limits_.kept);
+      for (const int64_t layer : spreadLayers(static_cast<int64_t>(layers.size()), static_cast<int64_t>(count)))
+        units.insert(units.end(), layers[static_cast<size_t>(layer)].begin(), layers[static_cast<size_t>(layer)].end());
+      std::sort(units.begin(), units.end());
+      units.erase(std::unique(units.begin(), units.end()), units.end());
+      if (linkNs(units) > shortestSlo_)
+        continue;
+      if (sum(units) <= best_.freed())
+        break;
+      const std::optional<UnitPlacement> placed = place(units);
+      if (placed && placed->offloadedBytes <= limits_.mostBytes)
+        for (Leader *leader : {&best_, &full_})
+          if (leader->wants(placed->offloadedBytes, placed->freedBytes))
+            leader->placed = placed;
+    }
   }
 
   struct Start {
@@ -210,18 +255,17 @@ private:
 
   // What copies of the units' mean size move in a time.
   uint64_t bytesWithin(uint64_t ns) const {
-    double bytes = 0, time = 0;
+    double bytes = 0;
     for (size_t unit = 0; unit < problem_.units.size(); ++unit)
       bytes = std::max(bytes, static_cast<double>(problem_.units[unit].bytes) /
                                   std::max<double>(1, static_cast<double>(times_.copyNs(unit))));
-    (void)time;
     return static_cast<uint64_t>(bytes * static_cast<double>(ns));
   }
 
   void construct() {
     budget_ = limits_.evaluations / 2;
     for (const Start &start : starts()) {
-      if (start.bound <= best_->freedBytes || times_.evaluations() >= budget_)
+      if (start.bound <= worstLeader() || times_.evaluations() >= budget_)
         break;
       for (const auto &[schedule, shape] : binding_)
         for (const uint64_t lead : {4, 2, 3, 1})
@@ -233,160 +277,102 @@ private:
   void stretch(const Start &start, size_t schedule, size_t shape, uint64_t leadBytes) {
     const uint64_t slo = problem_.schedules[schedule].shapes[shape].sloNs;
     uint64_t low = slo / 2, high = slo + slo / 32;
+    LinkFill fill;
+    fill.schedule = schedule;
+    fill.shape = shape;
+    fill.ringBytes = start.ring;
+    fill.leadBytes = leadBytes;
+    fill.mostBytes = limits_.mostBytes;
+    for (size_t unit = 0; unit < kindOf_.size(); ++unit)
+      fill.may.push_back(may_[unit] && (start.kinds >> kindOf_[unit] & 1));
+    fill.must = kept_;
     UnitSet last;
     for (int round = 0; round < 8 && times_.evaluations() < budget_; ++round) {
       const uint64_t time = round == 0 ? slo : low + (high - low) / 2;
-      UnitSet units = take(start, schedule, shape, time, leadBytes);
+      fill.timeNs = time;
+      const UnitSet units = fillLink(problem_, times_, fill);
       bool met = false;
       if (!units.empty() && units != last) {
         const std::optional<RingAssignment> ring = assignRingWithin(bytesOf(units), start.ring);
         met = linkNs(units) <= shortestSlo_ && times_.meets(units, *ring);
         if (met) {
           keep(units, *ring);
-          offer(units, ring->lapBegin.size() + 1);
+          shrink(units, *ring);
         }
       }
       if (met)
         low = time;
       else
         high = time;
-      if (sum(units) <= best_->freedBytes + start.ring && !met)
+      if (sum(units) <= worstLeader() + start.ring && !met)
         break; // less would free too little
     }
   }
 
-  // Goes through the iteration once and offloads what the link can bring in time.
-  UnitSet take(const Start &start, size_t schedule, size_t shape, uint64_t time, uint64_t leadBytes) const {
-    const double factor =
-        static_cast<double>(time) / std::max(1.0, static_cast<double>(times_.computeNs(schedule, shape)));
-    const ScheduleTimes &uses = problem_.schedules[schedule];
-    UnitSet taken;
-    std::vector<double> useEnd;
-    std::vector<std::pair<uint64_t, size_t>> before, now;
-    size_t first = 0;
-    uint64_t offset = 0, bytes = 0;
-    double lead = 0, link = 0, late = 0;
-    for (uint32_t unit = 0; unit < problem_.units.size(); ++unit) {
-      if (!(start.kinds >> kindOf_[unit] & 1) || !may_[unit])
-        continue;
-      const uint64_t size = roundUp(problem_.units[unit].bytes);
-      const auto copy = static_cast<double>(times_.copyNs(unit));
-      if (taken.empty()) {
-        lead = copy * static_cast<double>(leadBytes) / static_cast<double>(size);
-        link = -lead;
-      }
-      // Where it would lie, and until when that is in use.
-      const bool wraps = offset + size > start.ring;
-      const uint64_t begin = wraps ? 0 : offset, end = begin + size;
-      const std::vector<std::pair<uint64_t, size_t>> &over = wraps ? now : before;
-      double from = link;
-      for (size_t run = wraps ? 0 : first; run < over.size(); ++run)
-        if (over[run].first > begin) {
-          from = std::max(from, useEnd[over[run].second]);
-          if (over[run].first >= end)
-            break;
-        }
-      if (wraps) // beyond this lap's end lies what was there before
-        for (size_t run = first; run < before.size() && end > now.back().first; ++run)
-          if (before[run].first > now.back().first) {
-            from = std::max(from, useEnd[before[run].second]);
-            if (before[run].first >= end)
-              break;
-          }
-      const double done = from + copy;
-      const double needed = static_cast<double>(times_.computeNs(schedule, shape, uses.uses[unit].first));
-      const double most = std::min(needed * factor, static_cast<double>(time) - lead);
-      if (!kept_[unit] && (done > most || bytes + problem_.units[unit].bytes > limits_.mostBytes))
-        continue;
-      if (wraps) {
-        for (; first < before.size(); ++first)
-          if (before[first].first > now.back().first)
-            now.push_back(before[first]);
-        std::swap(before, now);
-        now.clear();
-        first = 0;
-      }
-      while (first < before.size() && before[first].first <= begin)
-        ++first;
-      now.emplace_back(end, taken.size());
-      offset = end;
-      link = done;
-      bytes += problem_.units[unit].bytes;
-      late = std::max(late, done - needed);
-      useEnd.push_back(static_cast<double>(times_.computeNs(schedule, shape, uses.uses[unit].last + 1)) + late);
-      taken.push_back(unit);
-    }
-    return taken;
-  }
+  uint64_t worstLeader() const { return full_.leastBytes ? full_.freed() : best_.freed(); }
 
-  // Changes of the best, one after another, as long as any frees more.
-  void improve() {
-    budget_ = limits_.evaluations;
-    for (bool better = true; better && times_.evaluations() < budget_;)
-      better = add() || exchange() || drop();
+  // Changes of what a leader has, one after another, as long as any frees more.
+  void improve(Leader &leader) {
+    budget_ = times_.evaluations() + limits_.evaluations / 4;
+    for (bool better = leader.placed && !leader.placed->units.empty(); better && times_.evaluations() < budget_;)
+      better = add(leader) || exchange(leader) || drop(leader);
   }
-  size_t lapsOfBest() const { return assignRingWithin(bytesOf(best_->units), best_->ringBytes)->lapBegin.size(); }
-  // With as many laps as the best has, one less or one more.
-  bool attempt(const UnitSet &units, size_t laps) {
-    bool better = false;
-    for (size_t n = laps > 1 ? laps - 1 : 1; n <= std::min(laps + 1, units.size()); ++n) {
-      const uint64_t bytes = sum(units);
-      if (bytes <= best_->freedBytes || linkNs(units) > shortestSlo_)
-        return better;
-      better |= keep(units, ringOf(units, n));
-    }
-    return better;
-  }
-  bool add() {
-    const UnitSet from = best_->units;
-    if (from.empty())
+  // With as many laps as there are, one less or one more.
+  bool attempt(const UnitSet &units, const Leader &leader) {
+    const uint64_t before = leader.freed(), bytes = sum(units);
+    if (bytes <= before || bytes < leader.leastBytes || linkNs(units) > shortestSlo_)
       return false;
-    const size_t laps = lapsOfBest();
-    bool better = false;
-    for (uint32_t unit = 0; unit < problem_.units.size() && times_.evaluations() < budget_ && !better; ++unit) {
-      if (!may_[unit] || std::binary_search(from.begin(), from.end(), unit))
-        continue;
-      UnitSet more = from;
-      more.insert(std::lower_bound(more.begin(), more.end(), unit), unit);
-      better = attempt(more, laps);
+    const size_t laps = laps_;
+    for (size_t n = laps > 1 ? laps - 1 : 1; n <= std::min(laps + 1, units.size()); ++n) {
+      const RingAssignment ring = ringOf(units, n);
+      if (bytes > before + ring.bytes)
+        keep(units, ring);
     }
-    return better;
+    return leader.freed() > before;
   }
-  bool exchange() {
-    const UnitSet from = best_->units;
-    const size_t laps = from.empty() ? 0 : lapsOfBest();
+  // What a leader has, to be changed.
+  UnitSet begin(const Leader &leader) {
+    laps_ = assignRingWithin(bytesOf(leader.placed->units), leader.placed->ringBytes)->lapBegin.size();
+    return leader.placed->units;
+  }
+  static UnitSet without(const UnitSet &units, uint32_t out) {
+    UnitSet less;
+    for (const uint32_t unit : units)
+      if (unit != out)
+        less.push_back(unit);
+    return less;
+  }
+  static UnitSet with(UnitSet units, uint32_t in) {
+    units.insert(std::lower_bound(units.begin(), units.end(), in), in);
+    return units;
+  }
+  bool add(Leader &leader) {
+    const UnitSet from = begin(leader);
+    for (uint32_t unit = 0; unit < problem_.units.size() && times_.evaluations() < budget_; ++unit)
+      if (may_[unit] && !std::binary_search(from.begin(), from.end(), unit) && attempt(with(from, unit), leader))
+        return true;
+    return false;
+  }
+  bool exchange(Leader &leader) {
+    const UnitSet from = begin(leader);
     for (const uint32_t out : from) {
       if (kept_[out])
         continue;
+      const UnitSet less = without(from, out);
       for (uint32_t in = out > 12 ? out - 12 : 0; in < std::min<size_t>(out + 13, problem_.units.size()); ++in) {
         if (times_.evaluations() >= budget_)
           return false;
-        if (!may_[in] || std::binary_search(from.begin(), from.end(), in))
-          continue;
-        UnitSet other;
-        for (const uint32_t unit : from)
-          if (unit != out)
-            other.push_back(unit);
-        other.insert(std::lower_bound(other.begin(), other.end(), in), in);
-        if (attempt(other, laps))
+        if (may_[in] && !std::binary_search(from.begin(), from.end(), in) && attempt(with(less, in), leader))
           return true;
       }
     }
     return false;
   }
-  bool drop() {
-    const UnitSet from = best_->units;
-    const size_t laps = from.empty() ? 0 : lapsOfBest();
-    for (const uint32_t out : from) {
-      if (kept_[out] || from.size() < 2 || times_.evaluations() >= budget_)
-        continue;
-      UnitSet less;
-      for (const uint32_t unit : from)
-        if (unit != out)
-          less.push_back(unit);
-      if (attempt(less, laps))
+  bool drop(Leader &leader) {
+    const UnitSet from = begin(leader);
+    for (const uint32_t out : from)
+      if (!kept_[out] && from.size() > 1 && times_.evaluations() < budget_ && attempt(without(from, out), leader))
         return true;
-    }
     return false;
   }
 
@@ -399,7 +385,8 @@ private:
   std::vector<std::pair<size_t, size_t>> binding_; // schedule, shape
   uint64_t shortestSlo_ = 0;
   uint64_t budget_ = std::numeric_limits<uint64_t>::max();
-  std::optional<UnitPlacement> best_;
+  size_t laps_ = 1;
+  Leader best_, full_;
 };
 
 } // namespace

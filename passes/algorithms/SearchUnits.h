@@ -36,13 +36,18 @@ struct UnitPlacement {
   uint64_t offloadedBytes = 0;
   uint64_t freedBytes = 0; // offloadedBytes - ringBytes
   UnitTiming timing;
+  bool operator==(const UnitPlacement &) const = default;
 };
 
 struct SearchLimits {
   uint64_t mostBytes = std::numeric_limits<uint64_t>::max(); // offloaded at most
   std::vector<uint32_t> kept;                                // indices, ascending: offloaded in any case
   std::vector<uint32_t> only;                                // indices, ascending; if not empty, no others may be
-  uint64_t evaluations = 120'000;                            // iterations played at most, about
+  // One that offloads at least `full` bytes, so that it fills the link, is preferred where it frees at least the share
+  // `enough` of the most.
+  uint64_t full = 0;
+  double enough = 0.985;
+  uint64_t evaluations = 120'000; // iterations played at most, about
 };
 
 // The placement found that frees the most; one without units where none frees anything. None where a shape does not

@@ -44,6 +44,7 @@ struct UnitProblem {
 struct UnitTiming {
   std::vector<Cut> cuts;
   std::vector<std::vector<uint64_t>> ns;
+  bool operator==(const UnitTiming &) const = default;
 };
 
 class UnitTimes {

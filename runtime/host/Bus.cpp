@@ -92,33 +92,19 @@ void Bus::pass(int64_t toNs) {
 
 void Bus::start(uint32_t link, Direction direction, uint64_t bytes, int64_t atNs) {
   advance(atNs);
-  // What others have left of the bus so far.
-  std::array<double, 2> used{};
-  for (const Link &other : links_)
-    for (size_t d = 0; d < 2; ++d)
-      used[d] += other.flows[d].rate;
-  const auto d = static_cast<size_t>(direction);
-  const double room = std::min((d == 0 ? speed_.h2d : speed_.d2h) - used[d], speed_.both - used[0] - used[1]);
-  Flow &flow = links_[link].flows[d];
-  flow = {.bytes = bytes, .flowsFrom = atNs + links_[link].speed.latencyNs, .active = true};
+  Flow &flow = links_[link].flows[static_cast<size_t>(direction)];
+  flow = {.bytes = bytes, .flowsFrom = std::max(atNs, clockNs_) + links_[link].speed.latencyNs, .active = true};
   share();
-  if (flow.flowsFrom >= clockNs_ || flow.rate == 0)
-    return;
-  // Started in the past: it has run at this rate since, as far as there was room.
-  const double rate = std::min(flow.rate, std::max(room, 0.0));
-  const int64_t since = clockNs_ - flow.flowsFrom;
-  if (rate > 0 && duration(static_cast<double>(bytes), rate) <= since) {
-    flow.endNs = flow.flowsFrom + duration(static_cast<double>(bytes), rate);
-    flow.arrived = static_cast<double>(bytes);
-    flow.active = false;
-    share();
-  } else {
-    flow.arrived = rate * static_cast<double>(since);
-  }
+}
+
+void Bus::takeEnd(uint32_t link, Direction direction) {
+  Flow &flow = links_[link].flows[static_cast<size_t>(direction)];
+  untaken_ -= !flow.taken;
+  flow.taken = true;
 }
 
 void Bus::advance(int64_t nowNs) {
-  for (;;) {
+  while (untaken_ == 0) {
     // To the next change of the rates, or to now.
     int64_t next = std::max(nowNs, clockNs_);
     for (const Link &link : links_)
@@ -142,7 +128,8 @@ void Bus::advance(int64_t nowNs) {
         if (clockNs_ + duration(static_cast<double>(flow.bytes) - flow.arrived, flow.rate) <= next) {
           flow.arrived = static_cast<double>(flow.bytes);
           flow.endNs = next;
-          flow.active = false;
+          flow.active = flow.taken = false;
+          ++untaken_;
           changed = true;
         } else {
           flow.arrived += flow.rate * static_cast<double>(next - clockNs_);

@@ -44,11 +44,14 @@ public:
   // The bus's limit for copies to devices, from nowNs on.
   void setH2d(double bytesPerSecond, int64_t nowNs);
 
-  // `atNs` may lie in the past (the end of the copy before): the copy has then been running since, with what others
-  // have left of the bus.
+  // From atNs on, which is not before what the bus has been advanced to.
   void start(uint32_t link, Direction direction, uint64_t bytes, int64_t atNs);
-  // Lets time pass; never backwards.
+  // Lets time pass; never backwards, and not beyond the end of a copy that is not taken. So the copy behind it can
+  // start at that end, however late the thread looks, and no copy gets of the bus what another one would have had.
   void advance(int64_t nowNs);
+  // Whether the copy has ended.
+  bool ended(uint32_t link, Direction direction) const { return !flow(link, direction).active; }
+  void takeEnd(uint32_t link, Direction direction);
   // Whole bytes that have arrived; all of them once the copy has ended.
   uint64_t arrived(uint32_t link, Direction direction) const;
   // When the first `bytes` of the copy will be (or, for all of them, were) there at the present rates.
@@ -69,6 +72,7 @@ private:
     int64_t flowsFrom = 0; // start + latency
     int64_t endNs = 0;     // once ended
     bool active = false;   // started, not ended
+    bool taken = true;     // its end
   };
   struct Link {
     LinkSpeed speed;
@@ -86,6 +90,7 @@ private:
   BusSpeed speed_; // bytes/ns
   int64_t clockNs_ = 0;
   std::vector<Link> links_;
+  size_t untaken_ = 0; // ends
   Slowed slowed_;
   bool slows_ = false;       // at the present rates, a copy to a device
   double h2dBytesPerNs_ = 0; // of all, at the present rates

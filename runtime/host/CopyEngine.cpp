@@ -28,6 +28,8 @@ bool CopyEngine::advance() {
         announceEnd();
         return acted;
       }
+      if (bus_ != nullptr)
+        bus_->takeEnd(link_, direction_); // and starts the next copy before time goes on, if it can
       endStep(bus_ != nullptr ? bus_->arrivalNs(link_, direction_, step().bytes) : monotonicNs());
     } else if (!begin()) {
       return acted;
@@ -111,9 +113,8 @@ bool CopyEngine::ended() {
     return false;
   if (bus_ == nullptr)
     return true;
-  const int64_t now = monotonicNs();
-  bus_->advance(now);
-  return bus_->arrivalNs(link_, direction_, s.bytes) <= now;
+  bus_->advance(monotonicNs());
+  return bus_->ended(link_, direction_);
 }
 
 void CopyEngine::announceEnd() {

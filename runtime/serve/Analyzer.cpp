@@ -2,8 +2,10 @@
 #include "runtime/serve/Analyzer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "runtime/core/MetaWriter.h"
@@ -19,8 +21,9 @@ using cost::Phase;
 using cost::Site;
 
 constexpr uint64_t kSmallestCopy = 4096;
-constexpr double kCopiesShare = 0.1;        // of a pair's time
-constexpr int64_t kLongWarmUp = 4;          // a first run that takes a quarter of the time counts as a sample
+constexpr double kCopiesShare = 0.1; // of a pair's time
+constexpr int64_t kLongWarmUp = 4;   // a first run that takes a quarter of the time counts as a sample
+constexpr std::chrono::microseconds kRest(100);
 constexpr uint64_t kZeroBytes = 16u << 20u; // written at once
 
 uint64_t lasted(int64_t fromNs, int64_t toNs) { return static_cast<uint64_t>(std::max<int64_t>(0, toNs - fromNs)); }
@@ -50,17 +53,22 @@ struct Samples {
   }
 };
 
-// Whether a layer is steadily slower than another: in both halves of its samples, so that a disturbance of some
-// iterations is not taken for a slow layer.
-bool equallyFast(const std::vector<std::vector<uint64_t>> &layers, double tolerance) {
-  std::vector<uint64_t> steady;
-  for (const std::vector<uint64_t> &samples : layers) {
-    const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-    uint64_t ns = medianOf({middle, samples.end()});
-    if (samples.size() > 1)
-      ns = std::min(ns, medianOf({samples.begin(), middle}));
-    steady.push_back(ns);
+// Whether a layer is steadily slower than another: by its share of the middle layer's time in the middle pair, so that
+// a disturbance of some pairs is not taken for a slow layer. `pairs`: a time a layer.
+bool equallyFast(const std::vector<std::vector<uint64_t>> &pairs, size_t layers, double tolerance) {
+  constexpr double kParts = 1e6;
+  std::vector<std::vector<uint64_t>> shares(layers);
+  for (const std::vector<uint64_t> &times : pairs) {
+    if (times.empty())
+      continue;
+    const auto middle = static_cast<double>(medianOf(times));
+    for (size_t layer = 0; layer < layers; ++layer)
+      shares[layer].push_back(static_cast<uint64_t>(kParts * static_cast<double>(times[layer]) / middle));
   }
+  std::vector<uint64_t> steady;
+  for (const std::vector<uint64_t> &share : shares)
+    if (!share.empty())
+      steady.push_back(medianOf(share));
   return cost::layersAreEqual(steady, tolerance);
 }
 
@@ -72,6 +80,11 @@ public:
     for (const plan::Schedule &schedule : plan_.plan.schedules)
       sites_.push_back(sitesOf(plan_.plan, schedule));
     samples_.layers.resize(static_cast<size_t>(plan_.plan.model.layers));
+    for (const cost::Cell &cell : record_.cells) { // none where they were found to be equal
+      layerTimes_.push_back(cell.layerNs);
+      if (!cell.layerNs.empty())
+        layerTimes_.back().resize(samples_.layers.size());
+    }
   }
 
   absl::StatusOr<cost::Record> run() {
@@ -197,6 +210,8 @@ private:
         status = drained;
       if (status.ok())
         take(device_.lastTimes());
+      if (device_.holdsData()) // real time: the device's threads come to rest before the next launch
+        std::this_thread::sleep_for(kRest);
       return status;
     };
     clear();
@@ -213,22 +228,26 @@ private:
 
   // ---- Copies
 
-  // From the end of the copy before it. Beside an iteration only copies that end before it does count, if any does.
+  // What one of the copies behind each other takes: together they are less blurred by late time stamps than each by
+  // itself. Beside an iteration only copies that end before it count, if any does.
   void takeCopies(const plan::Schedule &schedule, absl::Span<const core::StepTime> times,
                   std::vector<uint64_t> &samples) const {
     int64_t computeEnd = 0;
     for (size_t i = 0; i < times.size(); ++i)
       if (schedule.steps[i].lane == plan::Lane::Compute)
         computeEnd = std::max(computeEnd, times[i].endNs);
-    const core::StepTime *before = nullptr;
+    int64_t start = 0, end = 0;
+    uint64_t count = 0;
     for (size_t i = 0; i < times.size(); ++i) {
       if (schedule.steps[i].kind != plan::StepKind::Copy)
         continue;
-      if (before != nullptr && computeEnd != 0 && times[i].endNs > computeEnd)
-        return;
-      samples.push_back(lasted(before == nullptr ? times[i].startNs : before->endNs, times[i].endNs));
-      before = &times[i];
+      if (count != 0 && computeEnd != 0 && times[i].endNs > computeEnd)
+        break;
+      start = count == 0 ? times[i].startNs : start;
+      end = times[i].endNs;
+      ++count;
     }
+    samples.push_back(lasted(start, end) / count);
   }
 
   absl::Status measureTiming(const core::GraphKey &key, bool both, cost::Timing &timing, uint32_t &repetitions) {
@@ -314,22 +333,28 @@ private:
         cell.sites[site] = cost::summarise(samples_.sites[site]);
     if (cost::layerComputeNs(cell) == 0)
       cell.at(Site::Qkv) = {1, 1, 1}; // shorter than the clock can tell
-    addLayers(cell);
     record_.cells.push_back(std::move(cell));
+    layerTimes_.emplace_back();
+    for (const std::vector<uint64_t> &samples : samples_.layers)
+      layerTimes_.back().push_back(std::max<uint64_t>(1, medianOf(samples)));
+    judgeLayers();
     return report();
   }
 
-  void addLayers(cost::Cell &cell) {
-    if (record_.layersEqual && equallyFast(samples_.layers, options_.layerTolerance))
-      return;
+  // The verdict on the layers over all pairs so far, and their times where it says that they are not equal.
+  void judgeLayers() {
     const auto layers = static_cast<size_t>(record_.identity.layers);
-    if (record_.layersEqual)
-      for (cost::Cell &before : record_.cells) // found to be equal
-        before.layerNs.assign(layers, cost::layerComputeNs(before));
-    record_.layersEqual = false;
-    for (const std::vector<uint64_t> &samples : samples_.layers)
-      cell.layerNs.push_back(std::max<uint64_t>(1, medianOf(samples)));
-    cell.layerNs.resize(layers, *std::max_element(cell.layerNs.begin(), cell.layerNs.end()));
+    record_.layersEqual = equallyFast(layerTimes_, samples_.layers.size(), options_.layerTolerance);
+    for (size_t i = 0; i < record_.cells.size(); ++i) {
+      cost::Cell &cell = record_.cells[i];
+      cell.layerNs.clear();
+      if (record_.layersEqual)
+        continue;
+      cell.layerNs = layerTimes_[i];
+      if (cell.layerNs.empty())
+        cell.layerNs.assign(layers, cost::layerComputeNs(cell));
+      cell.layerNs.resize(layers, *std::max_element(cell.layerNs.begin(), cell.layerNs.end()));
+    }
   }
 
   // ---- Progress
@@ -351,6 +376,7 @@ private:
   std::vector<int32_t> prompt_, blocks_;
   std::vector<core::SequenceRows> rows_;
   Samples samples_;
+  std::vector<std::vector<uint64_t>> layerTimes_; // a cell's layers, as many as are run; empty: equal, not kept
   uint64_t total_ = 0;
 };
 

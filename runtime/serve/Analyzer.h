@@ -46,9 +46,9 @@ std::vector<uint64_t> transferSizes(uint64_t largest);
 // A record with nothing measured for this grid; identity, model and hardware are the caller's.
 cost::Record emptyRecord(const Grid &grid, cost::Identity identity, const model::ModelSpec &model);
 
-// Measures what `record` (of this grid) lacks. Where layers turn out not to be equally fast, the record has the times
-// of each from then on; pairs measured before get their layer's time for all. With fewer layers than the model's, those
-// that were not there count as the slowest that was.
+// Measures what `record` (of this grid) lacks. Layers are judged over all pairs: one is slower if it is so in the
+// middle pair. The record then has the time of each layer for each pair; pairs of an earlier run that found them equal
+// get one time for all. With fewer layers than the model's, those that were not there count as the slowest that was.
 absl::StatusOr<cost::Record> analyze(cost::Record record, const Grid &grid, core::Device &device,
                                      const AnalyzerOptions &options);
 

@@ -11,7 +11,7 @@
 
 namespace headrace::serve {
 
-inline constexpr size_t kLeastRepetitions = 5;
+inline constexpr size_t kLeastRepetitions = 7;
 inline constexpr double kSettledWithin = 0.01;
 
 inline uint64_t medianOf(std::vector<uint64_t> samples) { // of at least one; of an even number the lower
@@ -20,14 +20,19 @@ inline uint64_t medianOf(std::vector<uint64_t> samples) { // of at least one; of
   return *middle;
 }
 
-// At least kLeastRepetitions samples, the median of whose later half is within kSettledWithin of the median of all.
+// At least kLeastRepetitions samples, and the medians of both their halves are within kSettledWithin of that of all.
 inline bool settled(absl::Span<const uint64_t> samples) {
   if (samples.size() < kLeastRepetitions)
     return false;
-  const auto all = static_cast<double>(medianOf({samples.begin(), samples.end()}));
-  const auto half = samples.subspan(samples.size() / 2);
-  const auto later = static_cast<double>(medianOf({half.begin(), half.end()}));
-  return later >= all * (1 - kSettledWithin) && later <= all * (1 + kSettledWithin);
+  const auto median = [](absl::Span<const uint64_t> part) {
+    return static_cast<double>(medianOf({part.begin(), part.end()}));
+  };
+  const size_t middle = samples.size() / 2;
+  const double all = median(samples);
+  for (const double half : {median(samples.first(middle)), median(samples.subspan(middle))})
+    if (half < all * (1 - kSettledWithin) || half > all * (1 + kSettledWithin))
+      return false;
+  return true;
 }
 
 } // namespace headrace::serve

@@ -3,47 +3,13 @@
 // An iteration allocates nothing, on any of the device's threads: this binary counts every call of the allocator.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
+#include "runtime/host/HostGroup.h"
 #include "runtime/serve/BatchEngine.h"
+#include "tests/unit/CountAllocations.h"
 #include "tests/unit/core/TinyPlan.h"
-
-namespace {
-std::atomic<uint64_t> allocations{0};
-}
-
-// operator new ends here too.
-extern "C" {
-void *__libc_malloc(size_t);
-void *__libc_calloc(size_t, size_t);
-void *__libc_realloc(void *, size_t);
-void *__libc_memalign(size_t, size_t);
-void *malloc(size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  return __libc_malloc(bytes);
-}
-void *calloc(size_t count, size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  return __libc_calloc(count, bytes);
-}
-void *realloc(void *old, size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  return __libc_realloc(old, bytes);
-}
-void *aligned_alloc(size_t alignment, size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  return __libc_memalign(alignment, bytes);
-}
-int posix_memalign(void **out, size_t alignment, size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  *out = __libc_memalign(alignment, bytes);
-  return *out == nullptr ? 12 : 0;
-}
-}
 
 namespace headrace::host {
 namespace {
@@ -85,6 +51,36 @@ TEST(Allocations, LaunchingAndAwaitingDoNotAllocate) {
   ASSERT_TRUE(runtime->awaitTokens().ok());
   ASSERT_TRUE(device->drain().ok());
   EXPECT_EQ(allocations.load() - before, 0u);
+}
+
+TEST(Allocations, ServingTheDevicesOfAGroupDoesNotAllocate) {
+  const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(4), .offloaded = {1, 3}, .wrap = true});
+  const auto group = makeHostGroup(2, 2e9);
+  ASSERT_TRUE(group.ok());
+  const std::unique_ptr<core::Runtime> runtimes[] = {load(plan, (*group)->device(0)), load(plan, (*group)->device(1))};
+  const int32_t token = 1, block = 1;
+  const core::SequenceRows rows{.tokens = {&token, 1}, .blocks = {&block, 1}, .sample = true};
+  uint64_t before = 0, awaited[] = {0, 0};
+  for (int i = 0; i < 60; ++i) {
+    if (i == 6)
+      before = allocations.load();
+    for (size_t d = 0; d < 2; ++d)
+      if (awaited[d] == runtimes[d]->launched()) { // the one that was awaited last, at first both
+        core::Device &device = (*group)->device(d);
+        ASSERT_TRUE(core::writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device.meta()).ok());
+        ASSERT_TRUE(runtimes[d]->launch(0).ok());
+      }
+    const uint64_t next[] = {awaited[0] + 1, awaited[1] + 1};
+    const auto ready = (*group)->waitAny(next, core::kForeverNs);
+    ASSERT_TRUE(ready.ok());
+    ASSERT_TRUE(runtimes[*ready]->awaitTokens().ok());
+    ++awaited[*ready];
+    ASSERT_TRUE((*group)->setBusBandwidth(i % 2 == 0 ? 1e9 : 2e9).ok());
+    (void)(*group)->sampleBusBandwidth();
+  }
+  EXPECT_EQ(allocations.load() - before, 0u);
+  for (size_t d = 0; d < 2; ++d)
+    ASSERT_TRUE((*group)->device(d).drain().ok());
 }
 
 TEST(Allocations, TheEngineAllocatesBeforeItsFirstIterationOnly) {

@@ -10,6 +10,16 @@ namespace {
 
 constexpr Direction kIn = Direction::HostToDevice, kOut = Direction::DeviceToHost;
 
+// Lets time pass beyond the ends of these copies.
+void pass(Bus &bus, int64_t toNs, std::initializer_list<std::pair<uint32_t, Direction>> copies) {
+  for (size_t i = 0; i <= copies.size(); ++i) {
+    bus.advance(toNs);
+    for (const auto &[link, direction] : copies)
+      if (bus.ended(link, direction))
+        bus.takeEnd(link, direction);
+  }
+}
+
 TEST(Bus, ACopyTakesLatencyAndBytesByBandwidth) {
   Bus bus;
   const uint32_t link = bus.addLink({.h2d = 2e9, .d2h = 1e9, .latencyNs = 10});
@@ -26,30 +36,48 @@ TEST(Bus, ACopyTakesLatencyAndBytesByBandwidth) {
   EXPECT_EQ(bus.arrivalNs(link, kIn, 1000), 610); // when it was, however late one asks
 }
 
-TEST(Bus, ACopyStartedLateRunsFromTheEndOfTheOneBefore) {
+TEST(Bus, ACopyBehindAnotherStartsAtItsEndHoweverLateOneLooks) {
   Bus bus;
   const uint32_t link = bus.addLink({.h2d = 1e9, .d2h = 1e9});
   bus.start(link, kIn, 100, 0);
-  bus.advance(130); // seen 30 ns after its end
+  bus.advance(430); // seen 330 ns after its end
+  EXPECT_TRUE(bus.ended(link, kIn));
+  bus.takeEnd(link, kIn);
   bus.start(link, kIn, 100, bus.arrivalNs(link, kIn, 100));
-  EXPECT_EQ(bus.arrived(link, kIn), 30u);
   EXPECT_EQ(bus.arrivalNs(link, kIn, 100), 200);
-  bus.advance(400); // so late that it is over
-  bus.start(link, kIn, 50, 200);
-  EXPECT_EQ(bus.arrived(link, kIn), 50u);
-  EXPECT_EQ(bus.arrivalNs(link, kIn, 50), 250);
+  bus.advance(130);
+  EXPECT_EQ(bus.arrived(link, kIn), 30u);
+  bus.advance(430); // so late that it is over
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 100), 200);
 }
 
-TEST(Bus, ACopyStartedLateGetsOfThePastWhatOthersHaveLeft) {
-  Bus bus({.h2d = 3e9});
+TEST(Bus, LatenessDoesNotGiveAwayTheSameBytesTwice) {
+  Bus bus({.h2d = 2e9});
   const uint32_t a = bus.addLink({.h2d = 2e9, .d2h = 2e9}), b = bus.addLink({.h2d = 2e9, .d2h = 2e9});
-  bus.start(a, kIn, 1000, 0);
-  bus.advance(100); // a has had 2 of 3 bytes/ns
-  bus.start(b, kIn, 500, 0);
+  bus.start(a, kIn, 100, 0); // 1 byte/ns each
+  bus.start(b, kIn, 300, 0);
+  bus.advance(1000); // stays at a's end
   EXPECT_EQ(bus.arrived(b, kIn), 100u);
-  bus.advance(200); // and has half of them from now on
-  EXPECT_EQ(bus.arrived(a, kIn), 350u);
-  EXPECT_EQ(bus.arrived(b, kIn), 250u);
+  bus.takeEnd(a, kIn);
+  bus.start(a, kIn, 100, 100); // so they go on sharing
+  bus.advance(1000);
+  EXPECT_EQ(bus.arrivalNs(a, kIn, 100), 200);
+  EXPECT_EQ(bus.arrived(b, kIn), 200u);
+  bus.takeEnd(a, kIn); // nothing behind it: b has all
+  bus.advance(1000);
+  EXPECT_EQ(bus.arrivalNs(b, kIn, 300), 250);
+}
+
+TEST(Bus, ACopyMayStartAfterAnEndThatIsNotTaken) {
+  Bus bus({.h2d = 1e9});
+  const uint32_t a = bus.addLink({.h2d = 1e9, .d2h = 1e9}), b = bus.addLink({.h2d = 1e9, .d2h = 1e9});
+  bus.start(a, kIn, 100, 0);
+  bus.start(b, kIn, 100, 150); // the bus stands at 100
+  bus.takeEnd(a, kIn);
+  bus.start(a, kIn, 100, 100); // alone until 150
+  bus.advance(150);
+  EXPECT_EQ(bus.arrived(a, kIn), 50u);
+  EXPECT_EQ(bus.arrivalNs(a, kIn, 100), 250);
 }
 
 TEST(Bus, BothDirectionsShareTheLinksLimit) {
@@ -89,7 +117,7 @@ TEST(Bus, ChangesBetweenTwoLooksAreNotMissed) {
   const uint32_t a = bus.addLink({.h2d = 2e9, .d2h = 2e9}), b = bus.addLink({.h2d = 2e9, .d2h = 2e9});
   bus.start(a, kIn, 600, 0);
   bus.start(b, kIn, 300, 0);
-  bus.advance(10000);
+  pass(bus, 10000, {{a, kIn}, {b, kIn}});
   EXPECT_EQ(bus.arrivalNs(b, kIn, 300), 200);
   EXPECT_EQ(bus.arrivalNs(a, kIn, 600), 350);
 }
@@ -126,7 +154,7 @@ TEST(Bus, CountsTheTimeInWhichItSlowsCopiesToDevices) {
   bus.advance(100); // alone: 200 are there
   EXPECT_EQ(bus.slowed().ns, 0);
   bus.start(b, kIn, 300, 100); // 1.5 each for 200 ns, then a's last 100 alone
-  bus.advance(1000);
+  pass(bus, 1000, {{a, kIn}, {b, kIn}, {a, kOut}});
   EXPECT_EQ(bus.slowed().ns, 200);
   EXPECT_EQ(bus.slowed().bytes, 600);
 }
@@ -135,7 +163,7 @@ TEST(Bus, ALinkAtItsOwnLimitIsNotSlowedByTheBus) {
   Bus bus({.h2d = 3e9});
   for (int i = 0; i < 3; ++i)
     bus.start(bus.addLink({.h2d = 1e9, .d2h = 1e9}), kIn, 700, 0);
-  bus.advance(700);
+  pass(bus, 700, {{0, kIn}, {1, kIn}, {2, kIn}});
   EXPECT_EQ(bus.arrived(2, kIn), 700u);
   EXPECT_EQ(bus.slowed().ns, 0);
 }

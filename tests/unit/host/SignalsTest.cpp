@@ -10,6 +10,8 @@
 namespace headrace::host {
 namespace {
 
+constexpr uint64_t kUnreached = 1000;
+
 // Long enough for a waiter to have gone to sleep.
 void letSleep() { std::this_thread::sleep_for(std::chrono::nanoseconds(20 * kSpinNs)); }
 
@@ -78,6 +80,28 @@ TEST(Signals, AnAnnouncementWakesButIsNotTheThing) {
   advanced = true;
   signals.advance(Counter::H2D, 1);
   waiter.join();
+}
+
+TEST(Signals, OneBellWakesForTheCountersOfSeveral) {
+  Bell bell;
+  Signals first({nullptr, nullptr, &bell}), second({nullptr, nullptr, &bell});
+  for (Signals *advanced : {&first, &second})
+    for (bool spins : {true, false}) {
+      const uint64_t next = advanced->value(Counter::Published) + 1;
+      std::thread waiter([&] {
+        const Signals::WantOf wants[] = {{&first, {Counter::Published, advanced == &first ? next : kUnreached}},
+                                         {&second, {Counter::Published, advanced == &second ? next : kUnreached}}};
+        Signals::waitAny(Thread::Caller, bell, wants, kNever, spins);
+        EXPECT_EQ(advanced->value(Counter::Published), next);
+      });
+      letSleep();
+      advanced->advance(Counter::Published, next);
+      waiter.join();
+    }
+  const Signals::WantOf never{&first, {Counter::Published, kUnreached}};
+  const int64_t deadline = monotonicNs() + 20 * kSpinNs;
+  Signals::waitAny(Thread::Caller, bell, {&never, 1}, deadline, false);
+  EXPECT_GE(monotonicNs(), deadline);
 }
 
 TEST(Signals, NoWakeUpIsLost) {

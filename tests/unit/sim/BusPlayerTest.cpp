@@ -10,37 +10,13 @@
 
 #include "runtime/sim/Simulator.h"
 #include "tests/unit/sim/BusReplay.h"
+#include "tests/unit/sim/RandomSchedule.h"
 
 namespace headrace::sim {
 namespace {
 
 // No duration of these tests is this link's, so every copy asks for what its bytes and duration say.
 constexpr LinkRates kNoLink = {1e6, 1e6, 0};
-
-int below(int limit) { return *rc::gen::inRange(0, limit); }
-
-// Steps on compute, h2d, d2h and cpu with edges between lanes; copies of 1 to 4 bytes/ns after a latency.
-HandMade randomSchedule(int64_t latencyNs, int longestNs) {
-  HandMade made;
-  const int steps = below(14);
-  for (int i = 0; i < steps; ++i) {
-    constexpr plan::Lane kLanes[] = {plan::Lane::Compute, plan::Lane::H2D, plan::Lane::D2H, plan::Lane::Cpu};
-    const plan::Lane lane = kLanes[below(10) < 1 ? 3 : below(3)];
-    std::vector<uint32_t> after;
-    for (uint32_t from = 0; from < made.schedule.steps.size(); ++from)
-      if (made.schedule.steps[from].lane != lane && below(4) == 0)
-        after.push_back(from);
-    const auto ns = static_cast<uint64_t>(below(longestNs + 1));
-    const uint32_t step = made.add(lane, ns, after);
-    if ((lane == plan::Lane::H2D || lane == plan::Lane::D2H) && below(8) != 0) {
-      const uint64_t flowNs = ns > static_cast<uint64_t>(latencyNs) ? ns - static_cast<uint64_t>(latencyNs) : ns;
-      made.schedule.steps[step].linkBytes = flowNs * static_cast<uint64_t>(1 + below(4));
-    }
-  }
-  if (below(2) == 0)
-    made.publish(static_cast<uint64_t>(below(3)));
-  return made;
-}
 
 LinkRates withLatency(int64_t latencyNs) {
   LinkRates link = kNoLink;
@@ -156,7 +132,7 @@ RC_GTEST_PROP(BusPlayerProperty, TheBusCarriesWhatItCanAndNoMore, ()) {
   for (size_t d = 0; d < devices; ++d) {
     for (int i = 0; i < 5; ++i) {
       const uint32_t copy = made[d].h2d(100000 + static_cast<uint64_t>(below(1000000)));
-      made[d].schedule.steps[copy].linkBytes = made[d].durations[copy] * static_cast<uint64_t>(15 + below(5));
+      made[d].schedule.steps[copy].linkBytes = made[d].durations[copy] * static_cast<uint64_t>(16 + below(5));
       moved += 20.0 * static_cast<double>(made[d].schedule.steps[copy].linkBytes);
     }
     timed.push_back(std::make_unique<TimedSchedule>(made[d].schedule, made[d].durations, kNoLink, 2.0));

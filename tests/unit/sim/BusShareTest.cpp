@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/sim/BusShare.h"
 
+#include <cmath>
 #include <numeric>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
 
 namespace headrace::sim {
 namespace {
@@ -112,6 +113,23 @@ TEST(BusShare, RatesKeepAllLimitsAndNoneCanBeRaisedWithoutLoweringOneThatIsNotLa
       RC_ASSERT(bottleneck[f] || rates[f] >= flows[f].limit - 1e-9);
     }
   }));
+}
+
+RC_GTEST_PROP(BusShareProperty, LevelsGiveTheFairRatesOfFlowsThatOnlyTheBusJoins, ()) {
+  const auto below = [](int limit) { return *rc::gen::inRange(0, limit); };
+  const auto limit = [&] { return below(3) == 0 ? std::numeric_limits<double>::infinity() : 1 + below(100) / 8.0; };
+  const PathLimits bus = {limit(), limit(), limit()};
+  std::vector<Flow> flows;
+  std::array<std::vector<double>, 2> asked;
+  for (int n = below(9); n > 0; --n) {
+    const auto direction = static_cast<Direction>(below(2));
+    flows.push_back({0, direction, 1 + below(60) / 8.0});
+    asked[static_cast<size_t>(direction)].push_back(flows.back().limit);
+  }
+  const std::vector<double> rates = fairRates(bus, {}, flows);
+  const std::array<double, 2> levels = fairLevels(bus, asked[0], asked[1]);
+  for (size_t f = 0; f < flows.size(); ++f)
+    RC_ASSERT(std::abs(std::min(levels[static_cast<size_t>(flows[f].direction)], flows[f].limit) - rates[f]) < 1e-9);
 }
 
 } // namespace

@@ -5,8 +5,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
 
 #include "runtime/sim/SimDevice.h"
+#include "tests/unit/sim/RandomSchedule.h"
 #include "tests/unit/sim/SmallPlan.h"
 
 namespace headrace::sim {
@@ -230,6 +234,71 @@ TEST_F(SimGroupTest, RefusesMisuseByName) {
   EXPECT_THAT(makeSimGroup(0, {}).status().message(), HasSubstr("no devices"));
   EXPECT_THAT(makeSimGroup(2, {-1e9}).status().message(), HasSubstr("bus bandwidth -1e+09"));
   EXPECT_THAT(makeSimGroup(2, {1e9, 1e9, std::nan("")}).status().message(), HasSubstr("bus bandwidth nan"));
+}
+
+// Launches and waits at random on both: the same times to the nanosecond, whether the bus has no limit or that of the
+// link.
+RC_GTEST_PROP(SimGroupProperty, ADeviceAloneHasTheTimesOfTheSimDevice, ()) {
+  plan::Plan plan = smallPlan();
+  model::Hardware &hardware = plan.hardware;
+  const double rate = 1 + below(80) / 7.0; // bytes/ns
+  hardware.h2dBandwidth = hardware.d2hBandwidth = rate * 1e9;
+  hardware.duplexBandwidth = hardware.h2dBandwidth * (1 + below(11) / 10.0);
+  hardware.copyLatency = below(30) * 1e-9;
+  const bool busOfTheLink = below(2) == 0;
+  plan.schedules.clear();
+  const HandMade made[] = {randomSchedule(0, 100000), randomSchedule(0, 100000)};
+  for (const HandMade &m : made)
+    plan.schedules.push_back(m.schedule);
+  plan.variants[0].durationsNs = made[0].durations;
+  plan.transitions[0].durationsNs = made[1].durations;
+  if (busOfTheLink)
+    for (size_t s = 0; s < 2; ++s)
+      for (size_t i = 0; i < made[s].durations.size(); ++i)
+        if (const uint64_t bytes = plan.schedules[s].steps[i].linkBytes; bytes != 0) // as they are priced
+          (s == 0 ? plan.variants[0].durationsNs : plan.transitions[0].durationsNs)[i] =
+              static_cast<uint64_t>(std::llround(hardware.copyLatency * 1e9 + static_cast<double>(bytes) / rate));
+  const core::DeviceOptions options{.linkBandwidth = busOfTheLink || below(2) == 0 ? 0 : (1 + below(9)) * 1e9,
+                                    .trace = true};
+
+  const auto group = *makeSimGroup(1, busOfTheLink ? PathLimits{hardware.h2dBandwidth} : PathLimits{});
+  const auto alone = makeSimDevice();
+  core::Device *const devices[] = {&group->device(0), alone.get()};
+  std::unique_ptr<core::Graph> graphs[2][2];
+  for (size_t d = 0; d < 2; ++d) {
+    RC_ASSERT(devices[d]->open(plan, options).ok());
+    for (size_t g = 0; g < 2; ++g) {
+      graphs[d][g] = *devices[d]->build({.transition = g == 1, .index = 0});
+      RC_ASSERT(devices[d]->upload(*graphs[d][g]).ok());
+    }
+  }
+  uint64_t launched = 0;
+  for (int n = below(30); n >= 0; --n) {
+    const int what = below(6);
+    for (size_t d = 0; d < 2; ++d) {
+      core::Device &device = *devices[d];
+      if (what < 2)
+        fillSmall(device, 1, 1);
+      if (what < 3)
+        RC_ASSERT(device.launch(*graphs[d][what == 2]).ok());
+      else if (what < 5 && launched > 0)
+        RC_ASSERT(device.awaitTokens(launched).ok());
+      else
+        RC_ASSERT(device.drain().ok());
+    }
+    launched += what < 2;
+    RC_ASSERT(devices[0]->nowNs() == devices[1]->nowNs());
+  }
+  for (core::Device *device : devices)
+    RC_ASSERT(device->drain().ok());
+  RC_ASSERT(devices[0]->nowNs() == devices[1]->nowNs());
+  RC_ASSERT(devices[0]->tokensVisibleNs(launched) == devices[1]->tokensVisibleNs(launched));
+  RC_ASSERT(devices[0]->counters().stallNs == devices[1]->counters().stallNs);
+  RC_ASSERT(devices[0]->lastTimes().size() == devices[1]->lastTimes().size());
+  for (size_t i = 0; i < devices[0]->lastTimes().size(); ++i) {
+    RC_ASSERT(devices[0]->lastTimes()[i].startNs == devices[1]->lastTimes()[i].startNs);
+    RC_ASSERT(devices[0]->lastTimes()[i].endNs == devices[1]->lastTimes()[i].endNs);
+  }
 }
 
 } // namespace

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/LatencyChoice.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "compiler/ExplainObjective.h"
+#include "compiler/PolicyCandidates.h"
+#include "compiler/SearchPlacement.h"
+
+namespace headrace::compiler {
+namespace {
+
+// A decoder layer's compute in a variant, to the nearest ns: the mean over the layers.
+uint64_t layerComputeNs(const plan::Plan &plan, const plan::Variant &variant) {
+  uint64_t ns = 0;
+  const plan::Schedule &schedule = plan.schedules[variant.schedule];
+  for (size_t step = 0; step < schedule.steps.size(); ++step)
+    if (schedule.steps[step].layer >= 0 && schedule.steps[step].lane == plan::Lane::Compute)
+      ns += variant.durationsNs[step];
+  const auto layers = static_cast<uint64_t>(plan.model.layers);
+  return (ns + layers / 2) / layers;
+}
+
+} // namespace
+
+bool LatencyChoice::applies(const CompileRequest &request) {
+  return model::effectivePolicy(request.policy, request.goal) != "interval" || request.goal.hasSlo() ||
+         request.policy.placements;
+}
+
+absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose() {
+  policy_ = model::effectivePolicy(in_.request->policy, in_.request->goal);
+  if (absl::Status status = setBuckets(); !status.ok())
+    return status;
+  ChoiceProblem problem;
+  problem.spec = &in_.request->model;
+  problem.target = in_.target;
+  problem.goal = &in_.request->goal;
+  problem.policy = in_.request->policy;
+  problem.policy.name = policy_;
+  problem.family = in_.family;
+  problem.buckets = buckets_;
+  if (policy_ == "flexgen" || policy_ == "flexgen-nobus") {
+    flexGen_.emplace(in_.request->model, *in_.layout, in_.request->hardware, *in_.target, in_.steps,
+                     policy_ == "flexgen" ? in_.request->goal.busDevices : 1);
+    problem.candidates = flexGen_->candidates();
+    problem.meets = [this](const Candidate &candidate, const Objective &bucket) {
+      return flexGen_->meets(candidate, bucket, in_.request->goal);
+    };
+  } else {
+    problem.candidates = policyCandidates(policy_, in_.request->policy, in_.request->model, *in_.family);
+  }
+  problem.copiesNs = [this](const Candidate &candidate) {
+    uint64_t ns = 0;
+    if (candidate.slots > 0 || candidate.ringBytes > 0)
+      for (const int32_t unit : in_.family->unitsOf(candidate))
+        if (unit != in_.layout->embeddingUnit() || in_.request->model.tiedEmbeddings)
+          ns += in_.prices->copyNs(in_.layout->units[static_cast<size_t>(unit)].bytes, /*hostToDevice=*/true);
+    return ns;
+  };
+  problem.evaluate = [this](const Candidate &candidate) {
+    plan::Plan alone = in_.empty;
+    return in_.evaluate(candidate, alone);
+  };
+  // The search decides the slots, and what else to offload.
+  const model::Policy &asked = in_.request->policy;
+  const bool tied = in_.request->model.tiedEmbeddings;
+  if (policy_ == "headrace" && !asked.slots && asked.offloadHead != model::Choice::On &&
+      !(tied && asked.offloadEmbedding == model::Choice::On))
+    problem.search = [this](const Objective &bucket, uint64_t sloNs) { return search(bucket, sloNs); };
+  absl::StatusOr<ChosenPlacements> chosen = choosePlacements(problem);
+  if (!chosen.ok())
+    return chosen.status();
+  chosen_ = *std::move(chosen);
+  return chosen_.placements;
+}
+
+absl::Status LatencyChoice::setBuckets() {
+  plan::Plan resident = in_.empty;
+  const absl::StatusOr<Evaluation> none = in_.evaluate(Candidate{"none"}, resident);
+  if (!none.ok())
+    return none.status();
+  uint64_t layerTransferNs = 0;
+  for (int unit = 0; unit < model::kUnitsPerLayer; ++unit)
+    layerTransferNs += in_.prices->copyNs(
+        in_.layout->units[static_cast<size_t>(in_.layout->layerUnit(0, model::UnitRole::Qkv) + unit)].bytes,
+        /*hostToDevice=*/true);
+  for (size_t i = 0; i < resident.variants.size(); ++i) {
+    const plan::Variant &v = resident.variants[i];
+    Objective objective;
+    objective.shape = {v.newTokens, v.sequences, v.context};
+    objective.decode = resident.schedules[v.schedule].shape == plan::ShapeClass::Decode;
+    objective.residentNs = none->predictedNs[i];
+    objective.sloNs = objectiveNs(in_.request->goal, objective.decode, objective.residentNs);
+    objective.layerComputeNs = layerComputeNs(resident, v);
+    objective.layerTransferNs = layerTransferNs;
+    buckets_.push_back(objective);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<Candidate>> LatencyChoice::search(const Objective &bucket, uint64_t sloNs) const {
+  SearchRequest asked;
+  asked.model = &in_.request->model;
+  asked.layout = in_.layout;
+  asked.target = in_.target;
+  asked.deviceKind = in_.request->hardware.kind;
+  (bucket.decode ? asked.decode : asked.mixed) = {{bucket.shape, sloNs}};
+  asked.embedding = in_.request->policy.offloadEmbedding != model::Choice::Off;
+  asked.head = in_.request->policy.offloadHead != model::Choice::Off;
+  absl::StatusOr<SearchedPlacement> found = searchPlacement(asked, *in_.prices);
+  if (absl::IsResourceExhausted(found.status())) // even with nothing offloaded
+    return std::optional<Candidate>();
+  if (!found.ok())
+    return found.status();
+  return std::optional(std::move(found->candidate));
+}
+
+void LatencyChoice::record(plan::Plan &plan) const {
+  const plan::Variant *decisive = nullptr;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const Objective &bucket = buckets_[b];
+    const auto key = std::tuple(static_cast<uint32_t>(chosen_.of[b]), bucket.shape.tokens, bucket.shape.sequences,
+                                bucket.shape.context);
+    const auto at = std::partition_point(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &v) {
+      return std::tuple(v.placement, v.newTokens, v.sequences, v.context) < key;
+    });
+    plan.choices.push_back({static_cast<uint32_t>(at - plan.variants.begin()), bucket.sloNs, bucket.residentNs,
+                            bucket.layerComputeNs, bucket.layerTransferNs});
+    if (b == chosen_.decisive)
+      decisive = &*at;
+  }
+  std::sort(plan.choices.begin(), plan.choices.end(), [&](const plan::BucketChoice &a, const plan::BucketChoice &b) {
+    const plan::Variant &x = plan.variants[a.variant], &y = plan.variants[b.variant];
+    return std::tie(x.newTokens, x.sequences, x.context) < std::tie(y.newTokens, y.sequences, y.context);
+  });
+  plan.reason = explainObjective(policy_, chosen_, buckets_[chosen_.decisive], *decisive, plan);
+  plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The choice by latency (ChoosePlacement.h) for one compilation: what its candidates are, what each bucket is held
+// against, and what the plan says about it.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/ChoosePlacement.h"
+#include "compiler/FlexGen.h"
+#include "compiler/Prices.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::compiler {
+
+class LatencyChoice {
+public:
+  struct Inputs {
+    const CompileRequest *request = nullptr;
+    const Target *target = nullptr;
+    const model::WeightLayout *layout = nullptr;
+    const PlacementFamily *family = nullptr;
+    Prices *prices = nullptr;
+    plan::Plan empty;              // of this compilation: no placement yet
+    std::vector<PricedStep> steps; // of an iteration with nothing offloaded
+    // Compiles a candidate alone into a plan that is empty.
+    std::function<absl::StatusOr<Evaluation>(const Candidate &, plan::Plan &)> evaluate;
+  };
+  explicit LatencyChoice(Inputs inputs) : in_(std::move(inputs)) {}
+
+  // Whether there is more to choose than the first placement that fits: the goal has an objective, the policy is a
+  // named one, or the plan is to have several placements.
+  static bool applies(const CompileRequest &request);
+
+  // The placements that the plan is to have.
+  absl::StatusOr<std::vector<Candidate>> choose();
+  // Plan::choices, reason and limiting resource, once the plan has its variants in their order.
+  void record(plan::Plan &plan) const;
+
+private:
+  absl::Status setBuckets();
+  absl::StatusOr<std::optional<Candidate>> search(const Objective &bucket, uint64_t sloNs) const;
+
+  Inputs in_;
+  std::string policy_; // effective
+  std::optional<FlexGen> flexGen_;
+  std::vector<Objective> buckets_; // decode, then mixed
+  ChosenPlacements chosen_;
+};
+
+} // namespace headrace::compiler
