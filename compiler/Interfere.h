@@ -7,8 +7,9 @@
 //                           [  next, waits for L0 ]                   +[  next, waits for L0 ]
 //
 // Compute steps are stretched for the part of them during which a copy runs; a copy that waits for a compute step with
-// its lane idle starts a little after that step's end, which its duration is made to include. Both are taken from the
-// timeline of the durations alone; the schedule is then played again with those that this gives.
+// its lane idle starts a little after that step's end, which its duration is made to include; so does the first step of
+// a lane that waited for another one to end the iteration before. All is taken from the timeline of the durations
+// alone; the schedule is then played again with those that this gives.
 #pragma once
 
 #include <cstdint>

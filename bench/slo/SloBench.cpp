@@ -131,7 +131,7 @@ private:
         const cost::Interference found = costs->interference();
         std::fprintf(stderr, "%.0f s: %s over %.2f GB/s: compute beside copies x %.3f, start of a copy %.0f us\n",
                      elapsed(), spec.name.c_str(), links[c.link] * 1e-9, found.computeFactor,
-                     static_cast<double>(found.copyStartNs) * 1e-3);
+                     static_cast<double>(found.wakeNs) * 1e-3);
       }
       runCase(c, spec, profile.hardware(links[c.link]), *costs, weights);
     }
@@ -179,7 +179,7 @@ private:
                 {"link_bytes_per_second", hardware.h2dBandwidth},
                 {"transfer_over_compute", copyNs / layerNs},
                 {"compute_factor_beside_copies", costs.interference().computeFactor},
-                {"copy_start_ns", costs.interference().copyStartNs},
+                {"copy_start_ns", costs.interference().wakeNs},
                 {"factor", c.factor},
                 {"slo_ns", sloNs},
                 {"resident_predicted_ns", resident.variant().predictedNs}};

@@ -63,7 +63,7 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape
 // How compute and copies disturb each other on one device: nothing, where they have engines of their own.
 struct Interference {
   double computeFactor = 1; // what a compute step takes while copies run, as a multiple of what it takes alone
-  uint64_t copyStartNs = 0; // from the end of a compute step to the start of a copy that has waited for it
+  uint64_t wakeNs = 0;      // from the end of what a lane waits for to its next start: of a copy after a compute step
 };
 
 class CostModel {

@@ -43,7 +43,7 @@ plan::Schedule waitingCopy() {
 }
 
 TEST(Interfere, StretchesComputeBesideCopiesAndDelaysCopiesThatWaited) {
-  const Played p = played(waitingCopy(), {100, 150, 100, 100}, {.computeFactor = 1.5, .copyStartNs = 7});
+  const Played p = played(waitingCopy(), {100, 150, 100, 100}, {.computeFactor = 1.5, .wakeNs = 7});
   EXPECT_TRUE(p.changed);
   EXPECT_EQ(p.durations, (std::vector<uint64_t>{100, 157, 150, 100}));
   EXPECT_EQ(p.iterationNs, 357u); // 100 + 157 + 100: the copy is what the last step waits for
@@ -61,22 +61,37 @@ TEST(Interfere, ACopyBehindAnotherStartsAtOnce) {
   plan::Schedule schedule;
   schedule.steps = {step(Lane::Compute), step(Lane::H2D), step(Lane::H2D)};
   schedule.edges = {{0, 2, plan::EdgeKind::War}};
-  const Played p = played(schedule, {100, 300, 300}, {.computeFactor = 1, .copyStartNs = 50});
-  EXPECT_EQ(p.durations, (std::vector<uint64_t>{100, 300, 300}));
+  const Played p = played(schedule, {100, 300, 300}, {.computeFactor = 1, .wakeNs = 50});
+  EXPECT_EQ(p.durations, (std::vector<uint64_t>{150, 300, 300})); // compute waited for the copies before it
+}
+
+// The compute lane ends at 350; the copy lane, which has a first copy from 0 to 50 here, waits for that: it wakes 7
+// late.
+TEST(Interfere, TheLaneThatEndsFirstWakesForTheNextIteration) {
+  plan::Schedule schedule = waitingCopy();
+  schedule.steps.insert(schedule.steps.begin(), step(Lane::H2D));
+  schedule.edges = {{1, 2, plan::EdgeKind::War}, {2, 4, plan::EdgeKind::Raw}};
+  const Played p = played(schedule, {50, 100, 150, 100, 100}, {.wakeNs = 7});
+  EXPECT_EQ(p.durations, (std::vector<uint64_t>{57, 100, 157, 100, 100}));
+  // Copies from 0 to 400 and compute that has ended at 200: the compute lane wakes.
+  plan::Schedule linkBound;
+  linkBound.steps = {step(Lane::Compute), step(Lane::H2D), step(Lane::Compute)};
+  const Played q = played(linkBound, {100, 400, 100}, {.wakeNs = 7});
+  EXPECT_EQ(q.durations, (std::vector<uint64_t>{107, 400, 100}));
 }
 
 TEST(Interfere, ChangesNothingWithoutCopiesOrInterference) {
   EXPECT_FALSE(played(waitingCopy(), {100, 150, 100, 100}, {}).changed);
   plan::Schedule resident;
   resident.steps = {step(Lane::Compute), step(Lane::Compute)};
-  const Played p = played(resident, {100, 100}, {.computeFactor = 2, .copyStartNs = 50});
+  const Played p = played(resident, {100, 100}, {.computeFactor = 2, .wakeNs = 50});
   EXPECT_FALSE(p.changed);
   EXPECT_EQ(p.iterationNs, 200u);
 }
 
 TEST(Interfere, NoStepIsLongerThanTheLongest) {
   const Played p =
-      played(waitingCopy(), {100, 150, 100, 100}, {.computeFactor = 1e15, .copyStartNs = 2 * cost::kLongestStepNs});
+      played(waitingCopy(), {100, 150, 100, 100}, {.computeFactor = 1e15, .wakeNs = 2 * cost::kLongestStepNs});
   EXPECT_EQ(p.durations, (std::vector<uint64_t>{100, cost::kLongestStepNs, cost::kLongestStepNs, 100}));
 }
 
@@ -105,7 +120,7 @@ TEST(Interfere, TheChoiceHoldsTheObjectiveDisturbed) {
       r.policy.name = policy;
       r.goal.sloFactor = factor;
       const auto quiet = compile(r);
-      const Disturbed costs(r, {.computeFactor = 1.2, .copyStartNs = 20'000});
+      const Disturbed costs(r, {.computeFactor = 1.2, .wakeNs = 20'000});
       r.costs = &costs;
       const auto disturbed = compile(r);
       ASSERT_TRUE(quiet.ok()) << quiet.status();

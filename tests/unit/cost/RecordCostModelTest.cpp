@@ -158,10 +158,10 @@ TEST(RecordCostModel, InterferenceIsWhatNineOfTenLaunchesMeasured) {
   Record record = measured(emptyRecord(smallLlama(), {1, 2}, {2, 4}), truth, {1000});
   const auto of = [](const Record &r) { return RecordCostModel::create(r, "r")->interference(); };
   EXPECT_EQ(of(record).computeFactor, 1);
-  EXPECT_EQ(of(record).copyStartNs, 0u);
+  EXPECT_EQ(of(record).wakeNs, 0u);
   record.interference = {7, {100, 90, 110}, {120, 100, 140}, {5, 0, 9}};
   EXPECT_EQ(of(record).computeFactor, 1.4);
-  EXPECT_EQ(of(record).copyStartNs, 9u);
+  EXPECT_EQ(of(record).wakeNs, 9u);
   record.interference.computeBeside = {80, 70, 95};
   EXPECT_EQ(of(record).computeFactor, 1);
 }
