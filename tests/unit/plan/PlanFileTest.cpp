@@ -99,7 +99,7 @@ TEST(PlanFile, RefusesAnotherVersion) {
   Plan plan = somePlan();
   plan.version = 7;
   EXPECT_EQ(parse(bytesOf(serialize(plan)), "a.plan").status().message(),
-            "a.plan: version is 7, this program reads version 1; compile the plan again");
+            "a.plan: version is 7, this program reads version 2; compile the plan again");
 }
 
 // --- files -----------------------------------------------------------------------------------------------------------
