@@ -96,7 +96,7 @@ public:
     if (!status.ok())
       return status;
     makePrompts();
-    total_ = copiesLeft() + cost::missingCells(record_).size();
+    total_ = copiesLeft() + cellsLeft(record_, options_.all).size();
     if (status = report(); !status.ok())
       return status;
     for (const CopyGraphs &copies : plan_.copies) {
@@ -107,7 +107,7 @@ public:
         return status;
     }
     for (;;) {
-      const std::vector<CellKey> missing = cost::missingCells(record_);
+      const std::vector<CellKey> missing = cellsLeft(record_, options_.all);
       if (missing.empty())
         return record_;
       if (status = measureCell(missing.front()); !status.ok())
@@ -363,7 +363,7 @@ private:
 
   absl::Status report() {
     if (options_.measuring)
-      options_.measuring(total_ - std::min<uint64_t>(total_, copiesLeft() + cost::missingCells(record_).size()),
+      options_.measuring(total_ - std::min<uint64_t>(total_, copiesLeft() + cellsLeft(record_, options_.all).size()),
                          total_);
     return options_.onProgress ? options_.onProgress(record_) : absl::OkStatus();
   }
@@ -388,6 +388,17 @@ std::vector<uint64_t> transferSizes(uint64_t largest) {
     sizes.push_back(bytes);
   sizes.push_back(largest);
   return sizes;
+}
+
+std::vector<CellKey> cellsLeft(const cost::Record &record, bool all) {
+  if (!all)
+    return cost::missingCells(record);
+  cost::Record unsettled; // without transfers nothing is settled
+  unsettled.batches = record.batches;
+  unsettled.sequences = record.sequences;
+  unsettled.mostTokens = record.mostTokens;
+  unsettled.cells = record.cells;
+  return cost::missingCells(unsettled);
 }
 
 cost::Record emptyRecord(const Grid &grid, cost::Identity identity, const model::ModelSpec &model) {
