@@ -103,6 +103,10 @@ private:
       plans_.push_back(std::make_unique<plan::Plan>(*std::move(plan)));
     }
     report_.coordinated = options_.coordinate;
+    for (size_t d = 0; d < plans_.size() && !options_.coordinate; ++d)
+      if (plans_[d]->placements.size() > 1)
+        return bad(cat("--no-coordinator: the plan of ", spec_.devices[d].name, " has ", plans_[d]->placements.size(),
+                       " placements and nobody chooses between them: expected one each, as --placements 1 makes them"));
     return absl::OkStatus();
   }
 

@@ -83,7 +83,7 @@ std::string FleetReport::text(bool each) const {
     absl::StrAppendFormat(&out, "%-16s %s\n", name, value);
   };
   line("device", device);
-  line("coordinated", coordinated ? "yes" : "no: every device stays in its first placement");
+  line("coordinated", coordinated ? "yes" : "no: everything is admitted, every device has one placement");
   for (const DeviceTally &d : devices) {
     std::string placements;
     for (size_t p = 0; p < d.inPlacement.size(); ++p)

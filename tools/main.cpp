@@ -77,8 +77,8 @@ void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(c
 }
 
 constexpr const char *kFleetHelp = R"(Example:
-  headrace fleet examples/fleets/two-7b-on-one-bus.toml
-  headrace fleet fleet.toml --policy flexgen --no-coordinator --each           (a baseline: nobody adapts)
+  headrace fleet examples/fleets/two-on-one-bus.toml --each
+  headrace fleet fleet.toml --policy flexgen --placements 1 --no-coordinator     (a baseline: nobody adapts)
   headrace fleet fleet.toml --device host --synthetic-weights 1 --json)";
 
 // Every key of a job file, the source, and other engines' flags.
@@ -288,7 +288,7 @@ int run(int argc, char **argv) {
   fleetApp->add_option("--policy", fleet.policy, "over the policy of every job");
   fleetApp->add_option("--placements", fleet.placements, "over the placements of every job");
   fleetApp->add_flag("!--no-coordinator", fleet.coordinate,
-                     "admit everything, stay in the first placement; measured against the same objectives");
+                     "admit everything, one placement a device; measured against the same objectives");
   fleetApp->add_option("--synthetic-weights", fleet.syntheticWeights, "weights from this seed, for shapes without any");
   fleetApp->add_flag("--each", fleet.each, "a line for each request");
   fleetApp->add_flag("--json", fleet.json, "one JSON object on standard output");
