@@ -174,9 +174,22 @@ private:
     return kNone;
   }
 
+  // The most that one placement frees within all objectives.
+  size_t mostFreedForAll(const std::vector<size_t> &of) {
+    for (const size_t candidate : byFreed_) {
+      bool all = true;
+      for (size_t b = 0; b < of.size() && all && ok(); ++b)
+        all = of[b] == kNone || meets(candidate, b, p_.target->budget);
+      if (all)
+        return candidate;
+    }
+    return kNone;
+  }
+
   // At most `most` placements: takes away the one whose buckets lose the least freed memory by going to another that
-  // holds them, as long as there is one.
+  // holds them, as long as there is one. The one that decides stays, but for the one that holds all.
   void reduce(std::vector<size_t> &of, int64_t most) {
+    std::optional<size_t> common;
     for (;;) {
       std::vector<size_t> used;
       for (const size_t candidate : of)
@@ -184,10 +197,20 @@ private:
           used.push_back(candidate);
       if (static_cast<int64_t>(used.size()) <= most)
         return;
+      if (!common)
+        common = mostFreedForAll(of);
+      if (most == 1 && *common != kNone) {
+        for (size_t &candidate : of)
+          candidate = candidate == kNone ? kNone : *common;
+        return;
+      }
       std::optional<std::vector<size_t>> best;
       double bestLoss = 0;
+      std::vector<size_t> others = used;
+      if (*common != kNone)
+        others.push_back(*common);
       for (const size_t gone : used) {
-        if (gone == of[decisive_])
+        if (gone == of[decisive_] || gone == *common)
           continue;
         std::vector<size_t> without = of;
         double loss = 0;
@@ -196,7 +219,7 @@ private:
           if (of[b] != gone)
             continue;
           without[b] = kNone;
-          for (const size_t other : used)
+          for (const size_t other : others)
             if (other != gone && meets(other, b, p_.target->budget) &&
                 (without[b] == kNone || freed_[other] > freed_[without[b]]))
               without[b] = other;

@@ -12,7 +12,9 @@
 #include "compiler/LatencyChoice.h"
 #include "compiler/LowerModel.h"
 #include "compiler/Pipeline.h"
+#include "compiler/PlaceHomes.h"
 #include "compiler/Placements.h"
+#include "compiler/PlanTransitions.h"
 #include "compiler/PlanWrapAround.h"
 #include "compiler/Prices.h"
 #include "compiler/ResolveGoal.h"
@@ -147,12 +149,15 @@ private:
     for (size_t unit = 1; unit < hostAddresses.size(); ++unit)
       hostAddresses[unit] = hostAddresses[unit - 1] + layout_.units[unit - 1].bytes;
     evaluating_ = true;
-    const absl::StatusOr<uint64_t> arena = addPlacement(candidate, hostAddresses, emitter, plan);
+    absl::StatusOr<Placed> placed = place(candidate, hostAddresses);
+    absl::Status status = placed.status();
+    if (status.ok())
+      status = addPlacement(*placed, emitter, plan);
     evaluating_ = false;
-    if (!arena.ok())
-      return arena.status();
+    if (!status.ok())
+      return status;
     Evaluation evaluation;
-    evaluation.arenaBytes = *arena;
+    evaluation.arenaBytes = placed->arenaBytes();
     for (const plan::Variant &variant : plan.variants) // decode, then mixed: in the order of the target
       evaluation.predictedNs.push_back(variant.predictedNs);
     return evaluation;
@@ -175,24 +180,37 @@ private:
     const std::vector<uint64_t> hostAddresses = layOutHost(choices, plan);
     if (plan.hostBytes > request_.hardware.hostMemoryBytes)
       return absl::ResourceExhaustedError(explainHostExhausted(request_.model, request_.hardware, plan.hostBytes));
-    std::vector<const Candidate *> placed;
+    std::vector<Placed> placed;
     done_ = 0;
     total_ = static_cast<int>(choices.size() * (classes_.size() + target_.decode.size() + target_.mixed.size()));
     for (size_t i = 0; i < choices.size(); ++i) {
       const Candidate &candidate = choices[i].candidate();
-      if (std::any_of(placed.begin(), placed.end(), [&](const Candidate *c) { return c->samePlacement(candidate); }))
+      if (std::any_of(placed.begin(), placed.end(),
+                      [&](const Placed &p) { return p.candidate->samePlacement(candidate); }))
         continue;
-      placed.push_back(&candidate);
-      absl::StatusOr<uint64_t> arena = addPlacement(candidate, hostAddresses, emitter, plan);
-      if (!arena.ok())
-        return arena.status();
-      if (*arena > target_.budget) {
-        overBudget_ = {i, *arena};
+      absl::StatusOr<Placed> next = place(candidate, hostAddresses);
+      if (!next.ok())
+        return next.status();
+      placed.push_back(*std::move(next));
+      placed.back().choice = i;
+      if (const uint64_t arena = placed.back().arenaBytes(); arena > target_.budget) {
+        overBudget_ = {i, arena};
         return plan;
       }
-      plan.arenaBytes = std::max(plan.arenaBytes, *arena);
     }
-    addTransitions(emitter, plan);
+    // Each fits alone; homes that are the same in all of them may take more.
+    std::vector<mlir::ModuleOp> modules;
+    for (Placed &p : placed)
+      modules.push_back(*p.module);
+    plan.arenaBytes = placeHomes(modules);
+    if (plan.arenaBytes > target_.budget) {
+      overBudget_ = {mostDemanding(choices, placed), plan.arenaBytes};
+      return plan;
+    }
+    for (Placed &p : placed)
+      if (absl::Status status = addPlacement(p, emitter, plan); !status.ok())
+        return status;
+    addTransitions(emitter, prices_, plan);
     std::sort(plan.variants.begin(), plan.variants.end(), [](const plan::Variant &a, const plan::Variant &b) {
       return std::tie(a.placement, a.newTokens, a.sequences, a.context) <
              std::tie(b.placement, b.newTokens, b.sequences, b.context);
@@ -244,10 +262,38 @@ private:
     return addresses;
   }
 
-  // Compiles one placement: its schedules and variants. Returns the device memory it takes.
-  absl::StatusOr<uint64_t> addPlacement(const Candidate &candidate, const std::vector<uint64_t> &hostAddresses,
-                                        PlanEmitter &emitter, plan::Plan &plan) {
-    mlir::OwningOpRef<mlir::ModuleOp> module = lower(candidate.startRule);
+  // A candidate on its way into the plan.
+  struct Placed {
+    const Candidate *candidate;
+    size_t choice = 0;
+    mlir::OwningOpRef<mlir::ModuleOp> module;
+    PipelineOptions options;
+    uint64_t arenaBytes() {
+      return static_cast<uint64_t>((*module->getOps<ir::IterationOp>().begin()).getArenaBytes());
+    }
+  };
+
+  // All buffers placed, as if there were no other placement.
+  absl::StatusOr<Placed> place(const Candidate &candidate, const std::vector<uint64_t> &hostAddresses) {
+    Placed placed{&candidate, 0, lower(candidate.startRule), optionsOf(candidate, hostAddresses)};
+    if (absl::Status status = runToOffsets(*placed.module, placed.options); !status.ok())
+      return status;
+    return placed;
+  }
+
+  // The choice that ends highest among those that can still offload more; the first if none can.
+  static size_t mostDemanding(const std::vector<Choice> &choices, std::vector<Placed> &placed) {
+    size_t most = placed.front().choice;
+    uint64_t bytes = 0;
+    for (Placed &p : placed)
+      if (choices[p.choice].chosen + 1 < choices[p.choice].candidates.size() && p.arenaBytes() > bytes) {
+        most = p.choice;
+        bytes = p.arenaBytes();
+      }
+    return most;
+  }
+
+  PipelineOptions optionsOf(const Candidate &candidate, const std::vector<uint64_t> &hostAddresses) {
     PipelineOptions options;
     options.layers = family_->layersOf(candidate);
     options.units = candidate.units;
@@ -255,28 +301,34 @@ private:
     // Tied: the table is the head's operand. Single units name the head's among them.
     options.head = candidate.head && !request_.model.tiedEmbeddings && candidate.units.empty();
     options.slots = {candidate.slots, static_cast<int64_t>(candidate.ringBytes)};
-    options.hostAddress = [&](int64_t unit) { return hostAddresses[static_cast<size_t>(unit)]; };
-    options.directWork = [&](ir::StepInterface step, ir::IterationOp iteration) {
+    options.hostAddress = [&hostAddresses](int64_t unit) { return hostAddresses[static_cast<size_t>(unit)]; };
+    options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
       return cost::workOf(request_.model, *opSite(step), Target::limits(shapesOf(iteration)), target_.activation,
                           target_.kv, /*direct=*/true);
     };
     if (candidate.wrap)
-      options.planCut = [&](ir::IterationOp iteration) -> absl::StatusOr<algorithms::Cut> {
+      options.planCut = [this, &candidate,
+                         slots = options.slots](ir::IterationOp iteration) -> absl::StatusOr<algorithms::Cut> {
         const bool decode = iteration.getShape() == ir::Shape::Decode;
         if (const std::optional<algorithms::Cut> &cut = decode ? candidate.decodeCut : candidate.mixedCut; cut)
           return *cut;
-        return planWrapAround(iteration, shapesOf(iteration), options.slots, prices_);
+        return planWrapAround(iteration, shapesOf(iteration), slots, prices_);
       };
     if (request_.onPhase && !evaluating_)
-      options.onPhase = [&](ir::IterationOp iteration, llvm::StringRef phase) {
+      options.onPhase = [this, &candidate](ir::IterationOp iteration, llvm::StringRef phase) {
         std::string text;
         llvm::raw_string_ostream stream(text);
         iteration.print(stream);
         request_.onPhase(scheduleName(iteration, candidate), std::string_view(phase.data(), phase.size()), text);
       };
-    if (absl::Status status = runPipeline(*module, options); !status.ok())
-      return status;
+    return options;
+  }
 
+  // The schedules and variants of one placement.
+  absl::Status addPlacement(Placed &placed, PlanEmitter &emitter, plan::Plan &plan) {
+    if (absl::Status status = closeOffsets(*placed.module, placed.options); !status.ok())
+      return status;
+    const Candidate &candidate = *placed.candidate;
     plan::Placement described;
     described.name = candidate.name;
     described.interval = candidate.interval;
@@ -285,16 +337,14 @@ private:
     described.offloadsHead = candidate.head;
     described.startRule = candidate.startRule;
     std::optional<uint32_t> placement;
-    uint64_t arena = 0;
-    for (ir::IterationOp iteration : module->getOps<ir::IterationOp>()) {
+    for (ir::IterationOp iteration : placed.module->getOps<ir::IterationOp>()) {
       if (!placement)
         placement = emitter.addPlacement(iteration, described);
       const EmittedSchedule emitted = emitter.addSchedule(iteration, scheduleName(iteration, candidate), *placement);
-      arena = std::max(arena, static_cast<uint64_t>(iteration.getArenaBytes()));
       advance();
       addVariants(emitted, shapesOf(iteration), plan);
     }
-    return arena;
+    return absl::OkStatus();
   }
 
   const std::vector<cost::Shape> &shapesOf(ir::IterationOp iteration) const {
@@ -325,34 +375,6 @@ private:
           std::max(lanes[static_cast<size_t>(plan::Lane::H2D)], lanes[static_cast<size_t>(plan::Lane::D2H)]);
       plan.variants.push_back(std::move(variant));
       advance();
-    }
-  }
-
-  // From the empty state, and from each schedule's exit, to each entry of the same placement that it does not contain.
-  void addTransitions(PlanEmitter &emitter, plan::Plan &plan) {
-    const size_t schedules = plan.schedules.size();
-    for (size_t to = 0; to < schedules; ++to) {
-      const uint32_t entry = plan.schedules[to].entryState;
-      std::vector<uint32_t> exits{0};
-      for (size_t from = 0; from < schedules; ++from)
-        if (plan.schedules[from].placement == plan.schedules[to].placement)
-          exits.push_back(plan.schedules[from].exitState);
-      for (uint32_t exit : exits) {
-        const bool known =
-            std::any_of(plan.transitions.begin(), plan.transitions.end(),
-                        [&](const plan::Transition &t) { return t.fromState == exit && t.toState == entry; });
-        if (known || contains(plan.states[exit], plan.states[entry]))
-          continue;
-        plan::Transition transition;
-        transition.fromState = exit;
-        transition.toState = entry;
-        transition.schedule = emitter.addTransition(exit, entry);
-        const plan::Schedule &schedule = plan.schedules[transition.schedule];
-        transition.durationsNs = prices_.durations(schedule, {}, {});
-        transition.predictedNs =
-            sim::Simulator(schedule).run(transition.durationsNs, prices_.duplexShare()).iterationNs;
-        plan.transitions.push_back(std::move(transition));
-      }
     }
   }
 

@@ -332,28 +332,49 @@ uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {
   schedule.shape = plan::ShapeClass::Transition;
   schedule.entryState = fromState;
   schedule.exitState = toState;
-  for (const plan::Content &content : to.contents) {
-    const uint64_t held = heldPrefix(from.contents, content);
-    if (held == content.bytes)
-      continue;
-    const plan::Extent &home = plan_.placements[to.placement].extents[content.buffer];
-    plan::Step step;
-    step.kind = plan::StepKind::Copy;
-    step.lane = plan::Lane::H2D;
-    step.part = plan::Part::Movement;
-    step.layer = plan_.buffers[content.buffer].layer;
-    step.firstOperand = static_cast<uint32_t>(schedule.operands.size());
-    step.operandCount = 2;
-    step.linkBytes = step.deviceBytes = content.bytes - held;
-    const uint64_t offset = content.bufferOffset + held;
-    schedule.operands.push_back({content.buffer, plan::Space::Host, plan::Access::Read, plan::Arg::Source, offset,
-                                 step.linkBytes, home.address + offset});
-    schedule.operands.push_back({content.buffer, plan::Space::Device, plan::Access::Write, plan::Arg::Destination,
-                                 offset, step.linkBytes, content.address + held});
-    schedule.steps.push_back(step);
-  }
+  for (const plan::Content &content : to.contents)
+    if (const uint64_t held = heldPrefix(from.contents, content); held != content.bytes)
+      addCopy(schedule, to.placement,
+              {content.buffer, content.bufferOffset + held, content.bytes - held, content.address + held});
   plan_.schedules.push_back(std::move(schedule));
   return static_cast<uint32_t>(plan_.schedules.size() - 1);
+}
+
+uint32_t PlanEmitter::addSwitch(uint32_t fromPlacement, uint32_t toPlacement) {
+  const std::vector<plan::Extent> &from = plan_.placements[fromPlacement].extents;
+  std::vector<plan::Content> missing;
+  for (const plan::Extent &to : plan_.placements[toPlacement].extents)
+    if (to.space == plan::Space::Device && from[to.buffer].space == plan::Space::Host)
+      missing.push_back({to.buffer, to.bufferOffset, to.bytes, to.address});
+  if (missing.empty())
+    return plan::kNone;
+  plan::Schedule schedule;
+  schedule.name =
+      absl::StrCat("switch ", plan_.placements[fromPlacement].name, " to ", plan_.placements[toPlacement].name);
+  schedule.placement = toPlacement;
+  schedule.fromPlacement = fromPlacement;
+  schedule.shape = plan::ShapeClass::Transition;
+  for (const plan::Content &content : sortedByAddress(std::move(missing)))
+    addCopy(schedule, fromPlacement, content);
+  plan_.schedules.push_back(std::move(schedule));
+  return static_cast<uint32_t>(plan_.schedules.size() - 1);
+}
+
+void PlanEmitter::addCopy(plan::Schedule &schedule, uint32_t sourcePlacement, const plan::Content &content) {
+  const plan::Extent &home = plan_.placements[sourcePlacement].extents[content.buffer];
+  plan::Step step;
+  step.kind = plan::StepKind::Copy;
+  step.lane = plan::Lane::H2D;
+  step.part = plan::Part::Movement;
+  step.layer = plan_.buffers[content.buffer].layer;
+  step.firstOperand = static_cast<uint32_t>(schedule.operands.size());
+  step.operandCount = 2;
+  step.linkBytes = step.deviceBytes = content.bytes;
+  schedule.operands.push_back({content.buffer, plan::Space::Host, plan::Access::Read, plan::Arg::Source,
+                               content.bufferOffset, content.bytes, home.address + content.bufferOffset});
+  schedule.operands.push_back({content.buffer, plan::Space::Device, plan::Access::Write, plan::Arg::Destination,
+                               content.bufferOffset, content.bytes, content.address});
+  schedule.steps.push_back(step);
 }
 
 } // namespace headrace::compiler

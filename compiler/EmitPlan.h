@@ -32,8 +32,13 @@ public:
   // A schedule of copies that turns one state of a placement into another. The copies the target state needs, in the
   // order of their addresses; what the first state holds already is left alone.
   uint32_t addTransition(uint32_t fromState, uint32_t toState);
+  // A schedule of copies to the homes that the one placement has on the device and the other has not, in the order of
+  // their addresses, whatever slots hold; kNone if there are none.
+  uint32_t addSwitch(uint32_t fromPlacement, uint32_t toPlacement);
 
 private:
+  // Of bytes that are at home in host memory in one placement.
+  void addCopy(plan::Schedule &schedule, uint32_t sourcePlacement, const plan::Content &content);
   uint32_t stateOf(uint32_t placement, std::vector<plan::Content> contents);
 
   const Target &target_;

@@ -111,7 +111,7 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
 
 } // namespace
 
-absl::Status runPipeline(mlir::ModuleOp module, const PipelineOptions &options) {
+absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options) {
   PassRunner runner(module.getContext(), options.verifyEachPass);
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
     if (absl::Status status = schedule(iteration, options, runner); !status.ok())
@@ -127,8 +127,11 @@ absl::Status runPipeline(mlir::ModuleOp module, const PipelineOptions &options) 
         if (!ir::bufferType(weight.getBuffer()).isOnDevice())
           weight.address().value = static_cast<int64_t>(options.hostAddress(weight.getUnit()));
   // All iterations of a placement at once: what persists from one to the next has one address.
-  if (absl::Status status = runner.run(module, "offsets", passes::createPlaceBuffers()); !status.ok())
-    return status;
+  return runner.run(module, "offsets", passes::createPlaceBuffers());
+}
+
+absl::Status closeOffsets(mlir::ModuleOp module, const PipelineOptions &options) {
+  PassRunner runner(module.getContext(), options.verifyEachPass);
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>()) {
     if (absl::Status status =
             runner.run(iteration, "offsets", passes::createVerifyPhase({stringifyPhase(ir::Phase::Offsets).str()}));
@@ -138,6 +141,12 @@ absl::Status runPipeline(mlir::ModuleOp module, const PipelineOptions &options) 
       options.onPhase(iteration, stringifyPhase(ir::Phase::Offsets));
   }
   return absl::OkStatus();
+}
+
+absl::Status runPipeline(mlir::ModuleOp module, const PipelineOptions &options) {
+  if (absl::Status status = runToOffsets(module, options); !status.ok())
+    return status;
+  return closeOffsets(module, options);
 }
 
 } // namespace headrace::compiler

@@ -35,4 +35,9 @@ struct PipelineOptions {
 // broken invariant of the compiler, with the diagnostics that said so.
 absl::Status runPipeline(mlir::ModuleOp module, const PipelineOptions &options);
 
+// Its two halves: all buffers have addresses, as if there were no other placement; then, homes moved to where other
+// placements have them (PlaceHomes.h), the phase is closed.
+absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options);
+absl::Status closeOffsets(mlir::ModuleOp module, const PipelineOptions &options);
+
 } // namespace headrace::compiler

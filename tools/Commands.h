@@ -63,10 +63,12 @@ struct RunOptions {
 struct BenchOptions {
   RunOptions run; // job, device, weights, seed, pin, json; nothing of it that names prompts
   std::string policies = "none,deepspeed,flexgen,select-n,headrace";
-  std::string batches = "8";
+  std::string batches; // "1,8,32"; empty: the job's, or 8
+  bool fill = false;   // in their place the largest batch of each policy that fits and holds
+  std::string instances = "apart", phase = "both";
   int64_t inputLength = 256, outputLength = 32;
-  int64_t rounds = 3; // that count; one more comes first
-  std::string svg;    // an output file
+  int64_t rounds = 3;      // that count; one more comes first
+  std::string svg, output; // output files: bars, JSON
 };
 
 struct ProfileOptions {

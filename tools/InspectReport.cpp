@@ -55,6 +55,11 @@ uint64_t weightBytes(const plan::Plan &plan) {
   return bytes;
 }
 
+// The placement in which a transition starts.
+uint32_t placementBefore(const plan::Schedule &schedule) {
+  return schedule.fromPlacement == plan::kNone ? schedule.placement : schedule.fromPlacement;
+}
+
 } // namespace
 
 std::string describePlacement(const plan::Placement &placement) {
@@ -150,12 +155,13 @@ std::string inspectText(const plan::Plan &plan, const std::string &path) {
                      r.limitingResource});
   out += "\n" + formatTable(table);
   if (!plan.transitions.empty()) {
-    std::vector<std::vector<std::string>> moves = {{"transition", "from state", "to state", "h2d", "predicted"}};
+    std::vector<std::vector<std::string>> moves = {{"transition", "from", "state", "to", "state", "h2d", "predicted"}};
     for (size_t t = 0; t < plan.transitions.size(); ++t) {
       const plan::Transition &transition = plan.transitions[t];
-      moves.push_back({model::cat(t), model::cat(transition.fromState), model::cat(transition.toState),
-                       formatBytes(plan::linkBytes(plan.schedules[transition.schedule]).h2d),
-                       formatNs(transition.predictedNs)});
+      const plan::Schedule &schedule = plan.schedules[transition.schedule];
+      moves.push_back({model::cat(t), plan.placements[placementBefore(schedule)].name, model::cat(transition.fromState),
+                       plan.placements[schedule.placement].name, model::cat(transition.toState),
+                       formatBytes(plan::linkBytes(schedule).h2d), formatNs(transition.predictedNs)});
     }
     out += "\n" + formatTable(moves);
   }
@@ -227,7 +233,9 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
   json["variants"] = std::move(variants);
   Json transitions = Json::array();
   for (const plan::Transition &t : plan.transitions)
-    transitions.push_back({{"from_state", t.fromState},
+    transitions.push_back({{"from_placement", placementBefore(plan.schedules[t.schedule])},
+                           {"to_placement", plan.schedules[t.schedule].placement},
+                           {"from_state", t.fromState},
                            {"to_state", t.toState},
                            {"h2d_bytes", plan::linkBytes(plan.schedules[t.schedule]).h2d},
                            {"predicted_ms", ms(t.predictedNs)}});

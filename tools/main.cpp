@@ -202,8 +202,16 @@ int run(int argc, char **argv) {
   BenchOptions bench;
   CLI::App *benchApp = app.add_subcommand("bench", "compare policies on one machine in one run");
   addJob(*benchApp, bench.run.job, "a model (folder, shape .toml, shipped shape's name), or a job file");
-  benchApp->add_option("--policies", bench.policies, "which, in this order")->capture_default_str();
-  benchApp->add_option("--batches", bench.batches, "prompts at once, such as 1,8,32")->capture_default_str();
+  benchApp->add_option("--policies", bench.policies, "which, in this order; interval=3 and layers=10 state a placement")
+      ->capture_default_str();
+  benchApp->add_option("--batches", bench.batches, "prompts at once, such as 1,8,32 (default: --batch, or 8)");
+  benchApp->add_flag("--fill", bench.fill,
+                     "for every policy the largest batch that fits the memory and holds the objective");
+  benchApp
+      ->add_option("--instances", bench.instances,
+                   "apart: prefill on one instance, decode on another; together: both on one")
+      ->capture_default_str();
+  benchApp->add_option("--phase", bench.phase, "of instances apart: prefill, decode or both")->capture_default_str();
   benchApp->add_option("--input-len,--random-input-len", bench.inputLength, "tokens of each prompt")
       ->capture_default_str();
   benchApp
@@ -219,6 +227,7 @@ int run(int argc, char **argv) {
                        "weights from this seed, for a shape without any");
   benchApp->add_option("--seed", bench.run.seed, "of the random prompts")->capture_default_str();
   benchApp->add_option("--svg", bench.svg, "write the comparison as bars");
+  benchApp->add_option("-o,--output", bench.output, "write the JSON to this file, beside the table");
   benchApp->add_flag("--pin", bench.run.pin, "each lane's thread on a core of its own");
   benchApp->add_flag("--json", bench.run.json, "one JSON object on standard output");
   benchApp->footer(kBenchHelp);

@@ -34,6 +34,13 @@ struct LoadOptions {
   uint64_t graphBytes = 0;
 };
 
+// A step of the way to another placement, for the edge of an iteration.
+struct Hop {
+  uint32_t placement = 0;   // where it leads
+  uint64_t predictedNs = 0; // the copies it makes
+  uint64_t leftNs = 0;      // those of the way behind it
+};
+
 class Runtime {
 public:
   // Opens the device, fills homes from `weights` (ignored by devices that hold no data), builds and uploads every
@@ -51,11 +58,19 @@ public:
   // The cheapest variant of the current placement that holds this shape; NotFound naming the shape and the largest
   // buckets if none does (counted in `missingVariants`, never built on the request path).
   absl::StatusOr<uint32_t> choose(int64_t tokens, int64_t sequences, int64_t context);
-  // The same of another placement: launching it changes to that placement first, by the plan's transition.
+  // The same of another placement: launching it changes to that placement first, by all transitions that lead there.
   absl::StatusOr<uint32_t> chooseIn(uint32_t placement, int64_t tokens, int64_t sequences, int64_t context);
-  // Launches a variant over what the caller has put in device().meta(), after the transition its entry state needs, if
+  // Launches the transitions that lead to a variant's entry state, and not the variant. Allocates nothing.
+  absl::Status enter(uint32_t variant);
+  // Launches a variant over what the caller has put in device().meta(), after the transitions its entry state needs, if
   // any. Allocates nothing.
   absl::Status launch(uint32_t variant);
+  // The way to another placement one hop at a time, with iterations in between, so that none of them is late by more
+  // than one hop: what the next one is, and taking it. A hop leads to the placement asked for or to one on the way;
+  // to the present one there is none to take (predictedNs 0). FailedPrecondition if no transitions lead there.
+  // Allocates nothing.
+  absl::StatusOr<Hop> nextHop(uint32_t placement) const;
+  absl::StatusOr<Hop> takeHop(uint32_t placement);
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(); // of the oldest launch not yet awaited
   uint64_t launched() const;                               // iterations, transitions not counted
   uint64_t missingVariants() const;

@@ -82,14 +82,28 @@ std::vector<ByteRange> without(ByteRange range, const std::vector<Life> &lives, 
   return rest;
 }
 
+// The same bytes are at home at the same place.
+bool isAtHome(const plan::Placement &placement, const plan::Extent &extent) {
+  return std::any_of(placement.extents.begin(), placement.extents.end(), [&](const plan::Extent &other) {
+    return other.space == plan::Space::Device && other.buffer == extent.buffer && other.address == extent.address &&
+           other.bufferOffset == extent.bufferOffset && other.bytes == extent.bytes;
+  });
+}
+
 } // namespace
 
 DeadRanges deadRanges(const plan::Plan &plan, const plan::Schedule &schedule) {
   const int64_t steps = static_cast<int64_t>(schedule.steps.size());
   std::vector<Life> lives;
+  std::vector<ByteRange> brought; // homes that a change of placement copies to the device
   for (const plan::Extent &extent : plan.placements[schedule.placement].extents)
-    if (extent.space == plan::Space::Device)
-      lives.push_back({{extent.address, extent.address + extent.bytes}, -1, steps});
+    if (extent.space == plan::Space::Device) {
+      const ByteRange home{extent.address, extent.address + extent.bytes};
+      if (schedule.fromPlacement == plan::kNone || isAtHome(plan.placements[schedule.fromPlacement], extent))
+        lives.push_back({home, -1, steps});
+      else
+        brought.push_back(home);
+    }
 
   SlotContents slots(lives);
   std::vector<Life> locals(schedule.locals.size(), {{0, 0}, steps, -1});
@@ -119,6 +133,8 @@ DeadRanges deadRanges(const plan::Plan &plan, const plan::Schedule &schedule) {
   }
   for (const plan::Content &content : plan.states[schedule.exitState].contents)
     slots.use({content.address, content.address + content.bytes}, steps);
+  for (const ByteRange &home : brought)
+    slots.use(home, steps);
   slots.endAll();
   lives.insert(lives.end(), locals.begin(), locals.end());
 

@@ -21,7 +21,8 @@ struct DeadRanges {
   std::vector<std::vector<ByteRange>> after; // per step: what was used for the last time and is not live otherwise
 };
 
-// Live are homes on the device; what entry state and copies put into slots, until its last reader or its overwriting,
+// Live are homes on the device (in a change of placement, those that both placements have there, and what is copied to
+// its home from then on); what entry state and copies put into slots, until its last reader or its overwriting,
 // and to the end if the exit state names it; transient buffers from their first to their last use. Logits stay to the
 // end: an engine that keeps them reads them when the iteration has ended.
 DeadRanges deadRanges(const plan::Plan &plan, const plan::Schedule &schedule);

@@ -30,7 +30,7 @@
 
 namespace headrace::plan {
 
-inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr uint32_t kFormatVersion = 2;
 inline constexpr uint32_t kNone = 0xffffffffu;
 
 enum class Space : uint8_t { Device = 0, Host = 1, Disk = 2 };
@@ -212,7 +212,10 @@ struct Schedule {
   uint32_t placement = 0;
   ShapeClass shape = ShapeClass::Decode;
   int64_t maxTokens = 0, maxSequences = 0, maxContext = 0; // what locals were sized for
-  uint32_t entryState = 0, exitState = 0;
+  uint32_t entryState = 0, exitState = 0;                  // of `placement`, but see fromPlacement
+  // Transition between placements: the one whose homes are on the device, and whose the entry state is, when it starts;
+  // it ends with the homes of `placement`. Else kNone.
+  uint32_t fromPlacement = kNone;
   std::vector<Step> steps;
   std::vector<Operand> operands;
   std::vector<Edge> edges; // sorted by (to, from)
@@ -240,7 +243,10 @@ struct BucketChoice {
 };
 
 // From state 0 there is one to every entry state that holds anything; between variants of one placement there is one
-// wherever an exit state does not contain an entry state.
+// wherever an exit state does not contain an entry state. One whose schedule has a fromPlacement changes the placement:
+// fromState is a state of that one (0: whatever its slots hold), toState one of the schedule's placement. From there
+// the transitions of that placement lead on. A change that needs no copy, since the device holds all that the other
+// placement has at home, is not listed.
 struct Transition {
   uint32_t fromState = 0, toState = 0;
   uint32_t schedule = 0; // shape Transition

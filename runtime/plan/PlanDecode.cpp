@@ -251,6 +251,7 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
   out.maxContext = s.max_context();
   out.entryState = s.entry_state();
   out.exitState = s.exit_state();
+  out.fromPlacement = s.from_placement();
   out.steps = fixed<Step>(s.steps(), absl::StrCat(path, ".steps"), [&](const fb::Step &x, uint32_t i) {
     Step step;
     step.kind = enumerator<StepKind>(x.kind(), 3, path, ".steps[", i, "].kind");

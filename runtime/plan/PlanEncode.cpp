@@ -98,7 +98,7 @@ Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
   const auto locals = tables<fb::Buffer>(
       fbb, s.locals, [&](const Local &local) { return encodeBuffer(fbb, local.buffer, local.address); });
   return fb::CreateSchedule(fbb, name, s.placement, raw(s.shape), s.maxTokens, s.maxSequences, s.maxContext,
-                            s.entryState, s.exitState, steps, operands, edges, locals);
+                            s.entryState, s.exitState, steps, operands, edges, locals, s.fromPlacement);
 }
 
 } // namespace

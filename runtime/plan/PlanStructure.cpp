@@ -67,6 +67,12 @@ private:
         return fail(path..., " has a control character, ", static_cast<int>(c));
     return true;
   }
+  // A state of that placement, or one that holds nothing.
+  template <typename... Path> bool ofPlacement(uint32_t state, uint32_t placement, const Path &...path) {
+    const State &s = plan_.states[state];
+    return s.contents.empty() || s.placement == placement ||
+           fail(path..., " is ", state, ", a state of placement ", s.placement, ", expected one of ", placement);
+  }
   // A range inside a buffer of `size` bytes, at an address.
   template <typename... Path>
   bool range(uint64_t offset, uint64_t bytes, uint64_t size, uint64_t address, const Path &...path) {
@@ -251,11 +257,18 @@ void StructureCheck::checkSchedule(uint32_t i) {
   within(s.maxTokens, computes, plan_.metaLayout.maxTokens, path, ".max_tokens");
   within(s.maxSequences, computes, plan_.metaLayout.maxSequences, path, ".max_sequences");
   within(s.maxContext, computes, plan_.maxContext, path, ".max_context");
-  for (const auto &[name, id] : {std::pair{".entry_state", s.entryState}, {".exit_state", s.exitState}})
-    if (index(id, plan_.states.size(), path, name) && !plan_.states[id].contents.empty() &&
-        plan_.states[id].placement != s.placement)
-      fail(path, name, " is ", id, ", a state of placement ", plan_.states[id].placement, ", expected one of ",
-           s.placement);
+  if (s.fromPlacement != kNone) {
+    if (computes)
+      fail(path, ".from_placement is ", s.fromPlacement, ", expected none: the schedule is not a transition");
+    index(s.fromPlacement, plan_.placements.size(), path, ".from_placement");
+    if (s.fromPlacement == s.placement)
+      fail(path, ".from_placement is ", s.fromPlacement, ", expected another than .placement, or none");
+  }
+  const uint32_t from = s.fromPlacement == kNone ? s.placement : s.fromPlacement;
+  for (const auto &[name, id, placement] :
+       {std::tuple{".entry_state", s.entryState, from}, {".exit_state", s.exitState, s.placement}})
+    if (index(id, plan_.states.size(), path, name))
+      ofPlacement(id, placement, path, name);
   if (s.steps.empty())
     fail(path, ".steps is empty");
   atMost(s.steps.size(), kMaxSteps, "the number of ", path, ".steps");
@@ -417,8 +430,11 @@ void StructureCheck::checkTransition(const Transition &t, const std::string &pat
       !index(t.toState, plan_.states.size(), path, ".to_state") ||
       !index(t.schedule, plan_.schedules.size(), path, ".schedule"))
     return;
-  if (plan_.schedules[t.schedule].shape != ShapeClass::Transition)
+  const Schedule &s = plan_.schedules[t.schedule];
+  if (s.shape != ShapeClass::Transition)
     fail(path, ".schedule is ", t.schedule, ", not a transition");
+  ofPlacement(t.fromState, s.fromPlacement == kNone ? s.placement : s.fromPlacement, path, ".from_state");
+  ofPlacement(t.toState, s.placement, path, ".to_state");
   checkDurations(t.durationsNs, t.schedule, path);
 }
 

@@ -21,13 +21,8 @@ Clock noStep() {
 
 Playback::Playback(const Plan &plan, uint32_t schedule, const Clocks &clocks)
     : plan_(plan), index_(schedule), schedule_(plan.schedules[schedule]),
-      placement_(plan.placements[schedule_.placement]), clocks_(clocks), written_(schedule_.locals.size(), false) {
-  firstExtent_.assign(plan.buffers.size() + 1, 0);
-  for (const Extent &extent : placement_.extents)
-    ++firstExtent_[extent.buffer + 1];
-  for (size_t i = 1; i < firstExtent_.size(); ++i)
-    firstExtent_[i] += firstExtent_[i - 1];
-}
+      placement_(plan.placements[schedule_.placement]), clocks_(clocks), extents_(plan, placement_),
+      written_(schedule_.locals.size(), false) {}
 
 void Playback::run(Report *report) {
   report_ = report;
@@ -60,23 +55,18 @@ uint32_t Playback::newLife(uint64_t bytes, int32_t writer) {
 }
 
 void Playback::enter() {
-  for (const Extent &e : placement_.extents)
-    if (e.space == Space::Device && plan_.buffers[e.buffer].kind != BufferKind::Weight)
+  const bool leaves = schedule_.fromPlacement != kNone; // one placement for another
+  const Placement &before = leaves ? plan_.placements[schedule_.fromPlacement] : placement_;
+  for (const Extent &e : before.extents)
+    if (e.space == Space::Device && (leaves || plan_.buffers[e.buffer].kind != BufferKind::Weight))
       memory_.assign(e.address, {e.address + e.bytes, e.buffer, e.address - e.bufferOffset, -1, kNone, noStep()});
   for (const Content &c : plan_.states[schedule_.entryState].contents)
     memory_.assign(c.address,
                    {c.address + c.bytes, c.buffer, c.address - c.bufferOffset, -1, newLife(c.bytes, -1), noStep()});
 }
 
-bool Playback::readsHome(const Operand &operand) const {
-  if (operand.buffer >= plan_.buffers.size() || plan_.buffers[operand.buffer].kind != BufferKind::Weight)
-    return false;
-  const Extent *begin = placement_.extents.data() + firstExtent_[operand.buffer];
-  const Extent *end = placement_.extents.data() + firstExtent_[operand.buffer + 1];
-  const Extent &e = *std::prev(std::upper_bound(
-      begin, end, operand.bufferOffset, [](uint64_t offset, const Extent &x) { return offset < x.bufferOffset; }));
-  return e.space == Space::Device && operand.bytes <= e.bytes - (operand.bufferOffset - e.bufferOffset) &&
-         operand.address - operand.bufferOffset == e.address - e.bufferOffset;
+bool Playback::isWeight(const Operand &operand) const {
+  return operand.buffer < plan_.buffers.size() && plan_.buffers[operand.buffer].kind == BufferKind::Weight;
 }
 
 void Playback::need(uint32_t from, uint32_t to, EdgeKind kind) {
@@ -117,7 +107,7 @@ void Playback::found(uint32_t step, const Operand &operand, uint64_t begin, uint
 }
 
 void Playback::read(uint32_t step, const Operand &operand) {
-  if (readsHome(operand))
+  if (isWeight(operand) && extents_.atHome(operand))
     return;
   const uint64_t base = operand.address - operand.bufferOffset;
   bool reported = false, unordered = false; // one of a kind for an operand
@@ -183,7 +173,7 @@ void Playback::write(uint32_t step, const Operand &operand) {
     if (node->writer >= 0 && !read)
       after(node->writer, EdgeKind::Waw, begin, *node);
   });
-  const bool copy = schedule_.steps[step].kind == StepKind::Copy;
+  const bool copy = schedule_.steps[step].kind == StepKind::Copy && !extents_.atHome(operand); // else into a slot
   if (operand.buffer >= plan_.buffers.size())
     written_[operand.buffer - plan_.buffers.size()] = true;
   memory_.assign(operand.address, {operand.address + operand.bytes, operand.buffer,
@@ -191,7 +181,25 @@ void Playback::write(uint32_t step, const Operand &operand) {
                                    copy ? newLife(operand.bytes, static_cast<int32_t>(step)) : kNone, noStep()});
 }
 
+// Where the homes of another placement are left behind: this one's weight is at its home.
+void Playback::leaveHome(const Extent &e) {
+  bool reported = false;
+  memory_.visit(e.address, e.address + e.bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {
+    if ((node && node->holds(e.buffer, e.address - e.bufferOffset)) || !report_ || std::exchange(reported, true))
+      return;
+    const uint64_t offset = e.bufferOffset + (begin - e.address);
+    report_->add(Rule::EntryExit, index_, kNone,
+                 absl::StrCat("placement ", placement_.name, " has ",
+                              describe(plan_, schedule_, e.buffer, offset, end - begin), " at home at ", begin,
+                              ", where the transition leaves ", contentOf(node, begin, end)));
+  });
+}
+
 void Playback::leave() {
+  if (schedule_.fromPlacement != kNone)
+    for (const Extent &e : placement_.extents)
+      if (e.space == Space::Device && plan_.buffers[e.buffer].kind == BufferKind::Weight)
+        leaveHome(e);
   for (const Content &c : plan_.states[schedule_.exitState].contents) {
     bool reported = false;
     memory_.visit(c.address, c.address + c.bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {

@@ -8,12 +8,14 @@
 //
 // Homes of weights on the device are never written (VerifyPlaces.cpp refuses plans that do), so a weight that is read
 // at its home needs no more. Everything else is in the map from the start: caches and io at their homes, and what the
-// entry state says the slots hold.
+// entry state says the slots hold. A transition between placements is the exception: it starts with the homes of the
+// one and must end with those of the other, so they are in the map.
 #pragma once
 
 #include <vector>
 
 #include "runtime/plan/Clocks.h"
+#include "runtime/plan/ExtentIndex.h"
 #include "runtime/plan/RangeMap.h"
 #include "runtime/plan/VerifyParts.h"
 
@@ -49,10 +51,11 @@ private:
   void read(uint32_t step, const Operand &operand);
   void write(uint32_t step, const Operand &operand);
   void leave();
+  void leaveHome(const Extent &extent);
+  bool isWeight(const Operand &operand) const;
   void found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode *node);
   std::string contentOf(const RangeNode *node, uint64_t begin, uint64_t end) const; // for messages
   void need(uint32_t from, uint32_t to, EdgeKind kind);
-  bool readsHome(const Operand &operand) const;
   uint32_t newLife(uint64_t bytes, int32_t writer);
 
   const Plan &plan_;
@@ -61,7 +64,7 @@ private:
   const Placement &placement_;
   const Clocks &clocks_;
   Report *report_ = nullptr;
-  std::vector<uint32_t> firstExtent_; // by buffer, into the placement's extents
+  const ExtentIndex extents_;
   RangeMap memory_;
   std::vector<bool> written_; // by local: some step before has written it
   std::vector<Need> needs_;

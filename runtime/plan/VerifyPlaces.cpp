@@ -4,9 +4,11 @@
 // lie in the arena or in the host slab, and that every operand is in the memory its step may touch.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/plan/ExtentIndex.h"
 #include "runtime/plan/VerifyParts.h"
 
 namespace headrace::plan {
@@ -149,12 +151,9 @@ public:
   StepPlaces(const Plan &plan, uint32_t schedule, Report &report)
       : plan_(plan), index_(schedule), schedule_(plan.schedules[schedule]),
         placement_(plan.placements[schedule_.placement]), report_(report), homes_(only(fixedRanges(placement_), false)),
-        slots_(only(fixedRanges(placement_), true)) {
-    firstExtent_.assign(plan.buffers.size() + 1, 0);
-    for (const Extent &extent : placement_.extents)
-      ++firstExtent_[extent.buffer + 1];
-    for (size_t i = 1; i < firstExtent_.size(); ++i)
-      firstExtent_[i] += firstExtent_[i - 1];
+        slots_(only(fixedRanges(placement_), true)), extents_(plan, placement_) {
+    if (schedule_.fromPlacement != kNone)
+      before_.emplace(plan, plan.placements[schedule_.fromPlacement]);
   }
 
   void locals() {
@@ -245,21 +244,8 @@ private:
     return it != homes_.begin() && std::prev(it)->end > range.begin ? &*std::prev(it) : nullptr;
   }
 
-  // The extent of the operand's (persistent) buffer that its first byte is in.
-  const Extent &extentOf(const Operand &operand) const {
-    const Extent *begin = placement_.extents.data() + firstExtent_[operand.buffer];
-    const Extent *end = placement_.extents.data() + firstExtent_[operand.buffer + 1];
-    return *std::prev(std::upper_bound(begin, end, operand.bufferOffset,
-                                       [](uint64_t offset, const Extent &e) { return offset < e.bufferOffset; }));
-  }
   // The operand names bytes of its buffer's home, one run, in the operand's space.
-  bool atHome(const Operand &operand) const {
-    if (operand.buffer >= plan_.buffers.size())
-      return false;
-    const Extent &e = extentOf(operand);
-    return e.space == operand.space && operand.bytes <= e.bytes - (operand.bufferOffset - e.bufferOffset) &&
-           operand.address - operand.bufferOffset == e.address - e.bufferOffset;
-  }
+  bool atHome(const Operand &operand) const { return extents_.atHome(operand); }
 
   void copy(uint32_t number, const Operand &from, const Operand &to) {
     const Lane lane = schedule_.steps[number].lane;
@@ -274,9 +260,12 @@ private:
       add(Rule::HostRange, number, describe(to), " is written to the host, where only read-only weights have homes");
       return;
     }
-    if (!atHome(from))
+    // Between placements, what has a new home comes from the old one, and goes to the new.
+    if (!atHome(from) && !(before_ && before_->atHome(from)))
       add(Rule::HostRange, number, describe(from), " is not at ", from.address, " in the host slab as one run");
     std::string why;
+    if (before_ && atHome(to) && plan_.buffers[to.buffer].kind == BufferKind::Weight)
+      return;
     if (!liesInSlot(slots_, to.address, to.bytes, &why))
       add(Rule::SlotTooSmall, number, describe(to), " ", why);
   }
@@ -300,7 +289,7 @@ private:
             step.direct ? "" : " and the step is not direct");
       else if (!atHome(operand))
         add(Rule::HostRange, number, describe(operand), " is not at ", operand.address, " in the host slab as one run");
-      else if (!extentOf(operand).direct)
+      else if (!extents_.of(operand).direct)
         add(Rule::WrongSpace, number, describe(operand), " is read in place, but its extent is not marked direct");
     }
   }
@@ -333,7 +322,8 @@ private:
   const Placement &placement_;
   Report &report_;
   const std::vector<FixedRange> homes_, slots_;
-  std::vector<uint32_t> firstExtent_; // by buffer, into the placement's extents
+  const ExtentIndex extents_;
+  std::optional<ExtentIndex> before_; // of the placement that a transition leaves
 };
 
 } // namespace

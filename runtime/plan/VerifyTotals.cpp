@@ -119,7 +119,8 @@ public:
   void reachable() {
     std::set<std::pair<uint32_t, uint32_t>> there;
     for (const Transition &t : plan_.transitions)
-      there.insert({t.fromState, t.toState});
+      if (plan_.schedules[t.schedule].fromPlacement == kNone) // else it starts without the placement's homes
+        there.insert({t.fromState, t.toState});
     std::map<uint32_t, std::pair<std::set<uint32_t>, std::set<uint32_t>>> ends; // by placement: entries, exits
     for (const Variant &v : plan_.variants) {
       auto &[entries, exits] = ends[v.placement];

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
@@ -34,6 +35,21 @@ protected:
       request.policy.none = true;
     else
       request.policy.interval = interval;
+    return compiled(request);
+  }
+
+  // Nothing offloaded, these intervals beside it in both rules, and single units: with a few placements every pair has
+  // its transition, with more than eight most changes take several hops.
+  plan::Plan compileSeveral(const std::vector<int64_t> &intervals) {
+    compiler::CompileRequest request = this->request(model::Choice::Off);
+    request.policy.none = true;
+    for (const int64_t interval : intervals)
+      for (const model::StartRule rule : {model::StartRule::Eager, model::StartRule::Paper}) {
+        model::Policy policy = this->request(model::Choice::Off).policy;
+        policy.interval = interval;
+        policy.startRule = rule;
+        request.alsoPlacements.push_back(policy);
+      }
     return compiled(request);
   }
 
@@ -84,8 +100,11 @@ protected:
     return plan.ok() ? *std::move(plan) : plan::Plan{};
   }
 
+  // What happens between iterations.
+  using Between = std::function<void(core::Runtime &)>;
+
   serve::GenerateResult run(const plan::Plan &plan, std::unique_ptr<core::Device> device,
-                            const core::DeviceOptions &options, bool keepLogits) {
+                            const core::DeviceOptions &options, bool keepLogits, const Between &between = {}) {
     const auto weights = model::syntheticWeights(1);
     auto runtime = core::Runtime::load(plan, *device, options, weights.get(), {});
     EXPECT_TRUE(runtime.ok()) << runtime.status();
@@ -95,11 +114,40 @@ protected:
     request.prompts = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, {42}, {7, 7, 149}};
     request.maxNewTokens = 9;
     request.keepLogits = keepLogits;
+    if (between)
+      request.onIteration = [&](uint32_t, int64_t) { between(**runtime); };
     auto result = serve::generate(**runtime, request);
     EXPECT_TRUE(result.ok()) << result.status();
     EXPECT_EQ((*runtime)->missingVariants(), 0u);
     return result.ok() ? *std::move(result) : serve::GenerateResult{};
   }
+};
+
+// To a placement at random, in turns all the way or one hop of it. `changes` counts arrivals at another placement.
+class RandomWalk {
+public:
+  RandomWalk(uint64_t seed, int &changes) : state_(seed), changes_(changes) {}
+  void operator()(core::Runtime &runtime) {
+    const uint32_t target = next() % static_cast<uint32_t>(runtime.plan().placements.size());
+    const bool allTheWay = next() % 2 == 0;
+    do {
+      const uint32_t before = runtime.placement();
+      const auto expected = runtime.nextHop(target);
+      const auto hop = runtime.takeHop(target);
+      ASSERT_TRUE(hop.ok()) << hop.status();
+      EXPECT_EQ(hop->placement, expected->placement);
+      EXPECT_EQ(runtime.placement(), hop->placement);
+      changes_ += hop->placement != before;
+    } while (allTheWay && runtime.placement() != target);
+  }
+
+private:
+  uint32_t next() { // Knuth's MMIX generator
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<uint32_t>(state_ >> 33);
+  }
+  uint64_t state_;
+  int &changes_;
 };
 
 bool sameBits(const std::vector<std::vector<float>> &a, const std::vector<std::vector<float>> &b) {
@@ -123,6 +171,61 @@ TEST_P(CompiledPlans, GiveTheBitsOfTheResidentModelOnTheHost) {
         EXPECT_TRUE(!oneByOne || sameBits(other.logits, resident.logits))
             << "interval " << interval << ", poison " << options.poison;
       }
+    }
+}
+
+// Where the weights live may change between any two iterations.
+TEST_P(CompiledPlans, GiveTheBitsOfTheResidentModelWhileTheyChangePlacement) {
+  const serve::GenerateResult resident = run(compile(0), host::makeHostDevice(), {.unpaced = true}, true);
+  for (const std::vector<int64_t> &intervals : {std::vector<int64_t>{3}, {1, 2, 3, 4, 6}}) {
+    const plan::Plan plan = compileSeveral(intervals);
+    ASSERT_EQ(plan.placements.size(), 1 + 2 * intervals.size());
+    for (uint64_t seed = 1; seed <= 4; ++seed)
+      for (const core::DeviceOptions &options :
+           {core::DeviceOptions{}, core::DeviceOptions{.unpaced = true}, core::DeviceOptions{.poison = true}}) {
+        const bool oneByOne = options.unpaced || options.poison; // else two iterations are in flight
+        int changes = 0;
+        const serve::GenerateResult walked =
+            run(plan, host::makeHostDevice(), options, oneByOne, RandomWalk(seed, changes));
+        EXPECT_GT(changes, 4);
+        EXPECT_EQ(walked.tokens, resident.tokens) << "seed " << seed << ", poison " << options.poison;
+        EXPECT_TRUE(!oneByOne || sameBits(walked.logits, resident.logits))
+            << "seed " << seed << ", poison " << options.poison;
+      }
+  }
+}
+
+// The same walk in virtual time launches and copies the same; from each placement to each other it takes as long as the
+// plan says.
+TEST_P(CompiledPlans, ChangePlacementInVirtualTimeAsPredicted) {
+  const plan::Plan plan = compileSeveral({1, 2, 3, 4, 6});
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    int onHost = 0, inSim = 0;
+    const auto host = run(plan, host::makeHostDevice(), {.unpaced = true}, false, RandomWalk(seed, onHost));
+    const auto sim = run(plan, sim::makeSimDevice(), {}, false, RandomWalk(seed, inSim));
+    EXPECT_EQ(onHost, inSim);
+    EXPECT_EQ(sim.counters.launches, host.counters.launches);
+    EXPECT_EQ(sim.counters.h2dBytes, host.counters.h2dBytes);
+  }
+  const auto device = sim::makeSimDevice();
+  auto runtime = core::Runtime::load(plan, *device, {}, nullptr, {});
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  for (uint32_t from = 0; from < plan.placements.size(); ++from)
+    for (uint32_t to = 0; to < plan.placements.size(); ++to) {
+      while ((*runtime)->placement() != from)
+        ASSERT_TRUE((*runtime)->takeHop(from).ok());
+      uint64_t left = 0;
+      for (bool first = true; (*runtime)->placement() != to; first = false) {
+        ASSERT_TRUE(device->drain().ok());
+        const int64_t before = device->nowNs();
+        const auto hop = (*runtime)->takeHop(to);
+        ASSERT_TRUE(hop.ok()) << hop.status();
+        ASSERT_TRUE(device->drain().ok());
+        EXPECT_EQ(device->nowNs() - before, static_cast<int64_t>(hop->predictedNs));
+        EXPECT_TRUE(first || hop->predictedNs + hop->leftNs == left);
+        left = hop->leftNs;
+      }
+      EXPECT_EQ(left, 0u);
     }
 }
 

@@ -6,8 +6,10 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/core/TransitionPaths.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/PlanVerifier.h"
+#include "runtime/sim/Simulator.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 std::set<int32_t> layersOnHost(const plan::Plan &plan, const plan::Placement &placement) {
   std::set<int32_t> layers;
@@ -196,6 +199,71 @@ TEST(Compile, SeveralPlacementsShareOneHostSlabAndOneCache) {
   EXPECT_EQ(plan->hostBytes, 4 * layout.layerBytes(0)); // layers 1, 2, 3 and 5
   for (const plan::Placement &placement : plan->placements)
     EXPECT_EQ(placement.extents[plan->kvBuffer(0)].address, plan->placements[0].extents[plan->kvBuffer(0)].address);
+}
+
+model::Policy interval(int64_t i) {
+  model::Policy policy;
+  policy.interval = i;
+  return policy;
+}
+
+TEST(Compile, AUnitHasOneHomeInAllPlacementsThatKeepIt) {
+  CompileRequest r = request(tinyLlama(8));
+  r.policy.none = true;
+  r.alsoPlacements = {interval(4), interval(2), interval(1)}; // each offloads what the one before does, and more
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->placements.size(), 4u);
+  for (const plan::Placement &placement : plan->placements)
+    for (size_t buffer = 0; buffer < plan->buffers.size(); ++buffer)
+      if (placement.extents[buffer].space == plan::Space::Device) {
+        EXPECT_EQ(placement.extents[buffer].address, plan->placements[0].extents[buffer].address)
+            << placement.name << ", " << plan->buffers[buffer].name;
+      }
+  // What is common costs nothing: all together take what the resident one takes alone.
+  r.alsoPlacements.clear();
+  const auto alone = compile(r);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_EQ(plan->arenaBytes, alone->arenaBytes);
+}
+
+// From a placement to one that has more at home there is a transition that brings just that, priced as sim plays it;
+// the other way there is nothing to copy.
+TEST(Compile, TransitionsBringWhatIsMissingAndNoMore) {
+  CompileRequest r = request(tinyLlama(8));
+  r.policy.none = true;
+  r.alsoPlacements = {interval(4), interval(2)}; // layers 3, 7; layers 1, 3, 5, 7
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const uint64_t layer = model::layoutWeights(r.model).layerBytes(0);
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> bytes;
+  for (const plan::Transition &t : plan->transitions) {
+    const plan::Schedule &schedule = plan->schedules[t.schedule];
+    EXPECT_EQ(t.predictedNs, sim::Simulator(schedule).run(t.durationsNs).iterationNs);
+    if (schedule.fromPlacement != plan::kNone)
+      bytes[{schedule.fromPlacement, schedule.placement}] = plan::linkBytes(schedule).h2d;
+  }
+  EXPECT_THAT(bytes,
+              ElementsAre(Pair(Pair(1, 0), 2 * layer), Pair(Pair(2, 0), 4 * layer), Pair(Pair(2, 1), 2 * layer)));
+}
+
+// Of more than eight placements not every pair has its transition, and yet there is a way between any two.
+TEST(Compile, ManyPlacementsAreJoinedByHops) {
+  CompileRequest r = request(tinyLlama(16));
+  r.policy.none = true;
+  for (int64_t layers = 1; layers <= 16; ++layers)
+    r.alsoPlacements.emplace_back().offloadLayers = layers;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->placements.size(), 17u);
+  size_t between = 0;
+  for (const plan::Schedule &schedule : plan->schedules)
+    between += schedule.fromPlacement != plan::kNone;
+  EXPECT_LE(between, 2 * (16u + 15 + 13 + 9 + 1)); // 1, 2, 4, 8 and 16 further on, both ways
+  const core::TransitionPaths paths(*plan);
+  for (uint32_t from = 0; from < 17; ++from)
+    for (uint32_t to = 0; to < 17; ++to)
+      EXPECT_TRUE(paths.reaches(paths.config(from, 0), paths.config(to, 0))) << from << " to " << to;
 }
 
 TEST(Compile, TellsTheIrAfterEachPhaseAndItsProgress) {

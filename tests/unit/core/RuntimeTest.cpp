@@ -325,10 +325,123 @@ TEST(RuntimeLaunch, RefusesWhatNoTransitionLeadsTo) {
   RecordingDevice device;
   const auto runtime = mustLoad(plan, device);
   EXPECT_THAT(std::string(runtime->launch(0).message()),
-              HasSubstr("no transition leads from state 0 to state 1 of schedule 'decode'"));
+              HasSubstr("no transition leads from placement 'layers 2' to state 1 of schedule 'decode'"));
   EXPECT_FALSE(runtime->choose(1, 1, 1).ok());
   EXPECT_THAT(std::string(runtime->launch(9).message()), HasSubstr("variant 9 launched, the plan has 2"));
   EXPECT_TRUE(device.launched.empty());
+}
+
+// ---- Placements
+
+// Three placements of two layers: "both" has both at home, "one" the first, "none" none of them. One variant each, of
+// 1000 ns. Transitions one -> both (30 ns), none -> one (20), none -> both (60): dropping is free.
+plan::Plan switchingPlan() {
+  plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .offloaded = {0, 1}});
+  plan.variants.resize(1);
+  plan.variants[0].predictedNs = 1000;
+  const plan::Placement away = plan.placements[0]; // units 1 to 4 are layer 0's, 5 to 8 layer 1's
+  plan.placements.assign(3, away);
+  uint64_t address = plan.arenaBytes;
+  for (uint32_t unit = 1; unit <= 8; ++unit) {
+    for (uint32_t p = 0; p < (unit <= 4 ? 2u : 1u); ++p)
+      plan.placements[p].extents[unit] = {.buffer = unit, .bytes = plan.buffers[unit].bytes, .address = address};
+    address += plan.buffers[unit].bytes;
+  }
+  plan.arenaBytes = address;
+  const char *const names[] = {"both", "one", "none"};
+  for (uint32_t p = 0; p < 3; ++p) {
+    plan.placements[p].name = names[p];
+    if (p > 0) {
+      plan.schedules.push_back(plan.schedules[0]);
+      plan.schedules.back().placement = p;
+      plan.variants.push_back(plan.variants[0]);
+      plan.variants.back().placement = p;
+      plan.variants.back().schedule = static_cast<uint32_t>(plan.schedules.size() - 1);
+    }
+  }
+  const auto change = [&](uint32_t from, uint32_t to, uint64_t ns) {
+    plan::Schedule schedule{.name = "change", .placement = to, .shape = plan::ShapeClass::Transition};
+    schedule.fromPlacement = from;
+    plan.schedules.push_back(schedule);
+    plan.transitions.push_back(
+        {.schedule = static_cast<uint32_t>(plan.schedules.size() - 1), .durationsNs = {}, .predictedNs = ns});
+  };
+  change(1, 0, 30);
+  change(2, 1, 20);
+  change(2, 0, 60);
+  return plan;
+}
+
+TEST(RuntimePlacement, LaunchingAVariantOfAnotherFollowsTheCheapestPath) {
+  const plan::Plan plan = switchingPlan();
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  ASSERT_TRUE(runtime->launch(*runtime->chooseIn(2, 1, 1, 1)).ok()); // only drops
+  EXPECT_EQ(runtime->placement(), 2u);
+  ASSERT_TRUE(runtime->launch(*runtime->chooseIn(0, 1, 1, 1)).ok()); // 20 + 30 < 60
+  EXPECT_EQ(runtime->placement(), 0u);
+  ASSERT_TRUE(runtime->launch(*runtime->choose(1, 1, 1)).ok());
+  EXPECT_THAT(device.launched, ElementsAre("variant 2", "transition 1", "transition 0", "variant 0", "variant 0"));
+  EXPECT_EQ(runtime->transitionsRun(), 2u);
+  EXPECT_EQ(runtime->launched(), 3u);
+}
+
+TEST(RuntimePlacement, OfEquallyCheapPathsTheShorterIsTaken) {
+  plan::Plan plan = switchingPlan();
+  plan.transitions[2].predictedNs = 50;
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  ASSERT_TRUE(runtime->launch(2).ok());
+  ASSERT_TRUE(runtime->launch(0).ok());
+  EXPECT_THAT(device.launched, ElementsAre("variant 2", "transition 2", "variant 0"));
+}
+
+TEST(RuntimePlacement, ThePathCanBeTakenHopByHop) {
+  const plan::Plan plan = switchingPlan();
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  const auto is = [](const absl::StatusOr<Hop> &hop, uint32_t placement, uint64_t ns, uint64_t left) {
+    ASSERT_TRUE(hop.ok()) << hop.status();
+    EXPECT_EQ(hop->placement, placement);
+    EXPECT_EQ(hop->predictedNs, ns);
+    EXPECT_EQ(hop->leftNs, left);
+  };
+  is(runtime->nextHop(0), 0, 0, 0); // there already
+  is(runtime->takeHop(2), 2, 0, 0); // dropping takes no time and no launch
+  EXPECT_EQ(runtime->placement(), 2u);
+  is(runtime->nextHop(0), 1, 20, 30);
+  EXPECT_EQ(runtime->placement(), 2u);
+  is(runtime->takeHop(0), 1, 20, 30);
+  EXPECT_EQ(runtime->placement(), 1u);
+  ASSERT_TRUE(runtime->launch(*runtime->choose(1, 1, 1)).ok()); // an iteration on the way
+  is(runtime->takeHop(0), 0, 30, 0);
+  is(runtime->takeHop(0), 0, 0, 0);
+  EXPECT_THAT(device.launched, ElementsAre("transition 1", "variant 1", "transition 0"));
+  EXPECT_THAT(std::string(runtime->nextHop(3).status().message()), HasSubstr("placement 3 asked for, the plan has 3"));
+}
+
+TEST(RuntimePlacement, WithoutTransitionsThereIsNoWay) {
+  plan::Plan plan = switchingPlan();
+  plan.transitions.clear();
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  ASSERT_TRUE(runtime->takeHop(2).ok());
+  EXPECT_EQ(runtime->takeHop(0).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(runtime->takeHop(0).status().message()),
+              HasSubstr("no transition leads from placement 'none' to 'both'"));
+  EXPECT_FALSE(runtime->chooseIn(0, 1, 1, 1).ok());
+  EXPECT_EQ(runtime->launch(0).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// Homes at other addresses are no homes: what one placement has elsewhere must be copied.
+TEST(RuntimePlacement, HomesThatMoveAreNotFree) {
+  plan::Plan plan = switchingPlan();
+  plan.placements[2].extents[9] = plan.placements[0].extents[1]; // the head in place of a unit of layer 0
+  plan.placements[2].extents[9].buffer = 9;
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  EXPECT_TRUE(runtime->nextHop(1).ok());
+  EXPECT_FALSE(runtime->nextHop(2).ok());
 }
 
 TEST(RuntimeLaunch, AFailureOfTheDeviceLeavesTheCountAlone) {

@@ -116,6 +116,24 @@ TEST_F(LiveRanges, WhatStaysLiveIsCutOutOfWhatDies) {
   EXPECT_EQ(sorted(dead().after[2]), (Ranges{{400, 425}}));
 }
 
+// From a placement that has buffer 0 at home in [0, 100) and buffer 1 in [500, 700) to one that has 0 at [0, 100) and 2
+// at [600, 800): what both have stays, what the other alone had is dead at once, the new home lives from its copy on.
+TEST_F(LiveRanges, AChangeOfPlacementDropsOldHomesAndKeepsWhatItBrings) {
+  plan_.placements.push_back(plan_.placements[0]);
+  plan_.placements[0].extents[1] = {.buffer = 1, .bytes = 200, .address = 500};
+  plan_.placements[1].extents[2] = {.buffer = 2, .bytes = 200, .address = 600};
+  schedule_.locals.clear();
+  schedule_.shape = plan::ShapeClass::Transition;
+  schedule_.placement = 1;
+  schedule_.fromPlacement = 0;
+  copy(2, 600, 150);
+  copy(2, 750, 50);
+  const DeadRanges d = dead();
+  EXPECT_EQ(sorted(d.before), (Ranges{{100, 1000}}));
+  EXPECT_TRUE(d.after[0].empty());
+  EXPECT_TRUE(d.after[1].empty());
+}
+
 TEST_F(LiveRanges, LogitsStayToTheEnd) {
   step(plan::StepKind::Compute, {.buffer = 3, .arg = plan::Arg::X, .bytes = 50, .address = 400});
   schedule_.steps[0].op = kernels::Op::Sample;

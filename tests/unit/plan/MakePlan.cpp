@@ -40,8 +40,9 @@ struct PlannedCompute {
 class PlacementBuilder {
 public:
   PlacementBuilder(Plan &plan, const model::WeightLayout &layout, const PlacementOptions &options, uint32_t index,
-                   uint64_t localsAt, const ShapeOptions &largest)
-      : plan_(plan), layout_(layout), options_(options), index_(index), localsAt_(localsAt), largest_(largest) {
+                   uint64_t localsAt, const ShapeOptions &largest, bool switches)
+      : plan_(plan), layout_(layout), options_(options), index_(index), localsAt_(localsAt), largest_(largest),
+        switches_(switches) {
     chooseItems();
     place();
     for (const ShapeOptions &shape : options.shapes)
@@ -60,6 +61,22 @@ public:
       for (const uint32_t to : entries)
         if (from != to && !plan_.states[to].contents.empty())
           addTransition(from, to);
+  }
+
+  // Copies to the homes that `to` has on the device and `from` has not.
+  static void addSwitch(Plan &plan, uint32_t from, uint32_t to) {
+    Schedule s;
+    s.name = plan.placements[from].name + " to " + plan.placements[to].name;
+    s.placement = to;
+    s.fromPlacement = from;
+    s.shape = ShapeClass::Transition;
+    for (uint32_t unit = 0; unit < plan.kvBuffer(0); ++unit) {
+      const Extent &home = plan.placements[to].extents[unit], &source = plan.placements[from].extents[unit];
+      if (home.space == Space::Device && source.space == Space::Host)
+        addCopy(plan, s, {unit, 0, home.bytes, home.address, kNever});
+    }
+    if (!s.steps.empty())
+      addTransition(plan, std::move(s), 0, 0);
   }
 
 private:
@@ -108,6 +125,8 @@ private:
       } else {
         at += bytes;
       }
+      if (switches_) // every unit keeps its place free, at home or not
+        at = localsAt_ + localsBytes() + hostAddress(unit) + bytes;
       p.extents.push_back(e);
     }
     uint64_t fixed = 0; // kv and io, from the arena's start
@@ -117,9 +136,16 @@ private:
     }
     for (uint32_t slot = 0; slot < slots_; ++slot) {
       uint64_t bytes = 0;
+      uint32_t first = kNone; // of the units that take turns
       for (const Item &item : items_)
-        if (item.slot == slot)
+        if (item.slot == slot) {
           bytes = std::max(bytes, itemBytes(item));
+          first = std::min(first, item.units.front());
+        }
+      if (switches_) { // where the first of them has its home in other placements
+        p.slots.push_back({localsAt_ + localsBytes() + hostAddress(first), bytes});
+        continue;
+      }
       p.slots.push_back({at, bytes});
       at += bytes;
     }
@@ -135,12 +161,13 @@ private:
   }
 
   // The slab has every unit that some placement offloads; here all of them, so that the address is the same in each.
-  uint64_t hostAddress(uint32_t unit) const {
+  static uint64_t hostAddress(const Plan &plan, uint32_t unit) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < unit; ++i)
-      at += layout_.units[i].bytes;
+      at += plan.buffers[i].bytes;
     return at;
   }
+  uint64_t hostAddress(uint32_t unit) const { return hostAddress(plan_, unit); }
   uint64_t itemBytes(const Item &item) const {
     uint64_t bytes = 0;
     for (const uint32_t unit : item.units)
@@ -405,21 +432,21 @@ private:
     return static_cast<uint32_t>(plan_.states.size() - 1);
   }
 
-  void addStep(Schedule &s, Step step, const std::vector<Operand> &operands) {
+  static void addStep(Schedule &s, Step step, const std::vector<Operand> &operands) {
     step.firstOperand = static_cast<uint32_t>(s.operands.size());
     step.operandCount = static_cast<uint32_t>(operands.size());
     s.steps.push_back(step);
     s.operands.insert(s.operands.end(), operands.begin(), operands.end());
   }
-  void addCopy(Schedule &s, const PlannedCopy &c) {
+  static void addCopy(const Plan &plan, Schedule &s, const PlannedCopy &c) {
     Step step;
     step.kind = StepKind::Copy;
     step.lane = Lane::H2D;
     step.part = Part::Movement;
-    step.layer = layout_.units[c.unit].layer;
+    step.layer = plan.buffers[c.unit].layer;
     step.linkBytes = c.bytes;
     addStep(s, step,
-            {{c.unit, Space::Host, Access::Read, Arg::Source, c.offset, c.bytes, hostAddress(c.unit) + c.offset},
+            {{c.unit, Space::Host, Access::Read, Arg::Source, c.offset, c.bytes, hostAddress(plan, c.unit) + c.offset},
              {c.unit, Space::Device, Access::Write, Arg::Destination, c.offset, c.bytes, c.address}});
   }
 
@@ -436,7 +463,7 @@ private:
           computeKnown = c.after;
           s.edges.push_back({computeStep[c.after], copyStep[copy], EdgeKind::War});
         }
-        addCopy(s, c);
+        addCopy(plan_, s, c);
       }
     };
     addCopiesAfter(kNever);
@@ -494,16 +521,19 @@ private:
     s.shape = ShapeClass::Transition;
     s.exitState = to;
     for (const Content &c : plan_.states[to].contents)
-      addCopy(s, {c.buffer, c.bufferOffset, c.bytes, c.address, kNever});
+      addCopy(plan_, s, {c.buffer, c.bufferOffset, c.bytes, c.address, kNever});
+    addTransition(plan_, std::move(s), from, to);
+  }
+  static void addTransition(Plan &plan, Schedule s, uint32_t from, uint32_t to) {
     Transition t;
     t.fromState = from;
     t.toState = to;
-    t.schedule = static_cast<uint32_t>(plan_.schedules.size());
+    t.schedule = static_cast<uint32_t>(plan.schedules.size());
     for (const Step &step : s.steps)
       t.durationsNs.push_back(100 + step.linkBytes / 8);
     t.predictedNs = std::get<0>(times(s, t.durationsNs));
-    plan_.schedules.push_back(std::move(s));
-    plan_.transitions.push_back(std::move(t));
+    plan.schedules.push_back(std::move(s));
+    plan.transitions.push_back(std::move(t));
   }
 
   // The end of the last step, the compute lane's sum, the h2d lane's sum.
@@ -529,6 +559,7 @@ private:
   const uint32_t index_;
   const uint64_t localsAt_;
   const ShapeOptions &largest_;
+  const bool switches_;
   std::vector<Item> items_;
   uint32_t slots_ = 0;
   std::map<uint32_t, uint64_t> slotAddress_; // of a unit that takes turns
@@ -577,7 +608,11 @@ Plan makePlan(const PlanOptions &options) {
   for (uint32_t buffer = plan.kvBuffer(0); buffer < plan.buffers.size(); ++buffer)
     fixed += plan.buffers[buffer].bytes;
   for (uint32_t i = 0; i < options.placements.size(); ++i)
-    PlacementBuilder(plan, layout, options.placements[i], i, fixed, largest).addTransitions();
+    PlacementBuilder(plan, layout, options.placements[i], i, fixed, largest, options.switches).addTransitions();
+  if (options.switches)
+    for (uint32_t from = 0; from < plan.placements.size(); ++from)
+      for (uint32_t to = 0; to < plan.placements.size(); ++to)
+        PlacementBuilder::addSwitch(plan, from, to);
   plan.budgetBytes = plan.arenaBytes;
   plan.hardware.memoryBytes = plan.budgetBytes;
   std::stable_sort(plan.variants.begin(), plan.variants.end(), [](const Variant &a, const Variant &b) {

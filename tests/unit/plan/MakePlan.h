@@ -36,6 +36,9 @@ struct PlacementOptions {
 struct PlanOptions {
   model::ModelSpec model;
   std::vector<PlacementOptions> placements;
+  // A unit has one home address in all placements, slots lie where a placement has no homes, and transitions lead from
+  // each placement to each other that has more at home.
+  bool switches = false;
 };
 
 // A decoder of `layers` layers, 32 wide: Llama's ops (RMSNorm, gated MLP, rotary positions, no biases).
@@ -47,7 +50,7 @@ Plan makePlan(const PlanOptions &options);
 
 // A spread of small plans that between them have: one and two slots, three where two do not go round, both rules, a cut
 // inside a unit, a cut at a unit's edge, none, direct embedding, offloaded head, transients in a slot, two shapes with
-// different cuts and transitions between them, two placements, two families.
+// different cuts and transitions between them, two placements, three with transitions between them, two families.
 struct NamedOptions {
   std::string name;
   PlanOptions options;

@@ -432,6 +432,27 @@ bool changeTransition(Plan &plan, Random &random) {
   return true;
 }
 
+bool dropTransitionCopy(Plan &plan, Random &random) {
+  if (plan.transitions.empty())
+    return false;
+  Transition &t = pick(random, plan.transitions);
+  Schedule &s = plan.schedules[t.schedule];
+  if (s.steps.size() < 2)
+    return false;
+  const auto at = static_cast<std::ptrdiff_t>(below(random, s.steps.size()));
+  s.steps.erase(s.steps.begin() + at);
+  t.durationsNs.erase(t.durationsNs.begin() + at);
+  return true;
+}
+bool changeFromPlacement(Plan &plan, Random &random) {
+  Schedule &s = anySchedule(plan, random);
+  if (s.shape != ShapeClass::Transition && coin(random))
+    return false; // most are refused for their shape
+  const uint64_t placement = below(random, plan.placements.size() + 1);
+  s.fromPlacement = placement == plan.placements.size() ? kNone : static_cast<uint32_t>(placement);
+  return true;
+}
+
 } // namespace
 
 const std::vector<Mutation> &mutations() {
@@ -463,7 +484,9 @@ const std::vector<Mutation> &mutations() {
                                             {"change a content of a state", changeContent},
                                             {"change a variant's figures", changeVariant},
                                             {"change amounts", changeAmounts},
-                                            {"change a transition", changeTransition}};
+                                            {"change a transition", changeTransition},
+                                            {"drop a copy of a transition", dropTransitionCopy},
+                                            {"start from another placement", changeFromPlacement}};
   return all;
 }
 

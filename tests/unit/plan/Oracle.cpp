@@ -37,6 +37,13 @@ private:
       rules_.insert(rule);
   }
 
+  static uint32_t placementBefore(const Schedule &s) {
+    return s.fromPlacement == kNone ? s.placement : s.fromPlacement;
+  }
+  bool isOf(uint32_t state, uint32_t placement) const {
+    return plan_.states[state].contents.empty() || plan_.states[state].placement == placement;
+  }
+
   // Only what mutations of MakePlan's plans can get wrong.
   bool shapeIsRight() const {
     bool ok = true;
@@ -63,8 +70,9 @@ private:
         ok &= i == 0 || state.contents[i - 1].address + state.contents[i - 1].bytes <= c.address;
       }
     for (const Schedule &s : plan_.schedules) {
-      for (const uint32_t state : {s.entryState, s.exitState})
-        ok &= plan_.states[state].contents.empty() || plan_.states[state].placement == s.placement;
+      ok &= s.fromPlacement == kNone || (s.shape == ShapeClass::Transition && s.fromPlacement != s.placement &&
+                                         s.fromPlacement < plan_.placements.size());
+      ok &= !s.steps.empty() && isOf(s.entryState, placementBefore(s)) && isOf(s.exitState, s.placement);
       for (const Operand &o : s.operands) {
         fits(o.bufferOffset, o.bytes, plan_.buffer(s, o.buffer).bytes, o.address);
         if (o.buffer >= plan_.buffers.size())
@@ -86,6 +94,9 @@ private:
         ok &= i == 0 || std::pair(s.edges[i - 1].to, s.edges[i - 1].from) < std::pair(e.to, e.from);
       }
     }
+    for (const Transition &t : plan_.transitions)
+      ok &= isOf(t.fromState, placementBefore(plan_.schedules[t.schedule])) &&
+            isOf(t.toState, plan_.schedules[t.schedule].placement);
     for (const Variant &v : plan_.variants)
       ok &= v.durationsNs.size() == plan_.schedules[v.schedule].steps.size();
     return ok;
@@ -93,6 +104,9 @@ private:
 
   // Bytes an op touches behind the start of an operand, and the tensor it must cover.
   void operandSizes(const Schedule &s, const Step &step) {
+    if (step.kind == StepKind::Publish)
+      for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k)
+        breaks(s.operands[k].access != Access::Read, Rule::Structure);
     if (step.kind != StepKind::Compute)
       return;
     const model::ModelSpec &m = plan_.model;
@@ -329,8 +343,9 @@ private:
              Rule::EntryExit);
     const auto reached = [&](uint32_t from, uint32_t to) {
       return holds(from, to) ||
-             std::any_of(plan_.transitions.begin(), plan_.transitions.end(),
-                         [&](const Transition &t) { return t.fromState == from && t.toState == to; });
+             std::any_of(plan_.transitions.begin(), plan_.transitions.end(), [&](const Transition &t) {
+               return t.fromState == from && t.toState == to && plan_.schedules[t.schedule].fromPlacement == kNone;
+             });
     };
     for (const Variant &v : plan_.variants) {
       const uint32_t entry = plan_.schedules[v.schedule].entryState;

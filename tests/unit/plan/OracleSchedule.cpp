@@ -42,10 +42,13 @@ std::vector<StepSet> ancestors(const Schedule &s, size_t without = SIZE_MAX) {
 class ScheduleOracle {
 public:
   ScheduleOracle(const Plan &plan, uint32_t index, std::set<Rule> &rules)
-      : plan_(plan), s_(plan.schedules[index]), placement_(plan.placements[s_.placement]), rules_(rules) {
+      : plan_(plan), s_(plan.schedules[index]), placement_(plan.placements[s_.placement]),
+        before_(plan.placements[s_.fromPlacement == kNone ? s_.placement : s_.fromPlacement]), rules_(rules) {
     uint64_t end = plan.arenaBytes;
     const auto reach = [&](uint64_t address, uint64_t bytes) { end = std::max(end, address + bytes); };
     for (const Extent &e : placement_.extents)
+      reach(e.address, e.bytes);
+    for (const Extent &e : before_.extents)
       reach(e.address, e.bytes);
     for (const Operand &o : s_.operands)
       reach(o.address, o.bytes);
@@ -107,8 +110,9 @@ private:
     }
   }
 
-  bool atHome(const Operand &o) const {
-    return std::any_of(placement_.extents.begin(), placement_.extents.end(), [&](const Extent &e) {
+  bool atHome(const Operand &o) const { return atHome(o, placement_); }
+  static bool atHome(const Operand &o, const Placement &placement) {
+    return std::any_of(placement.extents.begin(), placement.extents.end(), [&](const Extent &e) {
       return e.buffer == o.buffer && e.space == o.space && e.bufferOffset <= o.bufferOffset &&
              o.bufferOffset + o.bytes <= e.bufferOffset + e.bytes &&
              o.address + e.bufferOffset == e.address + o.bufferOffset;
@@ -124,9 +128,10 @@ private:
       rules_.insert(Rule::CopyOrder);
       return;
     }
-    if (!atHome(from))
+    if (!atHome(from) && !atHome(from, before_))
       rules_.insert(Rule::HostRange);
-    if (std::none_of(placement_.slots.begin(), placement_.slots.end(), [&](const Slot &slot) {
+    const bool newHome = changes() && plan_.buffers[to.buffer].kind == BufferKind::Weight && atHome(to);
+    if (!newHome && std::none_of(placement_.slots.begin(), placement_.slots.end(), [&](const Slot &slot) {
           return slot.address <= to.address && to.address + to.bytes <= slot.address + slot.bytes;
         }))
       rules_.insert(Rule::SlotTooSmall);
@@ -180,8 +185,10 @@ private:
     });
   }
 
+  bool changes() const { return &before_ != &placement_; }
+
   void contents() {
-    for (const Extent &e : placement_.extents)
+    for (const Extent &e : before_.extents)
       if (e.space == Space::Device)
         put(e.buffer, e.bufferOffset, e.bytes, e.address);
     for (const Content &c : plan_.states[s_.entryState].contents)
@@ -213,7 +220,11 @@ private:
           }
         }
     }
-    for (const Content &c : plan_.states[s_.exitState].contents) {
+    std::vector<Content> left = plan_.states[s_.exitState].contents;
+    for (const Extent &e : placement_.extents)
+      if (changes() && e.space == Space::Device && plan_.buffers[e.buffer].kind == BufferKind::Weight)
+        left.push_back({e.buffer, e.bufferOffset, e.bytes, e.address});
+    for (const Content &c : left) {
       const Granules g(c.address, c.bytes);
       for (uint64_t i = g.first; i < g.last; ++i)
         if (memory_[i] != What{c.buffer, c.bufferOffset / kGranule + (i - g.first)})
@@ -279,7 +290,7 @@ private:
 
   const Plan &plan_;
   const Schedule &s_;
-  const Placement &placement_;
+  const Placement &placement_, &before_; // the same but in a transition between placements
   std::set<Rule> &rules_;
   std::vector<What> memory_;
   std::vector<bool> writtenHere_;
@@ -326,7 +337,10 @@ uint64_t liveBytesByBruteForce(const Plan &plan, uint32_t index) {
           else
             h.replaced = true;
         }
-      if (s.steps[i].kind == StepKind::Copy && o.access == Access::Write)
+      const bool home = std::any_of(placement.extents.begin(), placement.extents.end(), [&](const Extent &e) {
+        return e.buffer == o.buffer && e.space == o.space && e.address == o.address;
+      });
+      if (s.steps[i].kind == StepKind::Copy && o.access == Access::Write && !home)
         held.push_back({{o.buffer, o.bufferOffset, o.bytes, o.address}, i});
     }
   for (Held &h : held)

@@ -228,6 +228,29 @@ const std::vector<Fault> &faults() {
       {"transitions[0].schedule is 0, not a transition", [](Plan &p) { p.transitions[0].schedule = 0; }},
       {"transitions[0].durations_ns has 3 entries, its schedule has 2 steps",
        [](Plan &p) { p.transitions[0].durationsNs.push_back(1); }},
+      {"schedules[0].from_placement is 0, expected none: the schedule is not a transition",
+       [](Plan &p) { p.schedules[0].fromPlacement = 0; }},
+      {"schedules[1].from_placement is 1, expected less than 1", [](Plan &p) { p.schedules[1].fromPlacement = 1; }},
+      {"schedules[1].from_placement is 0, expected another than .placement, or none",
+       [](Plan &p) { p.schedules[1].fromPlacement = 0; }},
+      {"schedules[1].entry_state is 1, a state of placement 0, expected one of 1",
+       [](Plan &p) {
+         p.placements.push_back(p.placements[0]);
+         p.schedules[1].fromPlacement = 1;
+         p.schedules[1].entryState = 1;
+       }},
+      {"transitions[0].from_state is 1, a state of placement 0, expected one of 1",
+       [](Plan &p) {
+         p.placements.push_back(p.placements[0]);
+         p.schedules[1].fromPlacement = 1;
+         p.transitions[0].fromState = 1;
+       }},
+      {"transitions[0].to_state is 1, a state of placement 0, expected one of 1",
+       [](Plan &p) {
+         p.placements.push_back(p.placements[0]);
+         p.schedules[1].placement = 1;
+         p.schedules[1].exitState = 0;
+       }},
   };
   return all;
 }

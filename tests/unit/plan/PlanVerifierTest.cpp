@@ -3,6 +3,7 @@
 // One plan, wrong in one way at a time: the rule that is broken, and the words that say so.
 #include "runtime/plan/PlanVerifier.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -319,6 +320,63 @@ TEST(PlanVerifier, RefusesStatesThatCannotBeReached) {
             [](Plan &p) { p.schedules[1].entryState = 1; }},
        })
     expectRefused(broken);
+}
+
+// Placement 0 has everything at home on the device, placement 1 (layers 1 and 3 offloaded) and placement 2 (layer 0,
+// too) have slots where it has homes.
+Plan switchingPlan() {
+  for (const test::NamedOptions &named : test::variedPlans())
+    if (named.options.switches)
+      return test::makePlan(named.options);
+  return {};
+}
+// The schedule that leads from one placement to another.
+Schedule &switchOf(Plan &plan, uint32_t from, uint32_t to) {
+  for (Schedule &s : plan.schedules)
+    if (s.fromPlacement == from && s.placement == to)
+      return s;
+  ADD_FAILURE() << "no transition from " << from << " to " << to;
+  return plan.schedules[0];
+}
+
+TEST(PlanVerifier, RefusesChangesOfPlacementThatDoNotArrive) {
+  const auto refusal = [](auto change) {
+    Plan plan = switchingPlan();
+    EXPECT_TRUE(verifyPlan(plan, "a.plan").ok()) << verifyPlan(plan, "a.plan");
+    change(plan);
+    return std::string(verifyPlan(plan, "a.plan").message());
+  };
+  using testing::HasSubstr;
+  // 1 to 0 brings the four units of layer 1, then those of layer 3.
+  const std::string forgotten = refusal([](Plan &p) {
+    Schedule &s = switchOf(p, 1, 0);
+    s.steps.pop_back();
+    for (Transition &t : p.transitions)
+      if (&p.schedules[t.schedule] == &s)
+        t.durationsNs.pop_back();
+  });
+  EXPECT_THAT(forgotten, HasSubstr("(eager to none): placement none has layers.3.down [0, "));
+  EXPECT_THAT(forgotten, HasSubstr("where the transition leaves nothing [entry and exit]"));
+  // To another unit's home: two are missing then, and the copy is to no slot and no home of its own.
+  EXPECT_THAT(refusal([](Plan &p) {
+                Schedule &s = switchOf(p, 1, 0);
+                s.operands[1].address = s.operands[3].address;
+              }),
+              HasSubstr("begins at "));
+  // From a unit's place in the slab that neither placement knows.
+  EXPECT_THAT(refusal([](Plan &p) { switchOf(p, 1, 0).operands[0].address += 256; }),
+              HasSubstr("in the host slab as one run [host range]"));
+  // As if placement 2 were left, in which layer 0 is not at home either.
+  EXPECT_THAT(refusal([](Plan &p) { switchOf(p, 1, 0).fromPlacement = 2; }), HasSubstr("has layers.0.qkv [0, "));
+  // Caches stay: a copy over one is to no home of a weight.
+  EXPECT_THAT(refusal([](Plan &p) { switchOf(p, 1, 0).operands[1].address = 0; }),
+              HasSubstr("begins at 0, in no slot [slot too small]"));
+  // Within a placement nothing is copied to a home.
+  EXPECT_THAT(refusal([](Plan &p) {
+                Schedule &s = switchOf(p, 1, 0);
+                s.fromPlacement = kNone;
+              }),
+              HasSubstr("[host range]"));
 }
 
 TEST(PlanVerifier, StopsAtTheLimit) {

@@ -107,8 +107,8 @@ TEST(UntrustedPlan, MayNotUseTheSameBytesTwice) {
   const auto states = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::State>>());
   const auto schedules = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::Schedule>>());
   const auto transitions = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::Transition>>());
-  fbb.Finish(fb::CreatePlan(fbb, 1, name, model, name, name, hardware, goal, policy, name, name, 0, 0, 16, 2, 4, 4, 4,
-                            64, 0, 0, 0, buffers, placements, states, schedules, variants, transitions),
+  fbb.Finish(fb::CreatePlan(fbb, kFormatVersion, name, model, name, name, hardware, goal, policy, name, name, 0, 0, 16,
+                            2, 4, 4, 4, 64, 0, 0, 0, buffers, placements, states, schedules, variants, transitions),
              "HRPL");
   const std::string text(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
   const test::AllocationGuard guard; // 5000 x 10000 x 8 bytes would be 400 MB

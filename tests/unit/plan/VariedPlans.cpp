@@ -73,6 +73,9 @@ std::vector<NamedOptions> variedPlans() {
   PlacementOptions other = eager({}, {});
   other.name = "none";
   out.push_back({"two shapes and two placements", {tinyLlama(4), {shapes, other}}});
+  PlacementOptions none = eager({}, {}), some = eager({1, 3}, cut(1, 512)), most = paper({0, 1, 3});
+  none.name = "none";
+  out.push_back({"three placements with transitions between them", {tinyLlama(4), {none, some, most}, true}});
   return out;
 }
 

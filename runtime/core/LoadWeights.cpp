@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/LoadWeights.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/model/WeightLayout.h"
+
+namespace headrace::core {
+namespace {
+
+// Brings the weights to their homes in one placement, and to host memory whatever any placement keeps there.
+class Loader {
+public:
+  Loader(const plan::Plan &plan, Device &device, const model::WeightSource *weights, const LoadOptions &options)
+      : plan_(plan), device_(device), weights_(weights), options_(options), layout_(model::layoutWeights(plan.model)) {}
+
+  absl::StatusOr<Manifest> load() {
+    if (absl::Status status = check(); !status.ok())
+      return status;
+    Manifest manifest;
+    manifest.planned = plan::weightBytesByHome(plan_, options_.placement);
+    uint64_t done = 0;
+    const uint64_t total = layout_.totalBytes();
+    if (options_.progress)
+      options_.progress(0, total);
+    for (uint32_t u = 0; u < layout_.units.size(); ++u) {
+      if (absl::Status status = loadUnit(u, manifest); !status.ok())
+        return status;
+      done += layout_.units[u].bytes;
+      if (options_.progress)
+        options_.progress(done, total);
+    }
+    const DeviceCounters counters = device_.counters();
+    manifest.deviceArenaBytes = counters.peakDeviceBytes;
+    manifest.hostSlabBytes = counters.hostBytes;
+    return manifest;
+  }
+
+private:
+  absl::Status check() const {
+    if (device_.holdsData() && weights_ == nullptr)
+      return absl::InvalidArgumentError(
+          absl::StrCat("device '", std::string(device_.kind()), "' holds data and was given no weights"));
+    if (plan_.buffers.size() < layout_.units.size())
+      return absl::InvalidArgumentError(absl::StrCat("plan: ", plan_.buffers.size(), " buffers, the model has ",
+                                                     layout_.units.size(), " weight units"));
+    for (size_t u = 0; u < layout_.units.size(); ++u)
+      if (plan_.buffers[u].bytes != layout_.units[u].bytes)
+        return absl::InvalidArgumentError(absl::StrCat("plan: buffer ", plan_.buffers[u].name, " has ",
+                                                       plan_.buffers[u].bytes, " bytes, the model's unit ",
+                                                       layout_.units[u].name, " has ", layout_.units[u].bytes));
+    return absl::OkStatus();
+  }
+
+  absl::Status loadUnit(uint32_t u, Manifest &manifest) {
+    const model::Unit &unit = layout_.units[u];
+    absl::Span<const std::byte> bytes; // the unit as filled; empty until then
+    for (const plan::Extent &extent : plan_.placements[options_.placement].extents)
+      if (extent.buffer == u && extent.space == plan::Space::Device) {
+        if (absl::Status status = bringToDevice(unit, extent, bytes); !status.ok())
+          return status;
+        manifest.loaded.device += extent.bytes;
+      }
+    std::set<std::pair<uint64_t, uint64_t>> filled; // (bufferOffset, address)
+    for (uint32_t p = 0; p < plan_.placements.size(); ++p)
+      for (const plan::Extent &extent : plan_.placements[p].extents) {
+        if (extent.buffer != u || extent.space == plan::Space::Device)
+          continue;
+        if (extent.space == plan::Space::Disk)
+          return absl::InvalidArgumentError(absl::StrCat("plan: unit ", unit.name, " has its home on disk"));
+        if (filled.insert({extent.bufferOffset, extent.address}).second)
+          if (absl::Status status = bringToHost(unit, extent, bytes); !status.ok())
+            return status;
+        if (p == options_.placement)
+          manifest.loaded.host += extent.bytes;
+      }
+    return absl::OkStatus();
+  }
+
+  absl::Status bringToDevice(const model::Unit &unit, const plan::Extent &extent, absl::Span<const std::byte> &bytes) {
+    if (!device_.holdsData())
+      return absl::OkStatus();
+    if (absl::Status status = fillScratch(unit, bytes); !status.ok())
+      return status;
+    return device_.writeDevice(extent.address, bytes.subspan(extent.bufferOffset, extent.bytes));
+  }
+
+  absl::Status bringToHost(const model::Unit &unit, const plan::Extent &extent, absl::Span<const std::byte> &bytes) {
+    if (!device_.holdsData())
+      return absl::OkStatus();
+    absl::Span<std::byte> slab = device_.hostSlab();
+    if (extent.bytes > slab.size() || extent.address > slab.size() - extent.bytes)
+      return absl::InvalidArgumentError(absl::StrCat("plan: unit ", unit.name, ": host bytes [", extent.address, ", +",
+                                                     extent.bytes, ") are outside the slab of ", slab.size()));
+    absl::Span<std::byte> target = slab.subspan(extent.address, extent.bytes);
+    if (bytes.empty() && extent.bytes == unit.bytes) { // no detour through scratch
+      absl::Status status = weights_->fill(unit, order(), target);
+      bytes = target;
+      return status;
+    }
+    if (absl::Status status = fillScratch(unit, bytes); !status.ok())
+      return status;
+    std::copy_n(bytes.data() + extent.bufferOffset, extent.bytes, target.data());
+    return absl::OkStatus();
+  }
+
+  absl::Status fillScratch(const model::Unit &unit, absl::Span<const std::byte> &bytes) {
+    if (!bytes.empty())
+      return absl::OkStatus();
+    if (scratch_.size() < unit.bytes)
+      scratch_.resize(unit.bytes);
+    absl::Span<std::byte> target(scratch_.data(), unit.bytes);
+    absl::Status status = weights_->fill(unit, order(), target);
+    bytes = target;
+    return status;
+  }
+
+  model::MatrixOrder order() const { return static_cast<model::MatrixOrder>(device_.matrixOrder()); }
+
+  const plan::Plan &plan_;
+  Device &device_;
+  const model::WeightSource *weights_;
+  const LoadOptions &options_;
+  const model::WeightLayout layout_;
+  std::vector<std::byte> scratch_; // the largest unit that is not filled in place; gone once loading ends
+};
+
+absl::Status compareManifest(const Manifest &manifest, const plan::Plan &plan) {
+  const auto check = [](const char *what, uint64_t loaded, uint64_t planned) {
+    return loaded == planned ? absl::OkStatus()
+                             : absl::InternalError(absl::StrCat("manifest: ", loaded, " bytes of ", what,
+                                                                " loaded, the plan says ", planned));
+  };
+  for (const absl::Status &status : {check("weights on the device", manifest.loaded.device, manifest.planned.device),
+                                     check("weights in host memory", manifest.loaded.host, manifest.planned.host),
+                                     check("weights on disk", manifest.loaded.disk, manifest.planned.disk),
+                                     check("device arena", manifest.deviceArenaBytes, plan.arenaBytes),
+                                     check("host slab", manifest.hostSlabBytes, plan.hostBytes)})
+    if (!status.ok())
+      return status;
+  return absl::OkStatus();
+}
+
+} // namespace
+
+absl::StatusOr<Manifest> loadWeights(const plan::Plan &plan, Device &device, const model::WeightSource *weights,
+                                     const LoadOptions &options) {
+  absl::StatusOr<Manifest> manifest = Loader(plan, device, weights, options).load();
+  if (!manifest.ok())
+    return manifest.status();
+  if (absl::Status status = compareManifest(*manifest, plan); !status.ok())
+    return status;
+  return manifest;
+}
+
+} // namespace headrace::core

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/TransitionPaths.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+
+namespace headrace::core {
+namespace {
+
+using plan::Content;
+using plan::kNone;
+
+bool byAddress(const Content &a, const Content &b) { return a.address < b.address; }
+
+// Every byte of `want` is in `have`, which is sorted by address; pieces that follow each other count as one.
+bool covers(const std::vector<Content> &have, const Content &want) {
+  uint64_t covered = 0;
+  auto it = std::upper_bound(have.begin(), have.end(), want, byAddress);
+  if (it != have.begin())
+    --it;
+  for (; it != have.end() && covered < want.bytes && it->address <= want.address + covered; ++it) {
+    const uint64_t from = want.address + covered, skip = from - it->address;
+    if (skip >= it->bytes)
+      continue;
+    if (it->buffer != want.buffer || it->bufferOffset + skip != want.bufferOffset + covered)
+      return false;
+    covered += std::min(want.bytes - covered, it->bytes - skip);
+  }
+  return covered == want.bytes;
+}
+bool covers(const std::vector<Content> &have, const std::vector<Content> &want) {
+  return std::all_of(want.begin(), want.end(), [&](const Content &content) { return covers(have, content); });
+}
+
+// The weights that a placement has at home on the device, by address.
+std::vector<Content> homesOf(const plan::Plan &plan, const plan::Placement &placement) {
+  std::vector<Content> homes;
+  for (const plan::Extent &e : placement.extents)
+    if (e.space == plan::Space::Device && plan.buffers[e.buffer].kind == plan::BufferKind::Weight)
+      homes.push_back({e.buffer, e.bufferOffset, e.bytes, e.address});
+  std::sort(homes.begin(), homes.end(), byAddress);
+  return homes;
+}
+
+} // namespace
+
+absl::Status TransitionPaths::check(const plan::Plan &plan) {
+  const size_t configs = plan.placements.size() + plan.states.size() - 1;
+  if (configs <= kMostConfigs)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("plan: ", plan.placements.size(), " placements and ",
+                                                 plan.states.size(), " states, expected at most ", kMostConfigs,
+                                                 " together"));
+}
+
+TransitionPaths::TransitionPaths(const plan::Plan &plan) : placements_(static_cast<uint32_t>(plan.placements.size())) {
+  std::vector<uint32_t> stateOf(placements_, 0);
+  for (uint32_t p = 0; p < placements_; ++p)
+    placementOf_.push_back(p);
+  for (uint32_t s = 1; s < plan.states.size(); ++s) {
+    placementOf_.push_back(plan.states[s].placement);
+    stateOf.push_back(s);
+  }
+  const size_t configs = placementOf_.size();
+
+  std::vector<std::vector<Content>> homes, all(configs);
+  for (const plan::Placement &placement : plan.placements)
+    homes.push_back(homesOf(plan, placement));
+  std::vector<char> keepsHomes(size_t{placements_} * placements_); // the homes of the second are homes of the first
+  for (uint32_t a = 0; a < placements_; ++a)
+    for (uint32_t b = 0; b < placements_; ++b)
+      keepsHomes[a * placements_ + b] = a == b || covers(homes[a], homes[b]);
+  for (Config c = 0; c < configs; ++c) {
+    const std::vector<Content> &contents = plan.states[stateOf[c]].contents;
+    std::merge(homes[placementOf_[c]].begin(), homes[placementOf_[c]].end(), contents.begin(), contents.end(),
+               std::back_inserter(all[c]), byAddress);
+  }
+
+  // Edges, the transitions of the plan from each configuration that holds their start, and the free changes.
+  struct Step {
+    Config to;
+    uint32_t transition;
+    uint64_t ns;
+  };
+  std::vector<std::vector<Step>> steps(configs);
+  const auto holds = [&](Config have, Config want) {
+    return keepsHomes[placementOf_[have] * placements_ + placementOf_[want]] &&
+           covers(all[have], plan.states[stateOf[want]].contents);
+  };
+  std::vector<std::vector<uint32_t>> starts(configs); // transitions by the configuration they start from
+  for (uint32_t t = 0; t < plan.transitions.size(); ++t) {
+    const plan::Transition &transition = plan.transitions[t];
+    const plan::Schedule &schedule = plan.schedules[transition.schedule];
+    starts[config(schedule.fromPlacement == kNone ? schedule.placement : schedule.fromPlacement, transition.fromState)]
+        .push_back(t);
+  }
+  for (Config have = 0; have < configs; ++have)
+    for (Config want = 0; want < configs; ++want) {
+      if (!holds(have, want))
+        continue;
+      if (have != want)
+        steps[have].push_back({want, kFree, 0});
+      for (const uint32_t t : starts[want]) {
+        const plan::Transition &transition = plan.transitions[t];
+        const Config to = config(plan.schedules[transition.schedule].placement, transition.toState);
+        steps[have].push_back({to, t, transition.predictedNs});
+      }
+    }
+
+  // Dijkstra's algorithm from each configuration, over few enough to look for the nearest one by one.
+  table_.resize(configs * configs);
+  struct Reached {
+    uint64_t ns = ~uint64_t{0};
+    uint32_t launches = ~0u, hops = ~0u;
+    uint32_t first = kNone;
+    Config next = 0;
+    bool done = false;
+    auto cost() const { return std::tie(ns, launches, hops); }
+  };
+  std::vector<Reached> reached;
+  for (Config from = 0; from < configs; ++from) {
+    reached.assign(configs, {});
+    reached[from] = {0, 0, 0, kFree, from, false};
+    for (;;) {
+      Reached *nearest = nullptr;
+      for (Reached &r : reached)
+        if (!r.done && r.first != kNone && (nearest == nullptr || r.cost() < nearest->cost()))
+          nearest = &r;
+      if (nearest == nullptr)
+        break;
+      nearest->done = true;
+      const auto at = static_cast<Config>(nearest - reached.data());
+      for (const Step &step : steps[at]) {
+        Reached way = *nearest;
+        way.ns += step.ns;
+        way.launches += step.transition != kFree;
+        ++way.hops;
+        way.done = false;
+        if (at == from) {
+          way.first = step.transition;
+          way.next = step.to;
+        }
+        if (Reached &there = reached[step.to]; !there.done && way.cost() < there.cost())
+          there = way;
+      }
+    }
+    for (Config to = 0; to < configs; ++to)
+      table_[from * configs + to] = {reached[to].first == kNone ? 0 : reached[to].ns, reached[to].first,
+                                     reached[to].next};
+  }
+}
+
+} // namespace headrace::core

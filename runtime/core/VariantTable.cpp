@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/VariantTable.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace headrace::core {
+
+VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths, const std::vector<bool> &built) {
+  placements_.resize(plan.placements.size());
+  for (uint32_t i = 0; i < plan.variants.size(); ++i) {
+    if (!built[i])
+      continue;
+    const plan::Variant &variant = plan.variants[i];
+    const plan::Schedule &schedule = plan.schedules[variant.schedule];
+    OfPlacement &of = placements_[variant.placement];
+    of.largest = {std::max(of.largest.tokens, variant.newTokens), std::max(of.largest.sequences, variant.sequences),
+                  std::max(of.largest.context, variant.context)};
+    const TransitionPaths::Config entry = paths.config(schedule.placement, schedule.entryState);
+    auto group =
+        std::find_if(of.groups.begin(), of.groups.end(), [&](const Group &other) { return other.entry == entry; });
+    if (group == of.groups.end())
+      group = of.groups.insert(group, {entry, {}});
+    group->items.push_back({{variant.newTokens, variant.sequences, variant.context},
+                            variant.predictedNs,
+                            i,
+                            schedule.shape == plan::ShapeClass::Decode});
+  }
+  for (OfPlacement &of : placements_)
+    for (Group &group : of.groups)
+      std::sort(group.items.begin(), group.items.end(),
+                [](const Item &a, const Item &b) { return std::tie(a.ns, a.variant) < std::tie(b.ns, b.variant); });
+}
+
+uint32_t VariantTable::cheapest(uint32_t placement, const Shape &shape, const TransitionPaths &paths,
+                                TransitionPaths::Config now) const {
+  uint32_t best = plan::kNone;
+  uint64_t bestNs = 0;
+  for (const Group &group : placements_[placement].groups) {
+    if (!paths.reaches(now, group.entry))
+      continue;
+    const auto holds = [&](const Item &item) {
+      return item.bucket.tokens >= shape.tokens && item.bucket.sequences >= shape.sequences &&
+             item.bucket.context >= shape.context && (!item.oneRowEach || shape.tokens == shape.sequences);
+    };
+    const auto item = std::find_if(group.items.begin(), group.items.end(), holds);
+    if (item == group.items.end())
+      continue;
+    const uint64_t ns = item->ns + paths.predictedNs(now, group.entry);
+    if (best == plan::kNone || std::tie(ns, item->variant) < std::tie(bestNs, best)) {
+      best = item->variant;
+      bestNs = ns;
+    }
+  }
+  return best;
+}
+
+} // namespace headrace::core

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the bytes of an operand have their home in a placement. For plans without a structure fault.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/plan/Plan.h"
+
+namespace headrace::plan {
+
+class ExtentIndex {
+public:
+  ExtentIndex(const Plan &plan, const Placement &placement) : placement_(placement) {
+    first_.assign(plan.buffers.size() + 1, 0);
+    for (const Extent &extent : placement.extents)
+      ++first_[extent.buffer + 1];
+    for (size_t i = 1; i < first_.size(); ++i)
+      first_[i] += first_[i - 1];
+  }
+
+  // The extent of a persistent buffer that holds the operand's first byte.
+  const Extent &of(const Operand &operand) const {
+    const Extent *begin = placement_.extents.data() + first_[operand.buffer];
+    const Extent *end = placement_.extents.data() + first_[operand.buffer + 1];
+    return *std::prev(std::upper_bound(begin, end, operand.bufferOffset,
+                                       [](uint64_t offset, const Extent &e) { return offset < e.bufferOffset; }));
+  }
+
+  // The operand names bytes of its buffer's home, one run, in the operand's space.
+  bool atHome(const Operand &operand) const {
+    if (operand.buffer + size_t{1} >= first_.size())
+      return false;
+    const Extent &e = of(operand);
+    return e.space == operand.space && operand.bytes <= e.bytes - (operand.bufferOffset - e.bufferOffset) &&
+           operand.address - operand.bufferOffset == e.address - e.bufferOffset;
+  }
+
+private:
+  const Placement &placement_;
+  std::vector<uint32_t> first_; // by buffer, into the placement's extents
+};
+
+} // namespace headrace::plan
