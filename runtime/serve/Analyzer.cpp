@@ -296,7 +296,8 @@ private:
     measured.repetitions = static_cast<uint32_t>(samples.size());
     measured.computeAlone = cost::summarise(samples);
 
-    // Copies that end before the iteration does disturb only a part of it: what they cost is put on the whole.
+    // Copies that end before the iteration does disturb only a part of it: what they cost is put on the whole, but at
+    // most doubled, so that a disturbance of something else is not taken for theirs many times over.
     const core::GraphKey beside = plan_.copies.back().beside[0];
     status = repeated(beside, [&](absl::Span<const core::StepTime> times) {
       const plan::Schedule &schedule = scheduleOf(beside);
@@ -307,10 +308,9 @@ private:
           copies.add(times[i]);
       const uint64_t ns = std::max<uint64_t>(1, iteration.ns()), before = measured.computeAlone.medianNs;
       const uint64_t shared = lasted(std::max(iteration.start, copies.start), std::min(iteration.end, copies.end));
-      samples.push_back(ns > before && shared > 0
-                            ? before + static_cast<uint64_t>(static_cast<double>(ns - before) *
-                                                             (static_cast<double>(ns) / static_cast<double>(shared)))
-                            : ns);
+      const double covered = std::max(0.5, static_cast<double>(shared) / static_cast<double>(ns));
+      samples.push_back(
+          ns > before && shared > 0 ? before + static_cast<uint64_t>(static_cast<double>(ns - before) / covered) : ns);
     });
     if (!status.ok())
       return status;
@@ -404,7 +404,11 @@ private:
 
   // ---- Progress
 
-  size_t copiesLeft() const { return plan_.copies.size() - std::min(plan_.copies.size(), record_.transfers.size()); }
+  // Sizes of copies, and the interference.
+  size_t copiesLeft() const {
+    return plan_.copies.size() - std::min(plan_.copies.size(), record_.transfers.size()) +
+           (plan_.starts.has_value() && record_.interference.repetitions == 0 ? 1 : 0);
+  }
 
   absl::Status report() {
     if (options_.measuring)
