@@ -15,6 +15,7 @@
 #include "compiler/Prices.h"
 #include "compiler/ResolveGoal.h"
 #include "passes/algorithms/SearchChain.h"
+#include "passes/algorithms/SearchFastest.h"
 
 namespace headrace::compiler {
 
@@ -61,6 +62,15 @@ absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, 
 // less than that of any number of whole layers spread evenly with a ring. ResourceExhausted, with the shape, its goal
 // and the least time there is, where a shape misses its goal with nothing offloaded.
 absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, Prices &prices);
+
+// The other way round: the placement that frees at least `leastFreed` bytes with all goals missed (or undercut) by the
+// least common factor, which is `factor`: with goals that are resident times the smallest slowdown for so much memory.
+// ResourceExhausted, with the most that can be freed, where all layers and the head away free less.
+struct FastestSearched {
+  double factor = 1;
+  SearchedPlacement placement;
+};
+absl::StatusOr<FastestSearched> searchFastest(const SearchRequest &request, uint64_t leastFreed, Prices &prices);
 
 // Placements for several goals at once, from the tightest to the loosest, whose units are nested: each offloads all
 // that the one before does. `factors` multiply every goal of the request and do not fall (1.0, 1.2, 1.5: the request's

@@ -167,6 +167,28 @@ TEST(SearchPlacement, TheEmbeddingIsFreedBesideTheUnits) {
   EXPECT_FALSE(searchPlacement(tied.search, tied.prices)->candidate.embedding);
 }
 
+// Memory first: the least slowdown that frees so much, and no less would do.
+TEST(SearchFastest, FreesWhatIsAskedWithTheLeastSlowdown) {
+  Searched s(sized(shipped("opt-6.7b", "a10", 8, 512), {.newTokens = {8}, .sequences = {8}, .contexts = {512}}));
+  s.askFor(1);
+  for (const uint64_t layers : {2, 6, 20}) {
+    const uint64_t bytes = layers * s.layout.layerBytes(0);
+    const absl::StatusOr<FastestSearched> fastest = searchFastest(s.search, bytes, s.prices);
+    ASSERT_TRUE(fastest.ok()) << fastest.status();
+    EXPECT_GE(fastest->placement.freedBytes, bytes);
+    const auto resident = static_cast<double>(s.search.decode[0].sloNs);
+    EXPECT_LE(static_cast<double>(fastest->placement.decodeNs[0]), resident * fastest->factor);
+    // The link alone takes nearly as long for what must be moved: what is freed and a ring of a unit at least.
+    const uint64_t least = s.prices.copyNs(bytes, true);
+    EXPECT_GE(resident * fastest->factor, static_cast<double>(least));
+    EXPECT_LE(resident * fastest->factor, std::max(1.1 * resident, 1.1 * static_cast<double>(least)));
+  }
+  // Without the ring's bytes not even everything is freed.
+  const absl::Status status = searchFastest(s.search, 32 * s.layout.layerBytes(0), s.prices).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no placement frees"));
+}
+
 // A chain's placements are nested, and each compiles to what it says.
 TEST(SearchChain, OfAModelIsNestedAndMeetsEachGoal) {
   Searched s(sized(shipped("llama-3.1-8b", "a10", 8, 1024), {.newTokens = {8}, .sequences = {8}, .contexts = {1024}}));
