@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "runtime/cost/SelectN.h"
 
 namespace headrace::compiler {
 namespace {
@@ -21,7 +22,7 @@ template <typename T> T opened(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-CompileRequest requestOf(const SearchCase &c) {
+CompileRequest requestOf(const SearchCase &c, bool allShapes) {
   const std::string examples = HEADRACE_SOURCE_DIR "/examples/";
   CompileRequest request;
   request.model = opened(model::openModel(absl::StrCat(examples, "models/", c.model, ".toml"))).spec;
@@ -29,6 +30,8 @@ CompileRequest requestOf(const SearchCase &c) {
   request.goal.deviceMemory = uint64_t{1} << 42;
   request.goal.batch = c.shape.sequences;
   request.goal.context = c.shape.context;
+  if (allShapes)
+    return request;
   request.buckets = {.newTokens = {c.shape.tokens}, .sequences = {c.shape.sequences}, .contexts = {c.shape.context}};
   return request;
 }
@@ -60,8 +63,9 @@ std::vector<SearchCase> searchCases(const std::vector<std::string> &hardware) {
   return cases;
 }
 
-OpenedCase::OpenedCase(const SearchCase &c)
-    : request_(requestOf(c)), target_(opened(resolveGoal(request_))), layout_(model::layoutWeights(request_.model)),
+OpenedCase::OpenedCase(const SearchCase &c, bool allShapes)
+    : request_(requestOf(c, allShapes)), target_(opened(resolveGoal(request_))),
+      layout_(model::layoutWeights(request_.model)),
       costs_(request_.model, request_.hardware, target_.activation, target_.kv), prices_(costs_) {
   search_.model = &request_.model;
   search_.layout = &layout_;
@@ -69,7 +73,27 @@ OpenedCase::OpenedCase(const SearchCase &c)
   search_.deviceKind = request_.hardware.kind;
   std::vector<ShapeGoal> &goals = c.decode ? search_.decode : search_.mixed;
   goals = {{c.shape, 0}};
+  if (allShapes) {
+    search_.decode.clear();
+    for (const cost::Shape &shape : target_.decode)
+      search_.decode.push_back({shape, 0});
+    for (const cost::Shape &shape : target_.mixed)
+      search_.mixed.push_back({shape, 0});
+  }
   problem_ = opened(placementProblem(search_, prices_));
+  if (allShapes) {
+    size_t schedule = 0;
+    for (std::vector<ShapeGoal> *of : {&search_.decode, &search_.mixed}) {
+      if (of->empty())
+        continue;
+      uint64_t slowest = 0;
+      for (const algorithms::ScheduleTimes::Shape &shape : problem_.problem.schedules[schedule++].shapes)
+        slowest = std::max(slowest, std::accumulate(shape.computeNs.begin(), shape.computeNs.end(), uint64_t{0}));
+      for (ShapeGoal &goal : *of)
+        goal.sloNs = static_cast<uint64_t>(c.factor * static_cast<double>(slowest));
+    }
+    return;
+  }
   algorithms::ScheduleTimes::Shape &shape = problem_.problem.schedules[0].shapes[0];
   residentNs_ = std::accumulate(shape.computeNs.begin(), shape.computeNs.end(), uint64_t{0});
   sloNs_ = static_cast<uint64_t>(c.factor * static_cast<double>(residentNs_));
@@ -87,6 +111,16 @@ uint64_t OpenedCase::layerComputeNs() const {
   for (uint32_t step = times.uses[0].first; step < times.uses[model::kUnitsPerLayer].first; ++step)
     ns += times.shapes[0].computeNs[step];
   return ns;
+}
+
+uint64_t selectNFreed(OpenedCase &c) {
+  cost::LayerTimes times;
+  times.layers = c.layers();
+  times.computeNs = static_cast<double>(c.layerComputeNs());
+  times.transferNs = static_cast<double>(c.copyNs(c.layout().layerBytes(0)));
+  times.restNs = static_cast<double>(c.residentNs()) - static_cast<double>(c.layers()) * times.computeNs;
+  const cost::IntervalChoice choice = cost::chooseInterval(times, static_cast<double>(c.sloNs()));
+  return static_cast<uint64_t>(choice.freed) * c.layout().layerBytes(0);
 }
 
 SweepResult sweepRings(const OpenedCase &c, int steps, uint64_t above) {

@@ -25,7 +25,9 @@ std::vector<SearchCase> searchCases(const std::vector<std::string> &hardware);
 
 class OpenedCase {
 public:
-  explicit OpenedCase(const SearchCase &c);
+  // allShapes: of the plan with the default buckets, decode and mixed, each class with the factor times its slowest
+  // shape.
+  explicit OpenedCase(const SearchCase &c, bool allShapes = false);
   OpenedCase(const OpenedCase &) = delete;
 
   absl::StatusOr<SearchedPlacement> search() { return searchPlacement(search_, prices_); }
@@ -35,6 +37,7 @@ public:
   double layerBytes() const { return static_cast<double>(layout_.layerBytes(0)); }
   uint64_t residentNs() const { return residentNs_; }
   uint64_t sloNs() const { return sloNs_; }
+  size_t shapes() const { return search_.decode.size() + search_.mixed.size(); }
   double limitBytes() const; // the link's bandwidth x the SLO
   uint64_t layerComputeNs() const;
   uint64_t copyNs(uint64_t bytes) { return prices_.copyNs(bytes, true); }
@@ -49,6 +52,9 @@ private:
   PlacementProblem problem_;
   uint64_t residentNs_ = 0, sloNs_ = 0;
 };
+
+// What Select-N frees: the paper's rule, with one slot a layer large (two for interval 1).
+uint64_t selectNFreed(OpenedCase &c);
 
 struct SweepResult {
   uint64_t freedBytes = 0, movedBytes = 0, ringBytes = 0;

@@ -4,23 +4,11 @@
 // contexts, and goals from 1.02 to 4 times the resident time. Limit: the bytes that the link copies in the goal's time.
 #include <algorithm>
 
-#include "runtime/cost/SelectN.h"
 #include "tests/unit/compiler/PlacementSweep.h"
 #include "gtest/gtest.h"
 
 namespace headrace::compiler {
 namespace {
-
-// What Select-N frees: the paper's rule, with one slot a layer large (two for interval 1).
-uint64_t selectNFreed(OpenedCase &c) {
-  cost::LayerTimes times;
-  times.layers = c.layers();
-  times.computeNs = static_cast<double>(c.layerComputeNs());
-  times.transferNs = static_cast<double>(c.copyNs(c.layout().layerBytes(0)));
-  times.restNs = static_cast<double>(c.residentNs()) - static_cast<double>(c.layers()) * times.computeNs;
-  const cost::IntervalChoice choice = cost::chooseInterval(times, static_cast<double>(c.sloNs()));
-  return static_cast<uint64_t>(choice.freed) * c.layout().layerBytes(0);
-}
 
 class SearchQuality : public testing::TestWithParam<std::string> {};
 
