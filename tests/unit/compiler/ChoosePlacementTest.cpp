@@ -334,6 +334,25 @@ TEST(ChoosePlacement, APlanCarriesARangeOfPlacements) {
   }
 }
 
+TEST(ChoosePlacement, TheRangeOfHeadraceReachesFromTheLeastThatFitsToTheMostThatHolds) {
+  CompileRequest r = oneBucket(shipped("opt-6.7b", "a10", 32, 128), "headrace", 32);
+  r.policy.placements = 8;
+  r.goal.sloFactor = 2;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->placements.size(), 8u);
+  std::vector<int64_t> freed;
+  for (uint32_t p = 0; p < plan->placements.size(); ++p)
+    freed.push_back(plan::freedBytes(*plan, p));
+  EXPECT_EQ(freed[1], 0); // the first decides, the others ascend
+  EXPECT_TRUE(std::is_sorted(freed.begin() + 1, freed.end()));
+  EXPECT_EQ(*std::max_element(freed.begin(), freed.end()), freed[0]);
+  // No gap is wider than three eighths of the range.
+  std::sort(freed.begin(), freed.end());
+  for (size_t p = 1; p < freed.size(); ++p)
+    EXPECT_LT(freed[p] - freed[p - 1], freed.back() * 3 / 8);
+}
+
 TEST(ChoosePlacement, ARangeNeedsNoObjective) {
   CompileRequest r = oneBucket(request(tinyLlama(6)), "auto", 16);
   r.policy.placements = 4;
