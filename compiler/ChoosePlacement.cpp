@@ -275,13 +275,24 @@ private:
         ladder.push_back(candidate);
       }
     }
+    const auto isOpen = [&](size_t candidate) {
+      return std::none_of(placements.begin(), placements.end(),
+                          [&](size_t placed) { return freed_[placed] == freed_[candidate]; });
+    };
+    // The end that offloads least first: what a neighbour on the bus may ask for.
+    if (!ladder.empty() && isOpen(ladder.front()) && placements.size() < mostPlacements())
+      placements.push_back(ladder.front());
     std::vector<size_t> open;
-    for (const size_t candidate : ladder)
-      if (std::none_of(placements.begin(), placements.end(),
-                       [&](size_t placed) { return freed_[placed] == freed_[candidate]; }))
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const size_t candidate : chainTo(of[decisive_], placements.size(), budget)) {
+      least = std::min(least, freed_[candidate]);
+      if (isOpen(candidate))
         open.push_back(candidate);
-    chainTo(of[decisive_], placements, budget);
-    // The two ends first, then wherever the gap to what is there already is the widest.
+    }
+    for (const size_t candidate : ladder)
+      if (freed_[candidate] < least && isOpen(candidate))
+        open.push_back(candidate);
+    // Then wherever the gap to what is there already is the widest.
     while (placements.size() < mostPlacements() && !open.empty()) {
       const auto gap = [&](size_t candidate) {
         int64_t least = std::numeric_limits<int64_t>::max();
@@ -297,11 +308,12 @@ private:
   }
 
   // Nested placements up to the one chosen, at times evenly spread from the resident iteration to the objective.
-  void chainTo(size_t chosen, std::vector<size_t> &placements, uint64_t budget) {
+  std::vector<size_t> chainTo(size_t chosen, size_t placed, uint64_t budget) {
+    std::vector<size_t> found;
     const Objective &bucket = p_.buckets[decisive_];
-    if (!p_.chain || bucket.sloNs <= bucket.residentNs || placements.size() >= mostPlacements())
-      return;
-    const size_t count = mostPlacements() - placements.size() + 1;
+    if (!p_.chain || bucket.sloNs <= bucket.residentNs || placed >= mostPlacements())
+      return found;
+    const size_t count = mostPlacements() - placed + 1;
     std::vector<uint64_t> times;
     for (size_t i = 0; i < count; ++i)
       times.push_back(bucket.residentNs + (bucket.sloNs - bucket.residentNs) / count * i);
@@ -309,15 +321,14 @@ private:
     absl::StatusOr<std::vector<Candidate>> chain = p_.chain(bucket, times);
     if (!chain.ok()) {
       status_ = chain.status();
-      return;
+      return found;
     }
-    for (auto at = chain->rbegin(); at != chain->rend() && placements.size() < mostPlacements(); ++at) {
-      const size_t candidate = add(*at);
-      if (freed_[candidate] < freed_[chosen] && meets(candidate, decisive_, budget) &&
-          std::none_of(placements.begin(), placements.end(),
-                       [&](size_t placed) { return freed_[placed] == freed_[candidate]; }))
-        placements.push_back(candidate);
+    for (const Candidate &one : *chain) {
+      const size_t candidate = add(one);
+      if (freed_[candidate] < freed_[chosen] && meets(candidate, decisive_, budget))
+        found.push_back(candidate);
     }
+    return found;
   }
 
   // The least that meets every bucket of a class within the budget: of each bucket the least, of these the most.
