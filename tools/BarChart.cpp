@@ -12,7 +12,9 @@
 namespace headrace::tools {
 namespace {
 
-constexpr double kWidth = 920, kLeft = 76, kRight = 24, kPanel = 150, kPanelGap = 62, kTop = 104;
+constexpr double kLeft = 62, kRight = 22, kPanel = 150, kPanelGap = 66, kTop = 108;
+// Of one column's plot, and of all columns together.
+constexpr double kOnly = 834, kSeveral = 440;
 constexpr std::array kColours = {"#7d8590", "#d64545", "#e08a2c", "#c4a03b",
                                  "#3b76c4", "#2e9b6b", "#8b5cc4", "#1f9aa8"};
 
@@ -41,12 +43,16 @@ public:
       text(at + 17, 68, chart_.series[s], "fill=\"#1f2328\"");
       at += 36 + 6.4 * static_cast<double>(chart_.series[s].size());
     }
-    double y = kTop;
-    for (const BarPanel &panel : chart_.panels) {
-      drawPanel(panel, y);
-      y += kPanel + kPanelGap;
+    const size_t columns = static_cast<size_t>(std::max(chart_.columns, 1));
+    const size_t rows = (chart_.panels.size() + columns - 1) / columns;
+    plot_ = columns == 1 ? kOnly : kSeveral;
+    const double width = kLeft + plot_ + kRight;
+    for (size_t p = 0; p < chart_.panels.size(); ++p) {
+      left_ = static_cast<double>(p / rows) * width + kLeft;
+      drawPanel(chart_.panels[p], kTop + static_cast<double>(p % rows) * (kPanel + kPanelGap));
     }
-    return svgDocument(kWidth, y, body_);
+    return svgDocument(static_cast<double>(columns) * width,
+                       kTop + static_cast<double>(rows) * (kPanel + kPanelGap) - 30, body_);
   }
 
 private:
@@ -62,32 +68,32 @@ private:
       for (const std::optional<double> &value : group)
         most = std::max(most, value.value_or(0));
     const double scale = roundUp(most);
-    const double bottom = top + kPanel, plot = kWidth - kLeft - kRight;
+    const double bottom = top + kPanel, right = left_ + plot_;
     const auto height = [&](double value) { return kPanel * std::clamp(value / scale, 0.0, 1.0); };
-    text(16, top - 8, panel.title, "font-size=\"12\" font-weight=\"600\" fill=\"#1f2328\"");
+    text(left_ - kLeft + 16, top - 14, panel.title, "font-size=\"12\" font-weight=\"600\" fill=\"#1f2328\"");
     for (int tick = 0; tick <= 4; ++tick) {
       const double value = scale * tick / 4, y = bottom - height(value);
-      absl::StrAppendFormat(&body_, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", kLeft, y,
-                            kWidth - kRight, y, tick == 0 ? "#57606a" : "#e6e8eb");
-      text(kLeft - 6, y + 4, value >= 1000 ? formatCount(value) : absl::StrFormat("%g", value),
+      absl::StrAppendFormat(&body_, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", left_, y,
+                            right, y, tick == 0 ? "#57606a" : "#e6e8eb");
+      text(left_ - 6, y + 4, value >= 1000 ? formatCount(value) : absl::StrFormat("%g", value),
            "text-anchor=\"end\" fill=\"#57606a\"");
-    }
-    const double group = plot / static_cast<double>(std::max<size_t>(chart_.categories.size(), 1));
-    const double bar = std::min(34.0, group * 0.8 / static_cast<double>(std::max<size_t>(chart_.series.size(), 1)));
-    for (size_t c = 0; c < chart_.categories.size(); ++c) {
-      const double middle = kLeft + group * (static_cast<double>(c) + 0.5);
-      double x = middle - bar * static_cast<double>(chart_.series.size()) / 2;
-      for (size_t s = 0; s < chart_.series.size(); ++s, x += bar)
-        drawBar(panel.values[c][s], x, bar, bottom, height, colour(s));
-      text(middle, bottom + 16, chart_.categories[c], "text-anchor=\"middle\" fill=\"#1f2328\"");
     }
     if (panel.limit) {
       const double y = bottom - height(*panel.limit);
       absl::StrAppendFormat(&body_,
                             "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#1f2328\" "
                             "stroke-dasharray=\"5 4\"/>\n",
-                            kLeft, y, kWidth - kRight, y);
-      text(kWidth - kRight, y - 4, panel.limitName, "text-anchor=\"end\" fill=\"#1f2328\"");
+                            left_, y, right, y);
+      text(right, top - 14, "- - " + panel.limitName, "text-anchor=\"end\" fill=\"#1f2328\"");
+    }
+    const double group = plot_ / static_cast<double>(std::max<size_t>(chart_.categories.size(), 1));
+    const double bar = std::min(34.0, group * 0.8 / static_cast<double>(std::max<size_t>(chart_.series.size(), 1)));
+    for (size_t c = 0; c < chart_.categories.size(); ++c) {
+      const double middle = left_ + group * (static_cast<double>(c) + 0.5);
+      double x = middle - bar * static_cast<double>(chart_.series.size()) / 2;
+      for (size_t s = 0; s < chart_.series.size(); ++s, x += bar)
+        drawBar(panel.values[c][s], x, bar, bottom, height, colour(s));
+      text(middle, bottom + 16, chart_.categories[c], "text-anchor=\"middle\" fill=\"#1f2328\"");
     }
   }
 
@@ -101,13 +107,16 @@ private:
     const double h = height(*value);
     absl::StrAppendFormat(&body_, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x + 1,
                           bottom - h, width - 2, h, fill);
-    if (width >= 22)
+    // A halo, so that the line of a limit does not strike it out.
+    if (width >= 20)
       text(x + width / 2, bottom - h - 3, *value >= 1000 ? formatCount(*value) : absl::StrFormat("%.3g", *value),
-           "text-anchor=\"middle\" font-size=\"9\" fill=\"#57606a\"");
+           "text-anchor=\"middle\" font-size=\"9\" fill=\"#24292f\" stroke=\"#ffffff\" stroke-width=\"2.5\" "
+           "paint-order=\"stroke\"");
   }
 
   const BarChart &chart_;
   std::string body_;
+  double left_ = kLeft, plot_ = kOnly; // of the panel that is drawn
 };
 
 } // namespace

@@ -27,6 +27,7 @@ struct BarChart {
   std::string title, subtitle;
   std::vector<std::string> categories, series;
   std::vector<BarPanel> panels;
+  int columns = 1; // of panels, filled column by column
 };
 
 // The same chart gives the same text. Every panel has one list a category with one value a series.

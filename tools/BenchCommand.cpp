@@ -2,20 +2,22 @@
 //
 // Policies side by side on one machine in one run: each compiled for the same goal, then all of them driven in turn,
 // round by round, so that what disturbs the machine disturbs all.
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "runtime/core/Runtime.h"
 #include "runtime/model/Text.h"
-#include "runtime/serve/BatchEngine.h"
+#include "runtime/model/Units.h"
+#include "tools/BenchFill.h"
+#include "tools/BenchInstance.h"
+#include "tools/BenchJob.h"
 #include "tools/BenchReport.h"
 #include "tools/Commands.h"
 #include "tools/Compiling.h"
+#include "tools/Format.h"
 #include "tools/Progress.h"
-#include "tools/PromptIds.h"
 #include "tools/RunSetup.h"
 #include "tools/WriteFile.h"
 
@@ -25,23 +27,6 @@ namespace {
 using model::cat;
 
 absl::Status bad(const std::string &message) { return absl::InvalidArgumentError(cat("command line: ", message)); }
-
-// What is measured of one policy under one load, over all rounds.
-struct Samples {
-  std::vector<int64_t> ttftNs, tpotNs;
-  int64_t totalNs = 0, stallNs = 0;
-  uint64_t tokens = 0;
-};
-
-// One policy's plan on a device of its own.
-struct Contender {
-  BenchRow row;
-  plan::Plan plan;
-  std::unique_ptr<core::Device> device;
-  std::unique_ptr<core::Runtime> runtime;
-  Samples samples;
-  uint32_t lastPrefill = plan::kNone, lastDecode = plan::kNone; // variants
-};
 
 absl::StatusOr<std::vector<int64_t>> parseBatches(const std::string &text) {
   std::vector<int64_t> out;
@@ -54,218 +39,293 @@ absl::StatusOr<std::vector<int64_t>> parseBatches(const std::string &text) {
   return out;
 }
 
+std::string describeObjective(const model::Goal &goal) {
+  std::string text;
+  if (goal.sloFactor)
+    return absl::StrFormat("%g x resident", *goal.sloFactor);
+  if (goal.ttftNs)
+    text = "TTFT " + model::durationText(*goal.ttftNs);
+  if (goal.tpotNs)
+    text += (text.empty() ? "TPOT " : ", TPOT ") + model::durationText(*goal.tpotNs);
+  return text;
+}
+
 class Bench {
 public:
-  Bench(const BenchOptions &options, model::Job job) : options_(options), job_(std::move(job)) {}
+  Bench(const BenchOptions &options, model::Job job) : options_(options), job_(std::move(job)) {
+    if (options.instances == "together")
+      roles_ = {BenchRole::Both};
+    else if (options.phase == "prefill")
+      roles_ = {BenchRole::Prefill};
+    else if (options.phase == "decode")
+      roles_ = {BenchRole::Decode};
+    else
+      roles_ = {BenchRole::Prefill, BenchRole::Decode};
+  }
 
+  // A batch of 0 stands for the largest that would do.
   absl::StatusOr<BenchReport> run(const std::vector<std::string> &policies, const std::vector<int64_t> &batches) {
     report_.model = job_.model->spec.name;
     report_.hardware = job_.hardware->name;
+    report_.objective = describeObjective(job_.goal);
+    report_.instances = options_.instances;
     report_.inputLength = options_.inputLength;
     report_.outputLength = options_.outputLength;
     report_.rounds = options_.rounds;
     report_.deviceMemory = job_.goal.deviceMemory.value_or(job_.hardware->memoryBytes);
     for (const int64_t batch : batches)
-      if (absl::Status status = load(policies, batch); !status.ok())
+      if (absl::Status status = compare(policies, batch); !status.ok())
         return status;
     return std::move(report_);
   }
 
 private:
-  absl::Status load(const std::vector<std::string> &policies, int64_t batch) {
-    std::vector<std::unique_ptr<Contender>> contenders;
+  // One policy's instances under one load; an instance that could not be made says why.
+  struct Contender {
+    struct One {
+      BenchRole role;
+      BenchLoad load;
+      std::string refused;
+      std::unique_ptr<BenchInstance> instance;
+      Prompts prompts;
+    };
+    std::string policy;
+    std::vector<One> instances;
+  };
+
+  // What the compiler made of a job; no plan, but the reason, where its goal cannot be met.
+  struct Made {
+    std::optional<plan::Plan> plan;
+    BenchObjective objective;
+    std::string refused;
+  };
+
+  absl::StatusOr<Made> make(const std::string &policy, BenchRole role, const BenchLoad &load) {
+    absl::StatusOr<BenchObjective> objective = objectiveOf(job_, load);
+    if (!objective.ok())
+      return objective.status();
+    Made made;
+    made.objective = *objective;
+    model::Job job = job_;
+    if (absl::Status status = applyPolicy(policy, job.policy); !status.ok())
+      return status;
+    if (job.goal.sloFactor) {
+      job.goal.sloFactor.reset();
+      job.goal.ttftNs = objective->ttftNs;
+      job.goal.tpotNs = objective->tpotNs;
+    }
+    // Without an objective for its phase an instance has nothing to choose by.
+    const model::Goal all = job.goal;
+    job = benchJob(job, role, load);
+    if (model::choosesByLatency(model::effectivePolicy(job.policy, all)) && !job.goal.hasSlo()) {
+      made.refused = role == BenchRole::Prefill ? "no objective for prefill: expected --ttft or --slo-factor"
+                                                : "no objective for decode: expected --tpot or --slo-factor";
+      return made;
+    }
+    if (absl::Status status = model::validate(job, "command line"); !status.ok())
+      return status;
+    absl::StatusOr<plan::Plan> plan = compileJob(job);
+    if (plan.ok())
+      made.plan = *std::move(plan);
+    else if (absl::IsResourceExhausted(plan.status()))
+      made.refused = std::string(plan.status().message());
+    else
+      return plan.status();
+    return made;
+  }
+
+  // Why an instance does not hold its objectives as predicted; empty if it does.
+  static std::string missed(const plan::Plan &plan, BenchRole role, const BenchLoad &load) {
+    for (const bool decode : {false, true}) {
+      if (role == (decode ? BenchRole::Prefill : BenchRole::Decode))
+        continue;
+      const plan::BucketChoice *choice = choiceFor(plan, decode, load);
+      if (choice == nullptr || choice->sloNs == 0 || plan.variants[choice->variant].predictedNs <= choice->sloNs)
+        continue;
+      return cat("an iteration of ", decode ? "decode" : "prefill", " at batch ", load.batch, " takes ",
+                 formatNs(plan.variants[choice->variant].predictedNs), ", its objective is ", formatNs(choice->sloNs));
+    }
+    return "";
+  }
+
+  absl::StatusOr<Contender> contend(const std::string &policy, int64_t batch) {
+    Contender contender;
+    contender.policy = policy;
+    for (const BenchRole role : roles_) {
+      Contender::One one{role, {batch, options_.inputLength, options_.outputLength}, "", nullptr, {}};
+      if (batch == 0)
+        if (absl::Status status = fill(policy, one); !status.ok())
+          return status;
+      if (one.refused.empty()) {
+        absl::StatusOr<Made> made = make(policy, role, one.load);
+        if (!made.ok())
+          return made.status();
+        one.refused = made->refused;
+        if (made->plan) {
+          absl::StatusOr<std::unique_ptr<BenchInstance>> instance =
+              BenchInstance::load(*std::move(made->plan), role, one.load, made->objective, options_.run);
+          if (!instance.ok())
+            return instance.status();
+          one.instance = *std::move(instance);
+          one.prompts = randomPrompts(one.load.batch, options_.inputLength, job_.model->spec.vocab, options_.run.seed);
+          report_.device = std::string(one.instance->device());
+        }
+      }
+      contender.instances.push_back(std::move(one));
+    }
+    return contender;
+  }
+
+  // Sets the load's batch to the largest that fits the memory and holds the objectives, or says why none does.
+  absl::Status fill(const std::string &policy, Contender::One &one) {
+    const int64_t most = mostPrompts(job_, one.load, report_.deviceMemory);
+    Progress progress(cat("the largest batch of ", policy), Amount::Count);
+    uint64_t asked = 0;
+    std::string first; // why a batch of 1 would not do
+    const auto holds = [&](int64_t batch) -> absl::StatusOr<bool> {
+      progress.update(++asked, 32);
+      BenchLoad load = one.load;
+      load.batch = batch;
+      absl::StatusOr<Made> made = make(policy, one.role, load);
+      if (!made.ok())
+        return made.status();
+      const std::string why = made->plan ? missed(*made->plan, one.role, load) : made->refused;
+      if (batch == 1)
+        first = why;
+      return why.empty();
+    };
+    absl::StatusOr<std::optional<int64_t>> found = largestBatch(most, holds);
+    if (!found.ok())
+      return found.status();
+    if (*found)
+      one.load.batch = **found;
+    else
+      one.refused = cat("no batch fits and holds; at batch 1: ", first);
+    return absl::OkStatus();
+  }
+
+  absl::Status compare(const std::vector<std::string> &policies, int64_t batch) {
+    std::vector<Contender> contenders;
     for (const std::string &policy : policies) {
-      absl::StatusOr<std::unique_ptr<Contender>> contender = contend(policy, batch);
+      absl::StatusOr<Contender> contender = contend(policy, batch);
       if (!contender.ok())
         return contender.status();
       contenders.push_back(*std::move(contender));
     }
-    serve::GenerateRequest request;
-    request.prompts = randomPrompts(batch, options_.inputLength, job_.model->spec.vocab, options_.run.seed);
-    request.maxNewTokens = options_.outputLength;
-    request.separatePrefill = true;
-    Progress progress(cat("batch ", batch), Amount::Count);
+    Progress progress(batch == 0 ? std::string("running") : cat("batch ", batch), Amount::Count);
+    const uint64_t runs = static_cast<uint64_t>(options_.rounds + 1) * contenders.size();
     // One round that does not count: caches, page faults, clock rates.
     for (int64_t round = 0; round <= options_.rounds; ++round)
       for (size_t c = 0; c < contenders.size(); ++c) {
-        progress.update(static_cast<uint64_t>(round) * contenders.size() + c,
-                        static_cast<uint64_t>(options_.rounds + 1) * contenders.size());
-        if (contenders[c]->row.refused.empty())
-          if (absl::Status status = generateOnce(request, /*counts=*/round > 0, *contenders[c]); !status.ok())
-            return status;
+        progress.update(static_cast<uint64_t>(round) * contenders.size() + c, runs);
+        for (Contender::One &one : contenders[c].instances)
+          if (one.instance)
+            if (absl::Status status = one.instance->round(one.prompts, /*counts=*/round > 0); !status.ok())
+              return status;
       }
-    for (std::unique_ptr<Contender> &contender : contenders) {
-      if (contender->row.refused.empty())
-        finish(*contender);
-      report_.rows.push_back(contender->row);
-    }
+    for (Contender &contender : contenders)
+      if (absl::Status status = addRow(contender, batch); !status.ok())
+        return status;
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::unique_ptr<Contender>> contend(const std::string &policy, int64_t batch) {
-    auto contender = std::make_unique<Contender>();
-    contender->row.policy = policy;
-    contender->row.batch = batch;
-    model::Job job = job_;
-    job.policy.name = policy;
-    job.goal.batch = batch;
-    job.goal.context = options_.inputLength + options_.outputLength;
-    if (absl::Status status = model::validate(job, "command line"); !status.ok())
-      return status;
-    absl::StatusOr<plan::Plan> plan = compileJob(job);
-    if (absl::IsResourceExhausted(plan.status())) {
-      contender->row.refused = std::string(plan.status().message());
-      return contender;
+  absl::Status addRow(Contender &contender, int64_t batch) {
+    BenchRow row;
+    row.policy = contender.policy;
+    row.batch = batch;
+    for (Contender::One &one : contender.instances) {
+      BenchPhase none;
+      none.batch = one.load.batch;
+      none.refused = one.refused;
+      if (one.role != BenchRole::Prefill) // before a prefill that is run for its times
+        row.decode = one.instance ? one.instance->decode(report_.deviceMemory) : none;
+      if (one.role != BenchRole::Decode) {
+        row.prefill = none;
+        if (one.instance) {
+          absl::StatusOr<BenchPhase> phase = one.instance->prefill(one.prompts, report_.deviceMemory);
+          if (!phase.ok())
+            return phase.status();
+          row.prefill = *std::move(phase);
+        }
+      }
     }
-    if (!plan.ok())
-      return plan.status();
-    contender->plan = *std::move(plan);
-    absl::StatusOr<std::unique_ptr<core::Device>> device =
-        makeDevice(options_.run.device.empty() ? defaultDevice(contender->plan) : options_.run.device, options_.run);
-    if (!device.ok())
-      return device.status();
-    contender->device = *std::move(device);
-    report_.device = std::string(contender->device->kind());
-    std::unique_ptr<model::WeightSource> weights;
-    if (contender->device->holdsData()) {
-      absl::StatusOr<std::unique_ptr<model::WeightSource>> opened = openWeights(options_.run, contender->plan);
-      if (!opened.ok())
-        return opened.status();
-      weights = *std::move(opened);
-    }
-    core::DeviceOptions deviceOptions;
-    deviceOptions.trace = true;
-    if (options_.run.pin)
-      pinLanes(deviceOptions);
-    absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
-        core::Runtime::load(contender->plan, *contender->device, deviceOptions, weights.get(), {});
-    if (!runtime.ok())
-      return runtime.status();
-    contender->runtime = *std::move(runtime);
-    return contender;
-  }
-
-  absl::Status generateOnce(const serve::GenerateRequest &load, bool counts, Contender &contender) {
-    serve::GenerateRequest request = load;
-    Samples &samples = contender.samples;
-    int64_t total = 0;
-    std::vector<std::pair<uint32_t, int64_t>> iterations; // variant, ns
-    request.onIteration = [&](uint32_t variant, int64_t ns) {
-      total += ns;
-      iterations.emplace_back(variant, ns);
-    };
-    absl::StatusOr<serve::GenerateResult> result = serve::generate(*contender.runtime, request);
-    if (!result.ok())
-      return result.status();
-    if (!counts)
-      return absl::OkStatus();
-    // Prompts come first, in iterations of their own.
-    for (size_t i = result->prefillIterations; i < iterations.size(); ++i) {
-      contender.lastDecode = iterations[i].first;
-      samples.tpotNs.push_back(iterations[i].second);
-    }
-    contender.lastPrefill = iterations.front().first;
-    samples.totalNs += total;
-    samples.stallNs += result->counters.stallNs;
-    samples.ttftNs.insert(samples.ttftNs.end(), result->firstTokenNs.begin(), result->firstTokenNs.end());
-    for (const std::vector<int32_t> &tokens : result->tokens)
-      samples.tokens += tokens.size();
+    report_.rows.push_back(std::move(row));
     return absl::OkStatus();
-  }
-
-  static double within(const std::vector<int64_t> &samplesNs, double sloNs) {
-    if (sloNs <= 0 || samplesNs.empty())
-      return 1;
-    const auto held =
-        std::count_if(samplesNs.begin(), samplesNs.end(), [&](int64_t ns) { return static_cast<double>(ns) <= sloNs; });
-    return static_cast<double>(held) / static_cast<double>(samplesNs.size());
-  }
-
-  void finish(Contender &contender) {
-    BenchRow &row = contender.row;
-    const Samples &samples = contender.samples;
-    const plan::Plan &plan = contender.plan;
-    row.ttft = spreadOf(samples.ttftNs);
-    row.tpot = spreadOf(samples.tpotNs);
-    row.ttftHeld = within(samples.ttftNs, row.ttftSloNs);
-    row.tpotHeld = within(samples.tpotNs, row.tpotSloNs);
-    if (samples.totalNs > 0) {
-      row.tokensPerSecond = static_cast<double>(samples.tokens) / (static_cast<double>(samples.totalNs) * 1e-9);
-      row.stallShare = static_cast<double>(samples.stallNs) / static_cast<double>(samples.totalNs);
-    }
-    row.deviceBytes = plan.arenaBytes;
-    const uint32_t variant = contender.lastDecode; // at least two tokens a prompt, so there was one
-    const uint32_t placement = plan.variants[variant].placement;
-    row.decodePlacement = plan.placements[placement].name;
-    row.decodeLayers = plan.placements[placement].offloadedLayers;
-    const plan::Placement &prefill = plan.placements[plan.variants[contender.lastPrefill].placement];
-    row.prefillPlacement = prefill.name;
-    row.prefillLayers = prefill.offloadedLayers;
-    row.hostBytes = offloadedBytes(plan, placement);
-    row.freedBytes = freedBytes(plan, placement);
-    row.maxTokens = maxTokens(plan, report_.deviceMemory);
-    const plan::Schedule &schedule = plan.schedules[plan.variants[variant].schedule];
-    row.predictedTpotNs = static_cast<double>(plan.variants[variant].predictedNs);
-    row.movedBytes = plan::linkBytes(schedule).h2d;
-    busyShares(schedule, contender.device->lastTimes(), row);
-  }
-
-  // Of the last iteration: the time in which each lane had a step running.
-  static void busyShares(const plan::Schedule &schedule, absl::Span<const core::StepTime> times, BenchRow &row) {
-    if (times.size() != schedule.steps.size() || times.empty())
-      return;
-    int64_t begin = times[0].startNs, end = times[0].endNs, compute = 0, link = 0;
-    for (size_t i = 0; i < times.size(); ++i) {
-      begin = std::min(begin, times[i].startNs);
-      end = std::max(end, times[i].endNs);
-      const int64_t ns = times[i].endNs - times[i].startNs;
-      if (schedule.steps[i].lane == plan::Lane::Compute)
-        compute += ns;
-      else if (schedule.steps[i].lane == plan::Lane::H2D)
-        link += ns;
-    }
-    const auto whole = static_cast<double>(std::max<int64_t>(end - begin, 1));
-    row.computeBusy = static_cast<double>(compute) / whole;
-    row.linkBusy = static_cast<double>(link) / whole;
   }
 
   const BenchOptions &options_;
   const model::Job job_;
+  std::vector<BenchRole> roles_;
   BenchReport report_;
 };
+
+absl::Status checkOptions(const BenchOptions &options) {
+  const bool apart = options.instances == "apart";
+  if (!apart && options.instances != "together")
+    return bad(cat("--instances ", model::escaped(options.instances, 40), ": expected apart or together"));
+  if (options.phase != "both" && options.phase != "prefill" && options.phase != "decode")
+    return bad(cat("--phase ", model::escaped(options.phase, 40), ": expected both, prefill or decode"));
+  if (!apart && options.phase != "both")
+    return bad(cat("--phase ", options.phase, " with --instances together: expected both"));
+  // One token in is an iteration of decode; a decode instance counts from its second decode iteration.
+  const int64_t leastOut = apart && options.phase != "prefill" ? 3 : 2;
+  if (options.inputLength < 2 || options.outputLength < leastOut || options.inputLength > (int64_t{1} << 24) ||
+      options.outputLength > (int64_t{1} << 24))
+    return bad(cat("--input-len ", options.inputLength, " --output-len ", options.outputLength,
+                   ": expected 2 or more tokens in, ", leastOut, " or more out"));
+  if (options.rounds < 1)
+    return bad(cat("--rounds ", options.rounds, ": expected 1 or more"));
+  if (options.fill && !options.batches.empty())
+    return bad(cat("--batches ", model::escaped(options.batches, 80),
+                   " beside --fill, which finds the batch: "
+                   "expected one of them"));
+  if (!options.run.device.empty())
+    if (absl::Status status = makeDevice(options.run.device, options.run).status(); !status.ok())
+      return status;
+  for (const std::string &file : {options.svg, options.output})
+    if (!file.empty())
+      if (absl::Status status = checkWritable(file); !status.ok())
+        return status;
+  return absl::OkStatus();
+}
 
 } // namespace
 
 absl::Status benchCommand(const BenchOptions &options) {
-  if (options.inputLength < 1 || options.outputLength < 2)
-    return bad(cat("--input-len ", options.inputLength, " --output-len ", options.outputLength,
-                   ": expected 1 or more tokens in, 2 or more out"));
-  if (options.rounds < 1)
-    return bad(cat("--rounds ", options.rounds, ": expected 1 or more"));
-  absl::StatusOr<std::vector<int64_t>> batches = parseBatches(options.batches);
-  if (!batches.ok())
-    return batches.status();
-  std::vector<std::string> policies = absl::StrSplit(options.policies, ',', absl::SkipEmpty());
+  if (absl::Status status = checkOptions(options); !status.ok())
+    return status;
+  const std::vector<std::string> policies = absl::StrSplit(options.policies, ',', absl::SkipEmpty());
   if (policies.empty())
     return bad("--policies: expected names, such as none,select-n,headrace");
-  if (!options.run.device.empty())
-    if (absl::Status status = makeDevice(options.run.device, options.run).status(); !status.ok())
-      return status;
-  if (!options.svg.empty())
-    if (absl::Status status = checkWritable(options.svg); !status.ok())
-      return status;
   absl::StatusOr<AssembledJob> assembled = assembleJob(options.run.job);
   if (!assembled.ok())
     return assembled.status();
+  model::Job &job = assembled->job;
   for (const std::string &note : assembled->notes)
     std::fprintf(stderr, "headrace: %s\n", note.c_str());
-  absl::StatusOr<BenchReport> report = Bench(options, std::move(assembled->job)).run(policies, *batches);
+  if (!job.buckets.newTokens.empty() || !job.buckets.sequences.empty() || !job.buckets.contexts.empty())
+    std::fprintf(stderr, "headrace: bench makes buckets of the prompts that it runs; the job's are not used\n");
+  if (job.goal.context && *job.goal.context < options.inputLength + options.outputLength)
+    return bad(cat("--context ", *job.goal.context, ": expected at least the ", options.inputLength, " tokens in and ",
+                   options.outputLength, " out"));
+  std::vector<int64_t> batches = {options.fill ? 0 : job.goal.batch.value_or(8)};
+  if (!options.batches.empty()) {
+    absl::StatusOr<std::vector<int64_t>> given = parseBatches(options.batches);
+    if (!given.ok())
+      return given.status();
+    batches = *std::move(given);
+  }
+  absl::StatusOr<BenchReport> report = Bench(options, std::move(job)).run(policies, batches);
   if (!report.ok())
     return report.status();
+  const std::string json = report->json();
   if (!options.svg.empty())
     if (absl::Status status = writeFile(options.svg, report->svg()); !status.ok())
       return status;
-  std::fputs((options.run.json ? report->json() : report->text()).c_str(), stdout);
+  if (!options.output.empty())
+    if (absl::Status status = writeFile(options.output, json); !status.ok())
+      return status;
+  std::fputs((options.run.json ? json : report->text()).c_str(), stdout);
   return absl::OkStatus();
 }
 

@@ -14,59 +14,147 @@ namespace headrace::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Phase = std::optional<BenchPhase> BenchRow::*;
 
 double ms(double ns) { return ns / 1e6; }
+double ms(int64_t ns) { return ms(static_cast<double>(ns)); }
 
-Json spreadJson(const Spread &spread) {
-  return {{"p50_ms", ms(static_cast<double>(spread.p50Ns))}, {"p99_ms", ms(static_cast<double>(spread.p99Ns))}};
-}
-
-Json rowJson(const BenchRow &row) {
-  if (!row.refused.empty())
-    return {{"policy", row.policy}, {"batch", row.batch}, {"refused", row.refused}};
-  const auto slo = [](double ns) { return ns > 0 ? Json(ms(ns)) : Json(nullptr); };
-  return {
-      {"policy", row.policy},
-      {"batch", row.batch},
-      {"refused", nullptr},
-      {"prefill_placement", row.prefillPlacement},
-      {"decode_placement", row.decodePlacement},
-      {"prefill_offloaded_layers", row.prefillLayers},
-      {"decode_offloaded_layers", row.decodeLayers},
-      {"ttft", spreadJson(row.ttft)},
-      {"tpot", spreadJson(row.tpot)},
-      {"predicted_tpot_ms", ms(row.predictedTpotNs)},
-      {"ttft_slo_ms", slo(row.ttftSloNs)},
-      {"tpot_slo_ms", slo(row.tpotSloNs)},
-      {"ttft_attainment", row.ttftHeld},
-      {"tpot_attainment", row.tpotHeld},
-      {"tpot_over_slo", row.tpotSloNs > 0 ? Json(static_cast<double>(row.tpot.p50Ns) / row.tpotSloNs) : Json(nullptr)},
-      {"tokens_per_second", row.tokensPerSecond},
-      {"device_bytes", row.deviceBytes},
-      {"host_bytes", row.hostBytes},
-      {"freed_bytes", row.freedBytes},
-      {"moved_bytes", row.movedBytes},
-      {"max_tokens", row.maxTokens},
-      {"stall_share", row.stallShare},
-      {"compute_busy", row.computeBusy},
-      {"link_busy", row.linkBusy}};
+Json phaseJson(const std::optional<BenchPhase> &maybe) {
+  if (!maybe)
+    return nullptr;
+  const BenchPhase &p = *maybe;
+  if (!p.refused.empty())
+    return {{"batch", p.batch}, {"refused", p.refused}};
+  const auto known = [](double ns) { return ns > 0 ? Json(ms(ns)) : Json(nullptr); };
+  return {{"batch", p.batch},
+          {"refused", nullptr},
+          {"placement", p.placement},
+          {"offloaded_layers", p.layers},
+          {"p50_ms", ms(p.time.p50Ns)},
+          {"p99_ms", ms(p.time.p99Ns)},
+          {"samples", p.samples},
+          {"slo_ms", known(p.sloNs)},
+          {"resident_ms", known(p.residentNs)},
+          {"predicted_ms", ms(p.predictedNs)},
+          {"over_slo", p.sloNs > 0 ? Json(p.overSlo()) : Json(nullptr)},
+          {"attainment", p.held},
+          {"tokens_per_second", p.tokensPerSecond},
+          {"device_bytes", p.deviceBytes},
+          {"host_bytes", p.hostBytes},
+          {"freed_bytes", p.freedBytes},
+          {"moved_bytes", p.movedBytes},
+          {"max_tokens", p.maxTokens},
+          {"stall_share", p.stallShare},
+          {"compute_busy", 1 - p.stallShare},
+          {"link_busy", p.linkBusy}};
 }
 
 std::string percent(double share) { return absl::StrFormat("%.0f%%", 100 * share); }
-std::string msText(int64_t ns) { return absl::StrFormat("%.2f", ms(static_cast<double>(ns))); }
-
-// Whether any row was asked to hold an objective for its first token, and for the others.
-struct Asked {
-  bool ttft = false, tpot = false;
-};
-Asked askedIn(const std::vector<BenchRow> &rows) {
-  Asked asked;
-  for (const BenchRow &row : rows) {
-    asked.ttft |= row.ttftSloNs > 0;
-    asked.tpot |= row.tpotSloNs > 0;
-  }
-  return asked;
+std::string msText(double ns) { return absl::StrFormat("%.2f", ms(ns)); }
+std::string signedBytes(int64_t bytes) {
+  return bytes < 0 ? "-" + formatBytes(static_cast<uint64_t>(-bytes)) : formatBytes(static_cast<uint64_t>(bytes));
 }
+
+// Whether any row has this phase, and was asked to hold an objective in it.
+bool has(const std::vector<BenchRow> &rows, Phase phase) {
+  return std::any_of(rows.begin(), rows.end(), [&](const BenchRow &row) { return (row.*phase).has_value(); });
+}
+bool asked(const std::vector<BenchRow> &rows, Phase phase) {
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const BenchRow &row) { return (row.*phase).has_value() && (row.*phase)->sloNs > 0; });
+}
+
+std::string phaseTable(const std::vector<BenchRow> &rows, Phase phase, const char *time) {
+  const bool slo = asked(rows, phase);
+  std::vector<std::string> header = {"policy", "batch", "layers off", model::cat(time, " p50"), "p99 ms"};
+  if (slo)
+    header.insert(header.end(), {"SLO ms", model::cat(time, "/SLO"), "held"});
+  header.insert(header.end(),
+                {"tokens/s", "device", "host", "freed", "moved/iter", "max_tokens", "stalled", "link busy"});
+  std::vector<std::vector<std::string>> table{header};
+  std::string refusals;
+  for (const BenchRow &row : rows) {
+    const std::optional<BenchPhase> &p = row.*phase;
+    if (!p)
+      continue;
+    if (!p->refused.empty()) {
+      absl::StrAppendFormat(&refusals, "%s, %s: no run: %s\n", row.policy,
+                            p->batch > 0 ? model::cat("batch ", p->batch) : std::string("any batch"), p->refused);
+      continue;
+    }
+    std::vector<std::string> cells = {row.policy, model::cat(p->batch), model::cat(p->layers),
+                                      msText(static_cast<double>(p->time.p50Ns)),
+                                      msText(static_cast<double>(p->time.p99Ns))};
+    if (slo)
+      cells.insert(cells.end(), {p->sloNs > 0 ? msText(p->sloNs) : std::string("-"),
+                                 p->sloNs > 0 ? absl::StrFormat("%.3f", p->overSlo()) : std::string("-"),
+                                 p->sloNs > 0 ? percent(p->held) : std::string("-")});
+    cells.insert(cells.end(), {formatCount(p->tokensPerSecond), formatBytes(p->deviceBytes), formatBytes(p->hostBytes),
+                               signedBytes(p->freedBytes), formatBytes(p->movedBytes), model::cat(p->maxTokens),
+                               percent(p->stallShare), percent(p->linkBusy)});
+    table.push_back(std::move(cells));
+  }
+  return (table.size() > 1 ? formatTable(table) : std::string()) + refusals;
+}
+
+// One panel a quantity, one group a batch, one bar a policy.
+class Chart {
+public:
+  explicit Chart(const std::vector<BenchRow> &rows) : rows_(rows) {
+    for (const BenchRow &row : rows) {
+      if (std::find(batches_.begin(), batches_.end(), row.batch) == batches_.end())
+        batches_.push_back(row.batch);
+      if (std::find(chart.series.begin(), chart.series.end(), row.policy) == chart.series.end())
+        chart.series.push_back(row.policy);
+    }
+    for (const int64_t batch : batches_)
+      chart.categories.push_back(batch > 0 ? model::cat("batch ", batch)
+                                           : std::string("the largest batch that fits and holds"));
+  }
+
+  void phase(Phase phase, const std::string &name, const char *time) {
+    if (!has(rows_, phase))
+      return;
+    constexpr double kGiB = 1024.0 * 1024 * 1024;
+    if (asked(rows_, phase))
+      panel(
+          phase, model::cat(name, ": ", time, " (p50) over its objective"),
+          [](const BenchPhase &p) { return p.overSlo(); }, 1.0);
+    else
+      panel(phase, model::cat(name, ": ", time, " (p50), ms"), [](const BenchPhase &p) { return ms(p.time.p50Ns); });
+    if (std::find(batches_.begin(), batches_.end(), 0) != batches_.end())
+      panel(phase, model::cat(name, ": batch"), [](const BenchPhase &p) { return static_cast<double>(p.batch); });
+    panel(phase, model::cat(name, ": device memory freed, GiB"),
+          [](const BenchPhase &p) { return std::max(0.0, static_cast<double>(p.freedBytes) / kGiB); });
+    panel(phase, model::cat(name, ": tokens a second"), [](const BenchPhase &p) { return p.tokensPerSecond; });
+    panel(phase, model::cat(name, ": tokens of KV cache that fit"),
+          [](const BenchPhase &p) { return static_cast<double>(p.maxTokens); });
+  }
+
+  BarChart chart;
+
+private:
+  template <typename Value>
+  void panel(Phase phase, std::string title, const Value &value, std::optional<double> limit = {}) {
+    BarPanel p;
+    p.title = std::move(title);
+    p.limit = limit;
+    p.limitName = limit ? "objective" : "";
+    p.values.assign(batches_.size(), std::vector<std::optional<double>>(chart.series.size()));
+    for (const BenchRow &row : rows_) {
+      if (!(row.*phase) || !(row.*phase)->refused.empty())
+        continue;
+      const auto c = static_cast<size_t>(std::find(batches_.begin(), batches_.end(), row.batch) - batches_.begin());
+      const auto s =
+          static_cast<size_t>(std::find(chart.series.begin(), chart.series.end(), row.policy) - chart.series.begin());
+      p.values[c][s] = value(*(row.*phase));
+    }
+    chart.panels.push_back(std::move(p));
+  }
+
+  const std::vector<BenchRow> &rows_;
+  std::vector<int64_t> batches_;
+};
 
 } // namespace
 
@@ -78,14 +166,6 @@ Spread spreadOf(std::vector<int64_t> samplesNs) {
 
 uint64_t offloadedBytes(const plan::Plan &plan, uint32_t placement) {
   return plan::weightBytesByHome(plan, placement).host;
-}
-
-uint64_t freedBytes(const plan::Plan &plan, uint32_t placement) {
-  uint64_t slots = 0;
-  for (const plan::Slot &slot : plan.placements[placement].slots)
-    slots += slot.bytes;
-  const uint64_t away = offloadedBytes(plan, placement);
-  return away > slots ? away - slots : 0;
 }
 
 int64_t maxTokens(const plan::Plan &plan, uint64_t deviceMemory) {
@@ -101,107 +181,40 @@ int64_t maxTokens(const plan::Plan &plan, uint64_t deviceMemory) {
 }
 
 std::string BenchReport::text() const {
-  std::string out =
-      absl::StrFormat("%s on %s, device %s, %s of device memory; %d tokens in, %d out, %d rounds\n", model, hardware,
-                      device, formatBytes(deviceMemory), inputLength, outputLength, rounds);
-  const Asked asked = askedIn(rows);
-  std::vector<std::string> header = {"policy", "batch", "layers off p/d", "TTFT ms", "TPOT ms p50", "p99"};
-  if (asked.ttft)
-    header.insert(header.end(), {"TTFT/SLO", "held"});
-  if (asked.tpot)
-    header.insert(header.end(), {"TPOT/SLO", "held"});
-  header.insert(header.end(),
-                {"tokens/s", "device", "host", "freed", "moved", "max_tokens", "stalled", "compute", "link"});
-  std::vector<std::vector<std::string>> table{header};
-  for (const BenchRow &row : rows) {
-    if (!row.refused.empty())
-      continue;
-    std::vector<std::string> cells = {row.policy,
-                                      model::cat(row.batch),
-                                      absl::StrFormat("%d/%d", row.prefillLayers, row.decodeLayers),
-                                      msText(row.ttft.p50Ns),
-                                      msText(row.tpot.p50Ns),
-                                      msText(row.tpot.p99Ns)};
-    const auto held = [&](double sloNs, int64_t ns, double share) {
-      cells.push_back(sloNs > 0 ? absl::StrFormat("%.3f", static_cast<double>(ns) / sloNs) : "-");
-      cells.push_back(sloNs > 0 ? percent(share) : "-");
-    };
-    if (asked.ttft)
-      held(row.ttftSloNs, row.ttft.p50Ns, row.ttftHeld);
-    if (asked.tpot)
-      held(row.tpotSloNs, row.tpot.p50Ns, row.tpotHeld);
-    cells.insert(cells.end(),
-                 {formatCount(row.tokensPerSecond), formatBytes(row.deviceBytes), formatBytes(row.hostBytes),
-                  formatBytes(row.freedBytes), formatBytes(row.movedBytes), model::cat(row.maxTokens),
-                  percent(row.stallShare), percent(row.computeBusy), percent(row.linkBusy)});
-    table.push_back(std::move(cells));
-  }
-  out += formatTable(table);
-  for (const BenchRow &row : rows)
-    if (!row.refused.empty())
-      absl::StrAppendFormat(&out, "%s, batch %d: no run: %s\n", row.policy, row.batch, row.refused);
+  std::string out = absl::StrFormat("%s on %s, device %s, %s of device memory%s\n", model, hardware, device,
+                                    formatBytes(deviceMemory), objective.empty() ? "" : "; objective " + objective);
+  absl::StrAppendFormat(&out, "%d tokens in, %d out, %d rounds, prefill and decode %s\n", inputLength, outputLength,
+                        rounds, instances == "apart" ? "on instances of their own" : "on one instance");
+  if (has(rows, &BenchRow::prefill))
+    out += "\nprefill\n" + phaseTable(rows, &BenchRow::prefill, "TTFT");
+  if (has(rows, &BenchRow::decode))
+    out += "\ndecode\n" + phaseTable(rows, &BenchRow::decode, "TPOT");
   return out;
 }
 
 std::string BenchReport::json() const {
   Json json = {
-      {"model", model},           {"hardware", hardware},       {"device", device}, {"device_memory", deviceMemory},
-      {"input_len", inputLength}, {"output_len", outputLength}, {"rounds", rounds}, {"rows", Json::array()}};
+      {"model", model},         {"hardware", hardware},   {"device", device},         {"device_memory", deviceMemory},
+      {"objective", objective}, {"instances", instances}, {"input_len", inputLength}, {"output_len", outputLength},
+      {"rounds", rounds},       {"rows", Json::array()}};
   for (const BenchRow &row : rows)
-    json["rows"].push_back(rowJson(row));
+    json["rows"].push_back({{"policy", row.policy},
+                            {"batch", row.batch > 0 ? Json(row.batch) : Json("largest")},
+                            {"prefill", phaseJson(row.prefill)},
+                            {"decode", phaseJson(row.decode)}});
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string BenchReport::svg() const {
-  BarChart chart;
-  chart.title = model::cat(model, " on ", hardware);
-  chart.subtitle = absl::StrFormat("device %s, %s of device memory, %d tokens in, %d out; a cross: no run", device,
-                                   formatBytes(deviceMemory), inputLength, outputLength);
-  std::vector<int64_t> batches;
-  for (const BenchRow &row : rows) {
-    if (std::find(batches.begin(), batches.end(), row.batch) == batches.end())
-      batches.push_back(row.batch);
-    if (std::find(chart.series.begin(), chart.series.end(), row.policy) == chart.series.end())
-      chart.series.push_back(row.policy);
-  }
-  for (const int64_t batch : batches)
-    chart.categories.push_back(model::cat("batch ", batch));
-  const auto panel = [&](const char *title, auto &&value, std::optional<double> limit = {}) {
-    BarPanel p;
-    p.title = title;
-    p.limit = limit;
-    p.limitName = limit ? "objective" : "";
-    p.values.assign(batches.size(), std::vector<std::optional<double>>(chart.series.size()));
-    for (const BenchRow &row : rows) {
-      if (!row.refused.empty())
-        continue;
-      const auto c = static_cast<size_t>(std::find(batches.begin(), batches.end(), row.batch) - batches.begin());
-      const auto s =
-          static_cast<size_t>(std::find(chart.series.begin(), chart.series.end(), row.policy) - chart.series.begin());
-      p.values[c][s] = value(row);
-    }
-    chart.panels.push_back(std::move(p));
-  };
-  const Asked asked = askedIn(rows);
-  const auto over = [](int64_t ns, double sloNs) {
-    return sloNs > 0 ? std::optional(static_cast<double>(ns) / sloNs) : std::nullopt;
-  };
-  if (asked.ttft)
-    panel(
-        "TTFT over its objective", [&](const BenchRow &r) { return over(r.ttft.p50Ns, r.ttftSloNs); }, 1.0);
-  if (asked.tpot)
-    panel(
-        "TPOT (p50) over its objective", [&](const BenchRow &r) { return over(r.tpot.p50Ns, r.tpotSloNs); }, 1.0);
-  else
-    panel("TPOT (p50), ms", [](const BenchRow &r) { return std::optional(ms(static_cast<double>(r.tpot.p50Ns))); });
-  constexpr double kGiB = 1024.0 * 1024 * 1024;
-  panel("device memory freed, GiB",
-        [](const BenchRow &r) { return std::optional(static_cast<double>(r.freedBytes) / kGiB); });
-  panel("host memory, GiB", [](const BenchRow &r) { return std::optional(static_cast<double>(r.hostBytes) / kGiB); });
-  panel("tokens a second", [](const BenchRow &r) { return std::optional(r.tokensPerSecond); });
-  panel("tokens that fit (max_tokens)",
-        [](const BenchRow &r) { return std::optional(static_cast<double>(r.maxTokens)); });
-  return barChartSvg(chart);
+  Chart made(rows);
+  made.chart.title = model::cat(model, " on ", hardware);
+  made.chart.subtitle = absl::StrFormat("device %s, %s of device memory, %d tokens in, %d out%s; \xc3\x97: no run",
+                                        device, formatBytes(deviceMemory), inputLength, outputLength,
+                                        objective.empty() ? "" : "; objective " + objective);
+  made.chart.columns = has(rows, &BenchRow::prefill) && has(rows, &BenchRow::decode) ? 2 : 1;
+  made.phase(&BenchRow::prefill, "prefill", "TTFT");
+  made.phase(&BenchRow::decode, "decode", "TPOT");
+  return barChartSvg(made.chart);
 }
 
 } // namespace headrace::tools

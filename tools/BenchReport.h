@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `headrace bench` found, for people, programs and eyes: a table, JSON, bars.
+// What `headrace bench` found, for people, programs and eyes: two tables, JSON, bars.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,43 @@ struct Spread {
 };
 Spread spreadOf(std::vector<int64_t> samplesNs); // of at least one
 
-// One policy under one load. Where `refused` is not empty the rest is nothing.
-struct BenchRow {
-  std::string policy;
-  int64_t batch = 0;
+// One policy's prefill (times are TTFT: from a prompt's arrival to its first token) or decode (TPOT: gaps between a
+// prompt's tokens). Where `refused` is not empty the rest is nothing.
+struct BenchPhase {
+  int64_t batch = 0;   // prompts at once: the one asked for, or the largest that would do
   std::string refused; // why there is no run: the compiler's answer
-  std::string prefillPlacement, decodePlacement;
-  int32_t prefillLayers = 0, decodeLayers = 0; // layers with weights in host memory
+  std::string placement;
+  int32_t layers = 0; // with weights in host memory
 
-  Spread ttft, tpot;                   // of prompts and of gaps between a prompt's tokens
-  double tokensPerSecond = 0;          // new tokens over the whole run
-  double ttftSloNs = 0, tpotSloNs = 0; // 0: none was asked for
-  double ttftHeld = 1, tpotHeld = 1;   // share of prompts, and of gaps, within their objective
-  double predictedTpotNs = 0;
+  Spread time;
+  size_t samples = 0;
+  double sloNs = 0;           // 0: none was asked for
+  double held = 1;            // share of samples within it
+  double residentNs = 0;      // with nothing offloaded, on a device large enough; 0: not asked for
+  double predictedNs = 0;     // an iteration
+  double tokensPerSecond = 0; // prompt tokens in prefill, new tokens in decode
 
   uint64_t deviceBytes = 0; // arena
-  uint64_t hostBytes = 0;   // weights in host memory under the decode placement
-  uint64_t freedBytes = 0;  // of these, what its slots do not take on the device again
-  uint64_t movedBytes = 0;  // host to device in a decode iteration
+  uint64_t hostBytes = 0;   // weights in host memory
+  int64_t freedBytes = 0;   // of these, what its slots do not take on the device again
+  uint64_t movedBytes = 0;  // host to device in an iteration
   int64_t maxTokens = 0;    // tokens of KV cache that the device memory left over would hold (Select-N, section 5.6)
-  double stallShare = 0;    // of the run: compute waiting for copies
-  double computeBusy = 0, linkBusy = 0; // shares of a decode iteration
+  double stallShare = 0;    // of an iteration: no compute running
+  double linkBusy = 0;      // of an iteration: a copy to the device running
+
+  bool ran() const { return refused.empty() && samples > 0; }
+  double overSlo() const { return sloNs > 0 ? static_cast<double>(time.p50Ns) / sloNs : 0; }
+};
+
+struct BenchRow {
+  std::string policy;
+  int64_t batch = 0; // asked for; 0: the largest that would do
+  std::optional<BenchPhase> prefill, decode;
 };
 
 struct BenchReport {
-  std::string model, hardware, device;
+  std::string model, hardware, device, objective;
+  std::string instances; // "apart", "together"
   int64_t inputLength = 0, outputLength = 0, rounds = 0;
   uint64_t deviceMemory = 0;
   std::vector<BenchRow> rows; // by batch, then in the order of the policies
@@ -52,9 +64,8 @@ struct BenchReport {
   std::string svg() const;
 };
 
-// Bytes of weights at home on the host under a placement, and what they free: less the slots.
+// Bytes of weights at home on the host under a placement.
 uint64_t offloadedBytes(const plan::Plan &plan, uint32_t placement);
-uint64_t freedBytes(const plan::Plan &plan, uint32_t placement);
 // Tokens of KV cache, in whole blocks, that `deviceMemory` holds beside all else that the plan has on the device.
 int64_t maxTokens(const plan::Plan &plan, uint64_t deviceMemory);
 

@@ -76,6 +76,11 @@ void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(c
   }
 }
 
+constexpr const char *kFleetHelp = R"(Example:
+  headrace fleet examples/fleets/two-on-one-bus.toml --each
+  headrace fleet fleet.toml --policy flexgen --placements 1 --no-coordinator     (a baseline: nobody adapts)
+  headrace fleet fleet.toml --device host --synthetic-weights 1 --json)";
+
 // Every key of a job file, the source, and other engines' flags.
 void addJob(CLI::App &app, JobInput &input, const char *source) {
   addKeys(app, input, source);
@@ -202,8 +207,16 @@ int run(int argc, char **argv) {
   BenchOptions bench;
   CLI::App *benchApp = app.add_subcommand("bench", "compare policies on one machine in one run");
   addJob(*benchApp, bench.run.job, "a model (folder, shape .toml, shipped shape's name), or a job file");
-  benchApp->add_option("--policies", bench.policies, "which, in this order")->capture_default_str();
-  benchApp->add_option("--batches", bench.batches, "prompts at once, such as 1,8,32")->capture_default_str();
+  benchApp->add_option("--policies", bench.policies, "which, in this order; interval=3 and layers=10 state a placement")
+      ->capture_default_str();
+  benchApp->add_option("--batches", bench.batches, "prompts at once, such as 1,8,32 (default: --batch, or 8)");
+  benchApp->add_flag("--fill", bench.fill,
+                     "for every policy the largest batch that fits the memory and holds the objective");
+  benchApp
+      ->add_option("--instances", bench.instances,
+                   "apart: prefill on one instance, decode on another; together: both on one")
+      ->capture_default_str();
+  benchApp->add_option("--phase", bench.phase, "of instances apart: prefill, decode or both")->capture_default_str();
   benchApp->add_option("--input-len,--random-input-len", bench.inputLength, "tokens of each prompt")
       ->capture_default_str();
   benchApp
@@ -219,6 +232,7 @@ int run(int argc, char **argv) {
                        "weights from this seed, for a shape without any");
   benchApp->add_option("--seed", bench.run.seed, "of the random prompts")->capture_default_str();
   benchApp->add_option("--svg", bench.svg, "write the comparison as bars");
+  benchApp->add_option("-o,--output", bench.output, "write the JSON to this file, beside the table");
   benchApp->add_flag("--pin", bench.run.pin, "each lane's thread on a core of its own");
   benchApp->add_flag("--json", bench.run.json, "one JSON object on standard output");
   benchApp->footer(kBenchHelp);
@@ -249,6 +263,8 @@ int run(int argc, char **argv) {
   profileApp->add_option("--trace-by", profiled.traceBy, "what measures steps on a GPU: auto, cupti or stamps")
       ->capture_default_str();
   profileApp->add_flag("--pin", profiled.pin, "each lane's thread on a core of its own");
+  profileApp->add_flag("--all", profile.all,
+                       "measure pairs beyond one whose layer computes longer than it is copied, too");
   profileApp->add_flag("--force", profile.force, "measure anew, whatever the file holds");
   profileApp->add_flag("--json", profiled.json, "one JSON object on standard output");
   profileApp->footer(kProfileHelp);
@@ -265,11 +281,24 @@ int run(int argc, char **argv) {
   showApp->add_flag("--json", record.json, "one JSON object");
   showApp->footer(kRecordHelp);
 
+  FleetOptions fleet;
+  CLI::App *fleetApp = app.add_subcommand("fleet", "requests with objectives on several devices that share a bus");
+  fleetApp->add_option("file", fleet.file, "devices, bus and requests, as TOML")->required();
+  fleetApp->add_option("--device", fleet.device, "sim or host")->capture_default_str();
+  fleetApp->add_option("--policy", fleet.policy, "over the policy of every job");
+  fleetApp->add_option("--placements", fleet.placements, "over the placements of every job");
+  fleetApp->add_flag("!--no-coordinator", fleet.coordinate,
+                     "admit everything, one placement a device; measured against the same objectives");
+  fleetApp->add_option("--synthetic-weights", fleet.syntheticWeights, "weights from this seed, for shapes without any");
+  fleetApp->add_flag("--each", fleet.each, "a line for each request");
+  fleetApp->add_flag("--json", fleet.json, "one JSON object on standard output");
+  fleetApp->footer(kFleetHelp);
+
   const std::vector<CLI::App *> all = app.get_subcommands([](CLI::App *) { return true; });
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(all.begin(), all.end(), [&](CLI::App *one) { return one->get_name() == argv[1]; })) {
     std::fprintf(stderr,
-                 "headrace: error: unknown command \"%s\": expected bench, compile, inspect, profile, record, "
+                 "headrace: error: unknown command \"%s\": expected bench, compile, fleet, inspect, profile, record, "
                  "timeline, run or simulate\n",
                  argv[1]);
     return kExitBadInput;
@@ -287,6 +316,7 @@ int run(int argc, char **argv) {
                               : *timelineApp ? timelineCommand(timeline)
                               : *runApp      ? runCommand(run)
                               : *benchApp    ? benchCommand(bench)
+                              : *fleetApp    ? fleetCommand(fleet)
                               : *profileApp  ? profileCommand(profile)
                               : *showApp     ? recordShowCommand(record)
                                              : runCommand(simulate);

@@ -15,18 +15,83 @@ class BenchCommand : public CommandLine {};
 TEST_F(BenchCommand, ComparesOnTheSimDevice) {
   const nlohmann::json j =
       json({"bench", "opt-6.7b", "--hardware", "a10", "--device", "sim", "--policies", "none,deepspeed", "--batches",
-            "1,4", "--input-len", "64", "--output-len", "4", "--json", "--svg", path("b.svg")});
+            "1,4", "--input-len", "64", "--output-len", "4", "--json", "--svg", path("b.svg"), "-o", path("b.json")});
   ASSERT_EQ(j["rows"].size(), 4U); // 2 policies x 2 batches
   EXPECT_EQ(j["rows"][0]["policy"], "none");
-  EXPECT_EQ(j["rows"][0]["host_bytes"], 0);
-  EXPECT_EQ(j["rows"][0]["moved_bytes"], 0);
-  EXPECT_EQ(j["rows"][1]["decode_offloaded_layers"], 32);
+  EXPECT_EQ(j["rows"][0]["decode"]["host_bytes"], 0);
+  EXPECT_EQ(j["rows"][0]["decode"]["moved_bytes"], 0);
+  EXPECT_TRUE(j["rows"][0]["decode"]["slo_ms"].is_null());
+  EXPECT_EQ(j["rows"][0]["prefill"]["samples"], 3); // one prompt, three rounds
+  EXPECT_EQ(j["rows"][2]["prefill"]["samples"], 12);
+  EXPECT_EQ(j["rows"][0]["decode"]["samples"], 6); // 4 tokens are 3 gaps, the first does not count; three rounds
+  EXPECT_EQ(j["rows"][1]["decode"]["offloaded_layers"], 32);
   // All layers over the link in each iteration: 24 GB/s.
-  const double moved = j["rows"][1]["moved_bytes"];
-  EXPECT_GE(j["rows"][1]["tpot"]["p50_ms"].get<double>(), moved / 24e9 * 1e3 * 0.999);
-  EXPECT_GT(j["rows"][1]["link_busy"].get<double>(), 0.9);
-  EXPECT_GT(j["rows"][1]["max_tokens"], j["rows"][0]["max_tokens"]);
+  const double moved = j["rows"][1]["decode"]["moved_bytes"];
+  EXPECT_GE(j["rows"][1]["decode"]["p50_ms"].get<double>(), moved / 24e9 * 1e3 * 0.999);
+  EXPECT_GT(j["rows"][1]["decode"]["link_busy"].get<double>(), 0.9);
+  EXPECT_GT(j["rows"][1]["decode"]["max_tokens"], j["rows"][0]["decode"]["max_tokens"]);
   EXPECT_THAT(readFile(path("b.svg")), HasSubstr("</svg>"));
+  EXPECT_EQ(nlohmann::json::parse(readFile(path("b.json"))), j);
+}
+
+TEST_F(BenchCommand, EveryPolicyIsHeldAgainstTheSameObjective) {
+  const nlohmann::json j = json({"bench", "opt-6.7b", "--hardware", "a10", "--device", "sim", "--policies",
+                                 "none,deepspeed,interval,select-n,headrace", "--batches", "16", "--input-len", "64",
+                                 "--output-len", "4", "--slo-factor", "1.5", "--json"});
+  for (const char *phase : {"prefill", "decode"}) {
+    const double slo = j["rows"][0][phase]["slo_ms"];
+    // Nothing offloaded takes 1 / 1.5 of it.
+    EXPECT_NEAR(j["rows"][0][phase]["over_slo"].get<double>(), 1 / 1.5, 1e-4);
+    for (const nlohmann::json &row : j["rows"])
+      EXPECT_EQ(row[phase]["slo_ms"].get<double>(), slo) << row["policy"];
+    for (const size_t chooses : {3, 4}) {
+      EXPECT_LE(j["rows"][chooses][phase]["over_slo"].get<double>(), 1.0);
+      EXPECT_EQ(j["rows"][chooses][phase]["attainment"], 1.0);
+      EXPECT_GT(j["rows"][chooses][phase]["freed_bytes"].get<int64_t>(), 0);
+    }
+    EXPECT_GE(j["rows"][4][phase]["freed_bytes"].get<int64_t>(), j["rows"][3][phase]["freed_bytes"].get<int64_t>());
+    EXPECT_EQ(j["rows"][1][phase]["attainment"], 0.0) << "deepspeed";
+  }
+}
+
+TEST_F(BenchCommand, AFactorIsOfTheModelOnADeviceLargeEnough) {
+  // 26 GB of weights on 24 GB: with nothing offloaded it does not fit, and what it would take is still what counts.
+  const nlohmann::json j =
+      json({"bench", "opt-13b", "--hardware", "a10", "--device", "sim", "--policies", "none,select-n", "--batches", "8",
+            "--input-len", "64", "--output-len", "4", "--slo-factor", "3", "--phase", "decode", "--json"});
+  EXPECT_THAT(j["rows"][0]["decode"]["refused"].get<std::string>(), HasSubstr("minimum"));
+  EXPECT_TRUE(j["rows"][0]["prefill"].is_null());
+  const nlohmann::json large =
+      json({"bench", "opt-13b", "--hardware", "a10", "--memory", "48GB", "--device", "sim", "--policies", "none",
+            "--batches", "8", "--input-len", "64", "--output-len", "4", "--phase", "decode", "--json"});
+  EXPECT_NEAR(j["rows"][1]["decode"]["slo_ms"].get<double>(), 3 * large["rows"][0]["decode"]["p50_ms"].get<double>(),
+              1e-3);
+}
+
+TEST_F(BenchCommand, TogetherOneInstanceDoesBoth) {
+  const nlohmann::json j =
+      json({"bench",       "opt-6.7b",  "--hardware", "a10",         "--device", "sim",          "--policies",
+            "interval=8",  "--batches", "4",          "--input-len", "64",       "--output-len", "4",
+            "--instances", "together",  "--ttft",     "1s",          "--tpot",   "100ms",        "--json"});
+  const nlohmann::json &row = j["rows"][0];
+  EXPECT_EQ(row["prefill"]["device_bytes"], row["decode"]["device_bytes"]);
+  EXPECT_EQ(row["decode"]["samples"], 9); // 3 gaps, three rounds
+  EXPECT_EQ(row["decode"]["offloaded_layers"], 4);
+  EXPECT_EQ(row["prefill"]["slo_ms"], 1000);
+  EXPECT_EQ(row["decode"]["slo_ms"], 100);
+}
+
+TEST_F(BenchCommand, FillsTheMemoryWithinTheObjective) {
+  const nlohmann::json j =
+      json({"bench", "opt-6.7b", "--hardware", "a10", "--device", "sim", "--policies", "none,deepspeed,select-n",
+            "--fill", "--phase", "decode", "--input-len", "64", "--output-len", "16", "--tpot", "100ms", "--json"});
+  const nlohmann::json none = j["rows"][0]["decode"], selectN = j["rows"][2]["decode"];
+  EXPECT_GT(none["batch"], 1);
+  EXPECT_GT(selectN["batch"], none["batch"]);
+  EXPECT_LE(selectN["over_slo"].get<double>(), 1.0);
+  EXPECT_GT(selectN["tokens_per_second"], none["tokens_per_second"]);
+  EXPECT_LE(selectN["device_bytes"].get<uint64_t>(), 24'000'000'000U);
+  EXPECT_THAT(j["rows"][1]["decode"]["refused"].get<std::string>(), HasSubstr("at batch 1"));
 }
 
 TEST_F(BenchCommand, RunsRealDataOnTheHost) {
@@ -40,8 +105,15 @@ TEST_F(BenchCommand, RunsRealDataOnTheHost) {
 TEST_F(BenchCommand, APolicyThatCannotRunIsARowThatSaysWhy) {
   const nlohmann::json j = json({"bench", "opt-30b", "--hardware", "a10", "--device", "sim", "--policies",
                                  "none,interval", "--batches", "1", "--output-len", "4", "--json"});
-  EXPECT_THAT(j["rows"][0]["refused"].get<std::string>(), HasSubstr("minimum"));
-  EXPECT_TRUE(j["rows"][1]["refused"].is_null());
+  EXPECT_THAT(j["rows"][0]["decode"]["refused"].get<std::string>(), HasSubstr("minimum"));
+  EXPECT_TRUE(j["rows"][1]["decode"]["refused"].is_null());
+}
+
+TEST_F(BenchCommand, ALatencyPolicyWithoutItsObjectiveSaysWhichIsMissing) {
+  const nlohmann::json j = json({"bench", "opt-6.7b", "--hardware", "a10", "--device", "sim", "--policies", "select-n",
+                                 "--batches", "4", "--tpot", "100ms", "--output-len", "4", "--json"});
+  EXPECT_THAT(j["rows"][0]["prefill"]["refused"].get<std::string>(), HasSubstr("--ttft"));
+  EXPECT_TRUE(j["rows"][0]["decode"]["refused"].is_null());
 }
 
 TEST_F(BenchCommand, RefusesBadFlags) {
@@ -50,7 +122,19 @@ TEST_F(BenchCommand, RefusesBadFlags) {
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--batches", "0"}, 2, "--batches 0");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--batches", "4,x"}, 2, "--batches 4,x");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--output-len", "1"}, 2, "--output-len 1");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--output-len", "2"}, 2, "3 or more out");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--input-len", "1"}, 2, "--input-len 1");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--rounds", "0"}, 2, "--rounds 0");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--instances", "many"}, 2, "--instances many");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--phase", "warm"}, 2, "--phase warm");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--phase", "decode", "--instances", "together"}, 2, "--phase");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--fill", "--batches", "8"}, 2, "--fill");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--policies", "interval=0"}, 2, "interval=0");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--policies", "none=3"}, 2, "none=3");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--policies", "interval=99"}, 2, "interval");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--context", "64"}, 2, "--context 64");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--policies", "none", "--tpot", "0ms"}, 2, "tpot");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "-o", path("no/such/folder.json")}, 2, "folder.json");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--device", "tpu"}, 2, "--device tpu");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--svg", path("no/such/folder.svg")}, 2, "folder.svg");
 }

@@ -69,34 +69,82 @@ BenchRow row(const std::string &policy, int64_t tpotNs, double sloNs) {
   BenchRow r;
   r.policy = policy;
   r.batch = 8;
-  r.ttft = {3000000, 3000000};
-  r.tpot = {tpotNs, tpotNs};
-  r.tpotSloNs = sloNs;
-  r.tpotHeld = static_cast<double>(tpotNs) <= sloNs ? 1 : 0;
-  r.maxTokens = 4096;
+  BenchPhase p;
+  p.batch = 8;
+  p.time = {tpotNs, tpotNs};
+  p.samples = 1;
+  p.sloNs = sloNs;
+  p.held = static_cast<double>(tpotNs) <= sloNs ? 1 : 0;
+  p.maxTokens = 4096;
+  r.decode = p;
   return r;
 }
 
-TEST(BenchReport, TableSaysWhatWasHeldAndWhatDidNotRun) {
+BenchReport reportOf(std::vector<BenchRow> rows) {
   BenchReport report;
   report.model = "m";
   report.hardware = "h";
   report.device = "sim";
-  report.rows = {row("select-n", 40000000, 50000000), row("deepspeed", 100000000, 50000000)};
-  report.rows.push_back({});
-  report.rows.back().policy = "none";
-  report.rows.back().batch = 8;
-  report.rows.back().refused = "the minimum is 12 bytes";
+  report.instances = "apart";
+  report.rows = std::move(rows);
+  return report;
+}
+
+TEST(BenchReport, TableSaysWhatWasHeldAndWhatDidNotRun) {
+  BenchReport report = reportOf({row("select-n", 40000000, 50000000), row("deepspeed", 100000000, 50000000)});
+  report.rows.push_back(row("none", 0, 0));
+  report.rows.back().decode->refused = "the minimum is 12 bytes";
   const std::string text = report.text();
   EXPECT_THAT(text, HasSubstr("TPOT/SLO"));
   EXPECT_THAT(text, HasSubstr("0.800"));
   EXPECT_THAT(text, HasSubstr("2.000"));
   EXPECT_THAT(text, HasSubstr("none, batch 8: no run: the minimum is 12 bytes"));
+  EXPECT_THAT(text, Not(HasSubstr("TTFT"))); // no row has a prefill
   const std::string json = report.json();
-  EXPECT_THAT(json, HasSubstr("\"tpot_over_slo\": 2.0"));
+  EXPECT_THAT(json, HasSubstr("\"over_slo\": 2.0"));
+  EXPECT_THAT(json, HasSubstr("\"prefill\": null"));
   EXPECT_THAT(json, HasSubstr("\"refused\": \"the minimum is 12 bytes\""));
-  // Three policies in each panel, one of them without a run.
-  EXPECT_EQ(count(report.svg(), "\xc3\x97"), count(report.svg(), "font-weight=\"600\"") - 1);
+  // A title and one for each panel; three policies in each panel, one of them without a run; one cross explains it.
+  EXPECT_EQ(count(report.svg(), "\xc3\x97"), count(report.svg(), "font-weight=\"600\"") - 1 + 1);
+}
+
+TEST(BenchReport, WithoutAnObjectiveTimesAreTimes) {
+  const BenchReport report = reportOf({row("none", 40000000, 0)});
+  EXPECT_THAT(report.text(), Not(HasSubstr("SLO")));
+  EXPECT_THAT(report.json(), HasSubstr("\"over_slo\": null"));
+  EXPECT_THAT(report.svg(), HasSubstr("decode: TPOT (p50), ms"));
+}
+
+TEST(BenchReport, PhasesStandBesideEachOther) {
+  BenchRow both = row("none", 40000000, 50000000);
+  both.prefill = both.decode;
+  const std::string svg = reportOf({both}).svg(), one = reportOf({row("none", 40000000, 50000000)}).svg();
+  const auto size = [](const std::string &text, const std::string &what) {
+    const size_t at = text.find(what + "=\"") + what.size() + 2;
+    return std::stod(text.substr(at));
+  };
+  // As many panels again in a second column: the picture is no higher.
+  EXPECT_EQ(size(svg, "height"), size(one, "height"));
+  EXPECT_EQ(count(svg, "stroke-dasharray"), 2 * count(one, "stroke-dasharray"));
+}
+
+TEST(BenchReport, TheLargestBatchIsACategoryAndANumber) {
+  BenchRow filled = row("none", 40000000, 50000000);
+  filled.batch = 0;
+  const BenchReport report = reportOf({filled});
+  EXPECT_THAT(report.svg(), HasSubstr("decode: batch"));
+  EXPECT_THAT(report.json(), HasSubstr("\"batch\": \"largest\""));
+  EXPECT_THAT(report.json(), HasSubstr("\"batch\": 8"));
+}
+
+TEST(BarChart, ColumnsAreFilledOneAfterAnother) {
+  BarChart chart = chartOf({{1.0, 1.0}, {1.0, 1.0}});
+  chart.panels.resize(4, chart.panels[0]);
+  const std::string one = barChartSvg(chart);
+  chart.columns = 2;
+  const std::string two = barChartSvg(chart);
+  EXPECT_EQ(count(two, "<rect"), count(one, "<rect"));
+  EXPECT_NE(one, two);
 }
 
 } // namespace
