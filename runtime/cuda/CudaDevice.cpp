@@ -10,6 +10,7 @@
 #include "runtime/cuda/Driver.h"
 #include "runtime/cuda/DynamicLibrary.h"
 #include "runtime/cuda/MakeGraph.h"
+#include "runtime/cuda/DeviceChecks.h"
 #include "runtime/cuda/OpenedDevice.h"
 
 #define RETURN_IF_ERROR(expr)                                                                                          \
