@@ -87,11 +87,22 @@ struct RecordOptions {
   bool json = false;
 };
 
+struct FleetOptions {
+  std::string file;               // a fleet's TOML
+  std::string device = "sim";     // sim, host
+  std::string policy, placements; // over the jobs' own
+  bool coordinate = true;
+  std::optional<uint64_t> syntheticWeights;
+  bool each = false; // a line a request
+  bool json = false;
+};
+
 absl::Status compileCommand(const CompileOptions &options);
 absl::Status inspectCommand(const InspectOptions &options);
 absl::Status timelineCommand(const TimelineOptions &options);
 absl::Status runCommand(const RunOptions &options);
 absl::Status benchCommand(const BenchOptions &options);
+absl::Status fleetCommand(const FleetOptions &options);
 absl::Status profileCommand(const ProfileOptions &options);
 absl::Status recordShowCommand(const RecordOptions &options);
 

@@ -77,6 +77,7 @@ private:
 };
 
 absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {
+  RETURN_IF_ERROR(checkMemory(plan));
   o_.reset();
   if (plan.placements.empty() || plan.metaBuffer() >= plan.buffers.size() || plan.outputBuffer() >= plan.buffers.size())
     return absl::InvalidArgumentError("plan: no placement, or no io buffers");

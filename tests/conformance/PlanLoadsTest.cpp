@@ -98,7 +98,8 @@ TEST(PlanLoads, RefusesABatchThatNoPlacementHolds) {
   const PlanLoads loads(sharedPlan(), 0);
   const auto refused = loads.placements({{1, 1, 1, 1}, 3, false}, Role::Decode, 0);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("variants for 4 sequences up to context 3"));
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("variants and KV blocks for 4 sequences up to context 3"));
 }
 
 } // namespace

@@ -105,6 +105,7 @@ private:
   // Homes and slots behind the transients.
   void place() {
     Placement p;
+    p.kvBlocks = plan_.kvBlocks;
     p.name = options_.name;
     p.startRule = options_.rule;
     p.offloadedLayers = static_cast<int32_t>(options_.layers.size());
