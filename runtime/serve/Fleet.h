@@ -91,7 +91,7 @@ struct FleetOptions {
   SearchLimits limits;
   double lowerBy = 0.05, raiseBy = 0.10; // CoordinatorOptions
   uint32_t raiseAfter = 32;
-  bool keepRetreat = true;
+  bool keepRetreat = true; // CoordinatorOptions
   bool queue = true; // requests wait for a free instance, or for neighbours that cannot make room, while their TTFT
                      // lasts; false: they are refused at once
   std::vector<BusChange> busChanges; // by time
