@@ -10,6 +10,7 @@
 #include "compiler/ElasticKv.h"
 #include "compiler/EmitPlan.h"
 #include "compiler/Explain.h"
+#include "compiler/Interfere.h"
 #include "compiler/LatencyChoice.h"
 #include "compiler/LowerModel.h"
 #include "compiler/Pipeline.h"
@@ -394,6 +395,8 @@ private:
       variant.schedule = emitted.schedule;
       variant.durationsNs = prices_.durations(schedule, emitted.sites, shape);
       simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);
+      if (interfere(schedule, prices_.interference(), timeline_, variant.durationsNs))
+        simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);
       variant.predictedNs = timeline_.iterationNs;
       uint64_t lanes[plan::kLanes] = {};
       for (size_t step = 0; step < schedule.steps.size(); ++step)
