@@ -50,7 +50,7 @@ public:
             return refusal();
         }
       if (ok())
-        reduce(of, std::max<int64_t>(1, p_.policy.placements.value_or(model::kDefaultPlacements)));
+        reduce(of, mostPlacements());
     } else {
       of[decisive_] = firstThatFits(budget);
     }
@@ -174,20 +174,48 @@ private:
     return kNone;
   }
 
+  size_t mostPlacements() const {
+    return std::min(
+        p_.most, static_cast<size_t>(std::max<int64_t>(1, p_.policy.placements.value_or(model::kDefaultPlacements))));
+  }
+
+  // The most that one placement frees within all objectives.
+  size_t mostFreedForAll(const std::vector<size_t> &of) {
+    for (const size_t candidate : byFreed_) {
+      bool all = true;
+      for (size_t b = 0; b < of.size() && all && ok(); ++b)
+        all = of[b] == kNone || meets(candidate, b, p_.target->budget);
+      if (all)
+        return candidate;
+    }
+    return kNone;
+  }
+
   // At most `most` placements: takes away the one whose buckets lose the least freed memory by going to another that
-  // holds them, as long as there is one.
-  void reduce(std::vector<size_t> &of, int64_t most) {
+  // holds them, as long as there is one. The one that decides stays, but for the one that holds all.
+  void reduce(std::vector<size_t> &of, size_t most) {
+    std::optional<size_t> common;
     for (;;) {
       std::vector<size_t> used;
       for (const size_t candidate : of)
         if (candidate != kNone && std::find(used.begin(), used.end(), candidate) == used.end())
           used.push_back(candidate);
-      if (static_cast<int64_t>(used.size()) <= most)
+      if (used.size() <= most)
         return;
+      if (!common)
+        common = mostFreedForAll(of);
+      if (most == 1 && *common != kNone) {
+        for (size_t &candidate : of)
+          candidate = candidate == kNone ? kNone : *common;
+        return;
+      }
       std::optional<std::vector<size_t>> best;
       double bestLoss = 0;
+      std::vector<size_t> others = used;
+      if (*common != kNone)
+        others.push_back(*common);
       for (const size_t gone : used) {
-        if (gone == of[decisive_])
+        if (gone == of[decisive_] || gone == *common)
           continue;
         std::vector<size_t> without = of;
         double loss = 0;
@@ -196,7 +224,7 @@ private:
           if (of[b] != gone)
             continue;
           without[b] = kNone;
-          for (const size_t other : used)
+          for (const size_t other : others)
             if (other != gone && meets(other, b, p_.target->budget) &&
                 (without[b] == kNone || freed_[other] > freed_[without[b]]))
               without[b] = other;
@@ -212,10 +240,10 @@ private:
       if (!ok())
         return;
       if (!best) {
-        if (p_.policy.placements)
-          status_ = absl::ResourceExhaustedError(absl::StrCat("[policy] placements is ", *p_.policy.placements,
-                                                              ": the objectives of all buckets need at least ",
-                                                              used.size(), " placements"));
+        if (p_.policy.placements || p_.most != SIZE_MAX)
+          status_ = absl::ResourceExhaustedError(absl::StrCat(
+              "[policy] placements is ", most, ": the objectives of all buckets need at least ", used.size(),
+              " placements", p_.most != SIZE_MAX ? ", which do not fit the device memory together" : ""));
         return;
       }
       of = *std::move(best);
@@ -252,8 +280,9 @@ private:
       if (std::none_of(placements.begin(), placements.end(),
                        [&](size_t placed) { return freed_[placed] == freed_[candidate]; }))
         open.push_back(candidate);
+    chainTo(of[decisive_], placements, budget);
     // The two ends first, then wherever the gap to what is there already is the widest.
-    while (static_cast<int64_t>(placements.size()) < *p_.policy.placements && !open.empty()) {
+    while (placements.size() < mostPlacements() && !open.empty()) {
       const auto gap = [&](size_t candidate) {
         int64_t least = std::numeric_limits<int64_t>::max();
         for (const size_t placed : placements)
@@ -264,6 +293,30 @@ private:
           std::max_element(open.begin(), open.end(), [&](size_t a, size_t b) { return gap(a) < gap(b); });
       placements.push_back(*widest);
       open.erase(widest);
+    }
+  }
+
+  // Nested placements up to the one chosen, at times evenly spread from the resident iteration to the objective.
+  void chainTo(size_t chosen, std::vector<size_t> &placements, uint64_t budget) {
+    const Objective &bucket = p_.buckets[decisive_];
+    if (!p_.chain || bucket.sloNs <= bucket.residentNs || placements.size() >= mostPlacements())
+      return;
+    const size_t count = mostPlacements() - placements.size() + 1;
+    std::vector<uint64_t> times;
+    for (size_t i = 0; i < count; ++i)
+      times.push_back(bucket.residentNs + (bucket.sloNs - bucket.residentNs) / count * i);
+    times.push_back(bucket.sloNs);
+    absl::StatusOr<std::vector<Candidate>> chain = p_.chain(bucket, times);
+    if (!chain.ok()) {
+      status_ = chain.status();
+      return;
+    }
+    for (auto at = chain->rbegin(); at != chain->rend() && placements.size() < mostPlacements(); ++at) {
+      const size_t candidate = add(*at);
+      if (freed_[candidate] < freed_[chosen] && meets(candidate, decisive_, budget) &&
+          std::none_of(placements.begin(), placements.end(),
+                       [&](size_t placed) { return freed_[placed] == freed_[candidate]; }))
+        placements.push_back(candidate);
     }
   }
 

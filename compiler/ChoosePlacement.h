@@ -9,6 +9,7 @@
 // bounds (its copies alone take longer than the objective; it frees less than one that was found) leave it open.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -40,11 +41,15 @@ struct ChoiceProblem {
   const Target *target = nullptr;
   const model::Goal *goal = nullptr;
   model::Policy policy;              // its name the effective one, of model::kPolicyNames
+  size_t most = SIZE_MAX;            // placements at the most: what fits each alone may not fit together
   std::vector<Candidate> candidates; // what there is to choose from; the first offloads the least
   std::vector<Objective> buckets;    // decode, then mixed
   const PlacementFamily *family = nullptr;
   std::function<absl::StatusOr<Evaluation>(const Candidate &)> evaluate;
   std::function<uint64_t(const Candidate &)> copiesNs; // what its copies take, alone: no iteration is shorter
+  // Placements for the bucket from one that takes at most the shortest of these times to one within the longest, nested
+  // where that frees as much (times ascending). Null: no such thing.
+  std::function<absl::StatusOr<std::vector<Candidate>>(const Objective &, const std::vector<uint64_t> &)> chain;
   // Decides in place of the predicted time whether a candidate meets a bucket's objective (FlexGen's own estimate).
   std::function<bool(const Candidate &, const Objective &)> meets;
   // The placement of single units that frees the most within sloNs for this bucket (SearchPlacement.h); none where

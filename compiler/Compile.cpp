@@ -66,11 +66,8 @@ public:
         latency_.emplace(LatencyChoice::Inputs{
             &request_, &target_, &layout_, &*family_, &prices_, emptyPlan(), pricedSteps(),
             [this](const Candidate &candidate, plan::Plan &plan) { return evaluate(candidate, plan); }});
-        absl::StatusOr<std::vector<Candidate>> chosen = latency_->choose();
-        if (!chosen.ok())
-          return chosen.status();
-        for (const Candidate &candidate : *chosen)
-          choices.push_back({request_.policy, {candidate}, 0});
+        if (absl::Status status = chooseByLatency(choices); !status.ok())
+          return status;
       }
       if (choices.empty())
         choices.push_back(choose(request_.policy));
@@ -85,6 +82,11 @@ public:
         if (absl::Status status = plan::verifyPlan(*plan, "compiled plan"); !status.ok())
           return absl::InternalError(absl::StrCat("the compiler made a plan that breaks a rule: ", status.message()));
         return plan;
+      }
+      if (latency_ && choices.size() > 1 && request_.alsoPlacements.empty()) { // what fits each alone does not fit together
+        if (absl::Status status = chooseByLatency(choices, choices.size() - 1); !status.ok())
+          return status;
+        continue;
       }
       // Arithmetic said that it would fit, packing found otherwise: the next candidate offloads more.
       Choice &choice = choices[overBudget_->choice];
@@ -122,6 +124,16 @@ private:
           *module, c.name(),
           {&request_.model, &layout_, &target_, request_.hardware.kind, rule, c.shape, Target::limits(*c.shapes)});
     return module;
+  }
+
+  absl::Status chooseByLatency(std::vector<Choice> &choices, size_t most = SIZE_MAX) {
+    absl::StatusOr<std::vector<Candidate>> chosen = latency_->choose(most);
+    if (!chosen.ok())
+      return chosen.status();
+    choices.clear();
+    for (const Candidate &candidate : *chosen)
+      choices.push_back({request_.policy, {candidate}, 0});
+    return absl::OkStatus();
   }
 
   // The first candidate that fits by arithmetic; the last if none does, since packing may do better than arithmetic.

@@ -6,7 +6,6 @@
 
 #include "compiler/ExplainObjective.h"
 #include "compiler/PolicyCandidates.h"
-#include "compiler/SearchPlacement.h"
 
 namespace headrace::compiler {
 namespace {
@@ -29,10 +28,11 @@ bool LatencyChoice::applies(const CompileRequest &request) {
          request.policy.placements;
 }
 
-absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose() {
+absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   policy_ = model::effectivePolicy(in_.request->policy, in_.request->goal);
-  if (absl::Status status = setBuckets(); !status.ok())
-    return status;
+  if (buckets_.empty())
+    if (absl::Status status = setBuckets(); !status.ok())
+      return status;
   ChoiceProblem problem;
   problem.spec = &in_.request->model;
   problem.target = in_.target;
@@ -41,6 +41,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose() {
   problem.policy.name = policy_;
   problem.family = in_.family;
   problem.buckets = buckets_;
+  problem.most = most;
   if (policy_ == "flexgen" || policy_ == "flexgen-nobus") {
     flexGen_.emplace(in_.request->model, *in_.layout, in_.request->hardware, *in_.target, in_.steps,
                      policy_ == "flexgen" ? in_.request->goal.busDevices : 1);
@@ -67,8 +68,12 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose() {
   const model::Policy &asked = in_.request->policy;
   const bool tied = in_.request->model.tiedEmbeddings;
   if (policy_ == "headrace" && !asked.slots && asked.offloadHead != model::Choice::On &&
-      !(tied && asked.offloadEmbedding == model::Choice::On))
+      !(tied && asked.offloadEmbedding == model::Choice::On)) {
     problem.search = [this](const Objective &bucket, uint64_t sloNs) { return search(bucket, sloNs); };
+    problem.chain = [this](const Objective &bucket, const std::vector<uint64_t> &sloNs) {
+      return chain(bucket, sloNs);
+    };
+  }
   absl::StatusOr<ChosenPlacements> chosen = choosePlacements(problem);
   if (!chosen.ok())
     return chosen.status();
@@ -100,7 +105,7 @@ absl::Status LatencyChoice::setBuckets() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<Candidate>> LatencyChoice::search(const Objective &bucket, uint64_t sloNs) const {
+SearchRequest LatencyChoice::searchRequest(const Objective &bucket, uint64_t sloNs) const {
   SearchRequest asked;
   asked.model = &in_.request->model;
   asked.layout = in_.layout;
@@ -109,12 +114,31 @@ absl::StatusOr<std::optional<Candidate>> LatencyChoice::search(const Objective &
   (bucket.decode ? asked.decode : asked.mixed) = {{bucket.shape, sloNs}};
   asked.embedding = in_.request->policy.offloadEmbedding != model::Choice::Off;
   asked.head = in_.request->policy.offloadHead != model::Choice::Off;
-  absl::StatusOr<SearchedPlacement> found = searchPlacement(asked, *in_.prices);
+  return asked;
+}
+
+absl::StatusOr<std::optional<Candidate>> LatencyChoice::search(const Objective &bucket, uint64_t sloNs) const {
+  absl::StatusOr<SearchedPlacement> found = searchPlacement(searchRequest(bucket, sloNs), *in_.prices);
   if (absl::IsResourceExhausted(found.status())) // even with nothing offloaded
     return std::optional<Candidate>();
   if (!found.ok())
     return found.status();
   return std::optional(std::move(found->candidate));
+}
+
+absl::StatusOr<std::vector<Candidate>> LatencyChoice::chain(const Objective &bucket,
+                                                            const std::vector<uint64_t> &sloNs) const {
+  std::vector<double> factors;
+  for (const uint64_t ns : sloNs)
+    factors.push_back(static_cast<double>(ns) / static_cast<double>(sloNs.front()));
+  absl::StatusOr<std::vector<ChainedPlacement>> found =
+      searchChain(searchRequest(bucket, sloNs.front()), factors, *in_.prices);
+  if (!found.ok())
+    return found.status();
+  std::vector<Candidate> candidates;
+  for (ChainedPlacement &one : *found)
+    candidates.push_back(std::move(one.placement.candidate));
+  return candidates;
 }
 
 void LatencyChoice::record(plan::Plan &plan) const {

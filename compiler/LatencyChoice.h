@@ -4,6 +4,7 @@
 // against, and what the plan says about it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "compiler/ChoosePlacement.h"
 #include "compiler/FlexGen.h"
 #include "compiler/Prices.h"
+#include "compiler/SearchPlacement.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {
@@ -36,14 +38,16 @@ public:
   // named one, or the plan is to have several placements.
   static bool applies(const CompileRequest &request);
 
-  // The placements that the plan is to have.
-  absl::StatusOr<std::vector<Candidate>> choose();
+  // The placements that the plan is to have, at most so many: what fits each alone may not fit together.
+  absl::StatusOr<std::vector<Candidate>> choose(size_t most = SIZE_MAX);
   // Plan::choices, reason and limiting resource, once the plan has its variants in their order.
   void record(plan::Plan &plan) const;
 
 private:
   absl::Status setBuckets();
+  SearchRequest searchRequest(const Objective &bucket, uint64_t sloNs) const;
   absl::StatusOr<std::optional<Candidate>> search(const Objective &bucket, uint64_t sloNs) const;
+  absl::StatusOr<std::vector<Candidate>> chain(const Objective &bucket, const std::vector<uint64_t> &sloNs) const;
 
   Inputs in_;
   std::string policy_; // effective

@@ -32,7 +32,10 @@ model::Policy paperInterval(const model::Policy &policy, int64_t interval) {
 std::vector<Candidate> selectN(const model::Policy &policy, const model::ModelSpec &spec,
                                const PlacementFamily &family) {
   model::Policy none = layersAlone(policy);
-  none.offloadLayers = 0;
+  if (none.offloadEmbedding == model::Choice::On || none.offloadHead == model::Choice::On)
+    none.offloadLayers = 0;
+  else
+    none.none = true;
   none.startRule = model::StartRule::Paper;
   std::vector<Candidate> found = family.candidates(none);
   for (int64_t interval = spec.layers; interval >= 1; --interval)

@@ -63,7 +63,8 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
 // What fills the link within the shortest goal: 97% of what it can copy in that time. Where that is less than four
 // layers, so that single units count: all of it but the smallest unit, the largest gap there is between sums of units;
 // and then more of what is freed is given for it.
-void preferFull(const algorithms::UnitProblem &problem, algorithms::SearchLimits &limits) {
+// `limits`: SearchLimits or a ChainGoal. `factor`: of every goal.
+template <typename Limits> void preferFull(const algorithms::UnitProblem &problem, double factor, Limits &limits) {
   uint64_t slo = std::numeric_limits<uint64_t>::max(), smallest = slo, largest = 0, all = 0;
   for (const algorithms::ScheduleTimes &schedule : problem.schedules)
     for (const algorithms::ScheduleTimes::Shape &shape : schedule.shapes)
@@ -78,7 +79,8 @@ void preferFull(const algorithms::UnitProblem &problem, algorithms::SearchLimits
     layers = std::max<int64_t>(layers, unit.layer + 1);
   }
   const auto withinSlo = [&](uint64_t bytes, uint64_t ns) {
-    return static_cast<double>(slo) * static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(1, ns));
+    return factor * static_cast<double>(slo) * static_cast<double>(bytes) /
+           static_cast<double>(std::max<uint64_t>(1, ns));
   };
   // Copies so large that their start-up does not count, and the smallest ones.
   const double limit = withinSlo(largest, problem.copyNs(2 * largest) - problem.copyNs(largest));
@@ -114,6 +116,38 @@ absl::Status tooShort(const SearchRequest &request, const algorithms::UnitProble
   return absl::OkStatus();
 }
 
+SearchedPlacement described(const SearchRequest &request, const PlacementProblem &asked,
+                            const algorithms::UnitPlacement &placed) {
+  SearchedPlacement found;
+  std::vector<int32_t> units;
+  for (const uint32_t unit : placed.units)
+    units.push_back(asked.units[unit]);
+  const bool nothing = units.empty();
+  found.candidate = placementOfUnits(*request.layout, std::move(units), placed.ringBytes);
+  found.candidate.embedding = embeddingAway(request);
+  if (nothing) {
+    found.candidate.name = "none";
+    found.candidate.wrap = false;
+  }
+  size_t schedule = 0;
+  if (!request.decode.empty()) {
+    if (!nothing)
+      found.candidate.decodeCut = placed.timing.cuts[schedule];
+    found.decodeNs = placed.timing.ns[schedule++];
+  }
+  if (!request.mixed.empty()) {
+    if (!nothing)
+      found.candidate.mixedCut = placed.timing.cuts[schedule];
+    found.mixedNs = placed.timing.ns[schedule];
+  }
+  found.movedBytes = placed.offloadedBytes;
+  found.ringBytes = placed.ringBytes;
+  found.freedBytes = placed.freedBytes;
+  if (embeddingAway(request))
+    found.freedBytes += request.layout->units[static_cast<size_t>(request.layout->embeddingUnit())].bytes;
+  return found;
+}
+
 } // namespace
 
 absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, Prices &prices) {
@@ -147,43 +181,49 @@ absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, 
   const absl::StatusOr<PlacementProblem> asked = placementProblem(request, prices);
   if (!asked.ok())
     return asked.status();
-  const algorithms::UnitProblem &problem = asked->problem;
-  if (absl::Status status = tooShort(request, problem); !status.ok())
+  if (absl::Status status = tooShort(request, asked->problem); !status.ok())
     return status;
   algorithms::SearchLimits limits;
   limits.mostBytes = request.mostBytes;
-  preferFull(problem, limits);
-  const std::optional<algorithms::UnitPlacement> placed = algorithms::searchUnits(problem, limits);
+  preferFull(asked->problem, 1, limits);
+  const std::optional<algorithms::UnitPlacement> placed = algorithms::searchUnits(asked->problem, limits);
   if (!placed)
     return absl::InternalError("the search refused goals that nothing offloaded would meet");
-  SearchedPlacement found;
-  std::vector<int32_t> units;
-  for (const uint32_t unit : placed->units)
-    units.push_back(asked->units[unit]);
-  const bool nothing = units.empty();
-  found.candidate = placementOfUnits(*request.layout, std::move(units), placed->ringBytes);
-  found.candidate.embedding = embeddingAway(request);
-  if (nothing) {
-    found.candidate.name = "none";
-    found.candidate.wrap = false;
+  return described(request, *asked, *placed);
+}
+
+absl::StatusOr<std::vector<ChainedPlacement>>
+searchChain(const SearchRequest &request, const std::vector<double> &factors, Prices &prices, double mostLoss) {
+  double before = 0;
+  for (const double factor : factors) {
+    if (!(factor > 0) || factor < before || factor > 1e6)
+      return absl::InvalidArgumentError(
+          absl::StrCat("factors of a chain's goals are positive and do not fall, got ", factor, " behind ", before));
+    before = factor;
   }
-  size_t schedule = 0;
-  if (!request.decode.empty()) {
-    if (!nothing)
-      found.candidate.decodeCut = placed->timing.cuts[schedule];
-    found.decodeNs = placed->timing.ns[schedule++];
+  if (factors.empty())
+    return absl::InvalidArgumentError("a chain has at least one factor");
+  SearchRequest tightest = request;
+  for (std::vector<ShapeGoal> *goals : {&tightest.decode, &tightest.mixed})
+    for (ShapeGoal &goal : *goals)
+      goal.sloNs = static_cast<uint64_t>(static_cast<double>(goal.sloNs) * factors[0]);
+  const absl::StatusOr<PlacementProblem> asked = placementProblem(request, prices);
+  if (!asked.ok())
+    return asked.status();
+  if (absl::Status status = tooShort(tightest, asked->problem); !status.ok())
+    return status;
+  std::vector<algorithms::ChainGoal> goals;
+  for (const double factor : factors) {
+    goals.push_back({factor, request.mostBytes});
+    preferFull(asked->problem, factor, goals.back());
   }
-  if (!request.mixed.empty()) {
-    if (!nothing)
-      found.candidate.mixedCut = placed->timing.cuts[schedule];
-    found.mixedNs = placed->timing.ns[schedule];
+  std::vector<ChainedPlacement> chain;
+  for (const algorithms::ChainLink &link : algorithms::searchChain(asked->problem, goals, mostLoss)) {
+    if (!link.placed)
+      return absl::InternalError("the search refused goals that nothing offloaded would meet");
+    chain.push_back({described(request, *asked, *link.placed), link.nested, link.share});
   }
-  found.movedBytes = placed->offloadedBytes;
-  found.ringBytes = placed->ringBytes;
-  found.freedBytes = placed->freedBytes;
-  if (embeddingAway(request))
-    found.freedBytes += request.layout->units[static_cast<size_t>(request.layout->embeddingUnit())].bytes;
-  return found;
+  return chain;
 }
 
 } // namespace headrace::compiler

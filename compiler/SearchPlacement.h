@@ -14,7 +14,7 @@
 #include "compiler/Candidate.h"
 #include "compiler/Prices.h"
 #include "compiler/ResolveGoal.h"
-#include "passes/algorithms/SearchUnits.h"
+#include "passes/algorithms/SearchChain.h"
 
 namespace headrace::compiler {
 
@@ -41,8 +41,8 @@ struct SearchRequest {
 
 struct SearchedPlacement {
   // Rule eager with wrap-around, one ring, both cuts set for the classes asked for; `none` (offloadsNothing()) where
-  // nothing frees memory within the goals. Compiling it gives exactly these predicted times (sim agrees to the
-  // nanosecond), and slots of exactly ringBytes.
+  // nothing frees memory within the goals. Compiled, it has slots of exactly ringBytes and the times predicted here, as
+  // sim plays them: to the nanosecond, or a little less where only a part of a unit is copied ahead.
   Candidate candidate;
   uint64_t movedBytes = 0; // host to device in each iteration: the offloaded units
   uint64_t ringBytes = 0;
@@ -61,5 +61,18 @@ absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, 
 // less than that of any number of whole layers spread evenly with a ring. ResourceExhausted, with the shape, its goal
 // and the least time there is, where a shape misses its goal with nothing offloaded.
 absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, Prices &prices);
+
+// Placements for several goals at once, from the tightest to the loosest, whose units are nested: each offloads all
+// that the one before does. `factors` multiply every goal of the request and do not fall (1.0, 1.2, 1.5: the request's
+// goals, then looser ones). Where nesting would free less than a search for the goal alone by over `mostLoss` (and by
+// over the smallest unit), the chain is broken: `nested` is false there. Goals at the beginning that cannot be met are
+// ResourceExhausted as of searchPlacement(). Takes about as long as (n + 1) n / 2 searches.
+struct ChainedPlacement {
+  SearchedPlacement placement;
+  bool nested = true; // offloads all that the one before does; the first always
+  double share = 1;   // of what a search for this goal alone frees
+};
+absl::StatusOr<std::vector<ChainedPlacement>>
+searchChain(const SearchRequest &request, const std::vector<double> &factors, Prices &prices, double mostLoss = 0.02);
 
 } // namespace headrace::compiler

@@ -76,6 +76,7 @@ struct ProfileOptions {
   std::string output;
   std::string batches, sequences; // "1,2,4"; empty: the default grid's
   double secondsPerPair = 2;
+  bool all = false;   // pairs that need not be measured as well
   bool force = false; // measure anew, whatever the file holds
 };
 
@@ -86,11 +87,22 @@ struct RecordOptions {
   bool json = false;
 };
 
+struct FleetOptions {
+  std::string file;               // a fleet's TOML
+  std::string device = "sim";     // sim, host
+  std::string policy, placements; // over the jobs' own
+  bool coordinate = true;
+  std::optional<uint64_t> syntheticWeights;
+  bool each = false; // a line a request
+  bool json = false;
+};
+
 absl::Status compileCommand(const CompileOptions &options);
 absl::Status inspectCommand(const InspectOptions &options);
 absl::Status timelineCommand(const TimelineOptions &options);
 absl::Status runCommand(const RunOptions &options);
 absl::Status benchCommand(const BenchOptions &options);
+absl::Status fleetCommand(const FleetOptions &options);
 absl::Status profileCommand(const ProfileOptions &options);
 absl::Status recordShowCommand(const RecordOptions &options);
 

@@ -67,7 +67,8 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
                                         formatBytes(plan.budgetBytes), plan.arenaBytes, plan.budgetBytes));
   line("host memory", absl::StrFormat("%s (%d bytes)", formatBytes(plan.hostBytes), plan.hostBytes));
-  line("policy", describeGoal(plan));
+  if (!plan.choices.empty())
+    line("policy", describeGoal(plan));
   for (const VariantReport &r : reportVariants(plan)) {
     if (!plan.choices.empty())
       break; // a line a bucket below

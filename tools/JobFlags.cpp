@@ -268,12 +268,24 @@ absl::Status applySections(const JobInput &input, model::Job &job) {
                           : section == "policy" ? policyEntries(job.policy)
                                                 : bucketEntries(job.buckets);
     const bool interval = input.flags.contains("--interval"), layers = input.flags.contains("--offload-layers");
+    // What states the placement replaces the file's policy that would choose one.
+    if (section == "policy" && (interval || layers) && !input.flags.contains("--policy"))
+      dropKey(entries, "name");
     if (section == "policy" && interval != layers) // either says how much; a flag replaces the file's other one
       dropKey(entries, interval ? "offload_layers" : "interval");
     if (section == "policy" && interval && input.flags.at("--interval") == "none") {
       dropKey(entries, "offload_embedding");
       dropKey(entries, "offload_head");
     }
+    // A factor on the command line replaces the file's times, and the other way round.
+    const bool factor = input.flags.contains("--slo-factor");
+    const bool time = input.flags.contains("--ttft") || input.flags.contains("--tpot");
+    if (section == "goal" && factor && !time) {
+      dropKey(entries, "ttft");
+      dropKey(entries, "tpot");
+    }
+    if (section == "goal" && time && !factor)
+      dropKey(entries, "slo_factor");
     absl::StatusOr<bool> any = overlay(input, section, entries);
     if (!any.ok())
       return any.status();

@@ -77,7 +77,7 @@ std::string listOf(const std::vector<int64_t> &axis) {
 }
 
 // Whether what is on disk can be continued as `wanted`: it is of the same model, device and grid.
-absl::Status checkResumable(const cost::Record &there, const cost::Record &wanted, const std::string &path) {
+absl::Status checkResumable(const cost::Record &there, const cost::Record &wanted, bool all, const std::string &path) {
   absl::Status status = cost::checkIdentity(there, wanted.identity, path);
   if (status.ok())
     status = checkSameHardware(there, wanted.hardware, path);
@@ -96,7 +96,7 @@ absl::Status checkResumable(const cost::Record &there, const cost::Record &wante
       return differs(cat(cost::phaseName(phase), "_tokens"), cat(there.mostTokens[p]), cat(wanted.mostTokens[p]));
   if (there.layersRun != wanted.layersRun)
     return differs("layers_run", cat(there.layersRun), cat(wanted.layersRun));
-  if (cost::checkComplete(there, path).ok())
+  if (cost::checkComplete(there, path).ok() && serve::cellsLeft(there, all).empty())
     return bad(cat(path, ": is a complete record of this already; --force measures anew"));
   return absl::OkStatus();
 }
@@ -178,6 +178,7 @@ absl::Status profileCommand(const ProfileOptions &options) {
   request.kv = identity->kv;
   request.deviceMemory = job.goal.deviceMemory.value_or(job.hardware->memoryBytes);
   request.blockTokens = job.goal.blockTokens;
+  request.all = options.all;
   request.batches = *std::move(batches);
   request.sequences = *std::move(sequences);
   request.plans = [&](const serve::PlanSizes &sizes) { return compileResident(job, *identity, sizes); };
@@ -186,7 +187,7 @@ absl::Status profileCommand(const ProfileOptions &options) {
     return grid.status();
   cost::Record record = serve::emptyRecord(*grid, *identity, job.model->spec);
   if (there) {
-    if (absl::Status status = checkResumable(*there, record, options.output); !status.ok())
+    if (absl::Status status = checkResumable(*there, record, options.all, options.output); !status.ok())
       return status;
     record = *std::move(there);
     std::fprintf(stderr, "headrace: %s: continued; %zu sizes of copies and %zu pairs are there already\n",
@@ -208,6 +209,7 @@ absl::Status profileCommand(const ProfileOptions &options) {
   std::optional<Progress> progress;
   serve::AnalyzerOptions analyzer;
   analyzer.secondsPerPair = options.secondsPerPair;
+  analyzer.all = options.all;
   analyzer.seed = run.seed;
   analyzer.weights = weights.get();
   if (run.pin)

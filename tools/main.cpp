@@ -76,6 +76,11 @@ void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(c
   }
 }
 
+constexpr const char *kFleetHelp = R"(Example:
+  headrace fleet examples/fleets/two-on-one-bus.toml --each
+  headrace fleet fleet.toml --policy flexgen --placements 1 --no-coordinator     (a baseline: nobody adapts)
+  headrace fleet fleet.toml --device host --synthetic-weights 1 --json)";
+
 // Every key of a job file, the source, and other engines' flags.
 void addJob(CLI::App &app, JobInput &input, const char *source) {
   addKeys(app, input, source);
@@ -258,6 +263,8 @@ int run(int argc, char **argv) {
   profileApp->add_option("--trace-by", profiled.traceBy, "what measures steps on a GPU: auto, cupti or stamps")
       ->capture_default_str();
   profileApp->add_flag("--pin", profiled.pin, "each lane's thread on a core of its own");
+  profileApp->add_flag("--all", profile.all,
+                       "measure pairs beyond one whose layer computes longer than it is copied, too");
   profileApp->add_flag("--force", profile.force, "measure anew, whatever the file holds");
   profileApp->add_flag("--json", profiled.json, "one JSON object on standard output");
   profileApp->footer(kProfileHelp);
@@ -274,11 +281,24 @@ int run(int argc, char **argv) {
   showApp->add_flag("--json", record.json, "one JSON object");
   showApp->footer(kRecordHelp);
 
+  FleetOptions fleet;
+  CLI::App *fleetApp = app.add_subcommand("fleet", "requests with objectives on several devices that share a bus");
+  fleetApp->add_option("file", fleet.file, "devices, bus and requests, as TOML")->required();
+  fleetApp->add_option("--device", fleet.device, "sim or host")->capture_default_str();
+  fleetApp->add_option("--policy", fleet.policy, "over the policy of every job");
+  fleetApp->add_option("--placements", fleet.placements, "over the placements of every job");
+  fleetApp->add_flag("!--no-coordinator", fleet.coordinate,
+                     "admit everything, one placement a device; measured against the same objectives");
+  fleetApp->add_option("--synthetic-weights", fleet.syntheticWeights, "weights from this seed, for shapes without any");
+  fleetApp->add_flag("--each", fleet.each, "a line for each request");
+  fleetApp->add_flag("--json", fleet.json, "one JSON object on standard output");
+  fleetApp->footer(kFleetHelp);
+
   const std::vector<CLI::App *> all = app.get_subcommands([](CLI::App *) { return true; });
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(all.begin(), all.end(), [&](CLI::App *one) { return one->get_name() == argv[1]; })) {
     std::fprintf(stderr,
-                 "headrace: error: unknown command \"%s\": expected bench, compile, inspect, profile, record, "
+                 "headrace: error: unknown command \"%s\": expected bench, compile, fleet, inspect, profile, record, "
                  "timeline, run or simulate\n",
                  argv[1]);
     return kExitBadInput;
@@ -296,6 +316,7 @@ int run(int argc, char **argv) {
                               : *timelineApp ? timelineCommand(timeline)
                               : *runApp      ? runCommand(run)
                               : *benchApp    ? benchCommand(bench)
+                              : *fleetApp    ? fleetCommand(fleet)
                               : *profileApp  ? profileCommand(profile)
                               : *showApp     ? recordShowCommand(record)
                                              : runCommand(simulate);

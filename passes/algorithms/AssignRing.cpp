@@ -2,6 +2,7 @@
 #include "passes/algorithms/AssignRing.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace headrace::algorithms {
@@ -25,10 +26,20 @@ size_t longestRun(const std::vector<uint64_t> &sums, size_t begin, uint64_t capa
 }
 
 // Runs filled one after another; more than `limit` of them are not counted. No unit is larger than `capacity`.
-size_t runsWithin(const std::vector<uint64_t> &sums, uint64_t capacity, size_t limit) {
+// `next`: the least capacity that would fill any of the runs counted further.
+size_t runsWithin(const std::vector<uint64_t> &sums, uint64_t capacity, size_t limit, uint64_t *next = nullptr) {
   size_t runs = 0;
-  for (size_t begin = 0; begin + 1 < sums.size() && runs <= limit; ++runs)
-    begin = longestRun(sums, begin, capacity);
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  const uint64_t *end = sums.data() + sums.size();
+  for (const uint64_t *at = sums.data() + 1; at != end && runs <= limit; ++runs) {
+    const uint64_t begin = at[-1], most = begin + capacity;
+    while (at != end && *at <= most)
+      ++at;
+    if (at != end)
+      least = std::min(least, *at - begin);
+  }
+  if (next)
+    *next = least;
   return runs;
 }
 
@@ -79,6 +90,15 @@ RingAssignment assignRing(absl::Span<const uint64_t> unitBytes, size_t laps) {
   // The least capacity with which so many runs do: they then do for any that is larger.
   uint64_t low = std::max(largestUnit(sums), (sums.back() / laps + kRingAlign - 1) / kRingAlign * kRingAlign);
   uint64_t high = std::max(low, std::min(sums.back(), sums.back() / laps + largestUnit(sums)));
+  // Where sizes repeat, few capacities make a difference, and stepping from one to the next arrives soon; else
+  // bisection.
+  for (int step = 0; step < 8 && low < high; ++step) {
+    uint64_t next = high;
+    if (runsWithin(sums, low, laps, &next) <= laps)
+      high = low;
+    else
+      low = std::min(next, high);
+  }
   while (low < high) {
     const uint64_t middle = low + (high - low) / 2 / kRingAlign * kRingAlign;
     if (runsWithin(sums, middle, laps) <= laps)

@@ -2,17 +2,14 @@
 #include "passes/algorithms/SearchUnits.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
-#include <tuple>
 
 #include "passes/algorithms/FillLink.h"
 #include "passes/algorithms/PickLayers.h"
+#include "passes/algorithms/SpreadUnits.h"
+#include "passes/algorithms/UnitKinds.h"
 
 namespace headrace::algorithms {
 namespace {
-
-constexpr uint64_t roundUp(uint64_t bytes) { return (bytes + kRingAlign - 1) / kRingAlign * kRingAlign; }
 
 using UnitSet = std::vector<uint32_t>;
 
@@ -25,19 +22,7 @@ public:
     kept_.assign(problem.units.size(), false);
     for (const uint32_t unit : limits.kept)
       may_[unit] = kept_[unit] = true;
-    std::map<std::pair<int32_t, uint64_t>, uint32_t> kinds; // by role and size
-    for (const OffloadableUnit &unit : problem.units)
-      kinds.try_emplace({unit.role, unit.bytes}, 0);
-    for (auto &[key, kind] : kinds) {
-      kind = static_cast<uint32_t>(kindBytes_.size());
-      kindBytes_.push_back(roundUp(key.second));
-    }
-    kindTotal_.assign(kindBytes_.size(), 0);
-    for (size_t i = 0; i < problem.units.size(); ++i) {
-      kindOf_.push_back(kinds.at({problem.units[i].role, problem.units[i].bytes}));
-      if (may_[i])
-        kindTotal_[kindOf_.back()] += problem.units[i].bytes;
-    }
+    kinds_ = kindsOf(problem, times_, may_);
     findBinding();
     full_.leastBytes = limits.full;
   }
@@ -45,10 +30,10 @@ public:
   std::optional<UnitPlacement> run() {
     if (!tryKept())
       return std::nullopt;
-    spread();
+    spreadLayersWhole();
     construct();
-    improve(best_);
-    improve(full_);
+    spreadKinds();
+    improve();
     // Nearly as much freed, and the link filled: see SearchLimits.
     const bool enough =
         full_.placed && static_cast<double>(full_.freed()) >= limits_.enough * static_cast<double>(best_.freed());
@@ -128,16 +113,23 @@ private:
   };
 
   // Whether it meets the SLOs and frees more than a leader; kept if so.
-  bool keep(const UnitSet &units, const RingAssignment &ring) {
+  bool keep(const UnitSet &units, const RingAssignment &ring, Leader *local = nullptr) {
     const uint64_t bytes = sum(units), freed = bytes - std::min(bytes, ring.bytes);
-    if (bytes > limits_.mostBytes || (!best_.wants(bytes, freed) && !full_.wants(bytes, freed)) ||
-        linkNs(units) > shortestSlo_ || !times_.meets(units, ring))
+    const bool wanted = best_.wants(bytes, freed) || full_.wants(bytes, freed) || (local && local->wants(bytes, freed));
+    if (!wanted || bytes > limits_.mostBytes || linkNs(units) > shortestSlo_ || !times_.meets(units, ring))
       return false;
-    const UnitPlacement placed = placement(units, ring);
-    for (Leader *leader : {&best_, &full_})
-      if (leader->wants(bytes, freed))
-        leader->placed = placed;
+    record(placement(units, ring), local);
     return true;
+  }
+  void record(const UnitPlacement &placed, Leader *local = nullptr) {
+    for (Leader *leader : {&best_, &full_, local})
+      if (leader && leader->wants(placed.offloadedBytes, placed.freedBytes))
+        leader->placed = placed;
+    pool_.push_back(placed);
+    std::stable_sort(pool_.begin(), pool_.end(),
+                     [](const UnitPlacement &a, const UnitPlacement &b) { return a.freedBytes > b.freedBytes; });
+    if (pool_.size() > kPool)
+      pool_.pop_back();
   }
 
   // The shapes that decide: the shortest SLO is what limits the link, the least slack what limits waiting.
@@ -178,7 +170,7 @@ private:
   }
 
   // Whole layers, evenly spread, from the most that the link can copy down.
-  void spread() {
+  void spreadLayersWhole() {
     std::vector<UnitSet> layers;
     for (uint32_t unit = 0; unit < problem_.units.size(); ++unit) {
       if (problem_.units[unit].layer < 0 || !may_[unit])
@@ -199,58 +191,41 @@ private:
         break;
       const std::optional<UnitPlacement> placed = place(units);
       if (placed && placed->offloadedBytes <= limits_.mostBytes)
-        for (Leader *leader : {&best_, &full_})
-          if (leader->wants(placed->offloadedBytes, placed->freedBytes))
-            leader->placed = placed;
+        record(*placed);
     }
   }
 
-  struct Start {
-    uint64_t bound; // on what is freed
-    uint64_t ring;
-    uint32_t kinds; // a bit each
-    bool operator<(const Start &o) const {
-      return bound != o.bound ? bound > o.bound : std::tie(ring, kinds) < std::tie(o.ring, o.kinds);
-    }
-  };
-
-  // All sets of kinds with the rings that two to four of their units make.
-  std::vector<Start> starts() const {
-    std::vector<Start> found;
-    const uint64_t fits = bytesWithin(shortestSlo_);
-    uint32_t all = 0;
-    for (const uint32_t unit : limits_.kept)
-      all |= 1u << kindOf_[unit];
-    const uint32_t kinds = 1u << std::min<size_t>(kindBytes_.size(), 8);
-    for (uint32_t mask = 1; mask < kinds; ++mask) {
-      if ((mask & all) != all)
-        continue;
+  // Counts of kinds, spread evenly; each with the largest ring with which it would free more than is known.
+  void spreadKinds() {
+    budget_ = times_.evaluations() + limits_.evaluations / 4;
+    std::vector<UnitKind> kinds = kinds_.kinds;
+    // The kinds of single units (the head) stay: a ring for one of them frees nothing that the others need.
+    kinds.erase(std::remove_if(kinds.begin(), kinds.end(), [](const UnitKind &kind) { return kind.units.size() < 2; }),
+                kinds.end());
+    const size_t steps = kinds.size() <= 4 ? 6 : 2;
+    if (kinds.size() > 6)
+      return;
+    forEachCounts(kinds, steps, shortestSlo_, [&](const KindCounts &counts) {
       uint64_t bytes = 0, largest = 0;
-      for (uint32_t kind = 0; kind < kindBytes_.size(); ++kind)
-        if (mask >> kind & 1) {
-          bytes += kindTotal_[kind];
-          largest = std::max(largest, kindBytes_[kind]);
-        }
-      std::set<uint64_t> rings{largest};
-      std::vector<uint64_t> last{0};
-      for (int count = 0; count < 4; ++count) {
-        std::vector<uint64_t> next;
-        for (const uint64_t so : last)
-          for (uint32_t kind = 0; kind < kindBytes_.size(); ++kind)
-            if (mask >> kind & 1)
-              next.push_back(so + kindBytes_[kind]);
-        std::sort(next.begin(), next.end());
-        next.erase(std::unique(next.begin(), next.end()), next.end());
-        rings.insert(next.begin(), next.end());
-        last = std::move(next);
+      for (size_t kind = 0; kind < kinds.size(); ++kind) {
+        bytes += counts[kind] * kinds[kind].bytes;
+        largest = std::max(largest, counts[kind] ? kinds[kind].bytes : 0);
       }
-      const uint64_t most = std::min({bytes, fits, limits_.mostBytes});
-      for (const uint64_t ring : rings)
-        if (ring >= largest && ring <= 4 * largest && ring < most)
-          found.push_back({most - ring, ring, mask});
-    }
-    std::sort(found.begin(), found.end());
-    return found;
+      if (bytes <= worstLeader() + largest && limits_.kept.empty())
+        return;
+      for (const size_t shift : {0, 2, 5}) {
+        UnitSet units = spreadUnits(kinds, counts, shift);
+        units.insert(units.end(), limits_.kept.begin(), limits_.kept.end());
+        std::sort(units.begin(), units.end());
+        units.erase(std::unique(units.begin(), units.end()), units.end());
+        const uint64_t freed = sum(units);
+        if (freed <= worstLeader() || times_.evaluations() >= budget_)
+          continue;
+        const std::optional<RingAssignment> ring = assignRingWithin(bytesOf(units), freed - worstLeader() - 1);
+        if (ring && keep(units, *ring))
+          shrink(units, *ring);
+      }
+    });
   }
 
   // What copies of the units' mean size move in a time.
@@ -264,27 +239,30 @@ private:
 
   void construct() {
     budget_ = limits_.evaluations / 2;
-    for (const Start &start : starts()) {
+    uint32_t needed = 0;
+    for (const uint32_t unit : limits_.kept)
+      needed |= kinds_.kindOf[unit] < 32 ? 1u << kinds_.kindOf[unit] : 0;
+    for (const KindRing &start : kindRings(kinds_, needed, std::min(bytesWithin(shortestSlo_), limits_.mostBytes))) {
       if (start.bound <= worstLeader() || times_.evaluations() >= budget_)
         break;
       for (const auto &[schedule, shape] : binding_)
         for (const uint64_t lead : {4, 2, 3, 1})
-          stretch(start, schedule, shape, start.ring / 4 * lead);
+          stretch(start, schedule, shape, start.ringBytes / 4 * lead);
     }
   }
 
   // The longest stretched time with which what is taken meets the SLOs.
-  void stretch(const Start &start, size_t schedule, size_t shape, uint64_t leadBytes) {
+  void stretch(const KindRing &start, size_t schedule, size_t shape, uint64_t leadBytes) {
     const uint64_t slo = problem_.schedules[schedule].shapes[shape].sloNs;
     uint64_t low = slo / 2, high = slo + slo / 32;
     LinkFill fill;
     fill.schedule = schedule;
     fill.shape = shape;
-    fill.ringBytes = start.ring;
+    fill.ringBytes = start.ringBytes;
     fill.leadBytes = leadBytes;
     fill.mostBytes = limits_.mostBytes;
-    for (size_t unit = 0; unit < kindOf_.size(); ++unit)
-      fill.may.push_back(may_[unit] && (start.kinds >> kindOf_[unit] & 1));
+    for (size_t unit = 0; unit < kinds_.kindOf.size(); ++unit)
+      fill.may.push_back(may_[unit] && (start.kinds >> kinds_.kindOf[unit] & 1));
     fill.must = kept_;
     UnitSet last;
     for (int round = 0; round < 8 && times_.evaluations() < budget_; ++round) {
@@ -293,8 +271,8 @@ private:
       const UnitSet units = fillLink(problem_, times_, fill);
       bool met = false;
       if (!units.empty() && units != last) {
-        const std::optional<RingAssignment> ring = assignRingWithin(bytesOf(units), start.ring);
-        met = linkNs(units) <= shortestSlo_ && times_.meets(units, *ring);
+        const std::optional<RingAssignment> ring = assignRingWithin(bytesOf(units), start.ringBytes);
+        met = ring && linkNs(units) <= shortestSlo_ && times_.meets(units, *ring);
         if (met) {
           keep(units, *ring);
           shrink(units, *ring);
@@ -304,21 +282,32 @@ private:
         low = time;
       else
         high = time;
-      if (sum(units) <= worstLeader() + start.ring && !met)
+      if (sum(units) <= worstLeader() + start.ringBytes && !met)
         break; // less would free too little
     }
   }
 
   uint64_t worstLeader() const { return full_.leastBytes ? full_.freed() : best_.freed(); }
 
-  // Changes of what a leader has, one after another, as long as any frees more.
-  void improve(Leader &leader) {
-    budget_ = times_.evaluations() + limits_.evaluations / 4;
-    for (bool better = leader.placed && !leader.placed->units.empty(); better && times_.evaluations() < budget_;)
-      better = add(leader) || exchange(leader) || drop(leader);
+  // Changes of the best placements found so far, one after another, as long as any frees more.
+  void improve() {
+    const std::vector<UnitPlacement> starts = pool_;
+    for (const UnitPlacement &start : starts) {
+      budget_ = times_.evaluations() + limits_.evaluations / (4 * kPool);
+      Leader local{0, start};
+      while (times_.evaluations() < budget_ && (add(local) || exchange(local) || drop(local)))
+        continue;
+    }
+    for (Leader *leader : {&best_, &full_}) {
+      budget_ = times_.evaluations() + limits_.evaluations / 8;
+      Leader local = *leader;
+      while (local.placed && !local.placed->units.empty() && times_.evaluations() < budget_ &&
+             (add(local) || exchange(local) || drop(local)))
+        continue;
+    }
   }
   // With as many laps as there are, one less or one more.
-  bool attempt(const UnitSet &units, const Leader &leader) {
+  bool attempt(const UnitSet &units, Leader &leader) {
     const uint64_t before = leader.freed(), bytes = sum(units);
     if (bytes <= before || bytes < leader.leastBytes || linkNs(units) > shortestSlo_)
       return false;
@@ -326,7 +315,7 @@ private:
     for (size_t n = laps > 1 ? laps - 1 : 1; n <= std::min(laps + 1, units.size()); ++n) {
       const RingAssignment ring = ringOf(units, n);
       if (bytes > before + ring.bytes)
-        keep(units, ring);
+        keep(units, ring, &leader);
     }
     return leader.freed() > before;
   }
@@ -380,12 +369,13 @@ private:
   const SearchLimits &limits_;
   UnitTimes times_;
   std::vector<bool> may_, kept_;
-  std::vector<uint32_t> kindOf_;
-  std::vector<uint64_t> kindBytes_, kindTotal_;
+  UnitKinds kinds_;
   std::vector<std::pair<size_t, size_t>> binding_; // schedule, shape
   uint64_t shortestSlo_ = 0;
   uint64_t budget_ = std::numeric_limits<uint64_t>::max();
   size_t laps_ = 1;
+  static constexpr size_t kPool = 8;
+  std::vector<UnitPlacement> pool_; // the best, whatever they hold
   Leader best_, full_;
 };
 

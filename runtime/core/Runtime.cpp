@@ -208,7 +208,7 @@ absl::StatusOr<Hop> Runtime::takeHop(uint32_t placement) {
   return hop;
 }
 
-absl::Status Runtime::launch(uint32_t variant) {
+absl::Status Runtime::enter(uint32_t variant) {
   Impl &impl = *impl_;
   if (variant >= impl.variants.size())
     return absl::InvalidArgumentError(
@@ -221,8 +221,14 @@ absl::Status Runtime::launch(uint32_t variant) {
     return absl::FailedPreconditionError(absl::StrCat("no transition leads from placement '",
                                                       impl.plan.placements[placement()].name, "' to state ",
                                                       schedule.entryState, " of schedule '", schedule.name, "'"));
-  if (absl::Status status = impl.follow(entry, entry); !status.ok())
+  return impl.follow(entry, entry);
+}
+
+absl::Status Runtime::launch(uint32_t variant) {
+  if (absl::Status status = enter(variant); !status.ok())
     return status;
+  Impl &impl = *impl_;
+  const plan::Schedule &schedule = impl.plan.schedules[impl.plan.variants[variant].schedule];
   if (absl::Status status = impl.device.launch(*impl.variants[variant]); !status.ok())
     return status;
   impl.now = impl.paths.config(schedule.placement, schedule.exitState);

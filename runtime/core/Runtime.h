@@ -60,6 +60,8 @@ public:
   absl::StatusOr<uint32_t> choose(int64_t tokens, int64_t sequences, int64_t context);
   // The same of another placement: launching it changes to that placement first, by all transitions that lead there.
   absl::StatusOr<uint32_t> chooseIn(uint32_t placement, int64_t tokens, int64_t sequences, int64_t context);
+  // Launches the transitions that lead to a variant's entry state, and not the variant. Allocates nothing.
+  absl::Status enter(uint32_t variant);
   // Launches a variant over what the caller has put in device().meta(), after the transitions its entry state needs, if
   // any. Allocates nothing.
   absl::Status launch(uint32_t variant);

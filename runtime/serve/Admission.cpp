@@ -141,7 +141,29 @@ absl::StatusOr<BusLoad> Coordinator::validLoad(const BusRequest &request) const 
                                             ": minimum is ", ms(leastTime), " in ",
                                             devices_[request.device].memoryBytes, " bytes alone on the bus, ", memory));
   }
+  keepRetreats(load);
   return load;
+}
+
+void Coordinator::keepRetreats(BusLoad &load) const {
+  if (!options_.keepRetreat || !options_.transition || devices_.size() == 1)
+    return;
+  std::stable_sort(load.placements.begin(), load.placements.end(),
+                   [](const BusPlacement &a, const BusPlacement &b) { return a.linkBytes < b.linkBytes; });
+  std::vector<BusPlacement> kept;
+  for (const BusPlacement &p : load.placements) {
+    const bool givesWay =
+        p.linkBytes == load.placements.front().linkBytes ||
+        std::any_of(kept.rbegin(), kept.rend(), [&](const BusPlacement &less) {
+          if (less.linkBytes == p.linkBytes)
+            return false;
+          const TransitionCost cost = options_.transition(load.device, p.placement, less.placement);
+          return cost.possible && aloneNs(bus_, load.device, transitionOf(p, less, cost)) <= load.sloNs;
+        });
+    if (givesWay)
+      kept.push_back(p);
+  }
+  load.placements = std::move(kept);
 }
 
 // The last load is the new one. Its least SLO beside its neighbours is found by halving: what is admissible at an SLO

@@ -10,6 +10,7 @@
 
 #include "runtime/core/MetaWriter.h"
 #include "runtime/model/Text.h"
+#include "runtime/serve/AnalyzerMemory.h"
 #include "runtime/serve/AnalyzerPlan.h"
 #include "runtime/serve/Repeat.h"
 
@@ -24,7 +25,6 @@ constexpr uint64_t kSmallestCopy = 4096;
 constexpr double kCopiesShare = 0.1; // of a pair's time
 constexpr int64_t kLongWarmUp = 4;   // a first run that takes a quarter of the time counts as a sample
 constexpr std::chrono::microseconds kRest(100);
-constexpr uint64_t kZeroBytes = 16u << 20u; // written at once
 
 uint64_t lasted(int64_t fromNs, int64_t toNs) { return static_cast<uint64_t>(std::max<int64_t>(0, toNs - fromNs)); }
 
@@ -92,11 +92,11 @@ public:
     deviceOptions.trace = true;
     absl::Status status = device_.open(plan_.plan, deviceOptions);
     if (status.ok())
-      status = fillMemory();
+      status = fillMemory(plan_.plan, device_, options_.weights, options_.loading);
     if (!status.ok())
       return status;
     makePrompts();
-    total_ = copiesLeft() + cost::missingCells(record_).size();
+    total_ = copiesLeft() + cellsLeft(record_, options_.all).size();
     if (status = report(); !status.ok())
       return status;
     for (const CopyGraphs &copies : plan_.copies) {
@@ -107,7 +107,7 @@ public:
         return status;
     }
     for (;;) {
-      const std::vector<CellKey> missing = cost::missingCells(record_);
+      const std::vector<CellKey> missing = cellsLeft(record_, options_.all);
       if (missing.empty())
         return record_;
       if (status = measureCell(missing.front()); !status.ok())
@@ -116,43 +116,7 @@ public:
   }
 
 private:
-  // ---- Memory
-
-  // Weights at their homes, zeros in the caches.
-  absl::Status fillMemory() {
-    if (!device_.holdsData())
-      return absl::OkStatus();
-    if (options_.weights == nullptr)
-      return absl::InvalidArgumentError("the analyzer was given no weights for a device that holds data");
-    const model::WeightLayout layout = model::layoutWeights(plan_.plan.model);
-    const uint64_t total = layout.totalBytes();
-    std::vector<std::byte> scratch;
-    uint64_t done = 0;
-    for (const plan::Extent &extent : plan_.plan.placements[0].extents) {
-      if (extent.buffer < layout.units.size()) {
-        const model::Unit &unit = layout.units[extent.buffer];
-        scratch.resize(unit.bytes);
-        absl::Status status = options_.weights->fill(unit, static_cast<model::MatrixOrder>(device_.matrixOrder()),
-                                                     absl::MakeSpan(scratch));
-        if (status.ok())
-          status = device_.writeDevice(extent.address,
-                                       absl::MakeConstSpan(scratch).subspan(extent.bufferOffset, extent.bytes));
-        if (!status.ok())
-          return status;
-        done += extent.bytes;
-        if (options_.loading)
-          options_.loading(done, total);
-      } else if (plan_.plan.buffers[extent.buffer].kind == plan::BufferKind::Kv) {
-        scratch.assign(std::max<uint64_t>(kZeroBytes, scratch.size()), std::byte{});
-        for (uint64_t at = 0; at < extent.bytes; at += kZeroBytes)
-          if (absl::Status status = device_.writeDevice(
-                  extent.address + at, absl::MakeConstSpan(scratch).first(std::min(kZeroBytes, extent.bytes - at)));
-              !status.ok())
-            return status;
-      }
-    }
-    return absl::OkStatus();
-  }
+  // ---- Rows
 
   void makePrompts() {
     uint64_t counter = options_.seed * 0x9e3779b97f4a7c15u;
@@ -363,7 +327,7 @@ private:
 
   absl::Status report() {
     if (options_.measuring)
-      options_.measuring(total_ - std::min<uint64_t>(total_, copiesLeft() + cost::missingCells(record_).size()),
+      options_.measuring(total_ - std::min<uint64_t>(total_, copiesLeft() + cellsLeft(record_, options_.all).size()),
                          total_);
     return options_.onProgress ? options_.onProgress(record_) : absl::OkStatus();
   }
@@ -388,6 +352,17 @@ std::vector<uint64_t> transferSizes(uint64_t largest) {
     sizes.push_back(bytes);
   sizes.push_back(largest);
   return sizes;
+}
+
+std::vector<CellKey> cellsLeft(const cost::Record &record, bool all) {
+  if (!all)
+    return cost::missingCells(record);
+  cost::Record unsettled; // without transfers nothing is settled
+  unsettled.batches = record.batches;
+  unsettled.sequences = record.sequences;
+  unsettled.mostTokens = record.mostTokens;
+  unsettled.cells = record.cells;
+  return cost::missingCells(unsettled);
 }
 
 cost::Record emptyRecord(const Grid &grid, cost::Identity identity, const model::ModelSpec &model) {

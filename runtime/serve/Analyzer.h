@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,6 +31,7 @@ struct AnalyzerOptions {
   // On the device's clock: a pair is repeated until its median has settled (Repeat.h) or this is used up, once at
   // least. Copies of one size and kind get a tenth.
   double secondsPerPair = 2;
+  bool all = false;             // every pair on the grid, also those that need not be measured
   uint64_t seed = 0;            // of the prompts
   double layerTolerance = 0.05; // layers are equal if none takes longer than the fastest by more than this
   core::DeviceOptions device;   // trace is always on
@@ -45,6 +47,10 @@ std::vector<uint64_t> transferSizes(uint64_t largest);
 
 // A record with nothing measured for this grid; identity, model and hardware are the caller's.
 cost::Record emptyRecord(const Grid &grid, cost::Identity identity, const model::ModelSpec &model);
+
+// What is still to be measured: cost::missingCells(), or with `all` every pair on the grid without a cell, in the same
+// order.
+std::vector<cost::CellKey> cellsLeft(const cost::Record &record, bool all);
 
 // Measures what `record` (of this grid) lacks. Layers are judged over all pairs: one is slower if it is so in the
 // middle pair. The record then has the time of each layer for each pair; pairs of an earlier run that found them equal

@@ -43,7 +43,7 @@ int64_t expectedTokens(const GridRequest &request, const Grid &grid, Phase phase
                       [&](const cost::CellKey &s) { return s.batch <= batch && s.sequence <= sequence; }))
         continue;
       most = std::max(most, batch * sequence);
-      if (layerNs(costs, request.model, cost::shapeOf(phase, batch, sequence)) / kFarBeyond > transfer)
+      if (!request.all && layerNs(costs, request.model, cost::shapeOf(phase, batch, sequence)) / kFarBeyond > transfer)
         settling.push_back({phase, batch, sequence});
     }
   return most;

@@ -9,7 +9,7 @@
 //          4       o     o     x     x
 //
 // Pairs far beyond the first at which a layer is predicted to compute longer than it is copied take no memory either:
-// none of them is ever measured.
+// none of them is ever measured, unless all are asked for.
 #pragma once
 
 #include <array>
@@ -43,6 +43,7 @@ struct GridRequest {
   model::DType activation = model::DType::F32, kv = model::DType::F32;
   uint64_t deviceMemory = 0;
   int64_t blockTokens = 16;
+  bool all = false;                        // make room for every pair, also for those that are never reached
   std::vector<int64_t> batches, sequences; // powers of two, ascending without gaps; empty: the default ones
   PlanSource plans;
 };

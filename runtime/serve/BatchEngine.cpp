@@ -33,6 +33,8 @@ absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRe
   // After a failure too: nothing of this call is left in flight.
   if (absl::Status ended = run.end(); status.ok())
     status = ended;
+  if (absl::Status drained = runtime.device().drain(); status.ok())
+    status = drained;
   if (!status.ok())
     return status;
   return run.takeResult();

@@ -253,8 +253,6 @@ absl::Status BatchRun::end() {
     if (absl::Status late = runtime_.awaitTokens().status(); status.ok())
       status = late;
   }
-  if (absl::Status drained = device_.drain(); status.ok())
-    status = drained;
   for (Sequence &sequence : sequences_)
     blocks_.release(sequence.blocks);
   request_ = nullptr;

@@ -97,7 +97,8 @@ public:
 
   // Result so far; its times count from begin().
   GenerateResult takeResult();
-  // Waits for what is in flight, gives back every block and forgets the request; after a failure too.
+  // Waits for the tokens of what is in flight, gives back every block and forgets the request; after a failure too. The
+  // device may still copy what the next iteration needs.
   absl::Status end();
 
 private:

@@ -9,6 +9,7 @@ namespace {
 
 constexpr double kNs = 1e9;
 
+uint64_t mostOf(const BusPlacement &p) { return std::max(p.mostBytes, stageBytes(stageOf(p, Stage::Iteration))); }
 double bytesOf(const BusStage &stage) { return static_cast<double>(stageBytes(stage)); }
 
 BusStage worse(const BusStage &a, const BusStage &b) {
@@ -29,7 +30,9 @@ BusStage stageOf(const BusPlacement &p, Stage stage) {
 
 uint64_t stageBytes(const BusStage &stage) { return stage.linkBytes + stage.exposedBytes; }
 
-bool copies(const BusPlacement &p) { return p.linkBytes != 0 || p.exposedBytes != 0 || stageBytes(p.first) != 0; }
+bool copies(const BusPlacement &p) {
+  return p.mostBytes != 0 || p.linkBytes != 0 || p.exposedBytes != 0 || stageBytes(p.first) != 0;
+}
 
 BusPlacement selectNPlacement(const cost::LayerTimes &times, uint64_t layerBytes, int64_t interval) {
   const int64_t offloaded = cost::offloadedLayers(times.layers, interval);
@@ -67,11 +70,9 @@ BusPlacement transitionOf(const BusPlacement &from, const BusPlacement &to, cons
   BusPlacement p = to;
   p.deviceBytes = std::max(from.deviceBytes, to.deviceBytes);
   p.freedBytes = std::min(from.freedBytes, to.freedBytes);
-  const BusStage iteration = worse(stageOf(from, Stage::Iteration), stageOf(to, Stage::Iteration));
-  p.linkBytes = iteration.linkBytes;
-  p.hiddenNs = iteration.hiddenNs;
-  p.computeNs = iteration.computeNs + cost.fixedNs;
-  p.exposedBytes = iteration.exposedBytes + cost.bytes;
+  p.computeNs += cost.fixedNs;
+  p.exposedBytes += cost.bytes;
+  p.mostBytes = std::max(mostOf(from), mostOf(to)) + cost.bytes;
   p.shortestNs = std::min(from.shortestNs, to.shortestNs);
   p.tokens = std::min(from.tokens, to.tokens);
   p.first = worse(from.first, to.first);
@@ -126,7 +127,7 @@ double fairRate(const Bus &bus, uint64_t copying, uint32_t device) {
 }
 
 double mostBytesIn(double windowNs, const BusPlacement &p) {
-  const double once = bytesOf(p.first), each = bytesOf(stageOf(p, Stage::Iteration));
+  const double once = bytesOf(p.first), each = static_cast<double>(mostOf(p));
   if (each == 0)
     return once;
   if (!(p.shortestNs > 0) || !std::isfinite(windowNs))

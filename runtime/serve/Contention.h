@@ -55,6 +55,9 @@ struct BusPlacement {
   double tokens = 0;         // that an iteration makes; for the throughput objective
   uint64_t exposedBytes = 0; // E: host to device while nothing computes
   BusStage first;
+  // Where iterations with other placements may lie in a neighbour's window as well (transitionOf): the most that one of
+  // them copies. 0: what this one does.
+  uint64_t mostBytes = 0;
 };
 
 // What a device serves.
@@ -85,8 +88,9 @@ struct TransitionCost {
   double fixedNs = 0;
   bool possible = true; // false: no transition leads there
 };
-// A placement while it is turned into another one: the worse of both in everything, after the transition, behind which
-// nothing hides.
+// A placement while it is turned into another one. The device itself makes the transition, behind which nothing hides,
+// and then an iteration with `to`. To its neighbours every iteration may be either, each with a transition, as a window
+// of theirs can see several changes follow each other.
 BusPlacement transitionOf(const BusPlacement &from, const BusPlacement &to, const TransitionCost &cost);
 
 enum class Stage : uint8_t { Iteration = 0, First = 1 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "runtime/model/Text.h"
@@ -185,11 +186,34 @@ void Coordinator::settle() {
   }
   if (!waits || overloaded_)
     return;
-  for (Slot &slot : slots_) {
-    slot.refused = slot.state == DeviceState::Waiting;
+  for (uint32_t d = 0; d < slots_.size(); ++d) {
+    Slot &slot = slots_[d];
     if (slot.state == DeviceState::Running)
       slot.target = slot.current;
+    if (slot.state != DeviceState::Waiting)
+      continue;
+    // Beside what the others run it may still start with less than was decided.
+    const std::optional<uint32_t> safe = bestBesideOthers(d);
+    slot.target = safe.value_or(slot.target);
+    slot.refused = !safe.has_value();
   }
+}
+
+// The placement of the largest value that a waiting device may start with while all others go on as they are.
+std::optional<uint32_t> Coordinator::bestBesideOthers(uint32_t device) const {
+  const std::vector<BusPlacement> &all = slots_[device].load.placements;
+  std::vector<uint32_t> order(all.size());
+  std::iota(order.begin(), order.end(), 0u);
+  const auto value = [&](uint32_t p) {
+    const BusLoad load{device, slots_[device].load.sloNs, {all[p]}};
+    return valueOf({&load, 1}, {0}, {aloneNs(bus_, device, all[p])}, options_.objective);
+  };
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return value(a) > value(b); });
+  for (uint32_t p : order) {
+    if (holdsWith(device, p))
+      return p;
+  }
+  return std::nullopt;
 }
 
 // Takes what a waiting request has waited since from its objective. False: it goes back, nothing holds what is left.
@@ -329,9 +353,8 @@ absl::StatusOr<bool> Coordinator::measured(double bandwidth) {
     return absl::InvalidArgumentError(
         cat("measured bandwidth = ", bandwidth, ": expected a positive finite number of bytes/s"));
   bandwidth = std::min(bandwidth, nominal_);
-  unmeasured_ = 0;
   if (bandwidth < bus_.bandwidth * (1 - options_.lowerBy)) {
-    above_ = 0;
+    above_ = unmeasured_ = 0;
     bus_.bandwidth = bandwidth;
     // What was tried was wrong: the next try comes later.
     constexpr uint32_t kMostDoublings = 10;
@@ -344,13 +367,13 @@ absl::StatusOr<bool> Coordinator::measured(double bandwidth) {
   const bool above =
       bandwidth > bus_.bandwidth * (1 + options_.raiseBy) || (bandwidth >= nominal_ && bus_.bandwidth < nominal_);
   if (!above) {
-    above_ = 0;
+    above_ = unmeasured_ = 0;
     return false;
   }
   leastAbove_ = above_ == 0 ? bandwidth : std::min(leastAbove_, bandwidth);
   if (++above_ < options_.raiseAfter)
     return false;
-  above_ = 0;
+  above_ = unmeasured_ = 0;
   bus_.bandwidth = leastAbove_;
   triedAfter_ = options_.raiseAfter;
   decide();
@@ -358,10 +381,9 @@ absl::StatusOr<bool> Coordinator::measured(double bandwidth) {
 }
 
 bool Coordinator::unmeasured() {
-  above_ = 0;
   if (bus_.bandwidth >= nominal_ || ++unmeasured_ < triedAfter_)
     return false;
-  unmeasured_ = 0;
+  above_ = unmeasured_ = 0;
   tried_ = true;
   bus_.bandwidth = nominal_;
   decide();

@@ -14,7 +14,8 @@
 // A change is commanded only when it keeps every running device within its SLO (or, where the bus gives less than it
 // did and some miss theirs, when it copies no more); changes that make room come first by that rule alone. A change
 // whose transition does not fit into one iteration is made in steps, by way of placements that lie between. Where no
-// order of changes is safe, waiting requests are refused and what runs goes on.
+// order of changes is safe, what runs goes on as it is; waiting requests start with what is safe beside it, or are
+// refused.
 //
 // A request may have a first stage (Contention.h) with an objective of its own; no change is commanded until the caller
 // says that it is done (firstDone).
@@ -43,6 +44,9 @@ struct CoordinatorOptions {
   uint32_t raiseAfter = 32;
   // What turning one placement of a device into another one takes before the iteration; null: nothing.
   std::function<TransitionCost(uint32_t device, uint32_t from, uint32_t to)> transition;
+  // On a bus of several devices: take only placements that, alone on the bus, can be turned into one that copies less
+  // within the objective, step by step down to the least. What cannot give way keeps every neighbour out until it ends.
+  bool keepRetreat = true;
 };
 
 struct BusDevice {
@@ -104,6 +108,7 @@ public:
 
   DeviceState state(uint32_t device) const { return slots_[device].state; }
   double plannedBandwidth() const { return bus_.bandwidth; }
+  const Bus &bus() const { return bus_; } // as planned with
   // True while no combination holds at the planned bandwidth: every device then runs what copies least, and misses are
   // the bus's.
   bool overloaded() const { return overloaded_; }
@@ -126,6 +131,7 @@ private:
 
   absl::Status checkDevice(uint32_t device) const;
   absl::StatusOr<BusLoad> validLoad(const BusRequest &request) const;
+  void keepRetreats(BusLoad &load) const;
   absl::Status refuseContended(std::vector<BusLoad> loads, const BusRequest &request) const;
   std::vector<uint32_t> served() const; // devices that wait or run
   std::vector<BusLoad> loadsOf(const std::vector<uint32_t> &devices) const;
@@ -134,6 +140,7 @@ private:
   bool holdsWith(uint32_t device, uint32_t placement) const;
   bool mayChange(uint32_t device, uint32_t placement) const;
   std::optional<uint32_t> stepOf(uint32_t device) const;
+  std::optional<uint32_t> bestBesideOthers(uint32_t device) const;
   absl::StatusOr<bool> tighten(uint32_t device, double waitedNs);
   void settle();
   std::string name(uint32_t device) const;

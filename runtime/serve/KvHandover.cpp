@@ -80,12 +80,15 @@ absl::Status KvHandover::move(core::Runtime &from, absl::Span<const int32_t> fro
   if (fromBlocks.size() != toBlocks.size())
     return absl::InvalidArgumentError(
         cat("KV hand-over of ", fromBlocks.size(), " blocks into ", toBlocks.size(), " blocks"));
-  for (const absl::Status &status : {checkHandover(from.plan(), to.plan()), checkBlocks(from.plan(), fromBlocks),
-                                     checkBlocks(to.plan(), toBlocks), from.device().drain(), to.device().drain()})
+  for (const absl::Status &status :
+       {checkHandover(from.plan(), to.plan()), checkBlocks(from.plan(), fromBlocks), checkBlocks(to.plan(), toBlocks)})
     if (!status.ok())
       return status;
   if (!from.device().holdsData() || !to.device().holdsData())
     return absl::OkStatus();
+  for (core::Runtime *runtime : {&from, &to})
+    if (absl::Status status = runtime->device().drain(); !status.ok())
+      return status;
   staging_.resize(layerBlockBytes(from.plan()));
   for (int64_t layer = 0; layer < from.plan().model.layers; ++layer) {
     for (size_t b = 0; b < fromBlocks.size(); ++b) {

@@ -27,8 +27,8 @@ absl::Status checkHandover(const plan::Plan &from, const plan::Plan &to);
 class KvHandover {
 public:
   // Copies what `fromBlocks` hold in every layer into `toBlocks`, one for one, by way of a buffer of one block. Neither
-  // runtime may have anything in flight; each is drained. Nothing is moved where a device holds no data.
-  // InvalidArgument if the lists differ in length or name a block outside a cache.
+  // runtime may have an iteration in flight; each is drained. Where a device holds no data nothing is moved or waited
+  // for. InvalidArgument if the lists differ in length or name a block outside a cache.
   absl::Status move(core::Runtime &from, absl::Span<const int32_t> fromBlocks, core::Runtime &to,
                     absl::Span<const int32_t> toBlocks);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Any bytes as a shape, a hardware profile and a job: refused by name, or values that validate.
+// Any bytes as a shape, a hardware profile, a job and a fleet: refused by name, or values that validate.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
+#include "runtime/model/FleetFile.h"
 #include "runtime/model/JobFile.h"
 #include "runtime/model/Shape.h"
 #include "runtime/model/WeightLayout.h"
@@ -32,5 +33,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     checkRefusal(job.status(), "/nonexistent/job.toml:");
   else
     FUZZ_CHECK(validate(*job, "again").ok());
+
+  const auto fleet = parseFleet(text, "fleet.toml");
+  if (!fleet.ok())
+    checkRefusal(fleet.status(), "fleet.toml:");
+  else
+    FUZZ_CHECK(fleet->busBandwidth > 0 && !fleet->devices.empty() && !fleet->loads.empty());
   return 0;
 }

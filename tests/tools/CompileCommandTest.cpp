@@ -179,7 +179,7 @@ TEST_F(Compile, UnwritableOutputsAreRefusedBeforeAnythingRuns) {
 
 TEST_F(Compile, UsageErrorsAreTwo) {
   refused({}, 2, "subcommand");
-  refused({"compute"}, 2, "unknown command \"compute\": expected bench, compile, inspect");
+  refused({"compute"}, 2, "unknown command \"compute\": expected bench, compile, fleet, inspect");
   refused(arguments({"--no-such-flag"}), 2, "--no-such-flag");
   refused(arguments({"--batch"}), 2, "--batch");
   refused(arguments({"--batch", "3"}), 2, "--batch"); // given twice

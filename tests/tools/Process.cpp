@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include <csignal>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -25,7 +26,9 @@ std::string readFile(const std::string &path) {
 
 void writeText(const std::string &path, const std::string &text) { std::ofstream(path, std::ios::binary) << text; }
 
-Outcome headrace(const std::vector<std::string> &arguments) {
+Outcome headrace(const std::vector<std::string> &arguments) { return headraceKilled(arguments, nullptr); }
+
+Outcome headraceKilled(const std::vector<std::string> &arguments, const std::function<bool()> &when) {
   char outName[] = "/tmp/headrace-out-XXXXXX", errName[] = "/tmp/headrace-err-XXXXXX";
   const int out = ::mkstemp(outName), err = ::mkstemp(errName);
   posix_spawn_file_actions_t actions;
@@ -42,9 +45,18 @@ Outcome headrace(const std::vector<std::string> &arguments) {
   Outcome outcome;
   pid_t child = 0;
   int status = 0;
-  if (::posix_spawn(&child, HEADRACE_BINARY, &actions, nullptr, argv.data(), environ) == 0 &&
-      ::waitpid(child, &status, 0) == child)
-    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (::posix_spawn(&child, HEADRACE_BINARY, &actions, nullptr, argv.data(), environ) == 0) {
+    pid_t ended = 0;
+    for (bool killed = false; when && (ended = ::waitpid(child, &status, WNOHANG)) == 0;) {
+      if (!killed && when()) {
+        ::kill(child, SIGKILL);
+        killed = true;
+      }
+      ::usleep(1000);
+    }
+    if (ended == child || ::waitpid(child, &status, 0) == child)
+      outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
   posix_spawn_file_actions_destroy(&actions);
   ::close(out);
   ::close(err);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct Outcome {
   std::string out, err;
 };
 Outcome headrace(const std::vector<std::string> &arguments);
+// The same, ended by SIGKILL as soon as `when` says so; asked every millisecond.
+Outcome headraceKilled(const std::vector<std::string> &arguments, const std::function<bool()> &when);
 
 std::string readFile(const std::string &path);
 void writeText(const std::string &path, const std::string &text);

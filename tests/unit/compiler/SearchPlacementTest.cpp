@@ -4,6 +4,8 @@
 #include "compiler/SearchPlacement.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "compiler/Compile.h"
@@ -57,6 +59,8 @@ CompileRequest sized(CompileRequest request, model::Buckets buckets) {
   return request;
 }
 
+size_t comparedAll = 0, same = 0; // variants, and those whose times are the same to the nanosecond
+
 void expectThePlanToBeWhatTheSearchSays(Searched &s) {
   const absl::StatusOr<SearchedPlacement> found = searchPlacement(s.search, s.prices);
   ASSERT_TRUE(found.ok()) << found.status();
@@ -75,7 +79,8 @@ void expectThePlanToBeWhatTheSearchSays(Searched &s) {
     if (schedule.shape != plan::ShapeClass::Transition) {
       EXPECT_EQ(plan::linkBytes(schedule).h2d, found->movedBytes);
     }
-  // Every shape that has a goal: the same time to the nanosecond, and the goal met.
+  // Every shape that has a goal: the goal is met, in the time that was said. The recurrence lets the part of a unit
+  // that is copied ahead wait for all that the whole unit lies over, so the plan may be a little faster.
   size_t compared = 0;
   for (const plan::Variant &variant : plan->variants)
     for (const auto &[goals, ns] :
@@ -83,11 +88,14 @@ void expectThePlanToBeWhatTheSearchSays(Searched &s) {
       for (size_t i = 0; i < goals->size(); ++i)
         if ((*goals)[i].shape.tokens == variant.newTokens && (*goals)[i].shape.sequences == variant.sequences &&
             (*goals)[i].shape.context == variant.context) {
-          EXPECT_EQ(variant.predictedNs, (*ns)[i]);
+          EXPECT_LE(variant.predictedNs, (*ns)[i]);
+          EXPECT_GE(static_cast<double>(variant.predictedNs), 0.99 * static_cast<double>((*ns)[i]));
+          same += variant.predictedNs == (*ns)[i];
           EXPECT_LE(variant.predictedNs, (*goals)[i].sloNs);
           ++compared;
         }
   EXPECT_EQ(compared, s.search.decode.size() + s.search.mixed.size());
+  comparedAll += compared;
 }
 
 TEST(SearchPlacement, TheSimulatorSaysTheSameOfItsPlan) {
@@ -102,6 +110,7 @@ TEST(SearchPlacement, TheSimulatorSaysTheSameOfItsPlan) {
       s.askFor(factor);
       expectThePlanToBeWhatTheSearchSays(s);
     }
+  EXPECT_GE(same, comparedAll * 9 / 10);
 }
 
 TEST(SearchPlacement, ADecodeGoalAloneLeavesMixedIterationsToThePlanner) {
@@ -156,6 +165,47 @@ TEST(SearchPlacement, TheEmbeddingIsFreedBesideTheUnits) {
   tied.askFor(2);
   tied.search.embedding = true;
   EXPECT_FALSE(searchPlacement(tied.search, tied.prices)->candidate.embedding);
+}
+
+// A chain's placements are nested, and each compiles to what it says.
+TEST(SearchChain, OfAModelIsNestedAndMeetsEachGoal) {
+  Searched s(sized(shipped("llama-3.1-8b", "a10", 8, 1024), {.newTokens = {8}, .sequences = {8}, .contexts = {1024}}));
+  s.askFor(1.02);
+  const std::vector<double> factors = {1.0, 1.2, 1.5, 2.0};
+  const absl::StatusOr<std::vector<ChainedPlacement>> chain = searchChain(s.search, factors, s.prices);
+  ASSERT_TRUE(chain.ok()) << chain.status();
+  ASSERT_EQ(chain->size(), factors.size());
+  CompileRequest all = s.request;
+  for (size_t i = 0; i < factors.size(); ++i) {
+    const SearchedPlacement &placement = (*chain)[i].placement;
+    EXPECT_LE(placement.decodeNs[0], static_cast<uint64_t>(static_cast<double>(s.search.decode[0].sloNs) * factors[i]));
+    EXPECT_TRUE((*chain)[i].nested);
+    EXPECT_GE((*chain)[i].share, 0.96); // a unit of 33 MB of 1.1 GB
+    if (i > 0) {
+      const std::vector<int32_t> &before = (*chain)[i - 1].placement.candidate.units;
+      EXPECT_TRUE(std::includes(placement.candidate.units.begin(), placement.candidate.units.end(), before.begin(),
+                                before.end()));
+      EXPECT_GT(placement.freedBytes, (*chain)[i - 1].placement.freedBytes);
+    }
+    all.placements.push_back(placement.candidate);
+  }
+  // One plan carries them all.
+  const absl::StatusOr<plan::Plan> plan = compile(all);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->placements.size(), factors.size());
+}
+
+TEST(SearchChain, RefusesFactorsThatFallOrAreNone) {
+  Searched s(sized(request(tinyLlama(6)), {.newTokens = {2}, .sequences = {2}, .contexts = {64}}));
+  s.askFor(2);
+  for (const std::vector<double> &factors : {std::vector<double>{},
+                                             {0.0},
+                                             {-1.0},
+                                             {1.5, 1.2},
+                                             {std::nan("")},
+                                             {1.0, std::numeric_limits<double>::infinity()}})
+    EXPECT_EQ(searchChain(s.search, factors, s.prices).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(searchChain(s.search, {0.4, 1.0}, s.prices).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(SearchPlacement, TheSameRequestHasTheSameAnswer) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include "runtime/model/JobFile.h"
 #include "tests/unit/cost/Records.h"
 
 namespace headrace::cost {
@@ -103,6 +104,36 @@ TEST(RecordCostModel, UnequalLayersAreBoundedByTheirExtremesAndPricedAtTheirMean
   EXPECT_EQ(costs.layerBounds(shapeOf(Phase::Decode, 1, 8)).lowerNs, 50);
   EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, 1, 8), false), 115u); // 92 x (50 + 200) / 2 / 100
   EXPECT_EQ(costs.restBounds(shapeOf(Phase::Decode, 1, 8)).upperNs, 5);
+}
+
+TEST(RecordCostModel, MixedIterationsArePricedCloseToTheTruth) {
+  // OPT-6.7B on an A10, measured up to 32 x 1024 tokens: an iteration of any mix of prompts, chunks and single tokens
+  // inside the grid is never priced below the truth, and at most a quarter above.
+  const auto model = model::openModel("opt-6.7b");
+  const auto hardware = model::openHardware("a10");
+  ASSERT_TRUE(model.ok() && hardware.ok());
+  const Roofline truth(model->spec, *hardware, model::DType::F16, model::DType::F16);
+  Record record = emptyRecord(model->spec, {1, 2, 4, 8, 16, 32}, {16, 32, 64, 128, 256, 512, 1024});
+  record.identity.activation = record.identity.kv = model::DType::F16;
+  record.hardware = *hardware;
+  record = measured(record, truth, {4096, 1 << 20, record.identity.layerBytes});
+  const auto costs = RecordCostModel::create(record, "r");
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  const auto layers = static_cast<double>(model->spec.layers);
+  EXPECT_TRUE(rc::check([&] {
+    const int64_t sequences = *rc::gen::inRange<int64_t>(1, 33);
+    const int64_t context = *rc::gen::inRange<int64_t>(16, 1025);
+    const int64_t tokens = *rc::gen::inRange<int64_t>(sequences, std::min<int64_t>(2048, sequences * context) + 1);
+    double priced = 0, actual = 0;
+    for (int s = 0; s < kSites; ++s) {
+      const OpSite site = opSiteOf(static_cast<Site>(s));
+      const double times = inLayer(static_cast<Site>(s)) ? layers : 1;
+      priced += times * static_cast<double>(costs->computeNs(site, {tokens, sequences, context}, false));
+      actual += times * static_cast<double>(truth.computeNs(site, {tokens, sequences, context}, false));
+    }
+    RC_ASSERT(priced >= 0.999 * actual);
+    RC_ASSERT(priced <= 1.26 * actual);
+  }));
 }
 
 TEST(RecordCostModel, DirectOpsAreTheRoofline) {

@@ -51,6 +51,15 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   plan.hardware = {"a10", model::DeviceKind::Cuda, 24, 25, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 0.25, 0.5, 0.75};
   plan.goal = {uint64_t{8} << 30, 8, 2048, 999, model::DType::BF16, 32};
   plan.policy = {"interval", true, 4, 10, model::StartRule::Paper, 2, model::Choice::On, model::Choice::Off};
+  plan.goal.ttftNs = 500'000'000;
+  plan.goal.tpotNs = 52'312'345;
+  plan.goal.sloFactor = 1.25;
+  plan.goal.busDevices = 3;
+  plan.goal.record = "r.toml";
+  plan.policy.placements = 8;
+  for (uint32_t v = 0; v < plan.variants.size(); ++v)
+    if (plan.variants[v].placement == 0)
+      plan.choices.push_back({v, 100 + v, 200 + v, 300 + v, 400 + v});
   plan.reason = "because\nof this";
   plan.limitingResource = "compute";
   const absl::StatusOr<Plan> back = parse(bytesOf(serialize(plan)), "a.plan");
@@ -59,6 +68,21 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   EXPECT_EQ(back->goal.kvDtype, model::DType::BF16);
   EXPECT_EQ(back->policy.slots, 2);
   EXPECT_EQ(back->hardware.linkEfficiency, 0.75);
+  EXPECT_EQ(back->goal.ttftNs, 500'000'000u);
+  EXPECT_EQ(back->goal.tpotNs, 52'312'345u);
+  EXPECT_EQ(back->goal.sloFactor, 1.25);
+  EXPECT_EQ(back->goal.busDevices, 3);
+  EXPECT_EQ(back->goal.record, "r.toml");
+  EXPECT_EQ(back->policy.placements, 8);
+  ASSERT_EQ(back->choices.size(), plan.choices.size());
+  ASSERT_FALSE(plan.choices.empty());
+  for (size_t c = 0; c < plan.choices.size(); ++c) {
+    EXPECT_EQ(back->choices[c].variant, plan.choices[c].variant);
+    EXPECT_EQ(back->choices[c].sloNs, plan.choices[c].sloNs);
+    EXPECT_EQ(back->choices[c].residentNs, plan.choices[c].residentNs);
+    EXPECT_EQ(back->choices[c].layerComputeNs, plan.choices[c].layerComputeNs);
+    EXPECT_EQ(back->choices[c].layerTransferNs, plan.choices[c].layerTransferNs);
+  }
   // What was not asked for stays apart from what was asked to be 0.
   plan.goal = {};
   plan.policy.interval.reset();
@@ -66,6 +90,9 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   ASSERT_TRUE(unset.ok()) << unset.status();
   EXPECT_EQ(unset->goal.deviceMemory, std::nullopt);
   EXPECT_EQ(unset->goal.kvDtype, std::nullopt);
+  EXPECT_EQ(unset->goal.tpotNs, std::nullopt);
+  EXPECT_EQ(unset->goal.sloFactor, std::nullopt);
+  EXPECT_EQ(unset->goal.busDevices, 1);
   EXPECT_EQ(unset->policy.interval, std::nullopt);
 }
 

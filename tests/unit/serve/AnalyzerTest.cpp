@@ -93,6 +93,29 @@ TEST(Analyzer, StopsWhereALayerComputesLongerThanItIsCopied) {
   EXPECT_LT(record.cells.size(), 24u);
 }
 
+TEST(Analyzer, MeasuresAllPairsWhereAllAreAskedFor) {
+  const model::ModelSpec model = tinyLlama(3);
+  GridRequest request = gridRequest(model, roundDevice());
+  request.hardware.flopsF32 = 1e9; // as above
+  request.plans = tinyPlans(request.hardware);
+  request.batches = {1, 2, 4, 8};
+  request.sequences = {1, 2, 4};
+  request.all = true;
+  const absl::StatusOr<Grid> grid = chooseGrid(request);
+  ASSERT_TRUE(grid.ok()) << grid.status();
+  const auto device = sim::makeSimDevice();
+  const Record few = analyzed(fresh(*grid, model), *grid, *device);
+  EXPECT_LT(few.cells.size(), 24u);
+  AnalyzerOptions options;
+  options.all = true;
+  const Record all = analyzed(few, *grid, *device, options); // goes on with the rest
+  EXPECT_EQ(all.cells.size(), 24u);
+  EXPECT_TRUE(cost::checkRecord(all, "r").ok()) << cost::checkRecord(all, "r");
+  EXPECT_TRUE(cellsLeft(all, true).empty());
+  EXPECT_EQ(cellsLeft(few, true).size(), 24 - few.cells.size());
+  EXPECT_TRUE(cellsLeft(few, false).empty());
+}
+
 TEST(Analyzer, GoesOnWhereItWasInterrupted) {
   const model::ModelSpec model = tinyLlama(2);
   const Grid grid = gridOf(model, roundDevice(), {1, 2}, {8, 16});

@@ -94,19 +94,22 @@ TEST(Contention, APlansTimeIsExtendedFromOneRateToLowerOnes) {
   EXPECT_DOUBLE_EQ(timeAtRate(planPlacement(25 * kSecond, 0, 25 * kSecond, 10), 1), 25 * kSecond);
 }
 
-TEST(Contention, ATransitionIsTheWorseOfBoth) {
+TEST(Contention, ATransitionComesBeforeAnIterationOfTheOtherPlacement) {
   const BusPlacement a = six();
   BusPlacement b = six();
   b.linkBytes = 2, b.computeNs = 5 * kSecond, b.hiddenNs = 1 * kSecond, b.shortestNs = 3 * kSecond;
   const BusPlacement t = transitionOf(a, b, {10, 3});
-  EXPECT_EQ(t.linkBytes, 6u);
-  EXPECT_EQ(t.exposedBytes, 10u); // nothing hides them
-  EXPECT_EQ(t.computeNs, 5 * kSecond + 3);
-  EXPECT_EQ(timeAtRate(t, 2), 5 * kSecond + 3 + 5 * kSecond + 2 * kSecond);
-  EXPECT_EQ(t.hiddenNs, 1 * kSecond);
+  // Itself: 10 bytes that nothing hides, then 5 s and 2 bytes of which 1 s is hidden.
+  EXPECT_EQ(timeAtRate(t, 2), 5 * kSecond + 3 + 5 * kSecond);
+  EXPECT_EQ(timeAtRate(t, 1), 10 * kSecond + 3 + 6 * kSecond);
+  // To neighbours: an iteration of 3 s or more, with 10 bytes and 6 or 2 more. A window of 5 s touches 3.
   EXPECT_EQ(t.shortestNs, 3 * kSecond);
-  b.linkBytes = 0;
-  EXPECT_EQ(transitionOf(a, b, {}).hiddenNs, 2 * kSecond);
+  EXPECT_EQ(mostBytesIn(5 * kSecond, t), 48);
+  EXPECT_EQ(mostBytesIn(5 * kSecond, transitionOf(t, b, {1, 0})), 3 * 17);
+  BusPlacement none = six();
+  none.linkBytes = 0;
+  EXPECT_TRUE(copies(transitionOf(a, none, {})));
+  EXPECT_EQ(timeAtRate(transitionOf(a, none, {}), 1), 4 * kSecond);
 }
 
 TEST(Contention, BytesThatNothingHidesTakeTheirTime) {

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/slo/Profile.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "bench/slo/Cases.h"
+#include "compiler/Compile.h"
+#include "runtime/host/HostDevice.h"
+#include "runtime/serve/Analyzer.h"
+
+namespace headrace::bench {
+
+Profile::Profile(model::ModelSpec spec, model::Hardware host, core::DeviceOptions device, const KeptWeights &weights,
+                 double secondsPerPair)
+    : spec_(std::move(spec)), host_(std::move(host)), device_(device), weights_(weights),
+      secondsPerPair_(secondsPerPair) {}
+
+model::Hardware Profile::hardware(double bandwidth) const {
+  model::Hardware hardware = host_;
+  hardware.linkEfficiency = 1;
+  hardware.h2dBandwidth = hardware.d2hBandwidth = hardware.duplexBandwidth = bandwidth;
+  return hardware;
+}
+
+// The pairs, and the plan with everything resident that runs them.
+serve::Grid Profile::grid(const model::Hardware &hardware) const {
+  serve::GridRequest request;
+  request.model = spec_;
+  request.hardware = hardware;
+  request.deviceMemory = hardware.memoryBytes;
+  request.batches = {1, 2, 4, kMostBatch};
+  request.sequences = {kLeastContext, 64, 128, 256, kMostContext};
+  request.plans = [&](const serve::PlanSizes &sizes) {
+    compiler::CompileRequest resident;
+    resident.model = sizes.model;
+    resident.modelHash = kModelHash;
+    resident.hardware = hardware;
+    resident.goal.deviceMemory = sizes.deviceMemory;
+    resident.goal.batch = sizes.batch;
+    resident.goal.context = sizes.context;
+    resident.goal.kvTokens = sizes.kvTokens;
+    resident.policy.none = true;
+    resident.buckets = {.newTokens = {sizes.newTokens}, .sequences = {sizes.batch}, .contexts = {sizes.context}};
+    return compiler::compile(resident);
+  };
+  serve::Grid grid = take(serve::chooseGrid(request));
+  int64_t &prefill = grid.mostTokens[static_cast<size_t>(cost::Phase::Prefill)];
+  prefill = std::min(prefill, kMostPrefill); // no case has more
+  return grid;
+}
+
+cost::Record Profile::over(double bandwidth) {
+  if (!grid_)
+    grid_ = grid(hardware(bandwidth));
+  grid_->plan.hardware = hardware(bandwidth);
+  cost::Identity identity;
+  identity.model = spec_.name;
+  identity.modelHash = kModelHash;
+  identity.device = host_.name;
+  identity.kind = host_.kind;
+  identity.layers = spec_.layers;
+  identity.layerBytes = model::layoutWeights(spec_).layerBytes(0);
+  cost::Record record = serve::emptyRecord(*grid_, identity, spec_);
+  record.cells = cells_;
+  record.layersEqual = layersEqual_;
+  serve::AnalyzerOptions options;
+  options.secondsPerPair = secondsPerPair_;
+  options.device = device_;
+  options.weights = &weights_;
+  const std::unique_ptr<core::Device> device = host::makeHostDevice();
+  record = take(serve::analyze(std::move(record), *grid_, *device, options));
+  if (cells_.empty()) {
+    cells_ = record.cells;
+    layersEqual_ = record.layersEqual;
+  }
+  return record;
+}
+
+} // namespace headrace::bench

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Performance records of a model on this machine, by serve::analyze as `headrace profile` uses it: iterations once,
+// with everything resident, then copies for each link that the model is run over.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "bench/slo/Player.h"
+#include "runtime/cost/Record.h"
+#include "runtime/serve/AnalyzerGrid.h"
+
+namespace headrace::bench {
+
+inline constexpr char kModelHash[] = "synthetic";
+
+class Profile {
+public:
+  Profile(model::ModelSpec spec, model::Hardware host, core::DeviceOptions device, const KeptWeights &weights,
+          double secondsPerPair);
+
+  // The record over a link of this bandwidth, bytes/s. Its iterations are those of the first record made, which must be
+  // the one over the slowest link: over a faster one fewer pairs need measuring (cost/Record.h).
+  cost::Record over(double bandwidth);
+  model::Hardware hardware(double bandwidth) const;
+
+private:
+  serve::Grid grid(const model::Hardware &hardware) const;
+
+  model::ModelSpec spec_;
+  model::Hardware host_;
+  core::DeviceOptions device_;
+  const KeptWeights &weights_;
+  double secondsPerPair_;
+  std::optional<serve::Grid> grid_;
+  std::vector<cost::Cell> cells_;
+  bool layersEqual_ = true;
+};
+
+} // namespace headrace::bench

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/algorithms/SpreadUnits.h"
+
+#include <algorithm>
+
+namespace headrace::algorithms {
+
+void forEachCounts(const std::vector<UnitKind> &kinds, size_t steps, uint64_t linkNs,
+                   const std::function<void(const KindCounts &)> &visit) {
+  for (size_t filled = 0; filled < kinds.size(); ++filled) {
+    KindCounts digits(kinds.size(), 0), counts(kinds.size(), 0);
+    for (;;) {
+      uint64_t link = 0;
+      for (size_t kind = 0; kind < kinds.size(); ++kind) {
+        counts[kind] = kind == filled ? 0 : digits[kind] * kinds[kind].units.size() / steps;
+        link += counts[kind] * kinds[kind].copyNs;
+      }
+      if (link <= linkNs) {
+        const uint64_t copy = std::max<uint64_t>(1, kinds[filled].copyNs);
+        const size_t most = std::min<uint64_t>(kinds[filled].units.size(), (linkNs - link) / copy);
+        for (const size_t less : {size_t{0}, size_t{1}})
+          if (less <= most) {
+            counts[filled] = most - less;
+            visit(counts);
+          }
+      }
+      size_t kind = 0; // the next combination, as a number of digits 0 to `steps`
+      for (; kind < kinds.size(); ++kind) {
+        if (kind == filled)
+          continue;
+        if (++digits[kind] <= steps)
+          break;
+        digits[kind] = 0;
+      }
+      if (kind == kinds.size())
+        break;
+    }
+  }
+}
+
+std::vector<uint32_t> spreadUnits(const std::vector<UnitKind> &kinds, const KindCounts &counts, size_t shift) {
+  std::vector<uint32_t> units;
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    const size_t all = kinds[kind].units.size(), phase = kind * shift % 8;
+    // How many of the first n are taken: a line of slope count / all, shifted up by phase / 8.
+    const auto upTo = [&](size_t n) { return (8 * n * counts[kind] + phase * all) / (8 * all); };
+    for (size_t i = 0; i < all; ++i)
+      if (upTo(i + 1) > upTo(i))
+        units.push_back(kinds[kind].units[i]);
+  }
+  std::sort(units.begin(), units.end());
+  return units;
+}
+
+} // namespace headrace::algorithms

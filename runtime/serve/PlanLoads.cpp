@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/serve/PlanLoads.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "runtime/model/Text.h"
+
+namespace headrace::serve {
+
+using core::TransitionPaths;
+
+namespace {
+constexpr double kNs = 1e9;
+}
+
+const char *roleName(Role role) {
+  switch (role) {
+  case Role::Prefill:
+    return "prefill";
+  case Role::Decode:
+    return "decode";
+  case Role::Both:
+    return "both";
+  }
+  return "?";
+}
+
+PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
+    : plan_(plan), paths_(plan), variants_(plan.placements.size()), mixedTokens_(plan.placements.size(), 0) {
+  const double link = plan.hardware.h2dBandwidth * plan.hardware.linkEfficiency;
+  link_ = linkBandwidth > 0 ? std::min(link, linkBandwidth) : link;
+  for (uint32_t v = 0; v < plan.variants.size(); ++v) {
+    const plan::Variant &variant = plan.variants[v];
+    variants_[variant.placement].push_back(v);
+    if (plan.schedules[variant.schedule].shape == plan::ShapeClass::Mixed)
+      mixedTokens_[variant.placement] = std::max(mixedTokens_[variant.placement], variant.newTokens);
+  }
+  for (std::vector<uint32_t> &of : variants_)
+    std::stable_sort(of.begin(), of.end(), [&](uint32_t a, uint32_t b) {
+      return plan.variants[a].predictedNs < plan.variants[b].predictedNs;
+    });
+  mostTailBytes_.resize(plan.placements.size());
+  for (const plan::Schedule &schedule : plan.schedules) {
+    scheduleBytes_.push_back(plan::linkBytes(schedule).h2d);
+    uint64_t tail = 0;
+    for (const plan::Content &content : plan.states[schedule.exitState].contents)
+      tail += content.bytes;
+    tailBytes_.push_back(tail);
+    if (schedule.shape != plan::ShapeClass::Transition)
+      mostTailBytes_[schedule.placement] = std::max(mostTailBytes_[schedule.placement], tail);
+  }
+  for (const plan::Transition &transition : plan.transitions)
+    transitionBytes_.push_back(scheduleBytes_[transition.schedule]);
+  for (const plan::Buffer &buffer : plan.buffers)
+    residentBytes_ += buffer.kind == plan::BufferKind::Weight ? buffer.bytes : 0;
+  for (uint32_t p = 0; p < plan.placements.size(); ++p) {
+    uint64_t bytes = plan::weightBytesByHome(plan, p).device;
+    for (const plan::Slot &slot : plan.placements[p].slots)
+      bytes += slot.bytes;
+    freedBytes_.push_back(residentBytes_ > bytes ? residentBytes_ - bytes : 0);
+    deviceBytes_.push_back(bytes);
+  }
+  for (uint32_t from = 0; from < plan.placements.size(); ++from)
+    for (uint32_t to = 0; to < plan.placements.size(); ++to)
+      changes_.push_back(from == to ? TransitionCost{} : mostOfChange(from, to));
+}
+
+TransitionPaths::Config PlanLoads::entryOf(uint32_t variant) const {
+  const plan::Schedule &schedule = plan_.schedules[plan_.variants[variant].schedule];
+  return paths_.config(schedule.placement, schedule.entryState);
+}
+TransitionPaths::Config PlanLoads::exitOf(uint32_t variant) const {
+  const plan::Schedule &schedule = plan_.schedules[plan_.variants[variant].schedule];
+  return paths_.config(schedule.placement, schedule.exitState);
+}
+
+// What the transitions on the way copy, and what they take beside that at the plan's rate.
+TransitionCost PlanLoads::path(TransitionPaths::Config from, TransitionPaths::Config to) const {
+  TransitionCost cost;
+  cost.possible = paths_.reaches(from, to);
+  double ns = 0;
+  while (cost.possible && from != to) {
+    const uint32_t transition = paths_.transition(from, to);
+    if (transition != TransitionPaths::kFree) {
+      cost.bytes += transitionBytes_[transition];
+      ns += static_cast<double>(plan_.transitions[transition].predictedNs);
+    }
+    from = paths_.next(from, to);
+  }
+  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
+  cost.fixedNs = std::max(0.0, ns - static_cast<double>(cost.bytes) / rate * kNs);
+  return cost;
+}
+
+TransitionCost PlanLoads::mostOfChange(uint32_t from, uint32_t to) const {
+  TransitionCost most;
+  for (uint32_t variant : variants_[to]) {
+    const TransitionCost cost = path(paths_.config(from, 0), entryOf(variant));
+    most.bytes = std::max(most.bytes, cost.bytes);
+    most.fixedNs = std::max(most.fixedNs, cost.fixedNs);
+    most.possible = most.possible && cost.possible;
+  }
+  most.bytes += mostTailBytes_[from];
+  return most;
+}
+
+std::optional<uint32_t> PlanLoads::cheapest(uint32_t placement, const Shape &shape) const {
+  for (uint32_t v : variants_[placement]) {
+    const plan::Variant &variant = plan_.variants[v];
+    const bool decode = plan_.schedules[variant.schedule].shape == plan::ShapeClass::Decode;
+    if (variant.newTokens >= shape.tokens && variant.sequences >= shape.sequences && variant.context >= shape.context &&
+        (!decode || shape.tokens == shape.sequences))
+      return v;
+  }
+  return std::nullopt;
+}
+
+// As BatchRun composes prompts.
+std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placement, const BatchShape &batch) const {
+  std::vector<int64_t> rows(batch.promptTokens.size(), 0);
+  std::vector<uint32_t> variants;
+  for (;;) {
+    Shape shape;
+    for (size_t s = 0; s < rows.size(); ++s) {
+      const int64_t left = batch.promptTokens[s] - rows[s], most = mixedTokens_[placement];
+      const int64_t chunk = most == 0 ? std::min<int64_t>(left, 1) : std::min(left, most - shape.tokens);
+      if (chunk <= 0)
+        continue;
+      rows[s] += chunk;
+      shape.tokens += chunk;
+      ++shape.sequences;
+      shape.context = std::max(shape.context, rows[s]);
+    }
+    if (shape.tokens == 0)
+      return variants;
+    const std::optional<uint32_t> variant = cheapest(placement, shape);
+    if (!variant)
+      return std::nullopt;
+    variants.push_back(*variant);
+  }
+}
+
+// One of each that the growing context goes through.
+std::optional<std::vector<uint32_t>> PlanLoads::decodeVariants(uint32_t placement, const BatchShape &batch) const {
+  const auto sequences = static_cast<int64_t>(batch.promptTokens.size());
+  const int64_t longest = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end());
+  std::vector<uint32_t> variants;
+  for (int64_t context = longest + 1; context < longest + batch.newTokens;) {
+    const std::optional<uint32_t> variant = cheapest(placement, {sequences, sequences, context});
+    if (!variant)
+      return std::nullopt;
+    variants.push_back(*variant);
+    // A cheaper one never begins to hold what grows.
+    context = plan_.variants[*variant].context + 1;
+  }
+  return variants;
+}
+
+BusStage PlanLoads::Iterations::stage(double rate) const {
+  const BusPlacement p = planPlacement(computeNs, linkBytes, ns, rate);
+  // Latencies that nothing hides may make an iteration longer than its compute and its bytes.
+  const double beyond = std::max(0.0, -p.hiddenNs);
+  return {p.computeNs + beyond + exposedNs, linkBytes, std::max(0.0, p.hiddenNs), exposedBytes};
+}
+
+std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchShape &batch, Role role, uint32_t from,
+                                                 uint64_t kvBytes) const {
+  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
+  const bool decodes = role != Role::Prefill && batch.newTokens > 1, prefills = role != Role::Decode;
+  std::optional<std::vector<uint32_t>> prompts, tokens;
+  if (prefills && !(prompts = prefillVariants(index, batch)))
+    return std::nullopt;
+  if (decodes && !(tokens = decodeVariants(index, batch)))
+    return std::nullopt;
+  bool possible = true;
+  const auto change = [&](Iterations &to, const TransitionCost &cost) {
+    to.exposedBytes += cost.bytes;
+    to.exposedNs += cost.fixedNs;
+    possible = possible && cost.possible;
+  };
+
+  Iterations first;
+  first.exposedBytes = mostTailBytes_[from]; // of the request before
+  TransitionPaths::Config state = paths_.config(from, 0);
+  if (prefills) {
+    for (uint32_t v : *prompts) {
+      first.computeNs += static_cast<double>(plan_.variants[v].computeAloneNs);
+      first.ns += static_cast<double>(plan_.variants[v].predictedNs);
+      first.linkBytes += scheduleBytes_[plan_.variants[v].schedule];
+      change(first, path(state, entryOf(v)));
+      state = exitOf(v);
+    }
+  } else {
+    change(first, path(state, tokens && !tokens->empty() ? entryOf(tokens->front()) : paths_.config(index, 0)));
+    first.exposedBytes += kvBytes;
+  }
+
+  Iterations each;
+  double shortest = std::numeric_limits<double>::max();
+  if (decodes) {
+    for (uint32_t v : *tokens) {
+      const plan::Variant &variant = plan_.variants[v];
+      each.computeNs = std::max(each.computeNs, static_cast<double>(variant.computeAloneNs));
+      each.ns = std::max(each.ns, static_cast<double>(variant.predictedNs));
+      each.linkBytes = std::max(each.linkBytes, scheduleBytes_[variant.schedule]);
+      shortest = std::min(shortest, static_cast<double>(variant.computeAloneNs));
+      // After whatever may run before it.
+      const auto after = [&](uint32_t before) {
+        Iterations one;
+        one.exposedBytes = before == v ? 0 : tailBytes(before);
+        change(one, path(exitOf(before), entryOf(v)));
+        each.exposedBytes = std::max(each.exposedBytes, one.exposedBytes);
+        each.exposedNs = std::max(each.exposedNs, one.exposedNs);
+      };
+      for (uint32_t before : batch.mayStopEarly ? variants_[index] : *tokens)
+        after(before);
+      if (prefills)
+        after(prompts->back());
+    }
+    if (batch.mayStopEarly)
+      for (uint32_t v : variants_[index])
+        shortest = std::min(shortest, static_cast<double>(plan_.variants[v].computeAloneNs));
+  }
+  if (!possible)
+    return std::nullopt;
+
+  BusPlacement p;
+  p.placement = index;
+  p.freedBytes = freedBytes_[index];
+  p.deviceBytes = deviceBytes_[index];
+  const BusStage stage = decodes ? each.stage(rate) : first.stage(rate);
+  p.linkBytes = stage.linkBytes;
+  p.computeNs = stage.computeNs;
+  p.hiddenNs = stage.hiddenNs;
+  p.exposedBytes = stage.exposedBytes;
+  p.shortestNs = decodes ? shortest : first.computeNs;
+  p.tokens = static_cast<double>(batch.promptTokens.size());
+  if (decodes)
+    p.first = first.stage(rate);
+  return p;
+}
+
+absl::StatusOr<std::vector<BusPlacement>> PlanLoads::placements(const BatchShape &batch, Role role, uint32_t from,
+                                                                uint64_t kvBytes) const {
+  std::vector<BusPlacement> all;
+  for (uint32_t p = 0; p < plan_.placements.size(); ++p)
+    if (std::optional<BusPlacement> one = placement(p, batch, role, from, kvBytes))
+      all.push_back(*std::move(one));
+  if (!all.empty())
+    return all;
+  const int64_t longest = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end());
+  Shape largest;
+  for (const plan::Variant &variant : plan_.variants) {
+    largest.tokens = std::max(largest.tokens, variant.newTokens);
+    largest.sequences = std::max(largest.sequences, variant.sequences);
+    largest.context = std::max(largest.context, variant.context);
+  }
+  return absl::NotFoundError(model::cat("no placement of the plan has variants for ", batch.promptTokens.size(),
+                                        " sequences up to context ", longest + batch.newTokens - 1,
+                                        "; its largest buckets are ", largest.tokens, " new tokens, ",
+                                        largest.sequences, " sequences, context ", largest.context));
+}
+
+} // namespace headrace::serve

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Between decisions a fleet allocates nothing, on any thread: this binary counts every call of the allocator.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "runtime/host/HostGroup.h"
+#include "runtime/sim/SimGroup.h"
+#include "tests/conformance/FleetFixture.h"
+
+namespace {
+std::atomic<uint64_t> allocations{0};
+}
+
+// operator new ends here too.
+extern "C" {
+void *__libc_malloc(size_t);
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+void *__libc_memalign(size_t, size_t);
+void *malloc(size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_malloc(bytes);
+}
+void *calloc(size_t count, size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_calloc(count, bytes);
+}
+void *realloc(void *old, size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_realloc(old, bytes);
+}
+void *aligned_alloc(size_t alignment, size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void **out, size_t alignment, size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  *out = __libc_memalign(alignment, bytes);
+  return *out == nullptr ? 12 : 0;
+}
+}
+
+namespace headrace::serve {
+namespace {
+
+TEST(FleetAllocations, AreCounted) {
+  const uint64_t before = allocations.load();
+  std::vector<int> *volatile v = new std::vector<int>(100);
+  delete v;
+  EXPECT_EQ(allocations.load() - before, 2u);
+}
+
+class FleetAllocations : public testing::TestWithParam<bool> {};
+
+TEST_P(FleetAllocations, NoneAreMadeWhereNothingIsDecided) {
+  const plan::Plan plan = fleetPlan();
+  auto group = GetParam() ? sim::makeSimGroup(2, {1.6e9}) : host::makeHostGroup(2, 1.6e9);
+  ASSERT_TRUE(group.ok()) << group.status();
+  std::vector<uint64_t> counted; // allocations so far at each iteration of the last request that began
+  counted.reserve(1000);
+  FleetOptions options{.busBandwidth = 1.6e9};
+  options.lowerBy = 0.9; // what a busy machine measures decides nothing
+  bool both = false;
+  options.onIteration = [&](const FleetIteration &iteration) {
+    both = both || (iteration.request == 1 && !iteration.prefill);
+    if (both)
+      counted.push_back(allocations.load());
+  };
+  LoadedFleet fleet(*std::move(group), {{"left", Role::Both, &plan}, {"right", Role::Both, &plan}}, options);
+  std::vector<FleetRequest> requests(2);
+  for (FleetRequest &request : requests) {
+    request.model = plan.model.name;
+    request.prompts = {{1, 2, 3}, {4}};
+    request.maxNewTokens = 40;
+    request.ttftNs = 60e9;
+    request.tpotNs = residentTimes(plan).decodeNs * 2.5;
+  }
+  const auto result = fleet->run(requests);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->admitted, 2u);
+  // The first iterations are those after the decisions; the last ones come when one request has ended.
+  ASSERT_GT(counted.size(), 30u);
+  EXPECT_EQ(counted[counted.size() / 2], counted[counted.size() / 4]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, FleetAllocations, testing::Bool(),
+                         [](const auto &info) { return std::string(info.param ? "sim" : "host"); });
+
+} // namespace
+} // namespace headrace::serve

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Latency objectives and policies on the command line.
+#include <cmath>
+#include <iterator>
+#include <sstream>
+
+#include <gmock/gmock.h>
+
+#include "tests/tools/Process.h"
+
+namespace headrace::tools {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class Choice : public CommandLine {
+protected:
+  static std::vector<std::string> with(std::vector<std::string> first, const std::vector<std::string> &more) {
+    first.insert(first.end(), more.begin(), more.end());
+    return first;
+  }
+  // OPT-6.7B on the A10 of Select-N, prefill of 16 x 64 tokens and decode of 128 sequences at context 64.
+  static std::vector<std::string> figure11(const std::vector<std::string> &more) {
+    return with({"compile", "opt-6.7b", "--hardware", "a10", "--batch", "128", "--context", "64", "--new-tokens",
+                 "1024", "--sequences", "16,128", "--contexts", "64"},
+                more);
+  }
+  static std::vector<std::string> tiny(const std::vector<std::string> &more) {
+    return with({"compile", golden("llama-7-gqa-llama3-f32"), "--batch", "2", "--context", "64"}, more);
+  }
+  static nlohmann::json bucket(const nlohmann::json &plan, const std::string &shape, int64_t sequences) {
+    for (const nlohmann::json &choice : plan["choices"])
+      if (choice["class"] == shape && choice["sequences"] == sequences)
+        return choice;
+    return nullptr;
+  }
+  static std::vector<std::string> again(const nlohmann::json &plan) {
+    std::istringstream words(plan["command"].get<std::string>());
+    std::vector<std::string> all{std::next(std::istream_iterator<std::string>(words)), {}};
+    all.emplace_back("--dry-run");
+    return all;
+  }
+};
+
+TEST_F(Choice, Figure11) {
+  const nlohmann::json j = json(figure11({"--policy", "select-n", "--slo-factor", "1.5", "--dry-run"}));
+  EXPECT_EQ(j["policy"], "select-n");
+  EXPECT_EQ(j["objective"]["slo_factor"], 1.5);
+  const nlohmann::json prefill = bucket(j, "mixed", 16), decode = bucket(j, "decode", 128);
+  EXPECT_EQ(prefill["offloaded_layers"], 10);
+  EXPECT_EQ(prefill["interval"], 3);
+  EXPECT_EQ(decode["offloaded_layers"], 4);
+  EXPECT_EQ(decode["interval"], 8);
+  for (const nlohmann::json &choice : j["choices"]) {
+    EXPECT_LE(choice["slo_ratio"], 1.0);
+    EXPECT_EQ(choice["slo_ratio"], choice["predicted_ns"].get<double>() / choice["slo_ns"].get<double>());
+    EXPECT_EQ(choice["slo_ns"], std::floor(1.5 * choice["resident_ns"].get<double>()));
+  }
+  // Section 4.4 as printed gives nothing; with its factor L, 14 layers in intervals of 2, which would not hold.
+  EXPECT_EQ(prefill["printed_formula"]["offload"], 0);
+  EXPECT_EQ(prefill["printed_formula"]["offload_times_layers"], 14);
+  EXPECT_EQ(prefill["printed_formula"]["interval_times_layers"], 2);
+  // A layer and its biases: ten away less one slot; ten moved.
+  const auto layer = decode["moved_bytes"].get<int64_t>() / 4;
+  EXPECT_EQ(prefill["moved_bytes"], 10 * layer);
+  EXPECT_EQ(prefill["freed_bytes"], 9 * layer);
+  EXPECT_EQ(decode["freed_bytes"], 3 * layer);
+}
+
+TEST_F(Choice, InspectShowsTheChoiceOfThePlanFile) {
+  const nlohmann::json made = json(figure11({"--policy", "select-n", "--slo-factor", "1.5", "-o", path("out.plan")}));
+  const nlohmann::json read = json({"inspect", path("out.plan")});
+  for (const char *key : {"policy", "objective", "choices", "reason", "placements"})
+    EXPECT_EQ(made[key], read[key]) << key;
+  const Outcome text = headrace({"inspect", path("out.plan")});
+  EXPECT_THAT(text.out, HasSubstr("policy           select-n, 1.5 x the iteration without offloading\n"));
+  EXPECT_THAT(text.out, HasSubstr("printed: off"));
+  EXPECT_THAT(text.out, HasSubstr("interval 8"));
+}
+
+TEST_F(Choice, HeadraceFreesMoreAndDeepspeedMisses) {
+  const nlohmann::json selectN = json(figure11({"--policy", "select-n", "--slo-factor", "1.5", "--dry-run"}));
+  const nlohmann::json headrace = json(figure11({"--slo-factor", "1.5", "--dry-run"}));
+  const nlohmann::json deepspeed = json(figure11({"--policy", "deepspeed", "--slo-factor", "1.5", "--dry-run"}));
+  EXPECT_EQ(headrace["policy"], "headrace"); // by default where there is an objective
+  for (size_t b = 0; b < selectN["choices"].size(); ++b) {
+    EXPECT_GE(headrace["choices"][b]["freed_bytes"], selectN["choices"][b]["freed_bytes"]);
+    EXPECT_LE(headrace["choices"][b]["slo_ratio"], 1.0);
+  }
+  EXPECT_GT(bucket(deepspeed, "decode", 128)["slo_ratio"], 6.0);
+  EXPECT_EQ(headrace["choices"][0].contains("printed_formula"), false);
+}
+
+TEST_F(Choice, TheFlagsItPrintsGiveThePlanAgain) {
+  for (const std::vector<std::string> &goal :
+       std::vector<std::vector<std::string>>{{"--policy", "select-n", "--tpot", "1s"},
+                                             {"--policy", "headrace", "--slo-factor", "3"},
+                                             {"--tpot", "1s", "--ttft", "2.5s", "--placements", "3"},
+                                             {"--policy", "deepspeed"},
+                                             {"--policy", "none", "--tpot", "1s"},
+                                             {"--policy", "flexgen", "--bus-devices", "2", "--slo-factor", "50"},
+                                             {"--placements", "3", "--offload-head", "off"}}) {
+    const nlohmann::json first = json(with(tiny(goal), {"--dry-run"}));
+    const nlohmann::json second = json(again(first));
+    for (const char *key : {"placements", "variants", "transitions", "arena_bytes", "host_bytes", "budget_bytes"})
+      EXPECT_EQ(first[key], second[key]) << first["command"];
+  }
+}
+
+TEST_F(Choice, TheTextNamesPolicyObjectiveAndEachBucket) {
+  const Outcome o = headrace(tiny({"--tpot", "50ms", "--dry-run"}));
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("policy         headrace, TPOT 50ms\n"));
+  EXPECT_THAT(o.out, HasSubstr("\nchoice "));
+  EXPECT_THAT(o.out, HasSubstr("\ndecode "));
+  const Outcome plain = headrace(tiny({"--dry-run"}));
+  EXPECT_THAT(plain.out, Not(HasSubstr("\nchoice ")));
+}
+
+TEST_F(Choice, AnObjectiveThatCannotBeMetIsRefusedWithMinimaThatHold) {
+  const std::vector<std::string> asked = {"compile",     "opt-13b",   "--hardware", "a10",        "--batch",
+                                          "8",           "--context", "64",         "--contexts", "64",
+                                          "--sequences", "8",         "--policy",   "select-n"};
+  const auto tpot = [&](const std::string &value) { return with(asked, {"--tpot", value, "--dry-run"}); };
+  refused(with(asked, {"--tpot", "100ms", "-o", path("out.plan")}), 1, "the minimum memory is ");
+  const Outcome o = headrace(tpot("100ms"));
+  EXPECT_THAT(o.err, HasSubstr("the minimum memory at any latency is "));
+  const std::string before = "the minimum TPOT is ";
+  ASSERT_THAT(o.err, HasSubstr(before));
+  const size_t at = o.err.find(before) + before.size();
+  const std::string least = o.err.substr(at, o.err.find(' ', at) - at); // "104.123456ms"
+  const Outcome held = headrace(tpot(least));
+  EXPECT_EQ(held.status, 0) << held.err;
+  const auto ns = static_cast<int64_t>(std::llround(std::stod(least) * 1e6));
+  refused(tpot(std::to_string(ns - 1) + "ns"), 1, before + least);
+}
+
+TEST_F(Choice, BadObjectivesAndPoliciesAreTwo) {
+  const auto bad = [&](const std::vector<std::string> &flags, const std::string &message) {
+    refused(with(tiny(flags), {"-o", path("out.plan")}), 2, message);
+  };
+  for (const char *flag : {"--ttft", "--tpot"}) {
+    bad({flag, "0"}, std::string(flag) + " = 0: expected a time above zero");
+    bad({flag, "0ms"}, std::string(flag) + " = \"0ms\": expected a time above zero");
+    bad({flag, "-5ms"}, std::string(flag) + " = \"-5ms\": expected a time");
+    bad({flag, "nan"}, std::string(flag) + " = \"nan\": expected a time");
+    bad({flag, "5 days"}, std::string(flag) + " = \"5 days\": expected a time");
+    bad({flag, "50ms", "--slo-factor", "1.5"},
+        std::string(flag) + " = 50 ms: expected either a time or goal.slo_factor");
+  }
+  bad({"--slo-factor", "0.9"}, "--slo-factor = 0.9: expected a factor");
+  bad({"--slo-factor", "-1"}, "--slo-factor = -1: expected a factor");
+  bad({"--slo-factor", "nan"}, "--slo-factor = \"nan\"");
+  bad({"--bus-devices", "0"}, "--bus-devices = 0: expected an integer from 1 to 64");
+  bad({"--bus-devices", "65"}, "--bus-devices = 65: expected an integer from 1 to 64");
+  bad({"--placements", "0"}, "--placements = 0: expected an integer from 1 to 64");
+  bad({"--policy", "vllm"}, "--policy = \"vllm\": expected \"auto\", \"interval\"");
+  bad({"--policy", "select-n"}, "--policy = \"select-n\": expected goal.ttft, goal.tpot or goal.slo_factor");
+  bad({"--policy", "deepspeed", "--interval", "2"}, "--policy = \"deepspeed\": expected \"interval\"");
+  bad({"--record", path("none.toml")}, path("none.toml"));
+  writeText(path("empty.toml"), "");
+  refused(with(tiny({"--record", path("empty.toml")}), {"--dry-run"}), 2, path("empty.toml"));
+}
+
+TEST_F(Choice, ARecordPricesThePlan) {
+  // The record of virtual time gives what the roofline gives, on the grid.
+  const std::vector<std::string> model = {"opt-6.7b", "--hardware", "a10"};
+  ASSERT_EQ(headrace(with({"profile"}, with(model, {"--device", "sim", "--batches", "64,128", "--sequences", "64,128",
+                                                    "-o", path("record.toml")})))
+                .status,
+            0);
+  const std::vector<std::string> goal = {"--batch",  "128",         "--context",    "64",           "--contexts",
+                                         "64",       "--sequences", "128",          "--new-tokens", "128",
+                                         "--policy", "select-n",    "--slo-factor", "1.5",          "--dry-run"};
+  const nlohmann::json measured = json(with({"compile"}, with(model, with({"--record", path("record.toml")}, goal))));
+  const nlohmann::json roofline = json(with({"compile"}, with(model, goal)));
+  EXPECT_EQ(measured["objective"]["record"], path("record.toml"));
+  EXPECT_EQ(bucket(measured, "decode", 128)["interval"], bucket(roofline, "decode", 128)["interval"]);
+  EXPECT_NEAR(bucket(measured, "decode", 128)["resident_ns"].get<double>(),
+              bucket(roofline, "decode", 128)["resident_ns"].get<double>(),
+              0.02 * bucket(roofline, "decode", 128)["resident_ns"].get<double>());
+  // Of another model it is refused.
+  refused({"compile", "opt-13b", "--hardware", "a10", "--record", path("record.toml"), "--tpot", "1s", "--dry-run"}, 2,
+          path("record.toml"));
+}
+
+TEST_F(Choice, AJobFileMayStateThem) {
+  writeText(path("job.toml"), "[model]\nshape = \"opt-6.7b\"\n[hardware]\nfile = \"a10\"\n[goal]\nbatch = 8\ncontext = "
+                              "256\ntpot = \"60ms\"\nttft = \"1s\"\n[policy]\nname = \"select-n\"\nplacements = 3\n");
+  const nlohmann::json j = json({"compile", path("job.toml"), "--dry-run"});
+  EXPECT_EQ(j["objective"]["tpot_ns"], 60'000'000);
+  EXPECT_EQ(j["objective"]["ttft_ns"], 1'000'000'000);
+  EXPECT_EQ(j["placements"].size(), 3u);
+  // A flag wins, and a factor replaces both times.
+  EXPECT_EQ(json({"compile", path("job.toml"), "--tpot", "70ms", "--dry-run"})["objective"]["tpot_ns"], 70'000'000);
+  const nlohmann::json factor = json({"compile", path("job.toml"), "--slo-factor", "1.5", "--dry-run"});
+  EXPECT_EQ(factor["objective"]["slo_factor"], 1.5);
+  EXPECT_FALSE(factor["objective"].contains("tpot_ns"));
+}
+
+} // namespace
+} // namespace headrace::tools

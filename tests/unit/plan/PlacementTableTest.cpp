@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan/PlacementTable.h"
+
+#include "gtest/gtest.h"
+
+namespace headrace::plan {
+namespace {
+
+// Three placements: nothing away; 4 of 10 units of 100 bytes away behind a slot of 100 (frees 300); all away behind
+// two (frees 800). Decode buckets of 1 and 8 sequences, one of prefill, at context 64; times in ns:
+//
+//              1       8      prefill 32
+//   none      10      20          40
+//   four      15      22          41
+//   all       90      91          95
+Plan threePlacements() {
+  Plan plan;
+  for (uint32_t b = 0; b < 10; ++b)
+    plan.buffers.push_back({"w", BufferKind::Weight, static_cast<int32_t>(b), 100});
+  const uint64_t times[3][3] = {{10, 20, 40}, {15, 22, 41}, {90, 91, 95}};
+  const uint32_t away[3] = {0, 4, 10}, slots[3] = {0, 1, 2};
+  for (uint32_t p = 0; p < 3; ++p) {
+    Placement placement;
+    for (uint32_t b = 0; b < 10; ++b)
+      placement.extents.push_back(
+          {b, b < away[p] ? Space::Host : Space::Device, Encoding::Bytes, false, 0, 100, uint64_t{b} * 100});
+    placement.slots.assign(slots[p], Slot{0, 100});
+    plan.placements.push_back(placement);
+    Schedule decode, mixed;
+    decode.shape = ShapeClass::Decode;
+    mixed.shape = ShapeClass::Mixed;
+    plan.schedules.push_back(decode);
+    plan.schedules.push_back(mixed);
+    plan.variants.push_back({1, 1, 64, p, 2 * p, {}, times[p][0], 0, 0});
+    plan.variants.push_back({8, 8, 64, p, 2 * p, {}, times[p][1], 0, 0});
+    plan.variants.push_back({32, 8, 64, p, 2 * p + 1, {}, times[p][2], 0, 0});
+  }
+  return plan;
+}
+
+TEST(PlacementTable, FreedIsWhatIsAwayLessTheSlots) {
+  const Plan plan = threePlacements();
+  EXPECT_EQ(freedBytes(plan, 0), 0);
+  EXPECT_EQ(freedBytes(plan, 1), 4 * 100 - 100);
+  EXPECT_EQ(freedBytes(plan, 2), 10 * 100 - 2 * 100);
+  EXPECT_EQ(PlacementTable(plan).byFreed(), (std::vector<uint32_t>{2, 1, 0}));
+}
+
+TEST(PlacementTable, OneLayerBehindASlotOfItsSizeFreesNothingAndBiggerSlotsCost) {
+  Plan plan = threePlacements();
+  plan.placements[1].slots.assign(5, Slot{0, 100});
+  EXPECT_EQ(freedBytes(plan, 1), -100);
+  EXPECT_EQ(PlacementTable(plan).byFreed(), (std::vector<uint32_t>{2, 0, 1}));
+}
+
+TEST(PlacementTable, ChoosesWhatFreesMostWithinTheObjective) {
+  const Plan plan = threePlacements();
+  const PlacementTable table(plan);
+  const auto placementFor = [&](const IterationShape &shape, uint64_t sloNs) {
+    const std::optional<uint32_t> variant = table.choose(shape, sloNs);
+    return variant ? static_cast<int>(plan.variants[*variant].placement) : -1;
+  };
+  EXPECT_EQ(placementFor({1, 1, 64}, 90), 2);
+  EXPECT_EQ(placementFor({1, 1, 64}, 89), 1);
+  EXPECT_EQ(placementFor({1, 1, 64}, 15), 1); // exactly
+  EXPECT_EQ(placementFor({1, 1, 64}, 14), 0);
+  EXPECT_EQ(placementFor({1, 1, 64}, 9), -1);
+  EXPECT_EQ(table.leastNs({1, 1, 64}), 10u);
+  EXPECT_EQ(placementFor({1, 1, 64}, 0), 2); // no objective
+  // Shapes go to the smallest bucket that holds them.
+  EXPECT_EQ(placementFor({2, 2, 10}, 22), 1);
+  EXPECT_EQ(placementFor({2, 2, 10}, 21), 0);
+  // Two rows of one sequence are no decode iteration.
+  EXPECT_EQ(placementFor({2, 1, 10}, 40), 0);
+  EXPECT_EQ(placementFor({2, 1, 10}, 39), -1);
+}
+
+TEST(PlacementTable, AShapeThatNoBucketHoldsIsNone) {
+  const Plan plan = threePlacements();
+  const PlacementTable table(plan);
+  EXPECT_FALSE(table.choose({9, 9, 64}, 0));
+  EXPECT_FALSE(table.choose({1, 1, 65}, 1000));
+  EXPECT_FALSE(table.leastNs({33, 8, 64}));
+}
+
+} // namespace
+} // namespace headrace::plan
