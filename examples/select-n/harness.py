@@ -3,7 +3,19 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def find_headrace(given):
+    built = os.path.join(HERE, "..", "..", "build", "release", "tools", "headrace")
+    for path in (given, os.environ.get("HEADRACE"), built, shutil.which("headrace")):
+        if path and os.access(path, os.X_OK):
+            return os.path.abspath(path)
+    sys.exit("no headrace binary: expected --headrace FILE, or a release build")
 
 
 class Figure:
@@ -94,7 +106,7 @@ def round_up(value):
 
 
 def short(value):
-    return f"{value / 1000:.3g} k" if value >= 1000 else f"{value:.3g}"
+    return f"{value / 1000:.3g}k" if value >= 1000 else f"{value:.3g}"
 
 
 def escaped(text):
@@ -151,7 +163,7 @@ def bars(title, subtitle, categories, series, panels, columns):
                     tall = height * min(value / scale, 1)
                     out.append(f'<rect x="{x + 1:.1f}" y="{bottom - tall:.1f}" width="{bar - 2:.1f}" '
                                f'height="{tall:.1f}" fill="{colour[s]}"/>')
-                    if bar >= 20:
+                    if 5 * len(short(value)) <= bar + 4:
                         text(x + bar / 2, bottom - tall - 3, short(value),
                              'text-anchor="middle" font-size="9" fill="#24292f" stroke="#ffffff" stroke-width="2.5" '
                              'paint-order="stroke"')
