@@ -16,7 +16,9 @@ using model::cat;
 // New tokens of an iteration while prompts are read on an instance that also decodes: as many as the compiler's own
 // largest default bucket.
 constexpr int64_t kMixedTokens = 2048;
-constexpr int64_t kHandoverTokens = 256; // the same on a decode instance, where its time does not count
+// The same on a decode instance, where its time does not count. Enough that such an iteration takes longer than one of
+// decode: else the runtime, which counts the transition to the other's slots, would stay with it.
+constexpr int64_t kHandoverTokens = 1024;
 constexpr uint64_t kLargeDevice = uint64_t{1} << 50;
 constexpr int64_t kMostPrompts = int64_t{1} << 20, kMostTokens = int64_t{1} << 24; // of a plan
 
