@@ -280,6 +280,11 @@ private:
       if (std::none_of(placements.begin(), placements.end(),
                        [&](size_t placed) { return freed_[placed] == freed_[candidate]; }))
         open.push_back(candidate);
+    // Offloading nothing is what is left where others on the bus take the most of it.
+    if (!open.empty() && candidates_[open.front()].offloadsNothing() && placements.size() < mostPlacements()) {
+      placements.push_back(open.front());
+      open.erase(open.begin());
+    }
     chainTo(of[decisive_], placements, budget);
     // The two ends first, then wherever the gap to what is there already is the widest.
     while (placements.size() < mostPlacements() && !open.empty()) {
@@ -296,17 +301,29 @@ private:
     }
   }
 
-  // Nested placements up to the one chosen, at times evenly spread from the resident iteration to the objective.
+  // Nested placements up to the one chosen, evenly spread over the bytes that they move: from what has to be away for
+  // the rest to fit. Each is as fast as it can be, give or take little: others on the bus may ask for its time.
   void chainTo(size_t chosen, std::vector<size_t> &placements, uint64_t budget) {
+    constexpr uint64_t kSlackPercent = 3;
     const Objective &bucket = p_.buckets[decisive_];
     if (!p_.chain || bucket.sloNs <= bucket.residentNs || placements.size() >= mostPlacements())
       return;
-    const size_t count = mostPlacements() - placements.size() + 1;
-    std::vector<uint64_t> times;
-    for (size_t i = 0; i < count; ++i)
-      times.push_back(bucket.residentNs + (bucket.sloNs - bucket.residentNs) / count * i);
-    times.push_back(bucket.sloNs);
-    absl::StatusOr<std::vector<Candidate>> chain = p_.chain(bucket, times);
+    // Beside a ring, and a unit that does not fit in what is left, which is no larger than the ring.
+    const uint64_t excess = leastArena_[0] > budget ? leastArena_[0] - budget : 0;
+    const uint64_t least = excess > 0 ? excess + 2 * candidates_[chosen].ringBytes : 0;
+    const uint64_t most = p_.movedBytes(candidates_[chosen]);
+    if (most <= least)
+      return;
+    const size_t count = mostPlacements() - placements.size();
+    std::vector<RangeStep> steps;
+    for (size_t i = excess > 0 ? 0 : 1; i <= count; ++i) {
+      const uint64_t bytes = least + (most - least) / (count + 1) * i;
+      const uint64_t copiesNs = static_cast<uint64_t>(static_cast<double>(copiesNs_[chosen]) *
+                                                      static_cast<double>(bytes) / static_cast<double>(most));
+      const uint64_t ns = std::max(bucket.residentNs, copiesNs);
+      steps.push_back({std::min(bucket.sloNs, ns + ns / 100 * kSlackPercent), bytes});
+    }
+    absl::StatusOr<std::vector<Candidate>> chain = p_.chain(bucket, steps);
     if (!chain.ok()) {
       status_ = chain.status();
       return;

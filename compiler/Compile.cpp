@@ -83,7 +83,8 @@ public:
           return absl::InternalError(absl::StrCat("the compiler made a plan that breaks a rule: ", status.message()));
         return plan;
       }
-      if (latency_ && choices.size() > 1 && request_.alsoPlacements.empty()) { // what fits each alone does not fit together
+      if (latency_ && choices.size() > 1 &&
+          request_.alsoPlacements.empty()) { // what fits each alone does not fit together
         if (absl::Status status = chooseByLatency(choices, choices.size() - 1); !status.ok())
           return status;
         continue;
