@@ -299,8 +299,10 @@ private:
       return std::none_of(placements.begin(), placements.end(),
                           [&](size_t placed) { return freed_[placed] == freed_[candidate]; });
     };
-    // The end that offloads least first: what a neighbour on the bus may ask for.
-    if (!ladder.empty() && isOpen(ladder.front()) && placements.size() < mostPlacements())
+    // The end that offloads least first: what a neighbour on the bus may ask for. One that has to offload something is
+    // better found by the chain, nested with the others.
+    if (!ladder.empty() && isOpen(ladder.front()) && placements.size() < mostPlacements() &&
+        (!p_.chain || candidates_[ladder.front()].offloadsNothing()))
       placements.push_back(ladder.front());
     std::vector<size_t> open;
     int64_t least = std::numeric_limits<int64_t>::max();
@@ -327,18 +329,30 @@ private:
     }
   }
 
-  // Nested placements up to the one chosen, at times evenly spread from the resident iteration to the objective.
+  // Nested placements up to the one chosen, evenly spread over the bytes that they move: from what has to be away for
+  // the rest to fit. Each is as fast as it can be, give or take little: others on the bus may ask for its time.
   std::vector<size_t> chainTo(size_t chosen, size_t placed, uint64_t budget) {
+    constexpr uint64_t kSlackPercent = 3;
     std::vector<size_t> found;
     const Objective &bucket = p_.buckets[decisive_];
     if (!p_.chain || bucket.sloNs <= bucket.residentNs || placed >= mostPlacements())
       return found;
-    const size_t count = mostPlacements() - placed + 1;
-    std::vector<uint64_t> times;
-    for (size_t i = 0; i < count; ++i)
-      times.push_back(bucket.residentNs + (bucket.sloNs - bucket.residentNs) / count * i);
-    times.push_back(bucket.sloNs);
-    absl::StatusOr<std::vector<Candidate>> chain = p_.chain(bucket, times);
+    // Beside a ring, and a unit that does not fit in what is left, which is no larger than the ring.
+    const uint64_t excess = leastArena_[0] > budget ? leastArena_[0] - budget : 0;
+    const uint64_t least = excess > 0 ? excess + 2 * candidates_[chosen].ringBytes : 0;
+    const uint64_t most = p_.movedBytes(candidates_[chosen]);
+    if (most <= least)
+      return found;
+    const size_t count = mostPlacements() - placed;
+    std::vector<RangeStep> steps;
+    for (size_t i = excess > 0 ? 0 : 1; i <= count; ++i) {
+      const uint64_t bytes = least + (most - least) / (count + 1) * i;
+      const auto copiesNs = static_cast<uint64_t>(static_cast<double>(copiesNs_[chosen]) * static_cast<double>(bytes) /
+                                                  static_cast<double>(most));
+      const uint64_t ns = std::max(bucket.residentNs, copiesNs);
+      steps.push_back({std::min(bucket.sloNs, ns + ns / 100 * kSlackPercent), bytes});
+    }
+    absl::StatusOr<std::vector<Candidate>> chain = p_.chain(bucket, steps);
     if (!chain.ok()) {
       status_ = chain.status();
       return found;

@@ -230,29 +230,32 @@ absl::StatusOr<FastestSearched> searchFastest(const SearchRequest &request, uint
 }
 
 absl::StatusOr<std::vector<ChainedPlacement>>
-searchChain(const SearchRequest &request, const std::vector<double> &factors, Prices &prices, double mostLoss) {
-  double before = 0;
-  for (const double factor : factors) {
-    if (!(factor > 0) || factor < before || factor > 1e6)
+searchChain(const SearchRequest &request, const std::vector<ChainStep> &steps, Prices &prices, double mostLoss) {
+  if (steps.empty())
+    return absl::InvalidArgumentError("a chain has at least one step");
+  ChainStep before{0, 0};
+  for (const ChainStep &step : steps) {
+    if (!(step.factor > 0) || step.factor < before.factor || step.factor > 1e6)
+      return absl::InvalidArgumentError(absl::StrCat("factors of a chain's steps are positive and do not fall, got ",
+                                                     step.factor, " behind ", before.factor));
+    if (step.mostBytes < before.mostBytes)
       return absl::InvalidArgumentError(
-          absl::StrCat("factors of a chain's goals are positive and do not fall, got ", factor, " behind ", before));
-    before = factor;
+          absl::StrCat("the bytes of a chain's steps do not fall, got ", step.mostBytes, " behind ", before.mostBytes));
+    before = step;
   }
-  if (factors.empty())
-    return absl::InvalidArgumentError("a chain has at least one factor");
   SearchRequest tightest = request;
   for (std::vector<ShapeGoal> *goals : {&tightest.decode, &tightest.mixed})
     for (ShapeGoal &goal : *goals)
-      goal.sloNs = static_cast<uint64_t>(static_cast<double>(goal.sloNs) * factors[0]);
+      goal.sloNs = static_cast<uint64_t>(static_cast<double>(goal.sloNs) * steps[0].factor);
   const absl::StatusOr<PlacementProblem> asked = placementProblem(request, prices);
   if (!asked.ok())
     return asked.status();
   if (absl::Status status = tooShort(tightest, asked->problem); !status.ok())
     return status;
   std::vector<algorithms::ChainGoal> goals;
-  for (const double factor : factors) {
-    goals.push_back({factor, request.mostBytes});
-    preferFull(asked->problem, factor, goals.back());
+  for (const ChainStep &step : steps) {
+    goals.push_back({step.factor, std::min(request.mostBytes, step.mostBytes)});
+    preferFull(asked->problem, step.factor, goals.back());
   }
   std::vector<ChainedPlacement> chain;
   for (const algorithms::ChainLink &link : algorithms::searchChain(asked->problem, goals, mostLoss)) {
