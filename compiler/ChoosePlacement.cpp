@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kLongestNs = 1'000'000'000'000'000; // as long as an objective may be
+constexpr int kSearches = 4;                           // for one objective
 
 class Chooser {
 public:
@@ -37,8 +38,7 @@ public:
     if (model::choosesByLatency(p_.policy.name)) {
       for (size_t b = 0; b < p_.buckets.size() && ok(); ++b)
         if (p_.buckets[b].sloNs > 0)
-          if (const std::optional<Candidate> found = searched(b, p_.buckets[b].sloNs))
-            add(*found);
+          (void)searchedWithin(b, p_.buckets[b].sloNs, [&](const Candidate &found) { return evaluate(add(found)); });
       for (size_t b = 0; b < p_.buckets.size() && ok(); ++b)
         if (p_.buckets[b].sloNs > 0)
           of[b] = mostFreed(b, budget);
@@ -122,6 +122,26 @@ private:
       return std::nullopt;
     }
     return *std::move(found);
+  }
+
+  // What the search finds that meets this objective once it is compiled, by `evaluate`: the search knows what steps
+  // take alone, so where they disturb each other it is asked again, for as much less as was missed.
+  template <class Evaluate>
+  std::optional<Candidate> searchedWithin(size_t bucket, uint64_t sloNs, Evaluate &&evaluate) {
+    uint64_t asked = sloNs;
+    for (int tries = 0; tries < kSearches; ++tries) {
+      std::optional<Candidate> found = searched(bucket, asked);
+      const Evaluation *e = found ? evaluate(*found) : nullptr;
+      if (e == nullptr)
+        return std::nullopt;
+      const uint64_t ns = e->predictedNs[bucket];
+      if (ns <= sloNs)
+        return found;
+      if (ns - sloNs >= asked)
+        return std::nullopt;
+      asked -= ns - sloNs;
+    }
+    return std::nullopt;
   }
 
   // Null once a candidate could not be compiled.
@@ -275,13 +295,26 @@ private:
         ladder.push_back(candidate);
       }
     }
+    const auto isOpen = [&](size_t candidate) {
+      return std::none_of(placements.begin(), placements.end(),
+                          [&](size_t placed) { return freed_[placed] == freed_[candidate]; });
+    };
+    // The end that offloads least first: what a neighbour on the bus may ask for. One that has to offload something is
+    // better found by the chain, nested with the others.
+    if (!ladder.empty() && isOpen(ladder.front()) && placements.size() < mostPlacements() &&
+        (!p_.chain || candidates_[ladder.front()].offloadsNothing()))
+      placements.push_back(ladder.front());
     std::vector<size_t> open;
-    for (const size_t candidate : ladder)
-      if (std::none_of(placements.begin(), placements.end(),
-                       [&](size_t placed) { return freed_[placed] == freed_[candidate]; }))
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const size_t candidate : chainTo(of[decisive_], placements.size(), budget)) {
+      least = std::min(least, freed_[candidate]);
+      if (isOpen(candidate))
         open.push_back(candidate);
-    chainTo(of[decisive_], placements, budget);
-    // The two ends first, then wherever the gap to what is there already is the widest.
+    }
+    for (const size_t candidate : ladder)
+      if (freed_[candidate] < least && isOpen(candidate))
+        open.push_back(candidate);
+    // Then wherever the gap to what is there already is the widest.
     while (placements.size() < mostPlacements() && !open.empty()) {
       const auto gap = [&](size_t candidate) {
         int64_t least = std::numeric_limits<int64_t>::max();
@@ -296,28 +329,40 @@ private:
     }
   }
 
-  // Nested placements up to the one chosen, at times evenly spread from the resident iteration to the objective.
-  void chainTo(size_t chosen, std::vector<size_t> &placements, uint64_t budget) {
+  // Nested placements up to the one chosen, evenly spread over the bytes that they move: from what has to be away for
+  // the rest to fit. Each is as fast as it can be, give or take little: others on the bus may ask for its time.
+  std::vector<size_t> chainTo(size_t chosen, size_t placed, uint64_t budget) {
+    constexpr uint64_t kSlackPercent = 3;
+    std::vector<size_t> found;
     const Objective &bucket = p_.buckets[decisive_];
-    if (!p_.chain || bucket.sloNs <= bucket.residentNs || placements.size() >= mostPlacements())
-      return;
-    const size_t count = mostPlacements() - placements.size() + 1;
-    std::vector<uint64_t> times;
-    for (size_t i = 0; i < count; ++i)
-      times.push_back(bucket.residentNs + (bucket.sloNs - bucket.residentNs) / count * i);
-    times.push_back(bucket.sloNs);
-    absl::StatusOr<std::vector<Candidate>> chain = p_.chain(bucket, times);
+    if (!p_.chain || bucket.sloNs <= bucket.residentNs || placed >= mostPlacements())
+      return found;
+    // Beside a ring, and a unit that does not fit in what is left, which is no larger than the ring.
+    const uint64_t excess = leastArena_[0] > budget ? leastArena_[0] - budget : 0;
+    const uint64_t least = excess > 0 ? excess + 2 * candidates_[chosen].ringBytes : 0;
+    const uint64_t most = p_.movedBytes(candidates_[chosen]);
+    if (most <= least)
+      return found;
+    const size_t count = mostPlacements() - placed;
+    std::vector<RangeStep> steps;
+    for (size_t i = excess > 0 ? 0 : 1; i <= count; ++i) {
+      const uint64_t bytes = least + (most - least) / (count + 1) * i;
+      const auto copiesNs = static_cast<uint64_t>(static_cast<double>(copiesNs_[chosen]) * static_cast<double>(bytes) /
+                                                  static_cast<double>(most));
+      const uint64_t ns = std::max(bucket.residentNs, copiesNs);
+      steps.push_back({std::min(bucket.sloNs, ns + ns / 100 * kSlackPercent), bytes});
+    }
+    absl::StatusOr<std::vector<Candidate>> chain = p_.chain(bucket, steps);
     if (!chain.ok()) {
       status_ = chain.status();
-      return;
+      return found;
     }
-    for (auto at = chain->rbegin(); at != chain->rend() && placements.size() < mostPlacements(); ++at) {
-      const size_t candidate = add(*at);
-      if (freed_[candidate] < freed_[chosen] && meets(candidate, decisive_, budget) &&
-          std::none_of(placements.begin(), placements.end(),
-                       [&](size_t placed) { return freed_[placed] == freed_[candidate]; }))
-        placements.push_back(candidate);
+    for (const Candidate &one : *chain) {
+      const size_t candidate = add(one);
+      if (freed_[candidate] < freed_[chosen] && meets(candidate, decisive_, budget))
+        found.push_back(candidate);
     }
+    return found;
   }
 
   // The least that meets every bucket of a class within the budget: of each bucket the least, of these the most.
@@ -366,18 +411,19 @@ private:
     if (!p_.search || leastNs <= p_.buckets[bucket].residentNs)
       return;
     const auto fits = [&](uint64_t sloNs) -> std::optional<Candidate> {
-      std::optional<Candidate> found = searched(bucket, sloNs);
-      if (!found)
-        return std::nullopt;
-      const MemoryNeed need = p_.family->need(*found);
-      if (need.bytes - need.transients > budget)
-        return std::nullopt;
-      const absl::StatusOr<Evaluation> e = p_.evaluate(*found);
-      if (!e.ok())
-        status_ = e.status();
-      if (!e.ok() || e->arenaBytes > budget || e->predictedNs[bucket] > sloNs)
-        return std::nullopt;
-      return found;
+      Evaluation last;
+      return searchedWithin(bucket, sloNs, [&](const Candidate &found) -> const Evaluation * {
+        const MemoryNeed need = p_.family->need(found);
+        if (need.bytes - need.transients > budget)
+          return nullptr;
+        absl::StatusOr<Evaluation> e = p_.evaluate(found);
+        if (!e.ok())
+          status_ = e.status();
+        if (!e.ok() || e->arenaBytes > budget)
+          return nullptr;
+        last = *std::move(e);
+        return &last;
+      });
     };
     uint64_t misses = p_.buckets[bucket].residentNs - 1, holds = leastNs;
     if (holds == kMost) { // nothing else fits: is there anything at all?

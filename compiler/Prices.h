@@ -25,6 +25,7 @@ public:
   std::vector<uint64_t> durations(const plan::Schedule &schedule, const std::vector<cost::OpSite> &sites,
                                   const cost::Shape &shape);
   double duplexShare() const { return costs_.duplexShare(); }
+  cost::Interference interference() const { return costs_.interference(); }
 
 private:
   static constexpr size_t kKinds = static_cast<size_t>(kernels::Op::Count) * 6 * 2; // op, unit role, direct

@@ -20,7 +20,9 @@ using namespace headrace::tools;
 constexpr const char *kCompileHelp = R"(Example:
   headrace compile ./llama-3.1-8b --hardware rtx4090 --device-memory 8GiB --batch 8 --context 2048 -o out.plan
   headrace compile opt-30b --hardware a10 --batch 4 --context 512 --dry-run       (a shipped shape; nothing is written)
-  headrace compile job.toml --interval 4 -o out.plan                             (flags win over the file))";
+  headrace compile job.toml --interval 4 -o out.plan                             (flags win over the file)
+  headrace compile opt-6.7b --hardware a10 --batch 16 --context 64 --tpot 60ms --dry-run       (a latency objective)
+  headrace compile opt-6.7b --hardware a10 --batch 16 --context 64 --policy select-n --slo-factor 1.5 --dry-run)";
 constexpr const char *kInspectHelp = R"(Example:
   headrace inspect out.plan
   headrace inspect out.plan --json | jq '.variants[].h2d_bytes')";

@@ -114,7 +114,6 @@ private:
     const uint64_t layerBytes = model::layoutWeights(spec).layerBytes(0);
     const cost::RecordCostModel first = costsOf(profile.over(static_cast<double>(layerBytes) / 0.1), spec);
     const double layerNs = middle(first.layerBounds({.tokens = 1, .sequences = 1, .context = 128}));
-    std::fprintf(stderr, "profiled at %.1f s\n", elapsed());
     const std::vector<double> links = drawLinks(layerBytes, layerNs, kFastestLink, random);
     const std::vector<Case> cases = drawCases(index, count, random, [&](const Case &c) {
       const cost::Shape shape{.tokens = c.tokens(), .sequences = c.batch, .context = c.context};
@@ -129,7 +128,10 @@ private:
       const Case &c = cases[i];
       if (i == 0 || c.link != cases[i - 1].link) {
         costs.emplace(costsOf(profile.over(links[c.link]), spec));
-        std::fprintf(stderr, "profiled at %.1f s\n", elapsed());
+        const cost::Interference found = costs->interference();
+        std::fprintf(stderr, "%.0f s: %s over %.2f GB/s: compute beside copies x %.3f, start of a copy %.0f us\n",
+                     elapsed(), spec.name.c_str(), links[c.link] * 1e-9, found.computeFactor,
+                     static_cast<double>(found.wakeNs) * 1e-3);
       }
       runCase(c, spec, profile.hardware(links[c.link]), *costs, weights);
     }
@@ -176,6 +178,8 @@ private:
                 {"policy", c.selectN ? "select-n" : "headrace"},
                 {"link_bytes_per_second", hardware.h2dBandwidth},
                 {"transfer_over_compute", copyNs / layerNs},
+                {"compute_factor_beside_copies", costs.interference().computeFactor},
+                {"copy_start_ns", costs.interference().wakeNs},
                 {"factor", c.factor},
                 {"slo_ns", sloNs},
                 {"resident_predicted_ns", resident.variant().predictedNs}};

@@ -60,6 +60,12 @@ struct OpSite {
 Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape, model::DType activation,
             model::DType kv, bool direct);
 
+// How compute and copies disturb each other on one device: nothing, where they have engines of their own.
+struct Interference {
+  double computeFactor = 1; // what a compute step takes while copies run, as a multiple of what it takes alone
+  uint64_t wakeNs = 0;      // from the end of what a lane waits for to its next start: of a copy after a compute step
+};
+
 class CostModel {
 public:
   virtual ~CostModel() = default;
@@ -67,6 +73,7 @@ public:
   virtual uint64_t copyNs(uint64_t bytes, bool hostToDevice) const = 0;
   // The share of max(h2d, d2h) bandwidth that both directions get together: Simulator::run's argument.
   virtual double duplexShare() const { return 2.0; }
+  virtual Interference interference() const { return {}; }
 };
 
 // No step is priced above this (about 11 days), so that no sum over a schedule of 18,000 steps overflows.

@@ -92,6 +92,14 @@ struct Transfer {
   Timing both;                           // one of each direction started together, until both have ended
 };
 
+// How compute and copies disturb each other (CostModel.h), over one pair's iteration.
+struct MeasuredInterference {
+  uint32_t repetitions = 0; // 0: not measured
+  Timing computeAlone;      // from the start of the first compute step to the end of the last
+  Timing computeBeside;     // the same while copies of the largest size run, one behind the other
+  Timing copyStart;         // from the end of a compute step to the start of a copy that has waited for it
+};
+
 // What a record is of. Two identities are equal when all of it is.
 struct Identity {
   std::string model;     // name, for people
@@ -115,6 +123,7 @@ struct Record {
   int64_t layersRun = 0;           // of the model's layers, those that were there: fewer where not all fit
   bool layersEqual = true;         // false: every cell has layerNs
   std::vector<Transfer> transfers; // ascending by bytes
+  MeasuredInterference interference;
   std::vector<Cell> cells;
 
   const Cell *find(Phase phase, int64_t batch, int64_t sequence) const; // null: not measured

@@ -64,6 +64,19 @@ absl::Status checkTransfers(const Record &record, std::string_view where) {
   return absl::OkStatus();
 }
 
+absl::Status checkInterference(const MeasuredInterference &measured, std::string_view where) {
+  if (measured.repetitions == 0)
+    return absl::OkStatus();
+  for (const auto &[key, timing] : {std::pair<const char *, const Timing &>{"compute_alone", measured.computeAlone},
+                                    {"compute_beside", measured.computeBeside},
+                                    {"copy_start", measured.copyStart}})
+    if (absl::Status status = checkTiming(timing, cat("interference.", key), where); !status.ok())
+      return status;
+  if (measured.computeAlone.p10Ns == 0 || measured.computeBeside.p10Ns == 0)
+    return invalid(where, "interference: expected an iteration's times above 0");
+  return absl::OkStatus();
+}
+
 absl::Status checkCell(const Record &record, const Cell &cell, std::string_view where) {
   const std::string name = cellName(cell.phase, cell.batch, cell.sequence);
   const auto on = [](const std::vector<int64_t> &axis, int64_t v) {
@@ -123,6 +136,8 @@ absl::Status checkRecord(const Record &record, std::string_view where) {
   if (record.layersRun < 1 || record.layersRun > id.layers)
     return invalid(where, cat("grid.layers_run = ", record.layersRun, ": expected from 1 to ", id.layers));
   if (absl::Status status = checkTransfers(record, where); !status.ok())
+    return status;
+  if (absl::Status status = checkInterference(record.interference, where); !status.ok())
     return status;
   std::set<std::tuple<Phase, int64_t, int64_t>> seen;
   for (const Cell &cell : record.cells) {

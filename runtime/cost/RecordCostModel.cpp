@@ -240,4 +240,13 @@ double RecordCostModel::duplexShare() const {
   return share;
 }
 
+Interference RecordCostModel::interference() const {
+  const MeasuredInterference &measured = record_.interference;
+  if (measured.repetitions == 0)
+    return {};
+  return {std::max(1.0, static_cast<double>(measured.computeBeside.p90Ns) /
+                            static_cast<double>(measured.computeAlone.medianNs)),
+          measured.copyStart.p90Ns};
+}
+
 } // namespace headrace::cost

@@ -161,6 +161,10 @@ std::string recordText(const Record &record) {
     text += cat("\n[[transfer]] # [median, p10, p90]\nbytes = ", t.bytes, "\nrepetitions = ", t.repetitions, "\n",
                 timingText("h2d", t.h2d), timingText("d2h", t.d2h), timingText("h2d_with_compute", t.h2dWithCompute),
                 timingText("d2h_with_compute", t.d2hWithCompute), timingText("both", t.both));
+  if (const MeasuredInterference &measured = record.interference; measured.repetitions > 0)
+    text += cat("\n[interference] # [median, p10, p90]\nrepetitions = ", measured.repetitions, "\n",
+                timingText("compute_alone", measured.computeAlone),
+                timingText("compute_beside", measured.computeBeside), timingText("copy_start", measured.copyStart));
   for (const Cell &cell : record.cells) {
     text += cat("\n[[cell]] # [median, p10, p90]\nphase = \"", phaseName(cell.phase), "\"\nbatch = ", cell.batch,
                 "\nsequence = ", cell.sequence, "\nrepetitions = ", cell.repetitions, "\n");
@@ -216,6 +220,13 @@ absl::StatusOr<Record> parseRecord(std::string_view text, const std::string &pat
     });
   if (status.ok())
     status = readEach(file, path, "transfer", readTransfer, record.transfers);
+  if (status.ok() && file.value("interference") != nullptr)
+    status = readOne(file, path, "interference", [&](TomlReader &t) {
+      record.interference.repetitions = needRepetitions(t);
+      record.interference.computeAlone = needTiming(t, "compute_alone");
+      record.interference.computeBeside = needTiming(t, "compute_beside");
+      record.interference.copyStart = needTiming(t, "copy_start");
+    });
   if (status.ok())
     status = readEach(file, path, "cell", readCell, record.cells);
   if (status.ok())

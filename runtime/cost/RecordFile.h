@@ -32,6 +32,12 @@
 //   repetitions = 21
 //   h2d = [700000, 699000, 702000]     # d2h, h2d_with_compute, d2h_with_compute, both
 //
+//   [interference]                     # how compute and copies disturb each other; without it they do not
+//   repetitions = 9
+//   compute_alone = [900000, 899000, 902000]
+//   compute_beside = [931000, 920000, 940000]
+//   copy_start = [8000, 7000, 11000]
+//
 //   [[cell]]                           # one a phase, batch and sequence
 //   phase = "decode"
 //   batch = 1

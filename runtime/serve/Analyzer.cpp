@@ -106,6 +106,9 @@ public:
       if (status = measureCopies(copies); !status.ok())
         return status;
     }
+    if (plan_.starts && record_.interference.repetitions == 0)
+      if (status = measureInterference(); !status.ok())
+        return status;
     for (;;) {
       const std::vector<CellKey> missing = cellsLeft(record_, options_.all);
       if (missing.empty())
@@ -253,6 +256,84 @@ private:
                                               [](const auto &a, const auto &b) { return a.bytes < b.bytes; }),
                              transfer);
     return report();
+  }
+
+  // ---- Interference
+
+  struct Span {
+    int64_t start = 0, end = 0;
+    bool empty() const { return start == end; }
+    void add(const core::StepTime &time) {
+      start = empty() ? time.startNs : std::min(start, time.startNs);
+      end = std::max(end, time.endNs);
+    }
+    uint64_t ns() const { return lasted(start, end); }
+  };
+
+  absl::Status measureInterference() {
+    const auto at = std::find(plan_.cells.begin(), plan_.cells.end(), plan_.besideCell);
+    if (at == plan_.cells.end())
+      return absl::InternalError("the analyzer's plan lacks the pair that runs beside copies");
+    cost::MeasuredInterference measured;
+    std::vector<uint64_t> samples;
+    const auto repeated = [&](const core::GraphKey &key, auto &&take) {
+      return repeat(key, plan_.besideCell, options_.secondsPerPair * kCopiesShare, samples, take,
+                    [&] { samples.clear(); });
+    };
+    const auto compute = [&](const plan::Schedule &schedule, absl::Span<const core::StepTime> times) {
+      Span span;
+      for (size_t i = 0; i < times.size(); ++i)
+        if (schedule.steps[i].lane == plan::Lane::Compute)
+          span.add(times[i]);
+      return span;
+    };
+    const core::GraphKey alone = plan_.cellGraphs[static_cast<size_t>(at - plan_.cells.begin())];
+    absl::Status status = repeated(alone, [&](absl::Span<const core::StepTime> times) {
+      samples.push_back(std::max<uint64_t>(1, compute(scheduleOf(alone), times).ns()));
+    });
+    if (!status.ok())
+      return status;
+    measured.repetitions = static_cast<uint32_t>(samples.size());
+    measured.computeAlone = cost::summarise(samples);
+
+    // Copies that end before the iteration does disturb only a part of it: what they cost is put on the whole.
+    const core::GraphKey beside = plan_.copies.back().beside[0];
+    status = repeated(beside, [&](absl::Span<const core::StepTime> times) {
+      const plan::Schedule &schedule = scheduleOf(beside);
+      const Span iteration = compute(schedule, times);
+      Span copies;
+      for (size_t i = 0; i < times.size(); ++i)
+        if (schedule.steps[i].kind == plan::StepKind::Copy)
+          copies.add(times[i]);
+      const uint64_t ns = std::max<uint64_t>(1, iteration.ns()), before = measured.computeAlone.medianNs;
+      const uint64_t shared = lasted(std::max(iteration.start, copies.start), std::min(iteration.end, copies.end));
+      samples.push_back(ns > before && shared > 0
+                            ? before + static_cast<uint64_t>(static_cast<double>(ns - before) *
+                                                             (static_cast<double>(ns) / static_cast<double>(shared)))
+                            : ns);
+    });
+    if (!status.ok())
+      return status;
+    measured.repetitions = std::min(measured.repetitions, static_cast<uint32_t>(samples.size()));
+    measured.computeBeside = cost::summarise(samples);
+
+    status = repeated(*plan_.starts, [&](absl::Span<const core::StepTime> times) {
+      const plan::Schedule &schedule = scheduleOf(*plan_.starts);
+      for (const plan::Edge &edge : schedule.edges)
+        if (schedule.steps[edge.to].kind == plan::StepKind::Copy && times[edge.to - 1].endNs <= times[edge.from].endNs)
+          samples.push_back(lasted(times[edge.from].endNs, times[edge.to].startNs));
+      if (samples.empty()) // each was held up by the one before
+        samples.push_back(0);
+    });
+    if (!status.ok())
+      return status;
+    measured.copyStart = cost::summarise(samples);
+    record_.interference = measured;
+    return report();
+  }
+
+  const plan::Schedule &scheduleOf(const core::GraphKey &key) const {
+    return plan_.plan.schedules[plan_.schedule(key)];
   }
 
   // ---- Pairs

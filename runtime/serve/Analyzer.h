@@ -4,6 +4,7 @@
 //
 //   chooseGrid() --> plan with everything resident --> Analyzer: open, load weights
 //                      transfers: each size alone, beside an iteration, both directions at once
+//                      interference: that iteration alone and beside copies; copies that wait for its steps
 //                      pairs:     one iteration of prefill, then of decode, small pairs first, until none is missing
 //                                 (pairs beyond one whose layer computes longer than it is copied need not be)
 //

@@ -16,6 +16,7 @@ using plan::Lane;
 constexpr uint64_t kCopiesAlone = 4;  // one behind the other in a launch
 constexpr uint64_t kMostCopies = 16;  // beside one iteration
 constexpr uint64_t kCopiesBeside = 3; // of the largest size, that the iteration should last for
+constexpr uint64_t kStarts = 8;       // copies that wait for a step
 constexpr uint64_t kUnknown = ~uint64_t{0};
 
 uint64_t sumOf(const std::vector<uint64_t> &durations) {
@@ -80,6 +81,21 @@ public:
     append(both, durations, bytes, false);
     graphs.both = addTransition(std::move(both), std::move(durations));
     out_.copies.push_back(graphs);
+  }
+
+  // Small copies, each after another step of the iteration, spread evenly: the copies wait, never the steps.
+  void addStarts(uint64_t bytes) {
+    plan::Schedule schedule = out_.plan.schedules[scheduleOf(out_.besideCell)];
+    std::vector<uint64_t> durations = durationsOf(out_.besideCell);
+    const uint64_t steps = durations.size();
+    for (uint64_t i = 1; i <= kStarts; ++i) {
+      append(schedule, durations, bytes, true);
+      schedule.edges.push_back({static_cast<uint32_t>(steps * i / (kStarts + 1)),
+                                static_cast<uint32_t>(schedule.steps.size() - 1), plan::EdgeKind::Pacing});
+    }
+    out_.plan.schedules.push_back(std::move(schedule));
+    out_.starts =
+        addVariant(out_.besideCell, static_cast<uint32_t>(out_.plan.schedules.size() - 1), std::move(durations));
   }
 
   void chooseBeside(absl::Span<const cost::CellKey> cells, uint64_t largest) {
@@ -229,6 +245,8 @@ AnalyzerPlan makeAnalyzerPlan(plan::Plan resident, absl::Span<const cost::CellKe
     maker.addCell(cell);
   for (const uint64_t bytes : sizes)
     maker.addCopies(bytes);
+  if (!sizes.empty())
+    maker.addStarts(sizes.front());
   return maker.take();
 }
 

@@ -11,8 +11,8 @@
 //
 //   alone    compute  .                          beside   compute  [ all steps of one pair's iteration ]
 //            h2d      [copy][copy][copy][copy]            h2d      [copy][copy]...
-//   both     h2d      [copy]
-//            d2h      [copy]
+//   both     h2d      [copy]                             starts   compute  [ the same iteration ]
+//            d2h      [copy]                                      h2d         [c]    [c]    [c]   each after a step
 #pragma once
 
 #include <array>
@@ -43,6 +43,7 @@ struct AnalyzerPlan {
   std::vector<core::GraphKey> cellGraphs; // one a cell
   std::vector<CopyGraphs> copies;         // one a size
   cost::CellKey besideCell;               // whose iteration runs beside copies
+  std::optional<core::GraphKey> starts;   // that iteration, with copies that wait for steps of it; none without copies
 
   uint32_t schedule(const core::GraphKey &key) const {
     return key.transition ? plan.transitions[key.index].schedule : plan.variants[key.index].schedule;

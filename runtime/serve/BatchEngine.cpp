@@ -9,9 +9,9 @@
 namespace headrace::serve {
 namespace {
 
-absl::Status runToEnd(BatchRun &run, uint32_t placement) {
+absl::Status runToEnd(core::Runtime &runtime, BatchRun &run) {
   for (;;) {
-    absl::StatusOr<bool> launched = run.launchNext(placement);
+    absl::StatusOr<bool> launched = run.launchNext(runtime.placement());
     if (!launched.ok())
       return launched.status();
     if (*launched)
@@ -26,10 +26,12 @@ absl::Status runToEnd(BatchRun &run, uint32_t placement) {
 } // namespace
 
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request) {
+  if (absl::Status status = checkRequest(runtime.plan(), request, runtime.placement()); !status.ok())
+    return status;
   BatchRun run(runtime);
   if (absl::Status status = run.begin(request); !status.ok())
     return status;
-  absl::Status status = runToEnd(run, runtime.placement());
+  absl::Status status = runToEnd(runtime, run);
   // After a failure too: nothing of this call is left in flight.
   if (absl::Status ended = run.end(); status.ok())
     status = ended;

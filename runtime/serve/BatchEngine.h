@@ -44,7 +44,8 @@ struct GenerateResult {
 // Refuses, before anything runs and by name: no prompts, an empty prompt, ids outside the vocabulary, a prompt that
 // with its new tokens is longer than the plan's context, more prompts than the plan's batch, more KV than the plan's
 // blocks hold.
-absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request);
+// With a placement: than that one's.
+absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request, uint32_t placement = plan::kNone);
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request);
 
 } // namespace headrace::serve

@@ -9,7 +9,7 @@
 namespace headrace::serve {
 
 BatchRun::BatchRun(core::Runtime &runtime)
-    : runtime_(runtime), plan_(runtime.plan()), device_(runtime.device()), blocks_(plan_.kvBlocks, plan_.blockTokens),
+    : runtime_(runtime), plan_(runtime.plan()), device_(runtime.device()), blocks_(runtime.kvBlocks()),
       mixedTokens_(plan_.placements.size(), 0) {
   for (const plan::Variant &variant : plan_.variants)
     if (plan_.schedules[variant.schedule].shape == plan::ShapeClass::Mixed)

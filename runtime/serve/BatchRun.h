@@ -132,7 +132,7 @@ private:
   core::Runtime &runtime_;
   const plan::Plan &plan_;
   core::Device &device_;
-  KvBlocks blocks_;
+  KvBlocks &blocks_;                 // the runtime's
   std::vector<int64_t> mixedTokens_; // a placement's largest bucket that takes several rows a sequence
   const GenerateRequest *request_ = nullptr;
   size_t depth_ = kInFlight;

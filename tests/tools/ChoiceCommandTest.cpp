@@ -186,6 +186,13 @@ TEST_F(Choice, ARecordPricesThePlan) {
           path("record.toml"));
 }
 
+TEST_F(Choice, TheExamplesInTheHelpWork) {
+  const std::vector<std::string> model = {"compile", "opt-6.7b", "--hardware", "a10",
+                                          "--batch", "16",       "--context",  "64"};
+  EXPECT_EQ(headrace(with(model, {"--tpot", "60ms", "--dry-run"})).status, 0);
+  EXPECT_EQ(headrace(with(model, {"--policy", "select-n", "--slo-factor", "1.5", "--dry-run"})).status, 0);
+}
+
 TEST_F(Choice, AJobFileMayStateThem) {
   writeText(path("job.toml"), "[model]\nshape = \"opt-6.7b\"\n[hardware]\nfile = \"a10\"\n[goal]\nbatch = 8\ncontext = "
                               "256\ntpot = \"60ms\"\nttft = \"1s\"\n[policy]\nname = \"select-n\"\nplacements = 3\n");

@@ -152,6 +152,20 @@ TEST(RecordCostModel, BothDirectionsShareAsMeasured) {
   EXPECT_DOUBLE_EQ(modelOf(record).duplexShare(), 2.0); // no more than not disturbing each other
 }
 
+// Nine of ten launches: 140 / 100 of the time alone, 9 ns; never faster beside copies than alone.
+TEST(RecordCostModel, InterferenceIsWhatNineOfTenLaunchesMeasured) {
+  const Roofline truth(smallLlama(), roundHardware(), model::DType::F32, model::DType::F16);
+  Record record = measured(emptyRecord(smallLlama(), {1, 2}, {2, 4}), truth, {1000});
+  const auto of = [](const Record &r) { return RecordCostModel::create(r, "r")->interference(); };
+  EXPECT_EQ(of(record).computeFactor, 1);
+  EXPECT_EQ(of(record).wakeNs, 0u);
+  record.interference = {7, {100, 90, 110}, {120, 100, 140}, {5, 0, 9}};
+  EXPECT_EQ(of(record).computeFactor, 1.4);
+  EXPECT_EQ(of(record).wakeNs, 9u);
+  record.interference.computeBeside = {80, 70, 95};
+  EXPECT_EQ(of(record).computeFactor, 1);
+}
+
 TEST(RecordCostModel, RefusesRecordsThatDoNotServe) {
   Record record = qkvRecord({1, 2}, {8}, [](Phase, int64_t, int64_t) { return 92; });
   record.cells.pop_back();

@@ -37,6 +37,7 @@ TEST(RecordFile, TextComesBackAsTheSameRecord) {
   record.cells[0].at(Site::Up) = {20, 10, 30};
   record.mostTokens = {16, cost::kAnyTokens};
   record.layersRun = 1;
+  record.interference = {7, {100, 90, 110}, {120, 100, 140}, {5, 0, 9}};
   const auto again = parseRecord(recordText(record), "r.toml");
   ASSERT_TRUE(again.ok()) << messageOf(again);
   EXPECT_EQ(recordText(*again), recordText(record));
@@ -44,6 +45,10 @@ TEST(RecordFile, TextComesBackAsTheSameRecord) {
   EXPECT_EQ(again->model.intermediate, record.model.intermediate);
   EXPECT_EQ(again->mostTokens, record.mostTokens);
   EXPECT_EQ(again->layersRun, 1);
+  EXPECT_EQ(again->interference.repetitions, 7u);
+  EXPECT_EQ(again->interference.computeAlone, (Timing{100, 90, 110}));
+  EXPECT_EQ(again->interference.computeBeside, (Timing{120, 100, 140}));
+  EXPECT_EQ(again->interference.copyStart, (Timing{5, 0, 9}));
   EXPECT_EQ(again->hardware.copyLatency, 1.0 / 3);
   EXPECT_EQ(again->cells[0].at(Site::Up), (Timing{20, 10, 30}));
   EXPECT_EQ(again->cells.size(), 8u);
@@ -106,7 +111,9 @@ TEST(RecordFile, RefusesAnotherModelDeviceOrVersion) {
 }
 
 TEST(RecordFile, RefusesBadValuesByKey) {
-  const std::string good = recordText(example());
+  Record record = example();
+  record.interference = {7, {100, 90, 110}, {120, 100, 140}, {5, 0, 9}};
+  const std::string good = recordText(record);
   const std::string qkv =
       good.substr(good.find("qkv = ["), good.find(']', good.find("qkv = [")) + 1 - good.find("qkv = ["));
   const std::tuple<std::string, std::string, const char *> faults[] = {
@@ -129,6 +136,11 @@ TEST(RecordFile, RefusesBadValuesByKey) {
       {"vocab = 96", "vocab = -1", "model.vocab = -1: expected an integer from 1"},
       {"layers_run = 2", "", "grid.layers_run is missing"},
       {"layers_run = 2", "prefill_tokens = 0\nlayers_run = 2", "grid.prefill_tokens = 0: expected an integer from 1"},
+      {"repetitions = 7\n", "repetitions = 0\n", "interference.repetitions = 0: expected an integer from 1"},
+      {"copy_start = [5, 0, 9]\n", "", "interference.copy_start is missing: expected [median, p10, p90] in ns"},
+      {"copy_start = [5, 0, 9]", "copy_start = [5, 0, 4]", "interference.copy_start = [5, 0, 4]: expected median, p10"},
+      {"compute_alone = [100, 90, 110]", "compute_alone = [0, 0, 0]", "interference: expected an iteration's times"},
+      {"[interference]", "[interfere]", "interfere: unknown key"},
       {"cells = 8", "cells = 9", "end.cells = 9: expected an integer from 8 to 8"},
   };
   for (const auto &[from, to, message] : faults) {

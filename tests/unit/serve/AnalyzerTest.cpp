@@ -70,6 +70,11 @@ TEST(Analyzer, FindsInVirtualTimeWhatTheCostModelPutIn) {
       EXPECT_NEAR(static_cast<double>(t.both.medianNs), static_cast<double>(ns) / 0.75, 2);
     }
     EXPECT_EQ(record.transfers.back().bytes, model::layoutWeights(model).layerBytes(0));
+    // Virtual lanes do not disturb each other, and nobody has to wake up.
+    EXPECT_GT(record.interference.repetitions, 0u);
+    EXPECT_GT(record.interference.computeAlone.medianNs, 0u);
+    EXPECT_EQ(record.interference.computeBeside, record.interference.computeAlone);
+    EXPECT_EQ(record.interference.copyStart, (cost::Timing{0, 0, 0}));
   }
 }
 
@@ -235,8 +240,6 @@ TEST(Analyzer, MeasuresRealDataOnTheHost) {
         EXPECT_EQ(cell.sites[static_cast<size_t>(s)].medianNs > 0,
                   static_cast<Site>(s) != Site::Activate || model.gated())
             << cost::siteName(static_cast<Site>(s));
-    for (const cost::Transfer &t : record.transfers) // paced to 1 GB/s and 1 us: no copy can be faster
-      EXPECT_GE(t.h2d.p90Ns, t.bytes);
   }
 }
 
