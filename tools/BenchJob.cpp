@@ -63,8 +63,9 @@ model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load
   return out;
 }
 
-absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, const BenchLoad &load) {
-  BenchObjective objective{job.goal.ttftNs.value_or(0), job.goal.tpotNs.value_or(0)};
+absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role, const BenchLoad &load) {
+  const bool prefills = role != BenchRole::Decode, decodes = role != BenchRole::Prefill;
+  BenchObjective objective{prefills ? job.goal.ttftNs.value_or(0) : 0, decodes ? job.goal.tpotNs.value_or(0) : 0};
   if (!job.goal.sloFactor)
     return objective;
   model::Job resident = job;
@@ -72,11 +73,12 @@ absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, const BenchLoa
   resident.policy.name = "none";
   resident.goal.deviceMemory = kLargeDevice;
   resident.hardware->memoryBytes = kLargeDevice;
-  for (const BenchRole role : {BenchRole::Prefill, BenchRole::Decode}) {
-    absl::StatusOr<plan::Plan> plan = compileJob(benchJob(resident, role, load));
-    if (!plan.ok())
-      return plan.status();
-    const bool decode = role == BenchRole::Decode;
+  absl::StatusOr<plan::Plan> plan = compileJob(benchJob(resident, role, load));
+  if (!plan.ok())
+    return plan.status();
+  for (const bool decode : {false, true}) {
+    if (!(decode ? decodes : prefills))
+      continue;
     const plan::BucketChoice *choice = choiceFor(*plan, decode, load);
     if (choice == nullptr)
       return absl::InternalError("a plan with an objective has no choice for its bucket");
