@@ -295,13 +295,24 @@ private:
         ladder.push_back(candidate);
       }
     }
+    const auto isOpen = [&](size_t candidate) {
+      return std::none_of(placements.begin(), placements.end(),
+                          [&](size_t placed) { return freed_[placed] == freed_[candidate]; });
+    };
+    // The end that offloads least first: what a neighbour on the bus may ask for. One that has to offload something is
+    // better found by the chain, nested with the others.
+    if (!ladder.empty() && isOpen(ladder.front()) && placements.size() < mostPlacements() &&
+        (!p_.chain || candidates_[ladder.front()].offloadsNothing()))
+      placements.push_back(ladder.front());
     std::vector<size_t> open;
-    for (const size_t candidate : ladder)
-      if (std::none_of(placements.begin(), placements.end(),
-                       [&](size_t placed) { return freed_[placed] == freed_[candidate]; }))
+    for (const size_t candidate : chainTo(of[decisive_], placements.size(), budget))
+      if (isOpen(candidate))
         open.push_back(candidate);
-    chainTo(of[decisive_], placements, budget);
-    // The two ends first, then wherever the gap to what is there already is the widest.
+    if (open.empty()) // what is not nested takes more memory together than apart
+      for (const size_t candidate : ladder)
+        if (isOpen(candidate))
+          open.push_back(candidate);
+    // Then wherever the gap to what is there already is the widest.
     while (placements.size() < mostPlacements() && !open.empty()) {
       const auto gap = [&](size_t candidate) {
         int64_t least = std::numeric_limits<int64_t>::max();
@@ -316,28 +327,40 @@ private:
     }
   }
 
-  // Nested placements up to the one chosen, at times evenly spread from the resident iteration to the objective.
-  void chainTo(size_t chosen, std::vector<size_t> &placements, uint64_t budget) {
+  // Nested placements up to the one chosen, evenly spread over the bytes that they move: from what has to be away for
+  // the rest to fit. Each is as fast as it can be, give or take little: others on the bus may ask for its time.
+  std::vector<size_t> chainTo(size_t chosen, size_t placed, uint64_t budget) {
+    constexpr uint64_t kSlackPercent = 3;
+    std::vector<size_t> found;
     const Objective &bucket = p_.buckets[decisive_];
-    if (!p_.chain || bucket.sloNs <= bucket.residentNs || placements.size() >= mostPlacements())
-      return;
-    const size_t count = mostPlacements() - placements.size() + 1;
-    std::vector<uint64_t> times;
-    for (size_t i = 0; i < count; ++i)
-      times.push_back(bucket.residentNs + (bucket.sloNs - bucket.residentNs) / count * i);
-    times.push_back(bucket.sloNs);
-    absl::StatusOr<std::vector<Candidate>> chain = p_.chain(bucket, times);
+    if (!p_.chain || bucket.sloNs <= bucket.residentNs || placed >= mostPlacements())
+      return found;
+    // Beside a ring, and a unit that does not fit in what is left, which is no larger than the ring.
+    const uint64_t excess = leastArena_[0] > budget ? leastArena_[0] - budget : 0;
+    const uint64_t least = excess > 0 ? excess + 2 * candidates_[chosen].ringBytes : 0;
+    const uint64_t most = p_.movedBytes(candidates_[chosen]);
+    if (most <= least)
+      return found;
+    const size_t count = mostPlacements() - placed;
+    std::vector<RangeStep> steps;
+    for (size_t i = excess > 0 ? 0 : 1; i <= count; ++i) {
+      const uint64_t bytes = least + (most - least) / (count + 1) * i;
+      const auto copiesNs = static_cast<uint64_t>(static_cast<double>(copiesNs_[chosen]) * static_cast<double>(bytes) /
+                                                  static_cast<double>(most));
+      const uint64_t ns = std::max(bucket.residentNs, copiesNs);
+      steps.push_back({std::min(bucket.sloNs, ns + ns / 100 * kSlackPercent), bytes});
+    }
+    absl::StatusOr<std::vector<Candidate>> chain = p_.chain(bucket, steps);
     if (!chain.ok()) {
       status_ = chain.status();
-      return;
+      return found;
     }
-    for (auto at = chain->rbegin(); at != chain->rend() && placements.size() < mostPlacements(); ++at) {
-      const size_t candidate = add(*at);
-      if (freed_[candidate] < freed_[chosen] && meets(candidate, decisive_, budget) &&
-          std::none_of(placements.begin(), placements.end(),
-                       [&](size_t placed) { return freed_[placed] == freed_[candidate]; }))
-        placements.push_back(candidate);
+    for (const Candidate &one : *chain) {
+      const size_t candidate = add(one);
+      if (freed_[candidate] < freed_[chosen] && meets(candidate, decisive_, budget))
+        found.push_back(candidate);
     }
+    return found;
   }
 
   // The least that meets every bucket of a class within the budget: of each bucket the least, of these the most.

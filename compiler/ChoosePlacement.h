@@ -36,6 +36,12 @@ struct Objective {
   uint64_t limit() const;                           // sloNs, or the largest number
 };
 
+// A placement of a range: within this time, moving at most these bytes.
+struct RangeStep {
+  uint64_t sloNs = 0;
+  uint64_t mostBytes = 0;
+};
+
 struct ChoiceProblem {
   const model::ModelSpec *spec = nullptr;
   const Target *target = nullptr;
@@ -46,10 +52,10 @@ struct ChoiceProblem {
   std::vector<Objective> buckets;    // decode, then mixed
   const PlacementFamily *family = nullptr;
   std::function<absl::StatusOr<Evaluation>(const Candidate &)> evaluate;
-  std::function<uint64_t(const Candidate &)> copiesNs; // what its copies take, alone: no iteration is shorter
-  // Placements for the bucket from one that takes at most the shortest of these times to one within the longest, nested
-  // where that frees as much (times ascending). Null: no such thing.
-  std::function<absl::StatusOr<std::vector<Candidate>>(const Objective &, const std::vector<uint64_t> &)> chain;
+  std::function<uint64_t(const Candidate &)> copiesNs;   // what its copies take, alone: no iteration is shorter
+  std::function<uint64_t(const Candidate &)> movedBytes; // host to device, by these copies
+  // Placements for the bucket, one a step (which do not fall), nested where that frees as much. Null: no such thing.
+  std::function<absl::StatusOr<std::vector<Candidate>>(const Objective &, const std::vector<RangeStep> &)> chain;
   // Decides in place of the predicted time whether a candidate meets a bucket's objective (FlexGen's own estimate).
   std::function<bool(const Candidate &, const Objective &)> meets;
   // The placement of single units that frees the most within sloNs for this bucket (SearchPlacement.h); none where

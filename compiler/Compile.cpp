@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/ElasticKv.h"
 #include "compiler/EmitPlan.h"
 #include "compiler/Explain.h"
 #include "compiler/Interfere.h"
@@ -84,7 +85,8 @@ public:
           return absl::InternalError(absl::StrCat("the compiler made a plan that breaks a rule: ", status.message()));
         return plan;
       }
-      if (latency_ && choices.size() > 1 && request_.alsoPlacements.empty()) { // what fits each alone does not fit together
+      if (latency_ && choices.size() > 1 &&
+          request_.alsoPlacements.empty()) { // what fits each alone does not fit together
         if (absl::Status status = chooseByLatency(choices, choices.size() - 1); !status.ok())
           return status;
         continue;
@@ -193,6 +195,8 @@ private:
     const std::vector<uint64_t> hostAddresses = layOutHost(choices, plan);
     if (plan.hostBytes > request_.hardware.hostMemoryBytes)
       return absl::ResourceExhaustedError(explainHostExhausted(request_.model, request_.hardware, plan.hostBytes));
+    const bool elastic = choices.size() > 1 && growsKv() && mostKvBlocks() > target_.kvBlocks;
+    kvAlign_ = elastic ? static_cast<int64_t>(kvPageBytes(request_.hardware.kind)) : int64_t{model::kAlign};
     std::vector<Placed> placed;
     done_ = 0;
     total_ = static_cast<int>(choices.size() * (classes_.size() + target_.decode.size() + target_.mixed.size()));
@@ -223,6 +227,8 @@ private:
     for (Placed &p : placed)
       if (absl::Status status = addPlacement(p, emitter, plan); !status.ok())
         return status;
+    if (elastic && placed.size() > 1)
+      growKv(kvPageBytes(request_.hardware.kind), mostKvBlocks(), plan);
     addTransitions(emitter, prices_, plan);
     std::sort(plan.variants.begin(), plan.variants.end(), [](const plan::Variant &a, const plan::Variant &b) {
       return std::tie(a.placement, a.newTokens, a.sequences, a.context) <
@@ -275,6 +281,15 @@ private:
     return addresses;
   }
 
+  bool growsKv() const {
+    return request_.goal.elasticKv == model::Choice::On ||
+           (request_.goal.elasticKv == model::Choice::Auto && request_.hardware.kind == model::DeviceKind::Host);
+  }
+  // More than the batch has use for are none.
+  int64_t mostKvBlocks() const {
+    return 1 + target_.batch * ((target_.context + target_.blockTokens - 1) / target_.blockTokens);
+  }
+
   // A candidate on its way into the plan.
   struct Placed {
     const Candidate *candidate;
@@ -314,6 +329,7 @@ private:
     // Tied: the table is the head's operand. Single units name the head's among them.
     options.head = candidate.head && !request_.model.tiedEmbeddings && candidate.units.empty();
     options.slots = {candidate.slots, static_cast<int64_t>(candidate.ringBytes)};
+    options.kvAlign = kvAlign_;
     options.hostAddress = [&hostAddresses](int64_t unit) { return hostAddresses[static_cast<size_t>(unit)]; };
     options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
       return cost::workOf(request_.model, *opSite(step), Target::limits(shapesOf(iteration)), target_.activation,
@@ -426,7 +442,8 @@ private:
   std::vector<ShapeClass> classes_;
   std::optional<PlacementFamily> family_;
   std::optional<LatencyChoice> latency_; // where placements are chosen by latency, or several
-  bool evaluating_ = false;              // a candidate is compiled to be compared, not for the plan
+  int64_t kvAlign_ = model::kAlign;
+  bool evaluating_ = false; // a candidate is compiled to be compared, not for the plan
   std::optional<OverBudget> overBudget_;
   sim::Timeline timeline_;
   int done_ = 0, total_ = 0;

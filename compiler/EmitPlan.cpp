@@ -276,6 +276,7 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
 
 uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement placement) {
   placement.extents.resize(plan_.buffers.size());
+  placement.kvBlocks = plan_.kvBlocks;
   const auto home = [&](uint32_t buffer, mlir::Value value) {
     const ir::BufferType type = ir::bufferType(value);
     placement.extents[buffer] = {buffer, spaceOf(value),  static_cast<plan::Encoding>(type.getEncoding()),  false,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/LatencyChoice.h"
 
+#include <numeric>
+
 #include <algorithm>
 #include <tuple>
 
@@ -54,11 +56,13 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   }
   problem.copiesNs = [this](const Candidate &candidate) {
     uint64_t ns = 0;
-    if (candidate.slots > 0 || candidate.ringBytes > 0)
-      for (const int32_t unit : in_.family->unitsOf(candidate))
-        if (unit != in_.layout->embeddingUnit() || in_.request->model.tiedEmbeddings)
-          ns += in_.prices->copyNs(in_.layout->units[static_cast<size_t>(unit)].bytes, /*hostToDevice=*/true);
+    for (const uint64_t bytes : copiesOf(candidate))
+      ns += in_.prices->copyNs(bytes, /*hostToDevice=*/true);
     return ns;
+  };
+  problem.movedBytes = [this](const Candidate &candidate) {
+    const std::vector<uint64_t> copies = copiesOf(candidate);
+    return std::accumulate(copies.begin(), copies.end(), uint64_t{0});
   };
   problem.evaluate = [this](const Candidate &candidate) {
     plan::Plan alone = in_.empty;
@@ -70,8 +74,8 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   if (policy_ == "headrace" && !asked.slots && asked.offloadHead != model::Choice::On &&
       !(tied && asked.offloadEmbedding == model::Choice::On)) {
     problem.search = [this](const Objective &bucket, uint64_t sloNs) { return search(bucket, sloNs); };
-    problem.chain = [this](const Objective &bucket, const std::vector<uint64_t> &sloNs) {
-      return chain(bucket, sloNs);
+    problem.chain = [this](const Objective &bucket, const std::vector<RangeStep> &steps) {
+      return chain(bucket, steps);
     };
   }
   absl::StatusOr<ChosenPlacements> chosen = choosePlacements(problem);
@@ -79,6 +83,16 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
     return chosen.status();
   chosen_ = *std::move(chosen);
   return chosen_.placements;
+}
+
+// Bytes of each copy of an iteration, in no order. A table that is not the head's operand is read in place.
+std::vector<uint64_t> LatencyChoice::copiesOf(const Candidate &candidate) const {
+  std::vector<uint64_t> copies;
+  if (candidate.slots > 0 || candidate.ringBytes > 0)
+    for (const int32_t unit : in_.family->unitsOf(candidate))
+      if (unit != in_.layout->embeddingUnit() || in_.request->model.tiedEmbeddings)
+        copies.push_back(in_.layout->units[static_cast<size_t>(unit)].bytes);
+  return copies;
 }
 
 absl::Status LatencyChoice::setBuckets() {
@@ -127,12 +141,12 @@ absl::StatusOr<std::optional<Candidate>> LatencyChoice::search(const Objective &
 }
 
 absl::StatusOr<std::vector<Candidate>> LatencyChoice::chain(const Objective &bucket,
-                                                            const std::vector<uint64_t> &sloNs) const {
-  std::vector<double> factors;
-  for (const uint64_t ns : sloNs)
-    factors.push_back(static_cast<double>(ns) / static_cast<double>(sloNs.front()));
+                                                            const std::vector<RangeStep> &steps) const {
+  std::vector<ChainStep> asked;
+  for (const RangeStep &step : steps)
+    asked.emplace_back(static_cast<double>(step.sloNs) / static_cast<double>(steps.front().sloNs), step.mostBytes);
   absl::StatusOr<std::vector<ChainedPlacement>> found =
-      searchChain(searchRequest(bucket, sloNs.front()), factors, *in_.prices);
+      searchChain(searchRequest(bucket, steps.front().sloNs), asked, *in_.prices);
   if (!found.ok())
     return found.status();
   std::vector<Candidate> candidates;

@@ -47,7 +47,8 @@ private:
   absl::Status setBuckets();
   SearchRequest searchRequest(const Objective &bucket, uint64_t sloNs) const;
   absl::StatusOr<std::optional<Candidate>> search(const Objective &bucket, uint64_t sloNs) const;
-  absl::StatusOr<std::vector<Candidate>> chain(const Objective &bucket, const std::vector<uint64_t> &sloNs) const;
+  std::vector<uint64_t> copiesOf(const Candidate &candidate) const;
+  absl::StatusOr<std::vector<Candidate>> chain(const Objective &bucket, const std::vector<RangeStep> &steps) const;
 
   Inputs in_;
   std::string policy_; // effective

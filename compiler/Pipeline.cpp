@@ -127,7 +127,9 @@ absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options)
         if (!ir::bufferType(weight.getBuffer()).isOnDevice())
           weight.address().value = static_cast<int64_t>(options.hostAddress(weight.getUnit()));
   // All iterations of a placement at once: what persists from one to the next has one address.
-  return runner.run(module, "offsets", passes::createPlaceBuffers());
+  passes::PlaceBuffersOptions placement;
+  placement.kvAlign = options.kvAlign;
+  return runner.run(module, "offsets", passes::createPlaceBuffers(placement));
 }
 
 absl::Status closeOffsets(mlir::ModuleOp module, const PipelineOptions &options) {

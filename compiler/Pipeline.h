@@ -27,6 +27,7 @@ struct PipelineOptions {
   std::function<cost::Work(ir::StepInterface, ir::IterationOp)> directWork;
   // Where each unit lies in the host slab, by unit number; the same for all placements of a plan.
   std::function<uint64_t(int64_t unit)> hostAddress;
+  int64_t kvAlign = 256;                                               // KV caches are whole pages of so many bytes
   std::function<void(ir::IterationOp, llvm::StringRef phase)> onPhase; // after each phase; may be null
   bool verifyEachPass = false; // MLIR's verifier and VerifyPhase after every pass, for debugging
 };

@@ -192,30 +192,70 @@ absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, 
   return described(request, *asked, *placed);
 }
 
-absl::StatusOr<std::vector<ChainedPlacement>>
-searchChain(const SearchRequest &request, const std::vector<double> &factors, Prices &prices, double mostLoss) {
-  double before = 0;
-  for (const double factor : factors) {
-    if (!(factor > 0) || factor < before || factor > 1e6)
-      return absl::InvalidArgumentError(
-          absl::StrCat("factors of a chain's goals are positive and do not fall, got ", factor, " behind ", before));
-    before = factor;
+absl::StatusOr<FastestSearched> searchFastest(const SearchRequest &request, uint64_t leastFreed, Prices &prices) {
+  const absl::StatusOr<PlacementProblem> asked = placementProblem(request, prices);
+  if (!asked.ok())
+    return asked.status();
+  const algorithms::UnitProblem &problem = asked->problem;
+  uint64_t beside = 0, link = 0, all = 0, largest = 0;
+  if (embeddingAway(request))
+    beside = request.layout->units[static_cast<size_t>(request.layout->embeddingUnit())].bytes;
+  for (const algorithms::OffloadableUnit &unit : problem.units) {
+    link += problem.copyNs(unit.bytes);
+    all += unit.bytes;
+    if (unit.layer >= 0)
+      largest = std::max(largest, unit.bytes);
   }
-  if (factors.empty())
-    return absl::InvalidArgumentError("a chain has at least one factor");
+  // No factor below `low` can be met; with `high` compute may wait for every copy, and as if nothing overlapped.
+  double low = 0, high = 0;
+  for (const algorithms::ScheduleTimes &schedule : problem.schedules)
+    for (const algorithms::ScheduleTimes::Shape &shape : schedule.shapes) {
+      uint64_t compute = 0;
+      for (const uint64_t ns : shape.computeNs)
+        compute += ns;
+      if (shape.sloNs == 0)
+        return absl::InvalidArgumentError("goals to be stretched are above 0 ns");
+      const auto slo = static_cast<double>(shape.sloNs);
+      low = std::max(low, static_cast<double>(compute) / slo);
+      high = std::max(high, (static_cast<double>(compute) + 2 * static_cast<double>(link)) / slo);
+    }
+  const uint64_t least = leastFreed - std::min(leastFreed, beside);
+  const std::optional<algorithms::FastestPlacement> fastest =
+      algorithms::searchFastest(problem, least, low * 1.0000001, high + 1e-6);
+  if (!fastest)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no placement frees ", leastFreed, " bytes of ", request.model->name, ": the units of its layers",
+                     " and its head take ", all, " and need a ring of at least ", largest));
+  return FastestSearched{fastest->factor, described(request, *asked, fastest->placed)};
+}
+
+absl::StatusOr<std::vector<ChainedPlacement>>
+searchChain(const SearchRequest &request, const std::vector<ChainStep> &steps, Prices &prices, double mostLoss) {
+  if (steps.empty())
+    return absl::InvalidArgumentError("a chain has at least one step");
+  ChainStep before{0, 0};
+  for (const ChainStep &step : steps) {
+    if (!(step.factor > 0) || step.factor < before.factor || step.factor > 1e6)
+      return absl::InvalidArgumentError(absl::StrCat("factors of a chain's steps are positive and do not fall, got ",
+                                                     step.factor, " behind ", before.factor));
+    if (step.mostBytes < before.mostBytes)
+      return absl::InvalidArgumentError(
+          absl::StrCat("the bytes of a chain's steps do not fall, got ", step.mostBytes, " behind ", before.mostBytes));
+    before = step;
+  }
   SearchRequest tightest = request;
   for (std::vector<ShapeGoal> *goals : {&tightest.decode, &tightest.mixed})
     for (ShapeGoal &goal : *goals)
-      goal.sloNs = static_cast<uint64_t>(static_cast<double>(goal.sloNs) * factors[0]);
+      goal.sloNs = static_cast<uint64_t>(static_cast<double>(goal.sloNs) * steps[0].factor);
   const absl::StatusOr<PlacementProblem> asked = placementProblem(request, prices);
   if (!asked.ok())
     return asked.status();
   if (absl::Status status = tooShort(tightest, asked->problem); !status.ok())
     return status;
   std::vector<algorithms::ChainGoal> goals;
-  for (const double factor : factors) {
-    goals.push_back({factor, request.mostBytes});
-    preferFull(asked->problem, factor, goals.back());
+  for (const ChainStep &step : steps) {
+    goals.push_back({step.factor, std::min(request.mostBytes, step.mostBytes)});
+    preferFull(asked->problem, step.factor, goals.back());
   }
   std::vector<ChainedPlacement> chain;
   for (const algorithms::ChainLink &link : algorithms::searchChain(asked->problem, goals, mostLoss)) {

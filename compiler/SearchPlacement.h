@@ -15,6 +15,7 @@
 #include "compiler/Prices.h"
 #include "compiler/ResolveGoal.h"
 #include "passes/algorithms/SearchChain.h"
+#include "passes/algorithms/SearchFastest.h"
 
 namespace headrace::compiler {
 
@@ -62,17 +63,33 @@ absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, 
 // and the least time there is, where a shape misses its goal with nothing offloaded.
 absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, Prices &prices);
 
+// The other way round: the placement that frees at least `leastFreed` bytes with all goals missed (or undercut) by the
+// least common factor, which is `factor`: with goals that are resident times the smallest slowdown for so much memory.
+// ResourceExhausted, with the most that can be freed, where all layers and the head away free less.
+struct FastestSearched {
+  double factor = 1;
+  SearchedPlacement placement;
+};
+absl::StatusOr<FastestSearched> searchFastest(const SearchRequest &request, uint64_t leastFreed, Prices &prices);
+
 // Placements for several goals at once, from the tightest to the loosest, whose units are nested: each offloads all
-// that the one before does. `factors` multiply every goal of the request and do not fall (1.0, 1.2, 1.5: the request's
-// goals, then looser ones). Where nesting would free less than a search for the goal alone by over `mostLoss` (and by
-// over the smallest unit), the chain is broken: `nested` is false there. Goals at the beginning that cannot be met are
-// ResourceExhausted as of searchPlacement(). Takes about as long as (n + 1) n / 2 searches.
+// that the one before does. A step's factor multiplies every goal of the request (1.0, 1.2, 1.5: the request's goals,
+// then looser ones), its bytes are the most that its units may have; neither falls from step to step. Where nesting
+// would free less than a search for the goal alone by over `mostLoss` (and by over the smallest unit), the chain is
+// broken: `nested` is false there. Goals at the beginning that cannot be met are ResourceExhausted as of
+// searchPlacement(). Takes about as long as (n + 1) n / 2 searches.
 struct ChainedPlacement {
   SearchedPlacement placement;
   bool nested = true; // offloads all that the one before does; the first always
   double share = 1;   // of what a search for this goal alone frees
 };
+struct ChainStep {
+  ChainStep(double factor, uint64_t mostBytes = std::numeric_limits<uint64_t>::max())
+      : factor(factor), mostBytes(mostBytes) {}
+  double factor;
+  uint64_t mostBytes;
+};
 absl::StatusOr<std::vector<ChainedPlacement>>
-searchChain(const SearchRequest &request, const std::vector<double> &factors, Prices &prices, double mostLoss = 0.02);
+searchChain(const SearchRequest &request, const std::vector<ChainStep> &steps, Prices &prices, double mostLoss = 0.02);
 
 } // namespace headrace::compiler

@@ -73,6 +73,9 @@ def PlaceBuffers : Headrace_Pass<"place-buffers", "::mlir::ModuleOp"> {
     The iterations of a module are those of one placement: what persists has the same address in all of them. Transients
     share bytes where their lives do not meet (passes/algorithms/LayOutArena.h).
   }];
+  let options = [
+    Option<"kvAlign", "kv-align", "int64_t", "256",
+           "KV caches begin and end at multiples of this: whole pages where they are to grow">];
 }
 
 def VerifyPhase : Headrace_IterationPass<"verify-phase"> {

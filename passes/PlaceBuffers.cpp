@@ -12,6 +12,7 @@
 #include "passes/PhaseRules.h"
 #include "passes/algorithms/LayOutArena.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/Support/MathExtras.h"
 
 namespace headrace::passes {
 #define GEN_PASS_DEF_PLACEBUFFERS
@@ -149,6 +150,11 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
     llvm::SmallVector<ir::IterationOp> iterations(getOperation().getOps<ir::IterationOp>());
     if (iterations.empty())
       return;
+    if (kvAlign < 256 || kvAlign % 256 != 0 || kvAlign > kLargestKvAlign) {
+      getOperation().emitError() << "kv-align is " << kvAlign.getValue() << ", expected a multiple of 256 up to "
+                                 << kLargestKvAlign;
+      return signalPassFailure();
+    }
     std::vector<Persistent> persistent;
     for (ir::IterationOp iteration : iterations) {
       if (iteration.getPhase() != ir::Phase::Lanes) {
@@ -174,6 +180,8 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
     for (llvm::ArrayRef<ir::PersistentInterface> region : first.regions())
       for (ir::PersistentInterface p : region)
         count(p.sizeInBytes());
+    for (size_t i = 0; i <= first.kv.size(); ++i)
+      count(static_cast<uint64_t>(kvAlign));
 
     std::vector<Lives> lives;
     std::vector<algorithms::ArenaIteration> arenas;
@@ -191,11 +199,16 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
 
     uint64_t below = 0;
     std::vector<uint64_t> belowAddresses, slotBytes, residentBytes;
-    for (llvm::ArrayRef<ir::PersistentInterface> region : {first.regions()[0], first.regions()[1]})
-      for (ir::PersistentInterface p : region) {
-        belowAddresses.push_back(below);
-        below += alignUp(p.sizeInBytes());
-      }
+    for (ir::PersistentInterface p : first.io) {
+      belowAddresses.push_back(below);
+      below += alignUp(p.sizeInBytes());
+    }
+    const auto align = static_cast<uint64_t>(kvAlign);
+    for (ir::PersistentInterface p : first.kv) {
+      below = llvm::alignTo(below, align);
+      belowAddresses.push_back(below);
+      below = llvm::alignTo(below + p.sizeInBytes(), align);
+    }
     for (ir::PersistentInterface p : first.slots)
       slotBytes.push_back(alignUp(p.sizeInBytes()));
     for (ir::PersistentInterface p : first.resident)
@@ -233,6 +246,7 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
     }
   }
 
+  static constexpr int64_t kLargestKvAlign = int64_t{1} << 30;
   static constexpr uint64_t kLargest = uint64_t{1} << 62;
 };
 

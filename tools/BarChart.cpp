@@ -56,7 +56,9 @@ public:
   }
 
 private:
-  static const char *colour(size_t series) { return kColours[series % kColours.size()]; }
+  const char *colour(size_t series) const {
+    return kColours[(series < chart_.colours.size() ? chart_.colours[series] : series) % kColours.size()];
+  }
 
   void text(double x, double y, const std::string &what, const char *more) {
     absl::StrAppendFormat(&body_, "<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, more, svgEscaped(what));
@@ -107,9 +109,11 @@ private:
     const double h = height(*value);
     absl::StrAppendFormat(&body_, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x + 1,
                           bottom - h, width - 2, h, fill);
-    // A halo, so that the line of a limit does not strike it out.
-    if (width >= 20)
-      text(x + width / 2, bottom - h - 3, *value >= 1000 ? formatCount(*value) : absl::StrFormat("%.3g", *value),
+    // Where there is room for it; with a halo, so that the line of a limit does not strike it out.
+    const std::string label =
+        *value >= 1000 ? absl::StrFormat("%.3gk", *value / 1000) : absl::StrFormat("%.3g", *value);
+    if (5 * static_cast<double>(label.size()) <= width + 4)
+      text(x + width / 2, bottom - h - 3, label,
            "text-anchor=\"middle\" font-size=\"9\" fill=\"#24292f\" stroke=\"#ffffff\" stroke-width=\"2.5\" "
            "paint-order=\"stroke\"");
   }

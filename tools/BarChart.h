@@ -27,7 +27,8 @@ struct BarChart {
   std::string title, subtitle;
   std::vector<std::string> categories, series;
   std::vector<BarPanel> panels;
-  int columns = 1; // of panels, filled column by column
+  int columns = 1;             // of panels, filled column by column
+  std::vector<size_t> colours; // of the series, into eight; by their order where there are fewer than series
 };
 
 // The same chart gives the same text. Every panel has one list a category with one value a series.

@@ -101,7 +101,7 @@ private:
   };
 
   absl::StatusOr<Made> make(const std::string &policy, BenchRole role, const BenchLoad &load) {
-    absl::StatusOr<BenchObjective> objective = objectiveOf(job_, load);
+    absl::StatusOr<BenchObjective> objective = objectiveOf(job_, role, load);
     if (!objective.ok())
       return objective.status();
     Made made;
@@ -111,8 +111,10 @@ private:
       return status;
     if (job.goal.sloFactor) {
       job.goal.sloFactor.reset();
-      job.goal.ttftNs = objective->ttftNs;
-      job.goal.tpotNs = objective->tpotNs;
+      if (objective->ttftNs > 0)
+        job.goal.ttftNs = objective->ttftNs;
+      if (objective->tpotNs > 0)
+        job.goal.tpotNs = objective->tpotNs;
     }
     // Without an objective for its phase an instance has nothing to choose by.
     const model::Goal all = job.goal;

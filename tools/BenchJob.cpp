@@ -16,7 +16,9 @@ using model::cat;
 // New tokens of an iteration while prompts are read on an instance that also decodes: as many as the compiler's own
 // largest default bucket.
 constexpr int64_t kMixedTokens = 2048;
-constexpr int64_t kHandoverTokens = 256; // the same on a decode instance, where its time does not count
+// The same on a decode instance, where its time does not count. Enough that such an iteration takes longer than one of
+// decode: else the runtime, which counts the transition to the other's slots, would stay with it.
+constexpr int64_t kHandoverTokens = 1024;
 constexpr uint64_t kLargeDevice = uint64_t{1} << 50;
 constexpr int64_t kMostPrompts = int64_t{1} << 20, kMostTokens = int64_t{1} << 24; // of a plan
 
@@ -61,8 +63,9 @@ model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load
   return out;
 }
 
-absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, const BenchLoad &load) {
-  BenchObjective objective{job.goal.ttftNs.value_or(0), job.goal.tpotNs.value_or(0)};
+absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role, const BenchLoad &load) {
+  const bool prefills = role != BenchRole::Decode, decodes = role != BenchRole::Prefill;
+  BenchObjective objective{prefills ? job.goal.ttftNs.value_or(0) : 0, decodes ? job.goal.tpotNs.value_or(0) : 0};
   if (!job.goal.sloFactor)
     return objective;
   model::Job resident = job;
@@ -70,11 +73,12 @@ absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, const BenchLoa
   resident.policy.name = "none";
   resident.goal.deviceMemory = kLargeDevice;
   resident.hardware->memoryBytes = kLargeDevice;
-  for (const BenchRole role : {BenchRole::Prefill, BenchRole::Decode}) {
-    absl::StatusOr<plan::Plan> plan = compileJob(benchJob(resident, role, load));
-    if (!plan.ok())
-      return plan.status();
-    const bool decode = role == BenchRole::Decode;
+  absl::StatusOr<plan::Plan> plan = compileJob(benchJob(resident, role, load));
+  if (!plan.ok())
+    return plan.status();
+  for (const bool decode : {false, true}) {
+    if (!(decode ? decodes : prefills))
+      continue;
     const plan::BucketChoice *choice = choiceFor(*plan, decode, load);
     if (choice == nullptr)
       return absl::InternalError("a plan with an objective has no choice for its bucket");

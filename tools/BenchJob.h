@@ -36,8 +36,8 @@ struct BenchObjective {
   uint64_t ttftNs = 0, tpotNs = 0;
 };
 // A factor is of the time with nothing offloaded on a device large enough, whatever the device at hand holds. So every
-// policy has the same number.
-absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, const BenchLoad &load);
+// policy has the same number. Of a phase that is not the instance's: 0.
+absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role, const BenchLoad &load);
 
 // The choice that the plan made for the bucket which runs this load's prefill or decode; null if the plan has none.
 const plan::BucketChoice *choiceFor(const plan::Plan &plan, bool decode, const BenchLoad &load);

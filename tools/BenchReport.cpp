@@ -97,6 +97,16 @@ std::string phaseTable(const std::vector<BenchRow> &rows, Phase phase, const cha
   return (table.size() > 1 ? formatTable(table) : std::string()) + refusals;
 }
 
+// A policy has the same colour in every chart; -1: one that is left over.
+int colourOf(const std::string &policy) {
+  constexpr const char *kPolicies[] = {"none",     "deepspeed", "flexgen",      "select-n",
+                                       "headrace", "interval",  "flexgen-nobus"};
+  for (int i = 0; i < 7; ++i)
+    if (policy == kPolicies[i])
+      return i;
+  return -1;
+}
+
 // One panel a quantity, one group a batch, one bar a policy.
 class Chart {
 public:
@@ -107,6 +117,9 @@ public:
       if (std::find(chart.series.begin(), chart.series.end(), row.policy) == chart.series.end())
         chart.series.push_back(row.policy);
     }
+    size_t others = 5; // into the colours that named policies seldom have
+    for (const std::string &policy : chart.series)
+      chart.colours.push_back(colourOf(policy) < 0 ? others++ : static_cast<size_t>(colourOf(policy)));
     for (const int64_t batch : batches_)
       chart.categories.push_back(batch > 0 ? model::cat("batch ", batch)
                                            : std::string("the largest batch that fits and holds"));

@@ -120,8 +120,10 @@ std::string inspectText(const plan::Plan &plan, const std::string &path) {
        absl::StrFormat("%s, %d blocks of %d tokens a layer, context up to %d",
                        std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens, plan.maxContext));
   for (const plan::Placement &placement : plan.placements)
-    line("offloaded", absl::StrFormat("%s: %s; start rule %s, %d slots", placement.name, describePlacement(placement),
-                                      std::string(model::startRuleName(placement.startRule)), placement.slots.size()));
+    line("offloaded", absl::StrFormat("%s: %s; start rule %s, %d slots%s", placement.name, describePlacement(placement),
+                                      std::string(model::startRuleName(placement.startRule)), placement.slots.size(),
+                                      plan.pageBytes > 0 ? absl::StrFormat(", %d KV blocks a layer", placement.kvBlocks)
+                                                         : std::string()));
   line("policy", describeGoal(plan));
   line("limited by", plan.limitingResource);
   line("reason", plan.reason);

@@ -25,6 +25,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"goal", "kv_tokens", "--kv-tokens", kPlain, "tokens the KV cache holds (default: batch x context)"},
     {"goal", "kv_dtype", "--kv-dtype", kText, "auto, f32, f16 or bf16", "--kv-cache-dtype"},
     {"goal", "block_tokens", "--block-tokens", kPlain, "tokens per KV block", "--block-size"},
+    {"goal", "elastic_kv", "--elastic-kv", kChoice,
+     "KV blocks in memory that offloaded weights leave: auto (plans of several placements for the host), on or off"},
     {"goal", "ttft", "--ttft", kAmount, "time to first token that an iteration with prefill keeps, such as 500ms"},
     {"goal", "tpot", "--tpot", kAmount, "time per output token that an iteration of decode keeps, such as 50ms"},
     {"goal", "slo_factor", "--slo-factor", kPlain, "both as a factor of the iteration without offloading, such as 1.5"},

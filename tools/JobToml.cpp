@@ -31,6 +31,8 @@ TomlEntries goalEntries(const model::Goal &goal) {
   if (goal.kvDtype)
     e.emplace_back("kv_dtype", text(model::dtypeName(*goal.kvDtype)));
   e.emplace_back("block_tokens", number(goal.blockTokens));
+  if (goal.elasticKv != model::Choice::Auto)
+    e.emplace_back("elastic_kv", boolean(goal.elasticKv == model::Choice::On));
   for (const auto &[key, ns] : {std::pair("ttft", goal.ttftNs), std::pair("tpot", goal.tpotNs)})
     if (ns)
       e.emplace_back(key, text(model::durationText(*ns)));

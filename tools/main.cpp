@@ -20,7 +20,9 @@ using namespace headrace::tools;
 constexpr const char *kCompileHelp = R"(Example:
   headrace compile ./llama-3.1-8b --hardware rtx4090 --device-memory 8GiB --batch 8 --context 2048 -o out.plan
   headrace compile opt-30b --hardware a10 --batch 4 --context 512 --dry-run       (a shipped shape; nothing is written)
-  headrace compile job.toml --interval 4 -o out.plan                             (flags win over the file))";
+  headrace compile job.toml --interval 4 -o out.plan                             (flags win over the file)
+  headrace compile opt-6.7b --hardware a10 --batch 16 --context 64 --tpot 60ms --dry-run       (a latency objective)
+  headrace compile opt-6.7b --hardware a10 --batch 16 --context 64 --policy select-n --slo-factor 1.5 --dry-run)";
 constexpr const char *kInspectHelp = R"(Example:
   headrace inspect out.plan
   headrace inspect out.plan --json | jq '.variants[].h2d_bytes')";
@@ -119,7 +121,8 @@ void addRun(CLI::App &app, RunOptions &options) {
   app.add_option("--seed", options.seed, "of sampling and of random prompts; prompt r samples with seed + r")
       ->capture_default_str();
   app.add_option("--stop-ids", options.stopIds, "token ids that end a sequence, \"2,50256\"");
-  app.add_option("--placement", options.placement, "which of the plan's placements to load")->capture_default_str();
+  app.add_option("--placement", options.placement,
+                 "one of the plan's placements for all iterations (default: the one chosen for each, else the first)");
   app.add_option("--link-bandwidth", options.linkBandwidth, "pace copies to this in each direction, such as 12GB/s");
   app.add_option("--graph-memory", options.graphMemory,
                  "device memory that graphs may take beside the plan's; small buckets beyond it are left out");

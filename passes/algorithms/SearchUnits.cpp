@@ -31,9 +31,12 @@ public:
     if (!tryKept())
       return std::nullopt;
     spreadLayersWhole();
-    construct();
-    spreadKinds();
-    improve();
+    if (!isEnough())
+      construct();
+    if (!isEnough())
+      spreadKinds();
+    if (!isEnough())
+      improve();
     // Nearly as much freed, and the link filled: see SearchLimits.
     const bool enough =
         full_.placed && static_cast<double>(full_.freed()) >= limits_.enough * static_cast<double>(best_.freed());
@@ -243,7 +246,7 @@ private:
     for (const uint32_t unit : limits_.kept)
       needed |= kinds_.kindOf[unit] < 32 ? 1u << kinds_.kindOf[unit] : 0;
     for (const KindRing &start : kindRings(kinds_, needed, std::min(bytesWithin(shortestSlo_), limits_.mostBytes))) {
-      if (start.bound <= worstLeader() || times_.evaluations() >= budget_)
+      if (start.bound <= worstLeader() || isEnough() || times_.evaluations() >= budget_)
         break;
       for (const auto &[schedule, shape] : binding_)
         for (const uint64_t lead : {4, 2, 3, 1})
@@ -287,6 +290,7 @@ private:
     }
   }
 
+  bool isEnough() const { return best_.freed() >= limits_.enoughFreed; }
   uint64_t worstLeader() const { return full_.leastBytes ? full_.freed() : best_.freed(); }
 
   // Changes of the best placements found so far, one after another, as long as any frees more.

@@ -47,6 +47,8 @@ struct SearchLimits {
   // `enough` of the most.
   uint64_t full = 0;
   double enough = 0.985;
+  // The search ends with the first placement that frees so many bytes.
+  uint64_t enoughFreed = std::numeric_limits<uint64_t>::max();
   uint64_t evaluations = 120'000; // iterations played at most, about
 };
 

@@ -66,7 +66,7 @@ public:
         return refuse(absl::StrCat("operand ", argName(operand.arg), " is on disk"));
       if (operand.space == Space::Host && !step_.direct)
         return refuse(absl::StrCat("operand ", argName(operand.arg), " is in host memory and the step is not direct"));
-      const uint64_t limit = operand.space == Space::Host ? plan_.hostBytes : plan_.arenaBytes;
+      const uint64_t limit = operand.space == Space::Host ? plan_.hostBytes : plan_.addressBytes();
       if (operand.bytes > limit || operand.address > limit - operand.bytes)
         return refuse(absl::StrCat("operand ", argName(operand.arg), ": bytes [", operand.address, ", +", operand.bytes,
                                    ") are outside its memory of ", limit, " bytes"));

@@ -15,7 +15,8 @@ using plan::kNone;
 
 struct Runtime::Impl {
   Impl(const plan::Plan &planIn, Device &deviceIn, uint32_t placement)
-      : plan(planIn), device(deviceIn), paths(planIn), now(paths.config(placement, 0)) {}
+      : plan(planIn), device(deviceIn), paths(planIn), now(paths.config(placement, 0)),
+        blocks(planIn.kvBlocks, planIn.blockTokens) {}
 
   const plan::Plan &plan;
   Device &device;
@@ -24,6 +25,7 @@ struct Runtime::Impl {
   VariantTable table;
   std::vector<std::unique_ptr<Graph>> variants, transitions; // null: left out
   TransitionPaths::Config now;                               // what the device holds once all launches have ended
+  KvBlocks blocks;
   uint64_t launched = 0, awaited = 0, missing = 0, leftOut = 0, transitionsRun = 0;
 
   absl::StatusOr<std::unique_ptr<Graph>> make(const GraphKey &key) const {
@@ -101,11 +103,31 @@ struct Runtime::Impl {
     return s;
   }
 
+  // No block is in use that a placement on the path does not have.
+  absl::Status checkBlocks(TransitionPaths::Config target, TransitionPaths::Config end) const {
+    for (TransitionPaths::Config at = now; at != end;) {
+      at = paths.next(at, target);
+      const plan::Placement &placement = plan.placements[paths.placementOf(at)];
+      if (placement.kvBlocks >= blocks.limit())
+        continue;
+      if (const int64_t above = blocks.blocksInUseAbove(placement.kvBlocks); above > 0)
+        return absl::FailedPreconditionError(absl::StrCat("placement '", placement.name, "' has ", placement.kvBlocks,
+                                                          " KV blocks of ", blocks.limit(), ", and ", above,
+                                                          " of those that it has not are in use"));
+    }
+    return absl::OkStatus();
+  }
+
   // Launches what is on the path to `target` up to `end`, a configuration on it.
   absl::Status follow(TransitionPaths::Config target, TransitionPaths::Config end) {
+    if (absl::Status status = checkBlocks(target, end); !status.ok())
+      return status;
     while (now != end) {
       const uint32_t transition = paths.transition(now, target);
       const TransitionPaths::Config next = paths.next(now, target);
+      if (const int64_t has = plan.placements[paths.placementOf(next)].kvBlocks; has != blocks.limit())
+        if (absl::Status status = blocks.setLimit(has); !status.ok())
+          return status;
       if (transition != TransitionPaths::kFree) {
         if (absl::Status status = device.launch(*transitions[transition]); !status.ok())
           return status;
@@ -151,6 +173,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, D
   for (const std::unique_ptr<Graph> &variant : impl->variants)
     built.push_back(variant != nullptr);
   impl->table = VariantTable(plan, impl->paths, built);
+  if (absl::Status status = impl->blocks.setLimit(plan.placements[options.placement].kvBlocks); !status.ok())
+    return status;
   std::unique_ptr<Runtime> runtime(new Runtime());
   runtime->impl_ = std::move(impl);
   return runtime;
@@ -158,6 +182,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, D
 
 const plan::Plan &Runtime::plan() const { return impl_->plan; }
 Device &Runtime::device() { return impl_->device; }
+KvBlocks &Runtime::kvBlocks() { return impl_->blocks; }
 const Manifest &Runtime::manifest() const { return impl_->manifest; }
 uint32_t Runtime::placement() const { return impl_->paths.placementOf(impl_->now); }
 uint64_t Runtime::launched() const { return impl_->launched; }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/core/Device.h"
+#include "runtime/core/KvBlocks.h"
 #include "runtime/model/WeightSource.h"
 #include "runtime/plan/Plan.h"
 
@@ -65,6 +66,10 @@ public:
   // Launches a variant over what the caller has put in device().meta(), after the transitions its entry state needs, if
   // any. Allocates nothing.
   absl::Status launch(uint32_t variant);
+  // The pool that every KV block of this device comes from. The present placement says how many there are; a change to
+  // one that has fewer (launch(), takeHop()) is FailedPrecondition, with nothing launched, while a block is in use that
+  // it does not have: memory is never taken from a block in use.
+  KvBlocks &kvBlocks();
   // The way to another placement one hop at a time, with iterations in between, so that none of them is late by more
   // than one hop: what the next one is, and taking it. A hop leads to the placement asked for or to one on the way;
   // to the present one there is none to take (predictedNs 0). FailedPrecondition if no transitions lead there.

@@ -10,6 +10,7 @@
 #include "runtime/cuda/Driver.h"
 #include "runtime/cuda/DynamicLibrary.h"
 #include "runtime/cuda/MakeGraph.h"
+#include "runtime/cuda/DeviceChecks.h"
 #include "runtime/cuda/OpenedDevice.h"
 
 #define RETURN_IF_ERROR(expr)                                                                                          \
@@ -77,6 +78,7 @@ private:
 };
 
 absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {
+  RETURN_IF_ERROR(checkMemory(plan));
   o_.reset();
   if (plan.placements.empty() || plan.metaBuffer() >= plan.buffers.size() || plan.outputBuffer() >= plan.buffers.size())
     return absl::InvalidArgumentError("plan: no placement, or no io buffers");

@@ -123,7 +123,7 @@ private:
 
   absl::StatusOr<std::byte *> side(uint32_t index, const plan::Operand &operand) const {
     const bool host = operand.space == plan::Space::Host;
-    const uint64_t limit = host ? plan_.hostBytes : plan_.arenaBytes;
+    const uint64_t limit = host ? plan_.hostBytes : plan_.addressBytes();
     if (operand.bytes > limit || operand.address > limit - operand.bytes)
       return refuse(index, absl::StrCat("bytes [", operand.address, ", +", operand.bytes, ") are outside the ",
                                         host ? "host slab" : "arena", " of ", limit));

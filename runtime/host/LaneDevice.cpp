@@ -40,6 +40,15 @@ absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, const core:
   return speed;
 }
 
+absl::StatusOr<GuardedMemory> takeArena(const plan::Plan &plan) {
+  if (plan.pageBytes == 0)
+    return GuardedMemory::take(plan.arenaBytes, model::kAlign, "device arena", true);
+  std::vector<GuardedMemory::Alias> aliases;
+  for (const plan::Alias &alias : plan.aliases)
+    aliases.push_back({alias.address, alias.arenaAddress, alias.bytes});
+  return GuardedMemory::takeAliased(plan.arenaBytes, aliases, "device arena");
+}
+
 } // namespace
 
 LaneDevice::~LaneDevice() { close(); }
@@ -72,7 +81,7 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
       return speed.status();
     speed_ = *speed;
   }
-  absl::StatusOr<GuardedMemory> arena = GuardedMemory::take(plan.arenaBytes, model::kAlign, "device arena", true);
+  absl::StatusOr<GuardedMemory> arena = takeArena(plan);
   if (!arena.ok())
     return arena.status();
   absl::StatusOr<GuardedMemory> slab = GuardedMemory::take(plan.hostBytes, model::kAlign, "host slab", false);
@@ -135,10 +144,9 @@ void LaneDevice::close() {
 }
 
 absl::Status LaneDevice::checkRange(const char *what, uint64_t address, uint64_t bytes) const {
-  const uint64_t size = arena_.bytes().size();
-  if (bytes > size || address > size - bytes)
-    return absl::OutOfRangeError(
-        absl::StrCat(what, ": bytes [", address, ", +", bytes, ") are outside the arena of ", size, " bytes"));
+  if (!plan::forEachArenaRange(*plan_, address, bytes, [](uint64_t, uint64_t) {}))
+    return absl::OutOfRangeError(absl::StrCat(what, ": bytes [", address, ", +", bytes, ") are outside the arena of ",
+                                              plan_->arenaBytes, " bytes"));
   return absl::OkStatus();
 }
 
@@ -272,7 +280,7 @@ core::DeviceCounters LaneDevice::counters() const {
           .h2dBytes = shared_->h2dBytes.load(std::memory_order_relaxed),
           .d2hBytes = shared_->d2hBytes.load(std::memory_order_relaxed),
           .stallNs = shared_->stallNs.load(std::memory_order_relaxed),
-          .peakDeviceBytes = arena_.bytes().size(),
+          .peakDeviceBytes = plan_->arenaBytes,
           .hostBytes = slab_.bytes().size()};
 }
 

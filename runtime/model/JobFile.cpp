@@ -98,12 +98,20 @@ std::optional<uint64_t> parseSlo(TomlReader &table, std::string_view key) {
   return static_cast<uint64_t>(std::llround(*seconds * 1e9));
 }
 
+Choice parseChoice(TomlReader &table, std::string_view key) {
+  const TomlValue *value = table.value(key);
+  if (value != nullptr && value->kind == TomlValue::Kind::Boolean)
+    return value->boolean ? Choice::On : Choice::Off;
+  return table.oneOf(key, choiceFromName, "\"auto\", true or false").value_or(Choice::Auto);
+}
+
 absl::StatusOr<Goal> parseGoal(TomlReader &table, const std::string &path) {
   Goal goal;
   goal.deviceMemory = table.bytes("device_memory", parseBytes);
   goal.batch = table.integer("batch", 1, kMaxBatch);
   goal.context = table.integer("context", 1, kMaxDimension);
   goal.kvTokens = table.integer("kv_tokens", 1, kMaxKvTokens);
+  goal.elasticKv = parseChoice(table, "elastic_kv");
   goal.blockTokens = table.integer("block_tokens", 1, kMaxBlockTokens).value_or(goal.blockTokens);
   const std::optional<std::string> kvDtype = table.text("kv_dtype");
   if (kvDtype && *kvDtype != "auto") {
@@ -125,13 +133,6 @@ absl::StatusOr<Goal> parseGoal(TomlReader &table, const std::string &path) {
   if (absl::Status status = table.finish(); !status.ok())
     return status;
   return goal;
-}
-
-Choice parseChoice(TomlReader &table, std::string_view key) {
-  const TomlValue *value = table.value(key);
-  if (value != nullptr && value->kind == TomlValue::Kind::Boolean)
-    return value->boolean ? Choice::On : Choice::Off;
-  return table.oneOf(key, choiceFromName, "\"auto\", true or false").value_or(Choice::Auto);
 }
 
 absl::StatusOr<Policy> parsePolicy(TomlReader &table) {

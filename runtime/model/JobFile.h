@@ -7,8 +7,8 @@
 //   [hardware] file = "../hardware/a10.toml"     or a bare name, or its keys inline (Hardware.h); keys beside `file`
 //                                                replace the file's
 //   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384  kv_dtype = "auto"
-//              block_tokens = 16  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5  bus_devices = 2
-//              record = "record.toml"
+//              block_tokens = 16  elastic_kv = "auto" | true | false  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5
+//              bus_devices = 2 record = "record.toml"
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
 //              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
@@ -43,6 +43,9 @@ struct Goal {
   std::optional<int64_t> kvTokens;      // capacity of the KV cache in tokens; unset: batch * context
   std::optional<DType> kvDtype;         // unset ("auto"): F32 on host, else the checkpoint's
   int64_t blockTokens = 16;             // tokens per KV block
+  // Whether placements may have more KV blocks than kvTokens asks for, in memory that others have weights in. Auto: in
+  // a plan of several placements for the host.
+  Choice elasticKv = Choice::Auto;
   // Latency objectives, of each iteration: ttft of one that prefills, tpot of one that only decodes. Either these, or
   // one factor (at least 1) of the iteration without offloading for both.
   std::optional<uint64_t> ttftNs, tpotNs;

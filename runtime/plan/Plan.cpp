@@ -62,6 +62,20 @@ uint32_t Plan::metaBuffer() const { return kvBuffer(model.layers); }
 uint32_t Plan::sampledBuffer() const { return metaBuffer() + 1; }
 uint32_t Plan::outputBuffer() const { return metaBuffer() + 2; }
 
+uint64_t Plan::addressBytes() const {
+  return aliases.empty() ? arenaBytes : aliases.back().address + aliases.back().bytes;
+}
+
+uint64_t Plan::kvBlockBytes() const {
+  return 2 * static_cast<uint64_t>(model.kvRows()) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(kvDtype);
+}
+
+uint64_t bytesAtHome(const Plan &plan, const Placement &placement, const Extent &extent) {
+  if (plan.pageBytes == 0 || plan.buffers[extent.buffer].kind != BufferKind::Kv)
+    return extent.bytes;
+  return std::min(extent.bytes, model::alignUp(static_cast<uint64_t>(placement.kvBlocks) * plan.kvBlockBytes()));
+}
+
 const Buffer &Plan::buffer(const Schedule &schedule, uint32_t id) const {
   if (id < buffers.size())
     return buffers[id];
@@ -76,14 +90,15 @@ DeviceBytes deviceBytes(const Plan &plan, uint32_t index) {
   for (const Extent &extent : placement.extents) {
     if (extent.space != Space::Device)
       continue;
-    out.peak = std::max(out.peak, extent.address + extent.bytes);
+    if (extent.address < plan.arenaBytes)
+      out.peak = std::max(out.peak, extent.address + extent.bytes);
     switch (plan.buffers[extent.buffer].kind) {
     case BufferKind::Weight:
       out.weights += extent.bytes;
       break;
     case BufferKind::Kv:
     case BufferKind::Act:
-      out.kv += extent.bytes;
+      out.kv += bytesAtHome(plan, placement, extent);
       break;
     case BufferKind::Io:
       out.io += extent.bytes;

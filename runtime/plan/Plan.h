@@ -14,7 +14,9 @@
 //    '- transitions  schedules that turn one state into another
 //
 // Addresses are byte offsets into one arena a device (Space::Device) or into the pinned host slab (Space::Host). All
-// addresses and buffer sizes are multiples of model::kAlign; ranges are half open.
+// addresses and buffer sizes are multiples of model::kAlign; ranges are half open. In a plan whose KV cache grows into
+// memory that offloaded weights have left (pageBytes > 0), the caches have addresses behind the arena, which `aliases`
+// maps to its pages.
 //
 // Time is in integer nanoseconds, so that the same input gives the same plan, byte for byte.
 #pragma once
@@ -85,6 +87,15 @@ struct Placement {
   model::StartRule startRule = model::StartRule::Eager;
   std::vector<Extent> extents; // sorted by (buffer, bufferOffset); they tile every buffer of Plan::buffers exactly once
   std::vector<Slot> slots;     // do not overlap device extents; may overlap transients whose life is elsewhere
+  // KV blocks that may be in use, a layer, the scratch block 0 included: those below this number.
+  int64_t kvBlocks = 0;
+};
+
+// The addresses [address, address + bytes), behind the arena, are the arena's bytes from arenaAddress on.
+struct Alias {
+  uint64_t address = 0;
+  uint64_t arenaAddress = 0;
+  uint64_t bytes = 0;
 };
 
 // Part of a buffer that a device range holds, beyond its home, at the edge of an iteration.
@@ -269,13 +280,17 @@ struct Plan {
   model::DType activationDtype = model::DType::F32;
   model::DType kvDtype = model::DType::F32;
   int64_t blockTokens = 16;
-  int64_t kvBlocks = 0;           // a layer, the scratch block 0 included
+  int64_t kvBlocks = 0;           // a layer, the scratch block 0 included: the most of any placement
   kernels::MetaLayout metaLayout; // the limits over all variants
   int64_t maxContext = 0;
 
   uint64_t budgetBytes = 0; // device memory the plan may use
   uint64_t arenaBytes = 0;  // device memory it does use, all variants and transitions
   uint64_t hostBytes = 0;   // pinned: every unit that any placement offloads
+
+  // KV blocks in memory that some placements have weights in. 0: none, all caches are in the arena.
+  uint64_t pageBytes = 0;     // what changes hands at once; the arena is whole pages
+  std::vector<Alias> aliases; // sorted by address, disjoint; whole pages. They map every cache, and nothing else
 
   std::vector<Buffer> buffers; // weights in WeightLayout order, then kv.0 .., then "meta", "sampled", "output"
   std::vector<Placement> placements;
@@ -291,7 +306,42 @@ struct Plan {
   uint32_t sampledBuffer() const; // int32 [maxSequences]
   uint32_t outputBuffer() const;  // int32 [maxSequences]
   const Buffer &buffer(const Schedule &schedule, uint32_t id) const;
+  uint64_t addressBytes() const; // the end of all addresses: the arena, or of the aliases behind it
+  uint64_t kvBlockBytes() const; // of a layer
 };
+
+// Of an extent on the device, what is in use in its placement: all of it, but of a cache that may grow only its blocks.
+uint64_t bytesAtHome(const Plan &plan, const Placement &placement, const Extent &extent);
+
+// The arena's ranges behind [address, address + bytes), in the order of the addresses; false if some of it is mapped to
+// none. f(arenaAddress, bytes).
+template <typename F> bool forEachArenaRange(const Plan &plan, uint64_t address, uint64_t bytes, F f) {
+  if (address < plan.arenaBytes) {
+    if (bytes > plan.arenaBytes - address)
+      return false;
+    f(address, bytes);
+    return true;
+  }
+  // The last alias that begins at or before the address.
+  size_t low = 0, high = plan.aliases.size();
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    (plan.aliases[middle].address <= address ? low : high) =
+        plan.aliases[middle].address <= address ? middle + 1 : middle;
+  }
+  for (size_t i = low; bytes > 0; ++i) {
+    if (i == 0 || i > plan.aliases.size())
+      return false;
+    const Alias &alias = plan.aliases[i - 1];
+    if (address < alias.address || address - alias.address >= alias.bytes)
+      return false;
+    const uint64_t offset = address - alias.address, part = bytes < alias.bytes - offset ? bytes : alias.bytes - offset;
+    f(alias.arenaAddress + offset, part);
+    address += part;
+    bytes -= part;
+  }
+  return true;
+}
 
 // Device memory of one schedule and its placement by what it is used for. The sum need not be the arena: ranges are
 // shared (activations and workspace count each byte of their own once); `peak` is the end of the highest range in use.

@@ -180,6 +180,7 @@ model::Goal Decoder::goal(const fb::Goal &g) {
   out.busDevices = g.bus_devices();
   if (g.record() != nullptr)
     out.record = text(g.record());
+  out.elasticKv = enumerator<model::Choice>(g.elastic_kv(), 3, "goal.elastic_kv");
   return out;
 }
 
@@ -228,6 +229,7 @@ Placement Decoder::placement(const fb::Placement &p, const std::string &path) {
   out.slots = fixed<Slot>(p.slots(), absl::StrCat(path, ".slots"), [](const fb::Slot &slot, uint32_t) {
     return Slot{slot.address(), slot.bytes()};
   });
+  out.kvBlocks = p.kv_blocks();
   return out;
 }
 
@@ -312,6 +314,11 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.budgetBytes = p.budget_bytes();
   out.arenaBytes = p.arena_bytes();
   out.hostBytes = p.host_bytes();
+  out.pageBytes = p.page_bytes();
+  if (p.aliases() != nullptr)
+    out.aliases = fixed<Alias>(p.aliases(), "aliases", [](const fb::Alias &alias, uint32_t) {
+      return Alias{alias.address(), alias.arena_address(), alias.bytes()};
+    });
   out.buffers = tables<Buffer>(p.buffers(), "buffers",
                                [&](const fb::Buffer &b, const std::string &path) { return buffer(b, path); });
   out.placements =

@@ -55,7 +55,7 @@ Offset<fb::Goal> encodeGoal(FlatBufferBuilder &fbb, const model::Goal &g) {
     kvDtype = raw(*g.kvDtype);
   return fb::CreateGoal(fbb, optional(g.deviceMemory), optional(g.batch), optional(g.context), optional(g.kvTokens),
                         kvDtype, g.blockTokens, optional(g.ttftNs), optional(g.tpotNs), optional(g.sloFactor),
-                        g.busDevices, g.record.empty() ? 0 : fbb.CreateString(g.record));
+                        g.busDevices, g.record.empty() ? 0 : fbb.CreateString(g.record), raw(g.elasticKv));
 }
 
 Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) {
@@ -76,7 +76,7 @@ Offset<fb::Placement> encodePlacement(FlatBufferBuilder &fbb, const Placement &p
   const auto slots =
       structs<fb::Slot>(fbb, p.slots, [](const Slot &slot) { return fb::Slot(slot.address, slot.bytes); });
   return fb::CreatePlacement(fbb, name, p.interval, p.offloadedLayers, p.offloadsEmbedding, p.offloadsHead,
-                             raw(p.startRule), extents, slots);
+                             raw(p.startRule), extents, slots, p.kvBlocks);
 }
 
 Offset<fb::State> encodeState(FlatBufferBuilder &fbb, const State &s) {
@@ -114,6 +114,7 @@ uint64_t encodedBytesBound(const Plan &plan) {
     bytes += kTable + buffer.name.size();
   for (const Placement &p : plan.placements)
     bytes += kTable + p.name.size() + p.extents.size() * sizeof(fb::Extent) + p.slots.size() * sizeof(fb::Slot);
+  bytes += plan.aliases.size() * sizeof(fb::Alias);
   for (const State &state : plan.states)
     bytes += kTable + state.contents.size() * sizeof(fb::Content);
   for (const Schedule &s : plan.schedules) {
@@ -158,12 +159,17 @@ std::string encode(const Plan &plan) {
   const auto choices = structs<fb::BucketChoice>(fbb, plan.choices, [](const BucketChoice &c) {
     return fb::BucketChoice(c.sloNs, c.residentNs, c.layerComputeNs, c.layerTransferNs, c.variant, 0);
   });
+  Offset<Vector<const fb::Alias *>> aliases; // absent where there are none
+  if (!plan.aliases.empty())
+    aliases = structs<fb::Alias>(fbb, plan.aliases, [](const Alias &alias) {
+      return fb::Alias(alias.address, alias.arenaAddress, alias.bytes);
+    });
   const kernels::MetaLayout &meta = plan.metaLayout;
   fbb.Finish(fb::CreatePlan(fbb, plan.version, compilerVersion, model, modelHash, modelPath, hardware, goal, policy,
                             reason, limitingResource, raw(plan.activationDtype), raw(plan.kvDtype), plan.blockTokens,
                             plan.kvBlocks, meta.maxTokens, meta.maxSequences, meta.maxBlocksPerSequence,
                             plan.maxContext, plan.budgetBytes, plan.arenaBytes, plan.hostBytes, buffers, placements,
-                            states, schedules, variants, transitions, choices),
+                            states, schedules, variants, transitions, choices, plan.pageBytes, aliases),
              kFileIdentifier);
   return std::string(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
 }

@@ -84,6 +84,7 @@ private:
   }
 
   void checkHeader();
+  void checkAliases();
   void checkBuffers();
   void checkPlacement(const Placement &placement, const std::string &path);
   void checkState(const State &state, const std::string &path);
@@ -157,6 +158,7 @@ void StructureCheck::checkHeader() {
          kMaxMetaBytes);
   atMost(plan_.arenaBytes, kMaxBytes, "arena_bytes");
   atMost(plan_.hostBytes, kMaxBytes, "host_bytes");
+  checkAliases();
   for (const auto &[name, count] : {std::pair{"placements", plan_.placements.size()},
                                     {"states", plan_.states.size()},
                                     {"schedules", plan_.schedules.size()},
@@ -164,6 +166,34 @@ void StructureCheck::checkHeader() {
     if (count == 0 || count > kMaxSchedules)
       fail(name, " has ", count, " entries, expected 1 to ", kMaxSchedules);
   atMost(plan_.transitions.size(), kMaxSchedules, "the number of transitions");
+}
+
+// Whole pages behind the arena, of pages in the arena.
+void StructureCheck::checkAliases() {
+  const uint64_t page = plan_.pageBytes;
+  if (page == 0) {
+    if (!plan_.aliases.empty())
+      fail("aliases has ", plan_.aliases.size(), " entries, expected none with page_bytes 0");
+    return;
+  }
+  if (page % model::kAlign != 0 || page > kMaxPageBytes || (page & (page - 1)) != 0)
+    fail("page_bytes is ", page, ", expected a power of two from ", model::kAlign, " to ", kMaxPageBytes);
+  if (plan_.aliases.empty() || plan_.aliases.size() > kMaxAliases)
+    fail("aliases has ", plan_.aliases.size(), " entries, expected 1 to ", kMaxAliases);
+  if (ok() && plan_.arenaBytes % page != 0)
+    fail("arena_bytes is ", plan_.arenaBytes, ", expected a multiple of page_bytes ", page);
+  uint64_t end = plan_.arenaBytes;
+  for (size_t i = 0; i < plan_.aliases.size() && ok(); ++i) {
+    const Alias &a = plan_.aliases[i];
+    if (a.bytes == 0 || a.bytes % page != 0 || a.address % page != 0 || a.arenaAddress % page != 0)
+      fail("aliases[", i, "] maps ", a.address, ", + ", a.bytes, " to ", a.arenaAddress, ", expected pages of ", page);
+    else if (a.address < end || a.address > kMaxBytes || a.bytes > kMaxBytes)
+      fail("aliases[", i, "] maps ", a.address, ", + ", a.bytes, ", expected a range from ", end, " to ", kMaxBytes);
+    else if (a.bytes > plan_.arenaBytes || a.arenaAddress > plan_.arenaBytes - a.bytes)
+      fail("aliases[", i, "] maps to ", a.arenaAddress, ", + ", a.bytes, ", beyond the arena of ", plan_.arenaBytes);
+    else
+      end = a.address + a.bytes;
+  }
 }
 
 void StructureCheck::checkBuffers() {
@@ -191,6 +221,7 @@ void StructureCheck::checkBuffers() {
 void StructureCheck::checkPlacement(const Placement &placement, const std::string &path) {
   text(placement.name, kLongestName, false, path, ".name");
   enumerator(placement.startRule, 2, path, ".start_rule");
+  within(placement.kvBlocks, plan_.pageBytes == 0 ? plan_.kvBlocks : 1, plan_.kvBlocks, path, ".kv_blocks");
   uint64_t buffer = 0, offset = 0; // where the next extent must begin
   for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {
     const Extent &extent = placement.extents[i];

@@ -19,17 +19,31 @@ struct Range {
   std::string what() const { return absl::StrCat("[", begin, ", ", end, ")"); }
 };
 
+// A cache in a plan whose caches grow. Whether all of it is mapped, verifyPlacement asks.
+bool isAliased(const Plan &plan, const Extent &extent) {
+  return plan.pageBytes > 0 && plan.buffers[extent.buffer].kind == BufferKind::Kv && extent.address >= plan.arenaBytes;
+}
+
 // Homes on the device and slots of a placement, sorted by address; `slot` is kNone for a home.
 struct FixedRange : Range {
   uint32_t buffer = kNone;
   uint32_t slot = kNone;
 };
 
-std::vector<FixedRange> fixedRanges(const Placement &placement) {
+// Of a cache behind the arena: the arena's pages that the blocks in use have.
+std::vector<FixedRange> fixedRanges(const Plan &plan, const Placement &placement) {
   std::vector<FixedRange> out;
-  for (const Extent &extent : placement.extents)
-    if (extent.space == Space::Device)
+  for (const Extent &extent : placement.extents) {
+    if (extent.space != Space::Device)
+      continue;
+    if (isAliased(plan, extent))
+      forEachArenaRange(plan, extent.address, bytesAtHome(plan, placement, extent),
+                        [&](uint64_t begin, uint64_t bytes) {
+                          out.push_back({{begin, begin + bytes}, extent.buffer, kNone});
+                        });
+    else
       out.push_back({{extent.address, extent.address + extent.bytes}, extent.buffer, kNone});
+  }
   for (uint32_t i = 0; i < placement.slots.size(); ++i)
     out.push_back({{placement.slots[i].address, placement.slots[i].address + placement.slots[i].bytes}, kNone, i});
   std::stable_sort(out.begin(), out.end(), [](const auto &a, const auto &b) { return a.begin < b.begin; });
@@ -69,7 +83,7 @@ void verifyPlacement(const Plan &plan, const Placement &placement, std::map<uint
   const auto add = [&](Rule rule, auto &&...parts) {
     report.add(rule, kNone, kNone, absl::StrCat("placement ", placement.name, ": ", parts...));
   };
-  const std::vector<FixedRange> fixed = fixedRanges(placement);
+  const std::vector<FixedRange> fixed = fixedRanges(plan, placement);
   size_t furthest = 0; // of those before, the one that ends last
   for (size_t i = 0; i < fixed.size(); ++i) {
     if (i > 0 && fixed[i].begin < fixed[furthest].end)
@@ -84,6 +98,14 @@ void verifyPlacement(const Plan &plan, const Placement &placement, std::map<uint
     const Buffer &buffer = plan.buffers[extent.buffer];
     if (buffer.kind == BufferKind::Weight)
       continue;
+    if (plan.pageBytes > 0 && buffer.kind == BufferKind::Kv && extent.space == Space::Device) {
+      if (!isAliased(plan, extent))
+        add(Rule::Structure, buffer.name, " is at ", extent.address,
+            " in the arena, in a plan whose caches grow it is ", "behind it");
+      else if (!forEachArenaRange(plan, extent.address, extent.bytes, [](uint64_t, uint64_t) {}))
+        add(Rule::OverBudget, buffer.name, " [", extent.address, ", ", extent.address + extent.bytes,
+            ") is not mapped to the arena as a whole");
+    }
     if (extent.space != Space::Device || extent.bytes != buffer.bytes)
       add(Rule::Structure, buffer.name, " is not one run of bytes on the device");
     else if (const uint64_t address = addresses.try_emplace(extent.buffer, extent.address).first->second;
@@ -133,7 +155,7 @@ void verifyHostSlab(const Plan &plan, Report &report) {
 
 void verifyState(const Plan &plan, uint32_t index, Report &report) {
   const State &state = plan.states[index];
-  const std::vector<FixedRange> slots = only(fixedRanges(plan.placements[state.placement]), true);
+  const std::vector<FixedRange> slots = only(fixedRanges(plan, plan.placements[state.placement]), true);
   for (const Content &content : state.contents) {
     const std::string name = absl::StrCat("state ", index, ": ", plan.buffers[content.buffer].name, " [",
                                           content.bufferOffset, ", ", content.bufferOffset + content.bytes, ")");
@@ -150,8 +172,9 @@ class StepPlaces {
 public:
   StepPlaces(const Plan &plan, uint32_t schedule, Report &report)
       : plan_(plan), index_(schedule), schedule_(plan.schedules[schedule]),
-        placement_(plan.placements[schedule_.placement]), report_(report), homes_(only(fixedRanges(placement_), false)),
-        slots_(only(fixedRanges(placement_), true)), extents_(plan, placement_) {
+        placement_(plan.placements[schedule_.placement]), report_(report),
+        homes_(only(fixedRanges(plan, placement_), false)), slots_(only(fixedRanges(plan, placement_), true)),
+        extents_(plan, placement_) {
     if (schedule_.fromPlacement != kNone)
       before_.emplace(plan, plan.placements[schedule_.fromPlacement]);
   }
@@ -217,7 +240,8 @@ public:
     const Step &step = schedule_.steps[number];
     for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
       const Operand &operand = schedule_.operands[i];
-      if (operand.space == Space::Device && operand.address + operand.bytes > plan_.arenaBytes)
+      if (operand.space == Space::Device && operand.address + operand.bytes > plan_.arenaBytes &&
+          !(plan_.pageBytes > 0 && operand.arg == Arg::Kv && atHome(operand)))
         add(Rule::OverBudget, number, describe(operand), " ends at ", operand.address + operand.bytes,
             ", beyond the arena of ", plan_.arenaBytes, " bytes");
     }

@@ -41,7 +41,8 @@ public:
     for (const Placement &placement : plan_.placements) {
       for (const Extent &e : placement.extents) {
         uint64_t &end = e.space == Space::Device ? arena : host;
-        if (e.space != Space::Disk)
+        const bool aliased = plan_.pageBytes > 0 && plan_.buffers[e.buffer].kind == BufferKind::Kv;
+        if (e.space != Space::Disk && !aliased)
           end = std::max(end, e.address + e.bytes);
       }
       for (const Slot &slot : placement.slots)
@@ -50,8 +51,21 @@ public:
     for (const Schedule &schedule : plan_.schedules)
       for (const Local &local : schedule.locals)
         arena = std::max(arena, local.address + local.buffer.bytes);
+    for (const Alias &alias : plan_.aliases)
+      arena = std::max(arena, alias.arenaAddress + alias.bytes);
+    if (plan_.pageBytes > 0)
+      arena = (arena + plan_.pageBytes - 1) / plan_.pageBytes * plan_.pageBytes;
     expect("arena_bytes", plan_.arenaBytes, arena);
+    largestCache();
     expect("host_bytes", plan_.hostBytes, host);
+  }
+
+  // The caches have as many blocks as the placement that uses most of them.
+  void largestCache() {
+    int64_t most = 0;
+    for (const Placement &placement : plan_.placements)
+      most = std::max(most, placement.kvBlocks);
+    expect("kv_blocks", static_cast<uint64_t>(plan_.kvBlocks), static_cast<uint64_t>(most));
   }
 
   void placement(const Placement &placement) {

@@ -28,7 +28,7 @@ absl::Status checkPrompt(const plan::Plan &plan, const GenerateRequest &request,
 
 } // namespace
 
-absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request) {
+absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request, uint32_t placement) {
   if (request.prompts.empty())
     return refuse("no prompts, expected at least one");
   if (request.maxNewTokens < 1)
@@ -50,6 +50,11 @@ absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request
     const int64_t tokens = static_cast<int64_t>(request.prompts[i].size()) + request.maxNewTokens;
     blocks += (tokens + plan.blockTokens - 1) / plan.blockTokens;
   }
+  if (placement != plan::kNone && plan.placements[placement].kvBlocks < plan.kvBlocks &&
+      blocks > plan.placements[placement].kvBlocks - 1)
+    return refuse(absl::StrCat("the prompts and their new tokens need ", blocks, " KV blocks of ", plan.blockTokens,
+                               " tokens, placement '", plan.placements[placement].name, "' has ",
+                               plan.placements[placement].kvBlocks - 1));
   if (blocks > plan.kvBlocks - 1)
     return refuse(absl::StrCat("the prompts and their new tokens need ", blocks, " KV blocks of ", plan.blockTokens,
                                " tokens, the plan has ", plan.kvBlocks - 1));

@@ -27,6 +27,13 @@ absl::Status FleetInstance::enter(uint32_t to) {
   return spec.runtime->enter(*variant);
 }
 
+absl::Status FleetInstance::changeTo(uint32_t to) {
+  while (spec.runtime->placement() != to)
+    if (absl::Status status = spec.runtime->takeHop(to).status(); !status.ok())
+      return status;
+  return absl::OkStatus();
+}
+
 Fleet::Fleet() = default;
 Fleet::~Fleet() = default;
 const Coordinator &Fleet::coordinator() const { return impl_->coordinator; }
@@ -221,6 +228,20 @@ absl::Status Fleet::Impl::launch(FleetInstance &on) {
     if (!next.ok())
       return next.status();
     placement = next->placement;
+  }
+  // The changes come before the rows, so that these have the blocks of the new placement.
+  if (placement != on.placement) {
+    const absl::Status changed = on.changeTo(placement);
+    if (changed.code() == absl::StatusCode::kFailedPrecondition) { // blocks in use stand in its way
+      const absl::StatusOr<NextIteration> stays = coordinator.postpone(on.index);
+      if (!stays.ok())
+        return changed;
+      placement = stays->placement;
+      on.kvWaited = true;
+      ++result.kvWaits;
+    } else if (!changed.ok()) {
+      return changed;
+    }
   }
   on.began = true;
   on.changed = placement != on.placement;

@@ -91,7 +91,7 @@ struct FleetOptions {
   SearchLimits limits;
   double lowerBy = 0.05, raiseBy = 0.10; // CoordinatorOptions
   uint32_t raiseAfter = 32;
-  bool keepRetreat = true;
+  bool keepRetreat = true; // CoordinatorOptions
   bool queue = true; // requests wait for a free instance, or for neighbours that cannot make room, while their TTFT
                      // lasts; false: they are refused at once
   std::vector<BusChange> busChanges; // by time
@@ -121,6 +121,7 @@ struct FleetResult {
   uint64_t iterations = 0, changes = 0; // changes of placement
   MissCounts misses;                    // of iterations
   MissCounts ttftMisses;                // of requests
+  uint64_t kvWaits = 0;                 // changes put off, as KV blocks in use stood in their way
   uint64_t bandwidthLosses = 0;         // times that less than planned was measured
   int64_t startNs = 0, endNs = 0;
   double freedByteSeconds = 0; // device memory given back by placements, over all instances and time

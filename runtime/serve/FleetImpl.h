@@ -39,6 +39,8 @@ struct FleetInstance {
 
   // Launches what leads to the entry of the first decode iteration of `work` in a placement, and nothing more.
   absl::Status enter(uint32_t placement);
+  // Launches the transitions that lead to a placement. FailedPrecondition while KV blocks are in use that it lacks.
+  absl::Status changeTo(uint32_t placement);
   bool free() const { return !lost && request == kNoInstance; }
 };
 

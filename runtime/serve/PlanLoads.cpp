@@ -168,6 +168,11 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchShap
                                                  uint64_t kvBytes) const {
   const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
   const bool decodes = role != Role::Prefill && batch.newTokens > 1, prefills = role != Role::Decode;
+  int64_t blocks = 0; // of its KV cache, to its end
+  for (int64_t prompt : batch.promptTokens)
+    blocks += (prompt + (role == Role::Prefill ? 1 : batch.newTokens) + plan_.blockTokens - 1) / plan_.blockTokens;
+  if (blocks > plan_.placements[index].kvBlocks - 1)
+    return std::nullopt;
   std::optional<std::vector<uint32_t>> prompts, tokens;
   if (prefills && !(prompts = prefillVariants(index, batch)))
     return std::nullopt;
@@ -256,10 +261,10 @@ absl::StatusOr<std::vector<BusPlacement>> PlanLoads::placements(const BatchShape
     largest.sequences = std::max(largest.sequences, variant.sequences);
     largest.context = std::max(largest.context, variant.context);
   }
-  return absl::NotFoundError(model::cat("no placement of the plan has variants for ", batch.promptTokens.size(),
-                                        " sequences up to context ", longest + batch.newTokens - 1,
-                                        "; its largest buckets are ", largest.tokens, " new tokens, ",
-                                        largest.sequences, " sequences, context ", largest.context));
+  return absl::NotFoundError(model::cat("no placement of the plan has variants and KV blocks for ",
+                                        batch.promptTokens.size(), " sequences up to context ",
+                                        longest + batch.newTokens - 1, "; its largest buckets are ", largest.tokens,
+                                        " new tokens, ", largest.sequences, " sequences, context ", largest.context));
 }
 
 } // namespace headrace::serve

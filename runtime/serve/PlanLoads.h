@@ -51,8 +51,8 @@ public:
   uint64_t residentBytes() const { return residentBytes_; }                        // weights
   uint64_t freedBytes(uint32_t placement) const { return freedBytes_[placement]; } // less slots
 
-  // One for each placement that has variants for the batch and can be reached from `from`, a placement. Of Decode,
-  // kvBytes arrive first. NotFound naming the shape and the largest buckets if there is none.
+  // One for each placement that has variants and KV blocks for the batch and can be reached from `from`, a placement.
+  // Of Decode, kvBytes arrive first. NotFound naming the shape and the largest buckets if there is none.
   absl::StatusOr<std::vector<BusPlacement>> placements(const BatchShape &batch, Role role, uint32_t from,
                                                        uint64_t kvBytes = 0) const;
   // From whatever slots of the one placement hold to any entry of the other one's variants: the most of each.

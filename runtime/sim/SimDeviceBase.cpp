@@ -51,7 +51,7 @@ absl::Status SimDeviceBase::open(const plan::Plan &plan, const core::DeviceOptio
 absl::Status SimDeviceBase::writeDevice(uint64_t address, absl::Span<const std::byte> bytes) {
   if (absl::Status status = checkOpen(); !status.ok())
     return status;
-  if (bytes.size() > plan_->arenaBytes || address > plan_->arenaBytes - bytes.size())
+  if (!plan::forEachArenaRange(*plan_, address, bytes.size(), [](uint64_t, uint64_t) {}))
     return absl::OutOfRangeError(
         absl::StrCat("sim: bytes [", address, ", +", bytes.size(), ") are outside the arena of ", plan_->arenaBytes));
   return absl::OkStatus(); // dropped: there is no data

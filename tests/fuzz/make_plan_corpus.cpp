@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "runtime/plan/PlanFile.h"
+#include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 
 int main(int argc, char **argv) {
@@ -15,15 +16,16 @@ int main(int argc, char **argv) {
   }
   std::error_code error;
   std::filesystem::create_directories(argv[1], error);
-  for (const test::NamedOptions &named : test::variedPlans()) {
-    std::string file = named.name + ".plan";
+  const auto write = [&](std::string file, const Plan &plan) {
     for (char &c : file)
       c = c == ' ' || c == ',' ? '-' : c;
-    const absl::Status status = writePlan(test::makePlan(named.options), std::string(argv[1]) + "/" + file);
-    if (!status.ok()) {
+    const absl::Status status = writePlan(plan, std::string(argv[1]) + "/" + file + ".plan");
+    if (!status.ok())
       std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-      return 1;
-    }
-  }
-  return 0;
+    return status.ok();
+  };
+  bool written = write("caches that grow", test::growingPlan());
+  for (const test::NamedOptions &named : test::variedPlans())
+    written = written && write(named.name, test::makePlan(named.options));
+  return written ? 0 : 1;
 }

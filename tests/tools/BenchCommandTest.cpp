@@ -81,6 +81,29 @@ TEST_F(BenchCommand, TogetherOneInstanceDoesBoth) {
   EXPECT_EQ(row["decode"]["slo_ms"], 100);
 }
 
+TEST_F(BenchCommand, APrefillOfSeveralIterationsIsHeldAgainstAsManyObjectives) {
+  // 128 x 64 tokens on an instance that also decodes: four iterations of 2,048.
+  const nlohmann::json j =
+      json({"bench", "opt-6.7b", "--hardware", "a10", "--device", "sim", "--policies", "none", "--batches", "128",
+            "--input-len", "64", "--output-len", "3", "--instances", "together", "--slo-factor", "1.5", "--json"});
+  const nlohmann::json &prefill = j["rows"][0]["prefill"];
+  EXPECT_NEAR(prefill["slo_ms"].get<double>(), 4 * 1.5 * prefill["resident_ms"].get<double>(), 1e-3);
+  // The last prompts wait for all four, each as long as without offloading.
+  EXPECT_NEAR(prefill["p99_ms"].get<double>(), 4 * prefill["resident_ms"].get<double>(), 1);
+}
+
+TEST_F(BenchCommand, TogetherPlacementsChangeByTransitions) {
+  // Prefill hides more copies than decode does: two placements, and the way from one to the other is a gap of its own.
+  const nlohmann::json j =
+      json({"bench", "opt-6.7b", "--hardware", "a10", "--device", "sim", "--policies", "select-n", "--batches", "16",
+            "--input-len", "64", "--output-len", "5", "--instances", "together", "--slo-factor", "1.5", "--json"});
+  const nlohmann::json &row = j["rows"][0];
+  EXPECT_GT(row["prefill"]["offloaded_layers"], row["decode"]["offloaded_layers"]);
+  EXPECT_LE(row["decode"]["over_slo"].get<double>(), 1.0);
+  EXPECT_GT(row["decode"]["p99_ms"].get<double>(), row["decode"]["slo_ms"].get<double>());
+  EXPECT_EQ(row["decode"]["attainment"], 0.75); // 3 of each round's 4 gaps
+}
+
 TEST_F(BenchCommand, FillsTheMemoryWithinTheObjective) {
   const nlohmann::json j =
       json({"bench", "opt-6.7b", "--hardware", "a10", "--device", "sim", "--policies", "none,deepspeed,select-n",

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 
+#include "passes/algorithms/SearchFastest.h"
 #include "tests/unit/algorithms/UnitProblems.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -89,6 +90,23 @@ TEST(SearchUnits, KeepsToItsLimits) {
   limits = {};
   limits.kept = {0};
   EXPECT_EQ(searchUnits(large, limits), std::nullopt);
+}
+
+TEST(SearchFastest, IsTheLeastTimeThatFreesSoMuch) {
+  std::vector<uint64_t> ns;
+  for (int i = 0; i < 8; ++i)
+    ns.insert(ns.end(), {100, 900});
+  const UnitProblem problem = unitProblem(std::vector<uint64_t>(8, 1024), ns, 8000);
+  // 5, 6 and 7 units are freed in 8000, 8192 and 8992 ns (above), to a thousandth.
+  const double least[] = {1.0, 8192.0 / 8000, 8992.0 / 8000};
+  for (uint64_t units = 5; units <= 7; ++units) {
+    const auto fastest = searchFastest(problem, units * 1024, 1, 4);
+    ASSERT_TRUE(fastest.has_value());
+    EXPECT_GE(fastest->placed.freedBytes, units * 1024);
+    EXPECT_GE(fastest->factor, least[units - 5]);
+    EXPECT_LE(fastest->factor, least[units - 5] * 1.001);
+  }
+  EXPECT_EQ(searchFastest(problem, 8 * 1024, 1, 4), std::nullopt);
 }
 
 TEST(PlaceUnits, FindsTheSmallestRing) {

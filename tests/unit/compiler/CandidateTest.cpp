@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/Candidate.h"
 
+#include <random>
+
+#include "compiler/LowerModel.h"
+#include "compiler/Placements.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -106,6 +110,55 @@ TEST(CheckCandidate, TheTiedHeadIsTheEmbedding) {
   EXPECT_TRUE(checkCandidate(candidate, spec, layout).ok());
   candidate.units.push_back(25);
   EXPECT_THAT(std::string(checkCandidate(candidate, spec, layout).message()), HasSubstr("from 1 to 24, got 25"));
+}
+
+// The arithmetic that chooses a placement against the arena of its plan: never below it, and near it.
+TEST(PlacementFamily, KnowsWhatUnitsAndRingsNeed) {
+  for (const model::ModelSpec &spec : {tinyLlama(6), tinyOpt(7)}) {
+    CompileRequest r = request(spec);
+    r.buckets = {.newTokens = {2, 16}, .sequences = {2}, .contexts = {64}};
+    const Target target = *resolveGoal(r);
+    const model::WeightLayout layout = model::layoutWeights(spec);
+    mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+    context.loadDialect<ir::HeadraceDialect>();
+    mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
+    std::vector<MemoryUse> uses;
+    for (const auto &[shape, shapes] :
+         {std::pair(ir::Shape::Decode, &target.decode), std::pair(ir::Shape::Mixed, &target.mixed)})
+      uses.push_back(memoryUseOf(lowerModel(
+          *module, stringifyShape(shape),
+          {&r.model, &layout, &target, r.hardware.kind, model::StartRule::Eager, shape, Target::limits(*shapes)})));
+    const PlacementFamily family(r.model, layout, target, std::move(uses));
+
+    std::mt19937 generator(3);
+    for (int i = 0; i < 24; ++i) {
+      std::vector<int32_t> units;
+      uint64_t all = 0, largest = 0;
+      for (int32_t unit = 1; unit < layout.headUnit(); ++unit)
+        if (generator() % 3 == 0) {
+          units.push_back(unit);
+          all += layout.units[static_cast<size_t>(unit)].bytes;
+          largest = std::max(largest, layout.units[static_cast<size_t>(unit)].bytes);
+        }
+      ASSERT_FALSE(units.empty());
+      Candidate candidate = placementOfUnits(layout, units, largest + generator() % (all - largest + 1));
+      candidate.wrap = i % 3 != 0;
+      SCOPED_TRACE(candidate.describe());
+      const MemoryNeed need = family.need(candidate);
+      EXPECT_EQ(family.layersOf(candidate).size(), 0u);
+      EXPECT_EQ(family.unitsOf(candidate), units);
+      EXPECT_EQ(need.weights, layout.totalBytes() - all);
+      EXPECT_LE(need.slots, candidate.ringBytes);
+      r.placements = {candidate};
+      const absl::StatusOr<plan::Plan> plan = compile(r);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      EXPECT_EQ(plan->placements[0].slots[0].bytes, need.slots);
+      EXPECT_LE(plan->arenaBytes, need.bytes);
+      EXPECT_GE(static_cast<double>(plan->arenaBytes), 0.95 * static_cast<double>(need.bytes));
+      EXPECT_TRUE(family.fits(candidate, need.bytes));
+      EXPECT_FALSE(family.fits(candidate, need.bytes - 1));
+    }
+  }
 }
 
 TEST(Compile, StatedPlacementsStandInsteadOfThePolicys) {

@@ -167,18 +167,41 @@ TEST(SearchPlacement, TheEmbeddingIsFreedBesideTheUnits) {
   EXPECT_FALSE(searchPlacement(tied.search, tied.prices)->candidate.embedding);
 }
 
+// Memory first: the least slowdown that frees so much, and no less would do.
+TEST(SearchFastest, FreesWhatIsAskedWithTheLeastSlowdown) {
+  Searched s(sized(shipped("opt-6.7b", "a10", 8, 512), {.newTokens = {8}, .sequences = {8}, .contexts = {512}}));
+  s.askFor(1);
+  for (const uint64_t layers : {2, 6, 20}) {
+    const uint64_t bytes = layers * s.layout.layerBytes(0);
+    const absl::StatusOr<FastestSearched> fastest = searchFastest(s.search, bytes, s.prices);
+    ASSERT_TRUE(fastest.ok()) << fastest.status();
+    EXPECT_GE(fastest->placement.freedBytes, bytes);
+    const auto resident = static_cast<double>(s.search.decode[0].sloNs);
+    EXPECT_LE(static_cast<double>(fastest->placement.decodeNs[0]), resident * fastest->factor);
+    // The link alone takes nearly as long for what must be moved: what is freed and a ring of a unit at least.
+    const uint64_t least = s.prices.copyNs(bytes, true);
+    EXPECT_GE(resident * fastest->factor, static_cast<double>(least));
+    EXPECT_LE(resident * fastest->factor, std::max(1.1 * resident, 1.1 * static_cast<double>(least)));
+  }
+  // Without the ring's bytes not even everything is freed.
+  const absl::Status status = searchFastest(s.search, 32 * s.layout.layerBytes(0), s.prices).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no placement frees"));
+}
+
 // A chain's placements are nested, and each compiles to what it says.
 TEST(SearchChain, OfAModelIsNestedAndMeetsEachGoal) {
   Searched s(sized(shipped("llama-3.1-8b", "a10", 8, 1024), {.newTokens = {8}, .sequences = {8}, .contexts = {1024}}));
   s.askFor(1.02);
-  const std::vector<double> factors = {1.0, 1.2, 1.5, 2.0};
+  const std::vector<ChainStep> factors = {1.0, 1.2, 1.5, 2.0};
   const absl::StatusOr<std::vector<ChainedPlacement>> chain = searchChain(s.search, factors, s.prices);
   ASSERT_TRUE(chain.ok()) << chain.status();
   ASSERT_EQ(chain->size(), factors.size());
   CompileRequest all = s.request;
   for (size_t i = 0; i < factors.size(); ++i) {
     const SearchedPlacement &placement = (*chain)[i].placement;
-    EXPECT_LE(placement.decodeNs[0], static_cast<uint64_t>(static_cast<double>(s.search.decode[0].sloNs) * factors[i]));
+    EXPECT_LE(placement.decodeNs[0],
+              static_cast<uint64_t>(static_cast<double>(s.search.decode[0].sloNs) * factors[i].factor));
     EXPECT_TRUE((*chain)[i].nested);
     EXPECT_GE((*chain)[i].share, 0.96); // a unit of 33 MB of 1.1 GB
     if (i > 0) {
@@ -198,12 +221,9 @@ TEST(SearchChain, OfAModelIsNestedAndMeetsEachGoal) {
 TEST(SearchChain, RefusesFactorsThatFallOrAreNone) {
   Searched s(sized(request(tinyLlama(6)), {.newTokens = {2}, .sequences = {2}, .contexts = {64}}));
   s.askFor(2);
-  for (const std::vector<double> &factors : {std::vector<double>{},
-                                             {0.0},
-                                             {-1.0},
-                                             {1.5, 1.2},
-                                             {std::nan("")},
-                                             {1.0, std::numeric_limits<double>::infinity()}})
+  const std::vector<std::vector<ChainStep>> bad = {
+      {}, {0.0}, {-1.0}, {1.5, 1.2}, {std::nan("")}, {1.0, std::numeric_limits<double>::infinity()}, {{1, 10}, {1, 9}}};
+  for (const std::vector<ChainStep> &factors : bad)
     EXPECT_EQ(searchChain(s.search, factors, s.prices).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(searchChain(s.search, {0.4, 1.0}, s.prices).status().code(), absl::StatusCode::kResourceExhausted);
 }

@@ -14,7 +14,10 @@ class SearchQuality : public testing::TestWithParam<std::string> {};
 
 TEST_P(SearchQuality, TheLinkIsFilledAndSelectNIsNeverBetter) {
   int large = 0, small = 0, ahead = 0;
-  for (const SearchCase &asked : searchCases({GetParam()})) {
+  // Every second case, the even ones on one device and the odd ones on the other; bench_search has them all.
+  const std::vector<SearchCase> cases = searchCases({GetParam()});
+  for (size_t i = GetParam() == "a10" ? 0 : 1; i < cases.size(); i += 2) {
+    const SearchCase &asked = cases[i];
     SCOPED_TRACE(asked.name());
     OpenedCase c(asked);
     const absl::StatusOr<SearchedPlacement> found = c.search();
@@ -42,15 +45,15 @@ TEST_P(SearchQuality, TheLinkIsFilledAndSelectNIsNeverBetter) {
       ++small;
     }
   }
-  EXPECT_GT(large, 60);
+  EXPECT_GT(large, 40);
   EXPECT_GT(small, 10);
-  EXPECT_GT(ahead, 150);
+  EXPECT_GT(ahead, 75);
 }
 
 TEST_P(SearchQuality, NoSweepOverRingsFreesTwoPercentMore) {
   const std::vector<SearchCase> cases = searchCases({GetParam()});
   int swept = 0;
-  for (size_t i = 0; i < cases.size(); i += 5) {
+  for (size_t i = 0; i < cases.size(); i += 9) {
     SCOPED_TRACE(cases[i].name());
     OpenedCase c(cases[i]);
     if (c.limitBytes() < 4 * c.layerBytes() || c.limitBytes() >= static_cast<double>(c.layers()) * c.layerBytes())
@@ -64,7 +67,7 @@ TEST_P(SearchQuality, NoSweepOverRingsFreesTwoPercentMore) {
         << static_cast<double>(sweep.ringBytes) / c.layerBytes();
     ++swept;
   }
-  EXPECT_GT(swept, 10);
+  EXPECT_GT(swept, 8);
 }
 
 // The sweep finds good placements by itself: without a floor, within 10% of the search's.

@@ -433,6 +433,37 @@ TEST(RuntimePlacement, WithoutTransitionsThereIsNoWay) {
   EXPECT_EQ(runtime->launch(0).code(), absl::StatusCode::kFailedPrecondition);
 }
 
+// "none" has 10 blocks, "one" 6 and "both" 4: a change waits for blocks that are in use, and launches nothing.
+TEST(RuntimePlacement, MemoryIsNotTakenFromBlocksInUse) {
+  plan::Plan plan = switchingPlan();
+  const int64_t blocks[] = {4, 6, 10};
+  plan.kvBlocks = 10;
+  for (uint32_t p = 0; p < 3; ++p)
+    plan.placements[p].kvBlocks = blocks[p];
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  KvBlocks &pool = runtime->kvBlocks();
+  EXPECT_EQ(pool.limit(), 4);
+  ASSERT_TRUE(runtime->takeHop(2).ok());
+  EXPECT_EQ(pool.limit(), 10);
+  std::vector<int32_t> first, second;
+  ASSERT_TRUE(pool.grow(first, 3 * plan.blockTokens).ok());  // blocks 1 to 3
+  ASSERT_TRUE(pool.grow(second, 2 * plan.blockTokens).ok()); // and 4, 5
+  EXPECT_THAT(std::string(runtime->launch(*runtime->chooseIn(0, 1, 1, 1)).message()),
+              HasSubstr("placement 'both' has 4 KV blocks of 10, and 2 of those that it has not are in use"));
+  EXPECT_EQ(runtime->placement(), 2u);
+  EXPECT_TRUE(device.launched.empty());
+  ASSERT_TRUE(runtime->takeHop(0).ok()); // to "one", which has them all
+  EXPECT_EQ(runtime->placement(), 1u);
+  EXPECT_EQ(pool.limit(), 6);
+  EXPECT_EQ(runtime->takeHop(0).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(device.launched, ElementsAre("transition 1"));
+  pool.release(second);
+  ASSERT_TRUE(runtime->takeHop(0).ok());
+  EXPECT_EQ(pool.limit(), 4);
+  EXPECT_EQ(pool.freeBlocks(), 0);
+}
+
 // Homes at other addresses are no homes: what one placement has elsewhere must be copied.
 TEST(RuntimePlacement, HomesThatMoveAreNotFree) {
   plan::Plan plan = switchingPlan();

@@ -79,6 +79,7 @@ private:
 
   void placeWeights() {
     plan::Placement placement;
+    placement.kvBlocks = plan_.kvBlocks;
     placement.name = o_.offloaded.empty() ? "none" : "layers " + std::to_string(o_.offloaded.size());
     placement.offloadedLayers = static_cast<int32_t>(o_.offloaded.size());
     placement.offloadsEmbedding = o_.offloadEmbedding;

@@ -92,6 +92,9 @@ TEST(JobFile, ReadsTheOtherSpellings) {
   ASSERT_TRUE(job.ok()) << messageOf(job);
   EXPECT_EQ(job->goal.deviceMemory, 1000u);
   EXPECT_EQ(job->goal.kvDtype, std::nullopt);
+  EXPECT_EQ(job->goal.elasticKv, Choice::Auto);
+  EXPECT_EQ(parseJob("[goal]\nelastic_kv = true\n", "job.toml")->goal.elasticKv, Choice::On);
+  EXPECT_EQ(parseJob("[goal]\nelastic_kv = false\n", "job.toml")->goal.elasticKv, Choice::Off);
   EXPECT_TRUE(job->policy.none);
   EXPECT_EQ(job->policy.offloadHead, Choice::Off);
   EXPECT_EQ(parseJob("[policy]\noffload_layers = 0\n", "job.toml")->policy.offloadLayers, 0);
@@ -133,7 +136,7 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
                 "1: goals: unknown key: expected one of buckets, goal, hardware, model, policy");
   expectRefused("[goal]\nslo = \"50ms\"\n",
                 "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
-                "kv_dtype, kv_tokens, record, slo_factor, tpot, ttft");
+                "elastic_kv, kv_dtype, kv_tokens, record, slo_factor, tpot, ttft");
   expectRefused("[policy]\nintervals = 3\n",
                 "2: policy.intervals: unknown key: expected one of interval, name, offload_embedding, offload_head, "
                 "offload_layers, placements, slots, start_rule");
@@ -159,6 +162,7 @@ TEST(JobFile, RefusesBadGoals) {
                 " goal.kv_tokens = 100: expected at least goal.context = 200");
   expectRefused("[goal]\nkv_dtype = \"fp8\"\n",
                 "2: goal.kv_dtype = \"fp8\": expected \"auto\", \"f32\", \"f16\" or \"bf16\"");
+  expectRefused("[goal]\nelastic_kv = \"often\"\n", "2: goal.elastic_kv = \"often\": expected \"auto\", true or false");
   expectRefused("[goal]\nblock_tokens = 0\n", "2: goal.block_tokens = 0: expected an integer from 1 to 4096");
   expectRefused(std::string("[model]\n") + kShape + "[goal]\ncontext = 65\n",
                 " goal.context = 65: expected at most the 64 positions of inline");

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "runtime/model/WeightLayout.h"
+#include "tests/unit/plan/PlanParts.h"
 
 namespace headrace::plan::test {
 namespace {
@@ -15,19 +16,10 @@ using model::alignUp;
 using model::TensorRole;
 using model::UnitRole;
 
-constexpr int kNever = -1; // "after no compute step"
-
 // What takes turns in a slot: the units of a layer, or the head.
 struct Item {
   std::vector<uint32_t> units;
   uint32_t slot = 0;
-};
-
-// A copy before it is a step: bytes of a unit, to an address, after the compute step `after` has ended.
-struct PlannedCopy {
-  uint32_t unit = 0;
-  uint64_t offset = 0, bytes = 0, address = 0;
-  int after = kNever;
 };
 
 // A compute step before it has a place among the copies.
@@ -63,22 +55,6 @@ public:
           addTransition(from, to);
   }
 
-  // Copies to the homes that `to` has on the device and `from` has not.
-  static void addSwitch(Plan &plan, uint32_t from, uint32_t to) {
-    Schedule s;
-    s.name = plan.placements[from].name + " to " + plan.placements[to].name;
-    s.placement = to;
-    s.fromPlacement = from;
-    s.shape = ShapeClass::Transition;
-    for (uint32_t unit = 0; unit < plan.kvBuffer(0); ++unit) {
-      const Extent &home = plan.placements[to].extents[unit], &source = plan.placements[from].extents[unit];
-      if (home.space == Space::Device && source.space == Space::Host)
-        addCopy(plan, s, {unit, 0, home.bytes, home.address, kNever});
-    }
-    if (!s.steps.empty())
-      addTransition(plan, std::move(s), 0, 0);
-  }
-
 private:
   // Items in order of use. Two that follow each other have different slots; with wrap-around so do the last and the
   // first.
@@ -105,6 +81,7 @@ private:
   // Homes and slots behind the transients.
   void place() {
     Placement p;
+    p.kvBlocks = plan_.kvBlocks;
     p.name = options_.name;
     p.startRule = options_.rule;
     p.offloadedLayers = static_cast<int32_t>(options_.layers.size());
@@ -161,13 +138,7 @@ private:
   }
 
   // The slab has every unit that some placement offloads; here all of them, so that the address is the same in each.
-  static uint64_t hostAddress(const Plan &plan, uint32_t unit) {
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < unit; ++i)
-      at += plan.buffers[i].bytes;
-    return at;
-  }
-  uint64_t hostAddress(uint32_t unit) const { return hostAddress(plan_, unit); }
+  uint64_t hostAddress(uint32_t unit) const { return test::hostAddress(plan_, unit); }
   uint64_t itemBytes(const Item &item) const {
     uint64_t bytes = 0;
     for (const uint32_t unit : item.units)
@@ -432,24 +403,6 @@ private:
     return static_cast<uint32_t>(plan_.states.size() - 1);
   }
 
-  static void addStep(Schedule &s, Step step, const std::vector<Operand> &operands) {
-    step.firstOperand = static_cast<uint32_t>(s.operands.size());
-    step.operandCount = static_cast<uint32_t>(operands.size());
-    s.steps.push_back(step);
-    s.operands.insert(s.operands.end(), operands.begin(), operands.end());
-  }
-  static void addCopy(const Plan &plan, Schedule &s, const PlannedCopy &c) {
-    Step step;
-    step.kind = StepKind::Copy;
-    step.lane = Lane::H2D;
-    step.part = Part::Movement;
-    step.layer = plan.buffers[c.unit].layer;
-    step.linkBytes = c.bytes;
-    addStep(s, step,
-            {{c.unit, Space::Host, Access::Read, Arg::Source, c.offset, c.bytes, hostAddress(plan, c.unit) + c.offset},
-             {c.unit, Space::Device, Access::Write, Arg::Destination, c.offset, c.bytes, c.address}});
-  }
-
   // Copies stand as early as they may start. An edge is left out if the lane has waited for as much before.
   void merge(Schedule &s) {
     std::vector<uint32_t> computeStep(computes_.size()), copyStep(copies_.size());
@@ -522,37 +475,8 @@ private:
     s.exitState = to;
     for (const Content &c : plan_.states[to].contents)
       addCopy(plan_, s, {c.buffer, c.bufferOffset, c.bytes, c.address, kNever});
-    addTransition(plan_, std::move(s), from, to);
+    test::addTransition(plan_, std::move(s), from, to);
   }
-  static void addTransition(Plan &plan, Schedule s, uint32_t from, uint32_t to) {
-    Transition t;
-    t.fromState = from;
-    t.toState = to;
-    t.schedule = static_cast<uint32_t>(plan.schedules.size());
-    for (const Step &step : s.steps)
-      t.durationsNs.push_back(100 + step.linkBytes / 8);
-    t.predictedNs = std::get<0>(times(s, t.durationsNs));
-    plan.schedules.push_back(std::move(s));
-    plan.transitions.push_back(std::move(t));
-  }
-
-  // The end of the last step, the compute lane's sum, the h2d lane's sum.
-  static std::tuple<uint64_t, uint64_t, uint64_t> times(const Schedule &s, const std::vector<uint64_t> &durations) {
-    std::map<Lane, uint64_t> free, sum;
-    std::vector<uint64_t> end(s.steps.size());
-    uint64_t last = 0;
-    size_t edge = 0;
-    for (uint32_t i = 0; i < s.steps.size(); ++i) {
-      uint64_t start = free[s.steps[i].lane];
-      for (; edge < s.edges.size() && s.edges[edge].to == i; ++edge)
-        start = std::max(start, end[s.edges[edge].from]);
-      end[i] = free[s.steps[i].lane] = start + durations[i];
-      sum[s.steps[i].lane] += durations[i];
-      last = std::max(last, end[i]);
-    }
-    return {last, sum[Lane::Compute], sum[Lane::H2D]};
-  }
-
   Plan &plan_;
   const model::WeightLayout &layout_;
   const PlacementOptions &options_;
@@ -612,7 +536,7 @@ Plan makePlan(const PlanOptions &options) {
   if (options.switches)
     for (uint32_t from = 0; from < plan.placements.size(); ++from)
       for (uint32_t to = 0; to < plan.placements.size(); ++to)
-        PlacementBuilder::addSwitch(plan, from, to);
+        addSwitch(plan, from, to);
   plan.budgetBytes = plan.arenaBytes;
   plan.hardware.memoryBytes = plan.budgetBytes;
   std::stable_sort(plan.variants.begin(), plan.variants.end(), [](const Variant &a, const Variant &b) {

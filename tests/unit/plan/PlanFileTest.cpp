@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "runtime/plan/PlanVerifier.h"
+#include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/PlanText.h"
 
@@ -39,6 +40,13 @@ TEST(PlanFile, ReadsBackEveryFieldItWrites) {
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(textOf(*back), textOf(plan)) << named.name;
   }
+}
+
+TEST(PlanFile, ReadsBackCachesThatGrow) {
+  const Plan plan = test::growingPlan();
+  const absl::StatusOr<Plan> back = parse(bytesOf(serialize(plan)), "a.plan");
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(textOf(*back), textOf(plan));
 }
 
 TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {

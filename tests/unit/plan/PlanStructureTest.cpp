@@ -10,6 +10,7 @@
 
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/PlanVerifier.h"
+#include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/PlanText.h"
 
@@ -54,6 +55,10 @@ const std::vector<Fault> &faults() {
       {"goal.kv_dtype is 3, expected 0 to 2", [](Plan &p) { p.goal.kvDtype = model::DType{3}; }},
       {"policy.start_rule is 2, expected 0 to 1", [](Plan &p) { p.policy.startRule = model::StartRule{2}; }},
       {"policy.offload_head is 3, expected 0 to 2", [](Plan &p) { p.policy.offloadHead = model::Choice{3}; }},
+      {"goal.slo_factor is nan, expected a finite factor", [](Plan &p) { p.goal.sloFactor = std::nan(""); }},
+      {"goal.record has a control character, 10", [](Plan &p) { p.goal.record = "a\nb"; }},
+      {"choices[0].variant is 99999, expected", [](Plan &p) { p.choices = {{99999, 1, 1, 1, 1}}; }},
+      {"choices[1] is out of order, or there twice", [](Plan &p) { p.choices = {{0, 1, 1, 1, 1}, {0, 1, 1, 1, 1}}; }},
       {"activation_dtype is 3, expected 0 to 2", [](Plan &p) { p.activationDtype = model::DType{3}; }},
       {"kv_dtype is 3, expected 0 to 2", [](Plan &p) { p.kvDtype = model::DType{3}; }},
       {"block_tokens is 0, expected 1 to 1048576", [](Plan &p) { p.blockTokens = 0; }},
@@ -280,6 +285,31 @@ TEST(PlanStructure, FaultsAreTheOnlyViolationTheVerifierNames) {
     ASSERT_EQ(violations.size(), 1u) << fault.message;
     EXPECT_EQ(violations[0].rule, Rule::Structure) << fault.message;
   }
+}
+
+TEST(PlanStructure, PagesThatCannotBeAreRefused) {
+  const auto refused = [](const std::string &message, auto make) {
+    Plan plan = test::growingPlan();
+    ASSERT_FALSE(findStructureFault(plan).has_value());
+    make(plan);
+    const absl::Status status = parse(test::bytesOf(serialize(plan)), "a.plan").status();
+    EXPECT_NE(status.message().find(message), std::string::npos) << message << "\n  was " << status.message();
+  };
+  refused("aliases has 8 entries, expected none with page_bytes 0", [](Plan &p) { p.pageBytes = 0; });
+  refused("page_bytes is 384, expected a power of two from 256", [](Plan &p) { p.pageBytes = 384; });
+  refused("page_bytes is 128, expected a power of two from 256", [](Plan &p) { p.pageBytes = 128; });
+  refused("aliases has 0 entries, expected 1 to ", [](Plan &p) { p.aliases.clear(); });
+  refused("expected a multiple of page_bytes 1048576", [](Plan &p) { p.pageBytes = uint64_t{1} << 20; });
+  refused("expected pages of 256", [](Plan &p) { p.aliases[0].bytes += 64; });
+  refused("expected pages of 256", [](Plan &p) { p.aliases[2].bytes = 0; });
+  refused("aliases[1] maps ", [](Plan &p) { std::swap(p.aliases[0], p.aliases[1]); });
+  refused("aliases[0] maps 0, ", [](Plan &p) { p.aliases[0].address = 0; });
+  refused("beyond the arena of ", [](Plan &p) { p.aliases[0].arenaAddress = p.arenaBytes; });
+  refused("placements[0].kv_blocks is 0, expected 1 to ", [](Plan &p) { p.placements[0].kvBlocks = 0; });
+  refused("placements[1].kv_blocks is 99, expected 1 to ", [](Plan &p) { p.placements[1].kvBlocks = 99; });
+  Plan fixed = somePlan(); // without pages all have the same
+  --fixed.placements[0].kvBlocks;
+  EXPECT_TRUE(findStructureFault(fixed).has_value());
 }
 
 TEST(PlanStructure, AModelThatCannotBeIsRefused) {

@@ -57,12 +57,16 @@ std::string textOf(const Plan &p) {
   for (const Buffer &b : p.buffers)
     line(out, "buffer", b.name, b.kind, b.layer, b.bytes);
   for (const Placement &x : p.placements) {
-    line(out, "placement", x.name, x.interval, x.offloadedLayers, x.offloadsEmbedding, x.offloadsHead, x.startRule);
+    line(out, "placement", x.name, x.interval, x.offloadedLayers, x.offloadsEmbedding, x.offloadsHead, x.startRule,
+         x.kvBlocks);
     for (const Extent &e : x.extents)
       line(out, " extent", e.buffer, e.space, e.encoding, e.direct, e.bufferOffset, e.bytes, e.address);
     for (const Slot &slot : x.slots)
       line(out, " slot", slot.address, slot.bytes);
   }
+  line(out, "pages", p.pageBytes);
+  for (const Alias &a : p.aliases)
+    line(out, " alias", a.address, a.arenaAddress, a.bytes);
   for (const State &s : p.states) {
     line(out, "state", s.placement);
     for (const Content &c : s.contents)

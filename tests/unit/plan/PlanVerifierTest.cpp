@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 
 namespace headrace::plan {
@@ -377,6 +378,45 @@ TEST(PlanVerifier, RefusesChangesOfPlacementThatDoNotArrive) {
                 s.fromPlacement = kNone;
               }),
               HasSubstr("[host range]"));
+}
+
+// Placement 2 alone has the block in layer 3's home.
+TEST(PlanVerifier, RefusesCachesThatGrowIntoWhatIsInUse) {
+  const auto refusal = [](auto change) {
+    Plan plan = test::growingPlan();
+    EXPECT_TRUE(verifyPlan(plan, "a.plan").ok()) << verifyPlan(plan, "a.plan");
+    change(plan);
+    std::string all;
+    for (const Violation &violation : findViolations(plan, 100))
+      all += violation.message + " [" + ruleName(violation.rule) + "]\n";
+    return all;
+  };
+  using testing::HasSubstr;
+  // A block in memory that the placement has weights in.
+  EXPECT_THAT(refusal([](Plan &p) { ++p.placements[0].kvBlocks; }), HasSubstr("share bytes [overlap]"));
+  // Placement 1 has a slot there.
+  EXPECT_THAT(refusal([](Plan &p) { ++p.placements[1].kvBlocks; }), HasSubstr("share bytes [overlap]"));
+  // In a home that no placement offloads, in another cache, in a transient.
+  EXPECT_THAT(refusal([](Plan &p) { p.aliases[1].arenaAddress = p.placements[2].extents[0].address; }),
+              HasSubstr("share bytes [overlap]"));
+  EXPECT_THAT(refusal([](Plan &p) { p.aliases[1].arenaAddress = p.aliases[3].arenaAddress; }),
+              HasSubstr("share bytes [overlap]"));
+  EXPECT_THAT(refusal([](Plan &p) { p.aliases[0].arenaAddress = p.schedules[0].locals[0].address; }),
+              HasSubstr("[overlap]"));
+  // Not mapped as a whole, or not behind the arena.
+  EXPECT_THAT(refusal([](Plan &p) { p.aliases.pop_back(); }), HasSubstr("is not mapped to the arena as a whole"));
+  EXPECT_THAT(refusal([](Plan &p) {
+                for (Placement &placement : p.placements)
+                  placement.extents[p.kvBuffer(0)].address = 0;
+              }),
+              HasSubstr("kv.0 is at 0 in the arena, in a plan whose caches grow it is behind it [structure]"));
+  // Only caches have addresses behind the arena.
+  EXPECT_THAT(refusal([](Plan &p) {
+                for (Placement &placement : p.placements)
+                  placement.extents[p.metaBuffer()].address = p.aliases[0].address;
+              }),
+              HasSubstr("beyond the arena of"));
+  EXPECT_THAT(refusal([](Plan &p) { --p.placements[2].kvBlocks; }), HasSubstr("kv_blocks is "));
 }
 
 TEST(PlanVerifier, StopsAtTheLimit) {

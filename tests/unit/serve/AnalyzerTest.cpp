@@ -240,8 +240,6 @@ TEST(Analyzer, MeasuresRealDataOnTheHost) {
         EXPECT_EQ(cell.sites[static_cast<size_t>(s)].medianNs > 0,
                   static_cast<Site>(s) != Site::Activate || model.gated())
             << cost::siteName(static_cast<Site>(s));
-    for (const cost::Transfer &t : record.transfers) // paced to 1 GB/s and 1 us: no copy can be faster
-      EXPECT_GE(t.h2d.p90Ns, t.bytes);
   }
 }
 

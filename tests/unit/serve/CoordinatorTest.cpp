@@ -359,6 +359,7 @@ TEST(Coordinator, AWaitingDeviceThatDisappearsGivesItsNeighbourBackWhatItHad) {
 
 TEST(Coordinator, WhereNoChangeIsSafeTheRequestGoesBack) {
   CoordinatorOptions options;
+  options.keepRetreat = false;
   options.transition = [](uint32_t, uint32_t from, uint32_t) { return TransitionCost{from == 20 ? 1000u : 0u}; };
   Coordinator c = leftRuns(options);
   ASSERT_TRUE(c.arrive(requestFor(1, 12, {16})).ok());
@@ -368,6 +369,29 @@ TEST(Coordinator, WhereNoChangeIsSafeTheRequestGoesBack) {
   EXPECT_EQ(c.state(1), DeviceState::Idle);
   EXPECT_EQ(c.nextIteration(0)->placement, 20u);
   EXPECT_FALSE(c.nextIteration(0)->changed);
+}
+
+// From 20 bytes on there is no way back within any objective: they are not taken where neighbours may come.
+TEST(Coordinator, OnlyWhatCanGiveWayIsTakenOnABusOfSeveralDevices) {
+  CoordinatorOptions options;
+  options.transition = [](uint32_t, uint32_t from, uint32_t) { return TransitionCost{from == 20 ? 1000u : 0u}; };
+  Coordinator c = twoDevices(options);
+  ASSERT_TRUE(c.arrive(requestFor(0, 12, {0, 8, 20})).ok());
+  EXPECT_EQ(*c.start(0), true);
+  EXPECT_EQ(c.nextIteration(0)->placement, 8u);
+  ASSERT_TRUE(c.arrive(requestFor(1, 12, {16})).ok());
+  EXPECT_EQ(c.nextIteration(0)->placement, 0u);
+  EXPECT_FALSE(c.nextIteration(0)->changed);
+  EXPECT_EQ(*c.start(1), true);
+  // What copies least is taken even where it is all there is.
+  ASSERT_TRUE(c.finish(1).ok());
+  ASSERT_TRUE(c.finish(0).ok());
+  ASSERT_TRUE(c.arrive(requestFor(0, 12, {20})).ok());
+  auto alone = Coordinator::create(2, {{"only", 2, 100}}, options);
+  ASSERT_TRUE(alone.ok());
+  ASSERT_TRUE(alone->arrive(requestFor(0, 12, {0, 8, 20})).ok());
+  EXPECT_EQ(*alone->start(0), true);
+  EXPECT_EQ(alone->nextIteration(0)->placement, 20u); // nobody to give way to
 }
 
 TEST(Coordinator, LessBandwidthIsPlannedWithAtOnceMoreOnlyAfterAWhile) {

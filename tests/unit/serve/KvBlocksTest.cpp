@@ -68,5 +68,36 @@ TEST(KvBlocks, NoneAreLostOverManyRequests) {
   }
 }
 
+// 8 blocks, 1 to 7. With a limit of 4 there are 1, 2 and 3.
+TEST(KvBlocks, TheLimitMovesButNeverBelowABlockInUse) {
+  KvBlocks blocks(8, 4);
+  EXPECT_EQ(blocks.limit(), 8);
+  ASSERT_TRUE(blocks.setLimit(4).ok());
+  EXPECT_EQ(blocks.freeBlocks(), 3);
+  std::vector<int32_t> a, b;
+  EXPECT_EQ(blocks.grow(a, 16).code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(blocks.grow(a, 8).ok());
+  EXPECT_EQ(blocks.freeBlocks(), 1);
+  ASSERT_TRUE(blocks.setLimit(8).ok());
+  EXPECT_EQ(blocks.freeBlocks(), 5);
+  ASSERT_TRUE(blocks.grow(b, 12).ok());
+  EXPECT_THAT(b, ElementsAre(3, 4, 5));
+  EXPECT_EQ(blocks.blocksInUseAbove(4), 2); // 4 and 5
+  EXPECT_EQ(blocks.blocksInUseAbove(6), 0);
+  EXPECT_EQ(blocks.blocksInUseAbove(8), 0);
+  const absl::Status status = blocks.setLimit(4);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2 blocks from 4 on are in use"));
+  EXPECT_EQ(blocks.limit(), 8);
+  ASSERT_TRUE(blocks.setLimit(6).ok()); // just behind the last in use
+  EXPECT_EQ(blocks.freeBlocks(), 0);
+  blocks.release(b);
+  EXPECT_EQ(blocks.freeBlocks(), 3);
+  ASSERT_TRUE(blocks.setLimit(3).ok());
+  EXPECT_EQ(blocks.freeBlocks(), 0);
+  EXPECT_FALSE(blocks.setLimit(0).ok());
+  EXPECT_FALSE(blocks.setLimit(9).ok());
+}
+
 } // namespace
 } // namespace headrace::serve

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/algorithms/SearchFastest.h"
+
+#include <utility>
+
+namespace headrace::algorithms {
+
+std::optional<FastestPlacement> searchFastest(const UnitProblem &problem, uint64_t leastFreed, double low,
+                                              double high) {
+  SearchLimits limits;
+  limits.enoughFreed = leastFreed;
+  std::optional<FastestPlacement> fastest;
+  const auto attempt = [&](double factor) {
+    UnitProblem scaled = problem;
+    for (ScheduleTimes &schedule : scaled.schedules)
+      for (ScheduleTimes::Shape &shape : schedule.shapes)
+        shape.sloNs = static_cast<uint64_t>(static_cast<double>(shape.sloNs) * factor);
+    std::optional<UnitPlacement> placed = searchUnits(scaled, limits);
+    if (!placed || placed->freedBytes < leastFreed)
+      return false;
+    fastest = {factor, *std::move(placed)};
+    return true;
+  };
+  if (!attempt(high))
+    return std::nullopt;
+  if (attempt(low))
+    return fastest;
+  while (high > low * 1.001) {
+    const double middle = low + (high - low) / 2;
+    (attempt(middle) ? high : low) = middle;
+  }
+  return fastest;
+}
+
+} // namespace headrace::algorithms

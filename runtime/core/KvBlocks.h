@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which KV blocks are whose. One number names a block in every layer's cache. Block 0 is the scratch block of padded
+// rows and never given out; of the free ones the lowest is given first, so that blocks in use stay together at the
+// front. How many there are depends on the placement: the runtime moves the limit, and does not take back a block that
+// is in use (Runtime::kvBlocks).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace headrace::core {
+
+class KvBlocks {
+public:
+  // `blocks` a layer, the scratch block included; at first all of them may be given out.
+  KvBlocks(int64_t blocks, int64_t blockTokens);
+
+  int64_t freeBlocks() const { return free_; }
+  int64_t blocksFor(int64_t tokens) const { return (tokens + blockTokens_ - 1) / blockTokens_; }
+
+  // Appends blocks to `table` until it holds `tokens` tokens. ResourceExhausted, with nothing taken, if too few are
+  // free. Allocates nothing if the table has the capacity.
+  absl::Status grow(std::vector<int32_t> &table, int64_t tokens);
+  // Takes back all blocks of `table` and empties it.
+  void release(std::vector<int32_t> &table);
+
+  // Only blocks below the limit are given out. FailedPrecondition, and nothing changes, while one above is in use.
+  int64_t limit() const { return limit_; }
+  absl::Status setLimit(int64_t limit);
+  // Blocks of this number and above that are in use: a placement with no more blocks than this must wait for them.
+  int64_t blocksInUseAbove(int64_t limit) const;
+
+private:
+  int64_t blockTokens_;
+  int64_t limit_;
+  int64_t free_;              // below the limit
+  std::vector<uint8_t> used_; // by block
+  std::vector<int32_t> heap_; // of all that are not used, the lowest on top
+};
+
+} // namespace headrace::core

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the coordinator is told of a plan, against what the plan's variants take.
+#include "runtime/serve/PlanLoads.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/conformance/FleetFixture.h"
+
+namespace headrace::serve {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kLink = 1e9;
+
+const plan::Plan &sharedPlan() {
+  static const plan::Plan plan = fleetPlan({.linkBandwidth = kLink, .intervals = {2, 6}});
+  return plan;
+}
+
+const plan::Variant &variantOf(uint32_t placement, int64_t tokens, int64_t sequences, int64_t context, bool decode) {
+  for (const plan::Variant &v : sharedPlan().variants)
+    if (v.placement == placement && v.newTokens == tokens && v.sequences == sequences && v.context == context &&
+        (sharedPlan().schedules[v.schedule].shape == plan::ShapeClass::Decode) == decode)
+      return v;
+  ADD_FAILURE() << "no such variant";
+  return sharedPlan().variants[0];
+}
+
+TEST(PlanLoads, DecodeIsAnIterationOfTheVariantsThatTheContextGoesThrough) {
+  const PlanLoads loads(sharedPlan(), 0);
+  EXPECT_EQ(loads.linkBandwidth(), kLink);
+  EXPECT_EQ(PlanLoads(sharedPlan(), 2 * kLink).linkBandwidth(), kLink); // times are known up to the plan's link
+  EXPECT_EQ(PlanLoads(sharedPlan(), kLink / 2).linkBandwidth(), kLink / 2);
+  // Three prompts of up to 10 tokens, 4 new ones: contexts 11 to 13, one bucket.
+  const BatchShape shape{{3, 10, 1}, 4, false};
+  const auto placements = loads.placements(shape, Role::Decode, 0);
+  ASSERT_TRUE(placements.ok()) << placements.status();
+  ASSERT_EQ(placements->size(), 3u);
+  for (uint32_t p = 0; p < 3; ++p) {
+    const BusPlacement &one = (*placements)[p];
+    const plan::Variant &variant = variantOf(p, 3, 3, 16, true);
+    EXPECT_EQ(one.placement, p);
+    EXPECT_EQ(one.linkBytes, plan::linkBytes(sharedPlan().schedules[variant.schedule]).h2d);
+    EXPECT_EQ(one.exposedBytes, 0u); // always the same variant
+    EXPECT_NEAR(timeAtRate(one, kLink), static_cast<double>(variant.predictedNs), 1);
+    EXPECT_EQ(one.shortestNs, static_cast<double>(variant.computeAloneNs));
+    EXPECT_EQ(one.freedBytes, loads.freedBytes(p));
+  }
+  EXPECT_EQ((*placements)[0].linkBytes, 0u);
+  EXPECT_EQ(loads.freedBytes(0), 0u);
+  EXPECT_GT(loads.freedBytes(1), loads.freedBytes(2)); // interval 2 more than interval 6
+  // Through two buckets of context: the worse of both, and the tail of the one before it.
+  const auto longer = loads.placements({{3, 10, 1}, 20, false}, Role::Decode, 0);
+  ASSERT_TRUE(longer.ok());
+  EXPECT_GE(timeAtRate((*longer)[1], kLink), static_cast<double>(variantOf(1, 3, 3, 48, true).predictedNs) - 1);
+}
+
+TEST(PlanLoads, PrefillIsTheSumOfItsIterations) {
+  const PlanLoads loads(sharedPlan(), 0);
+  // 14 tokens in buckets of 8: 8 and 6 of them.
+  const auto placements = loads.placements({{3, 10, 1}, 1, false}, Role::Prefill, 0);
+  ASSERT_TRUE(placements.ok());
+  const auto whole = loads.placements({{3, 10, 1}, 4, false}, Role::Both, 0);
+  ASSERT_TRUE(whole.ok());
+  const plan::Variant &chunk = variantOf(0, 8, 3, 16, false);
+  EXPECT_NEAR(timeAtRate((*placements)[0], kLink), 2.0 * static_cast<double>(chunk.predictedNs), 1);
+  // As the first stage of an instance that does both.
+  EXPECT_EQ((*whole)[0].first.computeNs, (*placements)[0].computeNs);
+  EXPECT_EQ((*whole)[1].first.linkBytes, (*placements)[1].linkBytes);
+  EXPECT_GT((*whole)[1].first.linkBytes, (*whole)[1].linkBytes);
+}
+
+TEST(PlanLoads, ChangesCopyWhatBecomesResident) {
+  const PlanLoads loads(sharedPlan(), 0);
+  uint64_t host[3];
+  for (uint32_t p = 0; p < 3; ++p)
+    host[p] = plan::weightBytesByHome(sharedPlan(), p).host;
+  EXPECT_EQ(loads.change(1, 1).bytes, 0u);
+  // All of its six layers come back; slots may hold the tail of an iteration meanwhile.
+  EXPECT_TRUE(loads.change(1, 0).possible);
+  EXPECT_GE(loads.change(1, 0).bytes, host[1]);
+  EXPECT_LE(loads.change(1, 0).bytes, 2 * host[1]);
+  EXPECT_GT(loads.change(1, 0).fixedNs, 0); // latencies of copies
+  // Giving up copies nothing but what the first iteration enters with.
+  EXPECT_LT(loads.change(0, 1).bytes, host[1] / 2);
+  // The KV cache arrives after the change.
+  const auto with = loads.placements({{4}, 3, false}, Role::Decode, 1, 1000);
+  const auto without = loads.placements({{4}, 3, false}, Role::Decode, 1);
+  ASSERT_TRUE(with.ok() && without.ok());
+  EXPECT_EQ((*with)[0].first.exposedBytes, (*without)[0].first.exposedBytes + 1000);
+  EXPECT_GE((*without)[0].first.exposedBytes, host[1]);
+}
+
+TEST(PlanLoads, RefusesABatchThatNoPlacementHolds) {
+  const PlanLoads loads(sharedPlan(), 0);
+  const auto refused = loads.placements({{1, 1, 1, 1}, 3, false}, Role::Decode, 0);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("variants and KV blocks for 4 sequences up to context 3"));
+}
+
+} // namespace
+} // namespace headrace::serve

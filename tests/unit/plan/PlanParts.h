@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Steps and transitions of plans that are put together by hand.
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+#include "runtime/plan/Plan.h"
+
+namespace headrace::plan::test {
+
+inline constexpr int kNever = -1; // "after no compute step"
+
+// A copy before it is a step: bytes of a unit, to an address, after the compute step `after` has ended.
+struct PlannedCopy {
+  uint32_t unit = 0;
+  uint64_t offset = 0, bytes = 0, address = 0;
+  int after = kNever;
+};
+
+// The slab of these plans has every unit, one behind the other.
+uint64_t hostAddress(const Plan &plan, uint32_t unit);
+void addStep(Schedule &s, Step step, const std::vector<Operand> &operands);
+void addCopy(const Plan &plan, Schedule &s, const PlannedCopy &c);
+// The end of the last step, the compute lane's sum, the h2d lane's sum.
+std::tuple<uint64_t, uint64_t, uint64_t> times(const Schedule &s, const std::vector<uint64_t> &durations);
+void addTransition(Plan &plan, Schedule s, uint32_t from, uint32_t to);
+// Copies to the homes that `to` has on the device and `from` has not.
+void addSwitch(Plan &plan, uint32_t from, uint32_t to);
+
+} // namespace headrace::plan::test
