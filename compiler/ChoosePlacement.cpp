@@ -289,7 +289,9 @@ private:
       if (e == nullptr || e->arenaBytes > budget || (!any && !meets(candidate, decisive_, budget)))
         continue;
       if (!ladder.empty() && freed_[ladder.back()] == freed_[candidate]) {
-        if (e->predictedNs[decisive_] < evaluations_[ladder.back()]->predictedNs[decisive_])
+        // Of equals the earlier: it offloads less.
+        if (std::pair(e->predictedNs[decisive_], candidate) <
+            std::pair(evaluations_[ladder.back()]->predictedNs[decisive_], ladder.back()))
           ladder.back() = candidate;
       } else {
         ladder.push_back(candidate);

@@ -26,6 +26,8 @@ struct Runtime::Impl {
   std::vector<std::unique_ptr<Graph>> variants, transitions; // null: left out
   TransitionPaths::Config now;                               // what the device holds once all launches have ended
   KvBlocks blocks;
+  VariantTable::Chosen chosen; // the last that was asked for
+  uint64_t owedNs = 0;         // lost since the last transition by variants that were chosen to avoid one
   uint64_t launched = 0, awaited = 0, missing = 0, leftOut = 0, transitionsRun = 0;
 
   absl::StatusOr<std::unique_ptr<Graph>> make(const GraphKey &key) const {
@@ -132,6 +134,7 @@ struct Runtime::Impl {
         if (absl::Status status = device.launch(*transitions[transition]); !status.ok())
           return status;
         ++transitionsRun;
+        owedNs = 0;
       }
       now = next;
     }
@@ -197,9 +200,10 @@ absl::StatusOr<uint32_t> Runtime::choose(int64_t tokens, int64_t sequences, int6
 absl::StatusOr<uint32_t> Runtime::chooseIn(uint32_t placement, int64_t tokens, int64_t sequences, int64_t context) {
   if (absl::Status status = impl_->checkPlacement(placement); !status.ok())
     return status;
-  const uint32_t best = impl_->table.cheapest(placement, {tokens, sequences, context}, impl_->paths, impl_->now);
-  if (best != kNone)
-    return best;
+  impl_->chosen =
+      impl_->table.cheapest(placement, {tokens, sequences, context}, impl_->paths, impl_->now, impl_->owedNs);
+  if (impl_->chosen.variant != kNone)
+    return impl_->chosen.variant;
   ++impl_->missing;
   const VariantTable::Shape largest = impl_->table.largest(placement);
   return absl::NotFoundError(absl::StrCat("no variant of placement '", impl_->plan.placements[placement].name,
@@ -257,6 +261,8 @@ absl::Status Runtime::launch(uint32_t variant) {
   if (absl::Status status = impl.device.launch(*impl.variants[variant]); !status.ok())
     return status;
   impl.now = impl.paths.config(schedule.placement, schedule.exitState);
+  if (variant == impl.chosen.variant)
+    impl.owedNs += impl.chosen.excessNs;
   ++impl.launched;
   return absl::OkStatus();
 }

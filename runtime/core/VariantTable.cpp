@@ -32,10 +32,10 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
                 [](const Item &a, const Item &b) { return std::tie(a.ns, a.variant) < std::tie(b.ns, b.variant); });
 }
 
-uint32_t VariantTable::cheapest(uint32_t placement, const Shape &shape, const TransitionPaths &paths,
-                                TransitionPaths::Config now) const {
-  uint32_t best = plan::kNone;
-  uint64_t bestNs = 0;
+VariantTable::Chosen VariantTable::cheapest(uint32_t placement, const Shape &shape, const TransitionPaths &paths,
+                                            TransitionPaths::Config now, uint64_t owedNs) const {
+  Chosen best;
+  uint64_t bestNs = 0, ownNs = 0, fastestNs = ~uint64_t{0};
   for (const Group &group : placements_[placement].groups) {
     if (!paths.reaches(now, group.entry))
       continue;
@@ -46,12 +46,16 @@ uint32_t VariantTable::cheapest(uint32_t placement, const Shape &shape, const Tr
     const auto item = std::find_if(group.items.begin(), group.items.end(), holds);
     if (item == group.items.end())
       continue;
-    const uint64_t ns = item->ns + paths.predictedNs(now, group.entry);
-    if (best == plan::kNone || std::tie(ns, item->variant) < std::tie(bestNs, best)) {
-      best = item->variant;
+    fastestNs = std::min(fastestNs, item->ns);
+    const uint64_t path = paths.predictedNs(now, group.entry);
+    const uint64_t ns = item->ns + path - std::min(path, owedNs);
+    if (best.variant == plan::kNone || std::tie(ns, item->variant) < std::tie(bestNs, best.variant)) {
+      best.variant = item->variant;
       bestNs = ns;
+      ownNs = item->ns;
     }
   }
+  best.excessNs = best.variant == plan::kNone ? 0 : ownNs - fastestNs;
   return best;
 }
 

@@ -21,10 +21,22 @@ public:
   struct Shape {
     int64_t tokens = 0, sequences = 0, context = 0;
   };
-  // The variant of the placement that holds the shape and takes the least time, the path to it included; of several the
-  // first in the plan. kNone if none holds it or can be reached.
-  uint32_t cheapest(uint32_t placement, const Shape &shape, const TransitionPaths &paths,
-                    TransitionPaths::Config now) const;
+  struct Chosen {
+    uint32_t variant = plan::kNone; // kNone: none holds the shape or can be reached
+    uint64_t excessNs = 0;          // what it takes beyond the fastest that holds the shape, paths left out
+  };
+  // The variant of the placement that holds the shape and takes the least time, with what of the path to it is beyond
+  // `owedNs`; of several the first in the plan.
+  //
+  // A path is paid once, the time that it saves comes back at every iteration. `owedNs` is what was lost so far by not
+  // taking one (the excess of the iterations since the last), so a path is taken once that is as long as itself, and
+  // never is more than twice the least possible lost. No choice takes longer, its path included, than the fastest
+  // variant f would with the path to f: let v be chosen. If path(v) > path(f), f is no worse in both, and v is f. Else
+  //   ns(v) + max(0, path(v) - owed) <= ns(f) + max(0, path(f) - owed)
+  // gives ns(v) + path(v) <= ns(f) + path(f) where both paths are beyond owed; the same, as path(v) <= owed, where only
+  // path(f) is; and where neither is, ns(v) <= ns(f).
+  Chosen cheapest(uint32_t placement, const Shape &shape, const TransitionPaths &paths, TransitionPaths::Config now,
+                  uint64_t owedNs) const;
   // The largest buckets of a placement, each for itself.
   Shape largest(uint32_t placement) const { return placements_[placement].largest; }
 
