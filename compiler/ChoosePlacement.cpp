@@ -305,15 +305,13 @@ private:
         (!p_.chain || candidates_[ladder.front()].offloadsNothing()))
       placements.push_back(ladder.front());
     std::vector<size_t> open;
-    int64_t least = std::numeric_limits<int64_t>::max();
-    for (const size_t candidate : chainTo(of[decisive_], placements.size(), budget)) {
-      least = std::min(least, freed_[candidate]);
+    for (const size_t candidate : chainTo(of[decisive_], placements.size(), budget))
       if (isOpen(candidate))
         open.push_back(candidate);
-    }
-    for (const size_t candidate : ladder)
-      if (freed_[candidate] < least && isOpen(candidate))
-        open.push_back(candidate);
+    if (open.empty()) // what is not nested takes more memory together than apart
+      for (const size_t candidate : ladder)
+        if (isOpen(candidate))
+          open.push_back(candidate);
     // Then wherever the gap to what is there already is the widest.
     while (placements.size() < mostPlacements() && !open.empty()) {
       const auto gap = [&](size_t candidate) {

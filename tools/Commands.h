@@ -48,7 +48,7 @@ struct RunOptions {
   double temperature = 0, topP = 1;
   uint64_t seed = 0;
   std::string stopIds;
-  uint32_t placement = 0;
+  std::optional<uint32_t> placement; // unset: the one chosen for each bucket, else the first
   std::string linkBandwidth;
   std::string graphMemory; // what graphs may take beside the arena; empty: no limit
   double graphSeconds = 0; // what building them may take; 0: no limit

@@ -20,8 +20,8 @@ struct DeviceTally {
 };
 
 struct FleetReport {
-  std::string device;      // "sim", "host"
-  bool coordinated = true; // false: everything was admitted, every device had one placement
+  std::string device;                        // "sim", "host"
+  bool coordinated = true;                   // false: everything was admitted, every device had one placement
   std::vector<serve::FleetRequest> requests; // objectives as asked for
   serve::FleetResult result;
   std::vector<DeviceTally> devices;

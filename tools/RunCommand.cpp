@@ -15,6 +15,7 @@
 #include "runtime/model/FileIo.h"
 #include "runtime/model/Text.h"
 #include "runtime/model/WeightSource.h"
+#include "runtime/plan/PlacementTable.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/serve/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
@@ -175,6 +176,16 @@ absl::Status writeTimelines(const RunOptions &options, const plan::Plan &plan, c
                                                                            : timelineText(chart, 120));
 }
 
+// What the first iteration runs in, so that nothing has to change before it.
+uint32_t firstPlacement(const plan::Plan &plan, const Prompts &prompts) {
+  plan::IterationShape shape{0, static_cast<int64_t>(prompts.size()), 1};
+  for (const std::vector<int32_t> &prompt : prompts) {
+    shape.tokens += static_cast<int64_t>(prompt.size());
+    shape.context = std::max(shape.context, static_cast<int64_t>(prompt.size()));
+  }
+  return plan::chosenPlacement(plan, shape).value_or(0);
+}
+
 } // namespace
 
 absl::Status runCommand(const RunOptions &options) {
@@ -202,9 +213,9 @@ absl::Status runCommand(const RunOptions &options) {
   if (!loaded.ok())
     return loaded.status();
   const plan::Plan &plan = loaded->plan;
-  if (options.placement >= plan.placements.size())
+  if (options.placement && *options.placement >= plan.placements.size())
     return bad(
-        cat("--placement ", options.placement, ": expected one of the plan's ", plan.placements.size(), ", from 0"));
+        cat("--placement ", *options.placement, ": expected one of the plan's ", plan.placements.size(), ", from 0"));
 
   if (options.device.empty())
     device = makeDevice(defaultDevice(plan), options);
@@ -223,6 +234,10 @@ absl::Status runCommand(const RunOptions &options) {
   request.stopTokens = *std::move(stopIds);
   request.keepLogits = !options.logits.empty();
   request.separatePrefill = options.separatePrefill;
+  if (!options.placement && !plan.choices.empty())
+    request.placementOf = [&](const plan::IterationShape &shape) {
+      return plan::chosenPlacement(plan, shape).value_or(0);
+    };
   request.onIteration = [&](uint32_t variant, int64_t ns) {
     lastVariant = variant;
     const plan::Variant &v = plan.variants[variant];
@@ -246,7 +261,7 @@ absl::Status runCommand(const RunOptions &options) {
     pinLanes(deviceOptions);
   deviceOptions.trace = !options.trace.empty() || !options.timeline.empty();
   core::LoadOptions loadOptions;
-  loadOptions.placement = options.placement;
+  loadOptions.placement = options.placement.value_or(firstPlacement(plan, request.prompts));
   if (!(options.graphSeconds >= 0) || options.graphSeconds > 1e9)
     return bad(cat("--graph-seconds ", options.graphSeconds, ": expected a number of seconds, 0 for no limit"));
   loadOptions.buildNs = static_cast<int64_t>(options.graphSeconds * 1e9);
@@ -284,9 +299,8 @@ absl::Status runCommand(const RunOptions &options) {
   if (deviceOptions.trace)
     if (absl::Status status = writeTimelines(options, plan, **device, lastVariant); !status.ok())
       return status;
-  std::fputs((options.json ? runJson(plan, options.placement, runtime->manifest(), report)
-                           : runText(plan, options.placement, report))
-                 .c_str(),
+  const uint32_t shown = options.placement.value_or(plan.variants[lastVariant].placement);
+  std::fputs((options.json ? runJson(plan, shown, runtime->manifest(), report) : runText(plan, shown, report)).c_str(),
              stdout);
   return absl::OkStatus();
 }

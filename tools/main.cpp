@@ -121,7 +121,8 @@ void addRun(CLI::App &app, RunOptions &options) {
   app.add_option("--seed", options.seed, "of sampling and of random prompts; prompt r samples with seed + r")
       ->capture_default_str();
   app.add_option("--stop-ids", options.stopIds, "token ids that end a sequence, \"2,50256\"");
-  app.add_option("--placement", options.placement, "which of the plan's placements to load")->capture_default_str();
+  app.add_option("--placement", options.placement,
+                 "one of the plan's placements for all iterations (default: the one chosen for each, else the first)");
   app.add_option("--link-bandwidth", options.linkBandwidth, "pace copies to this in each direction, such as 12GB/s");
   app.add_option("--graph-memory", options.graphMemory,
                  "device memory that graphs may take beside the plan's; small buckets beyond it are left out");

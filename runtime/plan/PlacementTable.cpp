@@ -14,6 +14,20 @@ int64_t freedBytes(const Plan &plan, uint32_t placement) {
   return freed;
 }
 
+std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationShape &shape) {
+  const bool decode = shape.tokens == shape.sequences;
+  std::optional<uint32_t> largest;
+  for (const BucketChoice &choice : plan.choices) { // by bucket, ascending
+    const Variant &v = plan.variants[choice.variant];
+    if ((plan.schedules[v.schedule].shape == ShapeClass::Decode) != decode)
+      continue;
+    largest = v.placement;
+    if (v.newTokens >= shape.tokens && v.sequences >= shape.sequences && v.context >= shape.context)
+      break;
+  }
+  return largest;
+}
+
 PlacementTable::PlacementTable(const Plan &plan) : plan_(plan), byFreed_(plan.placements.size()) {
   std::iota(byFreed_.begin(), byFreed_.end(), 0U);
   for (const uint32_t placement : byFreed_) {

@@ -22,6 +22,11 @@ struct IterationShape {
   int64_t tokens = 1, sequences = 1, context = 1;
 };
 
+// The placement that the compiler chose for the bucket of this shape (Plan::choices): of the smallest bucket of the
+// shape's class that holds it; of the class' largest where none does. None where nothing was chosen by latency, or only
+// for the other class. Allocates nothing.
+std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationShape &shape);
+
 // The plan must outlive the table.
 class PlacementTable {
 public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A batch run to its end in the placement that the runtime has: as many iterations in flight as the request allows, so
-// that the device never waits for the host.
+// A batch run to its end, in the placement that the runtime has or that the request asks for: as many iterations in
+// flight as the request allows, so that the device never waits for the host.
 #include "runtime/serve/BatchEngine.h"
 
 #include "runtime/serve/BatchRun.h"
@@ -9,9 +9,13 @@
 namespace headrace::serve {
 namespace {
 
-absl::Status runToEnd(core::Runtime &runtime, BatchRun &run) {
+absl::Status runToEnd(core::Runtime &runtime, const GenerateRequest &request, BatchRun &run) {
   for (;;) {
-    absl::StatusOr<bool> launched = run.launchNext(runtime.placement());
+    uint32_t placement = runtime.placement();
+    if (request.placementOf && run.inFlight() < run.depth())
+      if (const plan::IterationShape shape = run.nextShape(placement); shape.tokens > 0)
+        placement = request.placementOf(shape);
+    absl::StatusOr<bool> launched = run.launchNext(placement);
     if (!launched.ok())
       return launched.status();
     if (*launched)
@@ -31,7 +35,7 @@ absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRe
   BatchRun run(runtime);
   if (absl::Status status = run.begin(request); !status.ok())
     return status;
-  absl::Status status = runToEnd(runtime, run);
+  absl::Status status = runToEnd(runtime, request, run);
   // After a failure too: nothing of this call is left in flight.
   if (absl::Status ended = run.end(); status.ok())
     status = ended;

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/core/Runtime.h"
+#include "runtime/plan/PlacementTable.h"
 
 namespace headrace::serve {
 
@@ -27,6 +28,8 @@ struct GenerateRequest {
   std::vector<int32_t> stopTokens; // a sequence ends when it samples one of these
   bool keepLogits = false;
   bool separatePrefill = false; // no mixed iterations: all prompts first, then decode
+  // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition.
+  std::function<uint32_t(const plan::IterationShape &)> placementOf;
   // Called after each iteration: its variant and how long the device took from launch to visible tokens.
   std::function<void(uint32_t variant, int64_t ns)> onIteration;
 };

@@ -108,6 +108,26 @@ absl::Span<const int32_t> BatchRun::nextInput(size_t s) {
   return absl::MakeConstSpan(&decodeIds_[s], 1);
 }
 
+int64_t BatchRun::rowsOf(const Sequence &sequence, bool prompts, bool promptsOnly, int64_t tokens, int64_t most) const {
+  const int64_t left = sequence.promptLeft();
+  if (!prompts)
+    return promptsOnly || left != 0 || ended(sequence) ? 0 : 1;
+  return most == 0 ? std::min<int64_t>(left, 1) : std::min(left, most - tokens);
+}
+
+plan::IterationShape BatchRun::nextShape(uint32_t placement) const {
+  plan::IterationShape shape{0, 0, 0};
+  const bool promptsOnly = request_->separatePrefill && anyPromptLeft();
+  for (const bool prompts : {false, true})
+    for (const Sequence &sequence : sequences_)
+      if (const int64_t rows = rowsOf(sequence, prompts, promptsOnly, shape.tokens, mixedTokens(placement)); rows > 0) {
+        shape.tokens += rows;
+        ++shape.sequences;
+        shape.context = std::max(shape.context, sequence.rows + rows);
+      }
+  return shape;
+}
+
 absl::StatusOr<bool> BatchRun::launchNext(uint32_t placement) {
   if (!active())
     return absl::FailedPreconditionError("no batch has begun");
@@ -121,24 +141,22 @@ absl::StatusOr<bool> BatchRun::launchNext(uint32_t placement) {
   next.rows.clear();
   next.sampledOf.clear();
   int64_t tokens = 0, context = 0;
-  if (!(request_->separatePrefill && anyPromptLeft()))
-    for (size_t s = 0; s < sequences_.size(); ++s)
-      if (!ended(sequences_[s]) && sequences_[s].promptLeft() == 0)
-        if (absl::Status status = addRows(s, nextInput(s), next, tokens, context); !status.ok())
-          return status;
   bool prefill = false;
-  for (size_t s = 0; s < sequences_.size(); ++s) {
-    const int64_t left = sequences_[s].promptLeft(), most = mixedTokens(placement);
-    const int64_t chunk = most == 0 ? std::min<int64_t>(left, 1) : std::min(left, most - tokens);
-    if (left == 0 || chunk <= 0)
-      continue;
-    prefill = true;
-    const absl::Span<const int32_t> ids =
-        absl::MakeConstSpan(*sequences_[s].prompt)
-            .subspan(static_cast<size_t>(sequences_[s].rows), static_cast<size_t>(chunk));
-    if (absl::Status status = addRows(s, ids, next, tokens, context); !status.ok())
-      return status;
-  }
+  const bool promptsOnly = request_->separatePrefill && anyPromptLeft();
+  for (const bool prompts : {false, true}) // decoding sequences first
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      Sequence &sequence = sequences_[s];
+      const int64_t rows = rowsOf(sequence, prompts, promptsOnly, tokens, mixedTokens(placement));
+      if (rows <= 0)
+        continue;
+      prefill |= prompts;
+      const absl::Span<const int32_t> ids =
+          prompts ? absl::MakeConstSpan(*sequence.prompt)
+                        .subspan(static_cast<size_t>(sequence.rows), static_cast<size_t>(rows))
+                  : nextInput(s);
+      if (absl::Status status = addRows(s, ids, next, tokens, context); !status.ok())
+        return status;
+    }
   if (rows_.empty())
     return false;
   absl::StatusOr<uint32_t> variant = runtime_.chooseIn(placement, tokens, static_cast<int64_t>(rows_.size()), context);

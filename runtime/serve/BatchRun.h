@@ -76,6 +76,8 @@ public:
   // Composes and launches the next iteration in this placement (of the plan), after the transition that leads there.
   // False: depth() are in flight, or nothing is left to launch. After a failure only end() may follow.
   absl::StatusOr<bool> launchNext(uint32_t placement);
+  // What the next iteration would be composed of in this placement; no tokens if there is nothing left to launch.
+  plan::IterationShape nextShape(uint32_t placement) const;
   // Waits for the tokens of the oldest iteration in flight. FailedPrecondition if there is none.
   absl::Status readOldest();
 
@@ -126,6 +128,8 @@ private:
   bool ended(const Sequence &s) const { return s.stopped || s.sampled == request_->maxNewTokens; }
   bool anyPromptLeft() const;
   absl::Span<const int32_t> nextInput(size_t s);
+  // Rows of a sequence in the next iteration, which has `tokens` so far: of its prompt, or the one that it decodes.
+  int64_t rowsOf(const Sequence &sequence, bool prompts, bool promptsOnly, int64_t tokens, int64_t most) const;
   absl::Status addRows(size_t s, absl::Span<const int32_t> ids, InFlight &iteration, int64_t &tokens, int64_t &context);
   void accept(size_t s, int32_t token, int64_t visibleNs);
 

@@ -148,12 +148,6 @@ Search::Search(const Bus &bus, absl::Span<const BusLoad> loads, Objective object
     node.delayNs.assign(aloneNs_.size(), 0);
 }
 
-// Whether a stage takes no longer than another one at any rate, and moves no more.
-bool noWorse(const BusStage &a, const BusStage &b) {
-  return a.computeNs <= b.computeNs && a.linkBytes <= b.linkBytes && a.exposedBytes <= b.exposedBytes &&
-         (a.linkBytes == 0 || a.hiddenNs >= b.hiddenNs);
-}
-
 // Leaves out options that another one of no less value beats or equals in all that counts for any device: bytes, times
 // at every rate, how often it can interfere.
 void Search::dropDominated(size_t load) {

@@ -30,6 +30,11 @@ BusStage stageOf(const BusPlacement &p, Stage stage) {
 
 uint64_t stageBytes(const BusStage &stage) { return stage.linkBytes + stage.exposedBytes; }
 
+bool noWorse(const BusStage &a, const BusStage &b) {
+  return a.computeNs <= b.computeNs && a.linkBytes <= b.linkBytes && a.exposedBytes <= b.exposedBytes &&
+         (a.linkBytes == 0 || a.hiddenNs >= b.hiddenNs);
+}
+
 bool copies(const BusPlacement &p) {
   return p.mostBytes != 0 || p.linkBytes != 0 || p.exposedBytes != 0 || stageBytes(p.first) != 0;
 }

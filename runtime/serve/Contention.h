@@ -98,6 +98,8 @@ BusStage stageOf(const BusPlacement &placement, Stage stage);
 uint64_t stageBytes(const BusStage &stage); // H + E
 double timeAtRate(const BusStage &stage, double bytesPerSecond);
 double timeAtRate(const BusPlacement &placement, double bytesPerSecond); // of an iteration
+// Whether `a` takes no longer than `b` at any rate, and moves no more.
+bool noWorse(const BusStage &a, const BusStage &b);
 // Alone on the bus.
 double aloneNs(const Bus &bus, uint32_t device, const BusStage &stage);
 double aloneNs(const Bus &bus, uint32_t device, const BusPlacement &placement);

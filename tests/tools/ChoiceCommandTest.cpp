@@ -5,6 +5,8 @@
 #include <iterator>
 #include <sstream>
 
+#include <set>
+
 #include <gmock/gmock.h>
 
 #include "tests/tools/Process.h"
@@ -205,6 +207,30 @@ TEST_F(Choice, AJobFileMayStateThem) {
   const nlohmann::json factor = json({"compile", path("job.toml"), "--slo-factor", "1.5", "--dry-run"});
   EXPECT_EQ(factor["objective"]["slo_factor"], 1.5);
   EXPECT_FALSE(factor["objective"].contains("tpot_ns"));
+}
+
+// Prefill and decode each in the placement chosen for their bucket, by planned transitions, with the resident tokens.
+TEST_F(Choice, ARunTakesThePlacementOfEachBucket) {
+  const std::string model = golden("llama-12-tied-bias-bf16-sharded");
+  const std::vector<std::string> goal = {"--h2d-bandwidth", "200MB/s", "--batch",      "2", "--context", "64",
+                                         "--new-tokens",    "64",      "--slo-factor", "4"};
+  const std::vector<std::string> prompts = {
+      "--prompt-ids", "1,2,3,4,5,6,7,8;9,10,11", "--max-new-tokens", "6", "--separate-prefill", "--json"};
+  std::vector<std::string> compile = {"compile", model, "-o", path("slo.plan")};
+  compile.insert(compile.end(), goal.begin(), goal.end());
+  ASSERT_EQ(headrace(compile).status, 0);
+  const nlohmann::json plan = json({"inspect", path("slo.plan")});
+  std::set<std::string> chosen;
+  for (const auto &choice : plan["choices"])
+    chosen.insert(choice["placement"].get<std::string>());
+  ASSERT_GT(chosen.size(), 1U) << "one placement for all: nothing to switch";
+  const nlohmann::json run = json(with({"run", path("slo.plan")}, prompts));
+  EXPECT_GT(run["transitions"], 0);
+  EXPECT_EQ(run["tokens"], json(with({"run", model, "--interval", "none"}, prompts))["tokens"]);
+  // One for all is what --placement asks for.
+  const nlohmann::json fixed = json(with({"run", path("slo.plan"), "--placement", "0"}, prompts));
+  EXPECT_EQ(fixed["tokens"], run["tokens"]);
+  EXPECT_LE(fixed["transitions"], run["transitions"]);
 }
 
 } // namespace

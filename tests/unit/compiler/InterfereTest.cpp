@@ -130,8 +130,9 @@ TEST(Interfere, TheChoiceHoldsTheObjectiveDisturbed) {
       EXPECT_EQ(choice.residentNs, quiet->choices.front().residentNs); // nothing disturbs what copies nothing
       EXPECT_LE(disturbed->variants[choice.variant].predictedNs, choice.sloNs) << policy << " " << factor;
       EXPECT_LE(plan::freedBytes(*disturbed, 0), plan::freedBytes(*quiet, 0)) << policy << " " << factor;
-      if (factor > 5)
+      if (factor > 5) {
         EXPECT_GT(plan::freedBytes(*disturbed, 0), 0) << policy;
+      }
     }
 }
 

@@ -26,7 +26,9 @@ TEST(AnalyzerGraph, EveryGraphOfAProfileKeepsTheRules) {
     std::vector<core::GraphKey> keys = made.cellGraphs;
     for (const serve::CopyGraphs &copies : made.copies)
       keys.insert(keys.end(), {copies.alone[0], copies.alone[1], copies.beside[0], copies.beside[1], copies.both});
-    ASSERT_EQ(keys.size(), 4u + 3 * 5);
+    ASSERT_TRUE(made.starts.has_value());
+    keys.push_back(*made.starts);
+    ASSERT_EQ(keys.size(), 4u + 3 * 5 + 1);
     for (const core::GraphKey &key : keys)
       for (const bool stamps : {false, true}) {
         const RecordedGraph graph = tiny.recorded(key, stamps);

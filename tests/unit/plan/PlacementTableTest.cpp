@@ -83,5 +83,20 @@ TEST(PlacementTable, AShapeThatNoBucketHoldsIsNone) {
   EXPECT_FALSE(table.leastNs({33, 8, 64}));
 }
 
+TEST(ChosenPlacement, IsThatOfTheSmallestBucketOfTheClassThatHoldsTheShape) {
+  Plan plan = threePlacements();
+  // Decode of 1 in "all", of 8 in "four", prefill of 32 in "none"; variants stand placement by placement.
+  plan.choices = {{6, 0, 0, 0, 0}, {4, 0, 0, 0, 0}, {2, 0, 0, 0, 0}};
+  EXPECT_EQ(chosenPlacement(plan, {1, 1, 64}), 2U);
+  EXPECT_EQ(chosenPlacement(plan, {2, 2, 10}), 1U);
+  EXPECT_EQ(chosenPlacement(plan, {8, 8, 64}), 1U);
+  EXPECT_EQ(chosenPlacement(plan, {9, 9, 64}), 1U); // no bucket holds it: the class' largest
+  EXPECT_EQ(chosenPlacement(plan, {20, 3, 64}), 0U);
+  plan.choices.pop_back();
+  EXPECT_EQ(chosenPlacement(plan, {20, 3, 64}), std::nullopt);
+  plan.choices.clear();
+  EXPECT_EQ(chosenPlacement(plan, {1, 1, 64}), std::nullopt);
+}
+
 } // namespace
 } // namespace headrace::plan
