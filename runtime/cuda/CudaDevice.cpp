@@ -7,10 +7,10 @@
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/cuda/CudaError.h"
 #include "runtime/cuda/CudaGraph.h"
+#include "runtime/cuda/DeviceChecks.h"
 #include "runtime/cuda/Driver.h"
 #include "runtime/cuda/DynamicLibrary.h"
 #include "runtime/cuda/MakeGraph.h"
-#include "runtime/cuda/DeviceChecks.h"
 #include "runtime/cuda/OpenedDevice.h"
 
 #define RETURN_IF_ERROR(expr)                                                                                          \
