@@ -73,6 +73,9 @@ public:
     report_.outputLength = options_.outputLength;
     report_.rounds = options_.rounds;
     report_.deviceMemory = job_.goal.deviceMemory.value_or(job_.hardware->memoryBytes);
+    report_.device = !options_.run.device.empty()                     ? options_.run.device
+                     : job_.hardware->kind == model::DeviceKind::Cuda ? "cuda"
+                                                                      : "host";
     for (const int64_t batch : batches)
       if (absl::Status status = compare(policies, batch); !status.ok())
         return status;
@@ -328,6 +331,10 @@ absl::Status benchCommand(const BenchOptions &options) {
     if (absl::Status status = writeFile(options.output, json); !status.ok())
       return status;
   std::fputs((options.run.json ? json : report->text()).c_str(), stdout);
+  const auto ran = [](const std::optional<BenchPhase> &phase) { return phase && phase->ran(); };
+  if (std::none_of(report->rows.begin(), report->rows.end(),
+                   [&](const BenchRow &row) { return ran(row.prefill) || ran(row.decode); }))
+    return absl::FailedPreconditionError("bench: nothing ran, for the reasons above");
   return absl::OkStatus();
 }
 

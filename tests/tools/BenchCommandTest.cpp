@@ -162,5 +162,13 @@ TEST_F(BenchCommand, RefusesBadFlags) {
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--svg", path("no/such/folder.svg")}, 2, "folder.svg");
 }
 
+TEST_F(BenchCommand, ThatNothingRanIsAFailure) {
+  const Outcome o = headrace({"bench", "opt-6.7b", "--hardware", "a10", "--device", "sim", "--policies", "select-n"});
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.out, HasSubstr("device sim"));
+  EXPECT_THAT(o.out, HasSubstr("no objective for decode"));
+  EXPECT_THAT(o.err, HasSubstr("nothing ran"));
+}
+
 } // namespace
 } // namespace headrace::tools
