@@ -24,6 +24,8 @@ struct HostCase {
   model::ModelSpec spec;
   model::StartRule rule;
   std::vector<Role> roles;
+  size_t requests;
+  uint64_t iterations; // at the least
 };
 
 class FleetHost : public testing::TestWithParam<HostCase> {};
@@ -37,7 +39,7 @@ TEST_P(FleetHost, TokensAreThoseOfAResidentReplayOfTheLoggedCompositions) {
   uint64_t changes = 0;
   FleetOptions options{.busBandwidth = kBus};
   // Others' traffic comes and goes.
-  for (int i = 1; i < 40; ++i)
+  for (int64_t i = 1; i < 2000; ++i)
     options.busChanges.push_back({i * 20'000'000, i % 2 == 1 ? kBus / 2 : kBus});
   options.onIteration = [&](const FleetIteration &iteration) {
     log(iteration);
@@ -46,12 +48,13 @@ TEST_P(FleetHost, TokensAreThoseOfAResidentReplayOfTheLoggedCompositions) {
   LoadedFleet fleet(hostGroup(on.size()), on, options);
   std::mt19937 random(3);
   std::vector<FleetRequest> requests =
-      randomRequests(plan, {.requests = 80, .meanGapNs = 2e6, .tpotFrom = 120, .tpotTo = 400}, random);
+      randomRequests(plan, {.requests = GetParam().requests, .meanGapNs = 2e6, .tpotFrom = 120, .tpotTo = 400}, random);
   for (FleetRequest &request : requests)
     request.ttftNs = 60e9; // nobody is refused for what this machine does
   const auto result = fleet->run(requests);
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_GT(result->admitted, 40u);
+  EXPECT_GT(result->admitted, GetParam().requests / 2);
+  EXPECT_GE(result->iterations, GetParam().iterations);
   EXPECT_EQ(result->lost, 0u);
   EXPECT_GT(changes, 5u);
 
@@ -72,9 +75,14 @@ TEST_P(FleetHost, TokensAreThoseOfAResidentReplayOfTheLoggedCompositions) {
 INSTANTIATE_TEST_SUITE_P(
     Buses, FleetHost,
     testing::Values(
-        HostCase{"llamaEager", core::tinyLlama(12), model::StartRule::Eager, {Role::Both, Role::Both}},
-        HostCase{"optPaper", core::tinyOpt(12), model::StartRule::Paper, {Role::Both, Role::Both}},
-        HostCase{"apart", core::tinyLlama(12), model::StartRule::Eager, {Role::Prefill, Role::Decode, Role::Decode}}),
+        HostCase{"llamaEager", core::tinyLlama(12), model::StartRule::Eager, {Role::Both, Role::Both}, 900, 10'000},
+        HostCase{"optPaper", core::tinyOpt(12), model::StartRule::Paper, {Role::Both, Role::Both}, 80, 700},
+        HostCase{"apart",
+                 core::tinyLlama(12),
+                 model::StartRule::Eager,
+                 {Role::Prefill, Role::Decode, Role::Decode},
+                 80,
+                 700}),
     [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace
