@@ -43,8 +43,8 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTurn = 20, kWarmUp = 3; // iterations
-constexpr int kCalibration = 60;       // of the resident plan, for the objective
+constexpr int kTurn = 100, kWarmUp = 10; // iterations
+constexpr int kCalibration = 60;         // of the resident plan, for the objective
 constexpr double kMostNoise = 1.15;
 constexpr double kMostUnmeasured = 0.05;                 // of the admitted cases
 constexpr double kMedianError = 0.05, kTailError = 0.12; // targets of prediction
