@@ -75,7 +75,7 @@ TEST_P(FleetHost, TokensAreThoseOfAResidentReplayOfTheLoggedCompositions) {
 INSTANTIATE_TEST_SUITE_P(
     Buses, FleetHost,
     testing::Values(
-        HostCase{"llamaEager", core::tinyLlama(12), model::StartRule::Eager, {Role::Both, Role::Both}, 700, 10'000},
+        HostCase{"llamaEager", core::tinyLlama(12), model::StartRule::Eager, {Role::Both, Role::Both}, 900, 10'000},
         HostCase{"optPaper", core::tinyOpt(12), model::StartRule::Paper, {Role::Both, Role::Both}, 80, 700},
         HostCase{"apart",
                  core::tinyLlama(12),
