@@ -101,10 +101,9 @@ absl::Status LatencyChoice::setBuckets() {
   if (!none.ok())
     return none.status();
   uint64_t layerTransferNs = 0;
-  for (int unit = 0; unit < model::kUnitsPerLayer; ++unit)
-    layerTransferNs += in_.prices->copyNs(
-        in_.layout->units[static_cast<size_t>(in_.layout->layerUnit(0, model::UnitRole::Qkv) + unit)].bytes,
-        /*hostToDevice=*/true);
+  const auto firstUnit = static_cast<size_t>(in_.layout->layerUnit(0, model::UnitRole::Qkv));
+  for (size_t unit = firstUnit; unit < firstUnit + model::kUnitsPerLayer; ++unit)
+    layerTransferNs += in_.prices->copyNs(in_.layout->units[unit].bytes, /*hostToDevice=*/true);
   for (size_t i = 0; i < resident.variants.size(); ++i) {
     const plan::Variant &v = resident.variants[i];
     Objective objective;
@@ -143,6 +142,7 @@ absl::StatusOr<std::optional<Candidate>> LatencyChoice::search(const Objective &
 absl::StatusOr<std::vector<Candidate>> LatencyChoice::chain(const Objective &bucket,
                                                             const std::vector<RangeStep> &steps) const {
   std::vector<ChainStep> asked;
+  asked.reserve(steps.size());
   for (const RangeStep &step : steps)
     asked.emplace_back(static_cast<double>(step.sloNs) / static_cast<double>(steps.front().sloNs), step.mostBytes);
   absl::StatusOr<std::vector<ChainedPlacement>> found =

@@ -48,7 +48,8 @@ public:
     plot_ = columns == 1 ? kOnly : kSeveral;
     const double width = kLeft + plot_ + kRight;
     for (size_t p = 0; p < chart_.panels.size(); ++p) {
-      left_ = static_cast<double>(p / rows) * width + kLeft;
+      const size_t column = p / rows;
+      left_ = static_cast<double>(column) * width + kLeft;
       drawPanel(chart_.panels[p], kTop + static_cast<double>(p % rows) * (kPanel + kPanelGap));
     }
     return svgDocument(static_cast<double>(columns) * width,
