@@ -84,9 +84,10 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
   }
   if (candidate.units.empty())
     for (int64_t layer = 0; layer < (candidate.layers > 0 ? spec.layers : 0); ++layer)
-      for (int unit = 0; unit < model::kUnitsPerLayer; ++unit)
-        largest = std::max(
-            largest, layout.units[static_cast<size_t>(layout.layerUnit(layer, model::UnitRole::Qkv) + unit)].bytes);
+      for (int32_t unit = 0; unit < model::kUnitsPerLayer; ++unit) {
+        const int32_t index = layout.layerUnit(layer, model::UnitRole::Qkv) + unit;
+        largest = std::max(largest, layout.units[static_cast<size_t>(index)].bytes);
+      }
   if (candidate.head && (candidate.units.empty() || spec.tiedEmbeddings))
     largest = std::max(
         largest,

@@ -217,6 +217,7 @@ private:
     }
     // Each fits alone; homes that are the same in all of them may take more.
     std::vector<mlir::ModuleOp> modules;
+    modules.reserve(placed.size());
     for (Placed &p : placed)
       modules.push_back(*p.module);
     plan.arenaBytes = placeHomes(modules);

@@ -29,6 +29,7 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
                                                         const std::vector<ShapeGoal> &goals, Prices &prices,
                                                         mlir::MLIRContext &context) {
   std::vector<cost::Shape> shapes;
+  shapes.reserve(goals.size());
   for (const ShapeGoal &goal : goals)
     shapes.push_back(goal.shape);
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));

@@ -38,6 +38,7 @@ std::vector<uint32_t> Coordinator::served() const {
 
 std::vector<BusLoad> Coordinator::loadsOf(const std::vector<uint32_t> &devices) const {
   std::vector<BusLoad> loads;
+  loads.reserve(devices.size());
   for (uint32_t d : devices)
     loads.push_back(slots_[d].load);
   return loads;
@@ -81,6 +82,7 @@ void Coordinator::decide() {
   if (combination.feasible) {
     // What the devices have or are on their way to stays where nothing is better: a change costs an iteration.
     std::vector<uint32_t> kept;
+    kept.reserve(devices.size());
     for (uint32_t d : devices)
       kept.push_back(slots_[d].target);
     std::vector<double> times = contendedNs(bus_, loads, kept);
@@ -229,6 +231,7 @@ absl::StatusOr<bool> Coordinator::tighten(uint32_t device, double waitedNs) {
   const std::vector<uint32_t> devices = served();
   const std::vector<BusLoad> loads = loadsOf(devices);
   std::vector<uint32_t> kept;
+  kept.reserve(devices.size());
   for (uint32_t d : devices)
     kept.push_back(slots_[d].target);
   if (admissible(bus_, loads, kept))

@@ -83,6 +83,7 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::create(core::DeviceGroup &group, s
   coordinatorOptions.raiseAfter = options.raiseAfter;
   coordinatorOptions.keepRetreat = options.keepRetreat;
   std::vector<const PlanLoads *> loads;
+  loads.reserve(made.size());
   for (const auto &i : made)
     loads.push_back(&i->loads);
   coordinatorOptions.transition = [loads](uint32_t device, uint32_t from, uint32_t to) {
@@ -231,7 +232,7 @@ absl::Status Fleet::Impl::launch(FleetInstance &on) {
   }
   // The changes come before the rows, so that these have the blocks of the new placement.
   if (placement != on.placement) {
-    const absl::Status changed = on.changeTo(placement);
+    absl::Status changed = on.changeTo(placement);
     if (changed.code() == absl::StatusCode::kFailedPrecondition) { // blocks in use stand in its way
       const absl::StatusOr<NextIteration> stays = coordinator.postpone(on.index);
       if (!stays.ok())

@@ -250,8 +250,8 @@ absl::StatusOr<std::vector<BusPlacement>> PlanLoads::placements(const BatchShape
                                                                 uint64_t kvBytes) const {
   std::vector<BusPlacement> all;
   for (uint32_t p = 0; p < plan_.placements.size(); ++p)
-    if (std::optional<BusPlacement> one = placement(p, batch, role, from, kvBytes))
-      all.push_back(*std::move(one));
+    if (const std::optional<BusPlacement> one = placement(p, batch, role, from, kvBytes))
+      all.push_back(*one);
   if (!all.empty())
     return all;
   const int64_t longest = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end());
