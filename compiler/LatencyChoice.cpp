@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "compiler/ExplainObjective.h"
@@ -54,11 +55,14 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   } else {
     problem.candidates = policyCandidates(policy_, in_.request->policy, in_.request->model, *in_.family);
   }
+  // What is held against an objective is what the slowest iterations take (cost::CostModel::slowestFactor). FlexGen
+  // goes by its own estimate, others by no objective.
+  slowest_ = model::choosesByLatency(policy_) && !problem.meets ? in_.prices->slowestFactor() : 1;
   problem.copiesNs = [this](const Candidate &candidate) {
     uint64_t ns = 0;
     for (const uint64_t bytes : copiesOf(candidate))
       ns += in_.prices->copyNs(bytes, /*hostToDevice=*/true);
-    return ns;
+    return slowestNs(ns);
   };
   problem.movedBytes = [this](const Candidate &candidate) {
     const std::vector<uint64_t> copies = copiesOf(candidate);
@@ -66,14 +70,18 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   };
   problem.evaluate = [this](const Candidate &candidate) {
     plan::Plan alone = in_.empty;
-    return in_.evaluate(candidate, alone);
+    absl::StatusOr<Evaluation> evaluation = in_.evaluate(candidate, alone);
+    if (evaluation.ok() && !candidate.offloadsNothing())
+      for (uint64_t &ns : evaluation->predictedNs)
+        ns = slowestNs(ns);
+    return evaluation;
   };
   // The search decides the slots, and what else to offload.
   const model::Policy &asked = in_.request->policy;
   const bool tied = in_.request->model.tiedEmbeddings;
   if (policy_ == "headrace" && !asked.slots && asked.offloadHead != model::Choice::On &&
       !(tied && asked.offloadEmbedding == model::Choice::On)) {
-    problem.search = [this](const Objective &bucket, uint64_t sloNs) { return search(bucket, sloNs); };
+    problem.search = [this](const Objective &bucket, uint64_t sloNs) { return search(bucket, medianWithin(sloNs)); };
     problem.chain = [this](const Objective &bucket, const std::vector<RangeStep> &steps) {
       return chain(bucket, steps);
     };
@@ -83,6 +91,13 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
     return chosen.status();
   chosen_ = *std::move(chosen);
   return chosen_.placements;
+}
+
+uint64_t LatencyChoice::slowestNs(uint64_t ns) const {
+  return slowest_ > 1 ? static_cast<uint64_t>(std::ceil(static_cast<double>(ns) * slowest_)) : ns;
+}
+uint64_t LatencyChoice::medianWithin(uint64_t sloNs) const {
+  return slowest_ > 1 ? static_cast<uint64_t>(std::floor(static_cast<double>(sloNs) / slowest_)) : sloNs;
 }
 
 // Bytes of each copy of an iteration, in no order. A table that is not the head's operand is read in place.
@@ -145,8 +160,8 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::chain(const Objective &buc
   asked.reserve(steps.size());
   for (const RangeStep &step : steps)
     asked.emplace_back(static_cast<double>(step.sloNs) / static_cast<double>(steps.front().sloNs), step.mostBytes);
-  absl::StatusOr<std::vector<ChainedPlacement>> found =
-      searchChain(searchRequest(bucket, steps.front().sloNs), asked, *in_.prices);
+  const uint64_t first = medianWithin(steps.front().sloNs);
+  absl::StatusOr<std::vector<ChainedPlacement>> found = searchChain(searchRequest(bucket, first), asked, *in_.prices);
   if (!found.ok())
     return found.status();
   std::vector<Candidate> candidates;
@@ -173,7 +188,7 @@ void LatencyChoice::record(plan::Plan &plan) const {
     const plan::Variant &x = plan.variants[a.variant], &y = plan.variants[b.variant];
     return std::tie(x.newTokens, x.sequences, x.context) < std::tie(y.newTokens, y.sequences, y.context);
   });
-  plan.reason = explainObjective(policy_, chosen_, buckets_[chosen_.decisive], *decisive, plan);
+  plan.reason = explainObjective(policy_, chosen_, buckets_[chosen_.decisive], *decisive, plan, slowest_);
   plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
 }
 

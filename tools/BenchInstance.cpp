@@ -85,8 +85,8 @@ absl::StatusOr<std::unique_ptr<BenchInstance>> BenchInstance::load(plan::Plan pl
   }
   core::DeviceOptions deviceOptions;
   deviceOptions.trace = true;
-  if (options.pin)
-    pinLanes(deviceOptions);
+  if (absl::Status status = setLanes(options, *instance->device_, deviceOptions); !status.ok())
+    return status;
   core::LoadOptions loadOptions;
   loadOptions.placement = instance->prefillPlacement_;
   absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =

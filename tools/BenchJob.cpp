@@ -35,8 +35,11 @@ int64_t prefillTokens(BenchRole role, const BenchLoad &load) {
 absl::Status applyPolicy(const std::string &spelled, model::Policy &policy) {
   const size_t equals = spelled.find('=');
   policy.name = spelled.substr(0, equals);
-  if (equals == std::string::npos)
+  if (equals == std::string::npos) {
+    if (policy.name != "auto" && policy.name != "interval")
+      policy.startRuleStated = false; // --start-rule is that of the placements which are stated
     return absl::OkStatus();
+  }
   int64_t number = 0;
   const bool interval = policy.name == "interval", layers = policy.name == "layers";
   if (!(interval || layers) || !absl::SimpleAtoi(spelled.substr(equals + 1), &number) || number < (interval ? 1 : 0))

@@ -56,12 +56,12 @@ struct RunOptions {
   std::optional<uint64_t> syntheticWeights;
   std::string logits, trace, timeline; // output files
   bool separatePrefill = false;
-  bool pin = false;
+  bool pin = false, lowLatency = false;
   bool json = false;
 };
 
 struct BenchOptions {
-  RunOptions run; // job, device, weights, seed, pin, json; nothing of it that names prompts
+  RunOptions run; // job, device, weights, seed, pin, lowLatency, json; nothing of it that names prompts
   std::string policies = "none,deepspeed,flexgen,select-n,headrace";
   std::string batches; // "1,8,32"; empty: the job's, or 8
   bool fill = false;   // in their place the largest batch of each policy that fits and holds
@@ -72,7 +72,7 @@ struct BenchOptions {
 };
 
 struct ProfileOptions {
-  RunOptions run; // job, device, graphBuild, traceBy, cudaLibraries, seed, pin, json
+  RunOptions run; // job, device, graphBuild, traceBy, cudaLibraries, seed, pin, lowLatency, json
   std::string output;
   std::string batches, sequences; // "1,2,4"; empty: the default grid's
   double secondsPerPair = 2;

@@ -135,7 +135,8 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
       add("--interval", model::cat(*plan.policy.interval));
     if (plan.policy.offloadLayers)
       add("--offload-layers", model::cat(*plan.policy.offloadLayers));
-    add("--start-rule", std::string(model::startRuleName(plan.policy.startRule)));
+    if (plan.policy.name == "auto" || plan.policy.name == "interval")
+      add("--start-rule", std::string(model::startRuleName(plan.policy.startRule)));
     if (plan.policy.slots)
       add("--slots", model::cat(*plan.policy.slots));
     for (const auto &[flag, choice] : {std::pair("--offload-embedding", plan.policy.offloadEmbedding),

@@ -273,6 +273,11 @@ absl::Status applySections(const JobInput &input, model::Job &job) {
     // What states the placement replaces the file's policy that would choose one.
     if (section == "policy" && (interval || layers) && !input.flags.contains("--policy"))
       dropKey(entries, "name");
+    // So does the policy that a flag names, which has a start rule of its own, replace the file's.
+    if (const auto named = input.flags.find("--policy"); section == "policy" && named != input.flags.end() &&
+                                                         named->second != "auto" && named->second != "interval" &&
+                                                         !input.flags.contains("--start-rule"))
+      dropKey(entries, "start_rule");
     if (section == "policy" && interval != layers) // either says how much; a flag replaces the file's other one
       dropKey(entries, interval ? "offload_layers" : "interval");
     if (section == "policy" && interval && input.flags.at("--interval") == "none") {

@@ -53,7 +53,8 @@ TomlEntries policyEntries(const model::Policy &policy) {
     e.emplace_back("interval", number(*policy.interval));
   if (policy.offloadLayers)
     e.emplace_back("offload_layers", number(*policy.offloadLayers));
-  e.emplace_back("start_rule", text(model::startRuleName(policy.startRule)));
+  if (policy.startRuleStated) // only then: policies other than interval have a rule of their own
+    e.emplace_back("start_rule", text(model::startRuleName(policy.startRule)));
   if (policy.slots)
     e.emplace_back("slots", number(*policy.slots));
   if (policy.offloadEmbedding != model::Choice::Auto)

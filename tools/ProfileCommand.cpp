@@ -96,7 +96,7 @@ absl::Status checkResumable(const cost::Record &there, const cost::Record &wante
       return differs(cat(cost::phaseName(phase), "_tokens"), cat(there.mostTokens[p]), cat(wanted.mostTokens[p]));
   if (there.layersRun != wanted.layersRun)
     return differs("layers_run", cat(there.layersRun), cat(wanted.layersRun));
-  if (cost::checkComplete(there, path).ok() && serve::cellsLeft(there, all).empty())
+  if (cost::checkComplete(there, path).ok() && serve::cellsLeft(there, all).empty() && there.spread.repetitions > 0)
     return bad(cat(path, ": is a complete record of this already; --force measures anew"));
   return absl::OkStatus();
 }
@@ -212,8 +212,8 @@ absl::Status profileCommand(const ProfileOptions &options) {
   analyzer.all = options.all;
   analyzer.seed = run.seed;
   analyzer.weights = weights.get();
-  if (run.pin)
-    pinLanes(analyzer.device);
+  if (absl::Status status = setLanes(run, **device, analyzer.device); !status.ok())
+    return status;
   bool measuring = false;
   progress.emplace("loading", Amount::Bytes);
   analyzer.loading = [&](uint64_t done, uint64_t total) { progress->update(done, total); };

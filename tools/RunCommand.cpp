@@ -257,8 +257,8 @@ absl::Status runCommand(const RunOptions &options) {
     return absl::FailedPreconditionError(
         cat("--logits: the ", report.device, " device holds no data: use --device host"));
   }
-  if (options.pin)
-    pinLanes(deviceOptions);
+  if (absl::Status status = setLanes(options, **device, deviceOptions); !status.ok())
+    return status;
   deviceOptions.trace = !options.trace.empty() || !options.timeline.empty();
   core::LoadOptions loadOptions;
   loadOptions.placement = options.placement.value_or(firstPlacement(plan, request.prompts));

@@ -74,6 +74,8 @@ absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOption
   return model::openCheckpoint(folder, plan.model, model::layoutWeights(plan.model));
 }
 
+namespace {
+
 void pinLanes(core::DeviceOptions &options) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -86,6 +88,18 @@ void pinLanes(core::DeviceOptions &options) {
     return;
   options.computeCore = cores[0];
   options.transferCore = cores[std::min<size_t>(1, cores.size() - 1)];
+}
+
+} // namespace
+
+absl::Status setLanes(const RunOptions &options, const core::Device &device, core::DeviceOptions &deviceOptions) {
+  if (options.pin)
+    pinLanes(deviceOptions);
+  if (options.lowLatency && device.kind() != "host")
+    return absl::InvalidArgumentError(
+        cat("--low-latency: expected the host device, whose lanes are threads; this is ", device.kind()));
+  deviceOptions.lowLatency = options.lowLatency;
+  return absl::OkStatus();
 }
 
 } // namespace headrace::tools

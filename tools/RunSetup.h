@@ -20,7 +20,8 @@ absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name
 std::string defaultDevice(const plan::Plan &plan);
 // --synthetic-weights, --weights, or the folder that the plan was made from.
 absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOptions &options, const plan::Plan &plan);
-// Two cores of those this process may use; the same one twice if there is only one.
-void pinLanes(core::DeviceOptions &options);
+// --pin: two cores of those this process may use; the same one twice if there is only one. --low-latency:
+// kInvalidArgument for a device whose lanes are no threads of this machine.
+absl::Status setLanes(const RunOptions &options, const core::Device &device, core::DeviceOptions &deviceOptions);
 
 } // namespace headrace::tools

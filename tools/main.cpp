@@ -31,6 +31,9 @@ constexpr const char *kTimelineHelp = R"(Example:
   headrace timeline out.plan --variant 2 --format svg -o timeline.svg
   headrace run out.plan --prompt-ids 1,2,3 --trace trace.json
   headrace timeline out.plan --format json --measured trace.json -o both.json      (open it in ui.perfetto.dev))";
+constexpr const char *kLowLatencyHelp =
+    "host: lanes that take their cores at once, and cores that do not halt; refused where the system does not grant it";
+
 constexpr const char *kRunHelp = R"(Example:
   headrace run ./qwen2.5-0.5b --device-memory 400MiB --prompt-ids "1,2,3;4,5" --max-new-tokens 32
   headrace run out.plan --prompt-ids prompts.txt --json --logits logits.safetensors
@@ -199,6 +202,7 @@ int run(int argc, char **argv) {
   runApp->add_option("--synthetic-weights", run.syntheticWeights, "weights from this seed, for a shape without any");
   runApp->add_option("--logits", run.logits, "write logits.<prompt>, F32 [new tokens, vocab], as safetensors");
   runApp->add_flag("--pin", run.pin, "each lane's thread on a core of its own");
+  runApp->add_flag("--low-latency", run.lowLatency, kLowLatencyHelp);
   runApp->footer(kRunHelp);
 
   RunOptions simulate;
@@ -237,6 +241,7 @@ int run(int argc, char **argv) {
   benchApp->add_option("--svg", bench.svg, "write the comparison as bars");
   benchApp->add_option("-o,--output", bench.output, "write the JSON to this file, beside the table");
   benchApp->add_flag("--pin", bench.run.pin, "each lane's thread on a core of its own");
+  benchApp->add_flag("--low-latency", bench.run.lowLatency, kLowLatencyHelp);
   benchApp->add_flag("--json", bench.run.json, "one JSON object on standard output");
   benchApp->footer(kBenchHelp);
 
@@ -266,6 +271,7 @@ int run(int argc, char **argv) {
   profileApp->add_option("--trace-by", profiled.traceBy, "what measures steps on a GPU: auto, cupti or stamps")
       ->capture_default_str();
   profileApp->add_flag("--pin", profiled.pin, "each lane's thread on a core of its own");
+  profileApp->add_flag("--low-latency", profiled.lowLatency, kLowLatencyHelp);
   profileApp->add_flag("--all", profile.all,
                        "measure pairs beyond one whose layer computes longer than it is copied, too");
   profileApp->add_flag("--force", profile.force, "measure anew, whatever the file holds");

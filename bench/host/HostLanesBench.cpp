@@ -23,6 +23,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/Lanes.h"
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
@@ -335,11 +336,14 @@ int main(int argc, char **argv) {
       return 2;
     }
   }
+  const headrace::host::AwakeCores awake = headrace::bench::askLowLatency("bench_host", settings.device);
   headrace::host::measureLanes(settings);
   headrace::host::measureSignals(settings);
   headrace::host::measurePacing(settings);
   headrace::host::measureRealKernels(settings);
   if (!settings.json.empty())
-    std::ofstream(settings.json) << nlohmann::json{{"benchmarks", headrace::host::results}}.dump(1) << "\n";
+    std::ofstream(settings.json)
+        << nlohmann::json{{"low_latency", settings.device.lowLatency}, {"benchmarks", headrace::host::results}}.dump(1)
+        << "\n";
   return 0;
 }

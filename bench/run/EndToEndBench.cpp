@@ -13,8 +13,6 @@
 // of a few iterations, so that whatever else the machine does meets both. An iteration's time is the gap between two
 // iterations' tokens, as a reader of tokens sees it: what wrap-around copies behind the tokens is part of the next gap.
 // Every turn's first iterations are left out (caches, and slots that hold nothing yet).
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -29,6 +27,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/Lanes.h"
 #include "compiler/Compile.h"
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
@@ -283,23 +282,6 @@ private:
   nlohmann::json results_ = nlohmann::json::array();
 };
 
-// The first two cores this process may use; the same one twice if there is only one.
-void defaultCores(core::DeviceOptions &options) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0)
-    return;
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &set)) {
-      if (options.computeCore < 0) {
-        options.computeCore = options.transferCore = core;
-      } else {
-        options.transferCore = core;
-        return;
-      }
-    }
-}
-
 int usage() {
   std::fprintf(stderr, "usage: bench_run [--json FILE] [--iterations N >= 6] [--compute-core N] [--transfer-core N] "
                        "[--filter TEXT]\n");
@@ -308,7 +290,7 @@ int usage() {
 
 int main(int argc, char **argv) {
   Settings settings;
-  defaultCores(settings.device);
+  bench::pinToFirstCores(settings.device);
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
     constexpr std::string_view kOut = "--benchmark_out=";
@@ -327,15 +309,12 @@ int main(int argc, char **argv) {
       settings.filter = value;
     else if (flag == "--iterations")
       settings.iterations = std::atoi(value);
-    else if (flag == "--compute-core")
-      settings.device.computeCore = std::atoi(value);
-    else if (flag == "--transfer-core")
-      settings.device.transferCore = std::atoi(value);
-    else
+    else if (!bench::takeLaneFlag(flag, value, settings.device))
       return usage();
   }
   if (settings.iterations < kTurn)
     return usage();
+  const host::AwakeCores awake = bench::askLowLatency("bench_run", settings.device);
   Bench(settings).run();
   return 0;
 }

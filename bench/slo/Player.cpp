@@ -46,19 +46,22 @@ void Player::launch() {
   check(runtime_->launch(variant_));
 }
 
-void Player::play(int warmUp, int count) {
-  int64_t previousNs = 0;
+void Player::play(int64_t warmUpNs, int count) {
+  const int64_t startNs = device_->nowNs();
+  int64_t previousNs = -1; // of an iteration that counts, or the last one before them
   launch();
-  for (int i = 0; i < warmUp + count; ++i) {
-    if (i + 1 < warmUp + count)
-      launch();
+  for (int counted = 0; counted < count;) {
+    launch(); // two in flight; one more than are counted
     (void)take(runtime_->awaitTokens());
-    const uint64_t read = runtime_->launched() - (i + 1 < warmUp + count ? 1 : 0);
-    const int64_t seenNs = device_->tokensVisibleNs(read);
-    if (i >= warmUp)
+    const int64_t seenNs = device_->tokensVisibleNs(runtime_->launched() - 1);
+    if (previousNs >= 0) {
       gapsNs.push_back(seenNs - previousNs);
-    previousNs = seenNs;
+      ++counted;
+    }
+    if (previousNs >= 0 || seenNs - startNs >= warmUpNs)
+      previousNs = seenNs;
   }
+  (void)take(runtime_->awaitTokens());
   check(device_->drain());
   keepTimes();
 }

@@ -53,9 +53,9 @@ class Player {
 public:
   Player(plan::Plan plan, const core::DeviceOptions &options, const KeptWeights &weights, const Load &load);
 
-  // A turn: `warmUp` iterations that do not count (caches that the other plan has used, slots that hold nothing yet),
-  // then `count` that do. Appends the gaps between their tokens to `gapsNs`.
-  void play(int warmUp, int count);
+  // A turn: iterations that do not count for `warmUpNs` (caches that the other plan has used, slots that hold nothing
+  // yet, a core whose clock has yet to rise), then `count` that do. Appends the gaps between their tokens to `gapsNs`.
+  void play(int64_t warmUpNs, int count);
 
   const plan::Plan &plan() const { return *plan_; }
   const plan::Variant &variant() const { return plan_->variants[variant_]; }

@@ -2,7 +2,7 @@
 //
 // Whether latency objectives that the compiler admits hold in wall time, on the host device with one device on its bus:
 //
-//   bench_slo [--json FILE] [--cases 200] [--seed 1] [--seconds 720] [--iterations 300] [--model TEXT]
+//   bench_slo [--json FILE] [--cases 200] [--seed 1] [--seconds 3000] [--iterations 300] [--model TEXT]
 //             [--compute-core N] [--transfer-core N]
 //
 //   model:  record (iterations)  ->  link: record (copies)  ->  case: SLO = factor x median of the resident plan, just
@@ -10,11 +10,10 @@
 //
 //   held        p99 / SLO <= p99 / median of the resident plan in the same turns
 //   refused     the compiler admits no placement; its message must name what would do
-//   unmeasured  p99 / median of the resident plan above kMostNoise, in a second attempt too
+//   unmeasured  p99 / median of the resident plan above kMostNoise, or its median so far above what it was when the
+//               objective was made of it that this is not 1.02 times the median any more; in a second attempt too
 //
 // The exit status is 1 where an admitted case did not hold, or too many are unmeasured.
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -25,11 +24,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "bench/Lanes.h"
 #include "bench/slo/Cases.h"
 #include "bench/slo/Player.h"
 #include "bench/slo/Profile.h"
@@ -43,18 +44,20 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTurn = 100, kWarmUp = 10; // iterations
-constexpr int kCalibration = 60;         // of the resident plan, for the objective
-constexpr double kMostNoise = 1.15;
+constexpr int kTurn = 100;                         // iterations
+constexpr int64_t kWarmUpNs = 80'000'000;          // before them
+constexpr double kMostNoise = 1.15, kQuiet = 1.12; // p99 / median of the resident plan
+constexpr int kMostProbes = 3;
+constexpr std::chrono::seconds kPause(2);                // after a probe that was not quiet
 constexpr double kMostUnmeasured = 0.05;                 // of the admitted cases
 constexpr double kMedianError = 0.05, kTailError = 0.12; // targets of prediction
-constexpr double kFastestLink = 6e9;                     // bytes/s: above, memcpy is what bounds a copy
+constexpr double kFastestLink = 4e9;                     // bytes/s: half of what memcpy does beside compute
 
 struct Settings {
   std::string json, model;
   size_t cases = 200;
   uint64_t seed = 1;
-  double seconds = 720;
+  double seconds = 3000;
   int iterations = 300;
   double secondsPerPair = 0.25;
   core::DeviceOptions device;
@@ -129,9 +132,11 @@ private:
       if (i == 0 || c.link != cases[i - 1].link) {
         costs.emplace(costsOf(profile.over(links[c.link]), spec));
         const cost::Interference found = costs->interference();
-        std::fprintf(stderr, "%.0f s: %s over %.2f GB/s: compute beside copies x %.3f, start of a copy %.0f us\n",
-                     elapsed(), spec.name.c_str(), links[c.link] * 1e-9, found.computeFactor,
-                     static_cast<double>(found.wakeNs) * 1e-3);
+        std::fprintf(
+            stderr,
+            "%.0f s: %s over %.2f GB/s: compute beside copies x %.3f, start of a copy %.0f us, slowest x %.3f\n",
+            elapsed(), spec.name.c_str(), links[c.link] * 1e-9, found.computeFactor,
+            static_cast<double>(found.wakeNs) * 1e-3, costs->slowestFactor());
       }
       runCase(c, spec, profile.hardware(links[c.link]), *costs, weights);
     }
@@ -162,11 +167,6 @@ private:
     compiler::CompileRequest none = request(c, spec, hardware, costs);
     none.policy.name = "none";
     Player resident(take(compiler::compile(none)), settings_.device, weights, load);
-    resident.play(kWarmUp, kCalibration);
-    const double calibrated = quantile(resident.gapsNs, 0.5);
-    const auto sloNs = static_cast<uint64_t>(std::llround(c.factor * calibrated));
-    resident.forget();
-
     const cost::Shape shape{.tokens = c.tokens(), .sequences = c.batch, .context = c.context};
     const double layerNs = middle(costs.layerBounds(shape));
     const double copyNs = static_cast<double>(costs.copyNs(model::layoutWeights(spec).layerBytes(0), true));
@@ -180,55 +180,83 @@ private:
                 {"transfer_over_compute", copyNs / layerNs},
                 {"compute_factor_beside_copies", costs.interference().computeFactor},
                 {"copy_start_ns", costs.interference().wakeNs},
+                {"slowest_factor", costs.slowestFactor()},
                 {"factor", c.factor},
-                {"slo_ns", sloNs},
                 {"resident_predicted_ns", resident.variant().predictedNs}};
     std::printf("%4zu %-18s %-8s %3d %4d %-8s %5.2f %5.2f %6.3f | ", tally_.run++, spec.name.c_str(),
                 c.prefill ? "prefill" : "decode", static_cast<int>(c.batch), static_cast<int>(c.context),
                 c.selectN ? "select-n" : "headrace", copyNs / layerNs, hardware.h2dBandwidth * 1e-9, c.factor);
-    compiler::CompileRequest chosen = request(c, spec, hardware, costs);
-    chosen.policy.name = c.selectN ? "select-n" : "headrace";
-    (c.prefill ? chosen.goal.ttftNs : chosen.goal.tpotNs) = sloNs;
-    absl::StatusOr<plan::Plan> plan = compiler::compile(chosen);
-    if (plan.status().code() == absl::StatusCode::kResourceExhausted) {
-      ++tally_.refused;
-      const bool names = plan.status().message().find("minimum") != std::string_view::npos;
-      tally_.nameless += names ? 0 : 1;
-      std::printf("refused (resident predicted %.3f, measured %.3f ms)%s\n",
-                  static_cast<double>(resident.variant().predictedNs) * 1e-6, calibrated * 1e-6,
-                  names ? "" : ": names no minimum");
-      row["outcome"] = "refused";
-      row["reason"] = std::string(plan.status().message());
-      rows_.push_back(std::move(row));
+    for (int attempt = 1;; ++attempt) {
+      const double calibrated = calibrate(resident);
+      const auto sloNs = static_cast<uint64_t>(std::llround(c.factor * calibrated));
+      row["attempts"] = attempt;
+      row["slo_ns"] = sloNs;
+      compiler::CompileRequest chosen = request(c, spec, hardware, costs);
+      chosen.policy.name = c.selectN ? "select-n" : "headrace";
+      (c.prefill ? chosen.goal.ttftNs : chosen.goal.tpotNs) = sloNs;
+      absl::StatusOr<plan::Plan> plan = compiler::compile(chosen);
+      if (plan.status().code() == absl::StatusCode::kResourceExhausted) {
+        refuse(plan.status(), static_cast<double>(resident.variant().predictedNs), calibrated, std::move(row));
+        return;
+      }
+      // Where nothing is to be offloaded the variant is the resident one.
+      std::optional<Player> second;
+      if (const plan::Plan made = take(std::move(plan)); plan::weightBytesByHome(made, 0).host > 0)
+        second.emplace(made, settings_.device, weights, load);
+      for (int i = 0; i < settings_.iterations; i += kTurn) {
+        resident.play(kWarmUpNs, kTurn);
+        if (second)
+          second->play(kWarmUpNs, kTurn);
+      }
+      const bool fair =
+          noise(resident) <= kMostNoise && static_cast<double>(sloNs) >= kLeastFactor * quantile(resident.gapsNs, 0.5);
+      if (!fair && attempt == 1)
+        continue;
+      judge(resident, second ? *second : resident, static_cast<double>(sloNs), fair, std::move(row));
       return;
     }
-    Player offloaded(take(std::move(plan)), settings_.device, weights, load);
-    for (int attempt = 1;; ++attempt) {
-      for (int i = 0; i < settings_.iterations; i += kTurn) {
-        resident.play(kWarmUp, kTurn);
-        offloaded.play(kWarmUp, kTurn);
-      }
-      row["attempts"] = attempt;
-      if (quantile(resident.gapsNs, 0.99) <= kMostNoise * quantile(resident.gapsNs, 0.5) || attempt == 2)
-        break;
-      resident.forget();
-      offloaded.forget();
-    }
-    judge(resident, offloaded, static_cast<double>(sloNs), std::move(row));
   }
 
-  void judge(const Player &resident, const Player &offloaded, double sloNs, json row) {
+  void refuse(const absl::Status &why, double predictedNs, double calibratedNs, json row) {
+    ++tally_.refused;
+    const bool names = why.message().find("minimum") != std::string_view::npos;
+    tally_.nameless += names ? 0 : 1;
+    std::printf("refused (resident predicted %.3f, measured %.3f ms)%s\n", predictedNs * 1e-6, calibratedNs * 1e-6,
+                names ? "" : ": names no minimum");
+    row["outcome"] = "refused";
+    row["reason"] = std::string(why.message());
+    rows_.push_back(std::move(row));
+  }
+
+  static double noise(const Player &player) { return quantile(player.gapsNs, 0.99) / quantile(player.gapsNs, 0.5); }
+
+  // The resident plan's median, in a turn that nothing disturbs: neighbours on the machine come and go, and a moment
+  // when one is there is not one to begin at.
+  static double calibrate(Player &resident) {
+    for (int probe = 1;; ++probe) {
+      resident.forget();
+      resident.play(kWarmUpNs, kTurn);
+      if (noise(resident) <= kQuiet || probe == kMostProbes)
+        break;
+      std::this_thread::sleep_for(kPause);
+    }
+    const double median = quantile(resident.gapsNs, 0.5);
+    resident.forget();
+    return median;
+  }
+
+  void judge(const Player &resident, const Player &offloaded, double sloNs, bool fair, json row) {
     const double median = quantile(offloaded.gapsNs, 0.5), p99 = quantile(offloaded.gapsNs, 0.99);
     const double alone = quantile(resident.gapsNs, 0.5), aloneP99 = quantile(resident.gapsNs, 0.99);
-    const double noise = aloneP99 / alone, predicted = static_cast<double>(offloaded.variant().predictedNs);
+    const double noise = Bench::noise(resident), predicted = static_cast<double>(offloaded.variant().predictedNs);
     const plan::Placement &placement = offloaded.plan().placements[offloaded.variant().placement];
     const plan::HomeBytes homes = plan::weightBytesByHome(offloaded.plan(), offloaded.variant().placement);
     const int64_t freed = plan::freedBytes(offloaded.plan(), offloaded.variant().placement);
-    const bool noisy = noise > kMostNoise, held = p99 / sloNs <= noise;
-    const char *outcome = noisy ? "unmeasured" : held ? "held" : "missed";
-    ++(noisy ? tally_.unmeasured : held ? tally_.held : tally_.missed);
+    const bool held = p99 / sloNs <= noise;
+    const char *outcome = !fair ? "unmeasured" : held ? "held" : "missed";
+    ++(!fair ? tally_.unmeasured : held ? tally_.held : tally_.missed);
     tally_.offloading += homes.host > 0 ? 1 : 0;
-    if (!noisy) {
+    if (fair) {
       tally_.errors.push_back(std::abs(predicted / median - 1));
       tally_.residentErrors.push_back(std::abs(static_cast<double>(resident.variant().predictedNs) / alone - 1));
     }
@@ -288,6 +316,7 @@ private:
                           {"resident_error_median", quantile(tally_.residentErrors, 0.5)},
                           {"resident_error_p95", quantile(tally_.residentErrors, 0.95)},
                           {"seed", settings_.seed},
+                          {"low_latency", settings_.device.lowLatency},
                           {"seconds", elapsed()}};
     std::printf("%s\n", summary.dump(1).c_str());
     if (!settings_.json.empty()) {
@@ -306,22 +335,6 @@ private:
   json rows_ = json::array();
 };
 
-// The first two cores this process may use; the same one twice if there is only one.
-void defaultCores(core::DeviceOptions &options) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0)
-    return;
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &set)) {
-      if (options.computeCore >= 0) {
-        options.transferCore = core;
-        return;
-      }
-      options.computeCore = options.transferCore = core;
-    }
-}
-
 int usage() {
   std::fprintf(stderr, "usage: bench_slo [--json FILE] [--cases N] [--seed N] [--seconds S] [--iterations N >= 20] "
                        "[--model TEXT] [--compute-core N] [--transfer-core N]\n");
@@ -331,7 +344,7 @@ int usage() {
 int main(int argc, char **argv) {
   Settings settings;
   settings.device.trace = true;
-  defaultCores(settings.device);
+  pinToFirstCores(settings.device);
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
     constexpr std::string_view kOut = "--benchmark_out=";
@@ -356,15 +369,12 @@ int main(int argc, char **argv) {
       settings.seconds = std::atof(value);
     else if (flag == "--iterations")
       settings.iterations = std::atoi(value);
-    else if (flag == "--compute-core")
-      settings.device.computeCore = std::atoi(value);
-    else if (flag == "--transfer-core")
-      settings.device.transferCore = std::atoi(value);
-    else
+    else if (!takeLaneFlag(flag, value, settings.device))
       return usage();
   }
   if (settings.iterations < kTurn || settings.cases == 0)
     return usage();
+  const host::AwakeCores awake = askLowLatency("bench_slo", settings.device);
   return Bench(settings).run();
 }
 

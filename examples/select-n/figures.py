@@ -199,6 +199,45 @@ def figure_11(fig):
              [str(i) for i in intervals] + ["select-n", "headrace"], ["interval"], panels)
 
 
+def section_52(fig):
+    """Figure 2's two ratios fit the time of a layer's matrices and KV cache. With that alone as compute, and with every op."""
+    hidden, vocab, batch, context = 4096, 50272, 128, 64
+    elements = {"qkv": 3 * hidden**2, "out": hidden**2, "up": 4 * hidden**2, "down": 4 * hidden**2, "head": vocab * hidden}
+    profiled = f"profile opt-6.7b --hardware a10 --device sim --batches {batch} --sequences {context} --all -o every-op.toml"
+    fig.run(profiled, show=False)
+    fig.say(f"\n$ headrace {profiled}\n\nfitted.toml is that record with what the fit counts and nothing else: of a matrix\n"
+            "max(2 flops x elements x rows / 86.25 TFLOP/s, 2 bytes x elements / 342 GB/s), of the KV cache its bytes / 342 GB/s.")
+    with open(os.path.join(fig.folder, "every-op.toml"), encoding="utf-8") as file:
+        cells = file.read().split("\n[[cell]]")
+
+    def fitted(cell):
+        rows = batch * (context if '"prefill"' in cell else 1)
+
+        def site(match):
+            name, ns = match.group(1), 0
+            if name in elements:
+                n = elements[name]
+                ns = round(max(2 * n * (batch if name == "head" else rows) / 86.25e12, 2 * n / 342e9) * 1e9)
+            elif name == "attention":
+                ns = round(batch * context * 2 * hidden * 2 / 342e9 * 1e9)
+            return f"{name} = [{ns}, {ns}, {ns}]"
+
+        return re.sub(r"(?m)^(\w+) = \[\d+, \d+, \d+\]$", site, cell)
+
+    with open(os.path.join(fig.folder, "fitted.toml"), "w", encoding="utf-8") as file:
+        file.write("\n[[cell]]".join([cells[0]] + [fitted(cell) for cell in cells[1:]]))
+    found = {}
+    for record in ("fitted.toml", "every-op.toml"):
+        for percent in (20, 30, 40, 50):
+            plan = fig.compile(f"opt-6.7b --hardware a10 --record {record} --policy select-n --slo-factor {1 + percent / 100} "
+                               f"--batch {batch} --context {context} --sequences {batch} --contexts {context} --new-tokens {batch * context}")
+            decode = next(choice for choice in plan["choices"] if choice["class"] == "decode")
+            found.setdefault(record, []).append(f"{decode['offloaded_layers']} layers (interval {decode['interval']})")
+    for record, what in (("fitted.toml", "matrices and KV cache, as fitted"), ("every-op.toml", "every op")):
+        fig.found(f"Section 5.2: what select-n offloads in decode of {batch} at {context}, SLO 20, 30, 40, 50% above resident; {what}",
+                  "constant from 20 to 40%, another at 50%", ", ".join(map(str, found[record])))
+
+
 def least_tpot(fig, command):
     """Refused at 100 ms: the least TPOT that would do, rounded up to whole ms."""
     message = fig.run(command + " --tpot 100ms --dry-run", status=1)
@@ -329,6 +368,7 @@ FIGURES = {
     "figure-9": ("Figure 9 and section 5.2: SLOs of 20% to 50%", figure_9),
     "figure-10": ("Figures 5 and 10: host memory and throughput against FlexGen", figure_10),
     "figure-11": ("Figure 11: offloading intervals around the best", figure_11),
+    "section-5.2": ("Section 5.2: where the choice changes with the SLO", section_52),
     "figure-12": ("Figures 12 and 13: two 13B models at 100 ms", figure_12),
     "two-devices": ("Sections 4.5 and 5.5: two 13B models on one bus, with and without a coordinator", two_devices),
     "figure-14": ("Figure 14: the longest length that fits", figure_14),

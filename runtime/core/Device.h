@@ -62,6 +62,8 @@ struct DeviceOptions {
   bool poison = false;      // host, debug: run steps one by one in plan order; every byte outside a live buffer is NaN
                             // after each release and before each launch
   int computeCore = -1, transferCore = -1; // host: pin the lanes' threads; -1: the scheduler's choice
+  bool lowLatency = false;                 // host: urgent lanes and an urgent caller, and idle cores that do not halt
+                                           // (host/LowLatency.h); open() fails where the system does not grant it
 };
 
 class Device {

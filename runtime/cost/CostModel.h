@@ -74,6 +74,9 @@ public:
   // The share of max(h2d, d2h) bandwidth that both directions get together: Simulator::run's argument.
   virtual double duplexShare() const { return 2.0; }
   virtual Interference interference() const { return {}; }
+  // What the slowest iterations of a placement that moves weights take, as a multiple of what these prices predict: at
+  // least 1. An objective is held by what leaves this much room.
+  virtual double slowestFactor() const { return 1; }
 };
 
 // No step is priced above this (about 11 days), so that no sum over a schedule of 18,000 steps overflows.

@@ -91,6 +91,14 @@ Timing summarise(std::vector<uint64_t> samplesNs) {
   return {rank(50), rank(10), rank(90)};
 }
 
+double MeasuredSpread::slowestFactor() const {
+  double factor = 1;
+  if (repetitions > 0)
+    for (const Iterations &measured : {resident, waiting})
+      factor = std::max(factor, static_cast<double>(measured.slowestNs) / static_cast<double>(measured.predictedNs));
+  return std::floor(factor * 1000) / 1000;
+}
+
 const Cell *Record::find(Phase phase, int64_t batch, int64_t sequence) const {
   for (const Cell &cell : cells) {
     if (cell.phase == phase && cell.batch == batch && cell.sequence == sequence)

@@ -100,6 +100,22 @@ struct MeasuredInterference {
   Timing copyStart;         // from the end of a compute step to the start of a copy that has waited for it
 };
 
+// How far the slowest iterations of one pair's decode lie from what this record predicts: with everything resident,
+// where compute decides, and with a copy before each layer that the layer waits for, half as long again as the layer
+// computes, where the link does.
+struct MeasuredSpread {
+  struct Iterations {
+    uint64_t predictedNs = 0; // from this record's medians
+    uint64_t medianNs = 0;    // as it was measured
+    uint64_t slowestNs = 0;   // p99, nearest rank
+    bool operator==(const Iterations &) const = default;
+  };
+  uint32_t repetitions = 0; // of each; 0: not measured
+  Iterations resident, waiting;
+  // The larger slowest / predicted, at least 1; to a thousandth below.
+  double slowestFactor() const;
+};
+
 // What a record is of. Two identities are equal when all of it is.
 struct Identity {
   std::string model;     // name, for people
@@ -124,6 +140,7 @@ struct Record {
   bool layersEqual = true;         // false: every cell has layerNs
   std::vector<Transfer> transfers; // ascending by bytes
   MeasuredInterference interference;
+  MeasuredSpread spread;
   std::vector<Cell> cells;
 
   const Cell *find(Phase phase, int64_t batch, int64_t sequence) const; // null: not measured

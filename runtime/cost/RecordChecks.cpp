@@ -77,6 +77,21 @@ absl::Status checkInterference(const MeasuredInterference &measured, std::string
   return absl::OkStatus();
 }
 
+absl::Status checkSpread(const MeasuredSpread &spread, std::string_view where) {
+  if (spread.repetitions == 0)
+    return absl::OkStatus();
+  for (const auto &[key, measured] :
+       {std::pair<const char *, const MeasuredSpread::Iterations &>{"resident", spread.resident},
+        {"waiting", spread.waiting}}) {
+    if (measured.predictedNs == 0 || measured.medianNs == 0)
+      return invalid(where, cat("spread.", key, ": expected times above 0"));
+    if (measured.slowestNs < measured.medianNs)
+      return invalid(where, cat("spread.", key, " = [", measured.predictedNs, ", ", measured.medianNs, ", ",
+                                measured.slowestNs, "]: expected a p99 of at least the median"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status checkCell(const Record &record, const Cell &cell, std::string_view where) {
   const std::string name = cellName(cell.phase, cell.batch, cell.sequence);
   const auto on = [](const std::vector<int64_t> &axis, int64_t v) {
@@ -138,6 +153,8 @@ absl::Status checkRecord(const Record &record, std::string_view where) {
   if (absl::Status status = checkTransfers(record, where); !status.ok())
     return status;
   if (absl::Status status = checkInterference(record.interference, where); !status.ok())
+    return status;
+  if (absl::Status status = checkSpread(record.spread, where); !status.ok())
     return status;
   std::set<std::tuple<Phase, int64_t, int64_t>> seen;
   for (const Cell &cell : record.cells) {

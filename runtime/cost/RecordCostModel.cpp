@@ -240,6 +240,8 @@ double RecordCostModel::duplexShare() const {
   return share;
 }
 
+double RecordCostModel::slowestFactor() const { return record_.spread.slowestFactor(); }
+
 Interference RecordCostModel::interference() const {
   const MeasuredInterference &measured = record_.interference;
   if (measured.repetitions == 0)

@@ -57,6 +57,7 @@ public:
   // As nine of ten launches measured it: an objective is to be held, not met on average. None where the record has
   // none.
   Interference interference() const override;
+  double slowestFactor() const override; // 1 where the record has no spread
 
   TimeBounds siteBounds(Site site, const Shape &shape) const;
   // Of one layer (with unequal layers: of the fastest and of the slowest), and of all that is not in a layer.

@@ -30,6 +30,10 @@ template <class T> std::string listOf(const std::vector<T> &values) {
   return text + "]";
 }
 
+std::string spreadText(std::string_view key, const MeasuredSpread::Iterations &measured) {
+  return cat(key, " = [", measured.predictedNs, ", ", measured.medianNs, ", ", measured.slowestNs, "]\n");
+}
+
 std::string timingText(std::string_view key, const Timing &t) {
   return cat(key, " = [", t.medianNs, ", ", t.p10Ns, ", ", t.p90Ns, "]\n");
 }
@@ -59,6 +63,16 @@ Timing needTiming(TomlReader &table, std::string_view key) {
 
 uint32_t needRepetitions(TomlReader &table) {
   return static_cast<uint32_t>(needInteger(table, "repetitions", 1, std::numeric_limits<uint32_t>::max()));
+}
+
+MeasuredSpread::Iterations needSpread(TomlReader &table, std::string_view key) {
+  constexpr std::string_view kExpected = "[predicted, median, p99] in ns, each from 1";
+  const auto values = need(table, key, table.integers(key, 1, kLongest), kExpected);
+  if (values.size() == 3)
+    return {static_cast<uint64_t>(values[0]), static_cast<uint64_t>(values[1]), static_cast<uint64_t>(values[2])};
+  if (table.ok())
+    table.refuse(key, kExpected);
+  return {};
 }
 
 Identity readIdentity(TomlReader &table) {
@@ -165,6 +179,9 @@ std::string recordText(const Record &record) {
     text += cat("\n[interference] # [median, p10, p90]\nrepetitions = ", measured.repetitions, "\n",
                 timingText("compute_alone", measured.computeAlone),
                 timingText("compute_beside", measured.computeBeside), timingText("copy_start", measured.copyStart));
+  if (const MeasuredSpread &spread = record.spread; spread.repetitions > 0)
+    text += cat("\n[spread] # [predicted, median, p99]\nrepetitions = ", spread.repetitions, "\n",
+                spreadText("resident", spread.resident), spreadText("waiting", spread.waiting));
   for (const Cell &cell : record.cells) {
     text += cat("\n[[cell]] # [median, p10, p90]\nphase = \"", phaseName(cell.phase), "\"\nbatch = ", cell.batch,
                 "\nsequence = ", cell.sequence, "\nrepetitions = ", cell.repetitions, "\n");
@@ -226,6 +243,12 @@ absl::StatusOr<Record> parseRecord(std::string_view text, const std::string &pat
       record.interference.computeAlone = needTiming(t, "compute_alone");
       record.interference.computeBeside = needTiming(t, "compute_beside");
       record.interference.copyStart = needTiming(t, "copy_start");
+    });
+  if (status.ok() && file.value("spread") != nullptr)
+    status = readOne(file, path, "spread", [&](TomlReader &t) {
+      record.spread.repetitions = needRepetitions(t);
+      record.spread.resident = needSpread(t, "resident");
+      record.spread.waiting = needSpread(t, "waiting");
     });
   if (status.ok())
     status = readEach(file, path, "cell", readCell, record.cells);

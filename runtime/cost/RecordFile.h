@@ -38,6 +38,11 @@
 //   compute_beside = [931000, 920000, 940000]
 //   copy_start = [8000, 7000, 11000]
 //
+//   [spread]                           # how far the slowest iterations lie from the prediction; may be missing
+//   repetitions = 300
+//   resident = [900000, 905000, 960000]     # [predicted, median, p99], ns
+//   waiting = [1380000, 1400000, 1490000]
+//
 //   [[cell]]                           # one a phase, batch and sequence
 //   phase = "decode"
 //   batch = 1

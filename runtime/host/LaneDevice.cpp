@@ -114,14 +114,31 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
     kernels::initMeta(plan.metaLayout, reinterpret_cast<kernels::IterationMeta *>(staging.data()));
   }
   binding_.emplace(plan, matrixOrder());
-  compute_ = std::thread([this] { runComputeLane(*shared_); });
-  transfer_.attach(index_, *shared_, speed_.has_value() ? &*speed_ : nullptr);
+  if (options.lowLatency)
+    if (absl::Status status = lowerLatency(); !status.ok()) {
+      close();
+      return status;
+    }
+  compute_ = std::thread([this] {
+    if (options_.lowLatency)
+      (void)makeThreadUrgent(); // as the caller was before
+    runComputeLane(*shared_);
+  });
+  transfer_.attach(index_, *shared_, speed_.has_value() ? &*speed_ : nullptr, options.lowLatency);
   absl::Status pinned = pinThread(compute_, options.computeCore, "compute");
   if (pinned.ok())
     pinned = transfer_.pin(options.transferCore);
   if (!pinned.ok())
     close();
   return pinned;
+}
+
+absl::Status LaneDevice::lowerLatency() {
+  absl::StatusOr<AwakeCores> awake = AwakeCores::hold();
+  if (!awake.ok())
+    return awake.status();
+  awake_ = *std::move(awake);
+  return makeThreadUrgent();
 }
 
 void LaneDevice::close() {
@@ -141,6 +158,7 @@ void LaneDevice::close() {
   launches_ = iterations_ = 0;
   ended_ = {};
   last_ = nullptr;
+  awake_ = AwakeCores();
 }
 
 absl::Status LaneDevice::checkRange(const char *what, uint64_t address, uint64_t bytes) const {

@@ -12,6 +12,7 @@
 #include "runtime/host/GuardedMemory.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/host/Lanes.h"
+#include "runtime/host/LowLatency.h"
 #include "runtime/host/TransferThread.h"
 
 namespace headrace::host {
@@ -57,6 +58,7 @@ private:
   absl::StatusOr<uint64_t> deviceHome(uint32_t buffer, uint64_t bytes) const;
   absl::Status checkGraph(const core::Graph &graph) const;
   void waitForEnd(uint64_t launch);
+  absl::Status lowerLatency();
   void close();
 
   const HostOptions hostOptions_;
@@ -76,6 +78,7 @@ private:
   std::array<uint64_t, kHostLanes> ended_{}; // counters once all launches so far have ended
   HostGraph *last_ = nullptr;
   std::thread compute_;
+  AwakeCores awake_;
 };
 
 } // namespace headrace::host

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/host/LowLatency.h"
 
 namespace headrace::host {
 
@@ -38,7 +39,7 @@ template <typename Change> void TransferThread::whilePaused(Change &&change) {
   control_.advance(Counter::Launched, ++pauses_);
 }
 
-void TransferThread::attach(size_t device, Shared &shared, const LinkSpeed *speed) {
+void TransferThread::attach(size_t device, Shared &shared, const LinkSpeed *speed, bool urgent) {
   whilePaused([&] {
     const auto link = static_cast<uint32_t>(device);
     if (speed != nullptr)
@@ -49,7 +50,11 @@ void TransferThread::attach(size_t device, Shared &shared, const LinkSpeed *spee
     devices_[device] = &shared;
   });
   if (++attached_ == 1)
-    thread_ = std::thread([this] { run(); });
+    thread_ = std::thread([this, urgent] {
+      if (urgent)
+        (void)makeThreadUrgent(); // as the caller was before
+      run();
+    });
 }
 
 void TransferThread::detach(size_t device) {

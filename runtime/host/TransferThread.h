@@ -30,8 +30,9 @@ public:
 
   Bell *bell() { return &bell_; } // for the Signals of its devices
 
-  // From now on, copies of this device's launches; `speed` is what they are paced to, null: as fast as memcpy.
-  void attach(size_t device, Shared &shared, const LinkSpeed *speed);
+  // From now on, copies of this device's launches; `speed` is what they are paced to, null: as fast as memcpy. `urgent`
+  // (LowLatency.h): the thread, if it is this device that brings it.
+  void attach(size_t device, Shared &shared, const LinkSpeed *speed, bool urgent);
   // Of a device all of whose launches have ended.
   void detach(size_t device);
   // InvalidArgument naming the core. Runs while a device is attached; until none is.

@@ -149,7 +149,10 @@ absl::StatusOr<Policy> parsePolicy(TomlReader &table) {
                                    "\"none\""));
   }
   policy.offloadLayers = table.integer("offload_layers", 0, kMaxLayers);
-  policy.startRule = table.oneOf("start_rule", startRuleFromName, "\"paper\" or \"eager\"").value_or(policy.startRule);
+  if (const auto rule = table.oneOf("start_rule", startRuleFromName, "\"paper\" or \"eager\"")) {
+    policy.startRule = *rule;
+    policy.startRuleStated = true;
+  }
   policy.slots = table.integer("slots", 1, kMaxSlots);
   policy.offloadEmbedding = parseChoice(table, "offload_embedding");
   policy.offloadHead = parseChoice(table, "offload_head");
@@ -283,6 +286,9 @@ absl::Status validate(const Job &job, std::string_view where) {
                 "goal.ttft, goal.tpot or goal.slo_factor beside it: it chooses by latency");
   check.require(policy.name == "auto" || policy.name == "interval" || !policy.statesPlacement(), "policy.name", name,
                 "\"interval\" where policy.interval or policy.offload_layers state the placement");
+  check.require(policy.name == "auto" || policy.name == "interval" || !policy.startRuleStated, "policy.start_rule",
+                cat("\"", startRuleName(policy.startRule), "\""),
+                cat("policy.name \"interval\" beside it: policy ", name, " has a rule of its own"));
   if (policy.placements)
     check.require(*policy.placements >= 1 && *policy.placements <= kMaxPlacements, "policy.placements",
                   *policy.placements, cat("1 to ", kMaxPlacements));

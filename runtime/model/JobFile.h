@@ -83,6 +83,7 @@ struct Policy {
   // How many placements the plan has: the chosen ones, then others spread over the range of what is possible. Unset:
   // what the choice asks for, at most kDefaultPlacements.
   std::optional<int64_t> placements;
+  bool startRuleStated = false; // by a job file or a flag; plans do not keep it
 
   bool statesPlacement() const { return none || interval || offloadLayers; }
 };

@@ -2,16 +2,14 @@
 #include "runtime/serve/Analyzer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
-#include <numeric>
-#include <thread>
 #include <utility>
 
-#include "runtime/core/MetaWriter.h"
 #include "runtime/model/Text.h"
+#include "runtime/serve/AnalyzerLaunches.h"
 #include "runtime/serve/AnalyzerMemory.h"
 #include "runtime/serve/AnalyzerPlan.h"
+#include "runtime/serve/AnalyzerSpread.h"
 #include "runtime/serve/Repeat.h"
 
 namespace headrace::serve {
@@ -23,8 +21,7 @@ using cost::Site;
 
 constexpr uint64_t kSmallestCopy = 4096;
 constexpr double kCopiesShare = 0.1; // of a pair's time
-constexpr int64_t kLongWarmUp = 4;   // a first run that takes a quarter of the time counts as a sample
-constexpr std::chrono::microseconds kRest(100);
+constexpr double kSpreadShare = 10;  // of a pair's time, at most
 
 uint64_t lasted(int64_t fromNs, int64_t toNs) { return static_cast<uint64_t>(std::max<int64_t>(0, toNs - fromNs)); }
 
@@ -76,7 +73,8 @@ class Analysis {
 public:
   Analysis(cost::Record record, const Grid &grid, core::Device &device, const AnalyzerOptions &options)
       : record_(std::move(record)), device_(device), options_(options),
-        plan_(makeAnalyzerPlan(grid.plan, pairsOf(record_), transferSizes(grid.copyBytes), grid.copyBytes)) {
+        plan_(makeAnalyzerPlan(grid.plan, pairsOf(record_), transferSizes(grid.copyBytes), grid.copyBytes)),
+        launches_(device, plan_, options.seed) {
     for (const plan::Schedule &schedule : plan_.plan.schedules)
       sites_.push_back(sitesOf(plan_.plan, schedule));
     samples_.layers.resize(static_cast<size_t>(plan_.plan.model.layers));
@@ -95,7 +93,6 @@ public:
       status = fillMemory(plan_.plan, device_, options_.weights, options_.loading);
     if (!status.ok())
       return status;
-    makePrompts();
     total_ = copiesLeft() + cellsLeft(record_, options_.all).size();
     if (status = report(); !status.ok())
       return status;
@@ -112,87 +109,17 @@ public:
     for (;;) {
       const std::vector<CellKey> missing = cellsLeft(record_, options_.all);
       if (missing.empty())
-        return record_;
+        break;
       if (status = measureCell(missing.front()); !status.ok())
         return status;
     }
+    if (spreadLeft())
+      if (status = spread(); !status.ok())
+        return status;
+    return record_;
   }
 
 private:
-  // ---- Rows
-
-  void makePrompts() {
-    uint64_t counter = options_.seed * 0x9e3779b97f4a7c15u;
-    prompt_.resize(static_cast<size_t>(plan_.plan.metaLayout.maxTokens));
-    for (int32_t &id : prompt_) {
-      uint64_t z = counter += 0x9e3779b97f4a7c15u; // SplitMix64
-      z = (z ^ (z >> 30u)) * 0xbf58476d1ce4e5b9u;
-      z = (z ^ (z >> 27u)) * 0x94d049bb133111ebu;
-      id = static_cast<int32_t>((z ^ (z >> 31u)) % static_cast<uint64_t>(plan_.plan.model.vocab));
-    }
-    blocks_.resize(static_cast<size_t>(plan_.plan.kvBlocks - 1));
-    std::iota(blocks_.begin(), blocks_.end(), 1); // block 0 is the scratch block
-  }
-
-  // Each sequence has blocks of its own.
-  absl::Status fillMeta(const CellKey &cell) {
-    const int64_t blocks = (cell.sequence + plan_.plan.blockTokens - 1) / plan_.plan.blockTokens;
-    const int64_t rows = cell.phase == Phase::Prefill ? cell.sequence : 1;
-    rows_.clear();
-    for (int64_t s = 0; s < cell.batch; ++s)
-      rows_.push_back(
-          {.tokens = absl::MakeConstSpan(prompt_).subspan(static_cast<size_t>(s * rows), static_cast<size_t>(rows)),
-           .firstPosition = cell.sequence - rows,
-           .blocks = absl::MakeConstSpan(blocks_).subspan(static_cast<size_t>(s * blocks), static_cast<size_t>(blocks)),
-           .sample = true,
-           .requestSlot = static_cast<int32_t>(s)});
-    return core::writeMeta(plan_.plan.metaLayout, plan_.plan.blockTokens, rows_, device_.meta());
-  }
-
-  // ---- Launches
-
-  absl::StatusOr<std::unique_ptr<core::Graph>> make(const core::GraphKey &key) {
-    absl::StatusOr<std::unique_ptr<core::Graph>> graph = device_.build(key);
-    if (!graph.ok())
-      return graph;
-    if (absl::Status status = device_.upload(**graph); !status.ok())
-      return status;
-    return graph;
-  }
-
-  // Launches until the samples that `take` adds to `samples` have settled. `take` is given the times of each launch;
-  // `clear` forgets the first run, which is cold.
-  template <typename Take, typename Clear>
-  absl::Status repeat(const core::GraphKey &key, const CellKey &cell, double seconds,
-                      const std::vector<uint64_t> &samples, Take &&take, Clear &&clear) {
-    absl::StatusOr<std::unique_ptr<core::Graph>> graph = make(key);
-    if (!graph.ok())
-      return graph.status();
-    const auto budget = static_cast<int64_t>(seconds * 1e9);
-    const auto once = [&] {
-      absl::Status status = key.transition ? absl::OkStatus() : fillMeta(cell);
-      if (status.ok())
-        status = device_.launch(**graph);
-      if (absl::Status drained = device_.drain(); status.ok())
-        status = drained;
-      if (status.ok())
-        take(device_.lastTimes());
-      if (device_.holdsData()) // real time: the device's threads come to rest before the next launch
-        std::this_thread::sleep_for(kRest);
-      return status;
-    };
-    clear();
-    const int64_t start = device_.nowNs();
-    if (absl::Status status = once(); !status.ok())
-      return status;
-    if ((device_.nowNs() - start) * kLongWarmUp < budget)
-      clear();
-    while (samples.empty() || (!settled(samples) && device_.nowNs() - start < budget))
-      if (absl::Status status = once(); !status.ok())
-        return status;
-    return absl::OkStatus();
-  }
-
   // ---- Copies
 
   // What one of the copies behind each other takes: together they are less blurred by late time stamps than each by
@@ -220,7 +147,7 @@ private:
   absl::Status measureTiming(const core::GraphKey &key, bool both, cost::Timing &timing, uint32_t &repetitions) {
     std::vector<uint64_t> samples;
     const plan::Schedule &schedule = plan_.plan.schedules[plan_.schedule(key)];
-    absl::Status status = repeat(
+    absl::Status status = launches_.repeat(
         key, plan_.besideCell, options_.secondsPerPair * kCopiesShare, samples,
         [&](absl::Span<const core::StepTime> times) {
           if (both)
@@ -277,8 +204,8 @@ private:
     cost::MeasuredInterference measured;
     std::vector<uint64_t> samples;
     const auto repeated = [&](const core::GraphKey &key, auto &&take) {
-      return repeat(key, plan_.besideCell, options_.secondsPerPair * kCopiesShare, samples, take,
-                    [&] { samples.clear(); });
+      return launches_.repeat(key, plan_.besideCell, options_.secondsPerPair * kCopiesShare, samples, take,
+                              [&] { samples.clear(); });
     };
     const auto compute = [&](const plan::Schedule &schedule, absl::Span<const core::StepTime> times) {
       Span span;
@@ -367,7 +294,7 @@ private:
       return absl::InternalError("the analyzer's plan lacks a pair of the record");
     const core::GraphKey graph = plan_.cellGraphs[static_cast<size_t>(at - plan_.cells.begin())];
     const uint32_t schedule = plan_.schedule(graph);
-    absl::Status status = repeat(
+    absl::Status status = launches_.repeat(
         graph, key, options_.secondsPerPair, samples_.iterations,
         [&](absl::Span<const core::StepTime> times) { takeIteration(schedule, times); }, [&] { samples_.clear(); });
     if (!status.ok())
@@ -402,12 +329,25 @@ private:
     }
   }
 
+  // ---- Spread
+
+  bool spreadLeft() const { return !plan_.waiting.empty() && record_.spread.repetitions == 0; }
+
+  absl::Status spread() {
+    absl::StatusOr<cost::MeasuredSpread> measured =
+        measureSpread(record_, plan_, device_, launches_, options_.secondsPerPair * kSpreadShare);
+    if (!measured.ok())
+      return measured.status();
+    record_.spread = *measured;
+    return report();
+  }
+
   // ---- Progress
 
-  // Sizes of copies, and the interference.
+  // Sizes of copies, the interference and the spread.
   size_t copiesLeft() const {
     return plan_.copies.size() - std::min(plan_.copies.size(), record_.transfers.size()) +
-           (plan_.starts.has_value() && record_.interference.repetitions == 0 ? 1 : 0);
+           (plan_.starts.has_value() && record_.interference.repetitions == 0 ? 1 : 0) + (spreadLeft() ? 1 : 0);
   }
 
   absl::Status report() {
@@ -421,9 +361,8 @@ private:
   core::Device &device_;
   const AnalyzerOptions &options_;
   const AnalyzerPlan plan_;
+  AnalyzerLaunches launches_;
   std::vector<std::vector<std::optional<Site>>> sites_; // by schedule
-  std::vector<int32_t> prompt_, blocks_;
-  std::vector<core::SequenceRows> rows_;
   Samples samples_;
   std::vector<std::vector<uint64_t>> layerTimes_; // a cell's layers, as many as are run; empty: equal, not kept
   uint64_t total_ = 0;

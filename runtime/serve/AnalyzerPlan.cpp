@@ -13,10 +13,11 @@ namespace {
 using cost::Phase;
 using plan::Lane;
 
-constexpr uint64_t kCopiesAlone = 4;  // one behind the other in a launch
-constexpr uint64_t kMostCopies = 16;  // beside one iteration
-constexpr uint64_t kCopiesBeside = 3; // of the largest size, that the iteration should last for
-constexpr uint64_t kStarts = 8;       // copies that wait for a step
+constexpr uint64_t kCopiesAlone = 4;    // one behind the other in a launch
+constexpr uint64_t kMostCopies = 16;    // beside one iteration
+constexpr uint64_t kCopiesBeside = 3;   // of the largest size, that the iteration should last for
+constexpr uint64_t kLeastWaited = 4096; // bytes of a copy that a layer waits for
+constexpr uint64_t kStarts = 8;         // copies that wait for a step
 constexpr uint64_t kUnknown = ~uint64_t{0};
 
 uint64_t sumOf(const std::vector<uint64_t> &durations) {
@@ -96,6 +97,61 @@ public:
     out_.plan.schedules.push_back(std::move(schedule));
     out_.starts =
         addVariant(out_.besideCell, static_cast<uint32_t>(out_.plan.schedules.size() - 1), std::move(durations));
+  }
+
+  // A copy before each layer, which the layer waits for and which waits for the layer before the last: what a ring of
+  // two does. Each takes half as long again as a layer computes, by the plan's prices, if that is in the range.
+  void addWaiting(const cost::CellKey &cell, uint64_t most) {
+    const uint32_t index = scheduleOf(cell);
+    const plan::Schedule from = out_.plan.schedules[index];
+    const std::vector<uint64_t> compute = durationsOf(cell);
+    const auto layers = static_cast<size_t>(out_.plan.model.layers);
+    const double share = 1.5 * static_cast<double>(sumOf(compute)) / static_cast<double>(layers) /
+                         static_cast<double>(std::max<uint64_t>(1, costs_.copyNs(most, true)));
+    const auto wanted = static_cast<uint64_t>(std::min(1.0, share) * static_cast<double>(most));
+    const uint64_t bytes = std::min(most, std::max(kLeastWaited, wanted / model::kAlign * model::kAlign));
+
+    plan::Schedule schedule = from;
+    schedule.steps.clear();
+    schedule.edges.clear();
+    std::vector<uint64_t> durations;
+    std::vector<uint32_t> moved(from.steps.size()); // where a step of `from` is now
+    std::vector<uint32_t> last(layers, 0);          // of a layer
+    int32_t before = -1;
+    for (size_t i = 0; i < from.steps.size(); ++i) {
+      const int32_t layer = from.steps[i].layer;
+      if (layer > before) {
+        append(schedule, durations, bytes, true);
+        const auto copy = static_cast<uint32_t>(schedule.steps.size() - 1);
+        if (layer >= 2)
+          schedule.edges.push_back({last[static_cast<size_t>(layer) - 2], copy, plan::EdgeKind::War});
+        schedule.edges.push_back({copy, copy + 1, plan::EdgeKind::Raw});
+        before = layer;
+      }
+      moved[i] = static_cast<uint32_t>(schedule.steps.size());
+      if (layer >= 0)
+        last[static_cast<size_t>(layer)] = moved[i];
+      schedule.steps.push_back(from.steps[i]);
+      durations.push_back(compute[i]);
+    }
+    for (const plan::Edge &edge : from.edges)
+      schedule.edges.push_back({moved[edge.from], moved[edge.to], edge.kind});
+    out_.plan.schedules.push_back(std::move(schedule));
+    out_.waiting.push_back(
+        {cell, addVariant(cell, static_cast<uint32_t>(out_.plan.schedules.size() - 1), std::move(durations))});
+  }
+
+  // The pairs of decoding in the order of their time.
+  std::vector<cost::CellKey> decodeByTime(absl::Span<const cost::CellKey> cells) const {
+    std::vector<std::pair<uint64_t, cost::CellKey>> timed;
+    for (const cost::CellKey &cell : cells)
+      if (cell.phase == cost::Phase::Decode)
+        timed.emplace_back(sumOf(durationsOf(cell)), cell);
+    std::stable_sort(timed.begin(), timed.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
+    std::vector<cost::CellKey> sorted;
+    for (const auto &[ns, cell] : timed)
+      sorted.push_back(cell);
+    return sorted;
   }
 
   void chooseBeside(absl::Span<const cost::CellKey> cells, uint64_t largest) {
@@ -247,6 +303,10 @@ AnalyzerPlan makeAnalyzerPlan(plan::Plan resident, absl::Span<const cost::CellKe
     maker.addCopies(bytes);
   if (!sizes.empty())
     maker.addStarts(sizes.front());
+  if (const std::vector<cost::CellKey> decode = maker.decodeByTime(cells); !sizes.empty() && !decode.empty()) {
+    maker.addWaiting(decode[decode.size() / 2], sizes.back());
+    maker.addWaiting(decode.front(), sizes.back());
+  }
   return maker.take();
 }
 

@@ -13,6 +13,8 @@
 //            h2d      [copy][copy][copy][copy]            h2d      [copy][copy]...
 //   both     h2d      [copy]                             starts   compute  [ the same iteration ]
 //            d2h      [copy]                                      h2d         [c]    [c]    [c]   each after a step
+//   waiting  compute  [ ]......[layer 0]....[layer 1]....[layer 2]
+//            h2d      [ copy 0 ][ copy 1   ][ copy 2 ]              each layer after its copy, copy n after layer n - 2
 #pragma once
 
 #include <array>
@@ -44,6 +46,11 @@ struct AnalyzerPlan {
   std::vector<CopyGraphs> copies;         // one a size
   cost::CellKey besideCell;               // whose iteration runs beside copies
   std::optional<core::GraphKey> starts;   // that iteration, with copies that wait for steps of it; none without copies
+  struct Waiting {
+    cost::CellKey cell;
+    core::GraphKey graph;
+  };
+  std::vector<Waiting> waiting; // decode iterations whose layers wait for copies: the middle pair's, the smallest's
 
   uint32_t schedule(const core::GraphKey &key) const {
     return key.transition ? plan.transitions[key.index].schedule : plan.variants[key.index].schedule;

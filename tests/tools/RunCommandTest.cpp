@@ -299,6 +299,18 @@ TEST_F(Run, PinnedLanesGiveTheSameTokens) {
   EXPECT_EQ(json(run(golden(kModel), arguments))["tokens"], expected);
 }
 
+TEST_F(Run, LowLatencyGivesTheSameTokensOrIsRefusedByName) {
+  std::vector<std::string> arguments = {"--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "6"};
+  const auto expected = json(run(golden(kModel), arguments))["tokens"];
+  arguments.emplace_back("--low-latency");
+  if (headrace(run(golden(kModel), arguments)).status == 0)
+    EXPECT_EQ(json(run(golden(kModel), arguments))["tokens"], expected);
+  else
+    refused(run(golden(kModel), arguments), 2, "low latency: ");
+  arguments.insert(arguments.end(), {"--device", "sim"});
+  refused(run(golden(kModel), arguments), 2, "--low-latency: expected the host device");
+}
+
 TEST_F(Run, APlanTakesNoFlagsThatItHasDecided) {
   const std::string file = plan();
   refused(run(file, {"--prompt-ids", "1", "--interval", "3"}), 2, "--interval beside the plan");

@@ -97,18 +97,21 @@ TEST(Interfere, NoStepIsLongerThanTheLongest) {
 
 class Disturbed final : public cost::CostModel {
 public:
-  Disturbed(const CompileRequest &r, cost::Interference interference)
-      : alone_(r.model, r.hardware, model::DType::F32, model::DType::F32), interference_(interference) {}
+  Disturbed(const CompileRequest &r, cost::Interference interference, double slowestFactor = 1)
+      : alone_(r.model, r.hardware, model::DType::F32, model::DType::F32), interference_(interference),
+        slowestFactor_(slowestFactor) {}
   uint64_t computeNs(const cost::OpSite &site, const cost::Shape &shape, bool direct) const override {
     return alone_.computeNs(site, shape, direct);
   }
   uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override { return alone_.copyNs(bytes, hostToDevice); }
   double duplexShare() const override { return alone_.duplexShare(); }
   cost::Interference interference() const override { return interference_; }
+  double slowestFactor() const override { return slowestFactor_; }
 
 private:
   cost::Roofline alone_;
   cost::Interference interference_;
+  double slowestFactor_;
 };
 
 // The same objective admits what still holds it where compute and copies disturb each other, and that frees less.
@@ -134,6 +137,60 @@ TEST(Interfere, TheChoiceHoldsTheObjectiveDisturbed) {
         EXPECT_GT(plan::freedBytes(*disturbed, 0), 0) << policy;
       }
     }
+}
+
+// Where the slowest iterations take a quarter longer than predicted, what offloads is predicted within four fifths of
+// the objective; what offloads nothing is within all of it, and its time is no objective's concern.
+TEST(Interfere, TheChoiceLeavesRoomForTheSlowestIterations) {
+  for (const char *policy : {"select-n", "headrace"})
+    for (const double factor : {1.02, 1.2, 1.3, 2.0, 6.0}) {
+      CompileRequest r = request(tinyLlama(12));
+      r.buckets = {.newTokens = {2}, .sequences = {2}, .contexts = {64}};
+      r.policy.name = policy;
+      r.goal.sloFactor = factor;
+      const Disturbed costs(r, {}, 1.25);
+      r.costs = &costs;
+      const auto plan = compile(r);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      const plan::BucketChoice &choice = plan->choices.front();
+      const plan::Variant &variant = plan->variants[choice.variant];
+      if (plan::weightBytesByHome(*plan, variant.placement).host == 0) {
+        EXPECT_LE(variant.predictedNs, choice.sloNs);
+        EXPECT_LT(factor, 2) << policy;
+      } else {
+        EXPECT_LE(static_cast<double>(variant.predictedNs) * 1.25, static_cast<double>(choice.sloNs)) << policy;
+        EXPECT_GE(factor, 1.25) << policy;
+      }
+      EXPECT_EQ(plan->reason.find("25.0% kept free for the slowest iterations") != std::string::npos, true)
+          << plan->reason;
+    }
+}
+
+// The minima that a refusal names have the same room in them: they are met exactly.
+TEST(Interfere, MinimaHaveRoomForTheSlowestIterations) {
+  CompileRequest r = request(tinyLlama(12));
+  r.buckets = {.newTokens = {}, .sequences = {2}, .contexts = {64}};
+  r.policy.name = "headrace";
+  r.goal.tpotNs = 1'000'000'000;
+  const auto freest = compile(r);
+  ASSERT_TRUE(freest.ok()) << freest.status();
+  r.goal.deviceMemory = freest->arenaBytes; // nothing but offloading fits
+  const auto leastTpot = [&](const cost::CostModel *costs) -> uint64_t {
+    r.costs = costs;
+    uint64_t misses = 0, holds = 1'000'000'000;
+    while (holds - misses > 1) {
+      r.goal.tpotNs = misses + (holds - misses) / 2;
+      (compile(r).ok() ? holds : misses) = *r.goal.tpotNs;
+    }
+    return holds;
+  };
+  const Disturbed none(r, {}), quarter(r, {}, 1.25);
+  const uint64_t alone = leastTpot(&none), roomy = leastTpot(&quarter);
+  EXPECT_EQ(roomy, (alone * 5 + 3) / 4);
+  r.goal.tpotNs = roomy - 1;
+  const auto refused = compile(r);
+  EXPECT_NE(refused.status().message().find("the minimum TPOT is " + model::durationText(roomy)), std::string::npos)
+      << refused.status();
 }
 
 } // namespace

@@ -166,6 +166,23 @@ TEST(RecordCostModel, InterferenceIsWhatNineOfTenLaunchesMeasured) {
   EXPECT_EQ(of(record).computeFactor, 1);
 }
 
+// The larger of 1250 / 1000 and 110 / 100; to a thousandth below, and never less than 1: slow predictions are no reason
+// to promise more.
+TEST(RecordCostModel, TheSlowestFactorIsMeasuredOverPredicted) {
+  const Roofline truth(smallLlama(), roundHardware(), model::DType::F32, model::DType::F16);
+  Record record = measured(emptyRecord(smallLlama(), {1, 2}, {2, 4}), truth, {1000});
+  const auto of = [](const Record &r) { return RecordCostModel::create(r, "r")->slowestFactor(); };
+  EXPECT_EQ(of(record), 1);
+  record.spread = {300, {100, 101, 110}, {1000, 1010, 1250}};
+  EXPECT_EQ(of(record), 1.25);
+  record.spread = {300, {100, 101, 130}, {1000, 1010, 1250}};
+  EXPECT_EQ(of(record), 1.3);
+  record.spread = {300, {10'000, 10'001, 10'009}, {10'000, 10'001, 10'009}};
+  EXPECT_EQ(of(record), 1);
+  record.spread = {300, {1000, 800, 900}, {1000, 800, 900}};
+  EXPECT_EQ(of(record), 1);
+}
+
 TEST(RecordCostModel, RefusesRecordsThatDoNotServe) {
   Record record = qkvRecord({1, 2}, {8}, [](Phase, int64_t, int64_t) { return 92; });
   record.cells.pop_back();

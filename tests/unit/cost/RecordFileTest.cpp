@@ -38,6 +38,7 @@ TEST(RecordFile, TextComesBackAsTheSameRecord) {
   record.mostTokens = {16, cost::kAnyTokens};
   record.layersRun = 1;
   record.interference = {7, {100, 90, 110}, {120, 100, 140}, {5, 0, 9}};
+  record.spread = {300, {900, 905, 960}, {1000, 1010, 1234}};
   const auto again = parseRecord(recordText(record), "r.toml");
   ASSERT_TRUE(again.ok()) << messageOf(again);
   EXPECT_EQ(recordText(*again), recordText(record));
@@ -49,6 +50,9 @@ TEST(RecordFile, TextComesBackAsTheSameRecord) {
   EXPECT_EQ(again->interference.computeAlone, (Timing{100, 90, 110}));
   EXPECT_EQ(again->interference.computeBeside, (Timing{120, 100, 140}));
   EXPECT_EQ(again->interference.copyStart, (Timing{5, 0, 9}));
+  EXPECT_EQ(again->spread.repetitions, 300u);
+  EXPECT_EQ(again->spread.resident, (cost::MeasuredSpread::Iterations{900, 905, 960}));
+  EXPECT_EQ(again->spread.waiting, (cost::MeasuredSpread::Iterations{1000, 1010, 1234}));
   EXPECT_EQ(again->hardware.copyLatency, 1.0 / 3);
   EXPECT_EQ(again->cells[0].at(Site::Up), (Timing{20, 10, 30}));
   EXPECT_EQ(again->cells.size(), 8u);
@@ -113,6 +117,7 @@ TEST(RecordFile, RefusesAnotherModelDeviceOrVersion) {
 TEST(RecordFile, RefusesBadValuesByKey) {
   Record record = example();
   record.interference = {7, {100, 90, 110}, {120, 100, 140}, {5, 0, 9}};
+  record.spread = {300, {900, 905, 960}, {1000, 1010, 1234}};
   const std::string good = recordText(record);
   const std::string qkv =
       good.substr(good.find("qkv = ["), good.find(']', good.find("qkv = [")) + 1 - good.find("qkv = ["));
@@ -141,6 +146,13 @@ TEST(RecordFile, RefusesBadValuesByKey) {
       {"copy_start = [5, 0, 9]", "copy_start = [5, 0, 4]", "interference.copy_start = [5, 0, 4]: expected median, p10"},
       {"compute_alone = [100, 90, 110]", "compute_alone = [0, 0, 0]", "interference: expected an iteration's times"},
       {"[interference]", "[interfere]", "interfere: unknown key"},
+      {"waiting = [1000, 1010, 1234]\n", "", "spread.waiting is missing: expected [predicted, median, p99] in ns"},
+      {"waiting = [1000, 1010, 1234]", "waiting = [1000, 1010]", "spread.waiting = [1000, 1010]: expected [predicted"},
+      {"waiting = [1000, 1010, 1234]", "waiting = [1000, 1010, 1009]",
+       "spread.waiting = [1000, 1010, 1009]: expected a p99 of at least the median"},
+      {"resident = [900, 905, 960]", "resident = [0, 905, 960]", "spread.resident = [0, 905, 960]: expected a list of"},
+      {"resident = [900, 905, 960]", "resident = nan", "spread.resident = nan: expected"},
+      {"repetitions = 300", "repetitions = 0", "spread.repetitions = 0: expected an integer from 1"},
       {"cells = 8", "cells = 9", "end.cells = 9: expected an integer from 8 to 8"},
   };
   for (const auto &[from, to, message] : faults) {

@@ -8,10 +8,12 @@
 
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/Lanes.h"
+#include "runtime/host/LowLatency.h"
 #include "tests/unit/core/TinyPlan.h"
 
 namespace headrace::host {
@@ -58,6 +60,27 @@ TEST(HostDeviceRefuses, CoresThatTheMachineHasNot) {
   const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1)});
   EXPECT_THAT(openError(plan, {.computeCore = 1 << 20}), HasSubstr("pinning the compute lane to core 1048576"));
   EXPECT_THAT(openError(plan, {.transferCore = 1023}), HasSubstr("pinning the transfer lane to core 1023"));
+}
+
+// Either the machine grants it and everything runs as before, or open() names what it does not grant.
+TEST(HostDevice, LowLatencyIsGrantedOrRefusedByName) {
+  const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1)});
+  const auto device = makeHostDevice();
+  std::thread([&] { // the thread that opens the device stays urgent
+    const absl::Status status = device->open(plan, {.lowLatency = true});
+    if (status.ok()) {
+      EXPECT_TRUE(AwakeCores::hold().ok()); // so does the next one that asks
+      EXPECT_TRUE(device->open(plan, {}).ok());
+    } else {
+      EXPECT_EQ(status.code() == absl::StatusCode::kPermissionDenied || status.code() == absl::StatusCode::kNotFound,
+                true)
+          << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("low latency: "));
+      EXPECT_TRUE(device->hostSlab().empty()); // nothing half open
+      EXPECT_TRUE(device->open(plan, {}).ok());
+    }
+  })
+      .join();
 }
 
 TEST(HostDeviceRefuses, PlansOfOtherHardware) {

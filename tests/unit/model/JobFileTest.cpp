@@ -176,6 +176,10 @@ TEST(JobFile, RefusesBadPolicies) {
   expectRefused("[policy]\ninterval = \"all\"\n", "2: policy.interval = \"all\"" + interval);
   expectRefused("[policy]\noffload_layers = -1\n",
                 "2: policy.offload_layers = -1: expected an integer from 0 to 10000");
+  expectRefused(
+      "[policy]\nname = \"deepspeed\"\nstart_rule = \"paper\"\n",
+      " policy.start_rule = \"paper\": expected policy.name \"interval\" beside it: policy \"deepspeed\" has a "
+      "rule of its own");
   expectRefused("[policy]\nstart_rule = \"lazy\"\n",
                 "2: policy.start_rule = \"lazy\": expected \"paper\" or \"eager\"");
   expectRefused("[policy]\nslots = 0\n", "2: policy.slots = 0: expected an integer from 1 to 65536");

@@ -122,6 +122,17 @@ TEST_F(JobFlags, FlagsWinOverTheFile) {
   EXPECT_EQ(job().policy.startRule, model::StartRule::Paper);
 }
 
+TEST_F(JobFlags, APolicyFlagReplacesTheFilesStartRule) {
+  useJob("[policy]\nstart_rule = \"paper\"\n");
+  EXPECT_EQ(job().policy.startRule, model::StartRule::Paper);
+  input.flags = {{"--policy", "deepspeed"}};
+  EXPECT_FALSE(job().policy.startRuleStated);
+  input.flags = {{"--policy", "interval"}};
+  EXPECT_EQ(job().policy.startRule, model::StartRule::Paper);
+  input.flags = {{"--policy", "deepspeed"}, {"--start-rule", "eager"}};
+  EXPECT_THAT(refusal(), HasSubstr("--start-rule = \"eager\": expected policy.name \"interval\" beside it"));
+}
+
 TEST_F(JobFlags, AnIntervalFlagReplacesTheFilesNumberOfLayersAndTheOtherWayRound) {
   useJob("[policy]\noffload_layers = 2\noffload_embedding = true\n");
   input.flags = {{"--interval", "4"}};

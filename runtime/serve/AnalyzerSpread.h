@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the record says that an iteration whose layers wait for copies takes, held against what its slowest take.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "runtime/core/Device.h"
+#include "runtime/cost/Record.h"
+#include "runtime/plan/Plan.h"
+#include "runtime/serve/AnalyzerLaunches.h"
+#include "runtime/serve/AnalyzerPlan.h"
+
+namespace headrace::serve {
+
+// Of one launch with nothing before it, ns: each lane runs its steps in order, each once what it waits for has ended.
+// Compute takes the cell's medians, as much longer as copies beside it make it; a copy takes what it takes beside
+// compute, and starts a little after the compute step that it has waited for. `sites`: of each step (AnalyzerPlan.h).
+uint64_t predictIterationNs(const cost::Record &record, const cost::Cell &cell, const plan::Schedule &schedule,
+                            absl::Span<const std::optional<cost::Site>> sites);
+
+// 300 such iterations of the plan, and 300 with everything resident, of a pair that the record has measured; or as many
+// of each as half of `seconds` of the device's time allows, 50 at least. Two are in flight, as a generation has them:
+// what holds a machine up does not find it at rest.
+absl::StatusOr<cost::MeasuredSpread> measureSpread(const cost::Record &record, const AnalyzerPlan &plan,
+                                                   core::Device &device, AnalyzerLaunches &launches, double seconds);
+
+} // namespace headrace::serve
