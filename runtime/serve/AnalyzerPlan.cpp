@@ -149,6 +149,7 @@ public:
         timed.emplace_back(sumOf(durationsOf(cell)), cell);
     std::stable_sort(timed.begin(), timed.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
     std::vector<cost::CellKey> sorted;
+    sorted.reserve(timed.size());
     for (const auto &[ns, cell] : timed)
       sorted.push_back(cell);
     return sorted;
