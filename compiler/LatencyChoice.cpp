@@ -94,7 +94,8 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
 }
 
 uint64_t LatencyChoice::slowestNs(uint64_t ns) const {
-  return slowest_ > 1 ? static_cast<uint64_t>(std::ceil(static_cast<double>(ns) * slowest_)) : ns;
+  constexpr double kMost = 4e18; // no objective is as long, and what a broken record says stays in range
+  return slowest_ > 1 ? static_cast<uint64_t>(std::min(kMost, std::ceil(static_cast<double>(ns) * slowest_))) : ns;
 }
 uint64_t LatencyChoice::medianWithin(uint64_t sloNs) const {
   return slowest_ > 1 ? static_cast<uint64_t>(std::floor(static_cast<double>(sloNs) / slowest_)) : sloNs;

@@ -166,6 +166,17 @@ TEST(Interfere, TheChoiceLeavesRoomForTheSlowestIterations) {
     }
 }
 
+TEST(Interfere, ASlowestFactorBeyondAllObjectivesOffloadsNothing) {
+  CompileRequest r = request(tinyLlama(12));
+  r.policy.name = "headrace";
+  r.goal.sloFactor = 6;
+  const Disturbed costs(r, {}, 1e15); // of a record may be as large
+  r.costs = &costs;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan::weightBytesByHome(*plan, 0).host, 0u);
+}
+
 // The minima that a refusal names have the same room in them: they are met exactly.
 TEST(Interfere, MinimaHaveRoomForTheSlowestIterations) {
   CompileRequest r = request(tinyLlama(12));
