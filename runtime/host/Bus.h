@@ -7,7 +7,7 @@
 //   byte k of a copy that runs alone is there at  start + latency + k / rate
 //
 // Times are absolute (CLOCK_MONOTONIC, ns), so lateness of the thread that asks never adds up: a copy started at the
-// end of the one before it loses nothing. One thread uses a bus. Nothing but addLink allocates.
+// end of the one before it loses nothing. One thread at a time uses a bus. Nothing but addLink allocates.
 #pragma once
 
 #include <array>

@@ -40,6 +40,10 @@ bool CopyEngine::advance() {
 
 void CopyEngine::addWaits(std::array<uint64_t, kCounters> &wanted, int64_t &deadlineNs) const {
   if (copying_) {
+    if (bus_ == nullptr) { // between two chunks
+      deadlineNs = 0;
+      return;
+    }
     int64_t ns = bus_->arrivalNs(link_, direction_, copied_);
     if (copied_ == step().bytes)
       ns -= !announced_ ? kAnnounceNs : ns - monotonicNs() > kLongSpinNs ? kLongSpinNs : 0;

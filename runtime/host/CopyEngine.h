@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One direction of a device's link: its copies of all launches in order, a chunk at a time while they cross the link.
-// The transfer thread runs it.
+// One thread at a time runs it (CopyEngines.h).
 #pragma once
 
 #include <array>

@@ -107,6 +107,7 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   shared_->metaBytes = metaBytes;
   shared_->output = reinterpret_cast<const int32_t *>(arena_.bytes().data() + *output);
   shared_->trace = options.trace;
+  shared_->copies = transfer_.lateCopies();
   for (TokenSlot &slot : shared_->tokens)
     slot.tokens.resize(slots);
   for (std::vector<uint64_t> &staging : staging_) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/Lanes.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -15,6 +17,8 @@ public:
   explicit ComputeLane(Shared &shared) : s_(shared) {}
 
   void run() {
+    // Deadlines are in microseconds; the default slack of timers is 50.
+    (void)prctl(PR_SET_TIMERSLACK, 1);
     for (uint64_t n = 0;; ++n) {
       s_.signals.wait(Thread::Compute, {Counter::Launched, n + 1});
       if (s_.signals.value(Counter::Launched) >= kStop)
@@ -78,9 +82,19 @@ private:
     s_.signals.advance(Counter::Published, s_.meta->iteration);
   }
 
+  // For a copy, mostly. Whoever waits has a core, and the transfer thread may have none: what is late, this lane does.
   void waitFor(const Want &want) {
-    if (const int64_t ns = s_.signals.wait(Thread::Compute, want); ns != 0)
-      s_.stallNs.fetch_add(ns, std::memory_order_relaxed);
+    if (s_.signals.reached(want))
+      return;
+    const int64_t startNs = monotonicNs();
+    if (s_.copies == nullptr) {
+      s_.signals.wait(Thread::Compute, want);
+    } else {
+      s_.signals.waitAny(Thread::Compute, {&want, 1}, startNs + kSpinNs);
+      while (!s_.signals.reached(want))
+        s_.signals.waitAny(Thread::Compute, {&want, 1}, s_.copies->takeOver(startNs));
+    }
+    s_.stallNs.fetch_add(std::max<int64_t>(monotonicNs() - startNs, 1), std::memory_order_relaxed);
   }
 
   void poison(const ByteRange &range) {

@@ -37,6 +37,17 @@ struct TokenSlot {
   int64_t visibleNs = 0;
 };
 
+// Copies that a lane waits for, as the lane sees them (CopyEngines.h).
+class LateCopies {
+public:
+  // Does what is late of them, if no other thread is at it: a chunk of each. `sinceNs`: when the lane's wait began.
+  // Returns when to look again (CLOCK_MONOTONIC, ns), which is not later than now if it did something.
+  virtual int64_t takeOver(int64_t sinceNs) = 0;
+
+protected:
+  ~LateCopies() = default;
+};
+
 struct Shared {
   // What the transfer thread and the caller sleep on where they serve several devices; null: a bell of this one.
   explicit Shared(Bell *transfer = nullptr, Bell *caller = nullptr) : signals({nullptr, transfer, caller}) {}
@@ -50,6 +61,7 @@ struct Shared {
   uint64_t metaBytes = 0;
   const int32_t *output = nullptr; // in the arena
   bool trace = false;
+  LateCopies *copies = nullptr; // null: the compute lane waits for copies, however late they are
 
   std::atomic<uint64_t> h2dBytes{0}, d2hBytes{0};
   std::atomic<int64_t> stallNs{0};

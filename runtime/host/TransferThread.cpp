@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/host/LowLatency.h"
@@ -15,15 +14,13 @@
 namespace headrace::host {
 
 TransferThread::TransferThread(size_t devices, const BusSpeed &bus)
-    : control_({nullptr, &bell_, nullptr}), bus_(bus), engines_(devices), devices_(devices, nullptr) {
-  for (size_t d = 0; d < devices; ++d)
-    bus_.addLink({});
+    : control_({nullptr, &bell_, nullptr}), engines_(devices, bus), attached_(devices, false) {
   wants_.reserve(devices * kCounters + 1);
 }
 
 TransferThread::~TransferThread() {
-  for (size_t d = 0; d < devices_.size(); ++d)
-    if (devices_[d] != nullptr)
+  for (size_t d = 0; d < attached_.size(); ++d)
+    if (attached_[d])
       detach(d);
 }
 
@@ -40,45 +37,31 @@ template <typename Change> void TransferThread::whilePaused(Change &&change) {
 }
 
 void TransferThread::attach(size_t device, Shared &shared, const LinkSpeed *speed, bool urgent) {
-  whilePaused([&] {
-    const auto link = static_cast<uint32_t>(device);
-    if (speed != nullptr)
-      bus_.setLink(link, *speed);
-    Bus *const pacing = speed != nullptr ? &bus_ : nullptr;
-    engines_[device].emplace(std::array<CopyEngine, 2>{CopyEngine(shared, Direction::HostToDevice, pacing, link),
-                                                       CopyEngine(shared, Direction::DeviceToHost, pacing, link)});
-    devices_[device] = &shared;
+  whilePaused([&] { engines_.attach(device, shared, speed); });
+  attached_[device] = true;
+  if (thread_.joinable())
+    return;
+  thread_ = std::thread([this, urgent] {
+    if (urgent)
+      (void)makeThreadUrgent(); // as the caller was before
+    run();
   });
-  if (++attached_ == 1)
-    thread_ = std::thread([this, urgent] {
-      if (urgent)
-        (void)makeThreadUrgent(); // as the caller was before
-      run();
-    });
 }
 
 void TransferThread::detach(size_t device) {
-  if (--attached_ == 0) {
+  attached_[device] = false;
+  if (std::none_of(attached_.begin(), attached_.end(), [](bool attached) { return attached; })) {
     control_.advance(Counter::Launched, kStop + pauses_);
     thread_.join();
     control_.advance(Counter::Launched, pauses_); // for the thread that the next device brings
   }
-  whilePaused([&] {
-    engines_[device].reset();
-    devices_[device] = nullptr;
-  });
+  whilePaused([&] { engines_.detach(device); });
 }
 
 absl::Status TransferThread::pin(int core) { return pinThread(thread_, core, "transfer"); }
 
 void TransferThread::setBusBandwidth(double bytesPerSecond) {
-  whilePaused([&] { bus_.setH2d(bytesPerSecond, monotonicNs()); });
-}
-
-double TransferThread::sampleBusBandwidth() {
-  const std::lock_guard lock(mutex_);
-  const Bus::Slowed last = std::exchange(sampled_, slowed_);
-  return slowed_.ns > last.ns ? (slowed_.bytes - last.bytes) / (slowed_.ns - last.ns) * 1e9 : 0;
+  whilePaused([&] { engines_.setBusBandwidth(bytesPerSecond); });
 }
 
 void TransferThread::run() {
@@ -93,41 +76,13 @@ void TransferThread::run() {
       control_.wait(Thread::Transfer, {Counter::Launched, asked + 1});
       continue;
     }
-    bool acted = false;
-    for (auto &engines : engines_)
-      if (engines.has_value())
-        for (CopyEngine &engine : *engines)
-          acted |= engine.advance();
-    publish();
-    if (!acted)
-      wait(asked + 1);
-  }
-}
-
-void TransferThread::wait(uint64_t nextPause) {
-  wants_.clear();
-  wants_.push_back({&control_, {Counter::Launched, nextPause}});
-  int64_t deadlineNs = kNever;
-  for (size_t d = 0; d < engines_.size(); ++d) {
-    if (!engines_[d].has_value())
+    wants_.clear();
+    int64_t deadlineNs = kNever;
+    if (engines_.step(wants_, deadlineNs))
       continue;
-    std::array<uint64_t, kCounters> wanted;
-    wanted.fill(kNever);
-    for (const CopyEngine &engine : *engines_[d])
-      engine.addWaits(wanted, deadlineNs);
-    for (size_t c = 0; c < kCounters; ++c)
-      if (wanted[c] != kNever)
-        wants_.push_back({&devices_[d]->signals, {static_cast<Counter>(c), wanted[c]}});
+    wants_.push_back({&control_, {Counter::Launched, asked + 1}});
+    Signals::waitAny(Thread::Transfer, bell_, wants_, deadlineNs);
   }
-  Signals::waitAny(Thread::Transfer, bell_, wants_, deadlineNs);
-}
-
-void TransferThread::publish() {
-  if (bus_.slowed().ns == published_)
-    return;
-  const std::lock_guard lock(mutex_);
-  slowed_ = bus_.slowed();
-  published_ = slowed_.ns;
 }
 
 absl::Status pinThread(std::thread &thread, int core, const char *lane) {

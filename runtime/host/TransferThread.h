@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The thread that copies for one device, or for all devices on a bus: both directions of every link, a chunk of each in
-// turn, paced by one Bus.
+// turn, paced by one Bus (CopyEngines.h).
 //
 //   device 0 --.   h2d, d2h engine                 [Signals of device 0]
 //   device 1 ---+- h2d, d2h engine -- Bus -- runs while a device is attached; sleeps on one bell for all of them
@@ -10,16 +10,13 @@
 // One other thread calls it. What changes its devices or the bus pauses it in between two steps.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "runtime/host/CopyEngine.h"
+#include "runtime/host/CopyEngines.h"
 
 namespace headrace::host {
 
@@ -28,7 +25,8 @@ public:
   TransferThread(size_t devices, const BusSpeed &bus);
   ~TransferThread();
 
-  Bell *bell() { return &bell_; } // for the Signals of its devices
+  Bell *bell() { return &bell_; }                // for the Signals of its devices
+  LateCopies *lateCopies() { return &engines_; } // ... and for their lanes
 
   // From now on, copies of this device's launches; `speed` is what they are paced to, null: as fast as memcpy. `urgent`
   // (LowLatency.h): the thread, if it is this device that brings it.
@@ -41,28 +39,19 @@ public:
   // Bytes/s, host to device, for all devices; copies under way go on at their new rates.
   void setBusBandwidth(double bytesPerSecond);
   // Of core::DeviceGroup, to within the time between two looks at a copy (a chunk's).
-  double sampleBusBandwidth();
+  double sampleBusBandwidth() { return engines_.sampleBusBandwidth(); }
 
 private:
   template <typename Change> void whilePaused(Change &&change);
   void run();
-  void wait(uint64_t nextPause);
-  void publish();
 
   Bell bell_;
   Signals control_; // Launched: odd while a pause is asked for, kStop at the end; Published: the last pause begun
   uint64_t pauses_ = 0;
-  Bus bus_;
-  std::vector<std::optional<std::array<CopyEngine, 2>>> engines_; // of each device; the transfer thread's
-  std::vector<Shared *> devices_;                                 // null: not attached
-  std::vector<Signals::WantOf> wants_;                            // scratch of wait()
-  size_t attached_ = 0;
-  double published_ = 0; // slowed_.ns; the transfer thread's
+  CopyEngines engines_;
+  std::vector<Signals::WantOf> wants_; // scratch of run()
+  std::vector<bool> attached_;         // devices
   std::thread thread_;
-
-  std::mutex mutex_; // of what follows
-  Bus::Slowed slowed_;
-  Bus::Slowed sampled_;
 };
 
 // Errors name the lane.
