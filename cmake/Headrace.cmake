@@ -71,6 +71,8 @@ function(headrace_test NAME)
   add_executable(${NAME} ${ARG_SOURCES})
   target_link_libraries(${NAME} PRIVATE headrace_flags ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${NAME} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  # The tests' own sources, not what they test: assertions take a third less time to compile so.
+  target_compile_options(${NAME} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1>)
   add_test(NAME ${NAME} COMMAND ${NAME})
   set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
 endfunction()

@@ -264,6 +264,9 @@ private:
     plan.metaLayout = target_.meta;
     plan.maxContext = target_.context;
     plan.budgetBytes = target_.budget;
+    // The baselines know nothing of it.
+    if (plan.policy.name == "headrace" || plan.policy.name == "select-n" || plan.policy.name == "interval")
+      plan.slowestPermille = prices_.slowestPermille();
     return plan;
   }
 

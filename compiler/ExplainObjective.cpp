@@ -78,7 +78,7 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
 }
 
 std::string explainObjective(const std::string &policy, const ChosenPlacements &chosen, const Objective &bucket,
-                             const plan::Variant &variant, const plan::Plan &plan, double slowestFactor) {
+                             const plan::Variant &variant, const plan::Plan &plan) {
   std::string text = absl::StrCat(chosen.placements.front().describe(), " of ", plan.model.name, "'s ",
                                   plan.model.layers, " layers, by policy ", policy);
   if (policy == "flexgen" || policy == "flexgen-nobus")
@@ -95,9 +95,9 @@ std::string explainObjective(const std::string &policy, const ChosenPlacements &
   if (bucket.sloNs > 0)
     absl::StrAppend(&text, ", objective ", model::durationText(bucket.sloNs),
                     variant.predictedNs <= bucket.sloNs ? "" : " (MISSED: this policy does not choose by it)");
-  if (bucket.sloNs > 0 && slowestFactor > 1)
+  if (bucket.sloNs > 0 && model::choosesByLatency(policy) && plan.slowestPermille > plan::kPredicted)
     absl::StrAppend(&text, absl::StrFormat(", %.1f%% kept free for the slowest iterations that the record has seen",
-                                           (slowestFactor - 1) * 100));
+                                           (plan.slowestPermille - plan::kPredicted) / 10.0));
   if (plan.placements.size() > 1)
     absl::StrAppend(&text, "; ", plan.placements.size(), " placements, one for each bucket below");
   return text;

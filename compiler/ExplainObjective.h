@@ -38,8 +38,7 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
                           const std::string &policy, const ObjectiveMinima &minima);
 
 // `plan` has its placements; `bucket` is the one that decided, `variant` its own in the chosen placement.
-// `slowestFactor`: of cost::CostModel, where the policy heeded it.
 std::string explainObjective(const std::string &policy, const ChosenPlacements &chosen, const Objective &bucket,
-                             const plan::Variant &variant, const plan::Plan &plan, double slowestFactor);
+                             const plan::Variant &variant, const plan::Plan &plan);
 
 } // namespace headrace::compiler

@@ -9,6 +9,7 @@
 
 #include "compiler/ExplainObjective.h"
 #include "compiler/PolicyCandidates.h"
+#include "runtime/plan/PlacementTable.h"
 
 namespace headrace::compiler {
 namespace {
@@ -55,14 +56,13 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   } else {
     problem.candidates = policyCandidates(policy_, in_.request->policy, in_.request->model, *in_.family);
   }
-  // What is held against an objective is what the slowest iterations take (cost::CostModel::slowestFactor). FlexGen
-  // goes by its own estimate, others by no objective.
-  slowest_ = model::choosesByLatency(policy_) && !problem.meets ? in_.prices->slowestFactor() : 1;
+  // What is held against an objective is what the slowest iterations take.
+  slowest_ = model::choosesByLatency(policy_) ? in_.empty.slowestPermille : plan::kPredicted;
   problem.copiesNs = [this](const Candidate &candidate) {
     uint64_t ns = 0;
     for (const uint64_t bytes : copiesOf(candidate))
       ns += in_.prices->copyNs(bytes, /*hostToDevice=*/true);
-    return slowestNs(ns);
+    return plan::slowestNs(ns, slowest_);
   };
   problem.movedBytes = [this](const Candidate &candidate) {
     const std::vector<uint64_t> copies = copiesOf(candidate);
@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
     absl::StatusOr<Evaluation> evaluation = in_.evaluate(candidate, alone);
     if (evaluation.ok() && !candidate.offloadsNothing())
       for (uint64_t &ns : evaluation->predictedNs)
-        ns = slowestNs(ns);
+        ns = plan::slowestNs(ns, slowest_);
     return evaluation;
   };
   // The search decides the slots, and what else to offload.
@@ -81,7 +81,9 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   const bool tied = in_.request->model.tiedEmbeddings;
   if (policy_ == "headrace" && !asked.slots && asked.offloadHead != model::Choice::On &&
       !(tied && asked.offloadEmbedding == model::Choice::On)) {
-    problem.search = [this](const Objective &bucket, uint64_t sloNs) { return search(bucket, medianWithin(sloNs)); };
+    problem.search = [this](const Objective &bucket, uint64_t sloNs) {
+      return search(bucket, plan::predictedWithin(sloNs, slowest_));
+    };
     problem.chain = [this](const Objective &bucket, const std::vector<RangeStep> &steps) {
       return chain(bucket, steps);
     };
@@ -91,14 +93,6 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
     return chosen.status();
   chosen_ = *std::move(chosen);
   return chosen_.placements;
-}
-
-uint64_t LatencyChoice::slowestNs(uint64_t ns) const {
-  constexpr double kMost = 4e18; // no objective is as long, and what a broken record says stays in range
-  return slowest_ > 1 ? static_cast<uint64_t>(std::min(kMost, std::ceil(static_cast<double>(ns) * slowest_))) : ns;
-}
-uint64_t LatencyChoice::medianWithin(uint64_t sloNs) const {
-  return slowest_ > 1 ? static_cast<uint64_t>(std::floor(static_cast<double>(sloNs) / slowest_)) : sloNs;
 }
 
 // Bytes of each copy of an iteration, in no order. A table that is not the head's operand is read in place.
@@ -161,7 +155,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::chain(const Objective &buc
   asked.reserve(steps.size());
   for (const RangeStep &step : steps)
     asked.emplace_back(static_cast<double>(step.sloNs) / static_cast<double>(steps.front().sloNs), step.mostBytes);
-  const uint64_t first = medianWithin(steps.front().sloNs);
+  const uint64_t first = plan::predictedWithin(steps.front().sloNs, slowest_);
   absl::StatusOr<std::vector<ChainedPlacement>> found = searchChain(searchRequest(bucket, first), asked, *in_.prices);
   if (!found.ok())
     return found.status();
@@ -189,7 +183,7 @@ void LatencyChoice::record(plan::Plan &plan) const {
     const plan::Variant &x = plan.variants[a.variant], &y = plan.variants[b.variant];
     return std::tie(x.newTokens, x.sequences, x.context) < std::tie(y.newTokens, y.sequences, y.context);
   });
-  plan.reason = explainObjective(policy_, chosen_, buckets_[chosen_.decisive], *decisive, plan, slowest_);
+  plan.reason = explainObjective(policy_, chosen_, buckets_[chosen_.decisive], *decisive, plan);
   plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
 }
 

@@ -48,13 +48,11 @@ private:
   SearchRequest searchRequest(const Objective &bucket, uint64_t sloNs) const;
   absl::StatusOr<std::optional<Candidate>> search(const Objective &bucket, uint64_t sloNs) const;
   std::vector<uint64_t> copiesOf(const Candidate &candidate) const;
-  uint64_t slowestNs(uint64_t ns) const;       // of the slowest iterations, from a prediction
-  uint64_t medianWithin(uint64_t sloNs) const; // the largest prediction whose slowest iterations are within it
   absl::StatusOr<std::vector<Candidate>> chain(const Objective &bucket, const std::vector<RangeStep> &steps) const;
 
   Inputs in_;
-  std::string policy_; // effective
-  double slowest_ = 1; // of placements that move weights
+  std::string policy_;                  // effective
+  uint32_t slowest_ = plan::kPredicted; // permille, of placements that move weights
   std::optional<FlexGen> flexGen_;
   std::vector<Objective> buckets_; // decode, then mixed
   ChosenPlacements chosen_;

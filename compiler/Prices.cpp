@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/Prices.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace headrace::compiler {
 
 uint64_t Prices::computeNs(const cost::OpSite &site, const cost::Shape &shape, bool direct) {
@@ -33,6 +36,11 @@ std::vector<uint64_t> Prices::durations(const plan::Schedule &schedule, const st
                                                           : computeNs(sites[i], shape, step.direct));
   }
   return durations;
+}
+
+uint32_t Prices::slowestPermille() const {
+  constexpr double kMost = 4e9; // of a record may be larger
+  return static_cast<uint32_t>(std::llround(std::clamp(costs_.slowestFactor() * plan::kPredicted, 1e3, kMost)));
 }
 
 } // namespace headrace::compiler

@@ -26,7 +26,7 @@ public:
                                   const cost::Shape &shape);
   double duplexShare() const { return costs_.duplexShare(); }
   cost::Interference interference() const { return costs_.interference(); }
-  double slowestFactor() const { return costs_.slowestFactor(); }
+  uint32_t slowestPermille() const; // Plan::slowestPermille
 
 private:
   static constexpr size_t kKinds = static_cast<size_t>(kernels::Op::Count) * 6 * 2; // op, unit role, direct

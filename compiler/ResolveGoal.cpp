@@ -89,6 +89,11 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
   if (model::choosesByLatency(request.policy.name) && !goal.hasSlo())
     return refuse("[policy] name is \"", request.policy.name,
                   "\", which chooses by latency: expected ttft, tpot or slo_factor in [goal]");
+  if (const std::string_view policy = model::effectivePolicy(request.policy, goal);
+      request.policy.startRuleStated && policy != "interval")
+    return refuse("[policy] start_rule is \"", std::string(model::startRuleName(request.policy.startRule)),
+                  "\" beside an objective, by which policy ", std::string(policy),
+                  " chooses it: expected name = \"interval\", or no start_rule");
 
   Target target;
   absl::StatusOr<int64_t> batch = settle("batch", goal.batch, "sequences", buckets.sequences, 1, kMostSequences);

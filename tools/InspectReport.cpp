@@ -193,6 +193,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                {"max_context", plan.maxContext},
                {"policy", plan.policy.name},
                {"objective", objectiveJson(plan)},
+               {"slowest_factor", plan.slowestPermille / 1000.0},
                {"limiting_resource", plan.limitingResource},
                {"reason", plan.reason}};
   Json placements = Json::array();

@@ -117,6 +117,16 @@ Json tableJson(const cost::RecordCostModel &costs, Phase phase, const cost::Slo 
   return rows;
 }
 
+// What iterations take, against what the record predicts of them.
+std::string iterationsText(const cost::MeasuredSpread::Iterations &i) {
+  return absl::StrFormat("predicted %s, median %s, p99 %s", formatNs(i.predictedNs), formatNs(i.medianNs),
+                         formatNs(i.slowestNs));
+}
+
+Json iterationsJson(const cost::MeasuredSpread::Iterations &i) {
+  return {{"predicted_ns", i.predictedNs}, {"median_ns", i.medianNs}, {"p99_ns", i.slowestNs}};
+}
+
 Json timingJson(const cost::Timing &timing) {
   return {{"median_ns", timing.medianNs}, {"p10_ns", timing.p10Ns}, {"p90_ns", timing.p90Ns}};
 }
@@ -150,6 +160,12 @@ std::string recordReportText(const cost::Record &record, const std::string &path
   if (const Spread spread = spreadOf(record); spread.worstCell != nullptr)
     line("spread", absl::StrFormat("p10 to p90 is %.1f%% of the median for half the pairs, at most %.1f%% (%s)",
                                    100 * spread.median, 100 * spread.worst, cellName(*spread.worstCell)));
+  if (record.spread.repetitions > 0) {
+    line("resident", cat(iterationsText(record.spread.resident), ", of ", record.spread.repetitions, " iterations"));
+    line("offloading",
+         absl::StrFormat("%s where layers wait for copies: objectives keep %.1f%% free",
+                         iterationsText(record.spread.waiting), (record.spread.slowestFactor() - 1) * 100));
+  }
   if (!record.transfers.empty()) {
     std::vector<std::vector<std::string>> rows = {
         {"copy", "h2d", "d2h", "h2d beside compute", "d2h beside compute", "both at once", "h2d GB/s"}};
@@ -196,6 +212,11 @@ std::string recordReportJson(const cost::Record &record, const std::string &path
   }
   const Spread spread = spreadOf(record);
   j["spread"] = {{"median", spread.median}, {"worst", spread.worst}};
+  if (record.spread.repetitions > 0)
+    j["iterations"] = {{"repetitions", record.spread.repetitions},
+                       {"resident", iterationsJson(record.spread.resident)},
+                       {"waiting_for_copies", iterationsJson(record.spread.waiting)},
+                       {"slowest_factor", record.spread.slowestFactor()}};
   j["transfers"] = Json::array();
   for (const cost::Transfer &t : record.transfers)
     j["transfers"].push_back({{"bytes", t.bytes},

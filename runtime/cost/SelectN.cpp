@@ -77,11 +77,11 @@ std::vector<int64_t> feasibleIntervals(const LayerTimes &times, double sloNs) {
   return intervals;
 }
 
-IntervalChoice chooseInterval(const LayerTimes &times, double sloNs) {
+IntervalChoice chooseInterval(const LayerTimes &times, double sloNs, double slowestFactor) {
   IntervalChoice resident;
   resident.iterationNs = residentNs(times);
   resident.feasible = sloNs > 0 && resident.iterationNs <= sloNs;
-  return resident.feasible ? freeMost(times, resident, feasibleIntervals(times, sloNs)) : resident;
+  return resident.feasible ? freeMost(times, resident, feasibleIntervals(times, sloNs / slowestFactor)) : resident;
 }
 
 PaperFormula paperFormula(const LayerTimes &times, double delta) {
@@ -123,7 +123,7 @@ IntervalChoice chooseFromRecord(const RecordCostModel &costs, Phase phase, int64
     std::vector<int64_t> feasible;
     for (int64_t i = 1; i <= id.layers; ++i) {
       if (std::all_of(std::begin(corners), std::end(corners), [&](const LayerTimes &corner) {
-            return emptyStartNs(corner, i) <= slo.factor * residentNs(corner);
+            return costs.slowestFactor() * emptyStartNs(corner, i) <= slo.factor * residentNs(corner);
           }))
         feasible.push_back(i);
     }
@@ -137,7 +137,7 @@ IntervalChoice chooseFromRecord(const RecordCostModel &costs, Phase phase, int64
     const double most = static_cast<double>(kLongestStepNs) * static_cast<double>(id.layers);
     limit = static_cast<double>(roundSlo(static_cast<uint64_t>(std::min(slo.ns, most)), stepNs));
   }
-  return chooseInterval(slowest, limit);
+  return chooseInterval(slowest, limit, costs.slowestFactor());
 }
 
 std::string intervalTable(absl::Span<const int64_t> batches, absl::Span<const int64_t> sequences,
@@ -172,7 +172,11 @@ std::string recordTable(const RecordCostModel &costs, Phase phase, const Slo &sl
   else
     std::snprintf(objective, sizeof objective, "%g ms, in steps of %g ms", slo.ns / 1e6,
                   static_cast<double>(stepNs) / 1e6);
-  return model::cat(phaseName(phase), ", SLO ", objective, "\n",
+  char room[80] = "";
+  if (costs.slowestFactor() > 1)
+    std::snprintf(room, sizeof room, ", %.1f%% kept free for the slowest iterations",
+                  (costs.slowestFactor() - 1) * 100);
+  return model::cat(phaseName(phase), ", SLO ", objective, room, "\n",
                     intervalTable(costs.record().batches, costs.record().sequences, [&](int64_t b, int64_t s) {
                       return chooseFromRecord(costs, phase, b, s, slo, stepNs);
                     }));

@@ -71,7 +71,9 @@ struct IntervalChoice {
 std::vector<int64_t> feasibleIntervals(const LayerTimes &times, double sloNs);
 // The feasible interval that frees the most device memory; of several, floor(L / n), the fastest that offloads n layers
 // (the name the paper uses). One that frees nothing is not chosen. sloNs that is not positive (or NaN) is infeasible.
-IntervalChoice chooseInterval(const LayerTimes &times, double sloNs);
+// `slowestFactor` (at least 1): what offloads is feasible where so many times its iteration is within the objective
+// (CostModel::slowestFactor).
+IntervalChoice chooseInterval(const LayerTimes &times, double sloNs, double slowestFactor = 1);
 
 // What section 4.4 prints, beside the choice: L_offload = floor(t_c (1 + delta) / t_t) and floor(L / L_offload).
 struct PaperFormula {
@@ -92,7 +94,8 @@ absl::Status checkSlo(const Slo &slo, std::string_view what);
 // The choice for one (batch, sequence) of a record, conservative as RecordCostModel.h defines it. Absolute SLOs are
 // rounded down to `stepNs` and held by T from upper bounds. A factor f must hold wherever t_c and the rest lie between
 // their bounds: f residentNs - T(i) is concave in both (residentNs is linear; T(i), also with empty slots, is a sum of
-// maxima), so it is least at one of the four corners. Any batch and sequence from 1.
+// maxima), so it is least at one of the four corners. What offloads leaves room for the slowest iterations of the
+// record (RecordCostModel::slowestFactor). Any batch and sequence from 1.
 IntervalChoice chooseFromRecord(const RecordCostModel &costs, Phase phase, int64_t batch, int64_t sequence,
                                 const Slo &slo, uint64_t stepNs = kSloStepNs);
 

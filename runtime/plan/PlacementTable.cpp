@@ -14,6 +14,25 @@ int64_t freedBytes(const Plan &plan, uint32_t placement) {
   return freed;
 }
 
+uint64_t slowestNs(uint64_t ns, uint32_t permille) {
+  constexpr uint64_t kMost = uint64_t{1} << 62u; // what a broken record says stays in range
+  const uint64_t whole = ns / kPredicted, rest = ns % kPredicted;
+  if (whole >= kMost / permille)
+    return kMost;
+  return whole * permille + (rest * permille + kPredicted - 1) / kPredicted;
+}
+
+// The largest x with slowestNs(x) <= sloNs: x permille <= 1000 sloNs, as sloNs is whole.
+uint64_t predictedWithin(uint64_t sloNs, uint32_t permille) {
+  const uint64_t whole = sloNs / permille, rest = sloNs % permille;
+  return whole * kPredicted + rest * kPredicted / permille;
+}
+
+uint32_t slowestPermille(const Plan &plan, uint32_t placement) {
+  const HomeBytes homes = weightBytesByHome(plan, placement);
+  return homes.host + homes.disk > 0 ? plan.slowestPermille : kPredicted;
+}
+
 std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationShape &shape) {
   const bool decode = shape.tokens == shape.sequences;
   std::optional<uint32_t> largest;
@@ -32,6 +51,7 @@ PlacementTable::PlacementTable(const Plan &plan) : plan_(plan), byFreed_(plan.pl
   std::iota(byFreed_.begin(), byFreed_.end(), 0U);
   for (const uint32_t placement : byFreed_) {
     freed_.push_back(freedBytes(plan, placement));
+    permille_.push_back(slowestPermille(plan, placement));
     // Variants are sorted by placement.
     const auto at = std::partition_point(plan.variants.begin(), plan.variants.end(),
                                          [&](const Variant &v) { return v.placement < placement; });
@@ -55,10 +75,15 @@ std::optional<uint32_t> PlacementTable::variantIn(uint32_t placement, const Iter
   return best;
 }
 
+uint64_t PlacementTable::slowest(uint32_t variant) const {
+  const Variant &v = plan_.variants[variant];
+  return slowestNs(v.predictedNs, permille_[v.placement]);
+}
+
 std::optional<uint32_t> PlacementTable::choose(const IterationShape &shape, uint64_t sloNs) const {
   for (const uint32_t placement : byFreed_)
     if (const std::optional<uint32_t> variant = variantIn(placement, shape);
-        variant && (sloNs == 0 || plan_.variants[*variant].predictedNs <= sloNs))
+        variant && (sloNs == 0 || slowest(*variant) <= sloNs))
       return variant;
   return std::nullopt;
 }
@@ -67,7 +92,7 @@ std::optional<uint64_t> PlacementTable::leastNs(const IterationShape &shape) con
   std::optional<uint64_t> least;
   for (const uint32_t placement : byFreed_)
     if (const std::optional<uint32_t> variant = variantIn(placement, shape))
-      least = std::min(least.value_or(plan_.variants[*variant].predictedNs), plan_.variants[*variant].predictedNs);
+      least = std::min(least.value_or(slowest(*variant)), slowest(*variant));
   return least;
 }
 

@@ -27,6 +27,15 @@ struct IterationShape {
 // for the other class. Allocates nothing.
 std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationShape &shape);
 
+// What is held against an objective: what the slowest of iterations that are predicted to take `ns` do
+// (Plan::slowestPermille), rounded up; at most 2^62.
+uint64_t slowestNs(uint64_t ns, uint32_t permille);
+// The most that may be predicted of iterations whose slowest are to be within an objective.
+uint64_t predictedWithin(uint64_t sloNs, uint32_t permille);
+// Of the plan, in this placement: one that offloads no weights has nothing to be late with, and takes what is
+// predicted.
+uint32_t slowestPermille(const Plan &plan, uint32_t placement);
+
 // The plan must outlive the table.
 class PlacementTable {
 public:
@@ -38,15 +47,18 @@ public:
 
   // The fastest variant of a placement whose bucket holds the shape; none if no bucket does.
   std::optional<uint32_t> variantIn(uint32_t placement, const IterationShape &shape) const;
-  // The variant to run: of the placement that frees the most among those whose variant for this shape is predicted to
-  // take at most sloNs (0: no objective, so the one that frees the most). None if no placement meets it.
+  // The variant to run: of the placement that frees the most among those whose variant for this shape takes at most
+  // sloNs in its slowest iterations (0: no objective, so the one that frees the most). None if no placement meets it.
   std::optional<uint32_t> choose(const IterationShape &shape, uint64_t sloNs) const;
   // The least objective that choose() meets for this shape; none if no bucket holds it.
   std::optional<uint64_t> leastNs(const IterationShape &shape) const;
 
 private:
+  uint64_t slowest(uint32_t variant) const;
+
   const Plan &plan_;
   std::vector<int64_t> freed_;
+  std::vector<uint32_t> permille_; // of each placement: slowestPermille()
   std::vector<uint32_t> byFreed_;
   std::vector<uint32_t> first_; // of each placement its first variant, and one past the last
 };

@@ -265,6 +265,8 @@ struct Transition {
   uint64_t predictedNs = 0;
 };
 
+inline constexpr uint32_t kPredicted = 1000; // thousandths
+
 struct Plan {
   uint32_t version = kFormatVersion;
   std::string compilerVersion;
@@ -300,6 +302,10 @@ struct Plan {
   // One a bucket, in the order of the buckets; none where placement 0 was chosen for all by memory alone.
   std::vector<BucketChoice> choices;
   std::vector<Transition> transitions;
+  // What the slowest iterations (p99) of placements that offload weights take, in thousandths of what is predicted: of
+  // the record that the plan was compiled with, where the policy heeds it (cost::CostModel::slowestFactor). Objectives
+  // are held against it (slowestNs in PlacementTable.h).
+  uint32_t slowestPermille = kPredicted;
 
   uint32_t kvBuffer(int64_t layer) const; // index into buffers
   uint32_t metaBuffer() const;

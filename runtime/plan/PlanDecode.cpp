@@ -315,6 +315,7 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.arenaBytes = p.arena_bytes();
   out.hostBytes = p.host_bytes();
   out.pageBytes = p.page_bytes();
+  out.slowestPermille = p.slowest_permille();
   if (p.aliases() != nullptr)
     out.aliases = fixed<Alias>(p.aliases(), "aliases", [](const fb::Alias &alias, uint32_t) {
       return Alias{alias.address(), alias.arena_address(), alias.bytes()};

@@ -169,7 +169,8 @@ std::string encode(const Plan &plan) {
                             reason, limitingResource, raw(plan.activationDtype), raw(plan.kvDtype), plan.blockTokens,
                             plan.kvBlocks, meta.maxTokens, meta.maxSequences, meta.maxBlocksPerSequence,
                             plan.maxContext, plan.budgetBytes, plan.arenaBytes, plan.hostBytes, buffers, placements,
-                            states, schedules, variants, transitions, choices, plan.pageBytes, aliases),
+                            states, schedules, variants, transitions, choices, plan.pageBytes, aliases,
+                            plan.slowestPermille),
              kFileIdentifier);
   return std::string(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
 }

@@ -106,6 +106,8 @@ void StructureCheck::checkHeader() {
   if (plan_.version != kFormatVersion)
     fail("version is ", plan_.version, ", expected ", kFormatVersion);
   text(plan_.compilerVersion, kLongestName, false, "compiler_version");
+  if (plan_.slowestPermille < kPredicted)
+    fail("slowest_permille is ", plan_.slowestPermille, ", expected at least ", kPredicted);
   text(plan_.model.name, kLongestName, false, "model.name");
   text(plan_.modelHash, kLongestName, false, "model_hash");
   text(plan_.modelPath, kLongestText, false, "model_path");

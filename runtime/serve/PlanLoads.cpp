@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "runtime/model/Text.h"
+#include "runtime/plan/PlacementTable.h"
 
 namespace headrace::serve {
 
@@ -60,6 +61,7 @@ PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
       bytes += slot.bytes;
     freedBytes_.push_back(residentBytes_ > bytes ? residentBytes_ - bytes : 0);
     deviceBytes_.push_back(bytes);
+    permille_.push_back(plan::slowestPermille(plan, p));
   }
   for (uint32_t from = 0; from < plan.placements.size(); ++from)
     for (uint32_t to = 0; to < plan.placements.size(); ++to)
@@ -185,13 +187,16 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchShap
     possible = possible && cost.possible;
   };
 
+  const auto slowest = [&](uint64_t ns) { return static_cast<double>(plan::slowestNs(ns, permille_[index])); };
   Iterations first;
   first.exposedBytes = mostTailBytes_[from]; // of the request before
+  double shortestPrompts = 0;
   TransitionPaths::Config state = paths_.config(from, 0);
   if (prefills) {
     for (uint32_t v : *prompts) {
-      first.computeNs += static_cast<double>(plan_.variants[v].computeAloneNs);
-      first.ns += static_cast<double>(plan_.variants[v].predictedNs);
+      shortestPrompts += static_cast<double>(plan_.variants[v].computeAloneNs);
+      first.computeNs += slowest(plan_.variants[v].computeAloneNs);
+      first.ns += slowest(plan_.variants[v].predictedNs);
       first.linkBytes += scheduleBytes_[plan_.variants[v].schedule];
       change(first, path(state, entryOf(v)));
       state = exitOf(v);
@@ -206,8 +211,8 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchShap
   if (decodes) {
     for (uint32_t v : *tokens) {
       const plan::Variant &variant = plan_.variants[v];
-      each.computeNs = std::max(each.computeNs, static_cast<double>(variant.computeAloneNs));
-      each.ns = std::max(each.ns, static_cast<double>(variant.predictedNs));
+      each.computeNs = std::max(each.computeNs, slowest(variant.computeAloneNs));
+      each.ns = std::max(each.ns, slowest(variant.predictedNs));
       each.linkBytes = std::max(each.linkBytes, scheduleBytes_[variant.schedule]);
       shortest = std::min(shortest, static_cast<double>(variant.computeAloneNs));
       // After whatever may run before it.
@@ -239,7 +244,7 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchShap
   p.computeNs = stage.computeNs;
   p.hiddenNs = stage.hiddenNs;
   p.exposedBytes = stage.exposedBytes;
-  p.shortestNs = decodes ? shortest : first.computeNs;
+  p.shortestNs = decodes ? shortest : shortestPrompts;
   p.tokens = static_cast<double>(batch.promptTokens.size());
   if (decodes)
     p.first = first.stage(rate);

@@ -10,7 +10,8 @@
 //   Both      transition + all iterations of the prompts           one token a sequence
 //
 // Times are bounds at every rate up to the plan's link (planPlacement): the variant that the runtime picks takes, with
-// the transition before it, no longer than the cheapest one that holds the shape with the transition before that.
+// the transition before it, no longer than the cheapest one that holds the shape with the transition before that. They
+// are those of the slowest iterations (Plan::slowestPermille); what the bus adds to them, it adds to these.
 //
 // From token to token an iteration takes publish(it) + tail(the one before it): the copies for the next iteration that
 // are still under way when tokens are visible. Of two iterations of one variant that is an iteration's length. After
@@ -89,6 +90,7 @@ private:
   std::vector<uint64_t> mostTailBytes_;                   // of each placement
   std::vector<uint64_t> freedBytes_, deviceBytes_;        // of each placement
   std::vector<TransitionCost> changes_;                   // [from][to]
+  std::vector<uint32_t> permille_;                        // of each placement: plan::slowestPermille()
   uint64_t residentBytes_ = 0;
 };
 

@@ -58,6 +58,32 @@ TEST(PlanLoads, DecodeIsAnIterationOfTheVariantsThatTheContextGoesThrough) {
   EXPECT_GE(timeAtRate((*longer)[1], kLink), static_cast<double>(variantOf(1, 3, 3, 48, true).predictedNs) - 1);
 }
 
+// Where the slowest iterations of what offloads take a quarter longer, times do, bytes and what frees memory do not;
+// and a slower bus adds what it adds.
+TEST(PlanLoads, TimesAreThoseOfTheSlowestIterations) {
+  plan::Plan plan = sharedPlan();
+  plan.slowestPermille = 1250;
+  const PlanLoads plain(sharedPlan(), 0), slow(plan, 0);
+  const auto a = plain.placements({{3, 10, 1}, 4, false}, Role::Decode, 0);
+  const auto b = slow.placements({{3, 10, 1}, 4, false}, Role::Decode, 0);
+  ASSERT_TRUE(a.ok() && b.ok());
+  ASSERT_EQ(a->size(), b->size());
+  EXPECT_EQ(timeAtRate((*b)[0], kLink), timeAtRate((*a)[0], kLink)); // offloads nothing
+  for (size_t p = 1; p < a->size(); ++p) {
+    EXPECT_NEAR(timeAtRate((*b)[p], kLink), 1.25 * timeAtRate((*a)[p], kLink), 2);
+    const double added = static_cast<double>((*a)[p].linkBytes) * (1e9 / (kLink / 4) - 1e9 / kLink);
+    EXPECT_NEAR(timeAtRate((*b)[p], kLink / 4), timeAtRate((*b)[p], kLink) + added, 2);
+    EXPECT_EQ((*b)[p].linkBytes, (*a)[p].linkBytes);
+    EXPECT_EQ((*b)[p].shortestNs, (*a)[p].shortestNs);
+    EXPECT_EQ((*b)[p].freedBytes, (*a)[p].freedBytes);
+  }
+  const auto prompts = plain.placements({{3, 10, 1}, 1, false}, Role::Prefill, 0);
+  const auto slowPrompts = slow.placements({{3, 10, 1}, 1, false}, Role::Prefill, 0);
+  ASSERT_TRUE(prompts.ok() && slowPrompts.ok());
+  EXPECT_GT((*slowPrompts)[1].computeNs, (*prompts)[1].computeNs);
+  EXPECT_EQ((*slowPrompts)[1].shortestNs, (*prompts)[1].shortestNs);
+}
+
 TEST(PlanLoads, PrefillIsTheSumOfItsIterations) {
   const PlanLoads loads(sharedPlan(), 0);
   // 14 tokens in buckets of 8: 8 and 6 of them.

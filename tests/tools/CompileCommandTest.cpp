@@ -201,6 +201,8 @@ TEST_F(Compile, BadFlagsAreRefusedByName) {
   bad("--kv-dtype", "fp8", "--kv-dtype = \"fp8\"");
   bad("--start-rule", "soon", "--start-rule = \"soon\": expected \"paper\" or \"eager\"");
   bad("--new-tokens", "8,4", "--new-tokens = 4: expected ascending");
+  refused({"compile", golden(kModel), "--tpot", "1s", "--start-rule", "paper", "-o", path("out.plan")}, 2,
+          "start_rule is \"paper\" beside an objective");
 }
 
 TEST_F(Compile, TheExamplesOfShippedThingsInTheHelpWork) {

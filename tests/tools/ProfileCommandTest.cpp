@@ -48,6 +48,9 @@ TEST_F(ProfileCommand, TheWholeGridOfASevenBillionModelInVirtualTime) {
   EXPECT_EQ(j["complete"], true);
   EXPECT_EQ(j["device"]["name"], "a10 (sim)");
   EXPECT_EQ(j["layers_equal"], true);
+  const nlohmann::json &waiting = j["iterations"]["waiting_for_copies"];
+  EXPECT_EQ(waiting["p99_ns"], waiting["median_ns"]); // virtual time
+  EXPECT_EQ(j["iterations"]["slowest_factor"], 1.0);
   EXPECT_EQ(j["layers_run"], 32);
   EXPECT_EQ(j["grid"]["batch"].size() * j["grid"]["sequence"].size(), 8u * 6);
   for (const char *phase : {"prefill", "decode"}) {
@@ -105,6 +108,7 @@ TEST_F(ProfileCommand, TableOneForAnySlo) {
   const Outcome plain = headrace({"record", "show", record});
   EXPECT_THAT(plain.out, HasSubstr("opt-6.7b, 32 layers"));
   EXPECT_THAT(plain.out, HasSubstr("h2d beside compute"));
+  EXPECT_THAT(plain.out, HasSubstr("where layers wait for copies: objectives keep 0.0% free")); // virtual time
   EXPECT_THAT(plain.out, Not(HasSubstr("batch\\seq")));
 }
 

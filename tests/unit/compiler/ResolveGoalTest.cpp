@@ -133,6 +133,16 @@ TEST(ResolveGoal, RefusesContradictionsByName) {
   expect([](CompileRequest &r) { r.buckets.newTokens = {1024}; }, "more than the KV cache holds: 128 tokens");
   expect([](CompileRequest &r) { r.goal.batch = 1 << 20, r.model.maxPositions = 1 << 16, r.goal.context = 1 << 16; },
          "lower batch");
+  const auto stated = [](CompileRequest &r) { // by a file or a flag
+    r.policy.startRule = model::StartRule::Paper;
+    r.policy.startRuleStated = true;
+    r.goal.tpotNs = 1'000'000;
+  };
+  expect(stated, "[policy] start_rule is \"paper\" beside an objective, by which policy headrace chooses it");
+  CompileRequest interval = request(tinyLlama(2));
+  stated(interval);
+  interval.policy.interval = 2; // no choice is made
+  EXPECT_TRUE(resolveGoal(interval).ok());
 }
 
 } // namespace

@@ -354,6 +354,34 @@ TEST(SelectNRecord, OnTheGridIsTheTrueChoice) {
   }
 }
 
+// Where the slowest iterations take a quarter longer than predicted, what offloads has four fifths of the objective;
+// what offloads nothing has all of it.
+TEST(SelectNRecord, LeavesRoomForTheSlowestIterations) {
+  model::Hardware h = roundHardware();
+  h.h2dBandwidth = h.d2hBandwidth = 40;
+  h.duplexBandwidth = 60;
+  const Roofline truth(sixteenLayers(), h, model::DType::F32, model::DType::F16);
+  Record record = measuredRecord(h);
+  record.spread = {300, {1000, 1000, 1000}, {1000, 1000, 1250}};
+  const auto costs = RecordCostModel::create(record, sixteenLayers(), "r");
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  const LayerTimes t = trueTimes(truth, record, Phase::Decode, 4, 8);
+  int offloading = 0;
+  for (const double factor : {1.0, 1.2, 1.25, 1.5, 2.0, 4.0, 8.0}) {
+    const IntervalChoice relative = chooseFromRecord(*costs, Phase::Decode, 4, 8, {0, factor});
+    const IntervalChoice absolute = chooseFromRecord(*costs, Phase::Decode, 4, 8, {factor * residentNs(t), 0}, 1);
+    const IntervalChoice plain = chooseInterval(t, factor / 1.25 * residentNs(t));
+    EXPECT_TRUE(relative.feasible && absolute.feasible) << factor;
+    EXPECT_EQ(relative.interval, plain.interval) << factor; // 0 where not even the resident iteration has four fifths
+    EXPECT_EQ(absolute.interval, plain.interval) << factor;
+    offloading += relative.interval > 0;
+  }
+  EXPECT_GE(offloading, 3);
+  EXPECT_THAT(recordTable(*costs, Phase::Decode, {0, 1.5}),
+              testing::StartsWith("decode, SLO 1.5 x the time without offloading, 25.0% kept free for the slowest "
+                                  "iterations\nbatch\\seq "));
+}
+
 TEST(SelectNRecord, TheTableSaysItsPhaseAndObjective) {
   model::Hardware h = roundHardware();
   const auto costs = RecordCostModel::create(measuredRecord(h), sixteenLayers(), "r");

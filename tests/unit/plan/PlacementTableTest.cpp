@@ -75,6 +75,42 @@ TEST(PlacementTable, ChoosesWhatFreesMostWithinTheObjective) {
   EXPECT_EQ(placementFor({2, 1, 10}, 39), -1);
 }
 
+// What offloads has to leave a quarter of its own time: 15 is held by 19 (18.75), 90 by 113 (112.5). What does not, is
+// held by what it takes.
+TEST(PlacementTable, WhatOffloadsLeavesRoomForItsSlowestIterations) {
+  Plan plan = threePlacements();
+  plan.slowestPermille = 1250;
+  const PlacementTable table(plan);
+  const auto placementFor = [&](uint64_t sloNs) {
+    const std::optional<uint32_t> variant = table.choose({1, 1, 64}, sloNs);
+    return variant ? static_cast<int>(plan.variants[*variant].placement) : -1;
+  };
+  EXPECT_EQ(placementFor(113), 2);
+  EXPECT_EQ(placementFor(112), 1);
+  EXPECT_EQ(placementFor(19), 1);
+  EXPECT_EQ(placementFor(18), 0);
+  EXPECT_EQ(placementFor(10), 0);
+  EXPECT_EQ(placementFor(9), -1);
+  EXPECT_EQ(placementFor(0), 2);
+  EXPECT_EQ(table.leastNs({1, 1, 64}), 10u);
+  EXPECT_EQ(slowestPermille(plan, 0), 1000u);
+  EXPECT_EQ(slowestPermille(plan, 1), 1250u);
+}
+
+TEST(PlacementTable, SlowestAndPredictedAreInverse) {
+  EXPECT_EQ(slowestNs(100, 1250), 125u);
+  EXPECT_EQ(slowestNs(101, 1250), 127u); // 126.25, up
+  EXPECT_EQ(predictedWithin(126, 1250), 100u);
+  EXPECT_EQ(predictedWithin(127, 1250), 101u);
+  EXPECT_EQ(slowestNs(~uint64_t{0}, 4'000'000'000), uint64_t{1} << 62u);
+  for (const uint32_t permille : {1000u, 1001u, 1333u, 2999u, 4'000'000'000u})
+    for (uint64_t slo : {uint64_t{0}, uint64_t{1}, uint64_t{999}, uint64_t{1'000'003}, uint64_t{123'456'789'012}}) {
+      const uint64_t most = predictedWithin(slo, permille);
+      EXPECT_LE(slowestNs(most, permille), slo);
+      EXPECT_GT(slowestNs(most + 1, permille), slo);
+    }
+}
+
 TEST(PlacementTable, AShapeThatNoBucketHoldsIsNone) {
   const Plan plan = threePlacements();
   const PlacementTable table(plan);

@@ -77,6 +77,7 @@ const std::vector<Fault> &faults() {
       {"schedules has 0 entries, expected 1 to 16384", [](Plan &p) { p.schedules.clear(); }},
       {"variants has 0 entries, expected 1 to 16384", [](Plan &p) { p.variants.clear(); }},
 
+      {"slowest_permille is 999, expected at least 1000", [](Plan &p) { p.slowestPermille = 999; }},
       {"model.name has 257 bytes, expected at most 256", [](Plan &p) { p.model.name.assign(257, 'x'); }},
       {"reason has a control character, 27", [](Plan &p) { p.reason = "\x1b[2J"; }},
       {"limiting_resource has a control character, 10", [](Plan &p) { p.limitingResource = "link\nh2d"; }},

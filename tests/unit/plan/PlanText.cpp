@@ -54,6 +54,7 @@ std::string textOf(const Plan &p) {
   line(out, "limits", p.activationDtype, p.kvDtype, p.blockTokens, p.kvBlocks, p.metaLayout.maxTokens,
        p.metaLayout.maxSequences, p.metaLayout.maxBlocksPerSequence, p.maxContext);
   line(out, "bytes", p.budgetBytes, p.arenaBytes, p.hostBytes);
+  line(out, "slowest", p.slowestPermille);
   for (const Buffer &b : p.buffers)
     line(out, "buffer", b.name, b.kind, b.layer, b.bytes);
   for (const Placement &x : p.placements) {
