@@ -7,33 +7,18 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/CandidateCompiler.h"
 #include "compiler/ElasticKv.h"
-#include "compiler/EmitPlan.h"
 #include "compiler/Explain.h"
-#include "compiler/Interfere.h"
 #include "compiler/LatencyChoice.h"
-#include "compiler/LowerModel.h"
-#include "compiler/Pipeline.h"
 #include "compiler/PlaceHomes.h"
-#include "compiler/Placements.h"
 #include "compiler/PlanTransitions.h"
-#include "compiler/PlanWrapAround.h"
-#include "compiler/Prices.h"
-#include "compiler/ResolveGoal.h"
 #include "runtime/plan/PlanVerifier.h"
-#include "runtime/sim/Simulator.h"
 
 namespace headrace::compiler {
 namespace {
 
 constexpr char kCompilerVersion[] = "headrace 0.1.0";
-
-// One shape class: its shapes, and the iteration that all its schedules begin as.
-struct ShapeClass {
-  ir::Shape shape;
-  const std::vector<cost::Shape> *shapes;
-  const char *name() const { return shape == ir::Shape::Decode ? "decode" : "mixed"; }
-};
 
 // The candidates of one policy and the one that is tried.
 struct Choice {
@@ -47,17 +32,8 @@ class Compilation {
 public:
   Compilation(const CompileRequest &request, Target target, const cost::CostModel &costs)
       : request_(request), target_(std::move(target)), layout_(model::layoutWeights(request.model)), prices_(costs),
-        context_(mlir::MLIRContext::Threading::DISABLED) {
-    context_.loadDialect<ir::HeadraceDialect>();
-    classes_.push_back({ir::Shape::Decode, &target_.decode});
-    if (!target_.mixed.empty())
-      classes_.push_back({ir::Shape::Mixed, &target_.mixed});
-    mlir::OwningOpRef<mlir::ModuleOp> module = lower(request.policy.startRule);
-    std::vector<MemoryUse> uses;
-    for (ir::IterationOp iteration : module->getOps<ir::IterationOp>())
-      uses.push_back(memoryUseOf(iteration));
-    family_.emplace(request.model, layout_, target_, std::move(uses));
-  }
+        candidates_(request_, target_, layout_, prices_),
+        family_(request.model, layout_, target_, candidates_.memoryUses()) {}
 
   absl::StatusOr<plan::Plan> run() {
     std::vector<Choice> choices;
@@ -66,7 +42,7 @@ public:
     if (choices.empty()) {
       if (LatencyChoice::applies(request_)) {
         latency_.emplace(LatencyChoice::Inputs{
-            &request_, &target_, &layout_, &*family_, &prices_, emptyPlan(), pricedSteps(),
+            &request_, &target_, &layout_, &family_, &prices_, emptyPlan(), candidates_.pricedSteps(),
             [this](const Candidate &candidate, plan::Plan &plan) { return evaluate(candidate, plan); }});
         if (absl::Status status = chooseByLatency(choices); !status.ok())
           return status;
@@ -101,14 +77,14 @@ public:
 
   absl::StatusOr<Minimum> minimum() {
     target_.budget = uint64_t{1} << 53;
-    Choice choice{request_.policy, family_->candidates(request_.policy), 0};
+    Choice choice{request_.policy, family_.candidates(request_.policy), 0};
     choice.chosen = choice.candidates.size() - 1;
     std::vector<Choice> choices;
     choices.push_back(std::move(choice));
     absl::StatusOr<plan::Plan> plan = tryPlan(choices);
     if (!plan.ok())
       return plan.status();
-    MemoryNeed need = family_->need(choices[0].candidate());
+    MemoryNeed need = family_.need(choices[0].candidate());
     need.transients = need.transients + plan->arenaBytes - need.bytes;
     need.bytes = plan->arenaBytes;
     return Minimum{need.bytes, absl::StrCat(choices[0].candidate().describe(), ": ", need.describe())};
@@ -119,15 +95,6 @@ private:
     size_t choice;
     uint64_t bytes;
   };
-
-  mlir::OwningOpRef<mlir::ModuleOp> lower(model::StartRule rule) {
-    mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
-    for (const ShapeClass &c : classes_)
-      lowerModel(
-          *module, c.name(),
-          {&request_.model, &layout_, &target_, request_.hardware.kind, rule, c.shape, Target::limits(*c.shapes)});
-    return module;
-  }
 
   absl::Status chooseByLatency(std::vector<Choice> &choices, size_t most = SIZE_MAX) {
     absl::StatusOr<std::vector<Candidate>> chosen = latency_->choose(most);
@@ -141,20 +108,10 @@ private:
 
   // The first candidate that fits by arithmetic; the last if none does, since packing may do better than arithmetic.
   Choice choose(const model::Policy &policy) {
-    Choice choice{policy, family_->candidates(policy), 0};
-    while (choice.chosen + 1 < choice.candidates.size() && !family_->fits(choice.candidate(), target_.budget))
+    Choice choice{policy, family_.candidates(policy), 0};
+    while (choice.chosen + 1 < choice.candidates.size() && !family_.fits(choice.candidate(), target_.budget))
       ++choice.chosen;
     return choice;
-  }
-
-  std::vector<PricedStep> pricedSteps() {
-    std::vector<PricedStep> steps;
-    mlir::OwningOpRef<mlir::ModuleOp> module = lower(model::StartRule::Paper);
-    for (mlir::Operation &op : (*module->getOps<ir::IterationOp>().begin()).block())
-      if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
-        if (const std::optional<cost::OpSite> site = opSite(step))
-          steps.push_back({*site, step.stepInfo().layer >= 0});
-    return steps;
   }
 
   // Compiles one candidate alone into an empty plan, for what it takes.
@@ -163,12 +120,11 @@ private:
     std::vector<uint64_t> hostAddresses(layout_.units.size(), 0);
     for (size_t unit = 1; unit < hostAddresses.size(); ++unit)
       hostAddresses[unit] = hostAddresses[unit - 1] + layout_.units[unit - 1].bytes;
-    evaluating_ = true;
-    absl::StatusOr<Placed> placed = place(candidate, hostAddresses);
+    absl::StatusOr<Placed> placed =
+        candidates_.place(candidate, family_.layersOf(candidate), {&hostAddresses, kvAlign_, /*forThePlan=*/false});
     absl::Status status = placed.status();
     if (status.ok())
-      status = addPlacement(*placed, emitter, plan);
-    evaluating_ = false;
+      status = candidates_.addTo(plan, emitter, *placed, nullptr);
     if (!status.ok())
       return status;
     Evaluation evaluation;
@@ -179,7 +135,7 @@ private:
   }
 
   absl::Status exhausted(const Choice &choice, uint64_t least) const {
-    MemoryNeed need = family_->need(choice.candidate());
+    MemoryNeed need = family_.need(choice.candidate());
     need.transients = need.transients + least - need.bytes;
     need.bytes = least;
     return absl::ResourceExhaustedError(
@@ -198,18 +154,20 @@ private:
     const bool elastic = choices.size() > 1 && growsKv() && mostKvBlocks() > target_.kvBlocks;
     kvAlign_ = elastic ? static_cast<int64_t>(kvPageBytes(request_.hardware.kind)) : int64_t{model::kAlign};
     std::vector<Placed> placed;
+    std::vector<size_t> tried; // of each placed: its choice
     done_ = 0;
-    total_ = static_cast<int>(choices.size() * (classes_.size() + target_.decode.size() + target_.mixed.size()));
+    total_ = static_cast<int>(choices.size() * (candidates_.classes() + target_.decode.size() + target_.mixed.size()));
     for (size_t i = 0; i < choices.size(); ++i) {
       const Candidate &candidate = choices[i].candidate();
       if (std::any_of(placed.begin(), placed.end(),
                       [&](const Placed &p) { return p.candidate->samePlacement(candidate); }))
         continue;
-      absl::StatusOr<Placed> next = place(candidate, hostAddresses);
+      absl::StatusOr<Placed> next =
+          candidates_.place(candidate, family_.layersOf(candidate), {&hostAddresses, kvAlign_});
       if (!next.ok())
         return next.status();
       placed.push_back(*std::move(next));
-      placed.back().choice = i;
+      tried.push_back(i);
       if (const uint64_t arena = placed.back().arenaBytes(); arena > target_.budget) {
         overBudget_ = {i, arena};
         return plan;
@@ -222,11 +180,11 @@ private:
       modules.push_back(*p.module);
     plan.arenaBytes = placeHomes(modules);
     if (plan.arenaBytes > target_.budget) {
-      overBudget_ = {mostDemanding(choices, placed), plan.arenaBytes};
+      overBudget_ = {mostDemanding(choices, tried, placed), plan.arenaBytes};
       return plan;
     }
     for (Placed &p : placed)
-      if (absl::Status status = addPlacement(p, emitter, plan); !status.ok())
+      if (absl::Status status = candidates_.addTo(plan, emitter, p, [this] { advance(); }); !status.ok())
         return status;
     if (elastic && placed.size() > 1)
       growKv(kvPageBytes(request_.hardware.kind), mostKvBlocks(), plan);
@@ -274,7 +232,7 @@ private:
   std::vector<uint64_t> layOutHost(const std::vector<Choice> &choices, plan::Plan &plan) const {
     std::vector<bool> away(layout_.units.size(), false);
     for (const Choice &choice : choices)
-      for (const int32_t unit : family_->unitsOf(choice.candidate()))
+      for (const int32_t unit : family_.unitsOf(choice.candidate()))
         away[static_cast<size_t>(unit)] = true;
     std::vector<uint64_t> addresses(layout_.units.size(), 0);
     for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
@@ -294,123 +252,17 @@ private:
     return 1 + target_.batch * ((target_.context + target_.blockTokens - 1) / target_.blockTokens);
   }
 
-  // A candidate on its way into the plan.
-  struct Placed {
-    const Candidate *candidate;
-    size_t choice = 0;
-    mlir::OwningOpRef<mlir::ModuleOp> module;
-    PipelineOptions options;
-    uint64_t arenaBytes() {
-      return static_cast<uint64_t>((*module->getOps<ir::IterationOp>().begin()).getArenaBytes());
-    }
-  };
-
-  // All buffers placed, as if there were no other placement.
-  absl::StatusOr<Placed> place(const Candidate &candidate, const std::vector<uint64_t> &hostAddresses) {
-    Placed placed{&candidate, 0, lower(candidate.startRule), optionsOf(candidate, hostAddresses)};
-    if (absl::Status status = runToOffsets(*placed.module, placed.options); !status.ok())
-      return status;
-    return placed;
-  }
-
   // The choice that ends highest among those that can still offload more; the first if none can.
-  static size_t mostDemanding(const std::vector<Choice> &choices, std::vector<Placed> &placed) {
-    size_t most = placed.front().choice;
+  static size_t mostDemanding(const std::vector<Choice> &choices, const std::vector<size_t> &tried,
+                              std::vector<Placed> &placed) {
+    size_t most = tried.front();
     uint64_t bytes = 0;
-    for (Placed &p : placed)
-      if (choices[p.choice].chosen + 1 < choices[p.choice].candidates.size() && p.arenaBytes() > bytes) {
-        most = p.choice;
-        bytes = p.arenaBytes();
+    for (size_t p = 0; p < placed.size(); ++p)
+      if (choices[tried[p]].chosen + 1 < choices[tried[p]].candidates.size() && placed[p].arenaBytes() > bytes) {
+        most = tried[p];
+        bytes = placed[p].arenaBytes();
       }
     return most;
-  }
-
-  PipelineOptions optionsOf(const Candidate &candidate, const std::vector<uint64_t> &hostAddresses) {
-    PipelineOptions options;
-    options.layers = family_->layersOf(candidate);
-    options.units = candidate.units;
-    options.embedding = candidate.embedding;
-    // Tied: the table is the head's operand. Single units name the head's among them.
-    options.head = candidate.head && !request_.model.tiedEmbeddings && candidate.units.empty();
-    options.slots = {candidate.slots, static_cast<int64_t>(candidate.ringBytes)};
-    options.kvAlign = kvAlign_;
-    options.hostAddress = [&hostAddresses](int64_t unit) { return hostAddresses[static_cast<size_t>(unit)]; };
-    options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
-      return cost::workOf(request_.model, *opSite(step), Target::limits(shapesOf(iteration)), target_.activation,
-                          target_.kv, /*direct=*/true);
-    };
-    if (candidate.wrap)
-      options.planCut = [this, &candidate,
-                         slots = options.slots](ir::IterationOp iteration) -> absl::StatusOr<algorithms::Cut> {
-        const bool decode = iteration.getShape() == ir::Shape::Decode;
-        if (const std::optional<algorithms::Cut> &cut = decode ? candidate.decodeCut : candidate.mixedCut; cut)
-          return *cut;
-        return planWrapAround(iteration, shapesOf(iteration), slots, prices_);
-      };
-    if (request_.onPhase && !evaluating_)
-      options.onPhase = [this, &candidate](ir::IterationOp iteration, llvm::StringRef phase) {
-        std::string text;
-        llvm::raw_string_ostream stream(text);
-        iteration.print(stream);
-        request_.onPhase(scheduleName(iteration, candidate), std::string_view(phase.data(), phase.size()), text);
-      };
-    return options;
-  }
-
-  // The schedules and variants of one placement.
-  absl::Status addPlacement(Placed &placed, PlanEmitter &emitter, plan::Plan &plan) {
-    if (absl::Status status = closeOffsets(*placed.module, placed.options); !status.ok())
-      return status;
-    const Candidate &candidate = *placed.candidate;
-    plan::Placement described;
-    described.name = candidate.name;
-    described.interval = candidate.interval;
-    described.offloadedLayers = static_cast<int32_t>(candidate.layers);
-    described.offloadsEmbedding = candidate.embedding;
-    described.offloadsHead = candidate.head;
-    described.startRule = candidate.startRule;
-    std::optional<uint32_t> placement;
-    for (ir::IterationOp iteration : placed.module->getOps<ir::IterationOp>()) {
-      if (!placement)
-        placement = emitter.addPlacement(iteration, described);
-      const EmittedSchedule emitted = emitter.addSchedule(iteration, scheduleName(iteration, candidate), *placement);
-      advance();
-      addVariants(emitted, shapesOf(iteration), plan);
-    }
-    return absl::OkStatus();
-  }
-
-  const std::vector<cost::Shape> &shapesOf(ir::IterationOp iteration) const {
-    return iteration.getShape() == ir::Shape::Decode ? target_.decode : target_.mixed;
-  }
-  static std::string scheduleName(ir::IterationOp iteration, const Candidate &candidate) {
-    return absl::StrCat(stringifyShape(iteration.getShape()).str(), " ", candidate.name);
-  }
-
-  void addVariants(const EmittedSchedule &emitted, const std::vector<cost::Shape> &shapes, plan::Plan &plan) {
-    const plan::Schedule &schedule = plan.schedules[emitted.schedule];
-    const sim::Simulator simulator(schedule);
-    for (const cost::Shape &shape : shapes) {
-      plan::Variant variant;
-      variant.newTokens = shape.tokens;
-      variant.sequences = shape.sequences;
-      variant.context = shape.context;
-      variant.placement = schedule.placement;
-      variant.schedule = emitted.schedule;
-      variant.durationsNs = prices_.durations(schedule, emitted.sites, shape);
-      simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);
-      if (interfere(schedule, prices_.interference(), timeline_, variant.durationsNs))
-        simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);
-      variant.predictedNs = timeline_.iterationNs;
-      uint64_t lanes[plan::kLanes] = {};
-      for (size_t step = 0; step < schedule.steps.size(); ++step)
-        lanes[static_cast<size_t>(schedule.steps[step].lane)] += variant.durationsNs[step];
-      variant.computeAloneNs = lanes[static_cast<size_t>(plan::Lane::Compute)];
-      variant.linkAloneNs =
-          std::max(lanes[static_cast<size_t>(plan::Lane::H2D)], lanes[static_cast<size_t>(plan::Lane::D2H)]);
-      plan.variants.push_back(std::move(variant));
-      advance();
-    }
   }
 
   void explain(const Choice &choice, plan::Plan &plan) const {
@@ -423,7 +275,7 @@ private:
       return; // no target is without a decode shape
     std::optional<MemoryNeed> before;
     if (choice.chosen > 0)
-      before = family_->need(choice.candidates[choice.chosen - 1]);
+      before = family_.need(choice.candidates[choice.chosen - 1]);
     plan.reason = explainChoice(request_.model, target_, choice.policy, choice.candidate(), plan.arenaBytes,
                                 choice.chosen > 0 ? &choice.candidates[choice.chosen - 1] : nullptr,
                                 before ? before->bytes : 0, *decisive);
@@ -431,8 +283,6 @@ private:
   }
 
   void advance() {
-    if (evaluating_)
-      return;
     ++done_;
     if (request_.progress)
       request_.progress(std::min(done_, total_), total_);
@@ -442,14 +292,11 @@ private:
   Target target_;
   model::WeightLayout layout_;
   Prices prices_;
-  mlir::MLIRContext context_;
-  std::vector<ShapeClass> classes_;
-  std::optional<PlacementFamily> family_;
+  CandidateCompiler candidates_;
+  PlacementFamily family_;
   std::optional<LatencyChoice> latency_; // where placements are chosen by latency, or several
   int64_t kvAlign_ = model::kAlign;
-  bool evaluating_ = false; // a candidate is compiled to be compared, not for the plan
   std::optional<OverBudget> overBudget_;
-  sim::Timeline timeline_;
   int done_ = 0, total_ = 0;
 };
 
