@@ -63,18 +63,31 @@ function(headrace_library NAME)
   set_property(GLOBAL APPEND PROPERTY HEADRACE_LIBRARIES ${NAME})
 endfunction()
 
-# headrace_test(NAME SOURCES a.cpp ... DEPS lib ... LABELS label ...)
-# A GoogleTest executable, one ctest entry.
+# headrace_test(NAME SOURCES a.cpp ... DEPS lib ... LABELS label ... [OPTIMIZED] [SHARDS n])
+# A GoogleTest executable, one ctest entry, or so many that share its tests and run side by side. Its own sources, not what they test, are compiled at -O1, which takes a third
+# less time; OPTIMIZED, as all else: where they do most of the work (an emulator, an oracle).
 function(headrace_test NAME)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED" "SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
   find_package(GTest REQUIRED)
   add_executable(${NAME} ${ARG_SOURCES})
   target_link_libraries(${NAME} PRIVATE headrace_flags ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${NAME} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  # The tests' own sources, not what they test: assertions take a third less time to compile so.
-  target_compile_options(${NAME} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1>)
-  add_test(NAME ${NAME} COMMAND ${NAME})
-  set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+  if(NOT ARG_OPTIMIZED)
+    target_compile_options(${NAME} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1>)
+  endif()
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
+  endif()
+  foreach(shard RANGE 1 ${ARG_SHARDS})
+    set(test ${NAME})
+    if(ARG_SHARDS GREATER 1)
+      set(test ${NAME}_${shard}_of_${ARG_SHARDS})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${test} COMMAND ${NAME})
+    set_tests_properties(${test} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+  endforeach()
 endfunction()
 
 # headrace_benchmark(NAME SOURCES a.cpp ... DEPS lib ...)

@@ -128,20 +128,29 @@ absl::Status LatencyChoice::setBuckets() {
   return absl::OkStatus();
 }
 
-SearchRequest LatencyChoice::searchRequest(const Objective &bucket, uint64_t sloNs) const {
+SearchRequest LatencyChoice::searchRequest(const Objective &bucket, uint64_t sloNs, bool embedding) const {
   SearchRequest asked;
   asked.model = &in_.request->model;
   asked.layout = in_.layout;
   asked.target = in_.target;
   asked.deviceKind = in_.request->hardware.kind;
   (bucket.decode ? asked.decode : asked.mixed) = {{bucket.shape, sloNs}};
-  asked.embedding = in_.request->policy.offloadEmbedding != model::Choice::Off;
+  asked.embedding = embedding && in_.request->policy.offloadEmbedding != model::Choice::Off;
   asked.head = in_.request->policy.offloadHead != model::Choice::Off;
   return asked;
 }
 
 absl::StatusOr<std::optional<Candidate>> LatencyChoice::search(const Objective &bucket, uint64_t sloNs) const {
-  absl::StatusOr<SearchedPlacement> found = searchPlacement(searchRequest(bucket, sloNs), *in_.prices);
+  absl::StatusOr<SearchedPlacement> found = searchPlacement(searchRequest(bucket, sloNs, true), *in_.prices);
+  // An embedding that is read over the link frees much for next to nothing, which an objective as short as the resident
+  // iteration has not: copies can hide, this read cannot.
+  constexpr uint64_t kTight = 64; // the objective is less than one part in so many above the resident iteration
+  if (in_.request->policy.offloadEmbedding == model::Choice::Auto && !in_.request->model.tiedEmbeddings &&
+      (absl::IsResourceExhausted(found.status()) || sloNs < bucket.residentNs + bucket.residentNs / kTight)) {
+    absl::StatusOr<SearchedPlacement> kept = searchPlacement(searchRequest(bucket, sloNs, false), *in_.prices);
+    if (!found.ok() || (kept.ok() && kept->freedBytes > found->freedBytes))
+      found = std::move(kept);
+  }
   if (absl::IsResourceExhausted(found.status())) // even with nothing offloaded
     return std::optional<Candidate>();
   if (!found.ok())
@@ -156,7 +165,10 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::chain(const Objective &buc
   for (const RangeStep &step : steps)
     asked.emplace_back(static_cast<double>(step.sloNs) / static_cast<double>(steps.front().sloNs), step.mostBytes);
   const uint64_t first = plan::predictedWithin(steps.front().sloNs, slowest_);
-  absl::StatusOr<std::vector<ChainedPlacement>> found = searchChain(searchRequest(bucket, first), asked, *in_.prices);
+  absl::StatusOr<std::vector<ChainedPlacement>> found =
+      searchChain(searchRequest(bucket, first, true), asked, *in_.prices);
+  if (absl::IsResourceExhausted(found.status())) // as search()
+    found = searchChain(searchRequest(bucket, first, false), asked, *in_.prices);
   if (!found.ok())
     return found.status();
   std::vector<Candidate> candidates;

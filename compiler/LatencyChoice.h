@@ -45,7 +45,7 @@ public:
 
 private:
   absl::Status setBuckets();
-  SearchRequest searchRequest(const Objective &bucket, uint64_t sloNs) const;
+  SearchRequest searchRequest(const Objective &bucket, uint64_t sloNs, bool embedding) const; // may it be away
   absl::StatusOr<std::optional<Candidate>> search(const Objective &bucket, uint64_t sloNs) const;
   std::vector<uint64_t> copiesOf(const Candidate &candidate) const;
   absl::StatusOr<std::vector<Candidate>> chain(const Objective &bucket, const std::vector<RangeStep> &steps) const;

@@ -70,6 +70,23 @@ uint64_t timeAfter(const absl::Status &status, const std::string &text) {
 
 // --- The best there is ---
 
+// Rows of an embedding that are read over the link take time that nothing hides. Where the objective has none, copies
+// that hide behind compute still free what they can: two layers behind a slot of one of them.
+TEST(ChoosePlacement, AnObjectiveWithoutTimeForTheEmbeddingsReadKeepsItOnTheDevice) {
+  CompileRequest r = oneBucket(request(tinyQwen(2, false)), "headrace", 16);
+  r.hardware.h2dBandwidth = r.hardware.d2hBandwidth = 3e9;
+  r.hardware.duplexBandwidth = 6e9;
+  for (const double factor : {1.0, 1.001}) {
+    r.goal.sloFactor = factor;
+    const auto plan = compile(r);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const Chosen mixed = chosenOf(*plan, false);
+    EXPECT_LE(mixed.predictedNs, mixed.sloNs);
+    const auto layer = static_cast<int64_t>(model::layoutWeights(r.model).layerBytes(0));
+    EXPECT_GE(mixed.freed, layer) << plan->reason;
+  }
+}
+
 // Against every placement that the family has, compiled one by one: whole layers and intervals, both rules, slots, the
 // embedding and the head.
 RC_GTEST_PROP(ChoosePlacement, FreesAsMuchAsTheBestOfAllPlacementsThatHold, ()) {
