@@ -64,8 +64,10 @@ function(headrace_library NAME)
 endfunction()
 
 # headrace_test(NAME SOURCES a.cpp ... DEPS lib ... LABELS label ... [OPTIMIZED] [SHARDS n])
-# A GoogleTest executable, one ctest entry, or so many that share its tests and run side by side. Its own sources, not what they test, are compiled at -O1, which takes a third
-# less time; OPTIMIZED, as all else: where they do most of the work (an emulator, an oracle).
+# A GoogleTest executable, one ctest entry, or so many that share its tests and run side by side. Its own sources, not
+# what they test, are compiled at -O1, which takes a third less time; OPTIMIZED, as all else: where they do most of the
+# work (an emulator). Property tests draw the same cases in every run; NAME_random, labelled long, draws ten times as many
+# from a seed of its own, which it prints.
 function(headrace_test NAME)
   cmake_parse_arguments(ARG "OPTIMIZED" "SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
   find_package(GTest REQUIRED)
@@ -86,8 +88,12 @@ function(headrace_test NAME)
     math(EXPR index "${shard} - 1")
     add_test(NAME ${test} COMMAND ${NAME})
     set_tests_properties(${test} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300
-      ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index};RC_PARAMS=seed=1")
   endforeach()
+  if(rapidcheck IN_LIST ARG_DEPS)
+    add_test(NAME ${NAME}_random COMMAND ${NAME})
+    set_tests_properties(${NAME}_random PROPERTIES LABELS long TIMEOUT 3600 ENVIRONMENT RC_PARAMS=max_success=1000)
+  endif()
 endfunction()
 
 # headrace_benchmark(NAME SOURCES a.cpp ... DEPS lib ...)
