@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/Lanes.h"
 
-#include <sys/prctl.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -17,8 +15,7 @@ public:
   explicit ComputeLane(Shared &shared) : s_(shared) {}
 
   void run() {
-    // Deadlines are in microseconds; the default slack of timers is 50.
-    (void)prctl(PR_SET_TIMERSLACK, 1);
+    wakeOnTime();
     for (uint64_t n = 0;; ++n) {
       s_.signals.wait(Thread::Compute, {Counter::Launched, n + 1});
       if (s_.signals.value(Counter::Launched) >= kStop)
@@ -87,13 +84,9 @@ private:
     if (s_.signals.reached(want))
       return;
     const int64_t startNs = monotonicNs();
-    if (s_.copies == nullptr) {
-      s_.signals.wait(Thread::Compute, want);
-    } else {
-      s_.signals.waitAny(Thread::Compute, {&want, 1}, startNs + kSpinNs);
-      while (!s_.signals.reached(want))
-        s_.signals.waitAny(Thread::Compute, {&want, 1}, s_.copies->takeOver(startNs));
-    }
+    s_.signals.waitAny(Thread::Compute, {&want, 1}, startNs + kSpinNs);
+    while (!s_.signals.reached(want))
+      s_.signals.waitAny(Thread::Compute, {&want, 1}, s_.copies->takeOver(startNs));
     s_.stallNs.fetch_add(std::max<int64_t>(monotonicNs() - startNs, 1), std::memory_order_relaxed);
   }
 

@@ -61,7 +61,7 @@ struct Shared {
   uint64_t metaBytes = 0;
   const int32_t *output = nullptr; // in the arena
   bool trace = false;
-  LateCopies *copies = nullptr; // null: the compute lane waits for copies, however late they are
+  LateCopies *copies = nullptr; // set before the compute lane runs
 
   std::atomic<uint64_t> h2dBytes{0}, d2hBytes{0};
   std::atomic<int64_t> stallNs{0};

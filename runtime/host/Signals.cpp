@@ -2,6 +2,7 @@
 #include "runtime/host/Signals.h"
 
 #include <linux/futex.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -37,6 +38,8 @@ void futexWake(const std::atomic<uint32_t> &word) {
 }
 
 } // namespace
+
+void wakeOnTime() { (void)prctl(PR_SET_TIMERSLACK, 1); }
 
 Signals::Signals(const std::array<Bell *, kThreads> &bells) {
   for (size_t t = 0; t < kThreads; ++t) {

@@ -34,6 +34,9 @@ inline int64_t monotonicNs() {
   return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
+// Deadlines of the calling thread's waits are met to the microsecond: the default slack of timers is 50.
+void wakeOnTime();
+
 enum class Counter : uint8_t {
   Compute, // steps of the lane that have ended, over all launches, and one for the end of each launch
   H2D,

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstring>
@@ -65,8 +64,7 @@ void TransferThread::setBusBandwidth(double bytesPerSecond) {
 }
 
 void TransferThread::run() {
-  // Deadlines are in microseconds; the default slack of timers is 50.
-  (void)prctl(PR_SET_TIMERSLACK, 1);
+  wakeOnTime();
   for (;;) {
     const uint64_t asked = control_.value(Counter::Launched);
     if (asked >= kStop)
