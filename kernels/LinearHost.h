@@ -86,7 +86,7 @@ private:
     case 2:
       return stream<W, 2, 2>();
     case 3:
-      return stream<W, 3, 2>();
+      return stream<W, 3, 1>();
     case 4:
       return stream<W, 4, 1>();
     case 5:

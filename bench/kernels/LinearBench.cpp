@@ -63,7 +63,7 @@ void BM_LinearDecode(benchmark::State &state) {
 }
 BENCHMARK(BM_LinearDecode)
     ->ArgNames({"elem", "rows"})
-    ->ArgsProduct({{0, 1, 2}, {1, 2, 4, 8, 16}})
+    ->ArgsProduct({{0, 1, 2}, {1, 2, 3, 4, 8, 16}})
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond)
     ->MinTime(0.5);

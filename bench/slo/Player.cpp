@@ -3,10 +3,26 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "runtime/host/HostDevice.h"
 
 namespace headrace::bench {
+namespace {
+
+template <typename T> double nearestRank(std::vector<T> values, double q) {
+  if (values.empty())
+    return 0;
+  const auto rank = static_cast<size_t>(std::ceil(q * static_cast<double>(values.size())));
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max<size_t>(rank, 1) - 1);
+  std::nth_element(values.begin(), at, values.end());
+  return static_cast<double>(*at);
+}
+
+} // namespace
+
+double quantile(std::vector<int64_t> values, double q) { return nearestRank(std::move(values), q); }
+double quantile(std::vector<double> values, double q) { return nearestRank(std::move(values), q); }
 
 absl::Status KeptWeights::fill(const model::Unit &unit, model::MatrixOrder order, absl::Span<std::byte> out) const {
   std::vector<std::byte> &kept = kept_[{static_cast<int>(unit.role), unit.layer}];

@@ -33,6 +33,10 @@ template <typename T> T take(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
+// Nearest rank; 0 of none.
+double quantile(std::vector<int64_t> values, double q);
+double quantile(std::vector<double> values, double q);
+
 // Fills each unit once, and copies it from then on: the plans of one model differ in where weights lie, not in what
 // they are.
 class KeptWeights final : public model::WeightSource {

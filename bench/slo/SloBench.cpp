@@ -2,24 +2,19 @@
 //
 // Whether latency objectives that the compiler admits hold in wall time, on the host device with one device on its bus:
 //
-//   bench_slo [--json FILE] [--cases 200] [--seed 1] [--seconds 3000] [--iterations 300] [--model TEXT]
+//   bench_slo [--json FILE [--resume]] [--cases 200] [--seed 1] [--seconds 5400] [--iterations 300] [--model TEXT]
 //             [--compute-core N] [--transfer-core N]
 //
 //   model:  record (iterations)  ->  link: record (copies)  ->  case: SLO = factor x median of the resident plan, just
 //           measured  ->  compile with the record as costs  ->  resident and compiled plan in turns  ->  held?
 //
-//   held        p99 / SLO <= p99 / median of the resident plan in the same turns
-//   refused     the compiler admits no placement; its message must name what would do
-//   unmeasured  p99 / median of the resident plan above kMostNoise, or its median so far above what it was when the
-//               objective was made of it that this is not 1.02 times the median any more; in a second attempt too
-//
-// The exit status is 1 where an admitted case did not hold, or too many are unmeasured.
-#include <algorithm>
+// A case that is unmeasured (Trial.h says when) is tried again once all others have been, as long as there is time:
+// what disturbs a machine comes and goes. The exit status is 1 where a target is not met (Results.h).
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,322 +23,196 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "bench/Lanes.h"
 #include "bench/slo/Cases.h"
 #include "bench/slo/Player.h"
 #include "bench/slo/Profile.h"
-#include "compiler/Compile.h"
-#include "runtime/cost/RecordCostModel.h"
-#include "runtime/plan/PlacementTable.h"
+#include "bench/slo/Results.h"
+#include "bench/slo/Trial.h"
 
 namespace headrace::bench {
 namespace {
 
-using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTurn = 100;                         // iterations
-constexpr int64_t kWarmUpNs = 80'000'000;          // before them
-constexpr double kMostNoise = 1.15, kQuiet = 1.12; // p99 / median of the resident plan
-constexpr int kMostProbes = 3;
-constexpr std::chrono::seconds kPause(2);                // after a probe that was not quiet
-constexpr double kMostUnmeasured = 0.05;                 // of the admitted cases
-constexpr double kMedianError = 0.05, kTailError = 0.12; // targets of prediction
-constexpr double kFastestLink = 4e9;                     // bytes/s: half of what memcpy does beside compute
+constexpr double kFastestLink = 4e9;        // bytes/s: half of what memcpy does beside compute
+constexpr double kSlowestLinkSeconds = 0.1; // a layer's: slower than any that is drawn
+constexpr int kDisturbedInRow = 4;          // then a pause
+constexpr std::chrono::seconds kPause(15);
 
 struct Settings {
   std::string json, model;
-  size_t cases = 200;
-  uint64_t seed = 1;
-  double seconds = 3000;
-  int iterations = 300;
+  Results::Run run;
+  bool resume = false;
+  double seconds = 5400;
   double secondsPerPair = 0.25;
   core::DeviceOptions device;
 };
 
-double quantile(std::vector<int64_t> values, double q) { // nearest rank
-  const auto rank = static_cast<size_t>(std::ceil(q * static_cast<double>(values.size())));
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max<size_t>(rank, 1) - 1);
-  std::nth_element(values.begin(), at, values.end());
-  return static_cast<double>(*at);
-}
-double quantile(std::vector<double> values, double q) {
-  if (values.empty())
-    return 0;
-  std::sort(values.begin(), values.end());
-  const auto rank = static_cast<size_t>(std::ceil(q * static_cast<double>(values.size())));
-  return values[std::max<size_t>(rank, 1) - 1];
-}
+// One of caseModels() with what has been measured of it on this machine.
+class ProfiledModel {
+public:
+  ProfiledModel(size_t index, const model::ModelSpec &spec, const model::Hardware &host, const Settings &settings)
+      : index_(index), spec_(spec), profile_(spec, host, settings.device, weights, settings.secondsPerPair),
+        layerBytes_(model::layoutWeights(spec).layerBytes(0)),
+        // The slowest link is known once a layer has been timed; a first guess of it measures every pair.
+        first_(costsOf(profile_.over(static_cast<double>(layerBytes_) / kSlowestLinkSeconds))) {}
 
-struct Tally {
-  size_t run = 0, refused = 0, held = 0, missed = 0, unmeasured = 0, offloading = 0, nameless = 0;
-  std::vector<double> errors, residentErrors; // |predicted / measured - 1|
+  Drawn draw(size_t count, uint64_t seed) {
+    std::mt19937_64 random(seed * 1000 + index_);
+    const double layerNs = middle(first_.layerBounds({.tokens = 1, .sequences = 1, .context = 128}));
+    Drawn drawn{.links = drawLinks(layerBytes_, layerNs, kFastestLink, random), .cases = {}};
+    drawn.cases = drawCases(index_, count, random, [&](const Case &c) {
+      const cost::Shape shape{.tokens = c.tokens(), .sequences = c.batch, .context = c.context};
+      const double layer = middle(first_.layerBounds(shape));
+      return Expected{.residentNs = layer * static_cast<double>(spec_.layers) + middle(first_.restBounds(shape)),
+                      .ratio = static_cast<double>(layerBytes_) / drawn.links[c.link] * 1e9 / layer};
+    });
+    return drawn;
+  }
+
+  model::Hardware hardware(double bandwidth) const { return profile_.hardware(bandwidth); }
+
+  const cost::RecordCostModel &costs(double bandwidth) {
+    auto found = costs_.find(bandwidth);
+    if (found == costs_.end()) {
+      found = costs_.emplace(bandwidth, costsOf(profile_.over(bandwidth))).first;
+      const cost::Interference seen = found->second.interference();
+      std::fprintf(stderr, "%s over %.2f GB/s: compute beside copies x %.3f, start of a copy %.0f us, slowest x %.3f\n",
+                   spec_.name.c_str(), bandwidth * 1e-9, seen.computeFactor, static_cast<double>(seen.wakeNs) * 1e-3,
+                   found->second.slowestFactor());
+    }
+    return found->second;
+  }
+
+  const KeptWeights weights;
+
+private:
+  cost::RecordCostModel costsOf(cost::Record record) const {
+    return take(cost::RecordCostModel::create(std::move(record), spec_, "record"));
+  }
+  static double middle(const cost::TimeBounds &bounds) { return (bounds.lowerNs + bounds.upperNs) / 2; }
+
+  size_t index_;
+  const model::ModelSpec &spec_;
+  Profile profile_;
+  uint64_t layerBytes_;
+  cost::RecordCostModel first_;
+  std::map<double, cost::RecordCostModel> costs_; // by bandwidth
 };
 
 class Bench {
 public:
-  explicit Bench(const Settings &settings) : settings_(settings), host_(take(model::openHardware("host"))) {}
+  explicit Bench(const Settings &settings)
+      : settings_(settings), host_(take(model::openHardware("host"))), models_(caseModels()), profiled_(models_.size()),
+        results_(settings.run, settings.json, settings.resume), before_(results_.seconds) {}
 
   int run() {
-    const std::vector<model::ModelSpec> models = caseModels();
-    std::printf("%4s %-18s %-8s %3s %4s %-8s %5s %5s %6s | %-22s %8s | %8s %8s %8s %6s | %8s %8s %6s %s\n", "case",
-                "model", "phase", "b", "ctx", "policy", "ratio", "GB/s", "factor", "placement", "freed", "predict",
-                "median", "p99", "/SLO", "resident", "p99", "noise", "");
-    const size_t chosen = static_cast<size_t>(std::count_if(models.begin(), models.end(), [&](const auto &spec) {
-      return spec.name.find(settings_.model) != std::string::npos;
-    }));
-    size_t left = settings_.cases, modelsLeft = chosen;
-    for (size_t m = 0; m < models.size(); ++m) {
-      std::mt19937_64 random(settings_.seed * 1000 + m);
-      if (models[m].name.find(settings_.model) == std::string::npos)
-        continue;
-      const size_t count = (left + modelsLeft - 1) / modelsLeft;
-      left -= count;
-      --modelsLeft;
-      runModel(m, models[m], count, random);
+    printTrialNames();
+    while (elapsed() < settings_.seconds && tryAll()) {
     }
-    return summarise();
+    results_.seconds = before_ + elapsed();
+    results_.write();
+    std::printf("%s\n", results_.summary().dump(1).c_str());
+    return results_.targetsAreMet() ? 0 : 1;
   }
 
 private:
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
-  void runModel(size_t index, const model::ModelSpec &spec, size_t count, std::mt19937_64 &random) {
-    const KeptWeights weights;
-    Profile profile(spec, host_, settings_.device, weights, settings_.secondsPerPair);
-    // The slowest link is known once a layer has been timed; a first guess of it measures every pair.
-    const uint64_t layerBytes = model::layoutWeights(spec).layerBytes(0);
-    const cost::RecordCostModel first = costsOf(profile.over(static_cast<double>(layerBytes) / 0.1), spec);
-    const double layerNs = middle(first.layerBounds({.tokens = 1, .sequences = 1, .context = 128}));
-    const std::vector<double> links = drawLinks(layerBytes, layerNs, kFastestLink, random);
-    const std::vector<Case> cases = drawCases(index, count, random, [&](const Case &c) {
-      const cost::Shape shape{.tokens = c.tokens(), .sequences = c.batch, .context = c.context};
-      const double layer = middle(first.layerBounds(shape));
-      return Expected{.residentNs = layer * static_cast<double>(spec.layers) + middle(first.restBounds(shape)),
-                      .ratio = static_cast<double>(layerBytes) / links[c.link] * 1e9 / layer};
-    });
-    std::optional<cost::RecordCostModel> costs;
-    for (size_t i = 0; i < cases.size(); ++i) {
-      if (elapsed() > settings_.seconds)
-        return;
-      const Case &c = cases[i];
-      if (i == 0 || c.link != cases[i - 1].link) {
-        costs.emplace(costsOf(profile.over(links[c.link]), spec));
-        const cost::Interference found = costs->interference();
-        std::fprintf(
-            stderr,
-            "%.0f s: %s over %.2f GB/s: compute beside copies x %.3f, start of a copy %.0f us, slowest x %.3f\n",
-            elapsed(), spec.name.c_str(), links[c.link] * 1e-9, found.computeFactor,
-            static_cast<double>(found.wakeNs) * 1e-3, costs->slowestFactor());
-      }
-      runCase(c, spec, profile.hardware(links[c.link]), *costs, weights);
+  // Each case that is not done, once. Whether any is left.
+  bool tryAll() {
+    std::vector<size_t> chosen;
+    for (size_t m = 0; m < models_.size(); ++m)
+      if (models_[m].name.find(settings_.model) != std::string::npos)
+        chosen.push_back(m);
+    size_t first = 0;
+    bool left = false;
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      const size_t count = (settings_.run.cases - first + chosen.size() - i - 1) / (chosen.size() - i);
+      left |= tryModel(chosen[i], first, count);
+      first += count;
     }
+    return left;
   }
 
-  static cost::RecordCostModel costsOf(cost::Record record, const model::ModelSpec &spec) {
-    return take(cost::RecordCostModel::create(std::move(record), spec, "record"));
-  }
-  static double middle(const cost::TimeBounds &bounds) { return (bounds.lowerNs + bounds.upperNs) / 2; }
-
-  compiler::CompileRequest request(const Case &c, const model::ModelSpec &spec, const model::Hardware &hardware,
-                                   const cost::CostModel &costs) const {
-    compiler::CompileRequest request;
-    request.model = spec;
-    request.modelHash = kModelHash;
-    request.hardware = hardware;
-    request.goal.deviceMemory = uint64_t{4} << 30u;
-    request.goal.batch = c.batch;
-    request.goal.context = c.context;
-    request.buckets = {.newTokens = {c.tokens()}, .sequences = {c.batch}, .contexts = {c.context}};
-    request.costs = &costs;
-    return request;
-  }
-
-  void runCase(const Case &c, const model::ModelSpec &spec, const model::Hardware &hardware,
-               const cost::RecordCostModel &costs, const KeptWeights &weights) {
-    const Load load{.sequences = c.batch, .rows = c.prefill ? c.context : 1, .context = c.context};
-    compiler::CompileRequest none = request(c, spec, hardware, costs);
-    none.policy.name = "none";
-    Player resident(take(compiler::compile(none)), settings_.device, weights, load);
-    const cost::Shape shape{.tokens = c.tokens(), .sequences = c.batch, .context = c.context};
-    const double layerNs = middle(costs.layerBounds(shape));
-    const double copyNs = static_cast<double>(costs.copyNs(model::layoutWeights(spec).layerBytes(0), true));
-    json row = {{"number", tally_.run},
-                {"model", spec.name},
-                {"phase", c.prefill ? "prefill" : "decode"},
-                {"batch", c.batch},
-                {"context", c.context},
-                {"policy", c.selectN ? "select-n" : "headrace"},
-                {"link_bytes_per_second", hardware.h2dBandwidth},
-                {"transfer_over_compute", copyNs / layerNs},
-                {"compute_factor_beside_copies", costs.interference().computeFactor},
-                {"copy_start_ns", costs.interference().wakeNs},
-                {"slowest_factor", costs.slowestFactor()},
-                {"factor", c.factor},
-                {"resident_predicted_ns", resident.variant().predictedNs}};
-    std::printf("%4zu %-18s %-8s %3d %4d %-8s %5.2f %5.2f %6.3f | ", tally_.run++, spec.name.c_str(),
-                c.prefill ? "prefill" : "decode", static_cast<int>(c.batch), static_cast<int>(c.context),
-                c.selectN ? "select-n" : "headrace", copyNs / layerNs, hardware.h2dBandwidth * 1e-9, c.factor);
-    for (int attempt = 1;; ++attempt) {
-      const double calibrated = calibrate(resident);
-      const auto sloNs = static_cast<uint64_t>(std::llround(c.factor * calibrated));
-      row["attempts"] = attempt;
-      row["slo_ns"] = sloNs;
-      compiler::CompileRequest chosen = request(c, spec, hardware, costs);
-      chosen.policy.name = c.selectN ? "select-n" : "headrace";
-      (c.prefill ? chosen.goal.ttftNs : chosen.goal.tpotNs) = sloNs;
-      absl::StatusOr<plan::Plan> plan = compiler::compile(chosen);
-      if (plan.status().code() == absl::StatusCode::kResourceExhausted) {
-        refuse(plan.status(), static_cast<double>(resident.variant().predictedNs), calibrated, std::move(row));
-        return;
-      }
-      // Where nothing is to be offloaded the variant is the resident one.
-      std::optional<Player> second;
-      if (const plan::Plan made = take(std::move(plan)); plan::weightBytesByHome(made, 0).host > 0)
-        second.emplace(made, settings_.device, weights, load);
-      for (int i = 0; i < settings_.iterations; i += kTurn) {
-        resident.play(kWarmUpNs, kTurn);
-        if (second)
-          second->play(kWarmUpNs, kTurn);
-      }
-      const bool fair =
-          noise(resident) <= kMostNoise && static_cast<double>(sloNs) >= kLeastFactor * quantile(resident.gapsNs, 0.5);
-      if (!fair && attempt == 1)
+  bool tryModel(size_t index, size_t first, size_t count) {
+    const model::ModelSpec &spec = models_[index];
+    const Drawn *drawn = results_.drawn(spec.name);
+    bool left = false;
+    for (size_t i = 0; i < count; ++i) {
+      if (results_.isDone(first + i))
         continue;
-      judge(resident, second ? *second : resident, static_cast<double>(sloNs), fair, std::move(row));
-      return;
+      if (elapsed() > settings_.seconds)
+        return true;
+      if (!profiled_[index])
+        profiled_[index] = std::make_unique<ProfiledModel>(index, spec, host_, settings_);
+      if (drawn == nullptr) {
+        Drawn made = profiled_[index]->draw(count, settings_.run.seed);
+        for (size_t c = 0; c < count; ++c)
+          made.cases[c].number = first + c;
+        results_.draw(spec.name, std::move(made));
+        drawn = results_.drawn(spec.name);
+      }
+      left |= !tryCase(*profiled_[index], spec, drawn->cases[i], drawn->links[drawn->cases[i].link]);
     }
+    return left;
   }
 
-  void refuse(const absl::Status &why, double predictedNs, double calibratedNs, json row) {
-    ++tally_.refused;
-    const bool names = why.message().find("minimum") != std::string_view::npos;
-    tally_.nameless += names ? 0 : 1;
-    std::printf("refused (resident predicted %.3f, measured %.3f ms)%s\n", predictedNs * 1e-6, calibratedNs * 1e-6,
-                names ? "" : ": names no minimum");
-    row["outcome"] = "refused";
-    row["reason"] = std::string(why.message());
-    rows_.push_back(std::move(row));
-  }
-
-  static double noise(const Player &player) { return quantile(player.gapsNs, 0.99) / quantile(player.gapsNs, 0.5); }
-
-  // The resident plan's median, in a turn that nothing disturbs: neighbours on the machine come and go, and a moment
-  // when one is there is not one to begin at.
-  static double calibrate(Player &resident) {
-    for (int probe = 1;; ++probe) {
-      resident.forget();
-      resident.play(kWarmUpNs, kTurn);
-      if (noise(resident) <= kQuiet || probe == kMostProbes)
-        break;
+  // Whether it is done.
+  bool tryCase(ProfiledModel &model, const model::ModelSpec &spec, const Case &c, double link) {
+    const model::Hardware hardware = model.hardware(link);
+    const Trial trial{.of = c,
+                      .spec = spec,
+                      .hardware = hardware,
+                      .costs = model.costs(link),
+                      .weights = model.weights,
+                      .device = settings_.device,
+                      .iterations = settings_.run.iterations};
+    nlohmann::json row = trial.run();
+    std::fflush(stdout);
+    row["attempts"] = results_.attempts(c.number) + 1;
+    results_.put(std::move(row));
+    results_.seconds = before_ + elapsed();
+    results_.write(); // a run that is cut has what it measured
+    const bool done = results_.isDone(c.number);
+    disturbed_ = done ? 0 : disturbed_ + 1;
+    if (disturbed_ == kDisturbedInRow) {
+      disturbed_ = 0;
       std::this_thread::sleep_for(kPause);
     }
-    const double median = quantile(resident.gapsNs, 0.5);
-    resident.forget();
-    return median;
-  }
-
-  void judge(const Player &resident, const Player &offloaded, double sloNs, bool fair, json row) {
-    const double median = quantile(offloaded.gapsNs, 0.5), p99 = quantile(offloaded.gapsNs, 0.99);
-    const double alone = quantile(resident.gapsNs, 0.5), aloneP99 = quantile(resident.gapsNs, 0.99);
-    const double noise = Bench::noise(resident), predicted = static_cast<double>(offloaded.variant().predictedNs);
-    const plan::Placement &placement = offloaded.plan().placements[offloaded.variant().placement];
-    const plan::HomeBytes homes = plan::weightBytesByHome(offloaded.plan(), offloaded.variant().placement);
-    const int64_t freed = plan::freedBytes(offloaded.plan(), offloaded.variant().placement);
-    const bool held = p99 / sloNs <= noise;
-    const char *outcome = !fair ? "unmeasured" : held ? "held" : "missed";
-    ++(!fair ? tally_.unmeasured : held ? tally_.held : tally_.missed);
-    tally_.offloading += homes.host > 0 ? 1 : 0;
-    if (fair) {
-      tally_.errors.push_back(std::abs(predicted / median - 1));
-      tally_.residentErrors.push_back(std::abs(static_cast<double>(resident.variant().predictedNs) / alone - 1));
-    }
-    const Player::Parts parts = offloaded.parts(), aloneParts = resident.parts();
-    const plan::Variant &variant = offloaded.variant();
-    uint64_t copiesNs = 0;
-    for (size_t step = 0; step < variant.durationsNs.size(); ++step)
-      copiesNs += offloaded.schedule().steps[step].lane == plan::Lane::Compute ? 0 : variant.durationsNs[step];
-    const double kernels = parts.kernelsNs / aloneParts.kernelsNs;
-    const double copies = copiesNs == 0 ? 1 : parts.copiesNs / static_cast<double>(copiesNs);
-    const double ms = 1e-6;
-    const double best = quantile(offloaded.gapsNs, 0.05), bestAlone = quantile(resident.gapsNs, 0.05);
-    std::printf("%-22s %8.2f | %8.3f %8.3f %8.3f %6.3f | %8.3f %8.3f %6.3f %s (%.3f, %.3f, p5 %.3f %.3f, kernels %.3f "
-                "%.3f copies %.3f lags %.3f %.3f)\n",
-                placement.name.c_str(), static_cast<double>(freed) * 1e-6, predicted * ms, median * ms, p99 * ms,
-                p99 / sloNs, alone * ms, aloneP99 * ms, noise, outcome, median / predicted,
-                alone / static_cast<double>(resident.variant().predictedNs), best / predicted,
-                bestAlone / static_cast<double>(resident.variant().predictedNs),
-                aloneParts.kernelsNs / static_cast<double>(resident.variant().predictedNs), kernels, copies,
-                parts.lagsNs / predicted, aloneParts.lagsNs / alone);
-    std::fflush(stdout);
-    row["placement"] = placement.name;
-    row["freed_bytes"] = freed;
-    row["h2d_bytes"] = plan::linkBytes(offloaded.schedule()).h2d;
-    row["predicted_ns"] = offloaded.variant().predictedNs;
-    row["link_alone_ns"] = offloaded.variant().linkAloneNs;
-    row["iterations"] = offloaded.gapsNs.size();
-    row["median_ns"] = median;
-    row["p99_ns"] = p99;
-    row["p5_ns"] = best;
-    row["resident_median_ns"] = alone;
-    row["resident_p99_ns"] = aloneP99;
-    row["resident_p5_ns"] = bestAlone;
-    row["resident_kernels_ns"] = aloneParts.kernelsNs;
-    row["kernels_over_resident_kernels"] = kernels;
-    row["copies_over_predicted"] = copies;
-    row["lags_ns"] = parts.lagsNs;
-    row["outcome"] = outcome;
-    rows_.push_back(std::move(row));
-  }
-
-  int summarise() {
-    const size_t admitted = tally_.held + tally_.missed + tally_.unmeasured;
-    const bool quiet = static_cast<double>(tally_.unmeasured) <= kMostUnmeasured * static_cast<double>(admitted);
-    const json summary = {{"cases", tally_.run},
-                          {"refused", tally_.refused},
-                          {"refused_without_minimum", tally_.nameless},
-                          {"admitted", admitted},
-                          {"offloading", tally_.offloading},
-                          {"held", tally_.held},
-                          {"missed", tally_.missed},
-                          {"unmeasured", tally_.unmeasured},
-                          {"error_median", quantile(tally_.errors, 0.5)},
-                          {"error_p95", quantile(tally_.errors, 0.95)},
-                          {"error_median_target", kMedianError},
-                          {"error_p95_target", kTailError},
-                          {"resident_error_median", quantile(tally_.residentErrors, 0.5)},
-                          {"resident_error_p95", quantile(tally_.residentErrors, 0.95)},
-                          {"seed", settings_.seed},
-                          {"low_latency", settings_.device.lowLatency},
-                          {"seconds", elapsed()}};
-    std::printf("%s\n", summary.dump(1).c_str());
-    if (!settings_.json.empty()) {
-      std::ofstream out(settings_.json);
-      out << json{{"summary", summary}, {"cases", rows_}}.dump(1) << "\n";
-      if (!out.flush())
-        fail(settings_.json + ": cannot be written");
-    }
-    return tally_.missed == 0 && quiet && tally_.nameless == 0 ? 0 : 1;
+    return done;
   }
 
   const Settings &settings_;
   model::Hardware host_;
+  std::vector<model::ModelSpec> models_;
+  std::vector<std::unique_ptr<ProfiledModel>> profiled_; // by model, once a case of it is tried
+  Results results_;
+  double before_; // seconds of earlier runs
   Clock::time_point start_ = Clock::now();
-  Tally tally_;
-  json rows_ = json::array();
+  int disturbed_ = 0; // cases in a row
 };
 
+std::string processor() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("model name"))
+      return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
 int usage() {
-  std::fprintf(stderr, "usage: bench_slo [--json FILE] [--cases N] [--seed N] [--seconds S] [--iterations N >= 20] "
-                       "[--model TEXT] [--compute-core N] [--transfer-core N]\n");
+  std::fprintf(stderr,
+               "usage: bench_slo [--json FILE [--resume]] [--cases N] [--seed N] [--seconds S] [--iterations N >= 100] "
+               "[--model TEXT] [--compute-core N] [--transfer-core N]\n");
   return 2;
 }
 
 int main(int argc, char **argv) {
   Settings settings;
   settings.device.trace = true;
+  settings.run.machine = processor();
   pinToFirstCores(settings.device);
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
@@ -354,6 +223,10 @@ int main(int argc, char **argv) {
     }
     if (flag.starts_with("--benchmark_")) // for the others that are run beside this one
       continue;
+    if (flag == "--resume") {
+      settings.resume = true;
+      continue;
+    }
     if (i + 1 == argc)
       return usage();
     const char *value = argv[++i];
@@ -362,17 +235,17 @@ int main(int argc, char **argv) {
     else if (flag == "--model")
       settings.model = value;
     else if (flag == "--cases")
-      settings.cases = static_cast<size_t>(std::atoll(value));
+      settings.run.cases = static_cast<size_t>(std::atoll(value));
     else if (flag == "--seed")
-      settings.seed = static_cast<uint64_t>(std::atoll(value));
+      settings.run.seed = static_cast<uint64_t>(std::atoll(value));
     else if (flag == "--seconds")
       settings.seconds = std::atof(value);
     else if (flag == "--iterations")
-      settings.iterations = std::atoi(value);
+      settings.run.iterations = std::atoi(value);
     else if (!takeLaneFlag(flag, value, settings.device))
       return usage();
   }
-  if (settings.iterations < kTurn || settings.cases == 0)
+  if (settings.run.iterations < 100 || settings.run.cases == 0 || (settings.resume && settings.json.empty()))
     return usage();
   const host::AwakeCores awake = askLowLatency("bench_slo", settings.device);
   return Bench(settings).run();

@@ -4,11 +4,12 @@
 //
 //   chooseGrid() --> plan with everything resident --> Analyzer: open, load weights
 //                      transfers: each size alone, beside an iteration, both directions at once
-//                      interference: that iteration alone and beside copies; copies that wait for its steps
+//                      interference: that iteration alone and beside copies, in turns; copies that wait for its steps
 //                      pairs:     one iteration of prefill, then of decode, small pairs first, until none is missing
 //                                 (pairs beyond one whose layer computes longer than it is copied need not be)
-//                      spread:    iterations with everything resident, and with layers that wait for copies, 300 of
-//                      each
+//                      again:     pairs that took longer than one with more work, twice at most: something disturbed
+//                      them spread:    iterations with everything resident, and with layers that wait for copies, 300
+//                      of each
 //                                 or as many as ten pairs' times allow: how far the slowest lie from the prediction
 //
 // A step's time is from the end of the step before it in its lane to its own end, so that the sites of an iteration add

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "runtime/cost/RecordFile.h"
@@ -203,6 +204,82 @@ TEST(Analyzer, ADisturbanceIsNoSlowLayer) {
   // ... but one tenth slower everywhere is one.
   ChangedTimes steady([](int32_t layer, int64_t ns, uint64_t) { return layer == 1 ? ns + ns / 10 + 1 : ns; });
   EXPECT_FALSE(analyzed(fresh(grid, model), grid, steady).layersEqual);
+}
+
+// The launches made by each report of progress, on a device that nothing disturbs.
+std::vector<uint64_t> launchesAtReports(const Grid &grid, const model::ModelSpec &model, Record &record) {
+  uint64_t launches = 0;
+  ChangedTimes counting([&](int32_t, int64_t ns, uint64_t launch) { return launches = launch, ns; });
+  std::vector<uint64_t> at;
+  AnalyzerOptions options;
+  options.onProgress = [&](const Record &) { return at.push_back(launches), absl::OkStatus(); };
+  record = analyzed(fresh(grid, model), grid, counting, options);
+  return at;
+}
+
+TEST(Analyzer, MeasuresADisturbedPairAgain) {
+  // The first pair's iterations (prefill 1 x 8) take three times as long, longer than those of pairs with more work.
+  const model::ModelSpec model = tinyLlama(3);
+  const Grid grid = gridOf(model, roundDevice(), {1, 2}, {8, 16});
+  Record undisturbed;
+  const std::vector<uint64_t> at = launchesAtReports(grid, model, undisturbed);
+  const size_t copies = undisturbed.transfers.size() + 1; // the interference after them; at[0]: nothing yet
+  ChangedTimes device([&](int32_t, int64_t ns, uint64_t launch) {
+    return launch > at[copies] && launch <= at[copies + 1] ? 3 * ns : ns;
+  });
+  size_t reports = 0;
+  uint64_t first = 0;
+  AnalyzerOptions options;
+  options.onProgress = [&](const Record &so) {
+    if (reports++ == copies + 1)
+      first = so.cells.at(0).at(Site::Qkv).medianNs;
+    return absl::OkStatus();
+  };
+  const Record record = analyzed(fresh(grid, model), grid, device, options);
+  ASSERT_EQ(record.cells.size(), undisturbed.cells.size());
+  EXPECT_EQ(first, 3 * undisturbed.cells[0].at(Site::Qkv).medianNs); // was seen disturbed
+  for (size_t i = 0; i < record.cells.size(); ++i)
+    EXPECT_EQ(record.cells[i].sites, undisturbed.cells[i].sites) << i;
+  EXPECT_EQ(reports, at.size() + 1); // one more look at one pair
+}
+
+TEST(Analyzer, LooksTwiceMoreAtWhatIsNeverFaster) {
+  // Decode 1 x 8 takes three times as long in truth: it is looked at twice more, and stays.
+  const model::ModelSpec model = tinyLlama(3);
+  const Grid grid = gridOf(model, roundDevice(), {1, 2}, {8, 16});
+  Record undisturbed;
+  const std::vector<uint64_t> at = launchesAtReports(grid, model, undisturbed);
+  const auto cell = std::find_if(undisturbed.cells.begin(), undisturbed.cells.end(),
+                                 [](const cost::Cell &c) { return c.phase == Phase::Decode; });
+  ASSERT_NE(cell, undisturbed.cells.end());
+  const size_t before = undisturbed.transfers.size() + 1 + static_cast<size_t>(cell - undisturbed.cells.begin());
+  ChangedTimes device([&](int32_t, int64_t ns, uint64_t launch) {
+    const bool itsOwn = launch > at[before] && launch <= at[before + 1];
+    return itsOwn || launch > at[at.size() - 2] ? 3 * ns : ns; // and from the first look again on
+  });
+  size_t reports = 0;
+  AnalyzerOptions options;
+  options.onProgress = [&](const Record &) { return ++reports, absl::OkStatus(); };
+  const Record record = analyzed(fresh(grid, model), grid, device, options);
+  EXPECT_EQ(record.find(Phase::Decode, 1, 8)->at(Site::Qkv).medianNs, 3 * cell->at(Site::Qkv).medianNs);
+  EXPECT_EQ(reports, at.size() + 2);
+}
+
+TEST(Analyzer, ADisturbanceIsNoInterference) {
+  // Five turns of 7 iterations alone and 7 beside copies, one more before each; the machine is slow for the first 24
+  // launches: all of the first turn, and of the second what runs alone.
+  const model::ModelSpec model = tinyLlama(3);
+  const Grid grid = gridOf(model, roundDevice(), {1, 2}, {8, 16});
+  Record undisturbed;
+  const std::vector<uint64_t> at = launchesAtReports(grid, model, undisturbed);
+  ASSERT_EQ(undisturbed.interference.repetitions, 5 * kLeastRepetitions);
+  const uint64_t first = at[undisturbed.transfers.size()];
+  ChangedTimes device(
+      [&](int32_t, int64_t ns, uint64_t launch) { return launch > first && launch <= first + 24 ? 2 * ns : ns; });
+  const Record record = analyzed(fresh(grid, model), grid, device);
+  EXPECT_EQ(record.interference.computeAlone.medianNs, undisturbed.interference.computeAlone.medianNs);
+  EXPECT_EQ(record.interference.computeBeside.medianNs, undisturbed.interference.computeBeside.medianNs);
+  EXPECT_EQ(record.interference.computeAlone.p90Ns, 2 * undisturbed.interference.computeAlone.medianNs); // it was there
 }
 
 TEST(Analyzer, RunsFewerLayersWhereNotAllFit) {
