@@ -91,6 +91,7 @@ absl::StatusOr<cost::MeasuredInterference> measureInterference(const AnalyzerPla
   measured.repetitions = static_cast<uint32_t>(std::min(alone.size(), beside.size()));
   measured.computeAlone = cost::summarise(std::move(alone));
   std::vector<uint64_t> whole;
+  whole.reserve(beside.size());
   for (const Beside &one : beside)
     whole.push_back(one.whole(measured.computeAlone.medianNs));
   measured.computeBeside = cost::summarise(std::move(whole));
