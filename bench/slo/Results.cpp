@@ -51,11 +51,16 @@ Results::Results(Run run, std::string file, bool resume) : run_(std::move(run)),
     fail(file_ + ": holds no run to take up");
   if (kept["run"] != toJson(run_))
     fail(file_ + ": is of another run: " + kept["run"].dump() + ", this one is " + toJson(run_).dump());
-  for (const auto &[model, drawn] : kept["drawn"].items())
-    drawn_.emplace(model, fromJson(drawn));
-  for (const json &row : kept.at("cases"))
-    rows_[row.at("number")] = row;
-  seconds = kept.at("summary").at("seconds");
+  try {
+    for (const auto &[model, drawn] : kept["drawn"].items())
+      drawn_.emplace(model, fromJson(drawn));
+    for (const json &row : kept.at("cases"))
+      rows_[row.at("number")] = row;
+    seconds = kept.at("summary").at("seconds");
+    (void)summary(); // reads what it needs of every row
+  } catch (const json::exception &error) {
+    fail(file_ + ": holds no run to take up: " + error.what());
+  }
 }
 
 const Drawn *Results::drawn(const std::string &model) const {

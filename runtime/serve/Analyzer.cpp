@@ -26,8 +26,6 @@ constexpr double kSpreadShare = 10;  // of a pair's time, at most
 constexpr int kLooks = 2;            // at pairs that were disturbed
 constexpr double kDisturbedBy = 0.02;
 
-uint64_t lasted(int64_t fromNs, int64_t toNs) { return static_cast<uint64_t>(std::max<int64_t>(0, toNs - fromNs)); }
-
 std::vector<CellKey> pairsOf(const cost::Record &record) {
   std::vector<CellKey> pairs;
   for (Phase phase : {Phase::Prefill, Phase::Decode})
@@ -109,14 +107,7 @@ public:
     if (plan_.starts && record_.interference.repetitions == 0)
       if (status = interference(); !status.ok())
         return status;
-    for (;;) {
-      const std::vector<CellKey> missing = cellsLeft(record_, options_.all);
-      if (missing.empty())
-        break;
-      if (status = measureCell(missing.front()); !status.ok())
-        return status;
-    }
-    if (status = measureDisturbedAgain(); !status.ok())
+    if (status = measurePairs(); !status.ok())
       return status;
     if (spreadLeft())
       if (status = spread(); !status.ok())
@@ -268,23 +259,32 @@ private:
     return cost::restComputeNs(cell) + cost::layerComputeNs(cell) * static_cast<uint64_t>(record_.layersRun);
   }
 
-  // A pair that takes longer than one with as much work and more was measured while something else slowed the machine
-  // down. It is measured again, some time after; the shorter of the two counts.
-  absl::Status measureDisturbedAgain() {
-    for (int look = 0; look < kLooks; ++look) {
-      std::vector<CellKey> disturbed;
-      for (const cost::Cell &cell : record_.cells)
-        if (std::any_of(record_.cells.begin(), record_.cells.end(), [&](const cost::Cell &more) {
-              return more.phase == cell.phase && more.batch >= cell.batch && more.sequence >= cell.sequence &&
-                     static_cast<double>(iterationNs(cell)) >
-                         static_cast<double>(iterationNs(more)) * (1 + kDisturbedBy);
-            }))
-          disturbed.push_back(keyOf(cell));
-      for (const CellKey &key : disturbed)
+  // What is missing; then what was disturbed, some time after, and what is missing now that a shorter look counts.
+  absl::Status measurePairs() {
+    for (int looks = 0;; ++looks) {
+      for (std::vector<CellKey> missing; !(missing = cellsLeft(record_, options_.all)).empty();)
+        if (absl::Status status = measureCell(missing.front()); !status.ok())
+          return status;
+      if (looks == kLooks)
+        return absl::OkStatus();
+      for (const CellKey &key : disturbed())
         if (absl::Status status = measureCell(key); !status.ok())
           return status;
     }
-    return absl::OkStatus();
+  }
+
+  // Pairs that take longer than one with as much work or more: something else slowed the machine down.
+  std::vector<CellKey> disturbed() const {
+    std::vector<CellKey> found;
+    for (const cost::Cell &cell : record_.cells) {
+      const double most = static_cast<double>(iterationNs(cell)) / (1 + kDisturbedBy);
+      if (std::any_of(record_.cells.begin(), record_.cells.end(), [&](const cost::Cell &more) {
+            return more.phase == cell.phase && more.batch >= cell.batch && more.sequence >= cell.sequence &&
+                   static_cast<double>(iterationNs(more)) < most;
+          }))
+        found.push_back(keyOf(cell));
+    }
+    return found;
   }
 
   // The verdict on the layers over all pairs so far, and their times where it says that they are not equal.

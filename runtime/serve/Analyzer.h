@@ -7,10 +7,10 @@
 //                      interference: that iteration alone and beside copies, in turns; copies that wait for its steps
 //                      pairs:     one iteration of prefill, then of decode, small pairs first, until none is missing
 //                                 (pairs beyond one whose layer computes longer than it is copied need not be)
-//                      again:     pairs that took longer than one with more work, twice at most: something disturbed
-//                      them spread:    iterations with everything resident, and with layers that wait for copies, 300
-//                      of each
-//                                 or as many as ten pairs' times allow: how far the slowest lie from the prediction
+//                      again:     pairs that took longer than one with more work, which shows that something else
+//                                 slowed the machine down: twice at most, the shortest look counts
+//                      spread:    iterations with everything resident, and with layers that wait for copies: how far
+//                                 the slowest lie from the prediction
 //
 // A step's time is from the end of the step before it in its lane to its own end, so that the sites of an iteration add
 // up to the time from the start of the first to visible tokens. Prompts are random ids; decoding reads a cache of

@@ -10,8 +10,6 @@ namespace {
 
 constexpr int kTurns = 5;
 
-uint64_t lasted(int64_t fromNs, int64_t toNs) { return static_cast<uint64_t>(std::max<int64_t>(0, toNs - fromNs)); }
-
 struct Span {
   int64_t start = 0, end = 0;
   bool empty() const { return start == end; }

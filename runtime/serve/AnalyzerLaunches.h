@@ -3,6 +3,7 @@
 // Launches of the analyzer's plan: graphs, the rows of a pair, and how often something is launched.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,6 +18,11 @@
 #include "runtime/serve/AnalyzerPlan.h"
 
 namespace headrace::serve {
+
+// Between two time stamps, ns; not below zero, however late the first was taken.
+inline uint64_t lasted(int64_t fromNs, int64_t toNs) {
+  return static_cast<uint64_t>(std::max<int64_t>(0, toNs - fromNs));
+}
 
 class AnalyzerLaunches {
 public:
