@@ -14,9 +14,11 @@
 // result.
 //
 // Work is shared where queries share a cache: up to kQueries of them (rows of one sequence x heads of one group) go
-// through a chunk together, whose keys are transposed once into panels of 16 tokens.
+// through a chunk together, whose keys are transposed once into panels of 16 tokens. A few that reach the same tokens
+// read the cache where it lies (AttentionDirectHost.h).
 #pragma once
 
+#include "kernels/AttentionDirectHost.h"
 #include "kernels/MicroKernel.h"
 
 namespace headrace::kernels {
@@ -24,6 +26,7 @@ namespace headrace::kernels {
 struct AttentionShape {
   static constexpr int64_t kChunk = 64;   // positions; part of what the result is, see above
   static constexpr int64_t kQueries = 48; // a multiple of kTileRows
+  static constexpr int64_t kDirect = 12;  // queries at most that read the cache where it lies
 
   static int64_t paddedDim(int64_t headDim) { return (headDim + kPanelColumns - 1) / kPanelColumns * kPanelColumns; }
   // Floats: queries, outputs | keys, values of a chunk | scores | products of one tile.
@@ -90,15 +93,10 @@ private:
       reach[i] = positions[row] + 1;
       end = reach[i] > end ? reach[i] : end;
     }
-    for (int64_t start = 0; start < end; start += kChunk) {
-      const int64_t tokens = least(kChunk, end - start);
-      loadChunk(blocks, kvHead, start, tokens);
-      forTiles(count, [&](int64_t i, auto height) { scoreTile<decltype(height)::value>(i, start); });
-      for (int64_t i = 0; i < count; ++i)
-        if (reach[i] > start)
-          softmax(i, least(kChunk, reach[i] - start));
-      forTiles(count, [&](int64_t i, auto height) { outputTile<decltype(height)::value>(i, start); });
-    }
+    bool direct = count <= Shape::kDirect && headDim % V::kLanes == 0;
+    for (int64_t i = 0; i < count; ++i)
+      direct = direct && reach[i] == end;
+    direct ? attendDirect(blocks, kvHead, count, end) : attendPanels(blocks, kvHead, count, end);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = firstRow + (first + i) / group, head = kvHead * group + (first + i) % group;
       float *out = static_cast<float *>(args.out) + (row * args.heads + head) * headDim;
@@ -106,6 +104,61 @@ private:
       for (int64_t d = 0; d < headDim; d += V::kLanes)
         (V::load(outputs + i * dim + d) / divisor).storePartial(out + d, least(V::kLanes, headDim - d));
     }
+  }
+
+  void attendPanels(const int32_t *blocks, int64_t kvHead, int64_t count, int64_t end) {
+    for (int64_t start = 0; start < end; start += kChunk) {
+      loadChunk(blocks, kvHead, start, least(kChunk, end - start));
+      forTiles(count, [&](int64_t i, auto height) { scoreTile<decltype(height)::value>(i, start); });
+      for (int64_t i = 0; i < count; ++i)
+        if (reach[i] > start)
+          softmax(i, least(kChunk, reach[i] - start));
+      forTiles(count, [&](int64_t i, auto height) { outputTile<decltype(height)::value>(i, start); });
+    }
+  }
+
+  // Queries that all reach `end`.
+  void attendDirect(const int32_t *blocks, int64_t kvHead, int64_t count, int64_t end) {
+    switch (args.kvElem) {
+    case Elem::F32:
+      return attendDirect<Elem::F32>(blocks, kvHead, count, end);
+    case Elem::F16:
+      return attendDirect<Elem::F16>(blocks, kvHead, count, end);
+    case Elem::BF16:
+      return attendDirect<Elem::BF16>(blocks, kvHead, count, end);
+    }
+  }
+  template <Elem kElem> void attendDirect(const int32_t *blocks, int64_t kvHead, int64_t count, int64_t end) {
+    using Direct = AttentionDirect<V, kElem>;
+    const int64_t toValues = args.kvHeads * args.blockTokens * headDim;
+    int64_t both[2][kChunk] = {}, *rows = both[0], *next = both[1]; // of this chunk and of the next one
+    fillRows(blocks, kvHead, 0, least(kChunk, end), rows);
+    for (int64_t start = 0; start < end; start += kChunk, swap(rows, next)) {
+      const int64_t tokens = least(kChunk, end - start), after = start + kChunk;
+      if (after < end)
+        fillRows(blocks, kvHead, after, least(kChunk, end - after), next);
+      else // what follows the last chunk: the first one of the next head
+        fillRows(blocks, (kvHead + 1) % args.kvHeads, 0, least(kChunk, end), next);
+      forTiles<Direct::kMostQueries>(count, [&](int64_t i, auto height) {
+        Direct::template scores<decltype(height)::value>(args.kv, rows, toValues, tokens, queries + i * dim, dim,
+                                                         headDim, scores + i * kChunk, kChunk);
+      });
+      for (int64_t i = 0; i < count; ++i)
+        softmax(i, tokens);
+      forTiles<Direct::kMostQueries>(count, [&](int64_t i, auto height) {
+        Direct::template outputs<decltype(height)::value>(args.kv, rows, next, toValues, tokens, scores + i * kChunk,
+                                                          kChunk, headDim, correction + i, outputs + i * dim, dim);
+      });
+    }
+  }
+
+  void fillRows(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t count, int64_t *rows) const {
+    for (int64_t t = 0; t < count; ++t)
+      rows[t] = keyRow(blocks, kvHead, start + t);
+  }
+  static void swap(int64_t *&a, int64_t *&b) {
+    int64_t *const was = a;
+    a = b, b = was;
   }
 
   // ---- one chunk of the cache
@@ -258,12 +311,12 @@ private:
     }
   }
 
-  // Calls f(first, integral constant) for tiles of up to kTileRows of `count` queries.
+  // Calls f(first, integral constant) for tiles of up to kRows of `count` queries.
   template <int R> struct Height { static constexpr int value = R; };
-  template <typename F> static void forTiles(int64_t count, F f) {
+  template <int kRows = kTileRows, typename F> static void forTiles(int64_t count, F f) {
     int64_t i = 0;
-    for (; i + kTileRows <= count; i += kTileRows)
-      f(i, Height<kTileRows>());
+    for (; i + kRows <= count; i += kRows)
+      f(i, Height<kRows>());
     switch (count - i) {
     case 1:
       f(i, Height<1>());

@@ -3,16 +3,15 @@
 // Op::Linear on the host. One order of additions for every number of rows, so that a row's bits never depend on the
 // batch:
 //
-//   y = ((b0 + b1) + b2) + ...   where bj is the sum over k in [j kBlock, (j + 1) kBlock), ascending from zero, each
-//   term
-//                                one fused multiply-add; then + bias, epilogue, + residual.
+//   y = ((b0 + b1) + b2) + ...
 //
-// Two ways through the same sums:
-//   up to 6 rows   the weights are streamed once, panel after panel, converted in registers (decode: memory-bound)
-//   more           rows in blocks of 192, columns in groups of 16 panels; x is packed once a group and K-block, so that
-//   it
-//                  stays in the L2 cache while a panel's block, converted to F32 by the first tile of rows that uses
-//                  it, stays near L1 for the others (Goto and van de Geijn, 2008)
+// where bj is the sum over k in [j kBlock, (j + 1) kBlock), ascending from zero, each term one fused multiply-add; then
+// + bias, epilogue, + residual.
+//
+// Two ways through the same sums. Up to 6 rows: the weights are streamed once, panel after panel, converted in
+// registers (decode: memory-bound). More: rows in blocks of 192, columns in groups of 16 panels; x is packed once a
+// group and K-block, so that it stays in the L2 cache while a panel's block, converted to F32 by the first tile of rows
+// that uses it, stays near L1 for the others (Goto and van de Geijn, 2008).
 #pragma once
 
 #include <cstring>
@@ -76,9 +75,10 @@ private:
 
   // ---- up to 6 rows
 
-  // One page: the processor's own prefetching stops at the end of each.
+  // One page: the processor's own prefetching stops at the end of each, and panels of a narrow operand are a few pages.
   static constexpr int64_t kPrefetchBytes = 4096;
 
+  // Several panels at once where one would leave the multipliers waiting for each other's sums.
   template <typename W> void streamRows() {
     switch (rows) {
     case 1:
@@ -106,14 +106,23 @@ private:
 
   template <typename W, int R, int P> void streamPanels(int64_t panel) {
     alignas(64) float sums[R * P * kColumns];
+    constexpr int64_t kLineBytes = kColumns * static_cast<int64_t>(sizeof(typename W::Element));
     const auto *w = static_cast<const typename W::Element *>(args.w) + panel * args.k * kColumns;
+    // Lines of a panel that ask for others of it; the last ones ask for the panels used next.
+    const int64_t within = args.k - least(args.k, kPrefetchBytes / kLineBytes);
     for (int64_t k = 0; k < args.k; k += Shape::kBlock) {
       Tile<V, R, P> tile;
       tile.clear();
-      const auto *block = w + k * kColumns;
-      tile.template multiply<W, true>(static_cast<const float *>(args.x) + k, args.k, block, args.k * kColumns,
-                                      kColumns, blockLength(k), reinterpret_cast<const char *>(block) + kPrefetchBytes,
-                                      sizeof *block * kColumns);
+      const auto part = [&](int64_t from, int64_t count, int64_t panelsAhead) {
+        const auto *block = w + from * kColumns;
+        tile.template multiply<W, true>(
+            static_cast<const float *>(args.x) + from, args.k, block, args.k * kColumns, kColumns, count,
+            reinterpret_cast<const char *>(block) + kPrefetchBytes + panelsAhead * args.k * kLineBytes, kLineBytes);
+      };
+      const int64_t length = blockLength(k), first = P == 1 ? length : least(length, within > k ? within - k : 0);
+      part(k, first, 0);
+      if (P > 1)
+        part(k + first, length - first, P - 1);
       tile.template store<W>(sums, P * kColumns, k > 0);
     }
     for (int64_t r = 0; r < R; ++r)

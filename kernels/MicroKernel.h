@@ -55,15 +55,18 @@ template <typename V, int R, int P> struct Tile {
       W::load(in + p * kPanelColumns, sum[0][p][0], sum[0][p][1]);
   }
 
-  // kAhead: also asks for memory, at `ahead` + k * aheadStep bytes for every k. kKeep: also stores the two vectors of
-  // every line of w to `keep`, 16 floats a line, for PanelKept.
+  // kAhead: also asks for memory, at `ahead` + k * aheadStep bytes for every k and, as far from there as from panel to
+  // panel of w, for every other panel. kKeep: also stores the two vectors of every line of w to `keep`, 16 floats a
+  // line, for PanelKept.
   template <typename W, bool kAhead = false, bool kKeep = false>
   HEADRACE_INLINE void multiply(const float *x, int64_t xStride, const typename W::Element *w, int64_t wPanelStride,
                                 int64_t wStep, int64_t n, const char *ahead = nullptr, int64_t aheadStep = 0,
                                 float *keep = nullptr) {
     for (int64_t k = 0; k < n; ++k) {
       if constexpr (kAhead)
-        __builtin_prefetch(ahead + k * aheadStep);
+        HEADRACE_UNROLL
+      for (int p = 0; p < P; ++p)
+        __builtin_prefetch(ahead + k * aheadStep + p * wPanelStride * static_cast<int64_t>(sizeof *w));
       HEADRACE_UNROLL
       for (int p = 0; p < P; ++p) {
         // Otherwise the compiler keeps the factors of all rows for the next panel and spills sums in their place.

@@ -48,12 +48,12 @@ double between(double least, double most, double share) { return least * std::po
 } // namespace
 
 std::vector<model::ModelSpec> caseModels() {
-  return {shape("opt-12x512-f32", Family::Opt, 12, 512, 8, 8, 2048, DType::F32),
-          shape("opt-24x448-bf16", Family::Opt, 24, 448, 7, 7, 1792, DType::BF16),
-          shape("llama-8x640-f32", Family::Llama, 8, 640, 10, 2, 1792, DType::F32),
-          shape("llama-16x640-bf16", Family::Llama, 16, 640, 10, 10, 1728, DType::BF16),
-          shape("qwen2-10x576-f32", Family::Qwen2, 10, 576, 9, 3, 2048, DType::F32),
-          shape("qwen2-20x576-bf16", Family::Qwen2, 20, 576, 9, 3, 1536, DType::BF16)};
+  return {shape("opt-12x320-f32", Family::Opt, 12, 320, 5, 5, 1280, DType::F32),
+          shape("opt-24x320-bf16", Family::Opt, 24, 320, 5, 5, 1280, DType::BF16),
+          shape("llama-8x448-f32", Family::Llama, 8, 448, 7, 1, 1280, DType::F32),
+          shape("llama-16x384-bf16", Family::Llama, 16, 384, 6, 6, 1024, DType::BF16),
+          shape("qwen2-10x384-f32", Family::Qwen2, 10, 384, 6, 2, 1024, DType::F32),
+          shape("qwen2-20x384-bf16", Family::Qwen2, 20, 384, 6, 2, 1024, DType::BF16)};
 }
 
 std::vector<Case> drawCases(size_t model, size_t count, std::mt19937_64 &random,

@@ -22,8 +22,9 @@ inline constexpr double kLeastRatio = 0.5, kMostRatio = 14, kMostLinkRatio = 40;
 inline constexpr double kLeastFactor = 1.02, kMostFactor = 4;
 inline constexpr int64_t kMostBatch = 8, kLeastContext = 32, kMostContext = 512, kMostPrefill = 64; // tokens
 inline constexpr double kPrefillShare = 0.1;
-// Of an iteration: others are drawn anew. Shorter ones are at the mercy of what takes a core for some milliseconds.
-inline constexpr double kLeastResidentMs = 4, kMostResidentMs = 12, kMostSloMs = 24;
+// Of an iteration: others are drawn anew. Of 300 iterations three may be disturbed, however long they take: the shorter
+// they are, the fewer disturbances fall into them.
+inline constexpr double kLeastResidentMs = 1.5, kMostResidentMs = 5, kMostSloMs = 12;
 
 // OPT, Llama and Qwen2, 8 to 24 layers, F32 and BF16.
 std::vector<model::ModelSpec> caseModels();

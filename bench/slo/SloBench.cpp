@@ -19,7 +19,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -37,8 +36,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kFastestLink = 4e9;        // bytes/s: half of what memcpy does beside compute
 constexpr double kSlowestLinkSeconds = 0.1; // a layer's: slower than any that is drawn
-constexpr int kDisturbedInRow = 4;          // then a pause
-constexpr std::chrono::seconds kPause(15);
 
 struct Settings {
   std::string json, model;
@@ -175,13 +172,7 @@ private:
     results_.put(std::move(row));
     results_.seconds = before_ + elapsed();
     results_.write(); // a run that is cut has what it measured
-    const bool done = results_.isDone(c.number);
-    disturbed_ = done ? 0 : disturbed_ + 1;
-    if (disturbed_ == kDisturbedInRow) {
-      disturbed_ = 0;
-      std::this_thread::sleep_for(kPause);
-    }
-    return done;
+    return results_.isDone(c.number);
   }
 
   const Settings &settings_;
@@ -191,7 +182,6 @@ private:
   Results results_;
   double before_; // seconds of earlier runs
   Clock::time_point start_ = Clock::now();
-  int disturbed_ = 0; // cases in a row
 };
 
 std::string processor() {

@@ -23,10 +23,10 @@ using nlohmann::json;
 
 constexpr int kTurn = 25;                          // iterations; short, so that what passes by meets both plans
 constexpr int kProbe = 100;                        // iterations
-constexpr int64_t kWarmUpNs = 80'000'000;          // before a turn
+constexpr int64_t kWarmUpNs = 25'000'000;          // before a turn
 constexpr double kMostNoise = 1.15, kQuiet = 1.12; // p99 / median of the resident plan
 constexpr int kMostProbes = 3;
-constexpr std::chrono::seconds kPause(2); // after a probe that was not quiet
+constexpr std::chrono::milliseconds kPause(200); // after a probe that was not quiet
 
 double noise(const Player &player) { return quantile(player.gapsNs, 0.99) / quantile(player.gapsNs, 0.5); }
 

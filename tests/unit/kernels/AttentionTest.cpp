@@ -225,6 +225,22 @@ TEST_P(AttentionTest, ChunkedPrefillEqualsWholePrefillBitForBit) {
     }
 }
 
+// A decoding row reads the cache where it lies, rows of a prompt go through panels: the same sums in the same order.
+TEST_P(AttentionTest, DecodingEqualsPrefillBitForBitForEveryGroupAndCacheType) {
+  for (Elem elem : kAllElems)
+    for (int64_t group : {1, 2, 3, 4, 5, 8, 12, 13})
+      for (int64_t headDim : {8, 64, 72, 128}) {
+        const Shape s{2 * group, 2, headDim, 16, elem};
+        const Text text(s, 140, 31);
+        const Floats whole = run(GetParam(), s, {{&text, 0, 140}});
+        for (int64_t position : {0, 6, 7, 8, 15, 31, 32, 40, 63, 64, 71, 127, 139}) {
+          const Floats row = run(GetParam(), s, {{&text, position, 1}}, 50 + position);
+          ASSERT_TRUE(sameBits(row.data(), whole.data() + position * s.heads * headDim, row.size()))
+              << "elem " << int(elem) << " group " << group << " dim " << headDim << " position " << position;
+        }
+      }
+}
+
 RC_GTEST_PROP(AttentionProperty, ARowAloneEqualsTheRowInEveryMixedBatch, ()) {
   const auto isa = *rc::gen::elementOf(testedIsas());
   Shape s;
