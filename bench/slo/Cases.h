@@ -24,7 +24,7 @@ inline constexpr int64_t kMostBatch = 8, kLeastContext = 32, kMostContext = 512,
 inline constexpr double kPrefillShare = 0.1;
 // Of an iteration: others are drawn anew. Of 300 iterations three may be disturbed, however long they take: the shorter
 // they are, the fewer disturbances fall into them.
-inline constexpr double kLeastResidentMs = 1.5, kMostResidentMs = 5, kMostSloMs = 12;
+inline constexpr double kLeastResidentMs = 1.5, kMostResidentMs = 6, kMostSloMs = 14;
 
 // OPT, Llama and Qwen2, 8 to 24 layers, F32 and BF16.
 std::vector<model::ModelSpec> caseModels();

@@ -152,17 +152,20 @@ TEST(RecordCostModel, BothDirectionsShareAsMeasured) {
   EXPECT_DOUBLE_EQ(modelOf(record).duplexShare(), 2.0); // no more than not disturbing each other
 }
 
-// Nine of ten launches: 140 / 100 of the time alone, 9 ns; never faster beside copies than alone.
-TEST(RecordCostModel, InterferenceIsWhatNineOfTenLaunchesMeasured) {
+// The larger of the medians' ratio and that of what nine launches of ten stay below, 9 ns; never faster beside copies
+// than alone. What lengthens the slow launches on both sides alike, 180 to 270 here, is no interference.
+TEST(RecordCostModel, InterferenceIsBesideOverAloneAtTheMedianOrAtNineOfTen) {
   const Roofline truth(smallLlama(), roundHardware(), model::DType::F32, model::DType::F16);
   Record record = measured(emptyRecord(smallLlama(), {1, 2}, {2, 4}), truth, {1000});
   const auto of = [](const Record &r) { return RecordCostModel::create(r, "r")->interference(); };
   EXPECT_EQ(of(record).computeFactor, 1);
   EXPECT_EQ(of(record).wakeNs, 0u);
-  record.interference = {7, {100, 90, 110}, {120, 100, 140}, {5, 0, 9}};
-  EXPECT_EQ(of(record).computeFactor, 1.4);
+  record.interference = {7, {100, 90, 110}, {120, 100, 165}, {5, 0, 9}};
+  EXPECT_EQ(of(record).computeFactor, 1.5); // 165 / 110
   EXPECT_EQ(of(record).wakeNs, 9u);
-  record.interference.computeBeside = {80, 70, 95};
+  record.interference = {7, {100, 90, 180}, {175, 100, 270}, {5, 0, 9}};
+  EXPECT_EQ(of(record).computeFactor, 1.75); // 175 / 100
+  record.interference = {7, {100, 90, 110}, {80, 70, 95}, {5, 0, 9}};
   EXPECT_EQ(of(record).computeFactor, 1);
 }
 
