@@ -48,12 +48,12 @@ double between(double least, double most, double share) { return least * std::po
 } // namespace
 
 std::vector<model::ModelSpec> caseModels() {
-  return {shape("opt-12x320-f32", Family::Opt, 12, 320, 5, 5, 1280, DType::F32),
-          shape("opt-24x320-bf16", Family::Opt, 24, 320, 5, 5, 1280, DType::BF16),
-          shape("llama-8x448-f32", Family::Llama, 8, 448, 7, 1, 1280, DType::F32),
-          shape("llama-16x384-bf16", Family::Llama, 16, 384, 6, 6, 1024, DType::BF16),
-          shape("qwen2-10x384-f32", Family::Qwen2, 10, 384, 6, 2, 1024, DType::F32),
-          shape("qwen2-20x384-bf16", Family::Qwen2, 20, 384, 6, 2, 1024, DType::BF16)};
+  return {shape("opt-12x192-f32", Family::Opt, 12, 192, 3, 3, 768, DType::F32),
+          shape("opt-24x192-bf16", Family::Opt, 24, 192, 3, 3, 768, DType::BF16),
+          shape("llama-8x256-f32", Family::Llama, 8, 256, 4, 1, 704, DType::F32),
+          shape("llama-16x256-bf16", Family::Llama, 16, 256, 4, 4, 704, DType::BF16),
+          shape("qwen2-10x256-f32", Family::Qwen2, 10, 256, 4, 2, 768, DType::F32),
+          shape("qwen2-20x256-bf16", Family::Qwen2, 20, 256, 4, 2, 768, DType::BF16)};
 }
 
 std::vector<Case> drawCases(size_t model, size_t count, std::mt19937_64 &random,
@@ -69,7 +69,7 @@ std::vector<Case> drawCases(size_t model, size_t count, std::mt19937_64 &random,
     c.link = static_cast<size_t>(whole(random, 0, kLinks - 1));
     c.prefill = unit(random) < kPrefillShare;
     c.batch = c.prefill ? 1 : whole(random, 1, kMostBatch);
-    c.context = c.prefill ? whole(random, kLeastContext, kMostPrefill) : whole(random, kLeastContext, kMostContext);
+    c.context = c.prefill ? whole(random, kLeastPrefill, kMostPrefill) : whole(random, kLeastContext, kMostContext);
     c.factor = between(kLeastFactor, kMostFactor, unit(random));
     c.selectN = unit(random) < 0.5;
     const Expected expected = expect(c);

@@ -30,8 +30,8 @@ serve::Grid Profile::grid(const model::Hardware &hardware) const {
   request.model = spec_;
   request.hardware = hardware;
   request.deviceMemory = hardware.memoryBytes;
-  request.batches = {1, 2, 4, kMostBatch};
-  request.sequences = {kLeastContext, 64, 128, 256, kMostContext};
+  request.batches = {1, 2, 4, 8, 16, kMostBatch};
+  request.sequences = {kLeastPrefill, 16, 32, 64, 128, 256, kMostContext};
   request.plans = [&](const serve::PlanSizes &sizes) {
     compiler::CompileRequest resident;
     resident.model = sizes.model;

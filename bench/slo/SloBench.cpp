@@ -34,7 +34,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kFastestLink = 4e9;        // bytes/s: half of what memcpy does beside compute
+constexpr double kFastestLink = 2e9;        // bytes/s: a twentieth of what a core reads, as a link is of a GPU's memory
 constexpr double kSlowestLinkSeconds = 0.1; // a layer's: slower than any that is drawn
 
 struct Settings {

@@ -21,9 +21,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kTurn = 6;                           // iterations: what disturbs for longer meets both plans
+constexpr int kTurn = 4;                           // iterations: what disturbs for longer meets both plans
 constexpr int kProbe = 100;                        // iterations
-constexpr int64_t kWarmUpNs = 8'000'000;           // before a turn
+constexpr int64_t kWarmUpNs = 6'000'000;           // before a turn
 constexpr double kMostNoise = 1.15, kQuiet = 1.12; // p99 / median of the resident plan
 constexpr int kMostProbes = 3;
 constexpr std::chrono::milliseconds kPause(200); // after a probe that was not quiet
