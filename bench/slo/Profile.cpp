@@ -11,6 +11,11 @@
 #include "runtime/serve/Analyzer.h"
 
 namespace headrace::bench {
+namespace {
+
+constexpr double kLinkSeconds = 1; // ten times as long for each part of the spread
+
+} // namespace
 
 Profile::Profile(model::ModelSpec spec, model::Hardware host, core::DeviceOptions device, const KeptWeights &weights,
                  double secondsPerPair)
@@ -66,7 +71,8 @@ cost::Record Profile::over(double bandwidth) {
   record.cells = cells_;
   record.layersEqual = layersEqual_;
   serve::AnalyzerOptions options;
-  options.secondsPerPair = secondsPerPair_;
+  // Once there are pairs, what is left are copies and, most of all, the spread, of which a quiet moment says nothing.
+  options.secondsPerPair = cells_.empty() ? secondsPerPair_ : kLinkSeconds;
   options.device = device_;
   options.weights = &weights_;
   const std::unique_ptr<core::Device> device = host::makeHostDevice();
