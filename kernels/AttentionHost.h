@@ -156,6 +156,7 @@ private:
     for (int64_t t = 0; t < count; ++t)
       rows[t] = keyRow(blocks, kvHead, start + t);
   }
+  // Not std::swap, whose code would be compiled for AVX2 here (HostAvx2.cpp).
   static void swap(int64_t *&a, int64_t *&b) {
     int64_t *const was = a;
     a = b, b = was;
@@ -317,24 +318,14 @@ private:
     int64_t i = 0;
     for (; i + kRows <= count; i += kRows)
       f(i, Height<kRows>());
-    switch (count - i) {
-    case 1:
-      f(i, Height<1>());
-      break;
-    case 2:
-      f(i, Height<2>());
-      break;
-    case 3:
-      f(i, Height<3>());
-      break;
-    case 4:
-      f(i, Height<4>());
-      break;
-    case 5:
-      f(i, Height<5>());
-      break;
-    default:
-      break;
+    lowerTile<kRows - 1>(i, count - i, f);
+  }
+  template <int R, typename F> static void lowerTile(int64_t i, int64_t count, F &f) {
+    if constexpr (R > 0) {
+      if (count == R)
+        f(i, Height<R>());
+      else
+        lowerTile<R - 1>(i, count, f);
     }
   }
 

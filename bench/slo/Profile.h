@@ -18,8 +18,7 @@ inline constexpr char kModelHash[] = "synthetic";
 
 class Profile {
 public:
-  Profile(model::ModelSpec spec, model::Hardware host, core::DeviceOptions device, const KeptWeights &weights,
-          double secondsPerPair);
+  Profile(model::ModelSpec spec, model::Hardware host, core::DeviceOptions device, const KeptWeights &weights);
 
   // The record over a link of this bandwidth, bytes/s. Its iterations are those of the first record made, which must be
   // the one over the slowest link: over a faster one fewer pairs need measuring (cost/Record.h).
@@ -33,7 +32,6 @@ private:
   model::Hardware host_;
   core::DeviceOptions device_;
   const KeptWeights &weights_;
-  double secondsPerPair_;
   std::optional<serve::Grid> grid_;
   std::vector<cost::Cell> cells_;
   bool layersEqual_ = true;

@@ -42,7 +42,6 @@ struct Settings {
   Results::Run run;
   bool resume = false;
   double seconds = 5400;
-  double secondsPerPair = 0.25;
   core::DeviceOptions device;
 };
 
@@ -50,7 +49,7 @@ struct Settings {
 class ProfiledModel {
 public:
   ProfiledModel(size_t index, const model::ModelSpec &spec, const model::Hardware &host, const Settings &settings)
-      : index_(index), spec_(spec), profile_(spec, host, settings.device, weights, settings.secondsPerPair),
+      : index_(index), spec_(spec), profile_(spec, host, settings.device, weights),
         layerBytes_(model::layoutWeights(spec).layerBytes(0)),
         // The slowest link is known once a layer has been timed; a first guess of it measures every pair.
         first_(costsOf(profile_.over(static_cast<double>(layerBytes_) / kSlowestLinkSeconds))) {}
