@@ -96,8 +96,9 @@ std::string explainObjective(const std::string &policy, const ChosenPlacements &
     absl::StrAppend(&text, ", objective ", model::durationText(bucket.sloNs),
                     variant.predictedNs <= bucket.sloNs ? "" : " (MISSED: this policy does not choose by it)");
   if (bucket.sloNs > 0 && model::choosesByLatency(policy) && plan.slowestPermille > plan::kPredicted)
-    absl::StrAppend(&text, absl::StrFormat(", %.1f%% kept free for the slowest iterations that the record has seen",
-                                           (plan.slowestPermille - plan::kPredicted) / 10.0));
+    absl::StrAppend(&text,
+                    absl::StrFormat(", %.1f%% of it kept free for the slowest iterations that the record has seen",
+                                    100.0 - 100.0 * plan::kPredicted / plan.slowestPermille));
   if (plan.placements.size() > 1)
     absl::StrAppend(&text, "; ", plan.placements.size(), " placements, one for each bucket below");
   return text;

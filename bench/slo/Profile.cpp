@@ -13,14 +13,14 @@
 namespace headrace::bench {
 namespace {
 
-// For a pair; and for what is measured of a link, most of all the spread, which takes ten times as long: a quiet moment
-// says nothing of it.
+// For a pair; and for what is measured of a link, most of all the spread, which takes ten times as long.
 constexpr double kPairSeconds = 0.25, kLinkSeconds = 1;
 
 } // namespace
 
-Profile::Profile(model::ModelSpec spec, model::Hardware host, core::DeviceOptions device, const KeptWeights &weights)
-    : spec_(std::move(spec)), host_(std::move(host)), device_(device), weights_(weights) {}
+Profile::Profile(model::ModelSpec spec, model::Hardware host, core::DeviceOptions device, const KeptWeights &weights,
+                 cost::MeasuredSpread &widest)
+    : spec_(std::move(spec)), host_(std::move(host)), device_(device), weights_(weights), widest_(widest) {}
 
 model::Hardware Profile::hardware(double bandwidth) const {
   model::Hardware hardware = host_;
@@ -80,6 +80,9 @@ cost::Record Profile::over(double bandwidth) {
     cells_ = record.cells;
     layersEqual_ = record.layersEqual;
   }
+  if (record.spread.slowestFactor() > widest_.slowestFactor())
+    widest_ = record.spread;
+  record.spread = widest_;
   return record;
 }
 

@@ -18,10 +18,12 @@ inline constexpr char kModelHash[] = "synthetic";
 
 class Profile {
 public:
-  Profile(model::ModelSpec spec, model::Hardware host, core::DeviceOptions device, const KeptWeights &weights);
+  Profile(model::ModelSpec spec, model::Hardware host, core::DeviceOptions device, const KeptWeights &weights,
+          cost::MeasuredSpread &widest);
 
   // The record over a link of this bandwidth, bytes/s. Its iterations are those of the first record made, which must be
-  // the one over the slowest link: over a faster one fewer pairs need measuring (cost/Record.h).
+  // the one over the slowest link: over a faster one fewer pairs need measuring (cost/Record.h). Its spread is the
+  // widest that any profile has measured until then: what disturbs the machine is not the link's, and comes and goes.
   cost::Record over(double bandwidth);
   model::Hardware hardware(double bandwidth) const;
 
@@ -32,6 +34,7 @@ private:
   model::Hardware host_;
   core::DeviceOptions device_;
   const KeptWeights &weights_;
+  cost::MeasuredSpread &widest_; // of all models
   std::optional<serve::Grid> grid_;
   std::vector<cost::Cell> cells_;
   bool layersEqual_ = true;

@@ -30,7 +30,7 @@ public:
     std::string machine; // the processor
     uint64_t seed = 1;
     size_t cases = 200;
-    int iterations = 300;
+    int iterations = 600;
   };
 
   // Kept in `file`, nowhere if that is empty. With `resume` what the file has is taken up; it must be of the same run.

@@ -2,7 +2,7 @@
 //
 // Whether latency objectives that the compiler admits hold in wall time, on the host device with one device on its bus:
 //
-//   bench_slo [--json FILE [--resume]] [--cases 200] [--seed 1] [--seconds 5400] [--iterations 300] [--model TEXT]
+//   bench_slo [--json FILE [--resume]] [--cases 200] [--seed 1] [--seconds 5400] [--iterations 600] [--model TEXT]
 //             [--compute-core N] [--transfer-core N]
 //
 //   model:  record (iterations)  ->  link: record (copies)  ->  case: SLO = factor x median of the resident plan, just
@@ -48,8 +48,9 @@ struct Settings {
 // One of caseModels() with what has been measured of it on this machine.
 class ProfiledModel {
 public:
-  ProfiledModel(size_t index, const model::ModelSpec &spec, const model::Hardware &host, const Settings &settings)
-      : index_(index), spec_(spec), profile_(spec, host, settings.device, weights),
+  ProfiledModel(size_t index, const model::ModelSpec &spec, const model::Hardware &host, const Settings &settings,
+                cost::MeasuredSpread &widest)
+      : index_(index), spec_(spec), profile_(spec, host, settings.device, weights, widest),
         layerBytes_(model::layoutWeights(spec).layerBytes(0)),
         // The slowest link is known once a layer has been timed; a first guess of it measures every pair.
         first_(costsOf(profile_.over(static_cast<double>(layerBytes_) / kSlowestLinkSeconds))) {}
@@ -142,7 +143,7 @@ private:
       if (elapsed() > settings_.seconds)
         return true;
       if (!profiled_[index])
-        profiled_[index] = std::make_unique<ProfiledModel>(index, spec, host_, settings_);
+        profiled_[index] = std::make_unique<ProfiledModel>(index, spec, host_, settings_, widest_);
       if (drawn == nullptr) {
         Drawn made = profiled_[index]->draw(count, settings_.run.seed);
         for (size_t c = 0; c < count; ++c)
@@ -178,6 +179,7 @@ private:
   model::Hardware host_;
   std::vector<model::ModelSpec> models_;
   std::vector<std::unique_ptr<ProfiledModel>> profiled_; // by model, once a case of it is tried
+  cost::MeasuredSpread widest_;                          // of all records so far
   Results results_;
   double before_; // seconds of earlier runs
   Clock::time_point start_ = Clock::now();

@@ -26,7 +26,7 @@ struct Trial {
   const cost::RecordCostModel &costs;
   const KeptWeights &weights;
   const core::DeviceOptions &device;
-  int iterations = 300; // of each plan; an attempt that can only be unmeasured any more is given up before
+  int iterations = 600; // of each plan; an attempt that can only be unmeasured any more is given up before
 
   // A row for Results but for "attempts"; a line of it on stdout.
   nlohmann::json run() const;

@@ -107,7 +107,7 @@ struct MeasuredSpread {
   struct Iterations {
     uint64_t predictedNs = 0; // from this record's medians
     uint64_t medianNs = 0;    // as it was measured
-    uint64_t slowestNs = 0;   // p99, nearest rank
+    uint64_t slowestNs = 0;   // p99, on the safe side (AnalyzerSpread.h)
     bool operator==(const Iterations &) const = default;
   };
   uint32_t repetitions = 0; // of each; 0: not measured

@@ -174,8 +174,8 @@ std::string recordTable(const RecordCostModel &costs, Phase phase, const Slo &sl
                   static_cast<double>(stepNs) / 1e6);
   char room[80] = "";
   if (costs.slowestFactor() > 1)
-    std::snprintf(room, sizeof room, ", %.1f%% kept free for the slowest iterations",
-                  (costs.slowestFactor() - 1) * 100);
+    std::snprintf(room, sizeof room, ", %.1f%% of it kept free for the slowest iterations",
+                  (1 - 1 / costs.slowestFactor()) * 100);
   return model::cat(phaseName(phase), ", SLO ", objective, room, "\n",
                     intervalTable(costs.record().batches, costs.record().sequences, [&](int64_t b, int64_t s) {
                       return chooseFromRecord(costs, phase, b, s, slo, stepNs);

@@ -62,7 +62,6 @@ private:
     return status;
   }
   absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
-  absl::Status checkGraph(const core::Graph &graph) const;
   absl::Status waitForStaging();
   absl::Status launchIteration(CudaGraph &graph);
   absl::Status launchGraph(CudaGraph &graph);
@@ -148,17 +147,11 @@ absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::Graph
   return std::unique_ptr<core::Graph>(*std::move(graph));
 }
 
-absl::Status CudaDevice::checkGraph(const core::Graph &graph) const {
-  const auto *own = dynamic_cast<const CudaGraph *>(&graph);
-  if (own == nullptr || own->owner != this || own->opening != opening_)
-    return absl::InvalidArgumentError("cuda device: the graph was built by another device or for another plan");
-  return absl::OkStatus();
-}
-
 absl::Status CudaDevice::upload(core::Graph &graph) {
   RETURN_IF_ERROR(usable());
-  RETURN_IF_ERROR(checkGraph(graph));
-  auto &own = static_cast<CudaGraph &>(graph);
+  const absl::StatusOr<CudaGraph *> checked = core::owned<CudaGraph>("cuda device", graph, *this, opening_);
+  RETURN_IF_ERROR(checked.status());
+  CudaGraph &own = **checked;
   const int64_t start = monotonicNs();
   // Beside the launch stream: an upload is ordered behind what its stream has to do.
   HEADRACE_CUDA(own.name, cudaGraphUpload(own.exec, o_->side));
@@ -186,10 +179,10 @@ kernels::IterationMeta *CudaDevice::meta() {
 
 absl::Status CudaDevice::launch(core::Graph &graph) {
   RETURN_IF_ERROR(usable());
-  RETURN_IF_ERROR(checkGraph(graph));
-  auto &own = static_cast<CudaGraph &>(graph);
-  if (!own.uploaded)
-    return absl::FailedPreconditionError("cuda device: the graph was not uploaded");
+  const absl::StatusOr<CudaGraph *> checked = core::owned<CudaGraph>("cuda device", graph, *this, opening_);
+  RETURN_IF_ERROR(checked.status());
+  CudaGraph &own = **checked;
+  RETURN_IF_ERROR(core::checkUploaded("cuda device", own));
   if (!own.transition) {
     const kernels::IterationMeta *next = meta();
     RETURN_IF_ERROR(o_->failed);

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/core/Device.h"
 #include "runtime/core/LaunchChecks.h"
+#include "runtime/core/OwnedGraph.h"
 #include "runtime/cuda/BuiltGraph.h"
 #include "runtime/cuda/NodeTimes.h"
 #include "runtime/cuda/Nvtx.h"
@@ -35,18 +36,13 @@ private:
   std::vector<cudaEvent_t> events_;
 };
 
-struct CudaGraph final : core::Graph {
+struct CudaGraph final : core::OwnedGraph {
   CudaGraph() = default;
   CudaGraph(const CudaGraph &) = delete;
   CudaGraph &operator=(const CudaGraph &) = delete;
   ~CudaGraph() override;
 
-  const void *owner = nullptr; // the device,
-  uint64_t opening = 0;        // and which of its open() calls it belongs to
   std::string name;
-  bool transition = false;
-  bool uploaded = false;
-  core::Bucket bucket;                 // a variant's
   uint64_t h2dBytes = 0, d2hBytes = 0; // of its copies
   uint64_t directRowBytes = 0;         // read over the link for each token
   uint32_t steps = 0;

@@ -15,6 +15,7 @@
 #include "runtime/core/BindStep.h"
 #include "runtime/core/Device.h"
 #include "runtime/core/LaunchChecks.h"
+#include "runtime/core/OwnedGraph.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/host/LiveRanges.h"
 #include "runtime/host/Signals.h"
@@ -40,12 +41,7 @@ struct LaneStep {
   uint32_t firstPoison = 0;
 };
 
-struct HostGraph final : core::Graph {
-  const void *owner = nullptr; // the device,
-  uint64_t opening = 0;        // and which of its open() calls it belongs to
-  bool transition = false;
-  bool uploaded = false;
-  core::Bucket bucket; // a variant's
+struct HostGraph final : core::OwnedGraph {
   std::array<std::vector<LaneStep>, kHostLanes> lanes;
   std::vector<core::BoundStep> bound; // what LaneStep::args point into
   std::vector<core::StepTime> times;  // one a step if traced; each lane writes its own steps'

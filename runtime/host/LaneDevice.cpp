@@ -208,17 +208,15 @@ absl::StatusOr<std::unique_ptr<core::Graph>> LaneDevice::build(const core::Graph
   return std::unique_ptr<core::Graph>(*std::move(graph));
 }
 
-absl::Status LaneDevice::checkGraph(const core::Graph &graph) const {
-  const auto *own = dynamic_cast<const HostGraph *>(&graph);
-  if (own == nullptr || own->owner != this || own->opening != opening_)
-    return absl::InvalidArgumentError("host device: the graph was built by another device or for another plan");
-  return absl::OkStatus();
+absl::StatusOr<HostGraph *> LaneDevice::own(core::Graph &graph) const {
+  return core::owned<HostGraph>("host device", graph, *this, opening_);
 }
 
 absl::Status LaneDevice::upload(core::Graph &graph) {
-  if (absl::Status status = checkGraph(graph); !status.ok())
-    return status;
-  static_cast<HostGraph &>(graph).uploaded = true; // it was built in place
+  const absl::StatusOr<HostGraph *> own = this->own(graph);
+  if (!own.ok())
+    return own.status();
+  (*own)->uploaded = true; // it was built in place
   return absl::OkStatus();
 }
 
@@ -240,11 +238,12 @@ kernels::IterationMeta *LaneDevice::meta() {
 absl::Status LaneDevice::launch(core::Graph &graph) {
   if (plan_ == nullptr)
     return notOpen();
-  if (absl::Status status = checkGraph(graph); !status.ok())
+  const absl::StatusOr<HostGraph *> checked = this->own(graph);
+  if (!checked.ok())
+    return checked.status();
+  HostGraph &own = **checked;
+  if (absl::Status status = core::checkUploaded("host device", own); !status.ok())
     return status;
-  auto &own = static_cast<HostGraph &>(graph);
-  if (!own.uploaded)
-    return absl::FailedPreconditionError("host device: the graph was not uploaded");
   if (!own.transition)
     if (absl::Status status = core::checkFits("host device", own.bucket, *meta()); !status.ok())
       return status;

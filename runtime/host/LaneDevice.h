@@ -56,7 +56,7 @@ private:
   absl::Status notOpen() const { return absl::FailedPreconditionError("host device: not open"); }
   absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
   absl::StatusOr<uint64_t> deviceHome(uint32_t buffer, uint64_t bytes) const;
-  absl::Status checkGraph(const core::Graph &graph) const;
+  absl::StatusOr<HostGraph *> own(core::Graph &graph) const;
   void waitForEnd(uint64_t launch);
   absl::Status lowerLatency();
   void close();

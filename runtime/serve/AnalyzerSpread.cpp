@@ -10,14 +10,8 @@
 namespace headrace::serve {
 namespace {
 
-constexpr size_t kSamples = 300, kLeastSamples = 50, kWarmUp = 20; // iterations
-
-// p99, nearest rank: of 300 the fourth slowest.
-uint64_t slowestOf(std::vector<uint64_t> samples) {
-  const auto at = samples.begin() + static_cast<std::ptrdiff_t>((samples.size() * 99 + 99) / 100 - 1);
-  std::nth_element(samples.begin(), at, samples.end());
-  return *at;
-}
+constexpr size_t kTurn = 300, kLeastSamples = 50, kWarmUp = 20; // iterations
+constexpr size_t kMostTurns = 8;
 
 // What iterations in a row take, from tokens to tokens.
 absl::StatusOr<std::vector<uint64_t>> iterationsOf(const core::GraphKey &key, const cost::CellKey &cell,
@@ -29,7 +23,7 @@ absl::StatusOr<std::vector<uint64_t>> iterationsOf(const core::GraphKey &key, co
   std::vector<uint64_t> samples;
   int64_t start = 0, before = 0; // when the tokens of an iteration were visible
   absl::Status status = launches.launchIteration(**graph, cell);
-  for (size_t i = 0; status.ok() && samples.size() < kSamples; ++i) {
+  for (size_t i = 0; status.ok() && samples.size() < kTurn; ++i) {
     status = launches.launchIteration(**graph, cell);
     const uint64_t read = launches.iterations() - 1;
     if (status.ok())
@@ -83,38 +77,58 @@ uint64_t predictIterationNs(const cost::Record &record, const cost::Cell &cell, 
   return end;
 }
 
+uint64_t slowestOf(std::vector<uint64_t> samples) {
+  const auto count = static_cast<double>(samples.size());
+  const double rank = std::ceil(0.99 * count + std::sqrt(0.99 * 0.01 * count));
+  const size_t at = std::min(static_cast<size_t>(rank), samples.size()) - 1;
+  std::nth_element(samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(at), samples.end());
+  return samples[at];
+}
+
 absl::StatusOr<cost::MeasuredSpread> measureSpread(const cost::Record &record, const AnalyzerPlan &plan,
                                                    core::Device &device, AnalyzerLaunches &launches, double seconds) {
-  const auto waiting = std::find_if(plan.waiting.begin(), plan.waiting.end(), [&](const auto &w) {
+  const auto copied = std::find_if(plan.waiting.begin(), plan.waiting.end(), [&](const auto &w) {
     return record.find(w.cell.phase, w.cell.batch, w.cell.sequence) != nullptr;
   });
   const auto at =
-      waiting == plan.waiting.end() ? plan.cells.end() : std::find(plan.cells.begin(), plan.cells.end(), waiting->cell);
+      copied == plan.waiting.end() ? plan.cells.end() : std::find(plan.cells.begin(), plan.cells.end(), copied->cell);
   if (at == plan.cells.end())
     return absl::InternalError("the analyzer's plan lacks the pair whose layers wait for copies");
   const cost::Cell &cell = *record.find(at->phase, at->batch, at->sequence);
-  cost::Record alone = record; // nothing runs beside a resident iteration
-  alone.interference = {};
-  cost::MeasuredSpread spread;
-  spread.repetitions = ~uint32_t{0};
-  const auto measure = [&](const core::GraphKey &key, const cost::Record &prices,
-                           cost::MeasuredSpread::Iterations &out) -> absl::Status {
-    absl::StatusOr<std::vector<uint64_t>> samples = iterationsOf(key, *at, device, launches, seconds / 2);
-    if (!samples.ok())
-      return samples.status();
-    const plan::Schedule &schedule = plan.plan.schedules[plan.schedule(key)];
-    out = {std::max<uint64_t>(1, predictIterationNs(prices, cell, schedule, sitesOf(plan.plan, schedule))),
-           medianOf(*samples), slowestOf(*samples)};
-    spread.repetitions = std::min(spread.repetitions, static_cast<uint32_t>(samples->size()));
-    return absl::OkStatus();
+  std::vector<uint64_t> resident, waiting;
+  const auto turn = [&](const core::GraphKey &key, std::vector<uint64_t> &out) -> absl::Status {
+    const absl::StatusOr<std::vector<uint64_t>> samples = iterationsOf(key, *at, device, launches, seconds / 2);
+    if (samples.ok())
+      out.insert(out.end(), samples->begin(), samples->end());
+    return samples.status();
   };
-  const core::GraphKey resident = plan.cellGraphs[static_cast<size_t>(at - plan.cells.begin())];
-  absl::Status status = measure(resident, alone, spread.resident);
-  if (status.ok())
-    status = measure(waiting->graph, record, spread.waiting);
-  if (!status.ok())
-    return status;
-  return spread;
+  const auto steady = [](const std::vector<uint64_t> &samples) { return slowestOf(samples) == medianOf(samples); };
+  const core::GraphKey alone = plan.cellGraphs[static_cast<size_t>(at - plan.cells.begin())];
+  // In turns, so that what disturbs the machine for long finds both.
+  const int64_t start = device.nowNs();
+  for (size_t n = 1; n <= kMostTurns; ++n) {
+    absl::Status status = turn(alone, resident);
+    if (status.ok())
+      status = turn(copied->graph, waiting);
+    if (!status.ok())
+      return status;
+    if (steady(resident) && steady(waiting)) // a device that nothing disturbs: simulated
+      break;
+    const auto passed = static_cast<double>(device.nowNs() - start);
+    if (passed * static_cast<double>(n + 1) / static_cast<double>(n) > seconds * 1e9)
+      break;
+  }
+  cost::Record undisturbed = record; // nothing runs beside a resident iteration
+  undisturbed.interference = {};
+  const auto summary = [&](const core::GraphKey &key, const cost::Record &prices,
+                           const std::vector<uint64_t> &samples) {
+    const plan::Schedule &schedule = plan.plan.schedules[plan.schedule(key)];
+    const uint64_t predicted = predictIterationNs(prices, cell, schedule, sitesOf(plan.plan, schedule));
+    return cost::MeasuredSpread::Iterations{std::max<uint64_t>(1, predicted), medianOf(samples), slowestOf(samples)};
+  };
+  return cost::MeasuredSpread{.repetitions = static_cast<uint32_t>(std::min(resident.size(), waiting.size())),
+                              .resident = summary(alone, undisturbed, resident),
+                              .waiting = summary(copied->graph, record, waiting)};
 }
 
 } // namespace headrace::serve

@@ -93,17 +93,15 @@ absl::StatusOr<std::unique_ptr<core::Graph>> SimDeviceBase::build(const core::Gr
   return graph;
 }
 
-absl::Status SimDeviceBase::checkGraph(const core::Graph &graph) const {
-  const auto *mine = dynamic_cast<const SimGraph *>(&graph);
-  if (mine == nullptr || mine->owner != this || mine->opening != opening_)
-    return absl::InvalidArgumentError("sim: the graph was built by another device or for another plan");
-  return absl::OkStatus();
+absl::StatusOr<SimGraph *> SimDeviceBase::own(core::Graph &graph) const {
+  return core::owned<SimGraph>("sim", graph, *this, opening_);
 }
 
 absl::Status SimDeviceBase::upload(core::Graph &graph) {
-  if (absl::Status status = checkGraph(graph); !status.ok())
-    return status;
-  static_cast<SimGraph &>(graph).uploaded = true;
+  const absl::StatusOr<SimGraph *> own = this->own(graph);
+  if (!own.ok())
+    return own.status();
+  (*own)->uploaded = true;
   return absl::OkStatus();
 }
 
@@ -125,11 +123,12 @@ void SimDeviceBase::makeUpTokens(Iteration &it) const {
 }
 
 absl::Status SimDeviceBase::launch(core::Graph &graph) {
-  if (absl::Status status = checkGraph(graph); !status.ok())
+  const absl::StatusOr<SimGraph *> own = this->own(graph);
+  if (!own.ok())
+    return own.status();
+  const SimGraph &mine = **own;
+  if (absl::Status status = core::checkUploaded("sim", mine); !status.ok())
     return status;
-  const auto &mine = static_cast<const SimGraph &>(graph);
-  if (!mine.uploaded)
-    return absl::FailedPreconditionError("sim: the graph was not uploaded");
   LaunchTimes *times = nullptr;
   if (!mine.transition) {
     Iteration &it = iteration(launched_ + 1);

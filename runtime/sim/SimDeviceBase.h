@@ -11,6 +11,7 @@
 
 #include "runtime/core/Device.h"
 #include "runtime/core/LaunchChecks.h"
+#include "runtime/core/OwnedGraph.h"
 #include "runtime/sim/BusPlayer.h"
 
 namespace headrace::sim {
@@ -18,14 +19,9 @@ namespace headrace::sim {
 inline constexpr uint64_t kInFlight = 2; // iterations, each with a staging copy and an output of its own
 
 // What a launch of a variant or transition counts and may hold.
-class SimGraph : public core::Graph {
+class SimGraph : public core::OwnedGraph {
 public:
   plan::LinkBytes bytes;
-  core::Bucket bucket;         // the variant's
-  const void *owner = nullptr; // the device that built it,
-  uint64_t opening = 0;        // and which of its open() calls it belongs to
-  bool transition = false;
-  bool uploaded = false;
 };
 
 class SimDeviceBase : public core::Device {
@@ -72,7 +68,7 @@ private:
     kernels::IterationMeta *meta() { return reinterpret_cast<kernels::IterationMeta *>(staging.data()); }
   };
   absl::Status checkOpen() const;
-  absl::Status checkGraph(const core::Graph &graph) const;
+  absl::StatusOr<SimGraph *> own(core::Graph &graph) const;
   Iteration &iteration(uint64_t number) { return iterations_[number % kInFlight]; }
   void makeUpTokens(Iteration &it) const;
 

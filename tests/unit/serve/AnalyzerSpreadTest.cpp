@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 namespace headrace::serve {
 namespace {
 
@@ -65,6 +67,20 @@ TEST(AnalyzerSpread, APublishIsInTheTimeOfTheSampling) {
   w.sites.emplace_back(Site::Sample);
   w.cell.at(Site::Sample) = {1000, 1000, 1000};
   EXPECT_EQ(w.predicted(), 120u);
+}
+
+std::vector<uint64_t> upTo(size_t n) { // n, n - 1, ... 1
+  std::vector<uint64_t> samples(n);
+  std::iota(samples.rbegin(), samples.rend(), 1);
+  return samples;
+}
+
+TEST(AnalyzerSpread, TheSlowestHasOneStandardDeviationFewerAboveItThanThePercentile) {
+  EXPECT_EQ(slowestOf(upTo(1)), 1u);
+  EXPECT_EQ(slowestOf(upTo(50)), 50u);      // 49.5 + 0.70 = 50.2, of 50
+  EXPECT_EQ(slowestOf(upTo(300)), 299u);    // 297 + 1.72 = 298.7
+  EXPECT_EQ(slowestOf(upTo(2400)), 2381u);  // 2376 + 4.87 = 2380.9
+  EXPECT_EQ(slowestOf(upTo(10000)), 9910u); // 9900 + 9.95 = 9909.95
 }
 
 } // namespace
