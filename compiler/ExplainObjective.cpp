@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "compiler/ChoosePlacement.h"
 #include "compiler/Explain.h"
+#include "runtime/cost/Record.h"
 #include "runtime/model/Units.h"
 #include "runtime/plan/PlacementTable.h"
 
@@ -96,9 +97,9 @@ std::string explainObjective(const std::string &policy, const ChosenPlacements &
     absl::StrAppend(&text, ", objective ", model::durationText(bucket.sloNs),
                     variant.predictedNs <= bucket.sloNs ? "" : " (MISSED: this policy does not choose by it)");
   if (bucket.sloNs > 0 && model::choosesByLatency(policy) && plan.slowestPermille > plan::kPredicted)
-    absl::StrAppend(&text,
-                    absl::StrFormat(", %.1f%% of it kept free for the slowest iterations that the record has seen",
-                                    100.0 - 100.0 * plan::kPredicted / plan.slowestPermille));
+    absl::StrAppend(
+        &text, absl::StrFormat(", %.1f%% of it kept free for the slowest iterations that the record has seen",
+                               cost::percentKeptFree(static_cast<double>(plan.slowestPermille) / plan::kPredicted)));
   if (plan.placements.size() > 1)
     absl::StrAppend(&text, "; ", plan.placements.size(), " placements, one for each bucket below");
   return text;

@@ -164,7 +164,7 @@ std::string recordReportText(const cost::Record &record, const std::string &path
     line("resident", cat(iterationsText(record.spread.resident), ", of ", record.spread.repetitions, " iterations"));
     line("offloading",
          absl::StrFormat("%s where layers wait for copies: objectives keep %.1f%% free",
-                         iterationsText(record.spread.waiting), (record.spread.slowestFactor() - 1) * 100));
+                         iterationsText(record.spread.waiting), cost::percentKeptFree(record.spread.slowestFactor())));
   }
   if (!record.transfers.empty()) {
     std::vector<std::vector<std::string>> rows = {

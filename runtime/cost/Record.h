@@ -115,6 +115,9 @@ struct MeasuredSpread {
   // The larger slowest / predicted, at least 1; to a thousandth below.
   double slowestFactor() const;
 };
+// Of an objective, the share in percent that a placement leaves free whose predicted time, times `slowestFactor` (at
+// least 1), is within it: 20 for 1.25.
+constexpr double percentKeptFree(double slowestFactor) { return 100 - 100 / slowestFactor; }
 
 // What a record is of. Two identities are equal when all of it is.
 struct Identity {

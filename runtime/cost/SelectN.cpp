@@ -175,7 +175,7 @@ std::string recordTable(const RecordCostModel &costs, Phase phase, const Slo &sl
   char room[80] = "";
   if (costs.slowestFactor() > 1)
     std::snprintf(room, sizeof room, ", %.1f%% of it kept free for the slowest iterations",
-                  (1 - 1 / costs.slowestFactor()) * 100);
+                  percentKeptFree(costs.slowestFactor()));
   return model::cat(phaseName(phase), ", SLO ", objective, room, "\n",
                     intervalTable(costs.record().batches, costs.record().sequences, [&](int64_t b, int64_t s) {
                       return chooseFromRecord(costs, phase, b, s, slo, stepNs);
