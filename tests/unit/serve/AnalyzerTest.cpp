@@ -282,6 +282,34 @@ TEST(Analyzer, ADisturbanceIsNoInterference) {
   EXPECT_EQ(record.interference.computeAlone.p90Ns, 2 * undisturbed.interference.computeAlone.medianNs); // it was there
 }
 
+TEST(Analyzer, TheSpreadOfADisturbedDeviceIsMeasuredInEightTurns) {
+  // Of every fifty iterations one is 100 ns late: 2%, and so what the slowest 1% take.
+  const model::ModelSpec model = tinyLlama(3);
+  const Grid grid = gridOf(model, roundDevice(), {1, 2}, {8, 16});
+  ChangedTimes device([](int32_t, int64_t ns, uint64_t) { return ns; });
+  device.late = [](uint64_t iteration) { return iteration % 50 == 0 ? 100 : 0; };
+  const Record record = analyzed(fresh(grid, model), grid, device);
+  EXPECT_EQ(record.spread.repetitions, 8 * 300u);
+  for (const auto &spread : {record.spread.resident, record.spread.waiting})
+    EXPECT_EQ(spread.slowestNs, spread.medianNs + 100);
+  // One of a thousand is at most the slowest of 300; the second slowest takes what all take, and one turn is enough.
+  device.late = [](uint64_t iteration) { return iteration % 1000 == 0 ? 100 : 0; };
+  const Record rarely = analyzed(fresh(grid, model), grid, device);
+  EXPECT_EQ(rarely.spread.repetitions, 300u);
+  for (const auto &spread : {rarely.spread.resident, rarely.spread.waiting})
+    EXPECT_EQ(spread.slowestNs, spread.medianNs);
+}
+
+TEST(Analyzer, TheSpreadEndsWithItsTime) {
+  const model::ModelSpec model = tinyLlama(3);
+  const Grid grid = gridOf(model, roundDevice(), {1, 2}, {8, 16});
+  ChangedTimes device([](int32_t, int64_t ns, uint64_t) { return ns; });
+  device.late = [](uint64_t iteration) { return iteration % 50 == 0 ? 100 : 0; };
+  AnalyzerOptions options;
+  options.secondsPerPair = 1e-9; // no time at all: the fewest iterations, once
+  EXPECT_EQ(analyzed(fresh(grid, model), grid, device, options).spread.repetitions, 50u);
+}
+
 TEST(Analyzer, RunsFewerLayersWhereNotAllFit) {
   const model::ModelSpec model = tinyLlama(24);
   GridRequest request = gridRequest(model, roundDevice());

@@ -104,11 +104,15 @@ public:
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {
     return sim_->awaitTokens(iteration);
   }
-  int64_t tokensVisibleNs(uint64_t iteration) const override { return sim_->tokensVisibleNs(iteration); }
+  int64_t tokensVisibleNs(uint64_t iteration) const override {
+    return sim_->tokensVisibleNs(iteration) + (late ? late(iteration) : 0);
+  }
   absl::Status drain() override { return sim_->drain(); }
   int64_t nowNs() const override { return sim_->nowNs(); }
   core::DeviceCounters counters() const override { return sim_->counters(); }
   absl::Span<const core::StepTime> lastTimes() const override { return times_; }
+
+  std::function<int64_t(uint64_t iteration)> late; // ns; null: none is
 
 private:
   std::unique_ptr<core::Device> sim_;
