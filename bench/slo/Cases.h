@@ -23,7 +23,7 @@ inline constexpr double kLeastFactor = 1.02, kMostFactor = 4;
 inline constexpr int64_t kMostBatch = 32;
 inline constexpr int64_t kLeastContext = 32, kMostContext = 512, kLeastPrefill = 8, kMostPrefill = 64; // tokens
 inline constexpr double kPrefillShare = 0.3; // of the draws; longer prompts take too long for a case
-// Of an iteration: others are drawn anew. Of 300 iterations three may be disturbed, however long they take: the shorter
+// Of an iteration: others are drawn anew. Of 600 iterations six may be disturbed, however long they take: the shorter
 // they are, the fewer disturbances fall into them.
 inline constexpr double kLeastResidentMs = 1.5, kMostResidentMs = 6, kMostSloMs = 14;
 
