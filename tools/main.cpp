@@ -285,7 +285,8 @@ int run(int argc, char **argv) {
   recordApp->require_subcommand(1);
   recordApp->footer(kRecordHelp);
   showApp->add_option("record", record.record, "a record of headrace profile")->required();
-  showApp->add_option("--slo", record.slo, "intervals for this latency of an iteration, such as 50ms");
+  showApp->add_option("--slo", record.slo,
+                      "intervals for this latency of an iteration, such as 50ms (a bare number: seconds)");
   showApp->add_option("--slo-factor", record.sloFactor, "the same as a multiple of the time without offloading");
   showApp->add_flag("--json", record.json, "one JSON object");
   showApp->footer(kRecordHelp);
