@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiler settings, dependencies outside LLVM, and the three functions every folder uses.
 
+# Paths below the tree are hashed as relative ones, so that a second checkout takes what the first one compiled.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_C_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  foreach(language C CXX CUDA)
+    set(CMAKE_${language}_COMPILER_LAUNCHER
+      "${CMAKE_COMMAND};-E;env;CCACHE_BASEDIR=${PROJECT_SOURCE_DIR};CCACHE_NOHASHDIR=1;${CCACHE_PROGRAM}")
+  endforeach()
 endif()
 
 find_package(Threads REQUIRED)
@@ -72,8 +75,7 @@ function(headrace_test NAME)
   cmake_parse_arguments(ARG "OPTIMIZED" "SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
   find_package(GTest REQUIRED)
   add_executable(${NAME} ${ARG_SOURCES})
-  target_link_libraries(${NAME} PRIVATE headrace_flags ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${NAME} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${NAME} PRIVATE headrace_flags headrace_source_dir ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   if(NOT ARG_OPTIMIZED)
     target_compile_options(${NAME} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1>)
   endif()
@@ -101,8 +103,7 @@ function(headrace_benchmark NAME)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   find_package(benchmark REQUIRED)
   add_executable(${NAME} ${ARG_SOURCES})
-  target_link_libraries(${NAME} PRIVATE headrace_flags ${ARG_DEPS} benchmark::benchmark)
-  target_compile_definitions(${NAME} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${NAME} PRIVATE headrace_flags headrace_source_dir ${ARG_DEPS} benchmark::benchmark)
 endfunction()
 
 # Writes every library's folder and direct link edges to headrace-links.txt, for scripts/check-arrows.

@@ -35,7 +35,7 @@ std::string Candidate::describe() const {
 bool Candidate::samePlacement(const Candidate &other) const {
   const auto all = [](const Candidate &c) {
     return std::tie(c.interval, c.layers, c.embedding, c.head, c.units, c.startRule, c.slots, c.ringBytes, c.wrap,
-                    c.decodeCut, c.mixedCut);
+                    c.oneCut, c.decodeCut, c.mixedCut);
   };
   return all(*this) == all(other);
 }

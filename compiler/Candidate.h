@@ -28,6 +28,7 @@ struct Candidate {
   int64_t slots = 0;      // layer-sized slots wanted; 0: nothing is prefetched, or there is a ring
   uint64_t ringBytes = 0; // above 0: one ring of at most so many bytes (algorithms/AssignRing.h) instead of them; eager
   bool wrap = false;      // the tail of an iteration copies for the next
+  bool oneCut = false;    // an iteration with prompts copies at least as much ahead as one that decodes
   // How far, where a search has decided that; else it is planned when the placement is compiled (PlanWrapAround.h).
   std::optional<algorithms::Cut> decodeCut, mixedCut;
 

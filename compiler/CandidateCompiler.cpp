@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -81,12 +82,19 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, std::ve
                         target_.kv, /*direct=*/true);
   };
   if (candidate.wrap)
-    options.planCut = [this, &candidate,
-                       slots = options.slots](ir::IterationOp iteration) -> absl::StatusOr<algorithms::Cut> {
-      const bool decode = iteration.getShape() == ir::Shape::Decode;
-      if (const std::optional<algorithms::Cut> &cut = decode ? candidate.decodeCut : candidate.mixedCut; cut)
-        return *cut;
-      return planWrapAround(iteration, shapesOf(iteration), slots, prices_);
+    options.planCut = [this, &candidate, slots = options.slots, decodes = algorithms::Cut()](
+                          ir::IterationOp iteration) mutable -> absl::StatusOr<algorithms::Cut> {
+      const bool decode = iteration.getShape() == ir::Shape::Decode; // comes first
+      const std::optional<algorithms::Cut> &stated = decode ? candidate.decodeCut : candidate.mixedCut;
+      absl::StatusOr<algorithms::Cut> cut =
+          stated ? *stated : planWrapAround(iteration, shapesOf(iteration), slots, prices_);
+      if (!cut.ok())
+        return cut;
+      if (decode)
+        decodes = *cut;
+      else if (candidate.oneCut && std::tie(cut->units, cut->bytes) < std::tie(decodes.units, decodes.bytes))
+        return decodes;
+      return cut;
     };
   if (request_.onPhase && where.forThePlan)
     options.onPhase = [this, &candidate](ir::IterationOp iteration, llvm::StringRef phase) {

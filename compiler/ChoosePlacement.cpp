@@ -13,7 +13,12 @@ namespace headrace::compiler {
 absl::StatusOr<ChosenPlacements> Chooser::run() {
   const uint64_t budget = p_.target->budget;
   std::vector<size_t> of(p_.buckets.size(), kNone);
-  if (model::choosesByLatency(p_.policy.name)) {
+  if (p_.apart) {
+    const size_t one = mostFreedTogether(budget);
+    if (ok() && one == kNone)
+      return refusalTogether();
+    of.assign(of.size(), one);
+  } else if (model::choosesByLatency(p_.policy.name)) {
     for (size_t b = 0; b < p_.buckets.size() && ok(); ++b)
       if (p_.buckets[b].sloNs > 0)
         (void)searchedWithin(b, p_.buckets[b].sloNs, [&](const Candidate &found) { return evaluate(add(found)); });
@@ -135,9 +140,9 @@ void Chooser::reduce(std::vector<size_t> &of, size_t most) {
       return;
     if (!best) {
       if (p_.policy.placements || p_.most != SIZE_MAX)
-        status_ = absl::ResourceExhaustedError(
-            absl::StrCat("[policy] placements is ", most, ": the objectives of all buckets need at least ", used.size(),
-                         " placements", p_.most != SIZE_MAX ? ", which do not fit the device memory together" : ""));
+        status_ = absl::ResourceExhaustedError(absl::StrCat(
+            "policy.placements = ", most, ": expected more: the objectives of all buckets need at least ", used.size(),
+            " placements", p_.most != SIZE_MAX ? ", which do not fit the device memory together" : ""));
       return;
     }
     of = *std::move(best);
@@ -155,7 +160,7 @@ uint64_t objectiveNs(const model::Goal &goal, bool decode, uint64_t residentNs) 
 
 int64_t freedBytes(const PlacementFamily &family, const Candidate &candidate) {
   Candidate none;
-  const MemoryNeed all = family.need(none), need = family.need(candidate);
+  const MemoryNeed all = family.held(none), need = family.held(candidate);
   return static_cast<int64_t>(all.weights) - static_cast<int64_t>(need.weights + need.slots);
 }
 

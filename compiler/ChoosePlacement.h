@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/ExplainObjective.h"
 #include "compiler/Placements.h"
 
 namespace headrace::compiler {
@@ -24,6 +25,9 @@ namespace headrace::compiler {
 struct Evaluation {
   uint64_t arenaBytes = 0;
   std::vector<uint64_t> predictedNs;
+  // The longest gap before the tokens of a bucket where this placement serves all of them (sim::TokenGaps); 0 for those
+  // with prompts. Empty where ChoiceProblem::gaps is not set.
+  std::vector<uint64_t> gapNs;
 };
 
 // What a bucket is held against.
@@ -36,16 +40,20 @@ struct Objective {
   uint64_t limit() const;                           // sloNs, or the largest number
 };
 
-// A placement of a range: within this time, moving at most these bytes.
+// A placement of a range: within this time, moving at most these bytes; freeing these, if not 0, and no more.
 struct RangeStep {
   uint64_t sloNs = 0;
   uint64_t mostBytes = 0;
+  uint64_t leastFreed = 0;
 };
 
 struct ChoiceProblem {
   const model::ModelSpec *spec = nullptr;
   const Target *target = nullptr;
   const model::Goal *goal = nullptr;
+  bool gaps = false; // evaluations have gaps: an instance serves all buckets, and each gap is held to its objective
+  // Set: one placement serves all buckets, within their objectives gaps included, as with one for each this gap is not.
+  std::optional<BrokenGap> apart;
   model::Policy policy;              // its name the effective one, of model::kPolicyNames
   size_t most = SIZE_MAX;            // placements at the most: what fits each alone may not fit together
   std::vector<Candidate> candidates; // what there is to choose from; the first offloads the least
@@ -54,13 +62,18 @@ struct ChoiceProblem {
   std::function<absl::StatusOr<Evaluation>(const Candidate &)> evaluate;
   std::function<uint64_t(const Candidate &)> copiesNs;   // what its copies take, alone: no iteration is shorter
   std::function<uint64_t(const Candidate &)> movedBytes; // host to device, by these copies
-  // Placements for the bucket, one a step (which do not fall), nested where that frees as much. Null: no such thing.
-  std::function<absl::StatusOr<std::vector<Candidate>>(const Objective &, const std::vector<RangeStep> &)> chain;
+  // Placements for the bucket, one a step (which do not fall), nested where that frees as much; if `within` is not null
+  // none offloads what that one does not. Null: no such thing.
+  std::function<absl::StatusOr<std::vector<Candidate>>(const Objective &, const std::vector<RangeStep> &,
+                                                       const Candidate *within)>
+      chain;
   // Decides in place of the predicted time whether a candidate meets a bucket's objective (FlexGen's own estimate).
   std::function<bool(const Candidate &, const Objective &)> meets;
   // The placement of single units that frees the most within sloNs for this bucket (SearchPlacement.h); none where
   // nothing meets it. Null: the candidates above are all there is.
   std::function<absl::StatusOr<std::optional<Candidate>>(const Objective &, uint64_t sloNs)> search;
+  // The same for all buckets at once: one objective a bucket, 0 where it has none.
+  std::function<absl::StatusOr<std::optional<Candidate>>(const std::vector<uint64_t> &sloNs)> searchTogether;
 };
 
 struct ChosenPlacements {

@@ -21,10 +21,9 @@ size_t Chooser::add(const Candidate &candidate) {
     if (candidates_[known].samePlacement(candidate))
       return known;
   const size_t index = candidates_.size();
-  const MemoryNeed need = p_.family->need(candidate);
   candidates_.push_back(candidate);
   evaluations_.emplace_back();
-  leastArena_.push_back(need.bytes - need.transients);
+  leastArena_.push_back(p_.family->held(candidate).bytes);
   freed_.push_back(freedBytes(*p_.family, candidate));
   copiesNs_.push_back(p_.copiesNs(candidate));
   // Behind its equals.

@@ -4,6 +4,7 @@
 //
 //   Chooser.cpp          candidates, what a search finds, what meets an objective
 //   ChoosePlacement.cpp  one placement for every bucket, then as few of them as the plan may have
+//   ChooserTogether.cpp  one placement for all of them, where a change between them would break an objective
 //   ChooserRange.cpp     others between them
 //   ChooserMinima.cpp    what would do where nothing does
 #pragma once
@@ -59,6 +60,18 @@ private:
   // Null once a candidate could not be compiled.
   const Evaluation *evaluate(size_t candidate);
   bool meets(size_t candidate, size_t bucket, uint64_t budget);
+  bool meetsAll(size_t candidate, uint64_t budget);
+  // In this placement alone every bucket meets its objective, and so does every gap between tokens.
+  bool holdsTogether(size_t candidate, uint64_t budget);
+  // By how much buckets with an objective miss it so: 0 each if it holds.
+  std::vector<uint64_t> missedTogether(const Evaluation &evaluation) const;
+  // Of those that hold so the one that frees the most; of equals the fastest.
+  size_t mostFreedTogether(uint64_t budget);
+  // The same placement whose prompts leave the ring as decode finds it; kNone if it is such a one, or has no ring.
+  size_t inOneCut(size_t candidate);
+  std::optional<uint64_t> leastBytesTogether();
+  // What a search finds that does; asked again for as much less as gaps were missed by.
+  void searchTogether();
   // As policies without a latency objective choose.
   size_t firstThatFits(uint64_t budget);
   size_t mostPlacements() const {
@@ -77,21 +90,51 @@ private:
   // Others between the one that offloads the least within the budget and the one that frees the most, so that the plan
   // has as many as were asked for.
   void spread(const std::vector<size_t> &of, std::vector<size_t> &placements, uint64_t budget);
-  // Nested placements up to the one chosen, evenly spread over the bytes that they move: from what has to be away for
-  // the rest to fit. Each is as fast as it can be, give or take little: others on the bus may ask for its time.
+  // Nested placements up to the one chosen, evenly spread over the bytes that they move: from the fewest with which the
+  // rest fits, which comes first. Each is as fast as it can be, give or take little: others on the bus may ask for its
+  // time.
   std::vector<size_t> chainTo(size_t chosen, size_t placed, uint64_t budget);
+  // Of placements on the way to the one chosen the one that moves the fewest bytes and fits, found by halves to a 64th
+  // of them; kNone: none but the chosen one does. `step`: what it was found by.
+  size_t fewestMoved(size_t chosen, uint64_t budget, RangeStep &step);
+  // What a range's placements may offload: all, or where they did not fit together what the chosen one does.
+  const Candidate *within(size_t chosen) const;
+  // As long as a placement that moves so many bytes may take.
+  uint64_t rangeNs(size_t chosen, uint64_t bytes) const;
 
-  // The least that meets every bucket of a class within the budget: of each bucket the least, of these the most.
+  // The least that meets every bucket of a class within the budget: of each bucket the least, of these the most. None
+  // where every bucket's objective is met.
   ClassMinimum leastOfClass(bool decode, uint64_t budget);
-  // Lowers `leastNs` to the least objective at which the search finds what fits the budget: where the objective falls
-  // from fitting to not fitting, by halves.
-  void lowerBySearch(size_t bucket, uint64_t budget, uint64_t &leastNs, std::optional<Candidate> &candidate);
+  // The least time of a bucket within the budget, and a placement that has it; kMost where nothing fits.
+  struct Least {
+    uint64_t ns = kMost;
+    std::optional<Candidate> candidate;
+  };
+  Least leastOf(size_t bucket, uint64_t budget);
+  // Lowers it by the candidates that were stated, as far as their copies alone take less than `copiesNs`.
+  void lowerByStated(size_t bucket, uint64_t budget, uint64_t copiesNs, Least &least);
+  // Lowers it to an objective at which the search finds what fits the budget, and at 1 ns less does not.
+  void lowerBySearch(size_t bucket, uint64_t budget, Least &least);
+  // What the search finds within an objective, held against the budget.
+  struct Tried {
+    std::optional<Candidate> fits; // that meets the objective, compiled
+    Evaluation evaluation;         // its
+    int64_t shortNs = 0;           // about so much more time (less, where negative) would free what the budget asks for
+  };
+  Tried trySearch(size_t bucket, uint64_t budget, uint64_t sloNs);
+  // Whether a bucket can be held within `ns`, by `known` or by the search.
+  bool holdsWithin(size_t bucket, uint64_t budget, uint64_t ns, const Candidate *known);
   // The least memory in which every objective is met: of each bucket the least, of these the most; none where no memory
   // would do.
   std::optional<uint64_t> leastBytes();
   // What no placement goes below, and which one that is.
   MemoryMinimum leastOfAll();
   absl::Status refusal();
+  // Minima of classes alone, raised to what one instance that serves both can be held to.
+  void raiseForGaps(ObjectiveMinima &minima);
+  class Others; // goals
+  // Each bucket can be held in a placement of its own, none holds all of them.
+  absl::Status refusalTogether();
 
   const ChoiceProblem &p_;
   std::vector<Candidate> candidates_;                  // the problem's, then what was searched
@@ -101,6 +144,7 @@ private:
   std::vector<int64_t> freed_;
   std::vector<size_t> byFreed_, byArena_, byCopies_;
   size_t decisive_ = 0;
+  bool closely_ = true; // a placement for all buckets is searched again between what gaps miss and what they hold
   absl::Status status_;
 };
 

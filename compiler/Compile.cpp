@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/CandidateCompiler.h"
@@ -13,7 +15,10 @@
 #include "compiler/LatencyChoice.h"
 #include "compiler/PlaceHomes.h"
 #include "compiler/PlanTransitions.h"
+#include "runtime/cost/CostModel.h"
+#include "runtime/model/Units.h"
 #include "runtime/plan/PlanVerifier.h"
+#include "runtime/sim/TokenGaps.h"
 
 namespace headrace::compiler {
 namespace {
@@ -28,6 +33,36 @@ struct Choice {
   const Candidate &candidate() const { return candidates[chosen]; }
 };
 
+// A step that takes longer than a plan can say is due to a figure of the hardware that nobody meant.
+absl::Status checkDurations(const plan::Plan &plan) {
+  const model::Hardware &h = plan.hardware;
+  constexpr double kLongestSeconds = static_cast<double>(cost::kLongestStepNs) * 1e-9;
+  const auto check = [&](uint32_t schedule, absl::Span<const uint64_t> durationsNs) -> absl::Status {
+    const std::vector<plan::Step> &steps = plan.schedules[schedule].steps;
+    const auto at =
+        std::find_if(durationsNs.begin(), durationsNs.end(), [](uint64_t ns) { return ns >= cost::kLongestStepNs; });
+    if (at == durationsNs.end())
+      return absl::OkStatus();
+    const plan::Step &step = steps[static_cast<size_t>(at - durationsNs.begin())];
+    const bool memory = static_cast<double>(step.deviceBytes) >= kLongestSeconds * h.memoryBandwidth;
+    const auto [key, value] =
+        step.lane == plan::Lane::D2H ? std::pair("hardware.d2h_bandwidth", model::bandwidthText(h.d2hBandwidth))
+        : step.linkBytes > 0         ? std::pair("hardware.h2d_bandwidth", model::bandwidthText(h.h2dBandwidth))
+        : memory                     ? std::pair("hardware.memory_bandwidth", model::bandwidthText(h.memoryBandwidth))
+        : plan.activationDtype == model::DType::F32 ? std::pair("hardware.flops_f32", model::flopsText(h.flopsF32))
+                                                    : std::pair("hardware.flops_f16", model::flopsText(h.flopsF16));
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, " = ", value, ": expected one by which every step takes less than ", kLongestSeconds, " s"));
+  };
+  for (const plan::Variant &variant : plan.variants)
+    if (absl::Status status = check(variant.schedule, variant.durationsNs); !status.ok())
+      return status;
+  for (const plan::Transition &transition : plan.transitions)
+    if (absl::Status status = check(transition.schedule, transition.durationsNs); !status.ok())
+      return status;
+  return absl::OkStatus();
+}
+
 class Compilation {
 public:
   Compilation(const CompileRequest &request, Target target, const cost::CostModel &costs)
@@ -41,9 +76,11 @@ public:
       choices.push_back({request_.policy, {candidate}, 0});
     if (choices.empty()) {
       if (LatencyChoice::applies(request_)) {
-        latency_.emplace(LatencyChoice::Inputs{
-            &request_, &target_, &layout_, &family_, &prices_, emptyPlan(), candidates_.pricedSteps(),
-            [this](const Candidate &candidate, plan::Plan &plan) { return evaluate(candidate, plan); }});
+        latency_.emplace(LatencyChoice::Inputs{&request_, &target_, &layout_, &family_, &prices_, emptyPlan(),
+                                               candidates_.pricedSteps(),
+                                               [this](const Candidate &candidate, plan::Plan &plan, bool gaps) {
+                                                 return evaluate(candidate, plan, gaps);
+                                               }});
         if (absl::Status status = chooseByLatency(choices); !status.ok())
           return status;
       }
@@ -56,14 +93,23 @@ public:
       absl::StatusOr<plan::Plan> plan = tryPlan(choices);
       if (!plan.ok())
         return plan.status();
+      if (!overBudget_ && latency_ && latency_->mustServeTogether(*plan)) {
+        if (absl::Status status = chooseByLatency(choices); !status.ok())
+          return status;
+        continue;
+      }
       if (!overBudget_) {
+        if (absl::Status status = checkDurations(*plan); !status.ok())
+          return status;
         if (absl::Status status = plan::verifyPlan(*plan, "compiled plan"); !status.ok())
           return absl::InternalError(absl::StrCat("the compiler made a plan that breaks a rule: ", status.message()));
         return plan;
       }
       if (latency_ && choices.size() > 1 &&
           request_.alsoPlacements.empty()) { // what fits each alone does not fit together
-        if (absl::Status status = chooseByLatency(choices, choices.size() - 1); !status.ok())
+        // A range first with as many that are nested in the one that decides.
+        const bool nest = request_.policy.placements && !std::exchange(nested_, true);
+        if (absl::Status status = chooseByLatency(choices, choices.size() - (nest ? 0 : 1)); !status.ok())
           return status;
         continue;
       }
@@ -115,7 +161,7 @@ private:
   }
 
   // Compiles one candidate alone into an empty plan, for what it takes.
-  absl::StatusOr<Evaluation> evaluate(const Candidate &candidate, plan::Plan &plan) {
+  absl::StatusOr<Evaluation> evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps) {
     PlanEmitter emitter(layout_, target_, plan);
     std::vector<uint64_t> hostAddresses(layout_.units.size(), 0);
     for (size_t unit = 1; unit < hostAddresses.size(); ++unit)
@@ -131,6 +177,13 @@ private:
     evaluation.arenaBytes = placed->arenaBytes();
     for (const plan::Variant &variant : plan.variants) // decode, then mixed: in the order of the target
       evaluation.predictedNs.push_back(variant.predictedNs);
+    if (gaps) {
+      addTransitions(emitter, prices_, plan);
+      std::vector<uint32_t> all(plan.variants.size());
+      std::iota(all.begin(), all.end(), 0U);
+      for (const sim::TokenGaps::Longest &longest : sim::TokenGaps(plan).longest(all))
+        evaluation.gapNs.push_back(longest.ns);
+    }
     return evaluation;
   }
 
@@ -285,7 +338,7 @@ private:
   void advance() {
     ++done_;
     if (request_.progress)
-      request_.progress(std::min(done_, total_), total_);
+      request_.progress({.done = std::min(done_, total_), .total = total_});
   }
 
   const CompileRequest &request_;
@@ -294,6 +347,7 @@ private:
   Prices prices_;
   CandidateCompiler candidates_;
   PlacementFamily family_;
+  bool nested_ = false;                  // the range was asked for nested
   std::optional<LatencyChoice> latency_; // where placements are chosen by latency, or several
   int64_t kvAlign_ = model::kAlign;
   std::optional<OverBudget> overBudget_;

@@ -16,6 +16,16 @@
 
 namespace headrace::compiler {
 
+// How far a compilation is. Choosing placements by latency has no end that is known before it; then the schedules of
+// what was chosen are made.
+struct CompileProgress {
+  bool choosing = false;
+  size_t bucket = 0, buckets = 0; // whose placement is looked for, from 1
+  cost::Shape shape;              // its
+  int compiled = 0;               // candidates so far
+  int done = 0, total = 0;        // schedules and their variants
+};
+
 struct CompileRequest {
   model::ModelSpec model;
   std::string modelHash;
@@ -33,7 +43,7 @@ struct CompileRequest {
   // Called with the IR's text after each phase ("model", "homes", "movement", "lanes", "offsets") of each schedule, if
   // set.
   std::function<void(std::string_view schedule, std::string_view phase, std::string_view text)> onPhase;
-  std::function<void(int done, int total)> progress;
+  std::function<void(const CompileProgress &)> progress;
 };
 
 // ResourceExhausted with the minimum that would do when the goal cannot be met; InvalidArgument for contradictions.

@@ -40,14 +40,46 @@ std::string objectiveText(const model::Goal &goal) {
   return text;
 }
 
+std::string missedText(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,
+                       const std::string &policy, const char *by) {
+  return absl::StrCat(objectiveText(goal), " cannot be met ", by, "by policy ", policy, " for ", spec.name,
+                      " at batch ", target.batch, " and context ", target.context, " with a device memory of ",
+                      target.budget, " bytes (", bytesText(target.budget), ")");
+}
+
+// What a change between placements, or of what the ring holds, does to a gap.
+std::string brokenText(const BrokenGap &gap) {
+  return absl::StrCat("a token would come ", model::durationText(gap.ns), " after the one before it, objective ",
+                      model::durationText(gap.sloNs), ", ", model::durationText(gap.wayNs), " of it for copies ",
+                      gap.from == gap.to ? absl::StrCat("into the ring of '", gap.to, "'")
+                                         : absl::StrCat("from '", gap.from, "' to '", gap.to, "'"));
+}
+
 } // namespace
+
+std::string explainApart(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,
+                         const std::string &policy, const BrokenGap &apart, const TogetherMinima &minima) {
+  std::string text = absl::StrCat(missedText(spec, target, goal, policy, "on one instance "),
+                                  ": each is met in a placement of its own, but between them ", brokenText(apart),
+                                  "; no placement for all of them fits");
+  if (minima.factor)
+    absl::StrAppend(&text, "; the minimum slo_factor of one is ", factorText(*minima.factor), " at this memory");
+  const char *rest[] = {goal.ttftNs ? " with this TTFT" : "", goal.tpotNs ? " with this TPOT" : ""};
+  if (minima.tpotNs)
+    absl::StrAppend(&text, "; the minimum TPOT of one is ", model::durationText(*minima.tpotNs), " at this memory",
+                    rest[0]);
+  if (minima.ttftNs)
+    absl::StrAppend(&text, "; the minimum TTFT of one is ", model::durationText(*minima.ttftNs), " at this memory",
+                    rest[1]);
+  if (minima.bytes)
+    absl::StrAppend(&text, "; the minimum memory of one is ", *minima.bytes, " bytes (", bytesText(*minima.bytes),
+                    ") at ", goal.sloFactor ? "this factor" : "these objectives");
+  return absl::StrCat(text, "; on instances apart (--instances apart) they are met");
+}
 
 std::string explainMissed(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,
                           const std::string &policy, const ObjectiveMinima &minima) {
-  std::string text =
-      absl::StrCat(objectiveText(goal), " cannot be met by policy ", policy, " for ", spec.name, " at batch ",
-                   target.batch, " and context ", target.context, " with a device memory of ", target.budget,
-                   " bytes (", bytesText(target.budget), ")");
+  std::string text = missedText(spec, target, goal, policy, "");
   const char *separator = ": ";
   const auto add = [&](const std::string &part) {
     absl::StrAppend(&text, separator, part);
@@ -79,7 +111,8 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
 }
 
 std::string explainObjective(const std::string &policy, const ChosenPlacements &chosen, const Objective &bucket,
-                             const plan::Variant &variant, const plan::Plan &plan) {
+                             const plan::Variant &variant, const plan::Plan &plan,
+                             const std::optional<BrokenGap> &apart) {
   std::string text = absl::StrCat(chosen.placements.front().describe(), " of ", plan.model.name, "'s ",
                                   plan.model.layers, " layers, by policy ", policy);
   if (policy == "flexgen" || policy == "flexgen-nobus")
@@ -100,7 +133,10 @@ std::string explainObjective(const std::string &policy, const ChosenPlacements &
     absl::StrAppend(
         &text, absl::StrFormat(", %.1f%% of it kept free for the slowest iterations that the record has seen",
                                cost::percentKeptFree(static_cast<double>(plan.slowestPermille) / plan::kPredicted)));
-  if (plan.placements.size() > 1)
+  if (apart)
+    absl::StrAppend(&text, "; one placement for all buckets: with one for each ", brokenText(*apart),
+                    " (--instances apart: no such change)");
+  else if (plan.placements.size() > 1)
     absl::StrAppend(&text, "; ", plan.placements.size(), " placements, one for each bucket below");
   return text;
 }

@@ -10,6 +10,7 @@
 #include "compiler/ExplainObjective.h"
 #include "compiler/PolicyCandidates.h"
 #include "runtime/plan/PlacementTable.h"
+#include "runtime/sim/TokenGaps.h"
 
 namespace headrace::compiler {
 namespace {
@@ -33,6 +34,7 @@ bool LatencyChoice::applies(const CompileRequest &request) {
 }
 
 absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
+  report();
   policy_ = model::effectivePolicy(in_.request->policy, in_.request->goal);
   if (buckets_.empty())
     if (absl::Status status = setBuckets(); !status.ok())
@@ -46,6 +48,8 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   problem.family = in_.family;
   problem.buckets = buckets_;
   problem.most = most;
+  problem.gaps = gapsCount();
+  problem.apart = apart_;
   if (policy_ == "flexgen" || policy_ == "flexgen-nobus") {
     flexGen_.emplace(in_.request->model, *in_.layout, in_.request->hardware, *in_.target, in_.steps,
                      policy_ == "flexgen" ? in_.request->goal.busDevices : 1);
@@ -70,10 +74,13 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   };
   problem.evaluate = [this](const Candidate &candidate) {
     plan::Plan alone = in_.empty;
-    absl::StatusOr<Evaluation> evaluation = in_.evaluate(candidate, alone);
+    ++progress_.compiled;
+    report();
+    absl::StatusOr<Evaluation> evaluation = in_.evaluate(candidate, alone, gapsCount());
     if (evaluation.ok() && !candidate.offloadsNothing())
-      for (uint64_t &ns : evaluation->predictedNs)
-        ns = plan::slowestNs(ns, slowest_);
+      for (std::vector<uint64_t> *times : {&evaluation->predictedNs, &evaluation->gapNs})
+        for (uint64_t &ns : *times)
+          ns = plan::slowestNs(ns, slowest_);
     return evaluation;
   };
   // The search decides the slots, and what else to offload.
@@ -82,10 +89,19 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   if (policy_ == "headrace" && !asked.slots && asked.offloadHead != model::Choice::On &&
       !(tied && asked.offloadEmbedding == model::Choice::On)) {
     problem.search = [this](const Objective &bucket, uint64_t sloNs) {
-      return search(bucket, plan::predictedWithin(sloNs, slowest_));
+      lookFor(bucket);
+      return search({{&bucket, plan::predictedWithin(sloNs, slowest_)}});
     };
-    problem.chain = [this](const Objective &bucket, const std::vector<RangeStep> &steps) {
-      return chain(bucket, steps);
+    problem.searchTogether = [this](const std::vector<uint64_t> &sloNs) {
+      Goals goals;
+      for (size_t b = 0; b < sloNs.size(); ++b)
+        if (sloNs[b] > 0)
+          goals.emplace_back(&buckets_[b], plan::predictedWithin(sloNs[b], slowest_));
+      return search(goals);
+    };
+    problem.chain = [this](const Objective &bucket, const std::vector<RangeStep> &steps, const Candidate *within) {
+      lookFor(bucket);
+      return chain(bucket, steps, within);
     };
   }
   absl::StatusOr<ChosenPlacements> chosen = choosePlacements(problem);
@@ -93,6 +109,23 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
     return chosen.status();
   chosen_ = *std::move(chosen);
   return chosen_.placements;
+}
+
+void LatencyChoice::report() {
+  if (in_.request->progress)
+    in_.request->progress(progress_);
+}
+
+void LatencyChoice::lookFor(const Objective &bucket) {
+  const auto key = [](const Objective &o) {
+    return std::tie(o.decode, o.shape.tokens, o.shape.sequences, o.shape.context);
+  };
+  const auto at =
+      std::find_if(buckets_.begin(), buckets_.end(), [&](const Objective &other) { return key(other) == key(bucket); });
+  progress_.bucket = static_cast<size_t>(at - buckets_.begin()) + 1;
+  progress_.buckets = buckets_.size();
+  progress_.shape = bucket.shape;
+  report();
 }
 
 // Bytes of each copy of an iteration, in no order. A table that is not the head's operand is read in place.
@@ -107,7 +140,7 @@ std::vector<uint64_t> LatencyChoice::copiesOf(const Candidate &candidate) const 
 
 absl::Status LatencyChoice::setBuckets() {
   plan::Plan resident = in_.empty;
-  const absl::StatusOr<Evaluation> none = in_.evaluate(Candidate{"none"}, resident);
+  const absl::StatusOr<Evaluation> none = in_.evaluate(Candidate{"none"}, resident, /*gaps=*/false);
   if (!none.ok())
     return none.status();
   uint64_t layerTransferNs = 0;
@@ -128,26 +161,30 @@ absl::Status LatencyChoice::setBuckets() {
   return absl::OkStatus();
 }
 
-SearchRequest LatencyChoice::searchRequest(const Objective &bucket, uint64_t sloNs, bool embedding) const {
+SearchRequest LatencyChoice::searchRequest(const Goals &goals, bool embedding) const {
   SearchRequest asked;
   asked.model = &in_.request->model;
   asked.layout = in_.layout;
   asked.target = in_.target;
   asked.deviceKind = in_.request->hardware.kind;
-  (bucket.decode ? asked.decode : asked.mixed) = {{bucket.shape, sloNs}};
+  for (const auto &[bucket, sloNs] : goals)
+    (bucket->decode ? asked.decode : asked.mixed).push_back({bucket->shape, sloNs});
   asked.embedding = embedding && in_.request->policy.offloadEmbedding != model::Choice::Off;
   asked.head = in_.request->policy.offloadHead != model::Choice::Off;
   return asked;
 }
 
-absl::StatusOr<std::optional<Candidate>> LatencyChoice::search(const Objective &bucket, uint64_t sloNs) const {
-  absl::StatusOr<SearchedPlacement> found = searchPlacement(searchRequest(bucket, sloNs, true), *in_.prices);
+absl::StatusOr<std::optional<Candidate>> LatencyChoice::search(const Goals &goals) const {
+  absl::StatusOr<SearchedPlacement> found = searchPlacement(searchRequest(goals, true), *in_.prices);
   // An embedding that is read over the link frees much for next to nothing, which an objective as short as the resident
   // iteration has not: copies can hide, this read cannot.
   constexpr uint64_t kTight = 64; // the objective is less than one part in so many above the resident iteration
+  const bool tight = std::any_of(goals.begin(), goals.end(), [&](const auto &goal) {
+    return goal.second < goal.first->residentNs + goal.first->residentNs / kTight;
+  });
   if (in_.request->policy.offloadEmbedding == model::Choice::Auto && !in_.request->model.tiedEmbeddings &&
-      (absl::IsResourceExhausted(found.status()) || sloNs < bucket.residentNs + bucket.residentNs / kTight)) {
-    absl::StatusOr<SearchedPlacement> kept = searchPlacement(searchRequest(bucket, sloNs, false), *in_.prices);
+      (absl::IsResourceExhausted(found.status()) || tight)) {
+    absl::StatusOr<SearchedPlacement> kept = searchPlacement(searchRequest(goals, false), *in_.prices);
     if (!found.ok() || (kept.ok() && kept->freedBytes > found->freedBytes))
       found = std::move(kept);
   }
@@ -158,23 +195,57 @@ absl::StatusOr<std::optional<Candidate>> LatencyChoice::search(const Objective &
   return std::optional(std::move(found->candidate));
 }
 
-absl::StatusOr<std::vector<Candidate>> LatencyChoice::chain(const Objective &bucket,
-                                                            const std::vector<RangeStep> &steps) const {
+absl::StatusOr<std::vector<Candidate>>
+LatencyChoice::chain(const Objective &bucket, const std::vector<RangeStep> &steps, const Candidate *within) const {
   std::vector<ChainStep> asked;
   asked.reserve(steps.size());
   for (const RangeStep &step : steps)
-    asked.emplace_back(static_cast<double>(step.sloNs) / static_cast<double>(steps.front().sloNs), step.mostBytes);
+    asked.emplace_back(static_cast<double>(step.sloNs) / static_cast<double>(steps.front().sloNs), step.mostBytes,
+                       step.leastFreed);
   const uint64_t first = plan::predictedWithin(steps.front().sloNs, slowest_);
-  absl::StatusOr<std::vector<ChainedPlacement>> found =
-      searchChain(searchRequest(bucket, first, true), asked, *in_.prices);
+  const auto search = [&](bool embedding) {
+    SearchRequest request = searchRequest({{&bucket, first}}, embedding);
+    if (within != nullptr)
+      request.only = in_.family->unitsOf(*within);
+    return searchChain(request, asked, *in_.prices);
+  };
+  absl::StatusOr<std::vector<ChainedPlacement>> found = search(within == nullptr || within->embedding);
   if (absl::IsResourceExhausted(found.status())) // as search()
-    found = searchChain(searchRequest(bucket, first, false), asked, *in_.prices);
+    found = search(false);
   if (!found.ok())
     return found.status();
   std::vector<Candidate> candidates;
   for (ChainedPlacement &one : *found)
     candidates.push_back(std::move(one.placement.candidate));
   return candidates;
+}
+
+bool LatencyChoice::gapsCount() const {
+  // The baselines know nothing of gaps.
+  return model::choosesByLatency(policy_) && !flexGen_ && in_.request->goal.instances == model::Instances::Together &&
+         std::any_of(buckets_.begin(), buckets_.end(), [](const Objective &b) { return b.decode && b.sloNs > 0; });
+}
+
+bool LatencyChoice::mustServeTogether(const plan::Plan &plan) {
+  if (apart_ || !gapsCount())
+    return false;
+  std::vector<uint32_t> chosen;
+  for (const plan::BucketChoice &choice : plan.choices)
+    chosen.push_back(choice.variant);
+  const sim::TokenGaps gaps(plan);
+  const std::vector<sim::TokenGaps::Longest> longest = gaps.longest(chosen);
+  for (size_t c = 0; c < chosen.size(); ++c) {
+    if (plan.choices[c].sloNs == 0 || longest[c].ns == 0)
+      continue;
+    const plan::Placement &from = plan.placements[plan.variants[longest[c].from].placement];
+    const uint32_t permille = plan::slowestPermille(plan, plan.variants[longest[c].to].placement);
+    const BrokenGap gap{plan::slowestNs(longest[c].ns, permille), plan.choices[c].sloNs,
+                        *gaps.wayNs(longest[c].from, longest[c].to), from.name,
+                        plan.placements[plan.variants[longest[c].to].placement].name};
+    if (gap.ns > gap.sloNs && (!apart_ || gap.ns - gap.sloNs > apart_->ns - apart_->sloNs))
+      apart_ = gap;
+  }
+  return apart_.has_value();
 }
 
 void LatencyChoice::record(plan::Plan &plan) const {
@@ -195,7 +266,7 @@ void LatencyChoice::record(plan::Plan &plan) const {
     const plan::Variant &x = plan.variants[a.variant], &y = plan.variants[b.variant];
     return std::tie(x.newTokens, x.sequences, x.context) < std::tie(y.newTokens, y.sequences, y.context);
   });
-  plan.reason = explainObjective(policy_, chosen_, buckets_[chosen_.decisive], *decisive, plan);
+  plan.reason = explainObjective(policy_, chosen_, buckets_[chosen_.decisive], *decisive, plan, apart_);
   plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
 }
 

@@ -29,8 +29,8 @@ public:
     Prices *prices = nullptr;
     plan::Plan empty;              // of this compilation: no placement yet
     std::vector<PricedStep> steps; // of an iteration with nothing offloaded
-    // Compiles a candidate alone into a plan that is empty.
-    std::function<absl::StatusOr<Evaluation>(const Candidate &, plan::Plan &)> evaluate;
+    // Compiles a candidate alone into a plan that is empty; with `gaps`, says what they are.
+    std::function<absl::StatusOr<Evaluation>(const Candidate &, plan::Plan &, bool gaps)> evaluate;
   };
   explicit LatencyChoice(Inputs inputs) : in_(std::move(inputs)) {}
 
@@ -40,15 +40,24 @@ public:
 
   // The placements that the plan is to have, at most so many: what fits each alone may not fit together.
   absl::StatusOr<std::vector<Candidate>> choose(size_t most = SIZE_MAX);
+  // Buckets were chosen apart from each other, and `plan`, which has these placements, would keep a sequence waiting
+  // for a token longer than its objective where one bucket follows another: with the transitions between them. From
+  // then on choose() takes one placement for all.
+  bool mustServeTogether(const plan::Plan &plan);
   // Plan::choices, reason and limiting resource, once the plan has its variants in their order.
   void record(plan::Plan &plan) const;
 
 private:
+  using Goals = std::vector<std::pair<const Objective *, uint64_t>>; // buckets, and what each may take
   absl::Status setBuckets();
-  SearchRequest searchRequest(const Objective &bucket, uint64_t sloNs, bool embedding) const; // may it be away
-  absl::StatusOr<std::optional<Candidate>> search(const Objective &bucket, uint64_t sloNs) const;
+  bool gapsCount() const;                                                // gaps between tokens are held to objectives
+  void lookFor(const Objective &bucket);                                 // reports that its placement is looked for
+  void report();                                                         // to CompileRequest::progress
+  SearchRequest searchRequest(const Goals &goals, bool embedding) const; // may it be away
+  absl::StatusOr<std::optional<Candidate>> search(const Goals &goals) const;
   std::vector<uint64_t> copiesOf(const Candidate &candidate) const;
-  absl::StatusOr<std::vector<Candidate>> chain(const Objective &bucket, const std::vector<RangeStep> &steps) const;
+  absl::StatusOr<std::vector<Candidate>> chain(const Objective &bucket, const std::vector<RangeStep> &steps,
+                                               const Candidate *within) const;
 
   Inputs in_;
   std::string policy_;                  // effective
@@ -56,6 +65,8 @@ private:
   std::optional<FlexGen> flexGen_;
   std::vector<Objective> buckets_; // decode, then mixed
   ChosenPlacements chosen_;
+  std::optional<BrokenGap> apart_; // why one placement serves all buckets
+  CompileProgress progress_{.choosing = true};
 };
 
 } // namespace headrace::compiler

@@ -260,22 +260,34 @@ PlacementFamily::SlotsUsed PlacementFamily::ringOf(const Candidate &candidate, c
   return used;
 }
 
-MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
+std::vector<PlacementFamily::SlotsUsed> PlacementFamily::slotsByClass(const Candidate &candidate) const {
+  const std::vector<Item> items = itemsOf(candidate);
+  std::vector<SlotsUsed> slots;
+  if (!items.empty())
+    for (const MemoryUse &use : uses_)
+      slots.push_back(candidate.ringBytes ? ringOf(candidate, items, use) : slotsOf(candidate, items, use));
+  return slots;
+}
+
+MemoryNeed PlacementFamily::held(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const {
   MemoryNeed need;
   need.kv = kv_;
   need.io = io_;
   need.weights = layout_.totalBytes();
   for (const int32_t unit : unitsOf(candidate))
     need.weights -= layout_.units[static_cast<size_t>(unit)].bytes;
-
-  const std::vector<Item> items = itemsOf(candidate);
-  std::vector<SlotsUsed> slots; // by shape class
-  if (!items.empty())
-    for (const MemoryUse &use : uses_)
-      slots.push_back(candidate.ringBytes ? ringOf(candidate, items, use) : slotsOf(candidate, items, use));
   for (uint64_t bytes : slots.empty() ? std::vector<uint64_t>() : slots[0].bytes)
     need.slots += bytes;
-  if (items.empty() || candidate.wrap) {
+  need.bytes = need.kv + need.io + need.weights + need.slots;
+  return need;
+}
+
+MemoryNeed PlacementFamily::held(const Candidate &candidate) const { return held(candidate, slotsByClass(candidate)); }
+
+MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
+  const std::vector<SlotsUsed> slots = slotsByClass(candidate);
+  MemoryNeed need = held(candidate, slots);
+  if (slots.empty() || candidate.wrap) {
     need.transients = transientsPeak_;
   } else {
     std::vector<algorithms::ArenaIteration> iterations;
@@ -283,7 +295,7 @@ MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
       iterations.push_back({uses_[i].transients, slots[i].uses});
     need.transients = algorithms::layOutArena(0, iterations, slots[0].bytes, {}).top - need.slots;
   }
-  need.bytes = need.kv + need.io + need.weights + need.slots + need.transients;
+  need.bytes += need.transients;
   return need;
 }
 

@@ -42,6 +42,8 @@ public:
   // The policy's candidates, from the one that offloads least. The last needs the least memory.
   std::vector<Candidate> candidates(const model::Policy &policy) const;
   MemoryNeed need(const Candidate &candidate) const;
+  // All but the transients, which take packing.
+  MemoryNeed held(const Candidate &candidate) const;
   // As need().bytes <= budget, without packing where sums tell.
   bool fits(const Candidate &candidate, uint64_t budget) const;
   // The whole layers whose home is the host, ascending (none where single units are); and all such units, in no order.
@@ -60,6 +62,8 @@ private:
   };
   SlotsUsed slotsOf(const Candidate &candidate, const std::vector<Item> &items, const MemoryUse &use) const;
   SlotsUsed ringOf(const Candidate &candidate, const std::vector<Item> &items, const MemoryUse &use) const;
+  std::vector<SlotsUsed> slotsByClass(const Candidate &candidate) const; // shape class; none where nothing needs one
+  MemoryNeed held(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const;
   std::vector<Item> itemsOf(const Candidate &candidate) const;
   Candidate withLayers(const model::Policy &policy, int64_t layers, int32_t interval, std::string name) const;
   int64_t slotsFor(const Candidate &candidate, const model::Policy &policy) const;

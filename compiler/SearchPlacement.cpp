@@ -13,6 +13,9 @@ namespace {
 
 // Whether the search may offload a unit: those of layers, and the head that is not tied.
 bool isSearched(const SearchRequest &request, const model::Unit &unit) {
+  const auto index = static_cast<int32_t>(&unit - request.layout->units.data());
+  if (!request.only.empty() && std::find(request.only.begin(), request.only.end(), index) == request.only.end())
+    return false;
   return unit.layer >= 0 || (unit.role == model::UnitRole::Head && !request.model->tiedEmbeddings && request.head);
 }
 
@@ -23,6 +26,11 @@ std::string goalText(const char *name, const ShapeGoal &goal) {
 
 // The table of a tied embedding is the head's operand as well: no unit to be read directly alone.
 bool embeddingAway(const SearchRequest &request) { return request.embedding && !request.model->tiedEmbeddings; }
+
+// What the embedding frees beside the units that are searched.
+uint64_t embeddingBytes(const SearchRequest &request) {
+  return embeddingAway(request) ? request.layout->units[static_cast<size_t>(request.layout->embeddingUnit())].bytes : 0;
+}
 
 // The times of one class.
 absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &request, ir::Shape shape,
@@ -61,40 +69,74 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
   return times;
 }
 
+uint64_t shortestGoal(const algorithms::UnitProblem &problem) {
+  uint64_t slo = std::numeric_limits<uint64_t>::max();
+  for (const algorithms::ScheduleTimes &schedule : problem.schedules)
+    for (const algorithms::ScheduleTimes::Shape &shape : schedule.shapes)
+      slo = std::min(slo, shape.sloNs);
+  return slo;
+}
+
+// Of layers' units: the most bytes whose copies, each with its start-up, take `ns` together; those that are copied best
+// first, the last one cut off.
+uint64_t limitBytes(const algorithms::UnitProblem &problem, double ns) {
+  std::vector<std::pair<double, double>> units; // bytes, ns
+  for (const algorithms::OffloadableUnit &unit : problem.units)
+    if (unit.layer >= 0)
+      units.emplace_back(static_cast<double>(unit.bytes),
+                         static_cast<double>(std::max<uint64_t>(1, problem.copyNs(unit.bytes))));
+  std::sort(units.begin(), units.end(),
+            [](const auto &a, const auto &b) { return a.first * b.second > b.first * a.second; });
+  double bytes = 0;
+  for (const auto &[size, copy] : units) {
+    bytes += size * std::min(1.0, ns / copy);
+    ns -= copy;
+    if (ns <= 0)
+      break;
+  }
+  return static_cast<uint64_t>(bytes);
+}
+
 // What fills the link within the shortest goal: 97% of what it can copy in that time. Where that is less than four
 // layers, so that single units count: all of it but the smallest unit, the largest gap there is between sums of units;
 // and then more of what is freed is given for it.
 // `limits`: SearchLimits or a ChainGoal. `factor`: of every goal.
 template <typename Limits> void preferFull(const algorithms::UnitProblem &problem, double factor, Limits &limits) {
-  uint64_t slo = std::numeric_limits<uint64_t>::max(), smallest = slo, largest = 0, all = 0;
-  for (const algorithms::ScheduleTimes &schedule : problem.schedules)
-    for (const algorithms::ScheduleTimes::Shape &shape : schedule.shapes)
-      slo = std::min(slo, shape.sloNs);
+  const double goal = factor * static_cast<double>(shortestGoal(problem));
+  uint64_t smallest = std::numeric_limits<uint64_t>::max(), all = 0;
   int64_t layers = 0;
   for (const algorithms::OffloadableUnit &unit : problem.units) {
     if (unit.layer < 0)
       continue;
     smallest = std::min(smallest, unit.bytes);
-    largest = std::max(largest, unit.bytes);
     all += unit.bytes;
     layers = std::max<int64_t>(layers, unit.layer + 1);
   }
-  const auto withinSlo = [&](uint64_t bytes, uint64_t ns) {
-    return factor * static_cast<double>(slo) * static_cast<double>(bytes) /
-           static_cast<double>(std::max<uint64_t>(1, ns));
-  };
-  // Copies so large that their start-up does not count, and the smallest ones.
-  const double limit = withinSlo(largest, problem.copyNs(2 * largest) - problem.copyNs(largest));
-  const double small = withinSlo(smallest, problem.copyNs(smallest));
+  const auto limit = static_cast<double>(limitBytes(problem, goal));
   const double layer = static_cast<double>(all) / static_cast<double>(layers);
   if (limit >= static_cast<double>(all))
     return;
   if (limit >= 4 * layer) {
     limits.full = static_cast<uint64_t>(0.97 * limit);
   } else {
+    // Of the smallest units, whose copies' start counts most.
+    const double small =
+        goal * static_cast<double>(smallest) / static_cast<double>(std::max<uint64_t>(1, problem.copyNs(smallest)));
     limits.full = static_cast<uint64_t>(std::max(0.0, small - static_cast<double>(smallest)));
     limits.enough = 0.9;
   }
+}
+
+// `ns`: of the shortest goal.
+SearchBound boundOf(const algorithms::UnitProblem &problem, const algorithms::UnitPlacement &placed, double ns) {
+  double all = 0, copies = 0;
+  for (const algorithms::OffloadableUnit &unit : problem.units)
+    all += unit.layer >= 0 ? static_cast<double>(unit.bytes) : 0;
+  if (static_cast<double>(limitBytes(problem, ns)) >= all)
+    return SearchBound::Weights;
+  for (const uint32_t unit : placed.units)
+    copies += static_cast<double>(problem.copyNs(problem.units[unit].bytes));
+  return copies >= 0.97 * ns ? SearchBound::Link : SearchBound::Ring;
 }
 
 // The first goal that is missed with nothing offloaded.
@@ -117,8 +159,9 @@ absl::Status tooShort(const SearchRequest &request, const algorithms::UnitProble
   return absl::OkStatus();
 }
 
+// `factor`: of every goal.
 SearchedPlacement described(const SearchRequest &request, const PlacementProblem &asked,
-                            const algorithms::UnitPlacement &placed) {
+                            const algorithms::UnitPlacement &placed, double factor = 1) {
   SearchedPlacement found;
   std::vector<int32_t> units;
   for (const uint32_t unit : placed.units)
@@ -143,9 +186,11 @@ SearchedPlacement described(const SearchRequest &request, const PlacementProblem
   }
   found.movedBytes = placed.offloadedBytes;
   found.ringBytes = placed.ringBytes;
+  const double goal = factor * static_cast<double>(shortestGoal(asked.problem));
+  found.limitBytes = limitBytes(asked.problem, goal);
+  found.bound = boundOf(asked.problem, placed, goal);
   found.freedBytes = placed.freedBytes;
-  if (embeddingAway(request))
-    found.freedBytes += request.layout->units[static_cast<size_t>(request.layout->embeddingUnit())].bytes;
+  found.freedBytes += embeddingBytes(request);
   return found;
 }
 
@@ -198,9 +243,8 @@ absl::StatusOr<FastestSearched> searchFastest(const SearchRequest &request, uint
   if (!asked.ok())
     return asked.status();
   const algorithms::UnitProblem &problem = asked->problem;
-  uint64_t beside = 0, link = 0, all = 0, largest = 0;
-  if (embeddingAway(request))
-    beside = request.layout->units[static_cast<size_t>(request.layout->embeddingUnit())].bytes;
+  const uint64_t beside = embeddingBytes(request);
+  uint64_t link = 0, all = 0, largest = 0;
   for (const algorithms::OffloadableUnit &unit : problem.units) {
     link += problem.copyNs(unit.bytes);
     all += unit.bytes;
@@ -227,7 +271,7 @@ absl::StatusOr<FastestSearched> searchFastest(const SearchRequest &request, uint
     return absl::ResourceExhaustedError(
         absl::StrCat("no placement frees ", leastFreed, " bytes of ", request.model->name, ": the units of its layers",
                      " and its head take ", all, " and need a ring of at least ", largest));
-  return FastestSearched{fastest->factor, described(request, *asked, fastest->placed)};
+  return FastestSearched{fastest->factor, described(request, *asked, fastest->placed, fastest->factor)};
 }
 
 absl::StatusOr<std::vector<ChainedPlacement>>
@@ -257,12 +301,13 @@ searchChain(const SearchRequest &request, const std::vector<ChainStep> &steps, P
   for (const ChainStep &step : steps) {
     goals.push_back({step.factor, std::min(request.mostBytes, step.mostBytes)});
     preferFull(asked->problem, step.factor, goals.back());
+    goals.back().leastFreed = step.leastFreed - std::min(step.leastFreed, embeddingBytes(request));
   }
   std::vector<ChainedPlacement> chain;
   for (const algorithms::ChainLink &link : algorithms::searchChain(asked->problem, goals, mostLoss)) {
     if (!link.placed)
       return absl::InternalError("the search refused goals that nothing offloaded would meet");
-    chain.push_back({described(request, *asked, *link.placed), link.nested, link.share});
+    chain.push_back({described(request, *asked, *link.placed, steps[chain.size()].factor), link.nested, link.share});
   }
   return chain;
 }

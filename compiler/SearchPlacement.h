@@ -37,7 +37,15 @@ struct SearchRequest {
   // With tied embeddings it is the head's operand, and this has no meaning.
   bool embedding = false;
   bool head = true;                                          // whether a head that is not tied may be offloaded
+  std::vector<int32_t> only;                                 // units; if not empty, no others may be
   uint64_t mostBytes = std::numeric_limits<uint64_t>::max(); // offloaded units' at most, the embedding's not counted
+};
+
+// What keeps a placement from moving more.
+enum class SearchBound : uint8_t {
+  Weights, // the link could bring all that there is
+  Link,    // it is busy for 97% of the time: what is left is the start-up of copies of smaller units
+  Ring,    // it idles, while long steps compute or for want of a unit that fits: a larger ring takes what it would free
 };
 
 struct SearchedPlacement {
@@ -47,6 +55,8 @@ struct SearchedPlacement {
   Candidate candidate;
   uint64_t movedBytes = 0; // host to device in each iteration: the offloaded units
   uint64_t ringBytes = 0;
+  uint64_t limitBytes = 0; // of layers' units: what the link can bring within the shortest goal, start-up included
+  SearchBound bound = SearchBound::Link;
   uint64_t freedBytes = 0;                 // moved - ring, and the embedding's where it is away
   std::vector<uint64_t> decodeNs, mixedNs; // predicted, in the order of the goals
 };
@@ -74,7 +84,8 @@ absl::StatusOr<FastestSearched> searchFastest(const SearchRequest &request, uint
 
 // Placements for several goals at once, from the tightest to the loosest, whose units are nested: each offloads all
 // that the one before does. A step's factor multiplies every goal of the request (1.0, 1.2, 1.5: the request's goals,
-// then looser ones), its bytes are the most that its units may have; neither falls from step to step. Where nesting
+// then looser ones), its bytes are the most that its units may have; neither falls from step to step. With leastFreed a
+// step stops at so much freed, if it can have it, and is not nested where it then has less. Where nesting
 // would free less than a search for the goal alone by over `mostLoss` (and by over the smallest unit), the chain is
 // broken: `nested` is false there. Goals at the beginning that cannot be met are ResourceExhausted as of
 // searchPlacement(). Takes about as long as (n + 1) n / 2 searches.
@@ -84,10 +95,10 @@ struct ChainedPlacement {
   double share = 1;   // of what a search for this goal alone frees
 };
 struct ChainStep {
-  ChainStep(double factor, uint64_t mostBytes = std::numeric_limits<uint64_t>::max())
-      : factor(factor), mostBytes(mostBytes) {}
+  ChainStep(double factor, uint64_t mostBytes = std::numeric_limits<uint64_t>::max(), uint64_t leastFreed = 0)
+      : factor(factor), mostBytes(mostBytes), leastFreed(leastFreed) {}
   double factor;
-  uint64_t mostBytes;
+  uint64_t mostBytes, leastFreed;
 };
 absl::StatusOr<std::vector<ChainedPlacement>>
 searchChain(const SearchRequest &request, const std::vector<ChainStep> &steps, Prices &prices, double mostLoss = 0.02);

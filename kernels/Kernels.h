@@ -139,6 +139,11 @@ struct GatherRowsArgs {
 // else softmax(logits / temperature), the smallest set of most likely tokens whose probability reaches topP, one of
 // them by a counter-based uniform number on (seed, position): the same token whatever the batch. Written to
 // sampled[meta->requestSlot[s]] and output[s].
+//
+// Where any logit of the row is not finite (NaN or either infinity: no op masks logits, so minus infinity is as wrong),
+// output[s] is kNotFinite instead: what follows from wrong numbers is no token. `sampled` gets an id below vocab even
+// then, since the next iteration may read it before the host has seen the marker.
+inline constexpr int32_t kNotFinite = -1;
 struct SampleArgs {
   const IterationMeta *meta;
   const float *logits; // [sequences, vocab]

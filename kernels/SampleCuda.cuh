@@ -48,20 +48,32 @@ struct SampleBlock {
     syncBlock();
   }
 
-  HEADRACE_DEVICE int64_t greedy() {
+  // The greedy token, and whether every logit is finite; the same on every thread.
+  struct Scan {
+    int64_t token;
+    bool finite;
+  };
+  HEADRACE_DEVICE Scan scan() {
     uint64_t best = 0;
-    for (int64_t i = threadIdx.x; i < vocab; i += kThreads)
+    bool finite = true;
+    for (int64_t i = threadIdx.x; i < vocab; i += kThreads) {
       best = larger(best, greedyWord(logits[i], static_cast<uint32_t>(i)));
+      finite = finite && logits[i] - logits[i] == 0.0f;
+    }
     for (int mask = 16; mask > 0; mask /= 2)
       best = larger(best, shuffleXor(best, mask));
-    if (laneIndex() == 0)
+    const uint32_t wrong = ballot(!finite);
+    if (laneIndex() == 0) {
       scratch[warpIndex()] = best;
+      scratch[kWarps + warpIndex()] = wrong;
+    }
     syncBlock();
     best = scratch[laneIndex()];
     for (int mask = 16; mask > 0; mask /= 2)
       best = larger(best, shuffleXor(best, mask));
+    finite = ballot(scratch[kWarps + laneIndex()] != 0) == 0;
     syncBlock();
-    return greedyId(best);
+    return {greedyId(best), finite};
   }
 
   // Writes the weights and returns their sum. An infinite largest logit leaves weight to its equals only.
@@ -233,7 +245,8 @@ __global__ void __launch_bounds__(kSampleThreads) sampleKernel(const SampleArgs 
     return;
   SampleBlock block{args.logits + s * args.vocab, static_cast<float *>(args.workspace) + s * args.vocab, args.vocab,
                     reinterpret_cast<uint64_t *>(sharedMemory())};
-  int64_t token = block.greedy();
+  const SampleBlock::Scan scan = block.scan();
+  int64_t token = scan.token;
   const float temperature = meta.array<float>(meta.temperature)[s];
   if (temperature > 0.0f) {
     const float topP = meta.array<float>(meta.topP)[s];
@@ -248,7 +261,7 @@ __global__ void __launch_bounds__(kSampleThreads) sampleKernel(const SampleArgs 
     token = block.draw(cut, philoxUniform(meta.array<uint64_t>(meta.seed)[s], position));
   }
   if (threadIdx.x == 0) {
-    args.output[s] = static_cast<int32_t>(token);
+    args.output[s] = scan.finite ? static_cast<int32_t>(token) : kNotFinite;
     args.sampled[meta.array<int32_t>(meta.requestSlot)[s]] = static_cast<int32_t>(token);
   }
 }

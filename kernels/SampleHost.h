@@ -2,6 +2,9 @@
 //
 // Op::Sample on the host.
 //
+// A row with a logit that is not finite has no token to publish (kNotFinite). What it leaves in `sampled` is an id all
+// the same, so what follows is defined for any row.
+//
 // A token's weight is exp((logit - largest logit) / temperature); a NaN logit counts as minus infinity. Tokens are
 // ranked by logit, lower ids first among equals. The candidates are the shortest prefix of that ranking, one token at
 // least, whose weights reach topP of all weights; topP >= 1 takes all. The token is the first candidate, in order of
@@ -15,16 +18,26 @@
 
 namespace headrace::kernels {
 
-// The largest logit that is not NaN; minus infinity where there is none.
-template <typename V> float largestLogit(const float *logits, int64_t vocab) {
-  V best = V::set(kMinusInfinity);
+// One reading of a row.
+struct Scan {
+  float largest = kMinusInfinity; // logit that is not NaN; minus infinity where there is none
+  bool finite = true;             // every logit
+};
+
+template <typename V> Scan scanLogits(const float *logits, int64_t vocab) {
+  V best = V::set(kMinusInfinity), zeros = V::zero(); // zero times a number that is not finite is NaN, and stays it
   int64_t i = 0;
-  for (; i + V::kLanes <= vocab; i += V::kLanes)
-    best = V::max(V::load(logits + i), best); // the second operand where the first is NaN
-  float largest = best.maxLane();
-  for (; i < vocab; ++i)
-    largest = logits[i] > largest ? logits[i] : largest;
-  return largest;
+  for (; i + V::kLanes <= vocab; i += V::kLanes) {
+    const V next = V::load(logits + i);
+    best = V::max(next, best); // the second operand where the first is NaN
+    zeros = V::fma(next, V::zero(), zeros);
+  }
+  Scan scan{best.maxLane(), zeros.sum() == 0.0f};
+  for (; i < vocab; ++i) {
+    scan.largest = logits[i] > scan.largest ? logits[i] : scan.largest;
+    scan.finite &= logits[i] - logits[i] == 0.0f;
+  }
+  return scan;
 }
 
 static inline int32_t firstEqual(const float *logits, int64_t vocab, float value) {
@@ -136,7 +149,8 @@ template <typename V> void sample(const void *opaque) {
   for (int64_t s = 0; s < meta.numSampled; ++s) {
     const float *logits = args.logits + s * args.vocab;
     const float temperature = meta.array<float>(meta.temperature)[s];
-    const float largest = largestLogit<V>(logits, args.vocab);
+    const Scan scan = scanLogits<V>(logits, args.vocab);
+    const float largest = scan.largest;
     int32_t token;
     if (!(temperature > 0.0f)) {
       token = firstEqual(logits, args.vocab, largest);
@@ -147,7 +161,7 @@ template <typename V> void sample(const void *opaque) {
       token = drawToken(logits, weights, args.vocab, meta.array<float>(meta.topP)[s],
                         uniformAt(meta.array<uint64_t>(meta.seed)[s], position));
     }
-    args.output[s] = token;
+    args.output[s] = scan.finite ? token : kNotFinite;
     args.sampled[meta.array<int32_t>(meta.requestSlot)[s]] = token;
   }
 }

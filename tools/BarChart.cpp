@@ -52,7 +52,7 @@ public:
       left_ = static_cast<double>(column) * width + kLeft;
       drawPanel(chart_.panels[p], kTop + static_cast<double>(p % rows) * (kPanel + kPanelGap));
     }
-    return svgDocument(static_cast<double>(columns) * width,
+    return svgDocument("bench", static_cast<double>(columns) * width,
                        kTop + static_cast<double>(rows) * (kPanel + kPanelGap) - 30, body_);
   }
 

@@ -17,23 +17,22 @@
 #include "tools/Commands.h"
 #include "tools/Compiling.h"
 #include "tools/Format.h"
+#include "tools/InputErrors.h"
+#include "tools/Outputs.h"
 #include "tools/Progress.h"
 #include "tools/RunSetup.h"
-#include "tools/WriteFile.h"
 
 namespace headrace::tools {
 namespace {
 
 using model::cat;
 
-absl::Status bad(const std::string &message) { return absl::InvalidArgumentError(cat("command line: ", message)); }
-
 absl::StatusOr<std::vector<int64_t>> parseBatches(const std::string &text) {
   std::vector<int64_t> out;
   for (const auto part : absl::StrSplit(text, ',')) {
     int64_t batch = 0;
     if (!absl::SimpleAtoi(part, &batch) || batch < 1 || batch > (int64_t{1} << 20))
-      return bad(cat("--batches ", model::escaped(text, 80), ": expected numbers of 1 or more, such as 1,8,32"));
+      return badFlag("--batches", text, "numbers of 1 or more, such as 1,8,32");
     out.push_back(batch);
   }
   return out;
@@ -76,9 +75,12 @@ public:
     report_.device = !options_.run.device.empty()                     ? options_.run.device
                      : job_.hardware->kind == model::DeviceKind::Cuda ? "cuda"
                                                                       : "host";
-    for (const int64_t batch : batches)
-      if (absl::Status status = compare(policies, batch); !status.ok())
+    Progress progress("bench");
+    for (size_t b = 0; b < batches.size(); ++b) {
+      progress.update(b, batches.size());
+      if (absl::Status status = compare(policies, batches[b]); !status.ok())
         return status;
+    }
     return std::move(report_);
   }
 
@@ -184,11 +186,10 @@ private:
   // Sets the load's batch to the largest that fits the memory and holds the objectives, or says why none does.
   absl::Status fill(const std::string &policy, Contender::One &one) {
     const int64_t most = mostPrompts(job_, one.load, report_.deviceMemory);
-    Progress progress(cat("the largest batch of ", policy), Amount::Count);
-    uint64_t asked = 0;
+    Progress progress("the largest batch");
     std::string first; // why a batch of 1 would not do
     const auto holds = [&](int64_t batch) -> absl::StatusOr<bool> {
-      progress.update(++asked, 32);
+      progress.note(cat("trying ", batch));
       BenchLoad load = one.load;
       load.batch = batch;
       absl::StatusOr<Made> made = make(policy, one.role, load);
@@ -212,17 +213,18 @@ private:
   absl::Status compare(const std::vector<std::string> &policies, int64_t batch) {
     std::vector<Contender> contenders;
     for (const std::string &policy : policies) {
+      Progress progress(batch == 0 ? policy : cat(policy, " at batch ", batch));
       absl::StatusOr<Contender> contender = contend(policy, batch);
       if (!contender.ok())
         return contender.status();
       contenders.push_back(*std::move(contender));
     }
-    Progress progress(batch == 0 ? std::string("running") : cat("batch ", batch), Amount::Count);
-    const uint64_t runs = static_cast<uint64_t>(options_.rounds + 1) * contenders.size();
+    Progress progress(batch == 0 ? std::string("rounds") : cat("rounds at batch ", batch), Amount::Rounds);
     // One round that does not count: caches, page faults, clock rates.
     for (int64_t round = 0; round <= options_.rounds; ++round)
       for (size_t c = 0; c < contenders.size(); ++c) {
-        progress.update(static_cast<uint64_t>(round) * contenders.size() + c, runs);
+        progress.update(static_cast<uint64_t>(round), static_cast<uint64_t>(options_.rounds + 1));
+        progress.note(contenders[c].policy);
         for (Contender::One &one : contenders[c].instances)
           if (one.instance)
             if (absl::Status status = one.instance->round(one.prompts, /*counts=*/round > 0); !status.ok())
@@ -267,30 +269,20 @@ private:
 absl::Status checkOptions(const BenchOptions &options) {
   const bool apart = options.instances == "apart";
   if (!apart && options.instances != "together")
-    return bad(cat("--instances ", model::escaped(options.instances, 40), ": expected apart or together"));
+    return badFlag("--instances", options.instances, "apart or together");
   if (options.phase != "both" && options.phase != "prefill" && options.phase != "decode")
-    return bad(cat("--phase ", model::escaped(options.phase, 40), ": expected both, prefill or decode"));
+    return badFlag("--phase", options.phase, "both, prefill or decode");
   if (!apart && options.phase != "both")
-    return bad(cat("--phase ", options.phase, " with --instances together: expected both"));
+    return badFlag("--phase", options.phase, "both, with --instances together");
   // One token in is an iteration of decode; a decode instance counts from its second decode iteration.
   const int64_t leastOut = apart && options.phase != "prefill" ? 3 : 2;
-  if (options.inputLength < 2 || options.outputLength < leastOut || options.inputLength > (int64_t{1} << 24) ||
-      options.outputLength > (int64_t{1} << 24))
-    return bad(cat("--input-len ", options.inputLength, " --output-len ", options.outputLength,
-                   ": expected 2 or more tokens in, ", leastOut, " or more out"));
-  if (options.rounds < 1)
-    return bad(cat("--rounds ", options.rounds, ": expected 1 or more"));
+  if (options.outputLength < leastOut)
+    return badNumber("--output-len", options.outputLength, cat(leastOut, " or more"));
   if (options.fill && !options.batches.empty())
-    return bad(cat("--batches ", model::escaped(options.batches, 80),
-                   " beside --fill, which finds the batch: "
-                   "expected one of them"));
+    return badFlag("--batches", options.batches, "--fill finds the batch", "one of them");
   if (!options.run.device.empty())
     if (absl::Status status = makeDevice(options.run.device, options.run).status(); !status.ok())
       return status;
-  for (const std::string &file : {options.svg, options.output})
-    if (!file.empty())
-      if (absl::Status status = checkWritable(file); !status.ok())
-        return status;
   return absl::OkStatus();
 }
 
@@ -301,18 +293,25 @@ absl::Status benchCommand(const BenchOptions &options) {
     return status;
   const std::vector<std::string> policies = absl::StrSplit(options.policies, ',', absl::SkipEmpty());
   if (policies.empty())
-    return bad("--policies: expected names, such as none,select-n,headrace");
+    return badFlag("--policies", options.policies, "names, such as none,select-n,headrace");
   absl::StatusOr<AssembledJob> assembled = assembleJob(options.run.job);
   if (!assembled.ok())
     return assembled.status();
   model::Job &job = assembled->job;
+  Outputs outputs(options.run.overwrite);
+  outputs.add("--svg", options.svg, OutputKind::Bench);
+  outputs.add("--output", options.output, OutputKind::Bench);
+  outputs.addInputs(job.files);
+  outputs.addInput(options.run.weights);
+  if (absl::Status status = outputs.check(); !status.ok())
+    return status;
   for (const std::string &note : assembled->notes)
     std::fprintf(stderr, "headrace: %s\n", note.c_str());
   if (!job.buckets.newTokens.empty() || !job.buckets.sequences.empty() || !job.buckets.contexts.empty())
     std::fprintf(stderr, "headrace: bench makes buckets of the prompts that it runs; the job's are not used\n");
   if (job.goal.context && *job.goal.context < options.inputLength + options.outputLength)
-    return bad(cat("--context ", *job.goal.context, ": expected at least the ", options.inputLength, " tokens in and ",
-                   options.outputLength, " out"));
+    return badNumber("--context", *job.goal.context,
+                     cat("at least the ", options.inputLength, " tokens in and ", options.outputLength, " out"));
   std::vector<int64_t> batches = {options.fill ? 0 : job.goal.batch.value_or(8)};
   if (!options.batches.empty()) {
     absl::StatusOr<std::vector<int64_t>> given = parseBatches(options.batches);
@@ -325,16 +324,16 @@ absl::Status benchCommand(const BenchOptions &options) {
     return report.status();
   const std::string json = report->json();
   if (!options.svg.empty())
-    if (absl::Status status = writeFile(options.svg, report->svg()); !status.ok())
+    if (absl::Status status = outputs.write(options.svg, report->svg()); !status.ok())
       return status;
   if (!options.output.empty())
-    if (absl::Status status = writeFile(options.output, json); !status.ok())
+    if (absl::Status status = outputs.write(options.output, json); !status.ok())
       return status;
-  std::fputs((options.run.json ? json : report->text()).c_str(), stdout);
+  std::fputs((options.run.json ? json : report->text(options.all)).c_str(), stdout);
   const auto ran = [](const std::optional<BenchPhase> &phase) { return phase && phase->ran(); };
   if (std::none_of(report->rows.begin(), report->rows.end(),
                    [&](const BenchRow &row) { return ran(row.prefill) || ran(row.decode); }))
-    return absl::FailedPreconditionError("bench: nothing ran, for the reasons above");
+    return withReport(absl::FailedPreconditionError("bench: nothing ran, for the reasons above"));
   return absl::OkStatus();
 }
 

@@ -107,7 +107,7 @@ absl::Status BenchInstance::generate(const Prompts &prompts, int64_t newTokens, 
   request.maxNewTokens = newTokens;
   request.separatePrefill = true;
   std::vector<Iteration> iterations;
-  request.onIteration = [&](uint32_t variant, int64_t ns) { iterations.push_back({variant, ns}); };
+  request.onIteration = [&](const serve::IterationSeen &seen) { iterations.push_back({seen.variant, seen.ns}); };
   serve::BatchRun run(*runtime_);
   if (absl::Status status = run.begin(request); !status.ok())
     return status;

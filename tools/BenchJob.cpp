@@ -52,6 +52,7 @@ absl::Status applyPolicy(const std::string &spelled, model::Policy &policy) {
 
 model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load) {
   model::Job out = job;
+  out.goal.instances = role == BenchRole::Both ? model::Instances::Together : model::Instances::Apart;
   out.goal.batch = load.batch;
   // A prefill instance keeps its prompts' keys and values until they are handed over.
   if (!job.goal.context)

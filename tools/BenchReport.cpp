@@ -64,7 +64,7 @@ bool asked(const std::vector<BenchRow> &rows, Phase phase) {
                      [&](const BenchRow &row) { return (row.*phase).has_value() && (row.*phase)->sloNs > 0; });
 }
 
-std::string phaseTable(const std::vector<BenchRow> &rows, Phase phase, const char *time) {
+std::string phaseTable(const std::vector<BenchRow> &rows, Phase phase, const char *time, bool all) {
   const bool slo = asked(rows, phase);
   std::vector<std::string> header = {"policy", "batch", "layers off", model::cat(time, " p50"), "p99 ms"};
   if (slo)
@@ -94,7 +94,7 @@ std::string phaseTable(const std::vector<BenchRow> &rows, Phase phase, const cha
                                percent(p->stallShare), percent(p->linkBusy)});
     table.push_back(std::move(cells));
   }
-  return (table.size() > 1 ? formatTable(table) : std::string()) + refusals;
+  return (table.size() > 1 ? foldTable(table, all, "rows", kShowAll) : std::string()) + refusals;
 }
 
 // A policy has the same colour in every chart; -1: one that is left over.
@@ -193,23 +193,23 @@ int64_t maxTokens(const plan::Plan &plan, uint64_t deviceMemory) {
   return std::max<int64_t>(blocks - 1, 0) * plan.blockTokens; // one is the scratch block of padded rows
 }
 
-std::string BenchReport::text() const {
+std::string BenchReport::text(bool all) const {
   std::string out = absl::StrFormat("%s on %s, device %s, %s of device memory%s\n", model, hardware, device,
                                     formatBytes(deviceMemory), objective.empty() ? "" : "; objective " + objective);
   absl::StrAppendFormat(&out, "%d tokens in, %d out, %d rounds, prefill and decode %s\n", inputLength, outputLength,
                         rounds, instances == "apart" ? "on instances of their own" : "on one instance");
   if (has(rows, &BenchRow::prefill))
-    out += "\nprefill\n" + phaseTable(rows, &BenchRow::prefill, "TTFT");
+    out += "\nprefill\n" + phaseTable(rows, &BenchRow::prefill, "TTFT", all);
   if (has(rows, &BenchRow::decode))
-    out += "\ndecode\n" + phaseTable(rows, &BenchRow::decode, "TPOT");
+    out += "\ndecode\n" + phaseTable(rows, &BenchRow::decode, "TPOT", all);
   return out;
 }
 
 std::string BenchReport::json() const {
   Json json = {
-      {"model", model},         {"hardware", hardware},   {"device", device},         {"device_memory", deviceMemory},
-      {"objective", objective}, {"instances", instances}, {"input_len", inputLength}, {"output_len", outputLength},
-      {"rounds", rounds},       {"rows", Json::array()}};
+      {"format", "headrace-bench"},    {"model", model},         {"hardware", hardware},   {"device", device},
+      {"device_memory", deviceMemory}, {"objective", objective}, {"instances", instances}, {"input_len", inputLength},
+      {"output_len", outputLength},    {"rounds", rounds},       {"rows", Json::array()}};
   for (const BenchRow &row : rows)
     json["rows"].push_back({{"policy", row.policy},
                             {"batch", row.batch > 0 ? Json(row.batch) : Json("largest")},

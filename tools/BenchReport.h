@@ -59,7 +59,7 @@ struct BenchReport {
   uint64_t deviceMemory = 0;
   std::vector<BenchRow> rows; // by batch, then in the order of the policies
 
-  std::string text() const;
+  std::string text(bool all) const; // long tables are folded unless `all`
   std::string json() const;
   std::string svg() const;
 };

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/ChoiceReport.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
 #include "runtime/model/Text.h"
 #include "runtime/model/Units.h"
 #include "runtime/plan/PlacementTable.h"
+#include "runtime/sim/TokenGaps.h"
 #include "tools/Format.h"
 #include "tools/InspectReport.h"
 
@@ -25,12 +28,21 @@ cost::PaperFormula formulaOf(const plan::Plan &plan, const plan::BucketChoice &c
   return cost::paperFormula(times, static_cast<double>(choice.sloNs) / static_cast<double>(choice.residentNs) - 1);
 }
 
+constexpr int kGapColumn = 10; // behind "predicted"
+
 std::string intervalName(int64_t interval) { return interval == 0 ? "none" : model::cat(interval); }
 
 } // namespace
 
 std::vector<ChoiceReport> reportChoices(const plan::Plan &plan) {
   std::vector<ChoiceReport> reports;
+  std::vector<sim::TokenGaps::Longest> gaps(plan.choices.size());
+  if (plan.goal.instances == model::Instances::Together) {
+    std::vector<uint32_t> chosen;
+    for (const plan::BucketChoice &choice : plan.choices)
+      chosen.push_back(choice.variant);
+    gaps = sim::TokenGaps(plan).longest(chosen);
+  }
   for (const plan::BucketChoice &choice : plan.choices) {
     const plan::Variant &variant = plan.variants[choice.variant];
     const plan::Schedule &schedule = plan.schedules[variant.schedule];
@@ -44,6 +56,7 @@ std::vector<ChoiceReport> reportChoices(const plan::Plan &plan) {
     r.freedBytes = plan::freedBytes(plan, variant.placement);
     r.movedBytes = plan::linkBytes(schedule).h2d;
     r.predictedNs = variant.predictedNs;
+    r.gapNs = gaps[reports.size()].ns;
     r.sloNs = choice.sloNs;
     r.residentNs = choice.residentNs;
     r.ratio = choice.sloNs == 0 ? 0 : static_cast<double>(r.predictedNs) / static_cast<double>(r.sloNs);
@@ -63,19 +76,28 @@ std::string describeGoal(const plan::Plan &plan) {
     text += ", TTFT " + model::durationText(*plan.goal.ttftNs);
   if (plan.goal.tpotNs)
     text += ", TPOT " + model::durationText(*plan.goal.tpotNs);
+  if (plan.goal.instances == model::Instances::Apart)
+    text += ", prefill and decode on instances apart";
   if (plan.goal.busDevices > 1)
     text += model::cat(", ", plan.goal.busDevices, " devices on the bus");
   return text;
 }
 
-std::string choicesText(const plan::Plan &plan) {
+std::string choicesText(const plan::Plan &plan, bool all) {
   const bool formula = plan.policy.name == "select-n";
   std::vector<std::vector<std::string>> table = {{"choice", "tokens", "seqs", "context", "placement", "interval", "off",
                                                   "freed", "moved/iter", "predicted", "SLO", "ratio", "resident"}};
+  const std::vector<ChoiceReport> reports = reportChoices(plan);
+  const bool gaps = std::any_of(reports.begin(), reports.end(), [](const ChoiceReport &r) { return r.gapNs > 0; });
+  const auto addGap = [&](std::vector<std::string> &row, std::string text) {
+    if (gaps)
+      row.insert(row.begin() + kGapColumn, std::move(text));
+  };
+  addGap(table[0], "gap");
   if (formula)
     for (const char *column : {"t_c", "t_t", "printed: off", "interval", "x L: off", "interval"})
       table[0].emplace_back(column);
-  for (const ChoiceReport &r : reportChoices(plan)) {
+  for (const ChoiceReport &r : reports) {
     const plan::Placement &placement = plan.placements[r.placement];
     table.push_back({r.decode ? "decode" : "prefill, mixed", model::cat(r.newTokens), model::cat(r.sequences),
                      model::cat(r.context), placement.name,
@@ -83,13 +105,14 @@ std::string choicesText(const plan::Plan &plan) {
                      model::cat(placement.offloadedLayers), signedBytes(r.freedBytes), formatBytes(r.movedBytes),
                      formatNs(r.predictedNs), r.sloNs == 0 ? "none" : formatNs(r.sloNs),
                      r.sloNs == 0 ? std::string("-") : absl::StrFormat("%.3f", r.ratio), formatNs(r.residentNs)});
+    addGap(table.back(), r.gapNs == 0 ? std::string("-") : formatNs(r.gapNs));
     if (formula)
       for (const std::string &value : {formatNs(r.layerComputeNs), formatNs(r.layerTransferNs),
                                        model::cat(r.formula.offloadPrinted), intervalName(r.formula.intervalPrinted),
                                        model::cat(r.formula.offloadTimesL), intervalName(r.formula.intervalTimesL)})
         table.back().push_back(value);
   }
-  return table.size() == 1 ? std::string() : formatTable(table);
+  return table.size() == 1 ? std::string() : foldTable(table, all, "choices", kShowAll);
 }
 
 Json objectiveJson(const plan::Plan &plan) {
@@ -100,6 +123,7 @@ Json objectiveJson(const plan::Plan &plan) {
     json["tpot_ns"] = *plan.goal.tpotNs;
   if (plan.goal.sloFactor)
     json["slo_factor"] = *plan.goal.sloFactor;
+  json["instances"] = model::instancesName(plan.goal.instances);
   json["bus_devices"] = plan.goal.busDevices;
   if (!plan.goal.record.empty())
     json["record"] = plan.goal.record;
@@ -124,6 +148,7 @@ Json choicesJson(const plan::Plan &plan) {
                 {"freed_bytes", r.freedBytes},
                 {"moved_bytes", r.movedBytes},
                 {"predicted_ns", r.predictedNs},
+                {"longest_gap_ns", r.gapNs == 0 ? Json(nullptr) : Json(r.gapNs)},
                 {"slo_ns", r.sloNs == 0 ? Json(nullptr) : Json(r.sloNs)},
                 {"slo_ratio", r.sloNs == 0 ? Json(nullptr) : Json(r.ratio)},
                 {"resident_ns", r.residentNs},

@@ -17,12 +17,16 @@ struct CompileOptions {
   JobInput job;
   std::string output;
   std::string dumpIr; // a folder for the IR's text, phase by phase; empty: none
+  bool verifyWeights = false;
   bool dryRun = false;
+  bool overwrite = false; // files that are not of the output's kind (Outputs.h); so in every command that writes
+  bool all = false;       // tables whole
   bool json = false;
 };
 
 struct InspectOptions {
   std::string plan;
+  bool all = false; // tables whole
   bool json = false;
 };
 
@@ -30,18 +34,20 @@ struct TimelineOptions {
   std::string plan;
   std::optional<uint32_t> variant; // unset: the one that was measured, else the first
   std::string format = "text";     // text, json, svg
-  std::string output;              // empty: standard output
-  std::string measured;            // a trace of `run --trace`; empty: planned lanes only
-  int width = 0;                   // columns of text; 0: the terminal's, or 120
+  std::string output;              // empty or "-": standard output
+  bool overwrite = false;
+  std::string measured; // a trace of `run --trace`; empty: planned lanes only
+  int width = 0;        // columns of text; 0: the terminal's, or 120
 };
 
 struct RunOptions {
   JobInput job;       // source: a plan, a model or a job
   std::string device; // host, sim, cuda, cuda:N; empty: what the plan is for
   std::string graphBuild = "explicit";
-  std::string traceBy = "auto"; // auto, cupti, stamps
-  std::string cudaLibraries;    // folders of cublasLt and CUPTI, separated by colons; tried first
-  std::string promptIds, promptIdsFile;
+  std::string traceBy = "auto";         // auto, cupti, stamps
+  std::string cudaLibraries;            // folders of cublasLt and CUPTI, separated by colons; tried first
+  std::optional<std::string> promptIds; // an empty text is no prompt, and not a flag that was not given
+  std::string promptIdsFile;
   std::optional<int64_t> randomInputLength; // random prompts of this length, numPrompts of them
   int64_t numPrompts = 1;
   int64_t maxNewTokens = 16;
@@ -54,14 +60,16 @@ struct RunOptions {
   double graphSeconds = 0; // what building them may take; 0: no limit
   std::string weights;     // a folder, in place of the plan's
   std::optional<uint64_t> syntheticWeights;
+  bool verifyWeights = false;          // against the hashes in the plan
   std::string logits, trace, timeline; // output files
+  bool overwrite = false;
   bool separatePrefill = false;
   bool pin = false, lowLatency = false;
   bool json = false;
 };
 
 struct BenchOptions {
-  RunOptions run; // job, device, weights, seed, pin, lowLatency, json; nothing of it that names prompts
+  RunOptions run; // job, device, weights, seed, pin, lowLatency, overwrite, json; nothing of it that names prompts
   std::string policies = "none,deepspeed,flexgen,select-n,headrace";
   std::string batches; // "1,8,32"; empty: the job's, or 8
   bool fill = false;   // in their place the largest batch of each policy that fits and holds
@@ -69,10 +77,11 @@ struct BenchOptions {
   int64_t inputLength = 256, outputLength = 32;
   int64_t rounds = 3;      // that count; one more comes first
   std::string svg, output; // output files: bars, JSON
+  bool all = false;        // tables whole
 };
 
 struct ProfileOptions {
-  RunOptions run; // job, device, graphBuild, traceBy, cudaLibraries, seed, pin, lowLatency, json
+  RunOptions run; // job, device, graphBuild, traceBy, cudaLibraries, seed, pin, lowLatency, overwrite, json
   std::string output;
   std::string batches, sequences; // "1,2,4"; empty: the default grid's
   double secondsPerPair = 2;
@@ -94,6 +103,7 @@ struct FleetOptions {
   bool coordinate = true;
   std::optional<uint64_t> syntheticWeights;
   bool each = false; // a line a request
+  bool all = false;  // however many
   bool json = false;
 };
 

@@ -3,12 +3,11 @@
 #include <map>
 #include <tuple>
 
-#include <sys/stat.h>
-
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
 #include "runtime/model/FileIo.h"
+#include "runtime/model/ReplaceFile.h"
 #include "runtime/model/Text.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/ChoiceReport.h"
@@ -16,7 +15,10 @@
 #include "tools/Compiling.h"
 #include "tools/Format.h"
 #include "tools/InspectReport.h"
-#include "tools/WriteFile.h"
+#include "tools/ModelHash.h"
+#include "tools/ModelPath.h"
+#include "tools/Outputs.h"
+#include "tools/RunSetup.h"
 
 namespace headrace::tools {
 namespace {
@@ -29,15 +31,6 @@ std::string fileName(std::string_view schedule) {
   for (const char c : schedule)
     out += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ? c : '-';
   return out;
-}
-
-absl::Status prepareFolder(const std::string &path) {
-  if (model::isDirectory(path))
-    return absl::OkStatus();
-  if (::mkdir(path.c_str(), 0777) != 0)
-    return absl::InvalidArgumentError(
-        model::cat("--dump-ir ", path, ": expected a folder, or one that can be made in an existing folder"));
-  return absl::OkStatus();
 }
 
 // The variant with the most sequences and the longest context of a class; kNone if there is none.
@@ -82,7 +75,7 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   line("as flags", "headrace compile " + chosenFlags(job, plan));
   line("plan", options.dryRun ? "not written: dry run" : options.output);
   if (!plan.choices.empty())
-    std::printf("\n%s", choicesText(plan).c_str());
+    std::printf("\n%s", choicesText(plan, options.all).c_str());
 }
 
 void printJson(const CompileOptions &options, const model::Job &job, const plan::Plan &plan) {
@@ -104,32 +97,46 @@ absl::Status compileCommand(const CompileOptions &options) {
   for (const std::string &note : assembled->notes)
     std::fprintf(stderr, "headrace: %s\n", note.c_str());
   const model::Job &job = assembled->job;
+  for (const std::string &note : job.model->notes)
+    warnOnce(note);
+  Outputs outputs(options.overwrite);
   if (!options.dryRun)
-    if (absl::Status status = checkWritable(options.output); !status.ok())
-      return status;
+    outputs.add("--output", options.output, OutputKind::Plan);
+  outputs.addFolder("--dump-ir", options.dumpIr);
+  outputs.addInputs(job.files);
+  if (absl::Status status = outputs.check(); !status.ok())
+    return status;
+  if (absl::Status status = outputs.prepareFolders(); !status.ok())
+    return status;
 
   absl::Status dumped;
   PhaseText onPhase;
   std::map<std::string, int> phases; // of a schedule, so far: files sort in the order of the phases
-  if (!options.dumpIr.empty()) {
-    if (absl::Status status = prepareFolder(options.dumpIr); !status.ok())
-      return status;
+  if (!options.dumpIr.empty())
     onPhase = [&](std::string_view schedule, std::string_view phase, std::string_view text) {
       if (!dumped.ok())
         return;
       const int number = ++phases[std::string(schedule)];
-      dumped = writeFile(
-          model::joinPath(options.dumpIr, model::cat(fileName(schedule), ".", number, "-", phase, ".mlir")), text);
+      dumped = model::replaceFile(
+          model::joinPath(options.dumpIr, model::cat(fileName(schedule), ".", number, "-", phase, ".mlir")),
+          model::cat(kIrMark, text));
     };
-  }
   absl::StatusOr<plan::Plan> plan = compileJob(job, onPhase);
   if (!dumped.ok())
     return dumped;
   if (!plan.ok())
-    return plan.status();
-  if (!options.dryRun)
-    if (absl::Status status = plan::writePlan(*plan, options.output); !status.ok())
+    return aboutInput(assembled->input, plan.status());
+  if (options.verifyWeights)
+    if (absl::Status status = hashWeights(*job.model, *plan); !status.ok())
       return status;
+  if (!options.dryRun) {
+    plan->modelPath = pathInPlan(plan->modelPath, options.output);
+    absl::Status written = outputs.check(); // the user's files may have changed meanwhile
+    if (written.ok())
+      written = plan::writePlan(*plan, options.output);
+    if (!written.ok())
+      return written;
+  }
   options.json ? printJson(options, job, *plan) : printText(options, job, *plan);
   return absl::OkStatus();
 }

@@ -38,11 +38,28 @@ std::string modelWord(const std::string &path) {
   return path;
 }
 
+// What flags over `profile` need not say: its figures, and what --h2d-bandwidth and --d2h-bandwidth scale.
+TomlEntries impliedEntries(const model::Hardware &profile, const model::Hardware &wanted) {
+  model::Hardware implied = withH2dBandwidth(profile, wanted.h2dBandwidth);
+  implied.h2dBandwidth = profile.h2dBandwidth;
+  if (implied.d2hBandwidth != wanted.d2hBandwidth)
+    implied.duplexBandwidth = 0; // to be said, whatever it is
+  return hardwareEntries(implied);
+}
+
 // Whether the interval or the number of layers, with the rest of the flags, leads to this placement again.
 bool statable(const plan::Plan &plan, const plan::Placement &placement) {
   // The slots that flags lead to without --slots may be others than a choice by latency has taken.
   return plan.policy.name == "interval" || plan.policy.name == "none" || plan.policy.name == "deepspeed" ||
          plan.policy.name == "select-n" || (placement.offloadedLayers == 0 && placement.slots.empty());
+}
+
+std::string searchText(const compiler::CompileProgress &at) {
+  std::string text =
+      at.buckets == 0 ? std::string("choosing placements")
+                      : model::cat("placement for ", at.shape.tokens, " tokens of ", at.shape.sequences, " at context ",
+                                   at.shape.context, " (bucket ", at.bucket, " of ", at.buckets, ")");
+  return text + model::cat(", ", at.compiled, at.compiled == 1 ? " candidate tried" : " candidates tried");
 }
 
 } // namespace
@@ -68,9 +85,10 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
     costs = *std::move(opened);
     request.costs = costs.get();
   }
-  Progress progress("compiling", Amount::Count);
-  request.progress = [&](int done, int total) {
-    progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+  Progress progress("compiling");
+  request.progress = [&](const compiler::CompileProgress &at) {
+    progress.update(static_cast<uint64_t>(at.done), static_cast<uint64_t>(at.total));
+    progress.note(at.choosing ? searchText(at) : std::string());
   };
   return compiler::compile(request);
 }
@@ -101,10 +119,11 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   if (!profile.ok())
     profile = model::openHardware("host");
   add("--hardware", profile.ok() ? profile->name : "host");
-  for (const auto &[flag, value] : differingFlags("hardware", profile.ok() ? hardwareEntries(*profile) : TomlEntries{},
-                                                  hardwareEntries(*job.hardware)))
+  for (const auto &[flag, value] :
+       differingFlags("hardware", profile.ok() ? impliedEntries(*profile, *job.hardware) : TomlEntries{},
+                      hardwareEntries(*job.hardware)))
     add(flag, value);
-  add("--device-memory", model::cat(plan.budgetBytes));
+  add("--device-memory", model::bytesText(plan.budgetBytes));
   if (plan.goal.batch)
     add("--batch", model::cat(*plan.goal.batch));
   if (plan.goal.context)
@@ -119,6 +138,10 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
     add("--tpot", model::durationText(*plan.goal.tpotNs));
   if (plan.goal.sloFactor)
     add("--slo-factor", tomlNumber(*plan.goal.sloFactor));
+  if (plan.goal.instances != model::Instances::Together)
+    add("--instances", std::string(model::instancesName(plan.goal.instances)));
+  if (!plan.weightHashes.empty())
+    out += " --verify-weights";
   if (plan.goal.busDevices != 1)
     add("--bus-devices", model::cat(plan.goal.busDevices));
   if (!plan.goal.record.empty())

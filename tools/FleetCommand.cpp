@@ -21,6 +21,8 @@
 #include "tools/Commands.h"
 #include "tools/Compiling.h"
 #include "tools/FleetReport.h"
+#include "tools/InputErrors.h"
+#include "tools/ModelPath.h"
 #include "tools/Progress.h"
 #include "tools/PromptIds.h"
 #include "tools/RunSetup.h"
@@ -29,8 +31,6 @@ namespace headrace::tools {
 namespace {
 
 using model::cat;
-
-absl::Status bad(const std::string &message) { return absl::InvalidArgumentError(cat("command line: ", message)); }
 
 // The same numbers on every machine, which the standard's distributions do not promise.
 class Draw {
@@ -64,7 +64,7 @@ public:
     for (const model::FleetBusChange &change : spec_.changes)
       fleetOptions.busChanges.push_back({static_cast<int64_t>(change.atNs), change.bandwidth});
     report_.late.assign(report_.requests.size(), 0);
-    Progress progress("serving", Amount::Count);
+    Progress progress("serving requests");
     uint64_t ended = 0;
     fleetOptions.onIteration = [&](const serve::FleetIteration &iteration) {
       DeviceTally &tally = report_.devices[iteration.instance];
@@ -96,17 +96,22 @@ private:
   static constexpr double kNoObjectiveNs = 1e15; // 11 days
 
   absl::Status openPlans() {
+    Progress progress("plans");
     for (const model::FleetDevice &device : spec_.devices) {
+      progress.update(plans_.size(), spec_.devices.size());
       absl::StatusOr<plan::Plan> plan = device.plan.empty() ? compiled(device) : plan::readPlan(device.plan);
       if (!plan.ok())
         return absl::Status(plan.status().code(), cat(device.name, ": ", plan.status().message()));
+      if (!device.plan.empty())
+        plan->modelPath = pathFromPlan(plan->modelPath, device.plan);
       plans_.push_back(std::make_unique<plan::Plan>(*std::move(plan)));
     }
     report_.coordinated = options_.coordinate;
     for (size_t d = 0; d < plans_.size() && !options_.coordinate; ++d)
       if (plans_[d]->placements.size() > 1)
-        return bad(cat("--no-coordinator: the plan of ", spec_.devices[d].name, " has ", plans_[d]->placements.size(),
-                       " placements and nobody chooses between them: expected one each, as --placements 1 makes them"));
+        return badUsage(
+            cat("--no-coordinator: the plan of ", spec_.devices[d].name, " has ", plans_[d]->placements.size(),
+                " placements and nobody chooses between them: expected one each, as --placements 1 makes them"));
     return absl::OkStatus();
   }
 
@@ -120,7 +125,12 @@ private:
     absl::StatusOr<AssembledJob> assembled = assembleJob(input);
     if (!assembled.ok())
       return assembled.status();
-    return compileJob(assembled->job);
+    if (device.role != model::FleetRole::Both)
+      assembled->job.goal.instances = model::Instances::Apart;
+    absl::StatusOr<plan::Plan> plan = compileJob(assembled->job);
+    if (!plan.ok())
+      return aboutInput(assembled->input, plan.status());
+    return plan;
   }
 
   absl::Status makeRequests() {
@@ -161,7 +171,9 @@ private:
       return group.status();
     group_ = *std::move(group);
     report_.device = options_.device;
+    Progress progress("loading devices");
     for (size_t d = 0; d < plans_.size(); ++d) {
+      progress.update(d, plans_.size());
       const model::FleetDevice &device = spec_.devices[d];
       const plan::Plan &plan = *plans_[d];
       std::unique_ptr<model::WeightSource> weights;
@@ -223,14 +235,17 @@ private:
 
 absl::Status fleetCommand(const FleetOptions &options) {
   if (options.device != "sim" && options.device != "host")
-    return bad(cat("--device ", model::escaped(options.device, 40), ": expected sim or host"));
+    return badFlag("--device", options.device, "sim or host");
   absl::StatusOr<model::FleetSpec> spec = model::readFleet(options.file);
   if (!spec.ok())
     return spec.status();
   absl::StatusOr<FleetReport> report = FleetRun(options, *std::move(spec)).run();
   if (!report.ok())
     return report.status();
-  std::fputs((options.json ? report->json() : report->text(options.each)).c_str(), stdout);
+  std::fputs((options.json ? report->json() : report->text(options.each, options.all)).c_str(), stdout);
+  for (size_t r = 0; r < report->result.requests.size(); ++r) // wrong numbers are no answer, whoever else was served
+    if (const absl::Status &status = report->result.requests[r].status; absl::IsAborted(status))
+      return absl::Status(status.code(), cat("request ", r, ": ", status.message()));
   return absl::OkStatus();
 }
 

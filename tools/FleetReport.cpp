@@ -74,11 +74,11 @@ std::string requestLine(const FleetReport &report, size_t r) {
 
 } // namespace
 
-std::string FleetReport::text(bool each) const {
-  std::string out;
-  if (each)
-    for (size_t r = 0; r < requests.size(); ++r)
-      out += requestLine(*this, r);
+std::string FleetReport::text(bool each, bool all) const {
+  std::vector<std::string> requestLines;
+  for (size_t r = 0; r < requests.size() && each; ++r)
+    requestLines.push_back(requestLine(*this, r));
+  std::string out = foldLines(requestLines, all, "requests", kShowAll);
   const auto line = [&](const char *name, const std::string &value) {
     absl::StrAppendFormat(&out, "%-16s %s\n", name, value);
   };

@@ -30,8 +30,8 @@ struct FleetReport {
   uint64_t tokens = 0;
   double seconds = 0;
 
-  // Each request in a line where `each`, else only the summary.
-  std::string text(bool each) const;
+  // Each request in a line where `each`, else only the summary; many lines are folded unless `all`.
+  std::string text(bool each, bool all) const;
   std::string json() const;
 };
 

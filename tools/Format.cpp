@@ -59,4 +59,40 @@ std::string formatTable(const std::vector<std::vector<std::string>> &rows) {
   return out;
 }
 
+namespace {
+
+constexpr size_t kWhole = 24, kFirst = 12, kLast = 4;
+
+bool folds(size_t count, bool all) { return !all && count > kWhole; }
+
+std::string foldLine(size_t count, std::string_view what, std::string_view how) {
+  return absl::StrFormat("... %d more %s: %s\n", count - kFirst - kLast, what, how);
+}
+
+} // namespace
+
+std::string foldTable(const std::vector<std::vector<std::string>> &rows, bool all, std::string_view what,
+                      std::string_view how) {
+  if (rows.empty() || !folds(rows.size() - 1, all))
+    return formatTable(rows);
+  std::vector<std::vector<std::string>> shown(rows.begin(), rows.begin() + 1 + kFirst);
+  shown.insert(shown.end(), rows.end() - kLast, rows.end());
+  std::string table = formatTable(shown);
+  size_t at = 0;
+  for (size_t line = 0; line < 1 + kFirst; ++line)
+    at = table.find('\n', at) + 1;
+  return table.insert(at, foldLine(rows.size() - 1, what, how));
+}
+
+std::string foldLines(const std::vector<std::string> &lines, bool all, std::string_view what, std::string_view how) {
+  std::string out;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (!folds(lines.size(), all) || i < kFirst || i >= lines.size() - kLast)
+      out += lines[i];
+    else if (i == kFirst)
+      out += foldLine(lines.size(), what, how);
+  }
+  return out;
+}
+
 } // namespace headrace::tools

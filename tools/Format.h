@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace headrace::tools {
@@ -15,5 +16,12 @@ std::string formatCount(double amount);  // "950", "12.3 k", "1.50 M", "2.00 G",
 
 // Columns with two spaces between; the first column to the left, the others to the right. The first row is the header.
 std::string formatTable(const std::vector<std::vector<std::string>> &rows);
+// The same, but of more than 24 rows (beside the header) only the first 12 and the last 4, unless `all`: between them
+// stands how many `what` ("variants") are left out, and `how` to see them.
+std::string foldTable(const std::vector<std::vector<std::string>> &rows, bool all, std::string_view what,
+                      std::string_view how);
+inline constexpr std::string_view kShowAll = "--all shows them";
+// Lines (each with its end) likewise.
+std::string foldLines(const std::vector<std::string> &lines, bool all, std::string_view what, std::string_view how);
 
 } // namespace headrace::tools

@@ -11,7 +11,8 @@ absl::Status inspectCommand(const InspectOptions &options) {
   absl::StatusOr<plan::Plan> plan = plan::readPlan(options.plan);
   if (!plan.ok())
     return plan.status();
-  std::fputs((options.json ? inspectJson(*plan, options.plan) : inspectText(*plan, options.plan)).c_str(), stdout);
+  std::fputs((options.json ? inspectJson(*plan, options.plan) : inspectText(*plan, options.plan, options.all)).c_str(),
+             stdout);
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/plan/PlacementTable.h"
 #include "tools/ChoiceReport.h"
 #include "tools/Format.h"
+#include "tools/ModelHash.h"
 
 namespace headrace::tools {
 namespace {
@@ -103,7 +104,7 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
   return reports;
 }
 
-std::string inspectText(const plan::Plan &plan, const std::string &path) {
+std::string inspectText(const plan::Plan &plan, const std::string &path, bool all) {
   std::string out = absl::StrFormat("%s: %s on %s, format %d, compiler %s\n", path, plan.model.name, plan.hardware.name,
                                     plan.version, plan.compilerVersion);
   const auto line = [&](const char *name, const std::string &value) {
@@ -113,6 +114,9 @@ std::string inspectText(const plan::Plan &plan, const std::string &path) {
        absl::StrFormat("%s, %d layers, %s of %s weights, hash %s", std::string(model::familyName(plan.model.family)),
                        plan.model.layers, formatBytes(weightBytes(plan)),
                        std::string(model::dtypeName(plan.model.dtype)), plan.modelHash));
+  line("hash covers", modelHashCovers(plan) + (plan.weightHashes.empty()
+                                                   ? "; not the weights' values (compile --verify-weights)"
+                                                   : model::cat("; the weights' values have ", weightsHash(plan))));
   line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
                                         formatBytes(plan.budgetBytes), plan.arenaBytes, plan.budgetBytes));
   line("host memory", absl::StrFormat("%s pinned (%d bytes)", formatBytes(plan.hostBytes), plan.hostBytes));
@@ -127,7 +131,7 @@ std::string inspectText(const plan::Plan &plan, const std::string &path) {
   line("policy", describeGoal(plan));
   line("limited by", plan.limitingResource);
   line("reason", plan.reason);
-  if (const std::string choices = choicesText(plan); !choices.empty())
+  if (const std::string choices = choicesText(plan, all); !choices.empty())
     out += "\n" + choices;
 
   std::vector<std::vector<std::string>> table = {{"variant",   "tokens",  "seqs",  "context",    "placement",
@@ -155,7 +159,7 @@ std::string inspectText(const plan::Plan &plan, const std::string &path) {
                      formatNs(r.linkAloneNs),
                      model::cat(r.maxTokens),
                      r.limitingResource});
-  out += "\n" + formatTable(table);
+  out += "\n" + foldTable(table, all, "variants", kShowAll);
   if (!plan.transitions.empty()) {
     std::vector<std::vector<std::string>> moves = {{"transition", "from", "state", "to", "state", "h2d", "predicted"}};
     for (size_t t = 0; t < plan.transitions.size(); ++t) {
@@ -165,7 +169,7 @@ std::string inspectText(const plan::Plan &plan, const std::string &path) {
                        plan.placements[schedule.placement].name, model::cat(transition.toState),
                        formatBytes(plan::linkBytes(schedule).h2d), formatNs(transition.predictedNs)});
     }
-    out += "\n" + formatTable(moves);
+    out += "\n" + foldTable(moves, all, "transitions", kShowAll);
   }
   return out;
 }
@@ -181,6 +185,8 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                  {"dtype", std::string(model::dtypeName(plan.model.dtype))},
                  {"weight_bytes", weightBytes(plan)},
                  {"hash", plan.modelHash},
+                 {"hash_covers", modelHashCovers(plan)},
+                 {"weights_hash", plan.weightHashes.empty() ? Json(nullptr) : Json(weightsHash(plan))},
                  {"path", plan.modelPath}}},
                {"hardware", plan.hardware.name},
                {"budget_bytes", plan.budgetBytes},

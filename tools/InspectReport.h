@@ -27,7 +27,8 @@ struct VariantReport {
 };
 std::vector<VariantReport> reportVariants(const plan::Plan &plan);
 
-std::string inspectText(const plan::Plan &plan, const std::string &path);
+// Long tables are folded unless `all`.
+std::string inspectText(const plan::Plan &plan, const std::string &path, bool all);
 std::string inspectJson(const plan::Plan &plan, const std::string &path); // one object, indented
 
 // "4 layers (interval 8), embedding, head" or "nothing".

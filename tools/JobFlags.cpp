@@ -8,6 +8,7 @@
 #include "runtime/model/FileIo.h"
 #include "runtime/model/Shape.h"
 #include "runtime/model/Text.h"
+#include "runtime/model/Units.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::tools {
@@ -16,8 +17,8 @@ namespace {
 using model::cat;
 constexpr std::string_view kWhere = "command line";
 
-constexpr FlagKind kText = FlagKind::Text, kPlain = FlagKind::Plain, kAmount = FlagKind::Amount, kList = FlagKind::List,
-                   kChoice = FlagKind::Choice;
+constexpr FlagKind kText = FlagKind::Text, kPlain = FlagKind::Plain, kAmount = FlagKind::Amount, kTime = FlagKind::Time,
+                   kList = FlagKind::List, kChoice = FlagKind::Choice;
 constexpr KeyFlag kKeyFlags[] = {
     {"goal", "device_memory", "--device-memory", kAmount, "device memory the plan may use, such as 8GiB"},
     {"goal", "batch", "--batch", kPlain, "sequences at once", "--max-num-seqs,--parallel"},
@@ -27,11 +28,13 @@ constexpr KeyFlag kKeyFlags[] = {
     {"goal", "block_tokens", "--block-tokens", kPlain, "tokens per KV block", "--block-size"},
     {"goal", "elastic_kv", "--elastic-kv", kChoice,
      "KV blocks in memory that offloaded weights leave: auto (plans of several placements for the host), on or off"},
-    {"goal", "ttft", "--ttft", kAmount,
+    {"goal", "ttft", "--ttft", kTime,
      "time to first token that an iteration with prefill keeps, such as 500ms (a bare number: seconds)"},
-    {"goal", "tpot", "--tpot", kAmount,
+    {"goal", "tpot", "--tpot", kTime,
      "time per output token that an iteration of decode keeps, such as 50ms (a bare number: seconds)"},
     {"goal", "slo_factor", "--slo-factor", kPlain, "both as a factor of the iteration without offloading, such as 1.5"},
+    {"goal", "instances", "--instances", kText,
+     "together: one device prefills and decodes, so objectives hold with the change between them (default); or apart"},
     {"goal", "bus_devices", "--bus-devices", kPlain, "devices that share the bus, for policies that plan with a share"},
     {"goal", "record", "--record", kText, "a performance record to price steps with"},
     {"policy", "name", "--policy", kText,
@@ -75,11 +78,12 @@ constexpr KeyFlag kKeyFlags[] = {
     {"hardware", "flops_f32", "--flops-f32", kAmount, "such as 31.2TFLOP/s"},
     {"hardware", "flops_f16", "--flops-f16", kAmount, "such as 125TFLOP/s"},
     {"hardware", "memory_bandwidth", "--memory-bandwidth", kAmount, "such as 600GB/s"},
-    {"hardware", "h2d_bandwidth", "--h2d-bandwidth", kAmount, "host to device, such as 24GB/s"},
+    {"hardware", "h2d_bandwidth", "--h2d-bandwidth", kAmount,
+     "host to device, such as 24GB/s; the two below scale with it unless given"},
     {"hardware", "d2h_bandwidth", "--d2h-bandwidth", kAmount, "device to host"},
     {"hardware", "duplex_bandwidth", "--duplex-bandwidth", kAmount, "both directions together"},
-    {"hardware", "copy_latency", "--copy-latency", kAmount, "before a copy's first byte, such as 10us"},
-    {"hardware", "launch_overhead", "--launch-overhead", kAmount, "of a compute step, such as 2us"},
+    {"hardware", "copy_latency", "--copy-latency", kTime, "before a copy's first byte, such as 10us"},
+    {"hardware", "launch_overhead", "--launch-overhead", kTime, "of a compute step, such as 2us"},
     {"hardware", "flops_efficiency", "--flops-efficiency", kPlain, "share of peak flops that is reached"},
     {"hardware", "memory_efficiency", "--memory-efficiency", kPlain, "share of memory bandwidth that is reached"},
     {"hardware", "link_efficiency", "--link-efficiency", kPlain, "share of link bandwidth that is reached"},
@@ -98,7 +102,8 @@ std::string plainValue(const std::string &value) {
     return tomlText(value);
   if (absl::SimpleAtoi(value, &integer))
     return cat(integer);
-  return absl::SimpleAtod(value, &real) && std::isfinite(real) ? tomlNumber(real) : tomlText(value);
+  // Beyond 2^53 a float is not what was given, and its digits are no TOML integer.
+  return absl::SimpleAtod(value, &real) && std::abs(real) <= 9e15 ? tomlNumber(real) : tomlText(value);
 }
 
 std::vector<std::string> splitAt(const std::string &text, char separator) {
@@ -116,8 +121,10 @@ absl::StatusOr<std::string> tomlValue(const KeyFlag &flag, const std::string &va
   switch (flag.kind) {
   case FlagKind::Text:
     return tomlText(value);
+  case FlagKind::Amount: // a number without a unit is shown as it was given when it is refused
+    return tomlText(value);
   case FlagKind::Plain:
-  case FlagKind::Amount:
+  case FlagKind::Time:
     return plainValue(value);
   case FlagKind::Interval:
     return value == "none" ? tomlText(value) : plainValue(value);
@@ -170,30 +177,38 @@ void dropKey(TomlEntries &entries, std::string_view key) {
   std::erase_if(entries, [&](const auto &entry) { return entry.first == key; });
 }
 
-// "command line:3: goal.batch = ..." -> "command line: --batch = ...": the text that was read is nobody's file, and who
-// gave the flag looks for the flag.
-absl::Status aboutFlags(const absl::Status &status, std::string_view section) {
-  std::string message(status.message());
+// "command line:3: goal.batch = ..." -> "goal.batch = ...": the text that was read is nobody's file. Nothing for a
+// message about a real one.
+std::optional<std::string> withoutWhere(std::string message) {
   if (message.rfind(kWhere, 0) != 0)
-    return status;
-  size_t at = kWhere.size();
-  if (at < message.size() && message[at] == ':') {
-    size_t end = at + 1;
-    while (end < message.size() && message[end] >= '0' && message[end] <= '9')
+    return std::nullopt;
+  size_t end = kWhere.size();
+  if (end < message.size() && message[end] == ':')
+    for (++end; end < message.size() && message[end] >= '0' && message[end] <= '9';)
       ++end;
-    if (end > at + 1 && message.compare(end, 1, ":") == 0)
-      message.erase(at, end - at);
-  }
+  if (end > kWhere.size() + 1 && message.compare(end, 1, ":") == 0) // a line's number
+    ++end;
+  return message.substr(std::min(message.find_first_not_of(' ', end), message.size()));
+}
+
+// The key that a message begins with, as a flag: "goal.batch = ...", or in a known section "h2d_bandwidth = ...".
+const KeyFlag *flagOf(const std::string &message, std::string_view section) {
   for (const KeyFlag &flag : kKeyFlags) {
-    const bool nested = flag.section == "goal" || flag.section == "policy" || flag.section == "buckets";
-    if (!section.empty() && flag.section != section)
-      continue;
-    const std::string key = nested ? cat(flag.section, ".", flag.key) : std::string(flag.key);
-    const std::string head = cat(kWhere, ": ", key);
-    if (message.rfind(head, 0) == 0 && (message.size() == head.size() || message[head.size()] == ' '))
-      return absl::Status(status.code(), cat(kWhere, ": ", flag.flag, message.substr(head.size())));
+    const std::string key = section.empty() ? cat(flag.section, ".", flag.key) : std::string(flag.key);
+    if ((section.empty() || flag.section == section) && message.rfind(key + " ", 0) == 0)
+      return &flag;
   }
-  return absl::Status(status.code(), message);
+  return nullptr;
+}
+
+// Keys of a shape or a profile are given by flags alone: their files have been read.
+absl::Status aboutFlags(const absl::Status &status, std::string_view section) {
+  const std::optional<std::string> message = withoutWhere(std::string(status.message()));
+  if (!message)
+    return status;
+  const KeyFlag *flag = flagOf(*message, section);
+  return absl::Status(status.code(), cat(kWhere, ": ", flag == nullptr ? "" : flag->flag,
+                                         flag == nullptr ? *message : message->substr(message->find(' '))));
 }
 
 absl::Status readSource(const JobInput &input, model::Job &job) {
@@ -221,7 +236,9 @@ absl::Status readSource(const JobInput &input, model::Job &job) {
     return absl::OkStatus();
   absl::StatusOr<model::ModelSource> opened = model::openModel(modelName);
   if (!opened.ok())
-    return opened.status();
+    return input.modelFlag.empty()
+               ? opened.status()
+               : absl::Status(opened.status().code(), cat(kWhere, ": --model: ", opened.status().message()));
   job.model = *std::move(opened);
   return absl::OkStatus();
 }
@@ -247,17 +264,18 @@ absl::Status applyShape(const JobInput &input, model::Job &job) {
 
 absl::Status applyHardware(const JobInput &input, model::Job &job) {
   if (!input.hardwareFlag.empty() || !job.hardware) {
-    absl::StatusOr<model::Hardware> opened =
-        model::openHardware(input.hardwareFlag.empty() ? "host" : input.hardwareFlag);
+    const std::string name = input.hardwareFlag.empty() ? "host" : input.hardwareFlag;
+    absl::StatusOr<model::Hardware> opened = model::openHardware(name);
     if (!opened.ok())
-      return opened.status();
+      return absl::Status(opened.status().code(), cat(kWhere, ": --hardware: ", opened.status().message()));
+    job.files.push_back(name); // a shipped one's name is no file
     job.hardware = *std::move(opened);
   }
-  TomlEntries entries = hardwareEntries(*job.hardware);
+  TomlEntries entries;
   absl::StatusOr<bool> any = overlay(input, "hardware", entries);
   if (!any.ok() || !*any)
     return any.status();
-  absl::StatusOr<model::Hardware> parsed = model::parseHardware(toToml(entries), std::string(kWhere));
+  absl::StatusOr<model::Hardware> parsed = model::parseHardware(toToml(entries), std::string(kWhere), job.hardware);
   if (!parsed.ok())
     return aboutFlags(parsed.status(), "hardware");
   job.hardware = *std::move(parsed);
@@ -305,7 +323,7 @@ absl::Status applySections(const JobInput &input, model::Job &job) {
     return absl::OkStatus();
   absl::StatusOr<model::Job> parsed = model::parseJob(text, std::string(kWhere));
   if (!parsed.ok())
-    return aboutFlags(parsed.status(), "");
+    return aboutInput(input, parsed.status());
   job.goal = parsed->goal;
   job.policy = parsed->policy;
   job.buckets = parsed->buckets;
@@ -340,7 +358,7 @@ absl::Status translateAliases(JobInput &input, const model::Job &job, std::vecto
     if (absl::Status status = translate(input,
                                         cat("--gpu-memory-utilization ", *input.gpuMemoryUtilization, " (of the ",
                                             job.hardware->memoryBytes, " bytes of ", job.hardware->name, ")"),
-                                        "--device-memory", cat(bytes), notes);
+                                        "--device-memory", model::bytesText(bytes), notes);
         !status.ok())
       return status;
   }
@@ -379,6 +397,23 @@ absl::Status translateAliases(JobInput &input, const model::Job &job, std::vecto
 } // namespace
 
 absl::Span<const KeyFlag> keyFlags() { return kKeyFlags; }
+
+absl::Status aboutInput(const JobInput &input, const absl::Status &status) {
+  std::string message(status.message());
+  if (const std::optional<std::string> bare = withoutWhere(message))
+    message = *bare;
+  const KeyFlag *flag = flagOf(message, "");
+  if (flag == nullptr)
+    return status;
+  const bool given = input.flags.contains(std::string(flag->flag));
+  const bool profile = flag->section == "hardware" && !input.hardwareFlag.empty();
+  std::string where = cat(kWhere, ": ", flag->flag, message.substr(message.find(' ')));
+  if (!given && profile)
+    where = cat(kWhere, ": --hardware ", input.hardwareFlag, ": ", message);
+  else if (!given && input.source.ends_with(".toml"))
+    where = cat(input.source, ": ", message);
+  return absl::Status(status.code(), where);
+}
 
 bool JobInput::any() const {
   return !modelFlag.empty() || !hardwareFlag.empty() || !flags.empty() || !synonyms.empty() || gpuMemoryUtilization ||
@@ -439,7 +474,11 @@ absl::StatusOr<AssembledJob> assembleJob(const JobInput &given) {
   if (absl::Status status = applySections(input, out.job); !status.ok())
     return status;
   if (absl::Status status = model::validate(out.job, kWhere); !status.ok())
-    return aboutFlags(status, "");
+    return aboutInput(input, status);
+  out.input = std::move(input);
+  for (const std::string &file : {out.job.model->path, out.job.goal.record})
+    if (!file.empty())
+      out.job.files.push_back(file);
   return out;
 }
 

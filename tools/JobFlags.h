@@ -22,9 +22,10 @@
 
 namespace headrace::tools {
 
-// How a flag's value becomes TOML: Text is quoted, Plain is a number or a truth value, Amount a number or a text with a
-// unit, List is "1,8", Interval a number or none, Choice auto, on or off, Table "key=value,key=value".
-enum class FlagKind : uint8_t { Text, Plain, Amount, List, Interval, Choice, Table };
+// How a flag's value becomes TOML: Text is quoted, Plain is a number or a truth value, Amount a text with a unit, Time
+// that or a number of seconds, List is "1,8", Interval a number or none, Choice auto, on or off, Table
+// "key=value,key=value".
+enum class FlagKind : uint8_t { Text, Plain, Amount, Time, List, Interval, Choice, Table };
 
 struct KeyFlag {
   std::string_view section; // "shape", "hardware", "goal", "policy", "buckets"
@@ -51,12 +52,16 @@ struct JobInput {
 };
 
 struct AssembledJob {
+  JobInput input;                 // as given, flags of other engines translated
   model::Job job;                 // model and hardware are set
   std::vector<std::string> notes; // what flags of other engines were taken for, one line each
 };
 
 // The job that file, model and flags describe. Hardware is the shipped profile "host" unless said otherwise.
 absl::StatusOr<AssembledJob> assembleJob(const JobInput &input);
+
+// A refusal of "goal.batch = ..." with where that was given: the flag, or the job's file and the key.
+absl::Status aboutInput(const JobInput &input, const absl::Status &status);
 
 // The flags of a section ("shape", "hardware") for those keys whose value in `wanted` is not the one in `base`: flag
 // and value, in the order of keyFlags().

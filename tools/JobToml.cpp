@@ -10,7 +10,6 @@ namespace headrace::tools {
 namespace {
 
 std::string number(int64_t value) { return absl::StrFormat("%d", value); }
-std::string number(uint64_t value) { return absl::StrFormat("%d", value); }
 std::string boolean(bool value) { return value ? "true" : "false"; }
 std::string text(std::string_view value) { return tomlText(std::string(value)); }
 
@@ -21,7 +20,7 @@ std::string list(const std::vector<int64_t> &values) { return model::cat("[", ab
 TomlEntries goalEntries(const model::Goal &goal) {
   TomlEntries e;
   if (goal.deviceMemory)
-    e.emplace_back("device_memory", number(*goal.deviceMemory));
+    e.emplace_back("device_memory", text(model::bytesText(*goal.deviceMemory)));
   if (goal.batch)
     e.emplace_back("batch", number(*goal.batch));
   if (goal.context)
@@ -38,6 +37,8 @@ TomlEntries goalEntries(const model::Goal &goal) {
       e.emplace_back(key, text(model::durationText(*ns)));
   if (goal.sloFactor)
     e.emplace_back("slo_factor", tomlNumber(*goal.sloFactor));
+  if (goal.instances != model::Instances::Together)
+    e.emplace_back("instances", text(model::instancesName(goal.instances)));
   if (goal.busDevices != 1)
     e.emplace_back("bus_devices", number(goal.busDevices));
   if (!goal.record.empty())

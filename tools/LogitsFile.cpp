@@ -6,20 +6,19 @@
 #include <cstring>
 
 #include "runtime/model/Text.h"
-#include "tools/WriteFile.h"
 
 namespace headrace::tools {
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little endian");
 
 std::string logitsFile(const std::vector<std::vector<float>> &logits, int64_t vocab) {
-  std::string header = "{";
+  std::string header = R"({"__metadata__":{"format":"headrace-logits"})";
   uint64_t offset = 0;
   for (size_t p = 0; p < logits.size(); ++p) {
     const uint64_t bytes = logits[p].size() * sizeof(float);
-    header += model::cat(p == 0 ? "" : ",", "\"logits.", p, "\":{\"dtype\":\"F32\",\"shape\":[",
-                         static_cast<int64_t>(logits[p].size()) / vocab, ",", vocab, "],\"data_offsets\":[", offset,
-                         ",", offset + bytes, "]}");
+    header +=
+        model::cat(",\"logits.", p, "\":{\"dtype\":\"F32\",\"shape\":[", static_cast<int64_t>(logits[p].size()) / vocab,
+                   ",", vocab, "],\"data_offsets\":[", offset, ",", offset + bytes, "]}");
     offset += bytes;
   }
   header += "}";
@@ -32,10 +31,6 @@ std::string logitsFile(const std::vector<std::vector<float>> &logits, int64_t vo
   for (const std::vector<float> &rows : logits)
     file.append(reinterpret_cast<const char *>(rows.data()), rows.size() * sizeof(float));
   return file;
-}
-
-absl::Status writeLogits(const std::vector<std::vector<float>> &logits, int64_t vocab, const std::string &path) {
-  return writeFile(path, logitsFile(logits, vocab));
 }
 
 } // namespace headrace::tools

@@ -6,11 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-
 namespace headrace::tools {
 
 std::string logitsFile(const std::vector<std::vector<float>> &logits, int64_t vocab); // the file's bytes
-absl::Status writeLogits(const std::vector<std::vector<float>> &logits, int64_t vocab, const std::string &path);
 
 } // namespace headrace::tools

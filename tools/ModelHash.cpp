@@ -7,7 +7,10 @@
 #include "absl/strings/str_format.h"
 #include "runtime/model/Safetensors.h"
 #include "runtime/model/Text.h"
+#include "runtime/model/WeightSource.h"
+#include "runtime/model/Xxh64.h"
 #include "tools/JobToml.h"
+#include "tools/Progress.h"
 
 namespace headrace::tools {
 namespace {
@@ -29,6 +32,8 @@ private:
   static constexpr Wide kPrime = (Wide{1} << 88) + 0x13b;
   Wide state_ = (Wide{0x6c62272e07bb0142u} << 64) + 0x62b821756295c58du;
 };
+
+constexpr const char *kSpecAndHeaders = "the config, and the tensors' names, types, shapes and places";
 
 std::string specText(model::ModelSpec spec) {
   spec.name.clear();
@@ -82,7 +87,62 @@ absl::Status checkWeightsMatch(const plan::Plan &plan, const model::ModelSource 
     return withHeaders.status();
   if (plan.modelHash != *specOnly && plan.modelHash != *withHeaders)
     return absl::InvalidArgumentError(model::cat(weights.path, ": model hash ", *withHeaders, ": expected the plan's ",
-                                                 plan.modelHash, ": these are not the files it was compiled from"));
+                                                 plan.modelHash, " of ", kSpecAndHeaders,
+                                                 ": these are not the files it was compiled from"));
+  return absl::OkStatus();
+}
+
+std::string modelHashCovers(const plan::Plan &plan) {
+  const absl::StatusOr<std::string> specOnly = modelHash({.path = "", .hasWeights = false, .spec = plan.model});
+  return specOnly.ok() && *specOnly == plan.modelHash ? "the shape" : kSpecAndHeaders;
+}
+
+std::string weightsHash(const plan::Plan &plan) {
+  if (plan.weightHashes.empty())
+    return "";
+  uint64_t all = 0;
+  for (const uint64_t hash : plan.weightHashes)
+    all = model::xxh64(absl::MakeConstSpan(reinterpret_cast<const std::byte *>(&hash), sizeof(hash)), all);
+  return absl::StrFormat("%016x", all);
+}
+
+namespace {
+
+absl::StatusOr<std::vector<uint64_t>> hashesOf(const std::string &folder, const model::ModelSpec &spec) {
+  Progress progress("hashing weights", Amount::Bytes);
+  return model::hashCheckpoint(folder, model::layoutWeights(spec),
+                               [&](uint64_t done, uint64_t total) { progress.update(done, total); });
+}
+
+} // namespace
+
+absl::Status hashWeights(const model::ModelSource &weights, plan::Plan &plan) {
+  if (!weights.hasWeights)
+    return absl::InvalidArgumentError(
+        model::cat("command line: --verify-weights: ", weights.path.empty() ? plan.model.name : weights.path,
+                   " has no weights: expected a model folder with a checkpoint"));
+  absl::StatusOr<std::vector<uint64_t>> hashes = hashesOf(weights.path, plan.model);
+  if (!hashes.ok())
+    return hashes.status();
+  plan.weightHashes = *std::move(hashes);
+  return absl::OkStatus();
+}
+
+absl::Status verifyWeights(const plan::Plan &plan, const model::ModelSource &weights) {
+  if (plan.weightHashes.empty())
+    return absl::InvalidArgumentError(
+        "command line: --verify-weights: the plan has no hash of its weights: expected one that was compiled with "
+        "--verify-weights");
+  absl::StatusOr<std::vector<uint64_t>> hashes = hashesOf(weights.path, plan.model);
+  if (!hashes.ok())
+    return hashes.status();
+  const model::WeightLayout layout = model::layoutWeights(plan.model);
+  for (size_t u = 0; u < layout.units.size(); ++u)
+    if ((*hashes)[u] != plan.weightHashes[u])
+      return absl::InvalidArgumentError(
+          model::cat(weights.path, ": ", layout.units[u].name, ": the weights' hash is ",
+                     absl::StrFormat("%016x, expected the plan's %016x", (*hashes)[u], plan.weightHashes[u]),
+                     ": these are not the values that it was compiled from"));
   return absl::OkStatus();
 }
 

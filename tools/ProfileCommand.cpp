@@ -16,12 +16,13 @@
 #include "runtime/model/Text.h"
 #include "runtime/serve/Analyzer.h"
 #include "tools/Commands.h"
+#include "tools/InputErrors.h"
+#include "tools/Outputs.h"
 #include "tools/Progress.h"
 #include "tools/PromptIds.h"
 #include "tools/RecordCosts.h"
 #include "tools/RecordReport.h"
 #include "tools/RunSetup.h"
-#include "tools/WriteFile.h"
 
 namespace headrace::tools {
 namespace {
@@ -32,14 +33,12 @@ using Clock = std::chrono::steady_clock;
 // Pairs of virtual time take microseconds: not each of them is worth a file.
 constexpr auto kWriteEvery = std::chrono::milliseconds(200);
 
-absl::Status bad(const std::string &message) { return absl::InvalidArgumentError(cat("command line: ", message)); }
-
 // "1,2,4"; nothing for an empty text.
 absl::StatusOr<std::vector<int64_t>> readAxis(const std::string &text, const char *flag) {
   std::vector<int64_t> axis;
   if (text.empty())
     return axis;
-  absl::StatusOr<std::vector<int32_t>> numbers = parseIds(text, flag);
+  absl::StatusOr<std::vector<int32_t>> numbers = parseIds(text, cat("command line: ", flag));
   if (!numbers.ok())
     return numbers.status();
   axis.assign(numbers->begin(), numbers->end());
@@ -47,7 +46,7 @@ absl::StatusOr<std::vector<int64_t>> readAxis(const std::string &text, const cha
   for (size_t i = 0; valid && i < axis.size(); ++i)
     valid = (axis[i] & (axis[i] - 1)) == 0 && axis[i] <= int64_t{1} << 30 && (i == 0 || axis[i] == 2 * axis[i - 1]);
   if (!valid)
-    return bad(cat(flag, " ", model::escaped(text, 80), ": expected powers of two, each twice the one before"));
+    return badFlag(flag, text, "powers of two, each twice the one before");
   return axis;
 }
 
@@ -82,10 +81,10 @@ absl::Status checkResumable(const cost::Record &there, const cost::Record &wante
   if (status.ok())
     status = checkSameHardware(there, wanted.hardware, path);
   if (!status.ok())
-    return bad(cat(status.message(), "; --force measures anew"));
+    return absl::InvalidArgumentError(cat(status.message(), "; --force measures anew"));
   const auto differs = [&](std::string_view key, const std::string &has, const std::string &wants) {
-    return bad(cat(path, ": grid.", key, " = ", has, ": this record has another grid, expected ", wants,
-                   "; --force measures anew"));
+    return absl::InvalidArgumentError(cat(path, ": grid.", key, " = ", has, ": this record has another grid, expected ",
+                                          wants, "; --force measures anew"));
   };
   if (there.batches != wanted.batches)
     return differs("batch", listOf(there.batches), listOf(wanted.batches));
@@ -97,7 +96,7 @@ absl::Status checkResumable(const cost::Record &there, const cost::Record &wante
   if (there.layersRun != wanted.layersRun)
     return differs("layers_run", cat(there.layersRun), cat(wanted.layersRun));
   if (cost::checkComplete(there, path).ok() && serve::cellsLeft(there, all).empty() && there.spread.repetitions > 0)
-    return bad(cat(path, ": is a complete record of this already; --force measures anew"));
+    return absl::InvalidArgumentError(cat(path, ": is a complete record of this already; --force measures anew"));
   return absl::OkStatus();
 }
 
@@ -140,12 +139,10 @@ void noteLeftOut(const serve::Grid &grid) {
 absl::Status profileCommand(const ProfileOptions &options) {
   const RunOptions &run = options.run;
   if (options.output.empty())
-    return bad("expected -o FILE, the record to write");
-  if (!(options.secondsPerPair > 0 && options.secondsPerPair <= 3600))
-    return bad(cat("--seconds-per-pair ", options.secondsPerPair, ": expected a time above 0 and at most 3600"));
+    return badUsage("no --output FILE: expected one, the record to write");
   absl::StatusOr<std::vector<int64_t>> batches = readAxis(options.batches, "--batches");
   absl::StatusOr<std::vector<int64_t>> sequences = readAxis(options.sequences, "--sequences");
-  for (const absl::Status &status : {batches.status(), sequences.status(), checkWritable(options.output)})
+  for (const absl::Status &status : {batches.status(), sequences.status()})
     if (!status.ok())
       return status;
   absl::StatusOr<AssembledJob> assembled = assembleJob(run.job);
@@ -154,6 +151,11 @@ absl::Status profileCommand(const ProfileOptions &options) {
   for (const std::string &note : assembled->notes)
     std::fprintf(stderr, "headrace: %s\n", note.c_str());
   const model::Job &job = assembled->job;
+  Outputs outputs(run.overwrite);
+  outputs.add("--output", options.output, OutputKind::Record);
+  outputs.addInputs(job.files);
+  if (absl::Status status = outputs.check(); !status.ok())
+    return status;
   const std::string deviceName = !run.device.empty()                             ? run.device
                                  : job.hardware->kind == model::DeviceKind::Cuda ? "cuda"
                                                                                  : "host";
@@ -165,12 +167,14 @@ absl::Status profileCommand(const ProfileOptions &options) {
     return identity.status();
 
   std::optional<cost::Record> there;
-  if (!options.force && model::isRegularFile(options.output)) {
+  // With --overwrite what is there need not be a record.
+  if (!options.force && model::isRegularFile(options.output) && holdsKind(options.output, OutputKind::Record)) {
     absl::StatusOr<cost::Record> read = cost::readRecord(options.output);
     if (!read.ok())
-      return bad(cat(read.status().message(), "; --force writes over it"));
+      return absl::InvalidArgumentError(cat(read.status().message(), "; --force measures anew"));
     there = *std::move(read);
   }
+  std::optional<Progress> progress(std::in_place, "choosing what to measure");
   serve::GridRequest request;
   request.model = job.model->spec;
   request.hardware = *job.hardware;
@@ -185,6 +189,7 @@ absl::Status profileCommand(const ProfileOptions &options) {
   absl::StatusOr<serve::Grid> grid = serve::chooseGrid(request);
   if (!grid.ok())
     return grid.status();
+  progress.reset();
   cost::Record record = serve::emptyRecord(*grid, *identity, job.model->spec);
   if (there) {
     if (absl::Status status = checkResumable(*there, record, options.all, options.output); !status.ok())
@@ -206,7 +211,6 @@ absl::Status profileCommand(const ProfileOptions &options) {
     weights = *std::move(opened);
   }
   Writer writer(options.output);
-  std::optional<Progress> progress;
   serve::AnalyzerOptions analyzer;
   analyzer.secondsPerPair = options.secondsPerPair;
   analyzer.all = options.all;
@@ -219,7 +223,7 @@ absl::Status profileCommand(const ProfileOptions &options) {
   analyzer.loading = [&](uint64_t done, uint64_t total) { progress->update(done, total); };
   analyzer.measuring = [&](uint64_t done, uint64_t total) {
     if (!measuring)
-      progress.emplace("measuring", Amount::Count);
+      progress.emplace("measuring copies and pairs, at most");
     measuring = true;
     progress->update(done, total);
   };

@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<int32_t>> parseOne(std::string_view text, const std::
     int32_t id = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), id);
     if (error != std::errc() || end != part.data() + part.size() || id < 0)
-      return absl::InvalidArgumentError(model::cat(where, ": \"", model::escaped(part, 40),
+      return absl::InvalidArgumentError(model::cat(where, " = \"", model::escaped(part, 40),
                                                    "\": expected a token id, a number from 0 to 2147483647"));
     ids.push_back(id);
   }
@@ -58,7 +58,7 @@ absl::StatusOr<Prompts> parsePromptIds(std::string_view text, std::string_view w
     for (std::string_view prompt : split(line, ';')) {
       const std::string name = model::cat(where, ": prompt ", prompts.size());
       if (trimmed(prompt).empty())
-        return absl::InvalidArgumentError(model::cat(name, " is empty: expected at least one token id"));
+        return absl::InvalidArgumentError(model::cat(name, " = \"\": expected at least one token id"));
       absl::StatusOr<std::vector<int32_t>> ids = parseOne(prompt, name);
       if (!ids.ok())
         return ids.status();

@@ -5,6 +5,7 @@
 #include "runtime/model/Text.h"
 #include "runtime/model/Units.h"
 #include "tools/Commands.h"
+#include "tools/InputErrors.h"
 #include "tools/RecordReport.h"
 
 namespace headrace::tools {
@@ -12,24 +13,20 @@ namespace {
 
 absl::StatusOr<std::optional<cost::Slo>> readSlo(const RecordOptions &options) {
   if (!options.slo.empty() && options.sloFactor)
-    return absl::InvalidArgumentError("command line: --slo beside --slo-factor: expected one of them");
+    return badUsage("--slo beside --slo-factor: expected one of them");
   if (!options.slo.empty()) {
-    absl::StatusOr<double> seconds = model::parseSeconds(options.slo, "--slo");
+    absl::StatusOr<double> seconds = model::parseSeconds(options.slo, "command line: --slo");
     if (!seconds.ok())
       return seconds.status();
     const double ns = *seconds * 1e9;
     if (!(ns >= static_cast<double>(cost::kSloStepNs) && ns <= static_cast<double>(cost::kLongestStepNs)))
-      return absl::InvalidArgumentError(model::cat("command line: --slo ", options.slo,
-                                                   ": expected a time from 2 ms, the granularity of SLOs, to ",
-                                                   cost::kLongestStepNs / 1'000'000'000, " s"));
+      return badFlag(
+          "--slo", options.slo,
+          model::cat("a time from 2 ms, the granularity of SLOs, to ", cost::kLongestStepNs / 1'000'000'000, " s"));
     return cost::Slo{.ns = ns};
   }
   if (!options.sloFactor)
     return std::nullopt;
-  // Zero is no factor, and not a factor that was not given.
-  if (!(*options.sloFactor >= 1))
-    return absl::InvalidArgumentError(
-        model::cat("command line: --slo-factor ", *options.sloFactor, ": expected a finite factor of at least 1"));
   const cost::Slo slo{.factor = *options.sloFactor};
   if (absl::Status status = cost::checkSlo(slo, "command line: --slo-factor"); !status.ok())
     return status;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/core/Runtime.h"
+#include "runtime/core/TransitionPaths.h"
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/model/FileIo.h"
 #include "runtime/model/Text.h"
@@ -19,60 +20,58 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/serve/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
-#include "runtime/sim/Simulator.h"
 #include "tools/Commands.h"
 #include "tools/Compiling.h"
+#include "tools/InputErrors.h"
+#include "tools/IterationLooks.h"
 #include "tools/LogitsFile.h"
+#include "tools/ModelPath.h"
+#include "tools/Outputs.h"
 #include "tools/Progress.h"
 #include "tools/PromptIds.h"
 #include "tools/RunReport.h"
 #include "tools/RunSetup.h"
 #include "tools/Timeline.h"
-#include "tools/WriteFile.h"
 
 namespace headrace::tools {
 namespace {
 
 using model::cat;
 
-absl::Status bad(const std::string &message) { return absl::InvalidArgumentError(cat("command line: ", message)); }
-
 // A plan is any file that is neither a shape nor a job; whether it is one is for the plan's reader to say.
 bool isPlanFile(const std::string &path) {
   return path.ends_with(".plan") || (model::isRegularFile(path) && !path.ends_with(".toml"));
 }
 
-absl::Status checkOutputs(const RunOptions &options) {
-  for (const std::string *path : {&options.logits, &options.trace, &options.timeline})
-    if (!path->empty())
-      if (absl::Status status = checkWritable(*path); !status.ok())
-        return status;
+absl::StatusOr<Outputs> outputsOf(const RunOptions &options) {
+  Outputs outputs(options.overwrite);
+  outputs.add("--logits", options.logits, OutputKind::Logits);
+  outputs.add("--trace", options.trace, OutputKind::Timeline);
+  outputs.add("--timeline", options.timeline, OutputKind::Timeline);
+  outputs.addInputs({options.job.source, options.promptIds.value_or(""), options.promptIdsFile, options.weights});
   if (!options.timeline.empty() && !options.timeline.ends_with(".svg") && !options.timeline.ends_with(".json") &&
       !options.timeline.ends_with(".txt"))
-    return bad(cat("--timeline ", options.timeline, ": expected a name that ends in .svg, .json or .txt"));
-  return absl::OkStatus();
+    return badFlag("--timeline", options.timeline, "a name that ends in .svg, .json or .txt");
+  return outputs;
 }
 
 absl::StatusOr<Prompts> readPrompts(const RunOptions &options, int64_t vocab) {
-  const int ways = (options.promptIds.empty() ? 0 : 1) + (options.promptIdsFile.empty() ? 0 : 1) +
+  const int ways = (options.promptIds ? 1 : 0) + (options.promptIdsFile.empty() ? 0 : 1) +
                    (options.randomInputLength.has_value() ? 1 : 0);
   if (ways != 1)
-    return bad("expected one of --prompt-ids, --prompt-ids-file and --random-input-len");
+    return badUsage("expected one of --prompt-ids, --prompt-ids-file and --random-input-len");
   if (options.randomInputLength) {
-    if (*options.randomInputLength < 1 || options.numPrompts < 1)
-      return bad(cat("--random-input-len ", *options.randomInputLength, " --num-prompts ", options.numPrompts,
-                     ": expected 1 or more of both"));
     if (*options.randomInputLength > (int64_t{1} << 31) / options.numPrompts)
-      return bad(cat("--random-input-len ", *options.randomInputLength, " --num-prompts ", options.numPrompts,
-                     ": expected at most 2^31 tokens in all"));
+      return badNumber("--random-input-len", *options.randomInputLength,
+                       cat("at most 2^31 tokens in all ", options.numPrompts, " prompts"));
     return randomPrompts(options.numPrompts, *options.randomInputLength, vocab, options.seed);
   }
   if (!options.promptIdsFile.empty())
     return readPromptIds(options.promptIdsFile);
   // Ids hold digits, commas and semicolons only; anything else that names a file is one.
-  if (model::isRegularFile(options.promptIds))
-    return readPromptIds(options.promptIds);
-  return parsePromptIds(options.promptIds, "--prompt-ids");
+  if (model::isRegularFile(*options.promptIds))
+    return readPromptIds(*options.promptIds);
+  return parsePromptIds(*options.promptIds, "command line: --prompt-ids");
 }
 
 // The goal that a run has by itself: a place for each prompt, and room for the longest of them with its new tokens.
@@ -91,13 +90,16 @@ struct Loaded {
   Prompts prompts;
 };
 
-absl::StatusOr<Loaded> compileOnTheWay(const RunOptions &options, double linkBandwidth) {
+absl::StatusOr<Loaded> compileOnTheWay(const RunOptions &options, double linkBandwidth, Outputs &outputs) {
   absl::StatusOr<AssembledJob> assembled = assembleJob(options.job);
   if (!assembled.ok())
     return assembled.status();
   for (const std::string &note : assembled->notes)
     std::fprintf(stderr, "headrace: %s\n", note.c_str());
   model::Job &job = assembled->job;
+  outputs.addInputs(job.files);
+  if (absl::Status status = outputs.check(); !status.ok()) // before the work starts
+    return status;
   absl::StatusOr<Prompts> prompts = readPrompts(options, job.model->spec.vocab);
   if (!prompts.ok())
     return prompts.status();
@@ -115,65 +117,79 @@ absl::StatusOr<Loaded> compileOnTheWay(const RunOptions &options, double linkBan
                                           job.model->spec.maxPositions, " positions of ", job.model->spec.name));
   absl::StatusOr<plan::Plan> plan = compileJob(job);
   if (!plan.ok())
-    return plan.status();
+    return aboutInput(assembled->input, plan.status());
   return Loaded{*std::move(plan), *std::move(prompts)};
 }
 
-absl::StatusOr<Loaded> loadPlan(const RunOptions &options, double linkBandwidth) {
+absl::StatusOr<Loaded> loadPlan(const RunOptions &options, double linkBandwidth, Outputs &outputs) {
   if (!isPlanFile(options.job.source))
-    return compileOnTheWay(options, linkBandwidth);
+    return compileOnTheWay(options, linkBandwidth, outputs);
   if (options.job.any()) {
     const std::string flag = !options.job.flags.empty()          ? options.job.flags.begin()->first
                              : !options.job.modelFlag.empty()    ? "--model"
                              : !options.job.hardwareFlag.empty() ? "--hardware"
                                                                  : "a placement flag";
-    return bad(cat(flag, " beside the plan ", options.job.source,
-                   ": a plan has its model, hardware, goal and policy already: expected a model, or no such flag"));
+    return badUsage(
+        cat(flag, " beside the plan ", options.job.source,
+            ": a plan has its model, hardware, goal and policy already: expected a model, or no such flag"));
   }
   absl::StatusOr<plan::Plan> plan = plan::readPlan(options.job.source);
   if (!plan.ok())
     return plan.status();
+  plan->modelPath = pathFromPlan(plan->modelPath, options.job.source);
+  outputs.addInput(plan->modelPath);
+  if (absl::Status status = outputs.check(); !status.ok())
+    return status;
   absl::StatusOr<Prompts> prompts = readPrompts(options, plan->model.vocab);
   if (!prompts.ok())
     return prompts.status();
   return Loaded{*std::move(plan), *std::move(prompts)};
 }
 
-// What an iteration of each variant takes over the link that the run has: the plan's own prediction unless
-// --link-bandwidth says otherwise.
-std::vector<uint64_t> predictions(const plan::Plan &plan, double linkBandwidth) {
-  std::vector<uint64_t> out;
-  out.reserve(plan.variants.size());
-  const double duplexShare =
-      plan.hardware.duplexBandwidth / std::max(plan.hardware.h2dBandwidth, plan.hardware.d2hBandwidth);
-  for (const plan::Variant &variant : plan.variants) {
-    if (linkBandwidth <= 0) {
-      out.push_back(variant.predictedNs);
-      continue;
-    }
-    const plan::Schedule &schedule = plan.schedules[variant.schedule];
-    const std::vector<uint64_t> durations =
-        sim::pacedDurations(schedule, variant.durationsNs, plan.hardware, linkBandwidth);
-    out.push_back(sim::Simulator(schedule).run(durations, duplexShare).iterationNs);
-  }
-  return out;
-}
-
-absl::Status writeTimelines(const RunOptions &options, const plan::Plan &plan, const core::Device &device,
-                            uint32_t variant) {
+// The representative iteration among those of the variants that `counts` says yes to; no steps where none was looked
+// at.
+Trace traceOf(const plan::Plan &plan, const core::Device &device, const IterationLooks &looks,
+              const std::function<bool(uint32_t)> &counts) {
   std::string measured(device.kind()); // "cuda, CUPTI"
   if (const absl::StatusOr<std::string> by = cuda::measuredBy(device); by.ok())
     measured += ", " + *by;
-  const Trace trace = makeTrace(plan, measured, variant, device.lastTimes());
+  const IterationTimes::Representative found = looks.times().representative(looks.looks(), counts);
+  if (found.look == nullptr)
+    return {};
+  Trace trace = makeTrace(plan, measured, found.look->variant, found.look->times);
+  trace.iteration = found.look->iteration;
+  trace.about = found.about;
+  return trace;
+}
+
+RunFindings findOutAbout(const plan::Plan &plan, const core::Device &device, const IterationLooks &looks,
+                         const RunReport &report, double linkBandwidth) {
+  std::vector<PhaseInput> phases;
+  for (const bool decode : {true, false}) {
+    const auto counts = [&](uint32_t variant) {
+      return (plan.schedules[plan.variants[variant].schedule].shape == plan::ShapeClass::Decode) == decode;
+    };
+    const Compared compared = decode ? report.times.decode() : report.times.prefill();
+    if (compared.iterations == 0)
+      continue;
+    phases.push_back({decode ? "decode" : "prefill", compared.predictedMs, compared.measuredMs,
+                      looks.times().mostOften(counts), traceOf(plan, device, looks, counts)});
+  }
+  return findOut(plan, phases, linkBandwidth, !device.holdsData());
+}
+
+absl::Status writeTimelines(const RunOptions &options, const Outputs &outputs, const plan::Plan &plan,
+                            const Trace &trace, double linkBandwidth) {
+  const Chart chart = makeChart(plan, trace.variant, &trace, linkBandwidth);
   if (!options.trace.empty())
-    if (absl::Status status = writeFile(options.trace, traceJson(trace)); !status.ok())
+    if (absl::Status status = outputs.write(options.trace, timelineJson(chart)); !status.ok())
       return status;
   if (options.timeline.empty())
     return absl::OkStatus();
-  const Chart chart = makeChart(plan, variant, &trace);
-  return writeFile(options.timeline, options.timeline.ends_with(".svg")    ? timelineSvg(chart)
-                                     : options.timeline.ends_with(".json") ? timelineJson(chart)
-                                                                           : timelineText(chart, 120));
+  return outputs.write(options.timeline, options.timeline.ends_with(".svg") ? timelineSvg(chart)
+                                         : options.timeline.ends_with(".json")
+                                             ? timelineJson(chart)
+                                             : cat(kTimelineTextMark, timelineText(chart, 120)));
 }
 
 // What the first iteration runs in, so that nothing has to change before it.
@@ -194,39 +210,42 @@ absl::Status runCommand(const RunOptions &options) {
     device = makeDevice(options.device, options);
   if (!device.ok())
     return device.status();
-  if (absl::Status status = checkOutputs(options); !status.ok())
-    return status;
+  absl::StatusOr<Outputs> outputs = outputsOf(options);
+  if (!outputs.ok())
+    return outputs.status();
   core::DeviceOptions deviceOptions;
   if (!options.linkBandwidth.empty()) {
-    absl::StatusOr<double> bandwidth = model::parseBandwidth(options.linkBandwidth, "--link-bandwidth");
+    absl::StatusOr<double> bandwidth = model::parseBandwidth(options.linkBandwidth, "command line: --link-bandwidth");
     if (!bandwidth.ok())
       return bandwidth.status();
     deviceOptions.linkBandwidth = *bandwidth;
   }
-  absl::StatusOr<std::vector<int32_t>> stopIds = parseIds(options.stopIds, "--stop-ids");
+  absl::StatusOr<std::vector<int32_t>> stopIds = parseIds(options.stopIds, "command line: --stop-ids");
   if (!stopIds.ok())
     return stopIds.status();
-  if (options.maxNewTokens < 1)
-    return bad(cat("--max-new-tokens ", options.maxNewTokens, ": expected at least 1"));
 
-  absl::StatusOr<Loaded> loaded = loadPlan(options, deviceOptions.linkBandwidth);
+  absl::StatusOr<Loaded> loaded = loadPlan(options, deviceOptions.linkBandwidth, *outputs);
   if (!loaded.ok())
     return loaded.status();
   const plan::Plan &plan = loaded->plan;
   if (options.placement && *options.placement >= plan.placements.size())
-    return bad(
-        cat("--placement ", *options.placement, ": expected one of the plan's ", plan.placements.size(), ", from 0"));
+    return badNumber("--placement", *options.placement, cat("one of the plan's ", plan.placements.size(), ", from 0"));
+  for (const int32_t id : *stopIds)
+    if (id >= plan.model.vocab)
+      return badNumber("--stop-ids", id, cat("token ids from 0 to ", plan.model.vocab - 1, ", the model's vocabulary"));
 
   if (options.device.empty())
     device = makeDevice(defaultDevice(plan), options);
   if (!device.ok())
     return device.status();
 
-  RunReport report;
-  report.planPath = options.job.source;
-  report.device = options.device.empty() ? std::string((*device)->kind()) : options.device;
+  if (absl::Status status = core::TransitionPaths::check(plan); !status.ok())
+    return status;
+  const uint32_t firstIn = options.placement.value_or(firstPlacement(plan, loaded->prompts));
+  RunReport report{.planPath = options.job.source,
+                   .device = options.device.empty() ? std::string((*device)->kind()) : options.device,
+                   .times = RunTimes(plan, deviceOptions.linkBandwidth, firstIn)};
   uint32_t lastVariant = 0;
-  const std::vector<uint64_t> predicted = predictions(plan, deviceOptions.linkBandwidth);
   serve::GenerateRequest request;
   request.prompts = std::move(loaded->prompts);
   request.maxNewTokens = options.maxNewTokens;
@@ -234,15 +253,21 @@ absl::Status runCommand(const RunOptions &options) {
   request.stopTokens = *std::move(stopIds);
   request.keepLogits = !options.logits.empty();
   request.separatePrefill = options.separatePrefill;
-  if (!options.placement && !plan.choices.empty())
-    request.placementOf = [&](const plan::IterationShape &shape) {
-      return plan::chosenPlacement(plan, shape).value_or(0);
-    };
-  request.onIteration = [&](uint32_t variant, int64_t ns) {
-    lastVariant = variant;
-    const plan::Variant &v = plan.variants[variant];
-    const bool decode = plan.schedules[v.schedule].shape == plan::ShapeClass::Decode;
-    (decode ? report.decode : report.prefill).add(predicted[variant], ns);
+  std::optional<IterationLooks> looks; // once the runtime is there
+  request.placementOf = [&](const plan::IterationShape &shape) {
+    looks->beforeLaunch(shape);
+    return options.placement || plan.choices.empty() ? looks->runtime().placement()
+                                                     : plan::chosenPlacement(plan, shape).value_or(0);
+  };
+  std::optional<Progress> generating;
+  request.onIteration = [&](const serve::IterationSeen &seen) {
+    serve::IterationSeen unwatched = seen;
+    unwatched.ns = looks->measured(seen.variant, seen.ns);
+    if (seen.gapNs >= 0)
+      unwatched.gapNs -= seen.ns - unwatched.ns;
+    generating->note(cat("iteration ", looks->times().count()));
+    lastVariant = seen.variant;
+    report.times.add(unwatched);
   };
   if (absl::Status status = serve::checkRequest(plan, request); !status.ok())
     return status;
@@ -259,14 +284,13 @@ absl::Status runCommand(const RunOptions &options) {
   }
   if (absl::Status status = setLanes(options, **device, deviceOptions); !status.ok())
     return status;
-  deviceOptions.trace = !options.trace.empty() || !options.timeline.empty();
+  const bool drawn = !options.trace.empty() || !options.timeline.empty();
+  deviceOptions.trace = drawn || (*device)->kind() == "host" || (*device)->kind() == "sim"; // where it costs nothing
   core::LoadOptions loadOptions;
-  loadOptions.placement = options.placement.value_or(firstPlacement(plan, request.prompts));
-  if (!(options.graphSeconds >= 0) || options.graphSeconds > 1e9)
-    return bad(cat("--graph-seconds ", options.graphSeconds, ": expected a number of seconds, 0 for no limit"));
+  loadOptions.placement = firstIn;
   loadOptions.buildNs = static_cast<int64_t>(options.graphSeconds * 1e9);
   if (!options.graphMemory.empty()) {
-    absl::StatusOr<uint64_t> bytes = model::parseBytes(options.graphMemory, "--graph-memory");
+    absl::StatusOr<uint64_t> bytes = model::parseBytes(options.graphMemory, "command line: --graph-memory");
     if (!bytes.ok())
       return bytes.status();
     loadOptions.graphBytes = *bytes;
@@ -284,21 +308,28 @@ absl::Status runCommand(const RunOptions &options) {
   weights.reset(); // the homes are filled; the files are no longer needed
   std::fputs(runtime->manifest().toString().c_str(), options.json ? stderr : stdout);
 
+  looks.emplace(*runtime, deviceOptions.trace, /*many=*/drawn);
+  generating.emplace("generating");
   absl::StatusOr<serve::GenerateResult> result = serve::generate(*runtime, request);
+  generating.reset();
   if (!result.ok())
     return result.status();
+  if (absl::Status status = looks->finish(); !status.ok())
+    return status;
   report.result = *std::move(result);
-  report.decode.finish();
-  report.prefill.finish();
   report.transitions = runtime->transitionsRun();
   report.missingVariants = runtime->missingVariants();
   report.leftOutVariants = runtime->leftOutVariants();
   if (!options.logits.empty())
-    if (absl::Status status = writeLogits(report.result.logits, plan.model.vocab, options.logits); !status.ok())
+    if (absl::Status status = outputs->write(options.logits, logitsFile(report.result.logits, plan.model.vocab));
+        !status.ok())
       return status;
-  if (deviceOptions.trace)
-    if (absl::Status status = writeTimelines(options, plan, **device, lastVariant); !status.ok())
+  if (drawn) {
+    const Trace trace = traceOf(plan, **device, *looks, [](uint32_t) { return true; });
+    if (absl::Status status = writeTimelines(options, *outputs, plan, trace, deviceOptions.linkBandwidth); !status.ok())
       return status;
+  }
+  report.findings = findOutAbout(plan, **device, *looks, report, deviceOptions.linkBandwidth);
   const uint32_t shown = options.placement.value_or(plan.variants[lastVariant].placement);
   std::fputs((options.json ? runJson(plan, shown, runtime->manifest(), report) : runText(plan, shown, report)).c_str(),
              stdout);

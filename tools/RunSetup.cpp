@@ -2,15 +2,19 @@
 #include "tools/RunSetup.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <set>
 #include <vector>
 
 #include <sched.h>
+#include <unistd.h>
 
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/model/FileIo.h"
 #include "runtime/model/Text.h"
 #include "runtime/sim/SimDevice.h"
+#include "tools/InputErrors.h"
 #include "tools/ModelHash.h"
 
 namespace headrace::tools {
@@ -18,16 +22,14 @@ namespace {
 
 using model::cat;
 
-absl::Status bad(const std::string &message) { return absl::InvalidArgumentError(cat("command line: ", message)); }
-
 } // namespace
 
 absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const RunOptions &options) {
   const std::string &graphBuild = options.graphBuild, &traceBy = options.traceBy;
   if (graphBuild != "explicit" && graphBuild != "capture")
-    return bad(cat("--graph-build ", model::escaped(graphBuild, 40), ": expected explicit or capture"));
+    return badFlag("--graph-build", graphBuild, "explicit or capture");
   if (traceBy != "auto" && traceBy != "cupti" && traceBy != "stamps")
-    return bad(cat("--trace-by ", model::escaped(traceBy, 40), ": expected auto, cupti or stamps"));
+    return badFlag("--trace-by", traceBy, "auto, cupti or stamps");
   if (name == "host")
     return host::makeHostDevice();
   if (name == "sim")
@@ -39,22 +41,30 @@ absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name
                                             : traceBy == "stamps" ? cuda::TraceBy::Stamps
                                                                   : cuda::TraceBy::Auto,
                                  .libraries = options.cudaLibraries});
-  return bad(cat("--device ", model::escaped(name, 40), ": expected host, sim or cuda, or cuda:1 for the second GPU"));
+  return badFlag("--device", name, "host, sim or cuda, or cuda:1 for the second GPU");
 }
 
 std::string defaultDevice(const plan::Plan &plan) {
   return plan.hardware.kind == model::DeviceKind::Cuda ? "cuda" : "host";
 }
 
+void warnOnce(const std::string &warning) {
+  static std::set<std::string> said;
+  if (said.insert(warning).second)
+    std::fprintf(stderr, "%sheadrace: warning: %s\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[K" : "", warning.c_str());
+}
+
 absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOptions &options, const plan::Plan &plan) {
   if (options.syntheticWeights) {
     if (!options.weights.empty())
-      return bad("--weights beside --synthetic-weights: expected one of them");
+      return badUsage("--weights beside --synthetic-weights: expected one of them");
+    if (options.verifyWeights)
+      return badUsage("--verify-weights beside --synthetic-weights: expected one of them");
     return model::syntheticWeights(*options.syntheticWeights);
   }
   const std::string folder = options.weights.empty() ? plan.modelPath : options.weights;
   if (!options.weights.empty() && !model::isDirectory(folder))
-    return absl::NotFoundError(cat("--weights ", folder, ": no such folder: expected the model's folder"));
+    return badFlag("--weights", folder, "no such folder", "the model's folder");
   if (folder.empty() || folder.ends_with(".toml"))
     return absl::InvalidArgumentError(
         cat(folder.empty() ? plan.model.name : folder,
@@ -71,7 +81,12 @@ absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOption
                                    "--synthetic-weights SEED"));
   if (absl::Status status = checkWeightsMatch(plan, *source); !status.ok())
     return status;
-  return model::openCheckpoint(folder, plan.model, model::layoutWeights(plan.model));
+  for (const std::string &note : source->notes)
+    warnOnce(note);
+  if (options.verifyWeights)
+    if (absl::Status status = verifyWeights(plan, *source); !status.ok())
+      return status;
+  return model::openCheckpoint(folder, plan.model, model::layoutWeights(plan.model), warnOnce);
 }
 
 namespace {
@@ -96,8 +111,7 @@ absl::Status setLanes(const RunOptions &options, const core::Device &device, cor
   if (options.pin)
     pinLanes(deviceOptions);
   if (options.lowLatency && device.kind() != "host")
-    return absl::InvalidArgumentError(
-        cat("--low-latency: expected the host device, whose lanes are threads; this is ", device.kind()));
+    return badUsage(cat("--low-latency: expected the host device, whose lanes are threads; this is ", device.kind()));
   deviceOptions.lowLatency = options.lowLatency;
   return absl::OkStatus();
 }

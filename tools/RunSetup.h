@@ -18,7 +18,10 @@ namespace headrace::tools {
 absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const RunOptions &options);
 // The device that a plan is for; where that is a GPU and none answers, it is said why.
 std::string defaultDevice(const plan::Plan &plan);
-// --synthetic-weights, --weights, or the folder that the plan was made from.
+// A line on standard error, once a process: "headrace: warning: ...", clear of a line of progress.
+void warnOnce(const std::string &warning);
+// --synthetic-weights, --weights, or the folder that the plan was made from; --verify-weights. Warns of tensors that
+// nothing uses, and, as they are loaded, of those with values that are not finite.
 absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOptions &options, const plan::Plan &plan);
 // --pin: two cores of those this process may use; the same one twice if there is only one. --low-latency:
 // kInvalidArgument for a device whose lanes are no threads of this machine.

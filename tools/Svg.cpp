@@ -22,11 +22,13 @@ std::string svgEscaped(std::string_view text) {
   return out;
 }
 
-std::string svgDocument(double width, double height, std::string_view body, std::string_view definitions) {
-  std::string out = absl::StrFormat(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
-      "font-family=\"system-ui, 'Segoe UI', Helvetica, Arial, sans-serif\" font-size=\"11\">\n",
-      width, height, width, height);
+std::string svgDocument(std::string_view kind, double width, double height, std::string_view body,
+                        std::string_view definitions) {
+  std::string out =
+      absl::StrFormat("<svg xmlns=\"http://www.w3.org/2000/svg\" data-headrace=\"%s\" width=\"%.0f\" height=\"%.0f\" "
+                      "viewBox=\"0 0 %.0f %.0f\" "
+                      "font-family=\"system-ui, 'Segoe UI', Helvetica, Arial, sans-serif\" font-size=\"11\">\n",
+                      absl::string_view(kind.data(), kind.size()), width, height, width, height);
   out += definitions;
   out += "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
   out += body;

@@ -6,7 +6,9 @@
 #include "absl/strings/str_format.h"
 #include "runtime/model/Text.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/sim/SimDevice.h"
 #include "runtime/sim/Simulator.h"
+#include "tools/Format.h"
 #include "tools/InspectReport.h"
 
 namespace headrace::tools {
@@ -94,11 +96,13 @@ std::string stepName(const plan::Plan &plan, const plan::Schedule &schedule, con
   return step.layer >= 0 ? model::cat("L", step.layer, " ", what) : what;
 }
 
-Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured) {
+Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, double linkBandwidth) {
   const plan::Variant &variant = plan.variants[index];
   const plan::Schedule &schedule = plan.schedules[variant.schedule];
   const plan::Placement &placement = plan.placements[variant.placement];
   Chart chart;
+  chart.modelHash = plan.modelHash;
+  chart.variant = index;
   chart.title = model::cat(plan.model.name, " on ", plan.hardware.name);
   chart.subtitle = model::cat("variant ", index, ": ", variant.newTokens, " new tokens, ", variant.sequences,
                               " sequences, context ", variant.context, "; offloaded: ", describePlacement(placement),
@@ -106,7 +110,8 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured) {
 
   const model::Hardware &hardware = plan.hardware;
   const double duplexShare = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
-  const sim::Timeline timeline = sim::Simulator(schedule).run(variant.durationsNs, duplexShare);
+  const sim::Timeline timeline = sim::Simulator(schedule).run(
+      sim::pacedDurations(schedule, variant.durationsNs, hardware, linkBandwidth), duplexShare);
   std::vector<std::pair<uint64_t, uint64_t>> times;
   for (const sim::StepTime &t : timeline.steps)
     times.emplace_back(t.startNs, t.endNs);
@@ -116,6 +121,9 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured) {
     for (const auto &[start, end] : measured->steps)
       times.emplace_back(static_cast<uint64_t>(start), static_cast<uint64_t>(end));
     chart.tracks.push_back(makeTrack(plan, schedule, model::cat("measured (", measured->device, ")"), times));
+    chart.tracks.back().about = measured->about;
+    chart.device = measured->device;
+    chart.iteration = measured->iteration;
   }
   for (int lane = 0; lane < plan::kLanes; ++lane) {
     const bool used = std::any_of(schedule.steps.begin(), schedule.steps.end(),
@@ -124,6 +132,16 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured) {
       chart.lanes.push_back(static_cast<plan::Lane>(lane));
   }
   return chart;
+}
+
+std::string trackHeading(const Track &track) {
+  std::string text = track.name;
+  if (!track.about.empty())
+    text += ", " + track.about;
+  text += (track.about.empty() ? ": iteration " : ": ") + formatNs(track.iterationNs);
+  if (track.tokensNs != 0)
+    text += ", tokens at " + formatNs(track.tokensNs);
+  return text + ", stalls " + formatNs(track.stallNs);
 }
 
 } // namespace headrace::tools

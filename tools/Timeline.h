@@ -33,6 +33,7 @@ struct Gap { // the compute lane waits for a copy
 
 struct Track {
   std::string name;      // "planned", "measured (host)"
+  std::string about;     // which iteration; empty: the plan's
   std::vector<Bar> bars; // one a step, in the schedule's order
   std::vector<Gap> stalls;
   uint64_t iterationNs = 0;
@@ -44,19 +45,26 @@ struct Track {
 struct Chart {
   std::string title;    // the model on the hardware
   std::string subtitle; // the variant's key and placement
-  std::vector<Track> tracks;
+  std::string modelHash;
+  uint32_t variant = 0;
+  std::string device;            // that measured; empty: planned lanes only
+  uint64_t iteration = 0;        // that was measured
+  std::vector<Track> tracks;     // planned, measured
   std::vector<plan::Lane> lanes; // those that any track uses, in the order of plan::Lane
 };
 
 // What a step is called: its layer, and its op or (linear ops and copies) its unit.
 std::string stepName(const plan::Plan &plan, const plan::Schedule &schedule, const plan::Step &step);
 
-// `variant` must be one of the plan's; `measured`, if there is one, must have passed parseTrace for this plan.
-Chart makeChart(const plan::Plan &plan, uint32_t variant, const Trace *measured);
+// `variant` must be one of the plan's; `measured`, if there is one, must have passed parseTrace for this plan. The
+// planned lanes are those over a link of `linkBandwidth` bytes/s; 0: the plan's own.
+Chart makeChart(const plan::Plan &plan, uint32_t variant, const Trace *measured, double linkBandwidth = 0);
+// "measured (host), iteration 5 of 8, the median of 7 of its variant: 379 ms, tokens at 366 ms, stalls 255 ms"
+std::string trackHeading(const Track &track);
 
 // Lanes as rows of characters, `width` columns wide, and a table of what each lane did.
 std::string timelineText(const Chart &chart, int width);
-// Chrome's trace event format: one process a track, one thread a lane. Opens in Perfetto.
+// Chrome's trace event format: one process a track, one thread a lane. Opens in Perfetto; parseTrace() reads it.
 std::string timelineJson(const Chart &chart);
 // One picture, planned above measured on the same scale of time. Bytes and times are in the bars' tooltips.
 std::string timelineSvg(const Chart &chart);

@@ -9,8 +9,9 @@
 #include "runtime/model/Text.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/Commands.h"
+#include "tools/InputErrors.h"
+#include "tools/Outputs.h"
 #include "tools/Timeline.h"
-#include "tools/WriteFile.h"
 
 namespace headrace::tools {
 namespace {
@@ -28,9 +29,13 @@ absl::Status timelineCommand(const TimelineOptions &options) {
   absl::StatusOr<plan::Plan> plan = plan::readPlan(options.plan);
   if (!plan.ok())
     return plan.status();
-  if (!options.output.empty())
-    if (absl::Status status = checkWritable(options.output); !status.ok())
-      return status;
+  const bool toFile = !options.output.empty() && options.output != "-";
+  Outputs outputs(options.overwrite);
+  if (toFile)
+    outputs.add("--output", options.output, OutputKind::Timeline);
+  outputs.addInputs({options.plan, options.measured});
+  if (absl::Status status = outputs.check(); !status.ok())
+    return status;
   Trace measured;
   if (!options.measured.empty()) {
     absl::StatusOr<std::string> text = model::readTextFile(options.measured);
@@ -48,15 +53,15 @@ absl::Status timelineCommand(const TimelineOptions &options) {
   // The variant that was measured, unless one is named; without a measurement the first.
   const uint32_t variant = options.variant.value_or(options.measured.empty() ? 0 : measured.variant);
   if (variant >= plan->variants.size())
-    return absl::InvalidArgumentError(model::cat("command line: --variant ", variant, ": expected one of the ",
-                                                 plan->variants.size(), " variants of ", options.plan, ", from 0"));
+    return badNumber("--variant", variant,
+                     model::cat("one of the ", plan->variants.size(), " variants of ", options.plan, ", from 0"));
   const Chart chart = makeChart(*plan, variant, options.measured.empty() ? nullptr : &measured);
   const std::string drawn = options.format == "json" ? timelineJson(chart)
                             : options.format == "svg"
                                 ? timelineSvg(chart)
                                 : timelineText(chart, options.width > 0 ? options.width : terminalWidth());
-  if (!options.output.empty())
-    return writeFile(options.output, drawn);
+  if (toFile)
+    return outputs.write(options.output, options.format == "text" ? model::cat(kTimelineTextMark, drawn) : drawn);
   std::fputs(drawn.c_str(), stdout);
   return absl::OkStatus();
 }

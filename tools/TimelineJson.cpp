@@ -31,15 +31,17 @@ Json metadata(const char *what, int pid, int tid, Json args) {
 }
 
 void addTrack(const Chart &chart, const Track &track, int pid, Json &events) {
-  events.push_back(metadata("process_name", pid, 0, {{"name", track.name}}));
+  events.push_back(
+      metadata("process_name", pid, 0, {{"name", track.about.empty() ? track.name : track.name + ", " + track.about}}));
   events.push_back(metadata("process_sort_index", pid, 0, {{"sort_index", pid}}));
   for (const plan::Lane lane : chart.lanes) {
     const int tid = static_cast<int>(lane) + 1;
     events.push_back(metadata("thread_name", pid, tid, {{"name", plan::laneName(lane)}}));
     events.push_back(metadata("thread_sort_index", pid, tid, {{"sort_index", tid}}));
   }
-  for (const Bar &bar : track.bars) {
-    Json args = {{"part", partName(bar.part)}};
+  for (size_t step = 0; step < track.bars.size(); ++step) {
+    const Bar &bar = track.bars[step];
+    Json args = {{"step", step}, {"part", partName(bar.part)}};
     if (bar.layer >= 0)
       args["layer"] = bar.layer;
     if (bar.flops != 0)
@@ -81,9 +83,18 @@ void addTrack(const Chart &chart, const Track &track, int pid, Json &events) {
 
 std::string timelineJson(const Chart &chart) {
   Json json = {{"displayTimeUnit", "ns"},
-               {"otherData", {{"title", chart.title}, {"variant", chart.subtitle}}},
+               {"otherData",
+                {{"format", kTimelineFormat},
+                 {"version", kTimelineVersion},
+                 {"title", chart.title},
+                 {"bucket", chart.subtitle},
+                 {"model_hash", chart.modelHash},
+                 {"variant", chart.variant}}},
                {"traceEvents", Json::array()}};
-  int pid = 1;
+  if (!chart.device.empty())
+    json["otherData"]["measured"] = {
+        {"device", chart.device}, {"iteration", chart.iteration}, {"about", chart.tracks.back().about}};
+  int pid = kPlannedPid; // then kMeasuredPid
   for (const Track &track : chart.tracks)
     addTrack(chart, track, pid++, json["traceEvents"]);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

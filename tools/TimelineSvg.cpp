@@ -22,7 +22,9 @@ namespace {
 
 constexpr double kLeft = 96, kRight = 28, kPlot = 1276; // kLeft + kPlot + kRight: 1400 wide
 constexpr double kRibbon = 15, kBars = 26, kLaneGap = 10, kTrackGap = 18;
+constexpr double kTick = 4;        // a grid line's end below the bars
 constexpr double kCharacter = 6.1; // width of one at font size 11
+constexpr const char *kIdle = "#dde1e6", *kTokens = "stroke=\"#1f2328\" stroke-width=\"1.5\" stroke-dasharray=\"4 2\"";
 
 struct Style {
   const char *name, *colour;
@@ -68,16 +70,12 @@ public:
   std::string draw() {
     heading();
     const double top = y_;
-    y_ += 22; // the axis' labels
-    std::string tracks;
-    std::swap(tracks, body_);
+    axis(top);
+    y_ += 22; // its labels
     for (const Track &track : chart_.tracks)
       drawTrack(track);
-    std::swap(tracks, body_);
-    axis(top, y_);
-    body_ += tracks;
     y_ += 10;
-    return svgDocument(kLeft + kPlot + kRight, y_, body_,
+    return svgDocument("timeline", kLeft + kPlot + kRight, y_, body_,
                        "<defs><pattern id=\"stall\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
                        "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#fde3e1\"/>"
                        "<rect width=\"2.4\" height=\"6\" fill=\"#d64545\"/></pattern></defs>\n");
@@ -104,34 +102,36 @@ private:
     for (const Style &style : kParts)
       entry(style.colour, style.name);
     entry("url(#stall)", "compute waits for a copy");
+    entry(kIdle, "idle");
+    line(at + 7, 57, 71, kTokens, "");
+    text(at + 19, 68, "tokens visible", "fill=\"#1f2328\"");
     y_ = 84;
   }
 
-  void axis(double top, double bottom) {
+  // Upright.
+  void line(double x, double from, double to, const char *style, const std::string &tip) {
+    absl::StrAppendFormat(&body_, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" %s>%s</line>\n", x, from, x,
+                          to, style, tip.empty() ? "" : "<title>" + tip + "</title>");
+  }
+
+  void axis(double top) {
     const uint64_t step = tickStep(spanNs_);
-    for (uint64_t t = 0; t <= spanNs_; t += step) {
-      absl::StrAppendFormat(&body_, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"#e4e7eb\"/>\n",
-                            x(t), top + 18, x(t), bottom);
+    for (uint64_t t = 0; t <= spanNs_; t += step)
       text(x(t), top + 12, tickLabel(t, spanNs_), "text-anchor=\"middle\" fill=\"#57606a\"");
-    }
+  }
+  // Only where nothing is written: around the bars of a lane, which are drawn over it.
+  void grid(double top, double bottom) {
+    const uint64_t step = tickStep(spanNs_);
+    for (uint64_t t = 0; t <= spanNs_; t += step)
+      line(x(t), top, bottom, "stroke=\"#d5dae0\"", "");
   }
 
   void drawTrack(const Track &track) {
     y_ += kTrackGap;
-    std::string line = track.name + ": iteration " + formatNs(track.iterationNs);
-    if (track.tokensNs != 0)
-      line += ", tokens at " + formatNs(track.tokensNs);
-    line += ", stalls " + formatNs(track.stallNs);
-    text(16, y_, line, "font-size=\"13\" font-weight=\"600\" fill=\"#1f2328\"");
+    text(16, y_, trackHeading(track), "font-size=\"13\" font-weight=\"600\" fill=\"#1f2328\"");
     y_ += 8;
-    const double top = y_;
     for (const plan::Lane lane : chart_.lanes)
       drawLane(track, lane);
-    if (track.tokensNs != 0)
-      absl::StrAppendFormat(&body_,
-                            "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"#1f2328\" "
-                            "stroke-dasharray=\"4 3\"><title>tokens visible at %s</title></line>\n",
-                            x(track.tokensNs), top, x(track.tokensNs), y_ - kLaneGap, formatNs(track.tokensNs));
   }
 
   void drawLane(const Track &track, plan::Lane lane) {
@@ -142,8 +142,9 @@ private:
          absl::StrFormat("%.0f%% busy", 100.0 * static_cast<double>(busy) /
                                             static_cast<double>(std::max<uint64_t>(track.iterationNs, 1))),
          "fill=\"#57606a\"");
-    absl::StrAppendFormat(&body_, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"#f3f5f7\"/>\n",
-                          kLeft, barTop, kPlot, kBars);
+    grid(barTop - kRibbon, barTop + kBars + kTick);
+    absl::StrAppendFormat(&body_, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"/>\n", kLeft,
+                          barTop, x(track.iterationNs) - kLeft, kBars, kIdle);
     drawRibbon(track, lane);
     if (lane == plan::Lane::Compute)
       for (const Gap &gap : track.stalls)
@@ -168,6 +169,8 @@ private:
       bar(b.startNs, b.endNs, barTop, styleOf(b.part).colour, odd ? 0.78 : 1,
           space == std::string::npos ? b.name : b.name.substr(space + 1), tip);
     }
+    if (lane == plan::Lane::Compute && track.tokensNs != 0) // where no bar's label is: behind the last
+      line(x(track.tokensNs), barTop - 3, barTop + kBars + 3, kTokens, "tokens visible at " + formatNs(track.tokensNs));
     y_ = barTop + kBars + kLaneGap;
   }
 

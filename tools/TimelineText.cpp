@@ -114,10 +114,7 @@ std::string timelineText(const Chart &chart, int width) {
     span = std::max(span, track.iterationNs);
   std::string out = chart.title + "\n" + chart.subtitle + "\n";
   for (const Track &track : chart.tracks) {
-    out += "\n" + track.name + ": iteration " + formatNs(track.iterationNs);
-    if (track.tokensNs != 0)
-      out += ", tokens at " + formatNs(track.tokensNs);
-    out += ", stalls " + formatNs(track.stallNs) + "\n" + axis(columns, span, indent);
+    out += "\n" + trackHeading(track) + "\n" + axis(columns, span, indent);
     for (const plan::Lane lane : chart.lanes) {
       Row row(columns, span);
       if (lane == plan::Lane::Compute)

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When each step of one iteration really ran, as a small JSON file: what `run --trace` writes and `timeline --measured`
-// reads.
-//
-//   {"format": "headrace-trace", "version": 1, "model_hash": "...", "device": "host", "variant": 3,
-//    "steps": [[start_ns, end_ns], ...]}        one pair a step of the variant's schedule, from the iteration's start
+// When each step of one iteration really ran. There is one format for it, the JSON of timelineJson(): what `run
+// --trace` and `--timeline FILE.json` write, Perfetto opens and `timeline --measured` reads.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +18,22 @@ namespace headrace::tools {
 
 struct Trace {
   std::string modelHash;
-  std::string device; // Device::kind(), and what measured where that has several ways: "cuda, CUPTI"
+  std::string device;     // Device::kind(), and what measured where that has several ways: "cuda, CUPTI"
+  uint64_t iteration = 0; // of the run, from 1
+  std::string about;      // which one it is: "iteration 5 of 8, the median of 7 of its variant"
   uint32_t variant = 0;
-  std::vector<std::pair<int64_t, int64_t>> steps; // start, end
+  std::vector<std::pair<int64_t, int64_t>> steps; // start, end in ns, one pair a step of the variant's schedule
 };
 
 // Times on the device's clock become times from the first start.
 Trace makeTrace(const plan::Plan &plan, const std::string &device, uint32_t variant,
                 absl::Span<const core::StepTime> times);
-std::string traceJson(const Trace &trace);
 // Refuses, naming `where`, what is not such a file, and what does not belong to the plan: another model, a variant the
 // plan lacks, a number of steps that is not the schedule's.
 absl::StatusOr<Trace> parseTrace(std::string_view text, const std::string &where, const plan::Plan &plan);
+
+inline constexpr const char *kTimelineFormat = "headrace-timeline"; // otherData.format
+inline constexpr int kTimelineVersion = 1;
+inline constexpr int kPlannedPid = 1, kMeasuredPid = 2; // processes of the events
 
 } // namespace headrace::tools

@@ -12,6 +12,10 @@
 
 #include "tools/Commands.h"
 #include "tools/ExitCode.h"
+#include "tools/InputErrors.h"
+#include "tools/Options.h"
+#include "tools/Outputs.h"
+#include "tools/Progress.h"
 
 namespace {
 
@@ -29,11 +33,12 @@ constexpr const char *kInspectHelp = R"(Example:
 constexpr const char *kTimelineHelp = R"(Example:
   headrace timeline out.plan
   headrace timeline out.plan --variant 2 --format svg -o timeline.svg
-  headrace run out.plan --prompt-ids 1,2,3 --trace trace.json
-  headrace timeline out.plan --format json --measured trace.json -o both.json      (open it in ui.perfetto.dev))";
+  headrace run out.plan --prompt-ids 1,2,3 --timeline run.json                     (open it in ui.perfetto.dev)
+  headrace timeline out.plan --measured run.json --format svg -o both.svg)";
 constexpr const char *kLowLatencyHelp =
     "host: lanes that take their cores at once, and cores that do not halt; refused where the system does not grant it";
 
+constexpr const char *kAllHelp = "tables with all their rows: of more than 24 only the first and last are shown";
 constexpr const char *kRunHelp = R"(Example:
   headrace run ./qwen2.5-0.5b --device-memory 400MiB --prompt-ids "1,2,3;4,5" --max-new-tokens 32
   headrace run out.plan --prompt-ids prompts.txt --json --logits logits.safetensors
@@ -87,8 +92,8 @@ constexpr const char *kFleetHelp = R"(Example:
   headrace fleet fleet.toml --device host --synthetic-weights 1 --json)";
 
 // Every key of a job file, the source, and other engines' flags.
-void addJob(CLI::App &app, JobInput &input, const char *source) {
-  addKeys(app, input, source);
+void addJob(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &) = nullptr) {
+  addKeys(app, input, source, takes);
   constexpr const char *kOthers = "Words of vLLM and llama.cpp";
   for (const KeyFlag &flag : keyFlags()) {
     const std::string name(flag.flag);
@@ -110,28 +115,48 @@ void addJob(CLI::App &app, JobInput &input, const char *source) {
       ->group(kOthers);
 }
 
+CLI::Option *addSeed(CLI::App &app, const char *flag, uint64_t &seed, const char *help) {
+  return addInteger<uint64_t>(app, flag, seed, help, 0)->default_str("0");
+}
+void addSyntheticWeights(CLI::App &app, std::optional<uint64_t> &seed) {
+  addInteger<uint64_t>(app, "--synthetic-weights", seed, "weights from this seed, for a shape without any", 0);
+}
+
+void addOverwrite(CLI::App &app, bool &overwrite) {
+  app.add_flag("--overwrite", overwrite, "replace output files that headrace did not write, too; never an input");
+}
+
 void addRun(CLI::App &app, RunOptions &options) {
   addJob(app, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file");
   app.add_option("--prompt-ids", options.promptIds, "token ids, \"1,2,3;4,5\" for two prompts, or a file of them");
   app.add_option("--prompt-ids-file", options.promptIdsFile, "a file of token ids, a prompt a line (or ; between)");
-  app.add_option("--random-input-len", options.randomInputLength, "random prompts of this many tokens");
-  app.add_option("--num-prompts", options.numPrompts, "how many random prompts")->capture_default_str();
-  app.add_option("--max-new-tokens,--n-predict,--random-output-len", options.maxNewTokens,
-                 "tokens to generate a prompt")
-      ->capture_default_str();
-  app.add_option("--temperature,--temp", options.temperature, "0 is greedy")->capture_default_str();
-  app.add_option("--top-p", options.topP, "share of probability to sample from")->capture_default_str();
-  app.add_option("--seed", options.seed, "of sampling and of random prompts; prompt r samples with seed + r")
-      ->capture_default_str();
+  constexpr int64_t kMostTokens = int64_t{1} << 31;
+  addInteger<int64_t>(app, "--random-input-len", options.randomInputLength, "random prompts of this many tokens", 1,
+                      kMostTokens);
+  addInteger<int64_t>(app, "--num-prompts", options.numPrompts, "how many random prompts", 1, kMostTokens)
+      ->default_str("1");
+  addInteger<int64_t>(app, "--max-new-tokens,--n-predict,--random-output-len", options.maxNewTokens,
+                      "tokens to generate a prompt", 1, kMostTokens)
+      ->default_str("16");
+  addNumber(app, "--temperature,--temp", options.temperature, "0 is greedy", "0 or more",
+            [](double t) { return t >= 0 && t <= 1e30; });
+  addNumber(app, "--top-p", options.topP, "share of probability to sample from", "more than 0 and at most 1",
+            [](double p) { return p > 0 && p <= 1; });
+  addSeed(app, "--seed", options.seed, "of sampling and of random prompts; prompt r samples with seed + r");
   app.add_option("--stop-ids", options.stopIds, "token ids that end a sequence, \"2,50256\"");
-  app.add_option("--placement", options.placement,
-                 "one of the plan's placements for all iterations (default: the one chosen for each, else the first)");
+  addInteger<uint32_t>(
+      app, "--placement", options.placement,
+      "one of the plan's placements for all iterations (default: the one chosen for each, else the first)", 0);
   app.add_option("--link-bandwidth", options.linkBandwidth, "pace copies to this in each direction, such as 12GB/s");
   app.add_option("--graph-memory", options.graphMemory,
                  "device memory that graphs may take beside the plan's; small buckets beyond it are left out");
-  app.add_option("--graph-seconds", options.graphSeconds, "the same for the time that building them takes");
-  app.add_option("--trace", options.trace, "write the last iteration's step times (for timeline --measured)");
-  app.add_option("--timeline", options.timeline, "write planned and measured lanes: .svg, .json (Perfetto) or .txt");
+  addNumber(app, "--graph-seconds", options.graphSeconds, "the same for the time that building them takes",
+            "seconds, 0 for no limit", [](double t) { return t >= 0 && t <= 1e9; });
+  app.add_option("--trace", options.trace, "the same as --timeline FILE.json, whatever the file's name");
+  app.add_option("--timeline", options.timeline,
+                 "write planned and measured lanes of a representative iteration: .svg, .txt, or .json (for "
+                 "ui.perfetto.dev and timeline --measured)");
+  addOverwrite(app, options.overwrite);
   app.add_flag("--separate-prefill", options.separatePrefill, "all prompts first, then decode: no mixed iterations");
   app.add_flag("--json", options.json, "one JSON object on standard output");
 }
@@ -163,7 +188,11 @@ int run(int argc, char **argv) {
   addJob(*compileApp, compile.job, "a model (folder, shape .toml, shipped shape's name), or a job file");
   compileApp->add_option("-o,--output", compile.output, "the plan file to write");
   compileApp->add_option("--dump-ir", compile.dumpIr, "a folder for the IR's text after each phase");
+  compileApp->add_flag("--verify-weights", compile.verifyWeights,
+                       "read all weights and keep a hash of them in the plan, for run --verify-weights");
+  addOverwrite(*compileApp, compile.overwrite);
   compileApp->add_flag("--dry-run", compile.dryRun, "print the chosen settings, write nothing");
+  compileApp->add_flag("--all", compile.all, kAllHelp);
   compileApp->add_flag("--json", compile.json, "one JSON object on standard output");
   compileApp->footer(kCompileHelp);
 
@@ -171,21 +200,22 @@ int run(int argc, char **argv) {
   CLI::App *inspectApp =
       app.add_subcommand("inspect", "what is where, why, how many bytes move, peak memory, variants");
   inspectApp->add_option("plan", inspect.plan, "a plan file")->required();
+  inspectApp->add_flag("--all", inspect.all, kAllHelp);
   inspectApp->add_flag("--json", inspect.json, "one JSON object");
   inspectApp->footer(kInspectHelp);
 
   TimelineOptions timeline;
   CLI::App *timelineApp = app.add_subcommand("timeline", "one iteration's lanes, planned and measured");
   timelineApp->add_option("plan", timeline.plan, "a plan file")->required();
-  timelineApp->add_option("--variant", timeline.variant,
-                          "which of the plan's variants (default: the one that was measured, else the first)");
-  timelineApp->add_option("--format", timeline.format, "text, json (Chrome's trace events, for Perfetto) or svg")
-      ->check(CLI::IsMember({"text", "json", "svg"}))
-      ->capture_default_str();
+  addInteger<uint32_t>(*timelineApp, "--variant", timeline.variant,
+                       "which of the plan's variants (default: the one that was measured, else the first)", 0);
+  addChoice(*timelineApp, "--format", timeline.format, "text, json (Chrome's trace events, for Perfetto) or svg",
+            {"text", "json", "svg"});
   timelineApp->add_option("-o,--output", timeline.output, "a file, in place of standard output");
-  timelineApp->add_option("--measured", timeline.measured, "a trace of `run --trace`, to stand beside the plan");
-  timelineApp->add_option("--width", timeline.width, "columns of text (default: the terminal's)")
-      ->check(CLI::Range(40, 2000));
+  addOverwrite(*timelineApp, timeline.overwrite);
+  timelineApp->add_option("--measured", timeline.measured,
+                          "a .json of run's --timeline or --trace, to stand beside the plan");
+  addInteger<int>(*timelineApp, "--width", timeline.width, "columns of text (default: the terminal's)", 40, 2000);
   timelineApp->footer(kTimelineHelp);
 
   RunOptions run;
@@ -199,7 +229,9 @@ int run(int argc, char **argv) {
   runApp->add_option("--trace-by", run.traceBy, "what measures steps on a GPU: auto, cupti or stamps")
       ->capture_default_str();
   runApp->add_option("--weights", run.weights, "the folder of the weights (default: the one the plan was made from)");
-  runApp->add_option("--synthetic-weights", run.syntheticWeights, "weights from this seed, for a shape without any");
+  addSyntheticWeights(*runApp, run.syntheticWeights);
+  runApp->add_flag("--verify-weights", run.verifyWeights,
+                   "refuse weights whose values are not those that the plan has hashes of");
   runApp->add_option("--logits", run.logits, "write logits.<prompt>, F32 [new tokens, vocab], as safetensors");
   runApp->add_flag("--pin", run.pin, "each lane's thread on a core of its own");
   runApp->add_flag("--low-latency", run.lowLatency, kLowLatencyHelp);
@@ -213,7 +245,8 @@ int run(int argc, char **argv) {
 
   BenchOptions bench;
   CLI::App *benchApp = app.add_subcommand("bench", "compare policies on one machine in one run");
-  addJob(*benchApp, bench.run.job, "a model (folder, shape .toml, shipped shape's name), or a job file");
+  addJob(*benchApp, bench.run.job, "a model (folder, shape .toml, shipped shape's name), or a job file",
+         [](const KeyFlag &flag) { return flag.key != "instances"; }); // it has one of its own
   benchApp->add_option("--policies", bench.policies, "which, in this order; interval=3 and layers=10 state a placement")
       ->capture_default_str();
   benchApp->add_option("--batches", bench.batches, "prompts at once, such as 1,8,32 (default: --batch, or 8)");
@@ -224,24 +257,26 @@ int run(int argc, char **argv) {
                    "apart: prefill on one instance, decode on another; together: both on one")
       ->capture_default_str();
   benchApp->add_option("--phase", bench.phase, "of instances apart: prefill, decode or both")->capture_default_str();
-  benchApp->add_option("--input-len,--random-input-len", bench.inputLength, "tokens of each prompt")
-      ->capture_default_str();
-  benchApp
-      ->add_option("--output-len,--random-output-len,--max-new-tokens", bench.outputLength,
-                   "tokens to generate a prompt")
-      ->capture_default_str();
-  benchApp->add_option("--rounds", bench.rounds, "how often each is run, in turn; one more comes first")
-      ->capture_default_str();
+  constexpr int64_t kMostTokens = int64_t{1} << 24;
+  addInteger<int64_t>(*benchApp, "--input-len,--random-input-len", bench.inputLength, "tokens of each prompt", 2,
+                      kMostTokens)
+      ->default_str("256");
+  addInteger<int64_t>(*benchApp, "--output-len,--random-output-len,--max-new-tokens", bench.outputLength,
+                      "tokens to generate a prompt", 2, kMostTokens)
+      ->default_str("32");
+  addInteger<int64_t>(*benchApp, "--rounds", bench.rounds, "how often each is run, in turn; one more comes first", 1)
+      ->default_str("3");
   benchApp->add_option("--device", bench.run.device,
                        "host, sim or cuda, cuda:1 for the second GPU (default: the hardware's)");
   benchApp->add_option("--weights", bench.run.weights, "the folder of the weights (default: the model's)");
-  benchApp->add_option("--synthetic-weights", bench.run.syntheticWeights,
-                       "weights from this seed, for a shape without any");
-  benchApp->add_option("--seed", bench.run.seed, "of the random prompts")->capture_default_str();
+  addSyntheticWeights(*benchApp, bench.run.syntheticWeights);
+  addSeed(*benchApp, "--seed", bench.run.seed, "of the random prompts");
   benchApp->add_option("--svg", bench.svg, "write the comparison as bars");
   benchApp->add_option("-o,--output", bench.output, "write the JSON to this file, beside the table");
+  addOverwrite(*benchApp, bench.run.overwrite);
   benchApp->add_flag("--pin", bench.run.pin, "each lane's thread on a core of its own");
   benchApp->add_flag("--low-latency", bench.run.lowLatency, kLowLatencyHelp);
+  benchApp->add_flag("--all", bench.all, kAllHelp);
   benchApp->add_flag("--json", bench.run.json, "one JSON object on standard output");
   benchApp->footer(kBenchHelp);
 
@@ -252,18 +287,17 @@ int run(int argc, char **argv) {
   addKeys(*profileApp, profiled.job, "a model (folder, shape .toml, shipped shape's name), or a job file",
           profileTakes);
   profileApp->add_option("-o,--output", profile.output, "the record to write; one that was begun is continued");
+  addOverwrite(*profileApp, profiled.overwrite);
   profileApp->add_option("--device", profiled.device,
                          "host, sim or cuda, cuda:1 for the second GPU (default: the "
                          "hardware's kind)");
   profileApp->add_option("--batches", profile.batches, "powers of two, \"1,2,4\" (default: 1 to 128)");
   profileApp->add_option("--sequences", profile.sequences,
                          "powers of two, tokens a sequence (default: 64 to the model's positions)");
-  profileApp
-      ->add_option("--seconds-per-pair", profile.secondsPerPair,
-                   "how long a pair is repeated at most until its median is stable")
-      ->capture_default_str();
-  profileApp->add_option("--seed", profiled.seed, "of random prompts and, for a shape, of weights")
-      ->capture_default_str();
+  addNumber(*profileApp, "--seconds-per-pair", profile.secondsPerPair,
+            "how long a pair is repeated at most until its median is stable", "a time above 0 and at most 3600",
+            [](double t) { return t > 0 && t <= 3600; });
+  addSeed(*profileApp, "--seed", profiled.seed, "of random prompts and, for a shape, of weights");
   profileApp->add_option("--graph-build", profiled.graphBuild, "how CUDA graphs are made: explicit or capture")
       ->capture_default_str();
   profileApp->add_option("--cuda-libraries", profiled.cudaLibraries,
@@ -274,7 +308,7 @@ int run(int argc, char **argv) {
   profileApp->add_flag("--low-latency", profiled.lowLatency, kLowLatencyHelp);
   profileApp->add_flag("--all", profile.all,
                        "measure pairs beyond one whose layer computes longer than it is copied, too");
-  profileApp->add_flag("--force", profile.force, "measure anew, whatever the file holds");
+  profileApp->add_flag("--force", profile.force, "measure anew, whatever the record holds");
   profileApp->add_flag("--json", profiled.json, "one JSON object on standard output");
   profileApp->footer(kProfileHelp);
 
@@ -287,7 +321,8 @@ int run(int argc, char **argv) {
   showApp->add_option("record", record.record, "a record of headrace profile")->required();
   showApp->add_option("--slo", record.slo,
                       "intervals for this latency of an iteration, such as 50ms (a bare number: seconds)");
-  showApp->add_option("--slo-factor", record.sloFactor, "the same as a multiple of the time without offloading");
+  addNumber(*showApp, "--slo-factor", record.sloFactor, "the same as a multiple of the time without offloading",
+            "a finite factor of at least 1", [](double factor) { return factor >= 1; });
   showApp->add_flag("--json", record.json, "one JSON object");
   showApp->footer(kRecordHelp);
 
@@ -299,28 +334,32 @@ int run(int argc, char **argv) {
   fleetApp->add_option("--placements", fleet.placements, "over the placements of every job");
   fleetApp->add_flag("!--no-coordinator", fleet.coordinate,
                      "admit everything, one placement a device; measured against the same objectives");
-  fleetApp->add_option("--synthetic-weights", fleet.syntheticWeights, "weights from this seed, for shapes without any");
+  addSyntheticWeights(*fleetApp, fleet.syntheticWeights);
   fleetApp->add_flag("--each", fleet.each, "a line for each request");
+  fleetApp->add_flag("--all", fleet.all, kAllHelp);
   fleetApp->add_flag("--json", fleet.json, "one JSON object on standard output");
   fleetApp->footer(kFleetHelp);
 
+  // Said before anything is parsed, so that an error of parsing is an object, too.
+  const bool asJson =
+      std::any_of(argv + 1, argv + argc, [](const char *word) { return std::string(word) == "--json"; });
   const std::vector<CLI::App *> all = app.get_subcommands([](CLI::App *) { return true; });
   if (argc > 1 && argv[1][0] != '-' &&
-      std::none_of(all.begin(), all.end(), [&](CLI::App *one) { return one->get_name() == argv[1]; })) {
-    std::fprintf(stderr,
-                 "headrace: error: unknown command \"%s\": expected bench, compile, fleet, inspect, profile, record, "
-                 "timeline, run or simulate\n",
-                 argv[1]);
-    return kExitBadInput;
-  }
+      std::none_of(all.begin(), all.end(), [&](CLI::App *one) { return one->get_name() == argv[1]; }))
+    return reportError(badFlag("command", argv[1],
+                               "bench, compile, fleet, inspect, profile, record, timeline, run or "
+                               "simulate"),
+                       asJson);
   try {
     app.parse(spelledOut(argc, argv));
   } catch (const CLI::ParseError &error) {
     if (error.get_exit_code() == 0) // --help, --version
       return app.exit(error);
-    std::fprintf(stderr, "headrace: error: %s\nRun with --help for more information.\n", error.what());
-    return kExitBadInput;
+    const std::string command = argc > 1 && argv[1][0] != '-' ? std::string("headrace ") + argv[1] : "headrace";
+    return reportError(usageError(error, command), asJson);
   }
+  if (compile.json || bench.run.json || profile.run.json || fleet.json || run.json || simulate.json)
+    silenceProgress();
   const absl::Status status = *compileApp    ? compileCommand(compile)
                               : *inspectApp  ? inspectCommand(inspect)
                               : *timelineApp ? timelineCommand(timeline)
@@ -331,17 +370,18 @@ int run(int argc, char **argv) {
                               : *showApp     ? recordShowCommand(record)
                                              : runCommand(simulate);
   if (!status.ok())
-    std::fprintf(stderr, "headrace: error: %s\n", std::string(status.message()).c_str());
-  if (std::fflush(stdout) != 0 && status.ok()) {
+    return reportError(status, asJson);
+  if (std::fflush(stdout) != 0) {
     std::fprintf(stderr, "headrace: error: standard output: cannot write\n");
     return kExitFailed;
   }
-  return exitCodeOf(status);
+  return kExitOk;
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
+  removePartFilesOnSignals();
   try {
     return run(argc, argv);
   } catch (const std::exception &error) { // out of memory, say

@@ -15,6 +15,7 @@
 
 #include "compiler/Compile.h"
 #include "runtime/plan/PlanFile.h"
+#include "tests/support/SourceDir.h"
 
 namespace headrace::compiler {
 namespace {
@@ -25,7 +26,7 @@ namespace {
 }
 
 CompileRequest llama405b() {
-  const std::string examples = HEADRACE_SOURCE_DIR "/examples/";
+  const std::string examples = sourceDir() + "/examples/";
   const auto model = model::openModel(examples + "models/llama-3.1-405b.toml");
   const auto hardware = model::openHardware(examples + "hardware/h100.toml");
   if (!model.ok())

@@ -3,7 +3,7 @@
 // The search of placements: how long it takes, and how near it comes to what there is.
 //
 //   Search/MODEL/DEVICE/SHAPE/FACTOR   one goal, a multiple of the resident time. Beside the time, in layers:
-//       limit            what the link copies within the goal
+//       limit            what the link copies within the goal, start-up included
 //       moved_of_limit   what is moved, of it (of all layers where that is less)
 //       ring, freed      bytes of the ring; of offloaded units less the ring
 //       of_sweep         freed, of the best that a sweep over rings of 0.25 to 2 layers finds (PlacementSweep.h), or of

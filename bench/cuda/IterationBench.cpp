@@ -17,6 +17,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/model/WeightSource.h"
+#include "tests/support/SourceDir.h"
 
 namespace headrace::bench {
 namespace {
@@ -74,7 +75,7 @@ class Model {
 public:
   Model(Report &report, const Budget &budget, const std::string &name, const LayerWeights &weights)
       : report_(report), budget_(budget), name_(name), weights_(weights),
-        spec_(take(model::openModel(HEADRACE_SOURCE_DIR "/examples/models/" + name + ".toml")).spec) {
+        spec_(take(model::openModel(sourceDir() + "/examples/models/" + name + ".toml")).spec) {
     size_t free = 0, total = 0;
     must(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     memory_ = static_cast<uint64_t>(static_cast<double>(free) * 0.9);
@@ -108,7 +109,7 @@ private:
     compiler::CompileRequest request;
     request.model = spec_;
     request.modelHash = "synthetic";
-    request.hardware = take(model::openHardware(HEADRACE_SOURCE_DIR "/examples/hardware/h200.toml"));
+    request.hardware = take(model::openHardware(sourceDir() + "/examples/hardware/h200.toml"));
     request.goal.deviceMemory = memory_;
     std::set<int64_t> newTokens, sequences, contexts;
     int64_t kvTokens = 0;

@@ -73,7 +73,7 @@ def figure_1(fig):
 
 
 def figure_2(fig):
-    goal = f"qwen1.5-7b --hardware a10 --policy select-n --slo-factor 1.5 --batch 4 --context 256"
+    goal = f"qwen1.5-7b --hardware a10 --policy select-n --slo-factor 1.5 --instances apart --batch 4 --context 256"
     choices = fig.compile(goal + " --contexts 256 --sequences 4 --new-tokens 1024")["choices"]
     for choice in choices:
         per = choice["layer_transfer_ns"] / choice["layer_compute_ns"]
@@ -173,9 +173,9 @@ def figure_10(fig):
 
 
 def figure_11(fig):
-    fig.compile("opt-6.7b --hardware a10 --policy select-n --slo-factor 1.5 --batch 16 --context 64 --contexts 64 "
+    fig.compile("opt-6.7b --hardware a10 --policy select-n --slo-factor 1.5 --instances apart --batch 16 --context 64 --contexts 64 "
                 "--sequences 16 --new-tokens 1024")
-    fig.compile("opt-6.7b --hardware a10 --policy select-n --slo-factor 1.5 --batch 128 --context 64 --contexts 64 "
+    fig.compile("opt-6.7b --hardware a10 --policy select-n --slo-factor 1.5 --instances apart --batch 128 --context 64 --contexts 64 "
                 "--sequences 128 --new-tokens 256")
     intervals, best = [1, 2, 3, 4, 6, 7, 8, 10, 16], {}
     swept = "deepspeed," + ",".join(f"interval={i}" for i in intervals[1:])
@@ -229,7 +229,7 @@ def section_52(fig):
     found = {}
     for record in ("fitted.toml", "every-op.toml"):
         for percent in (20, 30, 40, 50):
-            plan = fig.compile(f"opt-6.7b --hardware a10 --record {record} --policy select-n --slo-factor {1 + percent / 100} "
+            plan = fig.compile(f"opt-6.7b --hardware a10 --record {record} --policy select-n --slo-factor {1 + percent / 100} --instances apart "
                                f"--batch {batch} --context {context} --sequences {batch} --contexts {context} --new-tokens {batch * context}")
             decode = next(choice for choice in plan["choices"] if choice["class"] == "decode")
             found.setdefault(record, []).append(f"{decode['offloaded_layers']} layers (interval {decode['interval']})")
@@ -251,7 +251,7 @@ def figure_12(fig):
         for model in ("opt-13b", "llama-13b"):
             for batch in (8, 16, 32):
                 for policy in ("select-n", "headrace"):
-                    tpot = least_tpot(fig, f"compile {model} --hardware a10{bus} --policy {policy} --batch {batch} "
+                    tpot = least_tpot(fig, f"compile {model} --hardware a10{bus} --policy {policy} --instances apart --batch {batch} "
                                            f"--context 72 --contexts 72 --sequences {batch} "
                                            f"--new-tokens {min(64 * batch, 1024)}")
                     least.setdefault(policy, []).append(tpot)

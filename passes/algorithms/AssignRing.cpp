@@ -18,29 +18,25 @@ std::vector<uint64_t> prefixSums(absl::Span<const uint64_t> unitBytes) {
   return sums;
 }
 
-// The end of the longest run from `begin` on with at most `capacity` bytes.
-size_t longestRun(const std::vector<uint64_t> &sums, size_t begin, uint64_t capacity) {
-  const auto it =
-      std::upper_bound(sums.begin() + static_cast<std::ptrdiff_t>(begin), sums.end(), sums[begin] + capacity);
-  return static_cast<size_t>(it - sums.begin()) - 1;
-}
-
 // Runs filled one after another; more than `limit` of them are not counted. No unit is larger than `capacity`.
-// `next`: the least capacity that would fill any of the runs counted further.
-size_t runsWithin(const std::vector<uint64_t> &sums, uint64_t capacity, size_t limit, uint64_t *next = nullptr) {
+struct Filled {
   size_t runs = 0;
-  uint64_t least = std::numeric_limits<uint64_t>::max();
+  uint64_t largest = 0; // of the runs
+  uint64_t next = 0;    // the least capacity that would fill any of them further; the largest number where none does
+};
+Filled fillRuns(const std::vector<uint64_t> &sums, uint64_t capacity, size_t limit) {
+  Filled filled;
+  filled.next = std::numeric_limits<uint64_t>::max();
   const uint64_t *end = sums.data() + sums.size();
-  for (const uint64_t *at = sums.data() + 1; at != end && runs <= limit; ++runs) {
+  for (const uint64_t *at = sums.data() + 1; at != end && filled.runs <= limit; ++filled.runs) {
     const uint64_t begin = at[-1], most = begin + capacity;
     while (at != end && *at <= most)
       ++at;
+    filled.largest = std::max(filled.largest, at[-1] - begin);
     if (at != end)
-      least = std::min(least, *at - begin);
+      filled.next = std::min(filled.next, *at - begin);
   }
-  if (next)
-    *next = least;
-  return runs;
+  return filled;
 }
 
 uint64_t largestUnit(const std::vector<uint64_t> &sums) {
@@ -56,57 +52,59 @@ RingAssignment evenLaps(const std::vector<uint64_t> &sums, uint64_t capacity, si
   // The earliest ends from which the laps that follow can hold the rest, and one unit at least is left for each.
   std::vector<size_t> earliest(laps);
   earliest[laps - 1] = units;
-  for (size_t lap = laps - 1; lap-- > 0;) {
+  for (size_t lap = laps - 1, at = units; lap-- > 0;) {
     const uint64_t end = sums[earliest[lap + 1]];
-    const auto it = std::lower_bound(sums.begin(), sums.end(), end > capacity ? end - capacity : 0);
-    earliest[lap] = std::max(static_cast<size_t>(it - sums.begin()), lap + 1);
+    while (at > 0 && sums[at - 1] + capacity >= end)
+      --at;
+    earliest[lap] = std::max(at, lap + 1);
   }
   RingAssignment ring;
-  ring.offset.reserve(units);
-  size_t begin = 0;
+  ring.offset.resize(units);
+  ring.lapBegin.resize(laps);
+  size_t begin = 0, full = 0, behind = 0;
   for (size_t lap = 0; lap < laps; ++lap) {
-    ring.lapBegin.push_back(begin);
-    const size_t latest = std::min(longestRun(sums, begin, capacity), units - (laps - 1 - lap));
+    ring.lapBegin[lap] = begin;
+    while (full < units && sums[full + 1] <= sums[begin] + capacity) // the end of the longest run
+      ++full;
     // The cut nearest to an even one; of two as near the one behind. sum * (lap + 1) may pass 2^64: divided first.
     const uint64_t even = sums[units] / laps * (lap + 1) + sums[units] % laps * (lap + 1) / laps;
-    size_t end = static_cast<size_t>(std::lower_bound(sums.begin(), sums.end(), even) - sums.begin());
-    if (end > begin && end <= units && even - sums[end - 1] < sums[end] - even)
+    while (behind < units && sums[behind] < even)
+      ++behind;
+    size_t end = behind;
+    if (end > begin && even - sums[end - 1] < sums[end] - even)
       --end;
-    end = std::clamp(end, std::max(earliest[lap], begin + 1), latest);
+    end = std::clamp(end, std::max(earliest[lap], begin + 1), std::min(full, units - (laps - 1 - lap)));
     for (size_t unit = begin; unit < end; ++unit)
-      ring.offset.push_back(sums[unit] - sums[begin]);
+      ring.offset[unit] = sums[unit] - sums[begin];
     ring.bytes = std::max(ring.bytes, sums[end] - sums[begin]);
     begin = end;
   }
   return ring;
 }
 
+// The smallest ring for so many laps, which is known to be at most `within`.
+RingAssignment leastRing(const std::vector<uint64_t> &sums, size_t laps, uint64_t within) {
+  // The least capacity with which so many runs do: they then do for any that is larger. Only capacities that some run
+  // fills exactly count, so each try moves a bound to one of them.
+  const uint64_t largest = largestUnit(sums);
+  uint64_t low = std::max(largest, (sums.back() / laps + kRingAlign - 1) / kRingAlign * kRingAlign);
+  uint64_t high = std::max(low, std::min({within, sums.back(), sums.back() / laps + largest}));
+  for (uint64_t middle = low; low < high; middle = low + (high - low) / 2 / kRingAlign * kRingAlign) {
+    const Filled filled = fillRuns(sums, middle, laps);
+    if (filled.runs <= laps)
+      high = filled.largest;
+    else
+      low = std::min(filled.next, high);
+  }
+  return evenLaps(sums, high, fillRuns(sums, high, laps).runs);
+}
+
 } // namespace
 
-RingAssignment assignRing(absl::Span<const uint64_t> unitBytes, size_t laps) {
+RingAssignment assignRing(absl::Span<const uint64_t> unitBytes, size_t laps, uint64_t within) {
   if (unitBytes.empty())
     return {};
-  const std::vector<uint64_t> sums = prefixSums(unitBytes);
-  // The least capacity with which so many runs do: they then do for any that is larger.
-  uint64_t low = std::max(largestUnit(sums), (sums.back() / laps + kRingAlign - 1) / kRingAlign * kRingAlign);
-  uint64_t high = std::max(low, std::min(sums.back(), sums.back() / laps + largestUnit(sums)));
-  // Where sizes repeat, few capacities make a difference, and stepping from one to the next arrives soon; else
-  // bisection.
-  for (int step = 0; step < 8 && low < high; ++step) {
-    uint64_t next = high;
-    if (runsWithin(sums, low, laps, &next) <= laps)
-      high = low;
-    else
-      low = std::min(next, high);
-  }
-  while (low < high) {
-    const uint64_t middle = low + (high - low) / 2 / kRingAlign * kRingAlign;
-    if (runsWithin(sums, middle, laps) <= laps)
-      high = middle;
-    else
-      low = middle + kRingAlign;
-  }
-  return evenLaps(sums, high, runsWithin(sums, high, laps));
+  return leastRing(prefixSums(unitBytes), laps, within);
 }
 
 std::optional<RingAssignment> assignRingWithin(absl::Span<const uint64_t> unitBytes, uint64_t ringBytes) {
@@ -115,7 +113,8 @@ std::optional<RingAssignment> assignRingWithin(absl::Span<const uint64_t> unitBy
   const std::vector<uint64_t> sums = prefixSums(unitBytes);
   if (largestUnit(sums) > ringBytes)
     return std::nullopt;
-  return assignRing(unitBytes, runsWithin(sums, ringBytes, unitBytes.size()));
+  const Filled filled = fillRuns(sums, ringBytes, unitBytes.size());
+  return leastRing(sums, filled.runs, filled.largest);
 }
 
 RingTimes ringTimes(const RingAssignment &ring, absl::Span<const uint64_t> unitBytes,

@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -35,8 +36,10 @@ struct RingAssignment {
 };
 
 // The smallest ring for at most `laps` laps (at least one), with the fewest laps that do with that size; so
-// assignRingWithin() of its size is the same. Units' bytes are above 0 and add up to less than 2^63.
-RingAssignment assignRing(absl::Span<const uint64_t> unitBytes, size_t laps);
+// assignRingWithin() of its size is the same. Units' bytes are above 0 and add up to less than 2^63. `within`: what is
+// known to be enough for so many laps; it only saves time.
+RingAssignment assignRing(absl::Span<const uint64_t> unitBytes, size_t laps,
+                          uint64_t within = std::numeric_limits<uint64_t>::max());
 
 // With the fewest laps whose ring is at most `ringBytes`; none where a unit alone is larger.
 std::optional<RingAssignment> assignRingWithin(absl::Span<const uint64_t> unitBytes, uint64_t ringBytes);

@@ -8,9 +8,8 @@
 namespace headrace::algorithms {
 namespace {
 
-constexpr uint64_t roundUp(uint64_t bytes) { return (bytes + kRingAlign - 1) / kRingAlign * kRingAlign; }
-
-// A ring that is filled first in, first out, and when what lies in it has been used.
+// A ring that is filled first in, first out, and when what lies in it has been used. Units are used in their order, so
+// only the lap before counts: what is left of older laps has been used when a unit of this lap may come.
 class Ring {
 public:
   explicit Ring(uint64_t bytes) : bytes_(bytes) {}
@@ -18,43 +17,33 @@ public:
   // Until when the range is in use where the next unit would lie.
   double freeAt(uint64_t size) const {
     const bool wraps = offset_ + size > bytes_; // not in an empty ring: no unit is larger than it
+    const Runs &lap = wraps ? now_ : before_;
     const uint64_t begin = wraps ? 0 : offset_, end = begin + size;
     double free = -std::numeric_limits<double>::infinity(); // what nothing has been in may be filled before the start
-    const auto over = [&](const Runs &runs, size_t first, uint64_t from) {
-      for (size_t run = first; run < runs.size(); ++run)
-        if (runs[run].first > from) {
-          free = std::max(free, runs[run].second);
-          if (runs[run].first >= end)
-            break;
-        }
-    };
-    if (wraps)
-      over(now_, 0, begin);
-    if (!wraps)
-      over(before_, first_, begin);
-    else if (end > now_.back().first) // beyond this lap's end lies what was there before
-      over(before_, first_, now_.back().first);
+    for (size_t run = wraps ? 0 : first_; run < lap.size(); ++run)
+      if (lap[run].first > begin) {
+        free = lap[run].second;
+        if (lap[run].first >= end)
+          break;
+      }
     return free;
   }
 
   void put(uint64_t size, double usedUntil) {
     if (offset_ + size > bytes_) {
-      for (; first_ < before_.size(); ++first_)
-        if (before_[first_].first > now_.back().first)
-          now_.push_back(before_[first_]);
       std::swap(before_, now_);
       now_.clear();
       first_ = 0;
       offset_ = 0;
     }
+    offset_ += size;
     while (first_ < before_.size() && before_[first_].first <= offset_)
       ++first_;
-    offset_ += size;
     now_.emplace_back(offset_, usedUntil);
   }
 
 private:
-  using Runs = std::vector<std::pair<uint64_t, double>>; // end, in use until
+  using Runs = std::vector<std::pair<uint64_t, double>>; // end, in use until; neither falls
   const uint64_t bytes_;
   uint64_t offset_ = 0;
   size_t first_ = 0; // of before_, that this lap has not passed
@@ -64,11 +53,9 @@ private:
 } // namespace
 
 std::vector<uint32_t> fillLink(const UnitProblem &problem, const UnitTimes &times, const LinkFill &fill) {
-  const auto computeNs = [&](size_t step) {
-    return static_cast<double>(times.computeNs(fill.schedule, fill.shape, step));
-  };
+  const absl::Span<const uint64_t> computeNs = times.computeSums(fill.schedule, fill.shape);
   const auto time = static_cast<double>(fill.timeNs);
-  const double stretched = time / std::max(1.0, static_cast<double>(times.computeNs(fill.schedule, fill.shape)));
+  const double stretched = time / std::max(1.0, static_cast<double>(computeNs.back()));
   const std::vector<ScheduleTimes::Use> &uses = problem.schedules[fill.schedule].uses;
   Ring ring(fill.ringBytes);
   std::vector<uint32_t> taken;
@@ -77,21 +64,23 @@ std::vector<uint32_t> fillLink(const UnitProblem &problem, const UnitTimes &time
   for (uint32_t unit = 0; unit < problem.units.size(); ++unit) {
     if (!fill.may[unit] && !fill.must[unit])
       continue;
-    const uint64_t size = roundUp(problem.units[unit].bytes);
+    const uint64_t size = times.ringBytes(unit);
     const auto copy = static_cast<double>(times.copyNs(unit));
     if (taken.empty()) {
       lead = copy * static_cast<double>(fill.leadBytes) / static_cast<double>(size);
       link = -lead;
     }
+    const auto needed = static_cast<double>(computeNs[uses[unit].first]);
+    const double latest = std::min(needed * stretched, time - lead);
+    if (!fill.must[unit] && (link + copy > latest || bytes + problem.units[unit].bytes > fill.mostBytes))
+      continue;
     const double done = std::max(link, ring.freeAt(size)) + copy;
-    const double needed = computeNs(uses[unit].first);
-    const bool inTime = done <= std::min(needed * stretched, time - lead);
-    if (!fill.must[unit] && (!inTime || bytes + problem.units[unit].bytes > fill.mostBytes))
+    if (!fill.must[unit] && done > latest)
       continue;
     link = done;
     late = std::max(late, done - needed);
     bytes += problem.units[unit].bytes;
-    ring.put(size, computeNs(uses[unit].last + 1) + late);
+    ring.put(size, static_cast<double>(computeNs[uses[unit].last + 1]) + late);
     taken.push_back(unit);
   }
   return taken;

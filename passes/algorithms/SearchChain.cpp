@@ -61,6 +61,8 @@ private:
     limits.mostBytes = goals_[link].mostBytes;
     limits.full = goals_[link].full;
     limits.enough = goals_[link].enough;
+    if (goals_[link].leastFreed > 0)
+      limits.enoughFreed = goals_[link].leastFreed;
     return limits;
   }
 
@@ -82,7 +84,8 @@ private:
       placed = searchUnits(problems_[link], limits);
     }
     const double loss = std::max(mostLoss_ * static_cast<double>(alone_[link]), static_cast<double>(smallest_));
-    if (placed && static_cast<double>(placed->freedBytes) + loss >= static_cast<double>(alone_[link])) {
+    if (placed && placed->freedBytes >= std::min(goals_[link].leastFreed, alone_[link]) &&
+        static_cast<double>(placed->freedBytes) + loss >= static_cast<double>(alone_[link])) {
       nested.share = alone_[link] ? static_cast<double>(placed->freedBytes) / static_cast<double>(alone_[link]) : 1;
       nested.placed = std::move(placed);
     }

@@ -9,8 +9,9 @@
 //
 // Nesting has a price, since the best set for a loose goal need not hold the best for a tight one. One link is searched
 // freely, those before it among its units only, those behind it with its units kept; each link is tried as that one,
-// and the chain whose worst link loses least is taken. Where nesting a link would cost more than `mostLoss`, the chain
-// is broken there: the link is searched freely, and the links beyond it are nested with it.
+// and of the chains with the most links nested the one whose worst link loses least is taken. Where nesting a link
+// would cost more than `mostLoss`, the chain is broken there: the link is searched freely, and the links beyond it are
+// nested with it.
 #pragma once
 
 #include <optional>
@@ -26,6 +27,8 @@ struct ChainGoal {
   // As in SearchLimits.
   uint64_t full = 0;
   double enough = 0.985;
+  // So much is to be freed, and more is of no use; a link that would free less when nested is not nested. 0: the most.
+  uint64_t leastFreed = 0;
 };
 
 struct ChainLink {

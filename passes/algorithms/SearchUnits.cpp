@@ -231,8 +231,8 @@ private:
     });
   }
 
-  // What copies of the units' mean size move in a time.
-  uint64_t bytesWithin(uint64_t ns) const {
+  // What copies of the units that are copied best move in a time.
+  uint64_t bytesAtBest(uint64_t ns) const {
     double bytes = 0;
     for (size_t unit = 0; unit < problem_.units.size(); ++unit)
       bytes = std::max(bytes, static_cast<double>(problem_.units[unit].bytes) /
@@ -245,9 +245,12 @@ private:
     uint32_t needed = 0;
     for (const uint32_t unit : limits_.kept)
       needed |= kinds_.kindOf[unit] < 32 ? 1u << kinds_.kindOf[unit] : 0;
-    for (const KindRing &start : kindRings(kinds_, needed, std::min(bytesWithin(shortestSlo_), limits_.mostBytes))) {
+    for (const KindRing &start : kindRings(kinds_, needed, std::min(bytesAtBest(shortestSlo_), limits_.mostBytes))) {
       if (start.bound <= worstLeader() || isEnough() || times_.evaluations() >= budget_)
         break;
+      // Of these kinds' own copies the link may bring less than of the largest.
+      if (kinds_.kinds.size() <= 8 && bytesWithin(kinds_, start.kinds, shortestSlo_) <= worstLeader() + start.ringBytes)
+        continue;
       for (const auto &[schedule, shape] : binding_)
         for (const uint64_t lead : {4, 2, 3, 1})
           stretch(start, schedule, shape, start.ringBytes / 4 * lead);
@@ -274,8 +277,9 @@ private:
       const UnitSet units = fillLink(problem_, times_, fill);
       bool met = false;
       if (!units.empty() && units != last) {
-        const std::optional<RingAssignment> ring = assignRingWithin(bytesOf(units), start.ringBytes);
-        met = ring && linkNs(units) <= shortestSlo_ && times_.meets(units, *ring);
+        const std::optional<RingAssignment> ring =
+            linkNs(units) <= shortestSlo_ ? assignRingWithin(bytesOf(units), start.ringBytes) : std::nullopt;
+        met = ring && times_.meets(units, *ring);
         if (met) {
           keep(units, *ring);
           shrink(units, *ring);
@@ -310,63 +314,97 @@ private:
         continue;
     }
   }
-  // With as many laps as there are, one less or one more.
-  bool attempt(const UnitSet &units, Leader &leader) {
-    const uint64_t before = leader.freed(), bytes = sum(units);
-    if (bytes <= before || bytes < leader.leastBytes || linkNs(units) > shortestSlo_)
+  // What changes begin with.
+  struct Origin {
+    UnitSet units;
+    size_t laps = 1;
+    uint64_t bytes = 0, linkNs = 0;
+  };
+  Origin originOf(const Leader &leader) const {
+    const UnitPlacement &placed = *leader.placed;
+    return {placed.units, assignRingWithin(bytesOf(placed.units), placed.ringBytes)->lapBegin.size(),
+            placed.offloadedBytes, linkNs(placed.units)};
+  }
+  static constexpr uint32_t kNoUnit = std::numeric_limits<uint32_t>::max();
+  // Without `out` and with `in`, with as many laps as there are, one less or one more; either may be kNoUnit.
+  bool attempt(const Origin &from, uint32_t out, uint32_t in, Leader &leader) {
+    uint64_t bytes = from.bytes, link = from.linkNs;
+    if (out != kNoUnit) {
+      bytes -= problem_.units[out].bytes;
+      link -= times_.copyNs(out);
+    }
+    if (in != kNoUnit) {
+      bytes += problem_.units[in].bytes;
+      link += times_.copyNs(in);
+    }
+    const uint64_t before = leader.freed();
+    if (bytes <= before || bytes < leader.leastBytes || bytes > limits_.mostBytes || link > shortestSlo_)
       return false;
-    const size_t laps = laps_;
-    for (size_t n = laps > 1 ? laps - 1 : 1; n <= std::min(laps + 1, units.size()); ++n) {
-      const RingAssignment ring = ringOf(units, n);
-      if (bytes > before + ring.bytes)
-        keep(units, ring, &leader);
+    changed_.clear();
+    for (const uint32_t unit : from.units) {
+      if (in < unit && (changed_.empty() || changed_.back() < in))
+        changed_.push_back(in);
+      if (unit != out)
+        changed_.push_back(unit);
+    }
+    if (in != kNoUnit && (changed_.empty() || changed_.back() < in))
+      changed_.push_back(in);
+    // Before a ring is laid out: whether one that is small enough would do at all.
+    const uint64_t mostRing = bytes - before - 1;
+    const size_t most = std::min(from.laps + 1, changed_.size());
+    for (size_t n = std::max<size_t>(1, from.laps - 1); n <= most; ++n) {
+      if (!fitsRing(most, mostRing))
+        break;
+      if (fitsRing(n, mostRing))
+        keep(changed_, assignRing(bytesOf(changed_), n, mostRing), &leader);
     }
     return leader.freed() > before;
   }
-  // What a leader has, to be changed.
-  UnitSet begin(const Leader &leader) {
-    laps_ = assignRingWithin(bytesOf(leader.placed->units), leader.placed->ringBytes)->lapBegin.size();
-    return leader.placed->units;
-  }
-  static UnitSet without(const UnitSet &units, uint32_t out) {
-    UnitSet less;
-    for (const uint32_t unit : units)
-      if (unit != out)
-        less.push_back(unit);
-    return less;
-  }
-  static UnitSet with(UnitSet units, uint32_t in) {
-    units.insert(std::lower_bound(units.begin(), units.end(), in), in);
-    return units;
+  // Whether a ring of so many bytes takes changed_ in so many laps.
+  bool fitsRing(size_t laps, uint64_t ringBytes) const {
+    uint64_t lap = 0;
+    size_t used = 1;
+    for (const uint32_t unit : changed_) {
+      const uint64_t size = times_.ringBytes(unit);
+      lap += size;
+      if (lap > ringBytes) {
+        if (size > ringBytes || ++used > laps)
+          return false;
+        lap = size;
+      }
+    }
+    return true;
   }
   bool add(Leader &leader) {
-    const UnitSet from = begin(leader);
+    const Origin from = originOf(leader);
     for (uint32_t unit = 0; unit < problem_.units.size() && times_.evaluations() < budget_; ++unit)
-      if (may_[unit] && !std::binary_search(from.begin(), from.end(), unit) && attempt(with(from, unit), leader))
+      if (may_[unit] && !isIn(from, unit) && attempt(from, kNoUnit, unit, leader))
         return true;
     return false;
   }
   bool exchange(Leader &leader) {
-    const UnitSet from = begin(leader);
-    for (const uint32_t out : from) {
+    const Origin from = originOf(leader);
+    for (const uint32_t out : from.units) {
       if (kept_[out])
         continue;
-      const UnitSet less = without(from, out);
       for (uint32_t in = out > 12 ? out - 12 : 0; in < std::min<size_t>(out + 13, problem_.units.size()); ++in) {
         if (times_.evaluations() >= budget_)
           return false;
-        if (may_[in] && !std::binary_search(from.begin(), from.end(), in) && attempt(with(less, in), leader))
+        if (may_[in] && !isIn(from, in) && attempt(from, out, in, leader))
           return true;
       }
     }
     return false;
   }
   bool drop(Leader &leader) {
-    const UnitSet from = begin(leader);
-    for (const uint32_t out : from)
-      if (!kept_[out] && from.size() > 1 && times_.evaluations() < budget_ && attempt(without(from, out), leader))
+    const Origin from = originOf(leader);
+    for (const uint32_t out : from.units)
+      if (!kept_[out] && from.units.size() > 1 && times_.evaluations() < budget_ && attempt(from, out, kNoUnit, leader))
         return true;
     return false;
+  }
+  static bool isIn(const Origin &from, uint32_t unit) {
+    return std::binary_search(from.units.begin(), from.units.end(), unit);
   }
 
   const UnitProblem &problem_;
@@ -377,7 +415,7 @@ private:
   std::vector<std::pair<size_t, size_t>> binding_; // schedule, shape
   uint64_t shortestSlo_ = 0;
   uint64_t budget_ = std::numeric_limits<uint64_t>::max();
-  size_t laps_ = 1;
+  UnitSet changed_; // the set of the change at hand
   static constexpr size_t kPool = 8;
   std::vector<UnitPlacement> pool_; // the best, whatever they hold
   Leader best_, full_;

@@ -70,4 +70,24 @@ std::vector<KindRing> kindRings(const UnitKinds &kinds, uint32_t needed, uint64_
   return found;
 }
 
+uint64_t bytesWithin(const UnitKinds &kinds, uint32_t set, uint64_t ns) {
+  std::vector<const UnitKind *> fastest;
+  for (size_t kind = 0; kind < kinds.kinds.size() && kind < 32; ++kind)
+    if (set >> kind & 1)
+      fastest.push_back(&kinds.kinds[kind]);
+  const auto rate = [](const UnitKind *kind) {
+    return static_cast<double>(kind->bytes) / static_cast<double>(std::max<uint64_t>(1, kind->copyNs));
+  };
+  std::sort(fastest.begin(), fastest.end(), [&](const auto *a, const auto *b) { return rate(a) > rate(b); });
+  uint64_t bytes = 0;
+  for (const UnitKind *kind : fastest) {
+    const uint64_t whole = std::min<uint64_t>(kind->units.size(), ns / std::max<uint64_t>(1, kind->copyNs));
+    bytes += whole * kind->bytes;
+    ns -= whole * kind->copyNs;
+    if (whole < kind->units.size())
+      return bytes + static_cast<uint64_t>(rate(kind) * static_cast<double>(ns));
+  }
+  return bytes;
+}
+
 } // namespace headrace::algorithms

@@ -35,4 +35,7 @@ struct KindRing {
 // the largest bound first. At most `mostBytes` are offloaded.
 std::vector<KindRing> kindRings(const UnitKinds &kinds, uint32_t needed, uint64_t mostBytes);
 
+// The most bytes of units of these kinds whose copies take `ns` together, the last one cut off.
+uint64_t bytesWithin(const UnitKinds &kinds, uint32_t set, uint64_t ns);
+
 } // namespace headrace::algorithms

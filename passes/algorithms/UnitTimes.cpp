@@ -10,6 +10,7 @@ UnitTimes::UnitTimes(const UnitProblem &problem) : problem_(problem), positions_
   std::vector<uint64_t> sizes;
   for (uint32_t unit = 0; unit < problem.units.size(); ++unit) {
     const uint64_t bytes = problem.units[unit].bytes;
+    ringBytes_.push_back((bytes + kRingAlign - 1) / kRingAlign * kRingAlign);
     const auto it = std::find(sizes.begin(), sizes.end(), bytes);
     sizeOf_.push_back(static_cast<uint32_t>(it - sizes.begin()));
     if (it == sizes.end()) {
@@ -41,31 +42,30 @@ uint64_t UnitTimes::partBytes(uint32_t unit, uint64_t part) const {
 
 // As ringTimes(), in places that are used again.
 void UnitTimes::prepare(absl::Span<const uint32_t> units, const RingAssignment &ring) {
-  freeAfter_.clear();
-  tailFreeAfter_.clear();
+  freeAfter_.resize(units.size());
+  useEnd_.resize(units.size());
   before_.clear();
-  size_t first = 0;
+  size_t first = 0; // of before_, that this lap has not passed
   const auto latest = [&](uint64_t begin, uint64_t end) {
-    while (first < before_.size() && before_[first].first <= begin)
+    const size_t runs = before_.size();
+    const std::pair<uint64_t, int32_t> *run = before_.data();
+    while (first < runs && run[first].first <= begin)
       ++first;
     int32_t last = -1;
-    for (size_t run = first; run < before_.size(); ++run) {
-      last = std::max(last, before_[run].second);
-      if (before_[run].first >= end)
+    for (size_t at = first; at < runs; ++at) {
+      last = std::max(last, run[at].second);
+      if (run[at].first >= end)
         break;
     }
     return last;
-  };
-  const auto endOf = [&](size_t k) {
-    return ring.offset[k] + (problem_.units[units[k]].bytes + kRingAlign - 1) / kRingAlign * kRingAlign;
   };
   for (size_t lap = 0; lap < ring.lapBegin.size(); ++lap) {
     const size_t last = lap + 1 < ring.lapBegin.size() ? ring.lapBegin[lap + 1] : units.size();
     now_.clear();
     first = 0;
     for (size_t k = ring.lapBegin[lap]; k < last; ++k) {
-      const uint64_t end = endOf(k);
-      freeAfter_.push_back(latest(ring.offset[k], end));
+      const uint64_t end = ring.offset[k] + ringBytes_[units[k]];
+      freeAfter_[k] = latest(ring.offset[k], end);
       now_.emplace_back(end, static_cast<int32_t>(k));
     }
     for (; first < before_.size(); ++first)
@@ -74,10 +74,10 @@ void UnitTimes::prepare(absl::Span<const uint32_t> units, const RingAssignment &
     std::swap(before_, now_);
   }
   firstLap_ = ring.lapBegin.size() > 1 ? ring.lapBegin[1] : units.size();
+  tailFreeAfter_.resize(firstLap_);
   first = 0;
   for (size_t k = 0; k < firstLap_; ++k)
-    tailFreeAfter_.push_back(latest(ring.offset[k], endOf(k)));
-  useEnd_.resize(units.size());
+    tailFreeAfter_[k] = latest(ring.offset[k], ring.offset[k] + ringBytes_[units[k]]);
 }
 
 UnitTimes::Ends UnitTimes::play(size_t schedule, size_t shape, absl::Span<const uint32_t> units, uint64_t position) {

@@ -60,9 +60,12 @@ public:
   UnitTiming timing(absl::Span<const uint32_t> units, const RingAssignment &ring);
 
   uint64_t copyNs(size_t unit) const { return copyNs_[unit]; }
+  uint64_t ringBytes(size_t unit) const { return ringBytes_[unit]; } // that it takes in a ring
   // Compute up to step `step` of a shape, waiting for nothing.
   uint64_t computeNs(size_t schedule, size_t shape, size_t step) const { return sums_[schedule][shape][step]; }
   uint64_t computeNs(size_t schedule, size_t shape) const { return sums_[schedule][shape].back(); }
+  // By step, all steps behind the last.
+  absl::Span<const uint64_t> computeSums(size_t schedule, size_t shape) const { return sums_[schedule][shape]; }
   uint64_t evaluations() const { return evaluations_; } // iterations played
 
 private:
@@ -77,7 +80,7 @@ private:
   uint64_t partBytes(uint32_t unit, uint64_t part) const;
 
   const UnitProblem &problem_;
-  std::vector<uint64_t> copyNs_;                         // by unit
+  std::vector<uint64_t> copyNs_, ringBytes_;             // by unit
   std::vector<uint32_t> sizeOf_;                         // by unit: index into partNs_
   std::vector<std::vector<uint64_t>> partNs_;            // by size and part: what a copy of that part takes ...
   std::vector<std::vector<uint64_t>> restNs_;            // ... and one of the rest

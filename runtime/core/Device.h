@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -53,6 +54,14 @@ struct DeviceCounters {
   uint64_t peakDeviceBytes = 0; // of the arena: what open() took
   uint64_t hostBytes = 0;       // pinned slab
   uint64_t graphBytes = 0;      // device memory that graphs took beside the arena; 0 where they take none
+};
+
+// The first number that is not finite of what a step wrote.
+struct WrongNumber {
+  uint32_t step = 0; // in the variant's schedule
+  int64_t row = 0;   // of the iteration; of the sampled rows, for steps that work on those
+  int64_t column = 0;
+  float value = 0;
 };
 
 struct DeviceOptions {
@@ -99,6 +108,13 @@ public:
   // When tokens that were awaited became visible, on the device's clock; -1 for tokens that are gone.
   virtual int64_t tokensVisibleNs(uint64_t iteration) const = 0;
   virtual absl::Status drain() = 0; // all launches have ended
+
+  // Once all launches have ended: runs a variant over what meta() holds, one step at a time on the caller's thread, up
+  // to the first that writes a number which is not finite; none if all are. No launch, and nothing is published; the
+  // variant's entry state must be there, and its exit state is left behind. Unimplemented on devices that cannot look.
+  virtual absl::StatusOr<std::optional<WrongNumber>> findWrongNumber(uint32_t /*variant*/) {
+    return absl::UnimplementedError("only the host device looks at what each step writes");
+  }
 
   virtual int64_t nowNs() const = 0; // real or virtual
   virtual DeviceCounters counters() const = 0;

@@ -267,6 +267,19 @@ absl::Status Runtime::launch(uint32_t variant) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::optional<WrongNumber>> Runtime::findWrongNumber(uint32_t variant) {
+  if (absl::Status status = enter(variant); !status.ok())
+    return status;
+  Impl &impl = *impl_;
+  const plan::Schedule &schedule = impl.plan.schedules[impl.plan.variants[variant].schedule];
+  if (absl::Status status = impl.device.drain(); !status.ok())
+    return status;
+  absl::StatusOr<std::optional<WrongNumber>> found = impl.device.findWrongNumber(variant);
+  // Where it stopped early, slots hold what they would have at the end or less: the exit state counts as lost.
+  impl.now = impl.paths.config(schedule.placement, found.ok() && !*found ? schedule.exitState : 0);
+  return found;
+}
+
 absl::StatusOr<absl::Span<const int32_t>> Runtime::awaitTokens() {
   if (impl_->awaited == impl_->launched)
     return absl::FailedPreconditionError("no launched iteration is left to wait for");

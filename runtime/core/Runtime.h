@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,7 +78,10 @@ public:
   absl::StatusOr<Hop> nextHop(uint32_t placement) const;
   absl::StatusOr<Hop> takeHop(uint32_t placement);
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(); // of the oldest launch not yet awaited
-  uint64_t launched() const;                               // iterations, transitions not counted
+  // Device::findWrongNumber() of a variant over what the caller has put in device().meta(), after the transitions its
+  // entry state needs. For when a launch has published wrong numbers, and all that were launched have been awaited.
+  absl::StatusOr<std::optional<WrongNumber>> findWrongNumber(uint32_t variant);
+  uint64_t launched() const; // iterations, transitions not counted
   uint64_t missingVariants() const;
   uint64_t leftOutVariants() const; // not built, for LoadOptions' limits
   uint64_t transitionsRun() const;

@@ -218,6 +218,7 @@ absl::StatusOr<Record> parseRecord(std::string_view text, const std::string &pat
   status.Update(modelStatus);
   if (status.ok())
     status = readOne(file, path, "hardware", [&](TomlReader &t) {
+      t.takeBareAmounts(); // records were written without units once
       absl::StatusOr<model::Hardware> hardware =
           model::parseHardwareTable(t, path, record.identity.device, std::nullopt);
       hardwareStatus = hardware.status();

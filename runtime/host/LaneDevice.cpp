@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/core/LaunchChecks.h"
+#include "runtime/host/WrongNumbers.h"
 
 namespace headrace::host {
 namespace {
@@ -289,6 +291,36 @@ absl::Status LaneDevice::drain() {
   if (launches_ != 0)
     waitForEnd(launches_ - 1);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uint32_t variant) {
+  if (absl::Status status = drain(); !status.ok())
+    return status;
+  if (hostOptions_.replaceKernels != nullptr)
+    return absl::UnimplementedError("host device: the kernels are replaced");
+  absl::StatusOr<std::unique_ptr<HostGraph>> graph = buildGraph(
+      {.plan = *plan_, .binding = *binding_, .bases = shared_->bases, .serial = true, .options = hostOptions_},
+      {.transition = false, .index = variant});
+  if (!graph.ok())
+    return graph.status();
+  const kernels::IterationMeta *staging = meta();
+  if (absl::Status status = core::checkFits("host device", (*graph)->bucket, *staging); !status.ok())
+    return status;
+  // Both threads wait for the next launch, so what they share is this one's.
+  std::memcpy(static_cast<void *>(shared_->meta), staging, shared_->metaBytes);
+  auto bound = (*graph)->bound.begin();
+  for (const LaneStep &step : (*graph)->lanes[0]) {
+    if (step.kind == plan::StepKind::Copy)
+      std::memcpy(step.destination, step.source, step.bytes);
+    if (step.kind != plan::StepKind::Compute)
+      continue;
+    step.kernel(step.args);
+    if (std::optional<core::WrongNumber> found = firstWrongNumber((bound++)->args)) {
+      found->step = step.step;
+      return found;
+    }
+  }
+  return std::nullopt;
 }
 
 core::DeviceCounters LaneDevice::counters() const {

@@ -41,6 +41,7 @@ public:
     return held(iteration) ? shared_->tokens[iteration % kTokenSlots].visibleNs : -1;
   }
   absl::Status drain() override;
+  absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant) override;
   int64_t nowNs() const override { return monotonicNs(); }
   core::DeviceCounters counters() const override;
   absl::Span<const core::StepTime> lastTimes() const override {

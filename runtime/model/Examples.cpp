@@ -45,6 +45,9 @@ absl::StatusOr<std::string> resolveExample(const std::string &folder, const std:
   const std::string path = joinPath(folder, pathOrName);
   if (isDirectory(path) || isRegularFile(path))
     return path;
+  if (const std::string type = fileTypeAt(path); !type.empty())
+    return absl::InvalidArgumentError(
+        cat("\"", escaped(pathOrName, 200), "\": ", type, ": expected a regular file or a folder"));
   const bool bare =
       !pathOrName.empty() && pathOrName.find('/') == std::string::npos && pathOrName.find('\0') == std::string::npos;
   if (bare)

@@ -29,6 +29,14 @@ struct Descriptor {
   }
 };
 
+std::string_view typeName(mode_t mode) {
+  return S_ISDIR(mode)    ? "a folder"
+         : S_ISREG(mode)  ? "a file"
+         : S_ISFIFO(mode) ? "a FIFO"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a device";
+}
+
 absl::Status openRegular(const std::string &path, Descriptor &file) {
   if (path.find('\0') != std::string::npos)
     return absl::InvalidArgumentError(cat(path.substr(0, path.find('\0')), ": the path contains a zero byte"));
@@ -44,7 +52,7 @@ absl::Status openRegular(const std::string &path, Descriptor &file) {
   if (::fstat(file.fd, &status) != 0)
     return absl::InvalidArgumentError(cat(path, ": cannot be examined: ", std::strerror(errno)));
   if (!S_ISREG(status.st_mode))
-    return absl::InvalidArgumentError(cat(path, ": expected a regular file"));
+    return absl::InvalidArgumentError(cat(path, ": ", typeName(status.st_mode), ": expected a regular file"));
   file.size = static_cast<uint64_t>(status.st_size);
   return absl::OkStatus();
 }
@@ -108,6 +116,12 @@ void MappedFile::release(absl::Span<const std::byte> part) const { advise(part, 
 bool isDirectory(const std::string &path) {
   std::error_code error;
   return path.find('\0') == std::string::npos && fs::is_directory(path, error);
+}
+
+std::string fileTypeAt(const std::string &path) {
+  struct stat status;
+  const bool there = path.find('\0') == std::string::npos && ::stat(path.c_str(), &status) == 0;
+  return there ? std::string(typeName(status.st_mode)) : std::string();
 }
 
 bool isRegularFile(const std::string &path) {

@@ -41,6 +41,8 @@ private:
 
 bool isDirectory(const std::string &path);
 bool isRegularFile(const std::string &path);
+// What is there, as messages call it: "a folder", "a file", "a FIFO", "a device", "a socket"; empty for nothing.
+std::string fileTypeAt(const std::string &path);
 // "a/b" from "a" and "b"; `name` itself if it is absolute or `folder` is empty.
 std::string joinPath(const std::string &folder, const std::string &name);
 // The folder part of a path; empty if there is none.

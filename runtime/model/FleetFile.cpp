@@ -62,7 +62,7 @@ private:
   }
 
   std::optional<uint64_t> time(TomlReader &table, std::string_view key, bool zero) {
-    const std::optional<double> seconds = table.rate(key, parseSeconds);
+    const std::optional<double> seconds = table.seconds(key);
     if (!seconds)
       return std::nullopt;
     const double least = zero ? 0 : 0.5e-9;
@@ -84,13 +84,11 @@ private:
   void readBus(const TomlValue &value) {
     TomlReader bus(value, path_, "bus");
     if (bus.ok()) {
-      spec_.busBandwidth =
-          required(bus, "bandwidth", bus.rate("bandwidth", parseBandwidth), "a bandwidth such as \"24GB/s\"");
+      spec_.busBandwidth = required(bus, "bandwidth", bus.bandwidth("bandwidth"), "a bandwidth such as \"24GB/s\"");
       forEach(bus, "change", "", [&](TomlReader &table) {
         FleetBusChange change;
         change.atNs = required(table, "at", time(table, "at", true), "a time such as \"2s\"");
-        change.bandwidth =
-            required(table, "bandwidth", table.rate("bandwidth", parseBandwidth), "a bandwidth such as \"12GB/s\"");
+        change.bandwidth = required(table, "bandwidth", table.bandwidth("bandwidth"), "a bandwidth such as \"12GB/s\"");
         if (!spec_.changes.empty() && change.atNs < spec_.changes.back().atNs)
           table.refuse("at", "a time that is not before the change above it");
         spec_.changes.push_back(change);
@@ -130,7 +128,7 @@ private:
       device.plan = beside(*plan);
     if (job)
       device.job = beside(*job);
-    device.link = table.rate("link", parseBandwidth).value_or(0);
+    device.link = table.bandwidth("link").value_or(0);
     spec_.devices.push_back(std::move(device));
     if (spec_.devices.size() > kMaxDevices)
       table.refuse("name", cat("at most ", kMaxDevices, " devices"));

@@ -22,7 +22,7 @@ constexpr BytesKey kBytes[] = {{"memory", &Hardware::memoryBytes}, {"host_memory
 struct RateKey {
   std::string_view key;
   double Hardware::*field;
-  TomlReader::RateParser parse;
+  std::optional<double> (TomlReader::*read)(std::string_view);
   std::string_view expected;
   bool zeroAllowed;
 };
@@ -30,14 +30,14 @@ constexpr std::string_view kFlops = "a positive finite rate such as \"125TFLOP/s
 constexpr std::string_view kBandwidth = "a positive finite bandwidth such as \"24GB/s\"";
 constexpr std::string_view kTime = "a finite time of 0 or more such as \"5us\"";
 constexpr RateKey kRates[] = {
-    {"flops_f32", &Hardware::flopsF32, parseFlops, kFlops, false},
-    {"flops_f16", &Hardware::flopsF16, parseFlops, kFlops, false},
-    {"memory_bandwidth", &Hardware::memoryBandwidth, parseBandwidth, kBandwidth, false},
-    {"h2d_bandwidth", &Hardware::h2dBandwidth, parseBandwidth, kBandwidth, false},
-    {"d2h_bandwidth", &Hardware::d2hBandwidth, parseBandwidth, kBandwidth, false},
-    {"duplex_bandwidth", &Hardware::duplexBandwidth, parseBandwidth, kBandwidth, false},
-    {"copy_latency", &Hardware::copyLatency, parseSeconds, kTime, true},
-    {"launch_overhead", &Hardware::launchOverhead, parseSeconds, kTime, true},
+    {"flops_f32", &Hardware::flopsF32, &TomlReader::flops, kFlops, false},
+    {"flops_f16", &Hardware::flopsF16, &TomlReader::flops, kFlops, false},
+    {"memory_bandwidth", &Hardware::memoryBandwidth, &TomlReader::bandwidth, kBandwidth, false},
+    {"h2d_bandwidth", &Hardware::h2dBandwidth, &TomlReader::bandwidth, kBandwidth, false},
+    {"d2h_bandwidth", &Hardware::d2hBandwidth, &TomlReader::bandwidth, kBandwidth, false},
+    {"duplex_bandwidth", &Hardware::duplexBandwidth, &TomlReader::bandwidth, kBandwidth, false},
+    {"copy_latency", &Hardware::copyLatency, &TomlReader::seconds, kTime, true},
+    {"launch_overhead", &Hardware::launchOverhead, &TomlReader::seconds, kTime, true},
 };
 
 struct ShareKey {
@@ -48,6 +48,13 @@ constexpr std::string_view kShare = "a share above 0 and at most 1";
 constexpr ShareKey kShares[] = {{"flops_efficiency", &Hardware::flopsEfficiency},
                                 {"memory_efficiency", &Hardware::memoryEfficiency},
                                 {"link_efficiency", &Hardware::linkEfficiency}};
+
+// The same share of what both directions have together.
+double duplexOf(const Hardware &base, const Hardware &hardware) {
+  const double sum = hardware.h2dBandwidth + hardware.d2hBandwidth;
+  return std::clamp(base.duplexBandwidth * (sum / (base.h2dBandwidth + base.d2hBandwidth)),
+                    std::max(hardware.h2dBandwidth, hardware.d2hBandwidth), sum);
+}
 
 } // namespace
 
@@ -78,8 +85,9 @@ absl::Status validate(const Hardware &hardware, std::string_view where) {
   const double larger = std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
   const double sum = hardware.h2dBandwidth + hardware.d2hBandwidth;
   if (hardware.duplexBandwidth < larger || hardware.duplexBandwidth > sum * (1 + 1e-9))
-    return refuse("duplex_bandwidth", hardware.duplexBandwidth,
-                  cat("from ", larger, ", the faster direction, to ", sum, ", h2d_bandwidth + d2h_bandwidth"));
+    return refuse("duplex_bandwidth", bandwidthText(hardware.duplexBandwidth),
+                  cat("from ", bandwidthText(larger), ", the faster direction, to ", bandwidthText(sum),
+                      ", h2d_bandwidth + d2h_bandwidth"));
   return absl::OkStatus();
 }
 
@@ -94,11 +102,11 @@ absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string
   hardware.kind = table.oneOf("kind", deviceKindFromName, "\"cuda\" or \"host\"").value_or(hardware.kind);
   missing("kind", "\"cuda\" or \"host\"");
   for (const BytesKey &key : kBytes) {
-    hardware.*key.field = table.bytes(key.key, parseBytes).value_or(hardware.*key.field);
-    missing(key.key, "bytes such as \"24GB\"");
+    hardware.*key.field = table.bytes(key.key).value_or(hardware.*key.field);
+    missing(key.key, kBytesExpected);
   }
   for (const RateKey &key : kRates) {
-    hardware.*key.field = table.rate(key.key, key.parse).value_or(hardware.*key.field);
+    hardware.*key.field = (table.*key.read)(key.key).value_or(hardware.*key.field);
     missing(key.key, key.expected);
   }
   for (const ShareKey &key : kShares) {
@@ -108,12 +116,25 @@ absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string
   }
   if (absl::Status status = table.finish(); !status.ok())
     return status;
+  if (base && table.has("h2d_bandwidth") && !table.has("d2h_bandwidth"))
+    hardware.d2hBandwidth = withH2dBandwidth(*base, hardware.h2dBandwidth).d2hBandwidth;
+  if (base && (table.has("h2d_bandwidth") || table.has("d2h_bandwidth")) && !table.has("duplex_bandwidth"))
+    hardware.duplexBandwidth = duplexOf(*base, hardware);
   if (absl::Status status = validate(hardware, where); !status.ok())
     return status;
   return hardware;
 }
 
-absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string &path) {
+Hardware withH2dBandwidth(Hardware hardware, double h2dBandwidth) {
+  const Hardware base = hardware;
+  hardware.h2dBandwidth = h2dBandwidth;
+  hardware.d2hBandwidth = base.d2hBandwidth * (h2dBandwidth / base.h2dBandwidth);
+  hardware.duplexBandwidth = duplexOf(base, hardware);
+  return hardware;
+}
+
+absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string &path,
+                                       const std::optional<Hardware> &base) {
   absl::StatusOr<TomlValue> document = parseToml(text, path);
   if (!document.ok())
     return document.status();
@@ -121,7 +142,7 @@ absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string 
   std::string name = baseName(path);
   if (name.ends_with(".toml"))
     name.resize(name.size() - 5);
-  return parseHardwareTable(table, path, name, std::nullopt);
+  return parseHardwareTable(table, path, name, base);
 }
 
 absl::StatusOr<Hardware> readHardware(const std::string &path) {

@@ -18,7 +18,7 @@
 //   memory_efficiency = 0.57
 //   link_efficiency = 1.0             # default 1
 //
-// Amounts are strings with a unit (Units.h) or plain numbers of bytes, bytes/s, FLOP/s and seconds.
+// Amounts are strings with a unit (Units.h); a time may be a plain number of seconds.
 #pragma once
 
 #include <cstdint>
@@ -60,11 +60,16 @@ struct Hardware {
 // Refuses unknown and missing keys, and figures that are not positive and finite, by file and key. Latency and launch
 // overhead may be zero; efficiencies are at most 1.
 absl::StatusOr<Hardware> readHardware(const std::string &path);
-absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string &path);
+absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string &path,
+                                       const std::optional<Hardware> &base = std::nullopt);
 // The keys of one table; `where` (a file) begins the messages of validate(). With a base, keys that are missing keep
-// its figures.
+// its figures; but where h2d_bandwidth stands without d2h_bandwidth, that is scaled with it, and duplex_bandwidth with
+// their sum.
 absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string &where, const std::string &defaultName,
                                             const std::optional<Hardware> &base);
+
+// The profile over another link: d2h and duplex scaled with h2d.
+Hardware withH2dBandwidth(Hardware hardware, double h2dBandwidth);
 
 // The same refusals for a profile that was changed after it was read (a flag that sets the link's bandwidth, say).
 absl::Status validate(const Hardware &hardware, std::string_view where);

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "runtime/model/FileIo.h"
 #include "runtime/model/JsonReader.h"
 #include "runtime/model/Text.h"
@@ -266,6 +267,35 @@ void readLlamaLike(JsonReader &config, const Defaults &defaults, std::string_vie
   checkWindow(config, spec);
 }
 
+// A family's name in its classes' names: "LlamaForCausalLM".
+std::string_view className(Family family) {
+  constexpr std::string_view kNames[] = {"OPT", "Llama", "Qwen2", "Mistral"};
+  return kNames[static_cast<size_t>(family)];
+}
+
+// "LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel"; not "Qwen2MoeForCausalLM" for qwen2.
+bool isClassOf(Family family, std::string_view architecture) {
+  const std::string lower = absl::AsciiStrToLower({architecture.data(), architecture.size()});
+  const std::string name = absl::AsciiStrToLower({className(family).data(), className(family).size()});
+  if (!lower.starts_with(name))
+    return false;
+  const std::string_view rest = std::string_view(lower).substr(name.size());
+  return rest.starts_with("for") || rest == "model" || rest == "lmheadmodel";
+}
+
+// The classes that a checkpoint was saved from, where the config lists them, are the model type's.
+void checkArchitectures(JsonReader &config, Family family) {
+  const json *architectures = config.find("architectures");
+  if (architectures == nullptr)
+    return;
+  if (!architectures->is_array())
+    config.refuse("architectures", "a list");
+  for (const json &name : *architectures)
+    if (!name.is_string() || !isClassOf(family, name.get_ref<const std::string &>()))
+      config.refuseWith(cat("architectures has ", jsonText(name), ": expected classes of model_type = \"",
+                            familyName(family), "\", such as \"", className(family), "ForCausalLM\""));
+}
+
 } // namespace
 
 absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string &path, const std::string &name) {
@@ -278,6 +308,8 @@ absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string
   const std::optional<Family> family = familyFromName(modelType);
   if (!family)
     config.refuse("model_type", kModelTypes);
+  if (config.ok())
+    checkArchitectures(config, *family);
   if (!config.ok())
     return config.status();
 
@@ -306,7 +338,7 @@ absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string
   return spec;
 }
 
-absl::StatusOr<ModelSpec> readHfFolder(const std::string &folder) {
+absl::StatusOr<ModelSpec> readHfFolder(const std::string &folder, std::vector<std::string> *notes) {
   const std::string path = joinPath(folder, "config.json");
   absl::StatusOr<std::string> text = readTextFile(path);
   if (!text.ok())
@@ -320,9 +352,12 @@ absl::StatusOr<ModelSpec> readHfFolder(const std::string &folder) {
   spec->dtype = *dtype;
   if (absl::Status status = validate(*spec, path); !status.ok())
     return status;
-  // Headers only: a checkpoint that lacks a tensor is refused before anything is planned for it.
-  if (auto checkpoint = openCheckpoint(folder, *spec, layoutWeights(*spec)); !checkpoint.ok())
-    return checkpoint.status();
+  // Headers only: a checkpoint that is not this model's is refused before anything is planned for it.
+  absl::StatusOr<std::vector<std::string>> unused = checkCheckpoint(folder, *spec, layoutWeights(*spec));
+  if (!unused.ok())
+    return unused.status();
+  if (notes != nullptr)
+    *notes = *std::move(unused);
   return spec;
 }
 

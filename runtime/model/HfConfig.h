@@ -9,11 +9,13 @@
 // Refused by name, because a plan could not compute it: unknown model types, mixture of experts, quantised checkpoints,
 // a sliding window in use and shorter than max_position_embeddings, post-layer-norm OPT, OPT whose embedding width
 // differs from hidden_size, rotary scaling other than default, linear and llama3, partial rotary embedding, other
-// activations, and configurations that contradict themselves. Keys that do not change the arithmetic are ignored.
+// activations, `architectures` that are not model_type's, and configurations that contradict themselves. Keys that do
+// not change the arithmetic are ignored.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "runtime/model/ModelSpec.h"
@@ -28,7 +30,7 @@ absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string
 bool hasCheckpoint(const std::string &folder);
 
 // Of folder/config.json. Where the folder has a checkpoint, dtype is that of its matrices, whatever the config says,
-// and the headers are checked to have every tensor of the model (see openCheckpoint).
-absl::StatusOr<ModelSpec> readHfFolder(const std::string &folder);
+// and the checkpoint is checked to be the model's (checkCheckpoint, whose lines become `notes`).
+absl::StatusOr<ModelSpec> readHfFolder(const std::string &folder, std::vector<std::string> *notes = nullptr);
 
 } // namespace headrace::model

@@ -11,6 +11,7 @@
 #include "runtime/model/Shape.h"
 #include "runtime/model/Text.h"
 #include "runtime/model/TomlReader.h"
+#include "runtime/model/TomlText.h"
 
 namespace headrace::model {
 namespace {
@@ -26,7 +27,7 @@ absl::StatusOr<ModelSource> openModelAt(const std::string &path) {
   ModelSource source;
   source.path = path;
   if (isDirectory(path)) {
-    absl::StatusOr<ModelSpec> spec = readHfFolder(path);
+    absl::StatusOr<ModelSpec> spec = readHfFolder(path, &source.notes);
     if (!spec.ok())
       return spec.status();
     source.spec = *std::move(spec);
@@ -64,6 +65,13 @@ absl::StatusOr<ModelSource> parseModel(TomlReader &table, const std::string &pat
     absl::StatusOr<ModelSource> source = openModelAt(*resolved);
     return source.ok() ? source : behind(table.where(key), source.status());
   }
+  // A key that is none of a shape's says more than the family that is missing.
+  std::vector<std::string> known = {"path", "shape", "rope_theta", "rope_scaling"};
+  for (const auto &[key, value] : shapeEntries(ModelSpec{}))
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      known.push_back(key);
+  if (absl::Status status = table.unknownKey(known); !status.ok())
+    return status;
   absl::StatusOr<ModelSpec> spec = parseShapeTable(table, path, "inline");
   if (!spec.ok())
     return spec.status();
@@ -72,7 +80,7 @@ absl::StatusOr<ModelSource> parseModel(TomlReader &table, const std::string &pat
   return source;
 }
 
-absl::StatusOr<Hardware> parseHardwareOf(TomlReader &table, const std::string &path) {
+absl::StatusOr<Hardware> parseHardwareOf(TomlReader &table, const std::string &path, std::vector<std::string> &files) {
   std::optional<Hardware> base;
   if (const std::optional<std::string> file = table.text("file")) {
     absl::StatusOr<std::string> resolved = resolveExample(folderOf(path), *file, "hardware");
@@ -82,13 +90,14 @@ absl::StatusOr<Hardware> parseHardwareOf(TomlReader &table, const std::string &p
     if (!read.ok())
       return behind(table.where("file"), read.status());
     base = *std::move(read);
+    files.push_back(*std::move(resolved));
   }
   return parseHardwareTable(table, path, "inline", base);
 }
 
 // A time in whole nanoseconds, at least one.
 std::optional<uint64_t> parseSlo(TomlReader &table, std::string_view key) {
-  const std::optional<double> seconds = table.rate(key, parseSeconds);
+  const std::optional<double> seconds = table.seconds(key);
   if (!seconds)
     return std::nullopt;
   if (!(*seconds >= 0.5e-9 && *seconds <= kMaxSloSeconds)) { // not NaN either
@@ -107,7 +116,7 @@ Choice parseChoice(TomlReader &table, std::string_view key) {
 
 absl::StatusOr<Goal> parseGoal(TomlReader &table, const std::string &path) {
   Goal goal;
-  goal.deviceMemory = table.bytes("device_memory", parseBytes);
+  goal.deviceMemory = table.bytes("device_memory");
   goal.batch = table.integer("batch", 1, kMaxBatch);
   goal.context = table.integer("context", 1, kMaxDimension);
   goal.kvTokens = table.integer("kv_tokens", 1, kMaxKvTokens);
@@ -124,6 +133,7 @@ absl::StatusOr<Goal> parseGoal(TomlReader &table, const std::string &path) {
   goal.sloFactor = table.number("slo_factor");
   if (goal.sloFactor && !(*goal.sloFactor >= 1 && *goal.sloFactor <= kMaxSloFactor))
     table.refuse("slo_factor", "a factor of the time without offloading, from 1 to 1e6");
+  goal.instances = table.oneOf("instances", instancesFromName, "\"together\" or \"apart\"").value_or(goal.instances);
   goal.busDevices = table.integer("bus_devices", 1, kMaxBusDevices).value_or(goal.busDevices);
   if (const std::optional<std::string> record = table.text("record")) {
     if (record->empty())
@@ -141,8 +151,8 @@ absl::StatusOr<Policy> parsePolicy(TomlReader &table) {
   if (const TomlValue *interval = table.value("interval")) {
     if (interval->kind == TomlValue::Kind::String && interval->text == "none")
       policy.none = true;
-    else if (interval->kind == TomlValue::Kind::Integer && interval->integer >= 1 && interval->integer <= kMaxLayers)
-      policy.interval = interval->integer;
+    else if (const auto every = interval->whole(); every && *every >= 1 && *every <= kMaxLayers)
+      policy.interval = every;
     else
       table.refuse("interval", cat("an integer from 1 to ", kMaxLayers,
                                    " (at most the model's layers), or "
@@ -218,6 +228,14 @@ std::optional<Choice> choiceFromName(std::string_view name) {
   for (Choice choice : {Choice::Auto, Choice::On, Choice::Off})
     if (choiceName(choice) == name)
       return choice;
+  return std::nullopt;
+}
+
+std::string_view instancesName(Instances instances) { return instances == Instances::Together ? "together" : "apart"; }
+std::optional<Instances> instancesFromName(std::string_view name) {
+  for (Instances instances : {Instances::Together, Instances::Apart})
+    if (instancesName(instances) == name)
+      return instances;
   return std::nullopt;
 }
 
@@ -358,7 +376,7 @@ absl::StatusOr<Job> parseJob(std::string_view text, const std::string &path) {
   section(
       "model", [&](TomlReader &table) { return parseModel(table, path); }, job.model);
   section(
-      "hardware", [&](TomlReader &table) { return parseHardwareOf(table, path); }, job.hardware);
+      "hardware", [&](TomlReader &table) { return parseHardwareOf(table, path, job.files); }, job.hardware);
   section(
       "goal", [&](TomlReader &table) { return parseGoal(table, path); }, job.goal);
   section("policy", parsePolicy, job.policy);
@@ -376,7 +394,10 @@ absl::StatusOr<Job> readJob(const std::string &path) {
   absl::StatusOr<std::string> text = readTextFile(path);
   if (!text.ok())
     return text.status();
-  return parseJob(*text, path);
+  absl::StatusOr<Job> job = parseJob(*text, path);
+  if (job.ok())
+    job->files.push_back(path);
+  return job;
 }
 
 } // namespace headrace::model

@@ -8,7 +8,7 @@
 //                                                replace the file's
 //   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384  kv_dtype = "auto"
 //              block_tokens = 16  elastic_kv = "auto" | true | false  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5
-//              bus_devices = 2 record = "record.toml"
+//              instances = "together" | "apart"  bus_devices = 2  record = "record.toml"
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
 //              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
@@ -31,10 +31,13 @@ namespace headrace::model {
 
 enum class StartRule : uint8_t { Paper = 0, Eager = 1 };
 enum class Choice : uint8_t { Auto = 0, On = 1, Off = 2 };
-std::string_view startRuleName(StartRule rule); // "paper", "eager"
-std::string_view choiceName(Choice choice);     // "auto", "on", "off"
+enum class Instances : uint8_t { Together = 0, Apart = 1 };
+std::string_view startRuleName(StartRule rule);      // "paper", "eager"
+std::string_view choiceName(Choice choice);          // "auto", "on", "off"
+std::string_view instancesName(Instances instances); // "together", "apart"
 std::optional<StartRule> startRuleFromName(std::string_view name);
 std::optional<Choice> choiceFromName(std::string_view name);
+std::optional<Instances> instancesFromName(std::string_view name);
 
 struct Goal {
   std::optional<uint64_t> deviceMemory; // bytes; unset: the hardware's
@@ -50,6 +53,9 @@ struct Goal {
   // one factor (at least 1) of the iteration without offloading for both.
   std::optional<uint64_t> ttftNs, tpotNs;
   std::optional<double> sloFactor;
+  // Who runs the plan. On one instance prompts and decoding follow each other, so the objectives hold with the change
+  // between them; on instances apart each runs iterations of its own class alone.
+  Instances instances = Instances::Together;
   int64_t busDevices = 1; // devices that share the bus, for policies that plan with their share of it
   std::string record;     // a performance record in place of the roofline; empty: none
 
@@ -107,6 +113,7 @@ struct ModelSource {
   std::string path; // Hugging Face folder, or a shape's TOML; empty if none was given
   bool hasWeights = false;
   ModelSpec spec;
+  std::vector<std::string> notes = {}; // what a checkpoint has that the model does not use: worth a warning
 };
 
 struct Job {
@@ -115,6 +122,7 @@ struct Job {
   Goal goal;
   Policy policy;
   Buckets buckets;
+  std::vector<std::string> files; // that it was read from, for who must not write over them; folders too
 };
 
 // A path to a folder (Hugging Face), to a .toml shape, or the bare name of a shape shipped under examples/models (found

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/model/PackMatrix.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace headrace::model {
@@ -9,6 +10,41 @@ namespace {
 // 16-byte vectors in the compilers' portable form.
 typedef uint16_t Half8 __attribute__((vector_size(16)));
 typedef uint32_t Word4 __attribute__((vector_size(16)));
+
+// The exponent's bits, all ones in what is NaN or infinite, and nowhere else.
+constexpr uint16_t kExponentF16 = 0x7c00, kExponentBf16 = 0x7f80;
+constexpr uint32_t kExponentF32 = 0x7f800000;
+
+// Whether all ones can be among the elements that this is the bitwise or of. Of elements below 2 in magnitude, as
+// weights are, all have the exponent's highest bit clear; what may be wrong is looked at one by one.
+template <class Element, class Vector> bool mayHaveAllOnes(const Vector &ored, Element exponent) {
+  Element any = 0;
+  for (size_t i = 0; i < sizeof(Vector) / sizeof(Element); ++i)
+    any |= ored[i];
+  return (any & exponent) == exponent;
+}
+
+template <class Element> bool allFinite(absl::Span<const std::byte> elements, Element exponent) {
+  Element largest = 0;
+  for (size_t i = 0; i < elements.size() / sizeof(Element); ++i) {
+    Element value;
+    std::memcpy(&value, elements.data() + i * sizeof(Element), sizeof(value));
+    largest = std::max<Element>(largest, value & exponent);
+  }
+  return largest != exponent;
+}
+
+template <class Element> NotFinite find(absl::Span<const std::byte> elements, Element exponent) {
+  NotFinite found;
+  for (size_t i = 0; i < elements.size() / sizeof(Element); ++i) {
+    Element value;
+    std::memcpy(&value, elements.data() + i * sizeof(Element), sizeof(value));
+    if ((value & exponent) != exponent)
+      continue;
+    found.first = found.count++ == 0 ? i : found.first;
+  }
+  return found;
+}
 
 template <class Vector> Vector load(const std::byte *row, int64_t bytes) {
   Vector value = {};
@@ -41,15 +77,18 @@ template <class Vector, int N> void transpose(Vector (&block)[N]) {
 }
 
 template <class Vector, class Element>
-void pack(const std::byte *const (&rows)[kPanelRows], int64_t cols, std::byte *target) {
+bool pack(const std::byte *const (&rows)[kPanelRows], int64_t cols, Element exponent, std::byte *target) {
   constexpr int kBlock = sizeof(Vector) / sizeof(Element);
   constexpr int64_t kColumnBytes = kPanelRows * sizeof(Element);
+  Vector ored = {};
   int64_t c = 0;
   for (; c + kBlock <= cols; c += kBlock) {
     for (int r = 0; r < kPanelRows; r += kBlock) {
       Vector block[kBlock];
-      for (int i = 0; i < kBlock; ++i)
+      for (int i = 0; i < kBlock; ++i) {
         block[i] = load<Vector>(rows[r + i], c * static_cast<int64_t>(sizeof(Element)));
+        ored |= block[i];
+      }
       transpose(block);
       for (int i = 0; i < kBlock; ++i)
         store(target + (c + i) * kColumnBytes + r * static_cast<int64_t>(sizeof(Element)), block[i]);
@@ -60,18 +99,75 @@ void pack(const std::byte *const (&rows)[kPanelRows], int64_t cols, std::byte *t
       Element value = 0;
       if (rows[r] != nullptr)
         std::memcpy(&value, rows[r] + c * static_cast<int64_t>(sizeof(Element)), sizeof(value));
+      ored[0] |= value;
       std::memcpy(target + c * kColumnBytes + r * static_cast<int64_t>(sizeof(Element)), &value, sizeof(value));
     }
   }
+  bool finite = true;
+  if (mayHaveAllOnes(ored, exponent))
+    for (const std::byte *row : rows)
+      finite &= row == nullptr || allFinite<Element>({row, static_cast<size_t>(cols) * sizeof(Element)}, exponent);
+  return finite;
+}
+
+template <class Vector, class Element>
+bool copy(absl::Span<const std::byte> elements, Element exponent, std::byte *target) {
+  constexpr size_t kPart = 4 << 10; // read once from memory, and again from the nearest cache
+  bool finite = true;
+  for (size_t begin = 0; begin < elements.size(); begin += kPart) {
+    const absl::Span<const std::byte> part = elements.subspan(begin, kPart);
+    Vector ored = {};
+    size_t i = 0;
+    for (; i + sizeof(Vector) <= part.size(); i += sizeof(Vector))
+      ored |= load<Vector>(part.data(), static_cast<int64_t>(i));
+    for (; i < part.size(); i += sizeof(Element)) {
+      Element value;
+      std::memcpy(&value, part.data() + i, sizeof(value));
+      ored[0] |= value;
+    }
+    std::memcpy(target + begin, part.data(), part.size());
+    if (mayHaveAllOnes(ored, exponent))
+      finite &= allFinite(part, exponent);
+  }
+  return finite;
 }
 
 } // namespace
 
-void packPanel(const std::byte *const (&rows)[kPanelRows], int64_t cols, uint64_t elementBytes, std::byte *target) {
-  if (elementBytes == 2)
-    pack<Half8, uint16_t>(rows, cols, target);
-  else
-    pack<Word4, uint32_t>(rows, cols, target);
+bool packPanel(const std::byte *const (&rows)[kPanelRows], int64_t cols, DType dtype, std::byte *target) {
+  switch (dtype) {
+  case DType::F32:
+    return pack<Word4>(rows, cols, kExponentF32, target);
+  case DType::F16:
+    return pack<Half8>(rows, cols, kExponentF16, target);
+  case DType::BF16:
+    break;
+  }
+  return pack<Half8>(rows, cols, kExponentBf16, target);
+}
+
+bool copyElements(absl::Span<const std::byte> elements, DType dtype, std::byte *target) {
+  switch (dtype) {
+  case DType::F32:
+    return copy<Word4>(elements, kExponentF32, target);
+  case DType::F16:
+    return copy<Half8>(elements, kExponentF16, target);
+  case DType::BF16:
+    break;
+  }
+  return copy<Half8>(elements, kExponentBf16, target);
+}
+
+NotFinite findNotFinite(absl::Span<const std::byte> elements, DType dtype) {
+  switch (dtype) {
+  case DType::F32:
+    return find(elements, kExponentF32);
+  case DType::F16:
+    return find(elements, kExponentF16);
+  case DType::BF16:
+    break;
+  }
+  return find(elements, kExponentBf16);
 }
 
 } // namespace headrace::model

@@ -94,7 +94,7 @@ void fillTensor(uint64_t key, const Tensor &tensor, bool panels, std::byte *targ
                       static_cast<size_t>(count) * sizeof(Element));
       }
       if (panels)
-        packPanel(rows, count, sizeof(Element),
+        packPanel(rows, count, kType,
                   target + static_cast<uint64_t>(panel * tensor.cols + first * kPanelRows) * sizeof(Element));
     }
   }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_join.h"
 #include "runtime/model/Text.h"
+#include "runtime/model/Units.h"
 
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
@@ -69,6 +70,15 @@ const TomlValue *TomlValue::find(std::string_view key) const {
   return at == keys.end() ? nullptr : &items[static_cast<size_t>(at - keys.begin())];
 }
 
+std::optional<int64_t> TomlValue::whole() const {
+  constexpr double kExact = 9007199254740992; // 2^53: beyond it a float stands for several integers
+  if (kind == Kind::Integer)
+    return integer;
+  if (kind == Kind::Float && std::abs(number) <= kExact && std::trunc(number) == number)
+    return static_cast<int64_t>(number);
+  return std::nullopt;
+}
+
 std::string TomlValue::toString() const {
   constexpr size_t kMost = 80;
   switch (kind) {
@@ -122,8 +132,8 @@ std::optional<int64_t> TomlReader::integer(std::string_view key, int64_t least, 
   const TomlValue *found = value(key);
   if (found == nullptr)
     return std::nullopt;
-  if (found->kind == TomlValue::Kind::Integer && found->integer >= least && found->integer <= most)
-    return found->integer;
+  if (const auto whole = found->whole(); whole && *whole >= least && *whole <= most)
+    return whole;
   refuse(key, cat("an integer from ", least, " to ", most));
   return std::nullopt;
 }
@@ -168,8 +178,9 @@ std::optional<std::vector<int64_t>> TomlReader::integers(std::string_view key, i
   bool valid = found->kind == TomlValue::Kind::Array;
   if (valid)
     for (const TomlValue &item : found->items) {
-      valid = valid && item.kind == TomlValue::Kind::Integer && item.integer >= least && item.integer <= most;
-      values.push_back(item.integer);
+      const auto whole = item.whole();
+      valid = valid && whole && *whole >= least && *whole <= most;
+      values.push_back(whole.value_or(0));
     }
   if (valid)
     return values;
@@ -177,34 +188,49 @@ std::optional<std::vector<int64_t>> TomlReader::integers(std::string_view key, i
   return std::nullopt;
 }
 
-std::optional<uint64_t> TomlReader::bytes(std::string_view key, BytesParser parse) {
+std::optional<uint64_t> TomlReader::bytes(std::string_view key) {
   const TomlValue *found = value(key);
   if (found == nullptr)
     return std::nullopt;
-  if (found->kind == TomlValue::Kind::Integer && found->integer >= 0)
+  if (bareAmounts_ && found->kind == TomlValue::Kind::Integer && found->integer >= 0)
     return static_cast<uint64_t>(found->integer);
   if (found->kind != TomlValue::Kind::String) {
-    refuse(key, "bytes such as \"8GiB\"");
+    refuse(key, kBytesExpected);
     return std::nullopt;
   }
-  absl::StatusOr<uint64_t> parsed = parse(found->text, where(key));
+  absl::StatusOr<uint64_t> parsed = parseBytes(found->text, where(key));
   if (parsed.ok())
     return *parsed;
   refuseWith(parsed.status());
   return std::nullopt;
 }
 
-std::optional<double> TomlReader::rate(std::string_view key, RateParser parse) {
+std::optional<double> TomlReader::amount(std::string_view key, Parser parse, std::string_view expected, bool bare) {
   const TomlValue *found = value(key);
   if (found == nullptr)
     return std::nullopt;
-  if (found->kind != TomlValue::Kind::String)
+  const bool isNumber = found->kind == TomlValue::Kind::Integer || found->kind == TomlValue::Kind::Float;
+  if (isNumber && bare)
     return number(key);
+  if (found->kind != TomlValue::Kind::String) {
+    refuse(key, expected);
+    return std::nullopt;
+  }
   absl::StatusOr<double> parsed = parse(found->text, where(key));
   if (parsed.ok())
     return *parsed;
   refuseWith(parsed.status());
   return std::nullopt;
+}
+
+std::optional<double> TomlReader::bandwidth(std::string_view key) {
+  return amount(key, parseBandwidth, kBandwidthExpected, bareAmounts_);
+}
+std::optional<double> TomlReader::flops(std::string_view key) {
+  return amount(key, parseFlops, kFlopsExpected, bareAmounts_);
+}
+std::optional<double> TomlReader::seconds(std::string_view key) {
+  return amount(key, parseSeconds, kSecondsExpected, /*bare=*/true);
 }
 
 std::string TomlReader::where(std::string_view key) const {
@@ -227,13 +253,14 @@ void TomlReader::refuseWith(const absl::Status &status) {
 absl::Status TomlReader::finish() {
   if (!status_.ok())
     return status_;
-  for (const std::string &key : table_.keys) {
-    if (asked_.contains(key))
-      continue;
-    const std::vector<std::string> known(asked_.begin(), asked_.end());
-    return absl::InvalidArgumentError(
-        cat(where(escaped(key, 80)), ": unknown key: expected one of ", absl::StrJoin(known, ", ")));
-  }
+  return unknownKey({asked_.begin(), asked_.end()});
+}
+
+absl::Status TomlReader::unknownKey(const std::vector<std::string> &known) const {
+  for (const std::string &key : table_.keys)
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      return absl::InvalidArgumentError(
+          cat(where(escaped(key, 80)), ": unknown key: expected one of ", absl::StrJoin(known, ", ")));
   return absl::OkStatus();
 }
 

@@ -38,6 +38,8 @@ struct TomlValue {
   std::vector<TomlValue> items;  // Array and Table
 
   const TomlValue *find(std::string_view key) const;
+  // An integer, or a float that is one (1.0, 1e3): the same wherever a number is given.
+  std::optional<int64_t> whole() const;
   std::string toString() const; // as it stood in the file, cut to a printable length
 };
 
@@ -58,11 +60,13 @@ public:
   std::optional<bool> boolean(std::string_view key);
   std::optional<std::string> text(std::string_view key);
   std::optional<std::vector<int64_t>> integers(std::string_view key, int64_t least, int64_t most);
-  // A string with a unit, by one of Units.h's parsers, or a plain number of base units.
-  using BytesParser = absl::StatusOr<uint64_t> (*)(std::string_view, std::string_view);
-  using RateParser = absl::StatusOr<double> (*)(std::string_view, std::string_view);
-  std::optional<uint64_t> bytes(std::string_view key, BytesParser parse);
-  std::optional<double> rate(std::string_view key, RateParser parse);
+  // Amounts, as strings with a unit (Units.h). A time may be a number of seconds; a number of bytes, bytes/s or FLOP/s
+  // is refused unless takeBareAmounts() was called, for files that programs wrote before units were asked for.
+  std::optional<uint64_t> bytes(std::string_view key);
+  std::optional<double> bandwidth(std::string_view key);
+  std::optional<double> flops(std::string_view key);
+  std::optional<double> seconds(std::string_view key);
+  void takeBareAmounts() { bareAmounts_ = true; }
   // One of a set of names; `parse` answers nothing for another text, `expected` lists the names.
   template <class Parse>
   auto oneOf(std::string_view key, Parse parse, std::string_view expected) -> decltype(parse(std::string_view())) {
@@ -84,11 +88,18 @@ public:
   bool ok() const { return status_.ok(); }
   // The first refusal; else, that the table has a key nobody asked for; else OK.
   absl::Status finish();
+  // That the table has a key which is not one of `known`: to be said before one that is missing, which it may stand
+  // for.
+  absl::Status unknownKey(const std::vector<std::string> &known) const;
 
 private:
+  using Parser = absl::StatusOr<double> (*)(std::string_view, std::string_view);
+  std::optional<double> amount(std::string_view key, Parser parse, std::string_view expected, bool bare);
+
   const TomlValue &table_;
   std::string path_, name_;
   std::set<std::string, std::less<>> asked_;
+  bool bareAmounts_ = false;
   absl::Status status_;
 };
 

@@ -4,13 +4,13 @@
 #include <charconv>
 
 #include "runtime/model/Text.h"
+#include "runtime/model/Units.h"
 
 namespace headrace::model {
 namespace {
 
 std::string number(double value) { return tomlNumber(value); }
 std::string number(int64_t value) { return cat(value); }
-std::string number(uint64_t value) { return cat(value); }
 std::string boolean(bool value) { return value ? "true" : "false"; }
 std::string text(std::string_view value) { return tomlText(value); }
 
@@ -81,14 +81,14 @@ TomlEntries shapeEntries(const ModelSpec &spec) {
 TomlEntries hardwareEntries(const Hardware &hardware) {
   return {{"name", text(hardware.name)},
           {"kind", text(deviceKindName(hardware.kind))},
-          {"memory", number(hardware.memoryBytes)},
-          {"host_memory", number(hardware.hostMemoryBytes)},
-          {"flops_f32", number(hardware.flopsF32)},
-          {"flops_f16", number(hardware.flopsF16)},
-          {"memory_bandwidth", number(hardware.memoryBandwidth)},
-          {"h2d_bandwidth", number(hardware.h2dBandwidth)},
-          {"d2h_bandwidth", number(hardware.d2hBandwidth)},
-          {"duplex_bandwidth", number(hardware.duplexBandwidth)},
+          {"memory", text(bytesText(hardware.memoryBytes))},
+          {"host_memory", text(bytesText(hardware.hostMemoryBytes))},
+          {"flops_f32", text(flopsText(hardware.flopsF32))},
+          {"flops_f16", text(flopsText(hardware.flopsF16))},
+          {"memory_bandwidth", text(bandwidthText(hardware.memoryBandwidth))},
+          {"h2d_bandwidth", text(bandwidthText(hardware.h2dBandwidth))},
+          {"d2h_bandwidth", text(bandwidthText(hardware.d2hBandwidth))},
+          {"duplex_bandwidth", text(bandwidthText(hardware.duplexBandwidth))},
           {"copy_latency", number(hardware.copyLatency)},
           {"launch_overhead", number(hardware.launchOverhead)},
           {"flops_efficiency", number(hardware.flopsEfficiency)},

@@ -18,7 +18,6 @@ struct ByteUnit {
   uint64_t bytes;
 };
 constexpr ByteUnit kByteUnits[] = {
-    {"", 1},
     {"B", 1},
     {"KB", 1000},
     {"MB", 1000 * 1000},
@@ -35,11 +34,12 @@ struct Unit {
   double factor;
 };
 constexpr Unit kBandwidthUnits[] = {
-    {"", 1},        {"B/s", 1},        {"KB/s", 1e3},        {"MB/s", 1e6},           {"GB/s", 1e9},
-    {"TB/s", 1e12}, {"KiB/s", 1024.0}, {"MiB/s", 1048576.0}, {"GiB/s", 1073741824.0}, {"TiB/s", 1099511627776.0},
+    {"B/s", 1},           {"KB/s", 1e3},           {"MB/s", 1e6},
+    {"GB/s", 1e9},        {"TB/s", 1e12},          {"KiB/s", 1024.0},
+    {"MiB/s", 1048576.0}, {"GiB/s", 1073741824.0}, {"TiB/s", 1099511627776.0},
 };
 constexpr Unit kFlopsUnits[] = {
-    {"", 1}, {"FLOP/s", 1}, {"MFLOP/s", 1e6}, {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15},
+    {"FLOP/s", 1}, {"MFLOP/s", 1e6}, {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15},
 };
 constexpr Unit kSecondUnits[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
 
@@ -85,19 +85,49 @@ absl::StatusOr<double> parseWithUnit(std::string_view text, std::string_view wha
   return refuse(text, what, expected);
 }
 
+// All digits, no exponent, the fewest that read back as the same value.
+std::string digitsOf(double value) {
+  char text[400]; // 1e308 has 309 digits
+  return std::string(text, std::to_chars(text, text + sizeof(text), value, std::chars_format::fixed).ptr);
+}
+
+std::string rateText(double value, absl::Span<const Unit> units) {
+  constexpr size_t kBrief = 7;
+  std::string best;
+  for (const Unit &unit : units) { // ascending; decimal ones first
+    const std::string digits = digitsOf(value / unit.factor);
+    double back = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), back);
+    if (best.empty() || (value >= unit.factor && digits.size() <= kBrief && back * unit.factor == value &&
+                         unit.name.find('i') == std::string_view::npos))
+      best = digits + std::string(unit.name);
+  }
+  return best;
+}
+
 } // namespace
 
+std::string bytesText(uint64_t bytes) {
+  const ByteUnit *best = &kByteUnits[0];
+  for (const ByteUnit &unit : kByteUnits)
+    if (bytes != 0 && bytes % unit.bytes == 0 && unit.bytes > best->bytes)
+      best = &unit;
+  return cat(bytes / best->bytes, best->name);
+}
+
+std::string bandwidthText(double bytesPerSecond) { return rateText(bytesPerSecond, kBandwidthUnits); }
+std::string flopsText(double flopsPerSecond) { return rateText(flopsPerSecond, kFlopsUnits); }
+
 absl::StatusOr<uint64_t> parseBytes(std::string_view text, std::string_view what) {
-  constexpr std::string_view kExpected = "bytes such as \"8GiB\", \"512MiB\", \"24GB\" or \"4096\", below 2^63";
   std::string_view number, unitName;
   if (!split(text, number, unitName))
-    return refuse(text, what, kExpected);
+    return refuse(text, what, kBytesExpected);
   const ByteUnit *unit = nullptr;
   for (const ByteUnit &candidate : kByteUnits)
     if (candidate.name == unitName)
       unit = &candidate;
   if (unit == nullptr)
-    return refuse(text, what, kExpected);
+    return refuse(text, what, kBytesExpected);
 
   // Exact integer arithmetic: whole * unit + floor(fraction * unit), the fraction to 18 digits.
   constexpr unsigned __int128 kMax = std::numeric_limits<int64_t>::max();
@@ -106,7 +136,7 @@ absl::StatusOr<uint64_t> parseBytes(std::string_view text, std::string_view what
   for (char digit : number.substr(0, point)) {
     whole = whole * 10 + static_cast<unsigned>(digit - '0');
     if (whole > kMax)
-      return refuse(text, what, kExpected);
+      return refuse(text, what, kBytesExpected);
   }
   unsigned __int128 fraction = 0, scale = 1;
   if (point < number.size()) {
@@ -117,21 +147,20 @@ absl::StatusOr<uint64_t> parseBytes(std::string_view text, std::string_view what
   }
   const unsigned __int128 bytes = whole * unit->bytes + fraction * unit->bytes / scale;
   if (bytes > kMax)
-    return refuse(text, what, kExpected);
+    return refuse(text, what, kBytesExpected);
   return static_cast<uint64_t>(bytes);
 }
 
 absl::StatusOr<double> parseBandwidth(std::string_view text, std::string_view what) {
-  return parseWithUnit(text, what, kBandwidthUnits,
-                       "a positive bandwidth such as \"24GB/s\", \"800MB/s\" or \"1.5GiB/s\"", false);
+  return parseWithUnit(text, what, kBandwidthUnits, kBandwidthExpected, false);
 }
 
 absl::StatusOr<double> parseFlops(std::string_view text, std::string_view what) {
-  return parseWithUnit(text, what, kFlopsUnits, "a positive rate such as \"31.2TFLOP/s\" or \"800GFLOP/s\"", false);
+  return parseWithUnit(text, what, kFlopsUnits, kFlopsExpected, false);
 }
 
 absl::StatusOr<double> parseSeconds(std::string_view text, std::string_view what) {
-  return parseWithUnit(text, what, kSecondUnits, "a time such as \"5us\", \"1.5ms\" or \"2s\"", true);
+  return parseWithUnit(text, what, kSecondUnits, kSecondsExpected, true);
 }
 
 std::string durationText(uint64_t ns) {

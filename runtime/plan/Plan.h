@@ -271,8 +271,11 @@ struct Plan {
   uint32_t version = kFormatVersion;
   std::string compilerVersion;
   model::ModelSpec model;
-  std::string modelHash; // of the spec and, with a checkpoint, its safetensors headers; hex
-  std::string modelPath; // as given; where `run` looks for weights unless told otherwise
+  // Of the spec (its name left out) and, with a checkpoint, its safetensors headers: names, types, shapes and places of
+  // all tensors, not their values; hex.
+  std::string modelHash;
+  std::vector<uint64_t> weightHashes; // of the values: one a weight unit, as model::hashCheckpoint() has them; or none
+  std::string modelPath;              // as given; where `run` looks for weights unless told otherwise
   model::Hardware hardware;
   model::Goal goal;
   model::Policy policy;

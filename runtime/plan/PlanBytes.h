@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two halves of PlanFile.h: between a plan and the bytes of plan.fbs.
+// The parts of PlanFile.h: between a plan and the bytes of plan.fbs, and the end of a file behind these.
 #pragma once
 
 #include <string>
@@ -19,8 +19,15 @@ inline constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
 uint64_t encodedBytesBound(const Plan &plan);
 std::string encode(const Plan &plan);
 
+// Whether this is a plan's file at all, by the identifier at its beginning.
+absl::Status checkIsPlan(absl::Span<const std::byte> bytes, const std::string &where);
 // The plan that well-formed bytes hold. Enumerators and flags are checked here, indices by PlanStructure.h. What is
 // allocated is bounded by a multiple of the bytes' size: bytes that several vectors claim are refused.
 absl::StatusOr<Plan> decode(absl::Span<const std::byte> bytes, const std::string &where);
+
+// A file's bytes: those of plan.fbs, "HRPL-END", how many they are and their checksum, each of 8 bytes. unsealed()
+// gives the first part where the end is there and agrees, so that a plan that was cut, extended or changed is refused.
+std::string sealed(std::string bytes);
+absl::StatusOr<absl::Span<const std::byte>> unsealed(absl::Span<const std::byte> bytes, const std::string &where);
 
 } // namespace headrace::plan

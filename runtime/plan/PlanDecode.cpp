@@ -181,6 +181,7 @@ model::Goal Decoder::goal(const fb::Goal &g) {
   if (g.record() != nullptr)
     out.record = text(g.record());
   out.elasticKv = enumerator<model::Choice>(g.elastic_kv(), 3, "goal.elastic_kv");
+  out.instances = enumerator<model::Instances>(g.instances(), 2, "goal.instances");
   return out;
 }
 
@@ -316,6 +317,9 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.hostBytes = p.host_bytes();
   out.pageBytes = p.page_bytes();
   out.slowestPermille = p.slowest_permille();
+  if (p.weight_hashes() != nullptr)
+    out.weightHashes =
+        fixed<uint64_t>(p.weight_hashes(), "weight_hashes", [](uint64_t hash, uint32_t) { return hash; });
   if (p.aliases() != nullptr)
     out.aliases = fixed<Alias>(p.aliases(), "aliases", [](const fb::Alias &alias, uint32_t) {
       return Alias{alias.address(), alias.arena_address(), alias.bytes()};
@@ -347,11 +351,17 @@ Plan Decoder::plan(const fb::Plan &p) {
 
 } // namespace
 
-absl::StatusOr<Plan> decode(absl::Span<const std::byte> bytes, const std::string &where) {
+absl::Status checkIsPlan(absl::Span<const std::byte> bytes, const std::string &where) {
   // Shorter than an offset, an identifier and an empty table, nothing can be a plan.
   if (bytes.size() < 16 || std::memcmp(bytes.data() + sizeof(flatbuffers::uoffset_t), kFileIdentifier, 4) != 0)
     return absl::InvalidArgumentError(absl::StrCat(where, ": not a plan file (identifier \"", kFileIdentifier,
                                                    "\" expected at byte 4, the file has ", bytes.size(), " bytes)"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Plan> decode(absl::Span<const std::byte> bytes, const std::string &where) {
+  if (absl::Status status = checkIsPlan(bytes, where); !status.ok())
+    return status;
   if (bytes.size() > kMaxFileBytes)
     return absl::InvalidArgumentError(
         absl::StrCat(where, ": ", bytes.size(), " bytes, a plan file has at most ", kMaxFileBytes));

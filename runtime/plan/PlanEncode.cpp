@@ -55,7 +55,8 @@ Offset<fb::Goal> encodeGoal(FlatBufferBuilder &fbb, const model::Goal &g) {
     kvDtype = raw(*g.kvDtype);
   return fb::CreateGoal(fbb, optional(g.deviceMemory), optional(g.batch), optional(g.context), optional(g.kvTokens),
                         kvDtype, g.blockTokens, optional(g.ttftNs), optional(g.tpotNs), optional(g.sloFactor),
-                        g.busDevices, g.record.empty() ? 0 : fbb.CreateString(g.record), raw(g.elasticKv));
+                        g.busDevices, g.record.empty() ? 0 : fbb.CreateString(g.record), raw(g.elasticKv),
+                        raw(g.instances));
 }
 
 Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) {
@@ -109,7 +110,7 @@ uint64_t encodedBytesBound(const Plan &plan) {
   uint64_t bytes = 8 * kTable + plan.compilerVersion.size() + plan.model.name.size() + plan.modelHash.size() +
                    plan.modelPath.size() + plan.hardware.name.size() + plan.policy.name.size() + plan.reason.size() +
                    plan.limitingResource.size() + plan.goal.record.size() +
-                   plan.choices.size() * sizeof(fb::BucketChoice);
+                   plan.choices.size() * sizeof(fb::BucketChoice) + plan.weightHashes.size() * sizeof(uint64_t);
   for (const Buffer &buffer : plan.buffers)
     bytes += kTable + buffer.name.size();
   for (const Placement &p : plan.placements)
@@ -164,13 +165,16 @@ std::string encode(const Plan &plan) {
     aliases = structs<fb::Alias>(fbb, plan.aliases, [](const Alias &alias) {
       return fb::Alias(alias.address, alias.arenaAddress, alias.bytes);
     });
+  Offset<Vector<uint64_t>> weightHashes; // absent where there are none
+  if (!plan.weightHashes.empty())
+    weightHashes = fbb.CreateVector(plan.weightHashes);
   const kernels::MetaLayout &meta = plan.metaLayout;
   fbb.Finish(fb::CreatePlan(fbb, plan.version, compilerVersion, model, modelHash, modelPath, hardware, goal, policy,
                             reason, limitingResource, raw(plan.activationDtype), raw(plan.kvDtype), plan.blockTokens,
                             plan.kvBlocks, meta.maxTokens, meta.maxSequences, meta.maxBlocksPerSequence,
                             plan.maxContext, plan.budgetBytes, plan.arenaBytes, plan.hostBytes, buffers, placements,
                             states, schedules, variants, transitions, choices, plan.pageBytes, aliases,
-                            plan.slowestPermille),
+                            plan.slowestPermille, weightHashes),
              kFileIdentifier);
   return std::string(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/model/FileIo.h"
 #include "runtime/model/ReplaceFile.h"
 #include "runtime/plan/PlanBytes.h"
 #include "runtime/plan/PlanStructure.h"
@@ -46,10 +47,15 @@ private:
 
 } // namespace
 
-std::string serialize(const Plan &plan) { return encode(plan); }
+std::string serialize(const Plan &plan) { return sealed(encode(plan)); }
 
 absl::StatusOr<Plan> parse(absl::Span<const std::byte> bytes, const std::string &where) {
-  absl::StatusOr<Plan> plan = decode(bytes, where);
+  if (absl::Status status = checkIsPlan(bytes, where); !status.ok())
+    return status;
+  absl::StatusOr<absl::Span<const std::byte>> body = unsealed(bytes, where);
+  if (!body.ok())
+    return body.status();
+  absl::StatusOr<Plan> plan = decode(*body, where);
   if (!plan.ok())
     return plan;
   if (const auto fault = findStructureFault(*plan))
@@ -62,7 +68,7 @@ absl::Status writePlan(const Plan &plan, const std::string &path) {
     return absl::ResourceExhaustedError(absl::StrCat(path, ": the plan may take ", encodedBytesBound(plan),
                                                      " bytes, a plan file has at most ", kMaxFileBytes,
                                                      "; use fewer buckets or placements"));
-  return model::replaceFile(path, encode(plan));
+  return model::replaceFile(path, serialize(plan));
 }
 
 absl::StatusOr<Plan> readPlan(const std::string &path) {
@@ -71,7 +77,7 @@ absl::StatusOr<Plan> readPlan(const std::string &path) {
   if (file.fd() < 0 || ::fstat(file.fd(), &info) != 0)
     return cannotRead(path, errno);
   if (!S_ISREG(info.st_mode))
-    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot read: not a regular file"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", model::fileTypeAt(path), ": expected a regular file"));
   if (static_cast<uint64_t>(info.st_size) > kMaxFileBytes)
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", info.st_size, " bytes, a plan file has at most ", kMaxFileBytes));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plans on disk: a FlatBuffers file ("HRPL", schema plan.fbs, versioned).
+// Plans on disk: a FlatBuffers file ("HRPL", schema plan.fbs, versioned), its length and its checksum.
 #pragma once
 
 #include <string>
@@ -15,8 +15,9 @@ namespace headrace::plan {
 // The same plan gives the same bytes.
 std::string serialize(const Plan &plan);
 
-// Bytes from a file are untrusted: the FlatBuffers verifier, the version, then every index, count and enumerator is
-// checked before anything is built from it. Movement rules are PlanVerifier's. `where` begins every message.
+// Bytes from a file are untrusted: the end (a cut, extended or changed file), the FlatBuffers verifier, the version,
+// then every index, count and enumerator is checked before anything is built from it. Movement rules are
+// PlanVerifier's. `where` begins every message.
 absl::StatusOr<Plan> parse(absl::Span<const std::byte> bytes, const std::string &where);
 
 // Written beside the target, then renamed: a reader never sees half a plan.

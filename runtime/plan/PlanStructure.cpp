@@ -129,6 +129,10 @@ void StructureCheck::checkHeader() {
   const absl::Status model = model::validate(plan_.model, "model");
   if (!model.ok())
     fail(model.message());
+  else if (const auto units = static_cast<uint64_t>(m.layers * model::kUnitsPerLayer + 2);
+           !plan_.weightHashes.empty() && plan_.weightHashes.size() != units)
+    fail("weight_hashes has ", plan_.weightHashes.size(), " entries, expected none, or one for each of the model's ",
+         units, " weight units");
   const model::Hardware &h = plan_.hardware;
   for (const auto &[name, figure] : {std::pair{"flops_f32", h.flopsF32},
                                      {"flops_f16", h.flopsF16},

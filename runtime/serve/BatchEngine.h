@@ -21,6 +21,16 @@ struct Sampling {
   uint64_t seed = 0; // of request r: seed + r
 };
 
+// An iteration of a batch, once its tokens were read.
+struct IterationSeen {
+  uint32_t variant = 0;
+  int64_t ns = 0;       // from launch, or the tokens before them, to visible tokens
+  bool prefill = false; // it has rows of prompts; after the last such one all iterations decode
+  // The longest since a sequence's token before, -1 if there is none: of sequences that had one in the iteration
+  // before, and of those that waited for others' prompts meanwhile.
+  int64_t gapNs = -1, waitedNs = -1;
+};
+
 struct GenerateRequest {
   std::vector<std::vector<int32_t>> prompts;
   int64_t maxNewTokens = 16;
@@ -30,8 +40,7 @@ struct GenerateRequest {
   bool separatePrefill = false; // no mixed iterations: all prompts first, then decode
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition.
   std::function<uint32_t(const plan::IterationShape &)> placementOf;
-  // Called after each iteration: its variant and how long the device took from launch to visible tokens.
-  std::function<void(uint32_t variant, int64_t ns)> onIteration;
+  std::function<void(const IterationSeen &)> onIteration; // called after each
 };
 
 struct GenerateResult {
@@ -49,6 +58,7 @@ struct GenerateResult {
 // blocks hold.
 // With a placement: than that one's.
 absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request, uint32_t placement = plan::kNone);
+// Aborted, naming prompt and position, where logits are not finite (BatchRun::readOldest).
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request);
 
 } // namespace headrace::serve

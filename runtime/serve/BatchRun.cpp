@@ -81,8 +81,10 @@ absl::Status BatchRun::beginPrefilled(const GenerateRequest &request, absl::Span
   return status;
 }
 
-bool BatchRun::anyPromptLeft() const {
-  return std::any_of(sequences_.begin(), sequences_.end(), [](const Sequence &s) { return s.promptLeft() != 0; });
+// Where no prompt has more than a row left, an iteration of all sequences is one of decode.
+bool BatchRun::promptsOnly() const {
+  return request_->separatePrefill &&
+         std::any_of(sequences_.begin(), sequences_.end(), [](const Sequence &s) { return s.promptLeft() > 1; });
 }
 
 bool BatchRun::done() const {
@@ -117,7 +119,7 @@ int64_t BatchRun::rowsOf(const Sequence &sequence, bool prompts, bool promptsOnl
 
 plan::IterationShape BatchRun::nextShape(uint32_t placement) const {
   plan::IterationShape shape{0, 0, 0};
-  const bool promptsOnly = request_->separatePrefill && anyPromptLeft();
+  const bool promptsOnly = this->promptsOnly();
   for (const bool prompts : {false, true})
     for (const Sequence &sequence : sequences_)
       if (const int64_t rows = rowsOf(sequence, prompts, promptsOnly, shape.tokens, mixedTokens(placement)); rows > 0) {
@@ -142,7 +144,7 @@ absl::StatusOr<bool> BatchRun::launchNext(uint32_t placement) {
   next.sampledOf.clear();
   int64_t tokens = 0, context = 0;
   bool prefill = false;
-  const bool promptsOnly = request_->separatePrefill && anyPromptLeft();
+  const bool promptsOnly = this->promptsOnly();
   for (const bool prompts : {false, true}) // decoding sequences first
     for (size_t s = 0; s < sequences_.size(); ++s) {
       Sequence &sequence = sequences_[s];
@@ -213,6 +215,8 @@ absl::Status BatchRun::readOldest() {
   if (tokens->size() != iteration.sampledOf.size())
     return absl::InternalError(absl::StrCat("iteration ", launched.number, ": ", tokens->size(), " tokens, expected ",
                                             iteration.sampledOf.size()));
+  if (std::find(tokens->begin(), tokens->end(), kernels::kNotFinite) != tokens->end())
+    return wrongLogits(iteration, *tokens);
   const int64_t visibleNs = device_.tokensVisibleNs(launched.number);
   if (request_->keepLogits)
     for (size_t i = 0; i < tokens->size(); ++i)
@@ -224,8 +228,14 @@ absl::Status BatchRun::readOldest() {
   for (size_t i = 0; i < tokens->size(); ++i)
     accept(iteration.sampledOf[i], (*tokens)[i], visibleNs);
   lastRead_ = {launched.number, launched.variant, visibleNs, readTokens_};
-  if (request_->onIteration)
-    request_->onIteration(launched.variant, visibleNs - std::max(launched.launchNs, lastVisibleNs_));
+  if (request_->onIteration) {
+    IterationSeen seen{launched.variant, visibleNs - std::max(launched.launchNs, lastVisibleNs_), launched.prefill};
+    for (const ReadToken &token : readTokens_) {
+      int64_t &longest = token.gapNs > visibleNs - lastVisibleNs_ ? seen.waitedNs : seen.gapNs;
+      longest = std::max(longest, token.gapNs);
+    }
+    request_->onIteration(seen);
+  }
   lastVisibleNs_ = visibleNs;
   return absl::OkStatus();
 }
@@ -264,13 +274,18 @@ GenerateResult BatchRun::takeResult() {
   return std::move(result_);
 }
 
-absl::Status BatchRun::end() {
+absl::Status BatchRun::awaitRest() {
   absl::Status status;
   while (oldest_ != newest_) {
     ++oldest_;
     if (absl::Status late = runtime_.awaitTokens().status(); status.ok())
       status = late;
   }
+  return status;
+}
+
+absl::Status BatchRun::end() {
+  const absl::Status status = awaitRest();
   for (Sequence &sequence : sequences_)
     blocks_.release(sequence.blocks);
   request_ = nullptr;

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -78,7 +79,10 @@ public:
   absl::StatusOr<bool> launchNext(uint32_t placement);
   // What the next iteration would be composed of in this placement; no tokens if there is nothing left to launch.
   plan::IterationShape nextShape(uint32_t placement) const;
-  // Waits for the tokens of the oldest iteration in flight. FailedPrecondition if there is none.
+  // Waits for the tokens of the oldest iteration in flight. FailedPrecondition if there is none. Aborted if a prompt's
+  // logits are not finite, naming the first such prompt, the position of the token that they are for, and on the host
+  // device the first step that wrote such a number, found by a second pass over that prompt. No token of that iteration
+  // is read then, and only end() may follow.
   absl::Status readOldest();
 
   size_t inFlight() const { return newest_ - oldest_; }
@@ -126,12 +130,15 @@ private:
   absl::Status prepare(const GenerateRequest &request);
   int64_t mixedTokens(uint32_t placement) const { return mixedTokens_[placement]; }
   bool ended(const Sequence &s) const { return s.stopped || s.sampled == request_->maxNewTokens; }
-  bool anyPromptLeft() const;
+  bool promptsOnly() const; // the next iteration has no decoding sequences
   absl::Span<const int32_t> nextInput(size_t s);
   // Rows of a sequence in the next iteration, which has `tokens` so far: of its prompt, or the one that it decodes.
   int64_t rowsOf(const Sequence &sequence, bool prompts, bool promptsOnly, int64_t tokens, int64_t most) const;
   absl::Status addRows(size_t s, absl::Span<const int32_t> ids, InFlight &iteration, int64_t &tokens, int64_t &context);
   void accept(size_t s, int32_t token, int64_t visibleNs);
+  absl::Status wrongLogits(const InFlight &iteration, absl::Span<const int32_t> tokens);
+  std::string firstWrongStep(size_t s, uint32_t placement);
+  absl::Status awaitRest();
 
   core::Runtime &runtime_;
   const plan::Plan &plan_;

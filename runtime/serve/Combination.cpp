@@ -33,6 +33,9 @@ struct Constraint {
   Stage stage = Stage::Iteration;
   double sloNs = 0;
   size_t at = 0; // of the load's options, in what is kept for each constraint and option
+  // Devices that may copy nothing meanwhile although they do copy: the other one of a pair. What is searched does not
+  // count on their part of the bus; offer() does.
+  uint64_t apart = 0;
 };
 
 class Search {
@@ -44,21 +47,22 @@ private:
   struct Node {
     std::vector<double> delayNs; // [constraint][option]: by the devices decided so far
     uint64_t copying = 0;
-    double value = 0; // of those decided
+    double value = 0;           // of those decided
+    std::vector<double> levels; // as a set's, where it does not know them
   };
   // Which devices copy, and what follows from that alone.
   struct Set {
     uint64_t copying = 0;
     bool known = true;          // false: any set, of more devices than sets are enumerated for
     double bound = 0;           // no combination of this set has a larger value
-    std::vector<double> levels; // fair rate of each load's device
+    std::vector<double> levels; // fair rate of each constraint's device
   };
   const BusPlacement &placement(size_t load, const Option &o) const { return loads_[load].placements[o.index]; }
   bool allowed(size_t load, const Option &o) const;
-  bool holds(size_t load, size_t option, const Node &node, double level) const;
-  double levelOf(size_t load, const Node &node) const;
+  bool holds(size_t load, size_t option, const Node &node) const;
+  std::vector<double> levelsOf(uint64_t copying) const;
   double leastDelayNs(size_t constraint, size_t option) const;
-  bool alwaysHolds(size_t load, size_t option, double level, bool byDelay) const;
+  bool alwaysHolds(size_t load, size_t option, bool byDelay) const;
   absl::Span<const Constraint> constraintsOf(size_t load) const {
     return absl::MakeConstSpan(constraints_)
         .subspan(firstConstraint_[load], firstConstraint_[load + 1] - firstConstraint_[load]);
@@ -81,7 +85,7 @@ private:
   std::vector<size_t> first_;                // option of a load in most_
   std::vector<Constraint> constraints_;      // by load
   std::vector<size_t> firstConstraint_;      // of a load
-  std::vector<double> aloneNs_, bytes_;      // [constraint][option] of the stage
+  std::vector<double> aloneNs_, bytes_;      // [constraint][option] of the stage: delayableNs(), all it copies
   std::vector<double> most_;                 // [constraint c][load o][option of o]: what o moves in c's window
   std::vector<double> least_;                // [constraint c][load o]: the least of most_ over o's options that copy
   size_t total_ = 0;                         // options of all loads
@@ -102,8 +106,7 @@ Search::Search(const Bus &bus, absl::Span<const BusLoad> loads, Objective object
       const BusPlacement &p = loads[l].placements[i];
       const double alone = aloneNs(bus, loads[l].device, p);
       if (alone <= loads[l].sloNs && aloneNs(bus, loads[l].device, p.first) <= loads[l].firstSloNs)
-        options_[l].push_back(
-            {i, copies(p), static_cast<double>(p.linkBytes + p.exposedBytes), placementValue(p, alone, objective)});
+        options_[l].push_back({i, copies(p), static_cast<double>(movedBytes(p)), placementValue(p, alone, objective)});
     }
     std::stable_sort(options_[l].begin(), options_[l].end(), [](const Option &a, const Option &b) {
       return a.value != b.value ? a.value > b.value : a.bytes < b.bytes;
@@ -117,22 +120,26 @@ Search::Search(const Bus &bus, absl::Span<const BusLoad> loads, Objective object
     nodeLimit_ = std::numeric_limits<uint64_t>::max();
   for (size_t l = 0; l < loads.size(); ++l) {
     firstConstraint_.push_back(constraints_.size());
-    constraints_.push_back({l, Stage::Iteration, loads[l].sloNs, 0});
+    uint64_t apart = 0;
+    for (const BusLoad &other : loads)
+      if (isPair(loads[l], other) || isPair(other, loads[l]))
+        apart |= uint64_t{1} << other.device;
+    constraints_.push_back({l, Stage::Iteration, loads[l].sloNs, 0, apart});
     if (std::isfinite(loads[l].firstSloNs))
-      constraints_.push_back({l, Stage::First, loads[l].firstSloNs, 0});
+      constraints_.push_back({l, Stage::First, loads[l].firstSloNs, 0, 0});
   }
   firstConstraint_.push_back(constraints_.size());
   for (Constraint &c : constraints_) {
     c.at = aloneNs_.size();
     for (const Option &option : options_[c.load]) {
       const BusStage stage = stageOf(placement(c.load, option), c.stage);
-      aloneNs_.push_back(aloneNs(bus, loads[c.load].device, stage));
+      aloneNs_.push_back(delayableNs(stage, std::min(bus.bandwidth, bus.links[loads[c.load].device])));
       bytes_.push_back(static_cast<double>(stageBytes(stage)));
     }
     for (size_t o = 0; o < loads.size(); ++o) {
       double least = std::numeric_limits<double>::max();
       for (const Option &option : options_[o]) {
-        most_.push_back(mostBytesIn(c.sloNs, placement(o, option)));
+        most_.push_back(mostBytesBeside(loads[c.load], c.stage, loads[o], placement(o, option)));
         least = option.copies ? std::min(least, most_.back()) : least;
       }
       least_.push_back(least);
@@ -166,14 +173,16 @@ void Search::dropDominated(size_t load) {
   options_[load] = std::move(kept);
 }
 
-bool Search::holds(size_t load, size_t option, const Node &node, double level) const {
-  for (const Constraint &c : constraintsOf(load)) {
+bool Search::holds(size_t load, size_t option, const Node &node) const {
+  for (size_t k = firstConstraint_[load]; k < firstConstraint_[load + 1]; ++k) {
+    const Constraint &c = constraints_[k];
     if (bytes_[c.at + option] == 0)
       continue; // alone within the SLO, and nothing of it can be delayed
     // Sums in another order than contendedNs() makes them, which has the last word in offer().
     const double slo = c.sloNs * (1 + 1e-12);
     if (aloneNs_[c.at + option] + node.delayNs[c.at + option] > slo &&
-        timeAtRate(stageOf(placement(load, options_[load][option]), c.stage), level) > slo)
+        timeAtRate(stageOf(placement(load, options_[load][option]), c.stage),
+                   set_.known ? set_.levels[k] : node.levels[k]) > slo)
       return false;
   }
   return true;
@@ -183,8 +192,11 @@ bool Search::allowed(size_t load, const Option &o) const {
   return !set_.known || ((set_.copying >> loads_[load].device) & 1) == static_cast<uint64_t>(o.copies);
 }
 
-double Search::levelOf(size_t load, const Node &node) const {
-  return set_.known ? set_.levels[load] : fairRate(bus_, node.copying, loads_[load].device);
+std::vector<double> Search::levelsOf(uint64_t copying) const {
+  std::vector<double> levels;
+  for (const Constraint &c : constraints_)
+    levels.push_back(fairRate(bus_, copying & ~c.apart, loads_[c.load].device));
+  return levels;
 }
 
 // What the set alone delays an option by: the least that each other member moves.
@@ -199,12 +211,12 @@ double Search::leastDelayNs(size_t constraint, size_t option) const {
 }
 
 // Whether an option holds by what the set says alone: at its fair rate, or (byDelay) with the least delays.
-bool Search::alwaysHolds(size_t load, size_t option, double level, bool byDelay) const {
+bool Search::alwaysHolds(size_t load, size_t option, bool byDelay) const {
   for (size_t k = firstConstraint_[load]; k < firstConstraint_[load + 1]; ++k) {
     const Constraint &c = constraints_[k];
     const double slo = byDelay ? c.sloNs * (1 + 1e-12) : c.sloNs;
     if (bytes_[c.at + option] > 0 &&
-        timeAtRate(stageOf(placement(load, options_[load][option]), c.stage), level) > slo &&
+        timeAtRate(stageOf(placement(load, options_[load][option]), c.stage), set_.levels[k]) > slo &&
         !(byDelay && aloneNs_[c.at + option] + leastDelayNs(k, option) <= slo))
       return false;
   }
@@ -212,9 +224,8 @@ bool Search::alwaysHolds(size_t load, size_t option, double level, bool byDelay)
 }
 
 double Search::bestOpen(size_t load, const Node &node) const {
-  const double level = levelOf(load, node);
   for (size_t i = 0; i < options_[load].size(); ++i) {
-    if (allowed(load, options_[load][i]) && holds(load, i, node, level))
+    if (allowed(load, options_[load][i]) && holds(load, i, node))
       return options_[load][i].value;
   }
   return -1;
@@ -225,6 +236,8 @@ void Search::decide(size_t load, size_t option, const Node &from, Node &to) cons
   to.copying = from.copying | (o.copies ? uint64_t{1} << loads_[load].device : 0);
   to.value = from.value + o.value;
   to.delayNs = from.delayNs;
+  if (!set_.known)
+    to.levels = levelsOf(to.copying);
   if (!o.copies)
     return;
   const double scale = kNs / bus_.bandwidth;
@@ -241,7 +254,7 @@ void Search::decide(size_t load, size_t option, const Node &from, Node &to) cons
 
 bool Search::decidedHold(const Node &node) const {
   for (size_t l = 0; l < loads_.size(); ++l) {
-    if (decided_[l] != kOpen && !holds(l, decided_[l], node, levelOf(l, node)))
+    if (decided_[l] != kOpen && !holds(l, decided_[l], node))
       return false;
   }
   return true;
@@ -270,7 +283,7 @@ void Search::offerByShare() {
   double sum = 0;
   for (size_t l = 0; l < loads_.size(); ++l) {
     const auto at = std::find_if(options_[l].begin(), options_[l].end(), [&](const Option &o) {
-      return allowed(l, o) && alwaysHolds(l, static_cast<size_t>(&o - options_[l].data()), set_.levels[l], false);
+      return allowed(l, o) && alwaysHolds(l, static_cast<size_t>(&o - options_[l].data()), false);
     });
     if (at == options_[l].end())
       return;
@@ -286,8 +299,7 @@ double Search::boundOfSet() const {
   double sum = 0;
   for (size_t l = 0; l < loads_.size(); ++l) {
     const auto at = std::find_if(options_[l].begin(), options_[l].end(), [&](const Option &o) {
-      return allowed(l, o) &&
-             (!set_.known || alwaysHolds(l, static_cast<size_t>(&o - options_[l].data()), set_.levels[l], true));
+      return allowed(l, o) && (!set_.known || alwaysHolds(l, static_cast<size_t>(&o - options_[l].data()), true));
     });
     if (at == options_[l].end())
       return -1;
@@ -304,6 +316,8 @@ void Search::search(const Set &set) {
     for (size_t i = 0; i < options_[constraints_[k].load].size(); ++i)
       nodes_[0].delayNs[constraints_[k].at + i] = leastDelayNs(k, i);
   }
+  if (!set.known)
+    nodes_[0].levels = levelsOf(0);
   visit(0);
 }
 
@@ -321,12 +335,11 @@ void Search::visit(size_t depth) {
       return;
     rest += best;
   }
-  const double level = levelOf(load, node);
   for (size_t i = 0; i < options_[load].size(); ++i) {
     const double bound = node.value + options_[load][i].value + rest;
     if (best_.feasible && bound <= best_.value)
       return; // and no later option has more
-    if (!allowed(load, options_[load][i]) || !holds(load, i, node, level))
+    if (!allowed(load, options_[load][i]) || !holds(load, i, node))
       continue;
     if (best_.nodes >= nodeLimit_) {
       left_ = std::max(left_, bound);
@@ -352,8 +365,7 @@ Combination Search::run() {
     Set set;
     for (size_t l = 0; l < n; ++l)
       set.copying |= (n <= kEnumeratedSets ? (s >> l) & 1 : s) << loads_[l].device;
-    for (size_t l = 0; l < n; ++l)
-      set.levels.push_back(fairRate(bus_, set.copying, loads_[l].device));
+    set.levels = levelsOf(set.copying);
     set_ = set;
     offerByShare();
     set.bound = boundOfSet();

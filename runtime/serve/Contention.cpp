@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kNs = 1e9;
 
-uint64_t mostOf(const BusPlacement &p) { return std::max(p.mostBytes, stageBytes(stageOf(p, Stage::Iteration))); }
+uint64_t mostOf(const BusPlacement &p) { return std::max(p.mostBytes, movedBytes(p)); }
 double bytesOf(const BusStage &stage) { return static_cast<double>(stageBytes(stage)); }
 
 BusStage worse(const BusStage &a, const BusStage &b) {
@@ -19,20 +19,27 @@ BusStage worse(const BusStage &a, const BusStage &b) {
   w.exposedBytes = std::max(a.exposedBytes, b.exposedBytes);
   // What copies nothing hides nothing, but has nothing to hide either.
   w.hiddenNs = a.linkBytes == 0 ? b.hiddenNs : b.linkBytes == 0 ? a.hiddenNs : std::min(a.hiddenNs, b.hiddenNs);
+  if (a.soloNs > 0 && b.soloNs > 0) {
+    w.soloNs = std::max(a.soloNs, b.soloNs);
+    w.soloRate = std::max(a.soloRate, b.soloRate);
+  }
   return w;
 }
 
 } // namespace
 
 BusStage stageOf(const BusPlacement &p, Stage stage) {
-  return stage == Stage::First ? p.first : BusStage{p.computeNs, p.linkBytes, p.hiddenNs, p.exposedBytes};
+  return stage == Stage::First ? p.first
+                               : BusStage{p.computeNs, p.linkBytes, p.hiddenNs, p.exposedBytes, p.soloNs, p.soloRate};
 }
 
 uint64_t stageBytes(const BusStage &stage) { return stage.linkBytes + stage.exposedBytes; }
+uint64_t movedBytes(const BusPlacement &p) { return p.linkBytes + p.exposedBytes; }
 
 bool noWorse(const BusStage &a, const BusStage &b) {
   return a.computeNs <= b.computeNs && a.linkBytes <= b.linkBytes && a.exposedBytes <= b.exposedBytes &&
-         (a.linkBytes == 0 || a.hiddenNs >= b.hiddenNs);
+         (a.linkBytes == 0 || a.hiddenNs >= b.hiddenNs) &&
+         (b.soloNs == 0 || (a.soloNs > 0 && a.soloNs <= b.soloNs && a.soloRate <= b.soloRate));
 }
 
 bool copies(const BusPlacement &p) {
@@ -77,6 +84,7 @@ BusPlacement transitionOf(const BusPlacement &from, const BusPlacement &to, cons
   p.freedBytes = std::min(from.freedBytes, to.freedBytes);
   p.computeNs += cost.fixedNs;
   p.exposedBytes += cost.bytes;
+  p.soloNs = p.soloRate = 0;
   p.mostBytes = std::max(mostOf(from), mostOf(to)) + cost.bytes;
   p.shortestNs = std::min(from.shortestNs, to.shortestNs);
   p.tokens = std::min(from.tokens, to.tokens);
@@ -85,6 +93,11 @@ BusPlacement transitionOf(const BusPlacement &from, const BusPlacement &to, cons
 }
 
 double timeAtRate(const BusStage &stage, double bytesPerSecond) {
+  const double ns = delayableNs(stage, bytesPerSecond);
+  return stage.soloNs > 0 && bytesPerSecond >= stage.soloRate ? std::min(ns, stage.soloNs) : ns;
+}
+
+double delayableNs(const BusStage &stage, double bytesPerSecond) {
   double ns = stage.computeNs;
   if (stage.exposedBytes != 0)
     ns += static_cast<double>(stage.exposedBytes) / bytesPerSecond * kNs;
@@ -140,22 +153,28 @@ double mostBytesIn(double windowNs, const BusPlacement &p) {
   return each * (std::ceil(windowNs / p.shortestNs) + 1) + once;
 }
 
+bool isPair(const BusLoad &prefill, const BusLoad &decode) { return prefill.decodedBy == decode.device; }
+
+double mostBytesBeside(const BusLoad &load, Stage stage, const BusLoad &other, const BusPlacement &p) {
+  if (isPair(other, load) && stage == Stage::Iteration)
+    return 0;
+  if (isPair(load, other))
+    return std::max(0.0, bytesOf(p.first) - static_cast<double>(other.handoverBytes));
+  return mostBytesIn(stage == Stage::First ? load.firstSloNs : load.sloNs, p);
+}
+
 std::vector<double> contendedNs(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice,
                                 Stage stage) {
-  uint64_t copying = 0;
-  for (size_t i = 0; i < loads.size(); ++i) {
-    if (copies(loads[i].placements[choice[i]]))
-      copying |= uint64_t{1} << loads[i].device;
-  }
   std::vector<double> times;
   for (size_t i = 0; i < loads.size(); ++i) {
     const BusLoad &load = loads[i];
     const BusStage p = stageOf(load.placements[choice[i]], stage);
-    const double window = stage == Stage::First ? load.firstSloNs : load.sloNs;
-    double delayed = aloneNs(bus, load.device, p);
+    double delayed = delayableNs(p, std::min(bus.bandwidth, bus.links[load.device]));
+    uint64_t copying = 0;
     for (size_t o = 0; o < loads.size(); ++o) {
-      if (o != i)
-        delayed += std::min(bytesOf(p), mostBytesIn(window, loads[o].placements[choice[o]])) / bus.bandwidth * kNs;
+      const double most = o == i ? 0 : mostBytesBeside(load, stage, loads[o], loads[o].placements[choice[o]]);
+      delayed += std::min(bytesOf(p), most) / bus.bandwidth * kNs;
+      copying |= (most > 0 ? uint64_t{1} : 0) << loads[o].device;
     }
     times.push_back(std::min(timeAtRate(p, fairRate(bus, copying, load.device)), delayed));
   }

@@ -17,6 +17,9 @@
 //              is faster than its own: what it loses is what others move, at most as much as it moves itself. Delaying
 //              copies by d in all ends an iteration at most d later.
 //
+// E is a bound at any rate. Alone it may be known that less is left to copy (soloNs): what the share bound takes where
+// the fair rate is a device's own, but no base for a delay.
+//
 // The window is the SLO: an iteration whose bound is within the SLO ends inside the window. So
 //   admissible(d)  <=>  min(share, delay) <= SLO of d
 // and both bounds only grow when another device moves more, which is what the search prunes by.
@@ -24,6 +27,10 @@
 // What comes before the iterations, once a request, is its first stage: the prefill on an instance that decodes as
 // well, or the arrival of the KV cache on one that only decodes. It has an objective of its own, the TTFT, and holds or
 // not by the same two bounds. One placement serves both stages.
+//
+// A pair, one device that prefills a request and another one that decodes it, does one after the other: the KV cache
+// arrives when the prompts have ended, and the iterations begin when it is there. So nothing of the prefill runs beside
+// the iterations, and nothing but the decode device's transition beside the prefill.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +48,8 @@ struct BusStage {
   uint64_t linkBytes = 0;    // H
   double hiddenNs = 0;       // W
   uint64_t exposedBytes = 0; // E
+  // Where its rate is never below soloRate it takes no longer than this; 0: nothing is known beyond C, E, H and W.
+  double soloNs = 0, soloRate = 0;
 };
 
 // One placement of the model on one device for the batch it serves. Bytes, ns.
@@ -58,7 +67,10 @@ struct BusPlacement {
   // Where iterations with other placements may lie in a neighbour's window as well (transitionOf): the most that one of
   // them copies. 0: what this one does.
   uint64_t mostBytes = 0;
+  double soloNs = 0, soloRate = 0; // of an iteration, as a stage's
 };
+
+inline constexpr uint32_t kNoDevice = 0xffffffffu;
 
 // What a device serves.
 struct BusLoad {
@@ -66,6 +78,8 @@ struct BusLoad {
   double sloNs = std::numeric_limits<double>::infinity(); // of an iteration
   std::vector<BusPlacement> placements;
   double firstSloNs = std::numeric_limits<double>::infinity(); // of the first stage
+  uint32_t decodedBy = kNoDevice; // it prefills, and this other device decodes the same request
+  uint64_t handoverBytes = 0;     // it decodes: those of the first stage's bytes that wait for the prefill's end
 };
 
 // Bytes per second, host to device.
@@ -89,14 +103,16 @@ struct TransitionCost {
   bool possible = true; // false: no transition leads there
 };
 // A placement while it is turned into another one. The device itself makes the transition, behind which nothing hides,
-// and then an iteration with `to`. To its neighbours every iteration may be either, each with a transition, as a window
-// of theirs can see several changes follow each other.
+// and then an iteration with `to`. To its neighbours every iteration may be
+// either, each with a transition, as a window of theirs can see several changes follow each other.
 BusPlacement transitionOf(const BusPlacement &from, const BusPlacement &to, const TransitionCost &cost);
 
 enum class Stage : uint8_t { Iteration = 0, First = 1 };
 BusStage stageOf(const BusPlacement &placement, Stage stage);
-uint64_t stageBytes(const BusStage &stage); // H + E
+uint64_t stageBytes(const BusStage &stage);         // H + E
+uint64_t movedBytes(const BusPlacement &placement); // of an iteration
 double timeAtRate(const BusStage &stage, double bytesPerSecond);
+double delayableNs(const BusStage &stage, double bytesPerSecond);        // by C, E, H and W alone: what delays add to
 double timeAtRate(const BusPlacement &placement, double bytesPerSecond); // of an iteration
 // Whether `a` takes no longer than `b` at any rate, and moves no more.
 bool noWorse(const BusStage &a, const BusStage &b);
@@ -110,6 +126,10 @@ double fairRate(const Bus &bus, uint64_t copying, uint32_t device);
 // M_o: the most that a placement can move within a window; the longest double if it is not known how short its
 // iterations are.
 double mostBytesIn(double windowNs, const BusPlacement &placement);
+// Whether `prefill` and `decode` serve one request, one after the other.
+bool isPair(const BusLoad &prefill, const BusLoad &decode);
+// M_o beside a stage of `load`: the most that `other` can move with its placement until the objective of that stage.
+double mostBytesBeside(const BusLoad &load, Stage stage, const BusLoad &other, const BusPlacement &placement);
 
 // The bound for each load, with loads[i].placements[choice[i]]; devices differ.
 std::vector<double> contendedNs(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice,

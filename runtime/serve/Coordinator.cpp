@@ -61,6 +61,8 @@ absl::Status Coordinator::arrive(const BusRequest &request) {
   slot = Slot{};
   slot.state = DeviceState::Waiting;
   slot.load = *std::move(load);
+  slot.request = request.name;
+  slot.prompts = request.prompts;
   take(devices, std::move(combination));
   settle();
   return absl::OkStatus();
@@ -99,8 +101,8 @@ void Coordinator::decide() {
     for (const BusLoad &load : loads) {
       const auto least = std::min_element(load.placements.begin(), load.placements.end(),
                                           [&](const BusPlacement &a, const BusPlacement &b) {
-                                            if (a.linkBytes != b.linkBytes)
-                                              return a.linkBytes < b.linkBytes;
+                                            if (movedBytes(a) != movedBytes(b))
+                                              return movedBytes(a) < movedBytes(b);
                                             return aloneNs(bus_, load.device, a) < aloneNs(bus_, load.device, b);
                                           });
       combination.choice.push_back(static_cast<uint32_t>(least - load.placements.begin()));
@@ -129,10 +131,11 @@ bool Coordinator::holdsWith(uint32_t device, uint32_t placement) const {
     };
     BusPlacement runs = slot.load.placements[slot.current];
     if (d == device)
-      runs = slot.state == DeviceState::Running ? between(slot.current, placement) : slot.load.placements[placement];
+      runs = slot.state == DeviceState::Running && placement != slot.current ? between(slot.current, placement)
+                                                                             : slot.load.placements[placement];
     else if (slot.switching)
       runs = between(slot.from, slot.current);
-    loads.push_back({d, slot.load.sloNs, {runs}, slot.load.firstSloNs});
+    loads.push_back({d, slot.load.sloNs, {runs}, slot.load.firstSloNs, slot.load.decodedBy, slot.load.handoverBytes});
   }
   return possible && admissible(bus_, loads, std::vector<uint32_t>(loads.size(), 0));
 }
@@ -144,7 +147,7 @@ bool Coordinator::mayChange(uint32_t device, uint32_t placement) const {
   const BusPlacement &from = slot.load.placements[slot.current], &to = slot.load.placements[placement];
   if (options_.transition && !options_.transition(device, from.placement, to.placement).possible)
     return false;
-  return holdsWith(device, placement) || (to.linkBytes <= from.linkBytes && !holdsWith(device, slot.current));
+  return holdsWith(device, placement) || (movedBytes(to) <= movedBytes(from) && !holdsWith(device, slot.current));
 }
 
 // What a running device takes at its next edge on the way to its target: the target, or where that is not safe at once
@@ -156,7 +159,7 @@ std::optional<uint32_t> Coordinator::stepOf(uint32_t device) const {
   if (mayChange(device, slot.target))
     return slot.target;
   const std::vector<BusPlacement> &all = slot.load.placements;
-  const auto bytes = [&](uint32_t p) { return static_cast<double>(all[p].linkBytes); };
+  const auto bytes = [&](uint32_t p) { return static_cast<double>(movedBytes(all[p])); };
   const auto left = [&](uint32_t p) { return std::abs(bytes(slot.target) - bytes(p)); };
   const double low = std::min(bytes(slot.current), bytes(slot.target));
   const double high = std::max(bytes(slot.current), bytes(slot.target));
@@ -250,13 +253,8 @@ absl::StatusOr<bool> Coordinator::start(uint32_t device, double waitedNs) {
   Slot &slot = slots_[device];
   if (slot.state != DeviceState::Waiting)
     return absl::FailedPreconditionError(cat(name(device), ": no request waits for it"));
-  const auto giveBack = [&] {
-    slot = Slot{};
-    slot.load.device = device;
-    decide();
-  };
   if (slot.refused) {
-    giveBack();
+    leave(device, DeviceState::Idle);
     return absl::UnavailableError(
         cat(name(device), ": no order of changes keeps the objectives of its neighbours: the request goes back"));
   }
@@ -264,7 +262,7 @@ absl::StatusOr<bool> Coordinator::start(uint32_t device, double waitedNs) {
   if (!holds.ok())
     return holds.status();
   if (!*holds) {
-    giveBack();
+    leave(device, DeviceState::Idle);
     return absl::ResourceExhaustedError(
         cat(name(device), ": waited ", waitedNs / 1e6,
             " ms for its neighbours to make room: what is left of its SLO cannot be held"));
@@ -275,6 +273,22 @@ absl::StatusOr<bool> Coordinator::start(uint32_t device, double waitedNs) {
   slot.state = DeviceState::Running;
   settle();
   return true;
+}
+
+// What prefilled for this device may not be counted as over any longer.
+void Coordinator::unpair(uint32_t decode) {
+  for (Slot &slot : slots_)
+    if (slot.load.decodedBy == decode)
+      slot.load.decodedBy = kNoDevice;
+}
+
+// Its request is gone, and whatever it ran.
+void Coordinator::leave(uint32_t device, DeviceState as) {
+  slots_[device] = Slot{};
+  slots_[device].state = as;
+  slots_[device].load.device = device;
+  unpair(device);
+  decide();
 }
 
 absl::Status Coordinator::firstDone(uint32_t device) {
@@ -288,6 +302,8 @@ absl::Status Coordinator::firstDone(uint32_t device) {
   slot.load.firstSloNs = std::numeric_limits<double>::infinity();
   for (BusPlacement &placement : slot.load.placements)
     placement.first = BusStage{};
+  slot.load.handoverBytes = 0;
+  unpair(device);
   decide();
   return absl::OkStatus();
 }
@@ -335,19 +351,14 @@ absl::Status Coordinator::finish(uint32_t device) {
   Slot &slot = slots_[device];
   if (slot.state == DeviceState::Idle)
     return absl::FailedPreconditionError(cat(name(device), ": serves nothing"));
-  slot = Slot{};
-  slot.load.device = device;
-  decide();
+  leave(device, DeviceState::Idle);
   return absl::OkStatus();
 }
 
 absl::Status Coordinator::lose(uint32_t device) {
   if (absl::Status status = checkDevice(device); !status.ok())
     return status;
-  slots_[device] = Slot{};
-  slots_[device].state = DeviceState::Lost;
-  slots_[device].load.device = device;
-  decide();
+  leave(device, DeviceState::Lost);
   return absl::OkStatus();
 }
 
@@ -356,7 +367,10 @@ absl::StatusOr<bool> Coordinator::measured(double bandwidth) {
     return absl::InvalidArgumentError(
         cat("measured bandwidth = ", bandwidth, ": expected a positive finite number of bytes/s"));
   bandwidth = std::min(bandwidth, nominal_);
-  if (bandwidth < bus_.bandwidth * (1 - options_.lowerBy)) {
+  // What is planned with once less was measured may be of a moment at which that had just begun: then any less counts.
+  constexpr double kRounding = 1e-9;
+  const double within = bus_.bandwidth < nominal_ ? kRounding : options_.lowerBy;
+  if (bandwidth < bus_.bandwidth * (1 - within)) {
     above_ = unmeasured_ = 0;
     bus_.bandwidth = bandwidth;
     // What was tried was wrong: the next try comes later.

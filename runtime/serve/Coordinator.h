@@ -18,7 +18,10 @@
 // refused.
 //
 // A request may have a first stage (Contention.h) with an objective of its own; no change is commanded until the caller
-// says that it is done (firstDone).
+// says that it is done (firstDone). Where its prompts run on another device, that one is a request of its own, which
+// names the device that decodes (decodedBy): until that one's first stage is done the two are not neighbours. What
+// comes to the prefill device after that is held beside the decoding like any other request: it takes what leaves the
+// decoding its objective, or waits.
 //
 // One thread calls it. Times in ns, rates in bytes/s, host to device.
 #pragma once
@@ -38,8 +41,9 @@ namespace headrace::serve {
 struct CoordinatorOptions {
   Objective objective = Objective::FreedMemory;
   SearchLimits limits;
-  // Measured bandwidth below the planned one by more than `lowerBy` is planned with at once; above it by more than
-  // `raiseBy` only when `raiseAfter` measurements in a row were (the least of them is then planned with).
+  // Measured bandwidth below the nominal one by more than `lowerBy` is planned with at once, and so is any that is less
+  // than one that was measured and is planned with; above it by more than `raiseBy` only when `raiseAfter` measurements
+  // in a row were (the least of them is then planned with).
   double lowerBy = 0.05, raiseBy = 0.10;
   uint32_t raiseAfter = 32;
   // What turning one placement of a device into another one takes before the iteration; null: nothing.
@@ -61,6 +65,14 @@ struct BusRequest {
   double waitedNs = 0; // already (section 4.2): of the first stage's SLO if there is one, else of the iteration's
   std::vector<BusPlacement> placements;
   double firstSloNs = 0; // of the first stage; 0: there is none
+  // Prefill and decode on devices apart. Of the one that prefills: the device that decodes, whose request arrives first
+  // and has a first stage, and what is kept of the SLO for the hand-over. Of the one that decodes: the bytes of its
+  // first stage that are handed over.
+  uint32_t decodedBy = kNoDevice;
+  double handoverNs = 0;
+  uint64_t handoverBytes = 0;
+  bool prompts = false; // sloNs is a TTFT: for what messages say
+  std::string name;     // of the request, in what others are told about it; may be empty
 };
 
 enum class DeviceState : uint8_t { Idle = 0, Waiting = 1, Running = 2, Lost = 3 };
@@ -77,10 +89,12 @@ public:
                                             CoordinatorOptions options = {});
 
   // Admits the request to its device, which is then Waiting, or refuses it and leaves everything as it was:
-  //   kInvalidArgument      SLO or time waited that is zero, negative or NaN, no such device, malformed placements
+  //   kInvalidArgument      SLO or time waited that is zero, negative or NaN, no such device, malformed placements,
+  //                         decodedBy a device that serves nothing or is beyond its first stage
   //   kFailedPrecondition   the device is not free, or lost
   //   kResourceExhausted    cannot be held; the message says why and names the minimum: of device memory, of the SLO
-  //                         alone, of the SLO beside the neighbours, or that the SLO was spent waiting
+  //                         alone, of the SLO beside the neighbours, or the neighbours' objectives that are in the way
+  //                         and what would do of those; or that the SLO was spent waiting
   absl::Status arrive(const BusRequest &request);
   // Whether the waiting device starts now, `waitedNs` after it arrived, which its objective is reduced by. The request
   // goes back to the caller with kUnavailable: no safe order of changes makes room; kResourceExhausted: nothing holds
@@ -126,6 +140,8 @@ private:
     bool switching = false;
     bool refused = false; // waiting, and no safe order was found
     double waitedNs = 0;  // since it arrived, and taken from its objective
+    std::string request;  // its name
+    bool prompts = false; // BusRequest
   };
   Coordinator(double bandwidth, std::vector<BusDevice> devices, CoordinatorOptions options);
 
@@ -133,6 +149,8 @@ private:
   absl::StatusOr<BusLoad> validLoad(const BusRequest &request) const;
   void keepRetreats(BusLoad &load) const;
   absl::Status refuseContended(std::vector<BusLoad> loads, const BusRequest &request) const;
+  std::optional<double> leastHeld(std::vector<BusLoad> &loads, size_t at, double BusLoad::*slo) const;
+  std::string inTheWay(std::vector<BusLoad> &loads) const;
   std::vector<uint32_t> served() const; // devices that wait or run
   std::vector<BusLoad> loadsOf(const std::vector<uint32_t> &devices) const;
   void decide();
@@ -143,6 +161,8 @@ private:
   std::optional<uint32_t> bestBesideOthers(uint32_t device) const;
   absl::StatusOr<bool> tighten(uint32_t device, double waitedNs);
   void settle();
+  void unpair(uint32_t decode);
+  void leave(uint32_t device, DeviceState as);
   std::string name(uint32_t device) const;
 
   Bus bus_;

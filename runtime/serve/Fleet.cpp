@@ -20,10 +20,10 @@ absl::Status FleetInstance::enter(uint32_t to) {
   size_t longest = 0;
   for (const std::vector<int32_t> &prompt : work.prompts)
     longest = std::max(longest, prompt.size());
-  const absl::StatusOr<uint32_t> variant =
-      spec.runtime->chooseIn(to, sequences, sequences, static_cast<int64_t>(longest) + 1);
-  if (!variant.ok())
-    return variant.status();
+  // What is the fastest then, not with the transition: that has ended when decoding begins.
+  const std::optional<uint32_t> variant = loads.cheapest(to, {sequences, sequences, static_cast<int64_t>(longest) + 1});
+  if (!variant)
+    return absl::InternalError(cat("instance ", spec.name, ": placement ", to, " has no variant for its request"));
   return spec.runtime->enter(*variant);
 }
 
@@ -261,7 +261,10 @@ absl::Status Fleet::Impl::launch(FleetInstance &on) {
 
 void Fleet::Impl::read(FleetInstance &on) {
   if (absl::Status status = on.run.readOldest(); !status.ok()) {
-    lose(on, status);
+    if (absl::IsAborted(status)) // wrong numbers are the request's end, not the device's
+      end(on.request, status);
+    else
+      lose(on, status);
     return;
   }
   measure();
@@ -285,8 +288,14 @@ void Fleet::Impl::prefilled(FleetInstance &on, int64_t visibleNs) {
     const FleetInstance &decode = instance(of.decode);
     (void)coordinator.finish(on.index); // it copies no more; its KV cache is taken until the hand-over has ended
     const auto moves = static_cast<int64_t>(std::ceil(handoverNs(of.kvBytes, of.decode)));
+    // Nothing of the prefill is counted beside what decodes: what it copies behind its tokens ends before that begins.
+    // Its objective had time for that.
+    const auto tail =
+        static_cast<int64_t>(std::ceil(fairNs({0, 0, 0, on.loads.tailBytes(on.run.lastRead().variant)}, on.index)));
+    const int64_t last = result.requests[request].arrivalNs + static_cast<int64_t>(of.asked->ttftNs);
     of.phase = RequestPhase::Handover;
-    of.handoverEndNs = std::max(visibleNs, decode.readyNs) + moves;
+    of.handoverEndNs =
+        std::max(std::max(visibleNs, decode.readyNs) + moves, std::min(visibleNs + tail, std::max(visibleNs, last)));
     result.requests[request].handoverNs = of.handoverEndNs - visibleNs;
     return;
   }

@@ -137,6 +137,8 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
   next.asked = &a;
 
   BusRequest first{prefill.index, a.ttftNs, waited, {}};
+  first.name = nameOf(request);
+  first.prompts = apart || decode == nullptr;
   const Role role = apart || decode == nullptr ? Role::Prefill : Role::Both;
   absl::StatusOr<std::vector<BusPlacement>> placements =
       prefill.loads.placements(shape, role, prefill.spec.runtime->placement());
@@ -152,13 +154,16 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
       return status;
     next.kvBytes = handoverBytes(decode->plan, shape.promptTokens);
     const double moves = handoverNs(next.kvBytes, decode->index);
-    first.sloNs = a.ttftNs - moves;
-    if (!(first.sloNs - waited > 0))
+    first.decodedBy = decode->index;
+    first.handoverNs = moves;
+    if (!(a.ttftNs - waited - moves > 0))
       return absl::ResourceExhaustedError(cat("the first token cannot be had within ", ms(a.ttftNs - waited),
                                               " ms: the hand-over of ", next.kvBytes, " bytes of KV cache takes ",
                                               ms(moves), " ms"));
     BusRequest second{decode->index, a.tpotNs, waited, {}};
     second.firstSloNs = a.ttftNs;
+    second.name = first.name;
+    second.handoverBytes = next.kvBytes;
     placements = decode->loads.placements(shape, Role::Decode, decode->spec.runtime->placement(), next.kvBytes);
     if (!placements.ok())
       return placements.status();

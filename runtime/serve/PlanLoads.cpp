@@ -47,10 +47,11 @@ PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
     uint64_t tail = 0;
     for (const plan::Content &content : plan.states[schedule.exitState].contents)
       tail += content.bytes;
-    tailBytes_.push_back(tail);
     if (schedule.shape != plan::ShapeClass::Transition)
       mostTailBytes_[schedule.placement] = std::max(mostTailBytes_[schedule.placement], tail);
   }
+  for (const plan::Variant &variant : plan.variants)
+    heads_.push_back(headOf(variant));
   for (const plan::Transition &transition : plan.transitions)
     transitionBytes_.push_back(scheduleBytes_[transition.schedule]);
   for (const plan::Buffer &buffer : plan.buffers)
@@ -66,6 +67,54 @@ PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
   for (uint32_t from = 0; from < plan.placements.size(); ++from)
     for (uint32_t to = 0; to < plan.placements.size(); ++to)
       changes_.push_back(from == to ? TransitionCost{} : mostOfChange(from, to));
+}
+
+// As sim plays it where the directions of the link share nothing: a step begins when those before it on its lane, and
+// those that it has edges from, have ended. Where both directions are used the whole iteration counts as head, and what
+// its compute leaves of it as tail.
+PlanLoads::Head PlanLoads::headOf(const plan::Variant &variant) const {
+  const plan::Schedule &schedule = plan_.schedules[variant.schedule];
+  const uint64_t bytes = scheduleBytes_[variant.schedule];
+  const size_t steps = schedule.steps.size();
+  const auto lane = [&](size_t step) { return static_cast<size_t>(schedule.steps[step].lane); };
+  std::vector<uint64_t> ends(steps, 0);
+  uint64_t laneEnds[plan::kLanes] = {};
+  size_t publish = steps;
+  bool both = false;
+  for (size_t step = 0, edge = 0; step < steps; ++step) {
+    uint64_t start = laneEnds[lane(step)];
+    for (; edge < schedule.edges.size() && schedule.edges[edge].to == step; ++edge)
+      start = std::max(start, ends[schedule.edges[edge].from]);
+    ends[step] = laneEnds[lane(step)] = start + variant.durationsNs[step];
+    publish = schedule.steps[step].kind == plan::StepKind::Publish ? step : publish;
+    both = both || schedule.steps[step].lane == plan::Lane::D2H;
+  }
+  if (publish == steps)
+    return {variant.predictedNs, 0, 0};
+  if (both) {
+    uint64_t left = 0;
+    for (const plan::Content &content : plan_.states[schedule.exitState].contents)
+      left += content.bytes;
+    return {variant.predictedNs, variant.predictedNs - std::min(variant.predictedNs, variant.computeAloneNs), left};
+  }
+  // What tokens wait for: along edges and lanes.
+  std::vector<bool> waitsFor(steps, false);
+  std::vector<bool> laneWaits(plan::kLanes, false);
+  waitsFor[publish] = true;
+  uint64_t waited = 0;
+  for (size_t step = publish + 1, edge = schedule.edges.size(); step-- > 0;) {
+    for (; edge > 0 && schedule.edges[edge - 1].to > step; --edge) {
+    }
+    waitsFor[step] = waitsFor[step] || laneWaits[lane(step)];
+    if (!waitsFor[step])
+      continue;
+    laneWaits[lane(step)] = true;
+    waited += schedule.steps[step].linkBytes;
+    for (size_t e = edge; e > 0 && schedule.edges[e - 1].to == step; --e)
+      waitsFor[schedule.edges[e - 1].from] = true;
+  }
+  return {ends[publish], variant.predictedNs - std::min(variant.predictedNs, ends[publish]),
+          bytes - std::min(bytes, waited)};
 }
 
 TransitionPaths::Config PlanLoads::entryOf(uint32_t variant) const {
@@ -163,7 +212,54 @@ BusStage PlanLoads::Iterations::stage(double rate) const {
   const BusPlacement p = planPlacement(computeNs, linkBytes, ns, rate);
   // Latencies that nothing hides may make an iteration longer than its compute and its bytes.
   const double beyond = std::max(0.0, -p.hiddenNs);
-  return {p.computeNs + beyond + exposedNs, linkBytes, std::max(0.0, p.hiddenNs), exposedBytes};
+  return {p.computeNs + beyond + exposedNs, linkBytes, std::max(0.0, p.hiddenNs), exposedBytes, soloNs, rate};
+}
+
+// The longest gap(u, v) between iterations of a request alone on the bus. To spare a transition the runtime may take
+// another variant than the fastest that holds the shape, one that takes no longer than that with its transition
+// (core::VariantTable); which then is what the next gap begins with.
+double PlanLoads::soloNs(uint32_t index, const BatchShape &batch, const std::vector<uint32_t> &tokens,
+                         const std::vector<uint32_t> &prompts) const {
+  const int64_t least = batch.mayStopEarly ? 1 : static_cast<int64_t>(batch.promptTokens.size());
+  const int64_t context = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end()) + 1;
+  const auto predicted = [&](uint32_t v) { return static_cast<double>(plan_.variants[v].predictedNs); };
+  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
+  const auto nsOf = [&](const TransitionCost &way) {
+    return static_cast<double>(way.bytes) / rate * kNs + way.fixedNs;
+  };
+  std::vector<uint32_t> befores = batch.mayStopEarly ? variants_[index] : tokens;
+  const auto add = [&](uint32_t v) {
+    if (std::find(befores.begin(), befores.end(), v) == befores.end())
+      befores.push_back(v);
+  };
+  if (!prompts.empty()) {
+    double wayNs = 0; // to the last of the prompts, from whatever another one leaves
+    for (uint32_t before : variants_[index])
+      wayNs = std::max(wayNs, nsOf(path(exitOf(before), entryOf(prompts.back()))));
+    for (uint32_t v : variants_[index])
+      if (predicted(v) <= predicted(prompts.back()) + wayNs &&
+          plan_.schedules[plan_.variants[v].schedule].shape == plan::ShapeClass::Mixed)
+        add(v);
+    add(prompts.back());
+  }
+  double longest = 0;
+  for (size_t at = 0; at < befores.size(); ++at) { // grows
+    const uint32_t before = befores[at];
+    for (uint32_t v : tokens) {
+      const double most = predicted(v) + nsOf(path(exitOf(before), entryOf(v)));
+      for (uint32_t taken : variants_[index]) {
+        const plan::Variant &t = plan_.variants[taken];
+        const TransitionCost way = path(exitOf(before), entryOf(taken));
+        if (t.newTokens < least || t.sequences < least || t.context < context || !way.possible ||
+            predicted(taken) > most)
+          continue;
+        add(taken);
+        const uint64_t own = heads_[before].tailNs + heads_[taken].ns;
+        longest = std::max(longest, static_cast<double>(plan::slowestNs(own, permille_[index])) + nsOf(way));
+      }
+    }
+  }
+  return longest;
 }
 
 std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchShape &batch, Role role, uint32_t from,
@@ -218,7 +314,7 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchShap
       // After whatever may run before it.
       const auto after = [&](uint32_t before) {
         Iterations one;
-        one.exposedBytes = before == v ? 0 : tailBytes(before);
+        one.exposedBytes = before == v ? 0 : heads_[before].tailBytes;
         change(one, path(exitOf(before), entryOf(v)));
         each.exposedBytes = std::max(each.exposedBytes, one.exposedBytes);
         each.exposedNs = std::max(each.exposedNs, one.exposedNs);
@@ -234,6 +330,8 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchShap
   }
   if (!possible)
     return std::nullopt;
+  if (decodes)
+    each.soloNs = soloNs(index, batch, *tokens, prefills ? *prompts : std::vector<uint32_t>());
 
   BusPlacement p;
   p.placement = index;
@@ -244,6 +342,8 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchShap
   p.computeNs = stage.computeNs;
   p.hiddenNs = stage.hiddenNs;
   p.exposedBytes = stage.exposedBytes;
+  p.soloNs = stage.soloNs;
+  p.soloRate = stage.soloRate;
   p.shortestNs = decodes ? shortest : shortestPrompts;
   p.tokens = static_cast<double>(batch.promptTokens.size());
   if (decodes)

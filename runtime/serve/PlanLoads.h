@@ -13,10 +13,14 @@
 // the transition before it, no longer than the cheapest one that holds the shape with the transition before that. They
 // are those of the slowest iterations (Plan::slowestPermille); what the bus adds to them, it adds to these.
 //
-// From token to token an iteration takes publish(it) + tail(the one before it): the copies for the next iteration that
-// are still under way when tokens are visible. Of two iterations of one variant that is an iteration's length. After
-// another variant it may be longer by that one's tail, at most the bytes of its exit state: they are counted as copied
-// while nothing computes.
+// From token to token a sequence waits
+//
+//   gap(u, v) = tail(u) + transitions + head(v)
+//
+// with head(v) the iteration until its tokens are visible and tail(u) what the one before it still copies then, for the
+// iteration after it. Of two iterations of one variant that is an iteration's length. Alone on the bus it is what the
+// plan's durations give (BusStage::soloNs). Beside others a tail may be as long as all copies take that tokens do not
+// wait for: behind another variant these are counted as copied while nothing computes.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +60,13 @@ public:
   // Of Decode, kvBytes arrive first. NotFound naming the shape and the largest buckets if there is none.
   absl::StatusOr<std::vector<BusPlacement>> placements(const BatchShape &batch, Role role, uint32_t from,
                                                        uint64_t kvBytes = 0) const;
+  struct Shape {
+    int64_t tokens = 0, sequences = 0, context = 0;
+  };
+  // The fastest variant of a placement that holds the shape; none if none does.
+  std::optional<uint32_t> cheapest(uint32_t placement, const Shape &shape) const;
+  // Host to device, behind the tokens: no tail of the variant is longer than these take.
+  uint64_t tailBytes(uint32_t variant) const { return heads_[variant].tailBytes; }
   // From whatever slots of the one placement hold to any entry of the other one's variants: the most of each.
   const TransitionCost &change(uint32_t from, uint32_t to) const { return changes_[from * variants_.size() + to]; }
 
@@ -64,18 +75,21 @@ private:
     double computeNs = 0, ns = 0;
     uint64_t linkBytes = 0, exposedBytes = 0;
     double exposedNs = 0; // of changes, beside their bytes
+    double soloNs = 0;
     BusStage stage(double rate) const;
   };
-  struct Shape {
-    int64_t tokens = 0, sequences = 0, context = 0;
+  struct Head { // of an iteration: up to its tokens, at the plan's rate
+    uint64_t ns = 0, tailNs = 0;
+    uint64_t tailBytes = 0; // that the tokens do not wait for
   };
-  std::optional<uint32_t> cheapest(uint32_t placement, const Shape &shape) const;
+  Head headOf(const plan::Variant &variant) const;
   std::optional<std::vector<uint32_t>> prefillVariants(uint32_t placement, const BatchShape &batch) const;
   std::optional<std::vector<uint32_t>> decodeVariants(uint32_t placement, const BatchShape &batch) const;
   std::optional<BusPlacement> placement(uint32_t placement, const BatchShape &batch, Role role, uint32_t from,
                                         uint64_t kvBytes) const;
+  double soloNs(uint32_t placement, const BatchShape &batch, const std::vector<uint32_t> &tokens,
+                const std::vector<uint32_t> &prompts) const;
   TransitionCost mostOfChange(uint32_t from, uint32_t to) const;
-  uint64_t tailBytes(uint32_t variant) const { return tailBytes_[plan_.variants[variant].schedule]; }
   TransitionCost path(core::TransitionPaths::Config from, core::TransitionPaths::Config to) const;
   core::TransitionPaths::Config entryOf(uint32_t variant) const;
   core::TransitionPaths::Config exitOf(uint32_t variant) const;
@@ -86,8 +100,8 @@ private:
   std::vector<std::vector<uint32_t>> variants_; // of each placement, by predicted time
   std::vector<int64_t> mixedTokens_;            // of each placement: the largest bucket of several rows a sequence
   std::vector<uint64_t> scheduleBytes_, transitionBytes_; // host to device
-  std::vector<uint64_t> tailBytes_;                       // of each schedule: of its exit state
-  std::vector<uint64_t> mostTailBytes_;                   // of each placement
+  std::vector<Head> heads_;                               // of each variant
+  std::vector<uint64_t> mostTailBytes_;                   // of each placement: of the exit states
   std::vector<uint64_t> freedBytes_, deviceBytes_;        // of each placement
   std::vector<TransitionCost> changes_;                   // [from][to]
   std::vector<uint32_t> permille_;                        // of each placement: plan::slowestPermille()

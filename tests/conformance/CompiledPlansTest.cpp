@@ -115,7 +115,7 @@ protected:
     request.maxNewTokens = 9;
     request.keepLogits = keepLogits;
     if (between)
-      request.onIteration = [&](uint32_t, int64_t) { between(**runtime); };
+      request.onIteration = [&](const serve::IterationSeen &) { between(**runtime); };
     auto result = serve::generate(**runtime, request);
     EXPECT_TRUE(result.ok()) << result.status();
     EXPECT_EQ((*runtime)->missingVariants(), 0u);

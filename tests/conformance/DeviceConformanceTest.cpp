@@ -345,6 +345,89 @@ TEST_P(DeviceConformance, TracedTimesKeepLanesAndEdges) {
     EXPECT_GE(times[edge.to].startNs, times[edge.from].endNs) << edge.from << " -> " << edge.to;
 }
 
+// The first copy of this plan's iterations waits for nothing in its own: only the end of the launch before holds it up,
+// which computes long after its own copy. On a GPU both are launches of one stream, and clocks are compared to
+// microseconds only. A host copy's start may be said to be the end of the copy before it, however late it was looked
+// at.
+TEST_P(DeviceConformance, NoStepOfALaunchEndsBeforeTheOneBeforeHasItsTokens) {
+  if (device_->kind() == "cuda")
+    GTEST_SKIP();
+  plan_ = tinyPlan({.spec = tinyLlama(4), .offloaded = {0}, .kind = GetParam().plansFor});
+  open(/*trace=*/true);
+  Graph &decode = ready({.transition = false, .index = 0}), &mixed = ready({.transition = false, .index = 1});
+  for (uint64_t n = 1; n < 20; n += 2) {
+    launch(n % 4 == 1 ? mixed : decode);
+    launch(n % 4 == 1 ? decode : mixed);
+    ASSERT_TRUE(device_->drain().ok());
+    const int64_t visibleNs = device_->tokensVisibleNs(n);
+    ASSERT_GT(visibleNs, 0);
+    for (const StepTime &time : device_->lastTimes())
+      EXPECT_GE(time.endNs, visibleNs) << n;
+  }
+}
+
+// The copies behind the tokens, which the next iteration needs, belong to the launch too: at 3 MB/s all of its copies
+// take 80 ms, the one before the tokens half of it. The next launch's compute does not begin before.
+TEST_P(DeviceConformance, NoStepOfALaunchComputesBeforeTheOneBeforeHasMadeItsCopies) {
+  if (device_->kind() == "cuda" || GetParam().options.unpaced || GetParam().options.poison)
+    GTEST_SKIP(); // nothing paces its copies
+  constexpr double kBandwidth = 3e6;
+  DeviceOptions options = GetParam().options;
+  options.trace = true;
+  options.linkBandwidth = kBandwidth;
+  ASSERT_TRUE(device_->open(plan_, options).ok());
+  Graph &decode = ready({.transition = false, .index = 0}), &mixed = ready({.transition = false, .index = 1});
+  const auto copiesNs =
+      static_cast<int64_t>(static_cast<double>(plan::linkBytes(plan_.schedules[0]).h2d) / kBandwidth * 1e9);
+  ASSERT_GT(copiesNs, 50'000'000);
+  for (int i = 0; i < 2; ++i) {
+    const int64_t launchedNs = device_->nowNs();
+    launch(decode);
+    launch(mixed);
+    ASSERT_TRUE(device_->drain().ok());
+    const plan::Schedule &schedule = plan_.schedules[1];
+    for (size_t step = 0; step < schedule.steps.size(); ++step)
+      if (schedule.steps[step].lane == plan::Lane::Compute) {
+        EXPECT_GE(device_->lastTimes()[step].startNs, launchedNs + copiesNs - 1000) << i; // durations are rounded
+      }
+  }
+}
+
+// Where the token that a launch reads is the one that the launch before it samples, two in flight are as one by one.
+TEST_P(DeviceConformance, TwoLaunchesInFlightGiveTheTokensOfOneByOne) {
+  const auto weights = model::syntheticWeights(1);
+  const std::vector<int32_t> prompt = {3, 1, 4, 1, 5, 9, 2}, blocks = {1, 2, 3, 4, 5};
+  const auto generate = [&](bool oneByOne) {
+    std::vector<int32_t> tokens;
+    auto runtime = Runtime::load(plan_, *device_, GetParam().options, weights.get(), {});
+    EXPECT_TRUE(runtime.ok()) << runtime.status();
+    const auto read = [&] {
+      const auto one = (*runtime)->awaitTokens();
+      EXPECT_TRUE(one.ok() && one->size() == 1) << one.status();
+      tokens.push_back(one.ok() && !one->empty() ? one->front() : 0);
+    };
+    for (int i = 0; i < 8; ++i) {
+      if (oneByOne && i > 0)
+        read();
+      const std::vector<int32_t> next = {oneByOne && i > 0 ? tokens.back() : -1};
+      const SequenceRows rows{.tokens = i == 0 ? prompt : next,
+                              .firstPosition = i == 0 ? 0 : 6 + i,
+                              .blocks = blocks,
+                              .sample = true,
+                              .seed = 1};
+      EXPECT_TRUE(writeMeta(plan_.metaLayout, plan_.blockTokens, {&rows, 1}, device_->meta()).ok());
+      EXPECT_TRUE((*runtime)->launch(i == 0 ? 1 : 0).ok());
+      if (!oneByOne && i > 0)
+        read();
+    }
+    read();
+    return tokens;
+  };
+  const std::vector<int32_t> apart = generate(true);
+  EXPECT_EQ(apart.size(), 8u);
+  EXPECT_EQ(generate(false), apart);
+}
+
 TEST_P(DeviceConformance, WithoutTraceThereAreNoTimes) {
   open();
   Graph &graph = ready({});
@@ -354,11 +437,22 @@ TEST_P(DeviceConformance, WithoutTraceThereAreNoTimes) {
 }
 
 TEST_P(DeviceConformance, OpeningAgainStartsFromNothing) {
-  open();
+  DeviceOptions options = GetParam().options;
+  options.trace = true;
+  options.linkBandwidth = options.unpaced || options.poison ? 0 : 3e6; // compute waits 40 ms for the first copy
+  ASSERT_TRUE(device_->open(plan_, options).ok());
   launch(ready({}));
   ASSERT_TRUE(device_->drain().ok());
-  open();
+  EXPECT_GT(device_->counters().h2dBytes, 0u);
+  if (options.linkBandwidth > 0) {
+    EXPECT_GT(device_->counters().stallNs, 0);
+  }
+  open(/*trace=*/true);
   EXPECT_EQ(device_->counters().launches, 0u);
+  EXPECT_EQ(device_->counters().h2dBytes, 0u);
+  EXPECT_EQ(device_->counters().d2hBytes, 0u);
+  EXPECT_EQ(device_->counters().stallNs, 0);
+  EXPECT_TRUE(device_->lastTimes().empty());
   EXPECT_EQ(device_->awaitTokens(1).status().code(), absl::StatusCode::kFailedPrecondition);
   Graph &graph = ready({});
   launch(graph);

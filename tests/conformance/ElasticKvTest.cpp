@@ -101,7 +101,7 @@ TEST_P(ElasticKv, TokensDoNotDependOnWhereTheirBlocksAre) {
     serve::GenerateRequest asked = request(oneByOne);
     int refused = 0, taken = 0;
     uint64_t random = 7;
-    asked.onIteration = [&](uint32_t, int64_t) {
+    asked.onIteration = [&](const serve::IterationSeen &) {
       random = random * 6364136223846793005u + 1442695040888963407u;
       const auto target = static_cast<uint32_t>((random >> 33) % plan.placements.size());
       const int64_t has = plan.placements[target].kvBlocks;

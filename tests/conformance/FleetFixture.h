@@ -26,7 +26,7 @@ struct FleetPlanOptions {
   model::StartRule rule = model::StartRule::Eager;
 };
 
-inline plan::Plan fleetPlan(const FleetPlanOptions &options = {}) {
+inline compiler::CompileRequest fleetPlanRequest(const FleetPlanOptions &options) {
   compiler::CompileRequest request;
   request.model = options.spec;
   request.hardware = core::tinyPlan({.spec = core::tinyLlama(1)}).hardware;
@@ -52,7 +52,11 @@ inline plan::Plan fleetPlan(const FleetPlanOptions &options = {}) {
   }
   request.policy.offloadEmbedding = request.policy.offloadHead = model::Choice::Off;
   request.buckets = {.newTokens = {1, 3, 8}, .sequences = {1, 3}, .contexts = {16, options.context}};
-  auto plan = compiler::compile(request);
+  return request;
+}
+
+inline plan::Plan fleetPlan(const FleetPlanOptions &options = {}) {
+  auto plan = compiler::compile(fleetPlanRequest(options));
   EXPECT_TRUE(plan.ok()) << plan.status();
   return plan.ok() ? *std::move(plan) : plan::Plan{};
 }

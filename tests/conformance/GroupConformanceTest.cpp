@@ -147,6 +147,18 @@ TEST_P(GroupConformance, AllHaveOneClockAndATimeIsMet) {
   ASSERT_TRUE(group_->device(0).drain().ok());
 }
 
+TEST_P(GroupConformance, OfSeveralWhoseTokensAreThereTheFirstToHaveHadThem) {
+  group(2);
+  Client first(plans_[2], group_->device(0), 1), second(plans_[3], group_->device(1), 2);
+  second.launch();
+  EXPECT_EQ(*group_->waitAny({0, 1}, kForeverNs), 1u);
+  first.launch();
+  ASSERT_TRUE(group_->device(0).drain().ok());
+  ASSERT_LT(group_->device(1).tokensVisibleNs(1), group_->device(0).tokensVisibleNs(1));
+  EXPECT_EQ(*group_->waitAny({1, 1}, kForeverNs), 1u);
+  ASSERT_TRUE(group_->device(1).drain().ok());
+}
+
 TEST_P(GroupConformance, WhatOneDeviceIsRefusedOrLosesLeavesTheOthersRunning) {
   group(3);
   std::vector<std::unique_ptr<Client>> clients;

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/sim/Simulator.h"
 #include "tests/conformance/FleetFixture.h"
 
 namespace headrace::serve {
@@ -118,6 +119,60 @@ TEST(PlanLoads, ChangesCopyWhatBecomesResident) {
   ASSERT_TRUE(with.ok() && without.ok());
   EXPECT_EQ((*with)[0].first.exposedBytes, (*without)[0].first.exposedBytes + 1000);
   EXPECT_GE((*without)[0].first.exposedBytes, host[1]);
+}
+
+// All blocks but the scratch block are a request's to take, and not one more.
+TEST(PlanLoads, ABatchMayTakeEveryBlock) {
+  const PlanLoads loads(sharedPlan(), 0);
+  plan::Plan plan = sharedPlan();
+  const BatchShape shape{{7, 3}, 5, false}; // 12 and 8 tokens in blocks of 4: 3 + 2
+  ASSERT_EQ(plan.blockTokens, 4);
+  for (plan::Placement &placement : plan.placements)
+    placement.kvBlocks = 6;
+  EXPECT_TRUE(PlanLoads(plan, 0).placements(shape, Role::Both, 0).ok());
+  plan.placements[1].kvBlocks = 5; // four of them
+  const auto some = PlanLoads(plan, 0).placements(shape, Role::Both, 0);
+  ASSERT_TRUE(some.ok());
+  ASSERT_EQ(some->size(), 2u);
+  EXPECT_EQ((*some)[0].placement, 0u);
+  EXPECT_EQ((*some)[1].placement, 2u);
+  // Of the prompts alone one token follows: 8 and 4 tokens, 2 + 1 blocks.
+  for (plan::Placement &placement : plan.placements)
+    placement.kvBlocks = 4;
+  EXPECT_TRUE(PlanLoads(plan, 0).placements(shape, Role::Prefill, 0).ok());
+  EXPECT_FALSE(PlanLoads(plan, 0).placements(shape, Role::Decode, 0).ok());
+  for (plan::Placement &placement : plan.placements)
+    placement.kvBlocks = 3;
+  EXPECT_FALSE(PlanLoads(plan, 0).placements(shape, Role::Prefill, 0).ok());
+}
+
+// Alone on the bus a gap is what the device takes: here as the simulator plays it, iteration by iteration.
+TEST(PlanLoads, AloneTheLongestGapIsThatOfTheSimulator) {
+  const PlanLoads loads(sharedPlan(), 0);
+  const auto both = loads.placements({{3, 2, 1}, 4, false}, Role::Both, 0);
+  const auto alone = loads.placements({{3, 2, 1}, 4, false}, Role::Decode, 0); // no prompts before it
+  ASSERT_TRUE(both.ok() && alone.ok());
+  for (const BusPlacement &p : *both) {
+    const plan::Variant &prompts = variantOf(p.placement, 8, 3, 16, false);
+    const plan::Variant &decode = variantOf(p.placement, 3, 3, 16, true);
+    const auto play = [&](const plan::Variant &v) {
+      return sim::Simulator(sharedPlan().schedules[v.schedule]).run(v.durationsNs, 2.0);
+    };
+    const plan::Schedule &from = sharedPlan().schedules[prompts.schedule],
+                         &to = sharedPlan().schedules[decode.schedule];
+    uint64_t way = 0;
+    for (const plan::Transition &t : sharedPlan().transitions)
+      if (t.fromState == from.exitState && t.toState == to.entryState && from.exitState != to.entryState)
+        way = t.predictedNs;
+    const sim::Timeline first = play(prompts), then = play(decode);
+    const uint64_t gap = std::max(first.iterationNs - first.publishNs + way + then.publishNs, then.iterationNs);
+    // A larger bucket may have run the prompts, with a longer tail.
+    EXPECT_GE(timeAtRate(p, kLink) + 1, static_cast<double>(gap)) << p.placement;
+    EXPECT_LE(timeAtRate(p, kLink), 1.01 * static_cast<double>(gap)) << p.placement;
+    EXPECT_NEAR(timeAtRate((*alone)[p.placement], kLink), static_cast<double>(then.iterationNs), 1) << p.placement;
+    EXPECT_GE(delayableNs(stageOf(p, Stage::Iteration), kLink) + 1, timeAtRate(p, kLink));
+    EXPECT_EQ(p.soloRate, kLink);
+  }
 }
 
 TEST(PlanLoads, RefusesABatchThatNoPlacementHolds) {

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Any bytes as a plan file: refused by name, or a plan that survives its own verifier and all that prints it.
+// Any bytes as a plan file, as they are and with the end that would make them whole (else a checksum would be all that
+// is tested): refused by name, or a plan that survives its own verifier and all that prints it.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "runtime/plan/PlanBytes.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/fuzz/FuzzCheck.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   using namespace headrace::plan;
-  const auto plan = parse(absl::MakeConstSpan(reinterpret_cast<const std::byte *>(data), size), "a.plan");
+  const auto asIs = parse(absl::MakeConstSpan(reinterpret_cast<const std::byte *>(data), size), "a.plan");
+  if (!asIs.ok())
+    checkRefusal(asIs.status(), "a.plan:");
+  const std::string file = sealed(std::string(reinterpret_cast<const char *>(data), size));
+  const auto plan = parse(absl::MakeConstSpan(reinterpret_cast<const std::byte *>(file.data()), file.size()), "a.plan");
   if (!plan.ok()) {
     checkRefusal(plan.status(), "a.plan:");
     return 0;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes the seeds of fuzz_plan: make_plan_corpus tests/fuzz/corpus/fuzz_plan
+// Writes the seeds of fuzz_plan, without a file's end, which fuzz_plan puts behind them: make_plan_corpus
+// tests/fuzz/corpus/fuzz_plan
 #include <cstdio>
 #include <filesystem>
 
-#include "runtime/plan/PlanFile.h"
+#include "runtime/model/ReplaceFile.h"
+#include "runtime/plan/PlanBytes.h"
 #include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 
@@ -19,7 +21,7 @@ int main(int argc, char **argv) {
   const auto write = [&](std::string file, const Plan &plan) {
     for (char &c : file)
       c = c == ' ' || c == ',' ? '-' : c;
-    const absl::Status status = writePlan(plan, std::string(argv[1]) + "/" + file + ".plan");
+    const absl::Status status = headrace::model::replaceFile(std::string(argv[1]) + "/" + file + ".plan", encode(plan));
     if (!status.ok())
       std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
     return status.ok();

@@ -8,6 +8,7 @@
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
+#include "tests/support/SourceDir.h"
 
 namespace headrace::golden {
 namespace {
@@ -60,6 +61,9 @@ public:
   }
   int64_t tokensVisibleNs(uint64_t iteration) const override { return inner_.tokensVisibleNs(iteration); }
   absl::Status drain() override { return inner_.drain(); }
+  absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant) override {
+    return inner_.findWrongNumber(variant);
+  }
   int64_t nowNs() const override { return inner_.nowNs(); }
   core::DeviceCounters counters() const override { return inner_.counters(); }
   absl::Span<const core::StepTime> lastTimes() const override { return inner_.lastTimes(); }
@@ -81,7 +85,7 @@ model::Policy residentPolicy() {
 
 absl::StatusOr<RunResult> run(const RunSetup &setup) {
   absl::StatusOr<model::Hardware> hardware =
-      model::openHardware(absl::StrCat(HEADRACE_SOURCE_DIR, "/examples/hardware/", setup.hardware, ".toml"));
+      model::openHardware(absl::StrCat(sourceDir(), "/examples/hardware/", setup.hardware, ".toml"));
   if (!hardware.ok())
     return hardware.status();
 

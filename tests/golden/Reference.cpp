@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/SourceDir.h"
 
 namespace headrace::golden {
 namespace {
@@ -72,7 +73,7 @@ const std::vector<std::string> &modelNames() {
   return names;
 }
 
-std::string goldenFolder() { return absl::StrCat(HEADRACE_SOURCE_DIR, "/tests/golden"); }
+std::string goldenFolder() { return absl::StrCat(sourceDir(), "/tests/golden"); }
 
 absl::StatusOr<Reference> readReference(const std::string &name) {
   Reference reference;

@@ -4,6 +4,7 @@
 // and edge by edge, and compared with the recording. Both products' libraries, with stamps and without.
 #include "compiler/Compile.h"
 #include "runtime/cuda/CudaDevice.h"
+#include "tests/support/SourceDir.h"
 #include "tests/unit/core/TinyPlan.h"
 #include "gtest/gtest.h"
 
@@ -18,7 +19,7 @@ struct Case {
 class BuiltGraph : public testing::TestWithParam<Case> {};
 
 TEST_P(BuiltGraph, IsTheRecordedOne) {
-  const auto hardware = model::openHardware(HEADRACE_SOURCE_DIR "/examples/hardware/h200.toml");
+  const auto hardware = model::openHardware(sourceDir() + "/examples/hardware/h200.toml");
   ASSERT_TRUE(hardware.ok()) << hardware.status();
   for (const model::StartRule rule : {model::StartRule::Paper, model::StartRule::Eager})
     for (const int64_t interval : {1, 2, 3}) {

@@ -9,6 +9,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/model/WeightSource.h"
+#include "tests/support/SourceDir.h"
 #include "gtest/gtest.h"
 
 namespace headrace {
@@ -35,8 +36,8 @@ struct Measured {
 };
 
 void measure(cuda::TraceBy by, Measured &measured) {
-  const auto model = model::openModel(HEADRACE_SOURCE_DIR "/examples/models/tinyllama-1.1b.toml");
-  const auto hardware = model::openHardware(HEADRACE_SOURCE_DIR "/examples/hardware/h200.toml");
+  const auto model = model::openModel(sourceDir() + "/examples/models/tinyllama-1.1b.toml");
+  const auto hardware = model::openHardware(sourceDir() + "/examples/hardware/h200.toml");
   ASSERT_TRUE(model.ok() && hardware.ok());
   constexpr int64_t kTokens = 2048; // of a prefill: kernels take about as long as the copies
   compiler::CompileRequest request;

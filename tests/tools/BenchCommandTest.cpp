@@ -92,16 +92,17 @@ TEST_F(BenchCommand, APrefillOfSeveralIterationsIsHeldAgainstAsManyObjectives) {
   EXPECT_NEAR(prefill["p99_ms"].get<double>(), 4 * prefill["resident_ms"].get<double>(), 1);
 }
 
-TEST_F(BenchCommand, TogetherPlacementsChangeByTransitions) {
-  // Prefill hides more copies than decode does: two placements, and the way from one to the other is a gap of its own.
+TEST_F(BenchCommand, TogetherEveryGapIsHeldTheFirstBehindThePromptsToo) {
+  // Prefill hides more copies than decode does, but a way from one placement to another would be a gap of its own.
   const nlohmann::json j =
       json({"bench", "opt-6.7b", "--hardware", "a10", "--device", "sim", "--policies", "select-n", "--batches", "16",
             "--input-len", "64", "--output-len", "5", "--instances", "together", "--slo-factor", "1.5", "--json"});
   const nlohmann::json &row = j["rows"][0];
-  EXPECT_GT(row["prefill"]["offloaded_layers"], row["decode"]["offloaded_layers"]);
+  EXPECT_EQ(row["prefill"]["offloaded_layers"], row["decode"]["offloaded_layers"]);
+  EXPECT_GT(row["decode"]["offloaded_layers"], 0);
   EXPECT_LE(row["decode"]["over_slo"].get<double>(), 1.0);
-  EXPECT_GT(row["decode"]["p99_ms"].get<double>(), row["decode"]["slo_ms"].get<double>());
-  EXPECT_EQ(row["decode"]["attainment"], 0.75); // 3 of each round's 4 gaps
+  EXPECT_LE(row["decode"]["p99_ms"].get<double>(), row["decode"]["slo_ms"].get<double>());
+  EXPECT_EQ(row["decode"]["attainment"], 1.0);
 }
 
 TEST_F(BenchCommand, FillsTheMemoryWithinTheObjective) {
@@ -142,23 +143,24 @@ TEST_F(BenchCommand, ALatencyPolicyWithoutItsObjectiveSaysWhichIsMissing) {
 TEST_F(BenchCommand, RefusesBadFlags) {
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--policies", "fastest"}, 2, "\"fastest\"");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--policies", ""}, 2, "--policies");
-  refused({"bench", "opt-6.7b", "--hardware", "a10", "--batches", "0"}, 2, "--batches 0");
-  refused({"bench", "opt-6.7b", "--hardware", "a10", "--batches", "4,x"}, 2, "--batches 4,x");
-  refused({"bench", "opt-6.7b", "--hardware", "a10", "--output-len", "1"}, 2, "--output-len 1");
-  refused({"bench", "opt-6.7b", "--hardware", "a10", "--output-len", "2"}, 2, "3 or more out");
-  refused({"bench", "opt-6.7b", "--hardware", "a10", "--input-len", "1"}, 2, "--input-len 1");
-  refused({"bench", "opt-6.7b", "--hardware", "a10", "--rounds", "0"}, 2, "--rounds 0");
-  refused({"bench", "opt-6.7b", "--hardware", "a10", "--instances", "many"}, 2, "--instances many");
-  refused({"bench", "opt-6.7b", "--hardware", "a10", "--phase", "warm"}, 2, "--phase warm");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--batches", "0"}, 2, "--batches = \"0\"");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--batches", "4,x"}, 2, "--batches = \"4,x\"");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--output-len", "1"}, 2,
+          "--output-len = \"1\": expected an integer from 2");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--output-len", "2"}, 2, "--output-len = 2: expected 3 or more");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--input-len", "1"}, 2, "--input-len = \"1\"");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--rounds", "0"}, 2, "--rounds = \"0\"");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--instances", "many"}, 2, "--instances = \"many\"");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--phase", "warm"}, 2, "--phase = \"warm\"");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--phase", "decode", "--instances", "together"}, 2, "--phase");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--fill", "--batches", "8"}, 2, "--fill");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--policies", "interval=0"}, 2, "interval=0");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--policies", "none=3"}, 2, "none=3");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--policies", "interval=99"}, 2, "interval");
-  refused({"bench", "opt-6.7b", "--hardware", "a10", "--context", "64"}, 2, "--context 64");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--context", "64"}, 2, "--context = 64");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--policies", "none", "--tpot", "0ms"}, 2, "tpot");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "-o", path("no/such/folder.json")}, 2, "folder.json");
-  refused({"bench", "opt-6.7b", "--hardware", "a10", "--device", "tpu"}, 2, "--device tpu");
+  refused({"bench", "opt-6.7b", "--hardware", "a10", "--device", "tpu"}, 2, "--device = \"tpu\"");
   refused({"bench", "opt-6.7b", "--hardware", "a10", "--svg", path("no/such/folder.svg")}, 2, "folder.svg");
 }
 

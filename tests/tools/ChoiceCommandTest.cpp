@@ -47,7 +47,8 @@ protected:
 };
 
 TEST_F(Choice, Figure11) {
-  const nlohmann::json j = json(figure11({"--policy", "select-n", "--slo-factor", "1.5", "--dry-run"}));
+  const nlohmann::json j =
+      json(figure11({"--policy", "select-n", "--slo-factor", "1.5", "--instances", "apart", "--dry-run"}));
   EXPECT_EQ(j["policy"], "select-n");
   EXPECT_EQ(j["objective"]["slo_factor"], 1.5);
   const nlohmann::json prefill = bucket(j, "mixed", 16), decode = bucket(j, "decode", 128);
@@ -72,12 +73,16 @@ TEST_F(Choice, Figure11) {
 }
 
 TEST_F(Choice, InspectShowsTheChoiceOfThePlanFile) {
-  const nlohmann::json made = json(figure11({"--policy", "select-n", "--slo-factor", "1.5", "-o", path("out.plan")}));
+  const nlohmann::json made =
+      json(figure11({"--policy", "select-n", "--slo-factor", "1.5", "--instances", "apart", "-o", path("out.plan")}));
   const nlohmann::json read = json({"inspect", path("out.plan")});
   for (const char *key : {"policy", "objective", "choices", "reason", "placements"})
     EXPECT_EQ(made[key], read[key]) << key;
   const Outcome text = headrace({"inspect", path("out.plan")});
-  EXPECT_THAT(text.out, HasSubstr("policy           select-n, 1.5 x the iteration without offloading\n"));
+  EXPECT_THAT(
+      text.out,
+      HasSubstr("policy           select-n, 1.5 x the iteration without offloading, prefill and decode on instances "
+                "apart\n"));
   EXPECT_THAT(text.out, HasSubstr("printed: off"));
   EXPECT_THAT(text.out, HasSubstr("interval 8"));
 }
@@ -212,8 +217,8 @@ TEST_F(Choice, AJobFileMayStateThem) {
 // Prefill and decode each in the placement chosen for their bucket, by planned transitions, with the resident tokens.
 TEST_F(Choice, ARunTakesThePlacementOfEachBucket) {
   const std::string model = golden("llama-12-tied-bias-bf16-sharded");
-  const std::vector<std::string> goal = {"--h2d-bandwidth", "200MB/s", "--batch",      "2", "--context", "64",
-                                         "--new-tokens",    "64",      "--slo-factor", "4"};
+  const std::vector<std::string> goal = {"--h2d-bandwidth", "200MB/s", "--batch",      "2", "--context",   "64",
+                                         "--new-tokens",    "64",      "--slo-factor", "4", "--instances", "apart"};
   const std::vector<std::string> prompts = {
       "--prompt-ids", "1,2,3,4,5,6,7,8;9,10,11", "--max-new-tokens", "6", "--separate-prefill", "--json"};
   std::vector<std::string> compile = {"compile", model, "-o", path("slo.plan")};

@@ -3,14 +3,19 @@
 // headrace fleet: several devices, requests, one coordinator.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
+#include "tests/support/SourceDir.h"
 #include "tests/tools/Process.h"
 
 namespace headrace::tools {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 
-const std::string kExample = std::string(HEADRACE_SOURCE_DIR) + "/examples/fleets/two-on-one-bus.toml";
+const std::string kExample = sourceDir() + "/examples/fleets/two-on-one-bus.toml";
 
 class FleetCommand : public CommandLine {
 protected:
@@ -45,14 +50,15 @@ TEST_F(FleetCommand, TheExampleHoldsEveryAdmittedObjectiveButWhileTheBusIsLost) 
 }
 
 TEST_F(FleetCommand, RunsRealDataOnTheHost) {
-  const Outcome o = headrace({"fleet", fleetOf(requests("opt-7-tied-f32", "10s")), "--device", "host", "--each"});
+  const Outcome o =
+      headrace({"fleet", fleetOf(requests("opt-7-tied-f32", "10s")), "--device", "host", "--each", "--all"});
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("request 5"));
   EXPECT_THAT(o.out, HasSubstr("6: 6 admitted, 0 refused"));
 }
 
 TEST_F(FleetCommand, ARefusalSaysWhatWouldDo) {
-  const Outcome o = headrace({"fleet", fleetOf(requests("opt-7-tied-f32", "1ns")), "--each"});
+  const Outcome o = headrace({"fleet", fleetOf(requests("opt-7-tied-f32", "1ns")), "--each", "--all"});
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("refused: "));
   EXPECT_THAT(o.out, HasSubstr("0 admitted, 6 refused"));
@@ -71,13 +77,51 @@ TEST_F(FleetCommand, WithoutACoordinatorNothingIsRefusedAndEverythingIsMeasured)
 TEST_F(FleetCommand, RefusesBadInput) {
   const std::string whole = fleetOf(requests("opt-7-tied-f32", "1s"));
   refused({"fleet", path("none.toml")}, 2, "none.toml");
-  refused({"fleet", whole, "--device", "tpu"}, 2, "--device tpu");
+  refused({"fleet", whole, "--device", "tpu"}, 2, "--device = \"tpu\": expected sim or host");
   refused({"fleet", whole, "--policy", "fastest"}, 2, "\"fastest\"");
   refused({"fleet", whole, "--no-coordinator"}, 2, "--no-coordinator: the plan of a has");
   const std::string other = fleetOf(requests("gpt-2", "1s"));
   refused({"fleet", other}, 2, "requests.model = \"gpt-2\"");
   const std::string none = fleetOf("");
   refused({"fleet", none}, 2, "at least one [[requests]]");
+}
+
+// A pair decodes at what its decode instance alone would be given: 1.96 ms, of an objective of 2.37; beside its own
+// prefill it would have had to take 2.55. And no number of a refusal is what stands for "no limit".
+TEST_F(FleetCommand, APairIsHeldAtWhatItsDecodeInstanceTakesAlone) {
+  const std::string folder = sourceDir() + "/tests/tools/cases/";
+  const Outcome o = headrace({"fleet", folder + "fleet209.toml", "--each", "--all"});
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out,
+              HasSubstr("request 1    m209_0, 6 prompts: TTFT 6.94 of 26.35 ms, TPOT 1.96 ms, longest gap 1.96 of "
+                        "2.37 ms, 8 iterations, 0 late"));
+  EXPECT_THAT(o.out, ContainsRegex("the first token cannot be had within 7.093 ms .TTFT 7.905 ms less 0.812 ms for the "
+                                   "hand-over of the KV cache. beside 1 neighbour .* minimum is 7.375 ms"));
+  EXPECT_THAT(o.out, Not(HasSubstr("18446744073709551615")));
+}
+
+// 15 MB have to be away, for which units of 2 MB and a ring of theirs are enough, also where the objective would let
+// all go. At 6 x they do not fit beside what the two classes take, so the range has units of the one that decides, of 6
+// MB.
+TEST_F(FleetCommand, ARangeOfPlacementsBeginsWithTheFewestBytesThatFitWhateverTheObjective) {
+  for (const char *factor : {"3", "6", "12", "40"}) {
+    const nlohmann::json j = json({"compile", sourceDir() + "/tests/tools/cases/j_m200_0.toml", "--placements", "4",
+                                   "--slo-factor", factor, "--instances", "apart", "--dry-run", "--json"});
+    EXPECT_EQ(j["placements"].size(), 4u) << factor;
+    double least = 1e12;
+    for (const nlohmann::json &variant : j["variants"])
+      least = std::min(least, variant["h2d_bytes"].get<double>());
+    EXPECT_LE(least, std::string(factor) == "6" ? 32e6 : 25.3e6) << factor;
+    EXPECT_GE(least, 15e6) << factor;
+  }
+}
+
+TEST_F(FleetCommand, ARefusalNamesTheNeighbourWhoseObjectiveIsInTheWay) {
+  const Outcome o = headrace({"fleet", sourceDir() + "/tests/tools/cases/fleet200.toml", "--each", "--all"});
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, ContainsRegex("at no SLO of its own: device 0 \\(g0\\), request 32, has 2.765 ms an iteration and "
+                                   "would take 4.226 ms beside it"));
+  EXPECT_THAT(o.out, Not(HasSubstr("18446744073709551615")));
 }
 
 } // namespace

@@ -3,8 +3,10 @@
 // The headrace binary as a user meets it: arguments in; exit status, standard output and standard error out.
 #pragma once
 
+#include <csignal>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,8 +20,13 @@ struct Outcome {
   std::string out, err;
 };
 Outcome headrace(const std::vector<std::string> &arguments);
-// The same, ended by SIGKILL as soon as `when` says so; asked every millisecond.
-Outcome headraceKilled(const std::vector<std::string> &arguments, const std::function<bool()> &when);
+// The same with a terminal of 120 columns as standard error.
+Outcome headraceOnTerminal(const std::vector<std::string> &arguments);
+// The same, ended by a signal as soon as `when` says so; asked every millisecond.
+Outcome headraceKilled(const std::vector<std::string> &arguments, const std::function<bool()> &when,
+                       int signal = SIGKILL);
+// /bin/sh -c, with $HEADRACE the binary.
+Outcome shell(const std::string &command);
 
 std::string readFile(const std::string &path);
 void writeText(const std::string &path, const std::string &text);
@@ -39,8 +46,11 @@ protected:
 
   // Runs, expects success, and gives standard output as JSON.
   static nlohmann::json json(std::vector<std::string> arguments);
-  // Runs and expects this exit status, this text in the message, nothing on standard output, and this test's folder as
-  // it was.
+  // What a file holds, by its name, for every file in this test's folder.
+  std::map<std::string, std::string> contents() const;
+
+  // Runs and expects this exit status, this text in the message, nothing on standard output, and every file in this
+  // test's folder as it was.
   void refused(const std::vector<std::string> &arguments, int status, const std::string &message) const;
 
   std::string folder;

@@ -184,7 +184,7 @@ TEST_F(ProfileCommand, WritesOverNothingThatItCannotContinue) {
     return words;
   };
   refused(with("--hardware", "h100"), 2, "device = a10 (sim): this record is of another device, expected h100 (sim)");
-  refused(with("--h2d-bandwidth", "12GB/s"), 2, "hardware.h2d_bandwidth = 2.4e+10: this record was measured under");
+  refused(with("--h2d-bandwidth", "12GB/s"), 2, "hardware.h2d_bandwidth = \"24GB/s\": this record was measured under");
   refused(with("--layers", "16"), 2, "this record is of another model");
   refused(with("--kv-dtype", "f32"), 2, "kv = f16: this record is of another model, expected f32");
   refused(with("--batches", "1,2,4"), 2, "grid.batch = [1, 2]: this record has another grid, expected [1, 2, 4]");
@@ -201,11 +201,11 @@ TEST_F(ProfileCommand, WritesOverNothingThatItCannotContinue) {
   refused({"record", "show", record}, 2, "was cut off");
   writeText(record, whole);
   replace("version = 1", "version = 7");
-  refused(simulated(), 2, "version = 7: expected an integer from 1 to 1; --force writes over it");
+  refused(simulated(), 2, "version = 7: expected an integer from 1 to 1; --force measures anew");
   refused({"record", "show", record}, 2, "version = 7");
   writeText(record, "something that somebody needs\n");
   refused(simulated(), 2, record);
-  EXPECT_EQ(headrace(simulated({"--force"})).status, 0);
+  EXPECT_EQ(headrace(simulated({"--overwrite"})).status, 0);
   EXPECT_EQ(readFile(record), whole);
 }
 
@@ -256,21 +256,22 @@ TEST_F(ProfileCommand, BadUsageIsRefusedByName) {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   };
-  refused(with({}), 2, "expected -o FILE");
+  refused(with({}), 2, "no --output FILE: expected one");
   refused(with({"-o", path("no/such/folder/r.toml")}), 2, "cannot write");
-  refused(with({"-o", folder}), 2, "cannot write");
+  refused(with({"-o", folder}), 2, "a folder: expected a file's name");
   refused(with({"-o", record, "--batches", "1,3"}), 2,
-          "--batches 1,3: expected powers of two, each twice the one before");
-  refused(with({"-o", record, "--batches", "4,2"}), 2, "--batches 4,2: expected powers of two");
-  refused(with({"-o", record, "--batches", "1,4"}), 2, "--batches 1,4: expected powers of two, each twice");
+          "--batches = \"1,3\": expected powers of two, each twice the one before");
+  refused(with({"-o", record, "--batches", "4,2"}), 2, "--batches = \"4,2\": expected powers of two");
+  refused(with({"-o", record, "--batches", "1,4"}), 2, "--batches = \"1,4\": expected powers of two, each twice");
   refused(with({"-o", record, "--batches", "0"}), 2, "--batches");
   refused(with({"-o", record, "--sequences", "many"}), 2, "--sequences");
-  refused(with({"-o", record, "--sequences", "96"}), 2, "--sequences 96: expected powers of two");
+  refused(with({"-o", record, "--sequences", "96"}), 2, "--sequences = \"96\": expected powers of two");
   refused(with({"-o", record, "--sequences", "4096"}), 2, "sequence 4096: expected at most the 2048 positions");
   for (const char *seconds : {"0", "-1", "nan", "1e9"})
     refused(with({"-o", record, "--seconds-per-pair", seconds}), 2, "--seconds-per-pair");
   refused(with({"-o", record, "--context", "64"}), 2, "--context");
-  refused({"profile", "opt-6.7b", "--device", "tpu", "-o", record}, 2, "--device tpu: expected host, sim or cuda");
+  refused({"profile", "opt-6.7b", "--device", "tpu", "-o", record}, 2,
+          "--device = \"tpu\": expected host, sim or cuda");
   refused({"profile", "no-such-model", "-o", record}, 2, "no-such-model");
   refused({"profile", "-o", record}, 2, "no model");
   // The host device cannot run what is for a GPU.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "tests/unit/algorithms/UnitProblems.h"
 #include "gmock/gmock.h"
@@ -104,6 +105,84 @@ TEST(SearchChain, SaysWhatIsNestedAndWhatItCosts) {
   }
   EXPECT_GT(nested, 120u); // of 160
   EXPECT_GT(broken, 0u);
+}
+
+// The chain around one of its links, as the header says, and what a chain is judged by: how many links are nested, then
+// the share of the worst.
+std::pair<size_t, double> judged(const UnitProblem &problem, const std::vector<ChainGoal> &goals, double mostLoss,
+                                 size_t pivot) {
+  uint64_t smallest = ~uint64_t{0};
+  for (const OffloadableUnit &unit : problem.units)
+    smallest = std::min(smallest, unit.bytes);
+  std::vector<UnitPlacement> links(goals.size());
+  double worst = 1;
+  const auto place = [&](size_t link, const UnitPlacement *inside, const UnitPlacement *around) {
+    UnitProblem scaled = problem;
+    uint64_t &slo = scaled.schedules[0].shapes[0].sloNs;
+    slo = static_cast<uint64_t>(static_cast<double>(slo) * goals[link].sloFactor);
+    links[link] = *searchUnits(scaled);
+    const auto alone = static_cast<double>(links[link].freedBytes);
+    SearchLimits limits;
+    if (inside)
+      limits.only = inside->units;
+    if (around)
+      limits.kept = around->units;
+    if ((!inside && !around) || (inside && inside->units.empty()))
+      return;
+    const auto nested = searchUnits(scaled, limits);
+    const double loss = mostLoss > 0 ? std::max(mostLoss * alone, static_cast<double>(smallest)) : 0;
+    if (!nested || static_cast<double>(nested->freedBytes) + loss < alone)
+      return;
+    links[link] = *nested;
+    worst = alone > 0 ? std::min(worst, static_cast<double>(nested->freedBytes) / alone) : worst;
+  };
+  place(pivot, nullptr, nullptr);
+  for (size_t link = pivot; link-- > 0;)
+    place(link, &links[link + 1], nullptr);
+  for (size_t link = pivot + 1; link < goals.size(); ++link)
+    place(link, nullptr, &links[link - 1]);
+  size_t nested = 1;
+  for (size_t link = 1; link < links.size(); ++link)
+    nested += holds(links[link], links[link - 1]);
+  return {nested, worst};
+}
+
+// Of the chains around each link the one with the most links nested, and of these the one whose worst link loses least.
+TEST(SearchChain, TheWorstLinkLosesLeast) {
+  std::mt19937_64 generator(5);
+  const auto between = [&](uint64_t low, uint64_t high) {
+    return std::uniform_int_distribution<uint64_t>(low, high)(generator);
+  };
+  size_t differ = 0; // chains as well nested, by what their worst links lose
+  for (int i = 0; i < 60; ++i) {
+    const size_t layers = between(3, 6);
+    const uint64_t sizes[] = {256 * between(1, 16), 256 * between(1, 16), 256 * between(1, 16)};
+    std::vector<uint64_t> bytes, ns;
+    for (size_t unit = 0; unit < 3 * layers; ++unit) {
+      bytes.push_back(sizes[unit % 3]);
+      ns.insert(ns.end(), {between(1, 400), between(1, 3000)});
+    }
+    const uint64_t resident = std::accumulate(ns.begin(), ns.end(), uint64_t{0});
+    const UnitProblem problem = unitProblem(bytes, ns, resident + resident / 20, 3);
+    const std::vector<ChainGoal> goals = {{1.0}, {1.3}, {1.8}, {2.5}};
+    const double mostLoss = i % 4 ? 0.1 : 0;
+    std::pair<size_t, double> best{0, 0};
+    std::vector<std::pair<size_t, double>> all;
+    for (size_t pivot = 0; pivot < goals.size(); ++pivot) {
+      all.push_back(judged(problem, goals, mostLoss, pivot));
+      best = std::max(best, all.back());
+    }
+    differ += std::any_of(all.begin(), all.end(),
+                          [&](const auto &one) { return one.first == best.first && one.second < best.second; });
+    std::pair<size_t, double> found{0, 1};
+    for (const ChainLink &link : searchChain(problem, goals, mostLoss)) {
+      found.first += link.nested;
+      found.second = std::min(found.second, link.share);
+    }
+    EXPECT_EQ(found.first, best.first) << "problem " << i;
+    EXPECT_DOUBLE_EQ(found.second, best.second) << "problem " << i;
+  }
+  EXPECT_GT(differ, 10u);
 }
 
 } // namespace

@@ -92,6 +92,44 @@ TEST(SearchUnits, KeepsToItsLimits) {
   EXPECT_EQ(searchUnits(large, limits), std::nullopt);
 }
 
+TEST(SearchUnits, FillsTheLinkWhereThatFreesNearlyAsMuch) {
+  // `full` just above what the placement that frees the most moves: others are taken, and none that frees less than
+  // `enough` of it.
+  std::mt19937_64 generator(2);
+  const auto between = [&](uint64_t low, uint64_t high) {
+    return std::uniform_int_distribution<uint64_t>(low, high)(generator);
+  };
+  int fuller = 0, dearer = 0;
+  for (int i = 0; i < 60; ++i) {
+    std::vector<uint64_t> bytes, ns;
+    const uint64_t sizes[] = {256 * between(1, 16), 256 * between(1, 16)};
+    for (size_t unit = 0; unit < 12; ++unit) {
+      bytes.push_back(sizes[unit % 2]);
+      ns.insert(ns.end(), {between(1, 400), between(1, 3000)});
+    }
+    const uint64_t resident = std::accumulate(ns.begin(), ns.end(), uint64_t{0});
+    const UnitProblem problem = unitProblem(bytes, ns, resident + resident / 10, 2);
+    SearchLimits limits;
+    const UnitPlacement most = *searchUnits(problem, limits);
+    limits.full = most.offloadedBytes + 1;
+    limits.enough = 0.5;
+    const UnitPlacement full = *searchUnits(problem, limits);
+    if (full.offloadedBytes < limits.full) { // nothing does: as without it
+      EXPECT_EQ(full.freedBytes, most.freedBytes);
+      continue;
+    }
+    ++fuller;
+    EXPECT_GE(2 * full.freedBytes, most.freedBytes);
+    if (full.freedBytes >= most.freedBytes)
+      continue;
+    ++dearer;
+    limits.enough = 1; // nothing may be given up for it
+    EXPECT_GE(searchUnits(problem, limits)->freedBytes, most.freedBytes);
+  }
+  EXPECT_GT(fuller, 10);
+  EXPECT_GT(dearer, 5);
+}
+
 TEST(SearchFastest, IsTheLeastTimeThatFreesSoMuch) {
   std::vector<uint64_t> ns;
   for (int i = 0; i < 8; ++i)
@@ -106,6 +144,7 @@ TEST(SearchFastest, IsTheLeastTimeThatFreesSoMuch) {
     EXPECT_GE(fastest->factor, least[units - 5]);
     EXPECT_LE(fastest->factor, least[units - 5] * 1.001);
   }
+  EXPECT_EQ(searchFastest(problem, 5 * 1024, 1, 4)->factor, 1); // nothing below is looked for
   EXPECT_EQ(searchFastest(problem, 8 * 1024, 1, 4), std::nullopt);
 }
 

@@ -78,6 +78,7 @@ TEST(ChoosePlacement, AnObjectiveWithoutTimeForTheEmbeddingsReadKeepsItOnTheDevi
   r.hardware.duplexBandwidth = 6e9;
   for (const double factor : {1.0, 1.001}) {
     r.goal.sloFactor = factor;
+    r.goal.instances = model::Instances::Apart; // a placement for each bucket
     const auto plan = compile(r);
     ASSERT_TRUE(plan.ok()) << plan.status();
     const Chosen mixed = chosenOf(*plan, false);
@@ -96,6 +97,7 @@ RC_GTEST_PROP(ChoosePlacement, FreesAsMuchAsTheBestOfAllPlacementsThatHold, ()) 
   r.hardware.h2dBandwidth = r.hardware.d2hBandwidth = *rc::gen::element(0.1e9, 1e9, 3e9, 30e9);
   r.hardware.duplexBandwidth = 2 * r.hardware.h2dBandwidth;
   r.goal.sloFactor = *rc::gen::inRange(100, 400) / 100.0;
+  r.goal.instances = model::Instances::Apart; // a placement for each bucket
   const auto plan = compile(r);
   RC_ASSERT(plan.ok());
 
@@ -161,6 +163,7 @@ TEST(ChoosePlacement, PrefillAndDecodeAreChosenApart) {
   CompileRequest r = oneBucket(shipped("opt-6.7b", "a10", 16, 64), "select-n", 1024);
   r.goal.tpotNs = 60'000'000;
   r.goal.ttftNs = 400'000'000;
+  r.goal.instances = model::Instances::Apart;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->placements.size(), 2u);
@@ -332,6 +335,7 @@ TEST(ChoosePlacement, APlanCarriesARangeOfPlacements) {
   r.policy.name = "select-n";
   r.policy.placements = 6;
   r.goal.sloFactor = 2;
+  r.goal.instances = model::Instances::Apart;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->placements.size(), 6u);
@@ -424,16 +428,23 @@ TEST(ChoosePlacement, BadGoalsAndPoliciesAreRefusedByName) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     return std::string(status.message());
   };
-  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.tpotNs = 0; }), HasSubstr("tpot is 0"));
-  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.ttftNs = 0; }), HasSubstr("ttft is 0"));
-  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.sloFactor = 0.5; }), HasSubstr("slo_factor is 0.5"));
-  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.sloFactor = std::nan(""); }), HasSubstr("slo_factor is nan"));
+  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.tpotNs = 0; }),
+              HasSubstr("goal.tpot = 0: expected a time above zero"));
+  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.ttftNs = 0; }),
+              HasSubstr("goal.ttft = 0: expected a time above zero"));
+  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.sloFactor = 0.5; }),
+              HasSubstr("goal.slo_factor = 0.5: expected a finite factor of at least 1"));
+  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.sloFactor = std::nan(""); }),
+              HasSubstr("goal.slo_factor = nan: expected a finite factor of at least 1"));
   EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.sloFactor = 2, r.goal.tpotNs = 5; }),
-              HasSubstr("slo_factor is 2 beside"));
-  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.busDevices = 0; }), HasSubstr("bus_devices is 0"));
-  EXPECT_THAT(refusal([](CompileRequest &r) { r.policy.placements = 65; }), HasSubstr("placements is 65"));
+              HasSubstr("goal.slo_factor = 2: expected no ttft or tpot beside it"));
+  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.busDevices = 0; }),
+              HasSubstr("goal.bus_devices = 0: expected 1 to 64"));
+  EXPECT_THAT(refusal([](CompileRequest &r) { r.policy.placements = 65; }),
+              HasSubstr("policy.placements = 65: expected"));
   for (const char *policy : {"select-n", "headrace", "flexgen", "flexgen-nobus"})
-    EXPECT_THAT(refusal([&](CompileRequest &r) { r.policy.name = policy; }), HasSubstr("expected ttft, tpot"));
+    EXPECT_THAT(refusal([&](CompileRequest &r) { r.policy.name = policy; }),
+                HasSubstr("expected goal.ttft, goal.tpot or goal.slo_factor beside it"));
   EXPECT_THAT(refusal([](CompileRequest &r) { r.policy.name = "deepspeed", r.policy.interval = 2; }),
               HasSubstr("expected \"interval\""));
 }

@@ -174,7 +174,7 @@ TEST(Compile, OneMatrixHasOneHome) {
   r.policy.offloadHead = model::Choice::Off;
   const auto refused = compile(r);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(refused.status().message(), HasSubstr("has tied embeddings: both are one matrix"));
+  EXPECT_THAT(refused.status().message(), HasSubstr("has tied embeddings, both are one matrix"));
   r.policy.offloadHead = model::Choice::Auto;
   EXPECT_TRUE(compile(r).ok());
   r.model.tiedEmbeddings = false;
@@ -275,10 +275,11 @@ TEST(Compile, TellsTheIrAfterEachPhaseAndItsProgress) {
     EXPECT_THAT(std::string(text), HasSubstr("headrace.iteration"));
   };
   int last = 0, total = 0;
-  r.progress = [&](int done, int all) {
-    EXPECT_EQ(done, last + 1);
-    last = done;
-    total = all;
+  r.progress = [&](const CompileProgress &at) {
+    EXPECT_FALSE(at.choosing);
+    EXPECT_EQ(at.done, last + 1);
+    last = at.done;
+    total = at.total;
   };
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -286,6 +287,28 @@ TEST(Compile, TellsTheIrAfterEachPhaseAndItsProgress) {
   for (const auto &[schedule, names] : phases)
     EXPECT_THAT(names, ElementsAre("model", "homes", "movement", "lanes", "offsets")) << schedule;
   EXPECT_EQ(last, total);
+}
+
+// A refusal looks for what would do: long, and with no schedule made at its end.
+TEST(Compile, TellsWhoseBucketsPlacementItLooksFor) {
+  CompileRequest r = request(tinyLlama(4));
+  r.policy.name = "headrace";
+  r.goal.tpotNs = 1;
+  std::set<size_t> buckets;
+  int reports = 0, compiled = 0;
+  r.progress = [&](const CompileProgress &at) {
+    EXPECT_TRUE(at.choosing);
+    EXPECT_GE(at.compiled, compiled);
+    compiled = at.compiled;
+    if (++reports > 1 && at.bucket > 0) {
+      EXPECT_LE(at.bucket, at.buckets);
+      EXPECT_GT(at.shape.tokens, 0);
+      buckets.insert(at.bucket);
+    }
+  };
+  EXPECT_TRUE(absl::IsResourceExhausted(compile(r).status()));
+  EXPECT_FALSE(buckets.empty());
+  EXPECT_GT(compiled, 0);
 }
 
 TEST(Compile, RefusesWhatNoPlanCanMeet) {
@@ -301,18 +324,21 @@ TEST(Compile, RefusesWhatNoPlanCanMeet) {
   };
   using absl::StatusCode;
   expect([](CompileRequest &r) { r.policy.name = "hybrid"; }, StatusCode::kInvalidArgument,
-         "\"hybrid\", expected \"auto\", \"interval\"");
-  expect([](CompileRequest &r) { r.policy.interval = 0; }, StatusCode::kInvalidArgument, "interval is 0");
+         "policy.name = \"hybrid\": expected \"auto\", \"interval\"");
+  expect([](CompileRequest &r) { r.policy.interval = 0; }, StatusCode::kInvalidArgument,
+         "policy.interval = 0: expected");
   expect([](CompileRequest &r) { r.policy.interval = 5; }, StatusCode::kInvalidArgument, "1 to 4");
-  expect([](CompileRequest &r) { r.policy.offloadLayers = 5; }, StatusCode::kInvalidArgument, "offload_layers is 5");
-  expect([](CompileRequest &r) { r.policy.offloadLayers = -1; }, StatusCode::kInvalidArgument, "offload_layers is -1");
-  expect([](CompileRequest &r) { r.policy.slots = 0; }, StatusCode::kInvalidArgument, "slots is 0");
+  expect([](CompileRequest &r) { r.policy.offloadLayers = 5; }, StatusCode::kInvalidArgument,
+         "policy.offload_layers = 5: expected");
+  expect([](CompileRequest &r) { r.policy.offloadLayers = -1; }, StatusCode::kInvalidArgument,
+         "policy.offload_layers = -1: expected");
+  expect([](CompileRequest &r) { r.policy.slots = 0; }, StatusCode::kInvalidArgument, "policy.slots = 0: expected");
   expect([](CompileRequest &r) { r.policy.interval = 2, r.policy.none = true; }, StatusCode::kInvalidArgument,
-         "more than one");
+         "policy.interval = 2: expected one of");
   expect([](CompileRequest &r) { r.policy.none = true, r.policy.offloadHead = model::Choice::On; },
-         StatusCode::kInvalidArgument, "\"none\", but");
+         StatusCode::kInvalidArgument, "policy.interval = \"none\": expected no offload_embedding");
   expect([](CompileRequest &r) { r.alsoPlacements.emplace_back().interval = 9; }, StatusCode::kInvalidArgument,
-         "interval is 9");
+         "policy.interval = 9: expected");
   expect([](CompileRequest &r) { r.model.kvHeads = 3; }, StatusCode::kInvalidArgument, "kv_heads");
   expect([](CompileRequest &r) { r.hardware.h2dBandwidth = 0; }, StatusCode::kInvalidArgument, "h2d_bandwidth");
 }

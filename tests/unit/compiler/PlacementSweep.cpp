@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/cost/SelectN.h"
+#include "tests/support/SourceDir.h"
 
 namespace headrace::compiler {
 namespace {
@@ -23,7 +25,7 @@ template <typename T> T opened(absl::StatusOr<T> value) {
 }
 
 CompileRequest requestOf(const SearchCase &c, bool allShapes) {
-  const std::string examples = HEADRACE_SOURCE_DIR "/examples/";
+  const std::string examples = sourceDir() + "/examples/";
   CompileRequest request;
   request.model = opened(model::openModel(absl::StrCat(examples, "models/", c.model, ".toml"))).spec;
   request.hardware = opened(model::openHardware(absl::StrCat(examples, "hardware/", c.hardware, ".toml")));
@@ -63,8 +65,13 @@ std::vector<SearchCase> searchCases(const std::vector<std::string> &hardware) {
   return cases;
 }
 
-OpenedCase::OpenedCase(const SearchCase &c, bool allShapes)
-    : request_(requestOf(c, allShapes)), target_(opened(resolveGoal(request_))),
+OpenedCase::OpenedCase(const SearchCase &c, bool allShapes) : OpenedCase(requestOf(c, allShapes), c, allShapes) {}
+
+OpenedCase::OpenedCase(CompileRequest request, const cost::Shape &shape, bool decode, double factor)
+    : OpenedCase(std::move(request), SearchCase{"", "", shape, decode, factor}, /*allShapes=*/false) {}
+
+OpenedCase::OpenedCase(CompileRequest request, const SearchCase &c, bool allShapes)
+    : request_(std::move(request)), target_(opened(resolveGoal(request_))),
       layout_(model::layoutWeights(request_.model)),
       costs_(request_.model, request_.hardware, target_.activation, target_.kv), prices_(costs_) {
   search_.model = &request_.model;
@@ -100,8 +107,22 @@ OpenedCase::OpenedCase(const SearchCase &c, bool allShapes)
   goals[0].sloNs = shape.sloNs = sloNs_;
 }
 
+// Every count of three roles, and as many of the fourth as there is time for.
 double OpenedCase::limitBytes() const {
-  return request_.hardware.h2dBandwidth * request_.hardware.linkEfficiency * static_cast<double>(sloNs_) / 1e9;
+  const algorithms::UnitProblem &problem = problem_.problem;
+  uint64_t bytes[model::kUnitsPerLayer], ns[model::kUnitsPerLayer], most = 0;
+  for (size_t role = 0; role < model::kUnitsPerLayer; ++role) {
+    bytes[role] = problem.units[role].bytes;
+    ns[role] = problem.copyNs(bytes[role]);
+  }
+  const auto layers = static_cast<uint64_t>(request_.model.layers);
+  for (uint64_t a = 0; a <= layers && a * ns[0] <= sloNs_; ++a)
+    for (uint64_t b = 0; b <= layers && a * ns[0] + b * ns[1] <= sloNs_; ++b)
+      for (uint64_t c = 0; c <= layers && a * ns[0] + b * ns[1] + c * ns[2] <= sloNs_; ++c) {
+        const uint64_t left = sloNs_ - a * ns[0] - b * ns[1] - c * ns[2];
+        most = std::max(most, a * bytes[0] + b * bytes[1] + c * bytes[2] + std::min(layers, left / ns[3]) * bytes[3]);
+      }
+  return static_cast<double>(most);
 }
 
 uint64_t OpenedCase::layerComputeNs() const {

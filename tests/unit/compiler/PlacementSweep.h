@@ -28,9 +28,12 @@ public:
   // allShapes: of the plan with the default buckets, decode and mixed, each class with the factor times its slowest
   // shape.
   explicit OpenedCase(const SearchCase &c, bool allShapes = false);
+  // Of a request with one bucket of the class asked for.
+  OpenedCase(CompileRequest request, const cost::Shape &shape, bool decode, double factor);
   OpenedCase(const OpenedCase &) = delete;
 
   absl::StatusOr<SearchedPlacement> search() { return searchPlacement(search_, prices_); }
+  const CompileRequest &request() const { return request_; }
   const model::WeightLayout &layout() const { return layout_; }
   const algorithms::UnitProblem &problem() const { return problem_.problem; }
   int64_t layers() const { return request_.model.layers; }
@@ -38,11 +41,14 @@ public:
   uint64_t residentNs() const { return residentNs_; }
   uint64_t sloNs() const { return sloNs_; }
   size_t shapes() const { return search_.decode.size() + search_.mixed.size(); }
-  double limitBytes() const; // the link's bandwidth x the SLO
+  // The most bytes of layers' units whose copies, start-up included, take the SLO's time together.
+  double limitBytes() const;
   uint64_t layerComputeNs() const;
   uint64_t copyNs(uint64_t bytes) { return prices_.copyNs(bytes, true); }
 
 private:
+  OpenedCase(CompileRequest request, const SearchCase &c, bool allShapes);
+
   CompileRequest request_;
   Target target_;
   model::WeightLayout layout_;

@@ -2,6 +2,7 @@
 #include "tests/unit/compiler/Requests.h"
 
 #include "absl/strings/str_cat.h"
+#include "tests/support/SourceDir.h"
 #include "gtest/gtest.h"
 
 namespace headrace::compiler {
@@ -75,7 +76,7 @@ CompileRequest request(const model::ModelSpec &spec) {
 
 CompileRequest shipped(const std::string &model, const std::string &hardware, int64_t batch, int64_t context) {
   CompileRequest request;
-  const std::string examples = absl::StrCat(HEADRACE_SOURCE_DIR, "/examples/");
+  const std::string examples = absl::StrCat(sourceDir(), "/examples/");
   auto source = model::openModel(absl::StrCat(examples, "models/", model, ".toml"));
   EXPECT_TRUE(source.ok()) << source.status();
   auto device = model::openHardware(absl::StrCat(examples, "hardware/", hardware, ".toml"));

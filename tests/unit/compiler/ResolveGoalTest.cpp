@@ -115,22 +115,37 @@ TEST(ResolveGoal, RefusesContradictionsByName) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   };
-  expect([](CompileRequest &r) { r.goal.batch = 0; }, "[goal] batch is 0");
-  expect([](CompileRequest &r) { r.goal.batch = -3; }, "[goal] batch is -3");
-  expect([](CompileRequest &r) { r.goal.context = 0; }, "[goal] context is 0");
+  expect([](CompileRequest &r) { r.goal.batch = 0; }, "goal.batch = 0: expected 1 to ");
+  expect([](CompileRequest &r) { r.goal.batch = -3; }, "goal.batch = -3: expected 1 to ");
+  expect([](CompileRequest &r) { r.goal.context = 0; }, "goal.context = 0: expected 1 to ");
   expect([](CompileRequest &r) { r.goal.context = 513; },
-         "context is 513, but the model tiny-llama-2 has 512 positions");
-  expect([](CompileRequest &r) { r.goal.kvTokens = 63; }, "too few for one sequence of context 64");
+         "goal.context = 513: expected at most the 512 positions of tiny-llama-2");
+  expect([](CompileRequest &r) { r.goal.kvTokens = 63; },
+         "goal.kv_tokens = 63: expected at least one sequence of context 64");
   expect([](CompileRequest &r) { r.goal.kvTokens = std::numeric_limits<int64_t>::max(); },
-         "more than 2147483647 blocks");
-  expect([](CompileRequest &r) { r.goal.blockTokens = 0; }, "block_tokens is 0");
-  expect([](CompileRequest &r) { r.goal.deviceMemory = 0; }, "device_memory is 0");
-  expect([](CompileRequest &r) { r.buckets.sequences = {2, 1}; }, "sequences has 1 after 2");
-  expect([](CompileRequest &r) { r.buckets.sequences = {1, 4}; }, "sequences ends at 4, but [goal] batch is 2");
-  expect([](CompileRequest &r) { r.buckets.contexts = {32}; }, "contexts ends at 32, but [goal] context is 64");
-  expect([](CompileRequest &r) { r.buckets.contexts = {0, 64}; }, "contexts has 0");
-  expect([](CompileRequest &r) { r.buckets.newTokens = {16, 16}; }, "new_tokens has 16 after 16");
-  expect([](CompileRequest &r) { r.buckets.newTokens = {1024}; }, "more than the KV cache holds: 128 tokens");
+         "goal.kv_tokens = 9.22337e+18: expected at most 2147483646 blocks of 16 tokens");
+  expect([](CompileRequest &r) { r.goal.blockTokens = 0; }, "goal.block_tokens = 0: expected 1 to 4096");
+  expect([](CompileRequest &r) { r.goal.deviceMemory = 0; }, "goal.device_memory = 0: expected a positive");
+  expect(
+      [](CompileRequest &r) {
+        r.buckets.sequences = {2, 1};
+      },
+      "buckets.sequences = 1: expected ascending sizes, it follows 2");
+  expect(
+      [](CompileRequest &r) {
+        r.buckets.sequences = {1, 4};
+      },
+      "buckets.sequences = 4: expected a last size of 2, which is goal.batch");
+  expect([](CompileRequest &r) { r.buckets.contexts = {32}; },
+         "buckets.contexts = 32: expected a last size of 64, which is goal.context");
+  expect([](CompileRequest &r) { r.buckets.contexts = {0, 64}; }, "buckets.contexts = 0: expected sizes from 1");
+  expect(
+      [](CompileRequest &r) {
+        r.buckets.newTokens = {16, 16};
+      },
+      "buckets.new_tokens = 16: expected ascending sizes, it follows 16");
+  expect([](CompileRequest &r) { r.buckets.newTokens = {1024}; },
+         "buckets.new_tokens = 1024: expected at most the 128 tokens that the KV cache holds");
   expect([](CompileRequest &r) { r.goal.batch = 1 << 20, r.model.maxPositions = 1 << 16, r.goal.context = 1 << 16; },
          "lower batch");
   const auto stated = [](CompileRequest &r) { // by a file or a flag
@@ -138,7 +153,9 @@ TEST(ResolveGoal, RefusesContradictionsByName) {
     r.policy.startRuleStated = true;
     r.goal.tpotNs = 1'000'000;
   };
-  expect(stated, "[policy] start_rule is \"paper\" beside an objective, by which policy headrace chooses it");
+  expect(
+      stated,
+      "policy.start_rule = \"paper\": expected policy.name \"interval\" beside it, or no start_rule: policy headrace");
   CompileRequest interval = request(tinyLlama(2));
   stated(interval);
   interval.policy.interval = 2; // no choice is made

@@ -57,6 +57,7 @@ CompileRequest prefill(double factor) {
   r.buckets.sequences = {16};
   r.buckets.contexts = {64};
   r.goal.sloFactor = factor;
+  r.goal.instances = model::Instances::Apart;
   return r;
 }
 CompileRequest decode(double factor) {

@@ -297,6 +297,56 @@ TEST(RuntimeLaunch, AStateThatHoldsMoreThanTheEntryNeedsNoTransition) {
                                            "variant 0", "transition 1", "variant 1"));
 }
 
+// Decode (100 ns) enters with state 1, prompts (104 ns) with state 2; 10 ns from any state to any other. After prompts
+// the prompts' variant saves the path and loses 4 ns, until 8 are owed: 100 + 10 - 8 < 104. The path pays all of it
+// off, so that the same takes as long the next time.
+TEST(RuntimeLaunch, ATransitionPaysOffWhatWasLostWithoutIt) {
+  plan::Plan plan =
+      tinyPlan({.spec = tinyLlama(2), .offloaded = {0, 1}, .wrap = true}); // decode: 3 of 3; mixed: 7 of 3
+  plan.states.push_back(plan.states[1]);
+  plan.states[2].contents[1].bufferOffset += 256; // other bytes
+  plan.schedules[1].entryState = plan.schedules[1].exitState = 2;
+  plan.variants[0].predictedNs = 100;
+  plan.variants[1].predictedNs = 104;
+  plan.transitions[0].predictedNs = 10;            // 0 -> 1
+  plan.transitions.push_back(plan.transitions[0]); // 0 -> 2; each may start from any state, as all hold nothing
+  plan.transitions[1].toState = 2;
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  const auto run = [&](int64_t tokens) {
+    const auto variant = runtime->choose(tokens, 3, 40);
+    ASSERT_TRUE(variant.ok());
+    ASSERT_TRUE(runtime->launch(*variant).ok());
+  };
+  for (const int64_t tokens : {7, 3, 3, 3, 7, 3, 3, 3})
+    run(tokens);
+  EXPECT_THAT(device.launched,
+              ElementsAre("transition 1", "variant 1", "variant 1", "variant 1", "transition 0", "variant 0",
+                          "transition 1", "variant 1", "variant 1", "variant 1", "transition 0", "variant 0"));
+}
+
+// As above; what is launched without having been chosen loses nothing.
+TEST(RuntimeLaunch, OnlyWhatWasChosenToSaveATransitionLosesByIt) {
+  plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .offloaded = {0, 1}, .wrap = true});
+  plan.states.push_back(plan.states[1]);
+  plan.states[2].contents[1].bufferOffset += 256;
+  plan.schedules[1].entryState = plan.schedules[1].exitState = 2;
+  plan.variants.push_back(plan.variants[1]);
+  plan.variants[0].predictedNs = 100;
+  plan.variants[1].predictedNs = 104;
+  plan.variants[2].predictedNs = 150;
+  plan.transitions[0].predictedNs = 10;
+  plan.transitions.push_back(plan.transitions[0]);
+  plan.transitions[1].toState = 2;
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  ASSERT_TRUE(runtime->launch(2).ok());
+  EXPECT_EQ(*runtime->choose(3, 3, 40), 1u); // 4 ns would be lost
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(runtime->launch(2).ok());
+  EXPECT_EQ(*runtime->choose(3, 3, 40), 1u); // nothing is owed: 104 < 100 + 10
+}
+
 TEST(RuntimeLaunch, ContentsInPiecesCountAsTheWhole) {
   plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .offloaded = {0, 1}, .wrap = true});
   // Decode leaves the same bytes, the first unit in two pieces.

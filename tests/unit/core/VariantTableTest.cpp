@@ -50,6 +50,14 @@ TEST_F(VariantTableTest, TakesTheLeastTimeWithThePathToIt) {
   EXPECT_EQ(choose(1, 0, {33, 8, 64}).variant, plan::kNone);
 }
 
+TEST(VariantTable, OfEqualsTheFirstInThePlan) {
+  plan::Plan plan = twoStates();
+  plan.variants[1].predictedNs = 100; // as the other; from the empty state both are 10 ns away
+  const TransitionPaths paths(plan);
+  const VariantTable table(plan, paths, {true, true});
+  EXPECT_EQ(table.cheapest(0, {8, 8, 64}, paths, paths.config(0, 0), 0).variant, 0U);
+}
+
 TEST_F(VariantTableTest, APathIsTakenOnceWhatWasLostWithoutItWouldHavePaidForIt) {
   // Iterations of 8 rows after prompts: 4 ns are lost by each that saves the 10 ns. After two of them 8 are owed, and
   // 100 + 10 - 8 is less than 104.

@@ -135,7 +135,7 @@ TEST(RecordFile, RefusesBadValuesByKey) {
       {"layers = 2", "layers = 0", "identity.layers = 0: expected an integer from 1 to 10000"},
       {"kv = \"f16\"", "kv = \"int4\"", "identity.kv = \"int4\": expected \"f32\", \"f16\" or \"bf16\""},
       {"bytes = 1000\n", "bytes = 0\n", "transfer.bytes = 0: expected an integer from 1"},
-      {"h2d_bandwidth = 10", "h2d_bandwidth = nan", "hardware.h2d_bandwidth = nan: expected a finite number"},
+      {"h2d_bandwidth = \"10B/s\"", "h2d_bandwidth = nan", "hardware.h2d_bandwidth = nan: expected a finite number"},
       {"[hardware]", "[hardware2]", "hardware is missing"},
       {"[model]", "[model2]", "model is missing"},
       {"vocab = 96", "vocab = -1", "model.vocab = -1: expected an integer from 1"},
@@ -164,6 +164,14 @@ TEST(RecordFile, RefusesBadValuesByKey) {
                                     "identity = 4\n",
                                     "r")),
               HasSubstr("identity = 4: expected a table"));
+}
+
+TEST(RecordFile, RecordsThatWereWrittenWithoutUnitsAreRead) {
+  const std::string text = recordText(example());
+  const std::string bare = replaced(text, "h2d_bandwidth = \"10B/s\"", "h2d_bandwidth = 10.0");
+  const auto read = parseRecord(bare, "r");
+  ASSERT_TRUE(read.ok()) << messageOf(read);
+  EXPECT_EQ(recordText(*read), text);
 }
 
 TEST(RecordFile, EveryTruncationIsRefused) {

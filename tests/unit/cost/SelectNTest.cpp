@@ -12,6 +12,7 @@
 #include <rapidcheck.h>
 
 #include "runtime/model/Shape.h"
+#include "tests/support/SourceDir.h"
 #include "tests/unit/cost/Records.h"
 
 namespace headrace::cost {
@@ -189,8 +190,8 @@ LayerTimes fitted(Phase phase, int64_t batch, int64_t sequence) {
 // `priced`: every op of a layer by the roofline over the shipped profile. ReLU is the up projection's epilogue: OPT has
 // no activation step.
 LayerTimes priced(Phase phase, int64_t batch, int64_t sequence) {
-  const auto spec = model::readShape(HEADRACE_SOURCE_DIR "/examples/models/opt-6.7b.toml");
-  const auto a10 = model::readHardware(HEADRACE_SOURCE_DIR "/examples/hardware/a10.toml");
+  const auto spec = model::readShape(sourceDir() + "/examples/models/opt-6.7b.toml");
+  const auto a10 = model::readHardware(sourceDir() + "/examples/hardware/a10.toml");
   EXPECT_TRUE(spec.ok() && a10.ok());
   const Roofline costs(*spec, *a10, model::DType::F16, model::DType::F16);
   LayerTimes t{spec->layers, 0, static_cast<double>(costs.copyNs(model::layoutWeights(*spec).layerBytes(0), true)), 0};

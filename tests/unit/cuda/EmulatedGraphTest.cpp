@@ -47,6 +47,17 @@ TEST(EmulatedGraph, BitsDependNeitherOnPlacementNorOnTheOrderOfNodes) {
   }
 }
 
+TEST(EmulatedGraph, TwoLaunchesInFlightDoWhatTheyDoOneByOne) {
+  for (const bool wrap : {false, true}) {
+    const plan::Plan plan =
+        planFor(model::DeviceKind::Cuda, {.spec = tinyLlama(2), .offloaded = {0, 1}, .wrap = wrap, .slots = 1});
+    const Outcome apart = generate(*makeEmulatedGraphDevice({}), plan, /*oneByOne=*/true),
+                  together = generate(*makeEmulatedGraphDevice({.order = 5}), plan);
+    EXPECT_EQ(together.tokens, apart.tokens) << wrap;
+    EXPECT_TRUE(sameBits(together.logits, apart.logits)) << wrap;
+  }
+}
+
 TEST(EmulatedGraph, WhatTheLibraryDoesNotFuseIsDoneBehindIt) {
   model::ModelSpec spec = tinyOpt(2);
   spec.dtype = model::DType::F32;

@@ -25,17 +25,25 @@ plan::Plan planFor(model::DeviceKind kind, TinyPlanOptions options) {
   return plan;
 }
 
-Outcome generate(core::Device &device, const plan::Plan &plan) {
+Outcome generate(core::Device &device, const plan::Plan &plan, bool oneByOne) {
   Outcome outcome;
   const auto weights = model::syntheticWeights(7);
   auto runtime = core::Runtime::load(plan, device, {}, weights.get(), {});
   EXPECT_TRUE(runtime.ok()) << runtime.status();
   if (!runtime.ok())
     return outcome;
-  const std::vector<int32_t> prompt{3, 1, 4, 1, 5, 9, 2}, sampledBefore{-1};
+  const std::vector<int32_t> prompt{3, 1, 4, 1, 5, 9, 2};
   const std::vector<int32_t> blocks{1, 2, 3, 4, 5};
+  const auto read = [&] {
+    const auto tokens = (*runtime)->awaitTokens();
+    EXPECT_TRUE(tokens.ok() && tokens->size() == 1) << tokens.status();
+    outcome.tokens.push_back(tokens.ok() && !tokens->empty() ? tokens->front() : 0);
+  };
   uint32_t variant = 1;
   for (int i = 0; i < kIterations; ++i) {
+    if (oneByOne && i > 0)
+      read(); // before the next launch, which is given what it was
+    const std::vector<int32_t> sampledBefore{oneByOne && i > 0 ? outcome.tokens.back() : -1};
     const core::SequenceRows rows{.tokens = i == 0 ? prompt : sampledBefore,
                                   .firstPosition = i == 0 ? 0 : 6 + i,
                                   .blocks = blocks,
@@ -45,17 +53,10 @@ Outcome generate(core::Device &device, const plan::Plan &plan) {
     const absl::Status launched = (*runtime)->launch(variant);
     EXPECT_TRUE(launched.ok()) << launched;
     variant = 0;
-    if (i == 0)
-      continue;
-    const auto tokens = (*runtime)->awaitTokens();
-    EXPECT_TRUE(tokens.ok()) << tokens.status();
-    if (tokens.ok())
-      outcome.tokens.insert(outcome.tokens.end(), tokens->begin(), tokens->end());
+    if (i > 0 && !oneByOne)
+      read(); // of the launch before, behind which this one is in flight
   }
-  const auto last = (*runtime)->awaitTokens();
-  EXPECT_TRUE(last.ok()) << last.status();
-  if (last.ok())
-    outcome.tokens.insert(outcome.tokens.end(), last->begin(), last->end());
+  read();
   for (const plan::Local &local : plan.schedules[0].locals)
     if (local.buffer.name == "logits") {
       outcome.logits.resize(static_cast<size_t>(plan.model.vocab));

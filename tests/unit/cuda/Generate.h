@@ -23,7 +23,9 @@ struct Outcome {
 
 // A prompt of seven tokens, then one row of the same sequence an iteration, each launched before the token of the one
 // before it was read. Fails the test where the device does.
-Outcome generate(core::Device &device, const plan::Plan &plan);
+// With `oneByOne` each launch is awaited and its token given to the next; else two are in flight, and the token stays
+// on the device.
+Outcome generate(core::Device &device, const plan::Plan &plan, bool oneByOne = false);
 
 bool sameBits(const std::vector<float> &a, const std::vector<float> &b); // and not empty
 // Infinite where a value is not finite, or there is none.

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "runtime/cuda/RecordingBuilder.h"
+#include "tests/support/SourceDir.h"
 #include "tests/unit/cuda/TinyGraph.h"
 
 namespace headrace::cuda {
@@ -23,7 +24,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 void expectGolden(const std::string &name, const std::string &text) {
-  const std::string path = std::string(HEADRACE_SOURCE_DIR "/tests/unit/cuda/golden/") + name + ".txt";
+  const std::string path = sourceDir() + "/tests/unit/cuda/golden/" + name + ".txt";
   if (std::getenv("HEADRACE_UPDATE_GOLDENS") != nullptr) {
     std::ofstream(path) << text;
     return;

@@ -92,7 +92,7 @@ TEST(Allocations, TheEngineAllocatesBeforeItsFirstIterationOnly) {
   request.maxNewTokens = 25;
   std::vector<uint64_t> seen;
   seen.reserve(100);
-  request.onIteration = [&](uint32_t, int64_t) { seen.push_back(allocations.load()); };
+  request.onIteration = [&](const serve::IterationSeen &) { seen.push_back(allocations.load()); };
   ASSERT_TRUE(serve::generate(*runtime, request).ok());
   ASSERT_GT(seen.size(), 20u);
   EXPECT_EQ(seen.back(), seen.front());

@@ -159,6 +159,19 @@ TEST(Bus, CountsTheTimeInWhichItSlowsCopiesToDevices) {
   EXPECT_EQ(bus.slowed().bytes, 600);
 }
 
+// What the bus takes from copies to the host is no loss of copies to devices, which have all of their link.
+TEST(Bus, SlowedCopiesToTheHostDoNotCount) {
+  Bus bus({.d2h = 1e9});
+  const uint32_t link = bus.addLink({.h2d = 2e9, .d2h = 2e9});
+  bus.start(link, kOut, 600, 0); // 1 in place of 2
+  bus.start(link, kIn, 1000, 0); // 2
+  pass(bus, 1000, {{link, kIn}, {link, kOut}});
+  EXPECT_EQ(bus.arrivalNs(link, kOut, 600), 600);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 1000), 500);
+  EXPECT_EQ(bus.slowed().ns, 0);
+  EXPECT_EQ(bus.slowed().bytes, 0);
+}
+
 TEST(Bus, ALinkAtItsOwnLimitIsNotSlowedByTheBus) {
   Bus bus({.h2d = 3e9});
   for (int i = 0; i < 3; ++i)

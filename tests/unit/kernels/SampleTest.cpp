@@ -17,7 +17,8 @@ struct Request {
   int32_t position = 0;
 };
 
-// One token for each row of logits; also checks that `sampled` gets them at the request slots.
+// One token for each row of logits, as `sampled` gets them at the request slots. What is published is the same, but the
+// marker for each row with a logit that is not finite. One row more, of NaNs, is behind those that are sampled.
 std::vector<int32_t> run(HostIsa isa, const std::vector<Floats> &logits, const std::vector<Request> &requests) {
   const size_t n = logits.size(), vocab = logits[0].size();
   TestMeta meta(std::vector<TestSequence>(n, {0, 1, {1}}), 16);
@@ -32,15 +33,21 @@ std::vector<int32_t> run(HostIsa isa, const std::vector<Floats> &logits, const s
     m.array<float>(m.topP)[s] = requests[s].topP;
     m.array<uint64_t>(m.seed)[s] = requests[s].seed;
   }
-  std::vector<int32_t> sampled(2 * n, -7), output(n, -7);
+  flat.resize((n + 1) * vocab, kNan);
+  std::vector<int32_t> sampled(2 * n + 2, -7), output(n + 1, -7), tokens;
   Floats workspace(sampleWorkspaceBytes(Backend::Host, 1, vocab) / sizeof(float), kNan);
   SampleArgs args{&m, flat.data(), sampled.data(), output.data(), workspace.data(), static_cast<int64_t>(vocab)};
   hostKernel(Op::Sample, isa)(&args);
   for (size_t s = 0; s < n; ++s) {
-    EXPECT_EQ(sampled[2 * s + 1], output[s]);
+    const bool finite = std::all_of(logits[s].begin(), logits[s].end(), [](float v) { return std::isfinite(v); });
+    tokens.push_back(sampled[2 * s + 1]);
+    EXPECT_EQ(output[s], finite ? tokens[s] : kNotFinite);
     EXPECT_EQ(sampled[2 * s], -7);
+    EXPECT_TRUE(tokens[s] >= 0 && tokens[s] < static_cast<int32_t>(vocab)) << tokens[s];
   }
-  return output;
+  EXPECT_EQ(output[n], -7);
+  EXPECT_EQ(sampled[2 * n + 1], -7);
+  return tokens;
 }
 int32_t runOne(HostIsa isa, const Floats &logits, const Request &request) { return run(isa, {logits}, {request})[0]; }
 
@@ -80,6 +87,32 @@ TEST_P(SampleTest, InfiniteLogitsAreTheOnlyCandidates) {
                 testing::Contains(runOne(GetParam(), logits, {.temperature = 1, .position = position})));
   const Floats none(9, -INFINITY);
   EXPECT_EQ(runOne(GetParam(), none, {}), 0);
+}
+
+// Every place of a row, alone among finite logits and beside rows that are well, whatever samples it; run() checks what
+// is published.
+TEST_P(SampleTest, OneLogitThatIsNotFiniteMarksItsRowAlone) {
+  const Request requests[] = {{}, {.temperature = 1}, {.temperature = 0.7f, .topP = 0.5f}};
+  for (const float wrong : {kNan, -kNan, INFINITY, -INFINITY})
+    for (const size_t vocab : {1, 7, 8, 19}) {
+      const Floats well = randomFloats(static_cast<int64_t>(vocab), 5);
+      for (size_t place = 0; place < vocab; ++place)
+        for (const Request &request : requests) {
+          std::vector<Floats> rows(3, well);
+          rows[1][place] = wrong;
+          const std::vector<int32_t> tokens = run(GetParam(), rows, {request, request, request});
+          EXPECT_EQ(tokens[0], runOne(GetParam(), well, request));
+          EXPECT_EQ(tokens[2], tokens[0]);
+        }
+    }
+}
+
+// The largest numbers there are, whose sum is not finite, are.
+TEST_P(SampleTest, LargeLogitsAreFinite) {
+  Floats logits(40, 3.4e38f);
+  logits[3] = -3.4e38f;
+  EXPECT_EQ(runOne(GetParam(), logits, {}), 0);
+  EXPECT_NE(runOne(GetParam(), logits, {.temperature = 1}), 3);
 }
 
 TEST_P(SampleTest, TheUniformNumberPicksInOrderOfIds) {

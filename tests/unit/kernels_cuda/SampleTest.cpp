@@ -27,7 +27,8 @@ TestMeta metaOf(const std::vector<Request> &requests) {
   return meta;
 }
 
-// One token for each row of logits, in a bucket with one sequence more.
+// One token for each row of logits, as `sampled` gets them, in a bucket with one sequence more, whose logits are NaNs.
+// What is published is the same, but the marker for each row with a logit that is not finite.
 std::vector<int32_t> sampleRows(const std::vector<Floats> &logits, const std::vector<Request> &requests,
                                 uint64_t order = 0) {
   const size_t n = logits.size(), vocab = logits[0].size();
@@ -44,13 +45,15 @@ std::vector<int32_t> sampleRows(const std::vector<Floats> &logits, const std::ve
   const SampleArgs args{meta.get(),   deviceLogits.get(), sampled.get(),
                         output.get(), workspace.get(),    static_cast<int64_t>(vocab)};
   runOp(Op::Sample, args, {static_cast<int64_t>(n) + 1, static_cast<int64_t>(n) + 1, 64}, order);
+  std::vector<int32_t> tokens;
   for (size_t s = 0; s < n; ++s) {
-    EXPECT_EQ(sampled[2 * s + 1], output[s]);
+    const bool finite = std::all_of(logits[s].begin(), logits[s].end(), [](float v) { return std::isfinite(v); });
+    tokens.push_back(sampled[2 * s + 1]);
+    EXPECT_EQ(output[s], finite ? tokens[s] : kNotFinite);
     EXPECT_EQ(sampled[2 * s], -7);
+    EXPECT_TRUE(tokens[s] >= 0 && tokens[s] < static_cast<int32_t>(vocab)) << tokens[s];
   }
   EXPECT_EQ(output[n], -7);
-  std::vector<int32_t> tokens = output.values();
-  tokens.pop_back();
   return tokens;
 }
 int32_t sampleOne(const Floats &logits, const Request &request) { return sampleRows({logits}, {request})[0]; }
@@ -106,6 +109,21 @@ TEST(CudaSample, InfiniteLogitsAreTheOnlyCandidates) {
   for (int32_t token : sampleRows(std::vector<Floats>(6, logits), requests))
     EXPECT_TRUE(token == 5 || token == 6) << token;
   EXPECT_EQ(sampleOne(Floats(9, -INFINITY), {}), 0);
+}
+
+// A wrong logit in any lane and warp, beside rows that are well; sampleRows() checks what is published.
+TEST(CudaSample, OneLogitThatIsNotFiniteMarksItsRowAlone) {
+  const Floats well = randomFloats(1100, 5);
+  const Request requests[] = {{}, {1}, {0.7f, 0.5f}};
+  const float values[] = {kNan, INFINITY, -INFINITY};
+  size_t turn = 0;
+  for (const size_t place : {0, 31, 32, 1023, 1024, 1099}) {
+    const Request request = requests[(turn + turn / 3) % 3];
+    std::vector<Floats> rows(3, well);
+    rows[1][place] = values[turn++ % 3];
+    const std::vector<int32_t> tokens = sampleRows(rows, {request, request, request});
+    EXPECT_EQ(tokens[0], tokens[2]);
+  }
 }
 
 TEST(CudaSample, TheUniformNumberPicksInOrderOfIds) {

@@ -135,7 +135,6 @@ TEST(Checkpoint, AcceptsBaseModelNamesAndIgnoresWhatItDoesNotNeed) {
   Tensors tensors;
   for (auto &[name, stored] : tensorsOf(spec))
     tensors[name.substr(6)] = stored; // "decoder.layers..." instead of "model.decoder.layers..."
-  tensors["lm_head.weight"] = {"F32", {3, 3}, std::string(36, 'x')}; // tied: never looked at
   tensors["decoder.rotary_emb.inv_freq"] = {"I64", {1}, std::string(8, 'x')};
   const TempFolder folder;
   folder.write("model.safetensors", fileOf(tensors));
@@ -386,6 +385,131 @@ TEST(HfFolder, RefusesACheckpointThatLacksATensorBeforeAnythingIsPlanned) {
   tensors.erase("model.embed_tokens.weight");
   folder.write("model.safetensors", fileOf(tensors));
   EXPECT_THAT(messageOf(readHfFolder(folder.path())), testing::HasSubstr("\"model.embed_tokens.weight\""));
+}
+
+// What a checkpoint has beyond its model.
+absl::StatusOr<std::vector<std::string>> check(const TempFolder &folder, const ModelSpec &spec,
+                                               const Tensors &tensors) {
+  folder.write("model.safetensors", fileOf(tensors));
+  return checkCheckpoint(folder.path(), spec, layoutWeights(spec));
+}
+
+TEST(CheckCheckpoint, SaysNothingOfWhatRealCheckpointsHave) {
+  const TempFolder folder;
+  Tensors tensors = tensorsOf(tinyOpt());
+  tensors["lm_head.weight"] = tensors["model.decoder.embed_tokens.weight"]; // tied, and the same
+  tensors["model.decoder.version"] = {"F32", {1}, std::string(4, 'x')};
+  tensors["model.layers.1.self_attn.rotary_emb.inv_freq"] = {"F32", {2}, std::string(8, 'x')};
+  tensors["model.embeddings.position_ids"] = {"I64", {1}, std::string(8, 'x')};
+  const auto notes = check(folder, tinyOpt(), tensors);
+  ASSERT_TRUE(notes.ok()) << messageOf(notes);
+  EXPECT_THAT(*notes, testing::IsEmpty());
+}
+
+TEST(CheckCheckpoint, NamesTensorsThatNothingUses) {
+  const TempFolder folder;
+  Tensors tensors = tensorsOf(tinyLlama());
+  const Stored one{"F32", {1}, std::string(4, 'x')};
+  tensors["model.layers.0.self_attn.q_proj.bias"] = one;
+  EXPECT_EQ(*check(folder, tinyLlama(), tensors),
+            (std::vector<std::string>{folder.path() + ": 1 tensor that no llama model of this config.json uses: "
+                                                      "model.layers.0.self_attn.q_proj.bias"}));
+  for (const char *name : {"score.weight", "b", "model.vision_layers.9.weight", "a\\n"})
+    tensors[name] = one;
+  EXPECT_EQ(*check(folder, tinyLlama(), tensors),
+            (std::vector<std::string>{folder.path() + ": 5 tensors that no llama model of this config.json uses: a\\n, "
+                                                      "b, model.layers.0.self_attn.q_proj.bias and 2 more"}));
+}
+
+TEST(CheckCheckpoint, RefusesLayersBeyondTheConfigs) {
+  const TempFolder folder;
+  ModelSpec fewer = tinyOpt();
+  fewer.layers = 1;
+  EXPECT_REFUSED(check(folder, fewer, tensorsOf(tinyOpt())), absl::StatusCode::kInvalidArgument,
+                 folder.file("model.safetensors") +
+                     ": tensor \"model.decoder.layers.1.fc1.bias\": expected no layer beyond 0, as config.json says "
+                     "num_hidden_layers = 1; the checkpoint has layers 0 to 1");
+  // By their bare names too, and in more digits.
+  Tensors tensors = tensorsOf(tinyLlama());
+  tensors["layers.10.mlp.up_proj.weight"] = {"F32", {1}, std::string(4, 'x')};
+  EXPECT_THAT(messageOf(check(folder, tinyLlama(), tensors)), testing::EndsWith("the checkpoint has layers 0 to 10"));
+}
+
+TEST(CheckCheckpoint, RefusesATiedHeadThatIsNotTheTable) {
+  const TempFolder folder;
+  Tensors tensors = tensorsOf(tinyOpt());
+  Stored &head = tensors["lm_head.weight"] = tensors["model.decoder.embed_tokens.weight"];
+  const std::string where = folder.file("model.safetensors") + ": tensor \"lm_head.weight\" ";
+  const std::string rest = "model.decoder.embed_tokens.weight, and config.json ties them: expected "
+                           "tie_word_embeddings = false, or the table's values";
+  head.bytes[34 * 12 * 4] ^= 1; // the last of 35 rows
+  EXPECT_REFUSED(check(folder, tinyOpt(), tensors), absl::StatusCode::kInvalidArgument,
+                 where + "differs in row 34 from " + rest);
+  head.bytes[0] ^= 1;
+  EXPECT_THAT(messageOf(check(folder, tinyOpt(), tensors)), testing::HasSubstr("differs in row 0 from"));
+  head = {"F32", {12, 35}, head.bytes};
+  EXPECT_REFUSED(check(folder, tinyOpt(), tensors), absl::StatusCode::kInvalidArgument,
+                 where + "has not the shape and type of " + rest);
+}
+
+// One value of a tensor, in its place among q, k and v, for every type and both orders.
+TEST(Checkpoint, NamesTensorsWithValuesThatAreNotFinite) {
+  for (DType dtype : {DType::F32, DType::F16, DType::BF16})
+    for (MatrixOrder order : {MatrixOrder::RowMajor, MatrixOrder::Panel16}) {
+      ModelSpec spec = tinyLlama();
+      spec.dtype = dtype;
+      Tensors tensors = tensorsOf(spec);
+      const uint64_t size = dtypeBytes(dtype);
+      const auto put = [&](const char *name, size_t index, float value) {
+        tensors[name].bytes.replace(index * size, size, encode(dtype, {value}));
+      };
+      put("model.layers.1.self_attn.k_proj.weight", 2 * 12 + 5, INFINITY); // [4, 12]
+      put("model.layers.1.self_attn.k_proj.weight", 3 * 12 + 11, -INFINITY);
+      put("model.layers.0.post_attention_layernorm.weight", 7, NAN);
+      put("model.embed_tokens.weight", 34 * 12, NAN);
+      const TempFolder folder;
+      folder.write("model.safetensors", fileOf(tensors));
+      std::vector<std::string> said;
+      const WeightLayout layout = layoutWeights(spec);
+      const auto source =
+          openCheckpoint(folder.path(), spec, layout, [&](const std::string &line) { said.push_back(line); });
+      ASSERT_TRUE(source.ok()) << messageOf(source);
+      EXPECT_THAT(said, testing::IsEmpty()); // nothing was read yet
+      for (const Unit &unit : layout.units) {
+        std::vector<std::byte> bytes(unit.bytes);
+        ASSERT_TRUE((*source)->fill(unit, order, absl::MakeSpan(bytes)).ok());
+      }
+      const std::string where = folder.file("model.safetensors") + ": tensor \"model.";
+      EXPECT_EQ(said,
+                (std::vector<std::string>{
+                    where + "embed_tokens.weight\": 1 value is not finite (NaN or infinite), the first at [34, 0]",
+                    where + "layers.0.post_attention_layernorm.weight\": 1 value is not finite (NaN or "
+                            "infinite), the first at [7]",
+                    where + "layers.1.self_attn.k_proj.weight\": 2 values are not finite (NaN or infinite), "
+                            "the first at [2, 5]"}));
+    }
+}
+
+TEST(HashCheckpoint, FollowsEveryUnitsBytesAlone) {
+  const TempFolder folder;
+  const WeightLayout layout = layoutWeights(tinyLlama());
+  Tensors tensors = tensorsOf(tinyLlama());
+  const auto hashes = [&] {
+    folder.write("model.safetensors", fileOf(tensors));
+    return *hashCheckpoint(folder.path(), layout, nullptr);
+  };
+  const std::vector<uint64_t> before = hashes();
+  ASSERT_EQ(before.size(), 10u); // embedding, 2 layers of 4, head
+  tensors["unused"] = {"F32", {1}, std::string(4, 'x')};
+  EXPECT_EQ(hashes(), before);
+  tensors["model.layers.1.mlp.gate_proj.weight"].bytes[100] ^= 1; // unit 1 + 4 + 2
+  const std::vector<uint64_t> after = hashes();
+  for (size_t u = 0; u < before.size(); ++u)
+    EXPECT_EQ(after[u] == before[u], u != 7) << layout.units[u].name;
+  // The same bytes in other files are the same weights.
+  std::filesystem::remove(folder.file("model.safetensors"));
+  writeSharded(folder, tensors);
+  EXPECT_EQ(*hashCheckpoint(folder.path(), layout, nullptr), after);
 }
 
 } // namespace

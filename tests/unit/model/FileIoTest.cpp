@@ -20,18 +20,19 @@ TEST(ReadTextFile, RefusesWhatIsMissingTooLargeOrNoFile) {
   EXPECT_REFUSED(readTextFile(folder.file("gone")), absl::StatusCode::kNotFound,
                  folder.file("gone") + ": no such file");
   EXPECT_REFUSED(readTextFile(folder.path()), absl::StatusCode::kInvalidArgument,
-                 folder.path() + ": expected a regular file");
+                 folder.path() + ": a folder: expected a regular file");
   const std::string large = folder.write("large", std::string(11, 'x'));
   EXPECT_REFUSED(readTextFile(large, 10), absl::StatusCode::kInvalidArgument,
                  large + ": expected at most 10 bytes, it has 11");
-  EXPECT_REFUSED(readTextFile("/dev/zero"), absl::StatusCode::kInvalidArgument, "/dev/zero: expected a regular file");
+  EXPECT_REFUSED(readTextFile("/dev/zero"), absl::StatusCode::kInvalidArgument,
+                 "/dev/zero: a device: expected a regular file");
 }
 
 TEST(ReadTextFile, DoesNotWaitForAPipeNobodyWritesTo) {
   const TempFolder folder;
   ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
   EXPECT_REFUSED(readTextFile(folder.file("pipe")), absl::StatusCode::kInvalidArgument,
-                 folder.file("pipe") + ": expected a regular file");
+                 folder.file("pipe") + ": a FIFO: expected a regular file");
 }
 
 TEST(ReadTextFile, RefusesAPathWithAZeroByte) {

@@ -4,15 +4,17 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/SourceDir.h"
 #include "tests/unit/model/TestFiles.h"
 
 namespace headrace::model {
 namespace {
 
 // Round numbers: 1 byte/s hardware and the like pass too.
-constexpr char kRound[] = "kind = \"cuda\"\nmemory = \"1GB\"\nhost_memory = 4000\nflops_f32 = \"1TFLOP/s\"\n"
-                          "flops_f16 = 2e12\nmemory_bandwidth = \"100GB/s\"\nh2d_bandwidth = 1\nd2h_bandwidth = 1.0\n"
-                          "duplex_bandwidth = 2\ncopy_latency = 0\nlaunch_overhead = \"0us\"\nflops_efficiency = 0.5\n"
+constexpr char kRound[] = "kind = \"cuda\"\nmemory = \"1GB\"\nhost_memory = \"4000B\"\nflops_f32 = \"1TFLOP/s\"\n"
+                          "flops_f16 = \"2TFLOP/s\"\nmemory_bandwidth = \"100GB/s\"\nh2d_bandwidth = \"1B/s\"\n"
+                          "d2h_bandwidth = \"1B/s\"\nduplex_bandwidth = \"2B/s\"\ncopy_latency = 0\nlaunch_overhead = "
+                          "\"0us\"\nflops_efficiency = 0.5\n"
                           "memory_efficiency = 1\n";
 
 // The text with the line of one key replaced.
@@ -60,28 +62,42 @@ TEST(Hardware, RefusesBadFiguresByFileAndKey) {
   const std::pair<const char *, std::pair<const char *, const char *>> refusals[] = {
       {"kind", {"kind = \"rocm\"", "f:1: kind = \"rocm\": expected \"cuda\" or \"host\""}},
       {"memory", {"memory = \"0GB\"", "f: memory = 0: expected a positive number of bytes, at most 2^62"}},
-      {"memory", {"memory = -5", "f:2: memory = -5: expected bytes such as \"8GiB\""}},
-      {"memory", {"memory = 2.5", "f:2: memory = 2.5: expected bytes such as \"8GiB\""}},
       {"memory",
-       {"memory = \"8G\"",
-        "f:2: memory = \"8G\": expected bytes such as \"8GiB\", \"512MiB\", \"24GB\" or \"4096\", below 2^63"}},
-      {"flops_f32", {"flops_f32 = 0", "f: flops_f32 = 0: expected a positive finite rate such as \"125TFLOP/s\""}},
-      {"flops_f16", {"flops_f16 = inf", "f:5: flops_f16 = inf: expected a finite number"}},
-      {"flops_f16", {"flops_f16 = nan", "f:5: flops_f16 = nan: expected a finite number"}},
+       {"memory = -5", "f:2: memory = -5: expected bytes with their unit, such as \"8GiB\", \"512MiB\", \"24GB\" or "
+                       "\"4096B\", below 2^63"}},
+      {"memory",
+       {"memory = 2.5", "f:2: memory = 2.5: expected bytes with their unit, such as \"8GiB\", \"512MiB\", \"24GB\" or "
+                        "\"4096B\", below 2^63"}},
+      {"memory",
+       {"memory = \"8G\"", "f:2: memory = \"8G\": expected bytes with their unit, such as \"8GiB\", \"512MiB\", "
+                           "\"24GB\" or \"4096B\", below "
+                           "2^63"}},
+      {"flops_f32",
+       {"flops_f32 = 0",
+        "f:4: flops_f32 = 0: expected a positive rate with its unit, such as \"31.2TFLOP/s\" or \"800GFLOP/s\""}},
+      {"flops_f16",
+       {"flops_f16 = inf",
+        "f:5: flops_f16 = inf: expected a positive rate with its unit, such as \"31.2TFLOP/s\" or \"800GFLOP/s\""}},
+      {"flops_f16",
+       {"flops_f16 = nan",
+        "f:5: flops_f16 = nan: expected a positive rate with its unit, such as \"31.2TFLOP/s\" or \"800GFLOP/s\""}},
       {"memory_bandwidth",
-       {"memory_bandwidth = -1", "f: memory_bandwidth = -1: expected a positive finite bandwidth such as \"24GB/s\""}},
+       {"memory_bandwidth = -1", "f:6: memory_bandwidth = -1: expected a positive bandwidth with its unit, such as "
+                                 "\"24GB/s\", \"800MB/s\" or \"1.5GiB/s\""}},
       {"h2d_bandwidth",
-       {"h2d_bandwidth = \"24GB\"", "f:7: h2d_bandwidth = \"24GB\": expected a positive bandwidth such as \"24GB/s\", "
-                                    "\"800MB/s\" or \"1.5GiB/s\""}},
+       {"h2d_bandwidth = \"24GB\"", "f:7: h2d_bandwidth = \"24GB\": expected a positive bandwidth with its unit, "
+                                    "such as \"24GB/s\", \"800MB/s\" or \"1.5GiB/s\""}},
       {"duplex_bandwidth",
-       {"duplex_bandwidth = 3",
-        "f: duplex_bandwidth = 3: expected from 1, the faster direction, to 2, h2d_bandwidth + d2h_bandwidth"}},
+       {"duplex_bandwidth = \"3B/s\"", "f: duplex_bandwidth = 3B/s: expected from 1B/s, the faster direction, to 2B/s, "
+                                       "h2d_bandwidth + d2h_bandwidth"}},
       {"duplex_bandwidth",
-       {"duplex_bandwidth = 0.5",
-        "f: duplex_bandwidth = 0.5: expected from 1, the faster direction, to 2, h2d_bandwidth + d2h_bandwidth"}},
+       {"duplex_bandwidth = \"0.5B/s\"", "f: duplex_bandwidth = 0.5B/s: expected from 1B/s, the faster direction, to "
+                                         "2B/s, h2d_bandwidth + d2h_bandwidth"}},
       {"copy_latency",
        {"copy_latency = -1", "f: copy_latency = -1: expected a finite time of 0 or more such as \"5us\""}},
-      {"launch_overhead", {"launch_overhead = true", "f:11: launch_overhead = true: expected a finite number"}},
+      {"launch_overhead",
+       {"launch_overhead = true",
+        "f:11: launch_overhead = true: expected a time such as \"5us\", \"1.5ms\" or \"2s\""}},
       {"flops_efficiency",
        {"flops_efficiency = 1.5", "f: flops_efficiency = 1.5: expected a share above 0 and at most 1"}},
       {"memory_efficiency",
@@ -104,7 +120,7 @@ TEST(Hardware, ValidatesAChangedProfile) {
 }
 
 Hardware shipped(const std::string &name) {
-  const auto hardware = readHardware(HEADRACE_SOURCE_DIR "/examples/hardware/" + name + ".toml");
+  const auto hardware = readHardware(sourceDir() + "/examples/hardware/" + name + ".toml");
   EXPECT_TRUE(hardware.ok()) << messageOf(hardware);
   return hardware.value_or(Hardware{});
 }

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/SourceDir.h"
 #include "tests/unit/model/TestFiles.h"
 
 namespace headrace::model {
@@ -61,6 +62,36 @@ json without(json config, const std::string &key) {
 
 void expectRefused(const json &config, const std::string &message) {
   EXPECT_REFUSED(parse(config), absl::StatusCode::kInvalidArgument, "config.json: " + message);
+}
+
+TEST(HfConfig, ArchitecturesAreClassesOfTheModelType) {
+  const auto accepted = [](const json &config, const json &architectures) {
+    EXPECT_TRUE(parse(with(config, {{"architectures", architectures}})).ok()) << architectures;
+  };
+  for (const char *name : {"LlamaForCausalLM", "LLaMAForCausalLM", "LlamaForSequenceClassification", "LlamaModel"})
+    accepted(llama31(), {name});
+  accepted(llama31(), json::array());
+  accepted(llama31(), nullptr);
+  accepted(opt67(), {"OPTForCausalLM"});
+  accepted(qwen25(), {"Qwen2ForCausalLM"});
+  accepted(mistral03(), {"MistralForCausalLM"});
+
+  const auto refused = [](const json &config, const json &architectures, const std::string &expected) {
+    expectRefused(with(config, {{"architectures", architectures}}),
+                  "architectures has " + architectures.back().dump() +
+                      ": expected classes of model_type = " + expected);
+  };
+  const std::string llama = "\"llama\", such as \"LlamaForCausalLM\"";
+  refused(llama31(), {"Qwen2ForCausalLM"}, llama);
+  refused(llama31(), {"LlamaForCausalLM", "OPTForCausalLM"}, llama);
+  refused(llama31(), {"LlamaMoeForCausalLM"}, llama);
+  refused(llama31(), {3}, llama);
+  expectRefused(with(llama31(), {{"architectures", "LlamaForCausalLM"}}),
+                "architectures = \"LlamaForCausalLM\": expected a list");
+  refused(qwen25(), {"Qwen2MoeForCausalLM"}, "\"qwen2\", such as \"Qwen2ForCausalLM\"");
+  refused(qwen25(), {"Qwen2VLForConditionalGeneration"}, "\"qwen2\", such as \"Qwen2ForCausalLM\"");
+  refused(opt67(), {"LlamaForCausalLM"}, "\"opt\", such as \"OPTForCausalLM\"");
+  refused(mistral03(), {"MixtralForCausalLM"}, "\"mistral\", such as \"MistralForCausalLM\"");
 }
 
 TEST(HfConfig, ReadsLlama) {
@@ -448,7 +479,7 @@ TEST(HfFolder, RefusesAFolderWithoutAConfig) {
 }
 
 TEST(HfFolder, ReadsTheGoldenModelsConfigs) {
-  const std::string golden = HEADRACE_SOURCE_DIR "/tests/golden/";
+  const std::string golden = sourceDir() + "/tests/golden/";
   const auto older = readHfFolder(golden + "legacy-config"); // as transformers 4 wrote it
   ASSERT_TRUE(older.ok()) << messageOf(older);
   EXPECT_EQ(older->rope.scaling, RopeScalingKind::Llama3);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/model/JobFile.h"
 
+#include <array>
+
+#include "tests/support/SourceDir.h"
 #include "tests/unit/model/TestFiles.h"
 
 namespace headrace::model {
@@ -52,8 +55,9 @@ contexts = [16, 64]
   EXPECT_FALSE(job->model->hasWeights);
   ASSERT_TRUE(job->hardware.has_value());
   EXPECT_EQ(job->hardware->name, "a10");
-  EXPECT_EQ(job->hardware->h2dBandwidth, 20e9); // replaced
-  EXPECT_EQ(job->hardware->d2hBandwidth, 24e9); // the file's
+  EXPECT_EQ(job->hardware->h2dBandwidth, 20e9);       // replaced
+  EXPECT_EQ(job->hardware->d2hBandwidth, 20e9);       // scaled with it
+  EXPECT_DOUBLE_EQ(job->hardware->copyLatency, 5e-6); // the file's
   EXPECT_EQ(job->goal.deviceMemory, 8ull << 30);
   EXPECT_EQ(job->goal.batch, 8);
   EXPECT_EQ(job->goal.context, 48);
@@ -86,7 +90,7 @@ TEST(JobFile, AnEmptyFileLeavesEverythingOpen) {
 }
 
 TEST(JobFile, ReadsTheOtherSpellings) {
-  const auto job = parseJob("[goal]\ndevice_memory = 1000\nkv_dtype = \"auto\"\n[policy]\ninterval = \"none\"\n"
+  const auto job = parseJob("[goal]\ndevice_memory = \"1000B\"\nkv_dtype = \"auto\"\n[policy]\ninterval = \"none\"\n"
                             "offload_embedding = \"auto\"\noffload_head = false\n",
                             "job.toml");
   ASSERT_TRUE(job.ok()) << messageOf(job);
@@ -94,6 +98,8 @@ TEST(JobFile, ReadsTheOtherSpellings) {
   EXPECT_EQ(job->goal.kvDtype, std::nullopt);
   EXPECT_EQ(job->goal.elasticKv, Choice::Auto);
   EXPECT_EQ(parseJob("[goal]\nelastic_kv = true\n", "job.toml")->goal.elasticKv, Choice::On);
+  EXPECT_EQ(job->goal.instances, Instances::Together);
+  EXPECT_EQ(parseJob("[goal]\ninstances = \"apart\"\n", "job.toml")->goal.instances, Instances::Apart);
   EXPECT_EQ(parseJob("[goal]\nelastic_kv = false\n", "job.toml")->goal.elasticKv, Choice::Off);
   EXPECT_TRUE(job->policy.none);
   EXPECT_EQ(job->policy.offloadHead, Choice::Off);
@@ -104,8 +110,9 @@ TEST(JobFile, ReadsAShapeAndHardwareInline) {
   const auto job =
       parseJob(std::string("[model]\nname = \"mine\"\n") + kShape +
                    "[hardware]\nname = \"box\"\nkind = \"host\"\nmemory = \"1GiB\"\nhost_memory = \"1GiB\"\n"
-                   "flops_f32 = 1e9\nflops_f16 = 1e9\nmemory_bandwidth = 1e9\nh2d_bandwidth = 1e9\n"
-                   "d2h_bandwidth = 1e9\nduplex_bandwidth = 1e9\ncopy_latency = 0\nlaunch_overhead = 0\n"
+                   "flops_f32 = \"1GFLOP/s\"\nflops_f16 = \"1GFLOP/s\"\nmemory_bandwidth = \"1GB/s\"\n"
+                   "h2d_bandwidth = \"1GB/s\"\nd2h_bandwidth = \"1GB/s\"\nduplex_bandwidth = \"1GB/s\"\n"
+                   "copy_latency = 0\nlaunch_overhead = 0\n"
                    "flops_efficiency = 1\nmemory_efficiency = 1\n",
                "job.toml");
   ASSERT_TRUE(job.ok()) << messageOf(job);
@@ -125,7 +132,7 @@ TEST(JobFile, ReadsAModelFolder) {
 
 TEST(JobFile, TheShippedJobsRead) {
   for (const char *name : {"opt-6.7b-on-a10", "llama-3.1-8b-in-8gib", "tiny-on-host"}) {
-    const auto job = readJob(std::string(HEADRACE_SOURCE_DIR "/examples/jobs/") + name + ".toml");
+    const auto job = readJob(sourceDir() + "/examples/jobs/" + name + ".toml");
     ASSERT_TRUE(job.ok()) << messageOf(job);
     EXPECT_TRUE(job->model && job->hardware) << name;
   }
@@ -136,7 +143,7 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
                 "1: goals: unknown key: expected one of buckets, goal, hardware, model, policy");
   expectRefused("[goal]\nslo = \"50ms\"\n",
                 "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
-                "elastic_kv, kv_dtype, kv_tokens, record, slo_factor, tpot, ttft");
+                "elastic_kv, instances, kv_dtype, kv_tokens, record, slo_factor, tpot, ttft");
   expectRefused("[policy]\nintervals = 3\n",
                 "2: policy.intervals: unknown key: expected one of interval, name, offload_embedding, offload_head, "
                 "offload_layers, placements, slots, start_rule");
@@ -150,10 +157,12 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
 TEST(JobFile, RefusesBadGoals) {
   expectRefused(
       "[goal]\ndevice_memory = \"8G\"\n",
-      "2: goal.device_memory = \"8G\": expected bytes such as \"8GiB\", \"512MiB\", \"24GB\" or \"4096\", below "
+      "2: goal.device_memory = \"8G\": expected bytes with their unit, such as \"8GiB\", \"512MiB\", \"24GB\" or "
+      "\"4096B\", below "
       "2^63");
   expectRefused("[goal]\ndevice_memory = \"0GiB\"\n", " goal.device_memory = 0: expected a positive number of bytes");
-  expectRefused("[goal]\ndevice_memory = -1\n", "2: goal.device_memory = -1: expected bytes such as \"8GiB\"");
+  expectRefused("[goal]\ndevice_memory = -1\n", "2: goal.device_memory = -1: expected bytes with their unit, such as "
+                                                "\"8GiB\", \"512MiB\", \"24GB\" or \"4096B\", below 2^63");
   expectRefused("[goal]\nbatch = 0\n", "2: goal.batch = 0: expected an integer from 1 to 1048576");
   expectRefused("[goal]\nbatch = \"8\"\n", "2: goal.batch = \"8\": expected an integer from 1 to 1048576");
   expectRefused("[goal]\ncontext = -1\n", "2: goal.context = -1: expected an integer from 1 to 2147483647");
@@ -232,6 +241,7 @@ TEST(JobFile, RefusesBadLatencyObjectives) {
                 " goal.tpot = 50 ms: expected either a time or goal.slo_factor, not both");
   expectRefused("[goal]\nttft = \"50ms\"\nslo_factor = 1.5\n",
                 " goal.ttft = 50 ms: expected either a time or goal.slo_factor, not both");
+  expectRefused("[goal]\ninstances = \"two\"\n", "2: goal.instances = \"two\": expected \"together\" or \"apart\"");
   expectRefused("[goal]\nbus_devices = 0\n", "2: goal.bus_devices = 0: expected an integer from 1 to 64");
   expectRefused("[goal]\nrecord = \"\"\n", "2: goal.record = \"\": expected a performance record's file");
 }
@@ -311,10 +321,32 @@ TEST(JobFile, RefusesBadHardware) {
                 "3: hardware.speed: unknown key: expected one of copy_latency, d2h_bandwidth, duplex_bandwidth, file, "
                 "flops_efficiency, flops_f16, flops_f32, h2d_bandwidth, host_memory, kind, launch_overhead, "
                 "link_efficiency, memory, memory_bandwidth, memory_efficiency, name");
-  expectRefused("[hardware]\nkind = \"cuda\"\n", "1: hardware.memory is missing: expected bytes such as \"24GB\"");
-  expectRefused("[hardware]\nfile = \"a10\"\nh2d_bandwidth = \"100GB/s\"\n",
-                " duplex_bandwidth = 3.6e+10: expected from 1e+11, the faster direction, to 1.24e+11, h2d_bandwidth + "
+  expectRefused("[hardware]\nkind = \"cuda\"\n", "1: hardware.memory is missing: expected bytes with their unit, such "
+                                                 "as \"8GiB\", \"512MiB\", \"24GB\" or \"4096B\", below 2^63");
+  expectRefused("[hardware]\nfile = \"a10\"\nduplex_bandwidth = \"100GB/s\"\n",
+                " duplex_bandwidth = 100GB/s: expected from 24GB/s, the faster direction, to 48GB/s, h2d_bandwidth + "
                 "d2h_bandwidth");
+  expectRefused("[hardware]\nfile = \"a10\"\nh2d_bandwidth = 24\n",
+                "3: hardware.h2d_bandwidth = 24: expected a positive bandwidth with its unit, such as \"24GB/s\", "
+                "\"800MB/s\" or \"1.5GiB/s\"");
+  expectRefused("[goal]\ndevice_memory = 8000000000\n",
+                "2: goal.device_memory = 8000000000: expected bytes with their unit, such as \"8GiB\", \"512MiB\", "
+                "\"24GB\" or \"4096B\", below 2^63");
+}
+
+TEST(JobFile, ALinkIsScaledByItsFirstDirection) { // the profile: 24 GB/s each way, 36 together
+  const auto linkOf = [](const std::string &keys) {
+    const auto job = parseJob("[hardware]\nfile = \"a10\"\n" + keys, "job.toml");
+    EXPECT_TRUE(job.ok()) << messageOf(job);
+    return std::array{job->hardware->h2dBandwidth, job->hardware->d2hBandwidth, job->hardware->duplexBandwidth};
+  };
+  EXPECT_EQ(linkOf(""), (std::array{24e9, 24e9, 36e9}));
+  EXPECT_EQ(linkOf("h2d_bandwidth = \"48GB/s\"\n"), (std::array{48e9, 48e9, 72e9}));
+  EXPECT_EQ(linkOf("h2d_bandwidth = \"48GB/s\"\nd2h_bandwidth = \"24GB/s\"\n"), (std::array{48e9, 24e9, 54e9}));
+  EXPECT_EQ(linkOf("d2h_bandwidth = \"12GB/s\"\n"), (std::array{24e9, 12e9, 27e9}));
+  EXPECT_EQ(linkOf("h2d_bandwidth = \"48GB/s\"\nduplex_bandwidth = \"50GB/s\"\n"), (std::array{48e9, 48e9, 50e9}));
+  // Never below the faster direction: 24 + 240 together are 198 by the profile's share, and h2d alone 240.
+  EXPECT_EQ(linkOf("h2d_bandwidth = \"240GB/s\"\nd2h_bandwidth = \"24GB/s\"\n"), (std::array{240e9, 24e9, 240e9}));
 }
 
 TEST(JobFile, RefusesAMissingFile) {

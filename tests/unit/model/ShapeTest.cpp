@@ -2,6 +2,7 @@
 #include "runtime/model/Shape.h"
 
 #include "runtime/model/WeightLayout.h"
+#include "tests/support/SourceDir.h"
 #include "tests/unit/model/TestFiles.h"
 
 namespace headrace::model {
@@ -78,7 +79,7 @@ TEST(Shape, RefusesBadKeysByFileAndLine) {
        "qkv_bias, rope_scaling, rope_theta, tied_embeddings, vocab"},
       {base + "kv_heads = 3\n", "f: kv_heads = 3: expected a divisor of heads = 8"},
       {base + "kv_heads = 0\n", "f:8: kv_heads = 0: expected an integer from 1 to 2147483647"},
-      {base + "kv_heads = 2.0\n", "f:8: kv_heads = 2: expected an integer from 1 to 2147483647"},
+      {base + "kv_heads = 2.5\n", "f:8: kv_heads = 2.5: expected an integer from 1 to 2147483647"},
       {base + "dtype = \"fp16\"\n", "f:8: dtype = \"fp16\": expected \"f32\", \"f16\" or \"bf16\""},
       {base + "norm = \"none\"\n", "f:8: norm = \"none\": expected \"layernorm\" or \"rmsnorm\""},
       {base + "norm_eps = \"small\"\n", "f:8: norm_eps = \"small\": expected a finite number"},
@@ -147,7 +148,7 @@ TEST(ShippedShapes, HaveTheNumberOfParametersOfTheirModelCards) {
       {"llama-3.1-405b", 405.853}, {"qwen1.5-7b", 7.721},   {"qwen2.5-7b", 7.616},
   };
   for (const auto &[name, expected] : billions) {
-    const auto spec = readShape(std::string(HEADRACE_SOURCE_DIR "/examples/models/") + name + ".toml");
+    const auto spec = readShape(sourceDir() + "/examples/models/" + name + ".toml");
     ASSERT_TRUE(spec.ok()) << messageOf(spec);
     EXPECT_EQ(spec->name, name);
     EXPECT_NEAR(static_cast<double>(parameterCount(layoutWeights(*spec))) / 1e9, expected, 0.0005) << name;
@@ -157,7 +158,7 @@ TEST(ShippedShapes, HaveTheNumberOfParametersOfTheirModelCards) {
 
 TEST(ShippedShapes, MatchTheirConfigs) {
   const auto read = [](const std::string &name) {
-    return readShape(HEADRACE_SOURCE_DIR "/examples/models/" + name + ".toml").value();
+    return readShape(sourceDir() + "/examples/models/" + name + ".toml").value();
   };
   const ModelSpec llama = read("llama-3.1-405b");
   EXPECT_EQ(llama.layers, 126);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/PlanBytes.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -104,6 +105,18 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   EXPECT_EQ(unset->policy.interval, std::nullopt);
 }
 
+TEST(PlanFile, KeepsTheWeightsHashesWhereThereAreAny) {
+  Plan plan = somePlan();
+  const std::string without = serialize(plan);
+  EXPECT_THAT(parse(bytesOf(without), "a.plan")->weightHashes, testing::IsEmpty());
+  for (uint64_t u = 0; u < static_cast<uint64_t>(plan.model.layers) * 4 + 2; ++u)
+    plan.weightHashes.push_back(~u);
+  const absl::StatusOr<Plan> back = parse(bytesOf(serialize(plan)), "a.plan");
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->weightHashes, plan.weightHashes);
+  EXPECT_GT(serialize(plan).size(), without.size());
+}
+
 TEST(PlanFile, WritesTheSameBytesForTheSamePlan) {
   const std::string once = serialize(somePlan());
   EXPECT_EQ(once, serialize(somePlan()));
@@ -124,10 +137,40 @@ TEST(PlanFile, RefusesWhatIsNotAPlan) {
             "a.plan: not a plan file (identifier \"HRPL\" expected at byte 4, the file has 0 bytes)");
   const std::string json(1000, '{');
   EXPECT_THAT(std::string(parse(bytesOf(json), "a.plan").status().message()), HasSubstr("not a plan file"));
-  std::string damaged = serialize(somePlan());
+  std::string damaged = encode(somePlan());
   damaged[0] = '\xff'; // the offset of the root
   damaged[3] = '\x7f';
-  EXPECT_EQ(parse(bytesOf(damaged), "a.plan").status().message(), "a.plan: damaged plan file (FlatBuffers verifier)");
+  EXPECT_EQ(parse(bytesOf(sealed(damaged)), "a.plan").status().message(),
+            "a.plan: damaged plan file (FlatBuffers verifier)");
+}
+
+TEST(PlanFile, RefusesEveryCutExtensionAndFlippedBit) {
+  const std::string whole = serialize(somePlan()), body = encode(somePlan());
+  EXPECT_EQ(whole, sealed(body));
+  EXPECT_EQ(whole.size(), body.size() + 24);
+  const auto message = [](const std::string &bytes) {
+    const absl::Status status = parse(bytesOf(bytes), "a.plan").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  constexpr const char *kWhole = " bytes without a plan's end: expected a plan that nothing was cut off or put behind, "
+                                 "of this version of headrace; compile the plan again";
+  for (size_t size = 16; size < whole.size(); ++size)
+    EXPECT_EQ(message(whole.substr(0, size)), "a.plan: " + std::to_string(size) + kWhole);
+  for (const std::string &behind : {std::string(1, '\0'), std::string(100, '\0'), whole.substr(whole.size() - 24)})
+    EXPECT_THAT(message(whole + behind), HasSubstr("compile the plan again"));
+  EXPECT_EQ(message(body), "a.plan: " + std::to_string(body.size()) + kWhole); // written before plans had an end
+  EXPECT_EQ(message(body + std::string(8, '\0') + whole.substr(body.size())),
+            "a.plan: " + std::to_string(body.size() + 8) + " bytes before its end: expected the " +
+                std::to_string(body.size()) + " it names; compile the plan again");
+  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    std::string flipped = whole;
+    flipped[bit / 8] ^= static_cast<char>(1 << bit % 8);
+    EXPECT_FALSE(parse(bytesOf(flipped), "a.plan").ok()) << "bit " << bit;
+  }
+  std::string changed = whole;
+  changed[64] ^= 1;
+  EXPECT_THAT(message(changed), HasSubstr("a.plan: checksum "));
 }
 
 TEST(PlanFile, RefusesAnotherVersion) {
@@ -217,9 +260,9 @@ TEST_F(PlanOnDisk, IsNamedWhereItCannotBeRead) {
   EXPECT_EQ(readPlan(path("none.plan")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(readPlan(path("none.plan")).status().message(),
             path("none.plan") + ": cannot read: No such file or directory");
-  EXPECT_EQ(readPlan(folder_.string()).status().message(), folder_.string() + ": cannot read: not a regular file");
+  EXPECT_EQ(readPlan(folder_.string()).status().message(), folder_.string() + ": a folder: expected a regular file");
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
-  EXPECT_EQ(readPlan(path("pipe")).status().message(), path("pipe") + ": cannot read: not a regular file");
+  EXPECT_EQ(readPlan(path("pipe")).status().message(), path("pipe") + ": a FIFO: expected a regular file");
 }
 
 TEST_F(PlanOnDisk, IsNotReadIfItIsTooLarge) {

@@ -234,6 +234,8 @@ const std::vector<Fault> &faults() {
       {"transitions[0].schedule is 0, not a transition", [](Plan &p) { p.transitions[0].schedule = 0; }},
       {"transitions[0].durations_ns has 3 entries, its schedule has 2 steps",
        [](Plan &p) { p.transitions[0].durationsNs.push_back(1); }},
+      {"weight_hashes has 3 entries, expected none, or one for each of the model's 18 weight units",
+       [](Plan &p) { p.weightHashes = {1, 2, 3}; }},
       {"schedules[0].from_placement is 0, expected none: the schedule is not a transition",
        [](Plan &p) { p.schedules[0].fromPlacement = 0; }},
       {"schedules[1].from_placement is 1, expected less than 1", [](Plan &p) { p.schedules[1].fromPlacement = 1; }},

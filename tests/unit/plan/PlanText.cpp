@@ -55,6 +55,7 @@ std::string textOf(const Plan &p) {
        p.metaLayout.maxSequences, p.metaLayout.maxBlocksPerSequence, p.maxContext);
   line(out, "bytes", p.budgetBytes, p.arenaBytes, p.hostBytes);
   line(out, "slowest", p.slowestPermille);
+  list(out, "weight hashes", p.weightHashes);
   for (const Buffer &b : p.buffers)
     line(out, "buffer", b.name, b.kind, b.layer, b.bytes);
   for (const Placement &x : p.placements) {

@@ -105,9 +105,9 @@ TEST(BatchEngine, ComposesDecodeRowsFirstThenPromptsUpToTheBucket) {
   Host host({}, {.unpaced = true});
   std::vector<uint32_t> variants;
   GenerateRequest request = smallRequest();
-  request.onIteration = [&](uint32_t variant, int64_t ns) {
-    variants.push_back(variant);
-    EXPECT_GT(ns, 0);
+  request.onIteration = [&](const IterationSeen &seen) {
+    variants.push_back(seen.variant);
+    EXPECT_GT(seen.ns, 0);
   };
   const GenerateResult result = host.run(request);
   // Rows: 7 | 3 + 1 + 3 | 3 decode rows, seven times.
@@ -185,7 +185,7 @@ TEST(BatchEngine, CountsTheBytesThatItsIterationsMove) {
 TEST(BatchEngine, ReportsTimesOnTheDevicesClock) {
   GenerateRequest request = smallRequest();
   int64_t total = 0;
-  request.onIteration = [&](uint32_t, int64_t ns) { total += ns; };
+  request.onIteration = [&](const IterationSeen &seen) { total += seen.ns; };
   const GenerateResult result = Host({.offloaded = {1}}, {}).run(request);
   for (int64_t ns : result.firstTokenNs)
     EXPECT_GT(ns, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/serve/Combination.h"
 
+#include <cmath>
 #include <optional>
 #include <random>
 
@@ -112,6 +113,18 @@ Case anyCase(std::mt19937 &random, uint32_t devices, uint32_t mostPlacements, ui
     }
     c.loads.push_back(load);
   }
+  // Some prefill what the next one decodes.
+  for (uint32_t d = 0; stages && d + 1 < devices; d += 2)
+    if (std::isfinite(c.loads[d + 1].firstSloNs) && pick(0, 1) == 0) {
+      c.loads[d].decodedBy = d + 1;
+      c.loads[d + 1].handoverBytes = static_cast<uint64_t>(pick(0, 12));
+    }
+  for (BusLoad &load : c.loads)
+    for (BusPlacement &p : load.placements)
+      if (stages && pick(0, 2) == 0) {
+        p.soloNs = p.computeNs * pick(10, 15) / 10;
+        p.soloRate = pick(5, 40) / 10.0;
+      }
   return c;
 }
 

@@ -106,6 +106,15 @@ TEST(Contention, ATransitionComesBeforeAnIterationOfTheOtherPlacement) {
   EXPECT_EQ(t.shortestNs, 3 * kSecond);
   EXPECT_EQ(mostBytesIn(5 * kSecond, t), 48);
   EXPECT_EQ(mostBytesIn(5 * kSecond, transitionOf(t, b, {1, 0})), 3 * 17);
+  // Memory for both sides; freed, and tokens made, only what either does.
+  b.deviceBytes = 9, b.freedBytes = 3, b.tokens = 5;
+  BusPlacement a9 = a;
+  a9.deviceBytes = 7, a9.freedBytes = 4, a9.tokens = 8;
+  for (const BusPlacement &p : {transitionOf(a9, b, {}), transitionOf(b, a9, {})}) {
+    EXPECT_EQ(p.deviceBytes, 9u);
+    EXPECT_EQ(p.freedBytes, 3u);
+    EXPECT_EQ(p.tokens, 5);
+  }
   BusPlacement none = six();
   none.linkBytes = 0;
   EXPECT_TRUE(copies(transitionOf(a, none, {})));
@@ -140,6 +149,73 @@ TEST(Contention, AFirstStageHasItsOwnObjective) {
   EXPECT_FALSE(admissible(bus, loads, {0, 0}));
   // The neighbour's iterations wait for the 12 bytes once; its own compute is not delayed.
   EXPECT_EQ(contendedNs(bus, loads, {0, 0})[1], 4 * kSecond);
+}
+
+// To neighbours a change may show either side's first stage; its own objective has the worse of each part.
+TEST(Contention, AFirstStageOfTwoPlacementsIsTheWorseOfEachPart) {
+  BusPlacement a = six(), b = six();
+  a.first = {3 * kSecond, 5, 2 * kSecond, 1};
+  b.first = {2 * kSecond, 7, 1 * kSecond, 4};
+  const BusStage worse = transitionOf(a, b, {}).first;
+  EXPECT_EQ(worse.computeNs, 3 * kSecond);
+  EXPECT_EQ(worse.linkBytes, 7u);
+  EXPECT_EQ(worse.hiddenNs, 1 * kSecond); // what hides least
+  EXPECT_EQ(worse.exposedBytes, 4u);
+  EXPECT_EQ(timeAtRate(worse, 1), 3 * kSecond + 4 * kSecond + 6 * kSecond);
+  // What copies nothing has nothing to hide: the other one's time counts, not the smaller.
+  b.first = {2 * kSecond, 0, 0, 4};
+  EXPECT_EQ(transitionOf(a, b, {}).first.hiddenNs, 2 * kSecond);
+  EXPECT_EQ(transitionOf(b, a, {}).first.hiddenNs, 2 * kSecond);
+  // What is known of both alone is known of the worse; of one only, of neither.
+  a.first.soloNs = 5 * kSecond, a.first.soloRate = 2;
+  EXPECT_EQ(transitionOf(a, b, {}).first.soloNs, 0);
+  b.first.soloNs = 4 * kSecond, b.first.soloRate = 3;
+  EXPECT_EQ(transitionOf(a, b, {}).first.soloNs, 5 * kSecond);
+  EXPECT_EQ(transitionOf(a, b, {}).first.soloRate, 3);
+}
+
+TEST(Contention, WhatIsKnownAloneCountsWhereNobodyElseSlowsACopy) {
+  // By its bytes 4 + 6 / 3 + (2 - 2) = 6 s; alone 5 s at 3 bytes/s or more.
+  BusPlacement p = six();
+  p.exposedBytes = 6, p.soloNs = 5 * kSecond, p.soloRate = 3;
+  EXPECT_EQ(timeAtRate(p, 3), 5 * kSecond);
+  EXPECT_EQ(timeAtRate(p, 2), 8 * kSecond); // 4 + 3 + (3 - 2)
+  EXPECT_EQ(delayableNs(stageOf(p, Stage::Iteration), 3), 6 * kSecond);
+  BusPlacement other = six();
+  const std::vector<BusLoad> loads = {{0, 20 * kSecond, {p}}, {1, 20 * kSecond, {other}}};
+  EXPECT_EQ(contendedNs({6, {3, 3}}, loads, {0, 0})[0], 5 * kSecond); // the bus has room for both links
+  // Of 4 bytes/s each may have 2: 8 s. Delays add to the 6 s: 12 bytes at 4 bytes/s are 3 s.
+  EXPECT_EQ(contendedNs({4, {3, 3}}, loads, {0, 0})[0], 8 * kSecond);
+  EXPECT_EQ(transitionOf(p, p, {}).soloNs, 0); // what a change adds is not known so
+  // Neither beats the other where only one is known alone.
+  EXPECT_FALSE(noWorse(stageOf(other, Stage::Iteration), stageOf(p, Stage::Iteration)) &&
+               noWorse(stageOf(p, Stage::Iteration), stageOf(other, Stage::Iteration)));
+  other.exposedBytes = 6;
+  EXPECT_FALSE(noWorse(stageOf(other, Stage::Iteration), stageOf(p, Stage::Iteration)));
+  EXPECT_TRUE(noWorse(stageOf(p, Stage::Iteration), stageOf(other, Stage::Iteration)));
+}
+
+// Device 0 prefills what device 1 decodes: 6 bytes in its prompts, 2 in a transition, 12 of KV cache, 6 an iteration.
+TEST(Contention, APairIsNotItsOwnNeighbour) {
+  const Bus bus{3, {3, 3, 3}};
+  BusPlacement decode = six();
+  decode.first = {0, 0, 0, 14};
+  std::vector<BusLoad> loads = {{0, 20 * kSecond, {six()}}, {1, 20 * kSecond, {decode}, 20 * kSecond}};
+  loads[0].decodedBy = 1;
+  loads[1].handoverBytes = 12;
+  // The prefill: 4 s and 2 bytes of the transition beside its own. The iterations: 4 s, with nothing beside them.
+  EXPECT_DOUBLE_EQ(contendedNs(bus, loads, {0, 0})[0], (4 + 2 / 3.0) * kSecond);
+  EXPECT_EQ(contendedNs(bus, loads, {0, 0})[1], 4 * kSecond);
+  // The transition runs while the prompts do: 14 bytes beside at least 6.
+  EXPECT_EQ(mostBytesBeside(loads[1], Stage::First, loads[0], six()), 6 * 6);
+  // A third device has both beside it, and both have it: 1.5 bytes/s, 6 s, or 6 bytes each.
+  loads.push_back({2, 20 * kSecond, {six()}});
+  EXPECT_EQ(contendedNs(bus, loads, {0, 0, 0})[2], 8 * kSecond);
+  EXPECT_EQ(contendedNs(bus, loads, {0, 0, 0})[1], 6 * kSecond);
+  // Two requests: the prefill of the one runs beside the decoding of the other.
+  loads.pop_back();
+  loads[0].decodedBy = kNoDevice;
+  EXPECT_EQ(contendedNs(bus, loads, {0, 0})[1], 6 * kSecond);
 }
 
 TEST(Contention, TheSmallerOfTheTwoBoundsCounts) {

@@ -191,6 +191,112 @@ TEST(Coordinator, AFirstStageIsHeldToItsOwnObjectiveAndEndsWhenItIsDone) {
   EXPECT_EQ(c.firstDone(1).code(), absl::StatusCode::kFailedPrecondition);
 }
 
+// Device 0 prefills 16 bytes, device 1 decodes 16 an iteration: 10 s each alone, more than 12 beside each other.
+BusRequest decoding(double sloSeconds = 12) {
+  BusRequest request = staged(100, {16});
+  request.sloNs = sloSeconds * kSecond;
+  request.placements[0].first = {0, 0, 0, 8};
+  request.handoverBytes = 8;
+  request.name = "request 7";
+  return request;
+}
+BusRequest prefilling(double ttftSeconds = 12, double handoverSeconds = 0) {
+  BusRequest request = requestFor(0, ttftSeconds, {16});
+  request.decodedBy = 1;
+  request.handoverNs = handoverSeconds * kSecond;
+  request.prompts = true;
+  request.name = "request 7";
+  return request;
+}
+
+TEST(Coordinator, APairIsNotItsOwnNeighbour) {
+  Coordinator c = twoDevices();
+  ASSERT_TRUE(c.arrive(decoding()).ok());
+  ASSERT_TRUE(c.arrive(prefilling()).ok());
+  EXPECT_EQ(*c.start(1), true);
+  EXPECT_EQ(*c.start(0), true);
+  ASSERT_TRUE(c.finish(0).ok()); // the prompts have ended
+  // Before the hand-over has, another request's prompts are held beside the decoding, and refused.
+  BusRequest next = requestFor(0, 12, {16});
+  EXPECT_EQ(c.arrive(next).code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(c.firstDone(1).ok());
+  next.prompts = true;
+  const absl::Status refused = c.arrive(next);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  // 16 bytes beside 16: 18 s, as in ARefusalForTheBusNamesTheMinimumBesideTheNeighbours.
+  EXPECT_EQ(messageOf(refused),
+            "device 0 (left): limited by the bus: the first token cannot be had within 12000.000 ms "
+            "beside 1 neighbour (1 of 2 bytes/s while all copy): at no SLO of its own: device 1 "
+            "(right), request 7, has 12000.000 ms an iteration and would take 18000.000 ms beside it");
+  ASSERT_TRUE(c.arrive(requestFor(0, 12, {0})).ok()); // copies nothing
+  EXPECT_EQ(*c.start(0), true);
+}
+
+// Whatever ends first: the two are neighbours again as soon as one of them serves another request.
+TEST(Coordinator, APairEndsWithItsDecodingOrTheEndOfItsPrompts) {
+  for (const bool lost : {false, true}) {
+    Coordinator c = twoDevices();
+    ASSERT_TRUE(c.arrive(decoding()).ok());
+    ASSERT_TRUE(c.arrive(prefilling()).ok());
+    EXPECT_EQ(*c.start(1), true);
+    EXPECT_EQ(*c.start(0), true);
+    if (lost) {
+      ASSERT_TRUE(c.lose(1).ok());
+      EXPECT_EQ(c.state(0), DeviceState::Running);
+      continue;
+    }
+    ASSERT_TRUE(c.finish(1).ok());                                                // given up
+    EXPECT_EQ(c.arrive(decoding()).code(), absl::StatusCode::kResourceExhausted); // the prompts still run
+    ASSERT_TRUE(c.finish(0).ok());
+    ASSERT_TRUE(c.arrive(decoding()).ok());
+  }
+  // The caller says that decoding begins while the prompts run: they count from then on, and nothing holds.
+  Coordinator c = twoDevices();
+  ASSERT_TRUE(c.arrive(decoding()).ok());
+  ASSERT_TRUE(c.arrive(prefilling()).ok());
+  EXPECT_EQ(*c.start(1), true);
+  EXPECT_EQ(*c.start(0), true);
+  EXPECT_FALSE(c.overloaded());
+  ASSERT_TRUE(c.firstDone(1).ok());
+  EXPECT_TRUE(c.overloaded());
+}
+
+TEST(Coordinator, APrefillNamesTheDeviceThatDecodesAndWhatIsKeptForTheHandOver) {
+  Coordinator c = twoDevices();
+  for (const uint32_t none : {1u, 0u, 9u}) { // serves nothing, itself, no device
+    BusRequest alone = prefilling();
+    alone.decodedBy = none;
+    EXPECT_THAT(messageOf(c.arrive(alone)), HasSubstr("expected one with a request that has not begun"));
+  }
+  ASSERT_TRUE(c.arrive(decoding()).ok());
+  // Of 15 s 4 are kept and 2 were waited: 9 are left of the 10 that it takes.
+  BusRequest request = prefilling(15, 4);
+  request.waitedNs = 2 * kSecond;
+  EXPECT_EQ(messageOf(c.arrive(request)),
+            "device 0 (left): the first token cannot be had within 9000.000 ms (TTFT 15000.000 ms less 2000.000 ms "
+            "waited and 4000.000 ms for the hand-over of the KV cache): minimum is 10000.000 ms in 100 bytes alone on "
+            "the bus, no amount of memory meets this SLO alone");
+  request.waitedNs = 1 * kSecond; // to the last
+  EXPECT_TRUE(c.arrive(request).ok());
+  request.handoverNs = -1;
+  ASSERT_TRUE(c.finish(0).ok());
+  EXPECT_THAT(messageOf(c.arrive(request)), HasSubstr("hand-over = -1 ns: expected a time of 0 or more"));
+}
+
+// Devices without a limit of memory: no message has the largest number in its place.
+TEST(Coordinator, NoMessageNamesMemoryThatHasNoLimit) {
+  auto made = Coordinator::create(2, {{"left", 2, ~uint64_t{0}}, {"right", 2, ~uint64_t{0}}});
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(
+      messageOf(made->arrive(requestFor(0, 9, {0, 8}))),
+      "device 0 (left): an iteration cannot be held within 9000.000 ms: minimum is 10000.000 ms alone on the bus");
+  EXPECT_EQ(*made->measured(1), true);
+  EXPECT_EQ(
+      messageOf(made->arrive(requestFor(0, 9, {0, 8}))),
+      "device 0 (left): an iteration cannot be held within 9000.000 ms: minimum is 10000.000 ms alone on the bus, "
+      "of which 1 of 2 bytes/s were measured");
+}
+
 TEST(Coordinator, NothingChangesDuringAFirstStage) {
   Coordinator c = twoDevices();
   ASSERT_TRUE(c.arrive(requestFor(0, 12, {20})).ok());
@@ -269,6 +375,14 @@ TEST(Coordinator, TriesTheNominalBandwidthAgainWhereNothingCanBeMeasured) {
     EXPECT_EQ(c.plannedBandwidth(), 2);
     EXPECT_EQ(c.nextIteration(0)->placement, 20u); // which is wrong again
   }
+  // More that was measured is no try: after the next loss it is as at first.
+  ASSERT_TRUE(*c.measured(1));
+  for (uint32_t i = 0; i < options.raiseAfter; ++i)
+    EXPECT_EQ(*c.measured(2), i + 1 == options.raiseAfter);
+  ASSERT_TRUE(*c.measured(1));
+  for (int i = 1; i < 4; ++i)
+    ASSERT_FALSE(c.unmeasured()) << i;
+  EXPECT_TRUE(c.unmeasured());
 }
 
 TEST(Coordinator, RefusesPlacementsThatAreNone) {
@@ -331,7 +445,11 @@ TEST(Coordinator, ARefusalForTheBusNamesTheMinimumBesideTheNeighbours) {
   ASSERT_TRUE(c.finish(1).ok());
   ASSERT_TRUE(c.finish(0).ok());
   ASSERT_TRUE(c.arrive(requestFor(0, 12, {20})).ok()); // to the millisecond what it takes alone
-  EXPECT_THAT(messageOf(c.arrive(requestFor(1, 12, {16}))), HasSubstr("leave no room for it at any SLO"));
+  // At half the bus the neighbour's 20 bytes take 20 s, 8 of them hidden.
+  EXPECT_THAT(
+      messageOf(c.arrive(requestFor(1, 12, {16}))),
+      HasSubstr("at no SLO of its own: device 0 (left) has 12000.000 ms an iteration and would take 22000.000 ms "
+                "beside it"));
 }
 
 TEST(Coordinator, ADeviceThatDisappearsMakesRoomAndIsRefusedByName) {
@@ -371,6 +489,37 @@ TEST(Coordinator, WhereNoChangeIsSafeTheRequestGoesBack) {
   EXPECT_FALSE(c.nextIteration(0)->changed);
 }
 
+// It went back for want of room; where its neighbour ends before it is told, it starts after all.
+TEST(Coordinator, ANewDecisionMayStartWhatHadNoSafeOrder) {
+  CoordinatorOptions options;
+  options.keepRetreat = false;
+  options.transition = [](uint32_t, uint32_t from, uint32_t) { return TransitionCost{from == 20 ? 1000u : 0u}; };
+  Coordinator c = leftRuns(options);
+  ASSERT_TRUE(c.arrive(requestFor(1, 12, {16})).ok());
+  ASSERT_TRUE(c.finish(0).ok());
+  const auto started = c.start(1);
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_TRUE(*started);
+}
+
+// What it runs holds its objective because nothing runs beside it: no reason to give way by a change that breaks it.
+TEST(Coordinator, WhatHoldsAloneIsNotGivenUpByAChangeThatIsTooLong) {
+  CoordinatorOptions options;
+  options.keepRetreat = false;
+  options.transition = [](uint32_t, uint32_t from, uint32_t) { return TransitionCost{from == 20 ? 1000u : 0u}; };
+  Coordinator c = twoDevices(options);
+  BusRequest request = requestFor(0, 12, {0, 20});
+  request.placements[1].exposedBytes = 4; // 14 s by its bytes, 12 s alone
+  request.placements[1].soloNs = 12 * kSecond;
+  request.placements[1].soloRate = 2;
+  ASSERT_TRUE(c.arrive(request).ok());
+  EXPECT_EQ(*c.start(0), true);
+  EXPECT_EQ(c.nextIteration(0)->placement, 20u);
+  ASSERT_TRUE(c.arrive(requestFor(1, 12, {16})).ok());
+  EXPECT_EQ(c.start(1).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(c.nextIteration(0)->placement, 20u);
+}
+
 // From 20 bytes on there is no way back within any objective: they are not taken where neighbours may come.
 TEST(Coordinator, OnlyWhatCanGiveWayIsTakenOnABusOfSeveralDevices) {
   CoordinatorOptions options;
@@ -400,8 +549,11 @@ TEST(Coordinator, LessBandwidthIsPlannedWithAtOnceMoreOnlyAfterAWhile) {
   Coordinator c = leftRuns(options);
   EXPECT_EQ(*c.measured(1.95), false); // within the hysteresis
   EXPECT_EQ(c.nextIteration(0)->placement, 20u);
+  EXPECT_EQ(*c.measured(1.01), true); // a moment that was half over when the bus lost half
+  EXPECT_EQ(c.plannedBandwidth(), 1.01);
   EXPECT_EQ(*c.measured(1), true); // 20 bytes would take 22 s, 8 are hidden
   EXPECT_EQ(c.plannedBandwidth(), 1);
+  EXPECT_EQ(*c.measured(1), false);
   EXPECT_FALSE(c.overloaded());
   EXPECT_EQ(c.nextIteration(0)->placement, 8u);
   EXPECT_EQ(*c.measured(1.9), false);

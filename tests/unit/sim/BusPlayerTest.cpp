@@ -120,6 +120,22 @@ RC_GTEST_PROP(BusPlayerProperty, DevicesOnABusDoWhatAReplayByTheNanosecondDoes, 
   }
 }
 
+// 100 bytes a direction, each in 50 ns alone. What the bus takes from copies to the host is no loss of copies to
+// devices.
+TEST(BusPlayer, SlowedCopiesToTheHostAreNotWhatTheBusGaveToDevices) {
+  BusPlayer player(1, {.d2h = 1e9});
+  HandMade made;
+  for (const uint32_t copy : {made.h2d(50), made.d2h(50)})
+    made.schedule.steps[copy].linkBytes = 100;
+  const TimedSchedule timed(made.schedule, made.durations, kNoLink, 2.0);
+  player.open(0, 2, true);
+  player.launch(0, timed, nullptr);
+  ASSERT_TRUE(player.passUntilIdle(0));
+  EXPECT_EQ(player.trace(0)[0].endNs, 50);
+  EXPECT_EQ(player.trace(0)[1].endNs, 100); // 1 byte/ns
+  EXPECT_EQ(player.sampleBusBandwidth(), 0);
+}
+
 // A few hundred launches of copies of any size: what arrived in any stretch of time is at most what the bus carries,
 // and all of it in a stretch in which some copy was slowed.
 RC_GTEST_PROP(BusPlayerProperty, TheBusCarriesWhatItCanAndNoMore, ()) {

@@ -1,24 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What is read and written around a run: prompts, logits, output files, hashes; and amounts as text.
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/model/ReplaceFile.h"
 #include "runtime/model/Safetensors.h"
+#include "runtime/model/Text.h"
 #include "tests/unit/tools/TestPlan.h"
+#include "tools/BarChart.h"
+#include "tools/BenchReport.h"
 #include "tools/ExitCode.h"
 #include "tools/Format.h"
 #include "tools/LogitsFile.h"
 #include "tools/ModelHash.h"
+#include "tools/ModelPath.h"
+#include "tools/Outputs.h"
 #include "tools/Progress.h"
 #include "tools/PromptIds.h"
-#include "tools/WriteFile.h"
+#include "tools/Timeline.h"
+#include "tools/Trace.h"
 
 namespace headrace::tools {
 namespace {
@@ -66,15 +78,6 @@ TEST(Format, TablesAlignTheirColumns) {
   EXPECT_EQ(formatTable({{"a", "bytes"}, {"long", "1"}}), "a     bytes\nlong      1\n");
 }
 
-TEST(Progress, TellsTheShareAndTheTimeLeft) {
-  // A quarter after 3 s: three quarters take 9 s.
-  EXPECT_EQ(progressLine("loading", Amount::Bytes, 1 << 20, 4 << 20, 3),
-            "loading  [######..................]  25%  1.00 MiB of 4.00 MiB, 9 s left");
-  EXPECT_EQ(progressLine("compiling", Amount::Count, 0, 8, 3), "compiling  [........................]   0%  0 of 8");
-  EXPECT_EQ(progressLine("compiling", Amount::Count, 8, 8, 3), "compiling  [########################] 100%  8 of 8");
-  EXPECT_THAT(progressLine("loading", Amount::Count, 1, 101, 6), HasSubstr("10 min left"));
-}
-
 TEST(ExitCode, BadInputIsTwoAndFailureIsOne) {
   EXPECT_EQ(exitCodeOf(absl::OkStatus()), 0);
   EXPECT_EQ(exitCodeOf(absl::InvalidArgumentError("")), 2);
@@ -102,12 +105,12 @@ TEST(PromptIds, RefusesByName) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     return std::string(status.message());
   };
-  EXPECT_EQ(message(""), "--prompt-ids: prompt 0 is empty: expected at least one token id");
-  EXPECT_EQ(message("1;;2"), "--prompt-ids: prompt 1 is empty: expected at least one token id");
-  EXPECT_EQ(message("1;2;"), "--prompt-ids: prompt 2 is empty: expected at least one token id");
-  EXPECT_EQ(message("1,x"), "--prompt-ids: prompt 0: \"x\": expected a token id, a number from 0 to 2147483647");
-  EXPECT_THAT(message("1,,2"), HasSubstr("prompt 0: \"\""));
-  EXPECT_THAT(message("1;-2"), HasSubstr("prompt 1: \"-2\""));
+  EXPECT_EQ(message(""), "--prompt-ids: prompt 0 = \"\": expected at least one token id");
+  EXPECT_EQ(message("1;;2"), "--prompt-ids: prompt 1 = \"\": expected at least one token id");
+  EXPECT_EQ(message("1;2;"), "--prompt-ids: prompt 2 = \"\": expected at least one token id");
+  EXPECT_EQ(message("1,x"), "--prompt-ids: prompt 0 = \"x\": expected a token id, a number from 0 to 2147483647");
+  EXPECT_THAT(message("1,,2"), HasSubstr("prompt 0 = \"\""));
+  EXPECT_THAT(message("1;-2"), HasSubstr("prompt 1 = \"-2\""));
   EXPECT_THAT(message("2147483648"), HasSubstr("\"2147483648\""));
   EXPECT_THAT(message("1.5"), HasSubstr("\"1.5\""));
   EXPECT_EQ(parsePromptIds("\n\n", "f").status().message(), "f: no prompts: expected token ids such as \"1,2,3;4,5\"");
@@ -134,7 +137,7 @@ TEST(PromptIds, RandomPromptsAreTheSameForASeed) {
 
 TEST_F(Files, LogitsAreSafetensorsThatOurReaderTakes) {
   const std::vector<std::vector<float>> logits = {{1, 2, 3, 4, 5, 6}, {7, 8, 9}};
-  ASSERT_TRUE(writeLogits(logits, 3, path("l.safetensors")).ok());
+  ASSERT_TRUE(model::replaceFile(path("l.safetensors"), logitsFile(logits, 3)).ok());
   const auto file = model::SafetensorsFile::open(path("l.safetensors"));
   ASSERT_TRUE(file.ok()) << file.status();
   const model::StoredTensor *first = (*file)->header().find("logits.0");
@@ -146,26 +149,121 @@ TEST_F(Files, LogitsAreSafetensorsThatOurReaderTakes) {
   EXPECT_EQ(value, 9.0f);
 }
 
+TEST_F(Files, AFileShowsWhoseKindItIs) {
+  EXPECT_EQ(kindOf(std::string("\x10\0\0\0HRPL", 8)), OutputKind::Plan);
+  EXPECT_EQ(kindOf("# A comment\nformat = \"headrace performance record\"\nversion = 1\n"), OutputKind::Record);
+  EXPECT_EQ(kindOf(logitsFile({{1, 2}}, 2)), OutputKind::Logits);
+  const plan::Plan plan = testPlan();
+  const Chart chart = makeChart(plan, 0, nullptr);
+  EXPECT_EQ(kindOf(timelineSvg(chart)), OutputKind::Timeline);
+  EXPECT_EQ(kindOf(timelineJson(chart)), OutputKind::Timeline);
+  EXPECT_EQ(kindOf(model::cat(kTimelineTextMark, timelineText(chart, 80))), OutputKind::Timeline);
+  EXPECT_EQ(kindOf(BenchReport{}.json()), OutputKind::Bench);
+  EXPECT_EQ(kindOf(barChartSvg({})), OutputKind::Bench);
+  EXPECT_EQ(kindOf(model::cat(kIrMark, "module {}")), OutputKind::Ir);
+  for (const char *other : {"", "HRPL", "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"9\">", "{\"format\": 1}",
+                            "[model]\nshape = \"opt-6.7b\"\n", "notes about data-headrace=\"timeline\""})
+    EXPECT_EQ(kindOf(other), std::nullopt) << other;
+}
+
 TEST_F(Files, WritesWholeFilesOverOldOnesAndLeavesNothingBeside) {
-  ASSERT_TRUE(writeFile(path("a"), "one").ok());
-  ASSERT_TRUE(writeFile(path("a"), "two").ok());
+  ASSERT_TRUE(model::replaceFile(path("a"), "one").ok());
+  ASSERT_TRUE(model::replaceFile(path("a"), "two").ok());
   EXPECT_EQ(content(path("a")), "two");
   EXPECT_EQ(fileCount(), 1u);
 }
 
-TEST_F(Files, RefusesWhatCannotBeWrittenBeforeAndWhileWriting) {
-  for (const auto &[target, reason] : {std::pair<std::string, std::string>{path("missing/a"), "No such file"},
-                                       {folder, "Is a directory"},
-                                       {"", "name is empty"}}) {
-    EXPECT_EQ(checkWritable(target).code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(checkWritable(target).message(), HasSubstr(reason));
-    EXPECT_THAT(writeFile(target, "x").message(), HasSubstr(reason));
-  }
-  EXPECT_EQ(fileCount(), 0u);
+TEST_F(Files, AFileThatStandsWhereThePartWouldIsLeftAlone) {
+  const std::string theirs = path(model::cat("a.part-", ::getpid()));
+  std::ofstream(theirs) << "theirs";
+  ASSERT_TRUE(model::replaceFile(path("a"), "ours").ok());
+  EXPECT_EQ(content(theirs), "theirs");
+  EXPECT_EQ(content(path("a")), "ours");
+  EXPECT_EQ(fileCount(), 2u);
 }
 
-TEST_F(Files, ANameThatIsTooLongIsRefusedByTheSystemsReason) {
-  EXPECT_THAT(writeFile(path(std::string(300, 'a')), "x").message(), HasSubstr("File name too long"));
+// A process that writes 4 MiB over and over, ended as soon as half a file is seen beside the target.
+TEST_F(Files, ASignalLeavesTheOldFileOrTheNewOneAndNothingBeside) {
+  const std::string target = path("a");
+  const std::string old(4 << 20, 'o'), fresh(4 << 20, 'n');
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXCPU}) {
+    ASSERT_TRUE(model::replaceFile(target, old).ok());
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      removePartFilesOnSignals();
+      for (;;)
+        (void)model::replaceFile(target, fresh);
+    }
+    const std::string part = model::cat(target, ".part-", child);
+    while (::access(part.c_str(), F_OK) != 0) {
+    }
+    ::kill(child, signal);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    EXPECT_EQ(fileCount(), 1u) << signal;
+    const std::string now = content(target);
+    EXPECT_TRUE(now == old || now == fresh) << signal;
+  }
+}
+
+TEST_F(Files, ASignalThatIsIgnoredStaysIgnored) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::signal(SIGHUP, SIG_IGN); // as under nohup
+    removePartFilesOnSignals();
+    ::raise(SIGHUP);
+    ::_exit(7);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+}
+
+TEST_F(Files, OutputsAreRefusedByWhatIsThere) {
+  const auto message = [&](const std::string &target) {
+    Outputs outputs(/*overwrite=*/true);
+    outputs.add("--output", target, OutputKind::Plan);
+    const absl::Status status = outputs.check();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << target;
+    return std::string(status.message());
+  };
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  std::filesystem::create_symlink(path("nowhere"), path("link"));
+  EXPECT_EQ(message(path("missing/a")),
+            model::cat("command line: --output = \"", path("missing/a"),
+                       "\": cannot write: No such file or directory: expected a file in a folder that is there and can "
+                       "be written to"));
+  EXPECT_EQ(message(folder), model::cat("command line: --output = \"", folder, "\": a folder: expected a file's name"));
+  EXPECT_THAT(message(path("fifo")), HasSubstr("a FIFO: expected a file's name"));
+  EXPECT_THAT(message("/dev/null"), HasSubstr("a device: expected a file's name"));
+  EXPECT_THAT(message("-"), HasSubstr("standard output is for the report: expected a file's name"));
+  EXPECT_THAT(message(path("link")), HasSubstr("a link to a file that is not there"));
+  EXPECT_THAT(message(path(std::string(300, 'a'))), HasSubstr("File name too long"));
+  EXPECT_THAT(message(path("link") + "/a"), HasSubstr("cannot write"));
+}
+
+TEST_F(Files, AModelsPathInAPlanIsRelativeToThePlan) {
+  std::filesystem::create_directories(path("models/m"));
+  std::filesystem::create_directories(path("plans"));
+  std::filesystem::create_symlink(path("plans"), path("other"));
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(path("models"));
+  EXPECT_EQ(pathInPlan("m", "m.plan"), "m");
+  EXPECT_EQ(pathInPlan("./m/", "../plans/m.plan"), "../models/m");
+  EXPECT_EQ(pathInPlan("m", "../other/m.plan"), "../models/m"); // from where the plan is, whatever leads there
+  EXPECT_EQ(pathInPlan("/data/m", "m.plan"), "/data/m");
+  EXPECT_EQ(pathInPlan("", "m.plan"), "");
+  std::filesystem::current_path(folder);
+  std::ofstream(path("plans/m.plan")) << "a plan";
+  std::filesystem::create_symlink(path("plans/m.plan"), path("here.plan"));
+  for (const char *plan : {"plans/m.plan", "other/m.plan", "here.plan"})
+    EXPECT_EQ(std::filesystem::canonical(pathFromPlan("../models/m", plan)), std::filesystem::canonical("models/m"));
+  EXPECT_EQ(pathFromPlan("/data/m", "plans/m.plan"), "/data/m");
+  EXPECT_EQ(pathFromPlan("", "plans/m.plan"), "");
+  std::filesystem::current_path(before);
 }
 
 TEST_F(Files, ModelHashFollowsTheSpecAndTheHeadersButNotTheName) {
@@ -178,27 +276,30 @@ TEST_F(Files, ModelHashFollowsTheSpecAndTheHeadersButNotTheName) {
   EXPECT_NE(*modelHash(shape), hash);
 
   model::ModelSource folderSource{folder, true, testPlan().model};
-  ASSERT_TRUE(writeLogits({{1, 2}}, 2, path("model.safetensors")).ok());
+  ASSERT_TRUE(model::replaceFile(path("model.safetensors"), logitsFile({{1, 2}}, 2)).ok());
   const std::string withFile = *modelHash(folderSource);
   EXPECT_NE(withFile, hash);
-  ASSERT_TRUE(writeLogits({{3, 4}}, 2, path("model.safetensors")).ok());
+  ASSERT_TRUE(model::replaceFile(path("model.safetensors"), logitsFile({{3, 4}}, 2)).ok());
   EXPECT_EQ(*modelHash(folderSource), withFile); // other values, the same header
-  ASSERT_TRUE(writeLogits({{3, 4}}, 1, path("model.safetensors")).ok());
+  ASSERT_TRUE(model::replaceFile(path("model.safetensors"), logitsFile({{3, 4}}, 1)).ok());
   EXPECT_NE(*modelHash(folderSource), withFile);
-  ASSERT_TRUE(writeFile(path("model.safetensors"), "junk").ok());
+  ASSERT_TRUE(model::replaceFile(path("model.safetensors"), "junk").ok());
   EXPECT_EQ(modelHash(folderSource).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(Files, WeightsOfAnotherModelAreRefusedByTheDifference) {
   plan::Plan plan = testPlan();
   model::ModelSource source{folder, true, plan.model};
-  ASSERT_TRUE(writeLogits({{1, 2}}, 2, path("model.safetensors")).ok());
+  ASSERT_TRUE(model::replaceFile(path("model.safetensors"), logitsFile({{1, 2}}, 2)).ok());
   plan.modelHash = *modelHash(source);
   EXPECT_TRUE(checkWeightsMatch(plan, source).ok());
   plan.modelHash = *modelHash({"", false, plan.model}); // compiled from a shape: any weights of that shape do
   EXPECT_TRUE(checkWeightsMatch(plan, source).ok());
+  EXPECT_EQ(modelHashCovers(plan), "the shape");
   plan.modelHash = "00";
-  EXPECT_THAT(checkWeightsMatch(plan, source).message(), HasSubstr("expected the plan's 00"));
+  EXPECT_EQ(modelHashCovers(plan), "the config, and the tensors' names, types, shapes and places");
+  EXPECT_THAT(checkWeightsMatch(plan, source).message(),
+              HasSubstr("expected the plan's 00 of the config, and the tensors' names, types, shapes and places"));
   source.spec.hidden = 32;
   EXPECT_THAT(checkWeightsMatch(plan, source).message(),
               HasSubstr("hidden = 32: expected the plan's model, whose hidden is 16"));

@@ -46,6 +46,25 @@ TEST(InspectReport, ComputeLimitsWhereTheLinkIsNotBusier) {
   EXPECT_EQ(reportVariants(plan)[0].limitingResource, "compute");
 }
 
+TEST(InspectReport, SaysWhatTheHashesCover) {
+  plan::Plan plan = testPlan();
+  EXPECT_THAT(
+      inspectText(plan, "out.plan", false),
+      HasSubstr("hash covers      the config, and the tensors' names, types, shapes and places; not the weights' "
+                "values (compile --verify-weights)"));
+  plan.weightHashes = {1, 2};
+  EXPECT_THAT(inspectText(plan, "out.plan", false), HasSubstr("shapes and places; the weights' values have "));
+  const auto hashOf = [](const plan::Plan &of) {
+    return nlohmann::json::parse(inspectJson(of, "out.plan"))["model"]["weights_hash"];
+  };
+  const nlohmann::json hash = hashOf(plan);
+  EXPECT_EQ(hash.get<std::string>().size(), 16u);
+  plan.weightHashes = {2, 1};
+  EXPECT_NE(hashOf(plan), hash);
+  plan.weightHashes.clear();
+  EXPECT_EQ(hashOf(plan), nullptr);
+}
+
 TEST(InspectReport, JsonHasTheFieldsByName) {
   const auto json = nlohmann::json::parse(inspectJson(testPlan(), "out.plan"));
   EXPECT_EQ(json["plan"], "out.plan");
@@ -81,7 +100,7 @@ TEST(InspectReport, IntervalIsNoneWhereNothingIsOffloadedAndNullForOtherLayers) 
 }
 
 TEST(InspectReport, TextSaysWhatWhereAndWhy) {
-  const std::string text = inspectText(testPlan(), "out.plan");
+  const std::string text = inspectText(testPlan(), "out.plan", false);
   EXPECT_THAT(text, HasSubstr("out.plan: two-layers on round"));
   EXPECT_THAT(text, HasSubstr("6.00 KiB of 8.00 KiB allowed (6144 of 8192 bytes)"));
   EXPECT_THAT(text, HasSubstr("interval 2: 1 layer (interval 2); start rule eager, 1 slots"));

@@ -10,6 +10,7 @@
 
 #include "runtime/model/Shape.h"
 #include "runtime/model/WeightLayout.h"
+#include "tests/support/SourceDir.h"
 #include "tools/JobToml.h"
 
 namespace headrace::tools {
@@ -23,8 +24,10 @@ constexpr const char *kShape =
     "family = \"llama\"\nlayers = 4\nhidden = 64\nheads = 4\nkv_heads = 2\nintermediate = 128\n"
     "vocab = 100\nmax_positions = 256\n";
 constexpr const char *kHardware =
-    "name = \"small\"\nkind = \"host\"\nmemory = 1000\nhost_memory = 100000\nflops_f32 = 1\nflops_f16 = 1\n"
-    "memory_bandwidth = 1\nh2d_bandwidth = 1\nd2h_bandwidth = 1\nduplex_bandwidth = 2\ncopy_latency = 0\n"
+    "name = \"small\"\nkind = \"host\"\nmemory = \"1000B\"\nhost_memory = \"100000B\"\n"
+    "flops_f32 = \"1FLOP/s\"\nflops_f16 = \"1FLOP/s\"\n"
+    "memory_bandwidth = \"1B/s\"\nh2d_bandwidth = \"1B/s\"\nd2h_bandwidth = \"1B/s\"\nduplex_bandwidth = \"2B/s\"\n"
+    "copy_latency = 0\n"
     "launch_overhead = 0\nflops_efficiency = 1\nmemory_efficiency = 1\n";
 
 class JobFlags : public testing::Test {
@@ -91,7 +94,7 @@ TEST_F(JobFlags, ShapesOfEveryFamilyAreReadBackAsTheyWereWritten) {
 }
 
 TEST_F(JobFlags, EveryFlagReachesItsKey) {
-  input.flags = {{"--device-memory", "512"},    {"--batch", "3"},          {"--context", "128"},
+  input.flags = {{"--device-memory", "512B"},   {"--batch", "3"},          {"--context", "128"},
                  {"--kv-tokens", "999"},        {"--kv-dtype", "f16"},     {"--block-tokens", "32"},
                  {"--offload-layers", "2"},     {"--start-rule", "paper"}, {"--slots", "2"},
                  {"--offload-embedding", "on"}, {"--offload-head", "off"}, {"--new-tokens", "1,8,64"},
@@ -155,11 +158,8 @@ TEST_F(JobFlags, AModelFlagReplacesTheFilesModel) {
 }
 
 TEST_F(JobFlags, ShapeAndHardwareKeysLieOverTheirFiles) {
-  input.flags = {{"--layers", "6"},
-                 {"--dtype", "bf16"},
-                 {"--rope-scaling", "type=linear,factor=2"},
-                 {"--h2d-bandwidth", "2B/s"},
-                 {"--duplex-bandwidth", "3"}};
+  input.flags = {{"--layers", "6"},           {"--dtype", "bf16"},         {"--rope-scaling", "type=linear,factor=2"},
+                 {"--h2d-bandwidth", "2B/s"}, {"--d2h-bandwidth", "1B/s"}, {"--duplex-bandwidth", "3B/s"}};
   const model::Job j = job();
   EXPECT_EQ(j.model->spec.layers, 6);
   EXPECT_EQ(j.model->spec.hidden, 64);
@@ -168,6 +168,37 @@ TEST_F(JobFlags, ShapeAndHardwareKeysLieOverTheirFiles) {
   EXPECT_EQ(j.hardware->h2dBandwidth, 2);
   EXPECT_EQ(j.hardware->d2hBandwidth, 1);
   EXPECT_EQ(j.hardware->name, "small");
+}
+
+TEST_F(JobFlags, ALinkIsScaledByItsFirstDirection) { // the profile: 1 B/s each way, 2 together
+  input.flags = {{"--h2d-bandwidth", "48GB/s"}};
+  EXPECT_EQ(job().hardware->d2hBandwidth, 48e9);
+  EXPECT_EQ(job().hardware->duplexBandwidth, 96e9);
+  input.flags["--d2h-bandwidth"] = "24GB/s";
+  EXPECT_EQ(job().hardware->duplexBandwidth, 72e9);
+  input.flags["--duplex-bandwidth"] = "50GB/s";
+  EXPECT_EQ(job().hardware->duplexBandwidth, 50e9);
+}
+
+TEST_F(JobFlags, WholeNumbersAreTheSameHoweverTheyAreWritten) {
+  for (const char *batch : {"1000", "1e3", "1000.0", "1.0e3"}) {
+    useJob(std::string("[goal]\nbatch = ") + batch + "\n[buckets]\nsequences = [1.0, " + batch + "]\n");
+    input.flags.clear();
+    EXPECT_EQ(job().goal.batch, 1000) << batch;
+    EXPECT_THAT(job().buckets.sequences, ElementsAre(1, 1000)) << batch;
+    useJob("");
+    input.flags = {{"--batch", batch}, {"--interval", "2.0"}};
+    EXPECT_EQ(job().goal.batch, 1000) << batch;
+    EXPECT_EQ(job().policy.interval, 2);
+  }
+  for (const char *batch : {"1000.5", "1e300", "9007199254740994.0"}) {
+    useJob(std::string("[goal]\nbatch = ") + batch + "\n");
+    input.flags.clear();
+    EXPECT_THAT(refusal(), HasSubstr("job.toml:")) << batch;
+    useJob("");
+    input.flags = {{"--batch", batch}};
+    EXPECT_THAT(refusal(), HasSubstr("command line: --batch = ")) << batch;
+  }
 }
 
 TEST_F(JobFlags, AShapeCanBeGivenByFlagsAlone) {
@@ -188,7 +219,7 @@ TEST_F(JobFlags, OtherEnginesFlagsAreTranslatedAndPrinted) {
   EXPECT_EQ(j.goal.deviceMemory, 500u);
   EXPECT_EQ(j.policy.offloadLayers, 1); // 3 of 4 stay
   EXPECT_THAT(notes, ElementsAre("--max-num-seqs 4 means --batch 4", "--max-model-len 128 means --context 128",
-                                 "--gpu-memory-utilization 0.5 (of the 1000 bytes of small) means --device-memory 500",
+                                 "--gpu-memory-utilization 0.5 (of the 1000 bytes of small) means --device-memory 500B",
                                  "--n-gpu-layers 3 (of 4) means --offload-layers 1"));
 }
 
@@ -232,9 +263,18 @@ TEST_F(JobFlags, RefusalsNameTheFlagItsValueAndWhatWasExpected) {
   EXPECT_THAT(refusalOf("--batch", "many"), HasSubstr("command line: --batch = \"many\": expected an integer"));
   EXPECT_THAT(refusalOf("--batch", "99999999999999999999"), HasSubstr("command line: "));
   EXPECT_THAT(refusalOf("--device-memory", "8Gigs"), HasSubstr("--device-memory"));
-  EXPECT_THAT(refusalOf("--device-memory", "0"),
+  EXPECT_THAT(refusalOf("--device-memory", "0GiB"),
               HasSubstr("command line: --device-memory = 0: expected a positive number"));
-  EXPECT_THAT(refusalOf("--device-memory", "-1GiB"), HasSubstr("expected bytes such as"));
+  // A number without a unit, one that no integer holds, and one that no file could hold.
+  for (const char *bare : {"0", "24", "8e9", "9223372036854775808", "99999999999999999999", "-1GiB"})
+    EXPECT_THAT(refusalOf("--device-memory", bare), HasSubstr(std::string("command line: --device-memory = \"") + bare +
+                                                              "\": expected bytes with their unit"));
+  for (const char *flag : {"--h2d-bandwidth", "--d2h-bandwidth", "--duplex-bandwidth", "--memory-bandwidth"})
+    EXPECT_THAT(refusalOf(flag, "24"), HasSubstr(std::string("command line: ") + flag +
+                                                 " = \"24\": expected a positive bandwidth with its unit"));
+  EXPECT_THAT(refusalOf("--flops-f16", "1e12"), HasSubstr("--flops-f16 = \"1e12\": expected a positive rate with its"));
+  EXPECT_THAT(refusalOf("--batch", "9223372036854775808"),
+              HasSubstr("command line: --batch = \"9223372036854775808\": expected an integer from 1"));
   EXPECT_THAT(refusalOf("--device-memory", "99999999999999TiB"), HasSubstr("below 2^63"));
   EXPECT_THAT(refusalOf("--kv-dtype", "int4"), HasSubstr("command line: --kv-dtype = \"int4\": expected"));
   EXPECT_THAT(refusalOf("--interval", "0"), HasSubstr("command line: --interval = 0: expected"));
@@ -265,7 +305,8 @@ TEST_F(JobFlags, RefusalsNameTheFlagItsValueAndWhatWasExpected) {
   EXPECT_THAT(refusalOf("--family", "gpt2"), HasSubstr("command line: --family = \"gpt2\": expected"));
   EXPECT_THAT(refusalOf("--rope-scaling", "linear"), HasSubstr("--rope-scaling = \"linear\": expected key=value"));
   EXPECT_THAT(refusalOf("--h2d-bandwidth", "0GB/s"), HasSubstr("--h2d-bandwidth"));
-  EXPECT_THAT(refusalOf("--h2d-bandwidth", "9GB/s"), HasSubstr("command line: --duplex-bandwidth = 2"));
+  EXPECT_THAT(refusalOf("--duplex-bandwidth", "9GB/s"),
+              HasSubstr("command line: --duplex-bandwidth = 9GB/s: expected"));
   EXPECT_THAT(refusalOf("--link-efficiency", "1.5"),
               HasSubstr("command line: --link-efficiency = 1.5: expected a share"));
 }
@@ -313,7 +354,7 @@ TEST_F(JobFlags, IntervalAndLayersTogetherAreRefused) {
 }
 
 TEST_F(JobFlags, ShapeFlagsBesideAFolderAreRefused) {
-  input.source = std::string(HEADRACE_SOURCE_DIR) + "/tests/golden/opt-7-tied-f32";
+  input.source = sourceDir() + "/tests/golden/opt-7-tied-f32";
   input.flags = {{"--layers", "3"}};
   EXPECT_THAT(refusal(), HasSubstr("--layers: the folder "));
 }

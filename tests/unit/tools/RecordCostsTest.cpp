@@ -95,11 +95,11 @@ TEST_F(RecordCosts, RefusesWhatWasMeasuredUnderOtherFigures) {
   model::Job other = host;
   other.hardware->h2dBandwidth = 8; // what the host's copies are paced to
   refused(recordOf(host, false), other,
-          "hardware.h2d_bandwidth = 10: this record was measured under another profile, expected 8");
+          "hardware.h2d_bandwidth = \"10B/s\": this record was measured under another profile, expected \"8B/s\"");
   other = host;
   other.hardware->flopsF32 = 17; // the host computes as fast as it does
   EXPECT_TRUE(opened(recordOf(host, false), other).ok());
-  refused(recordOf(host, true), other, "hardware.flops_f32 = 1000"); // virtual time as fast as it is told
+  refused(recordOf(host, true), other, "hardware.flops_f32 = \"1000FLOP/s\""); // virtual time as fast as it is told
   other.hardware = host.hardware;
   other.hardware->memoryBytes = 5; // where a plan must fit decides no time
   EXPECT_TRUE(opened(recordOf(host, true), other).ok());

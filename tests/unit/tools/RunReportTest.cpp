@@ -12,10 +12,20 @@ namespace {
 
 using testing::HasSubstr;
 
-RunReport made() {
-  RunReport report;
-  report.planPath = "out.plan";
-  report.device = "host";
+// The plan in units of 10 us, with an objective: an iteration takes 3 ms, its tokens are there after 2.5.
+const plan::Plan &slowPlan() {
+  static const plan::Plan plan = [] {
+    plan::Plan p = testPlan();
+    for (uint64_t &ns : p.variants[0].durationsNs)
+      ns *= 10'000;
+    p.choices.push_back({0, 3'500'000, 2'000'000, 0, 0});
+    return p;
+  }();
+  return plan;
+}
+
+RunReport made(bool decodes = true) {
+  RunReport report{.planPath = "out.plan", .device = "host", .times = RunTimes(slowPlan(), 0, 0)};
   report.result.tokens = {{1, 2, 3}, {4, 5}};
   report.result.firstTokenNs = {2'000'000, 4'000'000};
   report.result.ttftMs = 3;
@@ -25,18 +35,18 @@ RunReport made() {
   report.result.counters.h2dBytes = 960;
   report.result.counters.stallNs = 250'000;
   report.result.counters.peakDeviceBytes = 6144;
-  report.prefill.add(2'000'000, 3'000'000);
-  report.decode.add(1'000'000, 1'100'000);
-  report.decode.add(1'000'000, 1'300'000);
-  report.decode.finish();
-  report.prefill.finish();
+  report.times.add({.variant = 0, .ns = 3'750'000, .prefill = true}); // of 2.5 ms
+  if (decodes) {
+    report.times.add({.variant = 0, .ns = 3'300'000, .gapNs = 3'300'000, .waitedNs = 9'000'000}); // of 3 ms each
+    report.times.add({.variant = 0, .ns = 3'900'000, .gapNs = 3'900'000});
+  }
   return report;
 }
 
 TEST(RunReport, JsonHasTheFieldsByName) {
   core::Manifest manifest;
   manifest.loaded = manifest.planned = {1792, 1024, 0};
-  const auto json = nlohmann::json::parse(runJson(testPlan(), 0, manifest, made()));
+  const auto json = nlohmann::json::parse(runJson(slowPlan(), 0, manifest, made()));
   EXPECT_EQ(json["tokens"], nlohmann::json::parse("[[1,2,3],[4,5]]"));
   EXPECT_EQ(json["ttft_ms"], 3);
   EXPECT_EQ(json["tpot_ms"], 1.5);
@@ -45,26 +55,37 @@ TEST(RunReport, JsonHasTheFieldsByName) {
   EXPECT_EQ(json["h2d_bytes"], 960);
   EXPECT_EQ(json["stall_ms"], 0.25);
   EXPECT_EQ(json["offloaded_layers"], 1);
-  EXPECT_EQ(json["predicted_tpot_ms"], 1);
+  EXPECT_DOUBLE_EQ(json["predicted_tpot_ms"], 3);
   EXPECT_DOUBLE_EQ(json["measured_over_predicted"], 1.2);
-  EXPECT_EQ(json["prefill"]["ratio"], 1.5);
+  EXPECT_DOUBLE_EQ(json["prefill"]["ratio"], 1.5);
+  EXPECT_TRUE(json["changes"].is_null());
+  EXPECT_EQ(json["gaps"]["gaps"], 2);
+  EXPECT_EQ(json["gaps"]["late"], 1);
+  EXPECT_DOUBLE_EQ(json["gaps"]["longest_ms"], 3.9);
+  EXPECT_DOUBLE_EQ(json["gaps"]["objective_ms"], 3.5);
+  EXPECT_FALSE(json["gaps"]["longest_is_change"].get<bool>());
+  EXPECT_DOUBLE_EQ(json["gaps"]["longest_in_prefill_ms"], 9);
+  EXPECT_DOUBLE_EQ(json["gaps"]["steady_p99_over_median"], 3.9 / 3.3);
   EXPECT_EQ(json["iterations"], 4);
   EXPECT_EQ(json["manifest"]["loaded"]["host"], 1024);
 }
 
 TEST(RunReport, WithoutDecodeIterationsThereIsNoPrediction) {
-  RunReport report = made();
-  report.decode = {};
-  const auto json = nlohmann::json::parse(runJson(testPlan(), 0, {}, report));
+  const auto json = nlohmann::json::parse(runJson(slowPlan(), 0, {}, made(/*decodes=*/false)));
   EXPECT_TRUE(json["predicted_tpot_ms"].is_null());
   EXPECT_TRUE(json["decode"].is_null());
+  EXPECT_TRUE(json["gaps"]["longest_ms"].is_null());
 }
 
 TEST(RunReport, TextHasTokensTimesAndTheComparison) {
-  const std::string text = runText(testPlan(), 0, made());
+  const std::string text = runText(slowPlan(), 0, made());
   EXPECT_THAT(text, HasSubstr("tokens 0         1,2,3\ntokens 1         4,5\n"));
   EXPECT_THAT(text, HasSubstr("TTFT             3.000 ms\nTPOT             1.500 ms\n"));
-  EXPECT_THAT(text, HasSubstr("decode           predicted 1.000 ms, measured 1.200 ms (1.20 x) over 2 iterations\n"));
+  EXPECT_THAT(text, HasSubstr("decode           predicted 3.000 ms, measured 3.600 ms (1.20 x) over 2 iterations\n"));
+  EXPECT_THAT(text,
+              HasSubstr("gaps             longest 3.900 ms, 1.114 x its objective of 3.500 ms; 1 of 2 were longer; "
+                        "steady ones spread by 1.18 x (p99 / median)\n"
+                        "gaps in prefill  longest 9.000 ms: beside prompts that were not done yet\n"));
   EXPECT_THAT(text, HasSubstr("stalls           0.250 ms"));
 }
 

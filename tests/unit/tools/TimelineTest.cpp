@@ -15,7 +15,9 @@ using testing::Not;
 
 Trace measuredTrace() {
   // As planned, but the first copy takes 200 and everything behind it is 50 later.
-  return {"00ff", "host", 0, {{0, 200}, {0, 20}, {20, 60}, {60, 100}, {200, 260}, {260, 350}, {260, 300}, {300, 300}}};
+  return {"00ff", "host",
+          5,      "iteration 5 of 8",
+          0,      {{0, 200}, {0, 20}, {20, 60}, {60, 100}, {200, 260}, {260, 350}, {260, 300}, {300, 300}}};
 }
 
 TEST(TimelineChart, PlaysTheVariantAndNamesItsSteps) {
@@ -49,6 +51,13 @@ TEST(TimelineChart, MeasuredTimesStandBeside) {
   EXPECT_EQ(chart.tracks[1].stallNs, 100u);
 }
 
+// Half the profile's bandwidth: the first copy takes 300, so L1 starts there and the second copy ends at 540.
+TEST(TimelineChart, ThePlannedLanesAreThoseOfTheRunsLink) {
+  const Chart chart = makeChart(testPlan(), 0, nullptr, 0.5e9);
+  EXPECT_EQ(chart.tracks[0].bars[0].endNs, 300u);
+  EXPECT_EQ(chart.tracks[0].iterationNs, 540u); // 300 + 60 + 2 x 90
+}
+
 TEST(TimelineText, DrawsLanesWithLayersAndStalls) {
   const std::string text = timelineText(makeChart(testPlan(), 0, nullptr), 69); // 60 columns: 5 ns each
   EXPECT_THAT(text, HasSubstr("planned: iteration 300 ns, tokens at 250 ns, stalls 50 ns\n"));
@@ -63,7 +72,7 @@ TEST(TimelineText, PlannedAndMeasuredShareOneScale) {
   const Trace trace = measuredTrace();
   const std::string text = timelineText(makeChart(testPlan(), 0, &trace), 79); // 70 columns for 350 ns
   EXPECT_THAT(text, HasSubstr("compute  [==][L0============]..........[L1"));
-  EXPECT_THAT(text, HasSubstr("measured (host): iteration 350 ns"));
+  EXPECT_THAT(text, HasSubstr("measured (host), iteration 5 of 8: 350 ns, tokens at 300 ns, stalls 100 ns\n"));
   EXPECT_THAT(text, HasSubstr("compute  [==][L0============]....................[L1"));
 }
 
@@ -86,7 +95,7 @@ TEST(TimelineJson, IsTraceEventsWithAProcessATrackAndAThreadALane) {
   for (const auto &event : json["traceEvents"]) {
     ++count[event["ph"]];
     if (event["ph"] == "M" && event["name"] == "process_name") {
-      EXPECT_EQ(event["args"]["name"], event["pid"] == 1 ? "planned" : "measured (host)");
+      EXPECT_EQ(event["args"]["name"], event["pid"] == 1 ? "planned" : "measured (host), iteration 5 of 8");
     }
     if (event["ph"] != "X" || event["pid"] != 1)
       continue;
@@ -122,8 +131,44 @@ TEST(TimelineSvg, HasABarAStepWithItsBytesInATooltip) {
   EXPECT_THAT(svg, HasSubstr("<title>L0 qkv: 40 ns, from 20 ns to 60 ns\n1.00 kFLOP</title>"));
   EXPECT_THAT(svg, HasSubstr("stall of 50 ns: waits for the copy of L1 qkv"));
   EXPECT_THAT(svg, HasSubstr("tokens visible at 250 ns"));
-  EXPECT_THAT(svg, HasSubstr("compute waits for a copy")); // the legend
+  for (const char *entry : {">compute waits for a copy<", ">idle<", ">tokens visible<"}) // the legend
+    EXPECT_THAT(svg, HasSubstr(entry));
   EXPECT_THAT(svg, Not(HasSubstr("measured")));
+}
+
+// Every line is upright: none goes through a text, and texts lie on what is drawn before them.
+TEST(TimelineSvg, NoLineGoesThroughALabel) {
+  const Trace trace = measuredTrace();
+  const std::string svg = timelineSvg(makeChart(testPlan(), 0, &trace));
+  const auto number = [&](size_t at, const std::string &name) {
+    const size_t found = svg.find(" " + name + "=\"", at);
+    return std::stod(svg.substr(found + name.size() + 3));
+  };
+  struct Text {
+    size_t at;
+    double from, to, y;
+  };
+  std::vector<Text> texts;
+  for (size_t at = svg.find("<text"); at != std::string::npos; at = svg.find("<text", at + 1)) {
+    const size_t open = svg.find('>', at), size = svg.find('<', open) - open - 1;
+    const double x = number(at, "x"), width = 6.1 * static_cast<double>(size);
+    const bool middle = svg.substr(at, open - at).find("middle") != std::string::npos;
+    texts.push_back({at, middle ? x - width / 2 : x, middle ? x + width / 2 : x + width, number(at, "y")});
+  }
+  EXPECT_GT(texts.size(), 10u);
+  int lines = 0;
+  for (size_t at = svg.find("<line"); at != std::string::npos; at = svg.find("<line", at + 1)) {
+    ++lines;
+    EXPECT_EQ(number(at, "x1"), number(at, "x2"));
+    for (const Text &text : texts) {
+      const bool crosses = text.from < number(at, "x1") && number(at, "x1") < text.to && number(at, "y1") < text.y &&
+                           text.y - 8 < number(at, "y2");
+      // A lane's grid is covered by the bars and ribbons that labels stand on.
+      const bool covered = at < text.at && svg.substr(at, svg.find('>', at) - at).find("#d5dae0") != std::string::npos;
+      EXPECT_TRUE(!crosses || covered) << svg.substr(at, 120) << " through " << svg.substr(text.at, 120);
+    }
+  }
+  EXPECT_GT(lines, 10);
 }
 
 TEST(TimelineSvg, EscapesNames) {

@@ -5,17 +5,26 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/tools/TestPlan.h"
+#include "tools/Timeline.h"
 
 namespace headrace::tools {
 namespace {
 
 using testing::HasSubstr;
 
+// Step i from 10 i to 10 i + 5.
 Trace made() {
   std::vector<core::StepTime> times;
   for (int64_t i = 0; i < 8; ++i)
     times.push_back({1000 + 10 * i, 1005 + 10 * i});
-  return makeTrace(testPlan(), "host", 0, times);
+  Trace trace = makeTrace(testPlan(), "host", 0, times);
+  trace.iteration = 5;
+  trace.about = "iteration 5 of 8";
+  return trace;
+}
+std::string written() {
+  const Trace trace = made();
+  return timelineJson(makeChart(testPlan(), 0, &trace));
 }
 
 std::string message(const std::string &text) {
@@ -25,8 +34,8 @@ std::string message(const std::string &text) {
 }
 
 std::string with(const std::string &from, const std::string &to) {
-  std::string text = traceJson(made());
-  const size_t at = text.find(from);
+  std::string text = written();
+  const size_t at = text.rfind(from); // measured lanes stand behind planned ones
   EXPECT_NE(at, std::string::npos) << from;
   return text.replace(at, from.size(), to);
 }
@@ -36,34 +45,57 @@ TEST(Trace, CountsFromTheFirstStart) {
   EXPECT_EQ(made().steps[7], (std::pair<int64_t, int64_t>{70, 75}));
 }
 
-TEST(Trace, ReadsWhatItWrote) {
-  const auto read = parseTrace(traceJson(made()), "t.json", testPlan());
+TEST(Trace, IsReadFromWhatPerfettoOpens) {
+  const auto read = parseTrace(written(), "t.json", testPlan());
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->device, "host");
   EXPECT_EQ(read->modelHash, "00ff");
+  EXPECT_EQ(read->iteration, 5u);
+  EXPECT_EQ(read->about, "iteration 5 of 8");
   EXPECT_EQ(read->steps, made().steps);
 }
 
+// Microseconds are a fraction's worth of nanoseconds: each comes back, up to days.
+TEST(Trace, NoNanosecondIsLost) {
+  Trace trace = made();
+  int64_t at = 1;
+  for (auto &[start, end] : trace.steps) {
+    start = at;
+    end = at + 333;
+    at = at * 73 + 7; // the last ends after 3 hours
+  }
+  const auto read = parseTrace(timelineJson(makeChart(testPlan(), 0, &trace)), "t.json", testPlan());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->steps, trace.steps);
+}
+
 TEST(Trace, RefusesWhatIsNoTrace) {
-  for (const char *text : {"", "{", "[]", "null", "{\"format\":1}", "{\"format\":\"other\"}"})
-    EXPECT_EQ(message(text), "t.json: expected a trace written by headrace run --trace");
-  EXPECT_EQ(message("{\"format\":\"headrace-trace\"}"), "t.json: version is missing");
-  EXPECT_THAT(message(with("\"version\":1", "\"version\":2")), HasSubstr("version = 2: expected 1"));
-  EXPECT_THAT(message(with("\"variant\":0", "\"variant\":-1")), HasSubstr("expected two texts, a number and a list"));
+  for (const char *text : {"", "{", "[]", "null", "{\"otherData\":1}", "{\"otherData\":{\"format\":\"other\"}}",
+                           "{\"otherData\":{\"format\":\"headrace-timeline\"},\"traceEvents\":1}"})
+    EXPECT_EQ(message(text),
+              "t.json: expected a timeline written by headrace run, with --trace or as --timeline FILE.json");
+  EXPECT_EQ(message(timelineJson(makeChart(testPlan(), 0, nullptr))),
+            "t.json: otherData.measured is missing: it has planned lanes only");
+  EXPECT_EQ(message(with("\"version\":1", "\"verse\":1")), "t.json: otherData.version is missing");
+  EXPECT_THAT(message(with("\"version\":1", "\"version\":2")), HasSubstr("otherData.version = 2: expected 1"));
+  EXPECT_THAT(message(with("\"variant\":0", "\"variant\":-1")), HasSubstr("expected a text, a number, a text"));
+  EXPECT_THAT(message(with("\"device\":\"host\"", "\"device\":1")), HasSubstr("expected a text, a number, a text"));
 }
 
 TEST(Trace, RefusesATraceOfAnotherPlan) {
   EXPECT_THAT(message(with("00ff", "aabb")), HasSubstr("model_hash = aabb: expected the plan's, 00ff"));
   EXPECT_THAT(message(with("\"variant\":0", "\"variant\":1")), HasSubstr("variant = 1: expected one of the plan's 1"));
-  EXPECT_THAT(message(with("[[0,5],", "[")), HasSubstr("7 steps: expected the 8 of variant 0"));
+  EXPECT_THAT(message(with("\"step\":7,", "")), HasSubstr("7 steps: expected the 8 of variant 0"));
+  EXPECT_THAT(message(with("\"step\":7,", "\"step\":8,")),
+              HasSubstr("step 8: expected each of the 8 of variant 0 once"));
+  EXPECT_THAT(message(with("\"step\":7,", "\"step\":6,")), HasSubstr("step 6: expected each of the 8"));
 }
 
 TEST(Trace, RefusesTimesThatAreNone) {
-  EXPECT_THAT(message(with("[0,5]", "[5,0]")), HasSubstr("[5, 0]: expected 0 <= start_ns <= end_ns"));
-  EXPECT_THAT(message(with("[0,5]", "[-1,5]")), HasSubstr("[-1, 5]"));
-  EXPECT_THAT(message(with("[0,5]", "[0]")), HasSubstr("steps: [0]: expected [start_ns, end_ns]"));
-  EXPECT_THAT(message(with("[0,5]", "[0.5,5]")), HasSubstr("expected [start_ns, end_ns]"));
-  EXPECT_THAT(message(with("[0,5]", "[0,18446744073709551615]")), HasSubstr("expected 0 <= start_ns <= end_ns"));
+  const std::string expected = "the event of step 7: expected ts and dur, times in us from 0 on";
+  for (const char *ts : {"-0.07", "\"0.07\"", "1e13", "null"})
+    EXPECT_THAT(message(with("\"ts\":0.07,", std::string("\"ts\":") + ts + ",")), HasSubstr(expected)) << ts;
+  EXPECT_THAT(message(with("\"ts\":0.07,", "")), HasSubstr(expected));
 }
 
 } // namespace

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Errors about what was given have one form: the flag, or the file and its key; what was found; what was expected.
+#include <filesystem>
+
+#include <sys/stat.h>
+
+#include <gmock/gmock.h>
+
+#include "tests/tools/Process.h"
+
+namespace headrace::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr const char *kModel = "llama-7-gqa-llama3-f32";
+
+class InputErrors : public CommandLine {
+protected:
+  // What stands behind "headrace: error: ", whole.
+  std::string error(const std::vector<std::string> &words) const {
+    const Outcome o = headrace(words);
+    EXPECT_EQ(o.status, 2) << o.err;
+    EXPECT_EQ(o.out, "");
+    EXPECT_THAT(o.err, StartsWith("headrace: error: "));
+    EXPECT_TRUE(files() == before) << "left files behind";
+    return o.err.substr(17, o.err.size() - 18);
+  }
+  std::string job(const std::string &text) {
+    writeText(path("job.toml"), text);
+    before = files();
+    return path("job.toml");
+  }
+  std::vector<std::string> run(std::vector<std::string> more) const {
+    std::vector<std::string> words = {"run", golden(kModel), "--prompt-ids", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  std::vector<std::string> before;
+};
+
+TEST_F(InputErrors, NumbersOfFlagsAreReadWhole) {
+  for (const char *seed : {"-1", "18446744073709551616", "1.5", "1e30", "x", ""})
+    EXPECT_EQ(error(run({"--seed", seed})), std::string("command line: --seed = \"") + seed +
+                                                "\": expected an integer from 0 to 18446744073709551615");
+  EXPECT_EQ(headrace(run({"--seed", "18446744073709551615", "--temperature", "1"})).status, 0);
+  EXPECT_EQ(headrace(run({"--seed", "1e3", "--max-new-tokens", "2.0"})).status, 0);
+  EXPECT_EQ(error({"run", "opt-6.7b", "--prompt-ids", "1", "--synthetic-weights", "-1"}),
+            "command line: --synthetic-weights = \"-1\": expected an integer from 0 to 18446744073709551615");
+  EXPECT_EQ(error(run({"--max-new-tokens", "9999999999999999999"})),
+            "command line: --max-new-tokens = \"9999999999999999999\": expected an integer from 1 to 2147483648");
+  EXPECT_EQ(error(run({"--placement", "-1"})),
+            "command line: --placement = \"-1\": expected an integer from 0 to 4294967295");
+  EXPECT_EQ(error(run({"--temperature", "hot"})), "command line: --temperature = \"hot\": expected 0 or more");
+  EXPECT_EQ(error(run({"--top-p", "nan"})), "command line: --top-p = \"nan\": expected more than 0 and at most 1");
+  EXPECT_EQ(error({"timeline", "a.plan", "--format", "png"}),
+            "command line: --format = \"png\": expected text, json or svg");
+  EXPECT_EQ(error({"timeline", "a.plan", "--width", "wide"}),
+            "command line: --width = \"wide\": expected an integer from 40 to 2000");
+}
+
+TEST_F(InputErrors, UsageIsSaidInTheSameWords) {
+  EXPECT_EQ(error({"compute"}),
+            "command line: command = \"compute\": expected bench, compile, fleet, inspect, profile, "
+            "record, timeline, run or simulate");
+  EXPECT_EQ(error({"inspect"}), "command line: no plan: expected one (headrace inspect --help)");
+  EXPECT_EQ(error({}), "command line: no subcommand: expected one (headrace --help)");
+  EXPECT_EQ(error(run({"--no-such-flag"})),
+            "command line: --no-such-flag: expected a flag or an argument of headrace run (headrace run --help)");
+  EXPECT_EQ(error(run({"--seed"})), "command line: --seed: no value: expected one behind it (headrace run --help)");
+  EXPECT_EQ(error(run({"--seed", "1", "--seed", "2"})), "command line: --seed: given more than once: expected it once");
+}
+
+TEST_F(InputErrors, TokenIdsAreOfTheVocabulary) {
+  const auto vocab = nlohmann::json::parse(readFile(golden(kModel) + "/config.json"))["vocab_size"].get<int>();
+  const std::string last = std::to_string(vocab - 1);
+  EXPECT_EQ(error(run({"--stop-ids", "3,999999"})),
+            "command line: --stop-ids = 999999: expected token ids from 0 to " + last + ", the model's vocabulary");
+  EXPECT_EQ(headrace(run({"--stop-ids", last})).status, 0);
+  EXPECT_EQ(headrace(run({"--stop-ids", std::to_string(vocab)})).status, 2);
+  EXPECT_EQ(error({"run", golden(kModel), "--prompt-ids", ""}),
+            "command line: --prompt-ids: prompt 0 = \"\": expected at least one token id");
+}
+
+TEST_F(InputErrors, AmountsHaveAUnit) {
+  const auto compile = [&](const std::string &flag, const std::string &value) {
+    return std::vector<std::string>{"compile", "opt-6.7b", "--hardware", "a10", flag, value, "--dry-run"};
+  };
+  EXPECT_THAT(error(compile("--device-memory", "9223372036854775808")),
+              StartsWith("command line: --device-memory = \"9223372036854775808\": expected bytes with their unit"));
+  EXPECT_THAT(error(compile("--h2d-bandwidth", "24")),
+              StartsWith("command line: --h2d-bandwidth = \"24\": expected a positive bandwidth with its unit"));
+  EXPECT_EQ(headrace(compile("--tpot", "50")).status, 0); // seconds
+  EXPECT_THAT(
+      error({"compile", job("[model]\nshape = \"opt-6.7b\"\n[hardware]\nfile = \"a10\"\nh2d_bandwidth = 24\n"),
+             "--dry-run"}),
+      StartsWith(path("job.toml") + ":5: hardware.h2d_bandwidth = 24: expected a positive bandwidth with its unit"));
+  EXPECT_THAT(
+      error({"compile", job("[model]\nshape = \"opt-6.7b\"\n[goal]\ndevice_memory = 8000000000\n"), "--dry-run"}),
+      StartsWith(path("job.toml") + ":4: goal.device_memory = 8000000000: expected bytes with their unit"));
+  EXPECT_THAT(error(run({"--link-bandwidth", "12"})), StartsWith("command line: --link-bandwidth = \"12\": expected"));
+  EXPECT_THAT(error(run({"--graph-memory", "12"})),
+              StartsWith("command line: --graph-memory = \"12\": expected bytes"));
+}
+
+TEST_F(InputErrors, ALinkIsAskedForByOneFlag) {
+  const auto plan = json({"compile", "opt-6.7b", "--hardware", "a10", "--device-memory", "10GiB", "--batch", "2",
+                          "--context", "64", "--h2d-bandwidth", "48GB/s", "--dry-run"});
+  // What is printed says the flag, and neither of those that follow from it.
+  const auto command = plan["command"].get<std::string>();
+  EXPECT_THAT(command, HasSubstr(" --hardware a10 --h2d-bandwidth 48GB/s --device-memory 10GiB "));
+  EXPECT_THAT(command, testing::Not(HasSubstr("duplex")));
+  const auto apart = json({"compile", "opt-6.7b", "--hardware", "a10", "--device-memory", "10GiB", "--batch", "2",
+                           "--context", "64", "--d2h-bandwidth", "12GB/s", "--dry-run"});
+  EXPECT_THAT(apart["command"].get<std::string>(),
+              HasSubstr(" --hardware a10 --d2h-bandwidth 12GB/s --duplex-bandwidth 27GB/s --device-memory"));
+}
+
+TEST_F(InputErrors, FiguresThatNobodyMeantAreNotTheCompilersFault) {
+  EXPECT_EQ(error({"compile", "opt-6.7b", "--hardware", "a10", "--device-memory", "10GiB", "--h2d-bandwidth", "1B/s",
+                   "--dry-run"}),
+            "command line: --h2d-bandwidth = 1B/s: expected one by which every step takes less than 1e+06 s");
+  EXPECT_EQ(error({"compile", "opt-6.7b", "--hardware", "a10", "--flops-f16", "1FLOP/s", "--dry-run"}),
+            "command line: --flops-f16 = 1FLOP/s: expected one by which every step takes less than 1e+06 s");
+}
+
+TEST_F(InputErrors, KeysOfAJobAreNamedWithItsFile) {
+  const std::string model = "[model]\npath = \"" + golden(kModel) + "\"\n";
+  EXPECT_THAT(error({"compile", job("[model]\nfile = \"m\"\n"), "--dry-run"}),
+              StartsWith(path("job.toml") + ":2: model.file: unknown key: expected one of path, shape, "));
+  EXPECT_EQ(error({"compile", job(model + "[goal]\nbatch = 2\n[buckets]\nsequences = [1, 4]\n"), "--dry-run"}),
+            path("job.toml") + ": buckets.sequences = 4: expected a last size of 2, which is goal.batch");
+  EXPECT_EQ(error({"compile", job(model + "[buckets]\nsequences = [1, 4]\n"), "--batch", "2", "--dry-run"}),
+            path("job.toml") + ": buckets.sequences = 4: expected a last size of 2, which is goal.batch");
+  EXPECT_EQ(error({"compile", job(model + "[goal]\nbatch = 2\n"), "--sequences", "1,4", "--dry-run"}),
+            "command line: --sequences = 4: expected a last size of 2, which is goal.batch");
+  EXPECT_EQ(error({"compile", job("[buckets]\ncontexts = [4096]\n"), "--model", "opt-6.7b", "--dry-run"}),
+            path("job.toml") + ": buckets.contexts = 4096: expected at most the 2048 positions of opt-6.7b");
+  EXPECT_EQ(headrace({"compile", job(model + "[goal]\nbatch = 2.0\n"), "--dry-run"}).status, 0);
+  EXPECT_THAT(error({"compile", job(model + "[goal]\nbatch = 2.5\n"), "--dry-run"}),
+              StartsWith(path("job.toml") + ":4: goal.batch = 2.5: expected an integer from 1"));
+}
+
+TEST_F(InputErrors, WhatIsNoFileIsSaidToBeWhatItIs) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  before = files();
+  for (const auto &[name, type] :
+       {std::pair<std::string, std::string>{path("fifo"), "a FIFO"}, {"/dev/zero", "a device"}}) {
+    EXPECT_EQ(error({"compile", name, "--dry-run"}),
+              "\"" + name + "\": " + type + ": expected a regular file or a folder");
+    EXPECT_EQ(error({"compile", "opt-6.7b", "--hardware", name, "--dry-run"}),
+              "command line: --hardware: \"" + name + "\": " + type + ": expected a regular file or a folder");
+    EXPECT_EQ(error({"inspect", name}), name + ": " + type + ": expected a regular file");
+    EXPECT_EQ(error({"record", "show", name}), name + ": " + type + ": expected a regular file");
+    EXPECT_EQ(error({"fleet", name}), name + ": " + type + ": expected a regular file");
+    EXPECT_EQ(error({"run", golden(kModel), "--prompt-ids-file", name}),
+              name + ": " + type + ": expected a regular file");
+  }
+}
+
+TEST_F(InputErrors, WithJsonAnErrorIsAnObject) {
+  const auto object = [&](std::vector<std::string> words) {
+    words.emplace_back("--json");
+    const Outcome o = headrace(words);
+    const auto parsed = nlohmann::json::parse(o.out, nullptr, false);
+    EXPECT_FALSE(parsed.is_discarded()) << o.out;
+    EXPECT_EQ(parsed["error"]["exit_status"], o.status);
+    EXPECT_EQ("headrace: error: " + parsed["error"]["message"].get<std::string>() + "\n", o.err);
+    return parsed["error"];
+  };
+  EXPECT_EQ(object({"compile", golden(kModel), "--batch", "0", "--dry-run"})["exit_status"], 2);
+  EXPECT_EQ(object({"compile", golden(kModel), "--device-memory", "64KiB", "--dry-run"})["exit_status"], 1);
+  EXPECT_EQ(object(run({"--seed", "-1"}))["exit_status"], 2);
+  EXPECT_EQ(object({"inspect"})["exit_status"], 2);
+  EXPECT_EQ(object({"inspect", path("missing.plan")})["exit_status"], 2);
+  EXPECT_EQ(object({"record", "show", path("missing.toml")})["exit_status"], 2);
+  EXPECT_EQ(object({"fleet", path("missing.toml")})["exit_status"], 2);
+  EXPECT_EQ(object({"compute"})["exit_status"], 2);
+  // A comparison in which nothing ran has its own object, with the reasons.
+  const Outcome nothing =
+      headrace({"bench", "opt-6.7b", "--hardware", "a10", "--device", "sim", "--policies", "none", "--batches", "1",
+                "--input-len", "8", "--output-len", "3", "--device-memory", "1GiB", "--json"});
+  EXPECT_EQ(nothing.status, 1);
+  EXPECT_EQ(nlohmann::json::parse(nothing.out, nullptr, false)["format"], "headrace-bench");
+}
+
+TEST_F(InputErrors, APlanFindsItsModelFromAnyFolder) {
+  fs::create_directories(path("models"));
+  fs::rename(copyModel(kModel), path("models/m"));
+  fs::create_directories(path("plans"));
+  ASSERT_EQ(shell("cd " + folder + " && $HEADRACE compile models/m --batch 2 --context 64 -o plans/m.plan").status, 0);
+  EXPECT_EQ(json({"inspect", path("plans/m.plan")})["model"]["path"], "../models/m");
+  const std::string run = "$HEADRACE run --prompt-ids 1,2 --max-new-tokens 2 ";
+  for (const std::string &from : {folder, path("plans"), std::string("/")})
+    EXPECT_EQ(shell("cd " + from + " && " + run + path("plans/m.plan")).status, 0) << from;
+  EXPECT_EQ(shell("cd " + path("plans") + " && " + run + "m.plan").status, 0);
+  // Moved together they find each other; the plan alone does not.
+  fs::create_directories(path("elsewhere"));
+  fs::rename(path("models"), path("elsewhere/models"));
+  fs::rename(path("plans"), path("elsewhere/plans"));
+  EXPECT_EQ(shell(run + path("elsewhere/plans/m.plan")).status, 0);
+  fs::rename(path("elsewhere/plans/m.plan"), path("m.plan"));
+  const Outcome alone = shell(run + path("m.plan"));
+  EXPECT_EQ(alone.status, 2);
+  EXPECT_THAT(alone.err, HasSubstr("expected --weights FOLDER"));
+}
+
+TEST_F(InputErrors, APlansBytesDoNotDependOnWhereTheFolderIs) {
+  for (const char *place : {"here", "there"}) {
+    fs::create_directories(path(place));
+    fs::rename(copyModel(kModel), path(place) + "/m");
+    ASSERT_EQ(shell("cd " + path(place) + " && $HEADRACE compile m --batch 2 --context 64 -o m.plan").status, 0);
+  }
+  EXPECT_EQ(readFile(path("here/m.plan")), readFile(path("there/m.plan")));
+}
+
+} // namespace
+} // namespace headrace::tools

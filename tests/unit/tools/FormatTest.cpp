@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/Format.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace headrace::tools {
+namespace {
+
+std::vector<std::vector<std::string>> rows(int count) {
+  std::vector<std::vector<std::string>> table = {{"row", "value"}};
+  for (int i = 1; i <= count; ++i)
+    table.push_back({absl::StrCat("r", i), absl::StrCat(i)});
+  return table;
+}
+
+TEST(FoldTable, ShowsTwentyFourRowsWhole) {
+  EXPECT_EQ(foldTable(rows(24), false, "rows", "how"), formatTable(rows(24)));
+  EXPECT_EQ(foldTable(rows(0), false, "rows", "how"), formatTable(rows(0)));
+  EXPECT_EQ(foldTable({}, false, "rows", "how"), "");
+}
+
+TEST(FoldTable, OfMoreTheFirstAndTheLastAndHowManyAreLeftOut) {
+  const std::vector<std::string> lines = absl::StrSplit(foldTable(rows(85), false, "variants", "--all"), '\n');
+  ASSERT_EQ(lines.size(), 1u + 12 + 1 + 4 + 1); // header, first, fold, last, and nothing behind the last newline
+  EXPECT_EQ(lines[0], "row  value");
+  EXPECT_EQ(lines[1], "r1       1");
+  EXPECT_EQ(lines[12], "r12     12");
+  EXPECT_EQ(lines[13], "... 69 more variants: --all"); // 85 - 12 - 4
+  EXPECT_EQ(lines[14], "r82     82");
+  EXPECT_EQ(lines[17], "r85     85");
+  EXPECT_EQ(foldTable(rows(85), true, "variants", "--all"), formatTable(rows(85)));
+}
+
+TEST(FoldLines, DoesTheSameToLines) {
+  std::vector<std::string> lines;
+  std::string whole;
+  for (int i = 1; i <= 25; ++i) {
+    lines.push_back(absl::StrCat("l", i, "\n"));
+    whole += lines.back();
+  }
+  EXPECT_EQ(foldLines(lines, true, "lines", "how"), whole);
+  EXPECT_EQ(foldLines(lines, false, "lines", "how"),
+            "l1\nl2\nl3\nl4\nl5\nl6\nl7\nl8\nl9\nl10\nl11\nl12\n... 9 more lines: how\nl22\nl23\nl24\nl25\n");
+  lines.pop_back();
+  EXPECT_EQ(foldLines(lines, false, "lines", "how"), whole.substr(0, whole.size() - 4));
+}
+
+} // namespace
+} // namespace headrace::tools
