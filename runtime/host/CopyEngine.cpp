@@ -56,9 +56,7 @@ void CopyEngine::addWaits(std::array<uint64_t, kCounters> &wanted, int64_t &dead
 
 bool CopyEngine::reached(const Want &want) {
   blockedOn_ = want;
-  const bool yes = s_.signals.reached(want);
-  follows_ &= yes;
-  return yes;
+  return s_.signals.reached(want);
 }
 
 // Enters the next launch, ends one that has no more steps, or starts the next copy. False if that has to wait.
@@ -69,11 +67,15 @@ bool CopyEngine::begin() {
     for (size_t lane = 0; lane < kHostLanes; ++lane)
       if (!reached({static_cast<Counter>(lane), launch().base[lane]}))
         return false;
+    readyNs_ = std::max(readyNs_, launch().launchedNs);
+    for (const std::atomic<int64_t> &endedNs : s_.endedNs)
+      readyNs_ = std::max(readyNs_, endedNs.load(std::memory_order_relaxed));
     inLaunch_ = true;
     next_ = 0;
     return true;
   }
   if (next_ == steps().size()) {
+    s_.endedNs[lane_].store(readyNs_, std::memory_order_relaxed);
     s_.signals.advance(counter_, launch().end[lane_]);
     ++launches_;
     inLaunch_ = false;
@@ -83,9 +85,11 @@ bool CopyEngine::begin() {
     const Want &want = step().waits[w];
     if (!reached({want.counter, launch().base[static_cast<size_t>(want.counter)] + want.threshold}))
       return false;
+    if (want.threshold > 0)
+      readyNs_ =
+          std::max(readyNs_, launch().graph->lanes[static_cast<size_t>(want.counter)][want.threshold - 1].endedNs);
   }
-  // If nothing else has held it up, the link has been this copy's from the end of the one before.
-  startNs_ = follows_ ? previousEndNs_ : monotonicNs();
+  startNs_ = readyNs_; // the link has been this copy's since then
   copying_ = true;
   announced_ = false;
   copied_ = 0;
@@ -130,15 +134,14 @@ void CopyEngine::announceEnd() {
 }
 
 void CopyEngine::endStep(int64_t endNs) {
-  const LaneStep &s = step();
+  LaneStep &s = step();
+  readyNs_ = s.endedNs = endNs;
   bytes_.fetch_add(s.bytes, std::memory_order_relaxed);
   if (s_.trace) { // seen a little after it happened, and so that copies do not overlap
     const int64_t seenNs = monotonicNs();
     launch().graph->times[s.step] = {std::max(startNs_, previousSeenNs_), seenNs};
-    previousSeenNs_ = seenNs;
+    previousSeenNs_ = s.endedNs = seenNs;
   }
-  follows_ = true;
-  previousEndNs_ = endNs;
   copying_ = false;
   ++next_;
   if (s.signals)

@@ -28,9 +28,9 @@ public:
 
 private:
   const Launch &launch() const { return s_.ring[launches_ % kRing]; }
-  const std::vector<LaneStep> &steps() const { return launch().graph->lanes[lane_]; }
-  const LaneStep &step() const { return steps()[next_]; }
-  bool reached(const Want &want);
+  std::vector<LaneStep> &steps() const { return launch().graph->lanes[lane_]; }
+  LaneStep &step() const { return steps()[next_]; }
+  bool reached(const Want &want); // if not, that is what it is blocked on
   bool begin();
   bool copyChunk();
   bool ended();
@@ -52,8 +52,8 @@ private:
   bool announced_ = false; // that it will soon have ended
   uint64_t copied_ = 0;
   int64_t startNs_ = 0;
-  bool follows_ = false; // nothing but the copy before has held up the next one
-  int64_t previousEndNs_ = 0, previousSeenNs_ = 0;
+  int64_t readyNs_ = 0; // when the last of what the next copy waits for had happened, however late it was looked at
+  int64_t previousSeenNs_ = 0;
   Want blockedOn_{Counter::Launched, 0};
 };
 

@@ -28,6 +28,7 @@ struct LaneStep {
   uint32_t step = 0; // in the schedule
   plan::StepKind kind = plan::StepKind::Compute;
   bool signals = false; // another lane waits for its end
+  int64_t endedNs = 0;  // if so: when it ended in the launch that runs; its lane's until it has signalled
   uint8_t waitCount = 0;
   std::array<Want, kHostLanes> waits; // thresholds count from the launch's start
   kernels::HostKernel kernel = nullptr;

@@ -261,6 +261,7 @@ absl::Status LaneDevice::launch(core::Graph &graph) {
     next.staging = staging;
     stagingLaunch_[iterations_ % 2] = launches_ + 1;
   }
+  next.launchedNs = monotonicNs();
   shared_->ring[launches_ % kRing] = next;
   ended_ = next.end;
   last_ = &own;

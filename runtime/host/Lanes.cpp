@@ -34,21 +34,24 @@ private:
     if (launch.staging != nullptr)
       std::memcpy(static_cast<void *>(s_.meta), launch.staging, s_.metaBytes);
     uint64_t ended = launch.base[0];
-    for (const LaneStep &step : graph.lanes[0]) {
+    for (LaneStep &step : graph.lanes[0]) {
       for (uint8_t w = 0; w < step.waitCount; ++w) {
         const Want &want = step.waits[w];
         waitFor({want.counter, launch.base[static_cast<size_t>(want.counter)] + want.threshold});
       }
       const int64_t start = s_.trace ? monotonicNs() : 0;
       execute(step);
+      if (s_.trace || step.signals)
+        step.endedNs = monotonicNs();
       if (s_.trace)
-        graph.times[step.step] = {start, monotonicNs()};
+        graph.times[step.step] = {start, step.endedNs};
       ++ended;
       if (step.signals)
         s_.signals.advance(Counter::Compute, ended);
       for (uint32_t i = 0; i < step.poisonCount; ++i)
         poison(graph.poison[step.firstPoison + i]);
     }
+    s_.endedNs[0].store(monotonicNs(), std::memory_order_relaxed);
     s_.signals.advance(Counter::Compute, launch.end[0]);
   }
 

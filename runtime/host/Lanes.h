@@ -28,6 +28,7 @@ struct Launch {
   const kernels::IterationMeta *staging = nullptr; // null: a transition
   std::array<uint64_t, kHostLanes> base{};         // counters once all launches before have ended
   std::array<uint64_t, kHostLanes> end{};          // ... once this one has
+  int64_t launchedNs = 0;
 };
 
 struct TokenSlot {
@@ -65,6 +66,8 @@ struct Shared {
 
   std::atomic<uint64_t> h2dBytes{0}, d2hBytes{0};
   std::atomic<int64_t> stallNs{0};
+  // When each lane last ended a launch.
+  std::array<std::atomic<int64_t>, kHostLanes> endedNs{};
 };
 
 // Runs the compute lane until Counter::Launched is kStop.

