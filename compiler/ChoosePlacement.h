@@ -59,7 +59,7 @@ struct ChoiceProblem {
   std::vector<Candidate> candidates; // what there is to choose from; the first offloads the least
   std::vector<Objective> buckets;    // decode, then mixed
   const PlacementFamily *family = nullptr;
-  std::function<absl::StatusOr<Evaluation>(const Candidate &)> evaluate;
+  std::function<absl::StatusOr<Evaluation>(const Candidate &)> evaluate; // asked again for what it has answered
   std::function<uint64_t(const Candidate &)> copiesNs;   // what its copies take, alone: no iteration is shorter
   std::function<uint64_t(const Candidate &)> movedBytes; // host to device, by these copies
   // Placements for the bucket, one a step (which do not fall), nested where that frees as much; if `within` is not null

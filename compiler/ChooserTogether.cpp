@@ -122,23 +122,10 @@ std::optional<uint64_t> Chooser::leastBytesTogether() {
   return least;
 }
 
-// Whether some placement serves all buckets where a goal asks for other times. What a candidate takes is asked once.
+// Whether some placement serves all buckets where a goal asks for other times.
 class Chooser::Others {
 public:
-  explicit Others(Chooser &chooser) : chooser_(chooser), problem_(chooser.p_) {
-    for (size_t c = 0; c < chooser.candidates_.size(); ++c)
-      if (chooser.evaluations_[c])
-        known_.emplace_back(chooser.candidates_[c], *chooser.evaluations_[c]);
-    problem_.evaluate = [this](const Candidate &candidate) -> absl::StatusOr<Evaluation> {
-      for (const auto &[other, evaluation] : known_)
-        if (other.samePlacement(candidate))
-          return evaluation;
-      absl::StatusOr<Evaluation> found = chooser_.p_.evaluate(candidate);
-      if (found.ok())
-        known_.emplace_back(candidate, *found);
-      return found;
-    };
-  }
+  explicit Others(Chooser &chooser) : chooser_(chooser), problem_(chooser.p_) {}
 
   std::optional<Candidate> held(const model::Goal &goal) {
     for (Objective &bucket : problem_.buckets)
@@ -197,7 +184,6 @@ public:
 private:
   Chooser &chooser_;
   ChoiceProblem problem_;
-  std::vector<std::pair<Candidate, Evaluation>> known_;
 };
 
 absl::Status Chooser::refusalTogether() {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "compiler/ChoosePlacement.h"
 #include "compiler/Explain.h"
+#include "compiler/SearchPlacement.h"
 #include "runtime/cost/Record.h"
 #include "runtime/model/Units.h"
 #include "runtime/plan/PlacementTable.h"
@@ -112,7 +113,7 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
 
 std::string explainObjective(const std::string &policy, const ChosenPlacements &chosen, const Objective &bucket,
                              const plan::Variant &variant, const plan::Plan &plan,
-                             const std::optional<BrokenGap> &apart) {
+                             const std::optional<BrokenGap> &apart, const LinkUse *link) {
   std::string text = absl::StrCat(chosen.placements.front().describe(), " of ", plan.model.name, "'s ",
                                   plan.model.layers, " layers, by policy ", policy);
   if (policy == "flexgen" || policy == "flexgen-nobus")
@@ -133,6 +134,13 @@ std::string explainObjective(const std::string &policy, const ChosenPlacements &
     absl::StrAppend(
         &text, absl::StrFormat(", %.1f%% of it kept free for the slowest iterations that the record has seen",
                                cost::percentKeptFree(static_cast<double>(plan.slowestPermille) / plan::kPredicted)));
+  if (link != nullptr && !link->full() && link->bound != SearchBound::Weights)
+    absl::StrAppend(
+        &text,
+        absl::StrFormat("; moves %.1f%% of the bytes that the link can bring in that time: ",
+                        100 * static_cast<double>(link->movedBytes) / static_cast<double>(link->limitBytes)),
+        link->bound == SearchBound::Link ? "the start-up of smaller units' copies takes the rest of it"
+                                         : "a larger ring would take the memory that it frees");
   if (apart)
     absl::StrAppend(&text, "; one placement for all buckets: with one for each ", brokenText(*apart),
                     " (--instances apart: no such change)");

@@ -14,6 +14,7 @@ namespace headrace::compiler {
 
 struct Objective;
 struct ChosenPlacements;
+struct LinkUse;
 
 // A gap between tokens that a change of placements, or of what the ring holds, makes longer than its objective.
 struct BrokenGap {
@@ -55,9 +56,9 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
                           const std::string &policy, const ObjectiveMinima &minima);
 
 // `plan` has its placements; `bucket` is the one that decided, `variant` its own in the chosen placement. `apart`: why
-// one placement serves all buckets.
+// one placement serves all buckets. `link`: of the bucket's time, where a search filled it; null: nothing to say of it.
 std::string explainObjective(const std::string &policy, const ChosenPlacements &chosen, const Objective &bucket,
                              const plan::Variant &variant, const plan::Plan &plan,
-                             const std::optional<BrokenGap> &apart);
+                             const std::optional<BrokenGap> &apart, const LinkUse *link);
 
 } // namespace headrace::compiler

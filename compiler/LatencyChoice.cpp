@@ -72,25 +72,10 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
     const std::vector<uint64_t> copies = copiesOf(candidate);
     return std::accumulate(copies.begin(), copies.end(), uint64_t{0});
   };
-  problem.evaluate = [this](const Candidate &candidate) {
-    plan::Plan alone = in_.empty;
-    ++progress_.compiled;
-    report();
-    absl::StatusOr<Evaluation> evaluation = in_.evaluate(candidate, alone, gapsCount());
-    if (evaluation.ok() && !candidate.offloadsNothing())
-      for (std::vector<uint64_t> *times : {&evaluation->predictedNs, &evaluation->gapNs})
-        for (uint64_t &ns : *times)
-          ns = plan::slowestNs(ns, slowest_);
-    return evaluation;
-  };
-  // The search decides the slots, and what else to offload.
-  const model::Policy &asked = in_.request->policy;
-  const bool tied = in_.request->model.tiedEmbeddings;
-  if (policy_ == "headrace" && !asked.slots && asked.offloadHead != model::Choice::On &&
-      !(tied && asked.offloadEmbedding == model::Choice::On)) {
+  problem.evaluate = [this](const Candidate &candidate) { return evaluate(candidate); };
+  if (searches()) {
     problem.search = [this](const Objective &bucket, uint64_t sloNs) {
-      lookFor(bucket);
-      return search({{&bucket, plan::predictedWithin(sloNs, slowest_)}});
+      return search({{&lookFor(bucket), plan::predictedWithin(sloNs, slowest_)}});
     };
     problem.searchTogether = [this](const std::vector<uint64_t> &sloNs) {
       Goals goals;
@@ -111,12 +96,30 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   return chosen_.placements;
 }
 
+absl::StatusOr<Evaluation> LatencyChoice::evaluate(const Candidate &candidate) {
+  for (const auto &[known, evaluation] : evaluated_)
+    if (known.samePlacement(candidate))
+      return evaluation;
+  plan::Plan alone = in_.empty;
+  ++progress_.compiled;
+  report();
+  absl::StatusOr<Evaluation> evaluation = in_.evaluate(candidate, alone, gapsCount());
+  if (!evaluation.ok())
+    return evaluation;
+  if (!candidate.offloadsNothing())
+    for (std::vector<uint64_t> *times : {&evaluation->predictedNs, &evaluation->gapNs})
+      for (uint64_t &ns : *times)
+        ns = plan::slowestNs(ns, slowest_);
+  evaluated_.emplace_back(candidate, *evaluation);
+  return evaluation;
+}
+
 void LatencyChoice::report() {
   if (in_.request->progress)
     in_.request->progress(progress_);
 }
 
-void LatencyChoice::lookFor(const Objective &bucket) {
+const Objective &LatencyChoice::lookFor(const Objective &bucket) {
   const auto key = [](const Objective &o) {
     return std::tie(o.decode, o.shape.tokens, o.shape.sequences, o.shape.context);
   };
@@ -126,6 +129,7 @@ void LatencyChoice::lookFor(const Objective &bucket) {
   progress_.buckets = buckets_.size();
   progress_.shape = bucket.shape;
   report();
+  return *at;
 }
 
 // Bytes of each copy of an iteration, in no order. A table that is not the head's operand is read in place.
@@ -174,7 +178,16 @@ SearchRequest LatencyChoice::searchRequest(const Goals &goals, bool embedding) c
   return asked;
 }
 
-absl::StatusOr<std::optional<Candidate>> LatencyChoice::search(const Goals &goals) const {
+absl::StatusOr<std::optional<Candidate>> LatencyChoice::search(const Goals &goals) {
+  if (const auto known = searched_.find(goals); known != searched_.end())
+    return known->second;
+  absl::StatusOr<std::optional<Candidate>> found = searchAnew(goals);
+  if (found.ok())
+    searched_.emplace(goals, *found);
+  return found;
+}
+
+absl::StatusOr<std::optional<Candidate>> LatencyChoice::searchAnew(const Goals &goals) const {
   absl::StatusOr<SearchedPlacement> found = searchPlacement(searchRequest(goals, true), *in_.prices);
   // An embedding that is read over the link frees much for next to nothing, which an objective as short as the resident
   // iteration has not: copies can hide, this read cannot.
@@ -218,6 +231,13 @@ LatencyChoice::chain(const Objective &bucket, const std::vector<RangeStep> &step
   for (ChainedPlacement &one : *found)
     candidates.push_back(std::move(one.placement.candidate));
   return candidates;
+}
+
+// Where it is not said how: a search decides the slots, and what else to offload.
+bool LatencyChoice::searches() const {
+  const model::Policy &asked = in_.request->policy;
+  return policy_ == "headrace" && !asked.slots && asked.offloadHead != model::Choice::On &&
+         !(in_.request->model.tiedEmbeddings && asked.offloadEmbedding == model::Choice::On);
 }
 
 bool LatencyChoice::gapsCount() const {
@@ -266,7 +286,12 @@ void LatencyChoice::record(plan::Plan &plan) const {
     const plan::Variant &x = plan.variants[a.variant], &y = plan.variants[b.variant];
     return std::tie(x.newTokens, x.sequences, x.context) < std::tie(y.newTokens, y.sequences, y.context);
   });
-  plan.reason = explainObjective(policy_, chosen_, buckets_[chosen_.decisive], *decisive, plan, apart_);
+  const Objective &bucket = buckets_[chosen_.decisive];
+  absl::StatusOr<LinkUse> link = absl::NotFoundError("nothing is searched, or gaps decide");
+  if (searches() && !apart_ && bucket.sloNs > 0)
+    link = linkUse(searchRequest({{&bucket, plan::predictedWithin(bucket.sloNs, slowest_)}}, true),
+                   in_.family->unitsOf(chosen_.placements.front()), *in_.prices);
+  plan.reason = explainObjective(policy_, chosen_, bucket, *decisive, plan, apart_, link.ok() ? &*link : nullptr);
   plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,11 +51,14 @@ public:
 private:
   using Goals = std::vector<std::pair<const Objective *, uint64_t>>; // buckets, and what each may take
   absl::Status setBuckets();
-  bool gapsCount() const;                                                // gaps between tokens are held to objectives
-  void lookFor(const Objective &bucket);                                 // reports that its placement is looked for
-  void report();                                                         // to CompileRequest::progress
+  bool searches() const;
+  bool gapsCount() const;                            // gaps between tokens are held to objectives
+  const Objective &lookFor(const Objective &bucket); // reports that its placement is looked for; it, of buckets_
+  void report();                                     // to CompileRequest::progress
   SearchRequest searchRequest(const Goals &goals, bool embedding) const; // may it be away
-  absl::StatusOr<std::optional<Candidate>> search(const Goals &goals) const;
+  absl::StatusOr<std::optional<Candidate>> search(const Goals &goals);
+  absl::StatusOr<std::optional<Candidate>> searchAnew(const Goals &goals) const;
+  absl::StatusOr<Evaluation> evaluate(const Candidate &candidate);
   std::vector<uint64_t> copiesOf(const Candidate &candidate) const;
   absl::StatusOr<std::vector<Candidate>> chain(const Objective &bucket, const std::vector<RangeStep> &steps,
                                                const Candidate *within) const;
@@ -66,6 +70,9 @@ private:
   std::vector<Objective> buckets_; // decode, then mixed
   ChosenPlacements chosen_;
   std::optional<BrokenGap> apart_; // why one placement serves all buckets
+  // A refusal asks the same more than once.
+  std::map<Goals, std::optional<Candidate>> searched_;
+  std::vector<std::pair<Candidate, Evaluation>> evaluated_;
   CompileProgress progress_{.choosing = true};
 };
 

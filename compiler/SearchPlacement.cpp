@@ -127,16 +127,22 @@ template <typename Limits> void preferFull(const algorithms::UnitProblem &proble
   }
 }
 
-// `ns`: of the shortest goal.
-SearchBound boundOf(const algorithms::UnitProblem &problem, const algorithms::UnitPlacement &placed, double ns) {
-  double all = 0, copies = 0;
+// `units`: of the problem. `ns`: of the shortest goal.
+LinkUse linkUse(const algorithms::UnitProblem &problem, const std::vector<uint32_t> &units, double ns) {
+  LinkUse use;
+  uint64_t all = 0;
+  double copies = 0;
   for (const algorithms::OffloadableUnit &unit : problem.units)
-    all += unit.layer >= 0 ? static_cast<double>(unit.bytes) : 0;
-  if (static_cast<double>(limitBytes(problem, ns)) >= all)
-    return SearchBound::Weights;
-  for (const uint32_t unit : placed.units)
+    all += unit.layer >= 0 ? unit.bytes : 0;
+  for (const uint32_t unit : units) {
+    use.movedBytes += problem.units[unit].bytes;
     copies += static_cast<double>(problem.copyNs(problem.units[unit].bytes));
-  return copies >= 0.97 * ns ? SearchBound::Link : SearchBound::Ring;
+  }
+  use.limitBytes = limitBytes(problem, ns);
+  use.bound = use.limitBytes >= all ? SearchBound::Weights
+              : copies >= 0.97 * ns ? SearchBound::Link
+                                    : SearchBound::Ring;
+  return use;
 }
 
 // The first goal that is missed with nothing offloaded.
@@ -184,11 +190,8 @@ SearchedPlacement described(const SearchRequest &request, const PlacementProblem
       found.candidate.mixedCut = placed.timing.cuts[schedule];
     found.mixedNs = placed.timing.ns[schedule];
   }
-  found.movedBytes = placed.offloadedBytes;
+  found.link = linkUse(asked.problem, placed.units, factor * static_cast<double>(shortestGoal(asked.problem)));
   found.ringBytes = placed.ringBytes;
-  const double goal = factor * static_cast<double>(shortestGoal(asked.problem));
-  found.limitBytes = limitBytes(asked.problem, goal);
-  found.bound = boundOf(asked.problem, placed, goal);
   found.freedBytes = placed.freedBytes;
   found.freedBytes += embeddingBytes(request);
   return found;
@@ -221,6 +224,17 @@ absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, 
   found.problem.copyNs = [&prices](uint64_t bytes) { return prices.copyNs(bytes, /*hostToDevice=*/true); };
   found.problem.alignment = model::kAlign;
   return found;
+}
+
+absl::StatusOr<LinkUse> linkUse(const SearchRequest &request, const std::vector<int32_t> &units, Prices &prices) {
+  const absl::StatusOr<PlacementProblem> asked = placementProblem(request, prices);
+  if (!asked.ok())
+    return asked.status();
+  std::vector<uint32_t> of;
+  for (size_t i = 0; i < asked->units.size(); ++i)
+    if (std::find(units.begin(), units.end(), asked->units[i]) != units.end())
+      of.push_back(static_cast<uint32_t>(i));
+  return linkUse(asked->problem, of, static_cast<double>(shortestGoal(asked->problem)));
 }
 
 absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, Prices &prices) {

@@ -48,15 +48,21 @@ enum class SearchBound : uint8_t {
   Ring,    // it idles, while long steps compute or for want of a unit that fits: a larger ring takes what it would free
 };
 
+// What a placement moves in each iteration, of what the link can bring within the shortest goal.
+struct LinkUse {
+  uint64_t movedBytes = 0; // host to device: the offloaded units
+  uint64_t limitBytes = 0; // of layers' units, each with the start-up of its copy
+  SearchBound bound = SearchBound::Link;
+  bool full() const { return static_cast<double>(movedBytes) >= 0.97 * static_cast<double>(limitBytes); }
+};
+
 struct SearchedPlacement {
   // Rule eager with wrap-around, one ring, both cuts set for the classes asked for; `none` (offloadsNothing()) where
   // nothing frees memory within the goals. Compiled, it has slots of exactly ringBytes and the times predicted here, as
   // sim plays them: to the nanosecond, or a little less where only a part of a unit is copied ahead.
   Candidate candidate;
-  uint64_t movedBytes = 0; // host to device in each iteration: the offloaded units
+  LinkUse link;
   uint64_t ringBytes = 0;
-  uint64_t limitBytes = 0; // of layers' units: what the link can bring within the shortest goal, start-up included
-  SearchBound bound = SearchBound::Link;
   uint64_t freedBytes = 0;                 // moved - ring, and the embedding's where it is away
   std::vector<uint64_t> decodeNs, mixedNs; // predicted, in the order of the goals
 };
@@ -67,6 +73,9 @@ struct PlacementProblem {
   std::vector<int32_t> units;
 };
 absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, Prices &prices);
+
+// Of a placement of these units, whichever way it was found.
+absl::StatusOr<LinkUse> linkUse(const SearchRequest &request, const std::vector<int32_t> &units, Prices &prices);
 
 // Guarantees: every goal is met by the predicted times; the same request gives the same placement; freedBytes is never
 // less than that of any number of whole layers spread evenly with a ring. ResourceExhausted, with the shape, its goal

@@ -46,7 +46,7 @@ void search(benchmark::State &state, const SearchCase &asked) {
   const double layer = c.layerBytes(), all = static_cast<double>(c.layers()) * layer;
   const double freed = static_cast<double>(found.freedBytes);
   state.counters["limit"] = c.limitBytes() / layer;
-  state.counters["moved_of_limit"] = static_cast<double>(found.movedBytes) / std::min(c.limitBytes(), all);
+  state.counters["moved_of_limit"] = static_cast<double>(found.link.movedBytes) / std::min(c.limitBytes(), all);
   state.counters["ring"] = static_cast<double>(found.ringBytes) / layer;
   state.counters["freed"] = freed / layer;
   state.counters["of_sweep"] = freed / static_cast<double>(sweepRings(c, 4, found.freedBytes).freedBytes);

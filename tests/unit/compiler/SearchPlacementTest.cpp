@@ -64,7 +64,7 @@ size_t comparedAll = 0, same = 0; // variants, and those whose times are the sam
 void expectThePlanToBeWhatTheSearchSays(Searched &s) {
   const absl::StatusOr<SearchedPlacement> found = searchPlacement(s.search, s.prices);
   ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_EQ(found->freedBytes, found->movedBytes - found->ringBytes);
+  EXPECT_EQ(found->freedBytes, found->link.movedBytes - found->ringBytes);
   CompileRequest request = s.request;
   request.placements = {found->candidate};
   const absl::StatusOr<plan::Plan> plan = compile(request);
@@ -74,10 +74,10 @@ void expectThePlanToBeWhatTheSearchSays(Searched &s) {
   for (const plan::Slot &slot : plan->placements[0].slots)
     slots += slot.bytes;
   EXPECT_EQ(slots, found->ringBytes);
-  EXPECT_EQ(plan::weightBytesByHome(*plan, 0).host, found->movedBytes);
+  EXPECT_EQ(plan::weightBytesByHome(*plan, 0).host, found->link.movedBytes);
   for (const plan::Schedule &schedule : plan->schedules)
     if (schedule.shape != plan::ShapeClass::Transition) {
-      EXPECT_EQ(plan::linkBytes(schedule).h2d, found->movedBytes);
+      EXPECT_EQ(plan::linkBytes(schedule).h2d, found->link.movedBytes);
     }
   // Every shape that has a goal: the goal is met, in the time that was said. The recurrence lets the part of a unit
   // that is copied ahead wait for all that the whole unit lies over, so the plan may be a little faster.
@@ -160,7 +160,7 @@ TEST(SearchPlacement, TheEmbeddingIsFreedBesideTheUnits) {
   const absl::StatusOr<SearchedPlacement> found = searchPlacement(s.search, s.prices);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_TRUE(found->candidate.embedding);
-  EXPECT_EQ(found->freedBytes, found->movedBytes - found->ringBytes + s.layout.units[0].bytes);
+  EXPECT_EQ(found->freedBytes, found->link.movedBytes - found->ringBytes + s.layout.units[0].bytes);
   Searched tied(sized(request(tinyOpt(6)), {.newTokens = {2}, .sequences = {2}, .contexts = {64}}));
   tied.askFor(2);
   tied.search.embedding = true;

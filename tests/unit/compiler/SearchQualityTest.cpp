@@ -30,7 +30,7 @@ TEST_P(SearchQuality, TheLinkIsFilledAndSelectNIsNeverBetter) {
     const uint64_t paper = selectNFreed(c);
     EXPECT_GE(found->freedBytes, paper);
     ahead += found->freedBytes > paper;
-    const double layer = c.layerBytes(), limit = c.limitBytes(), moved = static_cast<double>(found->movedBytes);
+    const double layer = c.layerBytes(), limit = c.limitBytes(), moved = static_cast<double>(found->link.movedBytes);
     if (limit >= static_cast<double>(c.layers()) * layer)
       continue;
     if (limit >= 4 * layer) {
@@ -92,22 +92,23 @@ TEST(RandomShapes, FillTheLinkOrSayWhatBinds) {
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_LE((decode ? found->decodeNs : found->mixedNs)[0], c.sloNs());
     // The limit that is said: nothing is above it, and it is not above what there is by more than a unit cut off.
-    EXPECT_GE(static_cast<double>(found->limitBytes) + 1, limit);
-    EXPECT_LE(static_cast<double>(found->limitBytes), limit + layer);
+    EXPECT_GE(static_cast<double>(found->link.limitBytes) + 1, limit);
+    EXPECT_LE(static_cast<double>(found->link.limitBytes), limit + layer);
     if (limit >= all) {
-      EXPECT_EQ(found->bound, SearchBound::Weights);
+      EXPECT_EQ(found->link.bound, SearchBound::Weights);
       continue;
     }
     ++large;
     double busyNs = 0;
     for (const int32_t unit : found->candidate.units)
       busyNs += static_cast<double>(c.copyNs(c.layout().units[static_cast<size_t>(unit)].bytes));
-    EXPECT_EQ(found->bound, busyNs >= 0.97 * static_cast<double>(c.sloNs()) ? SearchBound::Link : SearchBound::Ring);
-    if (static_cast<double>(found->movedBytes) >= 0.97 * limit)
+    EXPECT_EQ(found->link.bound,
+              busyNs >= 0.97 * static_cast<double>(c.sloNs()) ? SearchBound::Link : SearchBound::Ring);
+    if (static_cast<double>(found->link.movedBytes) >= 0.97 * limit)
       continue;
-    ++(found->bound == SearchBound::Link ? link : ring);
+    ++(found->link.bound == SearchBound::Link ? link : ring);
     // The ring binds: no other ring, larger or smaller, frees more.
-    if (found->bound == SearchBound::Ring && swept < 3 && request.model.layers <= 50) {
+    if (found->link.bound == SearchBound::Ring && swept < 3 && request.model.layers <= 50) {
       const SweepResult sweep = sweepRings(c, 4, found->freedBytes);
       EXPECT_GE(static_cast<double>(found->freedBytes), 0.98 * static_cast<double>(sweep.freedBytes));
       ++swept;
