@@ -226,5 +226,49 @@ TEST(RandomFleets, EveryGapOfWhatIsAdmittedHolds) {
   EXPECT_GT(admitted, refused / 2);
 }
 
+// What a plan was compiled for, one device that has its link to itself is held to: at that TPOT, to the nanosecond.
+TEST(RandomFleets, APlanIsAdmittedAtTheObjectiveItWasCompiledFor) {
+  int offloads = 0, several = 0;
+  for (int f = 0; f < fleetsToDraw(); ++f) {
+    SCOPED_TRACE(testing::Message() << "plan " << f);
+    Draw draw(static_cast<uint32_t>(1000 + f));
+    FleetPlanOptions options;
+    options.spec = core::tinyLlama(draw.pick(4, 12));
+    options.intervals.clear();
+    options.linkBandwidth = draw.pick(3, 40) * 1e8;
+    compiler::CompileRequest request = fleetPlanRequest(options);
+    const uint64_t residentNs = static_cast<uint64_t>(residentTimes(fleetPlan(options)).decodeNs);
+    request.policy = {};
+    request.policy.name = draw.coin() ? "headrace" : "select-n";
+    request.policy.placements = draw.pick(1, 5);
+    request.goal.tpotNs = residentNs * static_cast<uint64_t>(draw.pick(102, 400)) / 100;
+    const absl::StatusOr<plan::Plan> plan = compiler::compile(request);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    offloads += plan->hostBytes > 0;
+    several += plan->placements.size() > 1;
+    FleetRequest one;
+    one.model = plan->model.name;
+    for (int64_t s = 0; s < options.batch; ++s)
+      one.prompts.push_back(std::vector<int32_t>(static_cast<size_t>(draw.pick(1, 2)), 5));
+    one.maxNewTokens = options.context - 2;
+    one.ttftNs = 1e12;
+    one.tpotNs = static_cast<double>(*request.goal.tpotNs);
+    Visible visible(1);
+    const double bus = options.linkBandwidth * draw.pick(10, 25) / 10;
+    FleetOptions fleetOptions{.busBandwidth = bus};
+    fleetOptions.onIteration = [&](const FleetIteration &i) {
+      if (!i.prefill)
+        visible[0].push_back(i.visibleNs);
+    };
+    LoadedFleet fleet(simGroup(1, bus), {{"gpu0", Role::Both, &*plan}}, fleetOptions);
+    const auto result = fleet->run({&one, 1});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(result->requests[0].admitted) << result->requests[0].status;
+    EXPECT_LE(static_cast<double>(longestGap(result->requests[0], visible[0])), one.tpotNs);
+  }
+  EXPECT_GT(offloads, fleetsToDraw() / 3);
+  EXPECT_GT(several, 0);
+}
+
 } // namespace
 } // namespace headrace::serve
