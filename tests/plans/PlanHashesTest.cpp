@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plans stay what they are, byte for byte: a hash of each plan file, and what it says in words, as committed beside
+// this file. Left out of the hash, as they are words or depend on where the project lies: the compiler's version, the
+// reason and the names of placements (plan-texts.txt has these two), and the folder of the model.
+//
+//   HEADRACE_WRITE_PLAN_HASHES=1 plan_hashes     writes both files anew; a commit that does changes nothing else
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "runtime/model/Xxh64.h"
+#include "runtime/plan/PlanFile.h"
+#include "tests/support/SourceDir.h"
+#include "tests/tools/Process.h"
+
+namespace headrace::tools {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Case {
+  std::string source; // as the command line has it; a golden's name begins with "golden/"
+  std::string flags;
+  std::string name() const { return absl::StrCat(source, " ", flags); }
+};
+
+std::vector<Case> goldens() {
+  std::vector<Case> cases;
+  for (const char *model :
+       {"llama-12-tied-bias-bf16-sharded", "llama-7-gqa-llama3-f32", "mistral-12-head-dim-f32", "mistral-7-gqa-f16",
+        "opt-12-gelu-f16", "opt-7-tied-f32", "qwen2-12-gqa-bf16", "qwen2-7-tied-f32"})
+    for (const char *placement :
+         {"--interval none", "--interval 1 --start-rule eager", "--interval 1 --start-rule paper",
+          "--interval 3 --start-rule eager", "--interval 3 --start-rule paper",
+          "--offload-layers 4 --slots 2 --start-rule eager", "--offload-layers 4 --slots 2 --start-rule paper",
+          "--offload-layers 2 --offload-embedding on --offload-head on --start-rule eager",
+          "--offload-layers 2 --offload-embedding on --offload-head on --start-rule paper",
+          "--policy headrace --slo-factor 1.5", "--policy select-n --slo-factor 2 --placements 3"})
+      cases.push_back({absl::StrCat("golden/", model), absl::StrCat("--batch 2 --context 64 ", placement)});
+  return cases;
+}
+
+// On a device and beside a host in which every shape fits.
+std::vector<Case> shapes() {
+  std::vector<Case> cases;
+  for (const char *model : {"llama-13b", "llama-2-13b", "llama-2-70b", "llama-2-7b", "llama-3.1-405b", "llama-3.1-70b",
+                            "llama-3.1-8b", "llama-30b", "llama-65b", "opt-13b", "opt-30b", "opt-6.7b", "opt-66b",
+                            "qwen1.5-7b", "qwen2.5-7b", "tinyllama-1.1b"})
+    for (const char *policy : {"--interval 4", "--interval 4 --start-rule paper", "--policy none", "--policy deepspeed",
+                               "--policy flexgen --slo-factor 1.5", "--policy flexgen-nobus --slo-factor 1.5",
+                               "--policy select-n --slo-factor 1.5", "--policy headrace --slo-factor 1.5"})
+      cases.push_back({model, absl::StrCat("--hardware h200 --memory 2TiB --host-memory 8TiB --batch 8 --context 256 "
+                                           "--new-tokens 8,64 --sequences 8 --contexts 256 ",
+                                           policy)});
+  return cases;
+}
+
+// Several buckets and placements, objectives of both classes, little memory, caches that grow.
+std::vector<Case> others() {
+  const std::string opt = "--hardware a10 --batch 128 --context 72 ";
+  return {{"opt-6.7b", opt + "--tpot 85ms"},
+          {"opt-6.7b", opt + "--tpot 85ms --instances apart"},
+          {"opt-6.7b", opt + "--tpot 85ms --ttft 2s --instances apart --placements 6"},
+          {"opt-6.7b", opt + "--policy select-n --slo-factor 1.4 --instances apart"},
+          {"opt-6.7b", opt + "--device-memory 12GiB"},
+          {"opt-6.7b", opt + "--device-memory 16GiB --policy headrace --slo-factor 2"},
+          {"llama-2-13b", "--hardware a10 --batch 1 --context 2048"},
+          {"llama-3.1-8b", "--hardware rtx4090 --device-memory 8GiB --batch 8 --context 2048 --kv-dtype f16"},
+          {"golden/llama-7-gqa-llama3-f32", "--policy headrace --slo-factor 3 --placements 4 --elastic-kv on --batch 4 "
+                                            "--context 128"},
+          {"golden/opt-12-gelu-f16", "--policy select-n --slo-factor 3 --placements 3 --elastic-kv on --batch 4 "
+                                     "--context 96"}};
+}
+
+struct Fixed {
+  std::string hash, text;
+};
+
+Fixed fixedOf(const Case &one) {
+  char folder[] = "/tmp/headrace-plan-XXXXXX";
+  EXPECT_NE(mkdtemp(folder), nullptr);
+  const std::string file = absl::StrCat(folder, "/plan");
+  const std::string golden = "golden/";
+  Words words = {"compile",
+                 one.source.rfind(golden, 0) == 0 ? absl::StrCat(sourceDir(), "/tests/", one.source) : one.source};
+  for (const std::string &word : Words(absl::StrSplit(one.flags, ' ')))
+    words.push_back(word);
+  words.insert(words.end(), {"-o", file});
+  const Outcome made = headrace(words);
+  Fixed fixed;
+  if (made.status != 0) {
+    fixed = {absl::StrCat("exit ", made.status), made.err};
+  } else if (absl::StatusOr<plan::Plan> plan = plan::readPlan(file); plan.ok()) {
+    const auto name = [](const plan::Placement &placement) { return placement.name; };
+    fixed.text =
+        absl::StrCat(plan->reason, "\n    ", plan->limitingResource, "; ",
+                     absl::StrJoin(plan->placements, ", ",
+                                   [&](std::string *out, const plan::Placement &p) { absl::StrAppend(out, name(p)); }),
+                     "\n");
+    plan->compilerVersion = plan->reason = "";
+    plan->modelPath = std::filesystem::path(plan->modelPath).filename().string();
+    for (plan::Placement &placement : plan->placements)
+      placement.name = "";
+    for (plan::Schedule &schedule : plan->schedules)
+      schedule.name = "";
+    const std::string bytes = plan::serialize(*plan);
+    fixed.hash = absl::StrFormat(
+        "%016x", model::xxh64(absl::MakeConstSpan(reinterpret_cast<const std::byte *>(bytes.data()), bytes.size()), 0));
+  } else {
+    ADD_FAILURE() << one.name() << ": " << plan.status();
+  }
+  std::filesystem::remove_all(folder);
+  return fixed;
+}
+
+std::string pathOf(const char *file) { return absl::StrCat(sourceDir(), "/tests/plans/", file); }
+
+TEST(PlanHashes, AreThoseCommitted) {
+  std::vector<Case> cases = goldens();
+  for (const std::vector<Case> &more : {shapes(), others()})
+    cases.insert(cases.end(), more.begin(), more.end());
+  std::string hashes, texts;
+  for (const Case &one : cases) {
+    const Fixed fixed = fixedOf(one);
+    absl::StrAppend(&hashes, fixed.hash, "  ", one.name(), "\n");
+    absl::StrAppend(&texts, one.name(), "\n    ", fixed.text);
+  }
+  if (std::getenv("HEADRACE_WRITE_PLAN_HASHES") != nullptr) {
+    writeText(pathOf("plan-hashes.txt"), hashes);
+    writeText(pathOf("plan-texts.txt"), texts);
+    GTEST_SKIP() << "written anew";
+  }
+  // Line by line: which plans changed is what one wants to see.
+  for (const auto &[file, made] : {std::pair("plan-hashes.txt", hashes), std::pair("plan-texts.txt", texts)}) {
+    const Words was = absl::StrSplit(readFile(pathOf(file)), '\n'), now = absl::StrSplit(made, '\n');
+    EXPECT_EQ(was.size(), now.size()) << file;
+    for (size_t line = 0; line < std::min(was.size(), now.size()); ++line)
+      EXPECT_EQ(was[line], now[line]) << file << ":" << line + 1;
+  }
+}
+
+} // namespace
+} // namespace headrace::tools
