@@ -9,14 +9,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/CandidateCompiler.h"
-#include "compiler/ElasticKv.h"
-#include "compiler/Explain.h"
-#include "compiler/LatencyChoice.h"
-#include "compiler/PlaceHomes.h"
-#include "compiler/PlanTransitions.h"
+#include "compiler/choose/LatencyChoice.h"
+#include "compiler/emit/CandidateCompiler.h"
+#include "compiler/emit/ElasticKv.h"
+#include "compiler/emit/PlaceHomes.h"
+#include "compiler/emit/PlanTransitions.h"
+#include "compiler/lower/Explain.h"
+#include "runtime/base/Units.h"
 #include "runtime/cost/CostModel.h"
-#include "runtime/model/Units.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "runtime/sim/TokenGaps.h"
 

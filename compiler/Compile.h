@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/Candidate.h"
+#include "compiler/lower/Candidate.h"
 #include "runtime/cost/CostModel.h"
-#include "runtime/model/JobFile.h"
+#include "runtime/job/JobFile.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {

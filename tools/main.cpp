@@ -10,12 +10,12 @@
 
 #include <CLI/CLI.hpp>
 
-#include "tools/Commands.h"
-#include "tools/ExitCode.h"
-#include "tools/InputErrors.h"
-#include "tools/Options.h"
-#include "tools/Outputs.h"
-#include "tools/Progress.h"
+#include "tools/commands/Commands.h"
+#include "tools/commands/ExitCode.h"
+#include "tools/commands/InputErrors.h"
+#include "tools/commands/Options.h"
+#include "tools/commands/Outputs.h"
+#include "tools/commands/Progress.h"
 
 namespace {
 

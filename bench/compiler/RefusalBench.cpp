@@ -15,8 +15,8 @@
 #include <random>
 
 #include "compiler/Compile.h"
-#include "runtime/model/Units.h"
-#include "tests/unit/compiler/RandomRequests.h"
+#include "runtime/base/Units.h"
+#include "tests/support/RandomRequests.h"
 
 namespace headrace::compiler {
 namespace {

@@ -28,7 +28,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/host/Signals.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace::host {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "runtime/serve/Coordinator.h"
+#include "runtime/serve/fleet/Coordinator.h"
 
 namespace headrace::serve {
 namespace {

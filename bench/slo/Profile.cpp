@@ -8,7 +8,7 @@
 #include "bench/slo/Cases.h"
 #include "compiler/Compile.h"
 #include "runtime/host/HostDevice.h"
-#include "runtime/serve/Analyzer.h"
+#include "runtime/profile/Analyzer.h"
 
 namespace headrace::bench {
 namespace {

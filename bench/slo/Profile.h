@@ -10,7 +10,7 @@
 
 #include "bench/slo/Player.h"
 #include "runtime/cost/Record.h"
-#include "runtime/serve/AnalyzerGrid.h"
+#include "runtime/profile/AnalyzerGrid.h"
 
 namespace headrace::bench {
 

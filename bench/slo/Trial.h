@@ -15,7 +15,7 @@
 #include "bench/slo/Cases.h"
 #include "bench/slo/Player.h"
 #include "runtime/cost/RecordCostModel.h"
-#include "runtime/model/Hardware.h"
+#include "runtime/job/Hardware.h"
 
 namespace headrace::bench {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/core/OwnedGraph.h"
 
-#include "runtime/model/Text.h"
+#include "runtime/base/Text.h"
 
 namespace headrace::core {
 

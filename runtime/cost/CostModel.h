@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "kernels/Kernels.h"
-#include "runtime/model/Hardware.h"
+#include "runtime/job/Hardware.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 

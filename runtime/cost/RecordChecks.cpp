@@ -5,8 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "runtime/base/Text.h"
 #include "runtime/cost/Record.h"
-#include "runtime/model/Text.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::cost {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/model/Text.h"
+#include "runtime/base/Text.h"
 
 namespace headrace::cost {
 namespace {

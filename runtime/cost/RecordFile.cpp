@@ -4,12 +4,12 @@
 #include <limits>
 #include <utility>
 
-#include "runtime/model/FileIo.h"
-#include "runtime/model/ReplaceFile.h"
+#include "runtime/base/FileIo.h"
+#include "runtime/base/ReplaceFile.h"
+#include "runtime/base/Text.h"
+#include "runtime/base/TomlReader.h"
+#include "runtime/job/TomlText.h"
 #include "runtime/model/Shape.h"
-#include "runtime/model/Text.h"
-#include "runtime/model/TomlReader.h"
-#include "runtime/model/TomlText.h"
 
 namespace headrace::cost {
 namespace {

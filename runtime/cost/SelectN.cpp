@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "runtime/model/Text.h"
+#include "runtime/base/Text.h"
 
 namespace headrace::cost {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/WrongNumbers.h"
 
-#include "kernels/VecMath.h"
+#include "kernels/host/VecMath.h"
 
 namespace headrace::host {
 namespace {

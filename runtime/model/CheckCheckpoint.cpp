@@ -6,8 +6,8 @@
 #include <optional>
 #include <set>
 
+#include "runtime/base/Text.h"
 #include "runtime/model/CheckpointFiles.h"
-#include "runtime/model/Text.h"
 #include "runtime/model/WeightSource.h"
 
 namespace headrace::model {

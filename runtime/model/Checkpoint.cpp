@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "runtime/base/HalfFloat.h"
+#include "runtime/base/Text.h"
 #include "runtime/model/CheckpointFiles.h"
-#include "runtime/model/HalfFloat.h"
 #include "runtime/model/PackMatrix.h"
-#include "runtime/model/Text.h"
 
 namespace headrace::model {
 namespace {

@@ -2,10 +2,10 @@
 #include "runtime/model/CheckpointFiles.h"
 
 #include "absl/strings/str_join.h"
-#include "runtime/model/FileIo.h"
+#include "runtime/base/FileIo.h"
+#include "runtime/base/JsonReader.h"
+#include "runtime/base/Text.h"
 #include "runtime/model/HfConfig.h"
-#include "runtime/model/JsonReader.h"
-#include "runtime/model/Text.h"
 
 namespace headrace::model {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/base/Xxh64.h"
 #include "runtime/model/CheckpointFiles.h"
 #include "runtime/model/WeightSource.h"
-#include "runtime/model/Xxh64.h"
 
 namespace headrace::model {
 

@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "absl/strings/ascii.h"
-#include "runtime/model/FileIo.h"
-#include "runtime/model/JsonReader.h"
-#include "runtime/model/Text.h"
+#include "runtime/base/FileIo.h"
+#include "runtime/base/JsonReader.h"
+#include "runtime/base/Text.h"
 #include "runtime/model/WeightSource.h"
 
 namespace headrace::model {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
-#include "runtime/model/Text.h"
+#include "runtime/base/Text.h"
 
 namespace headrace::model {
 namespace {

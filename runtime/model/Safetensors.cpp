@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
-#include "runtime/model/JsonReader.h"
-#include "runtime/model/Text.h"
+#include "runtime/base/JsonReader.h"
+#include "runtime/base/Text.h"
 
 namespace headrace::model {
 namespace {

@@ -20,7 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "runtime/model/FileIo.h"
+#include "runtime/base/FileIo.h"
 
 namespace headrace::model {
 

@@ -3,9 +3,9 @@
 
 #include <optional>
 
-#include "runtime/model/FileIo.h"
-#include "runtime/model/Text.h"
-#include "runtime/model/TomlReader.h"
+#include "runtime/base/FileIo.h"
+#include "runtime/base/Text.h"
+#include "runtime/base/TomlReader.h"
 
 namespace headrace::model {
 namespace {

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "runtime/model/HalfFloat.h"
+#include "runtime/base/HalfFloat.h"
+#include "runtime/base/Text.h"
 #include "runtime/model/PackMatrix.h"
-#include "runtime/model/Text.h"
 
 namespace headrace::model {
 namespace {

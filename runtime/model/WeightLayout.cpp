@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "runtime/model/Text.h"
+#include "runtime/base/Text.h"
 
 namespace headrace::model {
 namespace {

@@ -26,8 +26,8 @@
 #include <vector>
 
 #include "kernels/Kernels.h"
-#include "runtime/model/Hardware.h"
-#include "runtime/model/JobFile.h"
+#include "runtime/job/Hardware.h"
+#include "runtime/job/JobFile.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::plan {

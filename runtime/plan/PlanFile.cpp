@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/model/FileIo.h"
-#include "runtime/model/ReplaceFile.h"
+#include "runtime/base/FileIo.h"
+#include "runtime/base/ReplaceFile.h"
 #include "runtime/plan/PlanBytes.h"
 #include "runtime/plan/PlanStructure.h"
 #include "runtime/plan/PlanVerifier.h"

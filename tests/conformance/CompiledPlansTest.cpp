@@ -11,9 +11,9 @@
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
-#include "runtime/serve/BatchEngine.h"
+#include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace {
 namespace {

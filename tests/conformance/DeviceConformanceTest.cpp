@@ -15,7 +15,7 @@
 #include "runtime/host/HostGroup.h"
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/SimGroup.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 #ifdef HEADRACE_GPU_TESTS // in the program of tests that need a GPU
 #include "runtime/cuda/CudaDevice.h"
 #endif

@@ -6,7 +6,7 @@
 #include "runtime/host/HostGroup.h"
 #include "runtime/sim/SimGroup.h"
 #include "tests/conformance/FleetFixture.h"
-#include "tests/unit/CountAllocations.h"
+#include "tests/support/CountAllocations.h"
 
 namespace headrace::serve {
 namespace {

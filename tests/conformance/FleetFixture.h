@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "compiler/Compile.h"
-#include "runtime/serve/Fleet.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "runtime/serve/fleet/Fleet.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace::serve {
 

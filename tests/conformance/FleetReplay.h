@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "runtime/core/MetaWriter.h"
-#include "runtime/serve/Fleet.h"
-#include "runtime/serve/KvBlocks.h"
+#include "runtime/serve/engine/KvBlocks.h"
+#include "runtime/serve/fleet/Fleet.h"
 
 namespace headrace::serve {
 

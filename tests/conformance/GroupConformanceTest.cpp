@@ -11,7 +11,7 @@
 #include "runtime/host/HostGroup.h"
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/SimGroup.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace::core {
 namespace {

@@ -12,7 +12,7 @@
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/plan/PlacementTable.h"
-#include "runtime/serve/BatchEngine.h"
+#include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
 
 namespace headrace {

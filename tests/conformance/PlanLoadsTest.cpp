@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the coordinator is told of a plan, against what the plan's variants take.
-#include "runtime/serve/PlanLoads.h"
+#include "runtime/serve/fleet/PlanLoads.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,8 +7,8 @@
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
-#include "tests/unit/CountAllocations.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/CountAllocations.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace {
 namespace {

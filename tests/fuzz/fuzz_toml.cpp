@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "runtime/model/FleetFile.h"
-#include "runtime/model/JobFile.h"
+#include "runtime/job/FleetFile.h"
+#include "runtime/job/JobFile.h"
 #include "runtime/model/Shape.h"
 #include "runtime/model/WeightLayout.h"
 #include "tests/fuzz/FuzzCheck.h"

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "runtime/model/ReplaceFile.h"
+#include "runtime/base/ReplaceFile.h"
 #include "runtime/plan/PlanBytes.h"
 #include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"

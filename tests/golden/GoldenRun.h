@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/Candidate.h"
+#include "compiler/lower/Candidate.h"
 #include "runtime/core/Device.h"
-#include "runtime/model/JobFile.h"
+#include "runtime/job/JobFile.h"
 #include "runtime/model/WeightSource.h"
-#include "runtime/serve/BatchEngine.h"
+#include "runtime/serve/engine/BatchEngine.h"
 
 namespace headrace::golden {
 

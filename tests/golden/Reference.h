@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "runtime/serve/BatchEngine.h"
+#include "runtime/serve/engine/BatchEngine.h"
 
 namespace headrace::golden {
 

@@ -5,7 +5,7 @@
 #include "compiler/Compile.h"
 #include "runtime/cuda/CudaDevice.h"
 #include "tests/support/SourceDir.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 #include "gtest/gtest.h"
 
 namespace headrace {

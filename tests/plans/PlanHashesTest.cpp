@@ -16,10 +16,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "runtime/model/Xxh64.h"
+#include "runtime/base/Xxh64.h"
 #include "runtime/plan/PlanFile.h"
+#include "tests/support/Process.h"
 #include "tests/support/SourceDir.h"
-#include "tests/tools/Process.h"
 
 namespace headrace::tools {
 namespace {

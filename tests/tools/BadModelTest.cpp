@@ -6,7 +6,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/tools/Process.h"
+#include "tests/support/Process.h"
 
 namespace headrace::tools {
 namespace {

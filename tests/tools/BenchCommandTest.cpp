@@ -3,7 +3,7 @@
 // headrace bench: several policies in one run.
 #include <gmock/gmock.h>
 
-#include "tests/tools/Process.h"
+#include "tests/support/Process.h"
 
 namespace headrace::tools {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/Process.h"
 #include "tests/support/SourceDir.h"
-#include "tests/tools/Process.h"
 
 namespace headrace::tools {
 namespace {

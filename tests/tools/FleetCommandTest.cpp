@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "tests/support/Process.h"
 #include "tests/support/SourceDir.h"
-#include "tests/tools/Process.h"
 
 namespace headrace::tools {
 namespace {

@@ -4,8 +4,8 @@
 // placement of their own that meets its objective, and a change between them of up to 73 s that does not.
 #include <gmock/gmock.h>
 
+#include "tests/support/Process.h"
 #include "tests/support/SourceDir.h"
-#include "tests/tools/Process.h"
 
 namespace headrace::tools {
 namespace {

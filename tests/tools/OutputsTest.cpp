@@ -7,8 +7,8 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/Process.h"
 #include "tests/support/SourceDir.h"
-#include "tests/tools/Process.h"
 
 namespace headrace::tools {
 namespace {

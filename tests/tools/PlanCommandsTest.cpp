@@ -3,7 +3,7 @@
 // inspect and timeline, and plans that are damaged.
 #include <gmock/gmock.h>
 
-#include "tests/tools/Process.h"
+#include "tests/support/Process.h"
 
 namespace headrace::tools {
 namespace {

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/tools/Process.h"
+#include "tests/support/Process.h"
 
 extern char **environ;
 

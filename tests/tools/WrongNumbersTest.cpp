@@ -6,8 +6,8 @@
 
 #include <gmock/gmock.h>
 
-#include "runtime/model/HalfFloat.h"
-#include "tests/tools/Process.h"
+#include "runtime/base/HalfFloat.h"
+#include "tests/support/Process.h"
 
 namespace headrace::tools {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/Candidate.h"
+#include "compiler/lower/Candidate.h"
 
 #include <random>
 
-#include "compiler/LowerModel.h"
-#include "compiler/Placements.h"
+#include "compiler/lower/LowerModel.h"
+#include "compiler/lower/Placements.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

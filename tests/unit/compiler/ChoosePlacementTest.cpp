@@ -2,14 +2,14 @@
 //
 // The choice by latency through the whole compiler: what is chosen is the best there is, it holds, and where nothing
 // holds the minima that the refusal names are exact.
-#include "compiler/ChoosePlacement.h"
+#include "compiler/choose/ChoosePlacement.h"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/model/Units.h"
+#include "runtime/base/Units.h"
 #include "runtime/plan/PlacementTable.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/LowerModel.h"
+#include "compiler/lower/LowerModel.h"
 
 #include "mlir/IR/Verifier.h"
 #include "tests/unit/compiler/Requests.h"

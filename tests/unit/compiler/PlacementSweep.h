@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/SearchPlacement.h"
+#include "compiler/choose/SearchPlacement.h"
 
 namespace headrace::compiler {
 

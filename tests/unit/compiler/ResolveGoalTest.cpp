@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/ResolveGoal.h"
+#include "compiler/lower/ResolveGoal.h"
 
 #include <limits>
 

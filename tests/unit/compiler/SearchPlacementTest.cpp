@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a search says against what the compiler makes of its placement.
-#include "compiler/SearchPlacement.h"
+#include "compiler/choose/SearchPlacement.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "compiler/Compile.h"
-#include "compiler/ResolveGoal.h"
+#include "compiler/lower/ResolveGoal.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

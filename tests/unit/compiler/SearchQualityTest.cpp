@@ -7,8 +7,8 @@
 #include <cmath>
 #include <random>
 
+#include "tests/support/RandomRequests.h"
 #include "tests/unit/compiler/PlacementSweep.h"
-#include "tests/unit/compiler/RandomRequests.h"
 #include "gtest/gtest.h"
 
 namespace headrace::compiler {

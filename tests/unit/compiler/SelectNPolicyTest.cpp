@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/FlexGen.h"
+#include "compiler/choose/FlexGen.h"
 #include "runtime/cost/SelectN.h"
 #include "runtime/plan/PlacementTable.h"
 #include "tests/unit/compiler/Requests.h"

@@ -2,13 +2,13 @@
 //
 // The cut is planned with a recurrence of its own; here its times are compared with what the simulator makes of the
 // finished schedule.
-#include "compiler/PlanWrapAround.h"
+#include "compiler/lower/PlanWrapAround.h"
 
 #include <algorithm>
 
-#include "compiler/EmitPlan.h"
-#include "compiler/LowerModel.h"
-#include "compiler/Pipeline.h"
+#include "compiler/emit/EmitPlan.h"
+#include "compiler/lower/LowerModel.h"
+#include "compiler/lower/Pipeline.h"
 #include "runtime/sim/Simulator.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gtest/gtest.h"

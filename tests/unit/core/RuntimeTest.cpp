@@ -8,7 +8,7 @@
 #include <map>
 
 #include "runtime/core/MetaWriter.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace::core {
 namespace {

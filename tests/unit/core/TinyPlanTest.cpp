@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The plans that other tests run are valid ones.
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 
 #include <gtest/gtest.h>
 

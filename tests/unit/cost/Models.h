@@ -3,7 +3,7 @@
 // Models and hardware with round numbers.
 #pragma once
 
-#include "runtime/model/Hardware.h"
+#include "runtime/job/Hardware.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::cost {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "runtime/model/JobFile.h"
+#include "runtime/job/JobFile.h"
 #include "tests/unit/cost/Records.h"
 
 namespace headrace::cost {

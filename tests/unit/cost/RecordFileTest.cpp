@@ -5,8 +5,8 @@
 
 #include <rapidcheck.h>
 
+#include "tests/support/TestFiles.h"
 #include "tests/unit/cost/Records.h"
-#include "tests/unit/model/TestFiles.h"
 
 namespace headrace::cost {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/cuda/GraphRules.h"
-#include "runtime/serve/AnalyzerPlan.h"
+#include "runtime/profile/AnalyzerPlan.h"
 #include "tests/unit/cuda/TinyGraph.h"
 
 namespace headrace::cuda {

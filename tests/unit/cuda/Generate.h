@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/core/Device.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace::cuda {
 

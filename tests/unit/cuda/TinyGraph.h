@@ -8,7 +8,7 @@
 #include "runtime/core/BindStep.h"
 #include "runtime/cuda/GraphPlan.h"
 #include "runtime/cuda/RecordedGraph.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace::cuda {
 

@@ -7,9 +7,9 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/host/HostGroup.h"
-#include "runtime/serve/BatchEngine.h"
-#include "tests/unit/CountAllocations.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "runtime/serve/engine/BatchEngine.h"
+#include "tests/support/CountAllocations.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace::host {
 namespace {

@@ -14,7 +14,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/host/Lanes.h"
 #include "runtime/host/LowLatency.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace::host {
 namespace {

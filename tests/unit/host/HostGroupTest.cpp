@@ -9,7 +9,7 @@
 
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace::host {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "kernels/Half.h"
-#include "kernels/HostIsa.h"
 #include "kernels/Kernels.h"
+#include "kernels/host/HostIsa.h"
 
 namespace headrace::kernels {
 

@@ -3,11 +3,11 @@
 // The kernels' own source compiled for the host, and the device that runs it.
 #include "tests/unit/kernels_cuda/Emulator.h"
 
-#include "kernels/CudaAttentionAny.cu"
-#include "kernels/CudaAttentionDecode.cu"
-#include "kernels/CudaAttentionPrefill.cu"
-#include "kernels/CudaRopeAppend.cu"
-#include "kernels/CudaRows.cu"
+#include "kernels/cuda/CudaAttentionAny.cu"
+#include "kernels/cuda/CudaAttentionDecode.cu"
+#include "kernels/cuda/CudaAttentionPrefill.cu"
+#include "kernels/cuda/CudaRopeAppend.cu"
+#include "kernels/cuda/CudaRows.cu"
 #include "tests/unit/kernels_cuda/TestDevice.h"
 
 namespace headrace::kernels {

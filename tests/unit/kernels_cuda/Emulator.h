@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the CUDA kernels' own source on the host: the functions of kernels/CudaPrimitives.cuh for a host compiler, on
-// an emulated block of threads. Included before any kernel's header.
+// Runs the CUDA kernels' own source on the host: the functions of kernels/cuda/CudaPrimitives.cuh for a host compiler,
+// on an emulated block of threads. Included before any kernel's header.
 //
 // Each thread of a block is a fiber. A warp runs until its lanes wait for the block or are done; which warp is next,
 // and in which order its lanes run between two exchanges, follows from the launch's order number. So a missing barrier

@@ -6,10 +6,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "runtime/model/HalfFloat.h"
+#include "runtime/base/HalfFloat.h"
 #include "runtime/model/HfConfig.h"
 #include "runtime/model/WeightSource.h"
-#include "tests/unit/model/TestFiles.h"
+#include "tests/support/TestFiles.h"
 
 namespace headrace::model {
 namespace {

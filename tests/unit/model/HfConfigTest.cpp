@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/SourceDir.h"
-#include "tests/unit/model/TestFiles.h"
+#include "tests/support/TestFiles.h"
 
 namespace headrace::model {
 namespace {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <limits>
 
-#include "tests/unit/model/TestFiles.h"
+#include "tests/support/TestFiles.h"
 
 namespace headrace::model {
 namespace {

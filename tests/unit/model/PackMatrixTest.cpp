@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/model/HalfFloat.h"
+#include "runtime/base/HalfFloat.h"
 
 namespace headrace::model {
 namespace {

@@ -6,7 +6,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
-#include "tests/unit/model/TestFiles.h"
+#include "tests/support/TestFiles.h"
 
 namespace headrace::model {
 namespace {

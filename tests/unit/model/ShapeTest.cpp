@@ -3,7 +3,7 @@
 
 #include "runtime/model/WeightLayout.h"
 #include "tests/support/SourceDir.h"
-#include "tests/unit/model/TestFiles.h"
+#include "tests/support/TestFiles.h"
 
 namespace headrace::model {
 namespace {

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <set>
 
-#include "runtime/model/HalfFloat.h"
+#include "runtime/base/HalfFloat.h"
 #include "runtime/model/WeightSource.h"
-#include "tests/unit/model/TestFiles.h"
+#include "tests/support/TestFiles.h"
 
 namespace headrace::model {
 namespace {

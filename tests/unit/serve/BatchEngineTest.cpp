@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/serve/BatchEngine.h"
+#include "runtime/serve/engine/BatchEngine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include "runtime/host/HostDevice.h"
 #include "runtime/sim/SimDevice.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace::serve {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/serve/BatchRun.h"
+#include "runtime/serve/engine/BatchRun.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "runtime/host/HostDevice.h"
-#include "runtime/serve/KvHandover.h"
+#include "runtime/serve/fleet/KvHandover.h"
 #include "runtime/sim/SimDevice.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace::serve {
 namespace {

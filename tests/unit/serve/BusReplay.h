@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "runtime/serve/Contention.h"
+#include "runtime/serve/fleet/Contention.h"
 #include "runtime/sim/BusShare.h"
 
 namespace headrace::serve {

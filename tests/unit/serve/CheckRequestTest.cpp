@@ -4,8 +4,8 @@
 
 #include <limits>
 
-#include "runtime/serve/BatchEngine.h"
-#include "tests/unit/core/TinyPlan.h"
+#include "runtime/serve/engine/BatchEngine.h"
+#include "tests/support/TinyPlan.h"
 
 namespace headrace::serve {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/serve/Combination.h"
+#include "runtime/serve/fleet/Combination.h"
 
 #include <cmath>
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/serve/Contention.h"
+#include "runtime/serve/fleet/Contention.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

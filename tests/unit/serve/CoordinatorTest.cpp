@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One bus of 2 bytes/s. Placements compute for 10 s and hide copies for 8: 16 bytes are hidden alone, 20 make 12 s.
-#include "runtime/serve/Coordinator.h"
+#include "runtime/serve/fleet/Coordinator.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/serve/KvBlocks.h"
+#include "runtime/serve/engine/KvBlocks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/host/HostDevice.h"
-#include "runtime/serve/BatchEngine.h"
-#include "tests/unit/core/TinyPlan.h"
-#include "tests/unit/core/WrongWeights.h"
+#include "runtime/serve/engine/BatchEngine.h"
+#include "tests/support/TinyPlan.h"
+#include "tests/support/WrongWeights.h"
 
 namespace headrace::serve {
 namespace {

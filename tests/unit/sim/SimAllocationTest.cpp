@@ -5,7 +5,7 @@
 
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/SimGroup.h"
-#include "tests/unit/CountAllocations.h"
+#include "tests/support/CountAllocations.h"
 #include "tests/unit/sim/SmallPlan.h"
 
 namespace headrace::sim {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/BarChart.h"
+#include "tools/timeline/BarChart.h"
 
 #include <gmock/gmock.h>
 
-#include "tools/BenchReport.h"
+#include "tools/report/BenchReport.h"
 
 namespace headrace::tools {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/BenchFill.h"
+#include "tools/commands/BenchFill.h"
 
 #include <set>
 

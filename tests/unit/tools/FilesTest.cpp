@@ -15,22 +15,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/model/ReplaceFile.h"
+#include "runtime/base/ReplaceFile.h"
+#include "runtime/base/Text.h"
 #include "runtime/model/Safetensors.h"
-#include "runtime/model/Text.h"
 #include "tests/unit/tools/TestPlan.h"
-#include "tools/BarChart.h"
-#include "tools/BenchReport.h"
-#include "tools/ExitCode.h"
-#include "tools/Format.h"
-#include "tools/LogitsFile.h"
-#include "tools/ModelHash.h"
-#include "tools/ModelPath.h"
-#include "tools/Outputs.h"
-#include "tools/Progress.h"
-#include "tools/PromptIds.h"
-#include "tools/Timeline.h"
-#include "tools/Trace.h"
+#include "tools/commands/ExitCode.h"
+#include "tools/commands/LogitsFile.h"
+#include "tools/commands/ModelHash.h"
+#include "tools/commands/ModelPath.h"
+#include "tools/commands/Outputs.h"
+#include "tools/commands/Progress.h"
+#include "tools/commands/PromptIds.h"
+#include "tools/report/BenchReport.h"
+#include "tools/report/Format.h"
+#include "tools/timeline/BarChart.h"
+#include "tools/timeline/Timeline.h"
+#include "tools/timeline/Trace.h"
 
 namespace headrace::tools {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/Format.h"
+#include "tools/report/Format.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/InspectReport.h"
+#include "tools/report/InspectReport.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/IterationLooks.h"
+#include "tools/report/IterationLooks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/JobFlags.h"
+#include "tools/commands/JobFlags.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -11,7 +11,7 @@
 #include "runtime/model/Shape.h"
 #include "runtime/model/WeightLayout.h"
 #include "tests/support/SourceDir.h"
-#include "tools/JobToml.h"
+#include "tools/commands/JobToml.h"
 
 namespace headrace::tools {
 namespace {

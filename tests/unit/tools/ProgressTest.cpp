@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/Progress.h"
+#include "tools/commands/Progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

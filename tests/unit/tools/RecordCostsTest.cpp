@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/RecordCosts.h"
+#include "tools/report/RecordCosts.h"
 
 #include <filesystem>
 
@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "runtime/cost/RecordFile.h"
+#include "tests/support/TestFiles.h"
 #include "tests/unit/cost/Records.h"
-#include "tests/unit/model/TestFiles.h"
-#include "tools/RecordReport.h"
+#include "tools/report/RecordReport.h"
 
 namespace headrace::tools {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/RunFindings.h"
+#include "tools/report/RunFindings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/RunReport.h"
+#include "tools/report/RunReport.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/Timeline.h"
+#include "tools/timeline/Timeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/Trace.h"
+#include "tools/timeline/Trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/tools/TestPlan.h"
-#include "tools/Timeline.h"
+#include "tools/timeline/Timeline.h"
 
 namespace headrace::tools {
 namespace {

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The choice by latency: for every bucket the placement that frees the most device memory while the iteration, as the
+// simulator plays the compiled schedule, meets the bucket's objective and the placement fits the budget.
+//
+//   freed = bytes of offloaded weights - bytes of slots
+//
+// The candidates are compared by what their compiled schedules do, not by a formula; a candidate is compiled only where
+// bounds (its copies alone take longer than the objective; it frees less than one that was found) leave it open.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/choose/ExplainObjective.h"
+#include "compiler/lower/Placements.h"
+
+namespace headrace::compiler {
+
+// A candidate once it was compiled and played. Times in the order of Target::decode, then Target::mixed.
+struct Evaluation {
+  uint64_t arenaBytes = 0;
+  std::vector<uint64_t> predictedNs;
+  // The longest gap before the tokens of a bucket where this placement serves all of them (sim::TokenGaps); 0 for those
+  // with prompts. Empty where ChoiceProblem::gaps is not set.
+  std::vector<uint64_t> gapNs;
+};
+
+// What a bucket is held against.
+struct Objective {
+  cost::Shape shape;
+  bool decode = true;
+  uint64_t residentNs = 0;                          // nothing offloaded
+  uint64_t layerComputeNs = 0, layerTransferNs = 0; // t_c and t_t of Select-N
+  uint64_t sloNs = 0;                               // 0: none for its class
+  uint64_t limit() const;                           // sloNs, or the largest number
+};
+
+// A placement of a range: within this time, moving at most these bytes; freeing these, if not 0, and no more.
+struct RangeStep {
+  uint64_t sloNs = 0;
+  uint64_t mostBytes = 0;
+  uint64_t leastFreed = 0;
+};
+
+struct ChoiceProblem {
+  const model::ModelSpec *spec = nullptr;
+  const Target *target = nullptr;
+  const model::Goal *goal = nullptr;
+  bool gaps = false; // evaluations have gaps: an instance serves all buckets, and each gap is held to its objective
+  // Set: one placement serves all buckets, within their objectives gaps included, as with one for each this gap is not.
+  std::optional<BrokenGap> apart;
+  model::Policy policy;              // its name the effective one, of model::kPolicyNames
+  size_t most = SIZE_MAX;            // placements at the most: what fits each alone may not fit together
+  std::vector<Candidate> candidates; // what there is to choose from; the first offloads the least
+  std::vector<Objective> buckets;    // decode, then mixed
+  const PlacementFamily *family = nullptr;
+  std::function<absl::StatusOr<Evaluation>(const Candidate &)> evaluate; // asked again for what it has answered
+  std::function<uint64_t(const Candidate &)> copiesNs;   // what its copies take, alone: no iteration is shorter
+  std::function<uint64_t(const Candidate &)> movedBytes; // host to device, by these copies
+  // Placements for the bucket, one a step (which do not fall), nested where that frees as much; if `within` is not null
+  // none offloads what that one does not. Null: no such thing.
+  std::function<absl::StatusOr<std::vector<Candidate>>(const Objective &, const std::vector<RangeStep> &,
+                                                       const Candidate *within)>
+      chain;
+  // Decides in place of the predicted time whether a candidate meets a bucket's objective (FlexGen's own estimate).
+  std::function<bool(const Candidate &, const Objective &)> meets;
+  // The placement of single units that frees the most within sloNs for this bucket (SearchPlacement.h); none where
+  // nothing meets it. Null: the candidates above are all there is.
+  std::function<absl::StatusOr<std::optional<Candidate>>(const Objective &, uint64_t sloNs)> search;
+  // The same for all buckets at once: one objective a bucket, 0 where it has none.
+  std::function<absl::StatusOr<std::optional<Candidate>>(const std::vector<uint64_t> &sloNs)> searchTogether;
+};
+
+struct ChosenPlacements {
+  std::vector<Candidate> placements; // first the one of the bucket that decides: the largest with an objective
+  std::vector<size_t> of;            // by bucket, into placements
+  size_t decisive = 0;               // that bucket
+  size_t compared = 0, compiled = 0; // candidates
+};
+
+// ResourceExhausted with the minima that would do where some bucket's objective cannot be met. Policies that do not
+// choose by latency give their placement whatever it takes.
+absl::StatusOr<ChosenPlacements> choosePlacements(const ChoiceProblem &problem);
+
+// The objective of a bucket in ns: the goal's time for its class, or its factor of the resident time; 0: none.
+uint64_t objectiveNs(const model::Goal &goal, bool decode, uint64_t residentNs);
+
+// Bytes that a candidate gives back (see above).
+int64_t freedBytes(const PlacementFamily &family, const Candidate &candidate);
+
+} // namespace headrace::compiler

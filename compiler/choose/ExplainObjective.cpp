@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/choose/ExplainObjective.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "compiler/choose/ChoosePlacement.h"
+#include "compiler/choose/SearchPlacement.h"
+#include "compiler/lower/Explain.h"
+#include "runtime/base/Units.h"
+#include "runtime/cost/Record.h"
+#include "runtime/plan/PlacementTable.h"
+
+namespace headrace::compiler {
+namespace {
+
+// Six decimals, rounded up: a factor that is met.
+std::string factorText(double factor) {
+  std::string text = absl::StrFormat("%.6f", std::ceil(factor * 1e6 - 1e-7) / 1e6);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.')
+    text.pop_back();
+  return text;
+}
+
+std::string bucketText(const Objective &bucket) {
+  return bucket.decode ? absl::StrCat("decode of ", bucket.shape.sequences, " at context ", bucket.shape.context)
+                       : absl::StrCat(bucket.shape.tokens, " tokens of ", bucket.shape.sequences, " at context ",
+                                      bucket.shape.context);
+}
+
+std::string objectiveText(const model::Goal &goal) {
+  if (goal.sloFactor)
+    return absl::StrCat("an iteration of ", *goal.sloFactor, " times the one without offloading");
+  std::string text;
+  if (goal.ttftNs)
+    absl::StrAppend(&text, "TTFT of ", model::durationText(*goal.ttftNs));
+  if (goal.tpotNs)
+    absl::StrAppend(&text, text.empty() ? "" : " and ", "TPOT of ", model::durationText(*goal.tpotNs));
+  return text;
+}
+
+std::string missedText(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,
+                       const std::string &policy, const char *by) {
+  return absl::StrCat(objectiveText(goal), " cannot be met ", by, "by policy ", policy, " for ", spec.name,
+                      " at batch ", target.batch, " and context ", target.context, " with a device memory of ",
+                      target.budget, " bytes (", bytesText(target.budget), ")");
+}
+
+// What a change between placements, or of what the ring holds, does to a gap.
+std::string brokenText(const BrokenGap &gap) {
+  return absl::StrCat("a token would come ", model::durationText(gap.ns), " after the one before it, objective ",
+                      model::durationText(gap.sloNs), ", ", model::durationText(gap.wayNs), " of it for copies ",
+                      gap.from == gap.to ? absl::StrCat("into the ring of '", gap.to, "'")
+                                         : absl::StrCat("from '", gap.from, "' to '", gap.to, "'"));
+}
+
+} // namespace
+
+std::string explainApart(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,
+                         const std::string &policy, const BrokenGap &apart, const TogetherMinima &minima) {
+  std::string text = absl::StrCat(missedText(spec, target, goal, policy, "on one instance "),
+                                  ": each is met in a placement of its own, but between them ", brokenText(apart),
+                                  "; no placement for all of them fits");
+  if (minima.factor)
+    absl::StrAppend(&text, "; the minimum slo_factor of one is ", factorText(*minima.factor), " at this memory");
+  const char *rest[] = {goal.ttftNs ? " with this TTFT" : "", goal.tpotNs ? " with this TPOT" : ""};
+  if (minima.tpotNs)
+    absl::StrAppend(&text, "; the minimum TPOT of one is ", model::durationText(*minima.tpotNs), " at this memory",
+                    rest[0]);
+  if (minima.ttftNs)
+    absl::StrAppend(&text, "; the minimum TTFT of one is ", model::durationText(*minima.ttftNs), " at this memory",
+                    rest[1]);
+  if (minima.bytes)
+    absl::StrAppend(&text, "; the minimum memory of one is ", *minima.bytes, " bytes (", bytesText(*minima.bytes),
+                    ") at ", goal.sloFactor ? "this factor" : "these objectives");
+  return absl::StrCat(text, "; on instances apart (--instances apart) they are met");
+}
+
+std::string explainMissed(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,
+                          const std::string &policy, const ObjectiveMinima &minima) {
+  std::string text = missedText(spec, target, goal, policy, "");
+  const char *separator = ": ";
+  const auto add = [&](const std::string &part) {
+    absl::StrAppend(&text, separator, part);
+    separator = "; ";
+  };
+  if (goal.sloFactor && (minima.decode.missed || minima.mixed.missed)) {
+    const ClassMinimum &worst = minima.decode.factor >= minima.mixed.factor ? minima.decode : minima.mixed;
+    add(absl::StrCat("the minimum slo_factor is ", factorText(worst.factor), " at this memory (",
+                     bucketText(*worst.bucket), " with ", worst.candidate->describe(), ")"));
+  } else if (!goal.sloFactor) {
+    for (const auto &[name, minimum] : {std::pair("TTFT", &minima.mixed), std::pair("TPOT", &minima.decode)})
+      if (minimum->missed)
+        add(absl::StrCat("the minimum ", name, " is ", model::durationText(minimum->ns), " at this memory (",
+                         bucketText(*minimum->bucket), " with ", minimum->candidate->describe(), ")"));
+  }
+  const std::string these = goal.sloFactor               ? "this factor"
+                            : goal.ttftNs && goal.tpotNs ? "these objectives"
+                            : goal.ttftNs                ? "this TTFT"
+                                                         : "this TPOT";
+  if (minima.bytesAtObjective)
+    add(absl::StrCat("the minimum memory is ", *minima.bytesAtObjective, " bytes (",
+                     bytesText(*minima.bytesAtObjective), ") at ", these));
+  else
+    add(absl::StrCat("no memory would do at ", these, ": the iteration without offloading takes longer"));
+  if (minima.bytesAtAny.candidate)
+    add(absl::StrCat("the minimum memory at any latency is ", minima.bytesAtAny.bytes, " bytes (",
+                     bytesText(minima.bytesAtAny.bytes), ") with ", minima.bytesAtAny.candidate->describe()));
+  return text;
+}
+
+std::string explainObjective(const std::string &policy, const ChosenPlacements &chosen, const Objective &bucket,
+                             const plan::Variant &variant, const plan::Plan &plan,
+                             const std::optional<BrokenGap> &apart, const LinkUse *link) {
+  std::string text = absl::StrCat(chosen.placements.front().describe(), " of ", plan.model.name, "'s ",
+                                  plan.model.layers, " layers, by policy ", policy);
+  if (policy == "flexgen" || policy == "flexgen-nobus")
+    absl::StrAppend(&text, ": the largest share of every layer that its estimate from peak performance allows, or the "
+                           "smallest that fits");
+  else if (model::choosesByLatency(policy))
+    absl::StrAppend(&text, ": frees the most device memory of ", chosen.compared, " placements (", chosen.compiled,
+                    " compiled) that fit and meet the objective");
+  const auto freed = plan::freedBytes(plan, variant.placement);
+  absl::StrAppend(&text, "; frees ", freed, " bytes, takes ", plan.arenaBytes, " of ", plan.budgetBytes, " bytes (",
+                  bytesText(plan.arenaBytes), " of ", bytesText(plan.budgetBytes), "). ", bucketText(bucket), ": ",
+                  model::durationText(variant.predictedNs), " an iteration, ", model::durationText(bucket.residentNs),
+                  " without offloading");
+  if (bucket.sloNs > 0)
+    absl::StrAppend(&text, ", objective ", model::durationText(bucket.sloNs),
+                    variant.predictedNs <= bucket.sloNs ? "" : " (MISSED: this policy does not choose by it)");
+  if (bucket.sloNs > 0 && model::choosesByLatency(policy) && plan.slowestPermille > plan::kPredicted)
+    absl::StrAppend(
+        &text, absl::StrFormat(", %.1f%% of it kept free for the slowest iterations that the record has seen",
+                               cost::percentKeptFree(static_cast<double>(plan.slowestPermille) / plan::kPredicted)));
+  if (link != nullptr && !link->full() && link->bound != SearchBound::Weights)
+    absl::StrAppend(
+        &text,
+        absl::StrFormat("; moves %.1f%% of the bytes that the link can bring in that time: ",
+                        100 * static_cast<double>(link->movedBytes) / static_cast<double>(link->limitBytes)),
+        link->bound == SearchBound::Link ? "the start-up of smaller units' copies takes the rest of it"
+                                         : "a larger ring would take the memory that it frees");
+  if (apart)
+    absl::StrAppend(&text, "; one placement for all buckets: with one for each ", brokenText(*apart),
+                    " (--instances apart: no such change)");
+  else if (plan.placements.size() > 1)
+    absl::StrAppend(&text, "; ", plan.placements.size(), " placements, one for each bucket below");
+  return text;
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Why placements were chosen by latency, and what would do where none can be.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/lower/Placements.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::compiler {
+
+struct Objective;
+struct ChosenPlacements;
+struct LinkUse;
+
+// A gap between tokens that a change of placements, or of what the ring holds, makes longer than its objective.
+struct BrokenGap {
+  uint64_t ns = 0, sloNs = 0, wayNs = 0; // wayNs: of transitions
+  std::string from, to;                  // placements
+};
+
+// The least latency that a class of buckets can be held to within the budget.
+struct ClassMinimum {
+  uint64_t ns = 0;                    // 0: the class has no objective, or nothing fits the budget
+  double factor = 0;                  // the same as a multiple of the resident time
+  bool missed = false;                // the objective asks for less
+  const Objective *bucket = nullptr;  // that decides
+  std::optional<Candidate> candidate; // that reaches it
+};
+struct MemoryMinimum {
+  uint64_t bytes = 0;
+  std::optional<Candidate> candidate;
+};
+struct ObjectiveMinima {
+  ClassMinimum decode, mixed;
+  std::optional<uint64_t> bytesAtObjective; // unset: no memory would do
+  MemoryMinimum bytesAtAny;
+};
+
+// What one placement for all buckets would need, times and factor to within a ten-thousandth; unset: nothing would do,
+// or the goal does not ask for it.
+struct TogetherMinima {
+  std::optional<uint64_t> tpotNs, ttftNs; // the other objective as it is
+  std::optional<double> factor;
+  std::optional<uint64_t> bytes; // at these objectives
+};
+// Every bucket's objective can be met, but not by one instance that changes between them.
+std::string explainApart(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,
+                         const std::string &policy, const BrokenGap &apart, const TogetherMinima &minima);
+
+// A message in which every minimum is exact: a goal with it succeeds, one a step below (1 ns, 1e-6, 1 byte) does not.
+std::string explainMissed(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,
+                          const std::string &policy, const ObjectiveMinima &minima);
+
+// `plan` has its placements; `bucket` is the one that decided, `variant` its own in the chosen placement. `apart`: why
+// one placement serves all buckets. `link`: of the bucket's time, where a search filled it; null: nothing to say of it.
+std::string explainObjective(const std::string &policy, const ChosenPlacements &chosen, const Objective &bucket,
+                             const plan::Variant &variant, const plan::Plan &plan,
+                             const std::optional<BrokenGap> &apart, const LinkUse *link);
+
+} // namespace headrace::compiler

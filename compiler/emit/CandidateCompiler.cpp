@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emit/CandidateCompiler.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/lower/Interfere.h"
+#include "compiler/lower/LowerModel.h"
+#include "compiler/lower/PlanWrapAround.h"
+
+namespace headrace::compiler {
+namespace {
+
+std::string scheduleName(ir::IterationOp iteration, const Candidate &candidate) {
+  return absl::StrCat(stringifyShape(iteration.getShape()).str(), " ", candidate.name);
+}
+
+} // namespace
+
+CandidateCompiler::CandidateCompiler(const CompileRequest &request, const Target &target,
+                                     const model::WeightLayout &layout, Prices &prices)
+    : request_(request), target_(target), layout_(layout), prices_(prices),
+      context_(mlir::MLIRContext::Threading::DISABLED) {
+  context_.loadDialect<ir::HeadraceDialect>();
+  classes_.push_back({ir::Shape::Decode, &target_.decode});
+  if (!target_.mixed.empty())
+    classes_.push_back({ir::Shape::Mixed, &target_.mixed});
+}
+
+mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(model::StartRule rule) {
+  mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
+  for (const ShapeClass &c : classes_)
+    lowerModel(*module, c.name(),
+               {&request_.model, &layout_, &target_, request_.hardware.kind, rule, c.shape, Target::limits(*c.shapes)});
+  return module;
+}
+
+std::vector<MemoryUse> CandidateCompiler::memoryUses() {
+  mlir::OwningOpRef<mlir::ModuleOp> module = lower(request_.policy.startRule);
+  std::vector<MemoryUse> uses;
+  for (ir::IterationOp iteration : module->getOps<ir::IterationOp>())
+    uses.push_back(memoryUseOf(iteration));
+  return uses;
+}
+
+std::vector<PricedStep> CandidateCompiler::pricedSteps() {
+  std::vector<PricedStep> steps;
+  mlir::OwningOpRef<mlir::ModuleOp> module = lower(model::StartRule::Paper);
+  for (mlir::Operation &op : (*module->getOps<ir::IterationOp>().begin()).block())
+    if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
+      if (const std::optional<cost::OpSite> site = opSite(step))
+        steps.push_back({*site, step.stepInfo().layer >= 0});
+  return steps;
+}
+
+absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, std::vector<int64_t> layers,
+                                                const Where &where) {
+  Placed placed{&candidate, lower(candidate.startRule), optionsOf(candidate, std::move(layers), where)};
+  if (absl::Status status = runToOffsets(*placed.module, placed.options); !status.ok())
+    return status;
+  return placed;
+}
+
+PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, std::vector<int64_t> layers,
+                                             const Where &where) {
+  PipelineOptions options;
+  options.layers = std::move(layers);
+  options.units = candidate.units;
+  options.embedding = candidate.embedding;
+  // Tied: the table is the head's operand. Single units name the head's among them.
+  options.head = candidate.head && !request_.model.tiedEmbeddings && candidate.units.empty();
+  options.slots = {candidate.slots, static_cast<int64_t>(candidate.ringBytes)};
+  options.kvAlign = where.kvAlign;
+  options.hostAddress = [&addresses = *where.hostAddresses](int64_t unit) {
+    return addresses[static_cast<size_t>(unit)];
+  };
+  options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
+    return cost::workOf(request_.model, *opSite(step), Target::limits(shapesOf(iteration)), target_.activation,
+                        target_.kv, /*direct=*/true);
+  };
+  if (candidate.wrap)
+    options.planCut = [this, &candidate, slots = options.slots, decodes = algorithms::Cut()](
+                          ir::IterationOp iteration) mutable -> absl::StatusOr<algorithms::Cut> {
+      const bool decode = iteration.getShape() == ir::Shape::Decode; // comes first
+      const std::optional<algorithms::Cut> &stated = decode ? candidate.decodeCut : candidate.mixedCut;
+      absl::StatusOr<algorithms::Cut> cut =
+          stated ? *stated : planWrapAround(iteration, shapesOf(iteration), slots, prices_);
+      if (!cut.ok())
+        return cut;
+      if (decode)
+        decodes = *cut;
+      else if (candidate.oneCut && std::tie(cut->units, cut->bytes) < std::tie(decodes.units, decodes.bytes))
+        return decodes;
+      return cut;
+    };
+  if (request_.onPhase && where.forThePlan)
+    options.onPhase = [this, &candidate](ir::IterationOp iteration, llvm::StringRef phase) {
+      std::string text;
+      llvm::raw_string_ostream stream(text);
+      iteration.print(stream);
+      request_.onPhase(scheduleName(iteration, candidate), std::string_view(phase.data(), phase.size()), text);
+    };
+  return options;
+}
+
+absl::Status CandidateCompiler::addTo(plan::Plan &plan, PlanEmitter &emitter, Placed &placed,
+                                      const std::function<void()> &onStep) {
+  if (absl::Status status = closeOffsets(*placed.module, placed.options); !status.ok())
+    return status;
+  const Candidate &candidate = *placed.candidate;
+  plan::Placement described;
+  described.name = candidate.name;
+  described.interval = candidate.interval;
+  described.offloadedLayers = static_cast<int32_t>(candidate.layers);
+  described.offloadsEmbedding = candidate.embedding;
+  described.offloadsHead = candidate.head;
+  described.startRule = candidate.startRule;
+  const auto stepped = [&] {
+    if (onStep)
+      onStep();
+  };
+  std::optional<uint32_t> placement;
+  for (ir::IterationOp iteration : placed.module->getOps<ir::IterationOp>()) {
+    if (!placement)
+      placement = emitter.addPlacement(iteration, described);
+    const EmittedSchedule emitted = emitter.addSchedule(iteration, scheduleName(iteration, candidate), *placement);
+    stepped();
+    const sim::Simulator simulator(plan.schedules[emitted.schedule]);
+    for (const cost::Shape &shape : shapesOf(iteration)) {
+      plan.variants.push_back(variantOf(emitted, shape, plan, simulator));
+      stepped();
+    }
+  }
+  return absl::OkStatus();
+}
+
+const std::vector<cost::Shape> &CandidateCompiler::shapesOf(ir::IterationOp iteration) const {
+  return iteration.getShape() == ir::Shape::Decode ? target_.decode : target_.mixed;
+}
+
+plan::Variant CandidateCompiler::variantOf(const EmittedSchedule &emitted, const cost::Shape &shape,
+                                           const plan::Plan &plan, const sim::Simulator &simulator) {
+  const plan::Schedule &schedule = plan.schedules[emitted.schedule];
+  plan::Variant variant;
+  variant.newTokens = shape.tokens;
+  variant.sequences = shape.sequences;
+  variant.context = shape.context;
+  variant.placement = schedule.placement;
+  variant.schedule = emitted.schedule;
+  variant.durationsNs = prices_.durations(schedule, emitted.sites, shape);
+  simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);
+  if (interfere(schedule, prices_.interference(), timeline_, variant.durationsNs))
+    simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);
+  variant.predictedNs = timeline_.iterationNs;
+  uint64_t lanes[plan::kLanes] = {};
+  for (size_t step = 0; step < schedule.steps.size(); ++step)
+    lanes[static_cast<size_t>(schedule.steps[step].lane)] += variant.durationsNs[step];
+  variant.computeAloneNs = lanes[static_cast<size_t>(plan::Lane::Compute)];
+  variant.linkAloneNs =
+      std::max(lanes[static_cast<size_t>(plan::Lane::H2D)], lanes[static_cast<size_t>(plan::Lane::D2H)]);
+  return variant;
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One candidate from the model to its place in a plan:
+//
+//   lower -> pipeline, all buffers placed (Placed) -> homes moved to where other placements have them (PlaceHomes.h)
+//         -> schedules, and a variant for each shape, priced and played
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/Compile.h"
+#include "compiler/choose/FlexGen.h"
+#include "compiler/emit/EmitPlan.h"
+#include "compiler/lower/Pipeline.h"
+#include "compiler/lower/Placements.h"
+#include "compiler/lower/Prices.h"
+#include "compiler/lower/ResolveGoal.h"
+#include "runtime/sim/Simulator.h"
+
+namespace headrace::compiler {
+
+// A candidate on its way into the plan. The candidate outlives it.
+struct Placed {
+  const Candidate *candidate;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  PipelineOptions options;
+  uint64_t arenaBytes() { return static_cast<uint64_t>((*module->getOps<ir::IterationOp>().begin()).getArenaBytes()); }
+};
+
+class CandidateCompiler {
+public:
+  // All outlive it.
+  CandidateCompiler(const CompileRequest &request, const Target &target, const model::WeightLayout &layout,
+                    Prices &prices);
+
+  // Of an iteration of each shape class: decode, then mixed where the target has such shapes.
+  std::vector<MemoryUse> memoryUses();
+  // The compute steps of an iteration with nothing offloaded.
+  std::vector<PricedStep> pricedSteps();
+  size_t classes() const { return classes_.size(); }
+
+  struct Where {
+    const std::vector<uint64_t> *hostAddresses = nullptr; // of each unit in the host slab
+    int64_t kvAlign = model::kAlign;
+    bool forThePlan = true; // false: to be compared; no phase is shown
+  };
+  // All buffers placed, as if there were no other placement. `layers`: that the candidate offloads.
+  absl::StatusOr<Placed> place(const Candidate &candidate, std::vector<int64_t> layers, const Where &where);
+  // The schedules and variants of the placement. `onStep`: called after each of them; may be null.
+  absl::Status addTo(plan::Plan &plan, PlanEmitter &emitter, Placed &placed, const std::function<void()> &onStep);
+
+private:
+  // One shape class: its shapes, and the iteration that all its schedules begin as.
+  struct ShapeClass {
+    ir::Shape shape;
+    const std::vector<cost::Shape> *shapes;
+    const char *name() const { return shape == ir::Shape::Decode ? "decode" : "mixed"; }
+  };
+  mlir::OwningOpRef<mlir::ModuleOp> lower(model::StartRule rule);
+  PipelineOptions optionsOf(const Candidate &candidate, std::vector<int64_t> layers, const Where &where);
+  const std::vector<cost::Shape> &shapesOf(ir::IterationOp iteration) const;
+  plan::Variant variantOf(const EmittedSchedule &emitted, const cost::Shape &shape, const plan::Plan &plan,
+                          const sim::Simulator &simulator);
+
+  const CompileRequest &request_;
+  const Target &target_;
+  const model::WeightLayout &layout_;
+  Prices &prices_;
+  mlir::MLIRContext context_;
+  std::vector<ShapeClass> classes_;
+  sim::Timeline timeline_;
+};
+
+} // namespace headrace::compiler

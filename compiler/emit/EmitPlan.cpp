@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emit/EmitPlan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/lower/LowerModel.h"
+#include "passes/RangeMap.h"
+#include "llvm/ADT/DenseMap.h"
+
+namespace headrace::compiler {
+namespace {
+
+using plan::Operand;
+
+plan::Space spaceOf(mlir::Value value) { return static_cast<plan::Space>(ir::bufferType(value).getSpace()); }
+
+class ScheduleEmitter {
+public:
+  ScheduleEmitter(ir::IterationOp iteration, const plan::Plan &plan, plan::Schedule &schedule)
+      : iteration_(iteration), plan_(plan), schedule_(schedule), ranges_(iteration) {}
+
+  void run() {
+    for (mlir::Operation &op : iteration_.block()) {
+      if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
+        buffers_[weight.getBuffer()] = static_cast<uint32_t>(weight.getUnit());
+      else if (auto kv = llvm::dyn_cast<ir::KvOp>(op))
+        buffers_[kv.getBuffer()] = plan_.kvBuffer(kv.getLayer());
+      else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
+        buffers_[io.getBuffer()] = plan_.metaBuffer() + static_cast<uint32_t>(io.getRole());
+      else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op)) {
+        const auto begin = static_cast<uint64_t>(slot.address().value);
+        slotsBegin_ = std::min(slotsBegin_, begin);
+        slotsEnd_ = std::max(slotsEnd_, begin + slot.sizeInBytes());
+      } else if (auto carry = llvm::dyn_cast<ir::CarryOp>(op))
+        entry.push_back({buffers_.lookup(carry.getSource()), carry.getRange().offset, carry.getRange().bytes,
+                         byteAddress(carry.getResult()) + carry.getRange().offset});
+      else if (auto carryOut = llvm::dyn_cast<ir::CarryOutOp>(op))
+        exit.push_back({buffers_.lookup(ranges_.bufferOf(carryOut.getBuffer())), 0,
+                        ir::bufferType(carryOut.getBuffer()).getHeld(), byteAddress(carryOut.getBuffer())});
+      else if (auto wait = llvm::dyn_cast<ir::WaitOp>(op))
+        waits_.push_back({steps_.lookup(ir::stepOf(wait.getEvent())), wait.getKind(), wait.getLane()});
+      else if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
+        addStep(step);
+    }
+    std::sort(schedule_.edges.begin(), schedule_.edges.end(),
+              [](const plan::Edge &a, const plan::Edge &b) { return std::tie(a.to, a.from) < std::tie(b.to, b.from); });
+    nameOverwrites();
+  }
+
+  std::vector<plan::Content> entry, exit;
+  std::vector<cost::OpSite> sites;
+
+private:
+  struct PendingWait {
+    uint32_t from;
+    ir::WaitKind kind;
+    ir::Lane lane;
+  };
+
+  uint64_t byteAddress(mlir::Value value) const { return static_cast<uint64_t>(ranges_.addressOf(value).value); }
+
+  void addStep(ir::StepInterface op) {
+    const auto index = static_cast<uint32_t>(schedule_.steps.size());
+    const ir::StepInfo &info = op.stepInfo();
+    const std::optional<cost::OpSite> site = opSite(op);
+    plan::Step step;
+    step.kind = site                           ? plan::StepKind::Compute
+                : llvm::isa<ir::PublishOp>(op) ? plan::StepKind::Publish
+                                               : plan::StepKind::Copy;
+    step.lane = static_cast<plan::Lane>(info.lane.value_or(ir::Lane::Compute));
+    step.op = site ? site->op : kernels::Op::Embed;
+    step.part = static_cast<plan::Part>(info.part);
+    step.layer = info.layer;
+    step.device = info.device;
+    step.miniBatch = info.miniBatch;
+    step.direct = info.direct;
+    step.resizable = info.resizable;
+    step.flops = info.flops;
+    step.deviceBytes = info.deviceBytes;
+    step.linkBytes = info.linkBytes;
+    step.firstOperand = static_cast<uint32_t>(schedule_.operands.size());
+    addOperands(op);
+    step.operandCount = static_cast<uint32_t>(schedule_.operands.size()) - step.firstOperand;
+    schedule_.steps.push_back(step);
+    sites.push_back(site.value_or(cost::OpSite{kernels::Op::Count, model::UnitRole::Embedding}));
+    steps_[op] = index;
+    // The waits of this step's lane that stand before it are its edges.
+    for (const PendingWait &wait : waits_)
+      if (static_cast<plan::Lane>(wait.lane) == step.lane)
+        schedule_.edges.push_back({wait.from, index, static_cast<plan::EdgeKind>(wait.kind)});
+    llvm::erase_if(waits_, [&](const PendingWait &wait) { return static_cast<plan::Lane>(wait.lane) == step.lane; });
+  }
+
+  // A copy into a slot waits for the readers of what was there. Where transients have used the range since, which only
+  // their addresses tell, what it overwrites is what a step wrote: the edge is the same, its reason another.
+  void nameOverwrites() {
+    enum class Last : uint8_t { Copied, Read, Written };
+    passes::RangeMap<Last> last; // of each byte of the slots, what was done to it last
+    size_t edge = 0;
+    for (uint32_t index = 0; index < schedule_.steps.size(); ++index) {
+      const plan::Step &step = schedule_.steps[index];
+      const size_t firstEdge = edge;
+      while (edge < schedule_.edges.size() && schedule_.edges[edge].to == index)
+        ++edge;
+      for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
+        const Operand &operand = schedule_.operands[i];
+        const uint64_t end = operand.address + operand.bytes;
+        if (operand.space != plan::Space::Device || end <= slotsBegin_ || operand.address >= slotsEnd_)
+          continue;
+        if (step.kind != plan::StepKind::Copy) {
+          last.assign(operand.address, end, operand.access == plan::Access::Read ? Last::Read : Last::Written);
+          continue;
+        }
+        bool read = false, written = false;
+        last.forEach(operand.address, end, [&](uint64_t, uint64_t, Last was) {
+          read |= was == Last::Read;
+          written |= was == Last::Written;
+        });
+        for (size_t e = firstEdge; e < edge; ++e)
+          if (plan::EdgeKind &kind = schedule_.edges[e].kind; kind == plan::EdgeKind::War && written && !read)
+            kind = plan::EdgeKind::Waw;
+        last.assign(operand.address, end, Last::Copied);
+      }
+    }
+  }
+
+  void addOperands(ir::StepInterface op) {
+    accesses_.clear();
+    op.getAccesses(accesses_);
+    for (const ir::Access &access : accesses_) {
+      if (!access.value) {
+        addWorkspace(op, access);
+        continue;
+      }
+      Operand operand;
+      operand.buffer = bufferOf(op, access.value);
+      operand.space = spaceOf(access.value);
+      operand.access = static_cast<plan::Access>(access.kind);
+      operand.arg = static_cast<plan::Arg>(access.arg);
+      operand.bufferOffset = access.range.offset;
+      operand.bytes = access.range.bytes;
+      operand.address = byteAddress(access.value) + access.range.offset;
+      if (access.arg == ir::Arg::Bias && llvm::isa<ir::NormOp>(op)) {
+        // A norm's weight and bias are one operand; they lie behind each other.
+        Operand &weights = schedule_.operands.back();
+        weights.bytes = operand.bufferOffset + operand.bytes - weights.bufferOffset;
+        continue;
+      }
+      // The sampled tokens go to `output` anew each time; only `sampled` keeps those of other requests.
+      if (access.arg == ir::Arg::Output && operand.access == plan::Access::ReadWrite)
+        operand.access = plan::Access::Write;
+      if (access.arg == ir::Arg::Residual) {
+        // In place: read as the residual, written as the result.
+        operand.access = plan::Access::Read;
+        schedule_.operands.push_back(operand);
+        operand.access = plan::Access::Write;
+        operand.arg = plan::Arg::Y;
+      }
+      schedule_.operands.push_back(operand);
+    }
+  }
+
+  void addWorkspace(ir::StepInterface op, const ir::Access &access) {
+    const ir::Workspace &workspace = *op.workspace();
+    Operand operand;
+    operand.buffer =
+        addLocal("workspace", plan::BufferKind::Workspace, op.stepInfo().layer, workspace.bytes, workspace.address);
+    operand.access = plan::Access::Write;
+    operand.arg = plan::Arg::Workspace;
+    operand.bytes = access.range.bytes;
+    operand.address = static_cast<uint64_t>(workspace.address.value);
+    schedule_.operands.push_back(operand);
+  }
+
+  // A value that no persistent op and no copy made is a step's new buffer: a transient.
+  uint32_t bufferOf(ir::StepInterface op, mlir::Value value) {
+    const mlir::Value buffer = ranges_.bufferOf(value);
+    const auto [entry, fresh] = buffers_.try_emplace(buffer, 0);
+    if (fresh)
+      entry->second = addLocal(nameOf(buffer), plan::BufferKind::Activation, op.stepInfo().layer,
+                               ir::bufferType(buffer).getBytes(), ranges_.addressOf(buffer));
+    return entry->second;
+  }
+
+  uint32_t addLocal(const char *name, plan::BufferKind kind, int32_t layer, uint64_t bytes, ir::Address address) {
+    schedule_.locals.push_back({{name, kind, layer, bytes}, static_cast<uint64_t>(address.value)});
+    return static_cast<uint32_t>(plan_.buffers.size() + schedule_.locals.size() - 1);
+  }
+
+  static const char *nameOf(mlir::Value transient) {
+    mlir::Operation *op = transient.getDefiningOp();
+    if (auto linear = llvm::dyn_cast<ir::LinearOp>(op)) {
+      switch (linear.getRole()) {
+      case ir::UnitRole::Qkv:
+        return "qkv";
+      case ir::UnitRole::Out:
+        return "out";
+      case ir::UnitRole::Up:
+        return "up";
+      case ir::UnitRole::Down:
+        return "down";
+      case ir::UnitRole::Embedding:
+      case ir::UnitRole::Head:
+        return "logits";
+      }
+    }
+    if (llvm::isa<ir::NormOp>(op))
+      return "normed";
+    if (llvm::isa<ir::AttentionOp>(op))
+      return "attended";
+    if (llvm::isa<ir::ActivateOp>(op))
+      return "activated";
+    if (llvm::isa<ir::GatherRowsOp>(op))
+      return "rows";
+    return "x";
+  }
+
+  ir::IterationOp iteration_;
+  const plan::Plan &plan_;
+  plan::Schedule &schedule_;
+  const ir::Ranges ranges_;
+  llvm::DenseMap<mlir::Value, uint32_t> buffers_; // by the value that is the buffer
+  llvm::DenseMap<mlir::Operation *, uint32_t> steps_;
+  std::vector<PendingWait> waits_;
+  uint64_t slotsBegin_ = std::numeric_limits<uint64_t>::max(), slotsEnd_ = 0;
+  llvm::SmallVector<ir::Access> accesses_;
+};
+
+std::vector<plan::Content> sortedByAddress(std::vector<plan::Content> contents) {
+  std::sort(contents.begin(), contents.end(),
+            [](const plan::Content &a, const plan::Content &b) { return a.address < b.address; });
+  return contents;
+}
+
+auto key(const plan::Content &c) { return std::tie(c.address, c.buffer, c.bufferOffset, c.bytes); }
+
+bool same(const std::vector<plan::Content> &a, const std::vector<plan::Content> &b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const plan::Content &x, const plan::Content &y) { return key(x) == key(y); });
+}
+
+// The bytes of `needed` that `held` has at the same place: a prefix of it, or none.
+uint64_t heldPrefix(const std::vector<plan::Content> &held, const plan::Content &needed) {
+  for (const plan::Content &content : held)
+    if (content.buffer == needed.buffer && content.bufferOffset == needed.bufferOffset &&
+        content.address == needed.address)
+      return std::min(content.bytes, needed.bytes);
+  return 0;
+}
+
+} // namespace
+
+bool contains(const plan::State &state, const plan::State &needed) {
+  if (needed.contents.empty())
+    return true;
+  return state.placement == needed.placement &&
+         std::all_of(needed.contents.begin(), needed.contents.end(), [&](const plan::Content &content) {
+           return heldPrefix(state.contents, content) == content.bytes;
+         });
+}
+
+PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target, plan::Plan &plan)
+    : target_(target), plan_(plan) {
+  for (const model::Unit &unit : layout.units)
+    plan.buffers.push_back({unit.name, plan::BufferKind::Weight, unit.layer, unit.bytes});
+  for (int32_t layer = 0; layer < plan.model.layers; ++layer)
+    plan.buffers.push_back({absl::StrCat("kv.", layer), plan::BufferKind::Kv, layer, target.kvBytes});
+  const uint64_t ids = model::alignUp(static_cast<uint64_t>(target.meta.maxSequences) * sizeof(int32_t));
+  plan.buffers.push_back({"meta", plan::BufferKind::Io, -1, kernels::metaBytes(target.meta)});
+  plan.buffers.push_back({"sampled", plan::BufferKind::Io, -1, ids});
+  plan.buffers.push_back({"output", plan::BufferKind::Io, -1, ids});
+  plan.states.emplace_back();
+}
+
+uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement placement) {
+  placement.extents.resize(plan_.buffers.size());
+  placement.kvBlocks = plan_.kvBlocks;
+  const auto home = [&](uint32_t buffer, mlir::Value value) {
+    const ir::BufferType type = ir::bufferType(value);
+    placement.extents[buffer] = {buffer, spaceOf(value),  static_cast<plan::Encoding>(type.getEncoding()),  false,
+                                 0,      type.getBytes(), static_cast<uint64_t>(ir::addressOf(value).value)};
+  };
+  for (mlir::Operation &op : iteration.block()) {
+    if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
+      home(static_cast<uint32_t>(weight.getUnit()), weight.getBuffer());
+    else if (auto kv = llvm::dyn_cast<ir::KvOp>(op))
+      home(plan_.kvBuffer(kv.getLayer()), kv.getBuffer());
+    else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
+      home(plan_.metaBuffer() + static_cast<uint32_t>(io.getRole()), io.getBuffer());
+    else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op))
+      placement.slots.push_back({static_cast<uint64_t>(slot.address().value), slot.sizeInBytes()});
+    else if (auto embed = llvm::dyn_cast<ir::EmbedOp>(op); embed && embed.stepInfo().direct)
+      placement.extents[0].direct = true;
+  }
+  plan_.placements.push_back(std::move(placement));
+  return static_cast<uint32_t>(plan_.placements.size() - 1);
+}
+
+uint32_t PlanEmitter::stateOf(uint32_t placement, std::vector<plan::Content> contents) {
+  if (contents.empty())
+    return 0;
+  contents = sortedByAddress(std::move(contents));
+  for (size_t state = 1; state < plan_.states.size(); ++state)
+    if (plan_.states[state].placement == placement && same(plan_.states[state].contents, contents))
+      return static_cast<uint32_t>(state);
+  plan_.states.push_back({placement, std::move(contents)});
+  return static_cast<uint32_t>(plan_.states.size() - 1);
+}
+
+EmittedSchedule PlanEmitter::addSchedule(ir::IterationOp iteration, const std::string &name, uint32_t placement) {
+  plan::Schedule schedule;
+  schedule.name = name;
+  schedule.placement = placement;
+  schedule.shape = static_cast<plan::ShapeClass>(iteration.getShape());
+  schedule.maxTokens = iteration.getTokens();
+  schedule.maxSequences = iteration.getSequences();
+  schedule.maxContext = iteration.getMaxContext();
+  ScheduleEmitter emitter(iteration, plan_, schedule);
+  emitter.run();
+  schedule.entryState = stateOf(placement, std::move(emitter.entry));
+  schedule.exitState = stateOf(placement, std::move(emitter.exit));
+  plan_.schedules.push_back(std::move(schedule));
+  return {static_cast<uint32_t>(plan_.schedules.size() - 1), std::move(emitter.sites)};
+}
+
+uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {
+  const plan::State &from = plan_.states[fromState], &to = plan_.states[toState];
+  plan::Schedule schedule;
+  schedule.name = absl::StrCat("transition ", fromState, " to ", toState);
+  schedule.placement = to.placement;
+  schedule.shape = plan::ShapeClass::Transition;
+  schedule.entryState = fromState;
+  schedule.exitState = toState;
+  for (const plan::Content &content : to.contents)
+    if (const uint64_t held = heldPrefix(from.contents, content); held != content.bytes)
+      addCopy(schedule, to.placement,
+              {content.buffer, content.bufferOffset + held, content.bytes - held, content.address + held});
+  plan_.schedules.push_back(std::move(schedule));
+  return static_cast<uint32_t>(plan_.schedules.size() - 1);
+}
+
+uint32_t PlanEmitter::addSwitch(uint32_t fromPlacement, uint32_t toPlacement) {
+  const std::vector<plan::Extent> &from = plan_.placements[fromPlacement].extents;
+  std::vector<plan::Content> missing;
+  for (const plan::Extent &to : plan_.placements[toPlacement].extents)
+    if (to.space == plan::Space::Device && from[to.buffer].space == plan::Space::Host)
+      missing.push_back({to.buffer, to.bufferOffset, to.bytes, to.address});
+  if (missing.empty())
+    return plan::kNone;
+  plan::Schedule schedule;
+  schedule.name =
+      absl::StrCat("switch ", plan_.placements[fromPlacement].name, " to ", plan_.placements[toPlacement].name);
+  schedule.placement = toPlacement;
+  schedule.fromPlacement = fromPlacement;
+  schedule.shape = plan::ShapeClass::Transition;
+  for (const plan::Content &content : sortedByAddress(std::move(missing)))
+    addCopy(schedule, fromPlacement, content);
+  plan_.schedules.push_back(std::move(schedule));
+  return static_cast<uint32_t>(plan_.schedules.size() - 1);
+}
+
+void PlanEmitter::addCopy(plan::Schedule &schedule, uint32_t sourcePlacement, const plan::Content &content) {
+  const plan::Extent &home = plan_.placements[sourcePlacement].extents[content.buffer];
+  plan::Step step;
+  step.kind = plan::StepKind::Copy;
+  step.lane = plan::Lane::H2D;
+  step.part = plan::Part::Movement;
+  step.layer = plan_.buffers[content.buffer].layer;
+  step.firstOperand = static_cast<uint32_t>(schedule.operands.size());
+  step.operandCount = 2;
+  step.linkBytes = step.deviceBytes = content.bytes;
+  schedule.operands.push_back({content.buffer, plan::Space::Host, plan::Access::Read, plan::Arg::Source,
+                               content.bufferOffset, content.bytes, home.address + content.bufferOffset});
+  schedule.operands.push_back({content.buffer, plan::Space::Device, plan::Access::Write, plan::Arg::Destination,
+                               content.bufferOffset, content.bytes, content.address});
+  schedule.steps.push_back(step);
+}
+
+} // namespace headrace::compiler

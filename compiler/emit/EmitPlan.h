@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// IR in the offsets phase -> the plain values of a plan: buffers, the placement's extents and slots, schedules with
+// their operands, edges and transients, the states at their edges, and the transitions between those.
+#pragma once
+
+#include <map>
+#include <tuple>
+
+#include "compiler/lower/ResolveGoal.h"
+#include "ir/Headrace.h"
+#include "runtime/model/WeightLayout.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::compiler {
+
+// A schedule and what each of its steps is to the cost model (op Count: no kernel).
+struct EmittedSchedule {
+  uint32_t schedule = 0; // into Plan::schedules
+  std::vector<cost::OpSite> sites;
+};
+
+class PlanEmitter {
+public:
+  // Fills in the plan's buffers and the empty state.
+  PlanEmitter(const model::WeightLayout &layout, const Target &target, plan::Plan &plan);
+
+  // Homes and slots as the iteration declares them; all iterations of a placement declare the same. Name, interval and
+  // so on are `described`'s.
+  uint32_t addPlacement(ir::IterationOp iteration, plan::Placement described);
+  EmittedSchedule addSchedule(ir::IterationOp iteration, const std::string &name, uint32_t placement);
+  // A schedule of copies that turns one state of a placement into another. The copies the target state needs, in the
+  // order of their addresses; what the first state holds already is left alone.
+  uint32_t addTransition(uint32_t fromState, uint32_t toState);
+  // A schedule of copies to the homes that the one placement has on the device and the other has not, in the order of
+  // their addresses, whatever slots hold; kNone if there are none.
+  uint32_t addSwitch(uint32_t fromPlacement, uint32_t toPlacement);
+
+private:
+  // Of bytes that are at home in host memory in one placement.
+  void addCopy(plan::Schedule &schedule, uint32_t sourcePlacement, const plan::Content &content);
+  uint32_t stateOf(uint32_t placement, std::vector<plan::Content> contents);
+
+  const Target &target_;
+  plan::Plan &plan_;
+};
+
+// Whether every byte of `needed` is in `state` at the same address.
+bool contains(const plan::State &state, const plan::State &needed);
+
+} // namespace headrace::compiler

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emit/PlanTransitions.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/sim/Simulator.h"
+
+namespace headrace::compiler {
+namespace {
+
+class TransitionPlanner {
+public:
+  TransitionPlanner(PlanEmitter &emitter, Prices &prices, plan::Plan &plan)
+      : emitter_(emitter), prices_(prices), plan_(plan) {}
+
+  void withinPlacements() {
+    const size_t schedules = plan_.schedules.size();
+    for (size_t to = 0; to < schedules; ++to) {
+      const uint32_t entry = plan_.schedules[to].entryState;
+      std::vector<uint32_t> exits{0};
+      for (size_t from = 0; from < schedules; ++from)
+        if (plan_.schedules[from].placement == plan_.schedules[to].placement)
+          exits.push_back(plan_.schedules[from].exitState);
+      for (uint32_t exit : exits) {
+        const bool known =
+            std::any_of(plan_.transitions.begin(), plan_.transitions.end(),
+                        [&](const plan::Transition &t) { return t.fromState == exit && t.toState == entry; });
+        if (!known && !contains(plan_.states[exit], plan_.states[entry]))
+          add(exit, entry, emitter_.addTransition(exit, entry));
+      }
+    }
+  }
+
+  void betweenPlacements() {
+    const auto placements = static_cast<uint32_t>(plan_.placements.size());
+    std::vector<uint32_t> order(placements);
+    std::iota(order.begin(), order.end(), 0);
+    std::vector<uint64_t> atHome;
+    for (uint32_t p = 0; p < placements; ++p)
+      atHome.push_back(plan::weightBytesByHome(plan_, p).device);
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return atHome[a] > atHome[b]; });
+    for (uint32_t i = 0; i < placements; ++i)
+      for (uint32_t k = 0; k < placements; ++k) {
+        const uint32_t hop = i < k ? k - i : i - k;
+        const bool powerOfTwo = (hop & (hop - 1)) == 0;
+        if (hop == 0 || (placements > kAllPairs && !powerOfTwo))
+          continue;
+        if (const uint32_t schedule = emitter_.addSwitch(order[i], order[k]); schedule != plan::kNone)
+          add(0, 0, schedule);
+      }
+  }
+
+private:
+  void add(uint32_t fromState, uint32_t toState, uint32_t index) {
+    const plan::Schedule &schedule = plan_.schedules[index];
+    plan::Transition transition;
+    transition.fromState = fromState;
+    transition.toState = toState;
+    transition.schedule = index;
+    transition.durationsNs = prices_.durations(schedule, {}, {});
+    transition.predictedNs = sim::Simulator(schedule).run(transition.durationsNs, prices_.duplexShare()).iterationNs;
+    plan_.transitions.push_back(std::move(transition));
+  }
+
+  PlanEmitter &emitter_;
+  Prices &prices_;
+  plan::Plan &plan_;
+};
+
+} // namespace
+
+void addTransitions(PlanEmitter &emitter, Prices &prices, plan::Plan &plan) {
+  TransitionPlanner planner(emitter, prices, plan);
+  planner.withinPlacements();
+  planner.betweenPlacements();
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The reasons that a plan and a refusal give, with the numbers that decided.
+#pragma once
+
+#include <string>
+
+#include "compiler/lower/Placements.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::compiler {
+
+// "8.00 GiB", "12.50 MiB".
+std::string bytesText(uint64_t bytes);
+
+// `before` is the candidate that offloads less and did not fit, or null; `decode` the largest decode variant.
+std::string explainChoice(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
+                          const Candidate &chosen, uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
+                          const plan::Variant &decode);
+
+// `need` is what the smallest placement takes.
+std::string explainExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
+                             const Candidate &smallest, const MemoryNeed &need);
+
+// What the placements leave on the host, pinned, is more than the host has.
+std::string explainHostExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, uint64_t hostBytes);
+
+} // namespace headrace::compiler

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/lower/LowerModel.h"
+
+#include "kernels/Kernels.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+namespace headrace::compiler {
+namespace {
+
+using ir::ByteRange;
+using ir::Encoding;
+using ir::MemorySpace;
+using ir::Part;
+using ir::Rows;
+using ir::StepInfo;
+using ir::UnitRole;
+using mlir::Value;
+
+Encoding encodingOf(model::DType dtype) { return static_cast<Encoding>(dtype); }
+UnitRole roleOf(model::UnitRole role) { return static_cast<UnitRole>(role); }
+
+class Lowering {
+public:
+  Lowering(mlir::ModuleOp module, llvm::StringRef name, const LowerOptions &options)
+      : options_(options), spec_(*options.spec), layout_(*options.layout), target_(*options.target),
+        builder_(module.getContext()), loc_(builder_.getUnknownLoc()) {
+    builder_.setInsertionPointToEnd(module.getBody());
+    const ir::StartRule rule =
+        options.startRule == model::StartRule::Paper ? ir::StartRule::Paper : ir::StartRule::Eager;
+    iteration_ = ir::IterationOp::create(builder_, loc_, name, options.shape, rule, options.limits.tokens,
+                                         options.limits.sequences, options.limits.context);
+    builder_.setInsertionPointToEnd(&iteration_.block());
+  }
+
+  ir::IterationOp run() {
+    declare();
+    Value x = embed();
+    for (int64_t layer = 0; layer < spec_.layers; ++layer)
+      x = decoderLayer(static_cast<int32_t>(layer), x);
+    head(x);
+    return iteration_;
+  }
+
+private:
+  ir::BufferType type(uint64_t bytes, Encoding encoding) {
+    return ir::BufferType::get(builder_.getContext(), MemorySpace::Device, bytes, encoding);
+  }
+  // [rows, columns] activations.
+  ir::BufferType activations(int64_t rows, int64_t columns, model::DType dtype) {
+    return type(model::alignUp(static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns) * model::dtypeBytes(dtype)),
+                encodingOf(dtype));
+  }
+  ir::BufferType tokenRows(int64_t columns) { return activations(options_.limits.tokens, columns, target_.activation); }
+  // The residual stream is F32 on every device.
+  ir::BufferType residualRows(int64_t rows) { return activations(rows, spec_.hidden, model::DType::F32); }
+  kernels::Backend backend() const { return static_cast<kernels::Backend>(options_.device); }
+
+  void declare() {
+    for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+      const model::Unit &u = layout_.units[unit];
+      weights_.push_back(ir::WeightOp::create(builder_, loc_, type(u.bytes, encodingOf(spec_.dtype)),
+                                              static_cast<int64_t>(unit), u.name, roleOf(u.role), u.layer,
+                                              ir::Address()));
+    }
+    for (int64_t layer = 0; layer < spec_.layers; ++layer)
+      kv_.push_back(ir::KvOp::create(builder_, loc_, type(target_.kvBytes, encodingOf(target_.kv)),
+                                     static_cast<int32_t>(layer), ir::Address()));
+    const uint64_t tokens = model::alignUp(static_cast<uint64_t>(target_.batch) * sizeof(int32_t));
+    meta_ = io(kernels::metaBytes(target_.meta), ir::IoRole::Meta);
+    sampled_ = io(tokens, ir::IoRole::Sampled);
+    output_ = io(tokens, ir::IoRole::Output);
+  }
+  Value io(uint64_t bytes, ir::IoRole role) {
+    return ir::IoOp::create(builder_, loc_, type(bytes, Encoding::Bytes), role, ir::Address());
+  }
+
+  StepInfo step(int32_t layer, Part part, kernels::Op op, model::UnitRole unit) {
+    StepInfo info;
+    info.layer = layer;
+    info.part = part;
+    const cost::Work work =
+        cost::workOf(spec_, {op, unit}, options_.limits, target_.activation, target_.kv, /*direct=*/false);
+    info.flops = work.flops;
+    info.deviceBytes = work.deviceBytes;
+    return info;
+  }
+
+  static ByteRange range(const model::Tensor *tensor) {
+    return tensor ? ByteRange{tensor->offset, tensor->bytes} : ByteRange();
+  }
+  ByteRange range(int32_t unit, model::TensorRole role) {
+    return range(layout_.units[static_cast<size_t>(unit)].find(role));
+  }
+
+  Value embed() {
+    const int32_t unit = layout_.embeddingUnit();
+    return ir::EmbedOp::create(
+        builder_, loc_, residualRows(options_.limits.tokens), meta_, weights_[static_cast<size_t>(unit)], sampled_,
+        range(unit, model::TensorRole::TokenTable), range(unit, model::TensorRole::PositionTable),
+        step(-1, Part::Embedding, kernels::Op::Embed, model::UnitRole::Embedding), ir::Address());
+  }
+
+  Value norm(int32_t layer, Part part, Rows rows, Value x, int32_t unit, model::UnitRole role) {
+    const int64_t capacity = rows == Rows::Tokens ? options_.limits.tokens : options_.limits.sequences;
+    return ir::NormOp::create(builder_, loc_, activations(capacity, spec_.hidden, target_.activation), rows, meta_, x,
+                              weights_[static_cast<size_t>(unit)], roleOf(role),
+                              range(unit, model::TensorRole::NormWeight), range(unit, model::TensorRole::NormBias),
+                              step(layer, part, kernels::Op::Norm, role), ir::Address());
+  }
+
+  // y = epilogue(x W^T + bias), onto `residual` if there is one; out and in are the numbers of features.
+  Value linear(int32_t layer, Part part, Rows rows, Value x, int32_t unit, model::TensorRole matrix,
+               model::UnitRole role, int64_t out, int64_t in, Value residual, ir::Epilogue epilogue,
+               ir::BufferType result) {
+    const int64_t capacity = rows == Rows::Tokens ? options_.limits.tokens : options_.limits.sequences;
+    ir::Workspace scratch;
+    scratch.bytes = model::alignUp(kernels::linearWorkspaceBytes(backend(), capacity, out, in));
+    return ir::LinearOp::create(builder_, loc_, result, roleOf(role), rows, meta_, x,
+                                weights_[static_cast<size_t>(unit)], residual, range(unit, matrix),
+                                range(unit, model::TensorRole::Bias), epilogue,
+                                step(layer, part, kernels::Op::Linear, role), ir::Address(), scratch);
+  }
+
+  Value decoderLayer(int32_t layer, Value x) {
+    const auto unit = [&](model::UnitRole role) { return layout_.layerUnit(layer, role); };
+    const auto tokens = [&](Part part, Value input, model::UnitRole role, int64_t out, int64_t in, Value residual,
+                            ir::Epilogue epilogue) {
+      return linear(layer, part, Rows::Tokens, input, unit(role), model::TensorRole::Matrix, role, out, in, residual,
+                    epilogue, residual ? residualRows(options_.limits.tokens) : tokenRows(out));
+    };
+    Value normed = norm(layer, Part::Attention, Rows::Tokens, x, unit(model::UnitRole::Qkv), model::UnitRole::Qkv);
+    Value qkv = tokens(Part::Attention, normed, model::UnitRole::Qkv, spec_.qkvRows(), spec_.hidden, Value(),
+                       ir::Epilogue::None);
+    auto appended = ir::RopeAppendOp::create(
+        builder_, loc_, qkv.getType(), kv_[static_cast<size_t>(layer)].getType(), meta_, qkv,
+        kv_[static_cast<size_t>(layer)], step(layer, Part::Attention, kernels::Op::RopeAppend, model::UnitRole::Qkv));
+    ir::Workspace scratch;
+    scratch.bytes = model::alignUp(kernels::attentionWorkspaceBytes(backend(), options_.limits.sequences, spec_.heads,
+                                                                    spec_.headDim, options_.limits.context));
+    Value attended = ir::AttentionOp::create(
+        builder_, loc_, tokenRows(spec_.qRows()), meta_, appended.getRotated(), appended.getAppended(),
+        step(layer, Part::Attention, kernels::Op::Attention, model::UnitRole::Qkv), ir::Address(), scratch);
+    x = tokens(Part::Attention, attended, model::UnitRole::Out, spec_.hidden, spec_.qRows(), x, ir::Epilogue::None);
+
+    normed = norm(layer, Part::Mlp, Rows::Tokens, x, unit(model::UnitRole::Up), model::UnitRole::Up);
+    Value up = tokens(Part::Mlp, normed, model::UnitRole::Up, spec_.upRows(), spec_.hidden, Value(), epilogue());
+    if (spec_.gated())
+      up = ir::ActivateOp::create(builder_, loc_, tokenRows(spec_.intermediate), meta_, up,
+                                  step(layer, Part::Mlp, kernels::Op::Activate, model::UnitRole::Up), ir::Address());
+    return tokens(Part::Mlp, up, model::UnitRole::Down, spec_.hidden, spec_.intermediate, x, ir::Epilogue::None);
+  }
+
+  ir::Epilogue epilogue() const {
+    switch (spec_.activation) {
+    case model::Activation::Relu:
+      return ir::Epilogue::Relu;
+    case model::Activation::Gelu:
+      return ir::Epilogue::Gelu;
+    case model::Activation::GeluTanh:
+      return ir::Epilogue::GeluTanh;
+    case model::Activation::SiluGate:
+      break; // an op of its own
+    }
+    return ir::Epilogue::None;
+  }
+
+  void head(Value x) {
+    const int32_t unit = layout_.headUnit();
+    const int64_t sequences = options_.limits.sequences;
+    x = ir::GatherRowsOp::create(builder_, loc_, residualRows(sequences), meta_, x,
+                                 step(-1, Part::Head, kernels::Op::GatherRows, model::UnitRole::Head), ir::Address());
+    x = norm(-1, Part::Head, Rows::Sampled, x, unit, model::UnitRole::Head);
+    const bool tied = spec_.tiedEmbeddings;
+    Value logits =
+        linear(-1, Part::Head, Rows::Sampled, x, tied ? layout_.embeddingUnit() : unit,
+               tied ? model::TensorRole::TokenTable : model::TensorRole::Matrix, model::UnitRole::Head, spec_.vocab,
+               spec_.hidden, Value(), ir::Epilogue::None, activations(sequences, spec_.vocab, model::DType::F32));
+    ir::Workspace scratch;
+    scratch.bytes = model::alignUp(kernels::sampleWorkspaceBytes(backend(), sequences, spec_.vocab));
+    auto sample =
+        ir::SampleOp::create(builder_, loc_, sampled_.getType(), output_.getType(), meta_, logits, sampled_, output_,
+                             step(-1, Part::Head, kernels::Op::Sample, model::UnitRole::Head), scratch);
+    StepInfo publish;
+    publish.part = Part::Head;
+    ir::PublishOp::create(builder_, loc_, meta_, sample.getNextOutput(), publish);
+  }
+
+  const LowerOptions &options_;
+  const model::ModelSpec &spec_;
+  const model::WeightLayout &layout_;
+  const Target &target_;
+  mlir::OpBuilder builder_;
+  mlir::Location loc_;
+  ir::IterationOp iteration_;
+  llvm::SmallVector<Value> weights_, kv_;
+  Value meta_, sampled_, output_;
+};
+
+model::UnitRole modelRole(UnitRole role) { return static_cast<model::UnitRole>(role); }
+
+} // namespace
+
+ir::IterationOp lowerModel(mlir::ModuleOp module, llvm::StringRef name, const LowerOptions &options) {
+  return Lowering(module, name, options).run();
+}
+
+std::optional<cost::OpSite> opSite(mlir::Operation *step) {
+  using kernels::Op;
+  return llvm::TypeSwitch<mlir::Operation *, std::optional<cost::OpSite>>(step)
+      .Case<ir::EmbedOp>([](auto) {
+        return cost::OpSite{Op::Embed, model::UnitRole::Embedding};
+      })
+      .Case<ir::NormOp>([](ir::NormOp op) {
+        return cost::OpSite{Op::Norm, modelRole(op.getRole())};
+      })
+      .Case<ir::LinearOp>([](ir::LinearOp op) {
+        return cost::OpSite{Op::Linear, modelRole(op.getRole())};
+      })
+      .Case<ir::RopeAppendOp>([](auto) {
+        return cost::OpSite{Op::RopeAppend, model::UnitRole::Qkv};
+      })
+      .Case<ir::AttentionOp>([](auto) {
+        return cost::OpSite{Op::Attention, model::UnitRole::Qkv};
+      })
+      .Case<ir::ActivateOp>([](auto) {
+        return cost::OpSite{Op::Activate, model::UnitRole::Up};
+      })
+      .Case<ir::GatherRowsOp>([](auto) {
+        return cost::OpSite{Op::GatherRows, model::UnitRole::Head};
+      })
+      .Case<ir::SampleOp>([](auto) {
+        return cost::OpSite{Op::Sample, model::UnitRole::Head};
+      })
+      .Default([](mlir::Operation *) { return std::nullopt; });
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which placements there are to choose from, and how much device memory each takes: by arithmetic on what one lowered
+// iteration of each shape class tells, without running the passes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/lower/Candidate.h"
+#include "compiler/lower/ResolveGoal.h"
+#include "ir/Headrace.h"
+#include "passes/algorithms/LayOutArena.h"
+#include "runtime/model/WeightLayout.h"
+
+namespace headrace::compiler {
+
+// What an iteration of one shape class does with memory.
+struct MemoryUse {
+  struct Unit {
+    uint64_t bytes = 0;
+    int64_t firstUse = -1, lastUse = -1; // compute steps that read it, embed left out; -1: none
+  };
+  std::vector<Unit> units;                       // in the order of the weight layout
+  std::vector<algorithms::LiveRange> transients; // lives in compute steps
+};
+MemoryUse memoryUseOf(ir::IterationOp modelPhase);
+
+// Device memory of a candidate, and what it is made of.
+struct MemoryNeed {
+  uint64_t bytes = 0;
+  uint64_t kv = 0, io = 0, weights = 0, slots = 0, transients = 0; // transients: beyond what they share with slots
+  std::string describe() const;                                    // "12.0 GiB: KV cache 4.0 GiB + ..."
+};
+
+class PlacementFamily {
+public:
+  PlacementFamily(const model::ModelSpec &spec, const model::WeightLayout &layout, const Target &target,
+                  std::vector<MemoryUse> uses);
+
+  // The policy's candidates, from the one that offloads least. The last needs the least memory.
+  std::vector<Candidate> candidates(const model::Policy &policy) const;
+  MemoryNeed need(const Candidate &candidate) const;
+  // All but the transients, which take packing.
+  MemoryNeed held(const Candidate &candidate) const;
+  // As need().bytes <= budget, without packing where sums tell.
+  bool fits(const Candidate &candidate, uint64_t budget) const;
+  // The whole layers whose home is the host, ascending (none where single units are); and all such units, in no order.
+  std::vector<int64_t> layersOf(const Candidate &candidate) const;
+  std::vector<int32_t> unitsOf(const Candidate &candidate) const;
+
+private:
+  struct Item {
+    uint64_t bytes = 0;
+    std::vector<int32_t> units;
+  };
+  // The slots' sizes, and what an iteration puts into them.
+  struct SlotsUsed {
+    std::vector<uint64_t> bytes;
+    std::vector<algorithms::SlotUse> uses;
+  };
+  SlotsUsed slotsOf(const Candidate &candidate, const std::vector<Item> &items, const MemoryUse &use) const;
+  SlotsUsed ringOf(const Candidate &candidate, const std::vector<Item> &items, const MemoryUse &use) const;
+  std::vector<SlotsUsed> slotsByClass(const Candidate &candidate) const; // shape class; none where nothing needs one
+  MemoryNeed held(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const;
+  std::vector<Item> itemsOf(const Candidate &candidate) const;
+  Candidate withLayers(const model::Policy &policy, int64_t layers, int32_t interval, std::string name) const;
+  int64_t slotsFor(const Candidate &candidate, const model::Policy &policy) const;
+
+  const model::ModelSpec &spec_;
+  const model::WeightLayout &layout_;
+  uint64_t kv_ = 0, io_ = 0;
+  std::vector<MemoryUse> uses_; // by shape class
+  uint64_t transientsPeak_ = 0; // of all classes, sharing nothing with slots
+};
+
+} // namespace headrace::compiler

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/lower/PlanWrapAround.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "compiler/lower/LowerModel.h"
+#include "passes/OffloadedUnits.h"
+
+namespace headrace::compiler {
+namespace {
+
+// Of the shapes that a schedule serves, those that its cut is weighed for: so many spread evenly from the fastest
+// iteration to the slowest, and so many whose two lanes are most nearly as long as each other, where a cut decides
+// most.
+constexpr size_t kSpread = 6;
+constexpr size_t kBalanced = 12;
+
+} // namespace
+
+absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
+                                        const passes::SlotChoice &slots, Prices &prices) {
+  mlir::FailureOr<passes::OffloadedUnits> offloaded = passes::findOffloadedUnits(iteration, slots);
+  if (failed(offloaded))
+    return absl::InternalError("planning the wrap-around: the offloaded units cannot be found");
+  const passes::RangeTimes times = passes::rangeTimes(*offloaded);
+  WrapAround wrap;
+  algorithms::CutProblem &problem = wrap.problem;
+  for (size_t i = 0; i < offloaded->units.size(); ++i) {
+    const passes::OffloadedUnit &unit = offloaded->units[i];
+    problem.units.push_back({unit.bytes, unit.firstUse, times.freeAfter[i], times.tailFreeAfter[i]});
+  }
+  problem.copyNs = [&prices](uint64_t bytes) { return prices.copyNs(bytes, /*hostToDevice=*/true); };
+  problem.alignment = model::kAlign;
+
+  std::vector<cost::OpSite> sites;
+  std::vector<bool> direct;
+  for (mlir::Operation *step : offloaded->steps) {
+    sites.push_back(opSite(step).value_or(cost::OpSite{kernels::Op::Count, model::UnitRole::Embedding}));
+    direct.push_back(llvm::cast<ir::StepInterface>(step).stepInfo().direct);
+  }
+  std::vector<std::vector<uint64_t>> &durations = wrap.durations;
+  for (const cost::Shape &shape : shapes) {
+    std::vector<uint64_t> &ns = durations.emplace_back();
+    for (size_t i = 0; i < sites.size(); ++i)
+      ns.push_back(prices.computeNs(sites[i], shape, direct[i]));
+  }
+  const auto total = [](const std::vector<uint64_t> &ns) { return std::accumulate(ns.begin(), ns.end(), uint64_t{0}); };
+  std::stable_sort(durations.begin(), durations.end(),
+                   [&](const auto &a, const auto &b) { return total(a) < total(b); });
+  uint64_t link = 0;
+  for (const algorithms::CutUnit &unit : problem.units)
+    link += problem.copyNs(unit.bytes);
+  const size_t last = durations.size() - 1;
+  std::set<size_t> weighed;
+  for (size_t i = 0; i < kSpread; ++i)
+    weighed.insert(i * last / (kSpread - 1));
+  const auto firstLonger = static_cast<size_t>(
+      std::partition_point(durations.begin(), durations.end(), [&](const auto &ns) { return total(ns) < link; }) -
+      durations.begin());
+  for (size_t i = firstLonger - std::min(firstLonger, kBalanced / 2); i < firstLonger + kBalanced / 2 && i <= last; ++i)
+    weighed.insert(i);
+  for (const size_t shape : weighed)
+    problem.computeNs.push_back(durations[shape]);
+  return wrap;
+}
+
+absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
+                                               const passes::SlotChoice &slots, Prices &prices) {
+  const absl::StatusOr<WrapAround> wrap = wrapAroundOf(iteration, shapes, slots, prices);
+  if (!wrap.ok())
+    return wrap.status();
+  return algorithms::planCut(wrap->problem);
+}
+
+} // namespace headrace::compiler

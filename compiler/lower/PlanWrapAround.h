@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cut of wrap-around for one iteration: durations and copies put together for algorithms::planCut.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/lower/Prices.h"
+#include "ir/Headrace.h"
+#include "passes/OffloadedUnits.h"
+#include "passes/algorithms/PlanCut.h"
+
+namespace headrace::compiler {
+
+// What algorithms::planCut is asked, with the durations that it points to.
+struct WrapAround {
+  WrapAround() = default;
+  WrapAround(WrapAround &&) = default; // the problem points into the durations: a copy would point into another's
+  algorithms::CutProblem problem;
+  std::vector<std::vector<uint64_t>> durations; // of all shapes, by time ascending; the problem weighs some of them
+};
+
+// `iteration` is in the homes phase; `shapes` are those that its schedule will be used for; `slots` as
+// InsertPrefetch is given them. The prices must outlive the problem.
+absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
+                                        const passes::SlotChoice &slots, Prices &prices);
+absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
+                                               const passes::SlotChoice &slots, Prices &prices);
+
+} // namespace headrace::compiler

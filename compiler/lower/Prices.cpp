@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/lower/Prices.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace headrace::compiler {
+
+uint64_t Prices::computeNs(const cost::OpSite &site, const cost::Shape &shape, bool direct) {
+  if (site.op == kernels::Op::Count)
+    return 0;
+  const auto [it, fresh] = tables_.try_emplace({shape.tokens, shape.sequences, shape.context});
+  if (fresh)
+    it->second.fill(kUnknown);
+  uint64_t &price =
+      it->second[(static_cast<size_t>(site.op) * 6 + static_cast<size_t>(site.unit)) * 2 + (direct ? 1 : 0)];
+  if (price == kUnknown)
+    price = costs_.computeNs(site, shape, direct);
+  return price;
+}
+
+uint64_t Prices::copyNs(uint64_t bytes, bool hostToDevice) {
+  const auto [it, fresh] = copies_.try_emplace({bytes, hostToDevice}, 0);
+  if (fresh)
+    it->second = costs_.copyNs(bytes, hostToDevice);
+  return it->second;
+}
+
+std::vector<uint64_t> Prices::durations(const plan::Schedule &schedule, const std::vector<cost::OpSite> &sites,
+                                        const cost::Shape &shape) {
+  std::vector<uint64_t> durations;
+  durations.reserve(schedule.steps.size());
+  for (size_t i = 0; i < schedule.steps.size(); ++i) {
+    const plan::Step &step = schedule.steps[i];
+    durations.push_back(step.kind == plan::StepKind::Copy ? copyNs(step.linkBytes, step.lane == plan::Lane::H2D)
+                                                          : computeNs(sites[i], shape, step.direct));
+  }
+  return durations;
+}
+
+uint32_t Prices::slowestPermille() const {
+  constexpr double kMost = 4e9; // of a record may be larger
+  return static_cast<uint32_t>(std::llround(std::clamp(costs_.slowestFactor() * plan::kPredicted, 1e3, kMost)));
+}
+
+} // namespace headrace::compiler

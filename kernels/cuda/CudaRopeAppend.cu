@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/CudaEntry.h"
+#include "kernels/cuda/RopeAppendCuda.cuh"
+
+namespace headrace::kernels {
+
+const void *ropeAppendKernelOf(const char *name) {
+  static const CudaEntry kTable[] = {
+      cudaEntryOf("rope_append_f32_f32", ropeAppendKernel<Elem::F32, Elem::F32>),
+      cudaEntryOf("rope_append_f32_f16", ropeAppendKernel<Elem::F32, Elem::F16>),
+      cudaEntryOf("rope_append_f32_bf16", ropeAppendKernel<Elem::F32, Elem::BF16>),
+      cudaEntryOf("rope_append_f16_f32", ropeAppendKernel<Elem::F16, Elem::F32>),
+      cudaEntryOf("rope_append_f16_f16", ropeAppendKernel<Elem::F16, Elem::F16>),
+      cudaEntryOf("rope_append_f16_bf16", ropeAppendKernel<Elem::F16, Elem::BF16>),
+      cudaEntryOf("rope_append_bf16_f32", ropeAppendKernel<Elem::BF16, Elem::F32>),
+      cudaEntryOf("rope_append_bf16_f16", ropeAppendKernel<Elem::BF16, Elem::F16>),
+      cudaEntryOf("rope_append_bf16_bf16", ropeAppendKernel<Elem::BF16, Elem::BF16>),
+  };
+  return findEntry(kTable, name);
+}
+
+} // namespace headrace::kernels

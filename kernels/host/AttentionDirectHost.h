@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One chunk of the cache for queries that all reach the same tokens, as in decoding: read where it lies, keys
+// transposed in registers, the next rows asked for ahead of their use. The sums are those of the panels in
+// AttentionHost.h, term by term in the same order, so the bits are the same; panels pay once many queries share them.
+#pragma once
+
+#include "kernels/host/MicroKernel.h"
+
+namespace headrace::kernels {
+
+template <typename V, Elem kElem> struct AttentionDirect {
+  static constexpr int64_t kGroup = V::kLanes; // tokens whose keys are transposed together
+  static constexpr int kMostQueries = 4;       // R: with more, sums leave the registers
+
+  // A head's rows are whole vectors; rows of queries, sums and scores lie `dim` and `stride` floats apart.
+
+  // scores[r * stride + t] = q_r . k_t for t below `tokens`, up to the next multiple of kGroup anything finite or not.
+  // keys: element index of each token's row in `kv`, `tokens` of them; v_t lies `toValues` elements after k_t.
+  template <int R>
+  static void scores(const void *kv, const int64_t *keys, int64_t toValues, int64_t tokens, const float *q, int64_t dim,
+                     int64_t headDim, float *scores, int64_t stride) {
+    constexpr int G = R == 1 ? 4 : R == 2 ? 2 : 1;
+    int64_t t = 0;
+    for (; t + G * kGroup <= tokens; t += G * kGroup)
+      group<R, G>(kv, keys + t, toValues, q, dim, headDim, scores + t, stride);
+    for (; t + kGroup <= tokens; t += kGroup)
+      group<R, 1>(kv, keys + t, toValues, q, dim, headDim, scores + t, stride);
+    if (t == tokens)
+      return;
+    int64_t last[kGroup]; // the last token stands in for those that follow it
+    for (int64_t j = 0; j < kGroup; ++j)
+      last[j] = keys[t + j < tokens ? t + j : tokens - 1];
+    group<R, 1>(kv, last, toValues, q, dim, headDim, scores + t, stride);
+  }
+
+  // out[r * dim + d] = out[r * dim + d] * factor[r] + (sum of p[r * stride + t] v_t[d] over the tokens).
+  // next: as many rows of keys, read after these.
+  template <int R>
+  static void outputs(const void *kv, const int64_t *keys, const int64_t *next, int64_t toValues, int64_t tokens,
+                      const float *p, int64_t stride, int64_t headDim, const float *factor, float *out, int64_t dim) {
+    constexpr int P = R == 1 ? 8 : R <= 3 ? 4 : 2;
+    int64_t d = 0;
+    for (; d + P * V::kLanes <= headDim; d += P * V::kLanes)
+      columns<R, P>(kv, keys, next, toValues, d, tokens, p, stride, factor, out + d, dim);
+    for (; d < headDim; d += V::kLanes)
+      columns<R, 1>(kv, keys, next, toValues, d, tokens, p, stride, factor, out + d, dim);
+  }
+
+private:
+  static constexpr int kLine = kElem == Elem::F32 ? 16 : 32; // elements of a cache line
+
+  static HEADRACE_INLINE void ask(const void *kv, int64_t at) {
+    __builtin_prefetch(static_cast<const char *>(kv) + at * elemBytes(kElem));
+  }
+
+  template <int R, int G>
+  static HEADRACE_INLINE void group(const void *kv, const int64_t *keys, int64_t toValues, const float *q, int64_t dim,
+                                    int64_t headDim, float *scores, int64_t stride) {
+    V sum[R][G];
+    HEADRACE_UNROLL
+    for (int r = 0; r < R; ++r)
+      HEADRACE_UNROLL
+    for (int g = 0; g < G; ++g)
+      sum[r][g] = V::zero();
+    for (int64_t d = 0; d < headDim; d += V::kLanes) {
+      HEADRACE_UNROLL
+      for (int g = 0; g < G; ++g) {
+        if (d % kLine == 0)
+          HEADRACE_UNROLL
+        for (int j = 0; j < V::kLanes; ++j)
+          ask(kv, keys[g * kGroup + j] + toValues + d);
+        V lines[V::kLanes];
+        HEADRACE_UNROLL
+        for (int j = 0; j < V::kLanes; ++j)
+          lines[j] = loadElems<V>(kv, keys[g * kGroup + j] + d, kElem);
+        V::transpose(lines);
+        HEADRACE_UNROLL
+        for (int j = 0; j < V::kLanes; ++j)
+          HEADRACE_UNROLL
+        for (int r = 0; r < R; ++r)
+          sum[r][g] = V::fma(V::set(q[r * dim + d + j]), lines[j], sum[r][g]);
+      }
+    }
+    HEADRACE_UNROLL
+    for (int r = 0; r < R; ++r)
+      HEADRACE_UNROLL
+    for (int g = 0; g < G; ++g)
+      sum[r][g].store(scores + r * stride + g * kGroup);
+  }
+
+  template <int R, int P>
+  static HEADRACE_INLINE void columns(const void *kv, const int64_t *keys, const int64_t *next, int64_t toValues,
+                                      int64_t d, int64_t tokens, const float *p, int64_t stride, const float *factor,
+                                      float *out, int64_t dim) {
+    V sum[R][P];
+    HEADRACE_UNROLL
+    for (int r = 0; r < R; ++r)
+      HEADRACE_UNROLL
+    for (int c = 0; c < P; ++c)
+      sum[r][c] = V::zero();
+    for (int64_t t = 0; t < tokens; ++t) {
+      const int64_t row = keys[t] + toValues + d;
+      HEADRACE_UNROLL
+      for (int c = 0; c < P; c += kLine / V::kLanes)
+        ask(kv, next[t] + d + c * V::kLanes);
+      V line[P];
+      HEADRACE_UNROLL
+      for (int c = 0; c < P; ++c)
+        line[c] = loadElems<V>(kv, row + c * V::kLanes, kElem);
+      HEADRACE_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const V weight = V::set(p[r * stride + t]);
+        HEADRACE_UNROLL
+        for (int c = 0; c < P; ++c)
+          sum[r][c] = V::fma(weight, line[c], sum[r][c]);
+      }
+    }
+    HEADRACE_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const V scale = V::set(factor[r]);
+      HEADRACE_UNROLL
+      for (int c = 0; c < P; ++c) {
+        float *o = out + r * dim + c * V::kLanes;
+        V::fma(V::load(o), scale, sum[r][c]).store(o);
+      }
+    }
+  }
+};
+
+} // namespace headrace::kernels

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Op::Attention on the host: softmax(scale q k^T) v over a paged cache, one definition for prefill and decode.
+//
+// The context is cut at multiples of kChunk positions. For each chunk that a query reaches, in order:
+//   scores   q . k summed over the head's dimensions in ascending order, times scale
+//   m'       the larger of m and the chunk's largest score
+//   p        exp(score - m'), c = exp(m - m')
+//   l        l c + sum of p (eight partial sums, joined in a fixed tree)
+//   o        o c + (sum of p v over the chunk's tokens in ascending order)
+// and the result is o / l (Milakov and Gimelshein 2018, Dao et al. 2022). What a query computes depends on its own q
+// and on tokens 0 .. position only: rows of other queries, the block table and the split into iterations leave its bits
+// alone. Tokens after `position` are never multiplied, so whatever unused rows of the cache hold cannot leak into a
+// result.
+//
+// Work is shared where queries share a cache: up to kQueries of them (rows of one sequence x heads of one group) go
+// through a chunk together, whose keys are transposed once into panels of 16 tokens. A few that reach the same tokens
+// read the cache where it lies (AttentionDirectHost.h).
+#pragma once
+
+#include "kernels/host/AttentionDirectHost.h"
+#include "kernels/host/MicroKernel.h"
+
+namespace headrace::kernels {
+
+struct AttentionShape {
+  static constexpr int64_t kChunk = 64;   // positions; part of what the result is, see above
+  static constexpr int64_t kQueries = 48; // a multiple of kTileRows
+  static constexpr int64_t kDirect = 12;  // queries at most that read the cache where it lies
+
+  static int64_t paddedDim(int64_t headDim) { return (headDim + kPanelColumns - 1) / kPanelColumns * kPanelColumns; }
+  // Floats: queries, outputs | keys, values of a chunk | scores | products of one tile.
+  static int64_t workspaceFloats(int64_t headDim) {
+    return (2 * kQueries + 2 * kChunk + kTileRows) * paddedDim(headDim) + kQueries * kChunk;
+  }
+};
+
+template <typename V> class Attention {
+  using Shape = AttentionShape;
+  using Panel = PanelF32<V>;
+  static constexpr int64_t kChunk = Shape::kChunk;
+
+public:
+  static void run(const void *opaque) { Attention(*static_cast<const AttentionArgs *>(opaque)).run(); }
+
+private:
+  const AttentionArgs &args;
+  const int64_t headDim, dim; // dim: headDim rounded up to whole panels
+  const int64_t group;        // query heads that share a key head
+  float *queries;             // [kQueries][dim]
+  float *outputs;             // [kQueries][dim]
+  float *keys;                // [kChunk / 16][headDim][16]
+  float *values;              // [kChunk][dim]
+  float *scores;              // [kQueries][kChunk]
+  float *products;            // [kTileRows][dim]
+  float largest[Shape::kQueries], total[Shape::kQueries], correction[Shape::kQueries];
+  int64_t reach[Shape::kQueries]; // tokens a query attends to: its position + 1
+
+  explicit Attention(const AttentionArgs &a)
+      : args(a), headDim(a.headDim), dim(Shape::paddedDim(a.headDim)), group(a.heads / a.kvHeads) {
+    queries = static_cast<float *>(a.workspace);
+    outputs = queries + Shape::kQueries * dim;
+    keys = outputs + Shape::kQueries * dim;
+    values = keys + kChunk * dim;
+    scores = values + kChunk * dim;
+    products = scores + Shape::kQueries * kChunk;
+  }
+
+  void run() {
+    const IterationMeta &meta = *args.meta;
+    const int32_t *queryStart = meta.array<int32_t>(meta.queryStart);
+    for (int64_t s = 0; s < meta.numSequences; ++s) {
+      const int32_t *blocks = meta.array<int32_t>(meta.blockTable) + s * meta.maxBlocksPerSequence;
+      const int64_t count = (queryStart[s + 1] - queryStart[s]) * group;
+      for (int64_t head = 0; head < args.kvHeads; ++head)
+        for (int64_t first = 0; first < count; first += Shape::kQueries)
+          attend(blocks, head, queryStart[s], first, least(Shape::kQueries, count - first));
+    }
+  }
+
+  // Queries [first, first + count) of one sequence and key head; query i is row i / group, head i % group of the group.
+  void attend(const int32_t *blocks, int64_t kvHead, int64_t firstRow, int64_t first, int64_t count) {
+    const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);
+    const int64_t rowLength = (args.heads + 2 * args.kvHeads) * headDim;
+    int64_t end = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = firstRow + (first + i) / group, head = kvHead * group + (first + i) % group;
+      __builtin_memcpy(queries + i * dim, static_cast<const float *>(args.qkv) + row * rowLength + head * headDim,
+                       static_cast<size_t>(headDim) * sizeof(float));
+      __builtin_memset(outputs + i * dim, 0, static_cast<size_t>(dim) * sizeof(float));
+      largest[i] = -__builtin_inff();
+      total[i] = 0.0f;
+      reach[i] = positions[row] + 1;
+      end = reach[i] > end ? reach[i] : end;
+    }
+    bool direct = count <= Shape::kDirect && headDim % V::kLanes == 0;
+    for (int64_t i = 0; i < count; ++i)
+      direct = direct && reach[i] == end;
+    direct ? attendDirect(blocks, kvHead, count, end) : attendPanels(blocks, kvHead, count, end);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = firstRow + (first + i) / group, head = kvHead * group + (first + i) % group;
+      float *out = static_cast<float *>(args.out) + (row * args.heads + head) * headDim;
+      const V divisor = V::set(total[i]);
+      for (int64_t d = 0; d < headDim; d += V::kLanes)
+        (V::load(outputs + i * dim + d) / divisor).storePartial(out + d, least(V::kLanes, headDim - d));
+    }
+  }
+
+  void attendPanels(const int32_t *blocks, int64_t kvHead, int64_t count, int64_t end) {
+    for (int64_t start = 0; start < end; start += kChunk) {
+      loadChunk(blocks, kvHead, start, least(kChunk, end - start));
+      forTiles(count, [&](int64_t i, auto height) { scoreTile<decltype(height)::value>(i, start); });
+      for (int64_t i = 0; i < count; ++i)
+        if (reach[i] > start)
+          softmax(i, least(kChunk, reach[i] - start));
+      forTiles(count, [&](int64_t i, auto height) { outputTile<decltype(height)::value>(i, start); });
+    }
+  }
+
+  // Queries that all reach `end`.
+  void attendDirect(const int32_t *blocks, int64_t kvHead, int64_t count, int64_t end) {
+    switch (args.kvElem) {
+    case Elem::F32:
+      return attendDirect<Elem::F32>(blocks, kvHead, count, end);
+    case Elem::F16:
+      return attendDirect<Elem::F16>(blocks, kvHead, count, end);
+    case Elem::BF16:
+      return attendDirect<Elem::BF16>(blocks, kvHead, count, end);
+    }
+  }
+  template <Elem kElem> void attendDirect(const int32_t *blocks, int64_t kvHead, int64_t count, int64_t end) {
+    using Direct = AttentionDirect<V, kElem>;
+    const int64_t toValues = args.kvHeads * args.blockTokens * headDim;
+    int64_t both[2][kChunk] = {}, *rows = both[0], *next = both[1]; // of this chunk and of the next one
+    fillRows(blocks, kvHead, 0, least(kChunk, end), rows);
+    for (int64_t start = 0; start < end; start += kChunk, swap(rows, next)) {
+      const int64_t tokens = least(kChunk, end - start), after = start + kChunk;
+      if (after < end)
+        fillRows(blocks, kvHead, after, least(kChunk, end - after), next);
+      else // what follows the last chunk: the first one of the next head
+        fillRows(blocks, (kvHead + 1) % args.kvHeads, 0, least(kChunk, end), next);
+      forTiles<Direct::kMostQueries>(count, [&](int64_t i, auto height) {
+        Direct::template scores<decltype(height)::value>(args.kv, rows, toValues, tokens, queries + i * dim, dim,
+                                                         headDim, scores + i * kChunk, kChunk);
+      });
+      for (int64_t i = 0; i < count; ++i)
+        softmax(i, tokens);
+      forTiles<Direct::kMostQueries>(count, [&](int64_t i, auto height) {
+        Direct::template outputs<decltype(height)::value>(args.kv, rows, next, toValues, tokens, scores + i * kChunk,
+                                                          kChunk, headDim, correction + i, outputs + i * dim, dim);
+      });
+    }
+  }
+
+  void fillRows(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t count, int64_t *rows) const {
+    for (int64_t t = 0; t < count; ++t)
+      rows[t] = keyRow(blocks, kvHead, start + t);
+  }
+  // Not std::swap, whose code would be compiled for AVX2 here (HostAvx2.cpp).
+  static void swap(int64_t *&a, int64_t *&b) {
+    int64_t *const was = a;
+    a = b, b = was;
+  }
+
+  // ---- one chunk of the cache
+
+  // Element index of token t's row of k; v's is kvHeads planes further.
+  int64_t keyRow(const int32_t *blocks, int64_t kvHead, int64_t t) const {
+    const int64_t plane = args.blockTokens * headDim;
+    return (2 * int64_t{blocks[t / args.blockTokens]} * args.kvHeads + kvHead) * plane + t % args.blockTokens * headDim;
+  }
+
+  // Fills `keys` and `values`; rows at `tokens` and above become zero as far as whole vectors reach.
+  void loadChunk(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t tokens) {
+    const int64_t toValues = args.kvHeads * args.blockTokens * headDim;
+    for (int64_t t = 0; t < tokens; t += V::kLanes) {
+      const int64_t count = least(V::kLanes, tokens - t);
+      int64_t rows[V::kLanes];
+      for (int64_t j = 0; j < count; ++j)
+        rows[j] = keyRow(blocks, kvHead, start + t + j);
+      switch (args.kvElem) {
+      case Elem::F32:
+        transposeKeys<Elem::F32>(rows, count, t);
+        break;
+      case Elem::F16:
+        transposeKeys<Elem::F16>(rows, count, t);
+        break;
+      case Elem::BF16:
+        transposeKeys<Elem::BF16>(rows, count, t);
+        break;
+      }
+      for (int64_t j = 0; j < count; ++j) {
+        float *out = values + (t + j) * dim;
+        int64_t d = 0;
+        for (; d + V::kLanes <= headDim; d += V::kLanes)
+          loadElems<V>(args.kv, rows[j] + toValues + d, args.kvElem).store(out + d);
+        for (; d < dim; ++d)
+          out[d] = d < headDim ? loadElem(args.kv, rows[j] + toValues + d, args.kvElem) : 0.0f;
+      }
+    }
+  }
+
+  template <Elem kElem> void transposeKeys(const int64_t (&rows)[V::kLanes], int64_t count, int64_t t) {
+    float *panel = keys + t / kPanelColumns * headDim * kPanelColumns + t % kPanelColumns;
+    int64_t d = 0;
+    for (; d + V::kLanes <= headDim; d += V::kLanes) {
+      V lines[V::kLanes];
+      if (count == V::kLanes) {
+        HEADRACE_UNROLL
+        for (int j = 0; j < V::kLanes; ++j)
+          lines[j] = loadElems<V>(args.kv, rows[j] + d, kElem);
+      } else {
+        for (int j = 0; j < V::kLanes; ++j)
+          lines[j] = j < count ? loadElems<V>(args.kv, rows[j] + d, kElem) : V::zero();
+      }
+      V::transpose(lines);
+      HEADRACE_UNROLL
+      for (int j = 0; j < V::kLanes; ++j)
+        lines[j].store(panel + (d + j) * kPanelColumns);
+    }
+    for (; d < headDim; ++d)
+      for (int64_t j = 0; j < V::kLanes; ++j)
+        panel[d * kPanelColumns + j] = j < count ? loadElem(args.kv, rows[j] + d, kElem) : 0.0f;
+  }
+
+  // ---- queries [i, i + R) and the chunk from `start` on
+
+  template <int R> void scoreTile(int64_t i, int64_t start) {
+    constexpr int P = R == 1 ? 4 : R == 2 ? 2 : 1;
+    int64_t tokens = 0;
+    for (int r = 0; r < R; ++r)
+      tokens = tokens > reach[i + r] - start ? tokens : reach[i + r] - start;
+    tokens = least(kChunk, tokens);
+    const int64_t panels = (tokens + kPanelColumns - 1) / kPanelColumns, panelLength = headDim * kPanelColumns;
+    int64_t p = 0;
+    for (; p + P <= panels; p += P)
+      scorePanels<R, P>(i, p, panelLength);
+    for (; p < panels; ++p)
+      scorePanels<R, 1>(i, p, panelLength);
+  }
+
+  template <int R, int P> void scorePanels(int64_t i, int64_t p, int64_t panelLength) {
+    Tile<V, R, P> tile;
+    tile.clear();
+    tile.template multiply<Panel>(queries + i * dim, dim, keys + p * panelLength, panelLength, kPanelColumns, headDim);
+    tile.template store<Panel>(scores + i * kChunk + p * kPanelColumns, kChunk, false);
+  }
+
+  // Scores of query i become p; tokens: how many of the chunk it reaches, at least one.
+  void softmax(int64_t i, int64_t tokens) {
+    const V minusInfinity = V::set(-__builtin_inff()), scale = V::set(args.scale);
+    float *row = scores + i * kChunk;
+    V best = minusInfinity;
+    for (int64_t t = 0; t < tokens; t += V::kLanes) {
+      const V score = V::firstLanes(V::load(row + t) * scale, minusInfinity, tokens - t);
+      score.store(row + t);
+      best = V::max(score, best);
+    }
+    const float chunkLargest = best.maxLane();
+    const float newLargest = chunkLargest > largest[i] ? chunkLargest : largest[i];
+    const V shift = V::set(newLargest);
+    V sum = V::zero();
+    for (int64_t t = 0; t < tokens; t += V::kLanes) {
+      const V p = exp(V::load(row + t) - shift);
+      p.store(row + t);
+      sum = sum + p;
+    }
+    float factors[V::kLanes];
+    exp(V::set(largest[i]) - shift).store(factors);
+    correction[i] = factors[0];
+    total[i] = total[i] * factors[0] + sum.sum();
+    largest[i] = newLargest;
+  }
+
+  template <int R> void outputTile(int64_t i, int64_t start) {
+    constexpr int P = R == 1 ? 4 : R == 2 ? 2 : 1;
+    // Tokens that every query of the tile reaches go together, the few that only some reach follow row by row.
+    int64_t tokens[R], common = kChunk;
+    for (int r = 0; r < R; ++r) {
+      tokens[r] = least(kChunk, reach[i + r] - start);
+      tokens[r] = tokens[r] > 0 ? tokens[r] : 0;
+      common = least(common, tokens[r]);
+    }
+    int64_t d = 0;
+    for (; d + P * kPanelColumns <= dim; d += P * kPanelColumns)
+      multiplyValues<R, P>(i, d, tokens, common);
+    for (; d < dim; d += kPanelColumns)
+      multiplyValues<R, 1>(i, d, tokens, common);
+    for (int r = 0; r < R; ++r) {
+      if (tokens[r] == 0)
+        continue;
+      const V factor = V::set(correction[i + r]);
+      float *out = outputs + (i + r) * dim;
+      for (d = 0; d < dim; d += V::kLanes)
+        V::fma(V::load(out + d), factor, V::load(products + r * dim + d)).store(out + d);
+    }
+  }
+
+  template <int R, int P> void multiplyValues(int64_t i, int64_t d, const int64_t (&tokens)[R], int64_t common) {
+    Tile<V, R, P> tile;
+    tile.clear();
+    tile.template multiply<Panel>(scores + i * kChunk, kChunk, values + d, kPanelColumns, dim, common);
+    tile.template store<Panel>(products + d, dim, false);
+    for (int r = 0; r < R; ++r) {
+      if (tokens[r] == common)
+        continue;
+      Tile<V, 1, P> rest;
+      rest.template load<Panel>(products + r * dim + d);
+      rest.template multiply<Panel>(scores + (i + r) * kChunk + common, kChunk, values + common * dim + d,
+                                    kPanelColumns, dim, tokens[r] - common);
+      rest.template store<Panel>(products + r * dim + d, dim, false);
+    }
+  }
+
+  // Calls f(first, integral constant) for tiles of up to kRows of `count` queries.
+  template <int R> struct Height { static constexpr int value = R; };
+  template <int kRows = kTileRows, typename F> static void forTiles(int64_t count, F f) {
+    int64_t i = 0;
+    for (; i + kRows <= count; i += kRows)
+      f(i, Height<kRows>());
+    lowerTile<kRows - 1>(i, count - i, f);
+  }
+  template <int R, typename F> static void lowerTile(int64_t i, int64_t count, F &f) {
+    if constexpr (R > 0) {
+      if (count == R)
+        f(i, Height<R>());
+      else
+        lowerTile<R - 1>(i, count, f);
+    }
+  }
+
+  static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+};
+
+} // namespace headrace::kernels

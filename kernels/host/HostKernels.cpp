@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/CudaWorkspace.h"
+#include "kernels/Kernels.h"
+#include "kernels/Philox.h"
+#include "kernels/host/AttentionHost.h"
+#include "kernels/host/HostIsa.h"
+#include "kernels/host/LinearHost.h"
+
+namespace headrace::kernels {
+
+const char *opName(Op op) {
+  switch (op) {
+  case Op::Embed:
+    return "embed";
+  case Op::Norm:
+    return "norm";
+  case Op::Linear:
+    return "linear";
+  case Op::RopeAppend:
+    return "rope_append";
+  case Op::Attention:
+    return "attention";
+  case Op::Activate:
+    return "activate";
+  case Op::GatherRows:
+    return "gather_rows";
+  case Op::Sample:
+    return "sample";
+  case Op::Count:
+    break;
+  }
+  return "unknown";
+}
+
+bool isaSupported(HostIsa isa) {
+  if (isa == HostIsa::Portable)
+    return true;
+#ifdef HEADRACE_HAVE_AVX2
+  // Every processor with AVX2 has F16C, which clang's builtin does not know by name.
+  static const bool supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return supported;
+#else
+  return false;
+#endif
+}
+
+HostIsa bestIsa() { return isaSupported(HostIsa::Avx2) ? HostIsa::Avx2 : HostIsa::Portable; }
+
+HostKernel hostKernel(Op op, HostIsa isa) {
+#ifdef HEADRACE_HAVE_AVX2
+  if (isa == HostIsa::Avx2)
+    return avx2Kernel(op);
+#endif
+  (void)isa;
+  return portableKernel(op);
+}
+
+HostKernel hostKernel(Op op) { return hostKernel(op, bestIsa()); }
+
+uint64_t linearWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t k) {
+  if (backend == Backend::Cuda)
+    return CudaWorkspace::kLinearBytes;
+  return LinearShape::workspaceBytes(capacity, n, k);
+}
+
+uint64_t attentionWorkspaceBytes(Backend backend, int64_t sequences, int64_t heads, int64_t headDim,
+                                 int64_t maxContext) {
+  if (backend == Backend::Cuda)
+    return CudaWorkspace::attentionBytes(sequences, heads, headDim, maxContext);
+  return static_cast<uint64_t>(AttentionShape::workspaceFloats(headDim)) * sizeof(float);
+}
+
+uint64_t sampleWorkspaceBytes(Backend backend, int64_t sequences, int64_t vocab) {
+  if (backend == Backend::Cuda)
+    return CudaWorkspace::sampleBytes(sequences, vocab);
+  return static_cast<uint64_t>(vocab) * sizeof(float);
+}
+
+double uniformAt(uint64_t seed, uint64_t position) { return philoxUniform(seed, position); }
+
+} // namespace headrace::kernels

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Op::Linear on the host. One order of additions for every number of rows, so that a row's bits never depend on the
+// batch:
+//
+//   y = ((b0 + b1) + b2) + ...
+//
+// where bj is the sum over k in [j kBlock, (j + 1) kBlock), ascending from zero, each term one fused multiply-add; then
+// + bias, epilogue, + residual.
+//
+// Two ways through the same sums. Up to 6 rows: the weights are streamed once, panel after panel, converted in
+// registers (decode: memory-bound). More: rows in blocks of 192, columns in groups of 16 panels; x is packed once a
+// group and K-block, so that it stays in the L2 cache while a panel's block, converted to F32 by the first tile of rows
+// that uses it, stays near L1 for the others (Goto and van de Geijn, 2008).
+#pragma once
+
+#include <cstring>
+
+#include "kernels/host/MicroKernel.h"
+
+namespace headrace::kernels {
+
+struct LinearShape {
+  static constexpr int64_t kBlock = 256;        // K-block: part of what the result is, see above
+  static constexpr int64_t kRowBlock = 192;     // a multiple of kTileRows
+  static constexpr int64_t kGroupColumns = 256; // a multiple of kPanelColumns
+
+  // The workspace: packed x, then the sums of one row block and column group.
+  // Floats between packed rows: odd in units of cache lines for full blocks, so that rows fall into different sets.
+  static int64_t packedStride(int64_t k) { return (k < kBlock ? k : kBlock) + 16; }
+  static int64_t rowsPacked(int64_t capacity) { return capacity < kRowBlock ? capacity : kRowBlock; }
+  static int64_t groupColumns(int64_t n) {
+    const int64_t padded = (n + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+    return padded < kGroupColumns ? padded : kGroupColumns;
+  }
+  static uint64_t workspaceBytes(int64_t capacity, int64_t n, int64_t k) {
+    if (capacity <= kTileRows)
+      return 0;
+    return static_cast<uint64_t>(rowsPacked(capacity)) * static_cast<uint64_t>(packedStride(k) + groupColumns(n)) *
+           sizeof(float);
+  }
+};
+
+template <typename V> class Linear {
+  using Shape = LinearShape;
+  static constexpr int64_t kColumns = kPanelColumns;
+
+public:
+  static void run(const void *opaque) { Linear(*static_cast<const LinearArgs *>(opaque)).run(); }
+
+private:
+  const LinearArgs &args;
+  const int64_t rows, panels;
+
+  explicit Linear(const LinearArgs &a) : args(a), rows(*a.count), panels((a.n + kColumns - 1) / kColumns) {}
+
+  void run() {
+    if (rows <= 0)
+      return;
+    if (args.order == Order::RowMajor)
+      return rows <= kTileRows ? rowMajorFewRows() : multiplyBlocks<PanelF32<V>>(static_cast<float *>(args.workspace));
+    switch (args.elem) {
+    case Elem::F32:
+      return panelOperand<PanelF32<V>>();
+    case Elem::F16:
+      return panelOperand<PanelF16<V>>();
+    case Elem::BF16:
+      return panelOperand<PanelBf16<V>>();
+    }
+  }
+
+  template <typename W> void panelOperand() {
+    rows <= kTileRows ? streamRows<W>() : multiplyBlocks<W>(static_cast<float *>(args.workspace));
+  }
+
+  // ---- up to 6 rows
+
+  // One page: the processor's own prefetching stops at the end of each, and panels of a narrow operand are a few pages.
+  static constexpr int64_t kPrefetchBytes = 4096;
+
+  // Several panels at once where one would leave the multipliers waiting for each other's sums.
+  template <typename W> void streamRows() {
+    switch (rows) {
+    case 1:
+      return stream<W, 1, 4>();
+    case 2:
+      return stream<W, 2, 2>();
+    case 3:
+      return stream<W, 3, 1>();
+    case 4:
+      return stream<W, 4, 1>();
+    case 5:
+      return stream<W, 5, 1>();
+    default:
+      return stream<W, 6, 1>();
+    }
+  }
+
+  template <typename W, int R, int P> void stream() {
+    int64_t panel = 0;
+    for (; panel + P <= panels; panel += P)
+      streamPanels<W, R, P>(panel);
+    for (; panel < panels; ++panel)
+      streamPanels<W, R, 1>(panel);
+  }
+
+  template <typename W, int R, int P> void streamPanels(int64_t panel) {
+    alignas(64) float sums[R * P * kColumns];
+    constexpr int64_t kLineBytes = kColumns * static_cast<int64_t>(sizeof(typename W::Element));
+    const auto *w = static_cast<const typename W::Element *>(args.w) + panel * args.k * kColumns;
+    // Lines of a panel that ask for others of it; the last ones ask for the panels used next.
+    const int64_t within = args.k - least(args.k, kPrefetchBytes / kLineBytes);
+    for (int64_t k = 0; k < args.k; k += Shape::kBlock) {
+      Tile<V, R, P> tile;
+      tile.clear();
+      const auto part = [&](int64_t from, int64_t count, int64_t panelsAhead) {
+        const auto *block = w + from * kColumns;
+        tile.template multiply<W, true>(
+            static_cast<const float *>(args.x) + from, args.k, block, args.k * kColumns, kColumns, count,
+            reinterpret_cast<const char *>(block) + kPrefetchBytes + panelsAhead * args.k * kLineBytes, kLineBytes);
+      };
+      const int64_t length = blockLength(k), first = P == 1 ? length : least(length, within > k ? within - k : 0);
+      part(k, first, 0);
+      if (P > 1)
+        part(k + first, length - first, P - 1);
+      tile.template store<W>(sums, P * kColumns, k > 0);
+    }
+    for (int64_t r = 0; r < R; ++r)
+      finish(r, panel * kColumns, P * kColumns, sums + r * P * kColumns);
+  }
+
+  // ---- more than 6 rows, and any number with a row-major operand
+
+  void rowMajorFewRows() {
+    alignas(64) float workspace[kTileRows * (Shape::kBlock + 16 + Shape::kGroupColumns)];
+    multiplyBlocks<PanelF32<V>>(workspace);
+  }
+
+  template <typename W> void multiplyBlocks(float *workspace) {
+    alignas(64) float f32Block[Shape::kBlock * kColumns];
+    const int64_t packedStride = Shape::packedStride(args.k), groupPanels = Shape::groupColumns(args.n) / kColumns;
+    const int64_t rowBlock = least(Shape::kRowBlock, rows), sumStride = groupPanels * kColumns;
+    float *packed = workspace, *sums = workspace + rowBlock * packedStride;
+    for (int64_t row = 0; row < rows; row += rowBlock) {
+      const int64_t rowsHere = least(rowBlock, rows - row);
+      for (int64_t group = 0; group < panels; group += groupPanels) {
+        const int64_t panelsHere = least(groupPanels, panels - group);
+        for (int64_t k = 0; k < args.k; k += Shape::kBlock) {
+          const int64_t length = blockLength(k);
+          for (int64_t r = 0; r < rowsHere; ++r)
+            __builtin_memcpy(packed + r * packedStride, static_cast<const float *>(args.x) + (row + r) * args.k + k,
+                             static_cast<size_t>(length) * sizeof(float));
+          for (int64_t p = 0; p < panelsHere; ++p) {
+            const PackedRows x{packed, packedStride, rowsHere, length};
+            const SumRows out{sums + p * kColumns, sumStride, k > 0};
+            if (args.order == Order::RowMajor)
+              transposeBlock(group + p, k, f32Block), multiplyRows<PanelF32<V>>(x, f32Block, nullptr, nullptr, out);
+            else
+              multiplyRows<W>(x, blockOf<W>(group + p, k), nextBlock<W>(group, panelsHere, p, k), f32Block, out);
+          }
+        }
+        for (int64_t r = 0; r < rowsHere; ++r)
+          finish(row + r, group * kColumns, panelsHere * kColumns, sums + r * sumStride);
+      }
+    }
+  }
+
+  template <typename W> const typename W::Element *blockOf(int64_t panel, int64_t k) const {
+    return static_cast<const typename W::Element *>(args.w) + (panel * args.k + k) * kColumns;
+  }
+  // The block used after (group + p, k); past the operand's end it is only asked for, never read.
+  template <typename W> const typename W::Element *nextBlock(int64_t group, int64_t count, int64_t p, int64_t k) const {
+    if (p + 1 < count)
+      return blockOf<W>(group + p + 1, k);
+    return k + Shape::kBlock < args.k ? blockOf<W>(group, k + Shape::kBlock) : blockOf<W>(group + count, 0);
+  }
+
+  struct PackedRows {
+    const float *values;
+    int64_t stride, count, length; // rows, and elements of each
+  };
+  struct SumRows {
+    float *values;
+    int64_t stride;
+    bool add;
+  };
+
+  // All rows of x, in tiles of almost equal height, times one block of a panel. The first tile converts it; the first
+  // few ask for `next`, a share each.
+  template <typename W>
+  static void multiplyRows(const PackedRows &x, const typename W::Element *w, const typename W::Element *next,
+                           float *kept, const SumRows &out) {
+    constexpr bool kConvert = sizeof(typename W::Element) != sizeof(float);
+    using Later = PanelKept<V, W>;
+    const int64_t tiles = (x.count + kTileRows - 1) / kTileRows, asking = next == nullptr ? 0 : least(tiles, 4);
+    const int64_t lineBytes = kColumns * static_cast<int64_t>(sizeof(typename W::Element));
+    const float *later;
+    if constexpr (kConvert)
+      later = kept;
+    else
+      later = w;
+    for (int64_t i = 0, row = 0; i < tiles; ++i) {
+      const int64_t height = (x.count - row + tiles - i - 1) / (tiles - i);
+      const PackedRows rows{x.values + row * x.stride, x.stride, height, x.length};
+      const SumRows sums{out.values + row * out.stride, out.stride, out.add};
+      const int64_t aheadStep = asking > 0 ? lineBytes / asking : 0;
+      const char *ahead = reinterpret_cast<const char *>(next) + i * aheadStep * x.length;
+      if (kConvert && i == 0)
+        multiplyTile<W, true, kConvert>(rows, w, ahead, aheadStep, kept, sums);
+      else if (i < asking)
+        multiplyTile<Later, true, false>(rows, later, ahead, aheadStep, nullptr, sums);
+      else
+        multiplyTile<Later, false, false>(rows, later, nullptr, 0, nullptr, sums);
+      row += height;
+    }
+  }
+
+  template <typename W, bool kAhead, bool kKeep>
+  static void multiplyTile(const PackedRows &x, const typename W::Element *w, const char *ahead, int64_t aheadStep,
+                           float *keep, const SumRows &out) {
+    switch (x.count) {
+    case 1:
+      return multiplyTile<W, kAhead, kKeep, 1>(x, w, ahead, aheadStep, keep, out);
+    case 2:
+      return multiplyTile<W, kAhead, kKeep, 2>(x, w, ahead, aheadStep, keep, out);
+    case 3:
+      return multiplyTile<W, kAhead, kKeep, 3>(x, w, ahead, aheadStep, keep, out);
+    case 4:
+      return multiplyTile<W, kAhead, kKeep, 4>(x, w, ahead, aheadStep, keep, out);
+    case 5:
+      return multiplyTile<W, kAhead, kKeep, 5>(x, w, ahead, aheadStep, keep, out);
+    default:
+      return multiplyTile<W, kAhead, kKeep, 6>(x, w, ahead, aheadStep, keep, out);
+    }
+  }
+  template <typename W, bool kAhead, bool kKeep, int R>
+  static void multiplyTile(const PackedRows &x, const typename W::Element *w, const char *ahead, int64_t aheadStep,
+                           float *keep, const SumRows &out) {
+    Tile<V, R, 1> tile;
+    tile.clear();
+    tile.template multiply<W, kAhead, kKeep>(x.values, x.stride, w, 0, kColumns, x.length, ahead, aheadStep, keep);
+    tile.template store<W>(out.values, out.stride, out.add);
+  }
+
+  // Columns k ... of a row-major operand's 16 rows, as an F32 block of a panel.
+  void transposeBlock(int64_t panel, int64_t k, float *block) const {
+    const int64_t length = blockLength(k);
+    for (int64_t half = 0; half < kColumns; half += V::kLanes) {
+      const int64_t firstRow = (panel * kColumns + half) * args.k + k;
+      int64_t i = 0;
+      for (; i + V::kLanes <= length; i += V::kLanes) {
+        V lines[V::kLanes];
+        HEADRACE_UNROLL
+        for (int j = 0; j < V::kLanes; ++j)
+          lines[j] = loadElems<V>(args.w, firstRow + j * args.k + i, args.elem);
+        V::transpose(lines);
+        HEADRACE_UNROLL
+        for (int j = 0; j < V::kLanes; ++j)
+          lines[j].store(block + (i + j) * kColumns + half);
+      }
+      for (; i < length; ++i)
+        for (int64_t j = 0; j < V::kLanes; ++j)
+          block[i * kColumns + half + j] = loadElem(args.w, firstRow + j * args.k + i, args.elem);
+    }
+  }
+
+  // ---- what follows the sum
+
+  // y[row, first ...) from `columns` sums, of which those below n count.
+  void finish(int64_t row, int64_t first, int64_t columns, const float *sums) const {
+    columns = least(columns, args.n - first);
+    float *y = static_cast<float *>(args.y) + row * args.n + first;
+    const float *bias = args.bias != nullptr ? args.bias + first : nullptr;
+    const float *residual = args.residual != nullptr ? args.residual + row * args.n + first : nullptr;
+    for (int64_t i = 0; i < columns; i += V::kLanes) {
+      const int64_t rest = least(V::kLanes, columns - i);
+      V v = V::loadPartial(sums + i, rest);
+      if (bias != nullptr)
+        v = v + V::loadPartial(bias + i, rest);
+      v = apply(v);
+      if (residual != nullptr)
+        v = V::loadPartial(residual + i, rest) + v;
+      v.storePartial(y + i, rest);
+    }
+  }
+
+  V apply(V v) const {
+    switch (args.epilogue) {
+    case Epilogue::None:
+      return v;
+    case Epilogue::Relu:
+      return V::max(V::zero(), v); // NaN stays NaN
+    case Epilogue::Gelu:
+      return perLane(v, gelu);
+    case Epilogue::GeluTanh:
+      return perLane(v, geluTanh);
+    }
+    return v;
+  }
+
+  template <typename F> static V perLane(V v, F f) {
+    float lanes[V::kLanes];
+    v.store(lanes);
+    for (float &lane : lanes)
+      lane = f(lane);
+    return V::load(lanes);
+  }
+  static float gelu(float x) { return 0.5f * x * (1.0f + __builtin_erff(x * 0.70710678118654752f)); }
+  static float geluTanh(float x) {
+    return 0.5f * x * (1.0f + __builtin_tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+  }
+
+  int64_t blockLength(int64_t k) const { return least(Shape::kBlock, args.k - k); }
+  static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+};
+
+} // namespace headrace::kernels

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Op::RopeAppend on the host. The angle is position * inverse frequency in F32, and its cosine and sine are taken in
+// F32, as Hugging Face's reference does.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/host/VecMath.h"
+
+namespace headrace::kernels {
+
+template <typename V> HEADRACE_INLINE void appendRow(const float *x, void *kv, int64_t index, int64_t n, Elem elem) {
+  if (elem == Elem::F32) {
+    std::memcpy(static_cast<float *>(kv) + index, x, static_cast<size_t>(n) * sizeof(float));
+    return;
+  }
+  uint16_t *out = static_cast<uint16_t *>(kv) + index;
+  int64_t i = 0;
+  for (; i + V::kLanes <= n; i += V::kLanes)
+    elem == Elem::F16 ? V::load(x + i).storeF16(out + i) : V::load(x + i).storeBf16(out + i);
+  for (; i < n; ++i)
+    out[i] = elem == Elem::F16 ? f16FromFloat(x[i]) : bf16FromFloat(x[i]);
+}
+
+// Rotates pairs (j, j + half) of the `vectors` vectors of 2 * half elements from x on.
+template <typename V>
+void rotate(float *x, int64_t vectors, int64_t half, const float *inverseFrequencies, float position) {
+  constexpr int64_t kChunk = 128; // pairs whose cosines are kept at a time
+  float cosine[kChunk], sine[kChunk];
+  for (int64_t first = 0; first < half; first += kChunk) {
+    const int64_t n = half - first < kChunk ? half - first : kChunk;
+    for (int64_t j = 0; j < n; ++j) {
+      const float angle = position * inverseFrequencies[first + j];
+      cosine[j] = __builtin_cosf(angle);
+      sine[j] = __builtin_sinf(angle);
+    }
+    for (int64_t v = 0; v < vectors; ++v) {
+      float *low = x + v * 2 * half + first, *high = low + half;
+      for (int64_t j = 0; j < n; j += V::kLanes) {
+        const int64_t rest = n - j < V::kLanes ? n - j : V::kLanes;
+        V a = V::loadPartial(low + j, rest), b = V::loadPartial(high + j, rest);
+        V c = V::loadPartial(cosine + j, rest), s = V::loadPartial(sine + j, rest);
+        (a * c - b * s).storePartial(low + j, rest);
+        (b * c + a * s).storePartial(high + j, rest);
+      }
+    }
+  }
+}
+
+template <typename V> void ropeAppend(const void *opaque) {
+  const auto &args = *static_cast<const RopeAppendArgs *>(opaque);
+  const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);
+  const int32_t *slots = args.meta->array<int32_t>(args.meta->kvSlot);
+  const int64_t headDim = args.headDim, rotated = args.heads + args.kvHeads;
+  const int64_t rowLength = (args.heads + 2 * args.kvHeads) * headDim;
+  const int64_t planeLength = args.blockTokens * headDim; // one head of k or v in one block
+  for (int64_t t = 0; t < args.meta->numTokens; ++t) {
+    float *row = static_cast<float *>(args.qkv) + t * rowLength;
+    if (args.inverseFrequencies != nullptr)
+      rotate<V>(row, rotated, headDim / 2, args.inverseFrequencies, static_cast<float>(positions[t]));
+    const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;
+    const int64_t start = block * 2 * args.kvHeads * planeLength + line * headDim;
+    for (int64_t plane = 0; plane < 2 * args.kvHeads; ++plane)
+      appendRow<V>(row + (args.heads + plane) * headDim, args.kv, start + plane * planeLength, headDim, args.kvElem);
+  }
+}
+
+} // namespace headrace::kernels

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/Examples.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "absl/strings/str_join.h"
+#include "runtime/base/FileIo.h"
+#include "runtime/base/Text.h"
+
+namespace headrace::model {
+namespace fs = std::filesystem;
+
+std::vector<std::string> exampleFolders(const std::string &kind) {
+  std::vector<std::string> folders;
+  if (const char *given = std::getenv("HEADRACE_EXAMPLES"); given != nullptr && *given != '\0')
+    folders.push_back(joinPath(given, kind));
+  std::error_code error;
+  const fs::path binary = fs::read_symlink("/proc/self/exe", error);
+  if (!error) {
+    for (fs::path folder = binary.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
+      folders.push_back((folder / "examples" / kind).string());
+      folders.push_back((folder / "share/headrace/examples" / kind).string());
+    }
+  }
+  folders.push_back(joinPath(HEADRACE_SOURCE_EXAMPLES, kind));
+  return folders;
+}
+
+std::vector<std::string> exampleNames(const std::string &kind) {
+  std::set<std::string> names;
+  for (const std::string &folder : exampleFolders(kind)) {
+    std::error_code error;
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+      if (at->path().extension() == ".toml")
+        names.insert(at->path().stem().string());
+  }
+  return {names.begin(), names.end()};
+}
+
+absl::StatusOr<std::string> resolveExample(const std::string &folder, const std::string &pathOrName,
+                                           const std::string &kind) {
+  const std::string path = joinPath(folder, pathOrName);
+  if (isDirectory(path) || isRegularFile(path))
+    return path;
+  if (const std::string type = fileTypeAt(path); !type.empty())
+    return absl::InvalidArgumentError(
+        cat("\"", escaped(pathOrName, 200), "\": ", type, ": expected a regular file or a folder"));
+  const bool bare =
+      !pathOrName.empty() && pathOrName.find('/') == std::string::npos && pathOrName.find('\0') == std::string::npos;
+  if (bare)
+    for (const std::string &shipped : exampleFolders(kind))
+      for (const char *suffix : {".toml", ""}) {
+        const std::string candidate = joinPath(shipped, cat(pathOrName, suffix));
+        if (candidate.ends_with(".toml") && isRegularFile(candidate))
+          return candidate;
+      }
+  return absl::NotFoundError(
+      cat("\"", escaped(pathOrName, 200), "\": no such file or folder",
+          bare ? cat(", nor one of the shipped ", kind, ": ", absl::StrJoin(exampleNames(kind), ", ")) : ""));
+}
+
+} // namespace headrace::model

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/Hardware.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/base/FileIo.h"
+#include "runtime/base/Text.h"
+#include "runtime/base/TomlReader.h"
+#include "runtime/base/Units.h"
+
+namespace headrace::model {
+namespace {
+
+// Each figure's key, field and unit; the order is the order in which missing keys are reported.
+struct BytesKey {
+  std::string_view key;
+  uint64_t Hardware::*field;
+};
+constexpr BytesKey kBytes[] = {{"memory", &Hardware::memoryBytes}, {"host_memory", &Hardware::hostMemoryBytes}};
+
+struct RateKey {
+  std::string_view key;
+  double Hardware::*field;
+  std::optional<double> (TomlReader::*read)(std::string_view);
+  std::string_view expected;
+  bool zeroAllowed;
+};
+constexpr std::string_view kFlops = "a positive finite rate such as \"125TFLOP/s\"";
+constexpr std::string_view kBandwidth = "a positive finite bandwidth such as \"24GB/s\"";
+constexpr std::string_view kTime = "a finite time of 0 or more such as \"5us\"";
+constexpr RateKey kRates[] = {
+    {"flops_f32", &Hardware::flopsF32, &TomlReader::flops, kFlops, false},
+    {"flops_f16", &Hardware::flopsF16, &TomlReader::flops, kFlops, false},
+    {"memory_bandwidth", &Hardware::memoryBandwidth, &TomlReader::bandwidth, kBandwidth, false},
+    {"h2d_bandwidth", &Hardware::h2dBandwidth, &TomlReader::bandwidth, kBandwidth, false},
+    {"d2h_bandwidth", &Hardware::d2hBandwidth, &TomlReader::bandwidth, kBandwidth, false},
+    {"duplex_bandwidth", &Hardware::duplexBandwidth, &TomlReader::bandwidth, kBandwidth, false},
+    {"copy_latency", &Hardware::copyLatency, &TomlReader::seconds, kTime, true},
+    {"launch_overhead", &Hardware::launchOverhead, &TomlReader::seconds, kTime, true},
+};
+
+struct ShareKey {
+  std::string_view key;
+  double Hardware::*field;
+};
+constexpr std::string_view kShare = "a share above 0 and at most 1";
+constexpr ShareKey kShares[] = {{"flops_efficiency", &Hardware::flopsEfficiency},
+                                {"memory_efficiency", &Hardware::memoryEfficiency},
+                                {"link_efficiency", &Hardware::linkEfficiency}};
+
+// The same share of what both directions have together.
+double duplexOf(const Hardware &base, const Hardware &hardware) {
+  const double sum = hardware.h2dBandwidth + hardware.d2hBandwidth;
+  return std::clamp(base.duplexBandwidth * (sum / (base.h2dBandwidth + base.d2hBandwidth)),
+                    std::max(hardware.h2dBandwidth, hardware.d2hBandwidth), sum);
+}
+
+} // namespace
+
+std::string_view deviceKindName(DeviceKind kind) { return kind == DeviceKind::Host ? "host" : "cuda"; }
+
+std::optional<DeviceKind> deviceKindFromName(std::string_view name) {
+  for (DeviceKind kind : {DeviceKind::Host, DeviceKind::Cuda})
+    if (deviceKindName(kind) == name)
+      return kind;
+  return std::nullopt;
+}
+
+absl::Status validate(const Hardware &hardware, std::string_view where) {
+  const auto refuse = [&](std::string_view key, const absl::AlphaNum &value, std::string_view expected) {
+    return absl::InvalidArgumentError(cat(where, ": ", key, " = ", value, ": expected ", expected));
+  };
+  for (const BytesKey &key : kBytes)
+    if (hardware.*key.field == 0 || hardware.*key.field > uint64_t{1} << 62)
+      return refuse(key.key, hardware.*key.field, "a positive number of bytes, at most 2^62");
+  for (const RateKey &key : kRates) {
+    const double value = hardware.*key.field;
+    if (!std::isfinite(value) || value < 0 || (value == 0 && !key.zeroAllowed))
+      return refuse(key.key, value, key.expected);
+  }
+  for (const ShareKey &key : kShares)
+    if (!(hardware.*key.field > 0 && hardware.*key.field <= 1))
+      return refuse(key.key, hardware.*key.field, kShare);
+  const double larger = std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
+  const double sum = hardware.h2dBandwidth + hardware.d2hBandwidth;
+  if (hardware.duplexBandwidth < larger || hardware.duplexBandwidth > sum * (1 + 1e-9))
+    return refuse("duplex_bandwidth", bandwidthText(hardware.duplexBandwidth),
+                  cat("from ", bandwidthText(larger), ", the faster direction, to ", bandwidthText(sum),
+                      ", h2d_bandwidth + d2h_bandwidth"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string &where, const std::string &defaultName,
+                                            const std::optional<Hardware> &base) {
+  Hardware hardware = base.value_or(Hardware{});
+  hardware.name = table.text("name").value_or(base ? base->name : defaultName);
+  const auto missing = [&](std::string_view key, std::string_view expected) {
+    if (!base && !table.has(key))
+      table.refuse(key, expected);
+  };
+  hardware.kind = table.oneOf("kind", deviceKindFromName, "\"cuda\" or \"host\"").value_or(hardware.kind);
+  missing("kind", "\"cuda\" or \"host\"");
+  for (const BytesKey &key : kBytes) {
+    hardware.*key.field = table.bytes(key.key).value_or(hardware.*key.field);
+    missing(key.key, kBytesExpected);
+  }
+  for (const RateKey &key : kRates) {
+    hardware.*key.field = (table.*key.read)(key.key).value_or(hardware.*key.field);
+    missing(key.key, key.expected);
+  }
+  for (const ShareKey &key : kShares) {
+    hardware.*key.field = table.number(key.key).value_or(hardware.*key.field);
+    if (key.field != &Hardware::linkEfficiency)
+      missing(key.key, kShare);
+  }
+  if (absl::Status status = table.finish(); !status.ok())
+    return status;
+  if (base && table.has("h2d_bandwidth") && !table.has("d2h_bandwidth"))
+    hardware.d2hBandwidth = withH2dBandwidth(*base, hardware.h2dBandwidth).d2hBandwidth;
+  if (base && (table.has("h2d_bandwidth") || table.has("d2h_bandwidth")) && !table.has("duplex_bandwidth"))
+    hardware.duplexBandwidth = duplexOf(*base, hardware);
+  if (absl::Status status = validate(hardware, where); !status.ok())
+    return status;
+  return hardware;
+}
+
+Hardware withH2dBandwidth(Hardware hardware, double h2dBandwidth) {
+  const Hardware base = hardware;
+  hardware.h2dBandwidth = h2dBandwidth;
+  hardware.d2hBandwidth = base.d2hBandwidth * (h2dBandwidth / base.h2dBandwidth);
+  hardware.duplexBandwidth = duplexOf(base, hardware);
+  return hardware;
+}
+
+absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string &path,
+                                       const std::optional<Hardware> &base) {
+  absl::StatusOr<TomlValue> document = parseToml(text, path);
+  if (!document.ok())
+    return document.status();
+  TomlReader table(*document, path, "");
+  std::string name = baseName(path);
+  if (name.ends_with(".toml"))
+    name.resize(name.size() - 5);
+  return parseHardwareTable(table, path, name, base);
+}
+
+absl::StatusOr<Hardware> readHardware(const std::string &path) {
+  absl::StatusOr<std::string> text = readTextFile(path);
+  if (!text.ok())
+    return text.status();
+  return parseHardware(*text, path);
+}
+
+} // namespace headrace::model

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a user asks for: a model on a hardware, with a goal, a policy and buckets; `job.toml` or the same as flags.
+//
+//   [model]    path = "folder"                   or shape = "../models/opt-6.7b.toml", or a shipped shape's bare name
+//                                                "opt-6.7b", or the shape's keys inline (Shape.h)
+//   [hardware] file = "../hardware/a10.toml"     or a bare name, or its keys inline (Hardware.h); keys beside `file`
+//                                                replace the file's
+//   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384  kv_dtype = "auto"
+//              block_tokens = 16  elastic_kv = "auto" | true | false  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5
+//              instances = "together" | "apart"  bus_devices = 2  record = "record.toml"
+//   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
+//              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
+//   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
+//
+// Every key is also a flag of `headrace compile` (underscores become dashes); a flag wins over the file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/base/Units.h"
+#include "runtime/job/Hardware.h"
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::model {
+
+enum class StartRule : uint8_t { Paper = 0, Eager = 1 };
+enum class Choice : uint8_t { Auto = 0, On = 1, Off = 2 };
+enum class Instances : uint8_t { Together = 0, Apart = 1 };
+std::string_view startRuleName(StartRule rule);      // "paper", "eager"
+std::string_view choiceName(Choice choice);          // "auto", "on", "off"
+std::string_view instancesName(Instances instances); // "together", "apart"
+std::optional<StartRule> startRuleFromName(std::string_view name);
+std::optional<Choice> choiceFromName(std::string_view name);
+std::optional<Instances> instancesFromName(std::string_view name);
+
+struct Goal {
+  std::optional<uint64_t> deviceMemory; // bytes; unset: the hardware's
+  std::optional<int64_t> batch;         // sequences at once
+  std::optional<int64_t> context;       // longest prompt + output, tokens
+  std::optional<int64_t> kvTokens;      // capacity of the KV cache in tokens; unset: batch * context
+  std::optional<DType> kvDtype;         // unset ("auto"): F32 on host, else the checkpoint's
+  int64_t blockTokens = 16;             // tokens per KV block
+  // Whether placements may have more KV blocks than kvTokens asks for, in memory that others have weights in. Auto: in
+  // a plan of several placements for the host.
+  Choice elasticKv = Choice::Auto;
+  // Latency objectives, of each iteration: ttft of one that prefills, tpot of one that only decodes. Either these, or
+  // one factor (at least 1) of the iteration without offloading for both.
+  std::optional<uint64_t> ttftNs, tpotNs;
+  std::optional<double> sloFactor;
+  // Who runs the plan. On one instance prompts and decoding follow each other, so the objectives hold with the change
+  // between them; on instances apart each runs iterations of its own class alone.
+  Instances instances = Instances::Together;
+  int64_t busDevices = 1; // devices that share the bus, for policies that plan with their share of it
+  std::string record;     // a performance record in place of the roofline; empty: none
+
+  bool hasSlo() const { return ttftNs || tpotNs || sloFactor; }
+};
+
+inline constexpr int64_t kMaxBusDevices = 64;
+inline constexpr int64_t kMaxPlacements = 64;
+
+// How a placement is chosen.
+//   auto           headrace where the goal has a latency objective and no placement is stated, else interval
+//   interval       the least offloading that fits the memory, or what interval or offload_layers state
+//   none           everything on the device
+//   deepspeed      every layer offloaded, the next one copied while one computes (Select-N, section 3.2)
+//   flexgen        the same units of every layer, as much as peak performance and 1 / bus_devices of the bus suggest
+//   flexgen-nobus  the same with the whole bus assumed (Select-N, sections 3.3 and 5.5)
+//   select-n       Select-N's intervals under the paper's start rule (sections 4.3 and 4.4)
+//   headrace       of all placements the one that frees most device memory within the objective
+inline constexpr std::string_view kPolicyNames[] = {"auto",    "interval",      "none",     "deepspeed",
+                                                    "flexgen", "flexgen-nobus", "select-n", "headrace"};
+
+struct Policy {
+  std::string name = "auto";            // of kPolicyNames
+  bool none = false;                    // interval = "none": offload nothing
+  std::optional<int64_t> interval;      // of every i layers the last is offloaded
+  std::optional<int64_t> offloadLayers; // any number of whole layers, evenly spread
+  StartRule startRule = StartRule::Eager;
+  std::optional<int64_t> slots; // layer-sized slots; unset: the rule's own
+  Choice offloadEmbedding = Choice::Auto;
+  Choice offloadHead = Choice::Auto;
+  // How many placements the plan has: the chosen ones, then others spread over the range of what is possible. Unset:
+  // what the choice asks for, at most kDefaultPlacements.
+  std::optional<int64_t> placements;
+  bool startRuleStated = false; // by a job file or a flag; plans do not keep it
+
+  bool statesPlacement() const { return none || interval || offloadLayers; }
+};
+inline constexpr int64_t kDefaultPlacements = 4;
+
+std::string policyNames(); // "auto", "interval", ... or "headrace", each in quotes
+// What "auto" stands for; any other name is itself.
+std::string_view effectivePolicy(const Policy &policy, const Goal &goal);
+// Policies whose choice is made by the latency objective: they need one.
+bool choosesByLatency(std::string_view policy);
+
+// Ascending; empty where the file gives none, until the compiler fills in defaults. A variant is made for each
+// combination that makes sense.
+struct Buckets {
+  std::vector<int64_t> newTokens;
+  std::vector<int64_t> sequences;
+  std::vector<int64_t> contexts;
+};
+
+struct ModelSource {
+  std::string path; // Hugging Face folder, or a shape's TOML; empty if none was given
+  bool hasWeights = false;
+  ModelSpec spec;
+  std::vector<std::string> notes = {}; // what a checkpoint has that the model does not use: worth a warning
+};
+
+struct Job {
+  std::optional<ModelSource> model;
+  std::optional<Hardware> hardware;
+  Goal goal;
+  Policy policy;
+  Buckets buckets;
+  std::vector<std::string> files; // that it was read from, for who must not write over them; folders too
+};
+
+// A path to a folder (Hugging Face), to a .toml shape, or the bare name of a shape shipped under examples/models (found
+// in $HEADRACE_EXAMPLES, beside the binary or in a folder above it, or in the source tree). A path that exists wins
+// over a shipped name.
+absl::StatusOr<ModelSource> openModel(const std::string &pathOrName);
+// A path to a .toml file or the bare name of a profile shipped under examples/hardware.
+absl::StatusOr<Hardware> openHardware(const std::string &pathOrName);
+// Paths inside the file are relative to the file. Refuses unknown keys and contradictions by file and key.
+absl::StatusOr<Job> readJob(const std::string &path);
+absl::StatusOr<Job> parseJob(std::string_view text, const std::string &path);
+
+// Refuses what contradicts itself: an interval beside offload_layers, an interval beyond the model's layers, a context
+// beyond its positions, buckets that do not ascend, ... readJob and parseJob have called it; call it again once flags
+// were applied. `where` (a file, or "command line") begins every message, keys are spelled as in the file.
+absl::Status validate(const Job &job, std::string_view where);
+
+} // namespace headrace::model

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/TomlText.h"
+
+#include <charconv>
+
+#include "runtime/base/Text.h"
+#include "runtime/base/Units.h"
+
+namespace headrace::model {
+namespace {
+
+std::string number(double value) { return tomlNumber(value); }
+std::string number(int64_t value) { return cat(value); }
+std::string boolean(bool value) { return value ? "true" : "false"; }
+std::string text(std::string_view value) { return tomlText(value); }
+
+} // namespace
+
+std::string tomlText(std::string_view value) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out = "\"";
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\')
+      out += {'\\', c};
+    else if (byte < 0x20 || byte == 0x7f)
+      out += cat("\\u00", std::string{kHex[byte >> 4], kHex[byte & 15]});
+    else
+      out += c;
+  }
+  return out + "\"";
+}
+
+std::string tomlNumber(double value) {
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
+}
+
+std::string toToml(const TomlEntries &entries) {
+  std::string out;
+  for (const auto &[key, value] : entries)
+    out.append(key).append(" = ").append(value).append("\n");
+  return out;
+}
+
+TomlEntries shapeEntries(const ModelSpec &spec) {
+  TomlEntries e = {{"name", text(spec.name)},
+                   {"family", text(familyName(spec.family))},
+                   {"layers", number(spec.layers)},
+                   {"hidden", number(spec.hidden)},
+                   {"heads", number(spec.heads)},
+                   {"kv_heads", number(spec.kvHeads)},
+                   {"head_dim", number(spec.headDim)},
+                   {"intermediate", number(spec.intermediate)},
+                   {"vocab", number(spec.vocab)},
+                   {"max_positions", number(spec.maxPositions)},
+                   {"dtype", text(dtypeName(spec.dtype))},
+                   {"norm", text(normName(spec.norm))},
+                   {"norm_eps", number(spec.normEps)},
+                   {"activation", text(activationName(spec.activation))},
+                   {"qkv_bias", boolean(spec.qkvBias)},
+                   {"out_bias", boolean(spec.outBias)},
+                   {"mlp_bias", boolean(spec.mlpBias)},
+                   {"tied_embeddings", boolean(spec.tiedEmbeddings)},
+                   {"learned_positions", boolean(spec.learnedPositions)},
+                   {"position_offset", number(spec.positionOffset)}};
+  if (spec.rope.enabled) {
+    e.emplace_back("rope_theta", number(spec.rope.theta));
+    std::string scaling = cat("{ type = ", text(ropeScalingName(spec.rope.scaling)));
+    if (spec.rope.scaling != RopeScalingKind::None)
+      scaling += ", factor = " + number(spec.rope.factor);
+    if (spec.rope.scaling == RopeScalingKind::Llama3)
+      scaling += ", low_freq_factor = " + number(spec.rope.lowFreqFactor) +
+                 ", high_freq_factor = " + number(spec.rope.highFreqFactor) +
+                 ", original_max_positions = " + number(spec.rope.originalMaxPositions);
+    e.emplace_back("rope_scaling", scaling + " }");
+  }
+  return e;
+}
+
+TomlEntries hardwareEntries(const Hardware &hardware) {
+  return {{"name", text(hardware.name)},
+          {"kind", text(deviceKindName(hardware.kind))},
+          {"memory", text(bytesText(hardware.memoryBytes))},
+          {"host_memory", text(bytesText(hardware.hostMemoryBytes))},
+          {"flops_f32", text(flopsText(hardware.flopsF32))},
+          {"flops_f16", text(flopsText(hardware.flopsF16))},
+          {"memory_bandwidth", text(bandwidthText(hardware.memoryBandwidth))},
+          {"h2d_bandwidth", text(bandwidthText(hardware.h2dBandwidth))},
+          {"d2h_bandwidth", text(bandwidthText(hardware.d2hBandwidth))},
+          {"duplex_bandwidth", text(bandwidthText(hardware.duplexBandwidth))},
+          {"copy_latency", number(hardware.copyLatency)},
+          {"launch_overhead", number(hardware.launchOverhead)},
+          {"flops_efficiency", number(hardware.flopsEfficiency)},
+          {"memory_efficiency", number(hardware.memoryEfficiency)},
+          {"link_efficiency", number(hardware.linkEfficiency)}};
+}
+
+} // namespace headrace::model

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A batch run to its end, in the placement that the runtime has or that the request asks for: as many iterations in
+// flight as the request allows, so that the device never waits for the host.
+#include "runtime/serve/engine/BatchEngine.h"
+
+#include "runtime/serve/engine/BatchRun.h"
+
+namespace headrace::serve {
+namespace {
+
+absl::Status runToEnd(core::Runtime &runtime, const GenerateRequest &request, BatchRun &run) {
+  for (;;) {
+    uint32_t placement = runtime.placement();
+    if (request.placementOf && run.inFlight() < run.depth())
+      if (const plan::IterationShape shape = run.nextShape(placement); shape.tokens > 0)
+        placement = request.placementOf(shape);
+    absl::StatusOr<bool> launched = run.launchNext(placement);
+    if (!launched.ok())
+      return launched.status();
+    if (*launched)
+      continue;
+    if (run.inFlight() == 0)
+      return absl::OkStatus();
+    if (absl::Status status = run.readOldest(); !status.ok())
+      return status;
+  }
+}
+
+} // namespace
+
+absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request) {
+  if (absl::Status status = checkRequest(runtime.plan(), request, runtime.placement()); !status.ok())
+    return status;
+  BatchRun run(runtime);
+  if (absl::Status status = run.begin(request); !status.ok())
+    return status;
+  absl::Status status = runToEnd(runtime, request, run);
+  // After a failure too: nothing of this call is left in flight.
+  if (absl::Status ended = run.end(); status.ok())
+    status = ended;
+  if (absl::Status drained = runtime.device().drain(); status.ok())
+    status = drained;
+  if (!status.ok())
+    return status;
+  return run.takeResult();
+}
+
+} // namespace headrace::serve

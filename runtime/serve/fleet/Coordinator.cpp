@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/serve/fleet/Coordinator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "runtime/base/Text.h"
+
+namespace headrace::serve {
+
+using model::cat;
+
+Coordinator::Coordinator(double bandwidth, std::vector<BusDevice> devices, CoordinatorOptions options)
+    : nominal_(bandwidth), devices_(std::move(devices)), options_(std::move(options)), slots_(devices_.size()),
+      triedAfter_(options_.raiseAfter) {
+  bus_.bandwidth = bandwidth;
+  for (uint32_t d = 0; d < devices_.size(); ++d) {
+    bus_.links.push_back(devices_[d].linkBandwidth);
+    slots_[d].load.device = d;
+  }
+}
+
+std::string Coordinator::name(uint32_t device) const {
+  return cat("device ", device, " (", devices_[device].name, ")");
+}
+
+std::vector<uint32_t> Coordinator::served() const {
+  std::vector<uint32_t> devices;
+  for (uint32_t d = 0; d < slots_.size(); ++d) {
+    if (slots_[d].state == DeviceState::Waiting || slots_[d].state == DeviceState::Running)
+      devices.push_back(d);
+  }
+  return devices;
+}
+
+std::vector<BusLoad> Coordinator::loadsOf(const std::vector<uint32_t> &devices) const {
+  std::vector<BusLoad> loads;
+  loads.reserve(devices.size());
+  for (uint32_t d : devices)
+    loads.push_back(slots_[d].load);
+  return loads;
+}
+
+absl::Status Coordinator::arrive(const BusRequest &request) {
+  absl::StatusOr<BusLoad> load = validLoad(request);
+  if (!load.ok())
+    return load.status();
+
+  std::vector<uint32_t> devices = served();
+  std::vector<BusLoad> loads = loadsOf(devices);
+  loads.push_back(*load);
+  Combination combination = chooseCombination(bus_, loads, options_.objective, options_.limits);
+  if (!combination.feasible)
+    return refuseContended(std::move(loads), request);
+
+  devices.push_back(request.device);
+  Slot &slot = slots_[request.device];
+  slot = Slot{};
+  slot.state = DeviceState::Waiting;
+  slot.load = *std::move(load);
+  slot.request = request.name;
+  slot.prompts = request.prompts;
+  take(devices, std::move(combination));
+  settle();
+  return absl::OkStatus();
+}
+
+void Coordinator::take(const std::vector<uint32_t> &devices, Combination combination) {
+  for (size_t i = 0; i < devices.size(); ++i) {
+    slots_[devices[i]].target = combination.choice[i];
+    slots_[devices[i]].refused = false;
+  }
+  decision_ = std::move(combination);
+  overloaded_ = false;
+}
+
+void Coordinator::decide() {
+  const std::vector<uint32_t> devices = served();
+  const std::vector<BusLoad> loads = loadsOf(devices);
+  Combination combination = chooseCombination(bus_, loads, options_.objective, options_.limits);
+  if (combination.feasible) {
+    // What the devices have or are on their way to stays where nothing is better: a change costs an iteration.
+    std::vector<uint32_t> kept;
+    kept.reserve(devices.size());
+    for (uint32_t d : devices)
+      kept.push_back(slots_[d].target);
+    std::vector<double> times = contendedNs(bus_, loads, kept);
+    const double value = valueOf(loads, kept, times, options_.objective);
+    if (admissible(bus_, loads, kept) && value >= combination.value) {
+      combination.choice = std::move(kept);
+      combination.iterationNs = std::move(times);
+      combination.value = value;
+    }
+    take(devices, std::move(combination));
+  } else {
+    // Nothing holds: everybody copies as little as memory allows, the faster of two that copy the same.
+    combination.choice.clear();
+    for (const BusLoad &load : loads) {
+      const auto least = std::min_element(load.placements.begin(), load.placements.end(),
+                                          [&](const BusPlacement &a, const BusPlacement &b) {
+                                            if (movedBytes(a) != movedBytes(b))
+                                              return movedBytes(a) < movedBytes(b);
+                                            return aloneNs(bus_, load.device, a) < aloneNs(bus_, load.device, b);
+                                          });
+      combination.choice.push_back(static_cast<uint32_t>(least - load.placements.begin()));
+    }
+    combination.iterationNs = contendedNs(bus_, loads, combination.choice);
+    take(devices, std::move(combination));
+    overloaded_ = true;
+  }
+  settle();
+}
+
+// Whether every running device keeps its SLO while `device` (running, or about to) takes `placement`.
+bool Coordinator::holdsWith(uint32_t device, uint32_t placement) const {
+  std::vector<BusLoad> loads;
+  bool possible = true;
+  for (uint32_t d = 0; d < slots_.size(); ++d) {
+    const Slot &slot = slots_[d];
+    if (d != device && slot.state != DeviceState::Running)
+      continue;
+    const auto between = [&](uint32_t a, uint32_t b) {
+      const BusPlacement &from = slot.load.placements[a], &to = slot.load.placements[b];
+      const TransitionCost cost =
+          options_.transition && a != b ? options_.transition(d, from.placement, to.placement) : TransitionCost{};
+      possible = possible && cost.possible;
+      return transitionOf(from, to, cost);
+    };
+    BusPlacement runs = slot.load.placements[slot.current];
+    if (d == device)
+      runs = slot.state == DeviceState::Running && placement != slot.current ? between(slot.current, placement)
+                                                                             : slot.load.placements[placement];
+    else if (slot.switching)
+      runs = between(slot.from, slot.current);
+    loads.push_back({d, slot.load.sloNs, {runs}, slot.load.firstSloNs, slot.load.decodedBy, slot.load.handoverBytes});
+  }
+  return possible && admissible(bus_, loads, std::vector<uint32_t>(loads.size(), 0));
+}
+
+// Whether a running device may take this placement at the edge it stands at. Where objectives are missed anyway, as the
+// bus gives less than it did, less to copy is never worse for the neighbours.
+bool Coordinator::mayChange(uint32_t device, uint32_t placement) const {
+  const Slot &slot = slots_[device];
+  const BusPlacement &from = slot.load.placements[slot.current], &to = slot.load.placements[placement];
+  if (options_.transition && !options_.transition(device, from.placement, to.placement).possible)
+    return false;
+  return holdsWith(device, placement) || (movedBytes(to) <= movedBytes(from) && !holdsWith(device, slot.current));
+}
+
+// What a running device takes at its next edge on the way to its target: the target, or where that is not safe at once
+// the last placement before it that is, of those that copy more than one of the two and less than the other.
+std::optional<uint32_t> Coordinator::stepOf(uint32_t device) const {
+  const Slot &slot = slots_[device];
+  if (slot.target == slot.current)
+    return std::nullopt;
+  if (mayChange(device, slot.target))
+    return slot.target;
+  const std::vector<BusPlacement> &all = slot.load.placements;
+  const auto bytes = [&](uint32_t p) { return static_cast<double>(movedBytes(all[p])); };
+  const auto left = [&](uint32_t p) { return std::abs(bytes(slot.target) - bytes(p)); };
+  const double low = std::min(bytes(slot.current), bytes(slot.target));
+  const double high = std::max(bytes(slot.current), bytes(slot.target));
+  std::vector<uint32_t> between;
+  for (uint32_t p = 0; p < all.size(); ++p) {
+    if (bytes(p) > low && bytes(p) < high)
+      between.push_back(p);
+  }
+  std::stable_sort(between.begin(), between.end(), [&](uint32_t a, uint32_t b) { return left(a) < left(b); });
+  for (uint32_t p : between) {
+    if (holdsWith(device, p))
+      return p;
+  }
+  return std::nullopt;
+}
+
+// Where a waiting request cannot start, nothing is on its way and no change is safe, waiting longer is of no use.
+void Coordinator::settle() {
+  bool waits = false;
+  for (uint32_t d = 0; d < slots_.size(); ++d) {
+    const Slot &slot = slots_[d];
+    if (slot.switching || (slot.state == DeviceState::Running && stepOf(d).has_value()))
+      return;
+    if (slot.state != DeviceState::Waiting)
+      continue;
+    if (holdsWith(d, slot.target))
+      return;
+    waits = true;
+  }
+  if (!waits || overloaded_)
+    return;
+  for (uint32_t d = 0; d < slots_.size(); ++d) {
+    Slot &slot = slots_[d];
+    if (slot.state == DeviceState::Running)
+      slot.target = slot.current;
+    if (slot.state != DeviceState::Waiting)
+      continue;
+    // Beside what the others run it may still start with less than was decided.
+    const std::optional<uint32_t> safe = bestBesideOthers(d);
+    slot.target = safe.value_or(slot.target);
+    slot.refused = !safe.has_value();
+  }
+}
+
+// The placement of the largest value that a waiting device may start with while all others go on as they are.
+std::optional<uint32_t> Coordinator::bestBesideOthers(uint32_t device) const {
+  const std::vector<BusPlacement> &all = slots_[device].load.placements;
+  std::vector<uint32_t> order(all.size());
+  std::iota(order.begin(), order.end(), 0u);
+  const auto value = [&](uint32_t p) {
+    const BusLoad load{device, slots_[device].load.sloNs, {all[p]}};
+    return valueOf({&load, 1}, {0}, {aloneNs(bus_, device, all[p])}, options_.objective);
+  };
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return value(a) > value(b); });
+  for (uint32_t p : order) {
+    if (holdsWith(device, p))
+      return p;
+  }
+  return std::nullopt;
+}
+
+// Takes what a waiting request has waited since from its objective. False: it goes back, nothing holds what is left.
+absl::StatusOr<bool> Coordinator::tighten(uint32_t device, double waitedNs) {
+  Slot &slot = slots_[device];
+  if (!(waitedNs >= slot.waitedNs) || !std::isfinite(waitedNs))
+    return absl::InvalidArgumentError(
+        cat(name(device), ": waited = ", waitedNs, " ns: expected ", slot.waitedNs, " or more since it arrived"));
+  if (waitedNs == slot.waitedNs)
+    return true;
+  double &slo = std::isfinite(slot.load.firstSloNs) ? slot.load.firstSloNs : slot.load.sloNs;
+  slo -= waitedNs - std::exchange(slot.waitedNs, waitedNs);
+  const std::vector<uint32_t> devices = served();
+  const std::vector<BusLoad> loads = loadsOf(devices);
+  std::vector<uint32_t> kept;
+  kept.reserve(devices.size());
+  for (uint32_t d : devices)
+    kept.push_back(slots_[d].target);
+  if (admissible(bus_, loads, kept))
+    return true;
+  Combination combination = chooseCombination(bus_, loads, options_.objective, options_.limits);
+  if (!combination.feasible)
+    return false;
+  take(devices, std::move(combination));
+  settle();
+  return true;
+}
+
+absl::StatusOr<bool> Coordinator::start(uint32_t device, double waitedNs) {
+  if (absl::Status status = checkDevice(device); !status.ok())
+    return status;
+  Slot &slot = slots_[device];
+  if (slot.state != DeviceState::Waiting)
+    return absl::FailedPreconditionError(cat(name(device), ": no request waits for it"));
+  if (slot.refused) {
+    leave(device, DeviceState::Idle);
+    return absl::UnavailableError(
+        cat(name(device), ": no order of changes keeps the objectives of its neighbours: the request goes back"));
+  }
+  const absl::StatusOr<bool> holds = tighten(device, waitedNs);
+  if (!holds.ok())
+    return holds.status();
+  if (!*holds) {
+    leave(device, DeviceState::Idle);
+    return absl::ResourceExhaustedError(
+        cat(name(device), ": waited ", waitedNs / 1e6,
+            " ms for its neighbours to make room: what is left of its SLO cannot be held"));
+  }
+  if (!holdsWith(device, slot.target))
+    return false;
+  slot.current = slot.target;
+  slot.state = DeviceState::Running;
+  settle();
+  return true;
+}
+
+// What prefilled for this device may not be counted as over any longer.
+void Coordinator::unpair(uint32_t decode) {
+  for (Slot &slot : slots_)
+    if (slot.load.decodedBy == decode)
+      slot.load.decodedBy = kNoDevice;
+}
+
+// Its request is gone, and whatever it ran.
+void Coordinator::leave(uint32_t device, DeviceState as) {
+  slots_[device] = Slot{};
+  slots_[device].state = as;
+  slots_[device].load.device = device;
+  unpair(device);
+  decide();
+}
+
+absl::Status Coordinator::firstDone(uint32_t device) {
+  if (absl::Status status = checkDevice(device); !status.ok())
+    return status;
+  Slot &slot = slots_[device];
+  if (slot.state != DeviceState::Running)
+    return absl::FailedPreconditionError(cat(name(device), ": serves nothing"));
+  if (!std::isfinite(slot.load.firstSloNs))
+    return absl::OkStatus();
+  slot.load.firstSloNs = std::numeric_limits<double>::infinity();
+  for (BusPlacement &placement : slot.load.placements)
+    placement.first = BusStage{};
+  slot.load.handoverBytes = 0;
+  unpair(device);
+  decide();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NextIteration> Coordinator::nextIteration(uint32_t device) {
+  if (absl::Status status = checkDevice(device); !status.ok())
+    return status;
+  Slot &slot = slots_[device];
+  if (slot.state != DeviceState::Running)
+    return absl::FailedPreconditionError(cat(name(device), ": serves nothing"));
+  const bool arrived = std::exchange(slot.switching, false);
+  NextIteration next{slot.load.placements[slot.current].placement, false};
+  if (slot.target != slot.current && !std::isfinite(slot.load.firstSloNs)) {
+    if (const std::optional<uint32_t> step = stepOf(device)) {
+      slot.from = std::exchange(slot.current, *step);
+      slot.switching = true;
+      return NextIteration{slot.load.placements[slot.current].placement, true};
+    }
+  }
+  if (arrived)
+    settle();
+  return next;
+}
+
+absl::StatusOr<NextIteration> Coordinator::postpone(uint32_t device) {
+  if (absl::Status status = checkDevice(device); !status.ok())
+    return status;
+  Slot &slot = slots_[device];
+  if (slot.state != DeviceState::Running || !slot.switching)
+    return absl::FailedPreconditionError(cat(name(device), ": no change is under way"));
+  slot.current = slot.from;
+  slot.switching = false;
+  return NextIteration{slot.load.placements[slot.current].placement, false};
+}
+
+bool Coordinator::settled() const {
+  return std::all_of(slots_.begin(), slots_.end(), [](const Slot &slot) {
+    return slot.state != DeviceState::Running || (!slot.switching && slot.current == slot.target);
+  });
+}
+
+absl::Status Coordinator::finish(uint32_t device) {
+  if (absl::Status status = checkDevice(device); !status.ok())
+    return status;
+  Slot &slot = slots_[device];
+  if (slot.state == DeviceState::Idle)
+    return absl::FailedPreconditionError(cat(name(device), ": serves nothing"));
+  leave(device, DeviceState::Idle);
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::lose(uint32_t device) {
+  if (absl::Status status = checkDevice(device); !status.ok())
+    return status;
+  leave(device, DeviceState::Lost);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Coordinator::measured(double bandwidth) {
+  if (!(bandwidth > 0) || bandwidth > std::numeric_limits<double>::max())
+    return absl::InvalidArgumentError(
+        cat("measured bandwidth = ", bandwidth, ": expected a positive finite number of bytes/s"));
+  bandwidth = std::min(bandwidth, nominal_);
+  // What is planned with once less was measured may be of a moment at which that had just begun: then any less counts.
+  constexpr double kRounding = 1e-9;
+  const double within = bus_.bandwidth < nominal_ ? kRounding : options_.lowerBy;
+  if (bandwidth < bus_.bandwidth * (1 - within)) {
+    above_ = unmeasured_ = 0;
+    bus_.bandwidth = bandwidth;
+    // What was tried was wrong: the next try comes later.
+    constexpr uint32_t kMostDoublings = 10;
+    if (std::exchange(tried_, false))
+      triedAfter_ = std::min(triedAfter_ * 2, options_.raiseAfter << kMostDoublings);
+    decide();
+    return true;
+  }
+  // Back to the nominal bandwidth also where that is nearer than raiseBy.
+  const bool above =
+      bandwidth > bus_.bandwidth * (1 + options_.raiseBy) || (bandwidth >= nominal_ && bus_.bandwidth < nominal_);
+  if (!above) {
+    above_ = unmeasured_ = 0;
+    return false;
+  }
+  leastAbove_ = above_ == 0 ? bandwidth : std::min(leastAbove_, bandwidth);
+  if (++above_ < options_.raiseAfter)
+    return false;
+  above_ = unmeasured_ = 0;
+  bus_.bandwidth = leastAbove_;
+  triedAfter_ = options_.raiseAfter;
+  decide();
+  return true;
+}
+
+bool Coordinator::unmeasured() {
+  if (bus_.bandwidth >= nominal_ || ++unmeasured_ < triedAfter_)
+    return false;
+  above_ = unmeasured_ = 0;
+  tried_ = true;
+  bus_.bandwidth = nominal_;
+  decide();
+  return true;
+}
+
+} // namespace headrace::serve

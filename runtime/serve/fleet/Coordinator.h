@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Keeps the latency objectives of all devices on one bus (Select-N, section 4.5 and Figure 8): admits requests, picks
+// the placement of every device, and orders the changes so that no objective is missed on the way.
+//
+//   device   Idle --arrive--> Waiting --start--> Running --finish--> Idle          lost from any of them
+//
+// A decision gives every device a target. Nothing changes at once: a running device asks what to run at each edge
+// between iterations (nextIteration), which is where its change is commanded; its next call says that the iteration
+// with the transition has ended. A waiting device may start when its target is admissible beside what the others run
+// now, a change under way counted as the worse of both its sides. So a new request starts only after the transitions
+// that make room for it.
+//
+// A change is commanded only when it keeps every running device within its SLO (or, where the bus gives less than it
+// did and some miss theirs, when it copies no more); changes that make room come first by that rule alone. A change
+// whose transition does not fit into one iteration is made in steps, by way of placements that lie between. Where no
+// order of changes is safe, what runs goes on as it is; waiting requests start with what is safe beside it, or are
+// refused.
+//
+// A request may have a first stage (Contention.h) with an objective of its own; no change is commanded until the caller
+// says that it is done (firstDone). Where its prompts run on another device, that one is a request of its own, which
+// names the device that decodes (decodedBy): until that one's first stage is done the two are not neighbours. What
+// comes to the prefill device after that is held beside the decoding like any other request: it takes what leaves the
+// decoding its objective, or waits.
+//
+// One thread calls it. Times in ns, rates in bytes/s, host to device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/serve/fleet/Combination.h"
+
+namespace headrace::serve {
+
+struct CoordinatorOptions {
+  Objective objective = Objective::FreedMemory;
+  SearchLimits limits;
+  // Measured bandwidth below the nominal one by more than `lowerBy` is planned with at once, and so is any that is less
+  // than one that was measured and is planned with; above it by more than `raiseBy` only when `raiseAfter` measurements
+  // in a row were (the least of them is then planned with).
+  double lowerBy = 0.05, raiseBy = 0.10;
+  uint32_t raiseAfter = 32;
+  // What turning one placement of a device into another one takes before the iteration; null: nothing.
+  std::function<TransitionCost(uint32_t device, uint32_t from, uint32_t to)> transition;
+  // On a bus of several devices: take only placements that, alone on the bus, can be turned into one that copies less
+  // within the objective, step by step down to the least. What cannot give way keeps every neighbour out until it ends.
+  bool keepRetreat = true;
+};
+
+struct BusDevice {
+  std::string name;
+  double linkBandwidth = 0; // bytes/s
+  uint64_t memoryBytes = 0; // that placements may need
+};
+
+struct BusRequest {
+  uint32_t device = 0; // a free instance of its model
+  double sloNs = 0;    // of an iteration: TTFT for prefill, TPOT for decode
+  double waitedNs = 0; // already (section 4.2): of the first stage's SLO if there is one, else of the iteration's
+  std::vector<BusPlacement> placements;
+  double firstSloNs = 0; // of the first stage; 0: there is none
+  // Prefill and decode on devices apart. Of the one that prefills: the device that decodes, whose request arrives first
+  // and has a first stage, and what is kept of the SLO for the hand-over. Of the one that decodes: the bytes of its
+  // first stage that are handed over.
+  uint32_t decodedBy = kNoDevice;
+  double handoverNs = 0;
+  uint64_t handoverBytes = 0;
+  bool prompts = false; // sloNs is a TTFT: for what messages say
+  std::string name;     // of the request, in what others are told about it; may be empty
+};
+
+enum class DeviceState : uint8_t { Idle = 0, Waiting = 1, Running = 2, Lost = 3 };
+
+struct NextIteration {
+  uint32_t placement = 0; // BusPlacement::placement to run
+  bool changed = false;   // not the one before: the transition comes first
+};
+
+class Coordinator {
+public:
+  // kInvalidArgument: a bus with no devices or more than 64, a bandwidth that is not positive and finite.
+  static absl::StatusOr<Coordinator> create(double bandwidth, std::vector<BusDevice> devices,
+                                            CoordinatorOptions options = {});
+
+  // Admits the request to its device, which is then Waiting, or refuses it and leaves everything as it was:
+  //   kInvalidArgument      SLO or time waited that is zero, negative or NaN, no such device, malformed placements,
+  //                         decodedBy a device that serves nothing or is beyond its first stage
+  //   kFailedPrecondition   the device is not free, or lost
+  //   kResourceExhausted    cannot be held; the message says why and names the minimum: of device memory, of the SLO
+  //                         alone, of the SLO beside the neighbours, or the neighbours' objectives that are in the way
+  //                         and what would do of those; or that the SLO was spent waiting
+  absl::Status arrive(const BusRequest &request);
+  // Whether the waiting device starts now, `waitedNs` after it arrived, which its objective is reduced by. The request
+  // goes back to the caller with kUnavailable: no safe order of changes makes room; kResourceExhausted: nothing holds
+  // what is left of its objective. kFailedPrecondition: it does not wait.
+  absl::StatusOr<bool> start(uint32_t device, double waitedNs = 0);
+  // The first stage of a running device is done. Nothing where it has none.
+  absl::Status firstDone(uint32_t device);
+  // At the edge between two iterations of a running device. Allocates nothing where nothing changes.
+  absl::StatusOr<NextIteration> nextIteration(uint32_t device);
+  // The change that nextIteration() commanded cannot be made yet (KV blocks stand in its way): the device runs what it
+  // ran, and is told again. kFailedPrecondition: no change was commanded.
+  absl::StatusOr<NextIteration> postpone(uint32_t device);
+  // The device's request has ended (or was given up while waiting); its neighbours may take more.
+  absl::Status finish(uint32_t device);
+  // The device is gone: its request with it. Later calls for it are refused.
+  absl::Status lose(uint32_t device);
+
+  // What the bus gives at the moment, over all devices. True if another decision was made. kInvalidArgument unless
+  // positive and finite.
+  absl::StatusOr<bool> measured(double bandwidth);
+  // There was nothing to measure, as no copy was slowed. After `raiseAfter` of these in a row with less than nominal
+  // planned the nominal bandwidth is tried (true: another decision was made); each time that this turns out wrong, the
+  // next try comes after twice as many, at most 2^10 times.
+  bool unmeasured();
+
+  DeviceState state(uint32_t device) const { return slots_[device].state; }
+  double plannedBandwidth() const { return bus_.bandwidth; }
+  const Bus &bus() const { return bus_; } // as planned with
+  // True while no combination holds at the planned bandwidth: every device then runs what copies least, and misses are
+  // the bus's.
+  bool overloaded() const { return overloaded_; }
+  // Whether every running device has what was decided for it, and no change is under way.
+  bool settled() const;
+  // The last decision; choices in the order of the devices that serve or wait.
+  const Combination &decision() const { return decision_; }
+
+private:
+  struct Slot {
+    DeviceState state = DeviceState::Idle;
+    BusLoad load;
+    uint32_t current = 0, target = 0; // into load.placements
+    uint32_t from = 0;                // while switching: what is changed into `current`
+    bool switching = false;
+    bool refused = false; // waiting, and no safe order was found
+    double waitedNs = 0;  // since it arrived, and taken from its objective
+    std::string request;  // its name
+    bool prompts = false; // BusRequest
+  };
+  Coordinator(double bandwidth, std::vector<BusDevice> devices, CoordinatorOptions options);
+
+  absl::Status checkDevice(uint32_t device) const;
+  absl::StatusOr<BusLoad> validLoad(const BusRequest &request) const;
+  void keepRetreats(BusLoad &load) const;
+  absl::Status refuseContended(std::vector<BusLoad> loads, const BusRequest &request) const;
+  std::optional<double> leastHeld(std::vector<BusLoad> &loads, size_t at, double BusLoad::*slo) const;
+  std::string inTheWay(std::vector<BusLoad> &loads) const;
+  std::vector<uint32_t> served() const; // devices that wait or run
+  std::vector<BusLoad> loadsOf(const std::vector<uint32_t> &devices) const;
+  void decide();
+  void take(const std::vector<uint32_t> &devices, Combination combination);
+  bool holdsWith(uint32_t device, uint32_t placement) const;
+  bool mayChange(uint32_t device, uint32_t placement) const;
+  std::optional<uint32_t> stepOf(uint32_t device) const;
+  std::optional<uint32_t> bestBesideOthers(uint32_t device) const;
+  absl::StatusOr<bool> tighten(uint32_t device, double waitedNs);
+  void settle();
+  void unpair(uint32_t decode);
+  void leave(uint32_t device, DeviceState as);
+  std::string name(uint32_t device) const;
+
+  Bus bus_;
+  double nominal_ = 0;
+  std::vector<BusDevice> devices_;
+  CoordinatorOptions options_;
+  std::vector<Slot> slots_;
+  Combination decision_;
+  bool overloaded_ = false;
+  uint32_t above_ = 0; // measurements in a row above the planned bandwidth
+  double leastAbove_ = 0;
+  uint32_t unmeasured_ = 0; // edges in a row
+  uint32_t triedAfter_ = 0; // edges that the nominal bandwidth is tried after; 0: raiseAfter
+  bool tried_ = false;      // what is planned with was not measured
+};
+
+} // namespace headrace::serve

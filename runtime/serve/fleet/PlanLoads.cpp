@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/serve/fleet/PlanLoads.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/PlacementTable.h"
+
+namespace headrace::serve {
+
+using core::TransitionPaths;
+
+namespace {
+constexpr double kNs = 1e9;
+}
+
+const char *roleName(Role role) {
+  switch (role) {
+  case Role::Prefill:
+    return "prefill";
+  case Role::Decode:
+    return "decode";
+  case Role::Both:
+    return "both";
+  }
+  return "?";
+}
+
+PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
+    : plan_(plan), paths_(plan), variants_(plan.placements.size()), mixedTokens_(plan.placements.size(), 0) {
+  const double link = plan.hardware.h2dBandwidth * plan.hardware.linkEfficiency;
+  link_ = linkBandwidth > 0 ? std::min(link, linkBandwidth) : link;
+  for (uint32_t v = 0; v < plan.variants.size(); ++v) {
+    const plan::Variant &variant = plan.variants[v];
+    variants_[variant.placement].push_back(v);
+    if (plan.schedules[variant.schedule].shape == plan::ShapeClass::Mixed)
+      mixedTokens_[variant.placement] = std::max(mixedTokens_[variant.placement], variant.newTokens);
+  }
+  for (std::vector<uint32_t> &of : variants_)
+    std::stable_sort(of.begin(), of.end(), [&](uint32_t a, uint32_t b) {
+      return plan.variants[a].predictedNs < plan.variants[b].predictedNs;
+    });
+  mostTailBytes_.resize(plan.placements.size());
+  for (const plan::Schedule &schedule : plan.schedules) {
+    scheduleBytes_.push_back(plan::linkBytes(schedule).h2d);
+    uint64_t tail = 0;
+    for (const plan::Content &content : plan.states[schedule.exitState].contents)
+      tail += content.bytes;
+    if (schedule.shape != plan::ShapeClass::Transition)
+      mostTailBytes_[schedule.placement] = std::max(mostTailBytes_[schedule.placement], tail);
+  }
+  for (const plan::Variant &variant : plan.variants)
+    heads_.push_back(headOf(variant));
+  for (const plan::Transition &transition : plan.transitions)
+    transitionBytes_.push_back(scheduleBytes_[transition.schedule]);
+  for (const plan::Buffer &buffer : plan.buffers)
+    residentBytes_ += buffer.kind == plan::BufferKind::Weight ? buffer.bytes : 0;
+  for (uint32_t p = 0; p < plan.placements.size(); ++p) {
+    uint64_t bytes = plan::weightBytesByHome(plan, p).device;
+    for (const plan::Slot &slot : plan.placements[p].slots)
+      bytes += slot.bytes;
+    freedBytes_.push_back(residentBytes_ > bytes ? residentBytes_ - bytes : 0);
+    deviceBytes_.push_back(bytes);
+    permille_.push_back(plan::slowestPermille(plan, p));
+  }
+  for (uint32_t from = 0; from < plan.placements.size(); ++from)
+    for (uint32_t to = 0; to < plan.placements.size(); ++to)
+      changes_.push_back(from == to ? TransitionCost{} : mostOfChange(from, to));
+}
+
+// As sim plays it where the directions of the link share nothing: a step begins when those before it on its lane, and
+// those that it has edges from, have ended. Where both directions are used the whole iteration counts as head, and what
+// its compute leaves of it as tail.
+PlanLoads::Head PlanLoads::headOf(const plan::Variant &variant) const {
+  const plan::Schedule &schedule = plan_.schedules[variant.schedule];
+  const uint64_t bytes = scheduleBytes_[variant.schedule];
+  const size_t steps = schedule.steps.size();
+  const auto lane = [&](size_t step) { return static_cast<size_t>(schedule.steps[step].lane); };
+  std::vector<uint64_t> ends(steps, 0);
+  uint64_t laneEnds[plan::kLanes] = {};
+  size_t publish = steps;
+  bool both = false;
+  for (size_t step = 0, edge = 0; step < steps; ++step) {
+    uint64_t start = laneEnds[lane(step)];
+    for (; edge < schedule.edges.size() && schedule.edges[edge].to == step; ++edge)
+      start = std::max(start, ends[schedule.edges[edge].from]);
+    ends[step] = laneEnds[lane(step)] = start + variant.durationsNs[step];
+    publish = schedule.steps[step].kind == plan::StepKind::Publish ? step : publish;
+    both = both || schedule.steps[step].lane == plan::Lane::D2H;
+  }
+  if (publish == steps)
+    return {variant.predictedNs, 0, 0};
+  if (both) {
+    uint64_t left = 0;
+    for (const plan::Content &content : plan_.states[schedule.exitState].contents)
+      left += content.bytes;
+    return {variant.predictedNs, variant.predictedNs - std::min(variant.predictedNs, variant.computeAloneNs), left};
+  }
+  // What tokens wait for: along edges and lanes.
+  std::vector<bool> waitsFor(steps, false);
+  std::vector<bool> laneWaits(plan::kLanes, false);
+  waitsFor[publish] = true;
+  uint64_t waited = 0;
+  for (size_t step = publish + 1, edge = schedule.edges.size(); step-- > 0;) {
+    for (; edge > 0 && schedule.edges[edge - 1].to > step; --edge) {
+    }
+    waitsFor[step] = waitsFor[step] || laneWaits[lane(step)];
+    if (!waitsFor[step])
+      continue;
+    laneWaits[lane(step)] = true;
+    waited += schedule.steps[step].linkBytes;
+    for (size_t e = edge; e > 0 && schedule.edges[e - 1].to == step; --e)
+      waitsFor[schedule.edges[e - 1].from] = true;
+  }
+  return {ends[publish], variant.predictedNs - std::min(variant.predictedNs, ends[publish]),
+          bytes - std::min(bytes, waited)};
+}
+
+TransitionPaths::Config PlanLoads::entryOf(uint32_t variant) const {
+  const plan::Schedule &schedule = plan_.schedules[plan_.variants[variant].schedule];
+  return paths_.config(schedule.placement, schedule.entryState);
+}
+TransitionPaths::Config PlanLoads::exitOf(uint32_t variant) const {
+  const plan::Schedule &schedule = plan_.schedules[plan_.variants[variant].schedule];
+  return paths_.config(schedule.placement, schedule.exitState);
+}
+
+// What the transitions on the way copy, and what they take beside that at the plan's rate.
+TransitionCost PlanLoads::path(TransitionPaths::Config from, TransitionPaths::Config to) const {
+  TransitionCost cost;
+  cost.possible = paths_.reaches(from, to);
+  double ns = 0;
+  while (cost.possible && from != to) {
+    const uint32_t transition = paths_.transition(from, to);
+    if (transition != TransitionPaths::kFree) {
+      cost.bytes += transitionBytes_[transition];
+      ns += static_cast<double>(plan_.transitions[transition].predictedNs);
+    }
+    from = paths_.next(from, to);
+  }
+  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
+  cost.fixedNs = std::max(0.0, ns - static_cast<double>(cost.bytes) / rate * kNs);
+  return cost;
+}
+
+TransitionCost PlanLoads::mostOfChange(uint32_t from, uint32_t to) const {
+  TransitionCost most;
+  for (uint32_t variant : variants_[to]) {
+    const TransitionCost cost = path(paths_.config(from, 0), entryOf(variant));
+    most.bytes = std::max(most.bytes, cost.bytes);
+    most.fixedNs = std::max(most.fixedNs, cost.fixedNs);
+    most.possible = most.possible && cost.possible;
+  }
+  most.bytes += mostTailBytes_[from];
+  return most;
+}
+
+std::optional<uint32_t> PlanLoads::cheapest(uint32_t placement, const Shape &shape) const {
+  for (uint32_t v : variants_[placement]) {
+    const plan::Variant &variant = plan_.variants[v];
+    const bool decode = plan_.schedules[variant.schedule].shape == plan::ShapeClass::Decode;
+    if (variant.newTokens >= shape.tokens && variant.sequences >= shape.sequences && variant.context >= shape.context &&
+        (!decode || shape.tokens == shape.sequences))
+      return v;
+  }
+  return std::nullopt;
+}
+
+// As BatchRun composes prompts.
+std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placement, const BatchShape &batch) const {
+  std::vector<int64_t> rows(batch.promptTokens.size(), 0);
+  std::vector<uint32_t> variants;
+  for (;;) {
+    Shape shape;
+    for (size_t s = 0; s < rows.size(); ++s) {
+      const int64_t left = batch.promptTokens[s] - rows[s], most = mixedTokens_[placement];
+      const int64_t chunk = most == 0 ? std::min<int64_t>(left, 1) : std::min(left, most - shape.tokens);
+      if (chunk <= 0)
+        continue;
+      rows[s] += chunk;
+      shape.tokens += chunk;
+      ++shape.sequences;
+      shape.context = std::max(shape.context, rows[s]);
+    }
+    if (shape.tokens == 0)
+      return variants;
+    const std::optional<uint32_t> variant = cheapest(placement, shape);
+    if (!variant)
+      return std::nullopt;
+    variants.push_back(*variant);
+  }
+}
+
+// One of each that the growing context goes through.
+std::optional<std::vector<uint32_t>> PlanLoads::decodeVariants(uint32_t placement, const BatchShape &batch) const {
+  const auto sequences = static_cast<int64_t>(batch.promptTokens.size());
+  const int64_t longest = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end());
+  std::vector<uint32_t> variants;
+  for (int64_t context = longest + 1; context < longest + batch.newTokens;) {
+    const std::optional<uint32_t> variant = cheapest(placement, {sequences, sequences, context});
+    if (!variant)
+      return std::nullopt;
+    variants.push_back(*variant);
+    // A cheaper one never begins to hold what grows.
+    context = plan_.variants[*variant].context + 1;
+  }
+  return variants;
+}
+
+BusStage PlanLoads::Iterations::stage(double rate) const {
+  const BusPlacement p = planPlacement(computeNs, linkBytes, ns, rate);
+  // Latencies that nothing hides may make an iteration longer than its compute and its bytes.
+  const double beyond = std::max(0.0, -p.hiddenNs);
+  return {p.computeNs + beyond + exposedNs, linkBytes, std::max(0.0, p.hiddenNs), exposedBytes, soloNs, rate};
+}
+
+// The longest gap(u, v) between iterations of a request alone on the bus. To spare a transition the runtime may take
+// another variant than the fastest that holds the shape, one that takes no longer than that with its transition
+// (core::VariantTable); which then is what the next gap begins with.
+double PlanLoads::soloNs(uint32_t index, const BatchShape &batch, const std::vector<uint32_t> &tokens,
+                         const std::vector<uint32_t> &prompts) const {
+  const int64_t least = batch.mayStopEarly ? 1 : static_cast<int64_t>(batch.promptTokens.size());
+  const int64_t context = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end()) + 1;
+  const auto predicted = [&](uint32_t v) { return static_cast<double>(plan_.variants[v].predictedNs); };
+  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
+  const auto nsOf = [&](const TransitionCost &way) {
+    return static_cast<double>(way.bytes) / rate * kNs + way.fixedNs;
+  };
+  std::vector<uint32_t> befores = batch.mayStopEarly ? variants_[index] : tokens;
+  const auto add = [&](uint32_t v) {
+    if (std::find(befores.begin(), befores.end(), v) == befores.end())
+      befores.push_back(v);
+  };
+  if (!prompts.empty()) {
+    double wayNs = 0; // to the last of the prompts, from whatever another one leaves
+    for (uint32_t before : variants_[index])
+      wayNs = std::max(wayNs, nsOf(path(exitOf(before), entryOf(prompts.back()))));
+    for (uint32_t v : variants_[index])
+      if (predicted(v) <= predicted(prompts.back()) + wayNs &&
+          plan_.schedules[plan_.variants[v].schedule].shape == plan::ShapeClass::Mixed)
+        add(v);
+    add(prompts.back());
+  }
+  double longest = 0;
+  for (size_t at = 0; at < befores.size(); ++at) { // grows
+    const uint32_t before = befores[at];
+    for (uint32_t v : tokens) {
+      const double most = predicted(v) + nsOf(path(exitOf(before), entryOf(v)));
+      for (uint32_t taken : variants_[index]) {
+        const plan::Variant &t = plan_.variants[taken];
+        const TransitionCost way = path(exitOf(before), entryOf(taken));
+        if (t.newTokens < least || t.sequences < least || t.context < context || !way.possible ||
+            predicted(taken) > most)
+          continue;
+        add(taken);
+        const uint64_t own = heads_[before].tailNs + heads_[taken].ns;
+        longest = std::max(longest, static_cast<double>(plan::slowestNs(own, permille_[index])) + nsOf(way));
+      }
+    }
+  }
+  return longest;
+}
+
+std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchShape &batch, Role role, uint32_t from,
+                                                 uint64_t kvBytes) const {
+  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
+  const bool decodes = role != Role::Prefill && batch.newTokens > 1, prefills = role != Role::Decode;
+  int64_t blocks = 0; // of its KV cache, to its end
+  for (int64_t prompt : batch.promptTokens)
+    blocks += (prompt + (role == Role::Prefill ? 1 : batch.newTokens) + plan_.blockTokens - 1) / plan_.blockTokens;
+  if (blocks > plan_.placements[index].kvBlocks - 1)
+    return std::nullopt;
+  std::optional<std::vector<uint32_t>> prompts, tokens;
+  if (prefills && !(prompts = prefillVariants(index, batch)))
+    return std::nullopt;
+  if (decodes && !(tokens = decodeVariants(index, batch)))
+    return std::nullopt;
+  bool possible = true;
+  const auto change = [&](Iterations &to, const TransitionCost &cost) {
+    to.exposedBytes += cost.bytes;
+    to.exposedNs += cost.fixedNs;
+    possible = possible && cost.possible;
+  };
+
+  const auto slowest = [&](uint64_t ns) { return static_cast<double>(plan::slowestNs(ns, permille_[index])); };
+  Iterations first;
+  first.exposedBytes = mostTailBytes_[from]; // of the request before
+  double shortestPrompts = 0;
+  TransitionPaths::Config state = paths_.config(from, 0);
+  if (prefills) {
+    for (uint32_t v : *prompts) {
+      shortestPrompts += static_cast<double>(plan_.variants[v].computeAloneNs);
+      first.computeNs += slowest(plan_.variants[v].computeAloneNs);
+      first.ns += slowest(plan_.variants[v].predictedNs);
+      first.linkBytes += scheduleBytes_[plan_.variants[v].schedule];
+      change(first, path(state, entryOf(v)));
+      state = exitOf(v);
+    }
+  } else {
+    change(first, path(state, tokens && !tokens->empty() ? entryOf(tokens->front()) : paths_.config(index, 0)));
+    first.exposedBytes += kvBytes;
+  }
+
+  Iterations each;
+  double shortest = std::numeric_limits<double>::max();
+  if (decodes) {
+    for (uint32_t v : *tokens) {
+      const plan::Variant &variant = plan_.variants[v];
+      each.computeNs = std::max(each.computeNs, slowest(variant.computeAloneNs));
+      each.ns = std::max(each.ns, slowest(variant.predictedNs));
+      each.linkBytes = std::max(each.linkBytes, scheduleBytes_[variant.schedule]);
+      shortest = std::min(shortest, static_cast<double>(variant.computeAloneNs));
+      // After whatever may run before it.
+      const auto after = [&](uint32_t before) {
+        Iterations one;
+        one.exposedBytes = before == v ? 0 : heads_[before].tailBytes;
+        change(one, path(exitOf(before), entryOf(v)));
+        each.exposedBytes = std::max(each.exposedBytes, one.exposedBytes);
+        each.exposedNs = std::max(each.exposedNs, one.exposedNs);
+      };
+      for (uint32_t before : batch.mayStopEarly ? variants_[index] : *tokens)
+        after(before);
+      if (prefills)
+        after(prompts->back());
+    }
+    if (batch.mayStopEarly)
+      for (uint32_t v : variants_[index])
+        shortest = std::min(shortest, static_cast<double>(plan_.variants[v].computeAloneNs));
+  }
+  if (!possible)
+    return std::nullopt;
+  if (decodes)
+    each.soloNs = soloNs(index, batch, *tokens, prefills ? *prompts : std::vector<uint32_t>());
+
+  BusPlacement p;
+  p.placement = index;
+  p.freedBytes = freedBytes_[index];
+  p.deviceBytes = deviceBytes_[index];
+  const BusStage stage = decodes ? each.stage(rate) : first.stage(rate);
+  p.linkBytes = stage.linkBytes;
+  p.computeNs = stage.computeNs;
+  p.hiddenNs = stage.hiddenNs;
+  p.exposedBytes = stage.exposedBytes;
+  p.soloNs = stage.soloNs;
+  p.soloRate = stage.soloRate;
+  p.shortestNs = decodes ? shortest : shortestPrompts;
+  p.tokens = static_cast<double>(batch.promptTokens.size());
+  if (decodes)
+    p.first = first.stage(rate);
+  return p;
+}
+
+absl::StatusOr<std::vector<BusPlacement>> PlanLoads::placements(const BatchShape &batch, Role role, uint32_t from,
+                                                                uint64_t kvBytes) const {
+  std::vector<BusPlacement> all;
+  for (uint32_t p = 0; p < plan_.placements.size(); ++p)
+    if (const std::optional<BusPlacement> one = placement(p, batch, role, from, kvBytes))
+      all.push_back(*one);
+  if (!all.empty())
+    return all;
+  const int64_t longest = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end());
+  Shape largest;
+  for (const plan::Variant &variant : plan_.variants) {
+    largest.tokens = std::max(largest.tokens, variant.newTokens);
+    largest.sequences = std::max(largest.sequences, variant.sequences);
+    largest.context = std::max(largest.context, variant.context);
+  }
+  return absl::NotFoundError(model::cat("no placement of the plan has variants and KV blocks for ",
+                                        batch.promptTokens.size(), " sequences up to context ",
+                                        longest + batch.newTokens - 1, "; its largest buckets are ", largest.tokens,
+                                        " new tokens, ", largest.sequences, " sequences, context ", largest.context));
+}
+
+} // namespace headrace::serve

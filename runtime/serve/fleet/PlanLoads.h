@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A plan's placements as the coordinator of a bus sees them (Contention.h), for one request: which variants its
+// iterations run, what these compute and copy, what the changes between them copy, and what the request does once
+// before it decodes.
+//
+//   role      first stage (TTFT)                                   iteration (TPOT; of a prefill instance: TTFT)
+//   Prefill   -                                                    transition + all iterations of the prompts
+//   Decode    transition + arrival of the KV cache                 one token a sequence
+//   Both      transition + all iterations of the prompts           one token a sequence
+//
+// Times are bounds at every rate up to the plan's link (planPlacement): the variant that the runtime picks takes, with
+// the transition before it, no longer than the cheapest one that holds the shape with the transition before that. They
+// are those of the slowest iterations (Plan::slowestPermille); what the bus adds to them, it adds to these.
+//
+// From token to token a sequence waits
+//
+//   gap(u, v) = tail(u) + transitions + head(v)
+//
+// with head(v) the iteration until its tokens are visible and tail(u) what the one before it still copies then, for the
+// iteration after it. Of two iterations of one variant that is an iteration's length. Alone on the bus it is what the
+// plan's durations give (BusStage::soloNs). Beside others a tail may be as long as all copies take that tokens do not
+// wait for: behind another variant these are counted as copied while nothing computes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "runtime/core/TransitionPaths.h"
+#include "runtime/plan/Plan.h"
+#include "runtime/serve/fleet/Contention.h"
+
+namespace headrace::serve {
+
+// What an instance does with requests: their prompts, their decoding, or all of them.
+enum class Role : uint8_t { Prefill = 0, Decode = 1, Both = 2 };
+const char *roleName(Role role); // "prefill", "decode", "both"
+
+// A batch: all prompts first, then one row a sequence and iteration.
+struct BatchShape {
+  std::vector<int64_t> promptTokens; // one a sequence
+  int64_t newTokens = 1;             // of each sequence
+  bool mayStopEarly = false;         // stop tokens may end sequences before that
+};
+
+class PlanLoads {
+public:
+  // The plan outlives it. `linkBandwidth`: the device's link, bytes/s; 0: the plan's hardware. A link faster than the
+  // plan's is counted as the plan's.
+  PlanLoads(const plan::Plan &plan, double linkBandwidth);
+
+  double linkBandwidth() const { return link_; }
+  uint64_t residentBytes() const { return residentBytes_; }                        // weights
+  uint64_t freedBytes(uint32_t placement) const { return freedBytes_[placement]; } // less slots
+
+  // One for each placement that has variants and KV blocks for the batch and can be reached from `from`, a placement.
+  // Of Decode, kvBytes arrive first. NotFound naming the shape and the largest buckets if there is none.
+  absl::StatusOr<std::vector<BusPlacement>> placements(const BatchShape &batch, Role role, uint32_t from,
+                                                       uint64_t kvBytes = 0) const;
+  struct Shape {
+    int64_t tokens = 0, sequences = 0, context = 0;
+  };
+  // The fastest variant of a placement that holds the shape; none if none does.
+  std::optional<uint32_t> cheapest(uint32_t placement, const Shape &shape) const;
+  // Host to device, behind the tokens: no tail of the variant is longer than these take.
+  uint64_t tailBytes(uint32_t variant) const { return heads_[variant].tailBytes; }
+  // From whatever slots of the one placement hold to any entry of the other one's variants: the most of each.
+  const TransitionCost &change(uint32_t from, uint32_t to) const { return changes_[from * variants_.size() + to]; }
+
+private:
+  struct Iterations { // of a stage, one after the other or the worst of them
+    double computeNs = 0, ns = 0;
+    uint64_t linkBytes = 0, exposedBytes = 0;
+    double exposedNs = 0; // of changes, beside their bytes
+    double soloNs = 0;
+    BusStage stage(double rate) const;
+  };
+  struct Head { // of an iteration: up to its tokens, at the plan's rate
+    uint64_t ns = 0, tailNs = 0;
+    uint64_t tailBytes = 0; // that the tokens do not wait for
+  };
+  Head headOf(const plan::Variant &variant) const;
+  std::optional<std::vector<uint32_t>> prefillVariants(uint32_t placement, const BatchShape &batch) const;
+  std::optional<std::vector<uint32_t>> decodeVariants(uint32_t placement, const BatchShape &batch) const;
+  std::optional<BusPlacement> placement(uint32_t placement, const BatchShape &batch, Role role, uint32_t from,
+                                        uint64_t kvBytes) const;
+  double soloNs(uint32_t placement, const BatchShape &batch, const std::vector<uint32_t> &tokens,
+                const std::vector<uint32_t> &prompts) const;
+  TransitionCost mostOfChange(uint32_t from, uint32_t to) const;
+  TransitionCost path(core::TransitionPaths::Config from, core::TransitionPaths::Config to) const;
+  core::TransitionPaths::Config entryOf(uint32_t variant) const;
+  core::TransitionPaths::Config exitOf(uint32_t variant) const;
+
+  const plan::Plan &plan_;
+  double link_ = 0;
+  core::TransitionPaths paths_;
+  std::vector<std::vector<uint32_t>> variants_; // of each placement, by predicted time
+  std::vector<int64_t> mixedTokens_;            // of each placement: the largest bucket of several rows a sequence
+  std::vector<uint64_t> scheduleBytes_, transitionBytes_; // host to device
+  std::vector<Head> heads_;                               // of each variant
+  std::vector<uint64_t> mostTailBytes_;                   // of each placement: of the exit states
+  std::vector<uint64_t> freedBytes_, deviceBytes_;        // of each placement
+  std::vector<TransitionCost> changes_;                   // [from][to]
+  std::vector<uint32_t> permille_;                        // of each placement: plan::slowestPermille()
+  uint64_t residentBytes_ = 0;
+};
+
+} // namespace headrace::serve

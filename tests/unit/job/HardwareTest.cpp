@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/Hardware.h"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/SourceDir.h"
+#include "tests/support/TestFiles.h"
+
+namespace headrace::model {
+namespace {
+
+// Round numbers: 1 byte/s hardware and the like pass too.
+constexpr char kRound[] = "kind = \"cuda\"\nmemory = \"1GB\"\nhost_memory = \"4000B\"\nflops_f32 = \"1TFLOP/s\"\n"
+                          "flops_f16 = \"2TFLOP/s\"\nmemory_bandwidth = \"100GB/s\"\nh2d_bandwidth = \"1B/s\"\n"
+                          "d2h_bandwidth = \"1B/s\"\nduplex_bandwidth = \"2B/s\"\ncopy_latency = 0\nlaunch_overhead = "
+                          "\"0us\"\nflops_efficiency = 0.5\n"
+                          "memory_efficiency = 1\n";
+
+// The text with the line of one key replaced.
+std::string replaced(std::string text, const std::string &key, const std::string &line) {
+  text = "\n" + text; // so that every key begins behind a line's end
+  const size_t begin = text.find("\n" + key + " =") + 1;
+  EXPECT_NE(begin, 0u) << key;
+  return text.replace(begin, text.find('\n', begin) - begin, line).substr(1);
+}
+
+TEST(Hardware, ReadsEveryKey) {
+  const auto hardware = parseHardware(kRound, "a/round.toml");
+  ASSERT_TRUE(hardware.ok()) << messageOf(hardware);
+  EXPECT_EQ(hardware->name, "round");
+  EXPECT_EQ(hardware->kind, DeviceKind::Cuda);
+  EXPECT_EQ(hardware->memoryBytes, 1'000'000'000u);
+  EXPECT_EQ(hardware->hostMemoryBytes, 4000u);
+  EXPECT_EQ(hardware->flopsF32, 1e12);
+  EXPECT_EQ(hardware->flopsF16, 2e12);
+  EXPECT_EQ(hardware->memoryBandwidth, 1e11);
+  EXPECT_EQ(hardware->h2dBandwidth, 1.0);
+  EXPECT_EQ(hardware->d2hBandwidth, 1.0);
+  EXPECT_EQ(hardware->duplexBandwidth, 2.0);
+  EXPECT_EQ(hardware->copyLatency, 0.0);
+  EXPECT_EQ(hardware->launchOverhead, 0.0);
+  EXPECT_EQ(hardware->flopsEfficiency, 0.5);
+  EXPECT_EQ(hardware->memoryEfficiency, 1.0);
+  EXPECT_EQ(hardware->linkEfficiency, 1.0); // the default
+  const auto named = parseHardware(std::string(kRound) + "name = \"x\"\nlink_efficiency = 0.25\n", "f");
+  EXPECT_EQ(named->name, "x");
+  EXPECT_EQ(named->linkEfficiency, 0.25);
+}
+
+TEST(Hardware, RefusesEachMissingKey) {
+  for (const char *key :
+       {"kind", "memory", "host_memory", "flops_f32", "flops_f16", "memory_bandwidth", "h2d_bandwidth", "d2h_bandwidth",
+        "duplex_bandwidth", "copy_latency", "launch_overhead", "flops_efficiency", "memory_efficiency"}) {
+    const auto refused = parseHardware(replaced(kRound, key, ""), "f");
+    EXPECT_THAT(messageOf(refused), testing::StartsWith("f:1: " + std::string(key) + " is missing: expected "));
+    EXPECT_EQ(codeOf(refused), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(Hardware, RefusesBadFiguresByFileAndKey) {
+  const std::pair<const char *, std::pair<const char *, const char *>> refusals[] = {
+      {"kind", {"kind = \"rocm\"", "f:1: kind = \"rocm\": expected \"cuda\" or \"host\""}},
+      {"memory", {"memory = \"0GB\"", "f: memory = 0: expected a positive number of bytes, at most 2^62"}},
+      {"memory",
+       {"memory = -5", "f:2: memory = -5: expected bytes with their unit, such as \"8GiB\", \"512MiB\", \"24GB\" or "
+                       "\"4096B\", below 2^63"}},
+      {"memory",
+       {"memory = 2.5", "f:2: memory = 2.5: expected bytes with their unit, such as \"8GiB\", \"512MiB\", \"24GB\" or "
+                        "\"4096B\", below 2^63"}},
+      {"memory",
+       {"memory = \"8G\"", "f:2: memory = \"8G\": expected bytes with their unit, such as \"8GiB\", \"512MiB\", "
+                           "\"24GB\" or \"4096B\", below "
+                           "2^63"}},
+      {"flops_f32",
+       {"flops_f32 = 0",
+        "f:4: flops_f32 = 0: expected a positive rate with its unit, such as \"31.2TFLOP/s\" or \"800GFLOP/s\""}},
+      {"flops_f16",
+       {"flops_f16 = inf",
+        "f:5: flops_f16 = inf: expected a positive rate with its unit, such as \"31.2TFLOP/s\" or \"800GFLOP/s\""}},
+      {"flops_f16",
+       {"flops_f16 = nan",
+        "f:5: flops_f16 = nan: expected a positive rate with its unit, such as \"31.2TFLOP/s\" or \"800GFLOP/s\""}},
+      {"memory_bandwidth",
+       {"memory_bandwidth = -1", "f:6: memory_bandwidth = -1: expected a positive bandwidth with its unit, such as "
+                                 "\"24GB/s\", \"800MB/s\" or \"1.5GiB/s\""}},
+      {"h2d_bandwidth",
+       {"h2d_bandwidth = \"24GB\"", "f:7: h2d_bandwidth = \"24GB\": expected a positive bandwidth with its unit, "
+                                    "such as \"24GB/s\", \"800MB/s\" or \"1.5GiB/s\""}},
+      {"duplex_bandwidth",
+       {"duplex_bandwidth = \"3B/s\"", "f: duplex_bandwidth = 3B/s: expected from 1B/s, the faster direction, to 2B/s, "
+                                       "h2d_bandwidth + d2h_bandwidth"}},
+      {"duplex_bandwidth",
+       {"duplex_bandwidth = \"0.5B/s\"", "f: duplex_bandwidth = 0.5B/s: expected from 1B/s, the faster direction, to "
+                                         "2B/s, h2d_bandwidth + d2h_bandwidth"}},
+      {"copy_latency",
+       {"copy_latency = -1", "f: copy_latency = -1: expected a finite time of 0 or more such as \"5us\""}},
+      {"launch_overhead",
+       {"launch_overhead = true",
+        "f:11: launch_overhead = true: expected a time such as \"5us\", \"1.5ms\" or \"2s\""}},
+      {"flops_efficiency",
+       {"flops_efficiency = 1.5", "f: flops_efficiency = 1.5: expected a share above 0 and at most 1"}},
+      {"memory_efficiency",
+       {"memory_efficiency = 0", "f: memory_efficiency = 0: expected a share above 0 and at most 1"}},
+  };
+  for (const auto &[key, change] : refusals)
+    EXPECT_REFUSED(parseHardware(replaced(kRound, key, change.first), "f"), absl::StatusCode::kInvalidArgument,
+                   change.second);
+  EXPECT_THAT(messageOf(parseHardware(std::string(kRound) + "memory_size = 1\n", "f")),
+              testing::StartsWith("f:14: memory_size: unknown key: expected one of copy_latency, "));
+  EXPECT_THAT(messageOf(parseHardware("kind = ", "f")), testing::StartsWith("f:1: expected TOML: "));
+}
+
+TEST(Hardware, ValidatesAChangedProfile) {
+  Hardware hardware = parseHardware(kRound, "f").value();
+  EXPECT_TRUE(validate(hardware, "command line").ok());
+  hardware.h2dBandwidth = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_REFUSED(validate(hardware, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: h2d_bandwidth = nan: expected a positive finite bandwidth such as \"24GB/s\"");
+}
+
+Hardware shipped(const std::string &name) {
+  const auto hardware = readHardware(sourceDir() + "/examples/hardware/" + name + ".toml");
+  EXPECT_TRUE(hardware.ok()) << messageOf(hardware);
+  return hardware.value_or(Hardware{});
+}
+
+TEST(ShippedHardware, AllProfilesRead) {
+  for (const char *name : {"a10", "a100-40", "rtx4090", "gh200", "h100", "h200", "v100-16-power9", "host"}) {
+    EXPECT_EQ(shipped(name).name, name);
+    EXPECT_EQ(shipped(name).kind, std::string(name) == "host" ? DeviceKind::Host : DeviceKind::Cuda);
+  }
+}
+
+TEST(ShippedHardware, HasTheFiguresThePapersGive) {
+  EXPECT_EQ(shipped("a10").h2dBandwidth, 24e9);     // Select-N, section 3
+  EXPECT_EQ(shipped("gh200").h2dBandwidth, 419e9);  // Pie, section 2.4
+  EXPECT_EQ(shipped("gh200").d2hBandwidth, 371e9);  // Pie, section 2.4
+  EXPECT_EQ(shipped("rtx4090").h2dBandwidth, 25e9); // HybridServe's link
+  EXPECT_EQ(shipped("rtx4090").flopsEfficiency, 0.6);
+  EXPECT_EQ(shipped("a100-40").hostMemoryBytes, 240'000'000'000u); // LM-Offload, Table 4
+
+  // Pie, Figure 1: 95% of the bandwidth at 16 MB. 16e6 / 419e9 = 38.2 us; 38.2 / (38.2 + 2.0) = 0.950
+  const Hardware gh200 = shipped("gh200");
+  const double alone = 16e6 / gh200.h2dBandwidth;
+  EXPECT_NEAR(alone / (alone + gh200.copyLatency), 0.95, 0.001);
+
+  // Select-N, Figure 2: transfer / compute = 3.5 in prefill, 13.8 in decode, of a Qwen1.5-7B layer: 202.4e6 weights
+  const Hardware a10 = shipped("a10");
+  const double transfer = 2 * 202.4e6 / a10.h2dBandwidth;
+  EXPECT_NEAR(transfer / (2 * 202.4e6 * 1024 / (a10.flopsF16 * a10.flopsEfficiency)), 3.5, 0.05);
+  EXPECT_NEAR(transfer / ((2 * 202.4e6 + 16.8e6) / (a10.memoryBandwidth * a10.memoryEfficiency)), 13.8, 0.2);
+}
+
+} // namespace
+} // namespace headrace::model

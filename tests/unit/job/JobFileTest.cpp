@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/JobFile.h"
+
+#include <array>
+
+#include "tests/support/SourceDir.h"
+#include "tests/support/TestFiles.h"
+
+namespace headrace::model {
+namespace {
+
+using testing::ElementsAre;
+
+// Keys of a shape with four layers and 64 positions.
+constexpr char kShape[] = "family = \"llama\"\nlayers = 4\nhidden = 64\nheads = 8\nintermediate = 172\nvocab = 500\n"
+                          "max_positions = 64\n";
+
+void expectRefused(const std::string &text, const std::string &message) {
+  EXPECT_REFUSED(parseJob(text, "job.toml"), absl::StatusCode::kInvalidArgument, "job.toml:" + message);
+}
+
+TEST(JobFile, ReadsEveryKey) {
+  const TempFolder folder;
+  folder.write("shapes/tiny.toml", kShape);
+  const auto job = parseJob(R"(
+[model]
+shape = "shapes/tiny.toml"
+[hardware]
+file = "a10"
+h2d_bandwidth = "20GB/s"
+[goal]
+device_memory = "8GiB"
+batch = 8
+context = 48
+kv_tokens = 100
+kv_dtype = "bf16"
+block_tokens = 32
+[policy]
+name = "interval"
+interval = 3
+start_rule = "paper"
+slots = 2
+offload_embedding = true
+offload_head = "off"
+[buckets]
+new_tokens = [1, 8, 512]
+sequences = [1, 8]
+contexts = [16, 64]
+)",
+                            folder.file("job.toml"));
+  ASSERT_TRUE(job.ok()) << messageOf(job);
+  ASSERT_TRUE(job->model.has_value());
+  EXPECT_EQ(job->model->path, folder.file("shapes/tiny.toml")); // relative to the job
+  EXPECT_EQ(job->model->spec.name, "tiny");
+  EXPECT_FALSE(job->model->hasWeights);
+  ASSERT_TRUE(job->hardware.has_value());
+  EXPECT_EQ(job->hardware->name, "a10");
+  EXPECT_EQ(job->hardware->h2dBandwidth, 20e9);       // replaced
+  EXPECT_EQ(job->hardware->d2hBandwidth, 20e9);       // scaled with it
+  EXPECT_DOUBLE_EQ(job->hardware->copyLatency, 5e-6); // the file's
+  EXPECT_EQ(job->goal.deviceMemory, 8ull << 30);
+  EXPECT_EQ(job->goal.batch, 8);
+  EXPECT_EQ(job->goal.context, 48);
+  EXPECT_EQ(job->goal.kvTokens, 100);
+  EXPECT_EQ(job->goal.kvDtype, DType::BF16);
+  EXPECT_EQ(job->goal.blockTokens, 32);
+  EXPECT_EQ(job->policy.name, "interval");
+  EXPECT_FALSE(job->policy.none);
+  EXPECT_EQ(job->policy.interval, 3);
+  EXPECT_EQ(job->policy.offloadLayers, std::nullopt);
+  EXPECT_EQ(job->policy.startRule, StartRule::Paper);
+  EXPECT_EQ(job->policy.slots, 2);
+  EXPECT_EQ(job->policy.offloadEmbedding, Choice::On);
+  EXPECT_EQ(job->policy.offloadHead, Choice::Off);
+  EXPECT_THAT(job->buckets.newTokens, ElementsAre(1, 8, 512));
+  EXPECT_THAT(job->buckets.sequences, ElementsAre(1, 8));
+  EXPECT_THAT(job->buckets.contexts, ElementsAre(16, 64));
+}
+
+TEST(JobFile, AnEmptyFileLeavesEverythingOpen) {
+  const auto job = parseJob("", "job.toml");
+  ASSERT_TRUE(job.ok()) << messageOf(job);
+  EXPECT_FALSE(job->model || job->hardware || job->goal.deviceMemory || job->goal.batch || job->goal.context ||
+               job->goal.kvTokens || job->goal.kvDtype || job->policy.interval || job->policy.offloadLayers ||
+               job->policy.slots || job->policy.none);
+  EXPECT_EQ(job->goal.blockTokens, 16);
+  EXPECT_EQ(job->policy.startRule, StartRule::Eager);
+  EXPECT_EQ(job->policy.offloadHead, Choice::Auto);
+  EXPECT_TRUE(job->buckets.newTokens.empty());
+}
+
+TEST(JobFile, ReadsTheOtherSpellings) {
+  const auto job = parseJob("[goal]\ndevice_memory = \"1000B\"\nkv_dtype = \"auto\"\n[policy]\ninterval = \"none\"\n"
+                            "offload_embedding = \"auto\"\noffload_head = false\n",
+                            "job.toml");
+  ASSERT_TRUE(job.ok()) << messageOf(job);
+  EXPECT_EQ(job->goal.deviceMemory, 1000u);
+  EXPECT_EQ(job->goal.kvDtype, std::nullopt);
+  EXPECT_EQ(job->goal.elasticKv, Choice::Auto);
+  EXPECT_EQ(parseJob("[goal]\nelastic_kv = true\n", "job.toml")->goal.elasticKv, Choice::On);
+  EXPECT_EQ(job->goal.instances, Instances::Together);
+  EXPECT_EQ(parseJob("[goal]\ninstances = \"apart\"\n", "job.toml")->goal.instances, Instances::Apart);
+  EXPECT_EQ(parseJob("[goal]\nelastic_kv = false\n", "job.toml")->goal.elasticKv, Choice::Off);
+  EXPECT_TRUE(job->policy.none);
+  EXPECT_EQ(job->policy.offloadHead, Choice::Off);
+  EXPECT_EQ(parseJob("[policy]\noffload_layers = 0\n", "job.toml")->policy.offloadLayers, 0);
+}
+
+TEST(JobFile, ReadsAShapeAndHardwareInline) {
+  const auto job =
+      parseJob(std::string("[model]\nname = \"mine\"\n") + kShape +
+                   "[hardware]\nname = \"box\"\nkind = \"host\"\nmemory = \"1GiB\"\nhost_memory = \"1GiB\"\n"
+                   "flops_f32 = \"1GFLOP/s\"\nflops_f16 = \"1GFLOP/s\"\nmemory_bandwidth = \"1GB/s\"\n"
+                   "h2d_bandwidth = \"1GB/s\"\nd2h_bandwidth = \"1GB/s\"\nduplex_bandwidth = \"1GB/s\"\n"
+                   "copy_latency = 0\nlaunch_overhead = 0\n"
+                   "flops_efficiency = 1\nmemory_efficiency = 1\n",
+               "job.toml");
+  ASSERT_TRUE(job.ok()) << messageOf(job);
+  EXPECT_EQ(job->model->spec.name, "mine");
+  EXPECT_EQ(job->model->path, "");
+  EXPECT_EQ(job->hardware->kind, DeviceKind::Host);
+}
+
+TEST(JobFile, ReadsAModelFolder) {
+  const TempFolder folder;
+  folder.write("opt/config.json", "{\"model_type\": \"opt\"}");
+  const auto job = parseJob("model.path = \"opt\"", folder.file("job.toml"));
+  ASSERT_TRUE(job.ok()) << messageOf(job);
+  EXPECT_EQ(job->model->spec.name, "opt");
+  EXPECT_FALSE(job->model->hasWeights);
+}
+
+TEST(JobFile, TheShippedJobsRead) {
+  for (const char *name : {"opt-6.7b-on-a10", "llama-3.1-8b-in-8gib", "tiny-on-host"}) {
+    const auto job = readJob(sourceDir() + "/examples/jobs/" + name + ".toml");
+    ASSERT_TRUE(job.ok()) << messageOf(job);
+    EXPECT_TRUE(job->model && job->hardware) << name;
+  }
+}
+
+TEST(JobFile, RefusesUnknownKeysAndSections) {
+  expectRefused("[goals]\nbatch = 1\n",
+                "1: goals: unknown key: expected one of buckets, goal, hardware, model, policy");
+  expectRefused("[goal]\nslo = \"50ms\"\n",
+                "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
+                "elastic_kv, instances, kv_dtype, kv_tokens, record, slo_factor, tpot, ttft");
+  expectRefused("[policy]\nintervals = 3\n",
+                "2: policy.intervals: unknown key: expected one of interval, name, offload_embedding, offload_head, "
+                "offload_layers, placements, slots, start_rule");
+  expectRefused("[buckets]\nbatch = [1]\n",
+                "2: buckets.batch: unknown key: expected one of contexts, new_tokens, sequences");
+  expectRefused("goal = 3\n", "1: goal = 3: expected a table");
+  expectRefused("[[goal]]\nbatch = 3\n", "1: goal = [{...}]: expected a table");
+  EXPECT_THAT(messageOf(parseJob("[goal\n", "job.toml")), testing::StartsWith("job.toml:1: expected TOML: "));
+}
+
+TEST(JobFile, RefusesBadGoals) {
+  expectRefused(
+      "[goal]\ndevice_memory = \"8G\"\n",
+      "2: goal.device_memory = \"8G\": expected bytes with their unit, such as \"8GiB\", \"512MiB\", \"24GB\" or "
+      "\"4096B\", below "
+      "2^63");
+  expectRefused("[goal]\ndevice_memory = \"0GiB\"\n", " goal.device_memory = 0: expected a positive number of bytes");
+  expectRefused("[goal]\ndevice_memory = -1\n", "2: goal.device_memory = -1: expected bytes with their unit, such as "
+                                                "\"8GiB\", \"512MiB\", \"24GB\" or \"4096B\", below 2^63");
+  expectRefused("[goal]\nbatch = 0\n", "2: goal.batch = 0: expected an integer from 1 to 1048576");
+  expectRefused("[goal]\nbatch = \"8\"\n", "2: goal.batch = \"8\": expected an integer from 1 to 1048576");
+  expectRefused("[goal]\ncontext = -1\n", "2: goal.context = -1: expected an integer from 1 to 2147483647");
+  expectRefused("[goal]\nkv_tokens = 0\n", "2: goal.kv_tokens = 0: expected an integer from 1 to 1099511627776");
+  expectRefused("[goal]\nkv_tokens = 100\ncontext = 200\n",
+                " goal.kv_tokens = 100: expected at least goal.context = 200");
+  expectRefused("[goal]\nkv_dtype = \"fp8\"\n",
+                "2: goal.kv_dtype = \"fp8\": expected \"auto\", \"f32\", \"f16\" or \"bf16\"");
+  expectRefused("[goal]\nelastic_kv = \"often\"\n", "2: goal.elastic_kv = \"often\": expected \"auto\", true or false");
+  expectRefused("[goal]\nblock_tokens = 0\n", "2: goal.block_tokens = 0: expected an integer from 1 to 4096");
+  expectRefused(std::string("[model]\n") + kShape + "[goal]\ncontext = 65\n",
+                " goal.context = 65: expected at most the 64 positions of inline");
+}
+
+TEST(JobFile, RefusesBadPolicies) {
+  const std::string interval = ": expected an integer from 1 to 10000 (at most the model's layers), or \"none\"";
+  expectRefused("[policy]\ninterval = 0\n", "2: policy.interval = 0" + interval);
+  expectRefused("[policy]\ninterval = -2\n", "2: policy.interval = -2" + interval);
+  expectRefused("[policy]\ninterval = 2.5\n", "2: policy.interval = 2.5" + interval);
+  expectRefused("[policy]\ninterval = \"all\"\n", "2: policy.interval = \"all\"" + interval);
+  expectRefused("[policy]\noffload_layers = -1\n",
+                "2: policy.offload_layers = -1: expected an integer from 0 to 10000");
+  expectRefused(
+      "[policy]\nname = \"deepspeed\"\nstart_rule = \"paper\"\n",
+      " policy.start_rule = \"paper\": expected policy.name \"interval\" beside it: policy \"deepspeed\" has a "
+      "rule of its own");
+  expectRefused("[policy]\nstart_rule = \"lazy\"\n",
+                "2: policy.start_rule = \"lazy\": expected \"paper\" or \"eager\"");
+  expectRefused("[policy]\nslots = 0\n", "2: policy.slots = 0: expected an integer from 1 to 65536");
+  expectRefused("[policy]\noffload_head = \"maybe\"\n",
+                "2: policy.offload_head = \"maybe\": expected \"auto\", true or false");
+  expectRefused("[policy]\noffload_embedding = 1\n", "2: policy.offload_embedding = 1: expected a string");
+  expectRefused("[policy]\nname = \"pie\"\n",
+                " policy.name = \"pie\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"flexgen\", "
+                "\"flexgen-nobus\", \"select-n\" or \"headrace\"");
+  expectRefused("[policy]\nplacements = 0\n", "2: policy.placements = 0: expected an integer from 1 to 64");
+  expectRefused("[policy]\nname = \"select-n\"\n", " policy.name = \"select-n\": expected goal.ttft, goal.tpot or "
+                                                   "goal.slo_factor beside it: it chooses by latency");
+  expectRefused("[goal]\ntpot = 1\n[policy]\nname = \"headrace\"\ninterval = 4\n",
+                " policy.name = \"headrace\": expected \"interval\" where policy.interval or policy.offload_layers "
+                "state the placement");
+}
+
+TEST(JobFile, ReadsLatencyObjectives) {
+  const auto job = parseJob("[goal]\nttft = \"1.5s\"\ntpot = \"52.312345ms\"\nbus_devices = 2\nrecord = \"r.toml\"\n"
+                            "[policy]\nplacements = 8\n",
+                            "jobs/job.toml");
+  ASSERT_TRUE(job.ok()) << messageOf(job);
+  EXPECT_EQ(job->goal.ttftNs, 1'500'000'000u);
+  EXPECT_EQ(job->goal.tpotNs, 52'312'345u);
+  EXPECT_EQ(job->goal.busDevices, 2);
+  EXPECT_EQ(job->goal.record, "jobs/r.toml"); // beside the job
+  EXPECT_EQ(job->policy.placements, 8);
+  EXPECT_EQ(parseJob("[goal]\ntpot = 0.05\n", "job.toml")->goal.tpotNs, 50'000'000u); // plain seconds
+  EXPECT_EQ(parseJob("[goal]\nslo_factor = 1.5\n", "job.toml")->goal.sloFactor, 1.5);
+  EXPECT_EQ(parseJob("[goal]\nslo_factor = 1\n", "job.toml")->goal.sloFactor, 1.0);
+}
+
+TEST(JobFile, RefusesBadLatencyObjectives) {
+  for (const std::string key : {"ttft", "tpot"}) {
+    const std::string time = ": expected a time above zero such as \"50ms\", at most 1e6 s";
+    expectRefused("[goal]\n" + key + " = 0\n", "2: goal." + key + " = 0" + time);
+    expectRefused("[goal]\n" + key + " = \"0ms\"\n", "2: goal." + key + " = \"0ms\"" + time);
+    expectRefused("[goal]\n" + key + " = -1\n", "2: goal." + key + " = -1" + time);
+    expectRefused("[goal]\n" + key + " = nan\n", "2: goal." + key + " = nan: expected a finite number");
+    expectRefused("[goal]\n" + key + " = inf\n", "2: goal." + key + " = inf: expected a finite number");
+    EXPECT_FALSE(parseJob("[goal]\n" + key + " = \"-5ms\"\n", "job.toml").ok());
+    EXPECT_FALSE(parseJob("[goal]\n" + key + " = \"nan\"\n", "job.toml").ok());
+    EXPECT_FALSE(parseJob("[goal]\n" + key + " = \"fast\"\n", "job.toml").ok());
+  }
+  const std::string factor = ": expected a factor of the time without offloading, from 1 to 1e6";
+  for (const std::string value : {"0", "0.99", "-1.5"})
+    expectRefused("[goal]\nslo_factor = " + value + "\n", "2: goal.slo_factor = " + value + factor);
+  expectRefused("[goal]\nslo_factor = nan\n", "2: goal.slo_factor = nan: expected a finite number");
+  expectRefused("[goal]\ntpot = \"50ms\"\nslo_factor = 1.5\n",
+                " goal.tpot = 50 ms: expected either a time or goal.slo_factor, not both");
+  expectRefused("[goal]\nttft = \"50ms\"\nslo_factor = 1.5\n",
+                " goal.ttft = 50 ms: expected either a time or goal.slo_factor, not both");
+  expectRefused("[goal]\ninstances = \"two\"\n", "2: goal.instances = \"two\": expected \"together\" or \"apart\"");
+  expectRefused("[goal]\nbus_devices = 0\n", "2: goal.bus_devices = 0: expected an integer from 1 to 64");
+  expectRefused("[goal]\nrecord = \"\"\n", "2: goal.record = \"\": expected a performance record's file");
+}
+
+TEST(JobFile, AnObjectiveChoosesThePolicy) {
+  Goal goal;
+  Policy policy;
+  EXPECT_EQ(effectivePolicy(policy, goal), "interval");
+  goal.tpotNs = 1;
+  EXPECT_EQ(effectivePolicy(policy, goal), "headrace");
+  policy.interval = 4; // stated: nothing to choose
+  EXPECT_EQ(effectivePolicy(policy, goal), "interval");
+  policy = {};
+  policy.name = "deepspeed";
+  EXPECT_EQ(effectivePolicy(policy, goal), "deepspeed");
+}
+
+TEST(JobFile, RefusesContradictingPolicies) {
+  expectRefused("[policy]\ninterval = 4\noffload_layers = 2\n",
+                " policy.offload_layers = 2: expected not to stand beside policy.interval = 4");
+  expectRefused("[policy]\ninterval = \"none\"\noffload_layers = 2\n",
+                " policy.offload_layers = 2: expected 0 beside policy.interval = \"none\"");
+  EXPECT_TRUE(parseJob("[policy]\ninterval = \"none\"\noffload_layers = 0\n", "job.toml").ok());
+  expectRefused(
+      "[policy]\ninterval = \"none\"\noffload_embedding = true\n",
+      " policy.offload_embedding = true: expected \"auto\" or false beside policy.interval = \"none\": nothing "
+      "is offloaded");
+  expectRefused("[policy]\ninterval = \"none\"\noffload_head = \"on\"\n",
+                " policy.offload_head = true: expected \"auto\" or false beside policy.interval = \"none\": nothing is "
+                "offloaded");
+  const std::string model = std::string("[model]\n") + kShape;
+  EXPECT_TRUE(parseJob(model + "[policy]\ninterval = 4\n", "job.toml").ok());
+  expectRefused(model + "[policy]\ninterval = 5\n",
+                " policy.interval = 5: expected at most the 4 layers of inline, or \"none\"");
+  expectRefused(model + "[policy]\noffload_layers = 5\n",
+                " policy.offload_layers = 5: expected at most the 4 layers of inline");
+}
+
+TEST(JobFile, RefusesBadBuckets) {
+  const std::string list = ": expected a list of integers from 1 to 2147483647";
+  expectRefused("[buckets]\nsequences = 8\n", "2: buckets.sequences = 8" + list);
+  expectRefused("[buckets]\nsequences = [1, 0]\n", "2: buckets.sequences = [1, 0]" + list);
+  expectRefused("[buckets]\nnew_tokens = [1, \"a\"]\n", "2: buckets.new_tokens = [1, \"a\"]" + list);
+  expectRefused("[buckets]\ncontexts = []\n", "2: buckets.contexts = []: expected at least one size");
+  expectRefused("[buckets]\nsequences = [8, 4]\n", " buckets.sequences = 4: expected ascending sizes, it follows 8");
+  expectRefused("[buckets]\nnew_tokens = [4, 4]\n", " buckets.new_tokens = 4: expected ascending sizes, it follows 4");
+  expectRefused(std::string("[model]\n") + kShape + "[buckets]\ncontexts = [16, 128]\n",
+                " buckets.contexts = 128: expected at most the 64 positions of inline");
+}
+
+TEST(JobFile, RefusesBadModels) {
+  expectRefused("[model]\n", "1: model.family is missing: expected \"opt\", \"llama\", \"qwen2\" or \"mistral\"");
+  expectRefused(std::string("[model]\n") + kShape + "kv_heads = 3\n", " kv_heads = 3: expected a divisor of heads = 8");
+  expectRefused("[model]\npath = \"a\"\nshape = \"b\"\n", "3: model.shape: unknown key: expected one of path");
+  expectRefused("[model]\nshape = \"opt-6.7b\"\nlayers = 3\n", "3: model.layers: unknown key: expected one of shape");
+  expectRefused("[model]\npath = 3\n", "2: model.path = 3: expected a string");
+  EXPECT_REFUSED(parseJob("[model]\npath = \"no/such\"\n", "job.toml"), absl::StatusCode::kNotFound,
+                 "job.toml:2: model.path: \"no/such\": no such file or folder");
+  const TempFolder folder;
+  folder.write("opt/config.json", "{\"model_type\": \"gpt2\"}");
+  folder.write("bad.toml", "family = 3\n");
+  EXPECT_REFUSED(parseJob("[model]\nshape = \"opt\"\n", folder.file("job.toml")), absl::StatusCode::kInvalidArgument,
+                 folder.file("job.toml") +
+                     ":2: model.shape = \"opt\": expected a shape's .toml file: a folder is given as path");
+  EXPECT_REFUSED(parseJob("[model]\npath = \"opt\"\n", folder.file("job.toml")), absl::StatusCode::kInvalidArgument,
+                 folder.file("job.toml") + ":2: model.path: " + folder.file("opt/config.json") +
+                     ": model_type = \"gpt2\": expected opt, llama, qwen2 or mistral");
+  EXPECT_REFUSED(
+      parseJob("[model]\nshape = \"bad.toml\"\n", folder.file("job.toml")), absl::StatusCode::kInvalidArgument,
+      folder.file("job.toml") + ":2: model.shape: " + folder.file("bad.toml") + ":1: family = 3: expected a string");
+}
+
+TEST(JobFile, RefusesBadHardware) {
+  EXPECT_REFUSED(parseJob("[hardware]\nfile = \"./gone.toml\"\n", "job.toml"), absl::StatusCode::kNotFound,
+                 "job.toml:2: hardware.file: \"./gone.toml\": no such file or folder");
+  expectRefused("[hardware]\nfile = \"a10\"\nspeed = 3\n",
+                "3: hardware.speed: unknown key: expected one of copy_latency, d2h_bandwidth, duplex_bandwidth, file, "
+                "flops_efficiency, flops_f16, flops_f32, h2d_bandwidth, host_memory, kind, launch_overhead, "
+                "link_efficiency, memory, memory_bandwidth, memory_efficiency, name");
+  expectRefused("[hardware]\nkind = \"cuda\"\n", "1: hardware.memory is missing: expected bytes with their unit, such "
+                                                 "as \"8GiB\", \"512MiB\", \"24GB\" or \"4096B\", below 2^63");
+  expectRefused("[hardware]\nfile = \"a10\"\nduplex_bandwidth = \"100GB/s\"\n",
+                " duplex_bandwidth = 100GB/s: expected from 24GB/s, the faster direction, to 48GB/s, h2d_bandwidth + "
+                "d2h_bandwidth");
+  expectRefused("[hardware]\nfile = \"a10\"\nh2d_bandwidth = 24\n",
+                "3: hardware.h2d_bandwidth = 24: expected a positive bandwidth with its unit, such as \"24GB/s\", "
+                "\"800MB/s\" or \"1.5GiB/s\"");
+  expectRefused("[goal]\ndevice_memory = 8000000000\n",
+                "2: goal.device_memory = 8000000000: expected bytes with their unit, such as \"8GiB\", \"512MiB\", "
+                "\"24GB\" or \"4096B\", below 2^63");
+}
+
+TEST(JobFile, ALinkIsScaledByItsFirstDirection) { // the profile: 24 GB/s each way, 36 together
+  const auto linkOf = [](const std::string &keys) {
+    const auto job = parseJob("[hardware]\nfile = \"a10\"\n" + keys, "job.toml");
+    EXPECT_TRUE(job.ok()) << messageOf(job);
+    return std::array{job->hardware->h2dBandwidth, job->hardware->d2hBandwidth, job->hardware->duplexBandwidth};
+  };
+  EXPECT_EQ(linkOf(""), (std::array{24e9, 24e9, 36e9}));
+  EXPECT_EQ(linkOf("h2d_bandwidth = \"48GB/s\"\n"), (std::array{48e9, 48e9, 72e9}));
+  EXPECT_EQ(linkOf("h2d_bandwidth = \"48GB/s\"\nd2h_bandwidth = \"24GB/s\"\n"), (std::array{48e9, 24e9, 54e9}));
+  EXPECT_EQ(linkOf("d2h_bandwidth = \"12GB/s\"\n"), (std::array{24e9, 12e9, 27e9}));
+  EXPECT_EQ(linkOf("h2d_bandwidth = \"48GB/s\"\nduplex_bandwidth = \"50GB/s\"\n"), (std::array{48e9, 48e9, 50e9}));
+  // Never below the faster direction: 24 + 240 together are 198 by the profile's share, and h2d alone 240.
+  EXPECT_EQ(linkOf("h2d_bandwidth = \"240GB/s\"\nd2h_bandwidth = \"24GB/s\"\n"), (std::array{240e9, 24e9, 240e9}));
+}
+
+TEST(JobFile, RefusesAMissingFile) {
+  EXPECT_REFUSED(readJob("gone.toml"), absl::StatusCode::kNotFound, "gone.toml: no such file");
+}
+
+TEST(ValidateJob, ChecksWhatFlagsHaveChanged) {
+  Job job;
+  EXPECT_TRUE(validate(job, "command line").ok());
+  job.policy.interval = 0;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: policy.interval = 0: expected at least 1, or \"none\"");
+  job.policy.interval = 2;
+  job.policy.none = true;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: policy.interval = 2: expected no other interval beside \"none\"");
+  job.policy = {};
+  job.policy.offloadLayers = -1;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: policy.offload_layers = -1: expected 0 or more");
+  job.policy = {};
+  job.policy.slots = 0;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: policy.slots = 0: expected at least 1");
+  job.policy = {};
+  job.goal.batch = 0;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: goal.batch = 0: expected at least 1");
+  job.goal = {};
+  job.goal.blockTokens = 0;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: goal.block_tokens = 0: expected at least 1");
+  job.goal = {};
+  job.goal.context = 0;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: goal.context = 0: expected at least 1");
+  job.goal = {};
+  job.buckets.contexts = {0};
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: buckets.contexts = 0: expected sizes of at least 1");
+}
+
+TEST(Names, RoundTrip) {
+  for (StartRule rule : {StartRule::Paper, StartRule::Eager})
+    EXPECT_EQ(startRuleFromName(startRuleName(rule)), rule);
+  for (Choice choice : {Choice::Auto, Choice::On, Choice::Off})
+    EXPECT_EQ(choiceFromName(choiceName(choice)), choice);
+  EXPECT_EQ(startRuleFromName("x"), std::nullopt);
+}
+
+} // namespace
+} // namespace headrace::model

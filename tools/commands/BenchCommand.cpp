@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Policies side by side on one machine in one run: each compiled for the same goal, then all of them driven in turn,
+// round by round, so that what disturbs the machine disturbs all.
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "runtime/base/Text.h"
+#include "runtime/base/Units.h"
+#include "tools/commands/BenchFill.h"
+#include "tools/commands/BenchInstance.h"
+#include "tools/commands/BenchJob.h"
+#include "tools/commands/Commands.h"
+#include "tools/commands/Compiling.h"
+#include "tools/commands/InputErrors.h"
+#include "tools/commands/Outputs.h"
+#include "tools/commands/Progress.h"
+#include "tools/commands/RunSetup.h"
+#include "tools/report/BenchReport.h"
+#include "tools/report/Format.h"
+
+namespace headrace::tools {
+namespace {
+
+using model::cat;
+
+absl::StatusOr<std::vector<int64_t>> parseBatches(const std::string &text) {
+  std::vector<int64_t> out;
+  for (const auto part : absl::StrSplit(text, ',')) {
+    int64_t batch = 0;
+    if (!absl::SimpleAtoi(part, &batch) || batch < 1 || batch > (int64_t{1} << 20))
+      return badFlag("--batches", text, "numbers of 1 or more, such as 1,8,32");
+    out.push_back(batch);
+  }
+  return out;
+}
+
+std::string describeObjective(const model::Goal &goal) {
+  std::string text;
+  if (goal.sloFactor)
+    return absl::StrFormat("%g x resident", *goal.sloFactor);
+  if (goal.ttftNs)
+    text = "TTFT " + model::durationText(*goal.ttftNs);
+  if (goal.tpotNs)
+    text += (text.empty() ? "TPOT " : ", TPOT ") + model::durationText(*goal.tpotNs);
+  return text;
+}
+
+class Bench {
+public:
+  Bench(const BenchOptions &options, model::Job job) : options_(options), job_(std::move(job)) {
+    if (options.instances == "together")
+      roles_ = {BenchRole::Both};
+    else if (options.phase == "prefill")
+      roles_ = {BenchRole::Prefill};
+    else if (options.phase == "decode")
+      roles_ = {BenchRole::Decode};
+    else
+      roles_ = {BenchRole::Prefill, BenchRole::Decode};
+  }
+
+  // A batch of 0 stands for the largest that would do.
+  absl::StatusOr<BenchReport> run(const std::vector<std::string> &policies, const std::vector<int64_t> &batches) {
+    report_.model = job_.model->spec.name;
+    report_.hardware = job_.hardware->name;
+    report_.objective = describeObjective(job_.goal);
+    report_.instances = options_.instances;
+    report_.inputLength = options_.inputLength;
+    report_.outputLength = options_.outputLength;
+    report_.rounds = options_.rounds;
+    report_.deviceMemory = job_.goal.deviceMemory.value_or(job_.hardware->memoryBytes);
+    report_.device = !options_.run.device.empty()                     ? options_.run.device
+                     : job_.hardware->kind == model::DeviceKind::Cuda ? "cuda"
+                                                                      : "host";
+    Progress progress("bench");
+    for (size_t b = 0; b < batches.size(); ++b) {
+      progress.update(b, batches.size());
+      if (absl::Status status = compare(policies, batches[b]); !status.ok())
+        return status;
+    }
+    return std::move(report_);
+  }
+
+private:
+  // One policy's instances under one load; an instance that could not be made says why.
+  struct Contender {
+    struct One {
+      BenchRole role;
+      BenchLoad load;
+      std::string refused;
+      std::unique_ptr<BenchInstance> instance;
+      Prompts prompts;
+    };
+    std::string policy;
+    std::vector<One> instances;
+  };
+
+  // What the compiler made of a job; no plan, but the reason, where its goal cannot be met.
+  struct Made {
+    std::optional<plan::Plan> plan;
+    BenchObjective objective;
+    std::string refused;
+  };
+
+  absl::StatusOr<Made> make(const std::string &policy, BenchRole role, const BenchLoad &load) {
+    absl::StatusOr<BenchObjective> objective = objectiveOf(job_, role, load);
+    if (!objective.ok())
+      return objective.status();
+    Made made;
+    made.objective = *objective;
+    model::Job job = job_;
+    if (absl::Status status = applyPolicy(policy, job.policy); !status.ok())
+      return status;
+    if (job.goal.sloFactor) {
+      job.goal.sloFactor.reset();
+      if (objective->ttftNs > 0)
+        job.goal.ttftNs = objective->ttftNs;
+      if (objective->tpotNs > 0)
+        job.goal.tpotNs = objective->tpotNs;
+    }
+    // Without an objective for its phase an instance has nothing to choose by.
+    const model::Goal all = job.goal;
+    job = benchJob(job, role, load);
+    if (model::choosesByLatency(model::effectivePolicy(job.policy, all)) && !job.goal.hasSlo()) {
+      made.refused = role == BenchRole::Prefill ? "no objective for prefill: expected --ttft or --slo-factor"
+                                                : "no objective for decode: expected --tpot or --slo-factor";
+      return made;
+    }
+    if (absl::Status status = model::validate(job, "command line"); !status.ok())
+      return status;
+    absl::StatusOr<plan::Plan> plan = compileJob(job);
+    if (plan.ok())
+      made.plan = *std::move(plan);
+    else if (absl::IsResourceExhausted(plan.status()))
+      made.refused = std::string(plan.status().message());
+    else
+      return plan.status();
+    return made;
+  }
+
+  // Why an instance does not hold its objectives as predicted; empty if it does.
+  static std::string missed(const plan::Plan &plan, BenchRole role, const BenchLoad &load) {
+    for (const bool decode : {false, true}) {
+      if (role == (decode ? BenchRole::Prefill : BenchRole::Decode))
+        continue;
+      const plan::BucketChoice *choice = choiceFor(plan, decode, load);
+      if (choice == nullptr || choice->sloNs == 0 || plan.variants[choice->variant].predictedNs <= choice->sloNs)
+        continue;
+      return cat("an iteration of ", decode ? "decode" : "prefill", " at batch ", load.batch, " takes ",
+                 formatNs(plan.variants[choice->variant].predictedNs), ", its objective is ", formatNs(choice->sloNs));
+    }
+    return "";
+  }
+
+  absl::StatusOr<Contender> contend(const std::string &policy, int64_t batch) {
+    Contender contender;
+    contender.policy = policy;
+    for (const BenchRole role : roles_) {
+      Contender::One one{role, {batch, options_.inputLength, options_.outputLength}, "", nullptr, {}};
+      if (batch == 0)
+        if (absl::Status status = fill(policy, one); !status.ok())
+          return status;
+      if (one.refused.empty()) {
+        absl::StatusOr<Made> made = make(policy, role, one.load);
+        if (!made.ok())
+          return made.status();
+        one.refused = made->refused;
+        if (made->plan) {
+          absl::StatusOr<std::unique_ptr<BenchInstance>> instance =
+              BenchInstance::load(*std::move(made->plan), role, one.load, made->objective, options_.run);
+          if (!instance.ok())
+            return instance.status();
+          one.instance = *std::move(instance);
+          one.prompts = randomPrompts(one.load.batch, options_.inputLength, job_.model->spec.vocab, options_.run.seed);
+          report_.device = std::string(one.instance->device());
+        }
+      }
+      contender.instances.push_back(std::move(one));
+    }
+    return contender;
+  }
+
+  // Sets the load's batch to the largest that fits the memory and holds the objectives, or says why none does.
+  absl::Status fill(const std::string &policy, Contender::One &one) {
+    const int64_t most = mostPrompts(job_, one.load, report_.deviceMemory);
+    Progress progress("the largest batch");
+    std::string first; // why a batch of 1 would not do
+    const auto holds = [&](int64_t batch) -> absl::StatusOr<bool> {
+      progress.note(cat("trying ", batch));
+      BenchLoad load = one.load;
+      load.batch = batch;
+      absl::StatusOr<Made> made = make(policy, one.role, load);
+      if (!made.ok())
+        return made.status();
+      const std::string why = made->plan ? missed(*made->plan, one.role, load) : made->refused;
+      if (batch == 1)
+        first = why;
+      return why.empty();
+    };
+    absl::StatusOr<std::optional<int64_t>> found = largestBatch(most, holds);
+    if (!found.ok())
+      return found.status();
+    if (*found)
+      one.load.batch = **found;
+    else
+      one.refused = cat("no batch fits and holds; at batch 1: ", first);
+    return absl::OkStatus();
+  }
+
+  absl::Status compare(const std::vector<std::string> &policies, int64_t batch) {
+    std::vector<Contender> contenders;
+    for (const std::string &policy : policies) {
+      Progress progress(batch == 0 ? policy : cat(policy, " at batch ", batch));
+      absl::StatusOr<Contender> contender = contend(policy, batch);
+      if (!contender.ok())
+        return contender.status();
+      contenders.push_back(*std::move(contender));
+    }
+    Progress progress(batch == 0 ? std::string("rounds") : cat("rounds at batch ", batch), Amount::Rounds);
+    // One round that does not count: caches, page faults, clock rates.
+    for (int64_t round = 0; round <= options_.rounds; ++round)
+      for (size_t c = 0; c < contenders.size(); ++c) {
+        progress.update(static_cast<uint64_t>(round), static_cast<uint64_t>(options_.rounds + 1));
+        progress.note(contenders[c].policy);
+        for (Contender::One &one : contenders[c].instances)
+          if (one.instance)
+            if (absl::Status status = one.instance->round(one.prompts, /*counts=*/round > 0); !status.ok())
+              return status;
+      }
+    for (Contender &contender : contenders)
+      if (absl::Status status = addRow(contender, batch); !status.ok())
+        return status;
+    return absl::OkStatus();
+  }
+
+  absl::Status addRow(Contender &contender, int64_t batch) {
+    BenchRow row;
+    row.policy = contender.policy;
+    row.batch = batch;
+    for (Contender::One &one : contender.instances) {
+      BenchPhase none;
+      none.batch = one.load.batch;
+      none.refused = one.refused;
+      if (one.role != BenchRole::Prefill) // before a prefill that is run for its times
+        row.decode = one.instance ? one.instance->decode(report_.deviceMemory) : none;
+      if (one.role != BenchRole::Decode) {
+        row.prefill = none;
+        if (one.instance) {
+          absl::StatusOr<BenchPhase> phase = one.instance->prefill(one.prompts, report_.deviceMemory);
+          if (!phase.ok())
+            return phase.status();
+          row.prefill = *std::move(phase);
+        }
+      }
+    }
+    report_.rows.push_back(std::move(row));
+    return absl::OkStatus();
+  }
+
+  const BenchOptions &options_;
+  const model::Job job_;
+  std::vector<BenchRole> roles_;
+  BenchReport report_;
+};
+
+absl::Status checkOptions(const BenchOptions &options) {
+  const bool apart = options.instances == "apart";
+  if (!apart && options.instances != "together")
+    return badFlag("--instances", options.instances, "apart or together");
+  if (options.phase != "both" && options.phase != "prefill" && options.phase != "decode")
+    return badFlag("--phase", options.phase, "both, prefill or decode");
+  if (!apart && options.phase != "both")
+    return badFlag("--phase", options.phase, "both, with --instances together");
+  // One token in is an iteration of decode; a decode instance counts from its second decode iteration.
+  const int64_t leastOut = apart && options.phase != "prefill" ? 3 : 2;
+  if (options.outputLength < leastOut)
+    return badNumber("--output-len", options.outputLength, cat(leastOut, " or more"));
+  if (options.fill && !options.batches.empty())
+    return badFlag("--batches", options.batches, "--fill finds the batch", "one of them");
+  if (!options.run.device.empty())
+    if (absl::Status status = makeDevice(options.run.device, options.run).status(); !status.ok())
+      return status;
+  return absl::OkStatus();
+}
+
+} // namespace
+
+absl::Status benchCommand(const BenchOptions &options) {
+  if (absl::Status status = checkOptions(options); !status.ok())
+    return status;
+  const std::vector<std::string> policies = absl::StrSplit(options.policies, ',', absl::SkipEmpty());
+  if (policies.empty())
+    return badFlag("--policies", options.policies, "names, such as none,select-n,headrace");
+  absl::StatusOr<AssembledJob> assembled = assembleJob(options.run.job);
+  if (!assembled.ok())
+    return assembled.status();
+  model::Job &job = assembled->job;
+  Outputs outputs(options.run.overwrite);
+  outputs.add("--svg", options.svg, OutputKind::Bench);
+  outputs.add("--output", options.output, OutputKind::Bench);
+  outputs.addInputs(job.files);
+  outputs.addInput(options.run.weights);
+  if (absl::Status status = outputs.check(); !status.ok())
+    return status;
+  for (const std::string &note : assembled->notes)
+    std::fprintf(stderr, "headrace: %s\n", note.c_str());
+  if (!job.buckets.newTokens.empty() || !job.buckets.sequences.empty() || !job.buckets.contexts.empty())
+    std::fprintf(stderr, "headrace: bench makes buckets of the prompts that it runs; the job's are not used\n");
+  if (job.goal.context && *job.goal.context < options.inputLength + options.outputLength)
+    return badNumber("--context", *job.goal.context,
+                     cat("at least the ", options.inputLength, " tokens in and ", options.outputLength, " out"));
+  std::vector<int64_t> batches = {options.fill ? 0 : job.goal.batch.value_or(8)};
+  if (!options.batches.empty()) {
+    absl::StatusOr<std::vector<int64_t>> given = parseBatches(options.batches);
+    if (!given.ok())
+      return given.status();
+    batches = *std::move(given);
+  }
+  absl::StatusOr<BenchReport> report = Bench(options, std::move(job)).run(policies, batches);
+  if (!report.ok())
+    return report.status();
+  const std::string json = report->json();
+  if (!options.svg.empty())
+    if (absl::Status status = outputs.write(options.svg, report->svg()); !status.ok())
+      return status;
+  if (!options.output.empty())
+    if (absl::Status status = outputs.write(options.output, json); !status.ok())
+      return status;
+  std::fputs((options.run.json ? json : report->text(options.all)).c_str(), stdout);
+  const auto ran = [](const std::optional<BenchPhase> &phase) { return phase && phase->ran(); };
+  if (std::none_of(report->rows.begin(), report->rows.end(),
+                   [&](const BenchRow &row) { return ran(row.prefill) || ran(row.decode); }))
+    return withReport(absl::FailedPreconditionError("bench: nothing ran, for the reasons above"));
+  return absl::OkStatus();
+}
+
+} // namespace headrace::tools

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/BenchInstance.h"
+
+#include <algorithm>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/PlacementTable.h"
+#include "runtime/serve/engine/BatchRun.h"
+#include "tools/commands/RunSetup.h"
+
+namespace headrace::tools {
+namespace {
+
+struct Iteration {
+  uint32_t variant = 0;
+  int64_t ns = 0;
+};
+
+// As serve::generate(), but with a placement for prefill and one for decode.
+absl::Status runToEnd(serve::BatchRun &run, const serve::GenerateRequest &request, uint32_t prefill, uint32_t decode) {
+  int64_t promptRows = 0;
+  for (const std::vector<int32_t> &prompt : request.prompts)
+    promptRows += static_cast<int64_t>(prompt.size());
+  for (;;) {
+    absl::StatusOr<bool> launched = run.launchNext(promptRows > 0 ? prefill : decode);
+    if (!launched.ok())
+      return launched.status();
+    if (*launched) {
+      if (run.lastLaunched().prefill)
+        for (const serve::ComposedRows &rows : run.lastLaunched().rows)
+          promptRows -= rows.rows;
+      continue;
+    }
+    if (run.inFlight() == 0)
+      return absl::OkStatus();
+    if (absl::Status status = run.readOldest(); !status.ok())
+      return status;
+  }
+}
+
+// Shares of one iteration in which a lane had a step running.
+struct Busy {
+  double compute = 0, link = 0;
+};
+Busy busyOf(const plan::Schedule &schedule, absl::Span<const core::StepTime> times) {
+  if (times.size() != schedule.steps.size() || times.empty())
+    return {};
+  int64_t begin = times[0].startNs, end = times[0].endNs, compute = 0, link = 0;
+  for (size_t i = 0; i < times.size(); ++i) {
+    begin = std::min(begin, times[i].startNs);
+    end = std::max(end, times[i].endNs);
+    const int64_t ns = times[i].endNs - times[i].startNs;
+    if (schedule.steps[i].lane == plan::Lane::Compute)
+      compute += ns;
+    else if (schedule.steps[i].lane == plan::Lane::H2D)
+      link += ns;
+  }
+  const auto whole = static_cast<double>(std::max<int64_t>(end - begin, 1));
+  return {static_cast<double>(compute) / whole, static_cast<double>(link) / whole};
+}
+
+} // namespace
+
+absl::StatusOr<std::unique_ptr<BenchInstance>> BenchInstance::load(plan::Plan plan, BenchRole role,
+                                                                   const BenchLoad &load,
+                                                                   const BenchObjective &objective,
+                                                                   const RunOptions &options) {
+  auto instance = std::unique_ptr<BenchInstance>(new BenchInstance(std::move(plan), role, load, objective));
+  const plan::Plan &kept = instance->plan_;
+  instance->prefillPlacement_ = placementFor(kept, /*decode=*/false, load);
+  instance->decodePlacement_ = placementFor(kept, /*decode=*/true, load);
+  if (role == BenchRole::Decode) // its prompts are the other instance's work
+    instance->prefillPlacement_ = instance->decodePlacement_;
+  absl::StatusOr<std::unique_ptr<core::Device>> device =
+      makeDevice(options.device.empty() ? defaultDevice(kept) : options.device, options);
+  if (!device.ok())
+    return device.status();
+  instance->device_ = *std::move(device);
+  std::unique_ptr<model::WeightSource> weights;
+  if (instance->device_->holdsData()) {
+    absl::StatusOr<std::unique_ptr<model::WeightSource>> opened = openWeights(options, kept);
+    if (!opened.ok())
+      return opened.status();
+    weights = *std::move(opened);
+  }
+  core::DeviceOptions deviceOptions;
+  deviceOptions.trace = true;
+  if (absl::Status status = setLanes(options, *instance->device_, deviceOptions); !status.ok())
+    return status;
+  core::LoadOptions loadOptions;
+  loadOptions.placement = instance->prefillPlacement_;
+  absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
+      core::Runtime::load(kept, *instance->device_, deviceOptions, weights.get(), loadOptions);
+  if (!runtime.ok())
+    return runtime.status();
+  instance->runtime_ = *std::move(runtime);
+  return instance;
+}
+
+absl::Status BenchInstance::round(const Prompts &prompts, bool counts) {
+  return generate(prompts, role_ == BenchRole::Prefill ? 1 : load_.output, counts);
+}
+
+absl::Status BenchInstance::generate(const Prompts &prompts, int64_t newTokens, bool counts) {
+  serve::GenerateRequest request;
+  request.prompts = prompts;
+  request.maxNewTokens = newTokens;
+  request.separatePrefill = true;
+  std::vector<Iteration> iterations;
+  request.onIteration = [&](const serve::IterationSeen &seen) { iterations.push_back({seen.variant, seen.ns}); };
+  serve::BatchRun run(*runtime_);
+  if (absl::Status status = run.begin(request); !status.ok())
+    return status;
+  absl::Status status = runToEnd(run, request, prefillPlacement_, decodePlacement_);
+  const serve::GenerateResult result = run.takeResult();
+  if (absl::Status ended = run.end(); status.ok())
+    status = ended;
+  if (!status.ok() || !counts)
+    return status;
+
+  const size_t prefills = result.prefillIterations;
+  if (role_ != BenchRole::Decode) {
+    prefill_.iterations = static_cast<int64_t>(prefills);
+    prefill_.variant = iterations[prefills - 1].variant;
+    prefill_.ns.insert(prefill_.ns.end(), result.firstTokenNs.begin(), result.firstTokenNs.end());
+    for (size_t i = 0; i < prefills; ++i)
+      prefill_.totalNs += iterations[i].ns;
+    for (const std::vector<int32_t> &prompt : prompts)
+      prefill_.tokens += prompt.size();
+  }
+  for (size_t i = prefills + (role_ == BenchRole::Decode ? 1 : 0); i < iterations.size(); ++i) {
+    decode_.variant = iterations[i].variant;
+    decode_.ns.push_back(iterations[i].ns);
+    decode_.totalNs += iterations[i].ns;
+    decode_.tokens += prompts.size();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BenchPhase> BenchInstance::prefill(const Prompts &prompts, uint64_t deviceMemory) {
+  if (role_ == BenchRole::Both) // the last iteration was one of decode
+    if (absl::Status status = generate(prompts, 1, /*counts=*/false); !status.ok())
+      return status;
+  return phaseOf(prefill_, prefillPlacement_, /*decode=*/false, deviceMemory);
+}
+
+BenchPhase BenchInstance::decode(uint64_t deviceMemory) const {
+  return phaseOf(decode_, decodePlacement_, /*decode=*/true, deviceMemory);
+}
+
+BenchPhase BenchInstance::phaseOf(const Samples &samples, uint32_t placement, bool decode,
+                                  uint64_t deviceMemory) const {
+  BenchPhase phase;
+  phase.batch = load_.batch;
+  phase.placement = plan_.placements[placement].name;
+  phase.layers = plan_.placements[placement].offloadedLayers;
+  phase.time = spreadOf(samples.ns);
+  phase.samples = samples.ns.size();
+  // A prompt that takes several iterations is held against as many objectives.
+  phase.sloNs = static_cast<double>(decode ? objective_.tpotNs : objective_.ttftNs) *
+                static_cast<double>(decode ? 1 : samples.iterations);
+  if (phase.sloNs > 0)
+    phase.held =
+        static_cast<double>(std::count_if(samples.ns.begin(), samples.ns.end(),
+                                          [&](int64_t ns) { return static_cast<double>(ns) <= phase.sloNs; })) /
+        static_cast<double>(samples.ns.size());
+  if (const plan::BucketChoice *choice = choiceFor(plan_, decode, load_))
+    phase.residentNs = static_cast<double>(choice->residentNs);
+  const plan::Variant &variant = plan_.variants[samples.variant];
+  phase.predictedNs = static_cast<double>(variant.predictedNs);
+  if (samples.totalNs > 0)
+    phase.tokensPerSecond = static_cast<double>(samples.tokens) / (static_cast<double>(samples.totalNs) * 1e-9);
+  phase.deviceBytes = plan_.arenaBytes;
+  phase.hostBytes = offloadedBytes(plan_, placement);
+  phase.freedBytes = plan::freedBytes(plan_, placement);
+  phase.maxTokens = maxTokens(plan_, deviceMemory);
+  const plan::Schedule &schedule = plan_.schedules[variant.schedule];
+  phase.movedBytes = plan::linkBytes(schedule).h2d;
+  const Busy busy = busyOf(schedule, device_->lastTimes());
+  phase.stallShare = 1 - busy.compute;
+  phase.linkBusy = busy.link;
+  return phase;
+}
+
+} // namespace headrace::tools

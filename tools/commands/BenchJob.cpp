@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/BenchJob.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/numbers.h"
+#include "runtime/base/Text.h"
+#include "tools/commands/Compiling.h"
+
+namespace headrace::tools {
+namespace {
+
+using model::cat;
+
+// New tokens of an iteration while prompts are read on an instance that also decodes: as many as the compiler's own
+// largest default bucket.
+constexpr int64_t kMixedTokens = 2048;
+// The same on a decode instance, where its time does not count. Enough that such an iteration takes longer than one of
+// decode: else the runtime, which counts the transition to the other's slots, would stay with it.
+constexpr int64_t kHandoverTokens = 1024;
+constexpr uint64_t kLargeDevice = uint64_t{1} << 50;
+constexpr int64_t kMostPrompts = int64_t{1} << 20, kMostTokens = int64_t{1} << 24; // of a plan
+
+int64_t prefillTokens(BenchRole role, const BenchLoad &load) {
+  const int64_t all = load.batch * load.input;
+  // An iteration of prefill has more rows than sequences.
+  return role == BenchRole::Prefill
+             ? all
+             : std::min(all, std::max(2 * load.batch, role == BenchRole::Decode ? kHandoverTokens : kMixedTokens));
+}
+
+} // namespace
+
+absl::Status applyPolicy(const std::string &spelled, model::Policy &policy) {
+  const size_t equals = spelled.find('=');
+  policy.name = spelled.substr(0, equals);
+  if (equals == std::string::npos) {
+    if (policy.name != "auto" && policy.name != "interval")
+      policy.startRuleStated = false; // --start-rule is that of the placements which are stated
+    return absl::OkStatus();
+  }
+  int64_t number = 0;
+  const bool interval = policy.name == "interval", layers = policy.name == "layers";
+  if (!(interval || layers) || !absl::SimpleAtoi(spelled.substr(equals + 1), &number) || number < (interval ? 1 : 0))
+    return absl::InvalidArgumentError(cat("command line: --policies \"", model::escaped(spelled, 80),
+                                          "\": expected a policy's name, interval=N or layers=N"));
+  policy.name = "interval";
+  (interval ? policy.interval : policy.offloadLayers) = number;
+  return absl::OkStatus();
+}
+
+model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load) {
+  model::Job out = job;
+  out.goal.instances = role == BenchRole::Both ? model::Instances::Together : model::Instances::Apart;
+  out.goal.batch = load.batch;
+  // A prefill instance keeps its prompts' keys and values until they are handed over.
+  if (!job.goal.context)
+    out.goal.context = load.input + (role == BenchRole::Prefill ? 1 : load.output);
+  out.buckets.newTokens = {prefillTokens(role, load)};
+  out.buckets.sequences = {load.batch};
+  out.buckets.contexts = {*out.goal.context};
+  if (role == BenchRole::Prefill)
+    out.goal.tpotNs.reset();
+  if (role == BenchRole::Decode)
+    out.goal.ttftNs.reset();
+  return out;
+}
+
+absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role, const BenchLoad &load) {
+  const bool prefills = role != BenchRole::Decode, decodes = role != BenchRole::Prefill;
+  BenchObjective objective{prefills ? job.goal.ttftNs.value_or(0) : 0, decodes ? job.goal.tpotNs.value_or(0) : 0};
+  if (!job.goal.sloFactor)
+    return objective;
+  model::Job resident = job;
+  resident.policy = {};
+  resident.policy.name = "none";
+  resident.goal.deviceMemory = kLargeDevice;
+  resident.hardware->memoryBytes = kLargeDevice;
+  absl::StatusOr<plan::Plan> plan = compileJob(benchJob(resident, role, load));
+  if (!plan.ok())
+    return plan.status();
+  for (const bool decode : {false, true}) {
+    if (!(decode ? decodes : prefills))
+      continue;
+    const plan::BucketChoice *choice = choiceFor(*plan, decode, load);
+    if (choice == nullptr)
+      return absl::InternalError("a plan with an objective has no choice for its bucket");
+    (decode ? objective.tpotNs : objective.ttftNs) = choice->sloNs;
+  }
+  return objective;
+}
+
+const plan::BucketChoice *choiceFor(const plan::Plan &plan, bool decode, const BenchLoad &load) {
+  const plan::BucketChoice *best = nullptr;
+  int64_t bestTokens = 0;
+  for (const plan::BucketChoice &choice : plan.choices) {
+    const plan::Variant &variant = plan.variants[choice.variant];
+    const bool decodes = plan.schedules[variant.schedule].shape == plan::ShapeClass::Decode;
+    if (decodes != decode || variant.sequences < load.batch)
+      continue;
+    // Jobs of benchJob() have one bucket of each class; of several, the one with the most room.
+    if (best == nullptr || variant.newTokens > bestTokens) {
+      best = &choice;
+      bestTokens = variant.newTokens;
+    }
+  }
+  return best;
+}
+
+uint32_t placementFor(const plan::Plan &plan, bool decode, const BenchLoad &load) {
+  const plan::BucketChoice *choice = choiceFor(plan, decode, load);
+  return choice == nullptr ? 0 : plan.variants[choice->variant].placement;
+}
+
+int64_t mostPrompts(const model::Job &job, const BenchLoad &load, uint64_t deviceMemory) {
+  const model::ModelSpec &spec = job.model->spec;
+  const bool host = job.hardware->kind == model::DeviceKind::Host;
+  const model::DType kv = job.goal.kvDtype.value_or(host ? model::DType::F32 : spec.dtype);
+  const int64_t context = job.goal.context.value_or(load.input + 1);
+  const uint64_t prompt = 2 * static_cast<uint64_t>(spec.kvRows() * spec.layers * context) * model::dtypeBytes(kv);
+  const auto fits = static_cast<int64_t>(
+      std::min<uint64_t>(deviceMemory / std::max<uint64_t>(prompt, 1), static_cast<uint64_t>(kMostPrompts)));
+  return std::clamp<int64_t>(fits, 1, std::max<int64_t>(1, kMostTokens / std::max(load.input, context)));
+}
+
+} // namespace headrace::tools

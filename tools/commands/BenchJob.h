@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One policy's instance in a comparison, as a job for the compiler: which buckets, which objective, which placement.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/job/JobFile.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::tools {
+
+// What an instance does: Select-N deploys a model as a prefill instance and a decode instance (section 4.4); `run`
+// does both on one.
+enum class BenchRole : uint8_t { Prefill, Decode, Both };
+
+struct BenchLoad {
+  int64_t batch = 1; // prompts at once
+  int64_t input = 2, output = 2;
+};
+
+// A policy as `--policies` spells it: a name of model::kPolicyNames, "interval=3" or "layers=10".
+absl::Status applyPolicy(const std::string &spelled, model::Policy &policy);
+
+// The job of one instance under this load. Buckets are the load's own: prefill in one iteration of all its prompts,
+// except on a decode instance, which gets its prompts in small steps, and where one instance does both, in steps of at
+// most 2,048 tokens. The objective of a phase that is not the instance's is dropped; a factor becomes times (see
+// objectiveOf()).
+model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load);
+
+// Latency objectives of an iteration of each phase, ns; 0: none.
+struct BenchObjective {
+  uint64_t ttftNs = 0, tpotNs = 0;
+};
+// A factor is of the time with nothing offloaded on a device large enough, whatever the device at hand holds. So every
+// policy has the same number. Of a phase that is not the instance's: 0.
+absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role, const BenchLoad &load);
+
+// The choice that the plan made for the bucket which runs this load's prefill or decode; null if the plan has none.
+const plan::BucketChoice *choiceFor(const plan::Plan &plan, bool decode, const BenchLoad &load);
+// Its placement; 0 where nothing was chosen.
+uint32_t placementFor(const plan::Plan &plan, bool decode, const BenchLoad &load);
+
+// The largest batch whose KV cache alone would fit the memory: no plan of any policy has a larger one.
+int64_t mostPrompts(const model::Job &job, const BenchLoad &load, uint64_t deviceMemory);
+
+} // namespace headrace::tools

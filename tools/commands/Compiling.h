@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From an assembled job to a plan: the one place where the command line meets the compiler.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "runtime/job/JobFile.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::tools {
+
+using PhaseText = std::function<void(std::string_view schedule, std::string_view phase, std::string_view text)>;
+
+// job.model and job.hardware must be set. Shows its progress on a terminal. `onPhase` may be empty.
+absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase = {});
+
+// What stands behind `headrace compile` to get this plan again, model first: the choice is spelled out, nothing is left
+// to "auto", and figures that differ from the named shape's or profile's are flags of their own.
+std::string chosenFlags(const model::Job &job, const plan::Plan &plan);
+
+} // namespace headrace::tools

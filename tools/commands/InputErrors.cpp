@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/InputErrors.h"
+
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/commands/ExitCode.h"
+
+namespace headrace::tools {
+
+using model::cat;
+
+std::string quoted(std::string_view text) {
+  constexpr size_t kMost = 200;
+  return cat("\"", model::escaped(text, kMost), text.size() > kMost ? "..." : "", "\"");
+}
+
+absl::Status badUsage(std::string_view message) { return absl::InvalidArgumentError(cat(kCommandLine, ": ", message)); }
+
+absl::Status badNumber(std::string_view flag, const absl::AlphaNum &value, std::string_view expected) {
+  return badUsage(cat(flag, " = ", value, ": expected ", expected));
+}
+
+absl::Status badFlag(std::string_view flag, std::string_view value, std::string_view expected) {
+  return badUsage(cat(flag, " = ", quoted(value), ": expected ", expected));
+}
+
+absl::Status badFlag(std::string_view flag, std::string_view value, std::string_view why, std::string_view expected) {
+  return badUsage(cat(flag, " = ", quoted(value), ": ", why, ": expected ", expected));
+}
+
+namespace {
+constexpr char kReported[] = "headrace/reported";
+} // namespace
+
+absl::Status withReport(absl::Status status) {
+  status.SetPayload(kReported, absl::Cord());
+  return status;
+}
+
+int reportError(const absl::Status &status, bool json) {
+  const std::string message(status.message());
+  const int exitStatus = exitCodeOf(status);
+  std::fprintf(stderr, "headrace: error: %s\n", message.c_str());
+  if (json && !status.GetPayload(kReported)) {
+    using Json = nlohmann::ordered_json;
+    const Json object = {{"error", {{"message", message}, {"exit_status", exitStatus}}}};
+    std::puts(object.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+  }
+  std::fflush(stdout);
+  return exitStatus;
+}
+
+} // namespace headrace::tools

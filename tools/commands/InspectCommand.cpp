@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
+#include "runtime/plan/PlanFile.h"
+#include "tools/commands/Commands.h"
+#include "tools/report/InspectReport.h"
+
+namespace headrace::tools {
+
+absl::Status inspectCommand(const InspectOptions &options) {
+  absl::StatusOr<plan::Plan> plan = plan::readPlan(options.plan);
+  if (!plan.ok())
+    return plan.status();
+  std::fputs((options.json ? inspectJson(*plan, options.plan) : inspectText(*plan, options.plan, options.all)).c_str(),
+             stdout);
+  return absl::OkStatus();
+}
+
+} // namespace headrace::tools

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/Options.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "tools/commands/InputErrors.h"
+
+namespace headrace::tools {
+
+using model::cat;
+
+namespace {
+
+// A message that has the form already.
+class BadValue : public CLI::ParseError {
+public:
+  explicit BadValue(const absl::Status &status)
+      : CLI::ParseError("BadValue", std::string(status.message()), CLI::ExitCodes::ValidationError) {}
+};
+
+template <class Target>
+CLI::Option *addNumberTo(CLI::App &app, const std::string &flags, Target &target, const std::string &help,
+                         const std::string &expected, bool (*holds)(double)) {
+  return app
+      .add_option_function<std::string>(
+          flags,
+          [&target, flag = detail::firstFlag(flags), expected, holds](const std::string &text) {
+            double value = 0;
+            if (!absl::SimpleAtod(text, &value) || !std::isfinite(value) || !holds(value))
+              detail::refuseValue(flag, text, expected);
+            target = value;
+          },
+          help)
+      ->type_name("NUMBER");
+}
+
+} // namespace
+
+namespace detail {
+
+std::string firstFlag(const std::string &flags) {
+  const size_t at = flags.find("--");
+  return at == std::string::npos ? flags : flags.substr(at, flags.find(',', at) - at);
+}
+
+std::optional<int64_t> wholeNumber(const std::string &text) {
+  constexpr double kExact = 9007199254740992; // 2^53
+  int64_t whole = 0;
+  double real = 0;
+  if (absl::SimpleAtoi(text, &whole))
+    return whole;
+  if (absl::SimpleAtod(text, &real) && std::abs(real) <= kExact && std::trunc(real) == real)
+    return static_cast<int64_t>(real);
+  return std::nullopt;
+}
+
+std::optional<uint64_t> wholePositive(const std::string &text) {
+  uint64_t whole = 0;
+  if (absl::SimpleAtoi(text, &whole)) // up to 2^64 - 1
+    return whole;
+  const std::optional<int64_t> other = wholeNumber(text);
+  return other && *other >= 0 ? std::optional(static_cast<uint64_t>(*other)) : std::nullopt;
+}
+
+void refuseValue(const std::string &flag, const std::string &value, const std::string &expected) {
+  throw BadValue(badFlag(flag, value, expected));
+}
+
+} // namespace detail
+
+CLI::Option *addNumber(CLI::App &app, const std::string &flags, double &target, const std::string &help,
+                       const std::string &expected, bool (*holds)(double)) {
+  return addNumberTo(app, flags, target, help, expected, holds)->default_str(cat(target));
+}
+
+CLI::Option *addNumber(CLI::App &app, const std::string &flags, std::optional<double> &target, const std::string &help,
+                       const std::string &expected, bool (*holds)(double)) {
+  return addNumberTo(app, flags, target, help, expected, holds);
+}
+
+CLI::Option *addChoice(CLI::App &app, const std::string &flags, std::string &target, const std::string &help,
+                       const std::vector<std::string> &words) {
+  return app
+      .add_option_function<std::string>(
+          flags,
+          [&target, flag = detail::firstFlag(flags), words](const std::string &text) {
+            if (std::find(words.begin(), words.end(), text) == words.end())
+              detail::refuseValue(flag, text,
+                                  cat(absl::StrJoin(words.begin(), words.end() - 1, ", "), " or ", words.back()));
+            target = text;
+          },
+          help)
+      ->type_name("TEXT")
+      ->default_str(target);
+}
+
+absl::Status usageError(const CLI::ParseError &error, const std::string &command) {
+  const std::string text = error.what();
+  const std::string more = cat(" (", command, " --help)");
+  if (dynamic_cast<const BadValue *>(&error) != nullptr)
+    return absl::InvalidArgumentError(text);
+  if (dynamic_cast<const CLI::ExtrasError *>(&error) != nullptr) {
+    std::string what = text.substr(text.find(':') + 1);
+    what.erase(0, what.find_first_not_of(' '));
+    return badUsage(cat(what, ": expected a flag or an argument of ", command, more));
+  }
+  const std::string name = text.substr(0, text.find(':'));
+  if (dynamic_cast<const CLI::ArgumentMismatch *>(&error) != nullptr)
+    return badUsage(text.find("received") != std::string::npos && text.find("At Most") != std::string::npos
+                        ? cat(name, ": given more than once: expected it once")
+                        : cat(name, ": no value: expected one behind it", more));
+  if (dynamic_cast<const CLI::RequiredError *>(&error) != nullptr)
+    return badUsage(text.find("subcommand") != std::string::npos
+                        ? cat("no subcommand: expected one", more)
+                        : cat("no ", text.substr(0, text.find(" is required")), ": expected one", more));
+  return badUsage(cat(text, more));
+}
+
+} // namespace headrace::tools

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every command that runs a plan needs first: a device by its name, weights, cores.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/core/Device.h"
+#include "runtime/model/WeightSource.h"
+#include "runtime/plan/Plan.h"
+#include "tools/commands/Commands.h"
+
+namespace headrace::tools {
+
+// "host", "sim", "cuda", "cuda:1". kInvalidArgument, naming the flag, for anything else.
+absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const RunOptions &options);
+// The device that a plan is for; where that is a GPU and none answers, it is said why.
+std::string defaultDevice(const plan::Plan &plan);
+// A line on standard error, once a process: "headrace: warning: ...", clear of a line of progress.
+void warnOnce(const std::string &warning);
+// --synthetic-weights, --weights, or the folder that the plan was made from; --verify-weights. Warns of tensors that
+// nothing uses, and, as they are loaded, of those with values that are not finite.
+absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOptions &options, const plan::Plan &plan);
+// --pin: two cores of those this process may use; the same one twice if there is only one. --low-latency:
+// kInvalidArgument for a device whose lanes are no threads of this machine.
+absl::Status setLanes(const RunOptions &options, const core::Device &device, core::DeviceOptions &deviceOptions);
+
+} // namespace headrace::tools

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdio>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "runtime/base/FileIo.h"
+#include "runtime/base/Text.h"
+#include "runtime/plan/PlanFile.h"
+#include "tools/commands/Commands.h"
+#include "tools/commands/InputErrors.h"
+#include "tools/commands/Outputs.h"
+#include "tools/timeline/Timeline.h"
+
+namespace headrace::tools {
+namespace {
+
+int terminalWidth() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    return std::max<int>(size.ws_col, 60);
+  return 120;
+}
+
+} // namespace
+
+absl::Status timelineCommand(const TimelineOptions &options) {
+  absl::StatusOr<plan::Plan> plan = plan::readPlan(options.plan);
+  if (!plan.ok())
+    return plan.status();
+  const bool toFile = !options.output.empty() && options.output != "-";
+  Outputs outputs(options.overwrite);
+  if (toFile)
+    outputs.add("--output", options.output, OutputKind::Timeline);
+  outputs.addInputs({options.plan, options.measured});
+  if (absl::Status status = outputs.check(); !status.ok())
+    return status;
+  Trace measured;
+  if (!options.measured.empty()) {
+    absl::StatusOr<std::string> text = model::readTextFile(options.measured);
+    if (!text.ok())
+      return text.status();
+    absl::StatusOr<Trace> trace = parseTrace(*text, options.measured, *plan);
+    if (!trace.ok())
+      return trace.status();
+    if (options.variant.value_or(trace->variant) != trace->variant)
+      return absl::InvalidArgumentError(model::cat(options.measured, ": measured on variant ", trace->variant,
+                                                   ": expected --variant ", trace->variant, ", not ",
+                                                   *options.variant));
+    measured = *std::move(trace);
+  }
+  // The variant that was measured, unless one is named; without a measurement the first.
+  const uint32_t variant = options.variant.value_or(options.measured.empty() ? 0 : measured.variant);
+  if (variant >= plan->variants.size())
+    return badNumber("--variant", variant,
+                     model::cat("one of the ", plan->variants.size(), " variants of ", options.plan, ", from 0"));
+  const Chart chart = makeChart(*plan, variant, options.measured.empty() ? nullptr : &measured);
+  const std::string drawn = options.format == "json" ? timelineJson(chart)
+                            : options.format == "svg"
+                                ? timelineSvg(chart)
+                                : timelineText(chart, options.width > 0 ? options.width : terminalWidth());
+  if (toFile)
+    return outputs.write(options.output, options.format == "text" ? model::cat(kTimelineTextMark, drawn) : drawn);
+  std::fputs(drawn.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+} // namespace headrace::tools

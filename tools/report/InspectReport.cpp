@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/report/InspectReport.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "runtime/base/Text.h"
+#include "runtime/plan/PlacementTable.h"
+#include "tools/commands/ModelHash.h"
+#include "tools/report/ChoiceReport.h"
+#include "tools/report/Format.h"
+
+namespace headrace::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Tokens that KV blocks have room for: those there are, without the scratch block, and those that would fit into what
+// the variant leaves of the budget.
+int64_t maxTokens(const plan::Plan &plan, uint64_t peak) {
+  uint64_t blockBytes = 0; // one block in every layer
+  for (const plan::Buffer &buffer : plan.buffers)
+    if (buffer.kind == plan::BufferKind::Kv && plan.kvBlocks > 0)
+      blockBytes += buffer.bytes / static_cast<uint64_t>(plan.kvBlocks);
+  const uint64_t left = plan.budgetBytes > peak ? plan.budgetBytes - peak : 0;
+  const auto more = static_cast<int64_t>(blockBytes == 0 ? 0 : left / blockBytes);
+  return (std::max<int64_t>(plan.kvBlocks - 1, 0) + more) * plan.blockTokens;
+}
+
+std::string intervalOf(const plan::Placement &placement) {
+  if (placement.interval > 0)
+    return model::cat(placement.interval);
+  return placement.offloadedLayers == 0 ? "none" : "";
+}
+
+Json deviceJson(const plan::DeviceBytes &bytes) {
+  return {{"weights", bytes.weights},         {"slots", bytes.slots},         {"kv", bytes.kv},    {"io", bytes.io},
+          {"activations", bytes.activations}, {"workspace", bytes.workspace}, {"peak", bytes.peak}};
+}
+
+double ms(uint64_t ns) { return static_cast<double>(ns) / 1e6; }
+
+Json intervalJson(const plan::Placement &placement) {
+  if (placement.interval > 0)
+    return placement.interval;
+  return placement.offloadedLayers == 0 ? Json("none") : Json(nullptr);
+}
+
+uint64_t weightBytes(const plan::Plan &plan) {
+  uint64_t bytes = 0;
+  for (const plan::Buffer &buffer : plan.buffers)
+    bytes += buffer.kind == plan::BufferKind::Weight ? buffer.bytes : 0;
+  return bytes;
+}
+
+// The placement in which a transition starts.
+uint32_t placementBefore(const plan::Schedule &schedule) {
+  return schedule.fromPlacement == plan::kNone ? schedule.placement : schedule.fromPlacement;
+}
+
+} // namespace
+
+std::string describePlacement(const plan::Placement &placement) {
+  std::vector<std::string> parts;
+  if (placement.offloadedLayers > 0)
+    parts.push_back(
+        absl::StrFormat("%d layer%s%s", placement.offloadedLayers, placement.offloadedLayers == 1 ? "" : "s",
+                        placement.interval > 0 ? absl::StrFormat(" (interval %d)", placement.interval) : ""));
+  if (placement.offloadsEmbedding)
+    parts.push_back("embedding");
+  if (placement.offloadsHead)
+    parts.push_back("head");
+  return parts.empty() ? "nothing" : absl::StrJoin(parts, ", ");
+}
+
+std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
+  std::vector<VariantReport> reports;
+  for (uint32_t i = 0; i < plan.variants.size(); ++i) {
+    const plan::Variant &variant = plan.variants[i];
+    const plan::Placement &placement = plan.placements[variant.placement];
+    VariantReport r;
+    r.index = i;
+    r.newTokens = variant.newTokens;
+    r.sequences = variant.sequences;
+    r.context = variant.context;
+    r.placement = placement.name;
+    r.interval = intervalOf(placement);
+    r.offloadedLayers = placement.offloadedLayers;
+    r.deviceBytes = plan::deviceBytes(plan, variant.schedule);
+    r.hostBytes = plan::weightBytesByHome(plan, variant.placement).host;
+    r.linkBytes = plan::linkBytes(plan.schedules[variant.schedule]);
+    r.predictedNs = variant.predictedNs;
+    r.computeAloneNs = variant.computeAloneNs;
+    r.linkAloneNs = variant.linkAloneNs;
+    r.maxTokens = maxTokens(plan, r.deviceBytes.peak);
+    r.limitingResource = variant.linkAloneNs <= variant.computeAloneNs ? "compute"
+                         : r.linkBytes.d2h > r.linkBytes.h2d           ? "link d2h"
+                                                                       : "link h2d";
+    reports.push_back(std::move(r));
+  }
+  return reports;
+}
+
+std::string inspectText(const plan::Plan &plan, const std::string &path, bool all) {
+  std::string out = absl::StrFormat("%s: %s on %s, format %d, compiler %s\n", path, plan.model.name, plan.hardware.name,
+                                    plan.version, plan.compilerVersion);
+  const auto line = [&](const char *name, const std::string &value) {
+    absl::StrAppendFormat(&out, "  %-16s %s\n", name, value);
+  };
+  line("model",
+       absl::StrFormat("%s, %d layers, %s of %s weights, hash %s", std::string(model::familyName(plan.model.family)),
+                       plan.model.layers, formatBytes(weightBytes(plan)),
+                       std::string(model::dtypeName(plan.model.dtype)), plan.modelHash));
+  line("hash covers", modelHashCovers(plan) + (plan.weightHashes.empty()
+                                                   ? "; not the weights' values (compile --verify-weights)"
+                                                   : model::cat("; the weights' values have ", weightsHash(plan))));
+  line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
+                                        formatBytes(plan.budgetBytes), plan.arenaBytes, plan.budgetBytes));
+  line("host memory", absl::StrFormat("%s pinned (%d bytes)", formatBytes(plan.hostBytes), plan.hostBytes));
+  line("KV cache",
+       absl::StrFormat("%s, %d blocks of %d tokens a layer, context up to %d",
+                       std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens, plan.maxContext));
+  for (const plan::Placement &placement : plan.placements)
+    line("offloaded", absl::StrFormat("%s: %s; start rule %s, %d slots%s", placement.name, describePlacement(placement),
+                                      std::string(model::startRuleName(placement.startRule)), placement.slots.size(),
+                                      plan.pageBytes > 0 ? absl::StrFormat(", %d KV blocks a layer", placement.kvBlocks)
+                                                         : std::string()));
+  line("policy", describeGoal(plan));
+  line("limited by", plan.limitingResource);
+  line("reason", plan.reason);
+  if (const std::string choices = choicesText(plan, all); !choices.empty())
+    out += "\n" + choices;
+
+  std::vector<std::vector<std::string>> table = {{"variant",   "tokens",  "seqs",  "context",    "placement",
+                                                  "off",       "weights", "slots", "kv",         "activations",
+                                                  "workspace", "peak",    "host",  "h2d/iter",   "d2h/iter",
+                                                  "predicted", "compute", "link",  "max tokens", "limit"}};
+  for (const VariantReport &r : reportVariants(plan))
+    table.push_back({model::cat(r.index),
+                     model::cat(r.newTokens),
+                     model::cat(r.sequences),
+                     model::cat(r.context),
+                     r.placement,
+                     model::cat(r.offloadedLayers),
+                     formatBytes(r.deviceBytes.weights),
+                     formatBytes(r.deviceBytes.slots),
+                     formatBytes(r.deviceBytes.kv),
+                     formatBytes(r.deviceBytes.activations),
+                     formatBytes(r.deviceBytes.workspace),
+                     formatBytes(r.deviceBytes.peak),
+                     formatBytes(r.hostBytes),
+                     formatBytes(r.linkBytes.h2d),
+                     formatBytes(r.linkBytes.d2h),
+                     formatNs(r.predictedNs),
+                     formatNs(r.computeAloneNs),
+                     formatNs(r.linkAloneNs),
+                     model::cat(r.maxTokens),
+                     r.limitingResource});
+  out += "\n" + foldTable(table, all, "variants", kShowAll);
+  if (!plan.transitions.empty()) {
+    std::vector<std::vector<std::string>> moves = {{"transition", "from", "state", "to", "state", "h2d", "predicted"}};
+    for (size_t t = 0; t < plan.transitions.size(); ++t) {
+      const plan::Transition &transition = plan.transitions[t];
+      const plan::Schedule &schedule = plan.schedules[transition.schedule];
+      moves.push_back({model::cat(t), plan.placements[placementBefore(schedule)].name, model::cat(transition.fromState),
+                       plan.placements[schedule.placement].name, model::cat(transition.toState),
+                       formatBytes(plan::linkBytes(schedule).h2d), formatNs(transition.predictedNs)});
+    }
+    out += "\n" + foldTable(moves, all, "transitions", kShowAll);
+  }
+  return out;
+}
+
+std::string inspectJson(const plan::Plan &plan, const std::string &path) {
+  Json json = {{"plan", path},
+               {"version", plan.version},
+               {"compiler", plan.compilerVersion},
+               {"model",
+                {{"name", plan.model.name},
+                 {"family", std::string(model::familyName(plan.model.family))},
+                 {"layers", plan.model.layers},
+                 {"dtype", std::string(model::dtypeName(plan.model.dtype))},
+                 {"weight_bytes", weightBytes(plan)},
+                 {"hash", plan.modelHash},
+                 {"hash_covers", modelHashCovers(plan)},
+                 {"weights_hash", plan.weightHashes.empty() ? Json(nullptr) : Json(weightsHash(plan))},
+                 {"path", plan.modelPath}}},
+               {"hardware", plan.hardware.name},
+               {"budget_bytes", plan.budgetBytes},
+               {"arena_bytes", plan.arenaBytes},
+               {"host_bytes", plan.hostBytes},
+               {"activation_dtype", std::string(model::dtypeName(plan.activationDtype))},
+               {"kv_dtype", std::string(model::dtypeName(plan.kvDtype))},
+               {"block_tokens", plan.blockTokens},
+               {"kv_blocks", plan.kvBlocks},
+               {"max_context", plan.maxContext},
+               {"policy", plan.policy.name},
+               {"objective", objectiveJson(plan)},
+               {"slowest_factor", plan.slowestPermille / 1000.0},
+               {"limiting_resource", plan.limitingResource},
+               {"reason", plan.reason}};
+  Json placements = Json::array();
+  for (uint32_t p = 0; p < plan.placements.size(); ++p) {
+    const plan::Placement &placement = plan.placements[p];
+    const plan::HomeBytes homes = plan::weightBytesByHome(plan, p);
+    placements.push_back(
+        {{"name", placement.name},
+         {"interval", intervalJson(placement)},
+         {"offloaded_layers", placement.offloadedLayers},
+         {"offloads_embedding", placement.offloadsEmbedding},
+         {"offloads_head", placement.offloadsHead},
+         {"start_rule", std::string(model::startRuleName(placement.startRule))},
+         {"slots", placement.slots.size()},
+         {"freed_bytes", plan::freedBytes(plan, p)},
+         {"weight_bytes_by_home", {{"device", homes.device}, {"host", homes.host}, {"disk", homes.disk}}}});
+  }
+  json["placements"] = std::move(placements);
+  json["choices"] = choicesJson(plan);
+  Json variants = Json::array();
+  for (const VariantReport &r : reportVariants(plan)) {
+    const plan::Placement &placement = plan.placements[plan.variants[r.index].placement];
+    variants.push_back({{"key",
+                         {{"new_tokens", r.newTokens},
+                          {"sequences", r.sequences},
+                          {"context", r.context},
+                          {"placement", r.placement}}},
+                        {"interval", intervalJson(placement)},
+                        {"offloaded_layers", r.offloadedLayers},
+                        {"device_bytes", deviceJson(r.deviceBytes)},
+                        {"host_bytes", r.hostBytes},
+                        {"h2d_bytes", r.linkBytes.h2d},
+                        {"d2h_bytes", r.linkBytes.d2h},
+                        {"predicted_iteration_ms", ms(r.predictedNs)},
+                        {"compute_alone_ms", ms(r.computeAloneNs)},
+                        {"link_alone_ms", ms(r.linkAloneNs)},
+                        {"max_tokens", r.maxTokens},
+                        {"limiting_resource", r.limitingResource}});
+  }
+  json["variants"] = std::move(variants);
+  Json transitions = Json::array();
+  for (const plan::Transition &t : plan.transitions)
+    transitions.push_back({{"from_placement", placementBefore(plan.schedules[t.schedule])},
+                           {"to_placement", plan.schedules[t.schedule].placement},
+                           {"from_state", t.fromState},
+                           {"to_state", t.toState},
+                           {"h2d_bytes", plan::linkBytes(plan.schedules[t.schedule]).h2d},
+                           {"predicted_ms", ms(t.predictedNs)}});
+  json["transitions"] = std::move(transitions);
+  // A name from a file may hold bytes that are no UTF-8: those are replaced, never thrown about.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+} // namespace headrace::tools

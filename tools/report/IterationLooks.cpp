@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/report/IterationLooks.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+#include "runtime/base/Text.h"
+
+namespace headrace::tools {
+
+void IterationTimes::add(uint32_t variant, int64_t ns) { order_.emplace_back(variant, ns); }
+
+uint32_t IterationTimes::mostOften(const std::function<bool(uint32_t)> &counts) const {
+  std::map<uint32_t, size_t> of;
+  for (const auto &[variant, ns] : order_)
+    ++of[variant];
+  uint32_t most = plan::kNone;
+  for (const auto &[variant, ns] : order_)
+    if (counts(variant) && (most == plan::kNone || of[variant] > of[most]))
+      most = variant;
+  return most;
+}
+
+IterationTimes::Representative IterationTimes::representative(const std::vector<Look> &looks,
+                                                              const std::function<bool(uint32_t)> &counts) const {
+  const uint32_t variant = mostOften(counts);
+  std::vector<int64_t> sorted;
+  for (const auto &[ran, ns] : order_)
+    if (ran == variant)
+      sorted.push_back(ns);
+  if (sorted.empty())
+    return {};
+  std::sort(sorted.begin(), sorted.end());
+  const int64_t median = sorted[(sorted.size() - 1) / 2];
+  Representative found;
+  int64_t away = 0;
+  const auto awayOf = [&](const Look &look) { return std::abs(order_[look.iteration - 1].second - median); };
+  for (const Look &look : looks)
+    if (look.variant == variant && (found.look == nullptr || awayOf(look) < away)) {
+      found.look = &look;
+      away = awayOf(look);
+    }
+  const bool typical = found.look != nullptr;
+  for (size_t l = looks.size(); l-- > 0 && found.look == nullptr;)
+    if (counts(looks[l].variant))
+      found.look = &looks[l];
+  if (found.look == nullptr)
+    return {};
+  found.about = model::cat("iteration ", found.look->iteration, " of ", count());
+  if (typical && sorted.size() > 1)
+    found.about +=
+        model::cat(away == 0 ? ", the median of " : ", near the median of ", sorted.size(), " of its variant");
+  return found;
+}
+
+void IterationLooks::look() {
+  const int64_t fromNs = runtime_.device().nowNs();
+  if (absl::Status drained = runtime_.device().drain(); !drained.ok()) {
+    if (status_.ok())
+      status_ = drained;
+    return;
+  }
+  const absl::Span<const core::StepTime> times = runtime_.device().lastTimes();
+  looks_.push_back({runtime_.launched(), plan::kNone, {times.begin(), times.end()}});
+  waits_[runtime_.launched() % waits_.size()] = {runtime_.launched(), fromNs, runtime_.device().nowNs()};
+}
+
+void IterationLooks::beforeLaunch(const plan::IterationShape &next) {
+  const uint64_t last = runtime_.launched();
+  const bool prompts = next.tokens != next.sequences;
+  const bool wanted = many_ ? stride_.wants(last) : promptsLast_ && !prompts;
+  promptsLast_ = prompts;
+  if (!opened_ || last == 0 || !wanted || (!looks_.empty() && looks_.back().iteration == last))
+    return;
+  look();
+  if (many_ && stride_.keeps(looks_.size()))
+    std::erase_if(looks_, [&](const Look &kept) { return !stride_.wants(kept.iteration); });
+}
+
+int64_t IterationLooks::measured(uint32_t variant, int64_t ns) {
+  const uint64_t iteration = times_.count() + 1;
+  // It was launched when the look had ended, instead of when the one before it was in flight.
+  const Wait &wait = waits_[(iteration - 1) % waits_.size()];
+  if (iteration > 1 && wait.iteration == iteration - 1)
+    ns += std::max<int64_t>(0, wait.toNs - std::max(wait.fromNs, visibleNs_));
+  times_.add(variant, ns);
+  visibleNs_ = std::max(visibleNs_, runtime_.device().tokensVisibleNs(iteration));
+  return ns;
+}
+
+absl::Status IterationLooks::finish() {
+  if (opened_ && runtime_.launched() > 0 && (looks_.empty() || looks_.back().iteration != runtime_.launched()))
+    look();
+  for (Look &look : looks_)
+    look.variant = times_.variantOf(look.iteration);
+  return status_;
+}
+
+} // namespace headrace::tools

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/report/RunReport.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "runtime/base/Text.h"
+#include "tools/report/Format.h"
+#include "tools/report/InspectReport.h"
+
+namespace headrace::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
+
+Json comparedJson(const Compared &c) {
+  if (c.iterations == 0)
+    return nullptr;
+  return {{"iterations", c.iterations},
+          {"predicted_ms", c.predictedMs},
+          {"measured_ms", c.measuredMs},
+          {"ratio", c.ratio()}};
+}
+
+Json homesJson(const plan::HomeBytes &homes) {
+  return {{"device", homes.device}, {"host", homes.host}, {"disk", homes.disk}};
+}
+
+std::string comparedText(const char *name, const Compared &c, double transitionsMs = 0) {
+  if (c.iterations == 0)
+    return "";
+  const std::string way =
+      transitionsMs > 0 ? absl::StrFormat(", with %.3f ms of transitions in all", transitionsMs) : "";
+  return absl::StrFormat("%-16s predicted %.3f ms, measured %.3f ms (%.2f x) over %d iteration%s%s\n", name,
+                         c.predictedMs, c.measuredMs, c.ratio(), c.iterations, c.iterations == 1 ? "" : "s", way);
+}
+
+} // namespace
+
+std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport &report) {
+  const serve::GenerateResult &r = report.result;
+  std::string out;
+  for (size_t p = 0; p < r.tokens.size(); ++p)
+    absl::StrAppendFormat(&out, "tokens %-9d %s\n", p, absl::StrJoin(r.tokens[p], ","));
+  const auto line = [&](const char *name, const std::string &value) {
+    absl::StrAppendFormat(&out, "%-16s %s\n", name, value);
+  };
+  line("device", report.device);
+  line("offloaded", describePlacement(plan.placements[placement]));
+  line("TTFT", absl::StrFormat("%.3f ms", r.ttftMs));
+  line("TPOT", absl::StrFormat("%.3f ms", r.tpotMs));
+  line("iterations", model::cat(r.iterations, ", ", r.prefillIterations, " of them with prompts; ", report.transitions,
+                                " transitions, ", report.missingVariants, " missing variants"));
+  if (report.leftOutVariants > 0)
+    line("left out", model::cat(report.leftOutVariants, " of ", plan.variants.size(),
+                                " variants, for --graph-memory or --graph-seconds; larger ones ran in their place"));
+  const Compared prefill = report.times.prefill(), decode = report.times.decode(), changes = report.times.changes();
+  out += comparedText("prefill", prefill) + comparedText("changes", changes, report.times.transitionsMs()) +
+         comparedText("decode", decode) + report.times.gapsText();
+  line("device memory", formatBytes(r.counters.peakDeviceBytes) + " at most");
+  line("moved", formatBytes(r.counters.h2dBytes) + " to the device, " + formatBytes(r.counters.d2hBytes) + " back");
+  line("stalls", absl::StrFormat("%.3f ms of compute waiting for copies", ms(r.counters.stallNs)));
+  return out + findingsText(report.findings);
+}
+
+std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Manifest &manifest,
+                    const RunReport &report) {
+  const serve::GenerateResult &r = report.result;
+  Json tokens = Json::array();
+  for (const std::vector<int32_t> &one : r.tokens)
+    tokens.push_back(one);
+  Json first = Json::array();
+  for (const int64_t ns : r.firstTokenNs)
+    first.push_back(ms(ns));
+  const Compared decode = report.times.decode();
+  Json json = {{"plan", report.planPath},
+               {"device", report.device},
+               {"tokens", std::move(tokens)},
+               {"ttft_ms", r.ttftMs},
+               {"tpot_ms", r.tpotMs},
+               {"first_token_ms", std::move(first)},
+               {"predicted_tpot_ms", decode.iterations == 0 ? Json(nullptr) : Json(decode.predictedMs)},
+               {"measured_over_predicted", decode.iterations == 0 ? Json(nullptr) : Json(decode.ratio())},
+               {"prefill", comparedJson(report.times.prefill())},
+               {"changes", comparedJson(report.times.changes())},
+               {"decode", comparedJson(decode)},
+               {"gaps", report.times.gapsJson()},
+               {"peak_device_bytes", r.counters.peakDeviceBytes},
+               {"host_bytes", r.counters.hostBytes},
+               {"h2d_bytes", r.counters.h2dBytes},
+               {"d2h_bytes", r.counters.d2hBytes},
+               {"stall_ms", ms(r.counters.stallNs)},
+               {"offloaded_layers", plan.placements[placement].offloadedLayers},
+               {"placement", plan.placements[placement].name},
+               {"iterations", r.iterations},
+               {"prefill_iterations", r.prefillIterations},
+               {"transitions", report.transitions},
+               {"missing_variants", report.missingVariants},
+               {"left_out_variants", report.leftOutVariants},
+               {"manifest",
+                {{"planned", homesJson(manifest.planned)},
+                 {"loaded", homesJson(manifest.loaded)},
+                 {"device_arena_bytes", manifest.deviceArenaBytes},
+                 {"host_slab_bytes", manifest.hostSlabBytes}}}};
+  addFindings(report.findings, json);
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+} // namespace headrace::tools

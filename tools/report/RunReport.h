@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a run says about itself: tokens, times, bytes, and how the prediction compares.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/core/Runtime.h"
+#include "runtime/serve/engine/BatchEngine.h"
+#include "tools/report/RunFindings.h"
+#include "tools/report/RunTimes.h"
+
+namespace headrace::tools {
+
+struct RunReport {
+  std::string planPath, device;
+  serve::GenerateResult result;
+  RunTimes times;
+  uint64_t transitions = 0, missingVariants = 0, leftOutVariants = 0;
+  RunFindings findings;
+};
+
+std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport &report);
+std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Manifest &manifest,
+                    const RunReport &report);
+
+} // namespace headrace::tools

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One iteration as bars on lanes: as the plan has it, and beside it as it was measured. Three ways to draw it.
+//
+//   Chart
+//    |- track "planned"     bars, stalls, when the tokens are visible
+//    '- track "measured"    the same steps with their measured times
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/plan/Plan.h"
+#include "tools/timeline/Trace.h"
+
+namespace headrace::tools {
+
+struct Bar {
+  plan::Lane lane = plan::Lane::Compute;
+  plan::Part part = plan::Part::Embedding;
+  int32_t layer = -1;
+  std::string name; // "L3 qkv", "L3 attention", "embed", "head"
+  uint64_t startNs = 0, endNs = 0;
+  uint64_t flops = 0, deviceBytes = 0, linkBytes = 0;
+  bool direct = false;
+};
+
+struct Gap { // the compute lane waits for a copy
+  uint64_t startNs = 0, endNs = 0;
+  std::string waitsFor; // the name of the step that ends it
+};
+
+struct Track {
+  std::string name;      // "planned", "measured (host)"
+  std::string about;     // which iteration; empty: the plan's
+  std::vector<Bar> bars; // one a step, in the schedule's order
+  std::vector<Gap> stalls;
+  uint64_t iterationNs = 0;
+  uint64_t tokensNs = 0; // visible; 0 without a Publish step
+  uint64_t busyNs[plan::kLanes] = {};
+  uint64_t stallNs = 0;
+};
+
+struct Chart {
+  std::string title;    // the model on the hardware
+  std::string subtitle; // the variant's key and placement
+  std::string modelHash;
+  uint32_t variant = 0;
+  std::string device;            // that measured; empty: planned lanes only
+  uint64_t iteration = 0;        // that was measured
+  std::vector<Track> tracks;     // planned, measured
+  std::vector<plan::Lane> lanes; // those that any track uses, in the order of plan::Lane
+};
+
+// What a step is called: its layer, and its op or (linear ops and copies) its unit.
+std::string stepName(const plan::Plan &plan, const plan::Schedule &schedule, const plan::Step &step);
+
+// `variant` must be one of the plan's; `measured`, if there is one, must have passed parseTrace for this plan. The
+// planned lanes are those over a link of `linkBandwidth` bytes/s; 0: the plan's own.
+Chart makeChart(const plan::Plan &plan, uint32_t variant, const Trace *measured, double linkBandwidth = 0);
+// "measured (host), iteration 5 of 8, the median of 7 of its variant: 379 ms, tokens at 366 ms, stalls 255 ms"
+std::string trackHeading(const Track &track);
+
+// Lanes as rows of characters, `width` columns wide, and a table of what each lane did.
+std::string timelineText(const Chart &chart, int width);
+// Chrome's trace event format: one process a track, one thread a lane. Opens in Perfetto; parseTrace() reads it.
+std::string timelineJson(const Chart &chart);
+// One picture, planned above measured on the same scale of time. Bytes and times are in the bars' tooltips.
+std::string timelineSvg(const Chart &chart);
+
+} // namespace headrace::tools
