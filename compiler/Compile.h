@@ -3,48 +3,13 @@
 // The compiler's front door: a model, a hardware, a goal in; a verified plan out.
 #pragma once
 
-#include <functional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/lower/Candidate.h"
-#include "runtime/cost/CostModel.h"
-#include "runtime/job/JobFile.h"
+#include "compiler/lower/CompileRequest.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {
-
-// How far a compilation is. Choosing placements by latency has no end that is known before it; then the schedules of
-// what was chosen are made.
-struct CompileProgress {
-  bool choosing = false;
-  size_t bucket = 0, buckets = 0; // whose placement is looked for, from 1
-  cost::Shape shape;              // its
-  int compiled = 0;               // candidates so far
-  int done = 0, total = 0;        // schedules and their variants
-};
-
-struct CompileRequest {
-  model::ModelSpec model;
-  std::string modelHash;
-  std::string modelPath;
-  model::Hardware hardware;
-  model::Goal goal;
-  model::Policy policy;
-  model::Buckets buckets;                 // empty lists get defaults from the goal
-  const cost::CostModel *costs = nullptr; // null: the roofline over `hardware`
-  // Further placements to put into the same plan, beside the one the policy chooses (variants switched per iteration).
-  std::vector<model::Policy> alsoPlacements;
-  // If not empty, the plan has exactly these placements, whatever the policies say; none of them is changed to fit the
-  // budget. What `checkCandidate` refuses is an InvalidArgument.
-  std::vector<Candidate> placements;
-  // Called with the IR's text after each phase ("model", "homes", "movement", "lanes", "offsets") of each schedule, if
-  // set.
-  std::function<void(std::string_view schedule, std::string_view phase, std::string_view text)> onPhase;
-  std::function<void(const CompileProgress &)> progress;
-};
 
 // ResourceExhausted with the minimum that would do when the goal cannot be met; InvalidArgument for contradictions.
 absl::StatusOr<plan::Plan> compile(const CompileRequest &request);

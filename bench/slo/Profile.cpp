@@ -30,14 +30,14 @@ model::Hardware Profile::hardware(double bandwidth) const {
 }
 
 // The pairs, and the plan with everything resident that runs them.
-serve::Grid Profile::grid(const model::Hardware &hardware) const {
-  serve::GridRequest request;
+profile::Grid Profile::grid(const model::Hardware &hardware) const {
+  profile::GridRequest request;
   request.model = spec_;
   request.hardware = hardware;
   request.deviceMemory = hardware.memoryBytes;
   request.batches = {1, 2, 4, 8, 16, kMostBatch};
   request.sequences = {kLeastPrefill, 16, 32, 64, 128, 256, kMostContext};
-  request.plans = [&](const serve::PlanSizes &sizes) {
+  request.plans = [&](const profile::PlanSizes &sizes) {
     compiler::CompileRequest resident;
     resident.model = sizes.model;
     resident.modelHash = kModelHash;
@@ -50,7 +50,7 @@ serve::Grid Profile::grid(const model::Hardware &hardware) const {
     resident.buckets = {.newTokens = {sizes.newTokens}, .sequences = {sizes.batch}, .contexts = {sizes.context}};
     return compiler::compile(resident);
   };
-  serve::Grid grid = take(serve::chooseGrid(request));
+  profile::Grid grid = take(profile::chooseGrid(request));
   int64_t &prefill = grid.mostTokens[static_cast<size_t>(cost::Phase::Prefill)];
   prefill = std::min(prefill, kMostPrefill); // no case has more
   return grid;
@@ -67,15 +67,15 @@ cost::Record Profile::over(double bandwidth) {
   identity.kind = host_.kind;
   identity.layers = spec_.layers;
   identity.layerBytes = model::layoutWeights(spec_).layerBytes(0);
-  cost::Record record = serve::emptyRecord(*grid_, identity, spec_);
+  cost::Record record = profile::emptyRecord(*grid_, identity, spec_);
   record.cells = cells_;
   record.layersEqual = layersEqual_;
-  serve::AnalyzerOptions options;
+  profile::AnalyzerOptions options;
   options.secondsPerPair = cells_.empty() ? kPairSeconds : kLinkSeconds;
   options.device = device_;
   options.weights = &weights_;
   const std::unique_ptr<core::Device> device = host::makeHostDevice();
-  record = take(serve::analyze(std::move(record), *grid_, *device, options));
+  record = take(profile::analyze(std::move(record), *grid_, *device, options));
   if (cells_.empty()) {
     cells_ = record.cells;
     layersEqual_ = record.layersEqual;

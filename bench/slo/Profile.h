@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Performance records of a model on this machine, by serve::analyze as `headrace profile` uses it: iterations once,
+// Performance records of a model on this machine, by profile::analyze as `headrace profile` uses it: iterations once,
 // with everything resident, then copies for each link that the model is run over.
 #pragma once
 
@@ -28,14 +28,14 @@ public:
   model::Hardware hardware(double bandwidth) const;
 
 private:
-  serve::Grid grid(const model::Hardware &hardware) const;
+  profile::Grid grid(const model::Hardware &hardware) const;
 
   model::ModelSpec spec_;
   model::Hardware host_;
   core::DeviceOptions device_;
   const KeptWeights &weights_;
   cost::MeasuredSpread &widest_; // of all models
-  std::optional<serve::Grid> grid_;
+  std::optional<profile::Grid> grid_;
   std::vector<cost::Cell> cells_;
   bool layersEqual_ = true;
 };

@@ -16,16 +16,11 @@
 #include <vector>
 
 #include "compiler/choose/ChoosePlacement.h"
+#include "compiler/lower/Prices.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::compiler {
-
-// A compute step of an iteration, as cost models know it.
-struct PricedStep {
-  cost::OpSite site;
-  bool inLayer = false;
-};
 
 class FlexGen {
 public:

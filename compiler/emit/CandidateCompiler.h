@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/Compile.h"
-#include "compiler/choose/FlexGen.h"
 #include "compiler/emit/EmitPlan.h"
+#include "compiler/lower/CompileRequest.h"
 #include "compiler/lower/Pipeline.h"
 #include "compiler/lower/Placements.h"
 #include "compiler/lower/Prices.h"

@@ -14,6 +14,12 @@
 
 namespace headrace::compiler {
 
+// A compute step of an iteration, as cost models know it.
+struct PricedStep {
+  cost::OpSite site;
+  bool inLayer = false;
+};
+
 class Prices {
 public:
   explicit Prices(const cost::CostModel &costs) : costs_(costs) {}

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/Compile.h"
+#include "compiler/lower/CompileRequest.h"
 #include "kernels/IterationMeta.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/ModelSpec.h"

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "runtime/model/ModelSpec.h"
+#include "runtime/base/DType.h"
 
 namespace headrace::model {
 

@@ -5,10 +5,10 @@
 //
 //   absl::StatusOr<nlohmann::json> document = parseJson(text, "config.json");
 //   JsonReader reader(*document, "config.json");
-//   spec.hidden = reader.size("hidden_size", 4096);
+//   spec.hidden = reader.integer("hidden_size", 4096, 1, kMost);
 //   if (!reader.status().ok()) return reader.status();
 //
-// For the .cpp files of this folder only: nlohmann-json is no part of the contracts.
+// For .cpp files only: nlohmann-json is no part of the contracts.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,6 @@ public:
   // With a default: it stands for a missing key. Without one: a missing key is refused. A JSON null is refused, unless
   // the reader's name says otherwise. A refused value reads as the default, or as the least allowed one.
   int64_t integer(std::string_view key, std::optional<int64_t> missing, int64_t least, int64_t most);
-  int64_t size(std::string_view key, std::optional<int64_t> missing) { return integer(key, missing, 1, kMaxDimension); }
   double number(std::string_view key, std::optional<double> missing);
   bool boolean(std::string_view key, bool missing);
   std::string text(std::string_view key, std::optional<std::string> missing);

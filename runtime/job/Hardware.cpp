@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "runtime/base/FileIo.h"
+#include "runtime/base/Names.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/TomlReader.h"
 #include "runtime/base/Units.h"
@@ -71,6 +72,8 @@ absl::Status validate(const Hardware &hardware, std::string_view where) {
   const auto refuse = [&](std::string_view key, const absl::AlphaNum &value, std::string_view expected) {
     return absl::InvalidArgumentError(cat(where, ": ", key, " = ", value, ": expected ", expected));
   };
+  if (!isName(hardware.name))
+    return refuse("name", cat("\"", escaped(hardware.name, 80), "\""), kNameExpected);
   for (const BytesKey &key : kBytes)
     if (hardware.*key.field == 0 || hardware.*key.field > uint64_t{1} << 62)
       return refuse(key.key, hardware.*key.field, "a positive number of bytes, at most 2^62");

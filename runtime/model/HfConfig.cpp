@@ -14,6 +14,10 @@ namespace {
 
 using nlohmann::json;
 
+int64_t sizeOf(JsonReader &config, std::string_view key, std::optional<int64_t> missing) {
+  return config.integer(key, missing, 1, kMaxDimension);
+}
+
 constexpr std::string_view kModelTypes = "opt, llama, qwen2 or mistral";
 
 // What transformers' configuration classes say of keys that are missing.
@@ -107,10 +111,10 @@ void readRopeScaling(const json &object, std::string_view key, JsonReader &confi
       scaling.refuse("high_freq_factor", cat("a number above low_freq_factor = ", rope.lowFreqFactor));
     // transformers 5: the top-level key wins, a length that stands nowhere is the model's.
     if (config.find("original_max_position_embeddings") != nullptr)
-      rope.originalMaxPositions = config.size("original_max_position_embeddings", std::nullopt);
+      rope.originalMaxPositions = sizeOf(config, "original_max_position_embeddings", std::nullopt);
     else
-      rope.originalMaxPositions = scaling.size("original_max_position_embeddings",
-                                               key == "rope_parameters" ? std::optional(maxPositions) : std::nullopt);
+      rope.originalMaxPositions = sizeOf(scaling, "original_max_position_embeddings",
+                                         key == "rope_parameters" ? std::optional(maxPositions) : std::nullopt);
   } else if (type != "default") {
     scaling.refuse(typeKey, "\"default\", \"linear\" or \"llama3\": other rope scaling is not supported");
   }
@@ -176,7 +180,7 @@ void checkWindow(JsonReader &config, const ModelSpec &spec) {
   const json *window = config.raw("sliding_window");
   if (window != nullptr && window->is_null())
     return;
-  const int64_t tokens = config.size("sliding_window", kDefaultWindow);
+  const int64_t tokens = sizeOf(config, "sliding_window", kDefaultWindow);
   if (config.ok() && tokens < spec.maxPositions)
     config.refuseWith(cat("sliding_window = ", tokens, window == nullptr ? " (the default)" : "",
                           ": expected null or at least max_position_embeddings = ", spec.maxPositions,
@@ -184,12 +188,12 @@ void checkWindow(JsonReader &config, const ModelSpec &spec) {
 }
 
 void readSizes(JsonReader &config, const Defaults &defaults, std::string_view intermediateKey, ModelSpec &spec) {
-  spec.vocab = config.size("vocab_size", defaults.vocab);
-  spec.hidden = config.size("hidden_size", defaults.hidden);
+  spec.vocab = sizeOf(config, "vocab_size", defaults.vocab);
+  spec.hidden = sizeOf(config, "hidden_size", defaults.hidden);
   spec.layers = config.integer("num_hidden_layers", defaults.layers, 1, kMaxLayers);
-  spec.heads = config.size("num_attention_heads", defaults.heads);
-  spec.intermediate = config.size(intermediateKey, defaults.intermediate);
-  spec.maxPositions = config.size("max_position_embeddings", defaults.maxPositions);
+  spec.heads = sizeOf(config, "num_attention_heads", defaults.heads);
+  spec.intermediate = sizeOf(config, intermediateKey, defaults.intermediate);
+  spec.maxPositions = sizeOf(config, "max_position_embeddings", defaults.maxPositions);
   spec.kvHeads = spec.heads;
 }
 
@@ -205,7 +209,8 @@ void readOpt(JsonReader &config, ModelSpec &spec) {
   divideHeads(config, spec);
   if (!config.boolean("do_layer_norm_before", true))
     config.refuse("do_layer_norm_before", "true: post-layer-norm OPT is not supported");
-  if (config.find("word_embed_proj_dim") != nullptr && config.size("word_embed_proj_dim", std::nullopt) != spec.hidden)
+  if (config.find("word_embed_proj_dim") != nullptr &&
+      sizeOf(config, "word_embed_proj_dim", std::nullopt) != spec.hidden)
     config.refuse("word_embed_proj_dim",
                   cat("hidden_size = ", spec.hidden, ": projected embeddings are not supported"));
   if (config.boolean("_remove_final_layer_norm", false))
@@ -236,13 +241,13 @@ void readLlamaLike(JsonReader &config, const Defaults &defaults, std::string_vie
   if (kvHeads == nullptr)
     spec.kvHeads = defaults.kvHeads.value_or(spec.heads);
   else if (!kvHeads->is_null())
-    spec.kvHeads = config.size("num_key_value_heads", std::nullopt);
+    spec.kvHeads = sizeOf(config, "num_key_value_heads", std::nullopt);
   if (config.ok() && spec.heads % spec.kvHeads != 0)
     config.refuseWith(cat("num_key_value_heads = ", spec.kvHeads, kvHeads == nullptr ? " (the default)" : "",
                           ": expected a divisor of num_attention_heads = ", spec.heads));
   const bool explicitHeadDim = config.find("head_dim") != nullptr;
   if (explicitHeadDim)
-    spec.headDim = config.size("head_dim", std::nullopt);
+    spec.headDim = sizeOf(config, "head_dim", std::nullopt);
   else
     divideHeads(config, spec);
   if (config.ok() && spec.headDim % 2 != 0)

@@ -5,15 +5,13 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "runtime/base/EnumNames.h"
+#include "runtime/base/Names.h"
 #include "runtime/base/Text.h"
 
 namespace headrace::model {
 namespace {
 
-template <class Enum> using Names = absl::Span<const std::pair<Enum, std::string_view>>;
-
-constexpr std::pair<DType, std::string_view> kDTypes[] = {
-    {DType::F32, "f32"}, {DType::F16, "f16"}, {DType::BF16, "bf16"}};
 constexpr std::pair<Family, std::string_view> kFamilies[] = {
     {Family::Opt, "opt"}, {Family::Llama, "llama"}, {Family::Qwen2, "qwen2"}, {Family::Mistral, "mistral"}};
 constexpr std::pair<NormKind, std::string_view> kNorms[] = {{NormKind::LayerNorm, "layernorm"},
@@ -24,20 +22,6 @@ constexpr std::pair<Activation, std::string_view> kActivations[] = {{Activation:
                                                                     {Activation::SiluGate, "silu_gate"}};
 constexpr std::pair<RopeScalingKind, std::string_view> kRopeScalings[] = {
     {RopeScalingKind::None, "none"}, {RopeScalingKind::Linear, "linear"}, {RopeScalingKind::Llama3, "llama3"}};
-
-template <class Enum> std::string_view nameOf(Names<Enum> names, Enum value) {
-  for (const auto &[candidate, name] : names)
-    if (candidate == value)
-      return name;
-  return "?";
-}
-
-template <class Enum> std::optional<Enum> fromName(Names<Enum> names, std::string_view text) {
-  for (const auto &[value, name] : names)
-    if (name == text)
-      return value;
-  return std::nullopt;
-}
 
 // Collects the first refusal, so that the checks below read as a list.
 class Checks {
@@ -91,8 +75,6 @@ unsigned __int128 matrixBytes(const ModelSpec &spec) {
 
 } // namespace
 
-std::string_view dtypeName(DType t) { return nameOf<DType>(kDTypes, t); }
-std::optional<DType> dtypeFromName(std::string_view name) { return fromName<DType>(kDTypes, name); }
 std::string_view familyName(Family f) { return nameOf<Family>(kFamilies, f); }
 std::optional<Family> familyFromName(std::string_view name) { return fromName<Family>(kFamilies, name); }
 std::string_view normName(NormKind kind) { return nameOf<NormKind>(kNorms, kind); }
@@ -106,6 +88,7 @@ std::optional<RopeScalingKind> ropeScalingFromName(std::string_view name) {
 
 absl::Status validate(const ModelSpec &spec, std::string_view where) {
   Checks checks(where);
+  checks.require(isName(spec.name), "name", cat("\"", escaped(spec.name, 80), "\""), kNameExpected);
   checks.range("layers", spec.layers, 1, kMaxLayers);
   checks.size("hidden", spec.hidden);
   checks.size("heads", spec.heads);

@@ -16,14 +16,9 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "runtime/base/DType.h"
 
 namespace headrace::model {
-
-// Element types of checkpoints, KV cache and activations.
-enum class DType : uint8_t { F32 = 0, F16 = 1, BF16 = 2 };
-constexpr uint64_t dtypeBytes(DType t) { return t == DType::F32 ? 4 : 2; }
-std::string_view dtypeName(DType t); // "f32", "f16", "bf16"
-std::optional<DType> dtypeFromName(std::string_view name);
 
 enum class Family : uint8_t { Opt = 0, Llama = 1, Qwen2 = 2, Mistral = 3 };
 std::string_view familyName(Family f); // "opt", "llama", "qwen2", "mistral"

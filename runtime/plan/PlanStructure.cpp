@@ -105,19 +105,19 @@ private:
 void StructureCheck::checkHeader() {
   if (plan_.version != kFormatVersion)
     fail("version is ", plan_.version, ", expected ", kFormatVersion);
-  text(plan_.compilerVersion, kLongestName, false, "compiler_version");
+  text(plan_.compilerVersion, model::kLongestName, false, "compiler_version");
   if (plan_.slowestPermille < kPredicted)
     fail("slowest_permille is ", plan_.slowestPermille, ", expected at least ", kPredicted);
-  text(plan_.model.name, kLongestName, false, "model.name");
-  text(plan_.modelHash, kLongestName, false, "model_hash");
+  text(plan_.model.name, model::kLongestName, false, "model.name");
+  text(plan_.modelHash, model::kLongestName, false, "model_hash");
   text(plan_.modelPath, kLongestText, false, "model_path");
-  text(plan_.hardware.name, kLongestName, false, "hardware.name");
-  text(plan_.policy.name, kLongestName, false, "policy.name");
+  text(plan_.hardware.name, model::kLongestName, false, "hardware.name");
+  text(plan_.policy.name, model::kLongestName, false, "policy.name");
   text(plan_.goal.record, kLongestText, false, "goal.record");
   if (plan_.goal.sloFactor && !std::isfinite(*plan_.goal.sloFactor))
     fail("goal.slo_factor is ", *plan_.goal.sloFactor, ", expected a finite factor");
   text(plan_.reason, kLongestText, true, "reason");
-  text(plan_.limitingResource, kLongestName, false, "limiting_resource");
+  text(plan_.limitingResource, model::kLongestName, false, "limiting_resource");
   const model::ModelSpec &m = plan_.model;
   enumerator(m.family, 4, "model.family");
   enumerator(m.norm, 2, "model.norm");
@@ -213,7 +213,7 @@ void StructureCheck::checkBuffers() {
     const BufferKind kind = i < plan_.kvBuffer(0)    ? BufferKind::Weight
                             : i < plan_.metaBuffer() ? BufferKind::Kv
                                                      : BufferKind::Io;
-    if (!text(buffer.name, kLongestName, false, "buffers[", i, "].name"))
+    if (!text(buffer.name, model::kLongestName, false, "buffers[", i, "].name"))
       return;
     if (buffer.kind != kind)
       fail("buffers[", i, "].kind is ", value(buffer.kind), ", expected ", value(kind));
@@ -225,7 +225,7 @@ void StructureCheck::checkBuffers() {
 }
 
 void StructureCheck::checkPlacement(const Placement &placement, const std::string &path) {
-  text(placement.name, kLongestName, false, path, ".name");
+  text(placement.name, model::kLongestName, false, path, ".name");
   enumerator(placement.startRule, 2, path, ".start_rule");
   within(placement.kvBlocks, plan_.pageBytes == 0 ? plan_.kvBlocks : 1, plan_.kvBlocks, path, ".kv_blocks");
   uint64_t buffer = 0, offset = 0; // where the next extent must begin
@@ -287,7 +287,7 @@ void StructureCheck::checkSchedule(uint32_t i) {
   const Schedule &s = plan_.schedules[i];
   const std::string path = absl::StrCat("schedules[", i, "]");
   schedule_ = i;
-  text(s.name, kLongestName, false, path, ".name");
+  text(s.name, model::kLongestName, false, path, ".name");
   enumerator(s.shape, 3, path, ".shape");
   index(s.placement, plan_.placements.size(), path, ".placement");
   const bool computes = s.shape != ShapeClass::Transition;
@@ -315,7 +315,7 @@ void StructureCheck::checkSchedule(uint32_t i) {
   for (size_t k = 0; k < s.locals.size() && ok(); ++k) {
     const Local &local = s.locals[k];
     const std::string at = absl::StrCat(path, ".locals[", k, "]");
-    if (!text(local.buffer.name, kLongestName, false, at, ".name"))
+    if (!text(local.buffer.name, model::kLongestName, false, at, ".name"))
       return;
     if (local.buffer.kind != BufferKind::Activation && local.buffer.kind != BufferKind::Workspace)
       fail(at, ".kind is ", value(local.buffer.kind), ", expected an activation or a workspace");

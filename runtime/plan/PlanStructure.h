@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/base/Names.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::plan {
@@ -19,7 +20,6 @@ inline constexpr uint64_t kMaxDurationNs = uint64_t{1} << 43; // 2.4 hours
 inline constexpr uint64_t kMaxPageBytes = uint64_t{1} << 30;
 inline constexpr uint64_t kMaxAliases = uint64_t{1} << 22;
 inline constexpr uint64_t kMaxMetaBytes = uint64_t{1} << 32; // offsets in IterationMeta have 32 bits
-inline constexpr size_t kLongestName = 256;                  // bytes
 inline constexpr size_t kLongestText = 16384;                // of the reason and of paths
 
 struct StructureFault {

@@ -13,7 +13,7 @@
 #include "runtime/profile/AnalyzerSpread.h"
 #include "runtime/profile/Repeat.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 namespace {
 
 using cost::CellKey;
@@ -380,4 +380,4 @@ absl::StatusOr<cost::Record> analyze(cost::Record record, const Grid &grid, core
   return Analysis(std::move(record), grid, device, options).run();
 }
 
-} // namespace headrace::serve
+} // namespace headrace::profile

@@ -30,7 +30,7 @@
 #include "runtime/model/WeightSource.h"
 #include "runtime/profile/AnalyzerGrid.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 
 struct AnalyzerOptions {
   // On the device's clock: a pair is repeated until its median has settled (Repeat.h) or this is used up, once at
@@ -63,4 +63,4 @@ std::vector<cost::CellKey> cellsLeft(const cost::Record &record, bool all);
 absl::StatusOr<cost::Record> analyze(cost::Record record, const Grid &grid, core::Device &device,
                                      const AnalyzerOptions &options);
 
-} // namespace headrace::serve
+} // namespace headrace::profile

@@ -6,7 +6,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/model/WeightLayout.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 namespace {
 
 using cost::Phase;
@@ -155,4 +155,4 @@ absl::StatusOr<Grid> chooseGrid(const GridRequest &request) {
   return grid;
 }
 
-} // namespace headrace::serve
+} // namespace headrace::profile

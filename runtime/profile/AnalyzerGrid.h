@@ -21,7 +21,7 @@
 #include "runtime/cost/Record.h"
 #include "runtime/plan/Plan.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 
 inline constexpr size_t kMostPairs = 100; // of the default axes
 
@@ -66,4 +66,4 @@ absl::StatusOr<Grid> chooseGrid(const GridRequest &request);
 // A layer's compute by a cost model: the sum of its sites.
 uint64_t layerNs(const cost::CostModel &costs, const model::ModelSpec &model, const cost::Shape &shape);
 
-} // namespace headrace::serve
+} // namespace headrace::profile

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace headrace::serve {
+namespace headrace::profile {
 namespace {
 
 constexpr int kTurns = 5;
@@ -112,4 +112,4 @@ absl::StatusOr<cost::MeasuredInterference> measureInterference(const AnalyzerPla
   return measured;
 }
 
-} // namespace headrace::serve
+} // namespace headrace::profile

@@ -8,7 +8,7 @@
 #include "runtime/profile/AnalyzerLaunches.h"
 #include "runtime/profile/AnalyzerPlan.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 
 // The iteration of plan.besideCell alone and beside copies, in turns, so that what disturbs the machine for a while
 // meets both; then copies that wait for its steps. Each turn of either, and the copies, take `seconds` of the device's
@@ -16,4 +16,4 @@ namespace headrace::serve {
 absl::StatusOr<cost::MeasuredInterference> measureInterference(const AnalyzerPlan &plan, AnalyzerLaunches &launches,
                                                                double seconds);
 
-} // namespace headrace::serve
+} // namespace headrace::profile

@@ -7,7 +7,7 @@
 
 #include "runtime/profile/Repeat.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 namespace {
 
 constexpr int64_t kLongWarmUp = 4; // a first run that takes a quarter of the time counts as a sample
@@ -95,4 +95,4 @@ absl::Status AnalyzerLaunches::repeat(const core::GraphKey &key, const cost::Cel
   return absl::OkStatus();
 }
 
-} // namespace headrace::serve
+} // namespace headrace::profile

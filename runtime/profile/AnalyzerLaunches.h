@@ -17,7 +17,7 @@
 #include "runtime/cost/Record.h"
 #include "runtime/profile/AnalyzerPlan.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 
 // Between two time stamps, ns; not below zero, however late the first was taken.
 inline uint64_t lasted(int64_t fromNs, int64_t toNs) {
@@ -52,4 +52,4 @@ private:
   uint64_t iterations_ = 0;
 };
 
-} // namespace headrace::serve
+} // namespace headrace::profile

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace headrace::serve {
+namespace headrace::profile {
 namespace {
 
 constexpr uint64_t kZeroBytes = uint64_t{16} << 20; // written at once
@@ -51,4 +51,4 @@ absl::Status fillMemory(const plan::Plan &plan, core::Device &device, const mode
   return absl::OkStatus();
 }
 
-} // namespace headrace::serve
+} // namespace headrace::profile

@@ -7,7 +7,7 @@
 
 #include "runtime/model/WeightLayout.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 namespace {
 
 using cost::Phase;
@@ -311,4 +311,4 @@ AnalyzerPlan makeAnalyzerPlan(plan::Plan resident, absl::Span<const cost::CellKe
   return maker.take();
 }
 
-} // namespace headrace::serve
+} // namespace headrace::profile

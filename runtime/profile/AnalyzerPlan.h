@@ -27,7 +27,7 @@
 #include "runtime/cost/Record.h"
 #include "runtime/plan/Plan.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 
 // Which op of an iteration a step is; a Publish counts to Sample. Unset for copies.
 std::vector<std::optional<cost::Site>> sitesOf(const plan::Plan &plan, const plan::Schedule &schedule);
@@ -63,4 +63,4 @@ struct AnalyzerPlan {
 AnalyzerPlan makeAnalyzerPlan(plan::Plan resident, absl::Span<const cost::CellKey> cells,
                               absl::Span<const uint64_t> sizes, uint64_t copyBytes);
 
-} // namespace headrace::serve
+} // namespace headrace::profile

@@ -7,7 +7,7 @@
 
 #include "runtime/profile/Repeat.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 namespace {
 
 constexpr size_t kTurn = 300, kLeastSamples = 50, kWarmUp = 20; // iterations
@@ -131,4 +131,4 @@ absl::StatusOr<cost::MeasuredSpread> measureSpread(const cost::Record &record, c
                               .waiting = summary(copied->graph, record, waiting)};
 }
 
-} // namespace headrace::serve
+} // namespace headrace::profile

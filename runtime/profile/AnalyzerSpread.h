@@ -14,7 +14,7 @@
 #include "runtime/profile/AnalyzerLaunches.h"
 #include "runtime/profile/AnalyzerPlan.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 
 // Of one launch with nothing before it, ns: each lane runs its steps in order, each once what it waits for has ended.
 // Compute takes the cell's medians, as much longer as copies beside it make it; a copy takes what it takes beside
@@ -34,4 +34,4 @@ uint64_t slowestOf(std::vector<uint64_t> samples);
 absl::StatusOr<cost::MeasuredSpread> measureSpread(const cost::Record &record, const AnalyzerPlan &plan,
                                                    core::Device &device, AnalyzerLaunches &launches, double seconds);
 
-} // namespace headrace::serve
+} // namespace headrace::profile

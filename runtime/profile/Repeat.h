@@ -9,7 +9,7 @@
 
 #include "absl/types/span.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 
 inline constexpr size_t kLeastRepetitions = 7;
 inline constexpr double kSettledWithin = 0.01;
@@ -35,4 +35,4 @@ inline bool settled(absl::Span<const uint64_t> samples) {
   return true;
 }
 
-} // namespace headrace::serve
+} // namespace headrace::profile

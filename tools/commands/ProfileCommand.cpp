@@ -51,7 +51,7 @@ absl::StatusOr<std::vector<int64_t>> readAxis(const std::string &text, const cha
 }
 
 absl::StatusOr<plan::Plan> compileResident(const model::Job &job, const cost::Identity &identity,
-                                           const serve::PlanSizes &sizes) {
+                                           const profile::PlanSizes &sizes) {
   compiler::CompileRequest request;
   request.model = sizes.model;
   request.modelHash = identity.modelHash;
@@ -95,7 +95,7 @@ absl::Status checkResumable(const cost::Record &there, const cost::Record &wante
       return differs(cat(cost::phaseName(phase), "_tokens"), cat(there.mostTokens[p]), cat(wanted.mostTokens[p]));
   if (there.layersRun != wanted.layersRun)
     return differs("layers_run", cat(there.layersRun), cat(wanted.layersRun));
-  if (cost::checkComplete(there, path).ok() && serve::cellsLeft(there, all).empty() && there.spread.repetitions > 0)
+  if (cost::checkComplete(there, path).ok() && profile::cellsLeft(there, all).empty() && there.spread.repetitions > 0)
     return absl::InvalidArgumentError(cat(path, ": is a complete record of this already; --force measures anew"));
   return absl::OkStatus();
 }
@@ -126,7 +126,7 @@ private:
   std::optional<Clock::time_point> last_;
 };
 
-void noteLeftOut(const serve::Grid &grid) {
+void noteLeftOut(const profile::Grid &grid) {
   for (const cost::Phase phase : {cost::Phase::Prefill, cost::Phase::Decode})
     if (const auto p = static_cast<size_t>(phase); grid.memoryBound[p])
       std::fprintf(stderr,
@@ -175,7 +175,7 @@ absl::Status profileCommand(const ProfileOptions &options) {
     there = *std::move(read);
   }
   std::optional<Progress> progress(std::in_place, "choosing what to measure");
-  serve::GridRequest request;
+  profile::GridRequest request;
   request.model = job.model->spec;
   request.hardware = *job.hardware;
   request.activation = identity->activation;
@@ -185,12 +185,12 @@ absl::Status profileCommand(const ProfileOptions &options) {
   request.all = options.all;
   request.batches = *std::move(batches);
   request.sequences = *std::move(sequences);
-  request.plans = [&](const serve::PlanSizes &sizes) { return compileResident(job, *identity, sizes); };
-  absl::StatusOr<serve::Grid> grid = serve::chooseGrid(request);
+  request.plans = [&](const profile::PlanSizes &sizes) { return compileResident(job, *identity, sizes); };
+  absl::StatusOr<profile::Grid> grid = profile::chooseGrid(request);
   if (!grid.ok())
     return grid.status();
   progress.reset();
-  cost::Record record = serve::emptyRecord(*grid, *identity, job.model->spec);
+  cost::Record record = profile::emptyRecord(*grid, *identity, job.model->spec);
   if (there) {
     if (absl::Status status = checkResumable(*there, record, options.all, options.output); !status.ok())
       return status;
@@ -211,7 +211,7 @@ absl::Status profileCommand(const ProfileOptions &options) {
     weights = *std::move(opened);
   }
   Writer writer(options.output);
-  serve::AnalyzerOptions analyzer;
+  profile::AnalyzerOptions analyzer;
   analyzer.secondsPerPair = options.secondsPerPair;
   analyzer.all = options.all;
   analyzer.seed = run.seed;
@@ -228,7 +228,7 @@ absl::Status profileCommand(const ProfileOptions &options) {
     progress->update(done, total);
   };
   analyzer.onProgress = [&](const cost::Record &now) { return writer.write(now); };
-  absl::StatusOr<cost::Record> measured = serve::analyze(std::move(record), *grid, **device, analyzer);
+  absl::StatusOr<cost::Record> measured = profile::analyze(std::move(record), *grid, **device, analyzer);
   progress.reset();
   if (!measured.ok())
     return measured.status();

@@ -21,10 +21,10 @@ TEST(AnalyzerGraph, EveryGraphOfAProfileKeepsTheRules) {
     const std::vector<uint64_t> sizes = {4096, 16384, 100'000};
     tiny.plan.hardware.flopsF16 = tiny.plan.hardware.flopsF32 = tiny.plan.hardware.memoryBandwidth = 1e9;
     tiny.plan.hardware.flopsEfficiency = tiny.plan.hardware.memoryEfficiency = tiny.plan.hardware.linkEfficiency = 1;
-    const serve::AnalyzerPlan made = serve::makeAnalyzerPlan(tiny.plan, cells, sizes, 100'000);
+    const profile::AnalyzerPlan made = profile::makeAnalyzerPlan(tiny.plan, cells, sizes, 100'000);
     tiny.plan = made.plan;
     std::vector<core::GraphKey> keys = made.cellGraphs;
-    for (const serve::CopyGraphs &copies : made.copies)
+    for (const profile::CopyGraphs &copies : made.copies)
       keys.insert(keys.end(), {copies.alone[0], copies.alone[1], copies.beside[0], copies.beside[1], copies.both});
     ASSERT_TRUE(made.starts.has_value());
     keys.push_back(*made.starts);

@@ -6,7 +6,7 @@
 
 #include "tests/unit/profile/Profiles.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 namespace {
 
 using core::tinyLlama;
@@ -103,4 +103,4 @@ TEST(AnalyzerGrid, RefusesWhatCannotBeMeasured) {
 }
 
 } // namespace
-} // namespace headrace::serve
+} // namespace headrace::profile

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-namespace headrace::serve {
+namespace headrace::profile {
 namespace {
 
 using cost::Site;
@@ -84,4 +84,4 @@ TEST(AnalyzerSpread, TheSlowestHasOneStandardDeviationFewerAboveItThanThePercent
 }
 
 } // namespace
-} // namespace headrace::serve
+} // namespace headrace::profile

@@ -14,7 +14,7 @@
 #include "runtime/profile/Repeat.h"
 #include "tests/unit/profile/Profiles.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 namespace {
 
 using core::tinyLlama;
@@ -431,4 +431,4 @@ TEST(Repeat, SizesOfCopiesAreFourTimesEachOther) {
 }
 
 } // namespace
-} // namespace headrace::serve
+} // namespace headrace::profile

@@ -13,7 +13,7 @@
 #include "runtime/sim/SimDevice.h"
 #include "tests/support/TinyPlan.h"
 
-namespace headrace::serve {
+namespace headrace::profile {
 
 // 1 TFLOP/s, 1 TB/s of memory, 1 GB/s links that share 1.5 GB/s, 1 us before a copy's first byte.
 inline model::Hardware roundDevice() {
@@ -123,4 +123,4 @@ private:
   uint64_t launches_ = 0;
 };
 
-} // namespace headrace::serve
+} // namespace headrace::profile
