@@ -202,8 +202,13 @@ private:
     plan::Plan plan = emptyPlan();
     PlanEmitter emitter(layout_, target_, plan);
     const std::vector<uint64_t> hostAddresses = layOutHost(choices, plan);
-    if (plan.hostBytes > request_.hardware.hostMemoryBytes)
+    if (plan.hostBytes > request_.hardware.hostMemoryBytes) {
+      if (latency_ && choices.size() > 1) {
+        overBudget_ = {0, plan.arenaBytes}; // each fits alone
+        return plan;
+      }
       return absl::ResourceExhaustedError(explainHostExhausted(request_.model, request_.hardware, plan.hostBytes));
+    }
     const bool elastic = choices.size() > 1 && growsKv() && mostKvBlocks() > target_.kvBlocks;
     kvAlign_ = elastic ? static_cast<int64_t>(kvPageBytes(request_.hardware.kind)) : int64_t{model::kAlign};
     std::vector<Placed> placed;

@@ -246,7 +246,9 @@ int run(int argc, char **argv) {
   BenchOptions bench;
   CLI::App *benchApp = app.add_subcommand("bench", "compare policies on one machine in one run");
   addJob(*benchApp, bench.run.job, "a model (folder, shape .toml, shipped shape's name), or a job file",
-         [](const KeyFlag &flag) { return flag.key != "instances"; }); // it has one of its own
+         [](const KeyFlag &flag) { // it has ones of its own
+           return flag.key != "instances" && !(flag.section == "policy" && flag.key == "name");
+         });
   benchApp->add_option("--policies", bench.policies, "which, in this order; interval=3 and layers=10 state a placement")
       ->capture_default_str();
   benchApp->add_option("--batches", bench.batches, "prompts at once, such as 1,8,32 (default: --batch, or 8)");
@@ -330,8 +332,8 @@ int run(int argc, char **argv) {
   CLI::App *fleetApp = app.add_subcommand("fleet", "requests with objectives on several devices that share a bus");
   fleetApp->add_option("file", fleet.file, "devices, bus and requests, as TOML")->required();
   fleetApp->add_option("--device", fleet.device, "sim or host")->capture_default_str();
-  fleetApp->add_option("--policy", fleet.policy, "over the policy of every job");
-  fleetApp->add_option("--placements", fleet.placements, "over the placements of every job");
+  fleetApp->add_option("--policy", fleet.policy, "over the policy of every job; not for devices that have a plan");
+  fleetApp->add_option("--placements", fleet.placements, "over the placements of every job; likewise");
   fleetApp->add_flag("!--no-coordinator", fleet.coordinate,
                      "admit everything, one placement a device; measured against the same objectives");
   addSyntheticWeights(*fleetApp, fleet.syntheticWeights);
@@ -371,7 +373,7 @@ int run(int argc, char **argv) {
                                              : runCommand(simulate);
   if (!status.ok())
     return reportError(status, asJson);
-  if (std::fflush(stdout) != 0) {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) { // what did not fit the buffer failed before
     std::fprintf(stderr, "headrace: error: standard output: cannot write\n");
     return kExitFailed;
   }

@@ -139,8 +139,9 @@ std::string explainObjective(const std::string &policy, const ChosenPlacements &
         &text,
         absl::StrFormat("; moves %.1f%% of the bytes that the link can bring in that time: ",
                         100 * static_cast<double>(link->movedBytes) / static_cast<double>(link->limitBytes)),
-        link->bound == SearchBound::Link ? "the start-up of smaller units' copies takes the rest of it"
-                                         : "a larger ring would take the memory that it frees");
+        link->bound == SearchBound::Link   ? "the start-up of smaller units' copies takes the rest of it"
+        : link->bound == SearchBound::Host ? "the host memory holds no more"
+                                           : "a larger ring would take the memory that it frees");
   if (apart)
     absl::StrAppend(&text, "; one placement for all buckets: with one for each ", brokenText(*apart),
                     " (--instances apart: no such change)");

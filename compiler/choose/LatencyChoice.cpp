@@ -9,6 +9,7 @@
 
 #include "compiler/choose/ExplainObjective.h"
 #include "compiler/choose/PolicyCandidates.h"
+#include "compiler/lower/Explain.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/sim/TokenGaps.h"
 
@@ -60,6 +61,8 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   } else {
     problem.candidates = policyCandidates(policy_, in_.request->policy, in_.request->model, *in_.family);
   }
+  if (absl::Status status = keepWhatHostHolds(problem.candidates); !status.ok())
+    return status;
   // What is held against an objective is what the slowest iterations take.
   slowest_ = model::choosesByLatency(policy_) ? in_.empty.slowestPermille : plan::kPredicted;
   problem.copiesNs = [this](const Candidate &candidate) {
@@ -90,10 +93,32 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
     };
   }
   absl::StatusOr<ChosenPlacements> chosen = choosePlacements(problem);
+  if (absl::IsResourceExhausted(chosen.status()) && hostBinds_)
+    return absl::ResourceExhaustedError(absl::StrCat(chosen.status().message(),
+                                                     "; all with at most the host memory of ", hostBytes(), " bytes (",
+                                                     bytesText(hostBytes()), ") offloaded"));
   if (!chosen.ok())
     return chosen.status();
   chosen_ = *std::move(chosen);
   return chosen_.placements;
+}
+
+uint64_t LatencyChoice::hostBytes() const { return in_.request->hardware.hostMemoryBytes; }
+
+absl::Status LatencyChoice::keepWhatHostHolds(std::vector<Candidate> &candidates) {
+  uint64_t all = 0, least = UINT64_MAX;
+  for (const model::Unit &unit : in_.layout->units)
+    all += unit.bytes;
+  hostBinds_ = all > hostBytes();
+  for (const Candidate &candidate : candidates)
+    least = std::min(least, in_.family->hostBytes(candidate));
+  candidates.erase(
+      std::remove_if(candidates.begin(), candidates.end(),
+                     [&](const Candidate &candidate) { return in_.family->hostBytes(candidate) > hostBytes(); }),
+      candidates.end());
+  if (candidates.empty())
+    return absl::ResourceExhaustedError(explainHostExhausted(in_.request->model, in_.request->hardware, least));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Evaluation> LatencyChoice::evaluate(const Candidate &candidate) {
@@ -173,7 +198,9 @@ SearchRequest LatencyChoice::searchRequest(const Goals &goals, bool embedding) c
   asked.deviceKind = in_.request->hardware.kind;
   for (const auto &[bucket, sloNs] : goals)
     (bucket->decode ? asked.decode : asked.mixed).push_back({bucket->shape, sloNs});
-  asked.embedding = embedding && in_.request->policy.offloadEmbedding != model::Choice::Off;
+  const uint64_t table = in_.layout->units[static_cast<size_t>(in_.layout->embeddingUnit())].bytes;
+  asked.embedding = embedding && in_.request->policy.offloadEmbedding != model::Choice::Off && table <= hostBytes();
+  asked.mostBytes = hostBytes() - (asked.embedding && !in_.request->model.tiedEmbeddings ? table : 0);
   asked.head = in_.request->policy.offloadHead != model::Choice::Off;
   return asked;
 }

@@ -51,6 +51,9 @@ public:
 private:
   using Goals = std::vector<std::pair<const Objective *, uint64_t>>; // buckets, and what each may take
   absl::Status setBuckets();
+  uint64_t hostBytes() const; // that there are
+  // Takes those away whose units do not fit the host's memory; ResourceExhausted if that is all.
+  absl::Status keepWhatHostHolds(std::vector<Candidate> &candidates);
   bool searches() const;
   bool gapsCount() const;                            // gaps between tokens are held to objectives
   const Objective &lookFor(const Objective &bucket); // reports that its placement is looked for; it, of buckets_
@@ -67,6 +70,7 @@ private:
   std::string policy_;                  // effective
   uint32_t slowest_ = plan::kPredicted; // permille, of placements that move weights
   std::optional<FlexGen> flexGen_;
+  bool hostBinds_ = false;         // the host's memory does not hold all weights
   std::vector<Objective> buckets_; // decode, then mixed
   ChosenPlacements chosen_;
   std::optional<BrokenGap> apart_; // why one placement serves all buckets

@@ -128,20 +128,27 @@ template <typename Limits> void preferFull(const algorithms::UnitProblem &proble
 }
 
 // `units`: of the problem. `ns`: of the shortest goal.
-LinkUse linkUse(const algorithms::UnitProblem &problem, const std::vector<uint32_t> &units, double ns) {
+LinkUse linkUse(const algorithms::UnitProblem &problem, const std::vector<uint32_t> &units, double ns,
+                uint64_t mostBytes) {
   LinkUse use;
-  uint64_t all = 0;
+  uint64_t all = 0, smallest = std::numeric_limits<uint64_t>::max();
   double copies = 0;
   for (const algorithms::OffloadableUnit &unit : problem.units)
-    all += unit.layer >= 0 ? unit.bytes : 0;
+    if (unit.layer >= 0) {
+      all += unit.bytes;
+      smallest = std::min(smallest, unit.bytes);
+    }
   for (const uint32_t unit : units) {
     use.movedBytes += problem.units[unit].bytes;
     copies += static_cast<double>(problem.copyNs(problem.units[unit].bytes));
   }
   use.limitBytes = limitBytes(problem, ns);
-  use.bound = use.limitBytes >= all ? SearchBound::Weights
-              : copies >= 0.97 * ns ? SearchBound::Link
-                                    : SearchBound::Ring;
+  if (use.limitBytes >= all)
+    use.bound = SearchBound::Weights;
+  else if (mostBytes - std::min(mostBytes, use.movedBytes) < smallest)
+    use.bound = SearchBound::Host;
+  else
+    use.bound = copies >= 0.97 * ns ? SearchBound::Link : SearchBound::Ring;
   return use;
 }
 
@@ -190,7 +197,8 @@ SearchedPlacement described(const SearchRequest &request, const PlacementProblem
       found.candidate.mixedCut = placed.timing.cuts[schedule];
     found.mixedNs = placed.timing.ns[schedule];
   }
-  found.link = linkUse(asked.problem, placed.units, factor * static_cast<double>(shortestGoal(asked.problem)));
+  found.link = linkUse(asked.problem, placed.units, factor * static_cast<double>(shortestGoal(asked.problem)),
+                       request.mostBytes);
   found.ringBytes = placed.ringBytes;
   found.freedBytes = placed.freedBytes;
   found.freedBytes += embeddingBytes(request);
@@ -234,7 +242,7 @@ absl::StatusOr<LinkUse> linkUse(const SearchRequest &request, const std::vector<
   for (size_t i = 0; i < asked->units.size(); ++i)
     if (std::find(units.begin(), units.end(), asked->units[i]) != units.end())
       of.push_back(static_cast<uint32_t>(i));
-  return linkUse(asked->problem, of, static_cast<double>(shortestGoal(asked->problem)));
+  return linkUse(asked->problem, of, static_cast<double>(shortestGoal(asked->problem)), request.mostBytes);
 }
 
 absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, Prices &prices) {
@@ -246,6 +254,8 @@ absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, 
   algorithms::SearchLimits limits;
   limits.mostBytes = request.mostBytes;
   preferFull(asked->problem, 1, limits);
+  if (limits.full > limits.mostBytes)
+    limits.full = 0;
   const std::optional<algorithms::UnitPlacement> placed = algorithms::searchUnits(asked->problem, limits);
   if (!placed)
     return absl::InternalError("the search refused goals that nothing offloaded would meet");

@@ -45,6 +45,7 @@ struct SearchRequest {
 enum class SearchBound : uint8_t {
   Weights, // the link could bring all that there is
   Link,    // it is busy for 97% of the time: what is left is the start-up of copies of smaller units
+  Host,    // what may be offloaded (SearchRequest::mostBytes) holds no further unit
   Ring,    // it idles, while long steps compute or for want of a unit that fits: a larger ring takes what it would free
 };
 

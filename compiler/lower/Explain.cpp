@@ -56,8 +56,10 @@ std::string explainExhausted(const model::ModelSpec &spec, const Target &target,
 
 std::string explainHostExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, uint64_t hostBytes) {
   return absl::StrCat("host memory of ", hardware.hostMemoryBytes, " bytes (", bytesText(hardware.hostMemoryBytes),
-                      ") of ", hardware.name, " cannot hold what the plan offloads of ", spec.name, ": ", hostBytes,
-                      " bytes (", bytesText(hostBytes), ") must be pinned there");
+                      ") of ", hardware.name, " cannot hold what is offloaded of ", spec.name, ": the minimum is ",
+                      hostBytes, " bytes (", bytesText(hostBytes),
+                      "), pinned, with this policy at this device memory. What would do: a host memory of ", hostBytes,
+                      " bytes, more device memory, a smaller KV cache");
 }
 
 } // namespace headrace::compiler

@@ -23,6 +23,7 @@ std::string explainExhausted(const model::ModelSpec &spec, const Target &target,
                              const Candidate &smallest, const MemoryNeed &need);
 
 // What the placements leave on the host, pinned, is more than the host has.
+// `hostBytes`: the least that placements of the policy put there which fit the device.
 std::string explainHostExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, uint64_t hostBytes);
 
 } // namespace headrace::compiler

@@ -208,6 +208,13 @@ std::vector<PlacementFamily::Item> PlacementFamily::itemsOf(const Candidate &can
   return items;
 }
 
+uint64_t PlacementFamily::hostBytes(const Candidate &candidate) const {
+  uint64_t bytes = 0;
+  for (const int32_t unit : unitsOf(candidate))
+    bytes += layout_.units[static_cast<size_t>(unit)].bytes;
+  return bytes;
+}
+
 std::vector<int32_t> PlacementFamily::unitsOf(const Candidate &candidate) const {
   std::vector<int32_t> units;
   if (candidate.embedding && !(candidate.head && spec_.tiedEmbeddings))

@@ -49,6 +49,7 @@ public:
   // The whole layers whose home is the host, ascending (none where single units are); and all such units, in no order.
   std::vector<int64_t> layersOf(const Candidate &candidate) const;
   std::vector<int32_t> unitsOf(const Candidate &candidate) const;
+  uint64_t hostBytes(const Candidate &candidate) const; // of these units: what is pinned
 
 private:
   struct Item {

@@ -111,7 +111,7 @@ Choice parseChoice(TomlReader &table, std::string_view key) {
   const TomlValue *value = table.value(key);
   if (value != nullptr && value->kind == TomlValue::Kind::Boolean)
     return value->boolean ? Choice::On : Choice::Off;
-  return table.oneOf(key, choiceFromName, "\"auto\", true or false").value_or(Choice::Auto);
+  return table.oneOf(key, choiceFromName, "auto, on or off").value_or(Choice::Auto);
 }
 
 absl::StatusOr<Goal> parseGoal(TomlReader &table, const std::string &path) {

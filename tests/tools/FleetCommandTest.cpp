@@ -124,5 +124,27 @@ TEST_F(FleetCommand, ARefusalNamesTheNeighbourWhoseObjectiveIsInTheWay) {
   EXPECT_THAT(o.out, Not(HasSubstr("18446744073709551615")));
 }
 
+TEST_F(FleetCommand, APlanIsWhatItIs) {
+  writeText(path("fleet.toml"), "");
+  ASSERT_EQ(
+      headrace({"compile", golden("opt-7-tied-f32"), "--batch", "2", "--context", "32", "-o", path("p.plan")}).status,
+      0);
+  writeText(path("fleet.toml"), "[bus]\nbandwidth = \"2GB/s\"\n[[device]]\nname = \"a\"\nplan = \"p.plan\"\n" +
+                                    requests("opt-7-tied-f32", "1s"));
+  refused({"fleet", path("fleet.toml"), "--policy", "flexgen"}, 2,
+          "command line: --policy = \"flexgen\": the plan of a has its placements already: expected a job for every "
+          "device");
+  refused({"fleet", path("fleet.toml"), "--placements", "banana"}, 2,
+          "command line: --placements = \"banana\": the plan");
+}
+
+TEST_F(FleetCommand, WhatIsRefusedIsExplained) {
+  const Outcome o = headrace({"fleet", fleetOf(requests("opt-7-tied-f32", "1ns"))});
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("0 admitted, 6 refused"));
+  EXPECT_THAT(o.out, ContainsRegex("\nrefused          [1-6] x "));
+  EXPECT_THAT(o.out, HasSubstr("TTFT / SLO       none was served"));
+}
+
 } // namespace
 } // namespace headrace::tools

@@ -217,5 +217,40 @@ TEST_F(InputErrors, APlansBytesDoNotDependOnWhereTheFolderIs) {
   EXPECT_EQ(readFile(path("here/m.plan")), readFile(path("there/m.plan")));
 }
 
+TEST_F(InputErrors, NamesArePrintable) {
+  constexpr const char *kExpected = ": expected 1 to 256 bytes without control characters";
+  EXPECT_EQ(error({"compile", "tinyllama-1.1b", "--model-name", "a\tb", "--dry-run"}),
+            std::string("command line: --model-name = \"a\\tb\"") + kExpected);
+  EXPECT_EQ(error({"compile", "tinyllama-1.1b", "--hardware-name", "a\nb", "--dry-run"}),
+            std::string("command line: --hardware-name = \"a\\nb\"") + kExpected);
+  const std::string folder = path("new\nline");
+  fs::copy(golden(kModel), folder);
+  before = files();
+  EXPECT_THAT(error({"compile", folder, "--dry-run"}), HasSubstr(kExpected));
+}
+
+TEST_F(InputErrors, ABudgetIsNotAboveTheMemoryThatThereIs) {
+  EXPECT_EQ(error({"compile", "opt-30b", "--hardware", "a10", "--device-memory", "200GiB", "--dry-run"}),
+            "command line: --device-memory = 214748364800: expected at most the 24000000000 bytes that a10 has");
+}
+
+TEST_F(InputErrors, WhatWouldBeIgnoredIsRefused) {
+  EXPECT_EQ(error(run({"--num-prompts", "4"})),
+            "command line: --num-prompts = 4: expected --random-input-len beside it: other prompts are as many as are "
+            "given");
+  EXPECT_EQ(error({"bench", golden(kModel), "--device", "sim", "--slo-factor", "2", "--batch", "4", "--batches", "1"}),
+            "command line: --batch = \"4\": --batches is given, too: expected one of them");
+  EXPECT_THAT(error({"bench", golden(kModel), "--device", "sim", "--slo-factor", "2", "--policy", "select-n"}),
+              StartsWith("command line: --policy select-n: expected a flag or an argument of headrace bench"));
+  EXPECT_THAT(error({"bench", golden(kModel), "--device", "sim", "--slo-factor", "2", "--input-len", "2000"}),
+              StartsWith("command line: --input-len = 2000: expected with --output-len 32 at most the "));
+}
+
+TEST_F(InputErrors, APromptThatNamesNoFile) {
+  EXPECT_EQ(error({"run", golden(kModel), "--prompt-ids", "prompts.txt"}),
+            "command line: --prompt-ids = \"prompts.txt\": expected token ids such as \"1,2,3;4,5\", or a file of them "
+            "that is there");
+}
+
 } // namespace
 } // namespace headrace::tools

@@ -209,5 +209,22 @@ TEST_F(OutputFiles, AFileThatMayNotGrowIsAFailedWrite) {
   EXPECT_TRUE(files().empty());
 }
 
+TEST_F(OutputFiles, LogitsAmongTheWeightsWouldBeWeights) {
+  const std::string copy = copyModel(kModel);
+  neverWritten({"run", copy, "--prompt-ids", "1", "--max-new-tokens", "1", "--logits", copy + "/out.safetensors"},
+               "in the model's folder it would be weights: expected a file in another folder");
+  succeeds(compile(copy, path("p.plan")));
+  neverWritten({"run", path("p.plan"), "--prompt-ids", "1", "--logits", copy + "/out.safetensors"},
+               "in the model's folder it would be weights");
+}
+
+TEST_F(OutputFiles, AFullStandardOutputIsAFailure) {
+  succeeds(compile(golden(kModel), path("p.plan")));
+  for (const char *command :
+       {"inspect p.plan", "inspect p.plan --json", "timeline p.plan --format json",
+        "compile opt-6.7b --hardware a10 --dry-run --json", "run p.plan --device sim --prompt-ids 1 --json"})
+    EXPECT_EQ(shell("cd " + folder + " && $HEADRACE " + command + " > /dev/full").status, 1) << command;
+}
+
 } // namespace
 } // namespace headrace::tools

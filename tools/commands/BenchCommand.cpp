@@ -3,6 +3,7 @@
 // Policies side by side on one machine in one run: each compiled for the same goal, then all of them driven in turn,
 // round by round, so that what disturbs the machine disturbs all.
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -280,6 +281,9 @@ absl::Status checkOptions(const BenchOptions &options) {
     return badNumber("--output-len", options.outputLength, cat(leastOut, " or more"));
   if (options.fill && !options.batches.empty())
     return badFlag("--batches", options.batches, "--fill finds the batch", "one of them");
+  const std::map<std::string, std::string> &flags = options.run.job.flags;
+  if (const auto batch = flags.find("--batch"); batch != flags.end() && !options.batches.empty())
+    return badFlag("--batch", batch->second, "--batches is given, too", "one of them");
   if (!options.run.device.empty())
     if (absl::Status status = makeDevice(options.run.device, options.run).status(); !status.ok())
       return status;
@@ -312,6 +316,10 @@ absl::Status benchCommand(const BenchOptions &options) {
   if (job.goal.context && *job.goal.context < options.inputLength + options.outputLength)
     return badNumber("--context", *job.goal.context,
                      cat("at least the ", options.inputLength, " tokens in and ", options.outputLength, " out"));
+  if (const int64_t positions = job.model->spec.maxPositions; options.inputLength + options.outputLength > positions)
+    return badNumber("--input-len", options.inputLength,
+                     cat("with --output-len ", options.outputLength, " at most the ", positions, " positions of ",
+                         job.model->spec.name));
   std::vector<int64_t> batches = {options.fill ? 0 : job.goal.batch.value_or(8)};
   if (!options.batches.empty()) {
     absl::StatusOr<std::vector<int64_t>> given = parseBatches(options.batches);

@@ -49,7 +49,7 @@ struct RunOptions {
   std::optional<std::string> promptIds; // an empty text is no prompt, and not a flag that was not given
   std::string promptIdsFile;
   std::optional<int64_t> randomInputLength; // random prompts of this length, numPrompts of them
-  int64_t numPrompts = 1;
+  std::optional<int64_t> numPrompts;        // unset: 1
   int64_t maxNewTokens = 16;
   double temperature = 0, topP = 1;
   uint64_t seed = 0;

@@ -65,6 +65,11 @@ std::string searchText(const compiler::CompileProgress &at) {
 } // namespace
 
 absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase) {
+  const model::Hardware &hardware = *job.hardware;
+  if (job.goal.deviceMemory.value_or(0) > hardware.memoryBytes) // such a plan would run nowhere
+    return absl::InvalidArgumentError(model::cat("goal.device_memory = ", *job.goal.deviceMemory,
+                                                 ": expected at most the ", hardware.memoryBytes, " bytes that ",
+                                                 hardware.name, " has"));
   absl::StatusOr<std::string> hash = modelHash(*job.model);
   if (!hash.ok())
     return hash.status();

@@ -98,6 +98,11 @@ private:
   absl::Status openPlans() {
     Progress progress("plans");
     for (const model::FleetDevice &device : spec_.devices) {
+      for (const auto &[flag, value] :
+           {std::pair("--policy", &options_.policy), {"--placements", &options_.placements}})
+        if (!device.plan.empty() && !value->empty())
+          return badFlag(flag, *value, cat("the plan of ", device.name, " has its placements already"),
+                         "a job for every device");
       progress.update(plans_.size(), spec_.devices.size());
       absl::StatusOr<plan::Plan> plan = device.plan.empty() ? compiled(device) : plan::readPlan(device.plan);
       if (!plan.ok())

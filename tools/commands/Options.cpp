@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "tools/commands/InputErrors.h"
 
 namespace headrace::tools {
@@ -103,8 +104,10 @@ absl::Status usageError(const CLI::ParseError &error, const std::string &command
   if (dynamic_cast<const BadValue *>(&error) != nullptr)
     return absl::InvalidArgumentError(text);
   if (dynamic_cast<const CLI::ExtrasError *>(&error) != nullptr) {
-    std::string what = text.substr(text.find(':') + 1);
-    what.erase(0, what.find_first_not_of(' '));
+    // CLI11 names them last first.
+    std::vector<std::string> words = absl::StrSplit(text.substr(text.find(':') + 1), ' ', absl::SkipEmpty());
+    std::reverse(words.begin(), words.end());
+    const std::string what = absl::StrJoin(words, " ");
     return badUsage(cat(what, ": expected a flag or an argument of ", command, more));
   }
   const std::string name = text.substr(0, text.find(':'));

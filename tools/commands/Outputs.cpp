@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/Outputs.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -100,6 +101,7 @@ void Outputs::addInput(const std::string &path) {
   if (model::isRegularFile(path)) {
     inputs_.push_back({fileOf(path), cat(path, ", which this command reads")});
   } else if (model::isDirectory(path)) {
+    inputFolders_.push_back(fileOf(path));
     std::error_code error;
     for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
       if (const std::string file = at->path().string(); model::isRegularFile(file) && !kindOf(headOf(file)))
@@ -146,7 +148,12 @@ absl::Status Outputs::checkOne(const Output &output) const {
   const std::string file = fileOf(output.path);
   if (file.empty())
     return badFlag(output.flag, output.path, cat("cannot write: ", std::strerror(errno)), "a file's name");
-  return checkThere(output, output.path, file);
+  if (absl::Status status = checkThere(output, output.path, file); !status.ok())
+    return status;
+  if (output.path.ends_with(".safetensors") && std::find(inputFolders_.begin(), inputFolders_.end(),
+                                                         fileOf(folder.empty() ? "." : folder)) != inputFolders_.end())
+    return badFlag(output.flag, output.path, "in the model's folder it would be weights", "a file in another folder");
+  return absl::OkStatus();
 }
 
 absl::Status Outputs::checkFolder(const Output &output) const {

@@ -12,7 +12,8 @@
 // An output may be a new file, an empty one, or replace one of its own kind, which the file itself shows (kindOf). Any
 // other file that is there takes --overwrite. Refused even then: a file that the command reads, whatever name, link or
 // hard link leads to it; a file that belongs to a model's folder; two outputs that are one file; where standard output
-// or standard error goes; what is no regular file; "-".
+// or standard error goes; a new .safetensors in a model's folder, where it would be weights; what is no regular file;
+// "-".
 #pragma once
 
 #include <optional>
@@ -68,6 +69,7 @@ private:
   bool overwrite_;
   std::vector<Output> outputs_;
   std::vector<Input> inputs_;
+  std::vector<std::string> inputFolders_; // fileOf()
 };
 
 // A process that a signal ends (interrupt, terminate, hang-up, quit, broken pipe, no more CPU time) leaves no half

@@ -60,17 +60,23 @@ absl::StatusOr<Prompts> readPrompts(const RunOptions &options, int64_t vocab) {
                    (options.randomInputLength.has_value() ? 1 : 0);
   if (ways != 1)
     return badUsage("expected one of --prompt-ids, --prompt-ids-file and --random-input-len");
+  const int64_t count = options.numPrompts.value_or(1);
   if (options.randomInputLength) {
-    if (*options.randomInputLength > (int64_t{1} << 31) / options.numPrompts)
+    if (*options.randomInputLength > (int64_t{1} << 31) / count)
       return badNumber("--random-input-len", *options.randomInputLength,
-                       cat("at most 2^31 tokens in all ", options.numPrompts, " prompts"));
-    return randomPrompts(options.numPrompts, *options.randomInputLength, vocab, options.seed);
+                       cat("at most 2^31 tokens in all ", count, " prompts"));
+    return randomPrompts(count, *options.randomInputLength, vocab, options.seed);
   }
+  if (options.numPrompts)
+    return badNumber("--num-prompts", count, "--random-input-len beside it: other prompts are as many as are given");
   if (!options.promptIdsFile.empty())
     return readPromptIds(options.promptIdsFile);
   // Ids hold digits, commas and semicolons only; anything else that names a file is one.
   if (model::isRegularFile(*options.promptIds))
     return readPromptIds(*options.promptIds);
+  if (options.promptIds->find_first_of("./") != std::string::npos)
+    return badFlag("--prompt-ids", *options.promptIds,
+                   "token ids such as \"1,2,3;4,5\", or a file of them that is there");
   return parsePromptIds(*options.promptIds, "command line: --prompt-ids");
 }
 

@@ -24,14 +24,18 @@ double quantile(const std::vector<double> &sorted, size_t percent) {
 
 struct Quantiles {
   double p50 = 0, p99 = 0, most = 0;
+  bool any = false;
   explicit Quantiles(std::vector<double> values) {
     std::sort(values.begin(), values.end());
+    any = !values.empty();
     p50 = quantile(values, 50);
     p99 = quantile(values, 99);
     most = quantile(values, 100);
   }
   Json json() const { return {{"p50", p50}, {"p99", p99}, {"max", most}}; }
-  std::string text() const { return absl::StrFormat("p50 %.3f, p99 %.3f, most %.3f", p50, p99, most); }
+  std::string text() const {
+    return any ? absl::StrFormat("p50 %.3f, p99 %.3f, most %.3f", p50, p99, most) : "none was served";
+  }
 };
 
 // Of the requests that ran: what they took over what was asked for.
@@ -58,6 +62,37 @@ Json missesJson(const serve::MissCounts &m) {
 }
 std::string missesText(const serve::MissCounts &m) {
   return model::cat(m.total(), " (bus lost ", m.busLost, ", KV blocks ", m.kvBlocks, ", other ", m.other, ")");
+}
+
+// Why, the most frequent first: "12 x no instance of model 'opt'", at most three of them.
+std::vector<std::string> refusals(const FleetReport &report) {
+  constexpr size_t kMost = 3;
+  std::vector<std::pair<std::string, size_t>> reasons;
+  for (size_t r = 0; r < report.requests.size(); ++r) {
+    const serve::RequestOutcome &got = report.result.requests[r];
+    if (got.status.ok() || got.admitted)
+      continue;
+    std::string why(got.status.message());
+    const std::string own = model::cat("request ", r, ": ");
+    if (why.starts_with(own))
+      why.erase(0, own.size());
+    const auto known = std::find_if(reasons.begin(), reasons.end(), [&](const auto &one) { return one.first == why; });
+    if (known == reasons.end())
+      reasons.emplace_back(why, 1);
+    else
+      ++known->second;
+  }
+  std::stable_sort(reasons.begin(), reasons.end(), [](const auto &a, const auto &b) { return a.second > b.second; });
+  std::vector<std::string> out;
+  size_t others = 0;
+  for (size_t i = 0; i < reasons.size(); ++i)
+    if (i < kMost)
+      out.push_back(model::cat(reasons[i].second, " x ", reasons[i].first));
+    else
+      others += reasons[i].second;
+  if (others > 0)
+    out.push_back(model::cat(others, " for other reasons (--each)"));
+  return out;
 }
 
 std::string requestLine(const FleetReport &report, size_t r) {
@@ -95,6 +130,8 @@ std::string FleetReport::text(bool each, bool all) const {
   }
   line("requests", model::cat(requests.size(), ": ", result.admitted, " admitted, ", result.refused, " refused, ",
                               result.lost, " ended early; ", held, " held both objectives"));
+  for (const std::string &why : refusals(*this))
+    line("refused", why);
   line("TTFT / SLO", ttftRatios(*this).text());
   line("gap / SLO", tpotRatios(*this).text() + " (longest of each request)");
   uint64_t lateInAll = 0;

@@ -171,7 +171,7 @@ TEST(JobFile, RefusesBadGoals) {
                 " goal.kv_tokens = 100: expected at least goal.context = 200");
   expectRefused("[goal]\nkv_dtype = \"fp8\"\n",
                 "2: goal.kv_dtype = \"fp8\": expected \"auto\", \"f32\", \"f16\" or \"bf16\"");
-  expectRefused("[goal]\nelastic_kv = \"often\"\n", "2: goal.elastic_kv = \"often\": expected \"auto\", true or false");
+  expectRefused("[goal]\nelastic_kv = \"often\"\n", "2: goal.elastic_kv = \"often\": expected auto, on or off");
   expectRefused("[goal]\nblock_tokens = 0\n", "2: goal.block_tokens = 0: expected an integer from 1 to 4096");
   expectRefused(std::string("[model]\n") + kShape + "[goal]\ncontext = 65\n",
                 " goal.context = 65: expected at most the 64 positions of inline");
@@ -193,7 +193,7 @@ TEST(JobFile, RefusesBadPolicies) {
                 "2: policy.start_rule = \"lazy\": expected \"paper\" or \"eager\"");
   expectRefused("[policy]\nslots = 0\n", "2: policy.slots = 0: expected an integer from 1 to 65536");
   expectRefused("[policy]\noffload_head = \"maybe\"\n",
-                "2: policy.offload_head = \"maybe\": expected \"auto\", true or false");
+                "2: policy.offload_head = \"maybe\": expected auto, on or off");
   expectRefused("[policy]\noffload_embedding = 1\n", "2: policy.offload_embedding = 1: expected a string");
   expectRefused("[policy]\nname = \"pie\"\n",
                 " policy.name = \"pie\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"flexgen\", "

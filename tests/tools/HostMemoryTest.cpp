@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The host's memory bounds what may be offloaded, whichever policy chooses it; the minima that are named do.
+#include <gmock/gmock.h>
+
+#include "tests/support/Process.h"
+
+namespace headrace::tools {
+namespace {
+
+using testing::HasSubstr;
+
+class HostMemory : public CommandLine {
+protected:
+  static std::vector<std::string> opt(std::vector<std::string> more) {
+    std::vector<std::string> words = {"compile", "opt-6.7b",  "--hardware", "a10",      "--batch",
+                                      "16",      "--context", "64",         "--dry-run"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  static uint64_t hostBytes(std::vector<std::string> more) {
+    return json(opt(std::move(more)))["host_bytes"].get<uint64_t>();
+  }
+};
+
+// A looser objective frees more, up to what the host holds.
+TEST_F(HostMemory, ALooseObjectiveIsMetAsWellAsATightOne) {
+  for (const char *policy : {"headrace", "select-n", "flexgen"}) {
+    SCOPED_TRACE(policy);
+    uint64_t before = 0;
+    for (const char *tpot : {"60ms", "100ms", "500ms", "5s"}) {
+      const uint64_t bytes = hostBytes({"--tpot", tpot, "--host-memory", "3GiB", "--policy", policy});
+      EXPECT_LE(bytes, 3u << 30);
+      EXPECT_GE(bytes, before);
+      before = bytes;
+    }
+    EXPECT_GT(before, 1u << 30);
+  }
+  // Next to none: everything stays, which keeps any objective.
+  EXPECT_EQ(hostBytes({"--slo-factor", "1.5", "--host-memory", "1MiB"}), 0u);
+  EXPECT_LE(hostBytes({"--slo-factor", "3", "--placements", "4", "--host-memory", "1GiB"}), 1u << 30);
+}
+
+TEST_F(HostMemory, WhatBindsIsNamed) {
+  const Outcome o = headrace(opt({"--tpot", "500ms", "--host-memory", "3GiB"}));
+  EXPECT_THAT(o.out, HasSubstr("the host memory holds no more"));
+  const Outcome little = headrace(opt({"--tpot", "500ms", "--host-memory", "1GiB", "--device-memory", "8GiB"}));
+  EXPECT_EQ(little.status, 1);
+  EXPECT_THAT(little.err, HasSubstr("; all with at most the host memory of 1073741824 bytes (1.00 GiB) offloaded"));
+}
+
+TEST_F(HostMemory, ARefusalNamesTheMinimum) {
+  const std::vector<std::string> asked = {"--device-memory", "8GiB", "--host-memory"};
+  const auto with = [&](const std::string &memory) {
+    std::vector<std::string> words = asked;
+    words.push_back(memory);
+    return headrace(opt(words));
+  };
+  const Outcome refused = with("1GiB");
+  EXPECT_EQ(refused.status, 1);
+  const std::string before = "the minimum is ";
+  const uint64_t least = std::stoull(refused.err.substr(refused.err.find(before) + before.size()));
+  EXPECT_EQ(with(std::to_string(least) + "B").status, 0);
+  EXPECT_EQ(with(std::to_string(least - 1) + "B").status, 1);
+  EXPECT_THAT(headrace(opt({"--policy", "deepspeed", "--host-memory", "8GiB"})).err,
+              HasSubstr("cannot hold what is offloaded of opt-6.7b: the minimum is 12891717632 bytes"));
+}
+
+} // namespace
+} // namespace headrace::tools
