@@ -7,8 +7,8 @@
 #pragma once
 
 #include "kernels/AttentionTiles.h"
-#include "kernels/cuda/CudaElems.cuh"
 #include "kernels/CudaGrid.h"
+#include "kernels/cuda/CudaElems.cuh"
 
 namespace headrace::kernels {
 

@@ -5,8 +5,8 @@
 // angle is position * inverse frequency in F32, as Hugging Face's reference has it.
 #pragma once
 
-#include "kernels/cuda/CudaElems.cuh"
 #include "kernels/CudaGrid.h"
+#include "kernels/cuda/CudaElems.cuh"
 
 namespace headrace::kernels {
 

@@ -10,10 +10,10 @@
 // running sum passes the limit is divided again, until one warp walks it.
 #pragma once
 
-#include "kernels/cuda/CudaElems.cuh"
 #include "kernels/CudaGrid.h"
 #include "kernels/Philox.h"
 #include "kernels/Ranking.h"
+#include "kernels/cuda/CudaElems.cuh"
 
 namespace headrace::kernels {
 

@@ -192,8 +192,7 @@ TEST(JobFile, RefusesBadPolicies) {
   expectRefused("[policy]\nstart_rule = \"lazy\"\n",
                 "2: policy.start_rule = \"lazy\": expected \"paper\" or \"eager\"");
   expectRefused("[policy]\nslots = 0\n", "2: policy.slots = 0: expected an integer from 1 to 65536");
-  expectRefused("[policy]\noffload_head = \"maybe\"\n",
-                "2: policy.offload_head = \"maybe\": expected auto, on or off");
+  expectRefused("[policy]\noffload_head = \"maybe\"\n", "2: policy.offload_head = \"maybe\": expected auto, on or off");
   expectRefused("[policy]\noffload_embedding = 1\n", "2: policy.offload_embedding = 1: expected a string");
   expectRefused("[policy]\nname = \"pie\"\n",
                 " policy.name = \"pie\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"flexgen\", "
