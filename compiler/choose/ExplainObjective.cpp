@@ -140,6 +140,7 @@ std::string explainObjective(const std::string &policy, const ChosenPlacements &
         absl::StrFormat("; moves %.1f%% of the bytes that the link can bring in that time: ",
                         100 * static_cast<double>(link->movedBytes) / static_cast<double>(link->limitBytes)),
         link->bound == SearchBound::Link   ? "the start-up of smaller units' copies takes the rest of it"
+        : link->bound == SearchBound::Unit ? "what is left of it brings no further unit"
         : link->bound == SearchBound::Host ? "the host memory holds no more"
                                            : "a larger ring would take the memory that it frees");
   if (apart)

@@ -147,6 +147,8 @@ LinkUse linkUse(const algorithms::UnitProblem &problem, const std::vector<uint32
     use.bound = SearchBound::Weights;
   else if (mostBytes - std::min(mostBytes, use.movedBytes) < smallest)
     use.bound = SearchBound::Host;
+  else if (use.limitBytes - std::min(use.limitBytes, use.movedBytes) < smallest)
+    use.bound = SearchBound::Unit;
   else
     use.bound = copies >= 0.97 * ns ? SearchBound::Link : SearchBound::Ring;
   return use;

@@ -44,6 +44,7 @@ struct SearchRequest {
 // What keeps a placement from moving more.
 enum class SearchBound : uint8_t {
   Weights, // the link could bring all that there is
+  Unit,    // in what is left of the time it brings no further unit: a smaller one than there is
   Link,    // it is busy for 97% of the time: what is left is the start-up of copies of smaller units
   Host,    // what may be offloaded (SearchRequest::mostBytes) holds no further unit
   Ring,    // it idles, while long steps compute or for want of a unit that fits: a larger ring takes what it would free

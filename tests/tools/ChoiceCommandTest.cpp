@@ -238,5 +238,18 @@ TEST_F(Choice, ARunTakesThePlacementOfEachBucket) {
   EXPECT_LE(fixed["transitions"], run["transitions"]);
 }
 
+// In the time of 1.2 iterations the link brings less than a layer of 416 MiB, of units of at least 32 MiB.
+TEST_F(Choice, WhatKeepsTheLinkFromBeingFullIsNamed) {
+  const auto why = [](const std::string &factor) {
+    return headrace({"compile", "llama-3.1-8b", "--hardware", "h100", "--batch", "8", "--context", "256", "--instances",
+                     "apart", "--slo-factor", factor, "--dry-run"})
+        .out;
+  };
+  EXPECT_THAT(why("1.2"),
+              testing::ContainsRegex("; moves 9[0-6]\\.[0-9]% of the bytes that the link can bring in that time: "
+                                     "what is left of it brings no further unit"));
+  EXPECT_THAT(why("100"), testing::Not(HasSubstr("the link can bring")));
+}
+
 } // namespace
 } // namespace headrace::tools
