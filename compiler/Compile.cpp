@@ -15,6 +15,7 @@
 #include "compiler/emit/PlaceHomes.h"
 #include "compiler/emit/PlanTransitions.h"
 #include "compiler/lower/Explain.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Units.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/plan/PlanVerifier.h"
@@ -55,11 +56,9 @@ absl::Status checkDurations(const plan::Plan &plan) {
         absl::StrCat(key, " = ", value, ": expected one by which every step takes less than ", kLongestSeconds, " s"));
   };
   for (const plan::Variant &variant : plan.variants)
-    if (absl::Status status = check(variant.schedule, variant.durationsNs); !status.ok())
-      return status;
+    RETURN_IF_ERROR(check(variant.schedule, variant.durationsNs));
   for (const plan::Transition &transition : plan.transitions)
-    if (absl::Status status = check(transition.schedule, transition.durationsNs); !status.ok())
-      return status;
+    RETURN_IF_ERROR(check(transition.schedule, transition.durationsNs));
   return absl::OkStatus();
 }
 
@@ -81,8 +80,7 @@ public:
                                                [this](const Candidate &candidate, plan::Plan &plan, bool gaps) {
                                                  return evaluate(candidate, plan, gaps);
                                                }});
-        if (absl::Status status = chooseByLatency(choices); !status.ok())
-          return status;
+        RETURN_IF_ERROR(chooseByLatency(choices));
       }
       if (choices.empty())
         choices.push_back(choose(request_.policy));
@@ -94,13 +92,11 @@ public:
       if (!plan.ok())
         return plan.status();
       if (!overBudget_ && latency_ && latency_->mustServeTogether(*plan)) {
-        if (absl::Status status = chooseByLatency(choices); !status.ok())
-          return status;
+        RETURN_IF_ERROR(chooseByLatency(choices));
         continue;
       }
       if (!overBudget_) {
-        if (absl::Status status = checkDurations(*plan); !status.ok())
-          return status;
+        RETURN_IF_ERROR(checkDurations(*plan));
         if (absl::Status status = plan::verifyPlan(*plan, "compiled plan"); !status.ok())
           return absl::InternalError(absl::StrCat("the compiler made a plan that breaks a rule: ", status.message()));
         return plan;
@@ -109,8 +105,7 @@ public:
           request_.alsoPlacements.empty()) { // what fits each alone does not fit together
         // A range first with as many that are nested in the one that decides.
         const bool nest = request_.policy.placements && !std::exchange(nested_, true);
-        if (absl::Status status = chooseByLatency(choices, choices.size() - (nest ? 0 : 1)); !status.ok())
-          return status;
+        RETURN_IF_ERROR(chooseByLatency(choices, choices.size() - (nest ? 0 : 1)));
         continue;
       }
       // Arithmetic said that it would fit, packing found otherwise: the next candidate offloads more.
@@ -366,12 +361,10 @@ absl::StatusOr<std::unique_ptr<Compilation>> open(const CompileRequest &request,
     if (!status.ok())
       return status;
   for (const model::Policy &policy : request.alsoPlacements)
-    if (absl::Status status = checkPolicy(policy, request.model); !status.ok())
-      return status;
+    RETURN_IF_ERROR(checkPolicy(policy, request.model));
   const model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements)
-    if (absl::Status status = checkCandidate(candidate, request.model, layout); !status.ok())
-      return status;
+    RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
   absl::StatusOr<Target> target = resolveGoal(request);
   if (!target.ok())
     return target.status();

@@ -10,6 +10,7 @@
 #include "compiler/choose/ExplainObjective.h"
 #include "compiler/choose/PolicyCandidates.h"
 #include "compiler/lower/Explain.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/sim/TokenGaps.h"
 
@@ -38,8 +39,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   report();
   policy_ = model::effectivePolicy(in_.request->policy, in_.request->goal);
   if (buckets_.empty())
-    if (absl::Status status = setBuckets(); !status.ok())
-      return status;
+    RETURN_IF_ERROR(setBuckets());
   ChoiceProblem problem;
   problem.spec = &in_.request->model;
   problem.target = in_.target;
@@ -61,8 +61,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   } else {
     problem.candidates = policyCandidates(policy_, in_.request->policy, in_.request->model, *in_.family);
   }
-  if (absl::Status status = keepWhatHostHolds(problem.candidates); !status.ok())
-    return status;
+  RETURN_IF_ERROR(keepWhatHostHolds(problem.candidates));
   // What is held against an objective is what the slowest iterations take.
   slowest_ = model::choosesByLatency(policy_) ? in_.empty.slowestPermille : plan::kPredicted;
   problem.copiesNs = [this](const Candidate &candidate) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Placements.h"
+#include "runtime/base/StatusMacros.h"
 
 namespace headrace::compiler {
 namespace {
@@ -251,8 +252,7 @@ absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, 
   const absl::StatusOr<PlacementProblem> asked = placementProblem(request, prices);
   if (!asked.ok())
     return asked.status();
-  if (absl::Status status = tooShort(request, asked->problem); !status.ok())
-    return status;
+  RETURN_IF_ERROR(tooShort(request, asked->problem));
   algorithms::SearchLimits limits;
   limits.mostBytes = request.mostBytes;
   preferFull(asked->problem, 1, limits);
@@ -321,8 +321,7 @@ searchChain(const SearchRequest &request, const std::vector<ChainStep> &steps, P
   const absl::StatusOr<PlacementProblem> asked = placementProblem(request, prices);
   if (!asked.ok())
     return asked.status();
-  if (absl::Status status = tooShort(tightest, asked->problem); !status.ok())
-    return status;
+  RETURN_IF_ERROR(tooShort(tightest, asked->problem));
   std::vector<algorithms::ChainGoal> goals;
   for (const ChainStep &step : steps) {
     goals.push_back({step.factor, std::min(request.mostBytes, step.mostBytes)});

@@ -10,6 +10,7 @@
 #include "compiler/lower/Interfere.h"
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/PlanWrapAround.h"
+#include "runtime/base/StatusMacros.h"
 
 namespace headrace::compiler {
 namespace {
@@ -59,8 +60,7 @@ std::vector<PricedStep> CandidateCompiler::pricedSteps() {
 absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, std::vector<int64_t> layers,
                                                 const Where &where) {
   Placed placed{&candidate, lower(candidate.startRule), optionsOf(candidate, std::move(layers), where)};
-  if (absl::Status status = runToOffsets(*placed.module, placed.options); !status.ok())
-    return status;
+  RETURN_IF_ERROR(runToOffsets(*placed.module, placed.options));
   return placed;
 }
 
@@ -108,8 +108,7 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, std::ve
 
 absl::Status CandidateCompiler::addTo(plan::Plan &plan, PlanEmitter &emitter, Placed &placed,
                                       const std::function<void()> &onStep) {
-  if (absl::Status status = closeOffsets(*placed.module, placed.options); !status.ok())
-    return status;
+  RETURN_IF_ERROR(closeOffsets(*placed.module, placed.options));
   const Candidate &candidate = *placed.candidate;
   plan::Placement described;
   described.name = candidate.name;

@@ -5,6 +5,7 @@
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Pass/PassManager.h"
 #include "passes/Passes.h"
+#include "runtime/base/StatusMacros.h"
 
 namespace headrace::compiler {
 namespace {
@@ -44,8 +45,7 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   //===--------------------------------------------------------------------===//
   // model: what is computed, every weight at home on the device
   //===--------------------------------------------------------------------===//
-  if (absl::Status status = runner.run(iteration, "model", verify(ir::Phase::Model)); !status.ok())
-    return status;
+  RETURN_IF_ERROR(runner.run(iteration, "model", verify(ir::Phase::Model)));
   closePhase(ir::Phase::Model);
 
   //===--------------------------------------------------------------------===//
@@ -114,8 +114,7 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
 absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options) {
   PassRunner runner(module.getContext(), options.verifyEachPass);
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
-    if (absl::Status status = schedule(iteration, options, runner); !status.ok())
-      return status;
+    RETURN_IF_ERROR(schedule(iteration, options, runner));
 
   //===--------------------------------------------------------------------===//
   // offsets: where everything lies
@@ -146,8 +145,7 @@ absl::Status closeOffsets(mlir::ModuleOp module, const PipelineOptions &options)
 }
 
 absl::Status runPipeline(mlir::ModuleOp module, const PipelineOptions &options) {
-  if (absl::Status status = runToOffsets(module, options); !status.ok())
-    return status;
+  RETURN_IF_ERROR(runToOffsets(module, options));
   return closeOffsets(module, options);
 }
 

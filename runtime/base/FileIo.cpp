@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 
 namespace headrace::model {
@@ -61,8 +62,7 @@ absl::Status openRegular(const std::string &path, Descriptor &file) {
 
 absl::StatusOr<std::string> readTextFile(const std::string &path, uint64_t maxBytes) {
   Descriptor file;
-  if (absl::Status status = openRegular(path, file); !status.ok())
-    return status;
+  RETURN_IF_ERROR(openRegular(path, file));
   const std::string tooLarge = cat(path, ": expected at most ", maxBytes, " bytes");
   if (file.size > maxBytes)
     return absl::InvalidArgumentError(cat(tooLarge, ", it has ", file.size));
@@ -84,8 +84,7 @@ absl::StatusOr<std::string> readTextFile(const std::string &path, uint64_t maxBy
 
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::open(const std::string &path) {
   Descriptor file;
-  if (absl::Status status = openRegular(path, file); !status.ok())
-    return status;
+  RETURN_IF_ERROR(openRegular(path, file));
   if (file.size == 0) // an empty range cannot be mapped
     return std::unique_ptr<MappedFile>(new MappedFile(nullptr, 0));
   void *data = ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, file.fd, 0);

@@ -7,10 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-
-#define RETURN_IF_ERROR(expr)                                                                                          \
-  if (absl::Status status_ = (expr); !status_.ok())                                                                    \
-  return status_
+#include "runtime/base/StatusMacros.h"
 
 namespace headrace::core {
 namespace {
@@ -144,13 +141,6 @@ private:
   const plan::Step &step_;
   const Bases &bases_;
 };
-
-// Declares `name` as the value of a StatusOr, or returns its status.
-#define ASSIGN_OR_RETURN(name, expr)                                                                                   \
-  auto name##Or = (expr);                                                                                              \
-  if (!name##Or.ok())                                                                                                  \
-    return name##Or.status();                                                                                          \
-  auto name = *name##Or
 
 float *floats(std::byte *p) { return reinterpret_cast<float *>(p); }
 int32_t *ints(std::byte *p) { return reinterpret_cast<int32_t *>(p); }

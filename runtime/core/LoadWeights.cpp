@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::core {
@@ -19,8 +20,7 @@ public:
       : plan_(plan), device_(device), weights_(weights), options_(options), layout_(model::layoutWeights(plan.model)) {}
 
   absl::StatusOr<Manifest> load() {
-    if (absl::Status status = check(); !status.ok())
-      return status;
+    RETURN_IF_ERROR(check());
     Manifest manifest;
     manifest.planned = plan::weightBytesByHome(plan_, options_.placement);
     uint64_t done = 0;
@@ -28,8 +28,7 @@ public:
     if (options_.progress)
       options_.progress(0, total);
     for (uint32_t u = 0; u < layout_.units.size(); ++u) {
-      if (absl::Status status = loadUnit(u, manifest); !status.ok())
-        return status;
+      RETURN_IF_ERROR(loadUnit(u, manifest));
       done += layout_.units[u].bytes;
       if (options_.progress)
         options_.progress(done, total);
@@ -61,8 +60,7 @@ private:
     absl::Span<const std::byte> bytes; // the unit as filled; empty until then
     for (const plan::Extent &extent : plan_.placements[options_.placement].extents)
       if (extent.buffer == u && extent.space == plan::Space::Device) {
-        if (absl::Status status = bringToDevice(unit, extent, bytes); !status.ok())
-          return status;
+        RETURN_IF_ERROR(bringToDevice(unit, extent, bytes));
         manifest.loaded.device += extent.bytes;
       }
     std::set<std::pair<uint64_t, uint64_t>> filled; // (bufferOffset, address)
@@ -73,8 +71,7 @@ private:
         if (extent.space == plan::Space::Disk)
           return absl::InvalidArgumentError(absl::StrCat("plan: unit ", unit.name, " has its home on disk"));
         if (filled.insert({extent.bufferOffset, extent.address}).second)
-          if (absl::Status status = bringToHost(unit, extent, bytes); !status.ok())
-            return status;
+          RETURN_IF_ERROR(bringToHost(unit, extent, bytes));
         if (p == options_.placement)
           manifest.loaded.host += extent.bytes;
       }
@@ -84,8 +81,7 @@ private:
   absl::Status bringToDevice(const model::Unit &unit, const plan::Extent &extent, absl::Span<const std::byte> &bytes) {
     if (!device_.holdsData())
       return absl::OkStatus();
-    if (absl::Status status = fillScratch(unit, bytes); !status.ok())
-      return status;
+    RETURN_IF_ERROR(fillScratch(unit, bytes));
     return device_.writeDevice(extent.address, bytes.subspan(extent.bufferOffset, extent.bytes));
   }
 
@@ -102,8 +98,7 @@ private:
       bytes = target;
       return status;
     }
-    if (absl::Status status = fillScratch(unit, bytes); !status.ok())
-      return status;
+    RETURN_IF_ERROR(fillScratch(unit, bytes));
     std::copy_n(bytes.data() + extent.bufferOffset, extent.bytes, target.data());
     return absl::OkStatus();
   }
@@ -152,8 +147,7 @@ absl::StatusOr<Manifest> loadWeights(const plan::Plan &plan, Device &device, con
   absl::StatusOr<Manifest> manifest = Loader(plan, device, weights, options).load();
   if (!manifest.ok())
     return manifest.status();
-  if (absl::Status status = compareManifest(*manifest, plan); !status.ok())
-    return status;
+  RETURN_IF_ERROR(compareManifest(*manifest, plan));
   return manifest;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/core/LoadWeights.h"
 #include "runtime/core/TransitionPaths.h"
 #include "runtime/core/VariantTable.h"
@@ -34,8 +35,7 @@ struct Runtime::Impl {
     absl::StatusOr<std::unique_ptr<Graph>> graph = device.build(key);
     if (!graph.ok())
       return graph.status();
-    if (absl::Status status = device.upload(**graph); !status.ok())
-      return status;
+    RETURN_IF_ERROR(device.upload(**graph));
     return graph;
   }
 
@@ -61,8 +61,7 @@ struct Runtime::Impl {
     };
     for (uint32_t i = 0; i < plan.variants.size(); ++i)
       if (isLargest(i))
-        if (absl::Status status = build(i); !status.ok())
-          return status;
+        RETURN_IF_ERROR(build(i));
     // The larger a bucket, the more others it can stand in for.
     for (uint32_t i = static_cast<uint32_t>(plan.variants.size()); i-- > 0;)
       if (variants[i] == nullptr) {
@@ -70,8 +69,7 @@ struct Runtime::Impl {
           ++leftOut;
           continue;
         }
-        if (absl::Status status = build(i); !status.ok())
-          return status;
+        RETURN_IF_ERROR(build(i));
       }
     return absl::OkStatus();
   }
@@ -122,17 +120,14 @@ struct Runtime::Impl {
 
   // Launches what is on the path to `target` up to `end`, a configuration on it.
   absl::Status follow(TransitionPaths::Config target, TransitionPaths::Config end) {
-    if (absl::Status status = checkBlocks(target, end); !status.ok())
-      return status;
+    RETURN_IF_ERROR(checkBlocks(target, end));
     while (now != end) {
       const uint32_t transition = paths.transition(now, target);
       const TransitionPaths::Config next = paths.next(now, target);
       if (const int64_t has = plan.placements[paths.placementOf(next)].kvBlocks; has != blocks.limit())
-        if (absl::Status status = blocks.setLimit(has); !status.ok())
-          return status;
+        RETURN_IF_ERROR(blocks.setLimit(has));
       if (transition != TransitionPaths::kFree) {
-        if (absl::Status status = device.launch(*transitions[transition]); !status.ok())
-          return status;
+        RETURN_IF_ERROR(device.launch(*transitions[transition]));
         ++transitionsRun;
         owedNs = 0;
       }
@@ -161,23 +156,19 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, D
   if (options.placement >= plan.placements.size())
     return absl::InvalidArgumentError(
         absl::StrCat("placement ", options.placement, " asked for, the plan has ", plan.placements.size()));
-  if (absl::Status status = TransitionPaths::check(plan); !status.ok())
-    return status;
-  if (absl::Status status = device.open(plan, deviceOptions); !status.ok())
-    return status;
+  RETURN_IF_ERROR(TransitionPaths::check(plan));
+  RETURN_IF_ERROR(device.open(plan, deviceOptions));
   auto impl = std::make_unique<Impl>(plan, device, options.placement);
   absl::StatusOr<Manifest> manifest = loadWeights(plan, device, weights, options);
   if (!manifest.ok())
     return manifest.status();
   impl->manifest = *std::move(manifest);
-  if (absl::Status status = impl->buildAll(options); !status.ok())
-    return status;
+  RETURN_IF_ERROR(impl->buildAll(options));
   std::vector<bool> built;
   for (const std::unique_ptr<Graph> &variant : impl->variants)
     built.push_back(variant != nullptr);
   impl->table = VariantTable(plan, impl->paths, built);
-  if (absl::Status status = impl->blocks.setLimit(plan.placements[options.placement].kvBlocks); !status.ok())
-    return status;
+  RETURN_IF_ERROR(impl->blocks.setLimit(plan.placements[options.placement].kvBlocks));
   std::unique_ptr<Runtime> runtime(new Runtime());
   runtime->impl_ = std::move(impl);
   return runtime;
@@ -198,8 +189,7 @@ absl::StatusOr<uint32_t> Runtime::choose(int64_t tokens, int64_t sequences, int6
 }
 
 absl::StatusOr<uint32_t> Runtime::chooseIn(uint32_t placement, int64_t tokens, int64_t sequences, int64_t context) {
-  if (absl::Status status = impl_->checkPlacement(placement); !status.ok())
-    return status;
+  RETURN_IF_ERROR(impl_->checkPlacement(placement));
   impl_->chosen =
       impl_->table.cheapest(placement, {tokens, sequences, context}, impl_->paths, impl_->now, impl_->owedNs);
   if (impl_->chosen.variant != kNone)
@@ -213,8 +203,7 @@ absl::StatusOr<uint32_t> Runtime::chooseIn(uint32_t placement, int64_t tokens, i
 }
 
 absl::StatusOr<Hop> Runtime::nextHop(uint32_t placement) const {
-  if (absl::Status status = impl_->checkPlacement(placement); !status.ok())
-    return status;
+  RETURN_IF_ERROR(impl_->checkPlacement(placement));
   const TransitionPaths::Config target = impl_->paths.config(placement, 0);
   if (!impl_->paths.reaches(impl_->now, target))
     return absl::FailedPreconditionError(absl::StrCat("no transition leads from placement '",
@@ -232,8 +221,7 @@ absl::StatusOr<Hop> Runtime::takeHop(uint32_t placement) {
   if (!hop.ok() || placement == this->placement())
     return hop;
   const TransitionPaths::Config target = impl_->paths.config(placement, 0);
-  if (absl::Status status = impl_->follow(target, impl_->stretch(target).end); !status.ok())
-    return status;
+  RETURN_IF_ERROR(impl_->follow(target, impl_->stretch(target).end));
   return hop;
 }
 
@@ -254,12 +242,10 @@ absl::Status Runtime::enter(uint32_t variant) {
 }
 
 absl::Status Runtime::launch(uint32_t variant) {
-  if (absl::Status status = enter(variant); !status.ok())
-    return status;
+  RETURN_IF_ERROR(enter(variant));
   Impl &impl = *impl_;
   const plan::Schedule &schedule = impl.plan.schedules[impl.plan.variants[variant].schedule];
-  if (absl::Status status = impl.device.launch(*impl.variants[variant]); !status.ok())
-    return status;
+  RETURN_IF_ERROR(impl.device.launch(*impl.variants[variant]));
   impl.now = impl.paths.config(schedule.placement, schedule.exitState);
   if (variant == impl.chosen.variant)
     impl.owedNs += impl.chosen.excessNs;
@@ -268,12 +254,10 @@ absl::Status Runtime::launch(uint32_t variant) {
 }
 
 absl::StatusOr<std::optional<WrongNumber>> Runtime::findWrongNumber(uint32_t variant) {
-  if (absl::Status status = enter(variant); !status.ok())
-    return status;
+  RETURN_IF_ERROR(enter(variant));
   Impl &impl = *impl_;
   const plan::Schedule &schedule = impl.plan.schedules[impl.plan.variants[variant].schedule];
-  if (absl::Status status = impl.device.drain(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(impl.device.drain());
   absl::StatusOr<std::optional<WrongNumber>> found = impl.device.findWrongNumber(variant);
   // Where it stopped early, slots hold what they would have at the end or less: the exit state counts as lost.
   impl.now = impl.paths.config(schedule.placement, found.ok() && !*found ? schedule.exitState : 0);

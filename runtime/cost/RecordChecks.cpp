@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/cost/Record.h"
 #include "runtime/model/WeightLayout.h"
@@ -55,8 +56,7 @@ absl::Status checkTransfers(const Record &record, std::string_view where) {
                                       {"h2d_with_compute", t.h2dWithCompute},
                                       {"d2h_with_compute", t.d2hWithCompute},
                                       {"both", t.both}}) {
-      if (absl::Status status = checkTiming(timing, cat(name, ": ", key), where); !status.ok())
-        return status;
+      RETURN_IF_ERROR(checkTiming(timing, cat(name, ": ", key), where));
       if (timing.p10Ns == 0)
         return invalid(where, cat(name, ": ", key, ": expected times above 0"));
     }
@@ -70,8 +70,7 @@ absl::Status checkInterference(const MeasuredInterference &measured, std::string
   for (const auto &[key, timing] : {std::pair<const char *, const Timing &>{"compute_alone", measured.computeAlone},
                                     {"compute_beside", measured.computeBeside},
                                     {"copy_start", measured.copyStart}})
-    if (absl::Status status = checkTiming(timing, cat("interference.", key), where); !status.ok())
-      return status;
+    RETURN_IF_ERROR(checkTiming(timing, cat("interference.", key), where));
   if (measured.computeAlone.p10Ns == 0 || measured.computeBeside.p10Ns == 0)
     return invalid(where, "interference: expected an iteration's times above 0");
   return absl::OkStatus();
@@ -133,16 +132,14 @@ absl::Status checkRecord(const Record &record, std::string_view where) {
     return invalid(where, cat("identity.layers = ", id.layers, ": expected from 1 to ", model::kMaxLayers));
   if (id.layerBytes == 0 || id.layerBytes > model::kMaxWeightBytes)
     return invalid(where, cat("identity.layer_bytes = ", id.layerBytes, ": expected from 1 to 2^53"));
-  if (absl::Status status = model::validate(record.model, cat(where, ": model")); !status.ok())
-    return status;
+  RETURN_IF_ERROR(model::validate(record.model, cat(where, ": model")));
   if (record.model.layers != id.layers || model::layoutWeights(record.model).layerBytes(0) != id.layerBytes)
     return invalid(where,
                    cat("identity: ", id.layers, " layers of ", id.layerBytes, " bytes: expected those of [model], ",
                        record.model.layers, " layers of ", model::layoutWeights(record.model).layerBytes(0), " bytes"));
   for (const auto &[axis, name] :
        {std::pair<const std::vector<int64_t> &, const char *>{record.batches, "batch"}, {record.sequences, "sequence"}})
-    if (absl::Status status = checkAxis(axis, name, where); !status.ok())
-      return status;
+    RETURN_IF_ERROR(checkAxis(axis, name, where));
   for (Phase phase : {Phase::Prefill, Phase::Decode})
     if (!record.onGrid(phase, record.batches.front(), record.sequences.front()))
       return invalid(where, cat("grid.", phaseName(phase), "_tokens = ", record.mostTokens[static_cast<size_t>(phase)],
@@ -150,16 +147,12 @@ absl::Status checkRecord(const Record &record, std::string_view where) {
                                 " of the smallest pair"));
   if (record.layersRun < 1 || record.layersRun > id.layers)
     return invalid(where, cat("grid.layers_run = ", record.layersRun, ": expected from 1 to ", id.layers));
-  if (absl::Status status = checkTransfers(record, where); !status.ok())
-    return status;
-  if (absl::Status status = checkInterference(record.interference, where); !status.ok())
-    return status;
-  if (absl::Status status = checkSpread(record.spread, where); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkTransfers(record, where));
+  RETURN_IF_ERROR(checkInterference(record.interference, where));
+  RETURN_IF_ERROR(checkSpread(record.spread, where));
   std::set<std::tuple<Phase, int64_t, int64_t>> seen;
   for (const Cell &cell : record.cells) {
-    if (absl::Status status = checkCell(record, cell, where); !status.ok())
-      return status;
+    RETURN_IF_ERROR(checkCell(record, cell, where));
     if (!seen.emplace(cell.phase, cell.batch, cell.sequence).second)
       return invalid(where, cat(cellName(cell.phase, cell.batch, cell.sequence), ": stands twice"));
   }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 
 namespace headrace::cost {
@@ -54,15 +55,13 @@ absl::StatusOr<RecordCostModel> RecordCostModel::create(Record record, std::stri
 
 absl::StatusOr<RecordCostModel> RecordCostModel::create(Record record, const model::ModelSpec &spec,
                                                         std::string_view where) {
-  if (absl::Status status = checkRecord(record, where); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkRecord(record, where));
   const uint64_t layerBytes = model::layoutWeights(spec).layerBytes(0);
   if (record.identity.layers != spec.layers || record.identity.layerBytes != layerBytes)
     return absl::FailedPreconditionError(model::cat(
         where, ": of ", record.identity.layers, " layers of ", record.identity.layerBytes,
         " bytes: this record is of another model, expected ", spec.layers, " layers of ", layerBytes, " bytes"));
-  if (absl::Status status = checkComplete(record, where); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkComplete(record, where));
   return RecordCostModel(std::move(record), spec);
 }
 

@@ -6,6 +6,7 @@
 
 #include "runtime/base/FileIo.h"
 #include "runtime/base/ReplaceFile.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/TomlReader.h"
 #include "runtime/job/TomlText.h"
@@ -133,8 +134,7 @@ absl::Status readEach(TomlReader &file, const std::string &path, std::string_vie
     if (!table.ok()) // not a table
       return table.finish();
     out.push_back(read(table));
-    if (absl::Status status = table.finish(); !status.ok())
-      return status;
+    RETURN_IF_ERROR(table.finish());
   }
   return absl::OkStatus();
 }
@@ -281,16 +281,13 @@ absl::StatusOr<Record> readRecordFor(const Identity &expected, const std::string
   absl::StatusOr<Record> record = readRecord(path);
   if (!record.ok())
     return record;
-  if (absl::Status status = checkIdentity(*record, expected, path); !status.ok())
-    return status;
-  if (absl::Status status = checkComplete(*record, path); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkIdentity(*record, expected, path));
+  RETURN_IF_ERROR(checkComplete(*record, path));
   return record;
 }
 
 absl::Status writeRecord(const Record &record, const std::string &path) {
-  if (absl::Status status = checkRecord(record, path); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkRecord(record, path));
   return model::replaceFile(path, recordText(record));
 }
 

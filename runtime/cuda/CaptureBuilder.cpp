@@ -2,11 +2,8 @@
 #include "runtime/cuda/CaptureBuilder.h"
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/CudaError.h"
-
-#define RETURN_IF_ERROR(expr)                                                                                          \
-  if (absl::Status status_ = (expr); !status_.ok())                                                                    \
-  return status_
 
 namespace headrace::cuda {
 namespace {

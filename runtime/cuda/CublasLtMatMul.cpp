@@ -5,11 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/Cublas.h"
-
-#define RETURN_IF_ERROR(expr)                                                                                          \
-  if (absl::Status status_ = (expr); !status_.ok())                                                                    \
-  return status_
 
 namespace headrace::cuda {
 namespace {
@@ -212,8 +209,7 @@ absl::StatusOr<std::unique_ptr<MatMulLibrary>> openCublasLtMatMul(const std::vec
   if (!lt.ok())
     return lt.status();
   auto library = std::make_unique<CublasLtMatMul>(*std::move(lt));
-  if (absl::Status status = library->create(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(library->create());
   return library;
 }
 

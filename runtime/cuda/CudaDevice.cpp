@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/cuda/CudaError.h"
 #include "runtime/cuda/CudaGraph.h"
@@ -12,10 +13,6 @@
 #include "runtime/cuda/DynamicLibrary.h"
 #include "runtime/cuda/MakeGraph.h"
 #include "runtime/cuda/OpenedDevice.h"
-
-#define RETURN_IF_ERROR(expr)                                                                                          \
-  if (absl::Status status_ = (expr); !status_.ok())                                                                    \
-  return status_
 
 namespace headrace::cuda {
 namespace {

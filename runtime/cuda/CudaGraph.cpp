@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/CudaError.h"
 
 namespace headrace::cuda {
@@ -29,10 +30,8 @@ absl::Status StampEvents::read(const std::string &during, int64_t originNs, std:
     return absl::OkStatus();
   };
   for (uint32_t step = 0; step < times.size(); ++step) {
-    if (absl::Status status = since(Stamps::start(step), times[step].startNs); !status.ok())
-      return status;
-    if (absl::Status status = since(Stamps::end(step), times[step].endNs); !status.ok())
-      return status;
+    RETURN_IF_ERROR(since(Stamps::start(step), times[step].startNs));
+    RETURN_IF_ERROR(since(Stamps::end(step), times[step].endNs));
   }
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/CudaError.h"
 #include "runtime/cuda/HostMemory.h"
 
@@ -90,8 +91,7 @@ absl::StatusOr<PinnedSlab> PinnedSlab::take(uint64_t bytes, int numaNode) {
   if (bytes == 0)
     return slab;
   const HostMemory memory = readHostMemory();
-  if (absl::Status status = checkHostMemory(bytes, memory); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkHostMemory(bytes, memory));
   const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)), mapped = (bytes + page - 1) / page * page;
   void *data = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)

@@ -2,10 +2,7 @@
 #include "runtime/cuda/Cupti.h"
 
 #include "absl/strings/str_cat.h"
-
-#define RETURN_IF_ERROR(expr)                                                                                          \
-  if (absl::Status status_ = (expr); !status_.ok())                                                                    \
-  return status_
+#include "runtime/base/StatusMacros.h"
 
 namespace headrace::cuda {
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/TokenMailbox.h"
 
 #define RETURN_IF_CUPTI(name, call)                                                                                    \
@@ -122,8 +123,7 @@ absl::StatusOr<std::unique_ptr<CuptiTrace>> CuptiTrace::start(const std::vector<
     process().trace = trace.get();
   }
   // Its destructor undoes what was done where this fails.
-  if (absl::Status status = trace->enable(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(trace->enable());
   return trace;
 }
 

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/CudaError.h"
 #include "runtime/cuda/DeviceChecks.h"
 
@@ -23,14 +24,12 @@ absl::StatusOr<DeviceInfo> selectDevice(int index) {
   // Needs no driver: 0 where there is none.
   if (cudaDriverGetVersion(&info.driverVersion) != cudaSuccess)
     info.driverVersion = 0;
-  if (absl::Status status = checkDriver(info.driverVersion); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkDriver(info.driverVersion));
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess && error != cudaErrorNoDevice)
     return cudaFailed(error, "cudaGetDeviceCount", "cuda device");
   (void)cudaGetLastError();
-  if (absl::Status status = checkIndex(index, count); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkIndex(index, count));
   HEADRACE_CUDA("cuda device", cudaSetDevice(index));
   cudaDeviceProp properties{};
   HEADRACE_CUDA("cuda device", cudaGetDeviceProperties(&properties, index));

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/GraphBuilder.h"
 
-#include <array>
+#include "runtime/base/StatusMacros.h"
 
-#define RETURN_IF_ERROR(expr)                                                                                          \
-  if (absl::Status status_ = (expr); !status_.ok())                                                                    \
-  return status_
+#include <array>
 
 namespace headrace::cuda {
 

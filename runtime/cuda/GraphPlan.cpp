@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 
 namespace headrace::cuda {
 namespace {
@@ -34,15 +35,13 @@ public:
     graph_.memory = request_.memory;
     for (uint32_t i = 0; i < schedule_.steps.size(); ++i) {
       firstNode_.push_back(static_cast<uint32_t>(graph_.nodes.size()));
-      if (absl::Status status = add(i); !status.ok())
-        return status;
+      RETURN_IF_ERROR(add(i));
     }
     // An iteration without its tokens would be waited for without end, a transition has none.
     if (publishes_ != (variant_ == nullptr ? 0 : 1))
       return absl::InvalidArgumentError(absl::StrCat("schedule '", schedule_.name, "': ", publishes_,
                                                      " publish steps, expected ", variant_ == nullptr ? 0 : 1));
-    if (absl::Status status = addWaits(); !status.ok())
-      return status;
+    RETURN_IF_ERROR(addWaits());
     return std::move(graph_);
   }
 

@@ -5,15 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/CudaError.h"
 #include "runtime/cuda/GraphRules.h"
 #include "runtime/cuda/ListGraph.h"
 #include "runtime/cuda/RecordingBuilder.h"
 #include "runtime/cuda/TokenMailbox.h"
-
-#define RETURN_IF_ERROR(expr)                                                                                          \
-  if (absl::Status status_ = (expr); !status_.ok())                                                                    \
-  return status_
 
 namespace headrace::cuda {
 

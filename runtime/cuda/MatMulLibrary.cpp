@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/Cublas.h"
 #include "runtime/cuda/CublasLtMatMul.h"
 
@@ -73,8 +74,7 @@ absl::StatusOr<std::unique_ptr<MatMulLibrary>> MatMulLibrary::open(LibraryKind k
   if (!cublas.ok())
     return cublas.status();
   auto library = std::make_unique<GemmEx>(*cublas);
-  if (absl::Status status = library->create(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(library->create());
   return library;
 }
 

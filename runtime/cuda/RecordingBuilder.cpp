@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 
 namespace headrace::cuda {
 
@@ -77,8 +78,7 @@ absl::Status RecordingBuilder::join(Lane lane) {
 
 absl::StatusOr<RecordedGraph> record(const GraphPlan &plan, bool stamps) {
   RecordingBuilder builder(plan);
-  if (absl::Status status = walk(plan, stamps, builder); !status.ok())
-    return status;
+  RETURN_IF_ERROR(walk(plan, stamps, builder));
   return builder.graph();
 }
 

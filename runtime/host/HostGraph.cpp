@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 
 namespace headrace::host {
 namespace {
@@ -22,8 +23,7 @@ public:
   absl::StatusOr<std::unique_ptr<HostGraph>> build() {
     graph_->bound.reserve(schedule_.steps.size()); // so that args stay where they are
     for (uint32_t i = 0; i < schedule_.steps.size(); ++i)
-      if (absl::Status status = add(i); !status.ok())
-        return status;
+      RETURN_IF_ERROR(add(i));
     // An iteration without its tokens would be waited for without end, a transition has none.
     if (publishes_ != (variant_ == nullptr ? 0 : 1))
       return absl::InvalidArgumentError(absl::StrCat("schedule '", schedule_.name, "': ", publishes_,
@@ -33,8 +33,8 @@ public:
     }
     if (request_.serial)
       poisonDeadRanges();
-    else if (absl::Status status = addWaits(); !status.ok())
-      return status;
+    else
+      RETURN_IF_ERROR(addWaits());
     if (request_.trace)
       graph_->times.resize(schedule_.steps.size());
     return std::move(graph_);
@@ -53,12 +53,10 @@ private:
     LaneStep out{.step = index, .kind = step.kind, .lane = step.lane};
     switch (step.kind) {
     case StepKind::Compute:
-      if (absl::Status status = addCompute(index, out); !status.ok())
-        return status;
+      RETURN_IF_ERROR(addCompute(index, out));
       break;
     case StepKind::Copy:
-      if (absl::Status status = addCopy(index, out); !status.ok())
-        return status;
+      RETURN_IF_ERROR(addCopy(index, out));
       break;
     case StepKind::Publish:
       if (step.lane != Lane::Compute)

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/host/LaneDevice.h"
 
 namespace headrace::host {
@@ -21,8 +22,7 @@ public:
   core::Device &device(size_t index) override { return *devices_[index]; }
 
   absl::StatusOr<size_t> waitAny(absl::Span<const uint64_t> awaited, int64_t untilNs) override {
-    if (absl::Status status = core::checkWait("host group", awaited, size(), untilNs); !status.ok())
-      return status;
+    RETURN_IF_ERROR(core::checkWait("host group", awaited, size(), untilNs));
     wants_.clear();
     for (size_t i = 0; i < awaited.size(); ++i) {
       if (awaited[i] == 0)
@@ -42,8 +42,7 @@ public:
   int64_t nowNs() const override { return monotonicNs(); }
 
   absl::Status setBusBandwidth(double bytesPerSecond) override {
-    if (absl::Status status = core::checkBandwidth("host group", bytesPerSecond); !status.ok())
-      return status;
+    RETURN_IF_ERROR(core::checkBandwidth("host group", bytesPerSecond));
     transfer_.setBusBandwidth(bytesPerSecond);
     return absl::OkStatus();
   }

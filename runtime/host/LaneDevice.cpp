@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/host/WrongNumbers.h"
 
@@ -174,10 +175,8 @@ absl::Status LaneDevice::checkRange(const char *what, uint64_t address, uint64_t
 absl::Status LaneDevice::writeDevice(uint64_t address, absl::Span<const std::byte> bytes) {
   if (plan_ == nullptr)
     return notOpen();
-  if (absl::Status status = checkRange("writing to the device", address, bytes.size()); !status.ok())
-    return status;
-  if (absl::Status status = drain(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkRange("writing to the device", address, bytes.size()));
+  RETURN_IF_ERROR(drain());
   std::copy(bytes.begin(), bytes.end(), arena_.bytes().data() + address);
   return absl::OkStatus();
 }
@@ -185,10 +184,8 @@ absl::Status LaneDevice::writeDevice(uint64_t address, absl::Span<const std::byt
 absl::Status LaneDevice::readDevice(uint64_t address, absl::Span<std::byte> bytes) {
   if (plan_ == nullptr)
     return notOpen();
-  if (absl::Status status = checkRange("reading from the device", address, bytes.size()); !status.ok())
-    return status;
-  if (absl::Status status = drain(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkRange("reading from the device", address, bytes.size()));
+  RETURN_IF_ERROR(drain());
   std::copy_n(arena_.bytes().data() + address, bytes.size(), bytes.data());
   return absl::OkStatus();
 }
@@ -244,11 +241,9 @@ absl::Status LaneDevice::launch(core::Graph &graph) {
   if (!checked.ok())
     return checked.status();
   HostGraph &own = **checked;
-  if (absl::Status status = core::checkUploaded("host device", own); !status.ok())
-    return status;
+  RETURN_IF_ERROR(core::checkUploaded("host device", own));
   if (!own.transition)
-    if (absl::Status status = core::checkFits("host device", own.bucket, *meta()); !status.ok())
-      return status;
+    RETURN_IF_ERROR(core::checkFits("host device", own.bucket, *meta()));
   if (launches_ >= kRing)
     waitForEnd(launches_ - kRing);
   Launch next{.graph = &own, .base = ended_, .end = ended_};
@@ -273,8 +268,7 @@ absl::Status LaneDevice::launch(core::Graph &graph) {
 absl::StatusOr<Signals::WantOf> LaneDevice::published(uint64_t iteration) {
   if (plan_ == nullptr)
     return notOpen();
-  if (absl::Status status = core::checkAwaited("host device", iteration, iterations_); !status.ok())
-    return status;
+  RETURN_IF_ERROR(core::checkAwaited("host device", iteration, iterations_));
   return Signals::WantOf{&shared_->signals, {Counter::Published, iteration}};
 }
 
@@ -295,8 +289,7 @@ absl::Status LaneDevice::drain() {
 }
 
 absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uint32_t variant) {
-  if (absl::Status status = drain(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(drain());
   if (hostOptions_.replaceKernels != nullptr)
     return absl::UnimplementedError("host device: the kernels are replaced");
   absl::StatusOr<std::unique_ptr<HostGraph>> graph = buildGraph(
@@ -305,8 +298,7 @@ absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uin
   if (!graph.ok())
     return graph.status();
   const kernels::IterationMeta *staging = meta();
-  if (absl::Status status = core::checkFits("host device", (*graph)->bucket, *staging); !status.ok())
-    return status;
+  RETURN_IF_ERROR(core::checkFits("host device", (*graph)->bucket, *staging));
   // Both threads wait for the next launch, so what they share is this one's.
   std::memcpy(static_cast<void *>(shared_->meta), staging, shared_->metaBytes);
   auto bound = (*graph)->bound.begin();

@@ -6,6 +6,7 @@
 
 #include "runtime/base/FileIo.h"
 #include "runtime/base/Names.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/TomlReader.h"
 #include "runtime/base/Units.h"
@@ -117,14 +118,12 @@ absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string
     if (key.field != &Hardware::linkEfficiency)
       missing(key.key, kShare);
   }
-  if (absl::Status status = table.finish(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(table.finish());
   if (base && table.has("h2d_bandwidth") && !table.has("d2h_bandwidth"))
     hardware.d2hBandwidth = withH2dBandwidth(*base, hardware.h2dBandwidth).d2hBandwidth;
   if (base && (table.has("h2d_bandwidth") || table.has("d2h_bandwidth")) && !table.has("duplex_bandwidth"))
     hardware.duplexBandwidth = duplexOf(*base, hardware);
-  if (absl::Status status = validate(hardware, where); !status.ok())
-    return status;
+  RETURN_IF_ERROR(validate(hardware, where));
   return hardware;
 }
 

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "runtime/base/FileIo.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/TomlReader.h"
 #include "runtime/job/Examples.h"
@@ -70,8 +71,7 @@ absl::StatusOr<ModelSource> parseModel(TomlReader &table, const std::string &pat
   for (const auto &[key, value] : shapeEntries(ModelSpec{}))
     if (std::find(known.begin(), known.end(), key) == known.end())
       known.push_back(key);
-  if (absl::Status status = table.unknownKey(known); !status.ok())
-    return status;
+  RETURN_IF_ERROR(table.unknownKey(known));
   absl::StatusOr<ModelSpec> spec = parseShapeTable(table, path, "inline");
   if (!spec.ok())
     return spec.status();
@@ -140,8 +140,7 @@ absl::StatusOr<Goal> parseGoal(TomlReader &table, const std::string &path) {
       table.refuse("record", "a performance record's file");
     goal.record = joinPath(folderOf(path), *record);
   }
-  if (absl::Status status = table.finish(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(table.finish());
   return goal;
 }
 
@@ -167,8 +166,7 @@ absl::StatusOr<Policy> parsePolicy(TomlReader &table) {
   policy.offloadEmbedding = parseChoice(table, "offload_embedding");
   policy.offloadHead = parseChoice(table, "offload_head");
   policy.placements = table.integer("placements", 1, kMaxPlacements);
-  if (absl::Status status = table.finish(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(table.finish());
   return policy;
 }
 
@@ -183,8 +181,7 @@ absl::StatusOr<Buckets> parseBuckets(TomlReader &table) {
   read("new_tokens", buckets.newTokens);
   read("sequences", buckets.sequences);
   read("contexts", buckets.contexts);
-  if (absl::Status status = table.finish(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(table.finish());
   return buckets;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/CheckpointFiles.h"
 #include "runtime/model/WeightSource.h"
@@ -92,8 +93,7 @@ absl::StatusOr<std::vector<std::string>> checkCheckpoint(const std::string &fold
           layout.units[static_cast<size_t>(layout.embeddingUnit())].find(TensorRole::TokenTable)->sources[0]);
       if (!table.ok())
         return table.status();
-      if (absl::Status status = checkTiedHead({file, tensor}, *table); !status.ok())
-        return status;
+      RETURN_IF_ERROR(checkTiedHead({file, tensor}, *table));
     } else if (!isKnownBuffer(name)) {
       unused.push_back(name);
     }

@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/JsonReader.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/HfConfig.h"
 
@@ -75,8 +76,7 @@ absl::StatusOr<std::vector<FoundTensor>> CheckpointFiles::sources(const Tensor &
     absl::StatusOr<FoundTensor> found = find(tensor.sources[i]);
     if (!found.ok())
       return found.status();
-    if (absl::Status status = checkSource(tensor, tensor.sourceRows[i], *found); !status.ok())
-      return status;
+    RETURN_IF_ERROR(checkSource(tensor, tensor.sourceRows[i], *found));
     sources.push_back(*found);
   }
   return sources;

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/JsonReader.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/WeightSource.h"
 
@@ -338,8 +339,7 @@ absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string
   }
   if (!config.ok())
     return config.status();
-  if (absl::Status status = validate(spec, path); !status.ok())
-    return status;
+  RETURN_IF_ERROR(validate(spec, path));
   return spec;
 }
 
@@ -355,8 +355,7 @@ absl::StatusOr<ModelSpec> readHfFolder(const std::string &folder, std::vector<st
   if (!dtype.ok())
     return dtype.status();
   spec->dtype = *dtype;
-  if (absl::Status status = validate(*spec, path); !status.ok())
-    return status;
+  RETURN_IF_ERROR(validate(*spec, path));
   // Headers only: a checkpoint that is not this model's is refused before anything is planned for it.
   absl::StatusOr<std::vector<std::string>> unused = checkCheckpoint(folder, *spec, layoutWeights(*spec));
   if (!unused.ok())

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/JsonReader.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 
 namespace headrace::model {
@@ -153,8 +154,7 @@ absl::StatusOr<SafetensorsHeader> parseSafetensors(absl::Span<const std::byte> f
   header.dataOffset = kLengthBytes + headerBytes;
   for (const auto &[name, entry] : document->items()) { // ascending: nlohmann's objects are ordered maps
     if (name == "__metadata__") {
-      if (absl::Status status = readMetadata(entry, path); !status.ok())
-        return status;
+      RETURN_IF_ERROR(readMetadata(entry, path));
       continue;
     }
     absl::StatusOr<StoredTensor> tensor = readTensor(name, entry, path);
@@ -162,8 +162,7 @@ absl::StatusOr<SafetensorsHeader> parseSafetensors(absl::Span<const std::byte> f
       return tensor.status();
     header.tensors.push_back(*std::move(tensor));
   }
-  if (absl::Status status = checkCover(header.tensors, file.size() - header.dataOffset, path); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkCover(header.tensors, file.size() - header.dataOffset, path));
   return header;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "runtime/base/FileIo.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/TomlReader.h"
 
@@ -112,10 +113,8 @@ absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &
       table.refuse("rope_scaling", "no rotary embedding in family opt");
     parseScaling(table, *scaling, where, spec.rope);
   }
-  if (absl::Status status = table.finish(); !status.ok())
-    return status;
-  if (absl::Status status = validate(spec, where); !status.ok())
-    return status;
+  RETURN_IF_ERROR(table.finish());
+  RETURN_IF_ERROR(validate(spec, where));
   return spec;
 }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "flatbuffers/flatbuffers.h"
 #include "plan_generated.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/plan/PlanBytes.h"
 
 namespace headrace::plan {
@@ -360,8 +361,7 @@ absl::Status checkIsPlan(absl::Span<const std::byte> bytes, const std::string &w
 }
 
 absl::StatusOr<Plan> decode(absl::Span<const std::byte> bytes, const std::string &where) {
-  if (absl::Status status = checkIsPlan(bytes, where); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkIsPlan(bytes, where));
   if (bytes.size() > kMaxFileBytes)
     return absl::InvalidArgumentError(
         absl::StrCat(where, ": ", bytes.size(), " bytes, a plan file has at most ", kMaxFileBytes));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/ReplaceFile.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/plan/PlanBytes.h"
 #include "runtime/plan/PlanStructure.h"
 #include "runtime/plan/PlanVerifier.h"
@@ -50,8 +51,7 @@ private:
 std::string serialize(const Plan &plan) { return sealed(encode(plan)); }
 
 absl::StatusOr<Plan> parse(absl::Span<const std::byte> bytes, const std::string &where) {
-  if (absl::Status status = checkIsPlan(bytes, where); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkIsPlan(bytes, where));
   absl::StatusOr<absl::Span<const std::byte>> body = unsealed(bytes, where);
   if (!body.ok())
     return body.status();
@@ -96,8 +96,7 @@ absl::StatusOr<Plan> readPlan(const std::string &path) {
   absl::StatusOr<Plan> plan = parse(absl::MakeConstSpan(bytes).first(got), path);
   if (!plan.ok())
     return plan;
-  if (absl::Status status = verifyPlan(*plan, path); !status.ok())
-    return status;
+  RETURN_IF_ERROR(verifyPlan(*plan, path));
   return plan;
 }
 

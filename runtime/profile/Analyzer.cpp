@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/profile/AnalyzerInterference.h"
 #include "runtime/profile/AnalyzerLaunches.h"
@@ -263,13 +264,11 @@ private:
   absl::Status measurePairs() {
     for (int looks = 0;; ++looks) {
       for (std::vector<CellKey> missing; !(missing = cellsLeft(record_, options_.all)).empty();)
-        if (absl::Status status = measureCell(missing.front()); !status.ok())
-          return status;
+        RETURN_IF_ERROR(measureCell(missing.front()));
       if (looks == kLooks)
         return absl::OkStatus();
       for (const CellKey &key : disturbed())
-        if (absl::Status status = measureCell(key); !status.ok())
-          return status;
+        RETURN_IF_ERROR(measureCell(key));
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/WeightLayout.h"
 
@@ -150,8 +151,7 @@ absl::StatusOr<Grid> chooseGrid(const GridRequest &request) {
   grid.copyBytes = model::layoutWeights(request.model).layerBytes(0);
   for (Phase phase : {Phase::Prefill, Phase::Decode})
     grid.mostTokens[static_cast<size_t>(phase)] = expectedTokens(request, grid, phase);
-  if (absl::Status status = fit(request, grid); !status.ok())
-    return status;
+  RETURN_IF_ERROR(fit(request, grid));
   return grid;
 }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <thread>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/profile/Repeat.h"
 
 namespace headrace::profile {
@@ -47,14 +48,12 @@ absl::StatusOr<std::unique_ptr<core::Graph>> AnalyzerLaunches::make(const core::
   absl::StatusOr<std::unique_ptr<core::Graph>> graph = device_.build(key);
   if (!graph.ok())
     return graph;
-  if (absl::Status status = device_.upload(**graph); !status.ok())
-    return status;
+  RETURN_IF_ERROR(device_.upload(**graph));
   return graph;
 }
 
 absl::Status AnalyzerLaunches::launchIteration(core::Graph &graph, const cost::CellKey &cell) {
-  if (absl::Status status = fillMeta(cell); !status.ok())
-    return status;
+  RETURN_IF_ERROR(fillMeta(cell));
   ++iterations_;
   return device_.launch(graph);
 }
@@ -85,13 +84,11 @@ absl::Status AnalyzerLaunches::repeat(const core::GraphKey &key, const cost::Cel
   };
   clear();
   const int64_t start = device_.nowNs();
-  if (absl::Status status = once(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(once());
   if ((device_.nowNs() - start) * kLongWarmUp < budget)
     clear();
   while (samples.empty() || (!settled(samples) && device_.nowNs() - start < budget))
-    if (absl::Status status = once(); !status.ok())
-      return status;
+    RETURN_IF_ERROR(once());
   return absl::OkStatus();
 }
 

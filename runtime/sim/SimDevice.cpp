@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/sim/SimDeviceBase.h"
 #include "runtime/sim/Simulator.h"
@@ -22,8 +23,7 @@ public:
 class SimDevice final : public SimDeviceBase {
 public:
   absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override {
-    if (absl::Status status = SimDeviceBase::open(plan, options); !status.ok())
-      return status;
+    RETURN_IF_ERROR(SimDeviceBase::open(plan, options));
     now_ = free_ = stallNs_ = 0;
     lastTimes_.clear();
     if (options.trace)

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/sim/SimDevice.h"
 
 namespace headrace::sim {
@@ -49,8 +50,7 @@ absl::Status SimDeviceBase::open(const plan::Plan &plan, const core::DeviceOptio
 }
 
 absl::Status SimDeviceBase::writeDevice(uint64_t address, absl::Span<const std::byte> bytes) {
-  if (absl::Status status = checkOpen(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkOpen());
   if (!plan::forEachArenaRange(*plan_, address, bytes.size(), [](uint64_t, uint64_t) {}))
     return absl::OutOfRangeError(
         absl::StrCat("sim: bytes [", address, ", +", bytes.size(), ") are outside the arena of ", plan_->arenaBytes));
@@ -62,8 +62,7 @@ absl::Status SimDeviceBase::readDevice(uint64_t, absl::Span<std::byte>) {
 }
 
 absl::StatusOr<std::unique_ptr<core::Graph>> SimDeviceBase::build(const core::GraphKey &key) {
-  if (absl::Status status = checkOpen(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkOpen());
   const size_t count = key.transition ? plan_->transitions.size() : plan_->variants.size();
   if (key.index >= count)
     return absl::InvalidArgumentError(absl::StrCat("sim: ", key.transition ? "transition " : "variant ", key.index,
@@ -127,15 +126,12 @@ absl::Status SimDeviceBase::launch(core::Graph &graph) {
   if (!own.ok())
     return own.status();
   const SimGraph &mine = **own;
-  if (absl::Status status = core::checkUploaded("sim", mine); !status.ok())
-    return status;
+  RETURN_IF_ERROR(core::checkUploaded("sim", mine));
   LaunchTimes *times = nullptr;
   if (!mine.transition) {
     Iteration &it = iteration(launched_ + 1);
-    if (absl::Status status = core::checkFits("sim", mine.bucket, *it.meta()); !status.ok())
-      return status;
-    if (absl::Status status = passTo(it.times.endNs); !status.ok())
-      return status;
+    RETURN_IF_ERROR(core::checkFits("sim", mine.bucket, *it.meta()));
+    RETURN_IF_ERROR(passTo(it.times.endNs));
     it.meta()->iteration = ++launched_;
     makeUpTokens(it);
     it.times = {};
@@ -149,11 +145,9 @@ absl::Status SimDeviceBase::launch(core::Graph &graph) {
 }
 
 absl::StatusOr<absl::Span<const int32_t>> SimDeviceBase::awaitTokens(uint64_t number) {
-  if (absl::Status status = core::checkAwaited("sim", number, launched_); !status.ok())
-    return status;
+  RETURN_IF_ERROR(core::checkAwaited("sim", number, launched_));
   const Iteration &it = iteration(number);
-  if (absl::Status status = passTo(it.times.visibleNs); !status.ok())
-    return status;
+  RETURN_IF_ERROR(passTo(it.times.visibleNs));
   return absl::MakeConstSpan(it.tokens.data(), it.tokenCount);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/sim/BusPlayer.h"
 #include "runtime/sim/SimDeviceBase.h"
 
@@ -22,10 +23,8 @@ public:
   GroupDevice(BusPlayer &player, size_t index) : player_(player), index_(index) {}
 
   absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override {
-    if (absl::Status status = drain(); !status.ok())
-      return status;
-    if (absl::Status status = SimDeviceBase::open(plan, options); !status.ok())
-      return status;
+    RETURN_IF_ERROR(drain());
+    RETURN_IF_ERROR(SimDeviceBase::open(plan, options));
     player_.open(index_, mostSteps(), options.trace);
     return absl::OkStatus();
   }
@@ -41,8 +40,7 @@ public:
   // When the tokens of an iteration are visible. FailedPrecondition if it was not launched, OutOfRange if they are
   // gone.
   absl::StatusOr<const int64_t *> visible(uint64_t iteration) const {
-    if (absl::Status status = core::checkAwaited("sim", iteration, iterations()); !status.ok())
-      return status;
+    RETURN_IF_ERROR(core::checkAwaited("sim", iteration, iterations()));
     return &times(iteration).visibleNs;
   }
 
@@ -75,8 +73,7 @@ public:
   core::Device &device(size_t index) override { return devices_[index]; }
 
   absl::StatusOr<size_t> waitAny(absl::Span<const uint64_t> awaited, int64_t untilNs) override {
-    if (absl::Status status = core::checkWait("sim", awaited, size(), untilNs); !status.ok())
-      return status;
+    RETURN_IF_ERROR(core::checkWait("sim", awaited, size(), untilNs));
     for (size_t i = 0; i < awaited.size(); ++i) {
       moments_[i] = nullptr;
       if (awaited[i] == 0)
@@ -91,8 +88,7 @@ public:
   int64_t nowNs() const override { return player_.nowNs(); }
 
   absl::Status setBusBandwidth(double bytesPerSecond) override {
-    if (absl::Status status = core::checkBandwidth("sim", bytesPerSecond); !status.ok())
-      return status;
+    RETURN_IF_ERROR(core::checkBandwidth("sim", bytesPerSecond));
     player_.setBusBandwidth(bytesPerSecond);
     return absl::OkStatus();
   }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "tools/commands/BenchFill.h"
@@ -79,8 +80,7 @@ public:
     Progress progress("bench");
     for (size_t b = 0; b < batches.size(); ++b) {
       progress.update(b, batches.size());
-      if (absl::Status status = compare(policies, batches[b]); !status.ok())
-        return status;
+      RETURN_IF_ERROR(compare(policies, batches[b]));
     }
     return std::move(report_);
   }
@@ -113,8 +113,7 @@ private:
     Made made;
     made.objective = *objective;
     model::Job job = job_;
-    if (absl::Status status = applyPolicy(policy, job.policy); !status.ok())
-      return status;
+    RETURN_IF_ERROR(applyPolicy(policy, job.policy));
     if (job.goal.sloFactor) {
       job.goal.sloFactor.reset();
       if (objective->ttftNs > 0)
@@ -130,8 +129,7 @@ private:
                                                 : "no objective for decode: expected --tpot or --slo-factor";
       return made;
     }
-    if (absl::Status status = model::validate(job, "command line"); !status.ok())
-      return status;
+    RETURN_IF_ERROR(model::validate(job, "command line"));
     absl::StatusOr<plan::Plan> plan = compileJob(job);
     if (plan.ok())
       made.plan = *std::move(plan);
@@ -162,8 +160,7 @@ private:
     for (const BenchRole role : roles_) {
       Contender::One one{role, {batch, options_.inputLength, options_.outputLength}, "", nullptr, {}};
       if (batch == 0)
-        if (absl::Status status = fill(policy, one); !status.ok())
-          return status;
+        RETURN_IF_ERROR(fill(policy, one));
       if (one.refused.empty()) {
         absl::StatusOr<Made> made = make(policy, role, one.load);
         if (!made.ok())
@@ -228,12 +225,10 @@ private:
         progress.note(contenders[c].policy);
         for (Contender::One &one : contenders[c].instances)
           if (one.instance)
-            if (absl::Status status = one.instance->round(one.prompts, /*counts=*/round > 0); !status.ok())
-              return status;
+            RETURN_IF_ERROR(one.instance->round(one.prompts, /*counts=*/round > 0));
       }
     for (Contender &contender : contenders)
-      if (absl::Status status = addRow(contender, batch); !status.ok())
-        return status;
+      RETURN_IF_ERROR(addRow(contender, batch));
     return absl::OkStatus();
   }
 
@@ -285,16 +280,14 @@ absl::Status checkOptions(const BenchOptions &options) {
   if (const auto batch = flags.find("--batch"); batch != flags.end() && !options.batches.empty())
     return badFlag("--batch", batch->second, "--batches is given, too", "one of them");
   if (!options.run.device.empty())
-    if (absl::Status status = makeDevice(options.run.device, options.run).status(); !status.ok())
-      return status;
+    RETURN_IF_ERROR(makeDevice(options.run.device, options.run).status());
   return absl::OkStatus();
 }
 
 } // namespace
 
 absl::Status benchCommand(const BenchOptions &options) {
-  if (absl::Status status = checkOptions(options); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkOptions(options));
   const std::vector<std::string> policies = absl::StrSplit(options.policies, ',', absl::SkipEmpty());
   if (policies.empty())
     return badFlag("--policies", options.policies, "names, such as none,select-n,headrace");
@@ -307,8 +300,7 @@ absl::Status benchCommand(const BenchOptions &options) {
   outputs.add("--output", options.output, OutputKind::Bench);
   outputs.addInputs(job.files);
   outputs.addInput(options.run.weights);
-  if (absl::Status status = outputs.check(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(outputs.check());
   for (const std::string &note : assembled->notes)
     std::fprintf(stderr, "headrace: %s\n", note.c_str());
   if (!job.buckets.newTokens.empty() || !job.buckets.sequences.empty() || !job.buckets.contexts.empty())
@@ -332,11 +324,9 @@ absl::Status benchCommand(const BenchOptions &options) {
     return report.status();
   const std::string json = report->json();
   if (!options.svg.empty())
-    if (absl::Status status = outputs.write(options.svg, report->svg()); !status.ok())
-      return status;
+    RETURN_IF_ERROR(outputs.write(options.svg, report->svg()));
   if (!options.output.empty())
-    if (absl::Status status = outputs.write(options.output, json); !status.ok())
-      return status;
+    RETURN_IF_ERROR(outputs.write(options.output, json));
   std::fputs((options.run.json ? json : report->text(options.all)).c_str(), stdout);
   const auto ran = [](const std::optional<BenchPhase> &phase) { return phase && phase->ran(); };
   if (std::none_of(report->rows.begin(), report->rows.end(),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/serve/engine/BatchRun.h"
@@ -33,8 +34,7 @@ absl::Status runToEnd(serve::BatchRun &run, const serve::GenerateRequest &reques
     }
     if (run.inFlight() == 0)
       return absl::OkStatus();
-    if (absl::Status status = run.readOldest(); !status.ok())
-      return status;
+    RETURN_IF_ERROR(run.readOldest());
   }
 }
 
@@ -85,8 +85,7 @@ absl::StatusOr<std::unique_ptr<BenchInstance>> BenchInstance::load(plan::Plan pl
   }
   core::DeviceOptions deviceOptions;
   deviceOptions.trace = true;
-  if (absl::Status status = setLanes(options, *instance->device_, deviceOptions); !status.ok())
-    return status;
+  RETURN_IF_ERROR(setLanes(options, *instance->device_, deviceOptions));
   core::LoadOptions loadOptions;
   loadOptions.placement = instance->prefillPlacement_;
   absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
@@ -109,8 +108,7 @@ absl::Status BenchInstance::generate(const Prompts &prompts, int64_t newTokens, 
   std::vector<Iteration> iterations;
   request.onIteration = [&](const serve::IterationSeen &seen) { iterations.push_back({seen.variant, seen.ns}); };
   serve::BatchRun run(*runtime_);
-  if (absl::Status status = run.begin(request); !status.ok())
-    return status;
+  RETURN_IF_ERROR(run.begin(request));
   absl::Status status = runToEnd(run, request, prefillPlacement_, decodePlacement_);
   const serve::GenerateResult result = run.takeResult();
   if (absl::Status ended = run.end(); status.ok())
@@ -139,8 +137,7 @@ absl::Status BenchInstance::generate(const Prompts &prompts, int64_t newTokens, 
 
 absl::StatusOr<BenchPhase> BenchInstance::prefill(const Prompts &prompts, uint64_t deviceMemory) {
   if (role_ == BenchRole::Both) // the last iteration was one of decode
-    if (absl::Status status = generate(prompts, 1, /*counts=*/false); !status.ok())
-      return status;
+    RETURN_IF_ERROR(generate(prompts, 1, /*counts=*/false));
   return phaseOf(prefill_, prefillPlacement_, /*decode=*/false, deviceMemory);
 }
 

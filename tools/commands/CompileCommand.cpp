@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/ReplaceFile.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Commands.h"
@@ -104,10 +105,8 @@ absl::Status compileCommand(const CompileOptions &options) {
     outputs.add("--output", options.output, OutputKind::Plan);
   outputs.addFolder("--dump-ir", options.dumpIr);
   outputs.addInputs(job.files);
-  if (absl::Status status = outputs.check(); !status.ok())
-    return status;
-  if (absl::Status status = outputs.prepareFolders(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(outputs.check());
+  RETURN_IF_ERROR(outputs.prepareFolders());
 
   absl::Status dumped;
   PhaseText onPhase;
@@ -127,8 +126,7 @@ absl::Status compileCommand(const CompileOptions &options) {
   if (!plan.ok())
     return aboutInput(assembled->input, plan.status());
   if (options.verifyWeights)
-    if (absl::Status status = hashWeights(*job.model, *plan); !status.ok())
-      return status;
+    RETURN_IF_ERROR(hashWeights(*job.model, *plan));
   if (!options.dryRun) {
     plan->modelPath = pathInPlan(plan->modelPath, options.output);
     absl::Status written = outputs.check(); // the user's files may have changed meanwhile

@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "runtime/base/FileIo.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/model/Shape.h"
@@ -462,17 +463,13 @@ absl::StatusOr<AssembledJob> assembleJob(const JobInput &given) {
   JobInput input = given;
   AssembledJob out;
   for (const auto &step : {readSource, applyShape})
-    if (absl::Status status = step(input, out.job); !status.ok())
-      return status;
+    RETURN_IF_ERROR(step(input, out.job));
   if (!out.job.model)
     return bad(input.source.empty() ? cat(kWhere, ": no model: expected a folder, a shape, or a job file")
                                     : cat(input.source, ": no [model]: expected one, or --model"));
-  if (absl::Status status = applyHardware(input, out.job); !status.ok())
-    return status;
-  if (absl::Status status = translateAliases(input, out.job, out.notes); !status.ok())
-    return status;
-  if (absl::Status status = applySections(input, out.job); !status.ok())
-    return status;
+  RETURN_IF_ERROR(applyHardware(input, out.job));
+  RETURN_IF_ERROR(translateAliases(input, out.job, out.notes));
+  RETURN_IF_ERROR(applySections(input, out.job));
   if (absl::Status status = model::validate(out.job, kWhere); !status.ok())
     return aboutInput(input, status);
   out.input = std::move(input);

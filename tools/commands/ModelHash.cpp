@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Xxh64.h"
 #include "runtime/model/Safetensors.h"
@@ -66,8 +67,7 @@ absl::StatusOr<std::string> modelHash(const model::ModelSource &source) {
   Fnv hash;
   hash.add(specText(source.spec));
   if (source.hasWeights)
-    if (absl::Status status = addHeaders(source.path, hash); !status.ok())
-      return status;
+    RETURN_IF_ERROR(addHeaders(source.path, hash));
   return hash.hex();
 }
 

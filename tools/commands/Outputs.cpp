@@ -13,6 +13,7 @@
 
 #include "runtime/base/FileIo.h"
 #include "runtime/base/ReplaceFile.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "tools/commands/InputErrors.h"
 
@@ -148,8 +149,7 @@ absl::Status Outputs::checkOne(const Output &output) const {
   const std::string file = fileOf(output.path);
   if (file.empty())
     return badFlag(output.flag, output.path, cat("cannot write: ", std::strerror(errno)), "a file's name");
-  if (absl::Status status = checkThere(output, output.path, file); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkThere(output, output.path, file));
   if (output.path.ends_with(".safetensors") && std::find(inputFolders_.begin(), inputFolders_.end(),
                                                          fileOf(folder.empty() ? "." : folder)) != inputFolders_.end())
     return badFlag(output.flag, output.path, "in the model's folder it would be weights", "a file in another folder");
@@ -169,16 +169,14 @@ absl::Status Outputs::checkFolder(const Output &output) const {
   std::error_code error;
   for (fs::directory_iterator at(output.path, error), end; !error && at != end; at.increment(error))
     if (const std::string file = at->path().string(); file.ends_with(".mlir"))
-      if (absl::Status status = checkThere(output, file, fileOf(file)); !status.ok())
-        return status;
+      RETURN_IF_ERROR(checkThere(output, file, fileOf(file)));
   return absl::OkStatus();
 }
 
 absl::Status Outputs::check() const {
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const Output &one = outputs_[i];
-    if (absl::Status status = one.folder ? checkFolder(one) : checkOne(one); !status.ok())
-      return status;
+    RETURN_IF_ERROR(one.folder ? checkFolder(one) : checkOne(one));
     for (size_t j = 0; j < outputs_.size(); ++j) {
       const Output &other = outputs_[j];
       const std::string folder = model::folderOf(one.path);
@@ -201,8 +199,7 @@ absl::Status Outputs::prepareFolders() const {
 }
 
 absl::Status Outputs::write(const std::string &path, std::string_view content) const {
-  if (absl::Status status = check(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(check());
   return model::replaceFile(path, content);
 }
 

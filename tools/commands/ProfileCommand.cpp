@@ -12,6 +12,7 @@
 
 #include "compiler/Compile.h"
 #include "runtime/base/FileIo.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/cost/RecordFile.h"
 #include "runtime/profile/Analyzer.h"
@@ -154,8 +155,7 @@ absl::Status profileCommand(const ProfileOptions &options) {
   Outputs outputs(run.overwrite);
   outputs.add("--output", options.output, OutputKind::Record);
   outputs.addInputs(job.files);
-  if (absl::Status status = outputs.check(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(outputs.check());
   const std::string deviceName = !run.device.empty()                             ? run.device
                                  : job.hardware->kind == model::DeviceKind::Cuda ? "cuda"
                                                                                  : "host";
@@ -192,8 +192,7 @@ absl::Status profileCommand(const ProfileOptions &options) {
   progress.reset();
   cost::Record record = profile::emptyRecord(*grid, *identity, job.model->spec);
   if (there) {
-    if (absl::Status status = checkResumable(*there, record, options.all, options.output); !status.ok())
-      return status;
+    RETURN_IF_ERROR(checkResumable(*there, record, options.all, options.output));
     record = *std::move(there);
     std::fprintf(stderr, "headrace: %s: continued; %zu sizes of copies and %zu pairs are there already\n",
                  options.output.c_str(), record.transfers.size(), record.cells.size());
@@ -216,8 +215,7 @@ absl::Status profileCommand(const ProfileOptions &options) {
   analyzer.all = options.all;
   analyzer.seed = run.seed;
   analyzer.weights = weights.get();
-  if (absl::Status status = setLanes(run, **device, analyzer.device); !status.ok())
-    return status;
+  RETURN_IF_ERROR(setLanes(run, **device, analyzer.device));
   bool measuring = false;
   progress.emplace("loading", Amount::Bytes);
   analyzer.loading = [&](uint64_t done, uint64_t total) { progress->update(done, total); };
@@ -232,8 +230,7 @@ absl::Status profileCommand(const ProfileOptions &options) {
   progress.reset();
   if (!measured.ok())
     return measured.status();
-  if (absl::Status status = writer.writeNow(*measured); !status.ok())
-    return status;
+  RETURN_IF_ERROR(writer.writeNow(*measured));
   std::fputs((run.json ? recordReportJson(*measured, options.output, std::nullopt)
                        : recordReportText(*measured, options.output, std::nullopt))
                  .c_str(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/cost/RecordFile.h"
@@ -28,8 +29,7 @@ absl::StatusOr<std::optional<cost::Slo>> readSlo(const RecordOptions &options) {
   if (!options.sloFactor)
     return std::nullopt;
   const cost::Slo slo{.factor = *options.sloFactor};
-  if (absl::Status status = cost::checkSlo(slo, "command line: --slo-factor"); !status.ok())
-    return status;
+  RETURN_IF_ERROR(cost::checkSlo(slo, "command line: --slo-factor"));
   return slo;
 }
 

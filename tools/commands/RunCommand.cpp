@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/FileIo.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/core/TransitionPaths.h"
@@ -144,8 +145,7 @@ absl::StatusOr<Loaded> loadPlan(const RunOptions &options, double linkBandwidth,
     return plan.status();
   plan->modelPath = pathFromPlan(plan->modelPath, options.job.source);
   outputs.addInput(plan->modelPath);
-  if (absl::Status status = outputs.check(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(outputs.check());
   absl::StatusOr<Prompts> prompts = readPrompts(options, plan->model.vocab);
   if (!prompts.ok())
     return prompts.status();
@@ -188,8 +188,7 @@ absl::Status writeTimelines(const RunOptions &options, const Outputs &outputs, c
                             const Trace &trace, double linkBandwidth) {
   const Chart chart = makeChart(plan, trace.variant, &trace, linkBandwidth);
   if (!options.trace.empty())
-    if (absl::Status status = outputs.write(options.trace, timelineJson(chart)); !status.ok())
-      return status;
+    RETURN_IF_ERROR(outputs.write(options.trace, timelineJson(chart)));
   if (options.timeline.empty())
     return absl::OkStatus();
   return outputs.write(options.timeline, options.timeline.ends_with(".svg") ? timelineSvg(chart)
@@ -245,8 +244,7 @@ absl::Status runCommand(const RunOptions &options) {
   if (!device.ok())
     return device.status();
 
-  if (absl::Status status = core::TransitionPaths::check(plan); !status.ok())
-    return status;
+  RETURN_IF_ERROR(core::TransitionPaths::check(plan));
   const uint32_t firstIn = options.placement.value_or(firstPlacement(plan, loaded->prompts));
   RunReport report{.planPath = options.job.source,
                    .device = options.device.empty() ? std::string((*device)->kind()) : options.device,
@@ -275,8 +273,7 @@ absl::Status runCommand(const RunOptions &options) {
     lastVariant = seen.variant;
     report.times.add(unwatched);
   };
-  if (absl::Status status = serve::checkRequest(plan, request); !status.ok())
-    return status;
+  RETURN_IF_ERROR(serve::checkRequest(plan, request));
 
   std::unique_ptr<model::WeightSource> weights;
   if ((*device)->holdsData()) {
@@ -288,8 +285,7 @@ absl::Status runCommand(const RunOptions &options) {
     return absl::FailedPreconditionError(
         cat("--logits: the ", report.device, " device holds no data: use --device host"));
   }
-  if (absl::Status status = setLanes(options, **device, deviceOptions); !status.ok())
-    return status;
+  RETURN_IF_ERROR(setLanes(options, **device, deviceOptions));
   const bool drawn = !options.trace.empty() || !options.timeline.empty();
   deviceOptions.trace = drawn || (*device)->kind() == "host" || (*device)->kind() == "sim"; // where it costs nothing
   core::LoadOptions loadOptions;
@@ -320,8 +316,7 @@ absl::Status runCommand(const RunOptions &options) {
   generating.reset();
   if (!result.ok())
     return result.status();
-  if (absl::Status status = looks->finish(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(looks->finish());
   report.result = *std::move(result);
   report.transitions = runtime->transitionsRun();
   report.missingVariants = runtime->missingVariants();
@@ -332,8 +327,7 @@ absl::Status runCommand(const RunOptions &options) {
       return status;
   if (drawn) {
     const Trace trace = traceOf(plan, **device, *looks, [](uint32_t) { return true; });
-    if (absl::Status status = writeTimelines(options, *outputs, plan, trace, deviceOptions.linkBandwidth); !status.ok())
-      return status;
+    RETURN_IF_ERROR(writeTimelines(options, *outputs, plan, trace, deviceOptions.linkBandwidth));
   }
   report.findings = findOutAbout(plan, **device, *looks, report, deviceOptions.linkBandwidth);
   const uint32_t shown = options.placement.value_or(plan.variants[lastVariant].placement);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/FileIo.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/host/HostDevice.h"
@@ -79,13 +80,11 @@ absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOption
     return absl::NotFoundError(cat(folder,
                                    ": no model.safetensors or model.safetensors.index.json: expected weights, or "
                                    "--synthetic-weights SEED"));
-  if (absl::Status status = checkWeightsMatch(plan, *source); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkWeightsMatch(plan, *source));
   for (const std::string &note : source->notes)
     warnOnce(note);
   if (options.verifyWeights)
-    if (absl::Status status = verifyWeights(plan, *source); !status.ok())
-      return status;
+    RETURN_IF_ERROR(verifyWeights(plan, *source));
   return model::openCheckpoint(folder, plan.model, model::layoutWeights(plan.model), warnOnce);
 }
 

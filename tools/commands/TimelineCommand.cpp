@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "runtime/base/FileIo.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Commands.h"
@@ -34,8 +35,7 @@ absl::Status timelineCommand(const TimelineOptions &options) {
   if (toFile)
     outputs.add("--output", options.output, OutputKind::Timeline);
   outputs.addInputs({options.plan, options.measured});
-  if (absl::Status status = outputs.check(); !status.ok())
-    return status;
+  RETURN_IF_ERROR(outputs.check());
   Trace measured;
   if (!options.measured.empty()) {
     absl::StatusOr<std::string> text = model::readTextFile(options.measured);

@@ -4,6 +4,7 @@
 // flight as the request allows, so that the device never waits for the host.
 #include "runtime/serve/engine/BatchEngine.h"
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/serve/engine/BatchRun.h"
 
 namespace headrace::serve {
@@ -22,19 +23,16 @@ absl::Status runToEnd(core::Runtime &runtime, const GenerateRequest &request, Ba
       continue;
     if (run.inFlight() == 0)
       return absl::OkStatus();
-    if (absl::Status status = run.readOldest(); !status.ok())
-      return status;
+    RETURN_IF_ERROR(run.readOldest());
   }
 }
 
 } // namespace
 
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request) {
-  if (absl::Status status = checkRequest(runtime.plan(), request, runtime.placement()); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkRequest(runtime.plan(), request, runtime.placement()));
   BatchRun run(runtime);
-  if (absl::Status status = run.begin(request); !status.ok())
-    return status;
+  RETURN_IF_ERROR(run.begin(request));
   absl::Status status = runToEnd(runtime, request, run);
   // After a failure too: nothing of this call is left in flight.
   if (absl::Status ended = run.end(); status.ok())

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 
 namespace headrace::serve {
 
@@ -20,11 +21,9 @@ BatchRun::BatchRun(core::Runtime &runtime)
 absl::Status BatchRun::prepare(const GenerateRequest &request) {
   if (active())
     return absl::FailedPreconditionError("a batch is running, another one cannot begin");
-  if (absl::Status status = checkRequest(plan_, request); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkRequest(plan_, request));
   if (request.keepLogits)
-    if (absl::Status status = logits_.prepare(plan_, device_); !status.ok())
-      return status;
+    RETURN_IF_ERROR(logits_.prepare(plan_, device_));
   const size_t count = request.prompts.size();
   result_ = GenerateResult();
   result_.tokens.resize(count);
@@ -54,8 +53,7 @@ absl::Status BatchRun::prepare(const GenerateRequest &request) {
 }
 
 absl::Status BatchRun::begin(const GenerateRequest &request) {
-  if (absl::Status status = prepare(request); !status.ok())
-    return status;
+  RETURN_IF_ERROR(prepare(request));
   request_ = &request;
   return absl::OkStatus();
 }
@@ -64,8 +62,7 @@ absl::Status BatchRun::beginPrefilled(const GenerateRequest &request, absl::Span
   if (firstTokens.size() != request.prompts.size())
     return absl::InvalidArgumentError(
         absl::StrCat(firstTokens.size(), " first tokens of ", request.prompts.size(), " prompts"));
-  if (absl::Status status = prepare(request); !status.ok())
-    return status;
+  RETURN_IF_ERROR(prepare(request));
   request_ = &request;
   absl::Status status;
   for (size_t s = 0; s < sequences_.size(); ++s) {
@@ -156,19 +153,16 @@ absl::StatusOr<bool> BatchRun::launchNext(uint32_t placement) {
           prompts ? absl::MakeConstSpan(*sequence.prompt)
                         .subspan(static_cast<size_t>(sequence.rows), static_cast<size_t>(rows))
                   : nextInput(s);
-      if (absl::Status status = addRows(s, ids, next, tokens, context); !status.ok())
-        return status;
+      RETURN_IF_ERROR(addRows(s, ids, next, tokens, context));
     }
   if (rows_.empty())
     return false;
   absl::StatusOr<uint32_t> variant = runtime_.chooseIn(placement, tokens, static_cast<int64_t>(rows_.size()), context);
   if (!variant.ok())
     return variant.status();
-  if (absl::Status status = core::writeMeta(plan_.metaLayout, plan_.blockTokens, rows_, device_.meta()); !status.ok())
-    return status;
+  RETURN_IF_ERROR(core::writeMeta(plan_.metaLayout, plan_.blockTokens, rows_, device_.meta()));
   const int64_t launchNs = device_.nowNs();
-  if (absl::Status status = runtime_.launch(*variant); !status.ok())
-    return status;
+  RETURN_IF_ERROR(runtime_.launch(*variant));
   next.launched = {runtime_.launched(), *variant, placement, launchNs, prefill, next.rows};
   lastLaunched_ = next.launched;
   ++newest_;
@@ -181,8 +175,7 @@ absl::Status BatchRun::addRows(size_t s, absl::Span<const int32_t> ids, InFlight
                                int64_t &context) {
   Sequence &sequence = sequences_[s];
   const int64_t count = static_cast<int64_t>(ids.size()), after = sequence.rows + count;
-  if (absl::Status status = blocks_.grow(sequence.blocks, after); !status.ok())
-    return status;
+  RETURN_IF_ERROR(blocks_.grow(sequence.blocks, after));
   const bool sample = after >= static_cast<int64_t>(sequence.prompt->size());
   rows_.push_back({.tokens = ids,
                    .firstPosition = sequence.rows,

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/serve/engine/BatchEngine.h"
 
 namespace headrace::serve {
@@ -45,8 +46,7 @@ absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request
     return refuse(absl::StrCat(request.prompts.size(), " prompts, the plan's batch is ", batch));
   int64_t blocks = 0;
   for (size_t i = 0; i < request.prompts.size(); ++i) {
-    if (absl::Status status = checkPrompt(plan, request, i); !status.ok())
-      return status;
+    RETURN_IF_ERROR(checkPrompt(plan, request, i));
     const int64_t tokens = static_cast<int64_t>(request.prompts[i].size()) + request.maxNewTokens;
     blocks += (tokens + plan.blockTokens - 1) / plan.blockTokens;
   }

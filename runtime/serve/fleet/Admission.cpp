@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/serve/fleet/Coordinator.h"
 
@@ -137,8 +138,7 @@ absl::Status Coordinator::checkDevice(uint32_t device) const {
 
 // The placements between the minimum (the SLO, alone) and the maximum (the device's memory).
 absl::StatusOr<BusLoad> Coordinator::validLoad(const BusRequest &request) const {
-  if (absl::Status status = checkDevice(request.device); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkDevice(request.device));
   const std::string who = name(request.device);
   if (slots_[request.device].state != DeviceState::Idle)
     return absl::FailedPreconditionError(cat(who, ": is not free"));

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 
 namespace headrace::serve {
@@ -248,8 +249,7 @@ absl::StatusOr<bool> Coordinator::tighten(uint32_t device, double waitedNs) {
 }
 
 absl::StatusOr<bool> Coordinator::start(uint32_t device, double waitedNs) {
-  if (absl::Status status = checkDevice(device); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkDevice(device));
   Slot &slot = slots_[device];
   if (slot.state != DeviceState::Waiting)
     return absl::FailedPreconditionError(cat(name(device), ": no request waits for it"));
@@ -292,8 +292,7 @@ void Coordinator::leave(uint32_t device, DeviceState as) {
 }
 
 absl::Status Coordinator::firstDone(uint32_t device) {
-  if (absl::Status status = checkDevice(device); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkDevice(device));
   Slot &slot = slots_[device];
   if (slot.state != DeviceState::Running)
     return absl::FailedPreconditionError(cat(name(device), ": serves nothing"));
@@ -309,8 +308,7 @@ absl::Status Coordinator::firstDone(uint32_t device) {
 }
 
 absl::StatusOr<NextIteration> Coordinator::nextIteration(uint32_t device) {
-  if (absl::Status status = checkDevice(device); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkDevice(device));
   Slot &slot = slots_[device];
   if (slot.state != DeviceState::Running)
     return absl::FailedPreconditionError(cat(name(device), ": serves nothing"));
@@ -329,8 +327,7 @@ absl::StatusOr<NextIteration> Coordinator::nextIteration(uint32_t device) {
 }
 
 absl::StatusOr<NextIteration> Coordinator::postpone(uint32_t device) {
-  if (absl::Status status = checkDevice(device); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkDevice(device));
   Slot &slot = slots_[device];
   if (slot.state != DeviceState::Running || !slot.switching)
     return absl::FailedPreconditionError(cat(name(device), ": no change is under way"));
@@ -346,8 +343,7 @@ bool Coordinator::settled() const {
 }
 
 absl::Status Coordinator::finish(uint32_t device) {
-  if (absl::Status status = checkDevice(device); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkDevice(device));
   Slot &slot = slots_[device];
   if (slot.state == DeviceState::Idle)
     return absl::FailedPreconditionError(cat(name(device), ": serves nothing"));
@@ -356,8 +352,7 @@ absl::Status Coordinator::finish(uint32_t device) {
 }
 
 absl::Status Coordinator::lose(uint32_t device) {
-  if (absl::Status status = checkDevice(device); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkDevice(device));
   leave(device, DeviceState::Lost);
   return absl::OkStatus();
 }

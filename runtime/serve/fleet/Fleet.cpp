@@ -8,6 +8,7 @@
 #include <cmath>
 #include <utility>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/serve/fleet/FleetImpl.h"
 
@@ -29,8 +30,7 @@ absl::Status FleetInstance::enter(uint32_t to) {
 
 absl::Status FleetInstance::changeTo(uint32_t to) {
   while (spec.runtime->placement() != to)
-    if (absl::Status status = spec.runtime->takeHop(to).status(); !status.ok())
-      return status;
+    RETURN_IF_ERROR(spec.runtime->takeHop(to).status());
   return absl::OkStatus();
 }
 
@@ -325,8 +325,7 @@ absl::Status Fleet::Impl::finishHandover(uint32_t request) {
   std::vector<int32_t> first;
   for (const std::vector<int32_t> &tokens : from.run.tokens())
     first.push_back(tokens.at(0));
-  if (absl::Status status = to.run.beginPrefilled(to.work, first); !status.ok())
-    return status;
+  RETURN_IF_ERROR(to.run.beginPrefilled(to.work, first));
   for (size_t s = 0; s < first.size(); ++s) {
     const absl::Span<const int32_t> into = to.run.blocksOf(s); // none of a sequence that has ended
     if (absl::Status status =

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/serve/fleet/FleetImpl.h"
 
@@ -46,8 +47,7 @@ absl::Status Fleet::Impl::checkAsked(uint32_t request) const {
                                        : absl::InvalidArgumentError(cat(nameOf(request), ": ", what, " = ", ns,
                                                                         " ns: expected a positive finite time"));
   };
-  if (absl::Status status = slo("TTFT", a.ttftNs); !status.ok())
-    return status;
+  RETURN_IF_ERROR(slo("TTFT", a.ttftNs));
   return slo("TPOT", a.tpotNs);
 }
 
@@ -130,8 +130,7 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
   const bool apart = decode != nullptr && decode != &prefill;
   // What is checked of a request is the same for its prefill alone.
   GenerateRequest whole = workOf(a, a.maxNewTokens);
-  if (absl::Status status = checkRequest(prefill.plan, apart ? workOf(a, 1) : whole); !status.ok())
-    return status;
+  RETURN_IF_ERROR(checkRequest(prefill.plan, apart ? workOf(a, 1) : whole));
   const BatchShape shape = shapeOf(a);
   ServedRequest next;
   next.asked = &a;
@@ -150,8 +149,7 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
     first.firstSloNs = a.ttftNs;
   }
   if (apart) {
-    if (absl::Status status = checkRequest(decode->plan, whole); !status.ok())
-      return status;
+    RETURN_IF_ERROR(checkRequest(decode->plan, whole));
     next.kvBytes = handoverBytes(decode->plan, shape.promptTokens);
     const double moves = handoverNs(next.kvBytes, decode->index);
     first.decodedBy = decode->index;
@@ -175,8 +173,7 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
       return absl::ResourceExhaustedError(cat("the first token cannot be had within ", ms(a.ttftNs - waited),
                                               " ms: instance ", decode->spec.name,
                                               " takes longer to change its placement and receive the KV cache"));
-    if (absl::Status status = coordinator.arrive(second); !status.ok())
-      return status;
+    RETURN_IF_ERROR(coordinator.arrive(second));
   }
   if (absl::Status status = coordinator.arrive(first); !status.ok()) {
     if (apart)
@@ -316,8 +313,7 @@ absl::Status Fleet::Impl::begin(uint32_t request) {
     decode.readyNs = nowNs() + static_cast<int64_t>(std::ceil(changes));
   }
   prefill.run.keepBlocks(of.apart());
-  if (absl::Status status = prefill.run.begin(prefill.work); !status.ok())
-    return status;
+  RETURN_IF_ERROR(prefill.run.begin(prefill.work));
   prefill.began = false;
   outcome.startNs = nowNs();
   of.dirty = busLost;

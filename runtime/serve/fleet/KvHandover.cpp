@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 
 namespace headrace::serve {
@@ -87,8 +88,7 @@ absl::Status KvHandover::move(core::Runtime &from, absl::Span<const int32_t> fro
   if (!from.device().holdsData() || !to.device().holdsData())
     return absl::OkStatus();
   for (core::Runtime *runtime : {&from, &to})
-    if (absl::Status status = runtime->device().drain(); !status.ok())
-      return status;
+    RETURN_IF_ERROR(runtime->device().drain());
   staging_.resize(layerBlockBytes(from.plan()));
   for (int64_t layer = 0; layer < from.plan().model.layers; ++layer) {
     for (size_t b = 0; b < fromBlocks.size(); ++b) {
