@@ -21,6 +21,7 @@
 #include "tools/commands/Outputs.h"
 #include "tools/commands/Progress.h"
 #include "tools/commands/RunSetup.h"
+#include "tools/commands/Terminal.h"
 #include "tools/report/BenchReport.h"
 #include "tools/report/Format.h"
 
@@ -327,7 +328,7 @@ absl::Status benchCommand(const BenchOptions &options) {
     RETURN_IF_ERROR(outputs.write(options.svg, report->svg()));
   if (!options.output.empty())
     RETURN_IF_ERROR(outputs.write(options.output, json));
-  std::fputs((options.run.json ? json : report->text(options.all)).c_str(), stdout);
+  show(options.run.json ? json : report->text(options.all), options.run.json);
   const auto ran = [](const std::optional<BenchPhase> &phase) { return phase && phase->ran(); };
   if (std::none_of(report->rows.begin(), report->rows.end(),
                    [&](const BenchRow &row) { return ran(row.prefill) || ran(row.decode); }))

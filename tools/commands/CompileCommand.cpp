@@ -17,6 +17,7 @@
 #include "tools/commands/ModelPath.h"
 #include "tools/commands/Outputs.h"
 #include "tools/commands/RunSetup.h"
+#include "tools/commands/Terminal.h"
 #include "tools/report/ChoiceReport.h"
 #include "tools/report/Format.h"
 #include "tools/report/InspectReport.h"
@@ -52,7 +53,10 @@ uint32_t largestMixed(const plan::Plan &plan) { return largest(plan, plan::Shape
 
 void printText(const CompileOptions &options, const model::Job &job, const plan::Plan &plan) {
   const plan::Placement &placement = plan.placements.front();
-  const auto line = [](const char *name, const std::string &value) { std::printf("%-14s %s\n", name, value.c_str()); };
+  std::string out;
+  const auto line = [&](const char *name, const std::string &value) {
+    absl::StrAppendFormat(&out, "%-14s %s\n", name, value);
+  };
   line("model", model::cat(plan.model.name, ", ", plan.model.layers, " layers"));
   line("hardware", plan.hardware.name);
   line("offloaded", describePlacement(placement));
@@ -76,7 +80,8 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   line("as flags", "headrace compile " + chosenFlags(job, plan));
   line("plan", options.dryRun ? "not written: dry run" : options.output);
   if (!plan.choices.empty())
-    std::printf("\n%s", choicesText(plan, options.all).c_str());
+    out += "\n" + choicesText(plan, options.all);
+  show(out, /*json=*/false);
 }
 
 void printJson(const CompileOptions &options, const model::Job &job, const plan::Plan &plan) {

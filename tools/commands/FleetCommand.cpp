@@ -25,6 +25,7 @@
 #include "tools/commands/Progress.h"
 #include "tools/commands/PromptIds.h"
 #include "tools/commands/RunSetup.h"
+#include "tools/commands/Terminal.h"
 #include "tools/report/FleetReport.h"
 
 namespace headrace::tools {
@@ -247,7 +248,7 @@ absl::Status fleetCommand(const FleetOptions &options) {
   absl::StatusOr<FleetReport> report = FleetRun(options, *std::move(spec)).run();
   if (!report.ok())
     return report.status();
-  std::fputs((options.json ? report->json() : report->text(options.each, options.all)).c_str(), stdout);
+  show(options.json ? report->json() : report->text(options.each, options.all), options.json);
   for (size_t r = 0; r < report->result.requests.size(); ++r) // wrong numbers are no answer, whoever else was served
     if (const absl::Status &status = report->result.requests[r].status; absl::IsAborted(status))
       return absl::Status(status.code(), cat("request ", r, ": ", status.message()));

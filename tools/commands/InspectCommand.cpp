@@ -3,6 +3,7 @@
 
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Commands.h"
+#include "tools/commands/Terminal.h"
 #include "tools/report/InspectReport.h"
 
 namespace headrace::tools {
@@ -11,8 +12,7 @@ absl::Status inspectCommand(const InspectOptions &options) {
   absl::StatusOr<plan::Plan> plan = plan::readPlan(options.plan);
   if (!plan.ok())
     return plan.status();
-  std::fputs((options.json ? inspectJson(*plan, options.plan) : inspectText(*plan, options.plan, options.all)).c_str(),
-             stdout);
+  show(options.json ? inspectJson(*plan, options.plan) : inspectText(*plan, options.plan, options.all), options.json);
   return absl::OkStatus();
 }
 

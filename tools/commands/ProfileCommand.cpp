@@ -22,6 +22,7 @@
 #include "tools/commands/Progress.h"
 #include "tools/commands/PromptIds.h"
 #include "tools/commands/RunSetup.h"
+#include "tools/commands/Terminal.h"
 #include "tools/report/RecordCosts.h"
 #include "tools/report/RecordReport.h"
 
@@ -231,10 +232,9 @@ absl::Status profileCommand(const ProfileOptions &options) {
   if (!measured.ok())
     return measured.status();
   RETURN_IF_ERROR(writer.writeNow(*measured));
-  std::fputs((run.json ? recordReportJson(*measured, options.output, std::nullopt)
-                       : recordReportText(*measured, options.output, std::nullopt))
-                 .c_str(),
-             stdout);
+  show(run.json ? recordReportJson(*measured, options.output, std::nullopt)
+                : recordReportText(*measured, options.output, std::nullopt),
+       run.json);
   return absl::OkStatus();
 }
 

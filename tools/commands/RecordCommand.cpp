@@ -7,6 +7,7 @@
 #include "runtime/cost/RecordFile.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/InputErrors.h"
+#include "tools/commands/Terminal.h"
 #include "tools/report/RecordReport.h"
 
 namespace headrace::tools {
@@ -47,10 +48,8 @@ absl::Status recordShowCommand(const RecordOptions &options) {
     if (absl::Status status = cost::checkComplete(*record, options.record); !status.ok())
       return absl::InvalidArgumentError(
           model::cat(status.message(), "; run the same headrace profile again to measure them"));
-  std::fputs(
-      (options.json ? recordReportJson(*record, options.record, *slo) : recordReportText(*record, options.record, *slo))
-          .c_str(),
-      stdout);
+  show(options.json ? recordReportJson(*record, options.record, *slo) : recordReportText(*record, options.record, *slo),
+       options.json);
   return absl::OkStatus();
 }
 

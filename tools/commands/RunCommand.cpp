@@ -30,6 +30,7 @@
 #include "tools/commands/Progress.h"
 #include "tools/commands/PromptIds.h"
 #include "tools/commands/RunSetup.h"
+#include "tools/commands/Terminal.h"
 #include "tools/report/IterationLooks.h"
 #include "tools/report/RunReport.h"
 #include "tools/timeline/Timeline.h"
@@ -331,8 +332,7 @@ absl::Status runCommand(const RunOptions &options) {
   }
   report.findings = findOutAbout(plan, **device, *looks, report, deviceOptions.linkBandwidth);
   const uint32_t shown = options.placement.value_or(plan.variants[lastVariant].placement);
-  std::fputs((options.json ? runJson(plan, shown, runtime->manifest(), report) : runText(plan, shown, report)).c_str(),
-             stdout);
+  show(options.json ? runJson(plan, shown, runtime->manifest(), report) : runText(plan, shown, report), options.json);
   return absl::OkStatus();
 }
 

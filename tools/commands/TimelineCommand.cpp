@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <cstdio>
-
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
@@ -12,20 +8,10 @@
 #include "tools/commands/Commands.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Outputs.h"
+#include "tools/commands/Terminal.h"
 #include "tools/timeline/Timeline.h"
 
 namespace headrace::tools {
-namespace {
-
-int terminalWidth() {
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-    return std::max<int>(size.ws_col, 60);
-  return 120;
-}
-
-} // namespace
-
 absl::Status timelineCommand(const TimelineOptions &options) {
   absl::StatusOr<plan::Plan> plan = plan::readPlan(options.plan);
   if (!plan.ok())
@@ -56,10 +42,12 @@ absl::Status timelineCommand(const TimelineOptions &options) {
     return badNumber("--variant", variant,
                      model::cat("one of the ", plan->variants.size(), " variants of ", options.plan, ", from 0"));
   const Chart chart = makeChart(*plan, variant, options.measured.empty() ? nullptr : &measured);
-  const std::string drawn = options.format == "json" ? timelineJson(chart)
-                            : options.format == "svg"
-                                ? timelineSvg(chart)
-                                : timelineText(chart, options.width > 0 ? options.width : terminalWidth());
+  const int columns = terminalWidth();
+  const std::string drawn = options.format == "json"  ? timelineJson(chart)
+                            : options.format == "svg" ? timelineSvg(chart)
+                                                      : timelineText(chart, options.width > 0 ? options.width
+                                                                            : columns > 0     ? columns
+                                                                                              : 120);
   if (toFile)
     return outputs.write(options.output, options.format == "text" ? model::cat(kTimelineTextMark, drawn) : drawn);
   std::fputs(drawn.c_str(), stdout);

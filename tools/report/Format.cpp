@@ -95,4 +95,34 @@ std::string foldLines(const std::vector<std::string> &lines, bool all, std::stri
   return out;
 }
 
+std::string wrapLines(std::string_view text, size_t width) {
+  constexpr size_t kLongestName = 18, kNarrowest = 20;
+  constexpr size_t kNone = std::string_view::npos;
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const size_t gap = line.find("  ", std::min(line.find_first_not_of(' '), line.size()));
+    const size_t value = gap < kLongestName ? line.find_first_not_of(' ', gap) : kNone;
+    if (line.size() > width && value != kNone && value + kNarrowest < width && line.find("  ", value) == kNone &&
+        line.substr(value, 9) != "headrace ") {
+      out.append(line.substr(0, value));
+      line.remove_prefix(value);
+      const size_t room = width - value;
+      while (line.size() > room) {
+        size_t cut = line.rfind(' ', room);
+        if (cut == kNone || cut == 0) // a word that is longer than the line
+          cut = line.find(' ');
+        if (cut == kNone)
+          break;
+        out.append(line.substr(0, cut)).append("\n").append(value, ' ');
+        line.remove_prefix(cut + 1);
+      }
+    }
+    out.append(line).append("\n");
+  }
+  return out;
+}
+
 } // namespace headrace::tools

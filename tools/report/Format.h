@@ -23,5 +23,8 @@ std::string foldTable(const std::vector<std::vector<std::string>> &rows, bool al
 inline constexpr std::string_view kShowAll = "--all shows them";
 // Lines (each with its end) likewise.
 std::string foldLines(const std::vector<std::string> &lines, bool all, std::string_view what, std::string_view how);
+// Lines "name   value" of more than `width` characters go on below the beginning of their value, at spaces. Tables stay
+// (a value has no two spaces together), and commands, which are for copying. 0: as they are.
+std::string wrapLines(std::string_view text, size_t width);
 
 } // namespace headrace::tools

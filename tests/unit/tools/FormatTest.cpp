@@ -48,5 +48,22 @@ TEST(FoldLines, DoesTheSameToLines) {
   EXPECT_EQ(foldLines(lines, false, "lines", "how"), whole.substr(0, whole.size() - 4));
 }
 
+TEST(WrapLines, GoOnBelowTheirValue) {
+  constexpr const char *kText = "why     one two three four five six seven\nname    short\n";
+  EXPECT_EQ(wrapLines(kText, 30), "why     one two three four\n        five six seven\nname    short\n");
+  EXPECT_EQ(wrapLines(kText, 41), kText); // the line's length
+  EXPECT_EQ(wrapLines(kText, 40), "why     one two three four five six\n        seven\nname    short\n");
+  EXPECT_EQ(wrapLines(kText, 0), kText);
+  EXPECT_EQ(wrapLines("why     a-word-that-is-longer-than-a-line is\n", 30),
+            "why     a-word-that-is-longer-than-a-line\n        is\n");
+}
+
+TEST(WrapLines, TablesCommandsAndOtherTextStay) {
+  for (const char *text : {"variant  tokens  sequences  context  predicted\n",
+                           "as flags  headrace compile opt-6.7b --hardware a10 --batch 8\n",
+                           "Text that has no name in front of it and is too long for the line\n", "\n\n", ""})
+    EXPECT_EQ(wrapLines(text, 30), text);
+}
+
 } // namespace
 } // namespace headrace::tools
