@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One bus of 2 bytes/s. Placements compute for 10 s and hide copies for 8: 16 bytes are hidden alone, 20 make 12 s.
-#include "runtime/serve/fleet/Coordinator.h"
-
+// What the coordinator decides, on the bus of BusRequests.h.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,62 +10,12 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include "tests/unit/serve/BusRequests.h"
+
 namespace headrace::serve {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr double kSecond = 1e9;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-// A placement named after its bytes; what is not offloaded of 100 bytes is device memory.
-BusPlacement copying(uint32_t bytes) {
-  BusPlacement p;
-  p.placement = bytes;
-  p.linkBytes = p.freedBytes = bytes;
-  p.deviceBytes = 100 - bytes;
-  p.computeNs = p.shortestNs = 10 * kSecond;
-  p.hiddenNs = bytes == 0 ? 0 : 8 * kSecond;
-  p.tokens = 1;
-  return p;
-}
-
-BusRequest requestFor(uint32_t device, double sloSeconds, const std::vector<uint32_t> &bytes) {
-  BusRequest request{device, sloSeconds * kSecond, 0, {}};
-  for (uint32_t b : bytes)
-    request.placements.push_back(copying(b));
-  return request;
-}
-
-Coordinator twoDevices(CoordinatorOptions options = {}) {
-  auto made = Coordinator::create(2, {{"left", 2, 100}, {"right", 2, 100}}, std::move(options));
-  EXPECT_TRUE(made.ok()) << made.status();
-  return *std::move(made);
-}
-
-std::string messageOf(const absl::Status &status) { return std::string(status.message()); }
-
-// Device 0 runs 20 bytes an iteration, and could run none.
-Coordinator leftRuns(CoordinatorOptions options = {}) {
-  Coordinator c = twoDevices(std::move(options));
-  EXPECT_TRUE(c.arrive(requestFor(0, 12, {0, 8, 20})).ok());
-  EXPECT_EQ(*c.start(0), true);
-  EXPECT_EQ(c.nextIteration(0)->placement, 20u);
-  return c;
-}
-
-TEST(Coordinator, RefusesABusWithNoDevicesOrNoBandwidth) {
-  EXPECT_EQ(messageOf(Coordinator::create(2, {}).status()), "a bus with no devices: expected at least one");
-  EXPECT_EQ(Coordinator::create(2, {}).status().code(), absl::StatusCode::kInvalidArgument);
-  for (double bandwidth : {0.0, -1.0, std::nan(""), kInfinity}) {
-    EXPECT_EQ(Coordinator::create(bandwidth, {{"a", 2, 100}}).status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(Coordinator::create(2, {{"a", bandwidth, 100}}).status().code(), absl::StatusCode::kInvalidArgument);
-  }
-  EXPECT_FALSE(Coordinator::create(2, std::vector<BusDevice>(65, {"a", 2, 100})).ok());
-  CoordinatorOptions options;
-  options.raiseAfter = 0;
-  EXPECT_THAT(messageOf(Coordinator::create(2, {{"a", 2, 100}}, options).status()), HasSubstr("hysteresis"));
-}
 
 TEST(Coordinator, BesideAnIdleNeighbourTheMostIsOffloaded) {
   Coordinator c = twoDevices();
@@ -106,21 +54,6 @@ TEST(Coordinator, AChangeThatTakesMoreWaitsForTheOneThatMakesRoom) {
   EXPECT_EQ(c.nextIteration(1)->placement, 16u);
 }
 
-TEST(Coordinator, RefusesObjectivesThatAreNone) {
-  Coordinator c = twoDevices();
-  for (double slo : {0.0, -5.0, std::nan(""), kInfinity}) {
-    const absl::Status refused = c.arrive(requestFor(0, slo, {0}));
-    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(messageOf(refused), HasSubstr("device 0 (left): SLO = "));
-  }
-  for (double waited : {-1.0, std::nan("")}) {
-    BusRequest request = requestFor(0, 12, {0});
-    request.waitedNs = waited;
-    EXPECT_THAT(messageOf(c.arrive(request)), HasSubstr("waited = "));
-  }
-  EXPECT_EQ(c.state(0), DeviceState::Idle);
-}
-
 TEST(Coordinator, TheSloIsWhatIsLeftAfterWaiting) {
   Coordinator c = twoDevices();
   BusRequest request = requestFor(0, 15, {0, 20});
@@ -149,173 +82,6 @@ TEST(Coordinator, WhatIsWaitedForRoomIsTakenFromTheSloAsWell) {
   EXPECT_THAT(messageOf(late), HasSubstr("waited 3000 ms for its neighbours to make room"));
   EXPECT_EQ(d.state(1), DeviceState::Idle);
   EXPECT_EQ(d.nextIteration(0)->placement, 20u); // which keeps what it has
-}
-
-// A request that prefills 2 s and 4 bytes beside its decode iterations.
-BusRequest staged(double firstSloSeconds, const std::vector<uint32_t> &bytes) {
-  BusRequest request = requestFor(1, 12, bytes);
-  request.firstSloNs = firstSloSeconds * kSecond;
-  for (BusPlacement &p : request.placements)
-    p.first = {2 * kSecond, 4, 0, 0}; // 4 s alone
-  return request;
-}
-
-TEST(Coordinator, AFirstStageIsHeldToItsOwnObjectiveAndEndsWhenItIsDone) {
-  Coordinator c = twoDevices();
-  EXPECT_THAT(messageOf(c.arrive(staged(3, {0, 16}))),
-              HasSubstr("device 1 (right): the first token cannot be had within 3000.000 ms: minimum is 4000.000 ms"));
-  for (double slo : {-1.0, std::nan(""), kInfinity})
-    EXPECT_THAT(messageOf(c.arrive(staged(slo, {0}))), HasSubstr("SLO of the first stage = "));
-  BusRequest spent = staged(5, {0});
-  spent.waitedNs = 5 * kSecond;
-  EXPECT_THAT(messageOf(c.arrive(spent)), HasSubstr("the SLO of 5000.000 ms is spent"));
-  BusRequest odd = staged(5, {0});
-  odd.placements[0].first.hiddenNs = -1;
-  EXPECT_THAT(messageOf(c.arrive(odd)), HasSubstr("first stage: computeNs = "));
-
-  ASSERT_TRUE(c.arrive(requestFor(0, 12, {0, 8, 20})).ok());
-  EXPECT_EQ(*c.start(0), true);
-  EXPECT_EQ(c.nextIteration(0)->placement, 20u);
-  // Its 4 bytes may delay the neighbour's 20 by 2 s: more than its 12 s, so the neighbour makes room first.
-  ASSERT_TRUE(c.arrive(staged(20, {0})).ok());
-  EXPECT_EQ(*c.start(1), false);
-  const uint32_t less = c.nextIteration(0)->placement;
-  EXPECT_LT(less, 20u);
-  EXPECT_EQ(c.nextIteration(0)->placement, less);
-  EXPECT_EQ(*c.start(1), true);
-  EXPECT_EQ(c.nextIteration(0)->placement, less);
-  ASSERT_TRUE(c.firstDone(1).ok());
-  EXPECT_EQ(c.nextIteration(0)->placement, 20u); // nothing copies beside it any more
-  ASSERT_TRUE(c.firstDone(1).ok());              // has none
-  ASSERT_TRUE(c.finish(1).ok());
-  EXPECT_EQ(c.firstDone(1).code(), absl::StatusCode::kFailedPrecondition);
-}
-
-// Device 0 prefills 16 bytes, device 1 decodes 16 an iteration: 10 s each alone, more than 12 beside each other.
-BusRequest decoding(double sloSeconds = 12) {
-  BusRequest request = staged(100, {16});
-  request.sloNs = sloSeconds * kSecond;
-  request.placements[0].first = {0, 0, 0, 8};
-  request.handoverBytes = 8;
-  request.name = "request 7";
-  return request;
-}
-BusRequest prefilling(double ttftSeconds = 12, double handoverSeconds = 0) {
-  BusRequest request = requestFor(0, ttftSeconds, {16});
-  request.decodedBy = 1;
-  request.handoverNs = handoverSeconds * kSecond;
-  request.prompts = true;
-  request.name = "request 7";
-  return request;
-}
-
-TEST(Coordinator, APairIsNotItsOwnNeighbour) {
-  Coordinator c = twoDevices();
-  ASSERT_TRUE(c.arrive(decoding()).ok());
-  ASSERT_TRUE(c.arrive(prefilling()).ok());
-  EXPECT_EQ(*c.start(1), true);
-  EXPECT_EQ(*c.start(0), true);
-  ASSERT_TRUE(c.finish(0).ok()); // the prompts have ended
-  // Before the hand-over has, another request's prompts are held beside the decoding, and refused.
-  BusRequest next = requestFor(0, 12, {16});
-  EXPECT_EQ(c.arrive(next).code(), absl::StatusCode::kResourceExhausted);
-  ASSERT_TRUE(c.firstDone(1).ok());
-  next.prompts = true;
-  const absl::Status refused = c.arrive(next);
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  // 16 bytes beside 16: 18 s, as in ARefusalForTheBusNamesTheMinimumBesideTheNeighbours.
-  EXPECT_EQ(messageOf(refused),
-            "device 0 (left): limited by the bus: the first token cannot be had within 12000.000 ms "
-            "beside 1 neighbour (1 of 2 bytes/s while all copy): at no SLO of its own: device 1 "
-            "(right), request 7, has 12000.000 ms an iteration and would take 18000.000 ms beside it");
-  ASSERT_TRUE(c.arrive(requestFor(0, 12, {0})).ok()); // copies nothing
-  EXPECT_EQ(*c.start(0), true);
-}
-
-// Whatever ends first: the two are neighbours again as soon as one of them serves another request.
-TEST(Coordinator, APairEndsWithItsDecodingOrTheEndOfItsPrompts) {
-  for (const bool lost : {false, true}) {
-    Coordinator c = twoDevices();
-    ASSERT_TRUE(c.arrive(decoding()).ok());
-    ASSERT_TRUE(c.arrive(prefilling()).ok());
-    EXPECT_EQ(*c.start(1), true);
-    EXPECT_EQ(*c.start(0), true);
-    if (lost) {
-      ASSERT_TRUE(c.lose(1).ok());
-      EXPECT_EQ(c.state(0), DeviceState::Running);
-      continue;
-    }
-    ASSERT_TRUE(c.finish(1).ok());                                                // given up
-    EXPECT_EQ(c.arrive(decoding()).code(), absl::StatusCode::kResourceExhausted); // the prompts still run
-    ASSERT_TRUE(c.finish(0).ok());
-    ASSERT_TRUE(c.arrive(decoding()).ok());
-  }
-  // The caller says that decoding begins while the prompts run: they count from then on, and nothing holds.
-  Coordinator c = twoDevices();
-  ASSERT_TRUE(c.arrive(decoding()).ok());
-  ASSERT_TRUE(c.arrive(prefilling()).ok());
-  EXPECT_EQ(*c.start(1), true);
-  EXPECT_EQ(*c.start(0), true);
-  EXPECT_FALSE(c.overloaded());
-  ASSERT_TRUE(c.firstDone(1).ok());
-  EXPECT_TRUE(c.overloaded());
-}
-
-TEST(Coordinator, APrefillNamesTheDeviceThatDecodesAndWhatIsKeptForTheHandOver) {
-  Coordinator c = twoDevices();
-  for (const uint32_t none : {1u, 0u, 9u}) { // serves nothing, itself, no device
-    BusRequest alone = prefilling();
-    alone.decodedBy = none;
-    EXPECT_THAT(messageOf(c.arrive(alone)), HasSubstr("expected one with a request that has not begun"));
-  }
-  ASSERT_TRUE(c.arrive(decoding()).ok());
-  // Of 15 s 4 are kept and 2 were waited: 9 are left of the 10 that it takes.
-  BusRequest request = prefilling(15, 4);
-  request.waitedNs = 2 * kSecond;
-  EXPECT_EQ(messageOf(c.arrive(request)),
-            "device 0 (left): the first token cannot be had within 9000.000 ms (TTFT 15000.000 ms less 2000.000 ms "
-            "waited and 4000.000 ms for the hand-over of the KV cache): minimum is 10000.000 ms in 100 bytes alone on "
-            "the bus, no amount of memory meets this SLO alone");
-  request.waitedNs = 1 * kSecond; // to the last
-  EXPECT_TRUE(c.arrive(request).ok());
-  request.handoverNs = -1;
-  ASSERT_TRUE(c.finish(0).ok());
-  EXPECT_THAT(messageOf(c.arrive(request)), HasSubstr("hand-over = -1 ns: expected a time of 0 or more"));
-}
-
-// Devices without a limit of memory: no message has the largest number in its place.
-TEST(Coordinator, NoMessageNamesMemoryThatHasNoLimit) {
-  auto made = Coordinator::create(2, {{"left", 2, ~uint64_t{0}}, {"right", 2, ~uint64_t{0}}});
-  ASSERT_TRUE(made.ok());
-  EXPECT_EQ(
-      messageOf(made->arrive(requestFor(0, 9, {0, 8}))),
-      "device 0 (left): an iteration cannot be held within 9000.000 ms: minimum is 10000.000 ms alone on the bus");
-  EXPECT_EQ(*made->measured(1), true);
-  EXPECT_EQ(
-      messageOf(made->arrive(requestFor(0, 9, {0, 8}))),
-      "device 0 (left): an iteration cannot be held within 9000.000 ms: minimum is 10000.000 ms alone on the bus, "
-      "of which 1 of 2 bytes/s were measured");
-}
-
-TEST(Coordinator, NothingChangesDuringAFirstStage) {
-  Coordinator c = twoDevices();
-  ASSERT_TRUE(c.arrive(requestFor(0, 12, {20})).ok());
-  EXPECT_EQ(*c.start(0), true);
-  ASSERT_TRUE(c.arrive(staged(100, {0, 20})).ok() == false); // 4 bytes beside 20 are too many at any placement
-  ASSERT_TRUE(c.finish(0).ok());
-  ASSERT_TRUE(c.arrive(requestFor(0, 12, {0})).ok());
-  EXPECT_EQ(*c.start(0), true);
-  ASSERT_TRUE(c.arrive(staged(100, {0, 20})).ok());
-  EXPECT_EQ(*c.start(1), true);
-  EXPECT_EQ(c.nextIteration(1)->placement, 20u);
-  ASSERT_TRUE(*c.measured(1)); // 20 bytes in 12 s are too much
-  EXPECT_FALSE(c.settled());
-  EXPECT_FALSE(c.nextIteration(1)->changed);
-  ASSERT_TRUE(c.firstDone(1).ok());
-  EXPECT_EQ(c.nextIteration(1)->placement, 0u);
-  EXPECT_FALSE(c.settled()); // the change is under way
-  EXPECT_FALSE(c.nextIteration(1)->changed);
-  EXPECT_TRUE(c.settled());
 }
 
 TEST(Coordinator, AChangeThatIsPostponedIsCommandedAgain) {
@@ -383,73 +149,6 @@ TEST(Coordinator, TriesTheNominalBandwidthAgainWhereNothingCanBeMeasured) {
   for (int i = 1; i < 4; ++i)
     ASSERT_FALSE(c.unmeasured()) << i;
   EXPECT_TRUE(c.unmeasured());
-}
-
-TEST(Coordinator, RefusesPlacementsThatAreNone) {
-  Coordinator c = twoDevices();
-  EXPECT_THAT(messageOf(c.arrive(requestFor(0, 12, {}))), HasSubstr("0 placements: expected from 1"));
-  EXPECT_THAT(messageOf(c.arrive(requestFor(7, 12, {0}))), HasSubstr("device 7: the bus has 2"));
-  const std::pair<void (*)(BusPlacement &), const char *> faults[] = {
-      {[](BusPlacement &p) { p.computeNs = 0; }, "computeNs = 0"},
-      {[](BusPlacement &p) { p.computeNs = std::nan(""); }, "computeNs = nan"},
-      {[](BusPlacement &p) { p.hiddenNs = -1; }, "hiddenNs = -1"},
-      {[](BusPlacement &p) { p.shortestNs = kInfinity; }, "shortestNs = inf"},
-      {[](BusPlacement &p) { p.tokens = -1; }, "tokens = -1"},
-      {[](BusPlacement &p) { p.linkBytes = ~uint64_t{0}; }, "expected at most 2^53"},
-  };
-  for (const auto &[change, message] : faults) {
-    BusRequest request = requestFor(0, 12, {20});
-    change(request.placements[0]);
-    EXPECT_EQ(c.arrive(request).code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(messageOf(c.arrive(request)), HasSubstr(message));
-  }
-}
-
-TEST(Coordinator, RefusesADeviceThatIsNotFree) {
-  Coordinator c = leftRuns();
-  EXPECT_EQ(c.arrive(requestFor(0, 12, {0})).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(c.nextIteration(1).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(c.start(1).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(c.finish(1).code(), absl::StatusCode::kFailedPrecondition);
-}
-
-TEST(Coordinator, ARefusalNamesTheMinima) {
-  auto made = Coordinator::create(2, {{"small", 2, 85}, {"right", 2, 100}});
-  ASSERT_TRUE(made.ok());
-  Coordinator &c = *made;
-  // Needs 92 and 100 bytes of 85.
-  EXPECT_EQ(messageOf(c.arrive(requestFor(0, 12, {0, 8}))),
-            "device 0 (small): limited by device memory: 85 bytes, the minimum at any SLO is 92 bytes");
-  // 84 bytes take 10 s alone; within 9 s nothing does.
-  EXPECT_THAT(messageOf(c.arrive(requestFor(0, 9, {0, 8, 16}))),
-              HasSubstr("cannot be held within 9000.000 ms: minimum is 10000.000 ms in 85 bytes alone on the bus, no "
-                        "amount of memory meets this SLO alone"));
-  // 80 bytes take 12 s; within 11 s only what needs 100 bytes does.
-  EXPECT_THAT(
-      messageOf(c.arrive(requestFor(0, 11, {0, 20}))),
-      HasSubstr("minimum is 12000.000 ms in 85 bytes alone on the bus, minimum memory is 100 bytes at this SLO"));
-  EXPECT_EQ(c.arrive(requestFor(0, 11, {0, 20})).code(), absl::StatusCode::kResourceExhausted);
-}
-
-TEST(Coordinator, ARefusalForTheBusNamesTheMinimumBesideTheNeighbours) {
-  Coordinator c = twoDevices();
-  ASSERT_TRUE(c.arrive(requestFor(0, 40, {20})).ok()); // nothing else fits it; 22 s at half the bus
-  EXPECT_EQ(*c.start(0), true);
-  // 16 bytes at half the bus: 16 s, 8 of them hidden: 18 s.
-  EXPECT_EQ(
-      messageOf(c.arrive(requestFor(1, 12, {16}))),
-      "device 1 (right): limited by the bus: an iteration cannot be held within 12000.000 ms beside 1 neighbour (1 "
-      "of 2 bytes/s while all copy): minimum is 18000.000 ms");
-  EXPECT_EQ(c.state(1), DeviceState::Idle);
-  EXPECT_TRUE(c.arrive(requestFor(1, 18, {16})).ok());
-  ASSERT_TRUE(c.finish(1).ok());
-  ASSERT_TRUE(c.finish(0).ok());
-  ASSERT_TRUE(c.arrive(requestFor(0, 12, {20})).ok()); // to the millisecond what it takes alone
-  // At half the bus the neighbour's 20 bytes take 20 s, 8 of them hidden.
-  EXPECT_THAT(
-      messageOf(c.arrive(requestFor(1, 12, {16}))),
-      HasSubstr("at no SLO of its own: device 0 (left) has 12000.000 ms an iteration and would take 22000.000 ms "
-                "beside it"));
 }
 
 TEST(Coordinator, ADeviceThatDisappearsMakesRoomAndIsRefusedByName) {
