@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/commands/Commands.h"
+#include "tools/commands/Devices.h"
 #include "tools/commands/ExitCode.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Options.h"
@@ -221,7 +222,7 @@ int run(int argc, char **argv) {
   RunOptions run;
   CLI::App *runApp = app.add_subcommand("run", "generate tokens; report times, bytes and stalls");
   addRun(*runApp, run);
-  runApp->add_option("--device", run.device, "host, sim or cuda, cuda:1 for the second GPU (default: the plan's)");
+  runApp->add_option("--device", run.device, deviceNames() + " (default: the plan's)");
   runApp->add_option("--graph-build", run.graphBuild, "how CUDA graphs are made: explicit or capture")
       ->capture_default_str();
   runApp->add_option("--cuda-libraries", run.cudaLibraries,
@@ -268,8 +269,7 @@ int run(int argc, char **argv) {
       ->default_str("32");
   addInteger<int64_t>(*benchApp, "--rounds", bench.rounds, "how often each is run, in turn; one more comes first", 1)
       ->default_str("3");
-  benchApp->add_option("--device", bench.run.device,
-                       "host, sim or cuda, cuda:1 for the second GPU (default: the hardware's)");
+  benchApp->add_option("--device", bench.run.device, deviceNames() + " (default: the hardware's)");
   benchApp->add_option("--weights", bench.run.weights, "the folder of the weights (default: the model's)");
   addSyntheticWeights(*benchApp, bench.run.syntheticWeights);
   addSeed(*benchApp, "--seed", bench.run.seed, "of the random prompts");
@@ -290,9 +290,7 @@ int run(int argc, char **argv) {
           profileTakes);
   profileApp->add_option("-o,--output", profile.output, "the record to write; one that was begun is continued");
   addOverwrite(*profileApp, profiled.overwrite);
-  profileApp->add_option("--device", profiled.device,
-                         "host, sim or cuda, cuda:1 for the second GPU (default: the "
-                         "hardware's kind)");
+  profileApp->add_option("--device", profiled.device, deviceNames() + " (default: the hardware's kind)");
   profileApp->add_option("--batches", profile.batches, "powers of two, \"1,2,4\" (default: 1 to 128)");
   profileApp->add_option("--sequences", profile.sequences,
                          "powers of two, tokens a sequence (default: 64 to the model's positions)");
@@ -331,7 +329,7 @@ int run(int argc, char **argv) {
   FleetOptions fleet;
   CLI::App *fleetApp = app.add_subcommand("fleet", "requests with objectives on several devices that share a bus");
   fleetApp->add_option("file", fleet.file, "devices, bus and requests, as TOML")->required();
-  fleetApp->add_option("--device", fleet.device, "sim or host")->capture_default_str();
+  fleetApp->add_option("--device", fleet.device, deviceNames(/*groups=*/true))->capture_default_str();
   fleetApp->add_option("--policy", fleet.policy, "over the policy of every job; not for devices that have a plan");
   fleetApp->add_option("--placements", fleet.placements, "over the placements of every job; likewise");
   fleetApp->add_flag("!--no-coordinator", fleet.coordinate,

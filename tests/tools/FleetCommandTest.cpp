@@ -77,7 +77,7 @@ TEST_F(FleetCommand, WithoutACoordinatorNothingIsRefusedAndEverythingIsMeasured)
 TEST_F(FleetCommand, RefusesBadInput) {
   const std::string whole = fleetOf(requests("opt-7-tied-f32", "1s"));
   refused({"fleet", path("none.toml")}, 2, "none.toml");
-  refused({"fleet", whole, "--device", "tpu"}, 2, "--device = \"tpu\": expected sim or host");
+  refused({"fleet", whole, "--device", "tpu"}, 2, "--device = \"tpu\": expected host or sim");
   refused({"fleet", whole, "--policy", "fastest"}, 2, "\"fastest\"");
   refused({"fleet", whole, "--no-coordinator"}, 2, "--no-coordinator: the plan of a has");
   const std::string other = fleetOf(requests("gpt-2", "1s"));

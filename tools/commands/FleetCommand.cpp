@@ -12,14 +12,14 @@
 #include <random>
 #include <vector>
 
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
-#include "runtime/host/HostGroup.h"
 #include "runtime/job/FleetFile.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/serve/fleet/Fleet.h"
-#include "runtime/sim/SimGroup.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/Compiling.h"
+#include "tools/commands/Devices.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelPath.h"
 #include "tools/commands/Progress.h"
@@ -171,8 +171,7 @@ private:
 
   absl::Status openDevices() {
     absl::StatusOr<std::unique_ptr<core::DeviceGroup>> group =
-        options_.device == "host" ? host::makeHostGroup(plans_.size(), spec_.busBandwidth)
-                                  : sim::makeSimGroup(plans_.size(), {.h2d = spec_.busBandwidth});
+        makeDeviceGroup(options_.device, plans_.size(), spec_.busBandwidth);
     if (!group.ok())
       return group.status();
     group_ = *std::move(group);
@@ -240,8 +239,7 @@ private:
 } // namespace
 
 absl::Status fleetCommand(const FleetOptions &options) {
-  if (options.device != "sim" && options.device != "host")
-    return badFlag("--device", options.device, "sim or host");
+  RETURN_IF_ERROR(checkDeviceGroup(options.device));
   absl::StatusOr<model::FleetSpec> spec = model::readFleet(options.file);
   if (!spec.ok())
     return spec.status();

@@ -12,9 +12,6 @@
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
-#include "runtime/cuda/CudaDevice.h"
-#include "runtime/host/HostDevice.h"
-#include "runtime/sim/SimDevice.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelHash.h"
 
@@ -24,26 +21,6 @@ namespace {
 using model::cat;
 
 } // namespace
-
-absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const RunOptions &options) {
-  const std::string &graphBuild = options.graphBuild, &traceBy = options.traceBy;
-  if (graphBuild != "explicit" && graphBuild != "capture")
-    return badFlag("--graph-build", graphBuild, "explicit or capture");
-  if (traceBy != "auto" && traceBy != "cupti" && traceBy != "stamps")
-    return badFlag("--trace-by", traceBy, "auto, cupti or stamps");
-  if (name == "host")
-    return host::makeHostDevice();
-  if (name == "sim")
-    return sim::makeSimDevice();
-  if (absl::StatusOr<int> index = cuda::deviceIndex(name); index.ok())
-    return cuda::makeCudaDevice({.index = *index,
-                                 .capture = graphBuild == "capture",
-                                 .traceBy = traceBy == "cupti"    ? cuda::TraceBy::Cupti
-                                            : traceBy == "stamps" ? cuda::TraceBy::Stamps
-                                                                  : cuda::TraceBy::Auto,
-                                 .libraries = options.cudaLibraries});
-  return badFlag("--device", name, "host, sim or cuda, or cuda:1 for the second GPU");
-}
 
 std::string defaultDevice(const plan::Plan &plan) {
   return plan.hardware.kind == model::DeviceKind::Cuda ? "cuda" : "host";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every command that runs a plan needs first: a device by its name, weights, cores.
+// What every command that runs a plan needs first beside a device (Devices.h): weights, cores.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,10 @@
 #include "runtime/model/WeightSource.h"
 #include "runtime/plan/Plan.h"
 #include "tools/commands/Commands.h"
+#include "tools/commands/Devices.h"
 
 namespace headrace::tools {
 
-// "host", "sim", "cuda", "cuda:1". kInvalidArgument, naming the flag, for anything else.
-absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const RunOptions &options);
 // The device that a plan is for; where that is a GPU and none answers, it is said why.
 std::string defaultDevice(const plan::Plan &plan);
 // A line on standard error, once a process: "headrace: warning: ...", clear of a line of progress.

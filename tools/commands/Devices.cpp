@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/Devices.h"
+
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
+#include "runtime/cuda/CudaDevice.h"
+#include "runtime/host/HostDevice.h"
+#include "runtime/host/HostGroup.h"
+#include "runtime/sim/SimDevice.h"
+#include "runtime/sim/SimGroup.h"
+#include "tools/commands/InputErrors.h"
+
+namespace headrace::tools {
+namespace {
+
+struct DeviceFactory {
+  std::string_view kind;    // core::Device::kind()
+  std::string_view spelled; // what --device may be for it
+  bool (*answersTo)(const std::string &name);
+  absl::StatusOr<std::unique_ptr<core::Device>> (*make)(const std::string &name, const RunOptions &options);
+  // So many of them on a bus of so many bytes/s; null: there are no groups of it.
+  absl::StatusOr<std::unique_ptr<core::DeviceGroup>> (*makeGroup)(size_t devices, double busBandwidth);
+};
+
+using MadeDevice = absl::StatusOr<std::unique_ptr<core::Device>>;
+using MadeGroup = absl::StatusOr<std::unique_ptr<core::DeviceGroup>>;
+
+MadeDevice makeCuda(const std::string &name, const RunOptions &options) {
+  const absl::StatusOr<int> index = cuda::deviceIndex(name);
+  if (!index.ok())
+    return index.status();
+  return cuda::makeCudaDevice({.index = *index,
+                               .capture = options.graphBuild == "capture",
+                               .traceBy = options.traceBy == "cupti"    ? cuda::TraceBy::Cupti
+                                          : options.traceBy == "stamps" ? cuda::TraceBy::Stamps
+                                                                        : cuda::TraceBy::Auto,
+                               .libraries = options.cudaLibraries});
+}
+
+const DeviceFactory kDevices[] = {
+    {"host", "host", [](const std::string &name) { return name == "host"; },
+     [](const std::string &, const RunOptions &) -> MadeDevice { return host::makeHostDevice(); },
+     [](size_t devices, double bus) -> MadeGroup { return host::makeHostGroup(devices, bus); }},
+    {"sim", "sim", [](const std::string &name) { return name == "sim"; },
+     [](const std::string &, const RunOptions &) -> MadeDevice { return sim::makeSimDevice(); },
+     [](size_t devices, double bus) -> MadeGroup { return sim::makeSimGroup(devices, {.h2d = bus}); }},
+    {"cuda", "cuda, or cuda:1 for the second GPU", [](const std::string &name) { return cuda::deviceIndex(name).ok(); },
+     makeCuda, nullptr},
+};
+
+const DeviceFactory *factoryFor(const std::string &name, bool group) {
+  for (const DeviceFactory &factory : kDevices)
+    if ((!group || factory.makeGroup != nullptr) && factory.answersTo(name))
+      return &factory;
+  return nullptr;
+}
+
+} // namespace
+
+std::string deviceNames(bool groups) {
+  std::vector<std::string_view> names;
+  for (const DeviceFactory &factory : kDevices)
+    if (!groups || factory.makeGroup != nullptr)
+      names.push_back(factory.spelled);
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i)
+    text += model::cat(i == 0 ? "" : i + 1 == names.size() ? " or " : ", ", names[i]);
+  return text;
+}
+
+absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const RunOptions &options) {
+  if (options.graphBuild != "explicit" && options.graphBuild != "capture")
+    return badFlag("--graph-build", options.graphBuild, "explicit or capture");
+  if (options.traceBy != "auto" && options.traceBy != "cupti" && options.traceBy != "stamps")
+    return badFlag("--trace-by", options.traceBy, "auto, cupti or stamps");
+  const DeviceFactory *factory = factoryFor(name, /*group=*/false);
+  return factory != nullptr ? factory->make(name, options) : badFlag("--device", name, deviceNames());
+}
+
+absl::Status checkDeviceGroup(const std::string &name) {
+  return factoryFor(name, /*group=*/true) != nullptr ? absl::OkStatus()
+                                                     : badFlag("--device", name, deviceNames(/*groups=*/true));
+}
+
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeDeviceGroup(const std::string &name, size_t devices,
+                                                                   double busBandwidth) {
+  RETURN_IF_ERROR(checkDeviceGroup(name));
+  return factoryFor(name, /*group=*/true)->makeGroup(devices, busBandwidth);
+}
+
+} // namespace headrace::tools

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The devices that there are, one entry each in a table in Devices.cpp: what --device may be, in commands and in their
+// --help.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/core/DeviceGroup.h"
+#include "tools/commands/Commands.h"
+
+namespace headrace::tools {
+
+// "host, sim or cuda, or cuda:1 for the second GPU"; of groups: "host or sim".
+std::string deviceNames(bool groups = false);
+
+// kInvalidArgument, naming the flag, for what none answers to.
+absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const RunOptions &options);
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeDeviceGroup(const std::string &name, size_t devices,
+                                                                   double busBandwidth);
+absl::Status checkDeviceGroup(const std::string &name); // that makeDeviceGroup() knows it
+
+} // namespace headrace::tools
