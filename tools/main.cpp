@@ -189,6 +189,8 @@ int run(int argc, char **argv) {
   addJob(*compileApp, compile.job, "a model (folder, shape .toml, shipped shape's name), or a job file");
   compileApp->add_option("-o,--output", compile.output, "the plan file to write");
   compileApp->add_option("--dump-ir", compile.dumpIr, "a folder for the IR's text after each phase");
+  compileApp->add_flag("--dump-each-pass", compile.dumpEachPass,
+                       "--dump-ir after each pass; one that changed nothing says (unchanged)");
   compileApp->add_flag("--verify-weights", compile.verifyWeights,
                        "read all weights and keep a hash of them in the plan, for run --verify-weights");
   addOverwrite(*compileApp, compile.overwrite);

@@ -96,13 +96,18 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, std::ve
         return decodes;
       return cut;
     };
-  if (request_.onPhase && where.forThePlan)
-    options.onPhase = [this, &candidate](ir::IterationOp iteration, llvm::StringRef phase) {
+  const auto shown = [&candidate](const auto &show) {
+    return [&candidate, &show](ir::IterationOp iteration, llvm::StringRef after) {
       std::string text;
       llvm::raw_string_ostream stream(text);
       iteration.print(stream);
-      request_.onPhase(scheduleName(iteration, candidate), std::string_view(phase.data(), phase.size()), text);
+      show(scheduleName(iteration, candidate), std::string_view(after.data(), after.size()), text);
     };
+  };
+  if (request_.onPhase && where.forThePlan)
+    options.onPhase = shown(request_.onPhase);
+  if (request_.onPass && where.forThePlan)
+    options.onPass = shown(request_.onPass);
   return options;
 }
 

@@ -41,6 +41,8 @@ struct CompileRequest {
   // Called with the IR's text after each phase ("model", "homes", "movement", "lanes", "offsets") of each schedule, if
   // set.
   std::function<void(std::string_view schedule, std::string_view phase, std::string_view text)> onPhase;
+  // The same after each pass ("choose-homes", ...), if set.
+  std::function<void(std::string_view schedule, std::string_view pass, std::string_view text)> onPass;
   std::function<void(const CompileProgress &)> progress;
 };
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/lower/Pipeline.h"
 
+#include <memory>
+
 #include "absl/strings/str_cat.h"
 #include "mlir/IR/Diagnostics.h"
+#include "mlir/Pass/PassInstrumentation.h"
 #include "mlir/Pass/PassManager.h"
 #include "passes/Passes.h"
 #include "runtime/base/StatusMacros.h"
@@ -10,11 +13,32 @@
 namespace headrace::compiler {
 namespace {
 
+using OnPass = std::function<void(ir::IterationOp, llvm::StringRef pass)>;
+
+// Shows what each pass has left, of every iteration that it ran on.
+class ShowEachPass : public mlir::PassInstrumentation {
+public:
+  explicit ShowEachPass(const OnPass &onPass) : onPass_(onPass) {}
+  void runAfterPass(mlir::Pass *pass, mlir::Operation *op) override {
+    llvm::StringRef name = pass->getArgument();
+    name.consume_front("headrace-");
+    if (auto iteration = llvm::dyn_cast<ir::IterationOp>(op))
+      onPass_(iteration, name);
+    else if (auto module = llvm::dyn_cast<mlir::ModuleOp>(op))
+      for (ir::IterationOp each : module.getOps<ir::IterationOp>())
+        onPass_(each, name);
+  }
+
+private:
+  const OnPass &onPass_;
+};
+
 // Runs passes and turns the diagnostics of one that fails into a status.
 class PassRunner {
 public:
-  PassRunner(mlir::MLIRContext *context, bool verifyEachPass)
-      : context_(context), verifyEachPass_(verifyEachPass), handler_(context, [this](mlir::Diagnostic &diagnostic) {
+  PassRunner(mlir::MLIRContext *context, const PipelineOptions &options)
+      : context_(context), verifyEachPass_(options.verifyEachPass), onPass_(options.onPass),
+        handler_(context, [this](mlir::Diagnostic &diagnostic) {
           absl::StrAppend(&messages_, messages_.empty() ? "" : "; ", diagnostic.str());
           return mlir::success();
         }) {}
@@ -22,6 +46,8 @@ public:
   template <typename... Passes> absl::Status run(mlir::Operation *op, llvm::StringRef phase, Passes... passes) {
     mlir::PassManager manager(context_, op->getName().getStringRef());
     manager.enableVerifier(verifyEachPass_);
+    if (onPass_)
+      manager.addInstrumentation(std::make_unique<ShowEachPass>(onPass_));
     (manager.addPass(std::move(passes)), ...);
     if (mlir::succeeded(manager.run(op)))
       return absl::OkStatus();
@@ -31,6 +57,7 @@ public:
 private:
   mlir::MLIRContext *context_;
   bool verifyEachPass_;
+  const OnPass &onPass_;
   std::string messages_;
   mlir::ScopedDiagnosticHandler handler_;
 };
@@ -112,7 +139,7 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
 } // namespace
 
 absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options) {
-  PassRunner runner(module.getContext(), options.verifyEachPass);
+  PassRunner runner(module.getContext(), options);
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
     RETURN_IF_ERROR(schedule(iteration, options, runner));
 
@@ -132,7 +159,7 @@ absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options)
 }
 
 absl::Status closeOffsets(mlir::ModuleOp module, const PipelineOptions &options) {
-  PassRunner runner(module.getContext(), options.verifyEachPass);
+  PassRunner runner(module.getContext(), options);
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>()) {
     if (absl::Status status =
             runner.run(iteration, "offsets", passes::createVerifyPhase({stringifyPhase(ir::Phase::Offsets).str()}));

@@ -29,6 +29,7 @@ struct PipelineOptions {
   std::function<uint64_t(int64_t unit)> hostAddress;
   int64_t kvAlign = 256;                                               // KV caches are whole pages of so many bytes
   std::function<void(ir::IterationOp, llvm::StringRef phase)> onPhase; // after each phase; may be null
+  std::function<void(ir::IterationOp, llvm::StringRef pass)> onPass;   // after each pass, by its name in headrace-opt
   bool verifyEachPass = false; // MLIR's verifier and VerifyPhase after every pass, for debugging
 };
 

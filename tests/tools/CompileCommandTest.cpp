@@ -152,6 +152,22 @@ TEST_F(Compile, DumpsTheIrOfEachPhase) {
   refused(arguments({"-o", path("b.plan"), "--dump-ir", path("no/such/folder")}), 2, "--dump-ir");
 }
 
+TEST_F(Compile, DumpsTheIrOfEachPass) {
+  const Outcome o =
+      headrace(arguments({"--interval", "none", "-o", path("out.plan"), "--dump-ir", path("ir"), "--dump-each-pass"}));
+  EXPECT_EQ(o.status, 0) << o.err;
+  std::vector<std::string> decode; // file, without folder and schedule, and "=" where nothing changed
+  for (const std::string &file : files())
+    if (const size_t at = file.find("/decode-none."); at != std::string::npos)
+      decode.push_back(file.substr(at + 13) + (readFile(file) == "// headrace IR\n(unchanged)\n" ? " =" : ""));
+  EXPECT_THAT(decode,
+              testing::ElementsAre(
+                  "01-verify-phase.mlir", "02-choose-homes.mlir", "03-verify-phase.mlir =", "04-insert-prefetch.mlir",
+                  "05-verify-phase.mlir =", "06-assign-lanes.mlir", "07-insert-waits.mlir =", "08-elide-waits.mlir",
+                  "09-verify-phase.mlir =", "10-place-buffers.mlir", "11-verify-phase.mlir ="));
+  refused(arguments({"-o", path("b.plan"), "--dump-each-pass"}), 2, "--dump-each-pass: expected --dump-ir FOLDER");
+}
+
 TEST_F(Compile, AJobFileAndFlagsOverIt) {
   writeText(path("job.toml"),
             "[model]\npath = \"" + golden(kModel) + "\"\n[goal]\nbatch = 2\ncontext = 64\n[policy]\ninterval = 3\n");

@@ -16,7 +16,8 @@ namespace headrace::tools {
 struct CompileOptions {
   JobInput job;
   std::string output;
-  std::string dumpIr; // a folder for the IR's text, phase by phase; empty: none
+  std::string dumpIr;        // a folder for the IR's text, phase by phase; empty: none
+  bool dumpEachPass = false; // pass by pass instead
   bool verifyWeights = false;
   bool dryRun = false;
   bool overwrite = false; // files that are not of the output's kind (Outputs.h); so in every command that writes

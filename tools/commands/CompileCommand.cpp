@@ -13,6 +13,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/Compiling.h"
+#include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/commands/ModelPath.h"
 #include "tools/commands/Outputs.h"
@@ -114,18 +115,26 @@ absl::Status compileCommand(const CompileOptions &options) {
   RETURN_IF_ERROR(outputs.prepareFolders());
 
   absl::Status dumped;
-  PhaseText onPhase;
-  std::map<std::string, int> phases; // of a schedule, so far: files sort in the order of the phases
+  PhaseText show;
+  struct Shown {
+    int count = 0; // files sort in the order of the phases
+    std::string text;
+  };
+  std::map<std::string, Shown> schedules;
   if (!options.dumpIr.empty())
-    onPhase = [&](std::string_view schedule, std::string_view phase, std::string_view text) {
+    show = [&](std::string_view schedule, std::string_view after, std::string_view text) {
       if (!dumped.ok())
         return;
-      const int number = ++phases[std::string(schedule)];
-      dumped = model::replaceFile(
-          model::joinPath(options.dumpIr, model::cat(fileName(schedule), ".", number, "-", phase, ".mlir")),
-          model::cat(kIrMark, text));
+      Shown &shown = schedules[std::string(schedule)];
+      const std::string name = options.dumpEachPass ? absl::StrFormat("%02d-%s", ++shown.count, after)
+                                                    : absl::StrFormat("%d-%s", ++shown.count, after);
+      dumped = model::replaceFile(model::joinPath(options.dumpIr, model::cat(fileName(schedule), ".", name, ".mlir")),
+                                  model::cat(kIrMark, shown.text == text ? std::string_view("(unchanged)\n") : text));
+      shown.text = text;
     };
-  absl::StatusOr<plan::Plan> plan = compileJob(job, onPhase);
+  else if (options.dumpEachPass)
+    return badUsage("--dump-each-pass: expected --dump-ir FOLDER beside it");
+  absl::StatusOr<plan::Plan> plan = options.dumpEachPass ? compileJob(job, {}, show) : compileJob(job, show);
   if (!dumped.ok())
     return dumped;
   if (!plan.ok())

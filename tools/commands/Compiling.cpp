@@ -64,7 +64,7 @@ std::string searchText(const compiler::CompileProgress &at) {
 
 } // namespace
 
-absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase) {
+absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase, const PhaseText &onPass) {
   const model::Hardware &hardware = *job.hardware;
   if (job.goal.deviceMemory.value_or(0) > hardware.memoryBytes) // such a plan would run nowhere
     return absl::InvalidArgumentError(model::cat("goal.device_memory = ", *job.goal.deviceMemory,
@@ -82,6 +82,7 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
   request.policy = job.policy;
   request.buckets = job.buckets;
   request.onPhase = onPhase;
+  request.onPass = onPass;
   std::unique_ptr<cost::RecordCostModel> costs;
   if (!job.goal.record.empty()) {
     absl::StatusOr<std::unique_ptr<cost::RecordCostModel>> opened = openRecordCosts(job.goal.record, job);

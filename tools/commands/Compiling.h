@@ -16,7 +16,8 @@ namespace headrace::tools {
 using PhaseText = std::function<void(std::string_view schedule, std::string_view phase, std::string_view text)>;
 
 // job.model and job.hardware must be set. Shows its progress on a terminal. `onPhase` may be empty.
-absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase = {});
+absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase = {},
+                                      const PhaseText &onPass = {});
 
 // What stands behind `headrace compile` to get this plan again, model first: the choice is spelled out, nothing is left
 // to "auto", and figures that differ from the named shape's or profile's are flags of their own.
