@@ -37,15 +37,14 @@ private:
 class PassRunner {
 public:
   PassRunner(mlir::MLIRContext *context, const PipelineOptions &options)
-      : context_(context), verifyEachPass_(options.verifyEachPass), onPass_(options.onPass),
-        handler_(context, [this](mlir::Diagnostic &diagnostic) {
+      : context_(context), onPass_(options.onPass), handler_(context, [this](mlir::Diagnostic &diagnostic) {
           absl::StrAppend(&messages_, messages_.empty() ? "" : "; ", diagnostic.str());
           return mlir::success();
         }) {}
 
   template <typename... Passes> absl::Status run(mlir::Operation *op, llvm::StringRef phase, Passes... passes) {
     mlir::PassManager manager(context_, op->getName().getStringRef());
-    manager.enableVerifier(verifyEachPass_);
+    manager.enableVerifier(false); // each phase ends with its own
     if (onPass_)
       manager.addInstrumentation(std::make_unique<ShowEachPass>(onPass_));
     (manager.addPass(std::move(passes)), ...);
@@ -56,7 +55,6 @@ public:
 
 private:
   mlir::MLIRContext *context_;
-  bool verifyEachPass_;
   const OnPass &onPass_;
   std::string messages_;
   mlir::ScopedDiagnosticHandler handler_;

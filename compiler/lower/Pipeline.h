@@ -30,7 +30,6 @@ struct PipelineOptions {
   int64_t kvAlign = 256;                                               // KV caches are whole pages of so many bytes
   std::function<void(ir::IterationOp, llvm::StringRef phase)> onPhase; // after each phase; may be null
   std::function<void(ir::IterationOp, llvm::StringRef pass)> onPass;   // after each pass, by its name in headrace-opt
-  bool verifyEachPass = false; // MLIR's verifier and VerifyPhase after every pass, for debugging
 };
 
 // Takes every iteration of `module` (all of one placement) from the model phase to the offsets phase. An error is a

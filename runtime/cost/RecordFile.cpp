@@ -277,15 +277,6 @@ absl::StatusOr<Record> readRecord(const std::string &path) {
   return parseRecord(*text, path);
 }
 
-absl::StatusOr<Record> readRecordFor(const Identity &expected, const std::string &path) {
-  absl::StatusOr<Record> record = readRecord(path);
-  if (!record.ok())
-    return record;
-  RETURN_IF_ERROR(checkIdentity(*record, expected, path));
-  RETURN_IF_ERROR(checkComplete(*record, path));
-  return record;
-}
-
 absl::Status writeRecord(const Record &record, const std::string &path) {
   RETURN_IF_ERROR(checkRecord(record, path));
   return model::replaceFile(path, recordText(record));

@@ -74,9 +74,6 @@ std::string recordText(const Record &record);
 absl::StatusOr<Record> parseRecord(std::string_view text, const std::string &path);
 absl::StatusOr<Record> readRecord(const std::string &path);
 
-// A record to look times up in: readRecord(), checkIdentity() and checkComplete().
-absl::StatusOr<Record> readRecordFor(const Identity &expected, const std::string &path);
-
 // Beside the target, then renamed: after a crash there is the last whole record, which can be resumed. Refuses what
 // checkRecord() refuses.
 absl::Status writeRecord(const Record &record, const std::string &path);

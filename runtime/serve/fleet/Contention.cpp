@@ -195,13 +195,4 @@ bool admissible(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<cons
   return within(Stage::Iteration) && (!once || within(Stage::First));
 }
 
-bool meanRatesFit(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice) {
-  double rates = 0;
-  for (size_t i = 0; i < loads.size(); ++i) {
-    const BusPlacement &p = loads[i].placements[choice[i]];
-    rates += bytesOf(stageOf(p, Stage::Iteration)) / aloneNs(bus, loads[i].device, p) * kNs;
-  }
-  return rates < bus.bandwidth;
-}
-
 } // namespace headrace::serve

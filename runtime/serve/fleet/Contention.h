@@ -137,8 +137,4 @@ std::vector<double> contendedNs(const Bus &bus, absl::Span<const BusLoad> loads,
 // Whether every load's bounds, of both stages, are within its objectives.
 bool admissible(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice);
 
-// The printed condition of Figure 8 for comparison: mean rates, each of an iteration alone, add up to less than the
-// bus.
-bool meanRatesFit(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice);
-
 } // namespace headrace::serve

@@ -70,6 +70,17 @@ TEST(RecordFile, KeepsTheTimesOfUnequalLayers) {
   EXPECT_THAT(again->cells[3].layerNs, testing::ElementsAre(7, 9));
 }
 
+// A record to look times up in.
+absl::StatusOr<Record> readRecordFor(const Identity &expected, const std::string &path) {
+  absl::StatusOr<Record> record = readRecord(path);
+  absl::Status status = record.status();
+  if (status.ok())
+    status = checkIdentity(*record, expected, path);
+  if (status.ok())
+    status = checkComplete(*record, path);
+  return status.ok() ? std::move(record) : status;
+}
+
 TEST(RecordFile, APartialRecordLoadsAndCanBeFinished) {
   TempFolder folder;
   const Roofline truth(smallLlama(), roundHardware(), model::DType::F32, model::DType::F16);

@@ -232,6 +232,7 @@ TEST(Contention, TheSmallerOfTheTwoBoundsCounts) {
   EXPECT_EQ(contendedNs(bus, loads, {0, 0})[0], 4 * kSecond);
 }
 
+// The printed condition of Figure 8: mean rates, each of an iteration alone, add up to less than the bus.
 TEST(Contention, MeanRatesBelowTheBandwidthProveNoSlo) {
   // Two devices, 12 layers of 1 s, one copy of 10 bytes behind 10 s of compute: alone on a bus of 1 byte/s 12 s, a mean
   // rate of 10 / 12. On a bus of 1.7 the rates add up to less. Copies that start together take 11.8 s each: 13.8 s.
@@ -239,7 +240,11 @@ TEST(Contention, MeanRatesBelowTheBandwidthProveNoSlo) {
   BusPlacement p = selectNPlacement(t, 10, 11);
   const Bus bus{1.7, {1, 1}};
   const std::vector<BusLoad> loads = {{0, 12.5 * kSecond, {p}}, {1, 12.5 * kSecond, {p}}};
-  EXPECT_TRUE(meanRatesFit(bus, loads, {0, 0}));
+  double rates = 0; // bytes/s
+  for (const BusLoad &load : loads)
+    rates += 10 / (contendedNs(bus, {&load, 1}, {0})[0] / kSecond);
+  EXPECT_NEAR(rates, 2 * 10.0 / 12, 1e-9);
+  EXPECT_LT(rates, bus.bandwidth);
   EXPECT_FALSE(admissible(bus, loads, {0, 0}));
   const std::vector<ReplayDevice> devices = {{12, 11, 1, 10, 0}, {12, 11, 1, 10, 0}};
   EXPECT_GT(longestIterations(bus, devices, 3)[0], 12.5);
