@@ -114,7 +114,7 @@ std::optional<RingAssignment> assignRingWithin(absl::Span<const uint64_t> unitBy
   if (largestUnit(sums) > ringBytes)
     return std::nullopt;
   const Filled filled = fillRuns(sums, ringBytes, unitBytes.size());
-  return leastRing(sums, filled.runs, filled.largest);
+  return leastRing(sums, std::max<size_t>(1, filled.runs), filled.largest);
 }
 
 RingTimes ringTimes(const RingAssignment &ring, absl::Span<const uint64_t> unitBytes,

@@ -161,7 +161,7 @@ private:
     RETURN_IF_ERROR(setBias(matmul, out.desc)); // its alignment counts
     cublasLtMatmulPreference_t preference = nullptr;
     HEADRACE_CUBLAS(text, "cublasLtMatmulPreferenceCreate", lt_.preferenceCreate(&preference));
-    const absl::Status status = chooseBy(text, preference, matmul.workspaceBytes, out);
+    absl::Status status = chooseBy(text, preference, matmul.workspaceBytes, out);
     (void)lt_.preferenceDestroy(preference);
     return status;
   }

@@ -30,6 +30,7 @@ struct MatMulShape {
   bool residual = false;                                // beta = 1
   kernels::Epilogue epilogue = kernels::Epilogue::None; // applied by the library: None, Relu or GeluTanh
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): it takes the comparison with 0 for one with a pointer
   friend auto operator<=>(const MatMulShape &, const MatMulShape &) = default;
 };
 

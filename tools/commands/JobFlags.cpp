@@ -121,7 +121,6 @@ std::vector<std::string> splitAt(const std::string &text, char separator) {
 absl::StatusOr<std::string> tomlValue(const KeyFlag &flag, const std::string &value) {
   switch (flag.kind) {
   case FlagKind::Text:
-    return tomlText(value);
   case FlagKind::Amount: // a number without a unit is shown as it was given when it is refused
     return tomlText(value);
   case FlagKind::Plain:

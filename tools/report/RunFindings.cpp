@@ -187,6 +187,7 @@ std::string findingsText(const RunFindings &findings) {
     ++count[unitOf(w.waits[i].copy)];
   }
   std::vector<CopyWaits::One> rest;
+  rest.reserve(byUnit.size());
   for (const auto &[unit, one] : byUnit)
     rest.push_back({cat(count[unit], " more of ", unit), one.ns});
   std::stable_sort(rest.begin(), rest.end(), [](const auto &a, const auto &b) { return a.ns > b.ns; });

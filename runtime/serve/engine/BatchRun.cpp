@@ -278,7 +278,7 @@ absl::Status BatchRun::awaitRest() {
 }
 
 absl::Status BatchRun::end() {
-  const absl::Status status = awaitRest();
+  absl::Status status = awaitRest();
   for (Sequence &sequence : sequences_)
     blocks_.release(sequence.blocks);
   request_ = nullptr;
