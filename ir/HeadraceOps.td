@@ -106,7 +106,7 @@ def Headrace_OnDeviceOp : Headrace_Op<"on_device", [Headrace_NameResults]> {
   let summary = "homes phase: the content of a buffer whose home is elsewhere, on the device, however it gets there";
   let description = [{
     Keeps the program well typed between the choice of homes and the insertion of movement. Stands right before the first
-    use; InsertPrefetch replaces it by carry, prefetch and wait.
+    use; InsertMovement replaces it by carry, prefetch and wait.
   }];
   let arguments = (ins Headrace_AwayBuffer:$source);
   let results = (outs Headrace_DeviceBuffer:$result);

@@ -4,7 +4,7 @@
 //
 //   model     LowerModel's output           every weight at home on the device
 //   homes     ChooseHomes                   some at home on the host; on_device where they are needed
-//   movement  InsertPrefetch                carry, prefetch, wait, release, carry_out; slots
+//   movement  InsertMovement                carry, prefetch, wait, release, carry_out; slots
 //   lanes     AssignLanes, InsertWaits, ElideWaits
 //   offsets   PlaceBuffers                  addresses
 //

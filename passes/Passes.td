@@ -24,7 +24,7 @@ def ChooseHomes : Headrace_IterationPass<"choose-homes"> {
     Option<"head", "head", "bool", "false", "offload the head">];
 }
 
-def InsertPrefetch : Headrace_IterationPass<"insert-prefetch"> {
+def InsertMovement : Headrace_IterationPass<"insert-movement"> {
   let summary = "homes -> movement: on_device becomes prefetch, wait and release, in slots";
   let description = [{
     Rule `paper` (Select-N): layer by layer. A layer's copies are eligible when the first layer of its interval starts (for

@@ -99,7 +99,7 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   //===--------------------------------------------------------------------===//
   // movement: how they get to the device and when they give their range up
   //===--------------------------------------------------------------------===//
-  passes::InsertPrefetchOptions movement;
+  passes::InsertMovementOptions movement;
   movement.slots = options.slots.slots;
   movement.ringBytes = options.slots.ringBytes;
   if (options.planCut) {
@@ -112,7 +112,7 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   }
   // Only waits in program order are inserted: right one step after another, whatever lanes there will be.
   if (absl::Status status =
-          runner.run(iteration, "movement", passes::createInsertPrefetch(movement), verify(ir::Phase::Movement));
+          runner.run(iteration, "movement", passes::createInsertMovement(movement), verify(ir::Phase::Movement));
       !status.ok())
     return status;
   closePhase(ir::Phase::Movement);

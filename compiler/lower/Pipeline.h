@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "ir/Headrace.h"
-#include "passes/OffloadedUnits.h"
+#include "passes/Movables.h"
 #include "passes/algorithms/PlanCut.h"
 #include "runtime/cost/CostModel.h"
 

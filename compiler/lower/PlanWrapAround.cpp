@@ -6,7 +6,7 @@
 #include <set>
 
 #include "compiler/lower/LowerModel.h"
-#include "passes/OffloadedUnits.h"
+#include "passes/Movables.h"
 
 namespace headrace::compiler {
 namespace {
@@ -21,14 +21,14 @@ constexpr size_t kBalanced = 12;
 
 absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
                                         const passes::SlotChoice &slots, Prices &prices) {
-  mlir::FailureOr<passes::OffloadedUnits> offloaded = passes::findOffloadedUnits(iteration, slots);
+  mlir::FailureOr<passes::Movables> offloaded = passes::findMovables(iteration, slots);
   if (failed(offloaded))
     return absl::InternalError("planning the wrap-around: the offloaded units cannot be found");
   const passes::RangeTimes times = passes::rangeTimes(*offloaded);
   WrapAround wrap;
   algorithms::CutProblem &problem = wrap.problem;
   for (size_t i = 0; i < offloaded->units.size(); ++i) {
-    const passes::OffloadedUnit &unit = offloaded->units[i];
+    const passes::MovedBuffer &unit = offloaded->units[i];
     problem.units.push_back({unit.bytes, unit.firstUse, times.freeAfter[i], times.tailFreeAfter[i]});
   }
   problem.copyNs = [&prices](uint64_t bytes) { return prices.copyNs(bytes, /*hostToDevice=*/true); };

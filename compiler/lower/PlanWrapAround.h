@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/lower/Prices.h"
 #include "ir/Headrace.h"
-#include "passes/OffloadedUnits.h"
+#include "passes/Movables.h"
 #include "passes/algorithms/PlanCut.h"
 
 namespace headrace::compiler {
@@ -22,7 +22,7 @@ struct WrapAround {
 };
 
 // `iteration` is in the homes phase; `shapes` are those that its schedule will be used for; `slots` as
-// InsertPrefetch is given them. The prices must outlive the problem.
+// InsertMovement is given them. The prices must outlive the problem.
 absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
                                         const passes::SlotChoice &slots, Prices &prices);
 absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,

@@ -44,7 +44,7 @@ RingAssignment assignRing(absl::Span<const uint64_t> unitBytes, size_t laps,
 // With the fewest laps whose ring is at most `ringBytes`; none where a unit alone is larger.
 std::optional<RingAssignment> assignRingWithin(absl::Span<const uint64_t> unitBytes, uint64_t ringBytes);
 
-// When the ranges of units in a ring are free; steps are counted from 0. See RangeTimes in passes/OffloadedUnits.h,
+// When the ranges of units in a ring are free; steps are counted from 0. See RangeTimes in passes/Movables.h,
 // whose values these are; `tailFreeAfter` is of the first lap's units only, which are all that a tail can copy.
 struct RingTimes {
   std::vector<int64_t> freeAfter, tailFreeAfter;

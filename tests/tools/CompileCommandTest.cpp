@@ -162,7 +162,7 @@ TEST_F(Compile, DumpsTheIrOfEachPass) {
       decode.push_back(file.substr(at + 13) + (readFile(file) == "// headrace IR\n(unchanged)\n" ? " =" : ""));
   EXPECT_THAT(decode,
               testing::ElementsAre(
-                  "01-verify-phase.mlir", "02-choose-homes.mlir", "03-verify-phase.mlir =", "04-insert-prefetch.mlir",
+                  "01-verify-phase.mlir", "02-choose-homes.mlir", "03-verify-phase.mlir =", "04-insert-movement.mlir",
                   "05-verify-phase.mlir =", "06-assign-lanes.mlir", "07-insert-waits.mlir =", "08-elide-waits.mlir",
                   "09-verify-phase.mlir =", "10-place-buffers.mlir", "11-verify-phase.mlir ="));
   refused(arguments({"-o", path("b.plan"), "--dump-each-pass"}), 2, "--dump-each-pass: expected --dump-ir FOLDER");

@@ -25,7 +25,7 @@ def pipeline(layers, embedding, head, slots, wrap_units, wrap_bytes, units=(), r
     movement = f"slots={slots} ring-bytes={ring} wrap-units={wrap_units} wrap-bytes={wrap_bytes}"
     if not layers:
         homes = homes.replace("layers= ", "")
-    return [VERIFY, f"-headrace-choose-homes={homes}", VERIFY, f"-headrace-insert-prefetch={movement}", VERIFY,
+    return [VERIFY, f"-headrace-choose-homes={homes}", VERIFY, f"-headrace-insert-movement={movement}", VERIFY,
             "-headrace-assign-lanes", "-headrace-insert-waits", "-headrace-elide-waits", VERIFY,
             "-headrace-place-buffers", VERIFY]
 

@@ -1,17 +1,17 @@
-// What insert-prefetch refuses. Each run has its own options, so each error its own prefix.
-// RUN: %not headrace-opt %s -headrace-insert-prefetch="slots=-1" 2>&1 | FileCheck %s --check-prefix=SLOTS
-// RUN: %not headrace-opt %s -headrace-insert-prefetch="ring-bytes=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE-RING
-// RUN: %not headrace-opt %s -headrace-insert-prefetch="ring-bytes=1023" 2>&1 | FileCheck %s --check-prefix=SMALL-RING
-// RUN: %not headrace-opt %s -headrace-insert-prefetch="ring-bytes=2048 slots=1" 2>&1 | FileCheck %s --check-prefix=RING-AND-SLOTS
-// RUN: %not headrace-opt %s -headrace-insert-prefetch="ring-bytes=2048 wrap-units=3" 2>&1 | FileCheck %s --check-prefix=RING-HELD
-// RUN: sed s/eager/paper/ %s | %not headrace-opt -headrace-insert-prefetch="ring-bytes=2048" 2>&1 | FileCheck %s --check-prefix=PAPER-RING
-// RUN: %not headrace-opt %s -headrace-insert-prefetch="wrap-units=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
-// RUN: %not headrace-opt %s -headrace-insert-prefetch="wrap-bytes=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE-BYTES
-// RUN: %not headrace-opt %s -headrace-insert-prefetch="wrap-units=4" 2>&1 | FileCheck %s --check-prefix=UNITS
-// RUN: %not headrace-opt %s -headrace-insert-prefetch="slots=3 wrap-units=3 wrap-bytes=256" 2>&1 | FileCheck %s --check-prefix=BEYOND
-// RUN: %not headrace-opt %s -headrace-insert-prefetch="wrap-bytes=1000" 2>&1 | FileCheck %s --check-prefix=BYTES
-// RUN: %not headrace-opt %s -headrace-insert-prefetch="slots=1 wrap-units=2" 2>&1 | FileCheck %s --check-prefix=HELD
-// RUN: %not headrace-opt %s -headrace-insert-prefetch -headrace-insert-prefetch 2>&1 | FileCheck %s --check-prefix=TWICE
+// What insert-movement refuses. Each run has its own options, so each error its own prefix.
+// RUN: %not headrace-opt %s -headrace-insert-movement="slots=-1" 2>&1 | FileCheck %s --check-prefix=SLOTS
+// RUN: %not headrace-opt %s -headrace-insert-movement="ring-bytes=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE-RING
+// RUN: %not headrace-opt %s -headrace-insert-movement="ring-bytes=1023" 2>&1 | FileCheck %s --check-prefix=SMALL-RING
+// RUN: %not headrace-opt %s -headrace-insert-movement="ring-bytes=2048 slots=1" 2>&1 | FileCheck %s --check-prefix=RING-AND-SLOTS
+// RUN: %not headrace-opt %s -headrace-insert-movement="ring-bytes=2048 wrap-units=3" 2>&1 | FileCheck %s --check-prefix=RING-HELD
+// RUN: sed s/eager/paper/ %s | %not headrace-opt -headrace-insert-movement="ring-bytes=2048" 2>&1 | FileCheck %s --check-prefix=PAPER-RING
+// RUN: %not headrace-opt %s -headrace-insert-movement="wrap-units=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
+// RUN: %not headrace-opt %s -headrace-insert-movement="wrap-bytes=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE-BYTES
+// RUN: %not headrace-opt %s -headrace-insert-movement="wrap-units=4" 2>&1 | FileCheck %s --check-prefix=UNITS
+// RUN: %not headrace-opt %s -headrace-insert-movement="slots=3 wrap-units=3 wrap-bytes=256" 2>&1 | FileCheck %s --check-prefix=BEYOND
+// RUN: %not headrace-opt %s -headrace-insert-movement="wrap-bytes=1000" 2>&1 | FileCheck %s --check-prefix=BYTES
+// RUN: %not headrace-opt %s -headrace-insert-movement="slots=1 wrap-units=2" 2>&1 | FileCheck %s --check-prefix=HELD
+// RUN: %not headrace-opt %s -headrace-insert-movement -headrace-insert-movement 2>&1 | FileCheck %s --check-prefix=TWICE
 
 // SLOTS: error: needs a number of slots that is not negative, got -1
 // NEGATIVE-RING: error: needs a ring of bytes that are not negative, got -1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What InsertPrefetch has to bring to the device in one iteration, in which order, and where to: plain values that the
+// What InsertMovement has to bring to the device in one iteration, in which order, and where to: plain values that the
 // planning of the wrap-around cut reads as well.
 //
 //   items   what a slot holds at a time: an offloaded layer's units, or the head's
@@ -17,7 +17,7 @@
 
 namespace headrace::passes {
 
-struct OffloadedUnit {
+struct MovedBuffer {
   ir::OnDeviceOp use; // what a prefetch replaces
   uint64_t bytes = 0;
   uint32_t item = 0;
@@ -26,21 +26,21 @@ struct OffloadedUnit {
   uint32_t firstUse = 0, lastUse = 0;
 };
 
-struct OffloadedItem {
+struct MovedItem {
   int32_t layer = -1; // -1: the head
   uint32_t firstUnit = 0, units = 0;
   // Compute steps of the item's layer (or of the head): [firstStep, lastStep].
   uint32_t firstStep = 0, lastStep = 0;
 };
 
-struct OffloadedUnits {
+struct Movables {
   std::vector<mlir::Operation *> steps; // all compute steps
   uint32_t layersBegin = 0;             // the first step of the first layer
-  std::vector<OffloadedUnit> units;
-  std::vector<OffloadedItem> items;
+  std::vector<MovedBuffer> units;
+  std::vector<MovedItem> items;
   algorithms::SlotAssignment slots; // of items
 
-  uint32_t slotOf(const OffloadedUnit &unit) const { return slots.slotOf[unit.item]; }
+  uint32_t slotOf(const MovedBuffer &unit) const { return slots.slotOf[unit.item]; }
 };
 
 // The slots asked for.
@@ -51,7 +51,7 @@ struct SlotChoice {
 
 // For an iteration in the homes phase. Fails (with a diagnostic) on buffers that are no weights, on negative numbers,
 // on a ring under the rule paper or beside a number of slots, and on a ring that is too small for a unit.
-mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, const SlotChoice &choice);
+mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const SlotChoice &choice);
 
 // When the ranges of the units are free, by unit. `freeAfter`: until this step has ended an earlier unit of the
 // iteration holds the range, -1 where there is none; `tailFreeAfter`: this step is the last that reads the last unit
@@ -59,6 +59,6 @@ mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, co
 struct RangeTimes {
   std::vector<int64_t> freeAfter, tailFreeAfter;
 };
-RangeTimes rangeTimes(const OffloadedUnits &offloaded);
+RangeTimes rangeTimes(const Movables &offloaded);
 
 } // namespace headrace::passes

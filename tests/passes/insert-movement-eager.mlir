@@ -1,8 +1,8 @@
 // Rule eager: unit by unit, as soon as a range is free, around the end of the iteration.
-// RUN: headrace-opt %s -split-input-file -headrace-insert-prefetch -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=PLAIN
-// RUN: headrace-opt %s -split-input-file -headrace-insert-prefetch="wrap-units=1 wrap-bytes=400" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=CUT
-// RUN: headrace-opt %s -split-input-file -headrace-insert-prefetch="slots=1" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=ONE
-// RUN: headrace-opt %s -split-input-file -headrace-insert-prefetch="slots=3 wrap-units=6" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=ALL
+// RUN: headrace-opt %s -split-input-file -headrace-insert-movement -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=PLAIN
+// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="wrap-units=1 wrap-bytes=400" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=CUT
+// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="slots=1" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=ONE
+// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="slots=3 wrap-units=6" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=ALL
 
 // Three offloaded layers of two units each.
 // PLAIN-LABEL: @three

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// homes -> movement. What is copied, and where to, is found by OffloadedUnits; this pass decides after which step each
+// homes -> movement. What is copied, and where to, is found by Movables; this pass decides after which step each
 // copy is eligible, and writes it down:
 //
 //   paper, interval 2    embed | layer 0       | layer 1       | layer 2       | layer 3
@@ -9,11 +9,11 @@
 //   eager, two slots     a step's unit is released behind it; behind the releases that free its range stands the copy
 //                        of the unit that lies there next. Copies keep the order of use, so a copy stands behind the
 //                        one before it even where its own range has long been free. The same in a ring.
-#include "passes/OffloadedUnits.h"
+#include "passes/Movables.h"
 #include "passes/Passes.h"
 
 namespace headrace::passes {
-#define GEN_PASS_DEF_INSERTPREFETCH
+#define GEN_PASS_DEF_INSERTMOVEMENT
 #include "passes/Passes.h.inc"
 
 namespace {
@@ -44,7 +44,7 @@ private:
 
 class Movement {
 public:
-  Movement(ir::IterationOp iteration, const OffloadedUnits &offloaded, size_t wrapUnits, uint64_t wrapBytes)
+  Movement(ir::IterationOp iteration, const Movables &offloaded, size_t wrapUnits, uint64_t wrapBytes)
       : iteration_(iteration), offloaded_(offloaded), wrapUnits_(wrapUnits), wrapBytes_(wrapBytes),
         paper_(iteration.getStartRule() == ir::StartRule::Paper), times_(rangeTimes(offloaded)) {}
 
@@ -86,7 +86,7 @@ private:
     bool nextIteration;
   };
 
-  const OffloadedUnit &unit(size_t i) const { return offloaded_.units[i]; }
+  const MovedBuffer &unit(size_t i) const { return offloaded_.units[i]; }
   Value source(size_t i) const { return ir::OnDeviceOp(unit(i).use).getSource(); }
   mlir::Location loc(size_t i) const { return ir::OnDeviceOp(unit(i).use).getLoc(); }
   llvm::StringRef name(size_t i) const { return source(i).getDefiningOp<ir::WeightOp>().getName(); }
@@ -154,10 +154,10 @@ private:
   // Paper: the copies of an item are eligible when the first layer of its interval starts; for an interval of one, when
   // the layer before starts.
   int64_t eligibleAfter(uint32_t item) const {
-    const OffloadedItem &self = offloaded_.items[item];
+    const MovedItem &self = offloaded_.items[item];
     if (item == 0)
       return self.firstStep == offloaded_.layersBegin ? -1 : static_cast<int64_t>(offloaded_.layersBegin) - 1;
-    const OffloadedItem &before = offloaded_.items[item - 1];
+    const MovedItem &before = offloaded_.items[item - 1];
     const bool adjacent = self.firstStep == before.lastStep + 1;
     return adjacent ? static_cast<int64_t>(before.firstStep) - 1 : before.lastStep;
   }
@@ -200,7 +200,7 @@ private:
     mlir::OpBuilder builder = mlir::OpBuilder::atBlockEnd(&iteration_.block());
     for (Value value : out)
       ir::CarryOutOp::create(builder, iteration_.getLoc(), value);
-    for (const OffloadedUnit &u : offloaded_.units)
+    for (const MovedBuffer &u : offloaded_.units)
       ir::OnDeviceOp(u.use).erase();
     return mlir::success();
   }
@@ -231,7 +231,7 @@ private:
   }
 
   ir::IterationOp iteration_;
-  const OffloadedUnits &offloaded_;
+  const Movables &offloaded_;
   const size_t wrapUnits_;
   const uint64_t wrapBytes_;
   const bool paper_;
@@ -241,8 +241,8 @@ private:
   std::optional<BehindSteps> behind_;
 };
 
-struct InsertPrefetch : impl::InsertPrefetchBase<InsertPrefetch> {
-  using InsertPrefetchBase::InsertPrefetchBase;
+struct InsertMovement : impl::InsertMovementBase<InsertMovement> {
+  using InsertMovementBase::InsertMovementBase;
 
   void runOnOperation() override {
     ir::IterationOp iteration = getOperation();
@@ -256,7 +256,7 @@ struct InsertPrefetch : impl::InsertPrefetchBase<InsertPrefetch> {
                             << " bytes around";
       return signalPassFailure();
     }
-    mlir::FailureOr<OffloadedUnits> offloaded = findOffloadedUnits(iteration, {slots, ringBytes});
+    mlir::FailureOr<Movables> offloaded = findMovables(iteration, {slots, ringBytes});
     if (failed(offloaded) || failed(Movement(iteration, *offloaded, static_cast<size_t>(wrapUnits.getValue()),
                                              static_cast<uint64_t>(wrapBytes.getValue()))
                                         .run()))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/OffloadedUnits.h"
+#include "passes/Movables.h"
 
 #include <algorithm>
 #include <cassert>
@@ -19,7 +19,7 @@ uint64_t alignUp(uint64_t bytes) { return (bytes + kSlotAlign - 1) / kSlotAlign 
 int32_t layerOf(ir::OnDeviceOp use) { return use.getSource().getDefiningOp<ir::WeightOp>().getLayer(); }
 
 // Paper: two slots where a layer's copy must run while the layer before it, offloaded as well, computes.
-int64_t defaultSlots(ir::StartRule rule, const std::vector<OffloadedItem> &items) {
+int64_t defaultSlots(ir::StartRule rule, const std::vector<MovedItem> &items) {
   if (rule == ir::StartRule::Eager)
     return 2;
   for (size_t i = 1; i < items.size(); ++i)
@@ -42,9 +42,9 @@ mlir::LogicalResult checkChoice(ir::IterationOp iteration, const SlotChoice &cho
 }
 
 // All units in one slot.
-mlir::LogicalResult layOutRing(uint64_t ringBytes, OffloadedUnits &found) {
+mlir::LogicalResult layOutRing(uint64_t ringBytes, Movables &found) {
   std::vector<uint64_t> bytes;
-  for (OffloadedUnit &unit : found.units) {
+  for (MovedBuffer &unit : found.units) {
     if (alignUp(unit.bytes) > ringBytes)
       return unit.use.emitError() << "brings a unit of " << unit.bytes << " bytes, larger than the ring of "
                                   << ringBytes;
@@ -60,10 +60,10 @@ mlir::LogicalResult layOutRing(uint64_t ringBytes, OffloadedUnits &found) {
 
 } // namespace
 
-mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, const SlotChoice &choice) {
+mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const SlotChoice &choice) {
   if (failed(checkChoice(iteration, choice)))
     return mlir::failure();
-  OffloadedUnits found;
+  Movables found;
   llvm::DenseMap<mlir::Operation *, uint32_t> indexOf;
   // Steps of each layer; the head's are those of part head.
   llvm::DenseMap<int32_t, std::pair<uint32_t, uint32_t>> stepsOf;
@@ -71,7 +71,7 @@ mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, co
     if (auto use = llvm::dyn_cast<ir::OnDeviceOp>(op)) {
       if (!use.getSource().getDefiningOp<ir::WeightOp>())
         return use.emitError() << "only weights are moved unit by unit";
-      OffloadedUnit unit;
+      MovedBuffer unit;
       unit.use = use;
       unit.bytes = ir::bufferType(use.getResult()).getBytes();
       found.units.push_back(unit);
@@ -94,7 +94,7 @@ mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, co
   }
 
   // on_device stands before the first use, so the units are in order of first use already.
-  for (OffloadedUnit &unit : found.units) {
+  for (MovedBuffer &unit : found.units) {
     unit.firstUse = std::numeric_limits<uint32_t>::max();
     for (mlir::Operation *user : unit.use.getResult().getUsers()) {
       const auto it = indexOf.find(user);
@@ -108,7 +108,7 @@ mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, co
 
   std::vector<uint64_t> itemBytes;
   for (uint32_t i = 0; i < found.units.size(); ++i) {
-    OffloadedUnit &unit = found.units[i];
+    MovedBuffer &unit = found.units[i];
     const int32_t layer = layerOf(unit.use);
     if (found.items.empty() || found.items.back().layer != layer) {
       const auto steps = stepsOf.find(layer);
@@ -134,22 +134,22 @@ mlir::FailureOr<OffloadedUnits> findOffloadedUnits(ir::IterationOp iteration, co
   return found;
 }
 
-RangeTimes rangeTimes(const OffloadedUnits &offloaded) {
+RangeTimes rangeTimes(const Movables &offloaded) {
   RangeTimes times;
   std::vector<RangeMap<int64_t>> owners(offloaded.slots.slotBytes.size()); // the last step that reads the owner
-  const auto latest = [&](const OffloadedUnit &unit) {
+  const auto latest = [&](const MovedBuffer &unit) {
     int64_t step = -1;
     owners[offloaded.slotOf(unit)].forEach(unit.slotOffset, unit.slotOffset + unit.bytes,
                                            [&](uint64_t, uint64_t, int64_t last) { step = std::max(step, last); });
     return step;
   };
-  for (const OffloadedUnit &unit : offloaded.units) {
+  for (const MovedBuffer &unit : offloaded.units) {
     times.freeAfter.push_back(latest(unit));
     // Ranges of one owner may end at different steps; what counts is the last of all so far.
     owners[offloaded.slotOf(unit)].assign(unit.slotOffset, unit.slotOffset + unit.bytes,
                                           std::max<int64_t>(times.freeAfter.back(), unit.lastUse));
   }
-  for (const OffloadedUnit &unit : offloaded.units)
+  for (const MovedBuffer &unit : offloaded.units)
     times.tailFreeAfter.push_back(latest(unit));
   return times;
 }

@@ -1,7 +1,7 @@
 // Rule paper: whole layers. Each layer here has two units, in two steps.
-// RUN: headrace-opt %s -split-input-file -headrace-insert-prefetch -headrace-verify-phase=phase=movement | FileCheck %s
-// RUN: headrace-opt %s -split-input-file -headrace-insert-prefetch="slots=2" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=TWO
-// RUN: %not headrace-opt %s -split-input-file -headrace-insert-prefetch="wrap-units=1" 2>&1 | FileCheck %s --check-prefix=WRAP
+// RUN: headrace-opt %s -split-input-file -headrace-insert-movement -headrace-verify-phase=phase=movement | FileCheck %s
+// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="slots=2" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=TWO
+// RUN: %not headrace-opt %s -split-input-file -headrace-insert-movement="wrap-units=1" 2>&1 | FileCheck %s --check-prefix=WRAP
 
 // WRAP: error: nothing wraps around under the rule paper
 

@@ -1,5 +1,5 @@
-// Programs that insert-prefetch cannot serve.
-// RUN: headrace-opt %s -split-input-file -verify-diagnostics -headrace-insert-prefetch
+// Programs that insert-movement cannot serve.
+// RUN: headrace-opt %s -split-input-file -verify-diagnostics -headrace-insert-movement
 
 headrace.iteration @kv decode phase(homes) rule(eager) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>

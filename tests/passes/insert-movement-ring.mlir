@@ -1,6 +1,6 @@
 // Rule eager with a ring: units of any size go through one slot.
-// RUN: headrace-opt %s -headrace-insert-prefetch="ring-bytes=2000" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=PLAIN
-// RUN: headrace-opt %s -headrace-insert-prefetch="ring-bytes=1792 wrap-units=1 wrap-bytes=256" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=CUT
+// RUN: headrace-opt %s -headrace-insert-movement="ring-bytes=2000" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=PLAIN
+// RUN: headrace-opt %s -headrace-insert-movement="ring-bytes=1792 wrap-units=1 wrap-bytes=256" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=CUT
 
 // Units of 768, 1024, 1280 and 512 bytes: 3584 in all, two laps of at most 1792. A ring of 2000 bytes holds no more, so
 // that the slot is 1792 bytes large.
