@@ -10,10 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/choose/LatencyChoice.h"
+#include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CandidateCompiler.h"
 #include "compiler/emit/ElasticKv.h"
 #include "compiler/emit/PlaceHomes.h"
 #include "compiler/emit/PlanTransitions.h"
+#include "compiler/lower/CheckStated.h"
 #include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Units.h"
@@ -26,9 +28,8 @@ namespace {
 
 constexpr char kCompilerVersion[] = "headrace 0.1.0";
 
-// The candidates of one policy and the one that is tried.
+// Candidates for one placement of the plan, and the one that is tried.
 struct Choice {
-  model::Policy policy;
   std::vector<Candidate> candidates;
   size_t chosen = 0;
   const Candidate &candidate() const { return candidates[chosen]; }
@@ -64,28 +65,26 @@ absl::Status checkDurations(const plan::Plan &plan) {
 
 class Compilation {
 public:
-  Compilation(const CompileRequest &request, Target target, const cost::CostModel &costs)
-      : request_(request), target_(std::move(target)), layout_(model::layoutWeights(request.model)), prices_(costs),
-        candidates_(request_, target_, layout_, prices_),
+  Compilation(const CompileRequest &request, const Policy &policy, Target target, const cost::CostModel &costs)
+      : request_(request), policy_(policy), target_(std::move(target)), layout_(model::layoutWeights(request.model)),
+        prices_(costs), candidates_(request_, target_, layout_, prices_),
         family_(request.model, layout_, target_, candidates_.memoryUses()) {}
 
   absl::StatusOr<plan::Plan> run() {
     std::vector<Choice> choices;
     for (const Candidate &candidate : request_.placements)
-      choices.push_back({request_.policy, {candidate}, 0});
+      choices.push_back({{candidate}, 0});
     if (choices.empty()) {
-      if (LatencyChoice::applies(request_)) {
-        latency_.emplace(LatencyChoice::Inputs{&request_, &target_, &layout_, &family_, &prices_, emptyPlan(),
+      if (LatencyChoice::applies(request_, policy_)) {
+        latency_.emplace(LatencyChoice::Inputs{&policy_, &request_, &target_, &layout_, &family_, &prices_, emptyPlan(),
                                                candidates_.pricedSteps(),
                                                [this](const Candidate &candidate, plan::Plan &plan, bool gaps) {
                                                  return evaluate(candidate, plan, gaps);
                                                }});
         RETURN_IF_ERROR(chooseByLatency(choices));
+      } else {
+        choices.push_back(firstThatFits());
       }
-      if (choices.empty())
-        choices.push_back(choose(request_.policy));
-      for (const model::Policy &policy : request_.alsoPlacements)
-        choices.push_back(choose(policy));
     }
     for (;;) {
       absl::StatusOr<plan::Plan> plan = tryPlan(choices);
@@ -101,8 +100,7 @@ public:
           return absl::InternalError(absl::StrCat("the compiler made a plan that breaks a rule: ", status.message()));
         return plan;
       }
-      if (latency_ && choices.size() > 1 &&
-          request_.alsoPlacements.empty()) { // what fits each alone does not fit together
+      if (latency_ && choices.size() > 1) { // what fits each alone does not fit together
         // A range first with as many that are nested in the one that decides.
         const bool nest = request_.policy.placements && !std::exchange(nested_, true);
         RETURN_IF_ERROR(chooseByLatency(choices, choices.size() - (nest ? 0 : 1)));
@@ -114,21 +112,6 @@ public:
         return exhausted(choice, overBudget_->bytes);
       ++choice.chosen;
     }
-  }
-
-  absl::StatusOr<Minimum> minimum() {
-    target_.budget = uint64_t{1} << 53;
-    Choice choice{request_.policy, family_.candidates(request_.policy), 0};
-    choice.chosen = choice.candidates.size() - 1;
-    std::vector<Choice> choices;
-    choices.push_back(std::move(choice));
-    absl::StatusOr<plan::Plan> plan = tryPlan(choices);
-    if (!plan.ok())
-      return plan.status();
-    MemoryNeed need = family_.need(choices[0].candidate());
-    need.transients = need.transients + plan->arenaBytes - need.bytes;
-    need.bytes = plan->arenaBytes;
-    return Minimum{need.bytes, absl::StrCat(choices[0].candidate().describe(), ": ", need.describe())};
   }
 
 private:
@@ -143,13 +126,14 @@ private:
       return chosen.status();
     choices.clear();
     for (const Candidate &candidate : *chosen)
-      choices.push_back({request_.policy, {candidate}, 0});
+      choices.push_back({{candidate}, 0});
     return absl::OkStatus();
   }
 
   // The first candidate that fits by arithmetic; the last if none does, since packing may do better than arithmetic.
-  Choice choose(const model::Policy &policy) {
-    Choice choice{policy, family_.candidates(policy), 0};
+  Choice firstThatFits() {
+    const std::vector<PricedStep> none;
+    Choice choice{policy_.candidates({request_, target_, layout_, family_, none}), 0};
     while (choice.chosen + 1 < choice.candidates.size() && !family_.fits(choice.candidate(), target_.budget))
       ++choice.chosen;
     return choice;
@@ -161,8 +145,7 @@ private:
     std::vector<uint64_t> hostAddresses(layout_.units.size(), 0);
     for (size_t unit = 1; unit < hostAddresses.size(); ++unit)
       hostAddresses[unit] = hostAddresses[unit - 1] + layout_.units[unit - 1].bytes;
-    absl::StatusOr<Placed> placed =
-        candidates_.place(candidate, family_.layersOf(candidate), {&hostAddresses, kvAlign_, /*forThePlan=*/false});
+    absl::StatusOr<Placed> placed = candidates_.place(candidate, {&hostAddresses, kvAlign_, /*forThePlan=*/false});
     absl::Status status = placed.status();
     if (status.ok())
       status = candidates_.addTo(plan, emitter, *placed, nullptr);
@@ -187,7 +170,7 @@ private:
     need.transients = need.transients + least - need.bytes;
     need.bytes = least;
     return absl::ResourceExhaustedError(
-        explainExhausted(request_.model, target_, choice.policy, choice.candidate(), need));
+        explainExhausted(request_.model, target_, request_.policy, choice.candidate(), need));
   }
 
   // A plan of the chosen candidates. Sets overBudget_ where one of them needs more than there is; the plan is not
@@ -215,8 +198,7 @@ private:
       if (std::any_of(placed.begin(), placed.end(),
                       [&](const Placed &p) { return p.candidate->samePlacement(candidate); }))
         continue;
-      absl::StatusOr<Placed> next =
-          candidates_.place(candidate, family_.layersOf(candidate), {&hostAddresses, kvAlign_});
+      absl::StatusOr<Placed> next = candidates_.place(candidate, {&hostAddresses, kvAlign_});
       if (!next.ok())
         return next.status();
       placed.push_back(*std::move(next));
@@ -267,7 +249,7 @@ private:
     plan.goal.kvTokens = target_.kvTokens;
     plan.goal.kvDtype = target_.kv;
     plan.policy = request_.policy;
-    plan.policy.name = model::effectivePolicy(request_.policy, request_.goal);
+    plan.policy.name = std::string(policy_.name());
     plan.activationDtype = target_.activation;
     plan.kvDtype = target_.kv;
     plan.blockTokens = target_.blockTokens;
@@ -275,8 +257,7 @@ private:
     plan.metaLayout = target_.meta;
     plan.maxContext = target_.context;
     plan.budgetBytes = target_.budget;
-    // The baselines know nothing of it.
-    if (plan.policy.name == "headrace" || plan.policy.name == "select-n" || plan.policy.name == "interval")
+    if (policy_.traits().allowsForSlowest)
       plan.slowestPermille = prices_.slowestPermille();
     return plan;
   }
@@ -285,7 +266,7 @@ private:
   std::vector<uint64_t> layOutHost(const std::vector<Choice> &choices, plan::Plan &plan) const {
     std::vector<bool> away(layout_.units.size(), false);
     for (const Choice &choice : choices)
-      for (const int32_t unit : family_.unitsOf(choice.candidate()))
+      for (const int32_t unit : choice.candidate().residency.weightsAway())
         away[static_cast<size_t>(unit)] = true;
     std::vector<uint64_t> addresses(layout_.units.size(), 0);
     for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
@@ -329,7 +310,8 @@ private:
     std::optional<MemoryNeed> before;
     if (choice.chosen > 0)
       before = family_.need(choice.candidates[choice.chosen - 1]);
-    plan.reason = explainChoice(request_.model, target_, choice.policy, choice.candidate(), plan.arenaBytes,
+    const bool asked = request_.policy.statesPlacement() || !request_.placements.empty();
+    plan.reason = explainChoice(request_.model, target_, asked, choice.candidate(), plan.arenaBytes,
                                 choice.chosen > 0 ? &choice.candidates[choice.chosen - 1] : nullptr,
                                 before ? before->bytes : 0, *decisive);
     plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
@@ -342,6 +324,7 @@ private:
   }
 
   const CompileRequest &request_;
+  const Policy &policy_;
   Target target_;
   model::WeightLayout layout_;
   Prices prices_;
@@ -354,44 +337,22 @@ private:
   int done_ = 0, total_ = 0;
 };
 
-absl::StatusOr<std::unique_ptr<Compilation>> open(const CompileRequest &request, const cost::CostModel *&costs,
-                                                  std::optional<cost::Roofline> &roofline) {
-  for (absl::Status status : {model::validate(request.model, "model"), model::validate(request.hardware, "hardware"),
-                              checkPolicy(request.policy, request.model)})
-    if (!status.ok())
-      return status;
-  for (const model::Policy &policy : request.alsoPlacements)
-    RETURN_IF_ERROR(checkPolicy(policy, request.model));
-  const model::WeightLayout layout = model::layoutWeights(request.model);
-  for (const Candidate &candidate : request.placements)
-    RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
-  absl::StatusOr<Target> target = resolveGoal(request);
-  if (!target.ok())
-    return target.status();
-  costs = request.costs;
-  if (!costs)
-    costs = &roofline.emplace(request.model, request.hardware, target->activation, target->kv);
-  return std::make_unique<Compilation>(request, *std::move(target), *costs);
-}
-
 } // namespace
 
 absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
-  const cost::CostModel *costs = nullptr;
+  RETURN_IF_ERROR(model::validate(request.model, "model"));
+  RETURN_IF_ERROR(model::validate(request.hardware, "hardware"));
+  ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
+  RETURN_IF_ERROR(checkPolicy(request.policy, request.goal));
+  RETURN_IF_ERROR(checkStated(request.policy, request.model));
+  const model::WeightLayout layout = model::layoutWeights(request.model);
+  for (const Candidate &candidate : request.placements)
+    RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
+  ASSIGN_OR_RETURN(target, resolveGoal(request));
   std::optional<cost::Roofline> roofline;
-  absl::StatusOr<std::unique_ptr<Compilation>> compilation = open(request, costs, roofline);
-  if (!compilation.ok())
-    return compilation.status();
-  return (*compilation)->run();
-}
-
-absl::StatusOr<Minimum> minimumMemory(const CompileRequest &request) {
-  const cost::CostModel *costs = nullptr;
-  std::optional<cost::Roofline> roofline;
-  absl::StatusOr<std::unique_ptr<Compilation>> compilation = open(request, costs, roofline);
-  if (!compilation.ok())
-    return compilation.status();
-  return (*compilation)->minimum();
+  const cost::CostModel &costs =
+      request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
+  return Compilation(request, *policy, std::move(target), costs).run();
 }
 
 } // namespace headrace::compiler

@@ -14,12 +14,4 @@ namespace headrace::compiler {
 // ResourceExhausted with the minimum that would do when the goal cannot be met; InvalidArgument for contradictions.
 absl::StatusOr<plan::Plan> compile(const CompileRequest &request);
 
-// The least device memory any placement of this policy family needs for this model, goal and buckets (everything that
-// can be offloaded is), and what it is made of.
-struct Minimum {
-  uint64_t bytes = 0;
-  std::string breakdown;
-};
-absl::StatusOr<Minimum> minimumMemory(const CompileRequest &request);
-
 } // namespace headrace::compiler

@@ -174,12 +174,11 @@ mlir::Operation *stepOf(Value event) {
 //===----------------------------------------------------------------------===//
 
 void IterationOp::build(mlir::OpBuilder &builder, mlir::OperationState &state, llvm::StringRef name, Shape shape,
-                        StartRule rule, int64_t tokens, int64_t sequences, int64_t context) {
+                        int64_t tokens, int64_t sequences, int64_t context) {
   Properties &properties = state.getOrAddProperties<Properties>();
   properties.sym_name = builder.getStringAttr(name);
   properties.shape = shape;
   properties.phase = Phase::Model;
-  properties.start_rule = rule;
   properties.tokens = tokens;
   properties.sequences = sequences;
   properties.max_context = context;

@@ -7,7 +7,7 @@
 //   mlir::OpBuilder b(&context);
 //   auto module = mlir::ModuleOp::create(b.getUnknownLoc());
 //   b.setInsertionPointToEnd(module.getBody());
-//   auto decode = IterationOp::create(b, loc, "decode", Shape::Decode, StartRule::Eager, 8, 8, 2048);
+//   auto decode = IterationOp::create(b, loc, "decode", Shape::Decode, 8, 8, 2048);
 //   b.setInsertionPointToEnd(&decode.block());
 //   auto bytes = BufferType::get(&context, MemorySpace::Device, 4096, Encoding::Bytes);
 //   auto meta = IoOp::create(b, loc, bytes, IoRole::Meta, Address());
@@ -26,6 +26,18 @@
 #include "mlir/IR/RegionKindInterface.h"
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/DenseMap.h"
+
+namespace headrace::ir {
+
+// A movable buffer: of a weight its unit and its layer (-1: of none), else its layer twice; and what messages call it.
+struct Movable {
+  MovableKind kind;
+  int32_t index;
+  int32_t layer;
+  std::string name;
+};
+
+} // namespace headrace::ir
 
 #include "ir/HeadraceDialect.h.inc"
 #define GET_TYPEDEF_CLASSES

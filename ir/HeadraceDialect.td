@@ -45,8 +45,8 @@ def Headrace_Phase : Headrace_Enum<"Phase", "how far an iteration is compiled", 
   I32EnumCase<"Model", 0, "model">, I32EnumCase<"Homes", 1, "homes">, I32EnumCase<"Movement", 2, "movement">,
   I32EnumCase<"Lanes", 3, "lanes">, I32EnumCase<"Offsets", 4, "offsets">]>;
 
-def Headrace_StartRule : Headrace_Enum<"StartRule", "when a prefetch may start", [
-  I32EnumCase<"Paper", 0, "paper">, I32EnumCase<"Eager", 1, "eager">]>;
+def Headrace_MovableKind : Headrace_Enum<"MovableKind", "what a buffer is whose home may be off the device", [
+  I32EnumCase<"Weight", 0, "weight">, I32EnumCase<"Kv", 1, "kv">, I32EnumCase<"Act", 2, "act">]>;
 
 def Headrace_Lane : Headrace_Enum<"Lane", "an in-order queue of work on a device", [
   I32EnumCase<"Compute", 0, "compute">, I32EnumCase<"H2D", 1, "h2d">, I32EnumCase<"D2H", 2, "d2h">,

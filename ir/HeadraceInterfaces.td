@@ -36,4 +36,13 @@ def Headrace_PersistentInterface : OpInterface<"PersistentInterface"> {
   ];
 }
 
+def Headrace_MovableInterface : OpInterface<"MovableInterface"> {
+  let cppNamespace = "::headrace::ir";
+  let description = "A buffer whose home may be off the device: what passes and verifiers of movement ask it.";
+  let methods = [
+    InterfaceMethod<"Which one it is.", "::headrace::ir::Movable", "movable", (ins)>,
+    InterfaceMethod<"The buffer, at its home.", "::mlir::Value", "atHome", (ins)>,
+  ];
+}
+
 #endif // HEADRACE_INTERFACES_TD

@@ -21,6 +21,7 @@ class Headrace_Op<string mnemonic, list<Trait> traits = []> : Op<Headrace_Dialec
 
 def Headrace_NameResults : DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>;
 def Headrace_Persistent : DeclareOpInterfaceMethods<Headrace_PersistentInterface>;
+def Headrace_Movable : DeclareOpInterfaceMethods<Headrace_MovableInterface>;
 
 //===----------------------------------------------------------------------===//
 // The container
@@ -35,18 +36,18 @@ def Headrace_IterationOp : Headrace_Op<"iteration", [
     of that phase and of those before it. `arena` is the device memory in use, known in the offsets phase.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, EnumProp<Headrace_Shape>:$shape, EnumProp<Headrace_Phase>:$phase,
-                       EnumProp<Headrace_StartRule>:$start_rule, I64Prop:$tokens, I64Prop:$sequences, I64Prop:$max_context,
+                       I64Prop:$tokens, I64Prop:$sequences, I64Prop:$max_context,
                        DefaultValuedProp<I64Prop, "0">:$arena_bytes);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    $sym_name $shape `phase` `(` $phase `)` `rule` `(` $start_rule `)`
+    $sym_name $shape `phase` `(` $phase `)`
     custom<Limits>($tokens, $sequences, $max_context, $arena_bytes) attr-dict-with-keyword $body
   }];
   let skipDefaultBuilders = 1;
   let builders = [
     // The body gets its block, empty.
-    OpBuilder<(ins "::llvm::StringRef":$name, "::headrace::ir::Shape":$shape, "::headrace::ir::StartRule":$rule,
-                   "int64_t":$tokens, "int64_t":$sequences, "int64_t":$context)>];
+    OpBuilder<(ins "::llvm::StringRef":$name, "::headrace::ir::Shape":$shape, "int64_t":$tokens,
+                   "int64_t":$sequences, "int64_t":$context)>];
   let extraClassDeclaration = [{
     ::mlir::Block &block() { return getBody().front(); }
   }];
@@ -57,7 +58,7 @@ def Headrace_IterationOp : Headrace_Op<"iteration", [
 // What exists before the first step
 //===----------------------------------------------------------------------===//
 
-def Headrace_WeightOp : Headrace_Op<"weight", [Headrace_NameResults, Headrace_Persistent]> {
+def Headrace_WeightOp : Headrace_Op<"weight", [Headrace_NameResults, Headrace_Persistent, Headrace_Movable]> {
   let summary = "one unit of placement, at its home";
   let description = [{
     `unit` is the index in the model's weight layout; a unit holds a linear op's matrix with the vectors used beside it.
@@ -74,7 +75,7 @@ def Headrace_WeightOp : Headrace_Op<"weight", [Headrace_NameResults, Headrace_Pe
   let hasVerifier = 1;
 }
 
-def Headrace_KvOp : Headrace_Op<"kv", [Headrace_NameResults, Headrace_Persistent]> {
+def Headrace_KvOp : Headrace_Op<"kv", [Headrace_NameResults, Headrace_Persistent, Headrace_Movable]> {
   let summary = "one layer's KV cache";
   let arguments = (ins I32Prop:$layer, DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
   let results = (outs Headrace_WholeBuffer:$buffer);

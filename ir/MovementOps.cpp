@@ -15,11 +15,8 @@ using SetName = llvm::function_ref<void(Value, llvm::StringRef)>;
 
 // Names of what persists, for printing: "layers.1.qkv", "kv.1", "meta", "slot.0"; copies take their source's.
 static std::string nameOf(Value buffer) {
-  Operation *op = buffer.getDefiningOp();
-  if (auto weight = llvm::dyn_cast_or_null<WeightOp>(op))
-    return weight.getName().str();
-  if (auto kv = llvm::dyn_cast_or_null<KvOp>(op))
-    return "kv." + std::to_string(kv.getLayer());
+  if (auto movable = llvm::dyn_cast_or_null<MovableInterface>(buffer.getDefiningOp()))
+    return movable.movable().name;
   return "buffer";
 }
 
@@ -33,6 +30,16 @@ void PrefetchOp::getAsmResultNames(SetName setName) {
   setName(getResult(), "d." + nameOf(getSource()));
   setName(getToken(), "t." + nameOf(getSource()));
 }
+
+Movable WeightOp::movable() {
+  return {MovableKind::Weight, static_cast<int32_t>(getUnit()), getLayer(), getName().str()};
+}
+Movable KvOp::movable() {
+  return {MovableKind::Kv, static_cast<int32_t>(getLayer()), static_cast<int32_t>(getLayer()),
+          "kv." + std::to_string(getLayer())};
+}
+Value WeightOp::atHome() { return getBuffer(); }
+Value KvOp::atHome() { return getBuffer(); }
 
 Address &WeightOp::address() { return getProperties().at; }
 Address &KvOp::address() { return getProperties().at; }

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/Passes.h"
-#include "llvm/ADT/DenseSet.h"
-#include "llvm/ADT/SmallBitVector.h"
-#include "llvm/ADT/StringExtras.h"
 
 namespace headrace::passes {
 #define GEN_PASS_DEF_CHOOSEHOMES
@@ -10,10 +7,15 @@ namespace headrace::passes {
 
 namespace {
 
-// Gives `weight` its home on the host. A table that embed reads stays where it is and is read directly; for all others
-// the content on the device takes the unit's place, from the first of them on.
-void offload(ir::WeightOp weight) {
-  mlir::Value buffer = weight.getBuffer();
+static_assert(static_cast<int>(ir::MovableKind::Weight) == static_cast<int>(algorithms::MovableKind::Weight) &&
+              static_cast<int>(ir::MovableKind::Kv) == static_cast<int>(algorithms::MovableKind::Kv) &&
+              static_cast<int>(ir::MovableKind::Act) == static_cast<int>(algorithms::MovableKind::Act) &&
+              ir::getMaxEnumValForMovableKind() == 2);
+
+// Gives a movable its home on the host. A table that embed reads stays where it is and is read directly; for all others
+// the content on the device takes the buffer's place, from the first of them on.
+void offload(ir::MovableInterface movable) {
+  mlir::Value buffer = movable.atHome();
   const ir::BufferType here = ir::bufferType(buffer);
   buffer.setType(ir::BufferType::get(here.getContext(), ir::MemorySpace::Host, here.getBytes(), here.getEncoding()));
 
@@ -29,10 +31,14 @@ void offload(ir::WeightOp weight) {
   if (!first)
     return;
   mlir::OpBuilder builder(first);
-  auto onDevice = ir::OnDeviceOp::create(builder, weight.getLoc(), here, buffer);
+  auto onDevice = ir::OnDeviceOp::create(builder, movable.getLoc(), here, buffer);
   buffer.replaceUsesWithIf(onDevice.getResult(), [&](mlir::OpOperand &use) {
     return use.getOwner() != onDevice && !llvm::isa<ir::EmbedOp>(use.getOwner());
   });
+}
+
+llvm::StringRef nameOf(algorithms::MovableKind kind) {
+  return stringifyMovableKind(static_cast<ir::MovableKind>(kind));
 }
 
 struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
@@ -45,38 +51,53 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
                             << stringifyPhase(iteration.getPhase());
       return signalPassFailure();
     }
-    int64_t modelLayers = 0;
-    llvm::SmallVector<ir::WeightOp> weights;
-    for (ir::WeightOp weight : iteration.block().getOps<ir::WeightOp>()) {
-      weights.push_back(weight);
-      modelLayers = std::max<int64_t>(modelLayers, weight.getLayer() + 1);
-    }
-    llvm::SmallBitVector away(static_cast<unsigned>(modelLayers));
-    for (int64_t layer : layers) {
-      if (layer < 0 || layer >= modelLayers) {
-        iteration.emitError() << "layer " << layer << " cannot be offloaded: the model has layers 0 to "
-                              << modelLayers - 1;
-        return signalPassFailure();
+    if (failed(check(iteration)))
+      return signalPassFailure();
+    const algorithms::Residency &chosen = residency;
+    llvm::SmallVector<ir::MovableInterface> away;
+    size_t found = 0; // movables come in any order, extents ascending
+    for (mlir::Operation &op : iteration.block())
+      if (auto movable = llvm::dyn_cast<ir::MovableInterface>(op)) {
+        const ir::Movable which = movable.movable();
+        if (!chosen.isAway({static_cast<algorithms::MovableKind>(which.kind), which.index}))
+          continue;
+        away.push_back(movable);
+        ++found;
       }
-      away.set(static_cast<unsigned>(layer));
+    if (found != chosen.away.size()) {
+      reportMissing(iteration, away);
+      return signalPassFailure();
     }
-    llvm::SmallDenseSet<int64_t> single;
-    for (int64_t unit : units) {
-      if (llvm::none_of(weights, [&](ir::WeightOp weight) { return weight.getUnit() == unit; })) {
-        iteration.emitError() << "unit " << unit << " cannot be offloaded: the model has no such unit";
-        return signalPassFailure();
-      }
-      single.insert(unit);
-    }
-    for (ir::WeightOp weight : weights) {
-      const ir::UnitRole role = weight.getRole();
-      if (single.contains(weight.getUnit()) ||
-          (role == ir::UnitRole::Embedding ? embedding.getValue()
-           : role == ir::UnitRole::Head    ? head.getValue()
-                                           : away.test(static_cast<unsigned>(weight.getLayer()))))
-        offload(weight);
-    }
+    for (ir::MovableInterface movable : away)
+      offload(movable);
     iteration.setPhase(ir::Phase::Homes);
+  }
+
+  // What can be at home elsewhere today: whole weights, on the host, as they are read.
+  mlir::LogicalResult check(ir::IterationOp iteration) {
+    const algorithms::Residency &chosen = residency;
+    for (const algorithms::Extent &extent : chosen.away) {
+      if (extent.of.kind != algorithms::MovableKind::Weight)
+        return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
+                                     << " cannot be at home off the device: nothing brings it back yet";
+      if (!extent.isWhole() || extent.space != algorithms::Space::Host)
+        return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
+                                     << " cannot be split, or be elsewhere than on the host: it moves whole";
+    }
+    return mlir::success();
+  }
+
+  void reportMissing(ir::IterationOp iteration, llvm::ArrayRef<ir::MovableInterface> found) {
+    const algorithms::Residency &chosen = residency;
+    for (const algorithms::Extent &extent : chosen.away)
+      if (llvm::none_of(found, [&](ir::MovableInterface movable) {
+            const ir::Movable which = movable.movable();
+            return static_cast<algorithms::MovableKind>(which.kind) == extent.of.kind && which.index == extent.of.index;
+          })) {
+        iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
+                              << " cannot be offloaded: the model has no such buffer";
+        return;
+      }
   }
 };
 

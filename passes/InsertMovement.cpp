@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// homes -> movement. What is copied, and where to, is found by Movables; this pass decides after which step each
-// copy is eligible, and writes it down:
+// homes -> movement. What is copied, and where to, is found by Movables; this pass decides after which step each copy
+// is eligible, and writes it down:
 //
 //   paper, interval 2    embed | layer 0       | layer 1       | layer 2       | layer 3
 //                              ^ copies of 1   ^ wait          ^ release 1, copies of 3
 //
-//   eager, two slots     a step's unit is released behind it; behind the releases that free its range stands the copy
-//                        of the unit that lies there next. Copies keep the order of use, so a copy stands behind the
-//                        one before it even where its own range has long been free. The same in a ring.
+//   ahead 1              embed | layer 0       | layer 1       | layer 2       | layer 3
+//                              1 is there              ^ release 1, copies of 3        ^ copies of 1 for the next
+//
+//   eager, two slots     a step's movable is released behind it; behind the releases that free its range stands the
+//                        copy of what lies there next. Copies keep the order of use, so a copy stands behind the one
+//                        before it even where its own range has long been free. The same in a ring.
 #include "passes/Movables.h"
 #include "passes/Passes.h"
 
@@ -42,38 +45,58 @@ private:
   std::vector<mlir::Operation *> last_;
 };
 
+// What is there on entry: whole movables, then bytes of the one after them.
+algorithms::Cut carriedOnEntry(const algorithms::Residency &residency, const Movables &movables, ir::Shape shape) {
+  if (residency.start.rule == algorithms::StartRule::Ahead) {
+    algorithms::Cut first;
+    for (size_t item = 0; item < movables.items.size() && item < static_cast<size_t>(residency.start.items); ++item)
+      first.units += movables.items[item].moved;
+    return first;
+  }
+  switch (shape) {
+  case ir::Shape::Decode:
+    return residency.wrap.decode.value_or(algorithms::Cut());
+  case ir::Shape::Mixed:
+    return residency.wrap.mixed.value_or(algorithms::Cut());
+  case ir::Shape::Transition:
+    break;
+  }
+  return {};
+}
+
 class Movement {
 public:
-  Movement(ir::IterationOp iteration, const Movables &offloaded, size_t wrapUnits, uint64_t wrapBytes)
-      : iteration_(iteration), offloaded_(offloaded), wrapUnits_(wrapUnits), wrapBytes_(wrapBytes),
-        paper_(iteration.getStartRule() == ir::StartRule::Paper), times_(rangeTimes(offloaded)) {}
+  Movement(ir::IterationOp iteration, const Movables &movables, const algorithms::Residency &residency)
+      : iteration_(iteration), movables_(movables), start_(residency.start), times_(rangeTimes(movables)) {
+    const algorithms::Cut carried = carriedOnEntry(residency, movables, iteration.getShape());
+    wrapUnits_ = carried.units;
+    wrapBytes_ = carried.bytes;
+  }
 
   mlir::LogicalResult run() {
-    if (offloaded_.units.empty())
+    if (movables_.moved.empty())
       return mlir::success();
     if (failed(checkWrap()))
       return mlir::failure();
     declareSlots();
-    const RangeTimes &times = times_;
-    here_.resize(offloaded_.units.size());
-    tokens_.resize(offloaded_.units.size());
-    for (size_t i = 0; i < offloaded_.units.size(); ++i)
+    here_.resize(movables_.moved.size());
+    tokens_.resize(movables_.moved.size());
+    for (size_t i = 0; i < movables_.moved.size(); ++i)
       if (isCarried(i))
         carry(i);
-    releases_.resize(offloaded_.steps.size());
-    for (size_t i = 0; i < offloaded_.units.size(); ++i)
+    releases_.resize(movables_.steps.size());
+    for (size_t i = 0; i < movables_.moved.size(); ++i)
       releases_[releaseStep(i)].push_back(i);
 
     // Where each copy stands: behind `step`, not before the copy ahead of it in the lane.
     std::vector<Copy> copies;
     int64_t behind = -1;
-    for (size_t i = wrapUnits_; i < offloaded_.units.size(); ++i) {
-      const int64_t free = paper_ ? slotFreeAfter(i) : times.freeAfter[i];
-      behind = std::max({behind, free, paper_ ? eligibleAfter(offloaded_.units[i].item) : -1});
+    for (size_t i = wrapUnits_; i < movables_.moved.size(); ++i) {
+      behind = std::max({behind, freeAfter(i), eligibleAfter(moved(i).item, false)});
       copies.push_back({i, behind, false});
     }
-    for (size_t i = 0; i < offloaded_.units.size() && isCarried(i); ++i) {
-      behind = std::max(behind, times.tailFreeAfter[i]);
+    for (size_t i = 0; i < movables_.moved.size() && isCarried(i); ++i) {
+      behind = std::max({behind, times_.tailFreeAfter[i], eligibleAfter(moved(i).item, true)});
       copies.push_back({i, behind, true});
     }
     return emit(copies);
@@ -81,35 +104,36 @@ public:
 
 private:
   struct Copy {
-    size_t unit;
+    size_t moved;
     int64_t step; // the compute step it stands behind; -1: none
     bool nextIteration;
   };
 
-  const MovedBuffer &unit(size_t i) const { return offloaded_.units[i]; }
-  Value source(size_t i) const { return ir::OnDeviceOp(unit(i).use).getSource(); }
-  mlir::Location loc(size_t i) const { return ir::OnDeviceOp(unit(i).use).getLoc(); }
-  llvm::StringRef name(size_t i) const { return source(i).getDefiningOp<ir::WeightOp>().getName(); }
+  const MovedBuffer &moved(size_t i) const { return movables_.moved[i]; }
+  Value source(size_t i) const { return ir::OnDeviceOp(moved(i).use).getSource(); }
+  mlir::Location loc(size_t i) const { return ir::OnDeviceOp(moved(i).use).getLoc(); }
+  llvm::StringRef name(size_t i) const { return moved(i).name; }
   bool isCarried(size_t i) const { return i < wrapUnits_ || (i == wrapUnits_ && wrapBytes_ > 0); }
-  uint64_t carriedBytes(size_t i) const { return i < wrapUnits_ ? unit(i).bytes : wrapBytes_; }
-  Value slot(size_t i) const { return slots_[offloaded_.slotOf(unit(i))]; }
-  uint32_t releaseStep(size_t i) const { return paper_ ? offloaded_.items[unit(i).item].lastStep : unit(i).lastUse; }
+  uint64_t carriedBytes(size_t i) const { return i < wrapUnits_ ? moved(i).bytes : wrapBytes_; }
+  Value slot(size_t i) const { return slots_[movables_.slotOf(moved(i))]; }
+  uint32_t releaseStep(size_t i) const {
+    return start_.byMovable() ? moved(i).lastUse : movables_.items[moved(i).item].lastStep;
+  }
 
   mlir::LogicalResult checkWrap() {
-    const size_t n = offloaded_.units.size();
-    if (paper_ && (wrapUnits_ || wrapBytes_))
-      return iteration_.emitError() << "nothing wraps around under the rule paper";
+    const size_t n = movables_.moved.size();
     if (wrapUnits_ > n || (wrapUnits_ == n && wrapBytes_))
-      return iteration_.emitError() << "cannot wrap " << wrapUnits_ << " units and " << wrapBytes_
-                                    << " bytes around: there are " << n << " offloaded units";
-    if (wrapUnits_ < n && wrapBytes_ >= unit(wrapUnits_).bytes)
+      return iteration_.emitError() << "cannot wrap " << wrapUnits_ << " movables and " << wrapBytes_
+                                    << " bytes around: there are " << n << " that are moved";
+    if (wrapUnits_ < n && wrapBytes_ >= moved(wrapUnits_).bytes)
       return iteration_.emitError() << "cannot wrap " << wrapBytes_ << " bytes of '" << name(wrapUnits_)
-                                    << "' around: it has " << unit(wrapUnits_).bytes << ", and part of it must be left";
+                                    << "' around: it has " << moved(wrapUnits_).bytes
+                                    << ", and part of it must be left";
     for (size_t i = 0; i < n && isCarried(i); ++i)
       if (times_.freeAfter[i] >= 0)
         return iteration_.emitError() << "'" << name(i)
-                                      << "' cannot be there on entry: an earlier unit lies in its range of slot "
-                                      << offloaded_.slotOf(unit(i));
+                                      << "' cannot be there on entry: an earlier one lies in its range of slot "
+                                      << movables_.slotOf(moved(i));
     return mlir::success();
   }
 
@@ -121,12 +145,12 @@ private:
       ++it;
     builder.setInsertionPoint(&block, it);
     ir::SlotOp last;
-    for (size_t s = 0; s < offloaded_.slots.slotBytes.size(); ++s) {
-      const auto type = ir::SlotType::get(iteration_.getContext(), offloaded_.slots.slotBytes[s]);
+    for (size_t s = 0; s < movables_.slots.slotBytes.size(); ++s) {
+      const auto type = ir::SlotType::get(iteration_.getContext(), movables_.slots.slotBytes[s]);
       last = ir::SlotOp::create(builder, iteration_.getLoc(), type, static_cast<int32_t>(s), ir::Address());
       slots_.push_back(last.getSlot());
     }
-    behind_.emplace(last, offloaded_.steps);
+    behind_.emplace(last, movables_.steps);
   }
 
   ir::BufferType heldType(size_t i, uint64_t held) const {
@@ -136,108 +160,136 @@ private:
 
   void carry(size_t i) {
     here_[i] = behind_->insert<ir::CarryOp>(-1, loc(i), heldType(i, carriedBytes(i)), source(i), slot(i),
-                                            ByteRange{0, carriedBytes(i)}, static_cast<int64_t>(unit(i).slotOffset));
+                                            ByteRange{0, carriedBytes(i)}, static_cast<int64_t>(moved(i).slotOffset));
   }
 
   ir::PrefetchOp prefetch(size_t i, int64_t step, Value destination, ByteRange range) {
     ir::StepInfo info;
     info.part = ir::Part::Movement;
-    info.layer = offloaded_.items[unit(i).item].layer;
+    info.layer = movables_.items[moved(i).item].layer;
     info.linkBytes = info.deviceBytes = range.bytes;
     const int64_t offset =
-        llvm::isa<ir::SlotType>(destination.getType()) ? static_cast<int64_t>(unit(i).slotOffset) : 0;
+        llvm::isa<ir::SlotType>(destination.getType()) ? static_cast<int64_t>(moved(i).slotOffset) : 0;
     return behind_->insert<ir::PrefetchOp>(step, loc(i), heldType(i, range.end()),
                                            ir::TokenType::get(iteration_.getContext()), source(i), destination, range,
                                            offset, info);
   }
 
-  // Paper: the copies of an item are eligible when the first layer of its interval starts; for an interval of one, when
-  // the layer before starts.
-  int64_t eligibleAfter(uint32_t item) const {
-    const MovedItem &self = offloaded_.items[item];
+  // The step behind which the start lets an item's copies begin, for the next iteration those of its tail; -1: any.
+  int64_t eligibleAfter(uint32_t item, bool nextIteration) const {
+    switch (start_.rule) {
+    case algorithms::StartRule::Eager:
+      return -1;
+    case algorithms::StartRule::Paper:
+      return paperAfter(item);
+    case algorithms::StartRule::Ahead:
+      return aheadAfter(item, nextIteration);
+    }
+    llvm_unreachable("every rule says when a copy may start");
+  }
+
+  // When the first layer of its interval starts; for an interval of one, when the layer before starts.
+  int64_t paperAfter(uint32_t item) const {
+    const MovedItem &self = movables_.items[item];
     if (item == 0)
-      return self.firstStep == offloaded_.layersBegin ? -1 : static_cast<int64_t>(offloaded_.layersBegin) - 1;
-    const MovedItem &before = offloaded_.items[item - 1];
+      return self.firstStep == movables_.layersBegin ? -1 : static_cast<int64_t>(movables_.layersBegin) - 1;
+    const MovedItem &before = movables_.items[item - 1];
     const bool adjacent = self.firstStep == before.lastStep + 1;
     return adjacent ? static_cast<int64_t>(before.firstStep) - 1 : before.lastStep;
   }
 
-  // Paper: a slot is given up as a whole.
-  int64_t slotFreeAfter(size_t i) const {
-    for (uint32_t item = unit(i).item; item-- > 0;)
-      if (offloaded_.slots.slotOf[item] == offloaded_.slotOf(unit(i)))
-        return offloaded_.items[item].lastStep;
+  // When the item so many before it on the circle has ended; 0: when the step before its own has.
+  int64_t aheadAfter(uint32_t item, bool nextIteration) const {
+    const auto count = movables_.items.size();
+    const auto items = std::min<size_t>(static_cast<size_t>(start_.items), count);
+    if (items == 0)
+      return static_cast<int64_t>(movables_.items[item].firstStep) - 1;
+    return nextIteration ? movables_.items[item + count - items].lastStep : movables_.items[item - items].lastStep;
+  }
+
+  // When what is moved has its range for itself.
+  int64_t freeAfter(size_t i) const {
+    if (start_.byMovable())
+      return times_.freeAfter[i];
+    // A slot is given up as a whole.
+    for (uint32_t item = moved(i).item; item-- > 0;)
+      if (movables_.slots.slotOf[item] == movables_.slotOf(moved(i)))
+        return movables_.items[item].lastStep;
     return -1;
   }
 
   mlir::LogicalResult emit(const std::vector<Copy> &copies) {
     for (const Copy &copy : copies)
-      if (!copy.nextIteration && copy.step >= static_cast<int64_t>(unit(copy.unit).firstUse))
-        return iteration_.emitError() << "'" << name(copy.unit) << "' is used before its range is free";
-    // The order of insertion decides what stands first behind a step: releases, which need their units; so units are
-    // replaced as their copies are made, and the copies of a step follow its releases.
+      if (!copy.nextIteration && copy.step >= static_cast<int64_t>(moved(copy.moved).firstUse))
+        return iteration_.emitError() << "'" << name(copy.moved) << "' is used before its range is free";
+    // The order of insertion decides what stands first behind a step: releases, which need what was there; so
+    // on_device is replaced as copies are made, and the copies of a step follow its releases.
     size_t next = 0;
     std::vector<Value> out;
-    uint32_t pacedItem = ~0u;
-    for (int64_t step = -1; step < static_cast<int64_t>(offloaded_.steps.size()); ++step) {
+    std::optional<std::pair<uint32_t, bool>> paced; // the item, and whether for the next iteration
+    for (int64_t step = -1; step < static_cast<int64_t>(movables_.steps.size()); ++step) {
       if (step >= 0)
         for (size_t i : releases_[static_cast<size_t>(step)])
           behind_->insert<ir::ReleaseOp>(step, loc(i), here_[i]);
       for (; next < copies.size() && copies[next].step == step; ++next) {
-        const size_t i = copies[next].unit;
-        if (paper_ && unit(i).item != pacedItem) {
-          pacedItem = unit(i).item;
-          pace(step, eligibleAfter(pacedItem), loc(i));
+        const auto [i, at, nextIteration] = copies[next];
+        if (!start_.byMovable() && paced != std::pair(moved(i).item, nextIteration)) {
+          paced.emplace(moved(i).item, nextIteration);
+          pace(step, eligibleAfter(moved(i).item, nextIteration), loc(i));
         }
-        if (copies[next].nextIteration)
+        if (nextIteration)
           out.push_back(prefetch(i, step, slot(i), {0, carriedBytes(i)}).getResult());
         else
           bring(i, step);
       }
     }
-    for (size_t i = 0; i < offloaded_.units.size(); ++i)
+    for (size_t i = 0; i < movables_.moved.size(); ++i)
       await(i);
     mlir::OpBuilder builder = mlir::OpBuilder::atBlockEnd(&iteration_.block());
     for (Value value : out)
       ir::CarryOutOp::create(builder, iteration_.getLoc(), value);
-    for (const MovedBuffer &u : offloaded_.units)
-      ir::OnDeviceOp(u.use).erase();
+    for (const MovedBuffer &buffer : movables_.moved)
+      ir::OnDeviceOp(buffer.use).erase();
     return mlir::success();
   }
 
   void pace(int64_t behind, int64_t eligible, mlir::Location where) {
+    // A wait names what a step wrote; behind one that writes nothing (publish) the step before it has to do.
+    while (eligible >= 0 && movables_.steps[static_cast<size_t>(eligible)]->getNumResults() == 0)
+      --eligible;
     if (eligible >= 0)
-      behind_->insert<ir::WaitOp>(behind, where, offloaded_.steps[static_cast<size_t>(eligible)]->getResult(0),
+      behind_->insert<ir::WaitOp>(behind, where, movables_.steps[static_cast<size_t>(eligible)]->getResult(0),
                                   ir::WaitKind::Pacing, ir::Lane::H2D);
   }
 
-  // This iteration's copy of a unit: all of it, or what the iteration before has left.
+  // This iteration's copy of a movable: all of it, or what the iteration before has left.
   void bring(size_t i, int64_t step) {
     const uint64_t from = isCarried(i) ? carriedBytes(i) : 0;
-    ir::PrefetchOp op = prefetch(i, step, from ? here_[i] : slot(i), {from, unit(i).bytes - from});
+    ir::PrefetchOp op = prefetch(i, step, from ? here_[i] : slot(i), {from, moved(i).bytes - from});
     here_[i] = op.getResult();
     tokens_[i] = op.getToken();
   }
 
-  // Paper: the first step of a layer waits for all of its units. Eager: the first step that uses a unit waits for that.
+  // Item by item the first step of a layer waits for all that is moved of it; else the first step that uses a movable
+  // waits for that.
   void await(size_t i) {
-    ir::OnDeviceOp use = unit(i).use;
+    ir::OnDeviceOp use = moved(i).use;
     use.getResult().replaceAllUsesWith(here_[i]);
     if (!tokens_[i])
       return;
-    const uint32_t step = paper_ ? offloaded_.items[unit(i).item].firstStep : unit(i).firstUse;
-    mlir::OpBuilder builder(offloaded_.steps[step]);
+    const uint32_t step = start_.byMovable() ? moved(i).firstUse : movables_.items[moved(i).item].firstStep;
+    mlir::OpBuilder builder(movables_.steps[step]);
     ir::WaitOp::create(builder, loc(i), tokens_[i], ir::WaitKind::Program, ir::Lane::Compute);
   }
 
   ir::IterationOp iteration_;
-  const Movables &offloaded_;
-  const size_t wrapUnits_;
-  const uint64_t wrapBytes_;
-  const bool paper_;
+  const Movables &movables_;
+  const algorithms::Start start_;
   const RangeTimes times_;
-  std::vector<Value> slots_, here_, tokens_;  // by slot; by unit: its content on the device, its last copy's token
-  std::vector<std::vector<size_t>> releases_; // units, by step
+  size_t wrapUnits_ = 0;                      // there on entry: so many whole, ...
+  uint64_t wrapBytes_ = 0;                    // ... and so many bytes of the one after them
+  std::vector<Value> slots_, here_, tokens_;  // by slot; by movable: its content on the device, its last copy's token
+  std::vector<std::vector<size_t>> releases_; // movables, by step
   std::optional<BehindSteps> behind_;
 };
 
@@ -251,15 +303,8 @@ struct InsertMovement : impl::InsertMovementBase<InsertMovement> {
                             << stringifyPhase(iteration.getPhase());
       return signalPassFailure();
     }
-    if (wrapUnits < 0 || wrapBytes < 0) {
-      iteration.emitError() << "cannot wrap " << wrapUnits.getValue() << " units and " << wrapBytes.getValue()
-                            << " bytes around";
-      return signalPassFailure();
-    }
-    mlir::FailureOr<Movables> offloaded = findMovables(iteration, {slots, ringBytes});
-    if (failed(offloaded) || failed(Movement(iteration, *offloaded, static_cast<size_t>(wrapUnits.getValue()),
-                                             static_cast<uint64_t>(wrapBytes.getValue()))
-                                        .run()))
+    const mlir::FailureOr<Movables> movables = findMovables(iteration, residency);
+    if (failed(movables) || failed(Movement(iteration, *movables, residency).run()))
       return signalPassFailure();
     iteration.setPhase(ir::Phase::Movement);
   }

@@ -3,9 +3,9 @@
 // What InsertMovement has to bring to the device in one iteration, in which order, and where to: plain values that the
 // planning of the wrap-around cut reads as well.
 //
-//   items   what a slot holds at a time: an offloaded layer's units, or the head's
-//   units   in order of first use, which is the order of copying; a unit lies in its item's slot behind the units of
-//           the item that are used before it; in a ring (one slot for all) where algorithms::assignRing puts it
+//   items    what a slot holds at a time: the movables of an offloaded layer, or what the head reads
+//   moved    in order of first use, which is the order of copying; a movable lies in its item's slot behind those of
+//            the item that are used before it; in a ring (one slot for all) where algorithms::assignRing puts it
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,13 @@
 #include "ir/Headrace.h"
 #include "mlir/Support/LLVM.h"
 #include "passes/algorithms/AssignSlots.h"
+#include "passes/algorithms/Residency.h"
 
 namespace headrace::passes {
 
 struct MovedBuffer {
   ir::OnDeviceOp use; // what a prefetch replaces
+  std::string name;
   uint64_t bytes = 0;
   uint32_t item = 0;
   uint64_t slotOffset = 0; // multiple of 256
@@ -28,7 +30,7 @@ struct MovedBuffer {
 
 struct MovedItem {
   int32_t layer = -1; // -1: the head
-  uint32_t firstUnit = 0, units = 0;
+  uint32_t firstMoved = 0, moved = 0;
   // Compute steps of the item's layer (or of the head): [firstStep, lastStep].
   uint32_t firstStep = 0, lastStep = 0;
 };
@@ -36,29 +38,23 @@ struct MovedItem {
 struct Movables {
   std::vector<mlir::Operation *> steps; // all compute steps
   uint32_t layersBegin = 0;             // the first step of the first layer
-  std::vector<MovedBuffer> units;
+  std::vector<MovedBuffer> moved;
   std::vector<MovedItem> items;
   algorithms::SlotAssignment slots; // of items
 
-  uint32_t slotOf(const MovedBuffer &unit) const { return slots.slotOf[unit.item]; }
+  uint32_t slotOf(const MovedBuffer &buffer) const { return slots.slotOf[buffer.item]; }
 };
 
-// The slots asked for.
-struct SlotChoice {
-  int64_t slots = 0;     // layer-sized slots; 0: what the start rule asks for
-  int64_t ringBytes = 0; // above 0: instead of them one ring of at most so many bytes (rule eager)
-};
+// For an iteration in the homes phase, brought as the residency says. Fails (with a diagnostic) on a residency that
+// contradicts itself, on buffers that cannot be moved yet, and on a ring that is too small for one.
+mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorithms::Residency &residency);
 
-// For an iteration in the homes phase. Fails (with a diagnostic) on buffers that are no weights, on negative numbers,
-// on a ring under the rule paper or beside a number of slots, and on a ring that is too small for a unit.
-mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const SlotChoice &choice);
-
-// When the ranges of the units are free, by unit. `freeAfter`: until this step has ended an earlier unit of the
-// iteration holds the range, -1 where there is none; `tailFreeAfter`: this step is the last that reads the last unit
+// When the ranges of what is moved are free, by movable. `freeAfter`: until this step has ended an earlier one of the
+// iteration holds the range, -1 where there is none; `tailFreeAfter`: this step is the last that reads the last one
 // that holds it.
 struct RangeTimes {
   std::vector<int64_t> freeAfter, tailFreeAfter;
 };
-RangeTimes rangeTimes(const Movables &offloaded);
+RangeTimes rangeTimes(const Movables &movables);
 
 } // namespace headrace::passes

@@ -4,9 +4,10 @@
 //
 //   model     LowerModel's output           every weight at home on the device
 //   homes     ChooseHomes                   some at home on the host; on_device where they are needed
+//             PriceDirectReads              what reads over the link has the amounts of that
 //   movement  InsertMovement                carry, prefetch, wait, release, carry_out; slots
 //   lanes     AssignLanes, InsertWaits, ElideWaits
-//   offsets   PlaceBuffers                  addresses
+//   offsets   PlaceOnHost, PlaceBuffers     addresses
 //
 // VerifyPhase closes each. All passes but PlaceBuffers run on one iteration at a time.
 #pragma once
@@ -15,6 +16,7 @@
 
 #include "ir/Headrace.h"
 #include "mlir/Pass/Pass.h"
+#include "passes/ResidencyOption.h"
 
 namespace headrace::passes {
 

@@ -11,40 +11,48 @@ class Headrace_Pass<string name, string op> : Pass<"headrace-" # name, op> {
 }
 class Headrace_IterationPass<string name> : Headrace_Pass<name, "::headrace::ir::IterationOp">;
 
+def Headrace_ResidencyOption
+    : Option<"residency", "residency", "::headrace::algorithms::Residency", /*default=*/"",
+             "what lives where and how the rest is brought: weights=0,4-7 start=eager slots=2 ... (Residency.h)">;
+
 def ChooseHomes : Headrace_IterationPass<"choose-homes"> {
-  let summary = "model -> homes: units that are offloaded get their home on the host";
+  let summary = "model -> homes: movables that the residency has away get their home on the host";
   let description = [{
-    The four units of each layer in `layers`, single `units` by their number, the embedding and the head. An offloaded
-    embedding is read where it is: its op is marked direct. Everything else that reads an offloaded unit reads `on_device` of it.
+    An offloaded embedding is read where it is: its op is marked direct. Everything else that reads a movable whose home is
+    on the host reads `on_device` of it.
+  }];
+  let options = [Headrace_ResidencyOption];
+}
+
+def PriceDirectReads : Headrace_IterationPass<"price-direct-reads"> {
+  let summary = "homes: steps marked direct get the amounts of reading over the link";
+  let description = [{
+    What is read directly crosses the link instead of device memory. The amounts are the cost model's (cost::workOf).
   }];
   let options = [
-    ListOption<"layers", "layers", "int64_t", "decoder layers to offload, from 0">,
-    ListOption<"units", "units", "int64_t", "units to offload, by their number, beside those of the layers">,
-    Option<"embedding", "embedding", "bool", "false", "offload the embedding">,
-    Option<"head", "head", "bool", "false", "offload the head">];
+    Option<"deviceBytes", "device-bytes", "uint64_t", "0", "bytes that the step still moves in device memory">,
+    Option<"linkBytes", "link-bytes", "uint64_t", "0", "bytes that it reads over the link">];
 }
 
 def InsertMovement : Headrace_IterationPass<"insert-movement"> {
-  let summary = "homes -> movement: on_device becomes prefetch, wait and release, in slots";
+  let summary = "homes -> movement: on_device becomes prefetch, wait and release, in slots or a ring";
   let description = [{
-    Rule `paper` (Select-N): layer by layer. A layer's copies are eligible when the first layer of its interval starts (for
-    an interval of one when the layer before starts), its compute waits for all of them, its slot is given up when its last
-    step has ended. Nothing crosses the iteration's edge.
+    Start `paper` (Select-N): layer by layer. A layer's copies are eligible when the first layer of its interval starts
+    (for an interval of one when the layer before starts), its compute waits for all of them, its slot is given up when its
+    last step has ended. Nothing crosses the iteration's edge.
 
-    Rule `eager`: unit by unit. A copy is eligible as soon as its range is free, a step waits for the units it reads. The
-    iteration starts with `wrap-units` whole units and `wrap-bytes` of the one after them in their slots, copied by the
-    iteration before, and its tail copies the same for the next.
+    Start `ahead-N`: layer by layer too. A layer's copies are eligible when the offloaded layer N before it has ended,
+    around the edge: the first N are there on entry, copied by the tail of the iteration before. N = 0: when the layer is
+    next; nothing crosses the edge.
 
-    Slots are as large as the layers that take turns in them. With `ring-bytes` (rule eager) there is one slot of at most
-    that many bytes instead, a ring that units of any size go through (passes/algorithms/AssignRing.h).
+    Start `eager`: movable by movable. A copy is eligible as soon as its range is free, a step waits for what it reads.
+    The iteration starts with what the cut of its shape says, copied by the iteration before, and its tail copies the
+    same for the next.
+
+    Slots are as large as the items that take turns in them. With `ring` (start eager) there is one slot of at most that
+    many bytes instead, a ring that movables of any size go through (passes/algorithms/AssignRing.h).
   }];
-  let options = [
-    Option<"slots", "slots", "int64_t", "0",
-           "layer-sized slots; 0: what the rule asks for (paper 1, or 2 where neighbours are offloaded; eager 2)">,
-    Option<"ringBytes", "ring-bytes", "int64_t", "0",
-           "eager: one ring of at most so many bytes instead of layer-sized slots; 0: none">,
-    Option<"wrapUnits", "wrap-units", "int64_t", "0", "eager: whole units that the iteration before has copied">,
-    Option<"wrapBytes", "wrap-bytes", "int64_t", "0", "eager: bytes of the next unit that it has copied">];
+  let options = [Headrace_ResidencyOption];
 }
 
 def AssignLanes : Headrace_IterationPass<"assign-lanes"> {
@@ -65,6 +73,15 @@ def ElideWaits : Headrace_IterationPass<"elide-waits"> {
     What remains is the transitive reduction: taking any one away loses an order. A pacing wait that a data dependence
     relies on takes that dependence's kind.
   }];
+}
+
+def PlaceOnHost : Headrace_IterationPass<"place-on-host"> {
+  let summary = "lanes: weights at home on the host get their addresses in the host slab";
+  let description = [{
+    The slab serves all placements of a plan, so the plan says where a unit lies in it. Without this pass PlaceBuffers lays
+    them one behind the other.
+  }];
+  let options = [ListOption<"addresses", "addresses", "int64_t", "by unit; those of units on the device count for nothing">];
 }
 
 def PlaceBuffers : Headrace_Pass<"place-buffers", "::mlir::ModuleOp"> {

@@ -197,18 +197,12 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
     if (total > kLargest)
       return ir::IterationOp(iterations[0]).emitError() << "has more bytes than can be addressed";
 
-    uint64_t below = 0;
-    std::vector<uint64_t> belowAddresses, slotBytes, residentBytes;
-    for (ir::PersistentInterface p : first.io) {
-      belowAddresses.push_back(below);
-      below += alignUp(p.sizeInBytes());
-    }
-    const auto align = static_cast<uint64_t>(kvAlign);
-    for (ir::PersistentInterface p : first.kv) {
-      below = llvm::alignTo(below, align);
-      belowAddresses.push_back(below);
-      below = llvm::alignTo(below + p.sizeInBytes(), align);
-    }
+    std::vector<algorithms::ArenaBuffer> below;
+    std::vector<uint64_t> slotBytes, residentBytes;
+    for (ir::PersistentInterface p : first.io)
+      below.push_back({p.sizeInBytes()});
+    for (ir::PersistentInterface p : first.kv)
+      below.push_back({p.sizeInBytes(), static_cast<uint64_t>(kvAlign)});
     for (ir::PersistentInterface p : first.slots)
       slotBytes.push_back(alignUp(p.sizeInBytes()));
     for (ir::PersistentInterface p : first.resident)
@@ -221,8 +215,8 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
           ir::PersistentInterface(region[k]).address().value = static_cast<int64_t>(addresses[k]);
       };
       const Persistent &p = persistent[i];
-      write(p.io, belowAddresses.data());
-      write(p.kv, belowAddresses.data() + p.io.size());
+      write(p.io, layout.below.data());
+      write(p.kv, layout.below.data() + p.io.size());
       write(p.slots, layout.slots.data());
       write(p.resident, layout.persistent.data());
       placeOnHost(p.host);

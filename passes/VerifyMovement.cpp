@@ -15,9 +15,9 @@ using mlir::LogicalResult;
 using mlir::success;
 using mlir::Value;
 
-llvm::StringRef nameOf(Value buffer) {
-  auto weight = ir::bufferOf(buffer).getDefiningOp<ir::WeightOp>();
-  return weight ? weight.getName() : "a buffer";
+std::string nameOf(Value buffer) {
+  auto movable = ir::bufferOf(buffer).getDefiningOp<ir::MovableInterface>();
+  return movable ? movable.movable().name : "a buffer";
 }
 
 // Plays the program's order. A range is known by the value that made it (ir::Ranges).

@@ -13,7 +13,7 @@ mlir::LogicalResult verifyHomes(ir::IterationOp iteration, ir::Phase phase) {
       return op.emitError() << "moves data in phase " << stringifyPhase(phase) << ", before movement is inserted";
     if (llvm::isa<ir::OnDeviceOp>(op) && phase != ir::Phase::Homes)
       return op.emitError() << "belongs to phase homes only, not to phase " << stringifyPhase(phase);
-    if (phase == ir::Phase::Model && llvm::isa<ir::WeightOp, ir::KvOp>(op) &&
+    if (phase == ir::Phase::Model && llvm::isa<ir::MovableInterface>(op) &&
         !ir::bufferType(op.getResult(0)).isOnDevice())
       return op.emitError() << "is at home off the device in phase model, before homes are chosen";
   }

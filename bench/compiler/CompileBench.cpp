@@ -16,6 +16,7 @@
 #include "compiler/Compile.h"
 #include "runtime/plan/PlanFile.h"
 #include "tests/support/SourceDir.h"
+#include "tests/support/StatedPlacements.h"
 
 namespace headrace::compiler {
 namespace {
@@ -48,12 +49,10 @@ CompileRequest llama405b() {
 
 CompileRequest manyVariants() {
   CompileRequest request = llama405b();
-  request.policy.interval = 1;
-  for (int64_t interval = 2; interval <= 8; ++interval) {
-    model::Policy policy = request.policy;
-    policy.interval = interval;
-    request.alsoPlacements.push_back(policy);
-  }
+  std::vector<model::Policy> policies;
+  for (int64_t i = 1; i <= 8; ++i)
+    policies.push_back(compiler::interval(i));
+  request.placements = compiler::stated(request.model, policies);
   request.buckets.sequences = {1, 2, 4, 8, 16, 32, 64, 128};
   request.buckets.contexts = {512, 1024, 2048, 4096};
   return request;

@@ -18,7 +18,7 @@ absl::StatusOr<ChosenPlacements> Chooser::run() {
     if (ok() && one == kNone)
       return refusalTogether();
     of.assign(of.size(), one);
-  } else if (model::choosesByLatency(p_.policy.name)) {
+  } else if (p_.byObjective) {
     for (size_t b = 0; b < p_.buckets.size() && ok(); ++b)
       if (p_.buckets[b].sloNs > 0)
         (void)searchedWithin(b, p_.buckets[b].sloNs, [&](const Candidate &found) { return evaluate(add(found)); });

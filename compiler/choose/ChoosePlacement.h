@@ -54,7 +54,9 @@ struct ChoiceProblem {
   bool gaps = false; // evaluations have gaps: an instance serves all buckets, and each gap is held to its objective
   // Set: one placement serves all buckets, within their objectives gaps included, as with one for each this gap is not.
   std::optional<BrokenGap> apart;
-  model::Policy policy;              // its name the effective one, of model::kPolicyNames
+  model::Policy policy;              // as asked for, its name the policy's own
+  bool byObjective = true;           // PolicyTraits
+  bool onePlacement = false;         // PolicyTraits
   size_t most = SIZE_MAX;            // placements at the most: what fits each alone may not fit together
   std::vector<Candidate> candidates; // what there is to choose from; the first offloads the least
   std::vector<Objective> buckets;    // decode, then mixed

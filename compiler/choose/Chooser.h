@@ -75,6 +75,8 @@ private:
   // As policies without a latency objective choose.
   size_t firstThatFits(uint64_t budget);
   size_t mostPlacements() const {
+    if (p_.onePlacement)
+      return 1;
     return std::min(
         p_.most, static_cast<size_t>(std::max<int64_t>(1, p_.policy.placements.value_or(model::kDefaultPlacements))));
   }

@@ -199,7 +199,7 @@ MemoryMinimum Chooser::leastOfAll() {
 absl::Status Chooser::refusal() {
   ObjectiveMinima minima;
   minima.bytesAtAny = leastOfAll();
-  if (ok() && (minima.bytesAtAny.bytes > p_.target->budget || !model::choosesByLatency(p_.policy.name))) {
+  if (ok() && (minima.bytesAtAny.bytes > p_.target->budget || !p_.byObjective)) {
     MemoryNeed need = p_.family->need(*minima.bytesAtAny.candidate);
     need.transients = need.transients + minima.bytesAtAny.bytes - need.bytes;
     need.bytes = minima.bytesAtAny.bytes;

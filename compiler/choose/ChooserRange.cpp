@@ -13,7 +13,7 @@ void Chooser::spread(const std::vector<size_t> &of, std::vector<size_t> &placeme
   std::sort(placements.begin(), placements.end());
   placements.erase(std::unique(placements.begin(), placements.end()), placements.end());
   // One candidate for each amount of memory: the fastest in the bucket that decides.
-  const bool any = !model::choosesByLatency(p_.policy.name);
+  const bool any = !p_.byObjective;
   std::vector<size_t> ladder;
   for (auto at = byFreed_.rbegin(); at != byFreed_.rend() && ok(); ++at) {
     const size_t candidate = *at;

@@ -100,10 +100,10 @@ size_t Chooser::mostFreedTogether(uint64_t budget) {
 }
 
 size_t Chooser::inOneCut(size_t candidate) {
-  if (!candidates_[candidate].wrap || candidates_[candidate].oneCut)
+  if (!candidates_[candidate].residency.wrap.around || candidates_[candidate].residency.wrap.oneCut)
     return kNone;
   Candidate one = candidates_[candidate];
-  one.oneCut = true;
+  one.residency.wrap.oneCut = true;
   return add(one);
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "compiler/choose/ChoosePlacement.h"
+#include "compiler/choose/Policy.h"
 #include "compiler/choose/SearchPlacement.h"
 #include "compiler/lower/Explain.h"
 #include "runtime/base/Units.h"
@@ -89,12 +90,12 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
   if (goal.sloFactor && (minima.decode.missed || minima.mixed.missed)) {
     const ClassMinimum &worst = minima.decode.factor >= minima.mixed.factor ? minima.decode : minima.mixed;
     add(absl::StrCat("the minimum slo_factor is ", factorText(worst.factor), " at this memory (",
-                     bucketText(*worst.bucket), " with ", worst.candidate->describe(), ")"));
+                     bucketText(*worst.bucket), " with ", describe(*worst.candidate, spec), ")"));
   } else if (!goal.sloFactor) {
     for (const auto &[name, minimum] : {std::pair("TTFT", &minima.mixed), std::pair("TPOT", &minima.decode)})
       if (minimum->missed)
         add(absl::StrCat("the minimum ", name, " is ", model::durationText(minimum->ns), " at this memory (",
-                         bucketText(*minimum->bucket), " with ", minimum->candidate->describe(), ")"));
+                         bucketText(*minimum->bucket), " with ", describe(*minimum->candidate, spec), ")"));
   }
   const std::string these = goal.sloFactor               ? "this factor"
                             : goal.ttftNs && goal.tpotNs ? "these objectives"
@@ -107,19 +108,19 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
     add(absl::StrCat("no memory would do at ", these, ": the iteration without offloading takes longer"));
   if (minima.bytesAtAny.candidate)
     add(absl::StrCat("the minimum memory at any latency is ", minima.bytesAtAny.bytes, " bytes (",
-                     bytesText(minima.bytesAtAny.bytes), ") with ", minima.bytesAtAny.candidate->describe()));
+                     bytesText(minima.bytesAtAny.bytes), ") with ", describe(*minima.bytesAtAny.candidate, spec)));
   return text;
 }
 
-std::string explainObjective(const std::string &policy, const ChosenPlacements &chosen, const Objective &bucket,
+std::string explainObjective(const Policy &policy, const ChosenPlacements &chosen, const Objective &bucket,
                              const plan::Variant &variant, const plan::Plan &plan,
                              const std::optional<BrokenGap> &apart, const LinkUse *link) {
-  std::string text = absl::StrCat(chosen.placements.front().describe(), " of ", plan.model.name, "'s ",
-                                  plan.model.layers, " layers, by policy ", policy);
-  if (policy == "flexgen" || policy == "flexgen-nobus")
-    absl::StrAppend(&text, ": the largest share of every layer that its estimate from peak performance allows, or the "
-                           "smallest that fits");
-  else if (model::choosesByLatency(policy))
+  std::string text = absl::StrCat(describe(chosen.placements.front(), plan.model), " of ", plan.model.name, "'s ",
+                                  plan.model.layers, " layers, by policy ", std::string(policy.name()));
+  const PolicyTraits traits = policy.traits();
+  if (const std::string_view opinion = policy.opinionText(); !opinion.empty())
+    absl::StrAppend(&text, ": ", std::string(opinion));
+  else if (traits.byObjective)
     absl::StrAppend(&text, ": frees the most device memory of ", chosen.compared, " placements (", chosen.compiled,
                     " compiled) that fit and meet the objective");
   const auto freed = plan::freedBytes(plan, variant.placement);
@@ -130,7 +131,7 @@ std::string explainObjective(const std::string &policy, const ChosenPlacements &
   if (bucket.sloNs > 0)
     absl::StrAppend(&text, ", objective ", model::durationText(bucket.sloNs),
                     variant.predictedNs <= bucket.sloNs ? "" : " (MISSED: this policy does not choose by it)");
-  if (bucket.sloNs > 0 && model::choosesByLatency(policy) && plan.slowestPermille > plan::kPredicted)
+  if (bucket.sloNs > 0 && traits.byObjective && plan.slowestPermille > plan::kPredicted)
     absl::StrAppend(
         &text, absl::StrFormat(", %.1f%% of it kept free for the slowest iterations that the record has seen",
                                cost::percentKeptFree(static_cast<double>(plan.slowestPermille) / plan::kPredicted)));

@@ -15,6 +15,7 @@ namespace headrace::compiler {
 struct Objective;
 struct ChosenPlacements;
 struct LinkUse;
+class Policy;
 
 // A gap between tokens that a change of placements, or of what the ring holds, makes longer than its objective.
 struct BrokenGap {
@@ -57,7 +58,7 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
 
 // `plan` has its placements; `bucket` is the one that decided, `variant` its own in the chosen placement. `apart`: why
 // one placement serves all buckets. `link`: of the bucket's time, where a search filled it; null: nothing to say of it.
-std::string explainObjective(const std::string &policy, const ChosenPlacements &chosen, const Objective &bucket,
+std::string explainObjective(const Policy &policy, const ChosenPlacements &chosen, const Objective &bucket,
                              const plan::Variant &variant, const plan::Plan &plan,
                              const std::optional<BrokenGap> &apart, const LinkUse *link);
 

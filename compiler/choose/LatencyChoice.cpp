@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "compiler/choose/ExplainObjective.h"
-#include "compiler/choose/PolicyCandidates.h"
 #include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/plan/PlacementTable.h"
@@ -30,14 +29,12 @@ uint64_t layerComputeNs(const plan::Plan &plan, const plan::Variant &variant) {
 
 } // namespace
 
-bool LatencyChoice::applies(const CompileRequest &request) {
-  return model::effectivePolicy(request.policy, request.goal) != "interval" || request.goal.hasSlo() ||
-         request.policy.placements;
+bool LatencyChoice::applies(const CompileRequest &request, const Policy &policy) {
+  return !policy.traits().statesPlacement || request.goal.hasSlo() || request.policy.placements;
 }
 
 absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   report();
-  policy_ = model::effectivePolicy(in_.request->policy, in_.request->goal);
   if (buckets_.empty())
     RETURN_IF_ERROR(setBuckets());
   ChoiceProblem problem;
@@ -45,25 +42,20 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   problem.target = in_.target;
   problem.goal = &in_.request->goal;
   problem.policy = in_.request->policy;
-  problem.policy.name = policy_;
+  problem.policy.name = std::string(in_.policy->name());
+  problem.byObjective = traits_.byObjective;
+  problem.onePlacement = traits_.onePlacement;
   problem.family = in_.family;
   problem.buckets = buckets_;
   problem.most = most;
   problem.gaps = gapsCount();
   problem.apart = apart_;
-  if (policy_ == "flexgen" || policy_ == "flexgen-nobus") {
-    flexGen_.emplace(in_.request->model, *in_.layout, in_.request->hardware, *in_.target, in_.steps,
-                     policy_ == "flexgen" ? in_.request->goal.busDevices : 1);
-    problem.candidates = flexGen_->candidates();
-    problem.meets = [this](const Candidate &candidate, const Objective &bucket) {
-      return flexGen_->meets(candidate, bucket, in_.request->goal);
-    };
-  } else {
-    problem.candidates = policyCandidates(policy_, in_.request->policy, in_.request->model, *in_.family);
-  }
+  const PolicyInputs inputs{*in_.request, *in_.target, *in_.layout, *in_.family, in_.steps};
+  problem.candidates = in_.policy->candidates(inputs);
+  problem.meets = in_.policy->opinion(inputs);
   RETURN_IF_ERROR(keepWhatHostHolds(problem.candidates));
   // What is held against an objective is what the slowest iterations take.
-  slowest_ = model::choosesByLatency(policy_) ? in_.empty.slowestPermille : plan::kPredicted;
+  slowest_ = traits_.byObjective ? in_.empty.slowestPermille : plan::kPredicted;
   problem.copiesNs = [this](const Candidate &candidate) {
     uint64_t ns = 0;
     for (const uint64_t bytes : copiesOf(candidate))
@@ -159,8 +151,8 @@ const Objective &LatencyChoice::lookFor(const Objective &bucket) {
 // Bytes of each copy of an iteration, in no order. A table that is not the head's operand is read in place.
 std::vector<uint64_t> LatencyChoice::copiesOf(const Candidate &candidate) const {
   std::vector<uint64_t> copies;
-  if (candidate.slots > 0 || candidate.ringBytes > 0)
-    for (const int32_t unit : in_.family->unitsOf(candidate))
+  if (candidate.residency.slots > 0 || candidate.residency.ringBytes > 0)
+    for (const int32_t unit : candidate.residency.weightsAway())
       if (unit != in_.layout->embeddingUnit() || in_.request->model.tiedEmbeddings)
         copies.push_back(in_.layout->units[static_cast<size_t>(unit)].bytes);
   return copies;
@@ -245,10 +237,11 @@ LatencyChoice::chain(const Objective &bucket, const std::vector<RangeStep> &step
   const auto search = [&](bool embedding) {
     SearchRequest request = searchRequest({{&bucket, first}}, embedding);
     if (within != nullptr)
-      request.only = in_.family->unitsOf(*within);
+      request.only = within->residency.weightsAway();
     return searchChain(request, asked, *in_.prices);
   };
-  absl::StatusOr<std::vector<ChainedPlacement>> found = search(within == nullptr || within->embedding);
+  absl::StatusOr<std::vector<ChainedPlacement>> found =
+      search(within == nullptr || awayOf(within->residency, in_.request->model).embedding);
   if (absl::IsResourceExhausted(found.status())) // as search()
     found = search(false);
   if (!found.ok())
@@ -262,13 +255,13 @@ LatencyChoice::chain(const Objective &bucket, const std::vector<RangeStep> &step
 // Where it is not said how: a search decides the slots, and what else to offload.
 bool LatencyChoice::searches() const {
   const model::Policy &asked = in_.request->policy;
-  return policy_ == "headrace" && !asked.slots && asked.offloadHead != model::Choice::On &&
+  return traits_.searchesUnits && !asked.slots && asked.offloadHead != model::Choice::On &&
          !(in_.request->model.tiedEmbeddings && asked.offloadEmbedding == model::Choice::On);
 }
 
 bool LatencyChoice::gapsCount() const {
   // The baselines know nothing of gaps.
-  return model::choosesByLatency(policy_) && !flexGen_ && in_.request->goal.instances == model::Instances::Together &&
+  return traits_.countsGaps && in_.request->goal.instances == model::Instances::Together &&
          std::any_of(buckets_.begin(), buckets_.end(), [](const Objective &b) { return b.decode && b.sloNs > 0; });
 }
 
@@ -316,8 +309,8 @@ void LatencyChoice::record(plan::Plan &plan) const {
   absl::StatusOr<LinkUse> link = absl::NotFoundError("nothing is searched, or gaps decide");
   if (searches() && !apart_ && bucket.sloNs > 0)
     link = linkUse(searchRequest({{&bucket, plan::predictedWithin(bucket.sloNs, slowest_)}}, true),
-                   in_.family->unitsOf(chosen_.placements.front()), *in_.prices);
-  plan.reason = explainObjective(policy_, chosen_, bucket, *decisive, plan, apart_, link.ok() ? &*link : nullptr);
+                   chosen_.placements.front().residency.weightsAway(), *in_.prices);
+  plan.reason = explainObjective(*in_.policy, chosen_, bucket, *decisive, plan, apart_, link.ok() ? &*link : nullptr);
   plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
 }
 

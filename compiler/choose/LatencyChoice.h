@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/choose/ChoosePlacement.h"
-#include "compiler/choose/FlexGen.h"
+#include "compiler/choose/Policy.h"
 #include "compiler/choose/SearchPlacement.h"
 #include "compiler/lower/Prices.h"
 #include "runtime/plan/Plan.h"
@@ -23,6 +23,7 @@ namespace headrace::compiler {
 class LatencyChoice {
 public:
   struct Inputs {
+    const Policy *policy = nullptr;
     const CompileRequest *request = nullptr;
     const Target *target = nullptr;
     const model::WeightLayout *layout = nullptr;
@@ -33,11 +34,11 @@ public:
     // Compiles a candidate alone into a plan that is empty; with `gaps`, says what they are.
     std::function<absl::StatusOr<Evaluation>(const Candidate &, plan::Plan &, bool gaps)> evaluate;
   };
-  explicit LatencyChoice(Inputs inputs) : in_(std::move(inputs)) {}
+  explicit LatencyChoice(Inputs inputs) : in_(std::move(inputs)), traits_(in_.policy->traits()) {}
 
-  // Whether there is more to choose than the first placement that fits: the goal has an objective, the policy is a
-  // named one, or the plan is to have several placements.
-  static bool applies(const CompileRequest &request);
+  // Whether there is more to choose than the first placement that fits: the goal has an objective, the policy states no
+  // placement, or the plan is to have several placements.
+  static bool applies(const CompileRequest &request, const Policy &policy);
 
   // The placements that the plan is to have, at most so many: what fits each alone may not fit together.
   absl::StatusOr<std::vector<Candidate>> choose(size_t most = SIZE_MAX);
@@ -67,11 +68,10 @@ private:
                                                const Candidate *within) const;
 
   Inputs in_;
-  std::string policy_;                  // effective
+  PolicyTraits traits_;
   uint32_t slowest_ = plan::kPredicted; // permille, of placements that move weights
-  std::optional<FlexGen> flexGen_;
-  bool hostBinds_ = false;         // the host's memory does not hold all weights
-  std::vector<Objective> buckets_; // decode, then mixed
+  bool hostBinds_ = false;              // the host's memory does not hold all weights
+  std::vector<Objective> buckets_;      // decode, then mixed
   ChosenPlacements chosen_;
   std::optional<BrokenGap> apart_; // why one placement serves all buckets
   // A refusal asks the same more than once.

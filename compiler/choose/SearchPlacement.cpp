@@ -42,9 +42,9 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
   for (const ShapeGoal &goal : goals)
     shapes.push_back(goal.shape);
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
-  ir::IterationOp iteration = lowerModel(*module, stringifyShape(shape),
-                                         {request.model, request.layout, request.target, request.deviceKind,
-                                          model::StartRule::Eager, shape, Target::limits(shapes)});
+  ir::IterationOp iteration =
+      lowerModel(*module, stringifyShape(shape),
+                 {request.model, request.layout, request.target, request.deviceKind, shape, Target::limits(shapes)});
   algorithms::ScheduleTimes times;
   const MemoryUse use = memoryUseOf(iteration);
   int64_t before = -1;
@@ -183,21 +183,25 @@ SearchedPlacement described(const SearchRequest &request, const PlacementProblem
   for (const uint32_t unit : placed.units)
     units.push_back(asked.units[unit]);
   const bool nothing = units.empty();
-  found.candidate = placementOfUnits(*request.layout, std::move(units), placed.ringBytes);
-  found.candidate.embedding = embeddingAway(request);
+  found.candidate = placementOfUnits(units, placed.ringBytes);
+  algorithms::Wrap &wrap = found.candidate.residency.wrap;
+  if (embeddingAway(request)) {
+    units.push_back(request.layout->embeddingUnit());
+    found.candidate.residency.setWeightsAway(units);
+  }
   if (nothing) {
     found.candidate.name = "none";
-    found.candidate.wrap = false;
+    wrap = {};
   }
   size_t schedule = 0;
   if (!request.decode.empty()) {
     if (!nothing)
-      found.candidate.decodeCut = placed.timing.cuts[schedule];
+      wrap.decode = placed.timing.cuts[schedule];
     found.decodeNs = placed.timing.ns[schedule++];
   }
   if (!request.mixed.empty()) {
     if (!nothing)
-      found.candidate.mixedCut = placed.timing.cuts[schedule];
+      wrap.mixed = placed.timing.cuts[schedule];
     found.mixedNs = placed.timing.ns[schedule];
   }
   found.link = linkUse(asked.problem, placed.units, factor * static_cast<double>(shortestGoal(asked.problem)),

@@ -15,6 +15,18 @@
 namespace headrace::compiler {
 namespace {
 
+model::StartRule ruleOf(algorithms::StartRule rule) {
+  switch (rule) {
+  case algorithms::StartRule::Paper:
+    return model::StartRule::Paper;
+  case algorithms::StartRule::Eager:
+    return model::StartRule::Eager;
+  case algorithms::StartRule::Ahead:
+    return model::StartRule::Ahead;
+  }
+  llvm_unreachable("a plan names every start rule");
+}
+
 std::string scheduleName(ir::IterationOp iteration, const Candidate &candidate) {
   return absl::StrCat(stringifyShape(iteration.getShape()).str(), " ", candidate.name);
 }
@@ -31,16 +43,16 @@ CandidateCompiler::CandidateCompiler(const CompileRequest &request, const Target
     classes_.push_back({ir::Shape::Mixed, &target_.mixed});
 }
 
-mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(model::StartRule rule) {
+mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower() {
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
   for (const ShapeClass &c : classes_)
     lowerModel(*module, c.name(),
-               {&request_.model, &layout_, &target_, request_.hardware.kind, rule, c.shape, Target::limits(*c.shapes)});
+               {&request_.model, &layout_, &target_, request_.hardware.kind, c.shape, Target::limits(*c.shapes)});
   return module;
 }
 
 std::vector<MemoryUse> CandidateCompiler::memoryUses() {
-  mlir::OwningOpRef<mlir::ModuleOp> module = lower(request_.policy.startRule);
+  mlir::OwningOpRef<mlir::ModuleOp> module = lower();
   std::vector<MemoryUse> uses;
   for (ir::IterationOp iteration : module->getOps<ir::IterationOp>())
     uses.push_back(memoryUseOf(iteration));
@@ -49,7 +61,7 @@ std::vector<MemoryUse> CandidateCompiler::memoryUses() {
 
 std::vector<PricedStep> CandidateCompiler::pricedSteps() {
   std::vector<PricedStep> steps;
-  mlir::OwningOpRef<mlir::ModuleOp> module = lower(model::StartRule::Paper);
+  mlir::OwningOpRef<mlir::ModuleOp> module = lower();
   for (mlir::Operation &op : (*module->getOps<ir::IterationOp>().begin()).block())
     if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
       if (const std::optional<cost::OpSite> site = opSite(step))
@@ -57,45 +69,24 @@ std::vector<PricedStep> CandidateCompiler::pricedSteps() {
   return steps;
 }
 
-absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, std::vector<int64_t> layers,
-                                                const Where &where) {
-  Placed placed{&candidate, lower(candidate.startRule), optionsOf(candidate, std::move(layers), where)};
+absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, const Where &where) {
+  Placed placed{&candidate, lower(), optionsOf(candidate, where)};
   RETURN_IF_ERROR(runToOffsets(*placed.module, placed.options));
   return placed;
 }
 
-PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, std::vector<int64_t> layers,
-                                             const Where &where) {
+PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const Where &where) {
   PipelineOptions options;
-  options.layers = std::move(layers);
-  options.units = candidate.units;
-  options.embedding = candidate.embedding;
-  // Tied: the table is the head's operand. Single units name the head's among them.
-  options.head = candidate.head && !request_.model.tiedEmbeddings && candidate.units.empty();
-  options.slots = {candidate.slots, static_cast<int64_t>(candidate.ringBytes)};
+  options.residency = candidate.residency;
   options.kvAlign = where.kvAlign;
-  options.hostAddress = [&addresses = *where.hostAddresses](int64_t unit) {
-    return addresses[static_cast<size_t>(unit)];
-  };
+  options.hostAddresses.assign(where.hostAddresses->begin(), where.hostAddresses->end());
   options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
     return cost::workOf(request_.model, *opSite(step), Target::limits(shapesOf(iteration)), target_.activation,
                         target_.kv, /*direct=*/true);
   };
-  if (candidate.wrap)
-    options.planCut = [this, &candidate, slots = options.slots, decodes = algorithms::Cut()](
-                          ir::IterationOp iteration) mutable -> absl::StatusOr<algorithms::Cut> {
-      const bool decode = iteration.getShape() == ir::Shape::Decode; // comes first
-      const std::optional<algorithms::Cut> &stated = decode ? candidate.decodeCut : candidate.mixedCut;
-      absl::StatusOr<algorithms::Cut> cut =
-          stated ? *stated : planWrapAround(iteration, shapesOf(iteration), slots, prices_);
-      if (!cut.ok())
-        return cut;
-      if (decode)
-        decodes = *cut;
-      else if (candidate.oneCut && std::tie(cut->units, cut->bytes) < std::tie(decodes.units, decodes.bytes))
-        return decodes;
-      return cut;
-    };
+  options.planCut = [this, &candidate](ir::IterationOp iteration) {
+    return planWrapAround(iteration, shapesOf(iteration), candidate.residency, prices_);
+  };
   const auto shown = [&candidate](const auto &show) {
     return [&candidate, &show](ir::IterationOp iteration, llvm::StringRef after) {
       std::string text;
@@ -118,10 +109,12 @@ absl::Status CandidateCompiler::addTo(plan::Plan &plan, PlanEmitter &emitter, Pl
   plan::Placement described;
   described.name = candidate.name;
   described.interval = candidate.interval;
-  described.offloadedLayers = static_cast<int32_t>(candidate.layers);
-  described.offloadsEmbedding = candidate.embedding;
-  described.offloadsHead = candidate.head;
-  described.startRule = candidate.startRule;
+  const Away away = awayOf(candidate.residency, request_.model);
+  described.offloadedLayers = static_cast<int32_t>(away.layers);
+  described.offloadsEmbedding = away.embedding;
+  described.offloadsHead = away.head;
+  described.startRule = ruleOf(candidate.residency.start.rule);
+  described.startItems = candidate.residency.start.items;
   const auto stepped = [&] {
     if (onStep)
       onStep();

@@ -47,8 +47,8 @@ public:
     int64_t kvAlign = model::kAlign;
     bool forThePlan = true; // false: to be compared; no phase is shown
   };
-  // All buffers placed, as if there were no other placement. `layers`: that the candidate offloads.
-  absl::StatusOr<Placed> place(const Candidate &candidate, std::vector<int64_t> layers, const Where &where);
+  // All buffers placed, as if there were no other placement.
+  absl::StatusOr<Placed> place(const Candidate &candidate, const Where &where);
   // The schedules and variants of the placement. `onStep`: called after each of them; may be null.
   absl::Status addTo(plan::Plan &plan, PlanEmitter &emitter, Placed &placed, const std::function<void()> &onStep);
 
@@ -59,8 +59,8 @@ private:
     const std::vector<cost::Shape> *shapes;
     const char *name() const { return shape == ir::Shape::Decode ? "decode" : "mixed"; }
   };
-  mlir::OwningOpRef<mlir::ModuleOp> lower(model::StartRule rule);
-  PipelineOptions optionsOf(const Candidate &candidate, std::vector<int64_t> layers, const Where &where);
+  mlir::OwningOpRef<mlir::ModuleOp> lower();
+  PipelineOptions optionsOf(const Candidate &candidate, const Where &where);
   const std::vector<cost::Shape> &shapesOf(ir::IterationOp iteration) const;
   plan::Variant variantOf(const EmittedSchedule &emitted, const cost::Shape &shape, const plan::Plan &plan,
                           const sim::Simulator &simulator);

@@ -2,99 +2,105 @@
 #include "compiler/lower/Candidate.h"
 
 #include <algorithm>
-#include <set>
-#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/Explain.h"
 
 namespace headrace::compiler {
 
-std::string Candidate::describe() const {
-  if (offloadsNothing())
+Away awayOf(const algorithms::Residency &residency, const model::ModelSpec &spec) {
+  Away away;
+  const auto head = static_cast<int32_t>(1 + spec.layers * model::kUnitsPerLayer);
+  int64_t layer = -1;
+  int ofLayer = model::kUnitsPerLayer;
+  for (const int32_t unit : residency.weightsAway()) {
+    if (unit == 0) {
+      away.embedding = true;
+      away.head |= spec.tiedEmbeddings;
+    } else if (unit == head) {
+      away.head = true;
+      ++away.units;
+    } else {
+      ++away.units;
+      if (const int64_t of = (unit - 1) / model::kUnitsPerLayer; of != layer) {
+        away.wholeLayers &= ofLayer == model::kUnitsPerLayer;
+        layer = of;
+        ofLayer = 0;
+        ++away.layers;
+      }
+      ++ofLayer;
+    }
+  }
+  away.wholeLayers &= ofLayer == model::kUnitsPerLayer;
+  return away;
+}
+
+std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
+  if (candidate.offloadsNothing())
     return "offload nothing";
+  const Away away = awayOf(candidate.residency, spec);
   std::string text;
-  if (units.empty())
-    absl::StrAppend(&text, layers, layers == 1 ? " layer" : " layers");
-  else
-    absl::StrAppend(&text, units.size(), units.size() == 1 ? " unit" : " units", " of ", layers,
-                    layers == 1 ? " layer" : " layers");
-  if (interval > 0)
-    absl::StrAppend(&text, " (interval ", interval, ")");
-  if (embedding)
+  if (!away.wholeLayers)
+    absl::StrAppend(&text, away.units, away.units == 1 ? " unit of " : " units of ");
+  absl::StrAppend(&text, away.layers, away.layers == 1 ? " layer" : " layers");
+  if (candidate.interval > 0)
+    absl::StrAppend(&text, " (interval ", candidate.interval, ")");
+  if (away.embedding)
     absl::StrAppend(&text, ", the embedding");
-  if (head)
+  if (away.head)
     absl::StrAppend(&text, ", the head");
-  if (ringBytes)
-    absl::StrAppend(&text, ", a ring of ", bytesText(ringBytes));
-  else if (slots)
+  if (const uint64_t ring = candidate.residency.ringBytes)
+    absl::StrAppend(&text, ", a ring of ", bytesText(ring));
+  else if (const int64_t slots = candidate.residency.slots)
     absl::StrAppend(&text, ", ", slots, slots == 1 ? " slot" : " slots");
   return text;
 }
 
-bool Candidate::samePlacement(const Candidate &other) const {
-  const auto all = [](const Candidate &c) {
-    return std::tie(c.interval, c.layers, c.embedding, c.head, c.units, c.startRule, c.slots, c.ringBytes, c.wrap,
-                    c.oneCut, c.decodeCut, c.mixedCut);
-  };
-  return all(*this) == all(other);
+std::vector<int32_t> unitsOfLayers(const model::WeightLayout &layout, const std::vector<int64_t> &layers) {
+  std::vector<int32_t> units;
+  units.reserve(layers.size() * model::kUnitsPerLayer);
+  for (const int64_t layer : layers)
+    for (int unit = 0; unit < model::kUnitsPerLayer; ++unit)
+      units.push_back(layout.layerUnit(layer, model::UnitRole::Qkv) + unit);
+  return units;
 }
 
-Candidate placementOfUnits(const model::WeightLayout &layout, std::vector<int32_t> units, uint64_t ringBytes) {
-  std::sort(units.begin(), units.end());
+Candidate placementOfUnits(const std::vector<int32_t> &units, uint64_t ringBytes) {
   Candidate candidate;
-  std::set<int32_t> layers;
-  for (const int32_t unit : units)
-    if (const int32_t layer = layout.units[static_cast<size_t>(unit)].layer; layer >= 0)
-      layers.insert(layer);
-    else
-      candidate.head = true;
   candidate.name = absl::StrCat("units ", units.size());
-  candidate.layers = static_cast<int64_t>(layers.size());
-  candidate.units = std::move(units);
-  candidate.ringBytes = ringBytes;
-  candidate.wrap = true;
+  candidate.residency.setWeightsAway(units);
+  candidate.residency.ringBytes = ringBytes;
+  candidate.residency.wrap.around = true;
   return candidate;
 }
 
 absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &spec,
                             const model::WeightLayout &layout) {
+  const algorithms::Residency &residency = candidate.residency;
   const auto refuse = [&](auto &&...text) {
     return absl::InvalidArgumentError(absl::StrCat("placement '", candidate.name, "': ", text...));
   };
-  if (candidate.layers < 0 || candidate.layers > spec.layers || candidate.interval < 0)
-    return refuse("offloads ", candidate.layers, " layers (interval ", candidate.interval, ") of ", spec.layers);
-  if (candidate.slots < 0)
-    return refuse("needs slots that are not negative, got ", candidate.slots);
-  const bool eager = candidate.startRule == model::StartRule::Eager;
-  if (candidate.ringBytes && (candidate.slots || !eager))
-    return refuse("a ring stands instead of layer-sized slots, under the rule eager");
-  if (candidate.wrap && !eager)
-    return refuse("nothing wraps around under the rule paper");
-  if (spec.tiedEmbeddings && candidate.head != candidate.embedding)
-    return refuse("the tied head is the embedding: one is offloaded with the other");
+  if (candidate.interval < 0)
+    return refuse("has interval ", candidate.interval);
+  if (const std::string contradiction = algorithms::contradictionIn(residency); !contradiction.empty())
+    return refuse(contradiction);
   const int32_t end = spec.tiedEmbeddings ? layout.headUnit() : layout.headUnit() + 1;
-  uint64_t largest = 0;
-  int32_t before = layout.embeddingUnit();
-  for (const int32_t unit : candidate.units) {
+  uint64_t largest = 0; // of what is moved: a table that is not tied is read where it is
+  int32_t before = -1;
+  for (const algorithms::Extent &extent : residency.away) {
+    const int32_t unit = extent.of.index;
+    if (extent.of.kind != algorithms::MovableKind::Weight || !extent.isWhole() ||
+        extent.space != algorithms::Space::Host)
+      return refuse("only whole weights are at home off the device, on the host");
     if (unit <= before || unit >= end)
-      return refuse("units are ascending numbers from 1 to ", end - 1, ", got ", unit, " behind ", before);
+      return refuse("units are ascending numbers from 0 to ", end - 1, ", got ", unit, " behind ", before);
     before = unit;
-    largest = std::max(largest, layout.units[static_cast<size_t>(unit)].bytes);
+    if (unit != layout.embeddingUnit() || spec.tiedEmbeddings)
+      largest = std::max(largest, layout.units[static_cast<size_t>(unit)].bytes);
   }
-  if (candidate.units.empty())
-    for (int64_t layer = 0; layer < (candidate.layers > 0 ? spec.layers : 0); ++layer)
-      for (int32_t unit = 0; unit < model::kUnitsPerLayer; ++unit) {
-        const int32_t index = layout.layerUnit(layer, model::UnitRole::Qkv) + unit;
-        largest = std::max(largest, layout.units[static_cast<size_t>(index)].bytes);
-      }
-  if (candidate.head && (candidate.units.empty() || spec.tiedEmbeddings))
-    largest = std::max(
-        largest,
-        layout.units[static_cast<size_t>(spec.tiedEmbeddings ? layout.embeddingUnit() : layout.headUnit())].bytes);
-  if (candidate.ringBytes && candidate.ringBytes < largest)
-    return refuse("a ring of ", candidate.ringBytes, " bytes cannot hold a unit of ", largest);
-  if (largest && !candidate.ringBytes && !candidate.slots)
+  if (residency.ringBytes && residency.ringBytes < largest)
+    return refuse("a ring of ", residency.ringBytes, " bytes cannot hold a unit of ", largest);
+  if (largest && !residency.ringBytes && !residency.slots)
     return refuse("what is offloaded needs slots or a ring");
   return absl::OkStatus();
 }

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A placement before it is compiled, as plain values.
+// A placement before it is compiled: a residency and what it is called.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "passes/algorithms/PlanCut.h"
+#include "passes/algorithms/Residency.h"
 #include "runtime/job/JobFile.h"
 #include "runtime/model/WeightLayout.h"
 
@@ -17,33 +16,35 @@ namespace headrace::compiler {
 
 struct Candidate {
   std::string name;
-  int32_t interval = 0;   // 0: not an interval, but `layers` spread evenly
-  int64_t layers = 0;     // offloaded; with `units` those that have one away
-  bool embedding = false; // the table's home is the host; with tied embeddings the head's operand, too
-  bool head = false;
-  // If not empty, these are offloaded instead of `layers` whole ones: units of layers, and the head's where the
-  // embeddings are not tied, by number (model::WeightLayout), ascending. See placementOfUnits().
-  std::vector<int32_t> units;
-  model::StartRule startRule = model::StartRule::Eager;
-  int64_t slots = 0;      // layer-sized slots wanted; 0: nothing is prefetched, or there is a ring
-  uint64_t ringBytes = 0; // above 0: one ring of at most so many bytes (algorithms/AssignRing.h) instead of them; eager
-  bool wrap = false;      // the tail of an iteration copies for the next
-  bool oneCut = false;    // an iteration with prompts copies at least as much ahead as one that decodes
-  // How far, where a search has decided that; else it is planned when the placement is compiled (PlanWrapAround.h).
-  std::optional<algorithms::Cut> decodeCut, mixedCut;
+  int32_t interval = 0; // of every so many layers the last is away; 0: not an interval
+  algorithms::Residency residency;
 
-  bool offloadsNothing() const { return layers == 0 && units.empty() && !embedding && !head; }
-  std::string describe() const;                     // "interval 4 (8 of 32 layers, the embedding), 2 slots"
-  bool samePlacement(const Candidate &other) const; // but for the name
+  bool offloadsNothing() const { return residency.nothingAway(); }
+  bool samePlacement(const Candidate &other) const { return residency == other.residency; } // whatever its name
 };
+
+// What of a model a residency has off the device.
+struct Away {
+  int64_t layers = 0;      // with a unit away
+  size_t units = 0;        // of them, and of the head that is not tied
+  bool wholeLayers = true; // no layer has some away and others not
+  bool embedding = false;  // with tied embeddings the head's operand is the same table, and both are away or neither
+  bool head = false;
+};
+Away awayOf(const algorithms::Residency &residency, const model::ModelSpec &spec);
+
+// "8 layers (interval 4), the embedding, 2 slots"; "12 units of 7 layers, a ring of 1.00 MiB"; "offload nothing".
+std::string describe(const Candidate &candidate, const model::ModelSpec &spec);
+
+// The units of these layers.
+std::vector<int32_t> unitsOfLayers(const model::WeightLayout &layout, const std::vector<int64_t> &layers);
 
 // Offloads `units` (in any order, no unit twice: numbers of layers' units, and the head's where embeddings are not
 // tied), with one ring. Rule eager with wrap-around; its name says how many units there are.
-Candidate placementOfUnits(const model::WeightLayout &layout, std::vector<int32_t> units, uint64_t ringBytes);
+Candidate placementOfUnits(const std::vector<int32_t> &units, uint64_t ringBytes);
 
-// InvalidArgument unless a candidate that was not made here can be compiled: layers and units exist, units are
-// ascending and not the tied head's or the embedding's, a ring holds the largest of them and is not asked for beside
-// slots or under the rule paper, and nothing wraps around without the rule eager.
+// InvalidArgument unless a candidate that was not made here can be compiled: what is away are whole units that exist,
+// on the host, but for the tied head's; a ring holds the largest of them; and nothing contradicts itself.
 absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &spec,
                             const model::WeightLayout &layout);
 

@@ -33,8 +33,6 @@ struct CompileRequest {
   model::Policy policy;
   model::Buckets buckets;                 // empty lists get defaults from the goal
   const cost::CostModel *costs = nullptr; // null: the roofline over `hardware`
-  // Further placements to put into the same plan, beside the one the policy chooses (variants switched per iteration).
-  std::vector<model::Policy> alsoPlacements;
   // If not empty, the plan has exactly these placements, whatever the policies say; none of them is changed to fit the
   // budget. What `checkCandidate` refuses is an InvalidArgument.
   std::vector<Candidate> placements;

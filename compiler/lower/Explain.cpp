@@ -19,11 +19,10 @@ std::string bytesText(uint64_t bytes) {
   return absl::StrFormat("%.2f KiB", static_cast<double>(bytes) / 1024.0);
 }
 
-std::string explainChoice(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
-                          const Candidate &chosen, uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
+std::string explainChoice(const model::ModelSpec &spec, const Target &target, bool asked, const Candidate &chosen,
+                          uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
                           const plan::Variant &decode) {
-  const bool asked = policy.none || policy.interval || policy.offloadLayers || !chosen.units.empty();
-  std::string text = absl::StrCat(chosen.describe(), " of ", spec.name, "'s ", spec.layers, " layers: ");
+  std::string text = absl::StrCat(describe(chosen, spec), " of ", spec.name, "'s ", spec.layers, " layers: ");
   if (asked)
     absl::StrAppend(&text, "as asked for");
   else if (chosen.offloadsNothing())
@@ -33,7 +32,7 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, co
   absl::StrAppend(&text, "; takes ", arenaBytes, " of ", target.budget, " bytes (", bytesText(arenaBytes), " of ",
                   bytesText(target.budget), ")");
   if (before)
-    absl::StrAppend(&text, ", ", before->describe(), " would take ", beforeBytes);
+    absl::StrAppend(&text, ", ", describe(*before, spec), " would take ", beforeBytes);
   absl::StrAppend(&text, ". Decode of ", decode.sequences, " at context ", decode.context, ": ",
                   msText(decode.predictedNs), " an iteration, compute alone ", msText(decode.computeAloneNs),
                   ", link alone ", msText(decode.linkAloneNs));
@@ -45,11 +44,11 @@ std::string explainExhausted(const model::ModelSpec &spec, const Target &target,
   std::string text =
       absl::StrCat("device memory of ", target.budget, " bytes (", bytesText(target.budget), ") cannot hold ",
                    spec.name, " at batch ", target.batch, " and context ", target.context, ": the minimum is ",
-                   need.describe(), "; with ", smallest.describe(), ". What would do: a device memory of ", need.bytes,
-                   " bytes, a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
+                   need.describe(), "; with ", describe(smallest, spec), ". What would do: a device memory of ",
+                   need.bytes, " bytes, a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
   if (!target.mixed.empty())
     absl::StrAppend(&text, ", smaller new-token buckets");
-  if (smallest.layers < spec.layers && (policy.interval || policy.offloadLayers))
+  if (awayOf(smallest.residency, spec).layers < spec.layers && (policy.interval || policy.offloadLayers))
     absl::StrAppend(&text, ", more layers offloaded");
   return text;
 }

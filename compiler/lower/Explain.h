@@ -13,9 +13,10 @@ namespace headrace::compiler {
 // "8.00 GiB", "12.50 MiB".
 std::string bytesText(uint64_t bytes);
 
-// `before` is the candidate that offloads less and did not fit, or null; `decode` the largest decode variant.
-std::string explainChoice(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
-                          const Candidate &chosen, uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
+// `asked`: the placement was stated; `before` is the candidate that offloads less and did not fit, or null; `decode`
+// the largest decode variant.
+std::string explainChoice(const model::ModelSpec &spec, const Target &target, bool asked, const Candidate &chosen,
+                          uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
                           const plan::Variant &decode);
 
 // `need` is what the smallest placement takes.

@@ -17,7 +17,6 @@ struct LowerOptions {
   const model::WeightLayout *layout = nullptr;
   const Target *target = nullptr;
   model::DeviceKind device = model::DeviceKind::Host;
-  model::StartRule startRule = model::StartRule::Eager;
   ir::Shape shape = ir::Shape::Decode;
   cost::Shape limits; // what transients are sized for
 };

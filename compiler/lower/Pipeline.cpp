@@ -2,6 +2,7 @@
 #include "compiler/lower/Pipeline.h"
 
 #include <memory>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "mlir/IR/Diagnostics.h"
@@ -60,77 +61,73 @@ private:
   mlir::ScopedDiagnosticHandler handler_;
 };
 
-absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options, PassRunner &runner) {
-  const auto closePhase = [&](ir::Phase phase) {
+std::unique_ptr<mlir::Pass> verify(ir::Phase phase) { return passes::createVerifyPhase({stringifyPhase(phase).str()}); }
+
+// The residency with the cut of this iteration's shape decided. Where the circle is cut needs the durations of the
+// iteration's steps, which the IR does not hold.
+absl::Status decideCut(ir::IterationOp iteration, const PipelineOptions &options, algorithms::Residency &residency) {
+  algorithms::Wrap &wrap = residency.wrap;
+  const bool decode = iteration.getShape() == ir::Shape::Decode;
+  std::optional<algorithms::Cut> &cut = decode ? wrap.decode : wrap.mixed;
+  if (!wrap.around || residency.nothingAway())
+    return absl::OkStatus();
+  if (!cut) {
+    ASSIGN_OR_RETURN(planned, options.planCut(iteration));
+    cut = planned;
+  }
+  if (!decode && wrap.oneCut && wrap.decode &&
+      std::tie(cut->units, cut->bytes) < std::tie(wrap.decode->units, wrap.decode->bytes))
+    cut = wrap.decode;
+  return absl::OkStatus();
+}
+
+passes::PriceDirectReadsOptions directReads(ir::IterationOp iteration, const PipelineOptions &options) {
+  passes::PriceDirectReadsOptions amounts;
+  for (mlir::Operation &op : iteration.block())
+    if (auto step = llvm::dyn_cast<ir::StepInterface>(op); step && step.stepInfo().direct) {
+      const cost::Work work = options.directWork(step, iteration);
+      amounts.deviceBytes = work.deviceBytes;
+      amounts.linkBytes = work.linkBytes;
+    }
+  return amounts;
+}
+
+// One iteration up to the lanes phase. What the residency leaves open is decided in it, for the iterations that follow.
+absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options, algorithms::Residency &residency,
+                      PassRunner &runner) {
+  const auto close = [&](ir::Phase phase) {
     if (options.onPhase)
       options.onPhase(iteration, stringifyPhase(phase));
   };
-  const auto verify = [](ir::Phase phase) { return passes::createVerifyPhase({stringifyPhase(phase).str()}); };
 
-  //===--------------------------------------------------------------------===//
   // model: what is computed, every weight at home on the device
-  //===--------------------------------------------------------------------===//
   RETURN_IF_ERROR(runner.run(iteration, "model", verify(ir::Phase::Model)));
-  closePhase(ir::Phase::Model);
+  close(ir::Phase::Model);
 
-  //===--------------------------------------------------------------------===//
-  // homes: which weights live on the host
-  //===--------------------------------------------------------------------===//
-  passes::ChooseHomesOptions homes;
-  homes.layers.assign(options.layers.begin(), options.layers.end());
-  homes.units.assign(options.units.begin(), options.units.end());
-  homes.embedding = options.embedding;
-  homes.head = options.head;
-  // The choice is the policy's (Placements.cpp); here it becomes types, so that a use of a weight that nobody brings to
-  // the device no longer type-checks.
-  if (absl::Status status = runner.run(iteration, "homes", passes::createChooseHomes(homes), verify(ir::Phase::Homes));
-      !status.ok())
-    return status;
-  // What is read directly crosses the link instead of device memory.
+  // homes: which weights live on the host. The choice is the policy's; here it becomes types, so that a use of a weight
+  // that nobody brings to the device no longer type-checks.
+  RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createChooseHomes({residency})));
   if (options.directWork)
-    for (ir::EmbedOp embed : iteration.block().getOps<ir::EmbedOp>())
-      if (embed.stepInfo().direct) {
-        const cost::Work work = options.directWork(embed, iteration);
-        embed.stepInfo().deviceBytes = work.deviceBytes;
-        embed.stepInfo().linkBytes = work.linkBytes;
-      }
-  closePhase(ir::Phase::Homes);
+    RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createPriceDirectReads(directReads(iteration, options))));
+  RETURN_IF_ERROR(runner.run(iteration, "homes", verify(ir::Phase::Homes)));
+  close(ir::Phase::Homes);
 
-  //===--------------------------------------------------------------------===//
-  // movement: how they get to the device and when they give their range up
-  //===--------------------------------------------------------------------===//
-  passes::InsertMovementOptions movement;
-  movement.slots = options.slots.slots;
-  movement.ringBytes = options.slots.ringBytes;
-  if (options.planCut) {
-    // Where the circle is cut needs the durations of this iteration's steps, which the IR does not hold.
-    absl::StatusOr<algorithms::Cut> cut = options.planCut(iteration);
-    if (!cut.ok())
-      return cut.status();
-    movement.wrapUnits = static_cast<int64_t>(cut->units);
-    movement.wrapBytes = static_cast<int64_t>(cut->bytes);
-  }
-  // Only waits in program order are inserted: right one step after another, whatever lanes there will be.
-  if (absl::Status status =
-          runner.run(iteration, "movement", passes::createInsertMovement(movement), verify(ir::Phase::Movement));
-      !status.ok())
-    return status;
-  closePhase(ir::Phase::Movement);
+  // movement: how they get to the device and when they give their range up. Only waits in program order are inserted:
+  // right one step after another, whatever lanes there will be.
+  RETURN_IF_ERROR(decideCut(iteration, options, residency));
+  RETURN_IF_ERROR(
+      runner.run(iteration, "movement", passes::createInsertMovement({residency}), verify(ir::Phase::Movement)));
+  close(ir::Phase::Movement);
 
-  //===--------------------------------------------------------------------===//
   // lanes: what runs beside what
-  //===--------------------------------------------------------------------===//
-  if (absl::Status status =
-          runner.run(iteration, "lanes",
-                     // Copies leave the program's order here; the order within a lane stays the program's.
-                     passes::createAssignLanes(),
-                     // All dependences across lanes first, as accesses to the same bytes ask for them ...
-                     passes::createInsertWaits(),
-                     // ... then only those are kept that no other implies.
-                     passes::createElideWaits(), verify(ir::Phase::Lanes));
-      !status.ok())
-    return status;
-  closePhase(ir::Phase::Lanes);
+  RETURN_IF_ERROR(runner.run(iteration, "lanes",
+                             // Copies leave the program's order here; the order within a lane stays the program's.
+                             passes::createAssignLanes(),
+                             // All dependences across lanes first, as accesses to the same bytes ask for them ...
+                             passes::createInsertWaits(),
+                             // ... then only those are kept that no other implies.
+                             passes::createElideWaits(), verify(ir::Phase::Lanes)));
+  close(ir::Phase::Lanes);
   return absl::OkStatus();
 }
 
@@ -138,31 +135,25 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
 
 absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options) {
   PassRunner runner(module.getContext(), options);
+  algorithms::Residency residency = options.residency;
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
-    RETURN_IF_ERROR(schedule(iteration, options, runner));
+    RETURN_IF_ERROR(schedule(iteration, options, residency, runner));
 
-  //===--------------------------------------------------------------------===//
-  // offsets: where everything lies
-  //===--------------------------------------------------------------------===//
-  // The host slab serves all placements of a plan, so the plan says where a unit lies in it.
-  if (options.hostAddress)
+  // offsets: where everything lies. The host slab serves all placements of a plan, so the plan says where a unit lies
+  // in it.
+  passes::PlaceOnHostOptions onHost;
+  onHost.addresses.assign(options.hostAddresses.begin(), options.hostAddresses.end());
+  if (!onHost.addresses.empty())
     for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
-      for (ir::WeightOp weight : iteration.block().getOps<ir::WeightOp>())
-        if (!ir::bufferType(weight.getBuffer()).isOnDevice())
-          weight.address().value = static_cast<int64_t>(options.hostAddress(weight.getUnit()));
+      RETURN_IF_ERROR(runner.run(iteration, "offsets", passes::createPlaceOnHost(onHost)));
   // All iterations of a placement at once: what persists from one to the next has one address.
-  passes::PlaceBuffersOptions placement;
-  placement.kvAlign = options.kvAlign;
-  return runner.run(module, "offsets", passes::createPlaceBuffers(placement));
+  return runner.run(module, "offsets", passes::createPlaceBuffers({options.kvAlign}));
 }
 
 absl::Status closeOffsets(mlir::ModuleOp module, const PipelineOptions &options) {
   PassRunner runner(module.getContext(), options);
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>()) {
-    if (absl::Status status =
-            runner.run(iteration, "offsets", passes::createVerifyPhase({stringifyPhase(ir::Phase::Offsets).str()}));
-        !status.ok())
-      return status;
+    RETURN_IF_ERROR(runner.run(iteration, "offsets", verify(ir::Phase::Offsets)));
     if (options.onPhase)
       options.onPhase(iteration, stringifyPhase(ir::Phase::Offsets));
   }

@@ -9,25 +9,20 @@
 
 #include "absl/status/statusor.h"
 #include "ir/Headrace.h"
-#include "passes/Movables.h"
-#include "passes/algorithms/PlanCut.h"
+#include "passes/algorithms/Residency.h"
 #include "runtime/cost/CostModel.h"
 
 namespace headrace::compiler {
 
 struct PipelineOptions {
-  std::vector<int64_t> layers; // offloaded decoder layers
-  std::vector<int32_t> units;  // offloaded beside them, by number
-  bool embedding = false, head = false;
-  passes::SlotChoice slots;
-  // What of the next iteration's units the tail of this one copies; called in the homes phase. Null: nothing wraps
-  // around.
+  algorithms::Residency residency;
+  // The cut of an iteration in the homes phase, where the residency leaves it to be planned. Asked of the decode
+  // iteration first.
   std::function<absl::StatusOr<algorithms::Cut>(ir::IterationOp)> planCut;
-  // The amounts of a compute step that reads its weights directly over the link; what ChooseHomes marks gets these.
+  // The amounts of a compute step that reads its weights directly over the link. Null: steps keep theirs.
   std::function<cost::Work(ir::StepInterface, ir::IterationOp)> directWork;
-  // Where each unit lies in the host slab, by unit number; the same for all placements of a plan.
-  std::function<uint64_t(int64_t unit)> hostAddress;
-  int64_t kvAlign = 256;                                               // KV caches are whole pages of so many bytes
+  std::vector<int64_t> hostAddresses; // of each unit in the host slab, the same for all placements of a plan
+  int64_t kvAlign = 256;              // KV caches are whole pages of so many bytes
   std::function<void(ir::IterationOp, llvm::StringRef phase)> onPhase; // after each phase; may be null
   std::function<void(ir::IterationOp, llvm::StringRef pass)> onPass;   // after each pass, by its name in headrace-opt
 };

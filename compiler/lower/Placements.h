@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which placements there are to choose from, and how much device memory each takes: by arithmetic on what one lowered
-// iteration of each shape class tells, without running the passes.
+// How much device memory a placement takes: by arithmetic on what one lowered iteration of each shape class tells,
+// without running the passes.
 #pragma once
 
 #include <optional>
@@ -39,17 +39,12 @@ public:
   PlacementFamily(const model::ModelSpec &spec, const model::WeightLayout &layout, const Target &target,
                   std::vector<MemoryUse> uses);
 
-  // The policy's candidates, from the one that offloads least. The last needs the least memory.
-  std::vector<Candidate> candidates(const model::Policy &policy) const;
   MemoryNeed need(const Candidate &candidate) const;
   // All but the transients, which take packing.
   MemoryNeed held(const Candidate &candidate) const;
   // As need().bytes <= budget, without packing where sums tell.
   bool fits(const Candidate &candidate, uint64_t budget) const;
-  // The whole layers whose home is the host, ascending (none where single units are); and all such units, in no order.
-  std::vector<int64_t> layersOf(const Candidate &candidate) const;
-  std::vector<int32_t> unitsOf(const Candidate &candidate) const;
-  uint64_t hostBytes(const Candidate &candidate) const; // of these units: what is pinned
+  uint64_t hostBytes(const Candidate &candidate) const; // of what is away: what is pinned
 
 private:
   struct Item {
@@ -61,13 +56,11 @@ private:
     std::vector<uint64_t> bytes;
     std::vector<algorithms::SlotUse> uses;
   };
-  SlotsUsed slotsOf(const Candidate &candidate, const std::vector<Item> &items, const MemoryUse &use) const;
-  SlotsUsed ringOf(const Candidate &candidate, const std::vector<Item> &items, const MemoryUse &use) const;
+  SlotsUsed slotsOf(const algorithms::Residency &residency, const std::vector<Item> &items, const MemoryUse &use) const;
+  SlotsUsed ringOf(const algorithms::Residency &residency, const std::vector<Item> &items, const MemoryUse &use) const;
   std::vector<SlotsUsed> slotsByClass(const Candidate &candidate) const; // shape class; none where nothing needs one
   MemoryNeed held(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const;
-  std::vector<Item> itemsOf(const Candidate &candidate) const;
-  Candidate withLayers(const model::Policy &policy, int64_t layers, int32_t interval, std::string name) const;
-  int64_t slotsFor(const Candidate &candidate, const model::Policy &policy) const;
+  std::vector<Item> itemsOf(const algorithms::Residency &residency) const; // in order of use
 
   const model::ModelSpec &spec_;
   const model::WeightLayout &layout_;

@@ -20,23 +20,23 @@ constexpr size_t kBalanced = 12;
 } // namespace
 
 absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
-                                        const passes::SlotChoice &slots, Prices &prices) {
-  mlir::FailureOr<passes::Movables> offloaded = passes::findMovables(iteration, slots);
-  if (failed(offloaded))
-    return absl::InternalError("planning the wrap-around: the offloaded units cannot be found");
-  const passes::RangeTimes times = passes::rangeTimes(*offloaded);
+                                        const algorithms::Residency &residency, Prices &prices) {
+  mlir::FailureOr<passes::Movables> movables = passes::findMovables(iteration, residency);
+  if (failed(movables))
+    return absl::InternalError("planning the wrap-around: what is to be moved cannot be found");
+  const passes::RangeTimes times = passes::rangeTimes(*movables);
   WrapAround wrap;
   algorithms::CutProblem &problem = wrap.problem;
-  for (size_t i = 0; i < offloaded->units.size(); ++i) {
-    const passes::MovedBuffer &unit = offloaded->units[i];
-    problem.units.push_back({unit.bytes, unit.firstUse, times.freeAfter[i], times.tailFreeAfter[i]});
+  for (size_t i = 0; i < movables->moved.size(); ++i) {
+    const passes::MovedBuffer &moved = movables->moved[i];
+    problem.units.push_back({moved.bytes, moved.firstUse, times.freeAfter[i], times.tailFreeAfter[i]});
   }
   problem.copyNs = [&prices](uint64_t bytes) { return prices.copyNs(bytes, /*hostToDevice=*/true); };
   problem.alignment = model::kAlign;
 
   std::vector<cost::OpSite> sites;
   std::vector<bool> direct;
-  for (mlir::Operation *step : offloaded->steps) {
+  for (mlir::Operation *step : movables->steps) {
     sites.push_back(opSite(step).value_or(cost::OpSite{kernels::Op::Count, model::UnitRole::Embedding}));
     direct.push_back(llvm::cast<ir::StepInterface>(step).stepInfo().direct);
   }
@@ -67,8 +67,8 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
 }
 
 absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
-                                               const passes::SlotChoice &slots, Prices &prices) {
-  const absl::StatusOr<WrapAround> wrap = wrapAroundOf(iteration, shapes, slots, prices);
+                                               const algorithms::Residency &residency, Prices &prices) {
+  const absl::StatusOr<WrapAround> wrap = wrapAroundOf(iteration, shapes, residency, prices);
   if (!wrap.ok())
     return wrap.status();
   return algorithms::planCut(wrap->problem);

@@ -21,11 +21,11 @@ struct WrapAround {
   std::vector<std::vector<uint64_t>> durations; // of all shapes, by time ascending; the problem weighs some of them
 };
 
-// `iteration` is in the homes phase; `shapes` are those that its schedule will be used for; `slots` as
-// InsertMovement is given them. The prices must outlive the problem.
+// `iteration` is in the homes phase; `shapes` are those that its schedule will be used for; `residency` as
+// InsertMovement is given it, but for the cut. The prices must outlive the problem.
 absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
-                                        const passes::SlotChoice &slots, Prices &prices);
+                                        const algorithms::Residency &residency, Prices &prices);
 absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
-                                               const passes::SlotChoice &slots, Prices &prices);
+                                               const algorithms::Residency &residency, Prices &prices);
 
 } // namespace headrace::compiler

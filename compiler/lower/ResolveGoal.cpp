@@ -26,7 +26,6 @@ constexpr uint64_t kMostBytes = uint64_t{1} << 53;
 absl::Status refuse(absl::string_view key, const absl::AlphaNum &value, const std::string &expected) {
   return absl::InvalidArgumentError(absl::StrCat(key, " = ", value, ": expected ", expected));
 }
-std::string quoted(std::string_view text) { return absl::StrCat("\"", std::string(text), "\""); }
 
 // first, 2 first, 4 first, ... below last, then last.
 std::vector<int64_t> powersOfTwo(int64_t first, int64_t last) {
@@ -88,15 +87,6 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
       return refuse(key, 0, "a time above zero");
   if (goal.busDevices < 1 || goal.busDevices > model::kMaxBusDevices)
     return refuse("goal.bus_devices", goal.busDevices, absl::StrCat("1 to ", model::kMaxBusDevices));
-  if (model::choosesByLatency(request.policy.name) && !goal.hasSlo())
-    return refuse("policy.name", quoted(request.policy.name),
-                  "goal.ttft, goal.tpot or goal.slo_factor beside it: it chooses by latency");
-  if (const std::string_view policy = model::effectivePolicy(request.policy, goal);
-      request.policy.startRuleStated && policy != "interval")
-    return refuse("policy.start_rule", quoted(model::startRuleName(request.policy.startRule)),
-                  absl::StrCat("policy.name \"interval\" beside it, or no start_rule: policy ", std::string(policy),
-                               " chooses it by the objective"));
-
   Target target;
   absl::StatusOr<int64_t> batch =
       settle("goal.batch", goal.batch, "buckets.sequences", buckets.sequences, 1, kMostSequences);
@@ -180,40 +170,6 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
                   absl::StrCat("a block table of at most 2^28 entries; context ", target.context, " takes ",
                                target.batch, " x ", blocksPerSequence));
   return target;
-}
-
-absl::Status checkPolicy(const model::Policy &policy, const model::ModelSpec &model) {
-  if (std::find(std::begin(model::kPolicyNames), std::end(model::kPolicyNames), policy.name) ==
-      std::end(model::kPolicyNames))
-    return refuse("policy.name", quoted(policy.name), model::policyNames());
-  if (policy.name != "auto" && policy.name != "interval" && policy.statesPlacement())
-    return refuse("policy.name", quoted(policy.name),
-                  "\"interval\" where policy.interval or policy.offload_layers state the placement");
-  if (policy.placements && (*policy.placements < 1 || *policy.placements > model::kMaxPlacements))
-    return refuse("policy.placements", *policy.placements, absl::StrCat("1 to ", model::kMaxPlacements));
-  const int given = policy.none + policy.interval.has_value() + policy.offloadLayers.has_value();
-  if (given > 1)
-    return refuse("policy.interval", policy.interval ? absl::StrCat(*policy.interval) : quoted("none"),
-                  "one of interval = \"none\", an interval and offload_layers");
-  if (policy.interval && (*policy.interval < 1 || *policy.interval > model.layers))
-    return refuse("policy.interval", *policy.interval,
-                  absl::StrCat("\"none\" or 1 to ", model.layers, ", the number of layers of ", model.name));
-  if (policy.offloadLayers && (*policy.offloadLayers < 0 || *policy.offloadLayers > model.layers))
-    return refuse("policy.offload_layers", *policy.offloadLayers,
-                  absl::StrCat("0 to ", model.layers, ", the number of layers of ", model.name));
-  if (policy.slots && (*policy.slots < 1 || *policy.slots > model.layers + 1))
-    return refuse("policy.slots", *policy.slots, absl::StrCat("1 to ", model.layers + 1));
-  if (policy.none && (policy.offloadEmbedding == model::Choice::On || policy.offloadHead == model::Choice::On))
-    return refuse("policy.interval", quoted("none"), "no offload_embedding or offload_head of \"on\" beside it");
-  // The token table and the head's matrix are one operand there.
-  const auto opposite = [](model::Choice a, model::Choice b) {
-    return (a == model::Choice::On && b == model::Choice::Off) || (a == model::Choice::Off && b == model::Choice::On);
-  };
-  if (model.tiedEmbeddings && opposite(policy.offloadEmbedding, policy.offloadHead))
-    return refuse("policy.offload_head", quoted(model::choiceName(policy.offloadHead)),
-                  absl::StrCat("the same as offload_embedding, or one of them alone: ", model.name,
-                               " has tied embeddings, both are one matrix"));
-  return absl::OkStatus();
 }
 
 } // namespace headrace::compiler

@@ -42,7 +42,4 @@ struct Target {
 
 absl::StatusOr<Target> resolveGoal(const CompileRequest &request);
 
-// Names and numbers of a policy that no model can meet: an unknown name, interval 0, both an interval and a count, ...
-absl::Status checkPolicy(const model::Policy &policy, const model::ModelSpec &model);
-
 } // namespace headrace::compiler

@@ -42,4 +42,24 @@ SlotAssignment assignSlotsInCircle(absl::Span<const uint64_t> itemBytes, int64_t
   return assignment;
 }
 
+int64_t slotsAskedFor(const Residency &residency, bool neighbours) {
+  if (residency.slots > 0)
+    return residency.slots;
+  switch (residency.start.rule) {
+  case StartRule::Paper:
+    return neighbours ? 2 : 1;
+  case StartRule::Eager:
+    return 2;
+  case StartRule::Ahead:
+    break;
+  }
+  return std::max(1, residency.start.items);
+}
+
+SlotAssignment assignSlots(const Residency &residency, absl::Span<const uint64_t> itemBytes, bool neighbours) {
+  const int64_t slots = slotsAskedFor(residency, neighbours);
+  return residency.start == kPaper || residency.start == ahead(0) ? assignSlotsInLine(itemBytes, slots)
+                                                                  : assignSlotsInCircle(itemBytes, slots);
+}
+
 } // namespace headrace::algorithms

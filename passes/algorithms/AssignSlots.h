@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "passes/algorithms/Residency.h"
 
 namespace headrace::algorithms {
 
@@ -33,5 +34,11 @@ SlotAssignment assignSlotsInLine(absl::Span<const uint64_t> itemBytes, int64_t c
 // ceil(n / floor(n / wanted)) for n > wanted items (the chromatic number of the (wanted - 1)-th power of a cycle), one
 // each for n <= wanted.
 SlotAssignment assignSlotsInCircle(absl::Span<const uint64_t> itemBytes, int64_t wanted);
+
+// As a residency says: its slots, or as many as its start asks for (eager 2; ahead as many items; paper 1, or 2 with
+// `neighbours`: where a layer's copy must run while the layer before it, offloaded as well, computes).
+int64_t slotsAskedFor(const Residency &residency, bool neighbours);
+// In a line where nothing is there on entry by the start alone (paper, ahead 0), else in a circle.
+SlotAssignment assignSlots(const Residency &residency, absl::Span<const uint64_t> itemBytes, bool neighbours);
 
 } // namespace headrace::algorithms

@@ -10,6 +10,8 @@ namespace {
 // The search for where slots begin ends within so many permille of the arena.
 constexpr uint64_t kBisectionEnd = 5;
 
+uint64_t alignUp(uint64_t bytes, uint64_t align) { return (bytes + align - 1) / align * align; }
+
 // Transients of all iterations around slots that begin at `slotsBegin`, relative to the transients' base.
 struct Attempt {
   std::vector<std::vector<uint64_t>> transients;
@@ -47,7 +49,7 @@ template <typename Pick> uint64_t peakOf(absl::Span<const LiveRange> transients,
 
 } // namespace
 
-ArenaLayout layOutArena(uint64_t below, absl::Span<const ArenaIteration> iterations,
+ArenaLayout layOutArena(absl::Span<const ArenaBuffer> below, absl::Span<const ArenaIteration> iterations,
                         absl::Span<const uint64_t> slotBytes, absl::Span<const uint64_t> persistentBytes) {
   // When each slot is free for good, in any iteration.
   std::vector<int64_t> slotLast(slotBytes.size(), -1);
@@ -95,17 +97,22 @@ ArenaLayout layOutArena(uint64_t below, absl::Span<const ArenaIteration> iterati
   }
 
   ArenaLayout layout;
+  uint64_t base = 0; // of the transients
+  for (const ArenaBuffer &buffer : below) {
+    layout.below.push_back(alignUp(base, buffer.align));
+    base = alignUp(layout.below.back() + buffer.bytes, buffer.align);
+  }
   layout.transients = std::move(best.transients);
   for (std::vector<uint64_t> &addresses : layout.transients)
     for (uint64_t &address : addresses)
-      address += below;
+      address += base;
   layout.slots.resize(slotBytes.size());
-  uint64_t address = below + slotsBegin;
+  uint64_t address = base + slotsBegin;
   for (uint32_t slot : slotOrder) {
     layout.slots[slot] = address;
     address += slotBytes[slot];
   }
-  layout.top = below + best.top;
+  layout.top = base + best.top;
   for (uint64_t bytes : persistentBytes) {
     layout.persistent.push_back(layout.top);
     layout.top += bytes;

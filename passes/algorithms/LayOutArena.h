@@ -6,8 +6,9 @@
 //   top     +---------------------------+
 //           | weights at home here      |   one after another
 //           | slots                     |   those that are free first lie lowest: transients may lie in what of a slot
-//           is |   . . . . . . . . . . . . |   not in use while they live | transients                |   as high as
-//           the iteration that needs most | KV cache                  |
+//           |   . . . . . . . . . . . . |   is not in use while they live
+//           | transients                |   as high as the iteration that needs most
+//           | KV cache                  |
 //   0       | io                        |   io, KV and transients begin at the same address in every placement
 //           +---------------------------+
 #pragma once
@@ -37,15 +38,22 @@ struct ArenaIteration {
   std::vector<SlotUse> slotUses;
 };
 
+// What persists below the transients: begins at a multiple of `align` and takes whole multiples of it.
+struct ArenaBuffer {
+  uint64_t bytes = 0;
+  uint64_t align = 256; // a multiple of 256
+};
+
 struct ArenaLayout {
+  std::vector<uint64_t> below;                   // addresses of what lies below the transients
   std::vector<std::vector<uint64_t>> transients; // addresses, by iteration
   std::vector<uint64_t> slots;                   // addresses
   std::vector<uint64_t> persistent;              // addresses of what lies above the slots
   uint64_t top = 0;                              // the arena's bytes
 };
 
-// `below`: bytes of io and KV, which come first. slotBytes, persistentBytes: multiples of 256, as all addresses are.
-ArenaLayout layOutArena(uint64_t below, absl::Span<const ArenaIteration> iterations,
+// `below`: io and KV, which come first. slotBytes, persistentBytes: multiples of 256, as all addresses are.
+ArenaLayout layOutArena(absl::Span<const ArenaBuffer> below, absl::Span<const ArenaIteration> iterations,
                         absl::Span<const uint64_t> slotBytes, absl::Span<const uint64_t> persistentBytes);
 
 } // namespace headrace::algorithms

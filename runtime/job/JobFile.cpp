@@ -17,6 +17,8 @@
 namespace headrace::model {
 namespace {
 
+constexpr size_t kLongestPolicyName = 80;
+
 constexpr int64_t kMaxBatch = 1 << 20;
 constexpr int64_t kMaxKvTokens = int64_t{1} << 40;
 constexpr int64_t kMaxBlockTokens = 4096;
@@ -210,7 +212,17 @@ void checkBucket(Contradictions &check, std::string_view key, const std::vector<
 
 } // namespace
 
-std::string_view startRuleName(StartRule rule) { return rule == StartRule::Paper ? "paper" : "eager"; }
+std::string_view startRuleName(StartRule rule) {
+  switch (rule) {
+  case StartRule::Paper:
+    return "paper";
+  case StartRule::Eager:
+    return "eager";
+  case StartRule::Ahead:
+    break;
+  }
+  return "ahead";
+}
 std::optional<StartRule> startRuleFromName(std::string_view name) {
   for (StartRule rule : {StartRule::Paper, StartRule::Eager})
     if (startRuleName(rule) == name)
@@ -234,23 +246,6 @@ std::optional<Instances> instancesFromName(std::string_view name) {
     if (instancesName(instances) == name)
       return instances;
   return std::nullopt;
-}
-
-std::string policyNames() {
-  std::string list;
-  for (const std::string_view name : kPolicyNames)
-    list += cat(list.empty() ? "" : name == std::end(kPolicyNames)[-1] ? " or " : ", ", "\"", name, "\"");
-  return list;
-}
-
-std::string_view effectivePolicy(const Policy &policy, const Goal &goal) {
-  if (policy.name != "auto")
-    return policy.name;
-  return goal.hasSlo() && !policy.statesPlacement() ? "headrace" : "interval";
-}
-
-bool choosesByLatency(std::string_view policy) {
-  return policy == "headrace" || policy == "select-n" || policy == "flexgen" || policy == "flexgen-nobus";
 }
 
 absl::StatusOr<ModelSource> openModel(const std::string &pathOrName) {
@@ -294,16 +289,8 @@ absl::Status validate(const Job &job, std::string_view where) {
   check.require(goal.busDevices >= 1 && goal.busDevices <= kMaxBusDevices, "goal.bus_devices", goal.busDevices,
                 cat("1 to ", kMaxBusDevices));
 
-  const std::string name = cat("\"", policy.name.substr(0, 80), "\"");
-  check.require(std::find(std::begin(kPolicyNames), std::end(kPolicyNames), policy.name) != std::end(kPolicyNames),
-                "policy.name", name, policyNames());
-  check.require(!choosesByLatency(policy.name) || goal.hasSlo(), "policy.name", name,
-                "goal.ttft, goal.tpot or goal.slo_factor beside it: it chooses by latency");
-  check.require(policy.name == "auto" || policy.name == "interval" || !policy.statesPlacement(), "policy.name", name,
-                "\"interval\" where policy.interval or policy.offload_layers state the placement");
-  check.require(policy.name == "auto" || policy.name == "interval" || !policy.startRuleStated, "policy.start_rule",
-                cat("\"", startRuleName(policy.startRule), "\""),
-                cat("policy.name \"interval\" beside it: policy ", name, " has a rule of its own"));
+  check.require(!policy.name.empty() && policy.name.size() <= kLongestPolicyName, "policy.name",
+                cat("\"", policy.name.substr(0, kLongestPolicyName), "\""), "a policy's name");
   if (policy.placements)
     check.require(*policy.placements >= 1 && *policy.placements <= kMaxPlacements, "policy.placements",
                   *policy.placements, cat("1 to ", kMaxPlacements));

@@ -29,10 +29,11 @@
 
 namespace headrace::model {
 
-enum class StartRule : uint8_t { Paper = 0, Eager = 1 };
+enum class StartRule : uint8_t { Paper = 0, Eager = 1, Ahead = 2 }; // Ahead: of some policies, not to be asked for
+inline constexpr uint32_t kStartRules = 3, kStatedStartRules = 2;   // those of placements; those to be asked for
 enum class Choice : uint8_t { Auto = 0, On = 1, Off = 2 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
-std::string_view startRuleName(StartRule rule);      // "paper", "eager"
+std::string_view startRuleName(StartRule rule);      // "paper", "eager", "ahead"
 std::string_view choiceName(Choice choice);          // "auto", "on", "off"
 std::string_view instancesName(Instances instances); // "together", "apart"
 std::optional<StartRule> startRuleFromName(std::string_view name);
@@ -65,20 +66,10 @@ struct Goal {
 inline constexpr int64_t kMaxBusDevices = 64;
 inline constexpr int64_t kMaxPlacements = 64;
 
-// How a placement is chosen.
-//   auto           headrace where the goal has a latency objective and no placement is stated, else interval
-//   interval       the least offloading that fits the memory, or what interval or offload_layers state
-//   none           everything on the device
-//   deepspeed      every layer offloaded, the next one copied while one computes (Select-N, section 3.2)
-//   flexgen        the same units of every layer, as much as peak performance and 1 / bus_devices of the bus suggest
-//   flexgen-nobus  the same with the whole bus assumed (Select-N, sections 3.3 and 5.5)
-//   select-n       Select-N's intervals under the paper's start rule (sections 4.3 and 4.4)
-//   headrace       of all placements the one that frees most device memory within the objective
-inline constexpr std::string_view kPolicyNames[] = {"auto",    "interval",      "none",     "deepspeed",
-                                                    "flexgen", "flexgen-nobus", "select-n", "headrace"};
-
+// How a placement is chosen. Which policies there are, and what each can be asked for, the compiler knows
+// (compiler/choose/policies); here a name is a name.
 struct Policy {
-  std::string name = "auto";            // of kPolicyNames
+  std::string name = "auto";
   bool none = false;                    // interval = "none": offload nothing
   std::optional<int64_t> interval;      // of every i layers the last is offloaded
   std::optional<int64_t> offloadLayers; // any number of whole layers, evenly spread
@@ -94,12 +85,6 @@ struct Policy {
   bool statesPlacement() const { return none || interval || offloadLayers; }
 };
 inline constexpr int64_t kDefaultPlacements = 4;
-
-std::string policyNames(); // "auto", "interval", ... or "headrace", each in quotes
-// What "auto" stands for; any other name is itself.
-std::string_view effectivePolicy(const Policy &policy, const Goal &goal);
-// Policies whose choice is made by the latency objective: they need one.
-bool choosesByLatency(std::string_view policy);
 
 // Ascending; empty where the file gives none, until the compiler fills in defaults. A variant is made for each
 // combination that makes sense.

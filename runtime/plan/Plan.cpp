@@ -3,11 +3,19 @@
 
 #include <algorithm>
 #include <cassert>
+#include <string>
 #include <utility>
 
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::plan {
+
+std::string startText(const Placement &placement) {
+  std::string text(model::startRuleName(placement.startRule));
+  if (placement.startRule == model::StartRule::Ahead)
+    text += " " + std::to_string(placement.startItems);
+  return text;
+}
 
 const char *laneName(Lane lane) {
   switch (lane) {

@@ -85,11 +85,15 @@ struct Placement {
   bool offloadsEmbedding = false;
   bool offloadsHead = false;
   model::StartRule startRule = model::StartRule::Eager;
+  int32_t startItems = 0;      // of rule ahead: how many items ahead a copy may start
   std::vector<Extent> extents; // sorted by (buffer, bufferOffset); they tile every buffer of Plan::buffers exactly once
   std::vector<Slot> slots;     // do not overlap device extents; may overlap transients whose life is elsewhere
   // KV blocks that may be in use, a layer, the scratch block 0 included: those below this number.
   int64_t kvBlocks = 0;
 };
+
+// "paper", "eager", "ahead 2".
+std::string startText(const Placement &placement);
 
 // The addresses [address, address + bytes), behind the arena, are the arena's bytes from arenaAddress on.
 struct Alias {

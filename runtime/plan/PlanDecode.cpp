@@ -192,7 +192,7 @@ model::Policy Decoder::policy(const fb::Policy &p) {
   out.none = p.none();
   out.interval = optional(p.interval());
   out.offloadLayers = optional(p.offload_layers());
-  out.startRule = enumerator<model::StartRule>(p.start_rule(), 2, "policy.start_rule");
+  out.startRule = enumerator<model::StartRule>(p.start_rule(), model::kStatedStartRules, "policy.start_rule");
   out.slots = optional(p.slots());
   out.offloadEmbedding = enumerator<model::Choice>(p.offload_embedding(), 3, "policy.offload_embedding");
   out.offloadHead = enumerator<model::Choice>(p.offload_head(), 3, "policy.offload_head");
@@ -216,7 +216,8 @@ Placement Decoder::placement(const fb::Placement &p, const std::string &path) {
   out.offloadedLayers = p.offloaded_layers();
   out.offloadsEmbedding = p.offloads_embedding();
   out.offloadsHead = p.offloads_head();
-  out.startRule = enumerator<model::StartRule>(p.start_rule(), 2, path, ".start_rule");
+  out.startRule = enumerator<model::StartRule>(p.start_rule(), model::kStartRules, path, ".start_rule");
+  out.startItems = p.start_items();
   out.extents = fixed<Extent>(p.extents(), absl::StrCat(path, ".extents"), [&](const fb::Extent &e, uint32_t i) {
     Extent extent;
     extent.buffer = e.buffer();

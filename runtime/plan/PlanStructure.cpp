@@ -224,9 +224,13 @@ void StructureCheck::checkBuffers() {
   }
 }
 
+constexpr int64_t kMostStartItems = int64_t{1} << 20;
+
 void StructureCheck::checkPlacement(const Placement &placement, const std::string &path) {
   text(placement.name, model::kLongestName, false, path, ".name");
-  enumerator(placement.startRule, 2, path, ".start_rule");
+  enumerator(placement.startRule, model::kStartRules, path, ".start_rule");
+  within(placement.startItems, 0, placement.startRule == model::StartRule::Ahead ? kMostStartItems : 0, path,
+         ".start_items");
   within(placement.kvBlocks, plan_.pageBytes == 0 ? plan_.kvBlocks : 1, plan_.kvBlocks, path, ".kv_blocks");
   uint64_t buffer = 0, offset = 0; // where the next extent must begin
   for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {

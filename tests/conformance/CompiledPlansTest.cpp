@@ -13,6 +13,7 @@
 #include "runtime/host/HostDevice.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
+#include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
 
 namespace headrace {
@@ -42,14 +43,16 @@ protected:
   // its transition, with more than eight most changes take several hops.
   plan::Plan compileSeveral(const std::vector<int64_t> &intervals) {
     compiler::CompileRequest request = this->request(model::Choice::Off);
-    request.policy.none = true;
+    model::Policy none = request.policy;
+    none.none = true;
+    std::vector<model::Policy> policies{none};
     for (const int64_t interval : intervals)
       for (const model::StartRule rule : {model::StartRule::Eager, model::StartRule::Paper}) {
-        model::Policy policy = this->request(model::Choice::Off).policy;
-        policy.interval = interval;
-        policy.startRule = rule;
-        request.alsoPlacements.push_back(policy);
+        policies.push_back(request.policy);
+        policies.back().interval = interval;
+        policies.back().startRule = rule;
       }
+    request.placements = compiler::stated(request.model, policies);
     return compiled(request);
   }
 
@@ -64,12 +67,12 @@ protected:
       bytes = std::max(bytes, layout.units[static_cast<size_t>(unit)].bytes);
     }
     compiler::Candidate placement =
-        compiler::placementOfUnits(layout, units, static_cast<uint64_t>(largest * static_cast<double>(bytes)));
-    placement.startRule = GetParam().rule;
-    if (placement.startRule == model::StartRule::Paper) {
-      placement.ringBytes = 0;
-      placement.slots = 2;
-      placement.wrap = false;
+        compiler::placementOfUnits(units, static_cast<uint64_t>(largest * static_cast<double>(bytes)));
+    if (GetParam().rule == model::StartRule::Paper) {
+      placement.residency.start = algorithms::kPaper;
+      placement.residency.ringBytes = 0;
+      placement.residency.slots = 2;
+      placement.residency.wrap = {};
     }
     request.placements = {placement};
     return compiled(request);

@@ -13,6 +13,7 @@
 #include "runtime/host/HostDevice.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
+#include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
 
 namespace headrace {
@@ -36,12 +37,12 @@ protected:
     request.goal.blockTokens = 4;
     request.goal.kvTokens = kvTokens;
     request.goal.elasticKv = elastic;
-    request.policy.none = true;
+    std::vector<model::Policy> policies{compiler::none()};
     for (const int64_t interval : {6, 3, 2, 1}) {
-      model::Policy &policy = request.alsoPlacements.emplace_back();
-      policy.interval = interval;
-      policy.startRule = model::StartRule::Paper; // one slot, where layers are not neighbours
+      policies.push_back(compiler::interval(interval));
+      policies.back().startRule = model::StartRule::Paper; // one slot, where layers are not neighbours
     }
+    request.placements = compiler::stated(request.model, policies);
     request.buckets = {.newTokens = {1, 3, 8}, .sequences = {1, 3}, .contexts = {16, 40}};
     auto plan = compiler::compile(request);
     EXPECT_TRUE(plan.ok()) << plan.status();

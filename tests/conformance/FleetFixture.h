@@ -14,6 +14,7 @@
 
 #include "compiler/Compile.h"
 #include "runtime/serve/fleet/Fleet.h"
+#include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
 
 namespace headrace::serve {
@@ -41,16 +42,14 @@ inline compiler::CompileRequest fleetPlanRequest(const FleetPlanOptions &options
   request.goal.batch = options.batch;
   request.goal.context = options.context;
   request.goal.blockTokens = 4;
-  request.policy.startRule = options.rule;
-  request.policy.none = true;
-  for (int64_t interval : options.intervals) {
-    model::Policy also;
-    also.startRule = options.rule;
-    also.offloadEmbedding = also.offloadHead = model::Choice::Off;
-    also.interval = interval;
-    request.alsoPlacements.push_back(also);
+  std::vector<model::Policy> policies{compiler::none()};
+  for (int64_t interval : options.intervals)
+    policies.push_back(compiler::interval(interval));
+  for (model::Policy &policy : policies) {
+    policy.startRule = options.rule;
+    policy.offloadEmbedding = policy.offloadHead = model::Choice::Off;
   }
-  request.policy.offloadEmbedding = request.policy.offloadHead = model::Choice::Off;
+  request.placements = compiler::stated(request.model, policies);
   request.buckets = {.newTokens = {1, 3, 8}, .sequences = {1, 3}, .contexts = {16, options.context}};
   return request;
 }

@@ -38,7 +38,7 @@ plan::Plan drawPlan(Draw &draw, double link) {
   if (draw.coin())
     return fleetPlan(options);
   compiler::CompileRequest request = fleetPlanRequest(options);
-  request.alsoPlacements.clear();
+  request.placements.clear();
   request.policy = {};
   request.policy.name = "headrace";
   request.policy.placements = draw.pick(2, 5);
@@ -238,6 +238,7 @@ TEST(RandomFleets, APlanIsAdmittedAtTheObjectiveItWasCompiledFor) {
     options.linkBandwidth = draw.pick(3, 40) * 1e8;
     compiler::CompileRequest request = fleetPlanRequest(options);
     const uint64_t residentNs = static_cast<uint64_t>(residentTimes(fleetPlan(options)).decodeNs);
+    request.placements.clear();
     request.policy = {};
     request.policy.name = draw.coin() ? "headrace" : "select-n";
     request.policy.placements = draw.pick(1, 5);

@@ -8,6 +8,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
 #include "tests/support/CountAllocations.h"
+#include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
 
 namespace headrace {
@@ -23,9 +24,8 @@ TEST(SwitchAllocations, NoneAtAll) {
   request.goal.context = 40;
   request.goal.blockTokens = 4;
   request.goal.kvTokens = 40;
-  request.policy.none = true;
-  for (const int64_t interval : {6, 3, 2, 1})
-    request.alsoPlacements.emplace_back().interval = interval;
+  request.placements = compiler::stated(request.model, {compiler::none(), compiler::interval(6), compiler::interval(3),
+                                                        compiler::interval(2), compiler::interval(1)});
   request.buckets = {.newTokens = {1, 3, 8}, .sequences = {1, 3}, .contexts = {16, 40}};
   const auto plan = compiler::compile(request);
   ASSERT_TRUE(plan.ok()) << plan.status();

@@ -124,32 +124,35 @@ TEST_P(Placement, SingleUnitsAndRingsAreBitIdenticalToTheResidentRun) {
     if (units.empty())
       units.push_back(1);
     const bool head = i % 5 == 0;
-    if (head && !tied)
-      units.push_back(layout.headUnit());
-    uint64_t largest = head && tied ? layout.units[0].bytes : 0, all = largest;
+    if (head) // tied, the table is both
+      units.push_back(tied ? layout.embeddingUnit() : layout.headUnit());
+    uint64_t largest = 0, all = 0;
     for (const int32_t unit : units) {
       largest = std::max(largest, layout.units[static_cast<size_t>(unit)].bytes);
       all += layout.units[static_cast<size_t>(unit)].bytes;
     }
-    compiler::Candidate placement = compiler::placementOfUnits(layout, units, largest + below(all - largest + 1) / 2);
-    if (head && tied)
-      placement.head = placement.embedding = true;
-    if (i % 4 == 3) {
-      placement.startRule = StartRule::Paper;
-      placement.wrap = false;
-      placement.ringBytes = 0;
-      placement.slots = 2;
+    compiler::Candidate placement = compiler::placementOfUnits(units, largest + below(all - largest + 1) / 2);
+    if (i % 8 == 3) {
+      placement.residency.start = algorithms::kPaper;
+      placement.residency.wrap = {};
+      placement.residency.ringBytes = 0;
+      placement.residency.slots = 2;
+    } else if (i % 8 == 7) {
+      placement.residency.start = algorithms::ahead(i % 3);
+      placement.residency.slots = std::max(1, i % 3);
+      placement.residency.wrap = {};
+      placement.residency.ringBytes = 0;
     } else if (i % 8 == 2) {
-      placement.wrap = false;
+      placement.residency.wrap = {};
     }
-    SCOPED_TRACE(placement.describe());
+    SCOPED_TRACE(algorithms::toText(placement.residency));
     setup.placement = placement;
     setup.poison = i % 2 == 1;
     const absl::StatusOr<RunResult> result = run(setup);
     EXPECT_TRUE(result.ok()) << result.status();
     if (!result.ok())
       continue;
-    EXPECT_EQ(result->offloadedLayers, placement.layers);
+    EXPECT_EQ(result->offloadedLayers, compiler::awayOf(placement.residency, setup.spec).layers);
     EXPECT_EQ(result->offloadsHead, head);
     EXPECT_EQ(result->generated.tokens, resident->generated.tokens);
     EXPECT_EQ(result->tokensInFlight, resident->generated.tokens);

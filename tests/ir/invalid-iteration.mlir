@@ -2,32 +2,32 @@
 // RUN: headrace-opt %s -split-input-file -verify-diagnostics
 
 // expected-error@+1 {{has limits (0, 8, 2048): tokens, sequences and context must be at least 1}}
-headrace.iteration @no_tokens decode phase(model) rule(eager) limits(0, 8, 2048) {
+headrace.iteration @no_tokens decode phase(model) limits(0, 8, 2048) {
 }
 
 // -----
 
 // expected-error@+1 {{has limits (0, 0, -1): tokens, sequences and context must be at least 0}}
-headrace.iteration @negative transition phase(movement) rule(eager) limits(0, 0, -1) {
+headrace.iteration @negative transition phase(movement) limits(0, 0, -1) {
 }
 
 // -----
 
 // expected-error@+1 {{has an arena of -256 bytes}}
-headrace.iteration @arena decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(-256) {
+headrace.iteration @arena decode phase(offsets) limits(8, 8, 2048) arena(-256) {
 }
 
 // -----
 
-headrace.iteration @outer decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @outer decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{expects parent op 'builtin.module'}}
-  headrace.iteration @inner decode phase(model) rule(eager) limits(8, 8, 2048) {
+  headrace.iteration @inner decode phase(model) limits(8, 8, 2048) {
   }
 }
 
 // -----
 
-headrace.iteration @foreign decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @foreign decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{does not belong into a headrace.iteration}}
   builtin.module {
   }
@@ -35,7 +35,7 @@ headrace.iteration @foreign decode phase(model) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @same_unit decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @same_unit decode phase(model) limits(8, 8, 2048) {
   // expected-note@+1 {{declared here}}
   %a = headrace.weight 3 "layers.0.up" up layer 0 : <1000, bf16>
   // expected-error@+1 {{declares a buffer that is there already}}
@@ -44,7 +44,7 @@ headrace.iteration @same_unit decode phase(model) rule(eager) limits(8, 8, 2048)
 
 // -----
 
-headrace.iteration @same_kv decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @same_kv decode phase(model) limits(8, 8, 2048) {
   // expected-note@+1 {{declared here}}
   %a = headrace.kv 3 : <1000, bf16>
   // expected-error@+1 {{declares a buffer that is there already}}
@@ -53,7 +53,7 @@ headrace.iteration @same_kv decode phase(model) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @same_io decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @same_io decode phase(model) limits(8, 8, 2048) {
   // expected-note@+1 {{declared here}}
   %a = headrace.io meta : <512, bytes>
   // expected-error@+1 {{declares a buffer that is there already}}
@@ -62,7 +62,7 @@ headrace.iteration @same_io decode phase(model) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @same_slot decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @same_slot decode phase(movement) limits(8, 8, 2048) {
   // expected-note@+1 {{declared here}}
   %a = headrace.slot 0 : slot<512>
   // expected-error@+1 {{declares a buffer that is there already}}
@@ -72,7 +72,7 @@ headrace.iteration @same_slot decode phase(movement) rule(eager) limits(8, 8, 20
 // -----
 
 // The residual stream is updated in place: its old version is gone.
-headrace.iteration @old_version decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @old_version decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
@@ -87,7 +87,7 @@ headrace.iteration @old_version decode phase(model) rule(eager) limits(8, 8, 204
 // -----
 
 // An op cannot read what it updates through another operand.
-headrace.iteration @read_and_updated decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @read_and_updated decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
@@ -99,7 +99,7 @@ headrace.iteration @read_and_updated decode phase(model) rule(eager) limits(8, 8
 
 // -----
 
-headrace.iteration @computes transition phase(movement) rule(eager) limits(0, 0, 0) {
+headrace.iteration @computes transition phase(movement) limits(0, 0, 0) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
   // expected-error@+1 {{computes, in a transition, which only moves}}

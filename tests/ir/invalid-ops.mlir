@@ -2,7 +2,7 @@
 // RUN: headrace-opt %s -split-input-file -verify-diagnostics
 
 // A forgotten prefetch does not type-check.
-headrace.iteration @forgotten_prefetch decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @forgotten_prefetch decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
@@ -13,7 +13,7 @@ headrace.iteration @forgotten_prefetch decode phase(movement) rule(eager) limits
 // -----
 
 // Nor does the use of a unit of which only a part is there.
-headrace.iteration @half_a_unit decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @half_a_unit decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
@@ -25,7 +25,7 @@ headrace.iteration @half_a_unit decode phase(movement) rule(eager) limits(8, 8, 
 
 // -----
 
-headrace.iteration @kv_on_host decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @kv_on_host decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %kv = headrace.kv 0 : <host, 4096, bf16>
   %q = headrace.weight 0 "head" head : <800, f32>
@@ -35,63 +35,63 @@ headrace.iteration @kv_on_host decode phase(movement) rule(eager) limits(8, 8, 2
 
 // -----
 
-headrace.iteration @weight_unit decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @weight_unit decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{has unit -1, which must not be negative}}
   %unit = headrace.weight -1 "head" head : <1000, bf16>
 }
 
 // -----
 
-headrace.iteration @weight_name decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @weight_name decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{has no name}}
   %unit = headrace.weight 0 "" head : <1000, bf16>
 }
 
 // -----
 
-headrace.iteration @weight_without_layer decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @weight_without_layer decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{is a unit of role qkv and needs a layer}}
   %unit = headrace.weight 0 "layers.0.qkv" qkv : <1000, bf16>
 }
 
 // -----
 
-headrace.iteration @weight_with_layer decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @weight_with_layer decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{is a unit of role head and has no layer}}
   %unit = headrace.weight 0 "head" head layer 3 : <1000, bf16>
 }
 
 // -----
 
-headrace.iteration @weight_part decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @weight_part decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{result #0 must be whole buffer}}
   %unit = headrace.weight 0 "head" head : <500 of 1000, bf16>
 }
 
 // -----
 
-headrace.iteration @kv_layer decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @kv_layer decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{has layer -1, which must not be negative}}
   %kv = headrace.kv -1 : <1000, bf16>
 }
 
 // -----
 
-headrace.iteration @io_home decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @io_home decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{result #0 must be whole buffer on the device}}
   %meta = headrace.io meta : <host, 512, bytes>
 }
 
 // -----
 
-headrace.iteration @slot_index decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @slot_index decode phase(movement) limits(8, 8, 2048) {
   // expected-error@+1 {{has index -2, which must not be negative}}
   %slot = headrace.slot -2 : slot<1000>
 }
 
 // -----
 
-headrace.iteration @embed_direct decode phase(homes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @embed_direct decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <host, 1000, bf16>
@@ -101,7 +101,7 @@ headrace.iteration @embed_direct decode phase(homes) rule(eager) limits(8, 8, 20
 
 // -----
 
-headrace.iteration @embed_not_direct decode phase(homes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @embed_not_direct decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
@@ -111,7 +111,7 @@ headrace.iteration @embed_not_direct decode phase(homes) rule(eager) limits(8, 8
 
 // -----
 
-headrace.iteration @embed_from_disk decode phase(homes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @embed_from_disk decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <disk, 1000, bf16>
@@ -121,7 +121,7 @@ headrace.iteration @embed_from_disk decode phase(homes) rule(eager) limits(8, 8,
 
 // -----
 
-headrace.iteration @embed_table decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @embed_table decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
@@ -131,7 +131,7 @@ headrace.iteration @embed_table decode phase(model) rule(eager) limits(8, 8, 204
 
 // -----
 
-headrace.iteration @embed_positions decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @embed_positions decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
@@ -141,7 +141,7 @@ headrace.iteration @embed_positions decode phase(model) rule(eager) limits(8, 8,
 
 // -----
 
-headrace.iteration @norm_weight decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @norm_weight decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
@@ -151,7 +151,7 @@ headrace.iteration @norm_weight decode phase(model) rule(eager) limits(8, 8, 204
 
 // -----
 
-headrace.iteration @norm_bias decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @norm_bias decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
@@ -161,7 +161,7 @@ headrace.iteration @norm_bias decode phase(model) rule(eager) limits(8, 8, 2048)
 
 // -----
 
-headrace.iteration @norm_size decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @norm_size decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
@@ -171,7 +171,7 @@ headrace.iteration @norm_size decode phase(model) rule(eager) limits(8, 8, 2048)
 
 // -----
 
-headrace.iteration @linear_weight decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @linear_weight decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
@@ -182,7 +182,7 @@ headrace.iteration @linear_weight decode phase(model) rule(eager) limits(8, 8, 2
 
 // -----
 
-headrace.iteration @linear_bias decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @linear_bias decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
@@ -201,7 +201,7 @@ headrace.iteration @linear_bias decode phase(model) rule(eager) limits(8, 8, 204
 
 // -----
 
-headrace.iteration @activate_size decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @activate_size decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
   // expected-error@+1 {{makes 400 bytes of 400: gate and up are twice the result}}
@@ -210,7 +210,7 @@ headrace.iteration @activate_size decode phase(model) rule(eager) limits(8, 8, 2
 
 // -----
 
-headrace.iteration @gather_encoding decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @gather_encoding decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
   // expected-error@+1 {{gathers rows of '!headrace.buffer<device, 400, f32>' into '!headrace.buffer<device, 200, f16>': the encoding must be the same}}
@@ -219,7 +219,7 @@ headrace.iteration @gather_encoding decode phase(model) rule(eager) limits(8, 8,
 
 // -----
 
-headrace.iteration @on_device_at_home decode phase(homes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @on_device_at_home decode phase(homes) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   // expected-error@+1 {{operand #0 must be whole buffer off the device}}
   %d = headrace.on_device %unit : <1000, bf16> -> <1000, bf16>
@@ -227,7 +227,7 @@ headrace.iteration @on_device_at_home decode phase(homes) rule(eager) limits(8, 
 
 // -----
 
-headrace.iteration @on_device_size decode phase(homes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @on_device_size decode phase(homes) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   // expected-error@+1 {{makes '!headrace.buffer<device, 1000, f16>' of '!headrace.buffer<host, 1000, bf16>': size and encoding must be the same}}
   %d = headrace.on_device %unit : <host, 1000, bf16> -> <1000, f16>
@@ -235,7 +235,7 @@ headrace.iteration @on_device_size decode phase(homes) rule(eager) limits(8, 8, 
 
 // -----
 
-headrace.iteration @carry_range decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @carry_range decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   // expected-error@+1 {{names bytes [0 for 1200] of a buffer of 1000}}
@@ -244,7 +244,7 @@ headrace.iteration @carry_range decode phase(movement) rule(eager) limits(8, 8, 
 
 // -----
 
-headrace.iteration @carry_prefix decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @carry_prefix decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   // expected-error@+1 {{holds a prefix on entry, so its range begins at 0, not at 200}}
@@ -253,7 +253,7 @@ headrace.iteration @carry_prefix decode phase(movement) rule(eager) limits(8, 8,
 
 // -----
 
-headrace.iteration @carry_held decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @carry_held decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   // expected-error@+1 {{makes a range that holds 1000 bytes, but brings those up to 400}}
@@ -262,7 +262,7 @@ headrace.iteration @carry_held decode phase(movement) rule(eager) limits(8, 8, 2
 
 // -----
 
-headrace.iteration @carry_slot decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @carry_slot decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   // expected-error@+1 {{puts 400 bytes at 800 of a slot of 1000}}
@@ -271,7 +271,7 @@ headrace.iteration @carry_slot decode phase(movement) rule(eager) limits(8, 8, 2
 
 // -----
 
-headrace.iteration @prefetch_from_device decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @prefetch_from_device decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   // expected-error@+1 {{operand #0 must be whole buffer off the device}}
@@ -280,7 +280,7 @@ headrace.iteration @prefetch_from_device decode phase(movement) rule(eager) limi
 
 // -----
 
-headrace.iteration @prefetch_range decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @prefetch_range decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   // expected-error@+1 {{names bytes [0 for 0] of a buffer of 1000}}
@@ -289,7 +289,7 @@ headrace.iteration @prefetch_range decode phase(movement) rule(eager) limits(8, 
 
 // -----
 
-headrace.iteration @prefetch_held decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @prefetch_held decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   // expected-error@+1 {{makes a range that holds 1000 bytes, but brings those up to 600}}
@@ -298,7 +298,7 @@ headrace.iteration @prefetch_held decode phase(movement) rule(eager) limits(8, 8
 
 // -----
 
-headrace.iteration @prefetch_encoding decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @prefetch_encoding decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   // expected-error@+1 {{makes '!headrace.buffer<device, 1000, f32>' of '!headrace.buffer<host, 1000, bf16>': size and encoding must be the same}}
@@ -307,7 +307,7 @@ headrace.iteration @prefetch_encoding decode phase(movement) rule(eager) limits(
 
 // -----
 
-headrace.iteration @prefetch_begins_in_slot decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @prefetch_begins_in_slot decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   // expected-error@+1 {{into a slot begins at byte 0, not at 400}}
@@ -316,7 +316,7 @@ headrace.iteration @prefetch_begins_in_slot decode phase(movement) rule(eager) l
 
 // -----
 
-headrace.iteration @prefetch_slot decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @prefetch_slot decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<999>
   // expected-error@+1 {{puts 1000 bytes at 0 of a slot of 999}}
@@ -325,7 +325,7 @@ headrace.iteration @prefetch_slot decode phase(movement) rule(eager) limits(8, 8
 
 // -----
 
-headrace.iteration @prefetch_before_slot decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @prefetch_before_slot decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   // expected-error@+1 {{puts 1000 bytes at -8 of a slot of 1000}}
@@ -334,7 +334,7 @@ headrace.iteration @prefetch_before_slot decode phase(movement) rule(eager) limi
 
 // -----
 
-headrace.iteration @prefetch_gap decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @prefetch_gap decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   %part = headrace.carry %unit[0 for 400] in %slot[0] : <host, 1000, bf16>, slot<1000> -> <400 of 1000, bf16>
@@ -344,7 +344,7 @@ headrace.iteration @prefetch_gap decode phase(movement) rule(eager) limits(8, 8,
 
 // -----
 
-headrace.iteration @prefetch_other decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @prefetch_other decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %other = headrace.weight 1 "embedding" embedding : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
@@ -365,7 +365,7 @@ headrace.iteration @prefetch_other decode phase(movement) rule(eager) limits(8, 
 
 // -----
 
-headrace.iteration @evict_type decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @evict_type decode phase(movement) limits(8, 8, 2048) {
   %kv = headrace.kv 0 : <host, 4096, bf16>
   %other = headrace.kv 1 : <host, 2048, bf16>
   %slot = headrace.slot 0 : slot<4096>
@@ -376,7 +376,7 @@ headrace.iteration @evict_type decode phase(movement) rule(eager) limits(8, 8, 2
 
 // -----
 
-headrace.iteration @evict_range decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @evict_range decode phase(movement) limits(8, 8, 2048) {
   %kv = headrace.kv 0 : <host, 4096, bf16>
   %slot = headrace.slot 0 : slot<4096>
   %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
@@ -386,7 +386,7 @@ headrace.iteration @evict_range decode phase(movement) rule(eager) limits(8, 8, 
 
 // -----
 
-headrace.iteration @evict_all decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @evict_all decode phase(movement) limits(8, 8, 2048) {
   %kv = headrace.kv 0 : <host, 4096, bf16>
   %slot = headrace.slot 0 : slot<4096>
   %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
@@ -396,7 +396,7 @@ headrace.iteration @evict_all decode phase(movement) rule(eager) limits(8, 8, 20
 
 // -----
 
-headrace.iteration @release_home decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @release_home decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   // expected-error@+1 {{takes a range that prefetch or carry brought}}
   headrace.release %unit : <1000, bf16>
@@ -404,7 +404,7 @@ headrace.iteration @release_home decode phase(movement) rule(eager) limits(8, 8,
 
 // -----
 
-headrace.iteration @carry_out_home decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @carry_out_home decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   // expected-error@+1 {{takes a range that prefetch or carry brought}}
   headrace.carry_out %unit : <1000, bf16>
@@ -412,7 +412,7 @@ headrace.iteration @carry_out_home decode phase(movement) rule(eager) limits(8, 
 
 // -----
 
-headrace.iteration @wait_for_home decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @wait_for_home decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   // expected-error@+1 {{waits for something that no step of this iteration makes}}
   headrace.wait %unit : <1000, bf16>
@@ -420,7 +420,7 @@ headrace.iteration @wait_for_home decode phase(movement) rule(eager) limits(8, 8
 
 // -----
 
-headrace.iteration @wait_by_buffer decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @wait_by_buffer decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   %w, %t = headrace.prefetch %unit[0 for 1000] into %slot[0] step<movement> : <host, 1000, bf16>, slot<1000> -> <1000, bf16>
@@ -430,7 +430,7 @@ headrace.iteration @wait_by_buffer decode phase(movement) rule(eager) limits(8, 
 
 // -----
 
-headrace.iteration @recompute_weight decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @recompute_weight decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "layers.0.qkv" qkv layer 0 : <1000, bf16>
   %act = headrace.weight 1 "embedding" embedding : <400, bf16>
@@ -441,7 +441,7 @@ headrace.iteration @recompute_weight decode phase(model) rule(eager) limits(8, 8
 
 // -----
 
-headrace.iteration @recompute_norm decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @recompute_norm decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "layers.0.qkv" qkv layer 0 : <1000, bf16>
   %act = headrace.weight 1 "embedding" embedding : <400, bf16>
@@ -452,7 +452,7 @@ headrace.iteration @recompute_norm decode phase(model) rule(eager) limits(8, 8, 
 
 // -----
 
-headrace.iteration @quantise_bits decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @quantise_bits decode phase(model) limits(8, 8, 2048) {
   %x = headrace.weight 0 "embedding" embedding : <1000, bf16>
   // expected-error@+1 {{packs 4 or 8 bits an element, not 3}}
   %y = headrace.quantise bits(3) group(64) %x step<attention 0> : <1000, bf16> -> <282, bytes>
@@ -460,7 +460,7 @@ headrace.iteration @quantise_bits decode phase(model) rule(eager) limits(8, 8, 2
 
 // -----
 
-headrace.iteration @quantise_group decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @quantise_group decode phase(model) limits(8, 8, 2048) {
   %x = headrace.weight 0 "embedding" embedding : <1000, bf16>
   // expected-error@+1 {{needs groups of at least one element, not of 0}}
   %y = headrace.quantise bits(4) group(0) %x step<attention 0> : <1000, bf16> -> <282, bytes>
@@ -468,7 +468,7 @@ headrace.iteration @quantise_group decode phase(model) rule(eager) limits(8, 8, 
 
 // -----
 
-headrace.iteration @quantise_size decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @quantise_size decode phase(model) limits(8, 8, 2048) {
   %x = headrace.weight 0 "embedding" embedding : <1000, bf16>
   // 500 bytes, and 8 groups x 2 bounds x 2 bytes
   // expected-error@+1 {{packs 500 elements in 8 groups into 500 bytes, but they take 532}}
@@ -477,7 +477,7 @@ headrace.iteration @quantise_size decode phase(model) rule(eager) limits(8, 8, 2
 
 // -----
 
-headrace.iteration @dequantise_encoding decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @dequantise_encoding decode phase(model) limits(8, 8, 2048) {
   %x = headrace.weight 0 "embedding" embedding : <282, bf16>
   // expected-error@+1 {{is between f32, f16 or bf16 elements and packed bytes}}
   %y = headrace.dequantise bits(4) group(64) %x step<attention 0> : <282, bf16> -> <1000, bf16>

@@ -1,7 +1,7 @@
 // What the parts of assembly that ODS leaves to us refuse (ir/Assembly.h).
 // RUN: headrace-opt %s -split-input-file -verify-diagnostics
 
-headrace.iteration @step decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @step decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   // expected-error@+1 {{expected embedding, attention, mlp, head or movement, got 'tail'}}
   headrace.publish sampled(%meta) %meta step<tail> : <512, bytes>, <512, bytes>
@@ -9,7 +9,7 @@ headrace.iteration @step decode phase(model) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @layer decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @layer decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   // expected-error@+1 {{a layer must not be negative, got -1}}
   headrace.publish sampled(%meta) %meta step<head -1> : <512, bytes>, <512, bytes>
@@ -17,7 +17,7 @@ headrace.iteration @layer decode phase(model) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @lane decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @lane decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   // expected-error@+1 {{expected compute, h2d, d2h, p2p, cpu or disk, got 'gpu'}}
   headrace.publish sampled(%meta) %meta step<head on gpu> : <512, bytes>, <512, bytes>
@@ -25,7 +25,7 @@ headrace.iteration @lane decode phase(model) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @key decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @key decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   // expected-error@+1 {{expected direct, resizable, device, mini_batch, threads, flops, device_bytes or link_bytes, got 'watts'}}
   headrace.publish sampled(%meta) %meta step<head, watts 300> : <512, bytes>, <512, bytes>
@@ -33,7 +33,7 @@ headrace.iteration @key decode phase(model) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @amount decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @amount decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   // expected-error@+1 {{flops must not be negative, got -5}}
   headrace.publish sampled(%meta) %meta step<head, flops -5> : <512, bytes>, <512, bytes>
@@ -41,7 +41,7 @@ headrace.iteration @amount decode phase(model) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @small decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @small decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   // expected-error@+1 {{mini_batch must be at most 255, got 256}}
   headrace.publish sampled(%meta) %meta step<head, mini_batch 256> : <512, bytes>, <512, bytes>
@@ -49,7 +49,7 @@ headrace.iteration @small decode phase(model) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @offset decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @offset decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
@@ -59,7 +59,7 @@ headrace.iteration @offset decode phase(model) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @bytes decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @bytes decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
@@ -69,14 +69,14 @@ headrace.iteration @bytes decode phase(model) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @address decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @address decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{an address must not be negative, got -256}}
   %meta = headrace.io meta at -256 : <512, bytes>
 }
 
 // -----
 
-headrace.iteration @epilogue decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @epilogue decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
@@ -86,21 +86,21 @@ headrace.iteration @epilogue decode phase(model) rule(eager) limits(8, 8, 2048) 
 
 // -----
 
-headrace.iteration @role decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @role decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{expected embedding, qkv, out, up, down or head, got 'gate'}}
   %unit = headrace.weight 0 "layers.0.gate" gate layer 0 : <1000, bf16>
 }
 
 // -----
 
-headrace.iteration @io decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @io decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{expected meta, sampled or output, got 'input'}}
   %meta = headrace.io input : <512, bytes>
 }
 
 // -----
 
-headrace.iteration @kind decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @kind decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   %w, %t = headrace.prefetch %unit[0 for 1000] into %slot[0] step<movement> : <host, 1000, bf16>, slot<1000> -> <1000, bf16>
@@ -110,7 +110,7 @@ headrace.iteration @kind decode phase(movement) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @wait decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @wait decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   %w, %t = headrace.prefetch %unit[0 for 1000] into %slot[0] step<movement> : <host, 1000, bf16>, slot<1000> -> <1000, bf16>

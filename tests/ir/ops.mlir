@@ -7,8 +7,8 @@
 // RUN: headrace-opt %s --emit-bytecode -o %t.bytecode
 // RUN: headrace-opt %t.bytecode | diff %t.once -
 
-// CHECK-LABEL: headrace.iteration @compute decode phase(model) rule(eager) limits(8, 8, 2048) {
-headrace.iteration @compute decode phase(model) rule(eager) limits(8, 8, 2048) {
+// CHECK-LABEL: headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
+headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
   // CHECK-NEXT: %meta = headrace.io meta : <512, bytes>
   %meta = headrace.io meta : <512, bytes>
   // The long form of a type is accepted as well.
@@ -58,8 +58,8 @@ headrace.iteration @compute decode phase(model) rule(eager) limits(8, 8, 2048) {
   headrace.publish sampled(%meta) %no step<head> : <512, bytes>, <32, bytes>
 }
 
-// CHECK-LABEL: headrace.iteration @homes mixed phase(homes) rule(paper) limits(512, 8, 2048) {
-headrace.iteration @homes mixed phase(homes) rule(paper) limits(512, 8, 2048) {
+// CHECK-LABEL: headrace.iteration @homes mixed phase(homes) limits(512, 8, 2048) {
+headrace.iteration @homes mixed phase(homes) limits(512, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   // CHECK: %embedding = headrace.weight 0 "embedding" embedding : <host, 2000, bf16>
@@ -74,8 +74,8 @@ headrace.iteration @homes mixed phase(homes) rule(paper) limits(512, 8, 2048) {
   %l = headrace.linear head sampled(%meta) %x, %d[0 for 2000] step<head> : <512, bytes>, <400, f32>, <2000, bf16> -> <2000, f32>
 }
 
-// CHECK-LABEL: headrace.iteration @movement decode phase(movement) rule(eager) limits(8, 8, 2048) {
-headrace.iteration @movement decode phase(movement) rule(eager) limits(8, 8, 2048) {
+// CHECK-LABEL: headrace.iteration @movement decode phase(movement) limits(8, 8, 2048) {
+headrace.iteration @movement decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 1 "layers.0.out" out layer 0 : <host, 1000, bf16>
   %kv = headrace.kv 0 : <host, 4096, bf16>
@@ -103,8 +103,8 @@ headrace.iteration @movement decode phase(movement) rule(eager) limits(8, 8, 204
   headrace.carry_out %again : <400 of 1000, bf16>
 }
 
-// CHECK-LABEL: headrace.iteration @offsets decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(65536) {
-headrace.iteration @offsets decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(65536) {
+// CHECK-LABEL: headrace.iteration @offsets decode phase(offsets) limits(8, 8, 2048) arena(65536) {
+headrace.iteration @offsets decode phase(offsets) limits(8, 8, 2048) arena(65536) {
   // CHECK-NEXT: %meta = headrace.io meta at 0 : <512, bytes>
   %meta = headrace.io meta at 0 : <512, bytes>
   // CHECK-NEXT: %layers.0.out = headrace.weight 1 "layers.0.out" out layer 0 at 512 : <host, 1000, bf16>
@@ -129,6 +129,6 @@ headrace.iteration @offsets decode phase(offsets) rule(eager) limits(8, 8, 2048)
   headrace.wait pacing %a on disk : <400, f32>
 }
 
-// CHECK-LABEL: headrace.iteration @transition transition phase(movement) rule(eager) limits(0, 0, 0) attributes {why = "room"} {
-headrace.iteration @transition transition phase(movement) rule(eager) limits(0, 0, 0) attributes {why = "room"} {
+// CHECK-LABEL: headrace.iteration @transition transition phase(movement) limits(0, 0, 0) attributes {why = "room"} {
+headrace.iteration @transition transition phase(movement) limits(0, 0, 0) attributes {why = "room"} {
 }

@@ -4,7 +4,7 @@
 
 // CHECK-LABEL: @decode
 // CHECK-SAME: phase(movement)
-headrace.iteration @decode decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @decode decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %q0 = headrace.weight 0 "q0" qkv layer 0 : <host, 1000, bf16>

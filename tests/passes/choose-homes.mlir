@@ -1,19 +1,21 @@
-// RUN: headrace-opt %s -headrace-choose-homes="layers=1" | FileCheck %s --check-prefix=LAYER
-// RUN: headrace-opt %s -headrace-choose-homes="embedding=true head=true" | FileCheck %s --check-prefix=ENDS
-// RUN: headrace-opt %s -headrace-choose-homes="units=3,1" | FileCheck %s --check-prefix=UNITS
-// RUN: headrace-opt %s -headrace-choose-homes="layers=1 units=1,3" | FileCheck %s --check-prefix=BOTH
+// RUN: headrace-opt %s -headrace-choose-homes="residency={weights=2-3}" | FileCheck %s --check-prefix=LAYER
+// RUN: headrace-opt %s -headrace-choose-homes="residency={weights=0,4}" | FileCheck %s --check-prefix=ENDS
+// RUN: headrace-opt %s -headrace-choose-homes="residency={weights=1,3}" | FileCheck %s --check-prefix=UNITS
+// RUN: headrace-opt %s -headrace-choose-homes="residency={weights=1-3}" | FileCheck %s --check-prefix=BOTH
 // RUN: headrace-opt %s -headrace-choose-homes | FileCheck %s --check-prefix=NONE
-// RUN: %not headrace-opt %s -headrace-choose-homes="layers=2" 2>&1 | FileCheck %s --check-prefix=BEYOND
-// RUN: %not headrace-opt %s -headrace-choose-homes="layers=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
-// RUN: %not headrace-opt %s -headrace-choose-homes="units=1,5" 2>&1 | FileCheck %s --check-prefix=NO-UNIT
+// RUN: %not headrace-opt %s -headrace-choose-homes="residency={weights=1,5}" 2>&1 | FileCheck %s --check-prefix=NO-UNIT
+// RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0}" 2>&1 | FileCheck %s --check-prefix=KV
+// RUN: %not headrace-opt %s -headrace-choose-homes="residency={act=1}" 2>&1 | FileCheck %s --check-prefix=ACT
+// RUN: %not headrace-opt %s -headrace-choose-homes="residency={weights=-1}" 2>&1 | FileCheck %s --check-prefix=TEXT
 // RUN: %not headrace-opt %s -headrace-choose-homes -headrace-choose-homes 2>&1 | FileCheck %s --check-prefix=TWICE
 
-// BEYOND: error: layer 2 cannot be offloaded: the model has layers 0 to 1
-// NEGATIVE: error: layer -1 cannot be offloaded: the model has layers 0 to 1
-// NO-UNIT: error: unit 5 cannot be offloaded: the model has no such unit
+// NO-UNIT: error: weight 5 cannot be offloaded: the model has no such buffer
+// KV: error: kv 0 cannot be at home off the device: nothing brings it back yet
+// ACT: error: act 1 cannot be at home off the device: nothing brings it back yet
+// TEXT: a residency has 'weights=-1', expected weights=, kv= or act=
 // TWICE: error: homes are chosen in the model phase, not in phase homes
 
-// Single units by number, of any layer; a unit that its layer offloads as well is offloaded once.
+// Single units by number, of any layer, and ranges of them.
 // UNITS-LABEL: headrace.iteration @decode decode phase(homes)
 // UNITS: headrace.weight 1 "layers.0.qkv" qkv layer 0 : <host, 1000, bf16>
 // UNITS: headrace.weight 2 "layers.1.qkv" qkv layer 1 : <1000, bf16>
@@ -31,7 +33,7 @@
 // LAYER-LABEL: headrace.iteration @decode decode phase(homes)
 // ENDS-LABEL: headrace.iteration @decode decode phase(homes)
 // NONE-LABEL: headrace.iteration @decode decode phase(homes)
-headrace.iteration @decode decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @decode decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   // The head is tied: its matrix is the embedding, its unit has the final norm.

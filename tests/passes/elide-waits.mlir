@@ -3,7 +3,7 @@
 // Copies of a lane run one after another: whoever waits for the last has waited for all (rule paper: a layer's first step).
 // CHECK-LABEL: @same_source_lane
 // CHECK-SAME: phase(lanes)
-headrace.iteration @same_source_lane decode phase(movement) rule(paper) limits(8, 8, 2048) {
+headrace.iteration @same_source_lane decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
@@ -27,7 +27,7 @@ headrace.iteration @same_source_lane decode phase(movement) rule(paper) limits(8
 
 // Through another lane: the copy of b started after xa had ended, so whoever has waited for b knows of xa.
 // CHECK-LABEL: @through_another_lane
-headrace.iteration @through_another_lane decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @through_another_lane decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %b = headrace.weight 1 "b" out layer 0 : <host, 1000, bf16>
@@ -63,7 +63,7 @@ headrace.iteration @through_another_lane decode phase(movement) rule(eager) limi
 // One of two waits for the same step goes: the one of the weaker kind. A pacing wait that a dependence relies on takes
 // its kind.
 // CHECK-LABEL: @kinds
-headrace.iteration @kinds decode phase(movement) rule(paper) limits(8, 8, 2048) {
+headrace.iteration @kinds decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %b = headrace.weight 1 "b" out layer 0 : <host, 1000, bf16>

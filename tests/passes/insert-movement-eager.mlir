@@ -1,15 +1,15 @@
 // Rule eager: unit by unit, as soon as a range is free, around the end of the iteration.
 // RUN: headrace-opt %s -split-input-file -headrace-insert-movement -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=PLAIN
-// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="wrap-units=1 wrap-bytes=400" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=CUT
-// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="slots=1" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=ONE
-// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="slots=3 wrap-units=6" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=ALL
+// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="residency={decode-cut=1+400}" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=CUT
+// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="residency={slots=1}" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=ONE
+// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="residency={slots=3 decode-cut=6}" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=ALL
 
 // Three offloaded layers of two units each.
 // PLAIN-LABEL: @three
 // CUT-LABEL: @three
 // ONE-LABEL: @three
 // ALL-LABEL: @three
-headrace.iteration @three decode phase(homes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @three decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %q0 = headrace.weight 0 "q0" qkv layer 0 : <host, 1000, bf16>

@@ -1,28 +1,28 @@
 // Programs that insert-movement cannot serve.
 // RUN: headrace-opt %s -split-input-file -verify-diagnostics -headrace-insert-movement
 
-headrace.iteration @kv decode phase(homes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @kv decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %kv = headrace.kv 0 : <host, 4096, bf16>
-  // expected-error@+1 {{only weights are moved unit by unit}}
+  // expected-error@+1 {{brings 'kv.0': kv cannot be moved yet}}
   %d = headrace.on_device %kv : <host, 4096, bf16> -> <4096, bf16>
 }
 
 // -----
 
-headrace.iteration @unused decode phase(homes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @unused decode phase(homes) limits(8, 8, 2048) {
   %q0 = headrace.weight 0 "q0" qkv layer 0 : <host, 1000, bf16>
-  // expected-error@+1 {{brings a unit that nothing uses}}
+  // expected-error@+1 {{brings what nothing uses}}
   %d0 = headrace.on_device %q0 : <host, 1000, bf16> -> <1000, bf16>
 }
 
 // -----
 
-headrace.iteration @no_layer decode phase(homes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @no_layer decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %q0 = headrace.weight 0 "q0" qkv layer 0 : <host, 1000, bf16>
-  // expected-error@+1 {{brings a unit whose layer computes nothing}}
+  // expected-error@+1 {{brings a part of a layer that computes nothing}}
   %d0 = headrace.on_device %q0 : <host, 1000, bf16> -> <1000, bf16>
   %x0 = headrace.norm qkv tokens(%meta) %x, %d0[0 for 100] step<attention 7> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>
 }
@@ -31,7 +31,7 @@ headrace.iteration @no_layer decode phase(homes) rule(eager) limits(8, 8, 2048) 
 
 // Two slots: layer 2's unit goes where layer 0's lies, which is used once more in the end.
 // expected-error@+1 {{'q2' is used before its range is free}}
-headrace.iteration @again decode phase(homes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @again decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %q0 = headrace.weight 0 "q0" qkv layer 0 : <host, 1000, bf16>

@@ -1,15 +1,15 @@
 // Rule paper: whole layers. Each layer here has two units, in two steps.
-// RUN: headrace-opt %s -split-input-file -headrace-insert-movement -headrace-verify-phase=phase=movement | FileCheck %s
-// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="slots=2" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=TWO
-// RUN: %not headrace-opt %s -split-input-file -headrace-insert-movement="wrap-units=1" 2>&1 | FileCheck %s --check-prefix=WRAP
+// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="residency={start=paper}" -headrace-verify-phase=phase=movement | FileCheck %s
+// RUN: headrace-opt %s -split-input-file -headrace-insert-movement="residency={start=paper slots=2}" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=TWO
+// RUN: %not headrace-opt %s -split-input-file -headrace-insert-movement="residency={start=paper decode-cut=1}" 2>&1 | FileCheck %s --check-prefix=WRAP
 
-// WRAP: error: nothing wraps around under the rule paper
+// WRAP: error: states no cut under the rule paper: nothing wraps around
 
 // Interval 2 of 5 layers: 1 and 3. A copy is eligible when the first layer of its interval starts: layer 0 (after the
 // embedding) and layer 2 (after layer 1, which gives the one slot up at the same time).
 // CHECK-LABEL: @interval_2
 // CHECK: phase(movement)
-headrace.iteration @interval_2 decode phase(homes) rule(paper) limits(8, 8, 2048) {
+headrace.iteration @interval_2 decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   %e = headrace.weight 0 "e" embedding : <2000, bf16>
@@ -72,7 +72,7 @@ headrace.iteration @interval_2 decode phase(homes) rule(paper) limits(8, 8, 2048
 
 // Interval 1: each copy is eligible when the layer before starts (the first at once), in two slots.
 // CHECK-LABEL: @interval_1
-headrace.iteration @interval_1 decode phase(homes) rule(paper) limits(8, 8, 2048) {
+headrace.iteration @interval_1 decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   %e = headrace.weight 0 "e" embedding : <2000, bf16>
@@ -109,7 +109,7 @@ headrace.iteration @interval_1 decode phase(homes) rule(paper) limits(8, 8, 2048
 
 // Only the head: its interval is the whole model.
 // CHECK-LABEL: @head
-headrace.iteration @head decode phase(homes) rule(paper) limits(8, 8, 2048) {
+headrace.iteration @head decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   %e = headrace.weight 0 "e" embedding : <2000, bf16>

@@ -1,12 +1,12 @@
 // Rule eager with a ring: units of any size go through one slot.
-// RUN: headrace-opt %s -headrace-insert-movement="ring-bytes=2000" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=PLAIN
-// RUN: headrace-opt %s -headrace-insert-movement="ring-bytes=1792 wrap-units=1 wrap-bytes=256" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=CUT
+// RUN: headrace-opt %s -headrace-insert-movement="residency={ring=2000}" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=PLAIN
+// RUN: headrace-opt %s -headrace-insert-movement="residency={ring=1792 decode-cut=1+256}" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=CUT
 
 // Units of 768, 1024, 1280 and 512 bytes: 3584 in all, two laps of at most 1792. A ring of 2000 bytes holds no more, so
 // that the slot is 1792 bytes large.
 // PLAIN-LABEL: @ring
 // CUT-LABEL: @ring
-headrace.iteration @ring decode phase(homes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @ring decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 768, bf16>

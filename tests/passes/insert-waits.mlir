@@ -2,7 +2,7 @@
 // RUN: headrace-opt %s -split-input-file -headrace-insert-waits | FileCheck %s
 
 // CHECK-LABEL: @raw_and_war
-headrace.iteration @raw_and_war decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @raw_and_war decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %q0 = headrace.weight 0 "q0" qkv layer 0 : <host, 1000, bf16>
@@ -39,7 +39,7 @@ headrace.iteration @raw_and_war decode phase(movement) rule(eager) limits(8, 8, 
 
 // Ranges of one slot that do not touch do not wait for each other; one that covers two waits for both.
 // CHECK-LABEL: @ranges
-headrace.iteration @ranges decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @ranges decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
@@ -78,7 +78,7 @@ headrace.iteration @ranges decode phase(movement) rule(eager) limits(8, 8, 2048)
 // Lanes beside compute and h2d: a range that another lane brought and nobody used (waw), one that is written back (war),
 // and its home, which is read again (raw).
 // CHECK-LABEL: @other_lanes
-headrace.iteration @other_lanes decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @other_lanes decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %q = headrace.io sampled : <400, f32>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
@@ -122,7 +122,7 @@ headrace.iteration @other_lanes decode phase(movement) rule(eager) limits(8, 8, 
 
 // Pacing waits stay as they are.
 // CHECK-LABEL: @pacing
-headrace.iteration @pacing decode phase(movement) rule(paper) limits(8, 8, 2048) {
+headrace.iteration @pacing decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>

@@ -6,7 +6,7 @@
 // REFUSED: kv-align is 100, expected a multiple of 256
 
 // CHECK-LABEL: headrace.iteration @decode
-headrace.iteration @decode decode phase(lanes) rule(paper) limits(8, 8, 2048) {
+headrace.iteration @decode decode phase(lanes) limits(8, 8, 2048) {
   // CHECK: headrace.io meta at 0
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>

@@ -5,7 +5,7 @@
 // 512 (meta) + 512 (sampled, read as x) + 512 (the norm's result) + 1024 (the slot) = 2560, not 3584.
 // CHECK-LABEL: @decode
 // CHECK-SAME: arena(2560)
-headrace.iteration @decode decode phase(lanes) rule(paper) limits(8, 8, 2048) {
+headrace.iteration @decode decode phase(lanes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <512, f32>
   // A place in the host slab that is there already stays.

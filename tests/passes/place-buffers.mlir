@@ -7,8 +7,8 @@
 // Decode's transients: x 512 and y 512 while both live, 1024 in all; mixed needs twice that. So the slot begins at
 // 9216 + 2048 = 11264, the resident unit at 11264 + 1024 = 12288, and the arena ends at 12288 + 2048 = 14336.
 
-// CHECK-LABEL: headrace.iteration @decode decode phase(offsets) rule(paper) limits(8, 8, 2048) arena(14336) {
-headrace.iteration @decode decode phase(lanes) rule(paper) limits(8, 8, 2048) {
+// CHECK-LABEL: headrace.iteration @decode decode phase(offsets) limits(8, 8, 2048) arena(14336) {
+headrace.iteration @decode decode phase(lanes) limits(8, 8, 2048) {
   // CHECK-NEXT: headrace.io meta at 0 : <512, bytes>
   // CHECK-NEXT: headrace.io sampled at 512 : <32, bytes>
   // CHECK-NEXT: headrace.io output at 768 : <32, bytes>
@@ -45,8 +45,8 @@ headrace.iteration @decode decode phase(lanes) rule(paper) limits(8, 8, 2048) {
   headrace.publish sampled(%meta) %z step<head on compute> : <512, bytes>, <512, f32>
 }
 
-// CHECK-LABEL: headrace.iteration @mixed mixed phase(offsets) rule(paper) limits(16, 8, 2048) arena(14336) {
-headrace.iteration @mixed mixed phase(lanes) rule(paper) limits(16, 8, 2048) {
+// CHECK-LABEL: headrace.iteration @mixed mixed phase(offsets) limits(16, 8, 2048) arena(14336) {
+headrace.iteration @mixed mixed phase(lanes) limits(16, 8, 2048) {
   // CHECK-NEXT: headrace.io meta at 0
   // CHECK-NEXT: headrace.io sampled at 512
   // CHECK-NEXT: headrace.io output at 768

@@ -1,7 +1,7 @@
 // One program for each rule of the lanes phase.
 // RUN: headrace-opt %s -split-input-file -verify-diagnostics -headrace-verify-phase
 
-headrace.iteration @no_lane decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @no_lane decode phase(lanes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   // expected-error@+1 {{has no lane, in phase lanes}}
   headrace.publish sampled(%meta) %meta step<head> : <512, bytes>, <512, bytes>
@@ -9,7 +9,7 @@ headrace.iteration @no_lane decode phase(lanes) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @compute_on_copy_lane decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @compute_on_copy_lane decode phase(lanes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   // expected-error@+1 {{cannot run on lane h2d}}
   headrace.publish sampled(%meta) %meta step<head on h2d> : <512, bytes>, <512, bytes>
@@ -17,7 +17,7 @@ headrace.iteration @compute_on_copy_lane decode phase(lanes) rule(eager) limits(
 
 // -----
 
-headrace.iteration @prefetch_on_d2h decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @prefetch_on_d2h decode phase(lanes) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
   // expected-error@+1 {{cannot run on lane d2h}}
@@ -27,7 +27,7 @@ headrace.iteration @prefetch_on_d2h decode phase(lanes) rule(eager) limits(8, 8,
 
 // -----
 
-headrace.iteration @evict_on_h2d decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @evict_on_h2d decode phase(lanes) limits(8, 8, 2048) {
   %kv = headrace.kv 0 : <host, 4096, bf16>
   %slot = headrace.slot 0 : slot<4096>
   %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement 0 on h2d> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
@@ -37,7 +37,7 @@ headrace.iteration @evict_on_h2d decode phase(lanes) rule(eager) limits(8, 8, 20
 
 // -----
 
-headrace.iteration @program_wait decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @program_wait decode phase(lanes) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
   %d, %t = headrace.prefetch %a[0 for 1000] into %slot[0] step<movement 0 on h2d> : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
@@ -48,7 +48,7 @@ headrace.iteration @program_wait decode phase(lanes) rule(eager) limits(8, 8, 20
 
 // -----
 
-headrace.iteration @own_lane decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @own_lane decode phase(lanes) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
   %d, %t = headrace.prefetch %a[0 for 1000] into %slot[0] step<movement 0 on h2d> : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
@@ -59,7 +59,7 @@ headrace.iteration @own_lane decode phase(lanes) rule(eager) limits(8, 8, 2048) 
 
 // -----
 
-headrace.iteration @dangling decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @dangling decode phase(lanes) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
   %d, %t = headrace.prefetch %a[0 for 1000] into %slot[0] step<movement 0 on h2d> : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
@@ -70,7 +70,7 @@ headrace.iteration @dangling decode phase(lanes) rule(eager) limits(8, 8, 2048) 
 
 // -----
 
-headrace.iteration @implied decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @implied decode phase(lanes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
@@ -86,7 +86,7 @@ headrace.iteration @implied decode phase(lanes) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @raw decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @raw decode phase(lanes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
@@ -100,7 +100,7 @@ headrace.iteration @raw decode phase(lanes) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @war decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @war decode phase(lanes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
@@ -119,7 +119,7 @@ headrace.iteration @war decode phase(lanes) rule(eager) limits(8, 8, 2048) {
 // -----
 
 // Waiting for the first of two readers is not enough.
-headrace.iteration @war_last_reader decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @war_last_reader decode phase(lanes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
@@ -141,7 +141,7 @@ headrace.iteration @war_last_reader decode phase(lanes) rule(eager) limits(8, 8,
 // -----
 
 // Two lanes copy to one range; nobody used the first copy.
-headrace.iteration @waw decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @waw decode phase(lanes) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %b = headrace.weight 1 "b" qkv layer 1 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
@@ -156,7 +156,7 @@ headrace.iteration @waw decode phase(lanes) rule(eager) limits(8, 8, 2048) {
 // -----
 
 // An update in place while another lane reads the version before.
-headrace.iteration @in_place decode phase(lanes) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @in_place decode phase(lanes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %q = headrace.io sampled : <400, f32>
   %kv = headrace.kv 0 : <4096, bf16>

@@ -1,7 +1,7 @@
 // One program for each rule of the movement phase.
 // RUN: headrace-opt %s -split-input-file -verify-diagnostics -headrace-verify-phase
 
-headrace.iteration @no_wait decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @no_wait decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
@@ -16,7 +16,7 @@ headrace.iteration @no_wait decode phase(movement) rule(eager) limits(8, 8, 2048
 // -----
 
 // Waiting for the first part says nothing about the second.
-headrace.iteration @half_a_wait decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @half_a_wait decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
@@ -31,7 +31,7 @@ headrace.iteration @half_a_wait decode phase(movement) rule(eager) limits(8, 8, 
 
 // -----
 
-headrace.iteration @after_release decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @after_release decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %x = headrace.io sampled : <400, f32>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
@@ -46,7 +46,7 @@ headrace.iteration @after_release decode phase(movement) rule(eager) limits(8, 8
 
 // -----
 
-headrace.iteration @after_evict decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @after_evict decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %q = headrace.io sampled : <400, f32>
   %kv = headrace.kv 0 : <host, 4096, bf16>
@@ -55,13 +55,13 @@ headrace.iteration @after_evict decode phase(movement) rule(eager) limits(8, 8, 
   headrace.wait %t : token
   // expected-note@+1 {{given up here}}
   %t2 = headrace.evict all %d[0 for 4096] to %kv step<movement 0> : <4096, bf16>, <host, 4096, bf16>
-  // expected-error@+1 {{uses a buffer after it was given up}}
+  // expected-error@+1 {{uses kv.0 after it was given up}}
   %a = headrace.attention tokens(%meta) %q, %d step<attention 0> : <512, bytes>, <400, f32>, <4096, bf16> -> <400, f32>
 }
 
 // -----
 
-headrace.iteration @twice decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @twice decode phase(movement) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
   %d = headrace.carry %a[0 for 1000] in %slot[0] : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
@@ -73,7 +73,7 @@ headrace.iteration @twice decode phase(movement) rule(eager) limits(8, 8, 2048) 
 
 // -----
 
-headrace.iteration @leak decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @leak decode phase(movement) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
   // expected-error@+1 {{brings a to the device, where it is neither released nor carried out}}
@@ -82,7 +82,7 @@ headrace.iteration @leak decode phase(movement) rule(eager) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @overwrite decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @overwrite decode phase(movement) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %b = headrace.weight 1 "b" qkv layer 1 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<2048>
@@ -98,7 +98,7 @@ headrace.iteration @overwrite decode phase(movement) rule(eager) limits(8, 8, 20
 // -----
 
 // The second half of a part that grows, over its neighbour.
-headrace.iteration @overwrite_by_part decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @overwrite_by_part decode phase(movement) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %b = headrace.weight 1 "b" qkv layer 1 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<2048>
@@ -114,7 +114,7 @@ headrace.iteration @overwrite_by_part decode phase(movement) rule(eager) limits(
 // -----
 
 // What is carried out stays.
-headrace.iteration @overwrite_kept decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @overwrite_kept decode phase(movement) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %b = headrace.weight 1 "b" qkv layer 1 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
@@ -128,7 +128,7 @@ headrace.iteration @overwrite_kept decode phase(movement) rule(eager) limits(8, 
 
 // -----
 
-headrace.iteration @late_carry decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @late_carry decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
@@ -141,7 +141,7 @@ headrace.iteration @late_carry decode phase(movement) rule(eager) limits(8, 8, 2
 // -----
 
 // expected-error@+1 {{finds on entry what it does not leave on exit: 1000 bytes of a}}
-headrace.iteration @entry decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @entry decode phase(movement) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
   %d = headrace.carry %a[0 for 1000] in %slot[0] : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
@@ -152,7 +152,7 @@ headrace.iteration @entry decode phase(movement) rule(eager) limits(8, 8, 2048) 
 
 // Fewer bytes than expected are not what is expected.
 // expected-error@+1 {{finds on entry what it does not leave on exit: 600 bytes of a}}
-headrace.iteration @entry_bytes decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @entry_bytes decode phase(movement) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
   %d = headrace.carry %a[0 for 600] in %slot[0] : <host, 1000, bf16>, slot<1024> -> <600 of 1000, bf16>
@@ -164,7 +164,7 @@ headrace.iteration @entry_bytes decode phase(movement) rule(eager) limits(8, 8, 
 // -----
 
 // expected-error@+1 {{leaves on exit what it does not expect on entry: 1000 bytes of a}}
-headrace.iteration @exit decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @exit decode phase(movement) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
   %d, %t = headrace.prefetch %a[0 for 1000] into %slot[0] step<movement 0> : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
@@ -174,7 +174,7 @@ headrace.iteration @exit decode phase(movement) rule(eager) limits(8, 8, 2048) {
 // -----
 
 // A transition may leave other contents than it finds.
-headrace.iteration @transition transition phase(movement) rule(eager) limits(0, 0, 0) {
+headrace.iteration @transition transition phase(movement) limits(0, 0, 0) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
   %d, %t = headrace.prefetch %a[0 for 1000] into %slot[0] step<movement 0> : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
@@ -183,7 +183,7 @@ headrace.iteration @transition transition phase(movement) rule(eager) limits(0, 
 
 // -----
 
-headrace.iteration @lane_wait decode phase(movement) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @lane_wait decode phase(movement) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
   %d, %t = headrace.prefetch %a[0 for 1000] into %slot[0] step<movement 0> : <host, 1000, bf16>, slot<1024> -> <1000, bf16>

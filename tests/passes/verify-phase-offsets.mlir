@@ -1,28 +1,28 @@
 // One program for each rule of the offsets phase.
 // RUN: headrace-opt %s -split-input-file -verify-diagnostics -headrace-verify-phase
 
-headrace.iteration @no_address decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(4096) {
+headrace.iteration @no_address decode phase(offsets) limits(8, 8, 2048) arena(4096) {
   // expected-error@+1 {{has no address, in phase offsets}}
   %meta = headrace.io meta : <512, bytes>
 }
 
 // -----
 
-headrace.iteration @no_host_address decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(4096) {
+headrace.iteration @no_host_address decode phase(offsets) limits(8, 8, 2048) arena(4096) {
   // expected-error@+1 {{has no address, in phase offsets}}
   %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
 }
 
 // -----
 
-headrace.iteration @alignment decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(4096) {
+headrace.iteration @alignment decode phase(offsets) limits(8, 8, 2048) arena(4096) {
   // expected-error@+1 {{lies at 100, which is no multiple of 256}}
   %meta = headrace.io meta at 100 : <512, bytes>
 }
 
 // -----
 
-headrace.iteration @beyond decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(4096) {
+headrace.iteration @beyond decode phase(offsets) limits(8, 8, 2048) arena(4096) {
   // 3840 + 512 = 4352
   // expected-error@+1 {{lies at [3840 for 512], beyond the arena of 4096 bytes}}
   %meta = headrace.io meta at 3840 : <512, bytes>
@@ -30,21 +30,21 @@ headrace.iteration @beyond decode phase(offsets) rule(eager) limits(8, 8, 2048) 
 
 // -----
 
-headrace.iteration @larger_than_arena decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(256) {
+headrace.iteration @larger_than_arena decode phase(offsets) limits(8, 8, 2048) arena(256) {
   // expected-error@+1 {{lies at [0 for 512], beyond the arena of 256 bytes}}
   %meta = headrace.io meta at 0 : <512, bytes>
 }
 
 // -----
 
-headrace.iteration @slot_beyond decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(4096) {
+headrace.iteration @slot_beyond decode phase(offsets) limits(8, 8, 2048) arena(4096) {
   // expected-error@+1 {{lies at [3584 for 1024], beyond the arena of 4096 bytes}}
   %slot = headrace.slot 0 at 3584 : slot<1024>
 }
 
 // -----
 
-headrace.iteration @overlap decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(8192) {
+headrace.iteration @overlap decode phase(offsets) limits(8, 8, 2048) arena(8192) {
   // expected-note@+1 {{which is this one}}
   %kv = headrace.kv 0 at 0 : <4096, bf16>
   // expected-error@+1 {{lies at [3840 for 512], where another buffer is}}
@@ -53,7 +53,7 @@ headrace.iteration @overlap decode phase(offsets) rule(eager) limits(8, 8, 2048)
 
 // -----
 
-headrace.iteration @slot_overlap decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(8192) {
+headrace.iteration @slot_overlap decode phase(offsets) limits(8, 8, 2048) arena(8192) {
   // expected-note@+1 {{which is this one}}
   %kv = headrace.kv 0 at 0 : <4096, bf16>
   // expected-error@+1 {{lies at [3840 for 1024], where another buffer is}}
@@ -62,7 +62,7 @@ headrace.iteration @slot_overlap decode phase(offsets) rule(eager) limits(8, 8, 
 
 // -----
 
-headrace.iteration @host_overlap decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(8192) {
+headrace.iteration @host_overlap decode phase(offsets) limits(8, 8, 2048) arena(8192) {
   // expected-note@+1 {{which is this one}}
   %a = headrace.weight 0 "a" qkv layer 0 at 0 : <host, 1000, bf16>
   // expected-error@+1 {{lies at [768 for 1000], where another buffer is}}
@@ -71,7 +71,7 @@ headrace.iteration @host_overlap decode phase(offsets) rule(eager) limits(8, 8, 
 
 // -----
 
-headrace.iteration @transient_address decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(8192) {
+headrace.iteration @transient_address decode phase(offsets) limits(8, 8, 2048) arena(8192) {
   %meta = headrace.io meta at 0 : <512, bytes>
   %x = headrace.io sampled at 512 : <512, f32>
   // expected-error@+1 {{has no address, in phase offsets}}
@@ -80,7 +80,7 @@ headrace.iteration @transient_address decode phase(offsets) rule(eager) limits(8
 
 // -----
 
-headrace.iteration @transient_beyond decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(4096) {
+headrace.iteration @transient_beyond decode phase(offsets) limits(8, 8, 2048) arena(4096) {
   %meta = headrace.io meta at 0 : <512, bytes>
   %x = headrace.io sampled at 512 : <512, f32>
   // expected-error@+1 {{lies at [3840 for 512], beyond the arena of 4096 bytes}}
@@ -89,7 +89,7 @@ headrace.iteration @transient_beyond decode phase(offsets) rule(eager) limits(8,
 
 // -----
 
-headrace.iteration @transient_over_home decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(4096) {
+headrace.iteration @transient_over_home decode phase(offsets) limits(8, 8, 2048) arena(4096) {
   %meta = headrace.io meta at 0 : <512, bytes>
   %x = headrace.io sampled at 512 : <512, f32>
   // expected-error@+1 {{writes over a buffer that is at home there}}
@@ -98,7 +98,7 @@ headrace.iteration @transient_over_home decode phase(offsets) rule(eager) limits
 
 // -----
 
-headrace.iteration @scratch_address decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(8192) {
+headrace.iteration @scratch_address decode phase(offsets) limits(8, 8, 2048) arena(8192) {
   %meta = headrace.io meta at 0 : <512, bytes>
   %q = headrace.io sampled at 512 : <512, f32>
   %kv = headrace.kv 0 at 1024 : <4096, bf16>
@@ -108,7 +108,7 @@ headrace.iteration @scratch_address decode phase(offsets) rule(eager) limits(8, 
 
 // -----
 
-headrace.iteration @scratch_over_home decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(8192) {
+headrace.iteration @scratch_over_home decode phase(offsets) limits(8, 8, 2048) arena(8192) {
   %meta = headrace.io meta at 0 : <512, bytes>
   %q = headrace.io sampled at 512 : <512, f32>
   %kv = headrace.kv 0 at 1024 : <4096, bf16>
@@ -119,7 +119,7 @@ headrace.iteration @scratch_over_home decode phase(offsets) rule(eager) limits(8
 // -----
 
 // y takes the place of x, which is read once more.
-headrace.iteration @transients decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(8192) {
+headrace.iteration @transients decode phase(offsets) limits(8, 8, 2048) arena(8192) {
   %meta = headrace.io meta at 0 : <512, bytes>
   %s = headrace.io sampled at 512 : <512, f32>
   %x = headrace.gather_rows sampled(%meta) %s step<head on compute> at 1024 : <512, bytes>, <512, f32> -> <512, f32>
@@ -132,7 +132,7 @@ headrace.iteration @transients decode phase(offsets) rule(eager) limits(8, 8, 20
 // -----
 
 // A step's result and its scratch.
-headrace.iteration @scratch_over_result decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(8192) {
+headrace.iteration @scratch_over_result decode phase(offsets) limits(8, 8, 2048) arena(8192) {
   %meta = headrace.io meta at 0 : <512, bytes>
   %q = headrace.io sampled at 512 : <512, f32>
   %kv = headrace.kv 0 at 1024 : <4096, bf16>
@@ -143,7 +143,7 @@ headrace.iteration @scratch_over_result decode phase(offsets) rule(eager) limits
 // -----
 
 // A step's result over what it reads.
-headrace.iteration @result_over_operand decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(8192) {
+headrace.iteration @result_over_operand decode phase(offsets) limits(8, 8, 2048) arena(8192) {
   %meta = headrace.io meta at 0 : <512, bytes>
   %s = headrace.io sampled at 512 : <512, f32>
   %x = headrace.gather_rows sampled(%meta) %s step<head on compute> at 1024 : <512, bytes>, <512, f32> -> <512, f32>
@@ -154,7 +154,7 @@ headrace.iteration @result_over_operand decode phase(offsets) rule(eager) limits
 // -----
 
 // A transient in a slot whose copy may be under way: no wait orders it behind the transient's last use.
-headrace.iteration @transient_in_slot decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(8192) {
+headrace.iteration @transient_in_slot decode phase(offsets) limits(8, 8, 2048) arena(8192) {
   %meta = headrace.io meta at 0 : <512, bytes>
   %s = headrace.io sampled at 512 : <512, f32>
   %a = headrace.weight 0 "a" qkv layer 0 at 0 : <host, 1000, bf16>
@@ -170,7 +170,7 @@ headrace.iteration @transient_in_slot decode phase(offsets) rule(eager) limits(8
 // -----
 
 // A transient over what a slot keeps until the end.
-headrace.iteration @transient_over_carried decode phase(offsets) rule(eager) limits(8, 8, 2048) arena(8192) {
+headrace.iteration @transient_over_carried decode phase(offsets) limits(8, 8, 2048) arena(8192) {
   %meta = headrace.io meta at 0 : <512, bytes>
   %s = headrace.io sampled at 512 : <512, f32>
   %a = headrace.weight 0 "a" qkv layer 0 at 0 : <host, 1000, bf16>

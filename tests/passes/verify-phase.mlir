@@ -6,5 +6,5 @@
 
 // OTHER: error: is in phase model, not in phase homes
 // UNKNOWN: error: cannot be in phase 'home': there are model, homes, movement, lanes and offsets
-headrace.iteration @decode decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @decode decode phase(model) limits(8, 8, 2048) {
 }

@@ -161,10 +161,11 @@ TEST_F(Compile, DumpsTheIrOfEachPass) {
     if (const size_t at = file.find("/decode-none."); at != std::string::npos)
       decode.push_back(file.substr(at + 13) + (readFile(file) == "// headrace IR\n(unchanged)\n" ? " =" : ""));
   EXPECT_THAT(decode,
-              testing::ElementsAre(
-                  "01-verify-phase.mlir", "02-choose-homes.mlir", "03-verify-phase.mlir =", "04-insert-movement.mlir",
-                  "05-verify-phase.mlir =", "06-assign-lanes.mlir", "07-insert-waits.mlir =", "08-elide-waits.mlir",
-                  "09-verify-phase.mlir =", "10-place-buffers.mlir", "11-verify-phase.mlir ="));
+              testing::ElementsAre("01-verify-phase.mlir", "02-choose-homes.mlir",
+                                   "03-price-direct-reads.mlir =", "04-verify-phase.mlir =", "05-insert-movement.mlir",
+                                   "06-verify-phase.mlir =", "07-assign-lanes.mlir",
+                                   "08-insert-waits.mlir =", "09-elide-waits.mlir", "10-verify-phase.mlir =",
+                                   "11-place-on-host.mlir =", "12-place-buffers.mlir", "13-verify-phase.mlir ="));
   refused(arguments({"-o", path("b.plan"), "--dump-each-pass"}), 2, "--dump-each-pass: expected --dump-ir FOLDER");
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/numbers.h"
+#include "compiler/choose/policies/PolicyList.h"
 #include "runtime/base/Text.h"
 #include "tools/commands/Compiling.h"
 
@@ -36,7 +37,7 @@ absl::Status applyPolicy(const std::string &spelled, model::Policy &policy) {
   const size_t equals = spelled.find('=');
   policy.name = spelled.substr(0, equals);
   if (equals == std::string::npos) {
-    if (policy.name != "auto" && policy.name != "interval")
+    if (!compiler::traitsOf(policy.name).statesPlacement)
       policy.startRuleStated = false; // --start-rule is that of the placements which are stated
     return absl::OkStatus();
   }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
+#include "compiler/choose/policies/PolicyList.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/Examples.h"
@@ -50,8 +51,8 @@ TomlEntries impliedEntries(const model::Hardware &profile, const model::Hardware
 // Whether the interval or the number of layers, with the rest of the flags, leads to this placement again.
 bool statable(const plan::Plan &plan, const plan::Placement &placement) {
   // The slots that flags lead to without --slots may be others than a choice by latency has taken.
-  return plan.policy.name == "interval" || plan.policy.name == "none" || plan.policy.name == "deepspeed" ||
-         plan.policy.name == "select-n" || (placement.offloadedLayers == 0 && placement.slots.empty());
+  return compiler::traitsOf(plan.policy.name).flagsReachIt ||
+         (placement.offloadedLayers == 0 && placement.slots.empty());
 }
 
 std::string searchText(const compiler::CompileProgress &at) {
@@ -164,7 +165,7 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
       add("--interval", model::cat(*plan.policy.interval));
     if (plan.policy.offloadLayers)
       add("--offload-layers", model::cat(*plan.policy.offloadLayers));
-    if (plan.policy.name == "auto" || plan.policy.name == "interval")
+    if (compiler::traitsOf(plan.policy.name).statesPlacement)
       add("--start-rule", std::string(model::startRuleName(plan.policy.startRule)));
     if (plan.policy.slots)
       add("--slots", model::cat(*plan.policy.slots));

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/numbers.h"
+#include "compiler/choose/policies/PolicyList.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
@@ -294,9 +295,9 @@ absl::Status applySections(const JobInput &input, model::Job &job) {
     if (section == "policy" && (interval || layers) && !input.flags.contains("--policy"))
       dropKey(entries, "name");
     // So does the policy that a flag names, which has a start rule of its own, replace the file's.
-    if (const auto named = input.flags.find("--policy"); section == "policy" && named != input.flags.end() &&
-                                                         named->second != "auto" && named->second != "interval" &&
-                                                         !input.flags.contains("--start-rule"))
+    if (const auto named = input.flags.find("--policy");
+        section == "policy" && named != input.flags.end() && named->second != "auto" &&
+        !compiler::traitsOf(named->second).statesPlacement && !input.flags.contains("--start-rule"))
       dropKey(entries, "start_rule");
     if (section == "policy" && interval != layers) // either says how much; a flag replaces the file's other one
       dropKey(entries, interval ? "offload_layers" : "interval");
@@ -471,6 +472,9 @@ absl::StatusOr<AssembledJob> assembleJob(const JobInput &given) {
   RETURN_IF_ERROR(applySections(input, out.job));
   if (absl::Status status = model::validate(out.job, kWhere); !status.ok())
     return aboutInput(input, status);
+  // What the compiler would refuse in the end is refused before work starts.
+  if (absl::Status status = compiler::checkPolicy(out.job.policy, out.job.goal); !status.ok())
+    return aboutInput(input, absl::InvalidArgumentError(cat(kWhere, ": ", status.message())));
   out.input = std::move(input);
   for (const std::string &file : {out.job.model->path, out.job.goal.record})
     if (!file.empty())

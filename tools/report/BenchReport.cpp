@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
+#include "compiler/choose/policies/PolicyList.h"
 #include "runtime/base/Text.h"
 #include "tools/report/Format.h"
 #include "tools/timeline/BarChart.h"
@@ -99,11 +100,9 @@ std::string phaseTable(const std::vector<BenchRow> &rows, Phase phase, const cha
 
 // A policy has the same colour in every chart; -1: one that is left over.
 int colourOf(const std::string &policy) {
-  constexpr const char *kPolicies[] = {"none",     "deepspeed", "flexgen",      "select-n",
-                                       "headrace", "interval",  "flexgen-nobus"};
-  for (int i = 0; i < 7; ++i)
-    if (policy == kPolicies[i])
-      return i;
+  for (const compiler::PolicyEntry &entry : compiler::listPolicies())
+    if (entry.name == policy)
+      return static_cast<int>(entry.traits.colour);
   return -1;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "compiler/choose/policies/PolicyList.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/plan/PlacementTable.h"
@@ -31,6 +32,8 @@ cost::PaperFormula formulaOf(const plan::Plan &plan, const plan::BucketChoice &c
 constexpr int kGapColumn = 10; // behind "predicted"
 
 std::string intervalName(int64_t interval) { return interval == 0 ? "none" : model::cat(interval); }
+
+bool printsFormula(const plan::Plan &plan) { return compiler::traitsOf(plan.policy.name).printsFormula; }
 
 } // namespace
 
@@ -84,7 +87,7 @@ std::string describeGoal(const plan::Plan &plan) {
 }
 
 std::string choicesText(const plan::Plan &plan, bool all) {
-  const bool formula = plan.policy.name == "select-n";
+  const bool formula = printsFormula(plan);
   std::vector<std::vector<std::string>> table = {{"choice", "tokens", "seqs", "context", "placement", "interval", "off",
                                                   "freed", "moved/iter", "predicted", "SLO", "ratio", "resident"}};
   const std::vector<ChoiceReport> reports = reportChoices(plan);
@@ -154,7 +157,7 @@ Json choicesJson(const plan::Plan &plan) {
                 {"resident_ns", r.residentNs},
                 {"layer_compute_ns", r.layerComputeNs},
                 {"layer_transfer_ns", r.layerTransferNs}};
-    if (plan.policy.name == "select-n")
+    if (printsFormula(plan))
       one["printed_formula"] = {{"offload", r.formula.offloadPrinted},
                                 {"interval", r.formula.intervalPrinted},
                                 {"offload_times_layers", r.formula.offloadTimesL},

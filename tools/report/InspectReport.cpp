@@ -125,7 +125,7 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
                        std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens, plan.maxContext));
   for (const plan::Placement &placement : plan.placements)
     line("offloaded", absl::StrFormat("%s: %s; start rule %s, %d slots%s", placement.name, describePlacement(placement),
-                                      std::string(model::startRuleName(placement.startRule)), placement.slots.size(),
+                                      plan::startText(placement), placement.slots.size(),
                                       plan.pageBytes > 0 ? absl::StrFormat(", %d KV blocks a layer", placement.kvBlocks)
                                                          : std::string()));
   line("policy", describeGoal(plan));
@@ -212,7 +212,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
          {"offloaded_layers", placement.offloadedLayers},
          {"offloads_embedding", placement.offloadsEmbedding},
          {"offloads_head", placement.offloadsHead},
-         {"start_rule", std::string(model::startRuleName(placement.startRule))},
+         {"start_rule", plan::startText(placement)},
          {"slots", placement.slots.size()},
          {"freed_bytes", plan::freedBytes(plan, p)},
          {"weight_bytes_by_home", {{"device", homes.device}, {"host", homes.host}, {"disk", homes.disk}}}});

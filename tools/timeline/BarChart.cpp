@@ -15,8 +15,8 @@ namespace {
 constexpr double kLeft = 62, kRight = 22, kPanel = 150, kPanelGap = 66, kTop = 108;
 // Of one column's plot, and of all columns together.
 constexpr double kOnly = 834, kSeveral = 440;
-constexpr std::array kColours = {"#7d8590", "#d64545", "#e08a2c", "#c4a03b",
-                                 "#3b76c4", "#2e9b6b", "#8b5cc4", "#1f9aa8"};
+constexpr std::array kColours = {"#7d8590", "#d64545", "#e08a2c", "#c4a03b", "#3b76c4",
+                                 "#2e9b6b", "#8b5cc4", "#1f9aa8", "#b85c8e"};
 
 // The least of these times a power of ten that is at least `value`; each has four even quarters.
 double roundUp(double value) {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints a decoder-only model in the model phase, with round sizes.
 
-    model.py [--layers N] [--rule paper|eager] [--tied] [--relu] [--iterations decode,mixed]
+    model.py [--layers N] [--tied] [--relu] [--iterations decode,mixed]
 
 Sizes in bytes, all multiples of 256 (alignment):
     units        qkv 4096 = norm 256 + matrix 3840, out 2048, up 8192 = norm 256 + matrix 7936, down 4096,
@@ -74,14 +74,13 @@ def iteration(shape, options):
     emit(f"headrace.publish sampled(%meta) %no {h}> : {META}, {IDS}")
 
     tokens = 8 * scale if shape == "mixed" else 8
-    header = f"headrace.iteration @{shape} {shape} phase(model) rule({options.rule}) limits({tokens}, 8, 2048) {{"
+    header = f"headrace.iteration @{shape} {shape} phase(model) limits({tokens}, 8, 2048) {{"
     return "\n".join([header, *lines, "}"])
 
 
 def model(arguments=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--rule", choices=["paper", "eager"], default="eager")
     parser.add_argument("--tied", action="store_true", help="the head's matrix is the embedding")
     parser.add_argument("--relu", action="store_true", help="no gate: the activation is up's epilogue")
     parser.add_argument("--iterations", default="decode", help="decode, mixed, or both with a comma")

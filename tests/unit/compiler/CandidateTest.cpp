@@ -14,27 +14,31 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Candidate, OfUnitsIsDescribedByUnitsAndTheirLayers) {
-  const model::WeightLayout layout = model::layoutWeights(tinyLlama(6));
-  const Candidate some = placementOfUnits(layout, {9, 1, 2}, 1 << 20); // qkv and out of layer 0, qkv of layer 2
-  EXPECT_EQ(some.units, (std::vector<int32_t>{1, 2, 9}));
-  EXPECT_EQ(some.layers, 2);
-  EXPECT_FALSE(some.head);
-  EXPECT_EQ(some.describe(), "3 units of 2 layers, a ring of 1.00 MiB");
+TEST(Candidate, IsDescribedByWhatIsAway) {
+  const model::ModelSpec spec = tinyLlama(6);
+  const Candidate some = placementOfUnits({9, 1, 2}, 1 << 20); // qkv and out of layer 0, qkv of layer 2
+  EXPECT_EQ(some.residency.weightsAway(), (std::vector<int32_t>{1, 2, 9}));
+  const Away away = awayOf(some.residency, spec);
+  EXPECT_EQ(away.layers, 2);
+  EXPECT_EQ(away.units, 3u);
+  EXPECT_FALSE(away.wholeLayers || away.head || away.embedding);
+  EXPECT_EQ(describe(some, spec), "3 units of 2 layers, a ring of 1.00 MiB");
   EXPECT_FALSE(some.offloadsNothing());
-  EXPECT_EQ(placementOfUnits(layout, {1, 25}, 1 << 20).describe(), "2 units of 1 layer, the head, a ring of 1.00 MiB");
+  EXPECT_EQ(describe(placementOfUnits({1, 25}, 1 << 20), spec), "2 units of 1 layer, the head, a ring of 1.00 MiB");
+  // All four units of layers 0 and 2; tied, the embedding is the head.
+  EXPECT_EQ(describe(placementOfUnits({0, 1, 2, 3, 4, 9, 10, 11, 12}, 1 << 20), tinyOpt(6)),
+            "2 layers, the embedding, the head, a ring of 1.00 MiB");
 }
 
 TEST(Candidate, IsTheSamePlacementWhateverItsName) {
-  const model::WeightLayout layout = model::layoutWeights(tinyLlama(6));
-  const Candidate a = placementOfUnits(layout, {1, 2}, 1 << 20);
+  const Candidate a = placementOfUnits({1, 2}, 1 << 20);
   Candidate b = a;
   b.name = "other";
   EXPECT_TRUE(a.samePlacement(b));
-  b.decodeCut = algorithms::Cut{1, 0};
+  b.residency.wrap.decode = algorithms::Cut{1, 0};
   EXPECT_FALSE(a.samePlacement(b));
-  EXPECT_FALSE(a.samePlacement(placementOfUnits(layout, {1, 3}, 1 << 20)));
-  EXPECT_FALSE(a.samePlacement(placementOfUnits(layout, {1, 2}, 1 << 21)));
+  EXPECT_FALSE(a.samePlacement(placementOfUnits({1, 3}, 1 << 20)));
+  EXPECT_FALSE(a.samePlacement(placementOfUnits({1, 2}, 1 << 21)));
 }
 
 struct Refusal {
@@ -45,45 +49,43 @@ struct Refusal {
 TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
   CompileRequest r = request(tinyLlama(6));
   const model::WeightLayout layout = model::layoutWeights(r.model);
-  const Candidate good = placementOfUnits(layout, {1, 2, 3, 25}, 1 << 20);
+  const Candidate good = placementOfUnits({1, 2, 3, 25}, 1 << 20);
   ASSERT_TRUE(checkCandidate(good, r.model, layout).ok());
   r.placements = {good};
   ASSERT_TRUE(compile(r).ok());
   const std::vector<Refusal> refusals = {
-      {"from 1 to 25, got 26 behind 3",
+      {"from 0 to 25, got 26 behind 3",
        [](Candidate &c) {
-         c.units = {3, 26};
+         c.residency.setWeightsAway({3, 26});
        }},
-      {"from 1 to 25, got 0 behind 0", [](Candidate &c) { c.units = {0}; }},
-      {"from 1 to 25, got 3 behind 3",
+      {"from 0 to 25, got -1 behind -1", [](Candidate &c) { c.residency.setWeightsAway({-1}); }},
+      {"from 0 to 25, got 1 behind 1", [](Candidate &c) { c.residency.away[1].of.index = 1; }},
+      {"from 0 to 25, got 1 behind 2", [](Candidate &c) { std::swap(c.residency.away[0], c.residency.away[1]); }},
+      {"only whole weights", [](Candidate &c) { c.residency.away[0].end = 256; }},
+      {"only whole weights", [](Candidate &c) { c.residency.away[0].space = algorithms::Space::Disk; }},
+      {"only whole weights", [](Candidate &c) { c.residency.away[0].of.kind = algorithms::MovableKind::Kv; }},
+      {"a ring of 4096 bytes cannot hold a unit of", [](Candidate &c) { c.residency.ringBytes = 4096; }},
+      {"needs slots or a ring", [](Candidate &c) { c.residency.ringBytes = 0; }},
+      {"either item-sized slots or a ring", [](Candidate &c) { c.residency.slots = 2; }},
+      {"item-sized slots under the rule paper, not a ring",
        [](Candidate &c) {
-         c.units = {3, 3};
+         c.residency.start = algorithms::kPaper;
+         c.residency.wrap = {};
        }},
-      {"from 1 to 25, got 2 behind 3",
+      {"states no cut under the rule paper: nothing wraps around",
        [](Candidate &c) {
-         c.units = {3, 2};
+         c.residency.start = algorithms::kPaper;
+         c.residency.ringBytes = 0;
+         c.residency.slots = 2;
        }},
-      {"a ring of 4096 bytes cannot hold a unit of", [](Candidate &c) { c.ringBytes = 4096; }},
-      {"needs slots or a ring", [](Candidate &c) { c.ringBytes = 0; }},
-      {"a ring stands instead of layer-sized slots", [](Candidate &c) { c.slots = 2; }},
-      {"a ring stands instead of layer-sized slots",
+      {"states no cut under the rule ahead-1, which says itself",
        [](Candidate &c) {
-         c.startRule = model::StartRule::Paper;
-         c.wrap = false;
+         c.residency.start = algorithms::ahead(1);
+         c.residency.ringBytes = 0;
+         c.residency.slots = 1;
        }},
-      {"nothing wraps around under the rule paper",
-       [](Candidate &c) {
-         c.startRule = model::StartRule::Paper;
-         c.ringBytes = 0;
-         c.slots = 2;
-       }},
-      {"slots that are not negative", [](Candidate &c) { c.slots = -1; }},
-      {"offloads 7 layers", [](Candidate &c) { c.layers = 7; }},
-      {"a ring of 4096 bytes cannot hold a unit of",
-       [](Candidate &c) {
-         c.units.clear();
-         c.ringBytes = 4096;
-       }},
+      {"slots that is not negative", [](Candidate &c) { c.residency.slots = -1; }},
+      {"has interval -1", [](Candidate &c) { c.interval = -1; }},
   };
   for (const Refusal &refusal : refusals) {
     SCOPED_TRACE(refusal.what);
@@ -101,15 +103,10 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
 TEST(CheckCandidate, TheTiedHeadIsTheEmbedding) {
   const model::ModelSpec spec = tinyOpt(6);
   const model::WeightLayout layout = model::layoutWeights(spec);
-  Candidate candidate = placementOfUnits(layout, {1, 2}, 1 << 20);
-  EXPECT_TRUE(checkCandidate(candidate, spec, layout).ok());
-  candidate.head = true;
-  EXPECT_THAT(std::string(checkCandidate(candidate, spec, layout).message()),
-              HasSubstr("the tied head is the embedding"));
-  candidate.embedding = true;
-  EXPECT_TRUE(checkCandidate(candidate, spec, layout).ok());
-  candidate.units.push_back(25);
-  EXPECT_THAT(std::string(checkCandidate(candidate, spec, layout).message()), HasSubstr("from 1 to 24, got 25"));
+  EXPECT_TRUE(checkCandidate(placementOfUnits({1, 2}, 1 << 20), spec, layout).ok());
+  EXPECT_TRUE(checkCandidate(placementOfUnits({0, 1, 2}, 1 << 20), spec, layout).ok());
+  EXPECT_THAT(std::string(checkCandidate(placementOfUnits({1, 25}, 1 << 20), spec, layout).message()),
+              HasSubstr("from 0 to 24, got 25"));
 }
 
 // The arithmetic that chooses a placement against the arena of its plan: never below it, and near it.
@@ -125,9 +122,9 @@ TEST(PlacementFamily, KnowsWhatUnitsAndRingsNeed) {
     std::vector<MemoryUse> uses;
     for (const auto &[shape, shapes] :
          {std::pair(ir::Shape::Decode, &target.decode), std::pair(ir::Shape::Mixed, &target.mixed)})
-      uses.push_back(memoryUseOf(lowerModel(
-          *module, stringifyShape(shape),
-          {&r.model, &layout, &target, r.hardware.kind, model::StartRule::Eager, shape, Target::limits(*shapes)})));
+      uses.push_back(
+          memoryUseOf(lowerModel(*module, stringifyShape(shape),
+                                 {&r.model, &layout, &target, r.hardware.kind, shape, Target::limits(*shapes)})));
     const PlacementFamily family(r.model, layout, target, std::move(uses));
 
     std::mt19937 generator(3);
@@ -141,14 +138,12 @@ TEST(PlacementFamily, KnowsWhatUnitsAndRingsNeed) {
           largest = std::max(largest, layout.units[static_cast<size_t>(unit)].bytes);
         }
       ASSERT_FALSE(units.empty());
-      Candidate candidate = placementOfUnits(layout, units, largest + generator() % (all - largest + 1));
-      candidate.wrap = i % 3 != 0;
-      SCOPED_TRACE(candidate.describe());
+      Candidate candidate = placementOfUnits(units, largest + generator() % (all - largest + 1));
+      candidate.residency.wrap.around = i % 3 != 0;
+      SCOPED_TRACE(describe(candidate, spec));
       const MemoryNeed need = family.need(candidate);
-      EXPECT_EQ(family.layersOf(candidate).size(), 0u);
-      EXPECT_EQ(family.unitsOf(candidate), units);
       EXPECT_EQ(need.weights, layout.totalBytes() - all);
-      EXPECT_LE(need.slots, candidate.ringBytes);
+      EXPECT_LE(need.slots, candidate.residency.ringBytes);
       r.placements = {candidate};
       const absl::StatusOr<plan::Plan> plan = compile(r);
       ASSERT_TRUE(plan.ok()) << plan.status();
@@ -165,8 +160,8 @@ TEST(Compile, StatedPlacementsStandInsteadOfThePolicys) {
   CompileRequest r = request(tinyLlama(6));
   const model::WeightLayout layout = model::layoutWeights(r.model);
   // Rings: 128 KiB in laps of at most that; 49408 is the largest unit (up).
-  const Candidate large = placementOfUnits(layout, {1, 2, 3, 4, 9, 10, 11, 12}, 128 << 10);
-  const Candidate small = placementOfUnits(layout, {1, 2, 3, 4, 9, 10, 11, 12}, 49408);
+  const Candidate large = placementOfUnits({1, 2, 3, 4, 9, 10, 11, 12}, 128 << 10);
+  const Candidate small = placementOfUnits({1, 2, 3, 4, 9, 10, 11, 12}, 49408);
   r.placements = {large, small};
   const absl::StatusOr<plan::Plan> plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();

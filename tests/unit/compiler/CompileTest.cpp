@@ -10,6 +10,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "runtime/sim/Simulator.h"
+#include "tests/support/StatedPlacements.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -184,12 +185,7 @@ TEST(Compile, OneMatrixHasOneHome) {
 
 TEST(Compile, SeveralPlacementsShareOneHostSlabAndOneCache) {
   CompileRequest r = request(tinyLlama(6));
-  r.policy.interval = 3;
-  model::Policy two, none, again;
-  two.interval = 2;
-  none.none = true;
-  again.interval = 3;
-  r.alsoPlacements = {two, none, again};
+  r.placements = stated(r.model, {interval(3), interval(2), none(), interval(3)});
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->placements.size(), 3u); // the last is the first once more
@@ -201,16 +197,10 @@ TEST(Compile, SeveralPlacementsShareOneHostSlabAndOneCache) {
     EXPECT_EQ(placement.extents[plan->kvBuffer(0)].address, plan->placements[0].extents[plan->kvBuffer(0)].address);
 }
 
-model::Policy interval(int64_t i) {
-  model::Policy policy;
-  policy.interval = i;
-  return policy;
-}
-
 TEST(Compile, AUnitHasOneHomeInAllPlacementsThatKeepIt) {
   CompileRequest r = request(tinyLlama(8));
-  r.policy.none = true;
-  r.alsoPlacements = {interval(4), interval(2), interval(1)}; // each offloads what the one before does, and more
+  r.placements = stated(
+      r.model, {none(), interval(4), interval(2), interval(1)}); // each offloads what the one before does, and more
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->placements.size(), 4u);
@@ -221,7 +211,7 @@ TEST(Compile, AUnitHasOneHomeInAllPlacementsThatKeepIt) {
             << placement.name << ", " << plan->buffers[buffer].name;
       }
   // What is common costs nothing: all together take what the resident one takes alone.
-  r.alsoPlacements.clear();
+  r.placements = stated(r.model, {none()});
   const auto alone = compile(r);
   ASSERT_TRUE(alone.ok()) << alone.status();
   EXPECT_EQ(plan->arenaBytes, alone->arenaBytes);
@@ -231,8 +221,7 @@ TEST(Compile, AUnitHasOneHomeInAllPlacementsThatKeepIt) {
 // the other way there is nothing to copy.
 TEST(Compile, TransitionsBringWhatIsMissingAndNoMore) {
   CompileRequest r = request(tinyLlama(8));
-  r.policy.none = true;
-  r.alsoPlacements = {interval(4), interval(2)}; // layers 3, 7; layers 1, 3, 5, 7
+  r.placements = stated(r.model, {none(), interval(4), interval(2)}); // layers 3, 7; layers 1, 3, 5, 7
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   const uint64_t layer = model::layoutWeights(r.model).layerBytes(0);
@@ -250,9 +239,10 @@ TEST(Compile, TransitionsBringWhatIsMissingAndNoMore) {
 // Of more than eight placements not every pair has its transition, and yet there is a way between any two.
 TEST(Compile, ManyPlacementsAreJoinedByHops) {
   CompileRequest r = request(tinyLlama(16));
-  r.policy.none = true;
+  std::vector<model::Policy> policies{none()};
   for (int64_t layers = 1; layers <= 16; ++layers)
-    r.alsoPlacements.emplace_back().offloadLayers = layers;
+    policies.emplace_back().offloadLayers = layers;
+  r.placements = stated(r.model, policies);
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->placements.size(), 17u);
@@ -337,8 +327,6 @@ TEST(Compile, RefusesWhatNoPlanCanMeet) {
          "policy.interval = 2: expected one of");
   expect([](CompileRequest &r) { r.policy.none = true, r.policy.offloadHead = model::Choice::On; },
          StatusCode::kInvalidArgument, "policy.interval = \"none\": expected no offload_embedding");
-  expect([](CompileRequest &r) { r.alsoPlacements.emplace_back().interval = 9; }, StatusCode::kInvalidArgument,
-         "policy.interval = 9: expected");
   expect([](CompileRequest &r) { r.model.kvHeads = 3; }, StatusCode::kInvalidArgument, "kv_heads");
   expect([](CompileRequest &r) { r.hardware.h2dBandwidth = 0; }, StatusCode::kInvalidArgument, "h2d_bandwidth");
 }

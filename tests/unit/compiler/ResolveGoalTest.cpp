@@ -148,18 +148,6 @@ TEST(ResolveGoal, RefusesContradictionsByName) {
          "buckets.new_tokens = 1024: expected at most the 128 tokens that the KV cache holds");
   expect([](CompileRequest &r) { r.goal.batch = 1 << 20, r.model.maxPositions = 1 << 16, r.goal.context = 1 << 16; },
          "lower batch");
-  const auto stated = [](CompileRequest &r) { // by a file or a flag
-    r.policy.startRule = model::StartRule::Paper;
-    r.policy.startRuleStated = true;
-    r.goal.tpotNs = 1'000'000;
-  };
-  expect(
-      stated,
-      "policy.start_rule = \"paper\": expected policy.name \"interval\" beside it, or no start_rule: policy headrace");
-  CompileRequest interval = request(tinyLlama(2));
-  stated(interval);
-  interval.policy.interval = 2; // no choice is made
-  EXPECT_TRUE(resolveGoal(interval).ok());
 }
 
 } // namespace

@@ -119,8 +119,8 @@ TEST(SearchPlacement, ADecodeGoalAloneLeavesMixedIterationsToThePlanner) {
   s.search.mixed.clear();
   const absl::StatusOr<SearchedPlacement> found = searchPlacement(s.search, s.prices);
   ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_TRUE(found->candidate.decodeCut.has_value());
-  EXPECT_FALSE(found->candidate.mixedCut.has_value());
+  EXPECT_TRUE(found->candidate.residency.wrap.decode.has_value());
+  EXPECT_FALSE(found->candidate.residency.wrap.mixed.has_value());
   EXPECT_TRUE(found->mixedNs.empty());
   expectThePlanToBeWhatTheSearchSays(s);
 }
@@ -159,12 +159,12 @@ TEST(SearchPlacement, TheEmbeddingIsFreedBesideTheUnits) {
   s.search.embedding = true;
   const absl::StatusOr<SearchedPlacement> found = searchPlacement(s.search, s.prices);
   ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_TRUE(found->candidate.embedding);
+  EXPECT_TRUE(awayOf(found->candidate.residency, *s.search.model).embedding);
   EXPECT_EQ(found->freedBytes, found->link.movedBytes - found->ringBytes + s.layout.units[0].bytes);
   Searched tied(sized(request(tinyOpt(6)), {.newTokens = {2}, .sequences = {2}, .contexts = {64}}));
   tied.askFor(2);
   tied.search.embedding = true;
-  EXPECT_FALSE(searchPlacement(tied.search, tied.prices)->candidate.embedding);
+  EXPECT_FALSE(awayOf(searchPlacement(tied.search, tied.prices)->candidate.residency, *tied.search.model).embedding);
 }
 
 // Memory first: the least slowdown that frees so much, and no less would do.
@@ -205,9 +205,9 @@ TEST(SearchChain, OfAModelIsNestedAndMeetsEachGoal) {
     EXPECT_TRUE((*chain)[i].nested);
     EXPECT_GE((*chain)[i].share, 0.96); // a unit of 33 MB of 1.1 GB
     if (i > 0) {
-      const std::vector<int32_t> &before = (*chain)[i - 1].placement.candidate.units;
-      EXPECT_TRUE(std::includes(placement.candidate.units.begin(), placement.candidate.units.end(), before.begin(),
-                                before.end()));
+      const std::vector<int32_t> before = (*chain)[i - 1].placement.candidate.residency.weightsAway();
+      const std::vector<int32_t> units = placement.candidate.residency.weightsAway();
+      EXPECT_TRUE(std::includes(units.begin(), units.end(), before.begin(), before.end()));
       EXPECT_GT(placement.freedBytes, (*chain)[i - 1].placement.freedBytes);
     }
     all.placements.push_back(placement.candidate);

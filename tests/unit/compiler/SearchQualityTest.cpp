@@ -100,7 +100,7 @@ TEST(RandomShapes, FillTheLinkOrSayWhatBinds) {
     }
     ++large;
     double busyNs = 0;
-    for (const int32_t unit : found->candidate.units)
+    for (const int32_t unit : found->candidate.residency.weightsAway())
       busyNs += static_cast<double>(c.copyNs(c.layout().units[static_cast<size_t>(unit)].bytes));
     uint64_t smallest = ~uint64_t{0};
     for (const model::Unit &unit : c.layout().units)

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/choose/FlexGen.h"
+#include "compiler/choose/policies/FlexGen.h"
 #include "runtime/cost/SelectN.h"
 #include "runtime/plan/PlacementTable.h"
 #include "tests/unit/compiler/Requests.h"
@@ -161,7 +161,7 @@ TEST(FlexGenPolicy, EstimatesFromPeakPerformanceAndItsShareOfTheBus) {
   const std::vector<Candidate> candidates = alone.candidates();
   ASSERT_EQ(candidates.size(), 16u); // nothing, and the sets of four units that are not empty
   EXPECT_TRUE(candidates.front().offloadsNothing());
-  EXPECT_EQ(candidates.back().units.size(), 8u);
+  EXPECT_EQ(candidates.back().residency.away.size(), 8u);
   const cost::Shape shape{1, 1, 1};
   const double compute = alone.estimateNs(candidates[0], shape);
   EXPECT_NEAR(compute, 2 * 5018, 20);
@@ -170,7 +170,7 @@ TEST(FlexGenPolicy, EstimatesFromPeakPerformanceAndItsShareOfTheBus) {
   ASSERT_NE(out, candidates.end());
   // A copy of `out` (64 x 64 in F32 and its norm, about 16.6 kB) at 1 GB/s takes 16.6 us: the two copies, and the
   // compute of the first layer that they cannot hide.
-  const double copy = static_cast<double>(layout.units[static_cast<size_t>(out->units[0])].bytes);
+  const double copy = static_cast<double>(layout.units[static_cast<size_t>(out->residency.away[0].of.index)].bytes);
   EXPECT_NEAR(alone.estimateNs(*out, shape), 2 * copy + compute / 2, 20);
   EXPECT_NEAR(four.estimateNs(*out, shape), 8 * copy + compute / 2, 20); // a quarter of the bus
 }

@@ -22,20 +22,18 @@ protected:
   WrapAroundTest() { context_.loadDialect<ir::HeadraceDialect>(); }
 
   // Compiles with `cut` and returns how many units could be carried.
-  size_t compare(const std::vector<int64_t> &layers, const std::vector<int32_t> &units, const passes::SlotChoice &slots,
-                 const algorithms::Cut &cut) {
+  size_t compare(algorithms::Residency residency, const algorithms::Cut &cut) {
     mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
-    ir::IterationOp iteration = lowerModel(*module, "decode",
-                                           {&request_.model, &layout_, &target_, request_.hardware.kind,
-                                            model::StartRule::Eager, ir::Shape::Decode, shapes_[0]});
+    ir::IterationOp iteration =
+        lowerModel(*module, "decode",
+                   {&request_.model, &layout_, &target_, request_.hardware.kind, ir::Shape::Decode, shapes_[0]});
     uint64_t planned = 0;
     size_t longest = 0;
     PipelineOptions options;
-    options.layers = layers;
-    options.units = units;
-    options.slots = slots;
+    residency.wrap.around = true;
+    options.residency = residency;
     options.planCut = [&](ir::IterationOp homes) -> absl::StatusOr<algorithms::Cut> {
-      const absl::StatusOr<WrapAround> wrap = wrapAroundOf(homes, shapes_, slots, prices_);
+      const absl::StatusOr<WrapAround> wrap = wrapAroundOf(homes, shapes_, residency, prices_);
       if (!wrap.ok())
         return wrap.status();
       longest = algorithms::longestPrefix(wrap->problem.units);
@@ -55,8 +53,7 @@ protected:
     const sim::Timeline timeline =
         sim::Simulator(schedule).run(prices_.durations(schedule, emitted.sites, shapes_[0]), prices_.duplexShare());
     EXPECT_EQ(timeline.iterationNs, planned)
-        << layers.size() << " layers, " << units.size() << " units, " << slots.slots << " slots, a ring of "
-        << slots.ringBytes << ", cut " << cut.units << " units and " << cut.bytes << " bytes";
+        << algorithms::toText(residency) << ", cut " << cut.units << " units and " << cut.bytes << " bytes";
     EXPECT_EQ(schedule.entryState, schedule.exitState);
     EXPECT_EQ(schedule.entryState != 0, cut != algorithms::Cut{});
     return longest;
@@ -74,17 +71,25 @@ protected:
 TEST_F(WrapAroundTest, TheRecurrenceAndTheSimulatorAgreeForEveryCut) {
   for (const std::vector<int64_t> &layers : {std::vector<int64_t>{1, 3, 5}, {0, 1, 2, 3, 4, 5}, {5}})
     for (const int64_t slots : {1, 2})
-      for (const algorithms::Cut cut : {algorithms::Cut{0, 0}, {0, 4096}, {2, 0}, {3, 1024}, {4, 0}})
-        EXPECT_GE(compare(layers, {}, {slots, 0}, cut), 4u);
+      for (const algorithms::Cut cut : {algorithms::Cut{0, 0}, {0, 4096}, {2, 0}, {3, 1024}, {4, 0}}) {
+        algorithms::Residency residency;
+        residency.setWeightsAway(unitsOfLayers(layout_, layers));
+        residency.slots = slots;
+        EXPECT_GE(compare(residency, cut), 4u);
+      }
 }
 
 // qkv 32.25 KiB, out 16, up 48.25, down 24 a layer.
 TEST_F(WrapAroundTest, TheyAgreeForUnitsInRingsOfAnySize) {
   for (const std::vector<int32_t> &units :
        {std::vector<int32_t>{1, 2, 4, 5, 7, 11, 12, 16, 21, 24}, {2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24}, {3}})
-    for (const int64_t ring : {50 << 10, 64 << 10, 90 << 10, 150 << 10})
-      for (const algorithms::Cut cut : {algorithms::Cut{0, 0}, {0, 4096}, {1, 0}})
-        EXPECT_GE(compare({}, units, {0, ring}, cut), 1u);
+    for (const uint64_t ring : {50 << 10, 64 << 10, 90 << 10, 150 << 10})
+      for (const algorithms::Cut cut : {algorithms::Cut{0, 0}, {0, 4096}, {1, 0}}) {
+        algorithms::Residency residency;
+        residency.setWeightsAway(units);
+        residency.ringBytes = ring;
+        EXPECT_GE(compare(residency, cut), 1u);
+      }
 }
 
 } // namespace

@@ -185,24 +185,13 @@ TEST(JobFile, RefusesBadPolicies) {
   expectRefused("[policy]\ninterval = \"all\"\n", "2: policy.interval = \"all\"" + interval);
   expectRefused("[policy]\noffload_layers = -1\n",
                 "2: policy.offload_layers = -1: expected an integer from 0 to 10000");
-  expectRefused(
-      "[policy]\nname = \"deepspeed\"\nstart_rule = \"paper\"\n",
-      " policy.start_rule = \"paper\": expected policy.name \"interval\" beside it: policy \"deepspeed\" has a "
-      "rule of its own");
   expectRefused("[policy]\nstart_rule = \"lazy\"\n",
                 "2: policy.start_rule = \"lazy\": expected \"paper\" or \"eager\"");
   expectRefused("[policy]\nslots = 0\n", "2: policy.slots = 0: expected an integer from 1 to 65536");
   expectRefused("[policy]\noffload_head = \"maybe\"\n", "2: policy.offload_head = \"maybe\": expected auto, on or off");
   expectRefused("[policy]\noffload_embedding = 1\n", "2: policy.offload_embedding = 1: expected a string");
-  expectRefused("[policy]\nname = \"pie\"\n",
-                " policy.name = \"pie\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"flexgen\", "
-                "\"flexgen-nobus\", \"select-n\" or \"headrace\"");
+  expectRefused("[policy]\nname = \"\"\n", " policy.name = \"\": expected a policy's name");
   expectRefused("[policy]\nplacements = 0\n", "2: policy.placements = 0: expected an integer from 1 to 64");
-  expectRefused("[policy]\nname = \"select-n\"\n", " policy.name = \"select-n\": expected goal.ttft, goal.tpot or "
-                                                   "goal.slo_factor beside it: it chooses by latency");
-  expectRefused("[goal]\ntpot = 1\n[policy]\nname = \"headrace\"\ninterval = 4\n",
-                " policy.name = \"headrace\": expected \"interval\" where policy.interval or policy.offload_layers "
-                "state the placement");
 }
 
 TEST(JobFile, ReadsLatencyObjectives) {
@@ -243,19 +232,6 @@ TEST(JobFile, RefusesBadLatencyObjectives) {
   expectRefused("[goal]\ninstances = \"two\"\n", "2: goal.instances = \"two\": expected \"together\" or \"apart\"");
   expectRefused("[goal]\nbus_devices = 0\n", "2: goal.bus_devices = 0: expected an integer from 1 to 64");
   expectRefused("[goal]\nrecord = \"\"\n", "2: goal.record = \"\": expected a performance record's file");
-}
-
-TEST(JobFile, AnObjectiveChoosesThePolicy) {
-  Goal goal;
-  Policy policy;
-  EXPECT_EQ(effectivePolicy(policy, goal), "interval");
-  goal.tpotNs = 1;
-  EXPECT_EQ(effectivePolicy(policy, goal), "headrace");
-  policy.interval = 4; // stated: nothing to choose
-  EXPECT_EQ(effectivePolicy(policy, goal), "interval");
-  policy = {};
-  policy.name = "deepspeed";
-  EXPECT_EQ(effectivePolicy(policy, goal), "deepspeed");
 }
 
 TEST(JobFile, RefusesContradictingPolicies) {

@@ -98,7 +98,13 @@ const std::vector<Fault> &faults() {
 
       // Placements.
       {"placements[0].name has a control character, 127", [](Plan &p) { p.placements[0].name = "\x7f"; }},
-      {"placements[0].start_rule is 2, expected 0 to 1", [](Plan &p) { p.placements[0].startRule = model::StartRule{2}; }},
+      {"placements[0].start_rule is 3, expected 0 to 2", [](Plan &p) { p.placements[0].startRule = model::StartRule{3}; }},
+      {"placements[0].start_items is 1, expected 0 to 0", [](Plan &p) { p.placements[0].startItems = 1; }},
+      {"placements[0].start_items is -1, expected 0 to 1048576",
+       [](Plan &p) {
+         p.placements[0].startRule = model::StartRule::Ahead;
+         p.placements[0].startItems = -1;
+       }},
       {"placements[0].extents[2].space is 3, expected 0 to 2",
        [](Plan &p) { p.placements[0].extents[2].space = Space{3}; }},
       {"placements[0].extents[2].encoding is 4, expected 0 to 3",

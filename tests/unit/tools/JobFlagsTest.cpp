@@ -132,8 +132,6 @@ TEST_F(JobFlags, APolicyFlagReplacesTheFilesStartRule) {
   EXPECT_FALSE(job().policy.startRuleStated);
   input.flags = {{"--policy", "interval"}};
   EXPECT_EQ(job().policy.startRule, model::StartRule::Paper);
-  input.flags = {{"--policy", "deepspeed"}, {"--start-rule", "eager"}};
-  EXPECT_THAT(refusal(), HasSubstr("--start-rule = \"eager\": expected policy.name \"interval\" beside it"));
 }
 
 TEST_F(JobFlags, AnIntervalFlagReplacesTheFilesNumberOfLayersAndTheOtherWayRound) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/FlexGen.h"
+#include "compiler/choose/policies/FlexGen.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/choose/policies/Policies.h"
 #include "runtime/cost/SelectN.h"
 
 namespace headrace::compiler {
@@ -29,20 +30,21 @@ std::vector<Candidate> FlexGen::candidates() const {
   std::vector<std::pair<uint64_t, Candidate>> found;
   for (unsigned set = 1; set < 1U << model::kUnitsPerLayer; ++set) {
     Candidate candidate;
+    std::vector<int32_t> units;
     uint64_t bytes = 0;
     for (int64_t layer = 0; layer < spec_.layers; ++layer)
       for (int unit = 0; unit < model::kUnitsPerLayer; ++unit)
         if ((set >> unit) & 1U) {
-          candidate.units.push_back(layout_.layerUnit(layer, model::UnitRole::Qkv) + unit);
-          bytes += layout_.units[static_cast<size_t>(candidate.units.back())].bytes;
+          units.push_back(layout_.layerUnit(layer, model::UnitRole::Qkv) + unit);
+          bytes += layout_.units[static_cast<size_t>(units.back())].bytes;
         }
     for (int unit = 0; unit < model::kUnitsPerLayer; ++unit)
       if ((set >> unit) & 1U)
         absl::StrAppend(&candidate.name, candidate.name.empty() ? "" : "+", kUnitNames[unit]);
     candidate.name += " of every layer";
-    candidate.layers = spec_.layers;
-    candidate.startRule = model::StartRule::Paper;
-    candidate.slots = 2;
+    candidate.residency.setWeightsAway(units);
+    candidate.residency.start = algorithms::kPaper;
+    candidate.residency.slots = 2;
     found.emplace_back(bytes, std::move(candidate));
   }
   std::stable_sort(found.begin(), found.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
@@ -58,17 +60,66 @@ double FlexGen::estimateNs(const Candidate &candidate, const cost::Shape &shape)
   for (const PricedStep &step : steps_)
     (step.inLayer ? layers : rest) += static_cast<double>(peak_.computeNs(step.site, shape, /*direct=*/false));
   double transfer = 0; // of all layers
-  for (const int32_t unit : candidate.units)
+  for (const int32_t unit : candidate.residency.weightsAway())
     transfer += static_cast<double>(peak_.copyNs(layout_.units[static_cast<size_t>(unit)].bytes, true));
   const auto count = static_cast<double>(spec_.layers);
   const cost::LayerTimes times{spec_.layers, layers / count, transfer / count, rest};
-  return candidate.units.empty() ? cost::residentNs(times) : cost::emptyStartNs(times, 1);
+  return candidate.offloadsNothing() ? cost::residentNs(times) : cost::emptyStartNs(times, 1);
 }
 
 bool FlexGen::meets(const Candidate &candidate, const Objective &bucket, const model::Goal &goal) const {
   const double limit =
       goal.sloFactor ? *goal.sloFactor * estimateNs(Candidate(), bucket.shape) : static_cast<double>(bucket.limit());
   return estimateNs(candidate, bucket.shape) <= limit;
+}
+
+namespace {
+
+class FlexGenPolicy : public Policy {
+public:
+  FlexGenPolicy(std::string_view name, std::string_view summary, bool wholeBus)
+      : name_(name), summary_(summary), wholeBus_(wholeBus) {}
+
+  std::string_view name() const override { return name_; }
+  std::string_view summary() const override { return summary_; }
+  PolicyTraits traits() const override {
+    PolicyTraits traits;
+    traits.byObjective = true;
+    traits.colour = wholeBus_ ? 6 : 2;
+    return traits;
+  }
+  std::vector<Candidate> candidates(const PolicyInputs &in) const override { return estimator(in).candidates(); }
+  Opinion opinion(const PolicyInputs &in) const override {
+    return [estimate = estimator(in), &goal = in.request.goal](const Candidate &candidate, const Objective &bucket) {
+      return estimate.meets(candidate, bucket, goal);
+    };
+  }
+  std::string_view opinionText() const override {
+    return "the largest share of every layer that its estimate from peak performance allows, or the smallest that fits";
+  }
+
+private:
+  FlexGen estimator(const PolicyInputs &in) const {
+    return {in.request.model, in.layout, in.request.hardware,
+            in.target,        in.steps,  wholeBus_ ? 1 : in.request.goal.busDevices};
+  }
+
+  std::string_view name_, summary_;
+  bool wholeBus_;
+};
+
+} // namespace
+
+const Policy &flexGenPolicy() {
+  static const FlexGenPolicy policy(
+      "flexgen", "the same units of every layer, as much as peak performance and 1 / bus_devices of the bus suggest",
+      false);
+  return policy;
+}
+
+const Policy &flexGenNoBusPolicy() {
+  static const FlexGenPolicy policy("flexgen-nobus", "the same with the whole bus assumed", true);
+  return policy;
 }
 
 } // namespace headrace::compiler

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What sets one policy apart from another, for whoever treats them differently: nobody compares names.
+#pragma once
+
+#include <cstddef>
+
+namespace headrace::compiler {
+
+struct PolicyTraits {
+  // Chooses by the goal's latency objective, and needs one: the placement that frees the most device memory within it.
+  // Else the first of the candidates that fits the memory, whatever it takes.
+  bool byObjective = false;
+  bool statesPlacement = false;  // takes what interval, offload_layers and start_rule state
+  bool flagsReachIt = false;     // its placements are whole layers in the slots of their start rule
+  bool allowsForSlowest = false; // holds objectives for the slowest iterations that the performance record has seen
+  bool countsGaps = false;       // holds a TPOT for the whole gap between tokens, foreign prompts included
+  bool searchesUnits = false;    // single units in a ring are searched beside the candidates
+  bool onePlacement = false;     // one setting serves all iterations
+  bool printsFormula = false;    // Select-N's closed form stands beside its choices
+  size_t colour = 5;             // its own in every chart (tools/timeline/BarChart.h)
+};
+
+} // namespace headrace::compiler

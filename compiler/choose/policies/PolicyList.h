@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which policies there are: their names, what is said of them, and what sets them apart. Without the compiler's
+// headers.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/choose/PolicyTraits.h"
+#include "runtime/job/JobFile.h"
+
+namespace headrace::compiler {
+
+struct PolicyEntry {
+  std::string_view name;
+  std::string_view summary; // one line
+  PolicyTraits traits;
+};
+
+// In the order in which they are listed for users.
+const std::vector<PolicyEntry> &listPolicies();
+// "auto" stands for `headrace` where the goal has a latency objective and no placement is stated, else for `interval`.
+// InvalidArgument, with the names there are, for one that is none.
+absl::StatusOr<PolicyEntry> policyEntry(const model::Policy &asked, const model::Goal &goal);
+// Beside that, for what this policy cannot be asked for: an objective is missing, a placement stated where the policy
+// chooses one, ... Keys are spelled as in a job file; what the model has to do with is checked when it is compiled for.
+absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal);
+// Of a name that a plan has; without any trait where there is no such policy (any more).
+PolicyTraits traitsOf(std::string_view name);
+// "auto", "interval", ... or "headrace", each in quotes.
+std::string policyNames();
+
+} // namespace headrace::compiler

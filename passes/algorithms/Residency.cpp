@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/algorithms/Residency.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+namespace headrace::algorithms {
+namespace {
+
+constexpr std::string_view kKinds[] = {"weights", "kv", "act"};
+constexpr std::string_view kAheadPrefix = "ahead-";
+
+template <typename Number> bool parseNumber(std::string_view text, Number &number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty() && text[0] != '-';
+}
+
+// "0,4-7": numbers and ranges, ascending.
+bool parseList(std::string_view text, MovableKind kind, std::vector<Extent> &away) {
+  int64_t before = -1;
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    const size_t dash = part.find('-');
+    int32_t first = 0, last = 0;
+    if (!parseNumber(part.substr(0, dash), first) ||
+        !(dash == std::string_view::npos ? (last = first, true) : parseNumber(part.substr(dash + 1), last)) ||
+        first <= before || last < first || last - first > (1 << 20))
+      return false;
+    for (int32_t index = first; index <= last; ++index)
+      away.push_back({{kind, index}});
+    before = last;
+  }
+  return before >= 0;
+}
+
+std::string listText(const std::vector<Extent> &away, MovableKind kind) {
+  std::string text;
+  for (size_t i = 0; i < away.size(); ++i) {
+    if (away[i].of.kind != kind)
+      continue;
+    size_t last = i;
+    while (last + 1 < away.size() && away[last + 1].of.kind == kind &&
+           away[last + 1].of.index == away[last].of.index + 1)
+      ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(away[i].of.index);
+    if (last > i)
+      text += "-" + std::to_string(away[last].of.index);
+    i = last;
+  }
+  return text;
+}
+
+bool parseCut(std::string_view text, std::optional<Cut> &cut) {
+  const size_t plus = text.find('+');
+  Cut found;
+  if (!parseNumber(text.substr(0, plus), found.units) ||
+      (plus != std::string_view::npos && !parseNumber(text.substr(plus + 1), found.bytes)))
+    return false;
+  cut = found;
+  return true;
+}
+
+std::string cutText(const Cut &cut) {
+  return std::to_string(cut.units) + (cut.bytes > 0 ? "+" + std::to_string(cut.bytes) : "");
+}
+
+bool parseStart(std::string_view text, Start &start) {
+  if (text == "paper")
+    start = kPaper;
+  else if (text == "eager")
+    start = kEager;
+  else if (text.substr(0, kAheadPrefix.size()) == kAheadPrefix) {
+    start = ahead(0);
+    return parseNumber(text.substr(kAheadPrefix.size()), start.items);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+std::string startText(const Start &start) {
+  switch (start.rule) {
+  case StartRule::Paper:
+    return "paper";
+  case StartRule::Eager:
+    return "eager";
+  case StartRule::Ahead:
+    return std::string(kAheadPrefix) + std::to_string(start.items);
+  }
+  return "";
+}
+
+} // namespace
+
+bool Residency::isAway(Movable movable) const {
+  const auto at = std::lower_bound(away.begin(), away.end(), movable,
+                                   [](const Extent &extent, const Movable &m) { return extent.of < m; });
+  return at != away.end() && at->of == movable;
+}
+
+std::vector<int32_t> Residency::weightsAway() const {
+  std::vector<int32_t> units;
+  units.reserve(away.size());
+  for (const Extent &extent : away)
+    if (extent.of.kind == MovableKind::Weight && (units.empty() || units.back() != extent.of.index))
+      units.push_back(extent.of.index);
+  return units;
+}
+
+void Residency::setWeightsAway(const std::vector<int32_t> &units) {
+  away.erase(std::remove_if(away.begin(), away.end(),
+                            [](const Extent &extent) { return extent.of.kind == MovableKind::Weight; }),
+             away.end());
+  for (const int32_t unit : std::set<int32_t>(units.begin(), units.end()))
+    away.push_back({{MovableKind::Weight, unit}});
+  std::stable_sort(away.begin(), away.end(), [](const Extent &a, const Extent &b) { return a.of < b.of; });
+}
+
+bool Residency::operator==(const Residency &other) const {
+  return start == other.start && slots == other.slots && ringBytes == other.ringBytes && wrap == other.wrap &&
+         away == other.away;
+}
+
+std::string toText(const Residency &residency) {
+  std::string text;
+  const auto add = [&](std::string_view key, const std::string &value) {
+    text += text.empty() ? "" : " ";
+    text += key;
+    text += value.empty() ? "" : "=" + value;
+  };
+  for (const MovableKind kind : {MovableKind::Weight, MovableKind::Kv, MovableKind::Act})
+    if (const std::string list = listText(residency.away, kind); !list.empty())
+      add(kKinds[static_cast<size_t>(kind)], list);
+  add("start", startText(residency.start));
+  if (residency.slots != 0)
+    add("slots", std::to_string(residency.slots));
+  if (residency.ringBytes != 0)
+    add("ring", std::to_string(residency.ringBytes));
+  const Wrap &wrap = residency.wrap;
+  if (wrap.decode)
+    add("decode-cut", cutText(*wrap.decode));
+  if (wrap.mixed)
+    add("mixed-cut", cutText(*wrap.mixed));
+  if (wrap.around && !wrap.decode && !wrap.mixed)
+    add("wrap", "");
+  if (wrap.oneCut)
+    add("one-cut", "");
+  return text;
+}
+
+std::optional<Residency> residencyFromText(std::string_view text, std::string &error) {
+  Residency residency;
+  std::set<std::string_view> seen;
+  while (!text.empty()) {
+    const std::string_view entry = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), entry.size() + 1));
+    if (entry.empty())
+      continue;
+    const size_t equals = entry.find('=');
+    const std::string_view key = entry.substr(0, equals);
+    const std::string_view value = equals == std::string_view::npos ? std::string_view() : entry.substr(equals + 1);
+    const auto kind = std::find(std::begin(kKinds), std::end(kKinds), key);
+    bool good = true;
+    if (!seen.insert(key).second) {
+      error = "says '" + std::string(key) + "' twice";
+      return std::nullopt;
+    }
+    if (kind != std::end(kKinds))
+      good = parseList(value, static_cast<MovableKind>(kind - std::begin(kKinds)), residency.away);
+    else if (key == "start")
+      good = parseStart(value, residency.start);
+    else if (key == "slots")
+      good = parseNumber(value, residency.slots);
+    else if (key == "ring")
+      good = parseNumber(value, residency.ringBytes);
+    else if (key == "decode-cut")
+      good = parseCut(value, residency.wrap.decode);
+    else if (key == "mixed-cut")
+      good = parseCut(value, residency.wrap.mixed);
+    else if (entry == "wrap")
+      residency.wrap.around = true;
+    else if (entry == "one-cut")
+      residency.wrap.oneCut = true;
+    else
+      good = false;
+    if (!good) {
+      error = "has '" + std::string(entry) +
+              "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7), start=paper, eager or "
+              "ahead-N, slots=N, ring=BYTES, decode-cut= or mixed-cut=N or N+BYTES, wrap, one-cut";
+      return std::nullopt;
+    }
+  }
+  residency.wrap.around |= residency.wrap.decode || residency.wrap.mixed;
+  std::sort(residency.away.begin(), residency.away.end(), [](const Extent &a, const Extent &b) { return a.of < b.of; });
+  return residency;
+}
+
+std::string contradictionIn(const Residency &residency) {
+  if (residency.slots < 0)
+    return "needs a number of slots that is not negative, got " + std::to_string(residency.slots);
+  const bool eager = residency.start.rule == StartRule::Eager;
+  if (residency.ringBytes > 0 && residency.slots > 0)
+    return "has either item-sized slots or a ring, got " + std::to_string(residency.slots) + " slots and a ring of " +
+           std::to_string(residency.ringBytes) + " bytes";
+  if (residency.ringBytes > 0 && !eager)
+    return "has item-sized slots under the rule " + startText(residency.start) + ", not a ring";
+  if (residency.wrap.around && !eager)
+    return "states no cut under the rule " + startText(residency.start) +
+           (residency.start.rule == StartRule::Ahead ? ", which says itself what is there on entry"
+                                                     : ": nothing wraps around");
+  return "";
+}
+
+} // namespace headrace::algorithms

@@ -1,0 +1,20 @@
+// RUN: headrace-opt %s -headrace-place-on-host="addresses=0,4096,8192" -headrace-place-buffers | FileCheck %s
+// RUN: headrace-opt %s -headrace-place-buffers | FileCheck %s --check-prefix=PLAIN
+// RUN: %not headrace-opt %s -headrace-place-on-host="addresses=0,4096" 2>&1 | FileCheck %s --check-prefix=FEW
+// RUN: %not headrace-opt %s -headrace-place-buffers -headrace-place-on-host="addresses=0" 2>&1 | FileCheck %s --check-prefix=PHASE
+
+// FEW: error: 'b' has no address in the host slab: there are 2, by unit
+// PHASE: error: the host slab is laid out in the lanes phase, not in phase offsets
+
+headrace.iteration @decode decode phase(lanes) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  // A unit on the device has an address there; the others lie where the plan says, or one behind the other.
+  // CHECK: headrace.weight 0 "w" qkv layer 0 at 512
+  %w = headrace.weight 0 "w" qkv layer 0 : <1000, bf16>
+  // CHECK: headrace.weight 1 "a" out layer 0 at 4096 : <host
+  // PLAIN: headrace.weight 1 "a" out layer 0 at 0 : <host
+  %a = headrace.weight 1 "a" out layer 0 : <host, 1000, bf16>
+  // CHECK: headrace.weight 2 "b" up layer 0 at 8192 : <host
+  // PLAIN: headrace.weight 2 "b" up layer 0 at 1024 : <host
+  %b = headrace.weight 2 "b" up layer 0 : <host, 600, bf16>
+}

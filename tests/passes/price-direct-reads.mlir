@@ -1,0 +1,18 @@
+// RUN: headrace-opt %s -headrace-price-direct-reads="device-bytes=512 link-bytes=64" | FileCheck %s
+// RUN: %not headrace-opt %s -headrace-choose-homes 2>&1 | FileCheck %s --check-prefix=PHASE
+// RUN: sed s/homes/lanes/ %s | %not headrace-opt -headrace-price-direct-reads 2>&1 | FileCheck %s --check-prefix=LANES
+
+// PHASE: homes are chosen in the model phase, not in phase homes
+// LANES: direct reads are priced in the homes phase, not in phase lanes
+
+headrace.iteration @decode decode phase(homes) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %sampled = headrace.io sampled : <32, bytes>
+  %e = headrace.weight 0 "e" embedding : <host, 2000, bf16>
+  %w = headrace.weight 1 "w" qkv layer 0 : <1000, bf16>
+  // What reads over the link has the amounts of that, and nothing else has.
+  // CHECK: headrace.embed {{.*}} step<embedding, direct, device_bytes 512, link_bytes 64>
+  %x = headrace.embed tokens(%meta) %e[0 for 2000], %sampled step<embedding, direct, device_bytes 2000> : <512, bytes>, <host, 2000, bf16>, <32, bytes> -> <400, f32>
+  // CHECK: headrace.norm {{.*}} step<attention 0, device_bytes 300>
+  %n = headrace.norm qkv tokens(%meta) %x, %w[0 for 100] step<attention 0, device_bytes 300> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>
+}

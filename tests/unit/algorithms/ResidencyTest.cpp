@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/algorithms/Residency.h"
+
+#include <random>
+
+#include "passes/algorithms/AssignSlots.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace headrace::algorithms {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Residency parsed(std::string_view text) {
+  std::string error;
+  const std::optional<Residency> residency = residencyFromText(text, error);
+  EXPECT_TRUE(residency.has_value()) << error;
+  return residency.value_or(Residency());
+}
+
+std::string refused(std::string_view text) {
+  std::string error;
+  EXPECT_FALSE(residencyFromText(text, error).has_value()) << text;
+  return error;
+}
+
+TEST(Residency, IsReadFromItsText) {
+  const Residency r = parsed("weights=0,4-6 kv=1 start=ahead-2 slots=2 mixed-cut=3+512");
+  EXPECT_THAT(r.weightsAway(), ElementsAre(0, 4, 5, 6));
+  EXPECT_TRUE(r.isAway({MovableKind::Kv, 1}));
+  EXPECT_FALSE(r.isAway({MovableKind::Kv, 0}));
+  EXPECT_FALSE(r.isAway({MovableKind::Act, 1}));
+  EXPECT_EQ(r.start, ahead(2));
+  EXPECT_EQ(r.slots, 2);
+  EXPECT_EQ(r.wrap.mixed, (Cut{3, 512}));
+  EXPECT_FALSE(r.wrap.decode.has_value());
+  EXPECT_TRUE(r.wrap.around);
+  EXPECT_TRUE(parsed("").nothingAway());
+  EXPECT_EQ(parsed("").start, kEager);
+  EXPECT_TRUE(parsed("  wrap   one-cut ").wrap.oneCut);
+}
+
+TEST(Residency, WhatIsNoTextOfOneIsNamed) {
+  for (const char *text : {"weights=",
+                           "weights=1-",
+                           "weights=2,1",
+                           "weights=1,1",
+                           "weights=3-2",
+                           "weights=-1",
+                           "weights=0-99999999999",
+                           "layers=1",
+                           "start=late",
+                           "start=ahead",
+                           "start=ahead--1",
+                           "start=ahead-x",
+                           "slots=-1",
+                           "slots=two",
+                           "ring=1KiB",
+                           "decode-cut=",
+                           "decode-cut=1+",
+                           "decode-cut=+1",
+                           "mixed-cut=1+2+3",
+                           "wrap=1",
+                           "one-cut=0",
+                           "paper"})
+    EXPECT_THAT(refused(text), HasSubstr("has '" + std::string(text) + "', expected weights=")) << text;
+  EXPECT_EQ(refused("slots=1 slots=1"), "says 'slots' twice");
+}
+
+TEST(Residency, AnyOneIsReadBackFromWhatItPrints) {
+  std::mt19937 generator(7);
+  const auto below = [&](uint32_t n) { return static_cast<int32_t>(generator() % n); };
+  for (int i = 0; i < 2000; ++i) {
+    Residency r;
+    for (int32_t index = 0; index < 12; ++index)
+      for (const MovableKind kind : {MovableKind::Weight, MovableKind::Kv, MovableKind::Act})
+        if (below(3) == 0)
+          r.away.push_back({{kind, index}});
+    std::sort(r.away.begin(), r.away.end(), [](const Extent &a, const Extent &b) { return a.of < b.of; });
+    r.start = below(3) == 0 ? kPaper : below(2) == 0 ? kEager : ahead(below(4));
+    r.slots = below(3);
+    r.ringBytes = below(2) == 0 ? 0 : static_cast<uint64_t>(below(100000));
+    r.wrap.around = below(2) == 0;
+    if (r.wrap.around && below(2) == 0)
+      r.wrap.decode = Cut{static_cast<size_t>(below(5)), static_cast<uint64_t>(below(1000))};
+    if (r.wrap.around && below(2) == 0)
+      r.wrap.mixed = Cut{static_cast<size_t>(below(5)), static_cast<uint64_t>(below(1000))};
+    r.wrap.oneCut = below(4) == 0;
+    ASSERT_EQ(parsed(toText(r)), r) << toText(r);
+  }
+}
+
+TEST(Residency, SetsWeightsAndKeepsTheRest) {
+  Residency r = parsed("weights=1-3 act=0 kv=2");
+  r.setWeightsAway({9, 4, 9});
+  EXPECT_EQ(toText(r), "weights=4,9 kv=2 act=0 start=eager");
+  r.setWeightsAway({});
+  EXPECT_EQ(toText(r), "kv=2 act=0 start=eager");
+}
+
+TEST(Residency, SaysWhatContradictsItself) {
+  EXPECT_EQ(contradictionIn(parsed("weights=1 slots=2 wrap")), "");
+  EXPECT_EQ(contradictionIn(parsed("weights=1 ring=512 decode-cut=1")), "");
+  EXPECT_EQ(contradictionIn(parsed("weights=1 slots=2 ring=512")),
+            "has either item-sized slots or a ring, got 2 slots and a ring of 512 bytes");
+  EXPECT_EQ(contradictionIn(parsed("weights=1 ring=512 start=paper")),
+            "has item-sized slots under the rule paper, not a ring");
+  EXPECT_EQ(contradictionIn(parsed("weights=1 slots=1 wrap start=paper")),
+            "states no cut under the rule paper: nothing wraps around");
+  EXPECT_EQ(contradictionIn(parsed("weights=1 decode-cut=1 start=ahead-1")),
+            "states no cut under the rule ahead-1, which says itself what is there on entry");
+}
+
+TEST(Residency, SomethingIsThereOnEntryWhereItWraps) {
+  EXPECT_TRUE(parsed("weights=1 wrap").wrapsAround());
+  EXPECT_TRUE(parsed("weights=1 start=ahead-1").wrapsAround());
+  EXPECT_FALSE(parsed("weights=1 start=ahead-0").wrapsAround());
+  EXPECT_FALSE(parsed("weights=1 start=paper").wrapsAround());
+  EXPECT_FALSE(parsed("wrap").wrapsAround());
+}
+
+// Three items of 100 bytes. In a line item 2 takes item 0's slot; on a circle of two slots it would lie beside item 0,
+// which comes next in the same slot, so there are three.
+TEST(Residency, ItsStartAsksForSlotsInALineOrInACircle) {
+  const std::vector<uint64_t> items = {100, 100, 100};
+  const auto slots = [&](std::string_view text, bool neighbours) {
+    return assignSlots(parsed(text), items, neighbours).slotBytes.size();
+  };
+  EXPECT_EQ(slots("start=paper", false), 1u);
+  EXPECT_EQ(slots("start=paper", true), 2u);
+  EXPECT_EQ(slots("start=eager", false), 3u);
+  EXPECT_EQ(slots("start=eager slots=1", false), 1u);
+  EXPECT_EQ(slots("start=ahead-0", true), 1u);
+  EXPECT_EQ(slots("start=ahead-1", true), 1u);
+  EXPECT_EQ(slots("start=ahead-2", false), 3u);
+  EXPECT_EQ(slots("start=ahead-3", false), 3u);
+}
+
+} // namespace
+} // namespace headrace::algorithms
