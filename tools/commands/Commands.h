@@ -71,7 +71,7 @@ struct RunOptions {
 
 struct BenchOptions {
   RunOptions run; // job, device, weights, seed, pin, lowLatency, overwrite, json; nothing of it that names prompts
-  std::string policies = "none,deepspeed,flexgen,select-n,headrace";
+  std::string policies = "none,deepspeed,accelerate,vllm-prefetch,flexgen,select-n,headrace";
   std::string batches; // "1,8,32"; empty: the job's, or 8
   bool fill = false;   // in their place the largest batch of each policy that fits and holds
   std::string instances = "apart", phase = "both";

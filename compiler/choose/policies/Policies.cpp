@@ -19,7 +19,7 @@ PolicyEntry entryOf(const Policy &policy) { return {policy.name(), policy.summar
 
 const std::vector<const Policy *> &allPolicies() {
   static const std::vector<const Policy *> policies = {&intervalPolicy(),     &nonePolicy(),         &deepSpeedPolicy(),
-                                                        &flexGenPolicy(),
+                                                       &acceleratePolicy(),   &vllmPrefetchPolicy(), &flexGenPolicy(),
                                                        &flexGenNoBusPolicy(), &selectNPolicy(),      &headracePolicy()};
   return policies;
 }

@@ -23,6 +23,8 @@ absl::StatusOr<const Policy *> policyFor(const model::Policy &asked, const model
 const Policy &nonePolicy();
 const Policy &intervalPolicy();
 const Policy &deepSpeedPolicy();
+const Policy &acceleratePolicy();
+const Policy &vllmPrefetchPolicy();
 const Policy &flexGenPolicy();
 const Policy &flexGenNoBusPolicy();
 const Policy &selectNPolicy();

@@ -29,8 +29,8 @@ TEST(Policies, AnUnknownNameIsRefusedWithThoseThereAre) {
   model::Policy asked;
   asked.name = "pie";
   EXPECT_EQ(policyFor(asked, {}).status().message(),
-            "policy.name = \"pie\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", "
-            "\"flexgen\", \"flexgen-nobus\", \"select-n\" or \"headrace\"");
+            "policy.name = \"pie\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"accelerate\", "
+            "\"vllm-prefetch\", \"flexgen\", \"flexgen-nobus\", \"select-n\" or \"headrace\"");
 }
 
 TEST(Policies, AnObjectiveDecidesWhatAutoIs) {
@@ -73,6 +73,74 @@ TEST(Policies, RefuseWhatTheyCannotBeAskedFor) {
                   "policy \"" +
                   std::string(policy->name()) + "\" has a rule of its own"));
   }
+}
+
+// What is away, and how it is brought.
+std::vector<std::string> candidatesOf(const Policy &policy, const CompileRequest &r) {
+  const Target target = *resolveGoal(r);
+  const model::WeightLayout layout = model::layoutWeights(r.model);
+  const PlacementFamily family(r.model, layout, target, {});
+  std::vector<std::string> texts;
+  for (const Candidate &candidate : policy.candidates({r, target, layout, family, {}}))
+    texts.push_back(candidate.name + ": " + algorithms::toText(candidate.residency));
+  return texts;
+}
+
+// Units are numbered 1 to 4 in layer 0, 5 to 8 in layer 1, ...; 0 is the embedding, the last the head.
+TEST(Accelerate, OffloadsTheEndOfTheModelAndCopiesWhenNeeded) {
+  EXPECT_THAT(candidatesOf(acceleratePolicy(), request(tinyLlama(3))),
+              ElementsAre("none: start=eager", "the head: weights=13 start=ahead-0 slots=1",
+                          "from layer 2: weights=9-13 start=ahead-0 slots=1",
+                          "from layer 1: weights=5-13 start=ahead-0 slots=1",
+                          "from layer 0: weights=1-13 start=ahead-0 slots=1"));
+  // A tied head is the embedding, which stays.
+  EXPECT_THAT(candidatesOf(acceleratePolicy(), request(tinyQwen(2, true))),
+              ElementsAre("none: start=eager", "from layer 1: weights=5-8 start=ahead-0 slots=1",
+                          "from layer 0: weights=1-8 start=ahead-0 slots=1"));
+}
+
+// Compute waits for every copy: a decode iteration takes compute and copies, one behind the other.
+TEST(Accelerate, HidesNothing) {
+  CompileRequest r = request(tinyLlama(4));
+  r.policy.name = "accelerate";
+  r.buckets = {.newTokens = {2}, .sequences = {2}, .contexts = {64}};
+  auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->placements[0].name, "none");
+  const model::WeightLayout layout = model::layoutWeights(r.model);
+  r.goal.deviceMemory = plan->arenaBytes - 2 * layout.layerBytes(0);
+  plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->placements[0].startRule, model::StartRule::Ahead);
+  EXPECT_EQ(plan->placements[0].startItems, 0);
+  EXPECT_GT(plan->placements[0].offloadedLayers, 0);
+  for (const plan::Variant &variant : plan->variants)
+    EXPECT_EQ(variant.predictedNs, variant.computeAloneNs + variant.linkAloneNs);
+}
+
+// Of 2 layers: groups of 2 (the last, both) and of 1; as many steps as divide what is away. Fewest bytes first.
+TEST(VllmPrefetch, OffersTheGridOfItsSettings) {
+  EXPECT_THAT(candidatesOf(vllmPrefetchPolicy(), request(tinyLlama(2))),
+              ElementsAre("none: start=eager", "group 2, 1 of each, step 1: weights=5-8 start=ahead-1 slots=1",
+                          "group 2, 2 of each, step 1: weights=1-8 start=ahead-1 slots=1",
+                          "group 2, 2 of each, step 2: weights=1-8 start=ahead-2 slots=2"));
+}
+
+// A layer's copy takes as long as ten layers' decode steps; of one layer it hides behind the head alone.
+TEST(VllmPrefetch, OneSettingServesAllIterationsWithinTheObjective) {
+  CompileRequest r = request(tinyLlama(8));
+  r.policy.name = "vllm-prefetch";
+  r.goal.sloFactor = 4;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->placements.size(), 1u);
+  EXPECT_EQ(plan->placements[0].startRule, model::StartRule::Ahead);
+  EXPECT_GT(plan->placements[0].offloadedLayers, 0);
+  for (const plan::BucketChoice &choice : plan->choices)
+    EXPECT_LE(plan->variants[choice.variant].predictedNs, choice.sloNs);
+  r.policy.placements = 2;
+  EXPECT_EQ(compile(r).status().message(),
+            "policy.placements = 2: expected 1: policy \"vllm-prefetch\" has one setting for all iterations");
 }
 
 } // namespace
