@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/support/Process.h"
+#include "tests/support/SourceDir.h"
 
 namespace headrace::tools {
 namespace {
@@ -98,6 +99,27 @@ TEST_F(Choice, HeadraceFreesMoreAndDeepspeedMisses) {
   }
   EXPECT_GT(bucket(deepspeed, "decode", 128)["slo_ratio"], 6.0);
   EXPECT_EQ(headrace["choices"][0].contains("printed_formula"), false);
+}
+
+// The table that docs/placement.md opens with, in MiB and ms.
+TEST_F(Choice, TheFourLayersOfTheDocs) {
+  struct Row {
+    const char *policy;
+    long moved, freed, ms;
+  };
+  constexpr Row kRows[] = {{"none", 0, 0, 40},
+                           {"deepspeed", 80, 40, 90},
+                           {"flexgen", 48, 24, 58},
+                           {"select-n", 40, 20, 60},
+                           {"headrace", 60, 44, 60}};
+  for (const Row &row : kRows) {
+    const nlohmann::json plan =
+        json({"compile", sourceDir() + "/examples/jobs/four-layers.toml", "--policy", row.policy, "--dry-run"});
+    const nlohmann::json choice = plan["choices"][0];
+    EXPECT_EQ(std::lround(choice["moved_bytes"].get<double>() / (1 << 20)), row.moved) << row.policy;
+    EXPECT_EQ(std::lround(choice["freed_bytes"].get<double>() / (1 << 20)), row.freed) << row.policy;
+    EXPECT_EQ(std::lround(choice["predicted_ns"].get<double>() / 1e6), row.ms) << row.policy;
+  }
 }
 
 TEST_F(Choice, TheFlagsItPrintsGiveThePlanAgain) {

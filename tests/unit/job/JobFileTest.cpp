@@ -131,7 +131,7 @@ TEST(JobFile, ReadsAModelFolder) {
 }
 
 TEST(JobFile, TheShippedJobsRead) {
-  for (const char *name : {"opt-6.7b-on-a10", "llama-3.1-8b-in-8gib", "tiny-on-host"}) {
+  for (const char *name : {"opt-6.7b-on-a10", "llama-3.1-8b-in-8gib", "tiny-on-host", "four-layers"}) {
     const auto job = readJob(sourceDir() + "/examples/jobs/" + name + ".toml");
     ASSERT_TRUE(job.ok()) << messageOf(job);
     EXPECT_TRUE(job->model && job->hardware) << name;
