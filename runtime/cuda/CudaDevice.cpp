@@ -82,9 +82,8 @@ absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions 
     return absl::FailedPreconditionError(absl::StrCat(
         "cuda device: the plan is for ", std::string(model::deviceKindName(plan.hardware.kind)), " hardware (",
         plan.hardware.name, "): compile it for hardware of kind cuda, or run it on the host device"));
-  if (options.linkBandwidth != 0 || options.poison)
-    return absl::InvalidArgumentError("cuda device: copies run at the link's speed and nothing is poisoned: pacing and "
-                                      "poisoning are the host device's");
+  if (options.linkBandwidth != 0)
+    return absl::InvalidArgumentError("cuda device: copies run at the link's speed: pacing is the host device's");
   auto opened = std::make_unique<OpenedDevice>(plan, options);
   RETURN_IF_ERROR(opened->take(info_));
   RETURN_IF_ERROR(opened->startTrace(cudaOptions_.traceBy, cudaOptions_.libraries));

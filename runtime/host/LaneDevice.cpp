@@ -16,7 +16,7 @@ namespace {
 
 // What copies are paced to: the hardware's link, or `linkBandwidth` in each direction with the hardware's ratio between
 // one direction and both.
-absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, const core::DeviceOptions &options) {
+absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, double linkBandwidth) {
   const auto refuse = [](const char *what, double value) {
     return absl::InvalidArgumentError(
         absl::StrCat("link pacing: ", what, " = ", value, ", expected a positive number of bytes/s"));
@@ -25,13 +25,13 @@ absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, const core:
   speed.h2d = hardware.h2dBandwidth * hardware.linkEfficiency;
   speed.d2h = hardware.d2hBandwidth * hardware.linkEfficiency;
   speed.both = hardware.duplexBandwidth * hardware.linkEfficiency;
-  if (options.linkBandwidth != 0) {
-    if (!std::isfinite(options.linkBandwidth) || options.linkBandwidth < 0)
-      return refuse("link bandwidth", options.linkBandwidth);
+  if (linkBandwidth != 0) {
+    if (!std::isfinite(linkBandwidth) || linkBandwidth < 0)
+      return refuse("link bandwidth", linkBandwidth);
     const double share =
         speed.both > 0 && std::max(speed.h2d, speed.d2h) > 0 ? speed.both / std::max(speed.h2d, speed.d2h) : 2.0;
-    speed.h2d = speed.d2h = options.linkBandwidth;
-    speed.both = share * options.linkBandwidth;
+    speed.h2d = speed.d2h = linkBandwidth;
+    speed.both = share * linkBandwidth;
   }
   if (!(speed.h2d > 0))
     return refuse("h2d bandwidth", speed.h2d);
@@ -78,8 +78,8 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
         absl::StrCat("host device: the plan is for ", std::string(model::deviceKindName(plan.hardware.kind)),
                      " hardware (", plan.hardware.name, ", ", std::string(model::dtypeName(plan.activationDtype)),
                      " activations): compile it for hardware of kind host, or run it on the sim device"));
-  if (!options.unpaced && !options.poison) {
-    absl::StatusOr<LinkSpeed> speed = linkSpeed(plan.hardware, options);
+  if (!options_.unpaced && !options_.poison) {
+    absl::StatusOr<LinkSpeed> speed = linkSpeed(plan.hardware, options.linkBandwidth);
     if (!speed.ok())
       return speed.status();
     speed_ = *speed;
@@ -91,7 +91,7 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   if (!slab.ok())
     return slab.status();
   plan_ = &plan;
-  options_ = options;
+  trace_ = options.trace;
   arena_ = *std::move(arena);
   slab_ = *std::move(slab);
 
@@ -118,7 +118,7 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
     kernels::initMeta(plan.metaLayout, reinterpret_cast<kernels::IterationMeta *>(staging.data()));
   }
   binding_.emplace(plan, matrixOrder());
-  if (options.lowLatency)
+  if (options_.lowLatency)
     if (absl::Status status = lowerLatency(); !status.ok()) {
       close();
       return status;
@@ -128,10 +128,10 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
       (void)makeThreadUrgent(); // as the caller was before
     runComputeLane(*shared_);
   });
-  transfer_.attach(index_, *shared_, speed_.has_value() ? &*speed_ : nullptr, options.lowLatency);
-  absl::Status pinned = pinThread(compute_, options.computeCore, "compute");
+  transfer_.attach(index_, *shared_, speed_.has_value() ? &*speed_ : nullptr, options_.lowLatency);
+  absl::Status pinned = pinThread(compute_, options_.computeCore, "compute");
   if (pinned.ok())
-    pinned = transfer_.pin(options.transferCore);
+    pinned = transfer_.pin(options_.transferCore);
   if (!pinned.ok())
     close();
   return pinned;
@@ -196,9 +196,9 @@ absl::StatusOr<std::unique_ptr<core::Graph>> LaneDevice::build(const core::Graph
   absl::StatusOr<std::unique_ptr<HostGraph>> graph = buildGraph({.plan = *plan_,
                                                                  .binding = *binding_,
                                                                  .bases = shared_->bases,
-                                                                 .trace = options_.trace,
+                                                                 .trace = trace_,
                                                                  .serial = options_.poison,
-                                                                 .options = hostOptions_},
+                                                                 .options = options_},
                                                                 key);
   if (!graph.ok())
     return graph.status();
@@ -290,11 +290,11 @@ absl::Status LaneDevice::drain() {
 
 absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uint32_t variant) {
   RETURN_IF_ERROR(drain());
-  if (hostOptions_.replaceKernels != nullptr)
+  if (options_.replaceKernels != nullptr)
     return absl::UnimplementedError("host device: the kernels are replaced");
-  absl::StatusOr<std::unique_ptr<HostGraph>> graph = buildGraph(
-      {.plan = *plan_, .binding = *binding_, .bases = shared_->bases, .serial = true, .options = hostOptions_},
-      {.transition = false, .index = variant});
+  absl::StatusOr<std::unique_ptr<HostGraph>> graph =
+      buildGraph({.plan = *plan_, .binding = *binding_, .bases = shared_->bases, .serial = true, .options = options_},
+                 {.transition = false, .index = variant});
   if (!graph.ok())
     return graph.status();
   const kernels::IterationMeta *staging = meta();
