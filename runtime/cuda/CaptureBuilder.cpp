@@ -69,7 +69,7 @@ public:
       break;
     }
     case NodeKind::Copy: {
-      const CopyCall &copy = planned.copy;
+      const core::CopySides &copy = planned.copy;
       HEADRACE_CUDA(absl::StrCat(what, " (copy of ", copy.bytes, " bytes)"),
                     cudaMemcpyAsync(copy.destination, copy.source, copy.bytes,
                                     copy.toDevice ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, lane));

@@ -99,7 +99,7 @@ private:
   }
 
   absl::Status addCopy(const GraphNode &planned, std::vector<cudaGraphNode_t> &own) {
-    const CopyCall &copy = planned.copy;
+    const core::CopySides &copy = planned.copy;
     cudaGraphNode_t made = nullptr;
     HEADRACE_CUDA(absl::StrCat(during_, ", step ", planned.step, " (copy of ", copy.bytes, " bytes)"),
                   cudaGraphAddMemcpyNode1D(&made, built_.graph, own.data(), own.size(), copy.destination, copy.source,

@@ -114,16 +114,13 @@ void describe(const MakeGraphRequest &request, const core::GraphKey &key, const 
   graph.range = NvtxName(plan.name);
   graph.transition = plan.transition;
   graph.steps = plan.steps;
-  if (!key.transition) {
-    graph.bucket = {request.plan.variants[key.index].newTokens, request.plan.variants[key.index].sequences};
-  }
-  const plan::Schedule &schedule = request.plan.schedules[key.transition ? request.plan.transitions[key.index].schedule
-                                                                         : request.plan.variants[key.index].schedule];
+  const core::GraphSource source = *core::graphSource(request.plan, key); // it was planned for
+  graph.bucket = source.bucket;
   for (const GraphNode &node : plan.nodes)
     if (node.kind == NodeKind::Copy)
       (node.copy.toDevice ? graph.h2dBytes : graph.d2hBytes) += node.copy.bytes;
   const model::ModelSpec &spec = request.plan.model;
-  for (const plan::Step &step : schedule.steps)
+  for (const plan::Step &step : source.schedule->steps)
     if (step.kind == plan::StepKind::Compute && step.op == kernels::Op::Embed && step.direct)
       graph.directRowBytes +=
           static_cast<uint64_t>(spec.hidden) * (spec.learnedPositions ? 2 : 1) * model::dtypeBytes(spec.dtype);
