@@ -145,9 +145,8 @@ absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::Graph
 
 absl::Status CudaDevice::upload(core::Graph &graph) {
   RETURN_IF_ERROR(usable());
-  const absl::StatusOr<CudaGraph *> checked = core::owned<CudaGraph>("cuda device", graph, *this, opening_);
-  RETURN_IF_ERROR(checked.status());
-  CudaGraph &own = **checked;
+  ASSIGN_OR_RETURN(checked, core::owned<CudaGraph>("cuda device", graph, *this, opening_));
+  CudaGraph &own = *checked;
   const int64_t start = monotonicNs();
   // Beside the launch stream: an upload is ordered behind what its stream has to do.
   HEADRACE_CUDA(own.name, cudaGraphUpload(own.exec, o_->side));
@@ -175,9 +174,8 @@ kernels::IterationMeta *CudaDevice::meta() {
 
 absl::Status CudaDevice::launch(core::Graph &graph) {
   RETURN_IF_ERROR(usable());
-  const absl::StatusOr<CudaGraph *> checked = core::owned<CudaGraph>("cuda device", graph, *this, opening_);
-  RETURN_IF_ERROR(checked.status());
-  CudaGraph &own = **checked;
+  ASSIGN_OR_RETURN(checked, core::owned<CudaGraph>("cuda device", graph, *this, opening_));
+  CudaGraph &own = *checked;
   RETURN_IF_ERROR(core::checkUploaded("cuda device", own));
   if (!own.transition) {
     const kernels::IterationMeta *next = meta();
@@ -281,14 +279,9 @@ absl::StatusOr<std::vector<CopyChannel>> CudaDevice::copyChannels() const {
 } // namespace
 
 absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &options) {
-  absl::StatusOr<DeviceInfo> info = selectDevice(options.index);
-  if (!info.ok())
-    return info.status();
-  absl::StatusOr<MatMulLibraries> libraries =
-      MatMulLibraries::open(options.gemmEx, librarySearchPath(options.libraries));
-  if (!libraries.ok())
-    return libraries.status();
-  return std::make_unique<CudaDevice>(options, *std::move(info), *std::move(libraries));
+  ASSIGN_OR_RETURN(info, selectDevice(options.index));
+  ASSIGN_OR_RETURN(libraries, MatMulLibraries::open(options.gemmEx, librarySearchPath(options.libraries)));
+  return std::make_unique<CudaDevice>(options, std::move(info), std::move(libraries));
 }
 
 absl::StatusOr<GraphCosts> graphCosts(const core::Device &device) {

@@ -27,10 +27,8 @@ public:
     for (size_t i = 0; i < awaited.size(); ++i) {
       if (awaited[i] == 0)
         continue;
-      absl::StatusOr<Signals::WantOf> want = devices_[i]->published(awaited[i]);
-      if (!want.ok())
-        return want.status();
-      wants_.push_back(*want);
+      ASSIGN_OR_RETURN(want, devices_[i]->published(awaited[i]));
+      wants_.push_back(want);
     }
     for (;;) {
       const int64_t now = monotonicNs();

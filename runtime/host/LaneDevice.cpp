@@ -79,21 +79,15 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
                      " hardware (", plan.hardware.name, ", ", std::string(model::dtypeName(plan.activationDtype)),
                      " activations): compile it for hardware of kind host, or run it on the sim device"));
   if (!options_.unpaced && !options_.poison) {
-    absl::StatusOr<LinkSpeed> speed = linkSpeed(plan.hardware, options.linkBandwidth);
-    if (!speed.ok())
-      return speed.status();
-    speed_ = *speed;
+    ASSIGN_OR_RETURN(speed, linkSpeed(plan.hardware, options.linkBandwidth));
+    speed_ = speed;
   }
-  absl::StatusOr<GuardedMemory> arena = takeArena(plan);
-  if (!arena.ok())
-    return arena.status();
-  absl::StatusOr<GuardedMemory> slab = GuardedMemory::take(plan.hostBytes, model::kAlign, "host slab", false);
-  if (!slab.ok())
-    return slab.status();
+  ASSIGN_OR_RETURN(arena, takeArena(plan));
+  ASSIGN_OR_RETURN(slab, GuardedMemory::take(plan.hostBytes, model::kAlign, "host slab", false));
   plan_ = &plan;
   trace_ = options.trace;
-  arena_ = *std::move(arena);
-  slab_ = *std::move(slab);
+  arena_ = std::move(arena);
+  slab_ = std::move(slab);
 
   const uint64_t metaBytes = kernels::metaBytes(plan.metaLayout);
   const uint64_t slots = static_cast<uint64_t>(plan.metaLayout.maxSequences);
@@ -138,10 +132,8 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
 }
 
 absl::Status LaneDevice::lowerLatency() {
-  absl::StatusOr<AwakeCores> awake = AwakeCores::hold();
-  if (!awake.ok())
-    return awake.status();
-  awake_ = *std::move(awake);
+  ASSIGN_OR_RETURN(awake, AwakeCores::hold());
+  awake_ = std::move(awake);
   return makeThreadUrgent();
 }
 
@@ -193,18 +185,16 @@ absl::Status LaneDevice::readDevice(uint64_t address, absl::Span<std::byte> byte
 absl::StatusOr<std::unique_ptr<core::Graph>> LaneDevice::build(const core::GraphKey &key) {
   if (plan_ == nullptr)
     return notOpen();
-  absl::StatusOr<std::unique_ptr<HostGraph>> graph = buildGraph({.plan = *plan_,
-                                                                 .binding = *binding_,
-                                                                 .bases = shared_->bases,
-                                                                 .trace = trace_,
-                                                                 .serial = options_.poison,
-                                                                 .options = options_},
-                                                                key);
-  if (!graph.ok())
-    return graph.status();
-  (*graph)->owner = this;
-  (*graph)->opening = opening_;
-  return std::unique_ptr<core::Graph>(*std::move(graph));
+  ASSIGN_OR_RETURN(graph, buildGraph({.plan = *plan_,
+                                      .binding = *binding_,
+                                      .bases = shared_->bases,
+                                      .trace = trace_,
+                                      .serial = options_.poison,
+                                      .options = options_},
+                                     key));
+  graph->owner = this;
+  graph->opening = opening_;
+  return std::unique_ptr<core::Graph>(std::move(graph));
 }
 
 absl::StatusOr<HostGraph *> LaneDevice::own(core::Graph &graph) const {
@@ -212,10 +202,8 @@ absl::StatusOr<HostGraph *> LaneDevice::own(core::Graph &graph) const {
 }
 
 absl::Status LaneDevice::upload(core::Graph &graph) {
-  const absl::StatusOr<HostGraph *> own = this->own(graph);
-  if (!own.ok())
-    return own.status();
-  (*own)->uploaded = true; // it was built in place
+  ASSIGN_OR_RETURN(own, this->own(graph));
+  own->uploaded = true; // it was built in place
   return absl::OkStatus();
 }
 
@@ -237,10 +225,8 @@ kernels::IterationMeta *LaneDevice::meta() {
 absl::Status LaneDevice::launch(core::Graph &graph) {
   if (plan_ == nullptr)
     return notOpen();
-  const absl::StatusOr<HostGraph *> checked = this->own(graph);
-  if (!checked.ok())
-    return checked.status();
-  HostGraph &own = **checked;
+  ASSIGN_OR_RETURN(checked, this->own(graph));
+  HostGraph &own = *checked;
   RETURN_IF_ERROR(core::checkUploaded("host device", own));
   if (!own.transition)
     RETURN_IF_ERROR(core::checkFits("host device", own.bucket, *meta()));
@@ -292,17 +278,16 @@ absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uin
   RETURN_IF_ERROR(drain());
   if (options_.replaceKernels != nullptr)
     return absl::UnimplementedError("host device: the kernels are replaced");
-  absl::StatusOr<std::unique_ptr<HostGraph>> graph =
+  ASSIGN_OR_RETURN(
+      graph,
       buildGraph({.plan = *plan_, .binding = *binding_, .bases = shared_->bases, .serial = true, .options = options_},
-                 {.transition = false, .index = variant});
-  if (!graph.ok())
-    return graph.status();
+                 {.transition = false, .index = variant}));
   const kernels::IterationMeta *staging = meta();
-  RETURN_IF_ERROR(core::checkFits("host device", (*graph)->bucket, *staging));
+  RETURN_IF_ERROR(core::checkFits("host device", graph->bucket, *staging));
   // Both threads wait for the next launch, so what they share is this one's.
   std::memcpy(static_cast<void *>(shared_->meta), staging, shared_->metaBytes);
-  auto bound = (*graph)->bound.begin();
-  for (const LaneStep &step : (*graph)->lanes[0]) {
+  auto bound = graph->bound.begin();
+  for (const LaneStep &step : graph->lanes[0]) {
     if (step.kind == plan::StepKind::Copy)
       std::memcpy(step.destination, step.source, step.bytes);
     if (step.kind != plan::StepKind::Compute)

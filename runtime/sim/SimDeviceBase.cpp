@@ -83,10 +83,8 @@ absl::StatusOr<SimGraph *> SimDeviceBase::own(core::Graph &graph) const {
 }
 
 absl::Status SimDeviceBase::upload(core::Graph &graph) {
-  const absl::StatusOr<SimGraph *> own = this->own(graph);
-  if (!own.ok())
-    return own.status();
-  (*own)->uploaded = true;
+  ASSIGN_OR_RETURN(own, this->own(graph));
+  own->uploaded = true;
   return absl::OkStatus();
 }
 
@@ -108,10 +106,8 @@ void SimDeviceBase::makeUpTokens(Iteration &it) const {
 }
 
 absl::Status SimDeviceBase::launch(core::Graph &graph) {
-  const absl::StatusOr<SimGraph *> own = this->own(graph);
-  if (!own.ok())
-    return own.status();
-  const SimGraph &mine = **own;
+  ASSIGN_OR_RETURN(own, this->own(graph));
+  const SimGraph &mine = *own;
   RETURN_IF_ERROR(core::checkUploaded("sim", mine));
   LaunchTimes *times = nullptr;
   if (!mine.transition) {

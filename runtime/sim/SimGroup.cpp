@@ -78,10 +78,8 @@ public:
       moments_[i] = nullptr;
       if (awaited[i] == 0)
         continue;
-      const absl::StatusOr<const int64_t *> visible = devices_[i].visible(awaited[i]);
-      if (!visible.ok())
-        return visible.status();
-      moments_[i] = *visible;
+      ASSIGN_OR_RETURN(visible, devices_[i].visible(awaited[i]));
+      moments_[i] = visible;
     }
     return player_.passUntilAny(moments_, untilNs);
   }
