@@ -124,23 +124,20 @@ absl::Status CudaDevice::readDevice(uint64_t address, absl::Span<std::byte> byte
 absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::GraphKey &key) {
   RETURN_IF_ERROR(usable());
   o_->loading.end();
-  absl::StatusOr<std::unique_ptr<CudaGraph>> graph =
-      makeGraph({.plan = o_->plan,
-                 .binding = *o_->binding,
-                 .memory = o_->graphMemory(),
-                 .libraries = libraries_,
-                 .streams = o_->buildStreams,
-                 .how = cudaOptions_.capture ? GraphBuild::Capture : GraphBuild::Explicit,
-                 .instrumented = o_->options.trace && o_->cupti == nullptr,
-                 .cupti = o_->cupti.get(),
-                 .compare = cudaOptions_.compare,
-                 .arenaIsFree = o_->launches == 0},
-                key, o_->costs);
-  if (!graph.ok())
-    return graph.status();
-  (*graph)->owner = this;
-  (*graph)->opening = opening_;
-  return std::unique_ptr<core::Graph>(*std::move(graph));
+  const MakeGraphRequest request = {.plan = o_->plan,
+                                    .binding = *o_->binding,
+                                    .memory = o_->graphMemory(),
+                                    .libraries = libraries_,
+                                    .streams = o_->buildStreams,
+                                    .how = cudaOptions_.capture ? GraphBuild::Capture : GraphBuild::Explicit,
+                                    .instrumented = o_->options.trace && o_->cupti == nullptr,
+                                    .cupti = o_->cupti.get(),
+                                    .compare = cudaOptions_.compare,
+                                    .arenaIsFree = o_->launches == 0};
+  ASSIGN_OR_RETURN(graph, makeGraph(request, key, o_->costs));
+  graph->owner = this;
+  graph->opening = opening_;
+  return std::unique_ptr<core::Graph>(std::move(graph));
 }
 
 absl::Status CudaDevice::upload(core::Graph &graph) {
