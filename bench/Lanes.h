@@ -10,13 +10,13 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/core/Device.h"
+#include "runtime/host/HostDevice.h"
 #include "runtime/host/LowLatency.h"
 
 namespace headrace::bench {
 
 // The first two cores this process may use; the same one twice if there is only one.
-inline void pinToFirstCores(core::DeviceOptions &options) {
+inline void pinToFirstCores(host::HostOptions &options) {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (::sched_getaffinity(0, sizeof(set), &set) != 0)
@@ -33,7 +33,7 @@ inline void pinToFirstCores(core::DeviceOptions &options) {
 
 // Low latency for the lanes and the calling thread, also between two devices: until what it returns is gone. Where the
 // system does not grant it, it is said, and nothing changes.
-inline host::AwakeCores askLowLatency(const char *program, core::DeviceOptions &options) {
+inline host::AwakeCores askLowLatency(const char *program, host::HostOptions &options) {
   absl::StatusOr<host::AwakeCores> awake = host::AwakeCores::hold();
   const absl::Status status = awake.ok() ? host::makeThreadUrgent() : awake.status();
   options.lowLatency = status.ok();
@@ -43,7 +43,7 @@ inline host::AwakeCores askLowLatency(const char *program, core::DeviceOptions &
 }
 
 // --compute-core N, --transfer-core N. False for another flag.
-inline bool takeLaneFlag(std::string_view flag, const char *value, core::DeviceOptions &options) {
+inline bool takeLaneFlag(std::string_view flag, const char *value, host::HostOptions &options) {
   if (flag == "--compute-core")
     options.computeCore = std::atoi(value);
   else if (flag == "--transfer-core")

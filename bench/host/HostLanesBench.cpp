@@ -35,8 +35,14 @@ namespace {
 
 struct Settings {
   int iterations = 2000;
-  core::DeviceOptions device;
+  HostOptions host;
   std::string json;
+
+  HostOptions with(kernels::HostKernel kernel) const {
+    HostOptions options = host;
+    options.replaceKernels = kernel;
+    return options;
+  }
 };
 
 nlohmann::json results = nlohmann::json::array();
@@ -138,15 +144,15 @@ void measureLanes(const Settings &settings) {
   std::printf("plan: 32 layers, interval 2: %zu compute steps, %zu copies, %zu edges\n", steps,
               schedule.steps.size() - steps, schedule.edges.size());
 
-  core::DeviceOptions options = settings.device;
+  core::DeviceOptions options;
   plan.hardware.copyLatency = 0;
   {
     std::vector<int64_t> whole, perStep;
-    auto device = makeHostDevice({.replaceKernels = emptyKernel});
+    auto device = makeHostDevice(settings.with(emptyKernel));
     run(plan, *device, options, settings.iterations, [&](int64_t ns) { whole.push_back(ns); });
     report("iteration", "empty kernels, zero-byte copies: launch to end", whole);
     plan::Plan resident = core::tinyPlan({.spec = core::tinyLlama(32)});
-    auto residentDevice = makeHostDevice({.replaceKernels = emptyKernel});
+    auto residentDevice = makeHostDevice(settings.with(emptyKernel));
     run(resident, *residentDevice, options, settings.iterations,
         [&](int64_t ns) { perStep.push_back(ns * 1000 / static_cast<int64_t>(steps)); });
     for (int64_t &ps : perStep)
@@ -156,7 +162,7 @@ void measureLanes(const Settings &settings) {
   options.trace = true;
   const auto traced = [&](kernels::HostKernel kernel, int iterations) {
     Gaps gaps;
-    auto device = makeHostDevice({.replaceKernels = kernel});
+    auto device = makeHostDevice(settings.with(kernel));
     run(plan, *device, options, iterations, [&](int64_t) { addGaps(schedule, device->lastTimes(), gaps); });
     return gaps;
   };
@@ -194,7 +200,7 @@ std::vector<int64_t> measureWakes(const Settings &settings, Wait wait, Wake wake
   std::vector<int64_t> latency;
   std::atomic<int64_t> rungNs{0};
   std::thread waiter([&] {
-    pinTo(settings.device.computeCore);
+    pinTo(settings.host.computeCore);
     const int64_t before = threadCpuNs();
     for (int i = 1; i <= rounds; ++i) {
       wait(i);
@@ -203,7 +209,7 @@ std::vector<int64_t> measureWakes(const Settings &settings, Wait wait, Wake wake
     waiterCpuNs = (threadCpuNs() - before) / rounds;
   });
   std::thread waker([&] {
-    pinTo(settings.device.transferCore);
+    pinTo(settings.host.transferCore);
     for (int i = 1; i <= rounds; ++i) {
       for (const int64_t until = monotonicNs() + 200'000; monotonicNs() < until;) {
       }
@@ -250,11 +256,9 @@ void measurePacing(const Settings &settings) {
   plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1), .offloaded = {0}});
   plan.hardware.copyLatency = 10e-6;
   const plan::Schedule &schedule = plan.schedules[plan.variants[0].schedule];
-  core::DeviceOptions options = settings.device;
-  options.trace = true;
-  options.linkBandwidth = 1e9;
+  const core::DeviceOptions options{.linkBandwidth = 1e9, .trace = true};
   std::vector<int64_t> late;
-  auto device = makeHostDevice({.replaceKernels = emptyKernel});
+  auto device = makeHostDevice(settings.with(emptyKernel));
   run(plan, *device, options, settings.iterations / 10, [&](int64_t) {
     int64_t dueNs = -1;
     for (size_t i = 0; i < schedule.steps.size(); ++i) {
@@ -277,11 +281,9 @@ void measureRealKernels(const Settings &settings) {
   planOptions.spec.intermediate = 1408;
   planOptions.spec.vocab = 8000;
   const plan::Plan plan = core::tinyPlan(planOptions);
-  core::DeviceOptions options = settings.device;
-  auto device = makeHostDevice();
+  auto device = makeHostDevice(settings.host);
   const auto weights = model::syntheticWeights(1);
-  options.trace = true;
-  auto runtime = core::Runtime::load(plan, *device, options, weights.get(), {});
+  auto runtime = core::Runtime::load(plan, *device, {.trace = true}, weights.get(), {});
   check(runtime.status());
   const int32_t token = 1, block = 1;
   const auto launch = [&] {
@@ -317,8 +319,8 @@ void measureRealKernels(const Settings &settings) {
 int main(int argc, char **argv) {
   headrace::host::Settings settings;
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  settings.device.computeCore = 0;
-  settings.device.transferCore = cores > 1 ? 1 : 0;
+  settings.host.computeCore = 0;
+  settings.host.transferCore = cores > 1 ? 1 : 0;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     const std::string out = "--benchmark_out=";
@@ -327,23 +329,23 @@ int main(int argc, char **argv) {
     else if (flag == "--iterations" && i + 1 < argc)
       settings.iterations = std::max(100, std::atoi(argv[++i]));
     else if (flag == "--compute-core" && i + 1 < argc)
-      settings.device.computeCore = std::atoi(argv[++i]);
+      settings.host.computeCore = std::atoi(argv[++i]);
     else if (flag == "--transfer-core" && i + 1 < argc)
-      settings.device.transferCore = std::atoi(argv[++i]);
+      settings.host.transferCore = std::atoi(argv[++i]);
     else if (flag.rfind("--benchmark_", 0) != 0) { // the rest of what scripts/bench says to every program
       std::fprintf(
           stderr, "usage: bench_host [--iterations N] [--compute-core N] [--transfer-core N] [--benchmark_out=FILE]\n");
       return 2;
     }
   }
-  const headrace::host::AwakeCores awake = headrace::bench::askLowLatency("bench_host", settings.device);
+  const headrace::host::AwakeCores awake = headrace::bench::askLowLatency("bench_host", settings.host);
   headrace::host::measureLanes(settings);
   headrace::host::measureSignals(settings);
   headrace::host::measurePacing(settings);
   headrace::host::measureRealKernels(settings);
   if (!settings.json.empty())
     std::ofstream(settings.json)
-        << nlohmann::json{{"low_latency", settings.device.lowLatency}, {"benchmarks", headrace::host::results}}.dump(1)
+        << nlohmann::json{{"low_latency", settings.host.lowLatency}, {"benchmarks", headrace::host::results}}.dump(1)
         << "\n";
   return 0;
 }

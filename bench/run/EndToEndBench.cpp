@@ -47,7 +47,7 @@ constexpr double kTarget = 1.05;
 struct Settings {
   std::string json, filter;
   int iterations = 30;
-  core::DeviceOptions device;
+  host::HostOptions device;
 };
 
 [[noreturn]] void fail(const std::string &message) {
@@ -107,10 +107,9 @@ struct Load {
 class Player {
 public:
   Player(plan::Plan plan, const Settings &settings, double bandwidth, const KeptWeights &weights, const Load &load)
-      : plan_(std::make_unique<plan::Plan>(std::move(plan))), device_(host::makeHostDevice()), load_(load) {
-    core::DeviceOptions options = settings.device;
-    options.linkBandwidth = bandwidth;
-    options.trace = true;
+      : plan_(std::make_unique<plan::Plan>(std::move(plan))), device_(host::makeHostDevice(settings.device)),
+        load_(load) {
+    const core::DeviceOptions options{.linkBandwidth = bandwidth, .trace = true};
     runtime_ = take(core::Runtime::load(*plan_, *device_, options, &weights, {}));
     variant_ = take(runtime_->choose(load.sequences * load.tokens, load.sequences, load.firstPosition + load.tokens));
     const int64_t blocksEach = (kContext + plan_->blockTokens - 1) / plan_->blockTokens;

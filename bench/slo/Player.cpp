@@ -5,8 +5,6 @@
 #include <array>
 #include <cmath>
 
-#include "runtime/host/HostDevice.h"
-
 namespace headrace::bench {
 namespace {
 
@@ -35,9 +33,9 @@ absl::Status KeptWeights::fill(const model::Unit &unit, model::MatrixOrder order
   return absl::OkStatus();
 }
 
-Player::Player(plan::Plan plan, const core::DeviceOptions &options, const KeptWeights &weights, const Load &load)
-    : plan_(std::make_unique<plan::Plan>(std::move(plan))), device_(host::makeHostDevice()) {
-  runtime_ = take(core::Runtime::load(*plan_, *device_, options, &weights, {}));
+Player::Player(plan::Plan plan, const host::HostOptions &options, const KeptWeights &weights, const Load &load)
+    : plan_(std::make_unique<plan::Plan>(std::move(plan))), device_(host::makeHostDevice(options)) {
+  runtime_ = take(core::Runtime::load(*plan_, *device_, {.trace = true}, &weights, {}));
   variant_ = take(runtime_->choose(load.sequences * load.rows, load.sequences, load.context));
   const int64_t blocksEach = (load.context + plan_->blockTokens - 1) / plan_->blockTokens;
   blocks_.resize(static_cast<size_t>(load.sequences * blocksEach));

@@ -16,6 +16,7 @@
 
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
+#include "runtime/host/HostDevice.h"
 #include "runtime/model/WeightSource.h"
 
 namespace headrace::bench {
@@ -55,7 +56,7 @@ struct Load {
 
 class Player {
 public:
-  Player(plan::Plan plan, const core::DeviceOptions &options, const KeptWeights &weights, const Load &load);
+  Player(plan::Plan plan, const host::HostOptions &options, const KeptWeights &weights, const Load &load);
 
   // A turn: iterations that do not count for `warmUpNs` (caches that the other plan has used, slots that hold nothing
   // yet, a core whose clock has yet to rise), then `count` that do. Appends the gaps between their tokens to `gapsNs`.

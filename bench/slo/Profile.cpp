@@ -7,7 +7,6 @@
 
 #include "bench/slo/Cases.h"
 #include "compiler/Compile.h"
-#include "runtime/host/HostDevice.h"
 #include "runtime/profile/Analyzer.h"
 
 namespace headrace::bench {
@@ -18,7 +17,7 @@ constexpr double kPairSeconds = 0.25, kLinkSeconds = 1;
 
 } // namespace
 
-Profile::Profile(model::ModelSpec spec, model::Hardware host, core::DeviceOptions device, const KeptWeights &weights,
+Profile::Profile(model::ModelSpec spec, model::Hardware host, host::HostOptions device, const KeptWeights &weights,
                  cost::MeasuredSpread &widest)
     : spec_(std::move(spec)), host_(std::move(host)), device_(device), weights_(weights), widest_(widest) {}
 
@@ -72,9 +71,8 @@ cost::Record Profile::over(double bandwidth) {
   record.layersEqual = layersEqual_;
   profile::AnalyzerOptions options;
   options.secondsPerPair = cells_.empty() ? kPairSeconds : kLinkSeconds;
-  options.device = device_;
   options.weights = &weights_;
-  const std::unique_ptr<core::Device> device = host::makeHostDevice();
+  const std::unique_ptr<core::Device> device = host::makeHostDevice(device_);
   record = take(profile::analyze(std::move(record), *grid_, *device, options));
   if (cells_.empty()) {
     cells_ = record.cells;

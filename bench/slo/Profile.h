@@ -18,7 +18,7 @@ inline constexpr char kModelHash[] = "synthetic";
 
 class Profile {
 public:
-  Profile(model::ModelSpec spec, model::Hardware host, core::DeviceOptions device, const KeptWeights &weights,
+  Profile(model::ModelSpec spec, model::Hardware host, host::HostOptions device, const KeptWeights &weights,
           cost::MeasuredSpread &widest);
 
   // The record over a link of this bandwidth, bytes/s. Its iterations are those of the first record made, which must be
@@ -32,7 +32,7 @@ private:
 
   model::ModelSpec spec_;
   model::Hardware host_;
-  core::DeviceOptions device_;
+  host::HostOptions device_;
   const KeptWeights &weights_;
   cost::MeasuredSpread &widest_; // of all models
   std::optional<profile::Grid> grid_;

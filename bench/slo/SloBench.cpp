@@ -42,7 +42,7 @@ struct Settings {
   Results::Run run;
   bool resume = false;
   double seconds = 5400;
-  core::DeviceOptions device;
+  host::HostOptions device;
 };
 
 // One of caseModels() with what has been measured of it on this machine.
@@ -202,7 +202,6 @@ int usage() {
 
 int main(int argc, char **argv) {
   Settings settings;
-  settings.device.trace = true;
   settings.run.machine = processor();
   pinToFirstCores(settings.device);
   for (int i = 1; i < argc; ++i) {

@@ -25,7 +25,7 @@ struct Trial {
   const model::Hardware &hardware; // with the link of the case
   const cost::RecordCostModel &costs;
   const KeptWeights &weights;
-  const core::DeviceOptions &device;
+  const host::HostOptions &device;
   int iterations = 600; // of each plan; an attempt that can only be unmeasured any more is given up before
 
   // A row for Results but for "attempts"; a line of it on stdout.

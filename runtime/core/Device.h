@@ -64,15 +64,12 @@ struct WrongNumber {
   float value = 0;
 };
 
+// What a device is opened with, whatever its kind. What only one kind has is asked of the factory that makes it.
 struct DeviceOptions {
-  double linkBandwidth = 0; // bytes/s each direction; 0: the plan's hardware profile. host and sim pace to it
-  bool unpaced = false;     // host: copies run as fast as memcpy does
-  bool trace = false;       // keep StepTimes of the last launch
-  bool poison = false;      // host, debug: run steps one by one in plan order; every byte outside a live buffer is NaN
-                            // after each release and before each launch
-  int computeCore = -1, transferCore = -1; // host: pin the lanes' threads; -1: the scheduler's choice
-  bool lowLatency = false;                 // host: urgent lanes and an urgent caller, and idle cores that do not halt
-                                           // (host/LowLatency.h); open() fails where the system does not grant it
+  // The link that is modelled, bytes/s each direction; 0: the plan's hardware profile. InvalidArgument where the link
+  // is a real one.
+  double linkBandwidth = 0;
+  bool trace = false; // keep StepTimes of the last launch
 };
 
 class Device {

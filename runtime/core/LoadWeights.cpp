@@ -144,10 +144,8 @@ absl::Status compareManifest(const Manifest &manifest, const plan::Plan &plan) {
 
 absl::StatusOr<Manifest> loadWeights(const plan::Plan &plan, Device &device, const model::WeightSource *weights,
                                      const LoadOptions &options) {
-  absl::StatusOr<Manifest> manifest = Loader(plan, device, weights, options).load();
-  if (!manifest.ok())
-    return manifest.status();
-  RETURN_IF_ERROR(compareManifest(*manifest, plan));
+  ASSIGN_OR_RETURN(manifest, Loader(plan, device, weights, options).load());
+  RETURN_IF_ERROR(compareManifest(manifest, plan));
   return manifest;
 }
 

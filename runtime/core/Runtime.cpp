@@ -32,10 +32,8 @@ struct Runtime::Impl {
   uint64_t launched = 0, awaited = 0, missing = 0, leftOut = 0, transitionsRun = 0;
 
   absl::StatusOr<std::unique_ptr<Graph>> make(const GraphKey &key) const {
-    absl::StatusOr<std::unique_ptr<Graph>> graph = device.build(key);
-    if (!graph.ok())
-      return graph.status();
-    RETURN_IF_ERROR(device.upload(**graph));
+    ASSIGN_OR_RETURN(graph, device.build(key));
+    RETURN_IF_ERROR(device.upload(*graph));
     return graph;
   }
 
@@ -46,17 +44,13 @@ struct Runtime::Impl {
              (options.graphBytes == 0 || device.counters().graphBytes < options.graphBytes);
     };
     for (uint32_t i = 0; i < plan.transitions.size(); ++i) {
-      absl::StatusOr<std::unique_ptr<Graph>> graph = make({.transition = true, .index = i});
-      if (!graph.ok())
-        return graph.status();
-      transitions.push_back(*std::move(graph));
+      ASSIGN_OR_RETURN(graph, make({.transition = true, .index = i}));
+      transitions.push_back(std::move(graph));
     }
     variants.resize(plan.variants.size());
     const auto build = [&](uint32_t i) {
-      absl::StatusOr<std::unique_ptr<Graph>> graph = make({.transition = false, .index = i});
-      if (!graph.ok())
-        return graph.status();
-      variants[i] = *std::move(graph);
+      ASSIGN_OR_RETURN(graph, make({.transition = false, .index = i}));
+      variants[i] = std::move(graph);
       return absl::OkStatus();
     };
     for (uint32_t i = 0; i < plan.variants.size(); ++i)
@@ -159,10 +153,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, D
   RETURN_IF_ERROR(TransitionPaths::check(plan));
   RETURN_IF_ERROR(device.open(plan, deviceOptions));
   auto impl = std::make_unique<Impl>(plan, device, options.placement);
-  absl::StatusOr<Manifest> manifest = loadWeights(plan, device, weights, options);
-  if (!manifest.ok())
-    return manifest.status();
-  impl->manifest = *std::move(manifest);
+  ASSIGN_OR_RETURN(manifest, loadWeights(plan, device, weights, options));
+  impl->manifest = std::move(manifest);
   RETURN_IF_ERROR(impl->buildAll(options));
   std::vector<bool> built;
   for (const std::unique_ptr<Graph> &variant : impl->variants)

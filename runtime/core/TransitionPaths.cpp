@@ -9,6 +9,7 @@
 namespace headrace::core {
 namespace {
 
+using Config = TransitionPaths::Config;
 using plan::Content;
 using plan::kNone;
 
@@ -44,6 +45,111 @@ std::vector<Content> homesOf(const plan::Plan &plan, const plan::Placement &plac
   return homes;
 }
 
+// What each configuration has on the device, and so which of them holds which.
+class Holdings {
+public:
+  // The placement and the state of each configuration.
+  Holdings(const plan::Plan &plan, const std::vector<uint32_t> &placementOf, const std::vector<uint32_t> &stateOf)
+      : plan_(plan), placementOf_(placementOf), stateOf_(stateOf), placements_(plan.placements.size()),
+        keepsHomes_(placements_ * placements_), all_(placementOf.size()) {
+    std::vector<std::vector<Content>> homes;
+    for (const plan::Placement &placement : plan.placements)
+      homes.push_back(homesOf(plan, placement));
+    for (size_t a = 0; a < placements_; ++a)
+      for (size_t b = 0; b < placements_; ++b)
+        keepsHomes_[a * placements_ + b] = a == b || covers(homes[a], homes[b]);
+    for (size_t c = 0; c < all_.size(); ++c) {
+      const std::vector<Content> &home = homes[placementOf[c]], &held = plan.states[stateOf[c]].contents;
+      std::merge(home.begin(), home.end(), held.begin(), held.end(), std::back_inserter(all_[c]), byAddress);
+    }
+  }
+
+  bool holds(Config have, Config want) const {
+    return keepsHomes_[placementOf_[have] * placements_ + placementOf_[want]] != 0 &&
+           covers(all_[have], plan_.states[stateOf_[want]].contents);
+  }
+
+private:
+  const plan::Plan &plan_;
+  const std::vector<uint32_t> &placementOf_, &stateOf_;
+  size_t placements_;
+  std::vector<char> keepsHomes_;          // [have][want]: the homes of `want` are homes of `have`
+  std::vector<std::vector<Content>> all_; // of each configuration, homes and slots, by address
+};
+
+// An edge of the graph of configurations: a transition, or a free change.
+struct Step {
+  Config to;
+  uint32_t transition;
+  uint64_t ns;
+};
+using Steps = std::vector<std::vector<Step>>; // by the configuration they lead from
+
+// The free changes, and from each configuration the transitions of the plan whose start it holds.
+Steps stepsOf(const plan::Plan &plan, const TransitionPaths &paths, const Holdings &holdings, size_t configs) {
+  std::vector<std::vector<uint32_t>> starts(configs); // transitions by the configuration they start from
+  for (uint32_t t = 0; t < plan.transitions.size(); ++t) {
+    const plan::Transition &transition = plan.transitions[t];
+    const plan::Schedule &schedule = plan.schedules[transition.schedule];
+    const uint32_t placement = schedule.fromPlacement == kNone ? schedule.placement : schedule.fromPlacement;
+    starts[paths.config(placement, transition.fromState)].push_back(t);
+  }
+  Steps steps(configs);
+  for (Config have = 0; have < configs; ++have)
+    for (Config want = 0; want < configs; ++want) {
+      if (!holdings.holds(have, want))
+        continue;
+      if (have != want)
+        steps[have].push_back({want, TransitionPaths::kFree, 0});
+      for (const uint32_t t : starts[want]) {
+        const plan::Transition &transition = plan.transitions[t];
+        const Config to = paths.config(plan.schedules[transition.schedule].placement, transition.toState);
+        steps[have].push_back({to, t, transition.predictedNs});
+      }
+    }
+  return steps;
+}
+
+// The best way found to a configuration.
+struct Reached {
+  uint64_t ns = ~uint64_t{0};
+  uint32_t launches = ~0u, hops = ~0u;
+  uint32_t first = kNone; // the way's first step; kNone: none was found
+  Config next = 0;
+  bool done = false;
+  auto cost() const { return std::tie(ns, launches, hops); }
+};
+
+// Dijkstra's algorithm from one configuration, over few enough to look for the nearest one by one. `reached` has one
+// entry a configuration.
+void findPaths(const Steps &steps, Config from, std::vector<Reached> &reached) {
+  std::fill(reached.begin(), reached.end(), Reached());
+  reached[from] = {0, 0, 0, TransitionPaths::kFree, from, false};
+  for (;;) {
+    Reached *nearest = nullptr;
+    for (Reached &r : reached)
+      if (!r.done && r.first != kNone && (nearest == nullptr || r.cost() < nearest->cost()))
+        nearest = &r;
+    if (nearest == nullptr)
+      return;
+    nearest->done = true;
+    const auto at = static_cast<Config>(nearest - reached.data());
+    for (const Step &step : steps[at]) {
+      Reached way = *nearest;
+      way.ns += step.ns;
+      way.launches += step.transition != TransitionPaths::kFree;
+      ++way.hops;
+      way.done = false;
+      if (at == from) {
+        way.first = step.transition;
+        way.next = step.to;
+      }
+      if (Reached &there = reached[step.to]; !there.done && way.cost() < there.cost())
+        there = way;
+    }
+  }
+}
+
 } // namespace
 
 absl::Status TransitionPaths::check(const plan::Plan &plan) {
@@ -64,88 +170,11 @@ TransitionPaths::TransitionPaths(const plan::Plan &plan) : placements_(static_ca
     stateOf.push_back(s);
   }
   const size_t configs = placementOf_.size();
-
-  std::vector<std::vector<Content>> homes, all(configs);
-  for (const plan::Placement &placement : plan.placements)
-    homes.push_back(homesOf(plan, placement));
-  std::vector<char> keepsHomes(size_t{placements_} * placements_); // the homes of the second are homes of the first
-  for (uint32_t a = 0; a < placements_; ++a)
-    for (uint32_t b = 0; b < placements_; ++b)
-      keepsHomes[a * placements_ + b] = a == b || covers(homes[a], homes[b]);
-  for (Config c = 0; c < configs; ++c) {
-    const std::vector<Content> &contents = plan.states[stateOf[c]].contents;
-    std::merge(homes[placementOf_[c]].begin(), homes[placementOf_[c]].end(), contents.begin(), contents.end(),
-               std::back_inserter(all[c]), byAddress);
-  }
-
-  // Edges, the transitions of the plan from each configuration that holds their start, and the free changes.
-  struct Step {
-    Config to;
-    uint32_t transition;
-    uint64_t ns;
-  };
-  std::vector<std::vector<Step>> steps(configs);
-  const auto holds = [&](Config have, Config want) {
-    return keepsHomes[placementOf_[have] * placements_ + placementOf_[want]] &&
-           covers(all[have], plan.states[stateOf[want]].contents);
-  };
-  std::vector<std::vector<uint32_t>> starts(configs); // transitions by the configuration they start from
-  for (uint32_t t = 0; t < plan.transitions.size(); ++t) {
-    const plan::Transition &transition = plan.transitions[t];
-    const plan::Schedule &schedule = plan.schedules[transition.schedule];
-    starts[config(schedule.fromPlacement == kNone ? schedule.placement : schedule.fromPlacement, transition.fromState)]
-        .push_back(t);
-  }
-  for (Config have = 0; have < configs; ++have)
-    for (Config want = 0; want < configs; ++want) {
-      if (!holds(have, want))
-        continue;
-      if (have != want)
-        steps[have].push_back({want, kFree, 0});
-      for (const uint32_t t : starts[want]) {
-        const plan::Transition &transition = plan.transitions[t];
-        const Config to = config(plan.schedules[transition.schedule].placement, transition.toState);
-        steps[have].push_back({to, t, transition.predictedNs});
-      }
-    }
-
-  // Dijkstra's algorithm from each configuration, over few enough to look for the nearest one by one.
+  const Steps steps = stepsOf(plan, *this, Holdings(plan, placementOf_, stateOf), configs);
   table_.resize(configs * configs);
-  struct Reached {
-    uint64_t ns = ~uint64_t{0};
-    uint32_t launches = ~0u, hops = ~0u;
-    uint32_t first = kNone;
-    Config next = 0;
-    bool done = false;
-    auto cost() const { return std::tie(ns, launches, hops); }
-  };
-  std::vector<Reached> reached;
+  std::vector<Reached> reached(configs);
   for (Config from = 0; from < configs; ++from) {
-    reached.assign(configs, {});
-    reached[from] = {0, 0, 0, kFree, from, false};
-    for (;;) {
-      Reached *nearest = nullptr;
-      for (Reached &r : reached)
-        if (!r.done && r.first != kNone && (nearest == nullptr || r.cost() < nearest->cost()))
-          nearest = &r;
-      if (nearest == nullptr)
-        break;
-      nearest->done = true;
-      const auto at = static_cast<Config>(nearest - reached.data());
-      for (const Step &step : steps[at]) {
-        Reached way = *nearest;
-        way.ns += step.ns;
-        way.launches += step.transition != kFree;
-        ++way.hops;
-        way.done = false;
-        if (at == from) {
-          way.first = step.transition;
-          way.next = step.to;
-        }
-        if (Reached &there = reached[step.to]; !there.done && way.cost() < there.cost())
-          there = way;
-      }
-    }
+    findPaths(steps, from, reached);
     for (Config to = 0; to < configs; ++to)
       table_[from * configs + to] = {reached[to].first == kNone ? 0 : reached[to].ns, reached[to].first,
                                      reached[to].next};

@@ -69,7 +69,7 @@ public:
       break;
     }
     case NodeKind::Copy: {
-      const CopyCall &copy = planned.copy;
+      const core::CopySides &copy = planned.copy;
       HEADRACE_CUDA(absl::StrCat(what, " (copy of ", copy.bytes, " bytes)"),
                     cudaMemcpyAsync(copy.destination, copy.source, copy.bytes,
                                     copy.toDevice ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, lane));
@@ -108,10 +108,8 @@ private:
   cudaStream_t stream(Lane lane) const { return request_.streams.lane(lane); }
 
   absl::Status take(size_t index, cudaEvent_t &event) {
-    absl::StatusOr<cudaEvent_t> taken = request_.streams.event(index);
-    if (!taken.ok())
-      return taken.status();
-    event = *taken;
+    ASSIGN_OR_RETURN(taken, request_.streams.event(index));
+    event = taken;
     return absl::OkStatus();
   }
 

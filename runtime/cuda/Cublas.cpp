@@ -39,39 +39,35 @@ absl::Status cublasFailed(cublasStatus_t status, const char *call, const std::st
 }
 
 absl::StatusOr<CublasLt> openCublasLt(const std::vector<std::string> &folders) {
-  absl::StatusOr<DynamicLibrary> library = DynamicLibrary::open({"libcublasLt.so.13"}, folders);
-  if (!library.ok())
-    return library.status();
+  ASSIGN_OR_RETURN(library, DynamicLibrary::open({"libcublasLt.so.13"}, folders));
   CublasLt lt{};
-  lt.path = library->path();
-  RETURN_IF_ERROR(library->find("cublasLtCreate", lt.create));
-  RETURN_IF_ERROR(library->find("cublasLtDestroy", lt.destroy));
-  RETURN_IF_ERROR(library->find("cublasLtGetVersion", lt.version));
-  RETURN_IF_ERROR(library->find("cublasLtMatmul", lt.matmul));
-  RETURN_IF_ERROR(library->find("cublasLtMatmulAlgoGetHeuristic", lt.heuristic));
-  RETURN_IF_ERROR(library->find("cublasLtMatmulAlgoConfigGetAttribute", lt.algorithmAttribute));
-  RETURN_IF_ERROR(library->find("cublasLtMatmulDescCreate", lt.descCreate));
-  RETURN_IF_ERROR(library->find("cublasLtMatmulDescDestroy", lt.descDestroy));
-  RETURN_IF_ERROR(library->find("cublasLtMatmulDescSetAttribute", lt.descSet));
-  RETURN_IF_ERROR(library->find("cublasLtMatrixLayoutCreate", lt.layoutCreate));
-  RETURN_IF_ERROR(library->find("cublasLtMatrixLayoutDestroy", lt.layoutDestroy));
-  RETURN_IF_ERROR(library->find("cublasLtMatmulPreferenceCreate", lt.preferenceCreate));
-  RETURN_IF_ERROR(library->find("cublasLtMatmulPreferenceDestroy", lt.preferenceDestroy));
-  RETURN_IF_ERROR(library->find("cublasLtMatmulPreferenceSetAttribute", lt.preferenceSet));
+  lt.path = library.path();
+  RETURN_IF_ERROR(library.find("cublasLtCreate", lt.create));
+  RETURN_IF_ERROR(library.find("cublasLtDestroy", lt.destroy));
+  RETURN_IF_ERROR(library.find("cublasLtGetVersion", lt.version));
+  RETURN_IF_ERROR(library.find("cublasLtMatmul", lt.matmul));
+  RETURN_IF_ERROR(library.find("cublasLtMatmulAlgoGetHeuristic", lt.heuristic));
+  RETURN_IF_ERROR(library.find("cublasLtMatmulAlgoConfigGetAttribute", lt.algorithmAttribute));
+  RETURN_IF_ERROR(library.find("cublasLtMatmulDescCreate", lt.descCreate));
+  RETURN_IF_ERROR(library.find("cublasLtMatmulDescDestroy", lt.descDestroy));
+  RETURN_IF_ERROR(library.find("cublasLtMatmulDescSetAttribute", lt.descSet));
+  RETURN_IF_ERROR(library.find("cublasLtMatrixLayoutCreate", lt.layoutCreate));
+  RETURN_IF_ERROR(library.find("cublasLtMatrixLayoutDestroy", lt.layoutDestroy));
+  RETURN_IF_ERROR(library.find("cublasLtMatmulPreferenceCreate", lt.preferenceCreate));
+  RETURN_IF_ERROR(library.find("cublasLtMatmulPreferenceDestroy", lt.preferenceDestroy));
+  RETURN_IF_ERROR(library.find("cublasLtMatmulPreferenceSetAttribute", lt.preferenceSet));
   return lt;
 }
 
 absl::StatusOr<Cublas> openCublas(const std::vector<std::string> &folders) {
-  absl::StatusOr<DynamicLibrary> library = DynamicLibrary::open({"libcublas.so.13"}, folders);
-  if (!library.ok())
-    return library.status();
+  ASSIGN_OR_RETURN(library, DynamicLibrary::open({"libcublas.so.13"}, folders));
   Cublas cublas{};
-  cublas.path = library->path();
-  RETURN_IF_ERROR(library->find("cublasCreate_v2", cublas.create));
-  RETURN_IF_ERROR(library->find("cublasDestroy_v2", cublas.destroy));
-  RETURN_IF_ERROR(library->find("cublasSetStream_v2", cublas.setStream));
-  RETURN_IF_ERROR(library->find("cublasSetWorkspace_v2", cublas.setWorkspace));
-  RETURN_IF_ERROR(library->find("cublasGemmEx", cublas.gemmEx));
+  cublas.path = library.path();
+  RETURN_IF_ERROR(library.find("cublasCreate_v2", cublas.create));
+  RETURN_IF_ERROR(library.find("cublasDestroy_v2", cublas.destroy));
+  RETURN_IF_ERROR(library.find("cublasSetStream_v2", cublas.setStream));
+  RETURN_IF_ERROR(library.find("cublasSetWorkspace_v2", cublas.setWorkspace));
+  RETURN_IF_ERROR(library.find("cublasGemmEx", cublas.gemmEx));
   return cublas;
 }
 

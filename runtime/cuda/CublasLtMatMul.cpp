@@ -205,10 +205,8 @@ private:
 } // namespace
 
 absl::StatusOr<std::unique_ptr<MatMulLibrary>> openCublasLtMatMul(const std::vector<std::string> &folders) {
-  absl::StatusOr<CublasLt> lt = openCublasLt(folders);
-  if (!lt.ok())
-    return lt.status();
-  auto library = std::make_unique<CublasLtMatMul>(*std::move(lt));
+  ASSIGN_OR_RETURN(lt, openCublasLt(folders));
+  auto library = std::make_unique<CublasLtMatMul>(std::move(lt));
   RETURN_IF_ERROR(library->create());
   return library;
 }

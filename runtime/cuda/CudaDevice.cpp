@@ -82,9 +82,8 @@ absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions 
     return absl::FailedPreconditionError(absl::StrCat(
         "cuda device: the plan is for ", std::string(model::deviceKindName(plan.hardware.kind)), " hardware (",
         plan.hardware.name, "): compile it for hardware of kind cuda, or run it on the host device"));
-  if (options.linkBandwidth != 0 || options.poison)
-    return absl::InvalidArgumentError("cuda device: copies run at the link's speed and nothing is poisoned: pacing and "
-                                      "poisoning are the host device's");
+  if (options.linkBandwidth != 0)
+    return absl::InvalidArgumentError("cuda device: copies run at the link's speed: pacing is the host device's");
   auto opened = std::make_unique<OpenedDevice>(plan, options);
   RETURN_IF_ERROR(opened->take(info_));
   RETURN_IF_ERROR(opened->startTrace(cudaOptions_.traceBy, cudaOptions_.libraries));
@@ -125,30 +124,26 @@ absl::Status CudaDevice::readDevice(uint64_t address, absl::Span<std::byte> byte
 absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::GraphKey &key) {
   RETURN_IF_ERROR(usable());
   o_->loading.end();
-  absl::StatusOr<std::unique_ptr<CudaGraph>> graph =
-      makeGraph({.plan = o_->plan,
-                 .binding = *o_->binding,
-                 .memory = o_->graphMemory(),
-                 .libraries = libraries_,
-                 .streams = o_->buildStreams,
-                 .how = cudaOptions_.capture ? GraphBuild::Capture : GraphBuild::Explicit,
-                 .instrumented = o_->options.trace && o_->cupti == nullptr,
-                 .cupti = o_->cupti.get(),
-                 .compare = cudaOptions_.compare,
-                 .arenaIsFree = o_->launches == 0},
-                key, o_->costs);
-  if (!graph.ok())
-    return graph.status();
-  (*graph)->owner = this;
-  (*graph)->opening = opening_;
-  return std::unique_ptr<core::Graph>(*std::move(graph));
+  const MakeGraphRequest request = {.plan = o_->plan,
+                                    .binding = *o_->binding,
+                                    .memory = o_->graphMemory(),
+                                    .libraries = libraries_,
+                                    .streams = o_->buildStreams,
+                                    .how = cudaOptions_.capture ? GraphBuild::Capture : GraphBuild::Explicit,
+                                    .instrumented = o_->options.trace && o_->cupti == nullptr,
+                                    .cupti = o_->cupti.get(),
+                                    .compare = cudaOptions_.compare,
+                                    .arenaIsFree = o_->launches == 0};
+  ASSIGN_OR_RETURN(graph, makeGraph(request, key, o_->costs));
+  graph->owner = this;
+  graph->opening = opening_;
+  return std::unique_ptr<core::Graph>(std::move(graph));
 }
 
 absl::Status CudaDevice::upload(core::Graph &graph) {
   RETURN_IF_ERROR(usable());
-  const absl::StatusOr<CudaGraph *> checked = core::owned<CudaGraph>("cuda device", graph, *this, opening_);
-  RETURN_IF_ERROR(checked.status());
-  CudaGraph &own = **checked;
+  ASSIGN_OR_RETURN(checked, core::owned<CudaGraph>("cuda device", graph, *this, opening_));
+  CudaGraph &own = *checked;
   const int64_t start = monotonicNs();
   // Beside the launch stream: an upload is ordered behind what its stream has to do.
   HEADRACE_CUDA(own.name, cudaGraphUpload(own.exec, o_->side));
@@ -176,9 +171,8 @@ kernels::IterationMeta *CudaDevice::meta() {
 
 absl::Status CudaDevice::launch(core::Graph &graph) {
   RETURN_IF_ERROR(usable());
-  const absl::StatusOr<CudaGraph *> checked = core::owned<CudaGraph>("cuda device", graph, *this, opening_);
-  RETURN_IF_ERROR(checked.status());
-  CudaGraph &own = **checked;
+  ASSIGN_OR_RETURN(checked, core::owned<CudaGraph>("cuda device", graph, *this, opening_));
+  CudaGraph &own = *checked;
   RETURN_IF_ERROR(core::checkUploaded("cuda device", own));
   if (!own.transition) {
     const kernels::IterationMeta *next = meta();
@@ -282,14 +276,9 @@ absl::StatusOr<std::vector<CopyChannel>> CudaDevice::copyChannels() const {
 } // namespace
 
 absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &options) {
-  absl::StatusOr<DeviceInfo> info = selectDevice(options.index);
-  if (!info.ok())
-    return info.status();
-  absl::StatusOr<MatMulLibraries> libraries =
-      MatMulLibraries::open(options.gemmEx, librarySearchPath(options.libraries));
-  if (!libraries.ok())
-    return libraries.status();
-  return std::make_unique<CudaDevice>(options, *std::move(info), *std::move(libraries));
+  ASSIGN_OR_RETURN(info, selectDevice(options.index));
+  ASSIGN_OR_RETURN(libraries, MatMulLibraries::open(options.gemmEx, librarySearchPath(options.libraries)));
+  return std::make_unique<CudaDevice>(options, std::move(info), std::move(libraries));
 }
 
 absl::StatusOr<GraphCosts> graphCosts(const core::Device &device) {

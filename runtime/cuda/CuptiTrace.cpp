@@ -112,10 +112,8 @@ struct CuptiCallbacks {
 };
 
 absl::StatusOr<std::unique_ptr<CuptiTrace>> CuptiTrace::start(const std::vector<std::string> &folders) {
-  absl::StatusOr<Cupti> cupti = openCupti(folders);
-  if (!cupti.ok())
-    return cupti.status();
-  std::unique_ptr<CuptiTrace> trace(new CuptiTrace(*std::move(cupti)));
+  ASSIGN_OR_RETURN(cupti, openCupti(folders));
+  std::unique_ptr<CuptiTrace> trace(new CuptiTrace(std::move(cupti)));
   {
     const std::lock_guard lock(process().mutex);
     if (process().trace != nullptr)

@@ -39,10 +39,8 @@ absl::StatusOr<DeviceInfo> selectDevice(int index) {
   if (absl::Status status = checkArchitecture(info.name, HEADRACE_CUDA_ARCHITECTURES, info.major, info.minor);
       !status.ok())
     return status;
-  absl::StatusOr<int> inPlace = attribute(cudaDevAttrCanUseHostPointerForRegisteredMem, index);
-  if (!inPlace.ok())
-    return inPlace.status();
-  if (*inPlace == 0)
+  ASSIGN_OR_RETURN(inPlace, attribute(cudaDevAttrCanUseHostPointerForRegisteredMem, index));
+  if (inPlace == 0)
     return unavailable(absl::StrCat(info.name, " cannot read pinned host memory at the host's addresses"));
   if (absl::StatusOr<int> node = attribute(cudaDevAttrHostNumaId, index); node.ok())
     info.numaNode = *node; // else unknown

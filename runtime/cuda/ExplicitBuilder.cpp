@@ -80,13 +80,11 @@ private:
   }
 
   absl::Status addKernel(const GraphNode &planned, std::vector<cudaGraphNode_t> &own) {
-    absl::StatusOr<const void *> entry = prepareKernel(during_, planned.kernel.launch);
-    if (!entry.ok())
-      return entry.status();
+    ASSIGN_OR_RETURN(entry, prepareKernel(during_, planned.kernel.launch));
     const kernels::CudaLaunch &launch = planned.kernel.launch;
     void *parameters[] = {const_cast<std::byte *>(planned.kernel.args.data())}; // copied into the node
     cudaKernelNodeParams params{};
-    params.func = const_cast<void *>(*entry);
+    params.func = const_cast<void *>(entry);
     params.gridDim = dim3(launch.grid[0], launch.grid[1], launch.grid[2]);
     params.blockDim = dim3(launch.block[0], launch.block[1], launch.block[2]);
     params.sharedMemBytes = launch.sharedBytes;
@@ -99,7 +97,7 @@ private:
   }
 
   absl::Status addCopy(const GraphNode &planned, std::vector<cudaGraphNode_t> &own) {
-    const CopyCall &copy = planned.copy;
+    const core::CopySides &copy = planned.copy;
     cudaGraphNode_t made = nullptr;
     HEADRACE_CUDA(absl::StrCat(during_, ", step ", planned.step, " (copy of ", copy.bytes, " bytes)"),
                   cudaGraphAddMemcpyNode1D(&made, built_.graph, own.data(), own.size(), copy.destination, copy.source,

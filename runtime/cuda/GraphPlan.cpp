@@ -13,7 +13,6 @@ namespace headrace::cuda {
 namespace {
 
 using plan::Arg;
-using plan::Lane;
 using plan::Operand;
 using plan::Space;
 using plan::StepKind;
@@ -26,10 +25,12 @@ template <typename Args> KernelCall kernelCall(const kernels::CudaLaunch &launch
 
 class Planner {
 public:
-  Planner(const GraphPlanRequest &request, const plan::Schedule &schedule, const plan::Variant *variant)
-      : request_(request), plan_(request.plan), schedule_(schedule), variant_(variant) {}
+  Planner(const GraphPlanRequest &request, const core::GraphSource &source)
+      : request_(request), plan_(request.plan), source_(source), schedule_(*source.schedule), variant_(source.variant) {
+  }
 
   absl::StatusOr<GraphPlan> make() {
+    RETURN_IF_ERROR(core::checkSteps(source_, "a CUDA graph"));
     graph_.transition = variant_ == nullptr;
     graph_.steps = static_cast<uint32_t>(schedule_.steps.size());
     graph_.memory = request_.memory;
@@ -37,35 +38,25 @@ public:
       firstNode_.push_back(static_cast<uint32_t>(graph_.nodes.size()));
       RETURN_IF_ERROR(add(i));
     }
-    // An iteration without its tokens would be waited for without end, a transition has none.
-    if (publishes_ != (variant_ == nullptr ? 0 : 1))
-      return absl::InvalidArgumentError(absl::StrCat("schedule '", schedule_.name, "': ", publishes_,
-                                                     " publish steps, expected ", variant_ == nullptr ? 0 : 1));
     RETURN_IF_ERROR(addWaits());
     return std::move(graph_);
   }
 
 private:
   absl::Status refuse(uint32_t index, const std::string &message) const {
-    return absl::InvalidArgumentError(absl::StrCat("schedule '", schedule_.name, "', step ", index, ": ", message));
+    return core::refuseStep(schedule_, index, message);
   }
 
   absl::Status add(uint32_t index) {
-    const plan::Step &step = schedule_.steps[index];
-    if (laneIndex(step.lane) >= kGraphLanes)
-      return refuse(index,
-                    absl::StrCat("lane '", plan::laneName(step.lane), "': a CUDA graph has compute, h2d and d2h"));
-    if (step.firstOperand > schedule_.operands.size() ||
-        step.operandCount > schedule_.operands.size() - step.firstOperand)
-      return refuse(index, "its operands are outside the schedule's list");
-    if (step.kind == StepKind::Copy)
+    switch (schedule_.steps[index].kind) {
+    case StepKind::Compute:
+      return addCompute(index);
+    case StepKind::Copy:
       return addCopy(index);
-    if (step.lane != Lane::Compute)
-      return refuse(index, absl::StrCat(step.kind == StepKind::Publish ? "publish" : "compute", " in lane '",
-                                        plan::laneName(step.lane), "'"));
-    if (variant_ == nullptr)
-      return refuse(index, "a transition has copies only");
-    return step.kind == StepKind::Publish ? addPublish(index) : addCompute(index);
+    case StepKind::Publish:
+      return addPublish(index);
+    }
+    return refuse(index, "no such kind of step");
   }
 
   GraphNode &append(uint32_t index, NodeKind kind) {
@@ -89,10 +80,8 @@ private:
 
   absl::Status addCompute(uint32_t index) {
     const plan::Step &step = schedule_.steps[index];
-    absl::StatusOr<core::BoundStep> bound = request_.binding.bind(schedule_, index, *variant_, request_.memory.bases);
-    if (!bound.ok())
-      return bound.status();
-    if (const auto *linear = std::get_if<kernels::LinearArgs>(&bound->args))
+    ASSIGN_OR_RETURN(bound, request_.binding.bind(schedule_, index, *variant_, request_.memory.bases));
+    if (const auto *linear = std::get_if<kernels::LinearArgs>(&bound.args))
       return addLinear(index, *linear);
     // The final norm has a row a sequence; a grid for all new tokens would be mostly idle.
     const bool sampledRows = step.op == kernels::Op::Norm && step.part == plan::Part::Head;
@@ -100,11 +89,11 @@ private:
                                    .sequences = variant_->sequences,
                                    .context = variant_->context};
     const char *why = "";
-    const kernels::CudaLaunch launch = kernels::cudaLaunch(step.op, bound->argsPointer(), shape, &why);
+    const kernels::CudaLaunch launch = kernels::cudaLaunch(step.op, bound.argsPointer(), shape, &why);
     if (launch.kernel == nullptr)
       return refuse(index, absl::StrCat("no kernel for ", kernels::opName(step.op), ": ", why));
     GraphNode &node = append(index, NodeKind::Kernel);
-    node.kernel = std::visit([&](const auto &args) { return kernelCall(launch, args); }, bound->args);
+    node.kernel = std::visit([&](const auto &args) { return kernelCall(launch, args); }, bound.args);
     node.accesses = accesses(index);
     return absl::OkStatus();
   }
@@ -176,85 +165,44 @@ private:
     node.kernel = kernelCall(launch, args);
     node.accesses = {accessOf(*output),
                      {Space::Device, meta->address, meta->address + meta->bytes, plan::Access::Read}};
-    ++publishes_;
     return absl::OkStatus();
   }
 
   absl::Status addCopy(uint32_t index) {
-    const plan::Step &step = schedule_.steps[index];
-    if (step.operandCount != 2)
-      return refuse(index, absl::StrCat("a copy has 2 operands, this one ", step.operandCount));
-    const Operand &source = operands(index)[0], &destination = operands(index)[1];
-    const bool toDevice = step.lane == Lane::H2D;
-    if (step.lane == Lane::Compute || source.space != (toDevice ? Space::Host : Space::Device) ||
-        destination.space != (toDevice ? Space::Device : Space::Host))
-      return refuse(index, absl::StrCat("a copy in lane '", plan::laneName(step.lane),
-                                        "' whose sides are not those of its direction"));
-    if (source.bytes != destination.bytes)
-      return refuse(index, absl::StrCat("a copy of ", source.bytes, " bytes to ", destination.bytes));
-    absl::StatusOr<std::byte *> from = side(index, source), to = side(index, destination);
-    if (!from.ok())
-      return from.status();
-    if (!to.ok())
-      return to.status();
+    const core::GraphSpaces spaces{request_.memory.bases, plan_.arenaBytes, plan_.hostBytes};
+    ASSIGN_OR_RETURN(sides, core::copySides(schedule_, index, spaces));
     GraphNode &node = append(index, NodeKind::Copy);
-    node.copy = {.toDevice = toDevice, .destination = *to, .source = *from, .bytes = source.bytes};
+    node.copy = sides;
     node.accesses = accesses(index);
     node.accesses[0].access = plan::Access::Read;
     node.accesses[1].access = plan::Access::Write;
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::byte *> side(uint32_t index, const Operand &operand) const {
-    const bool host = operand.space == Space::Host;
-    const uint64_t limit = host ? plan_.hostBytes : plan_.arenaBytes;
-    if (operand.bytes > limit || operand.address > limit - operand.bytes)
-      return refuse(index, absl::StrCat("bytes [", operand.address, ", +", operand.bytes, ") are outside the ",
-                                        host ? "host slab" : "arena", " of ", limit));
-    return (host ? request_.memory.bases.host : request_.memory.bases.device) + operand.address;
-  }
-
-  // A lane runs in order, so of several edges from one lane the last says it all, and nothing is left to wait for if an
-  // earlier node of the own lane has waited for as much.
+  // A step's first node waits for the last node of each step that it waits for.
   absl::Status addWaits() {
+    ASSIGN_OR_RETURN(waits, core::stepWaits(schedule_));
     firstNode_.push_back(static_cast<uint32_t>(graph_.nodes.size()));
-    constexpr uint32_t kNever = plan::kNone;
-    std::vector<std::array<uint32_t, kGraphLanes>> latest(graph_.nodes.size(), {kNever, kNever, kNever});
-    for (const plan::Edge &edge : schedule_.edges) {
-      if (edge.from >= edge.to || edge.to >= schedule_.steps.size())
-        return absl::InvalidArgumentError(
-            absl::StrCat("schedule '", schedule_.name, "': edge from step ", edge.from, " to ", edge.to));
-      if (schedule_.steps[edge.from].lane == schedule_.steps[edge.to].lane)
-        continue;
-      const uint32_t from = firstNode_[edge.from + 1] - 1; // the last node of that step
-      uint32_t &entry = latest[firstNode_[edge.to]][laneIndex(schedule_.steps[edge.from].lane)];
-      entry = entry == kNever ? from : std::max(entry, from);
-    }
-    std::array<std::array<uint32_t, kGraphLanes>, kGraphLanes> waited;
-    for (auto &lane : waited)
-      lane.fill(kNever);
-    for (uint32_t n = 0; n < graph_.nodes.size(); ++n)
-      for (size_t lane = 0; lane < kGraphLanes; ++lane) {
-        uint32_t &last = waited[laneIndex(graph_.nodes[n].lane)][lane];
-        const uint32_t want = latest[n][lane];
-        if (want == kNever || (last != kNever && want <= last))
+    for (uint32_t step = 0; step < waits.size(); ++step) {
+      std::vector<uint32_t> &nodes = graph_.nodes[firstNode_[step]].waits;
+      for (const uint32_t last : waits[step]) {
+        if (last == plan::kNone)
           continue;
-        last = want;
-        graph_.nodes[n].waits.push_back(want);
-        graph_.nodes[want].signals = true;
+        nodes.push_back(firstNode_[last + 1] - 1);
+        graph_.nodes[nodes.back()].signals = true;
       }
-    for (GraphNode &node : graph_.nodes)
-      std::sort(node.waits.begin(), node.waits.end());
+      std::sort(nodes.begin(), nodes.end());
+    }
     return absl::OkStatus();
   }
 
   const GraphPlanRequest &request_;
   const plan::Plan &plan_;
+  const core::GraphSource source_;
   const plan::Schedule &schedule_;
   const plan::Variant *variant_;
   GraphPlan graph_;
   std::vector<uint32_t> firstNode_; // of each step; then the number of nodes
-  int publishes_ = 0;
 };
 
 } // namespace
@@ -272,16 +220,8 @@ std::string graphName(const plan::Plan &plan, const core::GraphKey &key) {
 
 absl::StatusOr<GraphPlan> planGraph(const GraphPlanRequest &request, const core::GraphKey &key) {
   const plan::Plan &plan = request.plan;
-  const size_t count = key.transition ? plan.transitions.size() : plan.variants.size();
-  const char *what = key.transition ? "transition" : "variant";
-  if (key.index >= count)
-    return absl::InvalidArgumentError(absl::StrCat(what, " ", key.index, " to build, the plan has ", count));
-  const uint32_t schedule = key.transition ? plan.transitions[key.index].schedule : plan.variants[key.index].schedule;
-  if (schedule >= plan.schedules.size())
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " ", key.index, ": schedule ", schedule, ", the plan has ", plan.schedules.size()));
-  absl::StatusOr<GraphPlan> graph =
-      Planner(request, plan.schedules[schedule], key.transition ? nullptr : &plan.variants[key.index]).make();
+  ASSIGN_OR_RETURN(source, core::graphSource(plan, key));
+  absl::StatusOr<GraphPlan> graph = Planner(request, source).make();
   if (!graph.ok())
     return absl::Status(graph.status().code(),
                         absl::StrCat(graphName(plan, key), ": ", std::string(graph.status().message())));

@@ -18,14 +18,15 @@
 #include "kernels/CudaKernels.h"
 #include "runtime/core/BindStep.h"
 #include "runtime/core/Device.h"
+#include "runtime/core/GraphSteps.h"
 #include "runtime/cuda/ArgPointers.h"
 #include "runtime/cuda/MatMul.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::cuda {
 
-inline constexpr int kGraphLanes = 3; // compute, h2d, d2h: the first three of plan::Lane
-constexpr size_t laneIndex(plan::Lane lane) { return static_cast<size_t>(lane); }
+using core::kGraphLanes;
+using core::laneIndex;
 
 // Memory that nodes may name: the arena and the pinned slab, and two small ranges beside them.
 struct GraphMemory {
@@ -52,20 +53,13 @@ struct KernelCall {
   std::vector<NamedPointer> pointers; // of args
 };
 
-struct CopyCall {
-  bool toDevice = true;
-  std::byte *destination = nullptr;
-  const std::byte *source = nullptr;
-  uint64_t bytes = 0;
-};
-
 enum class NodeKind : uint8_t { Kernel = 0, Copy = 1, Library = 2 };
 struct GraphNode {
   uint32_t step = 0; // in the schedule
   plan::Lane lane = plan::Lane::Compute;
   NodeKind kind = NodeKind::Kernel;
   KernelCall kernel; // the one that `kind` says
-  CopyCall copy;
+  core::CopySides copy;
   MatMul matmul;
   std::vector<NodeAccess> accesses; // by the plan's operands
   std::vector<uint32_t> waits;      // nodes of other lanes that must have ended before it, ascending

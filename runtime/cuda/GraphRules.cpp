@@ -130,7 +130,7 @@ private:
   }
 
   void checkCopy(uint32_t index, const RecordedNode &node) {
-    const CopyCall &copy = node.copy;
+    const core::CopySides &copy = node.copy;
     const std::byte *host = copy.toDevice ? copy.source : copy.destination;
     const std::byte *device = copy.toDevice ? copy.destination : copy.source;
     if (copy.bytes == 0)

@@ -17,11 +17,9 @@ namespace headrace::cuda {
 absl::StatusOr<MatMulLibraries> MatMulLibraries::open(bool gemmEx, std::vector<std::string> folders) {
   MatMulLibraries libraries;
   libraries.folders_ = std::move(folders);
-  absl::StatusOr<std::unique_ptr<MatMulLibrary>> opened =
-      MatMulLibrary::open(gemmEx ? LibraryKind::GemmEx : LibraryKind::CublasLt, libraries.folders_);
-  if (!opened.ok())
-    return opened.status();
-  (gemmEx ? libraries.gemmEx_ : libraries.lt_) = *std::move(opened);
+  ASSIGN_OR_RETURN(opened,
+                   MatMulLibrary::open(gemmEx ? LibraryKind::GemmEx : LibraryKind::CublasLt, libraries.folders_));
+  (gemmEx ? libraries.gemmEx_ : libraries.lt_) = std::move(opened);
   return libraries;
 }
 
@@ -33,10 +31,8 @@ absl::StatusOr<MatMulLibraries::Way> MatMulLibraries::way(size_t n) {
   if (n > 2)
     return Way{nullptr, FusePolicy::None};
   if (gemmEx_ == nullptr) {
-    absl::StatusOr<std::unique_ptr<MatMulLibrary>> opened = MatMulLibrary::open(LibraryKind::GemmEx, folders_);
-    if (!opened.ok())
-      return opened.status();
-    gemmEx_ = *std::move(opened);
+    ASSIGN_OR_RETURN(opened, MatMulLibrary::open(LibraryKind::GemmEx, folders_));
+    gemmEx_ = std::move(opened);
   }
   return Way{gemmEx_.get(), FusePolicy::None};
 }
@@ -80,28 +76,25 @@ absl::StatusOr<Planned> planWithLibrary(const MakeGraphRequest &request, const c
     absl::StatusOr<MatMulLibraries::Way> way = request.libraries.way(n);
     if (!way.ok() || way->library == nullptr)
       return first.ok() ? way.status() : first;
-    absl::StatusOr<GraphPlan> plan =
-        planGraph({.plan = request.plan, .binding = request.binding, .memory = request.memory, .fuse = way->fuse}, key);
-    if (!plan.ok())
-      return plan.status();
-    absl::Status status = prepareLibrary(request, *plan, *way->library);
+    ASSIGN_OR_RETURN(
+        plan, planGraph({.plan = request.plan, .binding = request.binding, .memory = request.memory, .fuse = way->fuse},
+                        key));
+    absl::Status status = prepareLibrary(request, plan, *way->library);
     if (status.ok())
-      return Planned{*std::move(plan), way->library};
+      return Planned{std::move(plan), way->library};
     if (first.ok())
-      first = absl::Status(status.code(), absl::StrCat("building ", plan->name, ": ", std::string(status.message())));
+      first = absl::Status(status.code(), absl::StrCat("building ", plan.name, ": ", std::string(status.message())));
     if (status.code() != absl::StatusCode::kUnimplemented)
       return first;
   }
 }
 
 absl::Status compareWithRecording(const GraphPlan &plan, const BuiltGraph &built, const RecordedGraph &recorded) {
-  absl::StatusOr<RecordedGraph> listed = listGraph(plan, built);
-  if (!listed.ok())
-    return listed.status();
-  if (const std::vector<std::string> found = differences(recorded, *listed); !found.empty())
+  ASSIGN_OR_RETURN(listed, listGraph(plan, built));
+  if (const std::vector<std::string> found = differences(recorded, listed); !found.empty())
     return absl::InternalError(
         absl::StrCat(plan.name, ": the graph is not what was recorded:\n", absl::StrJoin(found, "\n")));
-  return checkGraph(*listed);
+  return checkGraph(listed);
 }
 
 uint64_t freeBytes() {
@@ -114,16 +107,13 @@ void describe(const MakeGraphRequest &request, const core::GraphKey &key, const 
   graph.range = NvtxName(plan.name);
   graph.transition = plan.transition;
   graph.steps = plan.steps;
-  if (!key.transition) {
-    graph.bucket = {request.plan.variants[key.index].newTokens, request.plan.variants[key.index].sequences};
-  }
-  const plan::Schedule &schedule = request.plan.schedules[key.transition ? request.plan.transitions[key.index].schedule
-                                                                         : request.plan.variants[key.index].schedule];
+  const core::GraphSource source = *core::graphSource(request.plan, key); // it was planned for
+  graph.bucket = source.bucket;
   for (const GraphNode &node : plan.nodes)
     if (node.kind == NodeKind::Copy)
       (node.copy.toDevice ? graph.h2dBytes : graph.d2hBytes) += node.copy.bytes;
   const model::ModelSpec &spec = request.plan.model;
-  for (const plan::Step &step : schedule.steps)
+  for (const plan::Step &step : source.schedule->steps)
     if (step.kind == plan::StepKind::Compute && step.op == kernels::Op::Embed && step.direct)
       graph.directRowBytes +=
           static_cast<uint64_t>(spec.hidden) * (spec.learnedPositions ? 2 : 1) * model::dtypeBytes(spec.dtype);
@@ -139,10 +129,8 @@ absl::Status nameNodes(const CuptiTrace &cupti, const GraphPlan &plan, const Bui
       HEADRACE_CUDA(during, cudaGraphNodeGetType(node, &type));
       if (type != cudaGraphNodeTypeKernel && type != cudaGraphNodeTypeMemcpy && type != cudaGraphNodeTypeMemset)
         continue; // nothing is recorded of others
-      absl::StatusOr<uint64_t> id = cupti.nodeId(during, node);
-      if (!id.ok())
-        return id.status();
-      nodes.add(*id, plan.nodes[n].step);
+      ASSIGN_OR_RETURN(id, cupti.nodeId(during, node));
+      nodes.add(id, plan.nodes[n].step);
     }
   return absl::OkStatus();
 }
@@ -159,40 +147,35 @@ absl::Status instantiate(const MakeGraphRequest &request, const GraphPlan &plan,
 
 absl::StatusOr<std::unique_ptr<CudaGraph>> makeGraph(const MakeGraphRequest &request, const core::GraphKey &key,
                                                      GraphCosts &costs) {
-  absl::StatusOr<Planned> planned = planWithLibrary(request, key);
-  if (!planned.ok())
-    return planned.status();
-  const GraphPlan &plan = planned->plan;
+  ASSIGN_OR_RETURN(planned, planWithLibrary(request, key));
+  const GraphPlan &plan = planned.plan;
   const NvtxRange building(NvtxName("build " + plan.name));
   const int64_t start = monotonicNs();
-  absl::StatusOr<RecordedGraph> recorded = record(plan, request.instrumented);
-  if (!recorded.ok())
-    return recorded.status();
-  RETURN_IF_ERROR(checkGraph(*recorded));
+  ASSIGN_OR_RETURN(recorded, record(plan, request.instrumented));
+  RETURN_IF_ERROR(checkGraph(recorded));
 
   auto graph = std::make_unique<CudaGraph>();
   describe(request, key, plan, *graph);
   if (request.instrumented)
     RETURN_IF_ERROR(graph->stamps.create(plan.name, Stamps::count(plan.steps)));
-  absl::StatusOr<BuiltGraph> built = buildGraph(
-      request.how,
-      {.plan = plan, .library = *planned->library, .streams = request.streams, .stamps = graph->stamps.events()});
-  if (!built.ok())
-    return built.status();
+  ASSIGN_OR_RETURN(built, buildGraph(request.how, {.plan = plan,
+                                                   .library = *planned.library,
+                                                   .streams = request.streams,
+                                                   .stamps = graph->stamps.events()}));
   if (request.compare)
-    RETURN_IF_ERROR(compareWithRecording(plan, *built, *recorded));
+    RETURN_IF_ERROR(compareWithRecording(plan, built, recorded));
   if (request.cupti != nullptr)
-    RETURN_IF_ERROR(nameNodes(*request.cupti, plan, *built, graph->nodes));
+    RETURN_IF_ERROR(nameNodes(*request.cupti, plan, built, graph->nodes));
   const int64_t instantiating = monotonicNs();
   const uint64_t before = freeBytes();
-  RETURN_IF_ERROR(instantiate(request, plan, *built, *graph));
+  RETURN_IF_ERROR(instantiate(request, plan, built, *graph));
   const uint64_t after = freeBytes();
   if (request.cupti != nullptr)
     request.cupti->watch(graph->nodes);
   ++costs.graphs;
-  for (const auto &nodes : built->nodes)
+  for (const auto &nodes : built.nodes)
     costs.nodes += nodes.size();
-  costs.nodes += built->stamps.size();
+  costs.nodes += built.stamps.size();
   costs.buildNs += instantiating - start;
   costs.instantiateNs += monotonicNs() - instantiating;
   costs.deviceBytes += before > after ? before - after : 0;

@@ -70,10 +70,8 @@ absl::StatusOr<std::unique_ptr<MatMulLibrary>> MatMulLibrary::open(LibraryKind k
                                                                    const std::vector<std::string> &folders) {
   if (kind == LibraryKind::CublasLt)
     return openCublasLtMatMul(folders);
-  absl::StatusOr<Cublas> cublas = openCublas(folders);
-  if (!cublas.ok())
-    return cublas.status();
-  auto library = std::make_unique<GemmEx>(*cublas);
+  ASSIGN_OR_RETURN(cublas, openCublas(folders));
+  auto library = std::make_unique<GemmEx>(cublas);
   RETURN_IF_ERROR(library->create());
   return library;
 }

@@ -23,7 +23,7 @@ struct RecordedNode {
   plan::Lane lane = plan::Lane::Compute;
   RecordedKind kind = RecordedKind::Kernel;
   KernelCall kernel; // the one that `kind` says
-  CopyCall copy;
+  core::CopySides copy;
   uint64_t copyRows = 1; // height times depth: 1 for a 1-D copy
   MatMul matmul;
   uint32_t event = 0;

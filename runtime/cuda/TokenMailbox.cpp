@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/CudaError.h"
 
 namespace headrace::cuda {
@@ -21,15 +22,10 @@ int64_t monotonicNs() {
 absl::StatusOr<TokenMailbox> TokenMailbox::make(int64_t maxSequences) {
   TokenMailbox mailbox;
   mailbox.maxSequences_ = std::max<int64_t>(maxSequences, 1);
-  absl::StatusOr<MappedMemory> tokens = MappedMemory::take(mailbox.deviceTokensBytes(), "tokens");
-  if (!tokens.ok())
-    return tokens.status();
-  absl::StatusOr<MappedMemory> iterations =
-      MappedMemory::take(kernels::kPublishSlots * sizeof(uint64_t), "iteration numbers");
-  if (!iterations.ok())
-    return iterations.status();
-  mailbox.tokens_ = *std::move(tokens);
-  mailbox.iterations_ = *std::move(iterations);
+  ASSIGN_OR_RETURN(tokens, MappedMemory::take(mailbox.deviceTokensBytes(), "tokens"));
+  ASSIGN_OR_RETURN(iterations, MappedMemory::take(kernels::kPublishSlots * sizeof(uint64_t), "iteration numbers"));
+  mailbox.tokens_ = std::move(tokens);
+  mailbox.iterations_ = std::move(iterations);
   return mailbox;
 }
 

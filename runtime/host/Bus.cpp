@@ -7,9 +7,6 @@
 namespace headrace::host {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1 + 1e-12;
-
 double limitOf(const LinkSpeed &speed, size_t direction) { return (direction == 0 ? speed.h2d : speed.d2h) * 1e-9; }
 
 // Nanoseconds that `bytes` take, rounded up; 0 at an unlimited rate.
@@ -17,10 +14,11 @@ int64_t duration(double bytes, double rate) { return static_cast<int64_t>(std::c
 
 } // namespace
 
-Bus::Bus(const BusSpeed &speed) : speed_{speed.h2d * 1e-9, speed.d2h * 1e-9, speed.both * 1e-9} {}
+Bus::Bus(const core::PathLimits &limits) : limits_{limits.h2d * 1e-9, limits.d2h * 1e-9, limits.both * 1e-9} {}
 
 uint32_t Bus::addLink(const LinkSpeed &speed) {
   links_.push_back({.speed = speed});
+  shares_.emplace_back();
   return static_cast<uint32_t>(links_.size() - 1);
 }
 
@@ -28,56 +26,26 @@ void Bus::setLink(uint32_t link, const LinkSpeed &speed) { links_[link] = {.spee
 
 void Bus::setH2d(double bytesPerSecond, int64_t nowNs) {
   advance(nowNs);
-  speed_.h2d = bytesPerSecond * 1e-9;
+  limits_.h2d = bytesPerSecond * 1e-9;
   share();
 }
 
-// Progressive filling: all rates rise together; whoever meets a limit stays there.
+// Gives every copy that flows its fair rate.
 void Bus::share() {
-  std::array<double, 2> open{}; // flows that still rise, by direction
-  for (Link &link : links_)
-    for (size_t d = 0; d < 2; ++d) {
-      link.flows[d].rate = 0;
-      link.fixed[d] = !flows(link.flows[d]);
-      open[d] += !link.fixed[d];
-    }
-  slows_ = false;
-  // How far the common level can rise until `used` is `limit`: the room by the flows that still rise under it.
-  double level = 0;
-  const auto reach = [&](double limit, double used, double rising) {
-    return rising > 0 ? level + std::max(0.0, limit - used) / rising : kInfinity;
-  };
-  while (open[0] + open[1] > 0) {
-    std::array<double, 2> used{};
-    for (const Link &link : links_)
-      for (size_t d = 0; d < 2; ++d)
-        used[d] += link.flows[d].rate;
-    const double both = reach(speed_.both, used[0] + used[1], open[0] + open[1]);
-    const std::array<double, 2> busLevel = {std::min(both, reach(speed_.h2d, used[0], open[0])),
-                                            std::min(both, reach(speed_.d2h, used[1], open[1]))};
-    double next = std::min(busLevel[0], busLevel[1]);
-    for (Link &link : links_) {
-      const double rising = static_cast<double>(!link.fixed[0]) + static_cast<double>(!link.fixed[1]);
-      link.level = reach(link.speed.both * 1e-9, link.flows[0].rate + link.flows[1].rate, rising);
-      next = std::min(next, link.level);
-      for (size_t d = 0; d < 2; ++d)
-        if (!link.fixed[d])
-          next = std::min(next, limitOf(link.speed, d));
-    }
-    for (Link &link : links_)
-      for (size_t d = 0; d < 2; ++d)
-        if (!link.fixed[d]) {
-          link.flows[d].rate = next; // infinite if nothing limits what is left
-          const bool byLink = next * kRounding >= std::min(link.level, limitOf(link.speed, d));
-          link.fixed[d] = byLink || next >= busLevel[d];
-          open[d] -= link.fixed[d];
-          slows_ |= d == 0 && link.fixed[d] && !byLink;
-        }
-    level = next;
+  for (size_t l = 0; l < links_.size(); ++l) {
+    const Link &link = links_[l];
+    const auto limit = [&](size_t d) { return flows(link.flows[d]) ? limitOf(link.speed, d) : 0; };
+    shares_[l].limits = {.h2d = limit(0), .d2h = limit(1), .both = link.speed.both * 1e-9};
   }
+  core::shareBus(limits_, absl::MakeSpan(shares_));
+  slows_ = false;
   h2dBytesPerNs_ = 0;
-  for (const Link &link : links_)
-    h2dBytesPerNs_ += link.flows[0].rate;
+  for (size_t l = 0; l < links_.size(); ++l) {
+    for (size_t d = 0; d < 2; ++d)
+      links_[l].flows[d].rate = shares_[l].rates[d];
+    slows_ |= shares_[l].byBus[0];
+    h2dBytesPerNs_ += shares_[l].rates[0];
+  }
 }
 
 // Lets the present rates run on.

@@ -16,9 +16,11 @@
 #include <limits>
 #include <vector>
 
+#include "runtime/core/BusShare.h"
+
 namespace headrace::host {
 
-enum class Direction : uint8_t { HostToDevice = 0, DeviceToHost = 1 };
+using core::Direction;
 
 // Bytes per second.
 struct LinkSpeed {
@@ -28,16 +30,9 @@ struct LinkSpeed {
   int64_t latencyNs = 0;
 };
 
-// Bytes/s that all links get together.
-struct BusSpeed {
-  double h2d = std::numeric_limits<double>::infinity();
-  double d2h = std::numeric_limits<double>::infinity();
-  double both = std::numeric_limits<double>::infinity();
-};
-
 class Bus {
 public:
-  explicit Bus(const BusSpeed &speed = {});
+  explicit Bus(const core::PathLimits &limits = {}); // bytes/s that all links get together
   uint32_t addLink(const LinkSpeed &speed);
   // Of a link on which nothing is copied.
   void setLink(uint32_t link, const LinkSpeed &speed);
@@ -77,8 +72,6 @@ private:
   struct Link {
     LinkSpeed speed;
     std::array<Flow, 2> flows;
-    double level = 0; // scratch of share()
-    std::array<bool, 2> fixed{};
   };
   const Flow &flow(uint32_t link, Direction direction) const {
     return links_[link].flows[static_cast<size_t>(direction)];
@@ -87,10 +80,11 @@ private:
   void share();
   void pass(int64_t toNs);
 
-  BusSpeed speed_; // bytes/ns
+  core::PathLimits limits_; // bytes/ns
   int64_t clockNs_ = 0;
   std::vector<Link> links_;
-  size_t untaken_ = 0; // ends
+  std::vector<core::LinkShare> shares_; // scratch of share(), one a link
+  size_t untaken_ = 0;                  // ends
   Slowed slowed_;
   bool slows_ = false;       // at the present rates, a copy to a device
   double h2dBytesPerNs_ = 0; // of all, at the present rates

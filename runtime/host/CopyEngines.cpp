@@ -13,7 +13,7 @@ constexpr int64_t kLateNs = 50'000, kLookNs = 100'000;
 
 } // namespace
 
-CopyEngines::CopyEngines(size_t devices, const BusSpeed &bus)
+CopyEngines::CopyEngines(size_t devices, const core::PathLimits &bus)
     : bus_(bus), engines_(devices), devices_(devices, nullptr) {
   for (size_t d = 0; d < devices; ++d)
     bus_.addLink({});

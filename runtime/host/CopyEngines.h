@@ -22,7 +22,7 @@ namespace headrace::host {
 
 class CopyEngines final : public LateCopies {
 public:
-  CopyEngines(size_t devices, const BusSpeed &bus);
+  CopyEngines(size_t devices, const core::PathLimits &bus);
 
   // As TransferThread's, of which these are the parts that concern no thread.
   void attach(size_t device, Shared &shared, const LinkSpeed *speed);

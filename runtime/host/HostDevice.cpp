@@ -8,7 +8,7 @@ namespace {
 
 // Before the device and after it, as bases are.
 struct OwnTransferThread {
-  TransferThread transfer{1, BusSpeed{}};
+  TransferThread transfer{1, core::PathLimits{}};
 };
 
 // With a transfer thread of its own, and no bus but its link.

@@ -22,9 +22,17 @@
 
 namespace headrace::host {
 
-// For tests and benchmarks of the machinery itself.
 struct HostOptions {
-  // What every compute step calls instead of its kernel, with null; its operands are then not looked at.
+  bool unpaced = false; // copies run as fast as memcpy does
+  // Debug: runs steps one by one in plan order, unpaced; every byte outside a live buffer is NaN after each release and
+  // before each launch.
+  bool poison = false;
+  int computeCore = -1, transferCore = -1; // pin the lanes' threads; -1: the scheduler's choice
+  // Urgent lanes and an urgent caller, and idle cores that do not halt (LowLatency.h); open() fails where the system
+  // does not grant it.
+  bool lowLatency = false;
+  // For tests and benchmarks of the machinery itself: what every compute step calls instead of its kernel, with null;
+  // its operands are then not looked at.
   kernels::HostKernel replaceKernels = nullptr;
 };
 

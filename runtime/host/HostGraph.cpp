@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/HostGraph.h"
 
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,26 +9,20 @@
 namespace headrace::host {
 namespace {
 
-using plan::Lane;
 using plan::StepKind;
 
 class Builder {
 public:
-  Builder(const GraphRequest &request, const plan::Schedule &schedule, const plan::Variant *variant)
-      : request_(request), plan_(request.plan), schedule_(schedule), variant_(variant),
-        graph_(std::make_unique<HostGraph>()) {}
+  Builder(const GraphRequest &request, const core::GraphSource &source)
+      : request_(request), source_(source), schedule_(*source.schedule), graph_(std::make_unique<HostGraph>()) {}
 
   absl::StatusOr<std::unique_ptr<HostGraph>> build() {
+    RETURN_IF_ERROR(core::checkSteps(source_, "the host device"));
     graph_->bound.reserve(schedule_.steps.size()); // so that args stay where they are
     for (uint32_t i = 0; i < schedule_.steps.size(); ++i)
       RETURN_IF_ERROR(add(i));
-    // An iteration without its tokens would be waited for without end, a transition has none.
-    if (publishes_ != (variant_ == nullptr ? 0 : 1))
-      return absl::InvalidArgumentError(absl::StrCat("schedule '", schedule_.name, "': ", publishes_,
-                                                     " publish steps, expected ", variant_ == nullptr ? 0 : 1));
-    if (variant_ != nullptr) {
-      graph_->bucket = {variant_->newTokens, variant_->sequences};
-    }
+    graph_->transition = source_.variant == nullptr;
+    graph_->bucket = source_.bucket;
     if (request_.serial)
       poisonDeadRanges();
     else
@@ -41,30 +33,14 @@ public:
   }
 
 private:
-  absl::Status refuse(uint32_t index, const std::string &message) const {
-    return absl::InvalidArgumentError(absl::StrCat("schedule '", schedule_.name, "', step ", index, ": ", message));
-  }
-
   absl::Status add(uint32_t index) {
     const plan::Step &step = schedule_.steps[index];
-    if (step.lane != Lane::Compute && step.lane != Lane::H2D && step.lane != Lane::D2H)
-      return refuse(index,
-                    absl::StrCat("lane '", plan::laneName(step.lane), "': the host device has compute, h2d and d2h"));
     LaneStep out{.step = index, .kind = step.kind, .lane = step.lane};
-    switch (step.kind) {
-    case StepKind::Compute:
+    if (step.kind == StepKind::Compute)
       RETURN_IF_ERROR(addCompute(index, out));
-      break;
-    case StepKind::Copy:
+    if (step.kind == StepKind::Copy)
       RETURN_IF_ERROR(addCopy(index, out));
-      break;
-    case StepKind::Publish:
-      if (step.lane != Lane::Compute)
-        return refuse(index, "publish outside the compute lane");
-      ++publishes_;
-      break;
-    }
-    std::vector<LaneStep> &lane = graph_->lanes[request_.serial ? 0 : static_cast<size_t>(step.lane)];
+    std::vector<LaneStep> &lane = graph_->lanes[request_.serial ? 0 : core::laneIndex(step.lane)];
     laneIndex_.push_back(static_cast<uint32_t>(lane.size()));
     lane.push_back(out);
     return absl::OkStatus();
@@ -72,22 +48,16 @@ private:
 
   absl::Status addCompute(uint32_t index, LaneStep &out) {
     const plan::Step &step = schedule_.steps[index];
-    if (step.lane != Lane::Compute)
-      return refuse(index, absl::StrCat("compute in lane '", plan::laneName(step.lane), "'"));
     if (request_.options.replaceKernels != nullptr) {
       out.kernel = request_.options.replaceKernels;
       return absl::OkStatus();
     }
-    if (variant_ == nullptr)
-      return refuse(index, "a transition has copies only");
-    absl::StatusOr<core::BoundStep> bound = request_.binding.bind(schedule_, index, *variant_, request_.bases);
-    if (!bound.ok())
-      return bound.status();
-    graph_->bound.push_back(*std::move(bound));
+    ASSIGN_OR_RETURN(bound, request_.binding.bind(schedule_, index, *source_.variant, request_.bases));
+    graph_->bound.push_back(std::move(bound));
     out.kernel = kernels::hostKernel(step.op);
     out.args = graph_->bound.back().argsPointer();
     if (out.kernel == nullptr)
-      return refuse(index, absl::StrCat("no host kernel for ", kernels::opName(step.op)));
+      return core::refuseStep(schedule_, index, absl::StrCat("no host kernel for ", kernels::opName(step.op)));
     if (const auto *embed = std::get_if<kernels::EmbedArgs>(&graph_->bound.back().args);
         embed != nullptr && step.direct)
       out.directRowBytes = static_cast<uint64_t>(embed->hidden) * (embed->positions != nullptr ? 2 : 1) *
@@ -96,67 +66,31 @@ private:
   }
 
   absl::Status addCopy(uint32_t index, LaneStep &out) {
-    const plan::Step &step = schedule_.steps[index];
-    if (step.operandCount != 2 || step.firstOperand + 2 > schedule_.operands.size())
-      return refuse(index, absl::StrCat("a copy has 2 operands, this one ", step.operandCount));
-    const plan::Operand &source = schedule_.operands[step.firstOperand];
-    const plan::Operand &destination = schedule_.operands[step.firstOperand + 1];
-    const bool toDevice = step.lane == Lane::H2D;
-    if (step.lane == Lane::Compute || source.space != (toDevice ? plan::Space::Host : plan::Space::Device) ||
-        destination.space != (toDevice ? plan::Space::Device : plan::Space::Host))
-      return refuse(index, absl::StrCat("a copy in lane '", plan::laneName(step.lane),
-                                        "' whose sides are not those of its direction"));
-    if (source.bytes != destination.bytes)
-      return refuse(index, absl::StrCat("a copy of ", source.bytes, " bytes to ", destination.bytes));
-    absl::StatusOr<std::byte *> from = side(index, source), to = side(index, destination);
-    if (!from.ok())
-      return from.status();
-    if (!to.ok())
-      return to.status();
-    out.source = *from;
-    out.destination = *to;
-    out.bytes = source.bytes;
+    const plan::Plan &plan = request_.plan;
+    ASSIGN_OR_RETURN(sides, core::copySides(schedule_, index, {request_.bases, plan.addressBytes(), plan.hostBytes}));
+    out.source = sides.source;
+    out.destination = sides.destination;
+    out.bytes = sides.bytes;
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::byte *> side(uint32_t index, const plan::Operand &operand) const {
-    const bool host = operand.space == plan::Space::Host;
-    const uint64_t limit = host ? plan_.hostBytes : plan_.addressBytes();
-    if (operand.bytes > limit || operand.address > limit - operand.bytes)
-      return refuse(index, absl::StrCat("bytes [", operand.address, ", +", operand.bytes, ") are outside the ",
-                                        host ? "host slab" : "arena", " of ", limit));
-    return (host ? request_.bases.host : request_.bases.device) + operand.address;
-  }
-
+  // Steps to wait for become numbers of steps of their lanes that have ended.
   absl::Status addWaits() {
-    // Of each step, the highest number of steps of each lane that must have ended before it: edges are sorted by
-    // nothing that matters here.
-    std::vector<std::array<uint64_t, kHostLanes>> needed(schedule_.steps.size());
-    for (const plan::Edge &edge : schedule_.edges) {
-      if (edge.from >= edge.to || edge.to >= schedule_.steps.size())
-        return absl::InvalidArgumentError(
-            absl::StrCat("schedule '", schedule_.name, "': edge from step ", edge.from, " to ", edge.to));
-      const size_t lane = static_cast<size_t>(schedule_.steps[edge.from].lane);
-      if (lane != static_cast<size_t>(schedule_.steps[edge.to].lane))
-        needed[edge.to][lane] = std::max<uint64_t>(needed[edge.to][lane], laneIndex_[edge.from] + 1);
-    }
-    for (std::vector<LaneStep> &steps : graph_->lanes) {
-      std::array<uint64_t, kHostLanes> waited{};
+    ASSIGN_OR_RETURN(waits, core::stepWaits(schedule_));
+    for (std::vector<LaneStep> &steps : graph_->lanes)
       for (LaneStep &step : steps)
         for (size_t lane = 0; lane < kHostLanes; ++lane) {
-          const uint64_t threshold = needed[step.step][lane];
-          if (threshold <= waited[lane])
+          const uint32_t last = waits[step.step][lane];
+          if (last == plan::kNone)
             continue;
-          waited[lane] = threshold;
-          step.waits[step.waitCount++] = {static_cast<Counter>(lane), threshold};
-          graph_->lanes[lane][threshold - 1].signals = true;
+          step.waits[step.waitCount++] = {static_cast<Counter>(lane), uint64_t{laneIndex_[last]} + 1};
+          graph_->lanes[lane][laneIndex_[last]].signals = true;
         }
-    }
     return absl::OkStatus();
   }
 
   void poisonDeadRanges() {
-    DeadRanges dead = deadRanges(plan_, schedule_);
+    DeadRanges dead = deadRanges(request_.plan, schedule_);
     graph_->poison = std::move(dead.before);
     graph_->poisonBefore = static_cast<uint32_t>(graph_->poison.size());
     for (LaneStep &step : graph_->lanes[0]) {
@@ -168,31 +102,17 @@ private:
   }
 
   const GraphRequest &request_;
-  const plan::Plan &plan_;
+  const core::GraphSource source_;
   const plan::Schedule &schedule_;
-  const plan::Variant *variant_;
   std::unique_ptr<HostGraph> graph_;
   std::vector<uint32_t> laneIndex_; // of each step in its lane
-  int publishes_ = 0;
 };
 
 } // namespace
 
 absl::StatusOr<std::unique_ptr<HostGraph>> buildGraph(const GraphRequest &request, const core::GraphKey &key) {
-  const plan::Plan &plan = request.plan;
-  const size_t count = key.transition ? plan.transitions.size() : plan.variants.size();
-  const char *what = key.transition ? "transition" : "variant";
-  if (key.index >= count)
-    return absl::InvalidArgumentError(absl::StrCat(what, " ", key.index, " to build, the plan has ", count));
-  const uint32_t schedule = key.transition ? plan.transitions[key.index].schedule : plan.variants[key.index].schedule;
-  if (schedule >= plan.schedules.size())
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " ", key.index, ": schedule ", schedule, ", the plan has ", plan.schedules.size()));
-  absl::StatusOr<std::unique_ptr<HostGraph>> graph =
-      Builder(request, plan.schedules[schedule], key.transition ? nullptr : &plan.variants[key.index]).build();
-  if (graph.ok())
-    (*graph)->transition = key.transition;
-  return graph;
+  ASSIGN_OR_RETURN(source, core::graphSource(request.plan, key));
+  return Builder(request, source).build();
 }
 
 } // namespace headrace::host

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/core/BindStep.h"
 #include "runtime/core/Device.h"
+#include "runtime/core/GraphSteps.h"
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/core/OwnedGraph.h"
 #include "runtime/host/HostDevice.h"
@@ -22,7 +23,7 @@
 
 namespace headrace::host {
 
-inline constexpr int kHostLanes = 3; // compute, h2d, d2h: the first three of plan::Lane and of Counter
+inline constexpr int kHostLanes = core::kGraphLanes; // the first three of Counter, too
 
 struct LaneStep {
   uint32_t step = 0; // in the schedule

@@ -12,11 +12,11 @@ namespace {
 
 class HostGroup final : public core::DeviceGroup {
 public:
-  HostGroup(size_t devices, double busBandwidth, const HostOptions &options)
-      : transfer_(devices, {.h2d = busBandwidth}) {
-    for (size_t i = 0; i < devices; ++i)
-      devices_.push_back(std::make_unique<LaneDevice>(options, transfer_, i, &bell_));
-    wants_.reserve(devices);
+  HostGroup(absl::Span<const HostOptions> devices, double busBandwidth)
+      : transfer_(devices.size(), {.h2d = busBandwidth}) {
+    for (size_t i = 0; i < devices.size(); ++i)
+      devices_.push_back(std::make_unique<LaneDevice>(devices[i], transfer_, i, &bell_));
+    wants_.reserve(devices.size());
   }
   size_t size() const override { return devices_.size(); }
   core::Device &device(size_t index) override { return *devices_[index]; }
@@ -27,10 +27,8 @@ public:
     for (size_t i = 0; i < awaited.size(); ++i) {
       if (awaited[i] == 0)
         continue;
-      absl::StatusOr<Signals::WantOf> want = devices_[i]->published(awaited[i]);
-      if (!want.ok())
-        return want.status();
-      wants_.push_back(*want);
+      ASSIGN_OR_RETURN(want, devices_[i]->published(awaited[i]));
+      wants_.push_back(want);
     }
     for (;;) {
       const int64_t now = monotonicNs();
@@ -77,14 +75,14 @@ private:
 
 } // namespace
 
-absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeHostGroup(size_t devices, double busBandwidth,
-                                                                 const HostOptions &options) {
-  if (devices == 0)
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeHostGroup(absl::Span<const HostOptions> devices,
+                                                                 double busBandwidth) {
+  if (devices.empty())
     return absl::InvalidArgumentError("host group: no devices");
   if (!(busBandwidth > 0))
     return absl::InvalidArgumentError(
         absl::StrCat("host group: bus bandwidth ", busBandwidth, ", expected bytes per second above zero"));
-  return std::make_unique<HostGroup>(devices, busBandwidth, options);
+  return std::make_unique<HostGroup>(devices, busBandwidth);
 }
 
 } // namespace headrace::host

@@ -5,22 +5,22 @@
 //   caller <--- one bell for the tokens of all ---+-- compute thread 0      transfer thread: all links, both
 //     waitAny() sleeps on it                      +-- compute thread 1      directions, paced by one Bus
 //
-// The clock is CLOCK_MONOTONIC. Threads are not pinned unless DeviceOptions say so; of several that name a transfer
-// core, the device opened last has its way. A device that is opened again, or fails to open, ends its own launches
+// The clock is CLOCK_MONOTONIC. Threads are not pinned unless HostOptions say so; of several that name a transfer core,
+// the device opened last has its way. A device that is opened again, or fails to open, ends its own launches
 // first and does not hold up the others'.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 
+#include "absl/types/span.h"
 #include "runtime/core/DeviceGroup.h"
 #include "runtime/host/HostDevice.h"
 
 namespace headrace::host {
 
-// `busBandwidth`: bytes/s, host to device, of all devices together; infinite: the links alone limit. Devices opened
-// unpaced take nothing of it. InvalidArgument for no device, and for a bandwidth that is not positive.
-absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeHostGroup(size_t devices, double busBandwidth,
-                                                                 const HostOptions &options = {});
+// One device an entry. `busBandwidth`: bytes/s, host to device, of all devices together; infinite: the links alone
+// limit. Unpaced devices take nothing of it. InvalidArgument for no device, and for a bandwidth that is not positive.
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeHostGroup(absl::Span<const HostOptions> devices,
+                                                                 double busBandwidth);
 
 } // namespace headrace::host

@@ -16,7 +16,7 @@ namespace {
 
 // What copies are paced to: the hardware's link, or `linkBandwidth` in each direction with the hardware's ratio between
 // one direction and both.
-absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, const core::DeviceOptions &options) {
+absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, double linkBandwidth) {
   const auto refuse = [](const char *what, double value) {
     return absl::InvalidArgumentError(
         absl::StrCat("link pacing: ", what, " = ", value, ", expected a positive number of bytes/s"));
@@ -25,13 +25,13 @@ absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, const core:
   speed.h2d = hardware.h2dBandwidth * hardware.linkEfficiency;
   speed.d2h = hardware.d2hBandwidth * hardware.linkEfficiency;
   speed.both = hardware.duplexBandwidth * hardware.linkEfficiency;
-  if (options.linkBandwidth != 0) {
-    if (!std::isfinite(options.linkBandwidth) || options.linkBandwidth < 0)
-      return refuse("link bandwidth", options.linkBandwidth);
+  if (linkBandwidth != 0) {
+    if (!std::isfinite(linkBandwidth) || linkBandwidth < 0)
+      return refuse("link bandwidth", linkBandwidth);
     const double share =
         speed.both > 0 && std::max(speed.h2d, speed.d2h) > 0 ? speed.both / std::max(speed.h2d, speed.d2h) : 2.0;
-    speed.h2d = speed.d2h = options.linkBandwidth;
-    speed.both = share * options.linkBandwidth;
+    speed.h2d = speed.d2h = linkBandwidth;
+    speed.both = share * linkBandwidth;
   }
   if (!(speed.h2d > 0))
     return refuse("h2d bandwidth", speed.h2d);
@@ -78,22 +78,16 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
         absl::StrCat("host device: the plan is for ", std::string(model::deviceKindName(plan.hardware.kind)),
                      " hardware (", plan.hardware.name, ", ", std::string(model::dtypeName(plan.activationDtype)),
                      " activations): compile it for hardware of kind host, or run it on the sim device"));
-  if (!options.unpaced && !options.poison) {
-    absl::StatusOr<LinkSpeed> speed = linkSpeed(plan.hardware, options);
-    if (!speed.ok())
-      return speed.status();
-    speed_ = *speed;
+  if (!options_.unpaced && !options_.poison) {
+    ASSIGN_OR_RETURN(speed, linkSpeed(plan.hardware, options.linkBandwidth));
+    speed_ = speed;
   }
-  absl::StatusOr<GuardedMemory> arena = takeArena(plan);
-  if (!arena.ok())
-    return arena.status();
-  absl::StatusOr<GuardedMemory> slab = GuardedMemory::take(plan.hostBytes, model::kAlign, "host slab", false);
-  if (!slab.ok())
-    return slab.status();
+  ASSIGN_OR_RETURN(arena, takeArena(plan));
+  ASSIGN_OR_RETURN(slab, GuardedMemory::take(plan.hostBytes, model::kAlign, "host slab", false));
   plan_ = &plan;
-  options_ = options;
-  arena_ = *std::move(arena);
-  slab_ = *std::move(slab);
+  trace_ = options.trace;
+  arena_ = std::move(arena);
+  slab_ = std::move(slab);
 
   const uint64_t metaBytes = kernels::metaBytes(plan.metaLayout);
   const uint64_t slots = static_cast<uint64_t>(plan.metaLayout.maxSequences);
@@ -118,7 +112,7 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
     kernels::initMeta(plan.metaLayout, reinterpret_cast<kernels::IterationMeta *>(staging.data()));
   }
   binding_.emplace(plan, matrixOrder());
-  if (options.lowLatency)
+  if (options_.lowLatency)
     if (absl::Status status = lowerLatency(); !status.ok()) {
       close();
       return status;
@@ -128,20 +122,18 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
       (void)makeThreadUrgent(); // as the caller was before
     runComputeLane(*shared_);
   });
-  transfer_.attach(index_, *shared_, speed_.has_value() ? &*speed_ : nullptr, options.lowLatency);
-  absl::Status pinned = pinThread(compute_, options.computeCore, "compute");
+  transfer_.attach(index_, *shared_, speed_.has_value() ? &*speed_ : nullptr, options_.lowLatency);
+  absl::Status pinned = pinThread(compute_, options_.computeCore, "compute");
   if (pinned.ok())
-    pinned = transfer_.pin(options.transferCore);
+    pinned = transfer_.pin(options_.transferCore);
   if (!pinned.ok())
     close();
   return pinned;
 }
 
 absl::Status LaneDevice::lowerLatency() {
-  absl::StatusOr<AwakeCores> awake = AwakeCores::hold();
-  if (!awake.ok())
-    return awake.status();
-  awake_ = *std::move(awake);
+  ASSIGN_OR_RETURN(awake, AwakeCores::hold());
+  awake_ = std::move(awake);
   return makeThreadUrgent();
 }
 
@@ -193,18 +185,16 @@ absl::Status LaneDevice::readDevice(uint64_t address, absl::Span<std::byte> byte
 absl::StatusOr<std::unique_ptr<core::Graph>> LaneDevice::build(const core::GraphKey &key) {
   if (plan_ == nullptr)
     return notOpen();
-  absl::StatusOr<std::unique_ptr<HostGraph>> graph = buildGraph({.plan = *plan_,
-                                                                 .binding = *binding_,
-                                                                 .bases = shared_->bases,
-                                                                 .trace = options_.trace,
-                                                                 .serial = options_.poison,
-                                                                 .options = hostOptions_},
-                                                                key);
-  if (!graph.ok())
-    return graph.status();
-  (*graph)->owner = this;
-  (*graph)->opening = opening_;
-  return std::unique_ptr<core::Graph>(*std::move(graph));
+  ASSIGN_OR_RETURN(graph, buildGraph({.plan = *plan_,
+                                      .binding = *binding_,
+                                      .bases = shared_->bases,
+                                      .trace = trace_,
+                                      .serial = options_.poison,
+                                      .options = options_},
+                                     key));
+  graph->owner = this;
+  graph->opening = opening_;
+  return std::unique_ptr<core::Graph>(std::move(graph));
 }
 
 absl::StatusOr<HostGraph *> LaneDevice::own(core::Graph &graph) const {
@@ -212,10 +202,8 @@ absl::StatusOr<HostGraph *> LaneDevice::own(core::Graph &graph) const {
 }
 
 absl::Status LaneDevice::upload(core::Graph &graph) {
-  const absl::StatusOr<HostGraph *> own = this->own(graph);
-  if (!own.ok())
-    return own.status();
-  (*own)->uploaded = true; // it was built in place
+  ASSIGN_OR_RETURN(own, this->own(graph));
+  own->uploaded = true; // it was built in place
   return absl::OkStatus();
 }
 
@@ -237,10 +225,8 @@ kernels::IterationMeta *LaneDevice::meta() {
 absl::Status LaneDevice::launch(core::Graph &graph) {
   if (plan_ == nullptr)
     return notOpen();
-  const absl::StatusOr<HostGraph *> checked = this->own(graph);
-  if (!checked.ok())
-    return checked.status();
-  HostGraph &own = **checked;
+  ASSIGN_OR_RETURN(checked, this->own(graph));
+  HostGraph &own = *checked;
   RETURN_IF_ERROR(core::checkUploaded("host device", own));
   if (!own.transition)
     RETURN_IF_ERROR(core::checkFits("host device", own.bucket, *meta()));
@@ -290,19 +276,18 @@ absl::Status LaneDevice::drain() {
 
 absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uint32_t variant) {
   RETURN_IF_ERROR(drain());
-  if (hostOptions_.replaceKernels != nullptr)
+  if (options_.replaceKernels != nullptr)
     return absl::UnimplementedError("host device: the kernels are replaced");
-  absl::StatusOr<std::unique_ptr<HostGraph>> graph = buildGraph(
-      {.plan = *plan_, .binding = *binding_, .bases = shared_->bases, .serial = true, .options = hostOptions_},
-      {.transition = false, .index = variant});
-  if (!graph.ok())
-    return graph.status();
+  ASSIGN_OR_RETURN(
+      graph,
+      buildGraph({.plan = *plan_, .binding = *binding_, .bases = shared_->bases, .serial = true, .options = options_},
+                 {.transition = false, .index = variant}));
   const kernels::IterationMeta *staging = meta();
-  RETURN_IF_ERROR(core::checkFits("host device", (*graph)->bucket, *staging));
+  RETURN_IF_ERROR(core::checkFits("host device", graph->bucket, *staging));
   // Both threads wait for the next launch, so what they share is this one's.
   std::memcpy(static_cast<void *>(shared_->meta), staging, shared_->metaBytes);
-  auto bound = (*graph)->bound.begin();
-  for (const LaneStep &step : (*graph)->lanes[0]) {
+  auto bound = graph->bound.begin();
+  for (const LaneStep &step : graph->lanes[0]) {
     if (step.kind == plan::StepKind::Copy)
       std::memcpy(step.destination, step.source, step.bytes);
     if (step.kind != plan::StepKind::Compute)

@@ -21,7 +21,7 @@ class LaneDevice : public core::Device {
 public:
   // Number `index` of the devices of this transfer thread. `callerBell`: of Shared. Both outlive the device.
   LaneDevice(const HostOptions &options, TransferThread &transfer, size_t index, Bell *callerBell)
-      : hostOptions_(options), transfer_(transfer), index_(index), callerBell_(callerBell) {}
+      : options_(options), transfer_(transfer), index_(index), callerBell_(callerBell) {}
   ~LaneDevice() override;
 
   std::string_view kind() const override { return "host"; }
@@ -62,12 +62,12 @@ private:
   absl::Status lowerLatency();
   void close();
 
-  const HostOptions hostOptions_;
+  const HostOptions options_;
   TransferThread &transfer_;
   const size_t index_;
   Bell *const callerBell_;
   const plan::Plan *plan_ = nullptr;
-  core::DeviceOptions options_;
+  bool trace_ = false;
   std::optional<core::BindContext> binding_;
   GuardedMemory arena_, slab_;
   std::optional<LinkSpeed> speed_;

@@ -12,7 +12,7 @@
 
 namespace headrace::host {
 
-TransferThread::TransferThread(size_t devices, const BusSpeed &bus)
+TransferThread::TransferThread(size_t devices, const core::PathLimits &bus)
     : control_({nullptr, &bell_, nullptr}), engines_(devices, bus), attached_(devices, false) {
   wants_.reserve(devices * kCounters + 1);
 }

@@ -22,7 +22,7 @@ namespace headrace::host {
 
 class TransferThread {
 public:
-  TransferThread(size_t devices, const BusSpeed &bus);
+  TransferThread(size_t devices, const core::PathLimits &bus);
   ~TransferThread();
 
   Bell *bell() { return &bell_; }                // for the Signals of its devices

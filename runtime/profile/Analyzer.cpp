@@ -88,9 +88,7 @@ public:
   }
 
   absl::StatusOr<cost::Record> run() {
-    core::DeviceOptions deviceOptions = options_.device;
-    deviceOptions.trace = true;
-    absl::Status status = device_.open(plan_.plan, deviceOptions);
+    absl::Status status = device_.open(plan_.plan, {.trace = true});
     if (status.ok())
       status = fillMemory(plan_.plan, device_, options_.weights, options_.loading);
     if (!status.ok())

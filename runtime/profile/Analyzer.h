@@ -39,7 +39,6 @@ struct AnalyzerOptions {
   bool all = false;             // every pair on the grid, also those that need not be measured
   uint64_t seed = 0;            // of the prompts
   double layerTolerance = 0.05; // layers are equal if none takes longer than the fastest by more than this
-  core::DeviceOptions device;   // trace is always on
   const model::WeightSource *weights = nullptr; // of the plan's model; may be null for devices that hold no data
   std::function<void(uint64_t done, uint64_t total)> loading;   // bytes of weights
   std::function<void(uint64_t done, uint64_t total)> measuring; // steps: sizes of copies and pairs

@@ -14,15 +14,14 @@ constexpr size_t kD2H = static_cast<size_t>(plan::Lane::D2H);
 constexpr int64_t kLongestWaitNs = int64_t{1} << 60; // an event is looked at again after it
 constexpr size_t kFirstQueue = 8;
 
-PathLimits perNs(const PathLimits &limits) { return {limits.h2d * 1e-9, limits.d2h * 1e-9, limits.both * 1e-9}; }
+core::PathLimits perNs(const core::PathLimits &limits) {
+  return {limits.h2d * 1e-9, limits.d2h * 1e-9, limits.both * 1e-9};
+}
 
 } // namespace
 
-BusPlayer::BusPlayer(size_t devices, const PathLimits &bus)
-    : bus_(perNs(bus)), devices_(devices), copies_(2 * devices), eventNs_(2 * devices, kNeverNs) {
-  for (std::vector<double> &asked : asked_)
-    asked.reserve(devices);
-}
+BusPlayer::BusPlayer(size_t devices, const core::PathLimits &bus)
+    : bus_(perNs(bus)), devices_(devices), copies_(2 * devices), eventNs_(2 * devices, kNeverNs), shares_(devices) {}
 
 void BusPlayer::open(size_t index, size_t steps, bool trace) {
   Device &device = devices_[index];
@@ -230,8 +229,8 @@ void BusPlayer::predict(size_t index) {
   eventNs_[index] = copy.sinceNs + static_cast<int64_t>(wait);
 }
 
-// Gives every copy that runs its rate from `ns` on. What is fair on a bus with a limit for each direction and one for
-// both: each direction's level by its own limit; then, if that is more than both together may have, one level for all.
+// Gives every copy that runs its rate from `ns` on: its own, or less where the bus has less for it. What a link has for
+// both directions together is in what each of them asks for.
 void BusPlayer::share(int64_t ns) {
   account(ns);
   stale_ = false;
@@ -246,12 +245,11 @@ void BusPlayer::share(int64_t ns) {
     return copies_[index].step->askedBytesPerNs *
            (static_cast<double>(ownRate(index)) / static_cast<double>(kFullRate));
   };
-  for (std::vector<double> &asked : asked_)
-    asked.clear();
-  for (size_t i = 0; i < copies_.size(); ++i)
-    if (onBus(copies_[i]))
-      asked_[i % 2].push_back(asks(i));
-  const std::array<double, 2> levels = fairLevels(bus_, asked_[0], asked_[1]);
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    shares_[d].limits.h2d = onBus(copies_[2 * d]) ? asks(2 * d) : 0;
+    shares_[d].limits.d2h = onBus(copies_[2 * d + 1]) ? asks(2 * d + 1) : 0;
+  }
+  core::shareBus(bus_, absl::MakeSpan(shares_));
   slowed_ = false;
   h2dBytesPerNs_ = 0;
   for (size_t i = 0; i < copies_.size(); ++i) {
@@ -260,15 +258,15 @@ void BusPlayer::share(int64_t ns) {
       continue;
     uint64_t rate = ownRate(i);
     if (onBus(copy)) {
-      const double asked = asks(i);
-      const double level = levels[i % 2];
-      if (level < asked) {
-        const double share = level / copy.step->bytesPerNs * static_cast<double>(kFullRate);
+      const double bytesPerNs = shares_[i / 2].rates[i % 2];
+      const bool slowed = shares_[i / 2].byBus[i % 2];
+      if (slowed) {
+        const double share = bytesPerNs / copy.step->bytesPerNs * static_cast<double>(kFullRate);
         rate = std::clamp<uint64_t>(static_cast<uint64_t>(std::ceil(share)), 1, rate);
       }
       if (i % 2 == 0) {
-        slowed_ |= level < asked;
-        h2dBytesPerNs_ += std::min(level, asked);
+        slowed_ |= slowed;
+        h2dBytesPerNs_ += bytesPerNs;
       }
     }
     if (rate == copy.rate)

@@ -4,7 +4,7 @@
 // the others copy meanwhile.
 //
 //   bus       =========== B ==========
-//   device 0  h2d [ at B ][ at B/2  ]          two copies at once get half each (BusShare.h: max-min fair)
+//   device 0  h2d [ at B ][ at B/2  ]          two copies at once get half each (core/BusShare.h)
 //   device 1  h2d          [ at B/2 ][ at B ]
 //
 // Per device: launches one after another, lanes in order, edges, both directions of a link at work slowed by
@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "runtime/core/BusShare.h"
 #include "runtime/core/Device.h"
-#include "runtime/sim/BusShare.h"
 #include "runtime/sim/TimedSchedule.h"
 
 namespace headrace::sim {
@@ -42,7 +42,7 @@ struct LaunchTimes {
 
 class BusPlayer {
 public:
-  BusPlayer(size_t devices, const PathLimits &bus);
+  BusPlayer(size_t devices, const core::PathLimits &bus);
   int64_t nowNs() const { return now_; }
 
   // Makes room for launches of up to `steps` steps; with `trace`, their times are kept. No launch may be under way.
@@ -118,12 +118,12 @@ private:
   void predict(size_t index);
   void account(int64_t ns);
 
-  PathLimits bus_; // bytes/ns
+  core::PathLimits bus_; // bytes/ns
   std::vector<Device> devices_;
-  std::vector<Copy> copies_;                 // 2 a device: h2d, d2h
-  std::vector<int64_t> eventNs_;             // of each copy: its start, the end of its latency or its own
-  std::array<std::vector<double>, 2> asked_; // scratch of share()
-  bool stale_ = false;                       // the rates
+  std::vector<Copy> copies_;            // 2 a device: h2d, d2h
+  std::vector<int64_t> eventNs_;        // of each copy: its start, the end of its latency or its own
+  std::vector<core::LinkShare> shares_; // scratch of share(), one a device
+  bool stale_ = false;                  // the rates
   int64_t now_ = 0;
 
   // Since the last sample.

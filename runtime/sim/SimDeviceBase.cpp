@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/core/GraphSteps.h"
 #include "runtime/sim/SimDevice.h"
 
 namespace headrace::sim {
@@ -63,29 +64,14 @@ absl::Status SimDeviceBase::readDevice(uint64_t, absl::Span<std::byte>) {
 
 absl::StatusOr<std::unique_ptr<core::Graph>> SimDeviceBase::build(const core::GraphKey &key) {
   RETURN_IF_ERROR(checkOpen());
-  const size_t count = key.transition ? plan_->transitions.size() : plan_->variants.size();
-  if (key.index >= count)
-    return absl::InvalidArgumentError(absl::StrCat("sim: ", key.transition ? "transition " : "variant ", key.index,
-                                                   " to build, the plan has ", count));
-  core::Bucket bucket;
-  const std::vector<uint64_t> *durations;
-  const plan::Schedule *schedule;
-  if (key.transition) {
-    const plan::Transition &transition = plan_->transitions[key.index];
-    durations = &transition.durationsNs;
-    schedule = &plan_->schedules[transition.schedule];
-  } else {
-    const plan::Variant &variant = plan_->variants[key.index];
-    durations = &variant.durationsNs;
-    schedule = &plan_->schedules[variant.schedule];
-    bucket = {variant.newTokens, variant.sequences};
-  }
+  ASSIGN_OR_RETURN(source, core::graphSource(*plan_, key));
   const model::Hardware &hardware = plan_->hardware;
   const double duplexShare = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
   std::unique_ptr<SimGraph> graph =
-      prepare(*schedule, pacedDurations(*schedule, *durations, hardware, options_.linkBandwidth), duplexShare);
-  graph->bytes = plan::linkBytes(*schedule);
-  graph->bucket = bucket;
+      prepare(*source.schedule, pacedDurations(*source.schedule, source.durationsNs, hardware, options_.linkBandwidth),
+              duplexShare);
+  graph->bytes = plan::linkBytes(*source.schedule);
+  graph->bucket = source.bucket;
   graph->owner = this;
   graph->opening = opening_;
   graph->transition = key.transition;
@@ -97,10 +83,8 @@ absl::StatusOr<SimGraph *> SimDeviceBase::own(core::Graph &graph) const {
 }
 
 absl::Status SimDeviceBase::upload(core::Graph &graph) {
-  const absl::StatusOr<SimGraph *> own = this->own(graph);
-  if (!own.ok())
-    return own.status();
-  (*own)->uploaded = true;
+  ASSIGN_OR_RETURN(own, this->own(graph));
+  own->uploaded = true;
   return absl::OkStatus();
 }
 
@@ -122,10 +106,8 @@ void SimDeviceBase::makeUpTokens(Iteration &it) const {
 }
 
 absl::Status SimDeviceBase::launch(core::Graph &graph) {
-  const absl::StatusOr<SimGraph *> own = this->own(graph);
-  if (!own.ok())
-    return own.status();
-  const SimGraph &mine = **own;
+  ASSIGN_OR_RETURN(own, this->own(graph));
+  const SimGraph &mine = *own;
   RETURN_IF_ERROR(core::checkUploaded("sim", mine));
   LaunchTimes *times = nullptr;
   if (!mine.transition) {

@@ -64,7 +64,7 @@ private:
 
 class SimGroup final : public core::DeviceGroup {
 public:
-  SimGroup(size_t devices, const PathLimits &bus) : player_(devices, bus), moments_(devices) {
+  SimGroup(size_t devices, const core::PathLimits &bus) : player_(devices, bus), moments_(devices) {
     devices_.reserve(devices);
     for (size_t i = 0; i < devices; ++i)
       devices_.emplace_back(player_, i);
@@ -78,10 +78,8 @@ public:
       moments_[i] = nullptr;
       if (awaited[i] == 0)
         continue;
-      const absl::StatusOr<const int64_t *> visible = devices_[i].visible(awaited[i]);
-      if (!visible.ok())
-        return visible.status();
-      moments_[i] = *visible;
+      ASSIGN_OR_RETURN(visible, devices_[i].visible(awaited[i]));
+      moments_[i] = visible;
     }
     return player_.passUntilAny(moments_, untilNs);
   }
@@ -102,7 +100,7 @@ private:
 
 } // namespace
 
-absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeSimGroup(size_t devices, const PathLimits &bus) {
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeSimGroup(size_t devices, const core::PathLimits &bus) {
   if (devices == 0)
     return absl::InvalidArgumentError("sim: a group of no devices");
   for (const double limit : {bus.h2d, bus.d2h, bus.both})

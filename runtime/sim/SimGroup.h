@@ -16,13 +16,13 @@
 #include <cstddef>
 #include <memory>
 
+#include "runtime/core/BusShare.h"
 #include "runtime/core/DeviceGroup.h"
-#include "runtime/sim/BusShare.h"
 
 namespace headrace::sim {
 
 // `devices` of them behind `bus` (bytes/s). A device's own link is its plan's hardware's, or what
 // DeviceOptions::linkBandwidth says. InvalidArgument for no device, and for a limit that is not positive.
-absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeSimGroup(size_t devices, const PathLimits &bus);
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeSimGroup(size_t devices, const core::PathLimits &bus);
 
 } // namespace headrace::sim

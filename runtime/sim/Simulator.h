@@ -5,7 +5,7 @@
 //
 // Rules: the steps of a lane run one after another in their order; a step starts when its lane is free and every edge's
 // source has ended. Copies share their link: h2d and d2h running together are slowed so that their rates add up to at
-// most the duplex bandwidth. Links that share a bus: BusShare.h.
+// most the duplex bandwidth. Links that share a bus: core/BusShare.h.
 //
 //   lane      0    10    20    30    40   ns
 //   compute   [ L0 ][ L1 ].....[ L2 ]         L2 waits for its weights: 10 ns of stall

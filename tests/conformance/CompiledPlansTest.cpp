@@ -106,10 +106,10 @@ protected:
   // What happens between iterations.
   using Between = std::function<void(core::Runtime &)>;
 
-  serve::GenerateResult run(const plan::Plan &plan, std::unique_ptr<core::Device> device,
-                            const core::DeviceOptions &options, bool keepLogits, const Between &between = {}) {
+  serve::GenerateResult run(const plan::Plan &plan, std::unique_ptr<core::Device> device, bool keepLogits,
+                            const Between &between = {}) {
     const auto weights = model::syntheticWeights(1);
-    auto runtime = core::Runtime::load(plan, *device, options, weights.get(), {});
+    auto runtime = core::Runtime::load(plan, *device, {}, weights.get(), {});
     EXPECT_TRUE(runtime.ok()) << runtime.status();
     if (!runtime.ok())
       return {};
@@ -161,15 +161,15 @@ bool sameBits(const std::vector<std::vector<float>> &a, const std::vector<std::v
 
 TEST_P(CompiledPlans, GiveTheBitsOfTheResidentModelOnTheHost) {
   const plan::Plan residentPlan = compile(0);
-  const serve::GenerateResult resident = run(residentPlan, host::makeHostDevice(), {.unpaced = true}, true);
+  const serve::GenerateResult resident = run(residentPlan, host::makeHostDevice({.unpaced = true}), true);
   for (int64_t interval = 1; interval <= kLayers; ++interval)
     for (model::Choice embedding : {model::Choice::Off, model::Choice::On}) {
       const plan::Plan plan = compile(interval, embedding);
       EXPECT_EQ(plan.placements[0].offloadedLayers, kLayers / interval);
-      for (const core::DeviceOptions &options :
-           {core::DeviceOptions{}, core::DeviceOptions{.unpaced = true}, core::DeviceOptions{.poison = true}}) {
+      for (const host::HostOptions &options :
+           {host::HostOptions{}, host::HostOptions{.unpaced = true}, host::HostOptions{.poison = true}}) {
         const bool oneByOne = options.unpaced || options.poison; // else two iterations are in flight
-        const serve::GenerateResult other = run(plan, host::makeHostDevice(), options, oneByOne);
+        const serve::GenerateResult other = run(plan, host::makeHostDevice(options), oneByOne);
         EXPECT_EQ(other.tokens, resident.tokens) << "interval " << interval << ", poison " << options.poison;
         EXPECT_TRUE(!oneByOne || sameBits(other.logits, resident.logits))
             << "interval " << interval << ", poison " << options.poison;
@@ -179,17 +179,17 @@ TEST_P(CompiledPlans, GiveTheBitsOfTheResidentModelOnTheHost) {
 
 // Where the weights live may change between any two iterations.
 TEST_P(CompiledPlans, GiveTheBitsOfTheResidentModelWhileTheyChangePlacement) {
-  const serve::GenerateResult resident = run(compile(0), host::makeHostDevice(), {.unpaced = true}, true);
+  const serve::GenerateResult resident = run(compile(0), host::makeHostDevice({.unpaced = true}), true);
   for (const std::vector<int64_t> &intervals : {std::vector<int64_t>{3}, {1, 2, 3, 4, 6}}) {
     const plan::Plan plan = compileSeveral(intervals);
     ASSERT_EQ(plan.placements.size(), 1 + 2 * intervals.size());
     for (uint64_t seed = 1; seed <= 4; ++seed)
-      for (const core::DeviceOptions &options :
-           {core::DeviceOptions{}, core::DeviceOptions{.unpaced = true}, core::DeviceOptions{.poison = true}}) {
+      for (const host::HostOptions &options :
+           {host::HostOptions{}, host::HostOptions{.unpaced = true}, host::HostOptions{.poison = true}}) {
         const bool oneByOne = options.unpaced || options.poison; // else two iterations are in flight
         int changes = 0;
         const serve::GenerateResult walked =
-            run(plan, host::makeHostDevice(), options, oneByOne, RandomWalk(seed, changes));
+            run(plan, host::makeHostDevice(options), oneByOne, RandomWalk(seed, changes));
         EXPECT_GT(changes, 4);
         EXPECT_EQ(walked.tokens, resident.tokens) << "seed " << seed << ", poison " << options.poison;
         EXPECT_TRUE(!oneByOne || sameBits(walked.logits, resident.logits))
@@ -204,8 +204,8 @@ TEST_P(CompiledPlans, ChangePlacementInVirtualTimeAsPredicted) {
   const plan::Plan plan = compileSeveral({1, 2, 3, 4, 6});
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     int onHost = 0, inSim = 0;
-    const auto host = run(plan, host::makeHostDevice(), {.unpaced = true}, false, RandomWalk(seed, onHost));
-    const auto sim = run(plan, sim::makeSimDevice(), {}, false, RandomWalk(seed, inSim));
+    const auto host = run(plan, host::makeHostDevice({.unpaced = true}), false, RandomWalk(seed, onHost));
+    const auto sim = run(plan, sim::makeSimDevice(), false, RandomWalk(seed, inSim));
     EXPECT_EQ(onHost, inSim);
     EXPECT_EQ(sim.counters.launches, host.counters.launches);
     EXPECT_EQ(sim.counters.h2dBytes, host.counters.h2dBytes);
@@ -234,28 +234,28 @@ TEST_P(CompiledPlans, ChangePlacementInVirtualTimeAsPredicted) {
 
 TEST_P(CompiledPlans, SingleUnitsGiveTheBitsOfTheResidentModelOnTheHost) {
   const plan::Plan residentPlan = compile(0);
-  const serve::GenerateResult resident = run(residentPlan, host::makeHostDevice(), {.unpaced = true}, true);
+  const serve::GenerateResult resident = run(residentPlan, host::makeHostDevice({.unpaced = true}), true);
   for (const double largest : {1.0, 1.5, 2.0, 3.7}) {
     const plan::Plan plan = compileUnits(largest);
     ASSERT_EQ(plan.placements.size(), 1u);
     EXPECT_EQ(plan.placements[0].offloadedLayers, kLayers);
     EXPECT_EQ(plan.placements[0].slots.size(), GetParam().rule == model::StartRule::Paper ? 2u : 1u);
-    for (const core::DeviceOptions &options :
-         {core::DeviceOptions{}, core::DeviceOptions{.unpaced = true}, core::DeviceOptions{.poison = true}}) {
+    for (const host::HostOptions &options :
+         {host::HostOptions{}, host::HostOptions{.unpaced = true}, host::HostOptions{.poison = true}}) {
       const bool oneByOne = options.unpaced || options.poison;
-      const serve::GenerateResult other = run(plan, host::makeHostDevice(), options, oneByOne);
+      const serve::GenerateResult other = run(plan, host::makeHostDevice(options), oneByOne);
       EXPECT_EQ(other.tokens, resident.tokens) << "ring of " << largest << " units, poison " << options.poison;
       EXPECT_TRUE(!oneByOne || sameBits(other.logits, resident.logits)) << "ring of " << largest << " units";
     }
-    EXPECT_GT(run(plan, sim::makeSimDevice(), {}, false).counters.h2dBytes, 0u);
+    EXPECT_GT(run(plan, sim::makeSimDevice(), false).counters.h2dBytes, 0u);
   }
 }
 
 TEST_P(CompiledPlans, RunInVirtualTimeWithTheSameIterations) {
   for (int64_t interval : {0, 1, 4}) {
     const plan::Plan plan = compile(interval);
-    const serve::GenerateResult host = run(plan, host::makeHostDevice(), {.unpaced = true}, false);
-    const serve::GenerateResult sim = run(plan, sim::makeSimDevice(), {}, false);
+    const serve::GenerateResult host = run(plan, host::makeHostDevice({.unpaced = true}), false);
+    const serve::GenerateResult sim = run(plan, sim::makeSimDevice(), false);
     EXPECT_EQ(sim.iterations, host.iterations);
     EXPECT_EQ(sim.prefillIterations, host.prefillIterations);
     EXPECT_EQ(sim.counters.launches, host.counters.launches);

@@ -36,30 +36,31 @@ constexpr double kNoBus = std::numeric_limits<double>::infinity(); // limits not
 struct DeviceUnderTest {
   const char *name;
   std::shared_ptr<Device> (*make)();
-  DeviceOptions options;
+  bool pacesCopies = true; // to DeviceOptions::linkBandwidth
   model::DeviceKind plansFor = model::DeviceKind::Host;
 };
+std::shared_ptr<Device> hostWith(const host::HostOptions &options) { return host::makeHostDevice(options); }
+std::shared_ptr<Device> firstOfHosts(size_t devices) {
+  return firstOf(host::makeHostGroup(std::vector<host::HostOptions>(devices), kNoBus));
+}
 const DeviceUnderTest kDevices[] = {
-    {"host", [] { return std::shared_ptr<Device>(host::makeHostDevice()); }, {}},
-    {"hostUnpaced", [] { return std::shared_ptr<Device>(host::makeHostDevice()); }, {.unpaced = true}},
-    {"hostPoison", [] { return std::shared_ptr<Device>(host::makeHostDevice()); }, {.poison = true}},
-    {"hostGroupOfOne", [] { return firstOf(host::makeHostGroup(1, kNoBus)); }, {}},
-    {"hostFirstOfTwo", [] { return firstOf(host::makeHostGroup(2, kNoBus)); }, {}},
-    {"sim", [] { return std::shared_ptr<Device>(sim::makeSimDevice()); }, {}},
-    {"simGroupOfOne", [] { return firstOf(sim::makeSimGroup(1, {})); }, {}},
-    {"simFirstOfTwo", [] { return firstOf(sim::makeSimGroup(2, {})); }, {}},
+    {"host", [] { return hostWith({}); }},
+    {"hostUnpaced", [] { return hostWith({.unpaced = true}); }, /*pacesCopies=*/false},
+    {"hostPoison", [] { return hostWith({.poison = true}); }, /*pacesCopies=*/false},
+    {"hostGroupOfOne", [] { return firstOfHosts(1); }},
+    {"hostFirstOfTwo", [] { return firstOfHosts(2); }},
+    {"sim", [] { return std::shared_ptr<Device>(sim::makeSimDevice()); }},
+    {"simGroupOfOne", [] { return firstOf(sim::makeSimGroup(1, {})); }},
+    {"simFirstOfTwo", [] { return firstOf(sim::makeSimGroup(2, {})); }},
 #ifdef HEADRACE_GPU_TESTS
-    {"cudaExplicit",
-     [] { return std::shared_ptr<Device>(*cuda::makeCudaDevice({.compare = true})); },
-     {},
-     model::DeviceKind::Cuda},
+    {"cudaExplicit", [] { return std::shared_ptr<Device>(*cuda::makeCudaDevice({.compare = true})); },
+     /*pacesCopies=*/false, model::DeviceKind::Cuda},
     {"cudaCapture",
      [] {
        return std::shared_ptr<Device>(
            *cuda::makeCudaDevice({.capture = true, .compare = true, .traceBy = cuda::TraceBy::Stamps}));
      },
-     {},
-     model::DeviceKind::Cuda},
+     /*pacesCopies=*/false, model::DeviceKind::Cuda},
 #endif
 };
 
@@ -70,9 +71,7 @@ protected:
         device_(GetParam().make()) {}
 
   void open(bool trace = false) {
-    DeviceOptions options = GetParam().options;
-    options.trace = trace;
-    const absl::Status status = device_->open(plan_, options);
+    const absl::Status status = device_->open(plan_, {.trace = trace});
     ASSERT_TRUE(status.ok()) << status;
   }
   // A graph that is ready to launch. Weights are whatever memory holds: only Runtime tests look at values.
@@ -129,12 +128,12 @@ TEST_P(DeviceConformance, OpenTakesExactlyThePlansBytes) {
 TEST_P(DeviceConformance, OpenFailsWithTheNumberWhereMemoryLacks) {
   plan::Plan large = plan_;
   large.arenaBytes = uint64_t{1} << 55;
-  const absl::Status device = device_->open(large, GetParam().options);
+  const absl::Status device = device_->open(large, {});
   EXPECT_EQ(device.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(device.message()), HasSubstr("36028797018963968"));
   large = plan_;
   large.hostBytes = uint64_t{1} << 55;
-  const absl::Status host = device_->open(large, GetParam().options);
+  const absl::Status host = device_->open(large, {});
   EXPECT_EQ(host.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(host.message()), HasSubstr("36028797018963968"));
   open(); // and can be opened after a failure
@@ -166,7 +165,7 @@ TEST_P(DeviceConformance, GraphsOfAnotherDeviceOrAnEarlierPlanAreRefused) {
   open();
   Graph &graph = ready({});
   const auto other = GetParam().make();
-  ASSERT_TRUE(other->open(plan_, GetParam().options).ok());
+  ASSERT_TRUE(other->open(plan_, {}).ok());
   EXPECT_EQ(other->upload(graph).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(other->launch(graph).code(), absl::StatusCode::kInvalidArgument);
   open();
@@ -370,13 +369,10 @@ TEST_P(DeviceConformance, NoStepOfALaunchEndsBeforeTheOneBeforeHasItsTokens) {
 // take 80 ms, the one before the tokens half of it. The next launch's compute does not begin before; sim, which scales
 // the times that this plan gives, is off by 3%.
 TEST_P(DeviceConformance, NoStepOfALaunchComputesBeforeTheOneBeforeHasMadeItsCopies) {
-  if (device_->kind() == "cuda" || GetParam().options.unpaced || GetParam().options.poison)
-    GTEST_SKIP(); // nothing paces its copies
+  if (!GetParam().pacesCopies)
+    GTEST_SKIP();
   constexpr double kBandwidth = 3e6;
-  DeviceOptions options = GetParam().options;
-  options.trace = true;
-  options.linkBandwidth = kBandwidth;
-  ASSERT_TRUE(device_->open(plan_, options).ok());
+  ASSERT_TRUE(device_->open(plan_, {.linkBandwidth = kBandwidth, .trace = true}).ok());
   Graph &decode = ready({.transition = false, .index = 0}), &mixed = ready({.transition = false, .index = 1});
   uint64_t copied = 0;
   for (const plan::Step &step : plan_.schedules[0].steps)
@@ -402,7 +398,7 @@ TEST_P(DeviceConformance, TwoLaunchesInFlightGiveTheTokensOfOneByOne) {
   const std::vector<int32_t> prompt = {3, 1, 4, 1, 5, 9, 2}, blocks = {1, 2, 3, 4, 5};
   const auto generate = [&](bool oneByOne) {
     std::vector<int32_t> tokens;
-    auto runtime = Runtime::load(plan_, *device_, GetParam().options, weights.get(), {});
+    auto runtime = Runtime::load(plan_, *device_, {}, weights.get(), {});
     EXPECT_TRUE(runtime.ok()) << runtime.status();
     const auto read = [&] {
       const auto one = (*runtime)->awaitTokens();
@@ -440,14 +436,12 @@ TEST_P(DeviceConformance, WithoutTraceThereAreNoTimes) {
 }
 
 TEST_P(DeviceConformance, OpeningAgainStartsFromNothing) {
-  DeviceOptions options = GetParam().options;
-  options.trace = true;
-  options.linkBandwidth = options.unpaced || options.poison ? 0 : 3e6; // compute waits 40 ms for the first copy
-  ASSERT_TRUE(device_->open(plan_, options).ok());
+  const double bandwidth = GetParam().pacesCopies ? 3e6 : 0; // compute waits 40 ms for the first copy
+  ASSERT_TRUE(device_->open(plan_, {.linkBandwidth = bandwidth, .trace = true}).ok());
   launch(ready({}));
   ASSERT_TRUE(device_->drain().ok());
   EXPECT_GT(device_->counters().h2dBytes, 0u);
-  if (options.linkBandwidth > 0) {
+  if (bandwidth > 0) {
     EXPECT_GT(device_->counters().stallNs, 0);
   }
   open(/*trace=*/true);
@@ -464,7 +458,7 @@ TEST_P(DeviceConformance, OpeningAgainStartsFromNothing) {
 
 TEST_P(DeviceConformance, TheRuntimeRunsPlansOnIt) {
   const auto weights = model::syntheticWeights(1);
-  auto runtime = Runtime::load(plan_, *device_, GetParam().options, weights.get(), {});
+  auto runtime = Runtime::load(plan_, *device_, {}, weights.get(), {});
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   for (int i = 0; i < 5; ++i) {
     fillMeta(3);

@@ -58,10 +58,9 @@ protected:
     request.keepLogits = keepLogits;
     return request;
   }
-  static std::unique_ptr<core::Runtime> load(const plan::Plan &plan, core::Device &device,
-                                             const core::DeviceOptions &options, uint32_t placement) {
+  static std::unique_ptr<core::Runtime> load(const plan::Plan &plan, core::Device &device, uint32_t placement) {
     const auto weights = model::syntheticWeights(1);
-    auto runtime = core::Runtime::load(plan, device, options, weights.get(), {.placement = placement});
+    auto runtime = core::Runtime::load(plan, device, {}, weights.get(), {.placement = placement});
     EXPECT_TRUE(runtime.ok()) << runtime.status();
     return runtime.ok() ? *std::move(runtime) : nullptr;
   }
@@ -88,16 +87,16 @@ TEST_P(ElasticKv, PlacementsThatOffloadMoreHaveMoreBlocks) {
 
 TEST_P(ElasticKv, TokensDoNotDependOnWhereTheirBlocksAre) {
   const plan::Plan plan = compile(model::Choice::On), large = compile(model::Choice::Off, std::nullopt);
-  const auto reference = host::makeHostDevice();
-  const auto resident = load(large, *reference, {.unpaced = true}, 0);
+  const auto reference = host::makeHostDevice({.unpaced = true});
+  const auto resident = load(large, *reference, 0);
   ASSERT_NE(resident, nullptr);
   const auto expected = serve::generate(*resident, request(true));
   ASSERT_TRUE(expected.ok()) << expected.status();
-  for (const core::DeviceOptions &options :
-       {core::DeviceOptions{}, core::DeviceOptions{.unpaced = true}, core::DeviceOptions{.poison = true}}) {
+  for (const host::HostOptions &options :
+       {host::HostOptions{}, host::HostOptions{.unpaced = true}, host::HostOptions{.poison = true}}) {
     const bool oneByOne = options.unpaced || options.poison;
-    const auto device = host::makeHostDevice();
-    const auto runtime = load(plan, *device, options, 4);
+    const auto device = host::makeHostDevice(options);
+    const auto runtime = load(plan, *device, 4);
     ASSERT_NE(runtime, nullptr);
     serve::GenerateRequest asked = request(oneByOne);
     int refused = 0, taken = 0;
@@ -135,8 +134,8 @@ TEST_P(ElasticKv, TokensDoNotDependOnWhereTheirBlocksAre) {
 // Bytes in a block that only some placements have stay through changes between these.
 TEST_P(ElasticKv, BlocksInGrownMemoryKeepTheirBytes) {
   const plan::Plan plan = compile(model::Choice::On);
-  const auto device = host::makeHostDevice();
-  const auto runtime = load(plan, *device, {.poison = true}, 4);
+  const auto device = host::makeHostDevice({.poison = true});
+  const auto runtime = load(plan, *device, 4);
   ASSERT_NE(runtime, nullptr);
   const int64_t grown = plan.placements[0].kvBlocks; // the first block that placement 0 does not have
   std::vector<uint32_t> roomy;
@@ -175,7 +174,7 @@ TEST_P(ElasticKv, BlocksInGrownMemoryKeepTheirBytes) {
 TEST_P(ElasticKv, RunsInVirtualTime) {
   const plan::Plan plan = compile(model::Choice::On);
   const auto device = sim::makeSimDevice();
-  const auto runtime = load(plan, *device, {}, 4);
+  const auto runtime = load(plan, *device, 4);
   ASSERT_NE(runtime, nullptr);
   const auto result = serve::generate(*runtime, request(false));
   ASSERT_TRUE(result.ok()) << result.status();
@@ -186,7 +185,7 @@ TEST_P(ElasticKv, RunsInVirtualTime) {
 TEST_P(ElasticKv, TooFewBlocksAreSaidSo) {
   const plan::Plan plan = compile(model::Choice::On);
   const auto device = sim::makeSimDevice();
-  const auto runtime = load(plan, *device, {}, 0);
+  const auto runtime = load(plan, *device, 0);
   ASSERT_NE(runtime, nullptr);
   const auto result = serve::generate(*runtime, request(false));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);

@@ -22,7 +22,8 @@ class FleetAllocations : public testing::TestWithParam<bool> {};
 
 TEST_P(FleetAllocations, NoneAreMadeWhereNothingIsDecided) {
   const plan::Plan plan = fleetPlan();
-  auto group = GetParam() ? sim::makeSimGroup(2, {1.6e9}) : host::makeHostGroup(2, 1.6e9);
+  auto group =
+      GetParam() ? sim::makeSimGroup(2, {1.6e9}) : host::makeHostGroup(std::vector<host::HostOptions>(2), 1.6e9);
   ASSERT_TRUE(group.ok()) << group.status();
   std::vector<uint64_t> counted; // allocations so far at each iteration of the last request that began
   counted.reserve(1000);

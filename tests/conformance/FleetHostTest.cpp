@@ -14,7 +14,7 @@ namespace {
 constexpr double kBus = 1.6e9; // of links of 1e9
 
 std::unique_ptr<core::DeviceGroup> hostGroup(size_t devices) {
-  auto group = host::makeHostGroup(devices, kBus);
+  auto group = host::makeHostGroup(std::vector<host::HostOptions>(devices), kBus);
   EXPECT_TRUE(group.ok()) << group.status();
   return *std::move(group);
 }
@@ -59,9 +59,9 @@ TEST_P(FleetHost, TokensAreThoseOfAResidentReplayOfTheLoggedCompositions) {
   EXPECT_GT(changes, 5u);
 
   const plan::Plan residentPlan = fleetPlan({.spec = GetParam().spec, .intervals = {}, .rule = GetParam().rule});
-  const auto device = host::makeHostDevice();
+  const auto device = host::makeHostDevice({.unpaced = true});
   const auto weights = model::syntheticWeights(1);
-  auto resident = core::Runtime::load(residentPlan, *device, {.unpaced = true}, weights.get(), {});
+  auto resident = core::Runtime::load(residentPlan, *device, {}, weights.get(), {});
   ASSERT_TRUE(resident.ok()) << resident.status();
   for (uint32_t r = 0; r < requests.size(); ++r) {
     if (!result->requests[r].admitted)

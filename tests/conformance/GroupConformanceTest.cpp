@@ -24,7 +24,8 @@ struct GroupUnderTest {
   std::unique_ptr<Device> (*alone)();
 };
 const GroupUnderTest kGroups[] = {
-    {"host", [](size_t devices, double bus) { return host::makeHostGroup(devices, bus); },
+    {"host",
+     [](size_t devices, double bus) { return host::makeHostGroup(std::vector<host::HostOptions>(devices), bus); },
      [] { return host::makeHostDevice(); }},
     {"sim", [](size_t devices, double bus) { return sim::makeSimGroup(devices, {bus}); },
      [] { return sim::makeSimDevice(); }},

@@ -30,9 +30,9 @@ TEST(SwitchAllocations, NoneAtAll) {
   const auto plan = compiler::compile(request);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_GT(plan->pageBytes, 0u);
-  const auto device = host::makeHostDevice();
+  const auto device = host::makeHostDevice({.unpaced = true});
   const auto weights = model::syntheticWeights(3);
-  const auto runtime = core::Runtime::load(*plan, *device, {.unpaced = true}, weights.get(), {});
+  const auto runtime = core::Runtime::load(*plan, *device, {}, weights.get(), {});
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   core::Runtime &run = **runtime;
   std::vector<int32_t> table;

@@ -120,17 +120,14 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   if (!checkpoint.ok())
     return checkpoint.status();
   const ChangedWeights weights(**checkpoint, setup);
-  absl::StatusOr<std::unique_ptr<core::Device>> made = host::makeHostDevice();
+  absl::StatusOr<std::unique_ptr<core::Device>> made = host::makeHostDevice({.unpaced = true, .poison = setup.poison});
   if (setup.makeDevice)
     made = setup.makeDevice();
   if (!made.ok())
     return made.status();
   ChangedMeta device(**made, setup);
-  core::DeviceOptions options;
-  options.unpaced = true;
-  options.poison = setup.poison;
   absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
-      core::Runtime::load(*plan, device, options, &weights, core::LoadOptions());
+      core::Runtime::load(*plan, device, {}, &weights, core::LoadOptions());
   if (!runtime.ok())
     return runtime.status();
 

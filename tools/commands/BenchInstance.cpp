@@ -83,13 +83,10 @@ absl::StatusOr<std::unique_ptr<BenchInstance>> BenchInstance::load(plan::Plan pl
       return opened.status();
     weights = *std::move(opened);
   }
-  core::DeviceOptions deviceOptions;
-  deviceOptions.trace = true;
-  RETURN_IF_ERROR(setLanes(options, *instance->device_, deviceOptions));
   core::LoadOptions loadOptions;
   loadOptions.placement = instance->prefillPlacement_;
   absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
-      core::Runtime::load(kept, *instance->device_, deviceOptions, weights.get(), loadOptions);
+      core::Runtime::load(kept, *instance->device_, {.trace = true}, weights.get(), loadOptions);
   if (!runtime.ok())
     return runtime.status();
   instance->runtime_ = *std::move(runtime);

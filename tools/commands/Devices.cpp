@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/Devices.h"
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
+
+#include <sched.h>
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
@@ -40,10 +43,32 @@ MadeDevice makeCuda(const std::string &name, const RunOptions &options) {
                                .libraries = options.cudaLibraries});
 }
 
+void pinLanes(host::HostOptions &options) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (::sched_getaffinity(0, sizeof(set), &set) == 0)
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+      if (CPU_ISSET(core, &set))
+        cores.push_back(core);
+  if (cores.empty())
+    return;
+  options.computeCore = cores[0];
+  options.transferCore = cores[std::min<size_t>(1, cores.size() - 1)];
+}
+
+MadeDevice makeHost(const std::string &, const RunOptions &options) {
+  host::HostOptions made{.lowLatency = options.lowLatency};
+  if (options.pin)
+    pinLanes(made);
+  return host::makeHostDevice(made);
+}
+
 const DeviceFactory kDevices[] = {
-    {"host", "host", [](const std::string &name) { return name == "host"; },
-     [](const std::string &, const RunOptions &) -> MadeDevice { return host::makeHostDevice(); },
-     [](size_t devices, double bus) -> MadeGroup { return host::makeHostGroup(devices, bus); }},
+    {"host", "host", [](const std::string &name) { return name == "host"; }, makeHost,
+     [](size_t devices, double bus) -> MadeGroup {
+       return host::makeHostGroup(std::vector<host::HostOptions>(devices), bus);
+     }},
     {"sim", "sim", [](const std::string &name) { return name == "sim"; },
      [](const std::string &, const RunOptions &) -> MadeDevice { return sim::makeSimDevice(); },
      [](size_t devices, double bus) -> MadeGroup { return sim::makeSimGroup(devices, {.h2d = bus}); }},
@@ -77,7 +102,12 @@ absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name
   if (options.traceBy != "auto" && options.traceBy != "cupti" && options.traceBy != "stamps")
     return badFlag("--trace-by", options.traceBy, "auto, cupti or stamps");
   const DeviceFactory *factory = factoryFor(name, /*group=*/false);
-  return factory != nullptr ? factory->make(name, options) : badFlag("--device", name, deviceNames());
+  if (factory == nullptr)
+    return badFlag("--device", name, deviceNames());
+  if (options.lowLatency && factory->kind != "host")
+    return badUsage(
+        model::cat("--low-latency: expected the host device, whose lanes are threads; this is ", factory->kind));
+  return factory->make(name, options);
 }
 
 absl::Status checkDeviceGroup(const std::string &name) {

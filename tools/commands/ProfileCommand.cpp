@@ -216,7 +216,6 @@ absl::Status profileCommand(const ProfileOptions &options) {
   analyzer.all = options.all;
   analyzer.seed = run.seed;
   analyzer.weights = weights.get();
-  RETURN_IF_ERROR(setLanes(run, **device, analyzer.device));
   bool measuring = false;
   progress.emplace("loading", Amount::Bytes);
   analyzer.loading = [&](uint64_t done, uint64_t total) { progress->update(done, total); };

@@ -286,7 +286,6 @@ absl::Status runCommand(const RunOptions &options) {
     return absl::FailedPreconditionError(
         cat("--logits: the ", report.device, " device holds no data: use --device host"));
   }
-  RETURN_IF_ERROR(setLanes(options, **device, deviceOptions));
   const bool drawn = !options.trace.empty() || !options.timeline.empty();
   deviceOptions.trace = drawn || (*device)->kind() == "host" || (*device)->kind() == "sim"; // where it costs nothing
   core::LoadOptions loadOptions;

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/RunSetup.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <set>
-#include <vector>
 
-#include <sched.h>
 #include <unistd.h>
 
 #include "runtime/base/FileIo.h"
@@ -63,33 +60,6 @@ absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOption
   if (options.verifyWeights)
     RETURN_IF_ERROR(verifyWeights(plan, *source));
   return model::openCheckpoint(folder, plan.model, model::layoutWeights(plan.model), warnOnce);
-}
-
-namespace {
-
-void pinLanes(core::DeviceOptions &options) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0)
-    for (int core = 0; core < CPU_SETSIZE; ++core)
-      if (CPU_ISSET(core, &set))
-        cores.push_back(core);
-  if (cores.empty())
-    return;
-  options.computeCore = cores[0];
-  options.transferCore = cores[std::min<size_t>(1, cores.size() - 1)];
-}
-
-} // namespace
-
-absl::Status setLanes(const RunOptions &options, const core::Device &device, core::DeviceOptions &deviceOptions) {
-  if (options.pin)
-    pinLanes(deviceOptions);
-  if (options.lowLatency && device.kind() != "host")
-    return badUsage(cat("--low-latency: expected the host device, whose lanes are threads; this is ", device.kind()));
-  deviceOptions.lowLatency = options.lowLatency;
-  return absl::OkStatus();
 }
 
 } // namespace headrace::tools

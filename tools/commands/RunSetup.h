@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every command that runs a plan needs first beside a device (Devices.h): weights, cores.
+// What every command that runs a plan needs first beside a device (Devices.h): weights.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,5 @@ void warnOnce(const std::string &warning);
 // --synthetic-weights, --weights, or the folder that the plan was made from; --verify-weights. Warns of tensors that
 // nothing uses, and, as they are loaded, of those with values that are not finite.
 absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOptions &options, const plan::Plan &plan);
-// --pin: two cores of those this process may use; the same one twice if there is only one. --low-latency:
-// kInvalidArgument for a device whose lanes are no threads of this machine.
-absl::Status setLanes(const RunOptions &options, const core::Device &device, core::DeviceOptions &deviceOptions);
 
 } // namespace headrace::tools

@@ -16,10 +16,8 @@ absl::Status runToEnd(core::Runtime &runtime, const GenerateRequest &request, Ba
     if (request.placementOf && run.inFlight() < run.depth())
       if (const plan::IterationShape shape = run.nextShape(placement); shape.tokens > 0)
         placement = request.placementOf(shape);
-    absl::StatusOr<bool> launched = run.launchNext(placement);
-    if (!launched.ok())
-      return launched.status();
-    if (*launched)
+    ASSIGN_OR_RETURN(launched, run.launchNext(placement));
+    if (launched)
       continue;
     if (run.inFlight() == 0)
       return absl::OkStatus();

@@ -157,13 +157,11 @@ absl::StatusOr<bool> BatchRun::launchNext(uint32_t placement) {
     }
   if (rows_.empty())
     return false;
-  absl::StatusOr<uint32_t> variant = runtime_.chooseIn(placement, tokens, static_cast<int64_t>(rows_.size()), context);
-  if (!variant.ok())
-    return variant.status();
+  ASSIGN_OR_RETURN(variant, runtime_.chooseIn(placement, tokens, static_cast<int64_t>(rows_.size()), context));
   RETURN_IF_ERROR(core::writeMeta(plan_.metaLayout, plan_.blockTokens, rows_, device_.meta()));
   const int64_t launchNs = device_.nowNs();
-  RETURN_IF_ERROR(runtime_.launch(*variant));
-  next.launched = {runtime_.launched(), *variant, placement, launchNs, prefill, next.rows};
+  RETURN_IF_ERROR(runtime_.launch(variant));
+  next.launched = {runtime_.launched(), variant, placement, launchNs, prefill, next.rows};
   lastLaunched_ = next.launched;
   ++newest_;
   ++result_.iterations;
@@ -201,25 +199,23 @@ absl::Status BatchRun::readOldest() {
     return absl::FailedPreconditionError("no iteration is in flight");
   const InFlight &iteration = inFlight_[oldest_ % kInFlight];
   ++oldest_;
-  absl::StatusOr<absl::Span<const int32_t>> tokens = runtime_.awaitTokens();
-  if (!tokens.ok())
-    return tokens.status();
+  ASSIGN_OR_RETURN(tokens, runtime_.awaitTokens());
   const LaunchedIteration &launched = iteration.launched;
-  if (tokens->size() != iteration.sampledOf.size())
-    return absl::InternalError(absl::StrCat("iteration ", launched.number, ": ", tokens->size(), " tokens, expected ",
+  if (tokens.size() != iteration.sampledOf.size())
+    return absl::InternalError(absl::StrCat("iteration ", launched.number, ": ", tokens.size(), " tokens, expected ",
                                             iteration.sampledOf.size()));
-  if (std::find(tokens->begin(), tokens->end(), kernels::kNotFinite) != tokens->end())
-    return wrongLogits(iteration, *tokens);
+  if (std::find(tokens.begin(), tokens.end(), kernels::kNotFinite) != tokens.end())
+    return wrongLogits(iteration, tokens);
   const int64_t visibleNs = device_.tokensVisibleNs(launched.number);
   if (request_->keepLogits)
-    for (size_t i = 0; i < tokens->size(); ++i)
+    for (size_t i = 0; i < tokens.size(); ++i)
       if (absl::Status status =
               logits_.read(plan_, device_, launched.variant, i, result_.logits[iteration.sampledOf[i]]);
           !status.ok())
         return status;
   readTokens_.clear();
-  for (size_t i = 0; i < tokens->size(); ++i)
-    accept(iteration.sampledOf[i], (*tokens)[i], visibleNs);
+  for (size_t i = 0; i < tokens.size(); ++i)
+    accept(iteration.sampledOf[i], tokens[i], visibleNs);
   lastRead_ = {launched.number, launched.variant, visibleNs, readTokens_};
   if (request_->onIteration) {
     IterationSeen seen{launched.variant, visibleNs - std::max(launched.launchNs, lastVisibleNs_), launched.prefill};

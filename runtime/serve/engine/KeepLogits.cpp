@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 
 namespace headrace::serve {
 namespace {
@@ -48,10 +49,8 @@ absl::Status KeptLogits::prepare(const plan::Plan &plan, const core::Device &dev
     logits_.emplace_back();
     if (schedule.shape == plan::ShapeClass::Transition)
       continue;
-    absl::StatusOr<plan::Operand> logits = findLogits(schedule);
-    if (!logits.ok())
-      return logits.status();
-    logits_.back() = *logits;
+    ASSIGN_OR_RETURN(logits, findLogits(schedule));
+    logits_.back() = logits;
   }
   return absl::OkStatus();
 }

@@ -194,8 +194,9 @@ bool Search::allowed(size_t load, const Option &o) const {
 
 std::vector<double> Search::levelsOf(uint64_t copying) const {
   std::vector<double> levels;
+  FairRates rates(bus_);
   for (const Constraint &c : constraints_)
-    levels.push_back(fairRate(bus_, copying & ~c.apart, loads_[c.load].device));
+    levels.push_back(rates.of(copying & ~c.apart, loads_[c.load].device));
   return levels;
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/serve/fleet/Contention.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace headrace::serve {
@@ -118,31 +119,22 @@ double aloneNs(const Bus &bus, uint32_t device, const BusPlacement &placement) {
   return aloneNs(bus, device, stageOf(placement, Stage::Iteration));
 }
 
-double fairRate(const Bus &bus, uint64_t copying, uint32_t device) {
-  copying |= uint64_t{1} << device;
-  // All rates grow together; a narrow link stops at its own, the others share what it leaves.
-  double left = bus.bandwidth;
-  for (;;) {
-    double growing = 0;
-    for (uint32_t d = 0; d < bus.links.size(); ++d)
-      growing += static_cast<double>((copying >> d) & 1);
-    const double level = left / growing;
-    if (bus.links[device] <= level)
-      return bus.links[device];
-    bool stopped = false;
-    double taken = 0;
-    for (uint32_t d = 0; d < bus.links.size(); ++d) {
-      if (((copying >> d) & 1) != 0 && bus.links[d] <= level) {
-        copying &= ~(uint64_t{1} << d);
-        taken += bus.links[d];
-        stopped = true;
-      }
+double FairRates::of(uint64_t copying, uint32_t device) {
+  copying = (copying | uint64_t{1} << device) & ~uint64_t{0} >> (64 - bus_.links.size());
+  if (copying != copying_) {
+    copying_ = copying;
+    shares_.resize(static_cast<size_t>(std::popcount(copying)));
+    for (core::LinkShare &share : shares_) {
+      share.limits = {.h2d = bus_.links[static_cast<size_t>(std::countr_zero(copying))], .d2h = 0};
+      copying &= copying - 1;
     }
-    if (!stopped)
-      return level;
-    left -= taken;
+    core::shareBus({.h2d = bus_.bandwidth}, absl::MakeSpan(shares_));
   }
+  const uint64_t below = copying_ & ((uint64_t{1} << device) - 1);
+  return shares_[static_cast<size_t>(std::popcount(below))].rates[0];
 }
+
+double fairRate(const Bus &bus, uint64_t copying, uint32_t device) { return FairRates(bus).of(copying, device); }
 
 double mostBytesIn(double windowNs, const BusPlacement &p) {
   const double once = bytesOf(p.first), each = static_cast<double>(mostOf(p));
@@ -166,6 +158,7 @@ double mostBytesBeside(const BusLoad &load, Stage stage, const BusLoad &other, c
 std::vector<double> contendedNs(const Bus &bus, absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice,
                                 Stage stage) {
   std::vector<double> times;
+  FairRates rates(bus);
   for (size_t i = 0; i < loads.size(); ++i) {
     const BusLoad &load = loads[i];
     const BusStage p = stageOf(load.placements[choice[i]], stage);
@@ -176,7 +169,7 @@ std::vector<double> contendedNs(const Bus &bus, absl::Span<const BusLoad> loads,
       delayed += std::min(bytesOf(p), most) / bus.bandwidth * kNs;
       copying |= (most > 0 ? uint64_t{1} : 0) << loads[o].device;
     }
-    times.push_back(std::min(timeAtRate(p, fairRate(bus, copying, load.device)), delayed));
+    times.push_back(std::min(timeAtRate(p, rates.of(copying, load.device)), delayed));
   }
   return times;
 }

@@ -4,7 +4,7 @@
 // section 4.5, corrected: a sum of mean rates below the bandwidth proves no SLO, as two copies that start together get
 // half the bus each).
 //
-// The bus shares max-min fairly among the copies that run (sim/BusShare.h); a device runs one host-to-device copy at a
+// The bus shares max-min fairly among the copies that run (core/BusShare.h); a device runs one host-to-device copy at a
 // time. An iteration alone takes C + E / r + max(0, H / r - W) at rate r: C its compute, E the bytes that are copied
 // while nothing computes (the transition before it), H those that are copied along with the compute, W the compute that
 // these can hide behind. Two bounds of the contended time hold, and the smaller is used:
@@ -37,7 +37,9 @@
 #include <limits>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "runtime/core/BusShare.h"
 #include "runtime/cost/SelectN.h"
 
 namespace headrace::serve {
@@ -123,6 +125,17 @@ double aloneNs(const Bus &bus, uint32_t device, const BusPlacement &placement);
 bool copies(const BusPlacement &placement);
 // Max-min fair rate of `device` while it and the devices in `copying` (a bit each; at most 64) copy.
 double fairRate(const Bus &bus, uint64_t copying, uint32_t device);
+// The same where much is asked: what the last set shared is kept. The bus outlives it.
+class FairRates {
+public:
+  explicit FairRates(const Bus &bus) : bus_(bus) {}
+  double of(uint64_t copying, uint32_t device);
+
+private:
+  const Bus &bus_;
+  uint64_t copying_ = 0;                            // the last set, whose devices' shares follow in their order
+  absl::InlinedVector<core::LinkShare, 16> shares_; // no allocation for as many devices as a machine has
+};
 // M_o: the most that a placement can move within a window; the longest double if it is not known how short its
 // iterations are.
 double mostBytesIn(double windowNs, const BusPlacement &placement);

@@ -46,13 +46,11 @@ std::vector<BusLoad> Coordinator::loadsOf(const std::vector<uint32_t> &devices) 
 }
 
 absl::Status Coordinator::arrive(const BusRequest &request) {
-  absl::StatusOr<BusLoad> load = validLoad(request);
-  if (!load.ok())
-    return load.status();
+  ASSIGN_OR_RETURN(load, validLoad(request));
 
   std::vector<uint32_t> devices = served();
   std::vector<BusLoad> loads = loadsOf(devices);
-  loads.push_back(*load);
+  loads.push_back(load);
   Combination combination = chooseCombination(bus_, loads, options_.objective, options_.limits);
   if (!combination.feasible)
     return refuseContended(std::move(loads), request);
@@ -61,7 +59,7 @@ absl::Status Coordinator::arrive(const BusRequest &request) {
   Slot &slot = slots_[request.device];
   slot = Slot{};
   slot.state = DeviceState::Waiting;
-  slot.load = *std::move(load);
+  slot.load = std::move(load);
   slot.request = request.name;
   slot.prompts = request.prompts;
   take(devices, std::move(combination));
@@ -258,10 +256,8 @@ absl::StatusOr<bool> Coordinator::start(uint32_t device, double waitedNs) {
     return absl::UnavailableError(
         cat(name(device), ": no order of changes keeps the objectives of its neighbours: the request goes back"));
   }
-  const absl::StatusOr<bool> holds = tighten(device, waitedNs);
-  if (!holds.ok())
-    return holds.status();
-  if (!*holds) {
+  ASSIGN_OR_RETURN(holds, tighten(device, waitedNs));
+  if (!holds) {
     leave(device, DeviceState::Idle);
     return absl::ResourceExhaustedError(
         cat(name(device), ": waited ", waitedNs / 1e6,

@@ -89,12 +89,10 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::create(core::DeviceGroup &group, s
   coordinatorOptions.transition = [loads](uint32_t device, uint32_t from, uint32_t to) {
     return loads[device]->change(from, to);
   };
-  absl::StatusOr<Coordinator> coordinator =
-      Coordinator::create(options.busBandwidth, std::move(devices), std::move(coordinatorOptions));
-  if (!coordinator.ok())
-    return coordinator.status();
+  ASSIGN_OR_RETURN(coordinator,
+                   Coordinator::create(options.busBandwidth, std::move(devices), std::move(coordinatorOptions)));
   std::unique_ptr<Fleet> fleet(new Fleet());
-  fleet->impl_ = std::make_unique<Impl>(group, std::move(options), *std::move(coordinator));
+  fleet->impl_ = std::make_unique<Impl>(group, std::move(options), std::move(coordinator));
   fleet->impl_->instances = std::move(made);
   return fleet;
 }
@@ -225,10 +223,8 @@ absl::Status Fleet::Impl::launch(FleetInstance &on) {
   // The prompts of a request that only prefills are one iteration to the coordinator.
   const bool whole = served[on.request].decode != on.index;
   if (!whole || !on.began) {
-    absl::StatusOr<NextIteration> next = coordinator.nextIteration(on.index);
-    if (!next.ok())
-      return next.status();
-    placement = next->placement;
+    ASSIGN_OR_RETURN(next, coordinator.nextIteration(on.index));
+    placement = next.placement;
   }
   // The changes come before the rows, so that these have the blocks of the new placement.
   if (placement != on.placement) {
@@ -252,11 +248,9 @@ absl::Status Fleet::Impl::launch(FleetInstance &on) {
   }
   on.dirty = busLost;
   on.losses = result.bandwidthLosses;
-  const absl::StatusOr<bool> launched = on.run.launchNext(placement);
-  if (!launched.ok())
-    return launched.status();
-  return *launched ? absl::OkStatus()
-                   : absl::InternalError(cat("instance ", on.spec.name, ": nothing to launch, and tokens are missing"));
+  ASSIGN_OR_RETURN(launched, on.run.launchNext(placement));
+  return launched ? absl::OkStatus()
+                  : absl::InternalError(cat("instance ", on.spec.name, ": nothing to launch, and tokens are missing"));
 }
 
 void Fleet::Impl::read(FleetInstance &on) {

@@ -288,28 +288,24 @@ absl::Status Fleet::Impl::begin(uint32_t request) {
   RequestOutcome &outcome = result.requests[request];
   if (of.apart()) {
     FleetInstance &decode = instance(of.decode);
-    const absl::StatusOr<NextIteration> next = coordinator.nextIteration(decode.index);
-    if (!next.ok())
-      return next.status();
-    absl::StatusOr<std::vector<BusPlacement>> placements =
-        decode.loads.placements(shapeOf(*of.asked), Role::Decode, decode.spec.runtime->placement());
-    if (!placements.ok())
-      return placements.status();
-    const auto chosen = std::find_if(placements->begin(), placements->end(),
-                                     [&](const BusPlacement &p) { return p.placement == next->placement; });
-    if (chosen == placements->end())
-      return absl::InternalError(cat("instance ", decode.spec.name, ": placement ", next->placement, " is none"));
+    ASSIGN_OR_RETURN(next, coordinator.nextIteration(decode.index));
+    ASSIGN_OR_RETURN(placements,
+                     decode.loads.placements(shapeOf(*of.asked), Role::Decode, decode.spec.runtime->placement()));
+    const auto chosen = std::find_if(placements.begin(), placements.end(),
+                                     [&](const BusPlacement &p) { return p.placement == next.placement; });
+    if (chosen == placements.end())
+      return absl::InternalError(cat("instance ", decode.spec.name, ": placement ", next.placement, " is none"));
     const double changes = fairNs(chosen->first, decode.index);
     const double left = of.asked->ttftNs - static_cast<double>(nowNs() - outcome.arrivalNs);
     if (changes + handoverNs(of.kvBytes, decode.index) > left)
       return absl::ResourceExhaustedError(
           cat("waited for its neighbours to make room: the ", ms(left), " ms left of its TTFT are not enough"));
-    if (absl::Status status = decode.enter(next->placement); !status.ok()) {
+    if (absl::Status status = decode.enter(next.placement); !status.ok()) {
       lose(decode, status);
       return absl::OkStatus(); // the request has ended with it
     }
-    countFreed(decode, next->placement);
-    decode.placement = next->placement;
+    countFreed(decode, next.placement);
+    decode.placement = next.placement;
     decode.readyNs = nowNs() + static_cast<int64_t>(std::ceil(changes));
   }
   prefill.run.keepBlocks(of.apart());

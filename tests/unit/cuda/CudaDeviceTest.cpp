@@ -84,13 +84,11 @@ TEST(CudaDevice, PlansForTheHostArePlainlyRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("compile it for hardware of kind cuda"));
 }
 
-TEST(CudaDevice, PacingAndPoisonAreRefused) {
+TEST(CudaDevice, PacingIsRefused) {
   const auto device = makeCudaDevice({});
   ASSERT_TRUE(device.ok()) << device.status();
   const plan::Plan plan = planFor(model::DeviceKind::Cuda, {});
-  for (const core::DeviceOptions &options :
-       {core::DeviceOptions{.linkBandwidth = 1e9}, core::DeviceOptions{.poison = true}})
-    EXPECT_EQ((*device)->open(plan, options).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ((*device)->open(plan, {.linkBandwidth = 1e9}).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(CudaDevice, AGpuThatIsNotThereIsNamed) {

@@ -129,7 +129,7 @@ TEST_F(BrokenGraph, ACopyFromPageableMemoryIsRefused) {
   expect(GraphRule::PinnedCopy, "its host side is outside the pinned slab");
 }
 TEST_F(BrokenGraph, ACopyBeyondTheSlabsEndIsRefused) {
-  CopyCall &copy = graph.nodes[copies[0]].copy;
+  core::CopySides &copy = graph.nodes[copies[0]].copy;
   copy.source = graph.memory.bases.host + graph.memory.slabBytes - copy.bytes + 1;
   expect(GraphRule::PinnedCopy, "its host side is outside the pinned slab");
 }

@@ -55,7 +55,7 @@ TEST(Allocations, LaunchingAndAwaitingDoNotAllocate) {
 
 TEST(Allocations, ServingTheDevicesOfAGroupDoesNotAllocate) {
   const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(4), .offloaded = {1, 3}, .wrap = true});
-  const auto group = makeHostGroup(2, 2e9);
+  const auto group = makeHostGroup(std::vector<HostOptions>(2), 2e9);
   ASSERT_TRUE(group.ok());
   const std::unique_ptr<core::Runtime> runtimes[] = {load(plan, (*group)->device(0)), load(plan, (*group)->device(1))};
   const int32_t token = 1, block = 1;

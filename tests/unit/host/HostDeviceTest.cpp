@@ -36,8 +36,8 @@ std::unique_ptr<core::Runtime> load(const plan::Plan &plan, core::Device &device
   return runtime.ok() ? *std::move(runtime) : nullptr;
 }
 
-std::string openError(const plan::Plan &plan, const core::DeviceOptions &options) {
-  const absl::Status status = makeHostDevice()->open(plan, options);
+std::string openError(const plan::Plan &plan, const core::DeviceOptions &options, const HostOptions &hostOptions = {}) {
+  const absl::Status status = makeHostDevice(hostOptions)->open(plan, options);
   EXPECT_FALSE(status.ok());
   return std::string(status.message());
 }
@@ -53,31 +53,31 @@ TEST(HostDeviceRefuses, LinksThatCannotBePaced) {
   plan.hardware.h2dBandwidth = 1e9;
   plan.hardware.d2hBandwidth = 0;
   EXPECT_THAT(openError(plan, {}), HasSubstr("d2h bandwidth = 0"));
-  EXPECT_TRUE(makeHostDevice()->open(plan, {.unpaced = true}).ok());
+  EXPECT_TRUE(makeHostDevice({.unpaced = true})->open(plan, {}).ok());
 }
 
 TEST(HostDeviceRefuses, CoresThatTheMachineHasNot) {
   const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1)});
-  EXPECT_THAT(openError(plan, {.computeCore = 1 << 20}), HasSubstr("pinning the compute lane to core 1048576"));
-  EXPECT_THAT(openError(plan, {.transferCore = 1023}), HasSubstr("pinning the transfer lane to core 1023"));
+  EXPECT_THAT(openError(plan, {}, {.computeCore = 1 << 20}), HasSubstr("pinning the compute lane to core 1048576"));
+  EXPECT_THAT(openError(plan, {}, {.transferCore = 1023}), HasSubstr("pinning the transfer lane to core 1023"));
 }
 
 // Either the machine grants it and everything runs as before, or open() names what it does not grant.
 TEST(HostDevice, LowLatencyIsGrantedOrRefusedByName) {
   const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1)});
-  const auto device = makeHostDevice();
+  const auto device = makeHostDevice({.lowLatency = true});
   std::thread([&] { // the thread that opens the device stays urgent
-    const absl::Status status = device->open(plan, {.lowLatency = true});
+    const absl::Status status = device->open(plan, {});
     if (status.ok()) {
-      EXPECT_TRUE(AwakeCores::hold().ok()); // so does the next one that asks
-      EXPECT_TRUE(device->open(plan, {}).ok());
+      EXPECT_TRUE(AwakeCores::hold().ok());     // so does the next one that asks
+      EXPECT_TRUE(device->open(plan, {}).ok()); // and this one again
     } else {
       EXPECT_EQ(status.code() == absl::StatusCode::kPermissionDenied || status.code() == absl::StatusCode::kNotFound,
                 true)
           << status;
       EXPECT_THAT(std::string(status.message()), HasSubstr("low latency: "));
       EXPECT_TRUE(device->hostSlab().empty()); // nothing half open
-      EXPECT_TRUE(device->open(plan, {}).ok());
+      EXPECT_EQ(device->open(plan, {}).code(), status.code());
     }
   })
       .join();
@@ -142,8 +142,8 @@ TEST(HostDevice, CopiesLongerThanAChunkArriveWhole) {
 
 TEST(HostDevice, TheDebugModePoisonsWhatNoBufferHolds) {
   const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(2), .offloaded = {0, 1}});
-  const auto device = makeHostDevice();
-  const auto runtime = load(plan, *device, {.poison = true});
+  const auto device = makeHostDevice({.poison = true});
+  const auto runtime = load(plan, *device, {});
   launchOneRow(*device, *runtime, 0);
   ASSERT_TRUE(device->drain().ok());
   const auto isPoisoned = [&](uint64_t address, uint64_t bytes) {

@@ -124,7 +124,7 @@ TEST(HostGraphRefuses, WhatTheHostHasNot) {
   EXPECT_THAT(Build(plan).refusal(), HasSubstr("step 1: compute in lane 'd2h'"));
   plan = planOf("cp", {});
   plan.schedules[0].steps[1].lane = plan::Lane::H2D;
-  EXPECT_THAT(Build(plan).refusal(), HasSubstr("publish outside the compute lane"));
+  EXPECT_THAT(Build(plan).refusal(), HasSubstr("step 1: publish in lane 'h2d'"));
 }
 
 TEST(HostGraphRefuses, AnIterationThatDoesNotPublishOnce) {

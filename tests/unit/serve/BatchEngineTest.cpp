@@ -23,11 +23,12 @@ using Tokens = std::vector<std::vector<int32_t>>;
 // A plan on a device, ready to generate.
 class Host {
 public:
-  Host(const TinyPlanOptions &planOptions, const core::DeviceOptions &options,
-       std::unique_ptr<core::Device> device = host::makeHostDevice())
+  Host(const TinyPlanOptions &planOptions, const host::HostOptions &options = {})
+      : Host(planOptions, host::makeHostDevice(options)) {}
+  Host(const TinyPlanOptions &planOptions, std::unique_ptr<core::Device> device)
       : plan_(core::tinyPlan(planOptions)), device_(std::move(device)) {
     const std::unique_ptr<model::WeightSource> weights = model::syntheticWeights(1);
-    auto runtime = core::Runtime::load(plan_, *device_, options, weights.get(), {});
+    auto runtime = core::Runtime::load(plan_, *device_, {}, weights.get(), {});
     EXPECT_TRUE(runtime.ok()) << runtime.status();
     if (runtime.ok())
       runtime_ = *std::move(runtime);
@@ -71,8 +72,8 @@ TEST(BatchEngine, EveryPlacementGivesTheTokensAndLogitsOfTheResidentOne) {
     for (const std::vector<int64_t> &offloaded :
          std::vector<std::vector<int64_t>>{{0}, {4}, {1, 3}, {0, 2, 4}, {0, 1, 2, 3, 4}})
       for (bool wrap : {false, true})
-        for (const core::DeviceOptions &options :
-             {core::DeviceOptions{}, core::DeviceOptions{.unpaced = true}, core::DeviceOptions{.poison = true}}) {
+        for (const host::HostOptions &options :
+             {host::HostOptions{}, host::HostOptions{.unpaced = true}, host::HostOptions{.poison = true}}) {
           const GenerateResult other = Host({.spec = spec, .offloaded = offloaded, .wrap = wrap}, options).run(request);
           EXPECT_EQ(other.tokens, resident.tokens);
           EXPECT_TRUE(sameBits(other.logits, resident.logits))
@@ -92,10 +93,10 @@ TEST(BatchEngine, AnEmbeddingReadFromHostMemoryGivesTheSameTokens) {
 }
 
 TEST(BatchEngine, IterationsInFlightGiveTheTokensOfIterationsOneByOne) {
-  const GenerateResult overlapped = Host({.offloaded = {1, 2}, .wrap = true}, {}).run(smallRequest());
+  const GenerateResult overlapped = Host({.offloaded = {1, 2}, .wrap = true}).run(smallRequest());
   GenerateRequest request = smallRequest();
   request.keepLogits = true; // reads each iteration's tokens before the next launch
-  const GenerateResult oneByOne = Host({.offloaded = {1, 2}, .wrap = true}, {}).run(request);
+  const GenerateResult oneByOne = Host({.offloaded = {1, 2}, .wrap = true}).run(request);
   EXPECT_EQ(overlapped.tokens, oneByOne.tokens);
   EXPECT_EQ(overlapped.iterations, oneByOne.iterations);
 }
@@ -162,7 +163,7 @@ TEST(BatchEngine, ASampledRequestGetsItsTokensWhateverTheBatch) {
 }
 
 TEST(BatchEngine, SeveralRequestsOneAfterTheOtherDoNotDisturbEachOther) {
-  Host host({.offloaded = {0, 3}, .wrap = true}, {});
+  Host host({.offloaded = {0, 3}, .wrap = true});
   const GenerateResult first = host.run(smallRequest());
   GenerateRequest other = smallRequest();
   other.prompts = {{100, 101, 102}};
@@ -186,7 +187,7 @@ TEST(BatchEngine, ReportsTimesOnTheDevicesClock) {
   GenerateRequest request = smallRequest();
   int64_t total = 0;
   request.onIteration = [&](const IterationSeen &seen) { total += seen.ns; };
-  const GenerateResult result = Host({.offloaded = {1}}, {}).run(request);
+  const GenerateResult result = Host({.offloaded = {1}}).run(request);
   for (int64_t ns : result.firstTokenNs)
     EXPECT_GT(ns, 0);
   EXPECT_LE(result.firstTokenNs[1], total); // prompts 1 and 2 end in the same iteration
@@ -230,7 +231,7 @@ TEST(BatchEngineProperty, ARowAloneEqualsTheRowInEveryBatchAndPlacement) {
 }
 
 TEST(BatchEngine, RunsOnTheDeviceWithoutData) {
-  Host sim({.offloaded = {1, 3}, .wrap = true}, {}, sim::makeSimDevice());
+  Host sim({.offloaded = {1, 3}, .wrap = true}, sim::makeSimDevice());
   const GenerateResult result = sim.run(smallRequest());
   for (const auto &tokens : result.tokens) {
     EXPECT_EQ(tokens.size(), 8u);
@@ -248,9 +249,9 @@ TEST(BatchEngine, AnIterationThatNoVariantHoldsFailsByNameAndLeavesNothingInFlig
   plan::Plan plan = core::tinyPlan({});
   plan.variants.pop_back();
   plan.variants[0].context = 6; // the sequence outgrows it
-  const auto device = host::makeHostDevice();
+  const auto device = host::makeHostDevice({.unpaced = true});
   const auto weights = model::syntheticWeights(1);
-  auto runtime = core::Runtime::load(plan, *device, {.unpaced = true}, weights.get(), {});
+  auto runtime = core::Runtime::load(plan, *device, {}, weights.get(), {});
   ASSERT_TRUE(runtime.ok());
   GenerateRequest request;
   request.prompts = {{1, 2}}; // no mixed variant: a row at a time
@@ -272,9 +273,9 @@ TEST(BatchEngine, LogitsThatACopyOverwritesCannotBeKept) {
             schedule.operands[step.firstOperand].bytes = destination.bytes = 256;
             destination.address = local.address;
           }
-  const auto device = host::makeHostDevice();
+  const auto device = host::makeHostDevice({.unpaced = true});
   const auto weights = model::syntheticWeights(1);
-  auto runtime = core::Runtime::load(plan, *device, {.unpaced = true}, weights.get(), {});
+  auto runtime = core::Runtime::load(plan, *device, {}, weights.get(), {});
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   GenerateRequest request = smallRequest();
   request.keepLogits = true;

@@ -17,10 +17,11 @@ using testing::HasSubstr;
 
 // A plan on a device, ready to generate.
 struct Loaded {
-  explicit Loaded(const core::TinyPlanOptions &options, std::unique_ptr<core::Device> on = host::makeHostDevice())
+  explicit Loaded(const core::TinyPlanOptions &options,
+                  std::unique_ptr<core::Device> on = host::makeHostDevice({.unpaced = true}))
       : plan(core::tinyPlan(options)), device(std::move(on)) {
     const auto weights = model::syntheticWeights(1);
-    auto loaded = core::Runtime::load(plan, *device, {.unpaced = true}, weights.get(), {});
+    auto loaded = core::Runtime::load(plan, *device, {}, weights.get(), {});
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     runtime = *std::move(loaded);
   }

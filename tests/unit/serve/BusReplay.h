@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Select-N's rule on several devices that share a bus, played moment by moment: one compute lane and one copy lane a
-// device, rates by sim::fairRates.
+// device, rates by core::shareBus.
 #pragma once
 
 #include <algorithm>
 #include <limits>
 #include <vector>
 
+#include "runtime/core/BusShare.h"
 #include "runtime/serve/fleet/Contention.h"
-#include "runtime/sim/BusShare.h"
 
 namespace headrace::serve {
 
@@ -31,9 +31,6 @@ inline std::vector<double> longestIterations(const Bus &bus, const std::vector<R
     bool asleep = true;
   };
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  std::vector<sim::PathLimits> links;
-  for (double link : bus.links)
-    links.push_back({link});
   std::vector<State> states(devices.size());
   double now = 0;
   // Starts the copy of the group that begins at this layer, then the layer unless it waits for its copy.
@@ -47,15 +44,10 @@ inline std::vector<double> longestIterations(const Bus &bus, const std::vector<R
     s.compute = waits ? -1 : device.computeSeconds;
   };
   for (;;) {
-    std::vector<sim::Flow> flows;
-    std::vector<size_t> owners;
-    for (size_t d = 0; d < devices.size(); ++d) {
-      if (states[d].copy > 0) {
-        flows.push_back({static_cast<uint32_t>(d)});
-        owners.push_back(d);
-      }
-    }
-    const std::vector<double> rates = sim::fairRates({bus.bandwidth}, links, flows);
+    std::vector<core::LinkShare> shares(devices.size());
+    for (size_t d = 0; d < devices.size(); ++d)
+      shares[d].limits = {.h2d = states[d].copy > 0 ? bus.links[d] : 0, .d2h = 0};
+    core::shareBus({bus.bandwidth}, absl::MakeSpan(shares));
     double step = kNever;
     for (size_t d = 0; d < devices.size(); ++d) {
       if (states[d].asleep)
@@ -63,15 +55,18 @@ inline std::vector<double> longestIterations(const Bus &bus, const std::vector<R
       else if (states[d].compute >= 0)
         step = std::min(step, states[d].compute);
     }
-    for (size_t f = 0; f < flows.size(); ++f)
-      step = std::min(step, states[owners[f]].copy / rates[f]);
+    for (size_t d = 0; d < devices.size(); ++d)
+      if (states[d].copy > 0)
+        step = std::min(step, states[d].copy / shares[d].rates[0]);
     std::vector<bool> copied(devices.size(), false);
-    for (size_t f = 0; f < flows.size(); ++f) {
-      State &s = states[owners[f]];
+    for (size_t d = 0; d < devices.size(); ++d) {
+      State &s = states[d];
+      if (s.copy <= 0)
+        continue;
       // What rounding leaves of a copy that ends now counts as nothing: who waits for it must not miss its end.
-      const double left = s.copy - rates[f] * step;
-      copied[owners[f]] = left <= 1e-12 * devices[owners[f]].layerBytes;
-      s.copy = copied[owners[f]] ? 0 : left;
+      const double left = s.copy - shares[d].rates[0] * step;
+      copied[d] = left <= 1e-12 * devices[d].layerBytes;
+      s.copy = copied[d] ? 0 : left;
     }
     now += step;
     bool all = true;

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "runtime/sim/BusShare.h"
+#include "runtime/core/BusShare.h"
 #include "tests/unit/serve/BusReplay.h"
 
 namespace headrace::serve {
@@ -39,23 +39,20 @@ TEST(Contention, FairRatesAreThoseOfTheBus) {
   EXPECT_EQ(fairRate(bus, 0b011, 2), 10); // the device itself is always counted
 }
 
-TEST(Contention, FairRatesAreThoseOfTheSimulator) {
+TEST(Contention, FairRatesAreThoseOfTheBusForAllWhoCopy) {
   EXPECT_TRUE(rc::check([] {
     Bus bus{static_cast<double>(*rc::gen::inRange(1, 60)), {}};
-    std::vector<sim::PathLimits> links;
-    std::vector<sim::Flow> flows;
+    std::vector<core::LinkShare> shares;
     uint64_t copying = 0;
     for (uint32_t d = 0; d < 6; ++d) {
       bus.links.push_back(*rc::gen::inRange(1, 30));
-      links.push_back({bus.links[d]});
-      if (*rc::gen::arbitrary<bool>() || d == 0) {
-        flows.push_back({d});
-        copying |= uint64_t{1} << d;
-      }
+      const bool copies = *rc::gen::arbitrary<bool>() || d == 0;
+      copying |= uint64_t{copies} << d;
+      shares.push_back({.limits = {.h2d = copies ? bus.links[d] : 0, .d2h = 0}});
     }
-    const std::vector<double> rates = sim::fairRates({bus.bandwidth}, links, flows);
-    for (size_t f = 0; f < flows.size(); ++f)
-      RC_ASSERT(std::abs(fairRate(bus, copying, flows[f].link) - rates[f]) < 1e-9);
+    core::shareBus({bus.bandwidth}, absl::MakeSpan(shares));
+    for (uint32_t d = 0; d < 6; ++d)
+      RC_ASSERT(((copying >> d) & 1) == 0 || fairRate(bus, copying, d) == shares[d].rates[0]);
   }));
 }
 

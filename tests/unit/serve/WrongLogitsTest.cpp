@@ -28,10 +28,10 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class Wrong {
 public:
-  Wrong(const TinyPlanOptions &options, std::vector<ChangedValue> changes, const core::DeviceOptions &device = {})
-      : plan_(core::tinyPlan(options)), device_(host::makeHostDevice()) {
+  Wrong(const TinyPlanOptions &options, std::vector<ChangedValue> changes, const host::HostOptions &device = {})
+      : plan_(core::tinyPlan(options)), device_(host::makeHostDevice(device)) {
     const core::WrongWeights weights(1, std::move(changes));
-    auto runtime = core::Runtime::load(plan_, *device_, device, &weights, {});
+    auto runtime = core::Runtime::load(plan_, *device_, {}, &weights, {});
     EXPECT_TRUE(runtime.ok()) << runtime.status();
     runtime_ = *std::move(runtime);
   }

@@ -68,7 +68,7 @@ RC_GTEST_PROP(BusPlayerProperty, DevicesOnABusDoWhatAReplayByTheNanosecondDoes, 
   const double duplexShare = 1 + below(5) / 4.0;
   const auto limit = [](int most) { return static_cast<double>(1 + below(most)); };
   constexpr double kNone = std::numeric_limits<double>::infinity();
-  const PathLimits bus = {limit(8), below(2) == 0 ? limit(6) : kNone, below(2) == 0 ? limit(10) : kNone};
+  const core::PathLimits bus = {limit(8), below(2) == 0 ? limit(6) : kNone, below(2) == 0 ? limit(10) : kNone};
   std::vector<std::unique_ptr<HandMade>> made;
   std::vector<std::unique_ptr<TimedSchedule>> timed;
   Replay replay;

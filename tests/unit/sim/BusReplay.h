@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What devices on a bus do, found without any cleverness: one nanosecond after the other, rates by sim::fairRates. For
+// What devices on a bus do, found without any cleverness: one nanosecond after the other, rates by core::shareBus. For
 // schedules of a few dozen nanoseconds.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "runtime/sim/BusShare.h"
+#include "runtime/core/BusShare.h"
 #include "tests/unit/sim/Schedules.h"
 
 namespace headrace::sim {
@@ -23,7 +23,7 @@ struct Replay {
     size_t device = 0;
     const HandMade *what = nullptr;
   };
-  PathLimits bus; // bytes/ns
+  core::PathLimits bus; // bytes/ns
   size_t devices = 1;
   int64_t latencyNs = 0;               // of every copy that is longer
   double bothShare = 1;                // of a copy's own rate while both directions of its link are at work
@@ -95,8 +95,13 @@ struct Replay {
         }
       }
       // Each running step for one nanosecond.
+      struct Flow {
+        Running *copy;
+        double bytesPerNs; // its own
+        size_t device, direction;
+      };
       std::vector<Flow> flows;
-      std::vector<std::pair<Running *, double>> flowing; // with the copy's bytes/ns
+      std::vector<core::LinkShare> shares(devices, {.limits = {.h2d = 0, .d2h = 0}});
       for (size_t d = 0; d < devices; ++d) {
         State &s = states[d];
         if (s.queue.empty())
@@ -120,18 +125,19 @@ struct Replay {
             running.left -= share;
           } else {
             const double rate = static_cast<double>(step.linkBytes) / static_cast<double>(flowNs);
-            flows.push_back(
-                {0, step.lane == plan::Lane::H2D ? Direction::HostToDevice : Direction::DeviceToHost, rate * share});
-            flowing.emplace_back(&running, rate);
+            const bool toDevice = step.lane == plan::Lane::H2D;
+            flows.push_back({&running, rate, d, toDevice ? size_t{0} : 1});
+            (toDevice ? shares[d].limits.h2d : shares[d].limits.d2h) = rate * share;
           }
         }
       }
-      const std::vector<double> rates = fairRates(bus, {}, flows);
-      for (size_t f = 0; f < flows.size(); ++f) {
-        const double step = std::min(rates[f] / flowing[f].second, flowing[f].first->left);
-        flowing[f].first->left -= step;
-        if (flows[f].direction == Direction::HostToDevice)
-          bytes += step * flowing[f].second;
+      core::shareBus(bus, absl::MakeSpan(shares));
+      for (const Flow &flow : flows) {
+        const double rate = shares[flow.device].rates[flow.direction];
+        const double step = std::min(rate / flow.bytesPerNs, flow.copy->left);
+        flow.copy->left -= step;
+        if (flow.direction == 0)
+          bytes += step * flow.bytesPerNs;
       }
       if (idle)
         return;

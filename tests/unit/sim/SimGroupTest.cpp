@@ -261,7 +261,7 @@ RC_GTEST_PROP(SimGroupProperty, ADeviceAloneHasTheTimesOfTheSimDevice, ()) {
   const core::DeviceOptions options{.linkBandwidth = busOfTheLink || below(2) == 0 ? 0 : (1 + below(9)) * 1e9,
                                     .trace = true};
 
-  const auto group = *makeSimGroup(1, busOfTheLink ? PathLimits{hardware.h2dBandwidth} : PathLimits{});
+  const auto group = *makeSimGroup(1, busOfTheLink ? core::PathLimits{hardware.h2dBandwidth} : core::PathLimits{});
   const auto alone = makeSimDevice();
   core::Device *const devices[] = {&group->device(0), alone.get()};
   std::unique_ptr<core::Graph> graphs[2][2];

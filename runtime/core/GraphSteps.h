@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every device does first when it builds a graph, done and refused in the same words: what the key asks for, the
+// form of its steps, where a copy's bytes are, and what each lane waits for. How a step runs is each device's own.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "runtime/core/BindStep.h"
+#include "runtime/core/Device.h"
+#include "runtime/core/LaunchChecks.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::core {
+
+// Lanes of a device that runs steps: compute, h2d, d2h, the first three of plan::Lane.
+inline constexpr size_t kGraphLanes = 3;
+constexpr size_t laneIndex(plan::Lane lane) { return static_cast<size_t>(lane); }
+
+// What a key asks to build; all of it is the plan's.
+struct GraphSource {
+  const plan::Schedule *schedule = nullptr;
+  const plan::Variant *variant = nullptr; // null: a transition
+  absl::Span<const uint64_t> durationsNs; // one a step
+  Bucket bucket;                          // a variant's
+};
+// InvalidArgument for a key, or a schedule, that the plan has not.
+absl::StatusOr<GraphSource> graphSource(const plan::Plan &plan, const GraphKey &key);
+
+// InvalidArgument: "schedule 'S', step I: message".
+absl::Status refuseStep(const plan::Schedule &schedule, uint32_t step, std::string_view message);
+
+// The form of all steps: lanes that a graph has (`device` begins what is said to have them), compute and publish in the
+// compute lane, operands in the schedule's list, and exactly one publish; a transition has copies only.
+absl::Status checkSteps(const GraphSource &source, std::string_view device);
+
+// Memory that a copy may name, in this process or on this device.
+struct GraphSpaces {
+  Bases bases;
+  uint64_t deviceBytes = 0, hostBytes = 0;
+};
+struct CopySides {
+  bool toDevice = true;
+  std::byte *destination = nullptr;
+  const std::byte *source = nullptr;
+  uint64_t bytes = 0;
+};
+// Of a Copy step that checkSteps() accepts. Refuses one whose sides are not those of its lane, differ in size, or lie
+// outside their space.
+absl::StatusOr<CopySides> copySides(const plan::Schedule &schedule, uint32_t step, const GraphSpaces &spaces);
+
+// For each step and lane, the last step of that lane that must have ended before it; kNone where there is none, or
+// where an earlier step of its own lane has waited for as much: a lane runs in order, so that one says it all. Of steps
+// that checkSteps() accepts. Refuses edges that do not lead forwards.
+using LaneWaits = std::array<uint32_t, kGraphLanes>;
+absl::StatusOr<std::vector<LaneWaits>> stepWaits(const plan::Schedule &schedule);
+
+} // namespace headrace::core
