@@ -20,7 +20,7 @@ struct DeviceFactory {
   std::string_view kind;    // core::Device::kind()
   std::string_view spelled; // what --device may be for it
   bool (*answersTo)(const std::string &name);
-  absl::StatusOr<std::unique_ptr<core::Device>> (*make)(const std::string &name, const RunOptions &options);
+  absl::StatusOr<std::unique_ptr<core::Device>> (*make)(const std::string &name, const DeviceFlags &flags);
   // So many of them on a bus of so many bytes/s; null: there are no groups of it.
   absl::StatusOr<std::unique_ptr<core::DeviceGroup>> (*makeGroup)(size_t devices, double busBandwidth);
 };
@@ -28,24 +28,20 @@ struct DeviceFactory {
 using MadeDevice = absl::StatusOr<std::unique_ptr<core::Device>>;
 using MadeGroup = absl::StatusOr<std::unique_ptr<core::DeviceGroup>>;
 
-MadeDevice makeCuda(const std::string &name, const RunOptions &options) {
+MadeDevice makeCuda(const std::string &name, const DeviceFlags &flags) {
   const absl::StatusOr<int> index = cuda::deviceIndex(name);
   if (!index.ok())
     return index.status();
-  return cuda::makeCudaDevice({.index = *index,
-                               .capture = options.graphBuild == "capture",
-                               .traceBy = options.traceBy == "cupti"    ? cuda::TraceBy::Cupti
-                                          : options.traceBy == "stamps" ? cuda::TraceBy::Stamps
-                                                                        : cuda::TraceBy::Auto,
-                               .libraries = options.cudaLibraries});
+  return cuda::makeCudaDevice(
+      {.index = *index, .capture = flags.captureGraphs, .traceBy = flags.traceBy, .libraries = flags.cudaLibraries});
 }
 
 const DeviceFactory kDevices[] = {
     {"host", "host", [](const std::string &name) { return name == "host"; },
-     [](const std::string &, const RunOptions &) -> MadeDevice { return host::makeHostDevice(); },
+     [](const std::string &, const DeviceFlags &) -> MadeDevice { return host::makeHostDevice(); },
      [](size_t devices, double bus) -> MadeGroup { return host::makeHostGroup(devices, bus); }},
     {"sim", "sim", [](const std::string &name) { return name == "sim"; },
-     [](const std::string &, const RunOptions &) -> MadeDevice { return sim::makeSimDevice(); },
+     [](const std::string &, const DeviceFlags &) -> MadeDevice { return sim::makeSimDevice(); },
      [](size_t devices, double bus) -> MadeGroup { return sim::makeSimGroup(devices, {.h2d = bus}); }},
     {"cuda", "cuda, or cuda:1 for the second GPU", [](const std::string &name) { return cuda::deviceIndex(name).ok(); },
      makeCuda, nullptr},
@@ -71,13 +67,13 @@ std::string deviceNames(bool groups) {
   return text;
 }
 
-absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const RunOptions &options) {
-  if (options.graphBuild != "explicit" && options.graphBuild != "capture")
-    return badFlag("--graph-build", options.graphBuild, "explicit or capture");
-  if (options.traceBy != "auto" && options.traceBy != "cupti" && options.traceBy != "stamps")
-    return badFlag("--trace-by", options.traceBy, "auto, cupti or stamps");
+std::string deviceName(const DeviceFlags &flags, model::DeviceKind hardware) {
+  return !flags.device.empty() ? flags.device : hardware == model::DeviceKind::Cuda ? "cuda" : "host";
+}
+
+absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const DeviceFlags &flags) {
   const DeviceFactory *factory = factoryFor(name, /*group=*/false);
-  return factory != nullptr ? factory->make(name, options) : badFlag("--device", name, deviceNames());
+  return factory != nullptr ? factory->make(name, flags) : badFlag("--device", name, deviceNames());
 }
 
 absl::Status checkDeviceGroup(const std::string &name) {

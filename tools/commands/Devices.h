@@ -16,8 +16,10 @@ namespace headrace::tools {
 // "host, sim or cuda, or cuda:1 for the second GPU"; of groups: "host or sim".
 std::string deviceNames(bool groups = false);
 
+// --device, or the one for this kind of hardware.
+std::string deviceName(const DeviceFlags &flags, model::DeviceKind hardware);
 // kInvalidArgument, naming the flag, for what none answers to.
-absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const RunOptions &options);
+absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const DeviceFlags &flags);
 absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeDeviceGroup(const std::string &name, size_t devices,
                                                                    double busBandwidth);
 absl::Status checkDeviceGroup(const std::string &name); // that makeDeviceGroup() knows it

@@ -10,6 +10,7 @@
 #include "runtime/base/Xxh64.h"
 #include "runtime/model/Safetensors.h"
 #include "runtime/model/WeightSource.h"
+#include "tools/commands/InputErrors.h"
 #include "tools/commands/JobToml.h"
 #include "tools/commands/Progress.h"
 
@@ -71,8 +72,9 @@ absl::StatusOr<std::string> modelHash(const model::ModelSource &source) {
   return hash.hex();
 }
 
-absl::Status checkWeightsMatch(const plan::Plan &plan, const model::ModelSource &weights) {
-  const TomlEntries planned = shapeEntries(plan.model), here = shapeEntries(weights.spec);
+absl::Status checkWeightsMatch(const model::ModelSpec &plannedModel, std::string_view plannedHash,
+                               const model::ModelSource &weights) {
+  const TomlEntries planned = shapeEntries(plannedModel), here = shapeEntries(weights.spec);
   for (size_t i = 0; i < std::max(planned.size(), here.size()); ++i) {
     if (i < planned.size() && i < here.size() && (planned[i] == here[i] || planned[i].first == "name"))
       continue;
@@ -81,13 +83,13 @@ absl::Status checkWeightsMatch(const plan::Plan &plan, const model::ModelSource 
                                                  ": expected the plan's model, whose ", key, " is ",
                                                  i < planned.size() ? planned[i].second : "missing"));
   }
-  absl::StatusOr<std::string> specOnly = modelHash({.path = "", .hasWeights = false, .spec = plan.model});
+  absl::StatusOr<std::string> specOnly = modelHash({.path = "", .hasWeights = false, .spec = plannedModel});
   absl::StatusOr<std::string> withHeaders = modelHash(weights);
   if (!withHeaders.ok())
     return withHeaders.status();
-  if (plan.modelHash != *specOnly && plan.modelHash != *withHeaders)
+  if (plannedHash != *specOnly && plannedHash != *withHeaders)
     return absl::InvalidArgumentError(model::cat(weights.path, ": model hash ", *withHeaders, ": expected the plan's ",
-                                                 plan.modelHash, " of ", kSpecAndHeaders,
+                                                 plannedHash, " of ", kSpecAndHeaders,
                                                  ": these are not the files it was compiled from"));
   return absl::OkStatus();
 }
@@ -116,32 +118,32 @@ absl::StatusOr<std::vector<uint64_t>> hashesOf(const std::string &folder, const 
 
 } // namespace
 
+absl::Status checkHasWeights(const model::ModelSource &weights) {
+  if (weights.hasWeights)
+    return absl::OkStatus();
+  return badUsage(model::cat("--verify-weights: ", weights.path.empty() ? weights.spec.name : weights.path,
+                             " has no weights: expected a model folder with a checkpoint"));
+}
+
 absl::Status hashWeights(const model::ModelSource &weights, plan::Plan &plan) {
-  if (!weights.hasWeights)
-    return absl::InvalidArgumentError(
-        model::cat("command line: --verify-weights: ", weights.path.empty() ? plan.model.name : weights.path,
-                   " has no weights: expected a model folder with a checkpoint"));
-  absl::StatusOr<std::vector<uint64_t>> hashes = hashesOf(weights.path, plan.model);
-  if (!hashes.ok())
-    return hashes.status();
-  plan.weightHashes = *std::move(hashes);
+  RETURN_IF_ERROR(checkHasWeights(weights));
+  ASSIGN_OR_RETURN(hashes, hashesOf(weights.path, plan.model));
+  plan.weightHashes = std::move(hashes);
   return absl::OkStatus();
 }
 
-absl::Status verifyWeights(const plan::Plan &plan, const model::ModelSource &weights) {
-  if (plan.weightHashes.empty())
-    return absl::InvalidArgumentError(
-        "command line: --verify-weights: the plan has no hash of its weights: expected one that was compiled with "
-        "--verify-weights");
-  absl::StatusOr<std::vector<uint64_t>> hashes = hashesOf(weights.path, plan.model);
-  if (!hashes.ok())
-    return hashes.status();
-  const model::WeightLayout layout = model::layoutWeights(plan.model);
+absl::Status verifyWeights(const model::ModelSpec &planned, absl::Span<const uint64_t> hashes,
+                           const model::ModelSource &weights) {
+  if (hashes.empty())
+    return badUsage("--verify-weights: the plan has no hash of its weights: expected one that was compiled with "
+                    "--verify-weights");
+  ASSIGN_OR_RETURN(found, hashesOf(weights.path, planned));
+  const model::WeightLayout layout = model::layoutWeights(planned);
   for (size_t u = 0; u < layout.units.size(); ++u)
-    if ((*hashes)[u] != plan.weightHashes[u])
+    if (found[u] != hashes[u])
       return absl::InvalidArgumentError(
           model::cat(weights.path, ": ", layout.units[u].name, ": the weights' hash is ",
-                     absl::StrFormat("%016x, expected the plan's %016x", (*hashes)[u], plan.weightHashes[u]),
+                     absl::StrFormat("%016x, expected the plan's %016x", found[u], hashes[u]),
                      ": these are not the values that it was compiled from"));
   return absl::OkStatus();
 }

@@ -292,20 +292,20 @@ TEST_F(Files, WeightsOfAnotherModelAreRefusedByTheDifference) {
   model::ModelSource source{folder, true, plan.model};
   ASSERT_TRUE(model::replaceFile(path("model.safetensors"), logitsFile({{1, 2}}, 2)).ok());
   plan.modelHash = *modelHash(source);
-  EXPECT_TRUE(checkWeightsMatch(plan, source).ok());
+  EXPECT_TRUE(checkWeightsMatch(plan.model, plan.modelHash, source).ok());
   plan.modelHash = *modelHash({"", false, plan.model}); // compiled from a shape: any weights of that shape do
-  EXPECT_TRUE(checkWeightsMatch(plan, source).ok());
+  EXPECT_TRUE(checkWeightsMatch(plan.model, plan.modelHash, source).ok());
   EXPECT_EQ(modelHashCovers(plan), "the shape");
   plan.modelHash = "00";
   EXPECT_EQ(modelHashCovers(plan), "the config, and the tensors' names, types, shapes and places");
-  EXPECT_THAT(checkWeightsMatch(plan, source).message(),
+  EXPECT_THAT(checkWeightsMatch(plan.model, plan.modelHash, source).message(),
               HasSubstr("expected the plan's 00 of the config, and the tensors' names, types, shapes and places"));
   source.spec.hidden = 32;
-  EXPECT_THAT(checkWeightsMatch(plan, source).message(),
+  EXPECT_THAT(checkWeightsMatch(plan.model, plan.modelHash, source).message(),
               HasSubstr("hidden = 32: expected the plan's model, whose hidden is 16"));
   source.spec = plan.model;
   source.spec.rope.enabled = true;
-  EXPECT_THAT(checkWeightsMatch(plan, source).message(), HasSubstr("rope_theta"));
+  EXPECT_THAT(checkWeightsMatch(plan.model, plan.modelHash, source).message(), HasSubstr("rope_theta"));
 }
 
 } // namespace
