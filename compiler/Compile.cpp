@@ -64,8 +64,8 @@ absl::Status checkDurations(const plan::Plan &plan) {
 
 class Compilation {
 public:
-  Compilation(const CompileRequest &request, Target target, const cost::CostModel &costs)
-      : request_(request), target_(std::move(target)), layout_(model::layoutWeights(request.model)), prices_(costs),
+  Compilation(const CompileRequest &request, Target target, model::WeightLayout layout, const cost::CostModel &costs)
+      : request_(request), target_(std::move(target)), layout_(std::move(layout)), prices_(costs),
         candidates_(request_, target_, layout_, prices_),
         family_(request.model, layout_, target_, candidates_.memoryUses()) {}
 
@@ -117,7 +117,7 @@ public:
   }
 
   absl::StatusOr<Minimum> minimum() {
-    target_.budget = uint64_t{1} << 53;
+    target_.deviceMemory = uint64_t{1} << 53;
     Choice choice{request_.policy, family_.candidates(request_.policy), 0};
     choice.chosen = choice.candidates.size() - 1;
     std::vector<Choice> choices;
@@ -150,7 +150,7 @@ private:
   // The first candidate that fits by arithmetic; the last if none does, since packing may do better than arithmetic.
   Choice choose(const model::Policy &policy) {
     Choice choice{policy, family_.candidates(policy), 0};
-    while (choice.chosen + 1 < choice.candidates.size() && !family_.fits(choice.candidate(), target_.budget))
+    while (choice.chosen + 1 < choice.candidates.size() && !family_.fits(choice.candidate(), target_.deviceMemory))
       ++choice.chosen;
     return choice;
   }
@@ -221,7 +221,7 @@ private:
         return next.status();
       placed.push_back(*std::move(next));
       tried.push_back(i);
-      if (const uint64_t arena = placed.back().arenaBytes(); arena > target_.budget) {
+      if (const uint64_t arena = placed.back().arenaBytes(); arena > target_.deviceMemory) {
         overBudget_ = {i, arena};
         return plan;
       }
@@ -232,7 +232,7 @@ private:
     for (Placed &p : placed)
       modules.push_back(*p.module);
     plan.arenaBytes = placeHomes(modules);
-    if (plan.arenaBytes > target_.budget) {
+    if (plan.arenaBytes > target_.deviceMemory) {
       overBudget_ = {mostDemanding(choices, tried, placed), plan.arenaBytes};
       return plan;
     }
@@ -261,7 +261,7 @@ private:
     plan.modelPath = request_.modelPath;
     plan.hardware = request_.hardware;
     plan.goal = request_.goal;
-    plan.goal.deviceMemory = target_.budget;
+    plan.goal.deviceMemory = target_.deviceMemory;
     plan.goal.batch = target_.batch;
     plan.goal.context = target_.context;
     plan.goal.kvTokens = target_.kvTokens;
@@ -274,7 +274,7 @@ private:
     plan.kvBlocks = target_.kvBlocks;
     plan.metaLayout = target_.meta;
     plan.maxContext = target_.context;
-    plan.budgetBytes = target_.budget;
+    plan.deviceMemory = target_.deviceMemory;
     // The baselines know nothing of it.
     if (plan.policy.name == "headrace" || plan.policy.name == "select-n" || plan.policy.name == "interval")
       plan.slowestPermille = prices_.slowestPermille();
@@ -362,7 +362,7 @@ absl::StatusOr<std::unique_ptr<Compilation>> open(const CompileRequest &request,
       return status;
   for (const model::Policy &policy : request.alsoPlacements)
     RETURN_IF_ERROR(checkPolicy(policy, request.model));
-  const model::WeightLayout layout = model::layoutWeights(request.model);
+  model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements)
     RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
   absl::StatusOr<Target> target = resolveGoal(request);
@@ -371,7 +371,7 @@ absl::StatusOr<std::unique_ptr<Compilation>> open(const CompileRequest &request,
   costs = request.costs;
   if (!costs)
     costs = &roofline.emplace(request.model, request.hardware, target->activation, target->kv);
-  return std::make_unique<Compilation>(request, *std::move(target), *costs);
+  return std::make_unique<Compilation>(request, *std::move(target), std::move(layout), *costs);
 }
 
 } // namespace

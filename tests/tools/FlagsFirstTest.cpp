@@ -77,12 +77,13 @@ TEST_F(FlagsFirst, OfCompile) {
               {{{}, "no --output FILE"},
                {{"--dry-run", "--dump-each-pass"}, "--dump-each-pass: expected --dump-ir"},
                {{"--dry-run", "--verify-weights"}, "has no weights: expected a model folder"},
+               {{"--dry-run", "--kv-tokens", "1099511627776"}, "--kv-tokens = 1099511627776: expected at most"},
                {{"-o", folder}, "--output"}});
 }
 
 TEST_F(FlagsFirst, OfBench) {
   const Words command = joined({"bench", "--input-len", "8", "--output-len", "4", "--rounds", "1"}, impossible);
-  eachRefused(command, {{{"--device", "sim", "--policies", "none,fastest"}, "\"fastest\""},
+  eachRefused(command, {{{"--device", "sim", "--policies", "none,fastest"}, "--policies \"fastest\": policy.name = "},
                         {{"--device", "sim", "--policies", "none,interval=x"}, "--policies \"interval=x\""},
                         {{"--device", "sim", "--policies", "none,interval=99"}, "at most the 32 layers"},
                         {{"--device", "sim", "--policies", ","}, "--policies = \",\""},

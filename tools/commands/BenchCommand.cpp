@@ -46,18 +46,18 @@ std::string describeObjective(const model::Goal &goal) {
   std::string text;
   if (goal.sloFactor)
     return absl::StrFormat("%g x resident", *goal.sloFactor);
-  if (goal.ttftNs)
-    text = "TTFT " + model::durationText(*goal.ttftNs);
-  if (goal.tpotNs)
-    text += (text.empty() ? "TPOT " : ", TPOT ") + model::durationText(*goal.tpotNs);
+  if (goal.ttft)
+    text = "TTFT " + model::durationText(*goal.ttft);
+  if (goal.tpot)
+    text += (text.empty() ? "TPOT " : ", TPOT ") + model::durationText(*goal.tpot);
   return text;
 }
 
 class Bench {
 public:
   // `weights` are null for a device that holds no data.
-  Bench(const BenchOptions &options, model::Job job, const model::WeightSource *weights)
-      : options_(options), job_(std::move(job)), weights_(weights) {
+  Bench(const BenchOptions &options, const AssembledJob &assembled, const model::WeightSource *weights)
+      : options_(options), input_(assembled.input), job_(assembled.job), weights_(weights) {
     if (options.instances == model::Instances::Together)
       roles_ = {BenchRole::Both};
     else if (options.phase == BenchRole::Both)
@@ -116,10 +116,8 @@ private:
     RETURN_IF_ERROR(applyPolicy(policy, job.policy));
     if (job.goal.sloFactor) {
       job.goal.sloFactor.reset();
-      if (objective->ttftNs > 0)
-        job.goal.ttftNs = objective->ttftNs;
-      if (objective->tpotNs > 0)
-        job.goal.tpotNs = objective->tpotNs;
+      job.goal.ttft = objective->ttft;
+      job.goal.tpot = objective->tpot;
     }
     // Without an objective for its phase an instance has nothing to choose by.
     const model::Goal all = job.goal;
@@ -129,14 +127,15 @@ private:
                                                 : "no objective for decode: expected --tpot or --slo-factor";
       return made;
     }
-    RETURN_IF_ERROR(model::validate(job, "command line"));
+    if (const absl::Status status = model::validate(job, /*where=*/""); !status.ok())
+      return aboutInput(input_, status);
     absl::StatusOr<plan::Plan> plan = compileJob(job);
     if (plan.ok())
       made.plan = *std::move(plan);
     else if (absl::IsResourceExhausted(plan.status()))
       made.refused = std::string(plan.status().message());
     else
-      return plan.status();
+      return aboutInput(input_, plan.status());
     return made;
   }
 
@@ -255,7 +254,8 @@ private:
   }
 
   const BenchOptions &options_;
-  const model::Job job_;
+  const JobInput &input_;
+  const model::Job &job_;
   const model::WeightSource *weights_;
   std::vector<BenchRole> roles_;
   BenchReport report_;
@@ -293,7 +293,8 @@ absl::Status checkPolicies(const BenchOptions &options, const model::Job &job) {
     // What a policy chooses by is for each instance to have: one without is named in the table.
     if (!one.goal.hasSlo())
       one.goal.sloFactor = 1;
-    RETURN_IF_ERROR(model::validate(one, "command line"));
+    if (const absl::Status status = model::validate(one, /*where=*/""); !status.ok())
+      return badUsage(cat("--policies ", tools::quoted(name), ": ", status.message()));
   }
   return absl::OkStatus();
 }
@@ -324,8 +325,7 @@ absl::StatusOr<std::unique_ptr<model::WeightSource>> openFor(const BenchOptions 
   RETURN_IF_ERROR(setLanes(options.device, *device, lanes));
   if (!device->holdsData())
     return nullptr;
-  ASSIGN_OR_RETURN(wanted, weightsOf(job));
-  return openWeights(options.weights, wanted);
+  return openWeights(options.weights, weightsOf(job));
 }
 
 absl::Status write(const BenchOptions &options, const Outputs &outputs, const BenchReport &report) {
@@ -364,7 +364,7 @@ absl::Status benchCommand(const BenchOptions &options) {
   ASSIGN_OR_RETURN(batches, batchesOf(options, job));
   RETURN_IF_ERROR(checkPolicies(options, job));
   ASSIGN_OR_RETURN(weights, openFor(options, job));
-  ASSIGN_OR_RETURN(report, Bench(options, job, weights.get()).run(policiesOf(options), batches));
+  ASSIGN_OR_RETURN(report, Bench(options, assembled, weights.get()).run(policiesOf(options), batches));
   return write(options, outputs, report);
 }
 

@@ -11,6 +11,9 @@
 #include "tools/commands/RunSetup.h"
 
 namespace headrace::tools {
+
+using namespace std::chrono_literals;
+
 namespace {
 
 struct Iteration {
@@ -144,8 +147,8 @@ BenchPhase BenchInstance::phaseOf(const Samples &samples, uint32_t placement, bo
   phase.time = spreadOf(samples.ns);
   phase.samples = samples.ns.size();
   // A prompt that takes several iterations is held against as many objectives.
-  phase.sloNs = static_cast<double>(decode ? objective_.tpotNs : objective_.ttftNs) *
-                static_cast<double>(decode ? 1 : samples.iterations);
+  const std::chrono::nanoseconds objective = (decode ? objective_.tpot : objective_.ttft).value_or(0ns);
+  phase.sloNs = static_cast<double>(objective.count()) * static_cast<double>(decode ? 1 : samples.iterations);
   if (phase.sloNs > 0)
     phase.held =
         static_cast<double>(std::count_if(samples.ns.begin(), samples.ns.end(),

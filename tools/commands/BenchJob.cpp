@@ -61,15 +61,19 @@ model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load
   out.buckets.sequences = {load.batch};
   out.buckets.contexts = {*out.goal.context};
   if (role == BenchRole::Prefill)
-    out.goal.tpotNs.reset();
+    out.goal.tpot.reset();
   if (role == BenchRole::Decode)
-    out.goal.ttftNs.reset();
+    out.goal.ttft.reset();
   return out;
 }
 
 absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role, const BenchLoad &load) {
   const bool prefills = role != BenchRole::Decode, decodes = role != BenchRole::Prefill;
-  BenchObjective objective{prefills ? job.goal.ttftNs.value_or(0) : 0, decodes ? job.goal.tpotNs.value_or(0) : 0};
+  BenchObjective objective;
+  if (prefills)
+    objective.ttft = job.goal.ttft;
+  if (decodes)
+    objective.tpot = job.goal.tpot;
   if (!job.goal.sloFactor)
     return objective;
   model::Job resident = job;
@@ -86,7 +90,7 @@ absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role
     const plan::BucketChoice *choice = choiceFor(*plan, decode, load);
     if (choice == nullptr)
       return absl::InternalError("a plan with an objective has no choice for its bucket");
-    (decode ? objective.tpotNs : objective.ttftNs) = choice->sloNs;
+    (decode ? objective.tpot : objective.ttft) = std::chrono::nanoseconds(choice->sloNs);
   }
   return objective;
 }

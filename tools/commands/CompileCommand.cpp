@@ -64,7 +64,7 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   line("why", plan.reason);
   line("limited by", plan.limitingResource);
   line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
-                                        formatBytes(plan.budgetBytes), plan.arenaBytes, plan.budgetBytes));
+                                        formatBytes(plan.deviceMemory), plan.arenaBytes, plan.deviceMemory));
   line("host memory", absl::StrFormat("%s (%d bytes)", formatBytes(plan.hostBytes), plan.hostBytes));
   if (!plan.choices.empty())
     line("policy", describeGoal(plan));

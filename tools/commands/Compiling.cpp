@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
+#include "runtime/base/FileIo.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/Examples.h"
@@ -16,6 +17,11 @@
 
 namespace headrace::tools {
 namespace {
+
+using model::hardwareEntries;
+using model::shapeEntries;
+using model::TomlEntries;
+using model::tomlNumber;
 
 // A word of a command line, quoted where a shell would take it apart.
 std::string shellWord(const std::string &word) {
@@ -31,7 +37,7 @@ std::string shellWord(const std::string &word) {
 // A shipped shape by its name, which means the same in every folder; anything else by its path.
 std::string modelWord(const std::string &path) {
   const std::filesystem::path file(path);
-  if (file.extension() == ".toml")
+  if (model::isTomlPath(path))
     if (const auto shipped = model::resolveExample("", file.stem().string(), "models");
         shipped.ok() && *shipped == path)
       return file.stem().string();
@@ -76,8 +82,7 @@ void addModel(const model::ModelSource &model, Words &words) {
   TomlEntries shape;
   if (!model.path.empty()) {
     words.add(modelWord(model.path));
-    if (const absl::StatusOr<model::ModelSource> named = model::openModel(model.path); named.ok())
-      shape = shapeEntries(named->spec);
+    shape = shapeEntries(model.ofPath.value_or(model.spec));
   }
   for (const auto &[flag, value] : differingFlags("shape", shape, shapeEntries(model.spec)))
     words.add(flag, value);
@@ -96,16 +101,16 @@ void addHardware(const model::Hardware &hardware, Words &words) {
 
 void addGoal(const plan::Plan &plan, Words &words) {
   const model::Goal &goal = plan.goal;
-  words.add("--device-memory", model::bytesText(plan.budgetBytes));
+  words.add("--device-memory", model::bytesText(plan.deviceMemory));
   words.addIf("--batch", goal.batch);
   words.addIf("--context", goal.context);
   words.addIf("--kv-tokens", goal.kvTokens);
   words.add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
   words.add("--block-tokens", model::cat(plan.blockTokens));
-  if (goal.ttftNs)
-    words.add("--ttft", model::durationText(*goal.ttftNs));
-  if (goal.tpotNs)
-    words.add("--tpot", model::durationText(*goal.tpotNs));
+  if (goal.ttft)
+    words.add("--ttft", model::durationText(*goal.ttft));
+  if (goal.tpot)
+    words.add("--tpot", model::durationText(*goal.tpot));
   if (goal.sloFactor)
     words.add("--slo-factor", tomlNumber(*goal.sloFactor));
   if (goal.instances != model::Instances::Together)
@@ -176,12 +181,9 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
     return absl::InvalidArgumentError(model::cat("goal.device_memory = ", *job.goal.deviceMemory,
                                                  ": expected at most the ", hardware.memoryBytes, " bytes that ",
                                                  hardware.name, " has"));
-  absl::StatusOr<std::string> hash = modelHash(*job.model);
-  if (!hash.ok())
-    return hash.status();
   compiler::CompileRequest request;
   request.model = job.model->spec;
-  request.modelHash = *hash;
+  request.modelHash = modelHash(*job.model);
   request.modelPath = job.model->path;
   request.hardware = *job.hardware;
   request.goal = job.goal;

@@ -66,7 +66,7 @@ public:
     fleetOptions.objective = spec_.throughput ? serve::Objective::Throughput : serve::Objective::FreedMemory;
     fleetOptions.queue = spec_.queue;
     for (const model::FleetBusChange &change : spec_.changes)
-      fleetOptions.busChanges.push_back({static_cast<int64_t>(change.atNs), change.bandwidth});
+      fleetOptions.busChanges.push_back({change.at.count(), change.bandwidth});
     report_.late.assign(report_.requests.size(), 0);
     Progress progress("serving requests");
     uint64_t ended = 0;
@@ -175,8 +175,8 @@ private:
       if (!group_->device(d).holdsData())
         continue;
       Source &source = sources_[d];
-      ASSIGN_OR_RETURN(wanted, source.plan ? weightsOf(*source.plan) : weightsOf(source.assembled->job));
-      ASSIGN_OR_RETURN(weights, openWeights(flags, wanted));
+      ASSIGN_OR_RETURN(weights,
+                       openWeights(flags, source.plan ? weightsOf(*source.plan) : weightsOf(source.assembled->job)));
       source.weights = std::move(weights);
     }
     return absl::OkStatus();
@@ -207,7 +207,7 @@ private:
         return absl::InvalidArgumentError(cat(options_.file, ": requests.model = \"", model::escaped(load.model, 80),
                                               "\": expected the model of one of the devices"));
       Draw draw(load.seed * 0x9e3779b97f4a7c15u + l);
-      double at = static_cast<double>(load.startNs);
+      double at = static_cast<double>(load.start.count());
       for (int64_t i = 0; i < load.count; ++i) {
         serve::FleetRequest request;
         request.model = load.model;
@@ -215,11 +215,11 @@ private:
         request.maxNewTokens = draw.in(load.outputLength);
         request.prompts = randomPrompts(batch, input, source->model().vocab, load.seed + static_cast<uint64_t>(i));
         request.sampling.seed = load.seed + static_cast<uint64_t>(i);
-        request.ttftNs = static_cast<double>(load.ttftNs);
-        request.tpotNs = static_cast<double>(load.tpotNs);
+        request.ttftNs = static_cast<double>(load.ttft.count());
+        request.tpotNs = static_cast<double>(load.tpot.count());
         request.arrivalNs = static_cast<int64_t>(at);
         report_.requests.push_back(std::move(request));
-        const auto every = static_cast<double>(load.everyNs);
+        const auto every = static_cast<double>(load.every.count());
         at += load.random ? draw.gap(every) : every;
       }
     }

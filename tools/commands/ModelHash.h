@@ -17,7 +17,7 @@
 namespace headrace::tools {
 
 // 32 hex digits (FNV-1a, 128 bit): against mix-ups, not against forgery.
-absl::StatusOr<std::string> modelHash(const model::ModelSource &source);
+std::string modelHash(const model::ModelSource &source);
 
 // What a plan's hash covers, in words: "the config, and the tensors' names, types, shapes and places".
 std::string modelHashCovers(const plan::Plan &plan);

@@ -105,8 +105,8 @@ absl::Status checkResumable(const cost::Record &there, const cost::Record &wante
 
 absl::StatusOr<std::unique_ptr<model::WeightSource>> openProfileWeights(const model::Job &job,
                                                                         const model::ModelSpec &run, uint64_t seed) {
-  if (job.model->hasWeights)
-    return model::openCheckpoint(job.model->path, run, model::layoutWeights(run));
+  if (job.model->checkpoint)
+    return model::openCheckpoint(job.model->checkpoint, model::layoutWeights(run));
   return model::syntheticWeights(seed); // no kernel's time depends on values
 }
 
@@ -172,8 +172,7 @@ private:
     ASSIGN_OR_RETURN(device, makeDevice(deviceName(options_.device, job_.hardware->kind), options_.device));
     device_ = std::move(device);
     RETURN_IF_ERROR(setLanes(options_.device, *device_, analyzer_.device));
-    ASSIGN_OR_RETURN(identity, recordIdentity(job_, device_->kind() == "sim"));
-    identity_ = std::move(identity);
+    identity_ = recordIdentity(job_, device_->kind() == "sim");
     return absl::OkStatus();
   }
 

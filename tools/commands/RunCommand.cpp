@@ -144,8 +144,7 @@ private:
     setRequest(source.takePrompts());
     RETURN_IF_ERROR(serve::checkRequest(source.bounds(), request_));
     if (device_->holdsData()) {
-      ASSIGN_OR_RETURN(wanted, source.weights());
-      ASSIGN_OR_RETURN(weights, openWeights(options_.weights, wanted));
+      ASSIGN_OR_RETURN(weights, openWeights(options_.weights, source.weights()));
       weights_ = std::move(weights);
     }
     outputs_.emplace(std::move(outputs));
@@ -212,6 +211,7 @@ private:
     report_.emplace(
         RunReport{.planPath = options_.job.source,
                   .device = options_.device.device.empty() ? std::string(device_->kind()) : options_.device.device,
+                  .madeUp = !device_->holdsData(),
                   .times = RunTimes(plan_, deviceOptions_.linkBandwidth, firstIn_)});
     looks_.emplace(*runtime_, deviceOptions_.trace, /*many=*/drawn());
     request_.placementOf = [this](const plan::IterationShape &shape) {

@@ -29,12 +29,11 @@ void warnOnce(const std::string &warning) {
 }
 
 WantedWeights weightsOf(const plan::Plan &plan) {
-  return {&plan.model, plan.modelHash, plan.modelPath, plan.weightHashes};
+  return {&plan.model, plan.modelHash, plan.modelPath, plan.weightHashes, nullptr};
 }
 
-absl::StatusOr<WantedWeights> weightsOf(const model::Job &job) {
-  ASSIGN_OR_RETURN(hash, modelHash(*job.model));
-  return WantedWeights{&job.model->spec, hash, job.model->path, {}};
+WantedWeights weightsOf(const model::Job &job) {
+  return {&job.model->spec, modelHash(*job.model), job.model->path, {}, &*job.model};
 }
 
 absl::Status checkWeightFlags(const WeightFlags &flags) {
@@ -52,15 +51,20 @@ absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const WeightFla
   if (flags.synthetic)
     return model::syntheticWeights(*flags.synthetic);
   const std::string folder = flags.folder.empty() ? wanted.folder : flags.folder;
-  if (folder.empty() || folder.ends_with(".toml"))
+  if (folder.empty() || model::isTomlPath(folder))
     return absl::InvalidArgumentError(
         cat(folder.empty() ? wanted.model->name : folder,
             ": a shape has no weights: expected --synthetic-weights SEED, or --weights FOLDER"));
   if (!model::isDirectory(folder))
     return absl::NotFoundError(cat(folder, ": no such folder; the plan was made from it: expected --weights FOLDER, "
                                            "where the model's weights are now"));
-  ASSIGN_OR_RETURN(source, model::openModel(folder));
-  if (!source.hasWeights)
+  std::optional<model::ModelSource> other;
+  if (wanted.opened == nullptr || !flags.folder.empty()) {
+    ASSIGN_OR_RETURN(opened, model::openModel(folder));
+    other = std::move(opened);
+  }
+  const model::ModelSource &source = other ? *other : *wanted.opened;
+  if (!source.checkpoint)
     return absl::NotFoundError(cat(folder,
                                    ": no model.safetensors or model.safetensors.index.json: expected weights, or "
                                    "--synthetic-weights SEED"));
@@ -69,7 +73,7 @@ absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const WeightFla
     warnOnce(note);
   if (flags.verify)
     RETURN_IF_ERROR(verifyWeights(*wanted.model, wanted.hashes, source));
-  return model::openCheckpoint(folder, *wanted.model, model::layoutWeights(*wanted.model), warnOnce);
+  return model::openCheckpoint(source.checkpoint, model::layoutWeights(*wanted.model), warnOnce);
 }
 
 namespace {

@@ -24,11 +24,12 @@ void warnOnce(const std::string &warning);
 struct WantedWeights {
   const model::ModelSpec *model = nullptr;
   std::string modelHash;
-  std::string folder;                // that the plan is made from; a shape's file or empty: it has none
-  absl::Span<const uint64_t> hashes; // of the values, for --verify-weights
+  std::string folder;                         // that the plan is made from; a shape's file or empty: it has none
+  absl::Span<const uint64_t> hashes;          // of the values, for --verify-weights
+  const model::ModelSource *opened = nullptr; // the folder, where it is open already
 };
 WantedWeights weightsOf(const plan::Plan &plan);
-absl::StatusOr<WantedWeights> weightsOf(const model::Job &job);
+WantedWeights weightsOf(const model::Job &job);
 
 // Refuses flags that contradict each other, and a --weights that is no folder: what needs no model.
 absl::Status checkWeightFlags(const WeightFlags &flags);

@@ -19,7 +19,7 @@ using model::cat;
 
 // A plan is any file that is neither a shape nor a job; whether it is one is for the plan's reader to say.
 bool isPlanFile(const std::string &path) {
-  return path.ends_with(".plan") || (model::isRegularFile(path) && !path.ends_with(".toml"));
+  return path.ends_with(".plan") || (model::isRegularFile(path) && !model::isTomlPath(path));
 }
 
 // Which prompts, as far as flags alone say it.

@@ -28,9 +28,8 @@ public:
   // Refuses a --placement that the plan does not have, or none that a job becomes.
   absl::Status checkPlacement(uint32_t placement) const;
   serve::RequestBounds bounds() const;
-  absl::StatusOr<WantedWeights> weights() const { // of this object's model
-    return plan_ ? weightsOf(*plan_) : weightsOf(assembled_->job);
-  }
+  // Of this object's model.
+  WantedWeights weights() const { return plan_ ? weightsOf(*plan_) : weightsOf(assembled_->job); }
   Prompts takePrompts() { return std::move(prompts_); }
   absl::StatusOr<plan::Plan> makePlan() &&;
 
