@@ -84,14 +84,22 @@ TEST_P(OpenedOnce, ByEveryCommandThatReadsIt) {
       {"profile", model, "--batches", "1", "--sequences", "16", "--seconds-per-pair", "0.01", "-o", path("r.toml")});
 }
 
-TEST_P(OpenedOnce, ByAFleetsDevice) {
+// Two devices that run the same: as jobs, then as a plan.
+TEST_P(OpenedOnce, ByAFleetsDevices) {
   writeText(path("job.toml"),
             "[model]\npath = \"" + model + "\"\n[hardware]\nfile = \"host\"\n[goal]\nbatch = 2\n" + "context = 32\n");
-  writeText(path("fleet.toml"),
-            "[bus]\nbandwidth = \"2GB/s\"\n[[device]]\nname = \"a\"\njob = \"job.toml\"\n[[requests]]\nmodel = \"" +
-                std::filesystem::path(model).filename().string() +
-                "\"\nbatch = 1\ninput_len = 8\noutput_len = 4\nttft = \"30s\"\ntpot = \"10s\"\n");
-  expectOnce({"fleet", path("fleet.toml"), "--device", "host"});
+  const auto fleet = [&](const std::string &what) {
+    const std::string device = "[[device]]\n" + what + "\nname = \"";
+    writeText(path("fleet.toml"),
+              "[bus]\nbandwidth = \"2GB/s\"\n" + device + "a\"\n" + device +
+                  "b\"\n[[requests]]\nmodel = \"model\"\nbatch = 1\ninput_len = 8\noutput_len = 4\n" +
+                  "ttft = \"30s\"\ntpot = \"10s\"\n");
+    return path("fleet.toml");
+  };
+  expectOnce({"fleet", fleet("job = \"job.toml\""), "--device", "host"});
+  ASSERT_EQ(headrace({"compile", path("job.toml"), "-o", path("m.plan")}).status, 0);
+  opened.take();
+  expectOnce({"fleet", fleet("plan = \"m.plan\""), "--device", "host"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, OpenedOnce, testing::Values("opt-7-tied-f32", "llama-12-tied-bias-bf16-sharded"),

@@ -103,7 +103,7 @@ private:
   struct Source {
     std::unique_ptr<plan::Plan> plan; // once it is read, or made
     std::optional<AssembledJob> assembled;
-    std::unique_ptr<model::WeightSource> weights; // null where the devices hold no data
+    std::shared_ptr<const model::WeightSource> weights; // null where the devices hold no data
     const model::ModelSpec &model() const { return plan ? plan->model : assembled->job.model->spec; }
   };
 
@@ -138,19 +138,34 @@ private:
     return source;
   }
 
+  // An earlier device with the same job or plan as the d-th, whose files are open already; null: there is none.
+  const Source *twinOf(size_t d) const {
+    const model::FleetDevice &device = spec_.devices[d];
+    for (size_t earlier = 0; earlier < std::min(d, sources_.size()); ++earlier)
+      if (spec_.devices[earlier].job == device.job && spec_.devices[earlier].plan == device.plan)
+        return &sources_[earlier];
+    return nullptr;
+  }
+
   absl::StatusOr<Source> assemble(const model::FleetDevice &device) const {
+    Source source;
+    if (const Source *twin = twinOf(sources_.size())) {
+      source.assembled = twin->assembled;
+    } else {
+      ASSIGN_OR_RETURN(assembled, assembledFrom(device));
+      source.assembled = std::move(assembled);
+    }
+    return source;
+  }
+
+  absl::StatusOr<AssembledJob> assembledFrom(const model::FleetDevice &device) const {
     JobInput input;
     input.source = device.job;
     if (!options_.policy.empty())
       input.flags["--policy"] = options_.policy;
     if (!options_.placements.empty())
       input.flags["--placements"] = options_.placements;
-    ASSIGN_OR_RETURN(assembled, assembleJob(input));
-    if (device.role != model::FleetRole::Both)
-      assembled.job.goal.instances = model::Instances::Apart;
-    Source source;
-    source.assembled = std::move(assembled);
-    return source;
+    return assembleJob(input);
   }
 
   absl::Status checkUncoordinated(const model::FleetDevice &device, const plan::Plan &plan) const {
@@ -175,6 +190,10 @@ private:
       if (!group_->device(d).holdsData())
         continue;
       Source &source = sources_[d];
+      if (const Source *twin = twinOf(d)) {
+        source.weights = twin->weights;
+        continue;
+      }
       ASSIGN_OR_RETURN(weights,
                        openWeights(flags, source.plan ? weightsOf(*source.plan) : weightsOf(source.assembled->job)));
       source.weights = std::move(weights);
@@ -189,7 +208,10 @@ private:
       Source &source = sources_[d];
       if (source.plan)
         continue;
-      absl::StatusOr<plan::Plan> plan = compileJob(source.assembled->job);
+      model::Job job = source.assembled->job;
+      if (spec_.devices[d].role != model::FleetRole::Both)
+        job.goal.instances = model::Instances::Apart;
+      absl::StatusOr<plan::Plan> plan = compileJob(job);
       if (!plan.ok())
         return about(spec_.devices[d], aboutInput(source.assembled->input, plan.status()));
       RETURN_IF_ERROR(checkUncoordinated(spec_.devices[d], *plan));
