@@ -65,9 +65,10 @@ absl::Status checkDurations(const plan::Plan &plan) {
 
 class Compilation {
 public:
-  Compilation(const CompileRequest &request, const Policy &policy, Target target, const cost::CostModel &costs)
-      : request_(request), policy_(policy), target_(std::move(target)), layout_(model::layoutWeights(request.model)),
-        prices_(costs), candidates_(request_, target_, layout_, prices_),
+  Compilation(const CompileRequest &request, const Policy &policy, Target target, model::WeightLayout layout,
+              const cost::CostModel &costs)
+      : request_(request), policy_(policy), target_(std::move(target)), layout_(std::move(layout)), prices_(costs),
+        candidates_(request_, target_, layout_, prices_),
         family_(request.model, layout_, target_, candidates_.memoryUses()) {}
 
   absl::StatusOr<plan::Plan> run() {
@@ -134,7 +135,7 @@ private:
   Choice firstThatFits() {
     const std::vector<PricedStep> none;
     Choice choice{policy_.candidates({request_, target_, layout_, family_, none}), 0};
-    while (choice.chosen + 1 < choice.candidates.size() && !family_.fits(choice.candidate(), target_.budget))
+    while (choice.chosen + 1 < choice.candidates.size() && !family_.fits(choice.candidate(), target_.deviceMemory))
       ++choice.chosen;
     return choice;
   }
@@ -203,7 +204,7 @@ private:
         return next.status();
       placed.push_back(*std::move(next));
       tried.push_back(i);
-      if (const uint64_t arena = placed.back().arenaBytes(); arena > target_.budget) {
+      if (const uint64_t arena = placed.back().arenaBytes(); arena > target_.deviceMemory) {
         overBudget_ = {i, arena};
         return plan;
       }
@@ -214,7 +215,7 @@ private:
     for (Placed &p : placed)
       modules.push_back(*p.module);
     plan.arenaBytes = placeHomes(modules);
-    if (plan.arenaBytes > target_.budget) {
+    if (plan.arenaBytes > target_.deviceMemory) {
       overBudget_ = {mostDemanding(choices, tried, placed), plan.arenaBytes};
       return plan;
     }
@@ -243,7 +244,7 @@ private:
     plan.modelPath = request_.modelPath;
     plan.hardware = request_.hardware;
     plan.goal = request_.goal;
-    plan.goal.deviceMemory = target_.budget;
+    plan.goal.deviceMemory = target_.deviceMemory;
     plan.goal.batch = target_.batch;
     plan.goal.context = target_.context;
     plan.goal.kvTokens = target_.kvTokens;
@@ -256,7 +257,7 @@ private:
     plan.kvBlocks = target_.kvBlocks;
     plan.metaLayout = target_.meta;
     plan.maxContext = target_.context;
-    plan.budgetBytes = target_.budget;
+    plan.deviceMemory = target_.deviceMemory;
     if (policy_.traits().allowsForSlowest)
       plan.slowestPermille = prices_.slowestPermille();
     return plan;
@@ -345,14 +346,14 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
   RETURN_IF_ERROR(checkPolicy(request.policy, request.goal));
   RETURN_IF_ERROR(checkStated(request.policy, request.model));
-  const model::WeightLayout layout = model::layoutWeights(request.model);
+  model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements)
     RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
   ASSIGN_OR_RETURN(target, resolveGoal(request));
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =
       request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
-  return Compilation(request, *policy, std::move(target), costs).run();
+  return Compilation(request, *policy, std::move(target), std::move(layout), costs).run();
 }
 
 } // namespace headrace::compiler

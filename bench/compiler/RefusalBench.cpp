@@ -88,7 +88,7 @@ CompileRequest slowCopies() {
   r.goal.batch = 4;
   r.goal.context = 128;
   r.goal.deviceMemory = 1'120'008'553;
-  r.goal.tpotNs = 22'189'139;
+  r.goal.tpot = std::chrono::nanoseconds(22'189'139);
   r.buckets = {.newTokens = {4}, .sequences = {4}, .contexts = {128}};
   r.policy.name = "headrace";
   return r;
@@ -110,12 +110,12 @@ void random(benchmark::State &state) {
       CompileRequest request = randomRequest(generator, /*decode=*/true);
       request.policy.name = "headrace";
       // Memory between the least there is and what everything takes.
-      request.goal.tpotNs = 1;
+      request.goal.tpot = std::chrono::nanoseconds(1);
       const uint64_t all = *after(refusalOf(request), "the minimum TPOT is ", true);
       request.goal.deviceMemory = 1;
       const std::optional<uint64_t> least = after(refusalOf(request), "the minimum is ", false);
       request.goal.deviceMemory = uint64_t{1} << 42;
-      request.goal.tpotNs = all;
+      request.goal.tpot = std::chrono::nanoseconds(all);
       const absl::StatusOr<plan::Plan> resident = compile(request);
       if (!least || !resident.ok())
         continue;
@@ -123,11 +123,11 @@ void random(benchmark::State &state) {
       const double share = std::uniform_real_distribution<double>(0, 1)(generator);
       request.goal.deviceMemory =
           *least + static_cast<uint64_t>(share * static_cast<double>(most - std::min(most, *least)));
-      request.goal.tpotNs = 1;
+      request.goal.tpot = std::chrono::nanoseconds(1);
       const std::optional<uint64_t> tpot = after(refusalOf(request), "the minimum TPOT is ", true);
       if (!tpot)
         continue;
-      request.goal.tpotNs = *tpot - 1;
+      request.goal.tpot = std::chrono::nanoseconds(*tpot - 1);
       const double before = cpuSeconds();
       if (refusalOf(request).empty())
         fail("met 1 ns below the least TPOT");

@@ -175,7 +175,7 @@ json Trial::run() const {
   row["slo_ns"] = sloNs;
   compiler::CompileRequest chosen = requestOf(*this);
   chosen.policy.name = of.selectN ? "select-n" : "headrace";
-  (of.prefill ? chosen.goal.ttftNs : chosen.goal.tpotNs) = sloNs;
+  (of.prefill ? chosen.goal.ttft : chosen.goal.tpot) = std::chrono::nanoseconds(sloNs);
   absl::StatusOr<plan::Plan> plan = compiler::compile(chosen);
   if (plan.status().code() == absl::StatusCode::kResourceExhausted)
     return refused(plan.status(), std::move(row));

@@ -11,7 +11,7 @@
 namespace headrace::compiler {
 
 absl::StatusOr<ChosenPlacements> Chooser::run() {
-  const uint64_t budget = p_.target->budget;
+  const uint64_t budget = p_.target->deviceMemory;
   std::vector<size_t> of(p_.buckets.size(), kNone);
   if (p_.apart) {
     const size_t one = mostFreedTogether(budget);
@@ -85,7 +85,7 @@ size_t Chooser::mostFreedForAll(const std::vector<size_t> &of) {
   for (const size_t candidate : byFreed_) {
     bool all = true;
     for (size_t b = 0; b < of.size() && all && ok(); ++b)
-      all = of[b] == kNone || meets(candidate, b, p_.target->budget);
+      all = of[b] == kNone || meets(candidate, b, p_.target->deviceMemory);
     if (all)
       return candidate;
   }
@@ -124,7 +124,7 @@ void Chooser::reduce(std::vector<size_t> &of, size_t most) {
           continue;
         without[b] = kNone;
         for (const size_t other : others)
-          if (other != gone && meets(other, b, p_.target->budget) &&
+          if (other != gone && meets(other, b, p_.target->deviceMemory) &&
               (without[b] == kNone || freed_[other] > freed_[without[b]]))
             without[b] = other;
         held = without[b] != kNone;
@@ -155,7 +155,8 @@ uint64_t objectiveNs(const model::Goal &goal, bool decode, uint64_t residentNs) 
   if (goal.sloFactor)
     // A little more than the product, so that a factor that was written in decimals is not missed by its rounding.
     return static_cast<uint64_t>(std::floor(*goal.sloFactor * static_cast<double>(residentNs) + 1e-3));
-  return decode ? goal.tpotNs.value_or(0) : goal.ttftNs.value_or(0);
+  const auto &time = decode ? goal.tpot : goal.ttft;
+  return time ? static_cast<uint64_t>(time->count()) : 0;
 }
 
 int64_t freedBytes(const PlacementFamily &family, const Candidate &candidate) {

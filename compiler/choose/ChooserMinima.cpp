@@ -199,15 +199,15 @@ MemoryMinimum Chooser::leastOfAll() {
 absl::Status Chooser::refusal() {
   ObjectiveMinima minima;
   minima.bytesAtAny = leastOfAll();
-  if (ok() && (minima.bytesAtAny.bytes > p_.target->budget || !p_.byObjective)) {
+  if (ok() && (minima.bytesAtAny.bytes > p_.target->deviceMemory || !p_.byObjective)) {
     MemoryNeed need = p_.family->need(*minima.bytesAtAny.candidate);
     need.transients = need.transients + minima.bytesAtAny.bytes - need.bytes;
     need.bytes = minima.bytesAtAny.bytes;
     return absl::ResourceExhaustedError(
         explainExhausted(*p_.spec, *p_.target, p_.policy, *minima.bytesAtAny.candidate, need));
   }
-  minima.decode = leastOfClass(true, p_.target->budget);
-  minima.mixed = leastOfClass(false, p_.target->budget);
+  minima.decode = leastOfClass(true, p_.target->deviceMemory);
+  minima.mixed = leastOfClass(false, p_.target->deviceMemory);
   raiseForGaps(minima);
   minima.bytesAtObjective = leastBytes();
   if (!ok())

@@ -132,7 +132,7 @@ public:
       bucket.sloNs = objectiveNs(goal, bucket.decode, bucket.residentNs);
     Chooser other(problem_);
     other.closely_ = false; // that it holds is enough
-    const size_t found = other.mostFreedTogether(problem_.target->budget);
+    const size_t found = other.mostFreedTogether(problem_.target->deviceMemory);
     chooser_.status_.Update(other.status_);
     return found == kNone || !chooser_.ok() ? std::nullopt : std::optional(other.candidates_[found]);
   }
@@ -171,10 +171,10 @@ public:
       return other;
     });
   }
-  std::optional<Least> leastNs(const model::Goal &goal, std::optional<uint64_t> model::Goal::*member) {
-    return least(*(goal.*member), kLongestNs, [&](uint64_t value) {
+  std::optional<Least> leastNs(const model::Goal &goal, std::optional<std::chrono::nanoseconds> model::Goal::*member) {
+    return least(static_cast<uint64_t>((goal.*member)->count()), kLongestNs, [&](uint64_t value) {
       model::Goal other = goal;
-      other.*member = value;
+      other.*member = std::chrono::nanoseconds(value);
       return other;
     });
   }
@@ -194,10 +194,10 @@ absl::Status Chooser::refusalTogether() {
     if (const auto least = others.leastFactor(goal))
       minima.factor = static_cast<double>(least->value) / Others::kSteps;
   for (const auto &[member, into] :
-       {std::pair(&model::Goal::tpotNs, &minima.tpotNs), std::pair(&model::Goal::ttftNs, &minima.ttftNs)})
+       {std::pair(&model::Goal::tpot, &minima.tpot), std::pair(&model::Goal::ttft, &minima.ttft)})
     if (goal.*member)
       if (const auto least = others.leastNs(goal, member))
-        *into = least->value;
+        *into = std::chrono::nanoseconds(least->value);
   minima.bytes = leastBytesTogether();
   if (!ok())
     return status_;
@@ -214,14 +214,14 @@ void Chooser::raiseForGaps(ObjectiveMinima &minima) {
         static_cast<double>(Others::steps(std::max(minima.decode.factor, minima.mixed.factor))) / Others::kSteps;
   } else {
     if (minima.decode.missed)
-      goal.tpotNs = minima.decode.ns;
+      goal.tpot = std::chrono::nanoseconds(minima.decode.ns);
     if (minima.mixed.missed)
-      goal.ttftNs = minima.mixed.ns;
+      goal.ttft = std::chrono::nanoseconds(minima.mixed.ns);
   }
   Others others(*this);
   if (others.held(goal))
     return;
-  const auto least = goal.sloFactor ? others.leastFactor(goal) : others.leastNs(goal, &model::Goal::tpotNs);
+  const auto least = goal.sloFactor ? others.leastFactor(goal) : others.leastNs(goal, &model::Goal::tpot);
   if (!least)
     return;
   ClassMinimum &decode = minima.decode;

@@ -35,10 +35,10 @@ std::string objectiveText(const model::Goal &goal) {
   if (goal.sloFactor)
     return absl::StrCat("an iteration of ", *goal.sloFactor, " times the one without offloading");
   std::string text;
-  if (goal.ttftNs)
-    absl::StrAppend(&text, "TTFT of ", model::durationText(*goal.ttftNs));
-  if (goal.tpotNs)
-    absl::StrAppend(&text, text.empty() ? "" : " and ", "TPOT of ", model::durationText(*goal.tpotNs));
+  if (goal.ttft)
+    absl::StrAppend(&text, "TTFT of ", model::durationText(*goal.ttft));
+  if (goal.tpot)
+    absl::StrAppend(&text, text.empty() ? "" : " and ", "TPOT of ", model::durationText(*goal.tpot));
   return text;
 }
 
@@ -46,7 +46,7 @@ std::string missedText(const model::ModelSpec &spec, const Target &target, const
                        const std::string &policy, const char *by) {
   return absl::StrCat(objectiveText(goal), " cannot be met ", by, "by policy ", policy, " for ", spec.name,
                       " at batch ", target.batch, " and context ", target.context, " with a device memory of ",
-                      target.budget, " bytes (", bytesText(target.budget), ")");
+                      target.deviceMemory, " bytes (", bytesText(target.deviceMemory), ")");
 }
 
 // What a change between placements, or of what the ring holds, does to a gap.
@@ -66,12 +66,12 @@ std::string explainApart(const model::ModelSpec &spec, const Target &target, con
                                   "; no placement for all of them fits");
   if (minima.factor)
     absl::StrAppend(&text, "; the minimum slo_factor of one is ", factorText(*minima.factor), " at this memory");
-  const char *rest[] = {goal.ttftNs ? " with this TTFT" : "", goal.tpotNs ? " with this TPOT" : ""};
-  if (minima.tpotNs)
-    absl::StrAppend(&text, "; the minimum TPOT of one is ", model::durationText(*minima.tpotNs), " at this memory",
+  const char *rest[] = {goal.ttft ? " with this TTFT" : "", goal.tpot ? " with this TPOT" : ""};
+  if (minima.tpot)
+    absl::StrAppend(&text, "; the minimum TPOT of one is ", model::durationText(*minima.tpot), " at this memory",
                     rest[0]);
-  if (minima.ttftNs)
-    absl::StrAppend(&text, "; the minimum TTFT of one is ", model::durationText(*minima.ttftNs), " at this memory",
+  if (minima.ttft)
+    absl::StrAppend(&text, "; the minimum TTFT of one is ", model::durationText(*minima.ttft), " at this memory",
                     rest[1]);
   if (minima.bytes)
     absl::StrAppend(&text, "; the minimum memory of one is ", *minima.bytes, " bytes (", bytesText(*minima.bytes),
@@ -97,10 +97,10 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
         add(absl::StrCat("the minimum ", name, " is ", model::durationText(minimum->ns), " at this memory (",
                          bucketText(*minimum->bucket), " with ", describe(*minimum->candidate, spec), ")"));
   }
-  const std::string these = goal.sloFactor               ? "this factor"
-                            : goal.ttftNs && goal.tpotNs ? "these objectives"
-                            : goal.ttftNs                ? "this TTFT"
-                                                         : "this TPOT";
+  const std::string these = goal.sloFactor           ? "this factor"
+                            : goal.ttft && goal.tpot ? "these objectives"
+                            : goal.ttft              ? "this TTFT"
+                                                     : "this TPOT";
   if (minima.bytesAtObjective)
     add(absl::StrCat("the minimum memory is ", *minima.bytesAtObjective, " bytes (",
                      bytesText(*minima.bytesAtObjective), ") at ", these));
@@ -124,8 +124,8 @@ std::string explainObjective(const Policy &policy, const ChosenPlacements &chose
     absl::StrAppend(&text, ": frees the most device memory of ", chosen.compared, " placements (", chosen.compiled,
                     " compiled) that fit and meet the objective");
   const auto freed = plan::freedBytes(plan, variant.placement);
-  absl::StrAppend(&text, "; frees ", freed, " bytes, takes ", plan.arenaBytes, " of ", plan.budgetBytes, " bytes (",
-                  bytesText(plan.arenaBytes), " of ", bytesText(plan.budgetBytes), "). ", bucketText(bucket), ": ",
+  absl::StrAppend(&text, "; frees ", freed, " bytes, takes ", plan.arenaBytes, " of ", plan.deviceMemory, " bytes (",
+                  bytesText(plan.arenaBytes), " of ", bytesText(plan.deviceMemory), "). ", bucketText(bucket), ": ",
                   model::durationText(variant.predictedNs), " an iteration, ", model::durationText(bucket.residentNs),
                   " without offloading");
   if (bucket.sloNs > 0)

@@ -44,7 +44,7 @@ struct ObjectiveMinima {
 // What one placement for all buckets would need, times and factor to within a ten-thousandth; unset: nothing would do,
 // or the goal does not ask for it.
 struct TogetherMinima {
-  std::optional<uint64_t> tpotNs, ttftNs; // the other objective as it is
+  std::optional<std::chrono::nanoseconds> tpot, ttft; // the other objective as it is
   std::optional<double> factor;
   std::optional<uint64_t> bytes; // at these objectives
 };

@@ -19,7 +19,7 @@ public:
         ownBytes_(up(plan.buffers[plan.kvBuffer(0)].bytes, pageBytes)), arena_(up(plan.arenaBytes, pageBytes)) {}
 
   void run() {
-    if (arena_ > plan_.budgetBytes || mostBlocks_ <= plan_.kvBlocks)
+    if (arena_ > plan_.deviceMemory || mostBlocks_ <= plan_.kvBlocks)
       return;
     findFreePages();
     std::vector<int64_t> blocks;

@@ -29,8 +29,8 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, bo
     absl::StrAppend(&text, "everything fits");
   else
     absl::StrAppend(&text, "the fewest that fit");
-  absl::StrAppend(&text, "; takes ", arenaBytes, " of ", target.budget, " bytes (", bytesText(arenaBytes), " of ",
-                  bytesText(target.budget), ")");
+  absl::StrAppend(&text, "; takes ", arenaBytes, " of ", target.deviceMemory, " bytes (", bytesText(arenaBytes), " of ",
+                  bytesText(target.deviceMemory), ")");
   if (before)
     absl::StrAppend(&text, ", ", describe(*before, spec), " would take ", beforeBytes);
   absl::StrAppend(&text, ". Decode of ", decode.sequences, " at context ", decode.context, ": ",
@@ -41,11 +41,11 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, bo
 
 std::string explainExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
                              const Candidate &smallest, const MemoryNeed &need) {
-  std::string text =
-      absl::StrCat("device memory of ", target.budget, " bytes (", bytesText(target.budget), ") cannot hold ",
-                   spec.name, " at batch ", target.batch, " and context ", target.context, ": the minimum is ",
-                   need.describe(), "; with ", describe(smallest, spec), ". What would do: a device memory of ",
-                   need.bytes, " bytes, a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
+  std::string text = absl::StrCat("device memory of ", target.deviceMemory, " bytes (", bytesText(target.deviceMemory),
+                                  ") cannot hold ", spec.name, " at batch ", target.batch, " and context ",
+                                  target.context, ": the minimum is ", need.describe(), "; with ", describe(smallest, spec),
+                                  ". What would do: a device memory of ", need.bytes,
+                                  " bytes, a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
   if (!target.mixed.empty())
     absl::StrAppend(&text, ", smaller new-token buckets");
   if (awayOf(smallest.residency, spec).layers < spec.layers && (policy.interval || policy.offloadLayers))

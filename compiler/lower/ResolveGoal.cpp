@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::compiler {
@@ -56,72 +57,42 @@ absl::StatusOr<int64_t> settle(const char *key, const std::optional<int64_t> &go
   return goal ? *goal : buckets.empty() ? byDefault : buckets.back();
 }
 
-} // namespace
-
-cost::Shape Target::limits(const std::vector<cost::Shape> &shapes) {
-  cost::Shape most = shapes.front();
-  for (const cost::Shape &shape : shapes) {
-    most.tokens = std::max(most.tokens, shape.tokens);
-    most.sequences = std::max(most.sequences, shape.sequences);
-    most.context = std::max(most.context, shape.context);
-  }
-  return most;
-}
-
-absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
-  const model::ModelSpec &spec = request.model;
-  const model::Goal &goal = request.goal;
-  const model::Buckets &buckets = request.buckets;
-  for (absl::Status status : {checkBuckets("buckets.new_tokens", buckets.newTokens, kMostTokens),
-                              checkBuckets("buckets.sequences", buckets.sequences, kMostSequences),
-                              checkBuckets("buckets.contexts", buckets.contexts, spec.maxPositions)})
-    if (!status.ok())
-      return status;
-
-  if (goal.sloFactor && (goal.ttftNs || goal.tpotNs))
+absl::Status checkObjectives(const model::Goal &goal) {
+  if (goal.sloFactor && (goal.ttft || goal.tpot))
     return refuse("goal.slo_factor", *goal.sloFactor, "no ttft or tpot beside it");
   if (goal.sloFactor && !(*goal.sloFactor >= 1 && std::isfinite(*goal.sloFactor)))
     return refuse("goal.slo_factor", *goal.sloFactor, "a finite factor of at least 1");
-  for (const auto &[key, ns] : {std::pair("goal.ttft", goal.ttftNs), std::pair("goal.tpot", goal.tpotNs)})
-    if (ns && *ns == 0)
-      return refuse(key, 0, "a time above zero");
+  for (const auto &[key, time] : {std::pair("goal.ttft", goal.ttft), std::pair("goal.tpot", goal.tpot)})
+    if (time && time->count() <= 0)
+      return refuse(key, time->count(), "a time above zero");
   if (goal.busDevices < 1 || goal.busDevices > model::kMaxBusDevices)
     return refuse("goal.bus_devices", goal.busDevices, absl::StrCat("1 to ", model::kMaxBusDevices));
-  Target target;
-  absl::StatusOr<int64_t> batch =
-      settle("goal.batch", goal.batch, "buckets.sequences", buckets.sequences, 1, kMostSequences);
-  if (!batch.ok())
-    return batch.status();
-  target.batch = *batch;
-  if (goal.context && *goal.context > spec.maxPositions)
-    return refuse("goal.context", *goal.context,
-                  absl::StrCat("at most the ", spec.maxPositions, " positions of ", spec.name));
-  absl::StatusOr<int64_t> context = settle("goal.context", goal.context, "buckets.contexts", buckets.contexts,
-                                           std::min(kDefaultContext, spec.maxPositions), spec.maxPositions);
-  if (!context.ok())
-    return context.status();
-  target.context = *context;
+  return absl::OkStatus();
+}
 
-  // The cache: blocks of every sequence at its longest, or the tokens asked for, and the scratch block 0.
+// The cache: blocks of every sequence at its longest, or the tokens asked for, and the scratch block 0.
+absl::Status resolveKv(const CompileRequest &request, Target &target) {
+  const model::ModelSpec &spec = request.model;
+  const model::Goal &goal = request.goal;
   target.blockTokens = goal.blockTokens;
   if (goal.blockTokens < 1 || goal.blockTokens > 4096)
     return refuse("goal.block_tokens", goal.blockTokens, "1 to 4096");
-  const auto wantedTokens = [&] { // as a double where it is more than an integer holds
-    return goal.kvTokens ? static_cast<double>(*goal.kvTokens)
-                         : static_cast<double>(target.batch) * static_cast<double>(target.context);
-  };
   const int64_t blocksPerSequence = (target.context + goal.blockTokens - 1) / goal.blockTokens;
   if (goal.kvTokens && *goal.kvTokens < target.context)
     return refuse("goal.kv_tokens", *goal.kvTokens, absl::StrCat("at least one sequence of context ", target.context));
-  const __int128 wanted = goal.kvTokens ? (__int128{*goal.kvTokens} + goal.blockTokens - 1) / goal.blockTokens
+  // At most 2^20 sequences of 2^31 tokens each; the bytes of as many need not fit 64 bits.
+  const int64_t tokens = goal.kvTokens.value_or(target.batch * target.context);
+  const __int128 blocks = goal.kvTokens ? (__int128{tokens} + goal.blockTokens - 1) / goal.blockTokens
                                         : __int128{target.batch} * blocksPerSequence;
-  if (wanted >= std::numeric_limits<int32_t>::max())
-    return refuse("goal.kv_tokens", wantedTokens(),
+  const std::string lower =
+      absl::StrCat(": lower batch (", target.batch, "), context (", target.context, ") or kv_tokens");
+  if (blocks >= std::numeric_limits<int32_t>::max())
+    return refuse("goal.kv_tokens", tokens,
                   absl::StrCat("at most ", std::numeric_limits<int32_t>::max() - 1, " blocks of ", goal.blockTokens,
-                               " tokens: lower batch (", target.batch, "), context (", target.context,
-                               ") or kv_tokens"));
-  target.kvBlocks = static_cast<int64_t>(wanted) + 1;
-  target.kvTokens = static_cast<int64_t>(wanted) * goal.blockTokens;
+                               " tokens", lower));
+  target.kvBlocks = static_cast<int64_t>(blocks) + 1;
+  target.kvTokens = static_cast<int64_t>(blocks) * goal.blockTokens;
+  target.meta.maxBlocksPerSequence = blocksPerSequence;
 
   const bool host = request.hardware.kind == model::DeviceKind::Host;
   target.activation = host ? model::DType::F32 : spec.dtype;
@@ -129,23 +100,21 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
   const __int128 kvBytes = __int128{target.kvBlocks} * 2 * spec.kvRows() * goal.blockTokens *
                            static_cast<int64_t>(model::dtypeBytes(target.kv));
   if (kvBytes > static_cast<__int128>(kMostBytes / static_cast<uint64_t>(spec.layers)))
-    return refuse("goal.kv_tokens", wantedTokens(),
-                  absl::StrCat("a KV cache of at most ", kMostBytes, " bytes: lower batch (", target.batch,
-                               "), context (", target.context, ") or kv_tokens"));
+    return refuse("goal.kv_tokens", tokens, absl::StrCat("a KV cache of at most ", kMostBytes, " bytes", lower));
   target.kvBytes = model::alignUp(static_cast<uint64_t>(kvBytes));
+  return absl::OkStatus();
+}
 
-  target.budget = goal.deviceMemory.value_or(request.hardware.memoryBytes);
-  if (target.budget == 0)
-    return refuse("goal.device_memory", 0, "a positive number of bytes");
-
+// The shapes that the plan has variants for.
+absl::Status resolveShapes(const model::Buckets &buckets, Target &target) {
   const int64_t mostTokens = std::min({target.kvTokens, target.batch * target.context, kLargestMixedBucket});
-  std::vector<int64_t> sequences = buckets.sequences.empty() ? powersOfTwo(1, target.batch) : buckets.sequences;
-  std::vector<int64_t> contexts = buckets.contexts.empty()
-                                      ? powersOfTwo(std::min(kSmallestContextBucket, target.context), target.context)
-                                      : buckets.contexts;
-  std::vector<int64_t> tokens = buckets.newTokens.empty()
-                                    ? powersOfTwo(std::min(kSmallestMixedBucket, mostTokens), mostTokens)
-                                    : buckets.newTokens;
+  const std::vector<int64_t> sequences = buckets.sequences.empty() ? powersOfTwo(1, target.batch) : buckets.sequences;
+  const std::vector<int64_t> contexts =
+      buckets.contexts.empty() ? powersOfTwo(std::min(kSmallestContextBucket, target.context), target.context)
+                               : buckets.contexts;
+  const std::vector<int64_t> tokens = buckets.newTokens.empty()
+                                          ? powersOfTwo(std::min(kSmallestMixedBucket, mostTokens), mostTokens)
+                                          : buckets.newTokens;
   if (tokens.back() > target.kvTokens)
     return refuse("buckets.new_tokens", tokens.back(),
                   absl::StrCat("at most the ", target.kvTokens, " tokens that the KV cache holds"));
@@ -164,11 +133,49 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
 
   target.meta.maxTokens = std::max(target.batch, tokens.back());
   target.meta.maxSequences = target.batch;
-  target.meta.maxBlocksPerSequence = blocksPerSequence;
-  if (__int128{target.batch} * blocksPerSequence > (int64_t{1} << 28))
+  const int64_t blocks = target.meta.maxBlocksPerSequence;
+  if (__int128{target.batch} * blocks > (int64_t{1} << 28))
     return refuse("goal.batch", target.batch,
                   absl::StrCat("a block table of at most 2^28 entries; context ", target.context, " takes ",
-                               target.batch, " x ", blocksPerSequence));
+                               target.batch, " x ", blocks));
+  return absl::OkStatus();
+}
+
+} // namespace
+
+cost::Shape Target::limits(const std::vector<cost::Shape> &shapes) {
+  cost::Shape most = shapes.front();
+  for (const cost::Shape &shape : shapes) {
+    most.tokens = std::max(most.tokens, shape.tokens);
+    most.sequences = std::max(most.sequences, shape.sequences);
+    most.context = std::max(most.context, shape.context);
+  }
+  return most;
+}
+
+absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
+  const model::ModelSpec &spec = request.model;
+  const model::Goal &goal = request.goal;
+  const model::Buckets &buckets = request.buckets;
+  RETURN_IF_ERROR(checkBuckets("buckets.new_tokens", buckets.newTokens, kMostTokens));
+  RETURN_IF_ERROR(checkBuckets("buckets.sequences", buckets.sequences, kMostSequences));
+  RETURN_IF_ERROR(checkBuckets("buckets.contexts", buckets.contexts, spec.maxPositions));
+  RETURN_IF_ERROR(checkObjectives(goal));
+
+  Target target;
+  ASSIGN_OR_RETURN(batch, settle("goal.batch", goal.batch, "buckets.sequences", buckets.sequences, 1, kMostSequences));
+  target.batch = batch;
+  if (goal.context && *goal.context > spec.maxPositions)
+    return refuse("goal.context", *goal.context,
+                  absl::StrCat("at most the ", spec.maxPositions, " positions of ", spec.name));
+  ASSIGN_OR_RETURN(context, settle("goal.context", goal.context, "buckets.contexts", buckets.contexts,
+                                   std::min(kDefaultContext, spec.maxPositions), spec.maxPositions));
+  target.context = context;
+  RETURN_IF_ERROR(resolveKv(request, target));
+  target.deviceMemory = goal.deviceMemory.value_or(request.hardware.memoryBytes);
+  if (target.deviceMemory == 0)
+    return refuse("goal.device_memory", 0, "a positive number of bytes");
+  RETURN_IF_ERROR(resolveShapes(buckets, target));
   return target;
 }
 

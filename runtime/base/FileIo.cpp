@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/base/FileIo.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -132,6 +133,20 @@ std::string joinPath(const std::string &folder, const std::string &name) {
   if (folder.empty() || (!name.empty() && name[0] == '/'))
     return name;
   return folder.back() == '/' ? folder + name : cat(folder, "/", name);
+}
+
+bool isTomlPath(std::string_view path) {
+  constexpr std::string_view kEnd = ".toml";
+  return path.size() >= kEnd.size() &&
+         std::equal(kEnd.begin(), kEnd.end(), path.end() - kEnd.size(),
+                    [](char end, char c) { return end == c || (c >= 'A' && c <= 'Z' && end == c - 'A' + 'a'); });
+}
+
+std::string tomlStem(const std::string &path) {
+  std::string name = baseName(path);
+  if (isTomlPath(name))
+    name.resize(name.size() - 5);
+  return name;
 }
 
 std::string folderOf(const std::string &path) {

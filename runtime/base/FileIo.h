@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -47,6 +48,10 @@ std::string fileTypeAt(const std::string &path);
 std::string joinPath(const std::string &folder, const std::string &name);
 // The folder part of a path; empty if there is none.
 std::string folderOf(const std::string &path);
+// Whether a path ends in .toml, in whatever case.
+bool isTomlPath(std::string_view path);
+// "a10" of "hardware/a10.toml".
+std::string tomlStem(const std::string &path);
 // The last part of a path, of "." and ".." after resolving; for names, never to open.
 std::string baseName(const std::string &path);
 

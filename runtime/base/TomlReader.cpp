@@ -123,6 +123,15 @@ TomlReader::TomlReader(const TomlValue &table, std::string_view path, std::strin
         cat(path_, ":", table.line, ": ", name_, " = ", table.toString(), ": expected a table")));
 }
 
+TomlReader::TomlReader(const TomlValue &table, Place place) : table_(table), place_(std::move(place)) {}
+
+TomlReader TomlReader::nested(std::string_view key) const {
+  const TomlValue &table = *table_.find(key);
+  if (!place_)
+    return TomlReader(table, path_, name_.empty() ? std::string(key) : cat(name_, ".", key));
+  return TomlReader(table, [outer = place_(key)](std::string_view inner) { return cat(outer, ".", inner); });
+}
+
 const TomlValue *TomlReader::value(std::string_view key) {
   asked_.emplace(key);
   return table_.find(key);
@@ -234,6 +243,8 @@ std::optional<double> TomlReader::seconds(std::string_view key) {
 }
 
 std::string TomlReader::where(std::string_view key) const {
+  if (place_)
+    return place_(key);
   const TomlValue *found = table_.find(key);
   return cat(path_, ":", found != nullptr ? found->line : table_.line, ": ", name_, name_.empty() ? "" : ".", key);
 }

@@ -9,8 +9,10 @@
 //   if (auto batch = goal.integer("batch", 1, 4096)) ...
 //   if (absl::Status status = goal.finish(); !status.ok()) return status;
 //
-// For .cpp files of runtime/model and runtime/cost only. The parsed tree is our own: toml++ stays in one translation
-// unit.
+// A command line's values are read in the same way, once they are TomlValues: as if they stood in a file.
+//
+// For .cpp files of runtime/model, runtime/job, runtime/cost and tools/commands only. The parsed tree is our own:
+// toml++ stays in one translation unit.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +51,11 @@ class TomlReader {
 public:
   // `table` must outlive the reader. `name` ("goal", or empty for the file itself) stands before keys in messages.
   TomlReader(const TomlValue &table, std::string_view path, std::string_view name);
+  // Values that no file holds (a command line's): `place` gives what messages call a key.
+  using Place = std::function<std::string(std::string_view key)>;
+  TomlReader(const TomlValue &table, Place place);
+  // The table that a key holds; there must be one.
+  TomlReader nested(std::string_view key) const;
 
   bool has(std::string_view key) const { return table_.find(key) != nullptr; }
   // The value of a key, whatever it is; null if the file does not have it. Counts as asked for.
@@ -82,7 +89,7 @@ public:
   // Records "<path>:<line>: <table>.<key> = <value>: expected <expected>"; for a missing key, that it is missing.
   void refuse(std::string_view key, std::string_view expected);
   void refuseWith(const absl::Status &status);
-  // "<path>:<line>: <table>.<key>", for messages made elsewhere.
+  // "<path>:<line>: <table>.<key>", or what `place` says: for messages made elsewhere.
   std::string where(std::string_view key) const;
 
   bool ok() const { return status_.ok(); }
@@ -98,6 +105,7 @@ private:
 
   const TomlValue &table_;
   std::string path_, name_;
+  Place place_; // in place of both
   std::set<std::string, std::less<>> asked_;
   bool bareAmounts_ = false;
   absl::Status status_;

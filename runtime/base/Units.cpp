@@ -163,6 +163,8 @@ absl::StatusOr<double> parseSeconds(std::string_view text, std::string_view what
   return parseWithUnit(text, what, kSecondUnits, kSecondsExpected, true);
 }
 
+std::string durationText(std::chrono::nanoseconds time) { return durationText(static_cast<uint64_t>(time.count())); }
+
 std::string durationText(uint64_t ns) {
   std::string text = cat(ns / 1'000'000);
   if (const uint64_t rest = ns % 1'000'000; rest != 0) {

@@ -5,6 +5,7 @@
 // time without one is in seconds. `what` (a flag, or a file's key) begins every message.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@ absl::StatusOr<double> parseFlops(std::string_view text, std::string_view what);
 absl::StatusOr<double> parseSeconds(std::string_view text, std::string_view what);
 // "52.125ms": milliseconds, exact to the nanosecond, as parseSeconds reads them.
 std::string durationText(uint64_t ns);
+std::string durationText(std::chrono::nanoseconds time); // 0 or more
 
 // What the parsers expect, as messages say it.
 inline constexpr std::string_view kBytesExpected =

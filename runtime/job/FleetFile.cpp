@@ -61,7 +61,7 @@ private:
     }
   }
 
-  std::optional<uint64_t> time(TomlReader &table, std::string_view key, bool zero) {
+  std::optional<std::chrono::nanoseconds> time(TomlReader &table, std::string_view key, bool zero) {
     const std::optional<double> seconds = table.seconds(key);
     if (!seconds)
       return std::nullopt;
@@ -71,7 +71,7 @@ private:
                    zero ? "a time such as \"2s\", at most 1e6 s" : "a time above zero such as \"50ms\", at most 1e6 s");
       return std::nullopt;
     }
-    return static_cast<uint64_t>(std::llround(*seconds * 1e9));
+    return std::chrono::nanoseconds(std::llround(*seconds * 1e9));
   }
 
   template <class T>
@@ -87,9 +87,9 @@ private:
       spec_.busBandwidth = required(bus, "bandwidth", bus.bandwidth("bandwidth"), "a bandwidth such as \"24GB/s\"");
       forEach(bus, "change", "", [&](TomlReader &table) {
         FleetBusChange change;
-        change.atNs = required(table, "at", time(table, "at", true), "a time such as \"2s\"");
+        change.at = required(table, "at", time(table, "at", true), "a time such as \"2s\"");
         change.bandwidth = required(table, "bandwidth", table.bandwidth("bandwidth"), "a bandwidth such as \"12GB/s\"");
-        if (!spec_.changes.empty() && change.atNs < spec_.changes.back().atNs)
+        if (!spec_.changes.empty() && change.at < spec_.changes.back().at)
           table.refuse("at", "a time that is not before the change above it");
         spec_.changes.push_back(change);
       });
@@ -155,14 +155,14 @@ private:
     FleetLoad load;
     load.model = required(table, "model", table.text("model"), "a model's name");
     load.count = table.integer("count", 1, kMaxRequests).value_or(1);
-    load.startNs = time(table, "start", true).value_or(0);
-    load.everyNs = time(table, "every", true).value_or(0);
+    load.start = time(table, "start", true).value_or(load.start);
+    load.every = time(table, "every", true).value_or(load.every);
     load.random = table.boolean("random").value_or(false);
     load.batch = range(table, "batch", kMaxBatch);
     load.inputLength = range(table, "input_len", kMaxDimension);
     load.outputLength = range(table, "output_len", kMaxDimension);
-    load.ttftNs = required(table, "ttft", time(table, "ttft", false), "a time above zero such as \"2s\"");
-    load.tpotNs = required(table, "tpot", time(table, "tpot", false), "a time above zero such as \"50ms\"");
+    load.ttft = required(table, "ttft", time(table, "ttft", false), "a time above zero such as \"2s\"");
+    load.tpot = required(table, "tpot", time(table, "tpot", false), "a time above zero such as \"50ms\"");
     load.seed = static_cast<uint64_t>(table.integer("seed", 0, INT64_MAX).value_or(0));
     spec_.loads.push_back(std::move(load));
   }

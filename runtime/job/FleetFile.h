@@ -32,6 +32,7 @@
 //   seed = 1                          # of what is drawn here, and of the prompts
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -57,15 +58,15 @@ struct FleetRange {
 struct FleetLoad {
   std::string model;
   int64_t count = 1;
-  uint64_t startNs = 0, everyNs = 0;
+  std::chrono::nanoseconds start{0}, every{0};
   bool random = false;
   FleetRange batch, inputLength, outputLength;
-  uint64_t ttftNs = 0, tpotNs = 0; // both above zero
+  std::chrono::nanoseconds ttft{0}, tpot{0}; // both above zero
   uint64_t seed = 0;
 };
 
 struct FleetBusChange {
-  uint64_t atNs = 0;
+  std::chrono::nanoseconds at{0};
   double bandwidth = 0; // bytes/s
 };
 

@@ -141,10 +141,7 @@ absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string 
   if (!document.ok())
     return document.status();
   TomlReader table(*document, path, "");
-  std::string name = baseName(path);
-  if (name.ends_with(".toml"))
-    name.resize(name.size() - 5);
-  return parseHardwareTable(table, path, name, base);
+  return parseHardwareTable(table, path, tomlStem(path), base);
 }
 
 absl::StatusOr<Hardware> readHardware(const std::string &path) {

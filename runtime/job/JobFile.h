@@ -16,7 +16,9 @@
 // Every key is also a flag of `headrace compile` (underscores become dashes); a flag wins over the file.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,9 +52,9 @@ struct Goal {
   // Whether placements may have more KV blocks than kvTokens asks for, in memory that others have weights in. Auto: in
   // a plan of several placements for the host.
   Choice elasticKv = Choice::Auto;
-  // Latency objectives, of each iteration: ttft of one that prefills, tpot of one that only decodes. Either these, or
-  // one factor (at least 1) of the iteration without offloading for both.
-  std::optional<uint64_t> ttftNs, tpotNs;
+  // Latency objectives, of each iteration: ttft of one that prefills, tpot of one that only decodes; above zero. Either
+  // these, or one factor (at least 1) of the iteration without offloading for both.
+  std::optional<std::chrono::nanoseconds> ttft, tpot;
   std::optional<double> sloFactor;
   // Who runs the plan. On one instance prompts and decoding follow each other, so the objectives hold with the change
   // between them; on instances apart each runs iterations of its own class alone.
@@ -60,11 +62,12 @@ struct Goal {
   int64_t busDevices = 1; // devices that share the bus, for policies that plan with their share of it
   std::string record;     // a performance record in place of the roofline; empty: none
 
-  bool hasSlo() const { return ttftNs || tpotNs || sloFactor; }
+  bool hasSlo() const { return ttft || tpot || sloFactor; }
 };
 
 inline constexpr int64_t kMaxBusDevices = 64;
 inline constexpr int64_t kMaxPlacements = 64;
+inline constexpr double kMaxSloFactor = 1e6;
 
 // How a placement is chosen. Which policies there are, and what each can be asked for, the compiler knows
 // (compiler/choose/policies); here a name is a name.
@@ -94,11 +97,14 @@ struct Buckets {
   std::vector<int64_t> contexts;
 };
 
+class CheckpointFiles;
+
 struct ModelSource {
   std::string path; // Hugging Face folder, or a shape's TOML; empty if none was given
-  bool hasWeights = false;
   ModelSpec spec;
-  std::vector<std::string> notes = {}; // what a checkpoint has that the model does not use: worth a warning
+  std::shared_ptr<const CheckpointFiles> checkpoint = nullptr; // the folder's, opened; null: a model without weights
+  std::vector<std::string> notes = {};  // what a checkpoint has that the model does not use: worth a warning
+  std::optional<ModelSpec> ofPath = {}; // what the path alone says, where flags have changed `spec`
 };
 
 struct Job {
@@ -122,7 +128,7 @@ absl::StatusOr<Job> parseJob(std::string_view text, const std::string &path);
 
 // Refuses what contradicts itself: an interval beside offload_layers, an interval beyond the model's layers, a context
 // beyond its positions, buckets that do not ascend, ... readJob and parseJob have called it; call it again once flags
-// were applied. `where` (a file, or "command line") begins every message, keys are spelled as in the file.
+// were applied. `where` (a file; empty: nothing) begins every message, keys are spelled as in the file.
 absl::Status validate(const Job &job, std::string_view where);
 
 } // namespace headrace::model

@@ -61,15 +61,12 @@ absl::Status checkTiedHead(const FoundTensor &head, const FoundTensor &table) {
 
 } // namespace
 
-absl::StatusOr<std::vector<std::string>> checkCheckpoint(const std::string &folder, const ModelSpec &spec,
+absl::StatusOr<std::vector<std::string>> checkCheckpoint(const CheckpointFiles &files, const ModelSpec &spec,
                                                          const WeightLayout &layout) {
-  absl::StatusOr<CheckpointFiles> files = CheckpointFiles::open(folder);
-  if (!files.ok())
-    return files.status();
   std::set<const StoredTensor *> used;
   for (const Unit &unit : layout.units)
     for (const Tensor &tensor : unit.tensors) {
-      absl::StatusOr<std::vector<FoundTensor>> sources = files->sources(tensor);
+      absl::StatusOr<std::vector<FoundTensor>> sources = files.sources(tensor);
       if (!sources.ok())
         return sources.status();
       for (const FoundTensor &source : *sources)
@@ -80,7 +77,7 @@ absl::StatusOr<std::vector<std::string>> checkCheckpoint(const std::string &fold
   const SafetensorsFile *beyondFile = nullptr;
   int64_t most = spec.layers - 1;
   std::vector<std::string> unused;
-  for (const auto &[name, file] : files->byName()) {
+  for (const auto &[name, file] : files.byName()) {
     const StoredTensor *tensor = file->header().find(name);
     if (used.contains(tensor))
       continue;
@@ -89,7 +86,7 @@ absl::StatusOr<std::vector<std::string>> checkCheckpoint(const std::string &fold
       if (beyond == nullptr)
         beyond = tensor, beyondFile = file;
     } else if (name == kHead && spec.tiedEmbeddings) {
-      const absl::StatusOr<FoundTensor> table = files->find(
+      const absl::StatusOr<FoundTensor> table = files.find(
           layout.units[static_cast<size_t>(layout.embeddingUnit())].find(TensorRole::TokenTable)->sources[0]);
       if (!table.ok())
         return table.status();
@@ -104,8 +101,8 @@ absl::StatusOr<std::vector<std::string>> checkCheckpoint(const std::string &fold
                                           "; the checkpoint has layers 0 to ", most));
   if (unused.empty())
     return std::vector<std::string>();
-  std::string line = cat(folder, ": ", unused.size(), unused.size() == 1 ? " tensor that" : " tensors that", " no ",
-                         familyName(spec.family), " model of this config.json uses:");
+  std::string line = cat(files.folder(), ": ", unused.size(), unused.size() == 1 ? " tensor that" : " tensors that",
+                         " no ", familyName(spec.family), " model of this config.json uses:");
   for (size_t i = 0; i < std::min(unused.size(), kNamed); ++i)
     line += cat(i == 0 ? " " : ", ", escaped(unused[i]));
   if (unused.size() > kNamed)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// openCheckpoint: the tensors of a WeightLayout out of a folder's safetensors files.
+// openCheckpoint: the tensors of a WeightLayout out of safetensors files.
 #include "runtime/model/WeightSource.h"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_join.h"
 #include "runtime/base/HalfFloat.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/CheckpointFiles.h"
 #include "runtime/model/PackMatrix.h"
@@ -28,18 +29,8 @@ std::string placeText(const StoredTensor &tensor, size_t index) {
 
 class Checkpoint final : public WeightSource {
 public:
-  static absl::StatusOr<std::unique_ptr<WeightSource>> open(const std::string &folder, const WeightLayout &layout,
-                                                            Warn warn) {
-    absl::StatusOr<CheckpointFiles> files = CheckpointFiles::open(folder);
-    if (!files.ok())
-      return files.status();
-    std::unique_ptr<Checkpoint> checkpoint(new Checkpoint(*std::move(files), std::move(warn)));
-    for (const Unit &unit : layout.units)
-      for (const Tensor &tensor : unit.tensors)
-        if (auto sources = checkpoint->files_.sources(tensor); !sources.ok())
-          return sources.status();
-    return checkpoint;
-  }
+  Checkpoint(std::shared_ptr<const CheckpointFiles> files, Warn warn)
+      : files_(std::move(files)), warn_(std::move(warn)) {}
 
   absl::Status fill(const Unit &unit, MatrixOrder order, absl::Span<std::byte> out) const override {
     if (out.size() != unit.bytes)
@@ -48,7 +39,7 @@ public:
     uint64_t written = 0;
     for (const Tensor &tensor : unit.tensors) {
       // Checked again: the unit is the caller's.
-      absl::StatusOr<std::vector<FoundTensor>> sources = files_.sources(tensor);
+      absl::StatusOr<std::vector<FoundTensor>> sources = files_->sources(tensor);
       if (!sources.ok())
         return sources.status();
       for (const FoundTensor &source : *sources)
@@ -71,8 +62,6 @@ public:
   }
 
 private:
-  Checkpoint(CheckpointFiles files, Warn warn) : files_(std::move(files)), warn_(std::move(warn)) {}
-
   // Those of a tensor that has values which are not finite are found by a second reading, which others do not pay for.
   void warnOf(const FoundTensor &source) const {
     const NotFinite wrong = findNotFinite(source.data(), source.dtype());
@@ -132,23 +121,23 @@ private:
     return finite;
   }
 
-  const CheckpointFiles files_;
+  const std::shared_ptr<const CheckpointFiles> files_;
   const Warn warn_;
 };
 
 } // namespace
 
-absl::StatusOr<std::unique_ptr<WeightSource>> openCheckpoint(const std::string &folder, const ModelSpec &,
+absl::StatusOr<std::unique_ptr<WeightSource>> openCheckpoint(std::shared_ptr<const CheckpointFiles> files,
                                                              const WeightLayout &layout, Warn warn) {
-  return Checkpoint::open(folder, layout, std::move(warn));
+  for (const Unit &unit : layout.units)
+    for (const Tensor &tensor : unit.tensors)
+      RETURN_IF_ERROR(files->sources(tensor).status());
+  return std::make_unique<Checkpoint>(std::move(files), std::move(warn));
 }
 
-absl::StatusOr<DType> checkpointDtype(const std::string &folder, const WeightLayout &layout) {
-  absl::StatusOr<CheckpointFiles> files = CheckpointFiles::open(folder);
-  if (!files.ok())
-    return files.status();
+absl::StatusOr<DType> checkpointDtype(const CheckpointFiles &files, const WeightLayout &layout) {
   absl::StatusOr<FoundTensor> table =
-      files->find(layout.units[static_cast<size_t>(layout.embeddingUnit())].find(TensorRole::TokenTable)->sources[0]);
+      files.find(layout.units[static_cast<size_t>(layout.embeddingUnit())].find(TensorRole::TokenTable)->sources[0]);
   if (!table.ok())
     return table.status();
   return table->dtype();

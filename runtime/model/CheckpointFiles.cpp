@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/model/CheckpointFiles.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
 #include "absl/strings/str_join.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/JsonReader.h"
@@ -45,12 +50,11 @@ std::optional<DType> dtypeFromStored(std::string_view name) {
 
 std::string FoundTensor::where() const { return cat(file->path(), ": tensor \"", escaped(tensor->name), "\""); }
 
-absl::StatusOr<CheckpointFiles> CheckpointFiles::open(const std::string &folder) {
-  CheckpointFiles files;
-  files.folder_ = folder;
-  absl::Status status = isRegularFile(joinPath(folder, kSingleFile)) ? files.openSingle() : files.openIndexed();
-  if (!status.ok())
-    return status;
+absl::StatusOr<std::shared_ptr<const CheckpointFiles>> CheckpointFiles::open(const std::string &folder) {
+  auto files = std::make_shared<CheckpointFiles>();
+  files->folder_ = folder;
+  RETURN_IF_ERROR(isRegularFile(joinPath(folder, kSingleFile)) ? files->openSingle() : files->openIndexed());
+  RETURN_IF_ERROR(files->openOthers());
   return files;
 }
 
@@ -136,6 +140,24 @@ absl::Status CheckpointFiles::openIndexed() {
     fileOf_.emplace(tensor, at->second);
   }
   listing_ = cat("the ", files_.size(), " files that ", kIndexFile, " names");
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointFiles::openOthers() {
+  std::set<std::string> opened;
+  for (const std::unique_ptr<SafetensorsFile> &file : files_)
+    opened.insert(baseName(file->path()));
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (at->path().extension() != ".safetensors" || opened.contains(name))
+      continue;
+    auto other = SafetensorsFile::open(joinPath(folder_, name));
+    if (!other.ok())
+      return other.status();
+    files_.push_back(*std::move(other));
+  }
+  std::sort(files_.begin(), files_.end(), [](const auto &a, const auto &b) { return a->path() < b->path(); });
   return absl::OkStatus();
 }
 

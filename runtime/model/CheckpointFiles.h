@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The safetensors files of a Hugging Face folder, and which of them has which tensor. For the .cpp files of this
-// folder.
+// A Hugging Face folder's safetensors files, mapped, and which of them has which tensor. A folder is opened once: what
+// reads its element type, checks it, hashes it and fills weights from it share the files.
 #pragma once
 
 #include <map>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "runtime/model/Safetensors.h"
 #include "runtime/model/WeightLayout.h"
 
@@ -29,7 +30,10 @@ struct FoundTensor {
 
 class CheckpointFiles {
 public:
-  static absl::StatusOr<CheckpointFiles> open(const std::string &folder);
+  // model.safetensors, or else the files that model.safetensors.index.json names; and any other .safetensors beside
+  // them, whose tensors are nobody's. kNotFound for what is missing, kDataLoss for a damaged file. The files must not
+  // be truncated while they are open.
+  static absl::StatusOr<std::shared_ptr<const CheckpointFiles>> open(const std::string &folder);
 
   // By the checkpoint name, or the same without the leading "model.".
   absl::StatusOr<FoundTensor> find(const std::string &name) const;
@@ -37,10 +41,13 @@ public:
   absl::StatusOr<std::vector<FoundTensor>> sources(const Tensor &tensor) const;
   const std::map<std::string, const SafetensorsFile *, std::less<>> &byName() const { return fileOf_; }
   const std::string &folder() const { return folder_; }
+  // Every .safetensors file of the folder, ascending by name.
+  absl::Span<const std::unique_ptr<SafetensorsFile>> files() const { return files_; }
 
 private:
   absl::Status openSingle();
   absl::Status openIndexed();
+  absl::Status openOthers();
 
   std::string folder_;
   std::string listing_; // for messages

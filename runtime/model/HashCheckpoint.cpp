@@ -6,17 +6,14 @@
 namespace headrace::model {
 
 absl::StatusOr<std::vector<uint64_t>>
-hashCheckpoint(const std::string &folder, const WeightLayout &layout,
+hashCheckpoint(const CheckpointFiles &files, const WeightLayout &layout,
                const std::function<void(uint64_t done, uint64_t total)> &progress) {
-  absl::StatusOr<CheckpointFiles> files = CheckpointFiles::open(folder);
-  if (!files.ok())
-    return files.status();
   std::vector<uint64_t> hashes;
   uint64_t done = 0;
   for (const Unit &unit : layout.units) {
     uint64_t hash = 0;
     for (const Tensor &tensor : unit.tensors) {
-      absl::StatusOr<std::vector<FoundTensor>> sources = files->sources(tensor);
+      absl::StatusOr<std::vector<FoundTensor>> sources = files.sources(tensor);
       if (!sources.ok())
         return sources.status();
       for (const FoundTensor &source : *sources) {

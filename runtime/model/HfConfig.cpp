@@ -8,6 +8,7 @@
 #include "runtime/base/JsonReader.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/CheckpointFiles.h"
 #include "runtime/model/WeightSource.h"
 
 namespace headrace::model {
@@ -343,26 +344,27 @@ absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string
   return spec;
 }
 
-absl::StatusOr<ModelSpec> readHfFolder(const std::string &folder, std::vector<std::string> *notes) {
+absl::StatusOr<HfFolder> readHfFolder(const std::string &folder) {
   const std::string path = joinPath(folder, "config.json");
-  absl::StatusOr<std::string> text = readTextFile(path);
-  if (!text.ok())
-    return text.status();
-  absl::StatusOr<ModelSpec> spec = parseHfConfig(*text, path, baseName(folder));
-  if (!spec.ok() || !hasCheckpoint(folder))
-    return spec;
-  absl::StatusOr<DType> dtype = checkpointDtype(folder, layoutWeights(*spec));
-  if (!dtype.ok())
-    return dtype.status();
-  spec->dtype = *dtype;
-  RETURN_IF_ERROR(validate(*spec, path));
+  ASSIGN_OR_RETURN(text, readTextFile(path));
+  ASSIGN_OR_RETURN(spec, parseHfConfig(text, path, baseName(folder)));
+  HfFolder out;
+  out.spec = std::move(spec);
+  if (!hasCheckpoint(folder))
+    return out;
+  ASSIGN_OR_RETURN(files, CheckpointFiles::open(folder));
+  WeightLayout layout = layoutWeights(out.spec);
+  ASSIGN_OR_RETURN(dtype, checkpointDtype(*files, layout));
+  if (dtype != out.spec.dtype) {
+    out.spec.dtype = dtype;
+    RETURN_IF_ERROR(validate(out.spec, path));
+    layout = layoutWeights(out.spec);
+  }
   // Headers only: a checkpoint that is not this model's is refused before anything is planned for it.
-  absl::StatusOr<std::vector<std::string>> unused = checkCheckpoint(folder, *spec, layoutWeights(*spec));
-  if (!unused.ok())
-    return unused.status();
-  if (notes != nullptr)
-    *notes = *std::move(unused);
-  return spec;
+  ASSIGN_OR_RETURN(unused, checkCheckpoint(*files, out.spec, layout));
+  out.checkpoint = std::move(files);
+  out.notes = std::move(unused);
+  return out;
 }
 
 } // namespace headrace::model

@@ -13,6 +13,7 @@
 // not change the arithmetic are ignored.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,8 @@
 
 namespace headrace::model {
 
+class CheckpointFiles;
+
 // Of `text`, the content of the file `path`, which messages begin with. dtype is the config's, F32 if it says none
 // (transformers' default). `name` becomes the spec's.
 absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string &path, const std::string &name);
@@ -29,8 +32,13 @@ absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string
 // Whether the folder holds a checkpoint: model.safetensors or model.safetensors.index.json.
 bool hasCheckpoint(const std::string &folder);
 
+struct HfFolder {
+  ModelSpec spec;
+  std::shared_ptr<const CheckpointFiles> checkpoint; // null: it has none
+  std::vector<std::string> notes;                    // of checkCheckpoint()
+};
 // Of folder/config.json. Where the folder has a checkpoint, dtype is that of its matrices, whatever the config says,
-// and the checkpoint is checked to be the model's (checkCheckpoint, whose lines become `notes`).
-absl::StatusOr<ModelSpec> readHfFolder(const std::string &folder, std::vector<std::string> *notes = nullptr);
+// and the checkpoint is checked to be the model's.
+absl::StatusOr<HfFolder> readHfFolder(const std::string &folder);
 
 } // namespace headrace::model

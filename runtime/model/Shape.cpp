@@ -15,6 +15,7 @@ namespace {
 ModelSpec familyDefaults(Family family) {
   ModelSpec spec;
   spec.family = family;
+  spec.dtype = DType::F16;
   if (family == Family::Opt) {
     spec.norm = NormKind::LayerNorm;
     spec.normEps = 1e-5;
@@ -33,19 +34,21 @@ ModelSpec familyDefaults(Family family) {
   return spec;
 }
 
+// Zero stands for what is not known yet.
 void required(TomlReader &table, std::string_view key, int64_t most, int64_t &out) {
   if (const std::optional<int64_t> value = table.integer(key, 1, most))
     out = *value;
-  else
+  else if (out == 0)
     table.refuse(key, cat("an integer from 1 to ", most)); // kept only if there is no earlier refusal
 }
 
-void parseScaling(TomlReader &table, const TomlValue &value, const std::string &where, Rope &rope) {
-  TomlReader scaling(value, where, "rope_scaling");
+void parseScaling(TomlReader &table, Rope &rope) {
+  TomlReader scaling = table.nested("rope_scaling");
   if (!scaling.ok()) {
     table.refuseWith(scaling.finish());
     return;
   }
+  rope = {.enabled = rope.enabled, .theta = rope.theta};
   if (const auto kind = scaling.oneOf("type", ropeScalingFromName, "\"none\", \"linear\" or \"llama3\""))
     rope.scaling = *kind;
   else
@@ -61,37 +64,51 @@ void parseScaling(TomlReader &table, const TomlValue &value, const std::string &
   if (rope.scaling == RopeScalingKind::Llama3) {
     number("low_freq_factor", rope.lowFreqFactor);
     number("high_freq_factor", rope.highFreqFactor);
+    rope.originalMaxPositions = 0;
     required(scaling, "original_max_positions", kMaxDimension, rope.originalMaxPositions);
   }
   if (absl::Status status = scaling.finish(); !status.ok())
     table.refuseWith(status);
 }
 
-} // namespace
-
-absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &where, const std::string &defaultName) {
-  const auto family = table.oneOf("family", familyFromName, "\"opt\", \"llama\", \"qwen2\" or \"mistral\"");
-  if (!family) {
-    table.refuse("family", "\"opt\", \"llama\", \"qwen2\" or \"mistral\"");
-    return table.finish();
-  }
-  ModelSpec spec = familyDefaults(*family);
-  spec.name = table.text("name").value_or(defaultName);
+// The sizes, of which some follow from others where nothing says them.
+void parseSizes(TomlReader &table, ModelSpec &spec) {
+  const bool known = spec.heads > 0;
   required(table, "layers", kMaxLayers, spec.layers);
   required(table, "hidden", kMaxDimension, spec.hidden);
   required(table, "heads", kMaxDimension, spec.heads);
   required(table, "intermediate", kMaxDimension, spec.intermediate);
   required(table, "vocab", kMaxDimension, spec.vocab);
   required(table, "max_positions", kMaxDimension, spec.maxPositions);
-  spec.kvHeads = table.integer("kv_heads", 1, kMaxDimension).value_or(spec.heads);
+  spec.kvHeads = table.integer("kv_heads", 1, kMaxDimension).value_or(known ? spec.kvHeads : spec.heads);
   if (const auto headDim = table.integer("head_dim", 1, kMaxDimension))
     spec.headDim = *headDim;
-  else if (spec.heads > 0 && spec.hidden % spec.heads == 0)
+  else if (!known && spec.heads > 0 && spec.hidden % spec.heads == 0)
     spec.headDim = spec.hidden / spec.heads;
-  else
+  else if (!known)
     table.refuse("heads", cat("a divisor of hidden = ", spec.hidden, ", or head_dim"));
+}
 
-  spec.dtype = table.oneOf("dtype", dtypeFromName, "\"f32\", \"f16\" or \"bf16\"").value_or(DType::F16);
+} // namespace
+
+absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &where, const std::string &defaultName,
+                                          const std::optional<ModelSpec> &base) {
+  constexpr std::string_view kFamilies = "\"opt\", \"llama\", \"qwen2\" or \"mistral\"";
+  const auto family = table.oneOf("family", familyFromName, kFamilies);
+  if (!family && (!base || table.has("family"))) {
+    table.refuse("family", kFamilies);
+    return table.finish();
+  }
+  ModelSpec spec = base ? *base : familyDefaults(*family);
+  if (base && family) {
+    spec.family = *family;
+    spec.rope.enabled = familyDefaults(*family).rope.enabled;
+    if (base->rope.enabled && !spec.rope.enabled)
+      table.refuse("family", cat("a family with rotary embedding, as ", base->name, " has"));
+  }
+  spec.name = table.text("name").value_or(base ? base->name : defaultName);
+  parseSizes(table, spec);
+  spec.dtype = table.oneOf("dtype", dtypeFromName, "\"f32\", \"f16\" or \"bf16\"").value_or(spec.dtype);
   spec.norm = table.oneOf("norm", normFromName, "\"layernorm\" or \"rmsnorm\"").value_or(spec.norm);
   spec.normEps = table.number("norm_eps").value_or(spec.normEps);
   spec.activation = table.oneOf("activation", activationFromName, "\"relu\", \"gelu\", \"gelu_tanh\" or \"silu_gate\"")
@@ -108,10 +125,10 @@ absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &
     if (!spec.rope.enabled)
       table.refuse("rope_theta", "no rotary embedding in family opt");
   }
-  if (const TomlValue *scaling = table.value("rope_scaling")) {
+  if (table.value("rope_scaling") != nullptr) {
     if (!spec.rope.enabled)
       table.refuse("rope_scaling", "no rotary embedding in family opt");
-    parseScaling(table, *scaling, where, spec.rope);
+    parseScaling(table, spec.rope);
   }
   RETURN_IF_ERROR(table.finish());
   RETURN_IF_ERROR(validate(spec, where));
@@ -123,10 +140,7 @@ absl::StatusOr<ModelSpec> parseShape(std::string_view text, const std::string &p
   if (!document.ok())
     return document.status();
   TomlReader table(*document, path, "");
-  std::string name = baseName(path);
-  if (name.ends_with(".toml"))
-    name.resize(name.size() - 5);
-  return parseShapeTable(table, path, name);
+  return parseShapeTable(table, path, tomlStem(path));
 }
 
 absl::StatusOr<ModelSpec> readShape(const std::string &path) {

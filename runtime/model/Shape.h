@@ -26,6 +26,7 @@
 //   name = "llama-3.1-8b"       # default: the file's name without .toml
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -39,7 +40,9 @@ class TomlReader;
 // Refuses unknown and missing keys and whatever validate() refuses, by file and key.
 absl::StatusOr<ModelSpec> readShape(const std::string &path);
 absl::StatusOr<ModelSpec> parseShape(std::string_view text, const std::string &path);
-// The keys of one table; `where` (a file) begins the messages of validate().
-absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &where, const std::string &defaultName);
+// The keys of one table; `where` (a file) begins the messages of validate(). With a base, keys that are missing keep
+// its values.
+absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &where, const std::string &defaultName,
+                                          const std::optional<ModelSpec> &base = std::nullopt);
 
 } // namespace headrace::model

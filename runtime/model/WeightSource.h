@@ -26,35 +26,35 @@ public:
   virtual absl::Status fill(const Unit &unit, MatrixOrder order, absl::Span<std::byte> out) const = 0;
 };
 
-// Opens the safetensors files of a Hugging Face folder (model.safetensors, or else those named by
-// model.safetensors.index.json), memory-maps them and checks that every tensor the layout names is there with the
-// expected shape and element type: matrices all spec.dtype, vectors any of F32, F16, BF16. Names may lack the leading
-// "model." (exports of the base model); tensors the layout does not name are ignored (but see checkCheckpoint). Every
-// refusal names the file and the tensor: kNotFound for what is missing, kDataLoss for a damaged file, kInvalidArgument
-// for a tensor of another shape or type. The files must not be truncated while they are open.
+class CheckpointFiles; // CheckpointFiles.h: a folder's files, opened once and shared
+
+// Checks that every tensor the layout names is in the files with the expected shape and element type: matrices all the
+// layout's, vectors any of F32, F16, BF16. Names may lack the leading "model." (exports of the base model); tensors the
+// layout does not name are ignored (but see checkCheckpoint). Every refusal names the file and the tensor: kNotFound
+// for what is missing, kInvalidArgument for a tensor of another shape or type.
 //
 // fill() hands `warn` one line for each tensor that has values which are not finite: the file, the tensor, how many,
 // and where the first stands. It is called on fill()'s thread.
 using Warn = std::function<void(const std::string &)>;
-absl::StatusOr<std::unique_ptr<WeightSource>> openCheckpoint(const std::string &folder, const ModelSpec &spec,
+absl::StatusOr<std::unique_ptr<WeightSource>> openCheckpoint(std::shared_ptr<const CheckpointFiles> files,
                                                              const WeightLayout &layout, Warn warn = {});
 
-// Whether a folder's checkpoint is the model's and nothing but: openCheckpoint's refusals, and kInvalidArgument for
+// Whether a checkpoint is the model's and nothing but: openCheckpoint's refusals, and kInvalidArgument for
 // what says that config.json is another model's: a tensor of a layer beyond the last, or an lm_head.weight other than
 // the table that the head is tied to. Returns a line, or none, of tensors that nothing uses; those that real
 // checkpoints have and no model computes with (rotary frequencies, position ids, a version, a tied head's copy) are not
 // named.
-absl::StatusOr<std::vector<std::string>> checkCheckpoint(const std::string &folder, const ModelSpec &spec,
+absl::StatusOr<std::vector<std::string>> checkCheckpoint(const CheckpointFiles &files, const ModelSpec &spec,
                                                          const WeightLayout &layout);
 
 // A hash of each unit's bytes as the checkpoint has them, in the order of the layout: XXH64 of every source tensor in
 // turn, the first with seed 0, each other with the hash so far as its seed.
 absl::StatusOr<std::vector<uint64_t>>
-hashCheckpoint(const std::string &folder, const WeightLayout &layout,
+hashCheckpoint(const CheckpointFiles &files, const WeightLayout &layout,
                const std::function<void(uint64_t done, uint64_t total)> &progress);
 
 // The element type of the checkpoint's matrices, as its token table has it.
-absl::StatusOr<DType> checkpointDtype(const std::string &folder, const WeightLayout &layout);
+absl::StatusOr<DType> checkpointDtype(const CheckpointFiles &files, const WeightLayout &layout);
 
 // Weights from a counter-based generator on (seed, unit, tensor, element): matrices uniform in +-sqrt(3 / cols), so
 // that a linear op keeps its input's variance, norm weights uniform in 1 +- 0.1, biases in +-0.1; the same for every

@@ -293,9 +293,9 @@ struct Plan {
   kernels::MetaLayout metaLayout; // the limits over all variants
   int64_t maxContext = 0;
 
-  uint64_t budgetBytes = 0; // device memory the plan may use
-  uint64_t arenaBytes = 0;  // device memory it does use, all variants and transitions
-  uint64_t hostBytes = 0;   // pinned: every unit that any placement offloads
+  uint64_t deviceMemory = 0; // device memory the plan may use
+  uint64_t arenaBytes = 0;   // device memory it does use, all variants and transitions
+  uint64_t hostBytes = 0;    // pinned: every unit that any placement offloads
 
   // KV blocks in memory that some placements have weights in. 0: none, all caches are in the arena.
   uint64_t pageBytes = 0;     // what changes hands at once; the arena is whole pages

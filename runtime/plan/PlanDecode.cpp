@@ -44,6 +44,15 @@ private:
     return claim(s->size() + sizeof(flatbuffers::uoffset_t)) ? s->str() : std::string();
   }
 
+  // A time, where one is stored.
+  std::optional<std::chrono::nanoseconds> time(const flatbuffers::Optional<uint64_t> &ns, const char *path) {
+    constexpr auto kMost = static_cast<uint64_t>(std::chrono::nanoseconds::max().count());
+    if (!ns)
+      return std::nullopt;
+    if (*ns > kMost)
+      fail(path, " is ", *ns, ", expected at most ", kMost);
+    return std::chrono::nanoseconds(static_cast<int64_t>(*ns));
+  }
   // An enumerator, where `count` are known.
   template <typename E, typename... Path> E enumerator(uint8_t raw, int count, const Path &...path) {
     if (raw >= count)
@@ -175,8 +184,8 @@ model::Goal Decoder::goal(const fb::Goal &g) {
   if (g.kv_dtype())
     out.kvDtype = enumerator<model::DType>(*g.kv_dtype(), 3, "goal.kv_dtype");
   out.blockTokens = g.block_tokens();
-  out.ttftNs = optional(g.ttft_ns());
-  out.tpotNs = optional(g.tpot_ns());
+  out.ttft = time(g.ttft_ns(), "goal.ttft_ns");
+  out.tpot = time(g.tpot_ns(), "goal.tpot_ns");
   out.sloFactor = optional(g.slo_factor());
   out.busDevices = g.bus_devices();
   if (g.record() != nullptr)
@@ -314,7 +323,7 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.kvBlocks = p.kv_blocks();
   out.metaLayout = {p.max_tokens(), p.max_sequences(), p.max_blocks_per_sequence()};
   out.maxContext = p.max_context();
-  out.budgetBytes = p.budget_bytes();
+  out.deviceMemory = p.budget_bytes();
   out.arenaBytes = p.arena_bytes();
   out.hostBytes = p.host_bytes();
   out.pageBytes = p.page_bytes();

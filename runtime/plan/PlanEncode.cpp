@@ -49,12 +49,16 @@ Offset<fb::Hardware> encodeHardware(FlatBufferBuilder &fbb, const model::Hardwar
                             h.copyLatency, h.launchOverhead, h.flopsEfficiency, h.memoryEfficiency, h.linkEfficiency);
 }
 
+flatbuffers::Optional<uint64_t> nanoseconds(const std::optional<std::chrono::nanoseconds> &time) {
+  return time ? flatbuffers::Optional<uint64_t>(static_cast<uint64_t>(time->count())) : flatbuffers::nullopt;
+}
+
 Offset<fb::Goal> encodeGoal(FlatBufferBuilder &fbb, const model::Goal &g) {
   flatbuffers::Optional<uint8_t> kvDtype = flatbuffers::nullopt;
   if (g.kvDtype)
     kvDtype = raw(*g.kvDtype);
   return fb::CreateGoal(fbb, optional(g.deviceMemory), optional(g.batch), optional(g.context), optional(g.kvTokens),
-                        kvDtype, g.blockTokens, optional(g.ttftNs), optional(g.tpotNs), optional(g.sloFactor),
+                        kvDtype, g.blockTokens, nanoseconds(g.ttft), nanoseconds(g.tpot), optional(g.sloFactor),
                         g.busDevices, g.record.empty() ? 0 : fbb.CreateString(g.record), raw(g.elasticKv),
                         raw(g.instances));
 }
@@ -172,7 +176,7 @@ std::string encode(const Plan &plan) {
   fbb.Finish(fb::CreatePlan(fbb, plan.version, compilerVersion, model, modelHash, modelPath, hardware, goal, policy,
                             reason, limitingResource, raw(plan.activationDtype), raw(plan.kvDtype), plan.blockTokens,
                             plan.kvBlocks, meta.maxTokens, meta.maxSequences, meta.maxBlocksPerSequence,
-                            plan.maxContext, plan.budgetBytes, plan.arenaBytes, plan.hostBytes, buffers, placements,
+                            plan.maxContext, plan.deviceMemory, plan.arenaBytes, plan.hostBytes, buffers, placements,
                             states, schedules, variants, transitions, choices, plan.pageBytes, aliases,
                             plan.slowestPermille, weightHashes),
              kFileIdentifier);

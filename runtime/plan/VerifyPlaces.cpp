@@ -353,9 +353,9 @@ private:
 } // namespace
 
 void verifyPlaces(const Plan &plan, Report &report) {
-  if (plan.arenaBytes > plan.budgetBytes)
+  if (plan.arenaBytes > plan.deviceMemory)
     report.add(Rule::OverBudget, kNone, kNone,
-               absl::StrCat("arena_bytes is ", plan.arenaBytes, ", the budget is ", plan.budgetBytes));
+               absl::StrCat("arena_bytes is ", plan.arenaBytes, ", the budget is ", plan.deviceMemory));
   std::map<uint32_t, uint64_t> addresses;
   for (const Placement &placement : plan.placements)
     verifyPlacement(plan, placement, addresses, report);

@@ -70,8 +70,7 @@ PlanSizes sizesOf(const GridRequest &request, const Grid &grid) {
 }
 
 // As many layers as leave room for batches and contexts.
-int64_t layersToRun(const GridRequest &request, uint64_t deviceMemory) {
-  const model::WeightLayout layout = model::layoutWeights(request.model);
+int64_t layersToRun(const GridRequest &request, const model::WeightLayout &layout, uint64_t deviceMemory) {
   const uint64_t layer = layout.layerBytes(0);
   const uint64_t rest = layout.totalBytes() - layer * static_cast<uint64_t>(request.model.layers);
   const auto room = static_cast<uint64_t>(kMostWeights * static_cast<double>(deviceMemory));
@@ -80,7 +79,7 @@ int64_t layersToRun(const GridRequest &request, uint64_t deviceMemory) {
 }
 
 // Compiles for fewer and fewer tokens, then layers, until it fits.
-absl::Status fit(const GridRequest &request, Grid &grid) {
+absl::Status fit(const GridRequest &request, const model::WeightLayout &layout, Grid &grid) {
   const uint64_t copies = 2 * grid.copyBytes;
   const int64_t least = grid.batches.front() * grid.sequences.front();
   if (request.deviceMemory <= copies)
@@ -88,7 +87,7 @@ absl::Status fit(const GridRequest &request, Grid &grid) {
                                                    " bytes: copies of a layer of ", request.model.name,
                                                    " in both directions take ", copies, " already"));
   const uint64_t memory = request.deviceMemory - copies;
-  int64_t layers = layersToRun(request, memory);
+  int64_t layers = layersToRun(request, layout, memory);
   const std::array<int64_t, cost::kPhases> wanted = grid.mostTokens;
   for (;;) {
     PlanSizes sizes = sizesOf(request, grid);
@@ -148,10 +147,11 @@ absl::StatusOr<Grid> chooseGrid(const GridRequest &request) {
     while (grid.batches.size() > 1 && grid.batches.size() * grid.sequences.size() > kMostPairs)
       grid.batches.pop_back();
   }
-  grid.copyBytes = model::layoutWeights(request.model).layerBytes(0);
+  const model::WeightLayout layout = model::layoutWeights(request.model);
+  grid.copyBytes = layout.layerBytes(0);
   for (Phase phase : {Phase::Prefill, Phase::Decode})
     grid.mostTokens[static_cast<size_t>(phase)] = expectedTokens(request, grid, phase);
-  RETURN_IF_ERROR(fit(request, grid));
+  RETURN_IF_ERROR(fit(request, layout, grid));
   return grid;
 }
 

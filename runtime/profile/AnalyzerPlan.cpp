@@ -34,7 +34,7 @@ public:
     // Four ranges of their own: nothing that is copied meets what computes.
     deviceTo_ = plan.arenaBytes;
     deviceFrom_ = deviceTo_ + copyBytes;
-    plan.arenaBytes = plan.budgetBytes = deviceFrom_ + copyBytes;
+    plan.arenaBytes = plan.deviceMemory = deviceFrom_ + copyBytes;
     hostFrom_ = plan.hostBytes;
     hostTo_ = hostFrom_ + copyBytes;
     plan.hostBytes = hostTo_ + copyBytes;

@@ -89,9 +89,9 @@ void anyObjective(Draw &draw, compiler::CompileRequest &r) {
   if (draw.one(3)) {
     r.goal.sloFactor = draw.between(1, 6);
   } else {
-    r.goal.tpotNs = static_cast<uint64_t>(static_cast<double>(decodeNs) * draw.between(1, 8));
+    r.goal.tpot = std::chrono::nanoseconds(static_cast<uint64_t>(static_cast<double>(decodeNs) * draw.between(1, 8)));
     if (!draw.one(3))
-      r.goal.ttftNs = static_cast<uint64_t>(static_cast<double>(mixedNs) * draw.between(1, 8));
+      r.goal.ttft = std::chrono::nanoseconds(static_cast<uint64_t>(static_cast<double>(mixedNs) * draw.between(1, 8)));
   }
   if (draw.one(3))
     r.goal.deviceMemory = static_cast<uint64_t>(static_cast<double>(plan->arenaBytes) * draw.between(0.5, 1.1));
@@ -151,18 +151,18 @@ std::optional<double> numberAfter(const std::string &message, const std::string 
 void expectItsMinimaHold(const compiler::CompileRequest &refused, const std::string &message, int &inexact) {
   compiler::CompileRequest request = refused;
   bool any = false;
-  const auto take = [&](const char *words, std::optional<uint64_t> model::Goal::*member) {
+  const auto take = [&](const char *words, std::optional<std::chrono::nanoseconds> model::Goal::*member) {
     for (const char *of : {"", " of one"})
       if (const auto ms = numberAfter(message, std::string("the minimum ") + words + of + " is ")) {
         // Of one instance each minimum is for the other objective as it is.
         if (any && *of != 0)
           continue;
-        request.goal.*member = static_cast<uint64_t>(std::llround(*ms * 1e6));
+        request.goal.*member = std::chrono::nanoseconds(std::llround(*ms * 1e6));
         any = true;
       }
   };
-  take("TPOT", &model::Goal::tpotNs);
-  take("TTFT", &model::Goal::ttftNs);
+  take("TPOT", &model::Goal::tpot);
+  take("TTFT", &model::Goal::ttft);
   for (const char *of : {"", " of one"})
     if (const auto factor = numberAfter(message, std::string("the minimum slo_factor") + of + " is ")) {
       request.goal.sloFactor = *factor;
@@ -179,10 +179,10 @@ void expectItsMinimaHold(const compiler::CompileRequest &refused, const std::str
   const auto less = [](auto &value) { *value -= *value / 5000; };
   if (request.goal.sloFactor)
     less(request.goal.sloFactor);
-  else if (request.goal.tpotNs != refused.goal.tpotNs)
-    less(request.goal.tpotNs);
-  else if (request.goal.ttftNs != refused.goal.ttftNs)
-    less(request.goal.ttftNs);
+  else if (request.goal.tpot != refused.goal.tpot)
+    less(request.goal.tpot);
+  else if (request.goal.ttft != refused.goal.ttft)
+    less(request.goal.ttft);
   else
     less(request.goal.deviceMemory);
   if (request.goal.sloFactor.value_or(1) < 1)

@@ -242,7 +242,7 @@ TEST(RandomFleets, APlanIsAdmittedAtTheObjectiveItWasCompiledFor) {
     request.policy = {};
     request.policy.name = draw.coin() ? "headrace" : "select-n";
     request.policy.placements = draw.pick(1, 5);
-    request.goal.tpotNs = residentNs * static_cast<uint64_t>(draw.pick(102, 400)) / 100;
+    request.goal.tpot = std::chrono::nanoseconds(residentNs * static_cast<uint64_t>(draw.pick(102, 400)) / 100);
     const absl::StatusOr<plan::Plan> plan = compiler::compile(request);
     ASSERT_TRUE(plan.ok()) << plan.status();
     offloads += plan->hostBytes > 0;
@@ -253,7 +253,7 @@ TEST(RandomFleets, APlanIsAdmittedAtTheObjectiveItWasCompiledFor) {
       one.prompts.push_back(std::vector<int32_t>(static_cast<size_t>(draw.pick(1, 2)), 5));
     one.maxNewTokens = options.context - 2;
     one.ttftNs = 1e12;
-    one.tpotNs = static_cast<double>(*request.goal.tpotNs);
+    one.tpotNs = static_cast<double>(request.goal.tpot->count());
     Visible visible(1);
     const double bus = options.linkBandwidth * draw.pick(10, 25) / 10;
     FleetOptions fleetOptions{.busBandwidth = bus};

@@ -25,10 +25,10 @@ protected:
     absl::StatusOr<Reference> reference = readReference(GetParam());
     ASSERT_TRUE(reference.ok()) << reference.status();
     reference_ = *std::move(reference);
-    absl::StatusOr<model::ModelSpec> spec = model::readHfFolder(reference_.folder);
-    ASSERT_TRUE(spec.ok()) << spec.status();
-    setup_.folder = reference_.folder;
-    setup_.spec = *std::move(spec);
+    absl::StatusOr<model::HfFolder> model = model::readHfFolder(reference_.folder);
+    ASSERT_TRUE(model.ok()) << model.status();
+    setup_.checkpoint = model->checkpoint;
+    setup_.spec = model->spec;
     setup_.prompts = reference_.prompts;
     setup_.maxNewTokens = static_cast<int64_t>(reference_.tokens[0].size());
   }

@@ -8,6 +8,7 @@
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
+#include "runtime/model/CheckpointFiles.h"
 #include "tests/support/SourceDir.h"
 
 namespace headrace::golden {
@@ -97,7 +98,7 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   }
   compiler::CompileRequest request;
   request.model = setup.spec;
-  request.modelPath = setup.folder;
+  request.modelPath = setup.checkpoint->folder();
   request.hardware = *std::move(hardware);
   request.goal.deviceMemory = uint64_t{1} << 30;
   request.goal.batch = sequences;
@@ -116,7 +117,7 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
 
   const model::WeightLayout layout = model::layoutWeights(setup.spec);
   const absl::StatusOr<std::unique_ptr<model::WeightSource>> checkpoint =
-      model::openCheckpoint(setup.folder, setup.spec, layout);
+      model::openCheckpoint(setup.checkpoint, layout);
   if (!checkpoint.ok())
     return checkpoint.status();
   const ChangedWeights weights(**checkpoint, setup);

@@ -22,7 +22,7 @@ namespace headrace::golden {
 model::Policy residentPolicy();
 
 struct RunSetup {
-  std::string folder;
+  std::shared_ptr<const model::CheckpointFiles> checkpoint;
   model::ModelSpec spec; // of the folder, or with a fault in it
   model::Policy policy = residentPolicy();
   std::optional<compiler::Candidate> placement; // instead of what the policy chooses

@@ -105,9 +105,9 @@ INSTANTIATE_TEST_SUITE_P(Models, SixteenBitGolden, testing::ValuesIn(sixteenBitM
 TEST(GoldenFolder, EverySixteenBitCheckpointIsComparedInItsOwnType) {
   std::vector<std::string> expected;
   for (const std::string &name : modelNames()) {
-    const absl::StatusOr<model::ModelSpec> spec = model::readHfFolder(goldenFolder() + "/" + name);
-    ASSERT_TRUE(spec.ok()) << spec.status();
-    if (spec->dtype != model::DType::F32)
+    const absl::StatusOr<model::HfFolder> model = model::readHfFolder(goldenFolder() + "/" + name);
+    ASSERT_TRUE(model.ok()) << model.status();
+    if (model->spec.dtype != model::DType::F32)
       expected.push_back(name);
   }
   EXPECT_EQ(sixteenBitModels(), expected);
@@ -128,8 +128,9 @@ TEST(GoldenFolder, ModelsCoverTheOptions) {
   std::set<model::DType> dtypes;
   for (const std::string &name : modelNames()) {
     const std::string folder = absl::StrCat(goldenFolder(), "/", name);
-    const absl::StatusOr<model::ModelSpec> spec = model::readHfFolder(folder);
-    ASSERT_TRUE(spec.ok()) << spec.status();
+    const absl::StatusOr<model::HfFolder> model = model::readHfFolder(folder);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const model::ModelSpec *spec = &model->spec;
     shapes.insert({spec->family, spec->layers});
     grouped |= spec->kvHeads > 1 && spec->kvHeads < spec->heads;
     tied |= spec->tiedEmbeddings;
@@ -152,24 +153,24 @@ TEST(GoldenFolder, ModelsCoverTheOptions) {
 }
 
 TEST(GoldenFolder, OlderConfigOfTheSameModelGivesTheSameSpec) {
-  const absl::StatusOr<model::ModelSpec> newer = model::readHfFolder(goldenFolder() + "/llama-7-gqa-llama3-f32");
-  const absl::StatusOr<model::ModelSpec> older = model::readHfFolder(goldenFolder() + "/legacy-config");
+  const absl::StatusOr<model::HfFolder> newer = model::readHfFolder(goldenFolder() + "/llama-7-gqa-llama3-f32");
+  const absl::StatusOr<model::HfFolder> older = model::readHfFolder(goldenFolder() + "/legacy-config");
   ASSERT_TRUE(newer.ok()) << newer.status();
   ASSERT_TRUE(older.ok()) << older.status();
-  EXPECT_EQ(older->family, newer->family);
-  EXPECT_EQ(older->layers, newer->layers);
-  EXPECT_EQ(older->headDim, newer->headDim);
-  EXPECT_EQ(older->kvHeads, newer->kvHeads);
-  EXPECT_EQ(older->normEps, newer->normEps);
-  EXPECT_EQ(older->dtype, newer->dtype);
-  EXPECT_EQ(older->rope.enabled, newer->rope.enabled);
-  EXPECT_EQ(older->rope.theta, newer->rope.theta);
-  EXPECT_EQ(older->rope.scaling, model::RopeScalingKind::Llama3);
-  EXPECT_EQ(older->rope.scaling, newer->rope.scaling);
-  EXPECT_EQ(older->rope.factor, newer->rope.factor);
-  EXPECT_EQ(older->rope.lowFreqFactor, newer->rope.lowFreqFactor);
-  EXPECT_EQ(older->rope.highFreqFactor, newer->rope.highFreqFactor);
-  EXPECT_EQ(older->rope.originalMaxPositions, newer->rope.originalMaxPositions);
+  EXPECT_EQ(older->spec.family, newer->spec.family);
+  EXPECT_EQ(older->spec.layers, newer->spec.layers);
+  EXPECT_EQ(older->spec.headDim, newer->spec.headDim);
+  EXPECT_EQ(older->spec.kvHeads, newer->spec.kvHeads);
+  EXPECT_EQ(older->spec.normEps, newer->spec.normEps);
+  EXPECT_EQ(older->spec.dtype, newer->spec.dtype);
+  EXPECT_EQ(older->spec.rope.enabled, newer->spec.rope.enabled);
+  EXPECT_EQ(older->spec.rope.theta, newer->spec.rope.theta);
+  EXPECT_EQ(older->spec.rope.scaling, model::RopeScalingKind::Llama3);
+  EXPECT_EQ(older->spec.rope.scaling, newer->spec.rope.scaling);
+  EXPECT_EQ(older->spec.rope.factor, newer->spec.rope.factor);
+  EXPECT_EQ(older->spec.rope.lowFreqFactor, newer->spec.rope.lowFreqFactor);
+  EXPECT_EQ(older->spec.rope.highFreqFactor, newer->spec.rope.highFreqFactor);
+  EXPECT_EQ(older->spec.rope.originalMaxPositions, newer->spec.rope.originalMaxPositions);
 }
 
 } // namespace

@@ -34,7 +34,7 @@ public:
       addVariant(decode);
     if (o_.wrap && !o_.offloaded.empty())
       addTransition();
-    plan_.arenaBytes = plan_.budgetBytes = arena_;
+    plan_.arenaBytes = plan_.deviceMemory = arena_;
     return plan_;
   }
 

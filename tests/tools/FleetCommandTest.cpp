@@ -59,7 +59,7 @@ TEST_F(FleetCommand, RunsRealDataOnTheHost) {
 
 TEST_F(FleetCommand, ARefusalSaysWhatWouldDo) {
   const Outcome o = headrace({"fleet", fleetOf(requests("opt-7-tied-f32", "1ns")), "--each", "--all"});
-  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(o.status, 1); // nobody was served
   EXPECT_THAT(o.out, HasSubstr("refused: "));
   EXPECT_THAT(o.out, HasSubstr("0 admitted, 6 refused"));
 }
@@ -140,7 +140,8 @@ TEST_F(FleetCommand, APlanIsWhatItIs) {
 
 TEST_F(FleetCommand, WhatIsRefusedIsExplained) {
   const Outcome o = headrace({"fleet", fleetOf(requests("opt-7-tied-f32", "1ns"))});
-  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.err, HasSubstr("fleet: no request was served, for the reasons above"));
   EXPECT_THAT(o.out, HasSubstr("0 admitted, 6 refused"));
   EXPECT_THAT(o.out, ContainsRegex("\nrefused          [1-6] x "));
   EXPECT_THAT(o.out, HasSubstr("TTFT / SLO       none was served"));

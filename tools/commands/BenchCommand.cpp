@@ -18,6 +18,7 @@
 #include "tools/commands/BenchJob.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/Compiling.h"
+#include "tools/commands/Devices.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Outputs.h"
 #include "tools/commands/Progress.h"
@@ -46,24 +47,24 @@ std::string describeObjective(const model::Goal &goal) {
   std::string text;
   if (goal.sloFactor)
     return absl::StrFormat("%g x resident", *goal.sloFactor);
-  if (goal.ttftNs)
-    text = "TTFT " + model::durationText(*goal.ttftNs);
-  if (goal.tpotNs)
-    text += (text.empty() ? "TPOT " : ", TPOT ") + model::durationText(*goal.tpotNs);
+  if (goal.ttft)
+    text = "TTFT " + model::durationText(*goal.ttft);
+  if (goal.tpot)
+    text += (text.empty() ? "TPOT " : ", TPOT ") + model::durationText(*goal.tpot);
   return text;
 }
 
 class Bench {
 public:
-  Bench(const BenchOptions &options, model::Job job) : options_(options), job_(std::move(job)) {
-    if (options.instances == "together")
+  // `weights` are null for a device that holds no data.
+  Bench(const BenchOptions &options, const AssembledJob &assembled, const model::WeightSource *weights)
+      : options_(options), input_(assembled.input), job_(assembled.job), weights_(weights) {
+    if (options.instances == model::Instances::Together)
       roles_ = {BenchRole::Both};
-    else if (options.phase == "prefill")
-      roles_ = {BenchRole::Prefill};
-    else if (options.phase == "decode")
-      roles_ = {BenchRole::Decode};
-    else
+    else if (options.phase == BenchRole::Both)
       roles_ = {BenchRole::Prefill, BenchRole::Decode};
+    else
+      roles_ = {options.phase};
   }
 
   // A batch of 0 stands for the largest that would do.
@@ -71,14 +72,12 @@ public:
     report_.model = job_.model->spec.name;
     report_.hardware = job_.hardware->name;
     report_.objective = describeObjective(job_.goal);
-    report_.instances = options_.instances;
+    report_.instances = model::instancesName(options_.instances);
     report_.inputLength = options_.inputLength;
     report_.outputLength = options_.outputLength;
     report_.rounds = options_.rounds;
     report_.deviceMemory = job_.goal.deviceMemory.value_or(job_.hardware->memoryBytes);
-    report_.device = !options_.run.device.empty()                     ? options_.run.device
-                     : job_.hardware->kind == model::DeviceKind::Cuda ? "cuda"
-                                                                      : "host";
+    report_.device = deviceName(options_.device, job_.hardware->kind);
     Progress progress("bench");
     for (size_t b = 0; b < batches.size(); ++b) {
       progress.update(b, batches.size());
@@ -118,10 +117,8 @@ private:
     RETURN_IF_ERROR(applyPolicy(policy, job.policy));
     if (job.goal.sloFactor) {
       job.goal.sloFactor.reset();
-      if (objective->ttftNs > 0)
-        job.goal.ttftNs = objective->ttftNs;
-      if (objective->tpotNs > 0)
-        job.goal.tpotNs = objective->tpotNs;
+      job.goal.ttft = objective->ttft;
+      job.goal.tpot = objective->tpot;
     }
     // Without an objective for its phase an instance has nothing to choose by.
     const model::Goal all = job.goal;
@@ -132,14 +129,15 @@ private:
                                                 : "no objective for decode: expected --tpot or --slo-factor";
       return made;
     }
-    RETURN_IF_ERROR(model::validate(job, "command line"));
+    if (const absl::Status status = model::validate(job, /*where=*/""); !status.ok())
+      return aboutInput(input_, status);
     absl::StatusOr<plan::Plan> plan = compileJob(job);
     if (plan.ok())
       made.plan = *std::move(plan);
     else if (absl::IsResourceExhausted(plan.status()))
       made.refused = std::string(plan.status().message());
     else
-      return plan.status();
+      return aboutInput(input_, plan.status());
     return made;
   }
 
@@ -170,12 +168,10 @@ private:
           return made.status();
         one.refused = made->refused;
         if (made->plan) {
-          absl::StatusOr<std::unique_ptr<BenchInstance>> instance =
-              BenchInstance::load(*std::move(made->plan), role, one.load, made->objective, options_.run);
-          if (!instance.ok())
-            return instance.status();
-          one.instance = *std::move(instance);
-          one.prompts = randomPrompts(one.load.batch, options_.inputLength, job_.model->spec.vocab, options_.run.seed);
+          ASSIGN_OR_RETURN(instance, BenchInstance::load(*std::move(made->plan), role, one.load, made->objective,
+                                                         options_.device, weights_));
+          one.instance = std::move(instance);
+          one.prompts = randomPrompts(one.load.batch, options_.inputLength, job_.model->spec.vocab, options_.seed);
           report_.device = std::string(one.instance->device());
         }
       }
@@ -260,54 +256,59 @@ private:
   }
 
   const BenchOptions &options_;
-  const model::Job job_;
+  const JobInput &input_;
+  const model::Job &job_;
+  const model::WeightSource *weights_;
   std::vector<BenchRole> roles_;
   BenchReport report_;
 };
 
-absl::Status checkOptions(const BenchOptions &options) {
-  const bool apart = options.instances == "apart";
-  if (!apart && options.instances != "together")
-    return badFlag("--instances", options.instances, "apart or together");
-  if (options.phase != "both" && options.phase != "prefill" && options.phase != "decode")
-    return badFlag("--phase", options.phase, "both, prefill or decode");
-  if (!apart && options.phase != "both")
-    return badFlag("--phase", options.phase, "both, with --instances together");
+std::vector<std::string> policiesOf(const BenchOptions &options) {
+  return absl::StrSplit(options.policies, ',', absl::SkipEmpty());
+}
+
+// What can be refused by flags alone.
+absl::Status checkFlags(const BenchOptions &options) {
+  const bool apart = options.instances == model::Instances::Apart;
+  if (!apart && options.phase != BenchRole::Both)
+    return badFlag("--phase", options.phase == BenchRole::Prefill ? "prefill" : "decode",
+                   "both, with --instances together");
   // One token in is an iteration of decode; a decode instance counts from its second decode iteration.
-  const int64_t leastOut = apart && options.phase != "prefill" ? 3 : 2;
+  const int64_t leastOut = apart && options.phase != BenchRole::Prefill ? 3 : 2;
   if (options.outputLength < leastOut)
     return badNumber("--output-len", options.outputLength, cat(leastOut, " or more"));
   if (options.fill && !options.batches.empty())
     return badFlag("--batches", options.batches, "--fill finds the batch", "one of them");
-  const std::map<std::string, std::string> &flags = options.run.job.flags;
+  const std::map<std::string, std::string> &flags = options.job.flags;
   if (const auto batch = flags.find("--batch"); batch != flags.end() && !options.batches.empty())
     return badFlag("--batch", batch->second, "--batches is given, too", "one of them");
-  if (!options.run.device.empty())
-    RETURN_IF_ERROR(makeDevice(options.run.device, options.run).status());
+  if (policiesOf(options).empty())
+    return badFlag("--policies", options.policies, "names, such as none,select-n,headrace");
+  return checkWeightFlags(options.weights);
+}
+
+// Every policy by itself, beside what the job says.
+absl::Status checkPolicies(const BenchOptions &options, const model::Job &job) {
+  for (const std::string &name : policiesOf(options)) {
+    model::Job one = job;
+    RETURN_IF_ERROR(applyPolicy(name, one.policy));
+    // What a policy chooses by is for each instance to have: one without is named in the table.
+    if (!one.goal.hasSlo())
+      one.goal.sloFactor = 1;
+    if (const absl::Status status = model::validate(one, /*where=*/""); !status.ok())
+      return badUsage(cat("--policies ", tools::quoted(name), ": ", status.message()));
+  }
   return absl::OkStatus();
 }
 
-} // namespace
+// The batches to compare at; 0: the largest that would do.
+absl::StatusOr<std::vector<int64_t>> batchesOf(const BenchOptions &options, const model::Job &job) {
+  if (options.batches.empty())
+    return std::vector<int64_t>{options.fill ? 0 : job.goal.batch.value_or(8)};
+  return parseBatches(options.batches);
+}
 
-absl::Status benchCommand(const BenchOptions &options) {
-  RETURN_IF_ERROR(checkOptions(options));
-  const std::vector<std::string> policies = absl::StrSplit(options.policies, ',', absl::SkipEmpty());
-  if (policies.empty())
-    return badFlag("--policies", options.policies, "names, such as none,select-n,headrace");
-  absl::StatusOr<AssembledJob> assembled = assembleJob(options.run.job);
-  if (!assembled.ok())
-    return assembled.status();
-  model::Job &job = assembled->job;
-  Outputs outputs(options.run.overwrite);
-  outputs.add("--svg", options.svg, OutputKind::Bench);
-  outputs.add("--output", options.output, OutputKind::Bench);
-  outputs.addInputs(job.files);
-  outputs.addInput(options.run.weights);
-  RETURN_IF_ERROR(outputs.check());
-  for (const std::string &note : assembled->notes)
-    std::fprintf(stderr, "headrace: %s\n", note.c_str());
-  if (!job.buckets.newTokens.empty() || !job.buckets.sequences.empty() || !job.buckets.contexts.empty())
-    std::fprintf(stderr, "headrace: bench makes buckets of the prompts that it runs; the job's are not used\n");
+absl::Status checkLengths(const BenchOptions &options, const model::Job &job) {
   if (job.goal.context && *job.goal.context < options.inputLength + options.outputLength)
     return badNumber("--context", *job.goal.context,
                      cat("at least the ", options.inputLength, " tokens in and ", options.outputLength, " out"));
@@ -315,27 +316,56 @@ absl::Status benchCommand(const BenchOptions &options) {
     return badNumber("--input-len", options.inputLength,
                      cat("with --output-len ", options.outputLength, " at most the ", positions, " positions of ",
                          job.model->spec.name));
-  std::vector<int64_t> batches = {options.fill ? 0 : job.goal.batch.value_or(8)};
-  if (!options.batches.empty()) {
-    absl::StatusOr<std::vector<int64_t>> given = parseBatches(options.batches);
-    if (!given.ok())
-      return given.status();
-    batches = *std::move(given);
-  }
-  absl::StatusOr<BenchReport> report = Bench(options, std::move(job)).run(policies, batches);
-  if (!report.ok())
-    return report.status();
-  const std::string json = report->json();
+  return absl::OkStatus();
+}
+
+// The weights that every instance loads; null where the device holds no data. Refuses a device that is not there, and
+// lanes that it does not have.
+absl::StatusOr<std::unique_ptr<model::WeightSource>> openFor(const BenchOptions &options, const model::Job &job) {
+  ASSIGN_OR_RETURN(device, makeDevice(deviceName(options.device, job.hardware->kind), options.device));
+  if (!device->holdsData())
+    return nullptr;
+  return openWeights(options.weights, weightsOf(job));
+}
+
+absl::Status write(const BenchOptions &options, const Outputs &outputs, const BenchReport &report) {
+  const std::string json = report.json();
   if (!options.svg.empty())
-    RETURN_IF_ERROR(outputs.write(options.svg, report->svg()));
+    RETURN_IF_ERROR(outputs.write(options.svg, report.svg()));
   if (!options.output.empty())
     RETURN_IF_ERROR(outputs.write(options.output, json));
-  show(options.run.json ? json : report->text(options.all), options.run.json);
+  show(options.json ? json : report.text(options.all), options.json);
   const auto ran = [](const std::optional<BenchPhase> &phase) { return phase && phase->ran(); };
-  if (std::none_of(report->rows.begin(), report->rows.end(),
+  if (std::none_of(report.rows.begin(), report.rows.end(),
                    [&](const BenchRow &row) { return ran(row.prefill) || ran(row.decode); }))
     return withReport(absl::FailedPreconditionError("bench: nothing ran, for the reasons above"));
   return absl::OkStatus();
+}
+
+} // namespace
+
+absl::Status benchCommand(const BenchOptions &options) {
+  RETURN_IF_ERROR(checkFlags(options));
+  if (!options.device.device.empty())
+    RETURN_IF_ERROR(makeDevice(options.device.device, options.device).status());
+  ASSIGN_OR_RETURN(assembled, assembleJob(options.job));
+  const model::Job &job = assembled.job;
+  Outputs outputs(options.overwrite);
+  outputs.add("--svg", options.svg, OutputKind::Bench);
+  outputs.add("--output", options.output, OutputKind::Bench);
+  outputs.addInputs(job.files);
+  outputs.addInput(options.weights.folder);
+  RETURN_IF_ERROR(outputs.check());
+  for (const std::string &note : assembled.notes)
+    std::fprintf(stderr, "headrace: %s\n", note.c_str());
+  if (!job.buckets.newTokens.empty() || !job.buckets.sequences.empty() || !job.buckets.contexts.empty())
+    std::fprintf(stderr, "headrace: bench makes buckets of the prompts that it runs; the job's are not used\n");
+  RETURN_IF_ERROR(checkLengths(options, job));
+  ASSIGN_OR_RETURN(batches, batchesOf(options, job));
+  RETURN_IF_ERROR(checkPolicies(options, job));
+  ASSIGN_OR_RETURN(weights, openFor(options, job));
+  ASSIGN_OR_RETURN(report, Bench(options, assembled, weights.get()).run(policiesOf(options), batches));
+  return write(options, outputs, report);
 }
 
 } // namespace headrace::tools

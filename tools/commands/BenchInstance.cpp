@@ -7,9 +7,13 @@
 #include "runtime/base/Text.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/serve/engine/BatchRun.h"
+#include "tools/commands/Devices.h"
 #include "tools/commands/RunSetup.h"
 
 namespace headrace::tools {
+
+using namespace std::chrono_literals;
+
 namespace {
 
 struct Iteration {
@@ -61,32 +65,21 @@ Busy busyOf(const plan::Schedule &schedule, absl::Span<const core::StepTime> tim
 
 } // namespace
 
-absl::StatusOr<std::unique_ptr<BenchInstance>> BenchInstance::load(plan::Plan plan, BenchRole role,
-                                                                   const BenchLoad &load,
-                                                                   const BenchObjective &objective,
-                                                                   const RunOptions &options) {
+absl::StatusOr<std::unique_ptr<BenchInstance>>
+BenchInstance::load(plan::Plan plan, BenchRole role, const BenchLoad &load, const BenchObjective &objective,
+                    const DeviceFlags &flags, const model::WeightSource *weights) {
   auto instance = std::unique_ptr<BenchInstance>(new BenchInstance(std::move(plan), role, load, objective));
   const plan::Plan &kept = instance->plan_;
   instance->prefillPlacement_ = placementFor(kept, /*decode=*/false, load);
   instance->decodePlacement_ = placementFor(kept, /*decode=*/true, load);
   if (role == BenchRole::Decode) // its prompts are the other instance's work
     instance->prefillPlacement_ = instance->decodePlacement_;
-  absl::StatusOr<std::unique_ptr<core::Device>> device =
-      makeDevice(options.device.empty() ? defaultDevice(kept) : options.device, options);
-  if (!device.ok())
-    return device.status();
-  instance->device_ = *std::move(device);
-  std::unique_ptr<model::WeightSource> weights;
-  if (instance->device_->holdsData()) {
-    absl::StatusOr<std::unique_ptr<model::WeightSource>> opened = openWeights(options, kept);
-    if (!opened.ok())
-      return opened.status();
-    weights = *std::move(opened);
-  }
+  ASSIGN_OR_RETURN(device, makeDevice(deviceName(flags, kept.hardware.kind), flags));
+  instance->device_ = std::move(device);
   core::LoadOptions loadOptions;
   loadOptions.placement = instance->prefillPlacement_;
   absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
-      core::Runtime::load(kept, *instance->device_, {.trace = true}, weights.get(), loadOptions);
+      core::Runtime::load(kept, *instance->device_, {.trace = true}, weights, loadOptions);
   if (!runtime.ok())
     return runtime.status();
   instance->runtime_ = *std::move(runtime);
@@ -151,8 +144,8 @@ BenchPhase BenchInstance::phaseOf(const Samples &samples, uint32_t placement, bo
   phase.time = spreadOf(samples.ns);
   phase.samples = samples.ns.size();
   // A prompt that takes several iterations is held against as many objectives.
-  phase.sloNs = static_cast<double>(decode ? objective_.tpotNs : objective_.ttftNs) *
-                static_cast<double>(decode ? 1 : samples.iterations);
+  const std::chrono::nanoseconds objective = (decode ? objective_.tpot : objective_.ttft).value_or(0ns);
+  phase.sloNs = static_cast<double>(objective.count()) * static_cast<double>(decode ? 1 : samples.iterations);
   if (phase.sloNs > 0)
     phase.held =
         static_cast<double>(std::count_if(samples.ns.begin(), samples.ns.end(),

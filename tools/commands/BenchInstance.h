@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/core/Runtime.h"
+#include "runtime/model/WeightSource.h"
 #include "tools/commands/BenchJob.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/PromptIds.h"
@@ -18,10 +19,11 @@ namespace headrace::tools {
 
 class BenchInstance {
 public:
-  // Loads the plan in the placement of the phase that the instance begins with.
+  // Loads the plan in the placement of the phase that the instance begins with. `weights` are null for a device that
+  // holds no data.
   static absl::StatusOr<std::unique_ptr<BenchInstance>> load(plan::Plan plan, BenchRole role, const BenchLoad &load,
-                                                             const BenchObjective &objective,
-                                                             const RunOptions &options);
+                                                             const BenchObjective &objective, const DeviceFlags &flags,
+                                                             const model::WeightSource *weights);
 
   // The load once: prompts in iterations of their own, then decode, each in the placement chosen for it. A prefill
   // instance stops there; a decode instance counts from its second decode iteration, which finds the slots as decode

@@ -33,20 +33,23 @@ int64_t prefillTokens(BenchRole role, const BenchLoad &load) {
 
 } // namespace
 
+constexpr const char *kInterval = "interval"; // states a placement, as `layers` does
+
 absl::Status applyPolicy(const std::string &spelled, model::Policy &policy) {
   const size_t equals = spelled.find('=');
-  policy.name = spelled.substr(0, equals);
+  const std::string what = spelled.substr(0, equals);
   if (equals == std::string::npos) {
+    policy.name = what;
     if (!compiler::traitsOf(policy.name).statesPlacement)
       policy.startRuleStated = false; // --start-rule is that of the placements which are stated
     return absl::OkStatus();
   }
   int64_t number = 0;
-  const bool interval = policy.name == "interval", layers = policy.name == "layers";
+  const bool interval = what == kInterval, layers = what == "layers";
   if (!(interval || layers) || !absl::SimpleAtoi(spelled.substr(equals + 1), &number) || number < (interval ? 1 : 0))
     return absl::InvalidArgumentError(cat("command line: --policies \"", model::escaped(spelled, 80),
                                           "\": expected a policy's name, interval=N or layers=N"));
-  policy.name = "interval";
+  policy.name = kInterval;
   (interval ? policy.interval : policy.offloadLayers) = number;
   return absl::OkStatus();
 }
@@ -62,15 +65,19 @@ model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load
   out.buckets.sequences = {load.batch};
   out.buckets.contexts = {*out.goal.context};
   if (role == BenchRole::Prefill)
-    out.goal.tpotNs.reset();
+    out.goal.tpot.reset();
   if (role == BenchRole::Decode)
-    out.goal.ttftNs.reset();
+    out.goal.ttft.reset();
   return out;
 }
 
 absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role, const BenchLoad &load) {
   const bool prefills = role != BenchRole::Decode, decodes = role != BenchRole::Prefill;
-  BenchObjective objective{prefills ? job.goal.ttftNs.value_or(0) : 0, decodes ? job.goal.tpotNs.value_or(0) : 0};
+  BenchObjective objective;
+  if (prefills)
+    objective.ttft = job.goal.ttft;
+  if (decodes)
+    objective.tpot = job.goal.tpot;
   if (!job.goal.sloFactor)
     return objective;
   model::Job resident = job;
@@ -87,7 +94,7 @@ absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role
     const plan::BucketChoice *choice = choiceFor(*plan, decode, load);
     if (choice == nullptr)
       return absl::InternalError("a plan with an objective has no choice for its bucket");
-    (decode ? objective.tpotNs : objective.ttftNs) = choice->sloNs;
+    (decode ? objective.tpot : objective.ttft) = std::chrono::nanoseconds(choice->sloNs);
   }
   return objective;
 }

@@ -3,6 +3,7 @@
 // One policy's instance in a comparison, as a job for the compiler: which buckets, which objective, which placement.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,7 +23,7 @@ struct BenchLoad {
   int64_t input = 2, output = 2;
 };
 
-// A policy as `--policies` spells it: a name of model::kPolicyNames, "interval=3" or "layers=10".
+// A policy as `--policies` spells it: a policy's name, "interval=3" or "layers=10".
 absl::Status applyPolicy(const std::string &spelled, model::Policy &policy);
 
 // The job of one instance under this load. Buckets are the load's own: prefill in one iteration of all its prompts,
@@ -31,12 +32,12 @@ absl::Status applyPolicy(const std::string &spelled, model::Policy &policy);
 // objectiveOf()).
 model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load);
 
-// Latency objectives of an iteration of each phase, ns; 0: none.
+// Latency objectives of an iteration of each phase; unset: none.
 struct BenchObjective {
-  uint64_t ttftNs = 0, tpotNs = 0;
+  std::optional<std::chrono::nanoseconds> ttft, tpot;
 };
 // A factor is of the time with nothing offloaded on a device large enough, whatever the device at hand holds. So every
-// policy has the same number. Of a phase that is not the instance's: 0.
+// policy has the same number. Of a phase that is not the instance's: unset.
 absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role, const BenchLoad &load);
 
 // The choice that the plan made for the bucket which runs this load's prefill or decode; null if the plan has none.

@@ -9,6 +9,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "runtime/cuda/CudaDevice.h"
+#include "tools/commands/BenchJob.h"
 #include "tools/commands/JobFlags.h"
 
 namespace headrace::tools {
@@ -31,63 +33,100 @@ struct InspectOptions {
   bool json = false;
 };
 
+enum class TimelineFormat : uint8_t { Text, Json, Svg };
+
 struct TimelineOptions {
   std::string plan;
   std::optional<uint32_t> variant; // unset: the one that was measured, else the first
-  std::string format = "text";     // text, json, svg
-  std::string output;              // empty or "-": standard output
+  TimelineFormat format = TimelineFormat::Text;
+  std::string output; // empty or "-": standard output
   bool overwrite = false;
   std::string measured; // a trace of `run --trace`; empty: planned lanes only
   int width = 0;        // columns of text; 0: the terminal's, or 120
 };
 
-struct RunOptions {
-  JobInput job;       // source: a plan, a model or a job
-  std::string device; // host, sim, cuda, cuda:N; empty: what the plan is for
-  std::string graphBuild = "explicit";
-  std::string traceBy = "auto";         // auto, cupti, stamps
-  std::string cudaLibraries;            // folders of cublasLt and CUPTI, separated by colons; tried first
-  std::optional<std::string> promptIds; // an empty text is no prompt, and not a flag that was not given
-  std::string promptIdsFile;
-  std::optional<int64_t> randomInputLength; // random prompts of this length, numPrompts of them
-  std::optional<int64_t> numPrompts;        // unset: 1
-  int64_t maxNewTokens = 16;
-  double temperature = 0, topP = 1;
-  uint64_t seed = 0;
+// --- parts that commands which run a plan have in common -----------------------------------------------------------
+
+// Which device runs it, and how its lanes do (Devices.h, RunSetup.h).
+struct DeviceFlags {
+  std::string device; // host, sim, cuda, cuda:N; empty: what the plan, or the hardware, is for
+  bool captureGraphs = false;
+  cuda::TraceBy traceBy = cuda::TraceBy::Auto;
+  std::string cudaLibraries; // folders of cublasLt and CUPTI, separated by colons; tried first
+  bool pin = false, lowLatency = false;
+};
+
+// Where its weights come from (RunSetup.h).
+struct WeightFlags {
+  std::string folder; // in place of the plan's; empty: the plan's
+  std::optional<uint64_t> synthetic;
+  bool verify = false; // against the hashes in the plan
+};
+
+// The prompts: one of three ways.
+struct PromptFlags {
+  std::optional<std::string> ids; // an empty text is no prompt, and not a flag that was not given
+  std::string idsFile;
+  std::optional<int64_t> randomLength; // random ones of this length, `count` of them
+  std::optional<int64_t> count;        // unset: 1
+};
+
+// How the next token is taken.
+struct SamplingFlags {
+  double temperature = 0;     // 0: the likeliest
+  std::optional<double> topP; // unset: 1
   std::string stopIds;
-  std::optional<uint32_t> placement; // unset: the one chosen for each bucket, else the first
-  std::string linkBandwidth;
-  std::string graphMemory; // what graphs may take beside the arena; empty: no limit
-  double graphSeconds = 0; // what building them may take; 0: no limit
-  std::string weights;     // a folder, in place of the plan's
-  std::optional<uint64_t> syntheticWeights;
-  bool verifyWeights = false;          // against the hashes in the plan
+};
+
+// --------------------------------------------------------------------------------------------------------------------
+
+struct RunOptions {
+  JobInput job; // source: a plan, a model or a job
+  DeviceFlags device;
+  WeightFlags weights;
+  PromptFlags prompts;
+  SamplingFlags sampling;
+  uint64_t seed = 0; // of sampling and of random prompts
+  int64_t maxNewTokens = 16;
+  std::optional<uint32_t> placement;   // unset: the one chosen for each bucket, else the first
+  double linkBandwidth = 0;            // bytes/s that copies are paced to; 0: as they come
+  std::optional<uint64_t> graphMemory; // bytes that graphs may take beside the arena; unset: no limit
+  double graphSeconds = 0;             // what building them may take; 0: no limit
   std::string logits, trace, timeline; // output files
   bool overwrite = false;
   bool separatePrefill = false;
-  bool pin = false, lowLatency = false;
   bool json = false;
 };
 
 struct BenchOptions {
-  RunOptions run; // job, device, weights, seed, pin, lowLatency, overwrite, json; nothing of it that names prompts
+  JobInput job;
+  DeviceFlags device;
+  WeightFlags weights;
+  uint64_t seed = 0; // of the random prompts
   std::string policies = "none,deepspeed,accelerate,vllm-prefetch,flexgen,select-n,headrace";
   std::string batches; // "1,8,32"; empty: the job's, or 8
   bool fill = false;   // in their place the largest batch of each policy that fits and holds
-  std::string instances = "apart", phase = "both";
+  model::Instances instances = model::Instances::Apart;
+  BenchRole phase = BenchRole::Both; // of instances apart
   int64_t inputLength = 256, outputLength = 32;
   int64_t rounds = 3;      // that count; one more comes first
   std::string svg, output; // output files: bars, JSON
-  bool all = false;        // tables whole
+  bool overwrite = false;
+  bool all = false; // tables whole
+  bool json = false;
 };
 
 struct ProfileOptions {
-  RunOptions run; // job, device, graphBuild, traceBy, cudaLibraries, seed, pin, lowLatency, overwrite, json
+  JobInput job;
+  DeviceFlags device;
+  uint64_t seed = 0; // of random prompts and, for a shape, of weights
   std::string output;
+  bool overwrite = false;
   std::string batches, sequences; // "1,2,4"; empty: the default grid's
   double secondsPerPair = 2;
   bool all = false;   // pairs that need not be measured as well
   bool force = false; // measure anew, whatever the file holds
+  bool json = false;
 };
 
 struct RecordOptions {

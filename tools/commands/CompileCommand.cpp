@@ -64,7 +64,7 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   line("why", plan.reason);
   line("limited by", plan.limitingResource);
   line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
-                                        formatBytes(plan.budgetBytes), plan.arenaBytes, plan.budgetBytes));
+                                        formatBytes(plan.deviceMemory), plan.arenaBytes, plan.deviceMemory));
   line("host memory", absl::StrFormat("%s (%d bytes)", formatBytes(plan.hostBytes), plan.hostBytes));
   if (!plan.choices.empty())
     line("policy", describeGoal(plan));
@@ -93,19 +93,63 @@ void printJson(const CompileOptions &options, const model::Job &job, const plan:
   std::puts(json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
+// The IR's text after each phase or pass, a file each; a text that is the one before says so.
+class IrFiles {
+public:
+  explicit IrFiles(const CompileOptions &options) : options_(options) {}
+
+  // For compileJob(); empty where nothing is to be written.
+  PhaseText writer(bool eachPass) {
+    if (options_.dumpIr.empty() || options_.dumpEachPass != eachPass)
+      return {};
+    return [this](std::string_view schedule, std::string_view after, std::string_view text) {
+      write(schedule, after, text);
+    };
+  }
+  const absl::Status &status() const { return status_; }
+
+private:
+  struct Shown {
+    int count = 0; // files sort in the order of the phases
+    std::string text;
+  };
+  void write(std::string_view schedule, std::string_view after, std::string_view text) {
+    if (!status_.ok())
+      return;
+    Shown &shown = schedules_[std::string(schedule)];
+    const std::string name = options_.dumpEachPass ? absl::StrFormat("%02d-%s", ++shown.count, after)
+                                                   : absl::StrFormat("%d-%s", ++shown.count, after);
+    status_ = model::replaceFile(model::joinPath(options_.dumpIr, model::cat(fileName(schedule), ".", name, ".mlir")),
+                                 model::cat(kIrMark, shown.text == text ? std::string_view("(unchanged)\n") : text));
+    shown.text = text;
+  }
+
+  const CompileOptions &options_;
+  std::map<std::string, Shown> schedules_;
+  absl::Status status_;
+};
+
+// What can be refused by flags alone.
+absl::Status checkFlags(const CompileOptions &options) {
+  if (options.output.empty() && !options.dryRun)
+    return badUsage("no --output FILE: expected one, or --dry-run");
+  if (options.dumpEachPass && options.dumpIr.empty())
+    return badUsage("--dump-each-pass: expected --dump-ir FOLDER beside it");
+  return absl::OkStatus();
+}
+
 } // namespace
 
 absl::Status compileCommand(const CompileOptions &options) {
-  if (options.output.empty() && !options.dryRun)
-    return absl::InvalidArgumentError("command line: no --output FILE: expected one, or --dry-run");
-  absl::StatusOr<AssembledJob> assembled = assembleJob(options.job);
-  if (!assembled.ok())
-    return assembled.status();
-  for (const std::string &note : assembled->notes)
+  RETURN_IF_ERROR(checkFlags(options));
+  ASSIGN_OR_RETURN(assembled, assembleJob(options.job));
+  for (const std::string &note : assembled.notes)
     std::fprintf(stderr, "headrace: %s\n", note.c_str());
-  const model::Job &job = assembled->job;
+  const model::Job &job = assembled.job;
   for (const std::string &note : job.model->notes)
     warnOnce(note);
+  if (options.verifyWeights)
+    RETURN_IF_ERROR(checkHasWeights(*job.model));
   Outputs outputs(options.overwrite);
   if (!options.dryRun)
     outputs.add("--output", options.output, OutputKind::Plan);
@@ -114,40 +158,17 @@ absl::Status compileCommand(const CompileOptions &options) {
   RETURN_IF_ERROR(outputs.check());
   RETURN_IF_ERROR(outputs.prepareFolders());
 
-  absl::Status dumped;
-  PhaseText show;
-  struct Shown {
-    int count = 0; // files sort in the order of the phases
-    std::string text;
-  };
-  std::map<std::string, Shown> schedules;
-  if (!options.dumpIr.empty())
-    show = [&](std::string_view schedule, std::string_view after, std::string_view text) {
-      if (!dumped.ok())
-        return;
-      Shown &shown = schedules[std::string(schedule)];
-      const std::string name = options.dumpEachPass ? absl::StrFormat("%02d-%s", ++shown.count, after)
-                                                    : absl::StrFormat("%d-%s", ++shown.count, after);
-      dumped = model::replaceFile(model::joinPath(options.dumpIr, model::cat(fileName(schedule), ".", name, ".mlir")),
-                                  model::cat(kIrMark, shown.text == text ? std::string_view("(unchanged)\n") : text));
-      shown.text = text;
-    };
-  else if (options.dumpEachPass)
-    return badUsage("--dump-each-pass: expected --dump-ir FOLDER beside it");
-  absl::StatusOr<plan::Plan> plan = options.dumpEachPass ? compileJob(job, {}, show) : compileJob(job, show);
-  if (!dumped.ok())
-    return dumped;
+  IrFiles ir(options);
+  absl::StatusOr<plan::Plan> plan = compileJob(job, ir.writer(/*eachPass=*/false), ir.writer(/*eachPass=*/true));
+  RETURN_IF_ERROR(ir.status());
   if (!plan.ok())
-    return aboutInput(assembled->input, plan.status());
+    return aboutInput(assembled.input, plan.status());
   if (options.verifyWeights)
     RETURN_IF_ERROR(hashWeights(*job.model, *plan));
   if (!options.dryRun) {
     plan->modelPath = pathInPlan(plan->modelPath, options.output);
-    absl::Status written = outputs.check(); // the user's files may have changed meanwhile
-    if (written.ok())
-      written = plan::writePlan(*plan, options.output);
-    if (!written.ok())
-      return written;
+    RETURN_IF_ERROR(outputs.check()); // the user's files may have changed meanwhile
+    RETURN_IF_ERROR(plan::writePlan(*plan, options.output));
   }
   options.json ? printJson(options, job, *plan) : printText(options, job, *plan);
   return absl::OkStatus();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
 #include "compiler/choose/policies/PolicyList.h"
+#include "runtime/base/FileIo.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/Examples.h"
@@ -17,6 +18,11 @@
 
 namespace headrace::tools {
 namespace {
+
+using model::hardwareEntries;
+using model::shapeEntries;
+using model::TomlEntries;
+using model::tomlNumber;
 
 // A word of a command line, quoted where a shell would take it apart.
 std::string shellWord(const std::string &word) {
@@ -32,7 +38,7 @@ std::string shellWord(const std::string &word) {
 // A shipped shape by its name, which means the same in every folder; anything else by its path.
 std::string modelWord(const std::string &path) {
   const std::filesystem::path file(path);
-  if (file.extension() == ".toml")
+  if (model::isTomlPath(path))
     if (const auto shipped = model::resolveExample("", file.stem().string(), "models");
         shipped.ok() && *shipped == path)
       return file.stem().string();
@@ -55,6 +61,111 @@ bool statable(const plan::Plan &plan, const plan::Placement &placement) {
          (placement.offloadedLayers == 0 && placement.slots.empty());
 }
 
+// A command line word by word.
+class Words {
+public:
+  void add(const std::string &word) { text_ += model::cat(text_.empty() ? "" : " ", shellWord(word)); }
+  void add(std::string_view flag, const std::string &value) {
+    add(std::string(flag));
+    add(value);
+  }
+  template <class Number> void addIf(std::string_view flag, const std::optional<Number> &value) {
+    if (value)
+      add(flag, model::cat(*value));
+  }
+  const std::string &text() const { return text_; }
+
+private:
+  std::string text_;
+};
+
+void addModel(const model::ModelSource &model, Words &words) {
+  TomlEntries shape;
+  if (!model.path.empty()) {
+    words.add(modelWord(model.path));
+    shape = shapeEntries(model.ofPath.value_or(model.spec));
+  }
+  for (const auto &[flag, value] : differingFlags("shape", shape, shapeEntries(model.spec)))
+    words.add(flag, value);
+}
+
+// A profile that no name stands for is spelled out over the one that every headrace has.
+void addHardware(const model::Hardware &hardware, Words &words) {
+  absl::StatusOr<model::Hardware> profile = model::openHardware(hardware.name);
+  if (!profile.ok())
+    profile = model::openHardware("host");
+  words.add("--hardware", profile.ok() ? profile->name : "host");
+  for (const auto &[flag, value] : differingFlags(
+           "hardware", profile.ok() ? impliedEntries(*profile, hardware) : TomlEntries{}, hardwareEntries(hardware)))
+    words.add(flag, value);
+}
+
+void addGoal(const plan::Plan &plan, Words &words) {
+  const model::Goal &goal = plan.goal;
+  words.add("--device-memory", model::bytesText(plan.deviceMemory));
+  words.addIf("--batch", goal.batch);
+  words.addIf("--context", goal.context);
+  words.addIf("--kv-tokens", goal.kvTokens);
+  words.add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
+  words.add("--block-tokens", model::cat(plan.blockTokens));
+  if (goal.ttft)
+    words.add("--ttft", model::durationText(*goal.ttft));
+  if (goal.tpot)
+    words.add("--tpot", model::durationText(*goal.tpot));
+  if (goal.sloFactor)
+    words.add("--slo-factor", tomlNumber(*goal.sloFactor));
+  if (goal.instances != model::Instances::Together)
+    words.add("--instances", std::string(model::instancesName(goal.instances)));
+  if (!plan.weightHashes.empty())
+    words.add("--verify-weights");
+  if (goal.busDevices != 1)
+    words.add("--bus-devices", model::cat(goal.busDevices));
+  if (!goal.record.empty())
+    words.add("--record", goal.record);
+}
+
+// Placements that no flag says outright: the same inputs lead to the same choice.
+void addPolicy(const model::Policy &policy, Words &words) {
+  words.add("--policy", policy.name);
+  words.addIf("--placements", policy.placements);
+  if (policy.none)
+    words.add("--interval", "none");
+  words.addIf("--interval", policy.interval);
+  words.addIf("--offload-layers", policy.offloadLayers);
+  if (compiler::traitsOf(policy.name).statesPlacement)
+    words.add("--start-rule", std::string(model::startRuleName(policy.startRule)));
+  words.addIf("--slots", policy.slots);
+  for (const auto &[flag, choice] :
+       {std::pair("--offload-embedding", policy.offloadEmbedding), std::pair("--offload-head", policy.offloadHead)})
+    if (choice != model::Choice::Auto)
+      words.add(flag, std::string(model::choiceName(choice)));
+}
+
+void addPlacement(const plan::Plan &plan, const plan::Placement &placement, Words &words) {
+  const bool nothing = placement.offloadedLayers == 0 && !placement.offloadsEmbedding && !placement.offloadsHead;
+  if (nothing)
+    words.add("--interval", "none");
+  else if (placement.interval > 0)
+    words.add("--interval", model::cat(placement.interval));
+  else
+    words.add("--offload-layers", model::cat(placement.offloadedLayers));
+  words.add("--start-rule", std::string(model::startRuleName(placement.startRule)));
+  words.addIf("--slots", plan.policy.slots);
+  if (nothing)
+    return;
+  words.add("--offload-embedding", placement.offloadsEmbedding ? "on" : "off");
+  if (!plan.model.tiedEmbeddings) // else both are one matrix
+    words.add("--offload-head", placement.offloadsHead ? "on" : "off");
+}
+
+void addBuckets(const model::Buckets &buckets, Words &words) {
+  for (const auto &[flag, sizes] : {std::pair("--new-tokens", &buckets.newTokens),
+                                    {"--sequences", &buckets.sequences},
+                                    {"--contexts", &buckets.contexts}})
+    if (!sizes->empty())
+      words.add(flag, absl::StrJoin(*sizes, ","));
+}
+
 std::string searchText(const compiler::CompileProgress &at) {
   std::string text =
       at.buckets == 0 ? std::string("choosing placements")
@@ -71,12 +182,9 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
     return absl::InvalidArgumentError(model::cat("goal.device_memory = ", *job.goal.deviceMemory,
                                                  ": expected at most the ", hardware.memoryBytes, " bytes that ",
                                                  hardware.name, " has"));
-  absl::StatusOr<std::string> hash = modelHash(*job.model);
-  if (!hash.ok())
-    return hash.status();
   compiler::CompileRequest request;
   request.model = job.model->spec;
-  request.modelHash = *hash;
+  request.modelHash = modelHash(*job.model);
   request.modelPath = job.model->path;
   request.hardware = *job.hardware;
   request.goal = job.goal;
@@ -101,98 +209,17 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
 }
 
 std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
-  std::string out;
-  const auto add = [&](std::string_view flag, const std::string &value) {
-    out += model::cat(out.empty() ? "" : " ", flag, " ", shellWord(value));
-  };
-  const auto addBuckets = [&] {
-    if (!job.buckets.newTokens.empty())
-      add("--new-tokens", absl::StrJoin(job.buckets.newTokens, ","));
-    if (!job.buckets.sequences.empty())
-      add("--sequences", absl::StrJoin(job.buckets.sequences, ","));
-    if (!job.buckets.contexts.empty())
-      add("--contexts", absl::StrJoin(job.buckets.contexts, ","));
-  };
-  TomlEntries shape;
-  if (!job.model->path.empty()) {
-    out = shellWord(modelWord(job.model->path));
-    if (const absl::StatusOr<model::ModelSource> named = model::openModel(job.model->path); named.ok())
-      shape = shapeEntries(named->spec);
-  }
-  for (const auto &[flag, value] : differingFlags("shape", shape, shapeEntries(job.model->spec)))
-    add(flag, value);
-  // A profile that no name stands for is spelled out over the one that every headrace has.
-  absl::StatusOr<model::Hardware> profile = model::openHardware(job.hardware->name);
-  if (!profile.ok())
-    profile = model::openHardware("host");
-  add("--hardware", profile.ok() ? profile->name : "host");
-  for (const auto &[flag, value] :
-       differingFlags("hardware", profile.ok() ? impliedEntries(*profile, *job.hardware) : TomlEntries{},
-                      hardwareEntries(*job.hardware)))
-    add(flag, value);
-  add("--device-memory", model::bytesText(plan.budgetBytes));
-  if (plan.goal.batch)
-    add("--batch", model::cat(*plan.goal.batch));
-  if (plan.goal.context)
-    add("--context", model::cat(*plan.goal.context));
-  if (plan.goal.kvTokens)
-    add("--kv-tokens", model::cat(*plan.goal.kvTokens));
-  add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
-  add("--block-tokens", model::cat(plan.blockTokens));
-  if (plan.goal.ttftNs)
-    add("--ttft", model::durationText(*plan.goal.ttftNs));
-  if (plan.goal.tpotNs)
-    add("--tpot", model::durationText(*plan.goal.tpotNs));
-  if (plan.goal.sloFactor)
-    add("--slo-factor", tomlNumber(*plan.goal.sloFactor));
-  if (plan.goal.instances != model::Instances::Together)
-    add("--instances", std::string(model::instancesName(plan.goal.instances)));
-  if (!plan.weightHashes.empty())
-    out += " --verify-weights";
-  if (plan.goal.busDevices != 1)
-    add("--bus-devices", model::cat(plan.goal.busDevices));
-  if (!plan.goal.record.empty())
-    add("--record", plan.goal.record);
+  Words words;
+  addModel(*job.model, words);
+  addHardware(*job.hardware, words);
+  addGoal(plan, words);
   const plan::Placement &placement = plan.placements.front();
-  if (plan.placements.size() > 1 || !statable(plan, placement)) {
-    // No flag says it outright: the same inputs lead to the same choice.
-    add("--policy", plan.policy.name);
-    if (plan.policy.placements)
-      add("--placements", model::cat(*plan.policy.placements));
-    if (plan.policy.none)
-      add("--interval", "none");
-    if (plan.policy.interval)
-      add("--interval", model::cat(*plan.policy.interval));
-    if (plan.policy.offloadLayers)
-      add("--offload-layers", model::cat(*plan.policy.offloadLayers));
-    if (compiler::traitsOf(plan.policy.name).statesPlacement)
-      add("--start-rule", std::string(model::startRuleName(plan.policy.startRule)));
-    if (plan.policy.slots)
-      add("--slots", model::cat(*plan.policy.slots));
-    for (const auto &[flag, choice] : {std::pair("--offload-embedding", plan.policy.offloadEmbedding),
-                                       std::pair("--offload-head", plan.policy.offloadHead)})
-      if (choice != model::Choice::Auto)
-        add(flag, std::string(model::choiceName(choice)));
-    addBuckets();
-    return out;
-  }
-  const bool nothing = placement.offloadedLayers == 0 && !placement.offloadsEmbedding && !placement.offloadsHead;
-  if (nothing)
-    add("--interval", "none");
-  else if (placement.interval > 0)
-    add("--interval", model::cat(placement.interval));
+  if (plan.placements.size() > 1 || !statable(plan, placement))
+    addPolicy(plan.policy, words);
   else
-    add("--offload-layers", model::cat(placement.offloadedLayers));
-  add("--start-rule", std::string(model::startRuleName(placement.startRule)));
-  if (plan.policy.slots)
-    add("--slots", model::cat(*plan.policy.slots));
-  if (!nothing) {
-    add("--offload-embedding", placement.offloadsEmbedding ? "on" : "off");
-    if (!plan.model.tiedEmbeddings) // else both are one matrix
-      add("--offload-head", placement.offloadsHead ? "on" : "off");
-  }
-  addBuckets();
-  return out;
+    addPlacement(plan, placement, words);
+  addBuckets(job.buckets, words);
+  return words.text();
 }
 
 } // namespace headrace::tools

@@ -23,7 +23,7 @@ struct DeviceFactory {
   std::string_view kind;    // core::Device::kind()
   std::string_view spelled; // what --device may be for it
   bool (*answersTo)(const std::string &name);
-  absl::StatusOr<std::unique_ptr<core::Device>> (*make)(const std::string &name, const RunOptions &options);
+  absl::StatusOr<std::unique_ptr<core::Device>> (*make)(const std::string &name, const DeviceFlags &flags);
   // So many of them on a bus of so many bytes/s; null: there are no groups of it.
   absl::StatusOr<std::unique_ptr<core::DeviceGroup>> (*makeGroup)(size_t devices, double busBandwidth);
 };
@@ -31,16 +31,12 @@ struct DeviceFactory {
 using MadeDevice = absl::StatusOr<std::unique_ptr<core::Device>>;
 using MadeGroup = absl::StatusOr<std::unique_ptr<core::DeviceGroup>>;
 
-MadeDevice makeCuda(const std::string &name, const RunOptions &options) {
+MadeDevice makeCuda(const std::string &name, const DeviceFlags &flags) {
   const absl::StatusOr<int> index = cuda::deviceIndex(name);
   if (!index.ok())
     return index.status();
-  return cuda::makeCudaDevice({.index = *index,
-                               .capture = options.graphBuild == "capture",
-                               .traceBy = options.traceBy == "cupti"    ? cuda::TraceBy::Cupti
-                                          : options.traceBy == "stamps" ? cuda::TraceBy::Stamps
-                                                                        : cuda::TraceBy::Auto,
-                               .libraries = options.cudaLibraries});
+  return cuda::makeCudaDevice(
+      {.index = *index, .capture = flags.captureGraphs, .traceBy = flags.traceBy, .libraries = flags.cudaLibraries});
 }
 
 void pinLanes(host::HostOptions &options) {
@@ -57,9 +53,9 @@ void pinLanes(host::HostOptions &options) {
   options.transferCore = cores[std::min<size_t>(1, cores.size() - 1)];
 }
 
-MadeDevice makeHost(const std::string &, const RunOptions &options) {
-  host::HostOptions made{.lowLatency = options.lowLatency};
-  if (options.pin)
+MadeDevice makeHost(const std::string &, const DeviceFlags &flags) {
+  host::HostOptions made{.lowLatency = flags.lowLatency};
+  if (flags.pin)
     pinLanes(made);
   return host::makeHostDevice(made);
 }
@@ -70,7 +66,7 @@ const DeviceFactory kDevices[] = {
        return host::makeHostGroup(std::vector<host::HostOptions>(devices), bus);
      }},
     {"sim", "sim", [](const std::string &name) { return name == "sim"; },
-     [](const std::string &, const RunOptions &) -> MadeDevice { return sim::makeSimDevice(); },
+     [](const std::string &, const DeviceFlags &) -> MadeDevice { return sim::makeSimDevice(); },
      [](size_t devices, double bus) -> MadeGroup { return sim::makeSimGroup(devices, {.h2d = bus}); }},
     {"cuda", "cuda, or cuda:1 for the second GPU", [](const std::string &name) { return cuda::deviceIndex(name).ok(); },
      makeCuda, nullptr},
@@ -96,18 +92,18 @@ std::string deviceNames(bool groups) {
   return text;
 }
 
-absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const RunOptions &options) {
-  if (options.graphBuild != "explicit" && options.graphBuild != "capture")
-    return badFlag("--graph-build", options.graphBuild, "explicit or capture");
-  if (options.traceBy != "auto" && options.traceBy != "cupti" && options.traceBy != "stamps")
-    return badFlag("--trace-by", options.traceBy, "auto, cupti or stamps");
+std::string deviceName(const DeviceFlags &flags, model::DeviceKind hardware) {
+  return !flags.device.empty() ? flags.device : hardware == model::DeviceKind::Cuda ? "cuda" : "host";
+}
+
+absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const DeviceFlags &flags) {
   const DeviceFactory *factory = factoryFor(name, /*group=*/false);
   if (factory == nullptr)
     return badFlag("--device", name, deviceNames());
-  if (options.lowLatency && factory->kind != "host")
+  if (flags.lowLatency && factory->kind != "host")
     return badUsage(
         model::cat("--low-latency: expected the host device, whose lanes are threads; this is ", factory->kind));
-  return factory->make(name, options);
+  return factory->make(name, flags);
 }
 
 absl::Status checkDeviceGroup(const std::string &name) {

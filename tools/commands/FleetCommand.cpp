@@ -55,15 +55,18 @@ public:
   FleetRun(const FleetOptions &options, model::FleetSpec spec) : options_(options), spec_(std::move(spec)) {}
 
   absl::StatusOr<FleetReport> run() {
-    for (absl::Status status : {openPlans(), makeRequests(), openDevices()})
-      if (!status.ok())
-        return status;
+    RETURN_IF_ERROR(openSources());
+    RETURN_IF_ERROR(makeRequests());
+    RETURN_IF_ERROR(openGroup());
+    RETURN_IF_ERROR(openAllWeights());
+    RETURN_IF_ERROR(compilePlans());
+    RETURN_IF_ERROR(loadDevices());
     serve::FleetOptions fleetOptions;
     fleetOptions.busBandwidth = spec_.busBandwidth;
     fleetOptions.objective = spec_.throughput ? serve::Objective::Throughput : serve::Objective::FreedMemory;
     fleetOptions.queue = spec_.queue;
     for (const model::FleetBusChange &change : spec_.changes)
-      fleetOptions.busChanges.push_back({static_cast<int64_t>(change.atNs), change.bandwidth});
+      fleetOptions.busChanges.push_back({change.at.count(), change.bandwidth});
     report_.late.assign(report_.requests.size(), 0);
     Progress progress("serving requests");
     uint64_t ended = 0;
@@ -96,71 +99,149 @@ public:
 private:
   static constexpr double kNoObjectiveNs = 1e15; // 11 days
 
-  absl::Status openPlans() {
-    Progress progress("plans");
+  // What a device runs: a plan that was read, or a job that is to be compiled to one.
+  struct Source {
+    std::unique_ptr<plan::Plan> plan; // once it is read, or made
+    std::optional<AssembledJob> assembled;
+    std::shared_ptr<const model::WeightSource> weights; // null where the devices hold no data
+    const model::ModelSpec &model() const { return plan ? plan->model : assembled->job.model->spec; }
+  };
+
+  // Reads all that is read, so that what can be refused is refused before the first of them compiles.
+  absl::Status openSources() {
+    report_.coordinated = options_.coordinate;
     for (const model::FleetDevice &device : spec_.devices) {
       for (const auto &[flag, value] :
            {std::pair("--policy", &options_.policy), {"--placements", &options_.placements}})
         if (!device.plan.empty() && !value->empty())
           return badFlag(flag, *value, cat("the plan of ", device.name, " has its placements already"),
                          "a job for every device");
-      progress.update(plans_.size(), spec_.devices.size());
-      absl::StatusOr<plan::Plan> plan = device.plan.empty() ? compiled(device) : plan::readPlan(device.plan);
-      if (!plan.ok())
-        return absl::Status(plan.status().code(), cat(device.name, ": ", plan.status().message()));
-      if (!device.plan.empty())
-        plan->modelPath = pathFromPlan(plan->modelPath, device.plan);
-      plans_.push_back(std::make_unique<plan::Plan>(*std::move(plan)));
+      absl::StatusOr<Source> source = device.plan.empty() ? assemble(device) : readPlan(device);
+      if (!source.ok())
+        return about(device, source.status());
+      if (source->plan)
+        RETURN_IF_ERROR(checkUncoordinated(device, *source->plan));
+      sources_.push_back(*std::move(source));
     }
-    report_.coordinated = options_.coordinate;
-    for (size_t d = 0; d < plans_.size() && !options_.coordinate; ++d)
-      if (plans_[d]->placements.size() > 1)
-        return badUsage(
-            cat("--no-coordinator: the plan of ", spec_.devices[d].name, " has ", plans_[d]->placements.size(),
-                " placements and nobody chooses between them: expected one each, as --placements 1 makes them"));
     return absl::OkStatus();
   }
 
-  absl::StatusOr<plan::Plan> compiled(const model::FleetDevice &device) const {
+  static absl::Status about(const model::FleetDevice &device, const absl::Status &status) {
+    return absl::Status(status.code(), cat(device.name, ": ", status.message()));
+  }
+
+  static absl::StatusOr<Source> readPlan(const model::FleetDevice &device) {
+    ASSIGN_OR_RETURN(plan, plan::readPlan(device.plan));
+    plan.modelPath = pathFromPlan(plan.modelPath, device.plan);
+    Source source;
+    source.plan = std::make_unique<plan::Plan>(std::move(plan));
+    return source;
+  }
+
+  // An earlier device with the same job or plan as the d-th, whose files are open already; null: there is none.
+  const Source *twinOf(size_t d) const {
+    const model::FleetDevice &device = spec_.devices[d];
+    for (size_t earlier = 0; earlier < std::min(d, sources_.size()); ++earlier)
+      if (spec_.devices[earlier].job == device.job && spec_.devices[earlier].plan == device.plan)
+        return &sources_[earlier];
+    return nullptr;
+  }
+
+  absl::StatusOr<Source> assemble(const model::FleetDevice &device) const {
+    Source source;
+    if (const Source *twin = twinOf(sources_.size())) {
+      source.assembled = twin->assembled;
+    } else {
+      ASSIGN_OR_RETURN(assembled, assembledFrom(device));
+      source.assembled = std::move(assembled);
+    }
+    return source;
+  }
+
+  absl::StatusOr<AssembledJob> assembledFrom(const model::FleetDevice &device) const {
     JobInput input;
     input.source = device.job;
     if (!options_.policy.empty())
       input.flags["--policy"] = options_.policy;
     if (!options_.placements.empty())
       input.flags["--placements"] = options_.placements;
-    absl::StatusOr<AssembledJob> assembled = assembleJob(input);
-    if (!assembled.ok())
-      return assembled.status();
-    if (device.role != model::FleetRole::Both)
-      assembled->job.goal.instances = model::Instances::Apart;
-    absl::StatusOr<plan::Plan> plan = compileJob(assembled->job);
-    if (!plan.ok())
-      return aboutInput(assembled->input, plan.status());
-    return plan;
+    return assembleJob(input);
+  }
+
+  absl::Status checkUncoordinated(const model::FleetDevice &device, const plan::Plan &plan) const {
+    if (options_.coordinate || plan.placements.size() == 1)
+      return absl::OkStatus();
+    return badUsage(cat("--no-coordinator: the plan of ", device.name, " has ", plan.placements.size(),
+                        " placements and nobody chooses between them: expected one each, as --placements 1 makes "
+                        "them"));
+  }
+
+  absl::Status openGroup() {
+    ASSIGN_OR_RETURN(group, makeDeviceGroup(options_.device, sources_.size(), spec_.busBandwidth));
+    group_ = std::move(group);
+    report_.device = options_.device;
+    return absl::OkStatus();
+  }
+
+  absl::Status openAllWeights() {
+    WeightFlags flags;
+    flags.synthetic = options_.syntheticWeights;
+    for (size_t d = 0; d < sources_.size(); ++d) {
+      if (!group_->device(d).holdsData())
+        continue;
+      Source &source = sources_[d];
+      if (const Source *twin = twinOf(d)) {
+        source.weights = twin->weights;
+        continue;
+      }
+      ASSIGN_OR_RETURN(weights,
+                       openWeights(flags, source.plan ? weightsOf(*source.plan) : weightsOf(source.assembled->job)));
+      source.weights = std::move(weights);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status compilePlans() {
+    Progress progress("plans");
+    for (size_t d = 0; d < sources_.size(); ++d) {
+      progress.update(d, sources_.size());
+      Source &source = sources_[d];
+      if (source.plan)
+        continue;
+      model::Job job = source.assembled->job;
+      if (spec_.devices[d].role != model::FleetRole::Both)
+        job.goal.instances = model::Instances::Apart;
+      absl::StatusOr<plan::Plan> plan = compileJob(job);
+      if (!plan.ok())
+        return about(spec_.devices[d], aboutInput(source.assembled->input, plan.status()));
+      RETURN_IF_ERROR(checkUncoordinated(spec_.devices[d], *plan));
+      source.plan = std::make_unique<plan::Plan>(*std::move(plan));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status makeRequests() {
     for (size_t l = 0; l < spec_.loads.size(); ++l) {
       const model::FleetLoad &load = spec_.loads[l];
-      const auto plan =
-          std::find_if(plans_.begin(), plans_.end(), [&](const auto &p) { return p->model.name == load.model; });
-      if (plan == plans_.end())
+      const auto source =
+          std::find_if(sources_.begin(), sources_.end(), [&](const Source &s) { return s.model().name == load.model; });
+      if (source == sources_.end())
         return absl::InvalidArgumentError(cat(options_.file, ": requests.model = \"", model::escaped(load.model, 80),
                                               "\": expected the model of one of the devices"));
       Draw draw(load.seed * 0x9e3779b97f4a7c15u + l);
-      double at = static_cast<double>(load.startNs);
+      double at = static_cast<double>(load.start.count());
       for (int64_t i = 0; i < load.count; ++i) {
         serve::FleetRequest request;
         request.model = load.model;
         const int64_t batch = draw.in(load.batch), input = draw.in(load.inputLength);
         request.maxNewTokens = draw.in(load.outputLength);
-        request.prompts = randomPrompts(batch, input, (*plan)->model.vocab, load.seed + static_cast<uint64_t>(i));
+        request.prompts = randomPrompts(batch, input, source->model().vocab, load.seed + static_cast<uint64_t>(i));
         request.sampling.seed = load.seed + static_cast<uint64_t>(i);
-        request.ttftNs = static_cast<double>(load.ttftNs);
-        request.tpotNs = static_cast<double>(load.tpotNs);
+        request.ttftNs = static_cast<double>(load.ttft.count());
+        request.tpotNs = static_cast<double>(load.tpot.count());
         request.arrivalNs = static_cast<int64_t>(at);
         report_.requests.push_back(std::move(request));
-        const auto every = static_cast<double>(load.everyNs);
+        const auto every = static_cast<double>(load.every.count());
         at += load.random ? draw.gap(every) : every;
       }
     }
@@ -169,33 +250,19 @@ private:
     return absl::OkStatus();
   }
 
-  absl::Status openDevices() {
-    absl::StatusOr<std::unique_ptr<core::DeviceGroup>> group =
-        makeDeviceGroup(options_.device, plans_.size(), spec_.busBandwidth);
-    if (!group.ok())
-      return group.status();
-    group_ = *std::move(group);
-    report_.device = options_.device;
+  absl::Status loadDevices() {
     Progress progress("loading devices");
-    for (size_t d = 0; d < plans_.size(); ++d) {
-      progress.update(d, plans_.size());
+    for (size_t d = 0; d < sources_.size(); ++d) {
+      progress.update(d, sources_.size());
       const model::FleetDevice &device = spec_.devices[d];
-      const plan::Plan &plan = *plans_[d];
-      std::unique_ptr<model::WeightSource> weights;
-      if (group_->device(d).holdsData()) {
-        RunOptions source;
-        source.syntheticWeights = options_.syntheticWeights;
-        absl::StatusOr<std::unique_ptr<model::WeightSource>> opened = openWeights(source, plan);
-        if (!opened.ok())
-          return opened.status();
-        weights = *std::move(opened);
-      }
+      const plan::Plan &plan = *sources_[d].plan;
       core::DeviceOptions deviceOptions;
       deviceOptions.linkBandwidth = device.link;
       absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
-          core::Runtime::load(plan, group_->device(d), deviceOptions, weights.get(), {});
+          core::Runtime::load(plan, group_->device(d), deviceOptions, sources_[d].weights.get(), {});
       if (!runtime.ok())
-        return absl::Status(runtime.status().code(), cat(device.name, ": ", runtime.status().message()));
+        return about(device, runtime.status());
+      sources_[d].weights.reset();
       runtimes_.push_back(*std::move(runtime));
       serve::InstanceSpec instance;
       instance.name = device.name;
@@ -230,7 +297,7 @@ private:
   const FleetOptions &options_;
   const model::FleetSpec spec_;
   FleetReport report_;
-  std::vector<std::unique_ptr<plan::Plan>> plans_;
+  std::vector<Source> sources_; // of each device
   std::unique_ptr<core::DeviceGroup> group_;
   std::vector<std::unique_ptr<core::Runtime>> runtimes_; // before the group
   std::vector<serve::InstanceSpec> instances_;
@@ -250,6 +317,9 @@ absl::Status fleetCommand(const FleetOptions &options) {
   for (size_t r = 0; r < report->result.requests.size(); ++r) // wrong numbers are no answer, whoever else was served
     if (const absl::Status &status = report->result.requests[r].status; absl::IsAborted(status))
       return absl::Status(status.code(), cat("request ", r, ": ", status.message()));
+  if (std::none_of(report->result.requests.begin(), report->result.requests.end(),
+                   [](const serve::RequestOutcome &outcome) { return outcome.status.ok(); }))
+    return withReport(absl::FailedPreconditionError("fleet: no request was served, for the reasons above"));
   return absl::OkStatus();
 }
 

@@ -1,47 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every key of a job file as a flag, and the flags of other engines that mean the same.
+// A job from a model or a job file and the flags beside it.
 //
-//   job.toml  [goal] device_memory = "8GiB"      headrace compile MODEL --device-memory 8GiB
+//   job.toml, shape, profile -> values;  flags -> the same keys' values (KeyFlags.h), laid over them;  validate
 //
-// Flags win over the file: the section's keys as they stand, with the flags' laid over them, are read again by the same
-// readers, so that a flag is checked exactly as its key is.
+// Flags win over the file. A refusal about a flag names the flag, one about a file the file, line and key.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "runtime/job/JobFile.h"
-#include "tools/commands/JobToml.h"
+#include "tools/commands/KeyFlags.h"
 
 namespace headrace::tools {
 
-// How a flag's value becomes TOML: Text is quoted, Plain is a number or a truth value, Amount a text with a unit, Time
-// that or a number of seconds, List is "1,8", Interval a number or none, Choice auto, on or off, Table
-// "key=value,key=value".
-enum class FlagKind : uint8_t { Text, Plain, Amount, Time, List, Interval, Choice, Table };
-
-struct KeyFlag {
-  std::string_view section; // "shape", "hardware", "goal", "policy", "buckets"
-  std::string_view key;     // in that section
-  std::string_view flag;    // with its dashes
-  FlagKind kind;
-  std::string_view help;
-  std::string_view synonyms{}; // other engines' flags for exactly this, "--a,--b"
-};
-absl::Span<const KeyFlag> keyFlags();
-
 struct JobInput {
-  std::string source;                          // a model's folder, shape or shipped name, or a job file; may be empty
-  std::string modelFlag;                       // --model: wins over the job file's
-  std::string hardwareFlag;                    // --hardware
-  std::map<std::string, std::string> flags;    // by KeyFlag::flag
+  std::string source;       // a model's folder, shape or shipped name, or a job file; may be empty
+  std::string modelFlag;    // --model: wins over the job file's
+  std::string hardwareFlag; // --hardware
+  FlagTexts flags;
   std::map<std::string, std::string> synonyms; // other engines' flags for exactly one of ours, by their name
   // Other engines' flags that need the model or the hardware to be understood.
   std::optional<std::string> gpuMemoryUtilization; // vLLM: share of the device's memory
@@ -60,13 +41,9 @@ struct AssembledJob {
 // The job that file, model and flags describe. Hardware is the shipped profile "host" unless said otherwise.
 absl::StatusOr<AssembledJob> assembleJob(const JobInput &input);
 
-// A refusal of "goal.batch = ..." with where that was given: the flag, or the job's file and the key.
+// A refusal of "goal.batch = ..." (or "hardware: memory = ...") with where that was given: the flag, or the job's file
+// and the key.
 absl::Status aboutInput(const JobInput &input, const absl::Status &status);
-
-// The flags of a section ("shape", "hardware") for those keys whose value in `wanted` is not the one in `base`: flag
-// and value, in the order of keyFlags().
-std::vector<std::pair<std::string, std::string>> differingFlags(std::string_view section, const TomlEntries &base,
-                                                                const TomlEntries &wanted);
 
 // Whether a file is a job (it has one of a job's sections) and not a shape.
 bool looksLikeJob(std::string_view text);

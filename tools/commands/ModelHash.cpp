@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/ModelHash.h"
 
-#include <filesystem>
-#include <set>
-
 #include "absl/strings/str_format.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Xxh64.h"
-#include "runtime/model/Safetensors.h"
+#include "runtime/job/TomlText.h"
+#include "runtime/model/CheckpointFiles.h"
 #include "runtime/model/WeightSource.h"
-#include "tools/commands/JobToml.h"
+#include "tools/commands/InputErrors.h"
 #include "tools/commands/Progress.h"
 
 namespace headrace::tools {
@@ -38,41 +36,32 @@ constexpr const char *kSpecAndHeaders = "the config, and the tensors' names, typ
 
 std::string specText(model::ModelSpec spec) {
   spec.name.clear();
-  return toToml(shapeEntries(spec));
+  return model::toToml(model::shapeEntries(spec));
 }
 
-absl::Status addHeaders(const std::string &folder, Fnv &hash) {
-  std::set<std::string> files; // in the order of their names
-  std::error_code error;
-  for (const auto &entry : std::filesystem::directory_iterator(folder, error))
-    if (entry.path().extension() == ".safetensors")
-      files.insert(entry.path().string());
-  for (const std::string &path : files) {
-    absl::StatusOr<std::unique_ptr<model::SafetensorsFile>> file = model::SafetensorsFile::open(path);
-    if (!file.ok())
-      return file.status();
-    for (const model::StoredTensor &tensor : (*file)->header().tensors) {
+void addHeaders(const model::CheckpointFiles &files, Fnv &hash) {
+  for (const std::unique_ptr<model::SafetensorsFile> &file : files.files())
+    for (const model::StoredTensor &tensor : file->header().tensors) {
       hash.add(model::cat(tensor.name, " ", tensor.dtype, " ", tensor.begin, " ", tensor.exclusiveEnd));
       for (const int64_t size : tensor.shape)
         hash.add(model::cat(" ", size));
       hash.add("\n");
     }
-  }
-  return absl::OkStatus();
 }
 
 } // namespace
 
-absl::StatusOr<std::string> modelHash(const model::ModelSource &source) {
+std::string modelHash(const model::ModelSource &source) {
   Fnv hash;
   hash.add(specText(source.spec));
-  if (source.hasWeights)
-    RETURN_IF_ERROR(addHeaders(source.path, hash));
+  if (source.checkpoint)
+    addHeaders(*source.checkpoint, hash);
   return hash.hex();
 }
 
-absl::Status checkWeightsMatch(const plan::Plan &plan, const model::ModelSource &weights) {
-  const TomlEntries planned = shapeEntries(plan.model), here = shapeEntries(weights.spec);
+absl::Status checkWeightsMatch(const model::ModelSpec &plannedModel, std::string_view plannedHash,
+                               const model::ModelSource &weights) {
+  const model::TomlEntries planned = model::shapeEntries(plannedModel), here = model::shapeEntries(weights.spec);
   for (size_t i = 0; i < std::max(planned.size(), here.size()); ++i) {
     if (i < planned.size() && i < here.size() && (planned[i] == here[i] || planned[i].first == "name"))
       continue;
@@ -81,20 +70,16 @@ absl::Status checkWeightsMatch(const plan::Plan &plan, const model::ModelSource 
                                                  ": expected the plan's model, whose ", key, " is ",
                                                  i < planned.size() ? planned[i].second : "missing"));
   }
-  absl::StatusOr<std::string> specOnly = modelHash({.path = "", .hasWeights = false, .spec = plan.model});
-  absl::StatusOr<std::string> withHeaders = modelHash(weights);
-  if (!withHeaders.ok())
-    return withHeaders.status();
-  if (plan.modelHash != *specOnly && plan.modelHash != *withHeaders)
-    return absl::InvalidArgumentError(model::cat(weights.path, ": model hash ", *withHeaders, ": expected the plan's ",
-                                                 plan.modelHash, " of ", kSpecAndHeaders,
+  const std::string withHeaders = modelHash(weights);
+  if (plannedHash != modelHash({.path = "", .spec = plannedModel}) && plannedHash != withHeaders)
+    return absl::InvalidArgumentError(model::cat(weights.path, ": model hash ", withHeaders, ": expected the plan's ",
+                                                 plannedHash, " of ", kSpecAndHeaders,
                                                  ": these are not the files it was compiled from"));
   return absl::OkStatus();
 }
 
 std::string modelHashCovers(const plan::Plan &plan) {
-  const absl::StatusOr<std::string> specOnly = modelHash({.path = "", .hasWeights = false, .spec = plan.model});
-  return specOnly.ok() && *specOnly == plan.modelHash ? "the shape" : kSpecAndHeaders;
+  return modelHash({.path = "", .spec = plan.model}) == plan.modelHash ? "the shape" : kSpecAndHeaders;
 }
 
 std::string weightsHash(const plan::Plan &plan) {
@@ -108,40 +93,39 @@ std::string weightsHash(const plan::Plan &plan) {
 
 namespace {
 
-absl::StatusOr<std::vector<uint64_t>> hashesOf(const std::string &folder, const model::ModelSpec &spec) {
+absl::StatusOr<std::vector<uint64_t>> hashesOf(const model::CheckpointFiles &files, const model::WeightLayout &layout) {
   Progress progress("hashing weights", Amount::Bytes);
-  return model::hashCheckpoint(folder, model::layoutWeights(spec),
-                               [&](uint64_t done, uint64_t total) { progress.update(done, total); });
+  return model::hashCheckpoint(files, layout, [&](uint64_t done, uint64_t total) { progress.update(done, total); });
 }
 
 } // namespace
 
+absl::Status checkHasWeights(const model::ModelSource &weights) {
+  if (weights.checkpoint)
+    return absl::OkStatus();
+  return badUsage(model::cat("--verify-weights: ", weights.path.empty() ? weights.spec.name : weights.path,
+                             " has no weights: expected a model folder with a checkpoint"));
+}
+
 absl::Status hashWeights(const model::ModelSource &weights, plan::Plan &plan) {
-  if (!weights.hasWeights)
-    return absl::InvalidArgumentError(
-        model::cat("command line: --verify-weights: ", weights.path.empty() ? plan.model.name : weights.path,
-                   " has no weights: expected a model folder with a checkpoint"));
-  absl::StatusOr<std::vector<uint64_t>> hashes = hashesOf(weights.path, plan.model);
-  if (!hashes.ok())
-    return hashes.status();
-  plan.weightHashes = *std::move(hashes);
+  RETURN_IF_ERROR(checkHasWeights(weights));
+  ASSIGN_OR_RETURN(hashes, hashesOf(*weights.checkpoint, model::layoutWeights(plan.model)));
+  plan.weightHashes = std::move(hashes);
   return absl::OkStatus();
 }
 
-absl::Status verifyWeights(const plan::Plan &plan, const model::ModelSource &weights) {
-  if (plan.weightHashes.empty())
-    return absl::InvalidArgumentError(
-        "command line: --verify-weights: the plan has no hash of its weights: expected one that was compiled with "
-        "--verify-weights");
-  absl::StatusOr<std::vector<uint64_t>> hashes = hashesOf(weights.path, plan.model);
-  if (!hashes.ok())
-    return hashes.status();
-  const model::WeightLayout layout = model::layoutWeights(plan.model);
+absl::Status verifyWeights(const model::ModelSpec &planned, absl::Span<const uint64_t> hashes,
+                           const model::ModelSource &weights) {
+  if (hashes.empty())
+    return badUsage("--verify-weights: the plan has no hash of its weights: expected one that was compiled with "
+                    "--verify-weights");
+  const model::WeightLayout layout = model::layoutWeights(planned);
+  ASSIGN_OR_RETURN(found, hashesOf(*weights.checkpoint, layout));
   for (size_t u = 0; u < layout.units.size(); ++u)
-    if ((*hashes)[u] != plan.weightHashes[u])
+    if (found[u] != hashes[u])
       return absl::InvalidArgumentError(
           model::cat(weights.path, ": ", layout.units[u].name, ": the weights' hash is ",
-                     absl::StrFormat("%016x, expected the plan's %016x", (*hashes)[u], plan.weightHashes[u]),
+                     absl::StrFormat("%016x, expected the plan's %016x", found[u], hashes[u]),
                      ": these are not the values that it was compiled from"));
   return absl::OkStatus();
 }

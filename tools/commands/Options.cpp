@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "runtime/base/Units.h"
 #include "tools/commands/InputErrors.h"
 
 namespace headrace::tools {
@@ -36,6 +37,21 @@ CLI::Option *addNumberTo(CLI::App &app, const std::string &flags, Target &target
           },
           help)
       ->type_name("NUMBER");
+}
+
+template <class Target, class Parse>
+CLI::Option *addAmount(CLI::App &app, const std::string &flags, Target &target, const std::string &help, Parse parse) {
+  return app
+      .add_option_function<std::string>(
+          flags,
+          [&target, where = cat(kCommandLine, ": ", detail::firstFlag(flags)), parse](const std::string &text) {
+            const auto value = parse(text, where);
+            if (!value.ok())
+              throw BadValue(value.status());
+            target = *value;
+          },
+          help)
+      ->type_name("TEXT");
 }
 
 } // namespace
@@ -70,6 +86,10 @@ void refuseValue(const std::string &flag, const std::string &value, const std::s
   throw BadValue(badFlag(flag, value, expected));
 }
 
+std::string oneOf(const std::vector<std::string> &words) {
+  return cat(absl::StrJoin(words.begin(), words.end() - 1, ", "), " or ", words.back());
+}
+
 } // namespace detail
 
 CLI::Option *addNumber(CLI::App &app, const std::string &flags, double &target, const std::string &help,
@@ -82,20 +102,13 @@ CLI::Option *addNumber(CLI::App &app, const std::string &flags, std::optional<do
   return addNumberTo(app, flags, target, help, expected, holds);
 }
 
-CLI::Option *addChoice(CLI::App &app, const std::string &flags, std::string &target, const std::string &help,
-                       const std::vector<std::string> &words) {
-  return app
-      .add_option_function<std::string>(
-          flags,
-          [&target, flag = detail::firstFlag(flags), words](const std::string &text) {
-            if (std::find(words.begin(), words.end(), text) == words.end())
-              detail::refuseValue(flag, text,
-                                  cat(absl::StrJoin(words.begin(), words.end() - 1, ", "), " or ", words.back()));
-            target = text;
-          },
-          help)
-      ->type_name("TEXT")
-      ->default_str(target);
+CLI::Option *addBytes(CLI::App &app, const std::string &flags, std::optional<uint64_t> &target,
+                      const std::string &help) {
+  return addAmount(app, flags, target, help, model::parseBytes);
+}
+
+CLI::Option *addBandwidth(CLI::App &app, const std::string &flags, double &target, const std::string &help) {
+  return addAmount(app, flags, target, help, model::parseBandwidth);
 }
 
 absl::Status usageError(const CLI::ParseError &error, const std::string &command) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -27,9 +28,14 @@ CLI::Option *addNumber(CLI::App &app, const std::string &flags, double &target, 
                        const std::string &expected, bool (*holds)(double));
 CLI::Option *addNumber(CLI::App &app, const std::string &flags, std::optional<double> &target, const std::string &help,
                        const std::string &expected, bool (*holds)(double));
-// One of a few words.
-CLI::Option *addChoice(CLI::App &app, const std::string &flags, std::string &target, const std::string &help,
-                       const std::vector<std::string> &words);
+// Amounts with their unit (runtime/base/Units.h).
+CLI::Option *addBytes(CLI::App &app, const std::string &flags, std::optional<uint64_t> &target,
+                      const std::string &help);
+CLI::Option *addBandwidth(CLI::App &app, const std::string &flags, double &target, const std::string &help);
+// One of a few words, each with the value that it stands for; the target's own is the default.
+template <class Value>
+CLI::Option *addChoice(CLI::App &app, const std::string &flags, Value &target, const std::string &help,
+                       const std::vector<std::pair<std::string, Value>> &words);
 
 // What a command line was refused for; `command` is the subcommand as it is called, "headrace run".
 absl::Status usageError(const CLI::ParseError &error, const std::string &command);
@@ -41,6 +47,7 @@ std::string firstFlag(const std::string &flags); // "--seed" of "-s,--seed": the
 std::optional<int64_t> wholeNumber(const std::string &text);
 std::optional<uint64_t> wholePositive(const std::string &text);
 [[noreturn]] void refuseValue(const std::string &flag, const std::string &value, const std::string &expected);
+std::string oneOf(const std::vector<std::string> &words); // "auto, cupti or stamps"
 } // namespace detail
 
 template <std::integral Number, class Target>
@@ -63,6 +70,32 @@ CLI::Option *addInteger(CLI::App &app, const std::string &flags, Target &target,
           },
           help)
       ->type_name("INT");
+}
+
+template <class Value>
+CLI::Option *addChoice(CLI::App &app, const std::string &flags, Value &target, const std::string &help,
+                       const std::vector<std::pair<std::string, Value>> &words) {
+  std::string byDefault;
+  for (const auto &[word, value] : words)
+    if (value == target)
+      byDefault = word;
+  return app
+      .add_option_function<std::string>(
+          flags,
+          [&target, flag = detail::firstFlag(flags), words](const std::string &text) {
+            std::vector<std::string> names;
+            for (const auto &[word, value] : words) {
+              if (word == text) {
+                target = value;
+                return;
+              }
+              names.push_back(word);
+            }
+            detail::refuseValue(flag, text, detail::oneOf(names));
+          },
+          help)
+      ->type_name("TEXT")
+      ->default_str(byDefault);
 }
 
 } // namespace headrace::tools

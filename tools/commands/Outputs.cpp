@@ -100,13 +100,13 @@ void Outputs::addInputs(absl::Span<const std::string> paths) {
 
 void Outputs::addInput(const std::string &path) {
   if (model::isRegularFile(path)) {
-    inputs_.push_back({fileOf(path), cat(path, ", which this command reads")});
+    inputs_.push_back({fileOf(path), path, /*ofModel=*/false});
   } else if (model::isDirectory(path)) {
     inputFolders_.push_back(fileOf(path));
     std::error_code error;
     for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
-      if (const std::string file = at->path().string(); model::isRegularFile(file) && !kindOf(headOf(file)))
-        inputs_.push_back({fileOf(file), cat(file, ", a file of the model's folder")});
+      if (const std::string file = at->path().string(); model::isRegularFile(file))
+        inputs_.push_back({fileOf(file), file, /*ofModel=*/true});
   }
 }
 
@@ -120,8 +120,10 @@ absl::Status Outputs::checkThere(const Output &output, const std::string &path, 
     if (struct stat info = {}; ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && identity(info) == file)
       return refuse(cat("it is where ", name, " goes"), kAnother);
   for (const Input &input : inputs_)
-    if (input.file == file)
-      return refuse(cat("it is ", input.what), kAnother);
+    if (input.file == file && !(input.ofModel && kindOf(headOf(input.path))))
+      return refuse(
+          cat("it is ", input.path, input.ofModel ? ", a file of the model's folder" : ", which this command reads"),
+          kAnother);
   struct stat info = {};
   if (::stat(path.c_str(), &info) != 0) {
     if (::lstat(path.c_str(), &info) == 0)

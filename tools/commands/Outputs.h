@@ -59,7 +59,8 @@ private:
     bool folder = false;
   };
   struct Input {
-    std::string file, what; // fileOf() and how to call it
+    std::string file, path; // fileOf() and how to call it
+    bool ofModel;           // in a model's folder: not opened unless an output is that file
   };
 
   absl::Status checkOne(const Output &output) const;

@@ -17,6 +17,7 @@
 #include "runtime/cost/RecordFile.h"
 #include "runtime/profile/Analyzer.h"
 #include "tools/commands/Commands.h"
+#include "tools/commands/Devices.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Outputs.h"
 #include "tools/commands/Progress.h"
@@ -104,8 +105,8 @@ absl::Status checkResumable(const cost::Record &there, const cost::Record &wante
 
 absl::StatusOr<std::unique_ptr<model::WeightSource>> openProfileWeights(const model::Job &job,
                                                                         const model::ModelSpec &run, uint64_t seed) {
-  if (job.model->hasWeights)
-    return model::openCheckpoint(job.model->path, run, model::layoutWeights(run));
+  if (job.model->checkpoint)
+    return model::openCheckpoint(job.model->checkpoint, model::layoutWeights(run));
   return model::syntheticWeights(seed); // no kernel's time depends on values
 }
 
@@ -136,105 +137,125 @@ void noteLeftOut(const profile::Grid &grid) {
                    std::string(cost::phaseName(phase)).c_str(), static_cast<long long>(grid.mostTokens[p]));
 }
 
-} // namespace
+class Profiling {
+public:
+  explicit Profiling(const ProfileOptions &options) : options_(options), outputs_(options.overwrite) {}
 
-absl::Status profileCommand(const ProfileOptions &options) {
-  const RunOptions &run = options.run;
-  if (options.output.empty())
-    return badUsage("no --output FILE: expected one, the record to write");
-  absl::StatusOr<std::vector<int64_t>> batches = readAxis(options.batches, "--batches");
-  absl::StatusOr<std::vector<int64_t>> sequences = readAxis(options.sequences, "--sequences");
-  for (const absl::Status &status : {batches.status(), sequences.status()})
-    if (!status.ok())
-      return status;
-  absl::StatusOr<AssembledJob> assembled = assembleJob(run.job);
-  if (!assembled.ok())
-    return assembled.status();
-  for (const std::string &note : assembled->notes)
-    std::fprintf(stderr, "headrace: %s\n", note.c_str());
-  const model::Job &job = assembled->job;
-  Outputs outputs(run.overwrite);
-  outputs.add("--output", options.output, OutputKind::Record);
-  outputs.addInputs(job.files);
-  RETURN_IF_ERROR(outputs.check());
-  const std::string deviceName = !run.device.empty()                             ? run.device
-                                 : job.hardware->kind == model::DeviceKind::Cuda ? "cuda"
-                                                                                 : "host";
-  absl::StatusOr<std::unique_ptr<core::Device>> device = makeDevice(deviceName, run);
-  if (!device.ok())
-    return device.status();
-  absl::StatusOr<cost::Identity> identity = recordIdentity(job, (*device)->kind() == "sim");
-  if (!identity.ok())
-    return identity.status();
+  absl::Status run() {
+    RETURN_IF_ERROR(open());
+    RETURN_IF_ERROR(readThere());
+    RETURN_IF_ERROR(chooseGrid());
+    ASSIGN_OR_RETURN(record, begin());
+    ASSIGN_OR_RETURN(measured, measure(std::move(record)));
+    show(options_.json ? recordReportJson(measured, options_.output, std::nullopt)
+                       : recordReportText(measured, options_.output, std::nullopt),
+         options_.json);
+    return absl::OkStatus();
+  }
 
-  std::optional<cost::Record> there;
-  // With --overwrite what is there need not be a record.
-  if (!options.force && model::isRegularFile(options.output) && holdsKind(options.output, OutputKind::Record)) {
-    absl::StatusOr<cost::Record> read = cost::readRecord(options.output);
+private:
+  // Everything that can be refused before the work starts: flags alone, then beside the model and its device.
+  absl::Status open() {
+    if (options_.output.empty())
+      return badUsage("no --output FILE: expected one, the record to write");
+    ASSIGN_OR_RETURN(batches, readAxis(options_.batches, "--batches"));
+    ASSIGN_OR_RETURN(sequences, readAxis(options_.sequences, "--sequences"));
+    request_.batches = std::move(batches);
+    request_.sequences = std::move(sequences);
+    ASSIGN_OR_RETURN(assembled, assembleJob(options_.job));
+    for (const std::string &note : assembled.notes)
+      std::fprintf(stderr, "headrace: %s\n", note.c_str());
+    job_ = std::move(assembled.job);
+    outputs_.add("--output", options_.output, OutputKind::Record);
+    outputs_.addInputs(job_.files);
+    RETURN_IF_ERROR(outputs_.check());
+    ASSIGN_OR_RETURN(device, makeDevice(deviceName(options_.device, job_.hardware->kind), options_.device));
+    device_ = std::move(device);
+    identity_ = recordIdentity(job_, device_->kind() == "sim");
+    return absl::OkStatus();
+  }
+
+  // The record that is to be continued, if there is one. With --overwrite what is there need not be a record.
+  absl::Status readThere() {
+    if (options_.force || !model::isRegularFile(options_.output) || !holdsKind(options_.output, OutputKind::Record))
+      return absl::OkStatus();
+    absl::StatusOr<cost::Record> read = cost::readRecord(options_.output);
     if (!read.ok())
       return absl::InvalidArgumentError(cat(read.status().message(), "; --force measures anew"));
-    there = *std::move(read);
+    there_ = *std::move(read);
+    return absl::OkStatus();
   }
-  std::optional<Progress> progress(std::in_place, "choosing what to measure");
-  profile::GridRequest request;
-  request.model = job.model->spec;
-  request.hardware = *job.hardware;
-  request.activation = identity->activation;
-  request.kv = identity->kv;
-  request.deviceMemory = job.goal.deviceMemory.value_or(job.hardware->memoryBytes);
-  request.blockTokens = job.goal.blockTokens;
-  request.all = options.all;
-  request.batches = *std::move(batches);
-  request.sequences = *std::move(sequences);
-  request.plans = [&](const profile::PlanSizes &sizes) { return compileResident(job, *identity, sizes); };
-  absl::StatusOr<profile::Grid> grid = profile::chooseGrid(request);
-  if (!grid.ok())
-    return grid.status();
-  progress.reset();
-  cost::Record record = profile::emptyRecord(*grid, *identity, job.model->spec);
-  if (there) {
-    RETURN_IF_ERROR(checkResumable(*there, record, options.all, options.output));
-    record = *std::move(there);
-    std::fprintf(stderr, "headrace: %s: continued; %zu sizes of copies and %zu pairs are there already\n",
-                 options.output.c_str(), record.transfers.size(), record.cells.size());
-  }
-  if (grid->plan.model.layers < job.model->spec.layers)
-    std::fprintf(stderr, "headrace: %lld of the %lld layers are run: more leave no room for batches and contexts\n",
-                 static_cast<long long>(grid->plan.model.layers), static_cast<long long>(job.model->spec.layers));
-  noteLeftOut(*grid);
 
-  std::unique_ptr<model::WeightSource> weights;
-  if ((*device)->holdsData()) {
-    absl::StatusOr<std::unique_ptr<model::WeightSource>> opened = openProfileWeights(job, grid->plan.model, run.seed);
-    if (!opened.ok())
-      return opened.status();
-    weights = *std::move(opened);
+  absl::Status chooseGrid() {
+    Progress progress("choosing what to measure");
+    request_.model = job_.model->spec;
+    request_.hardware = *job_.hardware;
+    request_.activation = identity_.activation;
+    request_.kv = identity_.kv;
+    request_.deviceMemory = job_.goal.deviceMemory.value_or(job_.hardware->memoryBytes);
+    request_.blockTokens = job_.goal.blockTokens;
+    request_.all = options_.all;
+    request_.plans = [&](const profile::PlanSizes &sizes) { return compileResident(job_, identity_, sizes); };
+    ASSIGN_OR_RETURN(grid, profile::chooseGrid(request_));
+    grid_ = std::move(grid);
+    return absl::OkStatus();
   }
-  Writer writer(options.output);
-  profile::AnalyzerOptions analyzer;
-  analyzer.secondsPerPair = options.secondsPerPair;
-  analyzer.all = options.all;
-  analyzer.seed = run.seed;
-  analyzer.weights = weights.get();
-  bool measuring = false;
-  progress.emplace("loading", Amount::Bytes);
-  analyzer.loading = [&](uint64_t done, uint64_t total) { progress->update(done, total); };
-  analyzer.measuring = [&](uint64_t done, uint64_t total) {
-    if (!measuring)
-      progress.emplace("measuring copies and pairs, at most");
-    measuring = true;
-    progress->update(done, total);
-  };
-  analyzer.onProgress = [&](const cost::Record &now) { return writer.write(now); };
-  absl::StatusOr<cost::Record> measured = profile::analyze(std::move(record), *grid, **device, analyzer);
-  progress.reset();
-  if (!measured.ok())
-    return measured.status();
-  RETURN_IF_ERROR(writer.writeNow(*measured));
-  show(run.json ? recordReportJson(*measured, options.output, std::nullopt)
-                : recordReportText(*measured, options.output, std::nullopt),
-       run.json);
-  return absl::OkStatus();
-}
+
+  // What is measured so far: nothing, or what is there.
+  absl::StatusOr<cost::Record> begin() {
+    cost::Record record = profile::emptyRecord(grid_, identity_, job_.model->spec);
+    if (there_) {
+      RETURN_IF_ERROR(checkResumable(*there_, record, options_.all, options_.output));
+      record = *std::move(there_);
+      std::fprintf(stderr, "headrace: %s: continued; %zu sizes of copies and %zu pairs are there already\n",
+                   options_.output.c_str(), record.transfers.size(), record.cells.size());
+    }
+    if (grid_.plan.model.layers < job_.model->spec.layers)
+      std::fprintf(stderr, "headrace: %lld of the %lld layers are run: more leave no room for batches and contexts\n",
+                   static_cast<long long>(grid_.plan.model.layers), static_cast<long long>(job_.model->spec.layers));
+    noteLeftOut(grid_);
+    return record;
+  }
+
+  absl::StatusOr<cost::Record> measure(cost::Record record) {
+    std::unique_ptr<model::WeightSource> weights;
+    if (device_->holdsData()) {
+      ASSIGN_OR_RETURN(opened, openProfileWeights(job_, grid_.plan.model, options_.seed));
+      weights = std::move(opened);
+    }
+    Writer writer(options_.output);
+    analyzer_.secondsPerPair = options_.secondsPerPair;
+    analyzer_.all = options_.all;
+    analyzer_.seed = options_.seed;
+    analyzer_.weights = weights.get();
+    bool measuring = false;
+    std::optional<Progress> progress(std::in_place, "loading", Amount::Bytes);
+    analyzer_.loading = [&](uint64_t done, uint64_t total) { progress->update(done, total); };
+    analyzer_.measuring = [&](uint64_t done, uint64_t total) {
+      if (!measuring)
+        progress.emplace("measuring copies and pairs, at most");
+      measuring = true;
+      progress->update(done, total);
+    };
+    analyzer_.onProgress = [&](const cost::Record &now) { return writer.write(now); };
+    ASSIGN_OR_RETURN(measured, profile::analyze(std::move(record), grid_, *device_, analyzer_));
+    RETURN_IF_ERROR(writer.writeNow(measured));
+    return measured;
+  }
+
+  const ProfileOptions &options_;
+  Outputs outputs_;
+  model::Job job_;
+  std::unique_ptr<core::Device> device_;
+  cost::Identity identity_;
+  std::optional<cost::Record> there_;
+  profile::GridRequest request_;
+  profile::Grid grid_;
+  profile::AnalyzerOptions analyzer_;
+};
+
+} // namespace
+
+absl::Status profileCommand(const ProfileOptions &options) { return Profiling(options).run(); }
 
 } // namespace headrace::tools

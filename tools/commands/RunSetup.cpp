@@ -19,47 +19,58 @@ using model::cat;
 
 } // namespace
 
-std::string defaultDevice(const plan::Plan &plan) {
-  return plan.hardware.kind == model::DeviceKind::Cuda ? "cuda" : "host";
-}
-
 void warnOnce(const std::string &warning) {
   static std::set<std::string> said;
   if (said.insert(warning).second)
     std::fprintf(stderr, "%sheadrace: warning: %s\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[K" : "", warning.c_str());
 }
 
-absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOptions &options, const plan::Plan &plan) {
-  if (options.syntheticWeights) {
-    if (!options.weights.empty())
-      return badUsage("--weights beside --synthetic-weights: expected one of them");
-    if (options.verifyWeights)
-      return badUsage("--verify-weights beside --synthetic-weights: expected one of them");
-    return model::syntheticWeights(*options.syntheticWeights);
-  }
-  const std::string folder = options.weights.empty() ? plan.modelPath : options.weights;
-  if (!options.weights.empty() && !model::isDirectory(folder))
-    return badFlag("--weights", folder, "no such folder", "the model's folder");
-  if (folder.empty() || folder.ends_with(".toml"))
+WantedWeights weightsOf(const plan::Plan &plan) {
+  return {&plan.model, plan.modelHash, plan.modelPath, plan.weightHashes, nullptr};
+}
+
+WantedWeights weightsOf(const model::Job &job) {
+  return {&job.model->spec, modelHash(*job.model), job.model->path, {}, &*job.model};
+}
+
+absl::Status checkWeightFlags(const WeightFlags &flags) {
+  if (flags.synthetic && !flags.folder.empty())
+    return badUsage("--weights beside --synthetic-weights: expected one of them");
+  if (flags.synthetic && flags.verify)
+    return badUsage("--verify-weights beside --synthetic-weights: expected one of them");
+  if (!flags.folder.empty() && !model::isDirectory(flags.folder))
+    return badFlag("--weights", flags.folder, "no such folder", "the model's folder");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const WeightFlags &flags,
+                                                                 const WantedWeights &wanted) {
+  if (flags.synthetic)
+    return model::syntheticWeights(*flags.synthetic);
+  const std::string folder = flags.folder.empty() ? wanted.folder : flags.folder;
+  if (folder.empty() || model::isTomlPath(folder))
     return absl::InvalidArgumentError(
-        cat(folder.empty() ? plan.model.name : folder,
+        cat(folder.empty() ? wanted.model->name : folder,
             ": a shape has no weights: expected --synthetic-weights SEED, or --weights FOLDER"));
   if (!model::isDirectory(folder))
     return absl::NotFoundError(cat(folder, ": no such folder; the plan was made from it: expected --weights FOLDER, "
                                            "where the model's weights are now"));
-  absl::StatusOr<model::ModelSource> source = model::openModel(folder);
-  if (!source.ok())
-    return source.status();
-  if (!source->hasWeights)
+  std::optional<model::ModelSource> other;
+  if (wanted.opened == nullptr || !flags.folder.empty()) {
+    ASSIGN_OR_RETURN(opened, model::openModel(folder));
+    other = std::move(opened);
+  }
+  const model::ModelSource &source = other ? *other : *wanted.opened;
+  if (!source.checkpoint)
     return absl::NotFoundError(cat(folder,
                                    ": no model.safetensors or model.safetensors.index.json: expected weights, or "
                                    "--synthetic-weights SEED"));
-  RETURN_IF_ERROR(checkWeightsMatch(plan, *source));
-  for (const std::string &note : source->notes)
+  RETURN_IF_ERROR(checkWeightsMatch(*wanted.model, wanted.modelHash, source));
+  for (const std::string &note : source.notes)
     warnOnce(note);
-  if (options.verifyWeights)
-    RETURN_IF_ERROR(verifyWeights(plan, *source));
-  return model::openCheckpoint(folder, plan.model, model::layoutWeights(plan.model), warnOnce);
+  if (flags.verify)
+    RETURN_IF_ERROR(verifyWeights(*wanted.model, wanted.hashes, source));
+  return model::openCheckpoint(source.checkpoint, model::layoutWeights(*wanted.model), warnOnce);
 }
 
 } // namespace headrace::tools

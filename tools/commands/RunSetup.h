@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "runtime/core/Device.h"
 #include "runtime/model/WeightSource.h"
 #include "runtime/plan/Plan.h"
@@ -15,12 +16,25 @@
 
 namespace headrace::tools {
 
-// The device that a plan is for; where that is a GPU and none answers, it is said why.
-std::string defaultDevice(const plan::Plan &plan);
 // A line on standard error, once a process: "headrace: warning: ...", clear of a line of progress.
 void warnOnce(const std::string &warning);
-// --synthetic-weights, --weights, or the folder that the plan was made from; --verify-weights. Warns of tensors that
+
+// Whose weights are wanted: a plan's, or those of a job that is to be compiled to one. Holds no model: what it is made
+// of outlives it.
+struct WantedWeights {
+  const model::ModelSpec *model = nullptr;
+  std::string modelHash;
+  std::string folder;                         // that the plan is made from; a shape's file or empty: it has none
+  absl::Span<const uint64_t> hashes;          // of the values, for --verify-weights
+  const model::ModelSource *opened = nullptr; // the folder, where it is open already
+};
+WantedWeights weightsOf(const plan::Plan &plan);
+WantedWeights weightsOf(const model::Job &job);
+
+// Refuses flags that contradict each other, and a --weights that is no folder: what needs no model.
+absl::Status checkWeightFlags(const WeightFlags &flags);
+// --synthetic-weights, --weights, or the folder that the plan is made from; --verify-weights. Warns of tensors that
 // nothing uses, and, as they are loaded, of those with values that are not finite.
-absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOptions &options, const plan::Plan &plan);
+absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const WeightFlags &flags, const WantedWeights &wanted);
 
 } // namespace headrace::tools

@@ -43,13 +43,15 @@ absl::Status timelineCommand(const TimelineOptions &options) {
                      model::cat("one of the ", plan->variants.size(), " variants of ", options.plan, ", from 0"));
   const Chart chart = makeChart(*plan, variant, options.measured.empty() ? nullptr : &measured);
   const int columns = terminalWidth();
-  const std::string drawn = options.format == "json"  ? timelineJson(chart)
-                            : options.format == "svg" ? timelineSvg(chart)
-                                                      : timelineText(chart, options.width > 0 ? options.width
-                                                                            : columns > 0     ? columns
-                                                                                              : 120);
+  const std::string drawn = options.format == TimelineFormat::Json ? timelineJson(chart)
+                            : options.format == TimelineFormat::Svg
+                                ? timelineSvg(chart)
+                                : timelineText(chart, options.width > 0 ? options.width
+                                                      : columns > 0     ? columns
+                                                                        : 120);
   if (toFile)
-    return outputs.write(options.output, options.format == "text" ? model::cat(kTimelineTextMark, drawn) : drawn);
+    return outputs.write(options.output,
+                         options.format == TimelineFormat::Text ? model::cat(kTimelineTextMark, drawn) : drawn);
   std::fputs(drawn.c_str(), stdout);
   return absl::OkStatus();
 }

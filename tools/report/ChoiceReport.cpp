@@ -75,10 +75,10 @@ std::string describeGoal(const plan::Plan &plan) {
   std::string text = plan.policy.name;
   if (plan.goal.sloFactor)
     absl::StrAppendFormat(&text, ", %g x the iteration without offloading", *plan.goal.sloFactor);
-  if (plan.goal.ttftNs)
-    text += ", TTFT " + model::durationText(*plan.goal.ttftNs);
-  if (plan.goal.tpotNs)
-    text += ", TPOT " + model::durationText(*plan.goal.tpotNs);
+  if (plan.goal.ttft)
+    text += ", TTFT " + model::durationText(*plan.goal.ttft);
+  if (plan.goal.tpot)
+    text += ", TPOT " + model::durationText(*plan.goal.tpot);
   if (plan.goal.instances == model::Instances::Apart)
     text += ", prefill and decode on instances apart";
   if (plan.goal.busDevices > 1)
@@ -120,10 +120,10 @@ std::string choicesText(const plan::Plan &plan, bool all) {
 
 Json objectiveJson(const plan::Plan &plan) {
   Json json = Json::object();
-  if (plan.goal.ttftNs)
-    json["ttft_ns"] = *plan.goal.ttftNs;
-  if (plan.goal.tpotNs)
-    json["tpot_ns"] = *plan.goal.tpotNs;
+  if (plan.goal.ttft)
+    json["ttft_ns"] = plan.goal.ttft->count();
+  if (plan.goal.tpot)
+    json["tpot_ns"] = plan.goal.tpot->count();
   if (plan.goal.sloFactor)
     json["slo_factor"] = *plan.goal.sloFactor;
   json["instances"] = model::instancesName(plan.goal.instances);

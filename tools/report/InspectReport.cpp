@@ -25,7 +25,7 @@ int64_t maxTokens(const plan::Plan &plan, uint64_t peak) {
   for (const plan::Buffer &buffer : plan.buffers)
     if (buffer.kind == plan::BufferKind::Kv && plan.kvBlocks > 0)
       blockBytes += buffer.bytes / static_cast<uint64_t>(plan.kvBlocks);
-  const uint64_t left = plan.budgetBytes > peak ? plan.budgetBytes - peak : 0;
+  const uint64_t left = plan.deviceMemory > peak ? plan.deviceMemory - peak : 0;
   const auto more = static_cast<int64_t>(blockBytes == 0 ? 0 : left / blockBytes);
   return (std::max<int64_t>(plan.kvBlocks - 1, 0) + more) * plan.blockTokens;
 }
@@ -118,7 +118,7 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
                                                    ? "; not the weights' values (compile --verify-weights)"
                                                    : model::cat("; the weights' values have ", weightsHash(plan))));
   line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
-                                        formatBytes(plan.budgetBytes), plan.arenaBytes, plan.budgetBytes));
+                                        formatBytes(plan.deviceMemory), plan.arenaBytes, plan.deviceMemory));
   line("host memory", absl::StrFormat("%s pinned (%d bytes)", formatBytes(plan.hostBytes), plan.hostBytes));
   line("KV cache",
        absl::StrFormat("%s, %d blocks of %d tokens a layer, context up to %d",
@@ -189,7 +189,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                  {"weights_hash", plan.weightHashes.empty() ? Json(nullptr) : Json(weightsHash(plan))},
                  {"path", plan.modelPath}}},
                {"hardware", plan.hardware.name},
-               {"budget_bytes", plan.budgetBytes},
+               {"budget_bytes", plan.deviceMemory},
                {"arena_bytes", plan.arenaBytes},
                {"host_bytes", plan.hostBytes},
                {"activation_dtype", std::string(model::dtypeName(plan.activationDtype))},

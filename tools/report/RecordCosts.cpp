@@ -20,15 +20,12 @@ bool simulated(const cost::Record &record) { return record.identity.device.ends_
 
 } // namespace
 
-absl::StatusOr<cost::Identity> recordIdentity(const model::Job &job, bool simulated) {
-  absl::StatusOr<std::string> hash = modelHash(*job.model);
-  if (!hash.ok())
-    return hash.status();
+cost::Identity recordIdentity(const model::Job &job, bool simulated) {
   const model::ModelSpec &spec = job.model->spec;
   const bool host = job.hardware->kind == model::DeviceKind::Host;
   cost::Identity identity;
   identity.model = spec.name;
-  identity.modelHash = *hash;
+  identity.modelHash = modelHash(*job.model);
   identity.device = simulated ? model::cat(job.hardware->name, kSimulated) : job.hardware->name;
   identity.kind = job.hardware->kind;
   identity.activation = host ? model::DType::F32 : spec.dtype;
@@ -61,10 +58,7 @@ absl::StatusOr<std::unique_ptr<cost::RecordCostModel>> openRecordCosts(const std
   absl::StatusOr<cost::Record> record = cost::readRecord(path);
   if (!record.ok())
     return record.status();
-  absl::StatusOr<cost::Identity> expected = recordIdentity(job, simulated(*record));
-  if (!expected.ok())
-    return expected.status();
-  absl::Status status = cost::checkIdentity(*record, *expected, path);
+  absl::Status status = cost::checkIdentity(*record, recordIdentity(job, simulated(*record)), path);
   if (status.ok())
     status = checkSameHardware(*record, *job.hardware, path);
   if (status.ok())

@@ -21,7 +21,7 @@ namespace headrace::tools {
 // What a record of this job's model on its hardware is of; job.model and job.hardware must be set. The device is the
 // hardware's name, with " (sim)" behind it for a record of virtual time: such a record is never continued on a real
 // device, but prices plans as any other.
-absl::StatusOr<cost::Identity> recordIdentity(const model::Job &job, bool simulated);
+cost::Identity recordIdentity(const model::Job &job, bool simulated);
 
 // Refuses a record that was measured under other figures than these, as far as they decide what was measured: those of
 // the link, which the host device is paced to; in virtual time all of them but the sizes of memories. InvalidArgument

@@ -45,6 +45,8 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
   std::string out;
   for (size_t p = 0; p < r.tokens.size(); ++p)
     absl::StrAppendFormat(&out, "tokens %-9d %s\n", p, absl::StrJoin(r.tokens[p], ","));
+  if (report.madeUp)
+    absl::StrAppendFormat(&out, "%-16s made up: the %s device computes nothing\n", "", report.device);
   const auto line = [&](const char *name, const std::string &value) {
     absl::StrAppendFormat(&out, "%-16s %s\n", name, value);
   };
@@ -79,6 +81,7 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
   Json json = {{"plan", report.planPath},
                {"device", report.device},
                {"tokens", std::move(tokens)},
+               {"tokens_made_up", report.madeUp},
                {"ttft_ms", r.ttftMs},
                {"tpot_ms", r.tpotMs},
                {"first_token_ms", std::move(first)},

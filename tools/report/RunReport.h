@@ -16,6 +16,7 @@ namespace headrace::tools {
 
 struct RunReport {
   std::string planPath, device;
+  bool madeUp = false; // the device holds no data: its tokens say nothing
   serve::GenerateResult result;
   RunTimes times;
   uint64_t transitions = 0, missingVariants = 0, leftOutVariants = 0;

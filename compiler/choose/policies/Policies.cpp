@@ -75,7 +75,7 @@ absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal) {
 }
 
 PolicyTraits traitsOf(std::string_view name) {
-  const Policy *policy = findPolicy(name);
+  const Policy *policy = name == kAuto ? &intervalPolicy() : findPolicy(name);
   return policy == nullptr ? PolicyTraits() : policy->traits();
 }
 

@@ -28,7 +28,7 @@ absl::StatusOr<PolicyEntry> policyEntry(const model::Policy &asked, const model:
 // Beside that, for what this policy cannot be asked for: an objective is missing, a placement stated where the policy
 // chooses one, ... Keys are spelled as in a job file; what the model has to do with is checked when it is compiled for.
 absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal);
-// Of a name that a plan has; without any trait where there is no such policy (any more).
+// Of a name that a plan or a flag has, "auto" as "interval"; without any trait where there is no such policy.
 PolicyTraits traitsOf(std::string_view name);
 // "auto", "interval", ... or "headrace", each in quotes.
 std::string policyNames();

@@ -53,6 +53,15 @@ struct GenerateResult {
   core::DeviceCounters counters; // of this call
 };
 
+// What a plan takes at most, which is known before it is made.
+struct RequestBounds {
+  int64_t vocab = 0;
+  int64_t sequences = 0; // at once
+  int64_t context = 0;   // of a prompt with its new tokens
+};
+
+// As below, but for KV blocks.
+absl::Status checkRequest(const RequestBounds &bounds, const GenerateRequest &request);
 // Refuses, before anything runs and by name: no prompts, an empty prompt, ids outside the vocabulary, a prompt that
 // with its new tokens is longer than the plan's context, more prompts than the plan's batch, more KV than the plan's
 // blocks hold.

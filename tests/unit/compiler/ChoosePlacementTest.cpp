@@ -161,8 +161,8 @@ TEST(ChoosePlacement, OffloadsNothingWhereTheObjectiveLeavesNoRoom) {
 
 TEST(ChoosePlacement, PrefillAndDecodeAreChosenApart) {
   CompileRequest r = oneBucket(shipped("opt-6.7b", "a10", 16, 64), "select-n", 1024);
-  r.goal.tpotNs = 60'000'000;
-  r.goal.ttftNs = 400'000'000;
+  r.goal.tpot = std::chrono::nanoseconds(60'000'000);
+  r.goal.ttft = std::chrono::nanoseconds(400'000'000);
   r.goal.instances = model::Instances::Apart;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -175,7 +175,7 @@ TEST(ChoosePlacement, PrefillAndDecodeAreChosenApart) {
 
 TEST(ChoosePlacement, AClassWithoutAnObjectiveTakesWhatTheOtherHas) {
   CompileRequest r = oneBucket(shipped("opt-6.7b", "a10", 16, 64), "select-n", 1024);
-  r.goal.tpotNs = 60'000'000;
+  r.goal.tpot = std::chrono::nanoseconds(60'000'000);
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->placements.size(), 1u);
@@ -184,9 +184,9 @@ TEST(ChoosePlacement, AClassWithoutAnObjectiveTakesWhatTheOtherHas) {
 
 TEST(ChoosePlacement, AnObjectiveAloneMeansHeadrace) {
   CompileRequest r = oneBucket(request(tinyLlama(3)), "auto");
-  r.goal.tpotNs = 1'000'000'000;
+  r.goal.tpot = std::chrono::nanoseconds(1'000'000'000);
   EXPECT_EQ(compile(r)->policy.name, "headrace");
-  r.goal.tpotNs.reset();
+  r.goal.tpot.reset();
   EXPECT_EQ(compile(r)->policy.name, "interval");
   EXPECT_TRUE(compile(r)->choices.empty());
 }
@@ -231,7 +231,7 @@ TEST(ChoosePlacement, SelectNAndHeadraceHoldEverywhereAndDeepspeedMissesSeveralT
 TEST(ChoosePlacement, SingleUnitsHold13BModelsAtBatch8WhereIntervalsDoNot) {
   for (const char *model : {"opt-13b", "llama-13b"}) {
     CompileRequest r = oneBucket(shipped(model, "a10", 8, 64), "select-n", 8);
-    r.goal.tpotNs = 100'000'000;
+    r.goal.tpot = std::chrono::nanoseconds(100'000'000);
     EXPECT_EQ(compile(r).status().code(), absl::StatusCode::kResourceExhausted);
     r.policy.name = "headrace";
     const auto held = compile(r);
@@ -259,7 +259,7 @@ TEST_P(Impossible, IsRefusedWithMinimaThatAreExact) {
   CompileRequest r = asked();
   const auto [model, policy, batch] = GetParam();
   const uint64_t tpotNs = std::string(policy) == "headrace" && batch == 8 ? 90'000'000 : 100'000'000;
-  r.goal.tpotNs = tpotNs;
+  r.goal.tpot = std::chrono::nanoseconds(tpotNs);
   const auto refused = compile(r);
   ASSERT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
   const uint64_t leastNs = timeAfter(refused.status(), "the minimum TPOT is ");
@@ -269,21 +269,21 @@ TEST_P(Impossible, IsRefusedWithMinimaThatAreExact) {
   EXPECT_GT(bytesAtTpot, 24'000'000'000u);
   EXPECT_LT(bytesAtAny, bytesAtTpot);
 
-  r.goal.tpotNs = leastNs; // held at the smallest feasible TPOT
+  r.goal.tpot = std::chrono::nanoseconds(leastNs); // held at the smallest feasible TPOT
   const auto held = compile(r);
   ASSERT_TRUE(held.ok()) << held.status();
   EXPECT_LE(chosenOf(*held, true).predictedNs, leastNs);
   EXPECT_LE(held->arenaBytes, 24'000'000'000u);
-  r.goal.tpotNs = leastNs - 1;
+  r.goal.tpot = std::chrono::nanoseconds(leastNs - 1);
   EXPECT_EQ(compile(r).status().code(), absl::StatusCode::kResourceExhausted);
 
-  r.goal.tpotNs = tpotNs;
+  r.goal.tpot = std::chrono::nanoseconds(tpotNs);
   r.goal.deviceMemory = bytesAtTpot;
   EXPECT_TRUE(compile(r).ok()) << compile(r).status();
   r.goal.deviceMemory = bytesAtTpot - 1;
   EXPECT_EQ(compile(r).status().code(), absl::StatusCode::kResourceExhausted);
 
-  r.goal.tpotNs = 1'000'000'000'000'000; // the longest there is
+  r.goal.tpot = std::chrono::nanoseconds(1'000'000'000'000'000); // the longest there is
   r.goal.deviceMemory = bytesAtAny;
   EXPECT_TRUE(compile(r).ok()) << compile(r).status();
   r.goal.deviceMemory = bytesAtAny - 1;
@@ -307,13 +307,13 @@ TEST_P(Impossible, AFactorIsRefusedWithTheLeastThatHolds) {
 TEST(ChoosePlacement, AnObjectiveThatNoMemoryMeetsSaysSo) {
   CompileRequest r = oneBucket(shipped("opt-13b", "a10", 8, 64), "headrace");
   r.goal.deviceMemory = 100'000'000'000;
-  r.goal.tpotNs = 1'000'000; // 80 ms of compute
+  r.goal.tpot = std::chrono::nanoseconds(1'000'000); // 80 ms of compute
   const auto refused = compile(r);
   ASSERT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("no memory would do at this TPOT"));
-  r.goal.tpotNs = timeAfter(refused.status(), "the minimum TPOT is ");
+  r.goal.tpot = std::chrono::nanoseconds(timeAfter(refused.status(), "the minimum TPOT is "));
   EXPECT_TRUE(compile(r).ok());
-  r.goal.tpotNs = *r.goal.tpotNs - 1;
+  r.goal.tpot = std::chrono::nanoseconds(r.goal.tpot->count() - 1);
   EXPECT_FALSE(compile(r).ok());
 }
 
@@ -428,15 +428,15 @@ TEST(ChoosePlacement, BadGoalsAndPoliciesAreRefusedByName) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     return std::string(status.message());
   };
-  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.tpotNs = 0; }),
+  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.tpot = std::chrono::nanoseconds(0); }),
               HasSubstr("goal.tpot = 0: expected a time above zero"));
-  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.ttftNs = 0; }),
+  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.ttft = std::chrono::nanoseconds(0); }),
               HasSubstr("goal.ttft = 0: expected a time above zero"));
   EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.sloFactor = 0.5; }),
               HasSubstr("goal.slo_factor = 0.5: expected a finite factor of at least 1"));
   EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.sloFactor = std::nan(""); }),
               HasSubstr("goal.slo_factor = nan: expected a finite factor of at least 1"));
-  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.sloFactor = 2, r.goal.tpotNs = 5; }),
+  EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.sloFactor = 2, r.goal.tpot = std::chrono::nanoseconds(5); }),
               HasSubstr("goal.slo_factor = 2: expected no ttft or tpot beside it"));
   EXPECT_THAT(refusal([](CompileRequest &r) { r.goal.busDevices = 0; }),
               HasSubstr("goal.bus_devices = 0: expected 1 to 64"));

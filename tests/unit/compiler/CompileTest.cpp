@@ -87,7 +87,7 @@ TEST(Compile, ThePlanSaysWhatItWasMadeFrom) {
   EXPECT_EQ(plan->goal.context, 64);
   EXPECT_EQ(plan->goal.kvTokens, 2 * 64);
   EXPECT_EQ(plan->kvBlocks, 2 * 64 / 16 + 1);
-  EXPECT_EQ(plan->budgetBytes, uint64_t{1} << 30);
+  EXPECT_EQ(plan->deviceMemory, uint64_t{1} << 30);
   EXPECT_EQ(plan->metaLayout.maxBlocksPerSequence, 64 / 16);
   EXPECT_EQ(plan->activationDtype, model::DType::F32);
   EXPECT_EQ(plan->kvDtype, model::DType::F32);
@@ -283,7 +283,7 @@ TEST(Compile, TellsTheIrAfterEachPhaseAndItsProgress) {
 TEST(Compile, TellsWhoseBucketsPlacementItLooksFor) {
   CompileRequest r = request(tinyLlama(4));
   r.policy.name = "headrace";
-  r.goal.tpotNs = 1;
+  r.goal.tpot = std::chrono::nanoseconds(1);
   std::set<size_t> buckets;
   int reports = 0, compiled = 0;
   r.progress = [&](const CompileProgress &at) {

@@ -183,7 +183,7 @@ TEST(Interfere, MinimaHaveRoomForTheSlowestIterations) {
   CompileRequest r = request(tinyLlama(12));
   r.buckets = {.newTokens = {}, .sequences = {2}, .contexts = {64}};
   r.policy.name = "headrace";
-  r.goal.tpotNs = 1'000'000'000;
+  r.goal.tpot = std::chrono::nanoseconds(1'000'000'000);
   const auto freest = compile(r);
   ASSERT_TRUE(freest.ok()) << freest.status();
   r.goal.deviceMemory = freest->arenaBytes; // nothing but offloading fits
@@ -191,15 +191,15 @@ TEST(Interfere, MinimaHaveRoomForTheSlowestIterations) {
     r.costs = costs;
     uint64_t misses = 0, holds = 1'000'000'000;
     while (holds - misses > 1) {
-      r.goal.tpotNs = misses + (holds - misses) / 2;
-      (compile(r).ok() ? holds : misses) = *r.goal.tpotNs;
+      r.goal.tpot = std::chrono::nanoseconds(misses + (holds - misses) / 2);
+      (compile(r).ok() ? holds : misses) = static_cast<uint64_t>(r.goal.tpot->count());
     }
     return holds;
   };
   const Disturbed none(r, {}), quarter(r, {}, 1.25);
   const uint64_t alone = leastTpot(&none), roomy = leastTpot(&quarter);
   EXPECT_EQ(roomy, (alone * 5 + 3) / 4);
-  r.goal.tpotNs = roomy - 1;
+  r.goal.tpot = std::chrono::nanoseconds(roomy - 1);
   const auto refused = compile(r);
   EXPECT_NE(refused.status().message().find("the minimum TPOT is " + model::durationText(roomy)), std::string::npos)
       << refused.status();

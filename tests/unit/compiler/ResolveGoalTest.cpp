@@ -28,7 +28,7 @@ TEST(ResolveGoal, DefaultsAreOneSequenceAndTheModelsContextUpTo2048) {
   ASSERT_TRUE(target.ok()) << target.status();
   EXPECT_EQ(target->batch, 1);
   EXPECT_EQ(target->context, 512); // the model's
-  EXPECT_EQ(target->budget, r.hardware.memoryBytes);
+  EXPECT_EQ(target->deviceMemory, r.hardware.memoryBytes);
   EXPECT_EQ(target->kvTokens, 512);
   EXPECT_EQ(target->kvBlocks, 33); // 512 / 16 and the scratch block
   // 33 blocks x (k, v) x 2 heads x 16 tokens x 16 x 4 bytes = 33 x 4096
@@ -123,7 +123,7 @@ TEST(ResolveGoal, RefusesContradictionsByName) {
   expect([](CompileRequest &r) { r.goal.kvTokens = 63; },
          "goal.kv_tokens = 63: expected at least one sequence of context 64");
   expect([](CompileRequest &r) { r.goal.kvTokens = std::numeric_limits<int64_t>::max(); },
-         "goal.kv_tokens = 9.22337e+18: expected at most 2147483646 blocks of 16 tokens");
+         "goal.kv_tokens = 9223372036854775807: expected at most 2147483646 blocks of 16 tokens");
   expect([](CompileRequest &r) { r.goal.blockTokens = 0; }, "goal.block_tokens = 0: expected 1 to 4096");
   expect([](CompileRequest &r) { r.goal.deviceMemory = 0; }, "goal.device_memory = 0: expected a positive");
   expect(

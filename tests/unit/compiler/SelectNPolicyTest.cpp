@@ -206,7 +206,7 @@ TEST(FlexGenPolicy, WithTheWholeBusAssumedATpotIsMissedWhereTheMemoryDemandsMore
   // OPT-13B in 24 GB needs more off than 100 ms move (section 5.5): the placement is given, and its ratio shown.
   CompileRequest r = shipped("opt-13b", "a10", 32, 64);
   r.policy.name = "flexgen-nobus";
-  r.goal.tpotNs = 100'000'000;
+  r.goal.tpot = std::chrono::nanoseconds(100'000'000);
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   const plan::BucketChoice &choice = *choiceOf(*plan, plan::ShapeClass::Decode).bucket;

@@ -23,7 +23,7 @@ TEST(Examples, FindsShippedFilesByBareName) {
   const auto opt = openModel("opt-6.7b");
   ASSERT_TRUE(opt.ok()) << messageOf(opt);
   EXPECT_EQ(opt->spec.name, "opt-6.7b");
-  EXPECT_FALSE(opt->hasWeights);
+  EXPECT_EQ(opt->checkpoint, nullptr);
   EXPECT_THAT(opt->path, testing::EndsWith("examples/models/opt-6.7b.toml"));
   EXPECT_TRUE(openModel("opt-6.7b.toml").ok());
   EXPECT_EQ(openHardware("a10")->name, "a10");

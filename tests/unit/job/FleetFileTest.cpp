@@ -45,7 +45,7 @@ TEST(FleetFile, ReadsEveryKey) {
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_EQ(fleet->busBandwidth, 24e9);
   ASSERT_EQ(fleet->changes.size(), 2U);
-  EXPECT_EQ(fleet->changes[0].atNs, 2'000'000'000U);
+  EXPECT_EQ(fleet->changes[0].at, std::chrono::seconds(2));
   EXPECT_EQ(fleet->changes[0].bandwidth, 12e9);
   EXPECT_TRUE(fleet->throughput);
   EXPECT_FALSE(fleet->queue);
@@ -59,13 +59,13 @@ TEST(FleetFile, ReadsEveryKey) {
   ASSERT_EQ(fleet->loads.size(), 1U);
   const FleetLoad &load = fleet->loads[0];
   EXPECT_EQ(load.count, 100);
-  EXPECT_EQ(load.everyNs, 500'000'000U);
+  EXPECT_EQ(load.every, std::chrono::milliseconds(500));
   EXPECT_TRUE(load.random);
   EXPECT_EQ(load.batch.least, 8);
   EXPECT_EQ(load.batch.most, 8);
   EXPECT_EQ(load.inputLength.least, 32);
   EXPECT_EQ(load.inputLength.most, 128);
-  EXPECT_EQ(load.tpotNs, 200'000'000U);
+  EXPECT_EQ(load.tpot, std::chrono::milliseconds(200));
   EXPECT_EQ(load.seed, 7U);
 }
 

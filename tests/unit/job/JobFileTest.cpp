@@ -52,7 +52,7 @@ contexts = [16, 64]
   ASSERT_TRUE(job->model.has_value());
   EXPECT_EQ(job->model->path, folder.file("shapes/tiny.toml")); // relative to the job
   EXPECT_EQ(job->model->spec.name, "tiny");
-  EXPECT_FALSE(job->model->hasWeights);
+  EXPECT_EQ(job->model->checkpoint, nullptr);
   ASSERT_TRUE(job->hardware.has_value());
   EXPECT_EQ(job->hardware->name, "a10");
   EXPECT_EQ(job->hardware->h2dBandwidth, 20e9);       // replaced
@@ -127,7 +127,7 @@ TEST(JobFile, ReadsAModelFolder) {
   const auto job = parseJob("model.path = \"opt\"", folder.file("job.toml"));
   ASSERT_TRUE(job.ok()) << messageOf(job);
   EXPECT_EQ(job->model->spec.name, "opt");
-  EXPECT_FALSE(job->model->hasWeights);
+  EXPECT_EQ(job->model->checkpoint, nullptr);
 }
 
 TEST(JobFile, TheShippedJobsRead) {
@@ -199,12 +199,12 @@ TEST(JobFile, ReadsLatencyObjectives) {
                             "[policy]\nplacements = 8\n",
                             "jobs/job.toml");
   ASSERT_TRUE(job.ok()) << messageOf(job);
-  EXPECT_EQ(job->goal.ttftNs, 1'500'000'000u);
-  EXPECT_EQ(job->goal.tpotNs, 52'312'345u);
+  EXPECT_EQ(job->goal.ttft, std::chrono::nanoseconds(1'500'000'000));
+  EXPECT_EQ(job->goal.tpot, std::chrono::nanoseconds(52'312'345));
   EXPECT_EQ(job->goal.busDevices, 2);
   EXPECT_EQ(job->goal.record, "jobs/r.toml"); // beside the job
   EXPECT_EQ(job->policy.placements, 8);
-  EXPECT_EQ(parseJob("[goal]\ntpot = 0.05\n", "job.toml")->goal.tpotNs, 50'000'000u); // plain seconds
+  EXPECT_EQ(parseJob("[goal]\ntpot = 0.05\n", "job.toml")->goal.tpot, std::chrono::milliseconds(50)); // plain seconds
   EXPECT_EQ(parseJob("[goal]\nslo_factor = 1.5\n", "job.toml")->goal.sloFactor, 1.5);
   EXPECT_EQ(parseJob("[goal]\nslo_factor = 1\n", "job.toml")->goal.sloFactor, 1.0);
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/HalfFloat.h"
+#include "runtime/model/CheckpointFiles.h"
 #include "runtime/model/HfConfig.h"
 #include "runtime/model/WeightSource.h"
 #include "tests/support/TestFiles.h"
@@ -107,7 +108,8 @@ void expectFilled(const WeightSource &source, const WeightLayout &layout, Matrix
 }
 
 absl::StatusOr<std::unique_ptr<WeightSource>> open(const TempFolder &folder, const ModelSpec &spec) {
-  return openCheckpoint(folder.path(), spec, layoutWeights(spec));
+  const auto files = CheckpointFiles::open(folder.path());
+  return files.ok() ? openCheckpoint(*files, layoutWeights(spec)) : files.status();
 }
 
 TEST(Checkpoint, FillsUnitsInBothOrdersForEveryFamilyAndType) {
@@ -366,11 +368,11 @@ TEST(HfFolder, TakesTheElementTypeFromTheCheckpoint) {
   spec.dtype = DType::BF16;
   const TempFolder folder;
   folder.write("config.json", configOf(spec).dump()); // says float32
-  EXPECT_EQ(readHfFolder(folder.path())->dtype, DType::F32);
+  EXPECT_EQ(readHfFolder(folder.path())->spec.dtype, DType::F32);
   folder.write("model.safetensors", fileOf(tensorsOf(spec)));
   const auto read = readHfFolder(folder.path());
   ASSERT_TRUE(read.ok()) << messageOf(read);
-  EXPECT_EQ(read->dtype, DType::BF16);
+  EXPECT_EQ(read->spec.dtype, DType::BF16);
 }
 
 TEST(HfFolder, RefusesACheckpointThatLacksATensorBeforeAnythingIsPlanned) {
@@ -391,7 +393,7 @@ TEST(HfFolder, RefusesACheckpointThatLacksATensorBeforeAnythingIsPlanned) {
 absl::StatusOr<std::vector<std::string>> check(const TempFolder &folder, const ModelSpec &spec,
                                                const Tensors &tensors) {
   folder.write("model.safetensors", fileOf(tensors));
-  return checkCheckpoint(folder.path(), spec, layoutWeights(spec));
+  return checkCheckpoint(**CheckpointFiles::open(folder.path()), spec, layoutWeights(spec));
 }
 
 TEST(CheckCheckpoint, SaysNothingOfWhatRealCheckpointsHave) {
@@ -471,8 +473,8 @@ TEST(Checkpoint, NamesTensorsWithValuesThatAreNotFinite) {
       folder.write("model.safetensors", fileOf(tensors));
       std::vector<std::string> said;
       const WeightLayout layout = layoutWeights(spec);
-      const auto source =
-          openCheckpoint(folder.path(), spec, layout, [&](const std::string &line) { said.push_back(line); });
+      const auto source = openCheckpoint(*CheckpointFiles::open(folder.path()), layout,
+                                         [&](const std::string &line) { said.push_back(line); });
       ASSERT_TRUE(source.ok()) << messageOf(source);
       EXPECT_THAT(said, testing::IsEmpty()); // nothing was read yet
       for (const Unit &unit : layout.units) {
@@ -496,7 +498,7 @@ TEST(HashCheckpoint, FollowsEveryUnitsBytesAlone) {
   Tensors tensors = tensorsOf(tinyLlama());
   const auto hashes = [&] {
     folder.write("model.safetensors", fileOf(tensors));
-    return *hashCheckpoint(folder.path(), layout, nullptr);
+    return *hashCheckpoint(**CheckpointFiles::open(folder.path()), layout, nullptr);
   };
   const std::vector<uint64_t> before = hashes();
   ASSERT_EQ(before.size(), 10u); // embedding, 2 layers of 4, head
@@ -509,7 +511,7 @@ TEST(HashCheckpoint, FollowsEveryUnitsBytesAlone) {
   // The same bytes in other files are the same weights.
   std::filesystem::remove(folder.file("model.safetensors"));
   writeSharded(folder, tensors);
-  EXPECT_EQ(*hashCheckpoint(folder.path(), layout, nullptr), after);
+  EXPECT_EQ(*hashCheckpoint(**CheckpointFiles::open(folder.path()), layout, nullptr), after);
 }
 
 } // namespace

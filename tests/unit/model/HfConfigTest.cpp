@@ -466,9 +466,10 @@ TEST(HfConfig, RefusesWhatIsNoJsonObject) {
 TEST(HfFolder, ReadsTheConfigAndNamesTheModelAfterTheFolder) {
   const TempFolder folder;
   folder.write("tiny/config.json", llama31().dump());
-  const auto spec = readHfFolder(folder.file("tiny/"));
-  ASSERT_TRUE(spec.ok()) << messageOf(spec);
-  EXPECT_EQ(spec->name, "tiny");
+  const auto read = readHfFolder(folder.file("tiny/"));
+  ASSERT_TRUE(read.ok()) << messageOf(read);
+  EXPECT_EQ(read->spec.name, "tiny");
+  EXPECT_EQ(read->checkpoint, nullptr);
   EXPECT_FALSE(hasCheckpoint(folder.file("tiny")));
 }
 
@@ -482,9 +483,9 @@ TEST(HfFolder, ReadsTheGoldenModelsConfigs) {
   const std::string golden = sourceDir() + "/tests/golden/";
   const auto older = readHfFolder(golden + "legacy-config"); // as transformers 4 wrote it
   ASSERT_TRUE(older.ok()) << messageOf(older);
-  EXPECT_EQ(older->rope.scaling, RopeScalingKind::Llama3);
-  EXPECT_EQ(older->rope.theta, 150.0);
-  EXPECT_EQ(older->rope.originalMaxPositions, 16);
+  EXPECT_EQ(older->spec.rope.scaling, RopeScalingKind::Llama3);
+  EXPECT_EQ(older->spec.rope.theta, 150.0);
+  EXPECT_EQ(older->spec.rope.originalMaxPositions, 16);
 }
 
 } // namespace

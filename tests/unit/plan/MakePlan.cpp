@@ -537,8 +537,8 @@ Plan makePlan(const PlanOptions &options) {
     for (uint32_t from = 0; from < plan.placements.size(); ++from)
       for (uint32_t to = 0; to < plan.placements.size(); ++to)
         addSwitch(plan, from, to);
-  plan.budgetBytes = plan.arenaBytes;
-  plan.hardware.memoryBytes = plan.budgetBytes;
+  plan.deviceMemory = plan.arenaBytes;
+  plan.hardware.memoryBytes = plan.deviceMemory;
   std::stable_sort(plan.variants.begin(), plan.variants.end(), [](const Variant &a, const Variant &b) {
     return std::tie(a.placement, a.newTokens, a.sequences, a.context) <
            std::tie(b.placement, b.newTokens, b.sequences, b.context);

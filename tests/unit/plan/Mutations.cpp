@@ -338,11 +338,11 @@ bool changeTotals(Plan &plan, Random &random) {
     plan.hostBytes = moved(random, plan.hostBytes, 256, 64);
     break;
   case 2:
-    plan.budgetBytes -= 256 * (1 + below(random, 64));
+    plan.deviceMemory -= 256 * (1 + below(random, 64));
     break;
   default:
     plan.arenaBytes = moved(random, plan.arenaBytes, 256, 64);
-    plan.budgetBytes = plan.arenaBytes;
+    plan.deviceMemory = plan.arenaBytes;
   }
   return true;
 }

@@ -234,7 +234,7 @@ private:
       for (const Local &l : s.locals)
         arena = std::max(arena, l.address + l.buffer.bytes);
     breaks(plan_.arenaBytes != arena || plan_.hostBytes != host, Rule::Accounting);
-    breaks(plan_.arenaBytes > plan_.budgetBytes, Rule::OverBudget);
+    breaks(plan_.arenaBytes > plan_.deviceMemory, Rule::OverBudget);
   }
 
   void homes(const Placement &p) {

@@ -60,8 +60,8 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   plan.hardware = {"a10", model::DeviceKind::Cuda, 24, 25, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 0.25, 0.5, 0.75};
   plan.goal = {uint64_t{8} << 30, 8, 2048, 999, model::DType::BF16, 32};
   plan.policy = {"interval", true, 4, 10, model::StartRule::Paper, 2, model::Choice::On, model::Choice::Off};
-  plan.goal.ttftNs = 500'000'000;
-  plan.goal.tpotNs = 52'312'345;
+  plan.goal.ttft = std::chrono::nanoseconds(500'000'000);
+  plan.goal.tpot = std::chrono::nanoseconds(52'312'345);
   plan.goal.sloFactor = 1.25;
   plan.goal.busDevices = 3;
   plan.goal.record = "r.toml";
@@ -77,8 +77,8 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   EXPECT_EQ(back->goal.kvDtype, model::DType::BF16);
   EXPECT_EQ(back->policy.slots, 2);
   EXPECT_EQ(back->hardware.linkEfficiency, 0.75);
-  EXPECT_EQ(back->goal.ttftNs, 500'000'000u);
-  EXPECT_EQ(back->goal.tpotNs, 52'312'345u);
+  EXPECT_EQ(back->goal.ttft, std::chrono::nanoseconds(500'000'000));
+  EXPECT_EQ(back->goal.tpot, std::chrono::nanoseconds(52'312'345));
   EXPECT_EQ(back->goal.sloFactor, 1.25);
   EXPECT_EQ(back->goal.busDevices, 3);
   EXPECT_EQ(back->goal.record, "r.toml");
@@ -99,7 +99,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   ASSERT_TRUE(unset.ok()) << unset.status();
   EXPECT_EQ(unset->goal.deviceMemory, std::nullopt);
   EXPECT_EQ(unset->goal.kvDtype, std::nullopt);
-  EXPECT_EQ(unset->goal.tpotNs, std::nullopt);
+  EXPECT_EQ(unset->goal.tpot, std::nullopt);
   EXPECT_EQ(unset->goal.sloFactor, std::nullopt);
   EXPECT_EQ(unset->goal.busDevices, 1);
   EXPECT_EQ(unset->policy.interval, std::nullopt);
@@ -211,11 +211,11 @@ TEST_F(PlanOnDisk, IsReadBackAndVerified) {
 
 TEST_F(PlanOnDisk, IsRefusedIfItBreaksARule) {
   Plan plan = somePlan();
-  plan.budgetBytes = plan.arenaBytes - 256;
+  plan.deviceMemory = plan.arenaBytes - 256;
   ASSERT_TRUE(writePlan(plan, path("a.plan")).ok());
   EXPECT_EQ(readPlan(path("a.plan")).status().message(), path("a.plan") + ": arena_bytes is " +
                                                              std::to_string(plan.arenaBytes) + ", the budget is " +
-                                                             std::to_string(plan.budgetBytes) + " [over budget]");
+                                                             std::to_string(plan.deviceMemory) + " [over budget]");
 }
 
 TEST_F(PlanOnDisk, ReplacesWhatWasThere) {

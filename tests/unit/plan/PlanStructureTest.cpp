@@ -53,6 +53,8 @@ const std::vector<Fault> &faults() {
       {"hardware.copy_latency is -1, expected a finite figure that is not negative",
        [](Plan &p) { p.hardware.copyLatency = -1; }},
       {"goal.kv_dtype is 3, expected 0 to 2", [](Plan &p) { p.goal.kvDtype = model::DType{3}; }},
+      {"goal.tpot_ns is 18446744073709551615, expected at most 9223372036854775807",
+       [](Plan &p) { p.goal.tpot = std::chrono::nanoseconds(-1); }},
       {"policy.start_rule is 2, expected 0 to 1", [](Plan &p) { p.policy.startRule = model::StartRule{2}; }},
       {"policy.offload_head is 3, expected 0 to 2", [](Plan &p) { p.policy.offloadHead = model::Choice{3}; }},
       {"goal.slo_factor is nan, expected a finite factor", [](Plan &p) { p.goal.sloFactor = std::nan(""); }},

@@ -53,7 +53,7 @@ std::string textOf(const Plan &p) {
        p.policy.slots, p.policy.offloadEmbedding, p.policy.offloadHead);
   line(out, "limits", p.activationDtype, p.kvDtype, p.blockTokens, p.kvBlocks, p.metaLayout.maxTokens,
        p.metaLayout.maxSequences, p.metaLayout.maxBlocksPerSequence, p.maxContext);
-  line(out, "bytes", p.budgetBytes, p.arenaBytes, p.hostBytes);
+  line(out, "bytes", p.deviceMemory, p.arenaBytes, p.hostBytes);
   line(out, "slowest", p.slowestPermille);
   list(out, "weight hashes", p.weightHashes);
   for (const Buffer &b : p.buffers)

@@ -196,7 +196,7 @@ TEST(PlanVerifier, RefusesPlacesThatClash) {
             [](Plan &p) {
               moveLocal(p, operand(p, Op::Norm, 1, Arg::Y).buffer, operand(p, Op::Norm, 1, Arg::NormWeights).address);
             }},
-           {"an arena beyond the budget", Rule::OverBudget, ", the budget is ", [](Plan &p) { p.budgetBytes -= 1; }},
+           {"an arena beyond the budget", Rule::OverBudget, ", the budget is ", [](Plan &p) { p.deviceMemory -= 1; }},
            {"a slot beyond the arena", Rule::OverBudget, "ends beyond the arena of ",
             [](Plan &p) { p.placements[0].slots[1].bytes += 256; }},
            {"a slot too small", Rule::SlotTooSmall, "beyond slot 1",
@@ -211,7 +211,7 @@ TEST(PlanVerifier, RefusesPlacesThatClash) {
               p.placements.push_back(p.placements[0]);
               Extent &kv = p.placements[1].extents[p.kvBuffer(0)];
               kv.address = p.arenaBytes;
-              p.budgetBytes = p.arenaBytes += kv.bytes;
+              p.deviceMemory = p.arenaBytes += kv.bytes;
             }},
        })
     expectRefused(broken);
@@ -290,7 +290,7 @@ TEST(PlanVerifier, LetsPacingBe) {
 
 TEST(PlanVerifier, RefusesTotalsThatDoNotAddUp) {
   for (const Broken &broken : std::vector<Broken>{
-           {"arena", Rule::Accounting, "arena_bytes is ", [](Plan &p) { p.budgetBytes = p.arenaBytes += 256; }},
+           {"arena", Rule::Accounting, "arena_bytes is ", [](Plan &p) { p.deviceMemory = p.arenaBytes += 256; }},
            {"host", Rule::Accounting, "host_bytes is ", [](Plan &p) { p.hostBytes += 256; }},
            {"layers", Rule::Accounting, "placement test: offloaded_layers is 3, the plan makes it 2",
             [](Plan &p) { p.placements[0].offloadedLayers = 3; }},

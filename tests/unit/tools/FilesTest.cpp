@@ -17,6 +17,7 @@
 
 #include "runtime/base/ReplaceFile.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/CheckpointFiles.h"
 #include "runtime/model/Safetensors.h"
 #include "tests/unit/tools/TestPlan.h"
 #include "tools/commands/ExitCode.h"
@@ -267,45 +268,50 @@ TEST_F(Files, AModelsPathInAPlanIsRelativeToThePlan) {
 }
 
 TEST_F(Files, ModelHashFollowsTheSpecAndTheHeadersButNotTheName) {
-  model::ModelSource shape{"", false, testPlan().model};
-  const std::string hash = *modelHash(shape);
+  model::ModelSource shape{"", testPlan().model};
+  const std::string hash = modelHash(shape);
   EXPECT_EQ(hash.size(), 32u);
   shape.spec.name = "another name";
-  EXPECT_EQ(*modelHash(shape), hash);
+  EXPECT_EQ(modelHash(shape), hash);
   shape.spec.normEps *= 2;
-  EXPECT_NE(*modelHash(shape), hash);
+  EXPECT_NE(modelHash(shape), hash);
 
-  model::ModelSource folderSource{folder, true, testPlan().model};
-  ASSERT_TRUE(model::replaceFile(path("model.safetensors"), logitsFile({{1, 2}}, 2)).ok());
-  const std::string withFile = *modelHash(folderSource);
+  const auto written = [&](const std::string &content) -> absl::StatusOr<std::string> {
+    EXPECT_TRUE(model::replaceFile(path("model.safetensors"), content).ok());
+    const auto files = model::CheckpointFiles::open(folder);
+    if (!files.ok())
+      return files.status();
+    return modelHash({folder, testPlan().model, *files});
+  };
+  const std::string withFile = *written(logitsFile({{1, 2}}, 2));
   EXPECT_NE(withFile, hash);
-  ASSERT_TRUE(model::replaceFile(path("model.safetensors"), logitsFile({{3, 4}}, 2)).ok());
-  EXPECT_EQ(*modelHash(folderSource), withFile); // other values, the same header
-  ASSERT_TRUE(model::replaceFile(path("model.safetensors"), logitsFile({{3, 4}}, 1)).ok());
-  EXPECT_NE(*modelHash(folderSource), withFile);
-  ASSERT_TRUE(model::replaceFile(path("model.safetensors"), "junk").ok());
-  EXPECT_EQ(modelHash(folderSource).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(*written(logitsFile({{3, 4}}, 2)), withFile); // other values, the same header
+  EXPECT_NE(*written(logitsFile({{3, 4}}, 1)), withFile);
+  // So does what lies beside it, whoever named it.
+  ASSERT_TRUE(model::replaceFile(path("other.safetensors"), logitsFile({{3}}, 1)).ok());
+  EXPECT_NE(*written(logitsFile({{1, 2}}, 2)), withFile);
+  EXPECT_EQ(written("junk").status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(Files, WeightsOfAnotherModelAreRefusedByTheDifference) {
   plan::Plan plan = testPlan();
-  model::ModelSource source{folder, true, plan.model};
   ASSERT_TRUE(model::replaceFile(path("model.safetensors"), logitsFile({{1, 2}}, 2)).ok());
-  plan.modelHash = *modelHash(source);
-  EXPECT_TRUE(checkWeightsMatch(plan, source).ok());
-  plan.modelHash = *modelHash({"", false, plan.model}); // compiled from a shape: any weights of that shape do
-  EXPECT_TRUE(checkWeightsMatch(plan, source).ok());
+  model::ModelSource source{folder, plan.model, *model::CheckpointFiles::open(folder)};
+  plan.modelHash = modelHash(source);
+  EXPECT_TRUE(checkWeightsMatch(plan.model, plan.modelHash, source).ok());
+  plan.modelHash = modelHash({"", plan.model}); // compiled from a shape: any weights of that shape do
+  EXPECT_TRUE(checkWeightsMatch(plan.model, plan.modelHash, source).ok());
   EXPECT_EQ(modelHashCovers(plan), "the shape");
   plan.modelHash = "00";
   EXPECT_EQ(modelHashCovers(plan), "the config, and the tensors' names, types, shapes and places");
-  EXPECT_THAT(checkWeightsMatch(plan, source).message(),
+  EXPECT_THAT(checkWeightsMatch(plan.model, plan.modelHash, source).message(),
               HasSubstr("expected the plan's 00 of the config, and the tensors' names, types, shapes and places"));
   source.spec.hidden = 32;
-  EXPECT_THAT(checkWeightsMatch(plan, source).message(),
+  EXPECT_THAT(checkWeightsMatch(plan.model, plan.modelHash, source).message(),
               HasSubstr("hidden = 32: expected the plan's model, whose hidden is 16"));
   source.spec = plan.model;
   source.spec.rope.enabled = true;
-  EXPECT_THAT(checkWeightsMatch(plan, source).message(), HasSubstr("rope_theta"));
+  EXPECT_THAT(checkWeightsMatch(plan.model, plan.modelHash, source).message(), HasSubstr("rope_theta"));
 }
 
 } // namespace

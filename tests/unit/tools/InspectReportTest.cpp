@@ -36,7 +36,7 @@ TEST(InspectReport, MaxTokensCountsTheCacheAndWhatTheBudgetLeaves) {
   // (4 + 5) x 4 tokens.
   EXPECT_EQ(reportVariants(testPlan())[0].maxTokens, 36);
   plan::Plan tight = testPlan();
-  tight.budgetBytes = 5632;
+  tight.deviceMemory = 5632;
   EXPECT_EQ(reportVariants(tight)[0].maxTokens, 16);
 }
 

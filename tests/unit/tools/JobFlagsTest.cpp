@@ -8,14 +8,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/job/TomlText.h"
 #include "runtime/model/Shape.h"
 #include "runtime/model/WeightLayout.h"
 #include "tests/support/SourceDir.h"
-#include "tools/commands/JobToml.h"
 
 namespace headrace::tools {
 namespace {
 
+using model::hardwareEntries;
+using model::shapeEntries;
+using model::toToml;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -146,6 +149,76 @@ TEST_F(JobFlags, AnIntervalFlagReplacesTheFilesNumberOfLayersAndTheOtherWayRound
   input.flags = {{"--offload-layers", "3"}};
   EXPECT_EQ(job().policy.offloadLayers, 3);
   EXPECT_FALSE(job().policy.interval.has_value());
+}
+
+TEST_F(JobFlags, AFlagReplacesWhatTheFileSaysOfItsKey) {
+  useJob("[goal]\nkv_dtype = \"f16\"\nelastic_kv = true\ntpot = \"50ms\"\n[policy]\ninterval = \"none\"\n[buckets]\n"
+         "sequences = [1, 2]\ncontexts = [64]\n");
+  EXPECT_EQ(job().goal.kvDtype, model::DType::F16);
+  EXPECT_TRUE(job().policy.none);
+  input.flags = {{"--kv-dtype", "auto"}, {"--elastic-kv", "auto"}, {"--interval", "2"}, {"--sequences", "4"}};
+  EXPECT_EQ(job().goal.kvDtype, std::nullopt);
+  EXPECT_EQ(job().goal.elasticKv, model::Choice::Auto);
+  EXPECT_FALSE(job().policy.none);
+  EXPECT_EQ(job().policy.interval, 2);
+  EXPECT_THAT(job().buckets.sequences, ElementsAre(4));
+  EXPECT_THAT(job().buckets.contexts, ElementsAre(64)); // as the file has it
+  EXPECT_EQ(job().goal.tpot, std::chrono::milliseconds(50));
+  input.flags = {{"--offload-layers", "1"}};
+  EXPECT_FALSE(job().policy.none);
+  EXPECT_EQ(job().policy.offloadLayers, 1);
+  input.flags = {{"--slo-factor", "2"}};
+  EXPECT_EQ(job().goal.tpot, std::nullopt);
+  input.flags = {{"--ttft", "1s"}};
+  EXPECT_EQ(job().goal.tpot, std::chrono::milliseconds(50));
+  EXPECT_EQ(job().goal.ttft, std::chrono::seconds(1));
+}
+
+// Whether a contradiction is between two flags, or a flag and the file, it names what was given.
+TEST_F(JobFlags, ARefusalNamesWhereItsKeyWasGiven) {
+  useJob("[goal]\ncontext = 200\nkv_tokens = 300\n");
+  input.flags = {{"--kv-tokens", "100"}};
+  EXPECT_EQ(refusal(), "command line: --kv-tokens = 100: expected at least goal.context = 200");
+  input.flags = {{"--max-positions", "128"}};
+  EXPECT_EQ(refusal(), folder + "/job.toml: goal.context = 200: expected at most the 128 positions of shape");
+  input.flags = {{"--kv-heads", "3"}};
+  EXPECT_THAT(refusal(), HasSubstr("command line: --kv-heads = 3: expected"));
+  input.flags = {{"--family", "opt"}};
+  EXPECT_EQ(refusal(), "command line: --family = \"opt\": expected a family with rotary embedding, as shape has");
+  input.flags = {{"--rope-scaling", "type=linear"}};
+  EXPECT_EQ(refusal(), "command line: --rope-scaling.factor is missing: expected a number");
+  input.flags = {{"--rope-scaling", "type=linear,factor=2,type=none"}};
+  EXPECT_THAT(refusal(), HasSubstr("type is given twice: expected key=value,key=value"));
+}
+
+// What a flag does not say stays as the shape or the profile has it, also where it would follow from another key.
+TEST_F(JobFlags, AFlagChangesItsKeyAlone) {
+  write("wide.toml", std::string(kShape) +
+                         "head_dim = 32\nrope_scaling = { type = \"llama3\", factor = 8.0, "
+                         "low_freq_factor = 2.0, high_freq_factor = 3.0, original_max_positions = 64 }\n");
+  input.source = folder + "/wide.toml";
+  input.flags = {{"--heads", "8"}, {"--rope-theta", "5e5"}};
+  const model::ModelSpec spec = job().model->spec;
+  EXPECT_EQ(spec.heads, 8);
+  EXPECT_EQ(spec.kvHeads, 2);
+  EXPECT_EQ(spec.headDim, 32);
+  EXPECT_EQ(spec.rope.theta, 5e5);
+  EXPECT_EQ(spec.rope.lowFreqFactor, 2.0);
+  EXPECT_EQ(job().model->ofPath->heads, 4);
+  input.flags = {{"--rope-scaling", "type=linear,factor=2"}}; // one value: nothing of the old one stays
+  EXPECT_EQ(job().model->spec.rope.lowFreqFactor, 1.0);
+  EXPECT_EQ(job().model->spec.rope.originalMaxPositions, 8192);
+}
+
+TEST_F(JobFlags, AFileIsTomlInWhateverCaseItsNameSaysSo) {
+  write("UPPER.TOML", kShape);
+  input.source = folder + "/UPPER.TOML";
+  EXPECT_EQ(job().model->spec.name, "UPPER");
+  write("JOB.Toml", "[model]\nshape = \"UPPER.TOML\"\n[goal]\nbatch = 3\n");
+  input.source = folder + "/JOB.Toml";
+  EXPECT_EQ(job().goal.batch, 3);
+  input.flags = {{"--context", "999"}};
+  EXPECT_THAT(refusal(), HasSubstr("--context = 999"));
 }
 
 TEST_F(JobFlags, AModelFlagReplacesTheFilesModel) {

@@ -30,12 +30,11 @@ model::Job jobOf(model::DeviceKind kind) {
 
 // A complete record of the job, every time the roofline's.
 cost::Record recordOf(const model::Job &job, bool simulated) {
-  const auto identity = recordIdentity(job, simulated);
-  EXPECT_TRUE(identity.ok()) << identity.status();
+  const cost::Identity identity = recordIdentity(job, simulated);
   cost::Record record = cost::emptyRecord(job.model->spec, {1, 2}, {4, 8});
-  record.identity = *identity;
+  record.identity = identity;
   record.hardware = *job.hardware;
-  const cost::Roofline truth(job.model->spec, *job.hardware, identity->activation, identity->kv);
+  const cost::Roofline truth(job.model->spec, *job.hardware, identity.activation, identity.kv);
   return cost::measured(std::move(record), truth, {1000, 1'000'000});
 }
 
@@ -62,10 +61,10 @@ TEST_F(RecordCosts, OpensARecordOfTheSameJob) {
       EXPECT_TRUE(opened(recordOf(job, simulated), job).ok()) << opened(recordOf(job, simulated), job);
     }
   const model::Job job = jobOf(model::DeviceKind::Cuda);
-  EXPECT_EQ(recordIdentity(job, false)->device, "one");
-  EXPECT_EQ(recordIdentity(job, true)->device, "one (sim)");
-  EXPECT_EQ(recordIdentity(job, false)->activation, model::DType::F16);
-  EXPECT_EQ(recordIdentity(jobOf(model::DeviceKind::Host), false)->activation, model::DType::F32);
+  EXPECT_EQ(recordIdentity(job, false).device, "one");
+  EXPECT_EQ(recordIdentity(job, true).device, "one (sim)");
+  EXPECT_EQ(recordIdentity(job, false).activation, model::DType::F16);
+  EXPECT_EQ(recordIdentity(jobOf(model::DeviceKind::Host), false).activation, model::DType::F32);
   const auto costs = openRecordCosts(path, job); // written last: cuda, simulated
   ASSERT_TRUE(costs.ok()) << costs.status();
   const cost::Roofline truth(job.model->spec, *job.hardware, model::DType::F16, model::DType::F16);

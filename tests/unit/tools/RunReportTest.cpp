@@ -11,6 +11,7 @@ namespace headrace::tools {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // The plan in units of 10 us, with an objective: an iteration takes 3 ms, its tokens are there after 2.5.
 const plan::Plan &slowPlan() {
@@ -48,6 +49,7 @@ TEST(RunReport, JsonHasTheFieldsByName) {
   manifest.loaded = manifest.planned = {1792, 1024, 0};
   const auto json = nlohmann::json::parse(runJson(slowPlan(), 0, manifest, made()));
   EXPECT_EQ(json["tokens"], nlohmann::json::parse("[[1,2,3],[4,5]]"));
+  EXPECT_EQ(json["tokens_made_up"], false);
   EXPECT_EQ(json["ttft_ms"], 3);
   EXPECT_EQ(json["tpot_ms"], 1.5);
   EXPECT_EQ(json["first_token_ms"][1], 4);
@@ -87,6 +89,16 @@ TEST(RunReport, TextHasTokensTimesAndTheComparison) {
                         "steady ones spread by 1.18 x (p99 / median)\n"
                         "gaps in prefill  longest 9.000 ms: beside prompts that were not done yet\n"));
   EXPECT_THAT(text, HasSubstr("stalls           0.250 ms"));
+  EXPECT_THAT(text, Not(HasSubstr("made up")));
+}
+
+TEST(RunReport, TokensOfADeviceWithoutDataAreSaidToBeMadeUp) {
+  RunReport report = made();
+  report.device = "sim";
+  report.madeUp = true;
+  EXPECT_THAT(runText(slowPlan(), 0, report),
+              HasSubstr("tokens 1         4,5\n                 made up: the sim device computes nothing\n"));
+  EXPECT_EQ(nlohmann::json::parse(runJson(slowPlan(), 0, {}, report))["tokens_made_up"], true);
 }
 
 } // namespace

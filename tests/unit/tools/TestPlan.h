@@ -38,7 +38,7 @@ inline plan::Plan testPlan() {
   p.kvBlocks = 5;
   p.metaLayout = {8, 2, 4};
   p.maxContext = 16;
-  p.budgetBytes = 8192;
+  p.deviceMemory = 8192;
   p.arenaBytes = 6144;
   p.hostBytes = 1024;
 

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/JobSections.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "runtime/base/FileIo.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
+
+namespace headrace::model {
+namespace {
+
+constexpr int64_t kMaxBatch = 1 << 20;
+constexpr int64_t kMaxKvTokens = int64_t{1} << 40;
+constexpr int64_t kMaxBlockTokens = 4096;
+constexpr int64_t kMaxSlots = 1 << 16;
+constexpr double kMaxSloSeconds = 1e6; // longer than the longest step a cost model states
+
+// A key that is missing, or was refused, leaves what stands there.
+template <class Read, class Field> void lay(const std::optional<Read> &read, Field &field) {
+  if (read)
+    field = *read;
+}
+
+// A time in whole nanoseconds, at least one.
+std::optional<std::chrono::nanoseconds> parseSlo(TomlReader &table, std::string_view key) {
+  const std::optional<double> seconds = table.seconds(key);
+  if (!seconds)
+    return std::nullopt;
+  if (!(*seconds >= 0.5e-9 && *seconds <= kMaxSloSeconds)) { // not NaN either
+    table.refuse(key, "a time above zero such as \"50ms\", at most 1e6 s");
+    return std::nullopt;
+  }
+  return std::chrono::nanoseconds(std::llround(*seconds * 1e9));
+}
+
+std::optional<Choice> parseChoice(TomlReader &table, std::string_view key) {
+  const TomlValue *value = table.value(key);
+  if (value != nullptr && value->kind == TomlValue::Kind::Boolean)
+    return value->boolean ? Choice::On : Choice::Off;
+  return table.oneOf(key, choiceFromName, "auto, on or off");
+}
+
+void readInterval(TomlReader &table, Policy &policy) {
+  const TomlValue *interval = table.value("interval");
+  if (interval == nullptr)
+    return;
+  policy.none = interval->kind == TomlValue::Kind::String && interval->text == "none";
+  policy.interval.reset();
+  if (policy.none)
+    return;
+  if (const auto every = interval->whole(); every && *every >= 1 && *every <= kMaxLayers)
+    policy.interval = every;
+  else
+    table.refuse("interval", cat("an integer from 1 to ", kMaxLayers, " (at most the model's layers), or \"none\""));
+}
+
+} // namespace
+
+absl::Status readGoal(TomlReader &table, const std::string &folder, Goal &goal) {
+  lay(table.bytes("device_memory"), goal.deviceMemory);
+  lay(table.integer("batch", 1, kMaxBatch), goal.batch);
+  lay(table.integer("context", 1, kMaxDimension), goal.context);
+  lay(table.integer("kv_tokens", 1, kMaxKvTokens), goal.kvTokens);
+  lay(parseChoice(table, "elastic_kv"), goal.elasticKv);
+  lay(table.integer("block_tokens", 1, kMaxBlockTokens), goal.blockTokens);
+  if (const std::optional<std::string> kvDtype = table.text("kv_dtype")) {
+    goal.kvDtype = dtypeFromName(*kvDtype);
+    if (!goal.kvDtype && *kvDtype != "auto")
+      table.refuse("kv_dtype", "\"auto\", \"f32\", \"f16\" or \"bf16\"");
+  }
+  lay(parseSlo(table, "ttft"), goal.ttft);
+  lay(parseSlo(table, "tpot"), goal.tpot);
+  lay(table.number("slo_factor"), goal.sloFactor);
+  if (table.has("slo_factor") && !(goal.sloFactor >= 1 && goal.sloFactor <= kMaxSloFactor))
+    table.refuse("slo_factor", "a factor of the time without offloading, from 1 to 1e6");
+  lay(table.oneOf("instances", instancesFromName, "\"together\" or \"apart\""), goal.instances);
+  lay(table.integer("bus_devices", 1, kMaxBusDevices), goal.busDevices);
+  if (const std::optional<std::string> record = table.text("record")) {
+    if (record->empty())
+      table.refuse("record", "a performance record's file");
+    goal.record = joinPath(folder, *record);
+  }
+  return table.finish();
+}
+
+absl::Status readPolicy(TomlReader &table, Policy &policy) {
+  lay(table.text("name"), policy.name);
+  readInterval(table, policy);
+  lay(table.integer("offload_layers", 0, kMaxLayers), policy.offloadLayers);
+  if (const auto rule = table.oneOf("start_rule", startRuleFromName, "\"paper\" or \"eager\"")) {
+    policy.startRule = *rule;
+    policy.startRuleStated = true;
+  }
+  lay(table.integer("slots", 1, kMaxSlots), policy.slots);
+  lay(parseChoice(table, "offload_embedding"), policy.offloadEmbedding);
+  lay(parseChoice(table, "offload_head"), policy.offloadHead);
+  lay(table.integer("placements", 1, kMaxPlacements), policy.placements);
+  return table.finish();
+}
+
+absl::Status readBuckets(TomlReader &table, Buckets &buckets) {
+  const auto read = [&](std::string_view key, std::vector<int64_t> &out) {
+    const std::optional<std::vector<int64_t>> values = table.integers(key, 1, kMaxDimension);
+    if (values && values->empty())
+      table.refuse(key, "at least one size");
+    lay(values, out);
+  };
+  read("new_tokens", buckets.newTokens);
+  read("sequences", buckets.sequences);
+  read("contexts", buckets.contexts);
+  return table.finish();
+}
+
+} // namespace headrace::model

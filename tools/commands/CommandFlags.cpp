@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/CommandFlags.h"
+
+#include <map>
+#include <string>
+
+#include "tools/commands/Devices.h"
+#include "tools/commands/Options.h"
+
+namespace headrace::tools {
+namespace {
+
+constexpr const char *kCompileHelp = R"(Example:
+  headrace compile ./llama-3.1-8b --hardware rtx4090 --device-memory 8GiB --batch 8 --context 2048 -o out.plan
+  headrace compile opt-30b --hardware a10 --batch 4 --context 512 --dry-run       (a shipped shape; nothing is written)
+  headrace compile job.toml --interval 4 -o out.plan                             (flags win over the file)
+  headrace compile opt-6.7b --hardware a10 --batch 16 --context 64 --tpot 60ms --dry-run       (a latency objective)
+  headrace compile opt-6.7b --hardware a10 --batch 16 --context 64 --policy select-n --slo-factor 1.5 --dry-run)";
+constexpr const char *kInspectHelp = R"(Example:
+  headrace inspect out.plan
+  headrace inspect out.plan --json | jq '.variants[].h2d_bytes')";
+constexpr const char *kTimelineHelp = R"(Example:
+  headrace timeline out.plan
+  headrace timeline out.plan --variant 2 --format svg -o timeline.svg
+  headrace run out.plan --prompt-ids 1,2,3 --timeline run.json                     (open it in ui.perfetto.dev)
+  headrace timeline out.plan --measured run.json --format svg -o both.svg)";
+constexpr const char *kLowLatencyHelp =
+    "host: lanes that take their cores at once, and cores that do not halt; refused where the system does not grant it";
+
+constexpr const char *kAllHelp = "tables with all their rows: of more than 24 only the first and last are shown";
+constexpr const char *kRunHelp = R"(Example:
+  headrace run ./qwen2.5-0.5b --device-memory 400MiB --prompt-ids "1,2,3;4,5" --max-new-tokens 32
+  headrace run out.plan --prompt-ids prompts.txt --json --logits logits.safetensors
+  headrace run examples/jobs/tiny-on-host.toml --synthetic-weights 1 --random-input-len 16 --timeline run.svg)";
+constexpr const char *kSimulateHelp = R"(Example:
+  headrace simulate opt-30b --hardware a10 --device-memory 20GiB --random-input-len 512 --num-prompts 8 --max-new-tokens 64
+  headrace simulate out.plan --prompt-ids "1,2,3;4,5" --link-bandwidth 12GB/s)";
+
+constexpr const char *kBenchHelp = R"(Example:
+  headrace bench opt-6.7b --hardware a10 --device sim --batches 8,32 --input-len 64 --slo-factor 1.5 --svg bench.svg
+  headrace bench tinyllama-1.1b --synthetic-weights 1 --h2d-bandwidth 4GB/s --policies none,select-n,headrace --tpot 200ms)";
+
+constexpr const char *kProfileHelp = R"(Example:
+  headrace profile ./qwen2.5-0.5b -o record.toml                    (this machine's CPU; run it again to continue it)
+  headrace profile opt-6.7b --hardware a10 --device sim -o a10.toml
+  headrace profile llama-3.1-8b --hardware h100 --batches 1,2,4,8 --sequences 128,256,512 -o h100.toml)";
+constexpr const char *kRecordHelp = R"(Example:
+  headrace record show record.toml
+  headrace record show record.toml --slo 50ms
+  headrace record show record.toml --slo-factor 1.5 --json | jq '.table.decode')";
+
+constexpr const char *kFleetHelp = R"(Example:
+  headrace fleet examples/fleets/two-on-one-bus.toml --each
+  headrace fleet fleet.toml --policy flexgen --placements 1 --no-coordinator     (a baseline: nobody adapts)
+  headrace fleet fleet.toml --device host --synthetic-weights 1 --json)";
+
+// What a profile takes of a job: the model, the hardware, and what the memory is for.
+bool profileTakes(const KeyFlag &flag) {
+  return flag.section == "shape" || flag.section == "hardware" || flag.key == "device_memory" ||
+         flag.key == "kv_dtype" || flag.key == "block_tokens";
+}
+
+// The model and the hardware, and a flag for every key of a job file that `takes` names (all if it is null).
+// What there is to choose from is asked of who knows it.
+std::string helpOf(const KeyFlag &flag) {
+  std::string text(flag.help);
+  if (flag.section == "policy" && flag.key == "name")
+    text += ": " + absl::StrReplaceAll(compiler::policyNames(), {{"\"", ""}});
+  return text;
+}
+
+void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &) = nullptr) {
+  app.add_option("source", input.source, source)->type_name("");
+  app.add_option("--model", input.modelFlag, "a model for a job file: folder, shape .toml, or a shipped shape's name");
+  app.add_option("--hardware", input.hardwareFlag, "a profile's .toml, or a shipped one's name (default: host)");
+  const std::map<std::string_view, const char *> groups = {{"goal", "Goal"},
+                                                           {"policy", "Policy"},
+                                                           {"buckets", "Buckets"},
+                                                           {"shape", "Shape of a model without weights"},
+                                                           {"hardware", "Hardware figures (over the profile's)"}};
+  for (const KeyFlag &flag : keyFlags()) {
+    if (takes != nullptr && !takes(flag))
+      continue;
+    const std::string name(flag.flag);
+    app.add_option_function<std::string>(
+           name, [&input, name](const std::string &value) { input.flags[name] = value; }, helpOf(flag))
+        ->group(groups.at(flag.section));
+  }
+}
+
+// Every key of a job file, the source, and other engines' flags.
+void addJob(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &) = nullptr) {
+  addKeys(app, input, source, takes);
+  constexpr const char *kOthers = "Words of vLLM and llama.cpp";
+  for (const KeyFlag &flag : keyFlags()) {
+    const std::string name(flag.flag);
+    std::string synonyms(flag.synonyms);
+    while (!synonyms.empty()) {
+      const std::string synonym = synonyms.substr(0, synonyms.find(','));
+      synonyms.erase(0, synonym.size() + 1);
+      app.add_option_function<std::string>(
+             synonym, [&input, synonym](const std::string &value) { input.synonyms[synonym] = value; },
+             "the same as " + name)
+          ->group(kOthers);
+    }
+  }
+  app.add_option("--gpu-memory-utilization", input.gpuMemoryUtilization,
+                 "--device-memory as a share of the hardware's memory")
+      ->group(kOthers);
+  app.add_option("--cpu-offload-gb", input.cpuOffloadGb, "--offload-layers as GiB of weights, at most")->group(kOthers);
+  app.add_option("--n-gpu-layers,--gpu-layers", input.gpuLayers, "--offload-layers as layers that stay (also -ngl)")
+      ->group(kOthers);
+}
+
+CLI::Option *addSeed(CLI::App &app, const char *flag, uint64_t &seed, const char *help) {
+  return addInteger<uint64_t>(app, flag, seed, help, 0)->default_str("0");
+}
+void addSyntheticWeights(CLI::App &app, std::optional<uint64_t> &seed) {
+  addInteger<uint64_t>(app, "--synthetic-weights", seed, "weights from this seed, for a shape without any", 0);
+}
+
+constexpr int64_t kMostRunTokens = int64_t{1} << 31;
+
+void addOverwrite(CLI::App &app, bool &overwrite) {
+  app.add_flag("--overwrite", overwrite, "replace output files that headrace did not write, too; never an input");
+}
+
+// Which device, and how its lanes run.
+void addDevice(CLI::App &app, DeviceFlags &flags, const char *byDefault) {
+  app.add_option("--device", flags.device, deviceNames() + " (default: " + byDefault + ")");
+}
+void addGraphBuild(CLI::App &app, DeviceFlags &flags) {
+  addChoice<bool>(app, "--graph-build", flags.captureGraphs, "how CUDA graphs are made: explicit or capture",
+                  {{"explicit", false}, {"capture", true}});
+  app.add_option("--cuda-libraries", flags.cudaLibraries,
+                 "folders of cublasLt and CUPTI, separated by colons, before those that are searched anyway");
+  addChoice<cuda::TraceBy>(
+      app, "--trace-by", flags.traceBy, "what measures steps on a GPU: auto, cupti or stamps",
+      {{"auto", cuda::TraceBy::Auto}, {"cupti", cuda::TraceBy::Cupti}, {"stamps", cuda::TraceBy::Stamps}});
+}
+void addLanes(CLI::App &app, DeviceFlags &flags) {
+  app.add_flag("--pin", flags.pin, "each lane's thread on a core of its own");
+  app.add_flag("--low-latency", flags.lowLatency, kLowLatencyHelp);
+}
+
+void addWeights(CLI::App &app, WeightFlags &flags, const char *folderHelp) {
+  app.add_option("--weights", flags.folder, folderHelp);
+  addSyntheticWeights(app, flags.synthetic);
+}
+
+void addPrompts(CLI::App &app, PromptFlags &flags) {
+  app.add_option("--prompt-ids", flags.ids, "token ids, \"1,2,3;4,5\" for two prompts, or a file of them");
+  app.add_option("--prompt-ids-file", flags.idsFile, "a file of token ids, a prompt a line (or ; between)");
+  addInteger<int64_t>(app, "--random-input-len", flags.randomLength, "random prompts of this many tokens", 1,
+                      kMostRunTokens);
+  addInteger<int64_t>(app, "--num-prompts", flags.count, "how many random prompts", 1, kMostRunTokens)
+      ->default_str("1");
+}
+
+void addSampling(CLI::App &app, SamplingFlags &flags) {
+  addNumber(app, "--temperature,--temp", flags.temperature, "0 is greedy", "0 or more",
+            [](double t) { return t >= 0 && t <= 1e30; });
+  addNumber(app, "--top-p", flags.topP, "share of probability to sample from", "more than 0 and at most 1",
+            [](double p) { return p > 0 && p <= 1; })
+      ->default_str("1");
+}
+
+void addGraphLimits(CLI::App &app, RunOptions &options) {
+  addBytes(app, "--graph-memory", options.graphMemory,
+           "device memory that graphs may take beside the plan's; small buckets beyond it are left out");
+  addNumber(app, "--graph-seconds", options.graphSeconds, "the same for the time that building them takes",
+            "seconds, 0 for no limit", [](double t) { return t >= 0 && t <= 1e9; });
+}
+
+// What run and simulate share.
+void addGenerate(CLI::App &app, RunOptions &options) {
+  addJob(app, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file");
+  addPrompts(app, options.prompts);
+  addInteger<int64_t>(app, "--max-new-tokens,--n-predict,--random-output-len", options.maxNewTokens,
+                      "tokens to generate a prompt", 1, kMostRunTokens)
+      ->default_str("16");
+  addSampling(app, options.sampling);
+  addSeed(app, "--seed", options.seed, "of sampling and of random prompts; prompt r samples with seed + r");
+  app.add_option("--stop-ids", options.sampling.stopIds, "token ids that end a sequence, \"2,50256\"");
+  addInteger<uint32_t>(
+      app, "--placement", options.placement,
+      "one of the plan's placements for all iterations (default: the one chosen for each, else the first)", 0);
+  addBandwidth(app, "--link-bandwidth", options.linkBandwidth, "pace copies to this in each direction, such as 12GB/s");
+  addGraphLimits(app, options);
+  app.add_option("--trace", options.trace, "the same as --timeline FILE.json, whatever the file's name");
+  app.add_option("--timeline", options.timeline,
+                 "write planned and measured lanes of a representative iteration: .svg, .txt, or .json (for "
+                 "ui.perfetto.dev and timeline --measured)");
+  addOverwrite(app, options.overwrite);
+  app.add_flag("--separate-prefill", options.separatePrefill, "all prompts first, then decode: no mixed iterations");
+  app.add_flag("--json", options.json, "one JSON object on standard output");
+}
+
+} // namespace
+
+CLI::App *addCompile(CLI::App &app, CompileOptions &options) {
+  CLI::App *command = app.add_subcommand("compile", "make a plan for a model under a memory budget");
+  addJob(*command, options.job, "a model (folder, shape .toml, shipped shape's name), or a job file");
+  command->add_option("-o,--output", options.output, "the plan file to write");
+  command->add_option("--dump-ir", options.dumpIr, "a folder for the IR's text after each phase");
+  command->add_flag("--dump-each-pass", options.dumpEachPass,
+                    "--dump-ir after each pass; one that changed nothing says (unchanged)");
+  command->add_flag("--verify-weights", options.verifyWeights,
+                    "read all weights and keep a hash of them in the plan, for run --verify-weights");
+  addOverwrite(*command, options.overwrite);
+  command->add_flag("--dry-run", options.dryRun, "print the chosen settings, write nothing");
+  command->add_flag("--all", options.all, kAllHelp);
+  command->add_flag("--json", options.json, "one JSON object on standard output");
+  command->footer(kCompileHelp);
+  return command;
+}
+
+CLI::App *addInspect(CLI::App &app, InspectOptions &options) {
+  CLI::App *command = app.add_subcommand("inspect", "what is where, why, how many bytes move, peak memory, variants");
+  command->add_option("plan", options.plan, "a plan file")->required();
+  command->add_flag("--all", options.all, kAllHelp);
+  command->add_flag("--json", options.json, "one JSON object");
+  command->footer(kInspectHelp);
+  return command;
+}
+
+CLI::App *addTimeline(CLI::App &app, TimelineOptions &options) {
+  CLI::App *command = app.add_subcommand("timeline", "one iteration's lanes, planned and measured");
+  command->add_option("plan", options.plan, "a plan file")->required();
+  addInteger<uint32_t>(*command, "--variant", options.variant,
+                       "which of the plan's variants (default: the one that was measured, else the first)", 0);
+  addChoice<TimelineFormat>(
+      *command, "--format", options.format, "text, json (Chrome's trace events, for Perfetto) or svg",
+      {{"text", TimelineFormat::Text}, {"json", TimelineFormat::Json}, {"svg", TimelineFormat::Svg}});
+  command->add_option("-o,--output", options.output, "a file, in place of standard output");
+  addOverwrite(*command, options.overwrite);
+  command->add_option("--measured", options.measured,
+                      "a .json of run's --timeline or --trace, to stand beside the plan");
+  addInteger<int>(*command, "--width", options.width, "columns of text (default: the terminal's)", 40, 2000);
+  command->footer(kTimelineHelp);
+  return command;
+}
+
+CLI::App *addFleet(CLI::App &app, FleetOptions &options) {
+  CLI::App *command = app.add_subcommand("fleet", "requests with objectives on several devices that share a bus");
+  command->add_option("file", options.file, "devices, bus and requests, as TOML")->required();
+  command->add_option("--device", options.device, deviceNames(/*groups=*/true))->capture_default_str();
+  command->add_option("--policy", options.policy, "over the policy of every job; not for devices that have a plan");
+  command->add_option("--placements", options.placements, "over the placements of every job; likewise");
+  command->add_flag("!--no-coordinator", options.coordinate,
+                    "admit everything, one placement a device; measured against the same objectives");
+  addSyntheticWeights(*command, options.syntheticWeights);
+  command->add_flag("--each", options.each, "a line for each request");
+  command->add_flag("--all", options.all, kAllHelp);
+  command->add_flag("--json", options.json, "one JSON object on standard output");
+  command->footer(kFleetHelp);
+  return command;
+}
+
+CLI::App *addRun(CLI::App &app, RunOptions &options) {
+  CLI::App *command = app.add_subcommand("run", "generate tokens; report times, bytes and stalls");
+  addGenerate(*command, options);
+  addDevice(*command, options.device, "the plan's");
+  addGraphBuild(*command, options.device);
+  addWeights(*command, options.weights, "the folder of the weights (default: the one the plan was made from)");
+  command->add_flag("--verify-weights", options.weights.verify,
+                    "refuse weights whose values are not those that the plan has hashes of");
+  command->add_option("--logits", options.logits, "write logits.<prompt>, F32 [new tokens, vocab], as safetensors");
+  addLanes(*command, options.device);
+  command->footer(kRunHelp);
+  return command;
+}
+
+CLI::App *addSimulate(CLI::App &app, RunOptions &options) {
+  options.device.device = "sim";
+  CLI::App *command = app.add_subcommand("simulate", "the same in virtual time, without data: any size of model");
+  addGenerate(*command, options);
+  command->footer(kSimulateHelp);
+  return command;
+}
+
+CLI::App *addBench(CLI::App &app, BenchOptions &options) {
+  CLI::App *command = app.add_subcommand("bench", "compare policies on one machine in one run");
+  addJob(*command, options.job, "a model (folder, shape .toml, shipped shape's name), or a job file",
+         [](const KeyFlag &flag) { // it has ones of its own
+           return flag.key != "instances" && !(flag.section == "policy" && flag.key == "name");
+         });
+  command
+      ->add_option("--policies", options.policies, "which, in this order; interval=3 and layers=10 state a placement")
+      ->capture_default_str();
+  command->add_option("--batches", options.batches, "prompts at once, such as 1,8,32 (default: --batch, or 8)");
+  command->add_flag("--fill", options.fill,
+                    "for every policy the largest batch that fits the memory and holds the objective");
+  addChoice<model::Instances>(*command, "--instances", options.instances,
+                              "apart: prefill on one instance, decode on another; together: both on one",
+                              {{"apart", model::Instances::Apart}, {"together", model::Instances::Together}});
+  addChoice<BenchRole>(*command, "--phase", options.phase, "of instances apart: prefill, decode or both",
+                       {{"both", BenchRole::Both}, {"prefill", BenchRole::Prefill}, {"decode", BenchRole::Decode}});
+  constexpr int64_t kMostTokens = int64_t{1} << 24;
+  addInteger<int64_t>(*command, "--input-len,--random-input-len", options.inputLength, "tokens of each prompt", 2,
+                      kMostTokens)
+      ->default_str("256");
+  addInteger<int64_t>(*command, "--output-len,--random-output-len,--max-new-tokens", options.outputLength,
+                      "tokens to generate a prompt", 2, kMostTokens)
+      ->default_str("32");
+  addInteger<int64_t>(*command, "--rounds", options.rounds, "how often each is run, in turn; one more comes first", 1)
+      ->default_str("3");
+  addDevice(*command, options.device, "the hardware's");
+  addWeights(*command, options.weights, "the folder of the weights (default: the model's)");
+  addSeed(*command, "--seed", options.seed, "of the random prompts");
+  command->add_option("--svg", options.svg, "write the comparison as bars");
+  command->add_option("-o,--output", options.output, "write the JSON to this file, beside the table");
+  addOverwrite(*command, options.overwrite);
+  addLanes(*command, options.device);
+  command->add_flag("--all", options.all, kAllHelp);
+  command->add_flag("--json", options.json, "one JSON object on standard output");
+  command->footer(kBenchHelp);
+  return command;
+}
+
+CLI::App *addProfile(CLI::App &app, ProfileOptions &options) {
+  CLI::App *command = app.add_subcommand("profile", "measure a model on a device: what an iteration's parts and "
+                                                    "copies take, as a performance record");
+  addKeys(*command, options.job, "a model (folder, shape .toml, shipped shape's name), or a job file", profileTakes);
+  command->add_option("-o,--output", options.output, "the record to write; one that was begun is continued");
+  addOverwrite(*command, options.overwrite);
+  addDevice(*command, options.device, "the hardware's kind");
+  command->add_option("--batches", options.batches, "powers of two, \"1,2,4\" (default: 1 to 128)");
+  command->add_option("--sequences", options.sequences,
+                      "powers of two, tokens a sequence (default: 64 to the model's positions)");
+  addNumber(*command, "--seconds-per-pair", options.secondsPerPair,
+            "how long a pair is repeated at most until its median is stable", "a time above 0 and at most 3600",
+            [](double t) { return t > 0 && t <= 3600; });
+  addSeed(*command, "--seed", options.seed, "of random prompts and, for a shape, of weights");
+  addGraphBuild(*command, options.device);
+  addLanes(*command, options.device);
+  command->add_flag("--all", options.all,
+                    "measure pairs beyond one whose layer computes longer than it is copied, too");
+  command->add_flag("--force", options.force, "measure anew, whatever the record holds");
+  command->add_flag("--json", options.json, "one JSON object on standard output");
+  command->footer(kProfileHelp);
+  return command;
+}
+
+CLI::App *addRecordShow(CLI::App &app, RecordOptions &options) {
+  CLI::App *record = app.add_subcommand("record", "look at a performance record");
+  CLI::App *command = record->add_subcommand("show", "what it is of, what copies take, and the intervals for an SLO");
+  record->require_subcommand(1);
+  record->footer(kRecordHelp);
+  command->add_option("record", options.record, "a record of headrace profile")->required();
+  command->add_option("--slo", options.slo,
+                      "intervals for this latency of an iteration, such as 50ms (a bare number: seconds)");
+  addNumber(*command, "--slo-factor", options.sloFactor, "the same as a multiple of the time without offloading",
+            "a finite factor of at least 1", [](double factor) { return factor >= 1; });
+  command->add_flag("--json", options.json, "one JSON object");
+  command->footer(kRecordHelp);
+  return command;
+}
+
+} // namespace headrace::tools

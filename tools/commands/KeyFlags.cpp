@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/KeyFlags.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
+#include "tools/commands/InputErrors.h"
+
+namespace headrace::tools {
+namespace {
+
+using model::TomlValue;
+
+constexpr FlagKind kText = FlagKind::Text, kPlain = FlagKind::Plain, kAmount = FlagKind::Amount, kTime = FlagKind::Time,
+                   kList = FlagKind::List, kChoice = FlagKind::Choice;
+constexpr KeyFlag kKeyFlags[] = {
+    {"goal", "device_memory", "--device-memory", kAmount, "device memory the plan may use, such as 8GiB"},
+    {"goal", "batch", "--batch", kPlain, "sequences at once", "--max-num-seqs,--parallel"},
+    {"goal", "context", "--context", kPlain, "longest prompt + output, in tokens", "--max-model-len,--ctx-size"},
+    {"goal", "kv_tokens", "--kv-tokens", kPlain, "tokens the KV cache holds (default: batch x context)"},
+    {"goal", "kv_dtype", "--kv-dtype", kText, "auto, f32, f16 or bf16", "--kv-cache-dtype"},
+    {"goal", "block_tokens", "--block-tokens", kPlain, "tokens per KV block", "--block-size"},
+    {"goal", "elastic_kv", "--elastic-kv", kChoice,
+     "KV blocks in memory that offloaded weights leave: auto (plans of several placements for the host), on or off"},
+    {"goal", "ttft", "--ttft", kTime,
+     "time to first token that an iteration with prefill keeps, such as 500ms (a bare number: seconds)"},
+    {"goal", "tpot", "--tpot", kTime,
+     "time per output token that an iteration of decode keeps, such as 50ms (a bare number: seconds)"},
+    {"goal", "slo_factor", "--slo-factor", kPlain, "both as a factor of the iteration without offloading, such as 1.5"},
+    {"goal", "instances", "--instances", kText,
+     "together: one device prefills and decodes, so objectives hold with the change between them (default); or apart"},
+    {"goal", "bus_devices", "--bus-devices", kPlain, "devices that share the bus, for policies that plan with a share"},
+    {"goal", "record", "--record", kText, "a performance record to price steps with"},
+    {"policy", "name", "--policy", kText,
+     "how placements are chosen"},
+    {"policy", "placements", "--placements", kPlain, "how many placements the plan has, for a range to switch in"},
+    {"policy", "interval", "--interval", FlagKind::Interval, "of every N layers offload the last; or none"},
+    {"policy", "offload_layers", "--offload-layers", kPlain, "offload N whole layers, evenly spread"},
+    {"policy", "start_rule", "--start-rule", kText, "when a copy may start: eager or paper"},
+    {"policy", "slots", "--slots", kPlain, "layer-sized slots that offloaded layers take turns in"},
+    {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
+    {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},
+    {"buckets", "new_tokens", "--new-tokens", kList, "sizes of new tokens per iteration, such as 1,8,512"},
+    {"buckets", "sequences", "--sequences", kList, "sizes of sequences per iteration"},
+    {"buckets", "contexts", "--contexts", kList, "sizes of context"},
+    {"shape", "name", "--model-name", kText, "the shape's name"},
+    {"shape", "family", "--family", kText, "opt, llama, qwen2 or mistral"},
+    {"shape", "layers", "--layers", kPlain, "decoder layers"},
+    {"shape", "hidden", "--hidden", kPlain, "width of the residual stream"},
+    {"shape", "heads", "--heads", kPlain, "query heads"},
+    {"shape", "kv_heads", "--kv-heads", kPlain, "key and value heads"},
+    {"shape", "head_dim", "--head-dim", kPlain, "width of a head"},
+    {"shape", "intermediate", "--intermediate", kPlain, "width of the MLP"},
+    {"shape", "vocab", "--vocab", kPlain, "tokens in the vocabulary"},
+    {"shape", "max_positions", "--max-positions", kPlain, "longest context of the model"},
+    {"shape", "dtype", "--dtype", kText, "of the weights: f32, f16 or bf16"},
+    {"shape", "norm", "--norm", kText, "layernorm or rmsnorm"},
+    {"shape", "norm_eps", "--norm-eps", kPlain, "epsilon of the normalisation"},
+    {"shape", "activation", "--activation", kText, "relu, gelu, gelu_tanh or silu_gate"},
+    {"shape", "qkv_bias", "--qkv-bias", kPlain, "true or false"},
+    {"shape", "out_bias", "--out-bias", kPlain, "true or false"},
+    {"shape", "mlp_bias", "--mlp-bias", kPlain, "true or false"},
+    {"shape", "tied_embeddings", "--tied-embeddings", kPlain, "true or false"},
+    {"shape", "learned_positions", "--learned-positions", kPlain, "true or false"},
+    {"shape", "position_offset", "--position-offset", kPlain, "rows before position 0 in a learned table"},
+    {"shape", "rope_theta", "--rope-theta", kPlain, "base of the rotary embedding"},
+    {"shape", "rope_scaling", "--rope-scaling", FlagKind::Table, "such as type=llama3,factor=8,..."},
+    {"hardware", "name", "--hardware-name", kText, "the profile's name"},
+    {"hardware", "kind", "--hardware-kind", kText, "cuda or host"},
+    {"hardware", "memory", "--memory", kAmount, "device memory there is"},
+    {"hardware", "host_memory", "--host-memory", kAmount, "host memory there is"},
+    {"hardware", "flops_f32", "--flops-f32", kAmount, "such as 31.2TFLOP/s"},
+    {"hardware", "flops_f16", "--flops-f16", kAmount, "such as 125TFLOP/s"},
+    {"hardware", "memory_bandwidth", "--memory-bandwidth", kAmount, "such as 600GB/s"},
+    {"hardware", "h2d_bandwidth", "--h2d-bandwidth", kAmount,
+     "host to device, such as 24GB/s; the two below scale with it unless given"},
+    {"hardware", "d2h_bandwidth", "--d2h-bandwidth", kAmount, "device to host"},
+    {"hardware", "duplex_bandwidth", "--duplex-bandwidth", kAmount, "both directions together"},
+    {"hardware", "copy_latency", "--copy-latency", kTime, "before a copy's first byte, such as 10us"},
+    {"hardware", "launch_overhead", "--launch-overhead", kTime, "of a compute step, such as 2us"},
+    {"hardware", "flops_efficiency", "--flops-efficiency", kPlain, "share of peak flops that is reached"},
+    {"hardware", "memory_efficiency", "--memory-efficiency", kPlain, "share of memory bandwidth that is reached"},
+    {"hardware", "link_efficiency", "--link-efficiency", kPlain, "share of link bandwidth that is reached"},
+};
+
+TomlValue textValue(const std::string &text) {
+  TomlValue value;
+  value.kind = TomlValue::Kind::String;
+  value.text = text;
+  return value;
+}
+
+TomlValue booleanValue(bool boolean) {
+  TomlValue value;
+  value.kind = TomlValue::Kind::Boolean;
+  value.boolean = boolean;
+  return value;
+}
+
+// A number or a truth value; anything else as text, for the reader to refuse by what it is.
+TomlValue plainValue(const std::string &text) {
+  if (text == "true" || text == "false")
+    return booleanValue(text == "true");
+  TomlValue value;
+  if (text.find_first_not_of("0123456789+-.eE") != std::string::npos)
+    return textValue(text);
+  if (absl::SimpleAtoi(text, &value.integer)) {
+    value.kind = TomlValue::Kind::Integer;
+    return value;
+  }
+  // Beyond 2^53 a float is not what was given, and its digits are no integer's.
+  if (!absl::SimpleAtod(text, &value.number) || !(std::abs(value.number) <= 9e15))
+    return textValue(text);
+  value.kind = TomlValue::Kind::Float;
+  return value;
+}
+
+// "1,8": spaces beside commas are nothing.
+std::vector<std::string> partsOf(std::string text) {
+  std::erase(text, ' ');
+  return absl::StrSplit(text, ',');
+}
+
+TomlValue listValue(const std::string &text) {
+  TomlValue list;
+  list.kind = TomlValue::Kind::Array;
+  if (!text.empty())
+    for (const std::string &part : partsOf(text))
+      list.items.push_back(plainValue(part));
+  return list;
+}
+
+// "key=value,key=value".
+absl::StatusOr<TomlValue> tableValue(const KeyFlag &flag, const std::string &text) {
+  TomlValue table;
+  for (const std::string &part : partsOf(text)) {
+    const size_t equals = part.find('=');
+    if (equals == std::string::npos || equals == 0 ||
+        part.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != equals)
+      return badFlag(flag.flag, text, "key=value,key=value");
+    const std::string key = part.substr(0, equals);
+    if (table.find(key) != nullptr)
+      return badFlag(flag.flag, text, model::cat(key, " is given twice"), "key=value,key=value");
+    table.keys.push_back(key);
+    table.items.push_back(plainValue(part.substr(equals + 1)));
+  }
+  return table;
+}
+
+absl::StatusOr<TomlValue> valueOf(const KeyFlag &flag, const std::string &text) {
+  switch (flag.kind) {
+  case FlagKind::Text:
+  case FlagKind::Amount: // a number without a unit is shown as it was given when it is refused
+    return textValue(text);
+  case FlagKind::Plain:
+  case FlagKind::Time:
+  case FlagKind::Interval:
+    return plainValue(text);
+  case FlagKind::Choice:
+    return text == "on" || text == "off" ? booleanValue(text == "on") : plainValue(text);
+  case FlagKind::List:
+    return listValue(text);
+  case FlagKind::Table:
+    return tableValue(flag, text);
+  }
+  return textValue(text);
+}
+
+} // namespace
+
+absl::Span<const KeyFlag> keyFlags() { return kKeyFlags; }
+
+const KeyFlag *flagOf(std::string_view section, std::string_view key) {
+  const auto *const at = std::find_if(std::begin(kKeyFlags), std::end(kKeyFlags),
+                                      [&](const KeyFlag &flag) { return flag.section == section && flag.key == key; });
+  return at == std::end(kKeyFlags) ? nullptr : at;
+}
+
+absl::StatusOr<TomlValue> flagTable(const FlagTexts &flags, std::string_view section) {
+  TomlValue table;
+  for (const KeyFlag &flag : kKeyFlags) {
+    const auto given = flags.find(std::string(flag.flag));
+    if (flag.section != section || given == flags.end())
+      continue;
+    ASSIGN_OR_RETURN(value, valueOf(flag, given->second));
+    table.keys.emplace_back(flag.key);
+    table.items.push_back(std::move(value));
+  }
+  return table;
+}
+
+model::TomlReader flagReader(const TomlValue &table, std::string_view section) {
+  return {table, [section](std::string_view key) {
+            const KeyFlag *flag = flagOf(section, key);
+            return model::cat(kCommandLine, ": ", flag == nullptr ? key : flag->flag);
+          }};
+}
+
+std::vector<std::pair<std::string, std::string>>
+differingFlags(std::string_view section, const model::TomlEntries &base, const model::TomlEntries &wanted) {
+  std::vector<std::pair<std::string, std::string>> flags;
+  for (const KeyFlag &flag : kKeyFlags) {
+    const auto named = [&](const auto &entry) { return entry.first == flag.key; };
+    const auto value = std::find_if(wanted.begin(), wanted.end(), named);
+    if (flag.section != section || value == wanted.end())
+      continue;
+    if (const auto had = std::find_if(base.begin(), base.end(), named);
+        had != base.end() && had->second == value->second)
+      continue;
+    std::string text; // as a flag takes it: no quotes, and of tables neither braces nor spaces
+    for (const char c : value->second)
+      if (c != '"' && (flag.kind != FlagKind::Table || (c != '{' && c != '}' && c != ' ')))
+        text += c;
+    flags.emplace_back(std::string(flag.flag), text);
+  }
+  return flags;
+}
+
+} // namespace headrace::tools
