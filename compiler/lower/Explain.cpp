@@ -43,8 +43,8 @@ std::string explainExhausted(const model::ModelSpec &spec, const Target &target,
                              const Candidate &smallest, const MemoryNeed &need) {
   std::string text = absl::StrCat("device memory of ", target.deviceMemory, " bytes (", bytesText(target.deviceMemory),
                                   ") cannot hold ", spec.name, " at batch ", target.batch, " and context ",
-                                  target.context, ": the minimum is ", need.describe(), "; with ", describe(smallest, spec),
-                                  ". What would do: a device memory of ", need.bytes,
+                                  target.context, ": the minimum is ", need.describe(), "; with ",
+                                  describe(smallest, spec), ". What would do: a device memory of ", need.bytes,
                                   " bytes, a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
   if (!target.mixed.empty())
     absl::StrAppend(&text, ", smaller new-token buckets");
