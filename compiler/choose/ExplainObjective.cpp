@@ -114,8 +114,8 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
 std::string explainObjective(const std::string &policy, const ChosenPlacements &chosen, const Objective &bucket,
                              const plan::Variant &variant, const plan::Plan &plan,
                              const std::optional<BrokenGap> &apart, const LinkUse *link) {
-  std::string text = absl::StrCat(chosen.placements.front().describe(), " of ", plan.model.name, "'s ",
-                                  plan.model.layers, " layers, by policy ", policy);
+  std::string text = absl::StrCat(chosen.placements.front().describe(), " of ", plan.model->name, "'s ",
+                                  plan.model->layers, " layers, by policy ", policy);
   if (policy == "flexgen" || policy == "flexgen-nobus")
     absl::StrAppend(&text, ": the largest share of every layer that its estimate from peak performance allows, or the "
                            "smallest that fits");

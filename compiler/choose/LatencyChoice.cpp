@@ -24,7 +24,7 @@ uint64_t layerComputeNs(const plan::Plan &plan, const plan::Variant &variant) {
   for (size_t step = 0; step < schedule.steps.size(); ++step)
     if (schedule.steps[step].layer >= 0 && schedule.steps[step].lane == plan::Lane::Compute)
       ns += variant.durationsNs[step];
-  const auto layers = static_cast<uint64_t>(plan.model.layers);
+  const auto layers = static_cast<uint64_t>(plan.model->layers);
   return (ns + layers / 2) / layers;
 }
 

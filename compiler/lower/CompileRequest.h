@@ -11,6 +11,7 @@
 #include "compiler/lower/Candidate.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/job/JobFile.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 

@@ -16,6 +16,10 @@
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/Plan.h"
 
+namespace headrace::model {
+struct Rope;
+}
+
 namespace headrace::core {
 
 // Where the spaces of a plan begin in this process (or on this device).
@@ -24,10 +28,11 @@ struct Bases {
   std::byte *host = nullptr;
 };
 
-// A kernel's arguments; std::visit gives the struct's address to the entry.
-using KernelArgs =
-    std::variant<kernels::EmbedArgs, kernels::NormArgs, kernels::LinearArgs, kernels::RopeAppendArgs,
-                 kernels::AttentionArgs, kernels::ActivateArgs, kernels::GatherRowsArgs, kernels::SampleArgs>;
+template <typename None, typename... Args> using VariantOf = std::variant<Args...>;
+// A kernel's arguments, of any op; std::visit gives the struct's address to the entry.
+#define HEADRACE_OP(name, value, text) , kernels::name##Args
+using KernelArgs = VariantOf<void HEADRACE_OPS(HEADRACE_OP)>;
+#undef HEADRACE_OP
 struct BoundStep {
   kernels::Op op;
   KernelArgs args;

@@ -10,10 +10,15 @@
 
 #include <cstdint>
 
-#include "kernels/Kernels.h"
+#include "kernels/Types.h"
+#include "runtime/base/Boxed.h"
+#include "runtime/base/DType.h"
 #include "runtime/job/Hardware.h"
-#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
+
+namespace headrace::model {
+struct ModelSpec;
+}
 
 namespace headrace::cost {
 
@@ -33,8 +38,8 @@ struct Work {
 
 // Which op of the model; the sizes follow from the model.
 struct OpSite {
-  kernels::Op op = kernels::Op::Linear;
-  model::UnitRole unit = model::UnitRole::Qkv; // Norm and Linear: whose weights
+  kernels::Op op;
+  model::UnitRole unit; // Norm and Linear: whose weights
 };
 
 // The amounts of one op, exactly (saturating at 2^64 - 1). T tokens, S sequences, h hidden; rows = T, and S behind
@@ -95,7 +100,7 @@ public:
   double duplexShare() const override;
 
 private:
-  model::ModelSpec spec_;
+  model::Boxed<model::ModelSpec> spec_;
   model::Hardware hardware_;
   model::DType activation_, kv_;
 };

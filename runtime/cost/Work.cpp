@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/Kernels.h"
 #include "runtime/cost/CostModel.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::cost {
 namespace {
@@ -127,8 +129,6 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape
   case Op::Sample:
     flops = sequences * Amount(spec.vocab);
     device = Amount(4) * sequences * Amount(spec.vocab) + Amount(8) * sequences;
-    break;
-  case Op::Count:
     break;
   }
   Work work;

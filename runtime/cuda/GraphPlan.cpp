@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::cuda {
 namespace {
@@ -60,7 +61,7 @@ private:
       return refuse(index, "its operands are outside the schedule's list");
     if (step.kind == StepKind::Copy)
       return addCopy(index);
-    if (step.lane != Lane::Compute)
+    if (!plan::computes(step.lane))
       return refuse(index, absl::StrCat(step.kind == StepKind::Publish ? "publish" : "compute", " in lane '",
                                         plan::laneName(step.lane), "'"));
     if (variant_ == nullptr)
@@ -185,8 +186,8 @@ private:
     if (step.operandCount != 2)
       return refuse(index, absl::StrCat("a copy has 2 operands, this one ", step.operandCount));
     const Operand &source = operands(index)[0], &destination = operands(index)[1];
-    const bool toDevice = step.lane == Lane::H2D;
-    if (step.lane == Lane::Compute || source.space != (toDevice ? Space::Host : Space::Device) ||
+    const bool toDevice = plan::toDevice(step.lane);
+    if (plan::computes(step.lane) || source.space != (toDevice ? Space::Host : Space::Device) ||
         destination.space != (toDevice ? Space::Device : Space::Host))
       return refuse(index, absl::StrCat("a copy in lane '", plan::laneName(step.lane),
                                         "' whose sides are not those of its direction"));

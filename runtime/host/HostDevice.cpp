@@ -2,6 +2,7 @@
 #include "runtime/host/HostDevice.h"
 
 #include "runtime/host/LaneDevice.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 namespace {
@@ -59,7 +60,7 @@ private:
       RETURN_IF_ERROR(addCopy(index, out));
       break;
     case StepKind::Publish:
-      if (step.lane != Lane::Compute)
+      if (!plan::computes(step.lane))
         return refuse(index, "publish outside the compute lane");
       ++publishes_;
       break;
@@ -72,7 +73,7 @@ private:
 
   absl::Status addCompute(uint32_t index, LaneStep &out) {
     const plan::Step &step = schedule_.steps[index];
-    if (step.lane != Lane::Compute)
+    if (!plan::computes(step.lane))
       return refuse(index, absl::StrCat("compute in lane '", plan::laneName(step.lane), "'"));
     if (request_.options.replaceKernels != nullptr) {
       out.kernel = request_.options.replaceKernels;
@@ -101,8 +102,8 @@ private:
       return refuse(index, absl::StrCat("a copy has 2 operands, this one ", step.operandCount));
     const plan::Operand &source = schedule_.operands[step.firstOperand];
     const plan::Operand &destination = schedule_.operands[step.firstOperand + 1];
-    const bool toDevice = step.lane == Lane::H2D;
-    if (step.lane == Lane::Compute || source.space != (toDevice ? plan::Space::Host : plan::Space::Device) ||
+    const bool toDevice = plan::toDevice(step.lane);
+    if (plan::computes(step.lane) || source.space != (toDevice ? plan::Space::Host : plan::Space::Device) ||
         destination.space != (toDevice ? plan::Space::Device : plan::Space::Host))
       return refuse(index, absl::StrCat("a copy in lane '", plan::laneName(step.lane),
                                         "' whose sides are not those of its direction"));

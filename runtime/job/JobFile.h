@@ -23,11 +23,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/base/Boxed.h"
+#include "runtime/base/DType.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/Hardware.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::model {
+
+struct ModelSpec;
 
 enum class StartRule : uint8_t { Paper = 0, Eager = 1 };
 enum class Choice : uint8_t { Auto = 0, On = 1, Off = 2 };
@@ -112,7 +115,7 @@ struct Buckets {
 struct ModelSource {
   std::string path; // Hugging Face folder, or a shape's TOML; empty if none was given
   bool hasWeights = false;
-  ModelSpec spec;
+  Boxed<ModelSpec> spec;
   std::vector<std::string> notes = {}; // what a checkpoint has that the model does not use: worth a warning
 };
 

@@ -25,10 +25,16 @@
 #include <string>
 #include <vector>
 
-#include "kernels/Kernels.h"
+#include "kernels/IterationMeta.h"
+#include "kernels/Types.h"
+#include "runtime/base/Boxed.h"
 #include "runtime/job/Hardware.h"
 #include "runtime/job/JobFile.h"
-#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/Lane.h"
+
+namespace headrace::model {
+struct ModelSpec;
+}
 
 namespace headrace::plan {
 
@@ -36,11 +42,6 @@ inline constexpr uint32_t kFormatVersion = 2;
 inline constexpr uint32_t kNone = 0xffffffffu;
 
 enum class Space : uint8_t { Device = 0, Host = 1, Disk = 2 };
-
-// An in-order queue of work on a device.
-enum class Lane : uint8_t { Compute = 0, H2D = 1, D2H = 2, P2P = 3, Cpu = 4, Disk = 5 };
-inline constexpr int kLanes = 6;
-const char *laneName(Lane lane); // "compute", "h2d", ...
 
 enum class BufferKind : uint8_t {
   Weight = 0,     // one unit of placement
@@ -125,7 +126,7 @@ enum class Part : uint8_t { Embedding = 0, Attention = 1, Mlp = 2, Head = 3, Mov
 struct Step {
   StepKind kind = StepKind::Compute;
   Lane lane = Lane::Compute;
-  kernels::Op op = kernels::Op::Embed; // Compute only
+  kernels::Op op{}; // Compute only
   Part part = Part::Embedding;
   int32_t layer = -1;
   uint8_t device = 0;
@@ -160,7 +161,6 @@ enum class Arg : uint8_t {
   Output = 13,
   Workspace = 14
 };
-inline constexpr int kArgs = 15;
 const char *argName(Arg arg); // "source", "destination", "meta", ...
 
 // The operands of a step, at most one of each Arg, in any order. T, S: the schedule's maxTokens and maxSequences. "if":
@@ -270,7 +270,7 @@ inline constexpr uint32_t kPredicted = 1000; // thousandths
 struct Plan {
   uint32_t version = kFormatVersion;
   std::string compilerVersion;
-  model::ModelSpec model;
+  model::Boxed<model::ModelSpec> model;
   // Of the spec (its name left out) and, with a checkpoint, its safetensors headers: names, types, shapes and places of
   // all tensors, not their values; hex.
   std::string modelHash;

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/Mirrors.h"
 #include "runtime/plan/VerifyParts.h"
 
 namespace headrace::plan {
@@ -98,7 +100,7 @@ private:
   void rowsF32(Arg arg, unsigned accesses, int64_t rows, int64_t columns) {
     local(arg, accesses, times(rows, columns) * sizeof(float));
   }
-  kernels::Backend backend() const { return static_cast<kernels::Backend>(plan_.hardware.kind); }
+  kernels::Backend backend() const { return backendOf(plan_.hardware.kind); }
   void workspace(uint64_t bytes) {
     if (bytes > 0)
       local(Arg::Workspace, kW | kRW, bytes);
@@ -253,8 +255,6 @@ void OperandCheck::check(uint32_t number) {
       whole(Arg::Output, kW, plan_.outputBuffer());
       workspace(kernels::sampleWorkspaceBytes(backend(), sequences_, spec_.vocab));
       break;
-    case kernels::Op::Count:
-      break;
     }
   }
   // A workspace may be given where none is needed.
@@ -288,10 +288,10 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, Report &
   for (uint32_t i = 0; i < layout.units.size(); ++i)
     expect(i, layout.units[i].name, layout.units[i].layer, layout.units[i].bytes, true);
   // One layer's cache: [block][k, v][kvHead][token in block][headDim]
-  uint64_t kv = product({static_cast<uint64_t>(plan.kvBlocks), 2, static_cast<uint64_t>(plan.model.kvRows()),
+  uint64_t kv = product({static_cast<uint64_t>(plan.kvBlocks), 2, static_cast<uint64_t>(plan.model->kvRows()),
                          static_cast<uint64_t>(plan.blockTokens), model::dtypeBytes(plan.kvDtype)});
   kv = kv > UINT64_MAX - model::kAlign ? UINT64_MAX : model::alignUp(kv);
-  for (int32_t layer = 0; layer < plan.model.layers; ++layer)
+  for (int32_t layer = 0; layer < plan.model->layers; ++layer)
     expect(plan.kvBuffer(layer), absl::StrCat("kv.", layer), layer, kv, true);
   expect(plan.metaBuffer(), "meta", -1, kernels::metaBytes(plan.metaLayout), true);
   const uint64_t ids = times(plan.metaLayout.maxSequences, sizeof(int32_t));

@@ -12,6 +12,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
+#include "runtime/model/ModelSpec.h"
 #include "tools/commands/BenchFill.h"
 #include "tools/commands/BenchInstance.h"
 #include "tools/commands/BenchJob.h"
@@ -67,7 +68,7 @@ public:
 
   // A batch of 0 stands for the largest that would do.
   absl::StatusOr<BenchReport> run(const std::vector<std::string> &policies, const std::vector<int64_t> &batches) {
-    report_.model = job_.model->spec.name;
+    report_.model = job_.model->spec->name;
     report_.hardware = job_.hardware->name;
     report_.objective = describeObjective(job_.goal);
     report_.instances = options_.instances;
@@ -173,7 +174,7 @@ private:
           if (!instance.ok())
             return instance.status();
           one.instance = *std::move(instance);
-          one.prompts = randomPrompts(one.load.batch, options_.inputLength, job_.model->spec.vocab, options_.run.seed);
+          one.prompts = randomPrompts(one.load.batch, options_.inputLength, job_.model->spec->vocab, options_.run.seed);
           report_.device = std::string(one.instance->device());
         }
       }
@@ -309,10 +310,10 @@ absl::Status benchCommand(const BenchOptions &options) {
   if (job.goal.context && *job.goal.context < options.inputLength + options.outputLength)
     return badNumber("--context", *job.goal.context,
                      cat("at least the ", options.inputLength, " tokens in and ", options.outputLength, " out"));
-  if (const int64_t positions = job.model->spec.maxPositions; options.inputLength + options.outputLength > positions)
+  if (const int64_t positions = job.model->spec->maxPositions; options.inputLength + options.outputLength > positions)
     return badNumber("--input-len", options.inputLength,
                      cat("with --output-len ", options.outputLength, " at most the ", positions, " positions of ",
-                         job.model->spec.name));
+                         job.model->spec->name));
   std::vector<int64_t> batches = {options.fill ? 0 : job.goal.batch.value_or(8)};
   if (!options.batches.empty()) {
     absl::StatusOr<std::vector<int64_t>> given = parseBatches(options.batches);

@@ -187,7 +187,7 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
     add("--slots", model::cat(*plan.policy.slots));
   if (!nothing) {
     add("--offload-embedding", placement.offloadsEmbedding ? "on" : "off");
-    if (!plan.model.tiedEmbeddings) // else both are one matrix
+    if (!plan.model->tiedEmbeddings) // else both are one matrix
       add("--offload-head", placement.offloadsHead ? "on" : "off");
   }
   addBuckets();

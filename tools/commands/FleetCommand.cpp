@@ -15,6 +15,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/job/FleetFile.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/serve/fleet/Fleet.h"
 #include "tools/commands/Commands.h"
@@ -143,7 +144,7 @@ private:
     for (size_t l = 0; l < spec_.loads.size(); ++l) {
       const model::FleetLoad &load = spec_.loads[l];
       const auto plan =
-          std::find_if(plans_.begin(), plans_.end(), [&](const auto &p) { return p->model.name == load.model; });
+          std::find_if(plans_.begin(), plans_.end(), [&](const auto &p) { return p->model->name == load.model; });
       if (plan == plans_.end())
         return absl::InvalidArgumentError(cat(options_.file, ": requests.model = \"", model::escaped(load.model, 80),
                                               "\": expected the model of one of the devices"));
@@ -154,7 +155,7 @@ private:
         request.model = load.model;
         const int64_t batch = draw.in(load.batch), input = draw.in(load.inputLength);
         request.maxNewTokens = draw.in(load.outputLength);
-        request.prompts = randomPrompts(batch, input, (*plan)->model.vocab, load.seed + static_cast<uint64_t>(i));
+        request.prompts = randomPrompts(batch, input, (*plan)->model->vocab, load.seed + static_cast<uint64_t>(i));
         request.sampling.seed = load.seed + static_cast<uint64_t>(i);
         request.ttftNs = static_cast<double>(load.ttftNs);
         request.tpotNs = static_cast<double>(load.tpotNs);
@@ -207,7 +208,7 @@ private:
       instances_.push_back(std::move(instance));
       DeviceTally tally;
       tally.name = device.name;
-      tally.model = plan.model.name;
+      tally.model = plan.model->name;
       tally.inPlacement.assign(plan.placements.size(), 0);
       for (const plan::Placement &placement : plan.placements)
         tally.placements.push_back(placement.name);

@@ -8,6 +8,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Xxh64.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/Safetensors.h"
 #include "runtime/model/WeightSource.h"
 #include "tools/commands/JobToml.h"
@@ -119,7 +120,7 @@ absl::StatusOr<std::vector<uint64_t>> hashesOf(const std::string &folder, const 
 absl::Status hashWeights(const model::ModelSource &weights, plan::Plan &plan) {
   if (!weights.hasWeights)
     return absl::InvalidArgumentError(
-        model::cat("command line: --verify-weights: ", weights.path.empty() ? plan.model.name : weights.path,
+        model::cat("command line: --verify-weights: ", weights.path.empty() ? plan.model->name : weights.path,
                    " has no weights: expected a model folder with a checkpoint"));
   absl::StatusOr<std::vector<uint64_t>> hashes = hashesOf(weights.path, plan.model);
   if (!hashes.ok())

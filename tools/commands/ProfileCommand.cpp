@@ -198,9 +198,9 @@ absl::Status profileCommand(const ProfileOptions &options) {
     std::fprintf(stderr, "headrace: %s: continued; %zu sizes of copies and %zu pairs are there already\n",
                  options.output.c_str(), record.transfers.size(), record.cells.size());
   }
-  if (grid->plan.model.layers < job.model->spec.layers)
+  if (grid->plan.model->layers < job.model->spec->layers)
     std::fprintf(stderr, "headrace: %lld of the %lld layers are run: more leave no room for batches and contexts\n",
-                 static_cast<long long>(grid->plan.model.layers), static_cast<long long>(job.model->spec.layers));
+                 static_cast<long long>(grid->plan.model->layers), static_cast<long long>(job.model->spec->layers));
   noteLeftOut(*grid);
 
   std::unique_ptr<model::WeightSource> weights;

@@ -16,6 +16,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/core/TransitionPaths.h"
 #include "runtime/cuda/CudaDevice.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightSource.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/plan/PlanFile.h"
@@ -108,7 +109,7 @@ absl::StatusOr<Loaded> compileOnTheWay(const RunOptions &options, double linkBan
   outputs.addInputs(job.files);
   if (absl::Status status = outputs.check(); !status.ok()) // before the work starts
     return status;
-  absl::StatusOr<Prompts> prompts = readPrompts(options, job.model->spec.vocab);
+  absl::StatusOr<Prompts> prompts = readPrompts(options, job.model->spec->vocab);
   if (!prompts.ok())
     return prompts.status();
   if (linkBandwidth > 0) { // the plan is made for the link that the run will have
@@ -119,10 +120,10 @@ absl::StatusOr<Loaded> compileOnTheWay(const RunOptions &options, double linkBan
     h.linkEfficiency = 1;
   }
   fitGoal(*prompts, options.maxNewTokens, job.goal);
-  if (*job.goal.context > job.model->spec.maxPositions)
+  if (*job.goal.context > job.model->spec->maxPositions)
     return absl::InvalidArgumentError(cat("the longest prompt with its ", options.maxNewTokens, " new tokens is ",
                                           *job.goal.context, " tokens: expected at most the ",
-                                          job.model->spec.maxPositions, " positions of ", job.model->spec.name));
+                                          job.model->spec->maxPositions, " positions of ", job.model->spec->name));
   absl::StatusOr<plan::Plan> plan = compileJob(job);
   if (!plan.ok())
     return aboutInput(assembled->input, plan.status());
@@ -147,7 +148,7 @@ absl::StatusOr<Loaded> loadPlan(const RunOptions &options, double linkBandwidth,
   plan->modelPath = pathFromPlan(plan->modelPath, options.job.source);
   outputs.addInput(plan->modelPath);
   RETURN_IF_ERROR(outputs.check());
-  absl::StatusOr<Prompts> prompts = readPrompts(options, plan->model.vocab);
+  absl::StatusOr<Prompts> prompts = readPrompts(options, plan->model->vocab);
   if (!prompts.ok())
     return prompts.status();
   return Loaded{*std::move(plan), *std::move(prompts)};
@@ -237,8 +238,9 @@ absl::Status runCommand(const RunOptions &options) {
   if (options.placement && *options.placement >= plan.placements.size())
     return badNumber("--placement", *options.placement, cat("one of the plan's ", plan.placements.size(), ", from 0"));
   for (const int32_t id : *stopIds)
-    if (id >= plan.model.vocab)
-      return badNumber("--stop-ids", id, cat("token ids from 0 to ", plan.model.vocab - 1, ", the model's vocabulary"));
+    if (id >= plan.model->vocab)
+      return badNumber("--stop-ids", id,
+                       cat("token ids from 0 to ", plan.model->vocab - 1, ", the model's vocabulary"));
 
   if (options.device.empty())
     device = makeDevice(defaultDevice(plan), options);
@@ -323,7 +325,7 @@ absl::Status runCommand(const RunOptions &options) {
   report.missingVariants = runtime->missingVariants();
   report.leftOutVariants = runtime->leftOutVariants();
   if (!options.logits.empty())
-    if (absl::Status status = outputs->write(options.logits, logitsFile(report.result.logits, plan.model.vocab));
+    if (absl::Status status = outputs->write(options.logits, logitsFile(report.result.logits, plan.model->vocab));
         !status.ok())
       return status;
   if (drawn) {

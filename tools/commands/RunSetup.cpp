@@ -12,6 +12,7 @@
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelHash.h"
 
@@ -45,7 +46,7 @@ absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const RunOption
     return badFlag("--weights", folder, "no such folder", "the model's folder");
   if (folder.empty() || folder.ends_with(".toml"))
     return absl::InvalidArgumentError(
-        cat(folder.empty() ? plan.model.name : folder,
+        cat(folder.empty() ? plan.model->name : folder,
             ": a shape has no weights: expected --synthetic-weights SEED, or --weights FOLDER"));
   if (!model::isDirectory(folder))
     return absl::NotFoundError(cat(folder, ": no such folder; the plan was made from it: expected --weights FOLDER, "

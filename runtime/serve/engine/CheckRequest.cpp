@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/serve/engine/BatchEngine.h"
 
 namespace headrace::serve {
@@ -17,9 +18,9 @@ absl::Status checkPrompt(const plan::Plan &plan, const GenerateRequest &request,
   if (prompt.empty())
     return refuse(absl::StrCat(name, " is empty, expected at least one token id"));
   for (size_t t = 0; t < prompt.size(); ++t)
-    if (prompt[t] < 0 || prompt[t] >= plan.model.vocab)
+    if (prompt[t] < 0 || prompt[t] >= plan.model->vocab)
       return refuse(absl::StrCat(name, ": token id ", prompt[t], " at position ", t,
-                                 " is outside the vocabulary, expected 0 to ", plan.model.vocab - 1));
+                                 " is outside the vocabulary, expected 0 to ", plan.model->vocab - 1));
   if (static_cast<int64_t>(prompt.size()) > plan.maxContext ||
       request.maxNewTokens > plan.maxContext - static_cast<int64_t>(prompt.size()))
     return refuse(absl::StrCat(name, ": ", prompt.size(), " tokens and ", request.maxNewTokens,
