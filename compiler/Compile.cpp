@@ -18,6 +18,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Units.h"
 #include "runtime/cost/CostModel.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "runtime/sim/TokenGaps.h"
 

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/HostKernel.h"
 #include "kernels/IterationMeta.h"
 #include "kernels/Types.h"
 
@@ -254,10 +255,6 @@ struct SampleArgs {
   }
   template <typename F> void results(F) const {} // ids of tokens
 };
-
-// Entry points of the host: args points to the op's struct. One thread calls at a time.
-using HostKernel = void (*)(const void *args);
-HostKernel hostKernel(Op op);
 
 // The uniform number in [0, 1) that sampling uses; exposed so that tests and other devices can agree with it.
 double uniformAt(uint64_t seed, uint64_t position);

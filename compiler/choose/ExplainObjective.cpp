@@ -10,6 +10,7 @@
 #include "compiler/lower/Explain.h"
 #include "runtime/base/Units.h"
 #include "runtime/cost/Record.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
 
 namespace headrace::compiler {

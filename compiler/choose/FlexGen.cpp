@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/cost/SelectN.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {

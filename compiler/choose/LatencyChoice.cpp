@@ -11,6 +11,7 @@
 #include "compiler/choose/PolicyCandidates.h"
 #include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/sim/TokenGaps.h"
 
@@ -161,7 +162,7 @@ std::vector<uint64_t> LatencyChoice::copiesOf(const Candidate &candidate) const 
   std::vector<uint64_t> copies;
   if (candidate.slots > 0 || candidate.ringBytes > 0)
     for (const int32_t unit : in_.family->unitsOf(candidate))
-      if (unit != in_.layout->embeddingUnit() || in_.request->model.tiedEmbeddings)
+      if (unit != in_.layout->embeddingUnit() || in_.request->model->tiedEmbeddings)
         copies.push_back(in_.layout->units[static_cast<size_t>(unit)].bytes);
   return copies;
 }
@@ -199,7 +200,7 @@ SearchRequest LatencyChoice::searchRequest(const Goals &goals, bool embedding) c
     (bucket->decode ? asked.decode : asked.mixed).push_back({bucket->shape, sloNs});
   const uint64_t table = in_.layout->units[static_cast<size_t>(in_.layout->embeddingUnit())].bytes;
   asked.embedding = embedding && in_.request->policy.offloadEmbedding != model::Choice::Off && table <= hostBytes();
-  asked.mostBytes = hostBytes() - (asked.embedding && !in_.request->model.tiedEmbeddings ? table : 0);
+  asked.mostBytes = hostBytes() - (asked.embedding && !in_.request->model->tiedEmbeddings ? table : 0);
   asked.head = in_.request->policy.offloadHead != model::Choice::Off;
   return asked;
 }
@@ -221,7 +222,7 @@ absl::StatusOr<std::optional<Candidate>> LatencyChoice::searchAnew(const Goals &
   const bool tight = std::any_of(goals.begin(), goals.end(), [&](const auto &goal) {
     return goal.second < goal.first->residentNs + goal.first->residentNs / kTight;
   });
-  if (in_.request->policy.offloadEmbedding == model::Choice::Auto && !in_.request->model.tiedEmbeddings &&
+  if (in_.request->policy.offloadEmbedding == model::Choice::Auto && !in_.request->model->tiedEmbeddings &&
       (absl::IsResourceExhausted(found.status()) || tight)) {
     absl::StatusOr<SearchedPlacement> kept = searchPlacement(searchRequest(goals, false), *in_.prices);
     if (!found.ok() || (kept.ok() && kept->freedBytes > found->freedBytes))
@@ -263,7 +264,7 @@ LatencyChoice::chain(const Objective &bucket, const std::vector<RangeStep> &step
 bool LatencyChoice::searches() const {
   const model::Policy &asked = in_.request->policy;
   return policy_ == "headrace" && !asked.slots && asked.offloadHead != model::Choice::On &&
-         !(in_.request->model.tiedEmbeddings && asked.offloadEmbedding == model::Choice::On);
+         !(in_.request->model->tiedEmbeddings && asked.offloadEmbedding == model::Choice::On);
 }
 
 bool LatencyChoice::gapsCount() const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/choose/PolicyCandidates.h"
 
+#include "runtime/model/ModelSpec.h"
+
 #include <algorithm>
 
 namespace headrace::compiler {

@@ -71,7 +71,7 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, std::ve
   options.units = candidate.units;
   options.embedding = candidate.embedding;
   // Tied: the table is the head's operand. Single units name the head's among them.
-  options.head = candidate.head && !request_.model.tiedEmbeddings && candidate.units.empty();
+  options.head = candidate.head && !request_.model->tiedEmbeddings && candidate.units.empty();
   options.slots = {candidate.slots, static_cast<int64_t>(candidate.ringBytes)};
   options.kvAlign = where.kvAlign;
   options.hostAddress = [&addresses = *where.hostAddresses](int64_t unit) {

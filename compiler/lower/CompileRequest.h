@@ -11,7 +11,6 @@
 #include "compiler/lower/Candidate.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/job/JobFile.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 
@@ -26,7 +25,7 @@ struct CompileProgress {
 };
 
 struct CompileRequest {
-  model::ModelSpec model;
+  model::Boxed<model::ModelSpec> model;
   std::string modelHash;
   std::string modelPath;
   model::Hardware hardware;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/HostDevice.h"
 
+#include "kernels/Kernels.h"
 #include "runtime/host/LaneDevice.h"
 #include "runtime/model/ModelSpec.h"
 

@@ -163,28 +163,8 @@ enum class Arg : uint8_t {
 };
 const char *argName(Arg arg); // "source", "destination", "meta", ...
 
-// The operands of a step, at most one of each Arg, in any order. T, S: the schedule's maxTokens and maxSequences. "if":
-// only where the model has it. Activations are of Plan::activationDtype, but the residual stream
-// (Embed's X, Norm's and GatherRows' X, GatherRows' Y, Residual and the Y that goes with it) and logits are F32. They
-// begin at byte 0; sizes are lower bounds.
-//
-//   Copy        Source R, Destination W: the same bytes of the same buffer; the host side is the buffer's home
-//   Embed       Meta R, Table R (TokenTable of the embedding), Positions R if learned (PositionTable), Sampled R,
-//               X W [T, hidden]
-//   Norm        Meta R, X R, NormWeights R (of qkv, up or head: from NormWeight to the end of NormBias if there is one,
-//               else of NormWeight), Y W; rows are T, of the head's S
-//   Linear      Meta R, X R, Weight R (the unit's Matrix; for a tied head the embedding's TokenTable), Bias R if the
-//               unit has one, Residual R if one is added (may be the very range of Y), Y W, Workspace W if
-//               linearWorkspaceBytes() > 0; rows are T, of the head S
-//   RopeAppend  Meta R, X RW [T, qkvRows], Kv W or RW
-//   Attention   Meta R, X R [T, qkvRows], Kv R, Y W [T, qRows], Workspace W if attentionWorkspaceBytes() > 0
-//   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
-//   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
-//   Sample      Meta R, X R [S, vocab], Sampled W or RW, Output W, Workspace W if sampleWorkspaceBytes() > 0
-//   Publish     Output R, Meta R if wanted; on the compute lane
-//
-// Meta, Kv, Sampled and Output are whole buffers; weights cover the bytes of their tensors (WeightLayout.h). Table and
-// Positions of a step marked direct are in host memory. A Workspace holds nothing before or after its step.
+// The operands of a step: at most one of each Arg, in any order. Which an op has, and of what size, is what
+// VerifySizes.cpp says and checks.
 
 // The bytes [bufferOffset, bufferOffset + bytes) of a buffer, which this step finds (or leaves) at `address`.
 // Buffers: below Plan::buffers.size() a persistent one, from there on Schedule::locals.

@@ -1,7 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Buffers and operands against what the model says they are. The sizes are worked out here from the model and the op,
-// as Plan.h's table of operands has them; nothing is taken from the steps' own amounts.
+// as the table below has them; nothing is taken from the steps' own amounts.
+//
+// The operands of a step, at most one of each Arg, in any order. T, S: the schedule's maxTokens and maxSequences. "if":
+// only where the model has it. Activations are of Plan::activationDtype, but the residual stream
+// (Embed's X, Norm's and GatherRows' X, GatherRows' Y, Residual and the Y that goes with it) and logits are F32. They
+// begin at byte 0; sizes are lower bounds.
+//
+//   Copy        Source R, Destination W: the same bytes of the same buffer; the host side is the buffer's home
+//   Embed       Meta R, Table R (TokenTable of the embedding), Positions R if learned (PositionTable), Sampled R,
+//               X W [T, hidden]
+//   Norm        Meta R, X R, NormWeights R (of qkv, up or head: from NormWeight to the end of NormBias if there is one,
+//               else of NormWeight), Y W; rows are T, of the head's S
+//   Linear      Meta R, X R, Weight R (the unit's Matrix; for a tied head the embedding's TokenTable), Bias R if the
+//               unit has one, Residual R if one is added (may be the very range of Y), Y W, Workspace W if
+//               linearWorkspaceBytes() > 0; rows are T, of the head S
+//   RopeAppend  Meta R, X RW [T, qkvRows], Kv W or RW
+//   Attention   Meta R, X R [T, qkvRows], Kv R, Y W [T, qRows], Workspace W if attentionWorkspaceBytes() > 0
+//   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
+//   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
+//   Sample      Meta R, X R [S, vocab], Sampled W or RW, Output W, Workspace W if sampleWorkspaceBytes() > 0
+//   Publish     Output R, Meta R if wanted; on the compute lane
+//
+// Meta, Kv, Sampled and Output are whole buffers; weights cover the bytes of their tensors (WeightLayout.h). Table and
+// Positions of a step marked direct are in host memory. A Workspace holds nothing before or after its step.
 #include <optional>
 
 #include "absl/strings/str_cat.h"

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 

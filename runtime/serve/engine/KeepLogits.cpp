@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::serve {
