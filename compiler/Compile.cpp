@@ -20,6 +20,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Units.h"
 #include "runtime/cost/CostModel.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "runtime/sim/TokenGaps.h"
 
@@ -48,9 +49,9 @@ absl::Status checkDurations(const plan::Plan &plan) {
     const plan::Step &step = steps[static_cast<size_t>(at - durationsNs.begin())];
     const bool memory = static_cast<double>(step.deviceBytes) >= kLongestSeconds * h.memoryBandwidth;
     const auto [key, value] =
-        step.lane == plan::Lane::D2H ? std::pair("hardware.d2h_bandwidth", model::bandwidthText(h.d2hBandwidth))
-        : step.linkBytes > 0         ? std::pair("hardware.h2d_bandwidth", model::bandwidthText(h.h2dBandwidth))
-        : memory                     ? std::pair("hardware.memory_bandwidth", model::bandwidthText(h.memoryBandwidth))
+        plan::toHost(step.lane) ? std::pair("hardware.d2h_bandwidth", model::bandwidthText(h.d2hBandwidth))
+        : step.linkBytes > 0    ? std::pair("hardware.h2d_bandwidth", model::bandwidthText(h.h2dBandwidth))
+        : memory                ? std::pair("hardware.memory_bandwidth", model::bandwidthText(h.memoryBandwidth))
         : plan.activationDtype == model::DType::F32 ? std::pair("hardware.flops_f32", model::flopsText(h.flopsF32))
                                                     : std::pair("hardware.flops_f16", model::flopsText(h.flopsF16));
     return absl::InvalidArgumentError(

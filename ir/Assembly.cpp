@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/Assembly.h"
 
+#include "ir/Accesses.h"
+
 namespace headrace::ir {
 
 using llvm::StringRef; // generated code says StringRef

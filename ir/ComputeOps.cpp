@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compute ops: verifiers, and what each reads and writes.
+// Compute ops: verifiers, names and what is updated in place. What each reads and writes stands in HeadraceCompute.td.
 #include "ir/Headrace.h"
 
 namespace headrace::ir {
@@ -12,20 +12,6 @@ using mlir::success;
 using mlir::Value;
 
 using SetName = llvm::function_ref<void(Value, llvm::StringRef)>;
-using Accesses = llvm::SmallVectorImpl<Access>;
-
-static ByteRange whole(Value value) { return {0, bufferType(value).getBytes()}; }
-static Access read(Value value, Arg arg) { return {value, AccessKind::Read, arg, whole(value)}; }
-static Access write(Value value, Arg arg) { return {value, AccessKind::Write, arg, whole(value)}; }
-static Access update(Value value, Arg arg) { return {value, AccessKind::ReadWrite, arg, whole(value)}; }
-static void readTensor(Accesses &accesses, Value unit, ByteRange range, Arg arg) {
-  if (!range.empty())
-    accesses.push_back({unit, AccessKind::Read, arg, range});
-}
-static void useScratch(Accesses &accesses, const Workspace &workspace) {
-  if (workspace.bytes)
-    accesses.push_back({Value(), AccessKind::Write, Arg::Workspace, {0, workspace.bytes}});
-}
 
 static LogicalResult verifyTensor(Operation *op, llvm::StringRef what, ByteRange range, Value unit, bool required) {
   if (range.empty() && !required)
@@ -46,16 +32,7 @@ LogicalResult EmbedOp::verify() {
   return failure(failed(verifyTensor(*this, "table", getTable(), getUnit(), true)) ||
                  failed(verifyTensor(*this, "positions", getPositions(), getUnit(), false)));
 }
-StepInfo &EmbedOp::stepInfo() { return getProperties().step; }
-Address *EmbedOp::resultAddress() { return &getProperties().at; }
 void EmbedOp::getAsmResultNames(SetName setName) { setName(getX(), "x"); }
-void EmbedOp::getAccesses(Accesses &accesses) {
-  accesses.push_back(read(getMeta(), Arg::Meta));
-  readTensor(accesses, getUnit(), getTable(), Arg::Table);
-  readTensor(accesses, getUnit(), getPositions(), Arg::Positions);
-  accesses.push_back(read(getSampled(), Arg::Sampled));
-  accesses.push_back(write(getX(), Arg::X));
-}
 
 LogicalResult NormOp::verify() {
   // The residual stream may be wider than what the next op reads; the padding of either hides the exact number of rows.
@@ -65,16 +42,7 @@ LogicalResult NormOp::verify() {
   return failure(failed(verifyTensor(*this, "weight", getWeight(), getUnit(), true)) ||
                  failed(verifyTensor(*this, "bias", getBias(), getUnit(), false)));
 }
-StepInfo &NormOp::stepInfo() { return getProperties().step; }
-Address *NormOp::resultAddress() { return &getProperties().at; }
 void NormOp::getAsmResultNames(SetName setName) { setName(getY(), "normed"); }
-void NormOp::getAccesses(Accesses &accesses) {
-  accesses.push_back(read(getMeta(), Arg::Meta));
-  accesses.push_back(read(getX(), Arg::X));
-  readTensor(accesses, getUnit(), getWeight(), Arg::NormWeights);
-  readTensor(accesses, getUnit(), getBias(), Arg::Bias);
-  accesses.push_back(write(getY(), Arg::Y));
-}
 
 LogicalResult LinearOp::verify() {
   if (getResidual() && getResidual().getType() != getY().getType())
@@ -83,44 +51,14 @@ LogicalResult LinearOp::verify() {
   return failure(failed(verifyTensor(*this, "weight", getWeight(), getUnit(), true)) ||
                  failed(verifyTensor(*this, "bias", getBias(), getUnit(), false)));
 }
-StepInfo &LinearOp::stepInfo() { return getProperties().step; }
-Address *LinearOp::resultAddress() { return getResidual() ? nullptr : &getProperties().at; }
-Workspace *LinearOp::workspace() { return &getProperties().scratch; }
 void LinearOp::getAsmResultNames(SetName setName) {
   setName(getY(), getResidual() ? "x" : getRole() == UnitRole::Head ? "logits" : stringifyUnitRole(getRole()));
 }
 int LinearOp::tiedOperand(unsigned) { return getResidual() ? 3 : -1; } // meta, x, unit, residual
-void LinearOp::getAccesses(Accesses &accesses) {
-  accesses.push_back(read(getMeta(), Arg::Meta));
-  accesses.push_back(read(getX(), Arg::X));
-  readTensor(accesses, getUnit(), getWeight(), Arg::Weight);
-  readTensor(accesses, getUnit(), getBias(), Arg::Bias);
-  if (getResidual())
-    accesses.push_back(update(getResidual(), Arg::Residual));
-  useScratch(accesses, getScratch());
-  if (!getResidual())
-    accesses.push_back(write(getY(), Arg::Y));
-}
 
-StepInfo &RopeAppendOp::stepInfo() { return getProperties().step; }
 int RopeAppendOp::tiedOperand(unsigned index) { return static_cast<int>(index) + 1; } // meta, qkv, kv
-void RopeAppendOp::getAccesses(Accesses &accesses) {
-  accesses.push_back(read(getMeta(), Arg::Meta));
-  accesses.push_back(update(getQkv(), Arg::X));
-  accesses.push_back(update(getKv(), Arg::Kv));
-}
 
-StepInfo &AttentionOp::stepInfo() { return getProperties().step; }
-Address *AttentionOp::resultAddress() { return &getProperties().at; }
 void AttentionOp::getAsmResultNames(SetName setName) { setName(getOut(), "attended"); }
-Workspace *AttentionOp::workspace() { return &getProperties().scratch; }
-void AttentionOp::getAccesses(Accesses &accesses) {
-  accesses.push_back(read(getMeta(), Arg::Meta));
-  accesses.push_back(read(getQkv(), Arg::X));
-  accesses.push_back(read(getKv(), Arg::Kv));
-  useScratch(accesses, getScratch());
-  accesses.push_back(write(getOut(), Arg::Y));
-}
 
 LogicalResult RecomputeKvOp::verify() {
   return failure(failed(verifyTensor(*this, "norm weight", getNormWeight(), getUnit(), true)) ||
@@ -128,17 +66,7 @@ LogicalResult RecomputeKvOp::verify() {
                  failed(verifyTensor(*this, "weight", getWeight(), getUnit(), true)) ||
                  failed(verifyTensor(*this, "bias", getBias(), getUnit(), false)));
 }
-StepInfo &RecomputeKvOp::stepInfo() { return getProperties().step; }
 int RecomputeKvOp::tiedOperand(unsigned) { return 3; } // meta, act, unit, kv
-void RecomputeKvOp::getAccesses(Accesses &accesses) {
-  accesses.push_back(read(getMeta(), Arg::Meta));
-  accesses.push_back(read(getAct(), Arg::X));
-  readTensor(accesses, getUnit(), getNormWeight(), Arg::NormWeights);
-  readTensor(accesses, getUnit(), getNormBias(), Arg::NormWeights);
-  readTensor(accesses, getUnit(), getWeight(), Arg::Weight);
-  readTensor(accesses, getUnit(), getBias(), Arg::Bias);
-  accesses.push_back(update(getKv(), Arg::Kv));
-}
 
 // `packed` must be what `bits` an element and two bounds a group take of `plain`.
 static LogicalResult verifyPacked(Operation *op, int32_t bits, int32_t group, BufferType plain, BufferType packed) {
@@ -159,20 +87,8 @@ static LogicalResult verifyPacked(Operation *op, int32_t bits, int32_t group, Bu
 LogicalResult QuantiseOp::verify() {
   return verifyPacked(*this, getBits(), getGroup(), bufferType(getX()), bufferType(getY()));
 }
-StepInfo &QuantiseOp::stepInfo() { return getProperties().step; }
-Address *QuantiseOp::resultAddress() { return &getProperties().at; }
-void QuantiseOp::getAccesses(Accesses &accesses) {
-  accesses.push_back(read(getX(), Arg::X));
-  accesses.push_back(write(getY(), Arg::Y));
-}
 LogicalResult DequantiseOp::verify() {
   return verifyPacked(*this, getBits(), getGroup(), bufferType(getY()), bufferType(getX()));
-}
-StepInfo &DequantiseOp::stepInfo() { return getProperties().step; }
-Address *DequantiseOp::resultAddress() { return &getProperties().at; }
-void DequantiseOp::getAccesses(Accesses &accesses) {
-  accesses.push_back(read(getX(), Arg::X));
-  accesses.push_back(write(getY(), Arg::Y));
 }
 
 LogicalResult ActivateOp::verify() {
@@ -181,14 +97,7 @@ LogicalResult ActivateOp::verify() {
     return emitOpError() << "makes " << out << " bytes of " << in << ": gate and up are twice the result";
   return success();
 }
-StepInfo &ActivateOp::stepInfo() { return getProperties().step; }
-Address *ActivateOp::resultAddress() { return &getProperties().at; }
 void ActivateOp::getAsmResultNames(SetName setName) { setName(getY(), "activated"); }
-void ActivateOp::getAccesses(Accesses &accesses) {
-  accesses.push_back(read(getMeta(), Arg::Meta));
-  accesses.push_back(read(getX(), Arg::X));
-  accesses.push_back(write(getY(), Arg::Y));
-}
 
 LogicalResult GatherRowsOp::verify() {
   if (bufferType(getX()).getEncoding() != bufferType(getY()).getEncoding())
@@ -196,30 +105,8 @@ LogicalResult GatherRowsOp::verify() {
                          << ": the encoding must be the same";
   return success();
 }
-StepInfo &GatherRowsOp::stepInfo() { return getProperties().step; }
-Address *GatherRowsOp::resultAddress() { return &getProperties().at; }
 void GatherRowsOp::getAsmResultNames(SetName setName) { setName(getY(), "gathered"); }
-void GatherRowsOp::getAccesses(Accesses &accesses) {
-  accesses.push_back(read(getMeta(), Arg::Meta));
-  accesses.push_back(read(getX(), Arg::X));
-  accesses.push_back(write(getY(), Arg::Y));
-}
 
-StepInfo &SampleOp::stepInfo() { return getProperties().step; }
-Workspace *SampleOp::workspace() { return &getProperties().scratch; }
 int SampleOp::tiedOperand(unsigned index) { return static_cast<int>(index) + 2; } // meta, logits, sampled, output
-void SampleOp::getAccesses(Accesses &accesses) {
-  accesses.push_back(read(getMeta(), Arg::Meta));
-  accesses.push_back(read(getLogits(), Arg::X));
-  accesses.push_back(update(getSampled(), Arg::Sampled));
-  accesses.push_back(update(getOutput(), Arg::Output));
-  useScratch(accesses, getScratch());
-}
-
-StepInfo &PublishOp::stepInfo() { return getProperties().step; }
-void PublishOp::getAccesses(Accesses &accesses) {
-  accesses.push_back(read(getMeta(), Arg::Meta));
-  accesses.push_back(read(getOutput(), Arg::Output));
-}
 
 } // namespace headrace::ir

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "ir/Enums.h"
+#include "ir/Lanes.h"
 #include "ir/Step.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/Builders.h"

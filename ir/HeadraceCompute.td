@@ -12,12 +12,41 @@
 include "ir/HeadraceTypes.td"
 include "ir/HeadraceInterfaces.td"
 
-class Headrace_ComputeOp<string mnemonic, list<string> methods = [], list<Trait> traits = []>
-    : Headrace_Op<mnemonic, [DeclareOpInterfaceMethods<Headrace_StepInterface, methods>] # traits>;
+// One access of a step, in the words of ir/Accesses.h: `of` and `range` are getters' names without "get".
+class Headrace_Access<string text> {
+  string cpp = text;
+}
+class Headrace_Reads<string of, string arg = of>
+    : Headrace_Access<"accesses.push_back(read(get" # of # "(), Arg::" # arg # "));">;
+class Headrace_Writes<string of, string arg = of>
+    : Headrace_Access<"accesses.push_back(write(get" # of # "(), Arg::" # arg # "));">;
+class Headrace_Updates<string of, string arg = of>
+    : Headrace_Access<"accesses.push_back(update(get" # of # "(), Arg::" # arg # "));">;
+// The bytes `range` of the unit; an empty range is no access.
+class Headrace_ReadsTensor<string range, string arg = range>
+    : Headrace_Access<"readTensor(accesses, getUnit(), get" # range # "(), Arg::" # arg # ");">;
+def Headrace_UsesScratch : Headrace_Access<"useScratch(accesses, getScratch());">;
+
+// A step: `methods` of the interface beyond stepInfo and getAccesses. Of these, tiedOperand is written in
+// ComputeOps.cpp; `result` says where the address of the step's new buffer is kept.
+class Headrace_ComputeOp<string mnemonic, list<Headrace_Access> accesses, list<string> methods = [],
+                         list<Trait> traits = [], string result = "&getProperties().at">
+    : Headrace_Op<mnemonic, [DeclareOpInterfaceMethods<Headrace_StepInterface, methods>] # traits> {
+  let extraClassDefinition =
+      "StepInfo &$cppClass::stepInfo() { return getProperties().step; }\n" #
+      "void $cppClass::getAccesses(::llvm::SmallVectorImpl<Access> &accesses) {\n  " #
+      !interleave(!foreach(access, accesses, access.cpp), "\n  ") # "\n}\n" #
+      !if(!empty(!filter(m, methods, !eq(m, "resultAddress"))), "",
+          "Address *$cppClass::resultAddress() { return " # result # "; }\n") #
+      !if(!empty(!filter(m, methods, !eq(m, "workspace"))), "",
+          "Workspace *$cppClass::workspace() { return &getProperties().scratch; }\n");
+}
 
 defvar Headrace_NoAddress = "::headrace::ir::Address()";
 
-def Headrace_EmbedOp : Headrace_ComputeOp<"embed", ["resultAddress"], [Headrace_NameResults]> {
+def Headrace_EmbedOp : Headrace_ComputeOp<"embed",
+    [Headrace_Reads<"Meta">, Headrace_ReadsTensor<"Table">, Headrace_ReadsTensor<"Positions">,
+     Headrace_Reads<"Sampled">, Headrace_Writes<"X">], ["resultAddress"], [Headrace_NameResults]> {
   let summary = "token (and position) rows of the embedding -> residual stream";
   let description = [{
     Reads token ids from `meta`, or from `sampled` where an id says "what this request sampled last". With `direct` in
@@ -34,7 +63,9 @@ def Headrace_EmbedOp : Headrace_ComputeOp<"embed", ["resultAddress"], [Headrace_
   let hasVerifier = 1;
 }
 
-def Headrace_NormOp : Headrace_ComputeOp<"norm", ["resultAddress"], [Headrace_NameResults]> {
+def Headrace_NormOp : Headrace_ComputeOp<"norm",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"X">, Headrace_ReadsTensor<"Weight", "NormWeights">,
+     Headrace_ReadsTensor<"Bias">, Headrace_Writes<"Y">], ["resultAddress"], [Headrace_NameResults]> {
   let summary = "LayerNorm (with a bias) or RMSNorm of each row";
   let arguments = (ins EnumProp<Headrace_Rows>:$rows, Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$x,
                        Headrace_DeviceBuffer:$unit, EnumProp<Headrace_UnitRole>:$role, Headrace_RangeProp:$weight,
@@ -48,7 +79,10 @@ def Headrace_NormOp : Headrace_ComputeOp<"norm", ["resultAddress"], [Headrace_Na
   let hasVerifier = 1;
 }
 
-def Headrace_LinearOp : Headrace_ComputeOp<"linear", ["resultAddress", "tiedOperand", "workspace"], [Headrace_NameResults]> {
+def Headrace_LinearOp : Headrace_ComputeOp<"linear",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"X">, Headrace_ReadsTensor<"Weight">, Headrace_ReadsTensor<"Bias">,
+     Headrace_Access<"if (getResidual()) accesses.push_back(update(getResidual(), Arg::Residual));">,
+     Headrace_UsesScratch, Headrace_Access<"if (!getResidual()) accesses.push_back(write(getY(), Arg::Y));">], ["resultAddress", "tiedOperand", "workspace"], [Headrace_NameResults], "getResidual() ? nullptr : &getProperties().at"> {
   let summary = "y = epilogue(x W^T + bias), or residual += the same";
   let description = [{
     `role` names the linear op of the layer (or the head); `unit` is the unit that holds its matrix: with tied embeddings
@@ -70,7 +104,8 @@ def Headrace_LinearOp : Headrace_ComputeOp<"linear", ["resultAddress", "tiedOper
   let hasVerifier = 1;
 }
 
-def Headrace_RopeAppendOp : Headrace_ComputeOp<"rope_append", ["tiedOperand"],
+def Headrace_RopeAppendOp : Headrace_ComputeOp<"rope_append",
+    [Headrace_Reads<"Meta">, Headrace_Updates<"Qkv", "X">, Headrace_Updates<"Kv">], ["tiedOperand"],
     [AllTypesMatch<["qkv", "rotated"]>, AllTypesMatch<["kv", "appended"]>]> {
   let summary = "rotate q and k in place, append k and v to the KV cache";
   let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$qkv, Headrace_DeviceBuffer:$kv,
@@ -82,7 +117,9 @@ def Headrace_RopeAppendOp : Headrace_ComputeOp<"rope_append", ["tiedOperand"],
   }];
 }
 
-def Headrace_AttentionOp : Headrace_ComputeOp<"attention", ["resultAddress", "workspace"], [Headrace_NameResults]> {
+def Headrace_AttentionOp : Headrace_ComputeOp<"attention",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"Qkv", "X">, Headrace_Reads<"Kv">, Headrace_UsesScratch,
+     Headrace_Writes<"Out", "Y">], ["resultAddress", "workspace"], [Headrace_NameResults]> {
   let summary = "paged attention over a layer's KV cache";
   let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$qkv, Headrace_DeviceBuffer:$kv,
                        Headrace_StepProp:$step, DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at,
@@ -94,7 +131,10 @@ def Headrace_AttentionOp : Headrace_ComputeOp<"attention", ["resultAddress", "wo
   }];
 }
 
-def Headrace_RecomputeKvOp : Headrace_ComputeOp<"recompute_kv", ["tiedOperand"], [AllTypesMatch<["kv", "appended"]>]> {
+def Headrace_RecomputeKvOp : Headrace_ComputeOp<"recompute_kv",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"Act", "X">, Headrace_ReadsTensor<"NormWeight", "NormWeights">,
+     Headrace_ReadsTensor<"NormBias", "NormWeights">, Headrace_ReadsTensor<"Weight">, Headrace_ReadsTensor<"Bias">,
+     Headrace_Updates<"Kv">], ["tiedOperand"], [AllTypesMatch<["kv", "appended"]>]> {
   let summary = "K and V of tokens whose layer inputs were kept instead: norm(act) [W_K W_V]^T + bias, rotated, to the cache";
   let description = [{
     `act` holds layer-input activations of earlier tokens (HybridServe's ACT blocks); `unit` is the layer's qkv unit, of
@@ -113,7 +153,8 @@ def Headrace_RecomputeKvOp : Headrace_ComputeOp<"recompute_kv", ["tiedOperand"],
   let hasVerifier = 1;
 }
 
-class Headrace_QuantiseBase<string mnemonic> : Headrace_ComputeOp<mnemonic, ["resultAddress"]> {
+class Headrace_QuantiseBase<string mnemonic>
+    : Headrace_ComputeOp<mnemonic, [Headrace_Reads<"X">, Headrace_Writes<"Y">], ["resultAddress"]> {
   let arguments = (ins I32Prop:$bits, I32Prop:$group, Headrace_DeviceBuffer:$x, Headrace_StepProp:$step,
                        DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
   let results = (outs Headrace_DeviceBuffer:$y);
@@ -134,7 +175,8 @@ def Headrace_DequantiseOp : Headrace_QuantiseBase<"dequantise"> {
   let summary = "the inverse of quantise";
 }
 
-def Headrace_ActivateOp : Headrace_ComputeOp<"activate", ["resultAddress"], [Headrace_NameResults]> {
+def Headrace_ActivateOp : Headrace_ComputeOp<"activate",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"X">, Headrace_Writes<"Y">], ["resultAddress"], [Headrace_NameResults]> {
   let summary = "silu(gate) * up of each row";
   let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$x, Headrace_StepProp:$step,
                        DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
@@ -146,7 +188,8 @@ def Headrace_ActivateOp : Headrace_ComputeOp<"activate", ["resultAddress"], [Hea
   let hasVerifier = 1;
 }
 
-def Headrace_GatherRowsOp : Headrace_ComputeOp<"gather_rows", ["resultAddress"], [Headrace_NameResults]> {
+def Headrace_GatherRowsOp : Headrace_ComputeOp<"gather_rows",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"X">, Headrace_Writes<"Y">], ["resultAddress"], [Headrace_NameResults]> {
   let summary = "the rows whose logits are wanted, one a sequence";
   let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$x, Headrace_StepProp:$step,
                        DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
@@ -158,7 +201,9 @@ def Headrace_GatherRowsOp : Headrace_ComputeOp<"gather_rows", ["resultAddress"],
   let hasVerifier = 1;
 }
 
-def Headrace_SampleOp : Headrace_ComputeOp<"sample", ["tiedOperand", "workspace"],
+def Headrace_SampleOp : Headrace_ComputeOp<"sample",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"Logits", "X">, Headrace_Updates<"Sampled">, Headrace_Updates<"Output">,
+     Headrace_UsesScratch], ["tiedOperand", "workspace"],
     [AllTypesMatch<["sampled", "next_sampled"]>, AllTypesMatch<["output", "next_output"]>]> {
   let summary = "logits -> one token a sequence, kept for the next iteration (sampled) and for the host (output)";
   let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$logits, Headrace_DeviceBuffer:$sampled,
@@ -171,7 +216,8 @@ def Headrace_SampleOp : Headrace_ComputeOp<"sample", ["tiedOperand", "workspace"
   }];
 }
 
-def Headrace_PublishOp : Headrace_ComputeOp<"publish"> {
+def Headrace_PublishOp : Headrace_ComputeOp<"publish",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"Output">]> {
   let summary = "the sampled tokens and the iteration's number become visible to the host";
   let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$output, Headrace_StepProp:$step);
   let assemblyFormat = [{

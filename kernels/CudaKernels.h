@@ -37,6 +37,12 @@ struct BiasActivateArgs {
   int64_t n, capacity;
   Epilogue epilogue;
   Elem result;
+
+  template <typename F> void pointers(F f) const {
+    f("count", count);
+    f("y", y);
+    f("bias", bias);
+  }
 };
 
 // Copies the iteration's tokens and then its number to mapped host memory: slot iteration % kPublishSlots of each
@@ -48,6 +54,13 @@ struct PublishArgs {
   int32_t *tokens;       // mapped host memory: [kPublishSlots, maxSequences]
   uint64_t *iterations;  // mapped host memory: [kPublishSlots]
   int64_t maxSequences;
+
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("output", output);
+    f("tokens", tokens);
+    f("iterations", iterations);
+  }
 };
 
 // How an op with these arguments is launched. Linear has no kernel of its own: kernel is null. Unsupported combinations

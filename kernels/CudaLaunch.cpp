@@ -184,8 +184,6 @@ CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const cha
     return launch("sample", atLeastOne(shape.sequences), 1, 1, kSampleThreads,
                   3 * (kSampleThreads / 32) * static_cast<int64_t>(sizeof(uint64_t)));
   }
-  case Op::Count:
-    break;
   }
   return refuse(why, "unknown op");
 }

@@ -22,28 +22,52 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/HostKernel.h"
 #include "kernels/IterationMeta.h"
+#include "kernels/Types.h"
 
 namespace headrace::kernels {
 
-// Element types; the values are those of model::DType.
-enum class Elem : uint8_t { F32 = 0, F16 = 1, BF16 = 2 };
-// Order of a matrix operand; the values are those of model::MatrixOrder (WeightLayout.h describes them).
-enum class Order : uint8_t { RowMajor = 0, Panel16 = 1 };
+// The ops of compute steps: OP(name, value, text). The argument struct of `Embed` is `EmbedArgs`, and so on; `text` is
+// also the mnemonic of the op in IR. Values are stored in plan files: append, never renumber.
+#define HEADRACE_OPS(OP)                                                                                               \
+  OP(Embed, 0, "embed")            /* token (and position) rows -> residual stream */                                  \
+  OP(Norm, 1, "norm")              /* LayerNorm or RMSNorm */                                                          \
+  OP(Linear, 2, "linear")          /* y = act(x W^T + bias) (+ residual) */                                            \
+  OP(RopeAppend, 3, "rope_append") /* rotate q and k in place, write k and v to the paged KV cache */                  \
+  OP(Attention, 4, "attention")    /* paged attention over the cache */                                                \
+  OP(Activate, 5, "activate")      /* silu(gate) * up */                                                               \
+  OP(GatherRows, 6, "gather_rows") /* rows whose logits are wanted, one a sequence */                                  \
+  OP(Sample, 7, "sample")          /* logits -> token */
 
-// The ops of compute steps. Values are stored in plan files: append, never renumber.
 enum class Op : uint8_t {
-  Embed = 0,      // token (and position) rows -> residual stream
-  Norm = 1,       // LayerNorm or RMSNorm
-  Linear = 2,     // y = act(x W^T + bias) (+ residual)
-  RopeAppend = 3, // rotate q and k in place, write k and v to the paged KV cache
-  Attention = 4,  // paged attention over the cache
-  Activate = 5,   // silu(gate) * up
-  GatherRows = 6, // rows whose logits are wanted, one a sequence
-  Sample = 7,     // logits -> token
-  Count = 8
+#define HEADRACE_OP(name, value, text) name = value,
+  HEADRACE_OPS(HEADRACE_OP)
+#undef HEADRACE_OP
 };
-const char *opName(Op op);
+inline constexpr Op kOps[] = {
+#define HEADRACE_OP(name, value, text) Op::name,
+    HEADRACE_OPS(HEADRACE_OP)
+#undef HEADRACE_OP
+};
+inline constexpr int kOpCount = sizeof(kOps) / sizeof(kOps[0]);
+constexpr bool opsCountFromZero() {
+  for (int i = 0; i < kOpCount; ++i)
+    if (static_cast<int>(kOps[i]) != i)
+      return false;
+  return true;
+}
+static_assert(opsCountFromZero());
+
+// Each struct of arguments says what it points to and what it writes, for who looks at any op's (recordings, rules of
+// graphs, the search for a wrong number):
+//   pointers(f)  f(field, address), null where the op has none
+//   results(f)   f(base, first, elements, elem, row, column) for each run of elements in memory that row `row` of the
+//                result is written to, from its column `column` on; reads the meta buffer, so call it after the op
+template <typename F> void eachRow(const void *base, int64_t rows, int64_t columns, Elem elem, F f) {
+  for (int64_t row = 0; row < rows; ++row)
+    f(base, row * columns, columns, elem, row, int64_t{0});
+}
 
 // x[t, :] = table[token(t), :] (+ positions[position(t) + positionOffset, :])
 // A token id below zero, -1 - r, means "what request slot r sampled last": sampled[r]. So an iteration can be launched
@@ -57,6 +81,15 @@ struct EmbedArgs {
   int64_t vocab, hidden, positionOffset;
   Elem elem;
   Order order; // Panel16 where the table is also the head's operand
+
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("table", table);
+    f("positions", positions);
+    f("sampled", sampled);
+    f("x", x);
+  }
+  template <typename F> void results(F f) const { eachRow(x, meta->numTokens, hidden, Elem::F32, f); }
 };
 
 // y[t, :] = normalised x[t, :] * weight (+ bias). LayerNorm where bias is not null, RMSNorm where it is:
@@ -70,6 +103,15 @@ struct NormArgs {
   int64_t hidden;
   float eps;
   Elem activation;
+
+  template <typename F> void pointers(F f) const {
+    f("count", count);
+    f("x", x);
+    f("weight", weight);
+    f("bias", bias);
+    f("y", y);
+  }
+  template <typename F> void results(F f) const { eachRow(y, *count, hidden, activation, f); }
 };
 
 enum class Epilogue : uint8_t { None = 0, Relu = 1, Gelu = 2, GeluTanh = 3 };
@@ -89,6 +131,17 @@ struct LinearArgs {
   Order order;
   Epilogue epilogue;
   Elem activation, result;
+
+  template <typename F> void pointers(F f) const {
+    f("count", count);
+    f("x", x);
+    f("w", w);
+    f("bias", bias);
+    f("y", y);
+    f("residual", residual);
+    f("workspace", workspace);
+  }
+  template <typename F> void results(F f) const { eachRow(y, *count, n, result, f); }
 };
 
 // What rotary embedding needs beside theta: the scaled inverse frequencies, headDim / 2 of them, made once at build.
@@ -101,6 +154,24 @@ struct RopeAppendArgs {
   int64_t heads, kvHeads, headDim, blockTokens;
   Elem kvElem;
   Elem activation;
+
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("qkv", qkv);
+    f("inverseFrequencies", inverseFrequencies);
+    f("kv", kv);
+  }
+  template <typename F> void results(F f) const {
+    eachRow(qkv, meta->numTokens, (heads + 2 * kvHeads) * headDim, activation, f);
+    // k and v once more, as the cache has them: its type may hold less than theirs.
+    const int32_t *slots = meta->array<int32_t>(meta->kvSlot);
+    for (int64_t row = 0; row < meta->numTokens; ++row)
+      for (int64_t plane = 0; plane < 2 * kvHeads; ++plane) {
+        const int64_t block = slots[row] / blockTokens, at = slots[row] % blockTokens;
+        f(kv, ((block * 2 * kvHeads + plane) * blockTokens + at) * headDim, headDim, kvElem, row,
+          (heads + plane) * headDim);
+      }
+  }
 };
 
 // One layer's KV cache: [block][k = 0, v = 1][kvHead][token in block][headDim], kvElem. Token t of a sequence is in
@@ -116,6 +187,15 @@ struct AttentionArgs {
   float scale; // 1 / sqrt(headDim)
   Elem kvElem;
   Elem activation;
+
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("qkv", qkv);
+    f("kv", kv);
+    f("out", out);
+    f("workspace", workspace);
+  }
+  template <typename F> void results(F f) const { eachRow(out, meta->numTokens, heads * headDim, activation, f); }
 };
 
 // y[t, i] = silu(gateUp[t, i]) * gateUp[t, intermediate + i]
@@ -125,6 +205,13 @@ struct ActivateArgs {
   void *y;            // [rows, intermediate], activation
   int64_t intermediate;
   Elem activation;
+
+  template <typename F> void pointers(F f) const {
+    f("count", count);
+    f("gateUp", gateUp);
+    f("y", y);
+  }
+  template <typename F> void results(F f) const { eachRow(y, *count, intermediate, activation, f); }
 };
 
 // y[s, :] = x[meta->sampleRow[s], :] for s < numSampled
@@ -133,6 +220,13 @@ struct GatherRowsArgs {
   const float *x; // [T, hidden]
   float *y;       // [sequences, hidden]
   int64_t hidden;
+
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("x", x);
+    f("y", y);
+  }
+  template <typename F> void results(F f) const { eachRow(y, meta->numSampled, hidden, Elem::F32, f); }
 };
 
 // One token for each s < numSampled, by the sequence's parameters: temperature 0 is greedy (lowest id among equals);
@@ -151,21 +245,16 @@ struct SampleArgs {
   int32_t *output;     // [sequences]: read by the host
   void *workspace;     // sampleWorkspaceBytes(vocab)
   int64_t vocab;
+
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("logits", logits);
+    f("sampled", sampled);
+    f("output", output);
+    f("workspace", workspace);
+  }
+  template <typename F> void results(F) const {} // ids of tokens
 };
-
-// Whose kernels; the values are those of model::DeviceKind.
-enum class Backend : uint8_t { Host = 0, Cuda = 1 };
-
-// Workspace of an op in bytes, 0 where none is needed; the plan counts it. None shrinks as an argument grows.
-uint64_t linearWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t k);
-uint64_t attentionWorkspaceBytes(Backend backend, int64_t sequences, int64_t heads, int64_t headDim,
-                                 int64_t maxContext);
-uint64_t sampleWorkspaceBytes(Backend backend, int64_t sequences, int64_t vocab);
-
-// Entry points of the host: args points to the op's struct. One thread calls at a time.
-using HostKernel = void (*)(const void *args);
-HostKernel hostKernel(Op op);
-inline constexpr Order kHostOrder = Order::Panel16; // of linear operands
 
 // The uniform number in [0, 1) that sampling uses; exposed so that tests and other devices can agree with it.
 double uniformAt(uint64_t seed, uint64_t position);

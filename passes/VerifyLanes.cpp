@@ -7,10 +7,10 @@ namespace {
 // The lanes a step may run on.
 bool mayRunOn(mlir::Operation *step, ir::Lane lane) {
   if (llvm::isa<ir::PrefetchOp>(step))
-    return lane == ir::Lane::H2D || lane == ir::Lane::P2P || lane == ir::Lane::Disk;
+    return ir::prefetches(lane);
   if (llvm::isa<ir::EvictOp>(step))
-    return lane == ir::Lane::D2H || lane == ir::Lane::P2P || lane == ir::Lane::Disk;
-  return lane == ir::Lane::Compute || lane == ir::Lane::Cpu;
+    return ir::evicts(lane);
+  return ir::computes(lane);
 }
 
 } // namespace

@@ -84,7 +84,7 @@ BENCHMARK(ManyVariants)->Unit(benchmark::kMillisecond);
 
 void Layers(benchmark::State &state) {
   CompileRequest request = llama405b();
-  request.model.layers = state.range(0);
+  request.model->layers = state.range(0);
   compileFor(state, request);
   state.SetComplexityN(state.range(0));
 }

@@ -118,7 +118,7 @@ public:
       blocks_[i] = static_cast<int32_t>(i + 1);
     tokens_.resize(static_cast<size_t>(load.sequences * load.tokens));
     for (size_t i = 0; i < tokens_.size(); ++i)
-      tokens_[i] = static_cast<int32_t>(i * 37 % static_cast<size_t>(plan_->model.vocab));
+      tokens_[i] = static_cast<int32_t>(i * 37 % static_cast<size_t>(plan_->model->vocab));
     for (int64_t s = 0; s < load.sequences; ++s)
       rows_.push_back({.tokens = absl::MakeConstSpan(tokens_).subspan(static_cast<size_t>(s * load.tokens),
                                                                       static_cast<size_t>(load.tokens)),

@@ -5,6 +5,9 @@
 #include <array>
 #include <cmath>
 
+#include "runtime/host/HostDevice.h"
+#include "runtime/model/ModelSpec.h"
+
 namespace headrace::bench {
 namespace {
 
@@ -43,7 +46,7 @@ Player::Player(plan::Plan plan, const host::HostOptions &options, const KeptWeig
     blocks_[i] = static_cast<int32_t>(i + 1); // block 0 is the scratch block
   tokens_.resize(static_cast<size_t>(load.sequences * load.rows));
   for (size_t i = 0; i < tokens_.size(); ++i)
-    tokens_[i] = static_cast<int32_t>(i * 37 % static_cast<size_t>(plan_->model.vocab));
+    tokens_[i] = static_cast<int32_t>(i * 37 % static_cast<size_t>(plan_->model->vocab));
   for (int64_t s = 0; s < load.sequences; ++s)
     rows_.push_back({.tokens = absl::MakeConstSpan(tokens_).subspan(static_cast<size_t>(s * load.rows),
                                                                     static_cast<size_t>(load.rows)),

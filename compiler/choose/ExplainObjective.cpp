@@ -11,6 +11,7 @@
 #include "compiler/lower/Explain.h"
 #include "runtime/base/Units.h"
 #include "runtime/cost/Record.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
 
 namespace headrace::compiler {
@@ -115,8 +116,8 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
 std::string explainObjective(const Policy &policy, const ChosenPlacements &chosen, const Objective &bucket,
                              const plan::Variant &variant, const plan::Plan &plan,
                              const std::optional<BrokenGap> &apart, const LinkUse *link) {
-  std::string text = absl::StrCat(describe(chosen.placements.front(), plan.model), " of ", plan.model.name, "'s ",
-                                  plan.model.layers, " layers, by policy ", std::string(policy.name()));
+  std::string text = absl::StrCat(describe(chosen.placements.front(), *plan.model), " of ", plan.model->name, "'s ",
+                                  plan.model->layers, " layers, by policy ", std::string(policy.name()));
   const PolicyTraits traits = policy.traits();
   if (const std::string_view opinion = policy.opinionText(); !opinion.empty())
     absl::StrAppend(&text, ": ", std::string(opinion));

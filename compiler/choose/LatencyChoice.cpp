@@ -10,6 +10,7 @@
 #include "compiler/choose/ExplainObjective.h"
 #include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/sim/TokenGaps.h"
 
@@ -23,7 +24,7 @@ uint64_t layerComputeNs(const plan::Plan &plan, const plan::Variant &variant) {
   for (size_t step = 0; step < schedule.steps.size(); ++step)
     if (schedule.steps[step].layer >= 0 && schedule.steps[step].lane == plan::Lane::Compute)
       ns += variant.durationsNs[step];
-  const auto layers = static_cast<uint64_t>(plan.model.layers);
+  const auto layers = static_cast<uint64_t>(plan.model->layers);
   return (ns + layers / 2) / layers;
 }
 
@@ -153,7 +154,7 @@ std::vector<uint64_t> LatencyChoice::copiesOf(const Candidate &candidate) const 
   std::vector<uint64_t> copies;
   if (candidate.residency.slots > 0 || candidate.residency.ringBytes > 0)
     for (const int32_t unit : candidate.residency.weightsAway())
-      if (unit != in_.layout->embeddingUnit() || in_.request->model.tiedEmbeddings)
+      if (unit != in_.layout->embeddingUnit() || in_.request->model->tiedEmbeddings)
         copies.push_back(in_.layout->units[static_cast<size_t>(unit)].bytes);
   return copies;
 }
@@ -191,7 +192,7 @@ SearchRequest LatencyChoice::searchRequest(const Goals &goals, bool embedding) c
     (bucket->decode ? asked.decode : asked.mixed).push_back({bucket->shape, sloNs});
   const uint64_t table = in_.layout->units[static_cast<size_t>(in_.layout->embeddingUnit())].bytes;
   asked.embedding = embedding && in_.request->policy.offloadEmbedding != model::Choice::Off && table <= hostBytes();
-  asked.mostBytes = hostBytes() - (asked.embedding && !in_.request->model.tiedEmbeddings ? table : 0);
+  asked.mostBytes = hostBytes() - (asked.embedding && !in_.request->model->tiedEmbeddings ? table : 0);
   asked.head = in_.request->policy.offloadHead != model::Choice::Off;
   return asked;
 }
@@ -213,7 +214,7 @@ absl::StatusOr<std::optional<Candidate>> LatencyChoice::searchAnew(const Goals &
   const bool tight = std::any_of(goals.begin(), goals.end(), [&](const auto &goal) {
     return goal.second < goal.first->residentNs + goal.first->residentNs / kTight;
   });
-  if (in_.request->policy.offloadEmbedding == model::Choice::Auto && !in_.request->model.tiedEmbeddings &&
+  if (in_.request->policy.offloadEmbedding == model::Choice::Auto && !in_.request->model->tiedEmbeddings &&
       (absl::IsResourceExhausted(found.status()) || tight)) {
     absl::StatusOr<SearchedPlacement> kept = searchPlacement(searchRequest(goals, false), *in_.prices);
     if (!found.ok() || (kept.ok() && kept->freedBytes > found->freedBytes))
@@ -256,7 +257,7 @@ LatencyChoice::chain(const Objective &bucket, const std::vector<RangeStep> &step
 bool LatencyChoice::searches() const {
   const model::Policy &asked = in_.request->policy;
   return traits_.searchesUnits && !asked.slots && asked.offloadHead != model::Choice::On &&
-         !(in_.request->model.tiedEmbeddings && asked.offloadEmbedding == model::Choice::On);
+         !(in_.request->model->tiedEmbeddings && asked.offloadEmbedding == model::Choice::On);
 }
 
 bool LatencyChoice::gapsCount() const {

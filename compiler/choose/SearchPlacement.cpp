@@ -61,11 +61,9 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
     algorithms::ScheduleTimes::Shape &timed = times.shapes.emplace_back();
     timed.sloNs = goal.sloNs;
     for (mlir::Operation &op : iteration.block())
-      if (llvm::isa<ir::StepInterface>(op)) {
-        const auto site = opSite(&op).value_or(cost::OpSite{kernels::Op::Count, model::UnitRole::Embedding});
+      if (llvm::isa<ir::StepInterface>(op))
         timed.computeNs.push_back(
-            prices.computeNs(site, goal.shape, embeddingAway(request) && llvm::isa<ir::EmbedOp>(op)));
-      }
+            prices.computeNs(opSite(&op), goal.shape, embeddingAway(request) && llvm::isa<ir::EmbedOp>(op)));
   }
   return times;
 }

@@ -123,11 +123,14 @@ absl::Status CandidateCompiler::addTo(plan::Plan &plan, PlanEmitter &emitter, Pl
   for (ir::IterationOp iteration : placed.module->getOps<ir::IterationOp>()) {
     if (!placement)
       placement = emitter.addPlacement(iteration, described);
-    const EmittedSchedule emitted = emitter.addSchedule(iteration, scheduleName(iteration, candidate), *placement);
+    const absl::StatusOr<EmittedSchedule> emitted =
+        emitter.addSchedule(iteration, scheduleName(iteration, candidate), *placement);
+    if (!emitted.ok())
+      return emitted.status();
     stepped();
-    const sim::Simulator simulator(plan.schedules[emitted.schedule]);
+    const sim::Simulator simulator(plan.schedules[emitted->schedule]);
     for (const cost::Shape &shape : shapesOf(iteration)) {
-      plan.variants.push_back(variantOf(emitted, shape, plan, simulator));
+      plan.variants.push_back(variantOf(*emitted, shape, plan, simulator));
       stepped();
     }
   }

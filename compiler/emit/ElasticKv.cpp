@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::compiler {
@@ -15,7 +16,7 @@ uint64_t up(uint64_t bytes, uint64_t page) { return (bytes + page - 1) / page * 
 class KvGrowth {
 public:
   KvGrowth(uint64_t pageBytes, int64_t mostBlocks, plan::Plan &plan)
-      : page_(pageBytes), mostBlocks_(mostBlocks), plan_(plan), layers_(static_cast<size_t>(plan.model.layers)),
+      : page_(pageBytes), mostBlocks_(mostBlocks), plan_(plan), layers_(static_cast<size_t>(plan.model->layers)),
         ownBytes_(up(plan.buffers[plan.kvBuffer(0)].bytes, pageBytes)), arena_(up(plan.arenaBytes, pageBytes)) {}
 
   void run() {

@@ -6,7 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/LowerModel.h"
+#include "compiler/lower/Mirrors.h"
 #include "passes/RangeMap.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 #include "llvm/ADT/DenseMap.h"
 
 namespace headrace::compiler {
@@ -14,14 +17,15 @@ namespace {
 
 using plan::Operand;
 
-plan::Space spaceOf(mlir::Value value) { return static_cast<plan::Space>(ir::bufferType(value).getSpace()); }
+plan::Space spaceOf(mlir::Value value) { return toPlan(ir::bufferType(value).getSpace()); }
 
 class ScheduleEmitter {
 public:
   ScheduleEmitter(ir::IterationOp iteration, const plan::Plan &plan, plan::Schedule &schedule)
       : iteration_(iteration), plan_(plan), schedule_(schedule), ranges_(iteration) {}
 
-  void run() {
+  // Refuses an op that no plan can say.
+  absl::Status run() {
     for (mlir::Operation &op : iteration_.block()) {
       if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
         buffers_[weight.getBuffer()] = static_cast<uint32_t>(weight.getUnit());
@@ -42,15 +46,16 @@ public:
       else if (auto wait = llvm::dyn_cast<ir::WaitOp>(op))
         waits_.push_back({steps_.lookup(ir::stepOf(wait.getEvent())), wait.getKind(), wait.getLane()});
       else if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
-        addStep(step);
+        RETURN_IF_ERROR(addStep(step));
     }
     std::sort(schedule_.edges.begin(), schedule_.edges.end(),
               [](const plan::Edge &a, const plan::Edge &b) { return std::tie(a.to, a.from) < std::tie(b.to, b.from); });
     nameOverwrites();
+    return absl::OkStatus();
   }
 
   std::vector<plan::Content> entry, exit;
-  std::vector<cost::OpSite> sites;
+  std::vector<std::optional<cost::OpSite>> sites;
 
 private:
   struct PendingWait {
@@ -61,17 +66,21 @@ private:
 
   uint64_t byteAddress(mlir::Value value) const { return static_cast<uint64_t>(ranges_.addressOf(value).value); }
 
-  void addStep(ir::StepInterface op) {
+  absl::Status addStep(ir::StepInterface op) {
+    const absl::StatusOr<StepForm> form = stepForm(op);
+    if (!form.ok())
+      return form.status();
     const auto index = static_cast<uint32_t>(schedule_.steps.size());
     const ir::StepInfo &info = op.stepInfo();
-    const std::optional<cost::OpSite> site = opSite(op);
+    if (!info.lane)
+      return absl::InternalError(
+          absl::StrCat("the op '", op->getName().getStringRef().str(), "' has no lane: its phase is not offsets"));
     plan::Step step;
-    step.kind = site                           ? plan::StepKind::Compute
-                : llvm::isa<ir::PublishOp>(op) ? plan::StepKind::Publish
-                                               : plan::StepKind::Copy;
-    step.lane = static_cast<plan::Lane>(info.lane.value_or(ir::Lane::Compute));
-    step.op = site ? site->op : kernels::Op::Embed;
-    step.part = static_cast<plan::Part>(info.part);
+    step.kind = form->kind;
+    step.lane = toPlan(*info.lane);
+    if (form->site)
+      step.op = form->site->op;
+    step.part = toPlan(info.part);
     step.layer = info.layer;
     step.device = info.device;
     step.miniBatch = info.miniBatch;
@@ -84,13 +93,14 @@ private:
     addOperands(op);
     step.operandCount = static_cast<uint32_t>(schedule_.operands.size()) - step.firstOperand;
     schedule_.steps.push_back(step);
-    sites.push_back(site.value_or(cost::OpSite{kernels::Op::Count, model::UnitRole::Embedding}));
+    sites.push_back(form->site);
     steps_[op] = index;
     // The waits of this step's lane that stand before it are its edges.
     for (const PendingWait &wait : waits_)
-      if (static_cast<plan::Lane>(wait.lane) == step.lane)
-        schedule_.edges.push_back({wait.from, index, static_cast<plan::EdgeKind>(wait.kind)});
-    llvm::erase_if(waits_, [&](const PendingWait &wait) { return static_cast<plan::Lane>(wait.lane) == step.lane; });
+      if (toPlan(wait.lane) == step.lane)
+        schedule_.edges.push_back({wait.from, index, toPlan(wait.kind)});
+    llvm::erase_if(waits_, [&](const PendingWait &wait) { return toPlan(wait.lane) == step.lane; });
+    return absl::OkStatus();
   }
 
   // A copy into a slot waits for the readers of what was there. Where transients have used the range since, which only
@@ -137,8 +147,8 @@ private:
       Operand operand;
       operand.buffer = bufferOf(op, access.value);
       operand.space = spaceOf(access.value);
-      operand.access = static_cast<plan::Access>(access.kind);
-      operand.arg = static_cast<plan::Arg>(access.arg);
+      operand.access = toPlan(access.kind);
+      operand.arg = toPlan(access.arg);
       operand.bufferOffset = access.range.offset;
       operand.bytes = access.range.bytes;
       operand.address = byteAddress(access.value) + access.range.offset;
@@ -179,42 +189,14 @@ private:
     const mlir::Value buffer = ranges_.bufferOf(value);
     const auto [entry, fresh] = buffers_.try_emplace(buffer, 0);
     if (fresh)
-      entry->second = addLocal(nameOf(buffer), plan::BufferKind::Activation, op.stepInfo().layer,
-                               ir::bufferType(buffer).getBytes(), ranges_.addressOf(buffer));
+      entry->second = addLocal(stepForm(buffer.getDefiningOp())->result, plan::BufferKind::Activation,
+                               op.stepInfo().layer, ir::bufferType(buffer).getBytes(), ranges_.addressOf(buffer));
     return entry->second;
   }
 
   uint32_t addLocal(const char *name, plan::BufferKind kind, int32_t layer, uint64_t bytes, ir::Address address) {
     schedule_.locals.push_back({{name, kind, layer, bytes}, static_cast<uint64_t>(address.value)});
     return static_cast<uint32_t>(plan_.buffers.size() + schedule_.locals.size() - 1);
-  }
-
-  static const char *nameOf(mlir::Value transient) {
-    mlir::Operation *op = transient.getDefiningOp();
-    if (auto linear = llvm::dyn_cast<ir::LinearOp>(op)) {
-      switch (linear.getRole()) {
-      case ir::UnitRole::Qkv:
-        return "qkv";
-      case ir::UnitRole::Out:
-        return "out";
-      case ir::UnitRole::Up:
-        return "up";
-      case ir::UnitRole::Down:
-        return "down";
-      case ir::UnitRole::Embedding:
-      case ir::UnitRole::Head:
-        return "logits";
-      }
-    }
-    if (llvm::isa<ir::NormOp>(op))
-      return "normed";
-    if (llvm::isa<ir::AttentionOp>(op))
-      return "attended";
-    if (llvm::isa<ir::ActivateOp>(op))
-      return "activated";
-    if (llvm::isa<ir::GatherRowsOp>(op))
-      return "rows";
-    return "x";
   }
 
   ir::IterationOp iteration_;
@@ -265,7 +247,7 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
     : target_(target), plan_(plan) {
   for (const model::Unit &unit : layout.units)
     plan.buffers.push_back({unit.name, plan::BufferKind::Weight, unit.layer, unit.bytes});
-  for (int32_t layer = 0; layer < plan.model.layers; ++layer)
+  for (int32_t layer = 0; layer < plan.model->layers; ++layer)
     plan.buffers.push_back({absl::StrCat("kv.", layer), plan::BufferKind::Kv, layer, target.kvBytes});
   const uint64_t ids = model::alignUp(static_cast<uint64_t>(target.meta.maxSequences) * sizeof(int32_t));
   plan.buffers.push_back({"meta", plan::BufferKind::Io, -1, kernels::metaBytes(target.meta)});
@@ -279,8 +261,13 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
   placement.kvBlocks = plan_.kvBlocks;
   const auto home = [&](uint32_t buffer, mlir::Value value) {
     const ir::BufferType type = ir::bufferType(value);
-    placement.extents[buffer] = {buffer, spaceOf(value),  static_cast<plan::Encoding>(type.getEncoding()),  false,
-                                 0,      type.getBytes(), static_cast<uint64_t>(ir::addressOf(value).value)};
+    placement.extents[buffer] = {buffer,
+                                 spaceOf(value),
+                                 toPlan(type.getEncoding()),
+                                 false,
+                                 0,
+                                 type.getBytes(),
+                                 static_cast<uint64_t>(ir::addressOf(value).value)};
   };
   for (mlir::Operation &op : iteration.block()) {
     if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
@@ -309,20 +296,22 @@ uint32_t PlanEmitter::stateOf(uint32_t placement, std::vector<plan::Content> con
   return static_cast<uint32_t>(plan_.states.size() - 1);
 }
 
-EmittedSchedule PlanEmitter::addSchedule(ir::IterationOp iteration, const std::string &name, uint32_t placement) {
+absl::StatusOr<EmittedSchedule> PlanEmitter::addSchedule(ir::IterationOp iteration, const std::string &name,
+                                                         uint32_t placement) {
   plan::Schedule schedule;
   schedule.name = name;
   schedule.placement = placement;
-  schedule.shape = static_cast<plan::ShapeClass>(iteration.getShape());
+  schedule.shape = toPlan(iteration.getShape());
   schedule.maxTokens = iteration.getTokens();
   schedule.maxSequences = iteration.getSequences();
   schedule.maxContext = iteration.getMaxContext();
   ScheduleEmitter emitter(iteration, plan_, schedule);
-  emitter.run();
+  if (absl::Status status = emitter.run(); !status.ok())
+    return absl::Status(status.code(), absl::StrCat("schedule '", name, "': ", status.message()));
   schedule.entryState = stateOf(placement, std::move(emitter.entry));
   schedule.exitState = stateOf(placement, std::move(emitter.exit));
   plan_.schedules.push_back(std::move(schedule));
-  return {static_cast<uint32_t>(plan_.schedules.size() - 1), std::move(emitter.sites)};
+  return EmittedSchedule{static_cast<uint32_t>(plan_.schedules.size() - 1), std::move(emitter.sites)};
 }
 
 uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {

@@ -4,9 +4,11 @@
 // their operands, edges and transients, the states at their edges, and the transitions between those.
 #pragma once
 
-#include <map>
-#include <tuple>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "compiler/lower/ResolveGoal.h"
 #include "ir/Headrace.h"
 #include "runtime/model/WeightLayout.h"
@@ -14,10 +16,10 @@
 
 namespace headrace::compiler {
 
-// A schedule and what each of its steps is to the cost model (op Count: no kernel).
+// A schedule and what each of its steps is to the cost model; none: no kernel.
 struct EmittedSchedule {
   uint32_t schedule = 0; // into Plan::schedules
-  std::vector<cost::OpSite> sites;
+  std::vector<std::optional<cost::OpSite>> sites;
 };
 
 class PlanEmitter {
@@ -28,7 +30,8 @@ public:
   // Homes and slots as the iteration declares them; all iterations of a placement declare the same. Name, interval and
   // so on are `described`'s.
   uint32_t addPlacement(ir::IterationOp iteration, plan::Placement described);
-  EmittedSchedule addSchedule(ir::IterationOp iteration, const std::string &name, uint32_t placement);
+  // Refuses an op that no plan can say, by its name.
+  absl::StatusOr<EmittedSchedule> addSchedule(ir::IterationOp iteration, const std::string &name, uint32_t placement);
   // A schedule of copies that turns one state of a placement into another. The copies the target state needs, in the
   // order of their addresses; what the first state holds already is left alone.
   uint32_t addTransition(uint32_t fromState, uint32_t toState);

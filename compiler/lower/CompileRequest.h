@@ -25,7 +25,7 @@ struct CompileProgress {
 };
 
 struct CompileRequest {
-  model::ModelSpec model;
+  model::Boxed<model::ModelSpec> model;
   std::string modelHash;
   std::string modelPath;
   model::Hardware hardware;

@@ -36,7 +36,7 @@ bool interfere(const plan::Schedule &schedule, const cost::Interference &interfe
   // The last compute step that each step waits for.
   std::vector<uint64_t> afterCompute(schedule.steps.size(), 0);
   for (const plan::Edge &edge : schedule.edges)
-    if (schedule.steps[edge.from].lane == plan::Lane::Compute)
+    if (plan::computes(schedule.steps[edge.from].lane))
       afterCompute[edge.to] = std::max(afterCompute[edge.to], alone.steps[edge.from].endNs);
   std::array<uint64_t, plan::kLanes> last{}; // when a lane's last step ends
   for (size_t step = 0; step < schedule.steps.size(); ++step) {
@@ -59,7 +59,7 @@ bool interfere(const plan::Schedule &schedule, const cost::Interference &interfe
     if (s.kind == plan::StepKind::Copy) {
       if (time.startNs > free[lane] && time.startNs == afterCompute[step])
         late(step);
-    } else if (s.lane == plan::Lane::Compute) {
+    } else if (plan::computes(s.lane)) {
       while (run < copies.size() && copies[run].endNs <= time.startNs)
         ++run;
       uint64_t shared = 0;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/lower/LowerModel.h"
 
+#include "absl/strings/str_cat.h"
+#include "compiler/lower/Mirrors.h"
 #include "kernels/Kernels.h"
-#include "llvm/ADT/TypeSwitch.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
@@ -15,9 +17,6 @@ using ir::Rows;
 using ir::StepInfo;
 using ir::UnitRole;
 using mlir::Value;
-
-Encoding encodingOf(model::DType dtype) { return static_cast<Encoding>(dtype); }
-UnitRole roleOf(model::UnitRole role) { return static_cast<UnitRole>(role); }
 
 class Lowering {
 public:
@@ -46,22 +45,22 @@ private:
   // [rows, columns] activations.
   ir::BufferType activations(int64_t rows, int64_t columns, model::DType dtype) {
     return type(model::alignUp(static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns) * model::dtypeBytes(dtype)),
-                encodingOf(dtype));
+                toIr(dtype));
   }
   ir::BufferType tokenRows(int64_t columns) { return activations(options_.limits.tokens, columns, target_.activation); }
   // The residual stream is F32 on every device.
   ir::BufferType residualRows(int64_t rows) { return activations(rows, spec_.hidden, model::DType::F32); }
-  kernels::Backend backend() const { return static_cast<kernels::Backend>(options_.device); }
+  kernels::Backend backend() const { return plan::backendOf(options_.device); }
 
   void declare() {
     for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
       const model::Unit &u = layout_.units[unit];
-      weights_.push_back(ir::WeightOp::create(builder_, loc_, type(u.bytes, encodingOf(spec_.dtype)),
-                                              static_cast<int64_t>(unit), u.name, roleOf(u.role), u.layer,
+      weights_.push_back(ir::WeightOp::create(builder_, loc_, type(u.bytes, toIr(spec_.dtype)),
+                                              static_cast<int64_t>(unit), u.name, toIr(u.role), u.layer,
                                               ir::Address()));
     }
     for (int64_t layer = 0; layer < spec_.layers; ++layer)
-      kv_.push_back(ir::KvOp::create(builder_, loc_, type(target_.kvBytes, encodingOf(target_.kv)),
+      kv_.push_back(ir::KvOp::create(builder_, loc_, type(target_.kvBytes, toIr(target_.kv)),
                                      static_cast<int32_t>(layer), ir::Address()));
     const uint64_t tokens = model::alignUp(static_cast<uint64_t>(target_.batch) * sizeof(int32_t));
     meta_ = io(kernels::metaBytes(target_.meta), ir::IoRole::Meta);
@@ -101,7 +100,7 @@ private:
   Value norm(int32_t layer, Part part, Rows rows, Value x, int32_t unit, model::UnitRole role) {
     const int64_t capacity = rows == Rows::Tokens ? options_.limits.tokens : options_.limits.sequences;
     return ir::NormOp::create(builder_, loc_, activations(capacity, spec_.hidden, target_.activation), rows, meta_, x,
-                              weights_[static_cast<size_t>(unit)], roleOf(role),
+                              weights_[static_cast<size_t>(unit)], toIr(role),
                               range(unit, model::TensorRole::NormWeight), range(unit, model::TensorRole::NormBias),
                               step(layer, part, kernels::Op::Norm, role), ir::Address());
   }
@@ -113,9 +112,8 @@ private:
     const int64_t capacity = rows == Rows::Tokens ? options_.limits.tokens : options_.limits.sequences;
     ir::Workspace scratch;
     scratch.bytes = model::alignUp(kernels::linearWorkspaceBytes(backend(), capacity, out, in));
-    return ir::LinearOp::create(builder_, loc_, result, roleOf(role), rows, meta_, x,
-                                weights_[static_cast<size_t>(unit)], residual, range(unit, matrix),
-                                range(unit, model::TensorRole::Bias), epilogue,
+    return ir::LinearOp::create(builder_, loc_, result, toIr(role), rows, meta_, x, weights_[static_cast<size_t>(unit)],
+                                residual, range(unit, matrix), range(unit, model::TensorRole::Bias), epilogue,
                                 step(layer, part, kernels::Op::Linear, role), ir::Address(), scratch);
   }
 
@@ -194,7 +192,60 @@ private:
   Value meta_, sampled_, output_;
 };
 
-model::UnitRole modelRole(UnitRole role) { return static_cast<model::UnitRole>(role); }
+// What each op is in a plan. There is no form for just any op: one that is a step and has none does not compile.
+using Form = std::optional<StepForm>; // none: no plan can say it
+using kernels::Op;
+
+Form compute(Op op, model::UnitRole unit, const char *result) {
+  return StepForm{plan::StepKind::Compute, cost::OpSite{op, unit}, result};
+}
+const char *resultOf(ir::LinearOp op) {
+  if (op.getResidual())
+    return nullptr;
+  switch (op.getRole()) {
+  case UnitRole::Qkv:
+    return "qkv";
+  case UnitRole::Out:
+    return "out";
+  case UnitRole::Up:
+    return "up";
+  case UnitRole::Down:
+    return "down";
+  case UnitRole::Embedding:
+  case UnitRole::Head:
+    break;
+  }
+  return "logits";
+}
+Form formOf(ir::EmbedOp) { return compute(Op::Embed, model::UnitRole::Embedding, "x"); }
+Form formOf(ir::NormOp op) { return compute(Op::Norm, toModel(op.getRole()), "normed"); }
+Form formOf(ir::LinearOp op) { return compute(Op::Linear, toModel(op.getRole()), resultOf(op)); }
+Form formOf(ir::RopeAppendOp) { return compute(Op::RopeAppend, model::UnitRole::Qkv, nullptr); }
+Form formOf(ir::AttentionOp) { return compute(Op::Attention, model::UnitRole::Qkv, "attended"); }
+Form formOf(ir::ActivateOp) { return compute(Op::Activate, model::UnitRole::Up, "activated"); }
+Form formOf(ir::GatherRowsOp) { return compute(Op::GatherRows, model::UnitRole::Head, "rows"); }
+Form formOf(ir::SampleOp) { return compute(Op::Sample, model::UnitRole::Head, nullptr); }
+Form formOf(ir::PublishOp) { return StepForm{plan::StepKind::Publish, std::nullopt, nullptr}; }
+Form formOf(ir::PrefetchOp) { return StepForm{plan::StepKind::Copy, std::nullopt, nullptr}; }
+Form formOf(ir::EvictOp) { return StepForm{plan::StepKind::Copy, std::nullopt, nullptr}; }
+Form formOf(ir::RecomputeKvOp) { return std::nullopt; }
+Form formOf(ir::QuantiseOp) { return std::nullopt; }
+Form formOf(ir::DequantiseOp) { return std::nullopt; }
+
+template <typename StepOp, typename... Rest> Form formAmong(mlir::Operation *op) {
+  if constexpr (StepOp::template hasTrait<ir::StepInterface::Trait>())
+    if (auto step = llvm::dyn_cast<StepOp>(op))
+      return formOf(step);
+  if constexpr (sizeof...(Rest) > 0)
+    return formAmong<Rest...>(op);
+  return std::nullopt; // not a step
+}
+Form formOfAny(mlir::Operation *op) {
+  return formAmong<
+#define GET_OP_LIST
+#include "ir/HeadraceOps.cpp.inc"
+      >(op);
+}
 
 } // namespace
 
@@ -202,34 +253,15 @@ ir::IterationOp lowerModel(mlir::ModuleOp module, llvm::StringRef name, const Lo
   return Lowering(module, name, options).run();
 }
 
+absl::StatusOr<StepForm> stepForm(mlir::Operation *step) {
+  if (Form form = formOfAny(step))
+    return *form;
+  return absl::UnimplementedError(absl::StrCat("no plan can say the op '", step->getName().getStringRef().str(), "'"));
+}
+
 std::optional<cost::OpSite> opSite(mlir::Operation *step) {
-  using kernels::Op;
-  return llvm::TypeSwitch<mlir::Operation *, std::optional<cost::OpSite>>(step)
-      .Case<ir::EmbedOp>([](auto) {
-        return cost::OpSite{Op::Embed, model::UnitRole::Embedding};
-      })
-      .Case<ir::NormOp>([](ir::NormOp op) {
-        return cost::OpSite{Op::Norm, modelRole(op.getRole())};
-      })
-      .Case<ir::LinearOp>([](ir::LinearOp op) {
-        return cost::OpSite{Op::Linear, modelRole(op.getRole())};
-      })
-      .Case<ir::RopeAppendOp>([](auto) {
-        return cost::OpSite{Op::RopeAppend, model::UnitRole::Qkv};
-      })
-      .Case<ir::AttentionOp>([](auto) {
-        return cost::OpSite{Op::Attention, model::UnitRole::Qkv};
-      })
-      .Case<ir::ActivateOp>([](auto) {
-        return cost::OpSite{Op::Activate, model::UnitRole::Up};
-      })
-      .Case<ir::GatherRowsOp>([](auto) {
-        return cost::OpSite{Op::GatherRows, model::UnitRole::Head};
-      })
-      .Case<ir::SampleOp>([](auto) {
-        return cost::OpSite{Op::Sample, model::UnitRole::Head};
-      })
-      .Default([](mlir::Operation *) { return std::nullopt; });
+  const Form form = formOfAny(step);
+  return form ? form->site : std::nullopt;
 }
 
 } // namespace headrace::compiler

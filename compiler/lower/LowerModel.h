@@ -9,6 +9,7 @@
 #include "compiler/lower/ResolveGoal.h"
 #include "ir/Headrace.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {
 
@@ -24,7 +25,15 @@ struct LowerOptions {
 // Appends an iteration called `name` to `module`.
 ir::IterationOp lowerModel(mlir::ModuleOp module, llvm::StringRef name, const LowerOptions &options);
 
-// What a compute step is to the cost model; none for steps that are no kernel (publish).
+// What a step of the IR is in a plan.
+struct StepForm {
+  plan::StepKind kind = plan::StepKind::Compute;
+  std::optional<cost::OpSite> site; // of a compute step: its kernel, and whose weights it reads
+  const char *result = nullptr;     // what the buffer that it makes is called in plans; null where it makes none
+};
+// Every op that is a step has a form, or is one that no plan can say yet: kUnimplemented, with its name.
+absl::StatusOr<StepForm> stepForm(mlir::Operation *step);
+// What a step is to the cost model; none for what is no kernel (publish, movement).
 std::optional<cost::OpSite> opSite(mlir::Operation *step);
 
 } // namespace headrace::compiler

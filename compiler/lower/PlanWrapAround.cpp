@@ -34,10 +34,10 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
   problem.copyNs = [&prices](uint64_t bytes) { return prices.copyNs(bytes, /*hostToDevice=*/true); };
   problem.alignment = model::kAlign;
 
-  std::vector<cost::OpSite> sites;
+  std::vector<std::optional<cost::OpSite>> sites;
   std::vector<bool> direct;
   for (mlir::Operation *step : movables->steps) {
-    sites.push_back(opSite(step).value_or(cost::OpSite{kernels::Op::Count, model::UnitRole::Embedding}));
+    sites.push_back(opSite(step));
     direct.push_back(llvm::cast<ir::StepInterface>(step).stepInfo().direct);
   }
   std::vector<std::vector<uint64_t>> &durations = wrap.durations;

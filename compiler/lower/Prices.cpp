@@ -4,18 +4,22 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/Kernels.h"
+#include "runtime/base/EnumCount.h"
+
 namespace headrace::compiler {
 
-uint64_t Prices::computeNs(const cost::OpSite &site, const cost::Shape &shape, bool direct) {
-  if (site.op == kernels::Op::Count)
+uint64_t Prices::computeNs(const std::optional<cost::OpSite> &site, const cost::Shape &shape, bool direct) {
+  constexpr size_t kUnits = model::enumCount<model::UnitRole>();
+  if (!site)
     return 0;
   const auto [it, fresh] = tables_.try_emplace({shape.tokens, shape.sequences, shape.context});
   if (fresh)
-    it->second.fill(kUnknown);
+    it->second.assign(kernels::kOpCount * kUnits * 2, kUnknown);
   uint64_t &price =
-      it->second[(static_cast<size_t>(site.op) * 6 + static_cast<size_t>(site.unit)) * 2 + (direct ? 1 : 0)];
+      it->second[(static_cast<size_t>(site->op) * kUnits + static_cast<size_t>(site->unit)) * 2 + (direct ? 1 : 0)];
   if (price == kUnknown)
-    price = costs_.computeNs(site, shape, direct);
+    price = costs_.computeNs(*site, shape, direct);
   return price;
 }
 
@@ -26,13 +30,14 @@ uint64_t Prices::copyNs(uint64_t bytes, bool hostToDevice) {
   return it->second;
 }
 
-std::vector<uint64_t> Prices::durations(const plan::Schedule &schedule, const std::vector<cost::OpSite> &sites,
+std::vector<uint64_t> Prices::durations(const plan::Schedule &schedule,
+                                        const std::vector<std::optional<cost::OpSite>> &sites,
                                         const cost::Shape &shape) {
   std::vector<uint64_t> durations;
   durations.reserve(schedule.steps.size());
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const plan::Step &step = schedule.steps[i];
-    durations.push_back(step.kind == plan::StepKind::Copy ? copyNs(step.linkBytes, step.lane == plan::Lane::H2D)
+    durations.push_back(step.kind == plan::StepKind::Copy ? copyNs(step.linkBytes, plan::toDevice(step.lane))
                                                           : computeNs(sites[i], shape, step.direct));
   }
   return durations;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "runtime/cost/CostModel.h"
@@ -24,19 +25,18 @@ class Prices {
 public:
   explicit Prices(const cost::CostModel &costs) : costs_(costs) {}
 
-  // Of a compute step; op Count (publish) costs nothing.
-  uint64_t computeNs(const cost::OpSite &site, const cost::Shape &shape, bool direct);
+  // A step that is no kernel (publish) has no site and costs nothing.
+  uint64_t computeNs(const std::optional<cost::OpSite> &site, const cost::Shape &shape, bool direct);
   uint64_t copyNs(uint64_t bytes, bool hostToDevice);
   // One a step, each alone on its lane.
-  std::vector<uint64_t> durations(const plan::Schedule &schedule, const std::vector<cost::OpSite> &sites,
+  std::vector<uint64_t> durations(const plan::Schedule &schedule, const std::vector<std::optional<cost::OpSite>> &sites,
                                   const cost::Shape &shape);
   double duplexShare() const { return costs_.duplexShare(); }
   cost::Interference interference() const { return costs_.interference(); }
   uint32_t slowestPermille() const; // Plan::slowestPermille
 
 private:
-  static constexpr size_t kKinds = static_cast<size_t>(kernels::Op::Count) * 6 * 2; // op, unit role, direct
-  using Table = std::array<uint64_t, kKinds>;                                       // kUnknown: not asked for yet
+  using Table = std::vector<uint64_t>; // by op, unit role, direct; kUnknown: not asked for yet
   static constexpr uint64_t kUnknown = ~uint64_t{0};
 
   const cost::CostModel &costs_;

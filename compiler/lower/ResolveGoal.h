@@ -17,7 +17,6 @@
 #include "compiler/lower/CompileRequest.h"
 #include "kernels/IterationMeta.h"
 #include "runtime/cost/CostModel.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 

@@ -3,6 +3,7 @@
 // Op::Activate on the host.
 #pragma once
 
+#include "kernels/host/HostEntry.h"
 #include "kernels/host/VecMath.h"
 
 namespace headrace::kernels {
@@ -20,5 +21,7 @@ template <typename V> void activate(const void *opaque) {
       (silu(V::loadPartial(gate + i, n - i)) * V::loadPartial(up + i, n - i)).storePartial(y + i, n - i);
   }
 }
+
+template <typename V> struct HostEntry<V, ActivateArgs> { static constexpr HostKernel kRun = activate<V>; };
 
 } // namespace headrace::kernels

@@ -19,6 +19,7 @@
 #pragma once
 
 #include "kernels/host/AttentionDirectHost.h"
+#include "kernels/host/HostEntry.h"
 #include "kernels/host/MicroKernel.h"
 
 namespace headrace::kernels {
@@ -331,5 +332,7 @@ private:
 
   static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 };
+
+template <typename V> struct HostEntry<V, AttentionArgs> { static constexpr HostKernel kRun = Attention<V>::run; };
 
 } // namespace headrace::kernels

@@ -3,6 +3,7 @@
 // Op::Embed on the host.
 #pragma once
 
+#include "kernels/host/HostEntry.h"
 #include "kernels/host/VecMath.h"
 
 namespace headrace::kernels {
@@ -36,5 +37,7 @@ template <typename V> void embed(const void *opaque) {
       x[i] += loadElem(args.positions, row + i, args.elem);
   }
 }
+
+template <typename V> struct HostEntry<V, EmbedArgs> { static constexpr HostKernel kRun = embed<V>; };
 
 } // namespace headrace::kernels

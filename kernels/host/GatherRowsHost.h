@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "kernels/Kernels.h"
+#include "kernels/host/HostEntry.h"
 
 namespace headrace::kernels {
 
@@ -16,5 +16,7 @@ template <typename V> void gatherRows(const void *opaque) {
   for (int64_t s = 0; s < args.meta->numSampled; ++s)
     std::memcpy(args.y + s * args.hidden, args.x + rows[s] * args.hidden, rowBytes);
 }
+
+template <typename V> struct HostEntry<V, GatherRowsArgs> { static constexpr HostKernel kRun = gatherRows<V>; };
 
 } // namespace headrace::kernels

@@ -10,26 +10,13 @@ namespace headrace::kernels {
 
 const char *opName(Op op) {
   switch (op) {
-  case Op::Embed:
-    return "embed";
-  case Op::Norm:
-    return "norm";
-  case Op::Linear:
-    return "linear";
-  case Op::RopeAppend:
-    return "rope_append";
-  case Op::Attention:
-    return "attention";
-  case Op::Activate:
-    return "activate";
-  case Op::GatherRows:
-    return "gather_rows";
-  case Op::Sample:
-    return "sample";
-  case Op::Count:
-    break;
+#define HEADRACE_OP(name, value, text)                                                                                 \
+  case Op::name:                                                                                                       \
+    return text;
+    HEADRACE_OPS(HEADRACE_OP)
+#undef HEADRACE_OP
   }
-  return "unknown";
+  return "unknown"; // a value that no op has
 }
 
 bool isaSupported(HostIsa isa) {

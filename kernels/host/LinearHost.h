@@ -16,6 +16,7 @@
 
 #include <cstring>
 
+#include "kernels/host/HostEntry.h"
 #include "kernels/host/MicroKernel.h"
 
 namespace headrace::kernels {
@@ -313,5 +314,7 @@ private:
   int64_t blockLength(int64_t k) const { return least(Shape::kBlock, args.k - k); }
   static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 };
+
+template <typename V> struct HostEntry<V, LinearArgs> { static constexpr HostKernel kRun = Linear<V>::run; };
 
 } // namespace headrace::kernels

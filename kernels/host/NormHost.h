@@ -4,6 +4,7 @@
 // taken first and the variance from the differences, as in Hugging Face's F32 reference.
 #pragma once
 
+#include "kernels/host/HostEntry.h"
 #include "kernels/host/VecMath.h"
 
 namespace headrace::kernels {
@@ -46,5 +47,7 @@ template <typename V> void norm(const void *opaque) {
     }
   }
 }
+
+template <typename V> struct HostEntry<V, NormArgs> { static constexpr HostKernel kRun = norm<V>; };
 
 } // namespace headrace::kernels

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "kernels/host/HostEntry.h"
 #include "kernels/host/VecMath.h"
 
 namespace headrace::kernels {
@@ -65,5 +66,7 @@ template <typename V> void ropeAppend(const void *opaque) {
       appendRow<V>(row + (args.heads + plane) * headDim, args.kv, start + plane * planeLength, headDim, args.kvElem);
   }
 }
+
+template <typename V> struct HostEntry<V, RopeAppendArgs> { static constexpr HostKernel kRun = ropeAppend<V>; };
 
 } // namespace headrace::kernels

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "kernels/Ranking.h"
+#include "kernels/host/HostEntry.h"
 #include "kernels/host/VecMath.h"
 
 namespace headrace::kernels {
@@ -165,5 +166,7 @@ template <typename V> void sample(const void *opaque) {
     args.sampled[meta.array<int32_t>(meta.requestSlot)[s]] = token;
   }
 }
+
+template <typename V> struct HostEntry<V, SampleArgs> { static constexpr HostKernel kRun = sample<V>; };
 
 } // namespace headrace::kernels

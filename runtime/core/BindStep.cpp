@@ -7,7 +7,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/Mirrors.h"
 
 namespace headrace::core {
 namespace {
@@ -16,6 +19,7 @@ using model::TensorRole;
 using model::UnitRole;
 using plan::Arg;
 using plan::argName;
+using plan::elemOf;
 using plan::Operand;
 using plan::Space;
 
@@ -29,8 +33,6 @@ uint64_t product(std::initializer_list<int64_t> factors) {
 }
 
 constexpr int64_t kF32 = sizeof(float);
-
-kernels::Elem elemOf(model::DType dtype) { return static_cast<kernels::Elem>(dtype); }
 
 // One step's operands, by what they are to the op.
 class Operands {
@@ -177,14 +179,12 @@ public:
       return gatherRows();
     case kernels::Op::Sample:
       return sample();
-    case kernels::Op::Count:
-      break;
     }
     return operands_.refuse(absl::StrCat("unknown op ", static_cast<int>(operands_.step().op)));
   }
 
 private:
-  kernels::Backend backend() const { return static_cast<kernels::Backend>(plan_.hardware.kind); }
+  kernels::Backend backend() const { return plan::backendOf(plan_.hardware.kind); }
   kernels::Elem activation() const { return elemOf(plan_.activationDtype); }
   int64_t activationBytes() const { return static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype)); }
   int64_t rows(bool sampledRows) const { return sampledRows ? variant_.sequences : variant_.newTokens; }
@@ -393,8 +393,8 @@ const void *BoundStep::argsPointer() const {
 
 BindContext::BindContext(const plan::Plan &plan, kernels::Order order, const float *deviceFrequencies)
     : plan_(plan), order_(order), layout_(model::layoutWeights(plan.model)), deviceFrequencies_(deviceFrequencies) {
-  if (plan.model.rope.enabled)
-    inverseFrequencies_ = inverseFrequencies(plan.model.rope, plan.model.headDim);
+  if (plan.model->rope.enabled)
+    inverseFrequencies_ = inverseFrequencies(plan.model->rope, plan.model->headDim);
 }
 
 absl::StatusOr<BoundStep> BindContext::bind(const plan::Schedule &schedule, uint32_t step, const plan::Variant &variant,

@@ -2,9 +2,9 @@
 //
 // From a plan's compute step to the kernel's struct of arguments: done once, when a graph is built.
 //
-// Plan.h (enum Arg) says which operands each op has. An operand's address is that of its first byte; a tensor is found
-// inside it by the weight layout. Which unit a Norm or Linear belongs to follows from the buffer of its weights; the
-// final norm and the head work on sampled rows (meta->numSampled), all others on the iteration's (meta->numTokens).
+// plan/VerifySizes.cpp says which operands each op has. An operand's address is that of its first byte; a tensor is
+// found inside it by the weight layout. Which unit a Norm or Linear belongs to follows from the buffer of its weights;
+// the final norm and the head work on sampled rows (meta->numSampled), all others on the iteration's (meta->numTokens).
 #pragma once
 
 #include <memory>
@@ -16,6 +16,10 @@
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/Plan.h"
 
+namespace headrace::model {
+struct Rope;
+}
+
 namespace headrace::core {
 
 // Where the spaces of a plan begin in this process (or on this device).
@@ -24,10 +28,11 @@ struct Bases {
   std::byte *host = nullptr;
 };
 
-// A kernel's arguments; std::visit gives the struct's address to the entry.
-using KernelArgs =
-    std::variant<kernels::EmbedArgs, kernels::NormArgs, kernels::LinearArgs, kernels::RopeAppendArgs,
-                 kernels::AttentionArgs, kernels::ActivateArgs, kernels::GatherRowsArgs, kernels::SampleArgs>;
+template <typename None, typename... Args> using VariantOf = std::variant<Args...>;
+// A kernel's arguments, of any op; std::visit gives the struct's address to the entry.
+#define HEADRACE_OP(name, value, text) , kernels::name##Args
+using KernelArgs = VariantOf<void HEADRACE_OPS(HEADRACE_OP)>;
+#undef HEADRACE_OP
 struct BoundStep {
   kernels::Op op;
   KernelArgs args;

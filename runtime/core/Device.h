@@ -21,7 +21,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/Kernels.h"
+#include "kernels/IterationMeta.h"
+#include "kernels/Types.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/Plan.h"
 

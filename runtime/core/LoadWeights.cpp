@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/plan/Mirrors.h"
 
 namespace headrace::core {
 namespace {
@@ -114,7 +115,7 @@ private:
     return status;
   }
 
-  model::MatrixOrder order() const { return static_cast<model::MatrixOrder>(device_.matrixOrder()); }
+  model::MatrixOrder order() const { return plan::orderOf(device_.matrixOrder()); }
 
   const plan::Plan &plan_;
   Device &device_;

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "runtime/core/BindStep.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::core {
 namespace {

@@ -10,10 +10,15 @@
 
 #include <cstdint>
 
-#include "kernels/Kernels.h"
+#include "kernels/Types.h"
+#include "runtime/base/Boxed.h"
+#include "runtime/base/DType.h"
 #include "runtime/job/Hardware.h"
-#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
+
+namespace headrace::model {
+struct ModelSpec;
+}
 
 namespace headrace::cost {
 
@@ -33,29 +38,11 @@ struct Work {
 
 // Which op of the model; the sizes follow from the model.
 struct OpSite {
-  kernels::Op op = kernels::Op::Linear;
-  model::UnitRole unit = model::UnitRole::Qkv; // Norm and Linear: whose weights
+  kernels::Op op;
+  model::UnitRole unit; // Norm and Linear: whose weights
 };
 
-// The amounts of one op, exactly (saturating at 2^64 - 1). T tokens, S sequences, h hidden; rows = T, and S behind
-// GatherRows (the head's Norm and Linear). a, w, c: bytes of an activation, a checkpoint and a KV cache element.
-//
-//   op          flops                            device bytes
-//   Embed       T h with learned positions       T h (w, once more with learned positions) + 4 T h
-//   Norm        rows h x (LayerNorm 7, RMS 4)    rows h (4 + a) + 4 h (LayerNorm 8 h)
-//   Linear      2 n k rows                       n16 k w (+ 4 n bias) + rows k a + rows n a (residual: 8 rows n)
-//   RopeAppend  3 T (q + kv) where rotated       T (2 (q + kv) + kv) a, unrotated T 2 kv a; + T 2 kv c
-//   Attention   4 headDim heads pairs            S' C 2 kv c + 2 T q a
-//   Activate    5 T intermediate                 3 T intermediate a
-//   GatherRows  0                                8 S h
-//   Sample      S vocab                          4 S vocab + 8 S
-//
-// n and k are a linear's out and in features, n16 is n rounded up to the stored rows (model::kPanelRows); q and kv are
-// qRows() and kvRows(). Out and Down read the residual stream as well as write it. The residual stream and
-// logits are F32 whatever `activation` is. Attention has S' = min(S, T) sequences with rows of their own; T rows spread
-// evenly over them, as that has the most query-key pairs under the causal mask: pairs = T C - T (T - S') / (2 S'), and
-// no sequence has more rows than C.
-//
+// The amounts of one op, exactly (saturating at 2^64 - 1); Work.cpp has them in a table.
 // `direct` (Embed and Linear): the table's rows, or the matrix and its bias, are linkBytes and not device bytes.
 Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape, model::DType activation,
             model::DType kv, bool direct);
@@ -95,7 +82,7 @@ public:
   double duplexShare() const override;
 
 private:
-  model::ModelSpec spec_;
+  model::Boxed<model::ModelSpec> spec_;
   model::Hardware hardware_;
   model::DType activation_, kv_;
 };

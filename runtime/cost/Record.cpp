@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cost/Record.h"
 
+#include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
+
 #include <algorithm>
 #include <cmath>
 

@@ -134,7 +134,7 @@ inline constexpr int64_t kAnyTokens = int64_t{1} << 60; // no limit: the largest
 
 struct Record {
   Identity identity;
-  model::ModelSpec model;
+  model::Boxed<model::ModelSpec> model;
   model::Hardware hardware;
   std::vector<int64_t> batches, sequences; // powers of two, ascending without gaps
   // By phase: pairs of a larger batch x sequence are not on the grid.

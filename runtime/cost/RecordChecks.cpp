@@ -8,6 +8,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/cost/Record.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::cost {
@@ -134,10 +135,10 @@ absl::Status checkRecord(const Record &record, std::string_view where) {
     return invalid(where, cat("identity.layer_bytes = ", id.layerBytes, ": expected from 1 to 2^53"));
   RETURN_IF_ERROR(model::validate(record.model, cat(where, ": model")));
   const uint64_t layerBytes = model::layoutWeights(record.model).layerBytes(0);
-  if (record.model.layers != id.layers || layerBytes != id.layerBytes)
+  if (record.model->layers != id.layers || layerBytes != id.layerBytes)
     return invalid(where,
                    cat("identity: ", id.layers, " layers of ", id.layerBytes, " bytes: expected those of [model], ",
-                       record.model.layers, " layers of ", layerBytes, " bytes"));
+                       record.model->layers, " layers of ", layerBytes, " bytes"));
   for (const auto &[axis, name] :
        {std::pair<const std::vector<int64_t> &, const char *>{record.batches, "batch"}, {record.sequences, "sequence"}})
     RETURN_IF_ERROR(checkAxis(axis, name, where));

@@ -10,6 +10,7 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::cost {
 namespace {

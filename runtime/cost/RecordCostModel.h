@@ -79,7 +79,7 @@ private:
   TimeBounds phaseBounds(size_t site, Phase phase, const Shape &shape) const;
 
   Record record_;
-  model::ModelSpec spec_;
+  model::Boxed<model::ModelSpec> spec_;
   Roofline roofline_;
   std::vector<Point> points_;
   std::vector<int32_t> grid_; // [phase][batch][sequence] -> points_, -1: not measured

@@ -10,6 +10,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/base/TomlReader.h"
 #include "runtime/job/TomlText.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/Shape.h"
 
 namespace headrace::cost {

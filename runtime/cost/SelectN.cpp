@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::cost {
 namespace {

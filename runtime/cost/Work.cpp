@@ -1,8 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The amounts of one op, exactly (saturating at 2^64 - 1). T tokens, S sequences, h hidden; rows = T, and S behind
+// GatherRows (the head's Norm and Linear). a, w, c: bytes of an activation, a checkpoint and a KV cache element.
+//
+//   op          flops                            device bytes
+//   Embed       T h with learned positions       T h (w, once more with learned positions) + 4 T h
+//   Norm        rows h x (LayerNorm 7, RMS 4)    rows h (4 + a) + 4 h (LayerNorm 8 h)
+//   Linear      2 n k rows                       n16 k w (+ 4 n bias) + rows k a + rows n a (residual: 8 rows n)
+//   RopeAppend  3 T (q + kv) where rotated       T (2 (q + kv) + kv) a, unrotated T 2 kv a; + T 2 kv c
+//   Attention   4 headDim heads pairs            S' C 2 kv c + 2 T q a
+//   Activate    5 T intermediate                 3 T intermediate a
+//   GatherRows  0                                8 S h
+//   Sample      S vocab                          4 S vocab + 8 S
+//
+// n and k are a linear's out and in features, n16 is n rounded up to the stored rows (model::kPanelRows); q and kv are
+// qRows() and kvRows(). Out and Down read the residual stream as well as write it. The residual stream and
+// logits are F32 whatever `activation` is. Attention has S' = min(S, T) sequences with rows of their own; T rows spread
+// evenly over them, as that has the most query-key pairs under the causal mask: pairs = T C - T (T - S') / (2 S'), and
+// no sequence has more rows than C.
 #include <algorithm>
 #include <limits>
 
+#include "kernels/Kernels.h"
 #include "runtime/cost/CostModel.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::cost {
 namespace {
@@ -127,8 +148,6 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape
   case Op::Sample:
     flops = sequences * Amount(spec.vocab);
     device = Amount(4) * sequences * Amount(spec.vocab) + Amount(8) * sequences;
-    break;
-  case Op::Count:
     break;
   }
   Work work;

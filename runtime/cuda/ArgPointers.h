@@ -6,10 +6,6 @@
 
 #include <vector>
 
-#include "kernels/CudaKernels.h"
-#include "kernels/Kernels.h"
-#include "runtime/cuda/MatMul.h"
-
 namespace headrace::cuda {
 
 struct NamedPointer {
@@ -17,16 +13,11 @@ struct NamedPointer {
   const void *address; // null where the op has none
 };
 
-std::vector<NamedPointer> pointersOf(const kernels::EmbedArgs &args);
-std::vector<NamedPointer> pointersOf(const kernels::NormArgs &args);
-std::vector<NamedPointer> pointersOf(const kernels::LinearArgs &args);
-std::vector<NamedPointer> pointersOf(const kernels::RopeAppendArgs &args);
-std::vector<NamedPointer> pointersOf(const kernels::AttentionArgs &args);
-std::vector<NamedPointer> pointersOf(const kernels::ActivateArgs &args);
-std::vector<NamedPointer> pointersOf(const kernels::GatherRowsArgs &args);
-std::vector<NamedPointer> pointersOf(const kernels::SampleArgs &args);
-std::vector<NamedPointer> pointersOf(const kernels::BiasActivateArgs &args);
-std::vector<NamedPointer> pointersOf(const kernels::PublishArgs &args);
-std::vector<NamedPointer> pointersOf(const MatMul &matmul);
+// Of an op's struct (kernels/Kernels.h), of a further kernel's (kernels/CudaKernels.h), or of a MatMul.
+template <typename Args> std::vector<NamedPointer> pointersOf(const Args &args) {
+  std::vector<NamedPointer> pointers;
+  args.pointers([&](const char *field, const void *address) { pointers.push_back({field, address}); });
+  return pointers;
+}
 
 } // namespace headrace::cuda

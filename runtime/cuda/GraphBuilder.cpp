@@ -2,6 +2,7 @@
 #include "runtime/cuda/GraphBuilder.h"
 
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 
 #include <array>
 

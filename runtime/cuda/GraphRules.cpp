@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/cuda/GraphOrder.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::cuda {
 namespace {
@@ -141,7 +142,7 @@ private:
       fault(GraphRule::PinnedCopy, absl::StrCat(at(index), ": its host side is outside the pinned slab"));
     if (!inside(device, copy.bytes * node.copyRows, graph_.memory.bases.device, graph_.memory.arenaBytes))
       fault(GraphRule::PinnedCopy, absl::StrCat(at(index), ": its device side is outside the arena"));
-    if ((node.lane == Lane::H2D) != copy.toDevice || node.lane == Lane::Compute)
+    if (plan::toDevice(node.lane) != copy.toDevice || plan::computes(node.lane))
       fault(GraphRule::CopyOrder,
             absl::StrCat(at(index), " copies ", copy.toDevice ? "to" : "from", " the device in that lane"));
   }
@@ -226,7 +227,7 @@ private:
     if (brought == nullptr)
       return kNoPlanNode;
     for (uint32_t i : nodes)
-      if (graph_.nodes[i].lane == Lane::Compute && order_.before(copy, i))
+      if (plan::computes(graph_.nodes[i].lane) && order_.before(copy, i))
         for (const NodeAccess &access : graph_.nodes[i].accesses)
           if (access.space == Space::Device && access.access != Access::Write && access.begin < brought->end &&
               brought->begin < access.end)

@@ -148,7 +148,7 @@ private:
                 .bytes = params.extent.width};
     out.copyRows = params.extent.height * params.extent.depth;
     if (params.kind == cudaMemcpyDefault) // a capture may leave the direction to the addresses
-      out.copy.toDevice = out.lane == plan::Lane::H2D;
+      out.copy.toDevice = plan::toDevice(out.lane);
     return absl::OkStatus();
   }
 

@@ -11,6 +11,7 @@
 #include "runtime/cuda/ListGraph.h"
 #include "runtime/cuda/RecordingBuilder.h"
 #include "runtime/cuda/TokenMailbox.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::cuda {
 

@@ -41,6 +41,15 @@ struct MatMul {
   void *y = nullptr;
   void *workspace = nullptr;
   uint64_t workspaceBytes = 0;
+
+  template <typename F> void pointers(F f) const {
+    f("x", x);
+    f("w", w);
+    f("bias", bias);
+    f("residual", residual);
+    f("y", y);
+    f("workspace", workspace);
+  }
 };
 
 // What is left for BiasActivate behind the library call.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/CudaError.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::cuda {
 namespace {
@@ -85,9 +86,9 @@ absl::Status OpenedDevice::takeMemory(int numaNode) {
     kernels::initMeta(plan.metaLayout, reinterpret_cast<kernels::IterationMeta *>(one.data()));
   }
   RETURN_IF_ERROR(into(mailbox, TokenMailbox::make(plan.metaLayout.maxSequences)));
-  if (!plan.model.rope.enabled)
+  if (!plan.model->rope.enabled)
     return absl::OkStatus();
-  const std::vector<float> host = core::inverseFrequencies(plan.model.rope, plan.model.headDim);
+  const std::vector<float> host = core::inverseFrequencies(plan.model->rope, plan.model->headDim);
   RETURN_IF_ERROR(into(frequencies, DeviceMemory::take(host.size() * sizeof(float), "rotary frequencies")));
   HEADRACE_CUDA("rotary frequencies",
                 cudaMemcpy(frequencies.data(), host.data(), frequencies.bytes(), cudaMemcpyHostToDevice));

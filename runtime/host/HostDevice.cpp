@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/HostDevice.h"
 
+#include "kernels/Kernels.h"
 #include "runtime/host/LaneDevice.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 namespace {

@@ -18,6 +18,7 @@
 
 #include <memory>
 
+#include "kernels/HostKernel.h"
 #include "runtime/core/Device.h"
 
 namespace headrace::host {

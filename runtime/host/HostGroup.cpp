@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/host/LaneDevice.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 namespace {

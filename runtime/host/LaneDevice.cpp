@@ -7,9 +7,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/host/WrongNumbers.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 namespace {

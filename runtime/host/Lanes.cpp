@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/Lanes.h"
 
+#include "runtime/model/ModelSpec.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -65,7 +67,7 @@ private:
       break;
     case plan::StepKind::Copy: // debug mode only; else the transfer thread's
       std::memcpy(step.destination, step.source, step.bytes);
-      (step.lane == plan::Lane::H2D ? s_.h2dBytes : s_.d2hBytes).fetch_add(step.bytes, std::memory_order_relaxed);
+      (plan::toDevice(step.lane) ? s_.h2dBytes : s_.d2hBytes).fetch_add(step.bytes, std::memory_order_relaxed);
       break;
     case plan::StepKind::Publish:
       publish();

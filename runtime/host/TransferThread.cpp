@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/host/LowLatency.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 

@@ -9,6 +9,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/base/TomlReader.h"
 #include "runtime/base/Units.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/Shape.h"
 
 namespace headrace::model {

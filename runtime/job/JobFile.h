@@ -25,14 +25,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/base/Boxed.h"
+#include "runtime/base/DType.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/Hardware.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::model {
 
+struct ModelSpec;
+
 enum class StartRule : uint8_t { Paper = 0, Eager = 1, Ahead = 2 }; // Ahead: of some policies, not to be asked for
-inline constexpr uint32_t kStartRules = 3, kStatedStartRules = 2;   // those of placements; those to be asked for
 enum class Choice : uint8_t { Auto = 0, On = 1, Off = 2 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
 std::string_view startRuleName(StartRule rule);      // "paper", "eager", "ahead"
@@ -101,10 +103,10 @@ class CheckpointFiles;
 
 struct ModelSource {
   std::string path; // Hugging Face folder, or a shape's TOML; empty if none was given
-  ModelSpec spec;
+  Boxed<ModelSpec> spec;
   std::shared_ptr<const CheckpointFiles> checkpoint = nullptr; // the folder's, opened; null: a model without weights
   std::vector<std::string> notes = {};  // what a checkpoint has that the model does not use: worth a warning
-  std::optional<ModelSpec> ofPath = {}; // what the path alone says, where flags have changed `spec`
+  std::optional<Boxed<ModelSpec>> ofPath = {}; // what the path alone says, where flags have changed `spec`
 };
 
 struct Job {

@@ -5,6 +5,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::model {
 namespace {

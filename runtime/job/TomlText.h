@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "runtime/job/Hardware.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::model {
+
+struct ModelSpec;
 
 using TomlEntries = std::vector<std::pair<std::string, std::string>>; // key, TOML value
 

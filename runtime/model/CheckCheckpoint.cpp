@@ -9,6 +9,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/CheckpointFiles.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightSource.h"
 
 namespace headrace::model {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "runtime/base/BoxedImpl.h"
 #include "runtime/base/EnumNames.h"
 #include "runtime/base/Names.h"
 #include "runtime/base/Text.h"
@@ -127,5 +128,7 @@ absl::Status validate(const ModelSpec &spec, std::string_view where) {
                                           ": expected weights of at most ", kMaxWeightBytes, " bytes in all"));
   return absl::OkStatus();
 }
+
+template class Boxed<ModelSpec>;
 
 } // namespace headrace::model

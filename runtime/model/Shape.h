@@ -31,11 +31,11 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::model {
 
 class TomlReader;
+struct ModelSpec;
 
 // Refuses unknown and missing keys and whatever validate() refuses, by file and key.
 absl::StatusOr<ModelSpec> readShape(const std::string &path);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::model {
 namespace {

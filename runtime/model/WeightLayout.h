@@ -26,9 +26,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/ModelSpec.h"
+#include "runtime/base/DType.h"
 
 namespace headrace::model {
+
+struct ModelSpec;
 
 inline constexpr int64_t kPanelRows = 16;
 inline constexpr uint64_t kAlign = 256;

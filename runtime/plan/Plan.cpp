@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 #include <string>
 #include <utility>
 
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::plan {
@@ -17,37 +19,19 @@ std::string startText(const Placement &placement) {
   return text;
 }
 
-const char *laneName(Lane lane) {
-  switch (lane) {
-  case Lane::Compute:
-    return "compute";
-  case Lane::H2D:
-    return "h2d";
-  case Lane::D2H:
-    return "d2h";
-  case Lane::P2P:
-    return "p2p";
-  case Lane::Cpu:
-    return "cpu";
-  case Lane::Disk:
-    return "disk";
-  }
-  return "unknown";
-}
-
 const char *argName(Arg arg) {
-  static constexpr const char *kNames[kArgs] = {"source", "destination", "meta",    "x",        "y",
-                                                "weight", "bias",        "norm",    "residual", "kv",
-                                                "table",  "positions",   "sampled", "output",   "workspace"};
+  static constexpr const char *kNames[model::enumCount<Arg>()] = {
+      "source",   "destination", "meta",  "x",         "y",       "weight", "bias",     "norm",
+      "residual", "kv",          "table", "positions", "sampled", "output", "workspace"};
   const auto i = static_cast<size_t>(arg);
-  return i < kArgs ? kNames[i] : "unknown";
+  return i < std::size(kNames) ? kNames[i] : "unknown";
 }
 
 namespace {
 
 // Units of placement before the first KV cache: embedding, four a layer, head.
 uint32_t weightBuffers(const Plan &plan) {
-  return static_cast<uint32_t>(plan.model.layers * model::kUnitsPerLayer + 2);
+  return static_cast<uint32_t>(plan.model->layers * model::kUnitsPerLayer + 2);
 }
 
 // The number of bytes that at least one of the ranges covers.
@@ -66,7 +50,7 @@ uint64_t unionBytes(std::vector<std::pair<uint64_t, uint64_t>> ranges) {
 } // namespace
 
 uint32_t Plan::kvBuffer(int64_t layer) const { return weightBuffers(*this) + static_cast<uint32_t>(layer); }
-uint32_t Plan::metaBuffer() const { return kvBuffer(model.layers); }
+uint32_t Plan::metaBuffer() const { return kvBuffer(model->layers); }
 uint32_t Plan::sampledBuffer() const { return metaBuffer() + 1; }
 uint32_t Plan::outputBuffer() const { return metaBuffer() + 2; }
 
@@ -75,7 +59,7 @@ uint64_t Plan::addressBytes() const {
 }
 
 uint64_t Plan::kvBlockBytes() const {
-  return 2 * static_cast<uint64_t>(model.kvRows()) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(kvDtype);
+  return 2 * static_cast<uint64_t>(model->kvRows()) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(kvDtype);
 }
 
 uint64_t bytesAtHome(const Plan &plan, const Placement &placement, const Extent &extent) {
@@ -134,7 +118,7 @@ DeviceBytes deviceBytes(const Plan &plan, uint32_t index) {
 LinkBytes linkBytes(const Schedule &schedule) {
   LinkBytes out;
   for (const Step &step : schedule.steps) {
-    if (step.lane == Lane::D2H)
+    if (toHost(step.lane))
       out.d2h += step.linkBytes;
     else
       out.h2d += step.linkBytes;

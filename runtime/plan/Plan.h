@@ -25,10 +25,16 @@
 #include <string>
 #include <vector>
 
-#include "kernels/Kernels.h"
+#include "kernels/IterationMeta.h"
+#include "kernels/Types.h"
+#include "runtime/base/Boxed.h"
 #include "runtime/job/Hardware.h"
 #include "runtime/job/JobFile.h"
-#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/Lane.h"
+
+namespace headrace::model {
+struct ModelSpec;
+}
 
 namespace headrace::plan {
 
@@ -36,11 +42,6 @@ inline constexpr uint32_t kFormatVersion = 2;
 inline constexpr uint32_t kNone = 0xffffffffu;
 
 enum class Space : uint8_t { Device = 0, Host = 1, Disk = 2 };
-
-// An in-order queue of work on a device.
-enum class Lane : uint8_t { Compute = 0, H2D = 1, D2H = 2, P2P = 3, Cpu = 4, Disk = 5 };
-inline constexpr int kLanes = 6;
-const char *laneName(Lane lane); // "compute", "h2d", ...
 
 enum class BufferKind : uint8_t {
   Weight = 0,     // one unit of placement
@@ -129,7 +130,7 @@ enum class Part : uint8_t { Embedding = 0, Attention = 1, Mlp = 2, Head = 3, Mov
 struct Step {
   StepKind kind = StepKind::Compute;
   Lane lane = Lane::Compute;
-  kernels::Op op = kernels::Op::Embed; // Compute only
+  kernels::Op op{}; // Compute only
   Part part = Part::Embedding;
   int32_t layer = -1;
   uint8_t device = 0;
@@ -164,31 +165,10 @@ enum class Arg : uint8_t {
   Output = 13,
   Workspace = 14
 };
-inline constexpr int kArgs = 15;
 const char *argName(Arg arg); // "source", "destination", "meta", ...
 
-// The operands of a step, at most one of each Arg, in any order. T, S: the schedule's maxTokens and maxSequences. "if":
-// only where the model has it. Activations are of Plan::activationDtype, but the residual stream
-// (Embed's X, Norm's and GatherRows' X, GatherRows' Y, Residual and the Y that goes with it) and logits are F32. They
-// begin at byte 0; sizes are lower bounds.
-//
-//   Copy        Source R, Destination W: the same bytes of the same buffer; the host side is the buffer's home
-//   Embed       Meta R, Table R (TokenTable of the embedding), Positions R if learned (PositionTable), Sampled R,
-//               X W [T, hidden]
-//   Norm        Meta R, X R, NormWeights R (of qkv, up or head: from NormWeight to the end of NormBias if there is one,
-//               else of NormWeight), Y W; rows are T, of the head's S
-//   Linear      Meta R, X R, Weight R (the unit's Matrix; for a tied head the embedding's TokenTable), Bias R if the
-//               unit has one, Residual R if one is added (may be the very range of Y), Y W, Workspace W if
-//               linearWorkspaceBytes() > 0; rows are T, of the head S
-//   RopeAppend  Meta R, X RW [T, qkvRows], Kv W or RW
-//   Attention   Meta R, X R [T, qkvRows], Kv R, Y W [T, qRows], Workspace W if attentionWorkspaceBytes() > 0
-//   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
-//   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
-//   Sample      Meta R, X R [S, vocab], Sampled W or RW, Output W, Workspace W if sampleWorkspaceBytes() > 0
-//   Publish     Output R, Meta R if wanted; on the compute lane
-//
-// Meta, Kv, Sampled and Output are whole buffers; weights cover the bytes of their tensors (WeightLayout.h). Table and
-// Positions of a step marked direct are in host memory. A Workspace holds nothing before or after its step.
+// The operands of a step: at most one of each Arg, in any order. Which an op has, and of what size, is what
+// VerifySizes.cpp says and checks.
 
 // The bytes [bufferOffset, bufferOffset + bytes) of a buffer, which this step finds (or leaves) at `address`.
 // Buffers: below Plan::buffers.size() a persistent one, from there on Schedule::locals.
@@ -274,7 +254,7 @@ inline constexpr uint32_t kPredicted = 1000; // thousandths
 struct Plan {
   uint32_t version = kFormatVersion;
   std::string compilerVersion;
-  model::ModelSpec model;
+  model::Boxed<model::ModelSpec> model;
   // Of the spec (its name left out) and, with a checkpoint, its safetensors headers: names, types, shapes and places of
   // all tensors, not their values; hex.
   std::string modelHash;

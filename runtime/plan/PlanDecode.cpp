@@ -4,8 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "flatbuffers/flatbuffers.h"
+#include "kernels/Kernels.h"
 #include "plan_generated.h"
+#include "runtime/base/EnumCount.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanBytes.h"
 
 namespace headrace::plan {
@@ -53,10 +56,10 @@ private:
       fail(path, " is ", *ns, ", expected at most ", kMost);
     return std::chrono::nanoseconds(static_cast<int64_t>(*ns));
   }
-  // An enumerator, where `count` are known.
-  template <typename E, typename... Path> E enumerator(uint8_t raw, int count, const Path &...path) {
-    if (raw >= count)
-      fail(path..., " is ", static_cast<int>(raw), ", expected 0 to ", count - 1);
+  template <typename E, typename... Path> E enumerator(uint8_t raw, const Path &...path) {
+    constexpr int kCount = model::enumCount<E>();
+    if (raw >= kCount)
+      fail(path..., " is ", static_cast<int>(raw), ", expected 0 to ", kCount - 1);
     return static_cast<E>(raw);
   }
   template <typename... Path> bool flag(uint8_t raw, const Path &...path) {
@@ -120,7 +123,7 @@ private:
 model::ModelSpec Decoder::model(const fb::Model &m) {
   model::ModelSpec out;
   out.name = text(m.name());
-  out.family = enumerator<model::Family>(m.family(), 4, "model.family");
+  out.family = enumerator<model::Family>(m.family(), "model.family");
   out.layers = m.layers();
   out.hidden = m.hidden();
   out.heads = m.heads();
@@ -129,16 +132,16 @@ model::ModelSpec Decoder::model(const fb::Model &m) {
   out.intermediate = m.intermediate();
   out.vocab = m.vocab();
   out.maxPositions = m.max_positions();
-  out.norm = enumerator<model::NormKind>(m.norm(), 2, "model.norm");
+  out.norm = enumerator<model::NormKind>(m.norm(), "model.norm");
   out.normEps = m.norm_eps();
-  out.activation = enumerator<model::Activation>(m.activation(), 4, "model.activation");
+  out.activation = enumerator<model::Activation>(m.activation(), "model.activation");
   out.qkvBias = m.qkv_bias();
   out.outBias = m.out_bias();
   out.mlpBias = m.mlp_bias();
   const fb::Rope &rope = *m.rope();
   out.rope.enabled = rope.enabled();
   out.rope.theta = rope.theta();
-  out.rope.scaling = enumerator<model::RopeScalingKind>(rope.scaling(), 3, "model.rope.scaling");
+  out.rope.scaling = enumerator<model::RopeScalingKind>(rope.scaling(), "model.rope.scaling");
   out.rope.factor = rope.factor();
   out.rope.lowFreqFactor = rope.low_freq_factor();
   out.rope.highFreqFactor = rope.high_freq_factor();
@@ -146,14 +149,14 @@ model::ModelSpec Decoder::model(const fb::Model &m) {
   out.learnedPositions = m.learned_positions();
   out.positionOffset = m.position_offset();
   out.tiedEmbeddings = m.tied_embeddings();
-  out.dtype = enumerator<model::DType>(m.dtype(), 3, "model.dtype");
+  out.dtype = enumerator<model::DType>(m.dtype(), "model.dtype");
   return out;
 }
 
 model::Hardware Decoder::hardware(const fb::Hardware &h) {
   model::Hardware out;
   out.name = text(h.name());
-  out.kind = enumerator<model::DeviceKind>(h.kind(), 2, "hardware.kind");
+  out.kind = enumerator<model::DeviceKind>(h.kind(), "hardware.kind");
   out.memoryBytes = h.memory_bytes();
   out.hostMemoryBytes = h.host_memory_bytes();
   out.flopsF32 = h.flops_f32();
@@ -182,7 +185,7 @@ model::Goal Decoder::goal(const fb::Goal &g) {
   out.context = optional(g.context());
   out.kvTokens = optional(g.kv_tokens());
   if (g.kv_dtype())
-    out.kvDtype = enumerator<model::DType>(*g.kv_dtype(), 3, "goal.kv_dtype");
+    out.kvDtype = enumerator<model::DType>(*g.kv_dtype(), "goal.kv_dtype");
   out.blockTokens = g.block_tokens();
   out.ttft = time(g.ttft_ns(), "goal.ttft_ns");
   out.tpot = time(g.tpot_ns(), "goal.tpot_ns");
@@ -190,8 +193,8 @@ model::Goal Decoder::goal(const fb::Goal &g) {
   out.busDevices = g.bus_devices();
   if (g.record() != nullptr)
     out.record = text(g.record());
-  out.elasticKv = enumerator<model::Choice>(g.elastic_kv(), 3, "goal.elastic_kv");
-  out.instances = enumerator<model::Instances>(g.instances(), 2, "goal.instances");
+  out.elasticKv = enumerator<model::Choice>(g.elastic_kv(), "goal.elastic_kv");
+  out.instances = enumerator<model::Instances>(g.instances(), "goal.instances");
   return out;
 }
 
@@ -201,10 +204,10 @@ model::Policy Decoder::policy(const fb::Policy &p) {
   out.none = p.none();
   out.interval = optional(p.interval());
   out.offloadLayers = optional(p.offload_layers());
-  out.startRule = enumerator<model::StartRule>(p.start_rule(), model::kStatedStartRules, "policy.start_rule");
+  out.startRule = enumerator<model::StartRule>(p.start_rule(), "policy.start_rule");
   out.slots = optional(p.slots());
-  out.offloadEmbedding = enumerator<model::Choice>(p.offload_embedding(), 3, "policy.offload_embedding");
-  out.offloadHead = enumerator<model::Choice>(p.offload_head(), 3, "policy.offload_head");
+  out.offloadEmbedding = enumerator<model::Choice>(p.offload_embedding(), "policy.offload_embedding");
+  out.offloadHead = enumerator<model::Choice>(p.offload_head(), "policy.offload_head");
   out.placements = optional(p.placements());
   return out;
 }
@@ -212,7 +215,7 @@ model::Policy Decoder::policy(const fb::Policy &p) {
 Buffer Decoder::buffer(const fb::Buffer &b, const std::string &path) {
   Buffer out;
   out.name = text(b.name());
-  out.kind = enumerator<BufferKind>(b.kind(), 6, path, ".kind");
+  out.kind = enumerator<BufferKind>(b.kind(), path, ".kind");
   out.layer = b.layer();
   out.bytes = b.bytes();
   return out;
@@ -225,13 +228,13 @@ Placement Decoder::placement(const fb::Placement &p, const std::string &path) {
   out.offloadedLayers = p.offloaded_layers();
   out.offloadsEmbedding = p.offloads_embedding();
   out.offloadsHead = p.offloads_head();
-  out.startRule = enumerator<model::StartRule>(p.start_rule(), model::kStartRules, path, ".start_rule");
+  out.startRule = enumerator<model::StartRule>(p.start_rule(), path, ".start_rule");
   out.startItems = p.start_items();
   out.extents = fixed<Extent>(p.extents(), absl::StrCat(path, ".extents"), [&](const fb::Extent &e, uint32_t i) {
     Extent extent;
     extent.buffer = e.buffer();
-    extent.space = enumerator<Space>(e.space(), 3, path, ".extents[", i, "].space");
-    extent.encoding = enumerator<Encoding>(e.encoding(), 4, path, ".extents[", i, "].encoding");
+    extent.space = enumerator<Space>(e.space(), path, ".extents[", i, "].space");
+    extent.encoding = enumerator<Encoding>(e.encoding(), path, ".extents[", i, "].encoding");
     extent.direct = flag(e.direct(), path, ".extents[", i, "].direct");
     extent.bufferOffset = e.buffer_offset();
     extent.bytes = e.bytes();
@@ -259,7 +262,7 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
   Schedule out;
   out.name = text(s.name());
   out.placement = s.placement();
-  out.shape = enumerator<ShapeClass>(s.shape(), 3, path, ".shape");
+  out.shape = enumerator<ShapeClass>(s.shape(), path, ".shape");
   out.maxTokens = s.max_tokens();
   out.maxSequences = s.max_sequences();
   out.maxContext = s.max_context();
@@ -268,10 +271,10 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
   out.fromPlacement = s.from_placement();
   out.steps = fixed<Step>(s.steps(), absl::StrCat(path, ".steps"), [&](const fb::Step &x, uint32_t i) {
     Step step;
-    step.kind = enumerator<StepKind>(x.kind(), 3, path, ".steps[", i, "].kind");
-    step.lane = enumerator<Lane>(x.lane(), kLanes, path, ".steps[", i, "].lane");
-    step.op = enumerator<kernels::Op>(x.op(), static_cast<int>(kernels::Op::Count), path, ".steps[", i, "].op");
-    step.part = enumerator<Part>(x.part(), 5, path, ".steps[", i, "].part");
+    step.kind = enumerator<StepKind>(x.kind(), path, ".steps[", i, "].kind");
+    step.lane = enumerator<Lane>(x.lane(), path, ".steps[", i, "].lane");
+    step.op = enumerator<kernels::Op>(x.op(), path, ".steps[", i, "].op");
+    step.part = enumerator<Part>(x.part(), path, ".steps[", i, "].part");
     step.layer = x.layer();
     step.device = x.device();
     step.miniBatch = x.mini_batch();
@@ -287,9 +290,9 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
   out.operands = fixed<Operand>(s.operands(), absl::StrCat(path, ".operands"), [&](const fb::Operand &o, uint32_t i) {
     Operand operand;
     operand.buffer = o.buffer();
-    operand.space = enumerator<Space>(o.space(), 3, path, ".operands[", i, "].space");
-    operand.access = enumerator<Access>(o.access(), 3, path, ".operands[", i, "].access");
-    operand.arg = enumerator<Arg>(o.arg(), kArgs, path, ".operands[", i, "].arg");
+    operand.space = enumerator<Space>(o.space(), path, ".operands[", i, "].space");
+    operand.access = enumerator<Access>(o.access(), path, ".operands[", i, "].access");
+    operand.arg = enumerator<Arg>(o.arg(), path, ".operands[", i, "].arg");
     operand.bufferOffset = o.buffer_offset();
     operand.bytes = o.bytes();
     operand.address = o.address();
@@ -297,7 +300,7 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
   });
   out.edges = fixed<Edge>(s.edges(), absl::StrCat(path, ".edges"), [&](const fb::Edge &e, uint32_t i) {
     const auto kind = static_cast<uint8_t>(e.kind() < 256 ? e.kind() : 255);
-    return Edge{e.from(), e.to(), enumerator<EdgeKind>(kind, 4, path, ".edges[", i, "].kind")};
+    return Edge{e.from(), e.to(), enumerator<EdgeKind>(kind, path, ".edges[", i, "].kind")};
   });
   out.locals = tables<Local>(s.locals(), absl::StrCat(path, ".locals"), [&](const fb::Buffer &b, const std::string &p) {
     return Local{buffer(b, p), b.address()};
@@ -317,8 +320,8 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.policy = policy(*p.policy());
   out.reason = text(p.reason());
   out.limitingResource = text(p.limiting_resource());
-  out.activationDtype = enumerator<model::DType>(p.activation_dtype(), 3, "activation_dtype");
-  out.kvDtype = enumerator<model::DType>(p.kv_dtype(), 3, "kv_dtype");
+  out.activationDtype = enumerator<model::DType>(p.activation_dtype(), "activation_dtype");
+  out.kvDtype = enumerator<model::DType>(p.kv_dtype(), "kv_dtype");
   out.blockTokens = p.block_tokens();
   out.kvBlocks = p.kv_blocks();
   out.metaLayout = {p.max_tokens(), p.max_sequences(), p.max_blocks_per_sequence()};

@@ -3,6 +3,7 @@
 
 #include "flatbuffers/flatbuffers.h"
 #include "plan_generated.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanBytes.h"
 
 namespace headrace::plan {
@@ -111,7 +112,7 @@ Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
 uint64_t encodedBytesBound(const Plan &plan) {
   // A table's fields, its offset and its share of vtables and padding take less than this.
   constexpr uint64_t kTable = 512;
-  uint64_t bytes = 8 * kTable + plan.compilerVersion.size() + plan.model.name.size() + plan.modelHash.size() +
+  uint64_t bytes = 8 * kTable + plan.compilerVersion.size() + plan.model->name.size() + plan.modelHash.size() +
                    plan.modelPath.size() + plan.hardware.name.size() + plan.policy.name.size() + plan.reason.size() +
                    plan.limitingResource.size() + plan.goal.record.size() +
                    plan.choices.size() * sizeof(fb::BucketChoice) + plan.weightHashes.size() * sizeof(uint64_t);

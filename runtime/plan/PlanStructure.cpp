@@ -5,12 +5,16 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/Kernels.h"
+#include "runtime/base/EnumCount.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::plan {
 namespace {
 
 template <typename E> constexpr int value(E e) { return static_cast<int>(e); }
+template <typename E> constexpr bool known(E e) { return value(e) < model::enumCount<E>(); }
 
 class StructureCheck {
 public:
@@ -43,8 +47,8 @@ private:
     return false;
   }
 
-  template <typename E, typename... Path> bool enumerator(E e, int count, const Path &...path) {
-    return (value(e) >= 0 && value(e) < count) || fail(path..., " is ", value(e), ", expected 0 to ", count - 1);
+  template <typename E, typename... Path> bool enumerator(E e, const Path &...path) {
+    return known(e) || fail(path..., " is ", value(e), ", expected 0 to ", model::enumCount<E>() - 1);
   }
   template <typename... Path> bool index(uint64_t i, uint64_t count, const Path &...path) {
     return i < count || fail(path..., " is ", i, ", expected less than ", count);
@@ -108,7 +112,7 @@ void StructureCheck::checkHeader() {
   text(plan_.compilerVersion, model::kLongestName, false, "compiler_version");
   if (plan_.slowestPermille < kPredicted)
     fail("slowest_permille is ", plan_.slowestPermille, ", expected at least ", kPredicted);
-  text(plan_.model.name, model::kLongestName, false, "model.name");
+  text(plan_.model->name, model::kLongestName, false, "model.name");
   text(plan_.modelHash, model::kLongestName, false, "model_hash");
   text(plan_.modelPath, kLongestText, false, "model_path");
   text(plan_.hardware.name, model::kLongestName, false, "hardware.name");
@@ -119,11 +123,11 @@ void StructureCheck::checkHeader() {
   text(plan_.reason, kLongestText, true, "reason");
   text(plan_.limitingResource, model::kLongestName, false, "limiting_resource");
   const model::ModelSpec &m = plan_.model;
-  enumerator(m.family, 4, "model.family");
-  enumerator(m.norm, 2, "model.norm");
-  enumerator(m.activation, 4, "model.activation");
-  enumerator(m.rope.scaling, 3, "model.rope.scaling");
-  enumerator(m.dtype, 3, "model.dtype");
+  enumerator(m.family, "model.family");
+  enumerator(m.norm, "model.norm");
+  enumerator(m.activation, "model.activation");
+  enumerator(m.rope.scaling, "model.rope.scaling");
+  enumerator(m.dtype, "model.dtype");
   if (!ok())
     return;
   const absl::Status model = model::validate(plan_.model, "model");
@@ -147,9 +151,9 @@ void StructureCheck::checkHeader() {
                                      {"link_efficiency", h.linkEfficiency}})
     if (!std::isfinite(figure) || figure < 0)
       fail("hardware.", name, " is ", figure, ", expected a finite figure that is not negative");
-  enumerator(h.kind, 2, "hardware.kind");
-  enumerator(plan_.activationDtype, 3, "activation_dtype");
-  enumerator(plan_.kvDtype, 3, "kv_dtype");
+  enumerator(h.kind, "hardware.kind");
+  enumerator(plan_.activationDtype, "activation_dtype");
+  enumerator(plan_.kvDtype, "kv_dtype");
   // 2^20 tokens a block, 2^31 blocks, 2^31 heads x dimension: checked as a product with the KV buffers' size.
   within(plan_.blockTokens, 1, int64_t{1} << 20, "block_tokens");
   within(plan_.kvBlocks, 1, model::kMaxDimension, "kv_blocks");
@@ -207,7 +211,7 @@ void StructureCheck::checkBuffers() {
     return;
   const uint64_t expected = plan_.outputBuffer() + uint64_t{1};
   if (plan_.buffers.size() != expected)
-    fail("buffers has ", plan_.buffers.size(), " entries, a model of ", plan_.model.layers, " layers has ", expected);
+    fail("buffers has ", plan_.buffers.size(), " entries, a model of ", plan_.model->layers, " layers has ", expected);
   for (size_t i = 0; i < plan_.buffers.size() && ok(); ++i) {
     const Buffer &buffer = plan_.buffers[i];
     const BufferKind kind = i < plan_.kvBuffer(0)    ? BufferKind::Weight
@@ -228,7 +232,7 @@ constexpr int64_t kMostStartItems = int64_t{1} << 20;
 
 void StructureCheck::checkPlacement(const Placement &placement, const std::string &path) {
   text(placement.name, model::kLongestName, false, path, ".name");
-  enumerator(placement.startRule, model::kStartRules, path, ".start_rule");
+  enumerator(placement.startRule, path, ".start_rule");
   within(placement.startItems, 0, placement.startRule == model::StartRule::Ahead ? kMostStartItems : 0, path,
          ".start_items");
   within(placement.kvBlocks, plan_.pageBytes == 0 ? plan_.kvBlocks : 1, plan_.kvBlocks, path, ".kv_blocks");
@@ -236,7 +240,7 @@ void StructureCheck::checkPlacement(const Placement &placement, const std::strin
   for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {
     const Extent &extent = placement.extents[i];
     const std::string at = absl::StrCat(path, ".extents[", i, "]");
-    if (!enumerator(extent.space, 3, at, ".space") || !enumerator(extent.encoding, 4, at, ".encoding") ||
+    if (!enumerator(extent.space, at, ".space") || !enumerator(extent.encoding, at, ".encoding") ||
         !index(extent.buffer, plan_.buffers.size(), at, ".buffer"))
       return;
     if (extent.buffer != buffer || extent.bufferOffset != offset) {
@@ -292,7 +296,7 @@ void StructureCheck::checkSchedule(uint32_t i) {
   const std::string path = absl::StrCat("schedules[", i, "]");
   schedule_ = i;
   text(s.name, model::kLongestName, false, path, ".name");
-  enumerator(s.shape, 3, path, ".shape");
+  enumerator(s.shape, path, ".shape");
   index(s.placement, plan_.placements.size(), path, ".placement");
   const bool computes = s.shape != ShapeClass::Transition;
   within(s.maxTokens, computes, plan_.metaLayout.maxTokens, path, ".max_tokens");
@@ -343,17 +347,17 @@ bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string 
   const Step &step = s.steps[i];
   // Nearly every step is fine: the path is put together for one that is not.
   const auto at = [&] { return absl::StrCat(path, ".steps[", i, "]"); };
-  if (value(step.kind) > 2 || value(step.lane) >= kLanes || value(step.part) > 4 ||
-      (step.kind == StepKind::Compute && step.op >= kernels::Op::Count))
-    return enumerator(step.kind, 3, at(), ".kind") && enumerator(step.lane, kLanes, at(), ".lane") &&
-           enumerator(step.part, 5, at(), ".part") && enumerator(step.op, value(kernels::Op::Count), at(), ".op");
+  if (!known(step.kind) || !known(step.lane) || !known(step.part) ||
+      (step.kind == StepKind::Compute && !known(step.op)))
+    return enumerator(step.kind, at(), ".kind") && enumerator(step.lane, at(), ".lane") &&
+           enumerator(step.part, at(), ".part") && enumerator(step.op, at(), ".op");
   if (step.firstOperand > s.operands.size() || step.operandCount > s.operands.size() - step.firstOperand)
     return fail(at(), " has operands [", step.firstOperand, ", ", step.firstOperand, " + ", step.operandCount, ") of ",
                 s.operands.size());
-  if (step.operandCount > kArgs)
-    return fail(at(), ".operand_count is ", step.operandCount, ", expected at most ", kArgs);
-  if (step.layer < -1 || step.layer >= plan_.model.layers)
-    return fail(at(), ".layer is ", step.layer, ", expected -1 to ", plan_.model.layers - 1);
+  if (constexpr int kMost = model::enumCount<Arg>(); step.operandCount > kMost)
+    return fail(at(), ".operand_count is ", step.operandCount, ", expected at most ", kMost);
+  if (step.layer < -1 || step.layer >= plan_.model->layers)
+    return fail(at(), ".layer is ", step.layer, ", expected -1 to ", plan_.model->layers - 1);
   if (step.flops > uint64_t{1} << 62 || step.deviceBytes > kMaxBytes || step.linkBytes > kMaxBytes)
     return fail(at(), " has amounts beyond measure: flops ", step.flops, ", device_bytes ", step.deviceBytes,
                 ", link_bytes ", step.linkBytes);
@@ -386,9 +390,9 @@ bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string 
 bool StructureCheck::checkOperand(const Schedule &s, uint32_t i, const std::string &path) {
   const Operand &operand = s.operands[i];
   const auto at = [&] { return absl::StrCat(path, ".operands[", i, "]"); };
-  if (value(operand.space) > 2 || value(operand.access) > 2 || value(operand.arg) >= kArgs)
-    return enumerator(operand.space, 3, at(), ".space") && enumerator(operand.access, 3, at(), ".access") &&
-           enumerator(operand.arg, kArgs, at(), ".arg");
+  if (!known(operand.space) || !known(operand.access) || !known(operand.arg))
+    return enumerator(operand.space, at(), ".space") && enumerator(operand.access, at(), ".access") &&
+           enumerator(operand.arg, at(), ".arg");
   const uint64_t persistent = plan_.buffers.size();
   if (operand.buffer >= persistent + s.locals.size())
     return index(operand.buffer, persistent + s.locals.size(), at(), ".buffer");
@@ -409,8 +413,8 @@ void StructureCheck::checkEdges(const Schedule &s, const std::string &path) {
   for (size_t k = 0; k < s.edges.size() && ok(); ++k) {
     const Edge &edge = s.edges[k];
     const auto at = [&] { return absl::StrCat(path, ".edges[", k, "]"); };
-    if (value(edge.kind) > 3)
-      enumerator(edge.kind, 4, at(), ".kind");
+    if (!known(edge.kind))
+      enumerator(edge.kind, at(), ".kind");
     else if (edge.to >= s.steps.size())
       index(edge.to, s.steps.size(), at(), ".to");
     else if (edge.from >= edge.to)

@@ -275,7 +275,7 @@ private:
     const Lane lane = schedule_.steps[number].lane;
     const bool in = from.space == Space::Host && to.space == Space::Device;
     const bool out = from.space == Space::Device && to.space == Space::Host;
-    if (!(in && lane == Lane::H2D) && !(out && lane == Lane::D2H)) {
+    if (!(in && toDevice(lane)) && !(out && toHost(lane))) {
       add(Rule::CopyOrder, number, "a copy from ", spaceName(from.space), " to ", spaceName(to.space), " in lane ",
           laneName(lane));
       return;
@@ -296,7 +296,7 @@ private:
 
   void compute(uint32_t number) {
     const Step &step = schedule_.steps[number];
-    if (step.lane != Lane::Compute)
+    if (traitsOf(step.lane).engine != Engine::Kernels)
       add(Rule::Structure, number, "a compute step in lane ", laneName(step.lane));
     for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
       const Operand &operand = schedule_.operands[i];

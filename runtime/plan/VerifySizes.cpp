@@ -1,11 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Buffers and operands against what the model says they are. The sizes are worked out here from the model and the op,
-// as Plan.h's table of operands has them; nothing is taken from the steps' own amounts.
+// as the table below has them; nothing is taken from the steps' own amounts.
+//
+// The operands of a step, at most one of each Arg, in any order. T, S: the schedule's maxTokens and maxSequences. "if":
+// only where the model has it. Activations are of Plan::activationDtype, but the residual stream
+// (Embed's X, Norm's and GatherRows' X, GatherRows' Y, Residual and the Y that goes with it) and logits are F32. They
+// begin at byte 0; sizes are lower bounds.
+//
+//   Copy        Source R, Destination W: the same bytes of the same buffer; the host side is the buffer's home
+//   Embed       Meta R, Table R (TokenTable of the embedding), Positions R if learned (PositionTable), Sampled R,
+//               X W [T, hidden]
+//   Norm        Meta R, X R, NormWeights R (of qkv, up or head: from NormWeight to the end of NormBias if there is one,
+//               else of NormWeight), Y W; rows are T, of the head's S
+//   Linear      Meta R, X R, Weight R (the unit's Matrix; for a tied head the embedding's TokenTable), Bias R if the
+//               unit has one, Residual R if one is added (may be the very range of Y), Y W, Workspace W if
+//               linearWorkspaceBytes() > 0; rows are T, of the head S
+//   RopeAppend  Meta R, X RW [T, qkvRows], Kv W or RW
+//   Attention   Meta R, X R [T, qkvRows], Kv R, Y W [T, qRows], Workspace W if attentionWorkspaceBytes() > 0
+//   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
+//   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
+//   Sample      Meta R, X R [S, vocab], Sampled W or RW, Output W, Workspace W if sampleWorkspaceBytes() > 0
+//   Publish     Output R, Meta R if wanted; on the compute lane
+//
+// Meta, Kv, Sampled and Output are whole buffers; weights cover the bytes of their tensors (WeightLayout.h). Table and
+// Positions of a step marked direct are in host memory. A Workspace holds nothing before or after its step.
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/Mirrors.h"
 #include "runtime/plan/VerifyParts.h"
 
 namespace headrace::plan {
@@ -98,7 +123,7 @@ private:
   void rowsF32(Arg arg, unsigned accesses, int64_t rows, int64_t columns) {
     local(arg, accesses, times(rows, columns) * sizeof(float));
   }
-  kernels::Backend backend() const { return static_cast<kernels::Backend>(plan_.hardware.kind); }
+  kernels::Backend backend() const { return backendOf(plan_.hardware.kind); }
   void workspace(uint64_t bytes) {
     if (bytes > 0)
       local(Arg::Workspace, kW | kRW, bytes);
@@ -253,8 +278,6 @@ void OperandCheck::check(uint32_t number) {
       whole(Arg::Output, kW, plan_.outputBuffer());
       workspace(kernels::sampleWorkspaceBytes(backend(), sequences_, spec_.vocab));
       break;
-    case kernels::Op::Count:
-      break;
     }
   }
   // A workspace may be given where none is needed.
@@ -288,10 +311,10 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, Report &
   for (uint32_t i = 0; i < layout.units.size(); ++i)
     expect(i, layout.units[i].name, layout.units[i].layer, layout.units[i].bytes, true);
   // One layer's cache: [block][k, v][kvHead][token in block][headDim]
-  uint64_t kv = product({static_cast<uint64_t>(plan.kvBlocks), 2, static_cast<uint64_t>(plan.model.kvRows()),
+  uint64_t kv = product({static_cast<uint64_t>(plan.kvBlocks), 2, static_cast<uint64_t>(plan.model->kvRows()),
                          static_cast<uint64_t>(plan.blockTokens), model::dtypeBytes(plan.kvDtype)});
   kv = kv > UINT64_MAX - model::kAlign ? UINT64_MAX : model::alignUp(kv);
-  for (int32_t layer = 0; layer < plan.model.layers; ++layer)
+  for (int32_t layer = 0; layer < plan.model->layers; ++layer)
     expect(plan.kvBuffer(layer), absl::StrCat("kv.", layer), layer, kv, true);
   expect(plan.metaBuffer(), "meta", -1, kernels::metaBytes(plan.metaLayout), true);
   const uint64_t ids = times(plan.metaLayout.maxSequences, sizeof(int32_t));

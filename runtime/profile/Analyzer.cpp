@@ -7,6 +7,7 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/profile/AnalyzerInterference.h"
 #include "runtime/profile/AnalyzerLaunches.h"
 #include "runtime/profile/AnalyzerMemory.h"
@@ -79,7 +80,7 @@ public:
         launches_(device, plan_, options.seed) {
     for (const plan::Schedule &schedule : plan_.plan.schedules)
       sites_.push_back(sitesOf(plan_.plan, schedule));
-    samples_.layers.resize(static_cast<size_t>(plan_.plan.model.layers));
+    samples_.layers.resize(static_cast<size_t>(plan_.plan.model->layers));
     for (const cost::Cell &cell : record_.cells) { // none where they were found to be equal
       layerTimes_.push_back(cell.layerNs);
       if (!cell.layerNs.empty())
@@ -123,7 +124,7 @@ private:
                   std::vector<uint64_t> &samples) const {
     int64_t computeEnd = 0;
     for (size_t i = 0; i < times.size(); ++i)
-      if (schedule.steps[i].lane == plan::Lane::Compute)
+      if (plan::computes(schedule.steps[i].lane))
         computeEnd = std::max(computeEnd, times[i].endNs);
     int64_t start = 0, end = 0;
     uint64_t count = 0;
@@ -368,7 +369,7 @@ cost::Record emptyRecord(const Grid &grid, cost::Identity identity, const model:
   record.batches = grid.batches;
   record.sequences = grid.sequences;
   record.mostTokens = grid.mostTokens;
-  record.layersRun = grid.plan.model.layers;
+  record.layersRun = grid.plan.model->layers;
   return record;
 }
 

@@ -19,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/cost/Record.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::profile {

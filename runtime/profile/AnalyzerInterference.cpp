@@ -23,7 +23,7 @@ struct Span {
 Span spanOf(const plan::Schedule &schedule, absl::Span<const core::StepTime> times, bool compute) {
   Span span;
   for (size_t i = 0; i < times.size(); ++i)
-    if (compute ? schedule.steps[i].lane == plan::Lane::Compute : schedule.steps[i].kind == plan::StepKind::Copy)
+    if (compute ? plan::computes(schedule.steps[i].lane) : schedule.steps[i].kind == plan::StepKind::Copy)
       span.add(times[i]);
   return span;
 }

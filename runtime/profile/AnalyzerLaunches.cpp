@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/profile/Repeat.h"
 
 namespace headrace::profile {
@@ -24,7 +25,7 @@ AnalyzerLaunches::AnalyzerLaunches(core::Device &device, const AnalyzerPlan &pla
     uint64_t z = counter += 0x9e3779b97f4a7c15u; // SplitMix64
     z = (z ^ (z >> 30u)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27u)) * 0x94d049bb133111ebu;
-    id = static_cast<int32_t>((z ^ (z >> 31u)) % static_cast<uint64_t>(plan.plan.model.vocab));
+    id = static_cast<int32_t>((z ^ (z >> 31u)) % static_cast<uint64_t>(plan.plan.model->vocab));
   }
   std::iota(blocks_.begin(), blocks_.end(), 1); // block 0 is the scratch block
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/profile/AnalyzerMemory.h"
+#include "runtime/plan/Mirrors.h"
 
 #include <algorithm>
 #include <vector>
@@ -35,7 +36,7 @@ absl::Status fillMemory(const plan::Plan &plan, core::Device &device, const mode
     if (extent.buffer < layout.units.size()) {
       const model::Unit &unit = layout.units[extent.buffer];
       scratch.resize(unit.bytes);
-      status = weights->fill(unit, static_cast<model::MatrixOrder>(device.matrixOrder()), absl::MakeSpan(scratch));
+      status = weights->fill(unit, plan::orderOf(device.matrixOrder()), absl::MakeSpan(scratch));
       if (status.ok())
         status =
             device.writeDevice(extent.address, absl::MakeConstSpan(scratch).subspan(extent.bufferOffset, extent.bytes));

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::profile {
@@ -105,7 +107,7 @@ public:
     const uint32_t index = scheduleOf(cell);
     const plan::Schedule from = out_.plan.schedules[index];
     const std::vector<uint64_t> compute = durationsOf(cell);
-    const auto layers = static_cast<size_t>(out_.plan.model.layers);
+    const auto layers = static_cast<size_t>(out_.plan.model->layers);
     const double share = 1.5 * static_cast<double>(sumOf(compute)) / static_cast<double>(layers) /
                          static_cast<double>(std::max<uint64_t>(1, costs_.copyNs(most, true)));
     const auto wanted = static_cast<uint64_t>(std::min(1.0, share) * static_cast<double>(most));

@@ -65,7 +65,7 @@ uint64_t predictIterationNs(const cost::Record &record, const cost::Cell &cell, 
     uint64_t &lane = free[static_cast<size_t>(step.lane)];
     uint64_t ns = 0;
     if (step.kind == plan::StepKind::Copy)
-      ns = cost::transferNs(record, step.linkBytes, step.lane == plan::Lane::H2D) +
+      ns = cost::transferNs(record, step.linkBytes, plan::toDevice(step.lane)) +
            (ready[i] > lane ? record.interference.copyStart.medianNs : 0);
     else if (sites[i] && step.kind == plan::StepKind::Compute) // a Publish is in the time of the sampling before it
       ns = static_cast<uint64_t>(std::llround(static_cast<double>(cell.at(*sites[i]).medianNs) * factor));

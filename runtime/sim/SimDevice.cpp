@@ -96,7 +96,7 @@ std::vector<uint64_t> pacedDurations(const plan::Schedule &schedule, absl::Span<
     const bool copy = step.kind == plan::StepKind::Copy;
     if (!copy && !step.direct)
       continue;
-    const double profile = step.lane == plan::Lane::D2H ? hardware.d2hBandwidth : hardware.h2dBandwidth;
+    const double profile = plan::toHost(step.lane) ? hardware.d2hBandwidth : hardware.h2dBandwidth;
     const double fixedNs =
         std::min((copy ? hardware.copyLatency : hardware.launchOverhead) * 1e9, static_cast<double>(paced[i]));
     const double ns =

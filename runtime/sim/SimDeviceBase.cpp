@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/GraphSteps.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/sim/SimDevice.h"
 
 namespace headrace::sim {
@@ -102,7 +103,7 @@ void SimDeviceBase::makeUpTokens(Iteration &it) const {
   const auto *positions = meta.array<int32_t>(meta.samplePosition);
   it.tokenCount = static_cast<size_t>(meta.numSampled);
   for (size_t s = 0; s < it.tokenCount; ++s)
-    it.tokens[s] = madeUpToken(seeds[s], static_cast<uint32_t>(positions[s]), plan_->model.vocab);
+    it.tokens[s] = madeUpToken(seeds[s], static_cast<uint32_t>(positions[s]), plan_->model->vocab);
 }
 
 absl::Status SimDeviceBase::launch(core::Graph &graph) {

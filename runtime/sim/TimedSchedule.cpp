@@ -55,8 +55,8 @@ TimedSchedule::TimedSchedule(const plan::Schedule &schedule, absl::Span<const ui
       edges.push_back(from | (movesBytes(schedule.steps[from].lane) ? kMoves : 0));
     }
     timed.edgeEnd = static_cast<uint32_t>(e);
-    const bool toDevice = step.lane == plan::Lane::H2D;
-    if ((toDevice || step.lane == plan::Lane::D2H) && step.linkBytes != 0 && timed.ns != 0) {
+    const bool toDevice = plan::toDevice(step.lane);
+    if ((toDevice || plan::toHost(step.lane)) && step.linkBytes != 0 && timed.ns != 0) {
       timed.latencyNs = link.latencyNs < timed.ns ? link.latencyNs : 0;
       const uint64_t flowNs = timed.ns - timed.latencyNs;
       timed.bytesPerNs = static_cast<double>(step.linkBytes) / static_cast<double>(flowNs);

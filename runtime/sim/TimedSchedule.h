@@ -24,7 +24,7 @@ inline constexpr uint64_t kFullRate = uint64_t{1} << 32;
 uint64_t sharedRate(double duplexShare);
 
 // Whether a lane's steps are movements: what the compute lane stalls for.
-constexpr bool movesBytes(plan::Lane lane) { return lane != plan::Lane::Compute && lane != plan::Lane::Cpu; }
+constexpr bool movesBytes(plan::Lane lane) { return !plan::computes(lane); }
 
 // Bytes/s of the link alone, and the part of a copy's duration in which nothing flows.
 struct LinkRates {

@@ -92,7 +92,7 @@ protected:
     request.policy.startRule = GetParam().rule;
     request.policy.offloadEmbedding = embedding;
     // With tied embeddings the head goes where the embedding goes.
-    request.policy.offloadHead = request.model.tiedEmbeddings ? model::Choice::Auto : model::Choice::Off;
+    request.policy.offloadHead = request.model->tiedEmbeddings ? model::Choice::Auto : model::Choice::Off;
     request.buckets = {.newTokens = {1, 3, 8}, .sequences = {1, 3}, .contexts = {16, 40}};
     return request;
   }

@@ -146,7 +146,7 @@ TEST_P(ElasticKv, BlocksInGrownMemoryKeepTheirBytes) {
   const uint64_t block = plan.kvBlockBytes(), offset = static_cast<uint64_t>(grown) * block;
   std::vector<std::byte> written(block), read(block);
   const auto address = [&](int64_t layer) { return plan.placements[0].extents[plan.kvBuffer(layer)].address + offset; };
-  for (int64_t layer = 0; layer < plan.model.layers; ++layer) {
+  for (int64_t layer = 0; layer < plan.model->layers; ++layer) {
     std::fill(written.begin(), written.end(), static_cast<std::byte>(layer + 1));
     ASSERT_TRUE(device->writeDevice(address(layer), written).ok());
   }
@@ -155,7 +155,7 @@ TEST_P(ElasticKv, BlocksInGrownMemoryKeepTheirBytes) {
   for (const uint32_t target : {roomy[0], roomy[1], roomy[0]}) {
     while (runtime->placement() != target)
       ASSERT_TRUE(runtime->takeHop(target).ok());
-    for (int64_t layer = 0; layer < plan.model.layers; ++layer) {
+    for (int64_t layer = 0; layer < plan.model->layers; ++layer) {
       ASSERT_TRUE(device->readDevice(address(layer), absl::MakeSpan(read)).ok());
       EXPECT_EQ(std::count(read.begin(), read.end(), static_cast<std::byte>(layer + 1)), static_cast<int64_t>(block));
     }

@@ -38,7 +38,7 @@ TEST_P(FleetAllocations, NoneAreMadeWhereNothingIsDecided) {
   LoadedFleet fleet(*std::move(group), {{"left", Role::Both, &plan}, {"right", Role::Both, &plan}}, options);
   std::vector<FleetRequest> requests(2);
   for (FleetRequest &request : requests) {
-    request.model = plan.model.name;
+    request.model = plan.model->name;
     request.prompts = {{1, 2, 3}, {4}};
     request.maxNewTokens = 40;
     request.ttftNs = 60e9;

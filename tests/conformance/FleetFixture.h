@@ -123,11 +123,11 @@ inline std::vector<FleetRequest> randomRequests(const plan::Plan &plan, const Tr
   double at = 0;
   for (size_t r = 0; r < traffic.requests; ++r) {
     FleetRequest request;
-    request.model = plan.model.name;
+    request.model = plan.model->name;
     for (int s = pick(1, 3); s > 0; --s) {
       std::vector<int32_t> prompt;
       for (int t = pick(1, 14); t > 0; --t)
-        prompt.push_back(pick(0, static_cast<int>(plan.model.vocab) - 1));
+        prompt.push_back(pick(0, static_cast<int>(plan.model->vocab) - 1));
       request.prompts.push_back(prompt);
     }
     request.maxNewTokens = pick(1, 33);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/model/ModelSpec.h"
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/SimGroup.h"
 #include "tests/conformance/FailingGroup.h"
@@ -38,7 +39,7 @@ std::vector<LoadedFleet::On> instances(const std::vector<Role> &roles) {
 
 FleetRequest easyRequest() {
   FleetRequest request;
-  request.model = sharedPlan().model.name;
+  request.model = sharedPlan().model->name;
   request.prompts = {{1, 2, 3}};
   request.maxNewTokens = 4;
   request.ttftNs = 1e9;
@@ -84,7 +85,7 @@ TEST(FleetRequests, RefusesAModelWithoutInstancesAndRolesThatAreMissing) {
   FleetRequest request = easyRequest();
   request.model = "another";
   EXPECT_EQ(statusOf(request, {Role::Both}), absl::NotFoundError("request 0: no instance of model 'another'"));
-  const std::string model = "request 0: no instance of model '" + sharedPlan().model.name;
+  const std::string model = "request 0: no instance of model '" + sharedPlan().model->name;
   EXPECT_EQ(statusOf(easyRequest(), {Role::Prefill}), absl::UnavailableError(model + "' decodes"));
   EXPECT_EQ(statusOf(easyRequest(), {Role::Decode, Role::Decode}), absl::UnavailableError(model + "' prefills"));
 }

@@ -122,7 +122,7 @@ void play(Draw &draw, const plan::Plan &plan, Played &played) {
     request.prompts.emplace_back(static_cast<size_t>(draw.integer(1, *plan.goal.context - request.maxNewTokens)), 1);
   request.separatePrefill = draw.one(2);
   if (draw.one(2)) // sequences that end before the others
-    for (int32_t id = 0; id < static_cast<int32_t>(plan.model.vocab) / 10; ++id)
+    for (int32_t id = 0; id < static_cast<int32_t>(plan.model->vocab) / 10; ++id)
       request.stopTokens.push_back(id);
   request.placementOf = [&](const plan::IterationShape &shape) { return *plan::chosenPlacement(plan, shape); };
   request.onIteration = [&](const serve::IterationSeen &seen) {

@@ -248,7 +248,7 @@ TEST(RandomFleets, APlanIsAdmittedAtTheObjectiveItWasCompiledFor) {
     offloads += plan->hostBytes > 0;
     several += plan->placements.size() > 1;
     FleetRequest one;
-    one.model = plan->model.name;
+    one.model = plan->model->name;
     for (int64_t s = 0; s < options.batch; ++s)
       one.prompts.push_back(std::vector<int32_t>(static_cast<size_t>(draw.pick(1, 2)), 5));
     one.maxNewTokens = options.context - 2;

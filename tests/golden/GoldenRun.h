@@ -13,6 +13,7 @@
 #include "compiler/lower/Candidate.h"
 #include "runtime/core/Device.h"
 #include "runtime/job/JobFile.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightSource.h"
 #include "runtime/serve/engine/BatchEngine.h"
 

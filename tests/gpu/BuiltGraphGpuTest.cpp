@@ -25,7 +25,7 @@ TEST_P(BuiltGraph, IsTheRecordedOne) {
     for (const int64_t interval : {1, 2, 3}) {
       compiler::CompileRequest request;
       request.model = core::tinyLlama(6);
-      request.model.dtype = model::DType::BF16;
+      request.model->dtype = model::DType::BF16;
       request.hardware = *hardware;
       request.goal.batch = 4;
       request.goal.context = 64;

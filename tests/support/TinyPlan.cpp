@@ -5,7 +5,9 @@
 #include <map>
 #include <string>
 
+#include "kernels/Kernels.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/plan/Mirrors.h"
 
 namespace headrace::core {
 namespace {
@@ -65,7 +67,7 @@ private:
     plan_.buffers.push_back({"output", plan::BufferKind::Io, -1, ids});
   }
 
-  kernels::Backend backend() const { return static_cast<kernels::Backend>(o_.kind); }
+  kernels::Backend backend() const { return plan::backendOf(o_.kind); }
 
   uint64_t take(uint64_t bytes) {
     const uint64_t address = arena_;

@@ -13,6 +13,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
+#include "runtime/model/ModelSpec.h"
 #include "tools/commands/BenchFill.h"
 #include "tools/commands/BenchInstance.h"
 #include "tools/commands/BenchJob.h"
@@ -69,7 +70,7 @@ public:
 
   // A batch of 0 stands for the largest that would do.
   absl::StatusOr<BenchReport> run(const std::vector<std::string> &policies, const std::vector<int64_t> &batches) {
-    report_.model = job_.model->spec.name;
+    report_.model = job_.model->spec->name;
     report_.hardware = job_.hardware->name;
     report_.objective = describeObjective(job_.goal);
     report_.instances = model::instancesName(options_.instances);
@@ -171,7 +172,7 @@ private:
           ASSIGN_OR_RETURN(instance, BenchInstance::load(*std::move(made->plan), role, one.load, made->objective,
                                                          options_.device, weights_));
           one.instance = std::move(instance);
-          one.prompts = randomPrompts(one.load.batch, options_.inputLength, job_.model->spec.vocab, options_.seed);
+          one.prompts = randomPrompts(one.load.batch, options_.inputLength, job_.model->spec->vocab, options_.seed);
           report_.device = std::string(one.instance->device());
         }
       }
@@ -312,10 +313,10 @@ absl::Status checkLengths(const BenchOptions &options, const model::Job &job) {
   if (job.goal.context && *job.goal.context < options.inputLength + options.outputLength)
     return badNumber("--context", *job.goal.context,
                      cat("at least the ", options.inputLength, " tokens in and ", options.outputLength, " out"));
-  if (const int64_t positions = job.model->spec.maxPositions; options.inputLength + options.outputLength > positions)
+  if (const int64_t positions = job.model->spec->maxPositions; options.inputLength + options.outputLength > positions)
     return badNumber("--input-len", options.inputLength,
                      cat("with --output-len ", options.outputLength, " at most the ", positions, " positions of ",
-                         job.model->spec.name));
+                         job.model->spec->name));
   return absl::OkStatus();
 }
 

@@ -54,9 +54,9 @@ Busy busyOf(const plan::Schedule &schedule, absl::Span<const core::StepTime> tim
     begin = std::min(begin, times[i].startNs);
     end = std::max(end, times[i].endNs);
     const int64_t ns = times[i].endNs - times[i].startNs;
-    if (schedule.steps[i].lane == plan::Lane::Compute)
+    if (plan::computes(schedule.steps[i].lane))
       compute += ns;
-    else if (schedule.steps[i].lane == plan::Lane::H2D)
+    else if (plan::toDevice(schedule.steps[i].lane))
       link += ns;
   }
   const auto whole = static_cast<double>(std::max<int64_t>(end - begin, 1));

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "compiler/choose/policies/PolicyList.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "tools/commands/Compiling.h"
 
 namespace headrace::tools {

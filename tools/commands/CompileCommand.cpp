@@ -10,6 +10,7 @@
 #include "runtime/base/ReplaceFile.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/Compiling.h"
@@ -58,7 +59,7 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   const auto line = [&](const char *name, const std::string &value) {
     absl::StrAppendFormat(&out, "%-14s %s\n", name, value);
   };
-  line("model", model::cat(plan.model.name, ", ", plan.model.layers, " layers"));
+  line("model", model::cat(plan.model->name, ", ", plan.model->layers, " layers"));
   line("hardware", plan.hardware.name);
   line("offloaded", describePlacement(placement));
   line("why", plan.reason);

@@ -15,6 +15,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/job/FleetFile.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/serve/fleet/Fleet.h"
 #include "tools/commands/Commands.h"
@@ -274,7 +275,7 @@ private:
       instances_.push_back(std::move(instance));
       DeviceTally tally;
       tally.name = device.name;
-      tally.model = plan.model.name;
+      tally.model = plan.model->name;
       tally.inPlacement.assign(plan.placements.size(), 0);
       for (const plan::Placement &placement : plan.placements)
         tally.placements.push_back(placement.name);

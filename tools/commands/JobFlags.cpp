@@ -8,6 +8,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/job/JobSections.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/Shape.h"
 #include "tools/commands/EngineFlags.h"
 #include "tools/commands/InputErrors.h"

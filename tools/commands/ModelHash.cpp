@@ -7,6 +7,7 @@
 #include "runtime/base/Xxh64.h"
 #include "runtime/job/TomlText.h"
 #include "runtime/model/CheckpointFiles.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightSource.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Progress.h"
@@ -109,7 +110,7 @@ absl::Status checkHasWeights(const model::ModelSource &weights) {
 
 absl::Status hashWeights(const model::ModelSource &weights, plan::Plan &plan) {
   RETURN_IF_ERROR(checkHasWeights(weights));
-  ASSIGN_OR_RETURN(hashes, hashesOf(*weights.checkpoint, model::layoutWeights(plan.model)));
+  ASSIGN_OR_RETURN(hashes, hashesOf(*weights.checkpoint, model::layoutWeights(*plan.model)));
   plan.weightHashes = std::move(hashes);
   return absl::OkStatus();
 }

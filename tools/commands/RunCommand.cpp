@@ -15,6 +15,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/core/TransitionPaths.h"
 #include "runtime/cuda/CudaDevice.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightSource.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"

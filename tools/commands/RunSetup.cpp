@@ -9,6 +9,7 @@
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelHash.h"
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "compiler/choose/policies/PolicyList.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "tools/report/Format.h"
 #include "tools/timeline/BarChart.h"
 
@@ -182,7 +183,7 @@ uint64_t offloadedBytes(const plan::Plan &plan, uint32_t placement) {
 
 int64_t maxTokens(const plan::Plan &plan, uint64_t deviceMemory) {
   uint64_t kv = 0;
-  for (int64_t layer = 0; layer < plan.model.layers; ++layer)
+  for (int64_t layer = 0; layer < plan.model->layers; ++layer)
     kv += plan.buffers[plan.kvBuffer(layer)].bytes;
   const uint64_t other = plan.arenaBytes - std::min(kv, plan.arenaBytes);
   if (other >= deviceMemory || plan.kvBlocks == 0)

@@ -7,6 +7,7 @@
 #include "compiler/choose/policies/PolicyList.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/sim/TokenGaps.h"
 #include "tools/report/Format.h"
@@ -24,7 +25,7 @@ std::string signedBytes(int64_t bytes) {
 cost::PaperFormula formulaOf(const plan::Plan &plan, const plan::BucketChoice &choice) {
   if (choice.sloNs == 0 || choice.layerTransferNs == 0 || choice.residentNs == 0)
     return {};
-  const cost::LayerTimes times{plan.model.layers, static_cast<double>(choice.layerComputeNs),
+  const cost::LayerTimes times{plan.model->layers, static_cast<double>(choice.layerComputeNs),
                                static_cast<double>(choice.layerTransferNs), 0};
   return cost::paperFormula(times, static_cast<double>(choice.sloNs) / static_cast<double>(choice.residentNs) - 1);
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/report/ChoiceReport.h"
@@ -105,15 +106,15 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
 }
 
 std::string inspectText(const plan::Plan &plan, const std::string &path, bool all) {
-  std::string out = absl::StrFormat("%s: %s on %s, format %d, compiler %s\n", path, plan.model.name, plan.hardware.name,
-                                    plan.version, plan.compilerVersion);
+  std::string out = absl::StrFormat("%s: %s on %s, format %d, compiler %s\n", path, plan.model->name,
+                                    plan.hardware.name, plan.version, plan.compilerVersion);
   const auto line = [&](const char *name, const std::string &value) {
     absl::StrAppendFormat(&out, "  %-16s %s\n", name, value);
   };
   line("model",
-       absl::StrFormat("%s, %d layers, %s of %s weights, hash %s", std::string(model::familyName(plan.model.family)),
-                       plan.model.layers, formatBytes(weightBytes(plan)),
-                       std::string(model::dtypeName(plan.model.dtype)), plan.modelHash));
+       absl::StrFormat("%s, %d layers, %s of %s weights, hash %s", std::string(model::familyName(plan.model->family)),
+                       plan.model->layers, formatBytes(weightBytes(plan)),
+                       std::string(model::dtypeName(plan.model->dtype)), plan.modelHash));
   line("hash covers", modelHashCovers(plan) + (plan.weightHashes.empty()
                                                    ? "; not the weights' values (compile --verify-weights)"
                                                    : model::cat("; the weights' values have ", weightsHash(plan))));
@@ -179,10 +180,10 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                {"version", plan.version},
                {"compiler", plan.compilerVersion},
                {"model",
-                {{"name", plan.model.name},
-                 {"family", std::string(model::familyName(plan.model.family))},
-                 {"layers", plan.model.layers},
-                 {"dtype", std::string(model::dtypeName(plan.model.dtype))},
+                {{"name", plan.model->name},
+                 {"family", std::string(model::familyName(plan.model->family))},
+                 {"layers", plan.model->layers},
+                 {"dtype", std::string(model::dtypeName(plan.model->dtype))},
                  {"weight_bytes", weightBytes(plan)},
                  {"hash", plan.modelHash},
                  {"hash_covers", modelHashCovers(plan)},

@@ -8,6 +8,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/cost/RecordFile.h"
 #include "runtime/job/TomlText.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 #include "tools/commands/ModelHash.h"
 

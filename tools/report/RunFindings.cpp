@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/sim/SimDevice.h"
 #include "tools/report/Format.h"
 
@@ -28,20 +29,15 @@ double ms(uint64_t ns) { return static_cast<double>(ns) / 1e6; }
 
 template <class DurationOf> LaneTimes lanesOf(const plan::Schedule &schedule, DurationOf &&durationOf) {
   LaneTimes lanes;
-  for (size_t i = 0; i < schedule.steps.size(); ++i)
-    switch (schedule.steps[i].lane) {
-    case plan::Lane::Compute:
+  for (size_t i = 0; i < schedule.steps.size(); ++i) {
+    const plan::Lane lane = schedule.steps[i].lane;
+    if (plan::computes(lane))
       lanes.computeNs += durationOf(i);
-      break;
-    case plan::Lane::H2D:
+    else if (plan::toDevice(lane))
       lanes.h2dNs += durationOf(i);
-      break;
-    case plan::Lane::D2H:
+    else if (plan::toHost(lane))
       lanes.d2hNs += durationOf(i);
-      break;
-    default:
-      break;
-    }
+  }
   return lanes;
 }
 
@@ -58,7 +54,7 @@ std::string gbs(uint64_t bytes, uint64_t ns) {
 
 // What to do about steps that take another time than they were priced at.
 std::string advice(const plan::Plan &plan, bool link, double bytesPerSecond) {
-  const std::string model = plan.modelPath.empty() ? plan.model.name : plan.modelPath;
+  const std::string model = plan.modelPath.empty() ? plan.model->name : plan.modelPath;
   std::string text;
   if (plan.goal.record.empty())
     text = cat("the profile \"", plan.hardware.name,

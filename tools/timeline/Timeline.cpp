@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/Simulator.h"
@@ -55,7 +56,7 @@ Track makeTrack(const plan::Plan &plan, const plan::Schedule &schedule, std::str
     for (; e < schedule.edges.size() && schedule.edges[e].to == i; ++e) {
       const plan::Step &from = schedule.steps[schedule.edges[e].from];
       const uint64_t end = track.bars[schedule.edges[e].from].endNs;
-      if (from.lane == plan::Lane::Compute || from.lane == plan::Lane::Cpu) {
+      if (plan::computes(from.lane)) {
         others = std::max(others, end);
       } else if (end >= copies) {
         copies = end;
@@ -63,7 +64,7 @@ Track makeTrack(const plan::Plan &plan, const plan::Schedule &schedule, std::str
       }
     }
     const Bar &bar = track.bars[i];
-    if (bar.lane != plan::Lane::Compute)
+    if (!plan::computes(bar.lane))
       continue;
     if (waitsFor != nullptr && copies > others && bar.startNs > others) {
       track.stalls.push_back({others, std::min(copies, bar.startNs), stepName(plan, schedule, *waitsFor)});
@@ -103,7 +104,7 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
   Chart chart;
   chart.modelHash = plan.modelHash;
   chart.variant = index;
-  chart.title = model::cat(plan.model.name, " on ", plan.hardware.name);
+  chart.title = model::cat(plan.model->name, " on ", plan.hardware.name);
   chart.subtitle = model::cat("variant ", index, ": ", variant.newTokens, " new tokens, ", variant.sequences,
                               " sequences, context ", variant.context, "; offloaded: ", describePlacement(placement),
                               ", start rule ", plan::startText(placement));

@@ -25,7 +25,7 @@ struct Run {
 std::string labelOf(const Bar &bar) {
   if (bar.layer >= 0)
     return model::cat("L", bar.layer);
-  if (bar.lane != plan::Lane::Compute)
+  if (!plan::computes(bar.lane))
     return bar.name;
   return bar.part == plan::Part::Embedding ? "embed" : "head";
 }

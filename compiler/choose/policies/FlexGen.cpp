@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/choose/policies/Policies.h"
 #include "runtime/cost/SelectN.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {

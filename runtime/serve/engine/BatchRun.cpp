@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
 
 namespace headrace::serve {

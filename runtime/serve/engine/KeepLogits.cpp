@@ -4,7 +4,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::serve {
 namespace {
@@ -57,7 +59,7 @@ absl::Status KeptLogits::prepare(const plan::Plan &plan, const core::Device &dev
 
 absl::Status KeptLogits::read(const plan::Plan &plan, core::Device &device, uint32_t variant, size_t index,
                               std::vector<float> &out) const {
-  const uint64_t vocab = static_cast<uint64_t>(plan.model.vocab), rowBytes = vocab * sizeof(float);
+  const uint64_t vocab = static_cast<uint64_t>(plan.model->vocab), rowBytes = vocab * sizeof(float);
   const plan::Operand &logits = logits_[plan.variants[variant].schedule];
   const size_t before = out.size();
   out.resize(before + vocab);

@@ -9,6 +9,7 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/serve/fleet/Coordinator.h"
 
 namespace headrace::serve {

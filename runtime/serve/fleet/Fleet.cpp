@@ -10,6 +10,7 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/serve/fleet/FleetImpl.h"
 
 namespace headrace::serve {
@@ -71,7 +72,7 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::create(core::DeviceGroup &group, s
   }
   for (const auto &p : made)
     for (const auto &d : made)
-      if (p->spec.role == Role::Prefill && d->spec.role == Role::Decode && p->plan.model.name == d->plan.model.name)
+      if (p->spec.role == Role::Prefill && d->spec.role == Role::Decode && p->plan.model->name == d->plan.model->name)
         if (absl::Status status = checkHandover(p->plan, d->plan); !status.ok())
           return absl::Status(status.code(), cat("instances ", p->spec.name, " and ", d->spec.name, ": ",
                                                  std::string(status.message())));

@@ -7,6 +7,7 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/serve/fleet/FleetImpl.h"
 
 namespace headrace::serve {
@@ -66,7 +67,7 @@ absl::Status Fleet::Impl::missingInstance(const FleetRequest &a) const {
   bool known = false, prefills = false, decodes = false;
   std::string lost;
   for (const auto &i : instances) {
-    if (i->plan.model.name != a.model)
+    if (i->plan.model->name != a.model)
       continue;
     known = true;
     if (i->lost) {
@@ -105,7 +106,7 @@ Fleet::Impl::Admission Fleet::Impl::admit(uint32_t request, absl::Status &why) {
     return status.ok();
   };
   const auto fits = [&](const FleetInstance &i, Role role) {
-    return i.free() && i.spec.role == role && i.plan.model.name == a.model;
+    return i.free() && i.spec.role == role && i.plan.model->name == a.model;
   };
   for (const auto &i : instances) {
     if (fits(*i, Role::Both) && attempt(*i, a.maxNewTokens > 1 ? i.get() : nullptr))

@@ -5,6 +5,7 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::serve {
 namespace {
@@ -13,7 +14,7 @@ using model::cat;
 
 // Bytes of one block in one layer's cache.
 uint64_t layerBlockBytes(const plan::Plan &plan) {
-  return 2 * static_cast<uint64_t>(plan.model.kvRows()) * static_cast<uint64_t>(plan.blockTokens) *
+  return 2 * static_cast<uint64_t>(plan.model->kvRows()) * static_cast<uint64_t>(plan.blockTokens) *
          model::dtypeBytes(plan.kvDtype);
 }
 
@@ -52,7 +53,7 @@ absl::Status checkBlocks(const plan::Plan &plan, absl::Span<const int32_t> block
 } // namespace
 
 uint64_t kvBlockBytes(const plan::Plan &plan) {
-  return static_cast<uint64_t>(plan.model.layers) * layerBlockBytes(plan);
+  return static_cast<uint64_t>(plan.model->layers) * layerBlockBytes(plan);
 }
 
 uint64_t handoverBytes(const plan::Plan &plan, absl::Span<const int64_t> tokens) {
@@ -67,8 +68,8 @@ absl::Status checkHandover(const plan::Plan &from, const plan::Plan &to) {
     return a == b ? absl::OkStatus() : absl::FailedPreconditionError(cat("KV hand-over: ", what, " ", a, " and ", b));
   };
   for (const absl::Status &status :
-       {same("models", from.model.name, to.model.name), same("model hashes", from.modelHash, to.modelHash),
-        same("layers", from.model.layers, to.model.layers), same("KV rows", from.model.kvRows(), to.model.kvRows()),
+       {same("models", from.model->name, to.model->name), same("model hashes", from.modelHash, to.modelHash),
+        same("layers", from.model->layers, to.model->layers), same("KV rows", from.model->kvRows(), to.model->kvRows()),
         same("tokens a block", from.blockTokens, to.blockTokens),
         same("element types", model::dtypeName(from.kvDtype), model::dtypeName(to.kvDtype))})
     if (!status.ok())
@@ -90,7 +91,7 @@ absl::Status KvHandover::move(core::Runtime &from, absl::Span<const int32_t> fro
   for (core::Runtime *runtime : {&from, &to})
     RETURN_IF_ERROR(runtime->device().drain());
   staging_.resize(layerBlockBytes(from.plan()));
-  for (int64_t layer = 0; layer < from.plan().model.layers; ++layer) {
+  for (int64_t layer = 0; layer < from.plan().model->layers; ++layer) {
     for (size_t b = 0; b < fromBlocks.size(); ++b) {
       absl::Status status = forBlock(from, layer, fromBlocks[b], [&](uint64_t address, uint64_t at, uint64_t bytes) {
         return from.device().readDevice(address, absl::MakeSpan(staging_).subspan(at, bytes));

@@ -87,7 +87,7 @@ PlanLoads::Head PlanLoads::headOf(const plan::Variant &variant) const {
       start = std::max(start, ends[schedule.edges[edge].from]);
     ends[step] = laneEnds[lane(step)] = start + variant.durationsNs[step];
     publish = schedule.steps[step].kind == plan::StepKind::Publish ? step : publish;
-    both = both || schedule.steps[step].lane == plan::Lane::D2H;
+    both = both || plan::toHost(schedule.steps[step].lane);
   }
   if (publish == steps)
     return {variant.predictedNs, 0, 0};

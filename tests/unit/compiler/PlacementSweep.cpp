@@ -115,7 +115,7 @@ double OpenedCase::limitBytes() const {
     bytes[role] = problem.units[role].bytes;
     ns[role] = problem.copyNs(bytes[role]);
   }
-  const auto layers = static_cast<uint64_t>(request_.model.layers);
+  const auto layers = static_cast<uint64_t>(request_.model->layers);
   for (uint64_t a = 0; a <= layers && a * ns[0] <= sloNs_; ++a)
     for (uint64_t b = 0; b <= layers && a * ns[0] + b * ns[1] <= sloNs_; ++b)
       for (uint64_t c = 0; c <= layers && a * ns[0] + b * ns[1] + c * ns[2] <= sloNs_; ++c) {

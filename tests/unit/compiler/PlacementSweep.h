@@ -36,7 +36,7 @@ public:
   const CompileRequest &request() const { return request_; }
   const model::WeightLayout &layout() const { return layout_; }
   const algorithms::UnitProblem &problem() const { return problem_.problem; }
-  int64_t layers() const { return request_.model.layers; }
+  int64_t layers() const { return request_.model->layers; }
   double layerBytes() const { return static_cast<double>(layout_.layerBytes(0)); }
   uint64_t residentNs() const { return residentNs_; }
   uint64_t sloNs() const { return sloNs_; }

@@ -105,7 +105,7 @@ TEST(SearchPlacement, TheSimulatorSaysTheSameOfItsPlan) {
         sized(shipped("opt-6.7b", "a10", 32, 512), {.newTokens = {32}, .sequences = {32}, .contexts = {512}}),
         sized(shipped("llama-3.1-8b", "a10", 8, 1024), {.newTokens = {8, 512}, .sequences = {8}, .contexts = {1024}})})
     for (const double factor : {1.02, 1.5, 2.0, 4.0, 30.0}) {
-      SCOPED_TRACE(request.model.name + " at " + std::to_string(factor));
+      SCOPED_TRACE(request.model->name + " at " + std::to_string(factor));
       Searched s(request);
       s.askFor(factor);
       expectThePlanToBeWhatTheSearchSays(s);

@@ -116,7 +116,7 @@ TEST(RandomShapes, FillTheLinkOrSayWhatBinds) {
       continue;
     ++(found->link.bound == SearchBound::Link ? link : ring);
     // The ring binds: no other ring, larger or smaller, frees more.
-    if (found->link.bound == SearchBound::Ring && swept < 3 && request.model.layers <= 50) {
+    if (found->link.bound == SearchBound::Ring && swept < 3 && request.model->layers <= 50) {
       const SweepResult sweep = sweepRings(c, 4, found->freedBytes);
       EXPECT_GE(static_cast<double>(found->freedBytes), 0.98 * static_cast<double>(sweep.freedBytes));
       ++swept;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "compiler/choose/policies/FlexGen.h"
+#include "kernels/Kernels.h"
 #include "runtime/cost/SelectN.h"
 #include "runtime/plan/PlacementTable.h"
 #include "tests/unit/compiler/Requests.h"

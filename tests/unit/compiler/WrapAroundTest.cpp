@@ -48,7 +48,7 @@ protected:
     plan.model = request_.model;
     PlanEmitter emitter(layout_, target_, plan);
     const uint32_t placement = emitter.addPlacement(iteration, {});
-    const EmittedSchedule emitted = emitter.addSchedule(iteration, "decode", placement);
+    const EmittedSchedule emitted = emitter.addSchedule(iteration, "decode", placement).value();
     const plan::Schedule &schedule = plan.schedules[emitted.schedule];
     const sim::Timeline timeline =
         sim::Simulator(schedule).run(prices_.durations(schedule, emitted.sites, shapes_[0]), prices_.duplexShare());

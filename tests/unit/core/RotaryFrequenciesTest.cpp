@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/core/BindStep.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::core {
 namespace {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include "kernels/Kernels.h"
 #include "runtime/job/JobFile.h"
 #include "tests/unit/cost/Records.h"
 
@@ -119,7 +120,7 @@ TEST(RecordCostModel, MixedIterationsArePricedCloseToTheTruth) {
   record = measured(record, truth, {4096, 1 << 20, record.identity.layerBytes});
   const auto costs = RecordCostModel::create(record, "r");
   ASSERT_TRUE(costs.ok()) << costs.status();
-  const auto layers = static_cast<double>(model->spec.layers);
+  const auto layers = static_cast<double>(model->spec->layers);
   EXPECT_TRUE(rc::check([&] {
     const int64_t sequences = *rc::gen::inRange<int64_t>(1, 33);
     const int64_t context = *rc::gen::inRange<int64_t>(16, 1025);

@@ -5,6 +5,7 @@
 
 #include <rapidcheck.h>
 
+#include "runtime/model/ModelSpec.h"
 #include "tests/support/TestFiles.h"
 #include "tests/unit/cost/Records.h"
 
@@ -43,7 +44,7 @@ TEST(RecordFile, TextComesBackAsTheSameRecord) {
   ASSERT_TRUE(again.ok()) << messageOf(again);
   EXPECT_EQ(recordText(*again), recordText(record));
   EXPECT_EQ(again->identity.model, record.identity.model);
-  EXPECT_EQ(again->model.intermediate, record.model.intermediate);
+  EXPECT_EQ(again->model->intermediate, record.model->intermediate);
   EXPECT_EQ(again->mostTokens, record.mostTokens);
   EXPECT_EQ(again->layersRun, 1);
   EXPECT_EQ(again->interference.repetitions, 7u);

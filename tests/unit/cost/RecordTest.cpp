@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/cost/Records.h"
 
 namespace headrace::cost {
@@ -181,8 +183,8 @@ TEST(RecordChecks, RefuseEachFault) {
       {[](Record &r) { r.identity.layers = 0; }, "identity.layers = 0: expected from 1 to 10000"},
       {[](Record &r) { r.identity.layerBytes = 0; }, "identity.layer_bytes = 0"},
       {[](Record &r) { r.identity.layerBytes += 256; }, "bytes: expected those of [model], 2 layers of"},
-      {[](Record &r) { r.model.layers = 3; }, "2 layers of 18944 bytes: expected those of [model], 3 layers of"},
-      {[](Record &r) { r.model.hidden = 0; }, "r: model: hidden"},
+      {[](Record &r) { r.model->layers = 3; }, "2 layers of 18944 bytes: expected those of [model], 3 layers of"},
+      {[](Record &r) { r.model->hidden = 0; }, "r: model: hidden"},
       {[](Record &r) { r.mostTokens[0] = 3; }, "grid.prefill_tokens = 3: expected at least the 4 of the smallest pair"},
       {[](Record &r) { r.mostTokens[1] = 3; }, "grid.decode_tokens = 3: expected at least the 4 of the smallest pair"},
       {[](Record &r) { r.mostTokens[0] = 4, r.cells[0].batch = 2; },

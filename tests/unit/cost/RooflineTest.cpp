@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "kernels/Kernels.h"
 #include "runtime/cost/CostModel.h"
 #include "tests/unit/cost/Models.h"
 

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include "kernels/Kernels.h"
 #include "runtime/model/Shape.h"
 #include "tests/support/SourceDir.h"
 #include "tests/unit/cost/Records.h"

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/Kernels.h"
 #include "runtime/cost/CostModel.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/cost/Models.h"
 
 namespace headrace::cost {

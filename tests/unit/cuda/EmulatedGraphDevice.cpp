@@ -12,6 +12,7 @@
 #include "kernels/Half.h"
 #include "runtime/cuda/GraphRules.h"
 #include "runtime/cuda/RecordingBuilder.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/kernels_cuda/TestDevice.h"
 
 namespace headrace::cuda {
@@ -106,8 +107,8 @@ public:
     slab_ = take(plan.hostBytes, 0xff);
     tokens_.assign(static_cast<size_t>(kernels::kPublishSlots * plan.metaLayout.maxSequences), -1);
     published_.assign(kernels::kPublishSlots, 0);
-    if (plan.model.rope.enabled)
-      frequencies_ = core::inverseFrequencies(plan.model.rope, plan.model.headDim);
+    if (plan.model->rope.enabled)
+      frequencies_ = core::inverseFrequencies(plan.model->rope, plan.model->headDim);
     for (Memory &staging : staging_) {
       staging = take(kernels::metaBytes(plan.metaLayout), 0);
       kernels::initMeta(plan.metaLayout, reinterpret_cast<kernels::IterationMeta *>(staging.get()));

@@ -59,7 +59,7 @@ Outcome generate(core::Device &device, const plan::Plan &plan, bool oneByOne) {
   read();
   for (const plan::Local &local : plan.schedules[0].locals)
     if (local.buffer.name == "logits") {
-      outcome.logits.resize(static_cast<size_t>(plan.model.vocab));
+      outcome.logits.resize(static_cast<size_t>(plan.model->vocab));
       const absl::Status read = device.readDevice(
           local.address, {reinterpret_cast<std::byte *>(outcome.logits.data()), outcome.logits.size() * sizeof(float)});
       EXPECT_TRUE(read.ok()) << read;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/LiveRanges.h"
 
+#include "kernels/Kernels.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>

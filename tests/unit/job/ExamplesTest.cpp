@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "runtime/job/JobFile.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/support/TestFiles.h"
 
 namespace headrace::model {
@@ -22,7 +23,7 @@ constexpr char kTiny[] = "family = \"llama\"\nlayers = 3\nhidden = 8\nheads = 2\
 TEST(Examples, FindsShippedFilesByBareName) {
   const auto opt = openModel("opt-6.7b");
   ASSERT_TRUE(opt.ok()) << messageOf(opt);
-  EXPECT_EQ(opt->spec.name, "opt-6.7b");
+  EXPECT_EQ(opt->spec->name, "opt-6.7b");
   EXPECT_EQ(opt->checkpoint, nullptr);
   EXPECT_THAT(opt->path, testing::EndsWith("examples/models/opt-6.7b.toml"));
   EXPECT_TRUE(openModel("opt-6.7b.toml").ok());
@@ -34,7 +35,7 @@ TEST(Examples, TheEnvironmentAddsAFolder) {
   folder.write("models/mine.toml", kTiny);
   EXPECT_FALSE(openModel("mine").ok());
   const ExamplesAt examples(folder.path());
-  EXPECT_EQ(openModel("mine")->spec.layers, 3);
+  EXPECT_EQ(openModel("mine")->spec->layers, 3);
   EXPECT_THAT(exampleNames("models"), testing::Contains("mine"));
   EXPECT_THAT(exampleNames("models"), testing::Contains("opt-6.7b")); // the others stay
 }
@@ -43,7 +44,7 @@ TEST(Examples, APathWinsOverAName) {
   const TempFolder folder;
   folder.write("opt-6.7b/shape.toml", kTiny);
   EXPECT_EQ(resolveExample(folder.path(), "opt-6.7b", "models").value(), folder.file("opt-6.7b"));
-  EXPECT_EQ(openModel(folder.file("opt-6.7b/shape.toml"))->spec.name, "shape");
+  EXPECT_EQ(openModel(folder.file("opt-6.7b/shape.toml"))->spec->name, "shape");
 }
 
 TEST(Examples, RefuseUnknownNamesListingTheShippedOnes) {

@@ -51,7 +51,7 @@ contexts = [16, 64]
   ASSERT_TRUE(job.ok()) << messageOf(job);
   ASSERT_TRUE(job->model.has_value());
   EXPECT_EQ(job->model->path, folder.file("shapes/tiny.toml")); // relative to the job
-  EXPECT_EQ(job->model->spec.name, "tiny");
+  EXPECT_EQ(job->model->spec->name, "tiny");
   EXPECT_EQ(job->model->checkpoint, nullptr);
   ASSERT_TRUE(job->hardware.has_value());
   EXPECT_EQ(job->hardware->name, "a10");
@@ -116,7 +116,7 @@ TEST(JobFile, ReadsAShapeAndHardwareInline) {
                    "flops_efficiency = 1\nmemory_efficiency = 1\n",
                "job.toml");
   ASSERT_TRUE(job.ok()) << messageOf(job);
-  EXPECT_EQ(job->model->spec.name, "mine");
+  EXPECT_EQ(job->model->spec->name, "mine");
   EXPECT_EQ(job->model->path, "");
   EXPECT_EQ(job->hardware->kind, DeviceKind::Host);
 }
@@ -126,7 +126,7 @@ TEST(JobFile, ReadsAModelFolder) {
   folder.write("opt/config.json", "{\"model_type\": \"opt\"}");
   const auto job = parseJob("model.path = \"opt\"", folder.file("job.toml"));
   ASSERT_TRUE(job.ok()) << messageOf(job);
-  EXPECT_EQ(job->model->spec.name, "opt");
+  EXPECT_EQ(job->model->spec->name, "opt");
   EXPECT_EQ(job->model->checkpoint, nullptr);
 }
 

@@ -87,7 +87,7 @@ TEST(CudaLaunch, RefusalsSayWhatIsSupported) {
   EXPECT_EQ(why(Op::Attention, blockless), "attention needs KV blocks of one token at least");
   EXPECT_EQ(why(Op::Attention, attentionArgs(4, 2, 64, static_cast<Elem>(9))), "element types are F32, F16 and BF16");
   EXPECT_EQ(why(Op::Linear, LinearArgs{}), "linear is a library call");
-  EXPECT_EQ(why(Op::Count, LinearArgs{}), "unknown op");
+  EXPECT_EQ(why(static_cast<Op>(kOpCount), LinearArgs{}), "unknown op");
   SampleArgs sample{};
   sample.vocab = (1 << 18) + 1;
   EXPECT_EQ(why(Op::Sample, sample), "sample takes vocabularies of 1 to 262144 tokens");

@@ -10,8 +10,7 @@ namespace {
 
 TEST(KernelTable, EveryOpHasANameAndAnEntryOnEveryInstructionSet) {
   std::set<std::string> names;
-  for (int i = 0; i < static_cast<int>(Op::Count); ++i) {
-    const Op op = static_cast<Op>(i);
+  for (const Op op : kOps) {
     names.insert(opName(op));
     std::set<HostKernel> entries;
     for (HostIsa isa : testedIsas()) {
@@ -21,8 +20,8 @@ TEST(KernelTable, EveryOpHasANameAndAnEntryOnEveryInstructionSet) {
     EXPECT_EQ(entries.size(), testedIsas().size()) << opName(op);
     EXPECT_EQ(hostKernel(op), hostKernel(op, bestIsa()));
   }
-  EXPECT_EQ(names.size(), static_cast<size_t>(Op::Count));
-  EXPECT_EQ(hostKernel(Op::Count), nullptr);
+  EXPECT_EQ(names.size(), static_cast<size_t>(kOpCount));
+  EXPECT_EQ(hostKernel(static_cast<Op>(kOpCount)), nullptr);
   EXPECT_STREQ(opName(static_cast<Op>(200)), "unknown");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/plan/GrowingPlan.h"
 
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/plan/MakePlan.h"
 
 namespace headrace::plan::test {
@@ -17,7 +18,7 @@ Plan growingPlan() {
       free = plan.placements[0].extents[unit].address;
   plan.pageBytes = page;
   uint64_t address = plan.arenaBytes;
-  for (int64_t layer = 0; layer < plan.model.layers; ++layer) {
+  for (int64_t layer = 0; layer < plan.model->layers; ++layer) {
     const uint32_t kv = plan.kvBuffer(layer);
     address += page; // mapped to nothing
     const uint64_t own = plan.buffers[kv].bytes;

@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 #include "tests/unit/plan/PlanParts.h"
 
@@ -264,7 +266,7 @@ private:
     std::vector<Operand> operands = {local(Arg::X, Access::Read, from), local(Arg::Y, Access::Write, to, residual),
                                      local(Arg::Workspace, Access::Write, Workspace)};
     const model::Unit &u = layout_.units[unit];
-    const bool tiedHead = u.role == UnitRole::Head && plan_.model.tiedEmbeddings;
+    const bool tiedHead = u.role == UnitRole::Head && plan_.model->tiedEmbeddings;
     operands.push_back(tiedHead ? weight(Arg::Weight, 0, TensorRole::TokenTable)
                                 : weight(Arg::Weight, unit, TensorRole::Matrix));
     if (u.find(TensorRole::Bias))
@@ -278,10 +280,10 @@ private:
     std::vector<Operand> embed = {weight(Arg::Table, 0, TensorRole::TokenTable),
                                   whole(Arg::Sampled, Access::Read, plan_.sampledBuffer()),
                                   local(Arg::X, Access::Write, X)};
-    if (plan_.model.learnedPositions)
+    if (plan_.model->learnedPositions)
       embed.push_back(weight(Arg::Positions, 0, TensorRole::PositionTable));
     compute(kernels::Op::Embed, Part::Embedding, -1, embed, options_.offloadEmbedding);
-    for (int64_t layer = 0; layer < plan_.model.layers; ++layer) {
+    for (int64_t layer = 0; layer < plan_.model->layers; ++layer) {
       const auto unit = [&](UnitRole role) { return static_cast<uint32_t>(layout_.layerUnit(layer, role)); };
       norm(Part::Attention, layer, unit(UnitRole::Qkv), X, H);
       linear(Part::Attention, layer, unit(UnitRole::Qkv), H, Qkv);
@@ -293,10 +295,10 @@ private:
       linear(Part::Attention, layer, unit(UnitRole::Out), Attn, X, true);
       norm(Part::Mlp, layer, unit(UnitRole::Up), X, H);
       linear(Part::Mlp, layer, unit(UnitRole::Up), H, Up);
-      if (plan_.model.gated())
+      if (plan_.model->gated())
         compute(kernels::Op::Activate, Part::Mlp, layer,
                 {local(Arg::X, Access::Read, Up), local(Arg::Y, Access::Write, Act)});
-      linear(Part::Mlp, layer, unit(UnitRole::Down), plan_.model.gated() ? Act : Up, X, true);
+      linear(Part::Mlp, layer, unit(UnitRole::Down), plan_.model->gated() ? Act : Up, X, true);
     }
     const auto head = static_cast<uint32_t>(layout_.headUnit());
     compute(kernels::Op::GatherRows, Part::Head, -1,
@@ -521,8 +523,8 @@ Plan makePlan(const PlanOptions &options) {
   plan.kvBlocks = 1 + largest.sequences * blocks;
   for (const model::Unit &unit : layout.units)
     plan.buffers.push_back({unit.name, BufferKind::Weight, unit.layer, unit.bytes});
-  const auto kv = static_cast<uint64_t>(plan.kvBlocks * 2 * plan.model.kvRows() * plan.blockTokens) * 4;
-  for (int32_t layer = 0; layer < plan.model.layers; ++layer)
+  const auto kv = static_cast<uint64_t>(plan.kvBlocks * 2 * plan.model->kvRows() * plan.blockTokens) * 4;
+  for (int32_t layer = 0; layer < plan.model->layers; ++layer)
     plan.buffers.push_back({"kv." + std::to_string(layer), BufferKind::Kv, layer, alignUp(kv)});
   plan.buffers.push_back({"meta", BufferKind::Io, -1, kernels::metaBytes(plan.metaLayout)});
   plan.buffers.push_back({"sampled", BufferKind::Io, -1, alignUp(static_cast<uint64_t>(largest.sequences) * 4)});

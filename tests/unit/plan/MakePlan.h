@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::plan::test {

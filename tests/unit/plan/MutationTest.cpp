@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/Mutations.h"

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 #include "tests/unit/plan/OracleMemory.h"
 
@@ -215,8 +217,6 @@ private:
       whole(Arg::Sampled, plan_.sampledBuffer());
       access(Arg::Sampled, "wb");
       whole(Arg::Output, plan_.outputBuffer());
-      break;
-    case kernels::Op::Count:
       break;
     }
   }

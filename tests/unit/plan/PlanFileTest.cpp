@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"
@@ -53,8 +54,8 @@ TEST(PlanFile, ReadsBackCachesThatGrow) {
 TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   Plan plan = somePlan();
   plan.compilerVersion = "1.2.3";
-  plan.model.name = "naïve \"model\"";
-  plan.model.rope = {true, 5e5, model::RopeScalingKind::Llama3, 8, 1.5, 4.5, 4096};
+  plan.model->name = "naïve \"model\"";
+  plan.model->rope = {true, 5e5, model::RopeScalingKind::Llama3, 8, 1.5, 4.5, 4096};
   plan.modelHash = "0123456789abcdef";
   plan.modelPath = "/models/tiny";
   plan.hardware = {"a10", model::DeviceKind::Cuda, 24, 25, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 0.25, 0.5, 0.75};
@@ -109,7 +110,7 @@ TEST(PlanFile, KeepsTheWeightsHashesWhereThereAreAny) {
   Plan plan = somePlan();
   const std::string without = serialize(plan);
   EXPECT_THAT(parse(bytesOf(without), "a.plan")->weightHashes, testing::IsEmpty());
-  for (uint64_t u = 0; u < static_cast<uint64_t>(plan.model.layers) * 4 + 2; ++u)
+  for (uint64_t u = 0; u < static_cast<uint64_t>(plan.model->layers) * 4 + 2; ++u)
     plan.weightHashes.push_back(~u);
   const absl::StatusOr<Plan> back = parse(bytesOf(serialize(plan)), "a.plan");
   ASSERT_TRUE(back.ok()) << back.status();

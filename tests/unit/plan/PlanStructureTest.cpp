@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/unit/plan/GrowingPlan.h"
@@ -42,11 +43,11 @@ Operand &source(Plan &p) { return schedule(p).operands[schedule(p).steps[firstCo
 const std::vector<Fault> &faults() {
   static const std::vector<Fault> all = {
       // What the plan is for.
-      {"model.family is 9, expected 0 to 3", [](Plan &p) { p.model.family = model::Family{9}; }},
-      {"model.norm is 2, expected 0 to 1", [](Plan &p) { p.model.norm = model::NormKind{2}; }},
-      {"model.activation is 4, expected 0 to 3", [](Plan &p) { p.model.activation = model::Activation{4}; }},
-      {"model.rope.scaling is 3, expected 0 to 2", [](Plan &p) { p.model.rope.scaling = model::RopeScalingKind{3}; }},
-      {"model.dtype is 3, expected 0 to 2", [](Plan &p) { p.model.dtype = model::DType{3}; }},
+      {"model.family is 9, expected 0 to 3", [](Plan &p) { p.model->family = model::Family{9}; }},
+      {"model.norm is 2, expected 0 to 1", [](Plan &p) { p.model->norm = model::NormKind{2}; }},
+      {"model.activation is 4, expected 0 to 3", [](Plan &p) { p.model->activation = model::Activation{4}; }},
+      {"model.rope.scaling is 3, expected 0 to 2", [](Plan &p) { p.model->rope.scaling = model::RopeScalingKind{3}; }},
+      {"model.dtype is 3, expected 0 to 2", [](Plan &p) { p.model->dtype = model::DType{3}; }},
       {"hardware.kind is 2, expected 0 to 1", [](Plan &p) { p.hardware.kind = model::DeviceKind{2}; }},
       {"hardware.h2d_bandwidth is nan, expected a finite figure that is not negative",
        [](Plan &p) { p.hardware.h2dBandwidth = std::nan(""); }},
@@ -80,7 +81,7 @@ const std::vector<Fault> &faults() {
       {"variants has 0 entries, expected 1 to 16384", [](Plan &p) { p.variants.clear(); }},
 
       {"slowest_permille is 999, expected at least 1000", [](Plan &p) { p.slowestPermille = 999; }},
-      {"model.name has 257 bytes, expected at most 256", [](Plan &p) { p.model.name.assign(257, 'x'); }},
+      {"model.name has 257 bytes, expected at most 256", [](Plan &p) { p.model->name.assign(257, 'x'); }},
       {"reason has a control character, 27", [](Plan &p) { p.reason = "\x1b[2J"; }},
       {"limiting_resource has a control character, 10", [](Plan &p) { p.limitingResource = "link\nh2d"; }},
       {"model_path has 16385 bytes, expected at most 16384", [](Plan &p) { p.modelPath.assign(16385, '/'); }},
@@ -88,7 +89,7 @@ const std::vector<Fault> &faults() {
       // Buffers.
       {"buffers[3].name has a control character, 7", [](Plan &p) { p.buffers[3].name = "\a"; }},
       {"buffers has 24 entries, a model of 4 layers has 25", [](Plan &p) { p.buffers.pop_back(); }},
-      {"buffers has 25 entries, a model of 5 layers has 30", [](Plan &p) { p.model.layers = 5; }},
+      {"buffers has 25 entries, a model of 5 layers has 30", [](Plan &p) { p.model->layers = 5; }},
       {"buffers[3].kind is 7, expected 0 to 5", [](Plan &p) { p.buffers[3].kind = BufferKind{7}; }},
       {"buffers[3].kind is 1, expected 0", [](Plan &p) { p.buffers[3].kind = BufferKind::Kv; }},
       {"buffers[18].kind is 2, expected 1", [](Plan &p) { p.buffers[18].kind = BufferKind::Io; }},
@@ -172,7 +173,7 @@ const std::vector<Fault> &faults() {
       // Steps.
       {"schedules[0].steps[2].kind is 3, expected 0 to 2", [](Plan &p) { schedule(p).steps[2].kind = StepKind{3}; }},
       {"schedules[0].steps[2].lane is 6, expected 0 to 5", [](Plan &p) { schedule(p).steps[2].lane = Lane{6}; }},
-      {"schedules[0].steps[2].op is 8, expected 0 to 7", [](Plan &p) { schedule(p).steps[2].op = kernels::Op::Count; }},
+      {"schedules[0].steps[2].op is 8, expected 0 to 7", [](Plan &p) { schedule(p).steps[2].op = kernels::Op{8}; }},
       {"schedules[0].steps[2].part is 5, expected 0 to 4", [](Plan &p) { schedule(p).steps[2].part = Part{5}; }},
       {"schedules[0].steps[2].layer is 4, expected -1 to 3", [](Plan &p) { schedule(p).steps[2].layer = 4; }},
       {"schedules[0].steps[2] has operands [4294967295, 4294967295 + 2) of ",
@@ -325,10 +326,10 @@ TEST(PlanStructure, PagesThatCannotBeAreRefused) {
 
 TEST(PlanStructure, AModelThatCannotBeIsRefused) {
   Plan plan = somePlan();
-  plan.model.kvHeads = 3; // of 2 heads
+  plan.model->kvHeads = 3; // of 2 heads
   EXPECT_FALSE(parse(test::bytesOf(serialize(plan)), "a.plan").ok());
   plan = somePlan();
-  plan.model.hidden = 0;
+  plan.model->hidden = 0;
   EXPECT_FALSE(parse(test::bytesOf(serialize(plan)), "a.plan").ok());
 }
 

@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/unit/plan/MakePlan.h"
 

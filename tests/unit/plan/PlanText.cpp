@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/plan/PlanText.h"
 
+#include "runtime/model/ModelSpec.h"
+
 #include <sstream>
 
 namespace headrace::plan::test {

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 

@@ -7,6 +7,7 @@
 
 #include "flatbuffers/flatbuffers.h"
 #include "plan_generated.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanBytes.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/PlanVerifier.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/plan/MakePlan.h"
 
+#include "runtime/model/ModelSpec.h"
+
 namespace headrace::plan::test {
 namespace {
 

@@ -9,6 +9,7 @@
 
 #include "runtime/cost/RecordFile.h"
 #include "runtime/host/HostDevice.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "runtime/profile/AnalyzerPlan.h"
 #include "runtime/profile/Repeat.h"
@@ -319,12 +320,12 @@ TEST(Analyzer, RunsFewerLayersWhereNotAllFit) {
   request.deviceMemory = 2 * layer + 10 * layer;
   absl::StatusOr<Grid> grid = chooseGrid(request);
   ASSERT_TRUE(grid.ok()) << grid.status();
-  EXPECT_GE(grid->plan.model.layers, 2);
-  EXPECT_LT(grid->plan.model.layers, 10);
+  EXPECT_GE(grid->plan.model->layers, 2);
+  EXPECT_LT(grid->plan.model->layers, 10);
   ChangedTimes device([](int32_t layerOf, int64_t ns, uint64_t) { return layerOf == 1 ? 2 * ns : ns; });
   const Record record = analyzed(fresh(*grid, model), *grid, device);
   EXPECT_TRUE(cost::checkRecord(record, "r").ok()) << cost::checkRecord(record, "r");
-  EXPECT_EQ(record.layersRun, grid->plan.model.layers);
+  EXPECT_EQ(record.layersRun, grid->plan.model->layers);
   EXPECT_EQ(record.identity.layers, 24);
   ASSERT_EQ(record.cells[0].layerNs.size(), 24u);
   EXPECT_EQ(record.cells[0].layerNs[23], record.cells[0].layerNs[1]); // as the slowest that was run

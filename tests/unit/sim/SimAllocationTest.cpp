@@ -3,6 +3,7 @@
 // A launch in virtual time allocates nothing, nor does waiting for it: this program counts every call of the allocator.
 #include <gtest/gtest.h>
 
+#include "runtime/model/ModelSpec.h"
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/SimGroup.h"
 #include "tests/support/CountAllocations.h"

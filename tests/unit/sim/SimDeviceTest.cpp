@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/sim/SmallPlan.h"
 
 namespace headrace::sim {

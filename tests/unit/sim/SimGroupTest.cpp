@@ -9,6 +9,7 @@
 
 #include <cmath>
 
+#include "runtime/model/ModelSpec.h"
 #include "runtime/sim/SimDevice.h"
 #include "tests/unit/sim/RandomSchedule.h"
 #include "tests/unit/sim/SmallPlan.h"

@@ -21,7 +21,7 @@ inline plan::Plan smallPlan() {
   plan.hardware.hostMemoryBytes = 2000;
   plan.hardware.h2dBandwidth = plan.hardware.d2hBandwidth = 1e9;
   plan.hardware.duplexBandwidth = 2e9;
-  plan.model.vocab = 100;
+  plan.model->vocab = 100;
   plan.metaLayout = {8, 4, 2};
   plan.arenaBytes = 600;
   plan.hostBytes = 700;

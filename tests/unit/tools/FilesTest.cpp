@@ -15,9 +15,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/Kernels.h"
 #include "runtime/base/ReplaceFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/CheckpointFiles.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/Safetensors.h"
 #include "tests/unit/tools/TestPlan.h"
 #include "tools/commands/ExitCode.h"
@@ -271,9 +273,9 @@ TEST_F(Files, ModelHashFollowsTheSpecAndTheHeadersButNotTheName) {
   model::ModelSource shape{"", testPlan().model};
   const std::string hash = modelHash(shape);
   EXPECT_EQ(hash.size(), 32u);
-  shape.spec.name = "another name";
+  shape.spec->name = "another name";
   EXPECT_EQ(modelHash(shape), hash);
-  shape.spec.normEps *= 2;
+  shape.spec->normEps *= 2;
   EXPECT_NE(modelHash(shape), hash);
 
   const auto written = [&](const std::string &content) -> absl::StatusOr<std::string> {
@@ -306,12 +308,12 @@ TEST_F(Files, WeightsOfAnotherModelAreRefusedByTheDifference) {
   EXPECT_EQ(modelHashCovers(plan), "the config, and the tensors' names, types, shapes and places");
   EXPECT_THAT(checkWeightsMatch(plan.model, plan.modelHash, source).message(),
               HasSubstr("expected the plan's 00 of the config, and the tensors' names, types, shapes and places"));
-  source.spec.hidden = 32;
-  EXPECT_THAT(checkWeightsMatch(plan.model, plan.modelHash, source).message(),
+  source.spec->hidden = 32;
+  EXPECT_THAT(checkWeightsMatch(*plan.model, plan.modelHash, source).message(),
               HasSubstr("hidden = 32: expected the plan's model, whose hidden is 16"));
   source.spec = plan.model;
-  source.spec.rope.enabled = true;
-  EXPECT_THAT(checkWeightsMatch(plan.model, plan.modelHash, source).message(), HasSubstr("rope_theta"));
+  source.spec->rope.enabled = true;
+  EXPECT_THAT(checkWeightsMatch(*plan.model, plan.modelHash, source).message(), HasSubstr("rope_theta"));
 }
 
 } // namespace

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/job/TomlText.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/Shape.h"
 #include "runtime/model/WeightLayout.h"
 #include "tests/support/SourceDir.h"
@@ -225,17 +226,17 @@ TEST_F(JobFlags, AModelFlagReplacesTheFilesModel) {
   write("other.toml", std::string(kShape) + "dtype = \"f32\"\n");
   useJob("");
   input.modelFlag = folder + "/other.toml";
-  EXPECT_EQ(job().model->spec.dtype, model::DType::F32);
+  EXPECT_EQ(job().model->spec->dtype, model::DType::F32);
 }
 
 TEST_F(JobFlags, ShapeAndHardwareKeysLieOverTheirFiles) {
   input.flags = {{"--layers", "6"},           {"--dtype", "bf16"},         {"--rope-scaling", "type=linear,factor=2"},
                  {"--h2d-bandwidth", "2B/s"}, {"--d2h-bandwidth", "1B/s"}, {"--duplex-bandwidth", "3B/s"}};
   const model::Job j = job();
-  EXPECT_EQ(j.model->spec.layers, 6);
-  EXPECT_EQ(j.model->spec.hidden, 64);
-  EXPECT_EQ(j.model->spec.dtype, model::DType::BF16);
-  EXPECT_EQ(j.model->spec.rope.scaling, model::RopeScalingKind::Linear);
+  EXPECT_EQ(j.model->spec->layers, 6);
+  EXPECT_EQ(j.model->spec->hidden, 64);
+  EXPECT_EQ(j.model->spec->dtype, model::DType::BF16);
+  EXPECT_EQ(j.model->spec->rope.scaling, model::RopeScalingKind::Linear);
   EXPECT_EQ(j.hardware->h2dBandwidth, 2);
   EXPECT_EQ(j.hardware->d2hBandwidth, 1);
   EXPECT_EQ(j.hardware->name, "small");
@@ -276,8 +277,8 @@ TEST_F(JobFlags, AShapeCanBeGivenByFlagsAlone) {
   input.source.clear();
   input.flags = {{"--family", "opt"}, {"--layers", "2"},        {"--hidden", "32"},       {"--heads", "2"},
                  {"--vocab", "50"},   {"--intermediate", "64"}, {"--max-positions", "99"}};
-  EXPECT_EQ(job().model->spec.family, model::Family::Opt);
-  EXPECT_EQ(job().model->spec.headDim, 16);
+  EXPECT_EQ(job().model->spec->family, model::Family::Opt);
+  EXPECT_EQ(job().model->spec->headDim, 16);
 }
 
 TEST_F(JobFlags, OtherEnginesFlagsAreTranslatedAndPrinted) {

@@ -76,7 +76,7 @@ TEST_F(RecordCosts, RefusesAnotherModelDeviceOrTypes) {
   const model::Job job = jobOf(model::DeviceKind::Host);
   const cost::Record record = recordOf(job, false);
   model::Job other = job;
-  other.model->spec.intermediate = 128;
+  other.model->spec->intermediate = 128;
   refused(record, other, "model_hash = ");
   refused(record, other, "this record is of another model");
   other = job;

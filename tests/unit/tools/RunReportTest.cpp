@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/tools/TestPlan.h"
 
 namespace headrace::tools {

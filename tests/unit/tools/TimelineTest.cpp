@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/tools/TestPlan.h"
 
 namespace headrace::tools {
@@ -173,7 +174,7 @@ TEST(TimelineSvg, NoLineGoesThroughALabel) {
 
 TEST(TimelineSvg, EscapesNames) {
   plan::Plan plan = testPlan();
-  plan.model.name = "<b>&\"\x01";
+  plan.model->name = "<b>&\"\x01";
   const std::string svg = timelineSvg(makeChart(plan, 0, nullptr));
   EXPECT_THAT(svg, HasSubstr("&lt;b&gt;&amp;&quot; on round"));
 }

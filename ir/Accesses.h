@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The words in which HeadraceCompute.td says what a step reads and writes.
+#pragma once
+
+#include "ir/Headrace.h"
+
+namespace headrace::ir {
+
+inline ByteRange whole(mlir::Value value) { return {0, bufferType(value).getBytes()}; }
+inline Access read(mlir::Value value, Arg arg) { return {value, AccessKind::Read, arg, whole(value)}; }
+inline Access write(mlir::Value value, Arg arg) { return {value, AccessKind::Write, arg, whole(value)}; }
+inline Access update(mlir::Value value, Arg arg) { return {value, AccessKind::ReadWrite, arg, whole(value)}; }
+inline void readTensor(llvm::SmallVectorImpl<Access> &accesses, mlir::Value unit, ByteRange range, Arg arg) {
+  if (!range.empty())
+    accesses.push_back({unit, AccessKind::Read, arg, range});
+}
+inline void useScratch(llvm::SmallVectorImpl<Access> &accesses, const Workspace &workspace) {
+  if (workspace.bytes)
+    accesses.push_back({mlir::Value(), AccessKind::Write, Arg::Workspace, {0, workspace.bytes}});
+}
+
+} // namespace headrace::ir

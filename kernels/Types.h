@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What plans, prices and devices say about kernels without knowing any op's name or arguments (Kernels.h has those): a
+// new op, or a new argument, does not rebuild who includes only this.
+#pragma once
+
+#include <cstdint>
+
+namespace headrace::kernels {
+
+// Element types; the values are those of model::DType.
+enum class Elem : uint8_t { F32 = 0, F16 = 1, BF16 = 2 };
+// Order of a matrix operand; the values are those of model::MatrixOrder (WeightLayout.h describes them).
+enum class Order : uint8_t { RowMajor = 0, Panel16 = 1 };
+inline constexpr Order kHostOrder = Order::Panel16; // of linear operands on the host
+
+enum class Op : uint8_t;   // the op of a compute step
+const char *opName(Op op); // "embed", "norm", ...
+
+// Whose kernels; the values are those of model::DeviceKind.
+enum class Backend : uint8_t { Host = 0, Cuda = 1 };
+
+// Workspace of an op in bytes, 0 where none is needed; the plan counts it. None shrinks as an argument grows.
+uint64_t linearWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t k);
+uint64_t attentionWorkspaceBytes(Backend backend, int64_t sequences, int64_t heads, int64_t headDim,
+                                 int64_t maxContext);
+uint64_t sampleWorkspaceBytes(Backend backend, int64_t sequences, int64_t vocab);
+
+} // namespace headrace::kernels
