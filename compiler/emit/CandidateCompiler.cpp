@@ -9,23 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/Interfere.h"
 #include "compiler/lower/LowerModel.h"
+#include "compiler/lower/Mirrors.h"
 #include "compiler/lower/PlanWrapAround.h"
 #include "runtime/base/StatusMacros.h"
 
 namespace headrace::compiler {
 namespace {
-
-model::StartRule ruleOf(algorithms::StartRule rule) {
-  switch (rule) {
-  case algorithms::StartRule::Paper:
-    return model::StartRule::Paper;
-  case algorithms::StartRule::Eager:
-    return model::StartRule::Eager;
-  case algorithms::StartRule::Ahead:
-    return model::StartRule::Ahead;
-  }
-  llvm_unreachable("a plan names every start rule");
-}
 
 std::string scheduleName(ir::IterationOp iteration, const Candidate &candidate) {
   return absl::StrCat(stringifyShape(iteration.getShape()).str(), " ", candidate.name);
@@ -113,7 +102,7 @@ absl::Status CandidateCompiler::addTo(plan::Plan &plan, PlanEmitter &emitter, Pl
   described.offloadedLayers = static_cast<int32_t>(away.layers);
   described.offloadsEmbedding = away.embedding;
   described.offloadsHead = away.head;
-  described.startRule = ruleOf(candidate.residency.start.rule);
+  described.startRule = toModel(candidate.residency.start.rule);
   described.startItems = candidate.residency.start.items;
   const auto stepped = [&] {
     if (onStep)

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "ir/Headrace.h"
+#include "passes/algorithms/Residency.h"
 #include "runtime/base/EnumCount.h"
 #include "runtime/plan/Mirrors.h"
 #include "runtime/plan/Plan.h"
@@ -19,7 +20,8 @@ static_assert(model::mirrors<ir::Encoding, plan::Encoding>());
 static_assert(model::mirrors<ir::Part, plan::Part>());
 static_assert(model::mirrors<ir::Shape, plan::ShapeClass>());
 static_assert(model::mirrors<ir::UnitRole, model::UnitRole>());
-static_assert(model::mirrors<ir::StartRule, model::StartRule>());
+static_assert(model::mirrors<algorithms::StartRule, model::StartRule>());
+static_assert(model::mirrors<algorithms::Space, ir::MemorySpace>());
 static_assert(model::extends<plan::EdgeKind, ir::WaitKind>()); // program order is no edge
 static_assert(model::extends<model::DType, ir::Encoding>());   // bytes are no element
 
@@ -31,9 +33,12 @@ constexpr plan::Encoding toPlan(ir::Encoding encoding) { return static_cast<plan
 constexpr plan::Part toPlan(ir::Part part) { return static_cast<plan::Part>(part); }
 constexpr plan::ShapeClass toPlan(ir::Shape shape) { return static_cast<plan::ShapeClass>(shape); }
 constexpr plan::EdgeKind toPlan(ir::WaitKind kind) { return static_cast<plan::EdgeKind>(kind); }
+constexpr model::StartRule toModel(algorithms::StartRule rule) { return static_cast<model::StartRule>(rule); }
+constexpr algorithms::StartRule toAlgorithms(model::StartRule rule) {
+  return static_cast<algorithms::StartRule>(rule);
+}
 constexpr model::UnitRole toModel(ir::UnitRole role) { return static_cast<model::UnitRole>(role); }
 constexpr ir::UnitRole toIr(model::UnitRole role) { return static_cast<ir::UnitRole>(role); }
-constexpr ir::StartRule toIr(model::StartRule rule) { return static_cast<ir::StartRule>(rule); }
 constexpr ir::Encoding toIr(model::DType dtype) { return static_cast<ir::Encoding>(dtype); }
 
 // What a lane may run is said twice, as the IR's verifier sees no plan: the same for every lane.

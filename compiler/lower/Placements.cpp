@@ -8,6 +8,7 @@
 #include "passes/algorithms/AssignRing.h"
 #include "passes/algorithms/AssignSlots.h"
 #include "llvm/ADT/DenseMap.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 MemoryUse memoryUseOf(ir::IterationOp iteration) {

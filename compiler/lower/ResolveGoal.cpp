@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::compiler {

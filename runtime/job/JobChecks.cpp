@@ -6,6 +6,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/job/JobFile.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::model {
 namespace {

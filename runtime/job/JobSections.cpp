@@ -7,6 +7,7 @@
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::model {
 namespace {

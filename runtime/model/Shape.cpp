@@ -93,7 +93,7 @@ void parseSizes(TomlReader &table, ModelSpec &spec) {
 } // namespace
 
 absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &where, const std::string &defaultName,
-                                          const std::optional<ModelSpec> &base) {
+                                          const ModelSpec *base) {
   constexpr std::string_view kFamilies = "\"opt\", \"llama\", \"qwen2\" or \"mistral\"";
   const auto family = table.oneOf("family", familyFromName, kFamilies);
   if (!family && (!base || table.has("family"))) {

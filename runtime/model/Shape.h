@@ -43,6 +43,6 @@ absl::StatusOr<ModelSpec> parseShape(std::string_view text, const std::string &p
 // The keys of one table; `where` (a file) begins the messages of validate(). With a base, keys that are missing keep
 // its values.
 absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &where, const std::string &defaultName,
-                                          const std::optional<ModelSpec> &base = std::nullopt);
+                                          const ModelSpec *base = nullptr);
 
 } // namespace headrace::model

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/RandomRequests.h"
 
+#include "runtime/model/ModelSpec.h"
+
 #include <algorithm>
 #include <cmath>
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/Mirrors.h"
 

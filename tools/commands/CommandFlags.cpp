@@ -4,6 +4,8 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/str_replace.h"
+#include "compiler/choose/policies/PolicyList.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/Options.h"
 

@@ -11,6 +11,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/Examples.h"
+#include "runtime/model/ModelSpec.h"
 #include "tools/commands/JobFlags.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/commands/Progress.h"
@@ -154,7 +155,7 @@ void addPlacement(const plan::Plan &plan, const plan::Placement &placement, Word
   if (nothing)
     return;
   words.add("--offload-embedding", placement.offloadsEmbedding ? "on" : "off");
-  if (!plan.model.tiedEmbeddings) // else both are one matrix
+  if (!plan.model->tiedEmbeddings) // else both are one matrix
     words.add("--offload-head", placement.offloadsHead ? "on" : "off");
 }
 

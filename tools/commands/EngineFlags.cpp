@@ -8,6 +8,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 #include "tools/commands/InputErrors.h"
 

@@ -54,15 +54,15 @@ absl::Status applyShape(const JobInput &input, model::Job &job) {
                         " says what its model is: expected shape flags beside a shape only"));
   std::optional<model::ModelSpec> base;
   if (job.model)
-    base = job.model->spec;
+    base = *job.model->spec;
   model::TomlReader table = flagReader(values, "shape");
-  absl::StatusOr<model::ModelSpec> spec = model::parseShapeTable(table, "shape", "model", base);
+  absl::StatusOr<model::ModelSpec> spec = model::parseShapeTable(table, "shape", "model", base ? &*base : nullptr);
   if (!spec.ok())
     return aboutInput(input, spec.status());
   if (!job.model)
     job.model.emplace();
   else if (!job.model->ofPath)
-    job.model->ofPath = std::move(base);
+    job.model->ofPath.emplace(*base);
   job.model->spec = *std::move(spec);
   return absl::OkStatus();
 }
@@ -207,7 +207,7 @@ absl::StatusOr<AssembledJob> assembleJob(const JobInput &given) {
     return aboutInput(input, status);
   // What the compiler would refuse in the end is refused before work starts.
   if (absl::Status status = compiler::checkPolicy(out.job.policy, out.job.goal); !status.ok())
-    return aboutInput(input, absl::InvalidArgumentError(cat(kWhere, ": ", status.message())));
+    return aboutInput(input, absl::InvalidArgumentError(cat(kCommandLine, ": ", status.message())));
   out.input = std::move(input);
   for (const std::string &file : {job.model->path, job.goal.record})
     if (!file.empty())

@@ -104,7 +104,7 @@ absl::StatusOr<std::vector<uint64_t>> hashesOf(const model::CheckpointFiles &fil
 absl::Status checkHasWeights(const model::ModelSource &weights) {
   if (weights.checkpoint)
     return absl::OkStatus();
-  return badUsage(model::cat("--verify-weights: ", weights.path.empty() ? weights.spec.name : weights.path,
+  return badUsage(model::cat("--verify-weights: ", weights.path.empty() ? weights.spec->name : weights.path,
                              " has no weights: expected a model folder with a checkpoint"));
 }
 

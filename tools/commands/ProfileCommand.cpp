@@ -210,9 +210,9 @@ private:
       std::fprintf(stderr, "headrace: %s: continued; %zu sizes of copies and %zu pairs are there already\n",
                    options_.output.c_str(), record.transfers.size(), record.cells.size());
     }
-    if (grid_.plan.model.layers < job_.model->spec.layers)
+    if (grid_.plan.model->layers < job_.model->spec->layers)
       std::fprintf(stderr, "headrace: %lld of the %lld layers are run: more leave no room for batches and contexts\n",
-                   static_cast<long long>(grid_.plan.model.layers), static_cast<long long>(job_.model->spec.layers));
+                   static_cast<long long>(grid_.plan.model->layers), static_cast<long long>(job_.model->spec->layers));
     noteLeftOut(grid_);
     return record;
   }

@@ -241,7 +241,7 @@ private:
     report_->missingVariants = runtime_->missingVariants();
     report_->leftOutVariants = runtime_->leftOutVariants();
     if (!options_.logits.empty())
-      RETURN_IF_ERROR(outputs_->write(options_.logits, logitsFile(report_->result.logits, plan_.model.vocab)));
+      RETURN_IF_ERROR(outputs_->write(options_.logits, logitsFile(report_->result.logits, plan_.model->vocab)));
     if (drawn()) {
       const Trace trace = traceOf(plan_, *device_, *looks_, [](uint32_t) { return true; });
       RETURN_IF_ERROR(writeTimelines(options_, *outputs_, plan_, trace, deviceOptions_.linkBandwidth));

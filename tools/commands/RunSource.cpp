@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "kernels/Kernels.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Compiling.h"
 #include "tools/commands/InputErrors.h"
@@ -94,7 +96,7 @@ absl::Status RunSource::readPlan(const RunOptions &options, Outputs &outputs) {
   plan.modelPath = pathFromPlan(plan.modelPath, file);
   outputs.addInput(plan.modelPath);
   RETURN_IF_ERROR(outputs.check());
-  ASSIGN_OR_RETURN(prompts, readPrompts(options.prompts, plan.model.vocab, options.seed));
+  ASSIGN_OR_RETURN(prompts, readPrompts(options.prompts, plan.model->vocab, options.seed));
   plan_ = std::move(plan);
   prompts_ = std::move(prompts);
   return absl::OkStatus();
@@ -107,14 +109,14 @@ absl::Status RunSource::readJob(const RunOptions &options, Outputs &outputs) {
   model::Job &job = assembled.job;
   outputs.addInputs(job.files);
   RETURN_IF_ERROR(outputs.check());
-  ASSIGN_OR_RETURN(prompts, readPrompts(options.prompts, job.model->spec.vocab, options.seed));
+  ASSIGN_OR_RETURN(prompts, readPrompts(options.prompts, job.model->spec->vocab, options.seed));
   if (options.linkBandwidth > 0)
     setLink(options.linkBandwidth, *job.hardware);
   fitGoal(prompts, options.maxNewTokens, job.goal);
-  if (*job.goal.context > job.model->spec.maxPositions)
+  if (*job.goal.context > job.model->spec->maxPositions)
     return absl::InvalidArgumentError(cat("the longest prompt with its ", options.maxNewTokens, " new tokens is ",
                                           *job.goal.context, " tokens: expected at most the ",
-                                          job.model->spec.maxPositions, " positions of ", job.model->spec.name));
+                                          job.model->spec->maxPositions, " positions of ", job.model->spec->name));
   assembled_ = std::move(assembled);
   prompts_ = std::move(prompts);
   return absl::OkStatus();

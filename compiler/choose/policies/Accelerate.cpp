@@ -10,6 +10,7 @@
 // A tied head is the table of the embedding, which comes first and stays.
 #include "absl/strings/str_cat.h"
 #include "compiler/choose/policies/Policies.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {

@@ -3,6 +3,7 @@
 // Select-N, sections 4.3 and 4.4: nothing, then every interval from the number of layers down to 1.
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/choose/policies/WholeLayers.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
@@ -30,7 +31,7 @@ public:
         *choice = model::Choice::Off;
     none.startRule = model::StartRule::Paper;
     std::vector<Candidate> found = wholeLayers(none, in.request.model, in.layout);
-    for (int64_t interval = in.request.model.layers; interval >= 1; --interval)
+    for (int64_t interval = in.request.model->layers; interval >= 1; --interval)
       appendNew(found, paperIntervals(asked, interval, in.request.model, in.layout));
     return found;
   }

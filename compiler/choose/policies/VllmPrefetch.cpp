@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/choose/policies/WholeLayers.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
@@ -38,7 +39,7 @@ public:
     return traits;
   }
   std::vector<Candidate> candidates(const PolicyInputs &in) const override {
-    const int64_t layers = in.request.model.layers;
+    const int64_t layers = in.request.model->layers;
     std::vector<Candidate> found(1);
     found[0].name = "none";
     for (int64_t group = layers; group >= 1; --group)

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "passes/algorithms/AssignSlots.h"
 #include "passes/algorithms/PickLayers.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {

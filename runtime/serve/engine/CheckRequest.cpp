@@ -51,7 +51,7 @@ absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request
   for (const plan::Variant &variant : plan.variants)
     batch = std::max(batch, variant.sequences);
   RETURN_IF_ERROR(
-      checkRequest({plan.model.vocab, std::min(batch, plan.metaLayout.maxSequences), plan.maxContext}, request));
+      checkRequest({plan.model->vocab, std::min(batch, plan.metaLayout.maxSequences), plan.maxContext}, request));
   int64_t blocks = 0;
   for (const std::vector<int32_t> &prompt : request.prompts) {
     const int64_t tokens = static_cast<int64_t>(prompt.size()) + request.maxNewTokens;

@@ -170,7 +170,7 @@ TEST(Compile, IsDeterministicByteForByte) {
 
 TEST(Compile, OneMatrixHasOneHome) {
   CompileRequest r = request(tinyLlama(4));
-  r.model.tiedEmbeddings = true;
+  r.model->tiedEmbeddings = true;
   r.policy.offloadLayers = 1;
   r.policy.offloadEmbedding = model::Choice::On;
   r.policy.offloadHead = model::Choice::Off;
@@ -179,7 +179,7 @@ TEST(Compile, OneMatrixHasOneHome) {
   EXPECT_THAT(refused.status().message(), HasSubstr("has tied embeddings, both are one matrix"));
   r.policy.offloadHead = model::Choice::Auto;
   EXPECT_TRUE(compile(r).ok());
-  r.model.tiedEmbeddings = false;
+  r.model->tiedEmbeddings = false;
   r.policy.offloadHead = model::Choice::Off;
   EXPECT_TRUE(compile(r).ok());
 }
@@ -328,7 +328,7 @@ TEST(Compile, RefusesWhatNoPlanCanMeet) {
          "policy.interval = 2: expected one of");
   expect([](CompileRequest &r) { r.policy.none = true, r.policy.offloadHead = model::Choice::On; },
          StatusCode::kInvalidArgument, "policy.interval = \"none\": expected no offload_embedding");
-  expect([](CompileRequest &r) { r.model.kvHeads = 3; }, StatusCode::kInvalidArgument, "kv_heads");
+  expect([](CompileRequest &r) { r.model->kvHeads = 3; }, StatusCode::kInvalidArgument, "kv_heads");
   expect([](CompileRequest &r) { r.hardware.h2dBandwidth = 0; }, StatusCode::kInvalidArgument, "h2d_bandwidth");
 }
 

@@ -12,6 +12,7 @@
 #include <rapidcheck.h>
 
 #include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/Shape.h"
 #include "tests/support/SourceDir.h"
 #include "tests/unit/cost/Records.h"

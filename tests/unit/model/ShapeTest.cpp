@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/model/Shape.h"
 
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 #include "tests/support/SourceDir.h"
 #include "tests/support/TestFiles.h"
