@@ -45,6 +45,32 @@ absl::Status readSource(const JobInput &input, model::Job &job) {
   return absl::OkStatus();
 }
 
+// A message about a key, "goal.batch = 0: ..." or "hardware: memory = 0: ...": its flag, and the rest behind the key.
+struct Refused {
+  const KeyFlag *flag;
+  std::string rest;
+  std::string text() const { return cat(kCommandLine, ": ", flag->flag, rest); }
+};
+std::optional<Refused> refusedOf(const std::string &message) {
+  const size_t point = message.find_first_of(".:");
+  if (point == std::string::npos)
+    return std::nullopt;
+  const size_t key = message[point] == '.' ? point + 1 : point + 2;
+  const size_t end = message.find(' ', key);
+  if (end == std::string::npos)
+    return std::nullopt;
+  const std::string section = message.substr(0, point);
+  // The compiler calls a shape "model".
+  const KeyFlag *flag = flagOf(section == "model" ? "shape" : section, message.substr(key, end - key));
+  return flag == nullptr ? std::nullopt : std::optional(Refused{flag, message.substr(end)});
+}
+
+// Of a shape or a profile with flags over it, which was right without them: the flag that would say it otherwise.
+absl::Status aboutFlags(const absl::Status &status) {
+  const std::optional<Refused> refused = refusedOf(std::string(status.message()));
+  return refused ? absl::Status(status.code(), refused->text()) : status;
+}
+
 absl::Status applyShape(const JobInput &input, model::Job &job) {
   ASSIGN_OR_RETURN(values, flagTable(input.flags, "shape"));
   if (values.keys.empty())
@@ -58,7 +84,7 @@ absl::Status applyShape(const JobInput &input, model::Job &job) {
   model::TomlReader table = flagReader(values, "shape");
   absl::StatusOr<model::ModelSpec> spec = model::parseShapeTable(table, "shape", "model", base ? &*base : nullptr);
   if (!spec.ok())
-    return aboutInput(input, spec.status());
+    return aboutFlags(spec.status());
   if (!job.model)
     job.model.emplace();
   else if (!job.model->ofPath)
@@ -82,7 +108,7 @@ absl::Status applyHardware(const JobInput &input, model::Job &job) {
   model::TomlReader table = flagReader(values, "hardware");
   absl::StatusOr<model::Hardware> changed = model::parseHardwareTable(table, "hardware", "", job.hardware);
   if (!changed.ok())
-    return aboutInput(input, changed.status());
+    return aboutFlags(changed.status());
   job.hardware = *std::move(changed);
   return absl::OkStatus();
 }
@@ -130,34 +156,16 @@ absl::Status applyBuckets(const JobInput &input, model::Buckets &buckets) {
   return model::readBuckets(table, buckets);
 }
 
-// "goal.batch = 0: ..." or "hardware: memory = 0: ..." in its parts; the compiler calls a shape "model".
-struct Refused {
-  std::string section, key;
-  std::string rest; // from the space behind the key
-};
-std::optional<Refused> refusedOf(const std::string &message) {
-  const size_t point = message.find_first_of(".:");
-  if (point == std::string::npos)
-    return std::nullopt;
-  const size_t key = message[point] == '.' ? point + 1 : point + 2;
-  const size_t end = message.find(' ', key);
-  if (end == std::string::npos)
-    return std::nullopt;
-  const std::string section = message.substr(0, point);
-  return Refused{section == "model" ? "shape" : section, message.substr(key, end - key), message.substr(end)};
-}
-
 } // namespace
 
 absl::Status aboutInput(const JobInput &input, const absl::Status &status) {
   const std::string message(status.message());
   const std::optional<Refused> refused = refusedOf(message);
-  const KeyFlag *flag = refused ? flagOf(refused->section, refused->key) : nullptr;
-  if (flag == nullptr)
+  if (!refused)
     return status;
-  const bool given = input.flags.contains(std::string(flag->flag));
-  const bool profile = flag->section == "hardware" && !input.hardwareFlag.empty();
-  std::string where = cat(kCommandLine, ": ", flag->flag, refused->rest);
+  const bool given = input.flags.contains(std::string(refused->flag->flag));
+  const bool profile = refused->flag->section == "hardware" && !input.hardwareFlag.empty();
+  std::string where = refused->text();
   if (!given && profile)
     where = cat(kCommandLine, ": --hardware ", input.hardwareFlag, ": ", message);
   else if (!given && model::isTomlPath(input.source))

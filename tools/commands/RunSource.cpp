@@ -38,6 +38,7 @@ absl::Status checkPromptFlags(const PromptFlags &flags) {
 }
 
 absl::StatusOr<Prompts> readPrompts(const PromptFlags &flags, int64_t vocab, uint64_t seed) {
+  RETURN_IF_ERROR(checkPromptFlags(flags));
   if (flags.randomLength)
     return randomPrompts(flags.count.value_or(1), *flags.randomLength, vocab, seed);
   if (!flags.idsFile.empty())
@@ -81,7 +82,6 @@ absl::Status refuseJobFlags(const JobInput &input) {
 } // namespace
 
 absl::StatusOr<RunSource> RunSource::open(const RunOptions &options, Outputs &outputs) {
-  RETURN_IF_ERROR(checkPromptFlags(options.prompts));
   RunSource source;
   RETURN_IF_ERROR(isPlanFile(options.job.source) ? source.readPlan(options, outputs)
                                                  : source.readJob(options, outputs));

@@ -184,6 +184,8 @@ TEST_F(JobFlags, ARefusalNamesWhereItsKeyWasGiven) {
   EXPECT_EQ(refusal(), folder + "/job.toml: goal.context = 200: expected at most the 128 positions of shape");
   input.flags = {{"--kv-heads", "3"}};
   EXPECT_THAT(refusal(), HasSubstr("command line: --kv-heads = 3: expected"));
+  input.flags = {{"--heads", "1"}}; // what is not right beside it any more
+  EXPECT_EQ(refusal(), "command line: --kv-heads = 2: expected a divisor of heads = 1");
   input.flags = {{"--family", "opt"}};
   EXPECT_EQ(refusal(), "command line: --family = \"opt\": expected a family with rotary embedding, as shape has");
   input.flags = {{"--rope-scaling", "type=linear"}};
