@@ -36,7 +36,7 @@ mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower() {
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
   for (const ShapeClass &c : classes_)
     lowerModel(*module, c.name(),
-               {&request_.model, &layout_, &target_, request_.hardware.kind, c.shape, Target::limits(*c.shapes)});
+               {&*request_.model, &layout_, &target_, request_.hardware.kind, c.shape, Target::limits(*c.shapes)});
   return module;
 }
 

@@ -27,11 +27,11 @@ void warnOnce(const std::string &warning) {
 }
 
 WantedWeights weightsOf(const plan::Plan &plan) {
-  return {&plan.model, plan.modelHash, plan.modelPath, plan.weightHashes, nullptr};
+  return {&*plan.model, plan.modelHash, plan.modelPath, plan.weightHashes, nullptr};
 }
 
 WantedWeights weightsOf(const model::Job &job) {
-  return {&job.model->spec, modelHash(*job.model), job.model->path, {}, &*job.model};
+  return {&*job.model->spec, modelHash(*job.model), job.model->path, {}, &*job.model};
 }
 
 absl::Status checkWeightFlags(const WeightFlags &flags) {
