@@ -16,6 +16,7 @@
 
 #include "compiler/Compile.h"
 #include "runtime/base/Units.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/support/RandomRequests.h"
 
 namespace headrace::compiler {
@@ -58,18 +59,18 @@ std::optional<uint64_t> after(const std::string &refusal, const std::string &tex
 
 CompileRequest slowCopies() {
   CompileRequest r;
-  r.model.name = "89 layers";
-  r.model.family = model::Family::Llama;
-  r.model.layers = 89;
-  r.model.hidden = 1536;
-  r.model.heads = 24;
-  r.model.kvHeads = 8;
-  r.model.headDim = 64;
-  r.model.intermediate = 3840;
-  r.model.vocab = 151936;
-  r.model.maxPositions = 8192;
-  r.model.rope.enabled = true;
-  r.model.dtype = model::DType::F16;
+  r.model->name = "89 layers";
+  r.model->family = model::Family::Llama;
+  r.model->layers = 89;
+  r.model->hidden = 1536;
+  r.model->heads = 24;
+  r.model->kvHeads = 8;
+  r.model->headDim = 64;
+  r.model->intermediate = 3840;
+  r.model->vocab = 151936;
+  r.model->maxPositions = 8192;
+  r.model->rope.enabled = true;
+  r.model->dtype = model::DType::F16;
   r.modelHash = "0123";
   model::Hardware &h = r.hardware;
   h.name = "slow copies";

@@ -8,6 +8,7 @@
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Placements.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {

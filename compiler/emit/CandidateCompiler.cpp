@@ -11,6 +11,7 @@
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/PlanWrapAround.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
@@ -34,8 +35,9 @@ CandidateCompiler::CandidateCompiler(const CompileRequest &request, const Target
 mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(model::StartRule rule) {
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
   for (const ShapeClass &c : classes_)
-    lowerModel(*module, c.name(),
-               {&request_.model, &layout_, &target_, request_.hardware.kind, rule, c.shape, Target::limits(*c.shapes)});
+    lowerModel(
+        *module, c.name(),
+        {&*request_.model, &layout_, &target_, request_.hardware.kind, rule, c.shape, Target::limits(*c.shapes)});
   return module;
 }
 

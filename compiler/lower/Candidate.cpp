@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/Explain.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 

@@ -8,6 +8,7 @@
 #include "passes/algorithms/AssignRing.h"
 #include "passes/algorithms/AssignSlots.h"
 #include "passes/algorithms/PickLayers.h"
+#include "runtime/model/ModelSpec.h"
 #include "llvm/ADT/DenseMap.h"
 
 namespace headrace::compiler {

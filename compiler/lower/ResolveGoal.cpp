@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::compiler {

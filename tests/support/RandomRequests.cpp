@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/RandomRequests.h"
 
+#include "runtime/model/ModelSpec.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +16,7 @@ CompileRequest randomRequest(std::mt19937_64 &generator, bool decode) {
     return std::exp(std::uniform_real_distribution<double>(std::log(low), std::log(high))(generator));
   };
   CompileRequest request;
-  model::ModelSpec &spec = request.model;
+  model::ModelSpec &spec = *request.model;
   spec.name = "random";
   spec.family = model::Family::Llama;
   spec.layers = between(2, 90);

@@ -9,6 +9,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/Examples.h"
+#include "runtime/model/ModelSpec.h"
 #include "tools/commands/JobFlags.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/commands/Progress.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "kernels/Kernels.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "compiler/Compile.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gtest/gtest.h"
@@ -41,23 +42,23 @@ CompileRequest anyRequest() {
   r.goal.blockTokens = *rc::gen::element<int64_t>(1, 8, 16, 100);
   r.goal.kvTokens = maybe(rc::gen::inRange<int64_t>(300, 5000));
   r.policy.startRule = *rc::gen::element(model::StartRule::Paper, model::StartRule::Eager);
-  r.policy.slots = maybe(rc::gen::inRange<int64_t>(1, r.model.layers + 2));
+  r.policy.slots = maybe(rc::gen::inRange<int64_t>(1, r.model->layers + 2));
   switch (*rc::gen::inRange(0, 4)) {
   case 0:
-    r.policy.interval = *rc::gen::inRange<int64_t>(1, r.model.layers + 1);
+    r.policy.interval = *rc::gen::inRange<int64_t>(1, r.model->layers + 1);
     break;
   case 1:
-    r.policy.offloadLayers = *rc::gen::inRange<int64_t>(0, r.model.layers + 1);
+    r.policy.offloadLayers = *rc::gen::inRange<int64_t>(0, r.model->layers + 1);
     break;
   default:
     break; // the fewest that fit
   }
   r.policy.offloadEmbedding = *rc::gen::element(model::Choice::Auto, model::Choice::On, model::Choice::Off);
   r.policy.offloadHead = *rc::gen::element(model::Choice::Auto, model::Choice::On, model::Choice::Off);
-  if (r.model.tiedEmbeddings && r.policy.offloadHead != model::Choice::Auto)
+  if (r.model->tiedEmbeddings && r.policy.offloadHead != model::Choice::Auto)
     r.policy.offloadEmbedding = r.policy.offloadHead; // one matrix: opposite choices are refused
   if (*rc::gen::inRange(0, 4) == 0)
-    r.alsoPlacements.emplace_back().offloadLayers = *rc::gen::inRange<int64_t>(0, r.model.layers + 1);
+    r.alsoPlacements.emplace_back().offloadLayers = *rc::gen::inRange<int64_t>(0, r.model->layers + 1);
   return r;
 }
 
@@ -70,7 +71,7 @@ RC_GTEST_PROP(AnyRequest, GivesAPlanThatFitsOrAReason, ()) {
   const auto plan = compile(r);
   if (!plan.ok()) {
     if (plan.status().code() != absl::StatusCode::kResourceExhausted)
-      RC_FAIL(r.model.name + ": " + plan.status().ToString());
+      RC_FAIL(r.model->name + ": " + plan.status().ToString());
     RC_ASSERT(*r.goal.deviceMemory < least->bytes || !r.alsoPlacements.empty());
     return;
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "runtime/core/TransitionPaths.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "runtime/sim/Simulator.h"
@@ -169,7 +170,7 @@ TEST(Compile, IsDeterministicByteForByte) {
 
 TEST(Compile, OneMatrixHasOneHome) {
   CompileRequest r = request(tinyLlama(4));
-  r.model.tiedEmbeddings = true;
+  r.model->tiedEmbeddings = true;
   r.policy.offloadLayers = 1;
   r.policy.offloadEmbedding = model::Choice::On;
   r.policy.offloadHead = model::Choice::Off;
@@ -178,7 +179,7 @@ TEST(Compile, OneMatrixHasOneHome) {
   EXPECT_THAT(refused.status().message(), HasSubstr("has tied embeddings, both are one matrix"));
   r.policy.offloadHead = model::Choice::Auto;
   EXPECT_TRUE(compile(r).ok());
-  r.model.tiedEmbeddings = false;
+  r.model->tiedEmbeddings = false;
   r.policy.offloadHead = model::Choice::Off;
   EXPECT_TRUE(compile(r).ok());
 }
@@ -340,7 +341,7 @@ TEST(Compile, RefusesWhatNoPlanCanMeet) {
          StatusCode::kInvalidArgument, "policy.interval = \"none\": expected no offload_embedding");
   expect([](CompileRequest &r) { r.alsoPlacements.emplace_back().interval = 9; }, StatusCode::kInvalidArgument,
          "policy.interval = 9: expected");
-  expect([](CompileRequest &r) { r.model.kvHeads = 3; }, StatusCode::kInvalidArgument, "kv_heads");
+  expect([](CompileRequest &r) { r.model->kvHeads = 3; }, StatusCode::kInvalidArgument, "kv_heads");
   expect([](CompileRequest &r) { r.hardware.h2dBandwidth = 0; }, StatusCode::kInvalidArgument, "h2d_bandwidth");
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -33,7 +34,7 @@ TEST(ResolveGoal, DefaultsAreOneSequenceAndTheModelsContextUpTo2048) {
   EXPECT_EQ(target->kvBlocks, 33); // 512 / 16 and the scratch block
   // 33 blocks x (k, v) x 2 heads x 16 tokens x 16 x 4 bytes = 33 x 4096
   EXPECT_EQ(target->kvBytes, 33u * 4096);
-  r.model.maxPositions = 131072;
+  r.model->maxPositions = 131072;
   EXPECT_EQ(resolveGoal(r)->context, 2048);
 }
 
@@ -146,7 +147,7 @@ TEST(ResolveGoal, RefusesContradictionsByName) {
       "buckets.new_tokens = 16: expected ascending sizes, it follows 16");
   expect([](CompileRequest &r) { r.buckets.newTokens = {1024}; },
          "buckets.new_tokens = 1024: expected at most the 128 tokens that the KV cache holds");
-  expect([](CompileRequest &r) { r.goal.batch = 1 << 20, r.model.maxPositions = 1 << 16, r.goal.context = 1 << 16; },
+  expect([](CompileRequest &r) { r.goal.batch = 1 << 20, r.model->maxPositions = 1 << 16, r.goal.context = 1 << 16; },
          "lower batch");
   const auto stated = [](CompileRequest &r) { // by a file or a flag
     r.policy.startRule = model::StartRule::Paper;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "compiler/Compile.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gtest/gtest.h"
@@ -50,7 +51,7 @@ TEST(PaperRule, IsWithinThreePercentOfTheClosedFormForEveryInterval) {
     CompileRequest r = atScale(model, "a10", 16, 256, model::StartRule::Paper);
     r.buckets.sequences = {1, 16};
     r.buckets.newTokens = {64, 1024};
-    const int64_t layers = r.model.layers;
+    const int64_t layers = r.model->layers;
     for (int64_t i = 1; i <= layers; ++i) {
       r.policy.interval = i;
       const auto plan = compile(r);
@@ -75,7 +76,7 @@ TEST(EagerRule, IsWithinFivePercentOfTheLongerLaneForEveryInterval) {
     CompileRequest r = atScale(model, hardware, 32, 512, model::StartRule::Eager);
     r.buckets.sequences = {1, 32};
     r.buckets.newTokens = {64, 256, 1024, 2048};
-    for (int64_t i = 1; i <= r.model.layers; ++i) {
+    for (int64_t i = 1; i <= r.model->layers; ++i) {
       r.policy.interval = i;
       const auto plan = compile(r);
       ASSERT_TRUE(plan.ok()) << plan.status();

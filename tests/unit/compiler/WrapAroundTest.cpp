@@ -9,6 +9,7 @@
 #include "compiler/emit/EmitPlan.h"
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Pipeline.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/sim/Simulator.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gtest/gtest.h"
@@ -26,7 +27,7 @@ protected:
                  const algorithms::Cut &cut) {
     mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
     ir::IterationOp iteration = lowerModel(*module, "decode",
-                                           {&request_.model, &layout_, &target_, request_.hardware.kind,
+                                           {&*request_.model, &layout_, &target_, request_.hardware.kind,
                                             model::StartRule::Eager, ir::Shape::Decode, shapes_[0]});
     uint64_t planned = 0;
     size_t longest = 0;
