@@ -67,7 +67,7 @@ absl::StatusOr<ModelSource> parseModel(TomlReader &table, const std::string &pat
     return source.ok() ? source : behind(table.where(key), source.status());
   }
   // A key that is none of a shape's says more than the family that is missing.
-  std::vector<std::string> known = {"path", "shape", "rope_theta", "rope_scaling"};
+  std::vector<std::string> known = {"path", "shape", "qk_norm", "rope_theta", "rope_scaling"};
   for (const auto &[key, value] : shapeEntries(ModelSpec{}))
     if (std::find(known.begin(), known.end(), key) == known.end())
       known.push_back(key);
