@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/choose/LatencyChoice.h"
 #include "compiler/emit/CandidateCompiler.h"
+#include "compiler/emit/CheckKernels.h"
 #include "compiler/emit/ElasticKv.h"
 #include "compiler/emit/PlaceHomes.h"
 #include "compiler/emit/PlanTransitions.h"
@@ -383,7 +384,10 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
   absl::StatusOr<std::unique_ptr<Compilation>> compilation = open(request, costs, roofline);
   if (!compilation.ok())
     return compilation.status();
-  return (*compilation)->run();
+  absl::StatusOr<plan::Plan> plan = (*compilation)->run();
+  if (plan.ok())
+    RETURN_IF_ERROR(checkKernels(*plan));
+  return plan;
 }
 
 absl::StatusOr<Minimum> minimumMemory(const CompileRequest &request) {
