@@ -12,6 +12,8 @@
 #include "compiler/choose/LatencyChoice.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CandidateCompiler.h"
+#include "compiler/emit/CheckKernels.h"
+#include "compiler/emit/CheckKernels.h"
 #include "compiler/emit/ElasticKv.h"
 #include "compiler/emit/PlaceHomes.h"
 #include "compiler/emit/PlanTransitions.h"
@@ -354,7 +356,9 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =
       request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
-  return Compilation(request, *policy, std::move(target), std::move(layout), costs).run();
+  ASSIGN_OR_RETURN(plan, Compilation(request, *policy, std::move(target), std::move(layout), costs).run());
+  RETURN_IF_ERROR(checkKernels(plan));
+  return plan;
 }
 
 } // namespace headrace::compiler

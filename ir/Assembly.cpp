@@ -389,6 +389,21 @@ void printLinearTypes(OpAsmPrinter &printer, Operation *op, Value, Type, Type me
   printShortType(printer, y);
 }
 
+// The unit's type is there where the unit is.
+ParseResult parseRopeTypes(OpAsmParser &parser, const std::optional<OpAsmParser::UnresolvedOperand> &unit,
+                           Type &unitType, Type &meta, Type &qkv, Type &kv) {
+  if (parseTypes(parser, meta, qkv, kv))
+    return failure();
+  return unit ? failure(parser.parseComma() || parseShortType(parser, unitType)) : success();
+}
+void printRopeTypes(OpAsmPrinter &printer, Operation *op, Value unit, Type unitType, Type meta, Type qkv, Type kv) {
+  printTypes(printer, op, meta, qkv, kv);
+  if (unit) {
+    printer << ", ";
+    printShortType(printer, unitType);
+  }
+}
+
 } // namespace headrace::ir
 
 #define GET_OP_CLASSES

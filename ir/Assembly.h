@@ -71,5 +71,10 @@ mlir::ParseResult parseLinearTypes(mlir::OpAsmParser &parser,
                                    mlir::Type &y);
 void printLinearTypes(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::Value residual, mlir::Type residualType,
                       mlir::Type meta, mlir::Type x, mlir::Type unit, mlir::Type y);
+mlir::ParseResult parseRopeTypes(mlir::OpAsmParser &parser,
+                                 const std::optional<mlir::OpAsmParser::UnresolvedOperand> &unit, mlir::Type &unitType,
+                                 mlir::Type &meta, mlir::Type &qkv, mlir::Type &kv);
+void printRopeTypes(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::Value unit, mlir::Type unitType,
+                    mlir::Type meta, mlir::Type qkv, mlir::Type kv);
 
 } // namespace headrace::ir

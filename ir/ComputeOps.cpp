@@ -56,6 +56,11 @@ void LinearOp::getAsmResultNames(SetName setName) {
 }
 int LinearOp::tiedOperand(unsigned) { return getResidual() ? 3 : -1; } // meta, x, unit, residual
 
+LogicalResult RopeAppendOp::verify() {
+  if (!getUnit() && !getHeadNorms().empty())
+    return emitOpError() << "has norms of no unit";
+  return getUnit() ? verifyTensor(*this, "norms", getHeadNorms(), getUnit(), true) : success();
+}
 int RopeAppendOp::tiedOperand(unsigned index) { return static_cast<int>(index) + 1; } // meta, qkv, kv
 
 void AttentionOp::getAsmResultNames(SetName setName) { setName(getOut(), "attended"); }

@@ -105,16 +105,23 @@ def Headrace_LinearOp : Headrace_ComputeOp<"linear",
 }
 
 def Headrace_RopeAppendOp : Headrace_ComputeOp<"rope_append",
-    [Headrace_Reads<"Meta">, Headrace_Updates<"Qkv", "X">, Headrace_Updates<"Kv">], ["tiedOperand"],
-    [AllTypesMatch<["qkv", "rotated"]>, AllTypesMatch<["kv", "appended"]>]> {
+    [Headrace_Reads<"Meta">, Headrace_ReadsTensor<"HeadNorms", "NormWeights">, Headrace_Updates<"Qkv", "X">,
+     Headrace_Updates<"Kv">], ["tiedOperand"], [AllTypesMatch<["qkv", "rotated"]>, AllTypesMatch<["kv", "appended"]>]> {
   let summary = "rotate q and k in place, append k and v to the KV cache";
+  let description = [{
+    With `norms %unit[...]` each head of q and of k is normalised before (RMSNorm): the brackets name the two norms'
+    weights, which lie behind each other.
+  }];
   let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$qkv, Headrace_DeviceBuffer:$kv,
+                       Optional<Headrace_DeviceBuffer>:$unit,
+                       DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$head_norms,
                        Headrace_StepProp:$step);
   let results = (outs Headrace_DeviceBuffer:$rotated, Headrace_DeviceBuffer:$appended);
   let assemblyFormat = [{
-    `tokens` `(` $meta `)` $qkv `,` $kv custom<Step>($step)
-    attr-dict `:` custom<Types>(type($meta), type($qkv), type($kv))
+    `tokens` `(` $meta `)` $qkv `,` $kv (`norms` $unit^ `` custom<Range>($head_norms))? custom<Step>($step)
+    attr-dict `:` custom<RopeTypes>(ref($unit), type($unit), type($meta), type($qkv), type($kv))
   }];
+  let hasVerifier = 1;
 }
 
 def Headrace_AttentionOp : Headrace_ComputeOp<"attention",

@@ -67,9 +67,11 @@ CudaLaunch ropeAppend(const RopeAppendArgs &args, const CudaShape &shape, const 
       {"rope_append_bf16_f32", "rope_append_bf16_f16", "rope_append_bf16_bf16"}};
   if (!valid(args.activation) || !valid(args.kvElem))
     return refuse(why, kElems);
-  const int64_t sharedBytes = args.headDim / 2 * 2 * static_cast<int64_t>(sizeof(float));
+  const int64_t factors = args.headNorms != nullptr ? kRopePlanes : 0; // one a vector of a block
+  const int64_t sharedBytes = (args.headDim / 2 * 2 + factors) * static_cast<int64_t>(sizeof(float));
   if (args.headDim < 1 || sharedBytes > 48 * 1024)
-    return refuse(why, "rope_append takes head sizes from 1 to 12288");
+    return refuse(why, factors == 0 ? "rope_append takes head sizes from 1 to 12288"
+                                    : "rope_append with norms takes head sizes from 1 to 12280");
   const int64_t planes = divideUp(args.heads + 2 * args.kvHeads, kRopePlanes);
   if (planes > kMostGridYz)
     return refuse(why, "rope_append takes at most 524280 heads of q, k and v");

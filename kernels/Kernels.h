@@ -34,7 +34,7 @@ namespace headrace::kernels {
   OP(Embed, 0, "embed")            /* token (and position) rows -> residual stream */                                  \
   OP(Norm, 1, "norm")              /* LayerNorm or RMSNorm */                                                          \
   OP(Linear, 2, "linear")          /* y = act(x W^T + bias) (+ residual) */                                            \
-  OP(RopeAppend, 3, "rope_append") /* rotate q and k in place, write k and v to the paged KV cache */                  \
+  OP(RopeAppend, 3, "rope_append") /* (norm,) rotate q and k in place, write k and v to the paged KV cache */          \
   OP(Attention, 4, "attention")    /* paged attention over the cache */                                                \
   OP(Activate, 5, "activate")      /* silu(gate) * up */                                                               \
   OP(GatherRows, 6, "gather_rows") /* rows whose logits are wanted, one a sequence */                                  \
@@ -144,14 +144,17 @@ struct LinearArgs {
   template <typename F> void results(F f) const { eachRow(y, *count, n, result, f); }
 };
 
-// What rotary embedding needs beside theta: the scaled inverse frequencies, headDim / 2 of them, made once at build.
+// Each head of q and of k is normalised where headNorms is not null, as RMSNorm of NormArgs has it; then rotated, where
+// inverseFrequencies is not null: the scaled inverse frequencies, made once at build.
 struct RopeAppendArgs {
   const IterationMeta *meta;
-  void *qkv; // [T, (heads + 2 kvHeads) * headDim], activation; q and k are rotated in place ("rotate half" pairs j, j +
+  void *qkv; // [T, (heads + 2 kvHeads) * headDim], activation; q and k are changed in place ("rotate half" pairs j, j +
              // headDim/2)
   const float *inverseFrequencies; // [headDim / 2], or null: no rotation
+  const float *headNorms;          // [2, headDim]: the weights of q's norm and of k's, or null: no norms
   void *kv;                        // this layer's cache: see KvLayout below
   int64_t heads, kvHeads, headDim, blockTokens;
+  float eps; // of the norms
   Elem kvElem;
   Elem activation;
 
@@ -159,6 +162,7 @@ struct RopeAppendArgs {
     f("meta", meta);
     f("qkv", qkv);
     f("inverseFrequencies", inverseFrequencies);
+    f("headNorms", headNorms);
     f("kv", kv);
   }
   template <typename F> void results(F f) const {

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "compiler/Compile.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "tests/support/SourceDir.h"
 #include "tests/support/StatedPlacements.h"

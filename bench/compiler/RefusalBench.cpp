@@ -16,6 +16,7 @@
 
 #include "compiler/Compile.h"
 #include "runtime/base/Units.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/support/RandomRequests.h"
 
 namespace headrace::compiler {

@@ -16,6 +16,7 @@
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/cuda/CudaDevice.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightSource.h"
 #include "tests/support/SourceDir.h"
 

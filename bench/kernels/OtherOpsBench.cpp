@@ -52,9 +52,16 @@ void BM_RopeAppend(benchmark::State &state) {
   }
   fillFloats(frequencies.as<float>(), kHeadDim / 2);
   fillFloats(qkv.as<float>(), kRows * 3 * kHeads * kHeadDim);
-  RopeAppendArgs args{
-      meta,       qkv.as<float>(), frequencies.as<float>(), kv.as<void>(), kHeads, kHeads, kHeadDim, kBlock,
-      Elem::BF16, Elem::F32};
+  const RopeAppendArgs args{.meta = meta,
+                            .qkv = qkv.as<float>(),
+                            .inverseFrequencies = frequencies.as<float>(),
+                            .kv = kv.as<void>(),
+                            .heads = kHeads,
+                            .kvHeads = kHeads,
+                            .headDim = kHeadDim,
+                            .blockTokens = kBlock,
+                            .kvElem = Elem::BF16,
+                            .activation = Elem::F32};
   for (auto _ : state)
     hostKernel(Op::RopeAppend)(&args);
   state.SetItemsProcessed(state.iterations() * kRows);

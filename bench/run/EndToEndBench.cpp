@@ -32,6 +32,7 @@
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightSource.h"
 
 namespace headrace {

@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   if (buckets_.empty())
     RETURN_IF_ERROR(setBuckets());
   ChoiceProblem problem;
-  problem.spec = &in_.request->model;
+  problem.spec = &*in_.request->model;
   problem.target = in_.target;
   problem.goal = &in_.request->goal;
   problem.policy = in_.request->policy;
@@ -184,7 +184,7 @@ absl::Status LatencyChoice::setBuckets() {
 
 SearchRequest LatencyChoice::searchRequest(const Goals &goals, bool embedding) const {
   SearchRequest asked;
-  asked.model = &in_.request->model;
+  asked.model = &*in_.request->model;
   asked.layout = in_.layout;
   asked.target = in_.target;
   asked.deviceKind = in_.request->hardware.kind;

@@ -127,9 +127,12 @@ private:
     Value normed = norm(layer, Part::Attention, Rows::Tokens, x, unit(model::UnitRole::Qkv), model::UnitRole::Qkv);
     Value qkv = tokens(Part::Attention, normed, model::UnitRole::Qkv, spec_.qkvRows(), spec_.hidden, Value(),
                        ir::Epilogue::None);
+    const Value kv = kv_[static_cast<size_t>(layer)];
+    const int32_t qkvUnit = unit(model::UnitRole::Qkv);
     auto appended = ir::RopeAppendOp::create(
-        builder_, loc_, qkv.getType(), kv_[static_cast<size_t>(layer)].getType(), meta_, qkv,
-        kv_[static_cast<size_t>(layer)], step(layer, Part::Attention, kernels::Op::RopeAppend, model::UnitRole::Qkv));
+        builder_, loc_, qkv.getType(), kv.getType(), meta_, qkv, kv,
+        spec_.qkNorm ? weights_[static_cast<size_t>(qkvUnit)] : Value(), range(qkvUnit, model::TensorRole::HeadNorms),
+        step(layer, Part::Attention, kernels::Op::RopeAppend, model::UnitRole::Qkv));
     ir::Workspace scratch;
     scratch.bytes = model::alignUp(kernels::attentionWorkspaceBytes(backend(), options_.limits.sequences, spec_.heads,
                                                                     spec_.headDim, options_.limits.context));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Op::RopeAppend on CUDA. A block takes kRopePlanes vectors (heads of q, k or v) of a row; the row's cosines and
-// sines are made once a block. k and v go to the cache from their F32 values, so each element is rounded once. The
-// angle is position * inverse frequency in F32, as Hugging Face's reference has it.
+// sines are made once a block, and a warp a vector finds what its norm divides by, in an order of additions that
+// depends on headDim only. Norm and rotation are of F32 values. k and v go to the cache from their F32 values, so each
+// element is rounded once. The angle is position * inverse frequency in F32, as Hugging Face's reference has it.
 #pragma once
 
 #include "kernels/CudaGrid.h"
@@ -13,10 +14,13 @@ namespace headrace::kernels {
 template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeAppendArgs args) {
   const int64_t headDim = args.headDim, half = headDim / 2;
   float *cosine = reinterpret_cast<float *>(sharedMemory()), *sine = cosine + half;
+  float *factors = sine + half; // [kRopePlanes], with norms
   const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);
   const int32_t *slots = args.meta->array<int32_t>(args.meta->kvSlot);
   const int64_t rows = args.meta->numTokens, allPlanes = args.heads + 2 * args.kvHeads;
-  const int64_t rotated = args.inverseFrequencies != nullptr ? args.heads + args.kvHeads : 0;
+  const int64_t queriesAndKeys = args.heads + args.kvHeads;
+  const int64_t rotated = args.inverseFrequencies != nullptr ? queriesAndKeys : 0;
+  const int64_t normed = args.headNorms != nullptr ? queriesAndKeys : 0;
   const int64_t firstPlane = int64_t{blockIdx.y} * kRopePlanes;
   const int64_t planes = allPlanes - firstPlane < kRopePlanes ? allPlanes - firstPlane : kRopePlanes;
   const bool vectors = half % 8 == 0 && headDim % 2 == 0 && aligned16(args.qkv) && aligned16(args.kv);
@@ -28,6 +32,23 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
         sincosf(position * args.inverseFrequencies[j], &sine[j], &cosine[j]);
       syncBlock();
     }
+    if (firstPlane < normed) {
+      syncBlock(); // the row before has been normalised
+      for (int64_t i = warpIndex(); i < planes && firstPlane + i < normed; i += blockDim.x / 32) {
+        const int64_t at = (t * allPlanes + firstPlane + i) * headDim;
+        float squares = 0.0f;
+        for (int64_t j = laneIndex(); j < headDim; j += 32) {
+          const float value = loadOne<kElem>(args.qkv, at + j);
+          squares += value * value;
+        }
+        HEADRACE_LOOP
+        for (int mask = 16; mask > 0; mask /= 2)
+          squares += shuffleXor(squares, mask);
+        if (laneIndex() == 0)
+          factors[i] = 1.0f / sqrtf(squares / static_cast<float>(headDim) + args.eps);
+      }
+      syncBlock();
+    }
     const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;
     const int64_t planeLength = args.blockTokens * headDim;
     const int64_t cacheStart = block * 2 * args.kvHeads * planeLength + line * headDim;
@@ -37,10 +58,19 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
       const int64_t plane = firstPlane + i / pairs, j = i % pairs * width;
       const int64_t at = (t * allPlanes + plane) * headDim + j;
       const int64_t cache = cacheStart + (plane - args.heads) * planeLength + j;
+      const float factor = plane < normed ? factors[i / pairs] : 1.0f;
+      const float *weight = plane < normed ? args.headNorms + (plane < args.heads ? 0 : headDim) + j : nullptr;
       if (vectors) {
         float low[8], high[8];
         loadEight<kElem>(args.qkv, at, low);
         loadEight<kElem>(args.qkv, at + half, high);
+        if (weight != nullptr) {
+          HEADRACE_LOOP
+          for (int e = 0; e < 8; ++e) {
+            low[e] = low[e] * factor * weight[e];
+            high[e] = high[e] * factor * weight[half + e];
+          }
+        }
         if (plane < rotated) {
           HEADRACE_LOOP
           for (int e = 0; e < 8; ++e) {
@@ -48,6 +78,8 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
             low[e] = a * c - b * s;
             high[e] = b * c + a * s;
           }
+        }
+        if (plane < rotated || plane < normed) {
           storeEight<kElem>(args.qkv, at, low);
           storeEight<kElem>(args.qkv, at + half, high);
         }
@@ -60,12 +92,19 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
       const bool paired = j < half;
       float a = loadOne<kElem>(args.qkv, paired ? at : at + half);
       float b = paired ? loadOne<kElem>(args.qkv, at + half) : 0.0f;
+      if (weight != nullptr) {
+        a = a * factor * weight[paired ? 0 : half];
+        b = paired ? b * factor * weight[half] : 0.0f;
+      }
       if (plane < rotated && paired) {
         const float low = a * cosine[j] - b * sine[j];
         b = b * cosine[j] + a * sine[j];
         a = low;
-        storeOne<kElem>(args.qkv, at, a);
-        storeOne<kElem>(args.qkv, at + half, b);
+      }
+      if ((plane < rotated && paired) || plane < normed) {
+        storeOne<kElem>(args.qkv, paired ? at : at + half, a);
+        if (paired)
+          storeOne<kElem>(args.qkv, at + half, b);
       }
       if (plane >= args.heads) {
         storeOne<kKvElem>(args.kv, paired ? cache : cache + half, a);

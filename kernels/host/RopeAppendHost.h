@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/host/HostEntry.h"
+#include "kernels/host/NormHost.h"
 #include "kernels/host/VecMath.h"
 
 namespace headrace::kernels {
@@ -49,6 +50,18 @@ void rotate(float *x, int64_t vectors, int64_t half, const float *inverseFrequen
   }
 }
 
+// RMSNorm of `vectors` vectors of n elements from x on, each by itself, with the same weight.
+template <typename V> void normHeads(float *x, int64_t vectors, int64_t n, const float *weight, float eps) {
+  for (int64_t v = 0; v < vectors; ++v, x += n) {
+    const float meanSquare = sumOfRow<V, true>(x, n, 0.0f) / static_cast<float>(n);
+    const V factor = V::set(1.0f / __builtin_sqrtf(meanSquare + eps));
+    for (int64_t i = 0; i < n; i += V::kLanes) {
+      const int64_t rest = n - i < V::kLanes ? n - i : V::kLanes;
+      (V::loadPartial(x + i, rest) * factor * V::loadPartial(weight + i, rest)).storePartial(x + i, rest);
+    }
+  }
+}
+
 template <typename V> void ropeAppend(const void *opaque) {
   const auto &args = *static_cast<const RopeAppendArgs *>(opaque);
   const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);
@@ -58,6 +71,10 @@ template <typename V> void ropeAppend(const void *opaque) {
   const int64_t planeLength = args.blockTokens * headDim; // one head of k or v in one block
   for (int64_t t = 0; t < args.meta->numTokens; ++t) {
     float *row = static_cast<float *>(args.qkv) + t * rowLength;
+    if (args.headNorms != nullptr) {
+      normHeads<V>(row, args.heads, headDim, args.headNorms, args.eps);
+      normHeads<V>(row + args.heads * headDim, args.kvHeads, headDim, args.headNorms + headDim, args.eps);
+    }
     if (args.inverseFrequencies != nullptr)
       rotate<V>(row, rotated, headDim / 2, args.inverseFrequencies, static_cast<float>(positions[t]));
     const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;

@@ -310,14 +310,25 @@ private:
     ASSIGN_OR_RETURN(meta, operands_.meta());
     ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
     ASSIGN_OR_RETURN(kv, operands_.require(Arg::Kv, kvBytes()));
+    std::byte *headNorms = nullptr;
+    if (spec_.qkNorm) {
+      ASSIGN_OR_RETURN(unit, operands_.unit(Arg::NormWeights, layout_));
+      const model::Tensor *norms = unit->find(TensorRole::HeadNorms);
+      if (norms == nullptr)
+        return operands_.refuse(absl::StrCat("unit ", unit->name, " has no norms of heads"));
+      ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *norms, Arg::NormWeights));
+      headNorms = p;
+    }
     return kernels::RopeAppendArgs{.meta = meta,
                                    .qkv = qkv,
                                    .inverseFrequencies = frequencies_,
+                                   .headNorms = floats(headNorms),
                                    .kv = kv,
                                    .heads = spec_.heads,
                                    .kvHeads = spec_.kvHeads,
                                    .headDim = spec_.headDim,
                                    .blockTokens = plan_.blockTokens,
+                                   .eps = static_cast<float>(spec_.normEps),
                                    .kvElem = elemOf(plan_.kvDtype),
                                    .activation = activation()};
   }

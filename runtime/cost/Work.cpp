@@ -7,7 +7,8 @@
 //   Embed       T h with learned positions       T h (w, once more with learned positions) + 4 T h
 //   Norm        rows h x (LayerNorm 7, RMS 4)    rows h (4 + a) + 4 h (LayerNorm 8 h)
 //   Linear      2 n k rows                       n16 k w (+ 4 n bias) + rows k a + rows n a (residual: 8 rows n)
-//   RopeAppend  3 T (q + kv) where rotated       T (2 (q + kv) + kv) a, unrotated T 2 kv a; + T 2 kv c
+//   RopeAppend  3 T (q + kv) where rotated,      T (2 (q + kv) + kv) a, neither rotated nor normalised T 2 kv a;
+//               + 4 T (q + kv) where normalised  + T 2 kv c; normalised + 8 headDim
 //   Attention   4 headDim heads pairs            S' C 2 kv c + 2 T q a
 //   Activate    5 T intermediate                 3 T intermediate a
 //   GatherRows  0                                8 S h
@@ -125,13 +126,10 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape
     break;
   }
   case Op::RopeAppend:
-    if (spec.rope.enabled) {
-      flops = Amount(3) * tokens * (q + kvRows);
-      device = tokens * (Amount(2) * (q + kvRows) + kvRows) * a;
-    } else {
-      device = tokens * Amount(2) * kvRows * a;
-    }
-    device = device + tokens * Amount(2) * kvRows * c;
+    flops = Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * tokens * (q + kvRows);
+    device = spec.rope.enabled || spec.qkNorm ? tokens * (Amount(2) * (q + kvRows) + kvRows) * a
+                                              : tokens * Amount(2) * kvRows * a;
+    device = device + tokens * Amount(2) * kvRows * c + Amount(spec.qkNorm ? 8 : 0) * Amount(spec.headDim);
     break;
   case Op::Attention:
     flops = Amount(4) * q * Amount(attentionPairs(shape));

@@ -60,7 +60,7 @@ absl::Status readModel(TomlReader &table, const std::string &path, Job &job) {
     return absl::OkStatus();
   }
   // A key that is none of a shape's says more than the family that is missing.
-  std::vector<std::string> known = {"path", "shape", "rope_theta", "rope_scaling"};
+  std::vector<std::string> known = {"path", "shape", "qk_norm", "rope_theta", "rope_scaling"};
   for (const auto &[key, value] : shapeEntries(ModelSpec{}))
     if (std::find(known.begin(), known.end(), key) == known.end())
       known.push_back(key);

@@ -20,18 +20,18 @@ int64_t sizeOf(JsonReader &config, std::string_view key, std::optional<int64_t> 
   return config.integer(key, missing, 1, kMaxDimension);
 }
 
-constexpr std::string_view kModelTypes = "opt, llama, qwen2 or mistral";
-
 // What transformers' configuration classes say of keys that are missing.
 struct Defaults {
   int64_t vocab, hidden, layers, heads, intermediate, maxPositions;
   std::optional<int64_t> kvHeads; // unset: as many as heads
+  std::optional<int64_t> headDim; // unset: hidden / heads
 };
-constexpr Defaults kOptDefaults = {50272, 768, 12, 12, 3072, 2048, std::nullopt};
-constexpr Defaults kLlamaDefaults = {32000, 4096, 32, 32, 11008, 2048, std::nullopt};
-constexpr Defaults kQwen2Defaults = {151936, 4096, 32, 32, 22016, 32768, 32};
-constexpr Defaults kMistralDefaults = {32000, 4096, 32, 32, 14336, 4096 * 32, 8};
-constexpr int64_t kDefaultWindow = 4096; // qwen2 and mistral
+constexpr Defaults kOptDefaults = {50272, 768, 12, 12, 3072, 2048, std::nullopt, std::nullopt};
+constexpr Defaults kLlamaDefaults = {32000, 4096, 32, 32, 11008, 2048, std::nullopt, std::nullopt};
+constexpr Defaults kQwen2Defaults = {151936, 4096, 32, 32, 22016, 32768, 32, std::nullopt};
+constexpr Defaults kMistralDefaults = {32000, 4096, 32, 32, 14336, 4096 * 32, 8, std::nullopt};
+constexpr Defaults kQwen3Defaults = {151936, 4096, 32, 32, 22016, 32768, 32, 128};
+constexpr int64_t kDefaultWindow = 4096; // qwen2, qwen3 and mistral
 
 // Architectures that would otherwise be misread as one of the known families, or are better named than "unknown".
 void refuseUnsupported(JsonReader &config, std::string_view modelType) {
@@ -41,7 +41,7 @@ void refuseUnsupported(JsonReader &config, std::string_view modelType) {
       config.refuse(key, "a dense model: mixture of experts is not supported");
   }
   if (modelType.find("moe") != std::string::npos || modelType == "mixtral")
-    config.refuse("model_type", cat(kModelTypes, ": mixture of experts is not supported"));
+    config.refuse("model_type", cat(kFamilyNames, ": mixture of experts is not supported"));
   if (const json *quantization = config.find("quantization_config")) {
     JsonReader details(*quantization, "");
     const json *method = details.find("quant_method");
@@ -169,13 +169,20 @@ bool anyLayerSlides(JsonReader &config) {
 void checkWindow(JsonReader &config, const ModelSpec &spec) {
   const bool listed = config.find("layer_types") != nullptr;
   bool slides = anyLayerSlides(config);
-  if (spec.family == Family::Qwen2) {
+  switch (spec.family) {
+  case Family::Qwen2:
+  case Family::Qwen3:
     if (!config.boolean("use_sliding_window", false))
       return;
     if (!listed)
       slides = config.integer("max_window_layers", 28, 0, kMaxDimension) < spec.layers;
-  } else if (spec.family == Family::Mistral) {
+    break;
+  case Family::Mistral:
     slides = slides || !listed;
+    break;
+  case Family::Opt:
+  case Family::Llama:
+    break;
   }
   if (!slides)
     return;
@@ -236,7 +243,7 @@ void readOpt(JsonReader &config, ModelSpec &spec) {
   spec.tiedEmbeddings = config.boolean("tie_word_embeddings", true);
 }
 
-// llama, qwen2 and mistral: one architecture with options.
+// All but opt: one architecture with options.
 void readLlamaLike(JsonReader &config, const Defaults &defaults, std::string_view where, ModelSpec &spec) {
   readSizes(config, defaults, "intermediate_size", spec);
   const json *kvHeads = config.raw("num_key_value_heads");
@@ -250,6 +257,8 @@ void readLlamaLike(JsonReader &config, const Defaults &defaults, std::string_vie
   const bool explicitHeadDim = config.find("head_dim") != nullptr;
   if (explicitHeadDim)
     spec.headDim = sizeOf(config, "head_dim", std::nullopt);
+  else if (defaults.headDim)
+    spec.headDim = *defaults.headDim;
   else
     divideHeads(config, spec);
   if (config.ok() && spec.headDim % 2 != 0)
@@ -263,27 +272,32 @@ void readLlamaLike(JsonReader &config, const Defaults &defaults, std::string_vie
   spec.normEps = config.number("rms_norm_eps", 1e-6);
   if (config.ok() && !(spec.normEps > 0 && spec.normEps < 1))
     config.refuse("rms_norm_eps", "a number above 0 and below 1");
-  if (spec.family == Family::Llama) {
+  switch (spec.family) {
+  case Family::Llama:
     spec.qkvBias = spec.outBias = config.boolean("attention_bias", false);
     spec.mlpBias = config.boolean("mlp_bias", false);
-  } else {
-    spec.qkvBias = spec.family == Family::Qwen2;
+    break;
+  case Family::Qwen2:
+    spec.qkvBias = true;
+    break;
+  case Family::Qwen3:
+    spec.qkvBias = spec.outBias = config.boolean("attention_bias", false);
+    spec.qkNorm = true;
+    break;
+  case Family::Mistral:
+  case Family::Opt: // has a reader of its own
+    break;
   }
   spec.tiedEmbeddings = config.boolean("tie_word_embeddings", false);
   readRope(config, where, spec);
   checkWindow(config, spec);
 }
 
-// A family's name in its classes' names: "LlamaForCausalLM".
-std::string_view className(Family family) {
-  constexpr std::string_view kNames[] = {"OPT", "Llama", "Qwen2", "Mistral"};
-  return kNames[static_cast<size_t>(family)];
-}
-
 // "LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel"; not "Qwen2MoeForCausalLM" for qwen2.
 bool isClassOf(Family family, std::string_view architecture) {
   const std::string lower = absl::AsciiStrToLower({architecture.data(), architecture.size()});
-  const std::string name = absl::AsciiStrToLower({className(family).data(), className(family).size()});
+  const std::string_view className = traitsOf(family).className;
+  const std::string name = absl::AsciiStrToLower({className.data(), className.size()});
   if (!lower.starts_with(name))
     return false;
   const std::string_view rest = std::string_view(lower).substr(name.size());
@@ -300,7 +314,7 @@ void checkArchitectures(JsonReader &config, Family family) {
   for (const json &name : *architectures)
     if (!name.is_string() || !isClassOf(family, name.get_ref<const std::string &>()))
       config.refuseWith(cat("architectures has ", jsonText(name), ": expected classes of model_type = \"",
-                            familyName(family), "\", such as \"", className(family), "ForCausalLM\""));
+                            familyName(family), "\", such as \"", traitsOf(family).className, "ForCausalLM\""));
 }
 
 } // namespace
@@ -314,7 +328,7 @@ absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string
   refuseUnsupported(config, modelType);
   const std::optional<Family> family = familyFromName(modelType);
   if (!family)
-    config.refuse("model_type", kModelTypes);
+    config.refuse("model_type", kFamilyNames);
   if (config.ok())
     checkArchitectures(config, *family);
   if (!config.ok())
@@ -336,6 +350,9 @@ absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string
     break;
   case Family::Mistral:
     readLlamaLike(config, kMistralDefaults, path, spec);
+    break;
+  case Family::Qwen3:
+    readLlamaLike(config, kQwen3Defaults, path, spec);
     break;
   }
   if (!config.ok())

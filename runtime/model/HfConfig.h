@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A Hugging Face model folder's config.json as a ModelSpec. `model_type` decides the family (opt, llama, qwen2,
-// mistral); a missing key has the default that transformers' configuration class of that family documents.
+// A Hugging Face model folder's config.json as a ModelSpec. `model_type` decides the family (Family.h);
+// a missing key has the default that transformers' configuration class of that family documents.
 //
 // Both spellings are read: transformers 4's torch_dtype, rope_theta, rope_scaling {rope_type | type, ...}, and
 // transformers 5's dtype, rope_parameters {rope_type, rope_theta, ...}.

@@ -13,8 +13,6 @@
 namespace headrace::model {
 namespace {
 
-constexpr std::pair<Family, std::string_view> kFamilies[] = {
-    {Family::Opt, "opt"}, {Family::Llama, "llama"}, {Family::Qwen2, "qwen2"}, {Family::Mistral, "mistral"}};
 constexpr std::pair<NormKind, std::string_view> kNorms[] = {{NormKind::LayerNorm, "layernorm"},
                                                             {NormKind::RmsNorm, "rmsnorm"}};
 constexpr std::pair<Activation, std::string_view> kActivations[] = {{Activation::Relu, "relu"},
@@ -76,8 +74,6 @@ unsigned __int128 matrixBytes(const ModelSpec &spec) {
 
 } // namespace
 
-std::string_view familyName(Family f) { return nameOf<Family>(kFamilies, f); }
-std::optional<Family> familyFromName(std::string_view name) { return fromName<Family>(kFamilies, name); }
 std::string_view normName(NormKind kind) { return nameOf<NormKind>(kNorms, kind); }
 std::optional<NormKind> normFromName(std::string_view name) { return fromName<NormKind>(kNorms, name); }
 std::string_view activationName(Activation activation) { return nameOf<Activation>(kActivations, activation); }

@@ -3,7 +3,8 @@
 // What a decoder-only language model is, as far as a plan needs to know: sizes, options that change the
 // arithmetic, and the element type of its checkpoint. Nothing here says where a byte lives.
 //
-//   tokens -> embed -> [ norm -> qkv -> rotate+append -> attention -> out -> norm -> up -> act -> down ] x layers
+//   tokens -> embed -> [ norm -> qkv -> (norm of each head of q and k) -> rotate+append -> attention -> out
+//                        -> norm -> up -> act -> down ] x layers
 //          -> gather last rows -> norm -> head -> sample
 //
 // A ModelSpec comes from a Hugging Face folder (HfConfig.h) or from a shape in TOML (JobFile.h), and is always
@@ -17,12 +18,9 @@
 
 #include "absl/status/status.h"
 #include "runtime/base/DType.h"
+#include "runtime/model/Family.h"
 
 namespace headrace::model {
-
-enum class Family : uint8_t { Opt = 0, Llama = 1, Qwen2 = 2, Mistral = 3 };
-std::string_view familyName(Family f); // "opt", "llama", "qwen2", "mistral"
-std::optional<Family> familyFromName(std::string_view name);
 
 enum class NormKind : uint8_t { LayerNorm = 0, RmsNorm = 1 };
 // Relu and Gelu act on fc1's output; SiluGate is silu(gate) * up.
@@ -65,6 +63,7 @@ struct ModelSpec {
   bool qkvBias = false;
   bool outBias = false;
   bool mlpBias = false;
+  bool qkNorm = false; // RMSNorm with normEps of each head of q and of k, before rotation; one weight for all heads
   Rope rope;
   bool learnedPositions = false; // OPT; the table has maxPositions + positionOffset rows
   int64_t positionOffset = 0;    // OPT: 2

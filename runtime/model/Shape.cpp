@@ -17,20 +17,28 @@ ModelSpec familyDefaults(Family family) {
   ModelSpec spec;
   spec.family = family;
   spec.dtype = DType::F16;
-  if (family == Family::Opt) {
+  spec.normEps = 1e-6;
+  spec.rope.enabled = true;
+  switch (family) {
+  case Family::Opt:
     spec.norm = NormKind::LayerNorm;
     spec.normEps = 1e-5;
     spec.activation = Activation::Relu;
     spec.qkvBias = spec.outBias = spec.mlpBias = true;
+    spec.rope.enabled = false;
     spec.learnedPositions = true;
     spec.positionOffset = 2;
     spec.tiedEmbeddings = true;
-  } else {
-    spec.norm = NormKind::RmsNorm;
-    spec.normEps = 1e-6;
-    spec.activation = Activation::SiluGate;
-    spec.qkvBias = family == Family::Qwen2;
-    spec.rope.enabled = true;
+    break;
+  case Family::Qwen2:
+    spec.qkvBias = true;
+    break;
+  case Family::Qwen3:
+    spec.qkNorm = true;
+    break;
+  case Family::Llama:
+  case Family::Mistral:
+    break;
   }
   return spec;
 }
@@ -94,10 +102,9 @@ void parseSizes(TomlReader &table, ModelSpec &spec) {
 
 absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &where, const std::string &defaultName,
                                           const ModelSpec *base) {
-  constexpr std::string_view kFamilies = "\"opt\", \"llama\", \"qwen2\" or \"mistral\"";
-  const auto family = table.oneOf("family", familyFromName, kFamilies);
+  const auto family = table.oneOf("family", familyFromName, kFamilyNamesQuoted);
   if (!family && (!base || table.has("family"))) {
-    table.refuse("family", kFamilies);
+    table.refuse("family", kFamilyNamesQuoted);
     return table.finish();
   }
   ModelSpec spec = base ? *base : familyDefaults(*family);
@@ -117,6 +124,7 @@ absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &
   spec.qkvBias = table.boolean("qkv_bias").value_or(spec.qkvBias);
   spec.outBias = table.boolean("out_bias").value_or(spec.outBias);
   spec.mlpBias = table.boolean("mlp_bias").value_or(spec.mlpBias);
+  spec.qkNorm = table.boolean("qk_norm").value_or(spec.qkNorm);
   spec.tiedEmbeddings = table.boolean("tied_embeddings").value_or(spec.tiedEmbeddings);
   spec.learnedPositions = table.boolean("learned_positions").value_or(spec.learnedPositions);
   spec.positionOffset =

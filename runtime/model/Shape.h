@@ -2,7 +2,7 @@
 //
 // A model without weights: its ModelSpec as TOML (examples/models/*.toml, or inline under [model] in a job).
 //
-//   family = "llama"            # opt, llama, qwen2, mistral; sets what is not stated below
+//   family = "llama"            # one of Family.h; sets what is not stated below
 //   layers = 32                 # required, as are hidden, heads, intermediate, vocab, max_positions
 //   hidden = 4096
 //   heads = 32
@@ -22,6 +22,7 @@
 //   qkv_bias = false            # default: opt and qwen2 true
 //   out_bias = false            # default: opt true, and so mlp_bias
 //   mlp_bias = false
+//   qk_norm = false             # default: qwen3 true; RMSNorm of each head of q and k before rotation
 //   learned_positions = false   # default: opt true, with position_offset = 2
 //   name = "llama-3.1-8b"       # default: the file's name without .toml
 #pragma once

@@ -39,13 +39,17 @@ struct Distribution {
 Distribution distributionOf(const Tensor &tensor) {
   switch (tensor.role) {
   case TensorRole::NormWeight:
+  case TensorRole::HeadNorms:
     return {1.0f, 0.1f};
   case TensorRole::NormBias:
   case TensorRole::Bias:
     return {0.0f, 0.1f};
-  default:
-    return {0.0f, std::sqrt(3.0f / static_cast<float>(tensor.cols))};
+  case TensorRole::TokenTable:
+  case TensorRole::PositionTable:
+  case TensorRole::Matrix:
+    break;
   }
+  return {0.0f, std::sqrt(3.0f / static_cast<float>(tensor.cols))};
 }
 
 template <class Element> Element convert(float value, DType dtype) {

@@ -58,6 +58,11 @@ public:
       vector(TensorRole::Bias, suffixed(".bias"));
     return *this;
   }
+  // The norms of each head of q and of k.
+  UnitBuilder &headNorms(const std::string &q, const std::string &k) {
+    vector(TensorRole::HeadNorms, {{q + ".weight", spec_.headDim}, {k + ".weight", spec_.headDim}});
+    return *this;
+  }
   Unit build() { return std::move(unit_); }
 
 private:
@@ -89,13 +94,15 @@ void addLayer(const ModelSpec &spec, const std::string &prefix, int64_t layer, s
   const std::string at = cat(prefix, unitPrefix);
   const auto checkpoint = [&](std::string_view name) { return cat(at, name); };
 
-  units.push_back(UnitBuilder(spec, unitPrefix + "qkv", UnitRole::Qkv, layer)
-                      .norm(checkpoint(names.attentionNorm))
-                      .linear({{checkpoint("self_attn.q_proj"), spec.qRows()},
-                               {checkpoint("self_attn.k_proj"), spec.kvRows()},
-                               {checkpoint("self_attn.v_proj"), spec.kvRows()}},
-                              spec.hidden, spec.qkvBias)
-                      .build());
+  UnitBuilder qkv(spec, unitPrefix + "qkv", UnitRole::Qkv, layer);
+  qkv.norm(checkpoint(names.attentionNorm))
+      .linear({{checkpoint("self_attn.q_proj"), spec.qRows()},
+               {checkpoint("self_attn.k_proj"), spec.kvRows()},
+               {checkpoint("self_attn.v_proj"), spec.kvRows()}},
+              spec.hidden, spec.qkvBias);
+  if (spec.qkNorm)
+    qkv.headNorms(checkpoint("self_attn.q_norm"), checkpoint("self_attn.k_norm"));
+  units.push_back(qkv.build());
   units.push_back(UnitBuilder(spec, unitPrefix + "out", UnitRole::Out, layer)
                       .linear({{checkpoint(names.out), spec.hidden}}, spec.qRows(), spec.outBias)
                       .build());

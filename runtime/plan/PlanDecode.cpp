@@ -150,6 +150,7 @@ model::ModelSpec Decoder::model(const fb::Model &m) {
   out.positionOffset = m.position_offset();
   out.tiedEmbeddings = m.tied_embeddings();
   out.dtype = enumerator<model::DType>(m.dtype(), "model.dtype");
+  out.qkNorm = m.qk_norm();
   return out;
 }
 

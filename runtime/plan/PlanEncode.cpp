@@ -41,7 +41,8 @@ Offset<fb::Model> encodeModel(FlatBufferBuilder &fbb, const model::ModelSpec &m)
                                    m.rope.lowFreqFactor, m.rope.highFreqFactor, m.rope.originalMaxPositions);
   return fb::CreateModel(fbb, name, raw(m.family), m.layers, m.hidden, m.heads, m.kvHeads, m.headDim, m.intermediate,
                          m.vocab, m.maxPositions, raw(m.norm), m.normEps, raw(m.activation), m.qkvBias, m.outBias,
-                         m.mlpBias, rope, m.learnedPositions, m.positionOffset, m.tiedEmbeddings, raw(m.dtype));
+                         m.mlpBias, rope, m.learnedPositions, m.positionOffset, m.tiedEmbeddings, raw(m.dtype),
+                         m.qkNorm);
 }
 
 Offset<fb::Hardware> encodeHardware(FlatBufferBuilder &fbb, const model::Hardware &h) {

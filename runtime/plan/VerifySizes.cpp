@@ -16,7 +16,7 @@
 //   Linear      Meta R, X R, Weight R (the unit's Matrix; for a tied head the embedding's TokenTable), Bias R if the
 //               unit has one, Residual R if one is added (may be the very range of Y), Y W, Workspace W if
 //               linearWorkspaceBytes() > 0; rows are T, of the head S
-//   RopeAppend  Meta R, X RW [T, qkvRows], Kv W or RW
+//   RopeAppend  Meta R, X RW [T, qkvRows], NormWeights R (the qkv unit's HeadNorms) if q and k have norms, Kv W or RW
 //   Attention   Meta R, X R [T, qkvRows], Kv R, Y W [T, qRows], Workspace W if attentionWorkspaceBytes() > 0
 //   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
 //   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
@@ -257,6 +257,9 @@ void OperandCheck::check(uint32_t number) {
       const bool append = step_->op == kernels::Op::RopeAppend;
       rows(Arg::X, append ? kRW : kR, tokens_, spec_.qkvRows());
       whole(Arg::Kv, append ? kW | kRW : kR, plan_.kvBuffer(step_->layer));
+      if (append && spec_.qkNorm)
+        if (const model::Unit *qkv = unit(Arg::NormWeights))
+          covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));
       if (append)
         break;
       rows(Arg::Y, kW, tokens_, spec_.qRows());

@@ -11,6 +11,7 @@
 
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
@@ -38,7 +39,7 @@ private:
 
 compiler::CompileRequest anyRequest(Draw &draw, int64_t mostLayers) {
   compiler::CompileRequest r;
-  model::ModelSpec &m = r.model;
+  model::ModelSpec &m = *r.model;
   m.name = "any";
   m.family = model::Family::Llama;
   m.layers = draw.integer(1, mostLayers);

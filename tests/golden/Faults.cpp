@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/golden/Faults.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +19,7 @@ using model::Unit;
 using model::UnitRole;
 
 const std::string kDropBias = "bias_dropped.";
+const std::string kDropNormWeight = "norm_weight_dropped.";
 
 // "model.layers.3.self_attn.q_proj.bias" -> "q_proj"
 std::string moduleOf(const std::string &source) {
@@ -29,15 +31,19 @@ std::string moduleOf(const std::string &source) {
   return source.substr(begin, last - begin);
 }
 
-void zeroBias(const std::string &module, const Unit &unit, absl::Span<std::byte> bytes) {
+// The part of a vector of these roles that comes from `module` filled with `value`.
+void fillVector(std::initializer_list<TensorRole> roles, const std::string &module, float value, const Unit &unit,
+                absl::Span<std::byte> bytes) {
   for (const Tensor &tensor : unit.tensors) {
-    if (tensor.role != TensorRole::Bias && tensor.role != TensorRole::NormBias)
+    if (std::find(roles.begin(), roles.end(), tensor.role) == roles.end())
       continue;
     size_t row = 0;
     for (size_t s = 0; s < tensor.sources.size(); ++s) {
       const size_t rows = static_cast<size_t>(tensor.sourceRows[s]);
-      if (moduleOf(tensor.sources[s]) == module)
-        std::memset(bytes.data() + tensor.offset + row * sizeof(float), 0, rows * sizeof(float));
+      if (moduleOf(tensor.sources[s]) == module) {
+        auto *first = reinterpret_cast<float *>(bytes.data() + tensor.offset) + row;
+        std::fill(first, first + rows, value);
+      }
       row += rows;
     }
   }
@@ -121,6 +127,9 @@ std::vector<std::string> faultsOf(const ModelSpec &spec) {
     drop({"gate_proj", "up_proj", "down_proj"});
   if (spec.norm == model::NormKind::LayerNorm)
     drop({"self_attn_layer_norm", "final_layer_norm"});
+  if (spec.qkNorm)
+    for (const char *fault : {"head_norms_removed", "norm_weight_dropped.q_norm", "norm_weight_dropped.k_norm"})
+      faults.push_back(fault);
   return faults;
 }
 
@@ -140,7 +149,14 @@ absl::Status inject(const std::string &fault, RunSetup &setup) {
   } else if (fault.starts_with(kDropBias)) {
     setup.changeUnit = [module = fault.substr(kDropBias.size())](const Unit &unit, MatrixOrder,
                                                                  absl::Span<std::byte> bytes) {
-      zeroBias(module, unit, bytes);
+      fillVector({TensorRole::Bias, TensorRole::NormBias}, module, 0.0f, unit, bytes);
+    };
+  } else if (fault == "head_norms_removed") {
+    setup.spec.qkNorm = false;
+  } else if (fault.starts_with(kDropNormWeight)) {
+    setup.changeUnit = [module = fault.substr(kDropNormWeight.size())](const Unit &unit, MatrixOrder,
+                                                                       absl::Span<std::byte> bytes) {
+      fillVector({TensorRole::HeadNorms}, module, 1.0f, unit, bytes);
     };
   } else {
     return absl::InvalidArgumentError(absl::StrCat("unknown fault '", fault, "'"));

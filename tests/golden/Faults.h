@@ -19,6 +19,8 @@ namespace headrace::golden {
 //   decode_positions_plus_1   positions of generated tokens one too high (all together would not show under rotation)
 //   all_positions_plus_1      all positions one too high (learned positions only)
 //   bias_dropped.<module>     the module's bias zero in all layers
+//   head_norms_removed        q and k rotated as their projections leave them (norms of heads only)
+//   norm_weight_dropped.<m>   the weight of q_norm or k_norm one in all layers
 std::vector<std::string> faultsOf(const model::ModelSpec &spec);
 
 // Puts the fault into `setup`, whose spec and folder are set. InvalidArgument if the name is none of the above.

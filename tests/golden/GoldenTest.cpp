@@ -124,7 +124,8 @@ TEST(GoldenFolder, EveryFolderWithAReferenceIsTested) {
 // Each family with 7 and with 12 layers; between them all that the readers and kernels have options for.
 TEST(GoldenFolder, ModelsCoverTheOptions) {
   std::multiset<std::pair<model::Family, int64_t>> shapes;
-  bool grouped = false, tied = false, sharded = false, llama3 = false, linear = false, unevenHead = false;
+  bool qkNorm = false, grouped = false, tied = false, sharded = false, llama3 = false, linear = false,
+       unevenHead = false;
   std::set<model::DType> dtypes;
   for (const std::string &name : modelNames()) {
     const std::string folder = absl::StrCat(goldenFolder(), "/", name);
@@ -137,6 +138,7 @@ TEST(GoldenFolder, ModelsCoverTheOptions) {
     sharded |= std::filesystem::exists(folder + "/model.safetensors.index.json");
     llama3 |= spec->rope.scaling == model::RopeScalingKind::Llama3 && spec->rope.originalMaxPositions == 16;
     linear |= spec->rope.scaling == model::RopeScalingKind::Linear;
+    qkNorm |= spec->qkNorm;
     unevenHead |= spec->qRows() != spec->hidden;
     dtypes.insert(spec->dtype);
     EXPECT_NE(spec->hidden % 16, 0) << name;
@@ -147,8 +149,9 @@ TEST(GoldenFolder, ModelsCoverTheOptions) {
   EXPECT_THAT(shapes, testing::ElementsAre(std::pair(Family::Opt, 7), std::pair(Family::Opt, 12),
                                            std::pair(Family::Llama, 7), std::pair(Family::Llama, 12),
                                            std::pair(Family::Qwen2, 7), std::pair(Family::Qwen2, 12),
-                                           std::pair(Family::Mistral, 7), std::pair(Family::Mistral, 12)));
-  EXPECT_TRUE(grouped && tied && sharded && llama3 && linear && unevenHead);
+                                           std::pair(Family::Mistral, 7), std::pair(Family::Mistral, 12),
+                                           std::pair(Family::Qwen3, 7), std::pair(Family::Qwen3, 12)));
+  EXPECT_TRUE(qkNorm && grouped && tied && sharded && llama3 && linear && unevenHead);
   EXPECT_EQ(dtypes.size(), 3u);
 }
 

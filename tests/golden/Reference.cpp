@@ -67,8 +67,9 @@ absl::StatusOr<std::map<std::string, std::vector<float>>> readTensors(const std:
 
 const std::vector<std::string> &modelNames() {
   static const std::vector<std::string> names = {
-      "opt-7-tied-f32",   "opt-12-gelu-f16",   "llama-7-gqa-llama3-f32", "llama-12-tied-bias-bf16-sharded",
-      "qwen2-7-tied-f32", "qwen2-12-gqa-bf16", "mistral-7-gqa-f16",      "mistral-12-head-dim-f32",
+      "opt-7-tied-f32",   "opt-12-gelu-f16",         "llama-7-gqa-llama3-f32", "llama-12-tied-bias-bf16-sharded",
+      "qwen2-7-tied-f32", "qwen2-12-gqa-bf16",       "mistral-7-gqa-f16",      "mistral-12-head-dim-f32",
+      "qwen3-7-gqa-f32",  "qwen3-12-tied-bias-bf16",
   };
   return names;
 }

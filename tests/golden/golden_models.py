@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tiny models of tests/golden: their configurations and their weights.
 
-Between them the eight models have each family with 7 and with 12 layers, grouped-query attention with several group
+Between them the ten models have each family with 7 and with 12 layers, grouped-query attention with several group
 sizes, tied and separate embeddings, one and many safetensors files, F32, F16 and BF16 checkpoints, both rotary scalings
 that are supported (llama3 with an original length of 16, linear), biases everywhere a family can have them, a head_dim
-that is odd (OPT), a head_dim other than hidden / heads, and sizes that are no multiples of 16.
+that is odd (OPT), a head_dim other than hidden / heads, norms of each head of q and k (Qwen3), and sizes that are no
+multiples of 16.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from transformers import (
     LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, OPTConfig, OPTForCausalLM, Qwen2Config,
-    Qwen2ForCausalLM)
+    Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 PROMPT_LENGTHS = (1, 5, 17, 33)
 NEW_TOKENS = 64
@@ -77,6 +78,16 @@ GOLDENS = (
         vocab_size=119, hidden_size=36, intermediate_size=50, num_hidden_layers=12, num_attention_heads=6,
         num_key_value_heads=2, head_dim=8, max_position_embeddings=128, rms_norm_eps=1e-3, sliding_window=4096,
         rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    # The norms of q and k undo what their projections scale: their own weights carry the score.
+    Golden("qwen3-7-gqa-f32", Qwen3ForCausalLM, Qwen3Config, dict(
+        vocab_size=129, hidden_size=46, intermediate_size=61, num_hidden_layers=7, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=18, max_position_embeddings=128, rms_norm_eps=1e-2, tie_word_embeddings=False,
+        use_sliding_window=False, rope_parameters=dict(rope_type="default", rope_theta=1000000.0)), score=1.5),
+    Golden("qwen3-12-tied-bias-bf16", Qwen3ForCausalLM, Qwen3Config, dict(
+        vocab_size=121, hidden_size=40, intermediate_size=77, num_hidden_layers=12, num_attention_heads=6,
+        num_key_value_heads=3, head_dim=16, max_position_embeddings=128, rms_norm_eps=1e-2, tie_word_embeddings=True,
+        attention_bias=True, use_sliding_window=False,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0)), dtype=torch.bfloat16, score=1.5),
 )
 
 
@@ -113,6 +124,8 @@ def random_weights(golden, model, seed):
             if ".layers." not in name and tied:
                 hidden = shape[0]
                 head = golden.logit / (r * np.sqrt(hidden))
+            if what in ("q_norm", "k_norm"):
+                head = golden.score
             if name.endswith(".weight"):
                 x = head * (1 + 0.3 * x)
                 if ".layers." not in name and tied:

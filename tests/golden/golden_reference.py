@@ -115,6 +115,19 @@ def eps_times_ten(model):
             setattr(m, a, getattr(m, a) / 10)
 
 
+@contextlib.contextmanager
+def without_head_norms(model):
+    """q and k are rotated as their projections leave them."""
+    norms = [m for n, m in model.named_modules() if n.endswith(("q_norm", "k_norm"))]
+    for m in norms:
+        m.forward = lambda x: x
+    try:
+        yield model
+    finally:
+        for m in norms:
+            del m.forward
+
+
 def without_rope_scaling(golden, model):
     config = golden.config()
     config.rope_parameters = dict(rope_type="default", rope_theta=config.rope_parameters["rope_theta"])
@@ -142,6 +155,13 @@ def mutations(golden, model, reference):
     if 1 < kv_heads < heads:
         with wrong_kv_mapping(model):
             found["gqa_mapping"] = largest_difference(model, reference)
+    head_norms = [n for n, _ in model.named_parameters() if kind(n) in ("q_norm", "k_norm")]
+    if head_norms:
+        with without_head_norms(model):
+            found["head_norms_removed"] = largest_difference(model, reference)
+    for what in sorted({kind(n) for n in head_norms}):
+        with zeroed(model, [n for n in head_norms if kind(n) == what], 1.0):
+            found[f"norm_weight_dropped.{what}"] = largest_difference(model, reference)
     found["decode_positions_plus_1"] = largest_difference(
         model, reference, lambda n: list(range(n)) + list(range(n + 1, n + NEW_TOKENS)))
     if not rotary:

@@ -482,3 +482,23 @@ headrace.iteration @dequantise_encoding decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{is between f32, f16 or bf16 elements and packed bytes}}
   %y = headrace.dequantise bits(4) group(64) %x step<attention 0> : <282, bf16> -> <1000, bf16>
 }
+
+// -----
+
+headrace.iteration @rope_norms decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 1 "layers.0.qkv" qkv layer 0 : <1000, f16>
+  %kv = headrace.kv 0 : <4096, bf16>
+  // expected-error@+1 {{reads its norms from bytes [960 for 64] of a unit of 1000}}
+  %r, %k = headrace.rope_append tokens(%meta) %unit, %kv norms %unit[960 for 64] step<attention 0> : <512, bytes>, <1000, f16>, <4096, bf16>, <1000, f16>
+}
+
+// -----
+
+headrace.iteration @rope_norms_of_no_unit decode phase(model) rule(eager) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 1 "layers.0.qkv" qkv layer 0 : <1000, f16>
+  %kv = headrace.kv 0 : <4096, bf16>
+  // expected-error@+1 {{has norms of no unit}}
+  %r, %k = "headrace.rope_append"(%meta, %unit, %kv) <{head_norms = array<i64: 0, 64>, step = array<i64: 0, 1, 0, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>) -> (!headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>)
+}

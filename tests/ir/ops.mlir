@@ -32,22 +32,25 @@ headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
   %q = headrace.linear qkv tokens(%meta) %n, %qkv_unit[120 for 880] step<attention 0> : <512, bytes>, <400, f32>, <1000, f16> -> <800, f32>
   // CHECK-NEXT: %rotated, %appended = headrace.rope_append tokens(%meta) %qkv, %kv.0 step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>
   %r, %k = headrace.rope_append tokens(%meta) %q, %kv step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>
-  // CHECK-NEXT: %attended = headrace.attention tokens(%meta) %rotated, %appended step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16> -> <400, f32>
-  %a = headrace.attention tokens(%meta) %r, %k step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16> -> <400, f32>
+  // With norms of q's and k's heads.
+  // CHECK-NEXT: %rotated_0, %appended_1 = headrace.rope_append tokens(%meta) %rotated, %appended norms %layers.0.qkv[900 for 64] step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>, <1000, f16>
+  %r1, %k1 = headrace.rope_append tokens(%meta) %r, %k norms %qkv_unit[900 for 64] step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>, <1000, f16>
+  // CHECK-NEXT: %attended = headrace.attention tokens(%meta) %rotated_0, %appended_1 step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16> -> <400, f32>
+  %a = headrace.attention tokens(%meta) %r1, %k1 step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16> -> <400, f32>
   // 500 f16 elements in 4 bits, 250 bytes, and 8 groups with two bounds of 2 bytes each.
   // CHECK-NEXT: %[[PACKED:.*]] = headrace.quantise bits(4) group(64) %layers.0.qkv step<attention 0> : <1000, f16> -> <282, bytes>
   %packed = headrace.quantise bits(4) group(64) %qkv_unit step<attention 0> : <1000, f16> -> <282, bytes>
   // CHECK-NEXT: %[[UNPACKED:.*]] = headrace.dequantise bits(4) group(64) %[[PACKED]] step<attention 0> : <282, bytes> -> <1000, f16>
   %unpacked = headrace.dequantise bits(4) group(64) %packed step<attention 0> : <282, bytes> -> <1000, f16>
-  // CHECK-NEXT: headrace.recompute_kv tokens(%meta) %attended, %[[UNPACKED]][0 for 100, 100 for 20][520 for 480], %appended step<attention 0> : <512, bytes>, <400, f32>, <1000, f16>, <4096, bf16>
-  %k2 = headrace.recompute_kv tokens(%meta) %a, %unpacked[0 for 100, 100 for 20][520 for 480], %k step<attention 0> : <512, bytes>, <400, f32>, <1000, f16>, <4096, bf16>
+  // CHECK-NEXT: headrace.recompute_kv tokens(%meta) %attended, %[[UNPACKED]][0 for 100, 100 for 20][520 for 480], %appended_1 step<attention 0> : <512, bytes>, <400, f32>, <1000, f16>, <4096, bf16>
+  %k2 = headrace.recompute_kv tokens(%meta) %a, %unpacked[0 for 100, 100 for 20][520 for 480], %k1 step<attention 0> : <512, bytes>, <400, f32>, <1000, f16>, <4096, bf16>
   // CHECK-NEXT: %up = headrace.linear up tokens(%meta) %attended, %layers.0.up[0 for 1700, 1700 for 100] then gelu_tanh step<mlp 0> : <512, bytes>, <400, f32>, <1800, f32> -> <1600, f32>
   %u = headrace.linear up tokens(%meta) %a, %up_unit[0 for 1700, 1700 for 100] then gelu_tanh step<mlp 0> : <512, bytes>, <400, f32>, <1800, f32> -> <1600, f32>
   // CHECK-NEXT: %activated = headrace.activate tokens(%meta) %up step<mlp 0> : <512, bytes>, <1600, f32> -> <800, f32>
   %s = headrace.activate tokens(%meta) %u step<mlp 0> : <512, bytes>, <1600, f32> -> <800, f32>
-  // CHECK-NEXT: %x_0 = headrace.linear down tokens(%meta) %activated, %layers.0.up[0 for 4] then relu onto %x step<mlp 0> : <512, bytes>, <800, f32>, <1800, f32> -> <400, f32>
+  // CHECK-NEXT: %x_2 = headrace.linear down tokens(%meta) %activated, %layers.0.up[0 for 4] then relu onto %x step<mlp 0> : <512, bytes>, <800, f32>, <1800, f32> -> <400, f32>
   %d = headrace.linear down tokens(%meta) %s, %up_unit[0 for 4] then relu onto %x step<mlp 0> : <512, bytes>, <800, f32>, <1800, f32> -> <400, f32>
-  // CHECK-NEXT: %gathered = headrace.gather_rows sampled(%meta) %x_0 step<head> : <512, bytes>, <400, f32> -> <400, f32>
+  // CHECK-NEXT: %gathered = headrace.gather_rows sampled(%meta) %x_2 step<head> : <512, bytes>, <400, f32> -> <400, f32>
   %g = headrace.gather_rows sampled(%meta) %d step<head> : <512, bytes>, <400, f32> -> <400, f32>
   // The head's rows are those that are sampled; its matrix is the embedding.
   // CHECK-NEXT: %logits = headrace.linear head sampled(%meta) %gathered, %embedding[0 for 1600] then gelu step<head> : <512, bytes>, <400, f32>, <2000, bf16> -> <2000, f32>

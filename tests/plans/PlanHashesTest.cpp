@@ -34,9 +34,9 @@ struct Case {
 
 std::vector<Case> goldens() {
   std::vector<Case> cases;
-  for (const char *model :
-       {"llama-12-tied-bias-bf16-sharded", "llama-7-gqa-llama3-f32", "mistral-12-head-dim-f32", "mistral-7-gqa-f16",
-        "opt-12-gelu-f16", "opt-7-tied-f32", "qwen2-12-gqa-bf16", "qwen2-7-tied-f32"})
+  for (const char *model : {"llama-12-tied-bias-bf16-sharded", "llama-7-gqa-llama3-f32", "mistral-12-head-dim-f32",
+                            "mistral-7-gqa-f16", "opt-12-gelu-f16", "opt-7-tied-f32", "qwen2-12-gqa-bf16",
+                            "qwen2-7-tied-f32", "qwen3-12-tied-bias-bf16", "qwen3-7-gqa-f32"})
     for (const char *placement :
          {"--interval none", "--interval 1 --start-rule eager", "--interval 1 --start-rule paper",
           "--interval 3 --start-rule eager", "--interval 3 --start-rule paper",
@@ -53,7 +53,7 @@ std::vector<Case> shapes() {
   std::vector<Case> cases;
   for (const char *model : {"llama-13b", "llama-2-13b", "llama-2-70b", "llama-2-7b", "llama-3.1-405b", "llama-3.1-70b",
                             "llama-3.1-8b", "llama-30b", "llama-65b", "opt-13b", "opt-30b", "opt-6.7b", "opt-66b",
-                            "qwen1.5-7b", "qwen2.5-7b", "tinyllama-1.1b"})
+                            "qwen1.5-7b", "qwen2.5-7b", "qwen3-32b", "qwen3-8b", "tinyllama-1.1b"})
     for (const char *policy : {"--interval 4", "--interval 4 --start-rule paper", "--policy none", "--policy deepspeed",
                                "--policy flexgen --slo-factor 1.5", "--policy flexgen-nobus --slo-factor 1.5",
                                "--policy select-n --slo-factor 1.5", "--policy headrace --slo-factor 1.5"})

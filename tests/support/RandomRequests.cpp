@@ -16,7 +16,7 @@ CompileRequest randomRequest(std::mt19937_64 &generator, bool decode) {
     return std::exp(std::uniform_real_distribution<double>(std::log(low), std::log(high))(generator));
   };
   CompileRequest request;
-  model::ModelSpec &spec = request.model;
+  model::ModelSpec &spec = *request.model;
   spec.name = "random";
   spec.family = model::Family::Llama;
   spec.layers = between(2, 90);

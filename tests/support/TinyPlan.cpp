@@ -275,6 +275,8 @@ private:
     linear(qkvUnit, h_, qkv_, false, plan::Part::Attention, layer, s_->maxTokens);
     begin(Op::RopeAppend, plan::Part::Attention, layer);
     onLocal(Arg::X, qkv_, Access::ReadWrite);
+    if (spec_.qkNorm)
+      onTensor(Arg::NormWeights, qkvUnit, TensorRole::HeadNorms);
     persistent(Arg::Kv, kv, Access::ReadWrite);
     begin(Op::Attention, plan::Part::Attention, layer);
     onLocal(Arg::X, qkv_, Access::Read);

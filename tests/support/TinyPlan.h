@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/base/Boxed.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::core {
@@ -17,7 +17,7 @@ model::ModelSpec tinyLlama(int64_t layers); // 2 kv heads, RMSNorm, rotary, gate
 model::ModelSpec tinyOpt(int64_t layers);   // biases, LayerNorm, learned positions, ReLU, tied head
 
 struct TinyPlanOptions {
-  model::Boxed<model::ModelSpec> spec = tinyLlama(4);
+  model::ModelSpec spec = tinyLlama(4);
   std::vector<int64_t> offloaded; // layers, ascending
   bool offloadEmbedding = false;  // read directly from host memory (not for tied models)
   bool wrap = false;              // the tail of an iteration copies the first offloaded layer for the next

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/Family.h"
 #include "tools/commands/InputErrors.h"
 
 namespace headrace::tools {
@@ -47,7 +48,7 @@ constexpr KeyFlag kKeyFlags[] = {
     {"buckets", "sequences", "--sequences", kList, "sizes of sequences per iteration"},
     {"buckets", "contexts", "--contexts", kList, "sizes of context"},
     {"shape", "name", "--model-name", kText, "the shape's name"},
-    {"shape", "family", "--family", kText, "opt, llama, qwen2 or mistral"},
+    {"shape", "family", "--family", kText, model::kFamilyNames},
     {"shape", "layers", "--layers", kPlain, "decoder layers"},
     {"shape", "hidden", "--hidden", kPlain, "width of the residual stream"},
     {"shape", "heads", "--heads", kPlain, "query heads"},
@@ -63,6 +64,7 @@ constexpr KeyFlag kKeyFlags[] = {
     {"shape", "qkv_bias", "--qkv-bias", kPlain, "true or false"},
     {"shape", "out_bias", "--out-bias", kPlain, "true or false"},
     {"shape", "mlp_bias", "--mlp-bias", kPlain, "true or false"},
+    {"shape", "qk_norm", "--qk-norm", kPlain, "RMSNorm of each head of q and k: true or false"},
     {"shape", "tied_embeddings", "--tied-embeddings", kPlain, "true or false"},
     {"shape", "learned_positions", "--learned-positions", kPlain, "true or false"},
     {"shape", "position_offset", "--position-offset", kPlain, "rows before position 0 in a learned table"},

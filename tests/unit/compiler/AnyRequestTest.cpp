@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "compiler/Compile.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/unit/compiler/Requests.h"

@@ -5,6 +5,7 @@
 
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Placements.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -124,7 +125,7 @@ TEST(PlacementFamily, KnowsWhatUnitsAndRingsNeed) {
          {std::pair(ir::Shape::Decode, &target.decode), std::pair(ir::Shape::Mixed, &target.mixed)})
       uses.push_back(
           memoryUseOf(lowerModel(*module, stringifyShape(shape),
-                                 {&r.model, &layout, &target, r.hardware.kind, shape, Target::limits(*shapes)})));
+                                 {&*r.model, &layout, &target, r.hardware.kind, shape, Target::limits(*shapes)})));
     const PlacementFamily family(r.model, layout, target, std::move(uses));
 
     std::mt19937 generator(3);

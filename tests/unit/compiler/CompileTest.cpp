@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "runtime/core/TransitionPaths.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "runtime/sim/Simulator.h"
@@ -101,6 +102,43 @@ TEST(Compile, OnCudaActivationsAndCacheAreOfTheCheckpointsType) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->activationDtype, model::DType::BF16);
   EXPECT_EQ(plan->kvDtype, model::DType::BF16);
+}
+
+TEST(Compile, RefusesADeviceThatHasNoKernelForAnOp) {
+  const auto compiled = [](model::DeviceKind kind, auto change) {
+    CompileRequest r = request(tinyQwen3(2));
+    r.hardware.kind = kind;
+    change(*r.model);
+    return compile(r).status();
+  };
+  const auto wideHeads = [](model::ModelSpec &spec) { spec.headDim = 258; };
+  const auto manyWords = [](model::ModelSpec &spec) { spec.vocab = (1 << 18) + 1; };
+  for (auto change : {+wideHeads, +manyWords})
+    EXPECT_TRUE(compiled(model::DeviceKind::Host, change).ok());
+  const absl::Status heads = compiled(model::DeviceKind::Cuda, wideHeads);
+  EXPECT_EQ(heads.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(heads.message(),
+            "no kernel of hardware round for attention of tiny-qwen3-2: attention takes head sizes up to 256");
+  EXPECT_EQ(compiled(model::DeviceKind::Cuda, manyWords).message(),
+            "no kernel of hardware round for sample of tiny-qwen3-2: sample takes vocabularies of 1 to 262144 tokens");
+  EXPECT_TRUE(compiled(model::DeviceKind::Cuda, [](model::ModelSpec &) {}).ok());
+}
+
+TEST(Compile, NormsOfHeadsAreReadByRopeAppendFromTheUnitOfQkv) {
+  CompileRequest r = request(tinyQwen3(2));
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const plan::Schedule &schedule = plan->schedules[0];
+  int found = 0;
+  for (const plan::Step &step : schedule.steps)
+    for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i)
+      if (const plan::Operand &operand = schedule.operands[i]; step.kind == plan::StepKind::Compute &&
+                                                               step.op == kernels::Op::RopeAppend &&
+                                                               operand.arg == plan::Arg::NormWeights) {
+        EXPECT_EQ(plan->buffers[operand.buffer].name, absl::StrCat("layers.", step.layer, ".qkv"));
+        ++found;
+      }
+  EXPECT_EQ(found, 2);
 }
 
 TEST(Compile, OffloadsTheLayersOfTheInterval) {
@@ -338,7 +376,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, EveryPlacement, ::testing::Values(model::StartRu
                          [](const auto &info) { return std::string(model::startRuleName(info.param)); });
 
 TEST_P(EveryPlacement, Verifies) {
-  for (const model::ModelSpec &spec : {tinyLlama(7), tinyOpt(7), tinyQwen(6, true), tinyQwen(5, false)}) {
+  for (const model::ModelSpec &spec : {tinyLlama(7), tinyOpt(7), tinyQwen(6, true), tinyQwen(5, false), tinyQwen3(5)}) {
     CompileRequest r = request(spec);
     r.policy.startRule = GetParam();
     r.buckets.contexts = {64};

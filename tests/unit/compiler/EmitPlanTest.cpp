@@ -3,6 +3,7 @@
 
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Pipeline.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -25,7 +26,7 @@ protected:
   ir::IterationOp placed() {
     ir::IterationOp iteration =
         lowerModel(*module_, "decode",
-                   {&request_.model, &layout_, &target_, request_.hardware.kind, model::StartRule::Eager,
+                   {&*request_.model, &layout_, &target_, request_.hardware.kind, model::StartRule::Eager,
                     ir::Shape::Decode, Target::limits(target_.decode)});
     const absl::Status status = runPipeline(*module_, {});
     EXPECT_TRUE(status.ok()) << status;

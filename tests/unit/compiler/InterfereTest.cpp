@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compiler/Compile.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gtest/gtest.h"

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/cost/SelectN.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/support/SourceDir.h"
 
 namespace headrace::compiler {
@@ -74,7 +75,7 @@ OpenedCase::OpenedCase(CompileRequest request, const SearchCase &c, bool allShap
     : request_(std::move(request)), target_(opened(resolveGoal(request_))),
       layout_(model::layoutWeights(request_.model)),
       costs_(request_.model, request_.hardware, target_.activation, target_.kv), prices_(costs_) {
-  search_.model = &request_.model;
+  search_.model = &*request_.model;
   search_.layout = &layout_;
   search_.target = &target_;
   search_.deviceKind = request_.hardware.kind;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/choose/SearchPlacement.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 

@@ -2,6 +2,7 @@
 #include "tests/unit/compiler/Requests.h"
 
 #include "absl/strings/str_cat.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/support/SourceDir.h"
 #include "gtest/gtest.h"
 
@@ -47,6 +48,14 @@ model::ModelSpec tinyQwen(int64_t layers, bool tied) {
   spec.qkvBias = true;
   spec.tiedEmbeddings = tied;
   spec.dtype = model::DType::BF16;
+  return spec;
+}
+
+model::ModelSpec tinyQwen3(int64_t layers) {
+  model::ModelSpec spec = tinyLlama(layers);
+  spec.name = absl::StrCat("tiny-qwen3-", layers);
+  spec.family = model::Family::Qwen3;
+  spec.qkNorm = true;
   return spec;
 }
 

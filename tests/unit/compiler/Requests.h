@@ -15,6 +15,7 @@ model::ModelSpec tinyLlama(int64_t layers);
 model::ModelSpec tinyOpt(int64_t layers);
 // As tinyLlama with biases on q, k and v, tied or not.
 model::ModelSpec tinyQwen(int64_t layers, bool tied);
+model::ModelSpec tinyQwen3(int64_t layers); // norms of q's and k's heads
 
 // 1 GB/s links without latency, 10 GB/s of memory, 100 GFLOP/s, all efficiencies 1.
 model::Hardware roundHardware();

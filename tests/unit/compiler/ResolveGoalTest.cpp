@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -10,6 +10,7 @@
 
 #include "compiler/Compile.h"
 #include "compiler/lower/ResolveGoal.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -22,7 +23,7 @@ using ::testing::HasSubstr;
 // A model on a device with everything that a search needs.
 struct Searched {
   explicit Searched(CompileRequest from) : request(std::move(from)) {
-    search.model = &request.model;
+    search.model = &*request.model;
     search.layout = &layout;
     search.target = &target;
     search.deviceKind = request.hardware.kind;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <random>
 
+#include "runtime/model/ModelSpec.h"
 #include "tests/support/RandomRequests.h"
 #include "tests/unit/compiler/PlacementSweep.h"
 #include "gtest/gtest.h"

@@ -7,6 +7,7 @@
 #include "compiler/choose/policies/FlexGen.h"
 #include "kernels/Kernels.h"
 #include "runtime/cost/SelectN.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gtest/gtest.h"

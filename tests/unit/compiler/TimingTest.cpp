@@ -5,6 +5,7 @@
 #include <string>
 
 #include "compiler/Compile.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gtest/gtest.h"

@@ -9,6 +9,7 @@
 #include "compiler/emit/EmitPlan.h"
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Pipeline.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/sim/Simulator.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gtest/gtest.h"
@@ -26,7 +27,7 @@ protected:
     mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
     ir::IterationOp iteration =
         lowerModel(*module, "decode",
-                   {&request_.model, &layout_, &target_, request_.hardware.kind, ir::Shape::Decode, shapes_[0]});
+                   {&*request_.model, &layout_, &target_, request_.hardware.kind, ir::Shape::Decode, shapes_[0]});
     uint64_t planned = 0;
     size_t longest = 0;
     PipelineOptions options;

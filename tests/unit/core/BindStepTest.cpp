@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/model/ModelSpec.h"
 #include "tests/support/TinyPlan.h"
 
 namespace headrace::core {
@@ -131,6 +132,7 @@ TEST(BindStep, AttentionActivationAndSamplingGetTheModelsSizes) {
   Bound b({.spec = tinyLlama(1)});
   const auto rope = b.args<kernels::RopeAppendArgs>(b.step(Op::RopeAppend));
   EXPECT_NE(rope.inverseFrequencies, nullptr);
+  EXPECT_EQ(rope.headNorms, nullptr);
   EXPECT_EQ(rope.kvHeads, 2);
   const auto attention = b.args<kernels::AttentionArgs>(b.step(Op::Attention));
   EXPECT_EQ(attention.kv, rope.kv);
@@ -144,6 +146,17 @@ TEST(BindStep, AttentionActivationAndSamplingGetTheModelsSizes) {
   EXPECT_EQ(sample.output, b.device(b.plan.placements[0].extents[b.plan.outputBuffer()].address));
   Bound opt({.spec = tinyOpt(1)});
   EXPECT_EQ(opt.args<kernels::RopeAppendArgs>(opt.step(Op::RopeAppend)).inverseFrequencies, nullptr);
+}
+
+TEST(BindStep, NormsOfHeadsAreInTheUnitOfQkv) {
+  model::ModelSpec spec = tinyLlama(1);
+  spec.qkNorm = true;
+  Bound b({.spec = spec});
+  const auto rope = b.args<kernels::RopeAppendArgs>(b.step(Op::RopeAppend));
+  const uint64_t home = b.plan.placements[0].extents[1].address;
+  const model::Unit &qkv = b.binding.layout().units[1];
+  EXPECT_EQ(rope.headNorms, b.device(home + qkv.find(TensorRole::HeadNorms)->offset));
+  EXPECT_EQ(rope.eps, static_cast<float>(spec.normEps));
 }
 
 TEST(BindStep, ArgsPointToTheStructOfTheOp) {

@@ -124,6 +124,12 @@ TEST(Work, RopeAppendRotatesQueriesAndKeysAndWritesTheCache) {
   const Work w = work(smallLlama(), Op::RopeAppend, UnitRole::Qkv, {2, 2, 5});
   EXPECT_EQ(w.flops, 288u);
   EXPECT_EQ(w.deviceBytes, 896u + 128);
+  // Norms of the heads: 4 x 2 x 48 flops and two weights of 8 floats more; the rows are read and rewritten once.
+  model::ModelSpec normed = smallLlama();
+  normed.qkNorm = true;
+  const Work n = work(normed, Op::RopeAppend, UnitRole::Qkv, {2, 2, 5});
+  EXPECT_EQ(n.flops, 288u + 384);
+  EXPECT_EQ(n.deviceBytes, 896u + 128 + 2 * 4 * static_cast<uint64_t>(normed.headDim));
   const Work opt = work(smallOpt(), Op::RopeAppend, UnitRole::Qkv, {2, 2, 5});
   EXPECT_EQ(opt.flops, 0u);
   EXPECT_EQ(opt.deviceBytes, 2u * 2 * 32 * 4 + 2 * 2 * 32 * 2);

@@ -268,7 +268,8 @@ TEST(JobFile, RefusesBadBuckets) {
 }
 
 TEST(JobFile, RefusesBadModels) {
-  expectRefused("[model]\n", "1: model.family is missing: expected \"opt\", \"llama\", \"qwen2\" or \"mistral\"");
+  expectRefused("[model]\n",
+                "1: model.family is missing: expected \"opt\", \"llama\", \"qwen2\", \"mistral\" or \"qwen3\"");
   expectRefused(std::string("[model]\n") + kShape + "kv_heads = 3\n", " kv_heads = 3: expected a divisor of heads = 8");
   expectRefused("[model]\npath = \"a\"\nshape = \"b\"\n", "3: model.shape: unknown key: expected one of path");
   expectRefused("[model]\nshape = \"opt-6.7b\"\nlayers = 3\n", "3: model.layers: unknown key: expected one of shape");
@@ -283,7 +284,7 @@ TEST(JobFile, RefusesBadModels) {
                      ":2: model.shape = \"opt\": expected a shape's .toml file: a folder is given as path");
   EXPECT_REFUSED(parseJob("[model]\npath = \"opt\"\n", folder.file("job.toml")), absl::StatusCode::kInvalidArgument,
                  folder.file("job.toml") + ":2: model.path: " + folder.file("opt/config.json") +
-                     ": model_type = \"gpt2\": expected opt, llama, qwen2 or mistral");
+                     ": model_type = \"gpt2\": expected opt, llama, qwen2, mistral or qwen3");
   EXPECT_REFUSED(
       parseJob("[model]\nshape = \"bad.toml\"\n", folder.file("job.toml")), absl::StatusCode::kInvalidArgument,
       folder.file("job.toml") + ":2: model.shape: " + folder.file("bad.toml") + ":1: family = 3: expected a string");

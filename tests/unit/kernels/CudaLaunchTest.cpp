@@ -94,6 +94,10 @@ TEST(CudaLaunch, RefusalsSayWhatIsSupported) {
   RopeAppendArgs rope{};
   rope.headDim = 12290, rope.heads = rope.kvHeads = 1;
   EXPECT_EQ(why(Op::RopeAppend, rope), "rope_append takes head sizes from 1 to 12288");
+  const float weight = 1;
+  rope.headDim = 12282, rope.headNorms = &weight;
+  EXPECT_EQ(why(Op::RopeAppend, rope), "rope_append with norms takes head sizes from 1 to 12280");
+  rope.headNorms = nullptr;
   BiasActivateArgs bias{};
   bias.result = static_cast<Elem>(9);
   EXPECT_EQ(cudaLaunch(bias).kernel, nullptr);
@@ -119,6 +123,11 @@ TEST(CudaLaunch, RowsAndElementsAreTakenInTurnBeyondAFullDevice) {
   EXPECT_STREQ(launch.kernel, "rope_append_bf16_bf16");
   EXPECT_EQ(gridOf(launch), (Grid{16, 6, 1})); // 48 heads of q, k and v, 8 a block
   EXPECT_EQ(launch.sharedBytes, 128u * 4);     // 64 cosines and 64 sines
+  const float weights[256] = {};
+  rope.headNorms = weights;
+  const CudaLaunch normed = cudaLaunch(Op::RopeAppend, &rope, {16, 16, 512}, nullptr);
+  EXPECT_EQ(gridOf(normed), (Grid{16, 6, 1}));
+  EXPECT_EQ(normed.sharedBytes, (128u + 8) * 4); // and a factor for each of a block's heads
 }
 
 TEST(CudaLaunch, SampleAndPublishHaveABlockASequenceAndOne) {

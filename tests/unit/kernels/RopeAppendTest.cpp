@@ -24,12 +24,15 @@ struct Result {
   Stored kv;
 };
 
-Result run(HostIsa isa, const Model &s, TestMeta &meta, const Floats &qkv, const Floats *frequencies, int64_t blocks) {
+Result run(HostIsa isa, const Model &s, TestMeta &meta, const Floats &qkv, const Floats *frequencies, int64_t blocks,
+           const Floats *headNorms = nullptr) {
   Result r{qkv, Stored(s.elem, Floats(blocks * 2 * s.kvHeads * s.blockTokens * s.headDim, 99.0f))};
   RopeAppendArgs args{};
   args.meta = meta.get(), args.qkv = r.qkv.data(), args.kv = r.kv.data();
   args.inverseFrequencies = frequencies != nullptr ? frequencies->data() : nullptr;
   args.heads = s.heads, args.kvHeads = s.kvHeads, args.headDim = s.headDim, args.blockTokens = s.blockTokens;
+  args.headNorms = headNorms != nullptr ? headNorms->data() : nullptr;
+  args.eps = 1e-2f;
   args.kvElem = s.elem;
   hostKernel(Op::RopeAppend, isa)(&args);
   return r;
@@ -56,6 +59,30 @@ TEST_P(RopeAppendTest, RotatesQAndKByThePositionAndLeavesVAlone) {
           ASSERT_NEAR(out[start + d], x[d], 5e-7) << "row " << t << " head " << head << " element " << d;
       }
   }
+}
+
+TEST_P(RopeAppendTest, NormalisesEachHeadOfQAndKBeforeItTurns) {
+  for (const bool rotated : {true, false})
+    for (int64_t headDim : {2, 6, 22, 128, 600}) {
+      Model s{.headDim = headDim};
+      const Floats frequencies = llamaFrequencies(headDim), weights = randomFloats(2 * headDim, 17);
+      TestMeta meta({{3, 2, {1, 2}}, {8000, 2, std::vector<int32_t>(2001, 2)}}, s.blockTokens, 2001);
+      const Floats qkv = randomFloats(4 * s.rowLength(), 7);
+      const Result result = run(GetParam(), s, meta, qkv, rotated ? &frequencies : nullptr, 3, &weights);
+      const int64_t positions[] = {3, 4, 8000, 8001};
+      for (int64_t t = 0; t < 4; ++t)
+        for (int64_t head = 0; head < s.heads + 2 * s.kvHeads; ++head) {
+          const int64_t start = t * s.rowLength() + head * headDim;
+          reference::Values x(qkv.begin() + start, qkv.begin() + start + headDim);
+          if (head < s.heads + s.kvHeads) {
+            const auto weight = weights.begin() + (head < s.heads ? 0 : headDim);
+            x = reference::norm(x, reference::Values(weight, weight + headDim), {}, 1e-2f);
+            x = rotated ? reference::rotate(x, frequencies, positions[t]) : x;
+          }
+          for (int64_t d = 0; d < headDim; ++d)
+            ASSERT_NEAR(result.qkv[start + d], x[d], 3e-6) << "row " << t << " head " << head << " element " << d;
+        }
+    }
 }
 
 TEST_P(RopeAppendTest, QuarterTurnSwapsTheHalves) {
@@ -137,12 +164,15 @@ TEST_P(RopeAppendTest, ARowDoesNotDependOnTheOthers) {
   Model s;
   const Floats frequencies = llamaFrequencies(s.headDim), qkv = randomFloats(8 * s.rowLength(), 12);
   TestMeta all({{10, 8, std::vector<int32_t>(5, 1)}}, s.blockTokens);
-  const Floats whole = run(GetParam(), s, all, qkv, &frequencies, 3).qkv;
-  for (int64_t t = 0; t < 8; ++t) {
-    TestMeta one({{10 + t, 1, std::vector<int32_t>(5, 2)}}, s.blockTokens);
-    const Floats row(qkv.begin() + t * s.rowLength(), qkv.begin() + (t + 1) * s.rowLength());
-    const Floats alone = run(GetParam(), s, one, row, &frequencies, 3).qkv;
-    EXPECT_TRUE(sameBits(alone.data(), whole.data() + t * s.rowLength(), alone.size()));
+  const Floats weights = randomFloats(2 * s.headDim, 13);
+  for (const Floats *norms : {static_cast<const Floats *>(nullptr), &weights}) {
+    const Floats whole = run(GetParam(), s, all, qkv, &frequencies, 3, norms).qkv;
+    for (int64_t t = 0; t < 8; ++t) {
+      TestMeta one({{10 + t, 1, std::vector<int32_t>(5, 2)}}, s.blockTokens);
+      const Floats row(qkv.begin() + t * s.rowLength(), qkv.begin() + (t + 1) * s.rowLength());
+      const Floats alone = run(GetParam(), s, one, row, &frequencies, 3, norms).qkv;
+      EXPECT_TRUE(sameBits(alone.data(), whole.data() + t * s.rowLength(), alone.size()));
+    }
   }
 }
 

@@ -206,16 +206,19 @@ TEST(CudaPublish, TokensLieInTheIterationsSlotUnderItsNumber) {
 
 struct RopeCase {
   int64_t heads, kvHeads, headDim;
-  bool rotated;
+  bool rotated, normed = false;
 };
 
 TEST(CudaRopeAppend, RotatesAndAppendsRoundingOnce) {
   const int64_t blockTokens = 4, rows = 4, capacity = 6;
   for (Elem activation : kAllElems)
     for (Elem kvElem : kAllElems)
-      for (const RopeCase &c : {RopeCase{3, 2, 22, true}, RopeCase{8, 2, 64, true}, RopeCase{2, 2, 80, true},
-                                RopeCase{5, 5, 7, false}, RopeCase{3, 1, 128, false}}) {
-        SCOPED_TRACE(testing::Message() << "types " << int(activation) << " " << int(kvElem) << " dim " << c.headDim);
+      for (const RopeCase &c :
+           {RopeCase{3, 2, 22, true}, RopeCase{8, 2, 64, true}, RopeCase{2, 2, 80, true}, RopeCase{5, 5, 7, false},
+            RopeCase{3, 1, 128, false}, RopeCase{6, 3, 16, true, true}, RopeCase{4, 2, 18, true, true},
+            RopeCase{8, 1, 128, true, true}, RopeCase{5, 5, 7, false, true}, RopeCase{2, 1, 64, false, true}}) {
+        SCOPED_TRACE(testing::Message() << "types " << int(activation) << " " << int(kvElem) << " dim " << c.headDim
+                                        << (c.normed ? " normed" : ""));
         const int64_t planes = c.heads + 2 * c.kvHeads, blocks = 5;
         Floats frequencies(c.headDim / 2 + 1);
         for (size_t j = 0; j < frequencies.size(); ++j)
@@ -229,9 +232,12 @@ TEST(CudaRopeAppend, RotatesAndAppendsRoundingOnce) {
         const Stored stored(activation, values);
         DeviceStored qkv(activation, values), kv(kvElem, blocks * 2 * c.kvHeads * blockTokens * c.headDim, 99.0f);
         DeviceArray<float> deviceFrequencies(frequencies);
+        const Floats weights = randomFloats(2 * c.headDim, 11);
+        DeviceArray<float> deviceWeights(weights);
         RopeAppendArgs args{};
         args.meta = meta.get(), args.qkv = qkv.data(), args.kv = kv.data();
         args.inverseFrequencies = c.rotated ? deviceFrequencies.get() : nullptr;
+        args.headNorms = c.normed ? deviceWeights.get() : nullptr, args.eps = 1e-2f;
         args.heads = c.heads, args.kvHeads = c.kvHeads, args.headDim = c.headDim, args.blockTokens = blockTokens;
         args.kvElem = kvElem, args.activation = activation;
         runOpInTurn(Op::RopeAppend, args, {capacity, 3, 64}, c.headDim % 4); // several orders
@@ -244,14 +250,20 @@ TEST(CudaRopeAppend, RotatesAndAppendsRoundingOnce) {
             reference::Values x;
             for (int64_t d = 0; d < c.headDim; ++d)
               x.push_back(stored.value(start + d));
+            if (c.normed && plane < c.heads + c.kvHeads) {
+              const auto weight = weights.begin() + (plane < c.heads ? 0 : c.headDim);
+              x = reference::norm(x, reference::Values(weight, weight + c.headDim), {}, 1e-2f);
+            }
             if (c.rotated && plane < c.heads + c.kvHeads)
               x = reference::rotate(x, frequencies, positions[t]);
+            const double exact = c.normed ? 3e-6 : 6e-7,
+                         most = c.normed ? 3 : 1.5; // normalised, elements may be above 1
             for (int64_t d = 0; d < c.headDim; ++d) {
-              ASSERT_NEAR(out[start + d], x[d], 6e-7 + 1.5 * roundingOf(activation)) << t << " " << plane << " " << d;
+              ASSERT_NEAR(out[start + d], x[d], exact + most * roundingOf(activation)) << t << " " << plane << " " << d;
               if (plane < c.heads)
                 continue;
               const size_t at = ((block[t] * 2 * c.kvHeads + plane - c.heads) * blockTokens + line[t]) * c.headDim + d;
-              ASSERT_NEAR(cache[at], x[d], 6e-7 + 1.5 * roundingOf(kvElem)) << t << " " << plane << " " << d;
+              ASSERT_NEAR(cache[at], x[d], exact + most * roundingOf(kvElem)) << t << " " << plane << " " << d;
               written[at] = true;
             }
           }

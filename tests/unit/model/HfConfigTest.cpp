@@ -49,6 +49,16 @@ json mistral03() {
     "torch_dtype": "bfloat16", "vocab_size": 32768})");
 }
 
+json qwen3() {
+  return json::parse(R"({
+    "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "head_dim": 128, "hidden_act": "silu",
+    "hidden_size": 4096, "intermediate_size": 12288, "max_position_embeddings": 40960, "max_window_layers": 36,
+    "model_type": "qwen3", "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_sliding_window": false, "vocab_size": 151936
+  })");
+}
+
 // A config with some keys replaced (null stays null, unlike in a JSON merge patch) and some taken away.
 json with(json config, const json &changes) {
   for (const auto &[key, value] : changes.items())
@@ -75,6 +85,7 @@ TEST(HfConfig, ArchitecturesAreClassesOfTheModelType) {
   accepted(opt67(), {"OPTForCausalLM"});
   accepted(qwen25(), {"Qwen2ForCausalLM"});
   accepted(mistral03(), {"MistralForCausalLM"});
+  accepted(qwen3(), {"Qwen3ForCausalLM"});
 
   const auto refused = [](const json &config, const json &architectures, const std::string &expected) {
     expectRefused(with(config, {{"architectures", architectures}}),
@@ -90,6 +101,7 @@ TEST(HfConfig, ArchitecturesAreClassesOfTheModelType) {
                 "architectures = \"LlamaForCausalLM\": expected a list");
   refused(qwen25(), {"Qwen2MoeForCausalLM"}, "\"qwen2\", such as \"Qwen2ForCausalLM\"");
   refused(qwen25(), {"Qwen2VLForConditionalGeneration"}, "\"qwen2\", such as \"Qwen2ForCausalLM\"");
+  refused(qwen3(), {"Qwen3MoeForCausalLM"}, "\"qwen3\", such as \"Qwen3ForCausalLM\"");
   refused(opt67(), {"LlamaForCausalLM"}, "\"opt\", such as \"OPTForCausalLM\"");
   refused(mistral03(), {"MixtralForCausalLM"}, "\"mistral\", such as \"MistralForCausalLM\"");
 }
@@ -150,6 +162,37 @@ TEST(HfConfig, ReadsQwen2WithItsBias) {
   EXPECT_EQ(spec->kvHeads, 4);
   EXPECT_EQ(spec->rope.theta, 1e6);
   EXPECT_EQ(spec->rope.scaling, RopeScalingKind::None);
+}
+
+TEST(HfConfig, ReadsQwen3WithItsNormsOfHeads) {
+  const auto spec = parse(qwen3());
+  ASSERT_TRUE(spec.ok()) << messageOf(spec);
+  EXPECT_EQ(spec->family, Family::Qwen3);
+  EXPECT_TRUE(spec->qkNorm);
+  EXPECT_FALSE(spec->qkvBias || spec->outBias || spec->mlpBias || spec->tiedEmbeddings);
+  EXPECT_EQ(spec->headDim, 128);
+  EXPECT_EQ(spec->kvHeads, 8);
+  EXPECT_EQ(spec->maxPositions, 40960);
+  EXPECT_EQ(spec->rope.theta, 1e6);
+  EXPECT_EQ(spec->dtype, DType::BF16);
+  for (const json &other : {llama31(), opt67(), qwen25(), mistral03()})
+    EXPECT_FALSE(parse(other)->qkNorm);
+
+  const auto biased = parse(with(qwen3(), {{"attention_bias", true}}));
+  ASSERT_TRUE(biased.ok()) << messageOf(biased);
+  EXPECT_TRUE(biased->qkvBias && biased->outBias);
+  EXPECT_FALSE(biased->mlpBias);
+  // Missing, head_dim is 128 whatever the width is.
+  EXPECT_EQ(parse(with(without(qwen3(), "head_dim"), {{"hidden_size", 5120}, {"num_attention_heads", 64}}))->headDim,
+            128);
+  const auto defaults = parse({{"model_type", "qwen3"}});
+  ASSERT_TRUE(defaults.ok()) << messageOf(defaults);
+  EXPECT_EQ(defaults->vocab, 151936);
+  EXPECT_EQ(defaults->intermediate, 22016);
+  EXPECT_EQ(defaults->kvHeads, 32);
+  expectRefused(with(qwen3(), {{"use_sliding_window", true}, {"max_window_layers", 18}, {"sliding_window", 4096}}),
+                "sliding_window = 4096: expected null or at least max_position_embeddings = 40960: a sliding window "
+                "shorter than the context is not supported");
 }
 
 TEST(HfConfig, ReadsMistral) {
@@ -324,8 +367,9 @@ TEST(HfConfig, RefusesImpossibleRopeScaling) {
 
 TEST(HfConfig, RefusesUnknownModelTypesByName) {
   expectRefused(with(llama31(), {{"model_type", "gemma2"}}),
-                "model_type = \"gemma2\": expected opt, llama, qwen2 or mistral");
-  expectRefused(without(llama31(), "model_type"), "model_type is missing: expected opt, llama, qwen2 or mistral");
+                "model_type = \"gemma2\": expected opt, llama, qwen2, mistral or qwen3");
+  expectRefused(without(llama31(), "model_type"),
+                "model_type is missing: expected opt, llama, qwen2, mistral or qwen3");
   expectRefused(with(llama31(), {{"model_type", 7}}), "model_type = 7: expected a string");
 }
 
@@ -334,11 +378,12 @@ TEST(HfConfig, RefusesMixtureOfExpertsByName) {
                 "num_local_experts = 8: expected a dense model: mixture of experts is not supported");
   expectRefused(with(qwen25(), {{"num_experts", 60}}),
                 "num_experts = 60: expected a dense model: mixture of experts is not supported");
-  expectRefused(with(llama31(), {{"model_type", "mixtral"}}),
-                "model_type = \"mixtral\": expected opt, llama, qwen2 or mistral: mixture of experts is not supported");
+  expectRefused(
+      with(llama31(), {{"model_type", "mixtral"}}),
+      "model_type = \"mixtral\": expected opt, llama, qwen2, mistral or qwen3: mixture of experts is not supported");
   expectRefused(
       with(qwen25(), {{"model_type", "qwen2_moe"}}),
-      "model_type = \"qwen2_moe\": expected opt, llama, qwen2 or mistral: mixture of experts is not supported");
+      "model_type = \"qwen2_moe\": expected opt, llama, qwen2, mistral or qwen3: mixture of experts is not supported");
   EXPECT_TRUE(parse(with(llama31(), {{"num_local_experts", 0}})).ok());
 }
 

@@ -12,8 +12,10 @@ namespace {
 TEST(ModelSpec, NamesRoundTrip) {
   for (DType type : {DType::F32, DType::F16, DType::BF16})
     EXPECT_EQ(dtypeFromName(dtypeName(type)), type);
-  for (Family family : {Family::Opt, Family::Llama, Family::Qwen2, Family::Mistral})
-    EXPECT_EQ(familyFromName(familyName(family)), family);
+  for (const FamilyTraits &traits : kFamilies)
+    EXPECT_EQ(familyFromName(familyName(traits.family)), traits.family);
+  EXPECT_EQ(kFamilyNames, "opt, llama, qwen2, mistral or qwen3");
+  EXPECT_EQ(kFamilyNamesQuoted, "\"opt\", \"llama\", \"qwen2\", \"mistral\" or \"qwen3\"");
   for (NormKind norm : {NormKind::LayerNorm, NormKind::RmsNorm})
     EXPECT_EQ(normFromName(normName(norm)), norm);
   for (Activation activation : {Activation::Relu, Activation::Gelu, Activation::GeluTanh, Activation::SiluGate})

@@ -39,6 +39,13 @@ TEST(Shape, FillsInWhatTheFamilyMeans) {
   ASSERT_TRUE(qwen.ok()) << messageOf(qwen);
   EXPECT_TRUE(qwen->qkvBias);
   EXPECT_FALSE(qwen->outBias);
+
+  const auto qwen3 = parseShape("family = \"qwen3\"" + sizes, "tiny.toml");
+  ASSERT_TRUE(qwen3.ok()) << messageOf(qwen3);
+  EXPECT_TRUE(qwen3->qkNorm);
+  EXPECT_FALSE(qwen3->qkvBias || llama->qkNorm || opt->qkNorm || qwen->qkNorm);
+  EXPECT_FALSE(parseShape("family = \"qwen3\"\nqk_norm = false" + sizes, "tiny.toml")->qkNorm);
+  EXPECT_TRUE(parseShape("family = \"llama\"\nqk_norm = true" + sizes, "tiny.toml")->qkNorm);
 }
 
 TEST(Shape, ReadsEveryKey) {
@@ -47,6 +54,7 @@ TEST(Shape, ReadsEveryKey) {
                  "head_dim = 16\nintermediate = 172\nvocab = 500\nmax_positions = 256\ndtype = \"bf16\"\n"
                  "norm = \"layernorm\"\nnorm_eps = 1e-4\nactivation = \"silu_gate\"\nqkv_bias = true\n"
                  "out_bias = true\nmlp_bias = true\ntied_embeddings = true\nlearned_positions = false\n"
+                 "qk_norm = true\n"
                  "position_offset = 0\nrope_theta = 150\n"
                  "rope_scaling = { type = \"llama3\", factor = 8, low_freq_factor = 1.5, "
                  "high_freq_factor = 3.0, original_max_positions = 16 }\n",
@@ -59,7 +67,7 @@ TEST(Shape, ReadsEveryKey) {
   EXPECT_EQ(spec->dtype, DType::BF16);
   EXPECT_EQ(spec->norm, NormKind::LayerNorm);
   EXPECT_EQ(spec->normEps, 1e-4);
-  EXPECT_TRUE(spec->qkvBias && spec->outBias && spec->mlpBias && spec->tiedEmbeddings);
+  EXPECT_TRUE(spec->qkvBias && spec->outBias && spec->mlpBias && spec->tiedEmbeddings && spec->qkNorm);
   EXPECT_EQ(spec->rope.theta, 150.0);
   EXPECT_EQ(spec->rope.scaling, RopeScalingKind::Llama3);
   EXPECT_EQ(spec->rope.factor, 8.0);
@@ -77,7 +85,7 @@ TEST(Shape, RefusesBadKeysByFileAndLine) {
       {base + "layer = 3\n",
        "f:8: layer: unknown key: expected one of activation, dtype, family, head_dim, heads, hidden, intermediate, "
        "kv_heads, layers, learned_positions, max_positions, mlp_bias, name, norm, norm_eps, out_bias, position_offset, "
-       "qkv_bias, rope_scaling, rope_theta, tied_embeddings, vocab"},
+       "qk_norm, qkv_bias, rope_scaling, rope_theta, tied_embeddings, vocab"},
       {base + "kv_heads = 3\n", "f: kv_heads = 3: expected a divisor of heads = 8"},
       {base + "kv_heads = 0\n", "f:8: kv_heads = 0: expected an integer from 1 to 2147483647"},
       {base + "kv_heads = 2.5\n", "f:8: kv_heads = 2.5: expected an integer from 1 to 2147483647"},
@@ -104,8 +112,9 @@ TEST(Shape, RefusesBadKeysByFileAndLine) {
        "f:8: expected TOML: Error while parsing key-value pair: cannot redefine existing integer 'heads'"},
       {base + "vocab == 3\n", ""},
       {base + "position_offset = 2\n", "f: position_offset = 2: expected 0 in a model without learned positions"},
-      {"layers = 4\n", "f:1: family is missing: expected \"opt\", \"llama\", \"qwen2\" or \"mistral\""},
-      {"family = \"gemma\"\n", "f:1: family = \"gemma\": expected \"opt\", \"llama\", \"qwen2\" or \"mistral\""},
+      {"layers = 4\n", "f:1: family is missing: expected \"opt\", \"llama\", \"qwen2\", \"mistral\" or \"qwen3\""},
+      {"family = \"gemma\"\n",
+       "f:1: family = \"gemma\": expected \"opt\", \"llama\", \"qwen2\", \"mistral\" or \"qwen3\""},
       {"family = \"llama\"\nlayers = 4\n", "f:1: hidden is missing: expected an integer from 1 to 2147483647"},
       {"family = \"llama\"\nlayers = 4\nhidden = 65\nheads = 8\nintermediate = 1\nvocab = 1\nmax_positions = 1\n",
        "f:4: heads = 8: expected a divisor of hidden = 65, or head_dim"},
@@ -146,7 +155,8 @@ TEST(ShippedShapes, HaveTheNumberOfParametersOfTheirModelCards) {
       {"opt-6.7b", 6.658},         {"opt-13b", 12.853},     {"opt-30b", 29.975},     {"opt-66b", 65.720},
       {"llama-2-7b", 6.738},       {"llama-2-13b", 13.016}, {"llama-2-70b", 68.977}, {"llama-13b", 13.016},
       {"llama-30b", 32.529},       {"llama-65b", 65.286},   {"llama-3.1-8b", 8.030}, {"llama-3.1-70b", 70.554},
-      {"llama-3.1-405b", 405.853}, {"qwen1.5-7b", 7.721},   {"qwen2.5-7b", 7.616},
+      {"llama-3.1-405b", 405.853}, {"qwen1.5-7b", 7.721},   {"qwen2.5-7b", 7.616},   {"qwen3-8b", 8.191},
+      {"qwen3-32b", 32.762},
   };
   for (const auto &[name, expected] : billions) {
     const auto spec = readShape(sourceDir() + "/examples/models/" + name + ".toml");

@@ -58,6 +58,23 @@ TEST(WeightLayout, CutsALlamaIntoUnits) {
   EXPECT_THAT(head.find(TensorRole::Matrix)->sources, ElementsAre("lm_head.weight"));
 }
 
+TEST(WeightLayout, NormsOfHeadsLieBehindTheMatrixOfQkv) {
+  ModelSpec spec = tinyLlama();
+  const uint64_t without = layoutWeights(spec).units[1].bytes;
+  spec.family = Family::Qwen3;
+  spec.qkNorm = true;
+  const WeightLayout layout = layoutWeights(spec);
+  const Unit &qkv = layout.units[1];
+  const Tensor &norms = *qkv.find(TensorRole::HeadNorms);
+  EXPECT_THAT(norms.sources,
+              ElementsAre("model.layers.0.self_attn.q_norm.weight", "model.layers.0.self_attn.k_norm.weight"));
+  EXPECT_THAT(norms.sourceRows, ElementsAre(4, 4)); // the width of a head
+  EXPECT_EQ(norms.dtype, DType::F32);
+  EXPECT_EQ(norms.offset, without);
+  EXPECT_EQ(qkv.bytes, without + kAlign);
+  EXPECT_EQ(parameterCount(layout), parameterCount(layoutWeights(tinyLlama())) + 2u * 8); // two layers
+}
+
 TEST(WeightLayout, CutsAnOptIntoUnits) {
   const WeightLayout layout = layoutWeights(tinyOpt());
   const Unit &embedding = layout.units[0];
@@ -106,6 +123,7 @@ ModelSpec anySpec() {
   spec.outBias = *rc::gen::arbitrary<bool>();
   spec.mlpBias = *rc::gen::arbitrary<bool>();
   spec.tiedEmbeddings = *rc::gen::arbitrary<bool>();
+  spec.qkNorm = *rc::gen::arbitrary<bool>();
   RC_PRE(validate(spec, "generated").ok());
   return spec;
 }
@@ -171,7 +189,8 @@ RC_GTEST_PROP(WeightLayout, HoldsEachParameterOnce, ()) {
   const int64_t norm = spec.hidden * (spec.norm == NormKind::LayerNorm ? 2 : 1);
   const int64_t layer = spec.qkvRows() * spec.hidden + (spec.qkvBias ? spec.qkvRows() : 0) +
                         spec.hidden * spec.qRows() + (spec.outBias ? spec.hidden : 0) + spec.upRows() * spec.hidden +
-                        (spec.mlpBias ? spec.upRows() + spec.hidden : 0) + spec.hidden * spec.intermediate + 2 * norm;
+                        (spec.mlpBias ? spec.upRows() + spec.hidden : 0) + spec.hidden * spec.intermediate + 2 * norm +
+                        (spec.qkNorm ? 2 * spec.headDim : 0);
   const int64_t tables = spec.vocab * spec.hidden * (spec.tiedEmbeddings ? 1 : 2) +
                          (spec.learnedPositions ? (spec.maxPositions + spec.positionOffset) * spec.hidden : 0);
   RC_ASSERT(parameterCount(layoutWeights(spec)) == static_cast<uint64_t>(spec.layers * layer + tables + norm));

@@ -287,8 +287,11 @@ private:
       const auto unit = [&](UnitRole role) { return static_cast<uint32_t>(layout_.layerUnit(layer, role)); };
       norm(Part::Attention, layer, unit(UnitRole::Qkv), X, H);
       linear(Part::Attention, layer, unit(UnitRole::Qkv), H, Qkv);
-      compute(kernels::Op::RopeAppend, Part::Attention, layer,
-              {local(Arg::X, Access::ReadWrite, Qkv), whole(Arg::Kv, Access::ReadWrite, plan_.kvBuffer(layer))});
+      std::vector<Operand> rope = {local(Arg::X, Access::ReadWrite, Qkv),
+                                   whole(Arg::Kv, Access::ReadWrite, plan_.kvBuffer(layer))};
+      if (plan_.model->qkNorm)
+        rope.push_back(weight(Arg::NormWeights, unit(UnitRole::Qkv), TensorRole::HeadNorms));
+      compute(kernels::Op::RopeAppend, Part::Attention, layer, rope);
       compute(kernels::Op::Attention, Part::Attention, layer,
               {local(Arg::X, Access::Read, Qkv), whole(Arg::Kv, Access::Read, plan_.kvBuffer(layer)),
                local(Arg::Y, Access::Write, Attn), local(Arg::Workspace, Access::Write, Workspace)});

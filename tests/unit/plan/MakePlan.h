@@ -46,6 +46,8 @@ struct PlanOptions {
 model::ModelSpec tinyLlama(int64_t layers);
 // OPT's ops: LayerNorm, learned positions, ReLU, biases.
 model::ModelSpec tinyOpt(int64_t layers);
+// The same as tinyLlama, with norms of q's and k's heads.
+model::ModelSpec tinyQwen3(int64_t layers);
 
 Plan makePlan(const PlanOptions &options);
 

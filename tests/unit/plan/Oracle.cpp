@@ -193,6 +193,8 @@ private:
       access(Arg::X, "b");
       whole(Arg::Kv, plan_.kvBuffer(step.layer));
       access(Arg::Kv, "wb");
+      if (m.qkNorm)
+        covers(Arg::NormWeights, model::TensorRole::HeadNorms);
       break;
     case kernels::Op::Attention:
       touches(Arg::X, tokens, m.qkvRows());

@@ -43,7 +43,7 @@ Operand &source(Plan &p) { return schedule(p).operands[schedule(p).steps[firstCo
 const std::vector<Fault> &faults() {
   static const std::vector<Fault> all = {
       // What the plan is for.
-      {"model.family is 9, expected 0 to 3", [](Plan &p) { p.model->family = model::Family{9}; }},
+      {"model.family is 9, expected 0 to 4", [](Plan &p) { p.model->family = model::Family{9}; }},
       {"model.norm is 2, expected 0 to 1", [](Plan &p) { p.model->norm = model::NormKind{2}; }},
       {"model.activation is 4, expected 0 to 3", [](Plan &p) { p.model->activation = model::Activation{4}; }},
       {"model.rope.scaling is 3, expected 0 to 2", [](Plan &p) { p.model->rope.scaling = model::RopeScalingKind{3}; }},

@@ -11,6 +11,7 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/model/WeightLayout.h"
 #include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 
@@ -147,6 +148,23 @@ TEST(PlanVerifier, RefusesOperandsThatAreNotTheOps) {
             [](Plan &p) { operand(p, Op::RopeAppend, 0, Arg::Kv).address += 256; }},
        })
     expectRefused(broken);
+}
+
+TEST(PlanVerifier, NormsOfHeadsAreWholeAndOfTheStepsLayer) {
+  using kernels::Op;
+  const Plan plan = test::makePlan({test::tinyQwen3(2), {test::PlacementOptions{}}});
+  EXPECT_TRUE(verifyPlan(plan, "a.plan").ok()) << verifyPlan(plan, "a.plan");
+  const auto refusal = [&](auto change) {
+    Plan broken = plan;
+    change(operand(broken, Op::RopeAppend, 1, Arg::NormWeights));
+    return std::string(verifyPlan(broken, "a.plan").message());
+  };
+  EXPECT_THAT(refusal([](Operand &o) { o.bytes -= 64; }),
+              testing::HasSubstr("rope_append: operand norm is layers.1.qkv"));
+  EXPECT_THAT(refusal([](Operand &o) { o.arg = Arg::Bias; }),
+              testing::HasSubstr("rope_append: operand norm is missing"));
+  EXPECT_THAT(refusal([](Operand &o) { o.buffer -= model::kUnitsPerLayer; }),
+              testing::HasSubstr("rope_append: operand norm is layers.0.qkv, the step is of layer 1"));
 }
 
 TEST(PlanVerifier, RefusesOrderThatIsLeftToChance) {

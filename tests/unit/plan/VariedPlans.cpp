@@ -41,6 +41,13 @@ model::ModelSpec tinyOpt(int64_t layers) {
   return m;
 }
 
+model::ModelSpec tinyQwen3(int64_t layers) {
+  model::ModelSpec m = tinyLlama(layers);
+  m.family = model::Family::Qwen3;
+  m.qkNorm = true;
+  return m;
+}
+
 std::vector<NamedOptions> variedPlans() {
   using model::StartRule;
   const auto cut = [](int units, uint64_t bytes) {
@@ -62,6 +69,7 @@ std::vector<NamedOptions> variedPlans() {
   out.push_back({"three layers in three slots", {tinyLlama(4), {eager({0, 1, 3}, cut(2, 1024))}}});
   out.push_back({"all layers, no wrap-around", {tinyLlama(4), {eager({0, 1, 2, 3}, {})}}});
   out.push_back({"opt, cut in the second layer", {tinyOpt(4), {eager({0, 1, 2, 3}, cut(5, 768))}}});
+  out.push_back({"norms of heads, cut in a unit", {tinyQwen3(3), {eager({0, 2}, cut(1, 512))}}});
   out.push_back({"paper, interval 2", {tinyLlama(6), {paper({1, 3, 5})}}});
   out.push_back({"paper, interval 1", {tinyOpt(4), {paper({0, 1, 2, 3})}}});
   PlacementOptions logits = paper({1});

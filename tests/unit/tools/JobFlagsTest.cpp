@@ -85,6 +85,11 @@ TEST_F(JobFlags, ShapesOfEveryFamilyAreReadBackAsTheyWereWritten) {
        {"family = \"opt\"\nlayers = 1\nhidden = 64\nheads = 4\nintermediate = 8\nvocab = 9\nmax_positions = 9\n",
         "family = \"qwen2\"\nlayers = 1\nhidden = 64\nheads = 4\nintermediate = 8\nvocab = 9\nmax_positions = 9\n"
         "rope_scaling = { type = \"linear\", factor = 2.5 }\n",
+        "family = \"qwen3\"\nlayers = 1\nhidden = 64\nheads = 4\nintermediate = 8\nvocab = 9\nmax_positions = 9\n",
+        "family = \"qwen3\"\nlayers = 1\nhidden = 64\nheads = 4\nintermediate = 8\nvocab = 9\nmax_positions = 9\n"
+        "qk_norm = false\n",
+        "family = \"mistral\"\nlayers = 1\nhidden = 64\nheads = 4\nintermediate = 8\nvocab = 9\nmax_positions = 9\n"
+        "qk_norm = true\n",
         "family = \"llama\"\nlayers = 1\nhidden = 64\nheads = 4\nintermediate = 8\nvocab = 9\nmax_positions = 9\n"
         "rope_theta = 500000.0\nrope_scaling = { type = \"llama3\", factor = 8.0, low_freq_factor = 1.0, "
         "high_freq_factor = 4.0, "
@@ -94,6 +99,7 @@ TEST_F(JobFlags, ShapesOfEveryFamilyAreReadBackAsTheyWereWritten) {
     const auto again = model::parseShape(toToml(shapeEntries(*spec)), "again");
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(shapeEntries(*again), shapeEntries(*spec));
+    EXPECT_EQ(again->qkNorm, spec->qkNorm);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/tools/TestPlan.h"
 

@@ -8,6 +8,7 @@
 //   h2d       L1 qkv 150                                          | L1 qkv (of the next iteration) 90
 #pragma once
 
+#include "kernels/Kernels.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::tools {

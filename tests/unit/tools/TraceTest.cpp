@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/tools/TestPlan.h"
 #include "tools/timeline/Timeline.h"
