@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/lower/LowerModel.h"
 
+#include "absl/strings/str_cat.h"
+#include "kernels/Kernels.h"
 #include "mlir/IR/Verifier.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
@@ -39,6 +41,13 @@ protected:
   Target target_;
   mlir::OwningOpRef<mlir::ModuleOp> module_;
 };
+
+TEST_F(LowerModel, EveryKernelIsAnOpOfTheDialectByItsName) {
+  for (const kernels::Op op : kernels::kOps) {
+    const std::string name = absl::StrCat("headrace.", kernels::opName(op));
+    EXPECT_TRUE(mlir::RegisteredOperationName::lookup(name, &context_).has_value()) << name;
+  }
+}
 
 TEST_F(LowerModel, AGatedLayerHasAnActivationOfItsOwn) {
   ir::IterationOp iteration = lower(request(tinyLlama(2)));
