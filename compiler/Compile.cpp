@@ -13,7 +13,6 @@
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CandidateCompiler.h"
 #include "compiler/emit/CheckKernels.h"
-#include "compiler/emit/CheckKernels.h"
 #include "compiler/emit/ElasticKv.h"
 #include "compiler/emit/PlaceHomes.h"
 #include "compiler/emit/PlanTransitions.h"

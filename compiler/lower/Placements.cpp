@@ -7,8 +7,8 @@
 #include "compiler/lower/Explain.h"
 #include "passes/algorithms/AssignRing.h"
 #include "passes/algorithms/AssignSlots.h"
-#include "llvm/ADT/DenseMap.h"
 #include "runtime/model/ModelSpec.h"
+#include "llvm/ADT/DenseMap.h"
 
 namespace headrace::compiler {
 MemoryUse memoryUseOf(ir::IterationOp iteration) {

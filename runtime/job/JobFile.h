@@ -105,7 +105,7 @@ struct ModelSource {
   std::string path; // Hugging Face folder, or a shape's TOML; empty if none was given
   Boxed<ModelSpec> spec;
   std::shared_ptr<const CheckpointFiles> checkpoint = nullptr; // the folder's, opened; null: a model without weights
-  std::vector<std::string> notes = {};  // what a checkpoint has that the model does not use: worth a warning
+  std::vector<std::string> notes = {};         // what a checkpoint has that the model does not use: worth a warning
   std::optional<Boxed<ModelSpec>> ofPath = {}; // what the path alone says, where flags have changed `spec`
 };
 

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -37,7 +38,7 @@ TEST(Policies, AnObjectiveDecidesWhatAutoIs) {
   model::Goal goal;
   model::Policy asked;
   EXPECT_EQ((*policyFor(asked, goal))->name(), "interval");
-  goal.tpotNs = 1;
+  goal.tpot = std::chrono::nanoseconds(1);
   EXPECT_EQ((*policyFor(asked, goal))->name(), "headrace");
   asked.interval = 4; // stated: nothing to choose
   EXPECT_EQ((*policyFor(asked, goal))->name(), "interval");

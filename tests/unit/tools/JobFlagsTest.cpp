@@ -213,16 +213,16 @@ TEST_F(JobFlags, AFlagChangesItsKeyAlone) {
   EXPECT_EQ(spec.headDim, 32);
   EXPECT_EQ(spec.rope.theta, 5e5);
   EXPECT_EQ(spec.rope.lowFreqFactor, 2.0);
-  EXPECT_EQ(job().model->ofPath->heads, 4);
+  EXPECT_EQ((*job().model->ofPath)->heads, 4);
   input.flags = {{"--rope-scaling", "type=linear,factor=2"}}; // one value: nothing of the old one stays
-  EXPECT_EQ(job().model->spec.rope.lowFreqFactor, 1.0);
-  EXPECT_EQ(job().model->spec.rope.originalMaxPositions, 8192);
+  EXPECT_EQ(job().model->spec->rope.lowFreqFactor, 1.0);
+  EXPECT_EQ(job().model->spec->rope.originalMaxPositions, 8192);
 }
 
 TEST_F(JobFlags, AFileIsTomlInWhateverCaseItsNameSaysSo) {
   write("UPPER.TOML", kShape);
   input.source = folder + "/UPPER.TOML";
-  EXPECT_EQ(job().model->spec.name, "UPPER");
+  EXPECT_EQ(job().model->spec->name, "UPPER");
   write("JOB.Toml", "[model]\nshape = \"UPPER.TOML\"\n[goal]\nbatch = 3\n");
   input.source = folder + "/JOB.Toml";
   EXPECT_EQ(job().goal.batch, 3);
