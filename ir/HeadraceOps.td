@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   headrace.iteration @decode decode phase(model) rule(eager) limits(8, 8, 2048) {
+//   headrace.iteration @decode decode phase(model) limits(8, 8, 2048) {
 //     weight, kv, io, slot          what exists before the first step           this file
 //     carry, carry_out              what slots hold at the iteration's edges
 //     on_device                     homes phase only: "some movement must bring this here"

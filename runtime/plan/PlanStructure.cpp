@@ -117,6 +117,8 @@ void StructureCheck::checkHeader() {
   text(plan_.modelPath, kLongestText, false, "model_path");
   text(plan_.hardware.name, model::kLongestName, false, "hardware.name");
   text(plan_.policy.name, model::kLongestName, false, "policy.name");
+  if (plan_.policy.startRule == model::StartRule::Ahead) // some policies' own, not to be asked for
+    fail("policy.start_rule is ", static_cast<int>(plan_.policy.startRule), ", expected 0 to 1");
   text(plan_.goal.record, kLongestText, false, "goal.record");
   if (plan_.goal.sloFactor && !std::isfinite(*plan_.goal.sloFactor))
     fail("goal.slo_factor is ", *plan_.goal.sloFactor, ", expected a finite factor");

@@ -485,7 +485,7 @@ headrace.iteration @dequantise_encoding decode phase(model) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @rope_norms decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @rope_norms decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 1 "layers.0.qkv" qkv layer 0 : <1000, f16>
   %kv = headrace.kv 0 : <4096, bf16>
@@ -495,7 +495,7 @@ headrace.iteration @rope_norms decode phase(model) rule(eager) limits(8, 8, 2048
 
 // -----
 
-headrace.iteration @rope_norms_of_no_unit decode phase(model) rule(eager) limits(8, 8, 2048) {
+headrace.iteration @rope_norms_of_no_unit decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 1 "layers.0.qkv" qkv layer 0 : <1000, f16>
   %kv = headrace.kv 0 : <4096, bf16>

@@ -296,8 +296,9 @@ absl::Status checkPolicies(const BenchOptions &options, const model::Job &job) {
     // What a policy chooses by is for each instance to have: one without is named in the table.
     if (!one.goal.hasSlo())
       one.goal.sloFactor = 1;
-    if (const absl::Status status = model::validate(one, /*where=*/""); !status.ok())
-      return badUsage(cat("--policies ", tools::quoted(name), ": ", status.message()));
+    for (const absl::Status &status : {model::validate(one, /*where=*/""), compiler::checkPolicy(one.policy, one.goal)})
+      if (!status.ok())
+        return badUsage(cat("--policies ", tools::quoted(name), ": ", status.message()));
   }
   return absl::OkStatus();
 }
