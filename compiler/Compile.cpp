@@ -31,7 +31,7 @@ namespace {
 constexpr char kCompilerVersion[] = "headrace 0.1.0";
 
 // Candidates for one placement of the plan, and the one that is tried.
-struct Choice {
+struct Attempt {
   std::vector<Candidate> candidates;
   size_t chosen = 0;
   const Candidate &candidate() const { return candidates[chosen]; }
@@ -74,7 +74,7 @@ public:
         family_(request.model, layout_, target_, candidates_.memoryUses()) {}
 
   absl::StatusOr<plan::Plan> run() {
-    std::vector<Choice> choices;
+    std::vector<Attempt> choices;
     for (const Candidate &candidate : request_.placements)
       choices.push_back({{candidate}, 0});
     if (choices.empty()) {
@@ -110,7 +110,7 @@ public:
         continue;
       }
       // Arithmetic said that it would fit, packing found otherwise: the next candidate offloads more.
-      Choice &choice = choices[overBudget_->choice];
+      Attempt &choice = choices[overBudget_->choice];
       if (choice.chosen + 1 == choice.candidates.size())
         return exhausted(choice, overBudget_->bytes);
       ++choice.chosen;
@@ -123,7 +123,7 @@ private:
     uint64_t bytes;
   };
 
-  absl::Status chooseByLatency(std::vector<Choice> &choices, size_t most = SIZE_MAX) {
+  absl::Status chooseByLatency(std::vector<Attempt> &choices, size_t most = SIZE_MAX) {
     absl::StatusOr<std::vector<Candidate>> chosen = latency_->choose(most);
     if (!chosen.ok())
       return chosen.status();
@@ -134,9 +134,9 @@ private:
   }
 
   // The first candidate that fits by arithmetic; the last if none does, since packing may do better than arithmetic.
-  Choice firstThatFits() {
+  Attempt firstThatFits() {
     const std::vector<PricedStep> none;
-    Choice choice{policy_.candidates({request_, target_, layout_, family_, none}), 0};
+    Attempt choice{policy_.candidates({request_, target_, layout_, family_, none}), 0};
     while (choice.chosen + 1 < choice.candidates.size() && !family_.fits(choice.candidate(), target_.deviceMemory))
       ++choice.chosen;
     return choice;
@@ -168,7 +168,7 @@ private:
     return evaluation;
   }
 
-  absl::Status exhausted(const Choice &choice, uint64_t least) const {
+  absl::Status exhausted(const Attempt &choice, uint64_t least) const {
     MemoryNeed need = family_.need(choice.candidate());
     need.transients = need.transients + least - need.bytes;
     need.bytes = least;
@@ -178,7 +178,7 @@ private:
 
   // A plan of the chosen candidates. Sets overBudget_ where one of them needs more than there is; the plan is not
   // complete then.
-  absl::StatusOr<plan::Plan> tryPlan(const std::vector<Choice> &choices) {
+  absl::StatusOr<plan::Plan> tryPlan(const std::vector<Attempt> &choices) {
     overBudget_.reset();
     plan::Plan plan = emptyPlan();
     PlanEmitter emitter(layout_, target_, plan);
@@ -266,9 +266,9 @@ private:
   }
 
   // Every unit that any placement offloads, one after another: the units of a layer are one run of bytes.
-  std::vector<uint64_t> layOutHost(const std::vector<Choice> &choices, plan::Plan &plan) const {
+  std::vector<uint64_t> layOutHost(const std::vector<Attempt> &choices, plan::Plan &plan) const {
     std::vector<bool> away(layout_.units.size(), false);
-    for (const Choice &choice : choices)
+    for (const Attempt &choice : choices)
       for (const int32_t unit : choice.candidate().residency.weightsAway())
         away[static_cast<size_t>(unit)] = true;
     std::vector<uint64_t> addresses(layout_.units.size(), 0);
@@ -281,8 +281,8 @@ private:
   }
 
   bool growsKv() const {
-    return request_.goal.elasticKv == model::Choice::On ||
-           (request_.goal.elasticKv == model::Choice::Auto && request_.hardware.kind == model::DeviceKind::Host);
+    return request_.goal.elasticKv == model::AutoOnOff::On ||
+           (request_.goal.elasticKv == model::AutoOnOff::Auto && request_.hardware.kind == model::DeviceKind::Host);
   }
   // More than the batch has use for are none.
   int64_t mostKvBlocks() const {
@@ -290,7 +290,7 @@ private:
   }
 
   // The choice that ends highest among those that can still offload more; the first if none can.
-  static size_t mostDemanding(const std::vector<Choice> &choices, const std::vector<size_t> &tried,
+  static size_t mostDemanding(const std::vector<Attempt> &choices, const std::vector<size_t> &tried,
                               std::vector<Placed> &placed) {
     size_t most = tried.front();
     uint64_t bytes = 0;
@@ -302,11 +302,11 @@ private:
     return most;
   }
 
-  void explain(const Choice &choice, plan::Plan &plan) const {
+  void explain(const Attempt &choice, plan::Plan &plan) const {
     // The numbers of the largest decode shape of the chosen placement, the first in the plan.
     const plan::Variant *decisive = nullptr;
     for (const plan::Variant &variant : plan.variants)
-      if (variant.placement == 0 && plan.schedules[variant.schedule].shape == plan::ShapeClass::Decode)
+      if (variant.placement == 0 && plan.schedules[variant.schedule].shape == plan::IterationClass::Decode)
         decisive = &variant;
     if (!decisive)
       return; // no target is without a decode shape

@@ -173,11 +173,11 @@ mlir::Operation *stepOf(Value event) {
 // Iteration
 //===----------------------------------------------------------------------===//
 
-void IterationOp::build(mlir::OpBuilder &builder, mlir::OperationState &state, llvm::StringRef name, Shape shape,
-                        int64_t tokens, int64_t sequences, int64_t context) {
+void IterationOp::build(mlir::OpBuilder &builder, mlir::OperationState &state, llvm::StringRef name,
+                        IterationClass iterationClass, int64_t tokens, int64_t sequences, int64_t context) {
   Properties &properties = state.getOrAddProperties<Properties>();
   properties.sym_name = builder.getStringAttr(name);
-  properties.shape = shape;
+  properties.iteration_class = iterationClass;
   properties.phase = Phase::Model;
   properties.tokens = tokens;
   properties.sequences = sequences;
@@ -230,7 +230,7 @@ static LogicalResult verifyUnique(mlir::Block &block) {
 }
 
 LogicalResult IterationOp::verifyRegions() {
-  const bool computes = getShape() != Shape::Transition;
+  const bool computes = getIterationClass() != IterationClass::Transition;
   if (computes ? getTokens() < 1 || getSequences() < 1 || getMaxContext() < 1
                : getTokens() < 0 || getSequences() < 0 || getMaxContext() < 0)
     return emitOpError() << "has limits (" << getTokens() << ", " << getSequences() << ", " << getMaxContext()

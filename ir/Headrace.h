@@ -7,7 +7,7 @@
 //   mlir::OpBuilder b(&context);
 //   auto module = mlir::ModuleOp::create(b.getUnknownLoc());
 //   b.setInsertionPointToEnd(module.getBody());
-//   auto decode = IterationOp::create(b, loc, "decode", Shape::Decode, 8, 8, 2048);
+//   auto decode = IterationOp::create(b, loc, "decode", IterationClass::Decode, 8, 8, 2048);
 //   b.setInsertionPointToEnd(&decode.block());
 //   auto bytes = BufferType::get(&context, MemorySpace::Device, 4096, Encoding::Bytes);
 //   auto meta = IoOp::create(b, loc, bytes, IoRole::Meta, Address());

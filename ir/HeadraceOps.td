@@ -35,18 +35,18 @@ def Headrace_IterationOp : Headrace_Op<"iteration", [
     sized for: new tokens, sequences, tokens of context. `phase` says which passes have run; VerifyPhase checks the rules
     of that phase and of those before it. `arena` is the device memory in use, known in the offsets phase.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, EnumProp<Headrace_Shape>:$shape, EnumProp<Headrace_Phase>:$phase,
+  let arguments = (ins SymbolNameAttr:$sym_name, EnumProp<Headrace_IterationClass>:$iteration_class, EnumProp<Headrace_Phase>:$phase,
                        I64Prop:$tokens, I64Prop:$sequences, I64Prop:$max_context,
                        DefaultValuedProp<I64Prop, "0">:$arena_bytes);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    $sym_name $shape `phase` `(` $phase `)`
+    $sym_name $iteration_class `phase` `(` $phase `)`
     custom<Limits>($tokens, $sequences, $max_context, $arena_bytes) attr-dict-with-keyword $body
   }];
   let skipDefaultBuilders = 1;
   let builders = [
     // The body gets its block, empty.
-    OpBuilder<(ins "::llvm::StringRef":$name, "::headrace::ir::Shape":$shape, "int64_t":$tokens,
+    OpBuilder<(ins "::llvm::StringRef":$name, "::headrace::ir::IterationClass":$shape, "int64_t":$tokens,
                    "int64_t":$sequences, "int64_t":$context)>];
   let extraClassDeclaration = [{
     ::mlir::Block &block() { return getBody().front(); }

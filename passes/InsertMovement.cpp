@@ -46,7 +46,8 @@ private:
 };
 
 // What is there on entry: whole movables, then bytes of the one after them.
-algorithms::Cut carriedOnEntry(const algorithms::Residency &residency, const Movables &movables, ir::Shape shape) {
+algorithms::Cut carriedOnEntry(const algorithms::Residency &residency, const Movables &movables,
+                               ir::IterationClass shape) {
   if (residency.start.rule == algorithms::StartRule::Ahead) {
     algorithms::Cut first;
     for (size_t item = 0; item < movables.items.size() && item < static_cast<size_t>(residency.start.items); ++item)
@@ -54,11 +55,11 @@ algorithms::Cut carriedOnEntry(const algorithms::Residency &residency, const Mov
     return first;
   }
   switch (shape) {
-  case ir::Shape::Decode:
+  case ir::IterationClass::Decode:
     return residency.wrap.decode.value_or(algorithms::Cut());
-  case ir::Shape::Mixed:
+  case ir::IterationClass::Mixed:
     return residency.wrap.mixed.value_or(algorithms::Cut());
-  case ir::Shape::Transition:
+  case ir::IterationClass::Transition:
     break;
   }
   return {};
@@ -68,7 +69,7 @@ class Movement {
 public:
   Movement(ir::IterationOp iteration, const Movables &movables, const algorithms::Residency &residency)
       : iteration_(iteration), movables_(movables), start_(residency.start), times_(rangeTimes(movables)) {
-    const algorithms::Cut carried = carriedOnEntry(residency, movables, iteration.getShape());
+    const algorithms::Cut carried = carriedOnEntry(residency, movables, iteration.getIterationClass());
     wrapUnits_ = carried.units;
     wrapBytes_ = carried.bytes;
   }

@@ -132,7 +132,7 @@ private:
 
   // Steady state: the iteration after this one finds what it expects.
   LogicalResult checkEdges() {
-    if (iteration_.getShape() == ir::Shape::Transition || entry_ == exit_)
+    if (iteration_.getIterationClass() == ir::IterationClass::Transition || entry_ == exit_)
       return success();
     for (const auto &[from, to, what] :
          {std::tuple(&entry_, &exit_, "finds on entry what it does not leave on exit: "),

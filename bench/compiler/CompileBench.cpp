@@ -41,7 +41,7 @@ CompileRequest llama405b() {
   request.hardware.hostMemoryBytes = uint64_t{1} << 42; // beyond any machine: only the compiler is measured
   request.goal.deviceMemory = uint64_t{1} << 42;
   request.policy.interval = 2;
-  request.policy.offloadEmbedding = request.policy.offloadHead = model::Choice::Off;
+  request.policy.offloadEmbedding = request.policy.offloadHead = model::AutoOnOff::Off;
   request.buckets.newTokens = {1}; // none beyond decoding
   request.buckets.sequences = {8};
   request.buckets.contexts = {4096};

@@ -129,7 +129,7 @@ private:
     request.policy.none = interval == 0;
     if (interval != 0)
       request.policy.interval = interval;
-    request.policy.offloadEmbedding = request.policy.offloadHead = model::Choice::Off;
+    request.policy.offloadEmbedding = request.policy.offloadHead = model::AutoOnOff::Off;
     return take(compiler::compile(request));
   }
 

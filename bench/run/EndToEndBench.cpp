@@ -219,7 +219,7 @@ private:
     request.policy.none = interval == 0;
     if (interval != 0)
       request.policy.interval = interval;
-    request.policy.offloadEmbedding = request.policy.offloadHead = model::Choice::Off;
+    request.policy.offloadEmbedding = request.policy.offloadHead = model::AutoOnOff::Off;
     request.buckets = {
         .newTokens = {load.sequences * load.tokens}, .sequences = {load.sequences}, .contexts = {kContext}};
     return take(compiler::compile(request));

@@ -52,7 +52,7 @@ void decide(benchmark::State &state, BusLoad (*loadFor)(uint32_t, std::mt19937 &
   size_t next = 0;
   double exact = 0, share = 0, nodes = 0;
   for (auto _ : state) {
-    const Combination found = chooseCombination(bus, cases[next++ % cases.size()], Objective::FreedMemory);
+    const Combination found = chooseCombination(bus, cases[next++ % cases.size()], Maximise::FreedMemory);
     exact += found.exact;
     nodes += static_cast<double>(found.nodes);
     share += found.bound > 0 ? found.value / found.bound : 1;

@@ -69,7 +69,7 @@ compiler::CompileRequest requestOf(const Trial &trial) {
 
 json describe(const Trial &trial) {
   const Case &c = trial.of;
-  const cost::Shape shape{.tokens = c.tokens(), .sequences = c.batch, .context = c.context};
+  const cost::Bucket shape{.tokens = c.tokens(), .sequences = c.batch, .context = c.context};
   const cost::TimeBounds layer = trial.costs.layerBounds(shape);
   const double copyNs = static_cast<double>(trial.costs.copyNs(model::layoutWeights(trial.spec).layerBytes(0), true));
   const char *policy = c.selectN ? "select-n" : "headrace", *phase = c.prefill ? "prefill" : "decode";

@@ -172,7 +172,7 @@ absl::Status LatencyChoice::setBuckets() {
     const plan::Variant &v = resident.variants[i];
     Objective objective;
     objective.shape = {v.newTokens, v.sequences, v.context};
-    objective.decode = resident.schedules[v.schedule].shape == plan::ShapeClass::Decode;
+    objective.decode = resident.schedules[v.schedule].shape == plan::IterationClass::Decode;
     objective.residentNs = none->predictedNs[i];
     objective.sloNs = objectiveNs(in_.request->goal, objective.decode, objective.residentNs);
     objective.layerComputeNs = layerComputeNs(resident, v);
@@ -191,9 +191,9 @@ SearchRequest LatencyChoice::searchRequest(const Goals &goals, bool embedding) c
   for (const auto &[bucket, sloNs] : goals)
     (bucket->decode ? asked.decode : asked.mixed).push_back({bucket->shape, sloNs});
   const uint64_t table = in_.layout->units[static_cast<size_t>(in_.layout->embeddingUnit())].bytes;
-  asked.embedding = embedding && in_.request->policy.offloadEmbedding != model::Choice::Off && table <= hostBytes();
+  asked.embedding = embedding && in_.request->policy.offloadEmbedding != model::AutoOnOff::Off && table <= hostBytes();
   asked.mostBytes = hostBytes() - (asked.embedding && !in_.request->model->tiedEmbeddings ? table : 0);
-  asked.head = in_.request->policy.offloadHead != model::Choice::Off;
+  asked.head = in_.request->policy.offloadHead != model::AutoOnOff::Off;
   return asked;
 }
 
@@ -214,7 +214,7 @@ absl::StatusOr<std::optional<Candidate>> LatencyChoice::searchAnew(const Goals &
   const bool tight = std::any_of(goals.begin(), goals.end(), [&](const auto &goal) {
     return goal.second < goal.first->residentNs + goal.first->residentNs / kTight;
   });
-  if (in_.request->policy.offloadEmbedding == model::Choice::Auto && !in_.request->model->tiedEmbeddings &&
+  if (in_.request->policy.offloadEmbedding == model::AutoOnOff::Auto && !in_.request->model->tiedEmbeddings &&
       (absl::IsResourceExhausted(found.status()) || tight)) {
     absl::StatusOr<SearchedPlacement> kept = searchPlacement(searchRequest(goals, false), *in_.prices);
     if (!found.ok() || (kept.ok() && kept->freedBytes > found->freedBytes))
@@ -256,8 +256,8 @@ LatencyChoice::chain(const Objective &bucket, const std::vector<RangeStep> &step
 // Where it is not said how: a search decides the slots, and what else to offload.
 bool LatencyChoice::searches() const {
   const model::Policy &asked = in_.request->policy;
-  return traits_.searchesUnits && !asked.slots && asked.offloadHead != model::Choice::On &&
-         !(in_.request->model->tiedEmbeddings && asked.offloadEmbedding == model::Choice::On);
+  return traits_.searchesUnits && !asked.slots && asked.offloadHead != model::AutoOnOff::On &&
+         !(in_.request->model->tiedEmbeddings && asked.offloadEmbedding == model::AutoOnOff::On);
 }
 
 bool LatencyChoice::gapsCount() const {

@@ -35,16 +35,16 @@ uint64_t embeddingBytes(const SearchRequest &request) {
 }
 
 // The times of one class.
-absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &request, ir::Shape shape,
+absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &request, ir::IterationClass shape,
                                                         const std::vector<ShapeGoal> &goals, Prices &prices,
                                                         mlir::MLIRContext &context) {
-  std::vector<cost::Shape> shapes;
+  std::vector<cost::Bucket> shapes;
   shapes.reserve(goals.size());
   for (const ShapeGoal &goal : goals)
     shapes.push_back(goal.shape);
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
   ir::IterationOp iteration =
-      lowerModel(*module, stringifyShape(shape),
+      lowerModel(*module, stringifyIterationClass(shape),
                  {request.model, request.layout, request.target, request.deviceKind, shape, Target::limits(shapes)});
   algorithms::ScheduleTimes times;
   const MemoryUse use = memoryUseOf(iteration);
@@ -59,7 +59,7 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
     times.uses.push_back({static_cast<uint32_t>(unit.firstUse), static_cast<uint32_t>(unit.lastUse)});
   }
   for (const ShapeGoal &goal : goals) {
-    algorithms::ScheduleTimes::Shape &timed = times.shapes.emplace_back();
+    algorithms::ScheduleTimes::Bucket &timed = times.shapes.emplace_back();
     timed.sloNs = goal.sloNs;
     for (mlir::Operation &op : iteration.block())
       if (llvm::isa<ir::StepInterface>(op))
@@ -72,7 +72,7 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
 uint64_t shortestGoal(const algorithms::UnitProblem &problem) {
   uint64_t slo = std::numeric_limits<uint64_t>::max();
   for (const algorithms::ScheduleTimes &schedule : problem.schedules)
-    for (const algorithms::ScheduleTimes::Shape &shape : schedule.shapes)
+    for (const algorithms::ScheduleTimes::Bucket &shape : schedule.shapes)
       slo = std::min(slo, shape.sloNs);
   return slo;
 }
@@ -220,7 +220,7 @@ absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, 
   context.loadDialect<ir::HeadraceDialect>();
   PlacementProblem found;
   for (const auto &[shape, goals] :
-       {std::pair(ir::Shape::Decode, &request.decode), std::pair(ir::Shape::Mixed, &request.mixed)}) {
+       {std::pair(ir::IterationClass::Decode, &request.decode), std::pair(ir::IterationClass::Mixed, &request.mixed)}) {
     if (goals->empty())
       continue;
     absl::StatusOr<algorithms::ScheduleTimes> times = scheduleTimes(request, shape, *goals, prices, context);
@@ -283,7 +283,7 @@ absl::StatusOr<FastestSearched> searchFastest(const SearchRequest &request, uint
   // No factor below `low` can be met; with `high` compute may wait for every copy, and as if nothing overlapped.
   double low = 0, high = 0;
   for (const algorithms::ScheduleTimes &schedule : problem.schedules)
-    for (const algorithms::ScheduleTimes::Shape &shape : schedule.shapes) {
+    for (const algorithms::ScheduleTimes::Bucket &shape : schedule.shapes) {
       uint64_t compute = 0;
       for (const uint64_t ns : shape.computeNs)
         compute += ns;

@@ -21,7 +21,7 @@ namespace headrace::compiler {
 
 // A shape and how long its iteration may take.
 struct ShapeGoal {
-  cost::Shape shape;
+  cost::Bucket shape;
   uint64_t sloNs = 0; // TPOT for shapes of decode iterations, TTFT or TPOT for mixed ones
 };
 

@@ -18,7 +18,7 @@ namespace headrace::compiler {
 namespace {
 
 std::string scheduleName(ir::IterationOp iteration, const Candidate &candidate) {
-  return absl::StrCat(stringifyShape(iteration.getShape()).str(), " ", candidate.name);
+  return absl::StrCat(stringifyIterationClass(iteration.getIterationClass()).str(), " ", candidate.name);
 }
 
 } // namespace
@@ -28,14 +28,14 @@ CandidateCompiler::CandidateCompiler(const CompileRequest &request, const Target
     : request_(request), target_(target), layout_(layout), prices_(prices),
       context_(mlir::MLIRContext::Threading::DISABLED) {
   context_.loadDialect<ir::HeadraceDialect>();
-  classes_.push_back({ir::Shape::Decode, &target_.decode});
+  classes_.push_back({ir::IterationClass::Decode, &target_.decode});
   if (!target_.mixed.empty())
-    classes_.push_back({ir::Shape::Mixed, &target_.mixed});
+    classes_.push_back({ir::IterationClass::Mixed, &target_.mixed});
 }
 
 mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower() {
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
-  for (const ShapeClass &c : classes_)
+  for (const IterationClass &c : classes_)
     lowerModel(*module, c.name(),
                {&*request_.model, &layout_, &target_, request_.hardware.kind, c.shape, Target::limits(*c.shapes)});
   return module;
@@ -119,7 +119,7 @@ absl::Status CandidateCompiler::addTo(plan::Plan &plan, PlanEmitter &emitter, Pl
       return emitted.status();
     stepped();
     const sim::Simulator simulator(plan.schedules[emitted->schedule]);
-    for (const cost::Shape &shape : shapesOf(iteration)) {
+    for (const cost::Bucket &shape : shapesOf(iteration)) {
       plan.variants.push_back(variantOf(*emitted, shape, plan, simulator));
       stepped();
     }
@@ -127,11 +127,11 @@ absl::Status CandidateCompiler::addTo(plan::Plan &plan, PlanEmitter &emitter, Pl
   return absl::OkStatus();
 }
 
-const std::vector<cost::Shape> &CandidateCompiler::shapesOf(ir::IterationOp iteration) const {
-  return iteration.getShape() == ir::Shape::Decode ? target_.decode : target_.mixed;
+const std::vector<cost::Bucket> &CandidateCompiler::shapesOf(ir::IterationOp iteration) const {
+  return iteration.getIterationClass() == ir::IterationClass::Decode ? target_.decode : target_.mixed;
 }
 
-plan::Variant CandidateCompiler::variantOf(const EmittedSchedule &emitted, const cost::Shape &shape,
+plan::Variant CandidateCompiler::variantOf(const EmittedSchedule &emitted, const cost::Bucket &shape,
                                            const plan::Plan &plan, const sim::Simulator &simulator) {
   const plan::Schedule &schedule = plan.schedules[emitted.schedule];
   plan::Variant variant;

@@ -54,15 +54,15 @@ public:
 
 private:
   // One shape class: its shapes, and the iteration that all its schedules begin as.
-  struct ShapeClass {
-    ir::Shape shape;
-    const std::vector<cost::Shape> *shapes;
-    const char *name() const { return shape == ir::Shape::Decode ? "decode" : "mixed"; }
+  struct IterationClass {
+    ir::IterationClass shape;
+    const std::vector<cost::Bucket> *shapes;
+    const char *name() const { return shape == ir::IterationClass::Decode ? "decode" : "mixed"; }
   };
   mlir::OwningOpRef<mlir::ModuleOp> lower();
   PipelineOptions optionsOf(const Candidate &candidate, const Where &where);
-  const std::vector<cost::Shape> &shapesOf(ir::IterationOp iteration) const;
-  plan::Variant variantOf(const EmittedSchedule &emitted, const cost::Shape &shape, const plan::Plan &plan,
+  const std::vector<cost::Bucket> &shapesOf(ir::IterationOp iteration) const;
+  plan::Variant variantOf(const EmittedSchedule &emitted, const cost::Bucket &shape, const plan::Plan &plan,
                           const sim::Simulator &simulator);
 
   const CompileRequest &request_;
@@ -70,7 +70,7 @@ private:
   const model::WeightLayout &layout_;
   Prices &prices_;
   mlir::MLIRContext context_;
-  std::vector<ShapeClass> classes_;
+  std::vector<IterationClass> classes_;
   sim::Timeline timeline_;
 };
 

@@ -29,14 +29,15 @@ absl::Status checkStated(const model::Policy &policy, const model::ModelSpec &mo
                   absl::StrCat("0 to ", model.layers, ", the number of layers of ", model.name));
   if (policy.slots && (*policy.slots < 1 || *policy.slots > model.layers + 1))
     return refuse("policy.slots", *policy.slots, absl::StrCat("1 to ", model.layers + 1));
-  if (policy.none && (policy.offloadEmbedding == model::Choice::On || policy.offloadHead == model::Choice::On))
+  if (policy.none && (policy.offloadEmbedding == model::AutoOnOff::On || policy.offloadHead == model::AutoOnOff::On))
     return refuse("policy.interval", quoted("none"), "no offload_embedding or offload_head of \"on\" beside it");
   // The token table and the head's matrix are one operand there.
-  const auto opposite = [](model::Choice a, model::Choice b) {
-    return (a == model::Choice::On && b == model::Choice::Off) || (a == model::Choice::Off && b == model::Choice::On);
+  const auto opposite = [](model::AutoOnOff a, model::AutoOnOff b) {
+    return (a == model::AutoOnOff::On && b == model::AutoOnOff::Off) ||
+           (a == model::AutoOnOff::Off && b == model::AutoOnOff::On);
   };
   if (model.tiedEmbeddings && opposite(policy.offloadEmbedding, policy.offloadHead))
-    return refuse("policy.offload_head", quoted(model::choiceName(policy.offloadHead)),
+    return refuse("policy.offload_head", quoted(model::autoOnOffName(policy.offloadHead)),
                   absl::StrCat("the same as offload_embedding, or one of them alone: ", model.name,
                                " has tied embeddings, both are one matrix"));
   return absl::OkStatus();

@@ -19,7 +19,7 @@ namespace headrace::compiler {
 struct CompileProgress {
   bool choosing = false;
   size_t bucket = 0, buckets = 0; // whose placement is looked for, from 1
-  cost::Shape shape;              // its
+  cost::Bucket shape;             // its
   int compiled = 0;               // candidates so far
   int done = 0, total = 0;        // schedules and their variants
 };

@@ -18,8 +18,8 @@ struct LowerOptions {
   const model::WeightLayout *layout = nullptr;
   const Target *target = nullptr;
   model::DeviceKind device = model::DeviceKind::Host;
-  ir::Shape shape = ir::Shape::Decode;
-  cost::Shape limits; // what transients are sized for
+  ir::IterationClass shape = ir::IterationClass::Decode;
+  cost::Bucket limits; // what transients are sized for
 };
 
 // Appends an iteration called `name` to `module`.

@@ -18,7 +18,7 @@ static_assert(model::mirrors<ir::AccessKind, plan::Access>());
 static_assert(model::mirrors<ir::MemorySpace, plan::Space>());
 static_assert(model::mirrors<ir::Encoding, plan::Encoding>());
 static_assert(model::mirrors<ir::Part, plan::Part>());
-static_assert(model::mirrors<ir::Shape, plan::ShapeClass>());
+static_assert(model::mirrors<ir::IterationClass, plan::IterationClass>());
 static_assert(model::mirrors<ir::UnitRole, model::UnitRole>());
 static_assert(model::mirrors<algorithms::StartRule, model::StartRule>());
 static_assert(model::mirrors<algorithms::Space, ir::MemorySpace>());
@@ -31,7 +31,7 @@ constexpr plan::Access toPlan(ir::AccessKind access) { return static_cast<plan::
 constexpr plan::Space toPlan(ir::MemorySpace space) { return static_cast<plan::Space>(space); }
 constexpr plan::Encoding toPlan(ir::Encoding encoding) { return static_cast<plan::Encoding>(encoding); }
 constexpr plan::Part toPlan(ir::Part part) { return static_cast<plan::Part>(part); }
-constexpr plan::ShapeClass toPlan(ir::Shape shape) { return static_cast<plan::ShapeClass>(shape); }
+constexpr plan::IterationClass toPlan(ir::IterationClass shape) { return static_cast<plan::IterationClass>(shape); }
 constexpr plan::EdgeKind toPlan(ir::WaitKind kind) { return static_cast<plan::EdgeKind>(kind); }
 constexpr model::StartRule toModel(algorithms::StartRule rule) { return static_cast<model::StartRule>(rule); }
 constexpr algorithms::StartRule toAlgorithms(model::StartRule rule) { return static_cast<algorithms::StartRule>(rule); }

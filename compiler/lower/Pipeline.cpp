@@ -67,7 +67,7 @@ std::unique_ptr<mlir::Pass> verify(ir::Phase phase) { return passes::createVerif
 // iteration's steps, which the IR does not hold.
 absl::Status decideCut(ir::IterationOp iteration, const PipelineOptions &options, algorithms::Residency &residency) {
   algorithms::Wrap &wrap = residency.wrap;
-  const bool decode = iteration.getShape() == ir::Shape::Decode;
+  const bool decode = iteration.getIterationClass() == ir::IterationClass::Decode;
   std::optional<algorithms::Cut> &cut = decode ? wrap.decode : wrap.mixed;
   if (!wrap.around || residency.nothingAway())
     return absl::OkStatus();

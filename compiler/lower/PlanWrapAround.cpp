@@ -19,7 +19,7 @@ constexpr size_t kBalanced = 12;
 
 } // namespace
 
-absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
+absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Bucket> &shapes,
                                         const algorithms::Residency &residency, Prices &prices) {
   mlir::FailureOr<passes::Movables> movables = passes::findMovables(iteration, residency);
   if (failed(movables))
@@ -41,7 +41,7 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
     direct.push_back(llvm::cast<ir::StepInterface>(step).stepInfo().direct);
   }
   std::vector<std::vector<uint64_t>> &durations = wrap.durations;
-  for (const cost::Shape &shape : shapes) {
+  for (const cost::Bucket &shape : shapes) {
     std::vector<uint64_t> &ns = durations.emplace_back();
     for (size_t i = 0; i < sites.size(); ++i)
       ns.push_back(prices.computeNs(sites[i], shape, direct[i]));
@@ -66,7 +66,7 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
   return wrap;
 }
 
-absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
+absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Bucket> &shapes,
                                                const algorithms::Residency &residency, Prices &prices) {
   const absl::StatusOr<WrapAround> wrap = wrapAroundOf(iteration, shapes, residency, prices);
   if (!wrap.ok())

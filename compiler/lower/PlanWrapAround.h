@@ -23,9 +23,9 @@ struct WrapAround {
 
 // `iteration` is in the homes phase; `shapes` are those that its schedule will be used for; `residency` as
 // InsertMovement is given it, but for the cut. The prices must outlive the problem.
-absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
+absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Bucket> &shapes,
                                         const algorithms::Residency &residency, Prices &prices);
-absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Shape> &shapes,
+absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Bucket> &shapes,
                                                const algorithms::Residency &residency, Prices &prices);
 
 } // namespace headrace::compiler

@@ -9,7 +9,7 @@
 
 namespace headrace::compiler {
 
-uint64_t Prices::computeNs(const std::optional<cost::OpSite> &site, const cost::Shape &shape, bool direct) {
+uint64_t Prices::computeNs(const std::optional<cost::OpSite> &site, const cost::Bucket &shape, bool direct) {
   constexpr size_t kUnits = model::enumCount<model::UnitRole>();
   if (!site)
     return 0;
@@ -32,7 +32,7 @@ uint64_t Prices::copyNs(uint64_t bytes, bool hostToDevice) {
 
 std::vector<uint64_t> Prices::durations(const plan::Schedule &schedule,
                                         const std::vector<std::optional<cost::OpSite>> &sites,
-                                        const cost::Shape &shape) {
+                                        const cost::Bucket &shape) {
   std::vector<uint64_t> durations;
   durations.reserve(schedule.steps.size());
   for (size_t i = 0; i < schedule.steps.size(); ++i) {

@@ -26,11 +26,11 @@ public:
   explicit Prices(const cost::CostModel &costs) : costs_(costs) {}
 
   // A step that is no kernel (publish) has no site and costs nothing.
-  uint64_t computeNs(const std::optional<cost::OpSite> &site, const cost::Shape &shape, bool direct);
+  uint64_t computeNs(const std::optional<cost::OpSite> &site, const cost::Bucket &shape, bool direct);
   uint64_t copyNs(uint64_t bytes, bool hostToDevice);
   // One a step, each alone on its lane.
   std::vector<uint64_t> durations(const plan::Schedule &schedule, const std::vector<std::optional<cost::OpSite>> &sites,
-                                  const cost::Shape &shape);
+                                  const cost::Bucket &shape);
   double duplexShare() const { return costs_.duplexShare(); }
   cost::Interference interference() const { return costs_.interference(); }
   uint32_t slowestPermille() const; // Plan::slowestPermille

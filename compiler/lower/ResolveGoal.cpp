@@ -144,9 +144,9 @@ absl::Status resolveShapes(const model::Buckets &buckets, Target &target) {
 
 } // namespace
 
-cost::Shape Target::limits(const std::vector<cost::Shape> &shapes) {
-  cost::Shape most = shapes.front();
-  for (const cost::Shape &shape : shapes) {
+cost::Bucket Target::limits(const std::vector<cost::Bucket> &shapes) {
+  cost::Bucket most = shapes.front();
+  for (const cost::Bucket &shape : shapes) {
     most.tokens = std::max(most.tokens, shape.tokens);
     most.sequences = std::max(most.sequences, shape.sequences);
     most.context = std::max(most.context, shape.context);

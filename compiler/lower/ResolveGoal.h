@@ -33,10 +33,10 @@ struct Target {
   model::DType kv = model::DType::F32;
   kernels::MetaLayout meta;
   // Ascending by (tokens, sequences, context); no shape is in both, decode is not empty.
-  std::vector<cost::Shape> decode, mixed;
+  std::vector<cost::Bucket> decode, mixed;
 
   // The largest of each, over a list that is not empty.
-  static cost::Shape limits(const std::vector<cost::Shape> &shapes);
+  static cost::Bucket limits(const std::vector<cost::Bucket> &shapes);
 };
 
 absl::StatusOr<Target> resolveGoal(const CompileRequest &request);

@@ -18,7 +18,7 @@ public:
     for (const ChainGoal &goal : goals) {
       UnitProblem &scaled = problems_.emplace_back(problem);
       for (ScheduleTimes &schedule : scaled.schedules)
-        for (ScheduleTimes::Shape &shape : schedule.shapes)
+        for (ScheduleTimes::Bucket &shape : schedule.shapes)
           shape.sloNs = static_cast<uint64_t>(static_cast<double>(shape.sloNs) * goal.sloFactor);
       free_.push_back(searchUnits(scaled, limitsOf(alone_.size())));
       alone_.push_back(free_.back() ? free_.back()->freedBytes : 0);

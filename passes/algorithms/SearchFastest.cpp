@@ -13,7 +13,7 @@ std::optional<FastestPlacement> searchFastest(const UnitProblem &problem, uint64
   const auto attempt = [&](double factor) {
     UnitProblem scaled = problem;
     for (ScheduleTimes &schedule : scaled.schedules)
-      for (ScheduleTimes::Shape &shape : schedule.shapes)
+      for (ScheduleTimes::Bucket &shape : schedule.shapes)
         shape.sloNs = static_cast<uint64_t>(static_cast<double>(shape.sloNs) * factor);
     std::optional<UnitPlacement> placed = searchUnits(scaled, limits);
     if (!placed || placed->freedBytes < leastFreed)

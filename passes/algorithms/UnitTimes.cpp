@@ -27,7 +27,7 @@ UnitTimes::UnitTimes(const UnitProblem &problem) : problem_(problem), positions_
   }
   for (const ScheduleTimes &schedule : problem.schedules) {
     sums_.emplace_back();
-    for (const ScheduleTimes::Shape &shape : schedule.shapes) {
+    for (const ScheduleTimes::Bucket &shape : schedule.shapes) {
       std::vector<uint64_t> &sums = sums_.back().emplace_back(1, 0);
       for (const uint64_t ns : shape.computeNs)
         sums.push_back(sums.back() + ns);
@@ -111,7 +111,7 @@ UnitTimes::Ends UnitTimes::play(size_t schedule, size_t shape, absl::Span<const 
 // A longer prefix lets compute end earlier (less is copied before any use) and the link end later (the tail is longer
 // by what the rest is shorter, and waits for later uses). So where the two SLO conditions hold is a range of positions.
 bool UnitTimes::meets(size_t schedule, absl::Span<const uint32_t> units, uint64_t positions, uint64_t &position) {
-  const std::vector<ScheduleTimes::Shape> &shapes = problem_.schedules[schedule].shapes;
+  const std::vector<ScheduleTimes::Bucket> &shapes = problem_.schedules[schedule].shapes;
   uint64_t low = 0, high = positions;
   position = std::min(position, high);
   for (;;) {

@@ -25,12 +25,12 @@ struct ScheduleTimes {
   struct Use {
     uint32_t first = 0, last = 0; // compute steps that read the unit
   };
-  struct Shape {
+  struct Bucket {
     std::vector<uint64_t> computeNs; // by step
     uint64_t sloNs = 0;              // the iteration may take so long
   };
   std::vector<Use> uses; // by unit; a unit is used no more when the next one is first used
-  std::vector<Shape> shapes;
+  std::vector<Bucket> shapes;
 };
 
 struct UnitProblem {

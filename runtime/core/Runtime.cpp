@@ -187,7 +187,7 @@ absl::StatusOr<uint32_t> Runtime::chooseIn(uint32_t placement, int64_t tokens, i
   if (impl_->chosen.variant != kNone)
     return impl_->chosen.variant;
   ++impl_->missing;
-  const VariantTable::Shape largest = impl_->table.largest(placement);
+  const VariantTable::Bucket largest = impl_->table.largest(placement);
   return absl::NotFoundError(absl::StrCat("no variant of placement '", impl_->plan.placements[placement].name,
                                           "' holds ", tokens, " new tokens of ", sequences, " sequences at context ",
                                           context, "; its largest buckets are ", largest.tokens, " new tokens, ",

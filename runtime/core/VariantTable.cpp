@@ -24,7 +24,7 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
     group->items.push_back({{variant.newTokens, variant.sequences, variant.context},
                             variant.predictedNs,
                             i,
-                            schedule.shape == plan::ShapeClass::Decode});
+                            schedule.shape == plan::IterationClass::Decode});
   }
   for (OfPlacement &of : placements_)
     for (Group &group : of.groups)
@@ -32,7 +32,7 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
                 [](const Item &a, const Item &b) { return std::tie(a.ns, a.variant) < std::tie(b.ns, b.variant); });
 }
 
-VariantTable::Chosen VariantTable::cheapest(uint32_t placement, const Shape &shape, const TransitionPaths &paths,
+VariantTable::Chosen VariantTable::cheapest(uint32_t placement, const Bucket &shape, const TransitionPaths &paths,
                                             TransitionPaths::Config now, uint64_t owedNs) const {
   Chosen best;
   uint64_t bestNs = 0, ownNs = 0, fastestNs = ~uint64_t{0};

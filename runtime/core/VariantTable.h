@@ -18,7 +18,7 @@ public:
   // `built[i]`: variant i may be chosen.
   VariantTable(const plan::Plan &plan, const TransitionPaths &paths, const std::vector<bool> &built);
 
-  struct Shape {
+  struct Bucket {
     int64_t tokens = 0, sequences = 0, context = 0;
   };
   struct Chosen {
@@ -35,14 +35,14 @@ public:
   //   ns(v) + max(0, path(v) - owed) <= ns(f) + max(0, path(f) - owed)
   // gives ns(v) + path(v) <= ns(f) + path(f) where both paths are beyond owed; the same, as path(v) <= owed, where only
   // path(f) is; and where neither is, ns(v) <= ns(f).
-  Chosen cheapest(uint32_t placement, const Shape &shape, const TransitionPaths &paths, TransitionPaths::Config now,
+  Chosen cheapest(uint32_t placement, const Bucket &shape, const TransitionPaths &paths, TransitionPaths::Config now,
                   uint64_t owedNs) const;
   // The largest buckets of a placement, each for itself.
-  Shape largest(uint32_t placement) const { return placements_[placement].largest; }
+  Bucket largest(uint32_t placement) const { return placements_[placement].largest; }
 
 private:
   struct Item {
-    Shape bucket;
+    Bucket bucket;
     uint64_t ns;
     uint32_t variant;
     bool oneRowEach; // decode: as many tokens as sequences
@@ -53,7 +53,7 @@ private:
   };
   struct OfPlacement {
     std::vector<Group> groups;
-    Shape largest;
+    Bucket largest;
   };
   std::vector<OfPlacement> placements_;
 };

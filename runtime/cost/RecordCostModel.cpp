@@ -35,7 +35,7 @@ uint64_t toNs(double ns) {
 }
 
 // Nothing for a mix of prompts and single tokens, or for chunks of prompts.
-std::optional<Phase> phaseOf(const Shape &shape) {
+std::optional<Phase> phaseOf(const Bucket &shape) {
   if (shape.tokens == shape.sequences)
     return Phase::Decode;
   if (shape.tokens % shape.context == 0 && shape.tokens / shape.context == shape.sequences)
@@ -125,7 +125,7 @@ const RecordCostModel::Point *RecordCostModel::point(Phase phase, size_t batch, 
   return at < 0 ? nullptr : &points_[static_cast<size_t>(at)];
 }
 
-double RecordCostModel::interpolate(size_t site, Phase phase, const Shape &shape) const {
+double RecordCostModel::interpolate(size_t site, Phase phase, const Bucket &shape) const {
   const size_t b1 = indexAtLeast(record_.batches, shape.sequences);
   const size_t s1 = indexAtLeast(record_.sequences, shape.context);
   if (b1 >= record_.batches.size() || s1 >= record_.sequences.size())
@@ -148,7 +148,7 @@ double RecordCostModel::interpolate(size_t site, Phase phase, const Shape &shape
          u * ((1 - v) * corners[2]->median[site] + v * corners[3]->median[site]);
 }
 
-TimeBounds RecordCostModel::phaseBounds(size_t site, Phase phase, const Shape &shape) const {
+TimeBounds RecordCostModel::phaseBounds(size_t site, Phase phase, const Bucket &shape) const {
   TimeBounds bounds{0, kInfinite};
   bool below = false;
   double monotone = 0;
@@ -173,7 +173,7 @@ TimeBounds RecordCostModel::phaseBounds(size_t site, Phase phase, const Shape &s
   return bounds;
 }
 
-TimeBounds RecordCostModel::siteBounds(Site site, const Shape &shape) const {
+TimeBounds RecordCostModel::siteBounds(Site site, const Bucket &shape) const {
   const size_t s = static_cast<size_t>(site);
   // Bounds from different cells may cross where the medians are noisy: the wider interval is kept.
   const auto ordered = [](const TimeBounds &b) {
@@ -190,7 +190,7 @@ TimeBounds RecordCostModel::siteBounds(Site site, const Shape &shape) const {
   return ordered(bounds);
 }
 
-TimeBounds RecordCostModel::layerBounds(const Shape &shape) const {
+TimeBounds RecordCostModel::layerBounds(const Bucket &shape) const {
   TimeBounds sum;
   for (int s = 0; s < kSites; ++s) {
     if (!inLayer(static_cast<Site>(s)))
@@ -202,7 +202,7 @@ TimeBounds RecordCostModel::layerBounds(const Shape &shape) const {
   return sum;
 }
 
-TimeBounds RecordCostModel::restBounds(const Shape &shape) const {
+TimeBounds RecordCostModel::restBounds(const Bucket &shape) const {
   TimeBounds sum;
   for (int s = 0; s < kSites; ++s) {
     if (inLayer(static_cast<Site>(s)))
@@ -214,7 +214,7 @@ TimeBounds RecordCostModel::restBounds(const Shape &shape) const {
   return sum;
 }
 
-uint64_t RecordCostModel::computeNs(const OpSite &site, const Shape &shape, bool direct) const {
+uint64_t RecordCostModel::computeNs(const OpSite &site, const Bucket &shape, bool direct) const {
   const std::optional<Site> known = siteOf(site);
   if (direct || !known)
     return roofline_.computeNs(site, shape, direct);

@@ -23,7 +23,7 @@ Roofline::Roofline(const model::ModelSpec &spec, const model::Hardware &hardware
                    model::DType kv)
     : spec_(spec), hardware_(hardware), activation_(activation), kv_(kv) {}
 
-uint64_t Roofline::computeNs(const OpSite &site, const Shape &shape, bool direct) const {
+uint64_t Roofline::computeNs(const OpSite &site, const Bucket &shape, bool direct) const {
   const Work work = workOf(spec_, site, shape, activation_, kv_, direct);
   const double peak = activation_ == model::DType::F32 ? hardware_.flopsF32 : hardware_.flopsF16;
   const double seconds = std::max({secondsFor(work.flops, peak * hardware_.flopsEfficiency),

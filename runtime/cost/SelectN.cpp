@@ -112,7 +112,7 @@ absl::Status checkSlo(const Slo &slo, std::string_view what) {
 IntervalChoice chooseFromRecord(const RecordCostModel &costs, Phase phase, int64_t batch, int64_t sequence,
                                 const Slo &slo, uint64_t stepNs) {
   const Identity &id = costs.record().identity;
-  const Shape shape = shapeOf(phase, batch, sequence);
+  const Bucket shape = shapeOf(phase, batch, sequence);
   const TimeBounds layer = costs.layerBounds(shape), rest = costs.restBounds(shape);
   const auto transfer = static_cast<double>(costs.copyNs(id.layerBytes, true));
   const LayerTimes slowest{id.layers, layer.upperNs, transfer, rest.upperNs};

@@ -75,7 +75,7 @@ LinearShape linearShape(const model::ModelSpec &spec, model::UnitRole unit) {
 }
 
 // Query-key pairs under the causal mask, the rows spread evenly over the sequences that have any.
-uint64_t attentionPairs(const Shape &shape) {
+uint64_t attentionPairs(const Bucket &shape) {
   using Wide = unsigned __int128;
   const Wide context = static_cast<Wide>(std::max<int64_t>(shape.context, 0));
   const Wide sequences = static_cast<Wide>(std::max<int64_t>(std::min(shape.sequences, shape.tokens), 0));
@@ -91,7 +91,7 @@ uint64_t attentionPairs(const Shape &shape) {
 
 } // namespace
 
-Work workOf(const model::ModelSpec &spec, const OpSite &site, const Shape &shape, model::DType activation,
+Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &shape, model::DType activation,
             model::DType kv, bool direct) {
   using kernels::Op;
   const Amount a(model::dtypeBytes(activation)), w(model::dtypeBytes(spec.dtype)), c(model::dtypeBytes(kv));

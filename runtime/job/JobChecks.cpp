@@ -81,8 +81,8 @@ void checkPolicy(Contradictions &check, const Policy &policy) {
   }
   if (policy.none) {
     constexpr std::string_view kNothing = "\"auto\" or false beside policy.interval = \"none\": nothing is offloaded";
-    check.require(policy.offloadEmbedding != Choice::On, "policy.offload_embedding", "true", kNothing);
-    check.require(policy.offloadHead != Choice::On, "policy.offload_head", "true", kNothing);
+    check.require(policy.offloadEmbedding != AutoOnOff::On, "policy.offload_embedding", "true", kNothing);
+    check.require(policy.offloadHead != AutoOnOff::On, "policy.offload_head", "true", kNothing);
   }
   if (policy.slots)
     check.require(*policy.slots >= 1, "policy.slots", *policy.slots, "at least 1");

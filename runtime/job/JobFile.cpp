@@ -107,12 +107,12 @@ std::optional<StartRule> startRuleFromName(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view choiceName(Choice choice) {
-  return choice == Choice::Auto ? "auto" : choice == Choice::On ? "on" : "off";
+std::string_view autoOnOffName(AutoOnOff choice) {
+  return choice == AutoOnOff::Auto ? "auto" : choice == AutoOnOff::On ? "on" : "off";
 }
-std::optional<Choice> choiceFromName(std::string_view name) {
-  for (Choice choice : {Choice::Auto, Choice::On, Choice::Off})
-    if (choiceName(choice) == name)
+std::optional<AutoOnOff> autoOnOffFromName(std::string_view name) {
+  for (AutoOnOff choice : {AutoOnOff::Auto, AutoOnOff::On, AutoOnOff::Off})
+    if (autoOnOffName(choice) == name)
       return choice;
   return std::nullopt;
 }

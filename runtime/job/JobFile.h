@@ -35,13 +35,13 @@ namespace headrace::model {
 struct ModelSpec;
 
 enum class StartRule : uint8_t { Paper = 0, Eager = 1, Ahead = 2 }; // Ahead: of some policies, not to be asked for
-enum class Choice : uint8_t { Auto = 0, On = 1, Off = 2 };
+enum class AutoOnOff : uint8_t { Auto = 0, On = 1, Off = 2 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
 std::string_view startRuleName(StartRule rule);      // "paper", "eager", "ahead"
-std::string_view choiceName(Choice choice);          // "auto", "on", "off"
+std::string_view autoOnOffName(AutoOnOff choice);    // "auto", "on", "off"
 std::string_view instancesName(Instances instances); // "together", "apart"
 std::optional<StartRule> startRuleFromName(std::string_view name);
-std::optional<Choice> choiceFromName(std::string_view name);
+std::optional<AutoOnOff> autoOnOffFromName(std::string_view name);
 std::optional<Instances> instancesFromName(std::string_view name);
 
 struct Goal {
@@ -53,7 +53,7 @@ struct Goal {
   int64_t blockTokens = 16;             // tokens per KV block
   // Whether placements may have more KV blocks than kvTokens asks for, in memory that others have weights in. Auto: in
   // a plan of several placements for the host.
-  Choice elasticKv = Choice::Auto;
+  AutoOnOff elasticKv = AutoOnOff::Auto;
   // Latency objectives, of each iteration: ttft of one that prefills, tpot of one that only decodes; above zero. Either
   // these, or one factor (at least 1) of the iteration without offloading for both.
   std::optional<std::chrono::nanoseconds> ttft, tpot;
@@ -80,8 +80,8 @@ struct Policy {
   std::optional<int64_t> offloadLayers; // any number of whole layers, evenly spread
   StartRule startRule = StartRule::Eager;
   std::optional<int64_t> slots; // layer-sized slots; unset: the rule's own
-  Choice offloadEmbedding = Choice::Auto;
-  Choice offloadHead = Choice::Auto;
+  AutoOnOff offloadEmbedding = AutoOnOff::Auto;
+  AutoOnOff offloadHead = AutoOnOff::Auto;
   // How many placements the plan has: the chosen ones, then others spread over the range of what is possible. Unset:
   // what the choice asks for, at most kDefaultPlacements.
   std::optional<int64_t> placements;

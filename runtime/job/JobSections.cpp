@@ -36,11 +36,11 @@ std::optional<std::chrono::nanoseconds> parseSlo(TomlReader &table, std::string_
   return std::chrono::nanoseconds(std::llround(*seconds * 1e9));
 }
 
-std::optional<Choice> parseChoice(TomlReader &table, std::string_view key) {
+std::optional<AutoOnOff> parseChoice(TomlReader &table, std::string_view key) {
   const TomlValue *value = table.value(key);
   if (value != nullptr && value->kind == TomlValue::Kind::Boolean)
-    return value->boolean ? Choice::On : Choice::Off;
-  return table.oneOf(key, choiceFromName, "auto, on or off");
+    return value->boolean ? AutoOnOff::On : AutoOnOff::Off;
+  return table.oneOf(key, autoOnOffFromName, "auto, on or off");
 }
 
 void readInterval(TomlReader &table, Policy &policy) {

@@ -33,12 +33,12 @@ uint32_t slowestPermille(const Plan &plan, uint32_t placement) {
   return homes.host + homes.disk > 0 ? plan.slowestPermille : kPredicted;
 }
 
-std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationShape &shape) {
+std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationSize &shape) {
   const bool decode = shape.tokens == shape.sequences;
   std::optional<uint32_t> largest;
   for (const BucketChoice &choice : plan.choices) { // by bucket, ascending
     const Variant &v = plan.variants[choice.variant];
-    if ((plan.schedules[v.schedule].shape == ShapeClass::Decode) != decode)
+    if ((plan.schedules[v.schedule].shape == IterationClass::Decode) != decode)
       continue;
     largest = v.placement;
     if (v.newTokens >= shape.tokens && v.sequences >= shape.sequences && v.context >= shape.context)
@@ -61,13 +61,13 @@ PlacementTable::PlacementTable(const Plan &plan) : plan_(plan), byFreed_(plan.pl
   std::stable_sort(byFreed_.begin(), byFreed_.end(), [&](uint32_t a, uint32_t b) { return freed_[a] > freed_[b]; });
 }
 
-std::optional<uint32_t> PlacementTable::variantIn(uint32_t placement, const IterationShape &shape) const {
+std::optional<uint32_t> PlacementTable::variantIn(uint32_t placement, const IterationSize &shape) const {
   std::optional<uint32_t> best;
   for (uint32_t i = first_[placement]; i < first_[placement + 1]; ++i) {
     const Variant &v = plan_.variants[i];
     if (v.newTokens < shape.tokens || v.sequences < shape.sequences || v.context < shape.context)
       continue;
-    if (plan_.schedules[v.schedule].shape == ShapeClass::Decode && shape.tokens != shape.sequences)
+    if (plan_.schedules[v.schedule].shape == IterationClass::Decode && shape.tokens != shape.sequences)
       continue;
     if (!best || v.predictedNs < plan_.variants[*best].predictedNs)
       best = i;
@@ -80,7 +80,7 @@ uint64_t PlacementTable::slowest(uint32_t variant) const {
   return slowestNs(v.predictedNs, permille_[v.placement]);
 }
 
-std::optional<uint32_t> PlacementTable::choose(const IterationShape &shape, uint64_t sloNs) const {
+std::optional<uint32_t> PlacementTable::choose(const IterationSize &shape, uint64_t sloNs) const {
   for (const uint32_t placement : byFreed_)
     if (const std::optional<uint32_t> variant = variantIn(placement, shape);
         variant && (sloNs == 0 || slowest(*variant) <= sloNs))
@@ -88,7 +88,7 @@ std::optional<uint32_t> PlacementTable::choose(const IterationShape &shape, uint
   return std::nullopt;
 }
 
-std::optional<uint64_t> PlacementTable::leastNs(const IterationShape &shape) const {
+std::optional<uint64_t> PlacementTable::leastNs(const IterationSize &shape) const {
   std::optional<uint64_t> least;
   for (const uint32_t placement : byFreed_)
     if (const std::optional<uint32_t> variant = variantIn(placement, shape))

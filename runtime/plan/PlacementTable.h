@@ -18,14 +18,14 @@ namespace headrace::plan {
 int64_t freedBytes(const Plan &plan, uint32_t placement);
 
 // An iteration's shape: of one row a sequence (decode) where tokens == sequences.
-struct IterationShape {
+struct IterationSize {
   int64_t tokens = 1, sequences = 1, context = 1;
 };
 
 // The placement that the compiler chose for the bucket of this shape (Plan::choices): of the smallest bucket of the
 // shape's class that holds it; of the class' largest where none does. None where nothing was chosen by latency, or only
 // for the other class. Allocates nothing.
-std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationShape &shape);
+std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationSize &shape);
 
 // What is held against an objective: what the slowest of iterations that are predicted to take `ns` do
 // (Plan::slowestPermille), rounded up; at most 2^62.
@@ -46,12 +46,12 @@ public:
   int64_t freed(uint32_t placement) const { return freed_[placement]; }
 
   // The fastest variant of a placement whose bucket holds the shape; none if no bucket does.
-  std::optional<uint32_t> variantIn(uint32_t placement, const IterationShape &shape) const;
+  std::optional<uint32_t> variantIn(uint32_t placement, const IterationSize &shape) const;
   // The variant to run: of the placement that frees the most among those whose variant for this shape takes at most
   // sloNs in its slowest iterations (0: no objective, so the one that frees the most). None if no placement meets it.
-  std::optional<uint32_t> choose(const IterationShape &shape, uint64_t sloNs) const;
+  std::optional<uint32_t> choose(const IterationSize &shape, uint64_t sloNs) const;
   // The least objective that choose() meets for this shape; none if no bucket holds it.
-  std::optional<uint64_t> leastNs(const IterationShape &shape) const;
+  std::optional<uint64_t> leastNs(const IterationSize &shape) const;
 
 private:
   uint64_t slowest(uint32_t variant) const;

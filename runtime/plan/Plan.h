@@ -199,13 +199,13 @@ struct Local {
 };
 
 // What an iteration's shape is good for: only one row a sequence, any mix, or no compute at all.
-enum class ShapeClass : uint8_t { Decode = 0, Mixed = 1, Transition = 2 };
+enum class IterationClass : uint8_t { Decode = 0, Mixed = 1, Transition = 2 };
 
 // Steps stand in an order in which they could run one by one; the steps of a lane run in this order.
 struct Schedule {
   std::string name;
   uint32_t placement = 0;
-  ShapeClass shape = ShapeClass::Decode;
+  IterationClass shape = IterationClass::Decode;
   int64_t maxTokens = 0, maxSequences = 0, maxContext = 0; // what locals were sized for
   uint32_t entryState = 0, exitState = 0;                  // of `placement`, but see fromPlacement
   // Transition between placements: the one whose homes are on the device, and whose the entry state is, when it starts;

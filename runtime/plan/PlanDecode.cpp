@@ -194,7 +194,7 @@ model::Goal Decoder::goal(const fb::Goal &g) {
   out.busDevices = g.bus_devices();
   if (g.record() != nullptr)
     out.record = text(g.record());
-  out.elasticKv = enumerator<model::Choice>(g.elastic_kv(), "goal.elastic_kv");
+  out.elasticKv = enumerator<model::AutoOnOff>(g.elastic_kv(), "goal.elastic_kv");
   out.instances = enumerator<model::Instances>(g.instances(), "goal.instances");
   return out;
 }
@@ -207,8 +207,8 @@ model::Policy Decoder::policy(const fb::Policy &p) {
   out.offloadLayers = optional(p.offload_layers());
   out.startRule = enumerator<model::StartRule>(p.start_rule(), "policy.start_rule");
   out.slots = optional(p.slots());
-  out.offloadEmbedding = enumerator<model::Choice>(p.offload_embedding(), "policy.offload_embedding");
-  out.offloadHead = enumerator<model::Choice>(p.offload_head(), "policy.offload_head");
+  out.offloadEmbedding = enumerator<model::AutoOnOff>(p.offload_embedding(), "policy.offload_embedding");
+  out.offloadHead = enumerator<model::AutoOnOff>(p.offload_head(), "policy.offload_head");
   out.placements = optional(p.placements());
   return out;
 }
@@ -263,7 +263,7 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
   Schedule out;
   out.name = text(s.name());
   out.placement = s.placement();
-  out.shape = enumerator<ShapeClass>(s.shape(), path, ".shape");
+  out.shape = enumerator<IterationClass>(s.shape(), path, ".shape");
   out.maxTokens = s.max_tokens();
   out.maxSequences = s.max_sequences();
   out.maxContext = s.max_context();

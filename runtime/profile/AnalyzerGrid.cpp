@@ -122,7 +122,7 @@ absl::Status fit(const GridRequest &request, const model::WeightLayout &layout, 
 
 } // namespace
 
-uint64_t layerNs(const cost::CostModel &costs, const model::ModelSpec &model, const cost::Shape &shape) {
+uint64_t layerNs(const cost::CostModel &costs, const model::ModelSpec &model, const cost::Bucket &shape) {
   uint64_t sum = 0;
   for (int s = 0; s < cost::kSites; ++s) {
     const auto site = static_cast<cost::Site>(s);

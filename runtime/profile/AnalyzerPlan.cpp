@@ -42,9 +42,9 @@ public:
     plan.hostBytes = hostTo_ + copyBytes;
     plan.variants.clear();
     for (uint32_t i = 0; i < plan.schedules.size(); ++i) {
-      if (plan.schedules[i].shape == plan::ShapeClass::Decode)
+      if (plan.schedules[i].shape == plan::IterationClass::Decode)
         decode_ = i;
-      if (plan.schedules[i].shape == plan::ShapeClass::Mixed)
+      if (plan.schedules[i].shape == plan::IterationClass::Mixed)
         mixed_ = i;
       sites_.push_back(sitesOf(plan, plan.schedules[i]));
     }
@@ -180,7 +180,7 @@ private:
 
   std::vector<uint64_t> durationsOf(const cost::CellKey &cell) const {
     const uint32_t schedule = scheduleOf(cell);
-    const cost::Shape shape = cost::shapeOf(cell.phase, cell.batch, cell.sequence);
+    const cost::Bucket shape = cost::shapeOf(cell.phase, cell.batch, cell.sequence);
     std::array<uint64_t, cost::kSites> price;
     price.fill(kUnknown);
     std::vector<uint64_t> durations;
@@ -201,7 +201,7 @@ private:
   }
 
   core::GraphKey addVariant(const cost::CellKey &cell, uint32_t schedule, std::vector<uint64_t> durations) {
-    const cost::Shape shape = cost::shapeOf(cell.phase, cell.batch, cell.sequence);
+    const cost::Bucket shape = cost::shapeOf(cell.phase, cell.batch, cell.sequence);
     plan::Variant variant{.newTokens = shape.tokens,
                           .sequences = shape.sequences,
                           .context = shape.context,
@@ -231,7 +231,7 @@ private:
   static plan::Schedule emptySchedule(const char *name) {
     plan::Schedule schedule;
     schedule.name = name;
-    schedule.shape = plan::ShapeClass::Transition;
+    schedule.shape = plan::IterationClass::Transition;
     return schedule;
   }
 

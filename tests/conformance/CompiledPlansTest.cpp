@@ -30,7 +30,7 @@ protected:
   static constexpr int64_t kLayers = 6;
 
   // interval 0: nothing is offloaded.
-  plan::Plan compile(int64_t interval, model::Choice embedding = model::Choice::Off) {
+  plan::Plan compile(int64_t interval, model::AutoOnOff embedding = model::AutoOnOff::Off) {
     compiler::CompileRequest request = this->request(embedding);
     if (interval == 0)
       request.policy.none = true;
@@ -42,7 +42,7 @@ protected:
   // Nothing offloaded, these intervals beside it in both rules, and single units: with a few placements every pair has
   // its transition, with more than eight most changes take several hops.
   plan::Plan compileSeveral(const std::vector<int64_t> &intervals) {
-    compiler::CompileRequest request = this->request(model::Choice::Off);
+    compiler::CompileRequest request = this->request(model::AutoOnOff::Off);
     model::Policy none = request.policy;
     none.none = true;
     std::vector<model::Policy> policies{none};
@@ -58,7 +58,7 @@ protected:
 
   // One unit in two: the odd ones (qkv and up), and in a ring of so many of the largest.
   plan::Plan compileUnits(double largest) {
-    compiler::CompileRequest request = this->request(model::Choice::Off);
+    compiler::CompileRequest request = this->request(model::AutoOnOff::Off);
     const model::WeightLayout layout = model::layoutWeights(request.model);
     std::vector<int32_t> units;
     uint64_t bytes = 0;
@@ -78,7 +78,7 @@ protected:
     return compiled(request);
   }
 
-  compiler::CompileRequest request(model::Choice embedding) {
+  compiler::CompileRequest request(model::AutoOnOff embedding) {
     compiler::CompileRequest request;
     request.model = GetParam().spec;
     request.hardware = core::tinyPlan({.spec = core::tinyLlama(1)}).hardware;
@@ -92,7 +92,7 @@ protected:
     request.policy.startRule = GetParam().rule;
     request.policy.offloadEmbedding = embedding;
     // With tied embeddings the head goes where the embedding goes.
-    request.policy.offloadHead = request.model->tiedEmbeddings ? model::Choice::Auto : model::Choice::Off;
+    request.policy.offloadHead = request.model->tiedEmbeddings ? model::AutoOnOff::Auto : model::AutoOnOff::Off;
     request.buckets = {.newTokens = {1, 3, 8}, .sequences = {1, 3}, .contexts = {16, 40}};
     return request;
   }
@@ -163,7 +163,7 @@ TEST_P(CompiledPlans, GiveTheBitsOfTheResidentModelOnTheHost) {
   const plan::Plan residentPlan = compile(0);
   const serve::GenerateResult resident = run(residentPlan, host::makeHostDevice({.unpaced = true}), true);
   for (int64_t interval = 1; interval <= kLayers; ++interval)
-    for (model::Choice embedding : {model::Choice::Off, model::Choice::On}) {
+    for (model::AutoOnOff embedding : {model::AutoOnOff::Off, model::AutoOnOff::On}) {
       const plan::Plan plan = compile(interval, embedding);
       EXPECT_EQ(plan.placements[0].offloadedLayers, kLayers / interval);
       for (const host::HostOptions &options :

@@ -25,7 +25,7 @@ class ElasticKv : public testing::TestWithParam<bool> {
 protected:
   // Interval none, 6, 3, 2 and 1 of six layers. The batch has use for 3 x 10 blocks of 4 tokens and the scratch block;
   // the goal asks for 10 and that one.
-  static plan::Plan compile(model::Choice elastic, std::optional<int64_t> kvTokens = 40) {
+  static plan::Plan compile(model::AutoOnOff elastic, std::optional<int64_t> kvTokens = 40) {
     compiler::CompileRequest request;
     request.model = GetParam() ? core::tinyLlama(6) : core::tinyOpt(6);
     request.hardware = core::tinyPlan({.spec = core::tinyLlama(1)}).hardware;
@@ -67,7 +67,7 @@ protected:
 };
 
 TEST_P(ElasticKv, PlacementsThatOffloadMoreHaveMoreBlocks) {
-  const plan::Plan plan = compile(model::Choice::Auto), fixed = compile(model::Choice::Off);
+  const plan::Plan plan = compile(model::AutoOnOff::Auto), fixed = compile(model::AutoOnOff::Off);
   EXPECT_EQ(plan.pageBytes, 4096u);
   EXPECT_EQ(fixed.pageBytes, 0u);
   EXPECT_TRUE(fixed.aliases.empty());
@@ -82,11 +82,11 @@ TEST_P(ElasticKv, PlacementsThatOffloadMoreHaveMoreBlocks) {
   // The arena is no larger, but for whole pages of each cache and of its end.
   EXPECT_LE(plan.arenaBytes, fixed.arenaBytes + (6 + 2) * 4096);
   // A cache that holds all that the batch has use for does not grow.
-  EXPECT_EQ(compile(model::Choice::On, std::nullopt).pageBytes, 0u);
+  EXPECT_EQ(compile(model::AutoOnOff::On, std::nullopt).pageBytes, 0u);
 }
 
 TEST_P(ElasticKv, TokensDoNotDependOnWhereTheirBlocksAre) {
-  const plan::Plan plan = compile(model::Choice::On), large = compile(model::Choice::Off, std::nullopt);
+  const plan::Plan plan = compile(model::AutoOnOff::On), large = compile(model::AutoOnOff::Off, std::nullopt);
   const auto reference = host::makeHostDevice({.unpaced = true});
   const auto resident = load(large, *reference, 0);
   ASSERT_NE(resident, nullptr);
@@ -133,7 +133,7 @@ TEST_P(ElasticKv, TokensDoNotDependOnWhereTheirBlocksAre) {
 
 // Bytes in a block that only some placements have stay through changes between these.
 TEST_P(ElasticKv, BlocksInGrownMemoryKeepTheirBytes) {
-  const plan::Plan plan = compile(model::Choice::On);
+  const plan::Plan plan = compile(model::AutoOnOff::On);
   const auto device = host::makeHostDevice({.poison = true});
   const auto runtime = load(plan, *device, 4);
   ASSERT_NE(runtime, nullptr);
@@ -172,7 +172,7 @@ TEST_P(ElasticKv, BlocksInGrownMemoryKeepTheirBytes) {
 }
 
 TEST_P(ElasticKv, RunsInVirtualTime) {
-  const plan::Plan plan = compile(model::Choice::On);
+  const plan::Plan plan = compile(model::AutoOnOff::On);
   const auto device = sim::makeSimDevice();
   const auto runtime = load(plan, *device, 4);
   ASSERT_NE(runtime, nullptr);
@@ -183,7 +183,7 @@ TEST_P(ElasticKv, RunsInVirtualTime) {
 
 // What does not fit the present placement is refused by the number that is there.
 TEST_P(ElasticKv, TooFewBlocksAreSaidSo) {
-  const plan::Plan plan = compile(model::Choice::On);
+  const plan::Plan plan = compile(model::AutoOnOff::On);
   const auto device = sim::makeSimDevice();
   const auto runtime = load(plan, *device, 0);
   ASSERT_NE(runtime, nullptr);

@@ -47,7 +47,7 @@ inline compiler::CompileRequest fleetPlanRequest(const FleetPlanOptions &options
     policies.push_back(compiler::interval(interval));
   for (model::Policy &policy : policies) {
     policy.startRule = options.rule;
-    policy.offloadEmbedding = policy.offloadHead = model::Choice::Off;
+    policy.offloadEmbedding = policy.offloadHead = model::AutoOnOff::Off;
   }
   request.placements = compiler::stated(request.model, policies);
   request.buckets = {.newTokens = {1, 3, 8}, .sequences = {1, 3}, .contexts = {16, options.context}};
@@ -103,7 +103,7 @@ inline ResidentTimes residentTimes(const plan::Plan &plan) {
   for (const plan::Variant &v : plan.variants) {
     if (v.placement != 0)
       continue;
-    double &of = plan.schedules[v.schedule].shape == plan::ShapeClass::Decode ? times.decodeNs : times.prefillNs;
+    double &of = plan.schedules[v.schedule].shape == plan::IterationClass::Decode ? times.decodeNs : times.prefillNs;
     of = std::max(of, static_cast<double>(v.predictedNs));
   }
   return times;

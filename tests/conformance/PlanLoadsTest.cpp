@@ -24,7 +24,7 @@ const plan::Plan &sharedPlan() {
 const plan::Variant &variantOf(uint32_t placement, int64_t tokens, int64_t sequences, int64_t context, bool decode) {
   for (const plan::Variant &v : sharedPlan().variants)
     if (v.placement == placement && v.newTokens == tokens && v.sequences == sequences && v.context == context &&
-        (sharedPlan().schedules[v.schedule].shape == plan::ShapeClass::Decode) == decode)
+        (sharedPlan().schedules[v.schedule].shape == plan::IterationClass::Decode) == decode)
       return v;
   ADD_FAILURE() << "no such variant";
   return sharedPlan().variants[0];

@@ -180,7 +180,7 @@ TEST(RandomFleets, EveryGapOfWhatIsAdmittedHolds) {
     const std::vector<FleetRequest> requests = randomRequests(plan, traffic, draw.random);
     Visible visible(requests.size());
     FleetOptions options{.busBandwidth = bus};
-    options.objective = draw.coin() ? Objective::FreedMemory : Objective::Throughput;
+    options.objective = draw.coin() ? Maximise::FreedMemory : Maximise::Throughput;
     options.queue = draw.coin();
     options.onIteration = [&](const FleetIteration &i) {
       if (!i.prefill)

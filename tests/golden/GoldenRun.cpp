@@ -80,7 +80,7 @@ private:
 model::Policy residentPolicy() {
   model::Policy policy;
   policy.none = true;
-  policy.offloadEmbedding = policy.offloadHead = model::Choice::Off;
+  policy.offloadEmbedding = policy.offloadHead = model::AutoOnOff::Off;
   return policy;
 }
 

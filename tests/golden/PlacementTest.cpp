@@ -10,7 +10,7 @@
 namespace headrace::golden {
 namespace {
 
-using model::Choice;
+using model::AutoOnOff;
 using model::Policy;
 using model::StartRule;
 
@@ -32,8 +32,8 @@ std::vector<Case> everyPlacement(const model::ModelSpec &spec) {
     base.startRule = rule;
     const auto add = [&](const std::string &what, int64_t offloaded, bool embedding, bool head, auto change) {
       Case added{absl::StrCat(ruleName, ", ", what), base, static_cast<int32_t>(offloaded), embedding, head};
-      added.policy.offloadEmbedding = embedding ? Choice::On : Choice::Off;
-      added.policy.offloadHead = head ? Choice::On : Choice::Off;
+      added.policy.offloadEmbedding = embedding ? AutoOnOff::On : AutoOnOff::Off;
+      added.policy.offloadHead = head ? AutoOnOff::On : AutoOnOff::Off;
       change(added.policy);
       cases.push_back(added);
     };

@@ -47,7 +47,7 @@ void measure(cuda::TraceBy by, Measured &measured) {
   request.goal.batch = 1;
   request.goal.context = kTokens;
   request.policy.interval = 2;
-  request.policy.offloadEmbedding = request.policy.offloadHead = model::Choice::Off;
+  request.policy.offloadEmbedding = request.policy.offloadHead = model::AutoOnOff::Off;
   request.buckets = {.newTokens = {kTokens}, .sequences = {1}, .contexts = {kTokens}};
   const auto plan = compiler::compile(request);
   ASSERT_TRUE(plan.ok()) << plan.status();

@@ -308,7 +308,7 @@ private:
     return std::max<uint64_t>(bytes, 1);
   }
 
-  void startSchedule(const char *name, plan::ShapeClass shape, int64_t tokens) {
+  void startSchedule(const char *name, plan::IterationClass shape, int64_t tokens) {
     plan_.schedules.emplace_back();
     s_ = &plan_.schedules.back();
     s_->name = name;
@@ -328,7 +328,8 @@ private:
 
   void addVariant(bool decode) {
     const int64_t rows = decode ? o_.batch : o_.promptTokens;
-    startSchedule(decode ? "decode" : "mixed", decode ? plan::ShapeClass::Decode : plan::ShapeClass::Mixed, rows);
+    startSchedule(decode ? "decode" : "mixed", decode ? plan::IterationClass::Decode : plan::IterationClass::Mixed,
+                  rows);
     s_->entryState = s_->exitState;
     const auto rowBytes = [](int64_t count, int64_t width) { return static_cast<uint64_t>(count * width) * kF32; };
     x_ = local("x", rowBytes(o_.promptTokens, spec_.hidden));
@@ -389,7 +390,7 @@ private:
   }
 
   void addTransition() {
-    startSchedule("transition", plan::ShapeClass::Transition, 0);
+    startSchedule("transition", plan::IterationClass::Transition, 0);
     for (UnitRole role : kLayerUnits)
       copyUnit(0, role);
     plan::Transition transition{

@@ -38,7 +38,7 @@ std::string fileName(std::string_view schedule) {
 }
 
 // The variant with the most sequences and the longest context of a class; kNone if there is none.
-uint32_t largest(const plan::Plan &plan, plan::ShapeClass shape) {
+uint32_t largest(const plan::Plan &plan, plan::IterationClass shape) {
   uint32_t best = plan::kNone;
   const auto key = [&](uint32_t i) {
     const plan::Variant &v = plan.variants[i];
@@ -50,8 +50,8 @@ uint32_t largest(const plan::Plan &plan, plan::ShapeClass shape) {
       best = i;
   return best;
 }
-uint32_t largestDecode(const plan::Plan &plan) { return largest(plan, plan::ShapeClass::Decode); }
-uint32_t largestMixed(const plan::Plan &plan) { return largest(plan, plan::ShapeClass::Mixed); }
+uint32_t largestDecode(const plan::Plan &plan) { return largest(plan, plan::IterationClass::Decode); }
+uint32_t largestMixed(const plan::Plan &plan) { return largest(plan, plan::IterationClass::Mixed); }
 
 void printText(const CompileOptions &options, const model::Job &job, const plan::Plan &plan) {
   const plan::Placement &placement = plan.placements.front();

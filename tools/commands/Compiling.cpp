@@ -138,8 +138,8 @@ void addPolicy(const model::Policy &policy, Words &words) {
   words.addIf("--slots", policy.slots);
   for (const auto &[flag, choice] :
        {std::pair("--offload-embedding", policy.offloadEmbedding), std::pair("--offload-head", policy.offloadHead)})
-    if (choice != model::Choice::Auto)
-      words.add(flag, std::string(model::choiceName(choice)));
+    if (choice != model::AutoOnOff::Auto)
+      words.add(flag, std::string(model::autoOnOffName(choice)));
 }
 
 void addPlacement(const plan::Plan &plan, const plan::Placement &placement, Words &words) {

@@ -64,7 +64,7 @@ public:
     RETURN_IF_ERROR(loadDevices());
     serve::FleetOptions fleetOptions;
     fleetOptions.busBandwidth = spec_.busBandwidth;
-    fleetOptions.objective = spec_.throughput ? serve::Objective::Throughput : serve::Objective::FreedMemory;
+    fleetOptions.objective = spec_.throughput ? serve::Maximise::Throughput : serve::Maximise::FreedMemory;
     fleetOptions.queue = spec_.queue;
     for (const model::FleetBusChange &change : spec_.changes)
       fleetOptions.busChanges.push_back({change.at.count(), change.bandwidth});

@@ -139,7 +139,7 @@ absl::Status applyPolicy(const JobInput &input, model::Policy &policy) {
     policy.none = false;
   }
   if (interval != none && interval->second == "none")
-    policy.offloadEmbedding = policy.offloadHead = model::Choice::Auto;
+    policy.offloadEmbedding = policy.offloadHead = model::AutoOnOff::Auto;
   // So does the policy that a flag names, which has a start rule of its own, replace the file's.
   if (named != none && !compiler::traitsOf(named->second).statesPlacement) {
     policy.startRule = model::Policy{}.startRule;

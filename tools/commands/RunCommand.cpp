@@ -72,7 +72,7 @@ RunFindings findOutAbout(const plan::Plan &plan, const core::Device &device, con
   std::vector<PhaseInput> phases;
   for (const bool decode : {true, false}) {
     const auto counts = [&](uint32_t variant) {
-      return (plan.schedules[plan.variants[variant].schedule].shape == plan::ShapeClass::Decode) == decode;
+      return (plan.schedules[plan.variants[variant].schedule].shape == plan::IterationClass::Decode) == decode;
     };
     const Compared compared = decode ? report.times.decode() : report.times.prefill();
     if (compared.iterations == 0)
@@ -98,7 +98,7 @@ absl::Status writeTimelines(const RunOptions &options, const Outputs &outputs, c
 
 // What the first iteration runs in, so that nothing has to change before it.
 uint32_t firstPlacement(const plan::Plan &plan, const Prompts &prompts) {
-  plan::IterationShape shape{0, static_cast<int64_t>(prompts.size()), 1};
+  plan::IterationSize shape{0, static_cast<int64_t>(prompts.size()), 1};
   for (const std::vector<int32_t> &prompt : prompts) {
     shape.tokens += static_cast<int64_t>(prompt.size());
     shape.context = std::max(shape.context, static_cast<int64_t>(prompt.size()));
@@ -215,7 +215,7 @@ private:
                   .madeUp = !device_->holdsData(),
                   .times = RunTimes(plan_, deviceOptions_.linkBandwidth, firstIn_)});
     looks_.emplace(*runtime_, deviceOptions_.trace, /*many=*/drawn());
-    request_.placementOf = [this](const plan::IterationShape &shape) {
+    request_.placementOf = [this](const plan::IterationSize &shape) {
       looks_->beforeLaunch(shape);
       return options_.placement || plan_.choices.empty() ? runtime_->placement()
                                                          : plan::chosenPlacement(plan_, shape).value_or(0);

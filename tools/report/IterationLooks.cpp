@@ -66,7 +66,7 @@ void IterationLooks::look() {
   waits_[runtime_.launched() % waits_.size()] = {runtime_.launched(), fromNs, runtime_.device().nowNs()};
 }
 
-void IterationLooks::beforeLaunch(const plan::IterationShape &next) {
+void IterationLooks::beforeLaunch(const plan::IterationSize &next) {
   const uint64_t last = runtime_.launched();
   const bool prompts = next.tokens != next.sequences;
   const bool wanted = many_ ? stride_.wants(last) : promptsLast_ && !prompts;

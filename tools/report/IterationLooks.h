@@ -71,7 +71,7 @@ public:
   // device must have been opened with DeviceOptions::trace. Without it nothing is looked at (`opened` false).
   IterationLooks(core::Runtime &runtime, bool opened, bool many) : runtime_(runtime), opened_(opened), many_(many) {}
 
-  void beforeLaunch(const plan::IterationShape &next);
+  void beforeLaunch(const plan::IterationSize &next);
   // An iteration's time from launch to visible tokens, as if nobody had looked. Call it for each, in their order.
   int64_t measured(uint32_t variant, int64_t ns);
   // When all launches have ended: what went wrong with a look, if something did.

@@ -56,7 +56,7 @@ std::vector<Candidate> FlexGen::candidates() const {
   return candidates;
 }
 
-double FlexGen::estimateNs(const Candidate &candidate, const cost::Shape &shape) const {
+double FlexGen::estimateNs(const Candidate &candidate, const cost::Bucket &shape) const {
   double layers = 0, rest = 0;
   for (const PricedStep &step : steps_)
     (step.inLayer ? layers : rest) += static_cast<double>(peak_.computeNs(step.site, shape, /*direct=*/false));

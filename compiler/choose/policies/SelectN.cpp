@@ -22,13 +22,13 @@ public:
   std::vector<Candidate> candidates(const PolicyInputs &in) const override {
     const model::Policy &asked = in.request.policy;
     model::Policy none = asked;
-    if (asked.offloadEmbedding == model::Choice::On || asked.offloadHead == model::Choice::On)
+    if (asked.offloadEmbedding == model::AutoOnOff::On || asked.offloadHead == model::AutoOnOff::On)
       none.offloadLayers = 0;
     else
       none.none = true;
-    for (model::Choice *choice : {&none.offloadEmbedding, &none.offloadHead})
-      if (*choice == model::Choice::Auto)
-        *choice = model::Choice::Off;
+    for (model::AutoOnOff *choice : {&none.offloadEmbedding, &none.offloadHead})
+      if (*choice == model::AutoOnOff::Auto)
+        *choice = model::AutoOnOff::Off;
     none.startRule = model::StartRule::Paper;
     std::vector<Candidate> found = wholeLayers(none, in.request.model, in.layout);
     for (int64_t interval = in.request.model->layers; interval >= 1; --interval)

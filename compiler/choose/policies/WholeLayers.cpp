@@ -30,8 +30,8 @@ public:
     // With tied embeddings the table is the head's operand as well: off the device it is read directly by embed and
     // prefetched for the head, so offloading one is offloading the other.
     embeddingMay_ =
-        policy.offloadEmbedding != model::Choice::Off && (!tied_ || policy.offloadHead != model::Choice::Off);
-    headMay_ = policy.offloadHead != model::Choice::Off && (!tied_ || embeddingMay_);
+        policy.offloadEmbedding != model::AutoOnOff::Off && (!tied_ || policy.offloadHead != model::AutoOnOff::Off);
+    headMay_ = policy.offloadHead != model::AutoOnOff::Off && (!tied_ || embeddingMay_);
   }
 
   std::vector<Candidate> run() {
@@ -58,7 +58,7 @@ private:
     add(stated);
     if (policy_.none)
       return;
-    if (embeddingMay_ && !tied_ && policy_.offloadEmbedding == model::Choice::Auto)
+    if (embeddingMay_ && !tied_ && policy_.offloadEmbedding == model::AutoOnOff::Auto)
       addWithEmbedding(stated);
     addWithHead(stated);
   }
@@ -66,7 +66,7 @@ private:
   void all() {
     const Layers none = layers("none", 0, 0);
     add(none);
-    if (embeddingMay_ && !tied_ && policy_.offloadEmbedding == model::Choice::Auto)
+    if (embeddingMay_ && !tied_ && policy_.offloadEmbedding == model::AutoOnOff::Auto)
       addWithEmbedding(none);
     Layers last = none;
     for (int64_t count = 1; count <= spec_.layers; ++count) {
@@ -80,8 +80,8 @@ private:
   }
 
   Layers layers(std::string name, int32_t interval, int64_t count) const {
-    return {std::move(name), interval, count, policy_.offloadEmbedding == model::Choice::On,
-            policy_.offloadHead == model::Choice::On};
+    return {std::move(name), interval, count, policy_.offloadEmbedding == model::AutoOnOff::On,
+            policy_.offloadHead == model::AutoOnOff::On};
   }
 
   // One placement of homes, with as many slots as the rule asks for, then with fewer where the policy leaves it open.
@@ -117,7 +117,7 @@ private:
 
   // The table of an embedding that is not tied costs next to nothing on the host: only the rows in use cross the link.
   void addWithEmbedding(Layers asked) {
-    asked.embedding |= embeddingMay_ && !tied_ && policy_.offloadEmbedding == model::Choice::Auto;
+    asked.embedding |= embeddingMay_ && !tied_ && policy_.offloadEmbedding == model::AutoOnOff::Auto;
     add(std::move(asked));
   }
 
@@ -152,9 +152,9 @@ std::vector<Candidate> wholeLayers(const model::Policy &policy, const model::Mod
 std::vector<Candidate> paperIntervals(const model::Policy &policy, int64_t interval, const model::ModelSpec &spec,
                                       const model::WeightLayout &layout) {
   model::Policy stated = policy;
-  for (model::Choice *choice : {&stated.offloadEmbedding, &stated.offloadHead})
-    if (*choice == model::Choice::Auto)
-      *choice = model::Choice::Off;
+  for (model::AutoOnOff *choice : {&stated.offloadEmbedding, &stated.offloadHead})
+    if (*choice == model::AutoOnOff::Auto)
+      *choice = model::AutoOnOff::Off;
   stated.startRule = model::StartRule::Paper;
   stated.interval = interval;
   if (!stated.slots)

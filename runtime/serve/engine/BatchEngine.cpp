@@ -14,7 +14,7 @@ absl::Status runToEnd(core::Runtime &runtime, const GenerateRequest &request, Ba
   for (;;) {
     uint32_t placement = runtime.placement();
     if (request.placementOf && run.inFlight() < run.depth())
-      if (const plan::IterationShape shape = run.nextShape(placement); shape.tokens > 0)
+      if (const plan::IterationSize shape = run.nextShape(placement); shape.tokens > 0)
         placement = request.placementOf(shape);
     ASSIGN_OR_RETURN(launched, run.launchNext(placement));
     if (launched)

@@ -39,7 +39,7 @@ struct GenerateRequest {
   bool keepLogits = false;
   bool separatePrefill = false; // no mixed iterations: all prompts first, then decode
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition.
-  std::function<uint32_t(const plan::IterationShape &)> placementOf;
+  std::function<uint32_t(const plan::IterationSize &)> placementOf;
   std::function<void(const IterationSeen &)> onIteration; // called after each
 };
 

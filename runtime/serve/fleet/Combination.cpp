@@ -13,8 +13,8 @@ constexpr double kNs = 1e9;
 constexpr uint32_t kOpen = 0xffffffffu;
 constexpr size_t kEnumeratedSets = 8; // devices: 256 sets of those that copy
 
-double placementValue(const BusPlacement &p, double ns, Objective objective) {
-  if (objective == Objective::FreedMemory)
+double placementValue(const BusPlacement &p, double ns, Maximise objective) {
+  if (objective == Maximise::FreedMemory)
     return static_cast<double>(p.freedBytes);
   return ns > 0 ? p.tokens / ns * kNs : 0;
 }
@@ -40,7 +40,7 @@ struct Constraint {
 
 class Search {
 public:
-  Search(const Bus &bus, absl::Span<const BusLoad> loads, Objective objective, const SearchLimits &limits);
+  Search(const Bus &bus, absl::Span<const BusLoad> loads, Maximise objective, const SearchLimits &limits);
   Combination run();
 
 private:
@@ -79,7 +79,7 @@ private:
 
   const Bus &bus_;
   absl::Span<const BusLoad> loads_;
-  const Objective objective_;
+  const Maximise objective_;
   uint64_t nodeLimit_;
   std::vector<std::vector<Option>> options_; // by falling value
   std::vector<size_t> first_;                // option of a load in most_
@@ -97,7 +97,7 @@ private:
   double left_ = -1; // largest bound of what was not searched
 };
 
-Search::Search(const Bus &bus, absl::Span<const BusLoad> loads, Objective objective, const SearchLimits &limits)
+Search::Search(const Bus &bus, absl::Span<const BusLoad> loads, Maximise objective, const SearchLimits &limits)
     : bus_(bus), loads_(loads), objective_(objective), nodeLimit_(limits.nodes), options_(loads.size()),
       order_(loads.size()), decided_(loads.size(), kOpen), nodes_(loads.size() + 1) {
   double combinations = 1;
@@ -394,13 +394,13 @@ Combination Search::run() {
 
 } // namespace
 
-Combination chooseCombination(const Bus &bus, absl::Span<const BusLoad> loads, Objective objective,
+Combination chooseCombination(const Bus &bus, absl::Span<const BusLoad> loads, Maximise objective,
                               const SearchLimits &limits) {
   return Search(bus, loads, objective, limits).run();
 }
 
 double valueOf(absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice, absl::Span<const double> contended,
-               Objective objective) {
+               Maximise objective) {
   double sum = 0;
   for (size_t i = 0; i < loads.size(); ++i)
     sum += placementValue(loads[i].placements[choice[i]], contended[i], objective);

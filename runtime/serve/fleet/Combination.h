@@ -19,7 +19,7 @@ namespace headrace::serve {
 
 // FreedMemory: bytes of device memory given back, over all devices. Throughput: tokens a second, each device's tokens
 // over its contended time.
-enum class Objective : uint8_t { FreedMemory = 0, Throughput = 1 };
+enum class Maximise : uint8_t { FreedMemory = 0, Throughput = 1 };
 
 struct Combination {
   bool feasible = false;           // one was found
@@ -41,11 +41,11 @@ struct SearchLimits {
 // Within exactCombinations: the optimum. Beyond: the optimum where that is proven within the nodes, else the best
 // found, with the bound on the optimum that the search left open. At most 64 loads, of different devices; one without
 // placements makes it infeasible. Where neither exact nor feasible, a combination may still exist.
-Combination chooseCombination(const Bus &bus, absl::Span<const BusLoad> loads, Objective objective,
+Combination chooseCombination(const Bus &bus, absl::Span<const BusLoad> loads, Maximise objective,
                               const SearchLimits &limits = {});
 
 // The objective of a combination at these contended times.
 double valueOf(absl::Span<const BusLoad> loads, absl::Span<const uint32_t> choice, absl::Span<const double> contended,
-               Objective objective);
+               Maximise objective);
 
 } // namespace headrace::serve

@@ -39,7 +39,7 @@
 namespace headrace::serve {
 
 struct CoordinatorOptions {
-  Objective objective = Objective::FreedMemory;
+  Maximise objective = Maximise::FreedMemory;
   SearchLimits limits;
   // Measured bandwidth below the nominal one by more than `lowerBy` is planned with at once, and so is any that is less
   // than one that was measured and is planned with; above it by more than `raiseBy` only when `raiseAfter` measurements

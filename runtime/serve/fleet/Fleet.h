@@ -87,7 +87,7 @@ struct FleetIteration {
 
 struct FleetOptions {
   double busBandwidth = 0; // bytes/s, what is planned with at first
-  Objective objective = Objective::FreedMemory;
+  Maximise objective = Maximise::FreedMemory;
   SearchLimits limits;
   double lowerBy = 0.05, raiseBy = 0.10; // CoordinatorOptions
   uint32_t raiseAfter = 32;

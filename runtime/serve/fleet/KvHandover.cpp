@@ -52,7 +52,7 @@ absl::Status checkBlocks(const plan::Plan &plan, absl::Span<const int32_t> block
 
 } // namespace
 
-uint64_t kvBlockBytes(const plan::Plan &plan) {
+uint64_t kvBlockBytesOfAllLayers(const plan::Plan &plan) {
   return static_cast<uint64_t>(plan.model->layers) * layerBlockBytes(plan);
 }
 
@@ -60,7 +60,7 @@ uint64_t handoverBytes(const plan::Plan &plan, absl::Span<const int64_t> tokens)
   uint64_t blocks = 0;
   for (int64_t t : tokens)
     blocks += static_cast<uint64_t>((t + plan.blockTokens - 1) / plan.blockTokens);
-  return blocks * kvBlockBytes(plan);
+  return blocks * kvBlockBytesOfAllLayers(plan);
 }
 
 absl::Status checkHandover(const plan::Plan &from, const plan::Plan &to) {

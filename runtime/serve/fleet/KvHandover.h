@@ -16,7 +16,7 @@
 namespace headrace::serve {
 
 // Bytes of one KV block over all layers: layers x 2 x kvRows x blockTokens x element.
-uint64_t kvBlockBytes(const plan::Plan &plan);
+uint64_t kvBlockBytesOfAllLayers(const plan::Plan &plan);
 // Bytes that a hand-over of sequences with these many cached tokens moves: whole blocks.
 uint64_t handoverBytes(const plan::Plan &plan, absl::Span<const int64_t> tokens);
 

@@ -34,7 +34,7 @@ PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
   for (uint32_t v = 0; v < plan.variants.size(); ++v) {
     const plan::Variant &variant = plan.variants[v];
     variants_[variant.placement].push_back(v);
-    if (plan.schedules[variant.schedule].shape == plan::ShapeClass::Mixed)
+    if (plan.schedules[variant.schedule].shape == plan::IterationClass::Mixed)
       mixedTokens_[variant.placement] = std::max(mixedTokens_[variant.placement], variant.newTokens);
   }
   for (std::vector<uint32_t> &of : variants_)
@@ -47,7 +47,7 @@ PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
     uint64_t tail = 0;
     for (const plan::Content &content : plan.states[schedule.exitState].contents)
       tail += content.bytes;
-    if (schedule.shape != plan::ShapeClass::Transition)
+    if (schedule.shape != plan::IterationClass::Transition)
       mostTailBytes_[schedule.placement] = std::max(mostTailBytes_[schedule.placement], tail);
   }
   for (const plan::Variant &variant : plan.variants)
@@ -156,10 +156,10 @@ TransitionCost PlanLoads::mostOfChange(uint32_t from, uint32_t to) const {
   return most;
 }
 
-std::optional<uint32_t> PlanLoads::cheapest(uint32_t placement, const Shape &shape) const {
+std::optional<uint32_t> PlanLoads::cheapest(uint32_t placement, const Bucket &shape) const {
   for (uint32_t v : variants_[placement]) {
     const plan::Variant &variant = plan_.variants[v];
-    const bool decode = plan_.schedules[variant.schedule].shape == plan::ShapeClass::Decode;
+    const bool decode = plan_.schedules[variant.schedule].shape == plan::IterationClass::Decode;
     if (variant.newTokens >= shape.tokens && variant.sequences >= shape.sequences && variant.context >= shape.context &&
         (!decode || shape.tokens == shape.sequences))
       return v;
@@ -172,7 +172,7 @@ std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placeme
   std::vector<int64_t> rows(batch.promptTokens.size(), 0);
   std::vector<uint32_t> variants;
   for (;;) {
-    Shape shape;
+    Bucket shape;
     for (size_t s = 0; s < rows.size(); ++s) {
       const int64_t left = batch.promptTokens[s] - rows[s], most = mixedTokens_[placement];
       const int64_t chunk = most == 0 ? std::min<int64_t>(left, 1) : std::min(left, most - shape.tokens);
@@ -238,7 +238,7 @@ double PlanLoads::soloNs(uint32_t index, const BatchShape &batch, const std::vec
       wayNs = std::max(wayNs, nsOf(path(exitOf(before), entryOf(prompts.back()))));
     for (uint32_t v : variants_[index])
       if (predicted(v) <= predicted(prompts.back()) + wayNs &&
-          plan_.schedules[plan_.variants[v].schedule].shape == plan::ShapeClass::Mixed)
+          plan_.schedules[plan_.variants[v].schedule].shape == plan::IterationClass::Mixed)
         add(v);
     add(prompts.back());
   }
@@ -360,7 +360,7 @@ absl::StatusOr<std::vector<BusPlacement>> PlanLoads::placements(const BatchShape
   if (!all.empty())
     return all;
   const int64_t longest = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end());
-  Shape largest;
+  Bucket largest;
   for (const plan::Variant &variant : plan_.variants) {
     largest.tokens = std::max(largest.tokens, variant.newTokens);
     largest.sequences = std::max(largest.sequences, variant.sequences);

@@ -60,11 +60,11 @@ public:
   // Of Decode, kvBytes arrive first. NotFound naming the shape and the largest buckets if there is none.
   absl::StatusOr<std::vector<BusPlacement>> placements(const BatchShape &batch, Role role, uint32_t from,
                                                        uint64_t kvBytes = 0) const;
-  struct Shape {
+  struct Bucket {
     int64_t tokens = 0, sequences = 0, context = 0;
   };
   // The fastest variant of a placement that holds the shape; none if none does.
-  std::optional<uint32_t> cheapest(uint32_t placement, const Shape &shape) const;
+  std::optional<uint32_t> cheapest(uint32_t placement, const Bucket &shape) const;
   // Host to device, behind the tokens: no tail of the variant is longer than these take.
   uint64_t tailBytes(uint32_t variant) const { return heads_[variant].tailBytes; }
   // From whatever slots of the one placement hold to any entry of the other one's variants: the most of each.

@@ -41,7 +41,7 @@ inline CutProblem cutProblem(const UnitProblem &problem, size_t schedule, const 
   for (size_t k = 0; k < units.size(); ++k)
     cut.units.push_back({bytes[k], times.uses[units[k]].first, range.freeAfter[k],
                          k < range.tailFreeAfter.size() ? range.tailFreeAfter[k] : 0});
-  for (const ScheduleTimes::Shape &shape : times.shapes)
+  for (const ScheduleTimes::Bucket &shape : times.shapes)
     cut.computeNs.emplace_back(shape.computeNs);
   cut.copyNs = problem.copyNs;
   cut.alignment = problem.alignment;
@@ -50,7 +50,7 @@ inline CutProblem cutProblem(const UnitProblem &problem, size_t schedule, const 
 
 // Whether a schedule's shapes meet their SLOs with a cut.
 inline bool meets(const UnitProblem &problem, size_t schedule, const CutProblem &cutProblem, const Cut &cut) {
-  const std::vector<ScheduleTimes::Shape> &shapes = problem.schedules[schedule].shapes;
+  const std::vector<ScheduleTimes::Bucket> &shapes = problem.schedules[schedule].shapes;
   for (size_t shape = 0; shape < shapes.size(); ++shape)
     if (iterationNs(cutProblem, shape, cut) > shapes[shape].sloNs)
       return false;

@@ -62,7 +62,7 @@ AnyChoice anyChoice() {
   choice.problem.schedules[0].shapes.push_back({durations(), 0});
   choice.problem.schedules.push_back(choice.problem.schedules[0]);
   for (ScheduleTimes &schedule : choice.problem.schedules)
-    for (ScheduleTimes::Shape &shape : schedule.shapes) {
+    for (ScheduleTimes::Bucket &shape : schedule.shapes) {
       uint64_t all = 0;
       for (const uint64_t ns : shape.computeNs)
         all += ns;

@@ -54,9 +54,9 @@ CompileRequest anyRequest() {
   default:
     break; // the fewest that fit
   }
-  r.policy.offloadEmbedding = *rc::gen::element(model::Choice::Auto, model::Choice::On, model::Choice::Off);
-  r.policy.offloadHead = *rc::gen::element(model::Choice::Auto, model::Choice::On, model::Choice::Off);
-  if (r.model->tiedEmbeddings && r.policy.offloadHead != model::Choice::Auto)
+  r.policy.offloadEmbedding = *rc::gen::element(model::AutoOnOff::Auto, model::AutoOnOff::On, model::AutoOnOff::Off);
+  r.policy.offloadHead = *rc::gen::element(model::AutoOnOff::Auto, model::AutoOnOff::On, model::AutoOnOff::Off);
+  if (r.model->tiedEmbeddings && r.policy.offloadHead != model::AutoOnOff::Auto)
     r.policy.offloadEmbedding = r.policy.offloadHead; // one matrix: opposite choices are refused
   return r;
 }

@@ -122,9 +122,9 @@ TEST(PlacementFamily, KnowsWhatUnitsAndRingsNeed) {
     mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
     std::vector<MemoryUse> uses;
     for (const auto &[shape, shapes] :
-         {std::pair(ir::Shape::Decode, &target.decode), std::pair(ir::Shape::Mixed, &target.mixed)})
+         {std::pair(ir::IterationClass::Decode, &target.decode), std::pair(ir::IterationClass::Mixed, &target.mixed)})
       uses.push_back(
-          memoryUseOf(lowerModel(*module, stringifyShape(shape),
+          memoryUseOf(lowerModel(*module, stringifyIterationClass(shape),
                                  {&*r.model, &layout, &target, r.hardware.kind, shape, Target::limits(*shapes)})));
     const PlacementFamily family(r.model, layout, target, std::move(uses));
 
@@ -178,7 +178,7 @@ TEST(Compile, StatedPlacementsStandInsteadOfThePolicys) {
   EXPECT_EQ(plan->placements[1].slots[0].bytes, 49408u);
   // What is copied in an iteration is what is offloaded, around the end as well: 2 layers.
   for (const plan::Schedule &schedule : plan->schedules)
-    if (schedule.shape == plan::ShapeClass::Decode) {
+    if (schedule.shape == plan::IterationClass::Decode) {
       EXPECT_EQ(plan::linkBytes(schedule).h2d, layout.layerBytes(0) + layout.layerBytes(2));
     }
 }

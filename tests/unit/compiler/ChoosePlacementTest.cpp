@@ -43,7 +43,7 @@ Chosen chosenOf(const plan::Plan &plan, bool decode) {
   Chosen chosen;
   for (const plan::BucketChoice &choice : plan.choices) {
     const plan::Variant &v = plan.variants[choice.variant];
-    if ((plan.schedules[v.schedule].shape == plan::ShapeClass::Decode) == decode)
+    if ((plan.schedules[v.schedule].shape == plan::IterationClass::Decode) == decode)
       chosen = {plan::freedBytes(plan, v.placement), v.predictedNs, choice.sloNs, choice.residentNs,
                 &plan.placements[v.placement]};
   }
@@ -118,7 +118,7 @@ RC_GTEST_PROP(ChoosePlacement, FreesAsMuchAsTheBestOfAllPlacementsThatHold, ()) 
     for (int64_t n = 1; n <= layers; ++n) {
       model::Policy policy;
       policy.startRule = rule;
-      policy.offloadEmbedding = policy.offloadHead = model::Choice::Off;
+      policy.offloadEmbedding = policy.offloadHead = model::AutoOnOff::Off;
       policy.interval = n;
       weigh(policy);
       if (r.policy.name == "select-n")
@@ -128,9 +128,9 @@ RC_GTEST_PROP(ChoosePlacement, FreesAsMuchAsTheBestOfAllPlacementsThatHold, ()) 
       for (const int64_t slots : {1, 2}) {
         policy.slots = slots;
         weigh(policy);
-        policy.offloadEmbedding = policy.offloadHead = model::Choice::On;
+        policy.offloadEmbedding = policy.offloadHead = model::AutoOnOff::On;
         weigh(policy);
-        policy.offloadEmbedding = policy.offloadHead = model::Choice::Off;
+        policy.offloadEmbedding = policy.offloadHead = model::AutoOnOff::Off;
       }
     }
   }
@@ -411,7 +411,7 @@ TEST(ChoosePlacement, TheSameRequestGivesTheSameChoice) {
 
 TEST(ChoosePlacement, WhatTheUserKeepsOnTheDeviceStays) {
   CompileRequest r = oneBucket(request(tinyLlama(4)), "headrace", 16);
-  r.policy.offloadEmbedding = r.policy.offloadHead = model::Choice::Off;
+  r.policy.offloadEmbedding = r.policy.offloadHead = model::AutoOnOff::Off;
   r.goal.sloFactor = 100;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();

@@ -70,7 +70,7 @@ TEST(Compile, MakesDecodeAndMixedVariantsOfTheBuckets) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   std::vector<std::string> decode, mixed;
   for (const plan::Variant &v : plan->variants) {
-    const bool isDecode = plan->schedules[v.schedule].shape == plan::ShapeClass::Decode;
+    const bool isDecode = plan->schedules[v.schedule].shape == plan::IterationClass::Decode;
     (isDecode ? decode : mixed).push_back(absl::StrCat(v.newTokens, "x", v.sequences, "@", v.context));
   }
   EXPECT_THAT(decode, ElementsAre("1x1@16", "1x1@64", "2x2@16", "2x2@64"));
@@ -144,7 +144,7 @@ TEST(Compile, NormsOfHeadsAreReadByRopeAppendFromTheUnitOfQkv) {
 TEST(Compile, OffloadsTheLayersOfTheInterval) {
   CompileRequest r = request(tinyLlama(7));
   r.policy.interval = 3;
-  r.policy.offloadEmbedding = r.policy.offloadHead = model::Choice::Off;
+  r.policy.offloadEmbedding = r.policy.offloadHead = model::AutoOnOff::Off;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   const plan::Placement &placement = plan->placements[0];
@@ -167,7 +167,7 @@ TEST(Compile, OffloadsTheLayersOfTheInterval) {
 TEST(Compile, AnOffloadedEmbeddingIsReadDirectly) {
   CompileRequest r = request(tinyLlama(2));
   r.policy.offloadLayers = 0;
-  r.policy.offloadEmbedding = model::Choice::On;
+  r.policy.offloadEmbedding = model::AutoOnOff::On;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_TRUE(plan->placements[0].offloadsEmbedding);
@@ -184,7 +184,7 @@ TEST(Compile, AnOffloadedEmbeddingIsReadDirectly) {
 TEST(Compile, ATiedTableOnTheHostIsReadDirectlyAndPrefetchedForTheHead) {
   CompileRequest r = request(tinyOpt(3));
   r.policy.offloadLayers = 1;
-  r.policy.offloadHead = model::Choice::On;
+  r.policy.offloadHead = model::AutoOnOff::On;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_TRUE(plan->placements[0].offloadsEmbedding);
@@ -210,15 +210,15 @@ TEST(Compile, OneMatrixHasOneHome) {
   CompileRequest r = request(tinyLlama(4));
   r.model->tiedEmbeddings = true;
   r.policy.offloadLayers = 1;
-  r.policy.offloadEmbedding = model::Choice::On;
-  r.policy.offloadHead = model::Choice::Off;
+  r.policy.offloadEmbedding = model::AutoOnOff::On;
+  r.policy.offloadHead = model::AutoOnOff::Off;
   const auto refused = compile(r);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.status().message(), HasSubstr("has tied embeddings, both are one matrix"));
-  r.policy.offloadHead = model::Choice::Auto;
+  r.policy.offloadHead = model::AutoOnOff::Auto;
   EXPECT_TRUE(compile(r).ok());
   r.model->tiedEmbeddings = false;
-  r.policy.offloadHead = model::Choice::Off;
+  r.policy.offloadHead = model::AutoOnOff::Off;
   EXPECT_TRUE(compile(r).ok());
 }
 
@@ -364,7 +364,7 @@ TEST(Compile, RefusesWhatNoPlanCanMeet) {
   expect([](CompileRequest &r) { r.policy.slots = 0; }, StatusCode::kInvalidArgument, "policy.slots = 0: expected");
   expect([](CompileRequest &r) { r.policy.interval = 2, r.policy.none = true; }, StatusCode::kInvalidArgument,
          "policy.interval = 2: expected one of");
-  expect([](CompileRequest &r) { r.policy.none = true, r.policy.offloadHead = model::Choice::On; },
+  expect([](CompileRequest &r) { r.policy.none = true, r.policy.offloadHead = model::AutoOnOff::On; },
          StatusCode::kInvalidArgument, "policy.interval = \"none\": expected no offload_embedding");
   expect([](CompileRequest &r) { r.model->kvHeads = 3; }, StatusCode::kInvalidArgument, "kv_heads");
   expect([](CompileRequest &r) { r.hardware.h2dBandwidth = 0; }, StatusCode::kInvalidArgument, "h2d_bandwidth");
@@ -381,7 +381,7 @@ TEST_P(EveryPlacement, Verifies) {
     r.policy.startRule = GetParam();
     r.buckets.contexts = {64};
     for (const bool head : {false, true}) {
-      r.policy.offloadHead = head ? model::Choice::On : model::Choice::Auto;
+      r.policy.offloadHead = head ? model::AutoOnOff::On : model::AutoOnOff::Auto;
       for (int64_t n = 1; n <= spec.layers; ++n)
         for (const bool interval : {false, true})
           for (int64_t slots = 0; slots <= 3; ++slots) {

@@ -24,7 +24,7 @@ protected:
     target_ = *resolveGoal(request_);
     module_ = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
     return lowerModel(*module_, "decode",
-                      {&*request_.model, &layout_, &target_, r.hardware.kind, ir::Shape::Decode, {2, 2, 64}});
+                      {&*request_.model, &layout_, &target_, r.hardware.kind, ir::IterationClass::Decode, {2, 2, 64}});
   }
   // The steps' names behind "headrace.", those of one layer or of none.
   static std::vector<std::string> steps(ir::IterationOp iteration, int32_t layer) {

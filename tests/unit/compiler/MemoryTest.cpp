@@ -19,14 +19,14 @@ using ::testing::HasSubstr;
 uint64_t largestLive(const plan::Plan &plan) {
   uint64_t largest = 0;
   for (uint32_t schedule = 0; schedule < plan.schedules.size(); ++schedule)
-    if (plan.schedules[schedule].shape != plan::ShapeClass::Transition)
+    if (plan.schedules[schedule].shape != plan::IterationClass::Transition)
       largest = std::max(largest, plan::largestLiveBytes(plan, schedule));
   return largest;
 }
 
 TEST(Budget, TheFewestLayersThatFitAreOffloaded) {
   CompileRequest r = request(tinyLlama(8));
-  r.policy.offloadHead = r.policy.offloadEmbedding = model::Choice::Off;
+  r.policy.offloadHead = r.policy.offloadEmbedding = model::AutoOnOff::Off;
   r.policy.slots = 1;
   const auto resident = compile(r);
   ASSERT_TRUE(resident.ok()) << resident.status();
@@ -123,7 +123,7 @@ TEST(Budget, AStatedPlacementThatDoesNotFitSaysWhatWould) {
 TEST(Budget, WhatIsOffloadedMustFitTheHost) {
   CompileRequest r = request(tinyLlama(8));
   r.policy.interval = 1;
-  r.policy.offloadEmbedding = r.policy.offloadHead = model::Choice::Off;
+  r.policy.offloadEmbedding = r.policy.offloadHead = model::AutoOnOff::Off;
   const uint64_t offloaded = 8 * model::layoutWeights(r.model).layerBytes(0);
   r.hardware.hostMemoryBytes = offloaded;
   EXPECT_TRUE(compile(r).ok());

@@ -57,10 +57,10 @@ std::vector<SearchCase> searchCases(const std::vector<std::string> &hardware) {
   for (const std::string &device : hardware)
     for (const char *name : {"opt-6.7b", "opt-13b", "llama-3.1-8b", "qwen1.5-7b"})
       for (const auto &[shape, decode] :
-           {std::pair(cost::Shape{1, 1, 512}, true), std::pair(cost::Shape{8, 8, 1024}, true),
-            std::pair(cost::Shape{32, 32, 512}, true), std::pair(cost::Shape{128, 128, 64}, true),
-            std::pair(cost::Shape{512, 4, 128}, false), std::pair(cost::Shape{1024, 16, 64}, false),
-            std::pair(cost::Shape{2048, 4, 512}, false)})
+           {std::pair(cost::Bucket{1, 1, 512}, true), std::pair(cost::Bucket{8, 8, 1024}, true),
+            std::pair(cost::Bucket{32, 32, 512}, true), std::pair(cost::Bucket{128, 128, 64}, true),
+            std::pair(cost::Bucket{512, 4, 128}, false), std::pair(cost::Bucket{1024, 16, 64}, false),
+            std::pair(cost::Bucket{2048, 4, 512}, false)})
         for (const double factor : {1.02, 1.1, 1.3, 1.5, 2.0, 3.0, 4.0})
           cases.push_back({name, device, shape, decode, factor});
   return cases;
@@ -68,7 +68,7 @@ std::vector<SearchCase> searchCases(const std::vector<std::string> &hardware) {
 
 OpenedCase::OpenedCase(const SearchCase &c, bool allShapes) : OpenedCase(requestOf(c, allShapes), c, allShapes) {}
 
-OpenedCase::OpenedCase(CompileRequest request, const cost::Shape &shape, bool decode, double factor)
+OpenedCase::OpenedCase(CompileRequest request, const cost::Bucket &shape, bool decode, double factor)
     : OpenedCase(std::move(request), SearchCase{"", "", shape, decode, factor}, /*allShapes=*/false) {}
 
 OpenedCase::OpenedCase(CompileRequest request, const SearchCase &c, bool allShapes)
@@ -83,9 +83,9 @@ OpenedCase::OpenedCase(CompileRequest request, const SearchCase &c, bool allShap
   goals = {{c.shape, 0}};
   if (allShapes) {
     search_.decode.clear();
-    for (const cost::Shape &shape : target_.decode)
+    for (const cost::Bucket &shape : target_.decode)
       search_.decode.push_back({shape, 0});
-    for (const cost::Shape &shape : target_.mixed)
+    for (const cost::Bucket &shape : target_.mixed)
       search_.mixed.push_back({shape, 0});
   }
   problem_ = opened(placementProblem(search_, prices_));
@@ -95,14 +95,14 @@ OpenedCase::OpenedCase(CompileRequest request, const SearchCase &c, bool allShap
       if (of->empty())
         continue;
       uint64_t slowest = 0;
-      for (const algorithms::ScheduleTimes::Shape &shape : problem_.problem.schedules[schedule++].shapes)
+      for (const algorithms::ScheduleTimes::Bucket &shape : problem_.problem.schedules[schedule++].shapes)
         slowest = std::max(slowest, std::accumulate(shape.computeNs.begin(), shape.computeNs.end(), uint64_t{0}));
       for (ShapeGoal &goal : *of)
         goal.sloNs = static_cast<uint64_t>(c.factor * static_cast<double>(slowest));
     }
     return;
   }
-  algorithms::ScheduleTimes::Shape &shape = problem_.problem.schedules[0].shapes[0];
+  algorithms::ScheduleTimes::Bucket &shape = problem_.problem.schedules[0].shapes[0];
   residentNs_ = std::accumulate(shape.computeNs.begin(), shape.computeNs.end(), uint64_t{0});
   sloNs_ = static_cast<uint64_t>(c.factor * static_cast<double>(residentNs_));
   goals[0].sloNs = shape.sloNs = sloNs_;

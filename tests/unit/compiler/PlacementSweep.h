@@ -15,7 +15,7 @@ namespace headrace::compiler {
 // A shipped model on shipped hardware in one shape, with its goal as a multiple of the resident time.
 struct SearchCase {
   std::string model, hardware;
-  cost::Shape shape;
+  cost::Bucket shape;
   bool decode = true;
   double factor = 1;
   std::string name() const; // "opt-6.7b a10 decode 32 x 512 at 1.50"
@@ -30,7 +30,7 @@ public:
   // shape.
   explicit OpenedCase(const SearchCase &c, bool allShapes = false);
   // Of a request with one bucket of the class asked for.
-  OpenedCase(CompileRequest request, const cost::Shape &shape, bool decode, double factor);
+  OpenedCase(CompileRequest request, const cost::Bucket &shape, bool decode, double factor);
   OpenedCase(const OpenedCase &) = delete;
 
   absl::StatusOr<SearchedPlacement> search() { return searchPlacement(search_, prices_); }

@@ -28,7 +28,7 @@ struct Searched {
     search.target = &target;
     search.deviceKind = request.hardware.kind;
   }
-  uint64_t residentNs(const cost::Shape &shape, bool decode) {
+  uint64_t residentNs(const cost::Bucket &shape, bool decode) {
     SearchRequest all = search;
     all.decode.clear();
     all.mixed.clear();
@@ -40,9 +40,9 @@ struct Searched {
   void askFor(double factor) {
     search.decode.clear();
     search.mixed.clear();
-    for (const cost::Shape &shape : target.decode)
+    for (const cost::Bucket &shape : target.decode)
       search.decode.push_back({shape, static_cast<uint64_t>(factor * static_cast<double>(residentNs(shape, true)))});
-    for (const cost::Shape &shape : target.mixed)
+    for (const cost::Bucket &shape : target.mixed)
       search.mixed.push_back({shape, static_cast<uint64_t>(factor * static_cast<double>(residentNs(shape, false)))});
   }
 
@@ -77,7 +77,7 @@ void expectThePlanToBeWhatTheSearchSays(Searched &s) {
   EXPECT_EQ(slots, found->ringBytes);
   EXPECT_EQ(plan::weightBytesByHome(*plan, 0).host, found->link.movedBytes);
   for (const plan::Schedule &schedule : plan->schedules)
-    if (schedule.shape != plan::ShapeClass::Transition) {
+    if (schedule.shape != plan::IterationClass::Transition) {
       EXPECT_EQ(plan::linkBytes(schedule).h2d, found->link.movedBytes);
     }
   // Every shape that has a goal: the goal is met, in the time that was said. The recurrence lets the part of a unit
@@ -142,7 +142,7 @@ TEST(SearchPlacement, OffersNothingWhereNothingCanBeFreed) {
 
 TEST(SearchPlacement, SaysWhatCannotBeMetAndTheLeast) {
   Searched s(sized(request(tinyLlama(6)), {.newTokens = {2}, .sequences = {2}, .contexts = {64}}));
-  const cost::Shape shape = s.target.decode[0];
+  const cost::Bucket shape = s.target.decode[0];
   const uint64_t least = s.residentNs(shape, true);
   s.search.decode = {{shape, least - 1}};
   const absl::Status status = searchPlacement(s.search, s.prices).status();

@@ -20,7 +20,7 @@ namespace {
 class FittedCosts final : public cost::CostModel {
 public:
   explicit FittedCosts(const model::ModelSpec &spec) : spec_(spec) {}
-  uint64_t computeNs(const cost::OpSite &site, const cost::Shape &shape, bool) const override {
+  uint64_t computeNs(const cost::OpSite &site, const cost::Bucket &shape, bool) const override {
     const auto rows = static_cast<double>(site.unit == model::UnitRole::Head ? shape.sequences : shape.tokens);
     double elements = 0, cache = 0;
     if (site.op == kernels::Op::Linear)
@@ -73,14 +73,14 @@ struct Choice {
   const plan::Placement *placement = nullptr;
   const plan::BucketChoice *bucket = nullptr;
 };
-Choice choiceOf(const plan::Plan &plan, plan::ShapeClass shape) {
+Choice choiceOf(const plan::Plan &plan, plan::IterationClass shape) {
   for (const plan::BucketChoice &choice : plan.choices)
     if (const plan::Variant &v = plan.variants[choice.variant]; plan.schedules[v.schedule].shape == shape)
       return {&plan.placements[v.placement], &choice};
   return {};
 }
 // Layers offloaded and interval.
-std::pair<int32_t, int32_t> chosen(const absl::StatusOr<plan::Plan> &plan, plan::ShapeClass shape) {
+std::pair<int32_t, int32_t> chosen(const absl::StatusOr<plan::Plan> &plan, plan::IterationClass shape) {
   EXPECT_TRUE(plan.ok()) << plan.status();
   if (!plan.ok())
     return {};
@@ -90,8 +90,8 @@ std::pair<int32_t, int32_t> chosen(const absl::StatusOr<plan::Plan> &plan, plan:
 
 TEST(SelectNPolicy, Figure11OnTheShippedProfile) {
   // Every op priced: t_c = 5.13 ms, 32 x 5.13 x 1.5 / (16.81 + 5.13) = 11.2; 1.68 ms, 32 x 1.68 x 1.5 / 18.49 = 4.4.
-  EXPECT_EQ(chosen(compile(prefill(1.5)), plan::ShapeClass::Mixed), std::pair(10, 3));
-  EXPECT_EQ(chosen(compile(decode(1.5)), plan::ShapeClass::Decode), std::pair(4, 8));
+  EXPECT_EQ(chosen(compile(prefill(1.5)), plan::IterationClass::Mixed), std::pair(10, 3));
+  EXPECT_EQ(chosen(compile(decode(1.5)), plan::IterationClass::Decode), std::pair(4, 8));
 }
 
 TEST(SelectNPolicy, Figure11WithWhatWasFittedAlone) {
@@ -99,8 +99,8 @@ TEST(SelectNPolicy, Figure11WithWhatWasFittedAlone) {
   CompileRequest p = prefill(1.5), d = decode(1.5);
   const FittedCosts costs(p.model);
   p.costs = d.costs = &costs;
-  EXPECT_EQ(chosen(compile(p), plan::ShapeClass::Mixed), std::pair(10, 3));
-  EXPECT_EQ(chosen(compile(d), plan::ShapeClass::Decode), std::pair(4, 8));
+  EXPECT_EQ(chosen(compile(p), plan::IterationClass::Mixed), std::pair(10, 3));
+  EXPECT_EQ(chosen(compile(d), plan::IterationClass::Decode), std::pair(4, 8));
 }
 
 TEST(SelectNPolicy, Section52IsConstantFrom20To40PercentAndChangesBy50WithWhatWasFittedAlone) {
@@ -110,19 +110,19 @@ TEST(SelectNPolicy, Section52IsConstantFrom20To40PercentAndChangesBy50WithWhatWa
   d.costs = &costs;
   for (const double factor : {1.2, 1.3, 1.4}) {
     d.goal.sloFactor = factor;
-    EXPECT_EQ(chosen(compile(d), plan::ShapeClass::Decode), std::pair(3, 10)) << factor;
+    EXPECT_EQ(chosen(compile(d), plan::IterationClass::Decode), std::pair(3, 10)) << factor;
   }
   d.goal.sloFactor = 1.5;
-  EXPECT_EQ(chosen(compile(d), plan::ShapeClass::Decode), std::pair(4, 8));
+  EXPECT_EQ(chosen(compile(d), plan::IterationClass::Decode), std::pair(4, 8));
 }
 
 TEST(SelectNPolicy, Section52WithEveryOpPricedChangesAt40Percent) {
   // 32 x 1.68 (1 + d) / 18.49 = 3.49, 3.78, 4.07, 4.36: norms, biases and activations in device memory make a layer's
   // compute 7% longer, a layer more fits at 40% already.
   for (const double factor : {1.2, 1.3})
-    EXPECT_EQ(chosen(compile(decode(factor)), plan::ShapeClass::Decode), std::pair(3, 10)) << factor;
+    EXPECT_EQ(chosen(compile(decode(factor)), plan::IterationClass::Decode), std::pair(3, 10)) << factor;
   for (const double factor : {1.4, 1.5})
-    EXPECT_EQ(chosen(compile(decode(factor)), plan::ShapeClass::Decode), std::pair(4, 8)) << factor;
+    EXPECT_EQ(chosen(compile(decode(factor)), plan::IterationClass::Decode), std::pair(4, 8)) << factor;
 }
 
 // The closed form of cost::chooseInterval and the compiled schedules choose the same interval, and agree on its time
@@ -130,7 +130,7 @@ TEST(SelectNPolicy, Section52WithEveryOpPricedChangesAt40Percent) {
 TEST(SelectNPolicy, ChoosesAsTheClosedFormDoes) {
   for (const double factor : {1.05, 1.2, 1.35, 1.5, 1.8, 2.5, 4.0, 12.0})
     for (const bool isDecode : {true, false}) {
-      const plan::ShapeClass shape = isDecode ? plan::ShapeClass::Decode : plan::ShapeClass::Mixed;
+      const plan::IterationClass shape = isDecode ? plan::IterationClass::Decode : plan::IterationClass::Mixed;
       const auto plan = compile(isDecode ? decode(factor) : prefill(factor));
       ASSERT_TRUE(plan.ok()) << plan.status();
       const Choice choice = choiceOf(*plan, shape);
@@ -164,7 +164,7 @@ TEST(FlexGenPolicy, EstimatesFromPeakPerformanceAndItsShareOfTheBus) {
   ASSERT_EQ(candidates.size(), 16u); // nothing, and the sets of four units that are not empty
   EXPECT_TRUE(candidates.front().offloadsNothing());
   EXPECT_EQ(candidates.back().residency.away.size(), 8u);
-  const cost::Shape shape{1, 1, 1};
+  const cost::Bucket shape{1, 1, 1};
   const double compute = alone.estimateNs(candidates[0], shape);
   EXPECT_NEAR(compute, 2 * 5018, 20);
   const auto out = std::find_if(candidates.begin(), candidates.end(),
@@ -180,7 +180,7 @@ TEST(FlexGenPolicy, EstimatesFromPeakPerformanceAndItsShareOfTheBus) {
 TEST(FlexGenPolicy, OffloadsTheSameUnitsOfEveryLayerAndLessThanSelectN) {
   for (const bool isDecode : {true, false}) {
     CompileRequest r = isDecode ? decode(1.5) : prefill(1.5);
-    const plan::ShapeClass shape = isDecode ? plan::ShapeClass::Decode : plan::ShapeClass::Mixed;
+    const plan::IterationClass shape = isDecode ? plan::IterationClass::Decode : plan::IterationClass::Mixed;
     const auto selectN = compile(r);
     r.goal.busDevices = 2;
     r.policy.name = "flexgen-nobus";
@@ -211,7 +211,7 @@ TEST(FlexGenPolicy, WithTheWholeBusAssumedATpotIsMissedWhereTheMemoryDemandsMore
   r.goal.tpot = std::chrono::nanoseconds(100'000'000);
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  const plan::BucketChoice &choice = *choiceOf(*plan, plan::ShapeClass::Decode).bucket;
+  const plan::BucketChoice &choice = *choiceOf(*plan, plan::IterationClass::Decode).bucket;
   EXPECT_GT(plan->variants[choice.variant].predictedNs, choice.sloNs);
   EXPECT_NE(plan->reason.find("MISSED"), std::string::npos);
 }

@@ -40,7 +40,7 @@ CompileRequest atScale(const char *model, const char *hardware, int64_t batch, i
   CompileRequest r = shipped(model, hardware, batch, context);
   r.goal.deviceMemory = uint64_t{1} << 40; // time is the question here, not memory
   r.policy.startRule = rule;
-  r.policy.offloadEmbedding = r.policy.offloadHead = model::Choice::Off;
+  r.policy.offloadEmbedding = r.policy.offloadHead = model::AutoOnOff::Off;
   r.buckets.contexts = {context};
   return r;
 }
@@ -98,12 +98,12 @@ TEST(EagerRule, AnEntryStateIsWhatTheExitLeaves) {
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   for (const plan::Schedule &schedule : plan->schedules)
-    if (schedule.shape != plan::ShapeClass::Transition) {
+    if (schedule.shape != plan::IterationClass::Transition) {
       EXPECT_EQ(schedule.entryState, schedule.exitState);
     }
   // From the empty state there is a way to each.
   for (const plan::Schedule &schedule : plan->schedules)
-    if (schedule.shape != plan::ShapeClass::Transition && schedule.entryState != 0) {
+    if (schedule.shape != plan::IterationClass::Transition && schedule.entryState != 0) {
       EXPECT_TRUE(std::any_of(plan->transitions.begin(), plan->transitions.end(), [&](const plan::Transition &t) {
         return t.fromState == 0 && t.toState == schedule.entryState;
       }));

@@ -25,9 +25,9 @@ protected:
   // Compiles with `cut` and returns how many units could be carried.
   size_t compare(algorithms::Residency residency, const algorithms::Cut &cut) {
     mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
-    ir::IterationOp iteration =
-        lowerModel(*module, "decode",
-                   {&*request_.model, &layout_, &target_, request_.hardware.kind, ir::Shape::Decode, shapes_[0]});
+    ir::IterationOp iteration = lowerModel(
+        *module, "decode",
+        {&*request_.model, &layout_, &target_, request_.hardware.kind, ir::IterationClass::Decode, shapes_[0]});
     uint64_t planned = 0;
     size_t longest = 0;
     PipelineOptions options;
@@ -64,7 +64,7 @@ protected:
   const Target target_ = *resolveGoal(request_);
   const model::WeightLayout layout_ = model::layoutWeights(request_.model);
   const cost::Roofline costs_{request_.model, request_.hardware, target_.activation, target_.kv};
-  const std::vector<cost::Shape> shapes_{{2, 2, 64}};
+  const std::vector<cost::Bucket> shapes_{{2, 2, 64}};
   Prices prices_{costs_};
   mlir::MLIRContext context_{mlir::MLIRContext::Threading::DISABLED};
 };

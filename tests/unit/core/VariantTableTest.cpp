@@ -15,7 +15,7 @@ plan::Plan twoStates() {
   plan.buffers.resize(2);
   plan.placements.resize(1);
   plan.states = {{0, {}}, {0, {{0, 0, 256, 0}}}, {0, {{1, 0, 256, 0}}}};
-  const auto schedule = [&](plan::ShapeClass shape, uint32_t entry, uint32_t exit) {
+  const auto schedule = [&](plan::IterationClass shape, uint32_t entry, uint32_t exit) {
     plan::Schedule s;
     s.shape = shape;
     s.entryState = entry;
@@ -23,17 +23,18 @@ plan::Plan twoStates() {
     plan.schedules.push_back(s);
     return static_cast<uint32_t>(plan.schedules.size() - 1);
   };
-  const uint32_t decode = schedule(plan::ShapeClass::Decode, 1, 1), mixed = schedule(plan::ShapeClass::Mixed, 2, 2);
+  const uint32_t decode = schedule(plan::IterationClass::Decode, 1, 1),
+                 mixed = schedule(plan::IterationClass::Mixed, 2, 2);
   plan.variants.push_back({8, 8, 64, 0, decode, {}, 100, 0, 0});
   plan.variants.push_back({32, 8, 64, 0, mixed, {}, 104, 0, 0});
   for (const auto &[from, to] : {std::pair(0U, 1U), {0U, 2U}, {1U, 2U}, {2U, 1U}})
-    plan.transitions.push_back({from, to, schedule(plan::ShapeClass::Transition, from, to), {}, 10});
+    plan.transitions.push_back({from, to, schedule(plan::IterationClass::Transition, from, to), {}, 10});
   return plan;
 }
 
 class VariantTableTest : public testing::Test {
 protected:
-  VariantTable::Chosen choose(uint32_t state, uint64_t owedNs, const VariantTable::Shape &shape = {8, 8, 64}) const {
+  VariantTable::Chosen choose(uint32_t state, uint64_t owedNs, const VariantTable::Bucket &shape = {8, 8, 64}) const {
     return table.cheapest(0, shape, paths, paths.config(0, state), owedNs);
   }
   const plan::Plan plan = twoStates();

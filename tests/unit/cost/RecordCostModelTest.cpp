@@ -221,10 +221,10 @@ TEST(RecordCostModel, TheTruthLiesBetweenTheBoundsInsideAndOutside) {
     record = measured(std::move(record), truth, {1000, 1'000'000});
     const auto costs = RecordCostModel::create(std::move(record), smallLlama(), "r");
     RC_ASSERT(costs.ok());
-    const Shape shape = *rc::gen::element(0, 1, 2) == 0
-                            ? Shape{*rc::gen::inRange(1, 200), *rc::gen::inRange(1, 32), *rc::gen::inRange(1, 64)}
-                            : shapeOf(*rc::gen::element(Phase::Prefill, Phase::Decode), *rc::gen::inRange(1, 32),
-                                      *rc::gen::inRange(1, 64));
+    const Bucket shape = *rc::gen::element(0, 1, 2) == 0
+                             ? Bucket{*rc::gen::inRange(1, 200), *rc::gen::inRange(1, 32), *rc::gen::inRange(1, 64)}
+                             : shapeOf(*rc::gen::element(Phase::Prefill, Phase::Decode), *rc::gen::inRange(1, 32),
+                                       *rc::gen::inRange(1, 64));
     for (int s = 0; s < kSites; ++s) {
       const TimeBounds bounds = costs->siteBounds(static_cast<Site>(s), shape);
       const auto ns = static_cast<double>(truth.computeNs(opSiteOf(static_cast<Site>(s)), shape, false));

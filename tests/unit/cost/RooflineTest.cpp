@@ -14,7 +14,7 @@ using model::UnitRole;
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
-uint64_t qkvNs(const model::Hardware &hardware, Shape shape, bool direct = false, DType activation = DType::F32) {
+uint64_t qkvNs(const model::Hardware &hardware, Bucket shape, bool direct = false, DType activation = DType::F32) {
   return Roofline(smallLlama(), hardware, activation, DType::F16).computeNs({Op::Linear, UnitRole::Qkv}, shape, direct);
 }
 

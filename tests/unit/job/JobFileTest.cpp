@@ -70,8 +70,8 @@ contexts = [16, 64]
   EXPECT_EQ(job->policy.offloadLayers, std::nullopt);
   EXPECT_EQ(job->policy.startRule, StartRule::Paper);
   EXPECT_EQ(job->policy.slots, 2);
-  EXPECT_EQ(job->policy.offloadEmbedding, Choice::On);
-  EXPECT_EQ(job->policy.offloadHead, Choice::Off);
+  EXPECT_EQ(job->policy.offloadEmbedding, AutoOnOff::On);
+  EXPECT_EQ(job->policy.offloadHead, AutoOnOff::Off);
   EXPECT_THAT(job->buckets.newTokens, ElementsAre(1, 8, 512));
   EXPECT_THAT(job->buckets.sequences, ElementsAre(1, 8));
   EXPECT_THAT(job->buckets.contexts, ElementsAre(16, 64));
@@ -85,7 +85,7 @@ TEST(JobFile, AnEmptyFileLeavesEverythingOpen) {
                job->policy.slots || job->policy.none);
   EXPECT_EQ(job->goal.blockTokens, 16);
   EXPECT_EQ(job->policy.startRule, StartRule::Eager);
-  EXPECT_EQ(job->policy.offloadHead, Choice::Auto);
+  EXPECT_EQ(job->policy.offloadHead, AutoOnOff::Auto);
   EXPECT_TRUE(job->buckets.newTokens.empty());
 }
 
@@ -96,13 +96,13 @@ TEST(JobFile, ReadsTheOtherSpellings) {
   ASSERT_TRUE(job.ok()) << messageOf(job);
   EXPECT_EQ(job->goal.deviceMemory, 1000u);
   EXPECT_EQ(job->goal.kvDtype, std::nullopt);
-  EXPECT_EQ(job->goal.elasticKv, Choice::Auto);
-  EXPECT_EQ(parseJob("[goal]\nelastic_kv = true\n", "job.toml")->goal.elasticKv, Choice::On);
+  EXPECT_EQ(job->goal.elasticKv, AutoOnOff::Auto);
+  EXPECT_EQ(parseJob("[goal]\nelastic_kv = true\n", "job.toml")->goal.elasticKv, AutoOnOff::On);
   EXPECT_EQ(job->goal.instances, Instances::Together);
   EXPECT_EQ(parseJob("[goal]\ninstances = \"apart\"\n", "job.toml")->goal.instances, Instances::Apart);
-  EXPECT_EQ(parseJob("[goal]\nelastic_kv = false\n", "job.toml")->goal.elasticKv, Choice::Off);
+  EXPECT_EQ(parseJob("[goal]\nelastic_kv = false\n", "job.toml")->goal.elasticKv, AutoOnOff::Off);
   EXPECT_TRUE(job->policy.none);
-  EXPECT_EQ(job->policy.offloadHead, Choice::Off);
+  EXPECT_EQ(job->policy.offloadHead, AutoOnOff::Off);
   EXPECT_EQ(parseJob("[policy]\noffload_layers = 0\n", "job.toml")->policy.offloadLayers, 0);
 }
 
@@ -368,8 +368,8 @@ TEST(ValidateJob, ChecksWhatFlagsHaveChanged) {
 TEST(Names, RoundTrip) {
   for (StartRule rule : {StartRule::Paper, StartRule::Eager})
     EXPECT_EQ(startRuleFromName(startRuleName(rule)), rule);
-  for (Choice choice : {Choice::Auto, Choice::On, Choice::Off})
-    EXPECT_EQ(choiceFromName(choiceName(choice)), choice);
+  for (AutoOnOff choice : {AutoOnOff::Auto, AutoOnOff::On, AutoOnOff::Off})
+    EXPECT_EQ(autoOnOffFromName(autoOnOffName(choice)), choice);
   EXPECT_EQ(startRuleFromName("x"), std::nullopt);
 }
 

@@ -47,7 +47,7 @@ public:
   void addTransitions() {
     std::set<uint32_t> entries, exits = {0};
     for (const Schedule &s : plan_.schedules)
-      if (s.placement == index_ && s.shape != ShapeClass::Transition) {
+      if (s.placement == index_ && s.shape != IterationClass::Transition) {
         entries.insert(s.entryState);
         exits.insert(s.exitState);
       }
@@ -438,7 +438,7 @@ private:
 
   void addSchedule(const ShapeOptions &shape) {
     Schedule s;
-    s.name = options_.name + (shape.shape == ShapeClass::Decode ? " decode" : " mixed");
+    s.name = options_.name + (shape.shape == IterationClass::Decode ? " decode" : " mixed");
     s.placement = index_;
     s.shape = shape.shape;
     s.maxTokens = shape.tokens;
@@ -476,7 +476,7 @@ private:
     Schedule s;
     s.name = "to state " + std::to_string(to);
     s.placement = index_;
-    s.shape = ShapeClass::Transition;
+    s.shape = IterationClass::Transition;
     s.exitState = to;
     for (const Content &c : plan_.states[to].contents)
       addCopy(plan_, s, {c.buffer, c.bufferOffset, c.bytes, c.address, kNever});
@@ -513,7 +513,7 @@ Plan makePlan(const PlanOptions &options) {
   plan.limitingResource = "link h2d";
   const model::WeightLayout layout = model::layoutWeights(plan.model);
   // The limits over all schedules; each schedule is no larger in any of them.
-  ShapeOptions largest{ShapeClass::Mixed, 1, 1, 1};
+  ShapeOptions largest{IterationClass::Mixed, 1, 1, 1};
   for (const PlacementOptions &placement : options.placements)
     for (const ShapeOptions &shape : placement.shapes) {
       largest.tokens = std::max(largest.tokens, shape.tokens);

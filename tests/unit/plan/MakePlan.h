@@ -17,7 +17,7 @@ namespace headrace::plan::test {
 // The limits of one schedule, and where wrap-around is cut: the first `cutUnits` offloaded units, in order of use, and
 // the first `cutBytes` of the one behind them are on the device when an iteration starts. (Paper: nothing is.)
 struct ShapeOptions {
-  ShapeClass shape = ShapeClass::Decode;
+  IterationClass shape = IterationClass::Decode;
   int64_t tokens = 4, sequences = 2, context = 16;
   int cutUnits = 0;
   uint64_t cutBytes = 0;

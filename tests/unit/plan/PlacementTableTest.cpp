@@ -27,8 +27,8 @@ Plan threePlacements() {
     placement.slots.assign(slots[p], Slot{0, 100});
     plan.placements.push_back(placement);
     Schedule decode, mixed;
-    decode.shape = ShapeClass::Decode;
-    mixed.shape = ShapeClass::Mixed;
+    decode.shape = IterationClass::Decode;
+    mixed.shape = IterationClass::Mixed;
     plan.schedules.push_back(decode);
     plan.schedules.push_back(mixed);
     plan.variants.push_back({1, 1, 64, p, 2 * p, {}, times[p][0], 0, 0});
@@ -56,7 +56,7 @@ TEST(PlacementTable, OneLayerBehindASlotOfItsSizeFreesNothingAndBiggerSlotsCost)
 TEST(PlacementTable, ChoosesWhatFreesMostWithinTheObjective) {
   const Plan plan = threePlacements();
   const PlacementTable table(plan);
-  const auto placementFor = [&](const IterationShape &shape, uint64_t sloNs) {
+  const auto placementFor = [&](const IterationSize &shape, uint64_t sloNs) {
     const std::optional<uint32_t> variant = table.choose(shape, sloNs);
     return variant ? static_cast<int>(plan.variants[*variant].placement) : -1;
   };

@@ -60,7 +60,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   plan.modelPath = "/models/tiny";
   plan.hardware = {"a10", model::DeviceKind::Cuda, 24, 25, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 0.25, 0.5, 0.75};
   plan.goal = {uint64_t{8} << 30, 8, 2048, 999, model::DType::BF16, 32};
-  plan.policy = {"interval", true, 4, 10, model::StartRule::Paper, 2, model::Choice::On, model::Choice::Off};
+  plan.policy = {"interval", true, 4, 10, model::StartRule::Paper, 2, model::AutoOnOff::On, model::AutoOnOff::Off};
   plan.goal.ttft = std::chrono::nanoseconds(500'000'000);
   plan.goal.tpot = std::chrono::nanoseconds(52'312'345);
   plan.goal.sloFactor = 1.25;

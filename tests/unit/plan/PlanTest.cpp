@@ -155,7 +155,7 @@ TEST(LargestLiveBytes, AreWithinTheArenaAndCloseToIt) {
 
 TEST(LargestLiveBytes, OfATransitionAreHomesAndWhatItBrings) {
   const Plan plan = made({1, 3}, 2, 256, 4);
-  ASSERT_EQ(plan.schedules[1].shape, ShapeClass::Transition);
+  ASSERT_EQ(plan.schedules[1].shape, IterationClass::Transition);
   EXPECT_EQ(largestLiveBytes(plan, 1), homesOf(plan) + kQkv + kOut + 256);
 }
 

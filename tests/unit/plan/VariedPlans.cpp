@@ -79,7 +79,7 @@ std::vector<NamedOptions> variedPlans() {
   ends.offloadEmbedding = ends.offloadHead = true;
   out.push_back({"embedding read in place, head in a slot", {tinyOpt(2), {ends}}});
   PlacementOptions shapes = eager({1, 3}, cut(1, 512));
-  shapes.shapes.push_back({ShapeClass::Mixed, 16, 2, 16, 3, 256, {8, 16}});
+  shapes.shapes.push_back({IterationClass::Mixed, 16, 2, 16, 3, 256, {8, 16}});
   PlacementOptions other = eager({}, {});
   other.name = "none";
   out.push_back({"two shapes and two placements", {tinyLlama(4), {shapes, other}}});

@@ -377,7 +377,7 @@ TEST(AnalyzerPlan, VariantsOfExactlyThePairsPassTheVerifier) {
     ASSERT_EQ(made.plan.variants.size(), cells.size());
     for (size_t i = 0; i < cells.size(); ++i) {
       const plan::Variant &variant = made.plan.variants[made.cellGraphs[i].index];
-      const cost::Shape shape = cost::shapeOf(cells[i].phase, cells[i].batch, cells[i].sequence);
+      const cost::Bucket shape = cost::shapeOf(cells[i].phase, cells[i].batch, cells[i].sequence);
       EXPECT_EQ(std::tuple(variant.newTokens, variant.sequences, variant.context),
                 std::tuple(shape.tokens, shape.sequences, shape.context));
       EXPECT_EQ(variant.predictedNs,

@@ -157,7 +157,7 @@ TEST(KvHandover, AnotherInstanceDecodesWhatOneHasPrefilled) {
 TEST(KvHandover, CountsWholeBlocks) {
   // 4 layers x (K and V) x 32 rows x 4 tokens x 4 bytes = 4096 a block.
   const plan::Plan plan = core::tinyPlan({});
-  EXPECT_EQ(kvBlockBytes(plan), 4096u);
+  EXPECT_EQ(kvBlockBytesOfAllLayers(plan), 4096u);
   EXPECT_EQ(handoverBytes(plan, {1, 4, 5}), 4 * 4096u);
 }
 

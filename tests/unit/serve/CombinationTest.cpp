@@ -31,10 +31,10 @@ TEST(Combination, TakesWhatFreesMostWithinEverySlo) {
                                              placementOf(20, 10, 8)};
   const Bus bus{2, {2, 2}};
   // One device may take 12 s: 20 bytes.
-  EXPECT_THAT(chooseCombination(bus, {{0, 12 * kSecond, choices}}, Objective::FreedMemory).choice, ElementsAre(3));
+  EXPECT_THAT(chooseCombination(bus, {{0, 12 * kSecond, choices}}, Maximise::FreedMemory).choice, ElementsAre(3));
   // Two: at half the bus 8 bytes each are hidden, 16 take 8 s more.
   const std::vector<BusLoad> both = {{0, 12 * kSecond, choices}, {1, 12 * kSecond, choices}};
-  const Combination combination = chooseCombination(bus, both, Objective::FreedMemory);
+  const Combination combination = chooseCombination(bus, both, Maximise::FreedMemory);
   ASSERT_TRUE(combination.feasible);
   EXPECT_EQ(combination.value, 20); // one copies 20, the other nothing, against 8 + 8
   EXPECT_TRUE(combination.exact);
@@ -45,7 +45,7 @@ TEST(Combination, ThroughputIsTokensOverTheContendedTime) {
   // 4 tokens in 10 s against 6 in 12.
   const std::vector<BusPlacement> choices = {placementOf(0, 10, 0, 4), placementOf(20, 10, 8, 6)};
   const Bus bus{2, {2}};
-  const Combination combination = chooseCombination(bus, {{0, 12 * kSecond, choices}}, Objective::Throughput);
+  const Combination combination = chooseCombination(bus, {{0, 12 * kSecond, choices}}, Maximise::Throughput);
   EXPECT_THAT(combination.choice, ElementsAre(1));
   EXPECT_DOUBLE_EQ(combination.value, 0.5);
 }
@@ -54,15 +54,15 @@ TEST(Combination, SaysWhereNothingHolds) {
   const Bus bus{2, {2, 2}};
   const std::vector<BusPlacement> only = {placementOf(20, 10, 8)};
   const Combination none =
-      chooseCombination(bus, {{0, 12 * kSecond, only}, {1, 12 * kSecond, only}}, Objective::FreedMemory);
+      chooseCombination(bus, {{0, 12 * kSecond, only}, {1, 12 * kSecond, only}}, Maximise::FreedMemory);
   EXPECT_FALSE(none.feasible);
   EXPECT_TRUE(none.exact);
-  EXPECT_FALSE(chooseCombination(bus, {{0, 12 * kSecond, {}}}, Objective::FreedMemory).feasible);
-  EXPECT_TRUE(chooseCombination(bus, {}, Objective::FreedMemory).feasible); // an idle bus
+  EXPECT_FALSE(chooseCombination(bus, {{0, 12 * kSecond, {}}}, Maximise::FreedMemory).feasible);
+  EXPECT_TRUE(chooseCombination(bus, {}, Maximise::FreedMemory).feasible); // an idle bus
 }
 
 // The best value of all combinations; nothing if none is admissible.
-std::optional<double> bruteForce(const Bus &bus, const std::vector<BusLoad> &loads, Objective objective) {
+std::optional<double> bruteForce(const Bus &bus, const std::vector<BusLoad> &loads, Maximise objective) {
   std::optional<double> best;
   std::vector<uint32_t> choice(loads.size(), 0);
   for (;;) {
@@ -135,7 +135,7 @@ TEST(Combination, IsTheOptimumOfAllCombinations) {
     std::mt19937 random(*rc::gen::arbitrary<uint32_t>());
     const auto devices = *rc::gen::inRange<uint32_t>(1, 5);
     const Case c = anyCase(random, devices, placementsFor(devices), 1, *rc::gen::arbitrary<bool>());
-    for (Objective objective : {Objective::FreedMemory, Objective::Throughput}) {
+    for (Maximise objective : {Maximise::FreedMemory, Maximise::Throughput}) {
       const std::optional<double> best = bruteForce(c.bus, c.loads, objective);
       const Combination found = chooseCombination(c.bus, c.loads, objective);
       RC_ASSERT(found.feasible == best.has_value());
@@ -151,8 +151,8 @@ TEST(Combination, IsTheOptimumOfAllCombinations) {
 TEST(Combination, IsTheOptimumOfFourDevicesOfThirtyTwoPlacements) {
   std::mt19937 random(20);
   const Case c = anyCase(random, 4, 32, 32); // 1,048,576 combinations
-  const std::optional<double> best = bruteForce(c.bus, c.loads, Objective::FreedMemory);
-  const Combination found = chooseCombination(c.bus, c.loads, Objective::FreedMemory);
+  const std::optional<double> best = bruteForce(c.bus, c.loads, Maximise::FreedMemory);
+  const Combination found = chooseCombination(c.bus, c.loads, Maximise::FreedMemory);
   ASSERT_EQ(found.feasible, best.has_value());
   ASSERT_TRUE(best.has_value());
   EXPECT_EQ(found.value, *best);
@@ -164,7 +164,7 @@ TEST(Combination, WhereNodesRunOutTheOptimumIsAtMostTheBound) {
     std::mt19937 random(*rc::gen::arbitrary<uint32_t>());
     const auto devices = *rc::gen::inRange<uint32_t>(1, 5);
     const Case c = anyCase(random, devices, placementsFor(devices), 1, *rc::gen::arbitrary<bool>());
-    for (Objective objective : {Objective::FreedMemory, Objective::Throughput}) {
+    for (Maximise objective : {Maximise::FreedMemory, Maximise::Throughput}) {
       const std::optional<double> best = bruteForce(c.bus, c.loads, objective);
       const Combination found = chooseCombination(c.bus, c.loads, objective, {0, *rc::gen::inRange<uint64_t>(0, 30)});
       RC_ASSERT(best.has_value() || !found.feasible);
@@ -197,7 +197,7 @@ TEST(Combination, OfEightSelectNDevicesIsProvenToBeTheOptimum) {
   std::mt19937 random(1);
   for (int i = 0; i < 40; ++i) {
     const Case c = eightDevices(random);
-    const Combination found = chooseCombination(c.bus, c.loads, Objective::FreedMemory);
+    const Combination found = chooseCombination(c.bus, c.loads, Maximise::FreedMemory);
     ASSERT_TRUE(found.feasible);
     EXPECT_TRUE(admissible(c.bus, c.loads, found.choice));
     EXPECT_LE(found.nodes, SearchLimits{}.nodes);
@@ -213,7 +213,7 @@ TEST(Combination, OfEightDevicesOfAnyPlacementsIsWithinFortyPercentOfItsBound) {
   for (int i = 0; i < 40; ++i) {
     Case c = anyCase(random, 8, 64, 64);
     c.bus.bandwidth *= 4;
-    const Combination found = chooseCombination(c.bus, c.loads, Objective::FreedMemory);
+    const Combination found = chooseCombination(c.bus, c.loads, Maximise::FreedMemory);
     answered += found.feasible;
     open += !found.exact;
     if (found.feasible) {
@@ -233,7 +233,7 @@ TEST(Combination, OfTwelveDevicesHasAnAnswerAndABound) {
     c.bus.bandwidth *= 12;
     for (BusLoad &load : c.loads)
       load.placements.push_back(placementOf(0, load.sloNs / kSecond / 2, 0));
-    const Combination found = chooseCombination(c.bus, c.loads, Objective::FreedMemory);
+    const Combination found = chooseCombination(c.bus, c.loads, Maximise::FreedMemory);
     ASSERT_TRUE(found.feasible);
     EXPECT_TRUE(admissible(c.bus, c.loads, found.choice));
     EXPECT_LE(found.value, found.bound);

@@ -31,11 +31,11 @@ protected:
     plan.placements[0].extents = {home(0, 512), home(1, 768)};
     plan.placements[1].extents = {home(0, 0), home(1, 256)};
     plan.states = {{0, {}}, {0, {{0, 0, 256, 0}}}, {0, {{1, 0, 256, 0}}}};
-    variant(0, plan::ShapeClass::Decode, {2, 2, 16}, 1, 60, 40);
-    variant(0, plan::ShapeClass::Decode, {4, 4, 16}, 1, 70, 30);
-    variant(0, plan::ShapeClass::Mixed, {8, 4, 16}, 2, 150, 20);
-    variant(1, plan::ShapeClass::Decode, {4, 4, 16}, 0, 90, 0);
-    variant(1, plan::ShapeClass::Mixed, {8, 4, 16}, 0, 160, 5);
+    variant(0, plan::IterationClass::Decode, {2, 2, 16}, 1, 60, 40);
+    variant(0, plan::IterationClass::Decode, {4, 4, 16}, 1, 70, 30);
+    variant(0, plan::IterationClass::Mixed, {8, 4, 16}, 2, 150, 20);
+    variant(1, plan::IterationClass::Decode, {4, 4, 16}, 0, 90, 0);
+    variant(1, plan::IterationClass::Mixed, {8, 4, 16}, 0, 160, 5);
     transition(0, 2, 1, 7);
     transition(0, 1, 2, 9);
     transition(0, 0, 1, 11);
@@ -55,7 +55,7 @@ protected:
   struct Bucket {
     int64_t tokens, sequences, context;
   };
-  void variant(uint32_t placement, plan::ShapeClass shape, Bucket bucket, uint32_t state, uint64_t head,
+  void variant(uint32_t placement, plan::IterationClass shape, Bucket bucket, uint32_t state, uint64_t head,
                uint64_t tail) {
     HandMade made;
     const uint32_t work = made.compute(head);
@@ -76,7 +76,7 @@ protected:
                   uint32_t fromPlacement = plan::kNone) {
     HandMade made;
     made.h2d(ns);
-    made.schedule.shape = plan::ShapeClass::Transition;
+    made.schedule.shape = plan::IterationClass::Transition;
     made.schedule.placement = placement;
     made.schedule.fromPlacement = fromPlacement;
     made.schedule.entryState = fromState;

@@ -119,8 +119,8 @@ TEST_F(JobFlags, EveryFlagReachesItsKey) {
   EXPECT_EQ(j.policy.offloadLayers, 2);
   EXPECT_EQ(j.policy.startRule, model::StartRule::Paper);
   EXPECT_EQ(j.policy.slots, 2);
-  EXPECT_EQ(j.policy.offloadEmbedding, model::Choice::On);
-  EXPECT_EQ(j.policy.offloadHead, model::Choice::Off);
+  EXPECT_EQ(j.policy.offloadEmbedding, model::AutoOnOff::On);
+  EXPECT_EQ(j.policy.offloadHead, model::AutoOnOff::Off);
   EXPECT_THAT(j.buckets.newTokens, ElementsAre(1, 8, 64));
   EXPECT_THAT(j.buckets.sequences, ElementsAre(1, 3));
   EXPECT_THAT(j.buckets.contexts, ElementsAre(128));
@@ -151,7 +151,7 @@ TEST_F(JobFlags, AnIntervalFlagReplacesTheFilesNumberOfLayersAndTheOtherWayRound
   EXPECT_FALSE(job().policy.offloadLayers.has_value());
   input.flags = {{"--interval", "none"}};
   EXPECT_TRUE(job().policy.none);
-  EXPECT_EQ(job().policy.offloadEmbedding, model::Choice::Auto);
+  EXPECT_EQ(job().policy.offloadEmbedding, model::AutoOnOff::Auto);
   useJob("[policy]\ninterval = 2\n");
   input.flags = {{"--offload-layers", "3"}};
   EXPECT_EQ(job().policy.offloadLayers, 3);
@@ -165,7 +165,7 @@ TEST_F(JobFlags, AFlagReplacesWhatTheFileSaysOfItsKey) {
   EXPECT_TRUE(job().policy.none);
   input.flags = {{"--kv-dtype", "auto"}, {"--elastic-kv", "auto"}, {"--interval", "2"}, {"--sequences", "4"}};
   EXPECT_EQ(job().goal.kvDtype, std::nullopt);
-  EXPECT_EQ(job().goal.elasticKv, model::Choice::Auto);
+  EXPECT_EQ(job().goal.elasticKv, model::AutoOnOff::Auto);
   EXPECT_FALSE(job().policy.none);
   EXPECT_EQ(job().policy.interval, 2);
   EXPECT_THAT(job().buckets.sequences, ElementsAre(4));
