@@ -56,7 +56,8 @@ std::vector<Case> shapes() {
                             "qwen1.5-7b", "qwen2.5-7b", "qwen3-32b", "qwen3-8b", "tinyllama-1.1b"})
     for (const char *policy : {"--interval 4", "--interval 4 --start-rule paper", "--policy none", "--policy deepspeed",
                                "--policy flexgen --slo-factor 1.5", "--policy flexgen-nobus --slo-factor 1.5",
-                               "--policy select-n --slo-factor 1.5", "--policy headrace --slo-factor 1.5"})
+                               "--policy select-n --slo-factor 1.5", "--policy headrace --slo-factor 1.5",
+                               "--policy vllm-prefetch --slo-factor 5"})
       cases.push_back({model, absl::StrCat("--hardware h200 --memory 2TiB --host-memory 8TiB --batch 8 --context 256 "
                                            "--new-tokens 8,64 --sequences 8 --contexts 256 ",
                                            policy)});
@@ -67,6 +68,9 @@ std::vector<Case> shapes() {
 std::vector<Case> others() {
   const std::string opt = "--hardware a10 --batch 128 --context 72 ";
   return {{"opt-6.7b", opt + "--tpot 85ms"},
+          {"opt-6.7b", opt + "--policy accelerate --device-memory 16GiB"},
+          {"llama-3.1-8b", "--hardware a10 --batch 4 --context 512 --policy accelerate --device-memory 12GiB"},
+          {"qwen3-8b", "--hardware a10 --batch 4 --context 512 --policy vllm-prefetch --slo-factor 2"},
           {"opt-6.7b", opt + "--tpot 85ms --instances apart"},
           {"opt-6.7b", opt + "--tpot 85ms --ttft 2s --instances apart --placements 6"},
           {"opt-6.7b", opt + "--policy select-n --slo-factor 1.4 --instances apart"},
