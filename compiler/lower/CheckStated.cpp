@@ -2,6 +2,7 @@
 #include "compiler/lower/CheckStated.h"
 
 #include "absl/strings/str_cat.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {

@@ -3,7 +3,6 @@
 
 #include "absl/status/status.h"
 #include "runtime/job/JobFile.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 

@@ -11,6 +11,25 @@
 
 namespace headrace::kernels {
 
+// What the norm of each of `planes` vectors multiplies by, the first of them at element `at` of qkv: a warp a vector.
+template <Elem kElem>
+HEADRACE_DEVICE void findNorms(const RopeAppendArgs &args, int64_t at, int64_t planes, float *factors) {
+  syncBlock(); // the row before has been normalised
+  for (int64_t i = warpIndex(); i < planes; i += blockDim.x / 32) {
+    float squares = 0.0f;
+    for (int64_t j = laneIndex(); j < args.headDim; j += 32) {
+      const float value = loadOne<kElem>(args.qkv, at + i * args.headDim + j);
+      squares += value * value;
+    }
+    HEADRACE_LOOP
+    for (int mask = 16; mask > 0; mask /= 2)
+      squares += shuffleXor(squares, mask);
+    if (laneIndex() == 0)
+      factors[i] = 1.0f / sqrtf(squares / static_cast<float>(args.headDim) + args.eps);
+  }
+  syncBlock();
+}
+
 template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeAppendArgs args) {
   const int64_t headDim = args.headDim, half = headDim / 2;
   float *cosine = reinterpret_cast<float *>(sharedMemory()), *sine = cosine + half;
@@ -32,23 +51,9 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
         sincosf(position * args.inverseFrequencies[j], &sine[j], &cosine[j]);
       syncBlock();
     }
-    if (firstPlane < normed) {
-      syncBlock(); // the row before has been normalised
-      for (int64_t i = warpIndex(); i < planes && firstPlane + i < normed; i += blockDim.x / 32) {
-        const int64_t at = (t * allPlanes + firstPlane + i) * headDim;
-        float squares = 0.0f;
-        for (int64_t j = laneIndex(); j < headDim; j += 32) {
-          const float value = loadOne<kElem>(args.qkv, at + j);
-          squares += value * value;
-        }
-        HEADRACE_LOOP
-        for (int mask = 16; mask > 0; mask /= 2)
-          squares += shuffleXor(squares, mask);
-        if (laneIndex() == 0)
-          factors[i] = 1.0f / sqrtf(squares / static_cast<float>(headDim) + args.eps);
-      }
-      syncBlock();
-    }
+    if (firstPlane < normed)
+      findNorms<kElem>(args, (t * allPlanes + firstPlane) * headDim,
+                       planes < normed - firstPlane ? planes : normed - firstPlane, factors);
     const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;
     const int64_t planeLength = args.blockTokens * headDim;
     const int64_t cacheStart = block * 2 * args.kvHeads * planeLength + line * headDim;

@@ -4,40 +4,29 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/support/SourceDir.h"
+#include "tests/support/TinyPlan.h"
 #include "gtest/gtest.h"
 
 namespace headrace::compiler {
 
-model::ModelSpec tinyLlama(int64_t layers) {
-  model::ModelSpec spec;
-  spec.name = absl::StrCat("tiny-llama-", layers);
-  spec.family = model::Family::Llama;
-  spec.layers = layers;
-  spec.hidden = 64;
-  spec.heads = 4;
-  spec.kvHeads = 2;
-  spec.headDim = 16;
-  spec.intermediate = 96;
+namespace {
+
+// Larger in what a compiler counts than what a device runs.
+model::ModelSpec widened(model::ModelSpec spec, const char *name) {
+  spec.name = absl::StrCat(name, spec.layers);
   spec.vocab = 256;
   spec.maxPositions = 512;
-  spec.rope.enabled = true;
-  spec.dtype = model::DType::F32;
   return spec;
 }
 
+} // namespace
+
+model::ModelSpec tinyLlama(int64_t layers) { return widened(core::tinyLlama(layers), "tiny-llama-"); }
+
 model::ModelSpec tinyOpt(int64_t layers) {
-  model::ModelSpec spec = tinyLlama(layers);
-  spec.name = absl::StrCat("tiny-opt-", layers);
-  spec.family = model::Family::Opt;
-  spec.kvHeads = 4;
+  model::ModelSpec spec = widened(core::tinyOpt(layers), "tiny-opt-");
   spec.intermediate = 256;
-  spec.norm = model::NormKind::LayerNorm;
-  spec.activation = model::Activation::Relu;
-  spec.qkvBias = spec.outBias = spec.mlpBias = true;
-  spec.rope = {};
-  spec.learnedPositions = true;
-  spec.positionOffset = 2;
-  spec.tiedEmbeddings = true;
+  spec.dtype = model::DType::F32;
   return spec;
 }
 
