@@ -100,6 +100,20 @@ TEST(PlanLoads, PrefillIsTheSumOfItsIterations) {
   EXPECT_GT((*whole)[1].first.linkBytes, (*whole)[1].linkBytes);
 }
 
+// 17 tokens in buckets of 8: 8 and 8, and in the end one token of the second prompt. By then no prompt has more left,
+// so that the first one's sequence decodes beside it: an iteration of two, in the bucket of three. (A pair's prefill
+// instance has nothing to decode.)
+TEST(PlanLoads, TheLastTokensOfPromptsAreReadBesideDecoding) {
+  const PlanLoads loads(sharedPlan(), 0);
+  const auto both = loads.placements({{8, 9}, 4, false}, Role::Both, 0);
+  const auto prompts = loads.placements({{8, 9}, 1, false}, Role::Prefill, 0);
+  ASSERT_TRUE(both.ok() && prompts.ok());
+  const auto ns = [](const plan::Variant &variant) { return static_cast<double>(variant.predictedNs); };
+  const double chunks = 2 * ns(variantOf(0, 8, 1, 16, false));
+  EXPECT_NEAR((*both)[0].first.computeNs, chunks + ns(variantOf(0, 3, 3, 16, true)), 1);
+  EXPECT_NEAR((*prompts)[0].computeNs, chunks + ns(variantOf(0, 1, 1, 16, true)), 1);
+}
+
 TEST(PlanLoads, ChangesCopyWhatBecomesResident) {
   const PlanLoads loads(sharedPlan(), 0);
   uint64_t host[3];

@@ -168,23 +168,41 @@ std::optional<uint32_t> PlanLoads::cheapest(uint32_t placement, const Bucket &sh
 }
 
 // As BatchRun composes prompts.
+// As BatchRun composes them: prompts alone, until no prompt has more than one token left; from then on those that are
+// through decode beside them.
 std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placement, const BatchShape &batch) const {
-  std::vector<int64_t> rows(batch.promptTokens.size(), 0);
+  const std::vector<int64_t> &prompts = batch.promptTokens;
+  std::vector<int64_t> rows(prompts.size(), 0);
   std::vector<uint32_t> variants;
   for (;;) {
+    const auto left = [&](size_t s) { return std::max<int64_t>(0, prompts[s] - rows[s]); };
+    int64_t longest = 0;
+    for (size_t s = 0; s < rows.size(); ++s)
+      longest = std::max(longest, left(s));
+    if (longest == 0)
+      return variants;
     Bucket shape;
-    for (size_t s = 0; s < rows.size(); ++s) {
-      const int64_t left = batch.promptTokens[s] - rows[s], most = mixedTokens_[placement];
-      const int64_t chunk = most == 0 ? std::min<int64_t>(left, 1) : std::min(left, most - shape.tokens);
-      if (chunk <= 0)
-        continue;
-      rows[s] += chunk;
-      shape.tokens += chunk;
+    const auto add = [&](size_t s, int64_t count) {
+      rows[s] += count;
+      shape.tokens += count;
       ++shape.sequences;
       shape.context = std::max(shape.context, rows[s]);
+    };
+    std::vector<size_t> reading;
+    for (size_t s = 0; s < rows.size(); ++s) {
+      if (left(s) > 0)
+        reading.push_back(s);
+      else if (longest == 1 && rows[s] - prompts[s] + 1 < batch.newTokens) // it has so many of its tokens
+        add(s, 1);
+    }
+    for (const size_t s : reading) {
+      const int64_t most = mixedTokens_[placement];
+      const int64_t chunk = most == 0 ? std::min<int64_t>(left(s), 1) : std::min(left(s), most - shape.tokens);
+      if (chunk > 0)
+        add(s, chunk);
     }
     if (shape.tokens == 0)
-      return variants;
+      return std::nullopt; // no room for any of them
     const std::optional<uint32_t> variant = cheapest(placement, shape);
     if (!variant)
       return std::nullopt;
