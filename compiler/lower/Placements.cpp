@@ -163,8 +163,9 @@ MemoryNeed PlacementFamily::held(const Candidate &candidate, const std::vector<S
 
 MemoryNeed PlacementFamily::held(const Candidate &candidate) const { return held(candidate, slotsByClass(candidate)); }
 
-MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
-  const std::vector<SlotsUsed> slots = slotsByClass(candidate);
+MemoryNeed PlacementFamily::need(const Candidate &candidate) const { return need(candidate, slotsByClass(candidate)); }
+
+MemoryNeed PlacementFamily::need(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const {
   MemoryNeed need = held(candidate, slots);
   if (slots.empty() || candidate.residency.wrapsAround()) {
     need.transients = transientsPeak_;
@@ -181,16 +182,10 @@ MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
 bool PlacementFamily::fits(const Candidate &candidate, uint64_t budget) const {
   // Sharing saves at most all transients; where even that would not do, nothing needs to be packed.
   const std::vector<SlotsUsed> slots = slotsByClass(candidate);
-  if (!slots.empty() && !candidate.residency.wrapsAround()) {
-    MemoryNeed most = held(candidate, slots);
-    most.transients = transientsPeak_;
-    most.bytes += most.transients;
-    if (most.bytes <= budget)
-      return true;
-    if (most.bytes - most.transients > budget)
-      return false;
-  }
-  return need(candidate).bytes <= budget;
+  const MemoryNeed without = held(candidate, slots);
+  if (without.bytes > budget || without.bytes + transientsPeak_ <= budget)
+    return without.bytes <= budget;
+  return need(candidate, slots).bytes <= budget;
 }
 
 } // namespace headrace::compiler

@@ -60,6 +60,7 @@ private:
   SlotsUsed ringOf(const algorithms::Residency &residency, const std::vector<Item> &items, const MemoryUse &use) const;
   std::vector<SlotsUsed> slotsByClass(const Candidate &candidate) const; // shape class; none where nothing needs one
   MemoryNeed held(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const;
+  MemoryNeed need(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const;
   std::vector<Item> itemsOf(const algorithms::Residency &residency) const; // in order of use
 
   const model::ModelSpec &spec_;

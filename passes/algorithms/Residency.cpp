@@ -113,9 +113,16 @@ void Residency::setWeightsAway(const std::vector<int32_t> &units) {
   away.erase(std::remove_if(away.begin(), away.end(),
                             [](const Extent &extent) { return extent.of.kind == MovableKind::Weight; }),
              away.end());
-  for (const int32_t unit : std::set<int32_t>(units.begin(), units.end()))
-    away.push_back({{MovableKind::Weight, unit}});
-  std::stable_sort(away.begin(), away.end(), [](const Extent &a, const Extent &b) { return a.of < b.of; });
+  std::vector<int32_t> ascending = units;
+  if (!std::is_sorted(ascending.begin(), ascending.end()))
+    std::sort(ascending.begin(), ascending.end());
+  ascending.erase(std::unique(ascending.begin(), ascending.end()), ascending.end());
+  std::vector<Extent> weights; // the first kind of movables
+  weights.reserve(ascending.size() + away.size());
+  for (const int32_t unit : ascending)
+    weights.push_back({{MovableKind::Weight, unit}});
+  weights.insert(weights.end(), away.begin(), away.end());
+  away = std::move(weights);
 }
 
 bool Residency::operator==(const Residency &other) const {

@@ -92,7 +92,7 @@ private:
                                                       : algorithms::spreadLayers(spec_.layers, asked.count);
     std::vector<int32_t> units = unitsOfLayers(layout_, which);
     if (asked.embedding)
-      units.push_back(layout_.embeddingUnit());
+      units.insert(units.begin(), layout_.embeddingUnit());
     if (asked.head && !tied_)
       units.push_back(layout_.headUnit());
     Candidate candidate;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/lower/LowerModel.h"
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "mlir/IR/Verifier.h"
@@ -47,6 +49,19 @@ TEST_F(LowerModel, EveryKernelIsAnOpOfTheDialectByItsName) {
     const std::string name = absl::StrCat("headrace.", kernels::opName(op));
     EXPECT_TRUE(mlir::RegisteredOperationName::lookup(name, &context_).has_value()) << name;
   }
+}
+
+// One that no family has is left over, or was forgotten in LowerModel.
+TEST_F(LowerModel, EveryKernelStandsInSomeModel) {
+  std::set<std::string> stand;
+  for (const model::ModelSpec &spec : {tinyLlama(1), tinyOpt(1), tinyQwen3(1)}) {
+    ir::IterationOp iteration = lower(request(spec));
+    for (const int32_t layer : {-1, 0})
+      for (const std::string &name : steps(iteration, layer))
+        stand.insert(name);
+  }
+  for (const kernels::Op op : kernels::kOps)
+    EXPECT_TRUE(stand.contains(kernels::opName(op))) << kernels::opName(op);
 }
 
 TEST_F(LowerModel, AGatedLayerHasAnActivationOfItsOwn) {
