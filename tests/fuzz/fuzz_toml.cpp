@@ -7,6 +7,7 @@
 
 #include "runtime/job/FleetFile.h"
 #include "runtime/job/JobFile.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/Shape.h"
 #include "runtime/model/WeightLayout.h"
 #include "tests/fuzz/FuzzCheck.h"
