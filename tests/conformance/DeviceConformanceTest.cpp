@@ -350,7 +350,7 @@ TEST_P(DeviceConformance, TracedTimesKeepLanesAndEdges) {
 // at.
 TEST_P(DeviceConformance, NoStepOfALaunchEndsBeforeTheOneBeforeHasItsTokens) {
   if (device_->kind() == "cuda")
-    GTEST_SKIP();
+    GTEST_SKIP() << "a GPU's clocks are compared to microseconds only";
   plan_ = tinyPlan({.spec = tinyLlama(4), .offloaded = {0}, .kind = GetParam().plansFor});
   open(/*trace=*/true);
   Graph &decode = ready({.transition = false, .index = 0}), &mixed = ready({.transition = false, .index = 1});
@@ -370,7 +370,7 @@ TEST_P(DeviceConformance, NoStepOfALaunchEndsBeforeTheOneBeforeHasItsTokens) {
 // the times that this plan gives, is off by 3%.
 TEST_P(DeviceConformance, NoStepOfALaunchComputesBeforeTheOneBeforeHasMadeItsCopies) {
   if (!GetParam().pacesCopies)
-    GTEST_SKIP();
+    GTEST_SKIP() << "nothing paces its copies";
   constexpr double kBandwidth = 3e6;
   ASSERT_TRUE(device_->open(plan_, {.linkBandwidth = kBandwidth, .trace = true}).ok());
   Graph &decode = ready({.transition = false, .index = 0}), &mixed = ready({.transition = false, .index = 1});
