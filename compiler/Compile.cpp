@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/choose/LatencyChoice.h"
+#include "compiler/choose/PolicyInputs.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CandidateCompiler.h"
 #include "compiler/emit/CheckKernels.h"
@@ -252,7 +253,7 @@ private:
     plan.goal.kvTokens = target_.kvTokens;
     plan.goal.kvDtype = target_.kv;
     plan.policy = request_.policy;
-    plan.policy.name = std::string(policy_.name());
+    plan.policy.name = std::string(policy_.name);
     plan.activationDtype = target_.activation;
     plan.kvDtype = target_.kv;
     plan.blockTokens = target_.blockTokens;
@@ -260,7 +261,7 @@ private:
     plan.metaLayout = target_.meta;
     plan.maxContext = target_.context;
     plan.deviceMemory = target_.deviceMemory;
-    if (policy_.traits().allowsForSlowest)
+    if (policy_.traits.allowsForSlowest)
       plan.slowestPermille = prices_.slowestPermille();
     return plan;
   }

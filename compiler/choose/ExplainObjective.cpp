@@ -117,9 +117,9 @@ std::string explainObjective(const Policy &policy, const ChosenPlacements &chose
                              const plan::Variant &variant, const plan::Plan &plan,
                              const std::optional<BrokenGap> &apart, const LinkUse *link) {
   std::string text = absl::StrCat(describe(chosen.placements.front(), *plan.model), " of ", plan.model->name, "'s ",
-                                  plan.model->layers, " layers, by policy ", std::string(policy.name()));
-  const PolicyTraits traits = policy.traits();
-  if (const std::string_view opinion = policy.opinionText(); !opinion.empty())
+                                  plan.model->layers, " layers, by policy ", std::string(policy.name));
+  const PolicyTraits traits = policy.traits;
+  if (const std::string_view opinion = policy.opinionText; !opinion.empty())
     absl::StrAppend(&text, ": ", std::string(opinion));
   else if (traits.byObjective)
     absl::StrAppend(&text, ": frees the most device memory of ", chosen.compared, " placements (", chosen.compiled,

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "compiler/choose/ExplainObjective.h"
+#include "compiler/choose/PolicyInputs.h"
 #include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
@@ -31,7 +32,7 @@ uint64_t layerComputeNs(const plan::Plan &plan, const plan::Variant &variant) {
 } // namespace
 
 bool LatencyChoice::applies(const CompileRequest &request, const Policy &policy) {
-  return !policy.traits().statesPlacement || request.goal.hasSlo() || request.policy.placements;
+  return !policy.traits.statesPlacement || request.goal.hasSlo() || request.policy.placements;
 }
 
 absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
@@ -43,7 +44,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   problem.target = in_.target;
   problem.goal = &in_.request->goal;
   problem.policy = in_.request->policy;
-  problem.policy.name = std::string(in_.policy->name());
+  problem.policy.name = std::string(in_.policy->name);
   problem.byObjective = traits_.byObjective;
   problem.onePlacement = traits_.onePlacement;
   problem.family = in_.family;
@@ -53,7 +54,8 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   problem.apart = apart_;
   const PolicyInputs inputs{*in_.request, *in_.target, *in_.layout, *in_.family, in_.steps};
   problem.candidates = in_.policy->candidates(inputs);
-  problem.meets = in_.policy->opinion(inputs);
+  if (in_.policy->opinion != nullptr)
+    problem.meets = in_.policy->opinion(inputs);
   RETURN_IF_ERROR(keepWhatHostHolds(problem.candidates));
   // What is held against an objective is what the slowest iterations take.
   slowest_ = traits_.byObjective ? in_.empty.slowestPermille : plan::kPredicted;

@@ -34,7 +34,7 @@ public:
     // Compiles a candidate alone into a plan that is empty; with `gaps`, says what they are.
     std::function<absl::StatusOr<Evaluation>(const Candidate &, plan::Plan &, bool gaps)> evaluate;
   };
-  explicit LatencyChoice(Inputs inputs) : in_(std::move(inputs)), traits_(in_.policy->traits()) {}
+  explicit LatencyChoice(Inputs inputs) : in_(std::move(inputs)), traits_(in_.policy->traits) {}
 
   // Whether there is more to choose than the first placement that fits: the goal has an objective, the policy states no
   // placement, or the plan is to have several placements.

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "compiler/choose/policies/PolicyList.h"
+#include "compiler/choose/policies/Policies.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
@@ -124,8 +124,8 @@ private:
     // Without an objective for its phase an instance has nothing to choose by.
     const model::Goal all = job.goal;
     job = benchJob(job, role, load);
-    ASSIGN_OR_RETURN(named, compiler::policyEntry(job.policy, all));
-    if (named.traits.byObjective && !job.goal.hasSlo()) {
+    ASSIGN_OR_RETURN(named, compiler::policyFor(job.policy, all));
+    if (named->traits.byObjective && !job.goal.hasSlo()) {
       made.refused = role == BenchRole::Prefill ? "no objective for prefill: expected --ttft or --slo-factor"
                                                 : "no objective for decode: expected --tpot or --slo-factor";
       return made;

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "absl/strings/numbers.h"
-#include "compiler/choose/policies/PolicyList.h"
+#include "compiler/choose/policies/Policies.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
 #include "tools/commands/Compiling.h"

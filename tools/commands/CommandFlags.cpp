@@ -4,8 +4,9 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "compiler/choose/policies/PolicyList.h"
+#include "compiler/choose/policies/Policies.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/Options.h"
 
@@ -64,6 +65,14 @@ bool profileTakes(const KeyFlag &flag) {
 
 // The model and the hardware, and a flag for every key of a job file that `takes` names (all if it is null).
 // What there is to choose from is asked of who knows it.
+// What each policy is, a line each.
+std::string policiesHelp() {
+  std::string text = "Policies:\n";
+  for (const compiler::Policy *policy : compiler::allPolicies())
+    absl::StrAppendFormat(&text, "  %-15s  %s\n", policy->name, policy->summary);
+  return text;
+}
+
 std::string helpOf(const KeyFlag &flag) {
   std::string text(flag.help);
   if (flag.section == "policy" && flag.key == "name")
@@ -213,7 +222,7 @@ CLI::App *addCompile(CLI::App &app, CompileOptions &options) {
   command->add_flag("--dry-run", options.dryRun, "print the chosen settings, write nothing");
   command->add_flag("--all", options.all, kAllHelp);
   command->add_flag("--json", options.json, "one JSON object on standard output");
-  command->footer(kCompileHelp);
+  command->footer(policiesHelp() + "\n" + kCompileHelp);
   return command;
 }
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
-#include "compiler/choose/policies/PolicyList.h"
+#include "compiler/choose/policies/Policies.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
-#include "compiler/choose/policies/PolicyList.h"
+#include "compiler/choose/policies/Policies.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/model/ModelSpec.h"

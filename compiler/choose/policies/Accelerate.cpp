@@ -9,55 +9,46 @@
 //
 // A tied head is the table of the embedding, which comes first and stays.
 #include "absl/strings/str_cat.h"
+#include "compiler/choose/PolicyInputs.h"
 #include "compiler/choose/policies/Policies.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
 
-class Accelerate : public Policy {
-public:
-  std::string_view name() const override { return "accelerate"; }
-  std::string_view summary() const override {
-    return "the last layers that do not fit offloaded, each copied when it is needed (Accelerate's device_map)";
+std::vector<Candidate> candidates(const PolicyInputs &in) {
+  const model::ModelSpec &spec = in.request.model;
+  const model::WeightLayout &layout = in.layout;
+  std::vector<Candidate> found(1);
+  found[0].name = "none";
+  std::vector<int32_t> units;
+  const auto add = [&](std::string name) {
+    Candidate candidate;
+    candidate.name = std::move(name);
+    candidate.residency.setWeightsAway(units);
+    candidate.residency.start = algorithms::ahead(0);
+    candidate.residency.slots = 1;
+    found.push_back(std::move(candidate));
+  };
+  if (!spec.tiedEmbeddings) {
+    units.push_back(layout.headUnit());
+    add("the head");
   }
-  PolicyTraits traits() const override {
-    PolicyTraits traits;
-    traits.colour = 8;
-    return traits;
+  for (int64_t layer = spec.layers - 1; layer >= 0; --layer) {
+    const std::vector<int32_t> more = unitsOfLayers(layout, {layer});
+    units.insert(units.end(), more.begin(), more.end());
+    add(absl::StrCat("from layer ", layer));
   }
-  std::vector<Candidate> candidates(const PolicyInputs &in) const override {
-    const model::ModelSpec &spec = in.request.model;
-    const model::WeightLayout &layout = in.layout;
-    std::vector<Candidate> found(1);
-    found[0].name = "none";
-    std::vector<int32_t> units;
-    const auto add = [&](std::string name) {
-      Candidate candidate;
-      candidate.name = std::move(name);
-      candidate.residency.setWeightsAway(units);
-      candidate.residency.start = algorithms::ahead(0);
-      candidate.residency.slots = 1;
-      found.push_back(std::move(candidate));
-    };
-    if (!spec.tiedEmbeddings) {
-      units.push_back(layout.headUnit());
-      add("the head");
-    }
-    for (int64_t layer = spec.layers - 1; layer >= 0; --layer) {
-      const std::vector<int32_t> more = unitsOfLayers(layout, {layer});
-      units.insert(units.end(), more.begin(), more.end());
-      add(absl::StrCat("from layer ", layer));
-    }
-    return found;
-  }
-};
+  return found;
+}
 
 } // namespace
 
-const Policy &acceleratePolicy() {
-  static const Accelerate policy;
-  return policy;
-}
+const Policy kAcceleratePolicy = {
+    .name = "accelerate",
+    .summary = "the last layers that do not fit offloaded, each copied when it is needed (Accelerate's device_map)",
+    .traits = {.colour = 8},
+    .candidates = candidates,
+};
 
 } // namespace headrace::compiler

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/choose/PolicyInputs.h"
 #include "compiler/choose/policies/Policies.h"
 #include "runtime/cost/SelectN.h"
 #include "runtime/model/ModelSpec.h"
@@ -76,51 +77,41 @@ bool FlexGen::meets(const Candidate &candidate, const Objective &bucket, const m
 
 namespace {
 
-class FlexGenPolicy : public Policy {
-public:
-  FlexGenPolicy(std::string_view name, std::string_view summary, bool wholeBus)
-      : name_(name), summary_(summary), wholeBus_(wholeBus) {}
+FlexGen estimator(const PolicyInputs &in, bool wholeBus) {
+  return {in.request.model, in.layout, in.request.hardware,
+          in.target,        in.steps,  wholeBus ? 1 : in.request.goal.busDevices};
+}
 
-  std::string_view name() const override { return name_; }
-  std::string_view summary() const override { return summary_; }
-  PolicyTraits traits() const override {
-    PolicyTraits traits;
-    traits.byObjective = true;
-    traits.colour = wholeBus_ ? 6 : 2;
-    return traits;
-  }
-  std::vector<Candidate> candidates(const PolicyInputs &in) const override { return estimator(in).candidates(); }
-  Opinion opinion(const PolicyInputs &in) const override {
-    return [estimate = estimator(in), &goal = in.request.goal](const Candidate &candidate, const Objective &bucket) {
-      return estimate.meets(candidate, bucket, goal);
-    };
-  }
-  std::string_view opinionText() const override {
-    return "the largest share of every layer that its estimate from peak performance allows, or the smallest that fits";
-  }
+template <bool wholeBus> std::vector<Candidate> candidates(const PolicyInputs &in) {
+  return estimator(in, wholeBus).candidates();
+}
 
-private:
-  FlexGen estimator(const PolicyInputs &in) const {
-    return {in.request.model, in.layout, in.request.hardware,
-            in.target,        in.steps,  wholeBus_ ? 1 : in.request.goal.busDevices};
-  }
+template <bool wholeBus> Policy::Opinion opinion(const PolicyInputs &in) {
+  return [estimate = estimator(in, wholeBus), &goal = in.request.goal](
+             const Candidate &candidate, const Objective &bucket) { return estimate.meets(candidate, bucket, goal); };
+}
 
-  std::string_view name_, summary_;
-  bool wholeBus_;
-};
+constexpr std::string_view kOpinionText =
+    "the largest share of every layer that its estimate from peak performance allows, or the smallest that fits";
 
 } // namespace
 
-const Policy &flexGenPolicy() {
-  static const FlexGenPolicy policy(
-      "flexgen", "the same units of every layer, as much as peak performance and 1 / bus_devices of the bus suggest",
-      false);
-  return policy;
-}
+const Policy kFlexGenPolicy = {
+    .name = "flexgen",
+    .summary = "the same units of every layer, as much as peak performance and 1 / bus_devices of the bus suggest",
+    .traits = {.byObjective = true, .colour = 2},
+    .candidates = candidates<false>,
+    .opinion = opinion<false>,
+    .opinionText = kOpinionText,
+};
 
-const Policy &flexGenNoBusPolicy() {
-  static const FlexGenPolicy policy("flexgen-nobus", "the same with the whole bus assumed", true);
-  return policy;
-}
+const Policy kFlexGenNoBusPolicy = {
+    .name = "flexgen-nobus",
+    .summary = "the same with the whole bus assumed",
+    .traits = {.byObjective = true, .colour = 6},
+    .candidates = candidates<true>,
+    .opinion = opinion<true>,
+    .opinionText = kOpinionText,
+};
 
 } // namespace headrace::compiler

@@ -3,41 +3,31 @@
 // Single units through a ring, as a search finds them (SearchPlacement.h), and beside them the plainest placements:
 // any number of whole layers under both rules, in as many slots as the rule asks for and in fewer, with and without the
 // embedding and the head; and Select-N's.
+#include "compiler/choose/PolicyInputs.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/choose/policies/WholeLayers.h"
 
 namespace headrace::compiler {
 namespace {
 
-class Headrace : public Policy {
-public:
-  std::string_view name() const override { return "headrace"; }
-  std::string_view summary() const override {
-    return "of all placements the one that frees the most device memory within the objective";
+std::vector<Candidate> candidates(const PolicyInputs &in) {
+  std::vector<Candidate> found;
+  for (const model::StartRule rule : {model::StartRule::Eager, model::StartRule::Paper}) {
+    model::Policy any = in.request.policy;
+    any.startRule = rule;
+    appendNew(found, wholeLayers(any, in.request.model, in.layout));
   }
-  PolicyTraits traits() const override {
-    PolicyTraits traits;
-    traits.byObjective = traits.allowsForSlowest = traits.countsGaps = traits.searchesUnits = true;
-    traits.colour = 4;
-    return traits;
-  }
-  std::vector<Candidate> candidates(const PolicyInputs &in) const override {
-    std::vector<Candidate> found;
-    for (const model::StartRule rule : {model::StartRule::Eager, model::StartRule::Paper}) {
-      model::Policy any = in.request.policy;
-      any.startRule = rule;
-      appendNew(found, wholeLayers(any, in.request.model, in.layout));
-    }
-    appendNew(found, selectNPolicy().candidates(in));
-    return found;
-  }
-};
+  appendNew(found, kSelectNPolicy.candidates(in));
+  return found;
+}
 
 } // namespace
 
-const Policy &headracePolicy() {
-  static const Headrace policy;
-  return policy;
-}
+const Policy kHeadracePolicy = {
+    .name = "headrace",
+    .summary = "of all placements the one that frees the most device memory within the objective",
+    .traits = {.byObjective = true, .allowsForSlowest = true, .countsGaps = true, .searchesUnits = true, .colour = 4},
+    .candidates = candidates,
+};
 
 } // namespace headrace::compiler

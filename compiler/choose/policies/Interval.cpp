@@ -1,34 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Whole layers, evenly spread.
+#include "compiler/choose/PolicyInputs.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/choose/policies/WholeLayers.h"
 
 namespace headrace::compiler {
 namespace {
 
-class Interval : public Policy {
-public:
-  std::string_view name() const override { return "interval"; }
-  std::string_view summary() const override {
-    return "the least offloading that fits the memory, or what interval or offload_layers state";
-  }
-  PolicyTraits traits() const override {
-    PolicyTraits traits;
-    traits.statesPlacement = traits.flagsReachIt = traits.allowsForSlowest = true;
-    traits.colour = 5;
-    return traits;
-  }
-  std::vector<Candidate> candidates(const PolicyInputs &in) const override {
-    return wholeLayers(in.request.policy, in.request.model, in.layout);
-  }
-};
+std::vector<Candidate> candidates(const PolicyInputs &in) {
+  return wholeLayers(in.request.policy, in.request.model, in.layout);
+}
 
 } // namespace
 
-const Policy &intervalPolicy() {
-  static const Interval policy;
-  return policy;
-}
+const Policy kIntervalPolicy = {
+    .name = "interval",
+    .summary = "the least offloading that fits the memory, or what interval or offload_layers state",
+    .traits = {.statesPlacement = true, .flagsReachIt = true, .allowsForSlowest = true, .colour = 5},
+    .candidates = candidates,
+};
 
 } // namespace headrace::compiler

@@ -13,54 +13,37 @@ constexpr std::string_view kAuto = "auto";
 
 std::string quoted(std::string_view text) { return absl::StrCat("\"", std::string(text), "\""); }
 
-PolicyEntry entryOf(const Policy &policy) { return {policy.name(), policy.summary(), policy.traits()}; }
-
 } // namespace
 
 const std::vector<const Policy *> &allPolicies() {
-  static const std::vector<const Policy *> policies = {&intervalPolicy(),     &nonePolicy(),         &deepSpeedPolicy(),
-                                                       &acceleratePolicy(),   &vllmPrefetchPolicy(), &flexGenPolicy(),
-                                                       &flexGenNoBusPolicy(), &selectNPolicy(),      &headracePolicy()};
+  static const std::vector<const Policy *> policies = {&kIntervalPolicy,     &kNonePolicy,         &kDeepSpeedPolicy,
+                                                       &kAcceleratePolicy,   &kVllmPrefetchPolicy, &kFlexGenPolicy,
+                                                       &kFlexGenNoBusPolicy, &kSelectNPolicy,      &kHeadracePolicy};
   return policies;
 }
 
 const Policy *findPolicy(std::string_view name) {
   const auto &all = allPolicies();
-  const auto at = std::find_if(all.begin(), all.end(), [&](const Policy *policy) { return policy->name() == name; });
+  const auto at = std::find_if(all.begin(), all.end(), [&](const Policy *policy) { return policy->name == name; });
   return at == all.end() ? nullptr : *at;
 }
 
 absl::StatusOr<const Policy *> policyFor(const model::Policy &asked, const model::Goal &goal) {
   if (asked.name == kAuto)
-    return goal.hasSlo() && !asked.statesPlacement() ? &headracePolicy() : &intervalPolicy();
+    return goal.hasSlo() && !asked.statesPlacement() ? &kHeadracePolicy : &kIntervalPolicy;
   if (const Policy *policy = findPolicy(asked.name))
     return policy;
   return absl::InvalidArgumentError(
       absl::StrCat("policy.name = \"", asked.name.substr(0, 80), "\": expected ", policyNames()));
 }
 
-const std::vector<PolicyEntry> &listPolicies() {
-  static const std::vector<PolicyEntry> entries = [] {
-    std::vector<PolicyEntry> found;
-    for (const Policy *policy : allPolicies())
-      found.push_back(entryOf(*policy));
-    return found;
-  }();
-  return entries;
-}
-
-absl::StatusOr<PolicyEntry> policyEntry(const model::Policy &asked, const model::Goal &goal) {
-  ASSIGN_OR_RETURN(policy, policyFor(asked, goal));
-  return entryOf(*policy);
-}
-
 absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal) {
-  ASSIGN_OR_RETURN(entry, policyEntry(asked, goal));
-  const PolicyTraits &traits = entry.traits;
+  ASSIGN_OR_RETURN(policy, policyFor(asked, goal));
+  const PolicyTraits &traits = policy->traits;
   const auto refuse = [](absl::string_view key, const absl::AlphaNum &value, auto &&...expected) {
     return absl::InvalidArgumentError(absl::StrCat(key, " = ", value, ": expected ", expected...));
   };
-  const std::string name = quoted(asked.name), own = quoted(entry.name);
+  const std::string name = quoted(asked.name), own = quoted(policy->name);
   if (traits.byObjective && !goal.hasSlo())
     return refuse("policy.name", name, "goal.ttft, goal.tpot or goal.slo_factor beside it: it chooses by latency");
   if (!traits.statesPlacement && asked.statesPlacement())
@@ -75,14 +58,14 @@ absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal) {
 }
 
 PolicyTraits traitsOf(std::string_view name) {
-  const Policy *policy = name == kAuto ? &intervalPolicy() : findPolicy(name);
-  return policy == nullptr ? PolicyTraits() : policy->traits();
+  const Policy *policy = name == kAuto ? &kIntervalPolicy : findPolicy(name);
+  return policy == nullptr ? PolicyTraits() : policy->traits;
 }
 
 std::string policyNames() {
   std::string list = absl::StrCat("\"", std::string(kAuto), "\"");
   for (const Policy *policy : allPolicies())
-    absl::StrAppend(&list, policy == allPolicies().back() ? " or " : ", ", "\"", std::string(policy->name()), "\"");
+    absl::StrAppend(&list, policy == allPolicies().back() ? " or " : ", ", "\"", std::string(policy->name), "\"");
   return list;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The policies themselves, by name.
+// The policies themselves, by name: what is said of them, and what sets them apart.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/choose/Policy.h"
-#include "compiler/choose/policies/PolicyList.h"
+#include "runtime/job/JobFile.h"
 
 namespace headrace::compiler {
 
@@ -17,17 +17,26 @@ namespace headrace::compiler {
 const std::vector<const Policy *> &allPolicies();
 // Null where there is none; "auto" is none.
 const Policy *findPolicy(std::string_view name);
-// As policyEntry().
+// "auto" stands for `headrace` where the goal has a latency objective and no placement is stated, else for `interval`.
+// InvalidArgument, with the names there are, for one that is none.
 absl::StatusOr<const Policy *> policyFor(const model::Policy &asked, const model::Goal &goal);
-// One function a policy, in its own file.
-const Policy &nonePolicy();
-const Policy &intervalPolicy();
-const Policy &deepSpeedPolicy();
-const Policy &acceleratePolicy();
-const Policy &vllmPrefetchPolicy();
-const Policy &flexGenPolicy();
-const Policy &flexGenNoBusPolicy();
-const Policy &selectNPolicy();
-const Policy &headracePolicy();
+// Beside that, for what this policy cannot be asked for: an objective is missing, a placement stated where the policy
+// chooses one, ... Keys are spelled as in a job file; what the model has to do with is checked when it is compiled for.
+absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal);
+// Of a name that a plan or a flag has, "auto" as "interval"; without any trait where there is no such policy.
+PolicyTraits traitsOf(std::string_view name);
+// "auto", "interval", ... or "headrace", each in quotes.
+std::string policyNames();
+
+// Each in its own file.
+extern const Policy kNonePolicy;
+extern const Policy kIntervalPolicy;
+extern const Policy kDeepSpeedPolicy;
+extern const Policy kAcceleratePolicy;
+extern const Policy kVllmPrefetchPolicy;
+extern const Policy kFlexGenPolicy;
+extern const Policy kFlexGenNoBusPolicy;
+extern const Policy kSelectNPolicy;
+extern const Policy kHeadracePolicy;
 
 } // namespace headrace::compiler

@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/choose/PolicyInputs.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/choose/policies/WholeLayers.h"
 #include "runtime/model/ModelSpec.h"
@@ -26,52 +27,41 @@ namespace {
 constexpr int64_t kLargestGroup = 16; // with more than one layer of it offloaded
 constexpr int32_t kMostSteps = 4;
 
-class VllmPrefetch : public Policy {
-public:
-  std::string_view name() const override { return "vllm-prefetch"; }
-  std::string_view summary() const override {
-    return "the best setting of vLLM's prefetch offloader: group size, layers in a group, prefetch step";
-  }
-  PolicyTraits traits() const override {
-    PolicyTraits traits;
-    traits.byObjective = traits.onePlacement = true;
-    traits.colour = 7;
-    return traits;
-  }
-  std::vector<Candidate> candidates(const PolicyInputs &in) const override {
-    const int64_t layers = in.request.model->layers;
-    std::vector<Candidate> found(1);
-    found[0].name = "none";
-    for (int64_t group = layers; group >= 1; --group)
-      for (int64_t inGroup = 1; inGroup <= (group <= kLargestGroup ? group : 1); ++inGroup) {
-        std::vector<int64_t> away;
-        for (int64_t layer = 0; layer < layers; ++layer)
-          if (layer % group >= group - inGroup)
-            away.push_back(layer);
-        for (int32_t step = 1; step <= kMostSteps; ++step) {
-          if (away.empty() || away.size() % static_cast<size_t>(step) != 0)
-            continue;
-          Candidate candidate;
-          candidate.name = absl::StrCat("group ", group, ", ", inGroup, " of each, step ", step);
-          candidate.interval = inGroup == 1 ? static_cast<int32_t>(group) : 0;
-          candidate.residency.setWeightsAway(unitsOfLayers(in.layout, away));
-          candidate.residency.start = algorithms::ahead(step);
-          candidate.residency.slots = step;
-          appendNew(found, {candidate});
-        }
+std::vector<Candidate> candidates(const PolicyInputs &in) {
+  const int64_t layers = in.request.model->layers;
+  std::vector<Candidate> found(1);
+  found[0].name = "none";
+  for (int64_t group = layers; group >= 1; --group)
+    for (int64_t inGroup = 1; inGroup <= (group <= kLargestGroup ? group : 1); ++inGroup) {
+      std::vector<int64_t> away;
+      for (int64_t layer = 0; layer < layers; ++layer)
+        if (layer % group >= group - inGroup)
+          away.push_back(layer);
+      for (int32_t step = 1; step <= kMostSteps; ++step) {
+        if (away.empty() || away.size() % static_cast<size_t>(step) != 0)
+          continue;
+        Candidate candidate;
+        candidate.name = absl::StrCat("group ", group, ", ", inGroup, " of each, step ", step);
+        candidate.interval = inGroup == 1 ? static_cast<int32_t>(group) : 0;
+        candidate.residency.setWeightsAway(unitsOfLayers(in.layout, away));
+        candidate.residency.start = algorithms::ahead(step);
+        candidate.residency.slots = step;
+        appendNew(found, {candidate});
       }
-    std::stable_sort(found.begin(), found.end(), [&](const Candidate &a, const Candidate &b) {
-      return in.family.hostBytes(a) < in.family.hostBytes(b);
-    });
-    return found;
-  }
-};
+    }
+  std::stable_sort(found.begin(), found.end(), [&](const Candidate &a, const Candidate &b) {
+    return in.family.hostBytes(a) < in.family.hostBytes(b);
+  });
+  return found;
+}
 
 } // namespace
 
-const Policy &vllmPrefetchPolicy() {
-  static const VllmPrefetch policy;
-  return policy;
-}
+const Policy kVllmPrefetchPolicy = {
+    .name = "vllm-prefetch",
+    .summary = "the best setting of vLLM's prefetch offloader: group size, layers in a group, prefetch step",
+    .traits = {.byObjective = true, .onePlacement = true, .colour = 7},
+    .candidates = candidates,
+};
 
 } // namespace headrace::compiler

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "compiler/choose/PolicyInputs.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
@@ -17,10 +18,10 @@ using ::testing::HasSubstr;
 TEST(Policies, AreFoundByTheirName) {
   std::set<std::string_view> names;
   for (const Policy *policy : allPolicies()) {
-    EXPECT_EQ(findPolicy(policy->name()), policy);
-    EXPECT_FALSE(policy->summary().empty()) << policy->name();
-    EXPECT_TRUE(names.insert(policy->name()).second) << policy->name();
-    EXPECT_THAT(policyNames(), HasSubstr("\"" + std::string(policy->name()) + "\""));
+    EXPECT_EQ(findPolicy(policy->name), policy);
+    EXPECT_FALSE(policy->summary.empty()) << policy->name;
+    EXPECT_TRUE(names.insert(policy->name).second) << policy->name;
+    EXPECT_THAT(policyNames(), HasSubstr("\"" + std::string(policy->name) + "\""));
   }
   EXPECT_EQ(findPolicy("auto"), nullptr);
   EXPECT_EQ(findPolicy("pie"), nullptr);
@@ -37,14 +38,14 @@ TEST(Policies, AnUnknownNameIsRefusedWithThoseThereAre) {
 TEST(Policies, AnObjectiveDecidesWhatAutoIs) {
   model::Goal goal;
   model::Policy asked;
-  EXPECT_EQ((*policyFor(asked, goal))->name(), "interval");
+  EXPECT_EQ((*policyFor(asked, goal))->name, "interval");
   goal.tpot = std::chrono::nanoseconds(1);
-  EXPECT_EQ((*policyFor(asked, goal))->name(), "headrace");
+  EXPECT_EQ((*policyFor(asked, goal))->name, "headrace");
   asked.interval = 4; // stated: nothing to choose
-  EXPECT_EQ((*policyFor(asked, goal))->name(), "interval");
+  EXPECT_EQ((*policyFor(asked, goal))->name, "interval");
   asked = {};
   asked.name = "deepspeed";
-  EXPECT_EQ((*policyFor(asked, goal))->name(), "deepspeed");
+  EXPECT_EQ((*policyFor(asked, goal))->name, "deepspeed");
 }
 
 TEST(Policies, RefuseWhatTheyCannotBeAskedFor) {
@@ -54,16 +55,16 @@ TEST(Policies, RefuseWhatTheyCannotBeAskedFor) {
     return std::string(compile(r).status().message());
   };
   for (const Policy *policy : allPolicies()) {
-    SCOPED_TRACE(std::string(policy->name()));
-    const std::string name = "policy.name = \"" + std::string(policy->name()) + "\": ";
-    if (policy->traits().byObjective) {
-      EXPECT_EQ(refusal([&](CompileRequest &r) { r.policy.name = std::string(policy->name()); }),
+    SCOPED_TRACE(std::string(policy->name));
+    const std::string name = "policy.name = \"" + std::string(policy->name) + "\": ";
+    if (policy->traits.byObjective) {
+      EXPECT_EQ(refusal([&](CompileRequest &r) { r.policy.name = std::string(policy->name); }),
                 name + "expected goal.ttft, goal.tpot or goal.slo_factor beside it: it chooses by latency");
     }
-    if (policy->traits().statesPlacement)
+    if (policy->traits.statesPlacement)
       continue;
     const auto objective = [&](CompileRequest &r) {
-      r.policy.name = std::string(policy->name());
+      r.policy.name = std::string(policy->name);
       r.goal.sloFactor = 2;
     };
     EXPECT_EQ(refusal([&](CompileRequest &r) { objective(r), r.policy.interval = 2; }),
@@ -72,7 +73,7 @@ TEST(Policies, RefuseWhatTheyCannotBeAskedFor) {
         refusal([&](CompileRequest &r) { objective(r), r.policy.startRuleStated = true; }),
         HasSubstr("policy.start_rule = \"eager\": expected policy.name \"interval\" beside it, or no start_rule: "
                   "policy \"" +
-                  std::string(policy->name()) + "\" has a rule of its own"));
+                  std::string(policy->name) + "\" has a rule of its own"));
   }
 }
 
@@ -89,13 +90,13 @@ std::vector<std::string> candidatesOf(const Policy &policy, const CompileRequest
 
 // Units are numbered 1 to 4 in layer 0, 5 to 8 in layer 1, ...; 0 is the embedding, the last the head.
 TEST(Accelerate, OffloadsTheEndOfTheModelAndCopiesWhenNeeded) {
-  EXPECT_THAT(candidatesOf(acceleratePolicy(), request(tinyLlama(3))),
+  EXPECT_THAT(candidatesOf(kAcceleratePolicy, request(tinyLlama(3))),
               ElementsAre("none: start=eager", "the head: weights=13 start=ahead-0 slots=1",
                           "from layer 2: weights=9-13 start=ahead-0 slots=1",
                           "from layer 1: weights=5-13 start=ahead-0 slots=1",
                           "from layer 0: weights=1-13 start=ahead-0 slots=1"));
   // A tied head is the embedding, which stays.
-  EXPECT_THAT(candidatesOf(acceleratePolicy(), request(tinyQwen(2, true))),
+  EXPECT_THAT(candidatesOf(kAcceleratePolicy, request(tinyQwen(2, true))),
               ElementsAre("none: start=eager", "from layer 1: weights=5-8 start=ahead-0 slots=1",
                           "from layer 0: weights=1-8 start=ahead-0 slots=1"));
 }
@@ -121,7 +122,7 @@ TEST(Accelerate, HidesNothing) {
 
 // Of 2 layers: groups of 2 (the last, both) and of 1; as many steps as divide what is away. Fewest bytes first.
 TEST(VllmPrefetch, OffersTheGridOfItsSettings) {
-  EXPECT_THAT(candidatesOf(vllmPrefetchPolicy(), request(tinyLlama(2))),
+  EXPECT_THAT(candidatesOf(kVllmPrefetchPolicy, request(tinyLlama(2))),
               ElementsAre("none: start=eager", "group 2, 1 of each, step 1: weights=5-8 start=ahead-1 slots=1",
                           "group 2, 2 of each, step 1: weights=1-8 start=ahead-1 slots=1",
                           "group 2, 2 of each, step 2: weights=1-8 start=ahead-2 slots=2"));

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a policy makes its candidates of.
+#pragma once
+
+#include <vector>
+
+#include "compiler/choose/ChoosePlacement.h"
+#include "compiler/lower/CompileRequest.h"
+#include "compiler/lower/Placements.h"
+#include "compiler/lower/Prices.h"
+
+namespace headrace::compiler {
+
+// All outlive what a policy makes of them.
+struct PolicyInputs {
+  const CompileRequest &request;
+  const Target &target;
+  const model::WeightLayout &layout;
+  const PlacementFamily &family;
+  const std::vector<PricedStep> &steps; // of an iteration with nothing offloaded
+};
+
+} // namespace headrace::compiler
