@@ -8,44 +8,29 @@
 
 namespace headrace::ir {
 
-constexpr bool computes(Lane lane) { // kernels, and publish
+struct LaneWork {
+  bool computes;   // kernels, and publish
+  bool prefetches; // copies that bring bytes to the device
+  bool evicts;     // copies that write bytes back from it
+};
+
+constexpr LaneWork workOf(Lane lane) {
   switch (lane) {
   case Lane::Compute:
   case Lane::Cpu:
-    return true;
+    return {true, false, false};
   case Lane::H2D:
+    return {false, true, false};
   case Lane::D2H:
+    return {false, false, true};
   case Lane::P2P:
   case Lane::Disk:
-    break;
+    return {false, true, true};
   }
-  return false;
+  return {};
 }
-constexpr bool prefetches(Lane lane) { // copies that bring bytes to the device
-  switch (lane) {
-  case Lane::H2D:
-  case Lane::P2P:
-  case Lane::Disk:
-    return true;
-  case Lane::Compute:
-  case Lane::D2H:
-  case Lane::Cpu:
-    break;
-  }
-  return false;
-}
-constexpr bool evicts(Lane lane) { // copies that write bytes back from it
-  switch (lane) {
-  case Lane::D2H:
-  case Lane::P2P:
-  case Lane::Disk:
-    return true;
-  case Lane::Compute:
-  case Lane::H2D:
-  case Lane::Cpu:
-    break;
-  }
-  return false;
-}
+constexpr bool computes(Lane lane) { return workOf(lane).computes; }
+constexpr bool prefetches(Lane lane) { return workOf(lane).prefetches; }
+constexpr bool evicts(Lane lane) { return workOf(lane).evicts; }
 
 } // namespace headrace::ir

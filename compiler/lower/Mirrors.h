@@ -34,7 +34,6 @@ constexpr plan::Part toPlan(ir::Part part) { return static_cast<plan::Part>(part
 constexpr plan::IterationClass toPlan(ir::IterationClass shape) { return static_cast<plan::IterationClass>(shape); }
 constexpr plan::EdgeKind toPlan(ir::WaitKind kind) { return static_cast<plan::EdgeKind>(kind); }
 constexpr model::StartRule toModel(algorithms::StartRule rule) { return static_cast<model::StartRule>(rule); }
-constexpr algorithms::StartRule toAlgorithms(model::StartRule rule) { return static_cast<algorithms::StartRule>(rule); }
 constexpr model::UnitRole toModel(ir::UnitRole role) { return static_cast<model::UnitRole>(role); }
 constexpr ir::UnitRole toIr(model::UnitRole role) { return static_cast<ir::UnitRole>(role); }
 constexpr ir::Encoding toIr(model::DType dtype) { return static_cast<ir::Encoding>(dtype); }

@@ -47,7 +47,6 @@ static_assert(everyLaneHasTraits());
 
 constexpr const char *laneName(Lane lane) { return traitsOf(lane).name; } // "compute", "h2d", ...
 constexpr bool computes(Lane lane) { return traitsOf(lane).computes; }
-constexpr bool copies(Lane lane) { return traitsOf(lane).prefetches || traitsOf(lane).evicts; }
 constexpr bool toDevice(Lane lane) { return traitsOf(lane).link == LinkDirection::ToDevice; }
 constexpr bool toHost(Lane lane) { return traitsOf(lane).link == LinkDirection::ToHost; }
 
