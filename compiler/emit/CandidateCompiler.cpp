@@ -12,7 +12,6 @@
 #include "compiler/lower/Mirrors.h"
 #include "compiler/lower/PlanWrapAround.h"
 #include "runtime/base/StatusMacros.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {

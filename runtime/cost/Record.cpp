@@ -2,7 +2,6 @@
 #include "runtime/cost/Record.h"
 
 #include "kernels/Kernels.h"
-#include "runtime/model/ModelSpec.h"
 
 #include <algorithm>
 #include <cmath>

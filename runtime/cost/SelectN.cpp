@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "runtime/base/Text.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::cost {
 namespace {

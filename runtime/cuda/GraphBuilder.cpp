@@ -2,7 +2,6 @@
 #include "runtime/cuda/GraphBuilder.h"
 
 #include "runtime/base/StatusMacros.h"
-#include "runtime/model/ModelSpec.h"
 
 #include <array>
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/GraphOrder.h"
 
-#include "runtime/model/ModelSpec.h"
-
 namespace headrace::cuda {
 
 // Kahn's algorithm; each node takes over the ancestors of its predecessors.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/CopyEngines.h"
 
-#include "runtime/model/ModelSpec.h"
-
 #include <algorithm>
 #include <utility>
 

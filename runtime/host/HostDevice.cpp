@@ -3,7 +3,6 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/host/LaneDevice.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 namespace {

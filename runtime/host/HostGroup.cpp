@@ -7,7 +7,6 @@
 #include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/host/LaneDevice.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 namespace {

@@ -11,7 +11,6 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/host/WrongNumbers.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/host/LowLatency.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 

@@ -2,7 +2,6 @@
 #include "runtime/host/WrongNumbers.h"
 
 #include "kernels/host/VecMath.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 std::optional<core::WrongNumber> firstWrongNumber(const core::KernelArgs &args) {

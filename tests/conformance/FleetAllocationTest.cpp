@@ -41,8 +41,8 @@ TEST_P(FleetAllocations, NoneAreMadeWhereNothingIsDecided) {
     request.model = plan.model->name;
     request.prompts = {{1, 2, 3}, {4}};
     request.maxNewTokens = 40;
-    request.ttftNs = 60e9;
-    request.tpotNs = residentTimes(plan).decodeNs * 2.5;
+    request.ttft = std::chrono::minutes(1);
+    request.tpot = wholeNs(residentTimes(plan).decodeNs * 2.5);
   }
   const auto result = fleet->run(requests);
   ASSERT_TRUE(result.ok()) << result.status();

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <random>
 #include <string>
@@ -18,6 +19,9 @@
 #include "tests/support/TinyPlan.h"
 
 namespace headrace::serve {
+
+// Fractions of a nanosecond dropped.
+inline std::chrono::nanoseconds wholeNs(double ns) { return std::chrono::nanoseconds(static_cast<int64_t>(ns)); }
 
 struct FleetPlanOptions {
   model::ModelSpec spec = core::tinyLlama(12);
@@ -132,8 +136,8 @@ inline std::vector<FleetRequest> randomRequests(const plan::Plan &plan, const Tr
     }
     request.maxNewTokens = pick(1, 33);
     request.sampling = {.temperature = 1, .topP = 0.9f, .seed = r};
-    request.tpotNs = times.decodeNs * pick(traffic.tpotFrom, traffic.tpotTo) / 100;
-    request.ttftNs = times.prefillNs * pick(traffic.ttftFrom, traffic.ttftTo) / 100;
+    request.tpot = wholeNs(times.decodeNs * pick(traffic.tpotFrom, traffic.tpotTo) / 100);
+    request.ttft = wholeNs(times.prefillNs * pick(traffic.ttftFrom, traffic.ttftTo) / 100);
     at += std::exponential_distribution<double>(1 / traffic.meanGapNs)(random);
     request.arrivalNs = static_cast<int64_t>(at);
     requests.push_back(std::move(request));

@@ -86,8 +86,8 @@ TEST_P(FleetSim, NothingThatWasAdmittedMissesItsObjectives) {
     ASSERT_EQ(outcome.tokens.size(), requests[r].prompts.size());
     for (const auto &tokens : outcome.tokens)
       EXPECT_EQ(tokens.size(), static_cast<size_t>(requests[r].maxNewTokens));
-    EXPECT_LE(static_cast<double>(outcome.ttftNs()), requests[r].ttftNs);
-    EXPECT_LE(static_cast<double>(outcome.longestGapNs), requests[r].tpotNs);
+    EXPECT_LE(static_cast<double>(outcome.ttftNs()), requests[r].ttftNs());
+    EXPECT_LE(static_cast<double>(outcome.longestGapNs), requests[r].tpotNs());
     const bool apart = outcome.decodeInstance != kNoInstance && outcome.decodeInstance != outcome.prefillInstance;
     EXPECT_EQ(outcome.handoverNs > 0, apart);
   }
@@ -115,7 +115,7 @@ TEST_P(FleetSim, MissesAreBoundedByEachLossOfBandwidth) {
       return;
     EXPECT_EQ(i.missed, MissCause::BusLost);
     ++missed[{i.instance, lossesSeen}];
-    shortestSlo = std::min(shortestSlo, requests[i.request].tpotNs);
+    shortestSlo = std::min(shortestSlo, requests[i.request].tpotNs());
   };
   LoadedFleet fleet(simGroup(GetParam().roles.size()), instances(), options);
   running = &*fleet;

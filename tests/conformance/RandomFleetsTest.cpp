@@ -126,12 +126,12 @@ Least leastAdmitted(const plan::Plan &plan, const std::vector<Role> &roles, doub
       visible[0].push_back(i.visibleNs);
   };
   request.arrivalNs = 0;
-  request.ttftNs = 1e12;
+  request.ttft = std::chrono::seconds(1000);
   const double own = ownMinimum(plan, request);
   Least least;
   const auto admitted = [&](double tpotNs) {
     LoadedFleet fleet(simGroup(roles.size(), bus), on, options);
-    request.tpotNs = tpotNs;
+    request.tpot = wholeNs(tpotNs);
     visible[0].clear();
     const auto result = fleet->run({&request, 1});
     EXPECT_TRUE(result.ok()) << result.status();
@@ -196,12 +196,12 @@ TEST(RandomFleets, EveryGapOfWhatIsAdmittedHolds) {
         continue;
       EXPECT_EQ(visible[r].size() + 1, static_cast<size_t>(requests[r].maxNewTokens));
       gaps += visible[r].size();
-      const bool held = static_cast<double>(longestGap(outcome, visible[r])) <= requests[r].tpotNs &&
-                        static_cast<double>(outcome.firstTokensNs - outcome.arrivalNs) <= requests[r].ttftNs;
+      const bool held = static_cast<double>(longestGap(outcome, visible[r])) <= requests[r].tpotNs() &&
+                        static_cast<double>(outcome.firstTokensNs - outcome.arrivalNs) <= requests[r].ttftNs();
       misses += held ? 0 : 1;
       EXPECT_TRUE(held) << "request " << r << ": longest gap " << longestGap(outcome, visible[r]) << " of "
-                        << requests[r].tpotNs << ", TTFT " << outcome.firstTokensNs - outcome.arrivalNs << " of "
-                        << requests[r].ttftNs;
+                        << requests[r].tpotNs() << ", TTFT " << outcome.firstTokensNs - outcome.arrivalNs << " of "
+                        << requests[r].ttftNs();
     }
     FleetRequest one = requests.front();
     one.maxNewTokens = std::max<int64_t>(3, one.maxNewTokens);
@@ -252,8 +252,8 @@ TEST(RandomFleets, APlanIsAdmittedAtTheObjectiveItWasCompiledFor) {
     for (int64_t s = 0; s < options.batch; ++s)
       one.prompts.push_back(std::vector<int32_t>(static_cast<size_t>(draw.pick(1, 2)), 5));
     one.maxNewTokens = options.context - 2;
-    one.ttftNs = 1e12;
-    one.tpotNs = static_cast<double>(request.goal.tpot->count());
+    one.ttft = std::chrono::seconds(1000);
+    one.tpot = *request.goal.tpot;
     Visible visible(1);
     const double bus = options.linkBandwidth * draw.pick(10, 25) / 10;
     FleetOptions fleetOptions{.busBandwidth = bus};
@@ -265,7 +265,7 @@ TEST(RandomFleets, APlanIsAdmittedAtTheObjectiveItWasCompiledFor) {
     const auto result = fleet->run({&one, 1});
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(result->requests[0].admitted) << result->requests[0].status;
-    EXPECT_LE(static_cast<double>(longestGap(result->requests[0], visible[0])), one.tpotNs);
+    EXPECT_LE(static_cast<double>(longestGap(result->requests[0], visible[0])), one.tpotNs());
   }
   EXPECT_GT(offloads, fleetsToDraw() / 3);
   EXPECT_GT(several, 0);

@@ -77,7 +77,7 @@ public:
       tally.changes += iteration.changed;
       ++tally.inPlacement[iteration.placement];
       tally.busyNs += iteration.visibleNs - iteration.launchNs;
-      if (static_cast<double>(iteration.longestGapNs) > report_.requests[iteration.request].tpotNs)
+      if (static_cast<double>(iteration.longestGapNs) > report_.requests[iteration.request].tpotNs())
         ++report_.late[iteration.request];
       progress.update(ended = std::max<uint64_t>(ended, iteration.request), report_.requests.size());
     };
@@ -88,7 +88,7 @@ public:
     std::vector<serve::FleetRequest> asked = report_.requests;
     if (!report_.coordinated) // whatever is asked for is admitted, and measured against what was asked for
       for (serve::FleetRequest &request : asked)
-        request.ttftNs = request.tpotNs = kNoObjectiveNs;
+        request.ttft = request.tpot = kNoObjective;
     absl::StatusOr<serve::FleetResult> result = (*fleet)->run(asked);
     if (!result.ok())
       return result.status();
@@ -98,7 +98,7 @@ public:
   }
 
 private:
-  static constexpr double kNoObjectiveNs = 1e15; // 11 days
+  static constexpr std::chrono::hours kNoObjective{24 * 11};
 
   // What a device runs: a plan that was read, or a job that is to be compiled to one.
   struct Source {
@@ -238,8 +238,8 @@ private:
         request.maxNewTokens = draw.in(load.outputLength);
         request.prompts = randomPrompts(batch, input, source->model().vocab, load.seed + static_cast<uint64_t>(i));
         request.sampling.seed = load.seed + static_cast<uint64_t>(i);
-        request.ttftNs = static_cast<double>(load.ttft.count());
-        request.tpotNs = static_cast<double>(load.tpot.count());
+        request.ttft = load.ttft;
+        request.tpot = load.tpot;
         request.arrivalNs = static_cast<int64_t>(at);
         report_.requests.push_back(std::move(request));
         const auto every = static_cast<double>(load.every.count());
@@ -290,7 +290,7 @@ private:
       for (const std::vector<int32_t> &tokens : got.tokens)
         report_.tokens += tokens.size();
       report_.held +=
-          got.status.ok() && report_.late[r] == 0 && static_cast<double>(got.ttftNs()) <= report_.requests[r].ttftNs;
+          got.status.ok() && report_.late[r] == 0 && static_cast<double>(got.ttftNs()) <= report_.requests[r].ttftNs();
     }
     report_.seconds = static_cast<double>(report_.result.endNs - report_.result.startNs) * 1e-9;
   }

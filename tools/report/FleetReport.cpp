@@ -48,12 +48,12 @@ template <class Value> Quantiles ratios(const FleetReport &report, Value value) 
 }
 Quantiles ttftRatios(const FleetReport &report) {
   return ratios(report, [](const serve::FleetRequest &asked, const serve::RequestOutcome &got) {
-    return static_cast<double>(got.ttftNs()) / asked.ttftNs;
+    return static_cast<double>(got.ttftNs()) / asked.ttftNs();
   });
 }
 Quantiles tpotRatios(const FleetReport &report) { // of the longest gap
   return ratios(report, [](const serve::FleetRequest &asked, const serve::RequestOutcome &got) {
-    return static_cast<double>(got.longestGapNs) / asked.tpotNs;
+    return static_cast<double>(got.longestGapNs) / asked.tpotNs();
   });
 }
 
@@ -103,8 +103,8 @@ std::string requestLine(const FleetReport &report, size_t r) {
     return head + (got.admitted ? "ended: " : "refused: ") + std::string(got.status.message()) + "\n";
   return head +
          absl::StrFormat("TTFT %.2f of %.2f ms, TPOT %.2f ms, longest gap %.2f of %.2f ms, %d iterations, %d late\n",
-                         ms(got.ttftNs()), ms(asked.ttftNs), ms(got.tpotNs()), ms(got.longestGapNs), ms(asked.tpotNs),
-                         got.iterations, report.late[r]);
+                         ms(got.ttftNs()), ms(asked.ttftNs()), ms(got.tpotNs()), ms(got.longestGapNs),
+                         ms(asked.tpotNs()), got.iterations, report.late[r]);
 }
 
 } // namespace
@@ -177,10 +177,10 @@ std::string FleetReport::json() const {
                 {"refused", got.status.ok() ? Json(nullptr) : Json(std::string(got.status.message()))}};
     if (got.status.ok()) {
       one["ttft_ms"] = ms(got.ttftNs());
-      one["ttft_slo_ms"] = ms(requests[r].ttftNs);
+      one["ttft_slo_ms"] = ms(requests[r].ttftNs());
       one["tpot_ms"] = ms(got.tpotNs());
       one["longest_gap_ms"] = ms(got.longestGapNs);
-      one["tpot_slo_ms"] = ms(requests[r].tpotNs);
+      one["tpot_slo_ms"] = ms(requests[r].tpotNs());
       one["late"] = late[r];
       one["hand_over_ms"] = ms(got.handoverNs);
       one["prefill_device"] = got.prefillInstance;

@@ -197,7 +197,7 @@ int64_t Fleet::Impl::nextMoment() const {
     if (served[r].phase == RequestPhase::Handover)
       next = std::min(next, served[r].handoverEndNs);
   for (uint32_t r : queue)
-    next = std::min(next, result.requests[r].arrivalNs + static_cast<int64_t>(std::ceil(asked[r].ttftNs)));
+    next = std::min(next, result.requests[r].arrivalNs + asked[r].ttft.count());
   return next;
 }
 
@@ -287,7 +287,7 @@ void Fleet::Impl::prefilled(FleetInstance &on, int64_t visibleNs) {
     // Its objective had time for that.
     const auto tail =
         static_cast<int64_t>(std::ceil(fairNs({0, 0, 0, on.loads.tailBytes(on.run.lastRead().variant)}, on.index)));
-    const int64_t last = result.requests[request].arrivalNs + static_cast<int64_t>(of.asked->ttftNs);
+    const int64_t last = result.requests[request].arrivalNs + of.asked->ttft.count();
     of.phase = RequestPhase::Handover;
     of.handoverEndNs =
         std::max(std::max(visibleNs, decode.readyNs) + moves, std::min(visibleNs + tail, std::max(visibleNs, last)));

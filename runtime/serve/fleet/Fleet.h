@@ -19,6 +19,7 @@
 // calls it, and drives all devices of the group.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,8 +54,11 @@ struct FleetRequest {
   int64_t maxNewTokens = 16;
   Sampling sampling;
   std::vector<int32_t> stopTokens;
-  double ttftNs = 0, tpotNs = 0; // objectives
-  int64_t arrivalNs = 0;         // from the start of run()
+  std::chrono::nanoseconds ttft{0}, tpot{0}; // objectives, both above zero
+  int64_t arrivalNs = 0;                     // from the start of run()
+
+  double ttftNs() const { return static_cast<double>(ttft.count()); }
+  double tpotNs() const { return static_cast<double>(tpot.count()); }
 };
 
 // Others' traffic: from this moment the bus has so much for the fleet. The fleet learns of it by measuring only.

@@ -43,13 +43,13 @@ std::string Fleet::Impl::nameOf(uint32_t request) const { return cat("request ",
 
 absl::Status Fleet::Impl::checkAsked(uint32_t request) const {
   const FleetRequest &a = asked[request];
-  const auto slo = [&](const char *what, double ns) {
-    return ns > 0 && std::isfinite(ns) ? absl::OkStatus()
-                                       : absl::InvalidArgumentError(cat(nameOf(request), ": ", what, " = ", ns,
-                                                                        " ns: expected a positive finite time"));
+  const auto slo = [&](const char *what, std::chrono::nanoseconds time) {
+    return time.count() > 0 ? absl::OkStatus()
+                            : absl::InvalidArgumentError(cat(nameOf(request), ": ", what, " = ", time.count(),
+                                                             " ns: expected a positive time"));
   };
-  RETURN_IF_ERROR(slo("TTFT", a.ttftNs));
-  return slo("TPOT", a.tpotNs);
+  RETURN_IF_ERROR(slo("TTFT", a.ttft));
+  return slo("TPOT", a.tpot);
 }
 
 // Alone on its share of the bus while all devices copy.
@@ -136,7 +136,7 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
   ServedRequest next;
   next.asked = &a;
 
-  BusRequest first{prefill.index, a.ttftNs, waited, {}};
+  BusRequest first{prefill.index, a.ttftNs(), waited, {}};
   first.name = nameOf(request);
   first.prompts = apart || decode == nullptr;
   const Role role = apart || decode == nullptr ? Role::Prefill : Role::Both;
@@ -146,8 +146,8 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
     return placements.status();
   first.placements = *std::move(placements);
   if (role == Role::Both) {
-    first.sloNs = a.tpotNs;
-    first.firstSloNs = a.ttftNs;
+    first.sloNs = a.tpotNs();
+    first.firstSloNs = a.ttftNs();
   }
   if (apart) {
     RETURN_IF_ERROR(checkRequest(decode->plan, whole));
@@ -155,12 +155,12 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
     const double moves = handoverNs(next.kvBytes, decode->index);
     first.decodedBy = decode->index;
     first.handoverNs = moves;
-    if (!(a.ttftNs - waited - moves > 0))
-      return absl::ResourceExhaustedError(cat("the first token cannot be had within ", ms(a.ttftNs - waited),
+    if (!(a.ttftNs() - waited - moves > 0))
+      return absl::ResourceExhaustedError(cat("the first token cannot be had within ", ms(a.ttftNs() - waited),
                                               " ms: the hand-over of ", next.kvBytes, " bytes of KV cache takes ",
                                               ms(moves), " ms"));
-    BusRequest second{decode->index, a.tpotNs, waited, {}};
-    second.firstSloNs = a.ttftNs;
+    BusRequest second{decode->index, a.tpotNs(), waited, {}};
+    second.firstSloNs = a.ttftNs();
     second.name = first.name;
     second.handoverBytes = next.kvBytes;
     placements = decode->loads.placements(shape, Role::Decode, decode->spec.runtime->placement(), next.kvBytes);
@@ -168,10 +168,10 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
       return placements.status();
     // The transition runs while the prompts are prefilled, at worst before the hand-over.
     for (const BusPlacement &p : *placements)
-      if (fairNs(p.first, decode->index) <= a.ttftNs - waited)
+      if (fairNs(p.first, decode->index) <= a.ttftNs() - waited)
         second.placements.push_back(p);
     if (second.placements.empty())
-      return absl::ResourceExhaustedError(cat("the first token cannot be had within ", ms(a.ttftNs - waited),
+      return absl::ResourceExhaustedError(cat("the first token cannot be had within ", ms(a.ttftNs() - waited),
                                               " ms: instance ", decode->spec.name,
                                               " takes longer to change its placement and receive the KV cache"));
     RETURN_IF_ERROR(coordinator.arrive(second));
@@ -211,9 +211,9 @@ void Fleet::Impl::serveQueue() {
     const FleetRequest &a = asked[request];
     const double waited = static_cast<double>(nowNs() - result.requests[request].arrivalNs);
     Admission admission = admit(request, why);
-    if (admission == Admission::NoneFree && (!options.queue || waited >= a.ttftNs)) {
+    if (admission == Admission::NoneFree && (!options.queue || waited >= a.ttftNs())) {
       why = options.queue
-                ? absl::ResourceExhaustedError(cat(nameOf(request), ": its TTFT of ", ms(a.ttftNs),
+                ? absl::ResourceExhaustedError(cat(nameOf(request), ": its TTFT of ", ms(a.ttftNs()),
                                                    " ms is spent: no instance of model '", a.model, "' became free"))
                 : absl::UnavailableError(cat(nameOf(request), ": no instance of model '", a.model, "' is free"));
       admission = Admission::Refused;
@@ -297,7 +297,7 @@ absl::Status Fleet::Impl::begin(uint32_t request) {
     if (chosen == placements.end())
       return absl::InternalError(cat("instance ", decode.spec.name, ": placement ", next.placement, " is none"));
     const double changes = fairNs(chosen->first, decode.index);
-    const double left = of.asked->ttftNs - static_cast<double>(nowNs() - outcome.arrivalNs);
+    const double left = of.asked->ttftNs() - static_cast<double>(nowNs() - outcome.arrivalNs);
     if (changes + handoverNs(of.kvBytes, decode.index) > left)
       return absl::ResourceExhaustedError(
           cat("waited for its neighbours to make room: the ", ms(left), " ms left of its TTFT are not enough"));

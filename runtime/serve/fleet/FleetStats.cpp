@@ -49,7 +49,7 @@ void Fleet::Impl::deliverFirst(uint32_t request, int64_t atNs) {
   RequestOutcome &outcome = result.requests[request];
   ServedRequest &of = served[request];
   outcome.firstTokensNs = atNs;
-  if (static_cast<double>(outcome.ttftNs()) > of.asked->ttftNs)
+  if (static_cast<double>(outcome.ttftNs()) > of.asked->ttftNs())
     outcome.ttftMissed = lostSince(of.dirty, of.losses) ? MissCause::BusLost : MissCause::Other;
   std::fill(of.lastTokenNs.begin(), of.lastTokenNs.end(), atNs);
 }
@@ -70,7 +70,7 @@ void Fleet::Impl::countRead(FleetInstance &on) {
       outcome.gapsNs += gap;
     }
     outcome.longestGapNs = std::max(outcome.longestGapNs, iteration.longestGapNs);
-    if (static_cast<double>(iteration.longestGapNs) > of.asked->tpotNs)
+    if (static_cast<double>(iteration.longestGapNs) > of.asked->tpotNs())
       iteration.missed = causeFor(on);
   }
   outcome.misses.count(iteration.missed);
