@@ -304,13 +304,13 @@ private:
   }
 
   void explain(const Attempt &choice, plan::Plan &plan) const {
-    // The numbers of the largest decode shape of the chosen placement, the first in the plan.
+    // The numbers of the largest decode bucket of the chosen placement, the first in the plan.
     const plan::Variant *decisive = nullptr;
     for (const plan::Variant &variant : plan.variants)
-      if (variant.placement == 0 && plan.schedules[variant.schedule].shape == plan::IterationClass::Decode)
+      if (variant.placement == 0 && plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode)
         decisive = &variant;
     if (!decisive)
-      return; // no target is without a decode shape
+      return; // no target is without a decode bucket
     std::optional<MemoryNeed> before;
     if (choice.chosen > 0)
       before = family_.need(choice.candidates[choice.chosen - 1]);

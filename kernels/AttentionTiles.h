@@ -98,7 +98,7 @@ HEADRACE_HD inline QueryTile queryTile(const int32_t *queryStart, int32_t sequen
 // is a multiple of 16, headDim * 2 + 16 is an odd multiple of 16.
 HEADRACE_HD constexpr int64_t paddedRowBytes(int64_t headDim) { return headDim * 2 + 16; }
 
-struct DecodeShape {
+struct DecodeTiles {
   static constexpr int kWarps = 4, kStages = 2, kChunk = 16; // each warp streams chunks of 16 tokens of its own
   // k and v of every warp's stages; the warps' results lie there afterwards, which need less.
   static constexpr int64_t sharedBytes(int64_t headDim) {
@@ -109,7 +109,7 @@ struct DecodeShape {
   static constexpr int64_t kArrivals = 1 << 16;
 };
 
-struct PrefillShape {
+struct PrefillTiles {
   static constexpr int kWarps = 4, kTokens = 64;
   static constexpr int queries(int rowTiles) { return kWarps * 16 * rowTiles; }
   static constexpr int64_t sharedBytes(int64_t headDim, int rowTiles) {

@@ -129,19 +129,19 @@ CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const ch
   const bool tensorCores = size >= 0 && valid16(args.activation) && args.kvElem == args.activation;
   if (tensorCores && shape.decode()) {
     const int64_t y = args.kvHeads * headTiles(group), splits = atLeastOne(CudaWorkspace::splits(args.maxContext));
-    if (tokens <= kMostGridYz && y <= kMostGridYz && tokens * y <= DecodeShape::kArrivals)
-      return launch(kDecodeNames[elem][size], splits, y, tokens, DecodeShape::kWarps * 32,
-                    DecodeShape::sharedBytes(args.headDim));
+    if (tokens <= kMostGridYz && y <= kMostGridYz && tokens * y <= DecodeTiles::kArrivals)
+      return launch(kDecodeNames[elem][size], splits, y, tokens, DecodeTiles::kWarps * 32,
+                    DecodeTiles::sharedBytes(args.headDim));
   }
   if (tensorCores && args.kvHeads <= kMostGridYz) {
     const bool large = kPrefillNames[elem][size][1] != nullptr &&
-                       tokens * group / PrefillShape::queries(2) * args.kvHeads >= kTilesForLarge;
+                       tokens * group / PrefillTiles::queries(2) * args.kvHeads >= kTilesForLarge;
     const int rowTiles = large ? 2 : 1;
     const int64_t tiles =
-        queryTiles(tokens, atLeastOne(shape.sequences), group, int64_t{PrefillShape::queries(rowTiles)});
+        queryTiles(tokens, atLeastOne(shape.sequences), group, int64_t{PrefillTiles::queries(rowTiles)});
     if (tiles <= kMostGridX)
-      return launch(kPrefillNames[elem][size][rowTiles - 1], tiles, args.kvHeads, 1, PrefillShape::kWarps * 32,
-                    PrefillShape::sharedBytes(args.headDim, rowTiles));
+      return launch(kPrefillNames[elem][size][rowTiles - 1], tiles, args.kvHeads, 1, PrefillTiles::kWarps * 32,
+                    PrefillTiles::sharedBytes(args.headDim, rowTiles));
   }
   if (args.heads > kMostGridYz)
     return refuse(why, "attention takes at most 65535 heads");

@@ -47,14 +47,14 @@ private:
 
 // What is there on entry: whole movables, then bytes of the one after them.
 algorithms::Cut carriedOnEntry(const algorithms::Residency &residency, const Movables &movables,
-                               ir::IterationClass shape) {
+                               ir::IterationClass iterationClass) {
   if (residency.start.rule == algorithms::StartRule::Ahead) {
     algorithms::Cut first;
     for (size_t item = 0; item < movables.items.size() && item < static_cast<size_t>(residency.start.items); ++item)
       first.units += movables.items[item].moved;
     return first;
   }
-  switch (shape) {
+  switch (iterationClass) {
   case ir::IterationClass::Decode:
     return residency.wrap.decode.value_or(algorithms::Cut());
   case ir::IterationClass::Mixed:

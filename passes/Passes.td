@@ -46,7 +46,7 @@ def InsertMovement : Headrace_IterationPass<"insert-movement"> {
     next; nothing crosses the edge.
 
     Start `eager`: movable by movable. A copy is eligible as soon as its range is free, a step waits for what it reads.
-    The iteration starts with what the cut of its shape says, copied by the iteration before, and its tail copies the
+    The iteration starts with what the cut of its class says, copied by the iteration before, and its tail copies the
     same for the next.
 
     Slots are as large as the items that take turns in them. With `ring` (start eager) there is one slot of at most that

@@ -2,7 +2,7 @@
 //
 // What choosing a variant costs the host at every iteration, in a plan of 32 placements by 60 buckets (20 us).
 //
-//   ChooseIn        one iteration's choice, its shape and placement different every time
+//   ChooseIn        one iteration's choice, its size and placement different every time
 //   Switch          what taking the other of two placements costs: choice, transition and launch in virtual time
 #include <benchmark/benchmark.h>
 

@@ -2,15 +2,16 @@
 //
 // The search of placements: how long it takes, and how near it comes to what there is.
 //
-//   Search/MODEL/DEVICE/SHAPE/FACTOR   one goal, a multiple of the resident time. Beside the time, in layers:
+//   Search/MODEL/DEVICE/BUCKET/FACTOR  one goal, a multiple of the resident time. Beside the time, in layers:
 //       limit            what the link copies within the goal, start-up included
 //       moved_of_limit   what is moved, of it (of all layers where that is less)
 //       ring, freed      bytes of the ring; of offloaded units less the ring
 //       of_sweep         freed, of the best that a sweep over rings of 0.25 to 2 layers finds (PlacementSweep.h), or of
 //                        itself where that finds nothing better
 //       select_n         what Select-N's interval frees
-//   Chain/MODEL/SHAPE                  six nested placements, from 1.02 to 3 times the resident time; the worst share
-//   AllShapes                          one goal for decode and one for prefill over every shape of a plan, Llama-3.1-8B
+//   Chain/MODEL/BUCKET                 six nested placements, from 1.02 to 3 times the resident time; the worst share
+//   AllBuckets                          one goal for decode and one for prefill over every bucket of a plan,
+//   Llama-3.1-8B
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -69,15 +70,15 @@ void chain(benchmark::State &state, const SearchCase &asked) {
   state.counters["nested"] = nested;
 }
 
-// Every shape of the default buckets; goals of 1.5 times the slowest decode and mixed iteration.
-void allShapes(benchmark::State &state) {
+// All of the default buckets; goals of 1.5 times the slowest decode and mixed iteration.
+void allBuckets(benchmark::State &state) {
   const SearchCase asked{"llama-3.1-8b", "a10", {32, 32, 2048}, true, 1.5};
-  OpenedCase c(asked, /*allShapes=*/true);
+  OpenedCase c(asked, /*allBuckets=*/true);
   for (auto _ : state)
     benchmark::DoNotOptimize(c.search());
-  state.counters["shapes"] = static_cast<double>(c.shapes());
+  state.counters["buckets"] = static_cast<double>(c.buckets());
 }
-BENCHMARK(allShapes)->Name("AllShapes")->Unit(benchmark::kMillisecond);
+BENCHMARK(allBuckets)->Name("AllBuckets")->Unit(benchmark::kMillisecond);
 
 } // namespace
 } // namespace headrace::compiler

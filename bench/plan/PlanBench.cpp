@@ -37,14 +37,14 @@ const Plan &bigPlan() {
       placement.name = "interval " + std::to_string(every);
       for (int64_t layer = every - 1; layer < 126; layer += every)
         placement.layers.push_back(layer);
-      test::ShapeOptions &shape = placement.shapes.front();
-      shape.tokens = shape.sequences = 32;
-      shape.context = 4096;
-      shape.cutUnits = 2;
-      shape.cutBytes = 1 << 20;
-      shape.buckets.clear();
+      test::LimitOptions &limits = placement.limits.front();
+      limits.tokens = limits.sequences = 32;
+      limits.context = 4096;
+      limits.cutUnits = 2;
+      limits.cutBytes = 1 << 20;
+      limits.buckets.clear();
       for (int64_t bucket = 1; bucket <= 32; ++bucket)
-        shape.buckets.push_back(bucket);
+        limits.buckets.push_back(bucket);
       options.placements.push_back(placement);
     }
     Plan made = test::makePlan(options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The shape of a decode iteration that offloads every second layer, unit by unit: 9 compute steps a layer, 4 copies an
+// A decode iteration that offloads every second layer, unit by unit: 9 compute steps a layer, 4 copies an
 // offloaded layer, an edge from each copy to the step that needs it and one from the last reader of its slot.
 #pragma once
 

@@ -60,9 +60,9 @@ public:
     const double layerNs = middle(first_.layerBounds({.tokens = 1, .sequences = 1, .context = 128}));
     Drawn drawn{.links = drawLinks(layerBytes_, layerNs, kFastestLink, random), .cases = {}};
     drawn.cases = drawCases(index_, count, random, [&](const Case &c) {
-      const cost::Bucket shape{.tokens = c.tokens(), .sequences = c.batch, .context = c.context};
-      const double layer = middle(first_.layerBounds(shape));
-      return Expected{.residentNs = layer * static_cast<double>(spec_.layers) + middle(first_.restBounds(shape)),
+      const cost::Bucket bucket{.tokens = c.tokens(), .sequences = c.batch, .context = c.context};
+      const double layer = middle(first_.layerBounds(bucket));
+      return Expected{.residentNs = layer * static_cast<double>(spec_.layers) + middle(first_.restBounds(bucket)),
                       .ratio = static_cast<double>(layerBytes_) / drawn.links[c.link] * 1e9 / layer};
     });
     return drawn;

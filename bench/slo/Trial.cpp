@@ -69,8 +69,8 @@ compiler::CompileRequest requestOf(const Trial &trial) {
 
 json describe(const Trial &trial) {
   const Case &c = trial.of;
-  const cost::Bucket shape{.tokens = c.tokens(), .sequences = c.batch, .context = c.context};
-  const cost::TimeBounds layer = trial.costs.layerBounds(shape);
+  const cost::Bucket bucket{.tokens = c.tokens(), .sequences = c.batch, .context = c.context};
+  const cost::TimeBounds layer = trial.costs.layerBounds(bucket);
   const double copyNs = static_cast<double>(trial.costs.copyNs(model::layoutWeights(trial.spec).layerBytes(0), true));
   const char *policy = c.selectN ? "select-n" : "headrace", *phase = c.prefill ? "prefill" : "decode";
   json row = {{"number", c.number},

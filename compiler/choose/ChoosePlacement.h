@@ -32,7 +32,7 @@ struct Evaluation {
 
 // What a bucket is held against.
 struct Objective {
-  cost::Bucket shape;
+  cost::Bucket bucket;
   bool decode = true;
   uint64_t residentNs = 0;                          // nothing offloaded
   uint64_t layerComputeNs = 0, layerTransferNs = 0; // t_c and t_t of Select-N

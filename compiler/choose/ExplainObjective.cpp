@@ -27,9 +27,9 @@ std::string factorText(double factor) {
 }
 
 std::string bucketText(const Objective &bucket) {
-  return bucket.decode ? absl::StrCat("decode of ", bucket.shape.sequences, " at context ", bucket.shape.context)
-                       : absl::StrCat(bucket.shape.tokens, " tokens of ", bucket.shape.sequences, " at context ",
-                                      bucket.shape.context);
+  return bucket.decode ? absl::StrCat("decode of ", bucket.bucket.sequences, " at context ", bucket.bucket.context)
+                       : absl::StrCat(bucket.bucket.tokens, " tokens of ", bucket.bucket.sequences, " at context ",
+                                      bucket.bucket.context);
 }
 
 std::string objectiveText(const model::Goal &goal) {

@@ -140,13 +140,13 @@ void LatencyChoice::report() {
 
 const Objective &LatencyChoice::lookFor(const Objective &bucket) {
   const auto key = [](const Objective &o) {
-    return std::tie(o.decode, o.shape.tokens, o.shape.sequences, o.shape.context);
+    return std::tie(o.decode, o.bucket.tokens, o.bucket.sequences, o.bucket.context);
   };
   const auto at =
       std::find_if(buckets_.begin(), buckets_.end(), [&](const Objective &other) { return key(other) == key(bucket); });
-  progress_.bucket = static_cast<size_t>(at - buckets_.begin()) + 1;
+  progress_.nth = static_cast<size_t>(at - buckets_.begin()) + 1;
   progress_.buckets = buckets_.size();
-  progress_.shape = bucket.shape;
+  progress_.bucket = bucket.bucket;
   report();
   return *at;
 }
@@ -173,8 +173,8 @@ absl::Status LatencyChoice::setBuckets() {
   for (size_t i = 0; i < resident.variants.size(); ++i) {
     const plan::Variant &v = resident.variants[i];
     Objective objective;
-    objective.shape = {v.newTokens, v.sequences, v.context};
-    objective.decode = resident.schedules[v.schedule].shape == plan::IterationClass::Decode;
+    objective.bucket = {v.newTokens, v.sequences, v.context};
+    objective.decode = resident.schedules[v.schedule].iterationClass == plan::IterationClass::Decode;
     objective.residentNs = none->predictedNs[i];
     objective.sloNs = objectiveNs(in_.request->goal, objective.decode, objective.residentNs);
     objective.layerComputeNs = layerComputeNs(resident, v);
@@ -191,7 +191,7 @@ SearchRequest LatencyChoice::searchRequest(const Goals &goals, bool embedding) c
   asked.target = in_.target;
   asked.deviceKind = in_.request->hardware.kind;
   for (const auto &[bucket, sloNs] : goals)
-    (bucket->decode ? asked.decode : asked.mixed).push_back({bucket->shape, sloNs});
+    (bucket->decode ? asked.decode : asked.mixed).push_back({bucket->bucket, sloNs});
   const uint64_t table = in_.layout->units[static_cast<size_t>(in_.layout->embeddingUnit())].bytes;
   asked.embedding = embedding && in_.request->policy.offloadEmbedding != model::AutoOnOff::Off && table <= hostBytes();
   asked.mostBytes = hostBytes() - (asked.embedding && !in_.request->model->tiedEmbeddings ? table : 0);
@@ -294,8 +294,8 @@ void LatencyChoice::record(plan::Plan &plan) const {
   const plan::Variant *decisive = nullptr;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const Objective &bucket = buckets_[b];
-    const auto key = std::tuple(static_cast<uint32_t>(chosen_.of[b]), bucket.shape.tokens, bucket.shape.sequences,
-                                bucket.shape.context);
+    const auto key = std::tuple(static_cast<uint32_t>(chosen_.of[b]), bucket.bucket.tokens, bucket.bucket.sequences,
+                                bucket.bucket.context);
     const auto at = std::partition_point(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &v) {
       return std::tuple(v.placement, v.newTokens, v.sequences, v.context) < key;
     });

@@ -21,9 +21,9 @@ bool isSearched(const SearchRequest &request, const model::Unit &unit) {
   return unit.layer >= 0 || (unit.role == model::UnitRole::Head && !request.model->tiedEmbeddings && request.head);
 }
 
-std::string goalText(const char *name, const ShapeGoal &goal) {
-  return absl::StrCat(name, " of ", goal.shape.tokens, " tokens, ", goal.shape.sequences, " sequences at context ",
-                      goal.shape.context);
+std::string goalText(const char *name, const BucketGoal &goal) {
+  return absl::StrCat(name, " of ", goal.bucket.tokens, " tokens, ", goal.bucket.sequences, " sequences at context ",
+                      goal.bucket.context);
 }
 
 // The table of a tied embedding is the head's operand as well: no unit to be read directly alone.
@@ -35,17 +35,17 @@ uint64_t embeddingBytes(const SearchRequest &request) {
 }
 
 // The times of one class.
-absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &request, ir::IterationClass shape,
-                                                        const std::vector<ShapeGoal> &goals, Prices &prices,
+absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &request, ir::IterationClass iterationClass,
+                                                        const std::vector<BucketGoal> &goals, Prices &prices,
                                                         mlir::MLIRContext &context) {
-  std::vector<cost::Bucket> shapes;
-  shapes.reserve(goals.size());
-  for (const ShapeGoal &goal : goals)
-    shapes.push_back(goal.shape);
+  std::vector<cost::Bucket> buckets;
+  buckets.reserve(goals.size());
+  for (const BucketGoal &goal : goals)
+    buckets.push_back(goal.bucket);
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
-  ir::IterationOp iteration =
-      lowerModel(*module, stringifyIterationClass(shape),
-                 {request.model, request.layout, request.target, request.deviceKind, shape, Target::limits(shapes)});
+  ir::IterationOp iteration = lowerModel(
+      *module, stringifyIterationClass(iterationClass),
+      {request.model, request.layout, request.target, request.deviceKind, iterationClass, Target::limits(buckets)});
   algorithms::ScheduleTimes times;
   const MemoryUse use = memoryUseOf(iteration);
   int64_t before = -1;
@@ -58,13 +58,13 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
     before = unit.lastUse;
     times.uses.push_back({static_cast<uint32_t>(unit.firstUse), static_cast<uint32_t>(unit.lastUse)});
   }
-  for (const ShapeGoal &goal : goals) {
-    algorithms::ScheduleTimes::Bucket &timed = times.shapes.emplace_back();
+  for (const BucketGoal &goal : goals) {
+    algorithms::ScheduleTimes::Bucket &timed = times.buckets.emplace_back();
     timed.sloNs = goal.sloNs;
     for (mlir::Operation &op : iteration.block())
       if (llvm::isa<ir::StepInterface>(op))
         timed.computeNs.push_back(
-            prices.computeNs(opSite(&op), goal.shape, embeddingAway(request) && llvm::isa<ir::EmbedOp>(op)));
+            prices.computeNs(opSite(&op), goal.bucket, embeddingAway(request) && llvm::isa<ir::EmbedOp>(op)));
   }
   return times;
 }
@@ -72,8 +72,8 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
 uint64_t shortestGoal(const algorithms::UnitProblem &problem) {
   uint64_t slo = std::numeric_limits<uint64_t>::max();
   for (const algorithms::ScheduleTimes &schedule : problem.schedules)
-    for (const algorithms::ScheduleTimes::Bucket &shape : schedule.shapes)
-      slo = std::min(slo, shape.sloNs);
+    for (const algorithms::ScheduleTimes::Bucket &bucket : schedule.buckets)
+      slo = std::min(slo, bucket.sloNs);
   return slo;
 }
 
@@ -162,7 +162,7 @@ absl::Status tooShort(const SearchRequest &request, const algorithms::UnitProble
       continue;
     for (size_t i = 0; i < goals->size(); ++i) {
       uint64_t least = 0;
-      for (const uint64_t ns : problem.schedules[schedule].shapes[i].computeNs)
+      for (const uint64_t ns : problem.schedules[schedule].buckets[i].computeNs)
         least += ns;
       if (least > (*goals)[i].sloNs)
         return absl::ResourceExhaustedError(absl::StrCat(goalText(name, (*goals)[i]), " cannot be done in ",
@@ -215,15 +215,15 @@ SearchedPlacement described(const SearchRequest &request, const PlacementProblem
 
 absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, Prices &prices) {
   if (request.decode.empty() && request.mixed.empty())
-    return absl::InvalidArgumentError("a placement is searched for at least one shape");
+    return absl::InvalidArgumentError("a placement is searched for at least one bucket");
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
   context.loadDialect<ir::HeadraceDialect>();
   PlacementProblem found;
-  for (const auto &[shape, goals] :
+  for (const auto &[iterationClass, goals] :
        {std::pair(ir::IterationClass::Decode, &request.decode), std::pair(ir::IterationClass::Mixed, &request.mixed)}) {
     if (goals->empty())
       continue;
-    absl::StatusOr<algorithms::ScheduleTimes> times = scheduleTimes(request, shape, *goals, prices, context);
+    absl::StatusOr<algorithms::ScheduleTimes> times = scheduleTimes(request, iterationClass, *goals, prices, context);
     if (!times.ok())
       return times.status();
     found.problem.schedules.push_back(*std::move(times));
@@ -283,13 +283,13 @@ absl::StatusOr<FastestSearched> searchFastest(const SearchRequest &request, uint
   // No factor below `low` can be met; with `high` compute may wait for every copy, and as if nothing overlapped.
   double low = 0, high = 0;
   for (const algorithms::ScheduleTimes &schedule : problem.schedules)
-    for (const algorithms::ScheduleTimes::Bucket &shape : schedule.shapes) {
+    for (const algorithms::ScheduleTimes::Bucket &bucket : schedule.buckets) {
       uint64_t compute = 0;
-      for (const uint64_t ns : shape.computeNs)
+      for (const uint64_t ns : bucket.computeNs)
         compute += ns;
-      if (shape.sloNs == 0)
+      if (bucket.sloNs == 0)
         return absl::InvalidArgumentError("goals to be stretched are above 0 ns");
-      const auto slo = static_cast<double>(shape.sloNs);
+      const auto slo = static_cast<double>(bucket.sloNs);
       low = std::max(low, static_cast<double>(compute) / slo);
       high = std::max(high, (static_cast<double>(compute) + 2 * static_cast<double>(link)) / slo);
     }
@@ -318,8 +318,8 @@ searchChain(const SearchRequest &request, const std::vector<ChainStep> &steps, P
     before = step;
   }
   SearchRequest tightest = request;
-  for (std::vector<ShapeGoal> *goals : {&tightest.decode, &tightest.mixed})
-    for (ShapeGoal &goal : *goals)
+  for (std::vector<BucketGoal> *goals : {&tightest.decode, &tightest.mixed})
+    for (BucketGoal &goal : *goals)
       goal.sloNs = static_cast<uint64_t>(static_cast<double>(goal.sloNs) * steps[0].factor);
   const absl::StatusOr<PlacementProblem> asked = placementProblem(request, prices);
   if (!asked.ok())

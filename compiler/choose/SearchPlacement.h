@@ -20,9 +20,9 @@
 namespace headrace::compiler {
 
 // A shape and how long its iteration may take.
-struct ShapeGoal {
-  cost::Bucket shape;
-  uint64_t sloNs = 0; // TPOT for shapes of decode iterations, TTFT or TPOT for mixed ones
+struct BucketGoal {
+  cost::Bucket bucket;
+  uint64_t sloNs = 0; // TPOT for decode iterations, TTFT or TPOT for mixed ones
 };
 
 struct SearchRequest {
@@ -30,9 +30,9 @@ struct SearchRequest {
   const model::WeightLayout *layout = nullptr;
   const Target *target = nullptr;
   model::DeviceKind deviceKind = model::DeviceKind::Host;
-  // What the placement must serve; at least one in all. A plan serves more shapes than have goals: leave out those
+  // What the placement must serve; at least one in all. A plan serves more buckets than have goals: leave out those
   // whose time nobody asks for.
-  std::vector<ShapeGoal> decode, mixed;
+  std::vector<BucketGoal> decode, mixed;
   // Beside what the search decides: the embedding (its rows are read over the link; counted as freed and not as moved).
   // With tied embeddings it is the head's operand, and this has no meaning.
   bool embedding = false;
@@ -80,8 +80,8 @@ absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, 
 absl::StatusOr<LinkUse> linkUse(const SearchRequest &request, const std::vector<int32_t> &units, Prices &prices);
 
 // Guarantees: every goal is met by the predicted times; the same request gives the same placement; freedBytes is never
-// less than that of any number of whole layers spread evenly with a ring. ResourceExhausted, with the shape, its goal
-// and the least time there is, where a shape misses its goal with nothing offloaded.
+// less than that of any number of whole layers spread evenly with a ring. ResourceExhausted, with the bucket, its goal
+// and the least time there is, where a bucket misses its goal with nothing offloaded.
 absl::StatusOr<SearchedPlacement> searchPlacement(const SearchRequest &request, Prices &prices);
 
 // The other way round: the placement that frees at least `leastFreed` bytes with all goals missed (or undercut) by the

@@ -35,8 +35,9 @@ CandidateCompiler::CandidateCompiler(const CompileRequest &request, const Target
 mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower() {
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
   for (const IterationClass &c : classes_)
-    lowerModel(*module, c.name(),
-               {&*request_.model, &layout_, &target_, request_.hardware.kind, c.shape, Target::limits(*c.shapes)});
+    lowerModel(
+        *module, c.name(),
+        {&*request_.model, &layout_, &target_, request_.hardware.kind, c.iterationClass, Target::limits(*c.buckets)});
   return module;
 }
 
@@ -70,11 +71,11 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const W
   options.kvAlign = where.kvAlign;
   options.hostAddresses.assign(where.hostAddresses->begin(), where.hostAddresses->end());
   options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
-    return cost::workOf(request_.model, *opSite(step), Target::limits(shapesOf(iteration)), target_.activation,
+    return cost::workOf(request_.model, *opSite(step), Target::limits(bucketsOf(iteration)), target_.activation,
                         target_.kv, /*direct=*/true);
   };
   options.planCut = [this, &candidate](ir::IterationOp iteration) {
-    return planWrapAround(iteration, shapesOf(iteration), candidate.residency, prices_);
+    return planWrapAround(iteration, bucketsOf(iteration), candidate.residency, prices_);
   };
   const auto shown = [&candidate](const auto &show) {
     return [&candidate, &show](ir::IterationOp iteration, llvm::StringRef after) {
@@ -118,28 +119,28 @@ absl::Status CandidateCompiler::addTo(plan::Plan &plan, PlanEmitter &emitter, Pl
       return emitted.status();
     stepped();
     const sim::Simulator simulator(plan.schedules[emitted->schedule]);
-    for (const cost::Bucket &shape : shapesOf(iteration)) {
-      plan.variants.push_back(variantOf(*emitted, shape, plan, simulator));
+    for (const cost::Bucket &bucket : bucketsOf(iteration)) {
+      plan.variants.push_back(variantOf(*emitted, bucket, plan, simulator));
       stepped();
     }
   }
   return absl::OkStatus();
 }
 
-const std::vector<cost::Bucket> &CandidateCompiler::shapesOf(ir::IterationOp iteration) const {
+const std::vector<cost::Bucket> &CandidateCompiler::bucketsOf(ir::IterationOp iteration) const {
   return iteration.getIterationClass() == ir::IterationClass::Decode ? target_.decode : target_.mixed;
 }
 
-plan::Variant CandidateCompiler::variantOf(const EmittedSchedule &emitted, const cost::Bucket &shape,
+plan::Variant CandidateCompiler::variantOf(const EmittedSchedule &emitted, const cost::Bucket &bucket,
                                            const plan::Plan &plan, const sim::Simulator &simulator) {
   const plan::Schedule &schedule = plan.schedules[emitted.schedule];
   plan::Variant variant;
-  variant.newTokens = shape.tokens;
-  variant.sequences = shape.sequences;
-  variant.context = shape.context;
+  variant.newTokens = bucket.tokens;
+  variant.sequences = bucket.sequences;
+  variant.context = bucket.context;
   variant.placement = schedule.placement;
   variant.schedule = emitted.schedule;
-  variant.durationsNs = prices_.durations(schedule, emitted.sites, shape);
+  variant.durationsNs = prices_.durations(schedule, emitted.sites, bucket);
   simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);
   if (interfere(schedule, prices_.interference(), timeline_, variant.durationsNs))
     simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);

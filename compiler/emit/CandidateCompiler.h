@@ -3,7 +3,7 @@
 // One candidate from the model to its place in a plan:
 //
 //   lower -> pipeline, all buffers placed (Placed) -> homes moved to where other placements have them (PlaceHomes.h)
-//         -> schedules, and a variant for each shape, priced and played
+//         -> schedules, and a variant for each bucket, priced and played
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ public:
   CandidateCompiler(const CompileRequest &request, const Target &target, const model::WeightLayout &layout,
                     Prices &prices);
 
-  // Of an iteration of each shape class: decode, then mixed where the target has such shapes.
+  // Of an iteration of each iteration class: decode, then mixed where the target has such.
   std::vector<MemoryUse> memoryUses();
   // The compute steps of an iteration with nothing offloaded.
   std::vector<PricedStep> pricedSteps();
@@ -53,16 +53,16 @@ public:
   absl::Status addTo(plan::Plan &plan, PlanEmitter &emitter, Placed &placed, const std::function<void()> &onStep);
 
 private:
-  // One shape class: its shapes, and the iteration that all its schedules begin as.
+  // One iteration class: its buckets, and the iteration that all its schedules begin as.
   struct IterationClass {
-    ir::IterationClass shape;
-    const std::vector<cost::Bucket> *shapes;
-    const char *name() const { return shape == ir::IterationClass::Decode ? "decode" : "mixed"; }
+    ir::IterationClass iterationClass;
+    const std::vector<cost::Bucket> *buckets;
+    const char *name() const { return iterationClass == ir::IterationClass::Decode ? "decode" : "mixed"; }
   };
   mlir::OwningOpRef<mlir::ModuleOp> lower();
   PipelineOptions optionsOf(const Candidate &candidate, const Where &where);
-  const std::vector<cost::Bucket> &shapesOf(ir::IterationOp iteration) const;
-  plan::Variant variantOf(const EmittedSchedule &emitted, const cost::Bucket &shape, const plan::Plan &plan,
+  const std::vector<cost::Bucket> &bucketsOf(ir::IterationOp iteration) const;
+  plan::Variant variantOf(const EmittedSchedule &emitted, const cost::Bucket &bucket, const plan::Plan &plan,
                           const sim::Simulator &simulator);
 
   const CompileRequest &request_;

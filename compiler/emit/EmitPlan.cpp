@@ -301,7 +301,7 @@ absl::StatusOr<EmittedSchedule> PlanEmitter::addSchedule(ir::IterationOp iterati
   plan::Schedule schedule;
   schedule.name = name;
   schedule.placement = placement;
-  schedule.shape = toPlan(iteration.getIterationClass());
+  schedule.iterationClass = toPlan(iteration.getIterationClass());
   schedule.maxTokens = iteration.getTokens();
   schedule.maxSequences = iteration.getSequences();
   schedule.maxContext = iteration.getMaxContext();
@@ -319,7 +319,7 @@ uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {
   plan::Schedule schedule;
   schedule.name = absl::StrCat("transition ", fromState, " to ", toState);
   schedule.placement = to.placement;
-  schedule.shape = plan::IterationClass::Transition;
+  schedule.iterationClass = plan::IterationClass::Transition;
   schedule.entryState = fromState;
   schedule.exitState = toState;
   for (const plan::Content &content : to.contents)
@@ -343,7 +343,7 @@ uint32_t PlanEmitter::addSwitch(uint32_t fromPlacement, uint32_t toPlacement) {
       absl::StrCat("switch ", plan_.placements[fromPlacement].name, " to ", plan_.placements[toPlacement].name);
   schedule.placement = toPlacement;
   schedule.fromPlacement = fromPlacement;
-  schedule.shape = plan::IterationClass::Transition;
+  schedule.iterationClass = plan::IterationClass::Transition;
   for (const plan::Content &content : sortedByAddress(std::move(missing)))
     addCopy(schedule, fromPlacement, content);
   plan_.schedules.push_back(std::move(schedule));

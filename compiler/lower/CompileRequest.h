@@ -18,10 +18,10 @@ namespace headrace::compiler {
 // what was chosen are made.
 struct CompileProgress {
   bool choosing = false;
-  size_t bucket = 0, buckets = 0; // whose placement is looked for, from 1
-  cost::Bucket shape;             // its
-  int compiled = 0;               // candidates so far
-  int done = 0, total = 0;        // schedules and their variants
+  size_t nth = 0, buckets = 0; // whose placement is looked for, from 1
+  cost::Bucket bucket;         // its
+  int compiled = 0;            // candidates so far
+  int done = 0, total = 0;     // schedules and their variants
 };
 
 struct CompileRequest {

@@ -24,7 +24,7 @@ public:
       : options_(options), spec_(*options.spec), layout_(*options.layout), target_(*options.target),
         builder_(module.getContext()), loc_(builder_.getUnknownLoc()) {
     builder_.setInsertionPointToEnd(module.getBody());
-    iteration_ = ir::IterationOp::create(builder_, loc_, name, options.shape, options.limits.tokens,
+    iteration_ = ir::IterationOp::create(builder_, loc_, name, options.iterationClass, options.limits.tokens,
                                          options.limits.sequences, options.limits.context);
     builder_.setInsertionPointToEnd(&iteration_.block());
   }

@@ -18,7 +18,7 @@ struct LowerOptions {
   const model::WeightLayout *layout = nullptr;
   const Target *target = nullptr;
   model::DeviceKind device = model::DeviceKind::Host;
-  ir::IterationClass shape = ir::IterationClass::Decode;
+  ir::IterationClass iterationClass = ir::IterationClass::Decode;
   cost::Bucket limits; // what transients are sized for
 };
 

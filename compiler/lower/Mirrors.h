@@ -31,7 +31,9 @@ constexpr plan::Access toPlan(ir::AccessKind access) { return static_cast<plan::
 constexpr plan::Space toPlan(ir::MemorySpace space) { return static_cast<plan::Space>(space); }
 constexpr plan::Encoding toPlan(ir::Encoding encoding) { return static_cast<plan::Encoding>(encoding); }
 constexpr plan::Part toPlan(ir::Part part) { return static_cast<plan::Part>(part); }
-constexpr plan::IterationClass toPlan(ir::IterationClass shape) { return static_cast<plan::IterationClass>(shape); }
+constexpr plan::IterationClass toPlan(ir::IterationClass iterationClass) {
+  return static_cast<plan::IterationClass>(iterationClass);
+}
 constexpr plan::EdgeKind toPlan(ir::WaitKind kind) { return static_cast<plan::EdgeKind>(kind); }
 constexpr model::StartRule toModel(algorithms::StartRule rule) { return static_cast<model::StartRule>(rule); }
 constexpr model::UnitRole toModel(ir::UnitRole role) { return static_cast<model::UnitRole>(role); }

@@ -63,7 +63,7 @@ private:
 
 std::unique_ptr<mlir::Pass> verify(ir::Phase phase) { return passes::createVerifyPhase({stringifyPhase(phase).str()}); }
 
-// The residency with the cut of this iteration's shape decided. Where the circle is cut needs the durations of the
+// The residency with the cut of this iteration's class decided. Where the circle is cut needs the durations of the
 // iteration's steps, which the IR does not hold.
 absl::Status decideCut(ir::IterationOp iteration, const PipelineOptions &options, algorithms::Residency &residency) {
   algorithms::Wrap &wrap = residency.wrap;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much device memory a placement takes: by arithmetic on what one lowered iteration of each shape class tells,
+// How much device memory a placement takes: by arithmetic on what one lowered iteration of each iteration class tells,
 // without running the passes.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace headrace::compiler {
 
-// What an iteration of one shape class does with memory.
+// What an iteration of one iteration class does with memory.
 struct MemoryUse {
   struct Unit {
     uint64_t bytes = 0;
@@ -58,7 +58,8 @@ private:
   };
   SlotsUsed slotsOf(const algorithms::Residency &residency, const std::vector<Item> &items, const MemoryUse &use) const;
   SlotsUsed ringOf(const algorithms::Residency &residency, const std::vector<Item> &items, const MemoryUse &use) const;
-  std::vector<SlotsUsed> slotsByClass(const Candidate &candidate) const; // shape class; none where nothing needs one
+  std::vector<SlotsUsed>
+  slotsByClass(const Candidate &candidate) const; // iteration class; none where nothing needs one
   MemoryNeed held(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const;
   MemoryNeed need(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const;
   std::vector<Item> itemsOf(const algorithms::Residency &residency) const; // in order of use
@@ -66,7 +67,7 @@ private:
   const model::ModelSpec &spec_;
   const model::WeightLayout &layout_;
   uint64_t kv_ = 0, io_ = 0;
-  std::vector<MemoryUse> uses_; // by shape class
+  std::vector<MemoryUse> uses_; // by iteration class
   uint64_t transientsPeak_ = 0; // of all classes, sharing nothing with slots
 };
 

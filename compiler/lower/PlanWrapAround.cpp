@@ -11,7 +11,7 @@
 namespace headrace::compiler {
 namespace {
 
-// Of the shapes that a schedule serves, those that its cut is weighed for: so many spread evenly from the fastest
+// Of the buckets that a schedule serves, those that its cut is weighed for: so many spread evenly from the fastest
 // iteration to the slowest, and so many whose two lanes are most nearly as long as each other, where a cut decides
 // most.
 constexpr size_t kSpread = 6;
@@ -19,7 +19,7 @@ constexpr size_t kBalanced = 12;
 
 } // namespace
 
-absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Bucket> &shapes,
+absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Bucket> &buckets,
                                         const algorithms::Residency &residency, Prices &prices) {
   mlir::FailureOr<passes::Movables> movables = passes::findMovables(iteration, residency);
   if (failed(movables))
@@ -41,10 +41,10 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
     direct.push_back(llvm::cast<ir::StepInterface>(step).stepInfo().direct);
   }
   std::vector<std::vector<uint64_t>> &durations = wrap.durations;
-  for (const cost::Bucket &shape : shapes) {
+  for (const cost::Bucket &bucket : buckets) {
     std::vector<uint64_t> &ns = durations.emplace_back();
     for (size_t i = 0; i < sites.size(); ++i)
-      ns.push_back(prices.computeNs(sites[i], shape, direct[i]));
+      ns.push_back(prices.computeNs(sites[i], bucket, direct[i]));
   }
   const auto total = [](const std::vector<uint64_t> &ns) { return std::accumulate(ns.begin(), ns.end(), uint64_t{0}); };
   std::stable_sort(durations.begin(), durations.end(),
@@ -61,14 +61,14 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
       durations.begin());
   for (size_t i = firstLonger - std::min(firstLonger, kBalanced / 2); i < firstLonger + kBalanced / 2 && i <= last; ++i)
     weighed.insert(i);
-  for (const size_t shape : weighed)
-    problem.computeNs.push_back(durations[shape]);
+  for (const size_t bucket : weighed)
+    problem.computeNs.push_back(durations[bucket]);
   return wrap;
 }
 
-absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Bucket> &shapes,
+absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Bucket> &buckets,
                                                const algorithms::Residency &residency, Prices &prices) {
-  const absl::StatusOr<WrapAround> wrap = wrapAroundOf(iteration, shapes, residency, prices);
+  const absl::StatusOr<WrapAround> wrap = wrapAroundOf(iteration, buckets, residency, prices);
   if (!wrap.ok())
     return wrap.status();
   return algorithms::planCut(wrap->problem);

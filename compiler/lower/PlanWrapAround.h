@@ -18,14 +18,14 @@ struct WrapAround {
   WrapAround() = default;
   WrapAround(WrapAround &&) = default; // the problem points into the durations: a copy would point into another's
   algorithms::CutProblem problem;
-  std::vector<std::vector<uint64_t>> durations; // of all shapes, by time ascending; the problem weighs some of them
+  std::vector<std::vector<uint64_t>> durations; // of all buckets, by time ascending; the problem weighs some of them
 };
 
-// `iteration` is in the homes phase; `shapes` are those that its schedule will be used for; `residency` as
+// `iteration` is in the homes phase; `buckets` are those that its schedule will be used for; `residency` as
 // InsertMovement is given it, but for the cut. The prices must outlive the problem.
-absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Bucket> &shapes,
+absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Bucket> &buckets,
                                         const algorithms::Residency &residency, Prices &prices);
-absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Bucket> &shapes,
+absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Bucket> &buckets,
                                                const algorithms::Residency &residency, Prices &prices);
 
 } // namespace headrace::compiler

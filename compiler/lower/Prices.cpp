@@ -9,17 +9,17 @@
 
 namespace headrace::compiler {
 
-uint64_t Prices::computeNs(const std::optional<cost::OpSite> &site, const cost::Bucket &shape, bool direct) {
+uint64_t Prices::computeNs(const std::optional<cost::OpSite> &site, const cost::Bucket &bucket, bool direct) {
   constexpr size_t kUnits = model::enumCount<model::UnitRole>();
   if (!site)
     return 0;
-  const auto [it, fresh] = tables_.try_emplace({shape.tokens, shape.sequences, shape.context});
+  const auto [it, fresh] = tables_.try_emplace({bucket.tokens, bucket.sequences, bucket.context});
   if (fresh)
     it->second.assign(kernels::kOpCount * kUnits * 2, kUnknown);
   uint64_t &price =
       it->second[(static_cast<size_t>(site->op) * kUnits + static_cast<size_t>(site->unit)) * 2 + (direct ? 1 : 0)];
   if (price == kUnknown)
-    price = costs_.computeNs(*site, shape, direct);
+    price = costs_.computeNs(*site, bucket, direct);
   return price;
 }
 
@@ -32,13 +32,13 @@ uint64_t Prices::copyNs(uint64_t bytes, bool hostToDevice) {
 
 std::vector<uint64_t> Prices::durations(const plan::Schedule &schedule,
                                         const std::vector<std::optional<cost::OpSite>> &sites,
-                                        const cost::Bucket &shape) {
+                                        const cost::Bucket &bucket) {
   std::vector<uint64_t> durations;
   durations.reserve(schedule.steps.size());
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const plan::Step &step = schedule.steps[i];
     durations.push_back(step.kind == plan::StepKind::Copy ? copyNs(step.linkBytes, plan::toDevice(step.lane))
-                                                          : computeNs(sites[i], shape, step.direct));
+                                                          : computeNs(sites[i], bucket, step.direct));
   }
   return durations;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Durations of a schedule's steps for a shape. Steps of the same op and unit role cost the same in every layer, so a
-// shape is priced once per kind of step and then looked up.
+// Durations of a schedule's steps for a bucket. Steps of the same op and unit role cost the same in every layer, so a
+// bucket is priced once per kind of step and then looked up.
 #pragma once
 
 #include <array>
@@ -26,11 +26,11 @@ public:
   explicit Prices(const cost::CostModel &costs) : costs_(costs) {}
 
   // A step that is no kernel (publish) has no site and costs nothing.
-  uint64_t computeNs(const std::optional<cost::OpSite> &site, const cost::Bucket &shape, bool direct);
+  uint64_t computeNs(const std::optional<cost::OpSite> &site, const cost::Bucket &bucket, bool direct);
   uint64_t copyNs(uint64_t bytes, bool hostToDevice);
   // One a step, each alone on its lane.
   std::vector<uint64_t> durations(const plan::Schedule &schedule, const std::vector<std::optional<cost::OpSite>> &sites,
-                                  const cost::Bucket &shape);
+                                  const cost::Bucket &bucket);
   double duplexShare() const { return costs_.duplexShare(); }
   cost::Interference interference() const { return costs_.interference(); }
   uint32_t slowestPermille() const; // Plan::slowestPermille
@@ -40,7 +40,7 @@ private:
   static constexpr uint64_t kUnknown = ~uint64_t{0};
 
   const cost::CostModel &costs_;
-  std::map<std::array<int64_t, 3>, Table> tables_; // by shape
+  std::map<std::array<int64_t, 3>, Table> tables_; // by bucket
   std::map<std::pair<uint64_t, bool>, uint64_t> copies_;
 };
 

@@ -106,7 +106,7 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
   return absl::OkStatus();
 }
 
-// The shapes that the plan has variants for.
+// The buckets that the plan has variants for.
 absl::Status resolveShapes(const model::Buckets &buckets, Target &target) {
   const int64_t mostTokens = std::min({target.kvTokens, target.batch * target.context, kLargestMixedBucket});
   const std::vector<int64_t> sequences = buckets.sequences.empty() ? powersOfTwo(1, target.batch) : buckets.sequences;
@@ -144,12 +144,12 @@ absl::Status resolveShapes(const model::Buckets &buckets, Target &target) {
 
 } // namespace
 
-cost::Bucket Target::limits(const std::vector<cost::Bucket> &shapes) {
-  cost::Bucket most = shapes.front();
-  for (const cost::Bucket &shape : shapes) {
-    most.tokens = std::max(most.tokens, shape.tokens);
-    most.sequences = std::max(most.sequences, shape.sequences);
-    most.context = std::max(most.context, shape.context);
+cost::Bucket Target::limits(const std::vector<cost::Bucket> &buckets) {
+  cost::Bucket most = buckets.front();
+  for (const cost::Bucket &bucket : buckets) {
+    most.tokens = std::max(most.tokens, bucket.tokens);
+    most.sequences = std::max(most.sequences, bucket.sequences);
+    most.context = std::max(most.context, bucket.context);
   }
   return most;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From what a user asks for to numbers: the goal's defaults filled in, contradictions refused by name, and the shapes
+// From what a user asks for to numbers: the goal's defaults filled in, contradictions refused by name, and the buckets
 // (variant keys without their placement) that the plan is to have.
 //
 //   decode   tokens = sequences     one row a sequence: one for each sequence bucket and context bucket
@@ -32,11 +32,11 @@ struct Target {
   model::DType activation = model::DType::F32;
   model::DType kv = model::DType::F32;
   kernels::MetaLayout meta;
-  // Ascending by (tokens, sequences, context); no shape is in both, decode is not empty.
+  // Ascending by (tokens, sequences, context); no bucket is in both, decode is not empty.
   std::vector<cost::Bucket> decode, mixed;
 
   // The largest of each, over a list that is not empty.
-  static cost::Bucket limits(const std::vector<cost::Bucket> &shapes);
+  static cost::Bucket limits(const std::vector<cost::Bucket> &buckets);
 };
 
 absl::StatusOr<Target> resolveGoal(const CompileRequest &request);

@@ -15,13 +15,13 @@ namespace headrace::kernels {
 
 // Arrivals of blocks at a (row, key head, tile of heads); all zero between launches. Graphs of one process that use it
 // run one after the other.
-static __device__ uint32_t attentionArrivals[DecodeShape::kArrivals];
+static __device__ uint32_t attentionArrivals[DecodeTiles::kArrivals];
 
 template <Elem kElem, int kDim> struct AttentionDecode {
-  static constexpr int kWarps = DecodeShape::kWarps, kChunk = DecodeShape::kChunk;
+  static constexpr int kWarps = DecodeTiles::kWarps, kChunk = DecodeTiles::kChunk;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int64_t kRowBytes = paddedRowBytes(kDim);
-  static_assert(DecodeShape::mergeBytes(kDim) <= DecodeShape::sharedBytes(kDim));
+  static_assert(DecodeTiles::mergeBytes(kDim) <= DecodeTiles::sharedBytes(kDim));
   using Rows = QueryRows<kDim>;
 
   const AttentionArgs &args;
@@ -74,7 +74,7 @@ private:
     uint32_t query[kDim / 16][4];
     loadQuery(query);
     rows.clear();
-    unsigned char *stages = sharedMemory() + warpIndex() * (DecodeShape::kStages * 2 * kChunk * kRowBytes);
+    unsigned char *stages = sharedMemory() + warpIndex() * (DecodeTiles::kStages * 2 * kChunk * kRowBytes);
     constexpr int32_t kStep = kWarps * kChunk;
     const int32_t end = static_cast<int32_t>(range.end);
     const uint32_t toValues = valueRows(cache.kvHeads, cache.blockTokens);
@@ -263,7 +263,7 @@ private:
 };
 
 template <Elem kElem, int kDim>
-__global__ void __launch_bounds__(DecodeShape::kWarps * 32, kDim == 64 ? 4 : 3)
+__global__ void __launch_bounds__(DecodeTiles::kWarps * 32, kDim == 64 ? 4 : 3)
     attentionDecodeKernel(const AttentionArgs args) {
   AttentionDecode<kElem, kDim>(args).run();
 }

@@ -18,8 +18,8 @@
 namespace headrace::kernels {
 
 template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
-  static constexpr int kWarps = PrefillShape::kWarps, kThreads = kWarps * 32, kTokens = PrefillShape::kTokens;
-  static constexpr int kQueries = PrefillShape::queries(kRowTiles), kScoreTiles = kTokens / 8;
+  static constexpr int kWarps = PrefillTiles::kWarps, kThreads = kWarps * 32, kTokens = PrefillTiles::kTokens;
+  static constexpr int kQueries = PrefillTiles::queries(kRowTiles), kScoreTiles = kTokens / 8;
   static constexpr int kUnroll = kRowTiles == 1 ? 2 : 1; // of copies
   static constexpr int64_t kRowBytes = paddedRowBytes(kDim);
 
@@ -197,7 +197,7 @@ private:
 };
 
 template <Elem kElem, int kDim, int kRowTiles>
-__global__ void __launch_bounds__(PrefillShape::kWarps * 32, kRowTiles == 1 ? 3 : 2)
+__global__ void __launch_bounds__(PrefillTiles::kWarps * 32, kRowTiles == 1 ? 3 : 2)
     attentionPrefillKernel(const AttentionArgs args) {
   AttentionPrefill<kElem, kDim, kRowTiles>(args).run();
 }

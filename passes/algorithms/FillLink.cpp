@@ -53,7 +53,7 @@ private:
 } // namespace
 
 std::vector<uint32_t> fillLink(const UnitProblem &problem, const UnitTimes &times, const LinkFill &fill) {
-  const absl::Span<const uint64_t> computeNs = times.computeSums(fill.schedule, fill.shape);
+  const absl::Span<const uint64_t> computeNs = times.computeSums(fill.schedule, fill.bucket);
   const auto time = static_cast<double>(fill.timeNs);
   const double stretched = time / std::max(1.0, static_cast<double>(computeNs.back()));
   const std::vector<ScheduleTimes::Use> &uses = problem.schedules[fill.schedule].uses;

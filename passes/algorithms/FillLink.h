@@ -20,10 +20,10 @@
 namespace headrace::algorithms {
 
 struct LinkFill {
-  size_t schedule = 0, shape = 0; // whose compute it is filled beside
-  uint64_t timeNs = 0;            // T
-  uint64_t ringBytes = 0;         // units lie in it as far as they fit, then from its first byte on again
-  uint64_t leadBytes = 0;         // of the first unit (or beyond it): copied by the tail of the iteration before
+  size_t schedule = 0, bucket = 0; // whose compute it is filled beside
+  uint64_t timeNs = 0;             // T
+  uint64_t ringBytes = 0;          // units lie in it as far as they fit, then from its first byte on again
+  uint64_t leadBytes = 0;          // of the first unit (or beyond it): copied by the tail of the iteration before
   uint64_t mostBytes = std::numeric_limits<uint64_t>::max();
   std::vector<bool> may, must; // by unit; each that may be taken fits the ring
 };

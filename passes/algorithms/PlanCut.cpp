@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kGrid = 16;
 constexpr int kNarrowings = 3;
 
-// What a cut costs over all shapes; less is better.
+// What a cut costs over all buckets; less is better.
 struct Score {
   double worst = 0; // the largest ratio of iteration time to its bound
   uint64_t sum = 0; // of iteration times
@@ -41,8 +41,8 @@ public:
 
   // One iteration, step by step: before a step, the copies up to the unit that it needs are played; a copy starts when
   // the link is free and its range is.
-  uint64_t play(size_t shape, const Cut &cut) {
-    absl::Span<const uint64_t> durations = problem_.computeNs[shape];
+  uint64_t play(size_t bucket, const Cut &cut) {
+    absl::Span<const uint64_t> durations = problem_.computeNs[bucket];
     const std::vector<CutUnit> &units = problem_.units;
     size_t next = cut.units; // the unit whose copy comes next
     uint64_t link = 0, compute = 0;
@@ -65,9 +65,9 @@ public:
 
   Score score(const Cut &cut) {
     Score score;
-    for (size_t shape = 0; shape < problem_.computeNs.size(); ++shape) {
-      uint64_t ns = play(shape, cut);
-      score.worst = std::max(score.worst, static_cast<double>(ns) / static_cast<double>(bounds_[shape]));
+    for (size_t bucket = 0; bucket < problem_.computeNs.size(); ++bucket) {
+      uint64_t ns = play(bucket, cut);
+      score.worst = std::max(score.worst, static_cast<double>(ns) / static_cast<double>(bounds_[bucket]));
       score.sum += ns;
     }
     return score;
@@ -89,8 +89,8 @@ size_t longestPrefix(absl::Span<const CutUnit> units) {
   return count;
 }
 
-uint64_t iterationNs(const CutProblem &problem, size_t shape, const Cut &cut) {
-  return Planner(problem).play(shape, cut);
+uint64_t iterationNs(const CutProblem &problem, size_t bucket, const Cut &cut) {
+  return Planner(problem).play(bucket, cut);
 }
 
 Cut planCut(const CutProblem &problem) {

@@ -33,7 +33,7 @@ struct CutUnit {
 
 struct CutProblem {
   std::vector<CutUnit> units; // in order of use, which is the order of copying
-  // Durations of the compute steps, one list a shape that the schedule will be used for. At least one.
+  // Durations of the compute steps, one list a bucket that the schedule will be used for. At least one.
   std::vector<absl::Span<const uint64_t>> computeNs;
   // What a copy of so many bytes takes.
   std::function<uint64_t(uint64_t bytes)> copyNs;
@@ -50,10 +50,10 @@ struct Cut {
 // before.
 size_t longestPrefix(absl::Span<const CutUnit> units);
 
-// How long an iteration in steady state takes with this cut, for shape number `shape`.
-uint64_t iterationNs(const CutProblem &problem, size_t shape, const Cut &cut);
+// How long an iteration in steady state takes with this cut, for bucket number `bucket`.
+uint64_t iterationNs(const CutProblem &problem, size_t bucket, const Cut &cut);
 
-// The cut with the least iteration time, the shortest prefix among equals. With several shapes: with the least worst
+// The cut with the least iteration time, the shortest prefix among equals. With several buckets: with the least worst
 // ratio of iteration time to max(compute alone, copies alone), then the least sum of times.
 Cut planCut(const CutProblem &problem);
 

@@ -34,7 +34,7 @@
 //   weights=0,4-7 kv=0-3 act=2   movables on the host, whole: units; layers
 //   start=paper | eager | ahead-1
 //   slots=2 | ring=65536         bytes; neither: as many slots as the start asks for
-//   decode-cut=1+400 mixed-cut=2 whole movables, and bytes of the one after them; by the shape of the iteration
+//   decode-cut=1+400 mixed-cut=2 whole movables, and bytes of the one after them; by the class of the iteration
 //   wrap                         cuts that are not stated are still to be planned
 //   one-cut                      the mixed cut is to be no shorter than the decode cut
 #pragma once
@@ -90,7 +90,7 @@ struct Start {
 inline constexpr Start kPaper{StartRule::Paper, 0}, kEager{StartRule::Eager, 0};
 constexpr Start ahead(int32_t items) { return {StartRule::Ahead, items}; }
 
-// Where the circle of iterations is cut, by shape of the iteration. Of rule eager only: ahead says itself what is there
+// Where the circle of iterations is cut, by class of the iteration. Of rule eager only: ahead says itself what is there
 // on entry (the first so many items), and nothing is under the rule paper.
 struct Wrap {
   bool around = false;              // the tail of an iteration copies for the next

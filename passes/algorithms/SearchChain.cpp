@@ -18,8 +18,8 @@ public:
     for (const ChainGoal &goal : goals) {
       UnitProblem &scaled = problems_.emplace_back(problem);
       for (ScheduleTimes &schedule : scaled.schedules)
-        for (ScheduleTimes::Bucket &shape : schedule.shapes)
-          shape.sloNs = static_cast<uint64_t>(static_cast<double>(shape.sloNs) * goal.sloFactor);
+        for (ScheduleTimes::Bucket &bucket : schedule.buckets)
+          bucket.sloNs = static_cast<uint64_t>(static_cast<double>(bucket.sloNs) * goal.sloFactor);
       free_.push_back(searchUnits(scaled, limitsOf(alone_.size())));
       alone_.push_back(free_.back() ? free_.back()->freedBytes : 0);
     }

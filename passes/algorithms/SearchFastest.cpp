@@ -13,8 +13,8 @@ std::optional<FastestPlacement> searchFastest(const UnitProblem &problem, uint64
   const auto attempt = [&](double factor) {
     UnitProblem scaled = problem;
     for (ScheduleTimes &schedule : scaled.schedules)
-      for (ScheduleTimes::Bucket &shape : schedule.shapes)
-        shape.sloNs = static_cast<uint64_t>(static_cast<double>(shape.sloNs) * factor);
+      for (ScheduleTimes::Bucket &bucket : schedule.buckets)
+        bucket.sloNs = static_cast<uint64_t>(static_cast<double>(bucket.sloNs) * factor);
     std::optional<UnitPlacement> placed = searchUnits(scaled, limits);
     if (!placed || placed->freedBytes < leastFreed)
       return false;

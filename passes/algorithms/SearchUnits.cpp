@@ -135,28 +135,28 @@ private:
       pool_.pop_back();
   }
 
-  // The shapes that decide: the shortest SLO is what limits the link, the least slack what limits waiting.
+  // The buckets that decide: the shortest SLO is what limits the link, the least slack what limits waiting.
   void findBinding() {
     shortestSlo_ = std::numeric_limits<uint64_t>::max();
     double least = 0;
     for (size_t schedule = 0; schedule < problem_.schedules.size(); ++schedule)
-      for (size_t shape = 0; shape < problem_.schedules[schedule].shapes.size(); ++shape) {
-        const uint64_t slo = problem_.schedules[schedule].shapes[shape].sloNs;
-        const auto compute = static_cast<double>(times_.computeNs(schedule, shape));
+      for (size_t bucket = 0; bucket < problem_.schedules[schedule].buckets.size(); ++bucket) {
+        const uint64_t slo = problem_.schedules[schedule].buckets[bucket].sloNs;
+        const auto compute = static_cast<double>(times_.computeNs(schedule, bucket));
         const double slack = static_cast<double>(slo) / std::max(1.0, compute);
         if (binding_.empty() || slack < least) {
           least = slack;
           if (binding_.empty())
             binding_.emplace_back();
-          binding_[0] = {schedule, shape};
+          binding_[0] = {schedule, bucket};
         }
         shortestSlo_ = std::min(shortestSlo_, slo);
       }
     for (size_t schedule = 0; schedule < problem_.schedules.size() && binding_.size() == 1; ++schedule)
-      for (size_t shape = 0; shape < problem_.schedules[schedule].shapes.size(); ++shape)
-        if (problem_.schedules[schedule].shapes[shape].sloNs == shortestSlo_ &&
-            problem_.schedules[binding_[0].first].shapes[binding_[0].second].sloNs > shortestSlo_) {
-          binding_.emplace_back(schedule, shape);
+      for (size_t bucket = 0; bucket < problem_.schedules[schedule].buckets.size(); ++bucket)
+        if (problem_.schedules[schedule].buckets[bucket].sloNs == shortestSlo_ &&
+            problem_.schedules[binding_[0].first].buckets[binding_[0].second].sloNs > shortestSlo_) {
+          binding_.emplace_back(schedule, bucket);
           break;
         }
   }
@@ -251,19 +251,19 @@ private:
       // Of these kinds' own copies the link may bring less than of the largest.
       if (kinds_.kinds.size() <= 8 && bytesWithin(kinds_, start.kinds, shortestSlo_) <= worstLeader() + start.ringBytes)
         continue;
-      for (const auto &[schedule, shape] : binding_)
+      for (const auto &[schedule, bucket] : binding_)
         for (const uint64_t lead : {4, 2, 3, 1})
-          stretch(start, schedule, shape, start.ringBytes / 4 * lead);
+          stretch(start, schedule, bucket, start.ringBytes / 4 * lead);
     }
   }
 
   // The longest stretched time with which what is taken meets the SLOs.
-  void stretch(const KindRing &start, size_t schedule, size_t shape, uint64_t leadBytes) {
-    const uint64_t slo = problem_.schedules[schedule].shapes[shape].sloNs;
+  void stretch(const KindRing &start, size_t schedule, size_t bucket, uint64_t leadBytes) {
+    const uint64_t slo = problem_.schedules[schedule].buckets[bucket].sloNs;
     uint64_t low = slo / 2, high = slo + slo / 32;
     LinkFill fill;
     fill.schedule = schedule;
-    fill.shape = shape;
+    fill.bucket = bucket;
     fill.ringBytes = start.ringBytes;
     fill.leadBytes = leadBytes;
     fill.mostBytes = limits_.mostBytes;
@@ -412,7 +412,7 @@ private:
   UnitTimes times_;
   std::vector<bool> may_, kept_;
   UnitKinds kinds_;
-  std::vector<std::pair<size_t, size_t>> binding_; // schedule, shape
+  std::vector<std::pair<size_t, size_t>> binding_; // schedule, bucket
   uint64_t shortestSlo_ = 0;
   uint64_t budget_ = std::numeric_limits<uint64_t>::max();
   UnitSet changed_; // the set of the change at hand

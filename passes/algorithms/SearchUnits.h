@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which units to offload, and how large a ring to bring them through, so that the most device memory is freed while
-// every shape meets its SLO.
+// every bucket meets its SLO.
 //
 //   freed = bytes of the offloaded units - bytes of the ring
 //
@@ -52,7 +52,7 @@ struct SearchLimits {
   uint64_t evaluations = 120'000; // iterations played at most, about
 };
 
-// The placement found that frees the most; one without units where none frees anything. None where a shape does not
+// The placement found that frees the most; one without units where none frees anything. None where a bucket does not
 // meet its SLO even with nothing offloaded, or not with `kept` offloaded.
 std::optional<UnitPlacement> searchUnits(const UnitProblem &problem, const SearchLimits &limits = {});
 

@@ -27,9 +27,9 @@ UnitTimes::UnitTimes(const UnitProblem &problem) : problem_(problem), positions_
   }
   for (const ScheduleTimes &schedule : problem.schedules) {
     sums_.emplace_back();
-    for (const ScheduleTimes::Bucket &shape : schedule.shapes) {
+    for (const ScheduleTimes::Bucket &bucket : schedule.buckets) {
       std::vector<uint64_t> &sums = sums_.back().emplace_back(1, 0);
-      for (const uint64_t ns : shape.computeNs)
+      for (const uint64_t ns : bucket.computeNs)
         sums.push_back(sums.back() + ns);
     }
   }
@@ -80,9 +80,9 @@ void UnitTimes::prepare(absl::Span<const uint32_t> units, const RingAssignment &
     tailFreeAfter_[k] = latest(ring.offset[k], ring.offset[k] + ringBytes_[units[k]]);
 }
 
-UnitTimes::Ends UnitTimes::play(size_t schedule, size_t shape, absl::Span<const uint32_t> units, uint64_t position) {
+UnitTimes::Ends UnitTimes::play(size_t schedule, size_t bucket, absl::Span<const uint32_t> units, uint64_t position) {
   ++evaluations_;
-  const std::vector<uint64_t> &sums = sums_[schedule][shape];
+  const std::vector<uint64_t> &sums = sums_[schedule][bucket];
   const ScheduleTimes::Use *uses = problem_.schedules[schedule].uses.data();
   const size_t carried = position / kGrid;
   const uint64_t part = position % kGrid;
@@ -111,15 +111,15 @@ UnitTimes::Ends UnitTimes::play(size_t schedule, size_t shape, absl::Span<const 
 // A longer prefix lets compute end earlier (less is copied before any use) and the link end later (the tail is longer
 // by what the rest is shorter, and waits for later uses). So where the two SLO conditions hold is a range of positions.
 bool UnitTimes::meets(size_t schedule, absl::Span<const uint32_t> units, uint64_t positions, uint64_t &position) {
-  const std::vector<ScheduleTimes::Bucket> &shapes = problem_.schedules[schedule].shapes;
+  const std::vector<ScheduleTimes::Bucket> &buckets = problem_.schedules[schedule].buckets;
   uint64_t low = 0, high = positions;
   position = std::min(position, high);
   for (;;) {
     bool longer = false, shorter = false;
-    for (size_t shape = 0; shape < shapes.size() && !(longer && shorter); ++shape) {
-      const Ends ends = play(schedule, shape, units, position);
-      longer |= ends.compute > shapes[shape].sloNs;
-      shorter |= ends.link > shapes[shape].sloNs;
+    for (size_t bucket = 0; bucket < buckets.size() && !(longer && shorter); ++bucket) {
+      const Ends ends = play(schedule, bucket, units, position);
+      longer |= ends.compute > buckets[bucket].sloNs;
+      shorter |= ends.link > buckets[bucket].sloNs;
     }
     if (!longer && !shorter)
       return true;
@@ -154,8 +154,8 @@ UnitTiming UnitTimes::timing(absl::Span<const uint32_t> units, const RingAssignm
     const uint64_t part = position % kGrid;
     timing.cuts.push_back({carried, part ? partBytes(units[carried], part) : 0});
     timing.ns.emplace_back();
-    for (size_t shape = 0; shape < problem_.schedules[schedule].shapes.size(); ++shape) {
-      const Ends ends = play(schedule, shape, units, position);
+    for (size_t bucket = 0; bucket < problem_.schedules[schedule].buckets.size(); ++bucket) {
+      const Ends ends = play(schedule, bucket, units, position);
       timing.ns.back().push_back(std::max(ends.link, ends.compute));
     }
   }

@@ -24,7 +24,7 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
     group->items.push_back({{variant.newTokens, variant.sequences, variant.context},
                             variant.predictedNs,
                             i,
-                            schedule.shape == plan::IterationClass::Decode});
+                            schedule.iterationClass == plan::IterationClass::Decode});
   }
   for (OfPlacement &of : placements_)
     for (Group &group : of.groups)
@@ -32,7 +32,7 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
                 [](const Item &a, const Item &b) { return std::tie(a.ns, a.variant) < std::tie(b.ns, b.variant); });
 }
 
-VariantTable::Chosen VariantTable::cheapest(uint32_t placement, const Bucket &shape, const TransitionPaths &paths,
+VariantTable::Chosen VariantTable::cheapest(uint32_t placement, const Bucket &bucket, const TransitionPaths &paths,
                                             TransitionPaths::Config now, uint64_t owedNs) const {
   Chosen best;
   uint64_t bestNs = 0, ownNs = 0, fastestNs = ~uint64_t{0};
@@ -40,8 +40,8 @@ VariantTable::Chosen VariantTable::cheapest(uint32_t placement, const Bucket &sh
     if (!paths.reaches(now, group.entry))
       continue;
     const auto holds = [&](const Item &item) {
-      return item.bucket.tokens >= shape.tokens && item.bucket.sequences >= shape.sequences &&
-             item.bucket.context >= shape.context && (!item.oneRowEach || shape.tokens == shape.sequences);
+      return item.bucket.tokens >= bucket.tokens && item.bucket.sequences >= bucket.sequences &&
+             item.bucket.context >= bucket.context && (!item.oneRowEach || bucket.tokens == bucket.sequences);
     };
     const auto item = std::find_if(group.items.begin(), group.items.end(), holds);
     if (item == group.items.end())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The variants of a plan by placement and entry configuration, each list by predicted time: the first that holds a
-// shape is the cheapest there. Made when a plan is loaded; choosing looks at one placement only and allocates nothing.
+// bucket is the cheapest there. Made when a plan is loaded; choosing looks at one placement only and allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ public:
     int64_t tokens = 0, sequences = 0, context = 0;
   };
   struct Chosen {
-    uint32_t variant = plan::kNone; // kNone: none holds the shape or can be reached
-    uint64_t excessNs = 0;          // what it takes beyond the fastest that holds the shape, paths left out
+    uint32_t variant = plan::kNone; // kNone: none holds the bucket or can be reached
+    uint64_t excessNs = 0;          // what it takes beyond the fastest that holds the bucket, paths left out
   };
-  // The variant of the placement that holds the shape and takes the least time, with what of the path to it is beyond
+  // The variant of the placement that holds the bucket and takes the least time, with what of the path to it is beyond
   // `owedNs`; of several the first in the plan.
   //
   // A path is paid once, the time that it saves comes back at every iteration. `owedNs` is what was lost so far by not
@@ -35,7 +35,7 @@ public:
   //   ns(v) + max(0, path(v) - owed) <= ns(f) + max(0, path(f) - owed)
   // gives ns(v) + path(v) <= ns(f) + path(f) where both paths are beyond owed; the same, as path(v) <= owed, where only
   // path(f) is; and where neither is, ns(v) <= ns(f).
-  Chosen cheapest(uint32_t placement, const Bucket &shape, const TransitionPaths &paths, TransitionPaths::Config now,
+  Chosen cheapest(uint32_t placement, const Bucket &bucket, const TransitionPaths &paths, TransitionPaths::Config now,
                   uint64_t owedNs) const;
   // The largest buckets of a placement, each for itself.
   Bucket largest(uint32_t placement) const { return placements_[placement].largest; }

@@ -44,7 +44,7 @@ struct OpSite {
 
 // The amounts of one op, exactly (saturating at 2^64 - 1); Work.cpp has them in a table.
 // `direct` (Embed and Linear): the table's rows, or the matrix and its bias, are linkBytes and not device bytes.
-Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &shape, model::DType activation,
+Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &bucket, model::DType activation,
             model::DType kv, bool direct);
 
 // How compute and copies disturb each other on one device: nothing, where they have engines of their own.
@@ -56,7 +56,7 @@ struct Interference {
 class CostModel {
 public:
   virtual ~CostModel() = default;
-  virtual uint64_t computeNs(const OpSite &site, const Bucket &shape, bool direct) const = 0;
+  virtual uint64_t computeNs(const OpSite &site, const Bucket &bucket, bool direct) const = 0;
   virtual uint64_t copyNs(uint64_t bytes, bool hostToDevice) const = 0;
   // The share of max(h2d, d2h) bandwidth that both directions get together: Simulator::run's argument.
   virtual double duplexShare() const { return 2.0; }
@@ -77,7 +77,7 @@ inline constexpr uint64_t kLongestStepNs = 1'000'000'000'000'000;
 class Roofline final : public CostModel {
 public:
   Roofline(const model::ModelSpec &spec, const model::Hardware &hardware, model::DType activation, model::DType kv);
-  uint64_t computeNs(const OpSite &site, const Bucket &shape, bool direct) const override;
+  uint64_t computeNs(const OpSite &site, const Bucket &bucket, bool direct) const override;
   uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override;
   double duplexShare() const override;
 

@@ -33,7 +33,7 @@ std::optional<Phase> phaseFromName(std::string_view name) {
   return std::nullopt;
 }
 
-Bucket shapeOf(Phase phase, int64_t batch, int64_t sequence) {
+Bucket bucketOf(Phase phase, int64_t batch, int64_t sequence) {
   return {phase == Phase::Prefill ? batch * sequence : batch, batch, sequence};
 }
 

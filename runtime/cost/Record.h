@@ -37,7 +37,7 @@ enum class Phase : uint8_t { Prefill = 0, Decode = 1 };
 inline constexpr int kPhases = 2;
 std::string_view phaseName(Phase phase); // "prefill", "decode"
 std::optional<Phase> phaseFromName(std::string_view name);
-Bucket shapeOf(Phase phase, int64_t batch, int64_t sequence);
+Bucket bucketOf(Phase phase, int64_t batch, int64_t sequence);
 
 // The ops of an iteration that are timed, in the order in which they run; those from AttentionNorm to Down are a
 // layer's.

@@ -35,10 +35,10 @@ uint64_t toNs(double ns) {
 }
 
 // Nothing for a mix of prompts and single tokens, or for chunks of prompts.
-std::optional<Phase> phaseOf(const Bucket &shape) {
-  if (shape.tokens == shape.sequences)
+std::optional<Phase> phaseOf(const Bucket &bucket) {
+  if (bucket.tokens == bucket.sequences)
     return Phase::Decode;
-  if (shape.tokens % shape.context == 0 && shape.tokens / shape.context == shape.sequences)
+  if (bucket.tokens % bucket.context == 0 && bucket.tokens / bucket.context == bucket.sequences)
     return Phase::Prefill;
   return std::nullopt;
 }
@@ -92,7 +92,7 @@ RecordCostModel::RecordCostModel(Record record, const model::ModelSpec &spec)
       p.median[s] = median * (scaled ? mean : 1);
       p.high[s] = median * (scaled ? slowest : 1);
       p.low[s] = median * (scaled ? fastest : 1);
-      p.work[s] = workOf(spec, opSiteOf(static_cast<Site>(s)), shapeOf(cell.phase, cell.batch, cell.sequence),
+      p.work[s] = workOf(spec, opSiteOf(static_cast<Site>(s)), bucketOf(cell.phase, cell.batch, cell.sequence),
                          record_.identity.activation, record_.identity.kv, false);
     }
     const size_t at =
@@ -125,13 +125,14 @@ const RecordCostModel::Point *RecordCostModel::point(Phase phase, size_t batch, 
   return at < 0 ? nullptr : &points_[static_cast<size_t>(at)];
 }
 
-double RecordCostModel::interpolate(size_t site, Phase phase, const Bucket &shape) const {
-  const size_t b1 = indexAtLeast(record_.batches, shape.sequences);
-  const size_t s1 = indexAtLeast(record_.sequences, shape.context);
+double RecordCostModel::interpolate(size_t site, Phase phase, const Bucket &bucket) const {
+  const size_t b1 = indexAtLeast(record_.batches, bucket.sequences);
+  const size_t s1 = indexAtLeast(record_.sequences, bucket.context);
   if (b1 >= record_.batches.size() || s1 >= record_.sequences.size())
     return -1;
   const auto on = [](const std::vector<int64_t> &axis, size_t i, int64_t value) { return axis[i] == value; };
-  const bool onBatch = on(record_.batches, b1, shape.sequences), onSequence = on(record_.sequences, s1, shape.context);
+  const bool onBatch = on(record_.batches, b1, bucket.sequences),
+             onSequence = on(record_.sequences, s1, bucket.context);
   if ((b1 == 0 && !onBatch) || (s1 == 0 && !onSequence))
     return -1;
   const size_t b0 = onBatch ? b1 : b1 - 1, s0 = onSequence ? s1 : s1 - 1;
@@ -142,24 +143,24 @@ double RecordCostModel::interpolate(size_t site, Phase phase, const Bucket &shap
   const auto share = [](int64_t x, int64_t x0, int64_t x1) {
     return x1 == x0 ? 0.0 : static_cast<double>(x - x0) / static_cast<double>(x1 - x0);
   };
-  const double u = share(shape.sequences, record_.batches[b0], record_.batches[b1]);
-  const double v = share(shape.context, record_.sequences[s0], record_.sequences[s1]);
+  const double u = share(bucket.sequences, record_.batches[b0], record_.batches[b1]);
+  const double v = share(bucket.context, record_.sequences[s0], record_.sequences[s1]);
   return (1 - u) * ((1 - v) * corners[0]->median[site] + v * corners[1]->median[site]) +
          u * ((1 - v) * corners[2]->median[site] + v * corners[3]->median[site]);
 }
 
-TimeBounds RecordCostModel::phaseBounds(size_t site, Phase phase, const Bucket &shape) const {
+TimeBounds RecordCostModel::phaseBounds(size_t site, Phase phase, const Bucket &bucket) const {
   TimeBounds bounds{0, kInfinite};
   bool below = false;
   double monotone = 0;
   const Work work =
-      workOf(spec_, opSiteOf(static_cast<Site>(site)), shape, record_.identity.activation, record_.identity.kv, false);
+      workOf(spec_, opSiteOf(static_cast<Site>(site)), bucket, record_.identity.activation, record_.identity.kv, false);
   for (const Point &g : points_) {
     if (g.phase != phase)
       continue;
     bounds.upperNs = std::min(bounds.upperNs, g.high[site] * mostRatio(work, g.work[site]));
     bounds.lowerNs = std::max(bounds.lowerNs, g.low[site] * leastRatio(work, g.work[site]));
-    if (g.batch <= shape.sequences && g.sequence <= shape.context) {
+    if (g.batch <= bucket.sequences && g.sequence <= bucket.context) {
       below = true;
       monotone = std::max(monotone, g.low[site]);
     }
@@ -167,22 +168,22 @@ TimeBounds RecordCostModel::phaseBounds(size_t site, Phase phase, const Bucket &
   // Inside the grid only monotony is asked of the truth.
   if (below)
     bounds.lowerNs = monotone;
-  if (const Point *above =
-          point(phase, indexAtLeast(record_.batches, shape.sequences), indexAtLeast(record_.sequences, shape.context)))
+  if (const Point *above = point(phase, indexAtLeast(record_.batches, bucket.sequences),
+                                 indexAtLeast(record_.sequences, bucket.context)))
     bounds.upperNs = above->high[site];
   return bounds;
 }
 
-TimeBounds RecordCostModel::siteBounds(Site site, const Bucket &shape) const {
+TimeBounds RecordCostModel::siteBounds(Site site, const Bucket &bucket) const {
   const size_t s = static_cast<size_t>(site);
   // Bounds from different cells may cross where the medians are noisy: the wider interval is kept.
   const auto ordered = [](const TimeBounds &b) {
     return TimeBounds{std::min(b.lowerNs, b.upperNs), std::max(b.lowerNs, b.upperNs)};
   };
-  if (const std::optional<Phase> phase = phaseOf(shape))
-    return ordered(phaseBounds(s, *phase, shape));
+  if (const std::optional<Phase> phase = phaseOf(bucket))
+    return ordered(phaseBounds(s, *phase, bucket));
   TimeBounds bounds{0, kInfinite};
-  const Work work = workOf(spec_, opSiteOf(site), shape, record_.identity.activation, record_.identity.kv, false);
+  const Work work = workOf(spec_, opSiteOf(site), bucket, record_.identity.activation, record_.identity.kv, false);
   for (const Point &g : points_) {
     bounds.upperNs = std::min(bounds.upperNs, g.high[s] * mostRatio(work, g.work[s]));
     bounds.lowerNs = std::max(bounds.lowerNs, g.low[s] * leastRatio(work, g.work[s]));
@@ -190,42 +191,42 @@ TimeBounds RecordCostModel::siteBounds(Site site, const Bucket &shape) const {
   return ordered(bounds);
 }
 
-TimeBounds RecordCostModel::layerBounds(const Bucket &shape) const {
+TimeBounds RecordCostModel::layerBounds(const Bucket &bucket) const {
   TimeBounds sum;
   for (int s = 0; s < kSites; ++s) {
     if (!inLayer(static_cast<Site>(s)))
       continue;
-    const TimeBounds one = siteBounds(static_cast<Site>(s), shape);
+    const TimeBounds one = siteBounds(static_cast<Site>(s), bucket);
     sum.lowerNs += one.lowerNs;
     sum.upperNs += one.upperNs;
   }
   return sum;
 }
 
-TimeBounds RecordCostModel::restBounds(const Bucket &shape) const {
+TimeBounds RecordCostModel::restBounds(const Bucket &bucket) const {
   TimeBounds sum;
   for (int s = 0; s < kSites; ++s) {
     if (inLayer(static_cast<Site>(s)))
       continue;
-    const TimeBounds one = siteBounds(static_cast<Site>(s), shape);
+    const TimeBounds one = siteBounds(static_cast<Site>(s), bucket);
     sum.lowerNs += one.lowerNs;
     sum.upperNs += one.upperNs;
   }
   return sum;
 }
 
-uint64_t RecordCostModel::computeNs(const OpSite &site, const Bucket &shape, bool direct) const {
+uint64_t RecordCostModel::computeNs(const OpSite &site, const Bucket &bucket, bool direct) const {
   const std::optional<Site> known = siteOf(site);
   if (direct || !known)
-    return roofline_.computeNs(site, shape, direct);
-  if (shape.tokens < 1 || shape.sequences < 1 || shape.context < 1)
+    return roofline_.computeNs(site, bucket, direct);
+  if (bucket.tokens < 1 || bucket.sequences < 1 || bucket.context < 1)
     return 0; // nothing to do
-  if (const std::optional<Phase> phase = phaseOf(shape)) {
-    const double inside = interpolate(static_cast<size_t>(*known), *phase, shape);
+  if (const std::optional<Phase> phase = phaseOf(bucket)) {
+    const double inside = interpolate(static_cast<size_t>(*known), *phase, bucket);
     if (inside >= 0)
       return toNs(inside);
   }
-  return toNs(siteBounds(*known, shape).upperNs);
+  return toNs(siteBounds(*known, bucket).upperNs);
 }
 
 uint64_t RecordCostModel::copyNs(uint64_t bytes, bool hostToDevice) const {

@@ -49,7 +49,7 @@ public:
   // An iteration of one row a sequence is looked up as decode, one of `context` rows a sequence as prefill. Any other
   // mix gets its upper bound from the cells of both phases by its work. Direct ops are not measured: the roofline over
   // the record's hardware.
-  uint64_t computeNs(const OpSite &site, const Bucket &shape, bool direct) const override;
+  uint64_t computeNs(const OpSite &site, const Bucket &bucket, bool direct) const override;
   uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override; // transferNs()
   // The least over the sizes of 2 x (faster direction alone) / (both together).
   double duplexShare() const override;
@@ -59,10 +59,10 @@ public:
   Interference interference() const override;
   double slowestFactor() const override; // 1 where the record has no spread
 
-  TimeBounds siteBounds(Site site, const Bucket &shape) const;
+  TimeBounds siteBounds(Site site, const Bucket &bucket) const;
   // Of one layer (with unequal layers: of the fastest and of the slowest), and of all that is not in a layer.
-  TimeBounds layerBounds(const Bucket &shape) const;
-  TimeBounds restBounds(const Bucket &shape) const;
+  TimeBounds layerBounds(const Bucket &bucket) const;
+  TimeBounds restBounds(const Bucket &bucket) const;
 
   const Record &record() const { return record_; }
 
@@ -75,8 +75,8 @@ private:
   };
   RecordCostModel(Record record, const model::ModelSpec &spec);
   const Point *point(Phase phase, size_t batch, size_t sequence) const; // by indices into the axes; null: not measured
-  double interpolate(size_t site, Phase phase, const Bucket &shape) const; // below 0: not inside a measured square
-  TimeBounds phaseBounds(size_t site, Phase phase, const Bucket &shape) const;
+  double interpolate(size_t site, Phase phase, const Bucket &bucket) const; // below 0: not inside a measured square
+  TimeBounds phaseBounds(size_t site, Phase phase, const Bucket &bucket) const;
 
   Record record_;
   model::Boxed<model::ModelSpec> spec_;

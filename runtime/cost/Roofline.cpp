@@ -23,8 +23,8 @@ Roofline::Roofline(const model::ModelSpec &spec, const model::Hardware &hardware
                    model::DType kv)
     : spec_(spec), hardware_(hardware), activation_(activation), kv_(kv) {}
 
-uint64_t Roofline::computeNs(const OpSite &site, const Bucket &shape, bool direct) const {
-  const Work work = workOf(spec_, site, shape, activation_, kv_, direct);
+uint64_t Roofline::computeNs(const OpSite &site, const Bucket &bucket, bool direct) const {
+  const Work work = workOf(spec_, site, bucket, activation_, kv_, direct);
   const double peak = activation_ == model::DType::F32 ? hardware_.flopsF32 : hardware_.flopsF16;
   const double seconds = std::max({secondsFor(work.flops, peak * hardware_.flopsEfficiency),
                                    secondsFor(work.deviceBytes, hardware_.memoryBandwidth * hardware_.memoryEfficiency),

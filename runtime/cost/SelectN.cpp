@@ -111,8 +111,8 @@ absl::Status checkSlo(const Slo &slo, std::string_view what) {
 IntervalChoice chooseFromRecord(const RecordCostModel &costs, Phase phase, int64_t batch, int64_t sequence,
                                 const Slo &slo, uint64_t stepNs) {
   const Identity &id = costs.record().identity;
-  const Bucket shape = shapeOf(phase, batch, sequence);
-  const TimeBounds layer = costs.layerBounds(shape), rest = costs.restBounds(shape);
+  const Bucket bucket = bucketOf(phase, batch, sequence);
+  const TimeBounds layer = costs.layerBounds(bucket), rest = costs.restBounds(bucket);
   const auto transfer = static_cast<double>(costs.copyNs(id.layerBytes, true));
   const LayerTimes slowest{id.layers, layer.upperNs, transfer, rest.upperNs};
   if (slo.factor > 0) {

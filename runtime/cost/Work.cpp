@@ -75,13 +75,13 @@ LinearShape linearShape(const model::ModelSpec &spec, model::UnitRole unit) {
 }
 
 // Query-key pairs under the causal mask, the rows spread evenly over the sequences that have any.
-uint64_t attentionPairs(const Bucket &shape) {
+uint64_t attentionPairs(const Bucket &bucket) {
   using Wide = unsigned __int128;
-  const Wide context = static_cast<Wide>(std::max<int64_t>(shape.context, 0));
-  const Wide sequences = static_cast<Wide>(std::max<int64_t>(std::min(shape.sequences, shape.tokens), 0));
+  const Wide context = static_cast<Wide>(std::max<int64_t>(bucket.context, 0));
+  const Wide sequences = static_cast<Wide>(std::max<int64_t>(std::min(bucket.sequences, bucket.tokens), 0));
   if (sequences == 0)
     return 0;
-  const Wide rows = std::min<Wide>(static_cast<Wide>(shape.tokens), sequences * context); // <= C rows a sequence
+  const Wide rows = std::min<Wide>(static_cast<Wide>(bucket.tokens), sequences * context); // <= C rows a sequence
   if (rows < sequences)
     return 0;
   const Wide pairs = rows * context - rows * (rows - sequences) / (2 * sequences);
@@ -91,12 +91,12 @@ uint64_t attentionPairs(const Bucket &shape) {
 
 } // namespace
 
-Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &shape, model::DType activation,
+Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &bucket, model::DType activation,
             model::DType kv, bool direct) {
   using kernels::Op;
   const Amount a(model::dtypeBytes(activation)), w(model::dtypeBytes(spec.dtype)), c(model::dtypeBytes(kv));
   const Amount stream(sizeof(float)); // an element of the residual stream
-  const Amount tokens(shape.tokens), sequences(shape.sequences), hidden(spec.hidden);
+  const Amount tokens(bucket.tokens), sequences(bucket.sequences), hidden(spec.hidden);
   const bool head = site.unit == model::UnitRole::Head;
   const Amount rows = head ? sequences : tokens;
   const Amount q(spec.qRows()), kvRows(spec.kvRows());
@@ -132,8 +132,8 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &shap
     device = device + tokens * Amount(2) * kvRows * c + Amount(spec.qkNorm ? 8 : 0) * Amount(spec.headDim);
     break;
   case Op::Attention:
-    flops = Amount(4) * q * Amount(attentionPairs(shape));
-    device = Amount(std::min(shape.sequences, shape.tokens)) * Amount(shape.context) * Amount(2) * kvRows * c +
+    flops = Amount(4) * q * Amount(attentionPairs(bucket));
+    device = Amount(std::min(bucket.sequences, bucket.tokens)) * Amount(bucket.context) * Amount(2) * kvRows * c +
              Amount(2) * tokens * q * a;
     break;
   case Op::Activate:

@@ -33,15 +33,15 @@ uint32_t slowestPermille(const Plan &plan, uint32_t placement) {
   return homes.host + homes.disk > 0 ? plan.slowestPermille : kPredicted;
 }
 
-std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationSize &shape) {
-  const bool decode = shape.tokens == shape.sequences;
+std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationSize &size) {
+  const bool decode = size.tokens == size.sequences;
   std::optional<uint32_t> largest;
   for (const BucketChoice &choice : plan.choices) { // by bucket, ascending
     const Variant &v = plan.variants[choice.variant];
-    if ((plan.schedules[v.schedule].shape == IterationClass::Decode) != decode)
+    if ((plan.schedules[v.schedule].iterationClass == IterationClass::Decode) != decode)
       continue;
     largest = v.placement;
-    if (v.newTokens >= shape.tokens && v.sequences >= shape.sequences && v.context >= shape.context)
+    if (v.newTokens >= size.tokens && v.sequences >= size.sequences && v.context >= size.context)
       break;
   }
   return largest;
@@ -61,13 +61,13 @@ PlacementTable::PlacementTable(const Plan &plan) : plan_(plan), byFreed_(plan.pl
   std::stable_sort(byFreed_.begin(), byFreed_.end(), [&](uint32_t a, uint32_t b) { return freed_[a] > freed_[b]; });
 }
 
-std::optional<uint32_t> PlacementTable::variantIn(uint32_t placement, const IterationSize &shape) const {
+std::optional<uint32_t> PlacementTable::variantIn(uint32_t placement, const IterationSize &size) const {
   std::optional<uint32_t> best;
   for (uint32_t i = first_[placement]; i < first_[placement + 1]; ++i) {
     const Variant &v = plan_.variants[i];
-    if (v.newTokens < shape.tokens || v.sequences < shape.sequences || v.context < shape.context)
+    if (v.newTokens < size.tokens || v.sequences < size.sequences || v.context < size.context)
       continue;
-    if (plan_.schedules[v.schedule].shape == IterationClass::Decode && shape.tokens != shape.sequences)
+    if (plan_.schedules[v.schedule].iterationClass == IterationClass::Decode && size.tokens != size.sequences)
       continue;
     if (!best || v.predictedNs < plan_.variants[*best].predictedNs)
       best = i;
@@ -80,18 +80,18 @@ uint64_t PlacementTable::slowest(uint32_t variant) const {
   return slowestNs(v.predictedNs, permille_[v.placement]);
 }
 
-std::optional<uint32_t> PlacementTable::choose(const IterationSize &shape, uint64_t sloNs) const {
+std::optional<uint32_t> PlacementTable::choose(const IterationSize &size, uint64_t sloNs) const {
   for (const uint32_t placement : byFreed_)
-    if (const std::optional<uint32_t> variant = variantIn(placement, shape);
+    if (const std::optional<uint32_t> variant = variantIn(placement, size);
         variant && (sloNs == 0 || slowest(*variant) <= sloNs))
       return variant;
   return std::nullopt;
 }
 
-std::optional<uint64_t> PlacementTable::leastNs(const IterationSize &shape) const {
+std::optional<uint64_t> PlacementTable::leastNs(const IterationSize &size) const {
   std::optional<uint64_t> least;
   for (const uint32_t placement : byFreed_)
-    if (const std::optional<uint32_t> variant = variantIn(placement, shape))
+    if (const std::optional<uint32_t> variant = variantIn(placement, size))
       least = std::min(least.value_or(slowest(*variant)), slowest(*variant));
   return least;
 }

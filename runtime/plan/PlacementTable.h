@@ -17,15 +17,15 @@ namespace headrace::plan {
 // Negative where the slots are larger.
 int64_t freedBytes(const Plan &plan, uint32_t placement);
 
-// An iteration's shape: of one row a sequence (decode) where tokens == sequences.
+// An iteration's size: of one row a sequence (decode) where tokens == sequences.
 struct IterationSize {
   int64_t tokens = 1, sequences = 1, context = 1;
 };
 
-// The placement that the compiler chose for the bucket of this shape (Plan::choices): of the smallest bucket of the
-// shape's class that holds it; of the class' largest where none does. None where nothing was chosen by latency, or only
-// for the other class. Allocates nothing.
-std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationSize &shape);
+// The placement that the compiler chose for the bucket of this size (Plan::choices): of the smallest bucket of the
+// bucket's class that holds it; of the class' largest where none does. None where nothing was chosen by latency, or
+// only for the other class. Allocates nothing.
+std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationSize &size);
 
 // What is held against an objective: what the slowest of iterations that are predicted to take `ns` do
 // (Plan::slowestPermille), rounded up; at most 2^62.
@@ -45,13 +45,13 @@ public:
   const std::vector<uint32_t> &byFreed() const { return byFreed_; }
   int64_t freed(uint32_t placement) const { return freed_[placement]; }
 
-  // The fastest variant of a placement whose bucket holds the shape; none if no bucket does.
-  std::optional<uint32_t> variantIn(uint32_t placement, const IterationSize &shape) const;
-  // The variant to run: of the placement that frees the most among those whose variant for this shape takes at most
+  // The fastest variant of a placement whose bucket holds the size; none if no bucket does.
+  std::optional<uint32_t> variantIn(uint32_t placement, const IterationSize &size) const;
+  // The variant to run: of the placement that frees the most among those whose variant for this size takes at most
   // sloNs in its slowest iterations (0: no objective, so the one that frees the most). None if no placement meets it.
-  std::optional<uint32_t> choose(const IterationSize &shape, uint64_t sloNs) const;
-  // The least objective that choose() meets for this shape; none if no bucket holds it.
-  std::optional<uint64_t> leastNs(const IterationSize &shape) const;
+  std::optional<uint32_t> choose(const IterationSize &size, uint64_t sloNs) const;
+  // The least objective that choose() meets for this size; none if no bucket holds it.
+  std::optional<uint64_t> leastNs(const IterationSize &size) const;
 
 private:
   uint64_t slowest(uint32_t variant) const;

@@ -9,7 +9,7 @@
 //    |- buffers      weights (one a unit), KV cache (one a layer), io: they outlive an iteration
 //    |- placements   where each buffer's extents live between iterations (their home)
 //    |- states       what slots hold at the edge of an iteration
-//    |- schedules    steps, operands, edges, transient buffers: one per placement and shape class
+//    |- schedules    steps, operands, edges, transient buffers: one per placement and iteration class
 //    |- variants     (bucket, placement) -> schedule + durations: what the runtime picks from each iteration
 //    '- transitions  schedules that turn one state into another
 //
@@ -198,14 +198,14 @@ struct Local {
   uint64_t address = 0;
 };
 
-// What an iteration's shape is good for: only one row a sequence, any mix, or no compute at all.
+// What an iteration may be: only one row a sequence, any mix, or no compute at all.
 enum class IterationClass : uint8_t { Decode = 0, Mixed = 1, Transition = 2 };
 
 // Steps stand in an order in which they could run one by one; the steps of a lane run in this order.
 struct Schedule {
   std::string name;
   uint32_t placement = 0;
-  IterationClass shape = IterationClass::Decode;
+  IterationClass iterationClass = IterationClass::Decode;
   int64_t maxTokens = 0, maxSequences = 0, maxContext = 0; // what locals were sized for
   uint32_t entryState = 0, exitState = 0;                  // of `placement`, but see fromPlacement
   // Transition between placements: the one whose homes are on the device, and whose the entry state is, when it starts;
@@ -244,7 +244,7 @@ struct BucketChoice {
 // placement has at home, is not listed.
 struct Transition {
   uint32_t fromState = 0, toState = 0;
-  uint32_t schedule = 0; // shape Transition
+  uint32_t schedule = 0; // of class Transition
   std::vector<uint64_t> durationsNs;
   uint64_t predictedNs = 0;
 };

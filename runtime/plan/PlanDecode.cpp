@@ -263,7 +263,7 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
   Schedule out;
   out.name = text(s.name());
   out.placement = s.placement();
-  out.shape = enumerator<IterationClass>(s.shape(), path, ".shape");
+  out.iterationClass = enumerator<IterationClass>(s.shape(), path, ".shape");
   out.maxTokens = s.max_tokens();
   out.maxSequences = s.max_sequences();
   out.maxContext = s.max_context();

@@ -104,7 +104,7 @@ Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
   const auto edges = structs<fb::Edge>(fbb, s.edges, [](const Edge &e) { return fb::Edge(e.from, e.to, raw(e.kind)); });
   const auto locals = tables<fb::Buffer>(
       fbb, s.locals, [&](const Local &local) { return encodeBuffer(fbb, local.buffer, local.address); });
-  return fb::CreateSchedule(fbb, name, s.placement, raw(s.shape), s.maxTokens, s.maxSequences, s.maxContext,
+  return fb::CreateSchedule(fbb, name, s.placement, raw(s.iterationClass), s.maxTokens, s.maxSequences, s.maxContext,
                             s.entryState, s.exitState, steps, operands, edges, locals, s.fromPlacement);
 }
 

@@ -298,9 +298,9 @@ void StructureCheck::checkSchedule(uint32_t i) {
   const std::string path = absl::StrCat("schedules[", i, "]");
   schedule_ = i;
   text(s.name, model::kLongestName, false, path, ".name");
-  enumerator(s.shape, path, ".shape");
+  enumerator(s.iterationClass, path, ".shape");
   index(s.placement, plan_.placements.size(), path, ".placement");
-  const bool computes = s.shape != IterationClass::Transition;
+  const bool computes = s.iterationClass != IterationClass::Transition;
   within(s.maxTokens, computes, plan_.metaLayout.maxTokens, path, ".max_tokens");
   within(s.maxSequences, computes, plan_.metaLayout.maxSequences, path, ".max_sequences");
   within(s.maxContext, computes, plan_.maxContext, path, ".max_context");
@@ -363,7 +363,7 @@ bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string 
   if (step.flops > uint64_t{1} << 62 || step.deviceBytes > kMaxBytes || step.linkBytes > kMaxBytes)
     return fail(at(), " has amounts beyond measure: flops ", step.flops, ", device_bytes ", step.deviceBytes,
                 ", link_bytes ", step.linkBytes);
-  if (s.shape == IterationClass::Transition && step.kind != StepKind::Copy)
+  if (s.iterationClass == IterationClass::Transition && step.kind != StepKind::Copy)
     return fail(at(), ".kind is ", value(step.kind), ", a transition has copies only");
   uint32_t seen = 0;
   for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k) {
@@ -446,7 +446,7 @@ void StructureCheck::checkVariant(size_t i) {
       !index(v.schedule, plan_.schedules.size(), path, ".schedule"))
     return;
   const Schedule &s = plan_.schedules[v.schedule];
-  if (s.shape == IterationClass::Transition)
+  if (s.iterationClass == IterationClass::Transition)
     fail(path, ".schedule is ", v.schedule, ", a transition");
   if (s.placement != v.placement)
     fail(path, ".schedule is ", v.schedule, ", of placement ", s.placement, ", expected one of ", v.placement);
@@ -478,7 +478,7 @@ void StructureCheck::checkTransition(const Transition &t, const std::string &pat
       !index(t.schedule, plan_.schedules.size(), path, ".schedule"))
     return;
   const Schedule &s = plan_.schedules[t.schedule];
-  if (s.shape != IterationClass::Transition)
+  if (s.iterationClass != IterationClass::Transition)
     fail(path, ".schedule is ", t.schedule, ", not a transition");
   ofPlacement(t.fromState, s.fromPlacement == kNone ? s.placement : s.fromPlacement, path, ".from_state");
   ofPlacement(t.toState, s.placement, path, ".to_state");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The shape of a plan: what must hold before anything may index, multiply or add with its numbers. Both the reader and
-// the verifier ask for it first; all other checks rely on it.
+// The structure of a plan: what must hold before anything may index, multiply or add with its numbers. Both the reader
+// and the verifier ask for it first; all other checks rely on it.
 #pragma once
 
 #include <optional>

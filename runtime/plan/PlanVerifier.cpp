@@ -41,7 +41,7 @@ const char *ruleName(Rule rule) {
 
 std::vector<Violation> findViolations(const Plan &plan, size_t limit) {
   Report report(limit);
-  // Everything else indexes and adds with the plan's numbers: a plan without its shape is not looked into.
+  // Everything else indexes and adds with the plan's numbers: a plan without its structure is not looked into.
   if (auto fault = findStructureFault(plan)) {
     report.add(Rule::Structure, fault->schedule, fault->step, std::move(fault->message));
     return report.take();

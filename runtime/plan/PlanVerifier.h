@@ -8,7 +8,7 @@
 // common byte of which one writes must be ordered by it; a read must find what it names. If both hold, every order of
 // execution that lanes and edges allow gives every step the same contents.
 //
-// What is checked, in order: the shape (PlanStructure.h; nothing else is looked at in a plan without it); buffers,
+// What is checked, in order: the structure (PlanStructure.h; nothing else is looked at in a plan without it); buffers,
 // operands and sizes against the model; ranges that never move; order and contents, schedule by schedule; that every
 // data edge is needed; totals, predictions and transitions. Time and memory are linear in the plan but for logarithms.
 #pragma once
@@ -22,7 +22,7 @@
 
 namespace headrace::plan {
 
-// The rules by name; DESIGN's movement rules 1-7 and the shape of a plan.
+// The rules by name; DESIGN's movement rules 1-7 and the structure of a plan.
 enum class Rule : uint8_t {
   // Indices, counts, sizes, enumerators, tiling of extents; operands that are not the op's, or smaller than what it
   // touches.

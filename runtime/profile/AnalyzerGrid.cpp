@@ -45,7 +45,7 @@ int64_t expectedTokens(const GridRequest &request, const Grid &grid, Phase phase
                       [&](const cost::CellKey &s) { return s.batch <= batch && s.sequence <= sequence; }))
         continue;
       most = std::max(most, batch * sequence);
-      if (!request.all && layerNs(costs, request.model, cost::shapeOf(phase, batch, sequence)) / kFarBeyond > transfer)
+      if (!request.all && layerNs(costs, request.model, cost::bucketOf(phase, batch, sequence)) / kFarBeyond > transfer)
         settling.push_back({phase, batch, sequence});
     }
   return most;
@@ -122,12 +122,12 @@ absl::Status fit(const GridRequest &request, const model::WeightLayout &layout, 
 
 } // namespace
 
-uint64_t layerNs(const cost::CostModel &costs, const model::ModelSpec &model, const cost::Bucket &shape) {
+uint64_t layerNs(const cost::CostModel &costs, const model::ModelSpec &model, const cost::Bucket &bucket) {
   uint64_t sum = 0;
   for (int s = 0; s < cost::kSites; ++s) {
     const auto site = static_cast<cost::Site>(s);
     if (cost::inLayer(site) && (site != cost::Site::Activate || model.gated()))
-      sum += costs.computeNs(cost::opSiteOf(site), shape, false);
+      sum += costs.computeNs(cost::opSiteOf(site), bucket, false);
   }
   return sum;
 }

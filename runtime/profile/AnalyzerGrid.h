@@ -65,6 +65,6 @@ struct Grid {
 absl::StatusOr<Grid> chooseGrid(const GridRequest &request);
 
 // A layer's compute by a cost model: the sum of its sites.
-uint64_t layerNs(const cost::CostModel &costs, const model::ModelSpec &model, const cost::Bucket &shape);
+uint64_t layerNs(const cost::CostModel &costs, const model::ModelSpec &model, const cost::Bucket &bucket);
 
 } // namespace headrace::profile

@@ -42,9 +42,9 @@ public:
     plan.hostBytes = hostTo_ + copyBytes;
     plan.variants.clear();
     for (uint32_t i = 0; i < plan.schedules.size(); ++i) {
-      if (plan.schedules[i].shape == plan::IterationClass::Decode)
+      if (plan.schedules[i].iterationClass == plan::IterationClass::Decode)
         decode_ = i;
-      if (plan.schedules[i].shape == plan::IterationClass::Mixed)
+      if (plan.schedules[i].iterationClass == plan::IterationClass::Mixed)
         mixed_ = i;
       sites_.push_back(sitesOf(plan, plan.schedules[i]));
     }
@@ -180,7 +180,7 @@ private:
 
   std::vector<uint64_t> durationsOf(const cost::CellKey &cell) const {
     const uint32_t schedule = scheduleOf(cell);
-    const cost::Bucket shape = cost::shapeOf(cell.phase, cell.batch, cell.sequence);
+    const cost::Bucket bucket = cost::bucketOf(cell.phase, cell.batch, cell.sequence);
     std::array<uint64_t, cost::kSites> price;
     price.fill(kUnknown);
     std::vector<uint64_t> durations;
@@ -194,17 +194,17 @@ private:
       }
       uint64_t &ns = price[static_cast<size_t>(*site)];
       if (ns == kUnknown)
-        ns = costs_.computeNs(cost::opSiteOf(*site), shape, false);
+        ns = costs_.computeNs(cost::opSiteOf(*site), bucket, false);
       durations.push_back(ns);
     }
     return durations;
   }
 
   core::GraphKey addVariant(const cost::CellKey &cell, uint32_t schedule, std::vector<uint64_t> durations) {
-    const cost::Bucket shape = cost::shapeOf(cell.phase, cell.batch, cell.sequence);
-    plan::Variant variant{.newTokens = shape.tokens,
-                          .sequences = shape.sequences,
-                          .context = shape.context,
+    const cost::Bucket bucket = cost::bucketOf(cell.phase, cell.batch, cell.sequence);
+    plan::Variant variant{.newTokens = bucket.tokens,
+                          .sequences = bucket.sequences,
+                          .context = bucket.context,
                           .placement = 0,
                           .schedule = schedule,
                           .durationsNs = std::move(durations)};
@@ -231,7 +231,7 @@ private:
   static plan::Schedule emptySchedule(const char *name) {
     plan::Schedule schedule;
     schedule.name = name;
-    schedule.shape = plan::IterationClass::Transition;
+    schedule.iterationClass = plan::IterationClass::Transition;
     return schedule;
   }
 

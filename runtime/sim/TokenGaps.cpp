@@ -31,7 +31,7 @@ TokenGaps::TokenGaps(const plan::Plan &plan, double linkBandwidth) : plan_(plan)
 }
 
 bool TokenGaps::decodes(uint32_t variant) const {
-  return plan_.schedules[plan_.variants[variant].schedule].shape == plan::IterationClass::Decode;
+  return plan_.schedules[plan_.variants[variant].schedule].iterationClass == plan::IterationClass::Decode;
 }
 
 TokenGaps::Config TokenGaps::entryOf(uint32_t variant) const {

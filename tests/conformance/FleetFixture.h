@@ -107,7 +107,8 @@ inline ResidentTimes residentTimes(const plan::Plan &plan) {
   for (const plan::Variant &v : plan.variants) {
     if (v.placement != 0)
       continue;
-    double &of = plan.schedules[v.schedule].shape == plan::IterationClass::Decode ? times.decodeNs : times.prefillNs;
+    double &of =
+        plan.schedules[v.schedule].iterationClass == plan::IterationClass::Decode ? times.decodeNs : times.prefillNs;
     of = std::max(of, static_cast<double>(v.predictedNs));
   }
   return times;

@@ -85,7 +85,7 @@ void anyObjective(Draw &draw, compiler::CompileRequest &r) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   uint64_t decodeNs = 1, mixedNs = 1;
   for (const plan::Variant &v : plan->variants)
-    (plan->schedules[v.schedule].shape == plan::IterationClass::Decode ? decodeNs : mixedNs) = v.predictedNs;
+    (plan->schedules[v.schedule].iterationClass == plan::IterationClass::Decode ? decodeNs : mixedNs) = v.predictedNs;
   r.policy.name = draw.one(4) ? "select-n" : "headrace";
   if (draw.one(3)) {
     r.goal.sloFactor = draw.between(1, 6);
@@ -103,8 +103,8 @@ uint64_t objectiveOf(const plan::Plan &plan, uint32_t variant) {
   uint64_t least = 0; // of the smallest decode bucket that holds it
   for (const plan::BucketChoice &choice : plan.choices) {
     const plan::Variant &c = plan.variants[choice.variant];
-    if (least == 0 && plan.schedules[c.schedule].shape == plan::IterationClass::Decode && c.sequences >= v.sequences &&
-        c.context >= v.context)
+    if (least == 0 && plan.schedules[c.schedule].iterationClass == plan::IterationClass::Decode &&
+        c.sequences >= v.sequences && c.context >= v.context)
       least = choice.sloNs;
   }
   return least;
@@ -125,7 +125,7 @@ void play(Draw &draw, const plan::Plan &plan, Played &played) {
   if (draw.one(2)) // sequences that end before the others
     for (int32_t id = 0; id < static_cast<int32_t>(plan.model->vocab) / 10; ++id)
       request.stopTokens.push_back(id);
-  request.placementOf = [&](const plan::IterationSize &shape) { return *plan::chosenPlacement(plan, shape); };
+  request.placementOf = [&](const plan::IterationSize &size) { return *plan::chosenPlacement(plan, size); };
   request.onIteration = [&](const serve::IterationSeen &seen) {
     if (seen.prefill || seen.gapNs < 0)
       return;

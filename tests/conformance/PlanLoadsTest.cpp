@@ -24,7 +24,7 @@ const plan::Plan &sharedPlan() {
 const plan::Variant &variantOf(uint32_t placement, int64_t tokens, int64_t sequences, int64_t context, bool decode) {
   for (const plan::Variant &v : sharedPlan().variants)
     if (v.placement == placement && v.newTokens == tokens && v.sequences == sequences && v.context == context &&
-        (sharedPlan().schedules[v.schedule].shape == plan::IterationClass::Decode) == decode)
+        (sharedPlan().schedules[v.schedule].iterationClass == plan::IterationClass::Decode) == decode)
       return v;
   ADD_FAILURE() << "no such variant";
   return sharedPlan().variants[0];
@@ -36,8 +36,8 @@ TEST(PlanLoads, DecodeIsAnIterationOfTheVariantsThatTheContextGoesThrough) {
   EXPECT_EQ(PlanLoads(sharedPlan(), 2 * kLink).linkBandwidth(), kLink); // times are known up to the plan's link
   EXPECT_EQ(PlanLoads(sharedPlan(), kLink / 2).linkBandwidth(), kLink / 2);
   // Three prompts of up to 10 tokens, 4 new ones: contexts 11 to 13, one bucket.
-  const BatchShape shape{{3, 10, 1}, 4, false};
-  const auto placements = loads.placements(shape, Role::Decode, 0);
+  const BatchWork batch{{3, 10, 1}, 4, false};
+  const auto placements = loads.placements(batch, Role::Decode, 0);
   ASSERT_TRUE(placements.ok()) << placements.status();
   ASSERT_EQ(placements->size(), 3u);
   for (uint32_t p = 0; p < 3; ++p) {
@@ -139,13 +139,13 @@ TEST(PlanLoads, ChangesCopyWhatBecomesResident) {
 TEST(PlanLoads, ABatchMayTakeEveryBlock) {
   const PlanLoads loads(sharedPlan(), 0);
   plan::Plan plan = sharedPlan();
-  const BatchShape shape{{7, 3}, 5, false}; // 12 and 8 tokens in blocks of 4: 3 + 2
+  const BatchWork batch{{7, 3}, 5, false}; // 12 and 8 tokens in blocks of 4: 3 + 2
   ASSERT_EQ(plan.blockTokens, 4);
   for (plan::Placement &placement : plan.placements)
     placement.kvBlocks = 6;
-  EXPECT_TRUE(PlanLoads(plan, 0).placements(shape, Role::Both, 0).ok());
+  EXPECT_TRUE(PlanLoads(plan, 0).placements(batch, Role::Both, 0).ok());
   plan.placements[1].kvBlocks = 5; // four of them
-  const auto some = PlanLoads(plan, 0).placements(shape, Role::Both, 0);
+  const auto some = PlanLoads(plan, 0).placements(batch, Role::Both, 0);
   ASSERT_TRUE(some.ok());
   ASSERT_EQ(some->size(), 2u);
   EXPECT_EQ((*some)[0].placement, 0u);
@@ -153,11 +153,11 @@ TEST(PlanLoads, ABatchMayTakeEveryBlock) {
   // Of the prompts alone one token follows: 8 and 4 tokens, 2 + 1 blocks.
   for (plan::Placement &placement : plan.placements)
     placement.kvBlocks = 4;
-  EXPECT_TRUE(PlanLoads(plan, 0).placements(shape, Role::Prefill, 0).ok());
-  EXPECT_FALSE(PlanLoads(plan, 0).placements(shape, Role::Decode, 0).ok());
+  EXPECT_TRUE(PlanLoads(plan, 0).placements(batch, Role::Prefill, 0).ok());
+  EXPECT_FALSE(PlanLoads(plan, 0).placements(batch, Role::Decode, 0).ok());
   for (plan::Placement &placement : plan.placements)
     placement.kvBlocks = 3;
-  EXPECT_FALSE(PlanLoads(plan, 0).placements(shape, Role::Prefill, 0).ok());
+  EXPECT_FALSE(PlanLoads(plan, 0).placements(batch, Role::Prefill, 0).ok());
 }
 
 // Alone on the bus a gap is what the device takes: here as the simulator plays it, iteration by iteration.

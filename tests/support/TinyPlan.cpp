@@ -308,11 +308,11 @@ private:
     return std::max<uint64_t>(bytes, 1);
   }
 
-  void startSchedule(const char *name, plan::IterationClass shape, int64_t tokens) {
+  void startSchedule(const char *name, plan::IterationClass iterationClass, int64_t tokens) {
     plan_.schedules.emplace_back();
     s_ = &plan_.schedules.back();
     s_->name = name;
-    s_->shape = shape;
+    s_->iterationClass = iterationClass;
     s_->maxTokens = tokens;
     s_->maxSequences = tokens == 0 ? 0 : o_.batch;
     s_->maxContext = tokens == 0 ? 0 : o_.context;

@@ -105,7 +105,7 @@ const plan::BucketChoice *choiceFor(const plan::Plan &plan, bool decode, const B
   int64_t bestTokens = 0;
   for (const plan::BucketChoice &choice : plan.choices) {
     const plan::Variant &variant = plan.variants[choice.variant];
-    const bool decodes = plan.schedules[variant.schedule].shape == plan::IterationClass::Decode;
+    const bool decodes = plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode;
     if (decodes != decode || variant.sequences < load.batch)
       continue;
     // Jobs of benchJob() have one bucket of each class; of several, the one with the most room.

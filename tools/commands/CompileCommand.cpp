@@ -38,14 +38,14 @@ std::string fileName(std::string_view schedule) {
 }
 
 // The variant with the most sequences and the longest context of a class; kNone if there is none.
-uint32_t largest(const plan::Plan &plan, plan::IterationClass shape) {
+uint32_t largest(const plan::Plan &plan, plan::IterationClass iterationClass) {
   uint32_t best = plan::kNone;
   const auto key = [&](uint32_t i) {
     const plan::Variant &v = plan.variants[i];
     return std::tuple(v.newTokens, v.sequences, v.context);
   };
   for (uint32_t i = 0; i < plan.variants.size(); ++i)
-    if (plan.variants[i].placement == 0 && plan.schedules[plan.variants[i].schedule].shape == shape &&
+    if (plan.variants[i].placement == 0 && plan.schedules[plan.variants[i].schedule].iterationClass == iterationClass &&
         (best == plan::kNone || key(i) > key(best)))
       best = i;
   return best;

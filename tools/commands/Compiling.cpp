@@ -168,10 +168,10 @@ void addBuckets(const model::Buckets &buckets, Words &words) {
 }
 
 std::string searchText(const compiler::CompileProgress &at) {
-  std::string text =
-      at.buckets == 0 ? std::string("choosing placements")
-                      : model::cat("placement for ", at.shape.tokens, " tokens of ", at.shape.sequences, " at context ",
-                                   at.shape.context, " (bucket ", at.bucket, " of ", at.buckets, ")");
+  std::string text = at.buckets == 0
+                         ? std::string("choosing placements")
+                         : model::cat("placement for ", at.bucket.tokens, " tokens of ", at.bucket.sequences,
+                                      " at context ", at.bucket.context, " (bucket ", at.nth, " of ", at.buckets, ")");
   return text + model::cat(", ", at.compiled, at.compiled == 1 ? " candidate tried" : " candidates tried");
 }
 

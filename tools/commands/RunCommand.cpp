@@ -72,7 +72,7 @@ RunFindings findOutAbout(const plan::Plan &plan, const core::Device &device, con
   std::vector<PhaseInput> phases;
   for (const bool decode : {true, false}) {
     const auto counts = [&](uint32_t variant) {
-      return (plan.schedules[plan.variants[variant].schedule].shape == plan::IterationClass::Decode) == decode;
+      return (plan.schedules[plan.variants[variant].schedule].iterationClass == plan::IterationClass::Decode) == decode;
     };
     const Compared compared = decode ? report.times.decode() : report.times.prefill();
     if (compared.iterations == 0)
@@ -98,12 +98,12 @@ absl::Status writeTimelines(const RunOptions &options, const Outputs &outputs, c
 
 // What the first iteration runs in, so that nothing has to change before it.
 uint32_t firstPlacement(const plan::Plan &plan, const Prompts &prompts) {
-  plan::IterationSize shape{0, static_cast<int64_t>(prompts.size()), 1};
+  plan::IterationSize size{0, static_cast<int64_t>(prompts.size()), 1};
   for (const std::vector<int32_t> &prompt : prompts) {
-    shape.tokens += static_cast<int64_t>(prompt.size());
-    shape.context = std::max(shape.context, static_cast<int64_t>(prompt.size()));
+    size.tokens += static_cast<int64_t>(prompt.size());
+    size.context = std::max(size.context, static_cast<int64_t>(prompt.size()));
   }
-  return plan::chosenPlacement(plan, shape).value_or(0);
+  return plan::chosenPlacement(plan, size).value_or(0);
 }
 
 class Run {
@@ -215,10 +215,10 @@ private:
                   .madeUp = !device_->holdsData(),
                   .times = RunTimes(plan_, deviceOptions_.linkBandwidth, firstIn_)});
     looks_.emplace(*runtime_, deviceOptions_.trace, /*many=*/drawn());
-    request_.placementOf = [this](const plan::IterationSize &shape) {
-      looks_->beforeLaunch(shape);
+    request_.placementOf = [this](const plan::IterationSize &size) {
+      looks_->beforeLaunch(size);
       return options_.placement || plan_.choices.empty() ? runtime_->placement()
-                                                         : plan::chosenPlacement(plan_, shape).value_or(0);
+                                                         : plan::chosenPlacement(plan_, size).value_or(0);
     };
     Progress generating("generating");
     request_.onIteration = [&](const serve::IterationSeen &seen) {

@@ -52,7 +52,7 @@ std::vector<ChoiceReport> reportChoices(const plan::Plan &plan) {
     const plan::Schedule &schedule = plan.schedules[variant.schedule];
     ChoiceReport r;
     r.variant = choice.variant;
-    r.decode = schedule.shape == plan::IterationClass::Decode;
+    r.decode = schedule.iterationClass == plan::IterationClass::Decode;
     r.newTokens = variant.newTokens;
     r.sequences = variant.sequences;
     r.context = variant.context;

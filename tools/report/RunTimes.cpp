@@ -34,7 +34,7 @@ uint64_t RunTimes::objectiveNs(uint32_t variant) const {
   const plan::Variant &v = plan_.variants[variant];
   for (const plan::BucketChoice &choice : plan_.choices) {
     const plan::Variant &c = plan_.variants[choice.variant];
-    if (plan_.schedules[c.schedule].shape == plan::IterationClass::Decode && c.newTokens >= v.newTokens &&
+    if (plan_.schedules[c.schedule].iterationClass == plan::IterationClass::Decode && c.newTokens >= v.newTokens &&
         c.sequences >= v.sequences && c.context >= v.context)
       return choice.sloNs; // the smallest that holds it: choices ascend
   }

@@ -57,10 +57,10 @@ std::vector<Candidate> FlexGen::candidates() const {
   return candidates;
 }
 
-double FlexGen::estimateNs(const Candidate &candidate, const cost::Bucket &shape) const {
+double FlexGen::estimateNs(const Candidate &candidate, const cost::Bucket &bucket) const {
   double layers = 0, rest = 0;
   for (const PricedStep &step : steps_)
-    (step.inLayer ? layers : rest) += static_cast<double>(peak_.computeNs(step.site, shape, /*direct=*/false));
+    (step.inLayer ? layers : rest) += static_cast<double>(peak_.computeNs(step.site, bucket, /*direct=*/false));
   double transfer = 0; // of all layers
   for (const int32_t unit : candidate.residency.weightsAway())
     transfer += static_cast<double>(peak_.copyNs(layout_.units[static_cast<size_t>(unit)].bytes, true));
@@ -71,8 +71,8 @@ double FlexGen::estimateNs(const Candidate &candidate, const cost::Bucket &shape
 
 bool FlexGen::meets(const Candidate &candidate, const Objective &bucket, const model::Goal &goal) const {
   const double limit =
-      goal.sloFactor ? *goal.sloFactor * estimateNs(Candidate(), bucket.shape) : static_cast<double>(bucket.limit());
-  return estimateNs(candidate, bucket.shape) <= limit;
+      goal.sloFactor ? *goal.sloFactor * estimateNs(Candidate(), bucket.bucket) : static_cast<double>(bucket.limit());
+  return estimateNs(candidate, bucket.bucket) <= limit;
 }
 
 namespace {

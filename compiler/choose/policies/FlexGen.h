@@ -33,7 +33,7 @@ public:
   // Whether its own estimate meets the goal for this bucket.
   bool meets(const Candidate &candidate, const Objective &bucket, const model::Goal &goal) const;
   // T of a share, in ns.
-  double estimateNs(const Candidate &candidate, const cost::Bucket &shape) const;
+  double estimateNs(const Candidate &candidate, const cost::Bucket &bucket) const;
 
 private:
   const model::ModelSpec &spec_;

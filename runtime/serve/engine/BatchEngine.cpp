@@ -14,8 +14,8 @@ absl::Status runToEnd(core::Runtime &runtime, const GenerateRequest &request, Ba
   for (;;) {
     uint32_t placement = runtime.placement();
     if (request.placementOf && run.inFlight() < run.depth())
-      if (const plan::IterationSize shape = run.nextShape(placement); shape.tokens > 0)
-        placement = request.placementOf(shape);
+      if (const plan::IterationSize size = run.nextSize(placement); size.tokens > 0)
+        placement = request.placementOf(size);
     ASSIGN_OR_RETURN(launched, run.launchNext(placement));
     if (launched)
       continue;

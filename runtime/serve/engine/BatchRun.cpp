@@ -14,7 +14,7 @@ BatchRun::BatchRun(core::Runtime &runtime)
     : runtime_(runtime), plan_(runtime.plan()), device_(runtime.device()), blocks_(runtime.kvBlocks()),
       mixedTokens_(plan_.placements.size(), 0) {
   for (const plan::Variant &variant : plan_.variants)
-    if (plan_.schedules[variant.schedule].shape == plan::IterationClass::Mixed)
+    if (plan_.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed)
       mixedTokens_[variant.placement] = std::max(mixedTokens_[variant.placement], variant.newTokens);
 }
 
@@ -115,17 +115,17 @@ int64_t BatchRun::rowsOf(const Sequence &sequence, bool prompts, bool promptsOnl
   return most == 0 ? std::min<int64_t>(left, 1) : std::min(left, most - tokens);
 }
 
-plan::IterationSize BatchRun::nextShape(uint32_t placement) const {
-  plan::IterationSize shape{0, 0, 0};
+plan::IterationSize BatchRun::nextSize(uint32_t placement) const {
+  plan::IterationSize size{0, 0, 0};
   const bool promptsOnly = this->promptsOnly();
   for (const bool prompts : {false, true})
     for (const Sequence &sequence : sequences_)
-      if (const int64_t rows = rowsOf(sequence, prompts, promptsOnly, shape.tokens, mixedTokens(placement)); rows > 0) {
-        shape.tokens += rows;
-        ++shape.sequences;
-        shape.context = std::max(shape.context, sequence.rows + rows);
+      if (const int64_t rows = rowsOf(sequence, prompts, promptsOnly, size.tokens, mixedTokens(placement)); rows > 0) {
+        size.tokens += rows;
+        ++size.sequences;
+        size.context = std::max(size.context, sequence.rows + rows);
       }
-  return shape;
+  return size;
 }
 
 absl::StatusOr<bool> BatchRun::launchNext(uint32_t placement) {

@@ -78,7 +78,7 @@ public:
   // False: depth() are in flight, or nothing is left to launch. After a failure only end() may follow.
   absl::StatusOr<bool> launchNext(uint32_t placement);
   // What the next iteration would be composed of in this placement; no tokens if there is nothing left to launch.
-  plan::IterationSize nextShape(uint32_t placement) const;
+  plan::IterationSize nextSize(uint32_t placement) const;
   // Waits for the tokens of the oldest iteration in flight. FailedPrecondition if there is none. Aborted if a prompt's
   // logits are not finite, naming the first such prompt, the position of the token that they are for, and on the host
   // device the first step that wrote such a number, found by a second pass over that prompt. No token of that iteration

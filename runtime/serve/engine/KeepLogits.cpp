@@ -49,7 +49,7 @@ absl::Status KeptLogits::prepare(const plan::Plan &plan, const core::Device &dev
   logits_.clear();
   for (const plan::Schedule &schedule : plan.schedules) {
     logits_.emplace_back();
-    if (schedule.shape == plan::IterationClass::Transition)
+    if (schedule.iterationClass == plan::IterationClass::Transition)
       continue;
     ASSIGN_OR_RETURN(logits, findLogits(schedule));
     logits_.back() = logits;

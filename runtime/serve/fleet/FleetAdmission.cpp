@@ -18,13 +18,13 @@ namespace {
 
 double ms(double ns) { return ns * 1e-6; }
 
-BatchShape shapeOf(const FleetRequest &asked) {
-  BatchShape shape;
+BatchWork batchOf(const FleetRequest &asked) {
+  BatchWork batch;
   for (const std::vector<int32_t> &prompt : asked.prompts)
-    shape.promptTokens.push_back(static_cast<int64_t>(prompt.size()));
-  shape.newTokens = asked.maxNewTokens;
-  shape.mayStopEarly = !asked.stopTokens.empty();
-  return shape;
+    batch.promptTokens.push_back(static_cast<int64_t>(prompt.size()));
+  batch.newTokens = asked.maxNewTokens;
+  batch.mayStopEarly = !asked.stopTokens.empty();
+  return batch;
 }
 
 GenerateRequest workOf(const FleetRequest &asked, int64_t newTokens) {
@@ -132,7 +132,7 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
   // What is checked of a request is the same for its prefill alone.
   GenerateRequest whole = workOf(a, a.maxNewTokens);
   RETURN_IF_ERROR(checkRequest(prefill.plan, apart ? workOf(a, 1) : whole));
-  const BatchShape shape = shapeOf(a);
+  const BatchWork batch = batchOf(a);
   ServedRequest next;
   next.asked = &a;
 
@@ -141,7 +141,7 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
   first.prompts = apart || decode == nullptr;
   const Role role = apart || decode == nullptr ? Role::Prefill : Role::Both;
   absl::StatusOr<std::vector<BusPlacement>> placements =
-      prefill.loads.placements(shape, role, prefill.spec.runtime->placement());
+      prefill.loads.placements(batch, role, prefill.spec.runtime->placement());
   if (!placements.ok())
     return placements.status();
   first.placements = *std::move(placements);
@@ -151,7 +151,7 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
   }
   if (apart) {
     RETURN_IF_ERROR(checkRequest(decode->plan, whole));
-    next.kvBytes = handoverBytes(decode->plan, shape.promptTokens);
+    next.kvBytes = handoverBytes(decode->plan, batch.promptTokens);
     const double moves = handoverNs(next.kvBytes, decode->index);
     first.decodedBy = decode->index;
     first.handoverNs = moves;
@@ -163,7 +163,7 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
     second.firstSloNs = a.ttftNs();
     second.name = first.name;
     second.handoverBytes = next.kvBytes;
-    placements = decode->loads.placements(shape, Role::Decode, decode->spec.runtime->placement(), next.kvBytes);
+    placements = decode->loads.placements(batch, Role::Decode, decode->spec.runtime->placement(), next.kvBytes);
     if (!placements.ok())
       return placements.status();
     // The transition runs while the prompts are prefilled, at worst before the hand-over.
@@ -291,7 +291,7 @@ absl::Status Fleet::Impl::begin(uint32_t request) {
     FleetInstance &decode = instance(of.decode);
     ASSIGN_OR_RETURN(next, coordinator.nextIteration(decode.index));
     ASSIGN_OR_RETURN(placements,
-                     decode.loads.placements(shapeOf(*of.asked), Role::Decode, decode.spec.runtime->placement()));
+                     decode.loads.placements(batchOf(*of.asked), Role::Decode, decode.spec.runtime->placement()));
     const auto chosen = std::find_if(placements.begin(), placements.end(),
                                      [&](const BusPlacement &p) { return p.placement == next.placement; });
     if (chosen == placements.end())

@@ -34,7 +34,7 @@ PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
   for (uint32_t v = 0; v < plan.variants.size(); ++v) {
     const plan::Variant &variant = plan.variants[v];
     variants_[variant.placement].push_back(v);
-    if (plan.schedules[variant.schedule].shape == plan::IterationClass::Mixed)
+    if (plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed)
       mixedTokens_[variant.placement] = std::max(mixedTokens_[variant.placement], variant.newTokens);
   }
   for (std::vector<uint32_t> &of : variants_)
@@ -47,7 +47,7 @@ PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
     uint64_t tail = 0;
     for (const plan::Content &content : plan.states[schedule.exitState].contents)
       tail += content.bytes;
-    if (schedule.shape != plan::IterationClass::Transition)
+    if (schedule.iterationClass != plan::IterationClass::Transition)
       mostTailBytes_[schedule.placement] = std::max(mostTailBytes_[schedule.placement], tail);
   }
   for (const plan::Variant &variant : plan.variants)
@@ -156,12 +156,12 @@ TransitionCost PlanLoads::mostOfChange(uint32_t from, uint32_t to) const {
   return most;
 }
 
-std::optional<uint32_t> PlanLoads::cheapest(uint32_t placement, const Bucket &shape) const {
+std::optional<uint32_t> PlanLoads::cheapest(uint32_t placement, const Bucket &bucket) const {
   for (uint32_t v : variants_[placement]) {
     const plan::Variant &variant = plan_.variants[v];
-    const bool decode = plan_.schedules[variant.schedule].shape == plan::IterationClass::Decode;
-    if (variant.newTokens >= shape.tokens && variant.sequences >= shape.sequences && variant.context >= shape.context &&
-        (!decode || shape.tokens == shape.sequences))
+    const bool decode = plan_.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode;
+    if (variant.newTokens >= bucket.tokens && variant.sequences >= bucket.sequences &&
+        variant.context >= bucket.context && (!decode || bucket.tokens == bucket.sequences))
       return v;
   }
   return std::nullopt;
@@ -170,7 +170,7 @@ std::optional<uint32_t> PlanLoads::cheapest(uint32_t placement, const Bucket &sh
 // As BatchRun composes prompts.
 // As BatchRun composes them: prompts alone, until no prompt has more than one token left; from then on those that are
 // through decode beside them.
-std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placement, const BatchShape &batch) const {
+std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placement, const BatchWork &batch) const {
   const std::vector<int64_t> &prompts = batch.promptTokens;
   std::vector<int64_t> rows(prompts.size(), 0);
   std::vector<uint32_t> variants;
@@ -181,12 +181,12 @@ std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placeme
       longest = std::max(longest, left(s));
     if (longest == 0)
       return variants;
-    Bucket shape;
+    Bucket bucket;
     const auto add = [&](size_t s, int64_t count) {
       rows[s] += count;
-      shape.tokens += count;
-      ++shape.sequences;
-      shape.context = std::max(shape.context, rows[s]);
+      bucket.tokens += count;
+      ++bucket.sequences;
+      bucket.context = std::max(bucket.context, rows[s]);
     };
     std::vector<size_t> reading;
     for (size_t s = 0; s < rows.size(); ++s) {
@@ -197,13 +197,13 @@ std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placeme
     }
     for (const size_t s : reading) {
       const int64_t most = mixedTokens_[placement];
-      const int64_t chunk = most == 0 ? std::min<int64_t>(left(s), 1) : std::min(left(s), most - shape.tokens);
+      const int64_t chunk = most == 0 ? std::min<int64_t>(left(s), 1) : std::min(left(s), most - bucket.tokens);
       if (chunk > 0)
         add(s, chunk);
     }
-    if (shape.tokens == 0)
+    if (bucket.tokens == 0)
       return std::nullopt; // no room for any of them
-    const std::optional<uint32_t> variant = cheapest(placement, shape);
+    const std::optional<uint32_t> variant = cheapest(placement, bucket);
     if (!variant)
       return std::nullopt;
     variants.push_back(*variant);
@@ -211,7 +211,7 @@ std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placeme
 }
 
 // One of each that the growing context goes through.
-std::optional<std::vector<uint32_t>> PlanLoads::decodeVariants(uint32_t placement, const BatchShape &batch) const {
+std::optional<std::vector<uint32_t>> PlanLoads::decodeVariants(uint32_t placement, const BatchWork &batch) const {
   const auto sequences = static_cast<int64_t>(batch.promptTokens.size());
   const int64_t longest = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end());
   std::vector<uint32_t> variants;
@@ -234,9 +234,9 @@ BusStage PlanLoads::Iterations::stage(double rate) const {
 }
 
 // The longest gap(u, v) between iterations of a request alone on the bus. To spare a transition the runtime may take
-// another variant than the fastest that holds the shape, one that takes no longer than that with its transition
+// another variant than the fastest that holds the bucket, one that takes no longer than that with its transition
 // (core::VariantTable); which then is what the next gap begins with.
-double PlanLoads::soloNs(uint32_t index, const BatchShape &batch, const std::vector<uint32_t> &tokens,
+double PlanLoads::soloNs(uint32_t index, const BatchWork &batch, const std::vector<uint32_t> &tokens,
                          const std::vector<uint32_t> &prompts) const {
   const int64_t least = batch.mayStopEarly ? 1 : static_cast<int64_t>(batch.promptTokens.size());
   const int64_t context = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end()) + 1;
@@ -256,7 +256,7 @@ double PlanLoads::soloNs(uint32_t index, const BatchShape &batch, const std::vec
       wayNs = std::max(wayNs, nsOf(path(exitOf(before), entryOf(prompts.back()))));
     for (uint32_t v : variants_[index])
       if (predicted(v) <= predicted(prompts.back()) + wayNs &&
-          plan_.schedules[plan_.variants[v].schedule].shape == plan::IterationClass::Mixed)
+          plan_.schedules[plan_.variants[v].schedule].iterationClass == plan::IterationClass::Mixed)
         add(v);
     add(prompts.back());
   }
@@ -280,7 +280,7 @@ double PlanLoads::soloNs(uint32_t index, const BatchShape &batch, const std::vec
   return longest;
 }
 
-std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchShape &batch, Role role, uint32_t from,
+std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchWork &batch, Role role, uint32_t from,
                                                  uint64_t kvBytes) const {
   const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
   const bool decodes = role != Role::Prefill && batch.newTokens > 1, prefills = role != Role::Decode;
@@ -369,7 +369,7 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchShap
   return p;
 }
 
-absl::StatusOr<std::vector<BusPlacement>> PlanLoads::placements(const BatchShape &batch, Role role, uint32_t from,
+absl::StatusOr<std::vector<BusPlacement>> PlanLoads::placements(const BatchWork &batch, Role role, uint32_t from,
                                                                 uint64_t kvBytes) const {
   std::vector<BusPlacement> all;
   for (uint32_t p = 0; p < plan_.placements.size(); ++p)

@@ -10,7 +10,7 @@
 //   Both      transition + all iterations of the prompts           one token a sequence
 //
 // Times are bounds at every rate up to the plan's link (planPlacement): the variant that the runtime picks takes, with
-// the transition before it, no longer than the cheapest one that holds the shape with the transition before that. They
+// the transition before it, no longer than the cheapest one that holds the bucket with the transition before that. They
 // are those of the slowest iterations (Plan::slowestPermille); what the bus adds to them, it adds to these.
 //
 // From token to token a sequence waits
@@ -40,7 +40,7 @@ enum class Role : uint8_t { Prefill = 0, Decode = 1, Both = 2 };
 const char *roleName(Role role); // "prefill", "decode", "both"
 
 // A batch: all prompts first, then one row a sequence and iteration.
-struct BatchShape {
+struct BatchWork {
   std::vector<int64_t> promptTokens; // one a sequence
   int64_t newTokens = 1;             // of each sequence
   bool mayStopEarly = false;         // stop tokens may end sequences before that
@@ -57,14 +57,14 @@ public:
   uint64_t freedBytes(uint32_t placement) const { return freedBytes_[placement]; } // less slots
 
   // One for each placement that has variants and KV blocks for the batch and can be reached from `from`, a placement.
-  // Of Decode, kvBytes arrive first. NotFound naming the shape and the largest buckets if there is none.
-  absl::StatusOr<std::vector<BusPlacement>> placements(const BatchShape &batch, Role role, uint32_t from,
+  // Of Decode, kvBytes arrive first. NotFound naming the bucket and the largest buckets if there is none.
+  absl::StatusOr<std::vector<BusPlacement>> placements(const BatchWork &batch, Role role, uint32_t from,
                                                        uint64_t kvBytes = 0) const;
   struct Bucket {
     int64_t tokens = 0, sequences = 0, context = 0;
   };
-  // The fastest variant of a placement that holds the shape; none if none does.
-  std::optional<uint32_t> cheapest(uint32_t placement, const Bucket &shape) const;
+  // The fastest variant of a placement that holds the bucket; none if none does.
+  std::optional<uint32_t> cheapest(uint32_t placement, const Bucket &bucket) const;
   // Host to device, behind the tokens: no tail of the variant is longer than these take.
   uint64_t tailBytes(uint32_t variant) const { return heads_[variant].tailBytes; }
   // From whatever slots of the one placement hold to any entry of the other one's variants: the most of each.
@@ -83,11 +83,11 @@ private:
     uint64_t tailBytes = 0; // that the tokens do not wait for
   };
   Head headOf(const plan::Variant &variant) const;
-  std::optional<std::vector<uint32_t>> prefillVariants(uint32_t placement, const BatchShape &batch) const;
-  std::optional<std::vector<uint32_t>> decodeVariants(uint32_t placement, const BatchShape &batch) const;
-  std::optional<BusPlacement> placement(uint32_t placement, const BatchShape &batch, Role role, uint32_t from,
+  std::optional<std::vector<uint32_t>> prefillVariants(uint32_t placement, const BatchWork &batch) const;
+  std::optional<std::vector<uint32_t>> decodeVariants(uint32_t placement, const BatchWork &batch) const;
+  std::optional<BusPlacement> placement(uint32_t placement, const BatchWork &batch, Role role, uint32_t from,
                                         uint64_t kvBytes) const;
-  double soloNs(uint32_t placement, const BatchShape &batch, const std::vector<uint32_t> &tokens,
+  double soloNs(uint32_t placement, const BatchWork &batch, const std::vector<uint32_t> &tokens,
                 const std::vector<uint32_t> &prompts) const;
   TransitionCost mostOfChange(uint32_t from, uint32_t to) const;
   TransitionCost path(core::TransitionPaths::Config from, core::TransitionPaths::Config to) const;

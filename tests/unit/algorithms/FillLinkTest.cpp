@@ -97,17 +97,17 @@ TEST(FillLink, KeepsToItsBytes) {
 }
 
 TEST(FillLink, GoesBesideTheShapeThatWasAskedFor) {
-  // A second shape computes twice as long; in a second schedule unit i is read in step 0 or 1.
+  // A second bucket computes twice as long; in a second schedule unit i is read in step 0 or 1.
   UnitProblem problem = eight();
   std::vector<uint64_t> slow;
   for (int i = 0; i < 8; ++i)
     slow.insert(slow.end(), {200, 824});
-  problem.schedules[0].shapes.push_back({slow, 8192});
+  problem.schedules[0].buckets.push_back({slow, 8192});
   problem.schedules.push_back(problem.schedules[0]);
   for (ScheduleTimes::Use &use : problem.schedules[1].uses)
     use = {0, 1};
   LinkFill fill = fillOf(problem, 8192, 8192);
-  fill.shape = 1;
+  fill.bucket = 1;
   EXPECT_THAT(filled(problem, fill), ElementsAre(1, 2, 3, 4, 5, 6, 7));
   fill.schedule = 1;
   EXPECT_THAT(filled(problem, fill), IsEmpty());
@@ -115,7 +115,7 @@ TEST(FillLink, GoesBesideTheShapeThatWasAskedFor) {
 
 // The same rule with the ring as blocks of 256 B, each in use until some time.
 std::vector<uint32_t> filledBlockByBlock(const UnitProblem &problem, const LinkFill &fill) {
-  const std::vector<uint64_t> &ns = problem.schedules[fill.schedule].shapes[fill.shape].computeNs;
+  const std::vector<uint64_t> &ns = problem.schedules[fill.schedule].buckets[fill.bucket].computeNs;
   std::vector<double> sums{0}, usedUntil(fill.ringBytes / 256, -1e18);
   for (const uint64_t step : ns)
     sums.push_back(sums.back() + static_cast<double>(step));

@@ -64,7 +64,8 @@ TEST(PlanCut, TheShortestPrefixAmongEquals) {
 }
 
 TEST(PlanCut, WeighsTheShapesByTheirWorstRatio) {
-  // The first shape needs 20 bytes copied ahead (220 / 200 without), the second is indifferent above 5: 20 serves both.
+  // The first bucket needs 20 bytes copied ahead (220 / 200 without), the second is indifferent above 5: 20 serves
+  // both.
   std::vector<uint64_t> slow{10, 10, 10}, fast{2, 2, 3};
   CutProblem problem = problemOf({{100, 0, -1, 0}, {100, 1, -1, 1}}, slow);
   problem.computeNs.push_back(fast);

@@ -87,7 +87,7 @@ TEST(SearchChain, SaysWhatIsNestedAndWhatItCosts) {
     for (size_t link = 0; link < chain.size(); ++link) {
       ASSERT_TRUE(chain[link].placed.has_value());
       UnitProblem scaled = problem;
-      uint64_t &slo = scaled.schedules[0].shapes[0].sloNs;
+      uint64_t &slo = scaled.schedules[0].buckets[0].sloNs;
       slo = static_cast<uint64_t>(static_cast<double>(slo) * goals[link].sloFactor);
       EXPECT_LE(chain[link].placed->timing.ns[0][0], slo);
       const uint64_t alone = searchUnits(scaled)->freedBytes;
@@ -118,7 +118,7 @@ std::pair<size_t, double> judged(const UnitProblem &problem, const std::vector<C
   double worst = 1;
   const auto place = [&](size_t link, const UnitPlacement *inside, const UnitPlacement *around) {
     UnitProblem scaled = problem;
-    uint64_t &slo = scaled.schedules[0].shapes[0].sloNs;
+    uint64_t &slo = scaled.schedules[0].buckets[0].sloNs;
     slo = static_cast<uint64_t>(static_cast<double>(slo) * goals[link].sloFactor);
     links[link] = *searchUnits(scaled);
     const auto alone = static_cast<double>(links[link].freedBytes);

@@ -36,10 +36,10 @@ TEST(SearchUnits, FillsTheLinkWithTheFewestBytesOfRing) {
   EXPECT_EQ(found->offloadedBytes, 8192u);
   EXPECT_EQ(found->freedBytes, 6144u);
   // 8 x 1124 = 8992 ns: one place does, and 7 x 1024 are freed.
-  problem.schedules[0].shapes[0].sloNs = 8992;
+  problem.schedules[0].buckets[0].sloNs = 8992;
   EXPECT_EQ(searchUnits(problem)->freedBytes, 7168u);
   // 8000 ns, which leave compute no time to wait: seven units through two places, 5 x 1024 freed. All there is.
-  problem.schedules[0].shapes[0].sloNs = 8000;
+  problem.schedules[0].buckets[0].sloNs = 8000;
   EXPECT_EQ(searchUnits(problem)->freedBytes, 5120u);
   EXPECT_EQ(mostFreed(problem), 5120u);
 }
@@ -50,19 +50,19 @@ TEST(SearchUnits, OffersNothingWhereNothingIsFreed) {
   ASSERT_TRUE(searchUnits(problem).has_value());
   EXPECT_TRUE(searchUnits(problem)->units.empty());
   EXPECT_EQ(searchUnits(problem)->freedBytes, 0u);
-  problem.schedules[0].shapes[0].sloNs = 1999;
+  problem.schedules[0].buckets[0].sloNs = 1999;
   EXPECT_EQ(searchUnits(problem), std::nullopt);
 }
 
 TEST(SearchUnits, EveryShapeMeetsItsOwnGoal) {
-  // A second shape four times as slow may take no longer than it computes; the first alone would allow all eight.
+  // A second bucket four times as slow may take no longer than it computes; the first alone would allow all eight.
   std::vector<uint64_t> ns, slow;
   for (int i = 0; i < 8; ++i) {
     ns.insert(ns.end(), {100, 900});
     slow.insert(slow.end(), {400, 3600});
   }
   UnitProblem problem = unitProblem(std::vector<uint64_t>(8, 1024), ns, 9000);
-  problem.schedules[0].shapes.push_back({slow, 32'000});
+  problem.schedules[0].buckets.push_back({slow, 32'000});
   const auto found = searchUnits(problem);
   ASSERT_TRUE(found.has_value());
   EXPECT_LE(found->timing.ns[0][0], 9000u);
@@ -154,9 +154,9 @@ TEST(PlaceUnits, FindsTheSmallestRing) {
     ns.insert(ns.end(), {100, 900});
   UnitProblem problem = unitProblem(std::vector<uint64_t>(4, 1024), ns, 4496);
   EXPECT_EQ(placeUnits(problem, {0, 1, 2, 3})->ringBytes, 1024u); // 4 x 1124
-  problem.schedules[0].shapes[0].sloNs = 4495;
+  problem.schedules[0].buckets[0].sloNs = 4495;
   EXPECT_EQ(placeUnits(problem, {0, 1, 2, 3})->ringBytes, 2048u); // 4096 ns of copies without a gap
-  problem.schedules[0].shapes[0].sloNs = 4095;
+  problem.schedules[0].buckets[0].sloNs = 4095;
   EXPECT_EQ(placeUnits(problem, {0, 1, 2, 3}), std::nullopt);
   EXPECT_EQ(placeUnits(problem, {}), std::nullopt);
 }

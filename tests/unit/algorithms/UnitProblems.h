@@ -21,7 +21,7 @@ inline UnitProblem unitProblem(const std::vector<uint64_t> &bytes, const std::ve
     problem.units.push_back({bytes[i], static_cast<int32_t>(i) / roles, static_cast<int32_t>(i) % roles});
     schedule.uses.push_back({static_cast<uint32_t>(2 * i), static_cast<uint32_t>(2 * i)});
   }
-  schedule.shapes.push_back({computeNs, sloNs});
+  schedule.buckets.push_back({computeNs, sloNs});
   problem.copyNs = [](uint64_t n) { return n; };
   return problem;
 }
@@ -41,18 +41,18 @@ inline CutProblem cutProblem(const UnitProblem &problem, size_t schedule, const 
   for (size_t k = 0; k < units.size(); ++k)
     cut.units.push_back({bytes[k], times.uses[units[k]].first, range.freeAfter[k],
                          k < range.tailFreeAfter.size() ? range.tailFreeAfter[k] : 0});
-  for (const ScheduleTimes::Bucket &shape : times.shapes)
-    cut.computeNs.emplace_back(shape.computeNs);
+  for (const ScheduleTimes::Bucket &bucket : times.buckets)
+    cut.computeNs.emplace_back(bucket.computeNs);
   cut.copyNs = problem.copyNs;
   cut.alignment = problem.alignment;
   return cut;
 }
 
-// Whether a schedule's shapes meet their SLOs with a cut.
+// Whether a schedule's buckets meet their SLOs with a cut.
 inline bool meets(const UnitProblem &problem, size_t schedule, const CutProblem &cutProblem, const Cut &cut) {
-  const std::vector<ScheduleTimes::Bucket> &shapes = problem.schedules[schedule].shapes;
-  for (size_t shape = 0; shape < shapes.size(); ++shape)
-    if (iterationNs(cutProblem, shape, cut) > shapes[shape].sloNs)
+  const std::vector<ScheduleTimes::Bucket> &buckets = problem.schedules[schedule].buckets;
+  for (size_t bucket = 0; bucket < buckets.size(); ++bucket)
+    if (iterationNs(cutProblem, bucket, cut) > buckets[bucket].sloNs)
       return false;
   return true;
 }

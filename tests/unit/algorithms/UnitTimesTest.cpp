@@ -27,10 +27,10 @@ TEST(UnitTimes, TwoUnitsInARingOfBoth) {
   // 1024 - x + 600, ends at 2648 - x, compute 3848 - x; the tail begins at 3248 - x and ends at 3248. So 3248.
   const RingAssignment one = assignRing({1024, 1024}, 2);
   EXPECT_FALSE(times.meets(units, one));
-  problem.schedules[0].shapes[0].sloNs = 3248;
+  problem.schedules[0].buckets[0].sloNs = 3248;
   EXPECT_TRUE(times.meets(units, one));
   EXPECT_LE(times.timing(units, one).ns[0][0], 3248u);
-  problem.schedules[0].shapes[0].sloNs = 3247;
+  problem.schedules[0].buckets[0].sloNs = 3247;
   EXPECT_FALSE(times.meets(units, one));
 }
 
@@ -39,7 +39,7 @@ TEST(UnitTimes, NothingOffloadedTakesTheComputeAlone) {
   UnitTimes times(problem);
   EXPECT_TRUE(times.meets({}, {}));
   EXPECT_EQ(times.timing({}, {}).ns[0][0], 1200u);
-  problem.schedules[0].shapes[0].sloNs = 1199;
+  problem.schedules[0].buckets[0].sloNs = 1199;
   EXPECT_FALSE(times.meets({}, {}));
 }
 
@@ -59,14 +59,14 @@ AnyChoice anyChoice() {
     return *rc::gen::container<std::vector<uint64_t>>(2 * sizes.size(), rc::gen::inRange<uint64_t>(0, 12'000));
   };
   choice.problem = unitProblem(sizes, durations(), 0);
-  choice.problem.schedules[0].shapes.push_back({durations(), 0});
+  choice.problem.schedules[0].buckets.push_back({durations(), 0});
   choice.problem.schedules.push_back(choice.problem.schedules[0]);
   for (ScheduleTimes &schedule : choice.problem.schedules)
-    for (ScheduleTimes::Bucket &shape : schedule.shapes) {
+    for (ScheduleTimes::Bucket &bucket : schedule.buckets) {
       uint64_t all = 0;
-      for (const uint64_t ns : shape.computeNs)
+      for (const uint64_t ns : bucket.computeNs)
         all += ns;
-      shape.sloNs = all * *rc::gen::inRange<uint64_t>(90, 300) / 100;
+      bucket.sloNs = all * *rc::gen::inRange<uint64_t>(90, 300) / 100;
     }
   std::vector<uint64_t> picked;
   for (uint32_t unit = 0; unit < sizes.size(); ++unit)
@@ -89,9 +89,9 @@ RC_GTEST_PROP(UnitTimes, AreThoseOfTheRecurrence, ()) {
   const UnitTiming timing = times.timing(choice.units, choice.ring);
   for (size_t schedule = 0; schedule < choice.problem.schedules.size(); ++schedule) {
     const CutProblem cut = cutProblem(choice.problem, schedule, choice.units, choice.ring);
-    for (size_t shape = 0; shape < 2; ++shape) {
-      RC_ASSERT(timing.ns[schedule][shape] == iterationNs(cut, shape, timing.cuts[schedule]));
-      RC_ASSERT(timing.ns[schedule][shape] <= choice.problem.schedules[schedule].shapes[shape].sloNs);
+    for (size_t bucket = 0; bucket < 2; ++bucket) {
+      RC_ASSERT(timing.ns[schedule][bucket] == iterationNs(cut, bucket, timing.cuts[schedule]));
+      RC_ASSERT(timing.ns[schedule][bucket] <= choice.problem.schedules[schedule].buckets[bucket].sloNs);
     }
   }
 }

@@ -121,11 +121,11 @@ TEST(PlacementFamily, KnowsWhatUnitsAndRingsNeed) {
     context.loadDialect<ir::HeadraceDialect>();
     mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
     std::vector<MemoryUse> uses;
-    for (const auto &[shape, shapes] :
+    for (const auto &[iterationClass, buckets] :
          {std::pair(ir::IterationClass::Decode, &target.decode), std::pair(ir::IterationClass::Mixed, &target.mixed)})
-      uses.push_back(
-          memoryUseOf(lowerModel(*module, stringifyIterationClass(shape),
-                                 {&*r.model, &layout, &target, r.hardware.kind, shape, Target::limits(*shapes)})));
+      uses.push_back(memoryUseOf(
+          lowerModel(*module, stringifyIterationClass(iterationClass),
+                     {&*r.model, &layout, &target, r.hardware.kind, iterationClass, Target::limits(*buckets)})));
     const PlacementFamily family(r.model, layout, target, std::move(uses));
 
     std::mt19937 generator(3);
@@ -178,7 +178,7 @@ TEST(Compile, StatedPlacementsStandInsteadOfThePolicys) {
   EXPECT_EQ(plan->placements[1].slots[0].bytes, 49408u);
   // What is copied in an iteration is what is offloaded, around the end as well: 2 layers.
   for (const plan::Schedule &schedule : plan->schedules)
-    if (schedule.shape == plan::IterationClass::Decode) {
+    if (schedule.iterationClass == plan::IterationClass::Decode) {
       EXPECT_EQ(plan::linkBytes(schedule).h2d, layout.layerBytes(0) + layout.layerBytes(2));
     }
 }

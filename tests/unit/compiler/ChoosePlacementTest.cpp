@@ -43,7 +43,7 @@ Chosen chosenOf(const plan::Plan &plan, bool decode) {
   Chosen chosen;
   for (const plan::BucketChoice &choice : plan.choices) {
     const plan::Variant &v = plan.variants[choice.variant];
-    if ((plan.schedules[v.schedule].shape == plan::IterationClass::Decode) == decode)
+    if ((plan.schedules[v.schedule].iterationClass == plan::IterationClass::Decode) == decode)
       chosen = {plan::freedBytes(plan, v.placement), v.predictedNs, choice.sloNs, choice.residentNs,
                 &plan.placements[v.placement]};
   }

@@ -70,7 +70,7 @@ TEST(Compile, MakesDecodeAndMixedVariantsOfTheBuckets) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   std::vector<std::string> decode, mixed;
   for (const plan::Variant &v : plan->variants) {
-    const bool isDecode = plan->schedules[v.schedule].shape == plan::IterationClass::Decode;
+    const bool isDecode = plan->schedules[v.schedule].iterationClass == plan::IterationClass::Decode;
     (isDecode ? decode : mixed).push_back(absl::StrCat(v.newTokens, "x", v.sequences, "@", v.context));
   }
   EXPECT_THAT(decode, ElementsAre("1x1@16", "1x1@64", "2x2@16", "2x2@64"));
@@ -329,10 +329,10 @@ TEST(Compile, TellsWhoseBucketsPlacementItLooksFor) {
     EXPECT_TRUE(at.choosing);
     EXPECT_GE(at.compiled, compiled);
     compiled = at.compiled;
-    if (++reports > 1 && at.bucket > 0) {
-      EXPECT_LE(at.bucket, at.buckets);
-      EXPECT_GT(at.shape.tokens, 0);
-      buckets.insert(at.bucket);
+    if (++reports > 1 && at.nth > 0) {
+      EXPECT_LE(at.nth, at.buckets);
+      EXPECT_GT(at.bucket.tokens, 0);
+      buckets.insert(at.nth);
     }
   };
   EXPECT_TRUE(absl::IsResourceExhausted(compile(r).status()));

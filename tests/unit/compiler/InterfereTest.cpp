@@ -101,8 +101,8 @@ public:
   Disturbed(const CompileRequest &r, cost::Interference interference, double slowestFactor = 1)
       : alone_(r.model, r.hardware, model::DType::F32, model::DType::F32), interference_(interference),
         slowestFactor_(slowestFactor) {}
-  uint64_t computeNs(const cost::OpSite &site, const cost::Bucket &shape, bool direct) const override {
-    return alone_.computeNs(site, shape, direct);
+  uint64_t computeNs(const cost::OpSite &site, const cost::Bucket &bucket, bool direct) const override {
+    return alone_.computeNs(site, bucket, direct);
   }
   uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override { return alone_.copyNs(bytes, hostToDevice); }
   double duplexShare() const override { return alone_.duplexShare(); }

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 uint64_t largestLive(const plan::Plan &plan) {
   uint64_t largest = 0;
   for (uint32_t schedule = 0; schedule < plan.schedules.size(); ++schedule)
-    if (plan.schedules[schedule].shape != plan::IterationClass::Transition)
+    if (plan.schedules[schedule].iterationClass != plan::IterationClass::Transition)
       largest = std::max(largest, plan::largestLiveBytes(plan, schedule));
   return largest;
 }

@@ -25,17 +25,17 @@ template <typename T> T opened(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-CompileRequest requestOf(const SearchCase &c, bool allShapes) {
+CompileRequest requestOf(const SearchCase &c, bool allBuckets) {
   const std::string examples = sourceDir() + "/examples/";
   CompileRequest request;
   request.model = opened(model::openModel(absl::StrCat(examples, "models/", c.model, ".toml"))).spec;
   request.hardware = opened(model::openHardware(absl::StrCat(examples, "hardware/", c.hardware, ".toml")));
   request.goal.deviceMemory = uint64_t{1} << 42;
-  request.goal.batch = c.shape.sequences;
-  request.goal.context = c.shape.context;
-  if (allShapes)
+  request.goal.batch = c.bucket.sequences;
+  request.goal.context = c.bucket.context;
+  if (allBuckets)
     return request;
-  request.buckets = {.newTokens = {c.shape.tokens}, .sequences = {c.shape.sequences}, .contexts = {c.shape.context}};
+  request.buckets = {.newTokens = {c.bucket.tokens}, .sequences = {c.bucket.sequences}, .contexts = {c.bucket.context}};
   return request;
 }
 
@@ -48,30 +48,30 @@ bool inSpread(int64_t layer, int64_t layers, int64_t count, int64_t phase) {
 } // namespace
 
 std::string SearchCase::name() const {
-  return absl::StrFormat("%s %s %s %d x %d at %.2f", model, hardware, decode ? "decode" : "prefill", shape.sequences,
-                         shape.context, factor);
+  return absl::StrFormat("%s %s %s %d x %d at %.2f", model, hardware, decode ? "decode" : "prefill", bucket.sequences,
+                         bucket.context, factor);
 }
 
 std::vector<SearchCase> searchCases(const std::vector<std::string> &hardware) {
   std::vector<SearchCase> cases;
   for (const std::string &device : hardware)
     for (const char *name : {"opt-6.7b", "opt-13b", "llama-3.1-8b", "qwen1.5-7b"})
-      for (const auto &[shape, decode] :
+      for (const auto &[bucket, decode] :
            {std::pair(cost::Bucket{1, 1, 512}, true), std::pair(cost::Bucket{8, 8, 1024}, true),
             std::pair(cost::Bucket{32, 32, 512}, true), std::pair(cost::Bucket{128, 128, 64}, true),
             std::pair(cost::Bucket{512, 4, 128}, false), std::pair(cost::Bucket{1024, 16, 64}, false),
             std::pair(cost::Bucket{2048, 4, 512}, false)})
         for (const double factor : {1.02, 1.1, 1.3, 1.5, 2.0, 3.0, 4.0})
-          cases.push_back({name, device, shape, decode, factor});
+          cases.push_back({name, device, bucket, decode, factor});
   return cases;
 }
 
-OpenedCase::OpenedCase(const SearchCase &c, bool allShapes) : OpenedCase(requestOf(c, allShapes), c, allShapes) {}
+OpenedCase::OpenedCase(const SearchCase &c, bool allBuckets) : OpenedCase(requestOf(c, allBuckets), c, allBuckets) {}
 
-OpenedCase::OpenedCase(CompileRequest request, const cost::Bucket &shape, bool decode, double factor)
-    : OpenedCase(std::move(request), SearchCase{"", "", shape, decode, factor}, /*allShapes=*/false) {}
+OpenedCase::OpenedCase(CompileRequest request, const cost::Bucket &bucket, bool decode, double factor)
+    : OpenedCase(std::move(request), SearchCase{"", "", bucket, decode, factor}, /*allBuckets=*/false) {}
 
-OpenedCase::OpenedCase(CompileRequest request, const SearchCase &c, bool allShapes)
+OpenedCase::OpenedCase(CompileRequest request, const SearchCase &c, bool allBuckets)
     : request_(std::move(request)), target_(opened(resolveGoal(request_))),
       layout_(model::layoutWeights(request_.model)),
       costs_(request_.model, request_.hardware, target_.activation, target_.kv), prices_(costs_) {
@@ -79,33 +79,33 @@ OpenedCase::OpenedCase(CompileRequest request, const SearchCase &c, bool allShap
   search_.layout = &layout_;
   search_.target = &target_;
   search_.deviceKind = request_.hardware.kind;
-  std::vector<ShapeGoal> &goals = c.decode ? search_.decode : search_.mixed;
-  goals = {{c.shape, 0}};
-  if (allShapes) {
+  std::vector<BucketGoal> &goals = c.decode ? search_.decode : search_.mixed;
+  goals = {{c.bucket, 0}};
+  if (allBuckets) {
     search_.decode.clear();
-    for (const cost::Bucket &shape : target_.decode)
-      search_.decode.push_back({shape, 0});
-    for (const cost::Bucket &shape : target_.mixed)
-      search_.mixed.push_back({shape, 0});
+    for (const cost::Bucket &bucket : target_.decode)
+      search_.decode.push_back({bucket, 0});
+    for (const cost::Bucket &bucket : target_.mixed)
+      search_.mixed.push_back({bucket, 0});
   }
   problem_ = opened(placementProblem(search_, prices_));
-  if (allShapes) {
+  if (allBuckets) {
     size_t schedule = 0;
-    for (std::vector<ShapeGoal> *of : {&search_.decode, &search_.mixed}) {
+    for (std::vector<BucketGoal> *of : {&search_.decode, &search_.mixed}) {
       if (of->empty())
         continue;
       uint64_t slowest = 0;
-      for (const algorithms::ScheduleTimes::Bucket &shape : problem_.problem.schedules[schedule++].shapes)
-        slowest = std::max(slowest, std::accumulate(shape.computeNs.begin(), shape.computeNs.end(), uint64_t{0}));
-      for (ShapeGoal &goal : *of)
+      for (const algorithms::ScheduleTimes::Bucket &bucket : problem_.problem.schedules[schedule++].buckets)
+        slowest = std::max(slowest, std::accumulate(bucket.computeNs.begin(), bucket.computeNs.end(), uint64_t{0}));
+      for (BucketGoal &goal : *of)
         goal.sloNs = static_cast<uint64_t>(c.factor * static_cast<double>(slowest));
     }
     return;
   }
-  algorithms::ScheduleTimes::Bucket &shape = problem_.problem.schedules[0].shapes[0];
-  residentNs_ = std::accumulate(shape.computeNs.begin(), shape.computeNs.end(), uint64_t{0});
+  algorithms::ScheduleTimes::Bucket &bucket = problem_.problem.schedules[0].buckets[0];
+  residentNs_ = std::accumulate(bucket.computeNs.begin(), bucket.computeNs.end(), uint64_t{0});
   sloNs_ = static_cast<uint64_t>(c.factor * static_cast<double>(residentNs_));
-  goals[0].sloNs = shape.sloNs = sloNs_;
+  goals[0].sloNs = bucket.sloNs = sloNs_;
 }
 
 // Every count of three roles, and as many of the fourth as there is time for.
@@ -131,7 +131,7 @@ uint64_t OpenedCase::layerComputeNs() const {
   // From the first step of layer 0 to that of layer 1: a layer's first step reads its first unit.
   uint64_t ns = 0;
   for (uint32_t step = times.uses[0].first; step < times.uses[model::kUnitsPerLayer].first; ++step)
-    ns += times.shapes[0].computeNs[step];
+    ns += times.buckets[0].computeNs[step];
   return ns;
 }
 
@@ -180,7 +180,7 @@ SweepResult sweepRings(const OpenedCase &c, int steps, uint64_t above) {
       };
       for (size_t k = 0; k < units.size(); ++k)
         cut.units.push_back({bytes[k], times.uses[units[k]].first, reader(k, k), reader(k, units.size())});
-      cut.computeNs.emplace_back(times.shapes[0].computeNs);
+      cut.computeNs.emplace_back(times.buckets[0].computeNs);
       cut.copyNs = problem.copyNs;
       if (algorithms::iterationNs(cut, 0, algorithms::planCut(cut)) <= c.sloNs()) {
         best.freedBytes = sum - ring->bytes;

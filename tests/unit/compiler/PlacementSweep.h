@@ -15,7 +15,7 @@ namespace headrace::compiler {
 // A shipped model on shipped hardware in one shape, with its goal as a multiple of the resident time.
 struct SearchCase {
   std::string model, hardware;
-  cost::Bucket shape;
+  cost::Bucket bucket;
   bool decode = true;
   double factor = 1;
   std::string name() const; // "opt-6.7b a10 decode 32 x 512 at 1.50"
@@ -26,11 +26,11 @@ std::vector<SearchCase> searchCases(const std::vector<std::string> &hardware);
 
 class OpenedCase {
 public:
-  // allShapes: of the plan with the default buckets, decode and mixed, each class with the factor times its slowest
-  // shape.
-  explicit OpenedCase(const SearchCase &c, bool allShapes = false);
+  // allBuckets: of the plan with the default buckets, decode and mixed, each class with the factor times its slowest
+  // bucket.
+  explicit OpenedCase(const SearchCase &c, bool allBuckets = false);
   // Of a request with one bucket of the class asked for.
-  OpenedCase(CompileRequest request, const cost::Bucket &shape, bool decode, double factor);
+  OpenedCase(CompileRequest request, const cost::Bucket &bucket, bool decode, double factor);
   OpenedCase(const OpenedCase &) = delete;
 
   absl::StatusOr<SearchedPlacement> search() { return searchPlacement(search_, prices_); }
@@ -41,14 +41,14 @@ public:
   double layerBytes() const { return static_cast<double>(layout_.layerBytes(0)); }
   uint64_t residentNs() const { return residentNs_; }
   uint64_t sloNs() const { return sloNs_; }
-  size_t shapes() const { return search_.decode.size() + search_.mixed.size(); }
+  size_t buckets() const { return search_.decode.size() + search_.mixed.size(); }
   // The most bytes of layers' units whose copies, start-up included, take the SLO's time together.
   double limitBytes() const;
   uint64_t layerComputeNs() const;
   uint64_t copyNs(uint64_t bytes) { return prices_.copyNs(bytes, true); }
 
 private:
-  OpenedCase(CompileRequest request, const SearchCase &c, bool allShapes);
+  OpenedCase(CompileRequest request, const SearchCase &c, bool allBuckets);
 
   CompileRequest request_;
   Target target_;

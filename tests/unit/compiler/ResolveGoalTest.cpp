@@ -15,9 +15,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<std::string> keys(const std::vector<cost::Bucket> &shapes) {
+std::vector<std::string> keys(const std::vector<cost::Bucket> &buckets) {
   std::vector<std::string> out;
-  for (const cost::Bucket &s : shapes)
+  for (const cost::Bucket &s : buckets)
     out.push_back(absl::StrCat(s.tokens, "x", s.sequences, "@", s.context));
   return out;
 }

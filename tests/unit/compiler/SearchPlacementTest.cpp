@@ -28,22 +28,22 @@ struct Searched {
     search.target = &target;
     search.deviceKind = request.hardware.kind;
   }
-  uint64_t residentNs(const cost::Bucket &shape, bool decode) {
+  uint64_t residentNs(const cost::Bucket &bucket, bool decode) {
     SearchRequest all = search;
     all.decode.clear();
     all.mixed.clear();
-    (decode ? all.decode : all.mixed) = {{shape, ~uint64_t{0} / 2}};
-    const std::vector<uint64_t> ns = placementProblem(all, prices)->problem.schedules[0].shapes[0].computeNs;
+    (decode ? all.decode : all.mixed) = {{bucket, ~uint64_t{0} / 2}};
+    const std::vector<uint64_t> ns = placementProblem(all, prices)->problem.schedules[0].buckets[0].computeNs;
     return std::accumulate(ns.begin(), ns.end(), uint64_t{0});
   }
-  // Goals of `factor` times the resident time for every shape of the target.
+  // Goals of `factor` times the resident time for every bucket of the target.
   void askFor(double factor) {
     search.decode.clear();
     search.mixed.clear();
-    for (const cost::Bucket &shape : target.decode)
-      search.decode.push_back({shape, static_cast<uint64_t>(factor * static_cast<double>(residentNs(shape, true)))});
-    for (const cost::Bucket &shape : target.mixed)
-      search.mixed.push_back({shape, static_cast<uint64_t>(factor * static_cast<double>(residentNs(shape, false)))});
+    for (const cost::Bucket &bucket : target.decode)
+      search.decode.push_back({bucket, static_cast<uint64_t>(factor * static_cast<double>(residentNs(bucket, true)))});
+    for (const cost::Bucket &bucket : target.mixed)
+      search.mixed.push_back({bucket, static_cast<uint64_t>(factor * static_cast<double>(residentNs(bucket, false)))});
   }
 
   CompileRequest request;
@@ -77,18 +77,18 @@ void expectThePlanToBeWhatTheSearchSays(Searched &s) {
   EXPECT_EQ(slots, found->ringBytes);
   EXPECT_EQ(plan::weightBytesByHome(*plan, 0).host, found->link.movedBytes);
   for (const plan::Schedule &schedule : plan->schedules)
-    if (schedule.shape != plan::IterationClass::Transition) {
+    if (schedule.iterationClass != plan::IterationClass::Transition) {
       EXPECT_EQ(plan::linkBytes(schedule).h2d, found->link.movedBytes);
     }
-  // Every shape that has a goal: the goal is met, in the time that was said. The recurrence lets the part of a unit
+  // Every bucket that has a goal: the goal is met, in the time that was said. The recurrence lets the part of a unit
   // that is copied ahead wait for all that the whole unit lies over, so the plan may be a little faster.
   size_t compared = 0;
   for (const plan::Variant &variant : plan->variants)
     for (const auto &[goals, ns] :
          {std::pair(&s.search.decode, &found->decodeNs), std::pair(&s.search.mixed, &found->mixedNs)})
       for (size_t i = 0; i < goals->size(); ++i)
-        if ((*goals)[i].shape.tokens == variant.newTokens && (*goals)[i].shape.sequences == variant.sequences &&
-            (*goals)[i].shape.context == variant.context) {
+        if ((*goals)[i].bucket.tokens == variant.newTokens && (*goals)[i].bucket.sequences == variant.sequences &&
+            (*goals)[i].bucket.context == variant.context) {
           EXPECT_LE(variant.predictedNs, (*ns)[i]);
           EXPECT_GE(static_cast<double>(variant.predictedNs), 0.99 * static_cast<double>((*ns)[i]));
           same += variant.predictedNs == (*ns)[i];
@@ -129,8 +129,8 @@ TEST(SearchPlacement, ADecodeGoalAloneLeavesMixedIterationsToThePlanner) {
 TEST(SearchPlacement, OffersNothingWhereNothingCanBeFreed) {
   Searched s(sized(request(tinyLlama(6)), {.newTokens = {2}, .sequences = {2}, .contexts = {64}}));
   s.askFor(1.0);
-  for (ShapeGoal &goal : s.search.decode)
-    goal.sloNs = s.residentNs(goal.shape, true);
+  for (BucketGoal &goal : s.search.decode)
+    goal.sloNs = s.residentNs(goal.bucket, true);
   s.search.mostBytes = 1; // no unit is as small
   const absl::StatusOr<SearchedPlacement> found = searchPlacement(s.search, s.prices);
   ASSERT_TRUE(found.ok()) << found.status();
@@ -142,9 +142,9 @@ TEST(SearchPlacement, OffersNothingWhereNothingCanBeFreed) {
 
 TEST(SearchPlacement, SaysWhatCannotBeMetAndTheLeast) {
   Searched s(sized(request(tinyLlama(6)), {.newTokens = {2}, .sequences = {2}, .contexts = {64}}));
-  const cost::Bucket shape = s.target.decode[0];
-  const uint64_t least = s.residentNs(shape, true);
-  s.search.decode = {{shape, least - 1}};
+  const cost::Bucket bucket = s.target.decode[0];
+  const uint64_t least = s.residentNs(bucket, true);
+  s.search.decode = {{bucket, least - 1}};
   const absl::Status status = searchPlacement(s.search, s.prices).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(status.message(), absl::StrCat("decode of 2 tokens, 2 sequences at context 64 cannot be done in ",

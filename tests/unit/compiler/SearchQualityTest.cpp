@@ -83,8 +83,8 @@ TEST(RandomShapes, FillTheLinkOrSayWhatBinds) {
     const bool decode = i % 2 == 0;
     const CompileRequest request = randomRequest(generator, decode);
     const double factor = std::exp(std::uniform_real_distribution<double>(std::log(1.02), std::log(4))(generator));
-    const cost::Bucket shape{request.buckets.newTokens[0], *request.goal.batch, *request.goal.context};
-    OpenedCase c(request, shape, decode, factor);
+    const cost::Bucket bucket{request.buckets.newTokens[0], *request.goal.batch, *request.goal.context};
+    OpenedCase c(request, bucket, decode, factor);
     const double layer = c.layerBytes(), limit = c.limitBytes(), all = static_cast<double>(c.layers()) * layer;
     if (limit < 4 * layer)
       continue;

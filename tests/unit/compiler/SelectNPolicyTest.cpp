@@ -20,13 +20,13 @@ namespace {
 class FittedCosts final : public cost::CostModel {
 public:
   explicit FittedCosts(const model::ModelSpec &spec) : spec_(spec) {}
-  uint64_t computeNs(const cost::OpSite &site, const cost::Bucket &shape, bool) const override {
-    const auto rows = static_cast<double>(site.unit == model::UnitRole::Head ? shape.sequences : shape.tokens);
+  uint64_t computeNs(const cost::OpSite &site, const cost::Bucket &bucket, bool) const override {
+    const auto rows = static_cast<double>(site.unit == model::UnitRole::Head ? bucket.sequences : bucket.tokens);
     double elements = 0, cache = 0;
     if (site.op == kernels::Op::Linear)
       elements = static_cast<double>(elementsOf(site.unit));
     else if (site.op == kernels::Op::Attention)
-      cache = static_cast<double>(shape.sequences * shape.context) * 2 * static_cast<double>(spec_.kvRows()) * 2;
+      cache = static_cast<double>(bucket.sequences * bucket.context) * 2 * static_cast<double>(spec_.kvRows()) * 2;
     return static_cast<uint64_t>(
         std::llround(std::max(2 * elements * rows / 86.25e12, (2 * elements + cache) / 342e9) * 1e9));
   }
@@ -73,18 +73,19 @@ struct Choice {
   const plan::Placement *placement = nullptr;
   const plan::BucketChoice *bucket = nullptr;
 };
-Choice choiceOf(const plan::Plan &plan, plan::IterationClass shape) {
+Choice choiceOf(const plan::Plan &plan, plan::IterationClass iterationClass) {
   for (const plan::BucketChoice &choice : plan.choices)
-    if (const plan::Variant &v = plan.variants[choice.variant]; plan.schedules[v.schedule].shape == shape)
+    if (const plan::Variant &v = plan.variants[choice.variant];
+        plan.schedules[v.schedule].iterationClass == iterationClass)
       return {&plan.placements[v.placement], &choice};
   return {};
 }
 // Layers offloaded and interval.
-std::pair<int32_t, int32_t> chosen(const absl::StatusOr<plan::Plan> &plan, plan::IterationClass shape) {
+std::pair<int32_t, int32_t> chosen(const absl::StatusOr<plan::Plan> &plan, plan::IterationClass iterationClass) {
   EXPECT_TRUE(plan.ok()) << plan.status();
   if (!plan.ok())
     return {};
-  const Choice choice = choiceOf(*plan, shape);
+  const Choice choice = choiceOf(*plan, iterationClass);
   return {choice.placement->offloadedLayers, choice.placement->interval};
 }
 
@@ -130,10 +131,10 @@ TEST(SelectNPolicy, Section52WithEveryOpPricedChangesAt40Percent) {
 TEST(SelectNPolicy, ChoosesAsTheClosedFormDoes) {
   for (const double factor : {1.05, 1.2, 1.35, 1.5, 1.8, 2.5, 4.0, 12.0})
     for (const bool isDecode : {true, false}) {
-      const plan::IterationClass shape = isDecode ? plan::IterationClass::Decode : plan::IterationClass::Mixed;
+      const plan::IterationClass iterationClass = isDecode ? plan::IterationClass::Decode : plan::IterationClass::Mixed;
       const auto plan = compile(isDecode ? decode(factor) : prefill(factor));
       ASSERT_TRUE(plan.ok()) << plan.status();
-      const Choice choice = choiceOf(*plan, shape);
+      const Choice choice = choiceOf(*plan, iterationClass);
       const plan::BucketChoice &b = *choice.bucket;
       const double rest = static_cast<double>(b.residentNs) - 32 * static_cast<double>(b.layerComputeNs);
       const cost::LayerTimes times{32, static_cast<double>(b.layerComputeNs), static_cast<double>(b.layerTransferNs),
@@ -164,8 +165,8 @@ TEST(FlexGenPolicy, EstimatesFromPeakPerformanceAndItsShareOfTheBus) {
   ASSERT_EQ(candidates.size(), 16u); // nothing, and the sets of four units that are not empty
   EXPECT_TRUE(candidates.front().offloadsNothing());
   EXPECT_EQ(candidates.back().residency.away.size(), 8u);
-  const cost::Bucket shape{1, 1, 1};
-  const double compute = alone.estimateNs(candidates[0], shape);
+  const cost::Bucket bucket{1, 1, 1};
+  const double compute = alone.estimateNs(candidates[0], bucket);
   EXPECT_NEAR(compute, 2 * 5018, 20);
   const auto out = std::find_if(candidates.begin(), candidates.end(),
                                 [](const Candidate &c) { return c.name == "out of every layer"; });
@@ -173,14 +174,14 @@ TEST(FlexGenPolicy, EstimatesFromPeakPerformanceAndItsShareOfTheBus) {
   // A copy of `out` (64 x 64 in F32 and its norm, about 16.6 kB) at 1 GB/s takes 16.6 us: the two copies, and the
   // compute of the first layer that they cannot hide.
   const double copy = static_cast<double>(layout.units[static_cast<size_t>(out->residency.away[0].of.index)].bytes);
-  EXPECT_NEAR(alone.estimateNs(*out, shape), 2 * copy + compute / 2, 20);
-  EXPECT_NEAR(four.estimateNs(*out, shape), 8 * copy + compute / 2, 20); // a quarter of the bus
+  EXPECT_NEAR(alone.estimateNs(*out, bucket), 2 * copy + compute / 2, 20);
+  EXPECT_NEAR(four.estimateNs(*out, bucket), 8 * copy + compute / 2, 20); // a quarter of the bus
 }
 
 TEST(FlexGenPolicy, OffloadsTheSameUnitsOfEveryLayerAndLessThanSelectN) {
   for (const bool isDecode : {true, false}) {
     CompileRequest r = isDecode ? decode(1.5) : prefill(1.5);
-    const plan::IterationClass shape = isDecode ? plan::IterationClass::Decode : plan::IterationClass::Mixed;
+    const plan::IterationClass iterationClass = isDecode ? plan::IterationClass::Decode : plan::IterationClass::Mixed;
     const auto selectN = compile(r);
     r.goal.busDevices = 2;
     r.policy.name = "flexgen-nobus";
@@ -189,11 +190,11 @@ TEST(FlexGenPolicy, OffloadsTheSameUnitsOfEveryLayerAndLessThanSelectN) {
     const auto half = compile(r);
     ASSERT_TRUE(selectN.ok() && whole.ok() && half.ok());
     const auto freed = [&](const plan::Plan &plan) {
-      return plan::freedBytes(plan, plan.variants[choiceOf(plan, shape).bucket->variant].placement);
+      return plan::freedBytes(plan, plan.variants[choiceOf(plan, iterationClass).bucket->variant].placement);
     };
     EXPECT_LT(freed(*whole), freed(*selectN));
     EXPECT_LT(freed(*half), freed(*whole));
-    const plan::Placement &placement = *choiceOf(*whole, shape).placement;
+    const plan::Placement &placement = *choiceOf(*whole, iterationClass).placement;
     EXPECT_EQ(placement.offloadedLayers, 32);
     EXPECT_EQ(placement.slots.size(), 2u);
     std::vector<int> away(32);

@@ -98,12 +98,12 @@ TEST(EagerRule, AnEntryStateIsWhatTheExitLeaves) {
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   for (const plan::Schedule &schedule : plan->schedules)
-    if (schedule.shape != plan::IterationClass::Transition) {
+    if (schedule.iterationClass != plan::IterationClass::Transition) {
       EXPECT_EQ(schedule.entryState, schedule.exitState);
     }
   // From the empty state there is a way to each.
   for (const plan::Schedule &schedule : plan->schedules)
-    if (schedule.shape != plan::IterationClass::Transition && schedule.entryState != 0) {
+    if (schedule.iterationClass != plan::IterationClass::Transition && schedule.entryState != 0) {
       EXPECT_TRUE(std::any_of(plan->transitions.begin(), plan->transitions.end(), [&](const plan::Transition &t) {
         return t.fromState == 0 && t.toState == schedule.entryState;
       }));

@@ -410,7 +410,7 @@ plan::Plan switchingPlan() {
     }
   }
   const auto change = [&](uint32_t from, uint32_t to, uint64_t ns) {
-    plan::Schedule schedule{.name = "change", .placement = to, .shape = plan::IterationClass::Transition};
+    plan::Schedule schedule{.name = "change", .placement = to, .iterationClass = plan::IterationClass::Transition};
     schedule.fromPlacement = from;
     plan.schedules.push_back(schedule);
     plan.transitions.push_back(

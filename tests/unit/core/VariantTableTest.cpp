@@ -15,9 +15,9 @@ plan::Plan twoStates() {
   plan.buffers.resize(2);
   plan.placements.resize(1);
   plan.states = {{0, {}}, {0, {{0, 0, 256, 0}}}, {0, {{1, 0, 256, 0}}}};
-  const auto schedule = [&](plan::IterationClass shape, uint32_t entry, uint32_t exit) {
+  const auto schedule = [&](plan::IterationClass iterationClass, uint32_t entry, uint32_t exit) {
     plan::Schedule s;
-    s.shape = shape;
+    s.iterationClass = iterationClass;
     s.entryState = entry;
     s.exitState = exit;
     plan.schedules.push_back(s);
@@ -34,8 +34,8 @@ plan::Plan twoStates() {
 
 class VariantTableTest : public testing::Test {
 protected:
-  VariantTable::Chosen choose(uint32_t state, uint64_t owedNs, const VariantTable::Bucket &shape = {8, 8, 64}) const {
-    return table.cheapest(0, shape, paths, paths.config(0, state), owedNs);
+  VariantTable::Chosen choose(uint32_t state, uint64_t owedNs, const VariantTable::Bucket &bucket = {8, 8, 64}) const {
+    return table.cheapest(0, bucket, paths, paths.config(0, state), owedNs);
   }
   const plan::Plan plan = twoStates();
   const TransitionPaths paths{plan};

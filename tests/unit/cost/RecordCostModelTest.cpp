@@ -42,9 +42,9 @@ TEST(RecordCostModel, GivesBackWhatWasMeasured) {
   const RecordCostModel costs = modelOf(qkvRecord({1, 2, 4}, {8, 16}, [](Phase p, int64_t b, int64_t s) {
     return p == Phase::Decode ? 10 * b + s : 1000 * b + s;
   }));
-  EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, 2, 8), false), 28u);
-  EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Prefill, 4, 16), false), 4016u);
-  EXPECT_EQ(costs.computeNs({kernels::Op::Sample, model::UnitRole::Head}, shapeOf(Phase::Decode, 2, 8), false), 1u);
+  EXPECT_EQ(costs.computeNs(kQkv, bucketOf(Phase::Decode, 2, 8), false), 28u);
+  EXPECT_EQ(costs.computeNs(kQkv, bucketOf(Phase::Prefill, 4, 16), false), 4016u);
+  EXPECT_EQ(costs.computeNs({kernels::Op::Sample, model::UnitRole::Head}, bucketOf(Phase::Decode, 2, 8), false), 1u);
 }
 
 TEST(RecordCostModel, InterpolatesInsideTheGrid) {
@@ -53,14 +53,14 @@ TEST(RecordCostModel, InterpolatesInsideTheGrid) {
   const RecordCostModel costs = modelOf(qkvRecord({1, 2, 4, 8}, {8, 16, 32}, truth));
   for (int64_t b : {1, 3, 5, 7, 8})
     for (int64_t s : {8, 9, 20, 31, 32})
-      EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, b, s), false), truth(Phase::Decode, b, s))
+      EXPECT_EQ(costs.computeNs(kQkv, bucketOf(Phase::Decode, b, s), false), truth(Phase::Decode, b, s))
           << b << " " << s;
 }
 
 TEST(RecordCostModel, BoundsInsideAreTheCornersAboveAndBelow) {
   const RecordCostModel costs =
       modelOf(qkvRecord({1, 2, 4}, {8, 16}, [](Phase, int64_t b, int64_t s) { return 100 * b + s; }));
-  const TimeBounds bounds = costs.siteBounds(Site::Qkv, shapeOf(Phase::Decode, 3, 12));
+  const TimeBounds bounds = costs.siteBounds(Site::Qkv, bucketOf(Phase::Decode, 3, 12));
   EXPECT_EQ(bounds.lowerNs, 208); // 2 x 8
   EXPECT_EQ(bounds.upperNs, 416); // 4 x 16
 }
@@ -69,20 +69,20 @@ TEST(RecordCostModel, BeyondTheGridTimeGrowsWithTheWork) {
   // Decode: qkv of small llama is 4096 flops a row and 4096 + 128 + 384 a row bytes. 8 rows to 4: twice the flops.
   const RecordCostModel costs =
       modelOf(qkvRecord({1, 2, 4}, {8, 16}, [](Phase, int64_t b, int64_t) { return 100 * b; }));
-  const TimeBounds bounds = costs.siteBounds(Site::Qkv, shapeOf(Phase::Decode, 8, 16));
+  const TimeBounds bounds = costs.siteBounds(Site::Qkv, bucketOf(Phase::Decode, 8, 16));
   EXPECT_EQ(bounds.upperNs, 800);
   EXPECT_EQ(bounds.lowerNs, 400);
-  EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, 8, 16), false), 800u);
+  EXPECT_EQ(costs.computeNs(kQkv, bucketOf(Phase::Decode, 8, 16), false), 800u);
   // A longer sequence alone is no more work for qkv.
-  EXPECT_EQ(costs.siteBounds(Site::Qkv, shapeOf(Phase::Decode, 4, 4096)).upperNs, 400);
+  EXPECT_EQ(costs.siteBounds(Site::Qkv, bucketOf(Phase::Decode, 4, 4096)).upperNs, 400);
 }
 
 TEST(RecordCostModel, BelowTheGridTheSmallestCellIsTheUpperBound) {
   const RecordCostModel costs = modelOf(qkvRecord({4, 8}, {8, 16}, [](Phase, int64_t b, int64_t) { return 100 * b; }));
-  const TimeBounds bounds = costs.siteBounds(Site::Qkv, shapeOf(Phase::Decode, 1, 8));
+  const TimeBounds bounds = costs.siteBounds(Site::Qkv, bucketOf(Phase::Decode, 1, 8));
   EXPECT_EQ(bounds.upperNs, 400);
   EXPECT_EQ(bounds.lowerNs, 100); // a quarter of the flops
-  EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, 1, 8), false), 400u);
+  EXPECT_EQ(costs.computeNs(kQkv, bucketOf(Phase::Decode, 1, 8), false), 400u);
 }
 
 TEST(RecordCostModel, NoiseThatIsNotMonotoneIsTakenFromTheSafeSide) {
@@ -90,9 +90,9 @@ TEST(RecordCostModel, NoiseThatIsNotMonotoneIsTakenFromTheSafeSide) {
   const RecordCostModel costs = modelOf(qkvRecord({1, 2, 4}, {8}, [](Phase, int64_t b, int64_t) {
     return b == 1 ? 100 : b == 2 ? 300 : 280;
   }));
-  EXPECT_EQ(costs.siteBounds(Site::Qkv, shapeOf(Phase::Decode, 4, 8)).upperNs, 300);
-  EXPECT_EQ(costs.siteBounds(Site::Qkv, shapeOf(Phase::Decode, 2, 8)).lowerNs, 280);
-  EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, 4, 8), false), 280u); // as measured
+  EXPECT_EQ(costs.siteBounds(Site::Qkv, bucketOf(Phase::Decode, 4, 8)).upperNs, 300);
+  EXPECT_EQ(costs.siteBounds(Site::Qkv, bucketOf(Phase::Decode, 2, 8)).lowerNs, 280);
+  EXPECT_EQ(costs.computeNs(kQkv, bucketOf(Phase::Decode, 4, 8), false), 280u); // as measured
 }
 
 TEST(RecordCostModel, UnequalLayersAreBoundedByTheirExtremesAndPricedAtTheirMean) {
@@ -101,10 +101,10 @@ TEST(RecordCostModel, UnequalLayersAreBoundedByTheirExtremesAndPricedAtTheirMean
   for (Cell &cell : record.cells)
     cell.layerNs = {50, 200}; // the sites say 92 + 8 = 100
   const RecordCostModel costs = modelOf(record);
-  EXPECT_EQ(costs.layerBounds(shapeOf(Phase::Decode, 1, 8)).upperNs, 200);
-  EXPECT_EQ(costs.layerBounds(shapeOf(Phase::Decode, 1, 8)).lowerNs, 50);
-  EXPECT_EQ(costs.computeNs(kQkv, shapeOf(Phase::Decode, 1, 8), false), 115u); // 92 x (50 + 200) / 2 / 100
-  EXPECT_EQ(costs.restBounds(shapeOf(Phase::Decode, 1, 8)).upperNs, 5);
+  EXPECT_EQ(costs.layerBounds(bucketOf(Phase::Decode, 1, 8)).upperNs, 200);
+  EXPECT_EQ(costs.layerBounds(bucketOf(Phase::Decode, 1, 8)).lowerNs, 50);
+  EXPECT_EQ(costs.computeNs(kQkv, bucketOf(Phase::Decode, 1, 8), false), 115u); // 92 x (50 + 200) / 2 / 100
+  EXPECT_EQ(costs.restBounds(bucketOf(Phase::Decode, 1, 8)).upperNs, 5);
 }
 
 TEST(RecordCostModel, MixedIterationsArePricedCloseToTheTruth) {
@@ -221,17 +221,17 @@ TEST(RecordCostModel, TheTruthLiesBetweenTheBoundsInsideAndOutside) {
     record = measured(std::move(record), truth, {1000, 1'000'000});
     const auto costs = RecordCostModel::create(std::move(record), smallLlama(), "r");
     RC_ASSERT(costs.ok());
-    const Bucket shape = *rc::gen::element(0, 1, 2) == 0
-                             ? Bucket{*rc::gen::inRange(1, 200), *rc::gen::inRange(1, 32), *rc::gen::inRange(1, 64)}
-                             : shapeOf(*rc::gen::element(Phase::Prefill, Phase::Decode), *rc::gen::inRange(1, 32),
-                                       *rc::gen::inRange(1, 64));
+    const Bucket bucket = *rc::gen::element(0, 1, 2) == 0
+                              ? Bucket{*rc::gen::inRange(1, 200), *rc::gen::inRange(1, 32), *rc::gen::inRange(1, 64)}
+                              : bucketOf(*rc::gen::element(Phase::Prefill, Phase::Decode), *rc::gen::inRange(1, 32),
+                                         *rc::gen::inRange(1, 64));
     for (int s = 0; s < kSites; ++s) {
-      const TimeBounds bounds = costs->siteBounds(static_cast<Site>(s), shape);
-      const auto ns = static_cast<double>(truth.computeNs(opSiteOf(static_cast<Site>(s)), shape, false));
+      const TimeBounds bounds = costs->siteBounds(static_cast<Site>(s), bucket);
+      const auto ns = static_cast<double>(truth.computeNs(opSiteOf(static_cast<Site>(s)), bucket, false));
       // What was rounded to a nanosecond grows with the work, at most some thousand times.
       RC_ASSERT(bounds.upperNs + 5000 >= ns);
       RC_ASSERT(bounds.lowerNs <= ns + 1);
-      const auto price = static_cast<double>(costs->computeNs(opSiteOf(static_cast<Site>(s)), shape, false));
+      const auto price = static_cast<double>(costs->computeNs(opSiteOf(static_cast<Site>(s)), bucket, false));
       RC_ASSERT(price >= bounds.lowerNs - 1 && price <= bounds.upperNs + 1);
     }
   }));

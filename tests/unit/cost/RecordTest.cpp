@@ -42,9 +42,9 @@ TEST(RecordSites, NineOfTheFourteenAreALayers) {
 }
 
 TEST(RecordShapes, PrefillHasAllTokensDecodeOneASequence) {
-  EXPECT_EQ(shapeOf(Phase::Prefill, 16, 64).tokens, 1024);
-  EXPECT_EQ(shapeOf(Phase::Decode, 16, 64).tokens, 16);
-  EXPECT_EQ(shapeOf(Phase::Decode, 16, 64).context, 64);
+  EXPECT_EQ(bucketOf(Phase::Prefill, 16, 64).tokens, 1024);
+  EXPECT_EQ(bucketOf(Phase::Decode, 16, 64).tokens, 16);
+  EXPECT_EQ(bucketOf(Phase::Decode, 16, 64).context, 64);
 }
 
 TEST(RecordTiming, QuantilesAreNearestRank) {

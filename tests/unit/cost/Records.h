@@ -41,7 +41,7 @@ inline Cell cellOf(const CostModel &truth, Phase phase, int64_t batch, int64_t s
   Cell cell{phase, batch, sequence, 3, {}, {}};
   for (int s = 0; s < kSites; ++s)
     cell.sites[static_cast<size_t>(s)] =
-        exactly(truth.computeNs(opSiteOf(static_cast<Site>(s)), shapeOf(phase, batch, sequence), false));
+        exactly(truth.computeNs(opSiteOf(static_cast<Site>(s)), bucketOf(phase, batch, sequence), false));
   return cell;
 }
 

@@ -14,8 +14,9 @@ using model::UnitRole;
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
-uint64_t qkvNs(const model::Hardware &hardware, Bucket shape, bool direct = false, DType activation = DType::F32) {
-  return Roofline(smallLlama(), hardware, activation, DType::F16).computeNs({Op::Linear, UnitRole::Qkv}, shape, direct);
+uint64_t qkvNs(const model::Hardware &hardware, Bucket bucket, bool direct = false, DType activation = DType::F32) {
+  return Roofline(smallLlama(), hardware, activation, DType::F16)
+      .computeNs({Op::Linear, UnitRole::Qkv}, bucket, direct);
 }
 
 // qkv of smallLlama at one row: 4096 flops, 4096 + 128 + 256 = 4480 bytes; at 8 rows 32768 flops, 7168 bytes.

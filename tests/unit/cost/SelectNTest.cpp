@@ -183,7 +183,7 @@ TEST(SelectNPaper, RoundingTheIntervalDownOffloadsMoreThanFits) {
 LayerTimes fitted(Phase phase, int64_t batch, int64_t sequence) {
   const double weights = 12.0 * 4096 * 4096; // elements: 3 h h + h h + 2 x 4 h h
   LayerTimes t{32, 0, 2 * weights / 24e9 * 1e9, 0};
-  const double flops = 2 * weights * static_cast<double>(shapeOf(phase, batch, sequence).tokens) / (125e12 * 0.69);
+  const double flops = 2 * weights * static_cast<double>(bucketOf(phase, batch, sequence).tokens) / (125e12 * 0.69);
   const double bytes = (2 * weights + static_cast<double>(batch * sequence) * 2 * 4096 * 2) / (600e9 * 0.57);
   t.computeNs = std::max(flops, bytes) * 1e9;
   return t;
@@ -200,7 +200,7 @@ LayerTimes priced(Phase phase, int64_t batch, int64_t sequence) {
   for (int s = 0; s < kSites; ++s) {
     if (inLayer(static_cast<Site>(s)) && opSiteOf(static_cast<Site>(s)).op != kernels::Op::Activate)
       t.computeNs +=
-          static_cast<double>(costs.computeNs(opSiteOf(static_cast<Site>(s)), shapeOf(phase, batch, sequence), false));
+          static_cast<double>(costs.computeNs(opSiteOf(static_cast<Site>(s)), bucketOf(phase, batch, sequence), false));
   }
   return t;
 }

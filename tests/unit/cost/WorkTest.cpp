@@ -15,9 +15,9 @@ using kernels::Op;
 using model::DType;
 using model::UnitRole;
 
-Work work(const model::ModelSpec &spec, Op op, UnitRole unit, Bucket shape, bool direct = false,
+Work work(const model::ModelSpec &spec, Op op, UnitRole unit, Bucket bucket, bool direct = false,
           DType activation = DType::F32, DType kv = DType::F16) {
-  return workOf(spec, {op, unit}, shape, activation, kv, direct);
+  return workOf(spec, {op, unit}, bucket, activation, kv, direct);
 }
 
 TEST(Work, LinearIsTwoFlopsAnElementAndRowAndReadsItsMatrixOnce) {

@@ -125,7 +125,7 @@ TEST_F(LiveRanges, AChangeOfPlacementDropsOldHomesAndKeepsWhatItBrings) {
   plan_.placements[0].extents[1] = {.buffer = 1, .bytes = 200, .address = 500};
   plan_.placements[1].extents[2] = {.buffer = 2, .bytes = 200, .address = 600};
   schedule_.locals.clear();
-  schedule_.shape = plan::IterationClass::Transition;
+  schedule_.iterationClass = plan::IterationClass::Transition;
   schedule_.placement = 1;
   schedule_.fromPlacement = 0;
   copy(2, 600, 150);

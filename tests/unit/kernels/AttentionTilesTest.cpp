@@ -122,10 +122,10 @@ TEST(AttentionTiles, RowsInSharedMemoryAreAlignedAndFreeOfBankConflicts) {
 TEST(AttentionTiles, SharedMemoryFitsEveryArchitecture) {
   for (int64_t headDim : {64, 80, 96, 128}) {
     constexpr int64_t kLeast = 99 << 10; // of sm_86, sm_89 and sm_120: 99 KiB a block
-    EXPECT_LE(DecodeShape::sharedBytes(headDim), kLeast);
-    EXPECT_LE(DecodeShape::mergeBytes(headDim), DecodeShape::sharedBytes(headDim));
-    EXPECT_LE(PrefillShape::sharedBytes(headDim, 1), kLeast);
-    EXPECT_LE(PrefillShape::sharedBytes(headDim, 2), kLeast);
+    EXPECT_LE(DecodeTiles::sharedBytes(headDim), kLeast);
+    EXPECT_LE(DecodeTiles::mergeBytes(headDim), DecodeTiles::sharedBytes(headDim));
+    EXPECT_LE(PrefillTiles::sharedBytes(headDim, 1), kLeast);
+    EXPECT_LE(PrefillTiles::sharedBytes(headDim, 2), kLeast);
   }
   EXPECT_EQ(headTiles(1), 1);
   EXPECT_EQ(headTiles(16), 1);

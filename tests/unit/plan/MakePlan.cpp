@@ -34,20 +34,20 @@ struct PlannedCompute {
 class PlacementBuilder {
 public:
   PlacementBuilder(Plan &plan, const model::WeightLayout &layout, const PlacementOptions &options, uint32_t index,
-                   uint64_t localsAt, const ShapeOptions &largest, bool switches)
+                   uint64_t localsAt, const LimitOptions &largest, bool switches)
       : plan_(plan), layout_(layout), options_(options), index_(index), localsAt_(localsAt), largest_(largest),
         switches_(switches) {
     chooseItems();
     place();
-    for (const ShapeOptions &shape : options.shapes)
-      addSchedule(shape);
+    for (const LimitOptions &limits : options.limits)
+      addSchedule(limits);
   }
 
   // One schedule of copies for each pair of states that the variants of this placement may need.
   void addTransitions() {
     std::set<uint32_t> entries, exits = {0};
     for (const Schedule &s : plan_.schedules)
-      if (s.placement == index_ && s.shape != IterationClass::Transition) {
+      if (s.placement == index_ && s.iterationClass != IterationClass::Transition) {
         entries.insert(s.entryState);
         exits.insert(s.exitState);
       }
@@ -153,20 +153,20 @@ private:
   struct LocalSizes {
     uint64_t x, h, qkv, attn, up, act, rows, logits, workspace;
   };
-  LocalSizes sizes(const ShapeOptions &shape) const {
+  LocalSizes sizes(const LimitOptions &limits) const {
     const model::ModelSpec &m = plan_.model;
     const auto of = [](int64_t rows, int64_t columns) { return alignUp(static_cast<uint64_t>(rows * columns) * 4); };
     uint64_t workspace = std::max(
-        kernels::sampleWorkspaceBytes(kernels::Backend::Host, shape.sequences, m.vocab),
-        kernels::attentionWorkspaceBytes(kernels::Backend::Host, shape.sequences, m.heads, m.headDim, shape.context));
+        kernels::sampleWorkspaceBytes(kernels::Backend::Host, limits.sequences, m.vocab),
+        kernels::attentionWorkspaceBytes(kernels::Backend::Host, limits.sequences, m.heads, m.headDim, limits.context));
     for (const model::Unit &unit : layout_.units)
       for (const model::Tensor &t : unit.tensors)
         if (t.linearOperand)
           workspace =
-              std::max(workspace, kernels::linearWorkspaceBytes(kernels::Backend::Host, shape.tokens, t.rows, t.cols));
-    return {of(shape.tokens, m.hidden),    of(shape.tokens, m.hidden),   of(shape.tokens, m.qkvRows()),
-            of(shape.tokens, m.qRows()),   of(shape.tokens, m.upRows()), of(shape.tokens, m.intermediate),
-            of(shape.sequences, m.hidden), of(shape.sequences, m.vocab), alignUp(workspace)};
+              std::max(workspace, kernels::linearWorkspaceBytes(kernels::Backend::Host, limits.tokens, t.rows, t.cols));
+    return {of(limits.tokens, m.hidden),    of(limits.tokens, m.hidden),   of(limits.tokens, m.qkvRows()),
+            of(limits.tokens, m.qRows()),   of(limits.tokens, m.upRows()), of(limits.tokens, m.intermediate),
+            of(limits.sequences, m.hidden), of(limits.sequences, m.vocab), alignUp(workspace)};
   }
   uint64_t localsBytes() const {
     const LocalSizes s = sizes(largest_);
@@ -177,7 +177,7 @@ private:
   enum Role : uint32_t { X, H, Qkv, Attn, Up, Act, Rows, RowsNormed, Logits, Workspace };
   // A new buffer, which `local` then means.
   void fresh(Role role) {
-    const LocalSizes s = sizes(*shape_), l = sizes(largest_);
+    const LocalSizes s = sizes(*limits_), l = sizes(largest_);
     const uint64_t h = localsAt_ + l.x, shared = h + l.h;
     const uint64_t rows = shared + std::max(l.qkv + l.attn, l.up + l.act), logits = rows + 2 * l.rows;
     const auto add = [&](const char *name, uint64_t bytes, uint64_t address, BufferKind kind = BufferKind::Activation) {
@@ -366,13 +366,13 @@ private:
   }
 
   // Eager: unit by unit, each once its own bytes are free; then the prefix of the next iteration.
-  void addCopiesOfEager(const ShapeOptions &shape, State &prefix) {
+  void addCopiesOfEager(const LimitOptions &limits, State &prefix) {
     int number = 0;
     std::vector<PlannedCopy> tail;
     for (const Item &item : items_)
       for (const uint32_t unit : item.units) {
         const uint64_t bytes = layout_.units[unit].bytes;
-        const uint64_t there = number < shape.cutUnits ? bytes : number == shape.cutUnits ? shape.cutBytes : 0;
+        const uint64_t there = number < limits.cutUnits ? bytes : number == limits.cutUnits ? limits.cutBytes : 0;
         ++number;
         const uint64_t address = slotAddress_.at(unit);
         if (there < bytes) {
@@ -436,35 +436,35 @@ private:
     }
   }
 
-  void addSchedule(const ShapeOptions &shape) {
+  void addSchedule(const LimitOptions &limits) {
     Schedule s;
-    s.name = options_.name + (shape.shape == IterationClass::Decode ? " decode" : " mixed");
+    s.name = options_.name + (limits.iterationClass == IterationClass::Decode ? " decode" : " mixed");
     s.placement = index_;
-    s.shape = shape.shape;
-    s.maxTokens = shape.tokens;
-    s.maxSequences = shape.sequences;
-    s.maxContext = shape.context;
+    s.iterationClass = limits.iterationClass;
+    s.maxTokens = limits.tokens;
+    s.maxSequences = limits.sequences;
+    s.maxContext = limits.context;
     computes_.clear();
     copies_.clear();
     schedule_ = &s;
-    shape_ = &shape;
+    limits_ = &limits;
     addCompute();
     State prefix{index_, {}};
     if (options_.rule == model::StartRule::Paper)
       addCopiesOfPaper();
     else
-      addCopiesOfEager(shape, prefix);
+      addCopiesOfEager(limits, prefix);
     merge(s);
     s.entryState = s.exitState = stateFor(std::move(prefix));
-    for (const int64_t bucket : shape.buckets) {
+    for (const int64_t tokens : limits.buckets) {
       Variant v;
-      v.newTokens = bucket;
-      v.sequences = std::min(bucket, shape.sequences);
-      v.context = shape.context;
+      v.newTokens = tokens;
+      v.sequences = std::min(tokens, limits.sequences);
+      v.context = limits.context;
       v.placement = index_;
       v.schedule = static_cast<uint32_t>(plan_.schedules.size());
       for (const Step &step : s.steps)
-        v.durationsNs.push_back(step.lane == Lane::Compute ? 500 + 10 * static_cast<uint64_t>(bucket)
+        v.durationsNs.push_back(step.lane == Lane::Compute ? 500 + 10 * static_cast<uint64_t>(tokens)
                                                            : 100 + step.linkBytes / 8);
       std::tie(v.predictedNs, v.computeAloneNs, v.linkAloneNs) = times(s, v.durationsNs);
       plan_.variants.push_back(std::move(v));
@@ -476,7 +476,7 @@ private:
     Schedule s;
     s.name = "to state " + std::to_string(to);
     s.placement = index_;
-    s.shape = IterationClass::Transition;
+    s.iterationClass = IterationClass::Transition;
     s.exitState = to;
     for (const Content &c : plan_.states[to].contents)
       addCopy(plan_, s, {c.buffer, c.bufferOffset, c.bytes, c.address, kNever});
@@ -487,14 +487,14 @@ private:
   const PlacementOptions &options_;
   const uint32_t index_;
   const uint64_t localsAt_;
-  const ShapeOptions &largest_;
+  const LimitOptions &largest_;
   const bool switches_;
   std::vector<Item> items_;
   uint32_t slots_ = 0;
   std::map<uint32_t, uint64_t> slotAddress_; // of a unit that takes turns
   // Of the schedule being made.
   Schedule *schedule_ = nullptr;
-  const ShapeOptions *shape_ = nullptr;
+  const LimitOptions *limits_ = nullptr;
   uint32_t current_[Workspace + 1] = {}; // by role
   std::vector<PlannedCompute> computes_;
   std::vector<PlannedCopy> copies_;
@@ -513,12 +513,12 @@ Plan makePlan(const PlanOptions &options) {
   plan.limitingResource = "link h2d";
   const model::WeightLayout layout = model::layoutWeights(plan.model);
   // The limits over all schedules; each schedule is no larger in any of them.
-  ShapeOptions largest{IterationClass::Mixed, 1, 1, 1};
+  LimitOptions largest{IterationClass::Mixed, 1, 1, 1};
   for (const PlacementOptions &placement : options.placements)
-    for (const ShapeOptions &shape : placement.shapes) {
-      largest.tokens = std::max(largest.tokens, shape.tokens);
-      largest.sequences = std::max(largest.sequences, shape.sequences);
-      largest.context = std::max(largest.context, shape.context);
+    for (const LimitOptions &limits : placement.limits) {
+      largest.tokens = std::max(largest.tokens, limits.tokens);
+      largest.sequences = std::max(largest.sequences, limits.sequences);
+      largest.context = std::max(largest.context, limits.context);
     }
   plan.maxContext = largest.context;
   const int64_t blocks = (largest.context + plan.blockTokens - 1) / plan.blockTokens;

@@ -16,8 +16,8 @@ namespace headrace::plan::test {
 
 // The limits of one schedule, and where wrap-around is cut: the first `cutUnits` offloaded units, in order of use, and
 // the first `cutBytes` of the one behind them are on the device when an iteration starts. (Paper: nothing is.)
-struct ShapeOptions {
-  IterationClass shape = IterationClass::Decode;
+struct LimitOptions {
+  IterationClass iterationClass = IterationClass::Decode;
   int64_t tokens = 4, sequences = 2, context = 16;
   int cutUnits = 0;
   uint64_t cutBytes = 0;
@@ -31,7 +31,7 @@ struct PlacementOptions {
   bool offloadEmbedding = false; // read in place; needs a model whose head is not tied
   bool offloadHead = false;      // in a slot of its own
   bool logitsInSlot = false;     // paper: the logits take the bytes of the first slot
-  std::vector<ShapeOptions> shapes = {ShapeOptions{}};
+  std::vector<LimitOptions> limits = {LimitOptions{}};
 };
 
 struct PlanOptions {
@@ -52,7 +52,7 @@ model::ModelSpec tinyQwen3(int64_t layers);
 Plan makePlan(const PlanOptions &options);
 
 // A spread of small plans that between them have: one and two slots, three where two do not go round, both rules, a cut
-// inside a unit, a cut at a unit's edge, none, direct embedding, offloaded head, transients in a slot, two shapes with
+// inside a unit, a cut at a unit's edge, none, direct embedding, offloaded head, transients in a slot, two classes with
 // different cuts and transitions between them, two placements, three with transitions between them, two families.
 struct NamedOptions {
   std::string name;

@@ -446,8 +446,8 @@ bool dropTransitionCopy(Plan &plan, Random &random) {
 }
 bool changeFromPlacement(Plan &plan, Random &random) {
   Schedule &s = anySchedule(plan, random);
-  if (s.shape != IterationClass::Transition && coin(random))
-    return false; // most are refused for their shape
+  if (s.iterationClass != IterationClass::Transition && coin(random))
+    return false; // most are refused for their structure
   const uint64_t placement = below(random, plan.placements.size() + 1);
   s.fromPlacement = placement == plan.placements.size() ? kNone : static_cast<uint32_t>(placement);
   return true;

@@ -72,8 +72,8 @@ private:
         ok &= i == 0 || state.contents[i - 1].address + state.contents[i - 1].bytes <= c.address;
       }
     for (const Schedule &s : plan_.schedules) {
-      ok &= s.fromPlacement == kNone || (s.shape == IterationClass::Transition && s.fromPlacement != s.placement &&
-                                         s.fromPlacement < plan_.placements.size());
+      ok &= s.fromPlacement == kNone || (s.iterationClass == IterationClass::Transition &&
+                                         s.fromPlacement != s.placement && s.fromPlacement < plan_.placements.size());
       ok &= !s.steps.empty() && isOf(s.entryState, placementBefore(s)) && isOf(s.exitState, s.placement);
       for (const Operand &o : s.operands) {
         fits(o.bufferOffset, o.bytes, plan_.buffer(s, o.buffer).bytes, o.address);
@@ -83,7 +83,7 @@ private:
       }
       for (const Step &step : s.steps) {
         if (step.kind != StepKind::Copy) {
-          ok &= s.shape != IterationClass::Transition;
+          ok &= s.iterationClass != IterationClass::Transition;
           continue;
         }
         const Operand &from = s.operands[step.firstOperand], &to = s.operands[step.firstOperand + 1];

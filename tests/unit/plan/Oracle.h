@@ -11,7 +11,7 @@
 
 namespace headrace::plan::test {
 
-// Every rule that the plan breaks; only Structure if its shape is so wrong that nothing else can be told. Ranges must
+// Every rule that the plan breaks; only Structure if that is so wrong that nothing else can be told. Ranges must
 // begin and end at multiples of 64 bytes.
 std::set<Rule> brokenRules(const Plan &plan);
 

@@ -28,7 +28,7 @@ struct What { // a granule's worth of a buffer
   bool operator==(const What &) const = default;
 };
 
-// The rules that one schedule breaks: places, contents, order, edges. The plan's shape must be right.
+// The rules that one schedule breaks: places, contents, order, edges. The plan's structure must be right.
 void addBrokenRules(const Plan &plan, uint32_t schedule, std::set<Rule> &rules);
 
 } // namespace headrace::plan::test

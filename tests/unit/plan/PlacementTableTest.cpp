@@ -27,8 +27,8 @@ Plan threePlacements() {
     placement.slots.assign(slots[p], Slot{0, 100});
     plan.placements.push_back(placement);
     Schedule decode, mixed;
-    decode.shape = IterationClass::Decode;
-    mixed.shape = IterationClass::Mixed;
+    decode.iterationClass = IterationClass::Decode;
+    mixed.iterationClass = IterationClass::Mixed;
     plan.schedules.push_back(decode);
     plan.schedules.push_back(mixed);
     plan.variants.push_back({1, 1, 64, p, 2 * p, {}, times[p][0], 0, 0});
@@ -56,8 +56,8 @@ TEST(PlacementTable, OneLayerBehindASlotOfItsSizeFreesNothingAndBiggerSlotsCost)
 TEST(PlacementTable, ChoosesWhatFreesMostWithinTheObjective) {
   const Plan plan = threePlacements();
   const PlacementTable table(plan);
-  const auto placementFor = [&](const IterationSize &shape, uint64_t sloNs) {
-    const std::optional<uint32_t> variant = table.choose(shape, sloNs);
+  const auto placementFor = [&](const IterationSize &size, uint64_t sloNs) {
+    const std::optional<uint32_t> variant = table.choose(size, sloNs);
     return variant ? static_cast<int>(plan.variants[*variant].placement) : -1;
   };
   EXPECT_EQ(placementFor({1, 1, 64}, 90), 2);
@@ -67,7 +67,7 @@ TEST(PlacementTable, ChoosesWhatFreesMostWithinTheObjective) {
   EXPECT_EQ(placementFor({1, 1, 64}, 9), -1);
   EXPECT_EQ(table.leastNs({1, 1, 64}), 10u);
   EXPECT_EQ(placementFor({1, 1, 64}, 0), 2); // no objective
-  // Shapes go to the smallest bucket that holds them.
+  // Sizes go to the smallest bucket that holds them.
   EXPECT_EQ(placementFor({2, 2, 10}, 22), 1);
   EXPECT_EQ(placementFor({2, 2, 10}, 21), 0);
   // Two rows of one sequence are no decode iteration.

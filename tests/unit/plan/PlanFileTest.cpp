@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 Plan somePlan() {
   for (const test::NamedOptions &named : test::variedPlans())
-    if (named.name == "two shapes and two placements")
+    if (named.name == "two classes and two placements")
       return test::makePlan(named.options);
   return {};
 }

@@ -66,7 +66,7 @@ void addSwitch(Plan &plan, uint32_t from, uint32_t to) {
   s.name = plan.placements[from].name + " to " + plan.placements[to].name;
   s.placement = to;
   s.fromPlacement = from;
-  s.shape = IterationClass::Transition;
+  s.iterationClass = IterationClass::Transition;
   for (uint32_t unit = 0; unit < plan.kvBuffer(0); ++unit) {
     const Extent &home = plan.placements[to].extents[unit], &source = plan.placements[from].extents[unit];
     if (home.space == Space::Device && source.space == Space::Host)

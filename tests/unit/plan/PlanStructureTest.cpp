@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each fault in a plan's shape, by the message with which both the reader and the verifier refuse it.
+// Each fault in a plan's structure, by the message with which both the reader and the verifier refuse it.
 #include "runtime/plan/PlanStructure.h"
 
 #include <gtest/gtest.h>
@@ -28,8 +28,8 @@ struct Fault {
 Plan somePlan() {
   test::PlacementOptions placement;
   placement.layers = {1, 3};
-  placement.shapes.front().cutUnits = 1;
-  placement.shapes.front().cutBytes = 512;
+  placement.limits.front().cutUnits = 1;
+  placement.limits.front().cutBytes = 512;
   return test::makePlan({test::tinyLlama(4), {placement}});
 }
 Schedule &schedule(Plan &p) { return p.schedules[0]; }
@@ -149,7 +149,7 @@ const std::vector<Fault> &faults() {
       {"schedules[0].name has 300 bytes, expected at most 256", [](Plan &p) { schedule(p).name.assign(300, 'x'); }},
       {"schedules[0].locals[1].name has a control character, 9",
        [](Plan &p) { schedule(p).locals[1].buffer.name = "\t"; }},
-      {"schedules[0].shape is 3, expected 0 to 2", [](Plan &p) { schedule(p).shape = IterationClass{3}; }},
+      {"schedules[0].shape is 3, expected 0 to 2", [](Plan &p) { schedule(p).iterationClass = IterationClass{3}; }},
       {"schedules[0].placement is 1, expected less than 1", [](Plan &p) { schedule(p).placement = 1; }},
       {"schedules[0].max_tokens is 5, expected 1 to 4", [](Plan &p) { schedule(p).maxTokens = 5; }},
       {"schedules[0].max_sequences is 0, expected 1 to 2", [](Plan &p) { schedule(p).maxSequences = 0; }},

@@ -28,8 +28,8 @@ constexpr uint64_t kKv = 6144;
 Plan made(std::vector<int64_t> layers, int cutUnits, uint64_t cutBytes, int64_t of) {
   test::PlacementOptions placement;
   placement.layers = std::move(layers);
-  placement.shapes.front().cutUnits = cutUnits;
-  placement.shapes.front().cutBytes = cutBytes;
+  placement.limits.front().cutUnits = cutUnits;
+  placement.limits.front().cutBytes = cutBytes;
   return test::makePlan({test::tinyLlama(of), {placement}});
 }
 
@@ -155,7 +155,7 @@ TEST(LargestLiveBytes, AreWithinTheArenaAndCloseToIt) {
 
 TEST(LargestLiveBytes, OfATransitionAreHomesAndWhatItBrings) {
   const Plan plan = made({1, 3}, 2, 256, 4);
-  ASSERT_EQ(plan.schedules[1].shape, IterationClass::Transition);
+  ASSERT_EQ(plan.schedules[1].iterationClass, IterationClass::Transition);
   EXPECT_EQ(largestLiveBytes(plan, 1), homesOf(plan) + kQkv + kOut + 256);
 }
 

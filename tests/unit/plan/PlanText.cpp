@@ -77,8 +77,8 @@ std::string textOf(const Plan &p) {
       line(out, " content", c.buffer, c.bufferOffset, c.bytes, c.address);
   }
   for (const Schedule &s : p.schedules) {
-    line(out, "schedule", s.name, s.placement, s.shape, s.maxTokens, s.maxSequences, s.maxContext, s.entryState,
-         s.exitState, s.fromPlacement);
+    line(out, "schedule", s.name, s.placement, s.iterationClass, s.maxTokens, s.maxSequences, s.maxContext,
+         s.entryState, s.exitState, s.fromPlacement);
     for (const Step &x : s.steps)
       line(out, " step", x.kind, x.lane, x.op, x.part, x.layer, x.device, x.miniBatch, x.direct, x.resizable,
            x.firstOperand, x.operandCount, x.flops, x.deviceBytes, x.linkBytes);

@@ -24,8 +24,8 @@ Plan somePlan() {
   test::PlacementOptions placement;
   placement.layers = {1, 3};
   placement.offloadEmbedding = true;
-  placement.shapes.front().cutUnits = 1;
-  placement.shapes.front().cutBytes = 512;
+  placement.limits.front().cutUnits = 1;
+  placement.limits.front().cutBytes = 512;
   return test::makePlan({test::tinyLlama(4), {placement}});
 }
 Schedule &schedule(Plan &p) { return p.schedules[0]; }

@@ -51,13 +51,13 @@ model::ModelSpec tinyQwen3(int64_t layers) {
 std::vector<NamedOptions> variedPlans() {
   using model::StartRule;
   const auto cut = [](int units, uint64_t bytes) {
-    ShapeOptions shape;
-    shape.cutUnits = units;
-    shape.cutBytes = bytes;
-    return shape;
+    LimitOptions limits;
+    limits.cutUnits = units;
+    limits.cutBytes = bytes;
+    return limits;
   };
-  const auto eager = [&](std::vector<int64_t> layers, ShapeOptions shape) {
-    return PlacementOptions{.name = "eager", .layers = std::move(layers), .shapes = {shape}};
+  const auto eager = [&](std::vector<int64_t> layers, LimitOptions limits) {
+    return PlacementOptions{.name = "eager", .layers = std::move(layers), .limits = {limits}};
   };
   const auto paper = [&](std::vector<int64_t> layers) {
     return PlacementOptions{.name = "paper", .layers = std::move(layers), .rule = StartRule::Paper};
@@ -78,11 +78,11 @@ std::vector<NamedOptions> variedPlans() {
   PlacementOptions ends = eager({1}, cut(1, 256));
   ends.offloadEmbedding = ends.offloadHead = true;
   out.push_back({"embedding read in place, head in a slot", {tinyOpt(2), {ends}}});
-  PlacementOptions shapes = eager({1, 3}, cut(1, 512));
-  shapes.shapes.push_back({IterationClass::Mixed, 16, 2, 16, 3, 256, {8, 16}});
+  PlacementOptions mixedToo = eager({1, 3}, cut(1, 512));
+  mixedToo.limits.push_back({IterationClass::Mixed, 16, 2, 16, 3, 256, {8, 16}});
   PlacementOptions other = eager({}, {});
   other.name = "none";
-  out.push_back({"two shapes and two placements", {tinyLlama(4), {shapes, other}}});
+  out.push_back({"two classes and two placements", {tinyLlama(4), {mixedToo, other}}});
   PlacementOptions none = eager({}, {}), some = eager({1, 3}, cut(1, 512)), most = paper({0, 1, 3});
   none.name = "none";
   out.push_back({"three placements with transitions between them", {tinyLlama(4), {none, some, most}, true}});

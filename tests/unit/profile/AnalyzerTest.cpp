@@ -61,7 +61,7 @@ TEST(Analyzer, FindsInVirtualTimeWhatTheCostModelPutIn) {
         const uint64_t ns =
             site == Site::Activate && !model.gated()
                 ? 0 // part of the matrix product
-                : truth.computeNs(cost::opSiteOf(site), cost::shapeOf(cell.phase, cell.batch, cell.sequence), false);
+                : truth.computeNs(cost::opSiteOf(site), cost::bucketOf(cell.phase, cell.batch, cell.sequence), false);
         EXPECT_EQ(cell.at(site), (cost::Timing{ns, ns, ns})) << cost::siteName(site);
       }
     for (const cost::Transfer &t : record.transfers) {
@@ -377,9 +377,9 @@ TEST(AnalyzerPlan, VariantsOfExactlyThePairsPassTheVerifier) {
     ASSERT_EQ(made.plan.variants.size(), cells.size());
     for (size_t i = 0; i < cells.size(); ++i) {
       const plan::Variant &variant = made.plan.variants[made.cellGraphs[i].index];
-      const cost::Bucket shape = cost::shapeOf(cells[i].phase, cells[i].batch, cells[i].sequence);
+      const cost::Bucket bucket = cost::bucketOf(cells[i].phase, cells[i].batch, cells[i].sequence);
       EXPECT_EQ(std::tuple(variant.newTokens, variant.sequences, variant.context),
-                std::tuple(shape.tokens, shape.sequences, shape.context));
+                std::tuple(bucket.tokens, bucket.sequences, bucket.context));
       EXPECT_EQ(variant.predictedNs,
                 std::accumulate(variant.durationsNs.begin(), variant.durationsNs.end(), uint64_t{0}));
     }

@@ -115,8 +115,10 @@ TEST(BatchEngine, ComposesDecodeRowsFirstThenPromptsUpToTheBucket) {
   EXPECT_EQ(result.iterations, 9u);
   EXPECT_EQ(result.prefillIterations, 2u);
   ASSERT_EQ(variants.size(), 9u);
-  EXPECT_EQ(host.plan().schedules[host.plan().variants[variants[0]].schedule].shape, plan::IterationClass::Mixed);
-  EXPECT_EQ(host.plan().schedules[host.plan().variants[variants[8]].schedule].shape, plan::IterationClass::Decode);
+  EXPECT_EQ(host.plan().schedules[host.plan().variants[variants[0]].schedule].iterationClass,
+            plan::IterationClass::Mixed);
+  EXPECT_EQ(host.plan().schedules[host.plan().variants[variants[8]].schedule].iterationClass,
+            plan::IterationClass::Decode);
   for (const auto &tokens : result.tokens)
     EXPECT_EQ(tokens.size(), 8u);
 }

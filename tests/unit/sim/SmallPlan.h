@@ -41,7 +41,7 @@ inline plan::Plan smallPlan() {
   HandMade move;
   move.h2d(25);
   move.schedule.steps[0].linkBytes = 25;
-  move.schedule.shape = plan::IterationClass::Transition;
+  move.schedule.iterationClass = plan::IterationClass::Transition;
   plan.schedules.push_back(move.schedule);
   plan::Transition transition;
   transition.schedule = 1;

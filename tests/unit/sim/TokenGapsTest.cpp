@@ -55,13 +55,13 @@ protected:
   struct Bucket {
     int64_t tokens, sequences, context;
   };
-  void variant(uint32_t placement, plan::IterationClass shape, Bucket bucket, uint32_t state, uint64_t head,
+  void variant(uint32_t placement, plan::IterationClass iterationClass, Bucket bucket, uint32_t state, uint64_t head,
                uint64_t tail) {
     HandMade made;
     const uint32_t work = made.compute(head);
     made.publish(0);
     made.h2d(tail, {work});
-    made.schedule.shape = shape;
+    made.schedule.iterationClass = iterationClass;
     made.schedule.placement = placement;
     made.schedule.entryState = made.schedule.exitState = state;
     plan.schedules.push_back(made.schedule);
@@ -76,7 +76,7 @@ protected:
                   uint32_t fromPlacement = plan::kNone) {
     HandMade made;
     made.h2d(ns);
-    made.schedule.shape = plan::IterationClass::Transition;
+    made.schedule.iterationClass = plan::IterationClass::Transition;
     made.schedule.placement = placement;
     made.schedule.fromPlacement = fromPlacement;
     made.schedule.entryState = fromState;
