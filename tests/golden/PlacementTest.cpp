@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where weights live does not change a bit: every placement and both start rules against the resident run.
+// Where weights live does not change a bit: every placement and start rule against the resident run.
 #include <algorithm>
 #include <random>
 
