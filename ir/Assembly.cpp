@@ -75,8 +75,6 @@ ParseResult parseStep(OpAsmParser &parser, StepInfo &step) {
       step.direct = true;
     else if (word == "resizable")
       step.resizable = true;
-    else if (word == "device")
-      result = parseSmall(parser, word, step.device);
     else if (word == "mini_batch")
       result = parseSmall(parser, word, step.miniBatch);
     else if (word == "threads")
@@ -88,7 +86,7 @@ ParseResult parseStep(OpAsmParser &parser, StepInfo &step) {
     else if (word == "link_bytes")
       result = parseAmount(parser, word, step.linkBytes);
     else
-      return parser.emitError(loc) << "expected direct, resizable, device, mini_batch, threads, flops, device_bytes or "
+      return parser.emitError(loc) << "expected direct, resizable, mini_batch, threads, flops, device_bytes or "
                                       "link_bytes, got '"
                                    << word << "'";
     if (result)
@@ -111,7 +109,6 @@ void printStep(OpAsmPrinter &printer, Operation *, const StepInfo &step) {
     printer << ", direct";
   if (step.resizable)
     printer << ", resizable";
-  amount("device", step.device);
   amount("mini_batch", step.miniBatch);
   amount("threads", step.threads);
   amount("flops", step.flops);

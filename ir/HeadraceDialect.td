@@ -92,7 +92,7 @@ class Headrace_StructProp<string type, string summary> : Property<"::headrace::i
       return ::mlir::failure();
   }];
 }
-def Headrace_StepProp : Headrace_StructProp<"StepInfo", "layer, part, device, lane, mini-batch, and amounts of resources">;
+def Headrace_StepProp : Headrace_StructProp<"StepInfo", "layer, part, lane, mini-batch, and amounts of resources">;
 def Headrace_RangeProp : Headrace_StructProp<"ByteRange", "a run of bytes of a buffer">;
 def Headrace_WorkspaceProp : Headrace_StructProp<"Workspace", "scratch of one step">;
 // Byte offset into the arena of the buffer's space; kNoAddress before the offsets phase.

@@ -8,22 +8,21 @@ namespace headrace::ir {
 
 bool StepInfo::unpack(const Fields &f, StepInfo &out) {
   const std::optional<Part> part = symbolizePart(static_cast<uint32_t>(f[1]));
-  const std::optional<Lane> lane = f[4] < 0 ? std::nullopt : symbolizeLane(static_cast<uint32_t>(f[4]));
-  if (f[0] < -1 || f[0] > std::numeric_limits<int32_t>::max() || !part || f[2] < 0 || f[2] > 255 || f[3] < 0 ||
-      f[3] > 255 || (f[4] >= 0 && !lane) || f[7] < 0 || f[7] > std::numeric_limits<uint32_t>::max() || f[8] < 0 ||
-      f[9] < 0 || f[10] < 0)
+  const std::optional<Lane> lane = f[3] < 0 ? std::nullopt : symbolizeLane(static_cast<uint32_t>(f[3]));
+  if (f[0] < -1 || f[0] > std::numeric_limits<int32_t>::max() || !part || f[2] < 0 || f[2] > 255 ||
+      (f[3] >= 0 && !lane) || f[6] < 0 || f[6] > std::numeric_limits<uint32_t>::max() || f[7] < 0 || f[8] < 0 ||
+      f[9] < 0)
     return false;
   out = {static_cast<int32_t>(f[0]),
          *part,
          static_cast<uint8_t>(f[2]),
-         static_cast<uint8_t>(f[3]),
          lane,
+         f[4] != 0,
          f[5] != 0,
-         f[6] != 0,
-         static_cast<uint32_t>(f[7]),
+         static_cast<uint32_t>(f[6]),
+         static_cast<uint64_t>(f[7]),
          static_cast<uint64_t>(f[8]),
-         static_cast<uint64_t>(f[9]),
-         static_cast<uint64_t>(f[10])};
+         static_cast<uint64_t>(f[9])};
   return true;
 }
 

@@ -2,7 +2,7 @@
 //
 // Plain structs that ops keep inline as properties, so that passes read and write them without looking anything up.
 //
-//   StepInfo    whose step it is (layer, part, device, mini-batch), its lane, and the amounts of resources it occupies
+//   StepInfo    whose step it is (layer, part, mini-batch), its lane, and the amounts of resources it occupies
 //   ByteRange   a run of bytes of a buffer, printed [offset for bytes]
 //   Workspace   scratch of one step
 //   Address     byte offset into the arena of the buffer's space
@@ -29,7 +29,6 @@ namespace headrace::ir {
 struct StepInfo {
   int32_t layer = -1; // -1: of no layer (embedding, head)
   Part part = Part::Embedding;
-  uint8_t device = 0;
   uint8_t miniBatch = 0;
   std::optional<Lane> lane; // set by AssignLanes
   bool direct = false;      // its kernel reads a host buffer over the link
@@ -39,11 +38,10 @@ struct StepInfo {
   uint64_t deviceBytes = 0; // device memory read and written
   uint64_t linkBytes = 0;   // over the link: host to device, but for steps of the d2h lane
 
-  using Fields = std::array<int64_t, 11>;
+  using Fields = std::array<int64_t, 10>;
   Fields pack() const {
     return {layer,
             static_cast<int64_t>(part),
-            device,
             miniBatch,
             lane ? static_cast<int64_t>(*lane) : -1,
             direct,

@@ -10,6 +10,7 @@
 #include "passes/RangeMap.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/BufferIndex.h"
 #include "llvm/ADT/DenseMap.h"
 
 namespace headrace::compiler {
@@ -22,17 +23,17 @@ plan::Space spaceOf(mlir::Value value) { return toPlan(ir::bufferType(value).get
 class ScheduleEmitter {
 public:
   ScheduleEmitter(ir::IterationOp iteration, const plan::Plan &plan, plan::Schedule &schedule)
-      : iteration_(iteration), plan_(plan), schedule_(schedule), ranges_(iteration) {}
+      : iteration_(iteration), plan_(plan), index_(plan), schedule_(schedule), ranges_(iteration) {}
 
   // Refuses an op that no plan can say.
   absl::Status run() {
     for (mlir::Operation &op : iteration_.block()) {
       if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
-        buffers_[weight.getBuffer()] = static_cast<uint32_t>(weight.getUnit());
+        buffers_[weight.getBuffer()] = index_.weight(static_cast<size_t>(weight.getUnit()));
       else if (auto kv = llvm::dyn_cast<ir::KvOp>(op))
-        buffers_[kv.getBuffer()] = plan_.kvBuffer(kv.getLayer());
+        buffers_[kv.getBuffer()] = index_.kv(kv.getLayer());
       else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
-        buffers_[io.getBuffer()] = plan_.metaBuffer() + static_cast<uint32_t>(io.getRole());
+        buffers_[io.getBuffer()] = index_.io(toPlan(io.getRole()));
       else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op)) {
         const auto begin = static_cast<uint64_t>(slot.address().value);
         slotsBegin_ = std::min(slotsBegin_, begin);
@@ -82,7 +83,6 @@ private:
       step.op = form->site->op;
     step.part = toPlan(info.part);
     step.layer = info.layer;
-    step.device = info.device;
     step.miniBatch = info.miniBatch;
     step.direct = info.direct;
     step.resizable = info.resizable;
@@ -201,6 +201,7 @@ private:
 
   ir::IterationOp iteration_;
   const plan::Plan &plan_;
+  const plan::BufferIndex index_;
   plan::Schedule &schedule_;
   const ir::Ranges ranges_;
   llvm::DenseMap<mlir::Value, uint32_t> buffers_; // by the value that is the buffer
@@ -245,18 +246,22 @@ bool contains(const plan::State &state, const plan::State &needed) {
 
 PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target, plan::Plan &plan)
     : target_(target), plan_(plan) {
-  for (const model::Unit &unit : layout.units)
-    plan.buffers.push_back({unit.name, plan::BufferKind::Weight, unit.layer, unit.bytes});
+  for (uint32_t unit = 0; const model::Unit &u : layout.units)
+    plan.buffers.push_back({u.name, plan::BufferKind::Weight, u.layer, u.bytes, unit++});
   for (int32_t layer = 0; layer < plan.model->layers; ++layer)
     plan.buffers.push_back({absl::StrCat("kv.", layer), plan::BufferKind::Kv, layer, target.kvBytes});
   const uint64_t ids = model::alignUp(static_cast<uint64_t>(target.meta.maxSequences) * sizeof(int32_t));
-  plan.buffers.push_back({"meta", plan::BufferKind::Io, -1, kernels::metaBytes(target.meta)});
-  plan.buffers.push_back({"sampled", plan::BufferKind::Io, -1, ids});
-  plan.buffers.push_back({"output", plan::BufferKind::Io, -1, ids});
+  const auto io = [&](const char *name, uint64_t bytes, plan::Io which) {
+    plan.buffers.push_back({name, plan::BufferKind::Io, -1, bytes, static_cast<uint32_t>(which)});
+  };
+  io("meta", kernels::metaBytes(target.meta), plan::Io::Meta);
+  io("sampled", ids, plan::Io::Sampled);
+  io("output", ids, plan::Io::Output);
   plan.states.emplace_back();
 }
 
 uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement placement) {
+  const plan::BufferIndex index(plan_);
   placement.extents.resize(plan_.buffers.size());
   placement.kvBlocks = plan_.kvBlocks;
   const auto home = [&](uint32_t buffer, mlir::Value value) {
@@ -271,15 +276,15 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
   };
   for (mlir::Operation &op : iteration.block()) {
     if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
-      home(static_cast<uint32_t>(weight.getUnit()), weight.getBuffer());
+      home(index.weight(static_cast<size_t>(weight.getUnit())), weight.getBuffer());
     else if (auto kv = llvm::dyn_cast<ir::KvOp>(op))
-      home(plan_.kvBuffer(kv.getLayer()), kv.getBuffer());
+      home(index.kv(kv.getLayer()), kv.getBuffer());
     else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
-      home(plan_.metaBuffer() + static_cast<uint32_t>(io.getRole()), io.getBuffer());
+      home(index.io(toPlan(io.getRole())), io.getBuffer());
     else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op))
       placement.slots.push_back({static_cast<uint64_t>(slot.address().value), slot.sizeInBytes()});
     else if (auto embed = llvm::dyn_cast<ir::EmbedOp>(op); embed && embed.stepInfo().direct)
-      placement.extents[0].direct = true;
+      placement.extents[index.weight(0)].direct = true;
   }
   plan_.placements.push_back(std::move(placement));
   return static_cast<uint32_t>(plan_.placements.size() - 1);

@@ -18,6 +18,7 @@ static_assert(model::mirrors<ir::AccessKind, plan::Access>());
 static_assert(model::mirrors<ir::MemorySpace, plan::Space>());
 static_assert(model::mirrors<ir::Encoding, plan::Encoding>());
 static_assert(model::mirrors<ir::Part, plan::Part>());
+static_assert(model::mirrors<ir::IoRole, plan::Io>());
 static_assert(model::mirrors<ir::IterationClass, plan::IterationClass>());
 static_assert(model::mirrors<ir::UnitRole, model::UnitRole>());
 static_assert(model::mirrors<algorithms::StartRule, model::StartRule>());
@@ -30,6 +31,7 @@ constexpr plan::Arg toPlan(ir::Arg arg) { return static_cast<plan::Arg>(arg); }
 constexpr plan::Access toPlan(ir::AccessKind access) { return static_cast<plan::Access>(access); }
 constexpr plan::Space toPlan(ir::MemorySpace space) { return static_cast<plan::Space>(space); }
 constexpr plan::Encoding toPlan(ir::Encoding encoding) { return static_cast<plan::Encoding>(encoding); }
+constexpr plan::Io toPlan(ir::IoRole role) { return static_cast<plan::Io>(role); }
 constexpr plan::Part toPlan(ir::Part part) { return static_cast<plan::Part>(part); }
 constexpr plan::IterationClass toPlan(ir::IterationClass iterationClass) {
   return static_cast<plan::IterationClass>(iterationClass);

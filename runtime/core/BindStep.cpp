@@ -47,6 +47,11 @@ public:
                                                    kernels::opName(step_.op), ", layer ", step_.layer, "): ", message));
   }
 
+  bool isWeight(const Operand &operand, const model::WeightLayout &layout) const {
+    return operand.buffer < plan_.buffers.size() && plan_.buffers[operand.buffer].kind == plan::BufferKind::Weight &&
+           plan_.buffers[operand.buffer].index < layout.units.size();
+  }
+
   const Operand *find(Arg arg) const {
     for (uint32_t i = 0; i < step_.operandCount; ++i)
       if (const Operand &operand = schedule_.operands[step_.firstOperand + i]; operand.arg == arg)
@@ -116,10 +121,10 @@ public:
     const Operand *operand = find(arg);
     if (operand == nullptr)
       return refuse(absl::StrCat("operand ", argName(arg), " is missing"));
-    if (operand->buffer >= layout.units.size())
+    if (!isWeight(*operand, layout))
       return refuse(absl::StrCat("operand ", argName(arg), " is buffer ", operand->buffer, ", not one of the ",
                                  layout.units.size(), " weight units"));
-    return &layout.units[operand->buffer];
+    return &layout.units[plan_.buffers[operand->buffer].index];
   }
 
   // A tensor of `unit` inside the range that the operand `arg` covers.
@@ -128,7 +133,8 @@ public:
     const Operand *operand = find(arg);
     if (operand == nullptr)
       return refuse(absl::StrCat("operand ", argName(arg), " is missing"));
-    if (operand->buffer != static_cast<uint64_t>(&unit - layout.units.data()) ||
+    if (!isWeight(*operand, layout) ||
+        plan_.buffers[operand->buffer].index != static_cast<uint64_t>(&unit - layout.units.data()) ||
         operand->bufferOffset > tensor.offset || tensor.bytes > operand->bytes ||
         tensor.offset - operand->bufferOffset > operand->bytes - tensor.bytes)
       return refuse(absl::StrCat("operand ", argName(arg), " does not cover bytes [", tensor.offset, ", +",

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/plan/BufferIndex.h"
 #include "runtime/plan/Mirrors.h"
 
 namespace headrace::core {
@@ -18,7 +19,8 @@ namespace {
 class Loader {
 public:
   Loader(const plan::Plan &plan, Device &device, const model::WeightSource *weights, const LoadOptions &options)
-      : plan_(plan), device_(device), weights_(weights), options_(options), layout_(model::layoutWeights(plan.model)) {}
+      : plan_(plan), device_(device), weights_(weights), options_(options), layout_(model::layoutWeights(plan.model)),
+        buffers_(plan) {}
 
   absl::StatusOr<Manifest> load() {
     RETURN_IF_ERROR(check());
@@ -45,29 +47,31 @@ private:
     if (device_.holdsData() && weights_ == nullptr)
       return absl::InvalidArgumentError(
           absl::StrCat("device '", std::string(device_.kind()), "' holds data and was given no weights"));
-    if (plan_.buffers.size() < layout_.units.size())
-      return absl::InvalidArgumentError(absl::StrCat("plan: ", plan_.buffers.size(), " buffers, the model has ",
-                                                     layout_.units.size(), " weight units"));
-    for (size_t u = 0; u < layout_.units.size(); ++u)
-      if (plan_.buffers[u].bytes != layout_.units[u].bytes)
-        return absl::InvalidArgumentError(absl::StrCat("plan: buffer ", plan_.buffers[u].name, " has ",
-                                                       plan_.buffers[u].bytes, " bytes, the model's unit ",
+    for (size_t u = 0; u < layout_.units.size(); ++u) {
+      const uint32_t buffer = buffers_.weight(u);
+      if (buffer == plan::kNone)
+        return absl::InvalidArgumentError(absl::StrCat("plan: no buffer for the model's unit ", layout_.units[u].name));
+      if (plan_.buffers[buffer].bytes != layout_.units[u].bytes)
+        return absl::InvalidArgumentError(absl::StrCat("plan: buffer ", plan_.buffers[buffer].name, " has ",
+                                                       plan_.buffers[buffer].bytes, " bytes, the model's unit ",
                                                        layout_.units[u].name, " has ", layout_.units[u].bytes));
+    }
     return absl::OkStatus();
   }
 
   absl::Status loadUnit(uint32_t u, Manifest &manifest) {
     const model::Unit &unit = layout_.units[u];
+    const uint32_t buffer = buffers_.weight(u);
     absl::Span<const std::byte> bytes; // the unit as filled; empty until then
     for (const plan::Extent &extent : plan_.placements[options_.placement].extents)
-      if (extent.buffer == u && extent.space == plan::Space::Device) {
+      if (extent.buffer == buffer && extent.space == plan::Space::Device) {
         RETURN_IF_ERROR(bringToDevice(unit, extent, bytes));
         manifest.loaded.device += extent.bytes;
       }
     std::set<std::pair<uint64_t, uint64_t>> filled; // (bufferOffset, address)
     for (uint32_t p = 0; p < plan_.placements.size(); ++p)
       for (const plan::Extent &extent : plan_.placements[p].extents) {
-        if (extent.buffer != u || extent.space == plan::Space::Device)
+        if (extent.buffer != buffer || extent.space == plan::Space::Device)
           continue;
         if (extent.space == plan::Space::Disk)
           return absl::InvalidArgumentError(absl::StrCat("plan: unit ", unit.name, " has its home on disk"));
@@ -122,6 +126,7 @@ private:
   const model::WeightSource *weights_;
   const LoadOptions &options_;
   const model::WeightLayout layout_;
+  const plan::BufferIndex buffers_;
   std::vector<std::byte> scratch_; // the largest unit that is not filled in place; gone once loading ends
 };
 

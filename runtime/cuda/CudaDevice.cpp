@@ -76,7 +76,8 @@ private:
 absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {
   RETURN_IF_ERROR(checkMemory(plan));
   o_.reset();
-  if (plan.placements.empty() || plan.metaBuffer() >= plan.buffers.size() || plan.outputBuffer() >= plan.buffers.size())
+  if (plan.placements.empty() || plan.ioBuffer(plan::Io::Meta) >= plan.buffers.size() ||
+      plan.ioBuffer(plan::Io::Output) >= plan.buffers.size())
     return absl::InvalidArgumentError("plan: no placement, or no io buffers");
   if (plan.hardware.kind != model::DeviceKind::Cuda)
     return absl::FailedPreconditionError(absl::StrCat(

@@ -148,7 +148,7 @@ private:
       return refuse(index, absl::StrCat("publish needs the output of ", sequences, " sequences on the device"));
     const plan::Extent *meta = nullptr;
     for (const plan::Extent &extent : plan_.placements[0].extents)
-      if (extent.buffer == plan_.metaBuffer() && extent.space == Space::Device && extent.bufferOffset == 0)
+      if (extent.buffer == plan_.ioBuffer(plan::Io::Meta) && extent.space == Space::Device && extent.bufferOffset == 0)
         meta = &extent;
     if (meta == nullptr)
       return refuse(index, "the plan's meta buffer has no home on the device");

@@ -72,7 +72,8 @@ absl::StatusOr<uint64_t> LaneDevice::deviceHome(uint32_t buffer, uint64_t bytes)
 
 absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {
   close();
-  if (plan.placements.empty() || plan.metaBuffer() >= plan.buffers.size() || plan.outputBuffer() >= plan.buffers.size())
+  if (plan.placements.empty() || plan.ioBuffer(plan::Io::Meta) >= plan.buffers.size() ||
+      plan.ioBuffer(plan::Io::Output) >= plan.buffers.size())
     return absl::InvalidArgumentError("plan: no placement, or no io buffers");
   if (plan.hardware.kind != model::DeviceKind::Host || plan.activationDtype != model::DType::F32)
     return absl::FailedPreconditionError(
@@ -92,8 +93,8 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
 
   const uint64_t metaBytes = kernels::metaBytes(plan.metaLayout);
   const uint64_t slots = static_cast<uint64_t>(plan.metaLayout.maxSequences);
-  absl::StatusOr<uint64_t> meta = deviceHome(plan.metaBuffer(), metaBytes);
-  absl::StatusOr<uint64_t> output = deviceHome(plan.outputBuffer(), slots * sizeof(int32_t));
+  absl::StatusOr<uint64_t> meta = deviceHome(plan.ioBuffer(plan::Io::Meta), metaBytes);
+  absl::StatusOr<uint64_t> output = deviceHome(plan.ioBuffer(plan::Io::Output), slots * sizeof(int32_t));
   if (!meta.ok() || !output.ok()) {
     close();
     return meta.ok() ? output.status() : meta.status();

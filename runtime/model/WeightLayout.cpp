@@ -147,7 +147,7 @@ WeightLayout layoutWeights(const ModelSpec &spec) {
   const bool opt = spec.family == Family::Opt;
   const std::string prefix = opt ? "model.decoder." : "model.";
   WeightLayout layout;
-  layout.units.reserve(static_cast<size_t>(spec.layers * kUnitsPerLayer + 2));
+  layout.units.reserve(static_cast<size_t>(unitCount(spec.layers)));
 
   UnitBuilder embedding(spec, "embedding", UnitRole::Embedding, -1);
   embedding.matrix(TensorRole::TokenTable, {{prefix + "embed_tokens.weight", spec.vocab}}, spec.hidden,

@@ -38,6 +38,8 @@ constexpr uint64_t alignUp(uint64_t n, uint64_t a = kAlign) { return (n + a - 1)
 
 enum class UnitRole : uint8_t { Embedding = 0, Qkv = 1, Out = 2, Up = 3, Down = 4, Head = 5 };
 inline constexpr int kUnitsPerLayer = 4;
+// With the embedding and the head.
+constexpr int64_t unitCount(int64_t layers) { return layers * kUnitsPerLayer + 2; }
 
 // HeadNorms: what the norms of q's and of k's heads multiply by, behind each other.
 enum class TensorRole : uint8_t { TokenTable, PositionTable, NormWeight, NormBias, Matrix, Bias, HeadNorms };

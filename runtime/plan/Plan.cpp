@@ -29,9 +29,11 @@ const char *argName(Arg arg) {
 
 namespace {
 
-// Units of placement before the first KV cache: embedding, four a layer, head.
-uint32_t weightBuffers(const Plan &plan) {
-  return static_cast<uint32_t>(plan.model->layers * model::kUnitsPerLayer + 2);
+uint32_t find(const Plan &plan, BufferKind kind, int64_t layer, uint32_t index) {
+  for (uint32_t i = 0; i < plan.buffers.size(); ++i)
+    if (const Buffer &b = plan.buffers[i]; b.kind == kind && b.layer == layer && b.index == index)
+      return i;
+  return kNone;
 }
 
 // The number of bytes that at least one of the ranges covers.
@@ -49,10 +51,30 @@ uint64_t unionBytes(std::vector<std::pair<uint64_t, uint64_t>> ranges) {
 
 } // namespace
 
-uint32_t Plan::kvBuffer(int64_t layer) const { return weightBuffers(*this) + static_cast<uint32_t>(layer); }
-uint32_t Plan::metaBuffer() const { return kvBuffer(model->layers); }
-uint32_t Plan::sampledBuffer() const { return metaBuffer() + 1; }
-uint32_t Plan::outputBuffer() const { return metaBuffer() + 2; }
+const char *bufferKindName(BufferKind kind) {
+  switch (kind) {
+  case BufferKind::Weight:
+    return "weight";
+  case BufferKind::Kv:
+    return "kv";
+  case BufferKind::Io:
+    return "io";
+  case BufferKind::Activation:
+    return "activation";
+  case BufferKind::Workspace:
+    return "workspace";
+  case BufferKind::Act:
+    return "act";
+  case BufferKind::Packed:
+    return "packed";
+  case BufferKind::Staging:
+    return "staging";
+  }
+  return "";
+}
+
+uint32_t Plan::kvBuffer(int64_t layer) const { return find(*this, BufferKind::Kv, layer, 0); }
+uint32_t Plan::ioBuffer(Io which) const { return find(*this, BufferKind::Io, -1, static_cast<uint32_t>(which)); }
 
 uint64_t Plan::addressBytes() const {
   return aliases.empty() ? arenaBytes : aliases.back().address + aliases.back().bytes;
@@ -94,6 +116,10 @@ DeviceBytes deviceBytes(const Plan &plan, uint32_t index) {
       break;
     case BufferKind::Io:
       out.io += extent.bytes;
+      break;
+    case BufferKind::Packed:
+    case BufferKind::Staging:
+      out.slots += extent.bytes;
       break;
     case BufferKind::Activation:
     case BufferKind::Workspace:

@@ -6,7 +6,7 @@
 //
 //   Plan
 //    |- model, hardware, goal, reason         the inputs that produced it, and the numbers that decided
-//    |- buffers      weights (one a unit), KV cache (one a layer), io: they outlive an iteration
+//    |- buffers      weights (one a unit), KV cache (one a layer), io ..., in any order: they outlive an iteration
 //    |- placements   where each buffer's extents live between iterations (their home)
 //    |- states       what slots hold at the edge of an iteration
 //    |- schedules    steps, operands, edges, transient buffers: one per placement and iteration class
@@ -38,7 +38,7 @@ struct ModelSpec;
 
 namespace headrace::plan {
 
-inline constexpr uint32_t kFormatVersion = 2;
+inline constexpr uint32_t kFormatVersion = 3;
 inline constexpr uint32_t kNone = 0xffffffffu;
 
 enum class Space : uint8_t { Device = 0, Host = 1, Disk = 2 };
@@ -49,8 +49,15 @@ enum class BufferKind : uint8_t {
   Io = 2,         // meta, sampled, output: what passes between host and device
   Activation = 3, // transient
   Workspace = 4,  // transient scratch of one step
-  Act = 5         // activation blocks (HybridServe): layer inputs kept instead of keys and values
+  Act = 5,        // activation blocks (HybridServe): layer inputs kept instead of keys and values
+  Packed = 6,     // a quantised copy of what another buffer holds
+  Staging = 7     // where packed bytes arrive before they are unpacked
 };
+// Activations and workspaces are a schedule's own (Schedule::locals), all others the plan's (Plan::buffers).
+constexpr bool isTransient(BufferKind kind) { return kind == BufferKind::Activation || kind == BufferKind::Workspace; }
+const char *bufferKindName(BufferKind kind); // "weight", "kv", "io", ...
+
+enum class Io : uint8_t { Meta = 0, Sampled = 1, Output = 2 };
 
 // Element encoding of an extent. Quantised encodings are appended when they exist.
 enum class Encoding : uint8_t { F32 = 0, F16 = 1, BF16 = 2, Bytes = 3 };
@@ -60,6 +67,9 @@ struct Buffer {
   BufferKind kind = BufferKind::Activation;
   int32_t layer = -1;
   uint64_t bytes = 0;
+  // Of a weight the unit in model::WeightLayout, of io its Io, of kv and of transients 0; of others a number. No two
+  // buffers of a plan have the same kind, layer and index.
+  uint32_t index = 0;
 };
 
 // A run of bytes of a buffer with one place and one encoding.
@@ -133,7 +143,6 @@ struct Step {
   kernels::Op op{}; // Compute only
   Part part = Part::Embedding;
   int32_t layer = -1;
-  uint8_t device = 0;
   uint8_t miniBatch = 0;
   bool direct = false;       // reads a host extent over the link
   bool resizable = false;    // a copy whose size may be changed at launch (KV, ACT blocks)
@@ -281,7 +290,8 @@ struct Plan {
   uint64_t pageBytes = 0;     // what changes hands at once; the arena is whole pages
   std::vector<Alias> aliases; // sorted by address, disjoint; whole pages. They map every cache, and nothing else
 
-  std::vector<Buffer> buffers; // weights in WeightLayout order, then kv.0 .., then "meta", "sampled", "output"
+  // In any order: each weight unit, each layer's kv and each Io once, and any number of other kinds.
+  std::vector<Buffer> buffers;
   std::vector<Placement> placements;
   std::vector<State> states;
   std::vector<Schedule> schedules;
@@ -294,10 +304,10 @@ struct Plan {
   // are held against it (slowestNs in PlacementTable.h).
   uint32_t slowestPermille = kPredicted;
 
-  uint32_t kvBuffer(int64_t layer) const; // index into buffers
-  uint32_t metaBuffer() const;
-  uint32_t sampledBuffer() const; // int32 [maxSequences]
-  uint32_t outputBuffer() const;  // int32 [maxSequences]
+  // The number of a buffer in `buffers`, kNone where there is none. They look through the list: who asks for many has a
+  // BufferIndex (BufferIndex.h).
+  uint32_t kvBuffer(int64_t layer) const;
+  uint32_t ioBuffer(Io which) const; // sampled, output: int32 [maxSequences]
   const Buffer &buffer(const Schedule &schedule, uint32_t id) const;
   uint64_t addressBytes() const; // the end of all addresses: the arena, or of the aliases behind it
   uint64_t kvBlockBytes() const; // of a layer

@@ -219,6 +219,7 @@ Buffer Decoder::buffer(const fb::Buffer &b, const std::string &path) {
   out.kind = enumerator<BufferKind>(b.kind(), path, ".kind");
   out.layer = b.layer();
   out.bytes = b.bytes();
+  out.index = b.index();
   return out;
 }
 
@@ -263,7 +264,7 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
   Schedule out;
   out.name = text(s.name());
   out.placement = s.placement();
-  out.iterationClass = enumerator<IterationClass>(s.shape(), path, ".shape");
+  out.iterationClass = enumerator<IterationClass>(s.iteration_class(), path, ".iteration_class");
   out.maxTokens = s.max_tokens();
   out.maxSequences = s.max_sequences();
   out.maxContext = s.max_context();
@@ -277,7 +278,6 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
     step.op = enumerator<kernels::Op>(x.op(), path, ".steps[", i, "].op");
     step.part = enumerator<Part>(x.part(), path, ".steps[", i, "].part");
     step.layer = x.layer();
-    step.device = x.device();
     step.miniBatch = x.mini_batch();
     step.direct = flag(x.direct(), path, ".steps[", i, "].direct");
     step.resizable = flag(x.resizable(), path, ".steps[", i, "].resizable");

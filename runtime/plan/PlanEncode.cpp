@@ -72,7 +72,7 @@ Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) 
 }
 
 Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_t address) {
-  return fb::CreateBuffer(fbb, fbb.CreateString(b.name), raw(b.kind), b.layer, b.bytes, address);
+  return fb::CreateBuffer(fbb, fbb.CreateString(b.name), raw(b.kind), b.layer, b.bytes, address, b.index);
 }
 
 Offset<fb::Placement> encodePlacement(FlatBufferBuilder &fbb, const Placement &p) {
@@ -96,7 +96,7 @@ Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
   const auto name = fbb.CreateString(s.name);
   const auto steps = structs<fb::Step>(fbb, s.steps, [](const Step &x) {
     return fb::Step(x.flops, x.deviceBytes, x.linkBytes, x.firstOperand, x.operandCount, x.layer, raw(x.kind),
-                    raw(x.lane), raw(x.op), raw(x.part), x.device, x.miniBatch, x.direct, x.resizable, 0);
+                    raw(x.lane), raw(x.op), raw(x.part), x.miniBatch, x.direct, x.resizable);
   });
   const auto operands = structs<fb::Operand>(fbb, s.operands, [](const Operand &o) {
     return fb::Operand(o.bufferOffset, o.bytes, o.address, o.buffer, raw(o.space), raw(o.access), raw(o.arg), 0);

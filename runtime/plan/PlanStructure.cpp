@@ -2,6 +2,7 @@
 #include "runtime/plan/PlanStructure.h"
 
 #include <cmath>
+#include <map>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "runtime/base/EnumCount.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/plan/BufferIndex.h"
 
 namespace headrace::plan {
 namespace {
@@ -135,7 +137,7 @@ void StructureCheck::checkHeader() {
   const absl::Status model = model::validate(plan_.model, "model");
   if (!model.ok())
     fail(model.message());
-  else if (const auto units = static_cast<uint64_t>(m.layers * model::kUnitsPerLayer + 2);
+  else if (const auto units = static_cast<uint64_t>(model::unitCount(m.layers));
            !plan_.weightHashes.empty() && plan_.weightHashes.size() != units)
     fail("weight_hashes has ", plan_.weightHashes.size(), " entries, expected none, or one for each of the model's ",
          units, " weight units");
@@ -208,26 +210,65 @@ void StructureCheck::checkAliases() {
   }
 }
 
+// What Buffer::index may be at most.
+uint32_t largestIndex(BufferKind kind, int64_t layers) {
+  switch (kind) {
+  case BufferKind::Weight:
+    return static_cast<uint32_t>(model::unitCount(layers) - 1);
+  case BufferKind::Io:
+    return model::enumCount<Io>() - 1;
+  case BufferKind::Kv:
+  case BufferKind::Activation:
+  case BufferKind::Workspace:
+    return 0;
+  case BufferKind::Act:
+  case BufferKind::Packed:
+  case BufferKind::Staging:
+    return kMaxBuffers - 1;
+  }
+  return 0;
+}
+
 void StructureCheck::checkBuffers() {
   if (!ok())
     return;
-  const uint64_t expected = plan_.outputBuffer() + uint64_t{1};
-  if (plan_.buffers.size() != expected)
-    fail("buffers has ", plan_.buffers.size(), " entries, a model of ", plan_.model->layers, " layers has ", expected);
+  atMost(plan_.buffers.size(), kMaxBuffers, "the number of buffers");
+  const int64_t layers = plan_.model->layers;
+  std::map<std::tuple<BufferKind, int32_t, uint32_t>, size_t> seen;
   for (size_t i = 0; i < plan_.buffers.size() && ok(); ++i) {
     const Buffer &buffer = plan_.buffers[i];
-    const BufferKind kind = i < plan_.kvBuffer(0)    ? BufferKind::Weight
-                            : i < plan_.metaBuffer() ? BufferKind::Kv
-                                                     : BufferKind::Io;
-    if (!text(buffer.name, model::kLongestName, false, "buffers[", i, "].name"))
+    if (!text(buffer.name, model::kLongestName, false, "buffers[", i, "].name") ||
+        !enumerator(buffer.kind, "buffers[", i, "].kind"))
       return;
-    if (buffer.kind != kind)
-      fail("buffers[", i, "].kind is ", value(buffer.kind), ", expected ", value(kind));
+    if (isTransient(buffer.kind))
+      fail("buffers[", i, "].kind is ", value(buffer.kind), " (", bufferKindName(buffer.kind),
+           "), which is a schedule's own");
+    within(buffer.layer, buffer.kind == BufferKind::Kv || buffer.kind == BufferKind::Act ? 0 : -1,
+           buffer.kind == BufferKind::Io ? -1 : layers - 1, "buffers[", i, "].layer");
+    atMost(buffer.index, largestIndex(buffer.kind, layers), "buffers[", i, "].index");
     if (buffer.bytes == 0)
       fail("buffers[", i, "].bytes is 0");
     aligned(buffer.bytes, "buffers[", i, "].bytes");
     atMost(buffer.bytes, kMaxBytes, "buffers[", i, "].bytes");
+    const auto [at, isNew] = seen.try_emplace({buffer.kind, buffer.layer, buffer.index}, i);
+    if (!isNew)
+      fail("buffers[", i, "] is ", bufferKindName(buffer.kind), " ", buffer.index, " of layer ", buffer.layer,
+           ", as buffers[", at->second, "] is");
   }
+  if (!ok())
+    return;
+  // What every model needs. The layer of a weight is its unit's: checked with its size (VerifySizes.cpp).
+  const BufferIndex index(plan_);
+  for (uint32_t unit = 0; unit <= largestIndex(BufferKind::Weight, layers) && ok(); ++unit)
+    if (index.weight(unit) == kNone)
+      fail("buffers has no weight ", unit, ", a model of ", layers, " layers has ",
+           largestIndex(BufferKind::Weight, layers) + 1);
+  for (int64_t layer = 0; layer < layers && ok(); ++layer)
+    if (index.kv(layer) == kNone)
+      fail("buffers has no kv of layer ", layer);
+  for (const Io io : {Io::Meta, Io::Sampled, Io::Output})
+    if (index.io(io) == kNone)
+      fail("buffers has no io ", value(io));
 }
 
 constexpr int64_t kMostStartItems = int64_t{1} << 20;
@@ -298,7 +339,7 @@ void StructureCheck::checkSchedule(uint32_t i) {
   const std::string path = absl::StrCat("schedules[", i, "]");
   schedule_ = i;
   text(s.name, model::kLongestName, false, path, ".name");
-  enumerator(s.iterationClass, path, ".shape");
+  enumerator(s.iterationClass, path, ".iteration_class");
   index(s.placement, plan_.placements.size(), path, ".placement");
   const bool computes = s.iterationClass != IterationClass::Transition;
   within(s.maxTokens, computes, plan_.metaLayout.maxTokens, path, ".max_tokens");

@@ -30,6 +30,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/BufferIndex.h"
 #include "runtime/plan/Mirrors.h"
 #include "runtime/plan/VerifyParts.h"
 
@@ -59,8 +60,9 @@ constexpr unsigned kRW = 1u << static_cast<int>(Access::ReadWrite);
 class OperandCheck {
 public:
   OperandCheck(const Plan &plan, const model::WeightLayout &layout, uint32_t schedule, Report &report)
-      : plan_(plan), spec_(plan.model), layout_(layout), index_(schedule), schedule_(plan.schedules[schedule]),
-        report_(report), tokens_(schedule_.maxTokens), sequences_(schedule_.maxSequences) {}
+      : plan_(plan), spec_(plan.model), layout_(layout), buffers_(plan), index_(schedule),
+        schedule_(plan.schedules[schedule]), report_(report), tokens_(schedule_.maxTokens),
+        sequences_(schedule_.maxSequences) {}
 
   void check(uint32_t step);
 
@@ -102,7 +104,7 @@ private:
            describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected all of ",
            plan_.buffers[buffer].name);
   }
-  void meta() { whole(Arg::Meta, kR, plan_.metaBuffer()); }
+  void meta() { whole(Arg::Meta, kR, buffers_.io(Io::Meta)); }
 
   // A transient buffer from its start, with at least `bytes`.
   void local(Arg arg, unsigned accesses, uint64_t bytes) {
@@ -134,11 +136,12 @@ private:
     const Operand *operand = take(arg, kR);
     if (!operand)
       return nullptr;
-    if (operand->buffer >= layout_.units.size()) {
-      fail("operand ", argName(arg), " is ", plan_.buffer(schedule_, operand->buffer).name, ", expected a weight");
+    const Buffer &buffer = plan_.buffer(schedule_, operand->buffer);
+    if (buffer.kind != BufferKind::Weight) {
+      fail("operand ", argName(arg), " is ", buffer.name, ", expected a weight");
       return nullptr;
     }
-    const model::Unit &unit = layout_.units[operand->buffer];
+    const model::Unit &unit = layout_.units[buffer.index];
     if (unit.layer >= 0 && unit.layer != step_->layer)
       fail("operand ", argName(arg), " is ", unit.name, ", the step is of layer ", step_->layer);
     return &unit;
@@ -152,7 +155,7 @@ private:
       fail("operand ", argName(arg), " is of ", unit.name, ", which has no such tensor");
       return;
     }
-    if (operand->buffer != static_cast<uint64_t>(&unit - layout_.units.data()) ||
+    if (operand->buffer != buffers_.weight(static_cast<size_t>(&unit - layout_.units.data())) ||
         operand->bufferOffset > tensor->offset || operand->bytes < tensor->bytes ||
         tensor->offset - operand->bufferOffset > operand->bytes - tensor->bytes)
       fail("operand ", argName(arg), " is ",
@@ -167,6 +170,7 @@ private:
   const Plan &plan_;
   const model::ModelSpec &spec_;
   const model::WeightLayout &layout_;
+  const BufferIndex buffers_;
   const uint32_t index_;
   const Schedule &schedule_;
   Report &report_;
@@ -185,7 +189,7 @@ void OperandCheck::embed() {
     if (spec_.learnedPositions)
       covers(Arg::Positions, *table, table->find(TensorRole::PositionTable));
   }
-  whole(Arg::Sampled, kR, plan_.sampledBuffer());
+  whole(Arg::Sampled, kR, buffers_.io(Io::Sampled));
   rowsF32(Arg::X, kW, tokens_, spec_.hidden);
 }
 
@@ -233,7 +237,7 @@ void OperandCheck::check(uint32_t number) {
   if (step_->kind == StepKind::Copy)
     return; // PlanStructure has seen to it
   if (step_->kind == StepKind::Publish) {
-    whole(Arg::Output, kR, plan_.outputBuffer());
+    whole(Arg::Output, kR, buffers_.io(Io::Output));
     if (find(Arg::Meta))
       meta();
   } else {
@@ -256,7 +260,7 @@ void OperandCheck::check(uint32_t number) {
       }
       const bool append = step_->op == kernels::Op::RopeAppend;
       rows(Arg::X, append ? kRW : kR, tokens_, spec_.qkvRows());
-      whole(Arg::Kv, append ? kW | kRW : kR, plan_.kvBuffer(step_->layer));
+      whole(Arg::Kv, append ? kW | kRW : kR, buffers_.kv(step_->layer));
       if (append && spec_.qkNorm)
         if (const model::Unit *qkv = unit(Arg::NormWeights))
           covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));
@@ -277,8 +281,8 @@ void OperandCheck::check(uint32_t number) {
       break;
     case kernels::Op::Sample:
       rowsF32(Arg::X, kR, sequences_, spec_.vocab);
-      whole(Arg::Sampled, kW | kRW, plan_.sampledBuffer());
-      whole(Arg::Output, kW, plan_.outputBuffer());
+      whole(Arg::Sampled, kW | kRW, buffers_.io(Io::Sampled));
+      whole(Arg::Output, kW, buffers_.io(Io::Output));
       workspace(kernels::sampleWorkspaceBytes(backend(), sequences_, spec_.vocab));
       break;
     }
@@ -300,6 +304,7 @@ std::string describe(const Plan &plan, const Schedule &schedule, uint32_t buffer
 }
 
 void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, Report &report) {
+  const BufferIndex buffers(plan);
   const auto expect = [&](uint32_t index, const std::string &name, int32_t layer, uint64_t bytes, bool exact) {
     const Buffer &buffer = plan.buffers[index];
     if (buffer.name != name || buffer.layer != layer)
@@ -312,17 +317,17 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, Report &
                               exact ? "" : "at least ", bytes));
   };
   for (uint32_t i = 0; i < layout.units.size(); ++i)
-    expect(i, layout.units[i].name, layout.units[i].layer, layout.units[i].bytes, true);
+    expect(buffers.weight(i), layout.units[i].name, layout.units[i].layer, layout.units[i].bytes, true);
   // One layer's cache: [block][k, v][kvHead][token in block][headDim]
   uint64_t kv = product({static_cast<uint64_t>(plan.kvBlocks), 2, static_cast<uint64_t>(plan.model->kvRows()),
                          static_cast<uint64_t>(plan.blockTokens), model::dtypeBytes(plan.kvDtype)});
   kv = kv > UINT64_MAX - model::kAlign ? UINT64_MAX : model::alignUp(kv);
   for (int32_t layer = 0; layer < plan.model->layers; ++layer)
-    expect(plan.kvBuffer(layer), absl::StrCat("kv.", layer), layer, kv, true);
-  expect(plan.metaBuffer(), "meta", -1, kernels::metaBytes(plan.metaLayout), true);
+    expect(buffers.kv(layer), absl::StrCat("kv.", layer), layer, kv, true);
+  expect(buffers.io(Io::Meta), "meta", -1, kernels::metaBytes(plan.metaLayout), true);
   const uint64_t ids = times(plan.metaLayout.maxSequences, sizeof(int32_t));
-  expect(plan.sampledBuffer(), "sampled", -1, ids, false);
-  expect(plan.outputBuffer(), "output", -1, ids, false);
+  expect(buffers.io(Io::Sampled), "sampled", -1, ids, false);
+  expect(buffers.io(Io::Output), "output", -1, ids, false);
   // The longest context fits a row of the block table.
   if (product({static_cast<uint64_t>(plan.metaLayout.maxBlocksPerSequence), static_cast<uint64_t>(plan.blockTokens)}) <
       static_cast<uint64_t>(plan.maxContext))

@@ -77,7 +77,7 @@ public:
         continue;
       if (buffer.layer >= 0)
         layers.insert(buffer.layer);
-      embedding |= e.buffer == 0;
+      embedding |= buffer.index == 0; // as WeightLayout has it
     }
     const std::string name = absl::StrCat("placement ", placement.name, ": ");
     expect(name + "offloaded_layers", static_cast<uint64_t>(placement.offloadedLayers), layers.size());

@@ -33,8 +33,9 @@ absl::Status fillMemory(const plan::Plan &plan, core::Device &device, const mode
   uint64_t done = 0;
   for (const plan::Extent &extent : plan.placements[0].extents) {
     absl::Status status;
-    if (extent.buffer < layout.units.size()) {
-      const model::Unit &unit = layout.units[extent.buffer];
+    const plan::Buffer &buffer = plan.buffers[extent.buffer];
+    if (buffer.kind == plan::BufferKind::Weight) {
+      const model::Unit &unit = layout.units[buffer.index];
       scratch.resize(unit.bytes);
       status = weights->fill(unit, plan::orderOf(device.matrixOrder()), absl::MakeSpan(scratch));
       if (status.ok())
@@ -43,7 +44,7 @@ absl::Status fillMemory(const plan::Plan &plan, core::Device &device, const mode
       done += extent.bytes;
       if (progress)
         progress(done, layout.totalBytes());
-    } else if (plan.buffers[extent.buffer].kind == plan::BufferKind::Kv) {
+    } else if (buffer.kind == plan::BufferKind::Kv) {
       status = zero(device, extent.address, extent.bytes, zeros);
     }
     if (!status.ok())

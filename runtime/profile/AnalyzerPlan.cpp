@@ -285,8 +285,8 @@ std::vector<std::optional<cost::Site>> sitesOf(const plan::Plan &plan, const pla
     for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
       const plan::Operand &operand = schedule.operands[i];
       if ((operand.arg == plan::Arg::Weight || operand.arg == plan::Arg::NormWeights) &&
-          operand.buffer < layout.units.size())
-        site.unit = layout.units[operand.buffer].role;
+          operand.buffer < plan.buffers.size() && plan.buffers[operand.buffer].kind == plan::BufferKind::Weight)
+        site.unit = layout.units[plan.buffers[operand.buffer].index].role;
     }
     if (site.op == kernels::Op::Linear && site.unit == model::UnitRole::Embedding)
       site.unit = model::UnitRole::Head; // tied: the table is the head's matrix

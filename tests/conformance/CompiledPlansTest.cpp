@@ -11,8 +11,11 @@
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/PlanVerifier.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
+#include "tests/support/ShuffleBuffers.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
 
@@ -175,6 +178,28 @@ TEST_P(CompiledPlans, GiveTheBitsOfTheResidentModelOnTheHost) {
             << "interval " << interval << ", poison " << options.poison;
       }
     }
+}
+
+// A plan says what each of its buffers is: where it stands in the list decides nothing, here and in virtual time.
+TEST_P(CompiledPlans, GiveTheBitsOfTheResidentModelWithTheirBuffersInAnyOrder) {
+  const serve::GenerateResult resident = run(compile(0), host::makeHostDevice({.unpaced = true}), true);
+  const plan::Plan plan = compileSeveral({1, 2});
+  const serve::GenerateResult inSim = run(plan, sim::makeSimDevice(), false);
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const plan::Plan shuffled = plan::test::withShuffledBuffers(plan, seed);
+    const std::string bytes = plan::serialize(shuffled);
+    const absl::StatusOr<plan::Plan> read =
+        plan::parse(absl::MakeConstSpan(reinterpret_cast<const std::byte *>(bytes.data()), bytes.size()), "shuffled");
+    ASSERT_TRUE(read.ok()) << read.status();
+    ASSERT_TRUE(plan::verifyPlan(*read, "shuffled").ok()) << plan::verifyPlan(*read, "shuffled");
+    int changes = 0;
+    const serve::GenerateResult other =
+        run(*read, host::makeHostDevice({.poison = true}), true, RandomWalk(seed, changes));
+    EXPECT_GT(changes, 0);
+    EXPECT_EQ(other.tokens, resident.tokens) << "seed " << seed;
+    EXPECT_TRUE(sameBits(other.logits, resident.logits)) << "seed " << seed;
+    EXPECT_EQ(run(*read, sim::makeSimDevice(), false).counters.h2dBytes, inSim.counters.h2dBytes);
+  }
 }
 
 // Where the weights live may change between any two iterations.

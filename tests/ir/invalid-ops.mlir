@@ -196,7 +196,7 @@ headrace.iteration @linear_bias decode phase(model) limits(8, 8, 2048) {
   %meta = "headrace.io"() <{role = 0 : i32}> : () -> !headrace.buffer<device, 512, bytes>
   %x = "headrace.io"() <{role = 1 : i32}> : () -> !headrace.buffer<device, 400, f32>
   // expected-error@+1 {{updates '!headrace.buffer<device, 400, f32>' in place, but its result is '!headrace.buffer<device, 800, f32>'}}
-  %y = "headrace.linear"(%meta, %x, %x, %x) <{role = 1 : i32, rows = 0 : i32, weight = array<i64: 0, 100>, step = array<i64: -1, 3, 0, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 400, f32>, !headrace.buffer<device, 400, f32>, !headrace.buffer<device, 400, f32>) -> !headrace.buffer<device, 800, f32>
+  %y = "headrace.linear"(%meta, %x, %x, %x) <{role = 1 : i32, rows = 0 : i32, weight = array<i64: 0, 100>, step = array<i64: -1, 3, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 400, f32>, !headrace.buffer<device, 400, f32>, !headrace.buffer<device, 400, f32>) -> !headrace.buffer<device, 800, f32>
 }) : () -> ()
 
 // -----
@@ -360,7 +360,7 @@ headrace.iteration @prefetch_other decode phase(movement) limits(8, 8, 2048) {
   %slot = "headrace.slot"() <{index = 0 : i32}> : () -> !headrace.slot<1000>
   %part = "headrace.carry"(%unit, %slot) <{range = array<i64: 0, 400>, slot_offset = 0 : i64}> : (!headrace.buffer<host, 1000, bf16>, !headrace.slot<1000>) -> !headrace.buffer<device, 400 of 1000, bf16>
   // expected-error@+1 {{onto a part lies where that part does; it has no offset of its own}}
-  %w, %t = "headrace.prefetch"(%unit, %part) <{range = array<i64: 400, 600>, slot_offset = 8 : i64, step = array<i64: -1, 4, 0, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<host, 1000, bf16>, !headrace.buffer<device, 400 of 1000, bf16>) -> (!headrace.buffer<device, 1000, bf16>, !headrace.token)
+  %w, %t = "headrace.prefetch"(%unit, %part) <{range = array<i64: 400, 600>, slot_offset = 8 : i64, step = array<i64: -1, 4, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<host, 1000, bf16>, !headrace.buffer<device, 400 of 1000, bf16>) -> (!headrace.buffer<device, 1000, bf16>, !headrace.token)
 }) : () -> ()
 
 // -----
@@ -500,5 +500,5 @@ headrace.iteration @rope_norms_of_no_unit decode phase(model) limits(8, 8, 2048)
   %unit = headrace.weight 1 "layers.0.qkv" qkv layer 0 : <1000, f16>
   %kv = headrace.kv 0 : <4096, bf16>
   // expected-error@+1 {{has norms of no unit}}
-  %r, %k = "headrace.rope_append"(%meta, %unit, %kv) <{head_norms = array<i64: 0, 64>, step = array<i64: 0, 1, 0, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>) -> (!headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>)
+  %r, %k = "headrace.rope_append"(%meta, %unit, %kv) <{head_norms = array<i64: 0, 64>, step = array<i64: 0, 1, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>) -> (!headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>)
 }

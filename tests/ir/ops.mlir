@@ -90,8 +90,8 @@ headrace.iteration @movement decode phase(movement) limits(8, 8, 2048) {
   %part = headrace.carry %unit[0 for 400] in %slot[256] : <host, 1000, bf16>, slot<2000> -> <400 of 1000, bf16>
   // CHECK-NEXT: %d.layers.0.out_0, %t.layers.0.out = headrace.prefetch %layers.0.out[400 for 200] onto %d.layers.0.out step<movement 0> : <host, 1000, bf16>, <400 of 1000, bf16> -> <600 of 1000, bf16>
   %more, %t0 = headrace.prefetch %unit[400 for 200] onto %part step<movement 0> : <host, 1000, bf16>, <400 of 1000, bf16> -> <600 of 1000, bf16>
-  // CHECK-NEXT: headrace.prefetch %layers.0.out[600 for 400] onto %d.layers.0.out_0 step<movement 0 on p2p, device 1, mini_batch 2, threads 3, device_bytes 400, link_bytes 400> : <host, 1000, bf16>, <600 of 1000, bf16> -> <1000, bf16>
-  %whole, %t1 = headrace.prefetch %unit[600 for 400] onto %more step<movement 0 on p2p, device 1, mini_batch 2, threads 3, device_bytes 400, link_bytes 400> : <host, 1000, bf16>, <600 of 1000, bf16> -> <1000, bf16>
+  // CHECK-NEXT: headrace.prefetch %layers.0.out[600 for 400] onto %d.layers.0.out_0 step<movement 0 on p2p, mini_batch 2, threads 3, device_bytes 400, link_bytes 400> : <host, 1000, bf16>, <600 of 1000, bf16> -> <1000, bf16>
+  %whole, %t1 = headrace.prefetch %unit[600 for 400] onto %more step<movement 0 on p2p, mini_batch 2, threads 3, device_bytes 400, link_bytes 400> : <host, 1000, bf16>, <600 of 1000, bf16> -> <1000, bf16>
   // CHECK-NEXT: headrace.prefetch %kv.0[0 for 4096] into %slot.1[0] step<movement 0, resizable> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
   %cache, %t2 = headrace.prefetch %kv[0 for 4096] into %slot1[0] step<movement 0, resizable> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
   // CHECK-NEXT: headrace.wait %{{.*}} : token

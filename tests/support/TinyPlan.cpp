@@ -56,16 +56,16 @@ private:
     plan_.kvBlocks = 1 + o_.batch * blocks;
     plan_.metaLayout = {
         .maxTokens = std::max(o_.promptTokens, o_.batch), .maxSequences = o_.batch, .maxBlocksPerSequence = blocks};
-    for (const model::Unit &unit : layout_.units)
-      plan_.buffers.push_back({unit.name, plan::BufferKind::Weight, unit.layer, unit.bytes});
+    for (uint32_t index = 0; const model::Unit &unit : layout_.units)
+      plan_.buffers.push_back({unit.name, plan::BufferKind::Weight, unit.layer, unit.bytes, index++});
     const uint64_t kv = model::alignUp(
         static_cast<uint64_t>(plan_.kvBlocks * 2 * spec_.kvHeads * o_.blockTokens * spec_.headDim) * kF32);
     for (int64_t layer = 0; layer < spec_.layers; ++layer)
       plan_.buffers.push_back({"kv." + std::to_string(layer), plan::BufferKind::Kv, static_cast<int32_t>(layer), kv});
     const uint64_t ids = model::alignUp(static_cast<uint64_t>(o_.batch) * sizeof(int32_t));
     plan_.buffers.push_back({"meta", plan::BufferKind::Io, -1, kernels::metaBytes(plan_.metaLayout)});
-    plan_.buffers.push_back({"sampled", plan::BufferKind::Io, -1, ids});
-    plan_.buffers.push_back({"output", plan::BufferKind::Io, -1, ids});
+    plan_.buffers.push_back({"sampled", plan::BufferKind::Io, -1, ids, 1});
+    plan_.buffers.push_back({"output", plan::BufferKind::Io, -1, ids, 2});
   }
 
   kernels::Backend backend() const { return plan::backendOf(o_.kind); }
@@ -163,7 +163,7 @@ private:
     step.firstOperand = static_cast<uint32_t>(s_->operands.size());
     s_->steps.push_back(step);
     const uint32_t index = static_cast<uint32_t>(s_->steps.size() - 1);
-    persistent(Arg::Meta, plan_.metaBuffer(), Access::Read);
+    persistent(Arg::Meta, plan_.ioBuffer(plan::Io::Meta), Access::Read);
     return index;
   }
   void operand(const plan::Operand &operand) {
@@ -348,7 +348,7 @@ private:
     onTensor(Arg::Table, 0, TensorRole::TokenTable);
     if (spec_.learnedPositions)
       onTensor(Arg::Positions, 0, TensorRole::PositionTable);
-    persistent(Arg::Sampled, plan_.sampledBuffer(), Access::Read);
+    persistent(Arg::Sampled, plan_.ioBuffer(plan::Io::Sampled), Access::Read);
     onLocal(Arg::X, x_, Access::Write);
     size_t k = 0;
     for (int64_t layer = 0; layer < spec_.layers; ++layer) {
@@ -368,13 +368,13 @@ private:
     linear(spec_.tiedEmbeddings ? 0 : headUnit, normed, logits, false, plan::Part::Head, -1, o_.batch);
     begin(Op::Sample, plan::Part::Head, -1);
     onLocal(Arg::X, logits, Access::Read);
-    persistent(Arg::Sampled, plan_.sampledBuffer(), Access::Write);
-    persistent(Arg::Output, plan_.outputBuffer(), Access::Write);
+    persistent(Arg::Sampled, plan_.ioBuffer(plan::Io::Sampled), Access::Write);
+    persistent(Arg::Output, plan_.ioBuffer(plan::Io::Output), Access::Write);
     if (kernels::sampleWorkspaceBytes(backend(), s_->maxSequences, spec_.vocab) != 0)
       onLocal(Arg::Workspace, workspace_, Access::Write);
     begin(Op::Sample, plan::Part::Head, -1);
     s_->steps.back().kind = plan::StepKind::Publish;
-    persistent(Arg::Output, plan_.outputBuffer(), Access::Read);
+    persistent(Arg::Output, plan_.ioBuffer(plan::Io::Output), Access::Read);
     if (o_.wrap && !o_.offloaded.empty())
       for (UnitRole role : kLayerUnits)
         copyUnit(0, role);

@@ -64,7 +64,7 @@ TEST(BindStep, EmbedReadsTheTableOfItsUnit) {
   EXPECT_EQ(args.hidden, 64);
   EXPECT_EQ(args.order, kernels::Order::RowMajor); // not the head's operand
   EXPECT_EQ(args.elem, kernels::Elem::F32);
-  EXPECT_EQ(args.meta, b.device(b.plan.placements[0].extents[b.plan.metaBuffer()].address));
+  EXPECT_EQ(args.meta, b.device(b.plan.placements[0].extents[b.plan.ioBuffer(plan::Io::Meta)].address));
 }
 
 TEST(BindStep, ATiedTableIsInTheKernelsOrderAndHasPositionsBehindIt) {
@@ -143,7 +143,7 @@ TEST(BindStep, AttentionActivationAndSamplingGetTheModelsSizes) {
   EXPECT_EQ(b.args<kernels::GatherRowsArgs>(b.step(Op::GatherRows)).hidden, 64);
   const auto sample = b.args<kernels::SampleArgs>(b.step(Op::Sample));
   EXPECT_EQ(sample.vocab, 150);
-  EXPECT_EQ(sample.output, b.device(b.plan.placements[0].extents[b.plan.outputBuffer()].address));
+  EXPECT_EQ(sample.output, b.device(b.plan.placements[0].extents[b.plan.ioBuffer(plan::Io::Output)].address));
   Bound opt({.spec = tinyOpt(1)});
   EXPECT_EQ(opt.args<kernels::RopeAppendArgs>(opt.step(Op::RopeAppend)).inverseFrequencies, nullptr);
 }
@@ -200,7 +200,7 @@ TEST(BindStepRefuses, ATensorAtTheWrongOffset) {
 TEST(BindStepRefuses, WeightsThatAreNotAUnit) {
   Bound b({.spec = tinyLlama(1)});
   const uint32_t step = b.step(Op::Linear);
-  b.operand(step, Arg::Weight).buffer = b.plan.metaBuffer();
+  b.operand(step, Arg::Weight).buffer = b.plan.ioBuffer(plan::Io::Meta);
   EXPECT_THAT(b.refusal(step), HasSubstr("not one of the 6 weight units")); // embedding, 4, head
 }
 

@@ -162,7 +162,7 @@ public:
     if (!own.transition) {
       meta()->iteration = iterations_ + 1;
       for (const plan::Extent &extent : plan_->placements[0].extents)
-        if (extent.buffer == plan_->metaBuffer())
+        if (extent.buffer == plan_->ioBuffer(plan::Io::Meta))
           std::memcpy(arena_.get() + extent.address, meta(), kernels::metaBytes(plan_->metaLayout));
       sampled_ = meta()->numSampled;
       ++iterations_;

@@ -249,7 +249,7 @@ private:
     step.layer = static_cast<int32_t>(layer);
     step.direct = direct;
     step.flops = 1000;
-    operands.push_back(whole(Arg::Meta, Access::Read, plan_.metaBuffer()));
+    operands.push_back(whole(Arg::Meta, Access::Read, plan_.ioBuffer(plan::Io::Meta)));
     for (const Operand &operand : operands)
       (operand.space == Space::Host ? step.linkBytes : step.deviceBytes) += operand.bytes;
     computes_.push_back({step, std::move(operands)});
@@ -278,7 +278,7 @@ private:
 
   void addCompute() {
     std::vector<Operand> embed = {weight(Arg::Table, 0, TensorRole::TokenTable),
-                                  whole(Arg::Sampled, Access::Read, plan_.sampledBuffer()),
+                                  whole(Arg::Sampled, Access::Read, plan_.ioBuffer(plan::Io::Sampled)),
                                   local(Arg::X, Access::Write, X)};
     if (plan_.model->learnedPositions)
       embed.push_back(weight(Arg::Positions, 0, TensorRole::PositionTable));
@@ -309,12 +309,14 @@ private:
     norm(Part::Head, -1, head, Rows, RowsNormed);
     linear(Part::Head, -1, head, RowsNormed, Logits);
     compute(kernels::Op::Sample, Part::Head, -1,
-            {local(Arg::X, Access::Read, Logits), whole(Arg::Sampled, Access::ReadWrite, plan_.sampledBuffer()),
-             whole(Arg::Output, Access::Write, plan_.outputBuffer()), local(Arg::Workspace, Access::Write, Workspace)});
+            {local(Arg::X, Access::Read, Logits),
+             whole(Arg::Sampled, Access::ReadWrite, plan_.ioBuffer(plan::Io::Sampled)),
+             whole(Arg::Output, Access::Write, plan_.ioBuffer(plan::Io::Output)),
+             local(Arg::Workspace, Access::Write, Workspace)});
     Step publish;
     publish.kind = StepKind::Publish;
     publish.part = Part::Head;
-    computes_.push_back({publish, {whole(Arg::Output, Access::Read, plan_.outputBuffer())}});
+    computes_.push_back({publish, {whole(Arg::Output, Access::Read, plan_.ioBuffer(plan::Io::Output))}});
   }
 
   // --- copies --------------------------------------------------------------------------------------------------------
@@ -524,14 +526,15 @@ Plan makePlan(const PlanOptions &options) {
   const int64_t blocks = (largest.context + plan.blockTokens - 1) / plan.blockTokens;
   plan.metaLayout = {largest.tokens, largest.sequences, blocks};
   plan.kvBlocks = 1 + largest.sequences * blocks;
-  for (const model::Unit &unit : layout.units)
-    plan.buffers.push_back({unit.name, BufferKind::Weight, unit.layer, unit.bytes});
+  for (uint32_t index = 0; const model::Unit &unit : layout.units)
+    plan.buffers.push_back({unit.name, BufferKind::Weight, unit.layer, unit.bytes, index++});
   const auto kv = static_cast<uint64_t>(plan.kvBlocks * 2 * plan.model->kvRows() * plan.blockTokens) * 4;
   for (int32_t layer = 0; layer < plan.model->layers; ++layer)
     plan.buffers.push_back({"kv." + std::to_string(layer), BufferKind::Kv, layer, alignUp(kv)});
   plan.buffers.push_back({"meta", BufferKind::Io, -1, kernels::metaBytes(plan.metaLayout)});
-  plan.buffers.push_back({"sampled", BufferKind::Io, -1, alignUp(static_cast<uint64_t>(largest.sequences) * 4)});
-  plan.buffers.push_back({"output", BufferKind::Io, -1, alignUp(static_cast<uint64_t>(largest.sequences) * 4)});
+  const uint64_t ids = alignUp(static_cast<uint64_t>(largest.sequences) * 4);
+  plan.buffers.push_back({"sampled", BufferKind::Io, -1, ids, 1});
+  plan.buffers.push_back({"output", BufferKind::Io, -1, ids, 2});
   plan.states.push_back({});
   uint64_t fixed = 0;
   for (uint32_t buffer = plan.kvBuffer(0); buffer < plan.buffers.size(); ++buffer)

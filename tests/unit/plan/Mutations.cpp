@@ -37,7 +37,7 @@ std::vector<uint32_t> weightReads(const Plan &plan, const Schedule &s) {
   std::vector<uint32_t> out;
   for (const Step &step : s.steps)
     for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k)
-      if (step.kind == StepKind::Compute && s.operands[k].buffer < plan.kvBuffer(0))
+      if (step.kind == StepKind::Compute && plan.buffer(s, s.operands[k].buffer).kind == BufferKind::Weight)
         out.push_back(k);
   return out;
 }

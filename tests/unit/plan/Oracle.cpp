@@ -42,6 +42,11 @@ private:
   static uint32_t placementBefore(const Schedule &s) {
     return s.fromPlacement == kNone ? s.placement : s.fromPlacement;
   }
+  const model::Unit *unitOf(uint32_t buffer) const { // null: not a weight
+    const bool weight = buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Weight;
+    return weight && plan_.buffers[buffer].index < layout_.units.size() ? &layout_.units[plan_.buffers[buffer].index]
+                                                                        : nullptr;
+  }
   bool isOf(uint32_t state, uint32_t placement) const {
     return plan_.states[state].contents.empty() || plan_.states[state].placement == placement;
   }
@@ -123,13 +128,14 @@ private:
     };
     const auto covers = [&](Arg arg, model::TensorRole role) {
       const Operand &o = args[arg];
-      if (o.buffer >= layout_.units.size() || !layout_.units[o.buffer].find(role)) {
+      const model::Unit *unit = unitOf(o.buffer);
+      if (unit == nullptr || !unit->find(role)) {
         rules_.insert(Rule::Structure);
         return;
       }
-      const model::Tensor &t = *layout_.units[o.buffer].find(role);
+      const model::Tensor &t = *unit->find(role);
       breaks(o.bufferOffset > t.offset || o.bufferOffset + o.bytes < t.offset + t.bytes, Rule::Structure);
-      breaks(layout_.units[o.buffer].layer != step.layer, Rule::Structure);
+      breaks(unit->layer != step.layer, Rule::Structure);
     };
     // A letter for each access an op may make of an operand: r, w, b for both.
     const auto access = [&](Arg arg, const std::string &allowed) {
@@ -138,7 +144,7 @@ private:
     const auto whole = [&](Arg arg, uint32_t buffer) {
       breaks(args[arg].buffer != buffer || args[arg].bytes != plan_.buffers[buffer].bytes, Rule::Structure);
     };
-    whole(Arg::Meta, plan_.metaBuffer());
+    whole(Arg::Meta, plan_.ioBuffer(plan::Io::Meta));
     for (const Arg arg :
          {Arg::Meta, Arg::Table, Arg::Positions, Arg::NormWeights, Arg::Weight, Arg::Bias, Arg::Residual})
       if (args.contains(arg))
@@ -153,7 +159,7 @@ private:
       covers(Arg::Table, model::TensorRole::TokenTable);
       if (m.learnedPositions)
         covers(Arg::Positions, model::TensorRole::PositionTable);
-      whole(Arg::Sampled, plan_.sampledBuffer());
+      whole(Arg::Sampled, plan_.ioBuffer(plan::Io::Sampled));
       access(Arg::Sampled, "r");
       touches(Arg::X, tokens, m.hidden);
       access(Arg::X, "w");
@@ -173,9 +179,9 @@ private:
       if (args.contains(Arg::Bias))
         covers(Arg::Bias, model::TensorRole::Bias);
       breaks(args.contains(Arg::Bias) && args[Arg::Bias].buffer != args[Arg::Weight].buffer, Rule::Structure);
-      if (args[Arg::Weight].buffer >= layout_.units.size())
+      if (unitOf(args[Arg::Weight].buffer) == nullptr)
         break;
-      const model::Unit &unit = layout_.units[args[Arg::Weight].buffer];
+      const model::Unit &unit = *unitOf(args[Arg::Weight].buffer);
       const model::Tensor *t = unit.find(model::TensorRole::Matrix);
       if (!t)
         break;
@@ -216,9 +222,9 @@ private:
     case kernels::Op::Sample:
       touches(Arg::X, sequences, m.vocab);
       access(Arg::X, "r");
-      whole(Arg::Sampled, plan_.sampledBuffer());
+      whole(Arg::Sampled, plan_.ioBuffer(plan::Io::Sampled));
       access(Arg::Sampled, "wb");
-      whole(Arg::Output, plan_.outputBuffer());
+      whole(Arg::Output, plan_.ioBuffer(plan::Io::Output));
       break;
     }
   }

@@ -175,10 +175,13 @@ TEST(PlanFile, RefusesEveryCutExtensionAndFlippedBit) {
 }
 
 TEST(PlanFile, RefusesAnotherVersion) {
-  Plan plan = somePlan();
-  plan.version = 7;
-  EXPECT_EQ(parse(bytesOf(serialize(plan)), "a.plan").status().message(),
-            "a.plan: version is 7, this program reads version 2; compile the plan again");
+  for (const uint32_t version : {2u, 7u}) {
+    Plan plan = somePlan();
+    plan.version = version;
+    EXPECT_EQ(parse(bytesOf(serialize(plan)), "a.plan").status().message(),
+              "a.plan: version is " + std::to_string(version) +
+                  ", this program reads version 3; compile the plan again");
+  }
 }
 
 // --- files -----------------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ std::string textOf(const Plan &p) {
   line(out, "slowest", p.slowestPermille);
   list(out, "weight hashes", p.weightHashes);
   for (const Buffer &b : p.buffers)
-    line(out, "buffer", b.name, b.kind, b.layer, b.bytes);
+    line(out, "buffer", b.name, b.kind, b.layer, b.bytes, b.index);
   for (const Placement &x : p.placements) {
     line(out, "placement", x.name, x.interval, x.offloadedLayers, x.offloadsEmbedding, x.offloadsHead, x.startRule,
          x.kvBlocks);
@@ -80,8 +80,8 @@ std::string textOf(const Plan &p) {
     line(out, "schedule", s.name, s.placement, s.iterationClass, s.maxTokens, s.maxSequences, s.maxContext,
          s.entryState, s.exitState, s.fromPlacement);
     for (const Step &x : s.steps)
-      line(out, " step", x.kind, x.lane, x.op, x.part, x.layer, x.device, x.miniBatch, x.direct, x.resizable,
-           x.firstOperand, x.operandCount, x.flops, x.deviceBytes, x.linkBytes);
+      line(out, " step", x.kind, x.lane, x.op, x.part, x.layer, x.miniBatch, x.direct, x.resizable, x.firstOperand,
+           x.operandCount, x.flops, x.deviceBytes, x.linkBytes);
     for (const Operand &o : s.operands)
       line(out, " operand", o.buffer, o.space, o.access, o.arg, o.bufferOffset, o.bytes, o.address);
     for (const Edge &e : s.edges)

@@ -433,7 +433,7 @@ TEST(PlanVerifier, RefusesCachesThatGrowIntoWhatIsInUse) {
   // Only caches have addresses behind the arena.
   EXPECT_THAT(refusal([](Plan &p) {
                 for (Placement &placement : p.placements)
-                  placement.extents[p.metaBuffer()].address = p.aliases[0].address;
+                  placement.extents[p.ioBuffer(plan::Io::Meta)].address = p.aliases[0].address;
               }),
               HasSubstr("beyond the arena of"));
   EXPECT_THAT(refusal([](Plan &p) { --p.placements[2].kvBlocks; }), HasSubstr("kv_blocks is "));

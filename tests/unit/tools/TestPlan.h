@@ -44,7 +44,8 @@ inline plan::Plan testPlan() {
   p.hostBytes = 1024;
 
   const auto buffer = [&](const char *name, BufferKind kind, int32_t layer, uint64_t bytes) {
-    p.buffers.push_back({name, kind, layer, bytes});
+    const bool weight = kind == BufferKind::Weight;
+    p.buffers.push_back({name, kind, layer, bytes, weight ? static_cast<uint32_t>(p.buffers.size()) : 0});
   };
   buffer("embedding", BufferKind::Weight, -1, 512);
   for (int layer = 0; layer < 2; ++layer)

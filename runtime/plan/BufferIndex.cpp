@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan/BufferIndex.h"
+
+#include "runtime/model/ModelSpec.h"
+#include "runtime/model/WeightLayout.h"
+
+namespace headrace::plan {
+
+BufferIndex::BufferIndex(const Plan &plan)
+    : weights_(static_cast<size_t>(model::unitCount(plan.model->layers)), kNone),
+      kv_(static_cast<size_t>(plan.model->layers), kNone) {
+  io_.fill(kNone);
+  const auto put = [](auto &table, size_t at, uint32_t buffer) {
+    if (at < table.size() && table[at] == kNone)
+      table[at] = buffer;
+  };
+  for (uint32_t i = 0; i < plan.buffers.size(); ++i) {
+    const Buffer &buffer = plan.buffers[i];
+    switch (buffer.kind) {
+    case BufferKind::Weight:
+      put(weights_, buffer.index, i);
+      break;
+    case BufferKind::Kv:
+      if (buffer.index == 0)
+        put(kv_, static_cast<size_t>(buffer.layer), i); // a negative one is beyond every table
+      break;
+    case BufferKind::Io:
+      put(io_, buffer.index, i);
+      break;
+    case BufferKind::Activation:
+    case BufferKind::Workspace:
+    case BufferKind::Act:
+    case BufferKind::Packed:
+    case BufferKind::Staging:
+      break;
+    }
+  }
+}
+
+} // namespace headrace::plan

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where in Plan::buffers a buffer stands, by what it is: looked through once, then found at once. Of any plan, also one
+// that was not verified; of two that are the same the first counts.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/plan/Plan.h"
+
+namespace headrace::plan {
+
+// Numbers in Plan::buffers, which must not change meanwhile; kNone where the plan has none.
+class BufferIndex {
+public:
+  explicit BufferIndex(const Plan &plan);
+
+  uint32_t weight(size_t unit) const { return unit < weights_.size() ? weights_[unit] : kNone; }
+  uint32_t kv(int64_t layer) const {
+    return layer >= 0 && static_cast<size_t>(layer) < kv_.size() ? kv_[static_cast<size_t>(layer)] : kNone;
+  }
+  uint32_t io(Io which) const { return io_[static_cast<size_t>(which)]; }
+
+private:
+  std::vector<uint32_t> weights_, kv_;
+  std::array<uint32_t, model::enumCount<Io>()> io_;
+};
+
+} // namespace headrace::plan
