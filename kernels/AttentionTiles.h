@@ -9,18 +9,37 @@
 
 #include "kernels/CudaWorkspace.h"
 #include "kernels/HostDevice.h"
+#include "kernels/KvSegments.h"
 
 namespace headrace::kernels {
 
-// ---- the cache (KvLayout in Kernels.h), in rows of headDim elements
+// ---- the cache (AttentionArgs in Kernels.h), in units of 16 elements: head sizes of tensor cores are multiples of
+// that
 
-// Row of k of the token; v's is valueRows() further. Fits 32 bits: 2^32 rows would be 512 GiB of one layer's cache.
-HEADRACE_HD inline uint32_t keyRow(const int32_t *blocks, uint32_t token, uint32_t kvHead, uint32_t kvHeads,
-                                   uint32_t blockTokens) {
-  const uint32_t block = static_cast<uint32_t>(blocks[token / blockTokens]);
-  return (block * 2 * kvHeads + kvHead) * blockTokens + token % blockTokens;
+inline constexpr int64_t kCacheUnit = 16;
+// Whether 32 bits count the units: 2^36 elements, 128 GiB of 16 bits between the first byte and the last.
+HEADRACE_HD constexpr bool countsInUnits(const KvSegments &s) {
+  return s.multipleOf(kCacheUnit) && s.end <= kCacheUnit << 32;
 }
-HEADRACE_HD inline uint32_t valueRows(uint32_t kvHeads, uint32_t blockTokens) { return kvHeads * blockTokens; }
+
+struct CacheUnits {
+  uint32_t start, stride, tail, tailStride, split; // as KvSegments, in units
+  uint32_t kvHeads, blockTokens, rowUnits;         // rowUnits: of headDim elements
+
+  HEADRACE_HD CacheUnits(const KvSegments &s, int64_t heads, int64_t tokens, int64_t headDim)
+      : start(static_cast<uint32_t>(s.start / kCacheUnit)), stride(static_cast<uint32_t>(s.stride / kCacheUnit)),
+        tail(static_cast<uint32_t>(s.tail / kCacheUnit)), tailStride(static_cast<uint32_t>(s.tailStride / kCacheUnit)),
+        split(static_cast<uint32_t>(s.split)), kvHeads(static_cast<uint32_t>(heads)),
+        blockTokens(static_cast<uint32_t>(tokens)), rowUnits(static_cast<uint32_t>(headDim / kCacheUnit)) {}
+
+  // Where the token's row of k begins; v's is valuesAfter() further.
+  HEADRACE_HD uint32_t keyOf(const int32_t *blocks, uint32_t token, uint32_t kvHead) const {
+    const uint32_t block = static_cast<uint32_t>(blocks[token / blockTokens]);
+    const uint32_t begin = block < split ? start + block * stride : tail + (block - split) * tailStride;
+    return begin + (kvHead * blockTokens + token % blockTokens) * rowUnits;
+  }
+  HEADRACE_HD uint32_t valuesAfter() const { return kvHeads * blockTokens * rowUnits; }
+};
 
 // ---- decode: splits of the context
 

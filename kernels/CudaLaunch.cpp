@@ -127,6 +127,9 @@ CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const ch
   const int64_t group = args.heads / args.kvHeads, tokens = atLeastOne(shape.tokens);
   const int size = sizeIndex(args.headDim), elem = args.activation == Elem::F16 ? 0 : 1;
   const bool tensorCores = size >= 0 && valid16(args.activation) && args.kvElem == args.activation;
+  if (tensorCores && !countsInUnits(args.segments))
+    return refuse(why, "attention with tensor cores takes a KV cache whose first and last byte are at most 128 GiB "
+                       "apart, of blocks at multiples of 16 elements");
   if (tensorCores && shape.decode()) {
     const int64_t y = args.kvHeads * headTiles(group), splits = atLeastOne(CudaWorkspace::splits(args.maxContext));
     if (tokens <= kMostGridYz && y <= kMostGridYz && tokens * y <= DecodeTiles::kArrivals)

@@ -24,6 +24,7 @@
 
 #include "kernels/HostKernel.h"
 #include "kernels/IterationMeta.h"
+#include "kernels/KvSegments.h"
 #include "kernels/Types.h"
 
 namespace headrace::kernels {
@@ -152,7 +153,8 @@ struct RopeAppendArgs {
              // headDim/2)
   const float *inverseFrequencies; // [headDim / 2], or null: no rotation
   const float *headNorms;          // [2, headDim]: the weights of q's norm and of k's, or null: no norms
-  void *kv;                        // this layer's cache: see KvLayout below
+  void *kv;                        // this layer's cache: see AttentionArgs
+  KvSegments segments;             // where its blocks lie
   int64_t heads, kvHeads, headDim, blockTokens;
   float eps; // of the norms
   Elem kvElem;
@@ -172,19 +174,20 @@ struct RopeAppendArgs {
     for (int64_t row = 0; row < meta->numTokens; ++row)
       for (int64_t plane = 0; plane < 2 * kvHeads; ++plane) {
         const int64_t block = slots[row] / blockTokens, at = slots[row] % blockTokens;
-        f(kv, ((block * 2 * kvHeads + plane) * blockTokens + at) * headDim, headDim, kvElem, row,
+        f(kv, segments.of(block) + (plane * blockTokens + at) * headDim, headDim, kvElem, row,
           (heads + plane) * headDim);
       }
   }
 };
 
-// One layer's KV cache: [block][k = 0, v = 1][kvHead][token in block][headDim], kvElem. Token t of a sequence is in
-// block blockTable[sequence][t / blockTokens], row t % blockTokens. Block 0 is the scratch block: padded rows write
-// there, nothing reads it.
+// One layer's KV cache: blocks of [k = 0, v = 1][kvHead][token in block][headDim], kvElem, each where `segments` says.
+// Token t of a sequence is in block blockTable[sequence][t / blockTokens], row t % blockTokens. Block 0 is the scratch
+// block: padded rows write there, nothing reads it.
 struct AttentionArgs {
   const IterationMeta *meta;
   const void *qkv; // [T, (heads + 2 kvHeads) * headDim], activation, q rotated
   const void *kv;
+  KvSegments segments;
   void *out;       // [T, heads * headDim], activation
   void *workspace; // attentionWorkspaceBytes(...) bytes
   int64_t heads, kvHeads, headDim, blockTokens, maxContext;

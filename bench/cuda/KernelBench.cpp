@@ -82,6 +82,7 @@ public:
     args_.meta = meta_.as<kernels::IterationMeta>();
     args_.qkv = qkv_.as();
     args_.kv = kv_.as();
+    args_.segments = kernels::oneRun(int64_t{1} << 20, kernels::kvBlockElements(kKvHeads, kBlockTokens, kHeadDim));
     args_.out = out_.as();
     args_.workspace = workspace_.as();
     args_.heads = kHeads;

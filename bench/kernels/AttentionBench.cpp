@@ -49,6 +49,7 @@ struct Call {
     for (int64_t t = 0; t < sequences * rows; ++t)
       m->array<int32_t>(m->positions)[t] = static_cast<int32_t>(context - rows + t % rows);
     args.meta = m, args.qkv = qkv.as<float>(), args.kv = kv.as<void>(), args.out = out.as<float>();
+    args.segments = kernels::oneRun(sequences * blocks + 1, kernels::kvBlockElements(kvHeads, kBlockTokens, kHeadDim));
     args.workspace = workspace.as<void>(), args.heads = heads, args.kvHeads = kvHeads, args.headDim = kHeadDim;
     args.blockTokens = kBlockTokens, args.maxContext = context, args.scale = 0.0883883f, args.kvElem = elem;
   }

@@ -56,6 +56,7 @@ void BM_RopeAppend(benchmark::State &state) {
                             .qkv = qkv.as<float>(),
                             .inverseFrequencies = frequencies.as<float>(),
                             .kv = kv.as<void>(),
+                            .segments = oneRun(kRows / kBlock + 1, kvBlockElements(kHeads, kBlock, kHeadDim)),
                             .heads = kHeads,
                             .kvHeads = kHeads,
                             .headDim = kHeadDim,

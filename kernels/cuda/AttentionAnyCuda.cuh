@@ -12,6 +12,13 @@
 
 namespace headrace::kernels {
 
+// Where token t's row of k begins, in elements.
+HEADRACE_DEVICE int64_t keyOf(const AttentionArgs &args, const int32_t *blocks, int64_t kvHead, int64_t t) {
+  const uint32_t token = static_cast<uint32_t>(t), blockTokens = static_cast<uint32_t>(args.blockTokens);
+  return args.segments.of(blocks[token / blockTokens]) +
+         (kvHead * args.blockTokens + token % blockTokens) * args.headDim;
+}
+
 template <Elem kElem, Elem kKvElem> __global__ void attentionAnyKernel(const AttentionArgs args) {
   constexpr int kChunk = kAnyAttentionChunk, kThreads = kChunk, kWarps = kThreads / 32;
   constexpr int kPerThread = kAnyAttentionDim / kThreads;
@@ -21,8 +28,7 @@ template <Elem kElem, Elem kKvElem> __global__ void attentionAnyKernel(const Att
   const int64_t row = blockIdx.x, head = blockIdx.y, headDim = args.headDim;
   if (row >= meta.numTokens)
     return;
-  const uint32_t kvHead = static_cast<uint32_t>(head / (args.heads / args.kvHeads));
-  const uint32_t kvHeads = static_cast<uint32_t>(args.kvHeads), blockTokens = static_cast<uint32_t>(args.blockTokens);
+  const int64_t kvHead = head / (args.heads / args.kvHeads);
   const int64_t sequence = meta.array<int32_t>(meta.tokenSequence)[row];
   const int32_t *blocks = meta.array<int32_t>(meta.blockTable) + sequence * meta.maxBlocksPerSequence;
   const int64_t reach = int64_t{meta.array<int32_t>(meta.positions)[row]} + 1;
@@ -35,8 +41,7 @@ template <Elem kElem, Elem kKvElem> __global__ void attentionAnyKernel(const Att
   for (int64_t start = 0; start < reach; start += kChunk) {
     const int tokens = static_cast<int>(reach - start < kChunk ? reach - start : kChunk);
     for (int t = warpIndex(); t < tokens; t += kWarps) {
-      const int64_t key =
-          int64_t{keyRow(blocks, static_cast<uint32_t>(start + t), kvHead, kvHeads, blockTokens)} * headDim;
+      const int64_t key = keyOf(args, blocks, kvHead, start + t);
       float sum = 0.0f;
       for (int64_t d = laneIndex(); d < headDim; d += 32)
         sum += query[d] * loadOne<kKvElem>(args.kv, key + d);
@@ -67,9 +72,7 @@ template <Elem kElem, Elem kKvElem> __global__ void attentionAnyKernel(const Att
         break;
       float sum = 0.0f;
       for (int t = 0; t < tokens; ++t) {
-        const int64_t value = (keyRow(blocks, static_cast<uint32_t>(start + t), kvHead, kvHeads, blockTokens) +
-                               int64_t{valueRows(kvHeads, blockTokens)}) *
-                              headDim;
+        const int64_t value = keyOf(args, blocks, kvHead, start + t) + args.kvHeads * args.blockTokens * headDim;
         sum += scores[t] * loadOne<kKvElem>(args.kv, value + d);
       }
       output[i] = output[i] * correction + sum;

@@ -48,8 +48,8 @@ template <Elem kElem, int kDim> struct AttentionDecode {
     const int64_t sequence = meta.array<int32_t>(meta.tokenSequence)[row];
     const CacheRows<kDim> cache{static_cast<const unsigned char *>(args.kv),
                                 meta.array<int32_t>(meta.blockTable) + sequence * meta.maxBlocksPerSequence,
-                                static_cast<uint32_t>(kvHead), static_cast<uint32_t>(args.kvHeads),
-                                static_cast<uint32_t>(args.blockTokens)};
+                                static_cast<uint32_t>(kvHead),
+                                {args.segments, args.kvHeads, args.blockTokens, kDim}};
     Rows rows;
     stream(cache, range, rows);
     joinWarps(rows);
@@ -77,22 +77,22 @@ private:
     unsigned char *stages = sharedMemory() + warpIndex() * (DecodeTiles::kStages * 2 * kChunk * kRowBytes);
     constexpr int32_t kStep = kWarps * kChunk;
     const int32_t end = static_cast<int32_t>(range.end);
-    const uint32_t toValues = valueRows(cache.kvHeads, cache.blockTokens);
-    auto load = [&](int32_t first, uint32_t cacheRow, int stage) {
+    const uint32_t toValues = cache.units.valuesAfter();
+    auto load = [&](int32_t first, uint32_t cacheKey, int stage) {
       unsigned char *to = stages + stage * (2 * kChunk * kRowBytes);
-      cache.template copy<2>(to, cacheRow, 0, first, end);
-      cache.template copy<2>(to + kChunk * kRowBytes, cacheRow, toValues, first, end);
+      cache.template copy<2>(to, cacheKey, 0, first, end);
+      cache.template copy<2>(to + kChunk * kRowBytes, cacheKey, toValues, first, end);
     };
     int32_t first = static_cast<int32_t>(range.begin) + warpIndex() * kChunk;
     if (first < end)
-      load(first, cache.rowOf(first, end), 0);
+      load(first, cache.keyOf(first, end), 0);
     commitCopies();
-    uint32_t cacheRow = cache.rowOf(first + kStep, end); // of the next chunk: read from the block table a chunk ahead
+    uint32_t cacheKey = cache.keyOf(first + kStep, end); // of the next chunk: read from the block table a chunk ahead
     for (int stage = 0; first < end; first += kStep, stage ^= 1) {
       if (first + kStep < end)
-        load(first + kStep, cacheRow, stage ^ 1);
+        load(first + kStep, cacheKey, stage ^ 1);
       commitCopies();
-      cacheRow = cache.rowOf(first + 2 * kStep, end);
+      cacheKey = cache.keyOf(first + 2 * kStep, end);
       waitCopies<1>(); // this chunk's; the next one's may be under way
       syncWarp();
       attend(query, stages + stage * (2 * kChunk * kRowBytes), end - first, rows);

@@ -52,8 +52,9 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
     const CacheRows<kDim> cache{static_cast<const unsigned char *>(args.kv),
                                 meta.array<int32_t>(meta.blockTable) +
                                     int64_t{tile.sequence} * meta.maxBlocksPerSequence,
-                                kvHead, static_cast<uint32_t>(args.kvHeads), static_cast<uint32_t>(args.blockTokens)};
-    const uint32_t toValues = valueRows(cache.kvHeads, cache.blockTokens);
+                                kvHead,
+                                {args.segments, args.kvHeads, args.blockTokens, kDim}};
+    const uint32_t toValues = cache.units.valuesAfter();
     unsigned char *queries = sharedMemory(), *keys = queries + kQueries * kRowBytes,
                   *values = keys + kTokens * kRowBytes;
     unsigned char *warpKeys = keys + warpIndex() * 16 * kRowBytes, *warpValues = values + warpIndex() * 16 * kRowBytes;
@@ -63,8 +64,8 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
     const int32_t leastReach = active ? positions[rowOf(firstQuery)] + 1 : 0; // positions rise along a tile
 
     copyQueries(queries);
-    uint32_t cacheRow = cache.rowOf(warpIndex() * 16, end);
-    cache.template copy<kUnroll>(warpKeys, cacheRow, 0, warpIndex() * 16, end);
+    uint32_t cacheKey = cache.keyOf(warpIndex() * 16, end);
+    cache.template copy<kUnroll>(warpKeys, cacheKey, 0, warpIndex() * 16, end);
     commitCopies();
 
     QueryRows<kDim> rows[kRowTiles];
@@ -76,11 +77,11 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
       waitCopies<0>();
       syncBlock(); // this step's keys are here; all warps are done with the last step's values
       const int32_t first = start + warpIndex() * 16, next = first + kTokens;
-      cache.template copy<kUnroll>(warpValues, cacheRow, toValues, first, end);
+      cache.template copy<kUnroll>(warpValues, cacheKey, toValues, first, end);
       commitCopies();
       const bool more = start + kTokens < end;
       if (more)
-        cacheRow = cache.rowOf(next, end);
+        cacheKey = cache.keyOf(next, end);
 
       float scores[kRowTiles][kScoreTiles][4];
       if (active)
@@ -88,7 +89,7 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
       waitCopies<0>();
       syncBlock(); // the values are here; all warps are done with the keys
       if (more)
-        cache.template copy<kUnroll>(warpKeys, cacheRow, 0, next, end);
+        cache.template copy<kUnroll>(warpKeys, cacheKey, 0, next, end);
       commitCopies();
       if (!active)
         continue;

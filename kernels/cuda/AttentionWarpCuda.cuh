@@ -117,24 +117,26 @@ HEADRACE_DEVICE void packScores(uint32_t (&a)[4], const float (&s)[kTiles][4], i
 template <int kDim> struct CacheRows {
   const unsigned char *cache;
   const int32_t *blocks;
-  uint32_t kvHead, kvHeads, blockTokens;
+  uint32_t kvHead;
+  CacheUnits units;
 
-  // The row of k of token `first` + lane % 16, for the lane; row 0 (in the scratch block) past the end.
-  HEADRACE_DEVICE uint32_t rowOf(int32_t first, int32_t end) const {
+  // Where k of token `first` + lane % 16 begins, for the lane, in units of 16 elements; past the end that of the
+  // scratch block.
+  HEADRACE_DEVICE uint32_t keyOf(int32_t first, int32_t end) const {
     const int32_t token = first + laneIndex() % 16;
-    return token < end ? keyRow(blocks, static_cast<uint32_t>(token), kvHead, kvHeads, blockTokens) : 0;
+    return token < end ? units.keyOf(blocks, static_cast<uint32_t>(token), kvHead) : units.start;
   }
 
-  // Starts the copies of 16 rows, `offset` rows after each lane's rowOf(first, end); zeroes past the end. Unrolling
+  // Starts the copies of 16 rows, `offset` units after each lane's keyOf(first, end); zeroes past the end. Unrolling
   // holds addresses in registers that the sums may need.
   template <int kUnroll>
-  HEADRACE_DEVICE void copy(unsigned char *to, uint32_t row, uint32_t offset, int32_t first, int32_t end) const {
+  HEADRACE_DEVICE void copy(unsigned char *to, uint32_t key, uint32_t offset, int32_t first, int32_t end) const {
     constexpr int kVectors = kDim / 8; // 16 bytes each, of a row
     const int32_t valid = end - first;
     HEADRACE_LOOP_BY(2)                      // more would hold addresses in registers that the sums need
     for (int i = 0; i < kVectors / 2; ++i) { // 16 * kVectors of them by 32 lanes
       const int v = i * 32 + laneIndex(), r = v / kVectors, column = v % kVectors;
-      const int64_t from = int64_t{shuffle(row, r) + (r < valid ? offset : 0)} * (kDim * 2);
+      const int64_t from = int64_t{shuffle(key, r) + (r < valid ? offset : 0)} * (kCacheUnit * 2);
       copyAsync16(to + r * paddedRowBytes(kDim) + column * 16, cache + from + column * 16, r < valid);
     }
   }

@@ -42,7 +42,8 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
   const int64_t normed = args.headNorms != nullptr ? queriesAndKeys : 0;
   const int64_t firstPlane = int64_t{blockIdx.y} * kRopePlanes;
   const int64_t planes = allPlanes - firstPlane < kRopePlanes ? allPlanes - firstPlane : kRopePlanes;
-  const bool vectors = half % 8 == 0 && headDim % 2 == 0 && aligned16(args.qkv) && aligned16(args.kv);
+  const bool vectors =
+      half % 8 == 0 && headDim % 2 == 0 && aligned16(args.qkv) && aligned16(args.kv) && args.segments.multipleOf(8);
   for (int64_t t = blockIdx.x; t < rows; t += gridDim.x) {
     if (firstPlane < rotated) { // the same on every thread
       const float position = static_cast<float>(positions[t]);
@@ -56,7 +57,7 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
                        planes < normed - firstPlane ? planes : normed - firstPlane, factors);
     const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;
     const int64_t planeLength = args.blockTokens * headDim;
-    const int64_t cacheStart = block * 2 * args.kvHeads * planeLength + line * headDim;
+    const int64_t cacheStart = args.segments.of(block) + line * headDim;
     // Pairs (j, j + half) of each vector, eight or one at a time; the last element of an odd headDim is a pair of one.
     const int64_t width = vectors ? 8 : 1, pairs = vectors ? half / 8 : headDim - half;
     for (int64_t i = threadIdx.x; i < planes * pairs; i += blockDim.x) {

@@ -167,8 +167,8 @@ private:
 
   // Element index of token t's row of k; v's is kvHeads planes further.
   int64_t keyRow(const int32_t *blocks, int64_t kvHead, int64_t t) const {
-    const int64_t plane = args.blockTokens * headDim;
-    return (2 * int64_t{blocks[t / args.blockTokens]} * args.kvHeads + kvHead) * plane + t % args.blockTokens * headDim;
+    return args.segments.of(blocks[t / args.blockTokens]) +
+           (kvHead * args.blockTokens + t % args.blockTokens) * headDim;
   }
 
   // Fills `keys` and `values`; rows at `tokens` and above become zero as far as whole vectors reach.

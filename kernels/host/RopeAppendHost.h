@@ -78,7 +78,7 @@ template <typename V> void ropeAppend(const void *opaque) {
     if (args.inverseFrequencies != nullptr)
       rotate<V>(row, rotated, headDim / 2, args.inverseFrequencies, static_cast<float>(positions[t]));
     const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;
-    const int64_t start = block * 2 * args.kvHeads * planeLength + line * headDim;
+    const int64_t start = args.segments.of(block) + line * headDim;
     for (int64_t plane = 0; plane < 2 * args.kvHeads; ++plane)
       appendRow<V>(row + (args.heads + plane) * headDim, args.kv, start + plane * planeLength, headDim, args.kvElem);
   }

@@ -312,6 +312,10 @@ private:
                     static_cast<int64_t>(model::dtypeBytes(plan_.kvDtype))});
   }
 
+  kernels::KvSegments segments() const {
+    return kernels::oneRun(plan_.kvBlocks, kernels::kvBlockElements(spec_.kvHeads, plan_.blockTokens, spec_.headDim));
+  }
+
   absl::StatusOr<KernelArgs> ropeAppend() const {
     ASSIGN_OR_RETURN(meta, operands_.meta());
     ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
@@ -330,6 +334,7 @@ private:
                                    .inverseFrequencies = frequencies_,
                                    .headNorms = floats(headNorms),
                                    .kv = kv,
+                                   .segments = segments(),
                                    .heads = spec_.heads,
                                    .kvHeads = spec_.kvHeads,
                                    .headDim = spec_.headDim,
@@ -349,6 +354,7 @@ private:
     return kernels::AttentionArgs{.meta = meta,
                                   .qkv = qkv,
                                   .kv = kv,
+                                  .segments = segments(),
                                   .out = out,
                                   .workspace = workspace,
                                   .heads = spec_.heads,

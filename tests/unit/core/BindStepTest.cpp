@@ -136,6 +136,12 @@ TEST(BindStep, AttentionActivationAndSamplingGetTheModelsSizes) {
   EXPECT_EQ(rope.kvHeads, 2);
   const auto attention = b.args<kernels::AttentionArgs>(b.step(Op::Attention));
   EXPECT_EQ(attention.kv, rope.kv);
+  const int64_t block = 2 * 2 * b.plan.blockTokens * attention.headDim; // k and v of two heads
+  for (const kernels::KvSegments &s : {rope.segments, attention.segments}) {
+    EXPECT_EQ(s.of(0), 0);
+    EXPECT_EQ(s.of(b.plan.kvBlocks - 1), (b.plan.kvBlocks - 1) * block);
+    EXPECT_EQ(s.end, b.plan.kvBlocks * block);
+  }
   EXPECT_EQ(attention.scale, 0.25f); // 1 / sqrt(16)
   EXPECT_EQ(attention.maxContext, 40);
   EXPECT_EQ(attention.blockTokens, 4);

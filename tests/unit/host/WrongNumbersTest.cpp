@@ -75,6 +75,8 @@ TEST(FirstWrongNumber, LooksAtWhatTheCacheMadeOfKeysAndValues) {
   const kernels::RopeAppendArgs args{.meta = meta.get(),
                                      .qkv = qkv.data(),
                                      .kv = kv.data(),
+                                     .segments =
+                                         kernels::oneRun(kBlocks, kernels::kvBlockElements(kKvHeads, kBlock, kHeadDim)),
                                      .heads = kHeads,
                                      .kvHeads = kKvHeads,
                                      .headDim = kHeadDim,

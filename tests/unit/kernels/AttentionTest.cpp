@@ -3,6 +3,8 @@
 
 #include <rapidcheck/gtest.h>
 
+#include <functional>
+
 #include "tests/unit/kernels/KernelTest.h"
 #include "tests/unit/kernels/Reference.h"
 
@@ -13,6 +15,7 @@ struct Shape {
   int64_t heads = 4, kvHeads = 2, headDim = 20, blockTokens = 16;
   Elem kvElem = Elem::F32;
   int64_t rowLength() const { return (heads + 2 * kvHeads) * headDim; }
+  int64_t blockElements() const { return kvBlockElements(kvHeads, blockTokens, headDim); }
 };
 
 // One sequence's queries, keys and values for positions 0 .. length - 1.
@@ -32,8 +35,9 @@ struct Text {
 // A paged cache of NaNs, scratch block and blocks of nobody included.
 class Cache {
 public:
-  Cache(const Shape &s, int64_t blocks)
-      : shape(s), stored(s.kvElem, blocks * 2 * s.kvHeads * s.blockTokens * s.headDim) {
+  Cache(const Shape &s, int64_t blocks) : Cache(s, blocks, oneRun(blocks, s.blockElements())) {}
+  Cache(const Shape &s, int64_t blocks, const KvSegments &where)
+      : segments(where), shape(s), stored(s.kvElem, where.end) {
     for (size_t i = 0; i < stored.size(); ++i)
       stored.set(i, kNan);
     for (int64_t b = 1; b < blocks; ++b)
@@ -59,9 +63,11 @@ public:
   }
   void *data() { return stored.data(); }
 
+  const KvSegments segments;
+
 private:
   size_t at(int64_t block, int64_t kOrV, int64_t head, int64_t row, int64_t d) const {
-    return (((block * 2 + kOrV) * shape.kvHeads + head) * shape.blockTokens + row) * shape.headDim + d;
+    return segments.of(block) + ((kOrV * shape.kvHeads + head) * shape.blockTokens + row) * shape.headDim + d;
   }
   Shape shape;
   Stored stored;
@@ -75,11 +81,13 @@ struct Part {
 };
 
 // The rows' outputs, part after part.
-Floats run(HostIsa isa, const Shape &s, const std::vector<Part> &parts, uint64_t seed = 1) {
+using Layout = std::function<KvSegments(int64_t blocks, int64_t blockElements)>;
+Floats run(HostIsa isa, const Shape &s, const std::vector<Part> &parts, uint64_t seed = 1,
+           const Layout &layout = oneRun) {
   int64_t blocks = 3;
   for (const Part &p : parts)
     blocks += (p.start + p.rows + s.blockTokens - 1) / s.blockTokens;
-  Cache cache(s, blocks);
+  Cache cache(s, blocks, layout(blocks, s.blockElements()));
   std::vector<TestSequence> sequences;
   for (const Part &p : parts)
     sequences.push_back({p.start, p.rows, cache.add(*p.text, p.start + p.rows, seed++)});
@@ -94,6 +102,7 @@ Floats run(HostIsa isa, const Shape &s, const std::vector<Part> &parts, uint64_t
   Floats workspace(attentionWorkspaceBytes(Backend::Host, row, s.heads, s.headDim, maxContext) / sizeof(float), kNan);
   AttentionArgs args{};
   args.meta = meta.get(), args.qkv = qkv.data(), args.kv = cache.data(), args.out = out.data();
+  args.segments = cache.segments;
   args.workspace = workspace.data();
   args.heads = s.heads, args.kvHeads = s.kvHeads, args.headDim = s.headDim, args.blockTokens = s.blockTokens;
   args.maxContext = maxContext, args.scale = 1 / std::sqrt(static_cast<float>(s.headDim)), args.kvElem = s.kvElem;
@@ -203,6 +212,7 @@ TEST_P(AttentionTest, RowsThatBelongToNoSequenceAreLeftAlone) {
   Floats workspace(attentionWorkspaceBytes(Backend::Host, 5, 1, 4, 16) / sizeof(float), kNan);
   AttentionArgs args{};
   args.meta = meta.get(), args.qkv = qkv.data(), args.kv = cache.data(), args.out = out.data();
+  args.segments = cache.segments;
   args.workspace = workspace.data(), args.heads = args.kvHeads = 1, args.headDim = 4, args.blockTokens = 4;
   args.maxContext = 16, args.scale = 0.5f;
   call(Op::Attention, &args);
@@ -279,6 +289,25 @@ TEST_P(AttentionTest, BlockSizeDoesNotChangeABit) {
     if (first.empty())
       first = out;
     EXPECT_TRUE(sameBits(out.data(), first.data(), out.size())) << blockTokens;
+  }
+}
+
+// Nor is where the blocks lie: apart from each other up to any block, the rest elsewhere.
+TEST_P(AttentionTest, ASplitCacheDoesNotChangeABit) {
+  for (Elem elem : kAllElems) {
+    const Shape s{4, 2, 20, 16, elem};
+    const Text long_(s, 90, 8), short_(s, 30, 9);
+    const std::vector<Part> parts = {{&long_, 89, 1}, {&short_, 3, 27}, {&long_, 0, 90}};
+    const Floats whole = run(GetParam(), s, parts);
+    for (int64_t split : {0, 1, 2, 7, 16, 17})
+      for (int64_t gap : {1, 3})
+        for (bool tailFirst : {false, true}) {
+          const Floats out = run(GetParam(), s, parts, 1, [&](int64_t blocks, int64_t elements) {
+            return splitRun(blocks, elements, split, gap, tailFirst);
+          });
+          EXPECT_TRUE(sameBits(out.data(), whole.data(), out.size()))
+              << "elem " << int(elem) << ", split " << split << ", gap " << gap << ", tail first " << tailFirst;
+        }
   }
 }
 

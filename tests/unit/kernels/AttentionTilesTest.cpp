@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/AttentionTiles.h"
+#include "tests/unit/kernels/KernelTest.h"
 
 namespace headrace::kernels {
 namespace {
@@ -94,17 +95,40 @@ TEST(AttentionTiles, SplitScratchIsApartAndInsideTheWorkspace) {
   EXPECT_EQ((*used.rbegin() + 1) * sizeof(float), bytes);
 }
 
-RC_GTEST_PROP(AttentionTiles, KeyRowIsTheLayoutsRow, ()) {
-  const uint32_t kvHeads = *rc::gen::inRange(1, 9), blockTokens = *rc::gen::inRange(1, 40);
+RC_GTEST_PROP(AttentionTiles, KeysAndValuesAreWhereTheSegmentsSay, ()) {
+  const int64_t kvHeads = *rc::gen::inRange(1, 9), blockTokens = *rc::gen::inRange(1, 40),
+                headDim = 16 * *rc::gen::inRange(1, 17);
   const std::vector<int32_t> blocks = *rc::gen::container<std::vector<int32_t>>(8, rc::gen::inRange(0, 1000));
-  const uint32_t token = *rc::gen::inRange<uint32_t>(0, 8 * blockTokens), kvHead = *rc::gen::inRange(0u, kvHeads);
-  // [block][k = 0, v = 1][kvHead][token in block]
-  auto row = [&](uint32_t kOrV) {
-    return ((blocks[token / blockTokens] * 2 + kOrV) * kvHeads + kvHead) * blockTokens + token % blockTokens;
+  const int64_t token = *rc::gen::inRange<int64_t>(0, 8 * blockTokens), kvHead = *rc::gen::inRange<int64_t>(0, kvHeads);
+  const int64_t elements = kvBlockElements(kvHeads, blockTokens, headDim);
+  const KvSegments segments = *rc::gen::arbitrary<bool>()
+                                  ? oneRun(1000, elements)
+                                  : splitRun(1000, elements, *rc::gen::inRange<int64_t>(0, 1100),
+                                             *rc::gen::inRange<int64_t>(1, 5), *rc::gen::arbitrary<bool>());
+  RC_ASSERT(countsInUnits(segments));
+  // A block: [k = 0, v = 1][kvHead][token in block][headDim]
+  const auto at = [&](int64_t kOrV) {
+    return segments.of(blocks[token / blockTokens]) +
+           ((kOrV * kvHeads + kvHead) * blockTokens + token % blockTokens) * headDim;
   };
-  const uint32_t key = keyRow(blocks.data(), token, kvHead, kvHeads, blockTokens);
-  RC_ASSERT(key == row(0));
-  RC_ASSERT(key + valueRows(kvHeads, blockTokens) == row(1));
+  const CacheUnits units(segments, kvHeads, blockTokens, headDim);
+  const int64_t key = units.keyOf(blocks.data(), static_cast<uint32_t>(token), static_cast<uint32_t>(kvHead));
+  RC_ASSERT(key * kCacheUnit == at(0));
+  RC_ASSERT((key + units.valuesAfter()) * kCacheUnit == at(1));
+}
+
+// Three blocks of 8 elements 16 apart, two more from 100 on; and one run.
+TEST(KvSegments, SayWhereABlockBegins) {
+  const KvSegments two{.start = 4, .stride = 16, .tail = 100, .tailStride = 8, .split = 3, .end = 116};
+  EXPECT_EQ(two.of(0), 4);
+  EXPECT_EQ(two.of(2), 36);
+  EXPECT_EQ(two.of(3), 100);
+  EXPECT_EQ(two.of(4), 108);
+  EXPECT_TRUE(two.multipleOf(4));
+  EXPECT_FALSE(two.multipleOf(8));
+  const KvSegments one = oneRun(5, 8);
+  EXPECT_EQ(one.of(4), 32);
+  EXPECT_EQ(one.end, 40);
 }
 
 TEST(AttentionTiles, RowsInSharedMemoryAreAlignedAndFreeOfBankConflicts) {

@@ -85,6 +85,16 @@ TEST(CudaLaunch, RefusalsSayWhatIsSupported) {
   AttentionArgs blockless = attentionArgs(4, 2, 64, Elem::F32);
   blockless.blockTokens = 0;
   EXPECT_EQ(why(Op::Attention, blockless), "attention needs KV blocks of one token at least");
+  AttentionArgs far = attentionArgs(4, 2, 64, Elem::F16); // 2^36 elements are as many as 32 bits count in sixteens
+  far.segments.end = int64_t{1} << 36;
+  EXPECT_NE(cudaLaunch(Op::Attention, &far, {8, 8, 512}, nullptr).kernel, nullptr);
+  constexpr const char *kFar = "attention with tensor cores takes a KV cache whose first and last byte are at most 128 "
+                               "GiB apart, of blocks at multiples of 16 elements";
+  far.segments.end += 16;
+  EXPECT_EQ(why(Op::Attention, far), kFar);
+  far = attentionArgs(4, 2, 64, Elem::F16);
+  far.segments.tail = 24;
+  EXPECT_EQ(why(Op::Attention, far), kFar);
   EXPECT_EQ(why(Op::Attention, attentionArgs(4, 2, 64, static_cast<Elem>(9))), "element types are F32, F16 and BF16");
   EXPECT_EQ(why(Op::Linear, LinearArgs{}), "linear is a library call");
   EXPECT_EQ(why(static_cast<Op>(kOpCount), LinearArgs{}), "unknown op");

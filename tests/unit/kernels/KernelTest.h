@@ -149,4 +149,17 @@ private:
   std::vector<uint64_t> memory;
 };
 
+// Blocks below `split` (at most all) `gap` block sizes apart, the others one behind the other, before or behind them.
+inline KvSegments splitRun(int64_t blocks, int64_t blockElements, int64_t split, int64_t gap, bool tailFirst) {
+  const int64_t below = split < blocks ? split : blocks, away = (blocks - below) * blockElements;
+  KvSegments out;
+  out.split = static_cast<int32_t>(split);
+  out.stride = gap * blockElements;
+  out.tailStride = blockElements;
+  out.start = tailFirst ? away : 0;
+  out.tail = tailFirst ? 0 : below * out.stride;
+  out.end = below * out.stride + away;
+  return out;
+}
+
 } // namespace headrace::kernels

@@ -25,10 +25,12 @@ struct Result {
 };
 
 Result run(HostIsa isa, const Model &s, TestMeta &meta, const Floats &qkv, const Floats *frequencies, int64_t blocks,
-           const Floats *headNorms = nullptr) {
-  Result r{qkv, Stored(s.elem, Floats(blocks * 2 * s.kvHeads * s.blockTokens * s.headDim, 99.0f))};
+           const Floats *headNorms = nullptr, const KvSegments *where = nullptr) {
+  const KvSegments segments =
+      where != nullptr ? *where : oneRun(blocks, kvBlockElements(s.kvHeads, s.blockTokens, s.headDim));
+  Result r{qkv, Stored(s.elem, Floats(segments.end, 99.0f))};
   RopeAppendArgs args{};
-  args.meta = meta.get(), args.qkv = r.qkv.data(), args.kv = r.kv.data();
+  args.meta = meta.get(), args.qkv = r.qkv.data(), args.kv = r.kv.data(), args.segments = segments;
   args.inverseFrequencies = frequencies != nullptr ? frequencies->data() : nullptr;
   args.heads = s.heads, args.kvHeads = s.kvHeads, args.headDim = s.headDim, args.blockTokens = s.blockTokens;
   args.headNorms = headNorms != nullptr ? headNorms->data() : nullptr;
@@ -108,20 +110,25 @@ TEST_P(RopeAppendTest, KeysAndValuesLandInTheirSlotsRoundedToNearest) {
     Model s{.elem = elem};
     TestMeta meta({{2, 4, {3, 1}}}, s.blockTokens); // positions 2 3 | 4 5: block 3 rows 2 3, block 1 rows 0 1
     const Floats frequencies = llamaFrequencies(s.headDim);
-    const Result r = run(GetParam(), s, meta, randomFloats(4 * s.rowLength(), 9), &frequencies, 4);
-    std::vector<bool> written(r.kv.size());
-    const int64_t block[] = {3, 3, 1, 1}, line[] = {2, 3, 0, 1};
-    for (int64_t t = 0; t < 4; ++t)
-      for (int64_t plane = 0; plane < 2 * s.kvHeads; ++plane) // k of each head, then v of each head
-        for (int64_t d = 0; d < s.headDim; ++d) {
-          const size_t at = ((block[t] * 2 * s.kvHeads + plane) * s.blockTokens + line[t]) * s.headDim + d;
-          Stored expected(elem, Floats{r.qkv[t * s.rowLength() + (s.heads + plane) * s.headDim + d]});
-          ASSERT_EQ(r.kv.value(at), expected.value(0));
-          written[at] = true;
-        }
-    const float untouched = Stored(elem, Floats{99.0f}).value(0);
-    for (size_t i = 0; i < r.kv.size(); ++i)
-      ASSERT_TRUE(written[i] || r.kv.value(i) == untouched);
+    const int64_t elements = kvBlockElements(s.kvHeads, s.blockTokens, s.headDim);
+    for (const KvSegments &segments :
+         {oneRun(4, elements), splitRun(4, elements, 2, 3, false), splitRun(4, elements, 3, 2, true)}) {
+      const Result r =
+          run(GetParam(), s, meta, randomFloats(4 * s.rowLength(), 9), &frequencies, 4, nullptr, &segments);
+      std::vector<bool> written(r.kv.size());
+      const int64_t block[] = {3, 3, 1, 1}, line[] = {2, 3, 0, 1};
+      for (int64_t t = 0; t < 4; ++t)
+        for (int64_t plane = 0; plane < 2 * s.kvHeads; ++plane) // k of each head, then v of each head
+          for (int64_t d = 0; d < s.headDim; ++d) {
+            const size_t at = segments.of(block[t]) + (plane * s.blockTokens + line[t]) * s.headDim + d;
+            Stored expected(elem, Floats{r.qkv[t * s.rowLength() + (s.heads + plane) * s.headDim + d]});
+            ASSERT_EQ(r.kv.value(at), expected.value(0));
+            written[at] = true;
+          }
+      const float untouched = Stored(elem, Floats{99.0f}).value(0);
+      for (size_t i = 0; i < r.kv.size(); ++i)
+        ASSERT_TRUE(written[i] || r.kv.value(i) == untouched);
+    }
   }
 }
 

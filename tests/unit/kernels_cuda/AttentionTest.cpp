@@ -91,6 +91,28 @@ TEST(CudaAttentionDecode, AnIterationWithSeveralRowsOfASequenceFitsADecodeBucket
   expectReference(c, parts, runAttention(c, parts, {8, 8, 512}));
 }
 
+// Where the cache's blocks lie does not change a bit: decode, prefill and the kernel for every other type.
+TEST(CudaAttention, ASplitCacheDoesNotChangeABit) {
+  const AttentionCase odd{3, 1, 20, 16, Elem::F32, Elem::F32};
+  for (const AttentionCase &c : {AttentionCase{6, 2, 64, 16}, AttentionCase{4, 2, 80, 7}, odd}) {
+    SCOPED_TRACE(c);
+    const PagedText a(c, 90, 5), b(c, 40, 6);
+    for (const std::vector<TextPart> &parts :
+         {std::vector<TextPart>{{&a, 89, 1}, {&b, 39, 1}}, std::vector<TextPart>{{&a, 0, 90}, {&b, 30, 10}}}) {
+      const bool decode = parts[0].rows == 1;
+      const CudaShape bucket = decode ? CudaShape{2, 2, 256} : CudaShape{112, 2, 256};
+      const AttentionResult whole = runAttention(c, parts, bucket);
+      for (int64_t split : {0, 1, 3, 8, 1000})
+        for (bool tailFirst : {false, true}) {
+          const AttentionResult other = runAttention(c, parts, bucket, 1, 0, [&](int64_t blocks, int64_t elements) {
+            return splitRun(blocks, elements, split, 3, tailFirst);
+          });
+          ASSERT_EQ(other.out.bytes, whole.out.bytes) << "split " << split << ", tail first " << tailFirst;
+        }
+    }
+  }
+}
+
 TEST(CudaAttentionPrefill, MatchesTheReferenceForPackedSequencesOfEverySize) {
   for (Elem elem : kHalves)
     for (AttentionCase c : {AttentionCase{4, 4, 64, 16}, AttentionCase{4, 2, 80, 7}, AttentionCase{7, 1, 96, 32},

@@ -4,6 +4,8 @@
 // and the reference.
 #pragma once
 
+#include <functional>
+
 #include "tests/unit/kernels/Reference.h"
 #include "tests/unit/kernels_cuda/TestDevice.h"
 
@@ -57,7 +59,8 @@ struct AttentionResult {
 // Runs the parts as one iteration in a bucket of `shape` (its counts at least the iteration's). The cache's unused rows
 // and blocks are NaN, block tables are shuffled by `seed`.
 inline AttentionResult runAttention(const AttentionCase &c, const std::vector<TextPart> &parts, CudaShape shape,
-                                    uint64_t seed = 1, uint64_t order = 0) {
+                                    uint64_t seed = 1, uint64_t order = 0,
+                                    const std::function<KvSegments(int64_t, int64_t)> &layout = oneRun) {
   int64_t blocks = 3, rows = 0;
   for (const TextPart &p : parts) {
     blocks += (p.start + p.rows + c.blockTokens - 1) / c.blockTokens;
@@ -67,7 +70,8 @@ inline AttentionResult runAttention(const AttentionCase &c, const std::vector<Te
   for (int64_t b = 1; b < blocks; ++b)
     unused.push_back(static_cast<int32_t>(b));
   std::shuffle(unused.begin(), unused.end(), std::mt19937_64(seed));
-  Stored cache(c.kvElem, Floats(blocks * 2 * c.kvHeads * c.blockTokens * c.headDim, kNan));
+  const KvSegments segments = layout(blocks, kvBlockElements(c.kvHeads, c.blockTokens, c.headDim));
+  Stored cache(c.kvElem, Floats(segments.end, kNan));
   Stored qkv(c.activation, Floats(shape.tokens * c.rowLength(), kNan)); // k and v come from the cache
   std::vector<TestSequence> sequences;
   int64_t row = 0;
@@ -82,7 +86,7 @@ inline AttentionResult runAttention(const AttentionCase &c, const std::vector<Te
         for (int64_t d = 0; d < c.headDim; ++d) {
           const size_t from = (t * c.kvHeads + h) * c.headDim + d;
           const size_t to =
-              ((sequence.blocks.back() * 2 * c.kvHeads + h) * c.blockTokens + t % c.blockTokens) * c.headDim + d;
+              segments.of(sequence.blocks.back()) + (h * c.blockTokens + t % c.blockTokens) * c.headDim + d;
           cache.set(to, p.text->k.value(from));
           cache.set(to + c.kvHeads * c.blockTokens * c.headDim, p.text->v.value(from));
         }
@@ -101,6 +105,7 @@ inline AttentionResult runAttention(const AttentionCase &c, const std::vector<Te
       attentionWorkspaceBytes(Backend::Cuda, shape.sequences, c.heads, c.headDim, shape.context), 0xff));
   AttentionArgs args{};
   args.meta = meta.get(), args.qkv = deviceQkv.get(), args.kv = deviceCache.get(), args.out = out.data();
+  args.segments = segments;
   args.workspace = workspace.get(), args.heads = c.heads, args.kvHeads = c.kvHeads, args.headDim = c.headDim;
   args.blockTokens = c.blockTokens, args.maxContext = shape.context;
   args.scale = 1 / std::sqrt(static_cast<float>(c.headDim)), args.kvElem = c.kvElem, args.activation = c.activation;

@@ -211,6 +211,7 @@ struct RopeCase {
 
 TEST(CudaRopeAppend, RotatesAndAppendsRoundingOnce) {
   const int64_t blockTokens = 4, rows = 4, capacity = 6;
+  int turn = 0;
   for (Elem activation : kAllElems)
     for (Elem kvElem : kAllElems)
       for (const RopeCase &c :
@@ -230,12 +231,17 @@ TEST(CudaRopeAppend, RotatesAndAppendsRoundingOnce) {
         DeviceMeta meta(hostMeta);
         const Floats values = randomFloats(capacity * planes * c.headDim, 7);
         const Stored stored(activation, values);
-        DeviceStored qkv(activation, values), kv(kvElem, blocks * 2 * c.kvHeads * blockTokens * c.headDim, 99.0f);
+        // In turn one run, and two in either order.
+        const int64_t elements = kvBlockElements(c.kvHeads, blockTokens, c.headDim);
+        const KvSegments segments =
+            turn % 3 == 0 ? oneRun(blocks, elements) : splitRun(blocks, elements, 2 + turn % 2, 2, turn % 3 == 1);
+        ++turn;
+        DeviceStored qkv(activation, values), kv(kvElem, segments.end, 99.0f);
         DeviceArray<float> deviceFrequencies(frequencies);
         const Floats weights = randomFloats(2 * c.headDim, 11);
         DeviceArray<float> deviceWeights(weights);
         RopeAppendArgs args{};
-        args.meta = meta.get(), args.qkv = qkv.data(), args.kv = kv.data();
+        args.meta = meta.get(), args.qkv = qkv.data(), args.kv = kv.data(), args.segments = segments;
         args.inverseFrequencies = c.rotated ? deviceFrequencies.get() : nullptr;
         args.headNorms = c.normed ? deviceWeights.get() : nullptr, args.eps = 1e-2f;
         args.heads = c.heads, args.kvHeads = c.kvHeads, args.headDim = c.headDim, args.blockTokens = blockTokens;
@@ -262,7 +268,7 @@ TEST(CudaRopeAppend, RotatesAndAppendsRoundingOnce) {
               ASSERT_NEAR(out[start + d], x[d], exact + most * roundingOf(activation)) << t << " " << plane << " " << d;
               if (plane < c.heads)
                 continue;
-              const size_t at = ((block[t] * 2 * c.kvHeads + plane - c.heads) * blockTokens + line[t]) * c.headDim + d;
+              const size_t at = segments.of(block[t]) + ((plane - c.heads) * blockTokens + line[t]) * c.headDim + d;
               ASSERT_NEAR(cache[at], x[d], exact + most * roundingOf(kvElem)) << t << " " << plane << " " << d;
               written[at] = true;
             }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a layer's blocks of the KV cache lie: two runs of blocks, each (base, stride, first block). One function says
+// where a block begins; whatever reads, writes or moves a block asks it.
+//
+//   one run     | 0 | 1 | 2 | 3 | 4 |                                a block's size apart
+//   split at 3  | 0 : . | 1 : . | 2 : . |   ...   | 3 | 4 |          resident with all layers of a block together, and
+//   a
+//                                                                    tail from block 3 on, wherever it is brought to
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/HostDevice.h"
+
+namespace headrace::kernels {
+
+// In elements of the cache's type from its pointer, which is that of the run that lies lower: none is negative.
+struct KvSegments {
+  int64_t start = 0, stride = 0;    // block b < split begins at start + b * stride
+  int64_t tail = 0, tailStride = 0; // block b >= split at tail + (b - split) * tailStride
+  int32_t split = INT32_MAX;        // none: one run
+  int64_t end = 0;                  // behind the last element of any block
+
+  HEADRACE_HD constexpr int64_t of(int64_t block) const {
+    return block < split ? start + block * stride : tail + (block - split) * tailStride;
+  }
+  // Whether every block begins at a multiple of so many elements.
+  HEADRACE_HD constexpr bool multipleOf(int64_t elements) const {
+    return start % elements == 0 && stride % elements == 0 && tail % elements == 0 && tailStride % elements == 0;
+  }
+};
+
+HEADRACE_HD constexpr int64_t kvBlockElements(int64_t kvHeads, int64_t blockTokens, int64_t headDim) {
+  return 2 * kvHeads * blockTokens * headDim;
+}
+
+// Blocks one behind the other.
+constexpr KvSegments oneRun(int64_t blocks, int64_t blockElements) {
+  KvSegments out;
+  out.stride = blockElements;
+  out.end = blocks * blockElements;
+  return out;
+}
+
+} // namespace headrace::kernels
