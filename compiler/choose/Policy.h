@@ -27,7 +27,7 @@ struct Policy {
   // From the one that offloads least. What the user stated (embedding, head, slots) is in the request's policy.
   std::vector<Candidate> (*candidates)(const PolicyInputs &);
   Opinion (*opinion)(const PolicyInputs &) = nullptr;
-  std::string_view opinionText = ""; // what the reason says of how it chose
+  std::string_view opinionText; // what the reason says of how it chose
 };
 
 } // namespace headrace::compiler

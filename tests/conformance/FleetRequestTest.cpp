@@ -274,5 +274,43 @@ TEST(FleetRequests, EachIsServedWithinItsObjectivesOrRefused) {
   }));
 }
 
+// Whatever comes: every request is either served to its last token by instances of the right roles within its
+// objectives, or has a reason; one instance serves one request at a time; afterwards all are free.
+TEST(FleetRequests, DebugOne) {
+  {
+    std::mt19937 random(1379784);
+    const auto pick = [&](int a, int b) { return std::uniform_int_distribution<int>(a, b)(random); };
+    std::vector<Role> roles;
+    for (int n = pick(1, 5); n > 0; --n)
+      roles.push_back(static_cast<Role>(pick(0, 2)));
+    std::vector<FleetRequest> requests = randomRequests(
+        sharedPlan(), {.requests = 12, .meanGapNs = 4e6, .tpotFrom = 90, .ttftFrom = 50, .ttftTo = 4000}, random);
+    for (FleetRequest &request : requests) {
+      if (pick(0, 9) == 0)
+        request.model = "another";
+      if (pick(0, 9) == 0)
+        request.prompts.push_back({});
+      if (pick(0, 4) == 0)
+        request.stopTokens = {pick(0, 9), 17, 93};
+      if (pick(0, 19) == 0)
+        request.tpot = -request.tpot;
+    }
+    std::vector<uint32_t> serves(roles.size(), kNoInstance);
+    FleetOptions options{.busBandwidth = 2e9};
+    options.keepRetreat = pick(0, 1) == 0;
+    options.queue = pick(0, 3) != 0;
+    std::vector<std::vector<uint32_t>> order(roles.size());
+    options.onIteration = [&](const FleetIteration &i) {
+      if (order[i.instance].empty() || order[i.instance].back() != i.request)
+        order[i.instance].push_back(i.request);
+      std::printf("inst %u req %u prefill %d launch %ld visible %ld took %ld gap %ld\n", i.instance, i.request, i.prefill, (long)i.launchNs, (long)i.visibleNs, (long)(i.visibleNs-i.launchNs), (long)i.longestGapNs);
+    };
+    LoadedFleet fleet(simGroup(roles.size()), instances(roles), options);
+    const auto result = fleet->run(requests);
+    for (size_t r = 0; r < requests.size(); ++r) { const auto &o = result->requests[r];
+      std::printf("request %zu arrival %ld prompts %zu new %ld ttft %.0f tpot %.0f: admitted %d pre %u dec %u first %ld end %ld longest %ld handover %ld %s\n", r, (long)o.arrivalNs, requests[r].prompts.size(), (long)requests[r].maxNewTokens, requests[r].ttftNs(), requests[r].tpotNs(), o.admitted, o.prefillInstance, o.decodeInstance, (long)o.firstTokensNs, (long)o.endNs, (long)o.longestGapNs, (long)o.handoverNs, std::string(o.status.message()).c_str()); }
+  }
+}
+
 } // namespace
 } // namespace headrace::serve
