@@ -123,6 +123,7 @@ absl::StatusOr<FleetResult> Fleet::run(absl::Span<const FleetRequest> requests) 
   const absl::Status status = i.loop();
   while (!i.alive.empty()) // after a failure
     i.end(i.alive.front(), status);
+  i.finishDraining(core::kForeverNs);
   i.summarise();
   i.asked = {};
   if (!status.ok())
@@ -148,6 +149,7 @@ absl::Status Fleet::Impl::loop() {
       tryQueue = true;
     }
     finishHandovers();
+    finishDraining(nowNs());
     if (tryQueue || (!queue.empty() && !options.queue))
       serveQueue();
     startWaiting();
@@ -198,6 +200,9 @@ int64_t Fleet::Impl::nextMoment() const {
       next = std::min(next, served[r].handoverEndNs);
   for (uint32_t r : queue)
     next = std::min(next, result.requests[r].arrivalNs + asked[r].ttft.count());
+  for (const auto &on : instances)
+    if (on->drainedNs != FleetInstance::kNotDraining)
+      next = std::min(next, on->drainedNs);
   return next;
 }
 
@@ -281,7 +286,7 @@ void Fleet::Impl::prefilled(FleetInstance &on, int64_t visibleNs) {
   ServedRequest &of = served[request];
   if (of.apart()) {
     const FleetInstance &decode = instance(of.decode);
-    (void)coordinator.finish(on.index); // it copies no more; its KV cache is taken until the hand-over has ended
+    stopCopying(on); // its KV cache is taken until the hand-over has ended
     const auto moves = static_cast<int64_t>(std::ceil(handoverNs(of.kvBytes, of.decode)));
     // Nothing of the prefill is counted beside what decodes: what it copies behind its tokens ends before that begins.
     // Its objective had time for that.
@@ -339,10 +344,32 @@ absl::Status Fleet::Impl::finishHandover(uint32_t request) {
   return coordinator.firstDone(to.index);
 }
 
-void Fleet::Impl::release(FleetInstance &on) {
-  if (const DeviceState state = coordinator.state(on.index);
-      state == DeviceState::Waiting || state == DeviceState::Running)
+// The device launches no more for its request. What it copies behind the last tokens, its neighbours still share the
+// bus with: to the coordinator it runs until that has ended at its fair share.
+void Fleet::Impl::stopCopying(FleetInstance &on) {
+  const DeviceState state = coordinator.state(on.index);
+  if ((state != DeviceState::Waiting && state != DeviceState::Running) || on.drainedNs != FleetInstance::kNotDraining)
+    return;
+  const uint32_t variant = state == DeviceState::Running && on.run.active() ? on.run.lastRead().variant : plan::kNone;
+  const double tail = variant == plan::kNone ? 0 : fairNs({0, 0, 0, on.loads.tailBytes(variant)}, on.index);
+  if (tail > 0)
+    on.drainedNs = nowNs() + static_cast<int64_t>(std::ceil(tail));
+  else
     (void)coordinator.finish(on.index);
+}
+
+void Fleet::Impl::finishDraining(int64_t now) {
+  for (const auto &on : instances) {
+    if (on->drainedNs == FleetInstance::kNotDraining || on->drainedNs > now)
+      continue;
+    on->drainedNs = FleetInstance::kNotDraining;
+    (void)coordinator.finish(on->index);
+    tryQueue = tryQueue || !queue.empty();
+  }
+}
+
+void Fleet::Impl::release(FleetInstance &on) {
+  stopCopying(on);
   if (on.run.active())
     (void)on.run.end(); // of a device that is lost: there is nothing to wait for
   on.request = kNoInstance;
@@ -369,6 +396,7 @@ void Fleet::Impl::end(uint32_t request, const absl::Status &status) {
 void Fleet::Impl::lose(FleetInstance &on, const absl::Status &why) {
   on.lost = true;
   on.why = why;
+  on.drainedNs = FleetInstance::kNotDraining;
   (void)coordinator.lose(on.index);
   if (on.request == kNoInstance)
     return;

@@ -36,12 +36,15 @@ struct FleetInstance {
   bool kvWaited = false;          // it waited for KV blocks
   uint64_t losses = 0;            // counted when it was launched
   int64_t readyNs = 0;            // decode: when the transition that was launched ahead has surely ended
+  // Its request is over, and what it copies behind the last tokens is on the bus until then; none: kNotDraining.
+  int64_t drainedNs = kNotDraining;
+  static constexpr int64_t kNotDraining = -1;
 
   // Launches what leads to the entry of the first decode iteration of `work` in a placement, and nothing more.
   absl::Status enter(uint32_t placement);
   // Launches the transitions that lead to a placement. FailedPrecondition while KV blocks are in use that it lacks.
   absl::Status changeTo(uint32_t placement);
-  bool free() const { return !lost && request == kNoInstance; }
+  bool free() const { return !lost && request == kNoInstance && drainedNs == kNotDraining; }
 };
 
 struct ServedRequest {
@@ -108,6 +111,8 @@ struct Fleet::Impl {
   void finishHandovers();
   absl::Status finishHandover(uint32_t request);
   void release(FleetInstance &on);
+  void stopCopying(FleetInstance &on);
+  void finishDraining(int64_t now);
   void end(uint32_t request, const absl::Status &status);
   void lose(FleetInstance &on, const absl::Status &why);
 
