@@ -78,8 +78,8 @@ def ElideWaits : Headrace_IterationPass<"elide-waits"> {
 def PlaceOnHost : Headrace_IterationPass<"place-on-host"> {
   let summary = "lanes: weights at home on the host get their addresses in the host slab";
   let description = [{
-    The slab serves all placements of a plan, so the plan says where a unit lies in it. Without this pass PlaceBuffers lays
-    them one behind the other.
+    The slab serves all placements of a plan, so the plan says where a unit lies in it. Without addresses they lie one
+    behind the other.
   }];
   let options = [ListOption<"addresses", "addresses", "int64_t", "by unit; those of units on the device count for nothing">];
 }

@@ -163,6 +163,11 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
         return signalPassFailure();
       }
       persistent.emplace_back(iteration);
+      for (ir::PersistentInterface p : persistent.back().host)
+        if (!p.address().placed()) {
+          p->emitError() << "has no address in the host slab: place-on-host comes first";
+          return signalPassFailure();
+        }
       if (failed(checkSame(iterations[0], persistent[0], iteration, persistent.back())))
         return signalPassFailure();
     }
@@ -219,7 +224,6 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
       write(p.kv, layout.below.data() + p.io.size());
       write(p.slots, layout.slots.data());
       write(p.resident, layout.persistent.data());
-      placeOnHost(p.host);
       for (size_t t = 0; t < lives[i].addresses.size(); ++t)
         lives[i].addresses[t]->value = static_cast<int64_t>(layout.transients[i][t]);
       ir::IterationOp iteration = iterations[i];
@@ -227,17 +231,6 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
       iteration.setPhase(ir::Phase::Offsets);
     }
     return mlir::success();
-  }
-
-  // One behind the other in the host slab, unless they have a place already (that of a plan with more placements).
-  static void placeOnHost(llvm::ArrayRef<ir::PersistentInterface> host) {
-    if (llvm::all_of(host, [](ir::PersistentInterface p) { return p.address().placed(); }))
-      return;
-    uint64_t address = 0;
-    for (ir::PersistentInterface p : host) {
-      p.address().value = static_cast<int64_t>(address);
-      address += alignUp(p.sizeInBytes());
-    }
   }
 
   static constexpr int64_t kLargestKvAlign = int64_t{1} << 30;

@@ -140,12 +140,11 @@ absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options)
     RETURN_IF_ERROR(schedule(iteration, options, residency, runner));
 
   // offsets: where everything lies. The host slab serves all placements of a plan, so the plan says where a unit lies
-  // in it.
+  // in it; none where only sizes are asked for.
   passes::PlaceOnHostOptions onHost;
   onHost.addresses.assign(options.hostAddresses.begin(), options.hostAddresses.end());
-  if (!onHost.addresses.empty())
-    for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
-      RETURN_IF_ERROR(runner.run(iteration, "offsets", passes::createPlaceOnHost(onHost)));
+  for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
+    RETURN_IF_ERROR(runner.run(iteration, "offsets", passes::createPlaceOnHost(onHost)));
   // All iterations of a placement at once: what persists from one to the next has one address.
   return runner.run(module, "offsets", passes::createPlaceBuffers({options.kvAlign}));
 }

@@ -51,7 +51,7 @@ headrace.iteration @mixed mixed phase(lanes) limits(8, 8, 2048) {
 
 // expected-note@+1 {{which is this one}}
 headrace.iteration @decode decode phase(lanes) limits(8, 8, 2048) {
-  %a = headrace.weight 0 "a" embedding : <host, 1024, bf16>
+  %a = headrace.weight 0 "a" embedding at 0 : <host, 1024, bf16>
 }
 // expected-error@+1 {{has other weights at home elsewhere than 'decode'}}
 headrace.iteration @mixed mixed phase(lanes) limits(8, 8, 2048) {
@@ -73,4 +73,11 @@ headrace.iteration @waits decode phase(lanes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   // expected-error@+1 {{has no lane, in phase lanes}}
   headrace.publish sampled(%meta) %meta step<head> : <512, bytes>, <512, bytes>
+}
+
+// -----
+
+headrace.iteration @nowhere decode phase(lanes) limits(8, 8, 2048) {
+  // expected-error@+1 {{has no address in the host slab: place-on-host comes first}}
+  %a = headrace.weight 0 "a" embedding : <host, 1024, bf16>
 }

@@ -1,5 +1,5 @@
-// RUN: headrace-opt %s -headrace-place-buffers=kv-align=4096 | FileCheck %s
-// RUN: not headrace-opt %s -headrace-place-buffers=kv-align=100 2>&1 | FileCheck %s --check-prefix=REFUSED
+// RUN: headrace-opt %s -headrace-place-on-host -headrace-place-buffers=kv-align=4096 | FileCheck %s
+// RUN: not headrace-opt %s -headrace-place-on-host -headrace-place-buffers=kv-align=100 2>&1 | FileCheck %s --check-prefix=REFUSED
 
 // Caches that are to grow begin and end with whole pages: io 0 .. 1024, kv.0 of 5000 bytes 4096 .. 12288, kv.1
 // 12288 .. 20480; what comes then begins there.

@@ -1,4 +1,4 @@
-// RUN: headrace-opt %s -headrace-place-buffers -headrace-verify-phase=phase=offsets | FileCheck %s
+// RUN: headrace-opt %s -headrace-place-on-host -headrace-place-buffers -headrace-verify-phase=phase=offsets | FileCheck %s
 
 // Two iterations of one placement. Multiples of 256 throughout:
 //   io       meta 0, sampled 512, output 768

@@ -1,8 +1,10 @@
 // RUN: headrace-opt %s -headrace-place-on-host="addresses=0,4096,8192" -headrace-place-buffers | FileCheck %s
-// RUN: headrace-opt %s -headrace-place-buffers | FileCheck %s --check-prefix=PLAIN
+// RUN: headrace-opt %s -headrace-place-on-host -headrace-place-buffers | FileCheck %s --check-prefix=PLAIN
+// RUN: %not headrace-opt %s -headrace-place-buffers 2>&1 | FileCheck %s --check-prefix=FIRST
 // RUN: %not headrace-opt %s -headrace-place-on-host="addresses=0,4096" 2>&1 | FileCheck %s --check-prefix=FEW
-// RUN: %not headrace-opt %s -headrace-place-buffers -headrace-place-on-host="addresses=0" 2>&1 | FileCheck %s --check-prefix=PHASE
+// RUN: %not headrace-opt %s -headrace-place-on-host -headrace-place-buffers -headrace-place-on-host="addresses=0" 2>&1 | FileCheck %s --check-prefix=PHASE
 
+// FIRST: error: has no address in the host slab: place-on-host comes first
 // FEW: error: 'b' has no address in the host slab: there are 2, by unit
 // PHASE: error: the host slab is laid out in the lanes phase, not in phase offsets
 

@@ -33,7 +33,7 @@ def pipeline(rule, away, slots, wrap_units, wrap_bytes, ring=0):
     homes = movement = "residency={" + text + "}"
     return [VERIFY, f"-headrace-choose-homes={homes}", VERIFY, f"-headrace-insert-movement={movement}", VERIFY,
             "-headrace-assign-lanes", "-headrace-insert-waits", "-headrace-elide-waits", VERIFY,
-            "-headrace-place-buffers", VERIFY]
+            "-headrace-place-on-host", "-headrace-place-buffers", VERIFY]
 
 
 def cases():
