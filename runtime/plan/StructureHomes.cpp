@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The structure of a plan: buffers, and where they have their homes.
+#include <map>
+#include <tuple>
+
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/BufferIndex.h"
+#include "runtime/plan/StructureCheck.h"
+
+namespace headrace::plan {
+
+// Whole pages behind the arena, of pages in the arena.
+void StructureCheck::checkAliases() {
+  const uint64_t page = plan_.pageBytes;
+  if (page == 0) {
+    if (!plan_.aliases.empty())
+      fail("aliases has ", plan_.aliases.size(), " entries, expected none with page_bytes 0");
+    return;
+  }
+  if (page % model::kAlign != 0 || page > kMaxPageBytes || (page & (page - 1)) != 0)
+    fail("page_bytes is ", page, ", expected a power of two from ", model::kAlign, " to ", kMaxPageBytes);
+  if (plan_.aliases.empty() || plan_.aliases.size() > kMaxAliases)
+    fail("aliases has ", plan_.aliases.size(), " entries, expected 1 to ", kMaxAliases);
+  if (ok() && plan_.arenaBytes % page != 0)
+    fail("arena_bytes is ", plan_.arenaBytes, ", expected a multiple of page_bytes ", page);
+  uint64_t end = plan_.arenaBytes;
+  for (size_t i = 0; i < plan_.aliases.size() && ok(); ++i) {
+    const Alias &a = plan_.aliases[i];
+    if (a.bytes == 0 || a.bytes % page != 0 || a.address % page != 0 || a.arenaAddress % page != 0)
+      fail("aliases[", i, "] maps ", a.address, ", + ", a.bytes, " to ", a.arenaAddress, ", expected pages of ", page);
+    else if (a.address < end || a.address > kMaxBytes || a.bytes > kMaxBytes)
+      fail("aliases[", i, "] maps ", a.address, ", + ", a.bytes, ", expected a range from ", end, " to ", kMaxBytes);
+    else if (a.bytes > plan_.arenaBytes || a.arenaAddress > plan_.arenaBytes - a.bytes)
+      fail("aliases[", i, "] maps to ", a.arenaAddress, ", + ", a.bytes, ", beyond the arena of ", plan_.arenaBytes);
+    else
+      end = a.address + a.bytes;
+  }
+}
+
+namespace {
+
+// What Buffer::index may be at most.
+uint32_t largestIndex(BufferKind kind, int64_t layers) {
+  switch (kind) {
+  case BufferKind::Weight:
+    return static_cast<uint32_t>(model::unitCount(layers) - 1);
+  case BufferKind::Io:
+    return model::enumCount<Io>() - 1;
+  case BufferKind::Kv:
+  case BufferKind::Activation:
+  case BufferKind::Workspace:
+    return 0;
+  case BufferKind::Act:
+  case BufferKind::Packed:
+  case BufferKind::Staging:
+    return kMaxBuffers - 1;
+  }
+  return 0;
+}
+
+} // namespace
+
+void StructureCheck::checkBuffers() {
+  if (!ok())
+    return;
+  atMost(plan_.buffers.size(), kMaxBuffers, "the number of buffers");
+  const int64_t layers = plan_.model->layers;
+  std::map<std::tuple<BufferKind, int32_t, uint32_t>, size_t> seen;
+  for (size_t i = 0; i < plan_.buffers.size() && ok(); ++i) {
+    const Buffer &buffer = plan_.buffers[i];
+    if (!text(buffer.name, model::kLongestName, false, "buffers[", i, "].name") ||
+        !enumerator(buffer.kind, "buffers[", i, "].kind"))
+      return;
+    if (isTransient(buffer.kind))
+      fail("buffers[", i, "].kind is ", value(buffer.kind), " (", bufferKindName(buffer.kind),
+           "), which is a schedule's own");
+    within(buffer.layer, buffer.kind == BufferKind::Kv || buffer.kind == BufferKind::Act ? 0 : -1,
+           buffer.kind == BufferKind::Io ? -1 : layers - 1, "buffers[", i, "].layer");
+    atMost(buffer.index, largestIndex(buffer.kind, layers), "buffers[", i, "].index");
+    if (buffer.bytes == 0)
+      fail("buffers[", i, "].bytes is 0");
+    aligned(buffer.bytes, "buffers[", i, "].bytes");
+    atMost(buffer.bytes, kMaxBytes, "buffers[", i, "].bytes");
+    const auto [at, isNew] = seen.try_emplace({buffer.kind, buffer.layer, buffer.index}, i);
+    if (!isNew)
+      fail("buffers[", i, "] is ", bufferKindName(buffer.kind), " ", buffer.index, " of layer ", buffer.layer,
+           ", as buffers[", at->second, "] is");
+  }
+  if (!ok())
+    return;
+  // What every model needs. The layer of a weight is its unit's: checked with its size (VerifySizes.cpp).
+  const BufferIndex index(plan_);
+  for (uint32_t unit = 0; unit <= largestIndex(BufferKind::Weight, layers) && ok(); ++unit)
+    if (index.weight(unit) == kNone)
+      fail("buffers has no weight ", unit, ", a model of ", layers, " layers has ",
+           largestIndex(BufferKind::Weight, layers) + 1);
+  for (int64_t layer = 0; layer < layers && ok(); ++layer)
+    if (index.kv(layer) == kNone)
+      fail("buffers has no kv of layer ", layer);
+  for (const Io io : {Io::Meta, Io::Sampled, Io::Output})
+    if (index.io(io) == kNone)
+      fail("buffers has no io ", value(io));
+}
+
+constexpr int64_t kMostStartItems = int64_t{1} << 20;
+
+void StructureCheck::checkPlacement(const Placement &placement, const std::string &path) {
+  text(placement.name, model::kLongestName, false, path, ".name");
+  enumerator(placement.startRule, path, ".start_rule");
+  within(placement.startItems, 0, placement.startRule == model::StartRule::Ahead ? kMostStartItems : 0, path,
+         ".start_items");
+  within(placement.kvBlocks, plan_.pageBytes == 0 ? plan_.kvBlocks : 1, plan_.kvBlocks, path, ".kv_blocks");
+  uint64_t buffer = 0, offset = 0; // where the next extent must begin
+  for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {
+    const Extent &extent = placement.extents[i];
+    const std::string at = absl::StrCat(path, ".extents[", i, "]");
+    if (!enumerator(extent.space, at, ".space") || !enumerator(extent.encoding, at, ".encoding") ||
+        !index(extent.buffer, plan_.buffers.size(), at, ".buffer"))
+      return;
+    if (extent.buffer != buffer || extent.bufferOffset != offset) {
+      fail(at, " begins at byte ", extent.bufferOffset, " of buffer ", extent.buffer, ", expected byte ", offset,
+           " of buffer ", buffer);
+      return;
+    }
+    const uint64_t size = plan_.buffers[buffer].bytes;
+    range(extent.bufferOffset, extent.bytes, size, extent.address, at);
+    aligned(extent.bytes, at, ".bytes");
+    if (extent.direct && extent.space != Space::Host)
+      fail(at, ".direct is set, but its home is not the host");
+    offset += extent.bytes;
+    if (offset == size) {
+      ++buffer;
+      offset = 0;
+    }
+  }
+  if (ok() && buffer != plan_.buffers.size())
+    fail(path, ".extents end at byte ", offset, " of buffer ", buffer, ", expected the end of buffer ",
+         plan_.buffers.size() - 1);
+  for (size_t i = 0; i < placement.slots.size() && ok(); ++i) {
+    const Slot &slot = placement.slots[i];
+    if (slot.bytes == 0)
+      fail(path, ".slots[", i, "].bytes is 0");
+    aligned(slot.address, path, ".slots[", i, "].address");
+    aligned(slot.bytes, path, ".slots[", i, "].bytes");
+    atMost(slot.address, kMaxBytes, path, ".slots[", i, "].address");
+    atMost(slot.bytes, kMaxBytes, path, ".slots[", i, "].bytes");
+  }
+}
+
+void StructureCheck::checkState(const State &state, const std::string &path) {
+  index(state.placement, plan_.placements.size(), path, ".placement");
+  if (&state == &plan_.states.front() && !state.contents.empty())
+    fail(path, " has ", state.contents.size(), " contents, expected the empty state");
+  uint64_t end = 0;
+  for (size_t i = 0; i < state.contents.size() && ok(); ++i) {
+    const Content &content = state.contents[i];
+    if (!index(content.buffer, plan_.buffers.size(), path, ".contents[", i, "].buffer") ||
+        !range(content.bufferOffset, content.bytes, plan_.buffers[content.buffer].bytes, content.address, path,
+               ".contents[", i, "]"))
+      return;
+    if (content.address < end)
+      fail(path, ".contents[", i, "].address is ", content.address, ", expected at least ", end,
+           ", the end of the content before it");
+    end = content.address + content.bytes;
+  }
+}
+
+} // namespace headrace::plan
