@@ -6,6 +6,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <sstream>
 
 #include "runtime/model/ModelSpec.h"
@@ -67,7 +68,7 @@ TEST(FleetRequests, AnEasyOneIsServedByEveryKindOfFleet) {
 }
 
 TEST(FleetRequests, RefusesObjectivesThatAreNone) {
-  for (int slo : {0, -1}) {
+  for (int64_t slo : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
     FleetRequest request = easyRequest();
     request.tpot = std::chrono::nanoseconds(slo);
     absl::Status status = statusOf(request, {Role::Both});

@@ -91,6 +91,7 @@ public:
   bool done() const;                      // every sequence has its tokens
   bool prefilled() const;                 // every prompt has its first token
   bool active() const { return request_ != nullptr; }
+  bool launched() const { return newest_ != 0; } // since begin()
   const LaunchedIteration &lastLaunched() const { return lastLaunched_; }
   const ReadIteration &lastRead() const { return lastRead_; }
   const std::vector<std::vector<int32_t>> &tokens() const { return result_.tokens; }

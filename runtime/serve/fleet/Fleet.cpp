@@ -148,8 +148,8 @@ absl::Status Fleet::Impl::loop() {
       queue.push_back(static_cast<uint32_t>(arrived));
       tryQueue = true;
     }
-    finishHandovers();
     finishDraining(nowNs());
+    finishHandovers();
     if (tryQueue || (!queue.empty() && !options.queue))
       serveQueue();
     startWaiting();
@@ -286,7 +286,7 @@ void Fleet::Impl::prefilled(FleetInstance &on, int64_t visibleNs) {
   ServedRequest &of = served[request];
   if (of.apart()) {
     const FleetInstance &decode = instance(of.decode);
-    stopCopying(on); // its KV cache is taken until the hand-over has ended
+    drain(on, on.run.lastRead().variant); // its KV cache is taken until the hand-over has ended
     const auto moves = static_cast<int64_t>(std::ceil(handoverNs(of.kvBytes, of.decode)));
     // Nothing of the prefill is counted beside what decodes: what it copies behind its tokens ends before that begins.
     // Its objective had time for that.
@@ -333,6 +333,9 @@ absl::Status Fleet::Impl::finishHandover(uint32_t request) {
         !status.ok())
       return status;
   }
+  // By now its tail has ended, or its objective had no more time for that: it is no neighbour of what decodes.
+  if (from.drainedNs != FleetInstance::kNotDraining)
+    drained(from);
   release(from);
   of.prefill = of.decode;
   of.phase = RequestPhase::Decode;
@@ -344,34 +347,43 @@ absl::Status Fleet::Impl::finishHandover(uint32_t request) {
   return coordinator.firstDone(to.index);
 }
 
-// The device launches no more for its request. What it copies behind the last tokens, its neighbours still share the
-// bus with: to the coordinator it runs until that has ended at its fair share.
-void Fleet::Impl::stopCopying(FleetInstance &on) {
+// The device launches no more for its request; `last` is the variant of its last iteration, whose tokens are read. What
+// it copies behind these, its neighbours still share the bus with: it counts until that has ended at its fair share.
+void Fleet::Impl::drain(FleetInstance &on, std::optional<uint32_t> last) {
   const DeviceState state = coordinator.state(on.index);
   if ((state != DeviceState::Waiting && state != DeviceState::Running) || on.drainedNs != FleetInstance::kNotDraining)
     return;
-  const uint32_t variant = state == DeviceState::Running && on.run.active() ? on.run.lastRead().variant : plan::kNone;
-  const double tail = variant == plan::kNone ? 0 : fairNs({0, 0, 0, on.loads.tailBytes(variant)}, on.index);
-  if (tail > 0)
-    on.drainedNs = nowNs() + static_cast<int64_t>(std::ceil(tail));
-  else
+  const double tail = last ? fairNs({0, 0, 0, on.loads.tailBytes(*last)}, on.index) : 0;
+  // Of a decode instance the transition that was launched ahead, too.
+  const int64_t until = std::max(nowNs() + static_cast<int64_t>(std::ceil(tail)), on.readyNs);
+  if (state == DeviceState::Waiting || until <= nowNs()) {
     (void)coordinator.finish(on.index);
+    return;
+  }
+  (void)coordinator.drain(on.index);
+  on.drainedNs = until;
+}
+
+void Fleet::Impl::drained(FleetInstance &on) {
+  on.drainedNs = FleetInstance::kNotDraining;
+  (void)coordinator.finish(on.index);
+  tryQueue = tryQueue || !queue.empty();
 }
 
 void Fleet::Impl::finishDraining(int64_t now) {
-  for (const auto &on : instances) {
-    if (on->drainedNs == FleetInstance::kNotDraining || on->drainedNs > now)
-      continue;
-    on->drainedNs = FleetInstance::kNotDraining;
-    (void)coordinator.finish(on->index);
-    tryQueue = tryQueue || !queue.empty();
-  }
+  for (const auto &on : instances)
+    if (on->drainedNs != FleetInstance::kNotDraining && on->drainedNs <= now)
+      drained(*on);
 }
 
 void Fleet::Impl::release(FleetInstance &on) {
-  stopCopying(on);
-  if (on.run.active())
-    (void)on.run.end(); // of a device that is lost: there is nothing to wait for
+  std::optional<uint32_t> last;
+  if (on.run.active()) {
+    if (on.run.launched())
+      last = on.run.lastLaunched().variant;
+    (void)on.run.end(); // waits for what is in flight; of a device that is lost there is nothing to wait for
+  }
+  drain(on, last);
   on.request = kNoInstance;
   tryQueue = tryQueue || !queue.empty();
 }

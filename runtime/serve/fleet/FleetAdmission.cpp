@@ -44,9 +44,11 @@ std::string Fleet::Impl::nameOf(uint32_t request) const { return cat("request ",
 absl::Status Fleet::Impl::checkAsked(uint32_t request) const {
   const FleetRequest &a = asked[request];
   const auto slo = [&](const char *what, std::chrono::nanoseconds time) {
-    return time.count() > 0 ? absl::OkStatus()
-                            : absl::InvalidArgumentError(cat(nameOf(request), ": ", what, " = ", time.count(),
-                                                             " ns: expected a positive time"));
+    constexpr std::chrono::nanoseconds kMost(int64_t{1} << 60); // 36 years: sums with it stay in range
+    return time.count() > 0 && time <= kMost
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(cat(nameOf(request), ": ", what, " = ", time.count(),
+                                                " ns: expected a positive time of at most 36 years"));
   };
   RETURN_IF_ERROR(slo("TTFT", a.ttft));
   return slo("TPOT", a.tpot);

@@ -36,7 +36,8 @@ struct FleetInstance {
   bool kvWaited = false;          // it waited for KV blocks
   uint64_t losses = 0;            // counted when it was launched
   int64_t readyNs = 0;            // decode: when the transition that was launched ahead has surely ended
-  // Its request is over, and what it copies behind the last tokens is on the bus until then; none: kNotDraining.
+  // It launches no more for its request, and what it copies behind the last tokens is on the bus until then;
+  // kNotDraining: nothing is.
   int64_t drainedNs = kNotDraining;
   static constexpr int64_t kNotDraining = -1;
 
@@ -111,7 +112,8 @@ struct Fleet::Impl {
   void finishHandovers();
   absl::Status finishHandover(uint32_t request);
   void release(FleetInstance &on);
-  void stopCopying(FleetInstance &on);
+  void drain(FleetInstance &on, std::optional<uint32_t> last);
+  void drained(FleetInstance &on);
   void finishDraining(int64_t now);
   void end(uint32_t request, const absl::Status &status);
   void lose(FleetInstance &on, const absl::Status &why);
