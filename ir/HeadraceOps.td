@@ -46,7 +46,7 @@ def Headrace_IterationOp : Headrace_Op<"iteration", [
   let skipDefaultBuilders = 1;
   let builders = [
     // The body gets its block, empty.
-    OpBuilder<(ins "::llvm::StringRef":$name, "::headrace::ir::IterationClass":$shape, "int64_t":$tokens,
+    OpBuilder<(ins "::llvm::StringRef":$name, "::headrace::ir::IterationClass":$iteration_class, "int64_t":$tokens,
                    "int64_t":$sequences, "int64_t":$context)>];
   let extraClassDeclaration = [{
     ::mlir::Block &block() { return getBody().front(); }

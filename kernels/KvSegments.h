@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where a layer's blocks of the KV cache lie: two runs of blocks, each (base, stride, first block). One function says
-// where a block begins; whatever reads, writes or moves a block asks it.
+// where a block begins; the kernels that append and attend ask it. (Plans have one run; a hand-over counts on that.)
 //
-//   one run     | 0 | 1 | 2 | 3 | 4 |                                a block's size apart
-//   split at 3  | 0 : . | 1 : . | 2 : . |   ...   | 3 | 4 |          resident with all layers of a block together, and
-//   a
-//                                                                    tail from block 3 on, wherever it is brought to
+//   one run     | 0 | 1 | 2 | 3 | 4 |                          a block's size apart
+//   split at 3  | 0 : . | 1 : . | 2 : . |   ...   | 3 | 4 |    apart, with others' blocks between; a tail elsewhere
 #pragma once
 
 #include <cstdint>

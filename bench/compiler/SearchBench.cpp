@@ -10,8 +10,8 @@
 //                        itself where that finds nothing better
 //       select_n         what Select-N's interval frees
 //   Chain/MODEL/BUCKET                 six nested placements, from 1.02 to 3 times the resident time; the worst share
-//   AllBuckets                          one goal for decode and one for prefill over every bucket of a plan,
-//   Llama-3.1-8B
+//   AllBuckets                         one goal for decode and one for prefill over every bucket of a plan of
+//                                      Llama-3.1-8B
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -26,10 +26,11 @@ std::string factorText(double factor) {
   return text;
 }
 
-std::string bucketText(const Objective &bucket) {
-  return bucket.decode ? absl::StrCat("decode of ", bucket.bucket.sequences, " at context ", bucket.bucket.context)
-                       : absl::StrCat(bucket.bucket.tokens, " tokens of ", bucket.bucket.sequences, " at context ",
-                                      bucket.bucket.context);
+std::string bucketText(const Objective &objective) {
+  return objective.decode
+             ? absl::StrCat("decode of ", objective.bucket.sequences, " at context ", objective.bucket.context)
+             : absl::StrCat(objective.bucket.tokens, " tokens of ", objective.bucket.sequences, " at context ",
+                            objective.bucket.context);
 }
 
 std::string objectiveText(const model::Goal &goal) {

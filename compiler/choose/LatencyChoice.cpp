@@ -138,15 +138,15 @@ void LatencyChoice::report() {
     in_.request->progress(progress_);
 }
 
-const Objective &LatencyChoice::lookFor(const Objective &bucket) {
+const Objective &LatencyChoice::lookFor(const Objective &objective) {
   const auto key = [](const Objective &o) {
     return std::tie(o.decode, o.bucket.tokens, o.bucket.sequences, o.bucket.context);
   };
-  const auto at =
-      std::find_if(buckets_.begin(), buckets_.end(), [&](const Objective &other) { return key(other) == key(bucket); });
+  const auto at = std::find_if(buckets_.begin(), buckets_.end(),
+                               [&](const Objective &other) { return key(other) == key(objective); });
   progress_.nth = static_cast<size_t>(at - buckets_.begin()) + 1;
   progress_.buckets = buckets_.size();
-  progress_.bucket = bucket.bucket;
+  progress_.bucket = objective.bucket;
   report();
   return *at;
 }
@@ -293,14 +293,14 @@ bool LatencyChoice::mustServeTogether(const plan::Plan &plan) {
 void LatencyChoice::record(plan::Plan &plan) const {
   const plan::Variant *decisive = nullptr;
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    const Objective &bucket = buckets_[b];
-    const auto key = std::tuple(static_cast<uint32_t>(chosen_.of[b]), bucket.bucket.tokens, bucket.bucket.sequences,
-                                bucket.bucket.context);
+    const Objective &objective = buckets_[b];
+    const auto key = std::tuple(static_cast<uint32_t>(chosen_.of[b]), objective.bucket.tokens,
+                                objective.bucket.sequences, objective.bucket.context);
     const auto at = std::partition_point(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &v) {
       return std::tuple(v.placement, v.newTokens, v.sequences, v.context) < key;
     });
-    plan.choices.push_back({static_cast<uint32_t>(at - plan.variants.begin()), bucket.sloNs, bucket.residentNs,
-                            bucket.layerComputeNs, bucket.layerTransferNs});
+    plan.choices.push_back({static_cast<uint32_t>(at - plan.variants.begin()), objective.sloNs, objective.residentNs,
+                            objective.layerComputeNs, objective.layerTransferNs});
     if (b == chosen_.decisive)
       decisive = &*at;
   }
@@ -308,12 +308,13 @@ void LatencyChoice::record(plan::Plan &plan) const {
     const plan::Variant &x = plan.variants[a.variant], &y = plan.variants[b.variant];
     return std::tie(x.newTokens, x.sequences, x.context) < std::tie(y.newTokens, y.sequences, y.context);
   });
-  const Objective &bucket = buckets_[chosen_.decisive];
+  const Objective &objective = buckets_[chosen_.decisive];
   absl::StatusOr<LinkUse> link = absl::NotFoundError("nothing is searched, or gaps decide");
-  if (searches() && !apart_ && bucket.sloNs > 0)
-    link = linkUse(searchRequest({{&bucket, plan::predictedWithin(bucket.sloNs, slowest_)}}, true),
+  if (searches() && !apart_ && objective.sloNs > 0)
+    link = linkUse(searchRequest({{&objective, plan::predictedWithin(objective.sloNs, slowest_)}}, true),
                    chosen_.placements.front().residency.weightsAway(), *in_.prices);
-  plan.reason = explainObjective(*in_.policy, chosen_, bucket, *decisive, plan, apart_, link.ok() ? &*link : nullptr);
+  plan.reason =
+      explainObjective(*in_.policy, chosen_, objective, *decisive, plan, apart_, link.ok() ? &*link : nullptr);
   plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
 }
 

@@ -19,7 +19,7 @@
 
 namespace headrace::compiler {
 
-// A shape and how long its iteration may take.
+// A bucket and how long its iteration may take.
 struct BucketGoal {
   cost::Bucket bucket;
   uint64_t sloNs = 0; // TPOT for decode iterations, TTFT or TPOT for mixed ones

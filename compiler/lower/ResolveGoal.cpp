@@ -107,7 +107,7 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
 }
 
 // The buckets that the plan has variants for.
-absl::Status resolveShapes(const model::Buckets &buckets, Target &target) {
+absl::Status resolveBuckets(const model::Buckets &buckets, Target &target) {
   const int64_t mostTokens = std::min({target.kvTokens, target.batch * target.context, kLargestMixedBucket});
   const std::vector<int64_t> sequences = buckets.sequences.empty() ? powersOfTwo(1, target.batch) : buckets.sequences;
   const std::vector<int64_t> contexts =
@@ -176,7 +176,7 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
   target.deviceMemory = goal.deviceMemory.value_or(request.hardware.memoryBytes);
   if (target.deviceMemory == 0)
     return refuse("goal.device_memory", 0, "a positive number of bytes");
-  RETURN_IF_ERROR(resolveShapes(buckets, target));
+  RETURN_IF_ERROR(resolveBuckets(buckets, target));
   return target;
 }
 

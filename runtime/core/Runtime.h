@@ -57,7 +57,7 @@ public:
   const Manifest &manifest() const;
   uint32_t placement() const;
 
-  // The cheapest variant of the current placement that holds this bucket; NotFound naming the bucket and the largest
+  // The cheapest variant of the current placement that holds this size; NotFound naming the size and the largest
   // buckets if none does (counted in `missingVariants`, never built on the request path).
   absl::StatusOr<uint32_t> choose(int64_t tokens, int64_t sequences, int64_t context);
   // The same of another placement: launching it changes to that placement first, by all transitions that lead there.

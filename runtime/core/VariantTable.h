@@ -22,10 +22,10 @@ public:
     int64_t tokens = 0, sequences = 0, context = 0;
   };
   struct Chosen {
-    uint32_t variant = plan::kNone; // kNone: none holds the bucket or can be reached
-    uint64_t excessNs = 0;          // what it takes beyond the fastest that holds the bucket, paths left out
+    uint32_t variant = plan::kNone; // kNone: none holds the size or can be reached
+    uint64_t excessNs = 0;          // what it takes beyond the fastest that holds the size, paths left out
   };
-  // The variant of the placement that holds the bucket and takes the least time, with what of the path to it is beyond
+  // The variant of the placement that holds the size and takes the least time, with what of the path to it is beyond
   // `owedNs`; of several the first in the plan.
   //
   // A path is paid once, the time that it saves comes back at every iteration. `owedNs` is what was lost so far by not

@@ -147,8 +147,9 @@ private:
         output->bytes < static_cast<uint64_t>(sequences) * sizeof(int32_t))
       return refuse(index, absl::StrCat("publish needs the output of ", sequences, " sequences on the device"));
     const plan::Extent *meta = nullptr;
+    const uint32_t buffer = plan_.ioBuffer(plan::Io::Meta);
     for (const plan::Extent &extent : plan_.placements[0].extents)
-      if (extent.buffer == plan_.ioBuffer(plan::Io::Meta) && extent.space == Space::Device && extent.bufferOffset == 0)
+      if (extent.buffer == buffer && extent.space == Space::Device && extent.bufferOffset == 0)
         meta = &extent;
     if (meta == nullptr)
       return refuse(index, "the plan's meta buffer has no home on the device");

@@ -67,9 +67,10 @@ absl::Status OpenedDevice::startTrace(TraceBy by, const std::string &libraries) 
 
 absl::Status OpenedDevice::findMeta() {
   metaBytes = kernels::metaBytes(plan.metaLayout);
+  const uint32_t buffer = plan.ioBuffer(plan::Io::Meta);
   for (const plan::Extent &extent : plan.placements[0].extents)
-    if (extent.buffer == plan.ioBuffer(plan::Io::Meta) && extent.space == plan::Space::Device &&
-        extent.bufferOffset == 0 && extent.bytes >= metaBytes && extent.bytes <= plan.arenaBytes &&
+    if (extent.buffer == buffer && extent.space == plan::Space::Device && extent.bufferOffset == 0 &&
+        extent.bytes >= metaBytes && extent.bytes <= plan.arenaBytes &&
         extent.address <= plan.arenaBytes - extent.bytes) {
       metaAddress = extent.address;
       return absl::OkStatus();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where in Plan::buffers a buffer stands, by what it is: looked through once, then found at once. Of any plan, also one
-// that was not verified; of two that are the same the first counts.
+// Where in Plan::buffers a buffer stands, by what it is: looked through once, then found at once. Of any plan whose
+// model is valid (model::validate), also one that was not verified; of two that are the same the first counts.
 #pragma once
 
 #include <array>

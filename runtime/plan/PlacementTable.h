@@ -22,8 +22,8 @@ struct IterationSize {
   int64_t tokens = 1, sequences = 1, context = 1;
 };
 
-// The placement that the compiler chose for the bucket of this size (Plan::choices): of the smallest bucket of the
-// bucket's class that holds it; of the class' largest where none does. None where nothing was chosen by latency, or
+// The placement that the compiler chose for an iteration of this size (Plan::choices): of the smallest bucket of the
+// iteration's class that holds it; of the class' largest where none does. None where nothing was chosen by latency, or
 // only for the other class. Allocates nothing.
 std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationSize &size);
 

@@ -68,7 +68,7 @@ struct Buffer {
   int32_t layer = -1;
   uint64_t bytes = 0;
   // Of a weight the unit in model::WeightLayout, of io its Io, of kv and of transients 0; of others a number. No two
-  // buffers of a plan have the same kind, layer and index.
+  // buffers of a plan have the same kind, layer and index; of weights, not the same index.
   uint32_t index = 0;
 };
 

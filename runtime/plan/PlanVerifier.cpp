@@ -47,10 +47,11 @@ std::vector<Violation> findViolations(const Plan &plan, size_t limit) {
     return report.take();
   }
   const model::WeightLayout layout = model::layoutWeights(plan.model);
-  verifyBuffers(plan, layout, report);
+  const BufferIndex buffers(plan);
+  verifyBuffers(plan, layout, buffers, report);
   verifyPlaces(plan, report);
   for (uint32_t schedule = 0; schedule < plan.schedules.size() && !report.full(); ++schedule) {
-    verifyOperands(plan, layout, schedule, report);
+    verifyOperands(plan, layout, buffers, schedule, report);
     verifyPlaces(plan, schedule, report);
     verifyMovement(plan, schedule, report);
   }

@@ -82,10 +82,12 @@ void StructureCheck::checkBuffers() {
       fail("buffers[", i, "].bytes is 0");
     aligned(buffer.bytes, "buffers[", i, "].bytes");
     atMost(buffer.bytes, kMaxBytes, "buffers[", i, "].bytes");
-    const auto [at, isNew] = seen.try_emplace({buffer.kind, buffer.layer, buffer.index}, i);
+    // The index of a weight alone says which it is.
+    const int32_t layer = buffer.kind == BufferKind::Weight ? -1 : buffer.layer;
+    const auto [at, isNew] = seen.try_emplace({buffer.kind, layer, buffer.index}, i);
     if (!isNew)
-      fail("buffers[", i, "] is ", bufferKindName(buffer.kind), " ", buffer.index, " of layer ", buffer.layer,
-           ", as buffers[", at->second, "] is");
+      fail("buffers[", i, "] is ", bufferKindName(buffer.kind), " ", buffer.index,
+           layer < 0 ? "" : absl::StrCat(" of layer ", layer), ", as buffers[", at->second, "] is");
   }
   if (!ok())
     return;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/model/WeightLayout.h"
+#include "runtime/plan/BufferIndex.h"
 #include "runtime/plan/PlanVerifier.h"
 
 namespace headrace::plan {
@@ -31,9 +32,10 @@ private:
 };
 
 // Buffers are the model's units, caches and io of the right sizes (VerifySizes.cpp).
-void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, Report &report);
+void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers, Report &report);
 // The operands of each step are those its op takes, as large as it touches at the schedule's limits (VerifySizes.cpp).
-void verifyOperands(const Plan &plan, const model::WeightLayout &layout, uint32_t schedule, Report &report);
+void verifyOperands(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers, uint32_t schedule,
+                    Report &report);
 // Extents, slots, states, transient buffers and operands keep to their spaces and apart (VerifyPlaces.cpp).
 void verifyPlaces(const Plan &plan, Report &report);
 void verifyPlaces(const Plan &plan, uint32_t schedule, Report &report);

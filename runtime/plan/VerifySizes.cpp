@@ -59,8 +59,9 @@ constexpr unsigned kRW = 1u << static_cast<int>(Access::ReadWrite);
 // The operands of one compute step against its op.
 class OperandCheck {
 public:
-  OperandCheck(const Plan &plan, const model::WeightLayout &layout, uint32_t schedule, Report &report)
-      : plan_(plan), spec_(plan.model), layout_(layout), buffers_(plan), index_(schedule),
+  OperandCheck(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers, uint32_t schedule,
+               Report &report)
+      : plan_(plan), spec_(plan.model), layout_(layout), buffers_(buffers), index_(schedule),
         schedule_(plan.schedules[schedule]), report_(report), tokens_(schedule_.maxTokens),
         sequences_(schedule_.maxSequences) {}
 
@@ -170,7 +171,7 @@ private:
   const Plan &plan_;
   const model::ModelSpec &spec_;
   const model::WeightLayout &layout_;
-  const BufferIndex buffers_;
+  const BufferIndex &buffers_;
   const uint32_t index_;
   const Schedule &schedule_;
   Report &report_;
@@ -303,8 +304,7 @@ std::string describe(const Plan &plan, const Schedule &schedule, uint32_t buffer
   return absl::StrCat(plan.buffer(schedule, buffer).name, " [", offset, ", ", offset + bytes, ")");
 }
 
-void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, Report &report) {
-  const BufferIndex buffers(plan);
+void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers, Report &report) {
   const auto expect = [&](uint32_t index, const std::string &name, int32_t layer, uint64_t bytes, bool exact) {
     const Buffer &buffer = plan.buffers[index];
     if (buffer.name != name || buffer.layer != layer)
@@ -336,8 +336,9 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, Report &
                             plan.blockTokens, " tokens each, too few for max_context ", plan.maxContext));
 }
 
-void verifyOperands(const Plan &plan, const model::WeightLayout &layout, uint32_t schedule, Report &report) {
-  OperandCheck check(plan, layout, schedule, report);
+void verifyOperands(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers, uint32_t schedule,
+                    Report &report) {
+  OperandCheck check(plan, layout, buffers, schedule, report);
   for (uint32_t step = 0; step < plan.schedules[schedule].steps.size() && !report.full(); ++step)
     check.check(step);
 }

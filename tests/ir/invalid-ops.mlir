@@ -192,7 +192,7 @@ headrace.iteration @linear_bias decode phase(model) limits(8, 8, 2048) {
 
 // -----
 
-"headrace.iteration"() <{sym_name = "linear_residual", shape = 0 : i32, phase = 0 : i32, start_rule = 1 : i32, tokens = 8 : i64, sequences = 8 : i64, max_context = 8 : i64}> ({
+"headrace.iteration"() <{sym_name = "linear_residual", iteration_class = 0 : i32, phase = 0 : i32, start_rule = 1 : i32, tokens = 8 : i64, sequences = 8 : i64, max_context = 8 : i64}> ({
   %meta = "headrace.io"() <{role = 0 : i32}> : () -> !headrace.buffer<device, 512, bytes>
   %x = "headrace.io"() <{role = 1 : i32}> : () -> !headrace.buffer<device, 400, f32>
   // expected-error@+1 {{updates '!headrace.buffer<device, 400, f32>' in place, but its result is '!headrace.buffer<device, 800, f32>'}}
@@ -355,7 +355,7 @@ headrace.iteration @prefetch_other decode phase(movement) limits(8, 8, 2048) {
 
 // -----
 
-"headrace.iteration"() <{sym_name = "prefetch_offset_of_part", shape = 0 : i32, phase = 2 : i32, start_rule = 1 : i32, tokens = 8 : i64, sequences = 8 : i64, max_context = 8 : i64}> ({
+"headrace.iteration"() <{sym_name = "prefetch_offset_of_part", iteration_class = 0 : i32, phase = 2 : i32, start_rule = 1 : i32, tokens = 8 : i64, sequences = 8 : i64, max_context = 8 : i64}> ({
   %unit = "headrace.weight"() <{unit = 0 : i64, name = "head", role = 5 : i32}> : () -> !headrace.buffer<host, 1000, bf16>
   %slot = "headrace.slot"() <{index = 0 : i32}> : () -> !headrace.slot<1000>
   %part = "headrace.carry"(%unit, %slot) <{range = array<i64: 0, 400>, slot_offset = 0 : i64}> : (!headrace.buffer<host, 1000, bf16>, !headrace.slot<1000>) -> !headrace.buffer<device, 400 of 1000, bf16>

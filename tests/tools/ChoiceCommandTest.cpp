@@ -33,9 +33,9 @@ protected:
   static std::vector<std::string> tiny(const std::vector<std::string> &more) {
     return with({"compile", golden("llama-7-gqa-llama3-f32"), "--batch", "2", "--context", "64"}, more);
   }
-  static nlohmann::json bucket(const nlohmann::json &plan, const std::string &shape, int64_t sequences) {
+  static nlohmann::json bucket(const nlohmann::json &plan, const std::string &iterationClass, int64_t sequences) {
     for (const nlohmann::json &choice : plan["choices"])
-      if (choice["class"] == shape && choice["sequences"] == sequences)
+      if (choice["class"] == iterationClass && choice["sequences"] == sequences)
         return choice;
     return nullptr;
   }

@@ -63,8 +63,6 @@ bool profileTakes(const KeyFlag &flag) {
          flag.key == "kv_dtype" || flag.key == "block_tokens";
 }
 
-// The model and the hardware, and a flag for every key of a job file that `takes` names (all if it is null).
-// What there is to choose from is asked of who knows it.
 // What each policy is, a line each.
 std::string policiesHelp() {
   std::string text = "Policies:\n";
@@ -73,6 +71,7 @@ std::string policiesHelp() {
   return text;
 }
 
+// What there is to choose from is asked of who knows it.
 std::string helpOf(const KeyFlag &flag) {
   std::string text(flag.help);
   if (flag.section == "policy" && flag.key == "name")
@@ -80,6 +79,7 @@ std::string helpOf(const KeyFlag &flag) {
   return text;
 }
 
+// The model and the hardware, and a flag for every key of a job file that `takes` names (all if it is null).
 void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &) = nullptr) {
   app.add_option("source", input.source, source)->type_name("");
   app.add_option("--model", input.modelFlag, "a model for a job file: folder, shape .toml, or a shipped shape's name");

@@ -69,10 +69,10 @@ double FlexGen::estimateNs(const Candidate &candidate, const cost::Bucket &bucke
   return candidate.offloadsNothing() ? cost::residentNs(times) : cost::emptyStartNs(times, 1);
 }
 
-bool FlexGen::meets(const Candidate &candidate, const Objective &bucket, const model::Goal &goal) const {
-  const double limit =
-      goal.sloFactor ? *goal.sloFactor * estimateNs(Candidate(), bucket.bucket) : static_cast<double>(bucket.limit());
-  return estimateNs(candidate, bucket.bucket) <= limit;
+bool FlexGen::meets(const Candidate &candidate, const Objective &objective, const model::Goal &goal) const {
+  const double limit = goal.sloFactor ? *goal.sloFactor * estimateNs(Candidate(), objective.bucket)
+                                      : static_cast<double>(objective.limit());
+  return estimateNs(candidate, objective.bucket) <= limit;
 }
 
 namespace {
@@ -87,8 +87,10 @@ template <bool wholeBus> std::vector<Candidate> candidates(const PolicyInputs &i
 }
 
 template <bool wholeBus> Policy::Opinion opinion(const PolicyInputs &in) {
-  return [estimate = estimator(in, wholeBus), &goal = in.request.goal](
-             const Candidate &candidate, const Objective &bucket) { return estimate.meets(candidate, bucket, goal); };
+  return [estimate = estimator(in, wholeBus), &goal = in.request.goal](const Candidate &candidate,
+                                                                       const Objective &objective) {
+    return estimate.meets(candidate, objective, goal);
+  };
 }
 
 constexpr std::string_view kOpinionText =

@@ -31,7 +31,7 @@ public:
   // Nothing, then every set of a layer's units by its bytes; under the paper's start rule in two slots.
   std::vector<Candidate> candidates() const;
   // Whether its own estimate meets the goal for this bucket.
-  bool meets(const Candidate &candidate, const Objective &bucket, const model::Goal &goal) const;
+  bool meets(const Candidate &candidate, const Objective &objective, const model::Goal &goal) const;
   // T of a share, in ns.
   double estimateNs(const Candidate &candidate, const cost::Bucket &bucket) const;
 

@@ -167,7 +167,6 @@ std::optional<uint32_t> PlanLoads::cheapest(uint32_t placement, const Bucket &bu
   return std::nullopt;
 }
 
-// As BatchRun composes prompts.
 // As BatchRun composes them: prompts alone, until no prompt has more than one token left; from then on those that are
 // through decode beside them.
 std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placement, const BatchWork &batch) const {
@@ -234,7 +233,7 @@ BusStage PlanLoads::Iterations::stage(double rate) const {
 }
 
 // The longest gap(u, v) between iterations of a request alone on the bus. To spare a transition the runtime may take
-// another variant than the fastest that holds the bucket, one that takes no longer than that with its transition
+// another variant than the fastest that holds the size, one that takes no longer than that with its transition
 // (core::VariantTable); which then is what the next gap begins with.
 double PlanLoads::soloNs(uint32_t index, const BatchWork &batch, const std::vector<uint32_t> &tokens,
                          const std::vector<uint32_t> &prompts) const {

@@ -10,7 +10,7 @@
 //   Both      transition + all iterations of the prompts           one token a sequence
 //
 // Times are bounds at every rate up to the plan's link (planPlacement): the variant that the runtime picks takes, with
-// the transition before it, no longer than the cheapest one that holds the bucket with the transition before that. They
+// the transition before it, no longer than the cheapest one that holds the size with the transition before that. They
 // are those of the slowest iterations (Plan::slowestPermille); what the bus adds to them, it adds to these.
 //
 // From token to token a sequence waits
@@ -57,13 +57,13 @@ public:
   uint64_t freedBytes(uint32_t placement) const { return freedBytes_[placement]; } // less slots
 
   // One for each placement that has variants and KV blocks for the batch and can be reached from `from`, a placement.
-  // Of Decode, kvBytes arrive first. NotFound naming the bucket and the largest buckets if there is none.
+  // Of Decode, kvBytes arrive first. NotFound naming the size and the largest buckets if there is none.
   absl::StatusOr<std::vector<BusPlacement>> placements(const BatchWork &batch, Role role, uint32_t from,
                                                        uint64_t kvBytes = 0) const;
   struct Bucket {
     int64_t tokens = 0, sequences = 0, context = 0;
   };
-  // The fastest variant of a placement that holds the bucket; none if none does.
+  // The fastest variant of a placement that holds the size; none if none does.
   std::optional<uint32_t> cheapest(uint32_t placement, const Bucket &bucket) const;
   // Host to device, behind the tokens: no tail of the variant is longer than these take.
   uint64_t tailBytes(uint32_t variant) const { return heads_[variant].tailBytes; }

@@ -14,8 +14,8 @@ UNITS = {"qkv": 4096, "out": 2048, "up": 8192, "down": 4096}
 META, IDS, KV, EMBEDDING, HEAD = "<1024, bytes>", "<256, bytes>", "<8192, bf16>", 16384, 16384
 
 
-def iteration(shape, options):
-    scale = 1 if shape == "decode" else 2
+def iteration(kind, options):
+    scale = 1 if kind == "decode" else 2
     tied, gated = options.tied, not options.relu
     x, qkv, up, act, logits = (f"<{n * scale}, f32>" for n in (1024, 3072, 4096, 2048 if gated else 4096, 4096))
     head = 256 if tied else HEAD
@@ -73,8 +73,8 @@ def iteration(shape, options):
          f" : {META}, {logits}, {IDS}, {IDS}")
     emit(f"headrace.publish sampled(%meta) %no {h}> : {META}, {IDS}")
 
-    tokens = 8 * scale if shape == "mixed" else 8
-    header = f"headrace.iteration @{shape} {shape} phase(model) limits({tokens}, 8, 2048) {{"
+    tokens = 8 * scale if kind == "mixed" else 8
+    header = f"headrace.iteration @{kind} {kind} phase(model) limits({tokens}, 8, 2048) {{"
     return "\n".join([header, *lines, "}"])
 
 
@@ -85,7 +85,7 @@ def model(arguments=None):
     parser.add_argument("--relu", action="store_true", help="no gate: the activation is up's epilogue")
     parser.add_argument("--iterations", default="decode", help="decode, mixed, or both with a comma")
     options = parser.parse_args(arguments)
-    return "\n".join(iteration(shape, options) for shape in options.iterations.split(",")) + "\n"
+    return "\n".join(iteration(kind, options) for kind in options.iterations.split(",")) + "\n"
 
 
 if __name__ == "__main__":

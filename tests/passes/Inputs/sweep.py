@@ -20,7 +20,7 @@ def run(opt, text, passes):
 
 
 def pipeline(rule, away, slots, wrap_units, wrap_bytes, ring=0):
-    """`away`: units. The cut is that of both shapes, where it is one."""
+    """`away`: units. The cut is that of both classes, where it is one."""
     text = f"start={rule}"
     if away:
         text = f"weights={','.join(map(str, sorted(away)))} {text}"

@@ -96,7 +96,7 @@ TEST(FillLink, KeepsToItsBytes) {
   EXPECT_THAT(filled(problem, fill), ElementsAre(7));
 }
 
-TEST(FillLink, GoesBesideTheShapeThatWasAskedFor) {
+TEST(FillLink, GoesBesideTheBucketThatWasAskedFor) {
   // A second bucket computes twice as long; in a second schedule unit i is read in step 0 or 1.
   UnitProblem problem = eight();
   std::vector<uint64_t> slow;

@@ -63,7 +63,7 @@ TEST(PlanCut, TheShortestPrefixAmongEquals) {
   EXPECT_EQ(iterationNs(problem, 0, {1, 0}), 220u);
 }
 
-TEST(PlanCut, WeighsTheShapesByTheirWorstRatio) {
+TEST(PlanCut, WeighsTheBucketsByTheirWorstRatio) {
   // The first bucket needs 20 bytes copied ahead (220 / 200 without), the second is indifferent above 5: 20 serves
   // both.
   std::vector<uint64_t> slow{10, 10, 10}, fast{2, 2, 3};

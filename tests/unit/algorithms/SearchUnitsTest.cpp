@@ -54,7 +54,7 @@ TEST(SearchUnits, OffersNothingWhereNothingIsFreed) {
   EXPECT_EQ(searchUnits(problem), std::nullopt);
 }
 
-TEST(SearchUnits, EveryShapeMeetsItsOwnGoal) {
+TEST(SearchUnits, EveryBucketMeetsItsOwnGoal) {
   // A second bucket four times as slow may take no longer than it computes; the first alone would allow all eight.
   std::vector<uint64_t> ns, slow;
   for (int i = 0; i < 8; ++i) {

@@ -12,7 +12,7 @@
 
 namespace headrace::compiler {
 
-// A shipped model on shipped hardware in one shape, with its goal as a multiple of the resident time.
+// A shipped model on shipped hardware in one bucket, with its goal as a multiple of the resident time.
 struct SearchCase {
   std::string model, hardware;
   cost::Bucket bucket;

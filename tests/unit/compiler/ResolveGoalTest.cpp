@@ -77,7 +77,7 @@ TEST(ResolveGoal, AShortContextHasOneBucket) {
   EXPECT_EQ(target->kvBlocks, 2);
 }
 
-TEST(ResolveGoal, ATokenAtATimeNeedsNoMixedShape) {
+TEST(ResolveGoal, ATokenAtATimeNeedsNoMixedBucket) {
   CompileRequest r = request(tinyLlama(2));
   r.goal.batch = 1;
   r.goal.context = 1;

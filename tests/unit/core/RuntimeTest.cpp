@@ -202,7 +202,7 @@ TEST(RuntimeLoadRefuses, ByName) {
 
 // ---- Choosing
 
-TEST(RuntimeChoose, TakesTheCheapestVariantThatHoldsTheShape) {
+TEST(RuntimeChoose, TakesTheCheapestVariantThatHoldsTheSize) {
   plan::Plan plan = tinyPlan({.spec = tinyLlama(1)}); // decode: 3 of 3; mixed: 7 of 3; both at context 40
   plan.variants[0].predictedNs = 100;
   plan.variants[1].predictedNs = 200;

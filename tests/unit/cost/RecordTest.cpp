@@ -41,7 +41,7 @@ TEST(RecordSites, NineOfTheFourteenAreALayers) {
   EXPECT_EQ(layer, 9);
 }
 
-TEST(RecordShapes, PrefillHasAllTokensDecodeOneASequence) {
+TEST(RecordBuckets, PrefillHasAllTokensDecodeOneASequence) {
   EXPECT_EQ(bucketOf(Phase::Prefill, 16, 64).tokens, 1024);
   EXPECT_EQ(bucketOf(Phase::Decode, 16, 64).tokens, 16);
   EXPECT_EQ(bucketOf(Phase::Decode, 16, 64).context, 64);

@@ -17,7 +17,7 @@ public:
   explicit PlanOracle(const Plan &plan) : plan_(plan), layout_(model::layoutWeights(plan.model)) {}
 
   std::set<Rule> run() {
-    if (!shapeIsRight())
+    if (!structureIsRight())
       return {Rule::Structure};
     for (const Schedule &s : plan_.schedules)
       for (const Step &step : s.steps)
@@ -52,7 +52,7 @@ private:
   }
 
   // Only what mutations of MakePlan's plans can get wrong.
-  bool shapeIsRight() const {
+  bool structureIsRight() const {
     bool ok = true;
     const auto fits = [&](uint64_t offset, uint64_t bytes, uint64_t size, uint64_t address) {
       ok &= bytes > 0 && offset + bytes <= size && (address - offset) % 256 == 0 && address <= uint64_t{1} << 53;

@@ -11,8 +11,8 @@
 
 namespace headrace::plan::test {
 
-// Every rule that the plan breaks; only Structure if that is so wrong that nothing else can be told. Ranges must
-// begin and end at multiples of 64 bytes.
+// Every rule that the plan breaks; only Structure if its structure is so wrong that nothing else can be told. Ranges
+// must begin and end at multiples of 64 bytes.
 std::set<Rule> brokenRules(const Plan &plan);
 
 // The largest sum of live bytes of a schedule, as PlanVerifier.h defines it, from the same arrays.

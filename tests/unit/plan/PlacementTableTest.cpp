@@ -119,7 +119,7 @@ TEST(PlacementTable, AShapeThatNoBucketHoldsIsNone) {
   EXPECT_FALSE(table.leastNs({33, 8, 64}));
 }
 
-TEST(ChosenPlacement, IsThatOfTheSmallestBucketOfTheClassThatHoldsTheShape) {
+TEST(ChosenPlacement, IsThatOfTheSmallestBucketOfTheClassThatHoldsTheSize) {
   Plan plan = threePlacements();
   // Decode of 1 in "all", of 8 in "four", prefill of 32 in "none"; variants stand placement by placement.
   plan.choices = {{6, 0, 0, 0, 0}, {4, 0, 0, 0, 0}, {2, 0, 0, 0, 0}};

@@ -15,6 +15,7 @@
 
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
+#include "tests/support/SourceDir.h"
 #include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/PlanText.h"
@@ -172,6 +173,20 @@ TEST(PlanFile, RefusesEveryCutExtensionAndFlippedBit) {
   std::string changed = whole;
   changed[64] ^= 1;
   EXPECT_THAT(message(changed), HasSubstr("a.plan: checksum "));
+}
+
+// Seeds of another format would tell the fuzzer nothing: make_plan_corpus writes them anew.
+TEST(PlanFile, TheFuzzersSeedsAreOfThisFormat) {
+  int seeds = 0;
+  for (const auto &entry : std::filesystem::directory_iterator(sourceDir() + "/tests/fuzz/corpus/fuzz_plan")) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    const absl::StatusOr<Plan> plan = decode(bytesOf(bytes), entry.path().filename());
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE(verifyPlan(*plan, entry.path().filename()).ok());
+    ++seeds;
+  }
+  EXPECT_EQ(seeds, 5);
 }
 
 TEST(PlanFile, RefusesAnotherVersion) {

@@ -103,7 +103,12 @@ const std::vector<Fault> &faults() {
       {"buffers[18].layer is -1, expected 0 to 3", [](Plan &p) { p.buffers[18].layer = -1; }},
       {"buffers[22].layer is 0, expected -1 to -1", [](Plan &p) { p.buffers[22].layer = 0; }},
       {"buffers[19] is kv 0 of layer 0, as buffers[18] is", [](Plan &p) { p.buffers[19].layer = 0; }},
-      {"buffers[2] is weight 1 of layer 0, as buffers[1] is", [](Plan &p) { p.buffers[2].index = 1; }},
+      {"buffers[2] is weight 1, as buffers[1] is", [](Plan &p) { p.buffers[2].index = 1; }},
+      {"buffers[25] is weight 1, as buffers[1] is",
+       [](Plan &p) {
+         p.buffers.push_back(p.buffers[1]);
+         p.buffers.back().layer = 1;
+       }},
       {"buffers[5].bytes is 0", [](Plan &p) { p.buffers[5].bytes = 0; }},
       {"buffers[5].bytes is 300, expected a multiple of 256", [](Plan &p) { p.buffers[5].bytes = 300; }},
       {"buffers[5].bytes is 18014398509481984, expected at most 9007199254740992",
