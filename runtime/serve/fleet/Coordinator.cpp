@@ -338,20 +338,18 @@ bool Coordinator::settled() const {
   });
 }
 
-absl::Status Coordinator::drain(uint32_t device) {
+absl::Status Coordinator::drain(uint32_t device, uint64_t bytes) {
   RETURN_IF_ERROR(checkDevice(device));
   Slot &slot = slots_[device];
   if (slot.state != DeviceState::Running)
     return absl::FailedPreconditionError(cat(name(device), ": serves nothing"));
   constexpr double kNoObjectiveNs = 1e15; // 11 days: loads have a finite one
-  BusPlacement runs = slot.load.placements[slot.current];
-  if (slot.switching) {
-    const BusPlacement &from = slot.load.placements[slot.from];
-    runs = transitionOf(from, runs,
-                        options_.transition ? options_.transition(device, from.placement, runs.placement)
-                                            : TransitionCost{});
-  }
-  slot.load.placements = {std::move(runs)};
+  // No iteration follows; in any window of a neighbour lie at most these bytes, once.
+  BusPlacement left = slot.load.placements[slot.current];
+  left.linkBytes = left.exposedBytes = left.mostBytes = 0;
+  left.first = BusStage{};
+  left.first.exposedBytes = bytes;
+  slot.load.placements = {std::move(left)};
   slot.load.sloNs = kNoObjectiveNs;
   slot.load.firstSloNs = std::numeric_limits<double>::infinity();
   slot.current = slot.target = slot.from = 0;

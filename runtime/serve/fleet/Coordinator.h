@@ -107,9 +107,9 @@ public:
   // The change that nextIteration() commanded cannot be made yet (KV blocks stand in its way): the device runs what it
   // ran, and is told again. kFailedPrecondition: no change was commanded.
   absl::StatusOr<NextIteration> postpone(uint32_t device);
-  // A running device launches no more for its request: its objectives bind nobody, but what it runs still shares the
-  // bus until finish(). kFailedPrecondition: it does not run.
-  absl::Status drain(uint32_t device);
+  // A running device launches no more for its request: its objectives bind nobody, but the `bytes` that it still copies
+  // share the bus until finish(). kFailedPrecondition: it does not run.
+  absl::Status drain(uint32_t device, uint64_t bytes);
   // The device's request has ended (or was given up while waiting); its neighbours may take more.
   absl::Status finish(uint32_t device);
   // The device is gone: its request with it. Later calls for it are refused.

@@ -349,19 +349,18 @@ absl::Status Fleet::Impl::finishHandover(uint32_t request) {
 
 // The device launches no more for its request; `last` is the variant of its last iteration, whose tokens are read. What
 // it copies behind these, its neighbours still share the bus with: it counts until that has ended at its fair share.
+// (One that ends with the transition to its first iteration under way, as another device failed, is not waited for.)
 void Fleet::Impl::drain(FleetInstance &on, std::optional<uint32_t> last) {
   const DeviceState state = coordinator.state(on.index);
   if ((state != DeviceState::Waiting && state != DeviceState::Running) || on.drainedNs != FleetInstance::kNotDraining)
     return;
-  const double tail = last ? fairNs({0, 0, 0, on.loads.tailBytes(*last)}, on.index) : 0;
-  // Of a decode instance the transition that was launched ahead, too.
-  const int64_t until = std::max(nowNs() + static_cast<int64_t>(std::ceil(tail)), on.readyNs);
-  if (state == DeviceState::Waiting || until <= nowNs()) {
+  const uint64_t bytes = last && state == DeviceState::Running ? on.loads.tailBytes(*last) : 0;
+  if (bytes == 0) {
     (void)coordinator.finish(on.index);
     return;
   }
-  (void)coordinator.drain(on.index);
-  on.drainedNs = until;
+  (void)coordinator.drain(on.index, bytes);
+  on.drainedNs = nowNs() + static_cast<int64_t>(std::ceil(fairNs({0, 0, 0, bytes}, on.index)));
 }
 
 void Fleet::Impl::drained(FleetInstance &on) {
