@@ -349,7 +349,7 @@ absl::Status Coordinator::drain(uint32_t device, uint64_t bytes) {
   left.linkBytes = left.exposedBytes = left.mostBytes = 0;
   left.first = BusStage{};
   left.first.exposedBytes = bytes;
-  slot.load.placements = {std::move(left)};
+  slot.load.placements = {left};
   slot.load.sloNs = kNoObjectiveNs;
   slot.load.firstSloNs = std::numeric_limits<double>::infinity();
   slot.current = slot.target = slot.from = 0;
