@@ -53,7 +53,7 @@ private:
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(bound, request_.binding.bind(schedule_, index, *source_.variant, request_.bases));
-    graph_->bound.push_back(std::move(bound));
+    graph_->bound.push_back(bound);
     out.kernel = kernels::hostKernel(step.op);
     out.args = graph_->bound.back().argsPointer();
     if (out.kernel == nullptr)
