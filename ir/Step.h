@@ -105,7 +105,9 @@ enum class Arg : uint8_t {
   Positions = 11,
   Sampled = 12,
   Output = 13,
-  Workspace = 14
+  Workspace = 14,
+  KvTail = 15,
+  KvHome = 16
 };
 
 // The bytes `range` of the buffer that `value` is a version of. A range that a step reads and rewrites in place appears

@@ -21,8 +21,8 @@ std::string startText(const Placement &placement) {
 
 const char *argName(Arg arg) {
   static constexpr const char *kNames[model::enumCount<Arg>()] = {
-      "source",   "destination", "meta",  "x",         "y",       "weight", "bias",     "norm",
-      "residual", "kv",          "table", "positions", "sampled", "output", "workspace"};
+      "source", "destination", "meta",      "x",       "y",      "weight",    "bias",    "norm",   "residual",
+      "kv",     "table",       "positions", "sampled", "output", "workspace", "kv tail", "kv home"};
   const auto i = static_cast<size_t>(arg);
   return i < std::size(kNames) ? kNames[i] : "unknown";
 }
@@ -84,6 +84,8 @@ uint64_t Plan::kvBlockBytes() const {
   return 2 * static_cast<uint64_t>(model->kvRows()) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(kvDtype);
 }
 
+uint64_t Plan::kvStride() const { return static_cast<uint64_t>(model->layers) * kvBlockBytes(); }
+
 uint64_t bytesAtHome(const Plan &plan, const Placement &placement, const Extent &extent) {
   if (plan.pageBytes == 0 || plan.buffers[extent.buffer].kind != BufferKind::Kv)
     return extent.bytes;
@@ -141,14 +143,19 @@ DeviceBytes deviceBytes(const Plan &plan, uint32_t index) {
   return out;
 }
 
+bool directToHost(const Schedule &schedule, const Step &step) {
+  if (!step.direct)
+    return false;
+  const auto begin = schedule.operands.begin() + step.firstOperand;
+  return std::any_of(begin, begin + step.operandCount, [](const Operand &operand) {
+    return operand.space == Space::Host && operand.access != Access::Read;
+  });
+}
+
 LinkBytes linkBytes(const Schedule &schedule) {
   LinkBytes out;
-  for (const Step &step : schedule.steps) {
-    if (toHost(step.lane))
-      out.d2h += step.linkBytes;
-    else
-      out.h2d += step.linkBytes;
-  }
+  for (const Step &step : schedule.steps)
+    (toHost(step.lane) || directToHost(schedule, step) ? out.d2h : out.h2d) += step.linkBytes;
   return out;
 }
 

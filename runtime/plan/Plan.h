@@ -77,10 +77,11 @@ struct Extent {
   uint32_t buffer = 0; // index into Plan::buffers
   Space space = Space::Device;
   Encoding encoding = Encoding::Bytes;
-  bool direct = false; // Host only: steps marked direct read it in place, over the link
+  bool direct = false; // Host only: steps marked direct use it in place, over the link
   uint64_t bufferOffset = 0;
   uint64_t bytes = 0;
   uint64_t address = 0;
+  bool interleaved = false; // of a cache, on the device: see kvStride()
 };
 
 // A range of device memory that offloaded units take turns in.
@@ -144,14 +145,14 @@ struct Step {
   Part part = Part::Embedding;
   int32_t layer = -1;
   uint8_t miniBatch = 0;
-  bool direct = false;       // reads a host extent over the link
-  bool resizable = false;    // a copy whose size may be changed at launch (KV, ACT blocks)
+  bool direct = false;       // reads or writes host extents over the link
+  bool resizable = false;    // a copy of which a launch may do only what is in use (KV, ACT blocks): core::InUse
   uint32_t firstOperand = 0; // into Schedule::operands
   uint32_t operandCount = 0;
   // Resources at the schedule's limits; a variant's own are in its durations.
   uint64_t flops = 0;
   uint64_t deviceBytes = 0; // device memory read and written
-  uint64_t linkBytes = 0;   // over the link in the lane's direction (direct: host to device)
+  uint64_t linkBytes = 0;   // over the link in the lane's direction (direct: in that of directToHost())
 };
 
 enum class Access : uint8_t { Read = 0, Write = 1, ReadWrite = 2 };
@@ -172,7 +173,11 @@ enum class Arg : uint8_t {
   Positions = 11,
   Sampled = 12,
   Output = 13,
-  Workspace = 14
+  Workspace = 14,
+  // A layer's cache that is split: the device's copy of the blocks at home on the host, and their home, where appended
+  // rows are written as well. Kv is then its blocks at home on the device.
+  KvTail = 15,
+  KvHome = 16
 };
 const char *argName(Arg arg); // "source", "destination", "meta", ...
 
@@ -189,6 +194,7 @@ struct Operand {
   uint64_t bufferOffset = 0;
   uint64_t bytes = 0;
   uint64_t address = 0;
+  bool interleaved = false; // its blocks lie as those of an interleaved extent
 };
 
 // Raw, War, Waw: a data edge, needed by an access of `to` (or of a step after it) to bytes that `from` (or a step
@@ -220,6 +226,9 @@ struct Schedule {
   // Transition between placements: the one whose homes are on the device, and whose the entry state is, when it starts;
   // it ends with the homes of `placement`. Else kNone.
   uint32_t fromPlacement = kNone;
+  // KV blocks that may be in use, the scratch block included: those below this number. 0: all that the placement has.
+  // Below that of one whose tail is at home on the host: nothing of it is brought.
+  int64_t kvBlocks = 0;
   std::vector<Step> steps;
   std::vector<Operand> operands;
   std::vector<Edge> edges; // sorted by (to, from)
@@ -311,6 +320,11 @@ struct Plan {
   const Buffer &buffer(const Schedule &schedule, uint32_t id) const;
   uint64_t addressBytes() const; // the end of all addresses: the arena, or of the aliases behind it
   uint64_t kvBlockBytes() const; // of a layer
+  // In an interleaved extent all layers' blocks of a number lie together, block by block; so a layer's lie this far
+  // apart, each a run of kvBlockBytes().
+  //
+  //   | 0 of kv.0 | 0 of kv.1 | 1 of kv.0 | 1 of kv.1 | 2 of kv.0 | ...     two layers: a stride of two blocks
+  uint64_t kvStride() const;
 };
 
 // Of an extent on the device, what is in use in its placement: all of it, but of a cache that may grow only its blocks.
@@ -353,7 +367,11 @@ struct DeviceBytes {
 };
 DeviceBytes deviceBytes(const Plan &plan, uint32_t schedule);
 
-// Bytes each direction moves in one iteration of a schedule: the copies' linkBytes by lane; direct reads count as h2d.
+// Whether a direct step writes host memory, which takes the link towards the host; else it reads it.
+bool directToHost(const Schedule &schedule, const Step &step);
+
+// Bytes each direction moves in one iteration of a schedule: the linkBytes of copies by lane, of direct steps by what
+// they do.
 struct LinkBytes {
   uint64_t h2d = 0, d2h = 0;
 };

@@ -238,6 +238,7 @@ Placement Decoder::placement(const fb::Placement &p, const std::string &path) {
     extent.space = enumerator<Space>(e.space(), path, ".extents[", i, "].space");
     extent.encoding = enumerator<Encoding>(e.encoding(), path, ".extents[", i, "].encoding");
     extent.direct = flag(e.direct(), path, ".extents[", i, "].direct");
+    extent.interleaved = flag(e.interleaved(), path, ".extents[", i, "].interleaved");
     extent.bufferOffset = e.buffer_offset();
     extent.bytes = e.bytes();
     extent.address = e.address();
@@ -271,6 +272,7 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
   out.entryState = s.entry_state();
   out.exitState = s.exit_state();
   out.fromPlacement = s.from_placement();
+  out.kvBlocks = s.kv_blocks();
   out.steps = fixed<Step>(s.steps(), absl::StrCat(path, ".steps"), [&](const fb::Step &x, uint32_t i) {
     Step step;
     step.kind = enumerator<StepKind>(x.kind(), path, ".steps[", i, "].kind");
@@ -294,6 +296,7 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
     operand.space = enumerator<Space>(o.space(), path, ".operands[", i, "].space");
     operand.access = enumerator<Access>(o.access(), path, ".operands[", i, "].access");
     operand.arg = enumerator<Arg>(o.arg(), path, ".operands[", i, "].arg");
+    operand.interleaved = flag(o.interleaved(), path, ".operands[", i, "].interleaved");
     operand.bufferOffset = o.buffer_offset();
     operand.bytes = o.bytes();
     operand.address = o.address();

@@ -78,7 +78,8 @@ Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_
 Offset<fb::Placement> encodePlacement(FlatBufferBuilder &fbb, const Placement &p) {
   const auto name = fbb.CreateString(p.name);
   const auto extents = structs<fb::Extent>(fbb, p.extents, [](const Extent &e) {
-    return fb::Extent(e.bufferOffset, e.bytes, e.address, e.buffer, raw(e.space), raw(e.encoding), e.direct, 0);
+    return fb::Extent(e.bufferOffset, e.bytes, e.address, e.buffer, raw(e.space), raw(e.encoding), e.direct,
+                      e.interleaved);
   });
   const auto slots =
       structs<fb::Slot>(fbb, p.slots, [](const Slot &slot) { return fb::Slot(slot.address, slot.bytes); });
@@ -99,13 +100,14 @@ Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
                     raw(x.lane), raw(x.op), raw(x.part), x.miniBatch, x.direct, x.resizable);
   });
   const auto operands = structs<fb::Operand>(fbb, s.operands, [](const Operand &o) {
-    return fb::Operand(o.bufferOffset, o.bytes, o.address, o.buffer, raw(o.space), raw(o.access), raw(o.arg), 0);
+    return fb::Operand(o.bufferOffset, o.bytes, o.address, o.buffer, raw(o.space), raw(o.access), raw(o.arg),
+                       o.interleaved);
   });
   const auto edges = structs<fb::Edge>(fbb, s.edges, [](const Edge &e) { return fb::Edge(e.from, e.to, raw(e.kind)); });
   const auto locals = tables<fb::Buffer>(
       fbb, s.locals, [&](const Local &local) { return encodeBuffer(fbb, local.buffer, local.address); });
   return fb::CreateSchedule(fbb, name, s.placement, raw(s.iterationClass), s.maxTokens, s.maxSequences, s.maxContext,
-                            s.entryState, s.exitState, steps, operands, edges, locals, s.fromPlacement);
+                            s.entryState, s.exitState, steps, operands, edges, locals, s.fromPlacement, s.kvBlocks);
 }
 
 } // namespace
