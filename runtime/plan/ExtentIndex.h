@@ -13,7 +13,8 @@ namespace headrace::plan {
 
 class ExtentIndex {
 public:
-  ExtentIndex(const Plan &plan, const Placement &placement) : placement_(placement) {
+  ExtentIndex(const Plan &plan, const Placement &placement)
+      : placement_(placement), blockBytes_(plan.kvBlockBytes()), stride_(plan.kvStride()) {
     first_.assign(plan.buffers.size() + 1, 0);
     for (const Extent &extent : placement.extents)
       ++first_[extent.buffer + 1];
@@ -29,17 +30,22 @@ public:
                                        [](uint64_t offset, const Extent &e) { return offset < e.bufferOffset; }));
   }
 
-  // The operand names bytes of its buffer's home, one run, in the operand's space.
+  // The operand names bytes of its buffer's home, one run (or blocks of one that are interleaved), in the operand's
+  // space.
   bool atHome(const Operand &operand) const {
     if (operand.buffer + size_t{1} >= first_.size())
       return false;
     const Extent &e = of(operand);
-    return e.space == operand.space && operand.bytes <= e.bytes - (operand.bufferOffset - e.bufferOffset) &&
-           operand.address - operand.bufferOffset == e.address - e.bufferOffset;
+    const uint64_t offset = operand.bufferOffset - e.bufferOffset;
+    if (e.space != operand.space || e.interleaved != operand.interleaved || offset > e.bytes ||
+        operand.bytes > e.bytes - offset)
+      return false;
+    return operand.address - e.address == (e.interleaved ? offset / blockBytes_ * stride_ : offset);
   }
 
 private:
   const Placement &placement_;
+  const uint64_t blockBytes_, stride_;
   std::vector<uint32_t> first_; // by buffer, into the placement's extents
 };
 

@@ -13,7 +13,8 @@ uint64_t largestLiveBytes(const Plan &plan, uint32_t index) {
   const Schedule &schedule = plan.schedules[index];
   const auto steps = static_cast<uint32_t>(schedule.steps.size());
   const Clocks clocks(schedule);
-  Playback playback(plan, index, clocks);
+  const CacheHomes caches(plan);
+  Playback playback(plan, caches, index, clocks);
   playback.run(nullptr);
 
   constexpr auto kCompute = static_cast<size_t>(Lane::Compute);

@@ -86,6 +86,14 @@ uint64_t Plan::kvBlockBytes() const {
 
 uint64_t Plan::kvStride() const { return static_cast<uint64_t>(model->layers) * kvBlockBytes(); }
 
+uint64_t addressEnd(const Plan &plan, const Extent &extent) {
+  const uint64_t end = extent.address + extent.bytes;
+  if (!extent.interleaved)
+    return end;
+  const uint64_t block = plan.kvBlockBytes(), between = plan.kvStride() - block; // two blocks of the layer
+  return end + (extent.bytes / block - 1) * between;
+}
+
 uint64_t bytesAtHome(const Plan &plan, const Placement &placement, const Extent &extent) {
   if (plan.pageBytes == 0 || plan.buffers[extent.buffer].kind != BufferKind::Kv)
     return extent.bytes;
@@ -107,7 +115,7 @@ DeviceBytes deviceBytes(const Plan &plan, uint32_t index) {
     if (extent.space != Space::Device)
       continue;
     if (extent.address < plan.arenaBytes)
-      out.peak = std::max(out.peak, extent.address + extent.bytes);
+      out.peak = std::max(out.peak, addressEnd(plan, extent));
     switch (plan.buffers[extent.buffer].kind) {
     case BufferKind::Weight:
       out.weights += extent.bytes;

@@ -327,6 +327,8 @@ struct Plan {
   uint64_t kvStride() const;
 };
 
+// The address behind an extent's last byte.
+uint64_t addressEnd(const Plan &plan, const Extent &extent);
 // Of an extent on the device, what is in use in its placement: all of it, but of a cache that may grow only its blocks.
 uint64_t bytesAtHome(const Plan &plan, const Placement &placement, const Extent &extent);
 

@@ -4,12 +4,16 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/plan/PlanStructure.h"
 
 namespace headrace::plan {
 namespace {
 
 // A plan that cuts memory into so many pieces that looking at them takes minutes is no plan a compiler makes.
 constexpr uint64_t kMaxVisits = uint64_t{1} << 27;
+// Behind all addresses (PlanStructure.h): interleaved caches, one after another.
+constexpr uint64_t kCaches = uint64_t{1} << 60;
+static_assert(kCaches > 4 * kMaxBytes);
 
 Clock noStep() {
   Clock clock;
@@ -19,8 +23,8 @@ Clock noStep() {
 
 } // namespace
 
-Playback::Playback(const Plan &plan, uint32_t schedule, const Clocks &clocks)
-    : plan_(plan), index_(schedule), schedule_(plan.schedules[schedule]),
+Playback::Playback(const Plan &plan, const CacheHomes &caches, uint32_t schedule, const Clocks &clocks)
+    : plan_(plan), cacheBytes_(caches.mostResidentBytes()), index_(schedule), schedule_(plan.schedules[schedule]),
       placement_(plan.placements[schedule_.placement]), clocks_(clocks), extents_(plan, placement_),
       written_(schedule_.locals.size(), false) {}
 
@@ -58,11 +62,23 @@ void Playback::enter() {
   const bool leaves = schedule_.fromPlacement != kNone; // one placement for another
   const Placement &before = leaves ? plan_.placements[schedule_.fromPlacement] : placement_;
   for (const Extent &e : before.extents)
-    if (e.space == Space::Device && (leaves || plan_.buffers[e.buffer].kind != BufferKind::Weight))
-      memory_.assign(e.address, {e.address + e.bytes, e.buffer, e.address - e.bufferOffset, -1, kNone, noStep()});
+    if (e.space == Space::Device && (leaves || plan_.buffers[e.buffer].kind != BufferKind::Weight)) {
+      const uint64_t base = trackedBase(e.buffer, e.bufferOffset, e.address, e.interleaved);
+      memory_.assign(base + e.bufferOffset, {base + e.bufferOffset + e.bytes, e.buffer, base, -1, kNone, noStep()});
+    }
   for (const Content &c : plan_.states[schedule_.entryState].contents)
     memory_.assign(c.address,
                    {c.address + c.bytes, c.buffer, c.address - c.bufferOffset, -1, newLife(c.bytes, -1), noStep()});
+}
+
+uint64_t Playback::trackedBase(uint32_t buffer, uint64_t offset, uint64_t address, bool interleaved) const {
+  if (!interleaved)
+    return address - offset;
+  return kCaches + static_cast<uint64_t>(plan_.buffers[buffer].layer) * cacheBytes_;
+}
+
+std::string Playback::placeOf(uint64_t tracked) const {
+  return tracked < kCaches ? absl::StrCat("at ", tracked) : "at home";
 }
 
 bool Playback::isWeight(const Operand &operand) const {
@@ -88,9 +104,9 @@ std::string Playback::contentOf(const RangeNode *node, uint64_t begin, uint64_t 
 void Playback::found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode *node) {
   if (!report_)
     return;
-  const uint64_t offset = operand.bufferOffset + (begin - operand.address);
+  const uint64_t offset = begin - trackedBase(operand);
   const std::string wanted =
-      absl::StrCat("reads ", describe(plan_, schedule_, operand.buffer, offset, end - begin), " at ", begin);
+      absl::StrCat("reads ", describe(plan_, schedule_, operand.buffer, offset, end - begin), " ", placeOf(begin));
   const bool touched = node && node->writer >= 0;
   const std::string there = absl::StrCat("but finds ", contentOf(node, begin, end),
                                          touched ? absl::StrCat(", written by step ", node->writer) : "");
@@ -109,10 +125,10 @@ void Playback::found(uint32_t step, const Operand &operand, uint64_t begin, uint
 void Playback::read(uint32_t step, const Operand &operand) {
   if (isWeight(operand) && extents_.atHome(operand))
     return;
-  const uint64_t base = operand.address - operand.bufferOffset;
+  const uint64_t base = trackedBase(operand), at = base + operand.bufferOffset;
   bool reported = false, unordered = false; // one of a kind for an operand
   std::vector<std::pair<uint64_t, uint64_t>> unknown;
-  memory_.visit(operand.address, operand.address + operand.bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {
+  memory_.visit(at, at + operand.bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {
     if (!node || !node->holds(operand.buffer, base)) {
       if (!reported)
         found(step, operand, begin, end, node);
@@ -128,8 +144,8 @@ void Playback::read(uint32_t step, const Operand &operand) {
         need(writer, step, EdgeKind::Raw);
       if (!clocks_.ordered(writer, step) && report_ && !std::exchange(unordered, true))
         report_->add(Rule::ReadBeforeReady, index_, step,
-                     absl::StrCat("reads ", describe(plan_, schedule_, operand.buffer, begin - base, end - begin),
-                                  " at ", begin, ", and may start before step ", writer, " of lane ",
+                     absl::StrCat("reads ", describe(plan_, schedule_, operand.buffer, begin - base, end - begin), " ",
+                                  placeOf(begin), ", and may start before step ", writer, " of lane ",
                                   laneName(schedule_.steps[writer].lane), " has written it"));
     }
     node->readers[clocks_.lane(step)] = static_cast<int32_t>(step);
@@ -145,6 +161,7 @@ void Playback::read(uint32_t step, const Operand &operand) {
 }
 
 void Playback::write(uint32_t step, const Operand &operand) {
+  const uint64_t base = trackedBase(operand), at = base + operand.bufferOffset;
   bool unordered = false;
   const auto after = [&](int32_t before, EdgeKind kind, uint64_t begin, const RangeNode &node) {
     const auto from = static_cast<uint32_t>(before);
@@ -155,12 +172,12 @@ void Playback::write(uint32_t step, const Operand &operand) {
       return;
     report_->add(
         Rule::OverwriteLive, index_, step,
-        absl::StrCat("writes ", describe(plan_, schedule_, operand.buffer, operand.bufferOffset, operand.bytes), " at ",
-                     operand.address, ", and may start before step ", from, " of lane ",
+        absl::StrCat("writes ", describe(plan_, schedule_, operand.buffer, operand.bufferOffset, operand.bytes), " ",
+                     placeOf(at), ", and may start before step ", from, " of lane ",
                      laneName(schedule_.steps[from].lane), " has ", kind == EdgeKind::War ? "read " : "written ",
                      contentOf(&node, begin, node.end), " there"));
   };
-  memory_.visit(operand.address, operand.address + operand.bytes, [&](uint64_t begin, uint64_t, RangeNode *node) {
+  memory_.visit(at, at + operand.bytes, [&](uint64_t begin, uint64_t, RangeNode *node) {
     if (!node)
       return;
     bool read = false;
@@ -176,9 +193,8 @@ void Playback::write(uint32_t step, const Operand &operand) {
   const bool copy = schedule_.steps[step].kind == StepKind::Copy && !extents_.atHome(operand); // else into a slot
   if (operand.buffer >= plan_.buffers.size())
     written_[operand.buffer - plan_.buffers.size()] = true;
-  memory_.assign(operand.address, {operand.address + operand.bytes, operand.buffer,
-                                   operand.address - operand.bufferOffset, static_cast<int32_t>(step),
-                                   copy ? newLife(operand.bytes, static_cast<int32_t>(step)) : kNone, noStep()});
+  memory_.assign(at, {at + operand.bytes, operand.buffer, base, static_cast<int32_t>(step),
+                      copy ? newLife(operand.bytes, static_cast<int32_t>(step)) : kNone, noStep()});
 }
 
 // Where the homes of another placement are left behind: this one's weight is at its home.

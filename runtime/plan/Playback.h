@@ -8,8 +8,10 @@
 //
 // Homes of weights on the device are never written (VerifyPlaces.cpp refuses plans that do), so a weight that is read
 // at its home needs no more. Everything else is in the map from the start: caches and io at their homes, and what the
-// entry state says the slots hold. A transition between placements is the exception: it starts with the homes of the
-// one and must end with those of the other, so they are in the map.
+// entry state says the slots hold. An interleaved cache is tracked as one run behind all addresses: no other buffer has
+// bytes among its blocks (VerifyCaches.cpp, VerifyPlaces.cpp), and nobody uses it elsewhere. A transition between
+// placements is the exception: it starts with the homes of the one and must end with those of the other, so they are in
+// the map.
 #pragma once
 
 #include <vector>
@@ -38,7 +40,7 @@ struct Life {
 
 class Playback {
 public:
-  Playback(const Plan &plan, uint32_t schedule, const Clocks &clocks);
+  Playback(const Plan &plan, const CacheHomes &caches, uint32_t schedule, const Clocks &clocks);
 
   // Plays all steps. With a report: violations of order and contents go there, until it is full.
   void run(Report *report);
@@ -52,6 +54,12 @@ private:
   void write(uint32_t step, const Operand &operand);
   void leave();
   void leaveHome(const Extent &extent);
+  // Where byte 0 of a run of a buffer is tracked that lies at an address.
+  uint64_t trackedBase(uint32_t buffer, uint64_t offset, uint64_t address, bool interleaved) const;
+  uint64_t trackedBase(const Operand &o) const {
+    return trackedBase(o.buffer, o.bufferOffset, o.address, o.interleaved);
+  }
+  std::string placeOf(uint64_t tracked) const; // for messages: "at 512"
   bool isWeight(const Operand &operand) const;
   void found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode *node);
   std::string contentOf(const RangeNode *node, uint64_t begin, uint64_t end) const; // for messages
@@ -59,6 +67,7 @@ private:
   uint32_t newLife(uint64_t bytes, int32_t writer);
 
   const Plan &plan_;
+  const uint64_t cacheBytes_; // of the tracked range of an interleaved cache
   const uint32_t index_;
   const Schedule &schedule_;
   const Placement &placement_;

@@ -27,6 +27,7 @@ public:
   std::optional<StructureFault> run() {
     checkHeader();
     checkBuffers();
+    findInterleaved();
     for (size_t i = 0; i < plan_.placements.size() && ok(); ++i)
       checkPlacement(plan_.placements[i], absl::StrCat("placements[", i, "]"));
     for (size_t i = 0; i < plan_.states.size() && ok(); ++i)
@@ -81,20 +82,26 @@ private:
     return s.contents.empty() || s.placement == placement ||
            fail(path..., " is ", state, ", a state of placement ", s.placement, ", expected one of ", placement);
   }
-  // A range inside a buffer of `size` bytes, at an address.
+  // A range inside a buffer of `size` bytes, at an address; the address of byte 0 is aligned unless `anywhere`.
   template <typename... Path>
-  bool range(uint64_t offset, uint64_t bytes, uint64_t size, uint64_t address, const Path &...path) {
+  bool range(uint64_t offset, uint64_t bytes, uint64_t size, uint64_t address, bool anywhere, const Path &...path) {
     if (bytes == 0 || bytes > size || offset > size - bytes)
       return fail(path..., " has bytes [", offset, ", ", offset, " + ", bytes, ") of a buffer of ", size);
     return atMost(address, kMaxBytes, path..., ".address") &&
-           ((address - offset) % model::kAlign == 0 || fail(path..., ".address is ", address, " for offset ", offset,
-                                                            ", expected to differ by a multiple of ", model::kAlign));
+           (anywhere || (address - offset) % model::kAlign == 0 ||
+            fail(path..., ".address is ", address, " for offset ", offset, ", expected to differ by a multiple of ",
+                 model::kAlign));
   }
 
   void checkHeader();
   void checkAliases();
   void checkBuffers();
+  void findInterleaved();
+  // A cache of which blocks lie apart: its ranges are of blocks of any size.
+  bool splits(const Buffer &buffer) const { return interleaved_ && buffer.kind == BufferKind::Kv; }
+  uint64_t bytesToTile(const Placement &placement, const Buffer &buffer, const std::string &path);
   void checkPlacement(const Placement &placement, const std::string &path);
+  bool checkCacheExtent(const Extent &extent, uint64_t end, uint64_t &resident, const std::string &at);
   void checkState(const State &state, const std::string &path);
   void checkSchedule(uint32_t i);
   bool checkStep(const Schedule &schedule, uint32_t i, const std::string &path);
@@ -106,6 +113,7 @@ private:
   void checkTransition(const Transition &transition, const std::string &path);
 
   const Plan &plan_;
+  bool interleaved_ = false;                 // the caches' homes: of all in all placements, or of none in any
   uint32_t schedule_ = kNone, step_ = kNone; // what is being checked, for the fault
   std::optional<StructureFault> fault_;
 };

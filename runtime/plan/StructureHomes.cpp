@@ -105,6 +105,50 @@ void StructureCheck::checkBuffers() {
       fail("buffers has no io ", value(io));
 }
 
+void StructureCheck::findInterleaved() {
+  for (const Placement &placement : plan_.placements)
+    for (const Extent &e : placement.extents)
+      interleaved_ |=
+          e.interleaved && e.buffer < plan_.buffers.size() && plan_.buffers[e.buffer].kind == BufferKind::Kv;
+  if (interleaved_ && plan_.pageBytes > 0)
+    fail("page_bytes is ", plan_.pageBytes, ", expected 0: caches are interleaved");
+}
+
+// The bytes of a buffer that a placement's extents tile: all; of a cache that is split, the placement's blocks.
+uint64_t StructureCheck::bytesToTile(const Placement &placement, const Buffer &buffer, const std::string &path) {
+  if (!splits(buffer))
+    return buffer.bytes;
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(static_cast<uint64_t>(placement.kvBlocks), plan_.kvBlockBytes(), &bytes) ||
+      bytes > buffer.bytes)
+    fail(path, ".kv_blocks is ", placement.kvBlocks, " of ", plan_.kvBlockBytes(), " bytes, ", buffer.name, " has ",
+         buffer.bytes);
+  return ok() ? bytes : buffer.bytes;
+}
+
+// Of a cache that is split: its first blocks on the device, interleaved, as many as of every other; then all others on
+// the host, in one run.
+bool StructureCheck::checkCacheExtent(const Extent &extent, uint64_t end, uint64_t &resident, const std::string &at) {
+  if (extent.bufferOffset > 0)
+    return (extent.space == Space::Host && !extent.interleaved && extent.direct &&
+            extent.bytes == end - extent.bufferOffset) ||
+           fail(at, " has bytes [", extent.bufferOffset, ", ", extent.bufferOffset + extent.bytes,
+                ") of a cache that is split, expected all up to ", end, " on the host, direct and not interleaved");
+  if (extent.space != Space::Device || !extent.interleaved)
+    return fail(at, " begins a cache, expected it to be interleaved on the device, as others are");
+  const uint64_t block = plan_.kvBlockBytes();
+  if (extent.bytes % block != 0)
+    return fail(at, ".bytes is ", extent.bytes, ", expected a multiple of a block's ", block);
+  if (resident == 0)
+    resident = extent.bytes;
+  if (extent.bytes != resident)
+    return fail(at, ".bytes is ", extent.bytes, ", another cache of the placement has ", resident, " on the device");
+  uint64_t all = 0; // of all layers
+  if (__builtin_mul_overflow(resident, static_cast<uint64_t>(plan_.model->layers), &all) || all > kMaxBytes)
+    return fail(at, ".bytes is ", resident, ", too much for ", plan_.model->layers, " layers");
+  return true;
+}
+
 constexpr int64_t kMostStartItems = int64_t{1} << 20;
 
 void StructureCheck::checkPlacement(const Placement &placement, const std::string &path) {
@@ -112,8 +156,10 @@ void StructureCheck::checkPlacement(const Placement &placement, const std::strin
   enumerator(placement.startRule, path, ".start_rule");
   within(placement.startItems, 0, placement.startRule == model::StartRule::Ahead ? kMostStartItems : 0, path,
          ".start_items");
-  within(placement.kvBlocks, plan_.pageBytes == 0 ? plan_.kvBlocks : 1, plan_.kvBlocks, path, ".kv_blocks");
+  within(placement.kvBlocks, plan_.pageBytes == 0 && !interleaved_ ? plan_.kvBlocks : 1, plan_.kvBlocks, path,
+         ".kv_blocks");
   uint64_t buffer = 0, offset = 0; // where the next extent must begin
+  uint64_t resident = 0;           // bytes of each interleaved cache on the device; 0: not known yet
   for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {
     const Extent &extent = placement.extents[i];
     const std::string at = absl::StrCat(path, ".extents[", i, "]");
@@ -125,9 +171,13 @@ void StructureCheck::checkPlacement(const Placement &placement, const std::strin
            " of buffer ", buffer);
       return;
     }
-    const uint64_t size = plan_.buffers[buffer].bytes;
-    range(extent.bufferOffset, extent.bytes, size, extent.address, at);
-    aligned(extent.bytes, at, ".bytes");
+    const bool split = splits(plan_.buffers[buffer]);
+    const uint64_t size = bytesToTile(placement, plan_.buffers[buffer], path);
+    if (!range(extent.bufferOffset, extent.bytes, size, extent.address, split, at) ||
+        !(split ? checkCacheExtent(extent, size, resident, at) : aligned(extent.bytes, at, ".bytes")))
+      return;
+    if (extent.interleaved && !split)
+      fail(at, ".interleaved is set, but buffer ", buffer, " is a ", bufferKindName(plan_.buffers[buffer].kind));
     if (extent.direct && extent.space != Space::Host)
       fail(at, ".direct is set, but its home is not the host");
     offset += extent.bytes;
@@ -158,8 +208,8 @@ void StructureCheck::checkState(const State &state, const std::string &path) {
   for (size_t i = 0; i < state.contents.size() && ok(); ++i) {
     const Content &content = state.contents[i];
     if (!index(content.buffer, plan_.buffers.size(), path, ".contents[", i, "].buffer") ||
-        !range(content.bufferOffset, content.bytes, plan_.buffers[content.buffer].bytes, content.address, path,
-               ".contents[", i, "]"))
+        !range(content.bufferOffset, content.bytes, plan_.buffers[content.buffer].bytes, content.address,
+               splits(plan_.buffers[content.buffer]), path, ".contents[", i, "]"))
       return;
     if (content.address < end)
       fail(path, ".contents[", i, "].address is ", content.address, ", expected at least ", end,

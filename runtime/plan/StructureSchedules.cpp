@@ -114,10 +114,16 @@ bool StructureCheck::checkOperand(const Schedule &s, uint32_t i, const std::stri
   const uint64_t persistent = plan_.buffers.size();
   if (operand.buffer >= persistent + s.locals.size())
     return index(operand.buffer, persistent + s.locals.size(), at(), ".buffer");
-  const uint64_t size = plan_.buffer(s, operand.buffer).bytes;
+  const Buffer &buffer = plan_.buffer(s, operand.buffer);
+  const uint64_t size = buffer.bytes;
+  const bool split = splits(buffer);
   if (operand.bytes == 0 || operand.bytes > size || operand.bufferOffset > size - operand.bytes ||
-      operand.address > kMaxBytes || (operand.address - operand.bufferOffset) % model::kAlign != 0)
-    return range(operand.bufferOffset, operand.bytes, size, operand.address, at());
+      operand.address > kMaxBytes || (!split && (operand.address - operand.bufferOffset) % model::kAlign != 0))
+    return range(operand.bufferOffset, operand.bytes, size, operand.address, split, at());
+  if (operand.interleaved &&
+      (!split || operand.space != Space::Device || operand.bufferOffset % plan_.kvBlockBytes() != 0 ||
+       operand.bytes % plan_.kvBlockBytes() != 0))
+    return fail(at(), ".interleaved is set, expected only of whole blocks of a split cache on the device");
   if (operand.buffer < persistent)
     return true;
   if (operand.space != Space::Device)

@@ -148,9 +148,9 @@ void verifyEdges(const Plan &plan, uint32_t index, const Clocks &clocks, const s
 
 } // namespace
 
-void verifyMovement(const Plan &plan, uint32_t schedule, Report &report) {
+void verifyMovement(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report) {
   const Clocks clocks(plan.schedules[schedule]);
-  Playback playback(plan, schedule, clocks);
+  Playback playback(plan, caches, schedule, clocks);
   playback.run(&report);
   // An edge that seems idle where the contents are wrong would only distract.
   if (report.empty())

@@ -10,6 +10,7 @@
 
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/BufferIndex.h"
+#include "runtime/plan/CacheHomes.h"
 #include "runtime/plan/PlanVerifier.h"
 
 namespace headrace::plan {
@@ -34,13 +35,15 @@ private:
 // Buffers are the model's units, caches and io of the right sizes (VerifySizes.cpp).
 void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers, Report &report);
 // The operands of each step are those its op takes, as large as it touches at the schedule's limits (VerifySizes.cpp).
-void verifyOperands(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers, uint32_t schedule,
-                    Report &report);
+void verifyOperands(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers,
+                    const CacheHomes &caches, uint32_t schedule, Report &report);
+// Of caches that are interleaved, that each place's range is theirs as a whole (VerifyCaches.cpp).
+void verifyCaches(const Plan &plan, const CacheHomes &caches, Report &report);
 // Extents, slots, states, transient buffers and operands keep to their spaces and apart (VerifyPlaces.cpp).
-void verifyPlaces(const Plan &plan, Report &report);
-void verifyPlaces(const Plan &plan, uint32_t schedule, Report &report);
+void verifyPlaces(const Plan &plan, const CacheHomes &caches, Report &report);
+void verifyPlaces(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report);
 // Order and contents; then, in a plan that is right so far, that no edge is idle (VerifyMovement.cpp).
-void verifyMovement(const Plan &plan, uint32_t schedule, Report &report);
+void verifyMovement(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report);
 // Totals, predictions and transitions (VerifyTotals.cpp).
 void verifyTotals(const Plan &plan, Report &report);
 

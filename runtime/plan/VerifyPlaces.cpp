@@ -24,17 +24,22 @@ bool isAliased(const Plan &plan, const Extent &extent) {
   return plan.pageBytes > 0 && plan.buffers[extent.buffer].kind == BufferKind::Kv && extent.address >= plan.arenaBytes;
 }
 
-// Homes on the device and slots of a placement, sorted by address; `slot` is kNone for a home.
+// Homes on the device and slots of a placement, sorted by address; `slot` is kNone for a home, `buffer` for a slot and
+// for the home of caches that are interleaved.
 struct FixedRange : Range {
   uint32_t buffer = kNone;
   uint32_t slot = kNone;
 };
 
-// Of a cache behind the arena: the arena's pages that the blocks in use have.
-std::vector<FixedRange> fixedRanges(const Plan &plan, const Placement &placement) {
+// Of a cache behind the arena: the arena's pages that the blocks in use have. Caches that are interleaved have one
+// range (VerifyCaches.cpp shows that it is theirs as a whole).
+std::vector<FixedRange> fixedRanges(const Plan &plan, const CacheHomes &caches, uint32_t index) {
+  const Placement &placement = plan.placements[index];
   std::vector<FixedRange> out;
+  if (caches.interleaved())
+    out.push_back({{caches.regionBegin(index), caches.regionBegin(index) + caches.regionBytes(index)}, kNone, kNone});
   for (const Extent &extent : placement.extents) {
-    if (extent.space != Space::Device)
+    if (extent.space != Space::Device || extent.interleaved)
       continue;
     if (isAliased(plan, extent))
       forEachArenaRange(plan, extent.address, bytesAtHome(plan, placement, extent),
@@ -51,7 +56,9 @@ std::vector<FixedRange> fixedRanges(const Plan &plan, const Placement &placement
 }
 
 std::string nameOf(const Plan &plan, const FixedRange &range) {
-  return absl::StrCat(range.slot == kNone ? plan.buffers[range.buffer].name : absl::StrCat("slot ", range.slot), " ",
+  if (range.slot != kNone)
+    return absl::StrCat("slot ", range.slot, " ", range.what());
+  return absl::StrCat(range.buffer == kNone ? "the range of the caches" : plan.buffers[range.buffer].name, " ",
                       range.what());
 }
 
@@ -78,12 +85,13 @@ bool liesInSlot(const std::vector<FixedRange> &slots, uint64_t address, uint64_t
 }
 
 // `addresses`: of caches and io in the placements seen so far.
-void verifyPlacement(const Plan &plan, const Placement &placement, std::map<uint32_t, uint64_t> &addresses,
-                     Report &report) {
+void verifyPlacement(const Plan &plan, const CacheHomes &caches, uint32_t index,
+                     std::map<uint32_t, uint64_t> &addresses, Report &report) {
+  const Placement &placement = plan.placements[index];
   const auto add = [&](Rule rule, auto &&...parts) {
     report.add(rule, kNone, kNone, absl::StrCat("placement ", placement.name, ": ", parts...));
   };
-  const std::vector<FixedRange> fixed = fixedRanges(plan, placement);
+  const std::vector<FixedRange> fixed = fixedRanges(plan, caches, index);
   size_t furthest = 0; // of those before, the one that ends last
   for (size_t i = 0; i < fixed.size(); ++i) {
     if (i > 0 && fixed[i].begin < fixed[furthest].end)
@@ -96,7 +104,7 @@ void verifyPlacement(const Plan &plan, const Placement &placement, std::map<uint
   // Caches and what passes between host and device stay where they are, in every placement.
   for (const Extent &extent : placement.extents) {
     const Buffer &buffer = plan.buffers[extent.buffer];
-    if (buffer.kind == BufferKind::Weight)
+    if (buffer.kind == BufferKind::Weight || extent.interleaved)
       continue;
     if (plan.pageBytes > 0 && buffer.kind == BufferKind::Kv && extent.space == Space::Device) {
       if (!isAliased(plan, extent))
@@ -153,9 +161,9 @@ void verifyHostSlab(const Plan &plan, Report &report) {
     }
 }
 
-void verifyState(const Plan &plan, uint32_t index, Report &report) {
+void verifyState(const Plan &plan, const CacheHomes &caches, uint32_t index, Report &report) {
   const State &state = plan.states[index];
-  const std::vector<FixedRange> slots = only(fixedRanges(plan, plan.placements[state.placement]), true);
+  const std::vector<FixedRange> slots = only(fixedRanges(plan, caches, state.placement), true);
   for (const Content &content : state.contents) {
     const std::string name = absl::StrCat("state ", index, ": ", plan.buffers[content.buffer].name, " [",
                                           content.bufferOffset, ", ", content.bufferOffset + content.bytes, ")");
@@ -170,11 +178,11 @@ void verifyState(const Plan &plan, uint32_t index, Report &report) {
 // The spaces and the homes of a step's operands.
 class StepPlaces {
 public:
-  StepPlaces(const Plan &plan, uint32_t schedule, Report &report)
+  StepPlaces(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report)
       : plan_(plan), index_(schedule), schedule_(plan.schedules[schedule]),
         placement_(plan.placements[schedule_.placement]), report_(report),
-        homes_(only(fixedRanges(plan, placement_), false)), slots_(only(fixedRanges(plan, placement_), true)),
-        extents_(plan, placement_) {
+        homes_(only(fixedRanges(plan, caches, schedule_.placement), false)),
+        slots_(only(fixedRanges(plan, caches, schedule_.placement), true)), extents_(plan, placement_) {
     if (schedule_.fromPlacement != kNone)
       before_.emplace(plan, plan.placements[schedule_.fromPlacement]);
   }
@@ -240,6 +248,8 @@ public:
     const Step &step = schedule_.steps[number];
     for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
       const Operand &operand = schedule_.operands[i];
+      if (operand.interleaved)
+        continue; // at home, or refused
       if (operand.space == Space::Device && operand.address + operand.bytes > plan_.arenaBytes &&
           !(plan_.pageBytes > 0 && operand.arg == Arg::Kv && atHome(operand)))
         add(Rule::OverBudget, number, describe(operand), " ends at ", operand.address + operand.bytes,
@@ -305,6 +315,8 @@ private:
           add(Rule::Structure, number, describe(operand), " is written, weights are read-only");
         else if (!atHome(operand))
           add(Rule::Structure, number, describe(operand), " is written at ", operand.address, ", not at its home");
+      } else if (operand.interleaved && !atHome(operand)) {
+        add(Rule::UseAfterRelease, number, describe(operand), " is read at ", operand.address, ", not at its home");
       }
       if (operand.space == Space::Device)
         continue;
@@ -324,6 +336,8 @@ private:
     const Operand *begin = schedule_.operands.data() + step.firstOperand;
     for (const Operand *a = begin; a != begin + step.operandCount; ++a)
       for (const Operand *b = begin; b != a; ++b) {
+        if (a->interleaved || b->interleaved)
+          continue; // one is at home, where no other lies
         if (a->space != b->space || a->address + a->bytes <= b->address || b->address + b->bytes <= a->address)
           continue;
         if (a->access == Access::Read && b->access == Access::Read)
@@ -352,20 +366,20 @@ private:
 
 } // namespace
 
-void verifyPlaces(const Plan &plan, Report &report) {
+void verifyPlaces(const Plan &plan, const CacheHomes &caches, Report &report) {
   if (plan.arenaBytes > plan.deviceMemory)
     report.add(Rule::OverBudget, kNone, kNone,
                absl::StrCat("arena_bytes is ", plan.arenaBytes, ", the budget is ", plan.deviceMemory));
   std::map<uint32_t, uint64_t> addresses;
-  for (const Placement &placement : plan.placements)
-    verifyPlacement(plan, placement, addresses, report);
+  for (uint32_t i = 0; i < plan.placements.size(); ++i)
+    verifyPlacement(plan, caches, i, addresses, report);
   verifyHostSlab(plan, report);
   for (uint32_t i = 0; i < plan.states.size() && !report.full(); ++i)
-    verifyState(plan, i, report);
+    verifyState(plan, caches, i, report);
 }
 
-void verifyPlaces(const Plan &plan, uint32_t schedule, Report &report) {
-  StepPlaces places(plan, schedule, report);
+void verifyPlaces(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report) {
+  StepPlaces places(plan, caches, schedule, report);
   places.locals();
   places.lives();
   for (uint32_t step = 0; step < plan.schedules[schedule].steps.size() && !report.full(); ++step)

@@ -59,9 +59,9 @@ constexpr unsigned kRW = 1u << static_cast<int>(Access::ReadWrite);
 // The operands of one compute step against its op.
 class OperandCheck {
 public:
-  OperandCheck(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers, uint32_t schedule,
-               Report &report)
-      : plan_(plan), spec_(plan.model), layout_(layout), buffers_(buffers), index_(schedule),
+  OperandCheck(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers,
+               const CacheHomes &caches, uint32_t schedule, Report &report)
+      : plan_(plan), spec_(plan.model), layout_(layout), buffers_(buffers), caches_(caches), index_(schedule),
         schedule_(plan.schedules[schedule]), report_(report), tokens_(schedule_.maxTokens),
         sequences_(schedule_.maxSequences) {}
 
@@ -104,6 +104,22 @@ private:
       fail("operand ", argName(arg), " is ",
            describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected all of ",
            plan_.buffers[buffer].name);
+  }
+  // A cache, as far as it is at home on the device.
+  void cache(unsigned accesses) {
+    const uint32_t buffer = buffers_.kv(step_->layer);
+    if (!caches_.interleaved()) {
+      whole(Arg::Kv, accesses, buffer);
+      return;
+    }
+    const Operand *operand = take(Arg::Kv, accesses);
+    const uint64_t bytes = caches_.residentBytes(schedule_.placement);
+    if (operand &&
+        (operand->buffer != buffer || operand->bufferOffset != 0 || operand->bytes != bytes || !operand->interleaved))
+      fail("operand ", argName(Arg::Kv), " is ",
+           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes),
+           operand->interleaved ? "" : ", not interleaved", ", expected ", describe(plan_, schedule_, buffer, 0, bytes),
+           ", interleaved");
   }
   void meta() { whole(Arg::Meta, kR, buffers_.io(Io::Meta)); }
 
@@ -172,6 +188,7 @@ private:
   const model::ModelSpec &spec_;
   const model::WeightLayout &layout_;
   const BufferIndex &buffers_;
+  const CacheHomes &caches_;
   const uint32_t index_;
   const Schedule &schedule_;
   Report &report_;
@@ -261,7 +278,7 @@ void OperandCheck::check(uint32_t number) {
       }
       const bool append = step_->op == kernels::Op::RopeAppend;
       rows(Arg::X, append ? kRW : kR, tokens_, spec_.qkvRows());
-      whole(Arg::Kv, append ? kW | kRW : kR, buffers_.kv(step_->layer));
+      cache(append ? kW | kRW : kR);
       if (append && spec_.qkNorm)
         if (const model::Unit *qkv = unit(Arg::NormWeights))
           covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));
@@ -336,9 +353,9 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
                             plan.blockTokens, " tokens each, too few for max_context ", plan.maxContext));
 }
 
-void verifyOperands(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers, uint32_t schedule,
-                    Report &report) {
-  OperandCheck check(plan, layout, buffers, schedule, report);
+void verifyOperands(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers,
+                    const CacheHomes &caches, uint32_t schedule, Report &report) {
+  OperandCheck check(plan, layout, buffers, caches, schedule, report);
   for (uint32_t step = 0; step < plan.schedules[schedule].steps.size() && !report.full(); ++step)
     check.check(step);
 }

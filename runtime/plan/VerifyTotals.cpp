@@ -43,7 +43,7 @@ public:
         uint64_t &end = e.space == Space::Device ? arena : host;
         const bool aliased = plan_.pageBytes > 0 && plan_.buffers[e.buffer].kind == BufferKind::Kv;
         if (e.space != Space::Disk && !aliased)
-          end = std::max(end, e.address + e.bytes);
+          end = std::max(end, addressEnd(plan_, e));
       }
       for (const Slot &slot : placement.slots)
         arena = std::max(arena, slot.address + slot.bytes);
