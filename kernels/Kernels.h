@@ -155,6 +155,10 @@ struct RopeAppendArgs {
   const float *headNorms;          // [2, headDim]: the weights of q's norm and of k's, or null: no norms
   void *kv;                        // this layer's cache: see AttentionArgs
   KvSegments segments;             // where its blocks lie
+  // Rows of blocks from homeFirst on (at least 1: the scratch block has no home) are written here as well, in the same
+  // bits; null: none are. Block b begins at element (b - homeFirst) * homeStride. On CUDA mapped host memory.
+  void *home;
+  int64_t homeFirst, homeStride;
   int64_t heads, kvHeads, headDim, blockTokens;
   float eps; // of the norms
   Elem kvElem;
@@ -166,10 +170,11 @@ struct RopeAppendArgs {
     f("inverseFrequencies", inverseFrequencies);
     f("headNorms", headNorms);
     f("kv", kv);
+    f("home", home);
   }
   template <typename F> void results(F f) const {
     eachRow(qkv, meta->numTokens, (heads + 2 * kvHeads) * headDim, activation, f);
-    // k and v once more, as the cache has them: its type may hold less than theirs.
+    // k and v once more, as the cache (and the home) has them: its type may hold less than theirs.
     const int32_t *slots = meta->array<int32_t>(meta->kvSlot);
     for (int64_t row = 0; row < meta->numTokens; ++row)
       for (int64_t plane = 0; plane < 2 * kvHeads; ++plane) {

@@ -2,8 +2,9 @@
 //
 // Op::RopeAppend on CUDA. A block takes kRopePlanes vectors (heads of q, k or v) of a row; the row's cosines and
 // sines are made once a block, and a warp a vector finds what its norm divides by, in an order of additions that
-// depends on headDim only. Norm and rotation are of F32 values. k and v go to the cache from their F32 values, so each
-// element is rounded once. The angle is position * inverse frequency in F32, as Hugging Face's reference has it.
+// depends on headDim only. Norm and rotation are of F32 values. k and v go to the cache, and to its home, from their
+// F32 values, so each element is rounded once. The angle is position * inverse frequency in F32, as Hugging Face's
+// reference has it.
 #pragma once
 
 #include "kernels/CudaGrid.h"
@@ -42,8 +43,8 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
   const int64_t normed = args.headNorms != nullptr ? queriesAndKeys : 0;
   const int64_t firstPlane = int64_t{blockIdx.y} * kRopePlanes;
   const int64_t planes = allPlanes - firstPlane < kRopePlanes ? allPlanes - firstPlane : kRopePlanes;
-  const bool vectors =
-      half % 8 == 0 && headDim % 2 == 0 && aligned16(args.qkv) && aligned16(args.kv) && args.segments.multipleOf(8);
+  const bool vectors = half % 8 == 0 && headDim % 2 == 0 && aligned16(args.qkv) && aligned16(args.kv) &&
+                       args.segments.multipleOf(8) && aligned16(args.home) && args.homeStride % 8 == 0;
   for (int64_t t = blockIdx.x; t < rows; t += gridDim.x) {
     if (firstPlane < rotated) { // the same on every thread
       const float position = static_cast<float>(positions[t]);
@@ -58,6 +59,9 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
     const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;
     const int64_t planeLength = args.blockTokens * headDim;
     const int64_t cacheStart = args.segments.of(block) + line * headDim;
+    const bool mirrored = args.home != nullptr && block >= args.homeFirst; // the same on every thread
+    // From an element of the cache to that of the home.
+    const int64_t toHome = (block - args.homeFirst) * args.homeStride - args.segments.of(block);
     // Pairs (j, j + half) of each vector, eight or one at a time; the last element of an odd headDim is a pair of one.
     const int64_t width = vectors ? 8 : 1, pairs = vectors ? half / 8 : headDim - half;
     for (int64_t i = threadIdx.x; i < planes * pairs; i += blockDim.x) {
@@ -92,6 +96,10 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
         if (plane >= args.heads) {
           storeEight<kKvElem>(args.kv, cache, low);
           storeEight<kKvElem>(args.kv, cache + half, high);
+          if (mirrored) {
+            storeEight<kKvElem>(args.home, cache + toHome, low);
+            storeEight<kKvElem>(args.home, cache + toHome + half, high);
+          }
         }
         continue;
       }
@@ -116,6 +124,11 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
         storeOne<kKvElem>(args.kv, paired ? cache : cache + half, a);
         if (paired)
           storeOne<kKvElem>(args.kv, cache + half, b);
+        if (mirrored) {
+          storeOne<kKvElem>(args.home, (paired ? cache : cache + half) + toHome, a);
+          if (paired)
+            storeOne<kKvElem>(args.home, cache + toHome + half, b);
+        }
       }
     }
   }

@@ -25,6 +25,13 @@ template <typename V> HEADRACE_INLINE void appendRow(const float *x, void *kv, i
     out[i] = elem == Elem::F16 ? f16FromFloat(x[i]) : bf16FromFloat(x[i]);
 }
 
+// n elements as they are.
+inline void copyElems(void *to, int64_t toIndex, const void *from, int64_t fromIndex, int64_t n, Elem elem) {
+  const int64_t bytes = elem == Elem::F32 ? sizeof(float) : sizeof(uint16_t);
+  std::memcpy(static_cast<char *>(to) + toIndex * bytes, static_cast<const char *>(from) + fromIndex * bytes,
+              static_cast<size_t>(n * bytes));
+}
+
 // Rotates pairs (j, j + half) of the `vectors` vectors of 2 * half elements from x on.
 template <typename V>
 void rotate(float *x, int64_t vectors, int64_t half, const float *inverseFrequencies, float position) {
@@ -81,6 +88,11 @@ template <typename V> void ropeAppend(const void *opaque) {
     const int64_t start = args.segments.of(block) + line * headDim;
     for (int64_t plane = 0; plane < 2 * args.kvHeads; ++plane)
       appendRow<V>(row + (args.heads + plane) * headDim, args.kv, start + plane * planeLength, headDim, args.kvElem);
+    if (args.home == nullptr || block < args.homeFirst)
+      continue;
+    const int64_t home = (block - args.homeFirst) * args.homeStride + line * headDim;
+    for (int64_t plane = 0; plane < 2 * args.kvHeads; ++plane)
+      copyElems(args.home, home + plane * planeLength, args.kv, start + plane * planeLength, headDim, args.kvElem);
   }
 }
 

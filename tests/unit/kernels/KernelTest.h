@@ -162,4 +162,36 @@ inline KvSegments splitRun(int64_t blocks, int64_t blockElements, int64_t split,
   return out;
 }
 
+// Where a row's keys and values are: the row of a block.
+struct TestSlot {
+  int64_t block, row;
+};
+// The home of the blocks [first, blocks) of a cache, with eight elements more before, between and behind them: whatever
+// no row is written to is 55.
+struct TestHome {
+  static constexpr int64_t kGuard = 8; // a vector of F16, so that the home is as aligned as its buffer
+  int64_t first, stride;
+  Stored stored;
+
+  TestHome(Elem elem, int64_t blocks, int64_t firstBlock, int64_t blockElements)
+      : first(firstBlock), stride(blockElements + kGuard),
+        stored(elem, Floats(kGuard + (blocks - first) * stride, 55.0f)) {}
+  size_t elementBytes() const { return stored.elem == Elem::F32 ? 4 : 2; }
+  size_t offsetBytes() const { return kGuard * elementBytes(); } // of the first block
+  void *data() { return stored.bytes.data() + offsetBytes(); }
+
+  // What is there once rows have been written to `slots` of a cache, given by the cache's bits.
+  Stored expected(const Stored &cache, const KvSegments &segments, const std::vector<TestSlot> &slots, int64_t planes,
+                  int64_t blockTokens, int64_t headDim) const {
+    Stored out(stored.elem, Floats(stored.size(), 55.0f));
+    for (const TestSlot &slot : slots)
+      for (int64_t plane = 0; plane < planes && slot.block >= first; ++plane) {
+        const int64_t line = (plane * blockTokens + slot.row) * headDim;
+        std::memcpy(&out.bytes[offsetBytes() + ((slot.block - first) * stride + line) * elementBytes()],
+                    &cache.bytes[(segments.of(slot.block) + line) * elementBytes()], headDim * elementBytes());
+      }
+    return out;
+  }
+};
+
 } // namespace headrace::kernels

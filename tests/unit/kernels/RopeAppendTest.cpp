@@ -25,7 +25,7 @@ struct Result {
 };
 
 Result run(HostIsa isa, const Model &s, TestMeta &meta, const Floats &qkv, const Floats *frequencies, int64_t blocks,
-           const Floats *headNorms = nullptr, const KvSegments *where = nullptr) {
+           const Floats *headNorms = nullptr, const KvSegments *where = nullptr, TestHome *home = nullptr) {
   const KvSegments segments =
       where != nullptr ? *where : oneRun(blocks, kvBlockElements(s.kvHeads, s.blockTokens, s.headDim));
   Result r{qkv, Stored(s.elem, Floats(segments.end, 99.0f))};
@@ -36,6 +36,8 @@ Result run(HostIsa isa, const Model &s, TestMeta &meta, const Floats &qkv, const
   args.headNorms = headNorms != nullptr ? headNorms->data() : nullptr;
   args.eps = 1e-2f;
   args.kvElem = s.elem;
+  if (home != nullptr)
+    args.home = home->data(), args.homeFirst = home->first, args.homeStride = home->stride;
   hostKernel(Op::RopeAppend, isa)(&args);
   return r;
 }
@@ -129,6 +131,28 @@ TEST_P(RopeAppendTest, KeysAndValuesLandInTheirSlotsRoundedToNearest) {
       for (size_t i = 0; i < r.kv.size(); ++i)
         ASSERT_TRUE(written[i] || r.kv.value(i) == untouched);
     }
+  }
+}
+
+TEST_P(RopeAppendTest, TheHomeHasTheRowsOfItsBlocksAsTheCacheHasThem) {
+  for (Elem elem : kAllElems) {
+    Model s{.elem = elem};
+    TestMeta meta({{2, 4, {3, 1}}, {0, 1, {2}}, {0, 1, {0}}}, s.blockTokens); // the last row is padding
+    const std::vector<TestSlot> slots = {{3, 2}, {3, 3}, {1, 0}, {1, 1}, {2, 0}, {0, 0}};
+    const Floats frequencies = llamaFrequencies(s.headDim), qkv = randomFloats(6 * s.rowLength(), 9);
+    const int64_t elements = kvBlockElements(s.kvHeads, s.blockTokens, s.headDim);
+    for (int64_t split = 1; split <= 4; ++split)
+      for (int64_t first = 1; first <= 4; ++first) // 4: of no block
+        for (bool tailFirst : {false, true}) {
+          const KvSegments segments = splitRun(4, elements, split, 3, tailFirst);
+          TestHome home(elem, 4, first, elements);
+          const Result without = run(GetParam(), s, meta, qkv, &frequencies, 4, nullptr, &segments);
+          const Result with = run(GetParam(), s, meta, qkv, &frequencies, 4, nullptr, &segments, &home);
+          ASSERT_TRUE(sameBits(with.qkv.data(), without.qkv.data(), with.qkv.size()));
+          ASSERT_EQ(with.kv.bytes, without.kv.bytes);
+          ASSERT_EQ(home.stored.bytes,
+                    home.expected(with.kv, segments, slots, 2 * s.kvHeads, s.blockTokens, s.headDim).bytes);
+        }
   }
 }
 

@@ -281,5 +281,51 @@ TEST(CudaRopeAppend, RotatesAndAppendsRoundingOnce) {
       }
 }
 
+TEST(CudaRopeAppend, TheHomeHasTheRowsOfItsBlocksAsTheCacheHasThem) {
+  const int64_t blockTokens = 4, blocks = 5;
+  for (Elem activation : kAllElems)
+    for (Elem kvElem : kAllElems)
+      for (const RopeCase &c : {RopeCase{3, 2, 22, true}, RopeCase{8, 2, 64, true}, RopeCase{5, 5, 7, false},
+                                RopeCase{6, 3, 16, true, true}}) {
+        SCOPED_TRACE(testing::Message() << "types " << int(activation) << " " << int(kvElem) << " dim " << c.headDim);
+        TestMeta hostMeta({{2, 3, {3, 1}}, {0, 2, {4}}, {0, 1, {2}}, {0, 1, {0}}}, blockTokens); // the last: padding
+        const std::vector<TestSlot> slots = {{3, 2}, {3, 3}, {1, 0}, {4, 0}, {4, 1}, {2, 0}, {0, 0}};
+        DeviceMeta meta(hostMeta);
+        const Floats values = randomFloats(slots.size() * (c.heads + 2 * c.kvHeads) * c.headDim, 7);
+        DeviceArray<float> frequencies(Floats(c.headDim / 2 + 1, 0.25f)), weights(randomFloats(2 * c.headDim, 11));
+        const int64_t elements = kvBlockElements(c.kvHeads, blockTokens, c.headDim);
+        // Homes whose first block is below the split, at it, above it, and one of no block.
+        for (const auto &[split, first] : {std::pair{3, 1}, {3, 3}, {2, 4}, {1, 1}, {5, 2}, {3, 5}}) {
+          const KvSegments segments = splitRun(blocks, elements, split, 2, first % 2 == 0);
+          std::vector<uint8_t> without;
+          for (bool mirrored : {false, true}) {
+            DeviceStored qkv(activation, values), kv(kvElem, segments.end, 99.0f);
+            TestHome home(kvElem, blocks, first, elements);
+            DeviceArray<uint8_t> deviceHome(home.stored.bytes);
+            RopeAppendArgs args{};
+            args.meta = meta.get(), args.qkv = qkv.data(), args.kv = kv.data(), args.segments = segments;
+            args.inverseFrequencies = c.rotated ? frequencies.get() : nullptr;
+            args.headNorms = c.normed ? weights.get() : nullptr, args.eps = 1e-2f;
+            args.heads = c.heads, args.kvHeads = c.kvHeads, args.headDim = c.headDim, args.blockTokens = blockTokens;
+            args.kvElem = kvElem, args.activation = activation;
+            if (mirrored) {
+              args.home = deviceHome.get() + home.offsetBytes();
+              args.homeFirst = first, args.homeStride = home.stride;
+            }
+            runOpInTurn(Op::RopeAppend, args, {static_cast<int64_t>(slots.size()), 4, 64}, split);
+            if (!mirrored) {
+              without = kv.raw();
+              continue;
+            }
+            Stored cache;
+            cache.elem = kvElem, cache.bytes = kv.raw();
+            ASSERT_EQ(cache.bytes, without);
+            ASSERT_EQ(deviceHome.values(),
+                      home.expected(cache, segments, slots, 2 * c.kvHeads, blockTokens, c.headDim).bytes);
+          }
+        }
+      }
+}
+
 } // namespace
 } // namespace headrace::kernels
