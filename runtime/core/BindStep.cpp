@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/core/BindCache.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/BlockRuns.h"
 #include "runtime/plan/Mirrors.h"
 
 namespace headrace::core {
@@ -41,6 +43,7 @@ public:
       : plan_(plan), schedule_(schedule), index_(step), step_(schedule.steps[step]), bases_(bases) {}
 
   const plan::Step &step() const { return step_; }
+  const plan::Schedule &schedule() const { return schedule_; }
 
   absl::Status refuse(const std::string &message) const {
     return absl::InvalidArgumentError(absl::StrCat("schedule '", schedule_.name, "', step ", index_, " (",
@@ -59,7 +62,7 @@ public:
     return nullptr;
   }
 
-  // Every operand lies in its space, and host memory is read by direct steps only.
+  // Every operand lies in its space, and host memory is used by direct steps only.
   absl::Status checkRanges() const {
     if (step_.firstOperand > schedule_.operands.size() ||
         step_.operandCount > schedule_.operands.size() - step_.firstOperand)
@@ -71,13 +74,15 @@ public:
       if (operand.space == Space::Host && !step_.direct)
         return refuse(absl::StrCat("operand ", argName(operand.arg), " is in host memory and the step is not direct"));
       const uint64_t limit = operand.space == Space::Host ? plan_.hostBytes : plan_.addressBytes();
-      if (operand.bytes > limit || operand.address > limit - operand.bytes)
-        return refuse(absl::StrCat("operand ", argName(operand.arg), ": bytes [", operand.address, ", +", operand.bytes,
+      const uint64_t bytes = plan::spannedBytes(plan_, operand);
+      if (bytes > limit || operand.address > limit - bytes)
+        return refuse(absl::StrCat("operand ", argName(operand.arg), ": bytes [", operand.address, ", +", bytes,
                                    ") are outside its memory of ", limit, " bytes"));
     }
     return absl::OkStatus();
   }
 
+  std::byte *device(uint64_t address) const { return bases_.device + address; }
   std::byte *pointer(const Operand &operand) const {
     return (operand.space == Space::Host ? bases_.host : bases_.device) + operand.address;
   }
@@ -312,14 +317,26 @@ private:
                     static_cast<int64_t>(model::dtypeBytes(plan_.kvDtype))});
   }
 
-  kernels::KvSegments segments() const {
-    return kernels::oneRun(plan_.kvBlocks, kernels::kvBlockElements(spec_.kvHeads, plan_.blockTokens, spec_.headDim));
+  struct Cache {
+    std::byte *kv = nullptr, *home = nullptr;
+    BoundCache bound;
+  };
+  absl::StatusOr<Cache> cache() const {
+    const CacheOperands of{operands_.find(Arg::Kv), operands_.find(Arg::KvTail), operands_.find(Arg::KvHome)};
+    const bool split = of.kv != nullptr && (of.kv->interleaved || of.tail != nullptr);
+    RETURN_IF_ERROR(operands_.require(Arg::Kv, split ? 0 : kvBytes()).status());
+    absl::StatusOr<BoundCache> bound = bindCache(plan_, operands_.schedule(), of);
+    if (!bound.ok())
+      return operands_.refuse(std::string(bound.status().message()));
+    return Cache{.kv = operands_.device(bound->address),
+                 .home = of.home != nullptr ? operands_.pointer(*of.home) : nullptr,
+                 .bound = *bound};
   }
 
   absl::StatusOr<KernelArgs> ropeAppend() const {
     ASSIGN_OR_RETURN(meta, operands_.meta());
     ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
-    ASSIGN_OR_RETURN(kv, operands_.require(Arg::Kv, kvBytes()));
+    ASSIGN_OR_RETURN(cache, this->cache());
     std::byte *headNorms = nullptr;
     if (spec_.qkNorm) {
       ASSIGN_OR_RETURN(unit, operands_.unit(Arg::NormWeights, layout_));
@@ -333,8 +350,11 @@ private:
                                    .qkv = qkv,
                                    .inverseFrequencies = frequencies_,
                                    .headNorms = floats(headNorms),
-                                   .kv = kv,
-                                   .segments = segments(),
+                                   .kv = cache.kv,
+                                   .segments = cache.bound.segments,
+                                   .home = cache.home,
+                                   .homeFirst = cache.bound.homeFirst,
+                                   .homeStride = cache.bound.homeStride,
                                    .heads = spec_.heads,
                                    .kvHeads = spec_.kvHeads,
                                    .headDim = spec_.headDim,
@@ -347,14 +367,14 @@ private:
   absl::StatusOr<KernelArgs> attention() const {
     ASSIGN_OR_RETURN(meta, operands_.meta());
     ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
-    ASSIGN_OR_RETURN(kv, operands_.require(Arg::Kv, kvBytes()));
+    ASSIGN_OR_RETURN(cache, this->cache());
     ASSIGN_OR_RETURN(out, operands_.require(Arg::Y, product({variant_.newTokens, spec_.qRows(), activationBytes()})));
     ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::attentionWorkspaceBytes(
                                     backend(), variant_.sequences, spec_.heads, spec_.headDim, variant_.context)));
     return kernels::AttentionArgs{.meta = meta,
                                   .qkv = qkv,
-                                  .kv = kv,
-                                  .segments = segments(),
+                                  .kv = cache.kv,
+                                  .segments = cache.bound.segments,
                                   .out = out,
                                   .workspace = workspace,
                                   .heads = spec_.heads,

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/plan/BlockRuns.h"
 
 namespace headrace::cuda {
 namespace {
@@ -68,8 +69,10 @@ private:
     const plan::Step &step = schedule_.steps[index];
     return absl::MakeConstSpan(schedule_.operands).subspan(step.firstOperand, step.operandCount);
   }
-  static NodeAccess accessOf(const Operand &operand) {
-    return {operand.space, operand.address, operand.address + operand.bytes, operand.access};
+  // Of an interleaved operand with the other layers' blocks between its own, of which only the lanes that run in order
+  // have any use: more is asked of the graph's paths than needed, never less.
+  NodeAccess accessOf(const Operand &operand) const {
+    return {operand.space, operand.address, operand.address + plan::spannedBytes(plan_, operand), operand.access};
   }
   std::vector<NodeAccess> accesses(uint32_t index) const {
     std::vector<NodeAccess> all;

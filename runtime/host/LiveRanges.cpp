@@ -2,6 +2,7 @@
 #include "runtime/host/LiveRanges.h"
 
 #include "kernels/Kernels.h"
+#include "runtime/plan/BlockRuns.h"
 
 #include <algorithm>
 #include <map>
@@ -84,12 +85,15 @@ std::vector<ByteRange> without(ByteRange range, const std::vector<Life> &lives, 
   return rest;
 }
 
-// The same bytes are at home at the same place.
-bool isAtHome(const plan::Placement &placement, const plan::Extent &extent) {
-  return std::any_of(placement.extents.begin(), placement.extents.end(), [&](const plan::Extent &other) {
-    return other.space == plan::Space::Device && other.buffer == extent.buffer && other.address == extent.address &&
-           other.bufferOffset == extent.bufferOffset && other.bytes == extent.bytes;
-  });
+// How many bytes of an extent, from its first on, are at home at the same place in `placement`: all or none, but of an
+// interleaved one its first blocks.
+uint64_t bytesKept(const plan::Placement &placement, const plan::Extent &extent) {
+  for (const plan::Extent &other : placement.extents)
+    if (other.space == plan::Space::Device && other.buffer == extent.buffer && other.address == extent.address &&
+        other.bufferOffset == extent.bufferOffset && other.interleaved == extent.interleaved &&
+        (other.bytes == extent.bytes || extent.interleaved))
+      return std::min(other.bytes, extent.bytes);
+  return 0;
 }
 
 } // namespace
@@ -108,11 +112,17 @@ DeadRanges deadRanges(const plan::Plan &plan, const plan::Schedule &schedule) {
                                 });
         continue;
       }
-      const ByteRange home{extent.address, extent.address + extent.bytes};
-      if (schedule.fromPlacement == plan::kNone || isAtHome(plan.placements[schedule.fromPlacement], extent))
-        lives.push_back({home, -1, steps});
-      else
-        brought.push_back(home);
+      const bool stays = schedule.fromPlacement == plan::kNone;
+      plan::Extent kept = extent, rest = extent;
+      kept.bytes = stays ? extent.bytes : bytesKept(plan.placements[schedule.fromPlacement], extent);
+      rest.bytes -= kept.bytes;
+      // What lies between an interleaved extent's blocks are those of the other layers.
+      const uint64_t keptEnd = extent.address + plan::spannedBytes(plan, kept);
+      if (kept.bytes > 0)
+        lives.push_back({{extent.address, keptEnd}, -1, steps});
+      if (extent.interleaved)
+        rest.address += kept.bytes / plan.kvBlockBytes() * plan.kvStride();
+      plan::forEachRun(plan, rest, [&](uint64_t begin, uint64_t bytes) { brought.push_back({begin, begin + bytes}); });
     }
 
   SlotContents slots(lives);
@@ -127,18 +137,18 @@ DeadRanges deadRanges(const plan::Plan &plan, const plan::Schedule &schedule) {
       const plan::Operand &operand = schedule.operands[step.firstOperand + o];
       if (operand.space != plan::Space::Device)
         continue;
-      const ByteRange range{operand.address, operand.address + operand.bytes};
       if (operand.buffer >= plan.buffers.size()) {
         Life &local = locals[operand.buffer - plan.buffers.size()];
         local.first = std::min(local.first, i);
         const bool logits =
             step.kind == plan::StepKind::Compute && step.op == kernels::Op::Sample && operand.arg == plan::Arg::X;
         local.last = logits ? steps : std::max(local.last, i);
-      } else if (step.kind == plan::StepKind::Copy && operand.access == plan::Access::Write) {
-        slots.write(range, i);
-      } else {
-        slots.use(range, i);
+        continue;
       }
+      const bool writes = step.kind == plan::StepKind::Copy && operand.access == plan::Access::Write;
+      plan::forEachRun(plan, operand, [&](uint64_t begin, uint64_t bytes) {
+        writes ? slots.write({begin, begin + bytes}, i) : slots.use({begin, begin + bytes}, i);
+      });
     }
   }
   for (const plan::Content &content : plan.states[schedule.exitState].contents)

@@ -172,6 +172,91 @@ TEST(BindStep, ArgsPointToTheStructOfTheOp) {
   EXPECT_EQ(bound->argsPointer(), &std::get<kernels::ActivateArgs>(bound->args));
 }
 
+// A cache of one layer, its first blocks on the device apart from each other as in a model of more layers: a block is
+// 2 x 2 heads x 4 tokens x 16 x 4 bytes = 1024 bytes, 256 floats.
+struct Split : Bound {
+  static constexpr uint64_t kBlock = 1024, kHostAt = 512;
+  static constexpr uint64_t kKv = 2 * 256; // where the cache begins, on the device
+  // Blocks [0, resident), a tail [resident, all) at `tailAt`, a home of [first, all) at kHostAt of the slab.
+  Split(uint64_t resident, uint64_t tailAt, uint64_t first) : Bound({.spec = tinyLlama(2)}) {
+    const auto all = static_cast<uint64_t>(plan.kvBlocks);
+    plan.hostBytes = kHostAt + all * kBlock;
+    for (const Op op : {Op::RopeAppend, Op::Attention}) {
+      const uint32_t at = step(op);
+      plan::Schedule &s = plan.schedules[1];
+      plan::Operand kv = operand(at, Arg::Kv), tail = kv, home = kv;
+      kv.address = kKv, kv.bytes = resident * kBlock, kv.interleaved = true;
+      tail.arg = Arg::KvTail, tail.address = tailAt;
+      tail.bufferOffset = resident * kBlock, tail.bytes = (all - resident) * kBlock;
+      home.arg = Arg::KvHome, home.space = plan::Space::Host, home.address = kHostAt;
+      home.bufferOffset = first * kBlock, home.bytes = (all - first) * kBlock;
+      // At the end of the list, as the step has more of them now.
+      plan::Step &changed = s.steps[at];
+      const auto begin = static_cast<uint32_t>(s.operands.size());
+      for (uint32_t o = 0; o < changed.operandCount; ++o) {
+        const plan::Operand kept = s.operands[changed.firstOperand + o];
+        s.operands.push_back(kept.arg == Arg::Kv ? kv : kept);
+      }
+      if (resident < all)
+        s.operands.push_back(tail);
+      if (op == Op::RopeAppend && first < all) {
+        s.operands.push_back(home);
+        changed.direct = true;
+      }
+      changed.firstOperand = begin;
+      changed.operandCount = static_cast<uint32_t>(s.operands.size()) - begin;
+    }
+  }
+  plan::Operand &append(Arg arg) { return operand(step(Op::RopeAppend), arg); }
+  std::string appendRefusal() const { return refusal(step(Op::RopeAppend)); }
+};
+
+TEST(BindStep, ASplitCacheIsTwoRunsFromTheLowerOfBoth) {
+  Split behind(5, 100 * 1024, 3); // 5 blocks from 512 on, 2 x 1024 apart; the tail far behind them
+  const int64_t blocks = behind.plan.kvBlocks;
+  const auto rope = behind.args<kernels::RopeAppendArgs>(behind.step(Op::RopeAppend));
+  const auto attention = behind.args<kernels::AttentionArgs>(behind.step(Op::Attention));
+  EXPECT_EQ(rope.kv, behind.device(512));
+  EXPECT_EQ(attention.kv, rope.kv);
+  for (const kernels::KvSegments &s : {rope.segments, attention.segments}) {
+    EXPECT_EQ(s.of(0), 0);
+    EXPECT_EQ(s.of(4), 4 * 512);                // floats
+    EXPECT_EQ(s.of(5), (100 * 1024 - 512) / 4); // the tail
+    EXPECT_EQ(s.of(7), (100 * 1024 - 512) / 4 + 2 * 256);
+    EXPECT_EQ(s.end, s.of(blocks - 1) + 256);
+  }
+  EXPECT_EQ(rope.home, behind.bases.host + 512);
+  EXPECT_EQ(rope.homeFirst, 3);
+  EXPECT_EQ(rope.homeStride, 256);
+
+  Split before(5, 512, 5); // the tail lies lower
+  before.append(Arg::Kv).address = 512 + 100 * 1024;
+  const auto lower = before.args<kernels::RopeAppendArgs>(before.step(Op::RopeAppend));
+  EXPECT_EQ(lower.kv, before.device(512));
+  EXPECT_EQ(lower.segments.of(5), 0);
+  EXPECT_EQ(lower.segments.of(0), 100 * 256); // floats
+  EXPECT_EQ(lower.segments.of(1), 100 * 256 + 512);
+  EXPECT_EQ(lower.segments.end, 100 * 256 + 4 * 512 + 256);
+  EXPECT_EQ(lower.homeFirst, 5);
+}
+
+TEST(BindStep, AScheduleThatUsesNoneOfTheTailHasOneRunOfBlocksApart) {
+  Split b(5, 100 * 1024, 1);
+  b.plan.schedules[1].kvBlocks = 5;
+  const uint32_t attention = b.step(Op::Attention);
+  --b.plan.schedules[1].steps[attention].operandCount; // the tail
+  const auto args = b.args<kernels::AttentionArgs>(attention);
+  EXPECT_EQ(args.segments.of(4), 4 * 512);
+  EXPECT_EQ(args.segments.end, 4 * 512 + 256);
+  const auto rope = b.args<kernels::RopeAppendArgs>(b.step(Op::RopeAppend));
+  EXPECT_EQ(rope.homeFirst, 1);
+}
+
+TEST(BindStep, ACacheThatIsNotSplitHasNoHome) {
+  Bound b({.spec = tinyLlama(1)});
+  EXPECT_EQ(b.args<kernels::RopeAppendArgs>(b.step(Op::RopeAppend)).home, nullptr);
+}
+
 // ---- Refusals
 
 TEST(BindStepRefuses, AMissingOperand) {
@@ -243,6 +328,74 @@ TEST(BindStepRefuses, ABucketWhoseRowsOverflow) {
   Bound b({.spec = tinyLlama(1)});
   b.plan.variants[1].newTokens = int64_t{1} << 60;
   EXPECT_THAT(b.refusal(b.step(Op::Activate)), HasSubstr("it needs 18446744073709551615"));
+}
+
+TEST(BindStepRefuses, PartsOfACacheThatAreNoWholeBlocks) {
+  Split kv(5, 100 * 1024, 3), tail(5, 100 * 1024, 3), home(5, 100 * 1024, 3);
+  kv.append(Arg::Kv).bytes -= 4;
+  EXPECT_THAT(kv.appendRefusal(), HasSubstr("(rope_append, layer 0): operand kv is bytes [0, +5116) of the cache, "
+                                            "expected whole blocks of 1024"));
+  tail.append(Arg::KvTail).bytes = 0;
+  EXPECT_THAT(tail.appendRefusal(),
+              HasSubstr("operand kv tail is bytes [5120, +0) of the cache, expected whole blocks of 1024"));
+  home.append(Arg::KvHome).bufferOffset += 512;
+  EXPECT_THAT(home.appendRefusal(), HasSubstr("operand kv home is bytes [3584, +"));
+}
+
+TEST(BindStepRefuses, PartsOfACacheThatDoNotMeet) {
+  Split gap(5, 100 * 1024, 3), shorter(5, 100 * 1024, 3), start(5, 100 * 1024, 3);
+  gap.append(Arg::KvTail).bufferOffset += 1024;
+  EXPECT_THAT(gap.appendRefusal(), HasSubstr("operand kv tail begins at block 6, expected block 5, where kv ends"));
+  const auto all = std::to_string(shorter.plan.kvBlocks);
+  shorter.append(Arg::KvTail).bytes = 1024;
+  EXPECT_THAT(shorter.appendRefusal(),
+              HasSubstr("operand kv tail ends at block 6, blocks below " + all + " may be in use"));
+  start.append(Arg::Kv).bufferOffset = 1024;
+  EXPECT_THAT(start.appendRefusal(), HasSubstr("operand kv begins at byte 1024 of the cache, expected 0"));
+  Split none(5, 100 * 1024, 3);
+  none.append(Arg::KvTail).arg = Arg::Residual;
+  EXPECT_THAT(none.appendRefusal(), HasSubstr("operand kv ends at block 5, blocks below " + all + " may be in use"));
+}
+
+TEST(BindStepRefuses, AHomeThatLacksBlocksToBeWritten) {
+  Split late(5, 100 * 1024, 6), shorter(5, 100 * 1024, 3), scratch(5, 100 * 1024, 3);
+  EXPECT_THAT(late.appendRefusal(),
+              HasSubstr("operand kv home begins at block 6, expected at most block 5, where kv ends"));
+  const auto all = std::to_string(shorter.plan.kvBlocks);
+  shorter.append(Arg::KvHome).bytes = 2 * 1024;
+  EXPECT_THAT(shorter.appendRefusal(),
+              HasSubstr("operand kv home ends at block 5, blocks below " + all + " may be in use"));
+  scratch.append(Arg::KvHome).bufferOffset = 0;
+  EXPECT_THAT(scratch.appendRefusal(), HasSubstr("operand kv home begins at block 0, the scratch block"));
+}
+
+TEST(BindStepRefuses, PartsOfACacheInTheWrongMemoryOrOrder) {
+  Split notDirect(5, 100 * 1024, 3), onDevice(5, 100 * 1024, 3), onHost(5, 100 * 1024, 3);
+  notDirect.plan.schedules[1].steps[notDirect.step(Op::RopeAppend)].direct = false;
+  EXPECT_THAT(notDirect.appendRefusal(), HasSubstr("operand kv home is in host memory and the step is not direct"));
+  onDevice.append(Arg::KvHome).space = plan::Space::Device;
+  EXPECT_THAT(onDevice.appendRefusal(), HasSubstr("operand kv home is in device memory, expected host memory"));
+  onHost.append(Arg::KvTail).space = plan::Space::Host, onHost.append(Arg::KvTail).address = 0;
+  onHost.append(Arg::KvTail).bytes = 1024;
+  EXPECT_THAT(onHost.appendRefusal(), HasSubstr("operand kv tail is in host memory, expected device memory"));
+  for (const Arg arg : {Arg::KvTail, Arg::KvHome}) {
+    Split apart(5, 100 * 1024, 3);
+    apart.append(arg).interleaved = true, apart.append(arg).bytes = 1024; // one block: inside its memory
+    EXPECT_THAT(apart.appendRefusal(), HasSubstr("is interleaved, expected blocks one behind the other"));
+  }
+  Split odd(5, 100 * 1024, 3);
+  odd.append(Arg::KvTail).address += 2;
+  EXPECT_THAT(odd.appendRefusal(), HasSubstr("operand kv tail is at 102402 and kv at 512, expected whole elements of "
+                                             "4 bytes between them"));
+}
+
+// The last block of five at 2 x 1024 apart ends at 4 x 2048 + 1024 = 9216.
+TEST(BindStepRefuses, ACacheWhoseLastBlockIsOutsideTheArena) {
+  Split b(5, 100 * 1024, 3);
+  b.append(Arg::Kv).address = b.plan.arenaBytes - 9216;
+  EXPECT_TRUE(b.binding.bind(b.schedule(), b.step(Op::RopeAppend), b.variant(), b.bases).ok());
+  b.append(Arg::Kv).address += 256;
+  EXPECT_THAT(b.appendRefusal(), HasSubstr(", +9216) are outside its memory of"));
 }
 
 TEST(BindStepRefuses, StepsThatAreNotThereOrDoNotCompute) {

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/model/ModelSpec.h"
+
 namespace headrace::host {
 namespace {
 
@@ -143,6 +145,61 @@ TEST_F(LiveRanges, LogitsStayToTheEnd) {
   const DeadRanges d = dead();
   EXPECT_TRUE(d.after[0].empty());
   EXPECT_TRUE(d.after[1].empty());
+}
+
+// Two layers' caches, of blocks of 2 x 5 rows x 5 tokens x 2 bytes = 100: block b of layer l at 200 b + 100 l.
+class LiveBlocks : public LiveRanges {
+protected:
+  LiveBlocks() {
+    plan_.model->layers = 2;
+    plan_.model->kvHeads = 1, plan_.model->headDim = 5;
+    plan_.blockTokens = 5;
+    plan_.kvDtype = model::DType::F16;
+    plan_.states.resize(1);
+    plan_.placements = {split(1), split(3)};
+  }
+  // Blocks [0, resident) of each layer on the device, the others at home on the host.
+  static plan::Placement split(uint64_t resident) {
+    plan::Placement placement;
+    for (uint32_t layer = 0; layer < 2; ++layer) {
+      placement.extents.push_back(
+          {.buffer = layer, .bytes = 100 * resident, .address = 100 * layer, .interleaved = true});
+      placement.extents.push_back({.buffer = layer,
+                                   .space = plan::Space::Host,
+                                   .bufferOffset = 100 * resident,
+                                   .bytes = 1000 - 100 * resident});
+    }
+    return placement;
+  }
+};
+
+TEST_F(LiveBlocks, AllLayersBlocksTogetherAreOneRange) {
+  schedule_.placement = 1;
+  step(plan::StepKind::Compute, {.buffer = 0, .bytes = 300, .address = 0, .interleaved = true});
+  const DeadRanges d = dead();
+  EXPECT_EQ(sorted(d.before), (Ranges{{600, 1000}}));
+  EXPECT_TRUE(d.after[0].empty());
+}
+
+TEST_F(LiveBlocks, BlocksThatBecomeResidentLiveFromTheirCopyOn) {
+  schedule_.fromPlacement = 0, schedule_.placement = 1;
+  for (uint64_t layer : {0, 1}) // blocks 1 and 2
+    step(plan::StepKind::Copy, {.buffer = static_cast<uint32_t>(layer),
+                                .access = plan::Access::Write,
+                                .bufferOffset = 100,
+                                .bytes = 200,
+                                .address = 200 + 100 * layer,
+                                .interleaved = true});
+  const DeadRanges d = dead();
+  EXPECT_EQ(sorted(d.before), (Ranges{{200, 1000}}));
+  EXPECT_TRUE(d.after[0].empty()); // the second layer's blocks lie between, and are not the first one's successors
+  EXPECT_TRUE(d.after[1].empty());
+}
+
+TEST_F(LiveBlocks, BlocksThatAreResidentNoLongerAreDead) {
+  schedule_.fromPlacement = 1, schedule_.placement = 0;
+  step(plan::StepKind::Compute, {.buffer = 0, .bytes = 100, .address = 0, .interleaved = true});
+  EXPECT_EQ(sorted(dead().before), (Ranges{{200, 1000}}));
 }
 
 } // namespace
