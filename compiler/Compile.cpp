@@ -149,10 +149,13 @@ private:
     std::vector<uint64_t> hostAddresses(layout_.units.size(), 0);
     for (size_t unit = 1; unit < hostAddresses.size(); ++unit)
       hostAddresses[unit] = hostAddresses[unit - 1] + layout_.units[unit - 1].bytes;
-    absl::StatusOr<Placed> placed = candidates_.place(candidate, {&hostAddresses, kvAlign_, /*forThePlan=*/false});
+    const KvHomes kv = kvHomes({&candidate}, hostAddresses.back() + layout_.units.back().bytes);
+    absl::StatusOr<Placed> placed = candidates_.place(candidate, {&hostAddresses, &kv, /*forThePlan=*/false});
     absl::Status status = placed.status();
     if (status.ok())
       status = candidates_.addTo(plan, emitter, *placed, nullptr);
+    if (kv.mirror > 0)
+      interleaveKv(plan);
     if (!status.ok())
       return status;
     Evaluation evaluation;
@@ -184,6 +187,12 @@ private:
     plan::Plan plan = emptyPlan();
     PlanEmitter emitter(layout_, target_, plan);
     const std::vector<uint64_t> hostAddresses = layOutHost(choices, plan);
+    std::vector<const Candidate *> chosen;
+    for (const Attempt &choice : choices)
+      chosen.push_back(&choice.candidate());
+    const KvHomes kv = kvHomes(chosen, plan.hostBytes);
+    if (kv.mirror > 0)
+      plan.hostBytes = static_cast<uint64_t>(kv.hostAddresses.back()) + mirroredBytes(kv);
     if (plan.hostBytes > request_.hardware.hostMemoryBytes) {
       if (latency_ && choices.size() > 1) {
         overBudget_ = {0, plan.arenaBytes}; // each fits alone
@@ -191,8 +200,7 @@ private:
       }
       return absl::ResourceExhaustedError(explainHostExhausted(request_.model, request_.hardware, plan.hostBytes));
     }
-    const bool elastic = choices.size() > 1 && growsKv() && mostKvBlocks() > target_.kvBlocks;
-    kvAlign_ = elastic ? static_cast<int64_t>(kvPageBytes(request_.hardware.kind)) : int64_t{model::kAlign};
+    const bool elastic = choices.size() > 1 && kv.mirror == 0 && growsKv() && mostKvBlocks() > target_.kvBlocks;
     std::vector<Placed> placed;
     std::vector<size_t> tried; // of each placed: its choice
     done_ = 0;
@@ -202,7 +210,7 @@ private:
       if (std::any_of(placed.begin(), placed.end(),
                       [&](const Placed &p) { return p.candidate->samePlacement(candidate); }))
         continue;
-      absl::StatusOr<Placed> next = candidates_.place(candidate, {&hostAddresses, kvAlign_});
+      absl::StatusOr<Placed> next = candidates_.place(candidate, {&hostAddresses, &kv});
       if (!next.ok())
         return next.status();
       placed.push_back(*std::move(next));
@@ -225,13 +233,16 @@ private:
     for (Placed &p : placed)
       if (absl::Status status = candidates_.addTo(plan, emitter, p, [this] { advance(); }); !status.ok())
         return status;
+    if (kv.mirror > 0)
+      interleaveKv(plan);
     if (elastic && placed.size() > 1)
-      growKv(kvPageBytes(request_.hardware.kind), mostKvBlocks(), plan);
+      growKv(mostKvBlocks(), plan);
     addTransitions(emitter, prices_, plan);
-    std::sort(plan.variants.begin(), plan.variants.end(), [](const plan::Variant &a, const plan::Variant &b) {
-      return std::tie(a.placement, a.newTokens, a.sequences, a.context) <
-             std::tie(b.placement, b.newTokens, b.sequences, b.context);
-    });
+    const auto key = [&](const plan::Variant &v) {
+      return std::tuple(v.placement, v.newTokens, v.sequences, v.context, kvBlocksOf(plan, plan.schedules[v.schedule]));
+    };
+    std::sort(plan.variants.begin(), plan.variants.end(),
+              [&](const plan::Variant &a, const plan::Variant &b) { return key(a) < key(b); });
     if (latency_)
       latency_->record(plan);
     else
@@ -281,10 +292,25 @@ private:
     return addresses;
   }
 
-  bool growsKv() const {
-    return request_.goal.elasticKv == model::AutoOnOff::On ||
-           (request_.goal.elasticKv == model::AutoOnOff::Auto && request_.hardware.kind == model::DeviceKind::Host);
+  // Blocks that any of the placements has at home on the host are there in all of them, layer by layer from `begin` on.
+  KvHomes kvHomes(const std::vector<const Candidate *> &candidates, uint64_t begin) const {
+    KvHomes kv;
+    kv.blocks = target_.kvBlocks;
+    kv.blockBytes = target_.kvBlockBytes;
+    for (const Candidate *candidate : candidates)
+      if (const std::optional<int64_t> away = candidate->residency.firstKvBlockAway())
+        kv.mirror = kv.mirror == 0 ? *away : std::min(kv.mirror, *away);
+    for (int64_t layer = 0; layer < request_.model->layers && kv.mirror > 0; ++layer) {
+      kv.hostAddresses.push_back(static_cast<int64_t>(begin));
+      begin = model::alignUp(begin + mirroredBytes(kv));
+    }
+    return kv;
   }
+  static uint64_t mirroredBytes(const KvHomes &kv) { // of a layer
+    return static_cast<uint64_t>(kv.blocks - kv.mirror) * kv.blockBytes;
+  }
+
+  bool growsKv() const { return request_.goal.elasticKv != model::AutoOnOff::Off; }
   // More than the batch has use for are none.
   int64_t mostKvBlocks() const {
     return 1 + target_.batch * ((target_.context + target_.blockTokens - 1) / target_.blockTokens);
@@ -336,7 +362,6 @@ private:
   PlacementFamily family_;
   bool nested_ = false;                  // the range was asked for nested
   std::optional<LatencyChoice> latency_; // where placements are chosen by latency, or several
-  int64_t kvAlign_ = model::kAlign;
   std::optional<OverBudget> overBudget_;
   int done_ = 0, total_ = 0;
 };

@@ -11,6 +11,18 @@ inline ByteRange whole(mlir::Value value) { return {0, bufferType(value).getByte
 inline Access read(mlir::Value value, Arg arg) { return {value, AccessKind::Read, arg, whole(value)}; }
 inline Access write(mlir::Value value, Arg arg) { return {value, AccessKind::Write, arg, whole(value)}; }
 inline Access update(mlir::Value value, Arg arg) { return {value, AccessKind::ReadWrite, arg, whole(value)}; }
+// Blocks of a cache on the device, then its tail there; and where appended rows are written as well.
+inline Arg cacheArg(size_t index) { return index == 0 ? Arg::Kv : Arg::KvTail; }
+inline void readCache(llvm::SmallVectorImpl<Access> &accesses, mlir::ValueRange kv) {
+  for (const auto &[index, value] : llvm::enumerate(kv))
+    accesses.push_back(read(value, cacheArg(index)));
+}
+inline void updateCache(llvm::SmallVectorImpl<Access> &accesses, mlir::ValueRange kv, mlir::ValueRange home) {
+  for (const auto &[index, value] : llvm::enumerate(kv))
+    accesses.push_back(update(value, cacheArg(index)));
+  for (mlir::Value value : home)
+    accesses.push_back(update(value, Arg::KvHome));
+}
 inline void readTensor(llvm::SmallVectorImpl<Access> &accesses, mlir::Value unit, ByteRange range, Arg arg) {
   if (!range.empty())
     accesses.push_back({unit, AccessKind::Read, arg, range});

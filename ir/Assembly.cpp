@@ -265,6 +265,23 @@ void printIndexAt(OpAsmPrinter &printer, Operation *, int32_t index, const Addre
   printAddress(printer, at);
 }
 
+// "3 at 4096", "3 tail at 4096".
+ParseResult parseKvAt(OpAsmParser &parser, int32_t &layer, KvPart &part, Address &at) {
+  if (parser.parseInteger(layer))
+    return failure();
+  part = KvPart::Cache;
+  for (const KvPart other : {KvPart::Tail, KvPart::Mirror})
+    if (succeeded(parser.parseOptionalKeyword(stringifyKvPart(other))))
+      part = other;
+  return parseAddress(parser, at);
+}
+void printKvAt(OpAsmPrinter &printer, Operation *, int32_t layer, KvPart part, const Address &at) {
+  printer << layer;
+  if (part != KvPart::Cache)
+    printer << ' ' << part;
+  printAddress(printer, at);
+}
+
 ParseResult parseIoAt(OpAsmParser &parser, IoRole &role, Address &at) {
   const llvm::SMLoc loc = parser.getCurrentLocation();
   llvm::StringRef word;
@@ -325,18 +342,23 @@ void printWait(OpAsmPrinter &printer, Operation *, Value event, WaitKind kind, L
     printer << kind << ' ' << event << " on " << lane;
 }
 
-ParseResult parseLimits(OpAsmParser &parser, int64_t &tokens, int64_t &sequences, int64_t &context,
+ParseResult parseLimits(OpAsmParser &parser, int64_t &tokens, int64_t &sequences, int64_t &context, int64_t &kvBlocks,
                         int64_t &arenaBytes) {
   if (parser.parseKeyword("limits") || parser.parseLParen() || parser.parseInteger(tokens) || parser.parseComma() ||
       parser.parseInteger(sequences) || parser.parseComma() || parser.parseInteger(context) || parser.parseRParen())
+    return failure();
+  if (succeeded(parser.parseOptionalKeyword("kv")) &&
+      (parser.parseLParen() || parser.parseInteger(kvBlocks) || parser.parseRParen()))
     return failure();
   if (failed(parser.parseOptionalKeyword("arena")))
     return success();
   return failure(parser.parseLParen() || parser.parseInteger(arenaBytes) || parser.parseRParen());
 }
 void printLimits(OpAsmPrinter &printer, Operation *, int64_t tokens, int64_t sequences, int64_t context,
-                 int64_t arenaBytes) {
+                 int64_t kvBlocks, int64_t arenaBytes) {
   printer << "limits(" << tokens << ", " << sequences << ", " << context << ')';
+  if (kvBlocks)
+    printer << " kv(" << kvBlocks << ')';
   if (arenaBytes)
     printer << " arena(" << arenaBytes << ')';
 }
@@ -387,18 +409,50 @@ void printLinearTypes(OpAsmPrinter &printer, Operation *op, Value, Type, Type me
 }
 
 // The unit's type is there where the unit is.
-ParseResult parseRopeTypes(OpAsmParser &parser, const std::optional<OpAsmParser::UnresolvedOperand> &unit,
-                           Type &unitType, Type &meta, Type &qkv, Type &kv) {
-  if (parseTypes(parser, meta, qkv, kv))
+// As many more types as there are operands.
+static ParseResult parseMoreTypes(OpAsmParser &parser, Operands operands, llvm::SmallVectorImpl<Type> &types) {
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (parser.parseComma() || parseShortType(parser, types.emplace_back()))
+      return failure();
+  return success();
+}
+static void printMoreTypes(OpAsmPrinter &printer, mlir::TypeRange types) {
+  for (Type type : types) {
+    printer << ", ";
+    printShortType(printer, type);
+  }
+}
+
+ParseResult parseRopeTypes(OpAsmParser &parser, Operands kvOperands, Operands homeOperands,
+                           const std::optional<OpAsmParser::UnresolvedOperand> &unit, Type &unitType, Type &meta,
+                           Type &qkv, llvm::SmallVectorImpl<Type> &kv, llvm::SmallVectorImpl<Type> &home,
+                           llvm::SmallVectorImpl<Type> &appended) {
+  if (parseTypes(parser, meta, qkv) || parseMoreTypes(parser, kvOperands, kv) ||
+      parseMoreTypes(parser, homeOperands, home))
     return failure();
+  appended.append(kv.begin(), kv.end());
+  appended.append(home.begin(), home.end());
   return unit ? failure(parser.parseComma() || parseShortType(parser, unitType)) : success();
 }
-void printRopeTypes(OpAsmPrinter &printer, Operation *op, Value unit, Type unitType, Type meta, Type qkv, Type kv) {
-  printTypes(printer, op, meta, qkv, kv);
+void printRopeTypes(OpAsmPrinter &printer, Operation *op, mlir::ValueRange, mlir::ValueRange, Value unit, Type unitType,
+                    Type meta, Type qkv, mlir::TypeRange kv, mlir::TypeRange home, mlir::TypeRange) {
+  printTypes(printer, op, meta, qkv);
+  printMoreTypes(printer, kv);
+  printMoreTypes(printer, home);
   if (unit) {
     printer << ", ";
     printShortType(printer, unitType);
   }
+}
+
+ParseResult parseAttentionTypes(OpAsmParser &parser, Operands kvOperands, Type &meta, Type &qkv,
+                                llvm::SmallVectorImpl<Type> &kv) {
+  return failure(parseTypes(parser, meta, qkv) || parseMoreTypes(parser, kvOperands, kv));
+}
+void printAttentionTypes(OpAsmPrinter &printer, Operation *op, mlir::ValueRange, Type meta, Type qkv,
+                         mlir::TypeRange kv) {
+  printTypes(printer, op, meta, qkv);
+  printMoreTypes(printer, kv);
 }
 
 } // namespace headrace::ir

@@ -7,12 +7,13 @@
 //   LinearRanges  the same, and `then gelu`
 //   Step          step<attention 3 on compute, flops 100, device_bytes 200>
 //   StepAt        the same, and `at 8192` once placed;  StepAtScratch, StepScratch: and `scratch 1024 at 9216`
-//   RoleAt        qkv layer 3 at 4096;   IndexAt, IoAt: the same for kv and slot, and io
+//   RoleAt        qkv layer 3 at 4096;   IndexAt, KvAt, IoAt: the same for slot, kv (3 tail at 4096) and io
 //   Destination   into %slot.0[8192], or onto %part
 //   Wait          %t, or raw %t on compute
-//   Limits        limits(8, 8, 2048) arena(65536)
+//   Limits        limits(8, 8, 2048) kv(33) arena(65536)
 //   Types         <400, f32>, <host, 2000, bf16>, slot<4600>, token: types without what is always the same
-//   LinearTypes   the same for linear, whose residual's type is its result's
+//   LinearTypes   the same for linear, whose residual's type is its result's; RopeTypes, AttentionTypes: for caches in
+//   parts
 #pragma once
 
 #include "ir/Headrace.h"
@@ -41,6 +42,8 @@ mlir::ParseResult parseRoleAt(mlir::OpAsmParser &parser, UnitRole &role, int32_t
 void printRoleAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, UnitRole role, int32_t layer, const Address &at);
 mlir::ParseResult parseIndexAt(mlir::OpAsmParser &parser, int32_t &index, Address &at);
 void printIndexAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t index, const Address &at);
+mlir::ParseResult parseKvAt(mlir::OpAsmParser &parser, int32_t &layer, KvPart &part, Address &at);
+void printKvAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t layer, KvPart part, const Address &at);
 mlir::ParseResult parseIoAt(mlir::OpAsmParser &parser, IoRole &role, Address &at);
 void printIoAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, IoRole role, const Address &at);
 
@@ -51,9 +54,9 @@ mlir::ParseResult parseWait(mlir::OpAsmParser &parser, mlir::OpAsmParser::Unreso
                             Lane &lane);
 void printWait(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::Value event, WaitKind kind, Lane lane);
 mlir::ParseResult parseLimits(mlir::OpAsmParser &parser, int64_t &tokens, int64_t &sequences, int64_t &context,
-                              int64_t &arenaBytes);
+                              int64_t &kvBlocks, int64_t &arenaBytes);
 void printLimits(mlir::OpAsmPrinter &printer, mlir::Operation *op, int64_t tokens, int64_t sequences, int64_t context,
-                 int64_t arenaBytes);
+                 int64_t kvBlocks, int64_t arenaBytes);
 
 mlir::ParseResult parseShortType(mlir::OpAsmParser &parser, mlir::Type &type);
 void printShortType(mlir::OpAsmPrinter &printer, mlir::Type type);
@@ -71,10 +74,17 @@ mlir::ParseResult parseLinearTypes(mlir::OpAsmParser &parser,
                                    mlir::Type &y);
 void printLinearTypes(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::Value residual, mlir::Type residualType,
                       mlir::Type meta, mlir::Type x, mlir::Type unit, mlir::Type y);
-mlir::ParseResult parseRopeTypes(mlir::OpAsmParser &parser,
+using Operands = llvm::ArrayRef<mlir::OpAsmParser::UnresolvedOperand>;
+mlir::ParseResult parseRopeTypes(mlir::OpAsmParser &parser, Operands kvOperands, Operands homeOperands,
                                  const std::optional<mlir::OpAsmParser::UnresolvedOperand> &unit, mlir::Type &unitType,
-                                 mlir::Type &meta, mlir::Type &qkv, mlir::Type &kv);
-void printRopeTypes(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::Value unit, mlir::Type unitType,
-                    mlir::Type meta, mlir::Type qkv, mlir::Type kv);
+                                 mlir::Type &meta, mlir::Type &qkv, llvm::SmallVectorImpl<mlir::Type> &kv,
+                                 llvm::SmallVectorImpl<mlir::Type> &home, llvm::SmallVectorImpl<mlir::Type> &appended);
+void printRopeTypes(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::ValueRange kvOperands,
+                    mlir::ValueRange homeOperands, mlir::Value unit, mlir::Type unitType, mlir::Type meta,
+                    mlir::Type qkv, mlir::TypeRange kv, mlir::TypeRange home, mlir::TypeRange appended);
+mlir::ParseResult parseAttentionTypes(mlir::OpAsmParser &parser, Operands kvOperands, mlir::Type &meta, mlir::Type &qkv,
+                                      llvm::SmallVectorImpl<mlir::Type> &kv);
+void printAttentionTypes(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::ValueRange kvOperands, mlir::Type meta,
+                         mlir::Type qkv, mlir::TypeRange kv);
 
 } // namespace headrace::ir

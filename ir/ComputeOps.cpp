@@ -56,14 +56,35 @@ void LinearOp::getAsmResultNames(SetName setName) {
 }
 int LinearOp::tiedOperand(unsigned) { return getResidual() ? 3 : -1; } // meta, x, unit, residual
 
+// A cache is one buffer, or its blocks on the device and its tail there.
+static LogicalResult verifyCache(Operation *op, mlir::ValueRange kv) {
+  if (kv.empty() || kv.size() > 2)
+    return op->emitOpError() << "takes a cache, and its tail if it is split, not " << kv.size() << " buffers";
+  return success();
+}
+
 LogicalResult RopeAppendOp::verify() {
+  if (failed(verifyCache(*this, getKv())))
+    return failure();
+  if (getHome().size() > 2)
+    return emitOpError() << "takes the home of a tail and a mirror, not " << getHome().size() << " buffers";
+  if (getHome().empty() == getStep().direct)
+    return emitOpError() << (getHome().empty() ? "is marked direct but writes device buffers"
+                                               : "writes host buffers and must be marked direct");
+  for (const auto &[index, appended] : llvm::enumerate(getAppended()))
+    if (getAppended().size() != getKv().size() + getHome().size() ||
+        appended.getType() !=
+            getOperand(static_cast<unsigned>(tiedOperand(static_cast<unsigned>(index) + 1))).getType())
+      return emitOpError() << "appends to " << getKv().size() + getHome().size()
+                           << " buffers and has as many results of the same types behind the first";
   if (!getUnit() && !getHeadNorms().empty())
     return emitOpError() << "has norms of no unit";
   return getUnit() ? verifyTensor(*this, "norms", getHeadNorms(), getUnit(), true) : success();
 }
-int RopeAppendOp::tiedOperand(unsigned index) { return static_cast<int>(index) + 1; } // meta, qkv, kv
+int RopeAppendOp::tiedOperand(unsigned index) { return static_cast<int>(index) + 1; } // meta, qkv, kv, home
 
 void AttentionOp::getAsmResultNames(SetName setName) { setName(getOut(), "attended"); }
+LogicalResult AttentionOp::verify() { return verifyCache(*this, getKv()); }
 
 LogicalResult RecomputeKvOp::verify() {
   return failure(failed(verifyTensor(*this, "norm weight", getNormWeight(), getUnit(), true)) ||

@@ -126,7 +126,7 @@ Value rangeOf(Value value) {
 Value bufferOfRange(Value range) {
   mlir::Operation *op = range.getDefiningOp();
   if (auto prefetch = llvm::dyn_cast_or_null<PrefetchOp>(op))
-    return prefetch.getSource();
+    return rangeOf(prefetch.getSource()); // of a cache's home any version
   if (auto carry = llvm::dyn_cast_or_null<CarryOp>(op))
     return carry.getSource();
   if (auto onDevice = llvm::dyn_cast_or_null<OnDeviceOp>(op))
@@ -235,6 +235,8 @@ LogicalResult IterationOp::verifyRegions() {
                : getTokens() < 0 || getSequences() < 0 || getMaxContext() < 0)
     return emitOpError() << "has limits (" << getTokens() << ", " << getSequences() << ", " << getMaxContext()
                          << "): tokens, sequences and context must be at least " << (computes ? 1 : 0);
+  if (getKvBlocks() < 0)
+    return emitOpError() << "may use " << getKvBlocks() << " KV blocks";
   if (getArenaBytes() < 0)
     return emitOpError() << "has an arena of " << getArenaBytes() << " bytes";
   for (mlir::Operation &op : block()) {

@@ -106,36 +106,43 @@ def Headrace_LinearOp : Headrace_ComputeOp<"linear",
 
 def Headrace_RopeAppendOp : Headrace_ComputeOp<"rope_append",
     [Headrace_Reads<"Meta">, Headrace_ReadsTensor<"HeadNorms", "NormWeights">, Headrace_Updates<"Qkv", "X">,
-     Headrace_Updates<"Kv">], ["tiedOperand"], [AllTypesMatch<["qkv", "rotated"]>, AllTypesMatch<["kv", "appended"]>]> {
+     Headrace_Access<"updateCache(accesses, getKv(), getHome());">], ["tiedOperand"],
+    [AttrSizedOperandSegments, AllTypesMatch<["qkv", "rotated"]>]> {
   let summary = "rotate q and k in place, append k and v to the KV cache";
   let description = [{
+    Of a cache that is split `kv` names its blocks on the device, then where its tail lies there; `home` the tail's home on
+    the host, then the mirror: rows are written there, too, and the step is direct. Each has its next version among
+    `appended`, in this order.
+
     With `norms %unit[...]` each head of q and of k is normalised before (RMSNorm): the brackets name the two norms'
     weights, which lie behind each other.
   }];
-  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$qkv, Headrace_DeviceBuffer:$kv,
-                       Optional<Headrace_DeviceBuffer>:$unit,
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$qkv, Variadic<Headrace_DeviceBuffer>:$kv,
+                       Variadic<Headrace_HostBuffer>:$home, Optional<Headrace_DeviceBuffer>:$unit,
                        DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$head_norms,
                        Headrace_StepProp:$step);
-  let results = (outs Headrace_DeviceBuffer:$rotated, Headrace_DeviceBuffer:$appended);
+  let results = (outs Headrace_DeviceBuffer:$rotated, Variadic<Headrace_WholeBuffer>:$appended);
   let assemblyFormat = [{
-    `tokens` `(` $meta `)` $qkv `,` $kv (`norms` $unit^ `` custom<Range>($head_norms))? custom<Step>($step)
-    attr-dict `:` custom<RopeTypes>(ref($unit), type($unit), type($meta), type($qkv), type($kv))
+    `tokens` `(` $meta `)` $qkv `,` $kv (`home` $home^)? (`norms` $unit^ `` custom<Range>($head_norms))?
+    custom<Step>($step) attr-dict `:` custom<RopeTypes>(ref($kv), ref($home), ref($unit), type($unit), type($meta),
+                                                        type($qkv), type($kv), type($home), type($appended))
   }];
   let hasVerifier = 1;
 }
 
 def Headrace_AttentionOp : Headrace_ComputeOp<"attention",
-    [Headrace_Reads<"Meta">, Headrace_Reads<"Qkv", "X">, Headrace_Reads<"Kv">, Headrace_UsesScratch,
+    [Headrace_Reads<"Meta">, Headrace_Reads<"Qkv", "X">, Headrace_Access<"readCache(accesses, getKv());">, Headrace_UsesScratch,
      Headrace_Writes<"Out", "Y">], ["resultAddress", "workspace"], [Headrace_NameResults]> {
-  let summary = "paged attention over a layer's KV cache";
-  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$qkv, Headrace_DeviceBuffer:$kv,
+  let summary = "paged attention over a layer's KV cache: its blocks on the device, then its tail there, if it is split";
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$qkv, Variadic<Headrace_DeviceBuffer>:$kv,
                        Headrace_StepProp:$step, DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at,
                        DefaultValuedProp<Headrace_WorkspaceProp, "::headrace::ir::Workspace()">:$scratch);
   let results = (outs Headrace_DeviceBuffer:$out);
   let assemblyFormat = [{
     `tokens` `(` $meta `)` $qkv `,` $kv custom<StepAtScratch>($step, $at, $scratch)
-    attr-dict `:` custom<Types>(type($meta), type($qkv), type($kv)) `->` custom<Types>(type($out))
+    attr-dict `:` custom<AttentionTypes>(ref($kv), type($meta), type($qkv), type($kv)) `->` custom<Types>(type($out))
   }];
+  let hasVerifier = 1;
 }
 
 def Headrace_RecomputeKvOp : Headrace_ComputeOp<"recompute_kv",

@@ -63,6 +63,9 @@ def Headrace_UnitRole : Headrace_Enum<"UnitRole", "which unit of placement a wei
 def Headrace_IoRole : Headrace_Enum<"IoRole", "a fixed buffer between host and device", [
   I32EnumCase<"Meta", 0, "meta">, I32EnumCase<"Sampled", 1, "sampled">, I32EnumCase<"Output", 2, "output">]>;
 
+def Headrace_KvPart : Headrace_Enum<"KvPart", "which blocks of a layer's KV cache", [
+  I32EnumCase<"Cache", 0, "cache">, I32EnumCase<"Tail", 1, "tail">, I32EnumCase<"Mirror", 2, "mirror">]>;
+
 def Headrace_Rows : Headrace_Enum<"Rows", "which count of the meta buffer says how many rows an op works on", [
   I32EnumCase<"Tokens", 0, "tokens">, I32EnumCase<"Sampled", 1, "sampled">]>;
 

@@ -33,15 +33,16 @@ def Headrace_IterationOp : Headrace_Op<"iteration", [
   let description = [{
     Straight-line: one block whose order is one in which the steps could run one by one. `limits` are what buffers were
     sized for: new tokens, sequences, tokens of context. `phase` says which passes have run; VerifyPhase checks the rules
-    of that phase and of those before it. `arena` is the device memory in use, known in the offsets phase.
+    of that phase and of those before it. `arena` is the device memory in use, known in the offsets phase. `kv` are the KV
+    blocks that may be in use where that is fewer than there are: no tail is brought behind them.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, EnumProp<Headrace_IterationClass>:$iteration_class, EnumProp<Headrace_Phase>:$phase,
                        I64Prop:$tokens, I64Prop:$sequences, I64Prop:$max_context,
-                       DefaultValuedProp<I64Prop, "0">:$arena_bytes);
+                       DefaultValuedProp<I64Prop, "0">:$kv_blocks, DefaultValuedProp<I64Prop, "0">:$arena_bytes);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
     $sym_name $iteration_class `phase` `(` $phase `)`
-    custom<Limits>($tokens, $sequences, $max_context, $arena_bytes) attr-dict-with-keyword $body
+    custom<Limits>($tokens, $sequences, $max_context, $kv_blocks, $arena_bytes) attr-dict-with-keyword $body
   }];
   let skipDefaultBuilders = 1;
   let builders = [
@@ -76,10 +77,19 @@ def Headrace_WeightOp : Headrace_Op<"weight", [Headrace_NameResults, Headrace_Pe
 }
 
 def Headrace_KvOp : Headrace_Op<"kv", [Headrace_NameResults, Headrace_Persistent, Headrace_Movable]> {
-  let summary = "one layer's KV cache";
-  let arguments = (ins I32Prop:$layer, DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
+  let summary = "one layer's KV cache, or blocks of it";
+  let description = [{
+    Whole, and on the device, until ChooseHomes splits it: then `cache` (which is not printed) are its first blocks, on the
+    device; `tail` those behind them, at home on the host; `mirror` blocks of the cache that are kept current on the host as
+    well, right in front of the tail. The tail and the mirror are written by the step that appends rows.
+
+        %kv.3 = headrace.kv 3 : <8192, f32>
+        %kv.3.tail = headrace.kv 3 tail : <host, 16384, f32>
+  }];
+  let arguments = (ins I32Prop:$layer, DefaultValuedProp<EnumProp<Headrace_KvPart>, "::headrace::ir::KvPart::Cache">:$part,
+                       DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
   let results = (outs Headrace_WholeBuffer:$buffer);
-  let assemblyFormat = "custom<IndexAt>($layer, $at) attr-dict `:` custom<Types>(type($buffer))";
+  let assemblyFormat = "custom<KvAt>($layer, $part, $at) attr-dict `:` custom<Types>(type($buffer))";
   let hasVerifier = 1;
 }
 

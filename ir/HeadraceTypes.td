@@ -61,6 +61,8 @@ defvar Headrace_IsWhole = Headrace_BufferPred<"isWhole()">;
 
 // What compute ops take.
 def Headrace_DeviceBuffer : Headrace_BufferOf<And<[Headrace_OnDevice, Headrace_IsWhole]>, "whole buffer on the device">;
+// What an op that is marked `direct` writes.
+def Headrace_HostBuffer : Headrace_BufferOf<And<[Headrace_OnHost, Headrace_IsWhole]>, "whole buffer on the host">;
 // What an op that may be marked `direct` takes.
 def Headrace_DirectBuffer : Headrace_BufferOf<And<[Or<[Headrace_OnDevice, Headrace_OnHost]>, Headrace_IsWhole]>,
                                               "whole buffer on the device, or on the host for a direct step">;

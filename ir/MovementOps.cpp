@@ -36,7 +36,8 @@ Movable WeightOp::movable() {
 }
 Movable KvOp::movable() {
   return {MovableKind::Kv, static_cast<int32_t>(getLayer()), static_cast<int32_t>(getLayer()),
-          "kv." + std::to_string(getLayer())};
+          "kv." + std::to_string(getLayer()) +
+              (getPart() == KvPart::Cache ? "" : "." + stringifyKvPart(getPart()).str())};
 }
 Value WeightOp::atHome() { return getBuffer(); }
 Value KvOp::atHome() { return getBuffer(); }
@@ -47,7 +48,10 @@ Address &IoOp::address() { return getProperties().at; }
 Address &SlotOp::address() { return getProperties().at; }
 using Identity = std::pair<mlir::TypeID, int64_t>;
 Identity WeightOp::identity() { return {mlir::TypeID::get<WeightOp>(), getUnit()}; }
-Identity KvOp::identity() { return {mlir::TypeID::get<KvOp>(), getLayer()}; }
+Identity KvOp::identity() {
+  return {mlir::TypeID::get<KvOp>(),
+          int64_t{getLayer()} * (getMaxEnumValForKvPart() + 1) + static_cast<int>(getPart())};
+}
 Identity IoOp::identity() { return {mlir::TypeID::get<IoOp>(), static_cast<int64_t>(getRole())}; }
 Identity SlotOp::identity() { return {mlir::TypeID::get<SlotOp>(), getIndex()}; }
 uint64_t WeightOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
@@ -137,7 +141,7 @@ LogicalResult PrefetchOp::verify() {
   if (part.getHeld() != getRange().offset)
     return emitOpError() << "onto a part of " << part.getHeld() << " bytes begins where that ends, not at "
                          << getRange().offset;
-  if (bufferOf(getDestination()) != getSource())
+  if (bufferOf(getDestination()) != rangeOf(getSource()))
     return emitOpError() << "completes a part of another buffer";
   return success();
 }

@@ -37,6 +37,84 @@ void offload(ir::MovableInterface movable) {
   });
 }
 
+// A cache in parts: its first blocks stay, and the tail, the mirror, or both are written by the step that appends rows.
+class SplitCache {
+public:
+  SplitCache(ir::KvOp cache, uint64_t blockBytes) : cache_(cache), blockBytes_(blockBytes), builder_(cache) {
+    builder_.setInsertionPointAfter(cache);
+    for (mlir::Operation *user : cache.getBuffer().getUsers())
+      append_ = llvm::cast<ir::RopeAppendOp>(user);
+    for (mlir::Operation *user : append_.getAppended().front().getUsers())
+      attention_ = llvm::cast<ir::AttentionOp>(user);
+  }
+
+  // Blocks [0, resident) stay, [resident, blocks) are at home on the host; [mirror, resident) are there as well, mirror 0:
+  // none. `brings`: the tail is used.
+  void split(int64_t resident, int64_t blocks, int64_t mirror, bool brings) {
+    const ir::BufferType whole = ir::bufferType(cache_.getBuffer());
+    mlir::Value mirrored, tail, onDevice;
+    if (mirror > 0 && mirror < resident)
+      mirrored = home(ir::KvPart::Mirror, resident - mirror, whole);
+    if (resident < blocks) {
+      tail = home(ir::KvPart::Tail, blocks - resident, whole);
+      cache_.getBuffer().setType(type(ir::MemorySpace::Device, resident, whole));
+    }
+    if (tail && brings)
+      onDevice = ir::OnDeviceOp::create(builder_, append_.getLoc(),
+                                        type(ir::MemorySpace::Device, blocks - resident, whole), tail);
+    if (onDevice)
+      onDevice.getDefiningOp()->moveBefore(append_);
+    rewrite(onDevice, brings ? tail : mlir::Value(), mirrored);
+  }
+
+private:
+  static ir::BufferType type(ir::MemorySpace space, uint64_t bytes, ir::BufferType like) {
+    return ir::BufferType::get(like.getContext(), space, bytes, like.getEncoding());
+  }
+  ir::BufferType type(ir::MemorySpace space, int64_t blocks, ir::BufferType like) const {
+    return type(space, static_cast<uint64_t>(blocks) * blockBytes_, like);
+  }
+  mlir::Value home(ir::KvPart part, int64_t blocks, ir::BufferType like) {
+    return ir::KvOp::create(builder_, cache_.getLoc(), type(ir::MemorySpace::Host, blocks, like), cache_.getLayer(),
+                            part, ir::Address());
+  }
+
+  // The two steps again, with what they now use.
+  void rewrite(mlir::Value tail, mlir::Value home, mlir::Value mirror) {
+    llvm::SmallVector<mlir::Value> kv{cache_.getBuffer()}, homes;
+    llvm::SmallVector<mlir::Type> appended{cache_.getBuffer().getType()};
+    const auto with = [&](mlir::Value value, llvm::SmallVector<mlir::Value> &operands) {
+      if (value) {
+        operands.push_back(value);
+        appended.push_back(value.getType());
+      }
+    };
+    with(tail, kv);
+    with(home, homes);
+    with(mirror, homes);
+    ir::StepInfo step = append_.getStep();
+    step.direct = !homes.empty();
+    builder_.setInsertionPoint(append_);
+    auto append = ir::RopeAppendOp::create(builder_, append_.getLoc(), append_.getRotated().getType(), appended,
+                                           append_.getMeta(), append_.getQkv(), kv, homes, append_.getUnit(),
+                                           append_.getHeadNorms(), step);
+    builder_.setInsertionPoint(attention_);
+    auto attention = ir::AttentionOp::create(builder_, attention_.getLoc(), attention_.getOut().getType(),
+                                             attention_.getMeta(), append.getRotated(),
+                                             append.getAppended().take_front(kv.size()), attention_.getStep(),
+                                             attention_.getAt(), attention_.getScratch());
+    attention_.getOut().replaceAllUsesWith(attention.getOut());
+    attention_.erase();
+    append_.erase();
+  }
+
+  ir::KvOp cache_;
+  const uint64_t blockBytes_;
+  mlir::OpBuilder builder_;
+  ir::RopeAppendOp append_;
+  ir::AttentionOp attention_;
+};
+
 llvm::StringRef nameOf(algorithms::MovableKind kind) {
   return stringifyMovableKind(static_cast<ir::MovableKind>(kind));
 }
@@ -69,21 +147,44 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
       return signalPassFailure();
     }
     for (ir::MovableInterface movable : away)
-      offload(movable);
+      if (!llvm::isa<ir::KvOp>(movable.getOperation()))
+        offload(movable);
+    splitCaches(iteration);
     iteration.setPhase(ir::Phase::Homes);
   }
 
-  // What can be at home elsewhere today: whole weights, on the host, as they are read.
+  void splitCaches(ir::IterationOp iteration) {
+    const algorithms::Residency &chosen = residency;
+    const int64_t resident = chosen.firstKvBlockAway().value_or(kvBlocks);
+    if (resident == kvBlocks && (kvMirror == 0 || kvMirror >= resident))
+      return;
+    const bool brings = iteration.getKvBlocks() == 0;
+    llvm::SmallVector<ir::KvOp> caches(iteration.block().getOps<ir::KvOp>());
+    for (ir::KvOp cache : caches)
+      SplitCache(cache, kvBlockBytes).split(resident, kvBlocks, kvMirror, brings);
+  }
+
+  // What can be at home elsewhere today, on the host and as it is read: whole weights, and caches from a block on.
   mlir::LogicalResult check(ir::IterationOp iteration) {
     const algorithms::Residency &chosen = residency;
     for (const algorithms::Extent &extent : chosen.away) {
-      if (extent.of.kind != algorithms::MovableKind::Weight)
+      if (extent.of.kind == algorithms::MovableKind::Act)
         return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
                                      << " cannot be at home off the device: nothing brings it back yet";
+      if (extent.of.kind == algorithms::MovableKind::Kv) {
+        if (const auto begin = static_cast<int64_t>(extent.begin); begin < 1 || begin >= kvBlocks)
+          return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index << " cannot be split at block "
+                                       << begin << ": block 0 is on the device, and there are " << kvBlocks.getValue();
+        continue;
+      }
       if (!extent.isWhole() || extent.space != algorithms::Space::Host)
         return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
                                      << " cannot be split, or be elsewhere than on the host: it moves whole";
     }
+    if (const auto caches = std::distance(iteration.block().getOps<ir::KvOp>().begin(), iteration.block().getOps<ir::KvOp>().end());
+        chosen.firstKvBlockAway() &&
+        llvm::count_if(chosen.away, [](const auto &e) { return e.of.kind == algorithms::MovableKind::Kv; }) != caches)
+      return iteration.emitError() << "splits all of its " << caches << " caches or none";
     return mlir::success();
   }
 

@@ -111,6 +111,7 @@ private:
   };
 
   const MovedBuffer &moved(size_t i) const { return movables_.moved[i]; }
+  // Where it is at home; a cache's tail for the next iteration with the rows that this one appends.
   Value source(size_t i) const { return ir::OnDeviceOp(moved(i).use).getSource(); }
   mlir::Location loc(size_t i) const { return ir::OnDeviceOp(moved(i).use).getLoc(); }
   llvm::StringRef name(size_t i) const { return moved(i).name; }
@@ -130,6 +131,9 @@ private:
       return iteration_.emitError() << "cannot wrap " << wrapBytes_ << " bytes of '" << name(wrapUnits_)
                                     << "' around: it has " << moved(wrapUnits_).bytes
                                     << ", and part of it must be left";
+    if (wrapBytes_ > 0 && moved(wrapUnits_).resizable)
+      return iteration_.emitError() << "cannot wrap a part of '" << name(wrapUnits_)
+                                    << "' around: how much of it is in use is not known before";
     for (size_t i = 0; i < n && isCarried(i); ++i)
       if (times_.freeAfter[i] >= 0)
         return iteration_.emitError() << "'" << name(i)
@@ -164,15 +168,16 @@ private:
                                             ByteRange{0, carriedBytes(i)}, static_cast<int64_t>(moved(i).slotOffset));
   }
 
-  ir::PrefetchOp prefetch(size_t i, int64_t step, Value destination, ByteRange range) {
+  ir::PrefetchOp prefetch(size_t i, int64_t step, Value source, Value destination, ByteRange range) {
     ir::StepInfo info;
     info.part = ir::Part::Movement;
     info.layer = movables_.items[moved(i).item].layer;
     info.linkBytes = info.deviceBytes = range.bytes;
+    info.resizable = moved(i).resizable;
     const int64_t offset =
         llvm::isa<ir::SlotType>(destination.getType()) ? static_cast<int64_t>(moved(i).slotOffset) : 0;
     return behind_->insert<ir::PrefetchOp>(step, loc(i), heldType(i, range.end()),
-                                           ir::TokenType::get(iteration_.getContext()), source(i), destination, range,
+                                           ir::TokenType::get(iteration_.getContext()), source, destination, range,
                                            offset, info);
   }
 
@@ -231,7 +236,7 @@ private:
     for (int64_t step = -1; step < static_cast<int64_t>(movables_.steps.size()); ++step) {
       if (step >= 0)
         for (size_t i : releases_[static_cast<size_t>(step)])
-          behind_->insert<ir::ReleaseOp>(step, loc(i), here_[i]);
+          behind_->insert<ir::ReleaseOp>(step, loc(i), lastOnDevice(i));
       for (; next < copies.size() && copies[next].step == step; ++next) {
         const auto [i, at, nextIteration] = copies[next];
         if (!start_.byMovable() && paced != std::pair(moved(i).item, nextIteration)) {
@@ -239,7 +244,7 @@ private:
           pace(step, eligibleAfter(moved(i).item, nextIteration), loc(i));
         }
         if (nextIteration)
-          out.push_back(prefetch(i, step, slot(i), {0, carriedBytes(i)}).getResult());
+          out.push_back(prefetch(i, step, lastVersion(source(i)), slot(i), {0, carriedBytes(i)}).getResult());
         else
           bring(i, step);
       }
@@ -263,10 +268,16 @@ private:
                                   ir::WaitKind::Pacing, ir::Lane::H2D);
   }
 
+  // What the last step that uses a movable finds: here, or as a step has updated it.
+  Value lastOnDevice(size_t i) const {
+    const Value use = ir::OnDeviceOp(moved(i).use).getResult(), last = lastVersion(use);
+    return last == use ? here_[i] : last;
+  }
+
   // This iteration's copy of a movable: all of it, or what the iteration before has left.
   void bring(size_t i, int64_t step) {
     const uint64_t from = isCarried(i) ? carriedBytes(i) : 0;
-    ir::PrefetchOp op = prefetch(i, step, from ? here_[i] : slot(i), {from, moved(i).bytes - from});
+    ir::PrefetchOp op = prefetch(i, step, source(i), from ? here_[i] : slot(i), {from, moved(i).bytes - from});
     here_[i] = op.getResult();
     tokens_[i] = op.getToken();
   }

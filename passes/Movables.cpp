@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 #include <limits>
+#include <optional>
 
 #include "passes/RangeMap.h"
 #include "passes/algorithms/AssignRing.h"
@@ -19,27 +20,79 @@ uint64_t alignUp(uint64_t bytes) { return (bytes + kSlotAlign - 1) / kSlotAlign 
 bool haveNeighbours(const std::vector<MovedItem> &items) {
   for (size_t i = 1; i < items.size(); ++i)
     if (items[i].firstStep == items[i - 1].lastStep + 1)
-      return true;
+      return true; // only weights move under the rules that ask
   return false;
 }
 
-// All of it in one slot.
+// All weights in one slot.
 mlir::LogicalResult layOutRing(uint64_t ringBytes, Movables &found) {
   std::vector<uint64_t> bytes;
   for (MovedBuffer &buffer : found.moved) {
+    if (buffer.resizable)
+      continue;
     if (alignUp(buffer.bytes) > ringBytes)
       return buffer.use.emitError() << "brings " << buffer.bytes << " bytes, more than the ring of " << ringBytes;
     bytes.push_back(buffer.bytes);
   }
   const algorithms::RingAssignment ring = *algorithms::assignRingWithin(bytes, ringBytes);
-  for (size_t i = 0; i < found.moved.size(); ++i)
-    found.moved[i].slotOffset = ring.offset[i];
-  if (!found.moved.empty())
+  size_t weights = 0;
+  for (MovedBuffer &buffer : found.moved)
+    if (!buffer.resizable)
+      buffer.slotOffset = ring.offset[weights++];
+  if (weights > 0)
     found.slots = {{ring.bytes}, std::vector<uint32_t>(found.items.size(), 0)};
   return mlir::success();
 }
 
+// Slots of the weights' items, then those of the caches' tails.
+mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables &found) {
+  std::vector<uint64_t> itemBytes(found.items.size(), 0);
+  std::vector<uint32_t> weightItems, tailItems;
+  for (uint32_t i = 0; i < found.items.size(); ++i)
+    (found.items[i].isTail ? tailItems : weightItems).push_back(i);
+  for (MovedBuffer &buffer : found.moved) {
+    buffer.slotOffset = itemBytes[buffer.item];
+    itemBytes[buffer.item] += alignUp(buffer.bytes);
+  }
+  const auto pick = [&](const std::vector<uint32_t> &items) {
+    std::vector<uint64_t> bytes;
+    for (const uint32_t item : items)
+      bytes.push_back(itemBytes[item]);
+    return bytes;
+  };
+  if (residency.ringBytes > 0) {
+    if (failed(layOutRing(residency.ringBytes, found)))
+      return mlir::failure();
+  } else {
+    const algorithms::SlotAssignment weights =
+        algorithms::assignSlots(residency, pick(weightItems), haveNeighbours(found.items));
+    found.slots.slotBytes = weights.slotBytes;
+    found.slots.slotOf.assign(found.items.size(), 0);
+    for (size_t i = 0; i < weightItems.size(); ++i)
+      found.slots.slotOf[weightItems[i]] = weights.slotOf[i];
+  }
+  const algorithms::SlotAssignment tails = algorithms::assignSlotsInCircle(
+      pick(tailItems), residency.kvSlots > 0 ? residency.kvSlots : algorithms::kKvSlots);
+  const auto first = static_cast<uint32_t>(found.slots.slotBytes.size());
+  found.slots.slotOf.resize(found.items.size(), 0);
+  for (size_t i = 0; i < tailItems.size(); ++i)
+    found.slots.slotOf[tailItems[i]] = first + tails.slotOf[i];
+  if (!tailItems.empty())
+    found.slots.slotBytes.insert(found.slots.slotBytes.end(), tails.slotBytes.begin(), tails.slotBytes.end());
+  return mlir::success();
+}
+
 } // namespace
+
+mlir::Value lastVersion(mlir::Value brought) {
+  for (mlir::OpOperand &use : brought.getUses()) {
+    auto step = llvm::dyn_cast<ir::StepInterface>(use.getOwner());
+    for (unsigned i = 0, n = step ? step->getNumResults() : 0; i < n; ++i)
+      if (step.tiedOperand(i) == static_cast<int>(use.getOperandNumber()))
+        return lastVersion(step->getResult(i));
+  }
+  return brought;
+}
 
 mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorithms::Residency &residency) {
   if (const std::string contradiction = algorithms::contradictionIn(residency); !contradiction.empty())
@@ -53,13 +106,14 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
     if (auto use = llvm::dyn_cast<ir::OnDeviceOp>(op)) {
       auto movable = use.getSource().getDefiningOp<ir::MovableInterface>();
       const ir::Movable which = movable.movable();
-      if (which.kind != ir::MovableKind::Weight)
+      if (which.kind == ir::MovableKind::Act)
         return use.emitError() << "brings '" << which.name << "': " << stringifyMovableKind(which.kind)
                                << " cannot be moved yet";
       MovedBuffer buffer;
       buffer.use = use;
       buffer.name = which.name;
       buffer.bytes = ir::bufferType(use.getResult()).getBytes();
+      buffer.resizable = which.kind == ir::MovableKind::Kv;
       found.moved.push_back(std::move(buffer));
       layerOf.push_back(which.layer);
       continue;
@@ -83,39 +137,39 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
   // on_device stands before the first use, so what is moved is in order of first use already.
   for (MovedBuffer &buffer : found.moved) {
     buffer.firstUse = std::numeric_limits<uint32_t>::max();
-    for (mlir::Operation *user : buffer.use.getResult().getUsers()) {
-      const auto it = indexOf.find(user);
-      assert(it != indexOf.end() && "only steps use what on_device brings: other ops' verifiers refuse it");
-      buffer.firstUse = std::min(buffer.firstUse, it->second);
-      buffer.lastUse = std::max(buffer.lastUse, it->second);
-    }
+    const auto used = [&](mlir::Value version) {
+      for (mlir::Operation *user : version.getUsers()) {
+        const auto it = indexOf.find(user);
+        assert(it != indexOf.end() && "only steps use what on_device brings: other ops' verifiers refuse it");
+        buffer.firstUse = std::min(buffer.firstUse, it->second);
+        buffer.lastUse = std::max(buffer.lastUse, it->second);
+      }
+    };
+    used(buffer.use.getResult());
+    used(lastVersion(buffer.use.getResult()));
     if (buffer.firstUse == std::numeric_limits<uint32_t>::max())
       return buffer.use.emitError() << "brings what nothing uses";
   }
 
-  std::vector<uint64_t> itemBytes;
+  std::optional<uint32_t> weights; // the item of the layer's weights, which a tail may stand among
   for (uint32_t i = 0; i < found.moved.size(); ++i) {
     MovedBuffer &buffer = found.moved[i];
     const int32_t layer = layerOf[i];
-    if (found.items.empty() || found.items.back().layer != layer) {
+    if (buffer.resizable || !weights || found.items[*weights].layer != layer) {
       const auto steps = stepsOf.find(layer);
       if (steps == stepsOf.end())
         return buffer.use.emitError() << "brings a part of a layer that computes nothing";
-      found.items.push_back({layer, i, 0, steps->second.first, steps->second.second});
-      itemBytes.push_back(0);
+      buffer.item = static_cast<uint32_t>(found.items.size());
+      found.items.push_back({layer, 0, steps->second.first, steps->second.second, buffer.resizable});
+      if (!buffer.resizable)
+        weights = buffer.item;
+    } else {
+      buffer.item = *weights;
     }
-    found.items.back().moved++;
-    buffer.item = static_cast<uint32_t>(found.items.size() - 1);
-    buffer.slotOffset = itemBytes.back();
-    itemBytes.back() += alignUp(buffer.bytes);
+    found.items[buffer.item].moved++;
   }
-
-  if (residency.ringBytes > 0) {
-    if (failed(layOutRing(residency.ringBytes, found)))
-      return mlir::failure();
-    return found;
-  }
-  found.slots = algorithms::assignSlots(residency, itemBytes, haveNeighbours(found.items));
+  if (failed(assignSlots(residency, found)))
+    return mlir::failure();
   return found;
 }
 

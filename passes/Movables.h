@@ -3,7 +3,7 @@
 // What InsertMovement has to bring to the device in one iteration, in which order, and where to: plain values that the
 // planning of the wrap-around cut reads as well.
 //
-//   items    what a slot holds at a time: the movables of an offloaded layer, or what the head reads
+//   items    what a slot holds at a time: the weights of an offloaded layer, or what the head reads; the tail of a cache
 //   moved    in order of first use, which is the order of copying; a movable lies in its item's slot behind those of
 //            the item that are used before it; in a ring (one slot for all) where algorithms::assignRing puts it
 #pragma once
@@ -23,6 +23,7 @@ struct MovedBuffer {
   std::string name;
   uint64_t bytes = 0;
   uint32_t item = 0;
+  bool resizable = false; // of a cache: a launch may bring what is in use of it
   uint64_t slotOffset = 0; // multiple of 256
   // Compute steps, counted from 0 in program order.
   uint32_t firstUse = 0, lastUse = 0;
@@ -30,9 +31,10 @@ struct MovedBuffer {
 
 struct MovedItem {
   int32_t layer = -1; // -1: the head
-  uint32_t firstMoved = 0, moved = 0;
+  uint32_t moved = 0; // how many movables
   // Compute steps of the item's layer (or of the head): [firstStep, lastStep].
   uint32_t firstStep = 0, lastStep = 0;
+  bool isTail = false; // of a cache
 };
 
 struct Movables {
@@ -40,10 +42,13 @@ struct Movables {
   uint32_t layersBegin = 0;             // the first step of the first layer
   std::vector<MovedBuffer> moved;
   std::vector<MovedItem> items;
-  algorithms::SlotAssignment slots; // of items
+  algorithms::SlotAssignment slots; // of items: those of weights first, then those of caches
 
   uint32_t slotOf(const MovedBuffer &buffer) const { return slots.slotOf[buffer.item]; }
 };
+
+// The last version of what `brought` is the first of: a step that updates it in place makes the next one.
+mlir::Value lastVersion(mlir::Value brought);
 
 // For an iteration in the homes phase, brought as the residency says. Fails (with a diagnostic) on a residency that
 // contradicts itself, on buffers that cannot be moved yet, and on a ring that is too small for one.

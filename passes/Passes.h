@@ -4,7 +4,7 @@
 //
 //   model     LowerModel's output           every weight at home on the device
 //   homes     ChooseHomes                   some at home on the host; on_device where they are needed
-//             PriceDirectReads              what reads over the link has the amounts of that
+//             PriceDirect              what reads over the link has the amounts of that
 //   movement  InsertMovement                carry, prefetch, wait, release, carry_out; slots
 //   lanes     AssignLanes, InsertWaits, ElideWaits
 //   offsets   PlaceOnHost, PlaceBuffers     addresses

@@ -20,18 +20,30 @@ def ChooseHomes : Headrace_IterationPass<"choose-homes"> {
   let description = [{
     An offloaded embedding is read where it is: its op is marked direct. Everything else that reads a movable whose home is
     on the host reads `on_device` of it.
-  }];
-  let options = [Headrace_ResidencyOption];
-}
 
-def PriceDirectReads : Headrace_IterationPass<"price-direct-reads"> {
-  let summary = "homes: steps marked direct get the amounts of reading over the link";
-  let description = [{
-    What is read directly crosses the link instead of device memory. The amounts are the cost model's (cost::workOf).
+    A cache whose blocks from one on are away is split: `kv` keeps those before it, `kv tail` has the others, and the step
+    that appends rows writes them there, too (direct). Blocks that another placement has away are mirrored: `kv mirror`. An
+    iteration in which no block of the tail may be in use (`kv(...)` in its limits) does not bring it.
   }];
   let options = [
-    Option<"deviceBytes", "device-bytes", "uint64_t", "0", "bytes that the step still moves in device memory">,
-    Option<"linkBytes", "link-bytes", "uint64_t", "0", "bytes that it reads over the link">];
+    Headrace_ResidencyOption,
+    Option<"kvBlocks", "kv-blocks", "int64_t", "0", "blocks that a cache has, the scratch block included; 0: none is split">,
+    Option<"kvBlockBytes", "kv-block-bytes", "uint64_t", "0", "of a layer's cache">,
+    Option<"kvMirror", "kv-mirror", "int64_t", "0",
+           "the first block that is away in any placement: rows from there on are written to the host; 0: none">];
+}
+
+def PriceDirect : Headrace_IterationPass<"price-direct"> {
+  let summary = "homes: steps marked direct get the amounts of reading or writing over the link";
+  let description = [{
+    What is read directly crosses the link instead of device memory; rows that are appended to a mirrored cache cross it
+    as well. The amounts are the cost model's (cost::workOf).
+  }];
+  let options = [
+    Option<"deviceBytes", "device-bytes", "uint64_t", "0", "of the step that reads: still moved in device memory">,
+    Option<"linkBytes", "link-bytes", "uint64_t", "0", "of the step that reads: over the link">,
+    Option<"appendDeviceBytes", "append-device-bytes", "uint64_t", "0", "of a step that appends: in device memory">,
+    Option<"appendLinkBytes", "append-link-bytes", "uint64_t", "0", "of a step that appends: over the link">];
 }
 
 def InsertMovement : Headrace_IterationPass<"insert-movement"> {
@@ -76,12 +88,14 @@ def ElideWaits : Headrace_IterationPass<"elide-waits"> {
 }
 
 def PlaceOnHost : Headrace_IterationPass<"place-on-host"> {
-  let summary = "lanes: weights at home on the host get their addresses in the host slab";
+  let summary = "lanes: what is at home on the host gets its address in the host slab";
   let description = [{
-    The slab serves all placements of a plan, so the plan says where a unit lies in it. Without addresses they lie one
-    behind the other.
+    The slab serves all placements of a plan, so the plan says where a unit lies in it, and where a layer's mirrored blocks
+    begin. Without addresses all lie one behind the other.
   }];
-  let options = [ListOption<"addresses", "addresses", "int64_t", "by unit; those of units on the device count for nothing">];
+  let options = [
+    ListOption<"addresses", "addresses", "int64_t", "by unit; those of units on the device count for nothing">,
+    ListOption<"kvAddresses", "kv-addresses", "int64_t", "by layer: of the mirror, or of the tail where there is none">];
 }
 
 def PlaceBuffers : Headrace_Pass<"place-buffers", "::mlir::ModuleOp"> {
@@ -90,9 +104,6 @@ def PlaceBuffers : Headrace_Pass<"place-buffers", "::mlir::ModuleOp"> {
     The iterations of a module are those of one placement: what persists has the same address in all of them. Transients
     share bytes where their lives do not meet (passes/algorithms/LayOutArena.h).
   }];
-  let options = [
-    Option<"kvAlign", "kv-align", "int64_t", "256",
-           "KV caches begin and end at multiples of this: whole pages where they are to grow">];
 }
 
 def VerifyPhase : Headrace_IterationPass<"verify-phase"> {

@@ -40,6 +40,7 @@ struct Persistent {
         (llvm::isa<ir::IoOp>(op) ? io : llvm::isa<ir::KvOp>(op) ? kv : resident).push_back(persistent);
     }
   }
+  static constexpr size_t kSlotsRegion = 2; // of regions()
   std::array<llvm::ArrayRef<ir::PersistentInterface>, 5> regions() const { return {io, kv, slots, resident, host}; }
 };
 
@@ -126,13 +127,20 @@ private:
   std::vector<Held> held_;
 };
 
-// The iterations of a placement agree on what persists.
+// The iterations of a placement agree on what persists; one that brings no tails of caches lacks their slots, the last.
 mlir::LogicalResult checkSame(ir::IterationOp first, const Persistent &a, ir::IterationOp other, const Persistent &b) {
   const char *const names[] = {"io buffers", "KV caches", "slots", "weights at home on the device",
                                "weights at home elsewhere"};
-  for (size_t region = 0; region < a.regions().size(); ++region)
-    if (!std::equal(a.regions()[region].begin(), a.regions()[region].end(), b.regions()[region].begin(),
-                    b.regions()[region].end(), [](ir::PersistentInterface x, ir::PersistentInterface y) {
+  const bool fewerSlots = a.slots.size() != b.slots.size() && other.getKvBlocks() != first.getKvBlocks();
+  const size_t slots = std::min(a.slots.size(), b.slots.size());
+  for (size_t region = 0; region < a.regions().size(); ++region) {
+    llvm::ArrayRef<ir::PersistentInterface> of = a.regions()[region], with = b.regions()[region];
+    if (region == Persistent::kSlotsRegion && fewerSlots) {
+      of = of.take_front(slots);
+      with = with.take_front(slots);
+    }
+    if (!std::equal(of.begin(), of.end(), with.begin(), with.end(),
+                    [](ir::PersistentInterface x, ir::PersistentInterface y) {
                       return x.sizeInBytes() == y.sizeInBytes() && x.identity() == y.identity();
                     })) {
       auto diagnostic = other.emitError() << "has other " << names[region] << " than '" << first.getSymName()
@@ -140,6 +148,7 @@ mlir::LogicalResult checkSame(ir::IterationOp first, const Persistent &a, ir::It
       diagnostic.attachNote(first.getLoc()) << "which is this one";
       return diagnostic;
     }
+  }
   return mlir::success();
 }
 
@@ -150,11 +159,6 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
     llvm::SmallVector<ir::IterationOp> iterations(getOperation().getOps<ir::IterationOp>());
     if (iterations.empty())
       return;
-    if (kvAlign < 256 || kvAlign % 256 != 0 || kvAlign > kLargestKvAlign) {
-      getOperation().emitError() << "kv-align is " << kvAlign.getValue() << ", expected a multiple of 256 up to "
-                                 << kLargestKvAlign;
-      return signalPassFailure();
-    }
     std::vector<Persistent> persistent;
     for (ir::IterationOp iteration : iterations) {
       if (iteration.getPhase() != ir::Phase::Lanes) {
@@ -176,7 +180,9 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
   }
 
   mlir::LogicalResult place(llvm::ArrayRef<ir::IterationOp> iterations, std::vector<Persistent> &persistent) {
-    const Persistent &first = persistent[0];
+    const Persistent &first = *std::max_element(persistent.begin(), persistent.end(), [](const auto &a, const auto &b) {
+      return a.slots.size() < b.slots.size();
+    });
     // No sum of sizes overflows: everything declared stays below 2^62 bytes in all.
     uint64_t total = 0;
     const auto count = [&](uint64_t bytes) {
@@ -185,8 +191,6 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
     for (llvm::ArrayRef<ir::PersistentInterface> region : first.regions())
       for (ir::PersistentInterface p : region)
         count(p.sizeInBytes());
-    for (size_t i = 0; i <= first.kv.size(); ++i)
-      count(static_cast<uint64_t>(kvAlign));
 
     std::vector<Lives> lives;
     std::vector<algorithms::ArenaIteration> arenas;
@@ -202,12 +206,11 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
     if (total > kLargest)
       return ir::IterationOp(iterations[0]).emitError() << "has more bytes than can be addressed";
 
-    std::vector<algorithms::ArenaBuffer> below;
-    std::vector<uint64_t> slotBytes, residentBytes;
+    std::vector<uint64_t> below, slotBytes, residentBytes;
     for (ir::PersistentInterface p : first.io)
-      below.push_back({p.sizeInBytes()});
+      below.push_back(alignUp(p.sizeInBytes()));
     for (ir::PersistentInterface p : first.kv)
-      below.push_back({p.sizeInBytes(), static_cast<uint64_t>(kvAlign)});
+      below.push_back(alignUp(p.sizeInBytes()));
     for (ir::PersistentInterface p : first.slots)
       slotBytes.push_back(alignUp(p.sizeInBytes()));
     for (ir::PersistentInterface p : first.resident)
@@ -233,7 +236,6 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
     return mlir::success();
   }
 
-  static constexpr int64_t kLargestKvAlign = int64_t{1} << 30;
   static constexpr uint64_t kLargest = uint64_t{1} << 62;
 };
 

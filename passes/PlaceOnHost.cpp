@@ -25,23 +25,35 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
       if (!movable || ir::bufferType(movable.atHome()).isOnDevice())
         continue;
       auto persistent = llvm::cast<ir::PersistentInterface>(op);
-      if (addresses.empty()) {
-        persistent.address().value = static_cast<int64_t>(end);
-        end += std::min((persistent.sizeInBytes() + kAlign - 1) / kAlign * kAlign, kLargest);
-        if (end > kLargest) {
-          iteration.emitError() << "has more bytes at home on the host than can be addressed";
-          return signalPassFailure();
-        }
-        continue;
-      }
-      const ir::Movable which = movable.movable();
-      if (which.kind != ir::MovableKind::Weight || static_cast<size_t>(which.index) >= addresses.size()) {
-        op.emitError() << "'" << which.name << "' has no address in the host slab: there are " << addresses.size()
-                       << ", by unit";
+      if (failed(addresses.empty() ? behind(persistent, end) : stated(movable, persistent)))
         return signalPassFailure();
-      }
-      persistent.address().value = addresses[static_cast<size_t>(which.index)];
     }
+  }
+
+  mlir::LogicalResult behind(ir::PersistentInterface persistent, uint64_t &end) {
+    persistent.address().value = static_cast<int64_t>(end);
+    end += std::min(persistent.sizeInBytes(), kLargest);
+    auto cache = llvm::dyn_cast<ir::KvOp>(persistent.getOperation());
+    if (!cache || cache.getPart() == ir::KvPart::Tail) // the tail begins where the mirror ends
+      end = (end + kAlign - 1) / kAlign * kAlign;
+    if (end > kLargest)
+      return persistent->getParentOp()->emitError() << "has more bytes at home on the host than can be addressed";
+    return mlir::success();
+  }
+
+  mlir::LogicalResult stated(ir::MovableInterface movable, ir::PersistentInterface persistent) {
+    const ir::Movable which = movable.movable();
+    const auto &known = which.kind == ir::MovableKind::Weight ? addresses : kvAddresses;
+    if (which.kind == ir::MovableKind::Act || static_cast<size_t>(which.index) >= known.size())
+      return movable.emitError() << "'" << which.name << "' has no address in the host slab: there are " << known.size()
+                                 << (which.kind == ir::MovableKind::Weight ? ", by unit" : ", by layer");
+    int64_t address = known[static_cast<size_t>(which.index)];
+    if (auto cache = llvm::dyn_cast<ir::KvOp>(movable.getOperation()); cache && cache.getPart() == ir::KvPart::Tail)
+      for (ir::KvOp other : cache->getParentOfType<ir::IterationOp>().block().getOps<ir::KvOp>())
+        if (other.getLayer() == cache.getLayer() && other.getPart() == ir::KvPart::Mirror)
+          address += static_cast<int64_t>(other.sizeInBytes());
+    persistent.address().value = address;
+    return mlir::success();
   }
 
   static constexpr uint64_t kAlign = 256, kLargest = uint64_t{1} << 62;

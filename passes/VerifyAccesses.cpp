@@ -73,11 +73,12 @@ private:
       place->assign(at + offset, at + offset + bytes, ownerOf(value));
   }
 
+  // `bytes` at `address`; a tail at home begins where the blocks before it end.
   LogicalResult checkAddress(mlir::Operation *op, ir::Address address, uint64_t bytes, bool onDevice) {
     if (!address.placed())
       return op->emitError() << "has no address, in phase offsets";
     const auto at = static_cast<uint64_t>(address.value);
-    if (at % kAlign)
+    if (at % kAlign && (onDevice || !llvm::isa<ir::KvOp>(op)))
       return op->emitError() << "lies at " << at << ", which is no multiple of " << kAlign;
     const auto arena = static_cast<uint64_t>(iteration_.getArenaBytes());
     if (onDevice && (bytes > arena || at > arena - bytes))

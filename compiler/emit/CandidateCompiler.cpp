@@ -17,7 +17,8 @@ namespace headrace::compiler {
 namespace {
 
 std::string scheduleName(ir::IterationOp iteration, const Candidate &candidate) {
-  return absl::StrCat(stringifyIterationClass(iteration.getIterationClass()).str(), " ", candidate.name);
+  return absl::StrCat(stringifyIterationClass(iteration.getIterationClass()).str(), " ", candidate.name,
+                      iteration.getKvBlocks() == 0 ? "" : ", no tails");
 }
 
 } // namespace
@@ -32,12 +33,20 @@ CandidateCompiler::CandidateCompiler(const CompileRequest &request, const Target
     classes_.push_back({ir::IterationClass::Mixed, &target_.mixed});
 }
 
-mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower() {
+mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(int64_t firstKvBlockAway) {
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
   for (const IterationClass &c : classes_)
     lowerModel(
         *module, c.name(),
         {&*request_.model, &layout_, &target_, request_.hardware.kind, c.iterationClass, Target::limits(*c.buckets)});
+  if (firstKvBlockAway == 0)
+    return module;
+  // With nothing in use above, an iteration brings no tails.
+  for (const IterationClass &c : classes_)
+    lowerModel(*module, absl::StrCat(c.name(), "_no_tails"),
+               {&*request_.model, &layout_, &target_, request_.hardware.kind, c.iterationClass,
+                Target::limits(*c.buckets)})
+        .setKvBlocks(firstKvBlockAway);
   return module;
 }
 
@@ -60,7 +69,7 @@ std::vector<PricedStep> CandidateCompiler::pricedSteps() {
 }
 
 absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, const Where &where) {
-  Placed placed{&candidate, lower(), optionsOf(candidate, where)};
+  Placed placed{&candidate, lower(candidate.residency.firstKvBlockAway().value_or(0)), optionsOf(candidate, where)};
   RETURN_IF_ERROR(runToOffsets(*placed.module, placed.options));
   return placed;
 }
@@ -68,7 +77,8 @@ absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, cons
 PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const Where &where) {
   PipelineOptions options;
   options.residency = candidate.residency;
-  options.kvAlign = where.kvAlign;
+  if (where.kv != nullptr)
+    options.kv = *where.kv;
   options.hostAddresses.assign(where.hostAddresses->begin(), where.hostAddresses->end());
   options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
     return cost::workOf(request_.model, *opSite(step), Target::limits(bucketsOf(iteration)), target_.activation,

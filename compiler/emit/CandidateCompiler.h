@@ -44,8 +44,8 @@ public:
 
   struct Where {
     const std::vector<uint64_t> *hostAddresses = nullptr; // of each unit in the host slab
-    int64_t kvAlign = model::kAlign;
-    bool forThePlan = true; // false: to be compared; no phase is shown
+    const KvHomes *kv = nullptr;
+    bool forThePlan = true;                               // false: to be compared; no phase is shown
   };
   // All buffers placed, as if there were no other placement.
   absl::StatusOr<Placed> place(const Candidate &candidate, const Where &where);
@@ -59,7 +59,8 @@ private:
     const std::vector<cost::Bucket> *buckets;
     const char *name() const { return iterationClass == ir::IterationClass::Decode ? "decode" : "mixed"; }
   };
-  mlir::OwningOpRef<mlir::ModuleOp> lower();
+  // An iteration of each class; where tails of caches are away, from this block on, one more that brings none.
+  mlir::OwningOpRef<mlir::ModuleOp> lower(int64_t firstKvBlockAway = 0);
   PipelineOptions optionsOf(const Candidate &candidate, const Where &where);
   const std::vector<cost::Bucket> &bucketsOf(ir::IterationOp iteration) const;
   plan::Variant variantOf(const EmittedSchedule &emitted, const cost::Bucket &bucket, const plan::Plan &plan,

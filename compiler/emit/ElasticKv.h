@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KV blocks in the memory that offloaded weights leave (DESIGN: each unit that may change owner is mapped at load at
-// every address that may own it).
+// KV blocks in the memory that offloaded weights leave. Block by block, all layers' blocks of a number together, the
+// caches grow upwards; what a placement has between them and its homes moves up to its lowest home:
 //
-//   kv.l    | own pages              | pages that are free in some placements, one a layer in turn ... |
-//             in use in all of them    in use where all pages up to here are free
+//             placement "none"      interval 4
+//   top     +------------------+------------------+
+//           | homes            | homes            |
+//           |                  +------------------+
+//           |                  | slots            |
+//           |                  | transients       |
+//           +------------------+------------------+
+//           | transients       | blocks 3 and 4   |     layers x the bytes of a block each
+//           +------------------+------------------+
+//           | blocks 0 to 2    | blocks 0 to 2    |     at the same place in all placements
+//   0       +------------------+------------------+
 //
-// A page is free in a placement if no home, slot or transient of it has a byte there. Placements are put in the order
-// of their free pages, and pages come first that are free from the first placement on, then from the second on, ...: so
-// a placement with more free pages has no fewer blocks, and the one with the most has blocks in all of them.
+// Homes that fewer placements have lie lower (algorithms::packHomes), so what a placement leaves free is one run.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +24,14 @@
 
 namespace headrace::compiler {
 
-// What memory changes hands in: the system's pages on the host, what CUDA maps at once.
-uint64_t kvPageBytes(model::DeviceKind kind);
+// Lays the blocks that are at home on the device block by block, all layers' blocks of a number together, from where the
+// first cache begins: no more than the caches took one behind the other. Extents and operands; of a plan without
+// transitions.
+void interleaveKv(plan::Plan &plan);
 
-// Makes caches longer, to at most `mostBlocks` a layer, and gives each placement the blocks that it has pages for. The
-// plan is whole but for this: its caches begin at multiples of `pageBytes` and have their pages to themselves. Left as
-// it is where no placement would have a block more, or where the arena has no room to be whole pages.
-void growKv(uint64_t pageBytes, int64_t mostBlocks, plan::Plan &plan);
+// Gives each placement the blocks that it has room for, at most `mostBlocks` a layer. The plan is whole but for this
+// and for its transitions, with caches one behind the other below all else but io. Left as it is where no placement
+// would have a block more.
+void growKv(int64_t mostBlocks, plan::Plan &plan);
 
 } // namespace headrace::compiler

@@ -20,6 +20,16 @@ using plan::Operand;
 
 plan::Space spaceOf(mlir::Value value) { return toPlan(ir::bufferType(value).getSpace()); }
 
+// Where a part of a cache begins in it, in bytes.
+uint64_t kvPartOffset(ir::KvOp kv, const plan::Plan &plan) {
+  uint64_t end = static_cast<uint64_t>(plan.kvBlocks) * plan.kvBlockBytes();
+  if (kv.getPart() == ir::KvPart::Mirror)
+    for (ir::KvOp other : kv->getParentOfType<ir::IterationOp>().block().getOps<ir::KvOp>())
+      if (other.getLayer() == kv.getLayer() && other.getPart() == ir::KvPart::Tail)
+        end -= other.sizeInBytes();
+  return end - kv.sizeInBytes();
+}
+
 class ScheduleEmitter {
 public:
   ScheduleEmitter(ir::IterationOp iteration, const plan::Plan &plan, plan::Schedule &schedule)
@@ -31,7 +41,7 @@ public:
       if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
         buffers_[weight.getBuffer()] = index_.weight(static_cast<size_t>(weight.getUnit()));
       else if (auto kv = llvm::dyn_cast<ir::KvOp>(op))
-        buffers_[kv.getBuffer()] = index_.kv(kv.getLayer());
+        addCache(kv);
       else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
         buffers_[io.getBuffer()] = index_.io(toPlan(io.getRole()));
       else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op)) {
@@ -39,10 +49,11 @@ public:
         slotsBegin_ = std::min(slotsBegin_, begin);
         slotsEnd_ = std::max(slotsEnd_, begin + slot.sizeInBytes());
       } else if (auto carry = llvm::dyn_cast<ir::CarryOp>(op))
-        entry.push_back({buffers_.lookup(carry.getSource()), carry.getRange().offset, carry.getRange().bytes,
-                         byteAddress(carry.getResult()) + carry.getRange().offset});
+        entry.push_back({buffers_.lookup(carry.getSource()), firstByteOf(carry.getSource()) + carry.getRange().offset,
+                         carry.getRange().bytes, byteAddress(carry.getResult()) + carry.getRange().offset});
       else if (auto carryOut = llvm::dyn_cast<ir::CarryOutOp>(op))
-        exit.push_back({buffers_.lookup(ranges_.bufferOf(carryOut.getBuffer())), 0,
+        exit.push_back({buffers_.lookup(ranges_.bufferOf(carryOut.getBuffer())),
+                        firstByteOf(ranges_.bufferOf(carryOut.getBuffer())),
                         ir::bufferType(carryOut.getBuffer()).getHeld(), byteAddress(carryOut.getBuffer())});
       else if (auto wait = llvm::dyn_cast<ir::WaitOp>(op))
         waits_.push_back({steps_.lookup(ir::stepOf(wait.getEvent())), wait.getKind(), wait.getLane()});
@@ -64,6 +75,15 @@ private:
     ir::WaitKind kind;
     ir::Lane lane;
   };
+
+  // A cache in parts: the tail ends where the cache does, the mirror where the tail begins, or with the cache too.
+  void addCache(ir::KvOp kv) {
+    buffers_[kv.getBuffer()] = index_.kv(kv.getLayer());
+    if (kv.getPart() != ir::KvPart::Cache)
+      firstByte_[kv.getBuffer()] = kvPartOffset(kv, plan_);
+  }
+  // Of the plan's buffer that a value is a part of: 0 but for parts of a cache.
+  uint64_t firstByteOf(mlir::Value buffer) const { return firstByte_.lookup(buffer); }
 
   uint64_t byteAddress(mlir::Value value) const { return static_cast<uint64_t>(ranges_.addressOf(value).value); }
 
@@ -139,6 +159,7 @@ private:
   void addOperands(ir::StepInterface op) {
     accesses_.clear();
     op.getAccesses(accesses_);
+    const size_t first = schedule_.operands.size();
     for (const ir::Access &access : accesses_) {
       if (!access.value) {
         addWorkspace(op, access);
@@ -149,13 +170,22 @@ private:
       operand.space = spaceOf(access.value);
       operand.access = toPlan(access.kind);
       operand.arg = toPlan(access.arg);
-      operand.bufferOffset = access.range.offset;
+      operand.bufferOffset = firstByteOf(ranges_.bufferOf(access.value)) + access.range.offset;
       operand.bytes = access.range.bytes;
       operand.address = byteAddress(access.value) + access.range.offset;
       if (access.arg == ir::Arg::Bias && llvm::isa<ir::NormOp>(op)) {
         // A norm's weight and bias are one operand; they lie behind each other.
         Operand &weights = schedule_.operands.back();
         weights.bytes = operand.bufferOffset + operand.bytes - weights.bufferOffset;
+        continue;
+      }
+      if (access.arg == ir::Arg::KvHome && !schedule_.operands.empty() &&
+          schedule_.operands.back().arg == plan::Arg::KvHome && schedule_.operands.size() > first) {
+        // The mirror, right in front of the tail: one operand.
+        Operand &home = schedule_.operands.back();
+        home.bytes += operand.bytes;
+        home.bufferOffset = operand.bufferOffset;
+        home.address = operand.address;
         continue;
       }
       // The sampled tokens go to `output` anew each time; only `sampled` keeps those of other requests.
@@ -205,6 +235,7 @@ private:
   plan::Schedule &schedule_;
   const ir::Ranges ranges_;
   llvm::DenseMap<mlir::Value, uint32_t> buffers_; // by the value that is the buffer
+  llvm::DenseMap<mlir::Value, uint64_t> firstByte_; // of parts of caches
   llvm::DenseMap<mlir::Operation *, uint32_t> steps_;
   std::vector<PendingWait> waits_;
   uint64_t slotsBegin_ = std::numeric_limits<uint64_t>::max(), slotsEnd_ = 0;
@@ -262,30 +293,33 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
 
 uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement placement) {
   const plan::BufferIndex index(plan_);
-  placement.extents.resize(plan_.buffers.size());
   placement.kvBlocks = plan_.kvBlocks;
-  const auto home = [&](uint32_t buffer, mlir::Value value) {
+  const auto home = [&](uint32_t buffer, mlir::Value value, uint64_t offset = 0) {
     const ir::BufferType type = ir::bufferType(value);
-    placement.extents[buffer] = {buffer,
-                                 spaceOf(value),
-                                 toPlan(type.getEncoding()),
-                                 false,
-                                 0,
-                                 type.getBytes(),
-                                 static_cast<uint64_t>(ir::addressOf(value).value)};
+    const bool tail = offset > 0; // the only home that is written in place
+    placement.extents.push_back({buffer, spaceOf(value), toPlan(type.getEncoding()), tail, offset, type.getBytes(),
+                                 static_cast<uint64_t>(ir::addressOf(value).value)});
   };
+  bool direct = false; // the embedding
   for (mlir::Operation &op : iteration.block()) {
     if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
       home(index.weight(static_cast<size_t>(weight.getUnit())), weight.getBuffer());
-    else if (auto kv = llvm::dyn_cast<ir::KvOp>(op))
-      home(index.kv(kv.getLayer()), kv.getBuffer());
+    else if (auto kv = llvm::dyn_cast<ir::KvOp>(op); kv && kv.getPart() != ir::KvPart::Mirror)
+      home(index.kv(kv.getLayer()), kv.getBuffer(),
+           kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_) : 0);
     else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
       home(index.io(toPlan(io.getRole())), io.getBuffer());
     else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op))
       placement.slots.push_back({static_cast<uint64_t>(slot.address().value), slot.sizeInBytes()});
-    else if (auto embed = llvm::dyn_cast<ir::EmbedOp>(op); embed && embed.stepInfo().direct)
-      placement.extents[index.weight(0)].direct = true;
+    else if (auto embed = llvm::dyn_cast<ir::EmbedOp>(op))
+      direct = embed.stepInfo().direct;
   }
+  std::sort(placement.extents.begin(), placement.extents.end(), [](const plan::Extent &a, const plan::Extent &b) {
+    return std::tie(a.buffer, a.bufferOffset) < std::tie(b.buffer, b.bufferOffset);
+  });
+  for (plan::Extent &extent : placement.extents)
+    if (extent.buffer == index.weight(0))
+      extent.direct = direct;
   plan_.placements.push_back(std::move(placement));
   return static_cast<uint32_t>(plan_.placements.size() - 1);
 }
@@ -310,6 +344,7 @@ absl::StatusOr<EmittedSchedule> PlanEmitter::addSchedule(ir::IterationOp iterati
   schedule.maxTokens = iteration.getTokens();
   schedule.maxSequences = iteration.getSequences();
   schedule.maxContext = iteration.getMaxContext();
+  schedule.kvBlocks = iteration.getKvBlocks();
   ScheduleEmitter emitter(iteration, plan_, schedule);
   if (absl::Status status = emitter.run(); !status.ok())
     return absl::Status(status.code(), absl::StrCat("schedule '", name, "': ", status.message()));
@@ -336,37 +371,58 @@ uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {
 }
 
 uint32_t PlanEmitter::addSwitch(uint32_t fromPlacement, uint32_t toPlacement) {
-  const std::vector<plan::Extent> &from = plan_.placements[fromPlacement].extents;
-  std::vector<plan::Content> missing;
-  for (const plan::Extent &to : plan_.placements[toPlacement].extents)
-    if (to.space == plan::Space::Device && from[to.buffer].space == plan::Space::Host)
-      missing.push_back({to.buffer, to.bufferOffset, to.bytes, to.address});
+  const plan::Placement &from = plan_.placements[fromPlacement];
+  std::vector<plan::Extent> missing;
+  for (plan::Extent to : plan_.placements[toPlacement].extents)
+    if (to.space == plan::Space::Device) {
+      const plan::Extent *home = homeOf(from, to.buffer, to.interleaved ? to.bytes - 1 : to.bufferOffset);
+      if (home == nullptr || home->space != plan::Space::Host)
+        continue;
+      if (to.interleaved) { // blocks that are on the device in both lie in the same place
+        to.address += home->bufferOffset / plan_.kvBlockBytes() * plan_.kvStride();
+        to.bytes -= home->bufferOffset;
+        to.bufferOffset = home->bufferOffset;
+      }
+      missing.push_back(to);
+    }
   if (missing.empty())
     return plan::kNone;
+  std::sort(missing.begin(), missing.end(),
+            [](const plan::Extent &a, const plan::Extent &b) { return a.address < b.address; });
   plan::Schedule schedule;
-  schedule.name =
-      absl::StrCat("switch ", plan_.placements[fromPlacement].name, " to ", plan_.placements[toPlacement].name);
+  schedule.name = absl::StrCat("switch ", from.name, " to ", plan_.placements[toPlacement].name);
   schedule.placement = toPlacement;
   schedule.fromPlacement = fromPlacement;
   schedule.iterationClass = plan::IterationClass::Transition;
-  for (const plan::Content &content : sortedByAddress(std::move(missing)))
-    addCopy(schedule, fromPlacement, content);
+  for (const plan::Extent &to : missing) {
+    addCopy(schedule, fromPlacement, {to.buffer, to.bufferOffset, to.bytes, to.address});
+    schedule.operands.back().interleaved = to.interleaved;
+  }
   plan_.schedules.push_back(std::move(schedule));
   return static_cast<uint32_t>(plan_.schedules.size() - 1);
 }
 
+const plan::Extent *PlanEmitter::homeOf(const plan::Placement &placement, uint32_t buffer, uint64_t offset) {
+  for (const plan::Extent &e : placement.extents)
+    if (e.buffer == buffer && e.bufferOffset <= offset && offset - e.bufferOffset < e.bytes)
+      return &e;
+  return nullptr;
+}
+
 void PlanEmitter::addCopy(plan::Schedule &schedule, uint32_t sourcePlacement, const plan::Content &content) {
-  const plan::Extent &home = plan_.placements[sourcePlacement].extents[content.buffer];
+  const plan::Extent &home = *homeOf(plan_.placements[sourcePlacement], content.buffer, content.bufferOffset);
   plan::Step step;
   step.kind = plan::StepKind::Copy;
   step.lane = plan::Lane::H2D;
   step.part = plan::Part::Movement;
   step.layer = plan_.buffers[content.buffer].layer;
+  step.resizable = plan_.buffers[content.buffer].kind == plan::BufferKind::Kv;
   step.firstOperand = static_cast<uint32_t>(schedule.operands.size());
   step.operandCount = 2;
   step.linkBytes = step.deviceBytes = content.bytes;
   schedule.operands.push_back({content.buffer, plan::Space::Host, plan::Access::Read, plan::Arg::Source,
-                               content.bufferOffset, content.bytes, home.address + content.bufferOffset});
+                               content.bufferOffset, content.bytes,
+                               home.address + (content.bufferOffset - home.bufferOffset)});
   schedule.operands.push_back({content.buffer, plan::Space::Device, plan::Access::Write, plan::Arg::Destination,
                                content.bufferOffset, content.bytes, content.address});
   schedule.steps.push_back(step);

@@ -42,6 +42,8 @@ public:
 private:
   // Of bytes that are at home in host memory in one placement.
   void addCopy(plan::Schedule &schedule, uint32_t sourcePlacement, const plan::Content &content);
+  // The extent that has the byte; null: none has.
+  static const plan::Extent *homeOf(const plan::Placement &placement, uint32_t buffer, uint64_t offset);
   uint32_t stateOf(uint32_t placement, std::vector<plan::Content> contents);
 
   const Target &target_;

@@ -61,7 +61,7 @@ private:
     }
     for (int64_t layer = 0; layer < spec_.layers; ++layer)
       kv_.push_back(ir::KvOp::create(builder_, loc_, type(target_.kvBytes, toIr(target_.kv)),
-                                     static_cast<int32_t>(layer), ir::Address()));
+                                     static_cast<int32_t>(layer), ir::KvPart::Cache, ir::Address()));
     const uint64_t tokens = model::alignUp(static_cast<uint64_t>(target_.batch) * sizeof(int32_t));
     meta_ = io(kernels::metaBytes(target_.meta), ir::IoRole::Meta);
     sampled_ = io(tokens, ir::IoRole::Sampled);
@@ -130,7 +130,7 @@ private:
     const Value kv = kv_[static_cast<size_t>(layer)];
     const int32_t qkvUnit = unit(model::UnitRole::Qkv);
     auto appended = ir::RopeAppendOp::create(
-        builder_, loc_, qkv.getType(), kv.getType(), meta_, qkv, kv,
+        builder_, loc_, qkv.getType(), mlir::TypeRange(kv.getType()), meta_, qkv, kv, mlir::ValueRange(),
         spec_.qkNorm ? weights_[static_cast<size_t>(qkvUnit)] : Value(), range(qkvUnit, model::TensorRole::HeadNorms),
         step(layer, Part::Attention, kernels::Op::RopeAppend, model::UnitRole::Qkv));
     ir::Workspace scratch;

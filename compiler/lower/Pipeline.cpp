@@ -69,8 +69,8 @@ absl::Status decideCut(ir::IterationOp iteration, const PipelineOptions &options
   algorithms::Wrap &wrap = residency.wrap;
   const bool decode = iteration.getIterationClass() == ir::IterationClass::Decode;
   std::optional<algorithms::Cut> &cut = decode ? wrap.decode : wrap.mixed;
-  if (!wrap.around || residency.nothingAway())
-    return absl::OkStatus();
+  if (!wrap.around || iteration.block().getOps<ir::OnDeviceOp>().empty())
+    return absl::OkStatus(); // nothing is brought
   if (!cut) {
     ASSIGN_OR_RETURN(planned, options.planCut(iteration));
     cut = planned;
@@ -81,13 +81,14 @@ absl::Status decideCut(ir::IterationOp iteration, const PipelineOptions &options
   return absl::OkStatus();
 }
 
-passes::PriceDirectReadsOptions directReads(ir::IterationOp iteration, const PipelineOptions &options) {
-  passes::PriceDirectReadsOptions amounts;
+passes::PriceDirectOptions directAmounts(ir::IterationOp iteration, const PipelineOptions &options) {
+  passes::PriceDirectOptions amounts;
   for (mlir::Operation &op : iteration.block())
     if (auto step = llvm::dyn_cast<ir::StepInterface>(op); step && step.stepInfo().direct) {
       const cost::Work work = options.directWork(step, iteration);
-      amounts.deviceBytes = work.deviceBytes;
-      amounts.linkBytes = work.linkBytes;
+      const bool appends = llvm::isa<ir::RopeAppendOp>(op); // the same in every layer
+      (appends ? amounts.appendDeviceBytes : amounts.deviceBytes) = work.deviceBytes;
+      (appends ? amounts.appendLinkBytes : amounts.linkBytes) = work.linkBytes;
     }
   return amounts;
 }
@@ -106,9 +107,14 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
 
   // homes: which weights live on the host. The choice is the policy's; here it becomes types, so that a use of a weight
   // that nobody brings to the device no longer type-checks.
-  RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createChooseHomes({residency})));
+  passes::ChooseHomesOptions homes;
+  homes.residency = residency;
+  homes.kvBlocks = options.kv.blocks;
+  homes.kvBlockBytes = options.kv.blockBytes;
+  homes.kvMirror = options.kv.mirror;
+  RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createChooseHomes(homes)));
   if (options.directWork)
-    RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createPriceDirectReads(directReads(iteration, options))));
+    RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createPriceDirect(directAmounts(iteration, options))));
   RETURN_IF_ERROR(runner.run(iteration, "homes", verify(ir::Phase::Homes)));
   close(ir::Phase::Homes);
 
@@ -135,18 +141,20 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
 
 absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options) {
   PassRunner runner(module.getContext(), options);
-  algorithms::Residency residency = options.residency;
+  // Where the circle is cut is decided apart for iterations that bring tails and for those that bring none.
+  algorithms::Residency residency = options.residency, withoutTails = options.residency;
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
-    RETURN_IF_ERROR(schedule(iteration, options, residency, runner));
+    RETURN_IF_ERROR(schedule(iteration, options, iteration.getKvBlocks() == 0 ? residency : withoutTails, runner));
 
   // offsets: where everything lies. The host slab serves all placements of a plan, so the plan says where a unit lies
   // in it; none where only sizes are asked for.
   passes::PlaceOnHostOptions onHost;
   onHost.addresses.assign(options.hostAddresses.begin(), options.hostAddresses.end());
+  onHost.kvAddresses.assign(options.kv.hostAddresses.begin(), options.kv.hostAddresses.end());
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
     RETURN_IF_ERROR(runner.run(iteration, "offsets", passes::createPlaceOnHost(onHost)));
   // All iterations of a placement at once: what persists from one to the next has one address.
-  return runner.run(module, "offsets", passes::createPlaceBuffers({options.kvAlign}));
+  return runner.run(module, "offsets", passes::createPlaceBuffers());
 }
 
 absl::Status closeOffsets(mlir::ModuleOp module, const PipelineOptions &options) {

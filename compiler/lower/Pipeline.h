@@ -14,6 +14,15 @@
 
 namespace headrace::compiler {
 
+// Caches of a plan that has some of their blocks at home on the host: in a placement those of the residency, `mirror`
+// being the first that is away in any of them.
+struct KvHomes {
+  int64_t blocks = 0; // of a layer, the scratch block included
+  uint64_t blockBytes = 0;
+  int64_t mirror = 0;                 // 0: all blocks are on the device in all placements
+  std::vector<int64_t> hostAddresses; // of block `mirror`, by layer
+};
+
 struct PipelineOptions {
   algorithms::Residency residency;
   // The cut of an iteration in the homes phase, where the residency leaves it to be planned. Asked of the decode
@@ -22,7 +31,7 @@ struct PipelineOptions {
   // The amounts of a compute step that reads its weights directly over the link. Null: steps keep theirs.
   std::function<cost::Work(ir::StepInterface, ir::IterationOp)> directWork;
   std::vector<int64_t> hostAddresses; // of each unit in the host slab, the same for all placements of a plan
-  int64_t kvAlign = 256;              // KV caches are whole pages of so many bytes
+  KvHomes kv;
   std::function<void(ir::IterationOp, llvm::StringRef phase)> onPhase; // after each phase; may be null
   std::function<void(ir::IterationOp, llvm::StringRef pass)> onPass;   // after each pass, by its name in headrace-opt
 };

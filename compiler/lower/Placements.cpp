@@ -61,7 +61,9 @@ std::string MemoryNeed::describe() const {
 PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::WeightLayout &layout, const Target &target,
                                  std::vector<MemoryUse> uses)
     : spec_(spec), layout_(layout), uses_(std::move(uses)) {
-  kv_ = target.kvBytes * static_cast<uint64_t>(spec.layers);
+  kvBytes_ = target.kvBytes;
+  kvBlockBytes_ = target.kvBlockBytes;
+  kvBlocks_ = target.kvBlocks;
   io_ = kernels::metaBytes(target.meta) +
         2 * model::alignUp(static_cast<uint64_t>(target.meta.maxSequences) * sizeof(int32_t));
   for (const MemoryUse &use : uses_)
@@ -90,10 +92,32 @@ std::vector<PlacementFamily::Item> PlacementFamily::itemsOf(const algorithms::Re
   return items;
 }
 
+uint64_t PlacementFamily::kvOf(const algorithms::Residency &residency) const {
+  const auto layers = static_cast<uint64_t>(spec_.layers);
+  const std::optional<int64_t> away = residency.firstKvBlockAway();
+  return layers * (away ? model::alignUp(static_cast<uint64_t>(*away) * kvBlockBytes_) : kvBytes_);
+}
+
+uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const {
+  const std::optional<int64_t> away = residency.firstKvBlockAway();
+  if (!away)
+    return 0;
+  const std::vector<uint64_t> tails(static_cast<size_t>(spec_.layers),
+                                    model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_));
+  uint64_t bytes = 0;
+  for (const uint64_t slot : algorithms::assignSlotsInCircle(
+           tails, residency.kvSlots > 0 ? residency.kvSlots : algorithms::kKvSlots).slotBytes)
+    bytes += slot;
+  return bytes;
+}
+
 uint64_t PlacementFamily::hostBytes(const Candidate &candidate) const {
   uint64_t bytes = 0;
   for (const int32_t unit : candidate.residency.weightsAway())
     bytes += layout_.units[static_cast<size_t>(unit)].bytes;
+  if (const std::optional<int64_t> away = candidate.residency.firstKvBlockAway())
+    bytes += static_cast<uint64_t>(spec_.layers) *
+             model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_);
   return bytes;
 }
 
@@ -150,13 +174,14 @@ std::vector<PlacementFamily::SlotsUsed> PlacementFamily::slotsByClass(const Cand
 
 MemoryNeed PlacementFamily::held(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const {
   MemoryNeed need;
-  need.kv = kv_;
+  need.kv = kvOf(candidate.residency);
   need.io = io_;
   need.weights = layout_.totalBytes();
   for (const int32_t unit : candidate.residency.weightsAway())
     need.weights -= layout_.units[static_cast<size_t>(unit)].bytes;
   for (uint64_t bytes : slots.empty() ? std::vector<uint64_t>() : slots[0].bytes)
     need.slots += bytes;
+  need.slots += tailsOf(candidate.residency);
   need.bytes = need.kv + need.io + need.weights + need.slots;
   return need;
 }
@@ -173,7 +198,8 @@ MemoryNeed PlacementFamily::need(const Candidate &candidate, const std::vector<S
     std::vector<algorithms::ArenaIteration> iterations;
     for (size_t i = 0; i < uses_.size(); ++i)
       iterations.push_back({uses_[i].transients, slots[i].uses});
-    need.transients = algorithms::layOutArena({}, iterations, slots[0].bytes, {}).top - need.slots;
+    need.transients = algorithms::layOutArena({}, iterations, slots[0].bytes, {}).top -
+                      (need.slots - tailsOf(candidate.residency));
   }
   need.bytes += need.transients;
   return need;

@@ -10,8 +10,6 @@ namespace {
 // The search for where slots begin ends within so many permille of the arena.
 constexpr uint64_t kBisectionEnd = 5;
 
-uint64_t alignUp(uint64_t bytes, uint64_t align) { return (bytes + align - 1) / align * align; }
-
 // Transients of all iterations around slots that begin at `slotsBegin`, relative to the transients' base.
 struct Attempt {
   std::vector<std::vector<uint64_t>> transients;
@@ -49,7 +47,7 @@ template <typename Pick> uint64_t peakOf(absl::Span<const LiveRange> transients,
 
 } // namespace
 
-ArenaLayout layOutArena(absl::Span<const ArenaBuffer> below, absl::Span<const ArenaIteration> iterations,
+ArenaLayout layOutArena(absl::Span<const uint64_t> belowBytes, absl::Span<const ArenaIteration> iterations,
                         absl::Span<const uint64_t> slotBytes, absl::Span<const uint64_t> persistentBytes) {
   // When each slot is free for good, in any iteration.
   std::vector<int64_t> slotLast(slotBytes.size(), -1);
@@ -98,9 +96,9 @@ ArenaLayout layOutArena(absl::Span<const ArenaBuffer> below, absl::Span<const Ar
 
   ArenaLayout layout;
   uint64_t base = 0; // of the transients
-  for (const ArenaBuffer &buffer : below) {
-    layout.below.push_back(alignUp(base, buffer.align));
-    base = alignUp(layout.below.back() + buffer.bytes, buffer.align);
+  for (uint64_t bytes : belowBytes) {
+    layout.below.push_back(base);
+    base += bytes;
   }
   layout.transients = std::move(best.transients);
   for (std::vector<uint64_t> &addresses : layout.transients)

@@ -38,12 +38,6 @@ struct ArenaIteration {
   std::vector<SlotUse> slotUses;
 };
 
-// What persists below the transients: begins at a multiple of `align` and takes whole multiples of it.
-struct ArenaBuffer {
-  uint64_t bytes = 0;
-  uint64_t align = 256; // a multiple of 256
-};
-
 struct ArenaLayout {
   std::vector<uint64_t> below;                   // addresses of what lies below the transients
   std::vector<std::vector<uint64_t>> transients; // addresses, by iteration
@@ -52,8 +46,8 @@ struct ArenaLayout {
   uint64_t top = 0;                              // the arena's bytes
 };
 
-// `below`: io and KV, which come first. slotBytes, persistentBytes: multiples of 256, as all addresses are.
-ArenaLayout layOutArena(absl::Span<const ArenaBuffer> below, absl::Span<const ArenaIteration> iterations,
+// `belowBytes`: of io and KV, which come first. All sizes are multiples of 256, as all addresses are.
+ArenaLayout layOutArena(absl::Span<const uint64_t> belowBytes, absl::Span<const ArenaIteration> iterations,
                         absl::Span<const uint64_t> slotBytes, absl::Span<const uint64_t> persistentBytes);
 
 } // namespace headrace::algorithms

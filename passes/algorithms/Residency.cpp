@@ -22,14 +22,17 @@ bool parseList(std::string_view text, MovableKind kind, std::vector<Extent> &awa
   while (!text.empty()) {
     const std::string_view part = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), part.size() + 1));
-    const size_t dash = part.find('-');
+    const size_t dash = part.find('-'), at = part.find('@');
+    const std::string_view numbers = part.substr(0, at);
     int32_t first = 0, last = 0;
-    if (!parseNumber(part.substr(0, dash), first) ||
-        !(dash == std::string_view::npos ? (last = first, true) : parseNumber(part.substr(dash + 1), last)) ||
+    uint64_t begin = 0;
+    if (!parseNumber(numbers.substr(0, dash), first) ||
+        !(dash == std::string_view::npos ? (last = first, true) : parseNumber(numbers.substr(dash + 1), last)) ||
+        (at != std::string_view::npos && (kind == MovableKind::Weight || !parseNumber(part.substr(at + 1), begin))) ||
         first <= before || last < first || last - first > (1 << 20))
       return false;
     for (int32_t index = first; index <= last; ++index)
-      away.push_back({{kind, index}});
+      away.push_back({.of = {kind, index}, .begin = begin});
     before = last;
   }
   return before >= 0;
@@ -42,11 +45,13 @@ std::string listText(const std::vector<Extent> &away, MovableKind kind) {
       continue;
     size_t last = i;
     while (last + 1 < away.size() && away[last + 1].of.kind == kind &&
-           away[last + 1].of.index == away[last].of.index + 1)
+           away[last + 1].of.index == away[last].of.index + 1 && away[last + 1].begin == away[i].begin)
       ++last;
     text += (text.empty() ? "" : ",") + std::to_string(away[i].of.index);
     if (last > i)
       text += "-" + std::to_string(away[last].of.index);
+    if (away[i].begin > 0)
+      text += "@" + std::to_string(away[i].begin);
     i = last;
   }
   return text;
@@ -125,8 +130,29 @@ void Residency::setWeightsAway(const std::vector<int32_t> &units) {
   away = std::move(weights);
 }
 
+std::optional<int64_t> Residency::firstKvBlockAway() const {
+  for (const Extent &extent : away)
+    if (extent.of.kind == MovableKind::Kv)
+      return static_cast<int64_t>(extent.begin);
+  return std::nullopt;
+}
+
+void Residency::setNoKvAway() {
+  std::erase_if(away, [](const Extent &extent) { return extent.of.kind == MovableKind::Kv; });
+}
+
+void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
+  setNoKvAway();
+  const auto at = std::find_if(away.begin(), away.end(),
+                               [](const Extent &extent) { return extent.of.kind > MovableKind::Kv; });
+  std::vector<Extent> caches;
+  for (int32_t layer = 0; layer < layers; ++layer)
+    caches.push_back({.of = {MovableKind::Kv, layer}, .begin = static_cast<uint64_t>(firstBlock)});
+  away.insert(at, caches.begin(), caches.end());
+}
+
 bool Residency::operator==(const Residency &other) const {
-  return start == other.start && slots == other.slots && ringBytes == other.ringBytes && wrap == other.wrap &&
+  return start == other.start && slots == other.slots && ringBytes == other.ringBytes && kvSlots == other.kvSlots && wrap == other.wrap &&
          away == other.away;
 }
 
@@ -145,6 +171,8 @@ std::string toText(const Residency &residency) {
     add("slots", std::to_string(residency.slots));
   if (residency.ringBytes != 0)
     add("ring", std::to_string(residency.ringBytes));
+  if (residency.kvSlots != 0)
+    add("kv-slots", std::to_string(residency.kvSlots));
   const Wrap &wrap = residency.wrap;
   if (wrap.decode)
     add("decode-cut", cutText(*wrap.decode));
@@ -182,6 +210,8 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
       good = parseNumber(value, residency.slots);
     else if (key == "ring")
       good = parseNumber(value, residency.ringBytes);
+    else if (key == "kv-slots")
+      good = parseNumber(value, residency.kvSlots);
     else if (key == "decode-cut")
       good = parseCut(value, residency.wrap.decode);
     else if (key == "mixed-cut")
@@ -194,8 +224,8 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
       good = false;
     if (!good) {
       error = "has '" + std::string(entry) +
-              "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7), start=paper, eager or "
-              "ahead-N, slots=N, ring=BYTES, decode-cut= or mixed-cut=N or N+BYTES, wrap, one-cut";
+              "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
+              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N, decode-cut= or mixed-cut=N or N+BYTES, wrap, one-cut";
       return std::nullopt;
     }
   }
@@ -205,6 +235,16 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
 }
 
 std::string contradictionIn(const Residency &residency) {
+  if (const std::optional<int64_t> block = residency.firstKvBlockAway()) {
+    if (residency.start != kEager)
+      return "moves caches under the rule eager only, not under " + startText(residency.start);
+    if (residency.kvSlots < 0)
+      return "needs a number of slots for tails of caches that is not negative, got " +
+             std::to_string(residency.kvSlots);
+    for (const Extent &extent : residency.away)
+      if (extent.of.kind == MovableKind::Kv && static_cast<int64_t>(extent.begin) != *block)
+        return "splits all caches at one block, got " + std::to_string(*block) + " and " + std::to_string(extent.begin);
+  }
   if (residency.slots < 0)
     return "needs a number of slots that is not negative, got " + std::to_string(residency.slots);
   const bool eager = residency.start.rule == StartRule::Eager;

@@ -73,7 +73,7 @@ public:
         return refuse(absl::StrCat("operand ", argName(operand.arg), " is on disk"));
       if (operand.space == Space::Host && !step_.direct)
         return refuse(absl::StrCat("operand ", argName(operand.arg), " is in host memory and the step is not direct"));
-      const uint64_t limit = operand.space == Space::Host ? plan_.hostBytes : plan_.addressBytes();
+      const uint64_t limit = operand.space == Space::Host ? plan_.hostBytes : plan_.arenaBytes;
       const uint64_t bytes = plan::spannedBytes(plan_, operand);
       if (bytes > limit || operand.address > limit - bytes)
         return refuse(absl::StrCat("operand ", argName(operand.arg), ": bytes [", operand.address, ", +", bytes,

@@ -74,7 +74,6 @@ private:
 };
 
 absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {
-  RETURN_IF_ERROR(checkMemory(plan));
   o_.reset();
   if (plan.placements.empty() || plan.ioBuffer(plan::Io::Meta) >= plan.buffers.size() ||
       plan.ioBuffer(plan::Io::Output) >= plan.buffers.size())

@@ -52,12 +52,4 @@ absl::Status checkFreeMemory(uint64_t arena, uint64_t overhead, uint64_t free, u
                    "--device-memory"));
 }
 
-absl::Status checkMemory(const plan::Plan &plan) {
-  if (plan.pageBytes == 0)
-    return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("cuda device: the plan's KV caches grow into memory that weights leave (", plan.aliases.size(),
-                   " ranges have a second address), which this device does not map: compile with --elastic-kv off"));
-}
-
 } // namespace headrace::cuda

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "runtime/plan/Plan.h"
 
 namespace headrace::cuda {
 
@@ -21,9 +20,6 @@ absl::Status checkIndex(int index, int count);
 absl::Status checkArchitecture(const std::string &name, const std::string &built, int major, int minor);
 // ResourceExhausted naming the numbers where fewer than arena + overhead bytes are free.
 absl::Status checkFreeMemory(uint64_t arena, uint64_t overhead, uint64_t free, uint64_t total);
-
-// Unimplemented where KV caches grow into memory of weights: this device maps its arena once.
-absl::Status checkMemory(const plan::Plan &plan);
 
 // Unavailable with `message` and what else could run.
 absl::Status unavailable(const std::string &message);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/GuardedMemory.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -73,57 +72,6 @@ absl::StatusOr<GuardedMemory> GuardedMemory::take(uint64_t bytes, uint64_t align
 #endif
   memory.size_ = bytes;
   memory.begin_ = usable + (inner - bytes);
-  return memory;
-}
-
-absl::StatusOr<GuardedMemory> GuardedMemory::takeAliased(uint64_t arenaBytes, absl::Span<const Alias> aliases,
-                                                         std::string_view what) {
-  const std::string name(what);
-  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  uint64_t end = arenaBytes;
-  bool whole = arenaBytes % page == 0;
-  for (const Alias &alias : aliases) {
-    whole &= alias.address % page == 0 && alias.arenaAddress % page == 0 && alias.bytes % page == 0;
-    if (alias.address < end || alias.bytes > arenaBytes || alias.arenaAddress > arenaBytes - alias.bytes)
-      return absl::InvalidArgumentError(absl::StrCat(name, ": an alias of ", alias.bytes, " bytes at ", alias.address,
-                                                     " for ", alias.arenaAddress, ", expected in order, behind ", end,
-                                                     " and of ", arenaBytes, " bytes"));
-    end = alias.address + alias.bytes;
-  }
-  if (!whole)
-    return absl::InvalidArgumentError(absl::StrCat(name, ": ", arenaBytes, " bytes and ", aliases.size(),
-                                                   " aliases, expected whole pages of ", page, " bytes"));
-  const uint64_t available = availableMemory();
-  if (end > std::numeric_limits<int64_t>::max() - 3 * page || (available != 0 && arenaBytes > available))
-    return absl::ResourceExhaustedError(
-        absl::StrCat(name, ": ", arenaBytes, " bytes wanted, ", available, " bytes of memory are available"));
-  const auto refuse = [&](const char *doing) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(name, ": ", doing, " ", arenaBytes, " bytes: ", std::strerror(errno)));
-  };
-  GuardedMemory memory;
-  memory.mappingBytes_ = end + 2 * page;
-  void *mapping = mmap(nullptr, memory.mappingBytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapping == MAP_FAILED)
-    return refuse("mapping");
-  memory.mapping_ = mapping;
-  memory.begin_ = static_cast<std::byte *>(mapping) + page;
-  memory.size_ = end;
-  // A file in memory, which lives as long as it is mapped; taken before anything else is.
-  const int file = memfd_create("headrace", MFD_CLOEXEC);
-  if (file < 0)
-    return refuse("making a memory file of");
-  const auto map = [&](uint64_t address, uint64_t offset, uint64_t bytes, int flags) {
-    return bytes == 0 || mmap(memory.begin_ + address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | flags,
-                              file, static_cast<off_t>(offset)) != MAP_FAILED;
-  };
-  bool mapped = fallocate(file, 0, 0, static_cast<off_t>(arenaBytes)) == 0 && map(0, 0, arenaBytes, MAP_POPULATE);
-  for (const Alias &alias : aliases)
-    mapped = mapped && map(alias.address, alias.arenaAddress, alias.bytes, MAP_POPULATE);
-  absl::Status status = mapped ? absl::OkStatus() : refuse("mapping");
-  close(file);
-  if (!status.ok())
-    return status;
   return memory;
 }
 

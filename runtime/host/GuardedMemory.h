@@ -26,14 +26,6 @@ public:
   // both numbers where the machine has less memory available. With `populate` the pages are there on return.
   static absl::StatusOr<GuardedMemory> take(uint64_t bytes, uint64_t alignment, std::string_view what, bool populate);
 
-  // `arenaBytes` (whole pages), and behind them, up to the end of the last alias, the aliases' addresses, each a second
-  // name for the arena's bytes; addresses between that are no alias' fault. bytes() has all of them.
-  struct Alias {
-    uint64_t address = 0, arenaAddress = 0, bytes = 0; // whole pages
-  };
-  static absl::StatusOr<GuardedMemory> takeAliased(uint64_t arenaBytes, absl::Span<const Alias> aliases,
-                                                   std::string_view what);
-
   absl::Span<std::byte> bytes() const { return {begin_, size_}; }
 
 private:

@@ -67,7 +67,7 @@ private:
 
   absl::Status addCopy(uint32_t index, LaneStep &out) {
     const plan::Plan &plan = request_.plan;
-    ASSIGN_OR_RETURN(sides, core::copySides(schedule_, index, {request_.bases, plan.addressBytes(), plan.hostBytes}));
+    ASSIGN_OR_RETURN(sides, core::copySides(schedule_, index, {request_.bases, plan.arenaBytes, plan.hostBytes}));
     out.source = sides.source;
     out.destination = sides.destination;
     out.bytes = sides.bytes;

@@ -44,15 +44,6 @@ absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, double link
   return speed;
 }
 
-absl::StatusOr<GuardedMemory> takeArena(const plan::Plan &plan) {
-  if (plan.pageBytes == 0)
-    return GuardedMemory::take(plan.arenaBytes, model::kAlign, "device arena", true);
-  std::vector<GuardedMemory::Alias> aliases;
-  for (const plan::Alias &alias : plan.aliases)
-    aliases.push_back({alias.address, alias.arenaAddress, alias.bytes});
-  return GuardedMemory::takeAliased(plan.arenaBytes, aliases, "device arena");
-}
-
 } // namespace
 
 LaneDevice::~LaneDevice() { close(); }
@@ -84,7 +75,7 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
     ASSIGN_OR_RETURN(speed, linkSpeed(plan.hardware, options.linkBandwidth));
     speed_ = speed;
   }
-  ASSIGN_OR_RETURN(arena, takeArena(plan));
+  ASSIGN_OR_RETURN(arena, GuardedMemory::take(plan.arenaBytes, model::kAlign, "device arena", true));
   ASSIGN_OR_RETURN(slab, GuardedMemory::take(plan.hostBytes, model::kAlign, "host slab", false));
   plan_ = &plan;
   trace_ = options.trace;
@@ -160,7 +151,7 @@ void LaneDevice::close() {
 }
 
 absl::Status LaneDevice::checkRange(const char *what, uint64_t address, uint64_t bytes) const {
-  if (!plan::forEachArenaRange(*plan_, address, bytes, [](uint64_t, uint64_t) {}))
+  if (bytes > plan_->arenaBytes || address > plan_->arenaBytes - bytes)
     return absl::OutOfRangeError(absl::StrCat(what, ": bytes [", address, ", +", bytes, ") are outside the arena of ",
                                               plan_->arenaBytes, " bytes"));
   return absl::OkStatus();

@@ -104,14 +104,6 @@ DeadRanges deadRanges(const plan::Plan &plan, const plan::Schedule &schedule) {
   std::vector<ByteRange> brought; // homes that a change of placement copies to the device
   for (const plan::Extent &extent : plan.placements[schedule.placement].extents)
     if (extent.space == plan::Space::Device) {
-      if (extent.address >= plan.arenaBytes) { // a cache: the arena's pages that its blocks in use have
-        plan::forEachArenaRange(plan, extent.address,
-                                plan::bytesAtHome(plan, plan.placements[schedule.placement], extent),
-                                [&](uint64_t begin, uint64_t bytes) {
-                                  lives.push_back({{begin, begin + bytes}, -1, steps});
-                                });
-        continue;
-      }
       const bool stays = schedule.fromPlacement == plan::kNone;
       plan::Extent kept = extent, rest = extent;
       kept.bytes = stays ? extent.bytes : bytesKept(plan.placements[schedule.fromPlacement], extent);

@@ -94,6 +94,13 @@ uint64_t addressEnd(const Plan &plan, const Extent &extent) {
   return end + (extent.bytes / block - 1) * between;
 }
 
+int64_t residentBlocks(const Plan &plan, const Placement &placement) {
+  for (const Extent &extent : placement.extents)
+    if (extent.interleaved)
+      return static_cast<int64_t>(extent.bytes / plan.kvBlockBytes());
+  return placement.kvBlocks;
+}
+
 uint64_t bytesAtHome(const Plan &plan, const Placement &placement, const Extent &extent) {
   if (plan.pageBytes == 0 || plan.buffers[extent.buffer].kind != BufferKind::Kv)
     return extent.bytes;

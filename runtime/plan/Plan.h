@@ -329,6 +329,10 @@ struct Plan {
 
 // The address behind an extent's last byte.
 uint64_t addressEnd(const Plan &plan, const Extent &extent);
+// How many blocks of a cache, from the first, are at home on the device in a placement: all that it has, but where a
+// tail is at home on the host.
+int64_t residentBlocks(const Plan &plan, const Placement &placement);
+
 // Of an extent on the device, what is in use in its placement: all of it, but of a cache that may grow only its blocks.
 uint64_t bytesAtHome(const Plan &plan, const Placement &placement, const Extent &extent);
 

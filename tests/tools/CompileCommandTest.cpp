@@ -162,7 +162,7 @@ TEST_F(Compile, DumpsTheIrOfEachPass) {
       decode.push_back(file.substr(at + 13) + (readFile(file) == "// headrace IR\n(unchanged)\n" ? " =" : ""));
   EXPECT_THAT(decode,
               testing::ElementsAre("01-verify-phase.mlir", "02-choose-homes.mlir",
-                                   "03-price-direct-reads.mlir =", "04-verify-phase.mlir =", "05-insert-movement.mlir",
+                                   "03-price-direct.mlir =", "04-verify-phase.mlir =", "05-insert-movement.mlir",
                                    "06-verify-phase.mlir =", "07-assign-lanes.mlir",
                                    "08-insert-waits.mlir =", "09-elide-waits.mlir", "10-verify-phase.mlir =",
                                    "11-place-on-host.mlir =", "12-place-buffers.mlir", "13-verify-phase.mlir ="));

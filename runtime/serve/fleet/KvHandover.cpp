@@ -5,6 +5,7 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/core/KvPlaces.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::serve {
@@ -12,48 +13,43 @@ namespace {
 
 using model::cat;
 
-// Bytes of one block in one layer's cache.
-uint64_t layerBlockBytes(const plan::Plan &plan) {
-  return 2 * static_cast<uint64_t>(plan.model->kvRows()) * static_cast<uint64_t>(plan.blockTokens) *
-         model::dtypeBytes(plan.kvDtype);
-}
-
-// Calls `copy(address, offset, bytes)` for each part of a block as the placement that runs has it.
-template <typename Copy> absl::Status forBlock(core::Runtime &runtime, int64_t layer, int32_t block, const Copy &copy) {
-  const plan::Plan &plan = runtime.plan();
-  const uint64_t bytes = layerBlockBytes(plan), begin = static_cast<uint64_t>(block) * bytes;
-  const uint32_t buffer = plan.kvBuffer(layer);
-  uint64_t covered = 0;
-  for (const plan::Extent &extent : plan.placements[runtime.placement()].extents) {
-    if (extent.buffer != buffer || extent.space != plan::Space::Device)
-      continue;
-    const uint64_t from = std::max(begin, extent.bufferOffset);
-    const uint64_t to = std::min(begin + bytes, extent.bufferOffset + extent.bytes);
-    if (from >= to)
-      continue;
-    if (absl::Status status = copy(extent.address + (from - extent.bufferOffset), from - begin, to - from);
-        !status.ok())
-      return status;
-    covered += to - from;
-  }
-  if (covered != bytes)
-    return absl::InvalidArgumentError(cat("KV block ", block, " of layer ", layer, ": ", covered, " of its ", bytes,
-                                          " bytes are in device memory in placement '",
-                                          plan.placements[runtime.placement()].name, "'"));
+// The block's bytes, from where they are read.
+absl::Status read(core::Runtime &runtime, const core::KvPlaces &from, absl::Span<std::byte> bytes) {
+  if (from.space == plan::Space::Device)
+    return runtime.device().readDevice(from.address, bytes);
+  const auto home = runtime.device().hostSlab().subspan(from.address, bytes.size());
+  std::copy(home.begin(), home.end(), bytes.begin());
   return absl::OkStatus();
 }
 
-absl::Status checkBlocks(const plan::Plan &plan, absl::Span<const int32_t> blocks) {
+// To every copy of the block.
+absl::Status write(core::Runtime &runtime, const core::KvPlaces &to, absl::Span<const std::byte> bytes) {
+  const auto toSlab = [&](uint64_t address) {
+    std::copy(bytes.begin(), bytes.end(), runtime.device().hostSlab().begin() + static_cast<ptrdiff_t>(address));
+  };
+  if (to.space == plan::Space::Host) {
+    toSlab(to.address);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(runtime.device().writeDevice(to.address, bytes));
+  if (to.mirrored)
+    toSlab(to.mirror);
+  return absl::OkStatus();
+}
+
+absl::Status checkBlocks(const core::Runtime &runtime, absl::Span<const int32_t> blocks) {
+  const plan::Placement &placement = runtime.plan().placements[runtime.placement()];
   for (int32_t block : blocks)
-    if (block < 1 || block >= plan.kvBlocks)
-      return absl::InvalidArgumentError(cat("KV block ", block, ": expected 1 to ", plan.kvBlocks - 1));
+    if (block < 1 || block >= placement.kvBlocks)
+      return absl::InvalidArgumentError(cat("KV block ", block, ": expected 1 to ", placement.kvBlocks - 1,
+                                            ", as placement '", placement.name, "' has"));
   return absl::OkStatus();
 }
 
 } // namespace
 
 uint64_t kvBlockBytesOfAllLayers(const plan::Plan &plan) {
-  return static_cast<uint64_t>(plan.model->layers) * layerBlockBytes(plan);
+  return static_cast<uint64_t>(plan.model->layers) * plan.kvBlockBytes();
 }
 
 uint64_t handoverBytes(const plan::Plan &plan, absl::Span<const int64_t> tokens) {
@@ -83,27 +79,20 @@ absl::Status KvHandover::move(core::Runtime &from, absl::Span<const int32_t> fro
     return absl::InvalidArgumentError(
         cat("KV hand-over of ", fromBlocks.size(), " blocks into ", toBlocks.size(), " blocks"));
   for (const absl::Status &status :
-       {checkHandover(from.plan(), to.plan()), checkBlocks(from.plan(), fromBlocks), checkBlocks(to.plan(), toBlocks)})
+       {checkHandover(from.plan(), to.plan()), checkBlocks(from, fromBlocks), checkBlocks(to, toBlocks)})
     if (!status.ok())
       return status;
   if (!from.device().holdsData() || !to.device().holdsData())
     return absl::OkStatus();
   for (core::Runtime *runtime : {&from, &to})
     RETURN_IF_ERROR(runtime->device().drain());
-  staging_.resize(layerBlockBytes(from.plan()));
-  for (int64_t layer = 0; layer < from.plan().model->layers; ++layer) {
+  const core::KvLayout source(from.plan(), from.placement()), target(to.plan(), to.placement());
+  staging_.resize(source.blockBytes());
+  for (int64_t layer = 0; layer < from.plan().model->layers; ++layer)
     for (size_t b = 0; b < fromBlocks.size(); ++b) {
-      absl::Status status = forBlock(from, layer, fromBlocks[b], [&](uint64_t address, uint64_t at, uint64_t bytes) {
-        return from.device().readDevice(address, absl::MakeSpan(staging_).subspan(at, bytes));
-      });
-      if (status.ok())
-        status = forBlock(to, layer, toBlocks[b], [&](uint64_t address, uint64_t at, uint64_t bytes) {
-          return to.device().writeDevice(address, absl::MakeConstSpan(staging_).subspan(at, bytes));
-        });
-      if (!status.ok())
-        return status;
+      RETURN_IF_ERROR(read(from, source.of(layer, fromBlocks[b]), absl::MakeSpan(staging_)));
+      RETURN_IF_ERROR(write(to, target.of(layer, toBlocks[b]), staging_));
     }
-  }
   return absl::OkStatus();
 }
 

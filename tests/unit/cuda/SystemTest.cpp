@@ -63,19 +63,6 @@ TEST(DeviceChecks, ArchitecturesThatAreNotBuiltInAreRefused) {
                         "CMAKE_CUDA_ARCHITECTURES=86"));
 }
 
-TEST(DeviceChecks, RefusesCachesThatGrow) {
-  plan::Plan plan;
-  EXPECT_TRUE(checkMemory(plan).ok());
-  plan.pageBytes = uint64_t{2} << 20;
-  plan.aliases.resize(3);
-  const absl::Status status = checkMemory(plan);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(status.message().find("(3 ranges have a second address), which this device does not map: compile with "
-                                  "--elastic-kv off"),
-            std::string::npos)
-      << status;
-}
-
 TEST(DeviceChecks, MemoryThatOthersHoldIsRefusedWithTheNumbers) {
   EXPECT_TRUE(checkFreeMemory(60, 40, 100, 200).ok());
   for (const auto &[arena, overhead] : {std::pair<uint64_t, uint64_t>{61, 40}, {101, 0}, {UINT64_MAX, UINT64_MAX}}) {

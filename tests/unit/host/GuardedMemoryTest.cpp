@@ -47,35 +47,6 @@ TEST(GuardedMemoryDeathTest, ThePageBeforeTheFirstByteFaults) {
   EXPECT_DEATH(*before = std::byte{1}, "");
 }
 
-// Two pages of arena; behind a page that is nobody's, the second page once more, then the first.
-TEST(GuardedMemory, AnAliasIsASecondNameForTheSameBytes) {
-  constexpr uint64_t kPage = 4096;
-  auto memory = GuardedMemory::takeAliased(2 * kPage, {{3 * kPage, kPage, kPage}, {4 * kPage, 0, kPage}}, "arena");
-  ASSERT_TRUE(memory.ok()) << memory.status();
-  const absl::Span<std::byte> bytes = memory->bytes();
-  ASSERT_EQ(bytes.size(), 5 * kPage);
-  bytes[kPage + 7] = std::byte{1};
-  bytes[4 * kPage + 9] = std::byte{2};
-  EXPECT_EQ(bytes[3 * kPage + 7], std::byte{1});
-  EXPECT_EQ(bytes[9], std::byte{2});
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_DEATH(*const_cast<volatile std::byte *>(&bytes[2 * kPage]) = std::byte{1}, "");
-  EXPECT_DEATH(*const_cast<volatile std::byte *>(bytes.data() + 5 * kPage) = std::byte{1}, "");
-  EXPECT_DEATH(*const_cast<volatile std::byte *>(bytes.data() - 1) = std::byte{1}, "");
-}
-
-TEST(GuardedMemory, RefusesAliasesThatCannotBe) {
-  constexpr uint64_t kPage = 4096;
-  const auto refusal = [](uint64_t arena, GuardedMemory::Alias alias) {
-    return std::string(GuardedMemory::takeAliased(arena, {alias}, "device arena").status().message());
-  };
-  EXPECT_THAT(refusal(kPage + 256, {2 * kPage, 0, kPage}), HasSubstr("expected whole pages of 4096 bytes"));
-  EXPECT_THAT(refusal(2 * kPage, {2 * kPage, 256, kPage}), HasSubstr("expected whole pages of 4096 bytes"));
-  EXPECT_THAT(refusal(2 * kPage, {kPage, 0, kPage}), HasSubstr("expected in order, behind 8192"));
-  EXPECT_THAT(refusal(2 * kPage, {2 * kPage, kPage, 2 * kPage}), HasSubstr("and of 8192 bytes"));
-  EXPECT_THAT(refusal(uint64_t{1} << 50, {uint64_t{1} << 50, 0, kPage}), HasSubstr("bytes of memory are available"));
-}
-
 TEST(GuardedMemory, RefusesWhatTheMachineHasNot) {
   EXPECT_GT(availableMemory(), 0u);
   for (uint64_t bytes : {uint64_t{1} << 50, ~uint64_t{0} - 255}) {

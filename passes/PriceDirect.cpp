@@ -2,18 +2,18 @@
 #include "passes/Passes.h"
 
 namespace headrace::passes {
-#define GEN_PASS_DEF_PRICEDIRECTREADS
+#define GEN_PASS_DEF_PRICEDIRECT
 #include "passes/Passes.h.inc"
 
 namespace {
 
-struct PriceDirectReads : impl::PriceDirectReadsBase<PriceDirectReads> {
-  using PriceDirectReadsBase::PriceDirectReadsBase;
+struct PriceDirect : impl::PriceDirectBase<PriceDirect> {
+  using PriceDirectBase::PriceDirectBase;
 
   void runOnOperation() override {
     ir::IterationOp iteration = getOperation();
     if (iteration.getPhase() != ir::Phase::Homes) {
-      iteration.emitError() << "direct reads are priced in the homes phase, not in phase "
+      iteration.emitError() << "direct steps are priced in the homes phase, not in phase "
                             << stringifyPhase(iteration.getPhase());
       return signalPassFailure();
     }
@@ -21,8 +21,9 @@ struct PriceDirectReads : impl::PriceDirectReadsBase<PriceDirectReads> {
       auto step = llvm::dyn_cast<ir::StepInterface>(op);
       if (!step || !step.stepInfo().direct)
         continue;
-      step.stepInfo().deviceBytes = deviceBytes;
-      step.stepInfo().linkBytes = linkBytes;
+      const bool appends = llvm::isa<ir::RopeAppendOp>(op);
+      step.stepInfo().deviceBytes = appends ? appendDeviceBytes : deviceBytes;
+      step.stepInfo().linkBytes = appends ? appendLinkBytes : linkBytes;
     }
   }
 };

@@ -1,6 +1,6 @@
-// RUN: headrace-opt %s -headrace-price-direct-reads="device-bytes=512 link-bytes=64" | FileCheck %s
+// RUN: headrace-opt %s -headrace-price-direct="device-bytes=512 link-bytes=64" | FileCheck %s
 // RUN: %not headrace-opt %s -headrace-choose-homes 2>&1 | FileCheck %s --check-prefix=PHASE
-// RUN: sed s/homes/lanes/ %s | %not headrace-opt -headrace-price-direct-reads 2>&1 | FileCheck %s --check-prefix=LANES
+// RUN: sed s/homes/lanes/ %s | %not headrace-opt -headrace-price-direct 2>&1 | FileCheck %s --check-prefix=LANES
 
 // PHASE: homes are chosen in the model phase, not in phase homes
 // LANES: direct reads are priced in the homes phase, not in phase lanes

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/KvPlaces.h"
+
+#include <algorithm>
+
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::core {
+
+KvLayout::KvLayout(const plan::Plan &plan, uint32_t placement)
+    : block_(plan.kvBlockBytes()), stride_(plan.kvBlockBytes()), blocks_(plan.placements[placement].kvBlocks),
+      resident_(plan::residentBlocks(plan, plan.placements[placement])), mirrored_(blocks_),
+      layers_(static_cast<size_t>(plan.model->layers)) {
+  const auto isCache = [&](const plan::Extent &e) { return plan.buffers[e.buffer].kind == plan::BufferKind::Kv; };
+  const auto layerOf = [&](const plan::Extent &e) -> Layer & {
+    return layers_[static_cast<size_t>(plan.buffers[e.buffer].layer)];
+  };
+  for (const plan::Extent &e : plan.placements[placement].extents)
+    if (isCache(e) && e.space == plan::Space::Device) {
+      layerOf(e).device = e.address;
+      stride_ = e.interleaved ? plan.kvStride() : block_;
+    }
+  // One slab serves all placements.
+  for (const plan::Placement &other : plan.placements)
+    for (const plan::Extent &e : other.extents)
+      if (isCache(e) && e.space == plan::Space::Host) {
+        layerOf(e).host = e.address - e.bufferOffset;
+        mirrored_ = std::min(mirrored_, static_cast<int64_t>(e.bufferOffset / block_));
+      }
+}
+
+KvPlaces KvLayout::of(int64_t layer, int64_t block) const {
+  const Layer &of = layers_[static_cast<size_t>(layer)];
+  const auto number = static_cast<uint64_t>(block);
+  const uint64_t host = of.host + number * block_;
+  if (block >= resident_)
+    return {plan::Space::Host, host, false, 0};
+  return {plan::Space::Device, of.device + number * stride_, block >= mirrored_, host};
+}
+
+} // namespace headrace::core

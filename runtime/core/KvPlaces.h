@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a block of a layer's cache lies between iterations: what hand-over and swapping ask. kernels/KvSegments.h says
+// it to the kernels.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/plan/Plan.h"
+
+namespace headrace::core {
+
+// Every current copy of a block: the one that is read, and the mirror of one that is on the device, where the plan
+// keeps one.
+struct KvPlaces {
+  plan::Space space = plan::Space::Device; // of the block's home
+  uint64_t address = 0;
+  bool mirrored = false; // at home on the device, and kept current on the host
+  uint64_t mirror = 0;   // in the host slab
+};
+
+// Made once a plan and placement; asking it allocates nothing.
+class KvLayout {
+public:
+  KvLayout(const plan::Plan &plan, uint32_t placement);
+
+  uint64_t blockBytes() const { return block_; }
+  int64_t blocks() const { return blocks_; } // that the placement has, the scratch block included
+  // Of a block below blocks().
+  KvPlaces of(int64_t layer, int64_t block) const;
+
+private:
+  struct Layer {
+    uint64_t device = 0; // of block 0
+    uint64_t host = 0;   // where block 0 would lie, modulo 2^64
+  };
+  uint64_t block_ = 0, stride_ = 0;
+  int64_t blocks_ = 0, resident_ = 0, mirrored_ = 0; // from this block on there is a copy on the host
+  std::vector<Layer> layers_;
+};
+
+} // namespace headrace::core
