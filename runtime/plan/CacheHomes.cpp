@@ -19,8 +19,25 @@ CacheHomes::CacheHomes(const Plan &plan)
     interleaved_ = home.resident > 0;
     if (!interleaved_)
       return; // nor is any in another placement
+    home.bytes = static_cast<uint64_t>(placement.kvBlocks) * blockBytes_;
     homes_.push_back(home);
   }
+  const Placement *fewest = nullptr; // of those that have a tail, the one with the fewest blocks on the device
+  for (size_t i = 0; i < homes_.size(); ++i) {
+    mirrorEnd_ = std::max(mirrorEnd_, homes_[i].bytes);
+    if (homes_[i].bytes > homes_[i].resident && (fewest == nullptr || homes_[i].resident < mirrorBegin_)) {
+      fewest = &plan.placements[i];
+      mirrorBegin_ = homes_[i].resident;
+    }
+  }
+  if (fewest == nullptr) {
+    mirrorEnd_ = 0;
+    return;
+  }
+  slab_.assign(plan.buffers.size(), 0);
+  for (const Extent &e : fewest->extents)
+    if (e.space == Space::Host)
+      slab_[e.buffer] = e.address - e.bufferOffset;
 }
 
 uint64_t CacheHomes::mostResidentBytes() const {

@@ -35,6 +35,8 @@ const char *ruleName(Rule rule) {
     return "wrong space";
   case Rule::Accounting:
     return "accounting";
+  case Rule::StaleCopy:
+    return "stale copy";
   }
   return "unknown";
 }
@@ -58,7 +60,7 @@ std::vector<Violation> findViolations(const Plan &plan, size_t limit) {
     verifyMovement(plan, caches, schedule, report);
   }
   if (!report.full())
-    verifyTotals(plan, report);
+    verifyTotals(plan, caches, report);
   return report.take();
 }
 

@@ -52,7 +52,9 @@ enum class Rule : uint8_t {
   // A compute step reads memory other than the device's without being marked direct.
   WrongSpace,
   // Stored totals (arena, host bytes, amounts, predictions) disagree with what follows from the steps.
-  Accounting
+  Accounting,
+  // 5: what is read, left in a slot or left at home of a cache has since been written elsewhere.
+  StaleCopy
 };
 const char *ruleName(Rule rule);
 

@@ -11,8 +11,8 @@ namespace {
 
 // A plan that cuts memory into so many pieces that looking at them takes minutes is no plan a compiler makes.
 constexpr uint64_t kMaxVisits = uint64_t{1} << 27;
-// Behind all addresses (PlanStructure.h): interleaved caches, one after another.
-constexpr uint64_t kCaches = uint64_t{1} << 60;
+// Behind all addresses (PlanStructure.h): interleaved caches, one after another; behind them the host slab.
+constexpr uint64_t kCaches = uint64_t{1} << 60, kSlab = uint64_t{1} << 61;
 static_assert(kCaches > 4 * kMaxBytes);
 
 Clock noStep() {
@@ -24,7 +24,7 @@ Clock noStep() {
 } // namespace
 
 Playback::Playback(const Plan &plan, const CacheHomes &caches, uint32_t schedule, const Clocks &clocks)
-    : plan_(plan), cacheBytes_(caches.mostResidentBytes()), index_(schedule), schedule_(plan.schedules[schedule]),
+    : plan_(plan), caches_(caches), index_(schedule), schedule_(plan.schedules[schedule]),
       placement_(plan.placements[schedule_.placement]), clocks_(clocks), extents_(plan, placement_),
       written_(schedule_.locals.size(), false) {}
 
@@ -36,12 +36,17 @@ void Playback::run(Report *report) {
     const Step &s = schedule_.steps[step];
     const Operand *begin = schedule_.operands.data() + s.firstOperand, *end = begin + s.operandCount;
     // A step reads what was there before it, then writes.
+    staleRead_.clear();
     for (const Operand *operand = begin; operand != end; ++operand)
-      if (operand->space == Space::Device && operand->access != Access::Write && operand->arg != Arg::Workspace)
+      if (operand->access != Access::Write && operand->arg != Arg::Workspace && isTracked(*operand))
         read(step, *operand);
     for (const Operand *operand = begin; operand != end; ++operand)
-      if (operand->space == Space::Device && operand->access != Access::Read)
+      if (operand->access != Access::Read && isTracked(*operand))
         write(step, *operand);
+    if (s.kind == StepKind::Copy)
+      spoilCopy(end[-1]);
+    else if (s.kind == StepKind::Compute)
+      spoilCopies(step);
     if (memory_.visits() > kMaxVisits) {
       if (report_)
         report_->add(Rule::Structure, index_, step,
@@ -61,24 +66,32 @@ uint32_t Playback::newLife(uint64_t bytes, int32_t writer) {
 void Playback::enter() {
   const bool leaves = schedule_.fromPlacement != kNone; // one placement for another
   const Placement &before = leaves ? plan_.placements[schedule_.fromPlacement] : placement_;
+  places_.resize(caches_.interleaved() ? plan_.buffers.size() : 0);
   for (const Extent &e : before.extents)
     if (e.space == Space::Device && (leaves || plan_.buffers[e.buffer].kind != BufferKind::Weight)) {
-      const uint64_t base = trackedBase(e.buffer, e.bufferOffset, e.address, e.interleaved);
-      memory_.assign(base + e.bufferOffset, {base + e.bufferOffset + e.bytes, e.buffer, base, -1, kNone, noStep()});
+      const uint64_t base = trackedBase(e.buffer, e.space, e.bufferOffset, e.address, e.interleaved);
+      addPlace(e.buffer, base);
+      memory_.assign(base + e.bufferOffset, {base + e.bufferOffset + e.bytes, e.buffer, base, -1, -1, kNone, noStep()});
     }
-  for (const Content &c : plan_.states[schedule_.entryState].contents)
+  enterMirrors();
+  for (const Content &c : plan_.states[schedule_.entryState].contents) {
+    addPlace(c.buffer, c.address - c.bufferOffset);
     memory_.assign(c.address,
-                   {c.address + c.bytes, c.buffer, c.address - c.bufferOffset, -1, newLife(c.bytes, -1), noStep()});
+                   {c.address + c.bytes, c.buffer, c.address - c.bufferOffset, -1, -1, newLife(c.bytes, -1), noStep()});
+  }
 }
 
-uint64_t Playback::trackedBase(uint32_t buffer, uint64_t offset, uint64_t address, bool interleaved) const {
-  if (!interleaved)
-    return address - offset;
-  return kCaches + static_cast<uint64_t>(plan_.buffers[buffer].layer) * cacheBytes_;
+uint64_t Playback::trackedBase(uint32_t buffer, Space space, uint64_t offset, uint64_t address,
+                               bool interleaved) const {
+  if (interleaved)
+    return kCaches + static_cast<uint64_t>(plan_.buffers[buffer].layer) * caches_.mostResidentBytes();
+  return (space == Space::Host ? kSlab : 0) + address - offset;
 }
 
 std::string Playback::placeOf(uint64_t tracked) const {
-  return tracked < kCaches ? absl::StrCat("at ", tracked) : "at home";
+  if (tracked >= kSlab)
+    return absl::StrCat("at ", tracked - kSlab, " in the host slab");
+  return tracked >= kCaches ? "at home" : absl::StrCat("at ", tracked);
 }
 
 bool Playback::isWeight(const Operand &operand) const {
@@ -133,6 +146,8 @@ void Playback::read(uint32_t step, const Operand &operand) {
       if (!reported)
         found(step, operand, begin, end, node);
       reported = true;
+    } else if (node->stale >= 0) {
+      readStale(step, operand, begin, end, *node);
     }
     if (!node) {
       unknown.emplace_back(begin, end);
@@ -154,7 +169,7 @@ void Playback::read(uint32_t step, const Operand &operand) {
   });
   // What is read though nothing is there must not be written meanwhile either.
   for (const auto &[begin, end] : unknown) {
-    RangeNode node{end, kNone, 0, -1, kNone, noStep()};
+    RangeNode node{end, kNone, 0, -1, -1, kNone, noStep()};
     node.readers[clocks_.lane(step)] = static_cast<int32_t>(step);
     memory_.assign(begin, node);
   }
@@ -190,42 +205,62 @@ void Playback::write(uint32_t step, const Operand &operand) {
     if (node->writer >= 0 && !read)
       after(node->writer, EdgeKind::Waw, begin, *node);
   });
+  if (operand.arg == Arg::KvTail) {
+    writeTail(step, operand);
+    return;
+  }
   const bool copy = schedule_.steps[step].kind == StepKind::Copy && !extents_.atHome(operand); // else into a slot
   if (operand.buffer >= plan_.buffers.size())
     written_[operand.buffer - plan_.buffers.size()] = true;
-  memory_.assign(at, {at + operand.bytes, operand.buffer, base, static_cast<int32_t>(step),
+  addPlace(operand.buffer, base);
+  memory_.assign(at, {at + operand.bytes, operand.buffer, base, static_cast<int32_t>(step), -1,
                       copy ? newLife(operand.bytes, static_cast<int32_t>(step)) : kNone, noStep()});
 }
 
-// Where the homes of another placement are left behind: this one's weight is at its home.
-void Playback::leaveHome(const Extent &e) {
+// Where the homes of another placement are left behind: the first bytes of this one's extent are at home.
+void Playback::leaveHome(const Extent &e, uint64_t bytes) {
+  const uint64_t base = trackedBase(e.buffer, e.space, e.bufferOffset, e.address, e.interleaved);
+  const uint64_t at = base + e.bufferOffset;
   bool reported = false;
-  memory_.visit(e.address, e.address + e.bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {
-    if ((node && node->holds(e.buffer, e.address - e.bufferOffset)) || !report_ || std::exchange(reported, true))
+  memory_.visit(at, at + bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {
+    if (!report_ || reported)
       return;
-    const uint64_t offset = e.bufferOffset + (begin - e.address);
+    if (node && node->holds(e.buffer, base)) {
+      if (node->stale >= 0)
+        leaveStale("leaves ", begin, end, *node);
+      reported = node->stale >= 0;
+      return;
+    }
+    reported = true;
     report_->add(Rule::EntryExit, index_, kNone,
                  absl::StrCat("placement ", placement_.name, " has ",
-                              describe(plan_, schedule_, e.buffer, offset, end - begin), " at home at ", begin,
-                              ", where the transition leaves ", contentOf(node, begin, end)));
+                              describe(plan_, schedule_, e.buffer, begin - base, end - begin), " at home",
+                              e.interleaved ? "" : absl::StrCat(" at ", begin), ", where the transition leaves ",
+                              contentOf(node, begin, end)));
   });
 }
 
 void Playback::leave() {
   if (schedule_.fromPlacement != kNone)
-    for (const Extent &e : placement_.extents)
+    for (const Extent &e : placement_.extents) {
       if (e.space == Space::Device && plan_.buffers[e.buffer].kind == BufferKind::Weight)
-        leaveHome(e);
+        leaveHome(e, e.bytes);
+      else if (e.interleaved) // as far as there were blocks before
+        leaveHome(e, std::min(e.bytes, caches_.bytes(schedule_.fromPlacement)));
+    }
+  leaveCaches();
   for (const Content &c : plan_.states[schedule_.exitState].contents) {
     bool reported = false;
     memory_.visit(c.address, c.address + c.bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {
-      if (node && node->holds(c.buffer, c.address - c.bufferOffset)) {
-        if (node->life != kNone)
-          lives_[node->life].atExit = true;
+      const bool holds = node && node->holds(c.buffer, c.address - c.bufferOffset);
+      if (holds && node->life != kNone)
+        lives_[node->life].atExit = true;
+      if ((holds && node->stale < 0) || !report_ || std::exchange(reported, true))
+        return;
+      if (holds) {
+        leaveStale("its exit state has ", begin, end, *node);
         return;
       }
-      if (!report_ || std::exchange(reported, true))
-        return;
       const uint64_t offset = c.bufferOffset + (begin - c.address);
       report_->add(Rule::EntryExit, index_, kNone,
                    absl::StrCat("its exit state has ", describe(plan_, schedule_, c.buffer, offset, end - begin),

@@ -9,7 +9,12 @@
 // Homes of weights on the device are never written (VerifyPlaces.cpp refuses plans that do), so a weight that is read
 // at its home needs no more. Everything else is in the map from the start: caches and io at their homes, and what the
 // entry state says the slots hold. An interleaved cache is tracked as one run behind all addresses: no other buffer has
-// bytes among its blocks (VerifyCaches.cpp, VerifyPlaces.cpp), and nobody uses it elsewhere. A transition between
+// bytes among its blocks (VerifyCaches.cpp, VerifyPlaces.cpp), and nobody uses it elsewhere. The homes of caches in the
+// host slab are written, so they are in the map, too, behind all others; weights there are only read.
+//
+// Bytes of a cache may be in several places: on the device at home or in slots, and in the host slab. A step that
+// writes them in some of these makes those in all others stale. A write that a copy might meet is of bytes in the slab
+// that the copy reads, so the two are ordered, and the steps' own order tells what is stale. A transition between
 // placements is the exception: it starts with the homes of the one and must end with those of the other, so they are in
 // the map.
 #pragma once
@@ -53,11 +58,21 @@ private:
   void read(uint32_t step, const Operand &operand);
   void write(uint32_t step, const Operand &operand);
   void leave();
-  void leaveHome(const Extent &extent);
+  void leaveHome(const Extent &extent, uint64_t bytes);
+  // Caches whose blocks lie apart (PlaybackCaches.cpp).
+  void enterMirrors();
+  void writeTail(uint32_t step, const Operand &operand);
+  void spoilCopies(uint32_t step);
+  void spoilCopy(const Operand &destination);
+  void readStale(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode &node);
+  void leaveCaches();
+  void leaveStale(const std::string &what, uint64_t begin, uint64_t end, const RangeNode &node);
+  bool isTracked(const Operand &operand) const;
+  void addPlace(uint32_t buffer, uint64_t base);
   // Where byte 0 of a run of a buffer is tracked that lies at an address.
-  uint64_t trackedBase(uint32_t buffer, uint64_t offset, uint64_t address, bool interleaved) const;
+  uint64_t trackedBase(uint32_t buffer, Space space, uint64_t offset, uint64_t address, bool interleaved) const;
   uint64_t trackedBase(const Operand &o) const {
-    return trackedBase(o.buffer, o.bufferOffset, o.address, o.interleaved);
+    return trackedBase(o.buffer, o.space, o.bufferOffset, o.address, o.interleaved);
   }
   std::string placeOf(uint64_t tracked) const; // for messages: "at 512"
   bool isWeight(const Operand &operand) const;
@@ -67,7 +82,7 @@ private:
   uint32_t newLife(uint64_t bytes, int32_t writer);
 
   const Plan &plan_;
-  const uint64_t cacheBytes_; // of the tracked range of an interleaved cache
+  const CacheHomes &caches_;
   const uint32_t index_;
   const Schedule &schedule_;
   const Placement &placement_;
@@ -76,6 +91,14 @@ private:
   const ExtentIndex extents_;
   RangeMap memory_;
   std::vector<bool> written_; // by local: some step before has written it
+  // By buffer, of caches whose blocks lie apart: where its byte 0 is tracked, by where copies of it may be.
+  std::vector<std::vector<uint64_t>> places_;
+  // Of the step being played: what it has read that was stale, since that step.
+  struct StaleBytes {
+    uint64_t offset = 0, bytes = 0;
+    int32_t since = -1;
+  };
+  std::vector<StaleBytes> staleRead_;
   std::vector<Need> needs_;
   std::vector<Life> lives_;
 };

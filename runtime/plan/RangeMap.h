@@ -3,9 +3,12 @@
 // Who holds which addresses: disjoint ranges, each with what it holds, who wrote it and who has read it since.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "runtime/plan/Plan.h"
 
@@ -16,6 +19,7 @@ struct RangeNode {
   uint32_t buffer = kNone;               // whose content it is
   uint64_t base = 0;                     // the address at which byte 0 of the buffer would be, modulo 2^64
   int32_t writer = -1;                   // the step that wrote it; -1: it was there at the start
+  int32_t stale = -1;                    // the step that has since written the same bytes elsewhere only; -1: none
   uint32_t life = kNone;                 // one a write, or a content at the start
   std::array<int32_t, kLanes> readers{}; // by lane, the last step that read it since; -1: none
 
@@ -39,6 +43,20 @@ public:
     }
     if (at < end)
       f(at, end, static_cast<RangeNode *>(nullptr));
+  }
+
+  // As `visit`, but only of the parts of [begin, end) that hold bytes of this buffer at this base; borders of others
+  // stay where they are.
+  template <typename F> void visitContent(uint64_t begin, uint64_t end, uint32_t buffer, uint64_t base, F f) {
+    auto it = nodes_.upper_bound(begin);
+    if (it != nodes_.begin())
+      --it;
+    std::vector<std::pair<uint64_t, uint64_t>> found;
+    for (; it != nodes_.end() && it->first < end; ++it, ++visits_)
+      if (it->second.end > begin && it->second.holds(buffer, base))
+        found.emplace_back(std::max(begin, it->first), std::min(end, it->second.end));
+    for (const auto &[from, to] : found)
+      visit(from, to, f);
   }
 
   // [begin, node.end) becomes this node; what was there is forgotten.

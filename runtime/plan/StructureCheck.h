@@ -101,10 +101,12 @@ private:
   bool splits(const Buffer &buffer) const { return interleaved_ && buffer.kind == BufferKind::Kv; }
   uint64_t bytesToTile(const Placement &placement, const Buffer &buffer, const std::string &path);
   void checkPlacement(const Placement &placement, const std::string &path);
+  void checkBlocksInUse(const Schedule &schedule, const std::string &path);
   bool checkCacheExtent(const Extent &extent, uint64_t end, uint64_t &resident, const std::string &at);
   void checkState(const State &state, const std::string &path);
   void checkSchedule(uint32_t i);
   bool checkStep(const Schedule &schedule, uint32_t i, const std::string &path);
+  bool checkCopy(const Schedule &schedule, uint32_t i, const std::string &path);
   bool checkOperand(const Schedule &schedule, uint32_t i, const std::string &path);
   void checkEdges(const Schedule &schedule, const std::string &path);
   bool checkDurations(const std::vector<uint64_t> &durations, uint32_t schedule, const std::string &path);

@@ -32,6 +32,8 @@ void StructureCheck::checkSchedule(uint32_t i) {
        {std::tuple{".entry_state", s.entryState, from}, {".exit_state", s.exitState, s.placement}})
     if (index(id, plan_.states.size(), path, name))
       ofPlacement(id, placement, path, name);
+  if (ok())
+    checkBlocksInUse(s, path);
   if (s.steps.empty())
     fail(path, ".steps is empty");
   atMost(s.steps.size(), kMaxSteps, "the number of ", path, ".steps");
@@ -59,6 +61,22 @@ void StructureCheck::checkSchedule(uint32_t i) {
   step_ = kNone;
   checkEdges(s, path);
   schedule_ = kNone;
+}
+
+// All blocks of the placement; or those at home on the device, where others are at home on the host.
+void StructureCheck::checkBlocksInUse(const Schedule &s, const std::string &path) {
+  if (s.kvBlocks == 0)
+    return;
+  const Placement &placement = plan_.placements[s.placement];
+  uint64_t resident = 0;
+  if (s.iterationClass != IterationClass::Transition)
+    for (const Extent &e : placement.extents)
+      if (e.interleaved)
+        resident = e.bytes / plan_.kvBlockBytes();
+  if (resident == 0 || resident == static_cast<uint64_t>(placement.kvBlocks))
+    fail(path, ".kv_blocks is ", s.kvBlocks, ", expected 0");
+  else if (s.kvBlocks < 0 || static_cast<uint64_t>(s.kvBlocks) != resident)
+    fail(path, ".kv_blocks is ", s.kvBlocks, ", expected 0 or the ", resident, " that are on the device");
 }
 
 bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string &path) {
@@ -90,8 +108,14 @@ bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string 
       return fail(at(), " has two operands for ", argName(s.operands[k].arg));
     seen |= bit;
   }
-  if (step.kind != StepKind::Copy)
-    return true;
+  if (step.kind == StepKind::Copy)
+    return checkCopy(s, i, path);
+  return !step.resizable || fail(at(), ".resizable is set, expected only of copies");
+}
+
+bool StructureCheck::checkCopy(const Schedule &s, uint32_t i, const std::string &path) {
+  const Step &step = s.steps[i];
+  const auto at = [&] { return absl::StrCat(path, ".steps[", i, "]"); };
   if (step.operandCount != 2)
     return fail(at(), ".operand_count is ", step.operandCount, ", a copy has 2");
   const Operand &from = s.operands[step.firstOperand], &to = s.operands[step.firstOperand + 1];
@@ -102,7 +126,14 @@ bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string 
     return fail(at(), " copies bytes [", from.bufferOffset, ", ", from.bufferOffset, " + ", from.bytes, ") of buffer ",
                 from.buffer, " to bytes [", to.bufferOffset, ", ", to.bufferOffset, " + ", to.bytes, ") of buffer ",
                 to.buffer, ", expected the same");
-  return true;
+  if (!step.resizable)
+    return true;
+  const Buffer &buffer = plan_.buffer(s, from.buffer);
+  if (!splits(buffer) && buffer.kind != BufferKind::Act)
+    return fail(at(), ".resizable is set, but it copies ", buffer.name, ", expected blocks at home on the host");
+  return !splits(buffer) || from.bufferOffset % plan_.kvBlockBytes() == 0 ||
+         fail(at(), ".resizable is set, but it begins at byte ", from.bufferOffset,
+              ", expected a multiple of a block's ", plan_.kvBlockBytes());
 }
 
 bool StructureCheck::checkOperand(const Schedule &s, uint32_t i, const std::string &path) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Homes of caches that are interleaved: that the layers share out one range of the device among them, so that all
-// others may look at it as one.
+// others may look at it as one; and that a block at home on the host is at one place in all placements.
 #include "absl/strings/str_cat.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
@@ -44,6 +44,24 @@ void verifyRegion(const Plan &plan, const CacheHomes &caches, uint32_t index, st
   }
 }
 
+// The tails of all placements are parts of one run a layer.
+void verifyTails(const Plan &plan, const CacheHomes &caches, Report &report) {
+  for (const Placement &placement : plan.placements)
+    for (const Extent &e : placement.extents)
+      if (const Buffer &buffer = plan.buffers[e.buffer]; buffer.kind == BufferKind::Kv && e.space == Space::Host &&
+                                                         e.address - e.bufferOffset != caches.slabBase(e.buffer))
+        report.add(Rule::HostRange, kNone, kNone,
+                   absl::StrCat("placement ", placement.name, ": ", buffer.name, " from byte ", e.bufferOffset,
+                                " on is at ", e.address, " in the host slab, in another placement it is at ",
+                                caches.slabBase(e.buffer) + e.bufferOffset));
+  for (uint32_t i = 0; i < plan.buffers.size(); ++i)
+    if (const uint64_t begin = caches.slabBase(i) + caches.mirrorBegin();
+        plan.buffers[i].kind == BufferKind::Kv && begin % model::kAlign != 0)
+      report.add(Rule::Structure, kNone, kNone,
+                 absl::StrCat(plan.buffers[i].name, " begins at ", begin, " in the host slab, expected a multiple of ",
+                              model::kAlign));
+}
+
 } // namespace
 
 void verifyCaches(const Plan &plan, const CacheHomes &caches, Report &report) {
@@ -52,6 +70,8 @@ void verifyCaches(const Plan &plan, const CacheHomes &caches, Report &report) {
   std::vector<uint64_t> addresses(plan.buffers.size(), UINT64_MAX); // in the placements seen so far
   for (uint32_t i = 0; i < plan.placements.size() && !report.full(); ++i)
     verifyRegion(plan, caches, i, addresses, report);
+  if (caches.mirrors())
+    verifyTails(plan, caches, report);
 }
 
 } // namespace headrace::plan

@@ -37,15 +37,18 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
 // The operands of each step are those its op takes, as large as it touches at the schedule's limits (VerifySizes.cpp).
 void verifyOperands(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers,
                     const CacheHomes &caches, uint32_t schedule, Report &report);
-// Of caches that are interleaved, that each place's range is theirs as a whole (VerifyCaches.cpp).
+// Of caches that are interleaved, that the layers share out one range of the device, and that a block has one place in
+// all placements (VerifyCaches.cpp).
 void verifyCaches(const Plan &plan, const CacheHomes &caches, Report &report);
+// Each byte of the host slab is one buffer's (VerifyHost.cpp).
+void verifyHostSlab(const Plan &plan, const CacheHomes &caches, Report &report);
 // Extents, slots, states, transient buffers and operands keep to their spaces and apart (VerifyPlaces.cpp).
 void verifyPlaces(const Plan &plan, const CacheHomes &caches, Report &report);
 void verifyPlaces(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report);
 // Order and contents; then, in a plan that is right so far, that no edge is idle (VerifyMovement.cpp).
 void verifyMovement(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report);
 // Totals, predictions and transitions (VerifyTotals.cpp).
-void verifyTotals(const Plan &plan, Report &report);
+void verifyTotals(const Plan &plan, const CacheHomes &caches, Report &report);
 
 // "x [0, 512)", "layers.3.qkv [256, 1024)": bytes of a buffer, for messages.
 std::string describe(const Plan &plan, const Schedule &schedule, uint32_t buffer, uint64_t offset, uint64_t bytes);

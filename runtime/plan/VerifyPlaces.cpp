@@ -104,7 +104,7 @@ void verifyPlacement(const Plan &plan, const CacheHomes &caches, uint32_t index,
   // Caches and what passes between host and device stay where they are, in every placement.
   for (const Extent &extent : placement.extents) {
     const Buffer &buffer = plan.buffers[extent.buffer];
-    if (buffer.kind == BufferKind::Weight || extent.interleaved)
+    if (buffer.kind == BufferKind::Weight || (buffer.kind == BufferKind::Kv && caches.interleaved()))
       continue;
     if (plan.pageBytes > 0 && buffer.kind == BufferKind::Kv && extent.space == Space::Device) {
       if (!isAliased(plan, extent))
@@ -122,45 +122,6 @@ void verifyPlacement(const Plan &plan, const CacheHomes &caches, uint32_t index,
   }
 }
 
-// One slab serves all placements: a byte of it is one byte of one buffer.
-void verifyHostSlab(const Plan &plan, Report &report) {
-  struct Home {
-    uint64_t end = 0;
-    uint32_t buffer = 0;
-    uint64_t base = 0;
-    bool operator==(const Home &) const = default;
-  };
-  std::map<uint64_t, Home> slab; // by begin; disjoint
-  for (const Placement &placement : plan.placements)
-    for (const Extent &e : placement.extents) {
-      if (e.space != Space::Host)
-        continue;
-      const uint64_t end = e.address + e.bytes;
-      if (end > plan.hostBytes)
-        report.add(Rule::HostRange, kNone, kNone,
-                   absl::StrCat("placement ", placement.name, ": ", plan.buffers[e.buffer].name, " [", e.address, ", ",
-                                end, ") ends beyond the host slab of ", plan.hostBytes, " bytes"));
-      const Home home{end, e.buffer, e.address - e.bufferOffset};
-      const auto [at, fresh] = slab.try_emplace(e.address, home);
-      if (!fresh && at->second == home)
-        continue; // as in an earlier placement
-      // Placements may cut a buffer at different bytes; where ranges meet, the bytes must be the same.
-      const auto clashes = [&](const auto &other) { return other.buffer != home.buffer || other.base != home.base; };
-      auto it = at;
-      bool clash = !fresh && clashes(at->second);
-      if (it != slab.begin() && std::prev(it)->second.end > e.address)
-        clash |= clashes(std::prev(it)->second);
-      for (++it; it != slab.end() && it->first < end; ++it)
-        clash |= clashes(it->second);
-      if (clash)
-        report.add(Rule::HostRange, kNone, kNone,
-                   absl::StrCat("placement ", placement.name, ": ", plan.buffers[e.buffer].name, " [", e.address, ", ",
-                                end, ") in the host slab shares bytes with another buffer"));
-      if (!fresh)
-        at->second.end = std::max(at->second.end, end);
-    }
-}
-
 void verifyState(const Plan &plan, const CacheHomes &caches, uint32_t index, Report &report) {
   const State &state = plan.states[index];
   const std::vector<FixedRange> slots = only(fixedRanges(plan, caches, state.placement), true);
@@ -168,8 +129,15 @@ void verifyState(const Plan &plan, const CacheHomes &caches, uint32_t index, Rep
     const std::string name = absl::StrCat("state ", index, ": ", plan.buffers[content.buffer].name, " [",
                                           content.bufferOffset, ", ", content.bufferOffset + content.bytes, ")");
     std::string why;
-    if (plan.buffers[content.buffer].kind != BufferKind::Weight)
-      report.add(Rule::EntryExit, kNone, kNone, absl::StrCat(name, " is not a weight, only weights are in slots"));
+    if (plan.buffers[content.buffer].kind == BufferKind::Kv && caches.interleaved()) {
+      const uint64_t begin = caches.residentBytes(state.placement), end = caches.bytes(state.placement);
+      if (content.bufferOffset < begin || content.bufferOffset + content.bytes > end)
+        why = absl::StrCat("is not of the bytes at home on the host, [", begin, ", ", end, ")");
+    } else if (plan.buffers[content.buffer].kind != BufferKind::Weight) {
+      why = "is not a weight, only weights are in slots";
+    }
+    if (!why.empty())
+      report.add(Rule::EntryExit, kNone, kNone, absl::StrCat(name, " ", why));
     else if (!liesInSlot(slots, content.address, content.bytes, &why))
       report.add(Rule::SlotTooSmall, kNone, kNone, absl::StrCat(name, " ", why));
   }
@@ -180,7 +148,7 @@ class StepPlaces {
 public:
   StepPlaces(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report)
       : plan_(plan), index_(schedule), schedule_(plan.schedules[schedule]),
-        placement_(plan.placements[schedule_.placement]), report_(report),
+        placement_(plan.placements[schedule_.placement]), caches_(caches), report_(report),
         homes_(only(fixedRanges(plan, caches, schedule_.placement), false)),
         slots_(only(fixedRanges(plan, caches, schedule_.placement), true)), extents_(plan, placement_) {
     if (schedule_.fromPlacement != kNone)
@@ -291,17 +259,42 @@ private:
       return;
     }
     if (out) {
-      add(Rule::HostRange, number, describe(to), " is written to the host, where only read-only weights have homes");
+      add(Rule::HostRange, number, describe(to), " is written to the host, where ",
+          plan_.buffers[to.buffer].kind == BufferKind::Kv ? "only appends write" : "only read-only weights have homes");
       return;
     }
     // Between placements, what has a new home comes from the old one, and goes to the new.
     if (!atHome(from) && !(before_ && before_->atHome(from)))
       add(Rule::HostRange, number, describe(from), " is not at ", from.address, " in the host slab as one run");
     std::string why;
-    if (before_ && atHome(to) && plan_.buffers[to.buffer].kind == BufferKind::Weight)
+    if (before_ && atHome(to) && (plan_.buffers[to.buffer].kind == BufferKind::Weight || to.interleaved))
       return;
     if (!liesInSlot(slots_, to.address, to.bytes, &why))
       add(Rule::SlotTooSmall, number, describe(to), " ", why);
+  }
+
+  // What writes the blocks of a cache that are at home on the host: to where they are on the device, and to the home.
+  void written(uint32_t number, const Operand &operand) {
+    std::string why;
+    if (operand.arg == Arg::KvTail) {
+      if (!liesInSlot(slots_, operand.address, operand.bytes, &why))
+        add(Rule::SlotTooSmall, number, describe(operand), " ", why);
+    } else if (operand.arg == Arg::KvHome) {
+      if (!mirrored(operand))
+        add(Rule::HostRange, number, describe(operand), " is not at ", operand.address, " in the host slab");
+    } else if (plan_.buffers[operand.buffer].kind == BufferKind::Weight) {
+      add(Rule::Structure, number, describe(operand), " is written, weights are read-only");
+    } else if (!atHome(operand)) {
+      add(Rule::Structure, number, describe(operand), " is written at ", operand.address, ", not at its home");
+    }
+  }
+
+  // The home that a cache has in the host slab in some placement.
+  bool mirrored(const Operand &operand) const {
+    return caches_.mirrors() && plan_.buffers[operand.buffer].kind == BufferKind::Kv &&
+           operand.bufferOffset >= caches_.mirrorBegin() &&
+           operand.bufferOffset + operand.bytes <= caches_.mirrorEnd() &&
+           operand.address - operand.bufferOffset == caches_.slabBase(operand.buffer);
   }
 
   void compute(uint32_t number) {
@@ -311,10 +304,7 @@ private:
     for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
       const Operand &operand = schedule_.operands[i];
       if (operand.access != Access::Read && operand.buffer < plan_.buffers.size()) {
-        if (plan_.buffers[operand.buffer].kind == BufferKind::Weight)
-          add(Rule::Structure, number, describe(operand), " is written, weights are read-only");
-        else if (!atHome(operand))
-          add(Rule::Structure, number, describe(operand), " is written at ", operand.address, ", not at its home");
+        written(number, operand);
       } else if (operand.interleaved && !atHome(operand)) {
         add(Rule::UseAfterRelease, number, describe(operand), " is read at ", operand.address, ", not at its home");
       }
@@ -323,6 +313,8 @@ private:
       if (operand.space == Space::Disk || !step.direct)
         add(Rule::WrongSpace, number, describe(operand), " is in ", spaceName(operand.space), " memory",
             step.direct ? "" : " and the step is not direct");
+      else if (operand.arg == Arg::KvHome)
+        continue; // written() has seen to it
       else if (!atHome(operand))
         add(Rule::HostRange, number, describe(operand), " is not at ", operand.address, " in the host slab as one run");
       else if (!extents_.of(operand).direct)
@@ -358,6 +350,7 @@ private:
   const uint32_t index_;
   const Schedule &schedule_;
   const Placement &placement_;
+  const CacheHomes &caches_;
   Report &report_;
   const std::vector<FixedRange> homes_, slots_;
   const ExtentIndex extents_;
@@ -373,7 +366,7 @@ void verifyPlaces(const Plan &plan, const CacheHomes &caches, Report &report) {
   std::map<uint32_t, uint64_t> addresses;
   for (uint32_t i = 0; i < plan.placements.size(); ++i)
     verifyPlacement(plan, caches, i, addresses, report);
-  verifyHostSlab(plan, report);
+  verifyHostSlab(plan, caches, report);
   for (uint32_t i = 0; i < plan.states.size() && !report.full(); ++i)
     verifyState(plan, caches, i, report);
 }

@@ -121,6 +121,31 @@ private:
            operand->interleaved ? "" : ", not interleaved", ", expected ", describe(plan_, schedule_, buffer, 0, bytes),
            ", interleaved");
   }
+  // Blocks of a cache that lie apart from those in cache(), as one run; none of them, and there is no such operand.
+  void blocks(Arg arg, unsigned accesses, Space space, uint64_t begin, uint64_t end) {
+    if (begin >= end)
+      return;
+    const uint32_t buffer = buffers_.kv(step_->layer);
+    const Operand *operand = take(arg, accesses);
+    if (operand && (operand->buffer != buffer || operand->bufferOffset != begin || operand->bytes != end - begin ||
+                    operand->interleaved || operand->space != space))
+      fail("operand ", argName(arg), " is ",
+           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), " in space ",
+           static_cast<int>(operand->space), operand->interleaved ? ", interleaved" : "", ", expected ",
+           describe(plan_, schedule_, buffer, begin, end - begin), " as one run in space ", static_cast<int>(space));
+  }
+  void tail(unsigned accesses) {
+    if (!caches_.interleaved())
+      return;
+    blocks(Arg::KvTail, accesses, Space::Device, caches_.residentBytes(schedule_.placement),
+           caches_.bytesInUse(schedule_));
+    if (const Operand *operand = find(Arg::KvTail); operand && operand->address % model::kAlign != 0)
+      fail("operand ", argName(Arg::KvTail), " is at ", operand->address, ", expected a multiple of ", model::kAlign);
+  }
+  void home() {
+    if (caches_.mirrors())
+      blocks(Arg::KvHome, kRW, Space::Host, caches_.mirrorBegin(), caches_.bytesInUse(schedule_));
+  }
   void meta() { whole(Arg::Meta, kR, buffers_.io(Io::Meta)); }
 
   // A transient buffer from its start, with at least `bytes`.
@@ -279,6 +304,9 @@ void OperandCheck::check(uint32_t number) {
       const bool append = step_->op == kernels::Op::RopeAppend;
       rows(Arg::X, append ? kRW : kR, tokens_, spec_.qkvRows());
       cache(append ? kW | kRW : kR);
+      tail(append ? kRW : kR);
+      if (append)
+        home();
       if (append && spec_.qkNorm)
         if (const model::Unit *qkv = unit(Arg::NormWeights))
           covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));

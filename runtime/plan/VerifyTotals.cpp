@@ -34,7 +34,8 @@ bool contains(const State &outer, const State &inner) {
 
 class TotalsCheck {
 public:
-  TotalsCheck(const Plan &plan, Report &report) : plan_(plan), report_(report) {}
+  TotalsCheck(const Plan &plan, const CacheHomes &caches, Report &report)
+      : plan_(plan), caches_(caches), report_(report) {}
 
   void memory() {
     uint64_t arena = 0, host = 0;
@@ -48,6 +49,10 @@ public:
       for (const Slot &slot : placement.slots)
         arena = std::max(arena, slot.address + slot.bytes);
     }
+    if (caches_.mirrors())
+      for (uint32_t i = 0; i < plan_.buffers.size(); ++i)
+        if (plan_.buffers[i].kind == BufferKind::Kv)
+          host = std::max(host, caches_.slabBase(i) + caches_.mirrorEnd());
     for (const Schedule &schedule : plan_.schedules)
       for (const Local &local : schedule.locals)
         arena = std::max(arena, local.address + local.buffer.bytes);
@@ -167,13 +172,14 @@ private:
   }
 
   const Plan &plan_;
+  const CacheHomes &caches_;
   Report &report_;
 };
 
 } // namespace
 
-void verifyTotals(const Plan &plan, Report &report) {
-  TotalsCheck check(plan, report);
+void verifyTotals(const Plan &plan, const CacheHomes &caches, Report &report) {
+  TotalsCheck check(plan, caches, report);
   check.memory();
   for (const Placement &placement : plan.placements)
     check.placement(placement);

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Of Playback, caches whose blocks lie apart: which of several copies of the same bytes is current.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/plan/Playback.h"
+
+namespace headrace::plan {
+
+// Device memory, and of the host's what is written.
+bool Playback::isTracked(const Operand &operand) const {
+  if (operand.space == Space::Device)
+    return true;
+  return operand.space == Space::Host && operand.buffer < places_.size() &&
+         plan_.buffers[operand.buffer].kind == BufferKind::Kv;
+}
+
+void Playback::addPlace(uint32_t buffer, uint64_t base) {
+  if (buffer >= places_.size() || plan_.buffers[buffer].kind != BufferKind::Kv)
+    return;
+  std::vector<uint64_t> &places = places_[buffer];
+  if (std::find(places.begin(), places.end(), base) == places.end())
+    places.push_back(base);
+}
+
+// What exists of the mirrored bytes is in the slab, and current.
+void Playback::enterMirrors() {
+  const uint32_t before = schedule_.fromPlacement != kNone ? schedule_.fromPlacement : schedule_.placement;
+  if (!caches_.mirrors() || caches_.bytes(before) <= caches_.mirrorBegin())
+    return;
+  Clock noReader;
+  noReader.fill(-1);
+  for (uint32_t buffer = 0; buffer < plan_.buffers.size(); ++buffer) {
+    if (plan_.buffers[buffer].kind != BufferKind::Kv)
+      continue;
+    const uint64_t base = trackedBase(buffer, Space::Host, 0, caches_.slabBase(buffer), false);
+    addPlace(buffer, base);
+    memory_.assign(base + caches_.mirrorBegin(), {base + caches_.bytes(before), buffer, base, -1, -1, kNone, noReader});
+  }
+}
+
+// Rows are added to what a slot holds: it stays the content that it is.
+void Playback::writeTail(uint32_t step, const Operand &operand) {
+  const uint64_t base = trackedBase(operand), at = base + operand.bufferOffset;
+  addPlace(operand.buffer, base);
+  std::vector<std::pair<uint64_t, RangeNode>> parts;
+  const auto part = [&](uint64_t begin, uint64_t end, uint32_t life) {
+    RangeNode node{end, operand.buffer, base, static_cast<int32_t>(step), -1, life, {}};
+    node.readers.fill(-1);
+    parts.emplace_back(begin, node);
+  };
+  memory_.visit(at, at + operand.bytes, [&](uint64_t begin, uint64_t end, const RangeNode *node) {
+    const uint32_t life = node && node->holds(operand.buffer, base) ? node->life : kNone;
+    if (!parts.empty() && parts.back().second.life == life)
+      parts.back().second.end = end;
+    else
+      part(begin, end, life);
+  });
+  for (const auto &[begin, node] : parts)
+    memory_.assign(begin, node);
+}
+
+// What the step has written of caches, it has not written elsewhere.
+void Playback::spoilCopies(uint32_t step) {
+  if (places_.empty())
+    return;
+  const Step &s = schedule_.steps[step];
+  for (uint32_t i = s.firstOperand; i < s.firstOperand + s.operandCount; ++i) {
+    const Operand &operand = schedule_.operands[i];
+    if (operand.access == Access::Read || operand.buffer >= places_.size())
+      continue;
+    for (const uint64_t base : places_[operand.buffer]) {
+      const uint64_t at = base + operand.bufferOffset;
+      memory_.visitContent(at, at + operand.bytes, operand.buffer, base, [&](uint64_t, uint64_t, RangeNode *node) {
+        if (node->writer != static_cast<int32_t>(step))
+          node->stale = static_cast<int32_t>(step);
+      });
+    }
+  }
+}
+
+// A copy of what is stale is stale.
+void Playback::spoilCopy(const Operand &destination) {
+  const uint64_t base = trackedBase(destination);
+  for (const StaleBytes &read : staleRead_)
+    memory_.visit(base + read.offset, base + read.offset + read.bytes, [&](uint64_t, uint64_t, RangeNode *node) {
+      if (node)
+        node->stale = read.since;
+    });
+}
+
+void Playback::readStale(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode &node) {
+  const uint64_t offset = begin - node.base;
+  if (report_ && staleRead_.empty())
+    report_->add(Rule::StaleCopy, index_, step,
+                 absl::StrCat("reads ", describe(plan_, schedule_, operand.buffer, offset, end - begin), " ",
+                              placeOf(begin), ", which step ", node.stale, " has since written elsewhere"));
+  staleRead_.push_back({offset, end - begin, node.stale});
+}
+
+void Playback::leaveStale(const std::string &what, uint64_t begin, uint64_t end, const RangeNode &node) {
+  report_->add(Rule::StaleCopy, index_, kNone,
+               absl::StrCat(what, describe(plan_, schedule_, node.buffer, begin - node.base, end - begin), " ",
+                            placeOf(begin), ", which step ", node.stale, " has since written elsewhere"));
+}
+
+// The mirrored bytes that may have been in use are current in the slab.
+void Playback::leaveCaches() {
+  const uint64_t used = caches_.interleaved() ? caches_.bytesInUse(schedule_) : 0;
+  if (!report_ || !caches_.mirrors() || used <= caches_.mirrorBegin())
+    return;
+  for (uint32_t buffer = 0; buffer < plan_.buffers.size() && !report_->full(); ++buffer) {
+    if (plan_.buffers[buffer].kind != BufferKind::Kv)
+      continue;
+    const uint64_t base = trackedBase(buffer, Space::Host, 0, caches_.slabBase(buffer), false);
+    bool reported = false;
+    memory_.visitContent(base + caches_.mirrorBegin(), base + used, buffer, base,
+                         [&](uint64_t begin, uint64_t end, const RangeNode *node) {
+                           if (node->stale >= 0 && !std::exchange(reported, true))
+                             leaveStale("leaves ", begin, end, *node);
+                         });
+  }
+}
+
+} // namespace headrace::plan
