@@ -33,7 +33,8 @@ struct Bucket {
 struct Work {
   uint64_t flops = 0;
   uint64_t deviceBytes = 0; // read and written in device memory
-  uint64_t linkBytes = 0;   // read over the link by a direct op
+  uint64_t linkBytes = 0;   // over the link, of a direct op
+  bool toHost = false;      // ... written; else read
 };
 
 // Which op of the model; the sizes follow from the model.
@@ -43,7 +44,8 @@ struct OpSite {
 };
 
 // The amounts of one op, exactly (saturating at 2^64 - 1); Work.cpp has them in a table.
-// `direct` (Embed and Linear): the table's rows, or the matrix and its bias, are linkBytes and not device bytes.
+// `direct`: of Embed and Linear, the table's rows, or the matrix and its bias, are linkBytes and not device bytes; of
+// RopeAppend, the appended rows are written to the host as well as to the device.
 Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &bucket, model::DType activation,
             model::DType kv, bool direct);
 
@@ -71,7 +73,7 @@ inline constexpr uint64_t kLongestStepNs = 1'000'000'000'000'000;
 
 // The roofline over a hardware profile; the plainest model, and the fallback outside a record's grid.
 //   compute  max(flops / (peak x flopsEfficiency), device bytes / (memoryBandwidth x memoryEfficiency),
-//                link bytes / (h2dBandwidth x linkEfficiency)) + launchOverhead
+//                link bytes / (bandwidth of their direction x linkEfficiency)) + launchOverhead
 //   copy     copyLatency + bytes / (bandwidth x linkEfficiency)
 // to the nearest nanosecond. The peak is flopsF32 for F32 activations, flopsF16 for others.
 class Roofline final : public CostModel {
@@ -80,8 +82,12 @@ public:
   uint64_t computeNs(const OpSite &site, const Bucket &bucket, bool direct) const override;
   uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override;
   double duplexShare() const override;
+  // The least that a direct op takes: its link bytes, and the launch.
+  uint64_t directNs(const OpSite &site, const Bucket &bucket) const;
 
 private:
+  double linkSeconds(uint64_t bytes, bool hostToDevice) const;
+
   model::Boxed<model::ModelSpec> spec_;
   model::Hardware hardware_;
   model::DType activation_, kv_;

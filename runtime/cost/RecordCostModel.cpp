@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
@@ -217,6 +218,8 @@ TimeBounds RecordCostModel::restBounds(const Bucket &bucket) const {
 
 uint64_t RecordCostModel::computeNs(const OpSite &site, const Bucket &bucket, bool direct) const {
   const std::optional<Site> known = siteOf(site);
+  if (direct && site.op == kernels::Op::RopeAppend)
+    return std::max(computeNs(site, bucket, false), roofline_.directNs(site, bucket));
   if (direct || !known)
     return roofline_.computeNs(site, bucket, direct);
   if (bucket.tokens < 1 || bucket.sequences < 1 || bucket.context < 1)

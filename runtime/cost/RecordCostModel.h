@@ -47,8 +47,9 @@ public:
   static absl::StatusOr<RecordCostModel> create(Record record, std::string_view where);
 
   // An iteration of one row a sequence is looked up as decode, one of `context` rows a sequence as prefill. Any other
-  // mix gets its upper bound from the cells of both phases by its work. Direct ops are not measured: the roofline over
-  // the record's hardware.
+  // mix gets its upper bound from the cells of both phases by its work. Direct ops are not measured. Those that read
+  // over the link are priced by the roofline over the record's hardware; one that appends does what was measured, while
+  // the roofline has its rows cross the link.
   uint64_t computeNs(const OpSite &site, const Bucket &bucket, bool direct) const override;
   uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override; // transferNs()
   // The least over the sizes of 2 x (faster direction alone) / (both together).

@@ -28,13 +28,21 @@ uint64_t Roofline::computeNs(const OpSite &site, const Bucket &bucket, bool dire
   const double peak = activation_ == model::DType::F32 ? hardware_.flopsF32 : hardware_.flopsF16;
   const double seconds = std::max({secondsFor(work.flops, peak * hardware_.flopsEfficiency),
                                    secondsFor(work.deviceBytes, hardware_.memoryBandwidth * hardware_.memoryEfficiency),
-                                   secondsFor(work.linkBytes, hardware_.h2dBandwidth * hardware_.linkEfficiency)});
+                                   linkSeconds(work.linkBytes, !work.toHost)});
   return toNs(seconds + hardware_.launchOverhead);
 }
 
+uint64_t Roofline::directNs(const OpSite &site, const Bucket &bucket) const {
+  const Work work = workOf(spec_, site, bucket, activation_, kv_, true);
+  return toNs(linkSeconds(work.linkBytes, !work.toHost) + hardware_.launchOverhead);
+}
+
+double Roofline::linkSeconds(uint64_t bytes, bool hostToDevice) const {
+  return secondsFor(bytes, (hostToDevice ? hardware_.h2dBandwidth : hardware_.d2hBandwidth) * hardware_.linkEfficiency);
+}
+
 uint64_t Roofline::copyNs(uint64_t bytes, bool hostToDevice) const {
-  const double bandwidth = hostToDevice ? hardware_.h2dBandwidth : hardware_.d2hBandwidth;
-  return toNs(hardware_.copyLatency + secondsFor(bytes, bandwidth * hardware_.linkEfficiency));
+  return toNs(hardware_.copyLatency + linkSeconds(bytes, hostToDevice));
 }
 
 double Roofline::duplexShare() const {

@@ -14,6 +14,9 @@
 //   GatherRows  0                                8 S h
 //   Sample      S vocab                          4 S vocab + 8 S
 //
+// A direct RopeAppend writes T 2 kv c over the link beside what it does on the device: as if all rows were of blocks
+// that have a home on the host.
+//
 // n and k are a linear's out and in features, n16 is n rounded up to the stored rows (model::kPanelRows); q and kv are
 // qRows() and kvRows(). Out and Down read the residual stream as well as write it. The residual stream and
 // logits are F32 whatever `activation` is. Attention has S' = min(S, T) sequences with rows of their own; T rows spread
@@ -101,7 +104,7 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &buck
   const Amount rows = head ? sequences : tokens;
   const Amount q(spec.qRows()), kvRows(spec.kvRows());
 
-  Amount flops(0), device(0), weights(0);
+  Amount flops(0), device(0), weights(0), appended(0);
   switch (site.op) {
   case Op::Embed: {
     const Amount gathered = tokens * hidden;
@@ -129,7 +132,8 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &buck
     flops = Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * tokens * (q + kvRows);
     device = spec.rope.enabled || spec.qkNorm ? tokens * (Amount(2) * (q + kvRows) + kvRows) * a
                                               : tokens * Amount(2) * kvRows * a;
-    device = device + tokens * Amount(2) * kvRows * c + Amount(spec.qkNorm ? 8 : 0) * Amount(spec.headDim);
+    appended = tokens * Amount(2) * kvRows * c;
+    device = device + appended + Amount(spec.qkNorm ? 8 : 0) * Amount(spec.headDim);
     break;
   case Op::Attention:
     flops = Amount(4) * q * Amount(attentionPairs(bucket));
@@ -151,7 +155,8 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &buck
   Work work;
   work.flops = flops.get();
   work.deviceBytes = (direct ? device : device + weights).get();
-  work.linkBytes = direct ? weights.get() : 0;
+  work.toHost = direct && site.op == Op::RopeAppend;
+  work.linkBytes = work.toHost ? appended.get() : direct ? weights.get() : 0;
   return work;
 }
 

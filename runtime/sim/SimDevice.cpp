@@ -96,11 +96,14 @@ std::vector<uint64_t> pacedDurations(const plan::Schedule &schedule, absl::Span<
     const bool copy = step.kind == plan::StepKind::Copy;
     if (!copy && !step.direct)
       continue;
-    const double profile = plan::toHost(step.lane) ? hardware.d2hBandwidth : hardware.h2dBandwidth;
-    const double fixedNs =
-        std::min((copy ? hardware.copyLatency : hardware.launchOverhead) * 1e9, static_cast<double>(paced[i]));
-    const double ns =
-        fixedNs + (static_cast<double>(paced[i]) - fixedNs) * (profile * hardware.linkEfficiency / linkBandwidth);
+    const bool writes = plan::directToHost(schedule, step);
+    const double profile = plan::toHost(step.lane) || writes ? hardware.d2hBandwidth : hardware.h2dBandwidth;
+    const auto priced = static_cast<double>(paced[i]);
+    const double fixedNs = std::min((copy ? hardware.copyLatency : hardware.launchOverhead) * 1e9, priced);
+    const double slower = profile * hardware.linkEfficiency / linkBandwidth;
+    const double bytesNs = static_cast<double>(step.linkBytes) / linkBandwidth * 1e9; // at linkBandwidth
+    const bool computes = writes && priced > fixedNs + bytesNs / slower + 1;          // prices are whole nanoseconds
+    const double ns = computes ? std::max(priced, fixedNs + bytesNs) : fixedNs + (priced - fixedNs) * slower;
     paced[i] =
         ns < static_cast<double>(cost::kLongestStepNs) ? static_cast<uint64_t>(std::llround(ns)) : cost::kLongestStepNs;
   }

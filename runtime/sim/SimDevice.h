@@ -26,7 +26,8 @@ int32_t madeUpToken(uint64_t seed, uint32_t position, int64_t vocab);
 
 // Durations with the link at `linkBandwidth` bytes/s a direction instead of the profile's: of a copy what is beyond
 // copyLatency, of a direct step (taken as bound by the link) what is beyond launchOverhead, is scaled by the ratio of
-// the two. 0 leaves all as they are.
+// the two. A direct step that writes computes as well: one that is priced above what its linkBytes take is bound by
+// that, and lasts as long or as its linkBytes do. 0 leaves all as they are.
 std::vector<uint64_t> pacedDurations(const plan::Schedule &schedule, absl::Span<const uint64_t> durationsNs,
                                      const model::Hardware &hardware, double linkBandwidth);
 

@@ -47,6 +47,18 @@ TEST(RecordCostModel, GivesBackWhatWasMeasured) {
   EXPECT_EQ(costs.computeNs({kernels::Op::Sample, model::UnitRole::Head}, bucketOf(Phase::Decode, 2, 8), false), 1u);
 }
 
+TEST(RecordCostModel, ADirectAppendTakesWhatWasMeasuredAndAtLeastTheLinksTime) {
+  Record record = qkvRecord({2, 4}, {8}, [](Phase, int64_t, int64_t) { return 1; });
+  for (Cell &cell : record.cells)
+    cell.at(Site::RopeAppend) = exactly(20'000'000'000);
+  const RecordCostModel costs = modelOf(record);
+  const OpSite append{kernels::Op::RopeAppend, model::UnitRole::Qkv};
+  // 2 tokens x 2 x 16 rows x 2 bytes = 128, at 10 bytes a second 12.8 s; 4 tokens: 25.6 s.
+  EXPECT_EQ(costs.computeNs(append, bucketOf(Phase::Decode, 2, 8), true), 20'000'000'000u);
+  EXPECT_EQ(costs.computeNs(append, bucketOf(Phase::Decode, 4, 8), true), 25'600'000'000u);
+  EXPECT_EQ(costs.computeNs(append, bucketOf(Phase::Decode, 4, 8), false), 20'000'000'000u);
+}
+
 TEST(RecordCostModel, InterpolatesInsideTheGrid) {
   // 100 + 10 batch + sequence + batch x sequence is of the kind that is met exactly.
   const auto truth = [](Phase, int64_t b, int64_t s) { return static_cast<uint64_t>(100 + 10 * b + s + b * s); };

@@ -55,6 +55,24 @@ TEST(Roofline, DirectStepsAreBoundByTheLink) {
   EXPECT_EQ(qkvNs(h, {1, 1, 1}, true), 8192 * kSecond); // 4096 bytes at half a byte a second
 }
 
+TEST(Roofline, ADirectAppendIsBoundByTheLinkTowardsTheHost) {
+  model::Hardware h = oneAPerSecond();
+  h.flopsF32 = h.memoryBandwidth = h.h2dBandwidth = 1e6;
+  h.d2hBandwidth = 8;
+  h.linkEfficiency = 0.5;
+  h.launchOverhead = 3;
+  const OpSite append{Op::RopeAppend, UnitRole::Qkv};
+  const Roofline costs(smallLlama(), h, DType::F32, DType::F16);
+  // 25 x 2 x 16 rows x 2 bytes = 1600, at 4 bytes a second.
+  EXPECT_EQ(costs.computeNs(append, {25, 25, 1}, true), 403 * kSecond);
+  EXPECT_EQ(costs.directNs(append, {25, 25, 1}), 403 * kSecond);
+  EXPECT_LT(costs.computeNs(append, {25, 25, 1}, false), 4 * kSecond);
+  // Where the device is slower than the link, the stores are hidden: T = 25 are 25 x 512 bytes.
+  h.memoryBandwidth = 8;
+  h.d2hBandwidth = 1e6;
+  EXPECT_EQ(Roofline(smallLlama(), h, DType::F32, DType::F16).computeNs(append, {25, 25, 1}, true), 1603 * kSecond);
+}
+
 TEST(Roofline, ACopyIsLatencyAndBytes) {
   model::Hardware h = oneAPerSecond();
   h.h2dBandwidth = 10;

@@ -135,6 +135,18 @@ TEST(Work, RopeAppendRotatesQueriesAndKeysAndWritesTheCache) {
   EXPECT_EQ(opt.deviceBytes, 2u * 2 * 32 * 4 + 2 * 2 * 32 * 2);
 }
 
+TEST(Work, ADirectAppendWritesItsRowsOverTheLinkAsWell) {
+  // T = 25: 25 x 2 x 16 rows x 2 bytes = 1600; on the device it does what it did.
+  const Work device = work(smallLlama(), Op::RopeAppend, UnitRole::Qkv, {25, 25, 5});
+  const Work direct = work(smallLlama(), Op::RopeAppend, UnitRole::Qkv, {25, 25, 5}, true);
+  EXPECT_EQ(device.linkBytes, 0u);
+  EXPECT_EQ(direct.linkBytes, 1600u);
+  EXPECT_TRUE(direct.toHost);
+  EXPECT_EQ(direct.flops, device.flops);
+  EXPECT_EQ(direct.deviceBytes, device.deviceBytes);
+  EXPECT_FALSE(work(smallLlama(), Op::Embed, UnitRole::Embedding, {25, 25, 5}, true).toHost);
+}
+
 TEST(Work, ActivateGatherAndSample) {
   EXPECT_EQ(work(smallLlama(), Op::Activate, UnitRole::Up, {3, 1, 8}).flops, 5u * 3 * 64);
   EXPECT_EQ(work(smallLlama(), Op::Activate, UnitRole::Up, {3, 1, 8}).deviceBytes, 3u * 3 * 64 * 4);

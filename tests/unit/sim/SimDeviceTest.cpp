@@ -152,6 +152,45 @@ TEST_F(SimDeviceTest, RescalingKeepsLatencyAndLaunchOverhead) {
   EXPECT_EQ(pacedDurations(made.schedule, made.durations, hardware, 0), made.durations);
 }
 
+// A direct write of 100 bytes where the link has 2 x 0.5 = 1 byte/ns towards the host, 5 ns to launch it: bound by the
+// link (105), in a variant of fewer rows (30), and bound by what it computes (150).
+TEST_F(SimDeviceTest, ADirectWriteIsRescaledByTheLinkTowardsTheHost) {
+  HandMade made;
+  for (const uint64_t ns : {105, 30, 150}) {
+    const uint32_t step = made.compute(ns);
+    made.schedule.steps[step].direct = true;
+    made.schedule.steps[step].linkBytes = 100;
+    made.schedule.steps[step].firstOperand = step, made.schedule.steps[step].operandCount = 1;
+    made.schedule.operands.push_back(
+        {.space = plan::Space::Host, .access = plan::Access::ReadWrite, .arg = plan::Arg::KvHome});
+  }
+  model::Hardware hardware;
+  hardware.h2dBandwidth = 8e9;
+  hardware.d2hBandwidth = 2e9;
+  hardware.linkEfficiency = 0.5;
+  hardware.launchOverhead = 5e-9;
+  // At half a byte/ns: 5 + 100 x 2, 5 + 25 x 2, and 5 + 200 as it is longer than 150.
+  EXPECT_THAT(pacedDurations(made.schedule, made.durations, hardware, 0.5e9), ElementsAre(205, 55, 205));
+  // At 5 bytes/ns: 5 + 100 / 5, 5 + 25 / 5; computing is no faster.
+  EXPECT_THAT(pacedDurations(made.schedule, made.durations, hardware, 5e9), ElementsAre(25, 10, 150));
+}
+
+TEST_F(SimDeviceTest, ADirectWriteOccupiesTheComputeLaneAndCountsTowardsTheHost) {
+  plan::Schedule &schedule = plan.schedules[plan.variants[0].schedule];
+  schedule.steps[0].direct = true;
+  schedule.steps[0].linkBytes = 7;
+  schedule.steps[0].operandCount = 1;
+  schedule.operands = {{.space = plan::Space::Host, .access = plan::Access::ReadWrite, .arg = plan::Arg::KvHome}};
+  open();
+  fill(1, 1);
+  ASSERT_TRUE(device->launch(*iteration).ok());
+  ASSERT_TRUE(device->drain().ok());
+  EXPECT_EQ(device->tokensVisibleNs(1), 10); // what the step was priced
+  EXPECT_EQ(device->nowNs(), 50);
+  EXPECT_EQ(device->counters().h2dBytes, 40u);
+  EXPECT_EQ(device->counters().d2hBytes, 7u);
+}
+
 TEST_F(SimDeviceTest, TracesTheStepsOfTheLastLaunchOnTheDevicesClock) {
   open({.trace = true});
   for (int i = 1; i <= 2; ++i) {
