@@ -194,7 +194,10 @@ absl::Status CudaDevice::launchIteration(CudaGraph &graph) {
   RETURN_IF_ERROR(launchGraph(graph));
   HEADRACE_CUDA(graph.name, cudaEventRecord(o_->ended[iteration % 2], o_->launch));
   o_->iterations = iteration;
-  o_->h2dBytes += graph.directRowBytes * static_cast<uint64_t>(meta->numTokens);
+  for (const core::DirectBytes &direct : graph.direct) {
+    o_->h2dBytes += direct.read(*meta);
+    o_->d2hBytes += direct.written(*meta);
+  }
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/core/Device.h"
+#include "runtime/core/DirectBytes.h"
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/core/OwnedGraph.h"
 #include "runtime/cuda/BuiltGraph.h"
@@ -44,7 +45,7 @@ struct CudaGraph final : core::OwnedGraph {
 
   std::string name;
   uint64_t h2dBytes = 0, d2hBytes = 0; // of its copies
-  uint64_t directRowBytes = 0;         // read over the link for each token
+  std::vector<core::DirectBytes> direct;
   uint32_t steps = 0;
   NvtxName range;  // `name`
   StepNodes nodes; // where CUPTI measures

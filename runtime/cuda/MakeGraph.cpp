@@ -11,7 +11,6 @@
 #include "runtime/cuda/ListGraph.h"
 #include "runtime/cuda/RecordingBuilder.h"
 #include "runtime/cuda/TokenMailbox.h"
-#include "runtime/model/ModelSpec.h"
 
 namespace headrace::cuda {
 
@@ -113,11 +112,7 @@ void describe(const MakeGraphRequest &request, const core::GraphKey &key, const 
   for (const GraphNode &node : plan.nodes)
     if (node.kind == NodeKind::Copy)
       (node.copy.toDevice ? graph.h2dBytes : graph.d2hBytes) += node.copy.bytes;
-  const model::ModelSpec &spec = request.plan.model;
-  for (const plan::Step &step : source.schedule->steps)
-    if (step.kind == plan::StepKind::Compute && step.op == kernels::Op::Embed && step.direct)
-      graph.directRowBytes +=
-          static_cast<uint64_t>(spec.hidden) * (spec.learnedPositions ? 2 : 1) * model::dtypeBytes(spec.dtype);
+  graph.direct = core::directBytes(request.plan, *source.schedule);
 }
 
 // Graph node ids of all nodes that run on the GPU, each with its step.

@@ -58,10 +58,7 @@ private:
     out.args = graph_->bound.back().argsPointer();
     if (out.kernel == nullptr)
       return core::refuseStep(schedule_, index, absl::StrCat("no host kernel for ", kernels::opName(step.op)));
-    if (const auto *embed = std::get_if<kernels::EmbedArgs>(&graph_->bound.back().args);
-        embed != nullptr && step.direct)
-      out.directRowBytes = static_cast<uint64_t>(embed->hidden) * (embed->positions != nullptr ? 2 : 1) *
-                           model::dtypeBytes(static_cast<model::DType>(embed->elem));
+    out.direct = core::directBytes(request_.plan, schedule_, step);
     return absl::OkStatus();
   }
 

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/core/BindStep.h"
 #include "runtime/core/Device.h"
+#include "runtime/core/DirectBytes.h"
 #include "runtime/core/GraphSteps.h"
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/core/OwnedGraph.h"
@@ -38,8 +39,8 @@ struct LaneStep {
   const std::byte *source = nullptr;
   uint64_t bytes = 0;
   plan::Lane lane = plan::Lane::Compute;
-  uint64_t directRowBytes = 0; // read over the link per row
-  uint32_t poisonCount = 0;    // ranges to fill after it, debug mode
+  core::DirectBytes direct;
+  uint32_t poisonCount = 0; // ranges to fill after it, debug mode
   uint32_t firstPoison = 0;
 };
 

@@ -58,10 +58,10 @@ private:
   void execute(const LaneStep &step) {
     switch (step.kind) {
     case plan::StepKind::Compute:
-      step.kernel(step.args);
-      if (step.directRowBytes != 0)
-        s_.h2dBytes.fetch_add(step.directRowBytes * static_cast<uint64_t>(s_.meta->numTokens),
-                              std::memory_order_relaxed);
+      if (step.direct.any())
+        computeDirectly(step);
+      else
+        step.kernel(step.args);
       break;
     case plan::StepKind::Copy: // debug mode only; else the transfer thread's
       std::memcpy(step.destination, step.source, step.bytes);
@@ -71,6 +71,27 @@ private:
       publish();
       break;
     }
+  }
+
+  // What is written over the link is there when the step ends: with its first byte on the way as the step starts, that
+  // is not before all of them have crossed at the link's rate. The lane waits for it, so the step has the lane for so
+  // long. Not modelled: that copies under way share the link (the bus, Bus.h, knows nothing of it), and that what is
+  // read over it takes time.
+  void computeDirectly(const LaneStep &step) {
+    const int64_t startNs = monotonicNs();
+    step.kernel(step.args);
+    s_.h2dBytes.fetch_add(step.direct.read(*s_.meta), std::memory_order_relaxed);
+    const uint64_t written = step.direct.written(*s_.meta);
+    s_.d2hBytes.fetch_add(written, std::memory_order_relaxed);
+    passTo(startNs + s_.directWriteNs(written));
+  }
+
+  void passTo(int64_t ns) {
+    const int64_t now = monotonicNs();
+    if (ns - now > 2 * kLongSpinNs) // a sleep is some microseconds late
+      s_.signals.waitAny(Thread::Compute, {}, ns - kLongSpinNs);
+    if (ns > now)
+      s_.signals.waitAny(Thread::Compute, {}, ns);
   }
 
   void publish() {

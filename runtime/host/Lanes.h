@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -62,7 +63,13 @@ struct Shared {
   uint64_t metaBytes = 0;
   const int32_t *output = nullptr; // in the arena
   bool trace = false;
+  double directWriteRate = 0;   // bytes/ns that direct steps write to the host; 0: not paced
   LateCopies *copies = nullptr; // set before the compute lane runs
+
+  // How long so many bytes take at directWriteRate, rounded up.
+  int64_t directWriteNs(uint64_t bytes) const {
+    return directWriteRate > 0 ? static_cast<int64_t>(std::ceil(static_cast<double>(bytes) / directWriteRate)) : 0;
+  }
 
   std::atomic<uint64_t> h2dBytes{0}, d2hBytes{0};
   std::atomic<int64_t> stallNs{0};

@@ -111,6 +111,7 @@ private:
   }
 
   void placeRest() {
+    cacheHomes_ = plan_.hostBytes;
     for (uint32_t b = static_cast<uint32_t>(layout_.units.size()); b < plan_.buffers.size(); ++b)
       plan_.placements[0].extents.push_back(
           {.buffer = b, .bytes = plan_.buffers[b].bytes, .address = take(plan_.buffers[b].bytes)});
@@ -210,6 +211,22 @@ private:
     }
     operand(op);
   }
+  // The layer's home for appended rows; the layers' are one behind the other.
+  void onHome(uint32_t kv, int64_t layer) {
+    const uint64_t from = static_cast<uint64_t>(o_.mirroredFrom) * plan_.kvBlockBytes();
+    const uint64_t bytes = static_cast<uint64_t>(plan_.kvBlocks) * plan_.kvBlockBytes() - from;
+    operand({.buffer = kv,
+             .space = Space::Host,
+             .access = Access::ReadWrite,
+             .arg = Arg::KvHome,
+             .bufferOffset = from,
+             .bytes = bytes,
+             .address = cacheHomes_ + static_cast<uint64_t>(layer) * bytes});
+    plan_.hostBytes = std::max(plan_.hostBytes, s_->operands.back().address + bytes);
+    s_->steps.back().direct = true;
+    s_->steps.back().linkBytes =
+        static_cast<uint64_t>(s_->maxTokens) * plan_.kvBlockBytes() / static_cast<uint64_t>(o_.blockTokens);
+  }
   void onTensor(Arg arg, uint32_t unit, TensorRole role) {
     const model::Tensor *tensor = layout_.units[unit].find(role);
     onUnit(arg, unit, tensor->offset, tensor->offset + tensor->bytes);
@@ -278,6 +295,8 @@ private:
     if (spec_.qkNorm)
       onTensor(Arg::NormWeights, qkvUnit, TensorRole::HeadNorms);
     persistent(Arg::Kv, kv, Access::ReadWrite);
+    if (o_.mirroredFrom > 0)
+      onHome(kv, layer);
     begin(Op::Attention, plan::Part::Attention, layer);
     onLocal(Arg::X, qkv_, Access::Read);
     persistent(Arg::Kv, kv, Access::Read);
@@ -414,6 +433,7 @@ private:
   const model::WeightLayout layout_;
   plan::Plan plan_;
   uint64_t arena_ = 0;
+  uint64_t cacheHomes_ = 0; // in host memory, with mirroredFrom
   int64_t slots_ = 0;
   plan::Schedule *s_ = nullptr;
   std::map<std::string, uint64_t> localAddress_;

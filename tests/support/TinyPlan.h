@@ -26,6 +26,8 @@ struct TinyPlanOptions {
   int64_t promptTokens = 7; // the mixed variant's bucket of new tokens
   int64_t context = 40;
   int64_t blockTokens = 4;
+  int64_t mirroredFrom =
+      0; // KV blocks from this one on are written to the host as well, where they have no extent; 0: none
   model::DeviceKind kind = model::DeviceKind::Host; // whose workspaces
 };
 

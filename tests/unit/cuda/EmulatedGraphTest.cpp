@@ -66,6 +66,31 @@ TEST(EmulatedGraph, WhatTheLibraryDoesNotFuseIsDoneBehindIt) {
   EXPECT_LT(largestDifference(apart.logits, fused.logits), 1e-3);
 }
 
+// 14 rows: blocks 1 to 3, and half of block 4. What no row was written to is as the device made it.
+TEST(EmulatedGraph, TheHomeOfAMirroredCacheIsTheCacheAndChangesNothing) {
+  model::ModelSpec spec = tinyLlama(2);
+  spec.dtype = model::DType::F32;
+  const Outcome without = emulated({.spec = spec, .offloaded = {0, 1}, .slots = 1});
+  const plan::Plan plan =
+      planFor(model::DeviceKind::Cuda, {.spec = spec, .offloaded = {0, 1}, .slots = 1, .mirroredFrom = 2});
+  const auto device = makeEmulatedGraphDevice({.order = 4});
+  const Outcome with = generate(*device, plan);
+  EXPECT_EQ(with.tokens, without.tokens);
+  EXPECT_TRUE(sameBits(with.logits, without.logits));
+  int homes = 0;
+  for (const plan::Operand &home : plan.schedules[0].operands)
+    if (home.arg == plan::Arg::KvHome) {
+      std::vector<std::byte> cache(home.bytes);
+      const uint64_t address = plan.placements[0].extents[home.buffer].address + home.bufferOffset;
+      ASSERT_TRUE(device->readDevice(address, absl::MakeSpan(cache)).ok());
+      const auto mirrored = device->hostSlab().subspan(home.address, home.bytes);
+      EXPECT_TRUE(std::equal(cache.begin(), cache.end(), mirrored.begin()));
+      EXPECT_NE(mirrored[0], std::byte{0xff}); // block 2
+      ++homes;
+    }
+  EXPECT_EQ(homes, 2);
+}
+
 TEST(EmulatedGraph, WithoutEdgesBetweenLanesItWouldShow) {
   const core::TinyPlanOptions options{.spec = tinyLlama(2), .offloaded = {0, 1}, .slots = 1};
   const Outcome right = emulated(options), wrong = emulated(options, {.order = 3, .dropCrossEdges = true});

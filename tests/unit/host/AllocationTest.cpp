@@ -29,7 +29,8 @@ TEST(Allocations, AreCounted) {
 }
 
 TEST(Allocations, LaunchingAndAwaitingDoNotAllocate) {
-  const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(4), .offloaded = {1, 3}, .wrap = true});
+  const plan::Plan plan =
+      core::tinyPlan({.spec = core::tinyLlama(4), .offloaded = {1, 3}, .wrap = true, .mirroredFrom = 2});
   const auto device = makeHostDevice();
   const auto runtime = load(plan, *device);
   const int32_t prompt[] = {1, 2, 3, 4, 5}, token = -1, blocks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};

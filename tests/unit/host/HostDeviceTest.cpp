@@ -119,6 +119,54 @@ TEST(HostDevice, PacedCopiesTakeAtLeastLatencyAndBytesByBandwidth) {
   EXPECT_EQ(copies, 8);
 }
 
+// Five rows: two of block 2, three of block 3. A row is 2 x 2 heads x 16 floats = 256 bytes in each of the two layers.
+TEST(HostDevice, AppendedRowsAreWrittenToTheirHomeAndTakeTheLinksTime) {
+  const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(2), .mirroredFrom = 3});
+  for (const bool poison : {false, true}) {
+    const auto device = makeHostDevice({.poison = poison});
+    const auto runtime = load(plan, *device, {.linkBandwidth = 1e6, .trace = true});
+    const std::byte untouched{0xee};
+    std::fill(device->hostSlab().begin(), device->hostSlab().end(), untouched);
+    const int32_t tokens[] = {1, 2, 3, 4, 5}, blocks[] = {1, 5, 2, 3};
+    const core::SequenceRows rows{.tokens = tokens, .firstPosition = 10, .blocks = blocks, .sample = true};
+    ASSERT_TRUE(core::writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device->meta()).ok());
+    ASSERT_TRUE(runtime->launch(1).ok());
+    ASSERT_TRUE(device->drain().ok());
+    EXPECT_EQ(device->counters().d2hBytes, 2u * 3 * 256);
+    EXPECT_EQ(device->counters().h2dBytes, 0u);
+
+    std::vector<std::byte> expected(plan.hostBytes, untouched);
+    const plan::Schedule &schedule = plan.schedules[1];
+    for (size_t i = 0; i < schedule.steps.size(); ++i)
+      for (uint32_t o = 0; o < schedule.steps[i].operandCount; ++o) {
+        const plan::Operand &home = schedule.operands[schedule.steps[i].firstOperand + o];
+        if (home.arg != plan::Arg::KvHome)
+          continue;
+        // Rows 0 to 2 of block 3, the first that has a home: of each of four planes of four rows of 64 bytes.
+        for (uint64_t plane = 0; plane < 4; ++plane) {
+          const uint64_t cache = plan.placements[0].extents[home.buffer].address + home.bufferOffset + plane * 256;
+          ASSERT_TRUE(
+              device->readDevice(cache, absl::MakeSpan(expected).subspan(home.address + plane * 256, 3 * 64)).ok());
+        }
+        const core::StepTime &time = device->lastTimes()[i];
+        if (!poison) {
+          EXPECT_GE(time.endNs - time.startNs, 3 * 256 * 1000); // a microsecond a byte
+        }
+      }
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), device->hostSlab().begin()));
+  }
+}
+
+TEST(HostDevice, DirectWritesArePacedByTheirBytes) {
+  Shared shared;
+  EXPECT_EQ(shared.directWriteNs(1000), 0); // unpaced
+  shared.directWriteRate = 0.5;
+  EXPECT_EQ(shared.directWriteNs(0), 0);
+  EXPECT_EQ(shared.directWriteNs(1000), 2000);
+  shared.directWriteRate = 3;
+  EXPECT_EQ(shared.directWriteNs(1000), 334); // rounded up
+}
+
 TEST(HostDevice, CopiesLongerThanAChunkArriveWhole) {
   core::TinyPlanOptions options{.spec = core::tinyLlama(2), .offloaded = {0, 1}};
   options.spec.intermediate = 2048; // up: 4096 rows of 64 floats, a mebibyte, four chunks

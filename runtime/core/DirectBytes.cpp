@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/DirectBytes.h"
+
+#include <algorithm>
+
+#include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::core {
+
+uint64_t DirectBytes::read(const kernels::IterationMeta &meta) const {
+  return readPerRow * static_cast<uint64_t>(meta.numTokens);
+}
+
+uint64_t DirectBytes::written(const kernels::IterationMeta &meta) const {
+  if (writtenPerRow == 0)
+    return 0;
+  const int32_t *slots = meta.array<int32_t>(meta.kvSlot);
+  const auto rows = std::count_if(slots, slots + meta.numTokens,
+                                  [&](int32_t slot) { return static_cast<uint64_t>(slot) >= firstSlot; });
+  return writtenPerRow * static_cast<uint64_t>(rows);
+}
+
+DirectBytes directBytes(const plan::Plan &plan, const plan::Schedule &schedule, const plan::Step &step) {
+  DirectBytes out;
+  if (step.kind != plan::StepKind::Compute || !step.direct)
+    return out;
+  const model::ModelSpec &spec = plan.model;
+  if (step.op == kernels::Op::Embed)
+    out.readPerRow =
+        static_cast<uint64_t>(spec.hidden) * (spec.learnedPositions ? 2 : 1) * model::dtypeBytes(spec.dtype);
+  if (step.op == kernels::Op::RopeAppend)
+    for (uint32_t o = 0; o < step.operandCount; ++o)
+      if (const plan::Operand &home = schedule.operands[step.firstOperand + o]; home.arg == plan::Arg::KvHome) {
+        out.writtenPerRow = plan.kvBlockBytes() / static_cast<uint64_t>(plan.blockTokens);
+        out.firstSlot = home.bufferOffset / out.writtenPerRow;
+      }
+  return out;
+}
+
+std::vector<DirectBytes> directBytes(const plan::Plan &plan, const plan::Schedule &schedule) {
+  std::vector<DirectBytes> all;
+  for (const plan::Step &step : schedule.steps) {
+    const DirectBytes one = directBytes(plan, schedule, step);
+    if (!one.any())
+      continue;
+    const auto same = std::find_if(all.begin(), all.end(), [&](const DirectBytes &other) {
+      return one.writtenPerRow == 0 || other.writtenPerRow == 0 || one.firstSlot == other.firstSlot;
+    });
+    if (same == all.end()) {
+      all.push_back(one);
+      continue;
+    }
+    same->firstSlot = std::max(same->firstSlot, one.firstSlot); // 0 of what writes nothing
+    same->readPerRow += one.readPerRow;
+    same->writtenPerRow += one.writtenPerRow;
+  }
+  return all;
+}
+
+} // namespace headrace::core

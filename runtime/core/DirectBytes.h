@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What direct steps move over the link. The plan says how much at most (Step::linkBytes); how much it is in an
+// iteration follows from the iteration's rows.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/IterationMeta.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::core {
+
+struct DirectBytes {
+  uint64_t readPerRow = 0;                   // host to device
+  uint64_t writtenPerRow = 0, firstSlot = 0; // device to host, of rows whose slot in the KV cache is firstSlot or above
+
+  bool any() const { return readPerRow != 0 || writtenPerRow != 0; }
+  uint64_t read(const kernels::IterationMeta &meta) const;
+  uint64_t written(const kernels::IterationMeta &meta) const;
+};
+
+// Of one step, whose operands are those of its op. Embed reads its tables' rows; RopeAppend writes keys and values to
+// their home.
+DirectBytes directBytes(const plan::Plan &plan, const plan::Schedule &schedule, const plan::Step &step);
+
+// Of all steps: one for each first slot, which is one for all.
+std::vector<DirectBytes> directBytes(const plan::Plan &plan, const plan::Schedule &schedule);
+
+} // namespace headrace::core
