@@ -5,7 +5,7 @@
 // (real data on the CPU, paced links), sim (virtual time, no data), cuda (CUDA Graphs).
 //
 //   open(plan) -> load weights: hostSlab(), writeDevice() -> build() + upload() every schedule x variant
-//   then, per iteration:  meta() fill, launch(graph), [next launch ...], awaitTokens(), ..., drain()
+//   then, per iteration:  meta() fill, launch(graph, in use), [next launch ...], awaitTokens(), ..., drain()
 //
 // Launches of one device run one after another: every step of a launch ends before the first of the next starts. A
 // launch allocates nothing. One thread drives a device.
@@ -23,6 +23,7 @@
 #include "absl/types/span.h"
 #include "kernels/IterationMeta.h"
 #include "kernels/Types.h"
+#include "runtime/core/InUse.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/Plan.h"
 
@@ -55,6 +56,7 @@ struct DeviceCounters {
   uint64_t peakDeviceBytes = 0; // of the arena: what open() took
   uint64_t hostBytes = 0;       // pinned slab
   uint64_t graphBytes = 0;      // device memory that graphs took beside the arena; 0 where they take none
+  uint64_t sizesSet = 0;        // of copies in graphs, since they had changed; 0 where graphs hold no sizes
 };
 
 // The first number that is not finite of what a step wrote.
@@ -96,8 +98,9 @@ public:
   // flight, each with a staging copy of its own: with two in flight, meta() and launch() wait for the older one to end.
   virtual kernels::IterationMeta *meta() = 0;
   // Appends a launch; returns without waiting for it to run. A variant's launch numbers its iteration (from 1, into
-  // IterationMeta::iteration) and takes the staging copy; a transition's does neither.
-  virtual absl::Status launch(Graph &graph) = 0;
+  // IterationMeta::iteration) and takes the staging copy; a transition's does neither. Resizable copies copy what is in
+  // use, as far as the device can: an interleaved one of a CUDA graph always copies all.
+  virtual absl::Status launch(Graph &graph, const InUse &inUse = {}) = 0;
 
   // Waits until the tokens of launch number `iteration` (counting from 1; transitions are not counted) can be read, and
   // returns them: one a sampled row. Valid until two iterations later. FailedPrecondition for an iteration that was not
@@ -109,8 +112,10 @@ public:
 
   // Once all launches have ended: runs a variant over what meta() holds, one step at a time on the caller's thread, up
   // to the first that writes a number which is not finite; none if all are. No launch, and nothing is published; the
-  // variant's entry state must be there, and its exit state is left behind. Unimplemented on devices that cannot look.
-  virtual absl::StatusOr<std::optional<WrongNumber>> findWrongNumber(uint32_t /*variant*/) {
+  // variant's entry state must be there, and its exit state is left behind; copies are of launch()'s sizes.
+  // Unimplemented on devices that cannot look.
+  virtual absl::StatusOr<std::optional<WrongNumber>> findWrongNumber(uint32_t /*variant*/,
+                                                                     const InUse & /*inUse*/ = {}) {
     return absl::UnimplementedError("only the host device looks at what each step writes");
   }
 

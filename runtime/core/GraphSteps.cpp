@@ -2,6 +2,8 @@
 #include "runtime/core/GraphSteps.h"
 
 #include <algorithm>
+#include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
@@ -33,15 +35,35 @@ absl::Status checkStep(const GraphSource &source, uint32_t index, std::string_vi
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::byte *> sideOf(const plan::Schedule &schedule, uint32_t step, const Operand &operand,
+// `span`: from the first byte of the operand to its last, what lies in between included.
+absl::StatusOr<std::byte *> sideOf(const plan::Schedule &schedule, uint32_t step, const Operand &operand, uint64_t span,
                                    const GraphSpaces &spaces) {
   const bool host = operand.space == Space::Host;
   const uint64_t limit = host ? spaces.hostBytes : spaces.deviceBytes;
-  if (operand.bytes > limit || operand.address > limit - operand.bytes)
+  if (span > limit || operand.address > limit - span)
     return refuseStep(schedule, step,
-                      absl::StrCat("bytes [", operand.address, ", +", operand.bytes, ") are outside the ",
+                      absl::StrCat("bytes [", operand.address, ", +", span, ") are outside the ",
                                    host ? "host slab" : "arena", " of ", limit));
   return (host ? spaces.bases.host : spaces.bases.device) + operand.address;
+}
+
+bool isCache(const plan::Plan &plan, const Operand &operand) {
+  return operand.buffer < plan.buffers.size() && plan.buffers[operand.buffer].kind == plan::BufferKind::Kv;
+}
+
+// Gives the copy the rows of its interleaved side.
+absl::Status setRows(const plan::Plan &plan, const plan::Schedule &schedule, uint32_t step, const Operand &device,
+                     CopySides &copy) {
+  const uint64_t block = isCache(plan, device) ? plan.kvBlockBytes() : 0;
+  if (block == 0 || device.bytes % block != 0)
+    return refuseStep(schedule, step,
+                      absl::StrCat("an interleaved copy of ", device.bytes,
+                                   " bytes, expected blocks of a layer's cache, of ", block));
+  if (block == plan.kvStride() || device.bytes == 0)
+    return absl::OkStatus(); // of one layer: they follow each other
+  copy.rowBytes = block;
+  copy.pitch = plan.kvStride();
+  return absl::OkStatus();
 }
 
 } // namespace
@@ -86,7 +108,8 @@ absl::Status checkSteps(const GraphSource &source, std::string_view device) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<CopySides> copySides(const plan::Schedule &schedule, uint32_t index, const GraphSpaces &spaces) {
+absl::StatusOr<CopySides> copySides(const plan::Plan &plan, const plan::Schedule &schedule, uint32_t index,
+                                    const GraphSpaces &spaces) {
   const plan::Step &step = schedule.steps[index];
   if (step.operandCount != 2)
     return refuseStep(schedule, index, absl::StrCat("a copy has 2 operands, this one ", step.operandCount));
@@ -100,9 +123,56 @@ absl::StatusOr<CopySides> copySides(const plan::Schedule &schedule, uint32_t ind
         absl::StrCat("a copy in lane '", plan::laneName(step.lane), "' whose sides are not those of its direction"));
   if (source.bytes != destination.bytes)
     return refuseStep(schedule, index, absl::StrCat("a copy of ", source.bytes, " bytes to ", destination.bytes));
-  ASSIGN_OR_RETURN(from, sideOf(schedule, index, source, spaces));
-  ASSIGN_OR_RETURN(to, sideOf(schedule, index, destination, spaces));
-  return CopySides{.toDevice = toDevice, .destination = to, .source = from, .bytes = source.bytes};
+  CopySides copy{.toDevice = toDevice, .bytes = source.bytes};
+  const Operand &device = toDevice ? destination : source, &host = toDevice ? source : destination;
+  if (host.interleaved)
+    return refuseStep(schedule, index, "a copy whose side on the host is interleaved, expected one run");
+  if (device.interleaved)
+    RETURN_IF_ERROR(setRows(plan, schedule, index, device, copy));
+  if (step.resizable) {
+    ASSIGN_OR_RETURN(sized, sizedCopy(plan, schedule, index));
+    copy.sized = sized;
+  }
+  uint64_t span = device.bytes;
+  if (copy.inRows() && (__builtin_mul_overflow(copy.rows() - 1, copy.pitch, &span) ||
+                        __builtin_add_overflow(span, copy.rowBytes, &span)))
+    span = std::numeric_limits<uint64_t>::max();
+  ASSIGN_OR_RETURN(from, sideOf(schedule, index, source, toDevice ? host.bytes : span, spaces));
+  ASSIGN_OR_RETURN(to, sideOf(schedule, index, destination, toDevice ? span : host.bytes, spaces));
+  copy.source = from;
+  copy.destination = to;
+  return copy;
+}
+
+void copyPart(const CopySides &copy, uint64_t from, uint64_t bytes) {
+  if (!copy.inRows()) {
+    std::memcpy(copy.destination + from, copy.source + from, bytes);
+    return;
+  }
+  for (const uint64_t end = from + bytes; from < end;) {
+    const uint64_t row = from / copy.rowBytes, part = std::min(end, (row + 1) * copy.rowBytes) - from;
+    const uint64_t device = row * copy.pitch + from % copy.rowBytes;
+    std::memcpy(copy.destination + (copy.toDevice ? device : from), copy.source + (copy.toDevice ? from : device),
+                part);
+    from += part;
+  }
+}
+
+absl::StatusOr<SizedCopy> sizedCopy(const plan::Plan &plan, const plan::Schedule &schedule, uint32_t index) {
+  const plan::Step &step = schedule.steps[index];
+  if (step.kind != StepKind::Copy || step.operandCount != 2)
+    return refuseStep(schedule, index, "its size may change, but it is no copy");
+  const Operand &source = schedule.operands[step.firstOperand];
+  const uint64_t block = isCache(plan, source) ? plan.kvBlockBytes() : 0;
+  if (block == 0 || source.bufferOffset % block != 0)
+    return refuseStep(schedule, index,
+                      absl::StrCat("its size may change, but it begins at byte ", source.bufferOffset, " of buffer ",
+                                   source.buffer, ", expected a layer's cache and the beginning of a block of ", block,
+                                   " bytes"));
+  return SizedCopy{.firstBlock = static_cast<int64_t>(source.bufferOffset / block),
+                   .blockBytes = block,
+                   .bytes = source.bytes,
+                   .wholeBlocks = source.interleaved || schedule.operands[step.firstOperand + 1].interleaved};
 }
 
 absl::StatusOr<std::vector<LaneWaits>> stepWaits(const plan::Schedule &schedule) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "absl/types/span.h"
 #include "runtime/core/BindStep.h"
 #include "runtime/core/Device.h"
+#include "runtime/core/InUse.h"
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/plan/Plan.h"
 
@@ -46,15 +48,31 @@ struct GraphSpaces {
   Bases bases;
   uint64_t deviceBytes = 0, hostBytes = 0;
 };
+// What a copy copies: one run of bytes, or the blocks of an interleaved side (plan::Operand), which are one run on the
+// host and rows on the device.
 struct CopySides {
   bool toDevice = true;
   std::byte *destination = nullptr;
   const std::byte *source = nullptr;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;             // all that a launch may copy
+  uint64_t rowBytes = 0;          // of one row, 0: one run on both sides; `bytes` is whole rows
+  uint64_t pitch = 0;             // from the beginning of a row to that of the next, on the device
+  std::optional<SizedCopy> sized; // of a resizable copy
+
+  bool inRows() const { return rowBytes != 0; }
+  uint64_t rows() const { return inRows() ? bytes / rowBytes : 1; }
+  uint64_t bytesIn(const InUse &inUse) const { return sized.has_value() ? bytesInUse(*sized, inUse) : bytes; }
 };
 // Of a Copy step that checkSteps() accepts. Refuses one whose sides are not those of its lane, differ in size, or lie
-// outside their space.
-absl::StatusOr<CopySides> copySides(const plan::Schedule &schedule, uint32_t step, const GraphSpaces &spaces);
+// outside their space; an interleaved one that is not whole blocks of a cache on the device; and what sizedCopy()
+// refuses.
+absl::StatusOr<CopySides> copySides(const plan::Plan &plan, const plan::Schedule &schedule, uint32_t step,
+                                    const GraphSpaces &spaces);
+// Bytes [from, from + bytes) of a copy, by the processor.
+void copyPart(const CopySides &copy, uint64_t from, uint64_t bytes);
+
+// Of a resizable step. Refuses what is no copy of a layer's cache from the beginning of a block on.
+absl::StatusOr<SizedCopy> sizedCopy(const plan::Plan &plan, const plan::Schedule &schedule, uint32_t step);
 
 // For each step and lane, the last step of that lane that must have ended before it; kNone where there is none, or
 // where an earlier step of its own lane has waited for as much: a lane runs in order, so that one says it all. Of steps

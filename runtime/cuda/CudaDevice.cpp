@@ -32,7 +32,7 @@ public:
   absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override;
   absl::Status upload(core::Graph &graph) override;
   kernels::IterationMeta *meta() override;
-  absl::Status launch(core::Graph &graph) override;
+  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override;
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override;
   int64_t tokensVisibleNs(uint64_t iteration) const override {
     return held(iteration) ? o_->mailbox.visibleNs(iteration) : -1;
@@ -169,7 +169,7 @@ kernels::IterationMeta *CudaDevice::meta() {
   return reinterpret_cast<kernels::IterationMeta *>(o_->staging[(o_->iterations + 1) % 2].data());
 }
 
-absl::Status CudaDevice::launch(core::Graph &graph) {
+absl::Status CudaDevice::launch(core::Graph &graph, const core::InUse & /*inUse*/) {
   RETURN_IF_ERROR(usable());
   ASSIGN_OR_RETURN(checked, core::owned<CudaGraph>("cuda device", graph, *this, opening_));
   CudaGraph &own = *checked;

@@ -174,7 +174,7 @@ private:
 
   absl::Status addCopy(uint32_t index) {
     const core::GraphSpaces spaces{request_.memory.bases, plan_.arenaBytes, plan_.hostBytes};
-    ASSIGN_OR_RETURN(sides, core::copySides(schedule_, index, spaces));
+    ASSIGN_OR_RETURN(sides, core::copySides(plan_, schedule_, index, spaces));
     GraphNode &node = append(index, NodeKind::Copy);
     node.copy = sides;
     node.accesses = accesses(index);

@@ -2,7 +2,6 @@
 #include "runtime/host/CopyEngine.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace headrace::host {
 namespace {
@@ -30,7 +29,7 @@ bool CopyEngine::advance() {
       }
       if (bus_ != nullptr)
         bus_->takeEnd(link_, direction_); // and starts the next copy before time goes on, if it can
-      endStep(bus_ != nullptr ? bus_->arrivalNs(link_, direction_, step().bytes) : monotonicNs());
+      endStep(bus_ != nullptr ? bus_->arrivalNs(link_, direction_, size_) : monotonicNs());
     } else if (!begin()) {
       return acted;
     }
@@ -45,7 +44,7 @@ void CopyEngine::addWaits(std::array<uint64_t, kCounters> &wanted, int64_t &dead
       return;
     }
     int64_t ns = bus_->arrivalNs(link_, direction_, copied_);
-    if (copied_ == step().bytes)
+    if (copied_ == size_)
       ns -= !announced_ ? kAnnounceNs : ns - monotonicNs() > kLongSpinNs ? kLongSpinNs : 0;
     deadlineNs = std::min(deadlineNs, ns);
     return;
@@ -92,16 +91,16 @@ bool CopyEngine::begin() {
   startNs_ = readyNs_; // the link has been this copy's since then
   copying_ = true;
   announced_ = false;
+  size_ = step().copy.bytesIn(launch().inUse);
   copied_ = 0;
   if (bus_ != nullptr)
-    bus_->start(link_, direction_, step().bytes, startNs_);
+    bus_->start(link_, direction_, size_, startNs_);
   return true;
 }
 
 // A chunk is copied while it crosses the link: once its first byte would have arrived.
 bool CopyEngine::copyChunk() {
-  const LaneStep &s = step();
-  if (copied_ == s.bytes)
+  if (copied_ == size_)
     return false;
   if (bus_ != nullptr) {
     const int64_t now = monotonicNs();
@@ -109,15 +108,14 @@ bool CopyEngine::copyChunk() {
     if (bus_->arrivalNs(link_, direction_, copied_) > now)
       return false;
   }
-  const uint64_t bytes = std::min(kChunkBytes, s.bytes - copied_);
-  std::memcpy(s.destination + copied_, s.source + copied_, bytes);
+  const uint64_t bytes = std::min(kChunkBytes, size_ - copied_);
+  core::copyPart(step().copy, copied_, bytes);
   copied_ += bytes;
   return true;
 }
 
 bool CopyEngine::ended() {
-  const LaneStep &s = step();
-  if (copied_ < s.bytes)
+  if (copied_ < size_)
     return false;
   if (bus_ == nullptr)
     return true;
@@ -126,7 +124,7 @@ bool CopyEngine::ended() {
 }
 
 void CopyEngine::announceEnd() {
-  if (announced_ || bus_->arrivalNs(link_, direction_, step().bytes) - monotonicNs() > kAnnounceNs)
+  if (announced_ || bus_->arrivalNs(link_, direction_, size_) - monotonicNs() > kAnnounceNs)
     return;
   announced_ = true;
   if (step().signals)
@@ -136,7 +134,7 @@ void CopyEngine::announceEnd() {
 void CopyEngine::endStep(int64_t endNs) {
   LaneStep &s = step();
   readyNs_ = s.endedNs = endNs;
-  bytes_.fetch_add(s.bytes, std::memory_order_relaxed);
+  bytes_.fetch_add(size_, std::memory_order_relaxed);
   if (s_.trace) { // seen a little after it happened, and so that copies do not overlap
     const int64_t seenNs = monotonicNs();
     launch().graph->times[s.step] = {std::max(startNs_, previousSeenNs_), seenNs};

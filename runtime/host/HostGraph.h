@@ -35,9 +35,7 @@ struct LaneStep {
   std::array<Want, kHostLanes> waits; // thresholds count from the launch's start
   kernels::HostKernel kernel = nullptr;
   const void *args = nullptr;
-  std::byte *destination = nullptr; // Copy
-  const std::byte *source = nullptr;
-  uint64_t bytes = 0;
+  core::CopySides copy; // Copy
   plan::Lane lane = plan::Lane::Compute;
   core::DirectBytes direct;
   uint32_t poisonCount = 0; // ranges to fill after it, debug mode

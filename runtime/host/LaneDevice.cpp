@@ -216,7 +216,7 @@ kernels::IterationMeta *LaneDevice::meta() {
   return reinterpret_cast<kernels::IterationMeta *>(staging_[which].data());
 }
 
-absl::Status LaneDevice::launch(core::Graph &graph) {
+absl::Status LaneDevice::launch(core::Graph &graph, const core::InUse &inUse) {
   if (plan_ == nullptr)
     return notOpen();
   ASSIGN_OR_RETURN(checked, this->own(graph));
@@ -226,7 +226,7 @@ absl::Status LaneDevice::launch(core::Graph &graph) {
     RETURN_IF_ERROR(core::checkFits("host device", own.bucket, *meta()));
   if (launches_ >= kRing)
     waitForEnd(launches_ - kRing);
-  Launch next{.graph = &own, .base = ended_, .end = ended_};
+  Launch next{.graph = &own, .base = ended_, .end = ended_, .inUse = inUse};
   for (size_t lane = 0; lane < kHostLanes; ++lane)
     next.end[lane] += own.lanes[lane].size() + 1;
   if (!own.transition) {
@@ -268,7 +268,8 @@ absl::Status LaneDevice::drain() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uint32_t variant) {
+absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uint32_t variant,
+                                                                             const core::InUse &inUse) {
   RETURN_IF_ERROR(drain());
   if (options_.replaceKernels != nullptr)
     return absl::UnimplementedError("host device: the kernels are replaced");
@@ -283,7 +284,7 @@ absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uin
   auto bound = graph->bound.begin();
   for (const LaneStep &step : graph->lanes[0]) {
     if (step.kind == plan::StepKind::Copy)
-      std::memcpy(step.destination, step.source, step.bytes);
+      core::copyPart(step.copy, 0, step.copy.bytesIn(inUse));
     if (step.kind != plan::StepKind::Compute)
       continue;
     step.kernel(step.args);

@@ -35,13 +35,13 @@ public:
   absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override;
   absl::Status upload(core::Graph &graph) override;
   kernels::IterationMeta *meta() override;
-  absl::Status launch(core::Graph &graph) override;
+  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override;
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override;
   int64_t tokensVisibleNs(uint64_t iteration) const override {
     return held(iteration) ? shared_->tokens[iteration % kTokenSlots].visibleNs : -1;
   }
   absl::Status drain() override;
-  absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant) override;
+  absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant, const core::InUse &inUse) override;
   int64_t nowNs() const override { return monotonicNs(); }
   core::DeviceCounters counters() const override;
   absl::Span<const core::StepTime> lastTimes() const override {

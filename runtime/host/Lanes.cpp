@@ -40,7 +40,7 @@ private:
         waitFor({want.counter, launch.base[static_cast<size_t>(want.counter)] + want.threshold});
       }
       const int64_t start = s_.trace ? monotonicNs() : 0;
-      execute(step);
+      execute(step, launch.inUse);
       if (s_.trace || step.signals)
         step.endedNs = monotonicNs();
       if (s_.trace)
@@ -55,7 +55,7 @@ private:
     s_.signals.advance(Counter::Compute, launch.end[0]);
   }
 
-  void execute(const LaneStep &step) {
+  void execute(const LaneStep &step, const core::InUse &inUse) {
     switch (step.kind) {
     case plan::StepKind::Compute:
       if (step.direct.any())
@@ -63,10 +63,12 @@ private:
       else
         step.kernel(step.args);
       break;
-    case plan::StepKind::Copy: // debug mode only; else the transfer thread's
-      std::memcpy(step.destination, step.source, step.bytes);
-      (plan::toDevice(step.lane) ? s_.h2dBytes : s_.d2hBytes).fetch_add(step.bytes, std::memory_order_relaxed);
+    case plan::StepKind::Copy: { // debug mode only; else the transfer thread's
+      const uint64_t bytes = step.copy.bytesIn(inUse);
+      core::copyPart(step.copy, 0, bytes);
+      (plan::toDevice(step.lane) ? s_.h2dBytes : s_.d2hBytes).fetch_add(bytes, std::memory_order_relaxed);
       break;
+    }
     case plan::StepKind::Publish:
       publish();
       break;

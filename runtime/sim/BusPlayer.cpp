@@ -35,7 +35,7 @@ void BusPlayer::open(size_t index, size_t steps, bool trace) {
     device.trace.reserve(steps);
 }
 
-void BusPlayer::launch(size_t index, const TimedSchedule &schedule, LaunchTimes *times) {
+void BusPlayer::launch(size_t index, const TimedSchedule &schedule, LaunchTimes *times, const core::InUse &inUse) {
   Device &device = devices_[index];
   if (device.queued == device.queue.size()) {
     std::rotate(device.queue.begin(), device.queue.begin() + static_cast<std::ptrdiff_t>(device.first),
@@ -45,7 +45,7 @@ void BusPlayer::launch(size_t index, const TimedSchedule &schedule, LaunchTimes 
   }
   if (times != nullptr)
     *times = {};
-  device.queue[(device.first + device.queued++) % device.queue.size()] = {&schedule, times, now_};
+  device.queue[(device.first + device.queued++) % device.queue.size()] = {&schedule, times, now_, inUse};
   if (!device.playing)
     play(index);
 }
@@ -146,10 +146,16 @@ bool BusPlayer::queueCopy(size_t index, size_t direction) {
   Device &device = devices_[index];
   LaneState &lane = device.lanes[kH2D + direction];
   Copy &next = copy(index, direction);
-  if (next.state != CopyState::Idle || !ready(device, *device.queue[device.first].schedule, lane))
+  const Launch &launch = device.queue[device.first];
+  if (next.state != CopyState::Idle || !ready(device, *launch.schedule, lane))
     return false;
   next.state = CopyState::Pending;
   next.step = lane.next;
+  next.ns = lane.next->ns;
+  if (lane.next->sized != plan::kNone) {
+    const SizedTime &sized = launch.schedule->sized[lane.next->sized];
+    next.ns = sized.nsOf(core::bytesInUse(sized.size, launch.inUse));
+  }
   next.startNs = next.sinceNs = std::max(lane.freeNs, lane.readyNs);
   eventNs_[2 * index + direction] = next.startNs;
   return false;
@@ -179,7 +185,7 @@ void BusPlayer::playEventsAt(int64_t ns) {
 void BusPlayer::playCopy(size_t index, int64_t ns) {
   Copy &copy = copies_[index];
   if (copy.state == CopyState::Pending) {
-    copy.left = static_cast<unsigned __int128>(copy.step->ns) * kFullRate;
+    copy.left = static_cast<unsigned __int128>(copy.ns) * kFullRate;
     copy.state = copy.step->latencyNs != 0 ? CopyState::Latency : CopyState::Flow;
     copy.rate = 0;
     stale_ = true;
@@ -191,7 +197,7 @@ void BusPlayer::playCopy(size_t index, int64_t ns) {
     copy.left -= std::min(copy.left, moved);
     copy.sinceNs = ns;
     if (copy.state == CopyState::Latency &&
-        copy.left <= static_cast<unsigned __int128>(copy.step->ns - copy.step->latencyNs) * kFullRate) {
+        copy.left <= static_cast<unsigned __int128>(copy.ns - copy.step->latencyNs) * kFullRate) {
       copy.state = CopyState::Flow;
       stale_ = true;
     }
@@ -217,7 +223,7 @@ void BusPlayer::predict(size_t index) {
   Copy &copy = copies_[index];
   unsigned __int128 left = copy.left;
   if (copy.state == CopyState::Latency)
-    left -= static_cast<unsigned __int128>(copy.step->ns - copy.step->latencyNs) * kFullRate;
+    left -= static_cast<unsigned __int128>(copy.ns - copy.step->latencyNs) * kFullRate;
   uint64_t wait;
   if (copy.rate == kFullRate)
     wait = static_cast<uint64_t>((left + (kFullRate - 1)) / kFullRate);

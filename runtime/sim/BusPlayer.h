@@ -47,8 +47,9 @@ public:
 
   // Makes room for launches of up to `steps` steps; with `trace`, their times are kept. No launch may be under way.
   void open(size_t device, size_t steps, bool trace);
-  // Appends a launch at this moment. Schedule and times (null: not asked for) stay until it has ended.
-  void launch(size_t device, const TimedSchedule &schedule, LaunchTimes *times);
+  // Appends a launch at this moment, whose resizable copies copy what is in use. Schedule and times (null: not asked
+  // for) stay until it has ended.
+  void launch(size_t device, const TimedSchedule &schedule, LaunchTimes *times, const core::InUse &inUse = {});
 
   // Plays until `moment`, a time of a launch made, is known, and lets time pass to it. False if it never comes: the
   // schedule's steps wait for each other.
@@ -73,6 +74,7 @@ private:
   struct Copy { // of one direction of one device
     CopyState state = CopyState::Idle;
     const TimedStep *step = nullptr;
+    uint64_t ns = 0; // the step's, of the size that it has in its launch
     int64_t startNs = 0;
     unsigned __int128 left = 0; // at sinceNs, in 2^-32 ns of its own rate
     uint64_t rate = 0;          // 2^32: its own
@@ -89,6 +91,7 @@ private:
     const TimedSchedule *schedule = nullptr;
     LaunchTimes *times = nullptr;
     int64_t madeNs = 0;
+    core::InUse inUse;
   };
   struct Device {
     std::vector<Launch> queue; // a ring; [first] is the one being played

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/StatusMacros.h"
@@ -13,10 +15,37 @@
 namespace headrace::sim {
 namespace {
 
-// A schedule's timeline under one variant's (or transition's) durations.
+// A schedule's timeline under one variant's (or transition's) durations, and the sizes of a launch.
 class LoneGraph final : public SimGraph {
 public:
-  Timeline timeline;
+  LoneGraph(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs, double duplexShare, bool resizable)
+      : duplexShare_(duplexShare) {
+    Simulator simulator(schedule);
+    simulator.run(durationsNs, duplexShare_, timeline_);
+    if (!resizable)
+      return;
+    simulator_.emplace(std::move(simulator));
+    durationsNs_ = std::move(durationsNs);
+  }
+
+  // Made anew where a size is not that of the launch before.
+  const Timeline &timeline(const core::InUse &inUse) {
+    bool changed = false;
+    for (const SizedTime &copy : sized) {
+      const uint64_t ns = copy.nsOf(core::bytesInUse(copy.size, inUse));
+      changed |= ns != durationsNs_[copy.step];
+      durationsNs_[copy.step] = ns;
+    }
+    if (changed)
+      simulator_->run(durationsNs_, duplexShare_, timeline_);
+    return timeline_;
+  }
+
+private:
+  const double duplexShare_;
+  std::optional<Simulator> simulator_; // of a schedule with resizable copies
+  std::vector<uint64_t> durationsNs_;  // if so: of the launch before
+  Timeline timeline_;
 };
 
 // Nobody shares its link: a launch looks its timeline up.
@@ -41,14 +70,12 @@ public:
 
 private:
   std::unique_ptr<SimGraph> prepare(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs,
-                                    double duplexShare) override {
-    auto graph = std::make_unique<LoneGraph>();
-    Simulator(schedule).run(durationsNs, duplexShare, graph->timeline);
-    return graph;
+                                    double duplexShare, const std::vector<SizedTime> &sized) override {
+    return std::make_unique<LoneGraph>(schedule, std::move(durationsNs), duplexShare, !sized.empty());
   }
 
-  void play(const SimGraph &graph, LaunchTimes *times) override {
-    const Timeline &timeline = static_cast<const LoneGraph &>(graph).timeline;
+  void play(SimGraph &graph, const core::InUse &inUse, LaunchTimes *times) override {
+    const Timeline &timeline = static_cast<LoneGraph &>(graph).timeline(inUse);
     const int64_t start = std::max(now_, free_);
     free_ = start + static_cast<int64_t>(timeline.iterationNs);
     if (times != nullptr)

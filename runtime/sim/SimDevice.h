@@ -5,7 +5,8 @@
 //
 // Its clock starts at zero and stands still between calls. A launch costs the caller no time; it runs behind the launch
 // before it. Waiting (awaitTokens, drain, a staging copy still in use) moves the clock to when what is waited for is
-// there. Each graph's timeline is made once, when the graph is built: a launch looks it up.
+// there. Each graph's timeline is made when the graph is built, and again where a launch changes sizes: else it is
+// looked up.
 //
 // Tokens are made up from the request's seed and the position, so a request gets the same tokens in every batch and
 // under every placement.

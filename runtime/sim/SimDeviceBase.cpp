@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
@@ -68,10 +69,15 @@ absl::StatusOr<std::unique_ptr<core::Graph>> SimDeviceBase::build(const core::Gr
   ASSIGN_OR_RETURN(source, core::graphSource(*plan_, key));
   const model::Hardware &hardware = plan_->hardware;
   const double duplexShare = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
-  std::unique_ptr<SimGraph> graph =
-      prepare(*source.schedule, pacedDurations(*source.schedule, source.durationsNs, hardware, options_.linkBandwidth),
-              duplexShare);
+  std::vector<uint64_t> durationsNs =
+      pacedDurations(*source.schedule, source.durationsNs, hardware, options_.linkBandwidth);
+  ASSIGN_OR_RETURN(sized,
+                   sizedTimes(*plan_, *source.schedule, durationsNs, linkRates(hardware, options_.linkBandwidth)));
+  std::unique_ptr<SimGraph> graph = prepare(*source.schedule, std::move(durationsNs), duplexShare, sized);
   graph->bytes = plan::linkBytes(*source.schedule);
+  for (const SizedTime &copy : sized)
+    (copy.toDevice ? graph->bytes.h2d : graph->bytes.d2h) -= source.schedule->steps[copy.step].linkBytes;
+  graph->sized = std::move(sized);
   graph->bucket = source.bucket;
   graph->owner = this;
   graph->opening = opening_;
@@ -106,9 +112,9 @@ void SimDeviceBase::makeUpTokens(Iteration &it) const {
     it.tokens[s] = madeUpToken(seeds[s], static_cast<uint32_t>(positions[s]), plan_->model->vocab);
 }
 
-absl::Status SimDeviceBase::launch(core::Graph &graph) {
+absl::Status SimDeviceBase::launch(core::Graph &graph, const core::InUse &inUse) {
   ASSIGN_OR_RETURN(own, this->own(graph));
-  const SimGraph &mine = *own;
+  SimGraph &mine = *own;
   RETURN_IF_ERROR(core::checkUploaded("sim", mine));
   LaunchTimes *times = nullptr;
   if (!mine.transition) {
@@ -123,7 +129,9 @@ absl::Status SimDeviceBase::launch(core::Graph &graph) {
   ++counters_.launches;
   counters_.h2dBytes += mine.bytes.h2d;
   counters_.d2hBytes += mine.bytes.d2h;
-  play(mine, times);
+  for (const SizedTime &copy : mine.sized)
+    (copy.toDevice ? counters_.h2dBytes : counters_.d2hBytes) += core::bytesInUse(copy.size, inUse);
+  play(mine, inUse, times);
   return absl::OkStatus();
 }
 

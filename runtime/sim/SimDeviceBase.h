@@ -21,7 +21,8 @@ inline constexpr uint64_t kInFlight = 2; // iterations, each with a staging copy
 // What a launch of a variant or transition counts and may hold.
 class SimGraph : public core::OwnedGraph {
 public:
-  plan::LinkBytes bytes;
+  plan::LinkBytes bytes;        // but for the resizable copies'
+  std::vector<SizedTime> sized; // those
 };
 
 class SimDeviceBase : public core::Device {
@@ -37,7 +38,7 @@ public:
   absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override;
   absl::Status upload(core::Graph &graph) override;
   kernels::IterationMeta *meta() override;
-  absl::Status launch(core::Graph &graph) override;
+  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override;
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override;
   int64_t tokensVisibleNs(uint64_t iteration) const override {
     return core::tokensHeld(iteration, launched_) ? times(iteration).visibleNs : kUnknownNs;
@@ -53,9 +54,10 @@ protected:
 
   // A graph with what it takes to play this schedule. `durationsNs` are paced to options().linkBandwidth.
   virtual std::unique_ptr<SimGraph> prepare(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs,
-                                            double duplexShare) = 0;
-  // Appends a launch at this moment; `times` is null for a transition, and else stays until the launch has ended.
-  virtual void play(const SimGraph &graph, LaunchTimes *times) = 0;
+                                            double duplexShare, const std::vector<SizedTime> &sized) = 0;
+  // Appends a launch at this moment, of these sizes; `times` is null for a transition, and else stays until the launch
+  // has ended.
+  virtual void play(SimGraph &graph, const core::InUse &inUse, LaunchTimes *times) = 0;
   // Lets time pass to a time of a launch made. Internal if it never comes.
   virtual absl::Status passTo(const int64_t &moment) = 0;
 

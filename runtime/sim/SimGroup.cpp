@@ -46,12 +46,12 @@ public:
 
 private:
   std::unique_ptr<SimGraph> prepare(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs,
-                                    double duplexShare) override {
+                                    double duplexShare, const std::vector<SizedTime> &sized) override {
     return std::make_unique<GroupGraph>(
-        TimedSchedule(schedule, durationsNs, linkRates(plan()->hardware, options().linkBandwidth), duplexShare));
+        TimedSchedule(schedule, durationsNs, linkRates(plan()->hardware, options().linkBandwidth), duplexShare, sized));
   }
-  void play(const SimGraph &graph, LaunchTimes *times) override {
-    player_.launch(index_, static_cast<const GroupGraph &>(graph).schedule, times);
+  void play(SimGraph &graph, const core::InUse &inUse, LaunchTimes *times) override {
+    player_.launch(index_, static_cast<const GroupGraph &>(graph).schedule, times, inUse);
   }
   absl::Status passTo(const int64_t &moment) override { return player_.passUntil(moment) ? absl::OkStatus() : stuck(); }
   static absl::Status stuck() {

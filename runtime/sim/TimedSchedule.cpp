@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <utility>
+
+#include "runtime/base/StatusMacros.h"
+#include "runtime/core/GraphSteps.h"
 
 namespace headrace::sim {
 namespace {
@@ -14,7 +18,33 @@ double asked(double rate, uint64_t bytes, uint64_t ns, double linkRate) {
   return std::abs(static_cast<double>(ns) - static_cast<double>(bytes) / linkRate) <= 1 ? linkRate : rate;
 }
 
+uint64_t latencyOf(const LinkRates &link, uint64_t ns) { return link.latencyNs < ns ? link.latencyNs : 0; }
+
 } // namespace
+
+uint64_t SizedTime::nsOf(uint64_t bytes) const {
+  const double share = static_cast<double>(bytes) / static_cast<double>(size.bytes);
+  return bytes == size.bytes
+             ? ns
+             : latencyNs + static_cast<uint64_t>(std::llround(share * static_cast<double>(ns - latencyNs)));
+}
+
+absl::StatusOr<std::vector<SizedTime>> sizedTimes(const plan::Plan &plan, const plan::Schedule &schedule,
+                                                  absl::Span<const uint64_t> durationsNs, const LinkRates &link) {
+  std::vector<SizedTime> sized;
+  for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
+    const plan::Step &step = schedule.steps[i];
+    if (!step.resizable)
+      continue;
+    ASSIGN_OR_RETURN(size, core::sizedCopy(plan, schedule, i));
+    sized.push_back({.step = i,
+                     .toDevice = plan::toDevice(step.lane),
+                     .size = size,
+                     .ns = durationsNs[i],
+                     .latencyNs = latencyOf(link, durationsNs[i])});
+  }
+  return sized;
+}
 
 uint64_t sharedRate(double duplexShare) {
   const double share = std::clamp(duplexShare / 2, 1e-6, 1.0); // a link that carries nothing would never end
@@ -30,8 +60,8 @@ LinkRates linkRates(const model::Hardware &hardware, double linkBandwidth) {
 }
 
 TimedSchedule::TimedSchedule(const plan::Schedule &schedule, absl::Span<const uint64_t> durationsNs,
-                             const LinkRates &link, double duplexShare)
-    : bothRate(sharedRate(duplexShare)) {
+                             const LinkRates &link, double duplexShare, std::vector<SizedTime> sizedCopies)
+    : sized(std::move(sizedCopies)), bothRate(sharedRate(duplexShare)) {
   const size_t n = schedule.steps.size();
   assert(durationsNs.size() == n);
   for (const plan::Step &step : schedule.steps)
@@ -43,6 +73,7 @@ TimedSchedule::TimedSchedule(const plan::Schedule &schedule, absl::Span<const ui
   steps.resize(n);
   edges.reserve(schedule.edges.size());
   size_t e = 0;
+  uint32_t nextSized = 0;
   for (uint32_t i = 0; i < n; ++i) {
     const plan::Step &step = schedule.steps[i];
     TimedStep &timed = steps[next[static_cast<size_t>(step.lane)]++];
@@ -57,11 +88,13 @@ TimedSchedule::TimedSchedule(const plan::Schedule &schedule, absl::Span<const ui
     timed.edgeEnd = static_cast<uint32_t>(e);
     const bool toDevice = plan::toDevice(step.lane);
     if ((toDevice || plan::toHost(step.lane)) && step.linkBytes != 0 && timed.ns != 0) {
-      timed.latencyNs = link.latencyNs < timed.ns ? link.latencyNs : 0;
+      timed.latencyNs = latencyOf(link, timed.ns);
       const uint64_t flowNs = timed.ns - timed.latencyNs;
       timed.bytesPerNs = static_cast<double>(step.linkBytes) / static_cast<double>(flowNs);
       timed.askedBytesPerNs = asked(timed.bytesPerNs, step.linkBytes, flowNs, (toDevice ? link.h2d : link.d2h) * 1e-9);
     }
+    if (nextSized < sized.size() && sized[nextSized].step == i)
+      timed.sized = nextSized++;
     if (step.kind == plan::StepKind::Publish)
       publish = i;
   }

@@ -12,7 +12,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "runtime/core/InUse.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::sim {
@@ -34,10 +36,26 @@ struct LinkRates {
 // The profile's, or `linkBandwidth` bytes/s a direction where it is not 0.
 LinkRates linkRates(const model::Hardware &hardware, double linkBandwidth);
 
+// A copy of which a launch may do only what is in use.
+struct SizedTime {
+  uint32_t step = 0; // in the schedule
+  bool toDevice = true;
+  core::SizedCopy size;
+  uint64_t ns = 0;        // of all its bytes, alone on its lane
+  uint64_t latencyNs = 0; // the beginning of ns, whatever the size
+
+  // The flowing part is as long as the bytes are many.
+  uint64_t nsOf(uint64_t bytes) const;
+};
+// The resizable copies of a schedule, in the order of its steps. Refuses what core::sizedCopy() does.
+absl::StatusOr<std::vector<SizedTime>> sizedTimes(const plan::Plan &plan, const plan::Schedule &schedule,
+                                                  absl::Span<const uint64_t> durationsNs, const LinkRates &link);
+
 struct TimedStep {
   uint64_t ns = 0;                     // alone on its lane
   uint32_t step = 0;                   // in the schedule
   uint32_t edgeBegin = 0, edgeEnd = 0; // into edges
+  uint32_t sized = plan::kNone;        // into sized: of a resizable copy
   // Of copies that take of the bus:
   uint64_t latencyNs = 0;     // the beginning of ns
   double bytesPerNs = 0;      // over the rest of ns; 0: takes nothing
@@ -47,16 +65,17 @@ struct TimedStep {
 struct TimedSchedule {
   static constexpr uint32_t kMoves = uint32_t{1} << 31; // flag of an edge: it comes from a movement
 
-  // One duration a step. Direct reads of compute steps ask nothing of the bus: as in Simulator, their price is all
-  // there is to them.
+  // One duration a step; `sized`: as sizedTimes() has them. Direct reads of compute steps ask nothing of the bus: as in
+  // Simulator, their price is all there is to them.
   TimedSchedule(const plan::Schedule &schedule, absl::Span<const uint64_t> durationsNs, const LinkRates &link,
-                double duplexShare);
+                double duplexShare, std::vector<SizedTime> sized = {});
 
   std::vector<TimedStep> steps;                       // by lane
   std::array<uint32_t, plan::kLanes + 1> laneBegin{}; // into steps
   std::vector<uint32_t> edges;                        // step in the schedule | kMoves
-  uint32_t publish = plan::kNone;                     // the last Publish step
-  uint64_t bothRate = kFullRate;                      // of copies while both directions are at work
+  std::vector<SizedTime> sized;
+  uint32_t publish = plan::kNone; // the last Publish step
+  uint64_t bothRate = kFullRate;  // of copies while both directions are at work
 };
 
 } // namespace headrace::sim

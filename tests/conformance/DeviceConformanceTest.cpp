@@ -1,68 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every device must do, whatever it is made of. A new device joins by a line in kDevices.
+// What every device must do, whatever it is made of.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
-#include "runtime/core/DeviceGroup.h"
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
-#include "runtime/host/HostDevice.h"
-#include "runtime/host/HostGroup.h"
-#include "runtime/sim/SimDevice.h"
-#include "runtime/sim/SimGroup.h"
+#include "tests/conformance/DevicesUnderTest.h"
 #include "tests/support/TinyPlan.h"
-#ifdef HEADRACE_GPU_TESTS // in the program of tests that need a GPU
-#include "runtime/cuda/CudaDevice.h"
-#endif
 
 namespace headrace::core {
 namespace {
 
 using testing::HasSubstr;
-
-// The first of a group, which lives as long.
-std::shared_ptr<Device> firstOf(absl::StatusOr<std::unique_ptr<DeviceGroup>> made) {
-  const std::shared_ptr<DeviceGroup> group = std::move(made).value();
-  return {group, &group->device(0)};
-}
-
-constexpr double kNoBus = std::numeric_limits<double>::infinity(); // limits nothing
-
-struct DeviceUnderTest {
-  const char *name;
-  std::shared_ptr<Device> (*make)();
-  bool pacesCopies = true; // to DeviceOptions::linkBandwidth
-  model::DeviceKind plansFor = model::DeviceKind::Host;
-};
-std::shared_ptr<Device> hostWith(const host::HostOptions &options) { return host::makeHostDevice(options); }
-std::shared_ptr<Device> firstOfHosts(size_t devices) {
-  return firstOf(host::makeHostGroup(std::vector<host::HostOptions>(devices), kNoBus));
-}
-const DeviceUnderTest kDevices[] = {
-    {"host", [] { return hostWith({}); }},
-    {"hostUnpaced", [] { return hostWith({.unpaced = true}); }, /*pacesCopies=*/false},
-    {"hostPoison", [] { return hostWith({.poison = true}); }, /*pacesCopies=*/false},
-    {"hostGroupOfOne", [] { return firstOfHosts(1); }},
-    {"hostFirstOfTwo", [] { return firstOfHosts(2); }},
-    {"sim", [] { return std::shared_ptr<Device>(sim::makeSimDevice()); }},
-    {"simGroupOfOne", [] { return firstOf(sim::makeSimGroup(1, {})); }},
-    {"simFirstOfTwo", [] { return firstOf(sim::makeSimGroup(2, {})); }},
-#ifdef HEADRACE_GPU_TESTS
-    {"cudaExplicit", [] { return std::shared_ptr<Device>(*cuda::makeCudaDevice({.compare = true})); },
-     /*pacesCopies=*/false, model::DeviceKind::Cuda},
-    {"cudaCapture",
-     [] {
-       return std::shared_ptr<Device>(
-           *cuda::makeCudaDevice({.capture = true, .compare = true, .traceBy = cuda::TraceBy::Stamps}));
-     },
-     /*pacesCopies=*/false, model::DeviceKind::Cuda},
-#endif
-};
 
 class DeviceConformance : public testing::TestWithParam<DeviceUnderTest> {
 protected:

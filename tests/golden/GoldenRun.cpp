@@ -50,20 +50,21 @@ public:
   absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override { return inner_.build(key); }
   absl::Status upload(core::Graph &graph) override { return inner_.upload(graph); }
   kernels::IterationMeta *meta() override { return filled_ = inner_.meta(); }
-  absl::Status launch(core::Graph &graph) override {
+  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override {
     // A transition is launched over no rows: nothing to change, and nothing filled.
     if (setup_.changeMeta && filled_ != nullptr)
       setup_.changeMeta(*filled_);
     filled_ = nullptr;
-    return inner_.launch(graph);
+    return inner_.launch(graph, inUse);
   }
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {
     return inner_.awaitTokens(iteration);
   }
   int64_t tokensVisibleNs(uint64_t iteration) const override { return inner_.tokensVisibleNs(iteration); }
   absl::Status drain() override { return inner_.drain(); }
-  absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant) override {
-    return inner_.findWrongNumber(variant);
+  absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant,
+                                                                   const core::InUse &inUse) override {
+    return inner_.findWrongNumber(variant, inUse);
   }
   int64_t nowNs() const override { return inner_.nowNs(); }
   core::DeviceCounters counters() const override { return inner_.counters(); }

@@ -91,7 +91,8 @@ TEST(GraphSteps, StepsOfAFormThatNoGraphHasAreRefused) {
 TEST(GraphSteps, ACopysSidesAreWhereItsDirectionSays) {
   std::byte device[2048], host[1024];
   const GraphSpaces spaces{{device, host}, sizeof(device), sizeof(host)};
-  const auto in = copySides(scheduleOf("i"), 0, spaces), out = copySides(scheduleOf("o"), 0, spaces);
+  const plan::Plan plan;
+  const auto in = copySides(plan, scheduleOf("i"), 0, spaces), out = copySides(plan, scheduleOf("o"), 0, spaces);
   ASSERT_TRUE(in.ok() && out.ok());
   EXPECT_TRUE(in->toDevice);
   EXPECT_EQ(in->source, host + 512);
@@ -104,7 +105,7 @@ TEST(GraphSteps, ACopysSidesAreWhereItsDirectionSays) {
   const auto refused = [&](auto &&change) {
     plan::Schedule schedule = scheduleOf("i");
     change(schedule);
-    return std::string(copySides(schedule, 0, spaces).status().message());
+    return std::string(copySides(plan, schedule, 0, spaces).status().message());
   };
   EXPECT_THAT(refused([](plan::Schedule &s) { s.steps[0].operandCount = 1; }),
               HasSubstr("step 0: a copy has 2 operands, this one 1"));
@@ -115,6 +116,111 @@ TEST(GraphSteps, ACopysSidesAreWhereItsDirectionSays) {
               HasSubstr("bytes [769, +256) are outside the host slab of 1024"));
   EXPECT_THAT(refused([](plan::Schedule &s) { s.operands[1].address = ~uint64_t{0}; }),
               HasSubstr("are outside the arena of 2048"));
+}
+
+// A copy into blocks [4, 20) of kv.1, of 1 KiB: from byte 0 of the host, one run, to byte 1024 of the device, a block
+// every 4 KiB (four layers).
+struct Interleaved {
+  plan::Plan plan = tinyPlan({.spec = tinyLlama(4)});
+  plan::Schedule schedule = scheduleOf("i");
+  std::vector<std::byte> device = std::vector<std::byte>(64 * 1024), host = std::vector<std::byte>(16 * 1024);
+
+  Interleaved() {
+    schedule.operands[0] = {.buffer = plan.kvBuffer(1), .space = plan::Space::Host, .bufferOffset = 4096};
+    schedule.operands[0].bytes = 16 * 1024;
+    schedule.operands[1] = schedule.operands[0];
+    schedule.operands[1].space = plan::Space::Device;
+    schedule.operands[1].interleaved = true;
+    schedule.operands[1].address = 1024;
+  }
+  absl::StatusOr<CopySides> sides() {
+    return copySides(plan, schedule, 0, {{device.data(), host.data()}, device.size(), host.size()});
+  }
+  std::string refused() { return std::string(sides().status().message()); }
+};
+
+TEST(GraphSteps, TheBlocksOfAnInterleavedSideAreRows) {
+  Interleaved copy;
+  ASSERT_EQ(copy.plan.kvBlockBytes(), 1024u);
+  auto sides = copy.sides();
+  ASSERT_TRUE(sides.ok()) << sides.status();
+  EXPECT_TRUE(sides->inRows());
+  EXPECT_EQ(sides->rows(), 16u);
+  EXPECT_EQ(sides->rowBytes, 1024u);
+  EXPECT_EQ(sides->pitch, 4096u);
+  EXPECT_EQ(sides->bytes, 16u * 1024);
+  EXPECT_FALSE(sides->sized.has_value());
+  // The last row ends at 1024 + 15 * 4096 + 1024 = 63,488 of 65,536: two KiB further on it ends with the arena.
+  copy.schedule.operands[1].address += 2048;
+  EXPECT_TRUE(copy.sides().ok());
+  copy.schedule.operands[1].address += 256;
+  EXPECT_THAT(copy.refused(), HasSubstr("bytes [3328, +62464) are outside the arena of 65536"));
+  copy.schedule.operands[1].address = 0;
+  copy.schedule.operands[0].bytes = copy.schedule.operands[1].bytes = 16 * 1024 - 256;
+  EXPECT_THAT(copy.refused(),
+              HasSubstr("an interleaved copy of 16128 bytes, expected blocks of a layer's cache, of 1024"));
+  copy.schedule.operands[1].buffer = 0;
+  EXPECT_THAT(copy.refused(), HasSubstr("expected blocks of a layer's cache, of 0"));
+  copy.schedule.operands[0].interleaved = true;
+  EXPECT_THAT(copy.refused(), HasSubstr("a copy whose side on the host is interleaved, expected one run"));
+  Interleaved one; // of one layer: the blocks follow each other
+  one.plan = tinyPlan({.spec = tinyLlama(1)});
+  one.schedule.operands[0].buffer = one.schedule.operands[1].buffer = one.plan.kvBuffer(0);
+  sides = one.sides();
+  ASSERT_TRUE(sides.ok()) << sides.status();
+  EXPECT_FALSE(sides->inRows());
+  EXPECT_EQ(sides->rows(), 1u);
+}
+
+// Bytes 1000 to 3999 of the copy: the end of block 0, blocks 1 and 2, the beginning of block 3.
+TEST(GraphSteps, AnyPartOfACopyInRowsIsCopied) {
+  Interleaved copy;
+  for (size_t i = 0; i < copy.host.size(); ++i)
+    copy.host[i] = static_cast<std::byte>(1 + i % 251);
+  const std::vector<std::byte> from = copy.host;
+  auto sides = copy.sides();
+  ASSERT_TRUE(sides.ok()) << sides.status();
+  copyPart(*sides, 1000, 3000);
+  std::vector<std::byte> expected(copy.device.size());
+  for (size_t i = 1000; i < 4000; ++i)
+    expected[1024 + i / 1024 * 4096 + i % 1024] = from[i];
+  EXPECT_EQ(copy.device, expected);
+  // And back.
+  copy.schedule.steps[0].lane = plan::Lane::D2H;
+  std::swap(copy.schedule.operands[0], copy.schedule.operands[1]);
+  sides = copy.sides();
+  ASSERT_TRUE(sides.ok()) << sides.status();
+  copy.host.assign(copy.host.size(), std::byte{0});
+  copyPart(*sides, 0, 4000);
+  for (size_t i = 0; i < copy.host.size(); ++i)
+    ASSERT_EQ(copy.host[i], i >= 1000 && i < 4000 ? from[i] : std::byte{0}) << i;
+}
+
+TEST(GraphSteps, AResizableCopySaysItsBlocks) {
+  Interleaved copy;
+  copy.schedule.steps[0].resizable = true;
+  auto sides = copy.sides();
+  ASSERT_TRUE(sides.ok() && sides->sized.has_value()) << sides.status();
+  EXPECT_EQ(sides->sized->firstBlock, 4);
+  EXPECT_EQ(sides->sized->blockBytes, 1024u);
+  EXPECT_EQ(sides->sized->bytes, 16u * 1024);
+  EXPECT_TRUE(sides->sized->wholeBlocks);
+  EXPECT_EQ(sides->bytesIn({}), 16u * 1024);
+  EXPECT_EQ(sides->bytesIn({.kvBlocks = 9}), 5u * 1024);
+  copy.schedule.operands[1].interleaved = false;
+  sides = copy.sides();
+  ASSERT_TRUE(sides.ok() && sides->sized.has_value()) << sides.status();
+  EXPECT_FALSE(sides->sized->wholeBlocks);
+  EXPECT_EQ(sides->bytesIn({.kvBlocks = 4}), 256u);
+  copy.schedule.operands[0].bufferOffset = 4096 + 256;
+  EXPECT_THAT(copy.refused(), HasSubstr("begins at byte 4352 of buffer "));
+  copy.schedule.operands[0] = {.buffer = 0, .space = plan::Space::Host, .bytes = 16 * 1024};
+  EXPECT_THAT(
+      copy.refused(),
+      HasSubstr("begins at byte 0 of buffer 0, expected a layer's cache and the beginning of a block of 0 bytes"));
+  copy.schedule.steps[0].kind = plan::StepKind::Compute;
+  EXPECT_THAT(std::string(sizedCopy(copy.plan, copy.schedule, 0).status().message()),
+              HasSubstr("step 0: its size may change, but it is no copy"));
 }
 
 TEST(GraphSteps, ALaneWaitsForTheLastStepOfAnotherOnce) {

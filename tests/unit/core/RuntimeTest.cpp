@@ -49,7 +49,7 @@ public:
     return absl::OkStatus();
   }
   kernels::IterationMeta *meta() override { return reinterpret_cast<kernels::IterationMeta *>(staging.data()); }
-  absl::Status launch(Graph &graph) override {
+  absl::Status launch(Graph &graph, const InUse & /*inUse*/) override {
     const auto &recorded = static_cast<RecordedGraph &>(graph);
     EXPECT_TRUE(recorded.uploaded);
     launched.push_back((recorded.key.transition ? "transition " : "variant ") + std::to_string(recorded.key.index));

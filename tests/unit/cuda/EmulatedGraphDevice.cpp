@@ -157,7 +157,7 @@ public:
     return reinterpret_cast<kernels::IterationMeta *>(staging_[(iterations_ + 1) % 2].get());
   }
 
-  absl::Status launch(core::Graph &graph) override {
+  absl::Status launch(core::Graph &graph, const core::InUse & /*inUse*/) override {
     auto &own = static_cast<EmulatedGraph &>(graph);
     if (!own.transition) {
       meta()->iteration = iterations_ + 1;

@@ -50,9 +50,9 @@ private:
   static LaneStep copy(std::vector<uint8_t> &from, std::vector<uint8_t> &to, Counter after, uint64_t threshold) {
     LaneStep step;
     step.kind = plan::StepKind::Copy;
-    step.source = reinterpret_cast<const std::byte *>(from.data());
-    step.destination = reinterpret_cast<std::byte *>(to.data());
-    step.bytes = kBytes;
+    step.copy.source = reinterpret_cast<const std::byte *>(from.data());
+    step.copy.destination = reinterpret_cast<std::byte *>(to.data());
+    step.copy.bytes = kBytes;
     step.signals = true;
     step.waitCount = 1;
     step.waits[0] = {after, threshold};
@@ -145,9 +145,9 @@ TEST(CopyEngines, ACopySeenLateHasBegunWhenTheLastThingItWaitsForHadHappened) {
   LaneStep step, copy;
   step.signals = copy.signals = true;
   copy.kind = plan::StepKind::Copy;
-  copy.source = from.data();
-  copy.destination = to.data();
-  copy.bytes = kChunkBytes;
+  copy.copy.source = from.data();
+  copy.copy.destination = to.data();
+  copy.copy.bytes = kChunkBytes;
   copy.waitCount = 1;
   copy.waits[0] = {Counter::Compute, 1};
   graph.lanes[0] = {step};

@@ -84,8 +84,8 @@ public:
   }
   absl::Status upload(core::Graph &graph) override { return sim_->upload(graph); }
   kernels::IterationMeta *meta() override { return sim_->meta(); }
-  absl::Status launch(core::Graph &graph) override {
-    absl::Status status = sim_->launch(graph);
+  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override {
+    absl::Status status = sim_->launch(graph, inUse);
     times_.clear();
     int64_t now = 0;
     for (size_t i = 0; i < sim_->lastTimes().size(); ++i) {

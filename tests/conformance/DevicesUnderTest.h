@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The devices of the conformance suites. A new one joins by a line in kDevices.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "runtime/core/DeviceGroup.h"
+#ifdef HEADRACE_EMULATED_TESTS // in the program that runs recorded graphs
+#include "tests/unit/cuda/EmulatedGraphDevice.h"
+#else
+#include "runtime/host/HostDevice.h"
+#include "runtime/host/HostGroup.h"
+#include "runtime/sim/SimDevice.h"
+#include "runtime/sim/SimGroup.h"
+#endif
+#ifdef HEADRACE_GPU_TESTS // in the program of tests that need a GPU
+#include "runtime/cuda/CudaDevice.h"
+#endif
+
+namespace headrace::core {
+
+struct DeviceUnderTest {
+  const char *name;
+  std::shared_ptr<Device> (*make)();
+  bool pacesCopies = true; // to DeviceOptions::linkBandwidth
+  model::DeviceKind plansFor = model::DeviceKind::Host;
+  bool keepsData = true; // in device memory that only the exit state names
+  bool sizesRows = true; // of resizable copies in rows
+};
+
+#ifdef HEADRACE_EMULATED_TESTS
+inline const DeviceUnderTest kDevices[] = {
+    {.name = "emulatedGraphs",
+     .make = [] { return std::shared_ptr<Device>(cuda::makeEmulatedGraphDevice({})); },
+     .pacesCopies = false,
+     .plansFor = model::DeviceKind::Cuda,
+     .sizesRows = false},
+};
+#else
+// The first of a group, which lives as long.
+inline std::shared_ptr<Device> firstOf(absl::StatusOr<std::unique_ptr<DeviceGroup>> made) {
+  const std::shared_ptr<DeviceGroup> group = std::move(made).value();
+  return {group, &group->device(0)};
+}
+
+inline constexpr double kNoBus = std::numeric_limits<double>::infinity(); // limits nothing
+
+inline std::shared_ptr<Device> hostWith(const host::HostOptions &options) { return host::makeHostDevice(options); }
+inline std::shared_ptr<Device> firstOfHosts(size_t devices) {
+  return firstOf(host::makeHostGroup(std::vector<host::HostOptions>(devices), kNoBus));
+}
+inline const DeviceUnderTest kDevices[] = {
+    {"host", [] { return hostWith({}); }},
+    {"hostUnpaced", [] { return hostWith({.unpaced = true}); }, /*pacesCopies=*/false},
+    {.name = "hostPoison", .make = [] { return hostWith({.poison = true}); }, .pacesCopies = false, .keepsData = false},
+    {"hostGroupOfOne", [] { return firstOfHosts(1); }},
+    {"hostFirstOfTwo", [] { return firstOfHosts(2); }},
+    {"sim", [] { return std::shared_ptr<Device>(sim::makeSimDevice()); }},
+    {"simGroupOfOne", [] { return firstOf(sim::makeSimGroup(1, {})); }},
+    {"simFirstOfTwo", [] { return firstOf(sim::makeSimGroup(2, {})); }},
+#ifdef HEADRACE_GPU_TESTS
+    {.name = "cudaExplicit",
+     .make = [] { return std::shared_ptr<Device>(*cuda::makeCudaDevice({.compare = true})); },
+     .pacesCopies = false,
+     .plansFor = model::DeviceKind::Cuda,
+     .sizesRows = false},
+    {.name = "cudaCapture",
+     .make =
+         [] {
+           return std::shared_ptr<Device>(
+               *cuda::makeCudaDevice({.capture = true, .compare = true, .traceBy = cuda::TraceBy::Stamps}));
+         },
+     .pacesCopies = false,
+     .plansFor = model::DeviceKind::Cuda,
+     .sizesRows = false},
+#endif
+};
+#endif
+
+} // namespace headrace::core
