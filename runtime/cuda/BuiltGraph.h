@@ -36,6 +36,17 @@ private:
   void swap(BuiltGraph &other) noexcept;
 };
 
+inline cudaMemcpyKind copyKind(const core::CopySides &copy) {
+  return copy.toDevice ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
+}
+// From row to row of a copy in rows, which are one run on the host.
+struct RowPitches {
+  uint64_t destination = 0, source = 0;
+};
+inline RowPitches rowPitches(const core::CopySides &copy) {
+  return copy.toDevice ? RowPitches{copy.pitch, copy.rowBytes} : RowPitches{copy.rowBytes, copy.pitch};
+}
+
 // Streams and events of captures; made once, used by all builds.
 class BuildStreams {
 public:

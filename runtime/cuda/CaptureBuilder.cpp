@@ -70,9 +70,11 @@ public:
     }
     case NodeKind::Copy: {
       const core::CopySides &copy = planned.copy;
+      const RowPitches pitches = rowPitches(copy);
       HEADRACE_CUDA(absl::StrCat(what, " (copy of ", copy.bytes, " bytes)"),
-                    cudaMemcpyAsync(copy.destination, copy.source, copy.bytes,
-                                    copy.toDevice ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, lane));
+                    copy.inRows() ? cudaMemcpy2DAsync(copy.destination, pitches.destination, copy.source,
+                                                      pitches.source, copy.rowBytes, copy.rows(), copyKind(copy), lane)
+                                  : cudaMemcpyAsync(copy.destination, copy.source, copy.bytes, copyKind(copy), lane));
       break;
     }
     case NodeKind::Library:

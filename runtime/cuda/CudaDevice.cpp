@@ -60,6 +60,7 @@ private:
   }
   absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
   absl::Status waitForStaging();
+  absl::Status setSizes(CudaGraph &graph, const core::InUse &inUse);
   absl::Status launchIteration(CudaGraph &graph);
   absl::Status launchGraph(CudaGraph &graph);
   absl::Status finish();
@@ -169,7 +170,7 @@ kernels::IterationMeta *CudaDevice::meta() {
   return reinterpret_cast<kernels::IterationMeta *>(o_->staging[(o_->iterations + 1) % 2].data());
 }
 
-absl::Status CudaDevice::launch(core::Graph &graph, const core::InUse & /*inUse*/) {
+absl::Status CudaDevice::launch(core::Graph &graph, const core::InUse &inUse) {
   RETURN_IF_ERROR(usable());
   ASSIGN_OR_RETURN(checked, core::owned<CudaGraph>("cuda device", graph, *this, opening_));
   CudaGraph &own = *checked;
@@ -179,7 +180,18 @@ absl::Status CudaDevice::launch(core::Graph &graph, const core::InUse & /*inUse*
     RETURN_IF_ERROR(o_->failed);
     RETURN_IF_ERROR(core::checkFits("cuda device", own.bucket, *next));
   }
+  RETURN_IF_ERROR(keep(setSizes(own, inUse)));
   return keep(own.transition ? launchGraph(own) : launchIteration(own));
+}
+
+// Launches already made keep theirs.
+absl::Status CudaDevice::setSizes(CudaGraph &graph, const core::InUse &inUse) {
+  return graph.sizes.set(inUse, [&](uint32_t node, const core::CopySides &copy, uint64_t bytes) -> absl::Status {
+    HEADRACE_CUDA(graph.name, cudaGraphExecMemcpyNodeSetParams1D(graph.exec, graph.built.nodes[node][0],
+                                                                 copy.destination, copy.source, bytes, copyKind(copy)));
+    ++o_->sizesSet;
+    return absl::OkStatus();
+  });
 }
 
 absl::Status CudaDevice::launchIteration(CudaGraph &graph) {
@@ -208,8 +220,8 @@ absl::Status CudaDevice::launchGraph(CudaGraph &graph) {
     o_->lastLaunchCupti = o_->cupti->now();
   HEADRACE_CUDA(graph.name, cudaGraphLaunch(graph.exec, o_->launch));
   ++o_->launches;
-  o_->h2dBytes += graph.h2dBytes;
-  o_->d2hBytes += graph.d2hBytes;
+  o_->h2dBytes += graph.sizes.bytes().h2d;
+  o_->d2hBytes += graph.sizes.bytes().d2h;
   o_->last = &graph;
   return absl::OkStatus();
 }
@@ -255,7 +267,8 @@ core::DeviceCounters CudaDevice::counters() const {
           .stallNs = 0, // not known without a trace
           .peakDeviceBytes = o_->arena.bytes(),
           .hostBytes = o_->slab.bytes().size(),
-          .graphBytes = o_->costs.deviceBytes};
+          .graphBytes = o_->costs.deviceBytes,
+          .sizesSet = o_->sizesSet};
 }
 
 GraphCosts CudaDevice::costs() const {

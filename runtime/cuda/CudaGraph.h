@@ -16,6 +16,7 @@
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/core/OwnedGraph.h"
 #include "runtime/cuda/BuiltGraph.h"
+#include "runtime/cuda/CopySizes.h"
 #include "runtime/cuda/NodeTimes.h"
 #include "runtime/cuda/Nvtx.h"
 
@@ -44,7 +45,8 @@ struct CudaGraph final : core::OwnedGraph {
   ~CudaGraph() override;
 
   std::string name;
-  uint64_t h2dBytes = 0, d2hBytes = 0; // of its copies
+  CopySizes sizes;
+  BuiltGraph built; // where sizes change: they are set by its nodes
   std::vector<core::DirectBytes> direct;
   uint32_t steps = 0;
   NvtxName range;  // `name`

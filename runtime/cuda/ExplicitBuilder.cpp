@@ -98,13 +98,27 @@ private:
 
   absl::Status addCopy(const GraphNode &planned, std::vector<cudaGraphNode_t> &own) {
     const core::CopySides &copy = planned.copy;
+    const std::string what = absl::StrCat(during_, ", step ", planned.step, " (copy of ", copy.bytes, " bytes)");
     cudaGraphNode_t made = nullptr;
-    HEADRACE_CUDA(absl::StrCat(during_, ", step ", planned.step, " (copy of ", copy.bytes, " bytes)"),
-                  cudaGraphAddMemcpyNode1D(&made, built_.graph, own.data(), own.size(), copy.destination, copy.source,
-                                           copy.bytes,
-                                           copy.toDevice ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost));
+    if (copy.inRows()) {
+      const cudaMemcpy3DParms params = rowsOf(copy);
+      HEADRACE_CUDA(what, cudaGraphAddMemcpyNode(&made, built_.graph, own.data(), own.size(), &params));
+    } else {
+      HEADRACE_CUDA(what, cudaGraphAddMemcpyNode1D(&made, built_.graph, own.data(), own.size(), copy.destination,
+                                                   copy.source, copy.bytes, copyKind(copy)));
+    }
     own.assign(1, made);
     return absl::OkStatus();
+  }
+
+  static cudaMemcpy3DParms rowsOf(const core::CopySides &copy) {
+    const RowPitches pitches = rowPitches(copy);
+    cudaMemcpy3DParms params{};
+    params.srcPtr = {const_cast<std::byte *>(copy.source), pitches.source, copy.rowBytes, copy.rows()};
+    params.dstPtr = {copy.destination, pitches.destination, copy.rowBytes, copy.rows()};
+    params.extent = {copy.rowBytes, copy.rows(), 1};
+    params.kind = copyKind(copy);
+    return params;
   }
 
   absl::Status addLibrary(const GraphNode &planned, std::vector<cudaGraphNode_t> &own) {

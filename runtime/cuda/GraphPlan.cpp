@@ -69,10 +69,15 @@ private:
     const plan::Step &step = schedule_.steps[index];
     return absl::MakeConstSpan(schedule_.operands).subspan(step.firstOperand, step.operandCount);
   }
-  // Of an interleaved operand with the other layers' blocks between its own, of which only the lanes that run in order
-  // have any use: more is asked of the graph's paths than needed, never less.
   NodeAccess accessOf(const Operand &operand) const {
-    return {operand.space, operand.address, operand.address + plan::spannedBytes(plan_, operand), operand.access};
+    NodeAccess access{operand.space, operand.address, operand.address + operand.bytes, operand.access};
+    const uint64_t block = operand.interleaved ? plan_.kvBlockBytes() : 0;
+    if (operand.bytes > block && block > 0 && block != plan_.kvStride()) {
+      access.rowBytes = block;
+      access.pitch = plan_.kvStride();
+      access.end = operand.address + (operand.bytes / block - 1) * access.pitch + block;
+    }
+    return access;
   }
   std::vector<NodeAccess> accesses(uint32_t index) const {
     std::vector<NodeAccess> all;
@@ -177,6 +182,8 @@ private:
     ASSIGN_OR_RETURN(sides, core::copySides(plan_, schedule_, index, spaces));
     GraphNode &node = append(index, NodeKind::Copy);
     node.copy = sides;
+    if (sides.inRows())
+      node.copy.sized.reset(); // of an executable graph only 1-D copy nodes can be changed: it copies all
     node.accesses = accesses(index);
     node.accesses[0].access = plan::Access::Read;
     node.accesses[1].access = plan::Access::Write;

@@ -6,7 +6,7 @@
 //
 //   plan step   Compute -> one kernel node; Linear -> one library call, and where the library cannot fuse the bias or
 //                          the activation (MatMul.h) one kernel node behind it
-//               Copy    -> one 1-D copy node; the plan has cut it into chunks already
+//               Copy    -> one 1-D copy node; the plan has cut it into chunks already. Interleaved blocks: one 2-D node
 //               Publish -> one kernel node that writes mapped host memory
 #pragma once
 
@@ -44,7 +44,16 @@ struct NodeAccess {
   plan::Space space = plan::Space::Device;
   uint64_t begin = 0, end = 0; // in the space, end exclusive
   plan::Access access = plan::Access::Read;
+  // Of interleaved blocks: of [begin, end) only runs of rowBytes, `pitch` apart from begin to begin. 0: all of it.
+  uint64_t rowBytes = 0, pitch = 0;
 };
+// f(begin, end) for each run of bytes.
+template <typename F> void eachRun(const NodeAccess &access, F f) {
+  if (access.rowBytes == 0)
+    return f(access.begin, access.end);
+  for (uint64_t begin = access.begin; begin < access.end; begin += access.pitch)
+    f(begin, begin + access.rowBytes);
+}
 
 // One kernel launch: the op's struct of arguments is the kernel's only parameter.
 struct KernelCall {

@@ -135,11 +135,16 @@ private:
     const std::byte *device = copy.toDevice ? copy.destination : copy.source;
     if (copy.bytes == 0)
       fault(GraphRule::ZeroLength, absl::StrCat(at(index), " copies no bytes"));
-    if (node.copyRows != 1)
-      fault(GraphRule::OneDimensional, absl::StrCat(at(index), " copies ", node.copyRows, " rows"));
-    if (!inside(host, copy.bytes * node.copyRows, graph_.memory.bases.host, graph_.memory.slabBytes))
+    const bool asPlanned = std::any_of(node.accesses.begin(), node.accesses.end(), [&](const NodeAccess &access) {
+      return access.space == Space::Device && access.rowBytes == copy.rowBytes && access.pitch == copy.pitch;
+    });
+    if (copy.inRows() && !asPlanned)
+      fault(GraphRule::OneDimensional,
+            absl::StrCat(at(index), " copies ", copy.rows(), " rows every ", copy.pitch, " bytes of the device"));
+    if (!inside(host, copy.bytes, graph_.memory.bases.host, graph_.memory.slabBytes))
       fault(GraphRule::PinnedCopy, absl::StrCat(at(index), ": its host side is outside the pinned slab"));
-    if (!inside(device, copy.bytes * node.copyRows, graph_.memory.bases.device, graph_.memory.arenaBytes))
+    const uint64_t span = copy.inRows() ? (copy.rows() - 1) * copy.pitch + copy.rowBytes : copy.bytes;
+    if (!inside(device, span, graph_.memory.bases.device, graph_.memory.arenaBytes))
       fault(GraphRule::PinnedCopy, absl::StrCat(at(index), ": its device side is outside the arena"));
     if (plan::toDevice(node.lane) != copy.toDevice || plan::computes(node.lane))
       fault(GraphRule::CopyOrder,
@@ -178,7 +183,7 @@ private:
       for (const NodeAccess &access : graph_.nodes[i].accesses) {
         Segments &segments = access.space == Space::Host ? host : device;
         const bool reads = access.access != Access::Write, writes = access.access != Access::Read;
-        eachSegment(segments, access.begin, access.end, [&](Segment &segment) {
+        const auto take = [&](Segment &segment) {
           if (segment.writer != kNoPlanNode)
             need(reads ? GraphRule::ReadAfterWrite : GraphRule::WriteAfterWrite, segment.writer, i, access);
           if (writes) {
@@ -189,7 +194,8 @@ private:
           }
           if (reads && !writes)
             segment.readers.push_back(i);
-        });
+        };
+        eachRun(access, [&](uint64_t begin, uint64_t end) { eachSegment(segments, begin, end, take); });
       }
     }
   }
@@ -217,6 +223,16 @@ private:
     }
   }
 
+  static bool overlap(const NodeAccess &a, const NodeAccess &b) {
+    if (a.begin >= b.end || b.begin >= a.end)
+      return false;
+    bool found = false;
+    eachRun(a, [&](uint64_t begin, uint64_t end) {
+      eachRun(b, [&](uint64_t from, uint64_t to) { found |= begin < to && from < end; });
+    });
+    return found;
+  }
+
   // The compute node that first reads what a copy brings, after it; kNoPlanNode: none in this graph.
   uint32_t firstReader(uint32_t copy, const std::vector<uint32_t> &nodes) const {
     const NodeAccess *brought = nullptr;
@@ -228,8 +244,7 @@ private:
     for (uint32_t i : nodes)
       if (plan::computes(graph_.nodes[i].lane) && order_.before(copy, i))
         for (const NodeAccess &access : graph_.nodes[i].accesses)
-          if (access.space == Space::Device && access.access != Access::Write && access.begin < brought->end &&
-              brought->begin < access.end)
+          if (access.space == Space::Device && access.access != Access::Write && overlap(access, *brought))
             return i;
     return kNoPlanNode;
   }

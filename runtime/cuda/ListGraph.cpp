@@ -146,9 +146,19 @@ private:
                 .destination = static_cast<std::byte *>(params.dstPtr.ptr) + params.dstPos.x,
                 .source = static_cast<const std::byte *>(params.srcPtr.ptr) + params.srcPos.x,
                 .bytes = params.extent.width};
-    out.copyRows = params.extent.height * params.extent.depth;
     if (params.kind == cudaMemcpyDefault) // a capture may leave the direction to the addresses
       out.copy.toDevice = plan::toDevice(out.lane);
+    const uint64_t rows = params.extent.height * params.extent.depth;
+    if (rows == 1)
+      return absl::OkStatus();
+    out.copy.rowBytes = params.extent.width;
+    out.copy.pitch = out.copy.toDevice ? params.dstPtr.pitch : params.srcPtr.pitch;
+    out.copy.bytes *= rows;
+    if (params.extent.depth != 1 || rowPitches(out.copy).source != params.srcPtr.pitch ||
+        rowPitches(out.copy).destination != params.dstPtr.pitch) {
+      out.kind = RecordedKind::Other; // not one run on the host
+      out.otherKind = kindName(cudaGraphNodeTypeMemcpy);
+    }
     return absl::OkStatus();
   }
 

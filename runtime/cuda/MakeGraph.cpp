@@ -109,9 +109,7 @@ void describe(const MakeGraphRequest &request, const core::GraphKey &key, const 
   graph.steps = plan.steps;
   const core::GraphSource source = *core::graphSource(request.plan, key); // it was planned for
   graph.bucket = source.bucket;
-  for (const GraphNode &node : plan.nodes)
-    if (node.kind == NodeKind::Copy)
-      (node.copy.toDevice ? graph.h2dBytes : graph.d2hBytes) += node.copy.bytes;
+  graph.sizes = CopySizes(plan);
   graph.direct = core::directBytes(request.plan, *source.schedule);
 }
 
@@ -175,6 +173,8 @@ absl::StatusOr<std::unique_ptr<CudaGraph>> makeGraph(const MakeGraphRequest &req
   costs.buildNs += instantiating - start;
   costs.instantiateNs += monotonicNs() - instantiating;
   costs.deviceBytes += before > after ? before - after : 0;
+  if (graph->sizes.change())
+    graph->built = std::move(built);
   return graph;
 }
 

@@ -50,7 +50,7 @@ struct OpenedDevice {
   std::array<cudaEvent_t, 2> ended{};            // of iteration n: n % 2
 
   uint64_t launches = 0, iterations = 0;
-  uint64_t h2dBytes = 0, d2hBytes = 0;
+  uint64_t h2dBytes = 0, d2hBytes = 0, sizesSet = 0;
   CudaGraph *last = nullptr; // launched last
   int64_t lastLaunchNs = 0;
   std::unique_ptr<CuptiTrace> cupti; // null: stamps, where there is a trace

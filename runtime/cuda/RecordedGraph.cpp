@@ -53,8 +53,10 @@ std::string nodeText(const RecordedGraph &graph, const RecordedNode &node) {
     return absl::StrCat(launchText(node.kernel.launch), pointersText(memory, node.kernel.pointers));
   case RecordedKind::Copy:
     return absl::StrCat("copy ", node.copy.toDevice ? "h2d " : "d2h ", node.copy.bytes, " bytes",
-                        node.copyRows == 1 ? "" : absl::StrCat(" x ", node.copyRows, " rows"), " ",
-                        addressText(memory, node.copy.source), " -> ", addressText(memory, node.copy.destination));
+                        node.copy.inRows()
+                            ? absl::StrCat(" in ", node.copy.rows(), " rows every ", node.copy.pitch, " of the device")
+                            : "",
+                        " ", addressText(memory, node.copy.source), " -> ", addressText(memory, node.copy.destination));
   case RecordedKind::Library:
     return absl::StrCat("library ", toText(node.matmul.shape), pointersText(memory, pointersOf(node.matmul)));
   case RecordedKind::Stamp:

@@ -24,7 +24,6 @@ struct RecordedNode {
   RecordedKind kind = RecordedKind::Kernel;
   KernelCall kernel; // the one that `kind` says
   core::CopySides copy;
-  uint64_t copyRows = 1; // height times depth: 1 for a 1-D copy
   MatMul matmul;
   uint32_t event = 0;
   std::string otherKind; // "memset", ...

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/Half.h"
+#include "runtime/cuda/CopySizes.h"
 #include "runtime/cuda/GraphRules.h"
 #include "runtime/cuda/RecordingBuilder.h"
 #include "runtime/model/ModelSpec.h"
@@ -90,6 +91,7 @@ Memory take(uint64_t bytes, int fill) {
 
 struct EmulatedGraph final : core::Graph {
   RecordedGraph recorded;
+  CopySizes sizes;
   bool transition = false;
 };
 
@@ -146,6 +148,7 @@ public:
       return status;
     auto graph = std::make_unique<EmulatedGraph>();
     graph->recorded = *std::move(recorded);
+    graph->sizes = CopySizes(*planned);
     graph->transition = key.transition;
     if (options_.dropCrossEdges)
       for (RecordedNode &node : graph->recorded.nodes)
@@ -157,8 +160,10 @@ public:
     return reinterpret_cast<kernels::IterationMeta *>(staging_[(iterations_ + 1) % 2].get());
   }
 
-  absl::Status launch(core::Graph &graph, const core::InUse & /*inUse*/) override {
+  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override {
     auto &own = static_cast<EmulatedGraph &>(graph);
+    if (absl::Status status = setSizes(own, inUse); !status.ok())
+      return status;
     if (!own.transition) {
       meta()->iteration = iterations_ + 1;
       for (const plan::Extent &extent : plan_->placements[0].extents)
@@ -167,6 +172,9 @@ public:
       sampled_ = meta()->numSampled;
       ++iterations_;
     }
+    ++counters_.launches;
+    counters_.h2dBytes += own.sizes.bytes().h2d;
+    counters_.d2hBytes += own.sizes.bytes().d2h;
     return run(own.recorded);
   }
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {
@@ -180,11 +188,26 @@ public:
   absl::Status drain() override { return absl::OkStatus(); }
   int64_t nowNs() const override { return 0; }
   core::DeviceCounters counters() const override {
-    return {.peakDeviceBytes = plan_->arenaBytes, .hostBytes = plan_->hostBytes};
+    core::DeviceCounters counters = counters_;
+    counters.peakDeviceBytes = plan_->arenaBytes;
+    counters.hostBytes = plan_->hostBytes;
+    return counters;
   }
   absl::Span<const core::StepTime> lastTimes() const override { return {}; }
 
 private:
+  absl::Status setSizes(EmulatedGraph &graph, const core::InUse &inUse) {
+    return graph.sizes.set(inUse, [&](uint32_t node, const core::CopySides &copy, uint64_t bytes) {
+      if (copy.inRows())
+        return absl::InvalidArgumentError("only 1-D copy nodes can be changed");
+      for (RecordedNode &recorded : graph.recorded.nodes)
+        if (recorded.planNode == node)
+          recorded.copy.bytes = bytes;
+      ++counters_.sizesSet;
+      return absl::OkStatus();
+    });
+  }
+
   absl::Status run(const RecordedGraph &graph) {
     std::vector<size_t> missing(graph.nodes.size());
     std::vector<std::vector<uint32_t>> next(graph.nodes.size());
@@ -212,7 +235,7 @@ private:
   absl::Status runNode(const RecordedNode &node) {
     switch (node.kind) {
     case RecordedKind::Copy:
-      std::memcpy(node.copy.destination, node.copy.source, node.copy.bytes);
+      core::copyPart(node.copy, 0, node.copy.bytes);
       return absl::OkStatus();
     case RecordedKind::Library:
       multiply(node.matmul);
@@ -241,6 +264,7 @@ private:
   std::vector<int32_t> tokens_;
   std::vector<uint64_t> published_;
   std::optional<core::BindContext> binding_;
+  core::DeviceCounters counters_;
   uint64_t iterations_ = 0;
   int32_t sampled_ = 0;
 };

@@ -138,9 +138,10 @@ TEST_F(BrokenGraph, ACopyOutsideTheArenaIsRefused) {
   expect(GraphRule::PinnedCopy, "its device side is outside the arena");
 }
 
-TEST_F(BrokenGraph, ACopyOfRowsIsRefused) {
-  graph.nodes[copies[0]].copyRows = 2;
-  expect(GraphRule::OneDimensional, "copies 2 rows");
+TEST_F(BrokenGraph, ACopyInRowsOfWhatIsOneRunIsRefused) {
+  core::CopySides &copy = graph.nodes[copies[0]].copy;
+  copy.rowBytes = copy.pitch = copy.bytes / 2;
+  expect(GraphRule::OneDimensional, "copies 2 rows every "); // which the plan's operands are not
 }
 TEST_F(BrokenGraph, ACopyOfNothingIsRefused) {
   graph.nodes[copies[0]].copy.bytes = 0;
