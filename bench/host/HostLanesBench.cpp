@@ -5,9 +5,10 @@
 //   bench_host [--iterations N] [--compute-core N] [--transfer-core N] [--benchmark_out=FILE]
 //
 // An interval-2, 32-layer plan (every second layer offloaded, four copies each, all edges kept) with empty kernels and
-// zero-byte copies; then with copies, or kernels, that take long enough for whoever waits to be asleep; then a model of
-// a few megabytes with its real kernels. Beside the wake-ups stands what a bare futex takes on this machine: no thread
-// that sleeps until it is woken can be faster. Lanes are pinned, to cores 0 and 1 unless told otherwise.
+// zero-byte copies; then with copies, or kernels, that take long enough for whoever waits to be asleep; 40 copies of
+// other sizes at each launch; then a model of a few megabytes with its real kernels. Beside the wake-ups stands what a
+// bare futex takes on this machine: no thread that sleeps until it is woken can be faster. Lanes are pinned, to cores 0
+// and 1 unless told otherwise.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,10 +25,12 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/Lanes.h"
+#include "runtime/core/GraphSteps.h"
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/host/Signals.h"
+#include "tests/support/KvCopies.h"
 #include "tests/support/TinyPlan.h"
 
 namespace headrace::host {
@@ -176,6 +179,56 @@ void measureLanes(const Settings &settings) {
   plan.hardware.copyLatency = 0;
   report("compute_to_copy_asleep", "compute to copy, waiter asleep (kernels of 100 us)",
          traced(busyKernel, settings.iterations / 20).toCopy, 6);
+}
+
+// A graph with 40 resizable copies, launched with other sizes each time: what finding the sizes takes, by whatever
+// thread, and what the launch call takes beside one whose sizes stay.
+void measureSizes(const Settings &settings) {
+  constexpr int64_t kCopies = 40;
+  plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(kCopies)});
+  plan.hardware.copyLatency = 0;
+  core::KvCopies copies;
+  core::addKvCopies(plan, copies);
+  const plan::Schedule &schedule = plan.schedules[plan.variants[0].schedule];
+  std::vector<std::byte> memory(std::max(plan.arenaBytes, plan.hostBytes));
+  std::vector<core::CopySides> sides;
+  for (uint32_t step = 0; step < kCopies; ++step) {
+    const auto copy =
+        core::copySides(plan, schedule, step, {{memory.data(), memory.data()}, plan.arenaBytes, plan.hostBytes});
+    check(copy.status());
+    sides.push_back(*copy);
+  }
+  std::vector<int64_t> finding;
+  std::atomic<uint64_t> found{0};
+  const auto inUse = [&](int i) { return core::InUse{.kvBlocks = copies.firstBlock + i % copies.blocks}; };
+  for (int i = 0; i < settings.iterations; ++i) {
+    const int64_t start = monotonicNs();
+    uint64_t bytes = 0;
+    for (const core::CopySides &copy : sides)
+      bytes += copy.bytesIn(inUse(i));
+    finding.push_back(monotonicNs() - start);
+    found += bytes;
+  }
+  report("sizes", "40 sizes of a launch, found", finding, 1);
+  for (const bool change : {false, true}) {
+    auto device = makeHostDevice(settings.with(emptyKernel));
+    check(device->open(plan, {}));
+    auto graph = device->build({.transition = false, .index = 0});
+    check(graph.status());
+    check(device->upload(**graph));
+    const int32_t token = 1, block = 1;
+    std::vector<int64_t> calls;
+    for (int i = 0; i < settings.iterations; ++i) {
+      const core::SequenceRows rows{.tokens = {&token, 1}, .blocks = {&block, 1}, .sample = true};
+      check(core::writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device->meta()));
+      const int64_t start = device->nowNs();
+      check(device->launch(**graph, inUse(change ? i : 0)));
+      calls.push_back(device->nowNs() - start);
+      check(device->drain());
+    }
+    report(change ? "launch_sizes" : "launch_same_sizes",
+           change ? "  launch call, other sizes each time" : "  launch call, the same sizes", calls);
+  }
 }
 
 int64_t threadCpuNs() {
@@ -340,6 +393,7 @@ int main(int argc, char **argv) {
   }
   const headrace::host::AwakeCores awake = headrace::bench::askLowLatency("bench_host", settings.host);
   headrace::host::measureLanes(settings);
+  headrace::host::measureSizes(settings);
   headrace::host::measureSignals(settings);
   headrace::host::measurePacing(settings);
   headrace::host::measureRealKernels(settings);
