@@ -57,11 +57,11 @@ private:
     absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override { return on.build(key); }
     absl::Status upload(core::Graph &graph) override { return on.upload(graph); }
     kernels::IterationMeta *meta() override { return on.meta(); }
-    absl::Status launch(core::Graph &graph) override {
+    absl::Status launch(core::Graph &graph, const core::InUse &inUse) override {
       if (absl::Status status = check(); !status.ok())
         return status;
       --left;
-      return on.launch(graph);
+      return on.launch(graph, inUse);
     }
     absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {
       if (absl::Status status = check(); !status.ok())
