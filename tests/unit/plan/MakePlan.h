@@ -22,6 +22,7 @@ struct LimitOptions {
   int cutUnits = 0;
   uint64_t cutBytes = 0;
   std::vector<int64_t> buckets = {4}; // new tokens of the variants made from it, ascending
+  bool withoutTail = false;           // nothing of a split cache is brought
 };
 
 struct PlacementOptions {
@@ -32,6 +33,17 @@ struct PlacementOptions {
   bool offloadHead = false;      // in a slot of its own
   bool logitsInSlot = false;     // paper: the logits take the bytes of the first slot
   std::vector<LimitOptions> limits = {LimitOptions{}};
+  // Of a plan whose caches are interleaved. The tails, blocks [residentBlocks, kvBlocks) of each layer, take turns in
+  // ring slots of their own.
+  int64_t residentBlocks = 0; // on the device; 0: all
+  int64_t kvBlocks = 0;       // 0: as many as the limits need
+  int ringSlots = 1;
+  // When an iteration starts the tails of the first layers are on the device: at most one a slot; of the last of them
+  // `cutBlocks` blocks, if not 0.
+  int carriedTails = 0;
+  int64_t cutBlocks = 0;
+  bool tailsInParts = false; // two copies bring a tail
+  bool resizable = true;
 };
 
 struct PlanOptions {
@@ -40,6 +52,16 @@ struct PlanOptions {
   // A unit has one home address in all placements, slots lie where a placement has no homes, and transitions lead from
   // each placement to each other that has more at home.
   bool switches = false;
+  // The caches are interleaved, and may be split:
+  //
+  //   arena   | meta sampled output | x h ... workspace | blocks of all layers | weights |
+  //   slab    | weights | home of kv.0 | kv.1 | ..
+  //
+  // Slots lie where a placement leaves room. Of the units behind the blocks, those come first which the placement with
+  // the most blocks offloads.
+  bool interleaved = false;
+  bool lastLayerFirst = false; // in the run of blocks of one number
+  int64_t blockTokens = 16;
 };
 
 // A decoder of `layers` layers, 32 wide: Llama's ops (RMSNorm, gated MLP, rotary positions, no biases).
@@ -59,5 +81,14 @@ struct NamedOptions {
   PlanOptions options;
 };
 std::vector<NamedOptions> variedPlans();
+
+// Plans whose caches are interleaved: all blocks on the device, all but scratch away, between; rings of one to three
+// slots, a slot for each tail, one to spare; carried tails, whole and in part; beside weights of both rules; schedules
+// without the tail; placements with different splits and transitions between them, with different numbers of blocks.
+std::vector<NamedOptions> splitPlans();
+
+// Of variedPlans() the three placements with transitions between them, with interleaved caches; the third has one block
+// more, where layer 0 has its home in the first.
+PlanOptions growingCaches();
 
 } // namespace headrace::plan::test

@@ -26,9 +26,10 @@ void addCopy(const Plan &plan, Schedule &s, const PlannedCopy &c) {
   step.part = Part::Movement;
   step.layer = plan.buffers[c.unit].layer;
   step.linkBytes = c.bytes;
+  step.resizable = c.resizable;
   addStep(s, step,
-          {{c.unit, Space::Host, Access::Read, Arg::Source, c.offset, c.bytes, hostAddress(plan, c.unit) + c.offset},
-           {c.unit, Space::Device, Access::Write, Arg::Destination, c.offset, c.bytes, c.address}});
+          {{c.unit, Space::Host, Access::Read, Arg::Source, c.offset, c.bytes, c.hostAddress},
+           {c.unit, Space::Device, Access::Write, Arg::Destination, c.offset, c.bytes, c.address, c.interleaved}});
 }
 
 // The end of the last step, the compute lane's sum, the h2d lane's sum.
@@ -60,7 +61,7 @@ void addTransition(Plan &plan, Schedule s, uint32_t from, uint32_t to) {
   plan.transitions.push_back(std::move(t));
 }
 
-// Copies to the homes that `to` has on the device and `from` has not.
+// Copies to the homes that `to` has on the device and `from` has not, of caches the blocks.
 void addSwitch(Plan &plan, uint32_t from, uint32_t to) {
   Schedule s;
   s.name = plan.placements[from].name + " to " + plan.placements[to].name;
@@ -70,8 +71,19 @@ void addSwitch(Plan &plan, uint32_t from, uint32_t to) {
   for (uint32_t unit = 0; unit < plan.kvBuffer(0); ++unit) {
     const Extent &home = plan.placements[to].extents[unit], &source = plan.placements[from].extents[unit];
     if (home.space == Space::Device && source.space == Space::Host)
-      addCopy(plan, s, {unit, 0, home.bytes, home.address, kNever});
+      addCopy(plan, s, {unit, 0, home.bytes, home.address, hostAddress(plan, unit)});
   }
+  for (const Extent &home : plan.placements[to].extents)
+    for (const Extent &source : plan.placements[from].extents) {
+      if (!home.interleaved || source.buffer != home.buffer || source.space != Space::Host ||
+          home.bytes <= source.bufferOffset)
+        continue;
+      const uint64_t first = source.bufferOffset / plan.kvBlockBytes();
+      PlannedCopy copy{home.buffer, source.bufferOffset, std::min(home.bytes - source.bufferOffset, source.bytes),
+                       home.address + first * plan.kvStride(), source.address};
+      copy.resizable = copy.interleaved = true;
+      addCopy(plan, s, copy);
+    }
   if (!s.steps.empty())
     addTransition(plan, std::move(s), 0, 0);
 }

@@ -13,11 +13,15 @@ namespace headrace::plan::test {
 
 inline constexpr int kNever = -1; // "after no compute step"
 
-// A copy before it is a step: bytes of a unit, to an address, after the compute step `after` has ended.
+// A copy before it is a step: bytes of a unit or a cache, from the slab to an address, after the compute step `after`
+// has ended.
 struct PlannedCopy {
   uint32_t unit = 0;
-  uint64_t offset = 0, bytes = 0, address = 0;
+  uint64_t offset = 0, bytes = 0, address = 0, hostAddress = 0;
   int after = kNever;
+  int neededBy = 0; // a compute step; from their number on, one of the next iteration
+  bool resizable = false;
+  bool interleaved = false; // where it goes
 };
 
 // The slab of these plans has every unit, one behind the other.
@@ -27,7 +31,7 @@ void addCopy(const Plan &plan, Schedule &s, const PlannedCopy &c);
 // The end of the last step, the compute lane's sum, the h2d lane's sum.
 std::tuple<uint64_t, uint64_t, uint64_t> times(const Schedule &s, const std::vector<uint64_t> &durations);
 void addTransition(Plan &plan, Schedule s, uint32_t from, uint32_t to);
-// Copies to the homes that `to` has on the device and `from` has not.
+// Copies to the homes that `to` has on the device and `from` has not, of caches the blocks.
 void addSwitch(Plan &plan, uint32_t from, uint32_t to);
 
 } // namespace headrace::plan::test

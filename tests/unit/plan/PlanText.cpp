@@ -64,7 +64,7 @@ std::string textOf(const Plan &p) {
     line(out, "placement", x.name, x.interval, x.offloadedLayers, x.offloadsEmbedding, x.offloadsHead, x.startRule,
          x.kvBlocks);
     for (const Extent &e : x.extents)
-      line(out, " extent", e.buffer, e.space, e.encoding, e.direct, e.bufferOffset, e.bytes, e.address);
+      line(out, " extent", e.buffer, e.space, e.encoding, e.direct, e.bufferOffset, e.bytes, e.address, e.interleaved);
     for (const Slot &slot : x.slots)
       line(out, " slot", slot.address, slot.bytes);
   }
@@ -78,12 +78,12 @@ std::string textOf(const Plan &p) {
   }
   for (const Schedule &s : p.schedules) {
     line(out, "schedule", s.name, s.placement, s.iterationClass, s.maxTokens, s.maxSequences, s.maxContext,
-         s.entryState, s.exitState, s.fromPlacement);
+         s.entryState, s.exitState, s.fromPlacement, s.kvBlocks);
     for (const Step &x : s.steps)
       line(out, " step", x.kind, x.lane, x.op, x.part, x.layer, x.miniBatch, x.direct, x.resizable, x.firstOperand,
            x.operandCount, x.flops, x.deviceBytes, x.linkBytes);
     for (const Operand &o : s.operands)
-      line(out, " operand", o.buffer, o.space, o.access, o.arg, o.bufferOffset, o.bytes, o.address);
+      line(out, " operand", o.buffer, o.space, o.access, o.arg, o.bufferOffset, o.bytes, o.address, o.interleaved);
     for (const Edge &e : s.edges)
       line(out, " edge", e.from, e.to, e.kind);
     for (const Local &l : s.locals)

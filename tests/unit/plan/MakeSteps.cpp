@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/plan/PlacementBuilder.h"
+
+#include <algorithm>
+
+#include "kernels/Kernels.h"
+
+namespace headrace::plan::test {
+
+using model::TensorRole;
+using model::UnitRole;
+
+// The first of a buffer's extents.
+const Extent &PlacementBuilder::home(uint32_t buffer) const {
+  return *std::find_if(placement().extents.begin(), placement().extents.end(),
+                       [&](const Extent &e) { return e.buffer == buffer; });
+}
+Operand PlacementBuilder::whole(Arg arg, Access access, uint32_t buffer) const {
+  const Extent &e = home(buffer);
+  return {buffer, e.space, access, arg, 0, e.bytes, e.address, e.interleaved};
+}
+
+// The newest buffer for a role; a new one where it is written as a whole.
+Operand PlacementBuilder::local(Arg arg, Access access, Role role, bool inPlace) {
+  if (access == Access::Write && !inPlace)
+    fresh(role);
+  const Local &l = schedule_->locals[current_[role]];
+  return {static_cast<uint32_t>(plan_.buffers.size()) + current_[role],
+          Space::Device,
+          access,
+          arg,
+          0,
+          l.buffer.bytes,
+          l.address};
+}
+
+// Bytes of a unit from one tensor to the end of another, at the unit's home or in its slot.
+Operand PlacementBuilder::weight(Arg arg, uint32_t unit, const model::Tensor &first, const model::Tensor &last) const {
+  const Extent &e = placement().extents[unit];
+  const auto inSlot = slotAddress_.find(unit);
+  const uint64_t at = inSlot != slotAddress_.end() ? inSlot->second : e.address;
+  const Space space = inSlot != slotAddress_.end() ? Space::Device : e.space;
+  return {unit, space, Access::Read, arg, first.offset, last.offset + last.bytes - first.offset, at + first.offset};
+}
+
+Operand PlacementBuilder::weight(Arg arg, uint32_t unit, TensorRole role) const {
+  const model::Tensor &t = *layout_.units[unit].find(role);
+  return weight(arg, unit, t, t);
+}
+
+void PlacementBuilder::compute(kernels::Op op, Part part, int64_t layer, std::vector<Operand> operands, bool direct) {
+  Step step;
+  step.op = op;
+  step.part = part;
+  step.layer = static_cast<int32_t>(layer);
+  step.direct = direct;
+  step.flops = 1000;
+  operands.push_back(whole(Arg::Meta, Access::Read, plan_.ioBuffer(plan::Io::Meta)));
+  for (const Operand &operand : operands)
+    (operand.space == Space::Host ? step.linkBytes : step.deviceBytes) += operand.bytes;
+  computes_.push_back({step, std::move(operands)});
+}
+
+void PlacementBuilder::norm(Part part, int64_t layer, uint32_t unit, Role from, Role to) {
+  const model::Unit &u = layout_.units[unit];
+  const model::Tensor *bias = u.find(TensorRole::NormBias);
+  const model::Tensor &gain = *u.find(TensorRole::NormWeight);
+  compute(kernels::Op::Norm, part, layer,
+          {local(Arg::X, Access::Read, from), weight(Arg::NormWeights, unit, gain, bias ? *bias : gain),
+           local(Arg::Y, Access::Write, to)});
+}
+
+void PlacementBuilder::linear(Part part, int64_t layer, uint32_t unit, Role from, Role to, bool residual) {
+  std::vector<Operand> operands = {local(Arg::X, Access::Read, from), local(Arg::Y, Access::Write, to, residual),
+                                   local(Arg::Workspace, Access::Write, Workspace)};
+  const model::Unit &u = layout_.units[unit];
+  const bool tiedHead = u.role == UnitRole::Head && plan_.model->tiedEmbeddings;
+  operands.push_back(tiedHead ? weight(Arg::Weight, 0, TensorRole::TokenTable)
+                              : weight(Arg::Weight, unit, TensorRole::Matrix));
+  if (u.find(TensorRole::Bias))
+    operands.push_back(weight(Arg::Bias, unit, TensorRole::Bias));
+  if (residual)
+    operands.push_back(local(Arg::Residual, Access::Read, to));
+  compute(kernels::Op::Linear, part, layer, std::move(operands));
+}
+
+// Blocks [from, to) of a layer, in the ring or in the slab.
+Operand PlacementBuilder::blocks(Arg arg, Access access, int64_t layer, int64_t from, int64_t to) const {
+  const uint32_t buffer = plan_.kvBuffer(layer);
+  const uint64_t offset = static_cast<uint64_t>(from) * plan_.kvBlockBytes();
+  const uint64_t bytes = static_cast<uint64_t>(to - from) * plan_.kvBlockBytes();
+  const uint64_t byte0 = arg == Arg::KvHome ? hostAddress(buffer) : slotAddress_.at(buffer);
+  return {buffer, arg == Arg::KvHome ? Space::Host : Space::Device, access, arg, offset, bytes, byte0 + offset};
+}
+void PlacementBuilder::append(int64_t layer) {
+  std::vector<Operand> operands = {local(Arg::X, Access::ReadWrite, Qkv),
+                                   whole(Arg::Kv, Access::ReadWrite, plan_.kvBuffer(layer))};
+  if (plan_.model->qkNorm)
+    operands.push_back(weight(Arg::NormWeights, static_cast<uint32_t>(layout_.layerUnit(layer, UnitRole::Qkv)),
+                              TensorRole::HeadNorms));
+  if (homes_ != nullptr && inUse() > resident())
+    operands.push_back(blocks(Arg::KvTail, Access::ReadWrite, layer, resident(), inUse()));
+  const bool direct = homes_ != nullptr && homes_->mirroredFrom > 0 && inUse() > homes_->mirroredFrom;
+  if (direct)
+    operands.push_back(blocks(Arg::KvHome, Access::ReadWrite, layer, homes_->mirroredFrom, inUse()));
+  compute(kernels::Op::RopeAppend, Part::Attention, layer, std::move(operands), direct);
+  if (direct) // the keys and values of new tokens
+    computes_.back().step.linkBytes = static_cast<uint64_t>(limits_->tokens * 2 * plan_.model->kvRows()) * 4;
+}
+void PlacementBuilder::attend(int64_t layer) {
+  std::vector<Operand> operands = {local(Arg::X, Access::Read, Qkv),
+                                   whole(Arg::Kv, Access::Read, plan_.kvBuffer(layer)),
+                                   local(Arg::Y, Access::Write, Attn), local(Arg::Workspace, Access::Write, Workspace)};
+  if (homes_ != nullptr && inUse() > resident())
+    operands.push_back(blocks(Arg::KvTail, Access::Read, layer, resident(), inUse()));
+  compute(kernels::Op::Attention, Part::Attention, layer, std::move(operands));
+}
+
+void PlacementBuilder::addCompute() {
+  std::vector<Operand> embed = {weight(Arg::Table, 0, TensorRole::TokenTable),
+                                whole(Arg::Sampled, Access::Read, plan_.ioBuffer(plan::Io::Sampled)),
+                                local(Arg::X, Access::Write, X)};
+  if (plan_.model->learnedPositions)
+    embed.push_back(weight(Arg::Positions, 0, TensorRole::PositionTable));
+  compute(kernels::Op::Embed, Part::Embedding, -1, embed, options_.offloadEmbedding);
+  for (int64_t layer = 0; layer < plan_.model->layers; ++layer) {
+    const auto unit = [&](UnitRole role) { return static_cast<uint32_t>(layout_.layerUnit(layer, role)); };
+    norm(Part::Attention, layer, unit(UnitRole::Qkv), X, H);
+    linear(Part::Attention, layer, unit(UnitRole::Qkv), H, Qkv);
+    append(layer);
+    attend(layer);
+    linear(Part::Attention, layer, unit(UnitRole::Out), Attn, X, true);
+    norm(Part::Mlp, layer, unit(UnitRole::Up), X, H);
+    linear(Part::Mlp, layer, unit(UnitRole::Up), H, Up);
+    if (plan_.model->gated())
+      compute(kernels::Op::Activate, Part::Mlp, layer,
+              {local(Arg::X, Access::Read, Up), local(Arg::Y, Access::Write, Act)});
+    linear(Part::Mlp, layer, unit(UnitRole::Down), plan_.model->gated() ? Act : Up, X, true);
+  }
+  const auto head = static_cast<uint32_t>(layout_.headUnit());
+  compute(kernels::Op::GatherRows, Part::Head, -1,
+          {local(Arg::X, Access::Read, X), local(Arg::Y, Access::Write, Rows)});
+  norm(Part::Head, -1, head, Rows, RowsNormed);
+  linear(Part::Head, -1, head, RowsNormed, Logits);
+  compute(kernels::Op::Sample, Part::Head, -1,
+          {local(Arg::X, Access::Read, Logits),
+           whole(Arg::Sampled, Access::ReadWrite, plan_.ioBuffer(plan::Io::Sampled)),
+           whole(Arg::Output, Access::Write, plan_.ioBuffer(plan::Io::Output)),
+           local(Arg::Workspace, Access::Write, Workspace)});
+  Step publish;
+  publish.kind = StepKind::Publish;
+  publish.part = Part::Head;
+  computes_.push_back({publish, {whole(Arg::Output, Access::Read, plan_.ioBuffer(plan::Io::Output))}});
+}
+
+} // namespace headrace::plan::test

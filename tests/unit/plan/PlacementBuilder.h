@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One placement of a plan by hand: its homes and slots, its schedules, and the transitions between its states.
+//
+//   PlacementBuilder.cpp   homes, slots, transients
+//   MakeSteps.cpp          the compute steps of a schedule
+//   MakeCopies.cpp         its copies, with what each waits for
+//   MakeSchedule.cpp       both in one order with edges; states, variants, transitions
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "runtime/model/ModelSpec.h"
+#include "runtime/model/WeightLayout.h"
+#include "tests/unit/plan/MakePlan.h"
+#include "tests/unit/plan/PlanParts.h"
+
+namespace headrace::plan::test {
+
+// What all placements have in common where caches are interleaved.
+struct CacheHomes {
+  int64_t mirroredFrom = 0;       // blocks from here on have a home in the slab; 0: none has
+  int64_t weightsFrom = 0;        // weights have their homes where blocks from this number on would be
+  std::vector<uint64_t> unitAt;   // by unit: its home, from there on
+  std::vector<uint64_t> position; // by layer: in the run of blocks of one number
+};
+
+class PlacementBuilder {
+public:
+  // `homes` is null where caches are whole. Nothing is added to the plan yet.
+  PlacementBuilder(Plan &plan, const model::WeightLayout &layout, const PlacementOptions &options, uint32_t index,
+                   uint64_t localsAt, const LimitOptions &largest, bool switches, const CacheHomes *homes)
+      : plan_(plan), layout_(layout), options_(options), index_(index), localsAt_(localsAt), largest_(largest),
+        switches_(switches), homes_(homes) {}
+
+  void addPlacement();
+  void addSchedules();
+  // One schedule of copies for each pair of states that the variants of this placement may need.
+  void addTransitions();
+
+private:
+  // What takes turns in a slot: the units of a layer, or the head.
+  struct Item {
+    std::vector<uint32_t> units;
+    uint32_t slot = 0;
+  };
+  // A compute step before it has a place among the copies.
+  struct PlannedCompute {
+    Step step;
+    std::vector<Operand> operands;
+    int waitsFor = -1; // the last copy it needs, by number
+  };
+  // Transients, each at an address of its own but for up and act, which take turns with qkv and attn.
+  struct LocalSizes {
+    uint64_t x, h, qkv, attn, up, act, rows, logits, workspace;
+  };
+  // What a transient is for. Each value is a buffer of its own, with a life of its own; those for one thing share
+  // bytes.
+  enum Role : uint32_t { X, H, Qkv, Attn, Up, Act, Rows, RowsNormed, Logits, Workspace };
+
+  void chooseItems();
+  Placement described() const;
+  bool offloads(uint32_t unit) const;
+  void place();
+  void placeBesideCaches();
+  void placeCache(Placement &p, int64_t layer) const;
+  void rememberPlaces();
+  uint64_t hostAddress(uint32_t buffer) const;
+  uint64_t itemBytes(const Item &item) const;
+  uint64_t slotBytes(uint32_t slot) const;
+  LocalSizes sizes(const LimitOptions &limits) const;
+  uint64_t localsBytes() const;
+  void fresh(Role role);
+  const Placement &placement() const { return plan_.placements[index_]; }
+
+  // Of split caches, in blocks: those on the device, and those that exist or may be in use.
+  int64_t resident() const;
+  int64_t existing() const;
+  int64_t inUse() const { return limits_->withoutTail ? resident() : existing(); }
+  bool hasTail() const { return homes_ != nullptr && resident() < existing(); }
+  bool isCache(uint32_t buffer) const { return plan_.buffers[buffer].kind == BufferKind::Kv; }
+
+  const Extent &home(uint32_t buffer) const;
+  Operand whole(Arg arg, Access access, uint32_t buffer) const;
+  Operand local(Arg arg, Access access, Role role, bool inPlace = false);
+  Operand weight(Arg arg, uint32_t unit, const model::Tensor &first, const model::Tensor &last) const;
+  Operand weight(Arg arg, uint32_t unit, model::TensorRole role) const;
+  Operand blocks(Arg arg, Access access, int64_t layer, int64_t from, int64_t to) const;
+  void compute(kernels::Op op, Part part, int64_t layer, std::vector<Operand> operands, bool direct = false);
+  void norm(Part part, int64_t layer, uint32_t unit, Role from, Role to);
+  void linear(Part part, int64_t layer, uint32_t unit, Role from, Role to, bool residual = false);
+  void append(int64_t layer);
+  void attend(int64_t layer);
+  void addCompute();
+
+  int lastReader(uint64_t address, uint64_t bytes, int before) const;
+  int firstReader(uint32_t buffer) const;
+  int lastReader(uint32_t unit) const;
+  PlannedCopy part(uint32_t buffer, uint64_t offset, uint64_t bytes, int after) const;
+  void addCopiesOfPaper();
+  void addCopiesOfEager(const LimitOptions &limits, State &prefix);
+  void addCopiesOfTails(State &prefix);
+  void sortCopiesByUse();
+
+  uint32_t stateFor(State state);
+  void merge(Schedule &s);
+  void addSchedule(const LimitOptions &limits);
+  void addTransition(uint32_t from, uint32_t to);
+
+  Plan &plan_;
+  const model::WeightLayout &layout_;
+  const PlacementOptions &options_;
+  const uint32_t index_;
+  const uint64_t localsAt_;
+  const LimitOptions &largest_;
+  const bool switches_;
+  const CacheHomes *const homes_;
+  std::vector<Item> items_;
+  uint32_t slots_ = 0;
+  std::map<uint32_t, uint64_t> slotAddress_; // of a buffer that takes turns: where its byte 0 is, or would be
+  // Of the schedule being made.
+  Schedule *schedule_ = nullptr;
+  const LimitOptions *limits_ = nullptr;
+  uint32_t current_[Workspace + 1] = {}; // by role
+  std::vector<PlannedCompute> computes_;
+  std::vector<PlannedCopy> copies_;
+};
+
+} // namespace headrace::plan::test
