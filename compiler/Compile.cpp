@@ -23,6 +23,7 @@
 #include "runtime/base/Units.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/BlockRuns.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "runtime/sim/TokenGaps.h"
 
@@ -161,12 +162,14 @@ private:
       return status;
     Evaluation evaluation;
     evaluation.arenaBytes = placed->arenaBytes();
-    for (const plan::Variant &variant : plan.variants) // decode, then mixed: in the order of the target
-      evaluation.predictedNs.push_back(variant.predictedNs);
+    std::vector<uint32_t> all; // with all blocks in use
+    for (uint32_t v = 0; v < plan.variants.size(); ++v)
+      if (plan.schedules[plan.variants[v].schedule].kvBlocks == 0)
+        all.push_back(v);
+    for (const uint32_t v : all) // decode, then mixed: in the order of the target
+      evaluation.predictedNs.push_back(plan.variants[v].predictedNs);
     if (gaps) {
       addTransitions(emitter, prices_, plan);
-      std::vector<uint32_t> all(plan.variants.size());
-      std::iota(all.begin(), all.end(), 0U);
       for (const sim::TokenGaps::Longest &longest : sim::TokenGaps(plan).longest(all))
         evaluation.gapNs.push_back(longest.ns);
     }
@@ -240,7 +243,7 @@ private:
       growKv(mostKvBlocks(), plan);
     addTransitions(emitter, prices_, plan);
     const auto key = [&](const plan::Variant &v) {
-      return std::tuple(v.placement, v.newTokens, v.sequences, v.context, kvBlocksOf(plan, plan.schedules[v.schedule]));
+      return std::tuple(v.placement, v.newTokens, v.sequences, v.context, plan::kvBlocksOf(plan, plan.schedules[v.schedule]));
     };
     std::sort(plan.variants.begin(), plan.variants.end(),
               [&](const plan::Variant &a, const plan::Variant &b) { return key(a) < key(b); });

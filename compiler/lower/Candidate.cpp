@@ -40,6 +40,10 @@ std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
   if (candidate.offloadsNothing())
     return "offload nothing";
   const Away away = awayOf(candidate.residency, spec);
+  const std::optional<int64_t> tails = candidate.residency.firstKvBlockAway();
+  const std::string caches = tails ? absl::StrCat("KV blocks from ", *tails, " on") : "";
+  if (tails && away.units == 0 && !away.embedding)
+    return caches;
   std::string text;
   if (!away.wholeLayers)
     absl::StrAppend(&text, away.units, away.units == 1 ? " unit of " : " units of ");
@@ -54,7 +58,7 @@ std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
     absl::StrAppend(&text, ", a ring of ", bytesText(ring));
   else if (const int64_t slots = candidate.residency.slots)
     absl::StrAppend(&text, ", ", slots, slots == 1 ? " slot" : " slots");
-  return text;
+  return tails ? absl::StrCat(text, ", ", caches) : text;
 }
 
 std::vector<int32_t> unitsOfLayers(const model::WeightLayout &layout, const std::vector<int64_t> &layers) {
@@ -85,14 +89,24 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
     return refuse("has interval ", candidate.interval);
   if (const std::string contradiction = algorithms::contradictionIn(residency); !contradiction.empty())
     return refuse(contradiction);
+  if (const std::optional<int64_t> block = residency.firstKvBlockAway()) {
+    int64_t layers = 0;
+    for (const algorithms::Extent &extent : residency.away)
+      layers += extent.of.kind == algorithms::MovableKind::Kv && extent.of.index == layers;
+    if (layers != spec.layers || *block < 1)
+      return refuse("caches are split in all ", spec.layers, " layers or in none, at a block from 1 on, got ", layers,
+                    " layers and block ", *block);
+  }
   const int32_t end = spec.tiedEmbeddings ? layout.headUnit() : layout.headUnit() + 1;
   uint64_t largest = 0; // of what is moved: a table that is not tied is read where it is
   int32_t before = -1;
   for (const algorithms::Extent &extent : residency.away) {
+    if (extent.of.kind == algorithms::MovableKind::Kv && extent.space == algorithms::Space::Host)
+      continue;
     const int32_t unit = extent.of.index;
     if (extent.of.kind != algorithms::MovableKind::Weight || !extent.isWhole() ||
         extent.space != algorithms::Space::Host)
-      return refuse("only whole weights are at home off the device, on the host");
+      return refuse("only whole weights, and caches from a block on, are at home off the device, on the host");
     if (unit <= before || unit >= end)
       return refuse("units are ascending numbers from 0 to ", end - 1, ", got ", unit, " behind ", before);
     before = unit;

@@ -24,6 +24,7 @@ absl::Status KvBlocks::grow(std::vector<int32_t> &table, int64_t tokens) {
     std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
     table.push_back(heap_.back());
     used_[static_cast<size_t>(heap_.back())] = 1;
+    end_ = std::max<int64_t>(end_, heap_.back() + 1);
     heap_.pop_back();
     --free_;
   }
@@ -38,6 +39,8 @@ void KvBlocks::release(std::vector<int32_t> &table) {
     free_ += block < limit_;
   }
   table.clear();
+  while (end_ > 1 && used_[static_cast<size_t>(end_ - 1)] == 0)
+    --end_;
 }
 
 int64_t KvBlocks::blocksInUseAbove(int64_t limit) const {

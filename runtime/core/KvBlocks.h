@@ -30,6 +30,8 @@ public:
   // Only blocks below the limit are given out. FailedPrecondition, and nothing changes, while one above is in use.
   int64_t limit() const { return limit_; }
   absl::Status setLimit(int64_t limit);
+  // One more than the highest that is in use; at least 1, for the scratch block.
+  int64_t endOfUse() const { return end_; }
   // Blocks of this number and above that are in use: a placement with no more blocks than this must wait for them.
   int64_t blocksInUseAbove(int64_t limit) const;
 
@@ -37,6 +39,7 @@ private:
   int64_t blockTokens_;
   int64_t limit_;
   int64_t free_;              // below the limit
+  int64_t end_ = 1;           // of those in use
   std::vector<uint8_t> used_; // by block
   std::vector<int32_t> heap_; // of all that are not used, the lowest on top
 };

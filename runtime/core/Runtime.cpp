@@ -9,6 +9,7 @@
 #include "runtime/core/LoadWeights.h"
 #include "runtime/core/TransitionPaths.h"
 #include "runtime/core/VariantTable.h"
+#include "runtime/plan/BlockRuns.h"
 
 namespace headrace::core {
 
@@ -78,6 +79,8 @@ struct Runtime::Impl {
     });
   }
 
+  InUse inUse() const { return {.kvBlocks = blocks.endOfUse()}; }
+
   TransitionPaths::Config entryOf(const plan::Schedule &schedule) const {
     return paths.config(schedule.placement, schedule.entryState);
   }
@@ -121,7 +124,7 @@ struct Runtime::Impl {
       if (const int64_t has = plan.placements[paths.placementOf(next)].kvBlocks; has != blocks.limit())
         RETURN_IF_ERROR(blocks.setLimit(has));
       if (transition != TransitionPaths::kFree) {
-        RETURN_IF_ERROR(device.launch(*transitions[transition]));
+        RETURN_IF_ERROR(device.launch(*transitions[transition], inUse()));
         ++transitionsRun;
         owedNs = 0;
       }
@@ -170,6 +173,7 @@ const plan::Plan &Runtime::plan() const { return impl_->plan; }
 Device &Runtime::device() { return impl_->device; }
 KvBlocks &Runtime::kvBlocks() { return impl_->blocks; }
 const Manifest &Runtime::manifest() const { return impl_->manifest; }
+void Runtime::kvWritten() { impl_->now = impl_->paths.config(placement(), 0); }
 uint32_t Runtime::placement() const { return impl_->paths.placementOf(impl_->now); }
 uint64_t Runtime::launched() const { return impl_->launched; }
 uint64_t Runtime::missingVariants() const { return impl_->missing; }
@@ -183,7 +187,7 @@ absl::StatusOr<uint32_t> Runtime::choose(int64_t tokens, int64_t sequences, int6
 absl::StatusOr<uint32_t> Runtime::chooseIn(uint32_t placement, int64_t tokens, int64_t sequences, int64_t context) {
   RETURN_IF_ERROR(impl_->checkPlacement(placement));
   impl_->chosen =
-      impl_->table.cheapest(placement, {tokens, sequences, context}, impl_->paths, impl_->now, impl_->owedNs);
+      impl_->table.cheapest(placement, {tokens, sequences, context, impl_->blocks.endOfUse()}, impl_->paths, impl_->now, impl_->owedNs);
   if (impl_->chosen.variant != kNone)
     return impl_->chosen.variant;
   ++impl_->missing;
@@ -237,7 +241,10 @@ absl::Status Runtime::launch(uint32_t variant) {
   RETURN_IF_ERROR(enter(variant));
   Impl &impl = *impl_;
   const plan::Schedule &schedule = impl.plan.schedules[impl.plan.variants[variant].schedule];
-  RETURN_IF_ERROR(impl.device.launch(*impl.variants[variant]));
+  if (const int64_t most = plan::kvBlocksOf(impl.plan, schedule), end = impl.blocks.endOfUse(); end > most)
+    return absl::FailedPreconditionError(absl::StrCat("variant ", variant, " is for KV blocks below ", most, ", block ",
+                                                      end - 1, " is in use"));
+  RETURN_IF_ERROR(impl.device.launch(*impl.variants[variant], impl.inUse()));
   impl.now = impl.paths.config(schedule.placement, schedule.exitState);
   if (variant == impl.chosen.variant)
     impl.owedNs += impl.chosen.excessNs;
@@ -250,7 +257,7 @@ absl::StatusOr<std::optional<WrongNumber>> Runtime::findWrongNumber(uint32_t var
   Impl &impl = *impl_;
   const plan::Schedule &schedule = impl.plan.schedules[impl.plan.variants[variant].schedule];
   RETURN_IF_ERROR(impl.device.drain());
-  absl::StatusOr<std::optional<WrongNumber>> found = impl.device.findWrongNumber(variant);
+  absl::StatusOr<std::optional<WrongNumber>> found = impl.device.findWrongNumber(variant, impl.inUse());
   // Where it stopped early, slots hold what they would have at the end or less: the exit state counts as lost.
   impl.now = impl.paths.config(schedule.placement, found.ok() && !*found ? schedule.exitState : 0);
   return found;

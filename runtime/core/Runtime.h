@@ -71,6 +71,9 @@ public:
   // one that has fewer (launch(), takeHop()) is FailedPrecondition, with nothing launched, while a block is in use that
   // it does not have: memory is never taken from a block in use.
   KvBlocks &kvBlocks();
+  // Blocks were filled otherwise than by a launch (KvPlaces.h says where): what slots hold of caches is no longer what
+  // blocks hold, and the next launch brings it anew.
+  void kvWritten();
   // The way to another placement one hop at a time, with iterations in between, so that none of them is late by more
   // than one hop: what the next one is, and taking it. A hop leads to the placement asked for or to one on the way;
   // to the present one there is none to take (predictedNs 0). FailedPrecondition if no transitions lead there.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "runtime/plan/BlockRuns.h"
+
 namespace headrace::core {
 
 VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths, const std::vector<bool> &built) {
@@ -21,7 +23,7 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
         std::find_if(of.groups.begin(), of.groups.end(), [&](const Group &other) { return other.entry == entry; });
     if (group == of.groups.end())
       group = of.groups.insert(group, {entry, {}});
-    group->items.push_back({{variant.newTokens, variant.sequences, variant.context},
+    group->items.push_back({{variant.newTokens, variant.sequences, variant.context, plan::kvBlocksOf(plan, schedule)},
                             variant.predictedNs,
                             i,
                             schedule.iterationClass == plan::IterationClass::Decode});
@@ -41,7 +43,8 @@ VariantTable::Chosen VariantTable::cheapest(uint32_t placement, const Bucket &bu
       continue;
     const auto holds = [&](const Item &item) {
       return item.bucket.tokens >= bucket.tokens && item.bucket.sequences >= bucket.sequences &&
-             item.bucket.context >= bucket.context && (!item.oneRowEach || bucket.tokens == bucket.sequences);
+             item.bucket.context >= bucket.context && item.bucket.kvBlocks >= bucket.kvBlocks &&
+             (!item.oneRowEach || bucket.tokens == bucket.sequences);
     };
     const auto item = std::find_if(group.items.begin(), group.items.end(), holds);
     if (item == group.items.end())

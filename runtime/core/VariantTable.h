@@ -20,6 +20,7 @@ public:
 
   struct Bucket {
     int64_t tokens = 0, sequences = 0, context = 0;
+    int64_t kvBlocks = 0; // in use, or that may be: those below this number
   };
   struct Chosen {
     uint32_t variant = plan::kNone; // kNone: none holds the size or can be reached

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where the bytes of an extent or an operand lie: one run, or a run a block where it is interleaved (Plan::kvStride()).
-// An interleaved one begins with a whole block. For plans without a
-// structure fault.
+// An interleaved one begins with a whole block. For plans without a structure fault.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +11,11 @@
 #include "runtime/plan/Plan.h"
 
 namespace headrace::plan {
+
+// KV blocks that may be in use while a schedule runs: those below this number.
+inline int64_t kvBlocksOf(const Plan &plan, const Schedule &schedule) {
+  return schedule.kvBlocks > 0 ? schedule.kvBlocks : plan.placements[schedule.placement].kvBlocks;
+}
 
 // f(address, bytes) for each run, in the order of the addresses. `Bytes` is Extent or Operand.
 template <typename Bytes, typename F> void forEachRun(const Plan &plan, const Bytes &of, F f) {

@@ -67,6 +67,8 @@ std::optional<uint32_t> PlacementTable::variantIn(uint32_t placement, const Iter
     const Variant &v = plan_.variants[i];
     if (v.newTokens < size.tokens || v.sequences < size.sequences || v.context < size.context)
       continue;
+    if (plan_.schedules[v.schedule].kvBlocks != 0)
+      continue; // of fewer blocks than may be in use
     if (plan_.schedules[v.schedule].iterationClass == IterationClass::Decode && size.tokens != size.sequences)
       continue;
     if (!best || v.predictedNs < plan_.variants[*best].predictedNs)

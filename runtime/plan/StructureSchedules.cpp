@@ -5,6 +5,7 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/BlockRuns.h"
 #include "runtime/plan/StructureCheck.h"
 
 namespace headrace::plan {
@@ -207,7 +208,12 @@ void StructureCheck::checkVariant(size_t i) {
   within(v.sequences, 1, s.maxSequences, path, ".sequences");
   within(v.context, 1, s.maxContext, path, ".context");
   checkDurations(v.durationsNs, v.schedule, path);
-  const auto key = [](const Variant &x) { return std::tie(x.placement, x.newTokens, x.sequences, x.context); };
+  const auto key = [&](const Variant &x) {
+    const uint64_t blocks = x.schedule < plan_.schedules.size() && x.placement < plan_.placements.size()
+                                ? static_cast<uint64_t>(kvBlocksOf(plan_, plan_.schedules[x.schedule]))
+                                : 0;
+    return std::tuple(x.placement, x.newTokens, x.sequences, x.context, blocks);
+  };
   if (i > 0 && key(plan_.variants[i - 1]) >= key(v))
     fail(path, " is out of order, or there twice");
 }

@@ -93,6 +93,7 @@ absl::Status KvHandover::move(core::Runtime &from, absl::Span<const int32_t> fro
       RETURN_IF_ERROR(read(from, source.of(layer, fromBlocks[b]), absl::MakeSpan(staging_)));
       RETURN_IF_ERROR(write(to, target.of(layer, toBlocks[b]), staging_));
     }
+  to.kvWritten();
   return absl::OkStatus();
 }
 
