@@ -43,8 +43,10 @@ void PlacementBuilder::addCopiesOfPaper() {
   std::map<uint32_t, int> free; // slot -> the step after which it is free
   for (const Item &item : items_) {
     const int after = free.contains(item.slot) ? free[item.slot] : kNever;
-    for (const uint32_t unit : item.units)
+    for (const uint32_t unit : item.units) {
       copies_.push_back(part(unit, 0, layout_.units[unit].bytes, after));
+      copies_.back().neededBy = firstReader(item.units.front());
+    }
     const int last = static_cast<int>(copies_.size()) - 1;
     for (const uint32_t unit : item.units)
       for (PlannedCompute &c : computes_)

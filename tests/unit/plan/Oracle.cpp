@@ -14,7 +14,8 @@ namespace {
 
 class PlanOracle {
 public:
-  explicit PlanOracle(const Plan &plan) : plan_(plan), layout_(model::layoutWeights(plan.model)) {}
+  explicit PlanOracle(const Plan &plan)
+      : plan_(plan), layout_(model::layoutWeights(plan.model)), caches_(cachesOf(plan)) {}
 
   std::set<Rule> run() {
     if (!structureIsRight())
@@ -23,6 +24,7 @@ public:
       for (const Step &step : s.steps)
         operandSizes(s, step);
     memory();
+    addBrokenCacheRules(plan_, caches_, rules_);
     for (const Placement &p : plan_.placements)
       homes(p);
     states();
@@ -53,27 +55,32 @@ private:
 
   // Only what mutations of MakePlan's plans can get wrong.
   bool structureIsRight() const {
-    bool ok = true;
-    const auto fits = [&](uint64_t offset, uint64_t bytes, uint64_t size, uint64_t address) {
-      ok &= bytes > 0 && offset + bytes <= size && (address - offset) % 256 == 0 && address <= uint64_t{1} << 53;
+    bool ok = cachesAreRight(plan_);
+    const auto isSplit = [&](uint32_t buffer) { // its blocks need not be aligned
+      return caches_.interleaved && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
+    };
+    const auto fits = [&](uint32_t buffer, uint64_t offset, uint64_t bytes, uint64_t size, uint64_t address) {
+      ok &= bytes > 0 && offset + bytes <= size && (isSplit(buffer) || (address - offset) % 256 == 0) &&
+            address <= uint64_t{1} << 53;
     };
     for (const Placement &p : plan_.placements) {
       std::vector<uint64_t> covered(plan_.buffers.size());
       for (const Extent &e : p.extents) {
         ok &= e.bufferOffset == covered[e.buffer];
-        fits(e.bufferOffset, e.bytes, plan_.buffers[e.buffer].bytes, e.address);
+        fits(e.buffer, e.bufferOffset, e.bytes, plan_.buffers[e.buffer].bytes, e.address);
         covered[e.buffer] += e.bytes;
         ok &= !e.direct || e.space == Space::Host;
+        ok &= !e.interleaved || plan_.buffers[e.buffer].kind == BufferKind::Kv;
       }
       for (size_t i = 0; i < covered.size(); ++i)
-        ok &= covered[i] == plan_.buffers[i].bytes;
+        ok &= isSplit(static_cast<uint32_t>(i)) || covered[i] == plan_.buffers[i].bytes;
       for (const Slot &slot : p.slots)
         ok &= slot.bytes > 0 && slot.bytes % 256 == 0 && slot.address % 256 == 0;
     }
     for (const State &state : plan_.states)
       for (size_t i = 0; i < state.contents.size(); ++i) {
         const Content &c = state.contents[i];
-        fits(c.bufferOffset, c.bytes, plan_.buffers[c.buffer].bytes, c.address);
+        fits(c.buffer, c.bufferOffset, c.bytes, plan_.buffers[c.buffer].bytes, c.address);
         ok &= i == 0 || state.contents[i - 1].address + state.contents[i - 1].bytes <= c.address;
       }
     for (const Schedule &s : plan_.schedules) {
@@ -81,7 +88,8 @@ private:
                                          s.fromPlacement != s.placement && s.fromPlacement < plan_.placements.size());
       ok &= !s.steps.empty() && isOf(s.entryState, placementBefore(s)) && isOf(s.exitState, s.placement);
       for (const Operand &o : s.operands) {
-        fits(o.bufferOffset, o.bytes, plan_.buffer(s, o.buffer).bytes, o.address);
+        fits(o.buffer, o.bufferOffset, o.bytes, plan_.buffer(s, o.buffer).bytes, o.address);
+        ok &= !o.interleaved || (isSplit(o.buffer) && o.space == Space::Device);
         if (o.buffer >= plan_.buffers.size())
           ok &= o.address == s.locals[o.buffer - plan_.buffers.size()].address + o.bufferOffset &&
                 o.space == Space::Device;
@@ -94,6 +102,7 @@ private:
         const Operand &from = s.operands[step.firstOperand], &to = s.operands[step.firstOperand + 1];
         ok &= from.buffer == to.buffer && from.bufferOffset == to.bufferOffset && from.bytes == to.bytes &&
               from.access == Access::Read && to.access == Access::Write;
+        ok &= !step.resizable || (isSplit(to.buffer) && to.bufferOffset % plan_.kvBlockBytes() == 0);
       }
       for (size_t i = 0; i < s.edges.size(); ++i) {
         const Edge &e = s.edges[i];
@@ -120,6 +129,7 @@ private:
     std::map<Arg, Operand> args;
     for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k)
       args[s.operands[k].arg] = s.operands[k];
+    addBrokenCacheRules(plan_, caches_, s, step, rules_);
     const int64_t tokens = s.maxTokens, sequences = s.maxSequences;
     const auto touches = [&](Arg arg, int64_t rows, int64_t columns) {
       breaks(args[arg].bytes < static_cast<uint64_t>(rows * columns) * 4 || args[arg].bufferOffset != 0 ||
@@ -197,7 +207,8 @@ private:
     case kernels::Op::RopeAppend:
       touches(Arg::X, tokens, m.qkvRows());
       access(Arg::X, "b");
-      whole(Arg::Kv, plan_.kvBuffer(step.layer));
+      if (!caches_.interleaved)
+        whole(Arg::Kv, plan_.kvBuffer(step.layer));
       access(Arg::Kv, "wb");
       if (m.qkNorm)
         covers(Arg::NormWeights, model::TensorRole::HeadNorms);
@@ -205,7 +216,8 @@ private:
     case kernels::Op::Attention:
       touches(Arg::X, tokens, m.qkvRows());
       access(Arg::X, "r");
-      whole(Arg::Kv, plan_.kvBuffer(step.layer));
+      if (!caches_.interleaved)
+        whole(Arg::Kv, plan_.kvBuffer(step.layer));
       access(Arg::Kv, "r");
       touches(Arg::Y, tokens, m.qRows());
       break;
@@ -234,7 +246,7 @@ private:
     for (const Placement &p : plan_.placements) {
       for (const Extent &e : p.extents)
         (e.space == Space::Device ? arena : host) =
-            std::max(e.space == Space::Device ? arena : host, e.address + e.bytes);
+            std::max(e.space == Space::Device ? arena : host, endOf(plan_, e, e.interleaved));
       for (const Slot &slot : p.slots)
         arena = std::max(arena, slot.address + slot.bytes);
     }
@@ -247,19 +259,19 @@ private:
 
   void homes(const Placement &p) {
     std::vector<bool> taken;
-    const auto take = [&](uint64_t address, uint64_t bytes) {
-      breaks(address + bytes > plan_.arenaBytes, Rule::OverBudget);
-      const Granules g(address, bytes);
-      taken.resize(std::max(taken.size(), g.last));
-      for (uint64_t i = g.first; i < g.last; ++i) {
+    const auto take = [&](const auto &range, bool interleaved) {
+      const uint64_t end = endOf(plan_, range, interleaved);
+      breaks(end > plan_.arenaBytes, Rule::OverBudget);
+      taken.resize(std::max(taken.size(), end / kGranule));
+      forEachGranule(plan_, range, interleaved, [&](uint64_t i, const What &) {
         breaks(taken[i], Rule::Overlap);
         taken[i] = true;
-      }
+      });
     };
     for (const Extent &e : p.extents) {
       const bool weight = plan_.buffers[e.buffer].kind == BufferKind::Weight;
       if (e.space == Space::Device)
-        take(e.address, e.bytes);
+        take(e, e.interleaved);
       if (e.space == Space::Host) {
         breaks(e.address + e.bytes > plan_.hostBytes, Rule::HostRange);
         const Granules g(e.address, e.bytes);
@@ -270,16 +282,17 @@ private:
           slab_[i] = what;
         }
       }
-      if (!weight)
+      const bool away = e.space == Space::Host && caches_.interleaved && plan_.buffers[e.buffer].kind == BufferKind::Kv;
+      if (!weight && !away)
         breaks(fixed_.try_emplace(e.buffer, e.address).first->second != e.address || e.space != Space::Device,
                Rule::Structure);
     }
     for (const Slot &slot : p.slots)
-      take(slot.address, slot.bytes);
+      take(Content{kNone, 0, slot.bytes, slot.address}, false);
     std::set<int32_t> layers;
     bool embedding = false;
     for (const Extent &e : p.extents)
-      if (e.space == Space::Host) {
+      if (e.space == Space::Host && plan_.buffers[e.buffer].kind == BufferKind::Weight) {
         layers.insert(plan_.buffers[e.buffer].layer);
         embedding |= plan_.buffers[e.buffer].name == "embedding";
       }
@@ -291,11 +304,16 @@ private:
   void states() {
     for (const State &state : plan_.states)
       for (const Content &c : state.contents) {
-        if (plan_.buffers[c.buffer].kind != BufferKind::Weight) {
+        const Placement &p = plan_.placements[state.placement];
+        const auto blocks = [&](int64_t n) { return static_cast<uint64_t>(n) * plan_.kvBlockBytes(); };
+        const bool tail = caches_.interleaved && plan_.buffers[c.buffer].kind == BufferKind::Kv &&
+                          c.bufferOffset >= blocks(residentBlocks(plan_, p)) &&
+                          c.bufferOffset + c.bytes <= blocks(p.kvBlocks);
+        if (!tail && plan_.buffers[c.buffer].kind != BufferKind::Weight) {
           rules_.insert(Rule::EntryExit);
           continue;
         }
-        const auto &slots = plan_.placements[state.placement].slots;
+        const auto &slots = p.slots;
         breaks(std::none_of(slots.begin(), slots.end(),
                             [&](const Slot &slot) {
                               return slot.address <= c.address && c.address + c.bytes <= slot.address + slot.bytes;
@@ -366,6 +384,7 @@ private:
 
   const Plan &plan_;
   const model::WeightLayout layout_;
+  const Caches caches_;
   std::set<Rule> rules_;
   std::vector<What> slab_;
   std::map<uint32_t, uint64_t> fixed_; // caches and io: where the first placement has them

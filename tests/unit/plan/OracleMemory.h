@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Between the two halves of the oracle: memory as an array of granules.
+// Between the parts of the oracle: memory as an array of granules, caches in it, the order of steps.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <set>
+#include <vector>
 
 #include "runtime/plan/PlanVerifier.h"
 
@@ -27,6 +30,47 @@ struct What { // a granule's worth of a buffer
   uint64_t granule = 0;
   bool operator==(const What &) const = default;
 };
+
+// Where the bytes of an extent, an operand or a content lie, granule by granule: f(granule, what). An interleaved one
+// leaves a stride between its blocks.
+template <typename Range, typename F> void forEachGranule(const Plan &plan, const Range &r, bool interleaved, F f) {
+  const Granules run(r.address, r.bytes);
+  const uint64_t block = plan.kvBlockBytes() / kGranule, gap = plan.kvStride() / kGranule - block;
+  const uint64_t first = r.bufferOffset / kGranule;
+  for (uint64_t i = 0; i < run.last - run.first; ++i) {
+    const uint64_t blocks = interleaved ? (first + i) / block - first / block : 0;
+    f(run.first + i + blocks * gap, What{r.buffer, first + i});
+  }
+}
+// One behind its last byte.
+template <typename Range> uint64_t endOf(const Plan &plan, const Range &r, bool interleaved) {
+  const uint64_t block = plan.kvBlockBytes();
+  const uint64_t blocks = interleaved ? (r.bufferOffset + r.bytes - 1) / block - r.bufferOffset / block : 0;
+  return r.address + r.bytes + blocks * (plan.kvStride() - block);
+}
+
+// Caches that are interleaved in all placements, and perhaps split. Numbers of blocks.
+struct Caches {
+  bool interleaved = false;
+  int64_t mirroredFrom = 0;           // blocks from here on have a home in the slab; 0: none has
+  std::map<uint32_t, uint64_t> byte0; // by buffer: where byte 0 is in the slab, or would be
+};
+Caches cachesOf(const Plan &plan);
+int64_t residentBlocks(const Plan &plan, const Placement &placement); // of the first layer's cache
+int64_t blocksInUse(const Plan &plan, const Schedule &s);
+
+// Homes of interleaved caches, placement by placement, and what schedules say about blocks.
+bool cachesAreRight(const Plan &plan);
+// What placements must have in common.
+void addBrokenCacheRules(const Plan &plan, const Caches &caches, std::set<Rule> &rules);
+// Operands that are parts of a cache.
+void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule &s, const Step &step,
+                         std::set<Rule> &rules);
+
+inline constexpr size_t kMaxSteps = 512;
+using StepSet = std::bitset<kMaxSteps>;
+// Who comes before a step, whatever the durations: the closure of lane order and of the edges but one.
+std::vector<StepSet> ancestors(const Schedule &s, size_t without = SIZE_MAX);
 
 // The rules that one schedule breaks: places, contents, order, edges. The plan's structure must be right.
 void addBrokenRules(const Plan &plan, uint32_t schedule, std::set<Rule> &rules);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <bitset>
 #include <map>
 #include <numeric>
-#include <optional>
+#include <utility>
 
 #include "absl/types/span.h"
 #include "tests/unit/plan/Oracle.h"
@@ -12,52 +11,39 @@
 namespace headrace::plan::test {
 namespace {
 
-constexpr size_t kMaxSteps = 512;
-using StepSet = std::bitset<kMaxSteps>;
-
 struct Conflict {
   uint32_t from, to;
   EdgeKind kind;
   auto operator<=>(const Conflict &) const = default;
 };
 
-// Who comes before a step, whatever the durations: the closure of lane order and of the edges but one.
-std::vector<StepSet> ancestors(const Schedule &s, size_t without = SIZE_MAX) {
-  std::vector<StepSet> before(s.steps.size());
-  for (size_t to = 0; to < s.steps.size(); ++to) {
-    for (size_t from = 0; from < to; ++from)
-      if (s.steps[from].lane == s.steps[to].lane)
-        before[to].set(from);
-    for (size_t e = 0; e < s.edges.size(); ++e)
-      if (e != without && s.edges[e].to == to)
-        before[to].set(s.edges[e].from);
-    const StepSet direct = before[to];
-    for (size_t from = 0; from < to; ++from)
-      if (direct[from])
-        before[to] |= before[from];
-  }
-  return before;
-}
-
 class ScheduleOracle {
 public:
   ScheduleOracle(const Plan &plan, uint32_t index, std::set<Rule> &rules)
       : plan_(plan), s_(plan.schedules[index]), placement_(plan.placements[s_.placement]),
-        before_(plan.placements[s_.fromPlacement == kNone ? s_.placement : s_.fromPlacement]), rules_(rules) {
+        before_(plan.placements[s_.fromPlacement == kNone ? s_.placement : s_.fromPlacement]), caches_(cachesOf(plan)),
+        rules_(rules) {
     uint64_t end = plan.arenaBytes;
-    const auto reach = [&](uint64_t address, uint64_t bytes) { end = std::max(end, address + bytes); };
+    const auto reach = [&](const auto &range, bool interleaved) {
+      end = std::max(end, endOf(plan, range, interleaved));
+    };
     for (const Extent &e : placement_.extents)
-      reach(e.address, e.bytes);
+      reach(e, e.interleaved);
     for (const Extent &e : before_.extents)
-      reach(e.address, e.bytes);
+      reach(e, e.interleaved);
     for (const Operand &o : s_.operands)
-      reach(o.address, o.bytes);
+      reach(o, o.interleaved);
     for (const Content &c : plan.states[s_.entryState].contents)
-      reach(c.address, c.bytes);
+      reach(c, false);
     for (const Content &c : plan.states[s_.exitState].contents)
-      reach(c.address, c.bytes);
-    memory_.resize(end / kGranule + 1);
+      reach(c, false);
+    for (const auto &[buffer, byte0] : caches_.byte0)
+      end = std::max(end, byte0 + plan.buffers[buffer].bytes);
+    host_ = end / kGranule + 1;
+    memory_.resize(2 * host_);
     writtenHere_.resize(memory_.size());
+    for (const Buffer &b : plan.buffers)
+      latest_.emplace_back(b.bytes / kGranule);
   }
 
   void run() {
@@ -72,8 +58,7 @@ private:
     std::vector<bool> home(memory_.size());
     for (const Extent &e : placement_.extents)
       if (e.space == Space::Device)
-        for (Granules g(e.address, e.bytes); g.first < g.last; ++g.first)
-          home[g.first] = true;
+        forEachGranule(plan_, e, e.interleaved, [&](uint64_t granule, const What &) { home[granule] = true; });
     for (const Local &l : s_.locals) {
       if (l.address + l.buffer.bytes > plan_.arenaBytes)
         rules_.insert(Rule::OverBudget);
@@ -98,7 +83,7 @@ private:
       const std::vector<Operand> operands(s_.operands.begin() + step.firstOperand,
                                           s_.operands.begin() + step.firstOperand + step.operandCount);
       for (const Operand &o : operands)
-        if (o.space == Space::Device && o.address + o.bytes > plan_.arenaBytes)
+        if (o.space == Space::Device && endOf(plan_, o, o.interleaved) > plan_.arenaBytes)
           rules_.insert(Rule::OverBudget);
       if (step.kind == StepKind::Copy)
         copy(step, operands[0], operands[1]);
@@ -111,12 +96,23 @@ private:
   }
 
   bool atHome(const Operand &o) const { return atHome(o, placement_); }
-  static bool atHome(const Operand &o, const Placement &placement) {
+  bool atHome(const Operand &o, const Placement &placement) const {
     return std::any_of(placement.extents.begin(), placement.extents.end(), [&](const Extent &e) {
+      const uint64_t blocks = e.interleaved ? o.bufferOffset / plan_.kvBlockBytes() : 0;
       return e.buffer == o.buffer && e.space == o.space && e.bufferOffset <= o.bufferOffset &&
-             o.bufferOffset + o.bytes <= e.bufferOffset + e.bytes &&
-             o.address + e.bufferOffset == e.address + o.bufferOffset;
+             o.bufferOffset + o.bytes <= e.bufferOffset + e.bytes && o.interleaved == e.interleaved &&
+             o.address + e.bufferOffset ==
+                 e.address + o.bufferOffset + blocks * (plan_.kvStride() - plan_.kvBlockBytes());
     });
+  }
+  // In the slab, where blocks have their home that are on the device in this placement, or not.
+  bool inMirror(const Operand &o) const {
+    const auto at = caches_.byte0.find(o.buffer);
+    return at != caches_.byte0.end() && o.space == Space::Host && o.address == at->second + o.bufferOffset &&
+           o.bufferOffset >= static_cast<uint64_t>(caches_.mirroredFrom) * plan_.kvBlockBytes();
+  }
+  bool isCache(uint32_t buffer) const {
+    return caches_.interleaved && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
   }
 
   void copy(const Step &step, const Operand &from, const Operand &to) {
@@ -130,9 +126,12 @@ private:
     }
     if (!atHome(from) && !atHome(from, before_))
       rules_.insert(Rule::HostRange);
-    const bool newHome = changes() && plan_.buffers[to.buffer].kind == BufferKind::Weight && atHome(to);
+    const bool moves = isCache(to.buffer) || plan_.buffers[to.buffer].kind == BufferKind::Weight;
+    const bool newHome = changes() && moves && atHome(to);
+    if (!newHome && to.interleaved)
+      rules_.insert(Rule::Structure);
     if (!newHome && std::none_of(placement_.slots.begin(), placement_.slots.end(), [&](const Slot &slot) {
-          return slot.address <= to.address && to.address + to.bytes <= slot.address + slot.bytes;
+          return slot.address <= to.address && endOf(plan_, to, to.interleaved) <= slot.address + slot.bytes;
         }))
       rules_.insert(Rule::SlotTooSmall);
   }
@@ -143,7 +142,8 @@ private:
     for (const Operand &o : operands) {
       const bool persistent = o.buffer < plan_.buffers.size();
       const bool weight = persistent && plan_.buffers[o.buffer].kind == BufferKind::Weight;
-      if (o.access != Access::Read && persistent && (weight || !atHome(o)))
+      const bool partOfCache = isCache(o.buffer) && (o.arg == Arg::KvTail || o.arg == Arg::KvHome);
+      if (o.access != Access::Read && persistent && (weight || !(partOfCache || atHome(o))))
         rules_.insert(Rule::Structure);
       if (o.space == Space::Device)
         continue;
@@ -151,19 +151,27 @@ private:
         rules_.insert(Rule::WrongSpace);
         continue;
       }
-      if (!atHome(o)) {
+      if (isCache(o.buffer) ? !inMirror(o) : !atHome(o)) {
         rules_.insert(Rule::HostRange);
         continue;
       }
       for (const Extent &e : placement_.extents)
-        if (e.buffer == o.buffer && e.bufferOffset <= o.bufferOffset && o.bufferOffset < e.bufferOffset + e.bytes &&
-            !e.direct)
+        if (e.buffer == o.buffer && e.space == Space::Host && e.bufferOffset <= o.bufferOffset &&
+            o.bufferOffset < e.bufferOffset + e.bytes && !e.direct)
           rules_.insert(Rule::WrongSpace);
     }
   }
 
+  bool share(const Operand &a, const Operand &b) const {
+    std::set<uint64_t> of;
+    forEachGranule(plan_, a, a.interleaved, [&](uint64_t granule, const What &) { of.insert(granule); });
+    bool found = false;
+    forEachGranule(plan_, b, b.interleaved, [&](uint64_t granule, const What &) { found |= of.contains(granule); });
+    return found;
+  }
   void within(const Operand &a, const Operand &b) {
-    const bool apart = a.space != b.space || a.address + a.bytes <= b.address || b.address + b.bytes <= a.address;
+    const bool apart = a.space != b.space || endOf(plan_, a, a.interleaved) <= b.address ||
+                       endOf(plan_, b, b.interleaved) <= a.address || !share(a, b);
     const bool readOnly = a.access == Access::Read && b.access == Access::Read;
     if (apart || readOnly)
       return;
@@ -173,10 +181,16 @@ private:
       rules_.insert(Rule::Overlap);
   }
 
-  void put(uint32_t buffer, uint64_t offset, uint64_t bytes, uint64_t address) {
-    const Granules g(address, bytes);
-    for (uint64_t i = g.first; i < g.last; ++i)
-      memory_[i] = {buffer, offset / kGranule + (i - g.first)};
+  // Device memory first, then the host's, of which caches alone are looked at: weights there are never written.
+  template <typename Range, typename F> void granules(const Range &r, Space space, bool interleaved, F f) const {
+    forEachGranule(plan_, r, interleaved,
+                   [&](uint64_t granule, const What &what) { f(granule + (space == Space::Host ? host_ : 0), what); });
+  }
+  template <typename Range> void put(const Range &r, Space space, bool interleaved, bool exists = true) {
+    granules(r, space, interleaved, [&](uint64_t i, const What &what) {
+      if (exists)
+        memory_[i] = {what, 0};
+    });
   }
 
   bool inSlot(uint64_t granule) const {
@@ -187,49 +201,105 @@ private:
 
   bool changes() const { return &before_ != &placement_; }
 
+  // The homes of mirrored blocks below a number, one operand a layer.
+  std::vector<Operand> mirror(int64_t below) const {
+    std::vector<Operand> out;
+    const uint64_t block = plan_.kvBlockBytes();
+    for (const auto &[buffer, byte0] : caches_.byte0)
+      if (below > caches_.mirroredFrom) {
+        const uint64_t from = static_cast<uint64_t>(caches_.mirroredFrom) * block;
+        out.push_back({buffer, Space::Host, Access::Read, Arg::KvHome, from,
+                       static_cast<uint64_t>(below) * block - from, byte0 + from});
+      }
+    return out;
+  }
+
   void contents() {
     for (const Extent &e : before_.extents)
       if (e.space == Space::Device)
-        put(e.buffer, e.bufferOffset, e.bytes, e.address);
+        put(e, e.space, e.interleaved);
     for (const Content &c : plan_.states[s_.entryState].contents)
-      put(c.buffer, c.bufferOffset, c.bytes, c.address);
-    std::set<uint32_t> writtenLocals;
+      put(c, Space::Device, false);
+    for (const Operand &o : mirror(before_.kvBlocks))
+      put(o, o.space, false);
     for (uint32_t number = 0; number < s_.steps.size(); ++number) {
       const Step &step = s_.steps[number];
       for (const bool writes : {false, true})
         for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k) {
           const Operand &o = s_.operands[k];
-          const bool read = o.access != Access::Write && o.arg != Arg::Workspace;
-          if (o.space != Space::Device || !(writes ? o.access != Access::Read : read))
-            continue;
-          const Granules g(o.address, o.bytes);
-          accesses_.push_back({g, {number, writes}});
-          for (uint64_t i = g.first; i < g.last; ++i) {
-            if (!writes && memory_[i] != What{o.buffer, o.bufferOffset / kGranule + (i - g.first)}) {
-              if (o.buffer >= plan_.buffers.size())
-                rules_.insert(writtenLocals.contains(o.buffer) ? Rule::Overlap : Rule::UseAfterRelease);
-              else
-                rules_.insert(!writtenHere_[i] && inSlot(i) ? Rule::EntryExit : Rule::UseAfterRelease);
-            }
-            if (writes)
-              writtenHere_[i] = true;
-          }
-          if (writes) {
-            put(o.buffer, o.bufferOffset, o.bytes, o.address);
-            writtenLocals.insert(o.buffer);
-          }
+          const bool reads = o.access != Access::Write && o.arg != Arg::Workspace;
+          const bool tracked = o.space == Space::Device || (o.space == Space::Host && isCache(o.buffer));
+          if (tracked && (writes ? o.access != Access::Read : reads))
+            access(number, o, writes);
         }
     }
-    std::vector<Content> left = plan_.states[s_.exitState].contents;
-    for (const Extent &e : placement_.extents)
-      if (changes() && e.space == Space::Device && plan_.buffers[e.buffer].kind == BufferKind::Weight)
-        left.push_back({e.buffer, e.bufferOffset, e.bytes, e.address});
-    for (const Content &c : left) {
-      const Granules g(c.address, c.bytes);
-      for (uint64_t i = g.first; i < g.last; ++i)
-        if (memory_[i] != What{c.buffer, c.bufferOffset / kGranule + (i - g.first)})
-          rules_.insert(Rule::EntryExit);
+    atTheEnd();
+  }
+  void access(uint32_t number, const Operand &o, bool writes) {
+    const Step &step = s_.steps[number];
+    granules(o, o.space, o.interleaved, [&](uint64_t i, const What &what) {
+      if (accesses_.empty() || accesses_.back().second != StepAccess{number, writes} ||
+          accesses_.back().first.last != i)
+        accesses_.push_back({Granules(i * kGranule, 0), {number, writes}});
+      ++accesses_.back().first.last;
+      if (!writes) {
+        find(o, i, what);
+        return;
+      }
+      writtenHere_[i] = true;
+      uint32_t version = 0;
+      if (isCache(o.buffer) && step.kind == StepKind::Copy) {
+        version = readVersion_[what.granule];
+      } else if (isCache(o.buffer)) {
+        version = number + 1;
+        latest_[o.buffer][what.granule] = version;
+      }
+      memory_[i] = {what, version};
+    });
+    if (writes)
+      writtenLocals_.insert(o.buffer);
+  }
+  // What a read meets.
+  void find(const Operand &o, uint64_t i, const What &what) {
+    const bool there = memory_[i].what == what;
+    if (isCache(o.buffer)) {
+      readVersion_[what.granule] = there ? memory_[i].version : kLost;
+      if (there && memory_[i].version != latest_[o.buffer][what.granule])
+        rules_.insert(Rule::StaleCopy);
     }
+    if (there)
+      return;
+    if (o.buffer >= plan_.buffers.size())
+      rules_.insert(writtenLocals_.contains(o.buffer) ? Rule::Overlap : Rule::UseAfterRelease);
+    else
+      rules_.insert(!writtenHere_[i] && inSlot(i) ? Rule::EntryExit : Rule::UseAfterRelease);
+  }
+  void atTheEnd() {
+    const auto left = [&](const auto &range, bool interleaved) {
+      granules(range, Space::Device, interleaved, [&](uint64_t i, const What &what) {
+        if (memory_[i].what != what)
+          rules_.insert(Rule::EntryExit);
+        else if (isCache(what.buffer) && memory_[i].version != latest_[what.buffer][what.granule])
+          rules_.insert(Rule::StaleCopy);
+      });
+    };
+    for (const Content &c : plan_.states[s_.exitState].contents)
+      left(c, false);
+    for (Extent e : placement_.extents) {
+      if (!changes() || e.space != Space::Device)
+        continue;
+      if (isCache(e.buffer)) // of the blocks that exist in both
+        e.bytes = std::min(e.bytes, static_cast<uint64_t>(before_.kvBlocks) * plan_.kvBlockBytes());
+      else if (plan_.buffers[e.buffer].kind != BufferKind::Weight)
+        continue;
+      left(e, e.interleaved);
+    }
+    const int64_t inUse = blocksInUse(plan_, s_);
+    for (const Operand &o : mirror(changes() ? std::min(inUse, before_.kvBlocks) : inUse))
+      granules(o, o.space, false, [&](uint64_t i, const What &what) {
+        if (memory_[i].what != what || memory_[i].version != latest_[o.buffer][what.granule])
+          rules_.insert(Rule::StaleCopy);
+      });
   }
 
   void order() {
@@ -291,9 +361,21 @@ private:
   const Plan &plan_;
   const Schedule &s_;
   const Placement &placement_, &before_; // the same but in a transition between placements
+  const Caches caches_;
   std::set<Rule> &rules_;
-  std::vector<What> memory_;
+  // A granule of a cache has a version: 0 at the start, else the number of the step that wrote it last, from 1 on. A
+  // copy holds the version it was given; only the latest is current.
+  struct Cell {
+    What what;
+    uint32_t version = 0;
+  };
+  static constexpr uint32_t kLost = UINT32_MAX; // of what was not there when it was copied
+  uint64_t host_ = 0;                           // where the host's granules begin
+  std::vector<Cell> memory_;
+  std::vector<std::vector<uint32_t>> latest_; // by buffer and granule
+  std::map<uint64_t, uint32_t> readVersion_;  // by granule: what the step's source had
   std::vector<bool> writtenHere_;
+  std::set<uint32_t> writtenLocals_;
   using StepAccess = std::pair<uint32_t, bool>; // step, writes
   std::vector<std::pair<Granules, StepAccess>> accesses_;
   std::set<Conflict> conflicts_;
@@ -303,89 +385,6 @@ private:
 
 void addBrokenRules(const Plan &plan, uint32_t schedule, std::set<Rule> &rules) {
   ScheduleOracle(plan, schedule, rules).run();
-}
-
-uint64_t liveBytesByBruteForce(const Plan &plan, uint32_t index) {
-  const Schedule &s = plan.schedules[index];
-  const Placement &placement = plan.placements[s.placement];
-  const std::vector<StepSet> before = ancestors(s);
-  uint64_t homes = 0, largest = 0;
-  for (const Extent &e : placement.extents)
-    homes += e.space == Space::Device ? e.bytes : 0;
-  // Contents of slots: their ranges, who writes them (none: there on entry), who reads them until the next write.
-  struct Held {
-    Content content;
-    std::optional<uint32_t> writer;
-    std::set<uint32_t> readers;
-    bool atExit = false, replaced = false;
-  };
-  std::vector<Held> held;
-  for (const Content &c : plan.states[s.entryState].contents)
-    held.push_back({c});
-  const auto meets = [](const auto &a, const auto &b) {
-    return a.address < b.address + b.bytes && b.address < a.address + a.bytes;
-  };
-  for (uint32_t i = 0; i < s.steps.size(); ++i)
-    for (uint32_t k = s.steps[i].firstOperand; k < s.steps[i].firstOperand + s.steps[i].operandCount; ++k) {
-      const Operand &o = s.operands[k];
-      if (o.space != Space::Device)
-        continue;
-      for (Held &h : held)
-        if (!h.replaced && meets(h.content, o)) {
-          if (o.access == Access::Read)
-            h.readers.insert(i);
-          else
-            h.replaced = true;
-        }
-      const bool home = std::any_of(placement.extents.begin(), placement.extents.end(), [&](const Extent &e) {
-        return e.buffer == o.buffer && e.space == o.space && e.address == o.address;
-      });
-      if (s.steps[i].kind == StepKind::Copy && o.access == Access::Write && !home)
-        held.push_back({{o.buffer, o.bufferOffset, o.bytes, o.address}, i});
-    }
-  for (Held &h : held)
-    for (const Content &c : plan.states[s.exitState].contents)
-      h.atExit |= !h.replaced && meets(h.content, c);
-  // At each compute step, and after the last.
-  std::vector<uint32_t> points;
-  for (uint32_t i = 0; i < s.steps.size(); ++i)
-    if (s.steps[i].lane == Lane::Compute)
-      points.push_back(i);
-  for (size_t p = 0; p <= points.size(); ++p) {
-    uint64_t sum = homes;
-    for (const Held &h : held) {
-      // The copy may have begun: all the compute steps that it waits for come before this one.
-      bool begun = true;
-      for (size_t q = p; q < points.size(); ++q)
-        begun &= !h.writer || !before[*h.writer][points[q]];
-      bool wanted = h.atExit;
-      for (const uint32_t reader : h.readers)
-        wanted |= p < points.size() && reader >= points[p];
-      // Nobody's: it takes its place when it may begin.
-      bool nobodys = h.readers.empty() && !h.atExit;
-      if (nobodys)
-        for (size_t q = 0; q < p; ++q) {
-          bool earlier = true;
-          for (size_t r = q; r < points.size(); ++r)
-            earlier &= !h.writer || !before[*h.writer][points[r]];
-          nobodys &= !earlier;
-        }
-      sum += begun && (wanted || nobodys) ? h.content.bytes : 0;
-    }
-    for (uint32_t l = 0; l < s.locals.size(); ++l) {
-      bool from = false, to = false;
-      for (size_t q = 0; q < points.size(); ++q)
-        for (uint32_t k = s.steps[points[q]].firstOperand;
-             k < s.steps[points[q]].firstOperand + s.steps[points[q]].operandCount; ++k)
-          if (s.operands[k].buffer == plan.buffers.size() + l) {
-            from |= q <= p;
-            to |= q >= p;
-          }
-      sum += from && to ? s.locals[l].buffer.bytes : 0;
-    }
-    largest = std::max(largest, sum);
-  }
-  return largest;
 }
 
 } // namespace headrace::plan::test
