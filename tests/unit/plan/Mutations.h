@@ -20,5 +20,7 @@ struct Mutation {
 };
 
 const std::vector<Mutation> &mutations();
+// Of plans whose caches are split.
+const std::vector<Mutation> &splitMutations();
 
 } // namespace headrace::plan::test

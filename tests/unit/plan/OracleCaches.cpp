@@ -128,7 +128,8 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule 
       rules.insert(rule);
   };
   breaks(args.contains(Arg::KvTail) != hasTail || args.contains(Arg::KvHome) != hasHome, Rule::Structure);
-  if (!caches.interleaved || !(appends || attends))
+  if (!caches.interleaved || !(appends || attends) || args.contains(Arg::KvTail) != hasTail ||
+      args.contains(Arg::KvHome) != hasHome)
     return;
   const auto blocks = [&](Arg arg, Space space, bool interleaved, int64_t from, int64_t to) {
     const Operand &o = args[arg];
