@@ -14,9 +14,10 @@
 //    '- transitions  schedules that turn one state into another
 //
 // Addresses are byte offsets into one arena a device (Space::Device) or into the pinned host slab (Space::Host). All
-// addresses and buffer sizes are multiples of model::kAlign; ranges are half open. In a plan whose KV cache grows into
-// memory that offloaded weights have left (pageBytes > 0), the caches have addresses behind the arena, which `aliases`
-// maps to its pages.
+// addresses and buffer sizes are multiples of model::kAlign, but for blocks of a cache that lie apart: there the first
+// byte of all caches on the device, of each one's home on the host and of what steps use of it is. Ranges are half
+// open. In a plan whose KV cache grows into memory that offloaded weights have left (pageBytes > 0), the caches have
+// addresses behind the arena, which `aliases` maps to its pages.
 //
 // Time is in integer nanoseconds, so that the same input gives the same plan, byte for byte.
 #pragma once
@@ -93,13 +94,16 @@ struct Slot {
 struct Placement {
   std::string name;            // "none", "interval 4", "layers 10"
   int32_t interval = 0;        // 0: not an interval; else of every `interval` layers the last is offloaded
-  int32_t offloadedLayers = 0; // layers with a unit whose home is not the device
+  int32_t offloadedLayers = 0; // layers with a weight whose home is not the device
   bool offloadsEmbedding = false;
   bool offloadsHead = false;
   model::StartRule startRule = model::StartRule::Eager;
-  int32_t startItems = 0;      // of rule ahead: how many items ahead a copy may start
-  std::vector<Extent> extents; // sorted by (buffer, bufferOffset); they tile every buffer of Plan::buffers exactly once
-  std::vector<Slot> slots;     // do not overlap device extents; may overlap transients whose life is elsewhere
+  int32_t startItems = 0; // of rule ahead: how many items ahead a copy may start
+  // Sorted by (buffer, bufferOffset); they tile every buffer of Plan::buffers exactly once. A cache is one extent on
+  // the device, or, in all placements of a plan, split by block number: its first blocks interleaved on the device, as
+  // many of each layer; the others up to kvBlocks, if there are any, the tail, on the host, direct and as one run.
+  std::vector<Extent> extents;
+  std::vector<Slot> slots; // do not overlap device extents; may overlap transients whose life is elsewhere
   // KV blocks that may be in use, a layer, the scratch block 0 included: those below this number.
   int64_t kvBlocks = 0;
 };
@@ -114,7 +118,7 @@ struct Alias {
   uint64_t bytes = 0;
 };
 
-// Part of a buffer that a device range holds, beyond its home, at the edge of an iteration.
+// Part of a weight or of a cache's tail that a device range holds, beyond its home, at the edge of an iteration.
 struct Content {
   uint32_t buffer = 0;
   uint64_t bufferOffset = 0;
@@ -293,7 +297,7 @@ struct Plan {
 
   uint64_t deviceMemory = 0; // device memory the plan may use
   uint64_t arenaBytes = 0;   // device memory it does use, all variants and transitions
-  uint64_t hostBytes = 0;    // pinned: every unit that any placement offloads
+  uint64_t hostBytes = 0;    // pinned: every unit that any placement offloads, and the tails of caches
 
   // KV blocks in memory that some placements have weights in. 0: none, all caches are in the arena.
   uint64_t pageBytes = 0;     // what changes hands at once; the arena is whole pages

@@ -10,7 +10,9 @@
 //
 // What is checked, in order: the structure (PlanStructure.h; nothing else is looked at in a plan without it); buffers,
 // operands and sizes against the model; ranges that never move; order and contents, schedule by schedule; that every
-// data edge is needed; totals, predictions and transitions. Time and memory are linear in the plan but for logarithms.
+// data edge is needed; totals, predictions and transitions. Of a cache that is split, the home of its tail on the host
+// is written, so it is played over as device memory is; and of several copies of the same bytes it is told which is
+// current. Time and memory are linear in the plan but for logarithms.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +24,7 @@
 
 namespace headrace::plan {
 
-// The rules by name; DESIGN's movement rules 1-7 and the structure of a plan.
+// The rules by name; DESIGN's movement rules 1-8 and the structure of a plan.
 enum class Rule : uint8_t {
   // Indices, counts, sizes, enumerators, tiling of extents; operands that are not the op's, or smaller than what it
   // touches.
@@ -40,12 +42,13 @@ enum class Rule : uint8_t {
   // 4: two live buffers share a byte: homes, slots, transients (from first use to last); operands of one step of which
   // one is written.
   Overlap,
-  // 5, 7: a slot is read that this iteration has not written, and the entry state does not say that it holds this; an
+  // 6, 8: a slot is read that this iteration has not written, and the entry state does not say that it holds this; an
   // exit state says more than what slots hold at the end; a state that variants need cannot be reached.
   EntryExit,
-  // 6: a host side outside the slab, not one contiguous run, not the buffer's home, or written.
+  // 7: a host side outside the slab, not one contiguous run, not the buffer's home, or written by a copy; two buffers'
+  // homes that share a byte of the slab; a cache's home that is elsewhere in another placement.
   HostRange,
-  // A content does not lie in one slot.
+  // A content, or what a step writes of a cache's tail on the device, does not lie in one slot.
   SlotTooSmall,
   // A data edge that lane order and the other edges imply, or that no conflict of its kind needs.
   RedundantEdge,
@@ -53,7 +56,8 @@ enum class Rule : uint8_t {
   WrongSpace,
   // Stored totals (arena, host bytes, amounts, predictions) disagree with what follows from the steps.
   Accounting,
-  // 5: what is read, left in a slot or left at home of a cache has since been written elsewhere.
+  // 5: what is read of a cache has since been written elsewhere only; or what a schedule leaves in slots that its exit
+  // state has, at home on the device after a change of placement, or at home on the host though it may be in use.
   StaleCopy
 };
 const char *ruleName(Rule rule);

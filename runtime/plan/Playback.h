@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The steps of a schedule played one by one over the device's memory: who holds each byte, who wrote it, who has read
-// it.
+// The steps of a schedule played one by one over the device's memory and what is written of the host's: who holds each
+// byte, who wrote it, who has read it.
 //
 // Any order of execution that lanes and edges allow gives every step the contents it finds here, if all accesses to a
 // common byte of which one writes are ordered: so those pairs are collected (`Need`), and the contents are looked at.
 //
 // Homes of weights on the device are never written (VerifyPlaces.cpp refuses plans that do), so a weight that is read
 // at its home needs no more. Everything else is in the map from the start: caches and io at their homes, and what the
-// entry state says the slots hold. An interleaved cache is tracked as one run behind all addresses: no other buffer has
+// entry state says the slots hold. A transition between placements is the exception: it starts with the homes of the
+// one and must end with those of the other, so they are in the map.
+//
+// An interleaved cache is tracked as one run behind all addresses: no other buffer has
 // bytes among its blocks (VerifyCaches.cpp, VerifyPlaces.cpp), and nobody uses it elsewhere. The homes of caches in the
 // host slab are written, so they are in the map, too, behind all others; weights there are only read.
 //
 // Bytes of a cache may be in several places: on the device at home or in slots, and in the host slab. A step that
 // writes them in some of these makes those in all others stale. A write that a copy might meet is of bytes in the slab
-// that the copy reads, so the two are ordered, and the steps' own order tells what is stale. A transition between
-// placements is the exception: it starts with the homes of the one and must end with those of the other, so they are in
-// the map.
+// that the copy reads, so the two are ordered, and the steps' own order tells what is stale.
 #pragma once
 
 #include <vector>

@@ -16,15 +16,19 @@
 //   Linear      Meta R, X R, Weight R (the unit's Matrix; for a tied head the embedding's TokenTable), Bias R if the
 //               unit has one, Residual R if one is added (may be the very range of Y), Y W, Workspace W if
 //               linearWorkspaceBytes() > 0; rows are T, of the head S
-//   RopeAppend  Meta R, X RW [T, qkvRows], NormWeights R (the qkv unit's HeadNorms) if q and k have norms, Kv W or RW
-//   Attention   Meta R, X R [T, qkvRows], Kv R, Y W [T, qRows], Workspace W if attentionWorkspaceBytes() > 0
+//   RopeAppend  Meta R, X RW [T, qkvRows], NormWeights R (the qkv unit's HeadNorms) if q and k have norms, Kv W or RW,
+//               KvTail RW if there is one, KvHome RW if there is one
+//   Attention   Meta R, X R [T, qkvRows], Kv R, KvTail R if there is one, Y W [T, qRows], Workspace W if
+//               attentionWorkspaceBytes() > 0
 //   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
 //   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
 //   Sample      Meta R, X R [S, vocab], Sampled W or RW, Output W, Workspace W if sampleWorkspaceBytes() > 0
 //   Publish     Output R, Meta R if wanted; on the compute lane
 //
-// Meta, Kv, Sampled and Output are whole buffers; weights cover the bytes of their tensors (WeightLayout.h). Table and
-// Positions of a step marked direct are in host memory. A Workspace holds nothing before or after its step.
+// Kv is a whole buffer; of a cache that is split what is at home on the device, interleaved. KvTail is what else of it
+// may be in use (CacheHomes::bytesInUse), as one run on the device, KvHome what may be in use and is mirrored, on the
+// host. Meta, Sampled and Output are whole buffers; weights cover the bytes of their tensors (WeightLayout.h). Table
+// and Positions of a step marked direct are in host memory. A Workspace holds nothing before or after its step.
 #include <optional>
 
 #include "absl/strings/str_cat.h"

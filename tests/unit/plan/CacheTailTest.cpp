@@ -173,6 +173,17 @@ TEST(CacheTail, IsCountedOnTheLink) {
   EXPECT_EQ(plan.placements[0].offloadedLayers, 0);
 }
 
+// Of four layers' blocks of 2048 bytes all are at home on the device, one less, or two less; the most is live when
+// there are tails in both slots: two of one block each, or two of two.
+TEST(CacheTail, TakesItsPlaceInSlots) {
+  const Plan plan = splitPlan();
+  const uint64_t all = largestLiveBytes(plan, 2);
+  EXPECT_EQ(largestLiveBytes(plan, 1), all - 4 * 2048 + 2 * 2048);
+  EXPECT_EQ(largestLiveBytes(plan, 0), all - 4 * 4096 + 2 * 4096);
+  EXPECT_EQ(deviceBytes(plan, 0).kv, 4 * 2048u);
+  EXPECT_EQ(deviceBytes(plan, 0).slots, 2 * 4096u);
+}
+
 TEST(CacheTail, RefusesStructures) {
   for (const Broken &broken : std::vector<Broken>{
            {"a home not marked direct", Rule::Structure,
