@@ -18,7 +18,7 @@ CacheHomes cacheHomes(const Plan &plan, const model::WeightLayout &layout, const
   CacheHomes homes;
   const auto resident = [&](const PlacementOptions &p) {
     const int64_t existing = p.kvBlocks > 0 ? p.kvBlocks : plan.kvBlocks;
-    const int64_t onDevice = p.residentBlocks > 0 ? p.residentBlocks : existing;
+    const int64_t onDevice = p.blocksOnDevice > 0 ? p.blocksOnDevice : existing;
     if (onDevice < existing && (homes.mirroredFrom == 0 || onDevice < homes.mirroredFrom))
       homes.mirroredFrom = onDevice;
     return onDevice;

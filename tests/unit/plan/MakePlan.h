@@ -33,9 +33,9 @@ struct PlacementOptions {
   bool offloadHead = false;      // in a slot of its own
   bool logitsInSlot = false;     // paper: the logits take the bytes of the first slot
   std::vector<LimitOptions> limits = {LimitOptions{}};
-  // Of a plan whose caches are interleaved. The tails, blocks [residentBlocks, kvBlocks) of each layer, take turns in
+  // Of a plan whose caches are interleaved. The tails, blocks [blocksOnDevice, kvBlocks) of each layer, take turns in
   // ring slots of their own.
-  int64_t residentBlocks = 0; // on the device; 0: all
+  int64_t blocksOnDevice = 0; // on the device; 0: all
   int64_t kvBlocks = 0;       // 0: as many as the limits need
   int ringSlots = 1;
   // When an iteration starts the tails of the first layers are on the device: at most one a slot; of the last of them

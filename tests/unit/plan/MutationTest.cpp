@@ -23,7 +23,7 @@ std::string names(const std::set<Rule> &rules) {
 }
 
 // Whether the verifier knows caches that are split. Until then they are the oracle's alone: OracleTest.cpp.
-constexpr bool kSplitCaches = false;
+constexpr bool kSplitCaches = true;
 
 std::vector<test::NamedOptions> allPlans() {
   std::vector<test::NamedOptions> out = test::variedPlans();

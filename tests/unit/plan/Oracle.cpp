@@ -307,7 +307,7 @@ private:
         const Placement &p = plan_.placements[state.placement];
         const auto blocks = [&](int64_t n) { return static_cast<uint64_t>(n) * plan_.kvBlockBytes(); };
         const bool tail = caches_.interleaved && plan_.buffers[c.buffer].kind == BufferKind::Kv &&
-                          c.bufferOffset >= blocks(residentBlocks(plan_, p)) &&
+                          c.bufferOffset >= blocks(blocksOnDevice(plan_, p)) &&
                           c.bufferOffset + c.bytes <= blocks(p.kvBlocks);
         if (!tail && plan_.buffers[c.buffer].kind != BufferKind::Weight) {
           rules_.insert(Rule::EntryExit);

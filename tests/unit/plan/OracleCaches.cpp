@@ -20,7 +20,7 @@ bool isTransition(const Schedule &s) { return s.iterationClass == IterationClass
 
 // Blocks [0, r) of each layer on the device, those of a number side by side; the others, if any, in the slab.
 bool homesAreRight(const Plan &plan, const Placement &p) {
-  const int64_t resident = residentBlocks(plan, p);
+  const int64_t resident = blocksOnDevice(plan, p);
   bool ok = resident >= 1 && resident <= p.kvBlocks && p.kvBlocks <= plan.kvBlocks;
   std::set<uint64_t> begins;
   for (int32_t layer = 0; layer < plan.model->layers; ++layer) {
@@ -68,7 +68,7 @@ Caches cachesOf(const Plan &plan) {
   return out;
 }
 
-int64_t residentBlocks(const Plan &plan, const Placement &placement) {
+int64_t blocksOnDevice(const Plan &plan, const Placement &placement) {
   return static_cast<int64_t>(extentsOf(placement, plan.kvBuffer(0)).front().bytes / plan.kvBlockBytes());
 }
 int64_t blocksInUse(const Plan &plan, const Schedule &s) {
@@ -84,7 +84,7 @@ bool cachesAreRight(const Plan &plan) {
     if (!ok || s.kvBlocks == 0)
       continue;
     const Placement &p = plan.placements[s.placement];
-    ok &= interleaved && !isTransition(s) && s.kvBlocks == residentBlocks(plan, p) && s.kvBlocks < p.kvBlocks;
+    ok &= interleaved && !isTransition(s) && s.kvBlocks == blocksOnDevice(plan, p) && s.kvBlocks < p.kvBlocks;
   }
   return ok;
 }
@@ -120,7 +120,7 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule 
     args[s.operands[k].arg] = s.operands[k];
   const bool appends = step.op == kernels::Op::RopeAppend, attends = step.op == kernels::Op::Attention;
   const Placement &p = plan.placements[s.placement];
-  const int64_t resident = residentBlocks(plan, p), inUse = blocksInUse(plan, s);
+  const int64_t resident = blocksOnDevice(plan, p), inUse = blocksInUse(plan, s);
   const bool hasTail = caches.interleaved && (appends || attends) && inUse > resident;
   const bool hasHome = caches.mirroredFrom > 0 && appends && inUse > caches.mirroredFrom;
   const auto breaks = [&](bool broken, Rule rule) {

@@ -56,7 +56,7 @@ struct Caches {
   std::map<uint32_t, uint64_t> byte0; // by buffer: where byte 0 is in the slab, or would be
 };
 Caches cachesOf(const Plan &plan);
-int64_t residentBlocks(const Plan &plan, const Placement &placement); // of the first layer's cache
+int64_t blocksOnDevice(const Plan &plan, const Placement &placement); // of the first layer's cache
 int64_t blocksInUse(const Plan &plan, const Schedule &s);
 
 // Homes of interleaved caches, placement by placement, and what schedules say about blocks.

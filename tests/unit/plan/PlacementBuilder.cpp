@@ -195,7 +195,7 @@ uint64_t PlacementBuilder::slotBytes(uint32_t slot) const {
 }
 int64_t PlacementBuilder::existing() const { return options_.kvBlocks > 0 ? options_.kvBlocks : plan_.kvBlocks; }
 int64_t PlacementBuilder::resident() const {
-  return options_.residentBlocks > 0 ? options_.residentBlocks : existing();
+  return options_.blocksOnDevice > 0 ? options_.blocksOnDevice : existing();
 }
 
 PlacementBuilder::LocalSizes PlacementBuilder::sizes(const LimitOptions &limits) const {

@@ -13,18 +13,18 @@ LimitOptions twoBlocksEach() {
   limits.context = 32;
   return limits;
 }
-PlacementOptions split(int64_t residentBlocks, int ringSlots, int carriedTails = 0) {
+PlacementOptions split(int64_t blocksOnDevice, int ringSlots, int carriedTails = 0) {
   PlacementOptions p;
   p.name = "split";
   p.limits = {twoBlocksEach()};
-  p.residentBlocks = residentBlocks;
+  p.blocksOnDevice = blocksOnDevice;
   p.ringSlots = ringSlots;
   p.carriedTails = carriedTails;
   return p;
 }
-PlacementOptions split(int64_t residentBlocks, int ringSlots, int carriedTails, std::vector<int64_t> layers,
+PlacementOptions split(int64_t blocksOnDevice, int ringSlots, int carriedTails, std::vector<int64_t> layers,
                        int cutUnits, uint64_t cutBytes) {
-  PlacementOptions p = split(residentBlocks, ringSlots, carriedTails);
+  PlacementOptions p = split(blocksOnDevice, ringSlots, carriedTails);
   p.layers = std::move(layers);
   p.limits.front().cutUnits = cutUnits;
   p.limits.front().cutBytes = cutBytes;
