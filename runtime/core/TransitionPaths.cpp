@@ -45,6 +45,11 @@ std::vector<Content> homesOf(const plan::Plan &plan, const plan::Placement &plac
   return homes;
 }
 
+// The KV blocks that `want` has at home on the device, as far as there are such in `have`, are there already.
+bool keepsBlocks(const plan::Plan &plan, const plan::Placement &have, const plan::Placement &want) {
+  return std::min(plan::residentBlocks(plan, want), have.kvBlocks) <= plan::residentBlocks(plan, have);
+}
+
 // What each configuration has on the device, and so which of them holds which.
 class Holdings {
 public:
@@ -57,7 +62,8 @@ public:
       homes.push_back(homesOf(plan, placement));
     for (size_t a = 0; a < placements_; ++a)
       for (size_t b = 0; b < placements_; ++b)
-        keepsHomes_[a * placements_ + b] = a == b || covers(homes[a], homes[b]);
+        keepsHomes_[a * placements_ + b] =
+            a == b || (keepsBlocks(plan, plan.placements[a], plan.placements[b]) && covers(homes[a], homes[b]));
     for (size_t c = 0; c < all_.size(); ++c) {
       const std::vector<Content> &home = homes[placementOf[c]], &held = plan.states[stateOf[c]].contents;
       std::merge(home.begin(), home.end(), held.begin(), held.end(), std::back_inserter(all_[c]), byAddress);
