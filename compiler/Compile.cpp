@@ -77,9 +77,82 @@ public:
         family_(request.model, layout_, target_, candidates_.memoryUses()) {}
 
   absl::StatusOr<plan::Plan> run() {
+    if (target_.kvResident)
+      splitKv(*target_.kvResident);
+    absl::StatusOr<plan::Plan> plan = choose();
+    // What is stated stays as it is; else caches that do not fit are split.
+    if (!absl::IsResourceExhausted(plan.status()) || request_.goal.kvDeviceMemory || !request_.placements.empty())
+      return plan;
+    const std::optional<int64_t> resident = mostResident();
+    if (!resident)
+      return plan;
+    splitKv(*resident);
+    latency_.reset();
+    nested_ = false;
+    if (absl::StatusOr<plan::Plan> split = choose(); split.ok()) {
+      absl::StrAppend(&split->reason, ". ", explainSplit(request_.model, target_, *resident));
+      return split;
+    }
+    return plan; // the minimum with all of the caches on the device
+  }
+
+private:
+  struct OverBudget {
+    size_t choice;
+    uint64_t bytes;
+  };
+
+  // From now on blocks from this one on are at home on the host, in every candidate.
+  void splitKv(int64_t resident) {
+    kvAway_ = resident;
+    family_.setKvAway(resident);
+  }
+  Candidate withKv(Candidate candidate) const {
+    if (kvAway_ && !candidate.residency.firstKvBlockAway())
+      candidate.residency.setKvAway(request_.model->layers, *kvAway_);
+    return candidate;
+  }
+
+  // The most blocks with which the candidate that moves least, of those that fit at all, fits: weights that are away are
+  // brought in every iteration, and so are tails. None if nothing does, or host memory is too small.
+  std::optional<int64_t> mostResident() {
+    const std::vector<PricedStep> none;
+    std::optional<int64_t> best;
+    uint64_t bestMoved = 0;
+    const std::vector<PricedStep> steps = candidates_.pricedSteps();
+    for (const Candidate &candidate : policy_.candidates({request_, target_, layout_, family_, steps})) {
+      if (candidate.residency.start != algorithms::kEager)
+        continue;
+      int64_t low = 0, high = target_.kvBlocks; // fits; does not
+      while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        family_.setKvAway(middle);
+        (family_.fits(candidate, target_.deviceMemory) ? low : high) = middle;
+      }
+      if (low < 1)
+        continue;
+      family_.setKvAway(low);
+      const uint64_t moved = family_.hostBytes(candidate);
+      if (moved <= hostMemory(low) && (!best || moved < bestMoved)) {
+        best = low;
+        bestMoved = moved;
+      }
+    }
+    family_.setKvAway(std::nullopt);
+    return best;
+  }
+  // What may be pinned with so many blocks on the device; 0 where KV has less.
+  uint64_t hostMemory(int64_t resident) const {
+    const uint64_t kv = static_cast<uint64_t>(target_.kvBlocks - resident) * target_.kvBlockBytes *
+                        static_cast<uint64_t>(request_.model->layers);
+    return kv > request_.goal.kvHostMemory.value_or(request_.hardware.hostMemoryBytes) ? 0
+                                                                                       : request_.hardware.hostMemoryBytes;
+  }
+
+  absl::StatusOr<plan::Plan> choose() {
     std::vector<Attempt> choices;
     for (const Candidate &candidate : request_.placements)
-      choices.push_back({{candidate}, 0});
+      choices.push_back({{withKv(candidate)}, 0});
     if (choices.empty()) {
       if (LatencyChoice::applies(request_, policy_)) {
         latency_.emplace(LatencyChoice::Inputs{&policy_, &request_, &target_, &layout_, &family_, &prices_, emptyPlan(),
@@ -120,19 +193,13 @@ public:
     }
   }
 
-private:
-  struct OverBudget {
-    size_t choice;
-    uint64_t bytes;
-  };
-
   absl::Status chooseByLatency(std::vector<Attempt> &choices, size_t most = SIZE_MAX) {
     absl::StatusOr<std::vector<Candidate>> chosen = latency_->choose(most);
     if (!chosen.ok())
       return chosen.status();
     choices.clear();
     for (const Candidate &candidate : *chosen)
-      choices.push_back({{candidate}, 0});
+      choices.push_back({{withKv(candidate)}, 0});
     return absl::OkStatus();
   }
 
@@ -140,13 +207,16 @@ private:
   Attempt firstThatFits() {
     const std::vector<PricedStep> none;
     Attempt choice{policy_.candidates({request_, target_, layout_, family_, none}), 0};
+    for (Candidate &candidate : choice.candidates)
+      candidate = withKv(std::move(candidate));
     while (choice.chosen + 1 < choice.candidates.size() && !family_.fits(choice.candidate(), target_.deviceMemory))
       ++choice.chosen;
     return choice;
   }
 
   // Compiles one candidate alone into an empty plan, for what it takes.
-  absl::StatusOr<Evaluation> evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps) {
+  absl::StatusOr<Evaluation> evaluate(const Candidate &chosen, plan::Plan &plan, bool gaps) {
+    const Candidate candidate = withKv(chosen);
     PlanEmitter emitter(layout_, target_, plan);
     std::vector<uint64_t> hostAddresses(layout_.units.size(), 0);
     for (size_t unit = 1; unit < hostAddresses.size(); ++unit)
@@ -197,6 +267,9 @@ private:
     const KvHomes kv = kvHomes(chosen, plan.hostBytes);
     if (kv.mirror > 0)
       plan.hostBytes = static_cast<uint64_t>(kv.hostAddresses.back()) + mirroredBytes(kv);
+    if (const uint64_t bytes = mirroredBytes(kv) * static_cast<uint64_t>(request_.model->layers);
+        kv.mirror > 0 && bytes > request_.goal.kvHostMemory.value_or(bytes))
+      return absl::ResourceExhaustedError(explainKvHostExhausted(*request_.goal.kvHostMemory, bytes));
     if (plan.hostBytes > request_.hardware.hostMemoryBytes) {
       if (latency_ && choices.size() > 1) {
         overBudget_ = {0, plan.arenaBytes}; // each fits alone
@@ -365,6 +438,7 @@ private:
   CandidateCompiler candidates_;
   PlacementFamily family_;
   bool nested_ = false;                  // the range was asked for nested
+  std::optional<int64_t> kvAway_;        // the first block that is at home on the host
   std::optional<LatencyChoice> latency_; // where placements are chosen by latency, or several
   std::optional<OverBudget> overBudget_;
   int done_ = 0, total_ = 0;

@@ -54,6 +54,20 @@ std::string explainExhausted(const model::ModelSpec &spec, const Target &target,
   return text;
 }
 
+std::string explainSplit(const model::ModelSpec &spec, const Target &target, int64_t resident) {
+  const uint64_t blockBytes = target.kvBlockBytes * static_cast<uint64_t>(spec.layers);
+  const auto away = static_cast<uint64_t>(target.kvBlocks - resident);
+  return absl::StrCat("KV blocks: ", resident, " of ", target.kvBlocks, " on the device (",
+                      bytesText(static_cast<uint64_t>(resident) * blockBytes), "), the other ", away, " (",
+                      bytesText(away * blockBytes), ") at home on the host: with all of them on the device nothing fits");
+}
+
+std::string explainKvHostExhausted(uint64_t kvHostMemory, uint64_t needed) {
+  return absl::StrCat("goal.kv_host_memory of ", kvHostMemory, " bytes (", bytesText(kvHostMemory),
+                      ") cannot hold the KV blocks that are not on the device: the minimum is ", needed, " bytes (",
+                      bytesText(needed), "). What would do: more kv_device_memory, a smaller KV cache");
+}
+
 std::string explainHostExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, uint64_t hostBytes) {
   return absl::StrCat("host memory of ", hardware.hostMemoryBytes, " bytes (", bytesText(hardware.hostMemoryBytes),
                       ") of ", hardware.name, " cannot hold what is offloaded of ", spec.name, ": the minimum is ",

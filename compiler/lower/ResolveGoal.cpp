@@ -104,6 +104,15 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
     return refuse("goal.kv_tokens", tokens, absl::StrCat("a KV cache of at most ", kMostBytes, " bytes", lower));
   target.kvBytes = model::alignUp(static_cast<uint64_t>(kvBytes));
   target.kvBlockBytes = static_cast<uint64_t>(kvBytes) / static_cast<uint64_t>(target.kvBlocks);
+  if (!goal.kvDeviceMemory)
+    return absl::OkStatus();
+  const uint64_t ofAllLayers = target.kvBlockBytes * static_cast<uint64_t>(spec.layers);
+  const uint64_t resident = *goal.kvDeviceMemory / ofAllLayers;
+  if (resident < 1)
+    return refuse("goal.kv_device_memory", *goal.kvDeviceMemory,
+                  absl::StrCat("at least one block of all ", spec.layers, " layers, ", ofAllLayers, " bytes"));
+  if (resident < static_cast<uint64_t>(target.kvBlocks))
+    target.kvResident = static_cast<int64_t>(resident);
   return absl::OkStatus();
 }
 

@@ -29,6 +29,8 @@ struct Target {
   int64_t kvBlocks = 0;      // a layer, the scratch block included
   uint64_t kvBytes = 0;      // a layer
   uint64_t kvBlockBytes = 0; // a block of a layer
+  // Where memory for KV is stated: the blocks that are on the device, the scratch block included; all where unset.
+  std::optional<int64_t> kvResident;
   uint64_t deviceMemory = 0; // bytes that the plan may use
   model::DType activation = model::DType::F32;
   model::DType kv = model::DType::F32;

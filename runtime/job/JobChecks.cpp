@@ -47,6 +47,9 @@ void checkGoal(Contradictions &check, const Goal &goal) {
   if (goal.kvTokens)
     check.require(*goal.kvTokens >= goal.context.value_or(1), "goal.kv_tokens", *goal.kvTokens,
                   goal.context ? cat("at least goal.context = ", *goal.context) : "at least 1");
+  if (goal.kvDeviceMemory && goal.deviceMemory)
+    check.require(*goal.kvDeviceMemory <= *goal.deviceMemory, "goal.kv_device_memory", *goal.kvDeviceMemory,
+                  cat("at most goal.device_memory = ", *goal.deviceMemory));
   check.require(goal.blockTokens >= 1, "goal.block_tokens", goal.blockTokens, "at least 1");
 
   for (const auto &[key, time] : {std::pair("goal.ttft", goal.ttft), std::pair("goal.tpot", goal.tpot)})

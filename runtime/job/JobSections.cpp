@@ -64,6 +64,8 @@ absl::Status readGoal(TomlReader &table, const std::string &folder, Goal &goal) 
   lay(table.integer("batch", 1, kMaxBatch), goal.batch);
   lay(table.integer("context", 1, kMaxDimension), goal.context);
   lay(table.integer("kv_tokens", 1, kMaxKvTokens), goal.kvTokens);
+  lay(table.bytes("kv_device_memory"), goal.kvDeviceMemory);
+  lay(table.bytes("kv_host_memory"), goal.kvHostMemory);
   lay(parseChoice(table, "elastic_kv"), goal.elasticKv);
   lay(table.integer("block_tokens", 1, kMaxBlockTokens), goal.blockTokens);
   if (const std::optional<std::string> kvDtype = table.text("kv_dtype")) {

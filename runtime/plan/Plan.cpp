@@ -174,10 +174,12 @@ LinkBytes linkBytes(const Schedule &schedule) {
   return out;
 }
 
-HomeBytes weightBytesByHome(const Plan &plan, uint32_t placement) {
+namespace {
+
+HomeBytes bytesByHome(const Plan &plan, uint32_t placement, BufferKind kind) {
   HomeBytes out;
   for (const Extent &extent : plan.placements[placement].extents) {
-    if (plan.buffers[extent.buffer].kind != BufferKind::Weight)
+    if (plan.buffers[extent.buffer].kind != kind)
       continue;
     switch (extent.space) {
     case Space::Device:
@@ -193,5 +195,12 @@ HomeBytes weightBytesByHome(const Plan &plan, uint32_t placement) {
   }
   return out;
 }
+
+} // namespace
+
+HomeBytes weightBytesByHome(const Plan &plan, uint32_t placement) {
+  return bytesByHome(plan, placement, BufferKind::Weight);
+}
+HomeBytes kvBytesByHome(const Plan &plan, uint32_t placement) { return bytesByHome(plan, placement, BufferKind::Kv); }
 
 } // namespace headrace::plan

@@ -392,5 +392,7 @@ struct HomeBytes {
   uint64_t device = 0, host = 0, disk = 0;
 };
 HomeBytes weightBytesByHome(const Plan &plan, uint32_t placement);
+// The same of KV caches, all layers.
+HomeBytes kvBytesByHome(const Plan &plan, uint32_t placement);
 
 } // namespace headrace::plan

@@ -185,6 +185,8 @@ model::Goal Decoder::goal(const fb::Goal &g) {
   out.batch = optional(g.batch());
   out.context = optional(g.context());
   out.kvTokens = optional(g.kv_tokens());
+  out.kvDeviceMemory = optional(g.kv_device_memory());
+  out.kvHostMemory = optional(g.kv_host_memory());
   if (g.kv_dtype())
     out.kvDtype = enumerator<model::DType>(*g.kv_dtype(), "goal.kv_dtype");
   out.blockTokens = g.block_tokens();

@@ -107,6 +107,8 @@ void addGoal(const plan::Plan &plan, Words &words) {
   words.addIf("--batch", goal.batch);
   words.addIf("--context", goal.context);
   words.addIf("--kv-tokens", goal.kvTokens);
+  if (const plan::HomeBytes kv = plan::kvBytesByHome(plan, 0); kv.host > 0)
+    words.add("--kv-device-memory", model::bytesText(kv.device));
   words.add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
   words.add("--block-tokens", model::cat(plan.blockTokens));
   if (goal.ttft)
