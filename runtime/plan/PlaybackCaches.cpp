@@ -72,9 +72,9 @@ void Playback::spoilCopies(uint32_t step) {
       continue;
     for (const uint64_t base : places_[operand.buffer]) {
       const uint64_t at = base + operand.bufferOffset;
-      memory_.visitContent(at, at + operand.bytes, operand.buffer, base, [&](uint64_t, uint64_t, RangeNode *node) {
-        if (node->writer != static_cast<int32_t>(step))
-          node->stale = static_cast<int32_t>(step);
+      memory_.visitContent(at, at + operand.bytes, operand.buffer, base, [&](uint64_t, uint64_t, RangeNode &node) {
+        if (node.writer != static_cast<int32_t>(step))
+          node.stale = static_cast<int32_t>(step);
       });
     }
   }
@@ -116,9 +116,9 @@ void Playback::leaveCaches() {
     const uint64_t base = trackedBase(buffer, Space::Host, 0, caches_.slabBase(buffer), false);
     bool reported = false;
     memory_.visitContent(base + caches_.mirrorBegin(), base + used, buffer, base,
-                         [&](uint64_t begin, uint64_t end, const RangeNode *node) {
-                           if (node->stale >= 0 && !std::exchange(reported, true))
-                             leaveStale("leaves ", begin, end, *node);
+                         [&](uint64_t begin, uint64_t end, const RangeNode &node) {
+                           if (node.stale >= 0 && !std::exchange(reported, true))
+                             leaveStale("leaves ", begin, end, node);
                          });
   }
 }

@@ -56,7 +56,10 @@ public:
       if (it->second.end > begin && it->second.holds(buffer, base))
         found.emplace_back(std::max(begin, it->first), std::min(end, it->second.end));
     for (const auto &[from, to] : found)
-      visit(from, to, f);
+      visit(from, to, [&](uint64_t at, uint64_t until, RangeNode *node) {
+        if (node)
+          f(at, until, *node);
+      });
   }
 
   // [begin, node.end) becomes this node; what was there is forgotten.
