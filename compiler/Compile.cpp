@@ -113,8 +113,8 @@ private:
     return candidate;
   }
 
-  // The most blocks with which the candidate that moves least, of those that fit at all, fits: weights that are away are
-  // brought in every iteration, and so are tails. None if nothing does, or host memory is too small.
+  // The most blocks with which the candidate that moves least, of those that fit at all, fits: weights that are away
+  // are brought in every iteration, and so are tails. None if nothing does, or host memory is too small.
   std::optional<int64_t> mostResident() {
     const std::vector<PricedStep> none;
     std::optional<int64_t> best;
@@ -145,8 +145,9 @@ private:
   uint64_t hostMemory(int64_t resident) const {
     const uint64_t kv = static_cast<uint64_t>(target_.kvBlocks - resident) * target_.kvBlockBytes *
                         static_cast<uint64_t>(request_.model->layers);
-    return kv > request_.goal.kvHostMemory.value_or(request_.hardware.hostMemoryBytes) ? 0
-                                                                                       : request_.hardware.hostMemoryBytes;
+    return kv > request_.goal.kvHostMemory.value_or(request_.hardware.hostMemoryBytes)
+               ? 0
+               : request_.hardware.hostMemoryBytes;
   }
 
   absl::StatusOr<plan::Plan> choose() {
@@ -316,7 +317,8 @@ private:
       growKv(mostKvBlocks(), plan);
     addTransitions(emitter, prices_, plan);
     const auto key = [&](const plan::Variant &v) {
-      return std::tuple(v.placement, v.newTokens, v.sequences, v.context, plan::kvBlocksOf(plan, plan.schedules[v.schedule]));
+      return std::tuple(v.placement, v.newTokens, v.sequences, v.context,
+                        plan::kvBlocksOf(plan, plan.schedules[v.schedule]));
     };
     std::sort(plan.variants.begin(), plan.variants.end(),
               [&](const plan::Variant &a, const plan::Variant &b) { return key(a) < key(b); });

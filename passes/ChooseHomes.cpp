@@ -48,8 +48,8 @@ public:
       attention_ = llvm::cast<ir::AttentionOp>(user);
   }
 
-  // Blocks [0, resident) stay, [resident, blocks) are at home on the host; [mirror, resident) are there as well, mirror 0:
-  // none. `brings`: the tail is used.
+  // Blocks [0, resident) stay, [resident, blocks) are at home on the host; [mirror, resident) are there as well, mirror
+  // 0: none. `brings`: the tail is used.
   void split(int64_t resident, int64_t blocks, int64_t mirror, bool brings) {
     const ir::BufferType whole = ir::bufferType(cache_.getBuffer());
     mlir::Value mirrored, tail, onDevice;
@@ -99,10 +99,9 @@ private:
                                            append_.getMeta(), append_.getQkv(), kv, homes, append_.getUnit(),
                                            append_.getHeadNorms(), step);
     builder_.setInsertionPoint(attention_);
-    auto attention = ir::AttentionOp::create(builder_, attention_.getLoc(), attention_.getOut().getType(),
-                                             attention_.getMeta(), append.getRotated(),
-                                             append.getAppended().take_front(kv.size()), attention_.getStep(),
-                                             attention_.getAt(), attention_.getScratch());
+    auto attention = ir::AttentionOp::create(
+        builder_, attention_.getLoc(), attention_.getOut().getType(), attention_.getMeta(), append.getRotated(),
+        append.getAppended().take_front(kv.size()), attention_.getStep(), attention_.getAt(), attention_.getScratch());
     attention_.getOut().replaceAllUsesWith(attention.getOut());
     attention_.erase();
     append_.erase();
@@ -173,15 +172,17 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
                                      << " cannot be at home off the device: nothing brings it back yet";
       if (extent.of.kind == algorithms::MovableKind::Kv) {
         if (const auto begin = static_cast<int64_t>(extent.begin); begin < 1 || begin >= kvBlocks)
-          return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index << " cannot be split at block "
-                                       << begin << ": block 0 is on the device, and there are " << kvBlocks.getValue();
+          return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
+                                       << " cannot be split at block " << begin
+                                       << ": block 0 is on the device, and there are " << kvBlocks.getValue();
         continue;
       }
       if (!extent.isWhole() || extent.space != algorithms::Space::Host)
         return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
                                      << " cannot be split, or be elsewhere than on the host: it moves whole";
     }
-    if (const auto caches = std::distance(iteration.block().getOps<ir::KvOp>().begin(), iteration.block().getOps<ir::KvOp>().end());
+    if (const auto caches =
+            std::distance(iteration.block().getOps<ir::KvOp>().begin(), iteration.block().getOps<ir::KvOp>().end());
         chosen.firstKvBlockAway() &&
         llvm::count_if(chosen.away, [](const auto &e) { return e.of.kind == algorithms::MovableKind::Kv; }) != caches)
       return iteration.emitError() << "splits all of its " << caches << " caches or none";

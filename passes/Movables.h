@@ -3,8 +3,9 @@
 // What InsertMovement has to bring to the device in one iteration, in which order, and where to: plain values that the
 // planning of the wrap-around cut reads as well.
 //
-//   items    what a slot holds at a time: the weights of an offloaded layer, or what the head reads; the tail of a cache
-//   moved    in order of first use, which is the order of copying; a movable lies in its item's slot behind those of
+//   items    what a slot holds at a time: the weights of an offloaded layer, or what the head reads; the tail of a
+//   cache moved    in order of first use, which is the order of copying; a movable lies in its item's slot behind those
+//   of
 //            the item that are used before it; in a ring (one slot for all) where algorithms::assignRing puts it
 #pragma once
 
@@ -23,7 +24,7 @@ struct MovedBuffer {
   std::string name;
   uint64_t bytes = 0;
   uint32_t item = 0;
-  bool resizable = false; // of a cache: a launch may bring what is in use of it
+  bool resizable = false;  // of a cache: a launch may bring what is in use of it
   uint64_t slotOffset = 0; // multiple of 256
   // Compute steps, counted from 0 in program order.
   uint32_t firstUse = 0, lastUse = 0;

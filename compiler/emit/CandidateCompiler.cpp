@@ -43,9 +43,9 @@ mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(int64_t firstKvBlockA
     return module;
   // With nothing in use above, an iteration brings no tails.
   for (const IterationClass &c : classes_)
-    lowerModel(*module, absl::StrCat(c.name(), "_no_tails"),
-               {&*request_.model, &layout_, &target_, request_.hardware.kind, c.iterationClass,
-                Target::limits(*c.buckets)})
+    lowerModel(
+        *module, absl::StrCat(c.name(), "_no_tails"),
+        {&*request_.model, &layout_, &target_, request_.hardware.kind, c.iterationClass, Target::limits(*c.buckets)})
         .setKvBlocks(firstKvBlockAway);
   return module;
 }

@@ -45,7 +45,7 @@ public:
   struct Where {
     const std::vector<uint64_t> *hostAddresses = nullptr; // of each unit in the host slab
     const KvHomes *kv = nullptr;
-    bool forThePlan = true;                               // false: to be compared; no phase is shown
+    bool forThePlan = true; // false: to be compared; no phase is shown
   };
   // All buffers placed, as if there were no other placement.
   absl::StatusOr<Placed> place(const Candidate &candidate, const Where &where);

@@ -24,8 +24,8 @@
 
 namespace headrace::compiler {
 
-// Lays the blocks that are at home on the device block by block, all layers' blocks of a number together, from where the
-// first cache begins: no more than the caches took one behind the other. Extents and operands; of a plan without
+// Lays the blocks that are at home on the device block by block, all layers' blocks of a number together, from where
+// the first cache begins: no more than the caches took one behind the other. Extents and operands; of a plan without
 // transitions.
 void interleaveKv(plan::Plan &plan);
 

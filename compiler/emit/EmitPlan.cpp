@@ -234,7 +234,7 @@ private:
   const plan::BufferIndex index_;
   plan::Schedule &schedule_;
   const ir::Ranges ranges_;
-  llvm::DenseMap<mlir::Value, uint32_t> buffers_; // by the value that is the buffer
+  llvm::DenseMap<mlir::Value, uint32_t> buffers_;   // by the value that is the buffer
   llvm::DenseMap<mlir::Value, uint64_t> firstByte_; // of parts of caches
   llvm::DenseMap<mlir::Operation *, uint32_t> steps_;
   std::vector<PendingWait> waits_;
@@ -305,8 +305,7 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
     if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
       home(index.weight(static_cast<size_t>(weight.getUnit())), weight.getBuffer());
     else if (auto kv = llvm::dyn_cast<ir::KvOp>(op); kv && kv.getPart() != ir::KvPart::Mirror)
-      home(index.kv(kv.getLayer()), kv.getBuffer(),
-           kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_) : 0);
+      home(index.kv(kv.getLayer()), kv.getBuffer(), kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_) : 0);
     else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
       home(index.io(toPlan(io.getRole())), io.getBuffer());
     else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op))

@@ -59,7 +59,8 @@ std::string explainSplit(const model::ModelSpec &spec, const Target &target, int
   const auto away = static_cast<uint64_t>(target.kvBlocks - resident);
   return absl::StrCat("KV blocks: ", resident, " of ", target.kvBlocks, " on the device (",
                       bytesText(static_cast<uint64_t>(resident) * blockBytes), "), the other ", away, " (",
-                      bytesText(away * blockBytes), ") at home on the host: with all of them on the device nothing fits");
+                      bytesText(away * blockBytes),
+                      ") at home on the host: with all of them on the device nothing fits");
 }
 
 std::string explainKvHostExhausted(uint64_t kvHostMemory, uint64_t needed) {

@@ -110,8 +110,9 @@ uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const 
   const std::vector<uint64_t> tails(static_cast<size_t>(spec_.layers),
                                     model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_));
   uint64_t bytes = 0;
-  for (const uint64_t slot : algorithms::assignSlotsInCircle(
-           tails, residency.kvSlots > 0 ? residency.kvSlots : algorithms::kKvSlots).slotBytes)
+  for (const uint64_t slot :
+       algorithms::assignSlotsInCircle(tails, residency.kvSlots > 0 ? residency.kvSlots : algorithms::kKvSlots)
+           .slotBytes)
     bytes += slot;
   return bytes;
 }
@@ -121,8 +122,8 @@ uint64_t PlacementFamily::hostBytes(const Candidate &candidate) const {
   for (const int32_t unit : candidate.residency.weightsAway())
     bytes += layout_.units[static_cast<size_t>(unit)].bytes;
   if (const std::optional<int64_t> away = firstKvBlockAway(candidate.residency))
-    bytes += static_cast<uint64_t>(spec_.layers) *
-             model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_);
+    bytes +=
+        static_cast<uint64_t>(spec_.layers) * model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_);
   return bytes;
 }
 
@@ -203,8 +204,8 @@ MemoryNeed PlacementFamily::need(const Candidate &candidate, const std::vector<S
     std::vector<algorithms::ArenaIteration> iterations;
     for (size_t i = 0; i < uses_.size(); ++i)
       iterations.push_back({uses_[i].transients, slots[i].uses});
-    need.transients = algorithms::layOutArena({}, iterations, slots[0].bytes, {}).top -
-                      (need.slots - tailsOf(candidate.residency));
+    need.transients =
+        algorithms::layOutArena({}, iterations, slots[0].bytes, {}).top - (need.slots - tailsOf(candidate.residency));
   }
   need.bytes += need.transients;
   return need;

@@ -143,8 +143,8 @@ void Residency::setNoKvAway() {
 
 void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
   setNoKvAway();
-  const auto at = std::find_if(away.begin(), away.end(),
-                               [](const Extent &extent) { return extent.of.kind > MovableKind::Kv; });
+  const auto at =
+      std::find_if(away.begin(), away.end(), [](const Extent &extent) { return extent.of.kind > MovableKind::Kv; });
   std::vector<Extent> caches;
   for (int32_t layer = 0; layer < layers; ++layer)
     caches.push_back({.of = {MovableKind::Kv, layer}, .begin = static_cast<uint64_t>(firstBlock)});
@@ -152,8 +152,8 @@ void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
 }
 
 bool Residency::operator==(const Residency &other) const {
-  return start == other.start && slots == other.slots && ringBytes == other.ringBytes && kvSlots == other.kvSlots && wrap == other.wrap &&
-         away == other.away;
+  return start == other.start && slots == other.slots && ringBytes == other.ringBytes && kvSlots == other.kvSlots &&
+         wrap == other.wrap && away == other.away;
 }
 
 std::string toText(const Residency &residency) {
@@ -225,7 +225,8 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
     if (!good) {
       error = "has '" + std::string(entry) +
               "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
-              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N, decode-cut= or mixed-cut=N or N+BYTES, wrap, one-cut";
+              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N, decode-cut= or mixed-cut=N or "
+              "N+BYTES, wrap, one-cut";
       return std::nullopt;
     }
   }

@@ -26,6 +26,7 @@ public:
     RETURN_IF_ERROR(check());
     Manifest manifest;
     manifest.planned = plan::weightBytesByHome(plan_, options_.placement);
+    manifest.kv = plan::kvBytesByHome(plan_, options_.placement);
     uint64_t done = 0;
     const uint64_t total = layout_.totalBytes();
     if (options_.progress)

@@ -13,6 +13,8 @@ std::string Manifest::toString() const {
   row("host", planned.host, loaded.host);
   if (planned.disk != 0 || loaded.disk != 0)
     row("disk", planned.disk, loaded.disk);
+  if (kv.host > 0)
+    absl::StrAppendFormat(&out, "KV by home: device %d bytes, host %d bytes\n", kv.device, kv.host);
   absl::StrAppendFormat(&out, "device arena %d bytes, host slab %d bytes\n", deviceArenaBytes, hostSlabBytes);
   return out;
 }

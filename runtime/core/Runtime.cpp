@@ -186,8 +186,8 @@ absl::StatusOr<uint32_t> Runtime::choose(int64_t tokens, int64_t sequences, int6
 
 absl::StatusOr<uint32_t> Runtime::chooseIn(uint32_t placement, int64_t tokens, int64_t sequences, int64_t context) {
   RETURN_IF_ERROR(impl_->checkPlacement(placement));
-  impl_->chosen =
-      impl_->table.cheapest(placement, {tokens, sequences, context, impl_->blocks.endOfUse()}, impl_->paths, impl_->now, impl_->owedNs);
+  impl_->chosen = impl_->table.cheapest(placement, {tokens, sequences, context, impl_->blocks.endOfUse()}, impl_->paths,
+                                        impl_->now, impl_->owedNs);
   if (impl_->chosen.variant != kNone)
     return impl_->chosen.variant;
   ++impl_->missing;
@@ -242,8 +242,8 @@ absl::Status Runtime::launch(uint32_t variant) {
   Impl &impl = *impl_;
   const plan::Schedule &schedule = impl.plan.schedules[impl.plan.variants[variant].schedule];
   if (const int64_t most = plan::kvBlocksOf(impl.plan, schedule), end = impl.blocks.endOfUse(); end > most)
-    return absl::FailedPreconditionError(absl::StrCat("variant ", variant, " is for KV blocks below ", most, ", block ",
-                                                      end - 1, " is in use"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("variant ", variant, " is for KV blocks below ", most, ", block ", end - 1, " is in use"));
   RETURN_IF_ERROR(impl.device.launch(*impl.variants[variant], impl.inUse()));
   impl.now = impl.paths.config(schedule.placement, schedule.exitState);
   if (variant == impl.chosen.variant)

@@ -22,6 +22,7 @@ namespace headrace::core {
 // Bytes of weights by home, counted while loading, beside what the plan says.
 struct Manifest {
   plan::HomeBytes planned, loaded;
+  plan::HomeBytes kv; // of the caches; said where some of them is on the host
   uint64_t deviceArenaBytes = 0, hostSlabBytes = 0;
   std::string toString() const; // one table for people
 };

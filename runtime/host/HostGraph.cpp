@@ -64,8 +64,7 @@ private:
 
   absl::Status addCopy(uint32_t index, LaneStep &out) {
     const plan::Plan &plan = request_.plan;
-    ASSIGN_OR_RETURN(sides,
-                     core::copySides(plan, schedule_, index, {request_.bases, plan.arenaBytes, plan.hostBytes}));
+    ASSIGN_OR_RETURN(sides, core::copySides(plan, schedule_, index, {request_.bases, plan.arenaBytes, plan.hostBytes}));
     out.copy = sides;
     return absl::OkStatus();
   }

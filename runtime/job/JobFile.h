@@ -52,8 +52,8 @@ struct Goal {
   // Bytes of the device that KV blocks may take: the others are at home on the host. Unset: as many as fit, all where
   // they do. And what KV blocks may take of the host.
   std::optional<uint64_t> kvDeviceMemory, kvHostMemory;
-  std::optional<DType> kvDtype;         // unset ("auto"): F32 on host, else the checkpoint's
-  int64_t blockTokens = 16;             // tokens per KV block
+  std::optional<DType> kvDtype; // unset ("auto"): F32 on host, else the checkpoint's
+  int64_t blockTokens = 16;     // tokens per KV block
   // Whether placements may have more KV blocks than kvTokens asks for, in memory that others have weights in. Auto: on.
   AutoOnOff elasticKv = AutoOnOff::Auto;
   // Latency objectives, of each iteration: ttft of one that prefills, tpot of one that only decodes; above zero. Either

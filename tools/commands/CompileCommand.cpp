@@ -46,6 +46,7 @@ uint32_t largest(const plan::Plan &plan, plan::IterationClass iterationClass) {
   };
   for (uint32_t i = 0; i < plan.variants.size(); ++i)
     if (plan.variants[i].placement == 0 && plan.schedules[plan.variants[i].schedule].iterationClass == iterationClass &&
+        plan.schedules[plan.variants[i].schedule].kvBlocks == 0 && // all blocks may be in use
         (best == plan::kNone || key(i) > key(best)))
       best = i;
   return best;
@@ -61,7 +62,9 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   };
   line("model", model::cat(plan.model->name, ", ", plan.model->layers, " layers"));
   line("hardware", plan.hardware.name);
-  line("offloaded", describePlacement(placement));
+  line("offloaded", describePlacement(plan, placement));
+  if (const std::string homes = kvHomesText(plan, 0); !homes.empty())
+    line("KV cache", homes);
   line("why", plan.reason);
   line("limited by", plan.limitingResource);
   line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
@@ -74,9 +77,10 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
       break; // a line a bucket below
     if (r.index == largestDecode(plan) || r.index == largestMixed(plan))
       line(r.index == largestDecode(plan) ? "decode" : "prefill, mixed",
-           absl::StrFormat("%d tokens of %d sequences at context %d: %s predicted, compute %s, link %s (%s h2d)",
+           absl::StrFormat("%d tokens of %d sequences at context %d: %s predicted, compute %s, link %s (%s h2d%s)",
                            r.newTokens, r.sequences, r.context, formatNs(r.predictedNs), formatNs(r.computeAloneNs),
-                           formatNs(r.linkAloneNs), formatBytes(r.linkBytes.h2d)));
+                           formatNs(r.linkAloneNs), formatBytes(r.linkBytes.h2d),
+                           r.linkBytes.d2h > 0 ? ", " + formatBytes(r.linkBytes.d2h) + " d2h" : ""));
   }
   line("variants", model::cat(plan.variants.size(), "; headrace inspect shows each"));
   line("as flags", "headrace compile " + chosenFlags(job, plan));

@@ -64,7 +64,7 @@ uint32_t placementBefore(const plan::Schedule &schedule) {
 
 } // namespace
 
-std::string describePlacement(const plan::Placement &placement) {
+std::string describePlacement(const plan::Plan &plan, const plan::Placement &placement) {
   std::vector<std::string> parts;
   if (placement.offloadedLayers > 0)
     parts.push_back(
@@ -74,7 +74,19 @@ std::string describePlacement(const plan::Placement &placement) {
     parts.push_back("embedding");
   if (placement.offloadsHead)
     parts.push_back("head");
+  if (const int64_t resident = plan::residentBlocks(plan, placement); resident < placement.kvBlocks)
+    parts.push_back(absl::StrFormat("KV blocks from %d on", resident));
   return parts.empty() ? "nothing" : absl::StrJoin(parts, ", ");
+}
+
+std::string kvHomesText(const plan::Plan &plan, uint32_t placement) {
+  const plan::Placement &p = plan.placements[placement];
+  const plan::HomeBytes bytes = plan::kvBytesByHome(plan, placement);
+  const int64_t resident = plan::residentBlocks(plan, p);
+  if (bytes.host == 0)
+    return "";
+  return absl::StrFormat("%d of %d blocks on the device (%s), %d at home on the host (%s)", resident, p.kvBlocks,
+                         formatBytes(bytes.device), p.kvBlocks - resident, formatBytes(bytes.host));
 }
 
 std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
@@ -88,6 +100,8 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
     r.sequences = variant.sequences;
     r.context = variant.context;
     r.placement = placement.name;
+    if (plan.schedules[variant.schedule].kvBlocks > 0)
+      r.placement += ", no tails"; // with nothing of them in use
     r.interval = intervalOf(placement);
     r.offloadedLayers = placement.offloadedLayers;
     r.deviceBytes = plan::deviceBytes(plan, variant.schedule);
@@ -124,11 +138,16 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
   line("KV cache",
        absl::StrFormat("%s, %d blocks of %d tokens a layer, context up to %d",
                        std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens, plan.maxContext));
+  for (uint32_t p = 0; p < plan.placements.size(); ++p)
+    if (const std::string homes = kvHomesText(plan, p); !homes.empty())
+      line("KV homes", plan.placements[p].name + ": " + homes);
   for (const plan::Placement &placement : plan.placements)
-    line("offloaded", absl::StrFormat("%s: %s; start rule %s, %d slots%s", placement.name, describePlacement(placement),
-                                      plan::startText(placement), placement.slots.size(),
-                                      plan.pageBytes > 0 ? absl::StrFormat(", %d KV blocks a layer", placement.kvBlocks)
-                                                         : std::string()));
+    line("offloaded",
+         absl::StrFormat("%s: %s; start rule %s, %d slots%s", placement.name, describePlacement(plan, placement),
+                         plan::startText(placement), placement.slots.size(),
+                         placement.kvBlocks != plan.kvBlocks || plan.placements.front().kvBlocks != plan.kvBlocks
+                             ? absl::StrFormat(", %d KV blocks a layer", placement.kvBlocks)
+                             : std::string()));
   line("policy", describeGoal(plan));
   line("limited by", plan.limitingResource);
   line("reason", plan.reason);
@@ -216,6 +235,9 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
          {"start_rule", plan::startText(placement)},
          {"slots", placement.slots.size()},
          {"freed_bytes", plan::freedBytes(plan, p)},
+         {"kv_blocks", plan.placements[p].kvBlocks},
+         {"kv_bytes_by_home",
+          {{"device", plan::kvBytesByHome(plan, p).device}, {"host", plan::kvBytesByHome(plan, p).host}}},
          {"weight_bytes_by_home", {{"device", homes.device}, {"host", homes.host}, {"disk", homes.disk}}}});
   }
   json["placements"] = std::move(placements);

@@ -32,6 +32,8 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
 std::string inspectJson(const plan::Plan &plan, const std::string &path); // one object, indented
 
 // "4 layers (interval 8), embedding, head" or "nothing".
-std::string describePlacement(const plan::Placement &placement);
+// "29 of 257 blocks on the device (19.9 MiB), 228 at home on the host (157 MiB)"; empty where all are on the device.
+std::string kvHomesText(const plan::Plan &plan, uint32_t placement);
+std::string describePlacement(const plan::Plan &plan, const plan::Placement &placement);
 
 } // namespace headrace::tools

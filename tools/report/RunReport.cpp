@@ -51,7 +51,7 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
     absl::StrAppendFormat(&out, "%-16s %s\n", name, value);
   };
   line("device", report.device);
-  line("offloaded", describePlacement(plan.placements[placement]));
+  line("offloaded", describePlacement(plan, plan.placements[placement]));
   line("TTFT", absl::StrFormat("%.3f ms", r.ttftMs));
   line("TPOT", absl::StrFormat("%.3f ms", r.tpotMs));
   line("iterations", model::cat(r.iterations, ", ", r.prefillIterations, " of them with prompts; ", report.transitions,

@@ -106,9 +106,10 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
   chart.modelHash = plan.modelHash;
   chart.variant = index;
   chart.title = model::cat(plan.model->name, " on ", plan.hardware.name);
-  chart.subtitle = model::cat("variant ", index, ": ", variant.newTokens, " new tokens, ", variant.sequences,
-                              " sequences, context ", variant.context, "; offloaded: ", describePlacement(placement),
-                              ", start rule ", plan::startText(placement));
+  chart.subtitle =
+      model::cat("variant ", index, ": ", variant.newTokens, " new tokens, ", variant.sequences, " sequences, context ",
+                 variant.context, "; offloaded: ", describePlacement(plan, placement), ", start rule ",
+                 plan::startText(placement));
 
   const model::Hardware &hardware = plan.hardware;
   const double duplexShare = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
