@@ -80,20 +80,28 @@ public:
     if (target_.kvResident)
       splitKv(*target_.kvResident);
     absl::StatusOr<plan::Plan> plan = choose();
-    // What is stated stays as it is; else caches that do not fit are split.
-    if (!absl::IsResourceExhausted(plan.status()) || request_.goal.kvDeviceMemory || !request_.placements.empty())
+    if (!lacksDeviceMemory(plan.status()) || !maySplitKv())
       return plan;
     const std::optional<int64_t> resident = mostResident();
     if (!resident)
       return plan;
-    splitKv(*resident);
-    latency_.reset();
-    nested_ = false;
-    if (absl::StatusOr<plan::Plan> split = choose(); split.ok()) {
-      absl::StrAppend(&split->reason, ". ", explainSplit(request_.model, target_, *resident));
-      return split;
+    absl::Status least; // with as little on the device as can be
+    for (const int64_t blocks : {*resident, *resident - 1, *resident / 4 * 3, *resident / 2, int64_t{1}}) {
+      if (blocks < 1)
+        continue;
+      splitKv(blocks);
+      latency_.reset();
+      nested_ = false;
+      absl::StatusOr<plan::Plan> split = choose();
+      if (split.ok()) {
+        absl::StrAppend(&split->reason, ". ", explainSplit(request_.model, target_, blocks));
+        return split;
+      }
+      if (!lacksDeviceMemory(split.status()))
+        return split; // memory would do, and something else does not
+      least = split.status();
     }
-    return plan; // the minimum with all of the caches on the device
+    return least;
   }
 
 private:
@@ -108,38 +116,57 @@ private:
     family_.setKvAway(resident);
   }
   Candidate withKv(Candidate candidate) const {
-    if (kvAway_ && !candidate.residency.firstKvBlockAway())
-      candidate.residency.setKvAway(request_.model->layers, *kvAway_);
+    if (!kvAway_ || candidate.residency.firstKvBlockAway())
+      return candidate;
+    candidate.residency.setKvAway(request_.model->layers, *kvAway_);
+    // Where the circle is cut was found for weights alone.
+    candidate.residency.wrap.decode.reset();
+    candidate.residency.wrap.mixed.reset();
     return candidate;
   }
 
-  // The most blocks with which the candidate that moves least, of those that fit at all, fits: weights that are away
-  // are brought in every iteration, and so are tails. None if nothing does, or host memory is too small.
+  // What is stated stays as it is.
+  bool maySplitKv() const {
+    return policy_.traits.splitsCaches && !request_.goal.kvDeviceMemory && request_.placements.empty() &&
+           !request_.policy.statesPlacement() && request_.policy.placements.value_or(1) == 1 && target_.kvBlocks > 1;
+  }
+
+  // The most blocks on the device with which the candidate that moves least, of those that fit at all, fits: weights that
+  // are away are brought in every iteration, and so are tails. 1 where none does; none where splitting saves nothing, or where the
+  // host has no room.
   std::optional<int64_t> mostResident() {
-    const std::vector<PricedStep> none;
+    const std::vector<PricedStep> steps = candidates_.pricedSteps();
+    std::vector<Candidate> all = policy_.candidates({request_, target_, layout_, family_, steps});
+    std::erase_if(all, [](const Candidate &c) { return c.residency.start != algorithms::kEager; });
+    if (all.empty())
+      return std::nullopt;
+    const uint64_t whole = family_.need(all.back()).bytes;
     std::optional<int64_t> best;
     uint64_t bestMoved = 0;
-    const std::vector<PricedStep> steps = candidates_.pricedSteps();
-    for (const Candidate &candidate : policy_.candidates({request_, target_, layout_, family_, steps})) {
-      if (candidate.residency.start != algorithms::kEager)
-        continue;
-      int64_t low = 0, high = target_.kvBlocks; // fits; does not
-      while (high - low > 1) {
-        const int64_t middle = low + (high - low) / 2;
-        family_.setKvAway(middle);
-        (family_.fits(candidate, target_.deviceMemory) ? low : high) = middle;
-      }
-      if (low < 1)
-        continue;
-      family_.setKvAway(low);
+    for (const Candidate &candidate : all) {
+      const int64_t blocks = mostResident(candidate);
+      family_.setKvAway(std::max<int64_t>(blocks, 1));
       const uint64_t moved = family_.hostBytes(candidate);
-      if (moved <= hostMemory(low) && (!best || moved < bestMoved)) {
-        best = low;
+      if (blocks >= 1 && moved <= hostMemory(blocks) && (!best || moved < bestMoved)) {
+        best = blocks;
         bestMoved = moved;
       }
     }
+    family_.setKvAway(1);
+    if (!best && hostMemory(1) > 0 && family_.need(all.back()).bytes < whole)
+      best = 1;
     family_.setKvAway(std::nullopt);
     return best;
+  }
+  // Of one candidate; 0 where it does not fit with any.
+  int64_t mostResident(const Candidate &candidate) {
+    int64_t low = 0, high = target_.kvBlocks; // fits; does not
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      family_.setKvAway(middle);
+      (family_.fits(candidate, target_.deviceMemory) ? low : high) = middle;
+    }
+    return low;
   }
   // What may be pinned with so many blocks on the device; 0 where KV has less.
   uint64_t hostMemory(int64_t resident) const {
@@ -251,8 +278,7 @@ private:
     MemoryNeed need = family_.need(choice.candidate());
     need.transients = need.transients + least - need.bytes;
     need.bytes = least;
-    return absl::ResourceExhaustedError(
-        explainExhausted(request_.model, target_, request_.policy, choice.candidate(), need));
+    return deviceMemoryExhausted(request_.model, target_, request_.policy, choice.candidate(), need);
   }
 
   // A plan of the chosen candidates. Sets overBudget_ where one of them needs more than there is; the plan is not
@@ -453,6 +479,14 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
   RETURN_IF_ERROR(model::validate(request.hardware, "hardware"));
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
   RETURN_IF_ERROR(checkPolicy(request.policy, request.goal));
+  if (request.goal.kvDeviceMemory && request.policy.placements.value_or(1) > 1)
+    return absl::InvalidArgumentError(absl::StrCat("policy.placements = ", *request.policy.placements,
+                                                   ": expected 1 beside goal.kv_device_memory"));
+  if (request.goal.kvDeviceMemory && !(policy->traits.splitsCaches && request.policy.startRule == model::StartRule::Eager))
+    return absl::InvalidArgumentError(absl::StrCat(
+        "goal.kv_device_memory = ", *request.goal.kvDeviceMemory, ": policy ", std::string(policy->name),
+        request.policy.startRule == model::StartRule::Eager ? "" : " under the rule paper",
+        " keeps caches on the device, expected policy interval and start rule eager"));
   RETURN_IF_ERROR(checkStated(request.policy, request.model));
   model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements)

@@ -203,8 +203,7 @@ absl::Status Chooser::refusal() {
     MemoryNeed need = p_.family->need(*minima.bytesAtAny.candidate);
     need.transients = need.transients + minima.bytesAtAny.bytes - need.bytes;
     need.bytes = minima.bytesAtAny.bytes;
-    return absl::ResourceExhaustedError(
-        explainExhausted(*p_.spec, *p_.target, p_.policy, *minima.bytesAtAny.candidate, need));
+    return deviceMemoryExhausted(*p_.spec, *p_.target, p_.policy, *minima.bytesAtAny.candidate, need);
   }
   minima.decode = leastOfClass(true, p_.target->deviceMemory);
   minima.mixed = leastOfClass(false, p_.target->deviceMemory);

@@ -54,6 +54,8 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   problem.apart = apart_;
   const PolicyInputs inputs{*in_.request, *in_.target, *in_.layout, *in_.family, in_.steps};
   problem.candidates = in_.policy->candidates(inputs);
+  if (in_.family->splitsCaches()) // tails move under the rule eager only
+    std::erase_if(problem.candidates, [](const Candidate &c) { return c.residency.start != algorithms::kEager; });
   if (in_.policy->opinion != nullptr)
     problem.meets = in_.policy->opinion(inputs);
   RETURN_IF_ERROR(keepWhatHostHolds(problem.candidates));

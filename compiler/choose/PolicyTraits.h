@@ -17,6 +17,7 @@ struct PolicyTraits {
   bool countsGaps = false;       // holds a TPOT for the whole gap between tokens, foreign prompts included
   bool searchesUnits = false;    // single units in a ring are searched beside the candidates
   bool onePlacement = false;     // one setting serves all iterations
+  bool splitsCaches = false;     // where KV caches do not fit, some of their blocks are at home on the host
   bool printsFormula = false;    // Select-N's closed form stands beside its choices
   size_t colour = 5;             // its own in every chart (tools/timeline/BarChart.h)
 };

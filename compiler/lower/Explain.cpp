@@ -40,7 +40,9 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, bo
   return text;
 }
 
-std::string explainExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
+constexpr char kLacksDeviceMemory[] = "headrace/device-memory"; // a payload's type
+
+absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
                              const Candidate &smallest, const MemoryNeed &need) {
   std::string text = absl::StrCat("device memory of ", target.deviceMemory, " bytes (", bytesText(target.deviceMemory),
                                   ") cannot hold ", spec.name, " at batch ", target.batch, " and context ",
@@ -51,8 +53,12 @@ std::string explainExhausted(const model::ModelSpec &spec, const Target &target,
     absl::StrAppend(&text, ", smaller new-token buckets");
   if (awayOf(smallest.residency, spec).layers < spec.layers && (policy.interval || policy.offloadLayers))
     absl::StrAppend(&text, ", more layers offloaded");
-  return text;
+  absl::Status status = absl::ResourceExhaustedError(text);
+  status.SetPayload(kLacksDeviceMemory, absl::Cord());
+  return status;
 }
+
+bool lacksDeviceMemory(const absl::Status &status) { return status.GetPayload(kLacksDeviceMemory).has_value(); }
 
 std::string explainSplit(const model::ModelSpec &spec, const Target &target, int64_t resident) {
   const uint64_t blockBytes = target.kvBlockBytes * static_cast<uint64_t>(spec.layers);

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "absl/status/status.h"
+
 #include "compiler/lower/Placements.h"
 #include "runtime/plan/Plan.h"
 
@@ -19,9 +21,11 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, bo
                           uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
                           const plan::Variant &decode);
 
-// `need` is what the smallest placement takes.
-std::string explainExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
+// ResourceExhausted: device memory is too small. `need` is what the smallest placement takes.
+absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
                              const Candidate &smallest, const MemoryNeed &need);
+// Whether it was that, and no objective.
+bool lacksDeviceMemory(const absl::Status &status);
 
 // What the placements leave on the host, pinned, is more than the host has.
 // `hostBytes`: the least that placements of the policy put there which fit the device.

@@ -41,6 +41,7 @@ public:
 
   // From now on every candidate that does not say itself has blocks of its caches from this one on at home on the host.
   void setKvAway(std::optional<int64_t> firstBlock) { kvAway_ = firstBlock; }
+  bool splitsCaches() const { return kvAway_.has_value(); }
 
   MemoryNeed need(const Candidate &candidate) const;
   // All but the transients, which take packing.

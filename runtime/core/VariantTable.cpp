@@ -2,9 +2,8 @@
 #include "runtime/core/VariantTable.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
-
-#include "runtime/plan/BlockRuns.h"
 
 namespace headrace::core {
 
@@ -23,7 +22,9 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
         std::find_if(of.groups.begin(), of.groups.end(), [&](const Group &other) { return other.entry == entry; });
     if (group == of.groups.end())
       group = of.groups.insert(group, {entry, {}});
-    group->items.push_back({{variant.newTokens, variant.sequences, variant.context, plan::kvBlocksOf(plan, schedule)},
+    // That a placement has too few is found when it is entered.
+    const int64_t kvBlocks = schedule.kvBlocks > 0 ? schedule.kvBlocks : std::numeric_limits<int64_t>::max();
+    group->items.push_back({{variant.newTokens, variant.sequences, variant.context, kvBlocks},
                             variant.predictedNs,
                             i,
                             schedule.iterationClass == plan::IterationClass::Decode});

@@ -29,7 +29,7 @@ headrace.iteration @kv_on_host decode phase(movement) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %kv = headrace.kv 0 : <host, 4096, bf16>
   %q = headrace.weight 0 "head" head : <800, f32>
-  // expected-error@+1 {{operand #2 must be whole buffer on the device}}
+  // expected-error@+1 {{operand #2 must be variadic of whole buffer on the device}}
   %a = headrace.attention tokens(%meta) %q, %kv step<attention 0> : <512, bytes>, <800, f32>, <host, 4096, bf16> -> <400, f32>
 }
 
@@ -500,5 +500,42 @@ headrace.iteration @rope_norms_of_no_unit decode phase(model) limits(8, 8, 2048)
   %unit = headrace.weight 1 "layers.0.qkv" qkv layer 0 : <1000, f16>
   %kv = headrace.kv 0 : <4096, bf16>
   // expected-error@+1 {{has norms of no unit}}
-  %r, %k = "headrace.rope_append"(%meta, %unit, %kv) <{head_norms = array<i64: 0, 64>, step = array<i64: 0, 1, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>) -> (!headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>)
+  %r, %k = "headrace.rope_append"(%meta, %unit, %kv) <{head_norms = array<i64: 0, 64>, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>, step = array<i64: 0, 1, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>) -> (!headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>)
+}
+
+// -----
+
+headrace.iteration @append_that_is_not_direct decode phase(homes) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %qkv = headrace.io output : <600, f32>
+  %kv = headrace.kv 0 : <256, f32>
+  %tail = headrace.kv 0 tail : <host, 512, f32>
+  // expected-error@+1 {{writes host buffers and must be marked direct}}
+  %r, %k, %h = headrace.rope_append tokens(%meta) %qkv, %kv home %tail step<attention 0> : <512, bytes>, <600, f32>, <256, f32>, <host, 512, f32>
+}
+
+// -----
+
+headrace.iteration @direct_append_of_nothing decode phase(homes) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %qkv = headrace.io output : <600, f32>
+  %kv = headrace.kv 0 : <256, f32>
+  // expected-error@+1 {{is marked direct but writes device buffers}}
+  %r, %k = headrace.rope_append tokens(%meta) %qkv, %kv step<attention 0, direct> : <512, bytes>, <600, f32>, <256, f32>
+}
+
+// -----
+
+headrace.iteration @attention_over_three decode phase(homes) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %qkv = headrace.io output : <600, f32>
+  %kv = headrace.kv 0 : <256, f32>
+  // expected-error@+1 {{takes a cache, and its tail if it is split, not 3 buffers}}
+  %a = headrace.attention tokens(%meta) %qkv, %kv, %kv, %kv step<attention 0> : <512, bytes>, <600, f32>, <256, f32>, <256, f32>, <256, f32> -> <400, f32>
+}
+
+// -----
+
+// expected-error@+1 {{may use -1 KV blocks}}
+headrace.iteration @fewer_than_no_blocks decode phase(model) limits(8, 8, 2048) kv(-1) {
 }

@@ -3,8 +3,8 @@
 
 headrace.iteration @kv decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
-  %kv = headrace.kv 0 : <host, 4096, bf16>
-  // expected-error@+1 {{brings 'kv.0': kv cannot be moved yet}}
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  // expected-error@+1 {{brings what nothing uses}}
   %d = headrace.on_device %kv : <host, 4096, bf16> -> <4096, bf16>
 }
 

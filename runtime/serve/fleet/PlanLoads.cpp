@@ -33,7 +33,8 @@ PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
   link_ = linkBandwidth > 0 ? std::min(link, linkBandwidth) : link;
   for (uint32_t v = 0; v < plan.variants.size(); ++v) {
     const plan::Variant &variant = plan.variants[v];
-    variants_[variant.placement].push_back(v);
+    if (plan.schedules[variant.schedule].kvBlocks == 0) // counted as if all KV blocks were in use
+      variants_[variant.placement].push_back(v);
     if (plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed)
       mixedTokens_[variant.placement] = std::max(mixedTokens_[variant.placement], variant.newTokens);
   }

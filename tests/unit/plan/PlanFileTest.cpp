@@ -60,7 +60,14 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   plan.modelHash = "0123456789abcdef";
   plan.modelPath = "/models/tiny";
   plan.hardware = {"a10", model::DeviceKind::Cuda, 24, 25, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 0.25, 0.5, 0.75};
-  plan.goal = {uint64_t{8} << 30, 8, 2048, 999, model::DType::BF16, 32};
+  plan.goal = {.deviceMemory = uint64_t{8} << 30,
+               .batch = 8,
+               .context = 2048,
+               .kvTokens = 999,
+               .kvDeviceMemory = uint64_t{3} << 30,
+               .kvHostMemory = uint64_t{40} << 30,
+               .kvDtype = model::DType::BF16,
+               .blockTokens = 32};
   plan.policy = {"interval", true, 4, 10, model::StartRule::Paper, 2, model::AutoOnOff::On, model::AutoOnOff::Off};
   plan.goal.ttft = std::chrono::nanoseconds(500'000'000);
   plan.goal.tpot = std::chrono::nanoseconds(52'312'345);
@@ -77,6 +84,8 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(textOf(*back), textOf(plan));
   EXPECT_EQ(back->goal.kvDtype, model::DType::BF16);
+  EXPECT_EQ(back->goal.kvDeviceMemory, uint64_t{3} << 30);
+  EXPECT_EQ(back->goal.kvHostMemory, uint64_t{40} << 30);
   EXPECT_EQ(back->policy.slots, 2);
   EXPECT_EQ(back->hardware.linkEfficiency, 0.75);
   EXPECT_EQ(back->goal.ttft, std::chrono::nanoseconds(500'000'000));
@@ -100,6 +109,8 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   const absl::StatusOr<Plan> unset = parse(bytesOf(serialize(plan)), "a.plan");
   ASSERT_TRUE(unset.ok()) << unset.status();
   EXPECT_EQ(unset->goal.deviceMemory, std::nullopt);
+  EXPECT_EQ(unset->goal.kvDeviceMemory, std::nullopt);
+  EXPECT_EQ(unset->goal.kvHostMemory, std::nullopt);
   EXPECT_EQ(unset->goal.kvDtype, std::nullopt);
   EXPECT_EQ(unset->goal.tpot, std::nullopt);
   EXPECT_EQ(unset->goal.sloFactor, std::nullopt);

@@ -117,12 +117,13 @@ TEST(InspectReport, TextThatIsNoUtf8DoesNotBreakTheJson) {
 }
 
 TEST(InspectReport, DescribesPlacements) {
+  const plan::Plan plan = testPlan();
   plan::Placement p;
-  EXPECT_EQ(describePlacement(p), "nothing");
+  EXPECT_EQ(describePlacement(plan, p), "nothing");
   p.offloadsEmbedding = p.offloadsHead = true;
-  EXPECT_EQ(describePlacement(p), "embedding, head");
+  EXPECT_EQ(describePlacement(plan, p), "embedding, head");
   p.offloadedLayers = 10;
-  EXPECT_EQ(describePlacement(p), "10 layers, embedding, head");
+  EXPECT_EQ(describePlacement(plan, p), "10 layers, embedding, head");
 }
 
 } // namespace
