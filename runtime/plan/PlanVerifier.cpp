@@ -52,12 +52,12 @@ std::vector<Violation> findViolations(const Plan &plan, size_t limit) {
   const BufferIndex buffers(plan);
   const CacheHomes caches(plan);
   verifyBuffers(plan, layout, buffers, report);
-  verifyCaches(plan, caches, report);
   verifyPlaces(plan, caches, report);
   for (uint32_t schedule = 0; schedule < plan.schedules.size() && !report.full(); ++schedule) {
     verifyOperands(plan, layout, buffers, caches, schedule, report);
     verifyPlaces(plan, caches, schedule, report);
-    verifyMovement(plan, caches, schedule, report);
+    if (verifyCachesApart(plan, caches, schedule, report))
+      verifyMovement(plan, caches, schedule, report);
   }
   if (!report.full())
     verifyTotals(plan, caches, report);

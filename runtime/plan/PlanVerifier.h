@@ -26,8 +26,8 @@ namespace headrace::plan {
 
 // The rules by name; DESIGN's movement rules 1-8 and the structure of a plan.
 enum class Rule : uint8_t {
-  // Indices, counts, sizes, enumerators, tiling of extents; operands that are not the op's, or smaller than what it
-  // touches.
+  // Indices, counts, sizes, enumerators, tiling of extents; the split of caches, and that a block has one place in all
+  // placements; operands that are not the op's, or smaller than what it touches.
   Structure,
   // 1: a read is not ordered after the write (prefetch) of bytes that it reads.
   ReadBeforeReady,
@@ -40,13 +40,13 @@ enum class Rule : uint8_t {
   // 4: a device range beyond the arena, an arena beyond the budget.
   OverBudget,
   // 4: two live buffers share a byte: homes, slots, transients (from first use to last); operands of one step of which
-  // one is written.
+  // one is written; what is written or kept among the blocks of interleaved caches.
   Overlap,
   // 6, 8: a slot is read that this iteration has not written, and the entry state does not say that it holds this; an
   // exit state says more than what slots hold at the end; a state that variants need cannot be reached.
   EntryExit,
   // 7: a host side outside the slab, not one contiguous run, not the buffer's home, or written by a copy; two buffers'
-  // homes that share a byte of the slab; a cache's home that is elsewhere in another placement.
+  // homes that share a byte of the slab.
   HostRange,
   // A content, or what a step writes of a cache's tail on the device, does not lie in one slot.
   SlotTooSmall,

@@ -30,6 +30,7 @@ public:
     findInterleaved();
     for (size_t i = 0; i < plan_.placements.size() && ok(); ++i)
       checkPlacement(plan_.placements[i], absl::StrCat("placements[", i, "]"));
+    checkTails();
     for (size_t i = 0; i < plan_.states.size() && ok(); ++i)
       checkState(plan_.states[i], absl::StrCat("states[", i, "]"));
     for (size_t i = 0; i < plan_.schedules.size() && ok(); ++i)
@@ -103,11 +104,14 @@ private:
   void checkPlacement(const Placement &placement, const std::string &path);
   void checkBlocksInUse(const Schedule &schedule, const std::string &path);
   bool checkCacheExtent(const Extent &extent, uint64_t end, uint64_t &resident, const std::string &at);
+  void checkRegion(const Placement &placement, const std::string &path);
+  void checkTails();
   void checkState(const State &state, const std::string &path);
   void checkSchedule(uint32_t i);
   bool checkStep(const Schedule &schedule, uint32_t i, const std::string &path);
   bool checkCopy(const Schedule &schedule, uint32_t i, const std::string &path);
   bool checkOperand(const Schedule &schedule, uint32_t i, const std::string &path);
+  bool checkBlocks(const Schedule &schedule, uint32_t i, const std::string &path);
   void checkEdges(const Schedule &schedule, const std::string &path);
   bool checkDurations(const std::vector<uint64_t> &durations, uint32_t schedule, const std::string &path);
   void checkVariant(size_t i);
@@ -115,7 +119,10 @@ private:
   void checkTransition(const Transition &transition, const std::string &path);
 
   const Plan &plan_;
-  bool interleaved_ = false;                 // the caches' homes: of all in all placements, or of none in any
+  bool interleaved_ = false; // the caches' homes: of all in all placements, or of none in any
+  // Of caches that are interleaved: where each layer's first block is on the device, in all placements; and the bytes
+  // of each that are there, by placement.
+  std::vector<uint64_t> cacheAddress_, resident_;
   uint32_t schedule_ = kNone, step_ = kNone; // what is being checked, for the fault
   std::optional<StructureFault> fault_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The structure of a plan: buffers, and where they have their homes.
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -149,6 +150,65 @@ bool StructureCheck::checkCacheExtent(const Extent &extent, uint64_t end, uint64
   return true;
 }
 
+// The layers share out one range of the device: their blocks of a number lie side by side, in any order, but in the
+// same place in all placements.
+//
+//   base   | 0 of kv.1 | 0 of kv.0 | 0 of kv.2 | 1 of kv.1 | 1 of kv.0 | ...
+void StructureCheck::checkRegion(const Placement &placement, const std::string &path) {
+  const uint64_t block = plan_.kvBlockBytes();
+  const auto layers = static_cast<uint64_t>(plan_.model->layers);
+  uint64_t base = UINT64_MAX;
+  for (const Extent &e : placement.extents)
+    if (e.interleaved)
+      base = std::min(base, e.address);
+  aligned(base, path, ": the first address of a cache");
+  const bool first = cacheAddress_.empty(); // of all placements
+  cacheAddress_.resize(layers);
+  std::vector<uint32_t> there(layers, kNone); // the cache, by place
+  for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {
+    const Extent &e = placement.extents[i];
+    if (!e.interleaved)
+      continue;
+    const std::string at = absl::StrCat(path, ".extents[", i, "].address of ", plan_.buffers[e.buffer].name);
+    uint64_t &address = cacheAddress_[static_cast<size_t>(plan_.buffers[e.buffer].layer)];
+    const uint64_t place = (e.address - base) / block;
+    if ((e.address - base) % block != 0 || place >= layers) {
+      fail(at, " is ", e.address, ", expected one of ", layers, " places, every ", block, " bytes from ", base, " on");
+      return;
+    }
+    if (there[place] != kNone)
+      fail(at, " is ", e.address, ", as that of ", plan_.buffers[there[place]].name, " is");
+    else if (!first && e.address != address)
+      fail(at, " is ", e.address, ", expected ", address, " as in the first placement");
+    there[place] = e.buffer;
+    address = e.address;
+  }
+}
+
+// A cache has one home in the host slab, of which the tails of all placements are parts.
+void StructureCheck::checkTails() {
+  if (!ok() || !interleaved_)
+    return;
+  struct Tail {
+    uint64_t offset = UINT64_MAX, address = 0; // the first byte of any placement's
+  };
+  std::vector<Tail> tails(plan_.buffers.size());
+  for (size_t p = 0; p < plan_.placements.size(); ++p)
+    for (const Extent &e : plan_.placements[p].extents) {
+      if (!splits(plan_.buffers[e.buffer]) || e.space != Space::Host)
+        continue;
+      Tail &tail = tails[e.buffer];
+      if (tail.offset != UINT64_MAX && e.address - e.bufferOffset != tail.address - tail.offset)
+        fail("placements[", p, "] has ", plan_.buffers[e.buffer].name, " from byte ", e.bufferOffset, " on at ",
+             e.address, " in the host slab, expected ", tail.address - tail.offset + e.bufferOffset,
+             " as in another placement");
+      if (e.bufferOffset < tail.offset)
+        tail = {e.bufferOffset, e.address};
+    }
+  for (size_t i = 0; i < tails.size() && ok(); ++i)
+    aligned(tails[i].address, "the first address of ", plan_.buffers[i].name, " in the host slab");
+}
+
 constexpr int64_t kMostStartItems = int64_t{1} << 20;
 
 void StructureCheck::checkPlacement(const Placement &placement, const std::string &path) {
@@ -189,6 +249,10 @@ void StructureCheck::checkPlacement(const Placement &placement, const std::strin
   if (ok() && buffer != plan_.buffers.size())
     fail(path, ".extents end at byte ", offset, " of buffer ", buffer, ", expected the end of buffer ",
          plan_.buffers.size() - 1);
+  if (ok() && interleaved_) {
+    resident_.push_back(resident);
+    checkRegion(placement, path);
+  }
   for (size_t i = 0; i < placement.slots.size() && ok(); ++i) {
     const Slot &slot = placement.slots[i];
     if (slot.bytes == 0)

@@ -68,13 +68,9 @@ void StructureCheck::checkSchedule(uint32_t i) {
 void StructureCheck::checkBlocksInUse(const Schedule &s, const std::string &path) {
   if (s.kvBlocks == 0)
     return;
-  const Placement &placement = plan_.placements[s.placement];
-  uint64_t resident = 0;
-  if (s.iterationClass != IterationClass::Transition)
-    for (const Extent &e : placement.extents)
-      if (e.interleaved)
-        resident = e.bytes / plan_.kvBlockBytes();
-  if (resident == 0 || resident == static_cast<uint64_t>(placement.kvBlocks))
+  const bool iteration = s.iterationClass != IterationClass::Transition;
+  const uint64_t resident = interleaved_ && iteration ? resident_[s.placement] / plan_.kvBlockBytes() : 0;
+  if (resident == 0 || resident == static_cast<uint64_t>(plan_.placements[s.placement].kvBlocks))
     fail(path, ".kv_blocks is ", s.kvBlocks, ", expected 0");
   else if (s.kvBlocks < 0 || static_cast<uint64_t>(s.kvBlocks) != resident)
     fail(path, ".kv_blocks is ", s.kvBlocks, ", expected 0 or the ", resident, " that are on the device");
@@ -152,10 +148,10 @@ bool StructureCheck::checkOperand(const Schedule &s, uint32_t i, const std::stri
   if (operand.bytes == 0 || operand.bytes > size || operand.bufferOffset > size - operand.bytes ||
       operand.address > kMaxBytes || (!split && (operand.address - operand.bufferOffset) % model::kAlign != 0))
     return range(operand.bufferOffset, operand.bytes, size, operand.address, split, at());
-  if (operand.interleaved &&
-      (!split || operand.space != Space::Device || operand.bufferOffset % plan_.kvBlockBytes() != 0 ||
-       operand.bytes % plan_.kvBlockBytes() != 0))
-    return fail(at(), ".interleaved is set, expected only of whole blocks of a split cache on the device");
+  if (operand.interleaved && (!split || operand.space != Space::Device))
+    return fail(at(), ".interleaved is set, expected only of a split cache on the device");
+  if (split && operand.space == Space::Device)
+    return checkBlocks(s, i, path);
   if (operand.buffer < persistent)
     return true;
   if (operand.space != Space::Device)
@@ -163,6 +159,26 @@ bool StructureCheck::checkOperand(const Schedule &s, uint32_t i, const std::stri
   const uint64_t address = s.locals[operand.buffer - persistent].address + operand.bufferOffset;
   return operand.address == address ||
          fail(at(), ".address is ", operand.address, ", expected ", address, ", where the transient buffer lies");
+}
+
+// On the device the blocks of a split cache that are at home there are nowhere else, and the others not among them.
+bool StructureCheck::checkBlocks(const Schedule &s, uint32_t i, const std::string &path) {
+  const Operand &operand = s.operands[i];
+  const auto at = [&] { return absl::StrCat(path, ".operands[", i, "]"); };
+  const uint64_t resident = resident_[s.placement], block = plan_.kvBlockBytes();
+  const uint64_t begin = operand.bufferOffset, end = begin + operand.bytes;
+  const Buffer &buffer = plan_.buffers[operand.buffer];
+  if (!operand.interleaved)
+    return begin >= resident || fail(at(), " is ", buffer.name, " from byte ", begin,
+                                     " on, not interleaved, expected [0, ", resident, ") at home");
+  if (begin % block != 0 || end % block != 0)
+    return fail(at(), ".interleaved is set of bytes [", begin, ", ", end, ") of ", buffer.name,
+                ", expected whole blocks of ", block);
+  if (end > resident)
+    return fail(at(), ".interleaved is set of bytes [", begin, ", ", end, ") of ", buffer.name, ", of which [0, ",
+                resident, ") are");
+  const uint64_t home = cacheAddress_[static_cast<size_t>(buffer.layer)] + begin / block * plan_.kvStride();
+  return operand.address == home || fail(at(), " is ", buffer.name, " at ", operand.address, ", its home is at ", home);
 }
 
 void StructureCheck::checkEdges(const Schedule &s, const std::string &path) {

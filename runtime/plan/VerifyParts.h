@@ -37,9 +37,9 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
 // The operands of each step are those its op takes, as large as it touches at the schedule's limits (VerifySizes.cpp).
 void verifyOperands(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers,
                     const CacheHomes &caches, uint32_t schedule, Report &report);
-// Of caches that are interleaved, that the layers share out one range of the device, and that a block has one place in
-// all placements (VerifyCaches.cpp).
-void verifyCaches(const Plan &plan, const CacheHomes &caches, Report &report);
+// Of caches that are interleaved, that a schedule writes and keeps nothing else in their range of the device
+// (VerifyCaches.cpp). Where it does, there is no telling what steps find there: false.
+bool verifyCachesApart(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report);
 // Each byte of the host slab is one buffer's (VerifyHost.cpp).
 void verifyHostSlab(const Plan &plan, const CacheHomes &caches, Report &report);
 // Extents, slots, states, transient buffers and operands keep to their spaces and apart (VerifyPlaces.cpp).

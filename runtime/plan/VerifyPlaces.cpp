@@ -32,7 +32,7 @@ struct FixedRange : Range {
 };
 
 // Of a cache behind the arena: the arena's pages that the blocks in use have. Caches that are interleaved have one
-// range (VerifyCaches.cpp shows that it is theirs as a whole).
+// range (StructureHomes.cpp shows that it is theirs as a whole).
 std::vector<FixedRange> fixedRanges(const Plan &plan, const CacheHomes &caches, uint32_t index) {
   const Placement &placement = plan.placements[index];
   std::vector<FixedRange> out;
@@ -217,7 +217,7 @@ public:
     for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
       const Operand &operand = schedule_.operands[i];
       if (operand.interleaved)
-        continue; // at home, or refused
+        continue; // at home
       if (operand.space == Space::Device && operand.address + operand.bytes > plan_.arenaBytes &&
           !(plan_.pageBytes > 0 && operand.arg == Arg::Kv && atHome(operand)))
         add(Rule::OverBudget, number, describe(operand), " ends at ", operand.address + operand.bytes,
@@ -303,11 +303,8 @@ private:
       add(Rule::Structure, number, "a compute step in lane ", laneName(step.lane));
     for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
       const Operand &operand = schedule_.operands[i];
-      if (operand.access != Access::Read && operand.buffer < plan_.buffers.size()) {
+      if (operand.access != Access::Read && operand.buffer < plan_.buffers.size())
         written(number, operand);
-      } else if (operand.interleaved && !atHome(operand)) {
-        add(Rule::UseAfterRelease, number, describe(operand), " is read at ", operand.address, ", not at its home");
-      }
       if (operand.space == Space::Device)
         continue;
       if (operand.space == Space::Disk || !step.direct)

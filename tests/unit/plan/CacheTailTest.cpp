@@ -247,8 +247,8 @@ TEST(CacheTail, RefusesOperandsThatAreNotTheBlocks) {
 
 TEST(CacheTail, RefusesPlaces) {
   for (const Broken &broken : std::vector<Broken>{
-           {"homes that are not the same", Rule::HostRange,
-            "kv.1 from byte 4096 on is at 6400 in the host slab, in another placement it is at 6144",
+           {"homes that are not the same", Rule::Structure,
+            "placements[1] has kv.1 from byte 4096 on at 6400 in the host slab, expected 6144 as in another placement",
             [](Plan &p) { tail(p, 1, 1).address += 256; }},
            {"homes that share bytes", Rule::HostRange,
             "mirrored caches: kv.2 [7936, 12032) in the host slab shares bytes with another buffer",
@@ -259,7 +259,7 @@ TEST(CacheTail, RefusesPlaces) {
            {"a slab that is too large", Rule::Accounting, "host_bytes is 16640, the plan makes it 16384",
             [](Plan &p) { p.hostBytes += 256; }},
            {"homes that are not aligned", Rule::Structure,
-            "kv.0 begins at 16 in the host slab, expected a multiple of 256",
+            "the first address of kv.0 in the host slab is 16, expected a multiple of 256",
             [](Plan &p) { tail(p, 0, 0).address += 16, tail(p, 1, 0).address += 16; }},
            {"a home of another layer", Rule::HostRange, "kv home kv.0 [2048, 6144) is not at 4096 in the host slab",
             [](Plan &p) { append(p, Arg::KvHome).address = 4096; }},
@@ -280,6 +280,17 @@ TEST(CacheTail, RefusesPlaces) {
            {"a copy to the home on the device", Rule::SlotTooSmall, "destination kv.3 [2048, 6144) begins at 14336",
             [](Plan &p) { operand(p, lastCopy(p), Arg::Destination).address = 14336; }}})
     expectRefused(splitPlan(), broken);
+}
+
+// Four layers with one block of 2048 bytes each on the device. Of the steps then nothing more is said.
+TEST(CacheTail, RefusesWhatIsWrittenAmongTheBlocks) {
+  Plan plan = splitPlan();
+  operand(plan, lastCopy(plan), Arg::Destination).address = 2048;
+  const std::vector<Violation> violations = findViolations(plan);
+  ASSERT_EQ(violations.size(), 2u);
+  EXPECT_EQ(violations[0].message, "destination kv.3 [2048, 6144) begins at 2048, in no slot");
+  EXPECT_EQ(violations[1].rule, Rule::Overlap);
+  EXPECT_EQ(violations[1].message, "kv.3 [2048, 6144) at 2048 shares bytes with the range of the caches [0, 8192)");
 }
 
 // Content in slots, in order.
@@ -353,18 +364,19 @@ TEST(CacheTail, RefusesStaleCopies) {
 TEST(CacheTail, RefusesTransitions) {
   const Plan plan = splitPlan();
   EXPECT_EQ(plan.schedules[3].name, "one to two");
-  for (const Broken &broken : std::vector<Broken>{
-           {"a layer left behind", Rule::EntryExit,
-            "placement two has kv.3 [2048, 4096) at home, where the transition leaves nothing",
-            [](Plan &p) {
-              p.schedules[3].steps.pop_back();
-              p.transitions[0].durationsNs.pop_back();
-            }},
-           {"a block in another's place", Rule::SlotTooSmall,
-            "destination kv.0 [2048, 4096) begins at 10240, in no slot",
-            [](Plan &p) { p.schedules[3].operands[1].address += 2048; }},
-           {"a block as one run", Rule::SlotTooSmall, "destination kv.0 [2048, 4096) begins at 8192, in no slot",
-            [](Plan &p) { p.schedules[3].operands[1].interleaved = false; }}})
+  for (const Broken &broken :
+       std::vector<Broken>{{"a layer left behind", Rule::EntryExit,
+                            "placement two has kv.3 [2048, 4096) at home, where the transition leaves nothing",
+                            [](Plan &p) {
+                              p.schedules[3].steps.pop_back();
+                              p.transitions[0].durationsNs.pop_back();
+                            }},
+                           {"a block in another's place", Rule::Structure,
+                            "schedules[3].operands[1] is kv.0 at 10240, its home is at 8192",
+                            [](Plan &p) { p.schedules[3].operands[1].address += 2048; }},
+                           {"a block as one run", Rule::Structure,
+                            "schedules[3].operands[1] is kv.0 from byte 2048 on, not interleaved, expected",
+                            [](Plan &p) { p.schedules[3].operands[1].interleaved = false; }}})
     expectRefused(plan, broken);
 }
 

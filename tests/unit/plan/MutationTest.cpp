@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "runtime/base/EnumCount.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/support/ShuffleBuffers.h"
@@ -22,22 +23,16 @@ std::string names(const std::set<Rule> &rules) {
   return out.empty() ? "none" : out;
 }
 
-// Whether the verifier knows caches that are split. Until then they are the oracle's alone: OracleTest.cpp.
-constexpr bool kSplitCaches = true;
-
 std::vector<test::NamedOptions> allPlans() {
-  std::vector<test::NamedOptions> out = test::variedPlans();
-  const std::vector<test::NamedOptions> split = kSplitCaches ? test::splitPlans() : std::vector<test::NamedOptions>();
+  std::vector<test::NamedOptions> out = test::variedPlans(), split = test::splitPlans();
   out.insert(out.end(), split.begin(), split.end());
   return out;
 }
 std::vector<test::Mutation> allMutations() {
   std::vector<test::Mutation> out = test::mutations();
-  if (kSplitCaches)
-    out.insert(out.end(), test::splitMutations().begin(), test::splitMutations().end());
+  out.insert(out.end(), test::splitMutations().begin(), test::splitMutations().end());
   return out;
 }
-constexpr Rule kLastRule = kSplitCaches ? Rule::StaleCopy : Rule::Accounting;
 
 TEST(PlanMutation, EachBrokenPlanIsRefusedForARuleThatTheOracleLists) {
   constexpr int kBroken = 10000;
@@ -85,7 +80,7 @@ TEST(PlanMutation, EachBrokenPlanIsRefusedForARuleThatTheOracleLists) {
   // Every mutation broke plans, every rule was broken, and the two lists are mostly the same, not merely compatible.
   for (const test::Mutation &mutation : mutations)
     EXPECT_GE(broken[mutation.name], 20) << mutation.name;
-  for (int rule = 0; rule <= static_cast<int>(kLastRule); ++rule)
+  for (int rule = 0; rule < model::enumCount<Rule>(); ++rule)
     EXPECT_GE(refusals[static_cast<Rule>(rule)], 20) << ruleName(static_cast<Rule>(rule));
   EXPECT_GE(same, kBroken * 95 / 100);
   RecordProperty("harmless", harmless);

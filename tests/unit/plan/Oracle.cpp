@@ -27,6 +27,7 @@ public:
     addBrokenCacheRules(plan_, caches_, rules_);
     for (const Placement &p : plan_.placements)
       homes(p);
+    mirrors();
     states();
     for (uint32_t i = 0; i < plan_.schedules.size(); ++i)
       addBrokenRules(plan_, i, rules_);
@@ -250,6 +251,8 @@ private:
       for (const Slot &slot : p.slots)
         arena = std::max(arena, slot.address + slot.bytes);
     }
+    for (const auto &[buffer, byte0] : caches_.byte0)
+      host = std::max(host, byte0 + static_cast<uint64_t>(caches_.mirroredTo) * plan_.kvBlockBytes());
     for (const Schedule &s : plan_.schedules)
       for (const Local &l : s.locals)
         arena = std::max(arena, l.address + l.buffer.bytes);
@@ -257,6 +260,20 @@ private:
     breaks(plan_.arenaBytes > plan_.deviceMemory, Rule::OverBudget);
   }
 
+  template <typename Range> void homeInSlab(const Range &home) {
+    breaks(home.address + home.bytes > plan_.hostBytes, Rule::HostRange);
+    forEachGranule(plan_, home, false, [&](uint64_t i, const What &what) {
+      slab_.resize(std::max<size_t>(slab_.size(), i + 1));
+      breaks(slab_[i].buffer != kNone && slab_[i] != what, Rule::HostRange);
+      slab_[i] = what;
+    });
+  }
+  // Of blocks, too, that are at home on the device wherever they exist.
+  void mirrors() {
+    const uint64_t block = plan_.kvBlockBytes(), from = static_cast<uint64_t>(caches_.mirroredFrom) * block;
+    for (const auto &[buffer, byte0] : caches_.byte0)
+      homeInSlab(Content{buffer, from, static_cast<uint64_t>(caches_.mirroredTo) * block - from, byte0 + from});
+  }
   void homes(const Placement &p) {
     std::vector<bool> taken;
     const auto take = [&](const auto &range, bool interleaved) {
@@ -272,16 +289,8 @@ private:
       const bool weight = plan_.buffers[e.buffer].kind == BufferKind::Weight;
       if (e.space == Space::Device)
         take(e, e.interleaved);
-      if (e.space == Space::Host) {
-        breaks(e.address + e.bytes > plan_.hostBytes, Rule::HostRange);
-        const Granules g(e.address, e.bytes);
-        for (uint64_t i = g.first; i < g.last; ++i) {
-          const What what{e.buffer, e.bufferOffset / kGranule + (i - g.first)};
-          slab_.resize(std::max<size_t>(slab_.size(), i + 1));
-          breaks(slab_[i].buffer != kNone && slab_[i] != what, Rule::HostRange);
-          slab_[i] = what;
-        }
-      }
+      if (e.space == Space::Host)
+        homeInSlab(e);
       const bool away = e.space == Space::Host && caches_.interleaved && plan_.buffers[e.buffer].kind == BufferKind::Kv;
       if (!weight && !away)
         breaks(fixed_.try_emplace(e.buffer, e.address).first->second != e.address || e.space != Space::Device,

@@ -47,6 +47,18 @@ bool homesAreRight(const Plan &plan, const Placement &p) {
   return ok;
 }
 
+// On the device, blocks that are at home there are whole and among the other layers'; those of the tail are not.
+bool isRight(const Plan &plan, const Placement &p, const Operand &o) {
+  if (plan.buffers[o.buffer].kind != BufferKind::Kv || o.space != Space::Device)
+    return true;
+  const Extent home = extentsOf(p, o.buffer).front();
+  const uint64_t block = plan.kvBlockBytes(), number = o.bufferOffset / block;
+  if (!o.interleaved)
+    return o.bufferOffset >= home.bytes;
+  return o.bufferOffset == number * block && o.bytes % block == 0 && o.bufferOffset + o.bytes <= home.bytes &&
+         o.address == home.address + number * plan.kvStride();
+}
+
 } // namespace
 
 Caches cachesOf(const Plan &plan) {
@@ -63,6 +75,8 @@ Caches cachesOf(const Plan &plan) {
         out.mirroredFrom = first;
       out.byte0.try_emplace(e.buffer, e.address - e.bufferOffset);
     }
+  for (const Placement &p : plan.placements)
+    out.mirroredTo = out.mirroredFrom > 0 ? std::max(out.mirroredTo, p.kvBlocks) : 0;
   if (!out.interleaved)
     out = {};
   return out;
@@ -76,15 +90,28 @@ int64_t blocksInUse(const Plan &plan, const Schedule &s) {
 }
 
 bool cachesAreRight(const Plan &plan) {
-  const bool interleaved = cachesOf(plan).interleaved;
+  const Caches caches = cachesOf(plan);
   bool ok = true;
-  for (const Placement &p : plan.placements)
-    ok &= !interleaved || homesAreRight(plan, p);
+  for (const Placement &p : plan.placements) {
+    if (!ok || !caches.interleaved)
+      break;
+    ok &= homesAreRight(plan, p);
+    for (const Extent &e : p.extents) // a block has one place on the device and one on the host
+      if (plan.buffers[e.buffer].kind == BufferKind::Kv)
+        ok &= e.space == Space::Host ? e.address - e.bufferOffset == caches.byte0.at(e.buffer)
+                                     : e.address == extentsOf(plan.placements.front(), e.buffer).front().address;
+  }
+  for (const auto &[buffer, byte0] : caches.byte0)
+    ok &= (byte0 + bytesOf(plan, caches.mirroredFrom)) % model::kAlign == 0;
+  for (const Schedule &s : plan.schedules)
+    for (const Operand &o : s.operands)
+      ok = ok &&
+           (!caches.interleaved || o.buffer >= plan.buffers.size() || isRight(plan, plan.placements[s.placement], o));
   for (const Schedule &s : plan.schedules) {
     if (!ok || s.kvBlocks == 0)
       continue;
     const Placement &p = plan.placements[s.placement];
-    ok &= interleaved && !isTransition(s) && s.kvBlocks == blocksOnDevice(plan, p) && s.kvBlocks < p.kvBlocks;
+    ok &= caches.interleaved && !isTransition(s) && s.kvBlocks == blocksOnDevice(plan, p) && s.kvBlocks < p.kvBlocks;
   }
   return ok;
 }
@@ -93,20 +120,13 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, std::set<Rule> 
   if (!caches.interleaved)
     return;
   int64_t most = 0;
-  for (const Placement &p : plan.placements) {
+  for (const Placement &p : plan.placements)
     most = std::max(most, p.kvBlocks);
-    for (const Extent &e : p.extents)
-      if (e.space == Space::Host && plan.buffers[e.buffer].kind == BufferKind::Kv &&
-          e.address - e.bufferOffset != caches.byte0.at(e.buffer))
-        rules.insert({Rule::Structure, Rule::HostRange});
-  }
   if (plan.kvBlocks != most)
-    rules.insert({Rule::Structure, Rule::Accounting});
+    rules.insert(Rule::Accounting);
   for (int32_t layer = 0; layer < plan.model->layers; ++layer) {
     const uint32_t buffer = plan.kvBuffer(layer);
     if (plan.buffers[buffer].bytes != model::alignUp(bytesOf(plan, plan.kvBlocks)))
-      rules.insert(Rule::Structure);
-    if (caches.mirroredFrom > 0 && (caches.byte0.at(buffer) + bytesOf(plan, caches.mirroredFrom)) % model::kAlign != 0)
       rules.insert(Rule::Structure);
   }
 }
@@ -128,8 +148,7 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule 
       rules.insert(rule);
   };
   breaks(args.contains(Arg::KvTail) != hasTail || args.contains(Arg::KvHome) != hasHome, Rule::Structure);
-  if (!caches.interleaved || !(appends || attends) || args.contains(Arg::KvTail) != hasTail ||
-      args.contains(Arg::KvHome) != hasHome)
+  if (!caches.interleaved || !(appends || attends))
     return;
   const auto blocks = [&](Arg arg, Space space, bool interleaved, int64_t from, int64_t to) {
     const Operand &o = args[arg];
@@ -138,16 +157,19 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule 
            Rule::Structure);
   };
   blocks(Arg::Kv, Space::Device, true, 0, resident);
-  if (hasTail) {
+  if (hasTail && args.contains(Arg::KvTail)) {
     blocks(Arg::KvTail, Space::Device, false, resident, inUse);
     const Operand &tail = args[Arg::KvTail];
     breaks(tail.access != (appends ? Access::ReadWrite : Access::Read), Rule::Structure);
-    if (std::none_of(p.slots.begin(), p.slots.end(), [&](const Slot &slot) {
-          return slot.address <= tail.address && tail.address + tail.bytes <= slot.address + slot.bytes;
-        }))
-      rules.insert({Rule::Structure, Rule::SlotTooSmall});
+    breaks(appends && std::none_of(p.slots.begin(), p.slots.end(),
+                                   [&](const Slot &slot) {
+                                     return slot.address <= tail.address &&
+                                            tail.address + tail.bytes <= slot.address + slot.bytes;
+                                   }),
+           Rule::SlotTooSmall);
+    breaks(tail.address % model::kAlign != 0, Rule::Structure);
   }
-  if (hasHome) {
+  if (hasHome && args.contains(Arg::KvHome)) {
     blocks(Arg::KvHome, Space::Host, false, caches.mirroredFrom, inUse);
     const Operand &home = args[Arg::KvHome];
     breaks(home.access != Access::ReadWrite, Rule::Structure);

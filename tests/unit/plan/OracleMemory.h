@@ -53,6 +53,7 @@ template <typename Range> uint64_t endOf(const Plan &plan, const Range &r, bool 
 struct Caches {
   bool interleaved = false;
   int64_t mirroredFrom = 0;           // blocks from here on have a home in the slab; 0: none has
+  int64_t mirroredTo = 0;             // the most of any placement
   std::map<uint32_t, uint64_t> byte0; // by buffer: where byte 0 is in the slab, or would be
 };
 Caches cachesOf(const Plan &plan);

@@ -55,10 +55,24 @@ public:
 
 private:
   void places() {
-    std::vector<bool> home(memory_.size());
+    std::vector<bool> home(memory_.size()), blocks(memory_.size()); // blocks: homes of interleaved caches
     for (const Extent &e : placement_.extents)
       if (e.space == Space::Device)
-        forEachGranule(plan_, e, e.interleaved, [&](uint64_t granule, const What &) { home[granule] = true; });
+        forEachGranule(plan_, e, e.interleaved, [&](uint64_t granule, const What &) {
+          home[granule] = true;
+          blocks[granule] = blocks[granule] || e.interleaved;
+        });
+    const auto apartFromCaches = [&](const auto &range) { // among the blocks of caches
+      for (Granules g(range.address, range.bytes); g.first < g.last; ++g.first)
+        if (blocks[g.first])
+          rules_.insert(Rule::Overlap);
+    };
+    for (const Operand &o : s_.operands)
+      if (o.space == Space::Device && !o.interleaved && o.access != Access::Read)
+        apartFromCaches(o);
+    for (const uint32_t state : {s_.exitState, changes() ? s_.exitState : s_.entryState})
+      for (const Content &c : plan_.states[state].contents)
+        apartFromCaches(c);
     for (const Local &l : s_.locals) {
       if (l.address + l.buffer.bytes > plan_.arenaBytes)
         rules_.insert(Rule::OverBudget);
@@ -109,7 +123,8 @@ private:
   bool inMirror(const Operand &o) const {
     const auto at = caches_.byte0.find(o.buffer);
     return at != caches_.byte0.end() && o.space == Space::Host && o.address == at->second + o.bufferOffset &&
-           o.bufferOffset >= static_cast<uint64_t>(caches_.mirroredFrom) * plan_.kvBlockBytes();
+           o.bufferOffset >= static_cast<uint64_t>(caches_.mirroredFrom) * plan_.kvBlockBytes() &&
+           o.bufferOffset + o.bytes <= static_cast<uint64_t>(caches_.mirroredTo) * plan_.kvBlockBytes();
   }
   bool isCache(uint32_t buffer) const {
     return caches_.interleaved && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
@@ -128,8 +143,6 @@ private:
       rules_.insert(Rule::HostRange);
     const bool moves = isCache(to.buffer) || plan_.buffers[to.buffer].kind == BufferKind::Weight;
     const bool newHome = changes() && moves && atHome(to);
-    if (!newHome && to.interleaved)
-      rules_.insert(Rule::Structure);
     if (!newHome && std::none_of(placement_.slots.begin(), placement_.slots.end(), [&](const Slot &slot) {
           return slot.address <= to.address && endOf(plan_, to, to.interleaved) <= slot.address + slot.bytes;
         }))
@@ -147,11 +160,13 @@ private:
         rules_.insert(Rule::Structure);
       if (o.space == Space::Device)
         continue;
+      if (isCache(o.buffer) && o.space == Space::Host && !inMirror(o))
+        rules_.insert(Rule::HostRange);
       if (o.space == Space::Disk || !step.direct) {
         rules_.insert(Rule::WrongSpace);
         continue;
       }
-      if (isCache(o.buffer) ? !inMirror(o) : !atHome(o)) {
+      if (!isCache(o.buffer) && !atHome(o)) {
         rules_.insert(Rule::HostRange);
         continue;
       }
@@ -263,8 +278,9 @@ private:
   void find(const Operand &o, uint64_t i, const What &what) {
     const bool there = memory_[i].what == what;
     if (isCache(o.buffer)) {
-      readVersion_[what.granule] = there ? memory_[i].version : kLost;
-      if (there && memory_[i].version != latest_[o.buffer][what.granule])
+      const uint32_t latest = latest_[o.buffer][what.granule];
+      readVersion_[what.granule] = there ? memory_[i].version : latest; // what was not there is said once
+      if (there && memory_[i].version != latest)
         rules_.insert(Rule::StaleCopy);
     }
     if (there)
@@ -369,8 +385,7 @@ private:
     What what;
     uint32_t version = 0;
   };
-  static constexpr uint32_t kLost = UINT32_MAX; // of what was not there when it was copied
-  uint64_t host_ = 0;                           // where the host's granules begin
+  uint64_t host_ = 0; // where the host's granules begin
   std::vector<Cell> memory_;
   std::vector<std::vector<uint32_t>> latest_; // by buffer and granule
   std::map<uint64_t, uint32_t> readVersion_;  // by granule: what the step's source had

@@ -129,6 +129,9 @@ void PlacementBuilder::placeBesideCaches() {
       plan_.hostBytes = std::max(plan_.hostBytes, e.address + e.bytes);
     else if (e.address >= weights && !e.interleaved)
       taken[e.address] = e.bytes;
+  for (int64_t layer = 0; layer < plan_.model->layers && homes_->mirroredFrom > 0; ++layer)
+    plan_.hostBytes = std::max(plan_.hostBytes, hostAddress(plan_.kvBuffer(layer)) +
+                                                    static_cast<uint64_t>(existing()) * plan_.kvBlockBytes());
   const uint64_t tail = alignUp(static_cast<uint64_t>(existing() - resident()) * plan_.kvBlockBytes());
   const uint32_t ring = hasTail() ? static_cast<uint32_t>(options_.ringSlots) : 0;
   for (uint32_t slot = 0; slot < slots_ + ring; ++slot) {

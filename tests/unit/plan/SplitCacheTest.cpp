@@ -117,23 +117,26 @@ TEST(SplitCache, RefusesStructures) {
            {"an operand that is no cache", Rule::Structure,
             "schedules[0].operands[0].interleaved is set, expected only",
             [](Plan &p) { p.schedules[0].operands[0].interleaved = true; }},
-           {"an operand of half a block", Rule::Structure, ".interleaved is set, expected only of whole blocks",
+           {"an operand of half a block", Rule::Structure,
+            ".interleaved is set of bytes [0, 5120) of kv.0, expected whole blocks of 2048",
             [](Plan &p) { cacheOf(p, kernels::Op::Attention).bytes -= 1024; }}})
     expectRefused(interleavedPlan(), broken);
 }
 
 TEST(SplitCache, RefusesPlacesOfInterleavedCaches) {
   for (const Broken &broken : std::vector<Broken>{
-           {"a layer where another is", Rule::Overlap, "kv.1 and kv.2 share bytes, both are at 2048",
+           {"a layer where another is", Rule::Structure,
+            "placements[0].extents[20].address of kv.2 is 2048, as that of kv.1 is",
             [](Plan &p) { cache(p, 0, 2).address = 2048; }},
            {"a layer between the places", Rule::Structure,
-            "kv.2 is at 4352, expected one of 4 places, every 2048 bytes from 0 on",
+            "kv.2 is 4352, expected one of 4 places, every 2048 bytes from 0 on",
             [](Plan &p) { cache(p, 0, 2).address += 256; }},
-           {"a layer beyond the others", Rule::Structure, "kv.3 is at 8192, expected one of 4 places",
+           {"a layer beyond the others", Rule::Structure, "kv.3 is 8192, expected one of 4 places",
             [](Plan &p) { cache(p, 0, 3).address = 8192; }},
-           {"layers in another order", Rule::Structure, "kv.2 is at 6144, in an earlier placement it is at 4096",
+           {"layers in another order", Rule::Structure, "kv.2 is 6144, expected 4096 as in the first placement",
             [](Plan &p) { std::swap(cache(p, 1, 2).address, cache(p, 1, 3).address); }},
-           {"a range that is not aligned", Rule::Structure, "the caches begin at 16, expected a multiple of 256",
+           {"a range that is not aligned", Rule::Structure,
+            "placements[0]: the first address of a cache is 16, expected a multiple of 256",
             [](Plan &p) {
               for (int64_t layer = 0; layer < 4; ++layer)
                 cache(p, 0, layer).address += 16;
@@ -151,11 +154,11 @@ TEST(SplitCache, RefusesOperandsThatAreNotTheHome) {
             "attention: operand kv is kv.0 [0, 4096), expected kv.0 [0, 6144), interleaved",
             [](Plan &p) { cacheOf(p, Op::Attention).bytes -= 2048; }},
            {"one run", Rule::Structure,
-            "attention: operand kv is kv.0 [0, 6144), not interleaved, expected kv.0 [0, 6144), interleaved",
+            "schedules[0].operands[17] is kv.0 from byte 0 on, not interleaved, expected [0, 6144) at home",
             [](Plan &p) { cacheOf(p, Op::Attention).interleaved = false; }},
-           {"read elsewhere", Rule::UseAfterRelease, "kv kv.0 [0, 6144) is read at 2048, not at its home",
+           {"read elsewhere", Rule::Structure, "schedules[0].operands[17] is kv.0 at 2048, its home is at 0",
             [](Plan &p) { cacheOf(p, Op::Attention).address = 2048; }},
-           {"written elsewhere", Rule::Structure, "kv kv.0 [0, 6144) is written at 2048, not at its home",
+           {"written elsewhere", Rule::Structure, "schedules[0].operands[14] is kv.0 at 2048, its home is at 0",
             [](Plan &p) { cacheOf(p, Op::RopeAppend).address = 2048; }}})
     expectRefused(interleavedPlan(), broken);
 }

@@ -103,6 +103,11 @@ void addSwitches(std::vector<NamedOptions> &out) {
   PlanOptions unlike = interleaved(tinyLlama(3), {named("less", less), named("more", more)});
   unlike.lastLayerFirst = true;
   out.push_back({"two splits, of which one has more blocks", unlike});
+  // The blocks that only the second has are on the device, and have a home on the host as all behind the fewest.
+  PlacementOptions all = split(0, 0);
+  all.kvBlocks = 6;
+  out.push_back(
+      {"more blocks where none is away", interleaved(tinyLlama(3), {named("less", less), named("all", all)})});
   out.push_back({"caches that grow", growingCaches()});
 }
 
