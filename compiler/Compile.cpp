@@ -131,9 +131,9 @@ private:
            !request_.policy.statesPlacement() && request_.policy.placements.value_or(1) == 1 && target_.kvBlocks > 1;
   }
 
-  // The most blocks on the device with which the candidate that moves least, of those that fit at all, fits: weights that
-  // are away are brought in every iteration, and so are tails. 1 where none does; none where splitting saves nothing, or where the
-  // host has no room.
+  // The most blocks on the device with which the first candidate fits that fits at all: the one with the fewest weights
+  // away, which are brought in every iteration, while of tails only what is in use is. 1 where none fits; none where
+  // splitting saves nothing, or where the host has no room.
   std::optional<int64_t> mostResident() {
     const std::vector<PricedStep> steps = candidates_.pricedSteps();
     std::vector<Candidate> all = policy_.candidates({request_, target_, layout_, family_, steps});
@@ -142,15 +142,11 @@ private:
       return std::nullopt;
     const uint64_t whole = family_.need(all.back()).bytes;
     std::optional<int64_t> best;
-    uint64_t bestMoved = 0;
-    for (const Candidate &candidate : all) {
-      const int64_t blocks = mostResident(candidate);
+    for (size_t i = 0; i < all.size() && !best; ++i) {
+      const int64_t blocks = mostResident(all[i]);
       family_.setKvAway(std::max<int64_t>(blocks, 1));
-      const uint64_t moved = family_.hostBytes(candidate);
-      if (blocks >= 1 && moved <= hostMemory(blocks) && (!best || moved < bestMoved)) {
+      if (blocks >= 1 && family_.hostBytes(all[i]) <= hostMemory(blocks))
         best = blocks;
-        bestMoved = moved;
-      }
     }
     family_.setKvAway(1);
     if (!best && hostMemory(1) > 0 && family_.need(all.back()).bytes < whole)
@@ -480,13 +476,14 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
   RETURN_IF_ERROR(checkPolicy(request.policy, request.goal));
   if (request.goal.kvDeviceMemory && request.policy.placements.value_or(1) > 1)
-    return absl::InvalidArgumentError(absl::StrCat("policy.placements = ", *request.policy.placements,
-                                                   ": expected 1 beside goal.kv_device_memory"));
-  if (request.goal.kvDeviceMemory && !(policy->traits.splitsCaches && request.policy.startRule == model::StartRule::Eager))
-    return absl::InvalidArgumentError(absl::StrCat(
-        "goal.kv_device_memory = ", *request.goal.kvDeviceMemory, ": policy ", std::string(policy->name),
-        request.policy.startRule == model::StartRule::Eager ? "" : " under the rule paper",
-        " keeps caches on the device, expected policy interval and start rule eager"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("policy.placements = ", *request.policy.placements, ": expected 1 beside goal.kv_device_memory"));
+  if (request.goal.kvDeviceMemory &&
+      !(policy->traits.splitsCaches && request.policy.startRule == model::StartRule::Eager))
+    return absl::InvalidArgumentError(
+        absl::StrCat("goal.kv_device_memory = ", *request.goal.kvDeviceMemory, ": policy ", std::string(policy->name),
+                     request.policy.startRule == model::StartRule::Eager ? "" : " under the rule paper",
+                     " keeps caches on the device, expected policy interval and start rule eager"));
   RETURN_IF_ERROR(checkStated(request.policy, request.model));
   model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements)

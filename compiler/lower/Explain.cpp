@@ -43,7 +43,7 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, bo
 constexpr char kLacksDeviceMemory[] = "headrace/device-memory"; // a payload's type
 
 absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
-                             const Candidate &smallest, const MemoryNeed &need) {
+                                   const Candidate &smallest, const MemoryNeed &need) {
   std::string text = absl::StrCat("device memory of ", target.deviceMemory, " bytes (", bytesText(target.deviceMemory),
                                   ") cannot hold ", spec.name, " at batch ", target.batch, " and context ",
                                   target.context, ": the minimum is ", need.describe(), "; with ",

@@ -23,7 +23,7 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, bo
 
 // ResourceExhausted: device memory is too small. `need` is what the smallest placement takes.
 absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
-                             const Candidate &smallest, const MemoryNeed &need);
+                                   const Candidate &smallest, const MemoryNeed &need);
 // Whether it was that, and no objective.
 bool lacksDeviceMemory(const absl::Status &status);
 

@@ -16,10 +16,12 @@
 namespace headrace::tools {
 namespace {
 
-// "qkv" of "layers.3.qkv", "embedding" of "embedding".
-std::string unitName(const std::string &buffer) {
-  const size_t dot = buffer.rfind('.');
-  return dot == std::string::npos ? buffer : buffer.substr(dot + 1);
+// "qkv" of "layers.3.qkv", "embedding" of "embedding", "kv" of "kv.3".
+std::string unitName(const plan::Buffer &buffer) {
+  const size_t dot = buffer.name.rfind('.');
+  if (dot == std::string::npos)
+    return buffer.name;
+  return buffer.kind == plan::BufferKind::Weight ? buffer.name.substr(dot + 1) : buffer.name.substr(0, dot);
 }
 
 const plan::Operand *operandOf(const plan::Schedule &schedule, const plan::Step &step, plan::Arg arg) {
@@ -85,12 +87,12 @@ std::string stepName(const plan::Plan &plan, const plan::Schedule &schedule, con
     return "publish";
   case plan::StepKind::Copy:
     if (const plan::Operand *source = operandOf(schedule, step, plan::Arg::Source))
-      what = unitName(plan.buffer(schedule, source->buffer).name);
+      what = unitName(plan.buffer(schedule, source->buffer));
     break;
   case plan::StepKind::Compute:
     if (const plan::Operand *weight = operandOf(schedule, step, plan::Arg::Weight);
         weight != nullptr && step.op == kernels::Op::Linear)
-      what = step.part == plan::Part::Head ? "head" : unitName(plan.buffer(schedule, weight->buffer).name);
+      what = step.part == plan::Part::Head ? "head" : unitName(plan.buffer(schedule, weight->buffer));
     else
       what = kernels::opName(step.op);
     break;

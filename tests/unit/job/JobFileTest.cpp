@@ -141,9 +141,10 @@ TEST(JobFile, TheShippedJobsRead) {
 TEST(JobFile, RefusesUnknownKeysAndSections) {
   expectRefused("[goals]\nbatch = 1\n",
                 "1: goals: unknown key: expected one of buckets, goal, hardware, model, policy");
-  expectRefused("[goal]\nslo = \"50ms\"\n",
-                "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
-                "elastic_kv, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, record, slo_factor, tpot, ttft");
+  expectRefused(
+      "[goal]\nslo = \"50ms\"\n",
+      "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
+      "elastic_kv, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, record, slo_factor, tpot, ttft");
   expectRefused("[policy]\nintervals = 3\n",
                 "2: policy.intervals: unknown key: expected one of interval, name, offload_embedding, offload_head, "
                 "offload_layers, placements, slots, start_rule");
