@@ -34,7 +34,7 @@ uint64_t largestLiveBytes(const Plan &plan, uint32_t index) {
 
   for (const Extent &extent : plan.placements[schedule.placement].extents)
     if (extent.space == Space::Device)
-      live(0, last, bytesAtHome(plan, plan.placements[schedule.placement], extent));
+      live(0, last, extent.bytes);
 
   for (const Life &life : playback.lives()) {
     uint32_t from = 0;

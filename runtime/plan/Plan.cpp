@@ -76,10 +76,6 @@ const char *bufferKindName(BufferKind kind) {
 uint32_t Plan::kvBuffer(int64_t layer) const { return find(*this, BufferKind::Kv, layer, 0); }
 uint32_t Plan::ioBuffer(Io which) const { return find(*this, BufferKind::Io, -1, static_cast<uint32_t>(which)); }
 
-uint64_t Plan::addressBytes() const {
-  return aliases.empty() ? arenaBytes : aliases.back().address + aliases.back().bytes;
-}
-
 uint64_t Plan::kvBlockBytes() const {
   return 2 * static_cast<uint64_t>(model->kvRows()) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(kvDtype);
 }
@@ -101,12 +97,6 @@ int64_t residentBlocks(const Plan &plan, const Placement &placement) {
   return placement.kvBlocks;
 }
 
-uint64_t bytesAtHome(const Plan &plan, const Placement &placement, const Extent &extent) {
-  if (plan.pageBytes == 0 || plan.buffers[extent.buffer].kind != BufferKind::Kv)
-    return extent.bytes;
-  return std::min(extent.bytes, model::alignUp(static_cast<uint64_t>(placement.kvBlocks) * plan.kvBlockBytes()));
-}
-
 const Buffer &Plan::buffer(const Schedule &schedule, uint32_t id) const {
   if (id < buffers.size())
     return buffers[id];
@@ -121,15 +111,14 @@ DeviceBytes deviceBytes(const Plan &plan, uint32_t index) {
   for (const Extent &extent : placement.extents) {
     if (extent.space != Space::Device)
       continue;
-    if (extent.address < plan.arenaBytes)
-      out.peak = std::max(out.peak, addressEnd(plan, extent));
+    out.peak = std::max(out.peak, addressEnd(plan, extent));
     switch (plan.buffers[extent.buffer].kind) {
     case BufferKind::Weight:
       out.weights += extent.bytes;
       break;
     case BufferKind::Kv:
     case BufferKind::Act:
-      out.kv += bytesAtHome(plan, placement, extent);
+      out.kv += extent.bytes;
       break;
     case BufferKind::Io:
       out.io += extent.bytes;

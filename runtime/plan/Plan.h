@@ -16,8 +16,7 @@
 // Addresses are byte offsets into one arena a device (Space::Device) or into the pinned host slab (Space::Host). All
 // addresses and buffer sizes are multiples of model::kAlign, but for blocks of a cache that lie apart: there the first
 // byte of all caches on the device, of each one's home on the host and of what steps use of it is. Ranges are half
-// open. In a plan whose KV cache grows into memory that offloaded weights have left (pageBytes > 0), the caches have
-// addresses behind the arena, which `aliases` maps to its pages.
+// open.
 //
 // Time is in integer nanoseconds, so that the same input gives the same plan, byte for byte.
 #pragma once
@@ -110,13 +109,6 @@ struct Placement {
 
 // "paper", "eager", "ahead 2".
 std::string startText(const Placement &placement);
-
-// The addresses [address, address + bytes), behind the arena, are the arena's bytes from arenaAddress on.
-struct Alias {
-  uint64_t address = 0;
-  uint64_t arenaAddress = 0;
-  uint64_t bytes = 0;
-};
 
 // Part of a weight or of a cache's tail that a device range holds, beyond its home, at the edge of an iteration.
 struct Content {
@@ -299,10 +291,6 @@ struct Plan {
   uint64_t arenaBytes = 0;   // device memory it does use, all variants and transitions
   uint64_t hostBytes = 0;    // pinned: every unit that any placement offloads, and the tails of caches
 
-  // KV blocks in memory that some placements have weights in. 0: none, all caches are in the arena.
-  uint64_t pageBytes = 0;     // what changes hands at once; the arena is whole pages
-  std::vector<Alias> aliases; // sorted by address, disjoint; whole pages. They map every cache, and nothing else
-
   // In any order: each weight unit, each layer's kv and each Io once, and any number of other kinds.
   std::vector<Buffer> buffers;
   std::vector<Placement> placements;
@@ -322,7 +310,6 @@ struct Plan {
   uint32_t kvBuffer(int64_t layer) const;
   uint32_t ioBuffer(Io which) const; // sampled, output: int32 [maxSequences]
   const Buffer &buffer(const Schedule &schedule, uint32_t id) const;
-  uint64_t addressBytes() const; // the end of all addresses: the arena, or of the aliases behind it
   uint64_t kvBlockBytes() const; // of a layer
   // In an interleaved extent all layers' blocks of a number lie together, block by block; so a layer's lie this far
   // apart, each a run of kvBlockBytes().
@@ -336,39 +323,6 @@ uint64_t addressEnd(const Plan &plan, const Extent &extent);
 // How many blocks of a cache, from the first, are at home on the device in a placement: all that it has, but where a
 // tail is at home on the host.
 int64_t residentBlocks(const Plan &plan, const Placement &placement);
-
-// Of an extent on the device, what is in use in its placement: all of it, but of a cache that may grow only its blocks.
-uint64_t bytesAtHome(const Plan &plan, const Placement &placement, const Extent &extent);
-
-// The arena's ranges behind [address, address + bytes), in the order of the addresses; false if some of it is mapped to
-// none. f(arenaAddress, bytes).
-template <typename F> bool forEachArenaRange(const Plan &plan, uint64_t address, uint64_t bytes, F f) {
-  if (address < plan.arenaBytes) {
-    if (bytes > plan.arenaBytes - address)
-      return false;
-    f(address, bytes);
-    return true;
-  }
-  // The last alias that begins at or before the address.
-  size_t low = 0, high = plan.aliases.size();
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    (plan.aliases[middle].address <= address ? low : high) =
-        plan.aliases[middle].address <= address ? middle + 1 : middle;
-  }
-  for (size_t i = low; bytes > 0; ++i) {
-    if (i == 0 || i > plan.aliases.size())
-      return false;
-    const Alias &alias = plan.aliases[i - 1];
-    if (address < alias.address || address - alias.address >= alias.bytes)
-      return false;
-    const uint64_t offset = address - alias.address, part = bytes < alias.bytes - offset ? bytes : alias.bytes - offset;
-    f(alias.arenaAddress + offset, part);
-    address += part;
-    bytes -= part;
-  }
-  return true;
-}
 
 // Device memory of one schedule and its placement by what it is used for. The sum need not be the arena: ranges are
 // shared (activations and workspace count each byte of their own once); `peak` is the end of the highest range in use.

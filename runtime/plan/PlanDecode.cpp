@@ -335,15 +335,10 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.deviceMemory = p.budget_bytes();
   out.arenaBytes = p.arena_bytes();
   out.hostBytes = p.host_bytes();
-  out.pageBytes = p.page_bytes();
   out.slowestPermille = p.slowest_permille();
   if (p.weight_hashes() != nullptr)
     out.weightHashes =
         fixed<uint64_t>(p.weight_hashes(), "weight_hashes", [](uint64_t hash, uint32_t) { return hash; });
-  if (p.aliases() != nullptr)
-    out.aliases = fixed<Alias>(p.aliases(), "aliases", [](const fb::Alias &alias, uint32_t) {
-      return Alias{alias.address(), alias.arena_address(), alias.bytes()};
-    });
   out.buffers = tables<Buffer>(p.buffers(), "buffers",
                                [&](const fb::Buffer &b, const std::string &path) { return buffer(b, path); });
   out.placements =

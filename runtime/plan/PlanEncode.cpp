@@ -123,7 +123,6 @@ uint64_t encodedBytesBound(const Plan &plan) {
     bytes += kTable + buffer.name.size();
   for (const Placement &p : plan.placements)
     bytes += kTable + p.name.size() + p.extents.size() * sizeof(fb::Extent) + p.slots.size() * sizeof(fb::Slot);
-  bytes += plan.aliases.size() * sizeof(fb::Alias);
   for (const State &state : plan.states)
     bytes += kTable + state.contents.size() * sizeof(fb::Content);
   for (const Schedule &s : plan.schedules) {
@@ -168,11 +167,6 @@ std::string encode(const Plan &plan) {
   const auto choices = structs<fb::BucketChoice>(fbb, plan.choices, [](const BucketChoice &c) {
     return fb::BucketChoice(c.sloNs, c.residentNs, c.layerComputeNs, c.layerTransferNs, c.variant, 0);
   });
-  Offset<Vector<const fb::Alias *>> aliases; // absent where there are none
-  if (!plan.aliases.empty())
-    aliases = structs<fb::Alias>(fbb, plan.aliases, [](const Alias &alias) {
-      return fb::Alias(alias.address, alias.arenaAddress, alias.bytes);
-    });
   Offset<Vector<uint64_t>> weightHashes; // absent where there are none
   if (!plan.weightHashes.empty())
     weightHashes = fbb.CreateVector(plan.weightHashes);
@@ -181,8 +175,7 @@ std::string encode(const Plan &plan) {
                             reason, limitingResource, raw(plan.activationDtype), raw(plan.kvDtype), plan.blockTokens,
                             plan.kvBlocks, meta.maxTokens, meta.maxSequences, meta.maxBlocksPerSequence,
                             plan.maxContext, plan.deviceMemory, plan.arenaBytes, plan.hostBytes, buffers, placements,
-                            states, schedules, variants, transitions, choices, plan.pageBytes, aliases,
-                            plan.slowestPermille, weightHashes),
+                            states, schedules, variants, transitions, choices, plan.slowestPermille, weightHashes),
              kFileIdentifier);
   return std::string(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
 }

@@ -74,7 +74,6 @@ void StructureCheck::checkHeader() {
          kMaxMetaBytes);
   atMost(plan_.arenaBytes, kMaxBytes, "arena_bytes");
   atMost(plan_.hostBytes, kMaxBytes, "host_bytes");
-  checkAliases();
   for (const auto &[name, count] : {std::pair{"placements", plan_.placements.size()},
                                     {"states", plan_.states.size()},
                                     {"schedules", plan_.schedules.size()},

@@ -18,10 +18,8 @@ inline constexpr uint32_t kMaxBuffers = 1u << 18;
 inline constexpr uint64_t kMaxSteps = uint64_t{1} << 20;      // of a schedule; also edges / 4, operands / 16
 inline constexpr uint64_t kMaxSchedules = uint64_t{1} << 14;  // also placements, states, variants, transitions
 inline constexpr uint64_t kMaxDurationNs = uint64_t{1} << 43; // 2.4 hours
-inline constexpr uint64_t kMaxPageBytes = uint64_t{1} << 30;
-inline constexpr uint64_t kMaxAliases = uint64_t{1} << 22;
-inline constexpr uint64_t kMaxMetaBytes = uint64_t{1} << 32; // offsets in IterationMeta have 32 bits
-inline constexpr size_t kLongestText = 16384;                // of the reason and of paths
+inline constexpr uint64_t kMaxMetaBytes = uint64_t{1} << 32;  // offsets in IterationMeta have 32 bits
+inline constexpr size_t kLongestText = 16384;                 // of the reason and of paths
 
 struct StructureFault {
   uint32_t schedule = kNone;

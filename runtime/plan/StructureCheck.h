@@ -95,7 +95,6 @@ private:
   }
 
   void checkHeader();
-  void checkAliases();
   void checkBuffers();
   void findInterleaved();
   // A cache of which blocks lie apart: its ranges are of blocks of any size.

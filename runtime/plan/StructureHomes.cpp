@@ -11,34 +11,6 @@
 
 namespace headrace::plan {
 
-// Whole pages behind the arena, of pages in the arena.
-void StructureCheck::checkAliases() {
-  const uint64_t page = plan_.pageBytes;
-  if (page == 0) {
-    if (!plan_.aliases.empty())
-      fail("aliases has ", plan_.aliases.size(), " entries, expected none with page_bytes 0");
-    return;
-  }
-  if (page % model::kAlign != 0 || page > kMaxPageBytes || (page & (page - 1)) != 0)
-    fail("page_bytes is ", page, ", expected a power of two from ", model::kAlign, " to ", kMaxPageBytes);
-  if (plan_.aliases.empty() || plan_.aliases.size() > kMaxAliases)
-    fail("aliases has ", plan_.aliases.size(), " entries, expected 1 to ", kMaxAliases);
-  if (ok() && plan_.arenaBytes % page != 0)
-    fail("arena_bytes is ", plan_.arenaBytes, ", expected a multiple of page_bytes ", page);
-  uint64_t end = plan_.arenaBytes;
-  for (size_t i = 0; i < plan_.aliases.size() && ok(); ++i) {
-    const Alias &a = plan_.aliases[i];
-    if (a.bytes == 0 || a.bytes % page != 0 || a.address % page != 0 || a.arenaAddress % page != 0)
-      fail("aliases[", i, "] maps ", a.address, ", + ", a.bytes, " to ", a.arenaAddress, ", expected pages of ", page);
-    else if (a.address < end || a.address > kMaxBytes || a.bytes > kMaxBytes)
-      fail("aliases[", i, "] maps ", a.address, ", + ", a.bytes, ", expected a range from ", end, " to ", kMaxBytes);
-    else if (a.bytes > plan_.arenaBytes || a.arenaAddress > plan_.arenaBytes - a.bytes)
-      fail("aliases[", i, "] maps to ", a.arenaAddress, ", + ", a.bytes, ", beyond the arena of ", plan_.arenaBytes);
-    else
-      end = a.address + a.bytes;
-  }
-}
-
 namespace {
 
 // What Buffer::index may be at most.
@@ -111,8 +83,6 @@ void StructureCheck::findInterleaved() {
     for (const Extent &e : placement.extents)
       interleaved_ |=
           e.interleaved && e.buffer < plan_.buffers.size() && plan_.buffers[e.buffer].kind == BufferKind::Kv;
-  if (interleaved_ && plan_.pageBytes > 0)
-    fail("page_bytes is ", plan_.pageBytes, ", expected 0: caches are interleaved");
 }
 
 // The bytes of a buffer that a placement's extents tile: all; of a cache that is split, the placement's blocks.
@@ -216,8 +186,7 @@ void StructureCheck::checkPlacement(const Placement &placement, const std::strin
   enumerator(placement.startRule, path, ".start_rule");
   within(placement.startItems, 0, placement.startRule == model::StartRule::Ahead ? kMostStartItems : 0, path,
          ".start_items");
-  within(placement.kvBlocks, plan_.pageBytes == 0 && !interleaved_ ? plan_.kvBlocks : 1, plan_.kvBlocks, path,
-         ".kv_blocks");
+  within(placement.kvBlocks, interleaved_ ? 1 : plan_.kvBlocks, plan_.kvBlocks, path, ".kv_blocks");
   uint64_t buffer = 0, offset = 0; // where the next extent must begin
   uint64_t resident = 0;           // bytes of each interleaved cache on the device; 0: not known yet
   for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {

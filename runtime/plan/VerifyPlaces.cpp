@@ -19,11 +19,6 @@ struct Range {
   std::string what() const { return absl::StrCat("[", begin, ", ", end, ")"); }
 };
 
-// A cache in a plan whose caches grow. Whether all of it is mapped, verifyPlacement asks.
-bool isAliased(const Plan &plan, const Extent &extent) {
-  return plan.pageBytes > 0 && plan.buffers[extent.buffer].kind == BufferKind::Kv && extent.address >= plan.arenaBytes;
-}
-
 // Homes on the device and slots of a placement, sorted by address; `slot` is kNone for a home, `buffer` for a slot and
 // for the home of caches that are interleaved.
 struct FixedRange : Range {
@@ -31,22 +26,14 @@ struct FixedRange : Range {
   uint32_t slot = kNone;
 };
 
-// Of a cache behind the arena: the arena's pages that the blocks in use have. Caches that are interleaved have one
-// range (StructureHomes.cpp shows that it is theirs as a whole).
+// Caches that are interleaved have one range (StructureHomes.cpp shows that they share it out among them).
 std::vector<FixedRange> fixedRanges(const Plan &plan, const CacheHomes &caches, uint32_t index) {
   const Placement &placement = plan.placements[index];
   std::vector<FixedRange> out;
   if (caches.interleaved())
     out.push_back({{caches.regionBegin(index), caches.regionBegin(index) + caches.regionBytes(index)}, kNone, kNone});
   for (const Extent &extent : placement.extents) {
-    if (extent.space != Space::Device || extent.interleaved)
-      continue;
-    if (isAliased(plan, extent))
-      forEachArenaRange(plan, extent.address, bytesAtHome(plan, placement, extent),
-                        [&](uint64_t begin, uint64_t bytes) {
-                          out.push_back({{begin, begin + bytes}, extent.buffer, kNone});
-                        });
-    else
+    if (extent.space == Space::Device && !extent.interleaved)
       out.push_back({{extent.address, extent.address + extent.bytes}, extent.buffer, kNone});
   }
   for (uint32_t i = 0; i < placement.slots.size(); ++i)
@@ -106,14 +93,6 @@ void verifyPlacement(const Plan &plan, const CacheHomes &caches, uint32_t index,
     const Buffer &buffer = plan.buffers[extent.buffer];
     if (buffer.kind == BufferKind::Weight || (buffer.kind == BufferKind::Kv && caches.interleaved()))
       continue;
-    if (plan.pageBytes > 0 && buffer.kind == BufferKind::Kv && extent.space == Space::Device) {
-      if (!isAliased(plan, extent))
-        add(Rule::Structure, buffer.name, " is at ", extent.address,
-            " in the arena, in a plan whose caches grow it is ", "behind it");
-      else if (!forEachArenaRange(plan, extent.address, extent.bytes, [](uint64_t, uint64_t) {}))
-        add(Rule::OverBudget, buffer.name, " [", extent.address, ", ", extent.address + extent.bytes,
-            ") is not mapped to the arena as a whole");
-    }
     if (extent.space != Space::Device || extent.bytes != buffer.bytes)
       add(Rule::Structure, buffer.name, " is not one run of bytes on the device");
     else if (const uint64_t address = addresses.try_emplace(extent.buffer, extent.address).first->second;
@@ -216,10 +195,8 @@ public:
     const Step &step = schedule_.steps[number];
     for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
       const Operand &operand = schedule_.operands[i];
-      if (operand.interleaved)
-        continue; // at home
-      if (operand.space == Space::Device && operand.address + operand.bytes > plan_.arenaBytes &&
-          !(plan_.pageBytes > 0 && operand.arg == Arg::Kv && atHome(operand)))
+      if (operand.space == Space::Device && !operand.interleaved && // which is at home
+          operand.address + operand.bytes > plan_.arenaBytes)
         add(Rule::OverBudget, number, describe(operand), " ends at ", operand.address + operand.bytes,
             ", beyond the arena of ", plan_.arenaBytes, " bytes");
     }

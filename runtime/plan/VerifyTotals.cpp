@@ -42,8 +42,7 @@ public:
     for (const Placement &placement : plan_.placements) {
       for (const Extent &e : placement.extents) {
         uint64_t &end = e.space == Space::Device ? arena : host;
-        const bool aliased = plan_.pageBytes > 0 && plan_.buffers[e.buffer].kind == BufferKind::Kv;
-        if (e.space != Space::Disk && !aliased)
+        if (e.space != Space::Disk)
           end = std::max(end, addressEnd(plan_, e));
       }
       for (const Slot &slot : placement.slots)
@@ -56,10 +55,6 @@ public:
     for (const Schedule &schedule : plan_.schedules)
       for (const Local &local : schedule.locals)
         arena = std::max(arena, local.address + local.buffer.bytes);
-    for (const Alias &alias : plan_.aliases)
-      arena = std::max(arena, alias.arenaAddress + alias.bytes);
-    if (plan_.pageBytes > 0)
-      arena = (arena + plan_.pageBytes - 1) / plan_.pageBytes * plan_.pageBytes;
     expect("arena_bytes", plan_.arenaBytes, arena);
     largestCache();
     expect("host_bytes", plan_.hostBytes, host);

@@ -8,7 +8,6 @@
 #include "runtime/base/ReplaceFile.h"
 #include "runtime/plan/PlanBytes.h"
 #include "tests/support/ShuffleBuffers.h"
-#include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 
 int main(int argc, char **argv) {
@@ -28,7 +27,10 @@ int main(int argc, char **argv) {
     return status.ok();
   };
   // A few that have what the others have: seeds are small.
-  bool written = write("caches that grow", test::growingPlan());
+  bool written = write("caches that grow", test::makePlan(test::growingCaches()));
+  for (const test::NamedOptions &named : test::splitPlans())
+    if (named.name == "two splits")
+      written = written && write(named.name, test::makePlan(named.options));
   for (const test::NamedOptions &named : test::variedPlans())
     if (named.name == "resident" || named.name == "paper, interval 2" || named.name == "two classes and two placements")
       written = written && write(named.name, test::makePlan(named.options));

@@ -141,13 +141,13 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
   for (uint32_t p = 0; p < plan.placements.size(); ++p)
     if (const std::string homes = kvHomesText(plan, p); !homes.empty())
       line("KV homes", plan.placements[p].name + ": " + homes);
+  const bool alike = std::all_of(plan.placements.begin(), plan.placements.end(),
+                                 [&](const plan::Placement &p) { return p.kvBlocks == plan.kvBlocks; });
   for (const plan::Placement &placement : plan.placements)
     line("offloaded",
          absl::StrFormat("%s: %s; start rule %s, %d slots%s", placement.name, describePlacement(plan, placement),
                          plan::startText(placement), placement.slots.size(),
-                         placement.kvBlocks != plan.kvBlocks || plan.placements.front().kvBlocks != plan.kvBlocks
-                             ? absl::StrFormat(", %d KV blocks a layer", placement.kvBlocks)
-                             : std::string()));
+                         alike ? std::string() : absl::StrFormat(", %d KV blocks a layer", placement.kvBlocks)));
   line("policy", describeGoal(plan));
   line("limited by", plan.limitingResource);
   line("reason", plan.reason);

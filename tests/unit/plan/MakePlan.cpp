@@ -13,13 +13,12 @@ namespace {
 using model::alignUp;
 
 // Units that the placement with the most blocks on the device offloads come first behind the caches, which take their
-// room there; the others follow.
+// room there; the others follow. Of options that say how many blocks there are.
 CacheHomes cacheHomes(const Plan &plan, const model::WeightLayout &layout, const PlanOptions &options) {
   CacheHomes homes;
   const auto resident = [&](const PlacementOptions &p) {
-    const int64_t existing = p.kvBlocks > 0 ? p.kvBlocks : plan.kvBlocks;
-    const int64_t onDevice = p.blocksOnDevice > 0 ? p.blocksOnDevice : existing;
-    if (onDevice < existing && (homes.mirroredFrom == 0 || onDevice < homes.mirroredFrom))
+    const int64_t onDevice = p.blocksOnDevice > 0 ? p.blocksOnDevice : p.kvBlocks;
+    if (onDevice < p.kvBlocks && (homes.mirroredFrom == 0 || onDevice < homes.mirroredFrom))
       homes.mirroredFrom = onDevice;
     return onDevice;
   };
@@ -51,7 +50,8 @@ CacheHomes cacheHomes(const Plan &plan, const model::WeightLayout &layout, const
 
 } // namespace
 
-Plan makePlan(const PlanOptions &options) {
+Plan makePlan(const PlanOptions &given) {
+  PlanOptions options = given;
   Plan plan;
   plan.compilerVersion = "test";
   plan.model = options.model;
@@ -73,9 +73,11 @@ Plan makePlan(const PlanOptions &options) {
   plan.blockTokens = options.blockTokens;
   const int64_t blocks = (largest.context + plan.blockTokens - 1) / plan.blockTokens;
   plan.metaLayout = {largest.tokens, largest.sequences, blocks};
-  plan.kvBlocks = 1 + largest.sequences * blocks;
-  for (const PlacementOptions &placement : options.placements)
+  for (PlacementOptions &placement : options.placements) {
+    if (placement.kvBlocks == 0)
+      placement.kvBlocks = 1 + largest.sequences * blocks;
     plan.kvBlocks = std::max(plan.kvBlocks, placement.kvBlocks);
+  }
   for (uint32_t index = 0; const model::Unit &unit : layout.units)
     plan.buffers.push_back({unit.name, BufferKind::Weight, unit.layer, unit.bytes, index++});
   const auto kv = static_cast<uint64_t>(plan.kvBlocks * 2 * plan.model->kvRows() * plan.blockTokens) * 4;

@@ -196,7 +196,7 @@ uint64_t PlacementBuilder::slotBytes(uint32_t slot) const {
       bytes = std::max(bytes, itemBytes(item));
   return bytes;
 }
-int64_t PlacementBuilder::existing() const { return options_.kvBlocks > 0 ? options_.kvBlocks : plan_.kvBlocks; }
+int64_t PlacementBuilder::existing() const { return options_.kvBlocks; }
 int64_t PlacementBuilder::resident() const {
   return options_.blocksOnDevice > 0 ? options_.blocksOnDevice : existing();
 }

@@ -16,7 +16,6 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/support/SourceDir.h"
-#include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/PlanText.h"
 
@@ -45,11 +44,13 @@ TEST(PlanFile, ReadsBackEveryFieldItWrites) {
   }
 }
 
-TEST(PlanFile, ReadsBackCachesThatGrow) {
-  const Plan plan = test::growingPlan();
-  const absl::StatusOr<Plan> back = parse(bytesOf(serialize(plan)), "a.plan");
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(textOf(*back), textOf(plan));
+TEST(PlanFile, ReadsBackCachesThatAreSplit) {
+  for (const test::NamedOptions &named : test::splitPlans()) {
+    const Plan plan = test::makePlan(named.options);
+    const absl::StatusOr<Plan> back = parse(bytesOf(serialize(plan)), "a.plan");
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(textOf(*back), textOf(plan)) << named.name;
+  }
 }
 
 TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
@@ -197,7 +198,7 @@ TEST(PlanFile, TheFuzzersSeedsAreOfThisFormat) {
     EXPECT_TRUE(verifyPlan(*plan, entry.path().filename()).ok());
     ++seeds;
   }
-  EXPECT_EQ(seeds, 5);
+  EXPECT_EQ(seeds, 6);
 }
 
 TEST(PlanFile, RefusesAnotherVersion) {

@@ -11,7 +11,6 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/PlanVerifier.h"
-#include "tests/unit/plan/GrowingPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/PlanText.h"
 
@@ -314,27 +313,17 @@ TEST(PlanStructure, FaultsAreTheOnlyViolationTheVerifierNames) {
   }
 }
 
-TEST(PlanStructure, PagesThatCannotBeAreRefused) {
+TEST(PlanStructure, NumbersOfBlocksThatCannotBeAreRefused) {
   const auto refused = [](const std::string &message, auto make) {
-    Plan plan = test::growingPlan();
+    Plan plan = test::makePlan(test::growingCaches());
     ASSERT_FALSE(findStructureFault(plan).has_value());
     make(plan);
     const absl::Status status = parse(test::bytesOf(serialize(plan)), "a.plan").status();
     EXPECT_NE(status.message().find(message), std::string::npos) << message << "\n  was " << status.message();
   };
-  refused("aliases has 8 entries, expected none with page_bytes 0", [](Plan &p) { p.pageBytes = 0; });
-  refused("page_bytes is 384, expected a power of two from 256", [](Plan &p) { p.pageBytes = 384; });
-  refused("page_bytes is 128, expected a power of two from 256", [](Plan &p) { p.pageBytes = 128; });
-  refused("aliases has 0 entries, expected 1 to ", [](Plan &p) { p.aliases.clear(); });
-  refused("expected a multiple of page_bytes 1048576", [](Plan &p) { p.pageBytes = uint64_t{1} << 20; });
-  refused("expected pages of 256", [](Plan &p) { p.aliases[0].bytes += 64; });
-  refused("expected pages of 256", [](Plan &p) { p.aliases[2].bytes = 0; });
-  refused("aliases[1] maps ", [](Plan &p) { std::swap(p.aliases[0], p.aliases[1]); });
-  refused("aliases[0] maps 0, ", [](Plan &p) { p.aliases[0].address = 0; });
-  refused("beyond the arena of ", [](Plan &p) { p.aliases[0].arenaAddress = p.arenaBytes; });
-  refused("placements[0].kv_blocks is 0, expected 1 to ", [](Plan &p) { p.placements[0].kvBlocks = 0; });
-  refused("placements[1].kv_blocks is 99, expected 1 to ", [](Plan &p) { p.placements[1].kvBlocks = 99; });
-  Plan fixed = somePlan(); // without pages all have the same
+  refused("placements[0].kv_blocks is 0, expected 1 to 4", [](Plan &p) { p.placements[0].kvBlocks = 0; });
+  refused("placements[1].kv_blocks is 99, expected 1 to 4", [](Plan &p) { p.placements[1].kvBlocks = 99; });
+  Plan fixed = somePlan(); // of caches in one run each all placements have the same
   --fixed.placements[0].kvBlocks;
   EXPECT_TRUE(findStructureFault(fixed).has_value());
 }

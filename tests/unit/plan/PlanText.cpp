@@ -68,9 +68,6 @@ std::string textOf(const Plan &p) {
     for (const Slot &slot : x.slots)
       line(out, " slot", slot.address, slot.bytes);
   }
-  line(out, "pages", p.pageBytes);
-  for (const Alias &a : p.aliases)
-    line(out, " alias", a.address, a.arenaAddress, a.bytes);
   for (const State &s : p.states) {
     line(out, "state", s.placement);
     for (const Content &c : s.contents)
