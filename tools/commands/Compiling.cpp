@@ -101,13 +101,14 @@ void addHardware(const model::Hardware &hardware, Words &words) {
     words.add(flag, value);
 }
 
-void addGoal(const plan::Plan &plan, Words &words) {
+// `stated`: flags say the placement outright; else the same inputs lead to the same choice.
+void addGoal(const plan::Plan &plan, bool stated, Words &words) {
   const model::Goal &goal = plan.goal;
   words.add("--device-memory", model::bytesText(plan.deviceMemory));
   words.addIf("--batch", goal.batch);
   words.addIf("--context", goal.context);
   words.addIf("--kv-tokens", goal.kvTokens);
-  if (const plan::HomeBytes kv = plan::kvBytesByHome(plan, 0); kv.host > 0)
+  if (const plan::HomeBytes kv = plan::kvBytesByHome(plan, 0); kv.host > 0 && (goal.kvDeviceMemory || stated))
     words.add("--kv-device-memory", model::bytesText(kv.device));
   words.add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
   words.add("--block-tokens", model::cat(plan.blockTokens));
@@ -127,7 +128,6 @@ void addGoal(const plan::Plan &plan, Words &words) {
     words.add("--record", goal.record);
 }
 
-// Placements that no flag says outright: the same inputs lead to the same choice.
 void addPolicy(const model::Policy &policy, Words &words) {
   words.add("--policy", policy.name);
   words.addIf("--placements", policy.placements);
@@ -215,12 +215,13 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   Words words;
   addModel(*job.model, words);
   addHardware(*job.hardware, words);
-  addGoal(plan, words);
   const plan::Placement &placement = plan.placements.front();
-  if (plan.placements.size() > 1 || !statable(plan, placement))
-    addPolicy(plan.policy, words);
-  else
+  const bool stated = plan.placements.size() == 1 && statable(plan, placement);
+  addGoal(plan, stated, words);
+  if (stated)
     addPlacement(plan, placement, words);
+  else
+    addPolicy(plan.policy, words);
   addBuckets(job.buckets, words);
   return words.text();
 }
