@@ -49,7 +49,8 @@ absl::StatusOr<ChosenPlacements> Chooser::run() {
   std::vector<size_t> placements{of[decisive_]};
   std::vector<size_t> others(of);
   spread(of, others, budget);
-  std::stable_sort(others.begin(), others.end(), [&](size_t a, size_t b) { return freed_[a] < freed_[b]; });
+  std::stable_sort(others.begin(), others.end(),
+                   [&](size_t a, size_t b) { return p_.inOrder ? freed_[a] > freed_[b] : freed_[a] < freed_[b]; });
   for (const size_t candidate : others)
     if (std::find(placements.begin(), placements.end(), candidate) == placements.end())
       placements.push_back(candidate);
