@@ -22,6 +22,26 @@ namespace headrace::compiler {
 namespace {
 
 constexpr char kCompilerVersion[] = "headrace 0.1.0";
+constexpr int64_t kMostKvSlots = 8; // that are tried
+
+// The largest decode bucket of the first placement, whatever is in use of KV.
+const plan::Variant &largestDecode(const plan::Plan &plan) {
+  const plan::Variant *largest = &plan.variants.front();
+  for (const plan::Variant &variant : plan.variants) {
+    const plan::Schedule &schedule = plan.schedules[variant.schedule];
+    if (variant.placement == 0 && schedule.kvBlocks == 0 && schedule.iterationClass == plan::IterationClass::Decode)
+      largest = &variant;
+  }
+  return *largest;
+}
+uint64_t decodeNs(const plan::Plan &plan) { return largestDecode(plan).predictedNs; }
+
+// Where an iteration takes a hundredth more than its compute and its copies.
+bool waitsForSlots(const plan::Plan &plan) {
+  const plan::Variant &decode = largestDecode(plan);
+  const uint64_t bound = std::max(decode.computeAloneNs, decode.linkAloneNs);
+  return decode.predictedNs > bound + bound / 100;
+}
 
 } // namespace
 
@@ -38,9 +58,32 @@ Compilation::Compilation(const CompileRequest &request, const Policy &policy, Ta
 
 absl::StatusOr<plan::Plan> Compilation::run() {
   if (target_.kvResident)
-    split_ = caches_.stated(policy_.candidates(inputs_), *target_.kvResident);
+    return withSlots([this] {
+      split_ = caches_.stated(policy_.candidates(inputs_), *target_.kvResident);
+      return choose();
+    });
   absl::StatusOr<plan::Plan> plan = choose();
-  return lacksDeviceMemory(plan.status()) && maySplit() ? splitCaches(plan.status()) : std::move(plan);
+  if (!lacksDeviceMemory(plan.status()) || !maySplit())
+    return plan;
+  return withSlots([this, whole = plan.status()] { return splitCaches(whole); });
+}
+
+// Where the head takes longer than the copies that two slots can take ahead, the link is idle at an iteration's edge:
+// some percent on a shallow model with a large vocabulary. One more slot costs the memory of a layer's tail.
+template <class Make> absl::StatusOr<plan::Plan> Compilation::withSlots(Make &&make) {
+  caches_.setSlots(0);
+  absl::StatusOr<plan::Plan> plan = make();
+  for (int64_t slots = algorithms::kKvSlots + 1; slots <= kMostKvSlots; ++slots) {
+    // An objective that was missed may be met with more.
+    if (!(plan.ok() ? waitsForSlots(*plan) : absl::IsResourceExhausted(plan.status()) && latency_))
+      break;
+    caches_.setSlots(slots);
+    absl::StatusOr<plan::Plan> more = make();
+    if (!more.ok() || (plan.ok() && decodeNs(*more) >= decodeNs(*plan)))
+      break;
+    plan = std::move(more);
+  }
+  return plan;
 }
 
 // What is stated stays as it is.

@@ -44,7 +44,10 @@ private:
   };
 
   bool maySplit() const;
+  // As many KV blocks on the device as there is room for; `whole`: why not all of them.
   absl::StatusOr<plan::Plan> splitCaches(const absl::Status &whole);
+  // What `make` makes with the tails of caches in two slots; or in as many more as make it better.
+  template <class Make> absl::StatusOr<plan::Plan> withSlots(Make &&make);
 
   absl::StatusOr<plan::Plan> choose();
   absl::Status chooseByLatency(std::vector<Attempt> &choices, size_t most = SIZE_MAX);

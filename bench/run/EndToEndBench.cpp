@@ -8,6 +8,11 @@
 //                  ratio = iteration / max(resident iteration, h2d bytes / bandwidth)              at most 1.05
 //   compute-bound  a prefill of 64 tokens, and decode of 32 sequences, with half the layers offloaded
 //                  ratio = iteration / resident iteration                                          at most 1.05
+//   kv             decode of 8 sequences at a context of 1,024, none, a half and three quarters of the KV blocks on the
+//                  device, with and without half the layers offloaded: blocks come back, rows that are appended are
+//                  written to the host as they are made
+//                  ratio = iteration / max(resident iteration + d2h bytes / bandwidth,
+//                                          h2d bytes / bandwidth, bytes / duplex bandwidth)        at most 1.05
 //
 // The resident plan and the offloaded one are loaded side by side, their lanes pinned to the same cores, and take turns
 // of a few iterations, so that whatever else the machine does meets both. An iteration's time is the gap between two
@@ -22,27 +27,25 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "bench/Lanes.h"
+#include "bench/run/Player.h"
 #include "compiler/Compile.h"
-#include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightSource.h"
 
-namespace headrace {
+namespace headrace::bench {
 namespace {
 
-constexpr int kTurn = 6;   // iterations measured in a turn
-constexpr int kWarmUp = 2; // before them
 constexpr int64_t kBatch = 32;
 constexpr int64_t kPrefill = 64;
-constexpr int64_t kContext = 128;
 constexpr double kTarget = 1.05;
 
 struct Settings {
@@ -50,20 +53,6 @@ struct Settings {
   int iterations = 30;
   host::HostOptions device;
 };
-
-[[noreturn]] void fail(const std::string &message) {
-  std::fprintf(stderr, "bench_run: %s\n", message.c_str());
-  std::exit(1);
-}
-template <typename T> T take(absl::StatusOr<T> value) {
-  if (!value.ok())
-    fail(std::string(value.status().message()));
-  return *std::move(value);
-}
-void check(const absl::Status &status) {
-  if (!status.ok())
-    fail(std::string(status.message()));
-}
 
 // 16 layers of 11.3 M parameters and a small vocabulary: 363 MB of layers in BF16.
 model::ModelSpec shape() {
@@ -76,101 +65,6 @@ model::ModelSpec shape() {
   spec.dtype = model::DType::BF16;
   return spec;
 }
-
-// Fills each unit once, and copies it from then on: the plans of this program differ in where weights lie, not in what
-// they are.
-class KeptWeights final : public model::WeightSource {
-public:
-  absl::Status fill(const model::Unit &unit, model::MatrixOrder order, absl::Span<std::byte> out) const override {
-    std::vector<std::byte> &kept = kept_[{static_cast<int>(unit.role), unit.layer}];
-    if (kept.empty()) {
-      kept.resize(out.size());
-      if (absl::Status status = source_->fill(unit, order, absl::MakeSpan(kept)); !status.ok())
-        return status;
-    }
-    std::copy(kept.begin(), kept.end(), out.begin());
-    return absl::OkStatus();
-  }
-
-private:
-  std::unique_ptr<model::WeightSource> source_ = model::syntheticWeights(1);
-  mutable std::map<std::pair<int, int64_t>, std::vector<std::byte>> kept_;
-};
-
-// What an iteration of one of the three workloads brings.
-struct Load {
-  const char *name = "";
-  int64_t sequences = 1, tokens = 1; // tokens of each sequence
-  int64_t firstPosition = 0;
-};
-
-// A plan on a device, and one workload on it again and again.
-class Player {
-public:
-  Player(plan::Plan plan, const Settings &settings, double bandwidth, const KeptWeights &weights, const Load &load)
-      : plan_(std::make_unique<plan::Plan>(std::move(plan))), device_(host::makeHostDevice(settings.device)),
-        load_(load) {
-    const core::DeviceOptions options{.linkBandwidth = bandwidth, .trace = true};
-    runtime_ = take(core::Runtime::load(*plan_, *device_, options, &weights, {}));
-    variant_ = take(runtime_->choose(load.sequences * load.tokens, load.sequences, load.firstPosition + load.tokens));
-    const int64_t blocksEach = (kContext + plan_->blockTokens - 1) / plan_->blockTokens;
-    blocks_.resize(static_cast<size_t>(load.sequences * blocksEach));
-    for (size_t i = 0; i < blocks_.size(); ++i)
-      blocks_[i] = static_cast<int32_t>(i + 1);
-    tokens_.resize(static_cast<size_t>(load.sequences * load.tokens));
-    for (size_t i = 0; i < tokens_.size(); ++i)
-      tokens_[i] = static_cast<int32_t>(i * 37 % static_cast<size_t>(plan_->model->vocab));
-    for (int64_t s = 0; s < load.sequences; ++s)
-      rows_.push_back({.tokens = absl::MakeConstSpan(tokens_).subspan(static_cast<size_t>(s * load.tokens),
-                                                                      static_cast<size_t>(load.tokens)),
-                       .firstPosition = load.firstPosition,
-                       .blocks = absl::MakeConstSpan(blocks_).subspan(static_cast<size_t>(s * blocksEach),
-                                                                      static_cast<size_t>(blocksEach)),
-                       .sample = true,
-                       .requestSlot = static_cast<int32_t>(s)});
-  }
-
-  const plan::Plan &plan() const { return *plan_; }
-  const plan::Variant &variant() const { return plan_->variants[variant_]; }
-  const plan::Schedule &schedule() const { return plan_->schedules[variant().schedule]; }
-
-  // A turn: warms up, then appends kTurn gaps to `gapsNs`.
-  void play() {
-    int64_t previousNs = 0;
-    const int64_t stalledBefore = device_->counters().stallNs;
-    for (int i = 0; i < kWarmUp + kTurn; ++i) {
-      check(core::writeMeta(plan_->metaLayout, plan_->blockTokens, rows_, device_->meta()));
-      check(runtime_->launch(variant_));
-      (void)take(runtime_->awaitTokens());
-      const int64_t seenNs = device_->tokensVisibleNs(runtime_->launched());
-      if (i >= kWarmUp)
-        gapsNs.push_back(seenNs - previousNs);
-      previousNs = seenNs;
-    }
-    check(device_->drain());
-    stallNs += device_->counters().stallNs - stalledBefore;
-    int64_t ns = 0;
-    for (size_t step = 0; step < schedule().steps.size(); ++step)
-      if (schedule().steps[step].lane == plan::Lane::Compute)
-        ns += device_->lastTimes()[step].endNs - device_->lastTimes()[step].startNs;
-    computeNs.push_back(ns);
-    lastGapNs.push_back(gapsNs.back());
-  }
-
-  std::vector<int64_t> gapsNs;
-  std::vector<int64_t> computeNs,
-      lastGapNs; // of each turn's last iteration: sum of the compute lane's steps, and the gap
-  int64_t stallNs = 0;
-
-private:
-  std::unique_ptr<plan::Plan> plan_;
-  std::unique_ptr<core::Device> device_;
-  Load load_;
-  std::unique_ptr<core::Runtime> runtime_;
-  uint32_t variant_ = 0;
-  std::vector<int32_t> blocks_, tokens_;
-  std::vector<core::SequenceRows> rows_;
-};
 
 double median(std::vector<int64_t> values) {
   std::sort(values.begin(), values.end());
@@ -189,14 +83,17 @@ public:
   }
 
   void run() {
-    std::printf("%-44s %9s %9s %9s %9s %7s %7s %9s %7s %7s\n", "", "measured", "resident", "link", "bound", "ratio",
+    std::printf("%-54s %9s %9s %9s %9s %7s %7s %9s %7s %7s\n", "", "measured", "resident", "link", "bound", "ratio",
                 "best", "predicted", "meas/pr", "outside");
-    const Load decode{.name = "decode 1", .firstPosition = kContext - 1};
+    const Load decode{.name = "decode 1"};
     for (const double bandwidth : {2e9, 1e9, 0.5e9})
       for (const int64_t interval : {1, 2, 4, 8})
-        compare("decode", decode, interval, bandwidth, true);
-    compare("compute-bound", {.name = "prefill 64", .tokens = kPrefill}, 2, 2e9, false);
-    compare("compute-bound", {.name = "decode 32", .sequences = kBatch, .firstPosition = kContext - 1}, 2, 2e9, false);
+        compare({"decode", decode, interval, bandwidth, true});
+    compare({"compute-bound", {.name = "prefill 64", .tokens = kPrefill}, 2, 2e9, false});
+    compare({"compute-bound", {.name = "decode 32", .sequences = kBatch}, 2, 2e9, false});
+    for (const int64_t interval : {0, 2})
+      for (const int64_t quarters : {0, 2, 3})
+        compare({"kv", {.name = "decode 8", .sequences = 8, .context = 1024}, interval, 2e9, true, quarters});
     if (settings_.json.empty())
       return;
     std::ofstream out(settings_.json);
@@ -206,7 +103,28 @@ public:
   }
 
 private:
-  plan::Plan compile(const Load &load, int64_t interval, double bandwidth) {
+  struct Case {
+    const char *group;
+    Load load;
+    int64_t interval; // 0: no weights are offloaded
+    double bandwidth;
+    bool linkBounds;      // the link may be what bounds an iteration; else it is to be hidden whatever it costs
+    int64_t quarters = 4; // of the KV blocks on the device
+    std::string name() const {
+      char name[96];
+      if (quarters == 4)
+        std::snprintf(name, sizeof(name), "%s/%s/interval %d/%.1f GB/s", group, load.name, static_cast<int>(interval),
+                      bandwidth * 1e-9);
+      else
+        std::snprintf(name, sizeof(name), "%s/%s/%d of 4 resident/%s/%.1f GB/s", group, load.name,
+                      static_cast<int>(quarters), interval == 0 ? "weights stay" : "half the weights away",
+                      bandwidth * 1e-9);
+      return name;
+    }
+  };
+
+  plan::Plan compile(const Case &of, int64_t interval, int64_t quarters) {
+    const auto &[load, bandwidth] = std::tie(of.load, of.bandwidth);
     compiler::CompileRequest request;
     request.model = shape();
     request.modelHash = "synthetic";
@@ -215,44 +133,50 @@ private:
     request.hardware.duplexBandwidth = 2 * bandwidth;
     request.goal.deviceMemory = uint64_t{8} << 30;
     request.goal.batch = load.sequences;
-    request.goal.context = kContext;
+    request.goal.context = load.context;
     request.policy.none = interval == 0;
     if (interval != 0)
       request.policy.interval = interval;
     request.policy.offloadEmbedding = request.policy.offloadHead = model::AutoOnOff::Off;
     request.buckets = {
-        .newTokens = {load.sequences * load.tokens}, .sequences = {load.sequences}, .contexts = {kContext}};
+        .newTokens = {load.sequences * load.tokens}, .sequences = {load.sequences}, .contexts = {load.context}};
+    if (quarters < 4) { // of those behind the scratch block
+      const plan::Plan whole = take(compiler::compile(request));
+      const auto resident = static_cast<uint64_t>(1 + (whole.kvBlocks - 1) / 4 * quarters);
+      request.goal.kvDeviceMemory = resident * whole.kvStride();
+    }
     return take(compiler::compile(request));
   }
 
-  // `linkBounds`: the link may be what bounds an iteration; else it is to be hidden whatever it costs.
-  void compare(const char *group, const Load &load, int64_t interval, double bandwidth, bool linkBounds) {
-    char name[96];
-    std::snprintf(name, sizeof(name), "%s/%s/interval %d/%.1f GB/s", group, load.name, static_cast<int>(interval),
-                  bandwidth * 1e-9);
-    if (std::string_view(name).find(settings_.filter) == std::string_view::npos)
+  void compare(const Case &of) {
+    const std::string name = of.name();
+    if (name.find(settings_.filter) == std::string::npos)
       return;
-    Player resident(compile(load, 0, bandwidth), settings_, bandwidth, weights_, load);
-    Player offloaded(compile(load, interval, bandwidth), settings_, bandwidth, weights_, load);
+    const double bandwidth = of.bandwidth;
+    Player resident(compile(of, 0, 4), settings_.device, bandwidth, weights_, of.load);
+    Player offloaded(compile(of, of.interval, of.quarters), settings_.device, bandwidth, weights_, of.load);
     for (int turn = 0; turn * kTurn < settings_.iterations; ++turn) {
       resident.play();
       offloaded.play();
     }
-    const double measured = median(offloaded.gapsNs), alone = median(resident.gapsNs);
-    const double bytes = static_cast<double>(plan::linkBytes(offloaded.schedule()).h2d);
-    const double link = bytes / bandwidth * 1e9;
-    const double bound = linkBounds ? std::max(alone, link) : alone;
+    const double measured = median(offloaded.gapsNs);
+    const plan::LinkBytes moved = plan::linkBytes(offloaded.schedule());
+    const auto ns = [&](uint64_t bytes, double rate) { return static_cast<double>(bytes) / rate * 1e9; };
+    const double direct = ns(moved.d2h, bandwidth); // rows that the compute lane writes to the host
+    const double link = std::max(ns(moved.h2d, bandwidth), ns(moved.h2d + moved.d2h, 2 * bandwidth));
+    const double alone = median(resident.gapsNs) + direct;
+    const double bound = of.linkBounds ? std::max(alone, link) : alone;
     // Of the fastest iterations, which whatever else runs on the machine has disturbed least.
-    const double bestAlone = least(resident.gapsNs);
-    const double best = least(offloaded.gapsNs) / (linkBounds ? std::max(bestAlone, link) : bestAlone);
+    const double bestAlone = least(resident.gapsNs) + direct;
+    const double best = least(offloaded.gapsNs) / (of.linkBounds ? std::max(bestAlone, link) : bestAlone);
     const double predicted = static_cast<double>(offloaded.variant().predictedNs);
     // What an iteration takes beside its kernels, where nothing is waited for.
     const double outside = 1 - median(resident.computeNs) / median(resident.lastGapNs);
     const double kernelsBeside = median(offloaded.computeNs) / median(resident.computeNs);
     const double ms = 1e-6;
-    std::printf("%-44s %6.2f ms %6.2f ms %6.2f ms %6.2f ms %7.3f %7.3f %6.2f ms %7.2f %6.2f%%\n", name, measured * ms,
-                alone * ms, link * ms, bound * ms, measured / bound, best, predicted * ms, measured / predicted,
-                outside * 100);
+    std::printf("%-54s %6.2f ms %6.2f ms %6.2f ms %6.2f ms %7.3f %7.3f %6.2f ms %7.2f %6.2f%%\n", name.c_str(),
+                measured * ms, alone * ms, link * ms, bound * ms, measured / bound, best, predicted * ms,
+                measured / predicted, outside * 100);
     std::fflush(stdout);
     results_.push_back(
         {{"name", name},
@@ -261,8 +185,9 @@ private:
          {"time_unit", "ms"},
          {"resident_ms", alone * ms},
          {"link_ms", link * ms},
-         {"h2d_bytes", bytes},
-         {"bound", link > alone && linkBounds ? "link" : "compute"},
+         {"h2d_bytes", moved.h2d},
+         {"d2h_bytes", moved.d2h},
+         {"bound", link > alone && of.linkBounds ? "link" : "compute"},
          {"bound_ms", bound * ms},
          {"ratio", measured / bound},
          {"best_ratio", best},
@@ -290,7 +215,7 @@ int usage() {
 
 int main(int argc, char **argv) {
   Settings settings;
-  bench::pinToFirstCores(settings.device);
+  pinToFirstCores(settings.device);
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
     constexpr std::string_view kOut = "--benchmark_out=";
@@ -309,17 +234,17 @@ int main(int argc, char **argv) {
       settings.filter = value;
     else if (flag == "--iterations")
       settings.iterations = std::atoi(value);
-    else if (!bench::takeLaneFlag(flag, value, settings.device))
+    else if (!takeLaneFlag(flag, value, settings.device))
       return usage();
   }
   if (settings.iterations < kTurn)
     return usage();
-  const host::AwakeCores awake = bench::askLowLatency("bench_run", settings.device);
+  const host::AwakeCores awake = askLowLatency("bench_run", settings.device);
   Bench(settings).run();
   return 0;
 }
 
 } // namespace
-} // namespace headrace
+} // namespace headrace::bench
 
-int main(int argc, char **argv) { return headrace::main(argc, argv); }
+int main(int argc, char **argv) { return headrace::bench::main(argc, argv); }

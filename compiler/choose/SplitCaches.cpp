@@ -15,7 +15,10 @@ bool movesTails(const Candidate &candidate) { return candidate.residency.start =
 } // namespace
 
 Candidate SplitCaches::with(Candidate candidate, int64_t resident) const {
+  if (candidate.offloadsNothing()) // nothing yet to carry over an edge
+    candidate.residency.wrap.around = true;
   candidate.residency.setKvAway(in_.request.model->layers, resident);
+  candidate.residency.kvSlots = slots_;
   // Where the circle is cut was found for weights alone.
   candidate.residency.wrap.decode.reset();
   candidate.residency.wrap.mixed.reset();
@@ -32,6 +35,7 @@ std::vector<Candidate> SplitCaches::stated(const std::vector<Candidate> &candida
 
 int64_t SplitCaches::mostResident(const Candidate &candidate) const {
   Candidate tried = candidate;
+  tried.residency.kvSlots = slots_;
   int64_t fits = 0, doesNot = in_.target.kvBlocks;
   while (doesNot - fits > 1) {
     const int64_t middle = fits + (doesNot - fits) / 2;

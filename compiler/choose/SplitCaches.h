@@ -25,6 +25,9 @@ public:
   // The inputs, and what they refer to, must outlive it.
   explicit SplitCaches(const PolicyInputs &inputs) : in_(inputs) {}
 
+  // How many slots tails take turns in; 0: algorithms::kKvSlots.
+  void setSlots(int64_t slots) { slots_ = slots; }
+
   // Of these candidates, the first of which offloads least, at most `most`: each with the most blocks on the device
   // with which it fits, less `lessIn256ths` of them (packing may take more than arithmetic says). Without those that
   // the host has no room for.
@@ -40,6 +43,7 @@ private:
   bool hostHolds(const Candidate &split) const;
 
   const PolicyInputs &in_;
+  int64_t slots_ = 0;
 };
 
 } // namespace headrace::compiler

@@ -29,8 +29,8 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
   algorithms::CutProblem &problem = wrap.problem;
   for (size_t i = 0; i < movables->moved.size(); ++i) {
     const passes::MovedBuffer &moved = movables->moved[i];
-    wrap.resizable.push_back(moved.resizable);
-    problem.units.push_back({moved.bytes, moved.firstUse, times.freeAfter[i], times.tailFreeAfter[i]});
+    problem.units.push_back(
+        {moved.bytes, moved.firstUse, times.freeAfter[i], times.tailFreeAfter[i], /*divides=*/!moved.resizable});
   }
   problem.copyNs = [&prices](uint64_t bytes) { return prices.copyNs(bytes, /*hostToDevice=*/true); };
   problem.alignment = model::kAlign;
@@ -72,10 +72,7 @@ absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const 
   const absl::StatusOr<WrapAround> wrap = wrapAroundOf(iteration, buckets, residency, prices);
   if (!wrap.ok())
     return wrap.status();
-  algorithms::Cut cut = algorithms::planCut(wrap->problem);
-  if (cut.bytes > 0 && wrap->resizable[cut.units]) // a tail is there whole or not at all
-    cut.bytes = 0;
-  return cut;
+  return algorithms::planCut(wrap->problem);
 }
 
 } // namespace headrace::compiler

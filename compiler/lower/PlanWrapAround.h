@@ -18,7 +18,6 @@ struct WrapAround {
   WrapAround() = default;
   WrapAround(WrapAround &&) = default; // the problem points into the durations: a copy would point into another's
   algorithms::CutProblem problem;
-  std::vector<bool> resizable;                  // by unit of the problem
   std::vector<std::vector<uint64_t>> durations; // of all buckets, by time ascending; the problem weighs some of them
 };
 

@@ -113,6 +113,8 @@ Cut planCut(const CutProblem &problem) {
   // narrows down around its best point finds the cut to a fraction of a permille of a unit.
   size_t whole = best.units;
   for (size_t unit = whole ? whole - 1 : 0; unit <= whole && unit < longest; ++unit) {
+    if (!problem.units[unit].divides)
+      continue;
     uint64_t low = 0, high = problem.units[unit].bytes;
     for (int round = 0; round < kNarrowings && high - low > problem.alignment; ++round) {
       uint64_t spacing = std::max(problem.alignment, (high - low) / kGrid / problem.alignment * problem.alignment);

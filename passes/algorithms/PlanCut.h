@@ -29,6 +29,7 @@ struct CutUnit {
   int64_t freeAfter = -1;    // its range is held by an earlier unit of the same iteration until this step has ended;
                              // -1: no earlier unit of the iteration was there
   int64_t tailFreeAfter = 0; // its range's last owner in an iteration is read last by this step
+  bool divides = true;       // a cut may go through it; else it is there whole or not at all
 };
 
 struct CutProblem {
@@ -42,7 +43,7 @@ struct CutProblem {
 
 struct Cut {
   size_t units = 0;
-  uint64_t bytes = 0; // of units[units]; below its size, 0 if units is the number of units
+  uint64_t bytes = 0; // of units[units]; below its size, 0 if units is the number of units, or that one does not divide
   bool operator==(const Cut &) const = default;
 };
 

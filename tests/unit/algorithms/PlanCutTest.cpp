@@ -34,6 +34,15 @@ TEST(PlanCut, ALinkBoundIterationCopiesAheadWhileItsLastStepsCompute) {
   EXPECT_EQ(iterationNs(problem, 0, {0, 20}), 200u);
 }
 
+TEST(PlanCut, WhatDoesNotDivideIsThereWholeOrNotAtAll) {
+  // The same, but the first layer's bytes come whole: with all of them ahead the second's are there at 100, computed at
+  // 110, the head at 120; the first's for the next iteration come behind them, from 100 to 200.
+  std::vector<uint64_t> compute{10, 10, 10};
+  CutProblem problem = problemOf({{100, 0, -1, 0, false}, {100, 1, -1, 1, false}}, compute);
+  EXPECT_EQ(planCut(problem), (Cut{1, 0}));
+  EXPECT_EQ(iterationNs(problem, 0, {1, 0}), 200u);
+}
+
 TEST(PlanCut, AComputeBoundIterationHasItsFirstUnitBeforeItStarts) {
   // Copies of 10 hide behind compute of 100, but for the first: it is copied while the second layer computes.
   std::vector<uint64_t> compute{100, 100, 10};

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/run/Player.h"
+
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::bench {
+
+Player::Player(plan::Plan plan, const host::HostOptions &device, double bandwidth, const KeptWeights &weights,
+               const Load &load)
+    : plan_(std::make_unique<plan::Plan>(std::move(plan))), device_(host::makeHostDevice(device)), load_(load),
+      blocks_(static_cast<size_t>(load.sequences)) {
+  const core::DeviceOptions options{.linkBandwidth = bandwidth, .trace = true};
+  runtime_ = take(core::Runtime::load(*plan_, *device_, options, &weights, {}));
+  for (std::vector<int32_t> &blocks : blocks_) // whatever the workload reads: all that the plan has
+    check(runtime_->kvBlocks().grow(blocks, load.context));
+  variant_ = take(runtime_->choose(load.sequences * load.tokens, load.sequences, load.firstPosition() + load.tokens));
+  tokens_.resize(static_cast<size_t>(load.sequences * load.tokens));
+  for (size_t i = 0; i < tokens_.size(); ++i)
+    tokens_[i] = static_cast<int32_t>(i * 37 % static_cast<size_t>(plan_->model->vocab));
+  for (int64_t s = 0; s < load.sequences; ++s)
+    rows_.push_back({.tokens = absl::MakeConstSpan(tokens_).subspan(static_cast<size_t>(s * load.tokens),
+                                                                    static_cast<size_t>(load.tokens)),
+                     .firstPosition = load.firstPosition(),
+                     .blocks = blocks_[static_cast<size_t>(s)],
+                     .sample = true,
+                     .requestSlot = static_cast<int32_t>(s)});
+}
+
+void Player::play() {
+  int64_t previousNs = 0;
+  const auto before = device_->counters();
+  for (int i = 0; i < kWarmUp + kTurn; ++i) {
+    check(core::writeMeta(plan_->metaLayout, plan_->blockTokens, rows_, device_->meta()));
+    check(runtime_->launch(variant_));
+    (void)take(runtime_->awaitTokens());
+    const int64_t seenNs = device_->tokensVisibleNs(runtime_->launched());
+    if (i >= kWarmUp)
+      gapsNs.push_back(seenNs - previousNs);
+    previousNs = seenNs;
+  }
+  check(device_->drain());
+  const auto after = device_->counters();
+  stallNs += after.stallNs - before.stallNs;
+  h2dBytes = (after.h2dBytes - before.h2dBytes) / (kWarmUp + kTurn);
+  d2hBytes = (after.d2hBytes - before.d2hBytes) / (kWarmUp + kTurn);
+  int64_t ns = 0;
+  for (size_t step = 0; step < schedule().steps.size(); ++step)
+    if (schedule().steps[step].lane == plan::Lane::Compute)
+      ns += device_->lastTimes()[step].endNs - device_->lastTimes()[step].startNs;
+  computeNs.push_back(ns);
+  lastGapNs.push_back(gapsNs.back());
+}
+
+} // namespace headrace::bench
