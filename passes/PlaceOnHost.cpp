@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "passes/Passes.h"
+#include "llvm/ADT/DenseMap.h"
 
 namespace headrace::passes {
 #define GEN_PASS_DEF_PLACEONHOST
@@ -19,6 +20,10 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
                             << stringifyPhase(iteration.getPhase());
       return signalPassFailure();
     }
+    mirrorBytes.clear();
+    for (auto cache : iteration.block().getOps<ir::KvOp>())
+      if (cache.getPart() == ir::KvPart::Mirror)
+        mirrorBytes[cache.getLayer()] = cache.sizeInBytes();
     uint64_t end = 0; // of those that were laid one behind the other
     for (mlir::Operation &op : iteration.block()) {
       auto movable = llvm::dyn_cast<ir::MovableInterface>(op);
@@ -49,12 +54,12 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
                                  << (which.kind == ir::MovableKind::Weight ? ", by unit" : ", by layer");
     int64_t address = known[static_cast<size_t>(which.index)];
     if (auto cache = llvm::dyn_cast<ir::KvOp>(movable.getOperation()); cache && cache.getPart() == ir::KvPart::Tail)
-      for (ir::KvOp other : cache->getParentOfType<ir::IterationOp>().block().getOps<ir::KvOp>())
-        if (other.getLayer() == cache.getLayer() && other.getPart() == ir::KvPart::Mirror)
-          address += static_cast<int64_t>(other.sizeInBytes());
+      address += static_cast<int64_t>(mirrorBytes.lookup(which.index));
     persistent.address().value = address;
     return mlir::success();
   }
+
+  llvm::DenseMap<int32_t, uint64_t> mirrorBytes; // of the iteration, by layer: what lies before a tail
 
   static constexpr uint64_t kAlign = 256, kLargest = uint64_t{1} << 62;
 };

@@ -7,6 +7,8 @@
 //   Layers/N           one decode variant of N layers: growth should be linear
 //   ChooseForBudget    nothing stated but the device's memory: candidates are searched, then one is compiled
 //   LoadAndVerify      the file of ManyVariants' plan: read, parse, verify
+//   Split...           the same with three quarters of the KV blocks at home on the host: beside each variant one that
+//                      brings none of them (2 and 512 variants)
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -59,6 +61,21 @@ CompileRequest manyVariants() {
   return request;
 }
 
+CompileRequest split(CompileRequest request, const std::vector<model::Policy> &policies) {
+  request.placements = compiler::stated(request.model, policies);
+  const int64_t blocks = request.buckets.sequences.back() * request.buckets.contexts.back() / 16; // of 16 tokens
+  for (Candidate &candidate : request.placements)
+    candidate.residency.setKvAway(request.model->layers, blocks / 4);
+  return request;
+}
+CompileRequest splitVariant() { return split(llama405b(), {compiler::interval(2)}); }
+CompileRequest splitVariants() {
+  std::vector<model::Policy> policies;
+  for (int64_t i = 1; i <= 8; ++i)
+    policies.push_back(compiler::interval(i));
+  return split(manyVariants(), policies);
+}
+
 plan::Plan compiled(const CompileRequest &request) {
   absl::StatusOr<plan::Plan> plan = compile(request);
   if (!plan.ok())
@@ -83,6 +100,12 @@ BENCHMARK(DecodeVariant)->Unit(benchmark::kMillisecond);
 void ManyVariants(benchmark::State &state) { compileFor(state, manyVariants()); }
 BENCHMARK(ManyVariants)->Unit(benchmark::kMillisecond);
 
+void SplitVariant(benchmark::State &state) { compileFor(state, splitVariant()); }
+BENCHMARK(SplitVariant)->Unit(benchmark::kMillisecond);
+
+void SplitVariants(benchmark::State &state) { compileFor(state, splitVariants()); }
+BENCHMARK(SplitVariants)->Unit(benchmark::kMillisecond);
+
 void Layers(benchmark::State &state) {
   CompileRequest request = llama405b();
   request.model->layers = state.range(0);
@@ -99,9 +122,9 @@ void ChooseForBudget(benchmark::State &state) {
 }
 BENCHMARK(ChooseForBudget)->Unit(benchmark::kMillisecond);
 
-void LoadAndVerify(benchmark::State &state) {
+void loadAndVerify(benchmark::State &state, const CompileRequest &request) {
   const std::string path = "/tmp/headrace-bench-" + std::to_string(std::rand()) + ".plan";
-  if (absl::Status status = plan::writePlan(compiled(manyVariants()), path); !status.ok())
+  if (absl::Status status = plan::writePlan(compiled(request), path); !status.ok())
     fail(status);
   for (auto _ : state) {
     const auto plan = plan::readPlan(path);
@@ -111,7 +134,12 @@ void LoadAndVerify(benchmark::State &state) {
   }
   std::remove(path.c_str());
 }
+
+void LoadAndVerify(benchmark::State &state) { loadAndVerify(state, manyVariants()); }
 BENCHMARK(LoadAndVerify)->Unit(benchmark::kMillisecond);
+
+void SplitLoadAndVerify(benchmark::State &state) { loadAndVerify(state, splitVariants()); }
+BENCHMARK(SplitLoadAndVerify)->Unit(benchmark::kMillisecond);
 
 } // namespace
 } // namespace headrace::compiler

@@ -20,20 +20,25 @@ using plan::Operand;
 
 plan::Space spaceOf(mlir::Value value) { return toPlan(ir::bufferType(value).getSpace()); }
 
-// Where a part of a cache begins in it, in bytes.
-uint64_t kvPartOffset(ir::KvOp kv, const plan::Plan &plan) {
-  uint64_t end = static_cast<uint64_t>(plan.kvBlocks) * plan.kvBlockBytes();
-  if (kv.getPart() == ir::KvPart::Mirror)
-    for (ir::KvOp other : kv->getParentOfType<ir::IterationOp>().block().getOps<ir::KvOp>())
-      if (other.getLayer() == kv.getLayer() && other.getPart() == ir::KvPart::Tail)
-        end -= other.sizeInBytes();
-  return end - kv.sizeInBytes();
+// Where a part of a cache begins in it, in bytes: before what of it lies behind, to the cache's end.
+uint64_t kvPartOffset(ir::KvOp kv, const plan::Plan &plan, uint64_t behind) {
+  return static_cast<uint64_t>(plan.kvBlocks) * plan.kvBlockBytes() - behind - kv.sizeInBytes();
+}
+
+// Of each layer's tail, where the iteration has such.
+llvm::DenseMap<int32_t, uint64_t> tailBytesOf(ir::IterationOp iteration) {
+  llvm::DenseMap<int32_t, uint64_t> bytes;
+  for (ir::KvOp kv : iteration.block().getOps<ir::KvOp>())
+    if (kv.getPart() == ir::KvPart::Tail)
+      bytes[kv.getLayer()] = kv.sizeInBytes();
+  return bytes;
 }
 
 class ScheduleEmitter {
 public:
   ScheduleEmitter(ir::IterationOp iteration, const plan::Plan &plan, plan::Schedule &schedule)
-      : iteration_(iteration), plan_(plan), index_(plan), schedule_(schedule), ranges_(iteration) {}
+      : iteration_(iteration), plan_(plan), index_(plan), schedule_(schedule), ranges_(iteration),
+        tailBytes_(tailBytesOf(iteration)) {}
 
   // Refuses an op that no plan can say.
   absl::Status run() {
@@ -80,7 +85,8 @@ private:
   void addCache(ir::KvOp kv) {
     buffers_[kv.getBuffer()] = index_.kv(kv.getLayer());
     if (kv.getPart() != ir::KvPart::Cache)
-      firstByte_[kv.getBuffer()] = kvPartOffset(kv, plan_);
+      firstByte_[kv.getBuffer()] =
+          kvPartOffset(kv, plan_, kv.getPart() == ir::KvPart::Mirror ? tailBytes_.lookup(kv.getLayer()) : 0);
   }
   // Of the plan's buffer that a value is a part of: 0 but for parts of a cache.
   uint64_t firstByteOf(mlir::Value buffer) const { return firstByte_.lookup(buffer); }
@@ -235,6 +241,7 @@ private:
   plan::Schedule &schedule_;
   const ir::Ranges ranges_;
   llvm::DenseMap<mlir::Value, uint32_t> buffers_;   // by the value that is the buffer
+  llvm::DenseMap<int32_t, uint64_t> tailBytes_;
   llvm::DenseMap<mlir::Value, uint64_t> firstByte_; // of parts of caches
   llvm::DenseMap<mlir::Operation *, uint32_t> steps_;
   std::vector<PendingWait> waits_;
@@ -305,7 +312,7 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
     if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
       home(index.weight(static_cast<size_t>(weight.getUnit())), weight.getBuffer());
     else if (auto kv = llvm::dyn_cast<ir::KvOp>(op); kv && kv.getPart() != ir::KvPart::Mirror)
-      home(index.kv(kv.getLayer()), kv.getBuffer(), kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_) : 0);
+      home(index.kv(kv.getLayer()), kv.getBuffer(), kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_, 0) : 0);
     else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
       home(index.io(toPlan(io.getRole())), io.getBuffer());
     else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op))
