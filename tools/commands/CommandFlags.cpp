@@ -119,6 +119,8 @@ void addJob(CLI::App &app, JobInput &input, const char *source, bool (*takes)(co
                  "--device-memory as a share of the hardware's memory")
       ->group(kOthers);
   app.add_option("--cpu-offload-gb", input.cpuOffloadGb, "--offload-layers as GiB of weights, at most")->group(kOthers);
+  app.add_option("--kv-offloading-size", input.kvOffloadingSize, "--kv-host-memory; a number without a unit is GiB")
+      ->group(kOthers);
   app.add_option("--n-gpu-layers,--gpu-layers", input.gpuLayers, "--offload-layers as layers that stay (also -ngl)")
       ->group(kOthers);
 }

@@ -185,6 +185,10 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
     return absl::InvalidArgumentError(model::cat("goal.device_memory = ", *job.goal.deviceMemory,
                                                  ": expected at most the ", hardware.memoryBytes, " bytes that ",
                                                  hardware.name, " has"));
+  if (job.goal.kvDeviceMemory.value_or(0) > hardware.memoryBytes)
+    return absl::InvalidArgumentError(model::cat("goal.kv_device_memory = ", *job.goal.kvDeviceMemory,
+                                                 ": expected at most the ", hardware.memoryBytes, " bytes that ",
+                                                 hardware.name, " has"));
   compiler::CompileRequest request;
   request.model = job.model->spec;
   request.modelHash = modelHash(*job.model);
