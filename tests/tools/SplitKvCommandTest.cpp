@@ -201,6 +201,67 @@ TEST_F(SplitKv, PlansAndProfilesTakeNoSuchFlags) {
           "--kv-device-memory 1MiB: expected a flag or an argument of headrace profile");
 }
 
+// 2 x 20 prompt tokens and 8 new ones: 2 blocks each, so 5 with the scratch block, of which 3 are on the device.
+TEST_F(SplitKv, ARunGivesTheSameTokensAndSaysWhereKvWasAndWhatMoved) {
+  const auto compiled = [&](const char *file, const std::vector<std::string> &more) {
+    std::vector<std::string> all = {"compile", golden(kModel), "--batch", "8", "--context", "64", "-o", path(file)};
+    all.insert(all.end(), more.begin(), more.end());
+    EXPECT_EQ(headrace(all).status, 0);
+    return path(file);
+  };
+  const auto ran = [&](const char *command, const std::string &plan, const std::vector<std::string> &more = {}) {
+    std::vector<std::string> all = {command,         plan, "--random-input-len", "20",
+                                    "--num-prompts", "2",  "--max-new-tokens",   "8"};
+    all.insert(all.end(), more.begin(), more.end());
+    return json(all);
+  };
+  const std::string split = compiled("split.plan", {"--kv-device-memory", "63KiB"});
+  const nlohmann::json host = ran("run", split, {"--trace", path("host.json")});
+  EXPECT_EQ(host["tokens"], ran("run", compiled("whole.plan", {}))["tokens"]);
+  const nlohmann::json sim = ran("simulate", split, {"--timeline", path("sim.svg")});
+  for (const nlohmann::json *run : {&host, &sim}) {
+    EXPECT_EQ((*run)["manifest"]["kv"]["device"], 3 * kBlock);
+    EXPECT_EQ((*run)["manifest"]["kv"]["host"], 30 * kBlock);
+    // 8 iterations of 2 blocks of 30, at most 7 of them in one launch: 64ths of a tail and multiples of 256 are
+    // rounded.
+    EXPECT_GE((*run)["h2d_bytes"], 7 * 2 * kBlock);
+    EXPECT_LE((*run)["h2d_bytes"], 8 * 3 * kBlock);
+    EXPECT_GT((*run)["d2h_bytes"], 0);
+  }
+  EXPECT_THAT(readFile(path("sim.svg")), HasSubstr("the copies of KV are those of blocks below 5 of 33"));
+  EXPECT_THAT(readFile(path("sim.svg")), HasSubstr("over the link, written in place"));
+  const Outcome text = headrace({"run", split, "--prompt-ids", "1", "--max-new-tokens", "1"});
+  EXPECT_THAT(text.out,
+              HasSubstr("\nKV by home\n  device                     64512\n  host                      645120\n"));
+  EXPECT_THAT(text.out, HasSubstr("\noffloaded        KV blocks from 3 on\n"));
+
+  const Outcome both = headrace({"timeline", split, "--measured", path("host.json")});
+  EXPECT_EQ(both.status, 0) << both.err;
+  EXPECT_THAT(both.out, HasSubstr("; the copies of KV are those of blocks below 5 of 33\n"));
+  EXPECT_THAT(both.out, HasSubstr("measured (host), iteration "));
+  const Outcome planned = headrace({"timeline", split}); // of the first variant that brings tails
+  EXPECT_THAT(planned.out,
+              HasSubstr("\nvariant 1: 1 new tokens, 1 sequences, context 64; offloaded: KV blocks from 3"));
+  EXPECT_THAT(planned.out, HasSubstr(" 630 KiB ")); // 30 blocks
+  EXPECT_THAT(headrace({"timeline", split, "--variant", "0"}).out, HasSubstr("context 64, no tails; offloaded: "));
+}
+
+// A short prompt brings a small part of the tails: that is why it is fast, not the link.
+TEST_F(SplitKv, ARunThatUsesLittleOfKvBlamesNoLink) {
+  ASSERT_EQ(headrace({"compile", golden(kModel), "--batch", "8", "--context", "64", "--kv-device-memory", "21504B",
+                      "--h2d-bandwidth", "100MB/s", "-o", path("slow.plan")})
+                .status,
+            0);
+  const nlohmann::json run =
+      json({"simulate", path("slow.plan"), "--random-input-len", "4", "--num-prompts", "1", "--max-new-tokens", "8"});
+  EXPECT_LT(run["decode"]["ratio"].get<double>(), 0.5); // 1 block of 32
+  const std::string why = run["why"]["decode"];
+  EXPECT_THAT(why, HasSubstr("as less of KV was in use than may be: compute 1.00 x ("));
+  EXPECT_THAT(why, HasSubstr(", copies 1.00 x ("));
+  EXPECT_THAT(why, HasSubstr(" of at most 672 KiB: KV blocks below 2 of 33 were in use"));
+  EXPECT_THAT(why, Not(HasSubstr("profile")));
+}
+
 TEST_F(SplitKv, BenchSplitsForThePoliciesThatDo) {
   const auto with = [&](const std::vector<std::string> &more) {
     std::vector<std::string> all = {"bench", golden(kModel), "--device", "sim",          "--batches",

@@ -105,7 +105,8 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
     r.interval = intervalOf(placement);
     r.offloadedLayers = placement.offloadedLayers;
     r.deviceBytes = plan::deviceBytes(plan, variant.schedule);
-    r.hostBytes = plan::weightBytesByHome(plan, variant.placement).host;
+    r.hostBytes =
+        plan::weightBytesByHome(plan, variant.placement).host + plan::kvBytesByHome(plan, variant.placement).host;
     r.linkBytes = plan::linkBytes(plan.schedules[variant.schedule]);
     r.predictedNs = variant.predictedNs;
     r.computeAloneNs = variant.computeAloneNs;
@@ -140,7 +141,7 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
                        std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens, plan.maxContext));
   for (uint32_t p = 0; p < plan.placements.size(); ++p)
     if (const std::string homes = kvHomesText(plan, p); !homes.empty())
-      line("KV homes", plan.placements[p].name + ": " + homes);
+      line("KV homes", (plan.placements.size() > 1 ? plan.placements[p].name + ": " : "") + homes);
   const bool alike = std::all_of(plan.placements.begin(), plan.placements.end(),
                                  [&](const plan::Placement &p) { return p.kvBlocks == plan.kvBlocks; });
   for (const plan::Placement &placement : plan.placements)
