@@ -228,6 +228,8 @@ TEST_F(SplitKv, ARunGivesTheSameTokensAndSaysWhereKvWasAndWhatMoved) {
     EXPECT_LE((*run)["h2d_bytes"], 8 * 3 * kBlock);
     EXPECT_GT((*run)["d2h_bytes"], 0);
   }
+  EXPECT_EQ(host["h2d_bytes"], sim["h2d_bytes"]);
+  EXPECT_EQ(host["d2h_bytes"], sim["d2h_bytes"]); // the rows that were written, not those that the bucket has
   EXPECT_THAT(readFile(path("sim.svg")), HasSubstr("the copies of KV are those of blocks below 5 of 33"));
   EXPECT_THAT(readFile(path("sim.svg")), HasSubstr("over the link, written in place"));
   const Outcome text = headrace({"run", split, "--prompt-ids", "1", "--max-new-tokens", "1"});
