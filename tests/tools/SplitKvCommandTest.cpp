@@ -57,8 +57,12 @@ TEST_F(SplitKv, ABudgetTooSmallForTheCacheSplitsIt) {
 }
 
 TEST_F(SplitKv, TheFlagsItPrintsGiveThePlanAgain) {
-  for (const char *budget : {"1MiB", "1350000B"}) {
-    const nlohmann::json first = json(arguments({"--device-memory", budget}));
+  for (const std::vector<std::string> &asked :
+       std::vector<std::vector<std::string>>{{"--device-memory", "1MiB"},
+                                             {"--device-memory", "1350000B", "--kv-host-memory", "1GiB"},
+                                             {"--kv-device-memory", "100KiB"},
+                                             {"--kv-device-memory", "100KiB", "--interval", "3"}}) {
+    const nlohmann::json first = json(arguments(asked));
     EXPECT_GT(homes(first)["host"], 0);
     std::istringstream words(first["command"].get<std::string>());
     std::vector<std::string> again{std::istream_iterator<std::string>(words), {}};
@@ -68,6 +72,15 @@ TEST_F(SplitKv, TheFlagsItPrintsGiveThePlanAgain) {
     for (const char *key : {"placements", "variants", "transitions", "arena_bytes", "host_bytes", "command"})
       EXPECT_EQ(first[key], second[key]) << key << " of " << first["command"];
   }
+}
+
+// As bytes, too: what was asked for is in the plan.
+TEST_F(SplitKv, WhatWasAskedForKvIsAmongThoseFlags) {
+  const nlohmann::json plan = json(arguments({"--kv-device-memory", "100KiB", "--kv-host-memory", "1GiB"}));
+  EXPECT_THAT(plan["command"].get<std::string>(), HasSubstr(" --kv-device-memory 100KiB --kv-host-memory 1GiB "));
+  const nlohmann::json whole = json(arguments({"--kv-host-memory", "0B"}));
+  EXPECT_THAT(whole["command"].get<std::string>(), HasSubstr(" --kv-host-memory 0B "));
+  EXPECT_THAT(whole["command"].get<std::string>(), Not(HasSubstr("--kv-device-memory")));
 }
 
 TEST_F(SplitKv, WhatKvMayHaveOfTheDeviceIsRoundedDownToBlocks) {

@@ -101,14 +101,23 @@ void addHardware(const model::Hardware &hardware, Words &words) {
     words.add(flag, value);
 }
 
-void addGoal(const plan::Plan &plan, Words &words) {
+// What KV may have, as it was asked for; where the placement is stated, what was found for its caches is stated, too.
+void addKvMemory(const plan::Plan &plan, bool placementStated, Words &words) {
+  if (const plan::HomeBytes kv = plan::kvBytesByHome(plan, 0); plan.goal.kvDeviceMemory)
+    words.add("--kv-device-memory", model::bytesText(*plan.goal.kvDeviceMemory));
+  else if (placementStated && kv.host > 0)
+    words.add("--kv-device-memory", model::bytesText(kv.device));
+  if (plan.goal.kvHostMemory)
+    words.add("--kv-host-memory", model::bytesText(*plan.goal.kvHostMemory));
+}
+
+void addGoal(const plan::Plan &plan, bool placementStated, Words &words) {
   const model::Goal &goal = plan.goal;
   words.add("--device-memory", model::bytesText(plan.deviceMemory));
   words.addIf("--batch", goal.batch);
   words.addIf("--context", goal.context);
   words.addIf("--kv-tokens", goal.kvTokens);
-  if (const plan::HomeBytes kv = plan::kvBytesByHome(plan, 0); kv.host > 0)
-    words.add("--kv-device-memory", model::bytesText(kv.device));
+  addKvMemory(plan, placementStated, words);
   words.add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
   words.add("--block-tokens", model::cat(plan.blockTokens));
   if (goal.ttft)
@@ -219,12 +228,13 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   Words words;
   addModel(*job.model, words);
   addHardware(*job.hardware, words);
-  addGoal(plan, words);
   const plan::Placement &placement = plan.placements.front();
-  if (plan.placements.size() > 1 || !statable(plan, placement))
-    addPolicy(plan.policy, words);
-  else
+  const bool stated = plan.placements.size() == 1 && statable(plan, placement);
+  addGoal(plan, stated, words);
+  if (stated)
     addPlacement(plan, placement, words);
+  else
+    addPolicy(plan.policy, words);
   addBuckets(job.buckets, words);
   return words.text();
 }

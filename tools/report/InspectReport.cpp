@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/BlockRuns.h"
 #include "runtime/plan/PlacementTable.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/report/ChoiceReport.h"
@@ -236,7 +237,8 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
          {"start_rule", plan::startText(placement)},
          {"slots", placement.slots.size()},
          {"freed_bytes", plan::freedBytes(plan, p)},
-         {"kv_blocks", plan.placements[p].kvBlocks},
+         {"kv_blocks", placement.kvBlocks},
+         {"kv_blocks_on_device", plan::residentBlocks(plan, placement)},
          {"kv_bytes_by_home",
           {{"device", plan::kvBytesByHome(plan, p).device}, {"host", plan::kvBytesByHome(plan, p).host}}},
          {"weight_bytes_by_home", {{"device", homes.device}, {"host", homes.host}, {"disk", homes.disk}}}});
@@ -250,7 +252,8 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                          {{"new_tokens", r.newTokens},
                           {"sequences", r.sequences},
                           {"context", r.context},
-                          {"placement", r.placement}}},
+                          {"placement", placement.name},
+                          {"kv_blocks", plan::kvBlocksOf(plan, plan.schedules[plan.variants[r.index].schedule])}}},
                         {"interval", intervalJson(placement)},
                         {"offloaded_layers", r.offloadedLayers},
                         {"device_bytes", deviceJson(r.deviceBytes)},

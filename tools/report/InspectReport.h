@@ -15,7 +15,7 @@ namespace headrace::tools {
 struct VariantReport {
   uint32_t index = 0;
   int64_t newTokens = 0, sequences = 0, context = 0; // the key, with
-  std::string placement;                             // the placement's name
+  std::string placement;                             // the placement's name, and whether it is without tails of KV
   std::string interval;                              // "none", "4", or "" for layers that are no interval
   int32_t offloadedLayers = 0;
   plan::DeviceBytes deviceBytes;

@@ -63,6 +63,12 @@ TEST(InspectReport, SplitCachesAreSaidByHomeAndByDirection) {
       inspectText(plan, "out.plan", false),
       HasSubstr("\n  KV homes         1 of 5 blocks on the device (512 B), 4 at home on the host (2.00 KiB)\n"));
   const auto json = nlohmann::json::parse(inspectJson(plan, "out.plan"));
+  EXPECT_EQ(json["placements"][0]["kv_blocks"], 5);
+  EXPECT_EQ(json["placements"][0]["kv_blocks_on_device"], 1);
+  for (const uint32_t variant : {kNoTails, kTails}) { // one placement, told apart by what may be in use
+    EXPECT_EQ(json["variants"][variant]["key"]["placement"], "interval 2");
+    EXPECT_EQ(json["variants"][variant]["key"]["kv_blocks"], variant == kTails ? 5 : 1);
+  }
   EXPECT_EQ(json["placements"][0]["kv_bytes_by_home"]["device"], 512);
   EXPECT_EQ(json["placements"][0]["kv_bytes_by_home"]["host"], 2048);
   EXPECT_EQ(json["placements"][0]["weight_bytes_by_home"]["host"], 1024);
