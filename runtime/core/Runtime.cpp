@@ -158,7 +158,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, D
   RETURN_IF_ERROR(device.open(plan, deviceOptions));
   auto impl = std::make_unique<Impl>(plan, device, options.placement);
   ASSIGN_OR_RETURN(manifest, loadWeights(plan, device, weights, options));
-  impl->manifest = std::move(manifest);
+  impl->manifest = manifest;
   RETURN_IF_ERROR(impl->buildAll(options));
   std::vector<bool> built;
   for (const std::unique_ptr<Graph> &variant : impl->variants)
