@@ -49,7 +49,8 @@ absl::StatusOr<ChosenPlacements> Chooser::run() {
   std::vector<size_t> placements{of[decisive_]};
   std::vector<size_t> others(of);
   spread(of, others, budget);
-  std::stable_sort(others.begin(), others.end(), [&](size_t a, size_t b) { return freed_[a] < freed_[b]; });
+  std::stable_sort(others.begin(), others.end(),
+                   [&](size_t a, size_t b) { return p_.inOrder ? freed_[a] > freed_[b] : freed_[a] < freed_[b]; });
   for (const size_t candidate : others)
     if (std::find(placements.begin(), placements.end(), candidate) == placements.end())
       placements.push_back(candidate);
@@ -63,6 +64,7 @@ absl::StatusOr<ChosenPlacements> Chooser::run() {
     chosen.of.push_back(
         static_cast<size_t>(std::find(placements.begin(), placements.end(), candidate) - placements.begin()));
   chosen.decisive = decisive_;
+  chosen.inOrder = p_.inOrder;
   chosen.compared = candidates_.size();
   chosen.compiled = static_cast<size_t>(
       std::count_if(evaluations_.begin(), evaluations_.end(), [](const auto &e) { return e.has_value(); }));
@@ -162,7 +164,7 @@ uint64_t objectiveNs(const model::Goal &goal, bool decode, uint64_t residentNs) 
 int64_t freedBytes(const PlacementFamily &family, const Candidate &candidate) {
   Candidate none;
   const MemoryNeed all = family.held(none), need = family.held(candidate);
-  return static_cast<int64_t>(all.weights) - static_cast<int64_t>(need.weights + need.slots);
+  return static_cast<int64_t>(all.weights + all.kv) - static_cast<int64_t>(need.weights + need.kv + need.slots);
 }
 
 absl::StatusOr<ChosenPlacements> choosePlacements(const ChoiceProblem &problem) { return Chooser(problem).run(); }

@@ -3,7 +3,7 @@
 // The choice by latency: for every bucket the placement that frees the most device memory while the iteration, as the
 // simulator plays the compiled schedule, meets the bucket's objective and the placement fits the budget.
 //
-//   freed = bytes of offloaded weights - bytes of slots
+//   freed = bytes of offloaded weights, and of KV blocks at home on the host - bytes of slots
 //
 // The candidates are compared by what their compiled schedules do, not by a formula; a candidate is compiled only where
 // bounds (its copies alone take longer than the objective; it frees less than one that was found) leave it open.
@@ -59,7 +59,10 @@ struct ChoiceProblem {
   bool onePlacement = false;         // PolicyTraits
   size_t most = SIZE_MAX;            // placements at the most: what fits each alone may not fit together
   std::vector<Candidate> candidates; // what there is to choose from; the first offloads the least
-  std::vector<Objective> buckets;    // decode, then mixed
+  bool inOrder = false;              // each is better than those behind it, whatever it frees
+  // Not to choose from: what a refusal says of memory counts them. Null: none.
+  std::function<std::vector<Candidate>()> smallest;
+  std::vector<Objective> buckets; // decode, then mixed
   const PlacementFamily *family = nullptr;
   std::function<absl::StatusOr<Evaluation>(const Candidate &)> evaluate; // asked again for what it has answered
   std::function<uint64_t(const Candidate &)> copiesNs;   // what its copies take, alone: no iteration is shorter
@@ -83,6 +86,7 @@ struct ChosenPlacements {
   std::vector<size_t> of;            // by bucket, into placements
   size_t decisive = 0;               // that bucket
   size_t compared = 0, compiled = 0; // candidates
+  bool inOrder = false;              // as the problem says
 };
 
 // ResourceExhausted with the minima that would do where some bucket's objective cannot be met. Policies that do not

@@ -24,7 +24,9 @@ size_t Chooser::add(const Candidate &candidate) {
   candidates_.push_back(candidate);
   evaluations_.emplace_back();
   leastArena_.push_back(p_.family->held(candidate).bytes);
-  freed_.push_back(freedBytes(*p_.family, candidate));
+  freed_.push_back(p_.inOrder
+                       ? std::max<int64_t>(0, static_cast<int64_t>(p_.candidates.size()) - static_cast<int64_t>(index))
+                       : freedBytes(*p_.family, candidate));
   copiesNs_.push_back(p_.copiesNs(candidate));
   // Behind its equals.
   const auto insert = [&](std::vector<size_t> &order, auto before) {

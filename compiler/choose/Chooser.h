@@ -131,6 +131,8 @@ private:
   std::optional<uint64_t> leastBytes();
   // What no placement goes below, and which one that is.
   MemoryMinimum leastOfAll();
+  // With those that are not to choose from.
+  void lowerBySmallest(MemoryMinimum &minimum);
   absl::Status refusal();
   // Minima of classes alone, raised to what one instance that serves both can be held to.
   void raiseForGaps(ObjectiveMinima &minima);
@@ -143,7 +145,7 @@ private:
   size_t stated_ = 0;                                  // the problem's
   std::vector<std::optional<Evaluation>> evaluations_; // by candidate, as are:
   std::vector<uint64_t> leastArena_, copiesNs_;
-  std::vector<int64_t> freed_;
+  std::vector<int64_t> freed_; // bytes; of candidates that are in order a figure that falls
   std::vector<size_t> byFreed_, byArena_, byCopies_;
   size_t decisive_ = 0;
   bool closely_ = true; // a placement for all buckets is searched again between what gaps miss and what they hold

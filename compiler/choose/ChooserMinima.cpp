@@ -196,6 +196,20 @@ MemoryMinimum Chooser::leastOfAll() {
   return minimum;
 }
 
+void Chooser::lowerBySmallest(MemoryMinimum &minimum) {
+  if (!p_.smallest)
+    return;
+  for (const Candidate &candidate : p_.smallest()) {
+    if (!ok() || p_.family->held(candidate).bytes >= minimum.bytes)
+      continue;
+    const absl::StatusOr<Evaluation> e = p_.evaluate(candidate);
+    if (!e.ok())
+      status_ = e.status();
+    else if (e->arenaBytes < minimum.bytes)
+      minimum = {e->arenaBytes, candidate};
+  }
+}
+
 absl::Status Chooser::refusal() {
   ObjectiveMinima minima;
   minima.bytesAtAny = leastOfAll();
@@ -208,7 +222,11 @@ absl::Status Chooser::refusal() {
   minima.decode = leastOfClass(true, p_.target->deviceMemory);
   minima.mixed = leastOfClass(false, p_.target->deviceMemory);
   raiseForGaps(minima);
-  minima.bytesAtObjective = leastBytes();
+  minima.ofMemory = !p_.inOrder; // else each is what fits this memory
+  if (minima.ofMemory) {
+    minima.bytesAtObjective = leastBytes();
+    lowerBySmallest(minima.bytesAtAny);
+  }
   if (!ok())
     return status_;
   return absl::ResourceExhaustedError(explainMissed(*p_.spec, *p_.target, *p_.goal, p_.policy.name, minima));

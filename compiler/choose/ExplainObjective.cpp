@@ -103,6 +103,8 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
                             : goal.ttft && goal.tpot ? "these objectives"
                             : goal.ttft              ? "this TTFT"
                                                      : "this TPOT";
+  if (!minima.ofMemory)
+    return text;
   if (minima.bytesAtObjective)
     add(absl::StrCat("the minimum memory is ", *minima.bytesAtObjective, " bytes (",
                      bytesText(*minima.bytesAtObjective), ") at ", these));
@@ -122,6 +124,10 @@ std::string explainObjective(const Policy &policy, const ChosenPlacements &chose
   const PolicyTraits traits = policy.traits;
   if (const std::string_view opinion = policy.opinionText; !opinion.empty())
     absl::StrAppend(&text, ": ", std::string(opinion));
+  else if (traits.byObjective && chosen.inOrder)
+    absl::StrAppend(&text,
+                    ": the fewest weights away that fit beside as many KV blocks as there is room for and meet the "
+                    "objective");
   else if (traits.byObjective)
     absl::StrAppend(&text, ": frees the most device memory of ", chosen.compared, " placements (", chosen.compiled,
                     " compiled) that fit and meet the objective");

@@ -39,6 +39,7 @@ struct ObjectiveMinima {
   ClassMinimum decode, mixed;
   std::optional<uint64_t> bytesAtObjective; // unset: no memory would do
   MemoryMinimum bytesAtAny;
+  bool ofMemory = true; // false: nothing is said of other amounts of memory
 };
 
 // What one placement for all buckets would need, times and factor to within a ten-thousandth; unset: nothing would do,

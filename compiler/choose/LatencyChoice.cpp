@@ -53,9 +53,9 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   problem.gaps = gapsCount();
   problem.apart = apart_;
   const PolicyInputs inputs{*in_.request, *in_.target, *in_.layout, *in_.family, in_.steps};
-  problem.candidates = in_.policy->candidates(inputs);
-  if (in_.family->splitsCaches()) // tails move under the rule eager only
-    std::erase_if(problem.candidates, [](const Candidate &c) { return c.residency.start != algorithms::kEager; });
+  problem.candidates = in_.candidates != nullptr ? *in_.candidates : in_.policy->candidates(inputs);
+  problem.inOrder = in_.inOrder;
+  problem.smallest = in_.smallest;
   if (in_.policy->opinion != nullptr)
     problem.meets = in_.policy->opinion(inputs);
   RETURN_IF_ERROR(keepWhatHostHolds(problem.candidates));
@@ -260,7 +260,8 @@ LatencyChoice::chain(const Objective &bucket, const std::vector<RangeStep> &step
 // Where it is not said how: a search decides the slots, and what else to offload.
 bool LatencyChoice::searches() const {
   const model::Policy &asked = in_.request->policy;
-  return traits_.searchesUnits && !asked.slots && asked.offloadHead != model::AutoOnOff::On &&
+  return traits_.searchesUnits && in_.candidates == nullptr && !asked.slots &&
+         asked.offloadHead != model::AutoOnOff::On &&
          !(in_.request->model->tiedEmbeddings && asked.offloadEmbedding == model::AutoOnOff::On);
 }
 
@@ -298,9 +299,11 @@ void LatencyChoice::record(plan::Plan &plan) const {
     const Objective &objective = buckets_[b];
     const auto key = std::tuple(static_cast<uint32_t>(chosen_.of[b]), objective.bucket.tokens,
                                 objective.bucket.sequences, objective.bucket.context);
-    const auto at = std::partition_point(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &v) {
-      return std::tuple(v.placement, v.newTokens, v.sequences, v.context) < key;
-    });
+    // Of those for what may be in use of KV the last: any of it.
+    const auto at =
+        std::prev(std::partition_point(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &v) {
+          return std::tuple(v.placement, v.newTokens, v.sequences, v.context) <= key;
+        }));
     plan.choices.push_back({static_cast<uint32_t>(at - plan.variants.begin()), objective.sloNs, objective.residentNs,
                             objective.layerComputeNs, objective.layerTransferNs});
     if (b == chosen_.decisive)

@@ -31,6 +31,12 @@ public:
     Prices *prices = nullptr;
     plan::Plan empty;              // of this compilation: no placement yet
     std::vector<PricedStep> steps; // of an iteration with nothing offloaded
+    // If not null, all that there is to choose from, in place of the policy's candidates and of a search. `inOrder`:
+    // each is better than those behind it.
+    const std::vector<Candidate> *candidates = nullptr;
+    bool inOrder = false;
+    // Beside these, if not null: only how little memory they need is asked of them.
+    std::function<std::vector<Candidate>()> smallest;
     // Compiles a candidate alone into a plan that is empty; with `gaps`, says what they are.
     std::function<absl::StatusOr<Evaluation>(const Candidate &, plan::Plan &, bool gaps)> evaluate;
   };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/lower/Explain.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/model/ModelSpec.h"
@@ -60,13 +62,21 @@ absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &t
 
 bool lacksDeviceMemory(const absl::Status &status) { return status.GetPayload(kLacksDeviceMemory).has_value(); }
 
-std::string explainSplit(const model::ModelSpec &spec, const Target &target, int64_t resident) {
-  const uint64_t blockBytes = target.kvBlockBytes * static_cast<uint64_t>(spec.layers);
-  const auto away = static_cast<uint64_t>(target.kvBlocks - resident);
-  return absl::StrCat("KV blocks: ", resident, " of ", target.kvBlocks, " on the device (",
-                      bytesText(static_cast<uint64_t>(resident) * blockBytes), "), the other ", away, " (",
-                      bytesText(away * blockBytes),
-                      ") at home on the host: with all of them on the device nothing fits");
+std::string explainSplit(const plan::Plan &plan) {
+  const auto blocksOf = [&](const plan::Placement &placement) { return plan::residentBlocks(plan, placement); };
+  const plan::Placement &first = plan.placements.front();
+  const uint64_t blockBytes = plan.kvStride();
+  const int64_t resident = blocksOf(first), away = plan.kvBlocks - resident;
+  std::string text = absl::StrCat("KV blocks: ", resident, " of ", plan.kvBlocks, " on the device (",
+                                  bytesText(static_cast<uint64_t>(resident) * blockBytes), "), the other ", away, " (",
+                                  bytesText(static_cast<uint64_t>(away) * blockBytes),
+                                  ") at home on the host: with all of them on the device nothing fits");
+  const auto most =
+      std::max_element(plan.placements.begin(), plan.placements.end(),
+                       [&](const plan::Placement &a, const plan::Placement &b) { return blocksOf(a) < blocksOf(b); });
+  if (most != plan.placements.begin())
+    absl::StrAppend(&text, "; ", blocksOf(*most), " where weights leave the most to them ('", most->name, "')");
+  return text;
 }
 
 std::string explainKvHostExhausted(uint64_t kvHostMemory, uint64_t needed) {

@@ -27,12 +27,13 @@ absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &t
 // Whether it was that, and no objective.
 bool lacksDeviceMemory(const absl::Status &status);
 
-// What the placements leave on the host, pinned, is more than the host has.
-// `hostBytes`: the least that placements of the policy put there which fit the device.
-// "KV blocks: 120 of 400 on the device, the others, 35.0 GiB, at home on the host: with all of them nothing fits".
-std::string explainSplit(const model::ModelSpec &spec, const Target &target, int64_t resident);
+// "KV blocks: 120 of 400 on the device, the others, 35.0 GiB, at home on the host: with all of them nothing fits", and
+// how many the placement has that has the most.
+std::string explainSplit(const plan::Plan &plan);
 // What KV may take of the host is too little for the blocks that are at home there.
 std::string explainKvHostExhausted(uint64_t kvHostMemory, uint64_t needed);
+// What the placements leave on the host, pinned, is more than the host has.
+// `hostBytes`: the least that placements of the policy put there which fit the device.
 std::string explainHostExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, uint64_t hostBytes);
 
 } // namespace headrace::compiler

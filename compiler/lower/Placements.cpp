@@ -92,19 +92,14 @@ std::vector<PlacementFamily::Item> PlacementFamily::itemsOf(const algorithms::Re
   return items;
 }
 
-std::optional<int64_t> PlacementFamily::firstKvBlockAway(const algorithms::Residency &residency) const {
-  const std::optional<int64_t> own = residency.firstKvBlockAway();
-  return own ? own : kvAway_;
-}
-
 uint64_t PlacementFamily::kvOf(const algorithms::Residency &residency) const {
   const auto layers = static_cast<uint64_t>(spec_.layers);
-  const std::optional<int64_t> away = firstKvBlockAway(residency);
+  const std::optional<int64_t> away = residency.firstKvBlockAway();
   return layers * (away ? model::alignUp(static_cast<uint64_t>(*away) * kvBlockBytes_) : kvBytes_);
 }
 
 uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const {
-  const std::optional<int64_t> away = firstKvBlockAway(residency);
+  const std::optional<int64_t> away = residency.firstKvBlockAway();
   if (!away)
     return 0;
   const std::vector<uint64_t> tails(static_cast<size_t>(spec_.layers),
@@ -121,7 +116,7 @@ uint64_t PlacementFamily::hostBytes(const Candidate &candidate) const {
   uint64_t bytes = 0;
   for (const int32_t unit : candidate.residency.weightsAway())
     bytes += layout_.units[static_cast<size_t>(unit)].bytes;
-  if (const std::optional<int64_t> away = firstKvBlockAway(candidate.residency))
+  if (const std::optional<int64_t> away = candidate.residency.firstKvBlockAway())
     bytes +=
         static_cast<uint64_t>(spec_.layers) * model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_);
   return bytes;

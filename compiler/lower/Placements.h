@@ -39,10 +39,6 @@ public:
   PlacementFamily(const model::ModelSpec &spec, const model::WeightLayout &layout, const Target &target,
                   std::vector<MemoryUse> uses);
 
-  // From now on every candidate that does not say itself has blocks of its caches from this one on at home on the host.
-  void setKvAway(std::optional<int64_t> firstBlock) { kvAway_ = firstBlock; }
-  bool splitsCaches() const { return kvAway_.has_value(); }
-
   MemoryNeed need(const Candidate &candidate) const;
   // All but the transients, which take packing.
   MemoryNeed held(const Candidate &candidate) const;
@@ -73,9 +69,7 @@ private:
   uint64_t kvOf(const algorithms::Residency &residency) const;    // at home on the device
   uint64_t tailsOf(const algorithms::Residency &residency) const; // their slots
   uint64_t kvBytes_ = 0, kvBlockBytes_ = 0, io_ = 0;              // of a layer's cache
-  std::optional<int64_t> firstKvBlockAway(const algorithms::Residency &residency) const;
   int64_t kvBlocks_ = 0;
-  std::optional<int64_t> kvAway_;
   std::vector<MemoryUse> uses_; // by iteration class
   uint64_t transientsPeak_ = 0; // of all classes, sharing nothing with slots
 };

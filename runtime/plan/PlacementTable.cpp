@@ -7,8 +7,8 @@
 namespace headrace::plan {
 
 int64_t freedBytes(const Plan &plan, uint32_t placement) {
-  const HomeBytes homes = weightBytesByHome(plan, placement);
-  auto freed = static_cast<int64_t>(homes.host + homes.disk);
+  const HomeBytes homes = weightBytesByHome(plan, placement), kv = kvBytesByHome(plan, placement);
+  auto freed = static_cast<int64_t>(homes.host + homes.disk + kv.host);
   for (const Slot &slot : plan.placements[placement].slots)
     freed -= static_cast<int64_t>(slot.bytes);
   return freed;

@@ -13,8 +13,8 @@
 
 namespace headrace::plan {
 
-// Device memory that a placement gives back: bytes of weights whose home is elsewhere less the bytes of its slots.
-// Negative where the slots are larger.
+// Device memory that a placement gives back: bytes of weights and of KV caches whose home is elsewhere less the bytes
+// of its slots. Negative where the slots are larger.
 int64_t freedBytes(const Plan &plan, uint32_t placement);
 
 // An iteration's size: of one row a sequence (decode) where tokens == sequences.

@@ -68,7 +68,7 @@ std::optional<uint64_t> TokenGaps::firstNs(uint32_t placement, uint32_t to) cons
 
 // core::VariantTable::cheapest: of those with one entry the fastest, and none that takes longer, its path included,
 // than the fastest of all with its own.
-std::vector<uint32_t> TokenGaps::servers(uint32_t chosen, Config now) const {
+std::vector<uint32_t> TokenGaps::servers(uint32_t chosen, Config now, bool anyInUse) const {
   const plan::Variant &bucket = plan_.variants[chosen];
   struct Fastest {
     uint64_t ns, pathNs;
@@ -78,6 +78,8 @@ std::vector<uint32_t> TokenGaps::servers(uint32_t chosen, Config now) const {
   for (uint32_t i = 0; i < plan_.variants.size(); ++i) {
     const plan::Variant &v = plan_.variants[i];
     const Config entry = entryOf(i);
+    if (anyInUse && plan_.schedules[v.schedule].kvBlocks != 0)
+      continue; // of fewer blocks than may be in use
     if (v.placement != bucket.placement || v.newTokens < bucket.newTokens || v.sequences < bucket.sequences ||
         v.context < bucket.context || (decodes(i) && !decodes(chosen)) || (now != entry && !paths_.reaches(now, entry)))
       continue;
@@ -93,6 +95,14 @@ std::vector<uint32_t> TokenGaps::servers(uint32_t chosen, Config now) const {
   for (const auto &[entry, one] : byEntry)
     if (one.ns + one.pathNs <= fastest->second.ns + fastest->second.pathNs)
       out.push_back(one.variant);
+  return out;
+}
+
+std::vector<uint32_t> TokenGaps::servers(uint32_t chosen, Config now) const {
+  std::vector<uint32_t> out = servers(chosen, now, /*anyInUse=*/true);
+  for (const uint32_t variant : servers(chosen, now, /*anyInUse=*/false))
+    if (std::find(out.begin(), out.end(), variant) == out.end())
+      out.push_back(variant);
   return out;
 }
 

@@ -65,8 +65,10 @@ private:
   Config entryOf(uint32_t variant) const;
   Config exitOf(uint32_t variant) const;
   uint64_t pathNs(Config from, Config to) const;
-  // Those that may serve the bucket of `chosen` where the device holds `now`.
+  // Those that may serve the bucket of `chosen` where the device holds `now`: whatever is in use of KV, or so little
+  // that variants for fewer blocks may.
   std::vector<uint32_t> servers(uint32_t chosen, Config now) const;
+  std::vector<uint32_t> servers(uint32_t chosen, Config now, bool anyInUse) const;
 
   const plan::Plan &plan_;
   core::TransitionPaths paths_;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/sim/Simulator.h"
+#include "runtime/sim/TimedSchedule.h"
 #include "tests/conformance/FleetFixture.h"
 
 namespace headrace::serve {
@@ -186,6 +187,63 @@ TEST(PlanLoads, AloneTheLongestGapIsThatOfTheSimulator) {
     EXPECT_NEAR(timeAtRate((*alone)[p.placement], kLink), static_cast<double>(then.iterationNs), 1) << p.placement;
     EXPECT_GE(delayableNs(stageOf(p, Stage::Iteration), kLink) + 1, timeAtRate(p, kLink));
     EXPECT_EQ(p.soloRate, kLink);
+  }
+}
+
+// 37 blocks of which 10 are on the device, the scratch block included.
+plan::Plan splitPlan() {
+  compiler::CompileRequest request = fleetPlanRequest({.linkBandwidth = kLink, .intervals = {2}});
+  for (compiler::Candidate &candidate : request.placements)
+    candidate.residency.setKvAway(request.model->layers, 10);
+  auto plan = compiler::compile(request);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? *std::move(plan) : plan::Plan{};
+}
+
+// Of caches that are split, what a request has in use at its end is all that it moves.
+TEST(PlanLoads, TailsCountByWhatIsInUse) {
+  const plan::Plan plan = splitPlan();
+  const PlanLoads loads(plan, 0);
+  // 7, 14 and 5 tokens in blocks of 4: 2 + 4 + 2, all on the device.
+  const auto few = loads.placements({{3, 10, 1}, 4, false}, Role::Decode, 0);
+  ASSERT_TRUE(few.ok()) << few.status();
+  EXPECT_EQ((*few)[0].linkBytes, 0u);
+  // 3 x 10, of which 21 are away; then 3 x 12: all.
+  const auto many = loads.placements({{20, 20, 20}, 20, false}, Role::Decode, 0);
+  const auto all = loads.placements({{28, 28, 28}, 20, false}, Role::Decode, 0);
+  ASSERT_TRUE(many.ok() && all.ok());
+  const sim::LinkRates link = sim::linkRates(plan.hardware, 0);
+  for (uint32_t p = 0; p < 2; ++p) {
+    const plan::Variant *variant = nullptr; // of all blocks
+    for (const plan::Variant &v : plan.variants)
+      if (v.placement == p && v.sequences == 3 && v.newTokens == 3 && v.context == 48 &&
+          plan.schedules[v.schedule].kvBlocks == 0)
+        variant = &v;
+    ASSERT_NE(variant, nullptr);
+    const plan::Schedule &schedule = plan.schedules[variant->schedule];
+    const uint64_t whole = plan::linkBytes(schedule).h2d;
+    EXPECT_EQ((*all)[p].linkBytes, whole);
+    EXPECT_NEAR(timeAtRate((*all)[p], kLink), static_cast<double>(variant->predictedNs), 1);
+    // As sim plays a launch with so much in use.
+    const auto play = [&](int64_t kvBlocks, uint64_t &bytes) {
+      std::vector<uint64_t> durations = variant->durationsNs;
+      bytes = whole;
+      const auto sized = sim::sizedTimes(plan, schedule, durations, link);
+      EXPECT_TRUE(sized.ok()) << sized.status();
+      for (const sim::SizedTime &copy : *sized) {
+        const uint64_t copied = core::bytesInUse(copy.size, {kvBlocks});
+        durations[copy.step] = copy.nsOf(copied);
+        bytes -= copy.size.bytes - copied;
+      }
+      return static_cast<double>(sim::Simulator(schedule).run(durations, 2.0).iterationNs);
+    };
+    uint64_t bytes = 0, bytesOfOneMore = 0;
+    const double ns = play(31, bytes), nsOfOneMore = play(32, bytesOfOneMore);
+    EXPECT_GE((*many)[p].linkBytes, bytes);
+    EXPECT_LE((*many)[p].linkBytes, bytesOfOneMore); // in use is rounded up
+    EXPECT_LT((*many)[p].linkBytes, whole);
+    EXPECT_GE(timeAtRate((*many)[p], kLink) + 1, ns);
+    EXPECT_LE(timeAtRate((*many)[p], kLink), nsOfOneMore + 50); // and so is each copy's time
   }
 }
 

@@ -190,8 +190,6 @@ TEST_F(SplitKv, OtherPoliciesKeepCachesOnTheDeviceAndSaySo) {
   }
   refused(arguments({"--kv-device-memory", "100KiB", "--start-rule", "paper"}), 2,
           "--kv-device-memory = 102400: policy interval under the rule paper keeps caches on the device");
-  refused(arguments({"--kv-device-memory", "100KiB", "--placements", "2"}), 2,
-          "command line: --placements = 2: expected 1 beside goal.kv_device_memory");
 }
 
 // What a placement that is stated cannot hold is not split unasked.

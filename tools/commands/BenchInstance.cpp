@@ -159,8 +159,7 @@ BenchPhase BenchInstance::phaseOf(const Samples &samples, uint32_t placement, bo
     phase.tokensPerSecond = static_cast<double>(samples.tokens) / (static_cast<double>(samples.totalNs) * 1e-9);
   phase.deviceBytes = plan_.arenaBytes;
   phase.hostBytes = offloadedBytes(plan_, placement);
-  phase.freedBytes = plan::freedBytes(plan_, placement) + // of weights
-                     static_cast<int64_t>(plan::kvBytesByHome(plan_, placement).host);
+  phase.freedBytes = plan::freedBytes(plan_, placement);
   phase.maxTokens = maxTokens(plan_, deviceMemory);
   const plan::Schedule &schedule = plan_.schedules[variant.schedule];
   phase.movedBytes = plan::linkBytes(schedule).h2d;

@@ -101,23 +101,24 @@ void addHardware(const model::Hardware &hardware, Words &words) {
     words.add(flag, value);
 }
 
-// What KV may have, as it was asked for; where the placement is stated, what was found for its caches is stated, too.
-void addKvMemory(const plan::Plan &plan, bool placementStated, Words &words) {
+// What KV may have, as it was asked for; what was found for its caches beside a placement that is `stated`.
+void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
   if (const plan::HomeBytes kv = plan::kvBytesByHome(plan, 0); plan.goal.kvDeviceMemory)
     words.add("--kv-device-memory", model::bytesText(*plan.goal.kvDeviceMemory));
-  else if (placementStated && kv.host > 0)
+  else if (stated && kv.host > 0)
     words.add("--kv-device-memory", model::bytesText(kv.device));
   if (plan.goal.kvHostMemory)
     words.add("--kv-host-memory", model::bytesText(*plan.goal.kvHostMemory));
 }
 
-void addGoal(const plan::Plan &plan, bool placementStated, Words &words) {
+// `stated`: flags say the placement outright; else the same inputs lead to the same choice.
+void addGoal(const plan::Plan &plan, bool stated, Words &words) {
   const model::Goal &goal = plan.goal;
   words.add("--device-memory", model::bytesText(plan.deviceMemory));
   words.addIf("--batch", goal.batch);
   words.addIf("--context", goal.context);
   words.addIf("--kv-tokens", goal.kvTokens);
-  addKvMemory(plan, placementStated, words);
+  addKvMemory(plan, stated, words);
   words.add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
   words.add("--block-tokens", model::cat(plan.blockTokens));
   if (goal.ttft)
@@ -136,7 +137,6 @@ void addGoal(const plan::Plan &plan, bool placementStated, Words &words) {
     words.add("--record", goal.record);
 }
 
-// Placements that no flag says outright: the same inputs lead to the same choice.
 void addPolicy(const model::Policy &policy, Words &words) {
   words.add("--policy", policy.name);
   words.addIf("--placements", policy.placements);

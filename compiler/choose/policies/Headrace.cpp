@@ -26,7 +26,12 @@ std::vector<Candidate> candidates(const PolicyInputs &in) {
 const Policy kHeadracePolicy = {
     .name = "headrace",
     .summary = "of all placements the one that frees the most device memory within the objective",
-    .traits = {.byObjective = true, .allowsForSlowest = true, .countsGaps = true, .searchesUnits = true, .colour = 4},
+    .traits = {.byObjective = true,
+               .allowsForSlowest = true,
+               .countsGaps = true,
+               .searchesUnits = true,
+               .splitsCaches = true,
+               .colour = 4},
     .candidates = candidates,
 };
 

@@ -62,6 +62,14 @@ PolicyTraits traitsOf(std::string_view name) {
   return policy == nullptr ? PolicyTraits() : policy->traits;
 }
 
+std::string splittingPolicyNames() {
+  std::string list;
+  for (const Policy *policy : allPolicies())
+    if (policy->traits.splitsCaches)
+      absl::StrAppend(&list, list.empty() ? "" : " or ", std::string(policy->name));
+  return list;
+}
+
 std::string policyNames() {
   std::string list = absl::StrCat("\"", std::string(kAuto), "\"");
   for (const Policy *policy : allPolicies())

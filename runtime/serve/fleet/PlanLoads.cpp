@@ -28,94 +28,37 @@ const char *roleName(Role role) {
 }
 
 PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
-    : plan_(plan), paths_(plan), variants_(plan.placements.size()), mixedTokens_(plan.placements.size(), 0) {
+    : plan_(plan), paths_(plan), variants_(plan), mixedTokens_(plan.placements.size(), 0) {
   const double link = plan.hardware.h2dBandwidth * plan.hardware.linkEfficiency;
   link_ = linkBandwidth > 0 ? std::min(link, linkBandwidth) : link;
   for (uint32_t v = 0; v < plan.variants.size(); ++v) {
     const plan::Variant &variant = plan.variants[v];
-    if (plan.schedules[variant.schedule].kvBlocks == 0) // counted as if all KV blocks were in use
-      variants_[variant.placement].push_back(v);
     if (plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed)
       mixedTokens_[variant.placement] = std::max(mixedTokens_[variant.placement], variant.newTokens);
   }
-  for (std::vector<uint32_t> &of : variants_)
-    std::stable_sort(of.begin(), of.end(), [&](uint32_t a, uint32_t b) {
-      return plan.variants[a].predictedNs < plan.variants[b].predictedNs;
-    });
   mostTailBytes_.resize(plan.placements.size());
   for (const plan::Schedule &schedule : plan.schedules) {
-    scheduleBytes_.push_back(plan::linkBytes(schedule).h2d);
     uint64_t tail = 0;
     for (const plan::Content &content : plan.states[schedule.exitState].contents)
       tail += content.bytes;
     if (schedule.iterationClass != plan::IterationClass::Transition)
       mostTailBytes_[schedule.placement] = std::max(mostTailBytes_[schedule.placement], tail);
   }
-  for (const plan::Variant &variant : plan.variants)
-    heads_.push_back(headOf(variant));
   for (const plan::Transition &transition : plan.transitions)
-    transitionBytes_.push_back(scheduleBytes_[transition.schedule]);
+    transitionBytes_.push_back(plan::linkBytes(plan.schedules[transition.schedule]).h2d);
   for (const plan::Buffer &buffer : plan.buffers)
     residentBytes_ += buffer.kind == plan::BufferKind::Weight ? buffer.bytes : 0;
   for (uint32_t p = 0; p < plan.placements.size(); ++p) {
     uint64_t bytes = plan::weightBytesByHome(plan, p).device;
     for (const plan::Slot &slot : plan.placements[p].slots)
       bytes += slot.bytes;
-    freedBytes_.push_back(residentBytes_ > bytes ? residentBytes_ - bytes : 0);
+    freedBytes_.push_back(static_cast<uint64_t>(std::max<int64_t>(0, plan::freedBytes(plan, p))));
     deviceBytes_.push_back(bytes);
     permille_.push_back(plan::slowestPermille(plan, p));
   }
   for (uint32_t from = 0; from < plan.placements.size(); ++from)
     for (uint32_t to = 0; to < plan.placements.size(); ++to)
       changes_.push_back(from == to ? TransitionCost{} : mostOfChange(from, to));
-}
-
-// As sim plays it where the directions of the link share nothing: a step begins when those before it on its lane, and
-// those that it has edges from, have ended. Where both directions are used the whole iteration counts as head, and what
-// its compute leaves of it as tail.
-PlanLoads::Head PlanLoads::headOf(const plan::Variant &variant) const {
-  const plan::Schedule &schedule = plan_.schedules[variant.schedule];
-  const uint64_t bytes = scheduleBytes_[variant.schedule];
-  const size_t steps = schedule.steps.size();
-  const auto lane = [&](size_t step) { return static_cast<size_t>(schedule.steps[step].lane); };
-  std::vector<uint64_t> ends(steps, 0);
-  uint64_t laneEnds[plan::kLanes] = {};
-  size_t publish = steps;
-  bool both = false;
-  for (size_t step = 0, edge = 0; step < steps; ++step) {
-    uint64_t start = laneEnds[lane(step)];
-    for (; edge < schedule.edges.size() && schedule.edges[edge].to == step; ++edge)
-      start = std::max(start, ends[schedule.edges[edge].from]);
-    ends[step] = laneEnds[lane(step)] = start + variant.durationsNs[step];
-    publish = schedule.steps[step].kind == plan::StepKind::Publish ? step : publish;
-    both = both || plan::toHost(schedule.steps[step].lane);
-  }
-  if (publish == steps)
-    return {variant.predictedNs, 0, 0};
-  if (both) {
-    uint64_t left = 0;
-    for (const plan::Content &content : plan_.states[schedule.exitState].contents)
-      left += content.bytes;
-    return {variant.predictedNs, variant.predictedNs - std::min(variant.predictedNs, variant.computeAloneNs), left};
-  }
-  // What tokens wait for: along edges and lanes.
-  std::vector<bool> waitsFor(steps, false);
-  std::vector<bool> laneWaits(plan::kLanes, false);
-  waitsFor[publish] = true;
-  uint64_t waited = 0;
-  for (size_t step = publish + 1, edge = schedule.edges.size(); step-- > 0;) {
-    for (; edge > 0 && schedule.edges[edge - 1].to > step; --edge) {
-    }
-    waitsFor[step] = waitsFor[step] || laneWaits[lane(step)];
-    if (!waitsFor[step])
-      continue;
-    laneWaits[lane(step)] = true;
-    waited += schedule.steps[step].linkBytes;
-    for (size_t e = edge; e > 0 && schedule.edges[e - 1].to == step; --e)
-      waitsFor[schedule.edges[e - 1].from] = true;
-  }
-  return {ends[publish], variant.predictedNs - std::min(variant.predictedNs, ends[publish]),
-          bytes - std::min(bytes, waited)};
 }
 
 TransitionPaths::Config PlanLoads::entryOf(uint32_t variant) const {
@@ -147,7 +90,7 @@ TransitionCost PlanLoads::path(TransitionPaths::Config from, TransitionPaths::Co
 
 TransitionCost PlanLoads::mostOfChange(uint32_t from, uint32_t to) const {
   TransitionCost most;
-  for (uint32_t variant : variants_[to]) {
+  for (uint32_t variant : variants_.all().serving[to]) {
     const TransitionCost cost = path(paths_.config(from, 0), entryOf(variant));
     most.bytes = std::max(most.bytes, cost.bytes);
     most.fixedNs = std::max(most.fixedNs, cost.fixedNs);
@@ -158,7 +101,12 @@ TransitionCost PlanLoads::mostOfChange(uint32_t from, uint32_t to) const {
 }
 
 std::optional<uint32_t> PlanLoads::cheapest(uint32_t placement, const Bucket &bucket) const {
-  for (uint32_t v : variants_[placement]) {
+  return cheapest(variants_.all(), placement, bucket);
+}
+
+std::optional<uint32_t> PlanLoads::cheapest(const VariantLoads::View &view, uint32_t placement,
+                                            const Bucket &bucket) const {
+  for (uint32_t v : view.serving[placement]) {
     const plan::Variant &variant = plan_.variants[v];
     const bool decode = plan_.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode;
     if (variant.newTokens >= bucket.tokens && variant.sequences >= bucket.sequences &&
@@ -170,7 +118,8 @@ std::optional<uint32_t> PlanLoads::cheapest(uint32_t placement, const Bucket &bu
 
 // As BatchRun composes them: prompts alone, until no prompt has more than one token left; from then on those that are
 // through decode beside them.
-std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placement, const BatchWork &batch) const {
+std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(const VariantLoads::View &view, uint32_t placement,
+                                                                const BatchWork &batch) const {
   const std::vector<int64_t> &prompts = batch.promptTokens;
   std::vector<int64_t> rows(prompts.size(), 0);
   std::vector<uint32_t> variants;
@@ -203,7 +152,7 @@ std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placeme
     }
     if (bucket.tokens == 0)
       return std::nullopt; // no room for any of them
-    const std::optional<uint32_t> variant = cheapest(placement, bucket);
+    const std::optional<uint32_t> variant = cheapest(view, placement, bucket);
     if (!variant)
       return std::nullopt;
     variants.push_back(*variant);
@@ -211,12 +160,13 @@ std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(uint32_t placeme
 }
 
 // One of each that the growing context goes through.
-std::optional<std::vector<uint32_t>> PlanLoads::decodeVariants(uint32_t placement, const BatchWork &batch) const {
+std::optional<std::vector<uint32_t>> PlanLoads::decodeVariants(const VariantLoads::View &view, uint32_t placement,
+                                                               const BatchWork &batch) const {
   const auto sequences = static_cast<int64_t>(batch.promptTokens.size());
   const int64_t longest = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end());
   std::vector<uint32_t> variants;
   for (int64_t context = longest + 1; context < longest + batch.newTokens;) {
-    const std::optional<uint32_t> variant = cheapest(placement, {sequences, sequences, context});
+    const std::optional<uint32_t> variant = cheapest(view, placement, {sequences, sequences, context});
     if (!variant)
       return std::nullopt;
     variants.push_back(*variant);
@@ -236,8 +186,8 @@ BusStage PlanLoads::Iterations::stage(double rate) const {
 // The longest gap(u, v) between iterations of a request alone on the bus. To spare a transition the runtime may take
 // another variant than the fastest that holds the size, one that takes no longer than that with its transition
 // (core::VariantTable); which then is what the next gap begins with.
-double PlanLoads::soloNs(uint32_t index, const BatchWork &batch, const std::vector<uint32_t> &tokens,
-                         const std::vector<uint32_t> &prompts) const {
+double PlanLoads::soloNs(const VariantLoads::View &view, uint32_t index, const BatchWork &batch,
+                         const std::vector<uint32_t> &tokens, const std::vector<uint32_t> &prompts) const {
   const int64_t least = batch.mayStopEarly ? 1 : static_cast<int64_t>(batch.promptTokens.size());
   const int64_t context = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end()) + 1;
   const auto predicted = [&](uint32_t v) { return static_cast<double>(plan_.variants[v].predictedNs); };
@@ -245,16 +195,16 @@ double PlanLoads::soloNs(uint32_t index, const BatchWork &batch, const std::vect
   const auto nsOf = [&](const TransitionCost &way) {
     return static_cast<double>(way.bytes) / rate * kNs + way.fixedNs;
   };
-  std::vector<uint32_t> befores = batch.mayStopEarly ? variants_[index] : tokens;
+  std::vector<uint32_t> befores = batch.mayStopEarly ? view.serving[index] : tokens;
   const auto add = [&](uint32_t v) {
     if (std::find(befores.begin(), befores.end(), v) == befores.end())
       befores.push_back(v);
   };
   if (!prompts.empty()) {
     double wayNs = 0; // to the last of the prompts, from whatever another one leaves
-    for (uint32_t before : variants_[index])
+    for (uint32_t before : view.serving[index])
       wayNs = std::max(wayNs, nsOf(path(exitOf(before), entryOf(prompts.back()))));
-    for (uint32_t v : variants_[index])
+    for (uint32_t v : view.serving[index])
       if (predicted(v) <= predicted(prompts.back()) + wayNs &&
           plan_.schedules[plan_.variants[v].schedule].iterationClass == plan::IterationClass::Mixed)
         add(v);
@@ -265,14 +215,14 @@ double PlanLoads::soloNs(uint32_t index, const BatchWork &batch, const std::vect
     const uint32_t before = befores[at];
     for (uint32_t v : tokens) {
       const double most = predicted(v) + nsOf(path(exitOf(before), entryOf(v)));
-      for (uint32_t taken : variants_[index]) {
+      for (uint32_t taken : view.serving[index]) {
         const plan::Variant &t = plan_.variants[taken];
         const TransitionCost way = path(exitOf(before), entryOf(taken));
         if (t.newTokens < least || t.sequences < least || t.context < context || !way.possible ||
             predicted(taken) > most)
           continue;
         add(taken);
-        const uint64_t own = heads_[before].tailNs + heads_[taken].ns;
+        const uint64_t own = view.of[before].tailNs + view.of[taken].headNs;
         longest = std::max(longest, static_cast<double>(plan::slowestNs(own, permille_[index])) + nsOf(way));
       }
     }
@@ -289,10 +239,12 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchWork
     blocks += (prompt + (role == Role::Prefill ? 1 : batch.newTokens) + plan_.blockTokens - 1) / plan_.blockTokens;
   if (blocks > plan_.placements[index].kvBlocks - 1)
     return std::nullopt;
+  // One request at a time has a device: its blocks are the lowest, behind the scratch block.
+  const VariantLoads::View &view = variants_.with(blocks + 1);
   std::optional<std::vector<uint32_t>> prompts, tokens;
-  if (prefills && !(prompts = prefillVariants(index, batch)))
+  if (prefills && !(prompts = prefillVariants(view, index, batch)))
     return std::nullopt;
-  if (decodes && !(tokens = decodeVariants(index, batch)))
+  if (decodes && !(tokens = decodeVariants(view, index, batch)))
     return std::nullopt;
   bool possible = true;
   const auto change = [&](Iterations &to, const TransitionCost &cost) {
@@ -310,8 +262,8 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchWork
     for (uint32_t v : *prompts) {
       shortestPrompts += static_cast<double>(plan_.variants[v].computeAloneNs);
       first.computeNs += slowest(plan_.variants[v].computeAloneNs);
-      first.ns += slowest(plan_.variants[v].predictedNs);
-      first.linkBytes += scheduleBytes_[plan_.variants[v].schedule];
+      first.ns += slowest(view.of[v].ns);
+      first.linkBytes += view.of[v].h2dBytes;
       change(first, path(state, entryOf(v)));
       state = exitOf(v);
     }
@@ -326,30 +278,30 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchWork
     for (uint32_t v : *tokens) {
       const plan::Variant &variant = plan_.variants[v];
       each.computeNs = std::max(each.computeNs, slowest(variant.computeAloneNs));
-      each.ns = std::max(each.ns, slowest(variant.predictedNs));
-      each.linkBytes = std::max(each.linkBytes, scheduleBytes_[variant.schedule]);
+      each.ns = std::max(each.ns, slowest(view.of[v].ns));
+      each.linkBytes = std::max(each.linkBytes, view.of[v].h2dBytes);
       shortest = std::min(shortest, static_cast<double>(variant.computeAloneNs));
       // After whatever may run before it.
       const auto after = [&](uint32_t before) {
         Iterations one;
-        one.exposedBytes = before == v ? 0 : heads_[before].tailBytes;
+        one.exposedBytes = before == v ? 0 : view.of[before].tailBytes;
         change(one, path(exitOf(before), entryOf(v)));
         each.exposedBytes = std::max(each.exposedBytes, one.exposedBytes);
         each.exposedNs = std::max(each.exposedNs, one.exposedNs);
       };
-      for (uint32_t before : batch.mayStopEarly ? variants_[index] : *tokens)
+      for (uint32_t before : batch.mayStopEarly ? view.serving[index] : *tokens)
         after(before);
       if (prefills)
         after(prompts->back());
     }
     if (batch.mayStopEarly)
-      for (uint32_t v : variants_[index])
+      for (uint32_t v : view.serving[index])
         shortest = std::min(shortest, static_cast<double>(plan_.variants[v].computeAloneNs));
   }
   if (!possible)
     return std::nullopt;
   if (decodes)
-    each.soloNs = soloNs(index, batch, *tokens, prefills ? *prompts : std::vector<uint32_t>());
+    each.soloNs = soloNs(view, index, batch, *tokens, prefills ? *prompts : std::vector<uint32_t>());
 
   BusPlacement p;
   p.placement = index;

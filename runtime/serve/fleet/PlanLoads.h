@@ -21,6 +21,8 @@
 // iteration after it. Of two iterations of one variant that is an iteration's length. Alone on the bus it is what the
 // plan's durations give (BusStage::soloNs). Beside others a tail may be as long as all copies take that tokens do not
 // wait for: behind another variant these are counted as copied while nothing computes.
+//
+// Of KV caches that are split what the request has in use at its end is counted (VariantLoads.h).
 #pragma once
 
 #include <cstdint>
@@ -32,6 +34,7 @@
 #include "runtime/core/TransitionPaths.h"
 #include "runtime/plan/Plan.h"
 #include "runtime/serve/fleet/Contention.h"
+#include "runtime/serve/fleet/VariantLoads.h"
 
 namespace headrace::serve {
 
@@ -63,12 +66,12 @@ public:
   struct Bucket {
     int64_t tokens = 0, sequences = 0, context = 0;
   };
-  // The fastest variant of a placement that holds the size; none if none does.
+  // The fastest variant of a placement that holds the size, whatever is in use of KV; none if none does.
   std::optional<uint32_t> cheapest(uint32_t placement, const Bucket &bucket) const;
   // Host to device, behind the tokens: no tail of the variant is longer than these take.
-  uint64_t tailBytes(uint32_t variant) const { return heads_[variant].tailBytes; }
+  uint64_t tailBytes(uint32_t variant) const { return variants_.all().of[variant].tailBytes; }
   // From whatever slots of the one placement hold to any entry of the other one's variants: the most of each.
-  const TransitionCost &change(uint32_t from, uint32_t to) const { return changes_[from * variants_.size() + to]; }
+  const TransitionCost &change(uint32_t from, uint32_t to) const { return changes_[from * mixedTokens_.size() + to]; }
 
 private:
   struct Iterations { // of a stage, one after the other or the worst of them
@@ -78,17 +81,15 @@ private:
     double soloNs = 0;
     BusStage stage(double rate) const;
   };
-  struct Head { // of an iteration: up to its tokens, at the plan's rate
-    uint64_t ns = 0, tailNs = 0;
-    uint64_t tailBytes = 0; // that the tokens do not wait for
-  };
-  Head headOf(const plan::Variant &variant) const;
-  std::optional<std::vector<uint32_t>> prefillVariants(uint32_t placement, const BatchWork &batch) const;
-  std::optional<std::vector<uint32_t>> decodeVariants(uint32_t placement, const BatchWork &batch) const;
+  std::optional<uint32_t> cheapest(const VariantLoads::View &view, uint32_t placement, const Bucket &bucket) const;
+  std::optional<std::vector<uint32_t>> prefillVariants(const VariantLoads::View &view, uint32_t placement,
+                                                       const BatchWork &batch) const;
+  std::optional<std::vector<uint32_t>> decodeVariants(const VariantLoads::View &view, uint32_t placement,
+                                                      const BatchWork &batch) const;
   std::optional<BusPlacement> placement(uint32_t placement, const BatchWork &batch, Role role, uint32_t from,
                                         uint64_t kvBytes) const;
-  double soloNs(uint32_t placement, const BatchWork &batch, const std::vector<uint32_t> &tokens,
-                const std::vector<uint32_t> &prompts) const;
+  double soloNs(const VariantLoads::View &view, uint32_t placement, const BatchWork &batch,
+                const std::vector<uint32_t> &tokens, const std::vector<uint32_t> &prompts) const;
   TransitionCost mostOfChange(uint32_t from, uint32_t to) const;
   TransitionCost path(core::TransitionPaths::Config from, core::TransitionPaths::Config to) const;
   core::TransitionPaths::Config entryOf(uint32_t variant) const;
@@ -97,14 +98,13 @@ private:
   const plan::Plan &plan_;
   double link_ = 0;
   core::TransitionPaths paths_;
-  std::vector<std::vector<uint32_t>> variants_; // of each placement, by predicted time
-  std::vector<int64_t> mixedTokens_;            // of each placement: the largest bucket of several rows a sequence
-  std::vector<uint64_t> scheduleBytes_, transitionBytes_; // host to device
-  std::vector<Head> heads_;                               // of each variant
-  std::vector<uint64_t> mostTailBytes_;                   // of each placement: of the exit states
-  std::vector<uint64_t> freedBytes_, deviceBytes_;        // of each placement
-  std::vector<TransitionCost> changes_;                   // [from][to]
-  std::vector<uint32_t> permille_;                        // of each placement: plan::slowestPermille()
+  VariantLoads variants_;
+  std::vector<int64_t> mixedTokens_;               // of each placement: the largest bucket of several rows a sequence
+  std::vector<uint64_t> transitionBytes_;          // host to device
+  std::vector<uint64_t> mostTailBytes_;            // of each placement: of the exit states
+  std::vector<uint64_t> freedBytes_, deviceBytes_; // of each placement
+  std::vector<TransitionCost> changes_;            // [from][to]
+  std::vector<uint32_t> permille_;                 // of each placement: plan::slowestPermille()
   uint64_t residentBytes_ = 0;
 };
 

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/Compilation.h"
+
+#include <algorithm>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/emit/CheckDurations.h"
+#include "compiler/emit/ElasticKv.h"
+#include "compiler/emit/PlaceHomes.h"
+#include "compiler/emit/PlanTransitions.h"
+#include "compiler/lower/Explain.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/BlockRuns.h"
+#include "runtime/plan/PlanVerifier.h"
+#include "runtime/sim/TokenGaps.h"
+
+namespace headrace::compiler {
+namespace {
+
+constexpr char kCompilerVersion[] = "headrace 0.1.0";
+
+} // namespace
+
+Compilation::Compilation(const CompileRequest &request, const Policy &policy, Target target, model::WeightLayout layout,
+                         const cost::CostModel &costs)
+    : request_(request), policy_(policy), target_(std::move(target)), layout_(std::move(layout)), prices_(costs),
+      candidates_(request_, target_, layout_, prices_),
+      family_(request.model, layout_, target_, candidates_.memoryUses()), inputs_{request_, target_, layout_, family_,
+                                                                                  steps_},
+      caches_(inputs_) {
+  if (LatencyChoice::applies(request_, policy_))
+    steps_ = candidates_.pricedSteps();
+}
+
+absl::StatusOr<plan::Plan> Compilation::run() {
+  if (target_.kvResident)
+    split_ = caches_.stated(policy_.candidates(inputs_), *target_.kvResident);
+  absl::StatusOr<plan::Plan> plan = choose();
+  return lacksDeviceMemory(plan.status()) && maySplit() ? splitCaches(plan.status()) : std::move(plan);
+}
+
+// What is stated stays as it is.
+bool Compilation::maySplit() const {
+  return policy_.traits.splitsCaches && !request_.goal.kvDeviceMemory && request_.placements.empty() &&
+         !request_.policy.statesPlacement() && target_.kvBlocks > 1;
+}
+
+absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
+  const std::vector<Candidate> all = policy_.candidates(inputs_);
+  // Where objectives decide it may be another than the first that meets them.
+  const auto most = static_cast<size_t>(
+      request_.policy.placements.value_or(policy_.traits.byObjective ? model::kDefaultPlacements : 1));
+  absl::Status least = whole;
+  // Packing may take a little more than arithmetic says, homes that several placements share more than that; or less,
+  // so that at last all are tried that could do.
+  for (const int64_t lessIn256ths : {0, 1, 16, 64, 128, 256}) {
+    if (lessIn256ths < 256) {
+      split_ = caches_.filled(all, most, lessIn256ths);
+    } else {
+      split_ = caches_.least(all);
+      const auto few = [&](const Candidate &c) { return family_.held(c).bytes > target_.deviceMemory; };
+      if (!split_->empty()) // the last says what would do
+        split_->erase(std::remove_if(split_->begin(), split_->end() - 1, few), split_->end() - 1);
+    }
+    if (split_->empty())
+      continue;
+    latency_.reset();
+    nested_ = false;
+    absl::StatusOr<plan::Plan> plan = choose();
+    if (plan.ok()) {
+      absl::StrAppend(&plan->reason, ". ", explainSplit(*plan));
+      return plan;
+    }
+    least = plan.status();
+    if (absl::IsResourceExhausted(least) && !lacksDeviceMemory(least)) // memory would do, and the objective does not
+      return absl::ResourceExhaustedError(
+          absl::StrCat(least.message(), ". With all KV blocks on the device: ", whole.message()));
+    if (!lacksDeviceMemory(least))
+      return least;
+  }
+  return least;
+}
+
+absl::StatusOr<plan::Plan> Compilation::choose() {
+  std::vector<Attempt> choices;
+  for (const Candidate &candidate : request_.placements)
+    choices.push_back({{candidate}, 0});
+  if (choices.empty()) {
+    if (LatencyChoice::applies(request_, policy_)) {
+      latency_.emplace(LatencyChoice::Inputs{
+          .policy = &policy_,
+          .request = &request_,
+          .target = &target_,
+          .layout = &layout_,
+          .family = &family_,
+          .prices = &prices_,
+          .empty = emptyPlan(),
+          .steps = steps_,
+          .candidates = split_ ? &*split_ : nullptr,
+          .inOrder = split_ && !target_.kvResident,
+          .smallest = !split_ && maySplit()
+                          ? std::function([this] { return caches_.least(policy_.candidates(inputs_)); })
+                          : nullptr,
+          .evaluate = [this](const Candidate &candidate, plan::Plan &plan, bool gaps) {
+            return evaluate(candidate, plan, gaps);
+          }});
+      RETURN_IF_ERROR(chooseByLatency(choices));
+    } else {
+      choices.push_back(firstThatFits());
+    }
+  }
+  for (;;) {
+    absl::StatusOr<plan::Plan> plan = tryPlan(choices);
+    if (!plan.ok())
+      return plan.status();
+    if (!overBudget_ && latency_ && latency_->mustServeTogether(*plan)) {
+      RETURN_IF_ERROR(chooseByLatency(choices));
+      continue;
+    }
+    if (!overBudget_) {
+      RETURN_IF_ERROR(checkDurations(*plan));
+      if (absl::Status status = plan::verifyPlan(*plan, "compiled plan"); !status.ok())
+        return absl::InternalError(absl::StrCat("the compiler made a plan that breaks a rule: ", status.message()));
+      return plan;
+    }
+    if (latency_ && choices.size() > 1) { // what fits each alone does not fit together
+      // A range first with as many that are nested in the one that decides.
+      const bool nest = request_.policy.placements && !std::exchange(nested_, true);
+      RETURN_IF_ERROR(chooseByLatency(choices, choices.size() - (nest ? 0 : 1)));
+      continue;
+    }
+    // Arithmetic said that it would fit, packing found otherwise: the next candidate offloads more.
+    Attempt &choice = choices[overBudget_->choice];
+    if (choice.chosen + 1 == choice.candidates.size())
+      return exhausted(choice, overBudget_->bytes);
+    ++choice.chosen;
+  }
+}
+
+absl::Status Compilation::chooseByLatency(std::vector<Attempt> &choices, size_t most) {
+  absl::StatusOr<std::vector<Candidate>> chosen = latency_->choose(most);
+  if (!chosen.ok())
+    return chosen.status();
+  choices.clear();
+  for (const Candidate &candidate : *chosen)
+    choices.push_back({{candidate}, 0});
+  return absl::OkStatus();
+}
+
+Compilation::Attempt Compilation::firstThatFits() {
+  Attempt choice{split_ ? *split_ : policy_.candidates(inputs_), 0};
+  while (choice.chosen + 1 < choice.candidates.size() && !family_.fits(choice.candidate(), target_.deviceMemory))
+    ++choice.chosen;
+  return choice;
+}
+
+absl::StatusOr<Evaluation> Compilation::evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps) {
+  PlanEmitter emitter(layout_, target_, plan);
+  std::vector<uint64_t> hostAddresses(layout_.units.size(), 0);
+  for (size_t unit = 1; unit < hostAddresses.size(); ++unit)
+    hostAddresses[unit] = hostAddresses[unit - 1] + layout_.units[unit - 1].bytes;
+  const KvHomes kv = kvHomes({&candidate}, hostAddresses.back() + layout_.units.back().bytes);
+  absl::StatusOr<Placed> placed = candidates_.place(candidate, {&hostAddresses, &kv, /*forThePlan=*/false});
+  if (!placed.ok())
+    return placed.status();
+  RETURN_IF_ERROR(candidates_.addTo(plan, emitter, *placed, nullptr));
+  if (kv.mirror > 0)
+    interleaveKv(plan);
+  Evaluation evaluation;
+  evaluation.arenaBytes = placed->arenaBytes();
+  std::vector<uint32_t> all; // with all blocks in use
+  for (uint32_t v = 0; v < plan.variants.size(); ++v)
+    if (plan.schedules[plan.variants[v].schedule].kvBlocks == 0)
+      all.push_back(v);
+  for (const uint32_t v : all) // decode, then mixed: in the order of the target
+    evaluation.predictedNs.push_back(plan.variants[v].predictedNs);
+  if (gaps) {
+    addTransitions(emitter, prices_, plan);
+    for (const sim::TokenGaps::Longest &longest : sim::TokenGaps(plan).longest(all))
+      evaluation.gapNs.push_back(longest.ns);
+  }
+  return evaluation;
+}
+
+absl::Status Compilation::exhausted(const Attempt &choice, uint64_t least) const {
+  MemoryNeed need = family_.need(choice.candidate());
+  need.transients = need.transients + least - need.bytes;
+  need.bytes = least;
+  return deviceMemoryExhausted(request_.model, target_, request_.policy, choice.candidate(), need);
+}
+
+absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choices) {
+  overBudget_.reset();
+  plan::Plan plan = emptyPlan();
+  PlanEmitter emitter(layout_, target_, plan);
+  const std::vector<uint64_t> hostAddresses = layOutHost(choices, plan);
+  std::vector<const Candidate *> chosen;
+  chosen.reserve(choices.size());
+  for (const Attempt &choice : choices)
+    chosen.push_back(&choice.candidate());
+  const KvHomes kv = kvHomes(chosen, plan.hostBytes);
+  if (kv.mirror > 0)
+    plan.hostBytes = static_cast<uint64_t>(kv.hostAddresses.back()) + mirroredBytes(kv);
+  if (plan.hostBytes > request_.hardware.hostMemoryBytes && latency_ && choices.size() > 1) {
+    overBudget_ = {0, plan.arenaBytes}; // each fits alone
+    return plan;
+  }
+  RETURN_IF_ERROR(checkHost(plan, kv));
+  done_ = 0;
+  total_ = static_cast<int>(choices.size() * (candidates_.classes() + target_.decode.size() + target_.mixed.size()));
+  ASSIGN_OR_RETURN(together, placeAll(choices, {&hostAddresses, &kv}, plan));
+  if (overBudget_)
+    return plan;
+  for (Placed &p : together.placed)
+    RETURN_IF_ERROR(candidates_.addTo(plan, emitter, p, [this] { advance(); }));
+  if (kv.mirror > 0)
+    interleaveKv(plan);
+  else if (together.placed.size() > 1 && request_.goal.elasticKv != model::AutoOnOff::Off &&
+           mostKvBlocks() > target_.kvBlocks)
+    growKv(mostKvBlocks(), plan);
+  addTransitions(emitter, prices_, plan);
+  const auto key = [&](const plan::Variant &v) {
+    return std::tuple(v.placement, v.newTokens, v.sequences, v.context,
+                      plan::kvBlocksOf(plan, plan.schedules[v.schedule]));
+  };
+  std::sort(plan.variants.begin(), plan.variants.end(),
+            [&](const plan::Variant &a, const plan::Variant &b) { return key(a) < key(b); });
+  if (latency_)
+    latency_->record(plan);
+  else
+    explain(choices.front(), plan);
+  return plan;
+}
+
+absl::StatusOr<Compilation::Together> Compilation::placeAll(const std::vector<Attempt> &choices,
+                                                            const CandidateCompiler::Where &where, plan::Plan &plan) {
+  Together together;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const Candidate &candidate = choices[i].candidate();
+    if (std::any_of(together.placed.begin(), together.placed.end(),
+                    [&](const Placed &p) { return p.candidate->samePlacement(candidate); }))
+      continue;
+    ASSIGN_OR_RETURN(next, candidates_.place(candidate, where));
+    together.placed.push_back(std::move(next));
+    together.choice.push_back(i);
+    if (const uint64_t arena = together.placed.back().arenaBytes(); arena > target_.deviceMemory) {
+      overBudget_ = {i, arena};
+      return together;
+    }
+  }
+  // Each fits alone; homes that are the same in all of them may take more.
+  std::vector<mlir::ModuleOp> modules;
+  modules.reserve(together.placed.size());
+  for (Placed &p : together.placed)
+    modules.push_back(*p.module);
+  plan.arenaBytes = placeHomes(modules);
+  if (plan.arenaBytes > target_.deviceMemory)
+    overBudget_ = {mostDemanding(choices, together), plan.arenaBytes};
+  return together;
+}
+
+absl::Status Compilation::checkHost(const plan::Plan &plan, const KvHomes &kv) const {
+  const uint64_t bytes = kv.mirror > 0 ? mirroredBytes(kv) * static_cast<uint64_t>(request_.model->layers) : 0;
+  if (bytes > request_.goal.kvHostMemory.value_or(bytes))
+    return absl::ResourceExhaustedError(explainKvHostExhausted(*request_.goal.kvHostMemory, bytes));
+  if (plan.hostBytes > request_.hardware.hostMemoryBytes)
+    return absl::ResourceExhaustedError(explainHostExhausted(request_.model, request_.hardware, plan.hostBytes));
+  return absl::OkStatus();
+}
+
+plan::Plan Compilation::emptyPlan() const {
+  plan::Plan plan;
+  plan.compilerVersion = kCompilerVersion;
+  plan.model = request_.model;
+  plan.modelHash = request_.modelHash;
+  plan.modelPath = request_.modelPath;
+  plan.hardware = request_.hardware;
+  plan.goal = request_.goal;
+  plan.goal.deviceMemory = target_.deviceMemory;
+  plan.goal.batch = target_.batch;
+  plan.goal.context = target_.context;
+  plan.goal.kvTokens = target_.kvTokens;
+  plan.goal.kvDtype = target_.kv;
+  plan.policy = request_.policy;
+  plan.policy.name = std::string(policy_.name);
+  plan.activationDtype = target_.activation;
+  plan.kvDtype = target_.kv;
+  plan.blockTokens = target_.blockTokens;
+  plan.kvBlocks = target_.kvBlocks;
+  plan.metaLayout = target_.meta;
+  plan.maxContext = target_.context;
+  plan.deviceMemory = target_.deviceMemory;
+  if (policy_.traits.allowsForSlowest)
+    plan.slowestPermille = prices_.slowestPermille();
+  return plan;
+}
+
+std::vector<uint64_t> Compilation::layOutHost(const std::vector<Attempt> &choices, plan::Plan &plan) const {
+  std::vector<bool> away(layout_.units.size(), false);
+  for (const Attempt &choice : choices)
+    for (const int32_t unit : choice.candidate().residency.weightsAway())
+      away[static_cast<size_t>(unit)] = true;
+  std::vector<uint64_t> addresses(layout_.units.size(), 0);
+  for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+    addresses[unit] = plan.hostBytes;
+    if (away[unit])
+      plan.hostBytes += layout_.units[unit].bytes;
+  }
+  return addresses;
+}
+
+KvHomes Compilation::kvHomes(const std::vector<const Candidate *> &candidates, uint64_t begin) const {
+  KvHomes kv;
+  kv.blocks = target_.kvBlocks;
+  kv.blockBytes = target_.kvBlockBytes;
+  for (const Candidate *candidate : candidates)
+    if (const std::optional<int64_t> away = candidate->residency.firstKvBlockAway())
+      kv.mirror = kv.mirror == 0 ? *away : std::min(kv.mirror, *away);
+  for (int64_t layer = 0; layer < request_.model->layers && kv.mirror > 0; ++layer) {
+    kv.hostAddresses.push_back(static_cast<int64_t>(begin));
+    begin = model::alignUp(begin + mirroredBytes(kv));
+  }
+  return kv;
+}
+
+int64_t Compilation::mostKvBlocks() const {
+  return 1 + target_.batch * ((target_.context + target_.blockTokens - 1) / target_.blockTokens);
+}
+
+size_t Compilation::mostDemanding(const std::vector<Attempt> &choices, Together &together) {
+  size_t most = together.choice.front();
+  uint64_t bytes = 0;
+  for (size_t p = 0; p < together.placed.size(); ++p)
+    if (const Attempt &choice = choices[together.choice[p]];
+        choice.chosen + 1 < choice.candidates.size() && together.placed[p].arenaBytes() > bytes) {
+      most = together.choice[p];
+      bytes = together.placed[p].arenaBytes();
+    }
+  return most;
+}
+
+void Compilation::explain(const Attempt &choice, plan::Plan &plan) const {
+  // The numbers of the largest decode bucket of the chosen placement, the first in the plan.
+  const plan::Variant *decisive = nullptr;
+  for (const plan::Variant &variant : plan.variants)
+    if (variant.placement == 0 && plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode)
+      decisive = &variant;
+  if (!decisive)
+    return; // no target is without a decode bucket
+  std::optional<MemoryNeed> before;
+  if (choice.chosen > 0)
+    before = family_.need(choice.candidates[choice.chosen - 1]);
+  const bool asked = request_.policy.statesPlacement() || !request_.placements.empty();
+  plan.reason = explainChoice(request_.model, target_, asked, choice.candidate(), plan.arenaBytes,
+                              choice.chosen > 0 ? &choice.candidates[choice.chosen - 1] : nullptr,
+                              before ? before->bytes : 0, *decisive);
+  plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
+}
+
+void Compilation::advance() {
+  ++done_;
+  if (request_.progress)
+    request_.progress({.done = std::min(done_, total_), .total = total_});
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One compilation: placements are chosen, compiled side by side into one plan, and chosen anew where they turn out not
+// to fit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/choose/LatencyChoice.h"
+#include "compiler/choose/PolicyInputs.h"
+#include "compiler/choose/SplitCaches.h"
+#include "compiler/emit/CandidateCompiler.h"
+#include "compiler/lower/CompileRequest.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::compiler {
+
+class Compilation {
+public:
+  // What it refers to must outlive it.
+  Compilation(const CompileRequest &request, const Policy &policy, Target target, model::WeightLayout layout,
+              const cost::CostModel &costs);
+  Compilation(const Compilation &) = delete;
+  Compilation &operator=(const Compilation &) = delete;
+
+  // Caches that do not fit are split, where that is left open and does.
+  absl::StatusOr<plan::Plan> run();
+
+private:
+  // Candidates for one placement of the plan, and the one that is tried.
+  struct Attempt {
+    std::vector<Candidate> candidates;
+    size_t chosen = 0;
+    const Candidate &candidate() const { return candidates[chosen]; }
+  };
+  struct OverBudget {
+    size_t choice;
+    uint64_t bytes;
+  };
+
+  bool maySplit() const;
+  absl::StatusOr<plan::Plan> splitCaches(const absl::Status &whole);
+
+  absl::StatusOr<plan::Plan> choose();
+  absl::Status chooseByLatency(std::vector<Attempt> &choices, size_t most = SIZE_MAX);
+  // The first candidate that fits by arithmetic; the last if none does, since packing may do better than arithmetic.
+  Attempt firstThatFits();
+  // Compiles one candidate alone into an empty plan, for what it takes.
+  absl::StatusOr<Evaluation> evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps);
+  absl::Status exhausted(const Attempt &choice, uint64_t least) const;
+
+  // A plan of the chosen candidates. Sets overBudget_ where one of them needs more than there is; the plan is not
+  // complete then.
+  absl::StatusOr<plan::Plan> tryPlan(const std::vector<Attempt> &choices);
+  // Each candidate once, its buffers placed. Sets overBudget_.
+  struct Together {
+    std::vector<Placed> placed;
+    std::vector<size_t> choice; // of each
+  };
+  absl::StatusOr<Together> placeAll(const std::vector<Attempt> &choices, const CandidateCompiler::Where &where,
+                                    plan::Plan &plan);
+  // The choice that ends highest among those that can still offload more; the first if none can.
+  static size_t mostDemanding(const std::vector<Attempt> &choices, Together &together);
+  // ResourceExhausted where the host has less memory than the plan pins.
+  absl::Status checkHost(const plan::Plan &plan, const KvHomes &kv) const;
+  plan::Plan emptyPlan() const;
+  // Every unit that any placement offloads, one after another: the units of a layer are one run of bytes.
+  std::vector<uint64_t> layOutHost(const std::vector<Attempt> &choices, plan::Plan &plan) const;
+  // Blocks that any of the placements has at home on the host are there in all of them, layer by layer from `begin` on.
+  KvHomes kvHomes(const std::vector<const Candidate *> &candidates, uint64_t begin) const;
+  static uint64_t mirroredBytes(const KvHomes &kv) { // of a layer
+    return static_cast<uint64_t>(kv.blocks - kv.mirror) * kv.blockBytes;
+  }
+  int64_t mostKvBlocks() const; // that the batch has use for
+  void explain(const Attempt &choice, plan::Plan &plan) const;
+  void advance(); // reports to CompileRequest::progress
+
+  const CompileRequest &request_;
+  const Policy &policy_;
+  Target target_;
+  model::WeightLayout layout_;
+  Prices prices_;
+  CandidateCompiler candidates_;
+  PlacementFamily family_;
+  std::vector<PricedStep> steps_; // where something is chosen by latency
+  PolicyInputs inputs_;
+  SplitCaches caches_;
+  std::optional<std::vector<Candidate>> split_; // what there is to choose from once caches are split
+  bool nested_ = false;                         // the range was asked for nested
+  std::optional<LatencyChoice> latency_;        // where placements are chosen by latency, or several
+  std::optional<OverBudget> overBudget_;
+  int done_ = 0, total_ = 0;
+};
+
+} // namespace headrace::compiler

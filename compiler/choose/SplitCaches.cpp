@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/choose/SplitCaches.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::compiler {
+namespace {
+
+// Tails move under the rule eager only.
+bool movesTails(const Candidate &candidate) { return candidate.residency.start == algorithms::kEager; }
+
+} // namespace
+
+Candidate SplitCaches::with(Candidate candidate, int64_t resident) const {
+  candidate.residency.setKvAway(in_.request.model->layers, resident);
+  // Where the circle is cut was found for weights alone.
+  candidate.residency.wrap.decode.reset();
+  candidate.residency.wrap.mixed.reset();
+  return candidate;
+}
+
+std::vector<Candidate> SplitCaches::stated(const std::vector<Candidate> &candidates, int64_t resident) const {
+  std::vector<Candidate> split;
+  for (const Candidate &candidate : candidates)
+    if (movesTails(candidate))
+      split.push_back(with(candidate, resident));
+  return split;
+}
+
+int64_t SplitCaches::mostResident(const Candidate &candidate) const {
+  Candidate tried = candidate;
+  int64_t fits = 0, doesNot = in_.target.kvBlocks;
+  while (doesNot - fits > 1) {
+    const int64_t middle = fits + (doesNot - fits) / 2;
+    tried.residency.setKvAway(in_.request.model->layers, middle);
+    (in_.family.fits(tried, in_.target.deviceMemory) ? fits : doesNot) = middle;
+  }
+  return fits;
+}
+
+bool SplitCaches::hostHolds(const Candidate &split) const {
+  const uint64_t host = in_.request.hardware.hostMemoryBytes;
+  Candidate weights = split;
+  weights.residency.setNoKvAway();
+  const uint64_t all = in_.family.hostBytes(split), kv = all - in_.family.hostBytes(weights);
+  return all <= host && kv <= in_.request.goal.kvHostMemory.value_or(host);
+}
+
+std::vector<Candidate> SplitCaches::filled(const std::vector<Candidate> &candidates, size_t most,
+                                           int64_t lessIn256ths) const {
+  std::vector<Candidate> split;
+  int64_t blocks = 0; // of the one before
+  for (const Candidate &candidate : candidates) {
+    if (!movesTails(candidate))
+      continue;
+    const int64_t resident = mostResident(candidate);
+    if (resident <= blocks) // moves more weights for nothing
+      continue;
+    Candidate filled = with(candidate, std::max<int64_t>(1, resident - (resident * lessIn256ths + 255) / 256));
+    if (!hostHolds(filled))
+      continue;
+    blocks = resident;
+    split.push_back(std::move(filled));
+    if (most == 1)
+      return split;
+  }
+  if (split.size() <= most)
+    return split;
+  std::vector<Candidate> spread;
+  for (size_t i = 0; i < most; ++i)
+    spread.push_back(std::move(split[i * (split.size() - 1) / (most - 1)]));
+  return spread;
+}
+
+std::vector<Candidate> SplitCaches::least(const std::vector<Candidate> &candidates) const {
+  std::vector<Candidate> split;
+  for (const Candidate &candidate : candidates) {
+    if (!movesTails(candidate))
+      continue;
+    Candidate one = with(candidate, 1);
+    if (hostHolds(one) && in_.family.held(one).bytes < in_.family.held(candidate).bytes)
+      split.push_back(std::move(one));
+  }
+  return split;
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// KV caches that the device does not hold: how many of their blocks stay on it, beside which weights.
+//
+//                 weights           blocks on the device, of 400
+//   none away     |||||||||||||||||||||||||||  60 |||
+//   interval 8    |||||||||||||||||||||||  110 |||||||
+//   interval 1    |||||  380 |||||||||||||||||||||||||
+//
+// Every placement fills the device: what weights leave becomes blocks. One placement is the one with the fewest weights
+// away, since those are brought in every iteration, and of tails only what is in use. Several are spread over the list:
+// one moves no weights and serves as long as few blocks are in use, another moves weights and hardly a block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "compiler/choose/PolicyInputs.h"
+
+namespace headrace::compiler {
+
+class SplitCaches {
+public:
+  // The inputs, and what they refer to, must outlive it.
+  explicit SplitCaches(const PolicyInputs &inputs) : in_(inputs) {}
+
+  // Of these candidates, the first of which offloads least, at most `most`: each with the most blocks on the device
+  // with which it fits, less `lessIn256ths` of them (packing may take more than arithmetic says). Without those that
+  // the host has no room for.
+  std::vector<Candidate> filled(const std::vector<Candidate> &candidates, size_t most, int64_t lessIn256ths) const;
+  // Each with one block on the device, as little as can be, where the host has room and that saves something.
+  std::vector<Candidate> least(const std::vector<Candidate> &candidates) const;
+  // Each with so many blocks on the device, as is stated.
+  std::vector<Candidate> stated(const std::vector<Candidate> &candidates, int64_t resident) const;
+
+private:
+  Candidate with(Candidate candidate, int64_t resident) const;
+  int64_t mostResident(const Candidate &candidate) const; // 0: it does not fit with any
+  bool hostHolds(const Candidate &split) const;
+
+  const PolicyInputs &in_;
+};
+
+} // namespace headrace::compiler

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A KV cache that the device does not hold is split by itself: as many blocks stay as there is room for, objectives are
+// kept, and what is refused says what would do.
+//
+// Six layers of tinyLlama at batch 2 and context 512, blocks of 16 tokens: 65 blocks, the scratch block included, each
+// of 2 x 32 rows x 16 tokens x 4 bytes = 4 KiB a layer, 24 KiB in all, 1560 KiB of KV; weights take about 900 KiB.
+#include "compiler/choose/SplitCaches.h"
+
+#include <string>
+
+#include "runtime/model/ModelSpec.h"
+#include "tests/unit/compiler/Requests.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace headrace::compiler {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kLayers = 6, kBlocks = 65;
+constexpr uint64_t kKiB = 1024, kBlock = 24 * kKiB; // of all layers
+
+CompileRequest longContexts() {
+  CompileRequest r = request(tinyLlama(kLayers));
+  r.goal.context = 512;
+  r.buckets = {.newTokens = {1, 2, 8}, .sequences = {2}, .contexts = {512}};
+  return r;
+}
+
+uint64_t arenaOfAll() {
+  const auto plan = compile(longContexts());
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? plan->arenaBytes : 0;
+}
+
+int64_t residentOf(const plan::Plan &plan, size_t placement = 0) {
+  return plan::residentBlocks(plan, plan.placements[placement]);
+}
+
+// The number that follows `text` in a message, its decimals left out.
+uint64_t numberAfter(const absl::Status &status, const std::string &text) {
+  const std::string message(status.message());
+  const size_t at = message.find(text);
+  EXPECT_NE(at, std::string::npos) << message;
+  return at == std::string::npos ? 0 : std::stoull(message.substr(at + text.size()));
+}
+
+TEST(SplitCaches, AsManyBlocksStayAsThereIsRoomFor) {
+  CompileRequest r = longContexts();
+  const uint64_t all = arenaOfAll();
+  for (const uint64_t less : {34 * kBlock, 38 * kBlock, 42 * kBlock}) {
+    r.goal.kvDeviceMemory.reset();
+    r.goal.deviceMemory = all - less;
+    const auto plan = compile(r);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    ASSERT_EQ(plan->placements.size(), 1u);
+    EXPECT_LE(plan->arenaBytes, all - less);
+    const int64_t resident = residentOf(*plan);
+    EXPECT_LT(resident, kBlocks);
+    EXPECT_EQ(plan::weightBytesByHome(*plan, 0).host, 0u); // which are brought in every iteration
+    EXPECT_THAT(plan->reason, HasSubstr("KV blocks: " + std::to_string(resident) + " of 65 on the device"));
+    // The same by hand; and one block more has no room.
+    r.policy.none = true;
+    r.goal.kvDeviceMemory = static_cast<uint64_t>(resident) * kBlock;
+    const auto stated = compile(r);
+    ASSERT_TRUE(stated.ok()) << stated.status();
+    EXPECT_EQ(residentOf(*stated), resident);
+    EXPECT_EQ(stated->arenaBytes, plan->arenaBytes);
+    r.goal.kvDeviceMemory = static_cast<uint64_t>(resident + 1) * kBlock;
+    EXPECT_EQ(compile(r).status().code(), absl::StatusCode::kResourceExhausted) << resident;
+    r.policy.none = false;
+  }
+}
+
+TEST(SplitCaches, WeightsGoWhereEvenOneBlockHasNoRoomBesideThem) {
+  CompileRequest r = longContexts();
+  r.goal.deviceMemory = 4096;
+  const auto refused = compile(r);
+  ASSERT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  const uint64_t least = numberAfter(refused.status(), "the minimum is ");
+  r.goal.deviceMemory = least;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(residentOf(*plan), 1);
+  EXPECT_GT(plan::weightBytesByHome(*plan, 0).host, 0u);
+  r.goal.deviceMemory = least - 1;
+  EXPECT_EQ(compile(r).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(SplitCaches, WhatWeightsLeaveBecomesBlocksFromPlacementToPlacement) {
+  CompileRequest r = longContexts();
+  r.goal.deviceMemory = arenaOfAll() - 40 * kBlock;
+  r.policy.placements = 4;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->placements.size(), 4u);
+  for (size_t p = 1; p < 4; ++p) {
+    EXPECT_GT(residentOf(*plan, p), residentOf(*plan, p - 1));
+    EXPECT_GT(plan::weightBytesByHome(*plan, static_cast<uint32_t>(p)).host,
+              plan::weightBytesByHome(*plan, static_cast<uint32_t>(p - 1)).host);
+  }
+  EXPECT_FALSE(plan->transitions.empty());
+  EXPECT_LE(plan->arenaBytes, *r.goal.deviceMemory);
+}
+
+TEST(SplitCaches, SeveralPlacementsKeepTheBlocksThatWereStated) {
+  CompileRequest r = longContexts();
+  r.goal.kvDeviceMemory = 20 * kBlock;
+  r.policy.placements = 3;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->placements.size(), 3u);
+  for (size_t p = 0; p < 3; ++p)
+    EXPECT_EQ(residentOf(*plan, p), 20);
+}
+
+TEST(SplitCaches, AnObjectiveIsKeptWithAllBlocksInUseOrRefusedWithTheLeastThatHolds) {
+  CompileRequest r = longContexts();
+  r.goal.deviceMemory = arenaOfAll() - 40 * kBlock;
+  r.policy.name = "headrace";
+  r.goal.instances = model::Instances::Apart;
+  r.goal.tpot = std::chrono::nanoseconds(1'000);
+  const auto refused = compile(r);
+  ASSERT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("With all KV blocks on the device: "));
+  const std::string message(refused.status().message()), before = "the minimum TPOT is ";
+  const double us = std::stod(message.substr(message.find(before) + before.size())) * 1e3; // printed in ms
+  for (const bool enough : {true, false}) {
+    r.goal.tpot = std::chrono::nanoseconds(static_cast<int64_t>(us * 1e3 + 0.5) - (enough ? 0 : 1));
+    const auto plan = compile(r);
+    ASSERT_EQ(plan.ok(), enough) << plan.status();
+    if (!enough)
+      continue;
+    for (const plan::BucketChoice &choice : plan->choices)
+      if (choice.sloNs > 0) {
+        EXPECT_LE(plan->variants[choice.variant].predictedNs, choice.sloNs);
+        EXPECT_EQ(plan->schedules[plan->variants[choice.variant].schedule].kvBlocks, 0); // whatever is in use
+      }
+  }
+}
+
+TEST(SplitCaches, WhatIsStatedStays) {
+  CompileRequest r = longContexts();
+  r.goal.deviceMemory = arenaOfAll() - 2 * kBlock;
+  r.policy.none = true;
+  EXPECT_EQ(compile(r).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(SplitCaches, TheHostsShareBinds) {
+  CompileRequest r = longContexts();
+  r.goal.deviceMemory = arenaOfAll() - 40 * kBlock;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const uint64_t away = plan::kvBytesByHome(*plan, 0).host;
+  r.goal.kvHostMemory = away;
+  EXPECT_TRUE(compile(r).ok());
+  // A byte less: what weights leave becomes blocks instead.
+  r.goal.kvHostMemory = away - 1;
+  const auto fewer = compile(r);
+  ASSERT_TRUE(fewer.ok()) << fewer.status();
+  EXPECT_GT(residentOf(*fewer), residentOf(*plan));
+  EXPECT_GT(plan::weightBytesByHome(*fewer, 0).host, 0u);
+  r.goal.kvHostMemory = 0;
+  r.goal.deviceMemory = kKiB * 1560;
+  const auto none = compile(r);
+  ASSERT_EQ(none.status().code(), absl::StatusCode::kResourceExhausted);
+  r.goal.deviceMemory = numberAfter(none.status(), "the minimum is ");
+  EXPECT_TRUE(compile(r).ok());
+  // Stated, with too little for the rest.
+  r.goal.deviceMemory.reset();
+  r.goal.kvDeviceMemory = 5 * kBlock;
+  r.goal.kvHostMemory = 60 * kBlock - 1;
+  const auto stated = compile(r);
+  ASSERT_EQ(stated.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(numberAfter(stated.status(), "the minimum is "), 60 * kBlock);
+  r.goal.kvHostMemory = 60 * kBlock;
+  EXPECT_TRUE(compile(r).ok());
+}
+
+TEST(SplitCaches, PoliciesThatKeepCachesOnTheDeviceSaySo) {
+  CompileRequest r = longContexts();
+  r.goal.kvDeviceMemory = 5 * kBlock;
+  for (const char *name : {"none", "deepspeed", "accelerate", "vllm-prefetch", "flexgen", "select-n"}) {
+    r.policy.name = name;
+    r.goal.tpot = std::chrono::nanoseconds(1'000'000'000);
+    const auto refused = compile(r);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(std::string(refused.status().message()),
+                HasSubstr(std::string("policy ") + name +
+                          " keeps caches on the device, expected policy interval or "
+                          "headrace"));
+  }
+  r.policy.name = "interval";
+  r.policy.startRule = model::StartRule::Paper;
+  EXPECT_EQ(compile(r).status().code(), absl::StatusCode::kInvalidArgument);
+  r.policy.startRule = model::StartRule::Eager;
+  r.goal.kvDeviceMemory = kBlock - 1;
+  EXPECT_THAT(std::string(compile(r).status().message()), HasSubstr("at least one block of all 6 layers, 24576 bytes"));
+}
+
+} // namespace
+} // namespace headrace::compiler
