@@ -9,8 +9,6 @@
 // other sizes at each launch; then a model of a few megabytes with its real kernels. Beside the wake-ups stands what a
 // bare futex takes on this machine: no thread that sleeps until it is woken can be faster. Lanes are pinned, to cores 0
 // and 1 unless told otherwise.
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,67 +17,21 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "bench/Lanes.h"
+#include "bench/host/HostBench.h"
 #include "runtime/core/GraphSteps.h"
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
-#include "runtime/host/HostDevice.h"
 #include "runtime/host/Signals.h"
 #include "tests/support/KvCopies.h"
 #include "tests/support/TinyPlan.h"
 
 namespace headrace::host {
 namespace {
-
-struct Settings {
-  int iterations = 2000;
-  HostOptions host;
-  std::string json;
-
-  HostOptions with(kernels::HostKernel kernel) const {
-    HostOptions options = host;
-    options.replaceKernels = kernel;
-    return options;
-  }
-};
-
-nlohmann::json results = nlohmann::json::array();
-
-double quantile(std::vector<int64_t> &values, double q) {
-  if (values.empty())
-    return 0;
-  std::sort(values.begin(), values.end());
-  return static_cast<double>(values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))]) * 1e-3;
-}
-
-// One figure; targetUs (of the median) 0: none.
-void report(const char *name, const char *what, std::vector<int64_t> values, double targetUs = 0) {
-  const double p50 = quantile(values, 0.5), p99 = quantile(values, 0.99);
-  std::printf("%-62s p50 %9.3f us  p99 %9.3f us", what, p50, p99);
-  if (targetUs != 0)
-    std::printf("  target %g us: %s", targetUs, p50 <= targetUs ? "met" : "MISSED");
-  std::printf("\n");
-  results.push_back({{"name", name}, {"what", what}, {"p50_us", p50}, {"p99_us", p99}, {"count", values.size()}});
-  if (targetUs != 0)
-    results.back()["target_p50_us"] = targetUs;
-}
-void reportShare(const char *name, const char *what, double share, double target) {
-  std::printf("%-62s %13.3f %%  target %g %%: %s\n", what, 100 * share, 100 * target,
-              share <= target ? "met" : "MISSED");
-  results.push_back({{"name", name}, {"what", what}, {"share", share}, {"target_share", target}});
-}
-
-void check(const absl::Status &status) {
-  if (status.ok())
-    return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
 
 plan::Plan lanePlan() {
   core::TinyPlanOptions options{.spec = core::tinyLlama(32)};
@@ -231,79 +183,6 @@ void measureSizes(const Settings &settings) {
   }
 }
 
-int64_t threadCpuNs() {
-  timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-}
-
-void pinTo(int core) {
-  if (core < 0)
-    return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(core, &set);
-  (void)pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
-}
-
-// One thread wakes another that sleeps, every 200 us; `wait` and `wake` get the number of the round, from 1.
-template <typename Wait, typename Wake>
-std::vector<int64_t> measureWakes(const Settings &settings, Wait wait, Wake wake, int64_t &waiterCpuNs) {
-  const int rounds = settings.iterations / 10;
-  std::vector<int64_t> latency;
-  std::atomic<int64_t> rungNs{0};
-  std::thread waiter([&] {
-    pinTo(settings.host.computeCore);
-    const int64_t before = threadCpuNs();
-    for (int i = 1; i <= rounds; ++i) {
-      wait(i);
-      latency.push_back(monotonicNs() - rungNs.load(std::memory_order_relaxed));
-    }
-    waiterCpuNs = (threadCpuNs() - before) / rounds;
-  });
-  std::thread waker([&] {
-    pinTo(settings.host.transferCore);
-    for (int i = 1; i <= rounds; ++i) {
-      for (const int64_t until = monotonicNs() + 200'000; monotonicNs() < until;) {
-      }
-      rungNs.store(monotonicNs(), std::memory_order_relaxed);
-      wake(i);
-    }
-  });
-  waiter.join();
-  waker.join();
-  return latency;
-}
-
-void measureSignals(const Settings &settings) {
-  int64_t cpuNs = 0;
-  Signals signals;
-  report("signal", "advance to return from wait, waiter asleep",
-         measureWakes(
-             settings,
-             [&](int i) {
-               signals.wait(Thread::Compute, {Counter::H2D, static_cast<uint64_t>(i)});
-             },
-             [&](int i) { signals.advance(Counter::H2D, static_cast<uint64_t>(i)); }, cpuNs));
-  report("signal_cpu", "  processor time of such a wait", {cpuNs});
-  std::atomic<uint32_t> word{0};
-  const auto futex = [&](int op, uint32_t value) {
-    syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word), op, value, nullptr, nullptr, 0);
-  };
-  report("bare_futex", "a bare futex, waiter asleep: this machine's floor",
-         measureWakes(
-             settings,
-             [&](int i) {
-               while (word.load() < static_cast<uint32_t>(i))
-                 futex(FUTEX_WAIT_PRIVATE, static_cast<uint32_t>(i) - 1);
-             },
-             [&](int) {
-               word.fetch_add(1);
-               futex(FUTEX_WAKE_PRIVATE, 1);
-             },
-             cpuNs));
-}
-
 // How long after the link would have delivered the last byte of a copy its end is seen.
 void measurePacing(const Settings &settings) {
   plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1), .offloaded = {0}});
@@ -399,7 +278,7 @@ int main(int argc, char **argv) {
   headrace::host::measureRealKernels(settings);
   if (!settings.json.empty())
     std::ofstream(settings.json)
-        << nlohmann::json{{"low_latency", settings.host.lowLatency}, {"benchmarks", headrace::host::results}}.dump(1)
+        << nlohmann::json{{"low_latency", settings.host.lowLatency}, {"benchmarks", headrace::host::results()}}.dump(1)
         << "\n";
   return 0;
 }

@@ -14,7 +14,7 @@ std::string Manifest::toString() const {
   if (planned.disk != 0 || loaded.disk != 0)
     row("disk", planned.disk, loaded.disk);
   if (kv.host > 0)
-    absl::StrAppendFormat(&out, "KV by home: device %d bytes, host %d bytes\n", kv.device, kv.host);
+    absl::StrAppendFormat(&out, "KV by home\n  %-13s %18d\n  %-13s %18d\n", "device", kv.device, "host", kv.host);
   absl::StrAppendFormat(&out, "device arena %d bytes, host slab %d bytes\n", deviceArenaBytes, hostSlabBytes);
   return out;
 }

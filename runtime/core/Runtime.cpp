@@ -30,6 +30,7 @@ struct Runtime::Impl {
   KvBlocks blocks;
   VariantTable::Chosen chosen; // the last that was asked for
   uint64_t owedNs = 0;         // lost since the last transition by variants that were chosen to avoid one
+  InUse launchedInUse;         // of the last iteration
   uint64_t launched = 0, awaited = 0, missing = 0, leftOut = 0, transitionsRun = 0;
 
   absl::StatusOr<std::unique_ptr<Graph>> make(const GraphKey &key) const {
@@ -157,7 +158,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, D
   RETURN_IF_ERROR(device.open(plan, deviceOptions));
   auto impl = std::make_unique<Impl>(plan, device, options.placement);
   ASSIGN_OR_RETURN(manifest, loadWeights(plan, device, weights, options));
-  impl->manifest = std::move(manifest);
+  impl->manifest = manifest;
   RETURN_IF_ERROR(impl->buildAll(options));
   std::vector<bool> built;
   for (const std::unique_ptr<Graph> &variant : impl->variants)
@@ -176,6 +177,7 @@ const Manifest &Runtime::manifest() const { return impl_->manifest; }
 void Runtime::kvWritten() { impl_->now = impl_->paths.config(placement(), 0); }
 uint32_t Runtime::placement() const { return impl_->paths.placementOf(impl_->now); }
 uint64_t Runtime::launched() const { return impl_->launched; }
+InUse Runtime::launchedInUse() const { return impl_->launchedInUse; }
 uint64_t Runtime::missingVariants() const { return impl_->missing; }
 uint64_t Runtime::leftOutVariants() const { return impl_->leftOut; }
 uint64_t Runtime::transitionsRun() const { return impl_->transitionsRun; }
@@ -244,7 +246,9 @@ absl::Status Runtime::launch(uint32_t variant) {
   if (const int64_t most = plan::kvBlocksOf(impl.plan, schedule), end = impl.blocks.endOfUse(); end > most)
     return absl::FailedPreconditionError(
         absl::StrCat("variant ", variant, " is for KV blocks below ", most, ", block ", end - 1, " is in use"));
-  RETURN_IF_ERROR(impl.device.launch(*impl.variants[variant], impl.inUse()));
+  const InUse inUse = impl.inUse();
+  RETURN_IF_ERROR(impl.device.launch(*impl.variants[variant], inUse));
+  impl.launchedInUse = inUse;
   impl.now = impl.paths.config(schedule.placement, schedule.exitState);
   if (variant == impl.chosen.variant)
     impl.owedNs += impl.chosen.excessNs;

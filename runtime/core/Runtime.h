@@ -19,7 +19,7 @@
 
 namespace headrace::core {
 
-// Bytes of weights by home, counted while loading, beside what the plan says.
+// Bytes of weights by home, counted while loading, beside what the plan says; and where its KV blocks are at home.
 struct Manifest {
   plan::HomeBytes planned, loaded;
   plan::HomeBytes kv; // of the caches; said where some of them is on the host
@@ -85,7 +85,8 @@ public:
   // Device::findWrongNumber() of a variant over what the caller has put in device().meta(), after the transitions its
   // entry state needs. For when a launch has published wrong numbers, and all that were launched have been awaited.
   absl::StatusOr<std::optional<WrongNumber>> findWrongNumber(uint32_t variant);
-  uint64_t launched() const; // iterations, transitions not counted
+  uint64_t launched() const;   // iterations, transitions not counted
+  InUse launchedInUse() const; // what the last of them was told of KV; everything before the first
   uint64_t missingVariants() const;
   uint64_t leftOutVariants() const; // not built, for LoadOptions' limits
   uint64_t transitionsRun() const;

@@ -78,6 +78,10 @@ absl::StatusOr<std::unique_ptr<core::Graph>> SimDeviceBase::build(const core::Gr
   for (const SizedTime &copy : sized)
     (copy.toDevice ? graph->bytes.h2d : graph->bytes.d2h) -= source.schedule->steps[copy.step].linkBytes;
   graph->sized = std::move(sized);
+  graph->direct = core::directBytes(*plan_, *source.schedule);
+  for (const plan::Step &step : source.schedule->steps)
+    if (core::directBytes(*plan_, *source.schedule, step).any())
+      (plan::directToHost(*source.schedule, step) ? graph->bytes.d2h : graph->bytes.h2d) -= step.linkBytes;
   graph->bucket = source.bucket;
   graph->owner = this;
   graph->opening = opening_;
@@ -123,6 +127,10 @@ absl::Status SimDeviceBase::launch(core::Graph &graph, const core::InUse &inUse)
     RETURN_IF_ERROR(passTo(it.times.endNs));
     it.meta()->iteration = ++launched_;
     makeUpTokens(it);
+    for (const core::DirectBytes &direct : mine.direct) {
+      counters_.h2dBytes += direct.read(*it.meta());
+      counters_.d2hBytes += direct.written(*it.meta());
+    }
     it.times = {};
     times = &it.times;
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/core/Device.h"
+#include "runtime/core/DirectBytes.h"
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/core/OwnedGraph.h"
 #include "runtime/sim/BusPlayer.h"
@@ -21,8 +22,9 @@ inline constexpr uint64_t kInFlight = 2; // iterations, each with a staging copy
 // What a launch of a variant or transition counts and may hold.
 class SimGraph : public core::OwnedGraph {
 public:
-  plan::LinkBytes bytes;        // but for the resizable copies'
-  std::vector<SizedTime> sized; // those
+  plan::LinkBytes bytes;                 // but for those that differ from launch to launch:
+  std::vector<SizedTime> sized;          // of resizable copies,
+  std::vector<core::DirectBytes> direct; // and of steps in place, by the rows of the iteration
 };
 
 class SimDeviceBase : public core::Device {

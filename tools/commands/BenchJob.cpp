@@ -85,6 +85,7 @@ absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role
   resident.policy = {};
   resident.policy.name = "none";
   resident.goal.deviceMemory = kLargeDevice;
+  resident.goal.kvDeviceMemory.reset();
   resident.hardware->memoryBytes = kLargeDevice;
   absl::StatusOr<plan::Plan> plan = compileJob(benchJob(resident, role, load));
   if (!plan.ok())

@@ -119,6 +119,8 @@ void addJob(CLI::App &app, JobInput &input, const char *source, bool (*takes)(co
                  "--device-memory as a share of the hardware's memory")
       ->group(kOthers);
   app.add_option("--cpu-offload-gb", input.cpuOffloadGb, "--offload-layers as GiB of weights, at most")->group(kOthers);
+  app.add_option("--kv-offloading-size", input.kvOffloadingSize, "--kv-host-memory; a number without a unit is GiB")
+      ->group(kOthers);
   app.add_option("--n-gpu-layers,--gpu-layers", input.gpuLayers, "--offload-layers as layers that stay (also -ngl)")
       ->group(kOthers);
 }
@@ -238,8 +240,9 @@ CLI::App *addInspect(CLI::App &app, InspectOptions &options) {
 CLI::App *addTimeline(CLI::App &app, TimelineOptions &options) {
   CLI::App *command = app.add_subcommand("timeline", "one iteration's lanes, planned and measured");
   command->add_option("plan", options.plan, "a plan file")->required();
-  addInteger<uint32_t>(*command, "--variant", options.variant,
-                       "which of the plan's variants (default: the one that was measured, else the first)", 0);
+  addInteger<uint32_t>(
+      *command, "--variant", options.variant,
+      "which of the plan's variants (default: the one that was measured, else the first that may use any KV block)", 0);
   addChoice<TimelineFormat>(
       *command, "--format", options.format, "text, json (Chrome's trace events, for Perfetto) or svg",
       {{"text", TimelineFormat::Text}, {"json", TimelineFormat::Json}, {"svg", TimelineFormat::Svg}});

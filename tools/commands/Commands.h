@@ -37,7 +37,7 @@ enum class TimelineFormat : uint8_t { Text, Json, Svg };
 
 struct TimelineOptions {
   std::string plan;
-  std::optional<uint32_t> variant; // unset: the one that was measured, else the first
+  std::optional<uint32_t> variant; // unset: the one that was measured, else the first that may use any KV block
   TimelineFormat format = TimelineFormat::Text;
   std::string output; // empty or "-": standard output
   bool overwrite = false;

@@ -101,6 +101,16 @@ void addHardware(const model::Hardware &hardware, Words &words) {
     words.add(flag, value);
 }
 
+// What KV may have, as it was asked for; what was found for its caches beside a placement that is `stated`.
+void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
+  if (const plan::HomeBytes kv = plan::kvBytesByHome(plan, 0); plan.goal.kvDeviceMemory)
+    words.add("--kv-device-memory", model::bytesText(*plan.goal.kvDeviceMemory));
+  else if (stated && kv.host > 0)
+    words.add("--kv-device-memory", model::bytesText(kv.device));
+  if (plan.goal.kvHostMemory)
+    words.add("--kv-host-memory", model::bytesText(*plan.goal.kvHostMemory));
+}
+
 // `stated`: flags say the placement outright; else the same inputs lead to the same choice.
 void addGoal(const plan::Plan &plan, bool stated, Words &words) {
   const model::Goal &goal = plan.goal;
@@ -108,8 +118,7 @@ void addGoal(const plan::Plan &plan, bool stated, Words &words) {
   words.addIf("--batch", goal.batch);
   words.addIf("--context", goal.context);
   words.addIf("--kv-tokens", goal.kvTokens);
-  if (const plan::HomeBytes kv = plan::kvBytesByHome(plan, 0); kv.host > 0 && (goal.kvDeviceMemory || stated))
-    words.add("--kv-device-memory", model::bytesText(kv.device));
+  addKvMemory(plan, stated, words);
   words.add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
   words.add("--block-tokens", model::cat(plan.blockTokens));
   if (goal.ttft)
@@ -183,6 +192,10 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
   const model::Hardware &hardware = *job.hardware;
   if (job.goal.deviceMemory.value_or(0) > hardware.memoryBytes) // such a plan would run nowhere
     return absl::InvalidArgumentError(model::cat("goal.device_memory = ", *job.goal.deviceMemory,
+                                                 ": expected at most the ", hardware.memoryBytes, " bytes that ",
+                                                 hardware.name, " has"));
+  if (job.goal.kvDeviceMemory.value_or(0) > hardware.memoryBytes)
+    return absl::InvalidArgumentError(model::cat("goal.kv_device_memory = ", *job.goal.kvDeviceMemory,
                                                  ": expected at most the ", hardware.memoryBytes, " bytes that ",
                                                  hardware.name, " has"));
   compiler::CompileRequest request;

@@ -33,6 +33,8 @@ public:
       RETURN_IF_ERROR(layersOnDevice(*input_.gpuLayers));
     if (input_.cpuOffloadGb)
       RETURN_IF_ERROR(gibOnHost(*input_.cpuOffloadGb));
+    if (input_.kvOffloadingSize)
+      RETURN_IF_ERROR(kvOnHost(*input_.kvOffloadingSize));
     return absl::OkStatus();
   }
 
@@ -80,6 +82,14 @@ private:
                        cat("0, or at least the ", layerBytes, " bytes of one layer of ", spec_.name));
     return means(cat("--cpu-offload-gb ", text, " (", layerBytes, " bytes a layer)"), "--offload-layers",
                  cat(std::min(layers, spec_.layers)));
+  }
+
+  absl::Status kvOnHost(const std::string &text) {
+    const bool bare = text.find_first_not_of("0123456789.") == std::string::npos;
+    const absl::StatusOr<uint64_t> bytes = model::parseBytes(bare ? text + "GiB" : text, "");
+    if (!bytes.ok())
+      return badFlag("--kv-offloading-size", text, "GiB such as 40 or 0.5, or bytes with their unit, below 2^63");
+    return means(cat("--kv-offloading-size ", text), "--kv-host-memory", model::bytesText(*bytes));
   }
 
   JobInput &input_;

@@ -175,7 +175,7 @@ absl::Status aboutInput(const JobInput &input, const absl::Status &status) {
 
 bool JobInput::any() const {
   return !modelFlag.empty() || !hardwareFlag.empty() || !flags.empty() || !synonyms.empty() || gpuMemoryUtilization ||
-         cpuOffloadGb || gpuLayers;
+         cpuOffloadGb || gpuLayers || kvOffloadingSize;
 }
 
 bool looksLikeJob(std::string_view text) {

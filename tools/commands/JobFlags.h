@@ -24,10 +24,12 @@ struct JobInput {
   std::string hardwareFlag; // --hardware
   FlagTexts flags;
   std::map<std::string, std::string> synonyms; // other engines' flags for exactly one of ours, by their name
-  // Other engines' flags that need the model or the hardware to be understood.
+  // Other engines' flags that need the model or the hardware to be understood, or have units of their own.
   std::optional<std::string> gpuMemoryUtilization; // vLLM: share of the device's memory
   std::optional<std::string> cpuOffloadGb;         // vLLM: GiB of weights in host memory, at most
   std::optional<std::string> gpuLayers;            // llama.cpp -ngl: layers on the device
+  // vLLM: host memory for KV blocks; a number without a unit is GiB.
+  std::optional<std::string> kvOffloadingSize;
 
   bool any() const; // beside `source`
 };

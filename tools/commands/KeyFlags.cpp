@@ -26,7 +26,7 @@ constexpr KeyFlag kKeyFlags[] = {
     {"goal", "kv_device_memory", "--kv-device-memory", kAmount,
      "device memory that KV blocks may take, such as 3GiB; the others are at home on the host (default: what fits)"},
     {"goal", "kv_host_memory", "--kv-host-memory", kAmount,
-     "host memory that KV blocks may take, such as 40GiB (default: what the host has)", "--kv-offloading-size"},
+     "host memory that KV blocks may take, such as 40GiB; 0B: none leave the device (default: what the host has)"},
     {"goal", "kv_dtype", "--kv-dtype", kText, "auto, f32, f16 or bf16", "--kv-cache-dtype"},
     {"goal", "block_tokens", "--block-tokens", kPlain, "tokens per KV block", "--block-size"},
     {"goal", "elastic_kv", "--elastic-kv", kChoice,

@@ -74,7 +74,11 @@ absl::Status refuseJobFlags(const JobInput &input) {
   const std::string flag = !input.flags.empty()          ? input.flags.begin()->first
                            : !input.modelFlag.empty()    ? "--model"
                            : !input.hardwareFlag.empty() ? "--hardware"
-                                                         : "a placement flag";
+                           : !input.synonyms.empty()     ? input.synonyms.begin()->first
+                           : input.gpuMemoryUtilization  ? "--gpu-memory-utilization"
+                           : input.cpuOffloadGb          ? "--cpu-offload-gb"
+                           : input.kvOffloadingSize      ? "--kv-offloading-size"
+                                                         : "--n-gpu-layers";
   return badUsage(cat(flag, " beside the plan ", input.source,
                       ": a plan has its model, hardware, goal and policy already: expected a model, or no such flag"));
 }

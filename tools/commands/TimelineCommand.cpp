@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdio>
 
 #include "runtime/base/FileIo.h"
@@ -12,6 +13,18 @@
 #include "tools/timeline/Timeline.h"
 
 namespace headrace::tools {
+namespace {
+
+// The first that may run whatever of KV is in use.
+uint32_t firstVariant(const plan::Plan &plan) {
+  const auto at = std::find_if(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &variant) {
+    return plan.schedules[variant.schedule].kvBlocks == 0;
+  });
+  return at == plan.variants.end() ? 0 : static_cast<uint32_t>(at - plan.variants.begin());
+}
+
+} // namespace
+
 absl::Status timelineCommand(const TimelineOptions &options) {
   absl::StatusOr<plan::Plan> plan = plan::readPlan(options.plan);
   if (!plan.ok())
@@ -36,8 +49,8 @@ absl::Status timelineCommand(const TimelineOptions &options) {
                                                    *options.variant));
     measured = *std::move(trace);
   }
-  // The variant that was measured, unless one is named; without a measurement the first.
-  const uint32_t variant = options.variant.value_or(options.measured.empty() ? 0 : measured.variant);
+  // The variant that was measured, unless one is named.
+  const uint32_t variant = options.variant.value_or(options.measured.empty() ? firstVariant(*plan) : measured.variant);
   if (variant >= plan->variants.size())
     return badNumber("--variant", variant,
                      model::cat("one of the ", plan->variants.size(), " variants of ", options.plan, ", from 0"));

@@ -176,7 +176,7 @@ Spread spreadOf(std::vector<int64_t> samplesNs) {
 }
 
 uint64_t offloadedBytes(const plan::Plan &plan, uint32_t placement) {
-  return plan::weightBytesByHome(plan, placement).host;
+  return plan::weightBytesByHome(plan, placement).host + plan::kvBytesByHome(plan, placement).host;
 }
 
 int64_t maxTokens(const plan::Plan &plan, uint64_t deviceMemory) {

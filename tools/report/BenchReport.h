@@ -35,7 +35,7 @@ struct BenchPhase {
   double tokensPerSecond = 0; // prompt tokens in prefill, new tokens in decode
 
   uint64_t deviceBytes = 0; // arena
-  uint64_t hostBytes = 0;   // weights in host memory
+  uint64_t hostBytes = 0;   // weights and KV blocks at home in host memory
   int64_t freedBytes = 0;   // of these, what its slots do not take on the device again
   uint64_t movedBytes = 0;  // host to device in an iteration
   int64_t maxTokens = 0;    // tokens of KV cache that the device memory left over would hold (Select-N, section 5.6)
@@ -64,7 +64,7 @@ struct BenchReport {
   std::string svg() const;
 };
 
-// Bytes of weights at home on the host under a placement.
+// Bytes of weights and of KV blocks at home on the host under a placement.
 uint64_t offloadedBytes(const plan::Plan &plan, uint32_t placement);
 // Tokens of KV cache, in whole blocks, that `deviceMemory` holds beside all else that the plan has on the device.
 int64_t maxTokens(const plan::Plan &plan, uint64_t deviceMemory);

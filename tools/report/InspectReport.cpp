@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/BlockRuns.h"
 #include "runtime/plan/PlacementTable.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/report/ChoiceReport.h"
@@ -105,7 +106,8 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
     r.interval = intervalOf(placement);
     r.offloadedLayers = placement.offloadedLayers;
     r.deviceBytes = plan::deviceBytes(plan, variant.schedule);
-    r.hostBytes = plan::weightBytesByHome(plan, variant.placement).host;
+    r.hostBytes =
+        plan::weightBytesByHome(plan, variant.placement).host + plan::kvBytesByHome(plan, variant.placement).host;
     r.linkBytes = plan::linkBytes(plan.schedules[variant.schedule]);
     r.predictedNs = variant.predictedNs;
     r.computeAloneNs = variant.computeAloneNs;
@@ -140,7 +142,7 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
                        std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens, plan.maxContext));
   for (uint32_t p = 0; p < plan.placements.size(); ++p)
     if (const std::string homes = kvHomesText(plan, p); !homes.empty())
-      line("KV homes", plan.placements[p].name + ": " + homes);
+      line("KV homes", (plan.placements.size() > 1 ? plan.placements[p].name + ": " : "") + homes);
   const bool alike = std::all_of(plan.placements.begin(), plan.placements.end(),
                                  [&](const plan::Placement &p) { return p.kvBlocks == plan.kvBlocks; });
   for (const plan::Placement &placement : plan.placements)
@@ -235,7 +237,8 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
          {"start_rule", plan::startText(placement)},
          {"slots", placement.slots.size()},
          {"freed_bytes", plan::freedBytes(plan, p)},
-         {"kv_blocks", plan.placements[p].kvBlocks},
+         {"kv_blocks", placement.kvBlocks},
+         {"kv_blocks_on_device", plan::residentBlocks(plan, placement)},
          {"kv_bytes_by_home",
           {{"device", plan::kvBytesByHome(plan, p).device}, {"host", plan::kvBytesByHome(plan, p).host}}},
          {"weight_bytes_by_home", {{"device", homes.device}, {"host", homes.host}, {"disk", homes.disk}}}});
@@ -249,7 +252,8 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                          {{"new_tokens", r.newTokens},
                           {"sequences", r.sequences},
                           {"context", r.context},
-                          {"placement", r.placement}}},
+                          {"placement", placement.name},
+                          {"kv_blocks", plan::kvBlocksOf(plan, plan.schedules[plan.variants[r.index].schedule])}}},
                         {"interval", intervalJson(placement)},
                         {"offloaded_layers", r.offloadedLayers},
                         {"device_bytes", deviceJson(r.deviceBytes)},

@@ -15,11 +15,11 @@ namespace headrace::tools {
 struct VariantReport {
   uint32_t index = 0;
   int64_t newTokens = 0, sequences = 0, context = 0; // the key, with
-  std::string placement;                             // the placement's name
+  std::string placement;                             // the placement's name, and whether it is without tails of KV
   std::string interval;                              // "none", "4", or "" for layers that are no interval
   int32_t offloadedLayers = 0;
   plan::DeviceBytes deviceBytes;
-  uint64_t hostBytes = 0; // of weights whose home is in host memory
+  uint64_t hostBytes = 0; // of weights and KV blocks whose home is in host memory
   plan::LinkBytes linkBytes;
   uint64_t predictedNs = 0, computeAloneNs = 0, linkAloneNs = 0;
   int64_t maxTokens = 0; // batch x (sequence + output): the KV cache's tokens, and what the unused budget would add

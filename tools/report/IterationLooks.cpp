@@ -62,7 +62,7 @@ void IterationLooks::look() {
     return;
   }
   const absl::Span<const core::StepTime> times = runtime_.device().lastTimes();
-  looks_.push_back({runtime_.launched(), plan::kNone, {times.begin(), times.end()}});
+  looks_.push_back({runtime_.launched(), plan::kNone, {times.begin(), times.end()}, runtime_.launchedInUse()});
   waits_[runtime_.launched() % waits_.size()] = {runtime_.launched(), fromNs, runtime_.device().nowNs()};
 }
 

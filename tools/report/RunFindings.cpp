@@ -9,8 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/sim/SimDevice.h"
+#include "runtime/sim/Simulator.h"
 #include "tools/report/Format.h"
+#include "tools/timeline/LaunchedSteps.h"
 
 namespace headrace::tools {
 namespace {
@@ -27,6 +28,10 @@ double ratio(uint64_t measured, uint64_t predicted) {
 double apart(double ratio) { return ratio > 0 ? std::max(ratio, 1 / ratio) : 1; }
 double ms(uint64_t ns) { return static_cast<double>(ns) / 1e6; }
 
+double share(uint64_t part, uint64_t whole) {
+  return static_cast<double>(part) / static_cast<double>(std::max<uint64_t>(whole, 1));
+}
+
 template <class DurationOf> LaneTimes lanesOf(const plan::Schedule &schedule, DurationOf &&durationOf) {
   LaneTimes lanes;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
@@ -41,16 +46,27 @@ template <class DurationOf> LaneTimes lanesOf(const plan::Schedule &schedule, Du
   return lanes;
 }
 
-LaneTimes predictedLanes(const plan::Plan &plan, uint32_t variant, double linkBandwidth) {
-  const plan::Variant &v = plan.variants[variant];
-  const plan::Schedule &schedule = plan.schedules[v.schedule];
-  const std::vector<uint64_t> durations = sim::pacedDurations(schedule, v.durationsNs, plan.hardware, linkBandwidth);
-  return lanesOf(schedule, [&](size_t step) { return durations[step]; });
+// What is predicted of a launch that is told how much of KV is in use.
+struct Predicted {
+  LaneTimes lanes;
+  uint64_t h2dBytes = 0;    // of copies
+  uint64_t iterationNs = 0; // alone
+};
+Predicted predict(const plan::Plan &plan, uint32_t variant, double linkBandwidth, const core::InUse &inUse) {
+  const plan::Schedule &schedule = plan.schedules[plan.variants[variant].schedule];
+  const LaunchedSteps launched = launchedSteps(plan, variant, linkBandwidth, inUse);
+  Predicted predicted;
+  predicted.lanes = lanesOf(schedule, [&](size_t step) { return launched.ns[step]; });
+  for (size_t i = 0; i < schedule.steps.size(); ++i)
+    predicted.h2dBytes += plan::toDevice(schedule.steps[i].lane) ? launched.linkBytes[i] : 0;
+  const model::Hardware &h = plan.hardware;
+  predicted.iterationNs = sim::Simulator(schedule)
+                              .run(launched.ns, h.duplexBandwidth / std::max(h.h2dBandwidth, h.d2hBandwidth))
+                              .iterationNs;
+  return predicted;
 }
 
-std::string gbs(uint64_t bytes, uint64_t ns) {
-  return absl::StrFormat("%.2f", static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(ns, 1)));
-}
+std::string gbs(uint64_t bytes, uint64_t ns) { return absl::StrFormat("%.2f", share(bytes, ns)); }
 
 // What to do about steps that take another time than they were priced at.
 std::string advice(const plan::Plan &plan, bool link, double bytesPerSecond) {
@@ -68,6 +84,22 @@ std::string advice(const plan::Plan &plan, bool link, double bytesPerSecond) {
   return text;
 }
 
+// "compute 1.00 x (200 ns for 200 ns), copies 2.00 x (0.50 GB/s for 1.00) in iteration 5 of 8": of what was launched.
+std::string lanesText(const plan::Plan &plan, const PhaseInput &phase, const Predicted &launched, const Predicted &all,
+                      const LaneTimes &measured) {
+  std::string text = absl::StrFormat("compute %.2f x (%s for %s)", ratio(measured.computeNs, launched.lanes.computeNs),
+                                     formatNs(measured.computeNs), formatNs(launched.lanes.computeNs));
+  if (launched.h2dBytes > 0)
+    text += absl::StrFormat(", copies %.2f x (%s GB/s for %s)", ratio(measured.h2dNs, launched.lanes.h2dNs),
+                            gbs(launched.h2dBytes, measured.h2dNs), gbs(launched.h2dBytes, launched.lanes.h2dNs));
+  text += " in " + phase.looked.about;
+  if (launched.h2dBytes < all.h2dBytes)
+    text += absl::StrFormat(", which copied %s of at most %s: KV blocks below %d of %d were in use",
+                            formatBytes(launched.h2dBytes), formatBytes(all.h2dBytes), phase.looked.inUse.kvBlocks,
+                            plan.placements[plan.variants[phase.looked.variant].placement].kvBlocks);
+  return text;
+}
+
 std::string why(const plan::Plan &plan, const PhaseInput &phase, double linkBandwidth, bool virtualTime) {
   const double over = phase.predictedMs > 0 ? phase.measuredMs / phase.predictedMs : 1;
   if (apart(over) <= kNear)
@@ -75,31 +107,28 @@ std::string why(const plan::Plan &plan, const PhaseInput &phase, double linkBand
   const std::string head = absl::StrFormat("%s took %.2f x the predicted time", phase.name, over);
   if (phase.looked.steps.empty())
     return head + ": --timeline FILE.svg measures which steps did";
-  const plan::Variant &variant = plan.variants[phase.looked.variant];
-  const plan::Schedule &schedule = plan.schedules[variant.schedule];
-  const LaneTimes predicted = predictedLanes(plan, phase.looked.variant, linkBandwidth);
+  const plan::Schedule &schedule = plan.schedules[plan.variants[phase.looked.variant].schedule];
+  const Predicted launched = predict(plan, phase.looked.variant, linkBandwidth, phase.looked.inUse);
+  const Predicted all = predict(plan, phase.looked.variant, linkBandwidth, {});
   const LaneTimes measured = lanesOf(schedule, [&](size_t step) {
     return static_cast<uint64_t>(phase.looked.steps[step].second - phase.looked.steps[step].first);
   });
-  const uint64_t bytes = plan::linkBytes(schedule).h2d;
-  const double compute = ratio(measured.computeNs, predicted.computeNs), link = ratio(measured.h2dNs, predicted.h2dNs);
-  std::string lanes = absl::StrFormat("compute %.2f x (%s for %s)", compute, formatNs(measured.computeNs),
-                                      formatNs(predicted.computeNs));
-  if (bytes > 0)
-    lanes += absl::StrFormat(", copies %.2f x (%s GB/s for %s)", link, gbs(bytes, measured.h2dNs),
-                             gbs(bytes, predicted.h2dNs));
-  lanes += " in " + phase.looked.about;
+  const std::string lanes = lanesText(plan, phase, launched, all, measured);
   // A lane explains it that is off in the same direction.
-  const auto explains = [&](double lane) { return apart(lane) > kSame && (lane > 1) == (over > 1); };
-  const bool byLink = bytes > 0 && explains(link), byCompute = explains(compute);
-  if ((byLink || byCompute) && !virtualTime)
-    return head + ", as " +
-           (byLink && byCompute ? "both compute and copies"
-            : byLink            ? "copies"
-                                : "compute") +
-           " did: " + lanes + "; " +
-           advice(plan, byLink,
-                  static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(measured.h2dNs, 1)) * 1e9);
+  const auto explains = [&](double times) { return apart(times) > kSame && (times > 1) == (over > 1); };
+  const bool byLink = launched.h2dBytes > 0 && explains(ratio(measured.h2dNs, launched.lanes.h2dNs)) && !virtualTime;
+  const bool byCompute = explains(ratio(measured.computeNs, launched.lanes.computeNs)) && !virtualTime;
+  const bool bySize = explains(ratio(launched.iterationNs, all.iterationNs));
+  std::vector<std::string> reasons;
+  if (byLink || byCompute)
+    reasons.push_back(byLink && byCompute ? "as both compute and copies did"
+                      : byLink            ? "as copies did"
+                                          : "as compute did");
+  if (bySize)
+    reasons.emplace_back("as less of KV was in use than may be");
+  if (!reasons.empty())
+    return head + ", " + absl::StrJoin(reasons, " and ") + ": " + lanes +
+           (byLink || byCompute ? "; " + advice(plan, byLink, share(launched.h2dBytes, measured.h2dNs) * 1e9) : "");
   int64_t lastEnd = 0;
   for (const auto &[start, end] : phase.looked.steps)
     lastEnd = std::max(lastEnd, end);
@@ -146,8 +175,11 @@ RunFindings findOut(const plan::Plan &plan, const std::vector<PhaseInput> &phase
   for (const PhaseInput &phase : phases) {
     if (phase.variant == plan::kNone)
       continue;
-    findings.phases.push_back(
-        {phase.name, predictedLanes(plan, phase.variant, linkBandwidth), why(plan, phase, linkBandwidth, virtualTime)});
+    // Of the iteration that was looked at it is known how much of KV it used.
+    const bool known = !phase.looked.steps.empty() && phase.looked.variant == phase.variant;
+    const core::InUse inUse = known ? phase.looked.inUse : core::InUse{};
+    findings.phases.push_back({phase.name, predict(plan, phase.variant, linkBandwidth, inUse).lanes,
+                               why(plan, phase, linkBandwidth, virtualTime)});
     if (!waits && !phase.looked.steps.empty()) {
       findings.waits = copyWaits(makeChart(plan, phase.looked.variant, &phase.looked, linkBandwidth).tracks.back());
       waits = true;

@@ -35,7 +35,7 @@ struct PhaseInput {
 
 struct PhaseFinding {
   std::string name;
-  LaneTimes predicted; // of `variant`
+  LaneTimes predicted; // of `variant`, with as much of KV in use as where it was looked at
   std::string why;     // it took over 1.3 x the predicted time, or less than 1 / 1.3 of it; else empty
 };
 

@@ -106,6 +106,7 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
                {"manifest",
                 {{"planned", homesJson(manifest.planned)},
                  {"loaded", homesJson(manifest.loaded)},
+                 {"kv", homesJson(manifest.kv)},
                  {"device_arena_bytes", manifest.deviceArenaBytes},
                  {"host_slab_bytes", manifest.hostSlabBytes}}}};
   addFindings(report.findings, json);

@@ -8,10 +8,10 @@
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
-#include "runtime/sim/SimDevice.h"
 #include "runtime/sim/Simulator.h"
 #include "tools/report/Format.h"
 #include "tools/report/InspectReport.h"
+#include "tools/timeline/LaunchedSteps.h"
 
 namespace headrace::tools {
 namespace {
@@ -33,17 +33,25 @@ const plan::Operand *operandOf(const plan::Schedule &schedule, const plan::Step 
   return nullptr;
 }
 
-// Bars and what follows from them; `times` has one pair a step.
+// Bars and what follows from them; `times` has one pair a step, `linkBytes` what each moves over the link.
 Track makeTrack(const plan::Plan &plan, const plan::Schedule &schedule, std::string name,
-                const std::vector<std::pair<uint64_t, uint64_t>> &times) {
+                const std::vector<std::pair<uint64_t, uint64_t>> &times, const std::vector<uint64_t> &linkBytes) {
   Track track;
   track.name = std::move(name);
   track.bars.reserve(schedule.steps.size());
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const plan::Step &step = schedule.steps[i];
-    Bar bar{step.lane,      step.part,       step.layer, stepName(plan, schedule, step),
-            times[i].first, times[i].second, step.flops, step.deviceBytes,
-            step.linkBytes, step.direct};
+    Bar bar{step.lane,
+            step.part,
+            step.layer,
+            stepName(plan, schedule, step),
+            times[i].first,
+            times[i].second,
+            step.flops,
+            step.deviceBytes,
+            linkBytes[i],
+            step.direct,
+            plan::toHost(step.lane) || plan::directToHost(schedule, step)};
     track.iterationNs = std::max(track.iterationNs, bar.endNs);
     track.busyNs[static_cast<int>(bar.lane)] += bar.endNs - bar.startNs;
     if (step.kind == plan::StepKind::Publish)
@@ -110,25 +118,32 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
   chart.title = model::cat(plan.model->name, " on ", plan.hardware.name);
   chart.subtitle =
       model::cat("variant ", index, ": ", variant.newTokens, " new tokens, ", variant.sequences, " sequences, context ",
-                 variant.context, "; offloaded: ", describePlacement(plan, placement), ", start rule ",
-                 plan::startText(placement));
+                 variant.context, schedule.kvBlocks > 0 ? ", no tails" : "",
+                 "; offloaded: ", describePlacement(plan, placement), ", start rule ", plan::startText(placement));
+  const core::InUse inUse = measured == nullptr ? core::InUse{} : measured->inUse;
+  if (measured != nullptr && copiesWhatIsInUse(schedule) && inUse.kvBlocks < placement.kvBlocks)
+    chart.subtitle +=
+        model::cat("; the copies of KV are those of blocks below ", inUse.kvBlocks, " of ", placement.kvBlocks);
 
   const model::Hardware &hardware = plan.hardware;
   const double duplexShare = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
-  const sim::Timeline timeline = sim::Simulator(schedule).run(
-      sim::pacedDurations(schedule, variant.durationsNs, hardware, linkBandwidth), duplexShare);
+  const LaunchedSteps launched = launchedSteps(plan, index, linkBandwidth, inUse);
+  const sim::Timeline timeline = sim::Simulator(schedule).run(launched.ns, duplexShare);
   std::vector<std::pair<uint64_t, uint64_t>> times;
   for (const sim::StepTime &t : timeline.steps)
     times.emplace_back(t.startNs, t.endNs);
-  chart.tracks.push_back(makeTrack(plan, schedule, "planned", times));
+  chart.tracks.push_back(makeTrack(plan, schedule, "planned", times, launched.linkBytes));
   if (measured != nullptr) {
     times.clear();
     for (const auto &[start, end] : measured->steps)
       times.emplace_back(static_cast<uint64_t>(start), static_cast<uint64_t>(end));
-    chart.tracks.push_back(makeTrack(plan, schedule, model::cat("measured (", measured->device, ")"), times));
+    chart.tracks.push_back(
+        makeTrack(plan, schedule, model::cat("measured (", measured->device, ")"), times, launched.linkBytes));
     chart.tracks.back().about = measured->about;
     chart.device = measured->device;
     chart.iteration = measured->iteration;
+    if (copiesWhatIsInUse(schedule) && inUse.kvBlocks <= placement.kvBlocks)
+      chart.kvBlocksInUse = inUse.kvBlocks;
   }
   for (int lane = 0; lane < plan::kLanes; ++lane) {
     const bool used = std::any_of(schedule.steps.begin(), schedule.steps.end(),

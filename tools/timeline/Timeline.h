@@ -23,7 +23,8 @@ struct Bar {
   std::string name; // "L3 qkv", "L3 attention", "embed", "head"
   uint64_t startNs = 0, endNs = 0;
   uint64_t flops = 0, deviceBytes = 0, linkBytes = 0;
-  bool direct = false;
+  bool direct = false; // in place, beside compute
+  bool toHost = false; // where linkBytes go
 };
 
 struct Gap { // the compute lane waits for a copy
@@ -49,6 +50,7 @@ struct Chart {
   uint32_t variant = 0;
   std::string device;            // that measured; empty: planned lanes only
   uint64_t iteration = 0;        // that was measured
+  int64_t kvBlocksInUse = 0;     // that its copies of KV were sized for; 0: it had none of a size of its own
   std::vector<Track> tracks;     // planned, measured
   std::vector<plan::Lane> lanes; // those that any track uses, in the order of plan::Lane
 };
@@ -57,7 +59,8 @@ struct Chart {
 std::string stepName(const plan::Plan &plan, const plan::Schedule &schedule, const plan::Step &step);
 
 // `variant` must be one of the plan's; `measured`, if there is one, must have passed parseTrace for this plan. The
-// planned lanes are those over a link of `linkBandwidth` bytes/s; 0: the plan's own.
+// planned lanes are those over a link of `linkBandwidth` bytes/s (0: the plan's own), of an iteration that uses as much
+// of KV as the measured one did.
 Chart makeChart(const plan::Plan &plan, uint32_t variant, const Trace *measured, double linkBandwidth = 0);
 // "measured (host), iteration 5 of 8, the median of 7 of its variant: 379 ms, tokens at 366 ms, stalls 255 ms"
 std::string trackHeading(const Track &track);

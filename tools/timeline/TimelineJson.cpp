@@ -52,6 +52,8 @@ void addTrack(const Chart &chart, const Track &track, int pid, Json &events) {
       args["link_bytes"] = bar.linkBytes;
     if (bar.direct)
       args["direct"] = true;
+    if (bar.linkBytes != 0 && bar.toHost)
+      args["to_host"] = true;
     events.push_back({{"name", bar.name},
                       {"cat", partName(bar.part)},
                       {"ph", "X"},
@@ -94,6 +96,8 @@ std::string timelineJson(const Chart &chart) {
   if (!chart.device.empty())
     json["otherData"]["measured"] = {
         {"device", chart.device}, {"iteration", chart.iteration}, {"about", chart.tracks.back().about}};
+  if (chart.kvBlocksInUse > 0)
+    json["otherData"]["measured"][kInUseKey] = chart.kvBlocksInUse;
   int pid = kPlannedPid; // then kMeasuredPid
   for (const Track &track : chart.tracks)
     addTrack(chart, track, pid++, json["traceEvents"]);

@@ -164,7 +164,10 @@ private:
       if (b.deviceBytes != 0)
         tip += "\n" + formatBytes(b.deviceBytes) + " of device memory";
       if (b.linkBytes != 0)
-        tip += "\n" + formatBytes(b.linkBytes) + " over the link" + (b.direct ? ", read in place" : "");
+        tip += "\n" + formatBytes(b.linkBytes) + " over the link" +
+               (!b.direct  ? ""
+                : b.toHost ? ", written in place"
+                           : ", read in place");
       const size_t space = b.name.find(' ');
       bar(b.startNs, b.endNs, barTop, styleOf(b.part).colour, odd ? 0.78 : 1,
           space == std::string::npos ? b.name : b.name.substr(space + 1), tip);

@@ -124,17 +124,17 @@ std::string timelineText(const Chart &chart, int width) {
         row.run(run);
       out += absl::StrFormat("%-*s", kIndent, plan::laneName(lane)) + row.text() + "\n";
     }
-    std::vector<std::vector<std::string>> table = {{"lane", "steps", "busy", "share", "link bytes"}};
+    std::vector<std::vector<std::string>> table = {{"lane", "steps", "busy", "share", "to device", "to host"}};
     for (const plan::Lane lane : chart.lanes) {
-      uint64_t steps = 0, bytes = 0;
+      uint64_t steps = 0, toDevice = 0, toHost = 0; // bytes over the link
       for (const Bar &bar : track.bars)
         if (bar.lane == lane) {
           ++steps;
-          bytes += bar.linkBytes;
+          (bar.toHost ? toHost : toDevice) += bar.linkBytes;
         }
       const uint64_t busy = track.busyNs[static_cast<int>(lane)];
       table.push_back({plan::laneName(lane), model::cat(steps), formatNs(busy), percent(busy, track.iterationNs),
-                       formatBytes(bytes)});
+                       formatBytes(toDevice), formatBytes(toHost)});
     }
     out += "\n" + formatTable(table);
   }

@@ -81,7 +81,14 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, const std::string &where
       !about->is_string())
     return refuse("otherData.model_hash, variant, measured.device, iteration and about: expected a text, a number, a "
                   "text, a number and a text");
+  const Json *inUse = member(measured, kInUseKey); // there where a launch was told
+  if (inUse != nullptr && (!inUse->is_number_unsigned() || inUse->get<uint64_t>() < 1 ||
+                           inUse->get<uint64_t>() > static_cast<uint64_t>(plan.kvBlocks)))
+    return refuse(model::cat("otherData.measured.", kInUseKey, " = ", inUse->dump().substr(0, 40), ": expected 1 to ",
+                             plan.kvBlocks, ", the plan's KV blocks"));
   Trace trace;
+  if (inUse != nullptr)
+    trace.inUse.kvBlocks = inUse->get<int64_t>();
   trace.modelHash = (*other)["model_hash"].get<std::string>();
   trace.device = device->get<std::string>();
   trace.iteration = iteration->get<uint64_t>();

@@ -23,6 +23,7 @@ struct Trace {
   std::string about;      // which one it is: "iteration 5 of 8, the median of 7 of its variant"
   uint32_t variant = 0;
   std::vector<std::pair<int64_t, int64_t>> steps; // start, end in ns, one pair a step of the variant's schedule
+  core::InUse inUse;                              // what the launch was told: the sizes of its resizable copies
 };
 
 // Times on the device's clock become times from the first start.
@@ -34,6 +35,7 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, const std::string &where
 
 inline constexpr const char *kTimelineFormat = "headrace-timeline"; // otherData.format
 inline constexpr int kTimelineVersion = 1;
-inline constexpr int kPlannedPid = 1, kMeasuredPid = 2; // processes of the events
+inline constexpr const char *kInUseKey = "kv_blocks_in_use"; // otherData.measured: Trace::inUse
+inline constexpr int kPlannedPid = 1, kMeasuredPid = 2;      // processes of the events
 
 } // namespace headrace::tools

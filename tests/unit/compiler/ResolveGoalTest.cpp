@@ -108,6 +108,22 @@ TEST(ResolveGoal, KvTokensReplaceBatchTimesContext) {
   EXPECT_LE(target->mixed.back().tokens, 112);
 }
 
+// A block of both layers is 2 x 4096 bytes; batch 2 at context 64 takes 8 of 16 tokens, and the scratch block.
+TEST(ResolveGoal, WhatKvMayHaveOfTheDeviceIsWholeBlocks) {
+  const auto resident = [](std::optional<uint64_t> bytes) {
+    CompileRequest r = request(tinyLlama(2));
+    r.goal.kvDeviceMemory = bytes;
+    auto target = resolveGoal(r);
+    EXPECT_TRUE(target.ok()) << target.status();
+    return target->kvResident;
+  };
+  EXPECT_EQ(resident(std::nullopt), std::nullopt);
+  EXPECT_EQ(resident(8192), 1);
+  EXPECT_EQ(resident(3 * 8192 - 1), 2);
+  EXPECT_EQ(resident(9 * 8192 - 1), 8);
+  EXPECT_EQ(resident(9 * 8192), std::nullopt); // all of them
+}
+
 TEST(ResolveGoal, RefusesContradictionsByName) {
   const auto expect = [](auto change, const char *text) {
     CompileRequest r = request(tinyLlama(2));
@@ -126,6 +142,8 @@ TEST(ResolveGoal, RefusesContradictionsByName) {
   expect([](CompileRequest &r) { r.goal.kvTokens = std::numeric_limits<int64_t>::max(); },
          "goal.kv_tokens = 9223372036854775807: expected at most 2147483646 blocks of 16 tokens");
   expect([](CompileRequest &r) { r.goal.blockTokens = 0; }, "goal.block_tokens = 0: expected 1 to 4096");
+  expect([](CompileRequest &r) { r.goal.kvDeviceMemory = 8191; },
+         "goal.kv_device_memory = 8191: expected at least one block of all 2 layers, 8192 bytes");
   expect([](CompileRequest &r) { r.goal.deviceMemory = 0; }, "goal.device_memory = 0: expected a positive");
   expect(
       [](CompileRequest &r) {

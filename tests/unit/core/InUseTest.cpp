@@ -28,6 +28,27 @@ TEST(InUse, ASizeIsTheLeastNumberOf64thsThatHoldTheBlocksInUse) {
   EXPECT_EQ(bytesInUse(kRun, {.kvBlocks = 131}), 128 * kKiB); // 127 of 128: 63.5/64, so 64
 }
 
+// 2^57 - 256 bytes in blocks of 256, from block 0: no product on the way is beyond 64 bits.
+TEST(InUse, TheLargestCopyHasItsShares) {
+  constexpr uint64_t kMost = (uint64_t{1} << 57) - 256;
+  constexpr SizedCopy kLargest{.blockBytes = 256, .bytes = kMost};
+  EXPECT_EQ(bytesInUse(kLargest, {}), kMost);
+  EXPECT_EQ(shareInUse(kLargest, {.kvBlocks = 1}), 1u);
+  EXPECT_EQ(shareInUse(kLargest, {.kvBlocks = int64_t{1} << 48}), 33u); // half of 2^49 blocks, and all are one less
+  EXPECT_EQ(shareInUse(kLargest, {.kvBlocks = (int64_t{1} << 48) - 1}), 32u); // (2^48 - 1) x 64 / (2^49 - 1): 31.99...
+  EXPECT_EQ(shareInUse(kLargest, {.kvBlocks = (int64_t{1} << 49) - 1}), 64u);
+}
+
+// A tail in two copies: the second begins where the first ends.
+TEST(InUse, EachCopyCountsFromItsOwnFirstBlock) {
+  constexpr SizedCopy kFirst{.firstBlock = 4, .blockBytes = kKiB, .bytes = 64 * kKiB};
+  constexpr SizedCopy kSecond{.firstBlock = 68, .blockBytes = kKiB, .bytes = 64 * kKiB};
+  EXPECT_EQ(bytesInUse(kFirst, {.kvBlocks = 78}), 64 * kKiB);
+  EXPECT_EQ(bytesInUse(kSecond, {.kvBlocks = 78}), 10 * kKiB); // 68 to 77
+  EXPECT_EQ(bytesInUse(kFirst, {.kvBlocks = 68}), 64 * kKiB);
+  EXPECT_EQ(bytesInUse(kSecond, {.kvBlocks = 68}), kKiB); // none of it: the least there is
+}
+
 TEST(InUse, ItIsNeitherNothingNorMoreThanAll) {
   for (const int64_t blocks : {int64_t{-5}, int64_t{0}, int64_t{1}, int64_t{4}}) // none of [4, 132)
     EXPECT_EQ(bytesInUse(kRun, {.kvBlocks = blocks}), 2 * kKiB) << blocks;

@@ -49,7 +49,8 @@ public:
     return absl::OkStatus();
   }
   kernels::IterationMeta *meta() override { return reinterpret_cast<kernels::IterationMeta *>(staging.data()); }
-  absl::Status launch(Graph &graph, const InUse & /*inUse*/) override {
+  absl::Status launch(Graph &graph, const InUse &inUse) override {
+    told.push_back(inUse.kvBlocks);
     const auto &recorded = static_cast<RecordedGraph &>(graph);
     EXPECT_TRUE(recorded.uploaded);
     launched.push_back((recorded.key.transition ? "transition " : "variant ") + std::to_string(recorded.key.index));
@@ -70,6 +71,7 @@ public:
   std::vector<std::byte> arena, slab;
   std::vector<uint64_t> staging;
   std::vector<std::string> built, launched;
+  std::vector<int64_t> told; // a launch: InUse::kvBlocks
   absl::Status launchStatus;
   uint64_t extraArena = 0;
   int32_t token = 0;
@@ -119,6 +121,20 @@ TEST(RuntimeLoad, BringsEveryUnitToItsHome) {
   EXPECT_EQ(manifest.loaded.host, plan.hostBytes);
   EXPECT_EQ(manifest.loaded.device + manifest.loaded.host, model::layoutWeights(plan.model).totalBytes());
   EXPECT_THAT(manifest.toString(), HasSubstr(std::to_string(manifest.loaded.device)));
+}
+
+TEST(Manifest, SaysKvByHomeWhereSomeOfItIsOnTheHost) {
+  Manifest manifest;
+  manifest.planned = manifest.loaded = {1000, 200, 0};
+  manifest.kv = {512, 0, 0};
+  EXPECT_EQ(manifest.toString(), "weights by home      planned bytes       loaded bytes\n"
+                                 "  device                      1000               1000\n"
+                                 "  host                         200                200\n"
+                                 "device arena 0 bytes, host slab 0 bytes\n");
+  manifest.kv.host = 2048;
+  EXPECT_THAT(manifest.toString(), HasSubstr("KV by home\n"
+                                             "  device                       512\n"
+                                             "  host                        2048\n"));
 }
 
 TEST(RuntimeLoad, AUnitInSeveralExtentsIsSplitBetweenThem) {
@@ -273,6 +289,21 @@ TEST(RuntimeLaunch, RunsTheTransitionThatTheEntryStateNeedsOnce) {
   EXPECT_THAT(device.launched, ElementsAre("transition 0", "variant 1", "variant 0"));
   EXPECT_EQ(runtime->transitionsRun(), 1u);
   EXPECT_EQ(runtime->launched(), 2u);
+}
+
+TEST(RuntimeLaunch, EachIsToldWhatIsInUseOfKv) {
+  const plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .offloaded = {0, 1}, .wrap = true});
+  RecordingDevice device;
+  const auto runtime = mustLoad(plan, device);
+  EXPECT_EQ(runtime->launchedInUse().kvBlocks, InUse{}.kvBlocks);
+  std::vector<int32_t> table;
+  ASSERT_TRUE(runtime->kvBlocks().grow(table, 2 * plan.blockTokens).ok()); // blocks 1 and 2
+  ASSERT_TRUE(runtime->launch(1).ok());
+  runtime->kvBlocks().release(table);
+  EXPECT_EQ(runtime->launchedInUse().kvBlocks, 3); // what it was told, whatever is in use since
+  ASSERT_TRUE(runtime->launch(0).ok());
+  EXPECT_EQ(runtime->launchedInUse().kvBlocks, 1); // the scratch block
+  EXPECT_THAT(device.told, ElementsAre(3, 3, 1));  // a transition, the two variants
 }
 
 TEST(RuntimeLaunch, AStateThatHoldsMoreThanTheEntryNeedsNoTransition) {

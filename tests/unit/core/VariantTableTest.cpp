@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/core/VariantTable.h"
 
+#include <tuple>
+
 #include <gtest/gtest.h>
 
 namespace headrace::core {
@@ -88,6 +90,56 @@ TEST_F(VariantTableTest, NoChoiceTakesLongerThanTheFastestWithItsPath) {
       };
       EXPECT_LE(cost(chosen.variant), cost(0)) << state << " " << owed;
     }
+}
+
+// R = 3 of 9 blocks: for each size a variant for anything in use, and a faster one, without copies of tails, where
+// blocks 0 to 2 are all. The larger is the only one for 8 rows.
+//
+//   rows  blocks below 3  any
+//   4     50 ns           80 ns
+//   8     90 ns           100 ns
+class NoTails : public testing::Test {
+protected:
+  static plan::Plan splitPlan() {
+    plan::Plan plan;
+    plan.kvBlocks = 9;
+    plan.placements.resize(1);
+    plan.placements[0].kvBlocks = 9;
+    plan.states.resize(1);
+    plan.schedules.resize(2);
+    plan.schedules[0].kvBlocks = 3;
+    for (const auto &[rows, schedule, ns] :
+         {std::tuple(4, 0U, 50U), std::tuple(4, 1U, 80U), std::tuple(8, 0U, 90U), std::tuple(8, 1U, 100U)})
+      plan.variants.push_back({rows, rows, 64, 0, schedule, {}, ns, 0, 0});
+    return plan;
+  }
+  // Where blocks below `kvBlocks` are in use.
+  uint32_t chosen(int64_t rows, int64_t kvBlocks) const {
+    return table.cheapest(0, {rows, rows, 64, kvBlocks}, paths, paths.config(0, 0), 0).variant;
+  }
+  const plan::Plan plan = splitPlan();
+  const TransitionPaths paths{plan};
+  VariantTable table{plan, paths, {true, true, true, true}};
+};
+
+TEST_F(NoTails, RunsWhereNothingIsInUseAboveR) {
+  EXPECT_EQ(chosen(4, 1), 0u); // nothing but the scratch block
+  EXPECT_EQ(chosen(4, 3), 0u); // block 2 is the last on the device
+  EXPECT_EQ(chosen(4, 4), 1u); // block 3 is not
+  EXPECT_EQ(chosen(4, 9), 1u);
+  EXPECT_EQ(chosen(8, 3), 2u);
+  EXPECT_EQ(chosen(8, 4), 3u);
+}
+
+// One for more rows stands in for one that was not built, but none for less of KV than is in use.
+TEST_F(NoTails, IsNoStandInForWhatIsInUse) {
+  table = VariantTable(plan, paths, {true, false, true, true});
+  EXPECT_EQ(chosen(4, 3), 0u);
+  EXPECT_EQ(chosen(4, 4), 3u);
+  table = VariantTable(plan, paths, {false, true, false, true});
+  EXPECT_EQ(chosen(4, 1), 1u); // what may use everything holds what uses less
+  table = VariantTable(plan, paths, {true, false, true, false});
+  EXPECT_EQ(chosen(4, 4), plan::kNone);
 }
 
 } // namespace

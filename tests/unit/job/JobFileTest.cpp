@@ -33,6 +33,8 @@ device_memory = "8GiB"
 batch = 8
 context = 48
 kv_tokens = 100
+kv_device_memory = "3GiB"
+kv_host_memory = "40GiB"
 kv_dtype = "bf16"
 block_tokens = 32
 [policy]
@@ -62,6 +64,8 @@ contexts = [16, 64]
   EXPECT_EQ(job->goal.batch, 8);
   EXPECT_EQ(job->goal.context, 48);
   EXPECT_EQ(job->goal.kvTokens, 100);
+  EXPECT_EQ(job->goal.kvDeviceMemory, 3ull << 30);
+  EXPECT_EQ(job->goal.kvHostMemory, 40ull << 30);
   EXPECT_EQ(job->goal.kvDtype, DType::BF16);
   EXPECT_EQ(job->goal.blockTokens, 32);
   EXPECT_EQ(job->policy.name, "interval");
@@ -81,8 +85,8 @@ TEST(JobFile, AnEmptyFileLeavesEverythingOpen) {
   const auto job = parseJob("", "job.toml");
   ASSERT_TRUE(job.ok()) << messageOf(job);
   EXPECT_FALSE(job->model || job->hardware || job->goal.deviceMemory || job->goal.batch || job->goal.context ||
-               job->goal.kvTokens || job->goal.kvDtype || job->policy.interval || job->policy.offloadLayers ||
-               job->policy.slots || job->policy.none);
+               job->goal.kvTokens || job->goal.kvDeviceMemory || job->goal.kvHostMemory || job->goal.kvDtype ||
+               job->policy.interval || job->policy.offloadLayers || job->policy.slots || job->policy.none);
   EXPECT_EQ(job->goal.blockTokens, 16);
   EXPECT_EQ(job->policy.startRule, StartRule::Eager);
   EXPECT_EQ(job->policy.offloadHead, AutoOnOff::Auto);
@@ -170,6 +174,14 @@ TEST(JobFile, RefusesBadGoals) {
   expectRefused("[goal]\nkv_tokens = 0\n", "2: goal.kv_tokens = 0: expected an integer from 1 to 1099511627776");
   expectRefused("[goal]\nkv_tokens = 100\ncontext = 200\n",
                 " goal.kv_tokens = 100: expected at least goal.context = 200");
+  for (const std::string key : {"kv_device_memory", "kv_host_memory"})
+    expectRefused("[goal]\n" + key + " = 5\n",
+                  "2: goal." + key +
+                      " = 5: expected bytes with their unit, such as \"8GiB\", \"512MiB\", \"24GB\" or "
+                      "\"4096B\", below 2^63");
+  EXPECT_EQ(parseJob("[goal]\nkv_host_memory = \"0B\"\n", "job.toml")->goal.kvHostMemory, 0u); // none leave the device
+  expectRefused("[goal]\ndevice_memory = \"1GiB\"\nkv_device_memory = \"2GiB\"\n",
+                " goal.kv_device_memory = 2147483648: expected at most goal.device_memory = 1073741824");
   expectRefused("[goal]\nkv_dtype = \"fp8\"\n",
                 "2: goal.kv_dtype = \"fp8\": expected \"auto\", \"f32\", \"f16\" or \"bf16\"");
   expectRefused("[goal]\nelastic_kv = \"often\"\n", "2: goal.elastic_kv = \"often\": expected auto, on or off");

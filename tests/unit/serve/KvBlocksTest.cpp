@@ -99,5 +99,30 @@ TEST(KvBlocks, TheLimitMovesButNeverBelowABlockInUse) {
   EXPECT_FALSE(blocks.setLimit(9).ok());
 }
 
+// 8 blocks, 1 to 7.
+TEST(KvBlocks, TheEndOfUseIsBehindTheHighestThatIsGivenOut) {
+  KvBlocks blocks(8, 4);
+  EXPECT_EQ(blocks.endOfUse(), 1); // the scratch block
+  std::vector<int32_t> a, b, c;
+  ASSERT_TRUE(blocks.grow(a, 8).ok()); // 1 and 2
+  EXPECT_EQ(blocks.endOfUse(), 3);
+  ASSERT_TRUE(blocks.grow(a, 8).ok()); // no more
+  EXPECT_EQ(blocks.endOfUse(), 3);
+  ASSERT_TRUE(blocks.grow(b, 12).ok()); // 3, 4 and 5
+  EXPECT_EQ(blocks.endOfUse(), 6);
+  blocks.release(a); // 5 is still the highest
+  EXPECT_EQ(blocks.endOfUse(), 6);
+  ASSERT_TRUE(blocks.grow(c, 4).ok()); // 1, the lowest that is free
+  EXPECT_EQ(blocks.endOfUse(), 6);
+  blocks.release(b);
+  EXPECT_EQ(blocks.endOfUse(), 2); // behind c's, over the free ones between
+  blocks.release(c);
+  EXPECT_EQ(blocks.endOfUse(), 1);
+  EXPECT_EQ(blocks.grow(a, 32).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(blocks.endOfUse(), 1); // nothing was taken
+  ASSERT_TRUE(blocks.grow(a, 28).ok());
+  EXPECT_EQ(blocks.endOfUse(), 8); // all of them
+}
+
 } // namespace
 } // namespace headrace::serve

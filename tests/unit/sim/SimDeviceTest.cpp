@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/sim/SimDevice.h"
 
+#include <tuple>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/sim/SmallPlan.h"
 
@@ -189,6 +192,33 @@ TEST_F(SimDeviceTest, ADirectWriteOccupiesTheComputeLaneAndCountsTowardsTheHost)
   EXPECT_EQ(device->nowNs(), 50);
   EXPECT_EQ(device->counters().h2dBytes, 40u);
   EXPECT_EQ(device->counters().d2hBytes, 7u);
+}
+
+// A row is 2 (k, v) x 16 x 2 bytes = 64 bytes, and the home begins with block 2 of 4 tokens: at slot 8.
+TEST_F(SimDeviceTest, CountsTheRowsThatAreAppendedToTheHost) {
+  plan.model->kvHeads = 1;
+  plan.model->headDim = 16;
+  plan.blockTokens = 4;
+  plan.kvDtype = model::DType::F16;
+  plan::Schedule &schedule = plan.schedules[plan.variants[0].schedule];
+  plan::Step &append = schedule.steps[0];
+  append.op = kernels::Op::RopeAppend;
+  append.direct = true;
+  append.linkBytes = 8 * 64; // the bucket's rows
+  append.operandCount = 1;
+  schedule.operands = {
+      {.space = plan::Space::Host, .access = plan::Access::ReadWrite, .arg = plan::Arg::KvHome, .bufferOffset = 512}};
+  open();
+  for (const auto &[first, second, bytes] : {std::tuple(6, 7, 0U), std::tuple(7, 8, 64U), std::tuple(8, 20, 128U)}) {
+    const uint64_t before = device->counters().d2hBytes;
+    fill(1, 1);
+    kernels::IterationMeta *meta = device->meta();
+    meta->array<int32_t>(meta->kvSlot)[0] = first;
+    meta->array<int32_t>(meta->kvSlot)[1] = second;
+    ASSERT_TRUE(device->launch(*iteration).ok());
+    EXPECT_EQ(device->counters().d2hBytes - before, bytes) << first;
+  }
+  EXPECT_EQ(device->counters().h2dBytes, 3 * 40u);
 }
 
 TEST_F(SimDeviceTest, TracesTheStepsOfTheLastLaunchOnTheDevicesClock) {

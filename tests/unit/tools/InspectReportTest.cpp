@@ -7,7 +7,7 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
-#include "tests/unit/tools/TestPlan.h"
+#include "tests/unit/tools/SplitTestPlan.h"
 
 namespace headrace::tools {
 namespace {
@@ -40,6 +40,49 @@ TEST(InspectReport, MaxTokensCountsTheCacheAndWhatTheBudgetLeaves) {
   plan::Plan tight = testPlan();
   tight.deviceMemory = 5632;
   EXPECT_EQ(reportVariants(tight)[0].maxTokens, 16);
+}
+
+TEST(InspectReport, SplitCachesAreSaidByHomeAndByDirection) {
+  const plan::Plan plan = splitTestPlan();
+  const std::vector<VariantReport> reports = reportVariants(plan);
+  ASSERT_EQ(reports.size(), 2u);
+  const VariantReport &noTails = reports[kNoTails], &tails = reports[kTails];
+  EXPECT_EQ(noTails.placement, "interval 2, no tails");
+  EXPECT_EQ(tails.placement, "interval 2");
+  for (const VariantReport *r : {&noTails, &tails}) {
+    EXPECT_EQ(r->deviceBytes.kv, 2 * 256u);
+    EXPECT_EQ(r->hostBytes, 1024u + 2 * 4 * 256); // layer 1's weights, 4 blocks of both layers
+  }
+  EXPECT_EQ(noTails.linkBytes.h2d, 90u);
+  EXPECT_EQ(noTails.linkBytes.d2h, 0u);
+  EXPECT_EQ(tails.linkBytes.h2d, 1024u + 90);
+  EXPECT_EQ(tails.linkBytes.d2h, 8u);
+  EXPECT_EQ(kvHomesText(plan, 0), "1 of 5 blocks on the device (512 B), 4 at home on the host (2.00 KiB)");
+  EXPECT_EQ(describePlacement(plan, plan.placements[0]), "1 layer (interval 2), KV blocks from 1 on");
+  EXPECT_THAT(
+      inspectText(plan, "out.plan", false),
+      HasSubstr("\n  KV homes         1 of 5 blocks on the device (512 B), 4 at home on the host (2.00 KiB)\n"));
+  const auto json = nlohmann::json::parse(inspectJson(plan, "out.plan"));
+  EXPECT_EQ(json["placements"][0]["kv_blocks"], 5);
+  EXPECT_EQ(json["placements"][0]["kv_blocks_on_device"], 1);
+  for (const uint32_t variant : {kNoTails, kTails}) { // one placement, told apart by what may be in use
+    EXPECT_EQ(json["variants"][variant]["key"]["placement"], "interval 2");
+    EXPECT_EQ(json["variants"][variant]["key"]["kv_blocks"], variant == kTails ? 5 : 1);
+  }
+  EXPECT_EQ(json["placements"][0]["kv_bytes_by_home"]["device"], 512);
+  EXPECT_EQ(json["placements"][0]["kv_bytes_by_home"]["host"], 2048);
+  EXPECT_EQ(json["placements"][0]["weight_bytes_by_home"]["host"], 1024);
+  EXPECT_EQ(json["variants"][kTails]["d2h_bytes"], 8);
+  EXPECT_EQ(json["variants"][kTails]["host_bytes"], 3072);
+}
+
+TEST(InspectReport, HomesOfKvAreNamedWhereThereAreSeveralPlacements) {
+  plan::Plan plan = splitTestPlan();
+  plan.placements.push_back(plan.placements[0]);
+  plan.placements[1].name = "other";
+  EXPECT_THAT(inspectText(plan, "out.plan", false), HasSubstr("  KV homes         other: 1 of 5 blocks"));
+  EXPECT_EQ(kvHomesText(testPlan(), 0), ""); // nothing to say of caches that are whole
+  EXPECT_EQ(inspectText(testPlan(), "out.plan", false).find("KV homes"), std::string::npos);
 }
 
 TEST(InspectReport, ComputeLimitsWhereTheLinkIsNotBusier) {

@@ -325,6 +325,24 @@ TEST_F(JobFlags, CpuOffloadGbIsTheLayersThatItHolds) {
   EXPECT_THAT(refusal(), HasSubstr("--cpu-offload-gb = 0.5: expected 0, or at least the "));
 }
 
+TEST_F(JobFlags, KvOffloadingSizeIsGibUnlessItHasAUnit) {
+  const auto means = [&](const char *text) {
+    input.kvOffloadingSize = text;
+    return job().goal.kvHostMemory;
+  };
+  EXPECT_EQ(means("40"), uint64_t{40} << 30);
+  EXPECT_THAT(notes, ElementsAre("--kv-offloading-size 40 means --kv-host-memory 40GiB"));
+  EXPECT_EQ(means("0.5"), uint64_t{512} << 20);
+  EXPECT_THAT(notes, ElementsAre("--kv-offloading-size 0.5 means --kv-host-memory 512MiB"));
+  EXPECT_EQ(means("0"), 0u);
+  EXPECT_EQ(means("100KiB"), uint64_t{100} << 10);
+  input.flags = {{"--kv-host-memory", "5GiB"}};
+  EXPECT_EQ(means("5"), uint64_t{5} << 30);
+  input.kvOffloadingSize = "4";
+  EXPECT_EQ(refusal(), "command line: --kv-offloading-size 4 means --kv-host-memory 4GiB, and --kv-host-memory 5GiB is "
+                       "given: expected one of them");
+}
+
 TEST_F(JobFlags, OneThingSaidTwiceIsRefusedUnlessItIsTheSame) {
   input.flags = {{"--batch", "3"}};
   input.synonyms = {{"--max-num-seqs", "4"}};
@@ -405,6 +423,12 @@ TEST_F(JobFlags, AliasesThatMakeNoSenseAreRefused) {
   for (const char *gib : {"-1", "nan", "inf", "much"}) {
     input.cpuOffloadGb = gib;
     EXPECT_THAT(refusal(), HasSubstr("expected GiB of weights, 0 or more")) << gib;
+  }
+  input.cpuOffloadGb.reset();
+  for (const char *gib : {"-1", "nan", "1e3", "much", "", ".", "40 GB/s", "9000000000"}) { // 9e9 GiB: beyond 2^63
+    input.kvOffloadingSize = gib;
+    EXPECT_THAT(refusal(), HasSubstr("--kv-offloading-size = \"" + std::string(gib) + "\": expected GiB such as 40"))
+        << gib;
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
-#include "tests/unit/tools/TestPlan.h"
+#include "tests/unit/tools/SplitTestPlan.h"
 
 namespace headrace::tools {
 namespace {
@@ -91,6 +91,51 @@ TEST(RunFindings, ARecordThatDoesNotFitIsMeasuredAnew) {
 
 TEST(RunFindings, NoMachineIsToBlameForVirtualTime) {
   EXPECT_THAT(why(testPlan(), decode(100, 200, 2, 2), 0, true), Not(HasSubstr("machine")));
+}
+
+// splitTestPlan's iteration with 2 of 5 blocks in use, so that the tail is 256 bytes of 1024, each lane as many times
+// as long as that is planned.
+PhaseInput split(double predictedMs, double measuredMs, int64_t compute, int64_t copies) {
+  PhaseInput phase = decode(predictedMs, measuredMs, compute, copies);
+  phase.variant = phase.looked.variant = kTails;
+  phase.looked.inUse.kvBlocks = 2;
+  const int64_t less = 150 * copies - 256 * copies; // the first copy, and all behind it
+  phase.looked.steps[0].second -= less;
+  for (size_t i = 1; i < phase.looked.steps.size(); ++i) {
+    phase.looked.steps[i].first -= less;
+    phase.looked.steps[i].second -= less;
+  }
+  return phase;
+}
+
+TEST(RunFindings, CopiesAreHeldAgainstWhatWasInUseOfKv) {
+  // 406 ns are predicted with this much in use, 1174 with everything.
+  const std::string fast = why(splitTestPlan(), split(1174, 406, 1, 1));
+  EXPECT_EQ(fast, "decode took 0.35 x the predicted time, as less of KV was in use than may be: compute 1.00 x (200 ns "
+                  "for 200 ns), copies 1.00 x (1.00 GB/s for 1.00) in iteration 5 of 8, which copied 346 B of at most "
+                  "1.09 KiB: KV blocks below 2 of 5 were in use"); // 256 + 90 of 1024 + 90
+  EXPECT_EQ(why(splitTestPlan(), split(1174, 406, 1, 1), 0, /*sim=*/true), fast);
+  // Half as fast a link as planned: the copies that there were took twice as long, and that is what is said of it.
+  const std::string link = why(splitTestPlan(), split(406, 752, 1, 2)); // 692 of copies
+  EXPECT_THAT(link, HasSubstr("decode took 1.85 x the predicted time, as copies did: compute 1.00 x (200 ns for 200 "
+                              "ns), copies 2.00 x (0.50 GB/s for 1.00)"));
+  EXPECT_THAT(link, HasSubstr("copied 346 B of at most 1.09 KiB: KV blocks below 2 of 5 were in use; the profile"));
+  EXPECT_THAT(link, HasSubstr("compile --h2d-bandwidth 0.50GB/s plans for such a link"));
+  EXPECT_THAT(why(splitTestPlan(), split(1174, 1000 * 1174, 3, 1)), HasSubstr("as compute did: "));
+  // With everything in use there is nothing to say of it.
+  PhaseInput all = split(100, 200, 2, 1);
+  all.looked.inUse.kvBlocks = 5;
+  EXPECT_THAT(why(splitTestPlan(), all), Not(HasSubstr("in use")));
+}
+
+TEST(RunFindings, WhatLimitsIsThatOfWhatWasInUse) {
+  const auto limits = [](const PhaseInput &phase) {
+    return findOut(splitTestPlan(), {phase}, 0, false).phases[0].predicted;
+  };
+  EXPECT_EQ(limits(split(1, 1, 1, 1)).h2dNs, 346u);
+  PhaseInput unseen = split(1, 1, 1, 1);
+  unseen.looked.steps.clear();
+  EXPECT_EQ(limits(unseen).h2dNs, 1114u);
 }
 
 TEST(RunFindings, WithoutALookItSaysHowToTakeOne) {

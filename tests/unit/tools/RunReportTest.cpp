@@ -49,9 +49,12 @@ RunReport made(bool decodes = true) {
 TEST(RunReport, JsonHasTheFieldsByName) {
   core::Manifest manifest;
   manifest.loaded = manifest.planned = {1792, 1024, 0};
+  manifest.kv = {512, 2048, 0};
   const auto json = nlohmann::json::parse(runJson(slowPlan(), 0, manifest, made()));
   EXPECT_EQ(json["tokens"], nlohmann::json::parse("[[1,2,3],[4,5]]"));
   EXPECT_EQ(json["tokens_made_up"], false);
+  EXPECT_EQ(json["manifest"]["kv"]["device"], 512);
+  EXPECT_EQ(json["manifest"]["kv"]["host"], 2048);
   EXPECT_EQ(json["ttft_ms"], 3);
   EXPECT_EQ(json["tpot_ms"], 1.5);
   EXPECT_EQ(json["first_token_ms"][1], 4);

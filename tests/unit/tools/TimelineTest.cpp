@@ -7,7 +7,7 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
-#include "tests/unit/tools/TestPlan.h"
+#include "tests/unit/tools/SplitTestPlan.h"
 
 namespace headrace::tools {
 namespace {
@@ -60,14 +60,62 @@ TEST(TimelineChart, ThePlannedLanesAreThoseOfTheRunsLink) {
   EXPECT_EQ(chart.tracks[0].iterationNs, 540u); // 300 + 60 + 2 x 90
 }
 
+TEST(TimelineChart, TailsOfKvAreCopiesAndWhatIsAppendedGoesToTheHost) {
+  const Chart chart = makeChart(splitTestPlan(), kTails, nullptr);
+  EXPECT_EQ(chart.subtitle, "variant 1: 2 new tokens, 2 sequences, context 16; offloaded: 1 layer (interval 2), KV "
+                            "blocks from 1 on, start rule eager");
+  const Track &t = chart.tracks[0];
+  EXPECT_EQ(t.bars[0].name, "L1 kv");
+  EXPECT_EQ(t.bars[0].linkBytes, 1024u); // all 4 blocks
+  EXPECT_FALSE(t.bars[0].toHost);
+  EXPECT_EQ(t.bars[3].name, "L0 rope_append");
+  EXPECT_EQ(t.bars[3].linkBytes, 8u);
+  EXPECT_TRUE(t.bars[3].toHost);
+  EXPECT_EQ(t.iterationNs, 1174u); // 1024 + 60 + 90
+  ASSERT_EQ(t.stalls.size(), 1u);
+  EXPECT_EQ(t.stalls[0].waitsFor, "L1 kv");
+  EXPECT_THAT(timelineText(chart, 80), HasSubstr("compute      6   200 ns    17%        0 B      8 B\n"));
+  EXPECT_THAT(timelineText(chart, 80), HasSubstr("h2d          2  1.11 us    95%   1.09 KiB      0 B\n")); // 1024 + 90
+  const std::string svg = timelineSvg(chart);
+  EXPECT_THAT(svg, HasSubstr("<title>L0 rope_append: 40 ns, from 60 ns to 100 ns\n2.00 KiB of device memory\n8 B over "
+                             "the link, written in place</title>"));
+  EXPECT_THAT(svg, HasSubstr("<title>L1 kv: 1.02 us, from 0 ns to 1.02 us\n1.00 KiB over the link</title>"));
+
+  const Chart without = makeChart(splitTestPlan(), kNoTails, nullptr);
+  EXPECT_THAT(without.subtitle, HasSubstr("variant 0: 2 new tokens, 2 sequences, context 16, no tails; offloaded: "));
+  EXPECT_EQ(without.tracks[0].iterationNs, 250u); // 160 + 90
+}
+
+// 2 of the 5 blocks in use: of the tail's 4 one, a quarter of the bytes and of the time.
+TEST(TimelineChart, BothTracksAreOfWhatWasInUse) {
+  Trace trace = measuredTrace();
+  trace.variant = kTails;
+  trace.inUse.kvBlocks = 2;
+  const Chart chart = makeChart(splitTestPlan(), kTails, &trace);
+  EXPECT_THAT(chart.subtitle, testing::EndsWith("; the copies of KV are those of blocks below 2 of 5"));
+  EXPECT_EQ(chart.kvBlocksInUse, 2);
+  for (const Track &track : chart.tracks)
+    EXPECT_EQ(track.bars[0].linkBytes, 256u) << track.name;
+  EXPECT_EQ(chart.tracks[0].bars[0].endNs, 256u);
+  EXPECT_EQ(chart.tracks[0].iterationNs, 406u);   // 256 + 60 + 90
+  EXPECT_EQ(chart.tracks[1].bars[0].endNs, 200u); // as measured
+  trace.inUse.kvBlocks = 5;
+  EXPECT_THAT(makeChart(splitTestPlan(), kTails, &trace).subtitle, Not(HasSubstr("copies of KV")));
+  // Without sizes of their own copies are as planned, whatever is in use.
+  const Chart whole = makeChart(testPlan(), 0, &trace);
+  EXPECT_EQ(whole.kvBlocksInUse, 0);
+  EXPECT_EQ(whole.tracks[0].bars[0].endNs, 150u);
+}
+
 TEST(TimelineText, DrawsLanesWithLayersAndStalls) {
   const std::string text = timelineText(makeChart(testPlan(), 0, nullptr), 69); // 60 columns: 5 ns each
   EXPECT_THAT(text, HasSubstr("planned: iteration 300 ns, tokens at 250 ns, stalls 50 ns\n"));
   // embed 0-20 is 4 columns, L0 20-100 16, the stall 100-150 10, L1 150-210 12, head 210-250 8.
   EXPECT_THAT(text, HasSubstr("\ncompute  [==][L0============]..........[L1========][head==]\n"));
   EXPECT_THAT(text, HasSubstr("\nh2d      [L1==========================]            [L1==============]\n"));
-  EXPECT_THAT(text, HasSubstr("compute      6  200 ns    67%"));
-  EXPECT_THAT(text, HasSubstr("h2d          2  240 ns    80%       240 B"));
+  EXPECT_THAT(text, HasSubstr("lane     steps    busy  share  to device  to host\n"));
+  EXPECT_THAT(text, HasSubstr("compute      6  200 ns    67%        0 B      0 B\n"));
+  EXPECT_THAT(text, HasSubstr("h2d          2  240 ns    80%      240 B      0 B\n"));
 }
 
 TEST(TimelineText, PlannedAndMeasuredShareOneScale) {

@@ -6,7 +6,7 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
-#include "tests/unit/tools/TestPlan.h"
+#include "tests/unit/tools/SplitTestPlan.h"
 #include "tools/timeline/Timeline.h"
 
 namespace headrace::tools {
@@ -55,6 +55,31 @@ TEST(Trace, IsReadFromWhatPerfettoOpens) {
   EXPECT_EQ(read->iteration, 5u);
   EXPECT_EQ(read->about, "iteration 5 of 8");
   EXPECT_EQ(read->steps, made().steps);
+}
+
+TEST(Trace, KeepsWhatWasInUseOfKv) {
+  Trace trace = made();
+  trace.variant = kTails;
+  trace.inUse.kvBlocks = 2;
+  const std::string text = timelineJson(makeChart(splitTestPlan(), kTails, &trace));
+  const auto read = parseTrace(text, "t.json", splitTestPlan());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->inUse.kvBlocks, 2);
+  const std::string key = "\"kv_blocks_in_use\":2";
+  const size_t at = text.find(key);
+  ASSERT_NE(at, std::string::npos) << text;
+  for (const char *bad : {"0", "6", "-1", "1.5", "\"2\"", "null"}) {
+    const absl::Status status =
+        parseTrace(std::string(text).replace(at, key.size(), std::string("\"kv_blocks_in_use\":") + bad), "t.json",
+                   splitTestPlan())
+            .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_EQ(std::string(status.message()), std::string("t.json: otherData.measured.kv_blocks_in_use = ") + bad +
+                                                 ": expected 1 to 5, the plan's KV blocks");
+  }
+  // Where no copy has a size of its own nothing is said, and all counts as in use.
+  EXPECT_EQ(written().find("kv_blocks_in_use"), std::string::npos);
+  EXPECT_EQ(parseTrace(written(), "t.json", testPlan())->inUse.kvBlocks, core::InUse{}.kvBlocks);
 }
 
 // Microseconds are a fraction's worth of nanoseconds: each comes back, up to days.
