@@ -63,9 +63,12 @@ absl::StatusOr<plan::Plan> Compilation::run() {
       return choose();
     });
   absl::StatusOr<plan::Plan> plan = choose();
-  if (!lacksDeviceMemory(plan.status()) || !maySplit())
+  if (!lacksDeviceMemory(plan.status()) || !policy_.traits.splitsCaches || request_.goal.kvDeviceMemory)
     return plan;
-  return withSlots([this, whole = plan.status()] { return splitCaches(whole); });
+  if (maySplit())
+    return withSlots([this, whole = plan.status()] { return splitCaches(whole); });
+  return absl::ResourceExhaustedError(
+      absl::StrCat(plan.status().message(), ", KV blocks at home on the host (kv_device_memory)"));
 }
 
 // Where the head takes longer than the copies that two slots can take ahead, the link is idle at an iteration's edge:
@@ -75,7 +78,8 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withSlots(Make &&m
   absl::StatusOr<plan::Plan> plan = make();
   for (int64_t slots = algorithms::kKvSlots + 1; slots <= kMostKvSlots; ++slots) {
     // An objective that was missed may be met with more.
-    if (!(plan.ok() ? waitsForSlots(*plan) : absl::IsResourceExhausted(plan.status()) && latency_))
+    const bool missed = absl::IsResourceExhausted(plan.status()) && latency_ && !lacksDeviceMemory(plan.status());
+    if (plan.ok() ? !waitsForSlots(*plan) : !missed)
       break;
     caches_.setSlots(slots);
     absl::StatusOr<plan::Plan> more = make();
@@ -97,17 +101,16 @@ absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
   // Where objectives decide it may be another than the first that meets them.
   const auto most = static_cast<size_t>(
       request_.policy.placements.value_or(policy_.traits.byObjective ? model::kDefaultPlacements : 1));
-  absl::Status least = whole;
   // Packing may take a little more than arithmetic says, homes that several placements share more than that; or less,
   // so that at last all are tried that could do.
+  packsAll_ = false;
   for (const int64_t lessIn256ths : {0, 1, 16, 64, 128, 256}) {
     if (lessIn256ths < 256) {
       split_ = caches_.filled(all, most, lessIn256ths);
     } else {
+      packsAll_ = true;
       split_ = caches_.least(all);
-      const auto few = [&](const Candidate &c) { return family_.held(c).bytes > target_.deviceMemory; };
-      if (!split_->empty()) // the last says what would do
-        split_->erase(std::remove_if(split_->begin(), split_->end() - 1, few), split_->end() - 1);
+      std::erase_if(*split_, [&](const Candidate &c) { return family_.held(c).bytes > target_.deviceMemory; });
     }
     if (split_->empty())
       continue;
@@ -118,12 +121,29 @@ absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
       absl::StrAppend(&plan->reason, ". ", explainSplit(*plan));
       return plan;
     }
-    least = plan.status();
-    if (absl::IsResourceExhausted(least) && !lacksDeviceMemory(least)) // memory would do, and the objective does not
+    if (lacksDeviceMemory(plan.status()))
+      continue;
+    if (absl::IsResourceExhausted(plan.status())) // memory would do, and the objective does not
       return absl::ResourceExhaustedError(
-          absl::StrCat(least.message(), ". With all KV blocks on the device: ", whole.message()));
-    if (!lacksDeviceMemory(least))
-      return least;
+          absl::StrCat(plan.status().message(), ". With all KV blocks on the device: ", whole.message()));
+    return plan;
+  }
+  absl::Status least = leastOf(caches_.least(all), whole);
+  return request_.goal.kvHostMemory
+             ? absl::ResourceExhaustedError(absl::StrCat(least.message(), ", more kv_host_memory"))
+             : least;
+}
+
+// Says of the candidate that needs the least memory how much that is, where it is less than `refused` says.
+absl::Status Compilation::leastOf(const std::vector<Candidate> &candidates, const absl::Status &refused) {
+  absl::Status least = refused;
+  for (const Candidate &candidate : candidates) {
+    if (family_.held(candidate).bytes >= *lacksDeviceMemory(least))
+      continue;
+    plan::Plan alone = emptyPlan();
+    ASSIGN_OR_RETURN(evaluation, evaluate(candidate, alone, /*gaps=*/false));
+    if (evaluation.arenaBytes < *lacksDeviceMemory(least))
+      least = exhausted({{candidate}, 0}, evaluation.arenaBytes);
   }
   return least;
 }
@@ -196,6 +216,8 @@ absl::Status Compilation::chooseByLatency(std::vector<Attempt> &choices, size_t 
 
 Compilation::Attempt Compilation::firstThatFits() {
   Attempt choice{split_ ? *split_ : policy_.candidates(inputs_), 0};
+  if (packsAll_)
+    return choice;
   while (choice.chosen + 1 < choice.candidates.size() && !family_.fits(choice.candidate(), target_.deviceMemory))
     ++choice.chosen;
   return choice;
@@ -233,7 +255,9 @@ absl::Status Compilation::exhausted(const Attempt &choice, uint64_t least) const
   MemoryNeed need = family_.need(choice.candidate());
   need.transients = need.transients + least - need.bytes;
   need.bytes = least;
-  return deviceMemoryExhausted(request_.model, target_, request_.policy, choice.candidate(), need);
+  const uint64_t host = family_.hostBytes(choice.candidate());
+  return deviceMemoryExhausted(request_.model, target_, request_.policy, choice.candidate(), need,
+                               host > request_.hardware.hostMemoryBytes ? host : 0);
 }
 
 absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choices) {
@@ -252,12 +276,12 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
     overBudget_ = {0, plan.arenaBytes}; // each fits alone
     return plan;
   }
-  RETURN_IF_ERROR(checkHost(plan, kv));
   done_ = 0;
   total_ = static_cast<int>(choices.size() * (candidates_.classes() + target_.decode.size() + target_.mixed.size()));
   ASSIGN_OR_RETURN(together, placeAll(choices, {&hostAddresses, &kv}, plan));
   if (overBudget_)
     return plan;
+  RETURN_IF_ERROR(checkHost(plan, kv));
   for (Placed &p : together.placed)
     RETURN_IF_ERROR(candidates_.addTo(plan, emitter, p, [this] { advance(); }));
   if (kv.mirror > 0)

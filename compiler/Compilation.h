@@ -46,6 +46,7 @@ private:
   bool maySplit() const;
   // As many KV blocks on the device as there is room for; `whole`: why not all of them.
   absl::StatusOr<plan::Plan> splitCaches(const absl::Status &whole);
+  absl::Status leastOf(const std::vector<Candidate> &candidates, const absl::Status &refused);
   // What `make` makes with the tails of caches in two slots; or in as many more as make it better.
   template <class Make> absl::StatusOr<plan::Plan> withSlots(Make &&make);
 
@@ -94,6 +95,7 @@ private:
   PolicyInputs inputs_;
   SplitCaches caches_;
   std::optional<std::vector<Candidate>> split_; // what there is to choose from once caches are split
+  bool packsAll_ = false;                       // each of them is packed, whatever arithmetic says
   bool nested_ = false;                         // the range was asked for nested
   std::optional<LatencyChoice> latency_;        // where placements are chosen by latency, or several
   std::optional<OverBudget> overBudget_;

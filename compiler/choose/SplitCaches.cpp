@@ -45,6 +45,17 @@ int64_t SplitCaches::mostResident(const Candidate &candidate) const {
   return fits;
 }
 
+int64_t SplitCaches::leastResident(const Candidate &candidate) const {
+  Candidate tried = candidate;
+  int64_t holds = in_.target.kvBlocks, doesNot = 0;
+  while (holds - doesNot > 1) {
+    const int64_t middle = doesNot + (holds - doesNot) / 2;
+    tried.residency.setKvAway(in_.request.model->layers, middle);
+    (hostHolds(tried) ? holds : doesNot) = middle;
+  }
+  return holds;
+}
+
 bool SplitCaches::hostHolds(const Candidate &split) const {
   const uint64_t host = in_.request.hardware.hostMemoryBytes;
   Candidate weights = split;
@@ -84,8 +95,11 @@ std::vector<Candidate> SplitCaches::least(const std::vector<Candidate> &candidat
   for (const Candidate &candidate : candidates) {
     if (!movesTails(candidate))
       continue;
-    Candidate one = with(candidate, 1);
-    if (hostHolds(one) && in_.family.held(one).bytes < in_.family.held(candidate).bytes)
+    const int64_t resident = leastResident(candidate);
+    if (resident == in_.target.kvBlocks)
+      continue;
+    Candidate one = with(candidate, resident);
+    if (in_.family.held(one).bytes < in_.family.held(candidate).bytes)
       split.push_back(std::move(one));
   }
   return split;

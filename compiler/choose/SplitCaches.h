@@ -32,7 +32,7 @@ public:
   // with which it fits, less `lessIn256ths` of them (packing may take more than arithmetic says). Without those that
   // the host has no room for.
   std::vector<Candidate> filled(const std::vector<Candidate> &candidates, size_t most, int64_t lessIn256ths) const;
-  // Each with one block on the device, as little as can be, where the host has room and that saves something.
+  // Each with as few blocks on the device as the host has room for the others, where that saves something.
   std::vector<Candidate> least(const std::vector<Candidate> &candidates) const;
   // Each with so many blocks on the device, as is stated.
   std::vector<Candidate> stated(const std::vector<Candidate> &candidates, int64_t resident) const;
@@ -41,6 +41,7 @@ private:
   Candidate with(Candidate candidate, int64_t resident) const;
   int64_t mostResident(const Candidate &candidate) const; // 0: it does not fit with any
   bool hostHolds(const Candidate &split) const;
+  int64_t leastResident(const Candidate &candidate) const; // that the host has room for the others; may be all
 
   const PolicyInputs &in_;
   int64_t slots_ = 0;

@@ -240,7 +240,7 @@ private:
   const plan::BufferIndex index_;
   plan::Schedule &schedule_;
   const ir::Ranges ranges_;
-  llvm::DenseMap<mlir::Value, uint32_t> buffers_;   // by the value that is the buffer
+  llvm::DenseMap<mlir::Value, uint32_t> buffers_; // by the value that is the buffer
   llvm::DenseMap<int32_t, uint64_t> tailBytes_;
   llvm::DenseMap<mlir::Value, uint64_t> firstByte_; // of parts of caches
   llvm::DenseMap<mlir::Operation *, uint32_t> steps_;

@@ -30,12 +30,16 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, bo
     absl::StrAppend(&text, "as asked for");
   else if (chosen.offloadsNothing())
     absl::StrAppend(&text, "everything fits");
+  else if (chosen.residency.weightsAway().empty())
+    absl::StrAppend(&text, "all weights fit beside these KV blocks");
   else
     absl::StrAppend(&text, "the fewest that fit");
   absl::StrAppend(&text, "; takes ", arenaBytes, " of ", target.deviceMemory, " bytes (", bytesText(arenaBytes), " of ",
                   bytesText(target.deviceMemory), ")");
   if (before)
-    absl::StrAppend(&text, ", ", describe(*before, spec), " would take ", beforeBytes);
+    absl::StrAppend(&text, ", ", describe(*before, spec),
+                    describe(*before, spec) == describe(chosen, spec) ? " with wrap-around" : "", " would take ",
+                    beforeBytes);
   absl::StrAppend(&text, ". Decode of ", decode.sequences, " at context ", decode.context, ": ",
                   msText(decode.predictedNs), " an iteration, compute alone ", msText(decode.computeAloneNs),
                   ", link alone ", msText(decode.linkAloneNs));
@@ -45,22 +49,26 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, bo
 constexpr char kLacksDeviceMemory[] = "headrace/device-memory"; // a payload's type
 
 absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
-                                   const Candidate &smallest, const MemoryNeed &need) {
-  std::string text = absl::StrCat("device memory of ", target.deviceMemory, " bytes (", bytesText(target.deviceMemory),
-                                  ") cannot hold ", spec.name, " at batch ", target.batch, " and context ",
-                                  target.context, ": the minimum is ", need.describe(), "; with ",
-                                  describe(smallest, spec), ". What would do: a device memory of ", need.bytes,
-                                  " bytes, a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
+                                   const Candidate &smallest, const MemoryNeed &need, uint64_t hostBytes) {
+  std::string text = absl::StrCat(
+      "device memory of ", target.deviceMemory, " bytes (", bytesText(target.deviceMemory), ") cannot hold ", spec.name,
+      " at batch ", target.batch, " and context ", target.context, ": the minimum is ", need.describe(), "; with ",
+      describe(smallest, spec), ". What would do: a device memory of ", need.bytes, " bytes",
+      hostBytes > 0 ? absl::StrCat(" with a host memory of ", hostBytes, " bytes") : "",
+      ", a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
   if (!target.mixed.empty())
     absl::StrAppend(&text, ", smaller new-token buckets");
   if (awayOf(smallest.residency, spec).layers < spec.layers && (policy.interval || policy.offloadLayers))
     absl::StrAppend(&text, ", more layers offloaded");
   absl::Status status = absl::ResourceExhaustedError(text);
-  status.SetPayload(kLacksDeviceMemory, absl::Cord());
+  status.SetPayload(kLacksDeviceMemory, absl::Cord(std::to_string(need.bytes)));
   return status;
 }
 
-bool lacksDeviceMemory(const absl::Status &status) { return status.GetPayload(kLacksDeviceMemory).has_value(); }
+std::optional<uint64_t> lacksDeviceMemory(const absl::Status &status) {
+  const auto bytes = status.GetPayload(kLacksDeviceMemory);
+  return bytes ? std::optional(std::stoull(std::string(*bytes))) : std::nullopt;
+}
 
 std::string explainSplit(const plan::Plan &plan) {
   const auto blocksOf = [&](const plan::Placement &placement) { return plan::residentBlocks(plan, placement); };

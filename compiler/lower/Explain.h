@@ -3,6 +3,8 @@
 // The reasons that a plan and a refusal give, with the numbers that decided.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,11 +23,12 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, bo
                           uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
                           const plan::Variant &decode);
 
-// ResourceExhausted: device memory is too small. `need` is what the smallest placement takes.
+// ResourceExhausted: device memory is too small. `need` is what the smallest placement takes; `hostBytes` what it pins,
+// where the host has less, else 0.
 absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
-                                   const Candidate &smallest, const MemoryNeed &need);
-// Whether it was that, and no objective.
-bool lacksDeviceMemory(const absl::Status &status);
+                                   const Candidate &smallest, const MemoryNeed &need, uint64_t hostBytes = 0);
+// Whether it was that, and no objective: the bytes that would do.
+std::optional<uint64_t> lacksDeviceMemory(const absl::Status &status);
 
 // "KV blocks: 120 of 400 on the device, the others, 35.0 GiB, at home on the host: with all of them nothing fits", and
 // how many the placement has that has the most.

@@ -30,7 +30,8 @@ uint64_t predictedWithin(uint64_t sloNs, uint32_t permille) {
 
 uint32_t slowestPermille(const Plan &plan, uint32_t placement) {
   const HomeBytes homes = weightBytesByHome(plan, placement);
-  return homes.host + homes.disk > 0 ? plan.slowestPermille : kPredicted;
+  const bool moves = homes.host + homes.disk + kvBytesByHome(plan, placement).host > 0;
+  return moves ? plan.slowestPermille : kPredicted;
 }
 
 std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationSize &size) {

@@ -32,7 +32,7 @@ std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationSize &s
 uint64_t slowestNs(uint64_t ns, uint32_t permille);
 // The most that may be predicted of iterations whose slowest are to be within an objective.
 uint64_t predictedWithin(uint64_t sloNs, uint32_t permille);
-// Of the plan, in this placement: one that offloads no weights has nothing to be late with, and takes what is
+// Of the plan, in this placement: one that has everything on the device has nothing to be late with, and takes what is
 // predicted.
 uint32_t slowestPermille(const Plan &plan, uint32_t placement);
 
