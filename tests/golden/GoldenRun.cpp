@@ -147,9 +147,9 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   if (!inFlight.ok())
     return inFlight.status();
   const plan::Placement &placement = plan->placements[(*runtime)->placement()];
-  return RunResult{*std::move(generated), std::move(inFlight->tokens), placement.offloadedLayers,
-                   placement.offloadsEmbedding, placement.offloadsHead,
-                   plan::residentBlocks(*plan, placement), placement.kvBlocks};
+  return RunResult{*std::move(generated),       std::move(inFlight->tokens), placement.offloadedLayers,
+                   placement.offloadsEmbedding, placement.offloadsHead,      plan::residentBlocks(*plan, placement),
+                   placement.kvBlocks};
 }
 
 } // namespace headrace::golden
