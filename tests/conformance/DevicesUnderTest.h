@@ -81,4 +81,13 @@ inline const DeviceUnderTest kDevices[] = {
 };
 #endif
 
+// Those that hold data and wait for no link.
+inline std::vector<DeviceUnderTest> unpacedDevices() {
+  std::vector<DeviceUnderTest> out;
+  for (const DeviceUnderTest &device : kDevices)
+    if (!device.pacesCopies)
+      out.push_back(device);
+  return out;
+}
+
 } // namespace headrace::core
