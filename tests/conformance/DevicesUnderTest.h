@@ -81,11 +81,10 @@ inline const DeviceUnderTest kDevices[] = {
 };
 #endif
 
-// Those that hold data and wait for no link.
-inline std::vector<DeviceUnderTest> unpacedDevices() {
+inline std::vector<DeviceUnderTest> devicesWithData() {
   std::vector<DeviceUnderTest> out;
   for (const DeviceUnderTest &device : kDevices)
-    if (!device.pacesCopies)
+    if (device.make()->holdsData())
       out.push_back(device);
   return out;
 }

@@ -172,7 +172,7 @@ TEST_P(RandomSplitKv, GivesTheBitsOfTheAllResidentPlan) {
   EXPECT_GT(changes, static_cast<int64_t>(cases) / 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, RandomSplitKv, testing::ValuesIn(core::unpacedDevices()),
+INSTANTIATE_TEST_SUITE_P(Devices, RandomSplitKv, testing::ValuesIn(core::devicesWithData()),
                          [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace
