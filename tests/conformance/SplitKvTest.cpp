@@ -10,6 +10,7 @@
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/serve/engine/BatchEngine.h"
+#include "runtime/sim/SimDevice.h"
 #include "tests/conformance/DevicesUnderTest.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
@@ -101,6 +102,31 @@ TEST_P(SplitKv, TokensDoNotDependOnHowManyBlocksAreOnTheDevice) {
           EXPECT_EQ(device->counters().d2hBytes > 0, blocks < used) << blocks;
           EXPECT_EQ(device->counters().h2dBytes > 0, blocks < used || interval > 0) << blocks;
         }
+}
+
+// What is in use is the same in virtual time, and so is what is brought of it.
+TEST_P(SplitKv, VirtualTimeBringsTheSameBytes) {
+  for (const int64_t blocks : {1, 4, 30})
+    for (const int64_t interval : {0, 2}) {
+      const plan::Plan plan = compile({placement(blocks, interval)});
+      serve::GenerateRequest asked = request();
+      asked.keepLogits = false;
+      const auto device = under().make();
+      const auto virtualDevice = sim::makeSimDevice();
+      std::vector<serve::GenerateResult> results;
+      for (core::Device *on : {device.get(), virtualDevice.get()}) {
+        const auto runtime = load(plan, *on);
+        ASSERT_NE(runtime, nullptr);
+        auto result = serve::generate(*runtime, asked);
+        ASSERT_TRUE(result.ok()) << result.status();
+        results.push_back(*std::move(result));
+      }
+      EXPECT_EQ(results[1].iterations, results[0].iterations) << blocks << " " << interval;
+      EXPECT_EQ(results[1].counters.launches, results[0].counters.launches) << blocks << " " << interval;
+      EXPECT_EQ(results[1].counters.h2dBytes, results[0].counters.h2dBytes) << blocks << " " << interval;
+      // A direct append of virtual time writes all rows of its bucket.
+      EXPECT_GE(results[1].counters.d2hBytes, results[0].counters.d2hBytes) << blocks << " " << interval;
+    }
 }
 
 // Placements with other splits, and other weights away, take turns at random: 10,000 iterations on the five host
