@@ -5,6 +5,8 @@
 // before and after, and while both change placement.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/serve/engine/BatchEngine.h"
@@ -93,11 +95,12 @@ TEST_P(SplitHandover, TokensAreThoseOfOneDeviceWithAllBlocks) {
   ASSERT_TRUE(expected.ok() && expectedOwn.ok()) << expected.status() << expectedOwn.status();
   GenerateRequest first = request;
   first.maxNewTokens = 1;
-  const bool few = GetParam().plansFor != model::DeviceKind::Host; // an emulated row takes its time
+  // An emulated row takes its time: three pairs of placements.
+  const bool few = GetParam().plansFor != model::DeviceKind::Host && std::getenv("HEADRACE_LONG") == nullptr;
   for (uint32_t from = 0; from < 5; ++from)
     for (uint32_t to = 0; to < 5; ++to)
       for (const bool changes : {false, true}) {
-        if (few && ((from + 3 * to) % 5 != 4 || changes != (from % 2 == 0)))
+        if (few && (from == 0 || from == 3 || (from + 3 * to) % 5 != 4 || changes != (from % 2 == 0)))
           continue;
         SCOPED_TRACE(testing::Message() << "from " << plan.placements[from].name << " to " << plan.placements[to].name
                                         << ", changes " << changes);
