@@ -59,8 +59,8 @@ absl::Status setRows(const plan::Plan &plan, const plan::Schedule &schedule, uin
     return refuseStep(schedule, step,
                       absl::StrCat("an interleaved copy of ", device.bytes,
                                    " bytes, expected blocks of a layer's cache, of ", block));
-  if (block == plan.kvStride() || device.bytes == 0)
-    return absl::OkStatus(); // of one layer: they follow each other
+  if (block == plan.kvStride() || device.bytes <= block)
+    return absl::OkStatus(); // of one layer they follow each other, and one is one run
   copy.rowBytes = block;
   copy.pitch = plan.kvStride();
   return absl::OkStatus();

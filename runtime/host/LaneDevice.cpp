@@ -76,7 +76,8 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
     speed_ = speed;
   }
   ASSIGN_OR_RETURN(arena, GuardedMemory::take(plan.arenaBytes, model::kAlign, "device arena", true));
-  ASSIGN_OR_RETURN(slab, GuardedMemory::take(plan.hostBytes, model::kAlign, "host slab", false));
+  // Blocks of a cache, which it may end with, are of any size.
+  ASSIGN_OR_RETURN(slab, GuardedMemory::take(model::alignUp(plan.hostBytes), model::kAlign, "host slab", false));
   plan_ = &plan;
   trace_ = options.trace;
   arena_ = std::move(arena);
@@ -304,7 +305,7 @@ core::DeviceCounters LaneDevice::counters() const {
           .d2hBytes = shared_->d2hBytes.load(std::memory_order_relaxed),
           .stallNs = shared_->stallNs.load(std::memory_order_relaxed),
           .peakDeviceBytes = plan_->arenaBytes,
-          .hostBytes = slab_.bytes().size()};
+          .hostBytes = plan_->hostBytes};
 }
 
 } // namespace headrace::host

@@ -29,7 +29,7 @@ public:
   bool holdsData() const override { return true; }
 
   absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override;
-  absl::Span<std::byte> hostSlab() override { return slab_.bytes(); }
+  absl::Span<std::byte> hostSlab() override { return slab_.bytes().first(plan_ == nullptr ? 0 : plan_->hostBytes); }
   absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) override;
   absl::Status readDevice(uint64_t address, absl::Span<std::byte> bytes) override;
   absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override;

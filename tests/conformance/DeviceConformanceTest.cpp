@@ -78,6 +78,16 @@ TEST_P(DeviceConformance, OpenTakesExactlyThePlansBytes) {
   EXPECT_EQ(device_->counters().launches, 0u);
 }
 
+// Tails of caches end where their last block does.
+TEST_P(DeviceConformance, OpenTakesHostMemoryOfAnySize) {
+  plan_.hostBytes += 64;
+  open();
+  EXPECT_EQ(device_->counters().hostBytes, plan_.hostBytes);
+  EXPECT_EQ(device_->hostSlab().size(), device_->holdsData() ? plan_.hostBytes : 0);
+  if (device_->holdsData())
+    device_->hostSlab().back() = std::byte{1};
+}
+
 TEST_P(DeviceConformance, OpenFailsWithTheNumberWhereMemoryLacks) {
   plan::Plan large = plan_;
   large.arenaBytes = uint64_t{1} << 55;

@@ -30,6 +30,7 @@ struct DeviceUnderTest {
   model::DeviceKind plansFor = model::DeviceKind::Host;
   bool keepsData = true; // in device memory that only the exit state names
   bool sizesRows = true; // of resizable copies in rows
+  bool holdsData = true;
 };
 
 #ifdef HEADRACE_EMULATED_TESTS
@@ -59,9 +60,9 @@ inline const DeviceUnderTest kDevices[] = {
     {.name = "hostPoison", .make = [] { return hostWith({.poison = true}); }, .pacesCopies = false, .keepsData = false},
     {"hostGroupOfOne", [] { return firstOfHosts(1); }},
     {"hostFirstOfTwo", [] { return firstOfHosts(2); }},
-    {"sim", [] { return std::shared_ptr<Device>(sim::makeSimDevice()); }},
-    {"simGroupOfOne", [] { return firstOf(sim::makeSimGroup(1, {})); }},
-    {"simFirstOfTwo", [] { return firstOf(sim::makeSimGroup(2, {})); }},
+    {.name = "sim", .make = [] { return std::shared_ptr<Device>(sim::makeSimDevice()); }, .holdsData = false},
+    {.name = "simGroupOfOne", .make = [] { return firstOf(sim::makeSimGroup(1, {})); }, .holdsData = false},
+    {.name = "simFirstOfTwo", .make = [] { return firstOf(sim::makeSimGroup(2, {})); }, .holdsData = false},
 #ifdef HEADRACE_GPU_TESTS
     {.name = "cudaExplicit",
      .make = [] { return std::shared_ptr<Device>(*cuda::makeCudaDevice({.compare = true})); },
@@ -80,5 +81,13 @@ inline const DeviceUnderTest kDevices[] = {
 #endif
 };
 #endif
+
+inline std::vector<DeviceUnderTest> devicesWithData() {
+  std::vector<DeviceUnderTest> out;
+  for (const DeviceUnderTest &device : kDevices)
+    if (device.holdsData)
+      out.push_back(device);
+  return out;
+}
 
 } // namespace headrace::core

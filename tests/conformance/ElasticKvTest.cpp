@@ -6,13 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
+#include <tuple>
 
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
-#include "runtime/host/HostDevice.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
+#include "tests/conformance/DevicesUnderTest.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
 
@@ -21,14 +21,15 @@ namespace {
 
 using testing::HasSubstr;
 
-class ElasticKv : public testing::TestWithParam<bool> {
+class ElasticKv : public testing::TestWithParam<std::tuple<core::DeviceUnderTest, bool>> {
 protected:
+  static const core::DeviceUnderTest &under() { return std::get<0>(GetParam()); }
   // Interval none, 6, 3, 2 and 1 of six layers. The batch has use for 3 x 10 blocks of 4 tokens and the scratch block;
   // the goal asks for 10 and that one.
   static plan::Plan compile(model::AutoOnOff elastic, std::optional<int64_t> kvTokens = 40) {
     compiler::CompileRequest request;
-    request.model = GetParam() ? core::tinyLlama(6) : core::tinyOpt(6);
-    request.hardware = core::tinyPlan({.spec = core::tinyLlama(1)}).hardware;
+    request.model = std::get<1>(GetParam()) ? core::tinyLlama(6) : core::tinyOpt(6);
+    request.hardware = core::tinyPlan({.spec = core::tinyLlama(1), .kind = under().plansFor}).hardware;
     request.hardware.flopsF32 = request.hardware.flopsF16 = 1e10;
     request.hardware.memoryBandwidth = 1e10;
     request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
@@ -94,15 +95,13 @@ TEST_P(ElasticKv, PlacementsThatOffloadMoreHaveMoreBlocks) {
 
 TEST_P(ElasticKv, TokensDoNotDependOnWhereTheirBlocksAre) {
   const plan::Plan plan = compile(model::AutoOnOff::On), large = compile(model::AutoOnOff::Off, std::nullopt);
-  const auto reference = host::makeHostDevice({.unpaced = true});
+  const auto reference = under().make();
   const auto resident = load(large, *reference, 0);
   ASSERT_NE(resident, nullptr);
   const auto expected = serve::generate(*resident, request(true));
   ASSERT_TRUE(expected.ok()) << expected.status();
-  for (const host::HostOptions &options :
-       {host::HostOptions{}, host::HostOptions{.unpaced = true}, host::HostOptions{.poison = true}}) {
-    const bool oneByOne = options.unpaced || options.poison;
-    const auto device = host::makeHostDevice(options);
+  for (const bool oneByOne : {false, true}) { // else two are in flight
+    const auto device = under().make();
     const auto runtime = load(plan, *device, 4);
     ASSERT_NE(runtime, nullptr);
     serve::GenerateRequest asked = request(oneByOne);
@@ -130,8 +129,8 @@ TEST_P(ElasticKv, TokensDoNotDependOnWhereTheirBlocksAre) {
     };
     const auto result = serve::generate(*runtime, asked);
     ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->tokens, expected->tokens) << "poison " << options.poison;
-    EXPECT_TRUE(!oneByOne || result->logits == expected->logits) << "poison " << options.poison;
+    EXPECT_EQ(result->tokens, expected->tokens);
+    EXPECT_TRUE(!oneByOne || result->logits == expected->logits);
     EXPECT_GT(taken, 2);
     EXPECT_GT(refused, 0);
     EXPECT_EQ(runtime->kvBlocks().blocksInUseAbove(0), 0);
@@ -141,7 +140,7 @@ TEST_P(ElasticKv, TokensDoNotDependOnWhereTheirBlocksAre) {
 // Bytes in a block that only some placements have stay through changes between these.
 TEST_P(ElasticKv, BlocksInGrownMemoryKeepTheirBytes) {
   const plan::Plan plan = compile(model::AutoOnOff::On);
-  const auto device = host::makeHostDevice({.poison = true});
+  const auto device = under().make();
   const auto runtime = load(plan, *device, 4);
   ASSERT_NE(runtime, nullptr);
   const int64_t grown = plan.placements[0].kvBlocks; // the first block that placement 0 does not have
@@ -199,8 +198,12 @@ TEST_P(ElasticKv, TooFewBlocksAreSaidSo) {
                                                                 std::to_string(plan.placements[0].kvBlocks - 1)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ElasticKv, testing::Bool(),
-                         [](const auto &info) { return std::string(info.param ? "llama" : "opt"); });
+INSTANTIATE_TEST_SUITE_P(Devices, ElasticKv,
+                         testing::Combine(testing::ValuesIn(core::devicesWithData()), testing::Bool()),
+                         [](const auto &info) {
+                           return std::string(std::get<0>(info.param).name) +
+                                  (std::get<1>(info.param) ? "_llama" : "_opt");
+                         });
 
 } // namespace
 } // namespace headrace

@@ -42,7 +42,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       FUZZ_CHECK(bytes.peak <= plan->arenaBytes);
     }
   }
-  for (uint32_t i = 0; i < plan->placements.size(); ++i)
+  for (uint32_t i = 0; i < plan->placements.size(); ++i) {
     weightBytesByHome(*plan, i);
+    kvBytesByHome(*plan, i);
+    if (verified.ok()) {
+      FUZZ_CHECK(residentBlocks(*plan, plan->placements[i]) <= plan->placements[i].kvBlocks);
+    }
+  }
   return 0;
 }

@@ -29,7 +29,7 @@ int main(int argc, char **argv) {
   // A few that have what the others have: seeds are small.
   bool written = write("caches that grow", test::makePlan(test::growingCaches()));
   for (const test::NamedOptions &named : test::splitPlans())
-    if (named.name == "two splits")
+    if (named.name == "two splits" || named.name == "without the tail beside weights, two classes")
       written = written && write(named.name, test::makePlan(named.options));
   for (const test::NamedOptions &named : test::variedPlans())
     if (named.name == "resident" || named.name == "paper, interval 2" || named.name == "two classes and two placements")

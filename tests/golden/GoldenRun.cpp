@@ -104,6 +104,8 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   request.goal.deviceMemory = uint64_t{1} << 30;
   request.goal.batch = sequences;
   request.goal.context = longest + setup.maxNewTokens;
+  if (setup.blockTokens > 0)
+    request.goal.blockTokens = setup.blockTokens;
   request.policy = setup.policy;
   if (setup.placement)
     request.placements = {*setup.placement};
@@ -145,8 +147,9 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   if (!inFlight.ok())
     return inFlight.status();
   const plan::Placement &placement = plan->placements[(*runtime)->placement()];
-  return RunResult{*std::move(generated), std::move(inFlight->tokens), placement.offloadedLayers,
-                   placement.offloadsEmbedding, placement.offloadsHead};
+  return RunResult{*std::move(generated),       std::move(inFlight->tokens), placement.offloadedLayers,
+                   placement.offloadsEmbedding, placement.offloadsHead,      plan::residentBlocks(*plan, placement),
+                   placement.kvBlocks};
 }
 
 } // namespace headrace::golden

@@ -30,6 +30,7 @@ struct RunSetup {
   std::vector<std::vector<int32_t>> prompts;
   int64_t maxNewTokens = 64;
   int64_t mixedTokens = 0; // new-token bucket of prefill; 0: all prompts at once
+  int64_t blockTokens = 0; // of a KV block; 0: the compiler's default
   bool poison = false;     // NaNs in every byte that no live buffer holds
   // What the plan is made for, and what runs it.
   std::string hardware = "host";                                             // a shipped profile
@@ -45,6 +46,7 @@ struct RunResult {
   std::vector<std::vector<int32_t>> tokensInFlight;
   int32_t offloadedLayers = 0; // of the plan's placement
   bool offloadsEmbedding = false, offloadsHead = false;
+  int64_t residentBlocks = 0, kvBlocks = 0; // of KV, the scratch block included: on the device, in all
 };
 
 // Compiles for the profile with buckets for decoding alone and for prefill, and generates twice.

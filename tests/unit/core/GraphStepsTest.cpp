@@ -163,6 +163,12 @@ TEST(GraphSteps, TheBlocksOfAnInterleavedSideAreRows) {
   EXPECT_THAT(copy.refused(), HasSubstr("expected blocks of a layer's cache, of 0"));
   copy.schedule.operands[0].interleaved = true;
   EXPECT_THAT(copy.refused(), HasSubstr("a copy whose side on the host is interleaved, expected one run"));
+  Interleaved single; // block 4 alone, 1 KiB at byte 1024
+  single.schedule.operands[0].bytes = single.schedule.operands[1].bytes = 1024;
+  sides = single.sides();
+  ASSERT_TRUE(sides.ok()) << sides.status();
+  EXPECT_FALSE(sides->inRows());
+  EXPECT_EQ(sides->bytes, 1024u);
   Interleaved one; // of one layer: the blocks follow each other
   one.plan = tinyPlan({.spec = tinyLlama(1)});
   one.schedule.operands[0].buffer = one.schedule.operands[1].buffer = one.plan.kvBuffer(0);

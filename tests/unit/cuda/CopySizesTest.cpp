@@ -18,10 +18,10 @@ using testing::HasSubstr;
 
 constexpr uint64_t kAll = 16 * 1024;
 
-TinyGraph withCopies(bool interleaved) {
+TinyGraph withCopies(bool interleaved, int64_t blocks = 16) {
   TinyGraph tiny({.spec = core::tinyLlama(2)});
   tiny.plan.kvDtype = model::DType::F32; // a block is 2 x 2 heads x 4 tokens x 16 elements
-  core::KvCopies copies{.interleaved = interleaved};
+  core::KvCopies copies{.blocks = blocks, .interleaved = interleaved};
   core::addKvCopies(tiny.plan, copies);
   return tiny;
 }
@@ -95,6 +95,15 @@ TEST(CopiesInRows, AreOneNodeOfOneSize) {
   EXPECT_THAT(differences(recorded, other),
               ElementsAre(HasSubstr("listed 'copy h2d 16384 bytes in 16 rows every 4096 of the device")));
   EXPECT_THAT(std::string(checkGraph(other).message()), HasSubstr("copies 16 rows every 4096 bytes of the device"));
+}
+
+TEST(CopiesInRows, OfOneBlockIsOneRun) {
+  const TinyGraph tiny = withCopies(/*interleaved=*/true, /*blocks=*/1);
+  for (const GraphNode &node : tiny.transition(0).nodes)
+    EXPECT_FALSE(node.copy.inRows());
+  const RecordedGraph recorded = tiny.recorded({.transition = true, .index = 0});
+  EXPECT_THAT(toText(recorded), HasSubstr("copy h2d 1024 bytes H+0x0 -> D+0x"));
+  EXPECT_TRUE(checkGraph(recorded).ok()) << checkGraph(recorded);
 }
 
 // With no path between them only bytes that both have are a conflict.

@@ -2,6 +2,7 @@
 #include "tests/unit/cuda/EmulatedGraphDevice.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "kernels/Half.h"
+#include "runtime/core/DirectBytes.h"
 #include "runtime/cuda/CopySizes.h"
 #include "runtime/cuda/GraphRules.h"
 #include "runtime/cuda/RecordingBuilder.h"
@@ -92,6 +94,7 @@ Memory take(uint64_t bytes, int fill) {
 struct EmulatedGraph final : core::Graph {
   RecordedGraph recorded;
   CopySizes sizes;
+  std::vector<core::DirectBytes> direct;
   bool transition = false;
 };
 
@@ -150,6 +153,8 @@ public:
     graph->recorded = *std::move(recorded);
     graph->sizes = CopySizes(*planned);
     graph->transition = key.transition;
+    if (!key.transition)
+      graph->direct = core::directBytes(*plan_, plan_->schedules[plan_->variants[key.index].schedule]);
     if (options_.dropCrossEdges)
       for (RecordedNode &node : graph->recorded.nodes)
         std::erase_if(node.after, [&](uint32_t before) { return graph->recorded.nodes[before].lane != node.lane; });
@@ -169,7 +174,11 @@ public:
       for (const plan::Extent &extent : plan_->placements[0].extents)
         if (extent.buffer == plan_->ioBuffer(plan::Io::Meta))
           std::memcpy(arena_.get() + extent.address, meta(), kernels::metaBytes(plan_->metaLayout));
-      sampled_ = meta()->numSampled;
+      sampled_[(iterations_ + 1) % kernels::kPublishSlots] = meta()->numSampled;
+      for (const core::DirectBytes &direct : own.direct) {
+        counters_.h2dBytes += direct.read(*meta());
+        counters_.d2hBytes += direct.written(*meta());
+      }
       ++iterations_;
     }
     ++counters_.launches;
@@ -182,7 +191,7 @@ public:
     if (published_[slot] != iteration)
       return absl::InternalError("the iteration was not published");
     return absl::MakeConstSpan(tokens_.data() + slot * static_cast<size_t>(plan_->metaLayout.maxSequences),
-                               static_cast<size_t>(sampled_));
+                               static_cast<size_t>(sampled_[slot]));
   }
   int64_t tokensVisibleNs(uint64_t) const override { return 0; }
   absl::Status drain() override { return absl::OkStatus(); }
@@ -266,7 +275,7 @@ private:
   std::optional<core::BindContext> binding_;
   core::DeviceCounters counters_;
   uint64_t iterations_ = 0;
-  int32_t sampled_ = 0;
+  std::array<int32_t, kernels::kPublishSlots> sampled_{};
 };
 
 } // namespace

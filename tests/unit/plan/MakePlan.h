@@ -6,6 +6,7 @@
 //   arena   | kv.0 .. | meta sampled output | x h qkv attn up act rows rowsNormed logits workspace | weights | slots |
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,10 @@ std::vector<NamedOptions> variedPlans();
 // slots, a slot for each tail, one to spare; carried tails, whole and in part; beside weights of both rules; schedules
 // without the tail; placements with different splits and transitions between them, with different numbers of blocks.
 std::vector<NamedOptions> splitPlans();
+
+// What of split caches a plan has, of these: "interleaved home", "home on the host", "copy to interleaved blocks",
+// "resizable copy", "tail operand", "home operand", "direct append", "carried tail", "schedule without the tail".
+std::set<std::string> partsOfSplit(const Plan &plan);
 
 // Of variedPlans() the three placements with transitions between them, with interleaved caches; the third has one block
 // more, where layer 0 has its home in the first.

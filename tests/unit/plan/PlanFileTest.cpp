@@ -190,15 +190,18 @@ TEST(PlanFile, RefusesEveryCutExtensionAndFlippedBit) {
 // Seeds of another format would tell the fuzzer nothing: make_plan_corpus writes them anew.
 TEST(PlanFile, TheFuzzersSeedsAreOfThisFormat) {
   int seeds = 0;
+  std::set<std::string> parts;
   for (const auto &entry : std::filesystem::directory_iterator(sourceDir() + "/tests/fuzz/corpus/fuzz_plan")) {
     std::ifstream file(entry.path(), std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
     const absl::StatusOr<Plan> plan = decode(bytesOf(bytes), entry.path().filename());
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_TRUE(verifyPlan(*plan, entry.path().filename()).ok());
+    parts.merge(test::partsOfSplit(*plan));
     ++seeds;
   }
-  EXPECT_EQ(seeds, 6);
+  EXPECT_EQ(seeds, 7);
+  EXPECT_EQ(parts.size(), 9u); // all that partsOfSplit() names
 }
 
 TEST(PlanFile, RefusesAnotherVersion) {

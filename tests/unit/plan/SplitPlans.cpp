@@ -135,4 +135,35 @@ std::vector<NamedOptions> splitPlans() {
   return out;
 }
 
+std::set<std::string> partsOfSplit(const Plan &plan) {
+  std::set<std::string> out;
+  const auto has = [&](bool is, const char *part) {
+    if (is)
+      out.insert(part);
+  };
+  const auto isCache = [&](uint32_t buffer) { return plan.buffers[buffer].kind == BufferKind::Kv; };
+  for (const Placement &placement : plan.placements)
+    for (const Extent &e : placement.extents) {
+      has(e.interleaved, "interleaved home");
+      has(e.space == Space::Host && isCache(e.buffer), "home on the host");
+    }
+  for (const State &state : plan.states)
+    for (const Content &content : state.contents)
+      has(isCache(content.buffer), "carried tail");
+  for (const Schedule &s : plan.schedules) {
+    has(s.kvBlocks > 0, "schedule without the tail");
+    for (const Step &step : s.steps) {
+      has(step.resizable, "resizable copy");
+      has(directToHost(s, step), "direct append");
+      for (uint32_t o = 0; o < step.operandCount; ++o) {
+        const Operand &operand = s.operands[step.firstOperand + o];
+        has(step.kind == StepKind::Copy && operand.interleaved, "copy to interleaved blocks");
+        has(operand.arg == Arg::KvTail, "tail operand");
+        has(operand.arg == Arg::KvHome, "home operand");
+      }
+    }
+  }
+  return out;
+}
+
 } // namespace headrace::plan::test

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 #include "flatbuffers/flatbuffers.h"
 #include "plan_generated.h"
@@ -20,10 +21,18 @@ namespace {
 
 using test::bytesOf;
 
+constexpr size_t kPartsOfSplit = 9; // all that partsOfSplit() names
+
 std::vector<std::string> files() {
   std::vector<std::string> out;
-  for (const test::NamedOptions &named : test::variedPlans())
-    out.push_back(encode(test::makePlan(named.options)));
+  std::set<std::string> parts;
+  for (const auto &plans : {test::variedPlans(), test::splitPlans()})
+    for (const test::NamedOptions &named : plans) {
+      const Plan plan = test::makePlan(named.options);
+      parts.merge(test::partsOfSplit(plan));
+      out.push_back(encode(plan));
+    }
+  EXPECT_EQ(parts.size(), kPartsOfSplit);
   return out;
 }
 
@@ -56,7 +65,7 @@ TEST(UntrustedPlan, SurvivesFlippedBits) {
   const std::vector<std::string> originals = files();
   std::mt19937_64 random(7);
   int refused = 0;
-  constexpr int kTurns = 4000;
+  constexpr int kTurns = 8000;
   for (int turn = 0; turn < kTurns; ++turn) {
     std::string file = originals[random() % originals.size()];
     for (uint64_t flips = 1 + random() % 4; flips > 0; --flips)
@@ -72,7 +81,7 @@ TEST(UntrustedPlan, SurvivesBytesOverwrittenWithExtremes) {
   std::mt19937_64 random(11);
   constexpr uint64_t kExtremes[] = {0,          1,           0x7f,       0xff,       0x7fff, 0xffff,     0x7fffffff,
                                     0x80000000, 0xffffffffu, 1ull << 53, 1ull << 62, ~0ull,  ~0ull - 255};
-  for (int turn = 0; turn < 4000; ++turn) {
+  for (int turn = 0; turn < 8000; ++turn) {
     std::string file = originals[random() % originals.size()];
     for (uint64_t writes = 1 + random() % 3; writes > 0; --writes) {
       const size_t width = size_t{1} << random() % 4;
@@ -86,7 +95,7 @@ TEST(UntrustedPlan, SurvivesBytesOverwrittenWithExtremes) {
 TEST(UntrustedPlan, SurvivesPiecesOfOtherPlans) {
   const std::vector<std::string> originals = files();
   std::mt19937_64 random(13);
-  for (int turn = 0; turn < 1000; ++turn) {
+  for (int turn = 0; turn < 2000; ++turn) {
     std::string file = originals[random() % originals.size()];
     const std::string &other = originals[random() % originals.size()];
     const size_t length = 8 + random() % 512, from = random() % (other.size() - length);

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Random batches of prompts on random splits of random small models: prefill in chunks beside decoding, or before it,
+// sequences that end early and leave their blocks to others, changes between placements on the way. All is
+// bit-identical to what the all-resident plan gives.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+
+#include "compiler/Compile.h"
+#include "runtime/core/Runtime.h"
+#include "runtime/serve/engine/BatchEngine.h"
+#include "tests/conformance/DevicesUnderTest.h"
+#include "tests/support/StatedPlacements.h"
+#include "tests/support/TinyPlan.h"
+
+namespace headrace {
+namespace {
+
+class Draw {
+public:
+  explicit Draw(uint64_t seed) : generator_(seed) {}
+  int64_t between(int64_t low, int64_t high) { // both included
+    return low + static_cast<int64_t>(generator_() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool oneIn(int64_t n) { return between(1, n) == 1; }
+  template <typename T> T oneOf(std::initializer_list<T> values) {
+    return values.begin()[between(0, static_cast<int64_t>(values.size()) - 1)];
+  }
+
+private:
+  std::mt19937_64 generator_;
+};
+
+compiler::CompileRequest anyModel(Draw &draw, model::DeviceKind kind) {
+  compiler::CompileRequest request;
+  model::ModelSpec spec = draw.oneIn(3) ? core::tinyOpt(draw.between(1, 5)) : core::tinyLlama(draw.between(1, 5));
+  if (spec.family == model::Family::Llama)
+    spec.kvHeads = draw.oneOf<int64_t>({1, 2, 4});
+  spec.dtype = draw.oneOf({model::DType::F32, model::DType::F16, model::DType::BF16});
+  request.model = spec;
+  request.hardware = core::tinyPlan({.spec = core::tinyLlama(1), .kind = kind}).hardware;
+  request.hardware.flopsF32 = request.hardware.flopsF16 = request.hardware.memoryBandwidth = 1e10;
+  request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
+  request.goal.batch = draw.between(1, 4);
+  request.goal.context = draw.between(12, 32);
+  request.goal.blockTokens =
+      draw.between(1, 6); // of blocks of three rows and the like no two begin at a multiple of 256
+  std::vector<int64_t> rows{1, *request.goal.batch, draw.between(5, 12)};
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  request.buckets = {.newTokens = rows, .sequences = {*request.goal.batch}, .contexts = {*request.goal.context}};
+  if (draw.oneIn(2))
+    request.buckets.contexts.insert(request.buckets.contexts.begin(), *request.goal.context / 2);
+  return request;
+}
+
+// With 1 to `most` blocks of KV on the device, and no weights away, an interval of the layers or some units in a ring.
+compiler::Candidate anySplit(Draw &draw, const model::ModelSpec &spec, int64_t most) {
+  compiler::Candidate candidate = compiler::stated(spec, {compiler::none()}).front();
+  if (draw.oneIn(3)) {
+    candidate = compiler::stated(spec, {compiler::interval(draw.between(1, spec.layers))}).front();
+  } else if (draw.oneIn(2)) {
+    const model::WeightLayout layout = model::layoutWeights(spec);
+    std::vector<int32_t> units;
+    uint64_t largest = 0;
+    for (int32_t unit = 1; unit < layout.headUnit(); ++unit)
+      if (draw.oneIn(3) || (units.empty() && unit + 1 == layout.headUnit())) {
+        units.push_back(unit);
+        largest = std::max(largest, layout.units[static_cast<size_t>(unit)].bytes);
+      }
+    candidate = compiler::placementOfUnits(units, largest * static_cast<uint64_t>(draw.between(2, 6)) / 2);
+  }
+  candidate.residency.wrap.around = draw.oneIn(2);
+  candidate.residency.kvSlots = draw.between(0, 3);
+  candidate.residency.setKvAway(spec.layers, draw.between(1, most));
+  return candidate;
+}
+
+// Prompts, as many as the batch has room for, that end at once or later.
+serve::GenerateRequest anyRequest(Draw &draw, const compiler::CompileRequest &compiled) {
+  serve::GenerateRequest request;
+  request.maxNewTokens = draw.between(1, 10);
+  request.prompts.resize(static_cast<size_t>(draw.between(1, *compiled.goal.batch)));
+  for (std::vector<int32_t> &prompt : request.prompts)
+    for (int64_t left = draw.between(1, *compiled.goal.context - request.maxNewTokens); left > 0; --left)
+      prompt.push_back(static_cast<int32_t>(draw.between(0, 149)));
+  if (draw.oneIn(2)) // of 150 tokens 40 end a sequence
+    for (int32_t token = 0; token < 40; ++token)
+      request.stopTokens.push_back(token);
+  request.separatePrefill = draw.oneIn(3);
+  request.keepLogits = draw.oneIn(2); // else two are in flight
+  if (draw.oneIn(2))
+    request.sampling = {.temperature = 0.8f, .topP = 0.9f, .seed = static_cast<uint64_t>(draw.between(0, 999))};
+  return request;
+}
+
+// That the request needs where no sequence ends early, but for the scratch block.
+int64_t blocksOf(const serve::GenerateRequest &request, int64_t blockTokens) {
+  int64_t blocks = 0;
+  for (const std::vector<int32_t> &prompt : request.prompts)
+    blocks += (static_cast<int64_t>(prompt.size()) + request.maxNewTokens - 1 + blockTokens - 1) / blockTokens;
+  return blocks;
+}
+
+class RandomSplitKv : public testing::TestWithParam<core::DeviceUnderTest> {
+protected:
+  struct Run {
+    serve::GenerateResult result;
+    int64_t changes = 0;
+  };
+  // `draw`: where to go between iterations; null: nowhere.
+  static absl::StatusOr<Run> run(compiler::CompileRequest asked, std::vector<compiler::Candidate> placements,
+                                 serve::GenerateRequest request, Draw *draw) {
+    asked.placements = std::move(placements);
+    const absl::StatusOr<plan::Plan> plan = compiler::compile(asked);
+    if (!plan.ok())
+      return plan.status();
+    const auto device = GetParam().make();
+    const auto weights = model::syntheticWeights(1);
+    const auto runtime = core::Runtime::load(*plan, *device, {}, weights.get(), {});
+    if (!runtime.ok())
+      return runtime.status();
+    Run out;
+    if (draw != nullptr)
+      request.onIteration = [&](const serve::IterationSeen &) {
+        const auto target = static_cast<uint32_t>(draw->between(0, static_cast<int64_t>(plan->placements.size()) - 1));
+        out.changes += target != (*runtime)->placement();
+        const auto hop = (*runtime)->takeHop(target);
+        ASSERT_TRUE(hop.ok()) << hop.status();
+      };
+    absl::StatusOr<serve::GenerateResult> result = serve::generate(**runtime, request);
+    if (!result.ok())
+      return result.status();
+    EXPECT_EQ((*runtime)->missingVariants(), 0u);
+    EXPECT_EQ((*runtime)->kvBlocks().endOfUse(), 1);
+    out.result = *std::move(result);
+    return out;
+  }
+};
+
+TEST_P(RandomSplitKv, GivesTheBitsOfTheAllResidentPlan) {
+  const bool all = std::getenv("HEADRACE_LONG") != nullptr, emulated = GetParam().plansFor != model::DeviceKind::Host;
+  const uint64_t cases = emulated ? (all ? 200 : 8) : (all ? 3000 : 150);
+  uint64_t moved = 0, mixed = 0;
+  int64_t changes = 0;
+  for (uint64_t seed = 1; seed <= cases; ++seed) {
+    SCOPED_TRACE(testing::Message() << "case " << seed);
+    Draw draw(seed);
+    const compiler::CompileRequest asked = anyModel(draw, GetParam().plansFor);
+    const serve::GenerateRequest request = anyRequest(draw, asked);
+    const int64_t used = blocksOf(request, asked.goal.blockTokens);
+    std::vector<compiler::Candidate> splits;
+    for (int64_t left = draw.between(1, 3); left > 0; --left) {
+      splits.push_back(anySplit(draw, asked.model, used));
+      splits.back().name += " " + std::to_string(left);
+    }
+    const auto resident = run(asked, compiler::stated(asked.model, {compiler::none()}), request, nullptr);
+    ASSERT_TRUE(resident.ok()) << resident.status();
+    const auto split = run(asked, splits, request, draw.oneIn(2) ? &draw : nullptr);
+    ASSERT_TRUE(split.ok()) << split.status();
+    EXPECT_EQ(split->result.tokens, resident->result.tokens);
+    EXPECT_TRUE(split->result.logits == resident->result.logits);
+    moved += split->result.counters.d2hBytes > 0;
+    mixed += split->result.prefillIterations > 1;
+    changes += split->changes;
+  }
+  // Of most cases some blocks in use were away, and of half prompts came in chunks.
+  EXPECT_GE(moved, cases / 2);
+  EXPECT_GE(mixed, cases / 3);
+  EXPECT_GT(changes, static_cast<int64_t>(cases) / 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, RandomSplitKv, testing::ValuesIn(core::devicesWithData()),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+} // namespace
+} // namespace headrace

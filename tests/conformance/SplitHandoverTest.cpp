@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Prompts that one device prefills and another decodes, where either may have its caches split: tokens are those of one
+// device with all blocks resident, whatever the two placements are, with another request decoding on the receiver
+// before and after, and while both change placement.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "compiler/Compile.h"
+#include "runtime/core/Runtime.h"
+#include "runtime/serve/engine/BatchEngine.h"
+#include "runtime/serve/engine/BatchRun.h"
+#include "runtime/serve/fleet/KvHandover.h"
+#include "tests/conformance/DevicesUnderTest.h"
+#include "tests/support/StatedPlacements.h"
+#include "tests/support/TinyPlan.h"
+
+namespace headrace::serve {
+namespace {
+
+// 1 + 3 x 10 blocks of 4 tokens; two requests at once have 14 of them in use: of 10, 1 and 3 tokens with 7 more 5, 2
+// and 3, of 9 tokens with 7 more 4.
+constexpr int64_t kBlocks = 31, kLayers = 4;
+
+class SplitHandover : public testing::TestWithParam<core::DeviceUnderTest> {
+protected:
+  // All blocks on the device, some of those in use, none but scratch; weights at home and away; slots that go round and
+  // that do not.
+  static plan::Plan compile() {
+    const struct {
+      int64_t resident, interval, slots;
+      bool wrap;
+    } placements[] = {{kBlocks, 0, 0, true}, {4, 0, 0, true}, {1, 2, 3, true}, {7, 1, 1, false}, {1, 0, 4, true}};
+    compiler::CompileRequest request;
+    request.model = core::tinyLlama(kLayers);
+    request.hardware = core::tinyPlan({.spec = core::tinyLlama(1), .kind = GetParam().plansFor}).hardware;
+    request.hardware.flopsF32 = request.hardware.flopsF16 = request.hardware.memoryBandwidth = 1e10;
+    request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
+    request.goal.batch = 3;
+    request.goal.context = 40;
+    request.goal.blockTokens = 4;
+    request.buckets = {.newTokens = {1, 3, 7}, .sequences = {1, 3}, .contexts = {40}};
+    for (const auto &[resident, interval, slots, wrap] : placements) {
+      compiler::Candidate candidate =
+          compiler::stated(request.model, {interval > 0 ? compiler::interval(interval) : compiler::none()}).front();
+      candidate.name += " kv " + std::to_string(resident) + " slots " + std::to_string(slots);
+      candidate.residency.wrap.around = wrap;
+      candidate.residency.kvSlots = slots;
+      if (resident < kBlocks)
+        candidate.residency.setKvAway(kLayers, resident);
+      request.placements.push_back(candidate);
+    }
+    auto plan = compiler::compile(request);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan.ok() ? *std::move(plan) : plan::Plan{};
+  }
+  static GenerateRequest handedOver() {
+    GenerateRequest request;
+    request.prompts = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {42}, {7, 7, 149}};
+    request.maxNewTokens = 8;
+    request.sampling = {.temperature = 1, .topP = 0.9f, .seed = 3};
+    return request;
+  }
+  static GenerateRequest local() {
+    GenerateRequest request = handedOver();
+    request.prompts = {{100, 90, 80, 70, 60, 50, 40, 30, 20}};
+    return request;
+  }
+
+  struct Loaded {
+    std::shared_ptr<core::Device> device = GetParam().make();
+    std::unique_ptr<core::Runtime> runtime;
+    Loaded(const plan::Plan &plan, uint32_t placement) {
+      const auto weights = model::syntheticWeights(1);
+      auto loaded = core::Runtime::load(plan, *device, {}, weights.get(), {.placement = placement});
+      EXPECT_TRUE(loaded.ok()) << loaded.status();
+      runtime = *std::move(loaded);
+    }
+  };
+  static void step(BatchRun &run, uint32_t placement) {
+    const auto launched = run.launchNext(placement);
+    ASSERT_TRUE(launched.ok() && *launched) << launched.status();
+    const absl::Status read = run.readOldest();
+    ASSERT_TRUE(read.ok()) << read;
+  }
+};
+
+TEST_P(SplitHandover, TokensAreThoseOfOneDeviceWithAllBlocks) {
+  const plan::Plan plan = compile();
+  ASSERT_EQ(plan.placements.size(), 5u);
+  Loaded whole(plan, 0);
+  const GenerateRequest request = handedOver(), own = local();
+  const auto expected = generate(*whole.runtime, request), expectedOwn = generate(*whole.runtime, own);
+  ASSERT_TRUE(expected.ok() && expectedOwn.ok()) << expected.status() << expectedOwn.status();
+  GenerateRequest first = request;
+  first.maxNewTokens = 1;
+  // An emulated row takes its time: three pairs of placements.
+  const bool few = GetParam().plansFor != model::DeviceKind::Host && std::getenv("HEADRACE_LONG") == nullptr;
+  for (uint32_t from = 0; from < 5; ++from)
+    for (uint32_t to = 0; to < 5; ++to)
+      for (const bool changes : {false, true}) {
+        if (few && (from == 0 || from == 3 || (from + 3 * to) % 5 != 4 || changes != (from % 2 == 0)))
+          continue;
+        SCOPED_TRACE(testing::Message() << "from " << plan.placements[from].name << " to " << plan.placements[to].name
+                                        << ", changes " << changes);
+        Loaded left(plan, from), right(plan, to);
+        BatchRun prefill(*left.runtime), decode(*right.runtime), other(*right.runtime);
+        // The receiver decodes something of its own, which leaves tails in its slots for the next iteration.
+        ASSERT_TRUE(other.begin(own).ok());
+        for (int i = 0; i < 4; ++i)
+          step(other, changes ? (to + i) % 5 : to);
+        prefill.keepBlocks(true);
+        ASSERT_TRUE(prefill.begin(first).ok());
+        for (uint32_t i = 0; !prefill.done(); ++i)
+          step(prefill, changes ? (from + i) % 5 : from);
+        std::vector<int32_t> tokens;
+        for (const std::vector<int32_t> &one : prefill.tokens())
+          tokens.push_back(one.at(0));
+        ASSERT_TRUE(decode.beginPrefilled(request, tokens).ok());
+        KvHandover handover;
+        for (size_t s = 0; s < request.prompts.size(); ++s) {
+          const absl::Status moved =
+              handover.move(*left.runtime, prefill.blocksOf(s), *right.runtime, decode.blocksOf(s));
+          ASSERT_TRUE(moved.ok()) << moved;
+        }
+        ASSERT_TRUE(prefill.end().ok());
+        // Both decode in turns.
+        for (uint32_t i = 0; !decode.done() || !other.done(); ++i) {
+          BatchRun &next = other.done() || (i % 2 == 0 && !decode.done()) ? decode : other;
+          step(next, changes ? (to + i / 2) % 5 : to);
+          if (HasFatalFailure())
+            return;
+        }
+        EXPECT_EQ(decode.tokens(), expected->tokens);
+        EXPECT_EQ(other.tokens(), expectedOwn->tokens);
+        EXPECT_TRUE(decode.end().ok() && other.end().ok());
+        EXPECT_EQ(right.runtime->kvBlocks().endOfUse(), 1);
+        EXPECT_EQ(left.runtime->kvBlocks().endOfUse(), 1);
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, SplitHandover, testing::ValuesIn(core::devicesWithData()),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+} // namespace
+} // namespace headrace::serve

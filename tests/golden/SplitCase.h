@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Golden models with caches that are split between device and host.
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+
+#include "compiler/choose/policies/WholeLayers.h"
+#include "tests/golden/GoldenRun.h"
+
+namespace headrace::golden {
+
+struct SplitCase {
+  int64_t resident = 1; // blocks on the device, the scratch block included
+  int64_t interval = 0; // of every so many layers the last is away; 0: no weights are
+  int64_t slots = 0;    // that tails take turns in; 0: as many as the compiler says
+  bool wrap = true;
+  int64_t mixedTokens = 0; // RunSetup::mixedTokens
+  bool poison = false;
+};
+
+inline std::ostream &operator<<(std::ostream &out, const SplitCase &c) {
+  return out << c.resident << " blocks on the device, interval " << c.interval << ", " << c.slots << " slots, wrap "
+             << c.wrap << ", " << c.mixedTokens << " mixed tokens, poison " << c.poison;
+}
+
+// `setup` with the case's placement; `blocks`: that there are, all of them on the device is no split.
+inline RunSetup withCase(RunSetup setup, const SplitCase &c, int64_t blocks) {
+  model::Policy policy;
+  policy.none = c.interval == 0;
+  if (c.interval > 0)
+    policy.interval = c.interval;
+  compiler::Candidate placement = compiler::wholeLayers(policy, setup.spec, model::layoutWeights(setup.spec)).front();
+  placement.residency.wrap.around = c.wrap;
+  if (c.resident < blocks) {
+    placement.residency.setKvAway(setup.spec.layers, c.resident);
+    placement.residency.kvSlots = c.slots;
+  }
+  setup.placement = placement;
+  setup.mixedTokens = c.mixedTokens;
+  setup.poison = c.poison;
+  return setup;
+}
+
+} // namespace headrace::golden
