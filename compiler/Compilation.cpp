@@ -59,8 +59,10 @@ Compilation::Compilation(const CompileRequest &request, const Policy &policy, Ta
 absl::StatusOr<plan::Plan> Compilation::run() {
   if (target_.kvResident)
     return withSlots([this] {
+      packsAll_ = false;
       split_ = caches_.stated(policy_.candidates(inputs_), *target_.kvResident);
-      return choose();
+      absl::StatusOr<plan::Plan> plan = choose();
+      return lacksDeviceMemory(plan.status()) ? packAll(plan.status()) : std::move(plan);
     });
   absl::StatusOr<plan::Plan> plan = choose();
   if (!lacksDeviceMemory(plan.status()) || !policy_.traits.splitsCaches || request_.goal.kvDeviceMemory)
@@ -101,17 +103,10 @@ absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
   // Where objectives decide it may be another than the first that meets them.
   const auto most = static_cast<size_t>(
       request_.policy.placements.value_or(policy_.traits.byObjective ? model::kDefaultPlacements : 1));
-  // Packing may take a little more than arithmetic says, homes that several placements share more than that; or less,
-  // so that at last all are tried that could do.
+  // Packing may take a little more than arithmetic says, homes that several placements share more than that.
   packsAll_ = false;
-  for (const int64_t lessIn256ths : {0, 1, 16, 64, 128, 256}) {
-    if (lessIn256ths < 256) {
-      split_ = caches_.filled(all, most, lessIn256ths);
-    } else {
-      packsAll_ = true;
-      split_ = caches_.least(all);
-      std::erase_if(*split_, [&](const Candidate &c) { return family_.held(c).bytes > target_.deviceMemory; });
-    }
+  for (const int64_t lessIn256ths : {0, 1, 16, 64, 128}) {
+    split_ = caches_.filled(all, most, lessIn256ths);
     if (split_->empty())
       continue;
     latency_.reset();
@@ -128,10 +123,23 @@ absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
           absl::StrCat(plan.status().message(), ". With all KV blocks on the device: ", whole.message()));
     return plan;
   }
+  split_ = caches_.least(all);
+  if (absl::StatusOr<plan::Plan> plan = packAll(whole); plan.ok()) {
+    absl::StrAppend(&plan->reason, ". ", explainSplit(*plan));
+    return plan;
+  }
   absl::Status least = leastOf(caches_.least(all), whole);
   return request_.goal.kvHostMemory
              ? absl::ResourceExhaustedError(absl::StrCat(least.message(), ", more kv_host_memory"))
              : least;
+}
+
+absl::StatusOr<plan::Plan> Compilation::packAll(const absl::Status &refused) {
+  packsAll_ = true;
+  latency_.reset();
+  nested_ = false;
+  std::erase_if(*split_, [&](const Candidate &c) { return family_.held(c).bytes > target_.deviceMemory; });
+  return split_->empty() ? refused : choose();
 }
 
 // Says of the candidate that needs the least memory how much that is, where it is less than `refused` says.
