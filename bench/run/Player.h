@@ -6,18 +6,16 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "bench/KeptWeights.h"
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
-#include "runtime/model/WeightSource.h"
 
 namespace headrace::bench {
 
@@ -37,26 +35,6 @@ inline void check(const absl::Status &status) {
   if (!status.ok())
     fail(std::string(status.message()));
 }
-
-// Fills each unit once, and copies it from then on: the plans of this program differ in where weights lie, not in what
-// they are.
-class KeptWeights final : public model::WeightSource {
-public:
-  absl::Status fill(const model::Unit &unit, model::MatrixOrder order, absl::Span<std::byte> out) const override {
-    std::vector<std::byte> &kept = kept_[{static_cast<int>(unit.role), unit.layer}];
-    if (kept.empty()) {
-      kept.resize(out.size());
-      if (absl::Status status = source_->fill(unit, order, absl::MakeSpan(kept)); !status.ok())
-        return status;
-    }
-    std::copy(kept.begin(), kept.end(), out.begin());
-    return absl::OkStatus();
-  }
-
-private:
-  std::unique_ptr<model::WeightSource> source_ = model::syntheticWeights(1);
-  mutable std::map<std::pair<int, int64_t>, std::vector<std::byte>> kept_;
-};
 
 // What an iteration of a workload brings.
 struct Load {

@@ -25,17 +25,6 @@ template <typename T> double nearestRank(std::vector<T> values, double q) {
 double quantile(std::vector<int64_t> values, double q) { return nearestRank(std::move(values), q); }
 double quantile(std::vector<double> values, double q) { return nearestRank(std::move(values), q); }
 
-absl::Status KeptWeights::fill(const model::Unit &unit, model::MatrixOrder order, absl::Span<std::byte> out) const {
-  std::vector<std::byte> &kept = kept_[{static_cast<int>(unit.role), unit.layer}];
-  if (kept.empty()) {
-    kept.resize(out.size());
-    if (absl::Status status = source_->fill(unit, order, absl::MakeSpan(kept)); !status.ok())
-      return status;
-  }
-  std::copy(kept.begin(), kept.end(), out.begin());
-  return absl::OkStatus();
-}
-
 Player::Player(plan::Plan plan, const host::HostOptions &options, const KeptWeights &weights, const Load &load)
     : plan_(std::make_unique<plan::Plan>(std::move(plan))), device_(host::makeHostDevice(options)) {
   runtime_ = take(core::Runtime::load(*plan_, *device_, {.trace = true}, &weights, {}));

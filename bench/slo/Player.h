@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "bench/KeptWeights.h"
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
-#include "runtime/model/WeightSource.h"
 
 namespace headrace::bench {
 
@@ -37,17 +37,6 @@ template <typename T> T take(absl::StatusOr<T> value) {
 // Nearest rank; 0 of none.
 double quantile(std::vector<int64_t> values, double q);
 double quantile(std::vector<double> values, double q);
-
-// Fills each unit once, and copies it from then on: the plans of one model differ in where weights lie, not in what
-// they are.
-class KeptWeights final : public model::WeightSource {
-public:
-  absl::Status fill(const model::Unit &unit, model::MatrixOrder order, absl::Span<std::byte> out) const override;
-
-private:
-  std::unique_ptr<model::WeightSource> source_ = model::syntheticWeights(1);
-  mutable std::map<std::pair<int, int64_t>, std::vector<std::byte>> kept_;
-};
 
 // What every iteration brings.
 struct Load {

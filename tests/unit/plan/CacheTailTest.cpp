@@ -12,6 +12,7 @@
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
+#include "tests/unit/plan/BrokenPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/SplitCachePlan.h"
 
@@ -108,27 +109,9 @@ Content copyToThirdSlot(Plan &p, uint32_t at, bool ordered) {
   return {to.buffer, to.bufferOffset, to.bytes, to.address};
 }
 
-struct Broken {
-  const char *name;
-  Rule rule;
-  const char *message; // part of it
-  std::function<void(Plan &)> make;
-};
-
-void expectRefused(Plan plan, const Broken &broken) {
-  broken.make(plan);
-  const std::vector<Violation> violations = findViolations(plan);
-  ASSERT_FALSE(violations.empty()) << broken.name;
-  EXPECT_STREQ(ruleName(violations[0].rule), ruleName(broken.rule)) << broken.name;
-  EXPECT_NE(violations[0].message.find(broken.message), std::string::npos)
-      << broken.name << "\n  expected " << broken.message << "\n  was " << violations[0].message;
-}
-
-void expectAccepted(const Plan &plan, const std::string &name) {
-  for (const Violation &v : findViolations(plan))
-    ADD_FAILURE() << name << ": " << ruleName(v.rule) << ", schedule " << v.schedule << ", step " << v.step << ": "
-                  << v.message;
-}
+using test::Broken;
+using test::expectAccepted;
+using test::expectRefused;
 
 TEST(CacheTail, IsAccepted) {
   expectAccepted(splitPlan(), "split");

@@ -12,6 +12,7 @@
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
+#include "tests/unit/plan/BrokenPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 
 namespace headrace::plan {
@@ -69,29 +70,14 @@ void moveLocal(Plan &p, uint32_t id, uint64_t address) {
       o.address = address + o.bufferOffset;
 }
 
-struct Broken {
-  const char *name;
-  Rule rule;
-  const char *message; // part of it
-  std::function<void(Plan &)> make;
-};
+using test::Broken;
 
-void expectRefused(const Broken &broken) {
-  Plan plan = somePlan();
-  broken.make(plan);
-  const std::vector<Violation> violations = findViolations(plan);
-  ASSERT_FALSE(violations.empty()) << broken.name;
-  EXPECT_STREQ(ruleName(violations[0].rule), ruleName(broken.rule)) << broken.name;
-  EXPECT_NE(violations[0].message.find(broken.message), std::string::npos)
-      << broken.name << "\n  expected " << broken.message << "\n  was " << violations[0].message;
-}
+void expectRefused(const Broken &broken) { test::expectRefused(somePlan(), broken); }
 
 TEST(PlanVerifier, AcceptsPlansOfBothRules) {
   for (const test::NamedOptions &named : test::variedPlans()) {
     const Plan plan = test::makePlan(named.options);
-    for (const Violation &v : findViolations(plan))
-      ADD_FAILURE() << named.name << ": " << ruleName(v.rule) << ", schedule " << v.schedule << ", step " << v.step
-                    << ": " << v.message;
+    test::expectAccepted(plan, named.name);
     EXPECT_TRUE(verifyPlan(plan, "a.plan").ok());
   }
   EXPECT_TRUE(findViolations(somePlan()).empty());
