@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Schedules of copies: from what one state holds to what another needs, and from one placement's homes to another's.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/emit/EmitPlan.h"
+
+namespace headrace::compiler {
+namespace {
+
+// The bytes of `needed` that `held` has at the same place: a prefix of it, or none.
+uint64_t heldPrefix(const std::vector<plan::Content> &held, const plan::Content &needed) {
+  for (const plan::Content &content : held)
+    if (content.buffer == needed.buffer && content.bufferOffset == needed.bufferOffset &&
+        content.address == needed.address)
+      return std::min(content.bytes, needed.bytes);
+  return 0;
+}
+
+} // namespace
+
+bool contains(const plan::State &state, const plan::State &needed) {
+  if (needed.contents.empty())
+    return true;
+  return state.placement == needed.placement &&
+         std::all_of(needed.contents.begin(), needed.contents.end(), [&](const plan::Content &content) {
+           return heldPrefix(state.contents, content) == content.bytes;
+         });
+}
+
+uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {
+  const plan::State &from = plan_.states[fromState], &to = plan_.states[toState];
+  plan::Schedule schedule;
+  schedule.name = absl::StrCat("transition ", fromState, " to ", toState);
+  schedule.placement = to.placement;
+  schedule.iterationClass = plan::IterationClass::Transition;
+  schedule.entryState = fromState;
+  schedule.exitState = toState;
+  for (const plan::Content &content : to.contents)
+    if (const uint64_t held = heldPrefix(from.contents, content); held != content.bytes)
+      addCopy(schedule, to.placement,
+              {content.buffer, content.bufferOffset + held, content.bytes - held, content.address + held});
+  plan_.schedules.push_back(std::move(schedule));
+  return static_cast<uint32_t>(plan_.schedules.size() - 1);
+}
+
+uint32_t PlanEmitter::addSwitch(uint32_t fromPlacement, uint32_t toPlacement) {
+  const plan::Placement &from = plan_.placements[fromPlacement];
+  std::vector<plan::Extent> missing;
+  for (plan::Extent to : plan_.placements[toPlacement].extents)
+    if (to.space == plan::Space::Device) {
+      const plan::Extent *home = homeOf(from, to.buffer, to.interleaved ? to.bytes - 1 : to.bufferOffset);
+      if (home == nullptr || home->space != plan::Space::Host)
+        continue;
+      if (to.interleaved) { // blocks that are on the device in both lie in the same place
+        to.address += home->bufferOffset / plan_.kvBlockBytes() * plan_.kvStride();
+        to.bytes -= home->bufferOffset;
+        to.bufferOffset = home->bufferOffset;
+      }
+      missing.push_back(to);
+    }
+  if (missing.empty())
+    return plan::kNone;
+  std::sort(missing.begin(), missing.end(),
+            [](const plan::Extent &a, const plan::Extent &b) { return a.address < b.address; });
+  plan::Schedule schedule;
+  schedule.name = absl::StrCat("switch ", from.name, " to ", plan_.placements[toPlacement].name);
+  schedule.placement = toPlacement;
+  schedule.fromPlacement = fromPlacement;
+  schedule.iterationClass = plan::IterationClass::Transition;
+  for (const plan::Extent &to : missing) {
+    addCopy(schedule, fromPlacement, {to.buffer, to.bufferOffset, to.bytes, to.address});
+    schedule.operands.back().interleaved = to.interleaved;
+  }
+  plan_.schedules.push_back(std::move(schedule));
+  return static_cast<uint32_t>(plan_.schedules.size() - 1);
+}
+
+const plan::Extent *PlanEmitter::homeOf(const plan::Placement &placement, uint32_t buffer, uint64_t offset) {
+  for (const plan::Extent &e : placement.extents)
+    if (e.buffer == buffer && e.bufferOffset <= offset && offset - e.bufferOffset < e.bytes)
+      return &e;
+  return nullptr;
+}
+
+void PlanEmitter::addCopy(plan::Schedule &schedule, uint32_t sourcePlacement, const plan::Content &content) {
+  const plan::Extent &home = *homeOf(plan_.placements[sourcePlacement], content.buffer, content.bufferOffset);
+  plan::Step step;
+  step.kind = plan::StepKind::Copy;
+  step.lane = plan::Lane::H2D;
+  step.part = plan::Part::Movement;
+  step.layer = plan_.buffers[content.buffer].layer;
+  step.resizable = plan_.buffers[content.buffer].kind == plan::BufferKind::Kv;
+  step.firstOperand = static_cast<uint32_t>(schedule.operands.size());
+  step.operandCount = 2;
+  step.linkBytes = step.deviceBytes = content.bytes;
+  schedule.operands.push_back({content.buffer, plan::Space::Host, plan::Access::Read, plan::Arg::Source,
+                               content.bufferOffset, content.bytes,
+                               home.address + (content.bufferOffset - home.bufferOffset)});
+  schedule.operands.push_back({content.buffer, plan::Space::Device, plan::Access::Write, plan::Arg::Destination,
+                               content.bufferOffset, content.bytes, content.address});
+  schedule.steps.push_back(step);
+}
+
+} // namespace headrace::compiler
