@@ -233,15 +233,12 @@ Compilation::Attempt Compilation::firstThatFits() {
 
 absl::StatusOr<Evaluation> Compilation::evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps) {
   PlanEmitter emitter(layout_, target_, plan);
-  std::vector<uint64_t> hostAddresses(layout_.units.size(), 0);
-  for (size_t unit = 1; unit < hostAddresses.size(); ++unit)
-    hostAddresses[unit] = hostAddresses[unit - 1] + layout_.units[unit - 1].bytes;
-  const KvHomes kv = kvHomes({&candidate}, hostAddresses.back() + layout_.units.back().bytes);
-  absl::StatusOr<Placed> placed = candidates_.place(candidate, {&hostAddresses, &kv, /*forThePlan=*/false});
+  const HostLayout host = layOutHost({&candidate}, layout_, target_, request_.model->layers, /*all=*/true);
+  absl::StatusOr<Placed> placed = candidates_.place(candidate, {&host.units, &host.kv, /*forThePlan=*/false});
   if (!placed.ok())
     return placed.status();
   RETURN_IF_ERROR(candidates_.addTo(plan, emitter, *placed, nullptr));
-  if (kv.mirror > 0)
+  if (host.kv.mirror > 0)
     interleaveKv(plan);
   Evaluation evaluation;
   evaluation.arenaBytes = placed->arenaBytes();
@@ -272,27 +269,25 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
   overBudget_.reset();
   plan::Plan plan = emptyPlan();
   PlanEmitter emitter(layout_, target_, plan);
-  const std::vector<uint64_t> hostAddresses = layOutHost(choices, plan);
   std::vector<const Candidate *> chosen;
   chosen.reserve(choices.size());
   for (const Attempt &choice : choices)
     chosen.push_back(&choice.candidate());
-  const KvHomes kv = kvHomes(chosen, plan.hostBytes);
-  if (kv.mirror > 0)
-    plan.hostBytes = static_cast<uint64_t>(kv.hostAddresses.back()) + mirroredBytes(kv);
+  const HostLayout host = layOutHost(chosen, layout_, target_, request_.model->layers);
+  plan.hostBytes = host.bytes;
   if (plan.hostBytes > request_.hardware.hostMemoryBytes && latency_ && choices.size() > 1) {
     overBudget_ = {0, plan.arenaBytes}; // each fits alone
     return plan;
   }
   done_ = 0;
   total_ = static_cast<int>(choices.size() * (candidates_.classes() + target_.decode.size() + target_.mixed.size()));
-  ASSIGN_OR_RETURN(together, placeAll(choices, {&hostAddresses, &kv}, plan));
+  ASSIGN_OR_RETURN(together, placeAll(choices, {&host.units, &host.kv}, plan));
   if (overBudget_)
     return plan;
-  RETURN_IF_ERROR(checkHost(plan, kv));
+  RETURN_IF_ERROR(checkHost(host));
   for (Placed &p : together.placed)
     RETURN_IF_ERROR(candidates_.addTo(plan, emitter, p, [this] { advance(); }));
-  if (kv.mirror > 0)
+  if (host.kv.mirror > 0)
     interleaveKv(plan);
   else if (together.placed.size() > 1 && request_.goal.elasticKv != model::AutoOnOff::Off &&
            mostKvBlocks() > target_.kvBlocks)
@@ -338,12 +333,11 @@ absl::StatusOr<Compilation::Together> Compilation::placeAll(const std::vector<At
   return together;
 }
 
-absl::Status Compilation::checkHost(const plan::Plan &plan, const KvHomes &kv) const {
-  const uint64_t bytes = kv.mirror > 0 ? mirroredBytes(kv) * static_cast<uint64_t>(request_.model->layers) : 0;
-  if (bytes > request_.goal.kvHostMemory.value_or(bytes))
-    return absl::ResourceExhaustedError(explainKvHostExhausted(*request_.goal.kvHostMemory, bytes));
-  if (plan.hostBytes > request_.hardware.hostMemoryBytes)
-    return absl::ResourceExhaustedError(explainHostExhausted(request_.model, request_.hardware, plan.hostBytes));
+absl::Status Compilation::checkHost(const HostLayout &host) const {
+  if (host.kvBytes > request_.goal.kvHostMemory.value_or(host.kvBytes))
+    return absl::ResourceExhaustedError(explainKvHostExhausted(*request_.goal.kvHostMemory, host.kvBytes));
+  if (host.bytes > request_.hardware.hostMemoryBytes)
+    return absl::ResourceExhaustedError(explainHostExhausted(request_.model, request_.hardware, host.bytes));
   return absl::OkStatus();
 }
 
@@ -372,34 +366,6 @@ plan::Plan Compilation::emptyPlan() const {
   if (policy_.traits.allowsForSlowest)
     plan.slowestPermille = prices_.slowestPermille();
   return plan;
-}
-
-std::vector<uint64_t> Compilation::layOutHost(const std::vector<Attempt> &choices, plan::Plan &plan) const {
-  std::vector<bool> away(layout_.units.size(), false);
-  for (const Attempt &choice : choices)
-    for (const int32_t unit : choice.candidate().residency.weightsAway())
-      away[static_cast<size_t>(unit)] = true;
-  std::vector<uint64_t> addresses(layout_.units.size(), 0);
-  for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
-    addresses[unit] = plan.hostBytes;
-    if (away[unit])
-      plan.hostBytes += layout_.units[unit].bytes;
-  }
-  return addresses;
-}
-
-KvHomes Compilation::kvHomes(const std::vector<const Candidate *> &candidates, uint64_t begin) const {
-  KvHomes kv;
-  kv.blocks = target_.kvBlocks;
-  kv.blockBytes = target_.kvBlockBytes;
-  for (const Candidate *candidate : candidates)
-    if (const std::optional<int64_t> away = candidate->residency.firstKvBlockAway())
-      kv.mirror = kv.mirror == 0 ? *away : std::min(kv.mirror, *away);
-  for (int64_t layer = 0; layer < request_.model->layers && kv.mirror > 0; ++layer) {
-    kv.hostAddresses.push_back(static_cast<int64_t>(begin));
-    begin = model::alignUp(begin + mirroredBytes(kv));
-  }
-  return kv;
 }
 
 int64_t Compilation::mostKvBlocks() const {

@@ -15,6 +15,7 @@
 #include "compiler/choose/PolicyInputs.h"
 #include "compiler/choose/SplitCaches.h"
 #include "compiler/emit/CandidateCompiler.h"
+#include "compiler/emit/LayOutHost.h"
 #include "compiler/lower/CompileRequest.h"
 #include "runtime/plan/Plan.h"
 
@@ -74,15 +75,8 @@ private:
   // The choice that ends highest among those that can still offload more; the first if none can.
   static size_t mostDemanding(const std::vector<Attempt> &choices, Together &together);
   // ResourceExhausted where the host has less memory than the plan pins.
-  absl::Status checkHost(const plan::Plan &plan, const KvHomes &kv) const;
+  absl::Status checkHost(const HostLayout &host) const;
   plan::Plan emptyPlan() const;
-  // Every unit that any placement offloads, one after another: the units of a layer are one run of bytes.
-  std::vector<uint64_t> layOutHost(const std::vector<Attempt> &choices, plan::Plan &plan) const;
-  // Blocks that any of the placements has at home on the host are there in all of them, layer by layer from `begin` on.
-  KvHomes kvHomes(const std::vector<const Candidate *> &candidates, uint64_t begin) const;
-  static uint64_t mirroredBytes(const KvHomes &kv) { // of a layer
-    return static_cast<uint64_t>(kv.blocks - kv.mirror) * kv.blockBytes;
-  }
   int64_t mostKvBlocks() const; // that the batch has use for
   void explain(const Attempt &choice, plan::Plan &plan) const;
   void advance(); // reports to CompileRequest::progress

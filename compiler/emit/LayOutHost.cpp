@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emit/LayOutHost.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::compiler {
+
+HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const model::WeightLayout &layout,
+                      const Target &target, int64_t layers, bool all) {
+  HostLayout host;
+  std::vector<bool> away(layout.units.size(), all);
+  host.kv.blocks = target.kvBlocks;
+  host.kv.blockBytes = target.kvBlockBytes;
+  for (const Candidate *candidate : candidates) {
+    for (const int32_t unit : candidate->residency.weightsAway())
+      away[static_cast<size_t>(unit)] = true;
+    if (const std::optional<int64_t> kv = candidate->residency.firstKvBlockAway())
+      host.kv.mirror = host.kv.mirror == 0 ? *kv : std::min(host.kv.mirror, *kv);
+  }
+  for (size_t unit = 0; unit < layout.units.size(); ++unit) {
+    host.units.push_back(host.bytes);
+    host.bytes += away[unit] ? layout.units[unit].bytes : 0;
+  }
+  const uint64_t mirrored = static_cast<uint64_t>(host.kv.blocks - host.kv.mirror) * host.kv.blockBytes; // of a layer
+  for (int64_t layer = 0; layer < layers && host.kv.mirror > 0; ++layer) {
+    const uint64_t begin = model::alignUp(host.bytes);
+    host.kv.hostAddresses.push_back(static_cast<int64_t>(begin));
+    host.bytes = begin + mirrored;
+    host.kvBytes += mirrored;
+  }
+  return host;
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What lies where in the host slab of a plan: the same for all of its placements, so that a change between them moves
+// nothing there.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compiler/lower/Candidate.h"
+#include "compiler/lower/Pipeline.h"
+#include "compiler/lower/ResolveGoal.h"
+
+namespace headrace::compiler {
+
+struct HostLayout {
+  std::vector<uint64_t> units; // address of each unit
+  KvHomes kv;
+  uint64_t bytes = 0;   // of the slab
+  uint64_t kvBytes = 0; // of them caches', what alignment adds left out
+};
+
+// Every unit that any of the candidates offloads, one after another, so that the units of a layer are one run of bytes;
+// `all`: whether anybody does or not. Then, layer by layer, the KV blocks that any of them has at home on the host.
+HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const model::WeightLayout &layout,
+                      const Target &target, int64_t layers, bool all = false);
+
+} // namespace headrace::compiler
