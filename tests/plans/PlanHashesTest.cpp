@@ -84,6 +84,22 @@ std::vector<Case> others() {
                                      "--context 96"}};
 }
 
+// KV caches that are split between device and host: stated, by themselves, within objectives, in several placements.
+std::vector<Case> splitCaches() {
+  const std::string llama =
+      "--hardware a10 --batch 4 --context 65536 --sequences 4 --contexts 256,65536 --new-tokens 64 ";
+  std::vector<Case> cases = {{"llama-3.1-8b", llama + "--device-memory 20GiB"},
+                             {"llama-3.1-8b", llama + "--kv-device-memory 3GiB --interval 4"},
+                             {"llama-3.1-8b", llama + "--tpot 1160ms"},
+                             {"llama-3.1-8b", llama + "--placements 4"},
+                             {"llama-3.1-8b", llama + "--kv-device-memory 3GiB --policy headrace --tpot 2s"}};
+  for (const char *model : {"llama-7-gqa-llama3-f32", "opt-12-gelu-f16", "qwen3-12-tied-bias-bf16"})
+    for (const char *flags : {"--kv-device-memory 150KiB", "--kv-device-memory 150KiB --interval 3",
+                              "--kv-device-memory 150KiB --placements 3"})
+      cases.push_back({absl::StrCat("golden/", model), absl::StrCat("--batch 8 --context 64 ", flags)});
+  return cases;
+}
+
 struct Fixed {
   std::string hash, text;
 };
@@ -129,7 +145,7 @@ std::string pathOf(const char *file) { return absl::StrCat(sourceDir(), "/tests/
 
 TEST(PlanHashes, AreThoseCommitted) {
   std::vector<Case> cases = goldens();
-  for (const std::vector<Case> &more : {shapes(), others()})
+  for (const std::vector<Case> &more : {shapes(), others(), splitCaches()})
     cases.insert(cases.end(), more.begin(), more.end());
   std::string hashes, texts;
   for (const Case &one : cases) {
