@@ -223,10 +223,7 @@ private:
     };
     Progress generating("generating");
     request_.onIteration = [&](const serve::IterationSeen &seen) {
-      serve::IterationSeen unwatched = seen;
-      unwatched.ns = looks_->measured(seen.variant, seen.ns);
-      if (seen.gapNs >= 0)
-        unwatched.gapNs -= seen.ns - unwatched.ns;
+      const serve::IterationSeen unwatched = looks_->unwatched(seen);
       generating.note(cat("iteration ", looks_->times().count()));
       lastVariant_ = seen.variant;
       report_->times.add(unwatched);

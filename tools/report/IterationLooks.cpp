@@ -78,15 +78,19 @@ void IterationLooks::beforeLaunch(const plan::IterationSize &next) {
     std::erase_if(looks_, [&](const Look &kept) { return !stride_.wants(kept.iteration); });
 }
 
-int64_t IterationLooks::measured(uint32_t variant, int64_t ns) {
+serve::IterationSeen IterationLooks::unwatched(serve::IterationSeen seen) {
   const uint64_t iteration = times_.count() + 1;
-  // It was launched when the look had ended, instead of when the one before it was in flight.
+  // It was launched when the look had ended, instead of when the one before it was in flight: what that copies behind
+  // its tokens stands between them all the same.
   const Wait &wait = waits_[(iteration - 1) % waits_.size()];
-  if (iteration > 1 && wait.iteration == iteration - 1)
-    ns += std::max<int64_t>(0, wait.toNs - std::max(wait.fromNs, visibleNs_));
-  times_.add(variant, ns);
+  if (iteration > 1 && wait.iteration == iteration - 1) {
+    seen.ns += std::max<int64_t>(0, wait.toNs - std::max(wait.fromNs, visibleNs_));
+    if (seen.gapNs >= 0) // since the tokens of that one
+      seen.gapNs = std::min(seen.gapNs, seen.ns);
+  }
+  times_.add(seen.variant, seen.ns);
   visibleNs_ = std::max(visibleNs_, runtime_.device().tokensVisibleNs(iteration));
-  return ns;
+  return seen;
 }
 
 absl::Status IterationLooks::finish() {

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/plan/PlacementTable.h"
+#include "runtime/serve/engine/BatchEngine.h"
 
 namespace headrace::tools {
 
@@ -73,8 +74,9 @@ public:
   IterationLooks(core::Runtime &runtime, bool opened, bool many) : runtime_(runtime), opened_(opened), many_(many) {}
 
   void beforeLaunch(const plan::IterationSize &next);
-  // An iteration's time from launch to visible tokens, as if nobody had looked. Call it for each, in their order.
-  int64_t measured(uint32_t variant, int64_t ns);
+  // An iteration's time to visible tokens and the gap before them, as if nobody had looked. Call it for each, in their
+  // order.
+  serve::IterationSeen unwatched(serve::IterationSeen seen);
   // When all launches have ended: what went wrong with a look, if something did.
   absl::Status finish();
 
