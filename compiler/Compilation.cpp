@@ -22,7 +22,8 @@ namespace headrace::compiler {
 namespace {
 
 constexpr char kCompilerVersion[] = "headrace 0.1.0";
-constexpr int64_t kMostKvSlots = 8; // that are tried
+constexpr int64_t kMostKvSlots = 8;   // that are tried
+constexpr int64_t kMostCompared = 32; // placements, of those that an objective may choose from
 
 // The largest decode bucket of the first placement, whatever is in use of KV.
 const plan::Variant &largestDecode(const plan::Plan &plan) {
@@ -61,8 +62,11 @@ absl::StatusOr<plan::Plan> Compilation::run() {
     return withSlots([this] {
       packsAll_ = false;
       split_ = caches_.stated(policy_.candidates(inputs_), *target_.kvResident);
+      const std::vector<Candidate> stated = *split_;
       absl::StatusOr<plan::Plan> plan = choose();
-      return lacksDeviceMemory(plan.status()) ? packAll(plan.status()) : std::move(plan);
+      if (lacksDeviceMemory(plan.status()))
+        plan = packAll(plan.status());
+      return lacksDeviceMemory(plan.status()) ? leastOf(stated, plan.status()) : std::move(plan);
     });
   absl::StatusOr<plan::Plan> plan = choose();
   if (!lacksDeviceMemory(plan.status()) || !policy_.traits.splitsCaches || request_.goal.kvDeviceMemory)
@@ -85,6 +89,8 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withSlots(Make &&m
       break;
     caches_.setSlots(slots);
     absl::StatusOr<plan::Plan> more = make();
+    if (missed && !more.ok())
+      continue;
     if (!more.ok() || (plan.ok() && decodeNs(*more) >= decodeNs(*plan)))
       break;
     plan = std::move(more);
@@ -101,8 +107,8 @@ bool Compilation::maySplit() const {
 absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
   const std::vector<Candidate> all = policy_.candidates(inputs_);
   // Where objectives decide it may be another than the first that meets them.
-  const auto most = static_cast<size_t>(
-      request_.policy.placements.value_or(policy_.traits.byObjective ? model::kDefaultPlacements : 1));
+  const auto most =
+      static_cast<size_t>(request_.policy.placements.value_or(policy_.traits.byObjective ? kMostCompared : 1));
   // Packing may take a little more than arithmetic says, homes that several placements share more than that.
   packsAll_ = false;
   for (const int64_t lessIn256ths : {0, 1, 16, 64, 128}) {

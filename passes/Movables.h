@@ -3,10 +3,9 @@
 // What InsertMovement has to bring to the device in one iteration, in which order, and where to: plain values that the
 // planning of the wrap-around cut reads as well.
 //
-//   items    what a slot holds at a time: the weights of an offloaded layer, or what the head reads; the tail of a
-//   cache moved    in order of first use, which is the order of copying; a movable lies in its item's slot behind those
-//   of
-//            the item that are used before it; in a ring (one slot for all) where algorithms::assignRing puts it
+//   items    what a slot holds at a time: the weights of an offloaded layer, what the head reads, or a cache's tail
+//   moved    in order of first use, which is the order of copying; a movable lies in its item's slot behind those of
+//            its item that are used before it; in a ring (one slot for all) where algorithms::assignRing puts it
 #pragma once
 
 #include <cstdint>

@@ -60,6 +60,7 @@ struct ChoiceProblem {
   size_t most = SIZE_MAX;            // placements at the most: what fits each alone may not fit together
   std::vector<Candidate> candidates; // what there is to choose from; the first offloads the least
   bool inOrder = false;              // each is better than those behind it, whatever it frees
+  bool splitCaches = false;          // they have KV blocks at home on the host: how many, others decided
   // Not to choose from: what a refusal says of memory counts them. Null: none.
   std::function<std::vector<Candidate>()> smallest;
   std::vector<Objective> buckets; // decode, then mixed

@@ -222,7 +222,7 @@ absl::Status Chooser::refusal() {
   minima.decode = leastOfClass(true, p_.target->deviceMemory);
   minima.mixed = leastOfClass(false, p_.target->deviceMemory);
   raiseForGaps(minima);
-  minima.ofMemory = !p_.inOrder; // else each is what fits this memory
+  minima.ofMemory = !p_.splitCaches; // with other amounts of it other blocks would be there
   if (minima.ofMemory) {
     minima.bytesAtObjective = leastBytes();
     lowerBySmallest(minima.bytesAtAny);

@@ -55,6 +55,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   const PolicyInputs inputs{*in_.request, *in_.target, *in_.layout, *in_.family, in_.steps};
   problem.candidates = in_.candidates != nullptr ? *in_.candidates : in_.policy->candidates(inputs);
   problem.inOrder = in_.inOrder;
+  problem.splitCaches = in_.candidates != nullptr;
   problem.smallest = in_.smallest;
   if (in_.policy->opinion != nullptr)
     problem.meets = in_.policy->opinion(inputs);

@@ -4,10 +4,9 @@
 // (variant keys without their placement) that the plan is to have.
 //
 //   decode   tokens = sequences     one row a sequence: one for each sequence bucket and context bucket
-//   mixed    tokens > sequences     prefill, alone or beside decoding: for each token bucket and context bucket, once
-//   for
-//                                   the smallest and once for the largest sequence bucket (the count decides little but
-//                                   the rows of the head)
+//   mixed    tokens > sequences     prefill, alone or beside decoding: for each token bucket and context bucket once
+//                                   for the smallest and once for the largest sequence bucket (the count decides
+//                                   little but the rows of the head)
 #pragma once
 
 #include <cstdint>

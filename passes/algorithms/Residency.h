@@ -3,9 +3,8 @@
 // What lives where, and how the rest gets to the device in time, as one value: all that a policy decides about a
 // placement, and all that the passes are told.
 //
-//   movable   a buffer whose home may be elsewhere than on the device: a weight (a unit of placement), the KV cache of
-//   a
-//             layer, the activations kept of a layer
+//   movable   a buffer whose home may be elsewhere than on the device: a weight (a unit of placement), a layer's KV
+//             cache, the activations kept of a layer
 //   extent    a run of a movable with one home and one encoding; what no extent names is at home on the device
 //   item      what is brought together: the movables of one layer, or what the head reads
 //   slot      a range of device memory that items take turns in
@@ -20,12 +19,10 @@
 //   compute  | 0  | 1  | 2  | 3  |
 //   paper    | 1  |    | 3  |    |              one slot. When the first layer of its interval starts (Select-N,
 //                                               section 4.1); for an interval of one, when the layer before does
-//   eager    | 3  |    | 1' |    |              two slots, or a ring of two. As soon as its range is free; 1' is the
-//   next
-//                                               iteration's: the cut is all of layer 1
-//   ahead 1  |    |    | 3  |    | 1' |         one slot. When the item so many before it has ended: the last copy for
-//   the
-//                                               next iteration begins behind the last layer (vLLM's prefetch_step)
+//   eager    | 3  |    | 1' |    |              two slots, or a ring of two. As soon as its range is free; 1' is of
+//                                               the next iteration: the cut is all of layer 1
+//   ahead 1  |    |    | 3  |    | 1' |         one slot. When the item so many before it has ended: the last copy,
+//                                               for the next iteration, behind the last layer (vLLM's prefetch_step)
 //   ahead 0  | 0  : 1  | 1  | 2  : 3  | 3  |    one slot. When its layer is next: compute waits for every copy
 //                                               (Accelerate's hooks)
 //

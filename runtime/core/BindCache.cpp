@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/BlockRuns.h"
 
 namespace headrace::core {
 namespace {
@@ -45,10 +46,10 @@ absl::StatusOr<Blocks> oneBehindTheOther(const Operand &operand, Space space, ui
   return wholeBlocks(operand, blockBytes);
 }
 
-// Blocks below this number may be in use.
+// Blocks below this number may be in use; of a schedule by hand without a placement none are known.
 uint64_t blocksInUse(const plan::Plan &plan, const plan::Schedule &schedule) {
-  const bool all = schedule.kvBlocks == 0 && schedule.placement < plan.placements.size();
-  return static_cast<uint64_t>(all ? plan.placements[schedule.placement].kvBlocks : schedule.kvBlocks);
+  return schedule.placement < plan.placements.size() ? static_cast<uint64_t>(plan::kvBlocksOf(plan, schedule))
+                                                     : static_cast<uint64_t>(schedule.kvBlocks);
 }
 
 // The number of blocks at home on the device.

@@ -174,7 +174,12 @@ const plan::Plan &Runtime::plan() const { return impl_->plan; }
 Device &Runtime::device() { return impl_->device; }
 KvBlocks &Runtime::kvBlocks() { return impl_->blocks; }
 const Manifest &Runtime::manifest() const { return impl_->manifest; }
-void Runtime::kvWritten() { impl_->now = impl_->paths.config(placement(), 0); }
+void Runtime::kvWritten() {
+  // Of caches that are all on the device slots hold nothing; what they hold of weights stays.
+  const plan::Placement &of = impl_->plan.placements[placement()];
+  if (plan::residentBlocks(impl_->plan, of) < of.kvBlocks)
+    impl_->now = impl_->paths.config(placement(), 0);
+}
 uint32_t Runtime::placement() const { return impl_->paths.placementOf(impl_->now); }
 uint64_t Runtime::launched() const { return impl_->launched; }
 InUse Runtime::launchedInUse() const { return impl_->launchedInUse; }

@@ -20,6 +20,7 @@
 // that the copy reads, so the two are ordered, and the steps' own order tells what is stale.
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "runtime/plan/Clocks.h"
@@ -93,7 +94,7 @@ private:
   RangeMap memory_;
   std::vector<bool> written_; // by local: some step before has written it
   // By buffer, of caches whose blocks lie apart: where its byte 0 is tracked, by where copies of it may be.
-  std::vector<std::vector<uint64_t>> places_;
+  std::vector<std::set<uint64_t>> places_;
   // Of the step being played: what it has read that was stale, since that step.
   struct StaleBytes {
     uint64_t offset = 0, bytes = 0;

@@ -19,9 +19,7 @@ bool Playback::isTracked(const Operand &operand) const {
 void Playback::addPlace(uint32_t buffer, uint64_t base) {
   if (buffer >= places_.size() || plan_.buffers[buffer].kind != BufferKind::Kv)
     return;
-  std::vector<uint64_t> &places = places_[buffer];
-  if (std::find(places.begin(), places.end(), base) == places.end())
-    places.push_back(base);
+  places_[buffer].insert(base);
 }
 
 // What exists of the mirrored bytes is in the slab, and current.

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/sim/SimDevice.h"
 #include "runtime/sim/Simulator.h"
 #include "runtime/sim/TimedSchedule.h"
 #include "tests/conformance/FleetFixture.h"
@@ -245,6 +246,51 @@ TEST(PlanLoads, TailsCountByWhatIsInUse) {
     EXPECT_GE(timeAtRate((*many)[p], kLink) + 1, ns);
     EXPECT_LE(timeAtRate((*many)[p], kLink), nsOfOneMore + 50); // and so is each copy's time
   }
+}
+
+// Requests that begin with all of their blocks on the device and end with some away, or with the last one on it: each
+// gap is as sim plays it, the one included in which tails begin to be brought.
+TEST(PlanLoads, GapsHoldWhereARequestOutgrowsTheBlocksOnTheDevice) {
+  size_t crossed = 0;
+  for (const int64_t resident : {4, 7, 10, 13}) {
+    compiler::CompileRequest request = fleetPlanRequest({.linkBandwidth = kLink, .intervals = {1, 4}});
+    for (compiler::Candidate &candidate : request.placements)
+      candidate.residency.setKvAway(request.model->layers, resident);
+    const auto plan = compiler::compile(request);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const PlanLoads loads(*plan, 0);
+    const auto weights = model::syntheticWeights(1);
+    for (const int64_t prompt : {2, 6, 12})
+      for (const int64_t newTokens : {10, 20}) {
+        GenerateRequest asked;
+        asked.prompts.assign(3, std::vector<int32_t>(static_cast<size_t>(prompt), 1));
+        asked.maxNewTokens = newTokens;
+        asked.separatePrefill = true;
+        const auto placements = loads.placements({{prompt, prompt, prompt}, newTokens, false}, Role::Both, 0);
+        ASSERT_TRUE(placements.ok()) << placements.status();
+        for (const BusPlacement &p : *placements) {
+          const auto device = sim::makeSimDevice();
+          const auto runtime = core::Runtime::load(*plan, *device, {}, weights.get(), {.placement = p.placement});
+          ASSERT_TRUE(runtime.ok()) << runtime.status();
+          int64_t longest = 0, least = plan->kvBlocks, most = 0;
+          asked.onIteration = [&](const IterationSeen &seen) {
+            if (seen.prefill)
+              return;
+            longest = std::max(longest, seen.gapNs);
+            least = std::min(least, (*runtime)->launchedInUse().kvBlocks);
+            most = std::max(most, (*runtime)->launchedInUse().kvBlocks);
+          };
+          asked.placementOf = [&](const plan::IterationSize &) { return p.placement; };
+          const auto result = generate(**runtime, asked);
+          ASSERT_TRUE(result.ok()) << result.status();
+          crossed += least <= resident && most > resident;
+          EXPECT_LE(static_cast<double>(longest), timeAtRate(p, kLink) + 2)
+              << resident << " blocks on the device, " << prompt << " + " << newTokens << " tokens, placement "
+              << p.placement;
+        }
+      }
+  }
+  EXPECT_GT(crossed, 20u);
 }
 
 TEST(PlanLoads, RefusesABatchThatNoPlacementHolds) {

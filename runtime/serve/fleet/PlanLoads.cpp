@@ -44,8 +44,6 @@ PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
     if (schedule.iterationClass != plan::IterationClass::Transition)
       mostTailBytes_[schedule.placement] = std::max(mostTailBytes_[schedule.placement], tail);
   }
-  for (const plan::Transition &transition : plan.transitions)
-    transitionBytes_.push_back(plan::linkBytes(plan.schedules[transition.schedule]).h2d);
   for (const plan::Buffer &buffer : plan.buffers)
     residentBytes_ += buffer.kind == plan::BufferKind::Weight ? buffer.bytes : 0;
   for (uint32_t p = 0; p < plan.placements.size(); ++p) {
@@ -71,26 +69,28 @@ TransitionPaths::Config PlanLoads::exitOf(uint32_t variant) const {
 }
 
 // What the transitions on the way copy, and what they take beside that at the plan's rate.
-TransitionCost PlanLoads::path(TransitionPaths::Config from, TransitionPaths::Config to) const {
+TransitionCost PlanLoads::path(TransitionPaths::Config from, TransitionPaths::Config to, int64_t kvBlocks) const {
   TransitionCost cost;
   cost.possible = paths_.reaches(from, to);
   double ns = 0;
+  uint64_t wholeBytes = 0; // that take so long
   while (cost.possible && from != to) {
     const uint32_t transition = paths_.transition(from, to);
     if (transition != TransitionPaths::kFree) {
-      cost.bytes += transitionBytes_[transition];
+      cost.bytes += variants_.transitionBytes(transition, kvBlocks);
+      wholeBytes += variants_.transitionBytes(transition, std::numeric_limits<int64_t>::max());
       ns += static_cast<double>(plan_.transitions[transition].predictedNs);
     }
     from = paths_.next(from, to);
   }
   const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
-  cost.fixedNs = std::max(0.0, ns - static_cast<double>(cost.bytes) / rate * kNs);
+  cost.fixedNs = std::max(0.0, ns - static_cast<double>(wholeBytes) / rate * kNs);
   return cost;
 }
 
 TransitionCost PlanLoads::mostOfChange(uint32_t from, uint32_t to) const {
   TransitionCost most;
-  for (uint32_t variant : variants_.all().serving[to]) {
+  for (uint32_t variant : variants_.of(to)) {
     const TransitionCost cost = path(paths_.config(from, 0), entryOf(variant));
     most.bytes = std::max(most.bytes, cost.bytes);
     most.fixedNs = std::max(most.fixedNs, cost.fixedNs);
@@ -101,12 +101,13 @@ TransitionCost PlanLoads::mostOfChange(uint32_t from, uint32_t to) const {
 }
 
 std::optional<uint32_t> PlanLoads::cheapest(uint32_t placement, const Bucket &bucket) const {
-  return cheapest(variants_.all(), placement, bucket);
+  return cheapest(std::numeric_limits<int64_t>::max(), placement, bucket);
 }
 
-std::optional<uint32_t> PlanLoads::cheapest(const VariantLoads::View &view, uint32_t placement,
-                                            const Bucket &bucket) const {
-  for (uint32_t v : view.serving[placement]) {
+std::optional<uint32_t> PlanLoads::cheapest(int64_t kvBlocks, uint32_t placement, const Bucket &bucket) const {
+  for (uint32_t v : variants_.of(placement)) {
+    if (!variants_.serves(v, kvBlocks))
+      continue;
     const plan::Variant &variant = plan_.variants[v];
     const bool decode = plan_.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode;
     if (variant.newTokens >= bucket.tokens && variant.sequences >= bucket.sequences &&
@@ -118,7 +119,7 @@ std::optional<uint32_t> PlanLoads::cheapest(const VariantLoads::View &view, uint
 
 // As BatchRun composes them: prompts alone, until no prompt has more than one token left; from then on those that are
 // through decode beside them.
-std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(const VariantLoads::View &view, uint32_t placement,
+std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(int64_t kvBlocks, uint32_t placement,
                                                                 const BatchWork &batch) const {
   const std::vector<int64_t> &prompts = batch.promptTokens;
   std::vector<int64_t> rows(prompts.size(), 0);
@@ -152,7 +153,7 @@ std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(const VariantLoa
     }
     if (bucket.tokens == 0)
       return std::nullopt; // no room for any of them
-    const std::optional<uint32_t> variant = cheapest(view, placement, bucket);
+    const std::optional<uint32_t> variant = cheapest(kvBlocks, placement, bucket);
     if (!variant)
       return std::nullopt;
     variants.push_back(*variant);
@@ -160,13 +161,13 @@ std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(const VariantLoa
 }
 
 // One of each that the growing context goes through.
-std::optional<std::vector<uint32_t>> PlanLoads::decodeVariants(const VariantLoads::View &view, uint32_t placement,
+std::optional<std::vector<uint32_t>> PlanLoads::decodeVariants(int64_t kvBlocks, uint32_t placement,
                                                                const BatchWork &batch) const {
   const auto sequences = static_cast<int64_t>(batch.promptTokens.size());
   const int64_t longest = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end());
   std::vector<uint32_t> variants;
   for (int64_t context = longest + 1; context < longest + batch.newTokens;) {
-    const std::optional<uint32_t> variant = cheapest(view, placement, {sequences, sequences, context});
+    const std::optional<uint32_t> variant = cheapest(kvBlocks, placement, {sequences, sequences, context});
     if (!variant)
       return std::nullopt;
     variants.push_back(*variant);
@@ -183,11 +184,25 @@ BusStage PlanLoads::Iterations::stage(double rate) const {
   return {p.computeNs + beyond + exposedNs, linkBytes, std::max(0.0, p.hiddenNs), exposedBytes, soloNs, rate};
 }
 
+std::vector<uint32_t> PlanLoads::withEarlier(std::vector<uint32_t> variants, int64_t kvBlocks) const {
+  for (size_t i = 0, end = variants.size(); i < end; ++i)
+    if (const std::optional<uint32_t> earlier = variants_.withoutTails(variants[i]);
+        earlier && !variants_.serves(*earlier, kvBlocks))
+      variants.push_back(*earlier);
+  return variants;
+}
+
+int64_t PlanLoads::inUseBetween(uint32_t before, uint32_t after, const BatchWork &batch, int64_t end) const {
+  const int64_t limit = plan_.schedules[plan_.variants[before].schedule].kvBlocks;
+  const bool begins = limit > 0 && plan_.schedules[plan_.variants[after].schedule].kvBlocks == 0;
+  return begins ? std::min(end, limit + static_cast<int64_t>(batch.promptTokens.size())) : end;
+}
+
 // The longest gap(u, v) between iterations of a request alone on the bus. To spare a transition the runtime may take
 // another variant than the fastest that holds the size, one that takes no longer than that with its transition
 // (core::VariantTable); which then is what the next gap begins with.
-double PlanLoads::soloNs(const VariantLoads::View &view, uint32_t index, const BatchWork &batch,
-                         const std::vector<uint32_t> &tokens, const std::vector<uint32_t> &prompts) const {
+double PlanLoads::soloNs(const Use &use, uint32_t index, const BatchWork &batch, const std::vector<uint32_t> &tokens,
+                         const std::vector<uint32_t> &prompts) const {
   const int64_t least = batch.mayStopEarly ? 1 : static_cast<int64_t>(batch.promptTokens.size());
   const int64_t context = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end()) + 1;
   const auto predicted = [&](uint32_t v) { return static_cast<double>(plan_.variants[v].predictedNs); };
@@ -195,34 +210,38 @@ double PlanLoads::soloNs(const VariantLoads::View &view, uint32_t index, const B
   const auto nsOf = [&](const TransitionCost &way) {
     return static_cast<double>(way.bytes) / rate * kNs + way.fixedNs;
   };
-  std::vector<uint32_t> befores = batch.mayStopEarly ? view.serving[index] : tokens;
+  std::vector<uint32_t> befores = batch.mayStopEarly ? variants_.of(index) : withEarlier(tokens, use.end);
   const auto add = [&](uint32_t v) {
     if (std::find(befores.begin(), befores.end(), v) == befores.end())
       befores.push_back(v);
   };
   if (!prompts.empty()) {
     double wayNs = 0; // to the last of the prompts, from whatever another one leaves
-    for (uint32_t before : view.serving[index])
+    for (uint32_t before : variants_.of(index))
       wayNs = std::max(wayNs, nsOf(path(exitOf(before), entryOf(prompts.back()))));
-    for (uint32_t v : view.serving[index])
+    for (uint32_t v : variants_.of(index))
       if (predicted(v) <= predicted(prompts.back()) + wayNs &&
           plan_.schedules[plan_.variants[v].schedule].iterationClass == plan::IterationClass::Mixed)
         add(v);
-    add(prompts.back());
+    for (const uint32_t v : withEarlier({prompts.back()}, use.end))
+      add(v);
   }
   double longest = 0;
   for (size_t at = 0; at < befores.size(); ++at) { // grows
     const uint32_t before = befores[at];
     for (uint32_t v : tokens) {
-      const double most = predicted(v) + nsOf(path(exitOf(before), entryOf(v)));
-      for (uint32_t taken : view.serving[index]) {
+      const double most =
+          predicted(v) + nsOf(path(exitOf(before), entryOf(v), inUseBetween(before, v, batch, use.end)));
+      for (uint32_t taken : variants_.of(index)) {
         const plan::Variant &t = plan_.variants[taken];
-        const TransitionCost way = path(exitOf(before), entryOf(taken));
+        const int64_t between = inUseBetween(before, taken, batch, use.end);
+        const TransitionCost way = path(exitOf(before), entryOf(taken), between);
+        const VariantLoads::Loads &loads = between < use.end ? variants_.with(between) : use.loads;
         if (t.newTokens < least || t.sequences < least || t.context < context || !way.possible ||
             predicted(taken) > most)
           continue;
         add(taken);
-        const uint64_t own = view.of[before].tailNs + view.of[taken].headNs;
+        const uint64_t own = use.loads[before].tailNs + loads[taken].headNs;
         longest = std::max(longest, static_cast<double>(plan::slowestNs(own, permille_[index])) + nsOf(way));
       }
     }
@@ -240,11 +259,11 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchWork
   if (blocks > plan_.placements[index].kvBlocks - 1)
     return std::nullopt;
   // One request at a time has a device: its blocks are the lowest, behind the scratch block.
-  const VariantLoads::View &view = variants_.with(blocks + 1);
+  const Use use{variants_.with(blocks + 1), blocks + 1};
   std::optional<std::vector<uint32_t>> prompts, tokens;
-  if (prefills && !(prompts = prefillVariants(view, index, batch)))
+  if (prefills && !(prompts = prefillVariants(use.end, index, batch)))
     return std::nullopt;
-  if (decodes && !(tokens = decodeVariants(view, index, batch)))
+  if (decodes && !(tokens = decodeVariants(use.end, index, batch)))
     return std::nullopt;
   bool possible = true;
   const auto change = [&](Iterations &to, const TransitionCost &cost) {
@@ -262,8 +281,8 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchWork
     for (uint32_t v : *prompts) {
       shortestPrompts += static_cast<double>(plan_.variants[v].computeAloneNs);
       first.computeNs += slowest(plan_.variants[v].computeAloneNs);
-      first.ns += slowest(view.of[v].ns);
-      first.linkBytes += view.of[v].h2dBytes;
+      first.ns += slowest(use.loads[v].ns);
+      first.linkBytes += use.loads[v].h2dBytes;
       change(first, path(state, entryOf(v)));
       state = exitOf(v);
     }
@@ -278,30 +297,39 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchWork
     for (uint32_t v : *tokens) {
       const plan::Variant &variant = plan_.variants[v];
       each.computeNs = std::max(each.computeNs, slowest(variant.computeAloneNs));
-      each.ns = std::max(each.ns, slowest(view.of[v].ns));
-      each.linkBytes = std::max(each.linkBytes, view.of[v].h2dBytes);
+      each.ns = std::max(each.ns, slowest(use.loads[v].ns));
+      each.linkBytes = std::max(each.linkBytes, use.loads[v].h2dBytes);
       shortest = std::min(shortest, static_cast<double>(variant.computeAloneNs));
       // After whatever may run before it.
       const auto after = [&](uint32_t before) {
         Iterations one;
-        one.exposedBytes = before == v ? 0 : view.of[before].tailBytes;
-        change(one, path(exitOf(before), entryOf(v)));
+        one.exposedBytes = before == v ? 0 : use.loads[before].tailBytes;
+        const int64_t between = inUseBetween(before, v, batch, use.end);
+        change(one, path(exitOf(before), entryOf(v), between));
+        // Where it begins to bring tails it brings less of them than at the request's end: by so much it is shorter.
+        double sparedNs =
+            static_cast<double>(use.loads[v].ns - std::min(use.loads[v].ns, variants_.with(between)[v].ns));
+        const double sparedOfChange = std::min(sparedNs, one.exposedNs);
+        one.exposedNs -= sparedOfChange;
+        sparedNs -= sparedOfChange;
+        one.exposedBytes -= std::min(one.exposedBytes, static_cast<uint64_t>(sparedNs * rate / kNs));
         each.exposedBytes = std::max(each.exposedBytes, one.exposedBytes);
         each.exposedNs = std::max(each.exposedNs, one.exposedNs);
       };
-      for (uint32_t before : batch.mayStopEarly ? view.serving[index] : *tokens)
+      for (uint32_t before : batch.mayStopEarly ? variants_.of(index) : withEarlier(*tokens, use.end))
         after(before);
       if (prefills)
-        after(prompts->back());
+        for (uint32_t before : withEarlier({prompts->back()}, use.end))
+          after(before);
     }
     if (batch.mayStopEarly)
-      for (uint32_t v : view.serving[index])
+      for (uint32_t v : variants_.of(index))
         shortest = std::min(shortest, static_cast<double>(plan_.variants[v].computeAloneNs));
   }
   if (!possible)
     return std::nullopt;
   if (decodes)
-    each.soloNs = soloNs(view, index, batch, *tokens, prefills ? *prompts : std::vector<uint32_t>());
+    each.soloNs = soloNs(use, index, batch, *tokens, prefills ? *prompts : std::vector<uint32_t>());
 
   BusPlacement p;
   p.placement = index;

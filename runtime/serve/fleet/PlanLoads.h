@@ -26,6 +26,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -69,7 +70,7 @@ public:
   // The fastest variant of a placement that holds the size, whatever is in use of KV; none if none does.
   std::optional<uint32_t> cheapest(uint32_t placement, const Bucket &bucket) const;
   // Host to device, behind the tokens: no tail of the variant is longer than these take.
-  uint64_t tailBytes(uint32_t variant) const { return variants_.all().of[variant].tailBytes; }
+  uint64_t tailBytes(uint32_t variant) const { return variants_.all()[variant].tailBytes; }
   // From whatever slots of the one placement hold to any entry of the other one's variants: the most of each.
   const TransitionCost &change(uint32_t from, uint32_t to) const { return changes_[from * mixedTokens_.size() + to]; }
 
@@ -81,17 +82,28 @@ private:
     double soloNs = 0;
     BusStage stage(double rate) const;
   };
-  std::optional<uint32_t> cheapest(const VariantLoads::View &view, uint32_t placement, const Bucket &bucket) const;
-  std::optional<std::vector<uint32_t>> prefillVariants(const VariantLoads::View &view, uint32_t placement,
+  // What a request has in use: loads with so much, and KV blocks below this number at its end.
+  struct Use {
+    const VariantLoads::Loads &loads;
+    int64_t end;
+  };
+  std::optional<uint32_t> cheapest(int64_t kvBlocks, uint32_t placement, const Bucket &bucket) const;
+  std::optional<std::vector<uint32_t>> prefillVariants(int64_t kvBlocks, uint32_t placement,
                                                        const BatchWork &batch) const;
-  std::optional<std::vector<uint32_t>> decodeVariants(const VariantLoads::View &view, uint32_t placement,
+  std::optional<std::vector<uint32_t>> decodeVariants(int64_t kvBlocks, uint32_t placement,
                                                       const BatchWork &batch) const;
+  // Beside the variants of a request at its end those that ran in their place while less was in use.
+  std::vector<uint32_t> withEarlier(std::vector<uint32_t> variants, int64_t kvBlocks) const;
+  // The most in use when tails begin to be brought: each sequence takes a block at a time.
+  int64_t inUseBetween(uint32_t before, uint32_t after, const BatchWork &batch, int64_t end) const;
   std::optional<BusPlacement> placement(uint32_t placement, const BatchWork &batch, Role role, uint32_t from,
                                         uint64_t kvBytes) const;
-  double soloNs(const VariantLoads::View &view, uint32_t placement, const BatchWork &batch,
-                const std::vector<uint32_t> &tokens, const std::vector<uint32_t> &prompts) const;
+  double soloNs(const Use &use, uint32_t placement, const BatchWork &batch, const std::vector<uint32_t> &tokens,
+                const std::vector<uint32_t> &prompts) const;
   TransitionCost mostOfChange(uint32_t from, uint32_t to) const;
-  TransitionCost path(core::TransitionPaths::Config from, core::TransitionPaths::Config to) const;
+  // With KV blocks below this number in use.
+  TransitionCost path(core::TransitionPaths::Config from, core::TransitionPaths::Config to,
+                      int64_t kvBlocks = std::numeric_limits<int64_t>::max()) const;
   core::TransitionPaths::Config entryOf(uint32_t variant) const;
   core::TransitionPaths::Config exitOf(uint32_t variant) const;
 
@@ -100,7 +112,6 @@ private:
   core::TransitionPaths paths_;
   VariantLoads variants_;
   std::vector<int64_t> mixedTokens_;               // of each placement: the largest bucket of several rows a sequence
-  std::vector<uint64_t> transitionBytes_;          // host to device
   std::vector<uint64_t> mostTailBytes_;            // of each placement: of the exit states
   std::vector<uint64_t> freedBytes_, deviceBytes_; // of each placement
   std::vector<TransitionCost> changes_;            // [from][to]

@@ -33,44 +33,65 @@ StepLoad stepLoad(const plan::Plan &plan, const plan::Variant &variant, uint32_t
 
 } // namespace
 
-VariantLoads::VariantLoads(const plan::Plan &plan) : plan_(plan), all_(viewOf(std::nullopt)) {
+VariantLoads::VariantLoads(const plan::Plan &plan)
+    : plan_(plan), all_(loadsOf(std::nullopt)), of_(plan.placements.size()) {
   for (uint32_t p = 0; p < plan.placements.size(); ++p)
     split_ = split_ || plan::residentBlocks(plan, plan.placements[p]) < plan.placements[p].kvBlocks;
+  for (uint32_t v = 0; v < plan.variants.size(); ++v)
+    of_[plan.variants[v].placement].push_back(v);
+  for (std::vector<uint32_t> &of : of_)
+    std::stable_sort(of.begin(), of.end(), [&](uint32_t a, uint32_t b) {
+      return plan.variants[a].predictedNs < plan.variants[b].predictedNs;
+    });
 }
 
-const VariantLoads::View &VariantLoads::with(int64_t kvBlocks) const {
+const VariantLoads::Loads &VariantLoads::with(int64_t kvBlocks) const {
   if (!split_)
     return all_;
   int64_t most = 1;
   for (const plan::Placement &placement : plan_.placements)
     most = std::max(most, placement.kvBlocks);
+  constexpr int64_t kShares = core::kShares;
   const int64_t share = std::clamp<int64_t>((kvBlocks * kShares + most - 1) / most, 0, kShares);
-  std::unique_ptr<const View> &view = views_[static_cast<size_t>(share)];
-  if (!view)
-    view = std::make_unique<const View>(viewOf((share * most + kShares - 1) / kShares));
-  return *view;
+  std::unique_ptr<const Loads> &loads = shares_[static_cast<size_t>(share)];
+  if (!loads)
+    loads = std::make_unique<const Loads>(loadsOf((share * most + kShares - 1) / kShares));
+  return *loads;
 }
 
-VariantLoads::View VariantLoads::viewOf(std::optional<int64_t> kvBlocks) const {
-  View view;
-  view.serving.resize(plan_.placements.size());
+VariantLoads::Loads VariantLoads::loadsOf(std::optional<int64_t> kvBlocks) const {
+  Loads loads;
+  for (const plan::Variant &variant : plan_.variants)
+    loads.push_back(loadOf(variant, kvBlocks));
+  return loads;
+}
+
+bool VariantLoads::serves(uint32_t variant, int64_t kvBlocks) const {
+  const plan::Schedule &schedule = plan_.schedules[plan_.variants[variant].schedule];
+  return schedule.kvBlocks == 0 || kvBlocks <= schedule.kvBlocks;
+}
+
+std::optional<uint32_t> VariantLoads::withoutTails(uint32_t variant) const {
+  const plan::Variant &of = plan_.variants[variant];
   for (uint32_t v = 0; v < plan_.variants.size(); ++v) {
-    const plan::Variant &variant = plan_.variants[v];
-    const plan::Schedule &schedule = plan_.schedules[variant.schedule];
-    view.of.push_back(loadOf(variant, kvBlocks));
-    if (schedule.kvBlocks == 0 || (kvBlocks && *kvBlocks <= schedule.kvBlocks))
-      view.serving[variant.placement].push_back(v);
+    const plan::Variant &other = plan_.variants[v];
+    if (plan_.schedules[other.schedule].kvBlocks > 0 && other.placement == of.placement &&
+        other.newTokens == of.newTokens && other.sequences == of.sequences && other.context == of.context)
+      return v;
   }
-  for (std::vector<uint32_t> &of : view.serving)
-    std::stable_sort(of.begin(), of.end(), [&](uint32_t a, uint32_t b) {
-      return plan_.variants[a].predictedNs < plan_.variants[b].predictedNs;
-    });
-  return view;
+  return std::nullopt;
 }
 
-// As sim plays it where the directions of the link share nothing: a step begins when those before it on its lane, and
-// those that it has edges from, have ended. Where both directions are used the whole iteration counts as head, and what
-// its compute leaves of it as tail.
+uint64_t VariantLoads::transitionBytes(uint32_t transition, int64_t kvBlocks) const {
+  const plan::Schedule &schedule = plan_.schedules[plan_.transitions[transition].schedule];
+  uint64_t bytes = plan::linkBytes(schedule).h2d;
+  for (uint32_t step = 0; split_ && step < schedule.steps.size(); ++step)
+    if (schedule.steps[step].resizable)
+      if (const absl::StatusOr<core::SizedCopy> copy = core::sizedCopy(plan_, schedule, step); copy.ok())
+        bytes -= copy->bytes - core::bytesInUse(*copy, {kvBlocks});
+  return bytes;
+}
+
 VariantLoad VariantLoads::loadOf(const plan::Variant &variant, std::optional<int64_t> kvBlocks) const {
   const plan::Schedule &schedule = plan_.schedules[variant.schedule];
   const size_t steps = schedule.steps.size();

@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/core/InUse.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::serve {
@@ -31,25 +32,31 @@ public:
   // The plan outlives it.
   explicit VariantLoads(const plan::Plan &plan);
 
-  struct View {
-    std::vector<VariantLoad> of;                // each variant
-    std::vector<std::vector<uint32_t>> serving; // of each placement those that may run, as the runtime prefers them
-  };
+  using Loads = std::vector<VariantLoad>; // of each variant
   // Whatever is in use.
-  const View &all() const { return all_; }
+  const Loads &all() const { return all_; }
   // With KV blocks below this number in use, the scratch block included; rounded up to 64ths of the cache. Of one
   // thread at a time: what is asked for the first time is worked out then.
-  const View &with(int64_t kvBlocks) const;
+  const Loads &with(int64_t kvBlocks) const;
+
+  // A placement's variants, as the runtime prefers them.
+  const std::vector<uint32_t> &of(uint32_t placement) const { return of_[placement]; }
+  // Whether a variant may run with blocks below this number in use.
+  bool serves(uint32_t variant, int64_t kvBlocks) const;
+  // The one of the same bucket without tails; none if there is none.
+  std::optional<uint32_t> withoutTails(uint32_t variant) const;
+  // Host to device, of a transition with so much in use.
+  uint64_t transitionBytes(uint32_t transition, int64_t kvBlocks) const;
 
 private:
-  static constexpr int64_t kShares = 64;
-  View viewOf(std::optional<int64_t> kvBlocks) const;
+  Loads loadsOf(std::optional<int64_t> kvBlocks) const;
   VariantLoad loadOf(const plan::Variant &variant, std::optional<int64_t> kvBlocks) const;
 
   const plan::Plan &plan_;
   bool split_ = false; // blocks of caches are away somewhere
-  View all_;
-  mutable std::array<std::unique_ptr<const View>, kShares + 1> views_; // by 64ths in use
+  Loads all_;
+  std::vector<std::vector<uint32_t>> of_;                                      // by placement
+  mutable std::array<std::unique_ptr<const Loads>, core::kShares + 1> shares_; // by 64ths in use
 };
 
 } // namespace headrace::serve
