@@ -22,8 +22,10 @@ namespace headrace::compiler {
 namespace {
 
 constexpr char kCompilerVersion[] = "headrace 0.1.0";
-constexpr int64_t kMostKvSlots = 8;   // that are tried
-constexpr int64_t kMostCompared = 32; // placements, of those that an objective may choose from
+constexpr int64_t kMostKvSlots = 8; // that are tried
+constexpr int kFillings = 3;
+constexpr uint64_t kWorthFilling = 256; // from one part of so many of the device's memory on
+constexpr int64_t kMostCompared = 32;   // placements, of those that an objective may choose from
 
 // The largest decode bucket of the first placement, whatever is in use of KV.
 const plan::Variant &largestDecode(const plan::Plan &plan) {
@@ -119,6 +121,7 @@ absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
     nested_ = false;
     absl::StatusOr<plan::Plan> plan = choose();
     if (plan.ok()) {
+      plan = filledUp(*std::move(plan));
       absl::StrAppend(&plan->reason, ". ", explainSplit(*plan));
       return plan;
     }
@@ -134,10 +137,44 @@ absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
     absl::StrAppend(&plan->reason, ". ", explainSplit(*plan));
     return plan;
   }
-  absl::Status least = leastOf(caches_.least(all), whole);
-  return request_.goal.kvHostMemory
-             ? absl::ResourceExhaustedError(absl::StrCat(least.message(), ", more kv_host_memory"))
-             : least;
+  const absl::Status least = leastOf(caches_.least(all), whole);
+  return absl::ResourceExhaustedError(absl::StrCat(least.message(), whatHostWouldDo(all)));
+}
+
+// At this device memory, where it is the host that has no room for what would be away.
+std::string Compilation::whatHostWouldDo(const std::vector<Candidate> &candidates) {
+  caches_.setHostCounts(false);
+  const std::vector<Candidate> any = caches_.filled(candidates, SIZE_MAX, 0);
+  caches_.setHostCounts(true);
+  std::optional<HostLayout> least;
+  for (const Candidate &candidate : any)
+    if (const HostLayout host = layOutHost({&candidate}, layout_, target_, request_.model->layers);
+        !least || host.bytes < least->bytes)
+      least = host;
+  std::string text;
+  if (least && least->bytes > request_.hardware.hostMemoryBytes)
+    absl::StrAppend(&text, ", a host memory of ", least->bytes, " bytes");
+  if (least && least->kvBytes > request_.goal.kvHostMemory.value_or(least->kvBytes))
+    absl::StrAppend(&text, text.empty() ? ", " : " with ", "a kv_host_memory of ", least->kvBytes, " bytes");
+  return text;
+}
+
+// Packing may also take less than arithmetic says: what it leaves becomes blocks.
+plan::Plan Compilation::filledUp(plan::Plan plan) {
+  for (int tries = 0; tries < kFillings && split_->size() == 1; ++tries) {
+    const uint64_t left = target_.deviceMemory - plan.arenaBytes;
+    const int64_t resident =
+        *split_->front().residency.firstKvBlockAway() + static_cast<int64_t>(left / plan.kvStride());
+    if (left < std::max(plan.kvStride(), target_.deviceMemory / kWorthFilling) || resident >= target_.kvBlocks)
+      break;
+    split_ = caches_.stated(*split_, resident);
+    latency_.reset();
+    absl::StatusOr<plan::Plan> fuller = choose();
+    if (!fuller.ok())
+      break;
+    plan = *std::move(fuller);
+  }
+  return plan;
 }
 
 absl::StatusOr<plan::Plan> Compilation::packAll(const absl::Status &refused) {

@@ -47,9 +47,11 @@ private:
   bool maySplit() const;
   // As many KV blocks on the device as there is room for; `whole`: why not all of them.
   absl::StatusOr<plan::Plan> splitCaches(const absl::Status &whole);
+  plan::Plan filledUp(plan::Plan plan);
   // Of what there is to choose from all that could fit, in whatever way it is packed: that may take less than
   // arithmetic says. `refused` where nothing could.
   absl::StatusOr<plan::Plan> packAll(const absl::Status &refused);
+  std::string whatHostWouldDo(const std::vector<Candidate> &candidates);
   absl::Status leastOf(const std::vector<Candidate> &candidates, const absl::Status &refused);
   // What `make` makes with the tails of caches in two slots; or in as many more as make it better.
   template <class Make> absl::StatusOr<plan::Plan> withSlots(Make &&make);

@@ -57,6 +57,8 @@ int64_t SplitCaches::leastResident(const Candidate &candidate) const {
 }
 
 bool SplitCaches::hostHolds(const Candidate &split) const {
+  if (!hostCounts_)
+    return true;
   const uint64_t host = in_.request.hardware.hostMemoryBytes;
   Candidate weights = split;
   weights.residency.setNoKvAway();

@@ -27,6 +27,8 @@ public:
 
   // How many slots tails take turns in; 0: algorithms::kKvSlots.
   void setSlots(int64_t slots) { slots_ = slots; }
+  // False: as if the host held whatever is away.
+  void setHostCounts(bool counts) { hostCounts_ = counts; }
 
   // Of these candidates, the first of which offloads least, at most `most`: each with the most blocks on the device
   // with which it fits, less `lessIn256ths` of them (packing may take more than arithmetic says). Without those that
@@ -45,6 +47,7 @@ private:
 
   const PolicyInputs &in_;
   int64_t slots_ = 0;
+  bool hostCounts_ = true;
 };
 
 } // namespace headrace::compiler
