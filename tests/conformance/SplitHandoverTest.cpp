@@ -12,6 +12,7 @@
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/serve/engine/BatchRun.h"
 #include "runtime/serve/fleet/KvHandover.h"
+#include "runtime/sim/SimDevice.h"
 #include "tests/conformance/DevicesUnderTest.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
@@ -138,6 +139,49 @@ TEST_P(SplitHandover, TokensAreThoseOfOneDeviceWithAllBlocks) {
         EXPECT_EQ(right.runtime->kvBlocks().endOfUse(), 1);
         EXPECT_EQ(left.runtime->kvBlocks().endOfUse(), 1);
       }
+}
+
+// Blocks that were filled otherwise are in no slot: tails are brought anew, in virtual time as well. Weights stay.
+TEST_P(SplitHandover, SlotsForgetTailsAndKeepWeights) {
+  for (const int64_t resident : {kBlocks, int64_t{4}}) {
+    compiler::CompileRequest request;
+    request.model = core::tinyLlama(kLayers);
+    request.hardware = core::tinyPlan({.spec = core::tinyLlama(1), .kind = GetParam().plansFor}).hardware;
+    // Fast enough that the link decides: copies are carried over an iteration's edge.
+    request.hardware.flopsF32 = request.hardware.flopsF16 = request.hardware.memoryBandwidth = 1e12;
+    request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
+    request.goal.batch = 3;
+    request.goal.context = 40;
+    request.goal.blockTokens = 4;
+    request.buckets = {.newTokens = {1, 3}, .sequences = {3}, .contexts = {40}};
+    request.placements = compiler::stated(request.model, {compiler::interval(2)});
+    if (resident < kBlocks)
+      request.placements.front().residency.setKvAway(kLayers, resident);
+    const auto plan = compiler::compile(request);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    for (const bool virtualTime : {false, true}) {
+      const std::shared_ptr<core::Device> device = virtualTime ? sim::makeSimDevice() : GetParam().make();
+      const auto weights = model::syntheticWeights(1);
+      const auto runtime = core::Runtime::load(*plan, *device, {}, weights.get(), {});
+      ASSERT_TRUE(runtime.ok()) << runtime.status();
+      GenerateRequest asked;
+      asked.prompts = {{1, 2, 3, 4}, {42, 43, 44, 45}, {7, 7, 149}}; // two blocks each, once they decode
+      asked.maxNewTokens = 4;
+      uint64_t before = 0, written = 0;
+      asked.onIteration = [&](const IterationSeen &seen) {
+        if (seen.prefill || written > 0)
+          return;
+        before = (*runtime)->transitionsRun();
+        (*runtime)->kvWritten();
+        written = (*runtime)->launched();
+      };
+      asked.stopTokens = {-1}; // which none is: one iteration is in flight
+      const auto result = generate(**runtime, asked);
+      ASSERT_TRUE(result.ok()) << result.status();
+      ASSERT_GT(before, 0u);
+      EXPECT_EQ((*runtime)->transitionsRun() - before, resident < kBlocks ? 1u : 0u) << resident << " " << virtualTime;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, SplitHandover, testing::ValuesIn(core::devicesWithData()),

@@ -260,6 +260,20 @@ TEST_F(SplitKv, ARunGivesTheSameTokensAndSaysWhereKvWasAndWhatMoved) {
 }
 
 // A short prompt brings a small part of the tails: that is why it is fast, not the link.
+// Every gap of a run that fills the cache, the one between prompts and decoding included: 4 x 65100 of 262144 tokens.
+TEST_F(SplitKv, AnObjectiveHoldsWithAllOfKvInUse) {
+  const std::vector<std::string> shape = {"llama-3.1-8b", "--hardware", "a10", "--batch", "4", "--context", "65536"};
+  std::vector<std::string> words = {"compile"};
+  words.insert(words.end(), shape.begin(), shape.end());
+  words.insert(words.end(), {"--tpot", "1150ms", "-o", path("long.plan")});
+  const Outcome made = headrace(words);
+  ASSERT_EQ(made.status, 0) << made.err;
+  const Outcome ran = headrace(
+      {"simulate", path("long.plan"), "--random-input-len", "65000", "--num-prompts", "4", "--max-new-tokens", "100"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr(" x its objective of 1150.000 ms; all 99 held it"));
+}
+
 TEST_F(SplitKv, ARunThatUsesLittleOfKvBlamesNoLink) {
   ASSERT_EQ(headrace({"compile", golden(kModel), "--batch", "8", "--context", "64", "--kv-device-memory", "21504B",
                       "--h2d-bandwidth", "100MB/s", "-o", path("slow.plan")})
