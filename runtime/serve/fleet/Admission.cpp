@@ -28,6 +28,8 @@ std::string ms(double ns) {
   std::snprintf(text, sizeof text, "%.3f ms", ns / 1e6);
   return text;
 }
+// Rounded up: an objective that is met. A little below a whole number stands for it.
+std::string minimumMs(double ns) { return ms(std::ceil(ns / 1e3 - 1e-6) * 1e3); }
 
 // The first thing wrong with a placement; empty if nothing.
 std::string faultOf(const BusPlacement &p) {
@@ -190,14 +192,14 @@ absl::StatusOr<BusLoad> Coordinator::validLoad(const BusRequest &request) const 
   if (load.placements.empty()) {
     if (!someFirst)
       return absl::ResourceExhaustedError(
-          cat(who, ": ", limitText(request, Stage::First), ": minimum is ", ms(leastFirst), alone));
+          cat(who, ": ", limitText(request, Stage::First), ": minimum is ", minimumMs(leastFirst), alone));
     const std::string memory = has == kNoLimit ? ""
                                : leastMemoryInTime != ~uint64_t{0}
                                    ? cat(", minimum memory is ", leastMemoryInTime, " bytes at this SLO")
                                    : ", no amount of memory meets this SLO alone";
     return absl::ResourceExhaustedError(cat(who, ": ", limitText(request, Stage::Iteration), ": minimum is ",
-                                            ms(leastTime), has == kNoLimit ? "" : cat(" in ", has, " bytes"), alone,
-                                            memory));
+                                            minimumMs(leastTime), has == kNoLimit ? "" : cat(" in ", has, " bytes"),
+                                            alone, memory));
   }
   keepRetreats(load);
   return load;
@@ -292,17 +294,17 @@ absl::Status Coordinator::refuseContended(std::vector<BusLoad> loads, const BusR
   };
   const BusLoad asked = load;
   if (const std::optional<double> least = leastHeld(loads, at, &BusLoad::sloNs))
-    return refused(Stage::Iteration, cat("minimum is ", ms(*least)));
+    return refused(Stage::Iteration, cat("minimum is ", minimumMs(*least)));
   if (const std::optional<double> least = leastHeld(loads, at, &BusLoad::firstSloNs))
-    return refused(Stage::First, cat("minimum is ", ms(*least)));
+    return refused(Stage::First, cat("minimum is ", minimumMs(*least)));
   // Both objectives together, or those of the neighbours.
   load.sloNs = std::max(load.sloNs, longestNs(bus_, loads, at, Stage::Iteration));
   if (const std::optional<double> first = leastHeld(loads, at, &BusLoad::firstSloNs)) {
     load.sloNs = asked.sloNs;
     load.firstSloNs = *first;
     const std::optional<double> least = leastHeld(loads, at, &BusLoad::sloNs);
-    return refused(Stage::Iteration,
-                   cat("minimum is ", ms(least.value_or(asked.sloNs)), ", and ", ms(*first), " to the first token"));
+    return refused(Stage::Iteration, cat("minimum is ", minimumMs(least.value_or(asked.sloNs)), ", and ",
+                                         minimumMs(*first), " to the first token"));
   }
   if (std::isfinite(load.firstSloNs))
     load.firstSloNs = std::max(load.firstSloNs, longestNs(bus_, loads, at, Stage::First));
