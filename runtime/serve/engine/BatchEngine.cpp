@@ -1,45 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A batch run to its end, in the placement that the runtime has or that the request asks for: as many iterations in
-// flight as the request allows, so that the device never waits for the host.
+// A batch run to its end on an engine of its own: all prompts are submitted before the first iteration.
 #include "runtime/serve/engine/BatchEngine.h"
 
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
-#include "runtime/serve/engine/BatchRun.h"
+#include "runtime/serve/engine/Engine.h"
 
 namespace headrace::serve {
 namespace {
 
-absl::Status runToEnd(core::Runtime &runtime, const GenerateRequest &request, BatchRun &run) {
-  for (;;) {
-    uint32_t placement = runtime.placement();
-    if (request.placementOf && run.inFlight() < run.depth())
-      if (const plan::IterationSize size = run.nextSize(placement); size.tokens > 0)
-        placement = request.placementOf(size);
-    ASSIGN_OR_RETURN(launched, run.launchNext(placement));
-    if (launched)
-      continue;
-    if (run.inFlight() == 0)
-      return absl::OkStatus();
-    RETURN_IF_ERROR(run.readOldest());
+// What a batch's result is made of, from what its engine tells.
+class Batch {
+public:
+  Batch(core::Runtime &runtime, const GenerateRequest &request)
+      : runtime_(runtime), device_(runtime.device()), request_(request), lastTokenNs_(request.prompts.size(), 0) {
+    const size_t count = request.prompts.size();
+    result_.tokens.resize(count);
+    result_.firstTokenNs.assign(count, 0);
+    if (request.keepLogits)
+      result_.logits.resize(count);
+    for (std::vector<int32_t> &tokens : result_.tokens)
+      tokens.reserve(static_cast<size_t>(request.maxNewTokens));
+    gapsOfIteration_.reserve(count);
   }
-}
+
+  absl::StatusOr<GenerateResult> run() {
+    EngineOptions options;
+    options.watermark = 0; // all that is to come is known
+    options.prefill = request_.separatePrefill ? Prefill::Separate : Prefill::Chunked;
+    options.logits = request_.keepLogits;
+    options.placementOf = request_.placementOf;
+    options.onToken = [this](const EngineToken &token) { add(token); };
+    options.onIteration = [this](const EngineIteration &iteration) { add(iteration); };
+    options.onEnd = [this](const EngineEnd &end) { add(end); };
+    ASSIGN_OR_RETURN(engine, Engine::create(runtime_, std::move(options)));
+    for (size_t p = 0; p < request_.prompts.size(); ++p) {
+      Sampling sampling = request_.sampling;
+      sampling.seed += p;
+      RETURN_IF_ERROR(engine
+                          ->submit({.prompt = request_.prompts[p],
+                                    .maxNewTokens = request_.maxNewTokens,
+                                    .sampling = sampling,
+                                    .stopTokens = request_.stopTokens,
+                                    .keepLogits = request_.keepLogits})
+                          .status());
+    }
+    before_ = device_.counters();
+    startNs_ = lastVisibleNs_ = device_.nowNs();
+    absl::Status status = toEnd(*engine);
+    result_.iterations = engine->counters().iterations;
+    result_.prefillIterations = engine->counters().prefillIterations;
+    engine.reset(); // after a failure too: nothing of this call is left in flight
+    if (absl::Status drained = device_.drain(); status.ok())
+      status = drained;
+    if (!status.ok())
+      return status;
+    return takeResult();
+  }
+
+private:
+  absl::Status toEnd(Engine &engine) {
+    for (;;) {
+      ASSIGN_OR_RETURN(more, engine.step());
+      RETURN_IF_ERROR(failed_);
+      if (!more)
+        return absl::OkStatus();
+    }
+  }
+
+  // Ids count from 1 in the order of the prompts.
+  static size_t promptOf(uint64_t id) { return static_cast<size_t>(id - 1); }
+
+  void add(const EngineToken &token) {
+    const size_t p = promptOf(token.request);
+    result_.tokens[p].push_back(token.token);
+    if (request_.keepLogits)
+      result_.logits[p].insert(result_.logits[p].end(), token.logits.begin(), token.logits.end());
+    if (result_.tokens[p].size() == 1) {
+      result_.firstTokenNs[p] = token.visibleNs - startNs_;
+    } else {
+      const int64_t gap = token.visibleNs - lastTokenNs_[p];
+      gapNs_ += gap;
+      ++gaps_;
+      gapsOfIteration_.push_back(gap);
+    }
+    lastTokenNs_[p] = token.visibleNs;
+  }
+
+  void add(const EngineIteration &iteration) {
+    const int64_t visibleNs = iteration.visibleNs;
+    IterationSeen seen{iteration.variant, visibleNs - std::max(iteration.launchNs, lastVisibleNs_), iteration.prefill};
+    for (const int64_t gap : gapsOfIteration_) {
+      int64_t &longest = gap > visibleNs - lastVisibleNs_ ? seen.waitedNs : seen.gapNs;
+      longest = std::max(longest, gap);
+    }
+    gapsOfIteration_.clear();
+    lastVisibleNs_ = visibleNs;
+    if (request_.onIteration)
+      request_.onIteration(seen);
+  }
+
+  void add(const EngineEnd &end) {
+    if (end.reason == EndReason::Failed && failed_.ok())
+      failed_ = absl::Status(end.why.code(), absl::StrCat("prompt ", promptOf(end.request), ", ", end.why.message()));
+  }
+
+  GenerateResult takeResult() {
+    double first = 0;
+    for (const int64_t ns : result_.firstTokenNs)
+      first += static_cast<double>(ns);
+    result_.ttftMs = first / static_cast<double>(result_.firstTokenNs.size()) * 1e-6;
+    result_.tpotMs = gaps_ == 0 ? 0 : static_cast<double>(gapNs_) / static_cast<double>(gaps_) * 1e-6;
+    result_.counters = device_.counters();
+    result_.counters.launches -= before_.launches;
+    result_.counters.h2dBytes -= before_.h2dBytes;
+    result_.counters.d2hBytes -= before_.d2hBytes;
+    result_.counters.stallNs -= before_.stallNs;
+    return std::move(result_);
+  }
+
+  core::Runtime &runtime_;
+  core::Device &device_;
+  const GenerateRequest &request_;
+  GenerateResult result_;
+  absl::Status failed_; // the first that did
+  core::DeviceCounters before_;
+  std::vector<int64_t> lastTokenNs_; // of each prompt
+  std::vector<int64_t> gapsOfIteration_;
+  int64_t startNs_ = 0, lastVisibleNs_ = 0, gapNs_ = 0, gaps_ = 0;
+};
 
 } // namespace
 
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request) {
   RETURN_IF_ERROR(checkRequest(runtime.plan(), request, runtime.placement()));
-  BatchRun run(runtime);
-  RETURN_IF_ERROR(run.begin(request));
-  absl::Status status = runToEnd(runtime, request, run);
-  // After a failure too: nothing of this call is left in flight.
-  if (absl::Status ended = run.end(); status.ok())
-    status = ended;
-  if (absl::Status drained = runtime.device().drain(); status.ok())
-    status = drained;
-  if (!status.ok())
-    return status;
-  return run.takeResult();
+  return Batch(runtime, request).run();
 }
 
 } // namespace headrace::serve

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Generates tokens for a batch of prompts of different lengths: chunked prefill and decode in mixed iterations, paged
-// KV blocks, one variant an iteration. The continuous engine with arrivals stands on the same pieces.
+// KV blocks, one variant an iteration. It is an engine (Engine.h) whose requests all come at once.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,8 @@ absl::Status checkRequest(const RequestBounds &bounds, const GenerateRequest &re
 // blocks hold.
 // With a placement: than that one's.
 absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request, uint32_t placement = plan::kNone);
-// Aborted, naming prompt and position, where logits are not finite (BatchRun::readOldest).
+// Aborted, naming the first such prompt and position, where logits are not finite; on the host device also the first
+// step that wrote such a number, found by a second pass over that prompt. Every block is given back then too.
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request);
 
 } // namespace headrace::serve

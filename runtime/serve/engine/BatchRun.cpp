@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/serve/engine/WrongLogits.h"
 
 namespace headrace::serve {
 
@@ -262,6 +263,26 @@ GenerateResult BatchRun::takeResult() {
   result_.counters.d2hBytes -= before_.d2hBytes;
   result_.counters.stallNs -= before_.stallNs;
   return std::move(result_);
+}
+
+absl::Status BatchRun::wrongLogits(const InFlight &iteration, absl::Span<const int32_t> tokens) {
+  size_t wrong = 0, first = sequences_.size();
+  for (size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] == kernels::kNotFinite) {
+      ++wrong;
+      first = std::min<size_t>(first, iteration.sampledOf[i]);
+    }
+  const auto rows = std::find_if(iteration.rows.begin(), iteration.rows.end(),
+                                 [&](const ComposedRows &one) { return one.sequence == first; });
+  const uint32_t placement = iteration.launched.placement;
+  absl::Status late = awaitRest(); // the pass has the device to itself
+  std::vector<int32_t> ids = *sequences_[first].prompt;
+  ids.insert(ids.end(), result_.tokens[first].begin(), result_.tokens[first].end());
+  const std::string step = late.ok() ? firstWrongStep(runtime_, ids, sequences_[first].blocks, placement,
+                                                      std::max<int64_t>(mixedTokens(placement), 1))
+                                     : absl::StrCat("then: ", std::string(late.message()));
+  return absl::AbortedError(
+      absl::StrCat("prompt ", first, ", ", wrongLogitsMessage(rows->firstPosition + rows->rows, wrong - 1, step)));
 }
 
 absl::Status BatchRun::awaitRest() {

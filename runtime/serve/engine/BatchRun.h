@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A batch of prompts on one runtime, advanced one iteration at a time, so that whoever calls it may choose the
-// placement of every iteration and serve other devices in between. generate() (BatchEngine.h) runs it to its end; a
-// Fleet (Fleet.h) runs one on each device of a bus.
+// placement of every iteration and serve other devices in between. A Fleet (Fleet.h) runs one on each device of a bus.
 //
 //   begin(request) -> { launchNext(placement) | readOldest() } until done() -> takeResult() -> end()
 //
@@ -138,7 +137,6 @@ private:
   absl::Status addRows(size_t s, absl::Span<const int32_t> ids, InFlight &iteration, int64_t &tokens, int64_t &context);
   void accept(size_t s, int32_t token, int64_t visibleNs);
   absl::Status wrongLogits(const InFlight &iteration, absl::Span<const int32_t> tokens);
-  std::string firstWrongStep(size_t s, uint32_t placement);
   absl::Status awaitRest();
 
   core::Runtime &runtime_;

@@ -6,15 +6,15 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/serve/engine/BatchEngine.h"
+#include "runtime/serve/engine/Engine.h"
 
 namespace headrace::serve {
 namespace {
 
 absl::Status refuse(const std::string &message) { return absl::InvalidArgumentError(message); }
 
-absl::Status checkPrompt(const RequestBounds &bounds, const GenerateRequest &request, size_t index) {
-  const std::vector<int32_t> &prompt = request.prompts[index];
-  const std::string name = absl::StrCat("prompt ", index);
+absl::Status checkPrompt(const RequestBounds &bounds, const std::string &name, absl::Span<const int32_t> prompt,
+                         int64_t maxNewTokens) {
   if (prompt.empty())
     return refuse(absl::StrCat(name, " is empty, expected at least one token id"));
   for (size_t t = 0; t < prompt.size(); ++t)
@@ -22,10 +22,24 @@ absl::Status checkPrompt(const RequestBounds &bounds, const GenerateRequest &req
       return refuse(absl::StrCat(name, ": token id ", prompt[t], " at position ", t,
                                  " is outside the vocabulary, expected 0 to ", bounds.vocab - 1));
   if (static_cast<int64_t>(prompt.size()) > bounds.context ||
-      request.maxNewTokens > bounds.context - static_cast<int64_t>(prompt.size()))
-    return refuse(absl::StrCat(name, ": ", prompt.size(), " tokens and ", request.maxNewTokens,
+      maxNewTokens > bounds.context - static_cast<int64_t>(prompt.size()))
+    return refuse(absl::StrCat(name, ": ", prompt.size(), " tokens and ", maxNewTokens,
                                " new ones are more than the plan's context of ", bounds.context));
   return absl::OkStatus();
+}
+
+absl::Status checkSampling(int64_t maxNewTokens, const Sampling &sampling) {
+  if (maxNewTokens < 1)
+    return refuse(absl::StrCat("max new tokens = ", maxNewTokens, ", expected at least 1"));
+  if (!std::isfinite(sampling.temperature) || sampling.temperature < 0)
+    return refuse(absl::StrCat("temperature = ", sampling.temperature, ", expected 0 or more"));
+  if (!(sampling.topP > 0 && sampling.topP <= 1))
+    return refuse(absl::StrCat("top-p = ", sampling.topP, ", expected more than 0 and at most 1"));
+  return absl::OkStatus();
+}
+
+int64_t blocksFor(const plan::Plan &plan, absl::Span<const int32_t> prompt, int64_t maxNewTokens) {
+  return (static_cast<int64_t>(prompt.size()) + maxNewTokens + plan.blockTokens - 1) / plan.blockTokens;
 }
 
 } // namespace
@@ -33,16 +47,11 @@ absl::Status checkPrompt(const RequestBounds &bounds, const GenerateRequest &req
 absl::Status checkRequest(const RequestBounds &bounds, const GenerateRequest &request) {
   if (request.prompts.empty())
     return refuse("no prompts, expected at least one");
-  if (request.maxNewTokens < 1)
-    return refuse(absl::StrCat("max new tokens = ", request.maxNewTokens, ", expected at least 1"));
-  if (!std::isfinite(request.sampling.temperature) || request.sampling.temperature < 0)
-    return refuse(absl::StrCat("temperature = ", request.sampling.temperature, ", expected 0 or more"));
-  if (!(request.sampling.topP > 0 && request.sampling.topP <= 1))
-    return refuse(absl::StrCat("top-p = ", request.sampling.topP, ", expected more than 0 and at most 1"));
+  RETURN_IF_ERROR(checkSampling(request.maxNewTokens, request.sampling));
   if (static_cast<int64_t>(request.prompts.size()) > bounds.sequences)
     return refuse(absl::StrCat(request.prompts.size(), " prompts, the plan's batch is ", bounds.sequences));
   for (size_t i = 0; i < request.prompts.size(); ++i)
-    RETURN_IF_ERROR(checkPrompt(bounds, request, i));
+    RETURN_IF_ERROR(checkPrompt(bounds, absl::StrCat("prompt ", i), request.prompts[i], request.maxNewTokens));
   return absl::OkStatus();
 }
 
@@ -53,10 +62,8 @@ absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request
   RETURN_IF_ERROR(
       checkRequest({plan.model->vocab, std::min(batch, plan.metaLayout.maxSequences), plan.maxContext}, request));
   int64_t blocks = 0;
-  for (const std::vector<int32_t> &prompt : request.prompts) {
-    const int64_t tokens = static_cast<int64_t>(prompt.size()) + request.maxNewTokens;
-    blocks += (tokens + plan.blockTokens - 1) / plan.blockTokens;
-  }
+  for (const std::vector<int32_t> &prompt : request.prompts)
+    blocks += blocksFor(plan, prompt, request.maxNewTokens);
   if (placement != plan::kNone && plan.placements[placement].kvBlocks < plan.kvBlocks &&
       blocks > plan.placements[placement].kvBlocks - 1)
     return refuse(absl::StrCat("the prompts and their new tokens need ", blocks, " KV blocks of ", plan.blockTokens,
@@ -64,6 +71,16 @@ absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request
                                plan.placements[placement].kvBlocks - 1));
   if (blocks > plan.kvBlocks - 1)
     return refuse(absl::StrCat("the prompts and their new tokens need ", blocks, " KV blocks of ", plan.blockTokens,
+                               " tokens, the plan has ", plan.kvBlocks - 1));
+  return absl::OkStatus();
+}
+
+absl::Status checkRequest(const plan::Plan &plan, const EngineRequest &request) {
+  RETURN_IF_ERROR(checkSampling(request.maxNewTokens, request.sampling));
+  RETURN_IF_ERROR(checkPrompt({.vocab = plan.model->vocab, .sequences = 1, .context = plan.maxContext}, "the prompt",
+                              request.prompt, request.maxNewTokens));
+  if (const int64_t blocks = blocksFor(plan, request.prompt, request.maxNewTokens); blocks > plan.kvBlocks - 1)
+    return refuse(absl::StrCat("the prompt and its new tokens need ", blocks, " KV blocks of ", plan.blockTokens,
                                " tokens, the plan has ", plan.kvBlocks - 1));
   return absl::OkStatus();
 }

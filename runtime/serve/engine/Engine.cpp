@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/serve/engine/Engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/Kernels.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/serve/engine/WrongLogits.h"
+
+namespace headrace::serve {
+namespace {
+
+absl::Status refuse(const std::string &message) { return absl::InvalidArgumentError(message); }
+
+absl::Status checkOptions(const EngineOptions &options, int64_t batch, int64_t mixedTokens, int64_t seqs,
+                          int64_t tokens) {
+  if (seqs < 1 || seqs > batch)
+    return refuse(absl::StrCat("max_num_seqs = ", seqs, ", expected 1 to the plan's batch of ", batch));
+  if (options.maxNumBatchedTokens != 0 && (tokens < seqs || tokens > mixedTokens))
+    return refuse(absl::StrCat("max_num_batched_tokens = ", tokens, ", expected max_num_seqs = ", seqs,
+                               " to the plan's largest mixed bucket of ", mixedTokens));
+  if (!(options.watermark >= 0 && options.watermark < 1))
+    return refuse(absl::StrCat("watermark = ", options.watermark, ", expected 0 or more and less than 1"));
+  if (options.depth < 1 || options.depth > 2)
+    return refuse(absl::StrCat("depth = ", options.depth, ", expected 1 or 2 iterations in flight"));
+  return absl::OkStatus();
+}
+
+int64_t batchOf(const plan::Plan &plan) {
+  int64_t batch = 0;
+  for (const plan::Variant &variant : plan.variants)
+    batch = std::max(batch, variant.sequences);
+  return std::min(batch, plan.metaLayout.maxSequences);
+}
+
+// The largest mixed bucket of each placement.
+std::vector<int64_t> mixedBuckets(const plan::Plan &plan) {
+  std::vector<int64_t> tokens(plan.placements.size(), 0);
+  for (const plan::Variant &variant : plan.variants)
+    if (plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed)
+      tokens[variant.placement] = std::max(tokens[variant.placement], variant.newTokens);
+  return tokens;
+}
+
+} // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, EngineOptions options) {
+  const plan::Plan &plan = runtime.plan();
+  const int64_t batch = batchOf(plan);
+  const std::vector<int64_t> mixed = mixedBuckets(plan);
+  const int64_t largest = *std::max_element(mixed.begin(), mixed.end());
+  const int64_t seqs = options.maxNumSeqs == 0 ? batch : options.maxNumSeqs;
+  RETURN_IF_ERROR(checkOptions(options, batch, largest, seqs, options.maxNumBatchedTokens));
+  const auto watermark = static_cast<int64_t>(options.watermark * static_cast<double>(plan.kvBlocks - 1));
+  std::unique_ptr<Engine> engine(
+      new Engine(runtime, std::move(options), {seqs, plan.blockTokens, watermark, options.prefill}));
+  engine->budgets_ = mixed;
+  if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
+    for (int64_t &budget : engine->budgets_)
+      budget = std::min(budget, most);
+  if (engine->options_.logits)
+    RETURN_IF_ERROR(engine->logits_.prepare(plan, runtime.device()));
+  return engine;
+}
+
+Engine::Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLimits &limits)
+    : runtime_(runtime), plan_(runtime.plan()), device_(runtime.device()), blocks_(runtime.kvBlocks()),
+      options_(std::move(options)), limits_(limits), scheduler_(limits) {
+  const auto seqs = static_cast<size_t>(limits.maxNumSeqs);
+  for (int64_t slot = limits.maxNumSeqs; slot-- > 0;)
+    freeSlots_.push_back(static_cast<int32_t>(slot));
+  views_.reserve(seqs);
+  composition_.rows.reserve(seqs);
+  rows_.reserve(seqs);
+  for (InFlight &iteration : inFlight_)
+    iteration.rows.reserve(seqs);
+  wrong_.reserve(kInFlight * seqs);
+}
+
+Engine::~Engine() {
+  for (; oldest_ != newest_; ++oldest_)
+    (void)runtime_.awaitTokens();
+  for (Sequences *sequences : {&running_, &leaving_})
+    for (Sequence &sequence : *sequences)
+      blocks_.release(sequence.blocks);
+}
+
+absl::StatusOr<uint64_t> Engine::submit(EngineRequest request) {
+  RETURN_IF_ERROR(checkRequest(plan_, request));
+  if (request.keepLogits && !options_.logits)
+    return absl::FailedPreconditionError("the request keeps logits, the engine was made without");
+  const int64_t longest = *std::max_element(budgets_.begin(), budgets_.end());
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  if (options_.prefill == Prefill::Whole && tokens > std::max<int64_t>(longest, 1))
+    return refuse(absl::StrCat("the prompt has ", tokens, " tokens, without chunked prefill an iteration holds ",
+                               std::max<int64_t>(longest, 1)));
+  request.prompt.reserve(request.prompt.size() + static_cast<size_t>(request.maxNewTokens));
+  const std::scoped_lock lock(mutex_);
+  if (closed_)
+    return absl::FailedPreconditionError("the engine was shut down, it takes no more requests");
+  if (free_.empty())
+    free_.emplace_back().blocks.reserve(static_cast<size_t>(plan_.metaLayout.maxBlocksPerSequence));
+  Sequence &sequence = free_.front();
+  std::vector<int32_t> blocks = std::move(sequence.blocks);
+  sequence = Sequence{.id = nextId_++,
+                      .ids = std::move(request.prompt),
+                      .promptTokens = tokens,
+                      .maxNewTokens = request.maxNewTokens,
+                      .sampling = request.sampling,
+                      .stopTokens = std::move(request.stopTokens),
+                      .keepLogits = request.keepLogits,
+                      .prefill = tokens,
+                      .blocks = std::move(blocks),
+                      .self = free_.begin()};
+  live_.push_back(sequence.id);
+  inbox_.splice(inbox_.end(), free_, sequence.self);
+  return sequence.id;
+}
+
+absl::Status Engine::cancel(uint64_t id) {
+  const std::scoped_lock lock(mutex_);
+  if (!std::binary_search(live_.begin(), live_.end(), id))
+    return absl::NotFoundError(absl::StrCat("request ", id, " is not known: it was not submitted, or has ended"));
+  cancels_.push_back(id);
+  return absl::OkStatus();
+}
+
+void Engine::shutdown() {
+  const std::scoped_lock lock(mutex_);
+  closed_ = true;
+}
+
+absl::StatusOr<bool> Engine::step() {
+  RETURN_IF_ERROR(broken_);
+  absl::StatusOr<bool> done = advance();
+  broken_ = done.status();
+  return done;
+}
+
+absl::StatusOr<bool> Engine::advance() {
+  takeIn();
+  if (mayLaunch()) {
+    ASSIGN_OR_RETURN(launched, launchNext());
+    if (launched)
+      return true;
+  }
+  if (inFlight() == 0)
+    return false;
+  RETURN_IF_ERROR(readOldest());
+  return true;
+}
+
+void Engine::takeIn() {
+  {
+    const std::scoped_lock lock(mutex_);
+    waiting_.splice(waiting_.end(), inbox_);
+    cancelled_.swap(cancels_);
+    free_.splice(free_.end(), done_);
+  }
+  for (const uint64_t id : cancelled_)
+    cancelNow(id);
+  cancelled_.clear();
+}
+
+void Engine::cancelNow(uint64_t id) {
+  for (Sequences *sequences : {&running_, &waiting_, &leaving_})
+    for (Sequence &sequence : *sequences)
+      if (sequence.id == id && !sequence.ended)
+        return end(sequence, EndReason::Cancelled, device_.nowNs());
+}
+
+absl::Status Engine::readOldest() {
+  RETURN_IF_ERROR(readOne());
+  if (wrong_.empty())
+    return absl::OkStatus();
+  while (inFlight() > 0) // the second pass has the device to itself
+    RETURN_IF_ERROR(readOne());
+  reportWrong();
+  return absl::OkStatus();
+}
+
+absl::Status Engine::readOne() {
+  InFlight &iteration = inFlight_[oldest_ % kInFlight];
+  ++oldest_;
+  ASSIGN_OR_RETURN(tokens, runtime_.awaitTokens());
+  const auto sampled = static_cast<size_t>(
+      std::count_if(iteration.rows.begin(), iteration.rows.end(), [](const Rows &rows) { return rows.sample; }));
+  if (tokens.size() != sampled)
+    return absl::InternalError(
+        absl::StrCat("iteration ", iteration.launched.number, ": ", tokens.size(), " tokens, expected ", sampled));
+  iteration.launched.visibleNs = device_.tokensVisibleNs(iteration.launched.number);
+  const size_t wrongBefore = wrong_.size();
+  size_t index = 0;
+  for (const Rows &rows : iteration.rows) {
+    Sequence &sequence = *rows.sequence;
+    --sequence.inFlight;
+    const size_t i = index;
+    index += rows.sample;
+    if (sequence.ended) {
+      counters_.thrownAwayRows += static_cast<uint64_t>(rows.count);
+      settle(sequence);
+    } else if (rows.sample && tokens[i] == kernels::kNotFinite) {
+      wrong_.push_back(
+          {&sequence, rows.firstPosition + rows.count, iteration.launched.placement, 0, iteration.launched.visibleNs});
+      sequence.ended = true; // told with the report
+      ++sequence.inFlight;
+      leave(sequence);
+    } else if (rows.sample) {
+      RETURN_IF_ERROR(accept(sequence, tokens[i], i, iteration.launched));
+    }
+  }
+  for (size_t w = wrongBefore; w < wrong_.size(); ++w)
+    wrong_[w].others = wrong_.size() - wrongBefore - 1;
+  if (options_.onIteration)
+    options_.onIteration(iteration.launched);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::accept(Sequence &sequence, int32_t token, size_t index, const EngineIteration &iteration) {
+  if (sequence.keepLogits) {
+    keptRow_.clear();
+    RETURN_IF_ERROR(logits_.read(plan_, device_, iteration.variant, index, keptRow_));
+  }
+  sequence.ids.push_back(token);
+  const bool stop =
+      std::find(sequence.stopTokens.begin(), sequence.stopTokens.end(), token) != sequence.stopTokens.end();
+  if (options_.onToken)
+    options_.onToken({sequence.id, token, iteration.visibleNs,
+                      sequence.keepLogits ? absl::MakeConstSpan(keptRow_) : absl::Span<const float>()});
+  if (stop || sequence.read() == sequence.maxNewTokens)
+    end(sequence, stop ? EndReason::Stop : EndReason::Length, iteration.visibleNs);
+  return absl::OkStatus();
+}
+
+void Engine::reportWrong() {
+  std::sort(wrong_.begin(), wrong_.end(), [](const Wrong &a, const Wrong &b) {
+    return a.ns != b.ns ? a.ns < b.ns : a.sequence->id < b.sequence->id;
+  });
+  for (const Wrong &wrong : wrong_) {
+    Sequence &sequence = *wrong.sequence;
+    const std::string message =
+        wrongLogitsMessage(wrong.position, wrong.others,
+                           firstWrongStep(runtime_, sequence.ids, sequence.blocks, wrong.placement,
+                                          std::max<int64_t>(budgets_[wrong.placement], 1)));
+    --sequence.inFlight;
+    end(sequence, EndReason::Failed, wrong.ns, absl::AbortedError(message));
+  }
+  wrong_.clear();
+}
+
+void Engine::end(Sequence &sequence, EndReason reason, int64_t ns, absl::Status why) {
+  sequence.ended = true;
+  if (sequence.slot < 0 && sequence.rows == 0) // it waits
+    leaving_.splice(leaving_.end(), waiting_, sequence.self);
+  leave(sequence);
+  const uint64_t id = sequence.id;
+  settle(sequence);
+  {
+    const std::scoped_lock lock(mutex_);
+    live_.erase(std::lower_bound(live_.begin(), live_.end(), id));
+  }
+  if (options_.onEnd)
+    options_.onEnd({id, reason, ns, std::move(why)});
+}
+
+// Its seat is free, and its request slot: launches run one after another, so what comes to write the slot comes after
+// what is in flight has read it.
+void Engine::leave(Sequence &sequence) {
+  if (sequence.slot < 0)
+    return;
+  freeSlots_.push_back(sequence.slot);
+  sequence.slot = -1;
+  leaving_.splice(leaving_.end(), running_, sequence.self);
+}
+
+// Gives back what an ended sequence has once nothing in flight uses it.
+void Engine::settle(Sequence &sequence) {
+  if (sequence.inFlight > 0)
+    return;
+  blocks_.release(sequence.blocks);
+  done_.splice(done_.end(), leaving_, sequence.self);
+}
+
+} // namespace headrace::serve

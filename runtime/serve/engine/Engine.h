@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Continuous batching on one runtime: sequences join and leave at the edge of any iteration. What runs next is the
+// Scheduler's (Scheduler.h); this is the mechanism: sequences, KV blocks, the iteration buffer, launches, tokens.
+//
+//   any thread:        submit(request) -> id, cancel(id), shutdown()
+//   one, the engine's: step() again and again -> onToken, onIteration, onEnd
+//
+//   step: take in what was submitted or cancelled -> join -> compose -> launch    (while fewer than `depth` in flight)
+//         or read the oldest iteration in flight                                  (else, or with nothing to launch)
+//
+// Two iterations are in flight, so the host learns of a stop token when the next iteration, with a row of that
+// sequence, is launched already: that row is thrown away, and the sequence's blocks go back once it has been read. A
+// sequence that is known to end with an iteration has no row in the next.
+//
+// Where a decoding sequence has no block, and nothing is in flight whose end may bring one, the youngest is preempted:
+// its blocks go back, it waits before all others, and its prompt and the tokens that it has are prefilled anew
+// (recompute). A row does not depend on the batch it is in, so a request's tokens are those of the request alone.
+//
+// step() allocates nothing, joins and leaves included, but where logits are kept or numbers are wrong; what a request
+// needs is taken by submit(), on its caller's thread, once for as many requests as were ever known at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "runtime/core/MetaWriter.h"
+#include "runtime/core/Runtime.h"
+#include "runtime/plan/PlacementTable.h"
+#include "runtime/serve/engine/BatchEngine.h"
+#include "runtime/serve/engine/KeepLogits.h"
+#include "runtime/serve/engine/Scheduler.h"
+
+namespace headrace::serve {
+
+struct EngineRequest {
+  std::vector<int32_t> prompt;
+  int64_t maxNewTokens = 16;
+  Sampling sampling;
+  std::vector<int32_t> stopTokens; // it ends when it samples one of these
+  bool keepLogits = false;         // needs EngineOptions::logits; while it runs one iteration is in flight
+};
+
+// A token, once it is visible.
+struct EngineToken {
+  uint64_t request = 0;
+  int32_t token = 0;
+  int64_t visibleNs = 0;          // on the device's clock
+  absl::Span<const float> logits; // vocab of them where they are kept, valid in the callback
+};
+
+enum class EndReason : uint8_t { Stop, Length, Cancelled, Failed };
+
+struct EngineEnd {
+  uint64_t request = 0;
+  EndReason reason = EndReason::Length;
+  int64_t ns = 0; // on the device's clock
+  // Of Failed, beginning with the position: Aborted for logits that are not finite, ResourceExhausted where the
+  // placement has too few KV blocks for this request alone.
+  absl::Status why;
+};
+
+// An iteration, once its tokens were read and told.
+struct EngineIteration {
+  uint64_t number = 0; // the runtime's count, from 1
+  uint32_t variant = 0, placement = 0;
+  int64_t launchNs = 0, visibleNs = 0;
+  int64_t tokens = 0, sequences = 0; // rows, and whose
+  bool prefill = false;              // it has rows of prompts
+};
+
+struct EngineOptions {
+  int64_t maxNumSeqs = 0;          // with rows in one iteration; 0: the plan's batch
+  int64_t maxNumBatchedTokens = 0; // of an iteration with rows of prompts; 0: the largest mixed bucket
+  double watermark = 0.01;         // share of the KV blocks that a joining sequence leaves free
+  Prefill prefill = Prefill::Chunked;
+  size_t depth = 2;    // iterations in flight, 1 or 2
+  bool logits = false; // requests may keep them
+  // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition. One with
+  // fewer KV blocks than those in use is not taken: the iteration runs where the runtime is.
+  std::function<uint32_t(const plan::IterationSize &)> placementOf;
+  // Called by step(); they may call submit(), cancel() and shutdown().
+  std::function<void(const EngineToken &)> onToken;
+  std::function<void(const EngineEnd &)> onEnd;
+  std::function<void(const EngineIteration &)> onIteration;
+};
+
+struct EngineCounters {
+  uint64_t iterations = 0, prefillIterations = 0;
+  uint64_t preemptions = 0;
+  uint64_t thrownAwayRows = 0; // of sequences that had ended when their iteration was read
+};
+
+// Refuses by name, as checkRequest() does (BatchEngine.h): an empty prompt, ids outside the vocabulary, no new tokens,
+// sampling out of range, more than the plan's context or than all its KV blocks hold.
+absl::Status checkRequest(const plan::Plan &plan, const EngineRequest &request);
+
+class Engine {
+public:
+  // InvalidArgument by name for options out of range. The runtime outlives the engine, and is its own until then but
+  // for hops between steps.
+  static absl::StatusOr<std::unique_ptr<Engine>> create(core::Runtime &runtime, EngineOptions options);
+  // Waits for what is in flight and gives every block back; nothing is told of requests that had not ended.
+  ~Engine();
+  Engine(const Engine &) = delete;
+  Engine &operator=(const Engine &) = delete;
+
+  // Ids count from 1. checkRequest()'s refusals; FailedPrecondition after shutdown().
+  absl::StatusOr<uint64_t> submit(EngineRequest request);
+  // The request ends at the next edge of an iteration. NotFound for an id that was not submitted or has ended.
+  absl::Status cancel(uint64_t id);
+  void shutdown(); // no more requests are taken; those that were run on
+
+  // False: there is nothing to do. After an error only the destructor may follow.
+  absl::StatusOr<bool> step();
+
+  // For the engine's thread.
+  size_t inFlight() const { return newest_ - oldest_; }
+  size_t running() const { return running_.size(); }
+  size_t waiting() const { return waiting_.size(); } // of those taken in
+  const EngineCounters &counters() const { return counters_; }
+  int64_t maxNumSeqs() const { return limits_.maxNumSeqs; }
+
+private:
+  static constexpr size_t kInFlight = 2;
+
+  struct Sequence {
+    uint64_t id = 0;
+    std::vector<int32_t> ids; // the prompt, then the tokens read
+    int64_t promptTokens = 0, maxNewTokens = 0;
+    Sampling sampling;
+    std::vector<int32_t> stopTokens;
+    bool keepLogits = false;
+
+    int64_t prefill = 0;   // ids that are brought before it decodes
+    int64_t rows = 0;      // launched
+    int64_t sampled = 0;   // tokens whose iteration was launched
+    uint32_t inFlight = 0; // iterations in flight that have rows of it, or hold it for a report
+    int32_t slot = -1;     // request slot, while it runs
+    int32_t decodeId = 0;
+    bool ended = false;
+    std::vector<int32_t> blocks;
+    std::list<Sequence>::iterator self;
+
+    int64_t read() const { return static_cast<int64_t>(ids.size()) - promptTokens; }
+    SequenceView view() const { return {prefill, rows, static_cast<int64_t>(blocks.size())}; }
+  };
+  using Sequences = std::list<Sequence>;
+  struct Rows {
+    Sequence *sequence = nullptr;
+    int64_t firstPosition = 0, count = 0;
+    bool sample = false;
+  };
+  // A launched iteration whose tokens are not yet read.
+  struct InFlight {
+    EngineIteration launched;
+    std::vector<Rows> rows; // tokens come in this order
+    bool keepsLogits = false;
+  };
+  // A sequence whose logits are not finite.
+  struct Wrong {
+    Sequence *sequence = nullptr;
+    int64_t position = 0;
+    uint32_t placement = 0;
+    size_t others = 0; // in the same iteration
+    int64_t ns = 0;
+  };
+
+  Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLimits &limits);
+  absl::StatusOr<bool> advance();
+  void takeIn();
+  void cancelNow(uint64_t id);
+
+  // Launching (EngineLaunch.cpp).
+  bool mayLaunch() const;
+  absl::StatusOr<bool> launchNext();
+  void join();
+  void compose(uint32_t placement);
+  uint32_t enterForItsBlocks(uint32_t placement);
+  void preempt();
+  void failOldest();
+  absl::Status launch(uint32_t placement);
+  absl::Status addRows(Sequence &sequence, int64_t count, InFlight &iteration);
+
+  // Reading.
+  absl::Status readOldest();
+  absl::Status readOne();
+  absl::Status accept(Sequence &sequence, int32_t token, size_t index, const EngineIteration &iteration);
+  void reportWrong();
+  void end(Sequence &sequence, EndReason reason, int64_t ns, absl::Status why = absl::OkStatus());
+  void leave(Sequence &sequence);
+  void settle(Sequence &sequence);
+
+  core::Runtime &runtime_;
+  const plan::Plan &plan_;
+  core::Device &device_;
+  core::KvBlocks &blocks_; // the runtime's
+  const EngineOptions options_;
+  const SchedulerLimits limits_;
+  const Scheduler scheduler_;
+  std::vector<int64_t> budgets_; // tokens of an iteration with prompts, by placement; 0: there are no mixed variants
+  KeptLogits logits_;
+  EngineCounters counters_;
+  absl::Status broken_;
+
+  Sequences waiting_, running_; // by arrival; all that run are older
+  Sequences leaving_;           // have no more rows to launch, and some in flight
+  Sequences done_;              // to be given back at the next edge
+  std::vector<int32_t> freeSlots_;
+  std::vector<uint64_t> cancelled_; // taken in
+  std::vector<SequenceView> views_;
+  Composition composition_;
+  std::vector<core::SequenceRows> rows_; // of the iteration being composed
+  std::array<InFlight, kInFlight> inFlight_;
+  size_t newest_ = 0, oldest_ = 0; // launched, read
+  std::vector<Wrong> wrong_;
+  std::vector<float> keptRow_;
+
+  std::mutex mutex_; // of what follows
+  Sequences inbox_, free_;
+  std::vector<uint64_t> cancels_;
+  std::vector<uint64_t> live_; // submitted and not ended, ascending
+  uint64_t nextId_ = 1;
+  bool closed_ = false;
+};
+
+} // namespace headrace::serve

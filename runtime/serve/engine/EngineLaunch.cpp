@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The engine's way from sequences to a launched iteration.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/serve/engine/Engine.h"
+
+namespace headrace::serve {
+
+// Logits that are kept are read before anything overwrites them: a later iteration, or a hop between two steps.
+bool Engine::mayLaunch() const {
+  const auto keeps = [](const Sequence &sequence) { return sequence.keepLogits; };
+  if (inFlight() == 0)
+    return true;
+  return inFlight() < options_.depth && !inFlight_[oldest_ % kInFlight].keepsLogits &&
+         (!options_.logits || std::none_of(running_.begin(), running_.end(), keeps));
+}
+
+void Engine::join() {
+  views_.clear();
+  for (const Sequence &sequence : running_)
+    views_.push_back(sequence.view());
+  while (!waiting_.empty() && scheduler_.mayJoin(views_, waiting_.front().view(), blocks_.freeBlocks())) {
+    Sequence &sequence = waiting_.front();
+    views_.push_back(sequence.view());
+    sequence.slot = freeSlots_.back();
+    freeSlots_.pop_back();
+    running_.splice(running_.end(), waiting_, sequence.self);
+  }
+}
+
+void Engine::compose(uint32_t placement) {
+  scheduler_.compose(views_, budgets_[placement], blocks_.freeBlocks(), composition_);
+}
+
+absl::StatusOr<bool> Engine::launchNext() {
+  join();
+  if (running_.empty() || !mayLaunch()) // one that joined keeps logits
+    return false;
+  // The end of what is in flight may give the blocks that are missing.
+  const auto waits = [&] { return inFlight() > 0 && (composition_.preempted > 0 || composition_.tokens == 0); };
+  uint32_t placement = runtime_.placement();
+  compose(placement);
+  if (waits())
+    return false;
+  if (options_.placementOf && composition_.tokens > 0) {
+    placement = options_.placementOf({composition_.tokens, composition_.sequences, composition_.context});
+    if (placement >= plan_.placements.size())
+      return absl::InvalidArgumentError(
+          absl::StrCat("placement ", placement, " asked for, the plan has ", plan_.placements.size()));
+    placement = enterForItsBlocks(placement);
+    compose(placement);
+    if (waits())
+      return false;
+  }
+  if (composition_.tokens == 0) {
+    failOldest();
+    return true;
+  }
+  preempt();
+  RETURN_IF_ERROR(launch(placement));
+  return true;
+}
+
+// A placement with another number of KV blocks is entered before blocks are taken, so that they are its own. Returns
+// where the runtime is where blocks in use forbid the way.
+uint32_t Engine::enterForItsBlocks(uint32_t placement) {
+  if (plan_.placements[placement].kvBlocks == blocks_.limit())
+    return placement;
+  while (runtime_.placement() != placement)
+    if (!runtime_.takeHop(placement).ok())
+      return runtime_.placement();
+  return placement;
+}
+
+void Engine::preempt() {
+  for (size_t i = 0; i < composition_.preempted; ++i) {
+    Sequence &sequence = running_.back();
+    blocks_.release(sequence.blocks);
+    counters_.preemptions += sequence.rows > 0;
+    sequence.prefill = static_cast<int64_t>(sequence.ids.size());
+    sequence.rows = 0;
+    freeSlots_.push_back(sequence.slot);
+    sequence.slot = -1;
+    waiting_.splice(waiting_.begin(), running_, sequence.self);
+  }
+}
+
+// It has all the blocks that nobody else in flight has, and needs one more.
+void Engine::failOldest() {
+  Sequence &sequence = running_.front();
+  end(sequence, EndReason::Failed, device_.nowNs(),
+      absl::ResourceExhaustedError(absl::StrCat("position ", sequence.rows, ": the request has ",
+                                                sequence.blocks.size(), " KV blocks and needs one more, placement '",
+                                                plan_.placements[runtime_.placement()].name, "' has ",
+                                                blocks_.limit() - 1)));
+}
+
+absl::Status Engine::launch(uint32_t placement) {
+  rows_.clear();
+  InFlight &next = inFlight_[newest_ % kInFlight];
+  next.rows.clear();
+  next.keepsLogits = false;
+  for (const bool prompts : {false, true}) { // decoding sequences first
+    size_t i = 0;
+    for (Sequence &sequence : running_) {
+      if (const int64_t rows = composition_.rows[i++]; rows > 0 && prompts != sequence.view().decodes())
+        RETURN_IF_ERROR(addRows(sequence, rows, next));
+      if (i == composition_.rows.size())
+        break;
+    }
+  }
+  ASSIGN_OR_RETURN(variant,
+                   runtime_.chooseIn(placement, composition_.tokens, composition_.sequences, composition_.context));
+  RETURN_IF_ERROR(core::writeMeta(plan_.metaLayout, plan_.blockTokens, rows_, device_.meta()));
+  const int64_t launchNs = device_.nowNs();
+  RETURN_IF_ERROR(runtime_.launch(variant));
+  next.launched = {.number = runtime_.launched(),
+                   .variant = variant,
+                   .placement = placement,
+                   .launchNs = launchNs,
+                   .tokens = composition_.tokens,
+                   .sequences = composition_.sequences,
+                   .prefill = composition_.prefill};
+  ++newest_;
+  ++counters_.iterations;
+  counters_.prefillIterations += composition_.prefill;
+  for (const Rows &rows : next.rows)
+    if (rows.sequence->sampled == rows.sequence->maxNewTokens)
+      leave(*rows.sequence);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::addRows(Sequence &sequence, int64_t count, InFlight &iteration) {
+  absl::Span<const int32_t> ids;
+  if (sequence.rows < sequence.prefill) {
+    ids = absl::MakeConstSpan(sequence.ids).subspan(static_cast<size_t>(sequence.rows), static_cast<size_t>(count));
+  } else { // the token sampled last, or where the device keeps it
+    sequence.decodeId = sequence.read() == sequence.sampled ? sequence.ids.back() : -1 - sequence.slot;
+    ids = {&sequence.decodeId, 1};
+  }
+  const int64_t after = sequence.rows + count;
+  RETURN_IF_ERROR(blocks_.grow(sequence.blocks, after));
+  const bool sample = after >= sequence.prefill;
+  rows_.push_back({.tokens = ids,
+                   .firstPosition = sequence.rows,
+                   .blocks = sequence.blocks,
+                   .sample = sample,
+                   .requestSlot = sequence.slot,
+                   .temperature = sequence.sampling.temperature,
+                   .topP = sequence.sampling.topP,
+                   .seed = sequence.sampling.seed});
+  iteration.rows.push_back({&sequence, sequence.rows, count, sample});
+  iteration.keepsLogits |= sample && sequence.keepLogits;
+  sequence.rows = after;
+  sequence.sampled += sample;
+  ++sequence.inFlight;
+  return absl::OkStatus();
+}
+
+} // namespace headrace::serve

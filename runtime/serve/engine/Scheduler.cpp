@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/serve/engine/Scheduler.h"
+
+#include <algorithm>
+
+namespace headrace::serve {
+
+// A composition in the making.
+struct Scheduler::Pass {
+  absl::Span<const SequenceView> running; // but those preempted
+  int64_t budget = 0, free = 0;
+  Composition &out;
+
+  void add(size_t i, int64_t rows, int64_t blocks) {
+    free -= blocks;
+    out.rows[i] = rows;
+    out.tokens += rows;
+    ++out.sequences;
+    out.context = std::max(out.context, running[i].rows + rows);
+  }
+  void preemptYoungest() { // which has no rows yet: rows are given from the oldest on
+    free += running.back().blocks;
+    running.remove_suffix(1);
+    ++out.preempted;
+  }
+};
+
+bool Scheduler::mayJoin(absl::Span<const SequenceView> running, const SequenceView &head, int64_t freeBlocks) const {
+  if (static_cast<int64_t>(running.size()) >= limits_.maxNumSeqs)
+    return false;
+  if (running.empty())
+    return true;
+  int64_t left = freeBlocks - blocksFor(head.prefill);
+  for (const SequenceView &one : running)
+    left -= std::max<int64_t>(0, blocksFor(one.prefill) - one.blocks);
+  return left >= limits_.watermarkBlocks;
+}
+
+// Where no prompt has more than a row left, an iteration of all sequences is one of decode.
+bool Scheduler::decodesWait(absl::Span<const SequenceView> running) const {
+  return limits_.prefill != Prefill::Chunked &&
+         std::any_of(running.begin(), running.end(), [](const SequenceView &s) { return s.prefill - s.rows > 1; });
+}
+
+void Scheduler::addDecodes(Pass &pass) const {
+  for (size_t i = 0; i < pass.running.size(); ++i) {
+    const SequenceView &one = pass.running[i];
+    if (!one.decodes())
+      continue;
+    const int64_t blocks = blocksFor(one.rows + 1) - one.blocks;
+    while (blocks > pass.free && pass.running.size() > i + 1)
+      pass.preemptYoungest();
+    if (blocks <= pass.free) {
+      pass.add(i, 1, blocks);
+      continue;
+    }
+    if (i > 0) // it is the youngest itself
+      pass.preemptYoungest();
+    return;
+  }
+}
+
+void Scheduler::addPrompts(Pass &pass) const {
+  for (size_t i = 0; i < pass.running.size(); ++i) {
+    const SequenceView &one = pass.running[i];
+    if (one.decodes())
+      continue;
+    const int64_t left = one.prefill - one.rows;
+    int64_t rows = pass.budget == 0 ? 1 : std::min(left, pass.budget - pass.out.tokens);
+    if (limits_.prefill == Prefill::Whole && rows < left && pass.out.tokens > 0 && pass.budget > 0)
+      return;
+    rows = std::min(rows, (one.blocks + pass.free) * limits_.blockTokens - one.rows);
+    if (rows <= 0)
+      return;
+    pass.add(i, rows, std::max<int64_t>(0, blocksFor(one.rows + rows) - one.blocks));
+    pass.out.prefill = true;
+  }
+}
+
+void Scheduler::compose(absl::Span<const SequenceView> running, int64_t budget, int64_t freeBlocks,
+                        Composition &out) const {
+  out.rows.assign(running.size(), 0);
+  out.tokens = out.sequences = out.context = 0;
+  out.prefill = false;
+  out.preempted = 0;
+  Pass pass{running, budget, freeBlocks, out};
+  for (;;) {
+    if (!decodesWait(pass.running))
+      addDecodes(pass);
+    addPrompts(pass);
+    if (out.tokens > 0 || pass.running.size() <= 1)
+      return;
+    pass.preemptYoungest();
+  }
+}
+
+} // namespace headrace::serve

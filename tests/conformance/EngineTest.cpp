@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requests that come and go at random on random plans: seats, budgets, ways of prefill, few KV blocks, split caches,
+// stop tokens, cancellations, changes of placement. A request's tokens are, bit for bit, those of the request alone,
+// one row at a time on the all-resident plan, and every KV block has one owner (ShadowKv.h).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "runtime/serve/engine/Engine.h"
+#include "tests/conformance/DevicesUnderTest.h"
+#include "tests/conformance/ShadowKv.h"
+#include "tests/support/RandomSplits.h"
+
+namespace headrace {
+namespace {
+
+using core::Draw;
+using serve::EndReason;
+using serve::EngineOptions;
+using serve::EngineRequest;
+
+// A plan on a device.
+struct Loaded {
+  plan::Plan plan;
+  std::shared_ptr<core::Device> device;
+  std::unique_ptr<core::Runtime> runtime;
+
+  static std::unique_ptr<Loaded> load(const compiler::CompileRequest &asked, std::shared_ptr<core::Device> device) {
+    auto plan = compiler::compile(asked);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    if (!plan.ok())
+      return nullptr;
+    auto out = std::make_unique<Loaded>(Loaded{*std::move(plan), std::move(device), nullptr});
+    const auto weights = model::syntheticWeights(1);
+    auto runtime = core::Runtime::load(out->plan, *out->device, {}, weights.get(), {});
+    EXPECT_TRUE(runtime.ok()) << runtime.status();
+    if (!runtime.ok())
+      return nullptr;
+    out->runtime = *std::move(runtime);
+    return out;
+  }
+};
+
+// Of a request that has the device to itself, a row an iteration: nothing of this is the engine's.
+std::vector<int32_t> alone(Loaded &on, const EngineRequest &request) {
+  std::vector<int32_t> ids = request.prompt, blocks;
+  for (int64_t p = 0;; ++p) {
+    EXPECT_TRUE(on.runtime->kvBlocks().grow(blocks, p + 1).ok());
+    const auto variant = on.runtime->choose(1, 1, p + 1);
+    EXPECT_TRUE(variant.ok()) << variant.status();
+    const core::SequenceRows rows{.tokens = {&ids[static_cast<size_t>(p)], 1},
+                                  .firstPosition = p,
+                                  .blocks = blocks,
+                                  .sample = true,
+                                  .temperature = request.sampling.temperature,
+                                  .topP = request.sampling.topP,
+                                  .seed = request.sampling.seed};
+    EXPECT_TRUE(core::writeMeta(on.plan.metaLayout, on.plan.blockTokens, {&rows, 1}, on.device->meta()).ok());
+    EXPECT_TRUE(on.runtime->launch(*variant).ok());
+    const auto tokens = on.runtime->awaitTokens();
+    EXPECT_TRUE(tokens.ok()) << tokens.status();
+    if (p + 1 < static_cast<int64_t>(request.prompt.size()))
+      continue;
+    ids.push_back((*tokens)[0]);
+    const bool stop = std::count(request.stopTokens.begin(), request.stopTokens.end(), ids.back()) > 0;
+    if (stop || ids.size() == request.prompt.size() + static_cast<size_t>(request.maxNewTokens))
+      break;
+  }
+  on.runtime->kvBlocks().release(blocks);
+  return {ids.begin() + static_cast<ptrdiff_t>(request.prompt.size()), ids.end()};
+}
+
+struct Seen {
+  uint64_t iterations = 0, requests = 0, cancelled = 0, preemptions = 0, thrownAway = 0, changes = 0, chunked = 0,
+           rowsChecked = 0;
+};
+
+// A random plan with few KV blocks, in one to three placements.
+compiler::CompileRequest anyPlan(Draw &draw, model::DeviceKind kind) {
+  compiler::CompileRequest asked = core::anyModel(draw, kind);
+  const int64_t context = *asked.goal.context, batch = *asked.goal.batch;
+  asked.goal.kvTokens = draw.between(context, std::max(context, context * batch * 2 / 3));
+  const int64_t blocks = *asked.goal.kvTokens / asked.goal.blockTokens;
+  const bool split = draw.oneIn(2);
+  for (int64_t left = draw.between(1, 3); left > 0; --left) {
+    asked.placements.push_back(
+        split ? core::anySplit(draw, asked.model, std::max<int64_t>(1, blocks - 1))
+              : compiler::stated(asked.model, {left == 1 ? compiler::none() : compiler::interval(left - 1)}).front());
+    asked.placements.back().name += " " + std::to_string(left);
+  }
+  return asked;
+}
+
+EngineOptions anyOptions(Draw &draw, const compiler::CompileRequest &asked) {
+  EngineOptions options;
+  options.maxNumSeqs = draw.oneIn(2) ? 0 : draw.between(1, *asked.goal.batch);
+  options.maxNumBatchedTokens = draw.oneIn(2) ? 0 : draw.between(*asked.goal.batch, 5);
+  options.watermark = draw.oneOf({0.0, 0.01, 0.2});
+  options.prefill = draw.oneOf({serve::Prefill::Chunked, serve::Prefill::Separate, serve::Prefill::Whole});
+  options.depth = draw.oneIn(4) ? 1 : 2;
+  return options;
+}
+
+EngineRequest anyRequest(Draw &draw, int64_t context, int64_t longest) {
+  EngineRequest request;
+  request.maxNewTokens = draw.between(1, std::min<int64_t>(context - 1, 24));
+  for (int64_t left = draw.between(1, std::min(longest, context - request.maxNewTokens)); left > 0; --left)
+    request.prompt.push_back(static_cast<int32_t>(draw.between(0, 149)));
+  if (draw.oneIn(2)) // of 150 tokens 10 end it
+    for (int32_t token = 0; token < 10; ++token)
+      request.stopTokens.push_back(token);
+  if (draw.oneIn(2))
+    request.sampling = {.temperature = 0.8f, .topP = 0.9f, .seed = static_cast<uint64_t>(draw.between(0, 999))};
+  return request;
+}
+
+// One engine with requests that come and go, against what each of them gives alone.
+class Traffic {
+public:
+  Traffic(Draw &draw, const compiler::CompileRequest &asked, std::shared_ptr<core::Device> device)
+      : draw_(draw), asked_(asked), shadow_(std::make_shared<core::ShadowKv>(std::move(device))) {
+    served_ = Loaded::load(asked, shadow_);
+  }
+
+  void run(int64_t requests) {
+    ASSERT_NE(served_, nullptr);
+    EngineOptions options = anyOptions(draw_, asked_);
+    budget_ = options.maxNumBatchedTokens > 0 ? options.maxNumBatchedTokens : asked_.buckets.newTokens.back();
+    const int64_t longest = options.prefill == serve::Prefill::Whole ? budget_ : *asked_.goal.context;
+    options.placementOf = [&](const plan::IterationSize &) { return anyPlacement(); };
+    options.onToken = [&](const serve::EngineToken &token) { asked(token.request).tokens.push_back(token.token); };
+    options.onEnd = [&](const serve::EngineEnd &end) {
+      Asked &one = asked(end.request);
+      EXPECT_FALSE(one.end.has_value()) << "request " << end.request << " ended twice";
+      EXPECT_TRUE(end.why.ok()) << end.why;
+      one.end = end.reason;
+      --live_;
+    };
+    auto engine = serve::Engine::create(*served_->runtime, std::move(options));
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = engine->get();
+    bool more = true;
+    while (more || live_ > 0 || requests > 0) {
+      if (requests > 0 && (!more || draw_.oneIn(4))) {
+        submit(anyRequest(draw_, *asked_.goal.context, longest));
+        --requests;
+      }
+      if (live_ > 0 && draw_.oneIn(60))
+        cancelAny();
+      const auto stepped = engine_->step();
+      ASSERT_TRUE(stepped.ok()) << stepped.status();
+      ASSERT_EQ(shadow_->found(), "");
+      more = *stepped;
+      checkBlocks();
+    }
+    EXPECT_EQ(served_->runtime->kvBlocks().endOfUse(), 1);
+    EXPECT_EQ(served_->runtime->missingVariants(), 0u);
+    seen.iterations = engine_->counters().iterations;
+    seen.preemptions = engine_->counters().preemptions;
+    seen.thrownAway = engine_->counters().thrownAwayRows;
+    seen.rowsChecked = shadow_->rowsChecked();
+  }
+
+  // A request that was cancelled has some of its tokens, all others have all.
+  void check(std::shared_ptr<core::Device> device) {
+    compiler::CompileRequest resident = asked_;
+    resident.placements = compiler::stated(resident.model, {compiler::none()});
+    const auto by = Loaded::load(resident, std::move(device));
+    ASSERT_NE(by, nullptr);
+    for (const auto &[id, one] : all_) {
+      ASSERT_TRUE(one.end.has_value()) << "request " << id << " has no end";
+      std::vector<int32_t> expected = alone(*by, one.request);
+      if (*one.end == EndReason::Cancelled) {
+        ASSERT_LE(one.tokens.size(), expected.size());
+        expected.resize(one.tokens.size());
+      } else {
+        const auto &stops = one.request.stopTokens;
+        EXPECT_EQ(*one.end == EndReason::Stop, std::count(stops.begin(), stops.end(), expected.back()) > 0);
+      }
+      ASSERT_EQ(one.tokens, expected) << "request " << id;
+    }
+  }
+
+  Seen seen;
+
+private:
+  struct Asked {
+    EngineRequest request;
+    std::vector<int32_t> tokens;
+    std::optional<EndReason> end;
+  };
+
+  Asked &asked(uint64_t id) { return all_.at(id); }
+
+  uint32_t anyPlacement() {
+    const uint32_t now = served_->runtime->placement();
+    const auto to =
+        draw_.oneIn(5)
+            ? static_cast<uint32_t>(draw_.between(0, static_cast<int64_t>(served_->plan.placements.size()) - 1))
+            : now;
+    seen.changes += to != now;
+    return to;
+  }
+
+  void submit(const EngineRequest &request) {
+    const auto id = engine_->submit(request);
+    ASSERT_TRUE(id.ok()) << id.status();
+    all_[*id] = {request, {}, std::nullopt};
+    ++live_;
+    ++seen.requests;
+    seen.chunked += static_cast<int64_t>(request.prompt.size()) > budget_;
+  }
+
+  void cancelAny() {
+    std::vector<uint64_t> live;
+    for (const auto &[id, one] : all_)
+      if (!one.end)
+        live.push_back(id);
+    const uint64_t id = live[static_cast<size_t>(draw_.between(0, static_cast<int64_t>(live.size()) - 1))];
+    EXPECT_TRUE(engine_->cancel(id).ok());
+    ++seen.cancelled;
+  }
+
+  // With nothing in flight, no more blocks are in use than the tokens that were told need.
+  void checkBlocks() {
+    if (engine_->inFlight() > 0)
+      return;
+    const core::KvBlocks &blocks = served_->runtime->kvBlocks();
+    int64_t most = 0;
+    for (const auto &[id, one] : all_)
+      if (!one.end)
+        most += blocks.blocksFor(static_cast<int64_t>(one.request.prompt.size() + one.tokens.size()));
+    ASSERT_LE(blocks.blocksInUseAbove(0), most);
+  }
+
+  Draw &draw_;
+  const compiler::CompileRequest asked_;
+  const std::shared_ptr<core::ShadowKv> shadow_;
+  std::unique_ptr<Loaded> served_;
+  serve::Engine *engine_ = nullptr;
+  std::map<uint64_t, Asked> all_;
+  int64_t live_ = 0, budget_ = 0;
+};
+
+void add(Seen &sum, const Seen &one) {
+  for (uint64_t Seen::*count : {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions,
+                                &Seen::thrownAway, &Seen::changes, &Seen::chunked, &Seen::rowsChecked})
+    sum.*count += one.*count;
+}
+
+// Every kind of thing has happened, and often.
+void expectAll(const Seen &sum) {
+  EXPECT_GT(sum.cancelled, sum.iterations / 400);
+  EXPECT_GT(sum.preemptions, sum.iterations / 400);
+  EXPECT_GT(sum.thrownAway, sum.iterations / 400);
+  EXPECT_GT(sum.changes, sum.iterations / 20);
+  EXPECT_GT(sum.chunked, sum.requests / 20);
+  EXPECT_GT(sum.rowsChecked, sum.iterations * 10);
+}
+
+bool longRun() { return std::getenv("HEADRACE_LONG") != nullptr; }
+
+class EngineOnDevices : public testing::TestWithParam<core::DeviceUnderTest> {};
+
+TEST_P(EngineOnDevices, RequestsGetTheTokensThatTheyGetAlone) {
+  // The device that keeps no data by chance shows the most.
+  const uint64_t fast = GetParam().plansFor != model::DeviceKind::Host ? 500 : GetParam().keepsData ? 2500 : 10000;
+  const uint64_t iterations = longRun() ? fast * 10 : fast;
+  Seen sum;
+  const uint64_t first = std::strlen(GetParam().name) * 1000000; // most devices have traffic of their own
+  for (uint64_t seed = first; sum.iterations < iterations; ++seed) {
+    SCOPED_TRACE(testing::Message() << "case " << seed);
+    Draw draw(seed);
+    Traffic traffic(draw, anyPlan(draw, GetParam().plansFor), GetParam().make());
+    ASSERT_NO_FATAL_FAILURE(traffic.run(20));
+    ASSERT_NO_FATAL_FAILURE(traffic.check(GetParam().make()));
+    add(sum, traffic.seen);
+  }
+  expectAll(sum);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, EngineOnDevices, testing::ValuesIn(core::devicesWithData()),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+#ifndef HEADRACE_EMULATED_TESTS
+TEST(EngineInVirtualTime, EveryBlockHasOneOwnerAndComesBack) {
+  const uint64_t iterations = longRun() ? 1000000 : 50000;
+  Seen sum;
+  for (uint64_t seed = 1; sum.iterations < iterations; ++seed) {
+    SCOPED_TRACE(testing::Message() << "case " << seed);
+    Draw draw(seed);
+    Traffic traffic(draw, anyPlan(draw, model::DeviceKind::Host), sim::makeSimDevice());
+    ASSERT_NO_FATAL_FAILURE(traffic.run(100));
+    add(sum, traffic.seen);
+  }
+  expectAll(sum);
+}
+#endif
+
+} // namespace
+} // namespace headrace
