@@ -6,7 +6,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/PlacementTable.h"
-#include "runtime/serve/engine/BatchRun.h"
+#include "runtime/serve/engine/BatchEngine.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/RunSetup.h"
 
@@ -20,27 +20,6 @@ struct Iteration {
   uint32_t variant = 0;
   int64_t ns = 0;
 };
-
-// As serve::generate(), but with a placement for prefill and one for decode.
-absl::Status runToEnd(serve::BatchRun &run, const serve::GenerateRequest &request, uint32_t prefill, uint32_t decode) {
-  int64_t promptRows = 0;
-  for (const std::vector<int32_t> &prompt : request.prompts)
-    promptRows += static_cast<int64_t>(prompt.size());
-  for (;;) {
-    absl::StatusOr<bool> launched = run.launchNext(promptRows > 0 ? prefill : decode);
-    if (!launched.ok())
-      return launched.status();
-    if (*launched) {
-      if (run.lastLaunched().prefill)
-        for (const serve::ComposedRows &rows : run.lastLaunched().rows)
-          promptRows -= rows.rows;
-      continue;
-    }
-    if (run.inFlight() == 0)
-      return absl::OkStatus();
-    RETURN_IF_ERROR(run.readOldest());
-  }
-}
 
 // Shares of one iteration in which a lane had a step running.
 struct Busy {
@@ -97,14 +76,12 @@ absl::Status BenchInstance::generate(const Prompts &prompts, int64_t newTokens, 
   request.separatePrefill = true;
   std::vector<Iteration> iterations;
   request.onIteration = [&](const serve::IterationSeen &seen) { iterations.push_back({seen.variant, seen.ns}); };
-  serve::BatchRun run(*runtime_);
-  RETURN_IF_ERROR(run.begin(request));
-  absl::Status status = runToEnd(run, request, prefillPlacement_, decodePlacement_);
-  const serve::GenerateResult result = run.takeResult();
-  if (absl::Status ended = run.end(); status.ok())
-    status = ended;
-  if (!status.ok() || !counts)
-    return status;
+  request.placementOf = [this](const serve::ComposedIteration &next) {
+    return next.prefill ? prefillPlacement_ : decodePlacement_;
+  };
+  ASSIGN_OR_RETURN(result, serve::generate(*runtime_, request));
+  if (!counts)
+    return absl::OkStatus();
 
   const size_t prefills = result.prefillIterations;
   if (role_ != BenchRole::Decode) {

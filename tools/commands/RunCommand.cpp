@@ -192,12 +192,15 @@ private:
       return badNumber("--placement", *options_.placement,
                        cat("one of the plan's ", plan_.placements.size(), ", from 0"));
     RETURN_IF_ERROR(core::TransitionPaths::check(plan_));
-    return serve::checkRequest(plan_, request_);
+    firstIn_ = options_.placement.value_or(firstPlacement(plan_, request_.prompts));
+    return serve::checkRequest(plan_, request_, staysInOne() ? firstIn_ : plan::kNone);
   }
+
+  bool staysInOne() const { return options_.placement || plan_.choices.empty(); }
 
   absl::Status load() {
     core::LoadOptions loading;
-    loading.placement = firstIn_ = options_.placement.value_or(firstPlacement(plan_, request_.prompts));
+    loading.placement = firstIn_;
     loading.buildNs = static_cast<int64_t>(options_.graphSeconds * 1e9);
     loading.graphBytes = options_.graphMemory.value_or(0);
     Progress progress("loading", Amount::Bytes);
@@ -218,8 +221,7 @@ private:
     looks_.emplace(*runtime_, deviceOptions_.trace, /*many=*/drawn());
     request_.placementOf = [this](const plan::IterationSize &size) {
       looks_->beforeLaunch(size);
-      return options_.placement || plan_.choices.empty() ? runtime_->placement()
-                                                         : plan::chosenPlacement(plan_, size).value_or(0);
+      return staysInOne() ? runtime_->placement() : plan::chosenPlacement(plan_, size).value_or(0);
     };
     Progress generating("generating");
     request_.onIteration = [&](const serve::IterationSeen &seen) {

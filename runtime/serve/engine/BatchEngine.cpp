@@ -136,7 +136,7 @@ private:
 } // namespace
 
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request) {
-  RETURN_IF_ERROR(checkRequest(runtime.plan(), request, runtime.placement()));
+  RETURN_IF_ERROR(checkRequest(runtime.plan(), request, request.placementOf ? plan::kNone : runtime.placement()));
   return Batch(runtime, request).run();
 }
 

@@ -31,6 +31,11 @@ struct IterationSeen {
   int64_t gapNs = -1, waitedNs = -1;
 };
 
+// An iteration that is about to be launched.
+struct ComposedIteration : plan::IterationSize {
+  bool prefill = false; // it has rows of prompts
+};
+
 struct GenerateRequest {
   std::vector<std::vector<int32_t>> prompts;
   int64_t maxNewTokens = 16;
@@ -39,7 +44,7 @@ struct GenerateRequest {
   bool keepLogits = false;
   bool separatePrefill = false; // no mixed iterations: all prompts first, then decode
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition.
-  std::function<uint32_t(const plan::IterationSize &)> placementOf;
+  std::function<uint32_t(const ComposedIteration &)> placementOf;
   std::function<void(const IterationSeen &)> onIteration; // called after each
 };
 
@@ -69,6 +74,7 @@ absl::Status checkRequest(const RequestBounds &bounds, const GenerateRequest &re
 absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request, uint32_t placement = plan::kNone);
 // Aborted, naming the first such prompt and position, where logits are not finite; on the host device also the first
 // step that wrote such a number, found by a second pass over that prompt. Every block is given back then too.
+// checkRequest()'s refusals: with the placement that the runtime has, where the request does not choose any.
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request);
 
 } // namespace headrace::serve

@@ -71,6 +71,8 @@ Engine::Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLim
   const auto seqs = static_cast<size_t>(limits.maxNumSeqs);
   for (int64_t slot = limits.maxNumSeqs; slot-- > 0;)
     freeSlots_.push_back(static_cast<int32_t>(slot));
+  cancelled_.reserve(seqs); // the two take turns
+  cancels_.reserve(seqs);
   views_.reserve(seqs);
   composition_.rows.reserve(seqs);
   rows_.reserve(seqs);

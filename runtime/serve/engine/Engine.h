@@ -86,7 +86,7 @@ struct EngineOptions {
   bool logits = false; // requests may keep them
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition. One with
   // fewer KV blocks than those in use is not taken: the iteration runs where the runtime is.
-  std::function<uint32_t(const plan::IterationSize &)> placementOf;
+  std::function<uint32_t(const ComposedIteration &)> placementOf;
   // Called by step(); they may call submit(), cancel() and shutdown().
   std::function<void(const EngineToken &)> onToken;
   std::function<void(const EngineEnd &)> onEnd;

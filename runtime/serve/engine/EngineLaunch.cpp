@@ -46,7 +46,8 @@ absl::StatusOr<bool> Engine::launchNext() {
   if (waits())
     return false;
   if (options_.placementOf && composition_.tokens > 0) {
-    placement = options_.placementOf({composition_.tokens, composition_.sequences, composition_.context});
+    placement = options_.placementOf(
+        {{composition_.tokens, composition_.sequences, composition_.context}, composition_.prefill});
     if (placement >= plan_.placements.size())
       return absl::InvalidArgumentError(
           absl::StrCat("placement ", placement, " asked for, the plan has ", plan_.placements.size()));

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requests that join, leave, are preempted and cancelled cost no allocation: this binary counts every call of the
+// allocator.
+#include <gtest/gtest.h>
+
+#include "runtime/host/HostDevice.h"
+#include "runtime/serve/engine/Engine.h"
+#include "runtime/sim/SimDevice.h"
+#include "tests/support/CountAllocations.h"
+#include "tests/support/TinyPlan.h"
+
+namespace headrace::serve {
+namespace {
+
+class EngineAllocations : public testing::TestWithParam<bool> {};
+
+// 60 requests of 2 to 11 tokens, 15 new ones each, in 3 seats and 9 blocks of 4 tokens, five known
+// at a time; with every seventh another is cancelled. From the tenth on, when as many were known as ever will be,
+// nothing is allocated: not by submit() either, for prompts that have room for their tokens.
+TEST_P(EngineAllocations, NoneWhileRequestsJoinAndLeave) {
+  const plan::Plan plan = core::tinyPlan({.offloaded = {1}});
+  const std::shared_ptr<core::Device> device =
+      GetParam() ? std::shared_ptr<core::Device>(sim::makeSimDevice()) : host::makeHostDevice({.unpaced = true});
+  const auto weights = model::syntheticWeights(1);
+  const auto runtime = core::Runtime::load(plan, *device, {}, weights.get(), {});
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  ASSERT_TRUE((*runtime)->kvBlocks().setLimit(10).ok());
+
+  uint64_t ended = 0, tokens = 0, cancelled = 0;
+  EngineOptions options;
+  options.onToken = [&](const EngineToken &) { ++tokens; };
+  options.onEnd = [&](const EngineEnd &end) {
+    ++ended;
+    cancelled += end.reason == EndReason::Cancelled;
+  };
+  const auto engine = Engine::create(**runtime, options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+
+  constexpr uint64_t kRequests = 60;
+  std::vector<EngineRequest> requests(kRequests);
+  for (size_t r = 0; r < kRequests; ++r) {
+    requests[r].prompt.reserve(30);
+    requests[r].prompt.assign(2 + r % 10, static_cast<int32_t>(r));
+    requests[r].maxNewTokens = 15;
+    requests[r].stopTokens = {1};
+  }
+  uint64_t submitted = 0, before = 0, preempted = 0;
+  while (ended < kRequests) {
+    while (submitted < kRequests && submitted < ended + 5) {
+      if (submitted == 10) {
+        before = allocations.load();
+        preempted = (*engine)->counters().preemptions;
+      }
+      const auto id = (*engine)->submit(std::move(requests[submitted++]));
+      ASSERT_TRUE(id.ok());
+      if (*id % 7 == 0) {
+        ASSERT_TRUE((*engine)->cancel(*id - 2).ok());
+      }
+    }
+    const auto more = (*engine)->step();
+    ASSERT_TRUE(more.ok() && *more);
+  }
+  EXPECT_EQ(allocations.load() - before, 0u);
+  EXPECT_GT((*engine)->counters().preemptions, preempted);
+  EXPECT_GT(cancelled, 3u);
+  EXPECT_GT(tokens, 300u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, EngineAllocations, testing::Bool(),
+                         [](const auto &info) { return std::string(info.param ? "sim" : "host"); });
+
+} // namespace
+} // namespace headrace::serve
