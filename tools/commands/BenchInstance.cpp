@@ -74,6 +74,7 @@ absl::Status BenchInstance::generate(const Prompts &prompts, int64_t newTokens, 
   request.prompts = prompts;
   request.maxNewTokens = newTokens;
   request.separatePrefill = true;
+  request.drain = false; // rounds follow each other as iterations do
   std::vector<Iteration> iterations;
   request.onIteration = [&](const serve::IterationSeen &seen) { iterations.push_back({seen.variant, seen.ns}); };
   request.placementOf = [this](const serve::ComposedIteration &next) {

@@ -54,8 +54,9 @@ public:
     result_.iterations = engine->counters().iterations;
     result_.prefillIterations = engine->counters().prefillIterations;
     engine.reset(); // after a failure too: nothing of this call is left in flight
-    if (absl::Status drained = device_.drain(); status.ok())
-      status = drained;
+    if (request_.drain || !status.ok())
+      if (absl::Status drained = device_.drain(); status.ok())
+        status = drained;
     if (!status.ok())
       return status;
     return takeResult();

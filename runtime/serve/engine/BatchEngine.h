@@ -43,6 +43,9 @@ struct GenerateRequest {
   std::vector<int32_t> stopTokens; // a sequence ends when it samples one of these
   bool keepLogits = false;
   bool separatePrefill = false; // no mixed iterations: all prompts first, then decode
+  // Waits until every launch has ended. Else the device may still copy what the next iteration needs, as in between
+  // two iterations, and the next call begins behind that.
+  bool drain = true;
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition.
   std::function<uint32_t(const ComposedIteration &)> placementOf;
   std::function<void(const IterationSeen &)> onIteration; // called after each

@@ -54,8 +54,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
   const int64_t seqs = options.maxNumSeqs == 0 ? batch : options.maxNumSeqs;
   RETURN_IF_ERROR(checkOptions(options, batch, largest, seqs, options.maxNumBatchedTokens));
   const auto watermark = static_cast<int64_t>(options.watermark * static_cast<double>(plan.kvBlocks - 1));
-  std::unique_ptr<Engine> engine(
-      new Engine(runtime, std::move(options), {seqs, plan.blockTokens, watermark, options.prefill}));
+  const SchedulerLimits limits{seqs, plan.blockTokens, watermark, options.prefill};
+  std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), limits));
   engine->budgets_ = mixed;
   if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
     for (int64_t &budget : engine->budgets_)

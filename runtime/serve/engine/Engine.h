@@ -184,7 +184,7 @@ private:
   absl::StatusOr<bool> launchNext();
   void join();
   void compose(uint32_t placement);
-  uint32_t enterForItsBlocks(uint32_t placement);
+  absl::StatusOr<uint32_t> enterForItsBlocks(uint32_t placement);
   void preempt();
   void failOldest();
   absl::Status launch(uint32_t placement);

@@ -51,7 +51,8 @@ absl::StatusOr<bool> Engine::launchNext() {
     if (placement >= plan_.placements.size())
       return absl::InvalidArgumentError(
           absl::StrCat("placement ", placement, " asked for, the plan has ", plan_.placements.size()));
-    placement = enterForItsBlocks(placement);
+    ASSIGN_OR_RETURN(entered, enterForItsBlocks(placement));
+    placement = entered;
     compose(placement);
     if (waits())
       return false;
@@ -66,14 +67,17 @@ absl::StatusOr<bool> Engine::launchNext() {
 }
 
 // A placement with another number of KV blocks is entered before blocks are taken, so that they are its own. Returns
-// where the runtime is where blocks in use forbid the way.
-uint32_t Engine::enterForItsBlocks(uint32_t placement) {
+// where the runtime is then: blocks in use may forbid the way.
+absl::StatusOr<uint32_t> Engine::enterForItsBlocks(uint32_t placement) {
   if (plan_.placements[placement].kvBlocks == blocks_.limit())
     return placement;
   while (runtime_.placement() != placement)
-    if (!runtime_.takeHop(placement).ok())
-      return runtime_.placement();
-  return placement;
+    if (const absl::StatusOr<core::Hop> hop = runtime_.takeHop(placement); !hop.ok()) {
+      if (hop.status().code() != absl::StatusCode::kFailedPrecondition)
+        return hop.status();
+      break;
+    }
+  return runtime_.placement();
 }
 
 void Engine::preempt() {
