@@ -31,7 +31,10 @@ public:
     auto runtime = core::Runtime::load(plan_, *device_, {}, &weights, {});
     EXPECT_TRUE(runtime.ok()) << runtime.status();
     runtime_ = *std::move(runtime);
-    options.onToken = [this](const EngineToken &token) { tokens[token.request].push_back(token.token); };
+    options.onToken = [this](const EngineToken &token) {
+      tokens[token.request].push_back(token.token);
+      logits[token.request].insert(logits[token.request].end(), token.logits.begin(), token.logits.end());
+    };
     options.onEnd = [this](const EngineEnd &end) {
       EXPECT_TRUE(ends.emplace(end.request, end).second) << "request " << end.request << " ended twice";
       order.push_back(end.request);
@@ -60,6 +63,7 @@ public:
   }
 
   std::map<uint64_t, std::vector<int32_t>> tokens;
+  std::map<uint64_t, std::vector<float>> logits;
   std::map<uint64_t, EngineEnd> ends;
   std::vector<uint64_t> order; // of ends
   std::vector<EngineIteration> iterations;
@@ -219,6 +223,35 @@ TEST(Engine, ACancelledSequenceLeavesAtOnceAndItsRowsInFlightAreThrownAway) {
   EXPECT_EQ(served.tokens.at(gone).size(), 3u);
   EXPECT_EQ(served.tokens.at(other), alone(request({4}, 10)));
   EXPECT_EQ(served.engine().counters().thrownAwayRows, 1u);
+}
+
+// Two are in flight but for the time that a request runs which keeps its logits.
+TEST(Engine, LogitsAreKeptOfThoseThatAskForThem) {
+  EngineRequest keeps = request({4, 5}, 5);
+  keeps.keepLogits = true;
+  Served lone({.logits = true});
+  lone.submit(keeps);
+  lone.toEnd();
+  ASSERT_EQ(lone.logits.at(1).size(), size_t{5 * 150});
+
+  Served served({.logits = true});
+  const uint64_t other = served.submit(request({1, 2, 3}, 20));
+  std::map<bool, size_t> most; // in flight, while logits are kept or not
+  uint64_t id = 0;
+  for (bool more = true; more;) {
+    if (served.tokens[other].size() == 4 && id == 0)
+      id = served.submit(keeps);
+    const auto stepped = served.engine().step();
+    ASSERT_TRUE(stepped.ok()) << stepped.status();
+    more = *stepped;
+    size_t &of = most[id != 0 && !served.tokens[id].empty() && served.ends.count(id) == 0];
+    of = std::max(of, served.engine().inFlight());
+  }
+  EXPECT_EQ(most[true], 1u);
+  EXPECT_EQ(most[false], 2u);
+  EXPECT_EQ(served.logits.at(id), lone.logits.at(1));
+  EXPECT_TRUE(served.logits.at(other).empty());
+  EXPECT_EQ(served.tokens.at(other), alone(request({1, 2, 3}, 20)));
 }
 
 // 8 blocks of 4 tokens. Each request has 8 tokens and brings 15 more: 23 rows, 6 blocks. With 4 blocks each, at 16
