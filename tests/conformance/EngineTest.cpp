@@ -270,8 +270,8 @@ class EngineOnDevices : public testing::TestWithParam<core::DeviceUnderTest> {};
 TEST_P(EngineOnDevices, RequestsGetTheTokensThatTheyGetAlone) {
   const bool emulated = GetParam().plansFor != model::DeviceKind::Host; // a thousand times slower
   // The device that keeps no data by chance shows the most.
-  const uint64_t fast = emulated ? 100 : GetParam().keepsData ? 2500 : 10000;
-  const uint64_t iterations = longRun() ? fast * 10 : fast;
+  const uint64_t fast = emulated ? 50 : GetParam().keepsData ? 2500 : 10000;
+  const uint64_t iterations = longRun() ? fast * (emulated ? 20 : 10) : fast;
   Seen sum;
   const uint64_t first = std::strlen(GetParam().name) * 1000000; // most devices have traffic of their own
   for (uint64_t seed = first; sum.iterations < iterations; ++seed) {
