@@ -133,6 +133,37 @@ void measureLanes(const Settings &settings) {
          traced(busyKernel, settings.iterations / 20).toCopy, 6);
 }
 
+// Rows that are appended to a block at home on the host, at 1 MB/s: one of 256 bytes in each of two layers, a
+// microsecond a byte. Their steps have the compute lane for no less than that; what is reported is how much longer.
+void measureDirectWrites(const Settings &settings) {
+  const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(2), .mirroredFrom = 1});
+  const plan::Schedule &schedule = plan.schedules[plan.variants[0].schedule];
+  auto device = makeHostDevice(settings.host);
+  std::vector<int64_t> beyond;
+  core::DeviceOptions options{.linkBandwidth = 1e6, .trace = true};
+  const auto weights = model::syntheticWeights(1);
+  auto runtime = core::Runtime::load(plan, *device, options, weights.get(), {});
+  check(runtime.status());
+  const int32_t token = 1, block = 1;
+  for (int i = 0; i < settings.iterations / 20; ++i) {
+    const core::SequenceRows rows{.tokens = {&token, 1}, .blocks = {&block, 1}, .sample = true};
+    check(core::writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device->meta()));
+    check((*runtime)->launch(0));
+    check((*runtime)->awaitTokens().status());
+    check(device->drain());
+    for (size_t step = 0; step < schedule.steps.size(); ++step)
+      if (plan::directToHost(schedule, schedule.steps[step])) {
+        const core::StepTime &time = device->lastTimes()[step];
+        beyond.push_back(time.endNs - time.startNs - 256'000);
+      }
+  }
+  if (beyond.empty() || *std::min_element(beyond.begin(), beyond.end()) < 0) {
+    std::fprintf(stderr, "bench_host: a direct write took less than its bytes do\n");
+    std::exit(1);
+  }
+  report("direct_writes", "direct writes of 256 bytes at 1 MB/s: beyond their time", beyond);
+}
+
 // A graph with 40 resizable copies, launched with other sizes each time: what finding the sizes takes, by whatever
 // thread, and what the launch call takes beside one whose sizes stay.
 void measureSizes(const Settings &settings) {
@@ -273,6 +304,7 @@ int main(int argc, char **argv) {
   const headrace::host::AwakeCores awake = headrace::bench::askLowLatency("bench_host", settings.host);
   headrace::host::measureLanes(settings);
   headrace::host::measureSizes(settings);
+  headrace::host::measureDirectWrites(settings);
   headrace::host::measureSignals(settings);
   headrace::host::measurePacing(settings);
   headrace::host::measureRealKernels(settings);

@@ -98,7 +98,7 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   shared_->metaBytes = metaBytes;
   shared_->output = reinterpret_cast<const int32_t *>(arena_.bytes().data() + *output);
   shared_->trace = options.trace;
-  shared_->directWriteRate = speed_.has_value() ? std::min(speed_->d2h, speed_->both) * 1e-9 : 0;
+  shared_->directWriteRate = Shared::directWriteRateOf(speed_.has_value() ? &*speed_ : nullptr);
   shared_->copies = transfer_.lateCopies();
   for (TokenSlot &slot : shared_->tokens)
     slot.tokens.resize(slots);

@@ -8,12 +8,14 @@
 // 1 and nothing is ever reset. A lane begins a launch when all lanes have ended the one before.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include "runtime/host/Bus.h"
 #include "runtime/host/HostGraph.h"
 #include "runtime/host/Signals.h"
 
@@ -67,6 +69,10 @@ struct Shared {
   double directWriteRate = 0;   // bytes/ns that direct steps write to the host; 0: not paced
   LateCopies *copies = nullptr; // set before the compute lane runs
 
+  // Of a device with such a link; null: its copies are not paced, and neither is this.
+  static double directWriteRateOf(const LinkSpeed *speed) {
+    return speed == nullptr ? 0 : std::min(speed->d2h, speed->both) * 1e-9;
+  }
   // How long so many bytes take at directWriteRate, rounded up.
   int64_t directWriteNs(uint64_t bytes) const {
     return directWriteRate > 0 ? static_cast<int64_t>(std::ceil(static_cast<double>(bytes) / directWriteRate)) : 0;

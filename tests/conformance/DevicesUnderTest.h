@@ -90,4 +90,13 @@ inline std::vector<DeviceUnderTest> devicesWithData() {
   return out;
 }
 
+// Those that compute nothing, and whose times are made up.
+inline std::vector<DeviceUnderTest> devicesInVirtualTime() {
+  std::vector<DeviceUnderTest> out;
+  for (const DeviceUnderTest &device : kDevices)
+    if (!device.holdsData)
+      out.push_back(device);
+  return out;
+}
+
 } // namespace headrace::core

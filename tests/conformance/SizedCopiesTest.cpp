@@ -167,10 +167,12 @@ TEST_P(SizedCopies, InterleavedBlocksArriveBetweenThoseOfOtherLayers) {
   expectArrived(five);
 }
 
+#ifndef HEADRACE_EMULATED_TESTS
+// Times are exact where they are made up.
+class SizedCopiesInVirtualTime : public SizedCopies {};
+
 // A microsecond of latency and a nanosecond a byte.
-TEST_P(SizedCopies, TakeAsLongAsTheirBytesDo) {
-  if (device_->kind() != "sim")
-    GTEST_SKIP() << "times are exact where they are made up";
+TEST_P(SizedCopiesInVirtualTime, TakeAsLongAsTheirBytesDo) {
   open(/*interleaved=*/false, /*trace=*/true);
   for (const auto &[kvBlocks, bytes] : {std::pair<int64_t, int64_t>{4, 256}, {9, 5 * 1024}, {100, 16 * 1024}}) {
     launch({.kvBlocks = kvBlocks});
@@ -182,9 +184,7 @@ TEST_P(SizedCopies, TakeAsLongAsTheirBytesDo) {
   }
 }
 
-TEST_P(SizedCopies, InFlightTakeTheTimesOfOneByOne) {
-  if (device_->kind() != "sim")
-    GTEST_SKIP() << "times are exact where they are made up";
+TEST_P(SizedCopiesInVirtualTime, InFlightTakeTheTimesOfOneByOne) {
   const auto visible = [&](bool oneByOne) {
     open(/*interleaved=*/false);
     const int64_t startNs = device_->nowNs();
@@ -209,6 +209,10 @@ TEST_P(SizedCopies, InFlightTakeTheTimesOfOneByOne) {
   EXPECT_EQ(visible(false), apart);
   EXPECT_EQ(apart.size(), 6u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Devices, SizedCopiesInVirtualTime, testing::ValuesIn(devicesInVirtualTime()),
+                         [](const auto &info) { return std::string(info.param.name); });
+#endif
 
 // Where graphs hold sizes: four copies each time they are others than those of the graph's launch before.
 TEST_P(SizedCopies, AreSetWhereTheyHaveChanged) {

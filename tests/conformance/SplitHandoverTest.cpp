@@ -26,6 +26,18 @@ constexpr int64_t kBlocks = 31, kLayers = 4;
 
 class SplitHandover : public testing::TestWithParam<core::DeviceUnderTest> {
 protected:
+  // Of a device of so many operations and bytes a second.
+  static compiler::CompileRequest ask(double rate) {
+    compiler::CompileRequest request;
+    request.model = core::tinyLlama(kLayers);
+    request.hardware = core::tinyPlan({.spec = core::tinyLlama(1), .kind = GetParam().plansFor}).hardware;
+    request.hardware.flopsF32 = request.hardware.flopsF16 = request.hardware.memoryBandwidth = rate;
+    request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
+    request.goal.batch = 3;
+    request.goal.context = 40;
+    request.goal.blockTokens = 4;
+    return request;
+  }
   // All blocks on the device, some of those in use, none but scratch; weights at home and away; slots that go round and
   // that do not.
   static plan::Plan compile() {
@@ -33,14 +45,7 @@ protected:
       int64_t resident, interval, slots;
       bool wrap;
     } placements[] = {{kBlocks, 0, 0, true}, {4, 0, 0, true}, {1, 2, 3, true}, {7, 1, 1, false}, {1, 0, 4, true}};
-    compiler::CompileRequest request;
-    request.model = core::tinyLlama(kLayers);
-    request.hardware = core::tinyPlan({.spec = core::tinyLlama(1), .kind = GetParam().plansFor}).hardware;
-    request.hardware.flopsF32 = request.hardware.flopsF16 = request.hardware.memoryBandwidth = 1e10;
-    request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
-    request.goal.batch = 3;
-    request.goal.context = 40;
-    request.goal.blockTokens = 4;
+    compiler::CompileRequest request = ask(1e10);
     request.buckets = {.newTokens = {1, 3, 7}, .sequences = {1, 3}, .contexts = {40}};
     for (const auto &[resident, interval, slots, wrap] : placements) {
       compiler::Candidate candidate =
@@ -144,15 +149,8 @@ TEST_P(SplitHandover, TokensAreThoseOfOneDeviceWithAllBlocks) {
 // Blocks that were filled otherwise are in no slot: tails are brought anew, in virtual time as well. Weights stay.
 TEST_P(SplitHandover, SlotsForgetTailsAndKeepWeights) {
   for (const int64_t resident : {kBlocks, int64_t{4}}) {
-    compiler::CompileRequest request;
-    request.model = core::tinyLlama(kLayers);
-    request.hardware = core::tinyPlan({.spec = core::tinyLlama(1), .kind = GetParam().plansFor}).hardware;
     // Fast enough that the link decides: copies are carried over an iteration's edge.
-    request.hardware.flopsF32 = request.hardware.flopsF16 = request.hardware.memoryBandwidth = 1e12;
-    request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
-    request.goal.batch = 3;
-    request.goal.context = 40;
-    request.goal.blockTokens = 4;
+    compiler::CompileRequest request = ask(1e12);
     request.buckets = {.newTokens = {1, 3}, .sequences = {3}, .contexts = {40}};
     request.placements = compiler::stated(request.model, {compiler::interval(2)});
     if (resident < kBlocks)

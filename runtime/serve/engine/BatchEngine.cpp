@@ -110,16 +110,7 @@ private:
   }
 
   GenerateResult takeResult() {
-    double first = 0;
-    for (const int64_t ns : result_.firstTokenNs)
-      first += static_cast<double>(ns);
-    result_.ttftMs = first / static_cast<double>(result_.firstTokenNs.size()) * 1e-6;
-    result_.tpotMs = gaps_ == 0 ? 0 : static_cast<double>(gapNs_) / static_cast<double>(gaps_) * 1e-6;
-    result_.counters = device_.counters();
-    result_.counters.launches -= before_.launches;
-    result_.counters.h2dBytes -= before_.h2dBytes;
-    result_.counters.d2hBytes -= before_.d2hBytes;
-    result_.counters.stallNs -= before_.stallNs;
+    setTimes(gapNs_, gaps_, before_, device_.counters(), result_);
     return std::move(result_);
   }
 
@@ -135,6 +126,20 @@ private:
 };
 
 } // namespace
+
+void setTimes(int64_t gapNs, int64_t gaps, const core::DeviceCounters &before, const core::DeviceCounters &now,
+              GenerateResult &result) {
+  double first = 0;
+  for (const int64_t ns : result.firstTokenNs)
+    first += static_cast<double>(ns);
+  result.ttftMs = first / static_cast<double>(result.firstTokenNs.size()) * 1e-6;
+  result.tpotMs = gaps == 0 ? 0 : static_cast<double>(gapNs) / static_cast<double>(gaps) * 1e-6;
+  result.counters = now;
+  result.counters.launches -= before.launches;
+  result.counters.h2dBytes -= before.h2dBytes;
+  result.counters.d2hBytes -= before.d2hBytes;
+  result.counters.stallNs -= before.stallNs;
+}
 
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request) {
   RETURN_IF_ERROR(checkRequest(runtime.plan(), request, request.placementOf ? plan::kNone : runtime.placement()));

@@ -252,16 +252,7 @@ void BatchRun::accept(size_t s, int32_t token, int64_t visibleNs) {
 }
 
 GenerateResult BatchRun::takeResult() {
-  double first = 0;
-  for (int64_t ns : result_.firstTokenNs)
-    first += static_cast<double>(ns);
-  result_.ttftMs = first / static_cast<double>(result_.firstTokenNs.size()) * 1e-6;
-  result_.tpotMs = gaps_ == 0 ? 0 : static_cast<double>(gapNs_) / static_cast<double>(gaps_) * 1e-6;
-  result_.counters = device_.counters();
-  result_.counters.launches -= before_.launches;
-  result_.counters.h2dBytes -= before_.h2dBytes;
-  result_.counters.d2hBytes -= before_.d2hBytes;
-  result_.counters.stallNs -= before_.stallNs;
+  setTimes(gapNs_, gaps_, before_, device_.counters(), result_);
   return std::move(result_);
 }
 
