@@ -54,7 +54,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
   const int64_t seqs = options.maxNumSeqs == 0 ? batch : options.maxNumSeqs;
   RETURN_IF_ERROR(checkOptions(options, batch, largest, seqs, options.maxNumBatchedTokens));
   const auto watermark = static_cast<int64_t>(options.watermark * static_cast<double>(plan.kvBlocks - 1));
-  const SchedulerLimits limits{seqs, plan.blockTokens, watermark, options.prefill};
+  const SchedulerLimits limits{.maxNumSeqs = seqs,
+                               .blockTokens = plan.blockTokens,
+                               .watermarkBlocks = watermark,
+                               .prefill = options.prefill,
+                               .batching = options.batching,
+                               .context = plan.maxContext};
   std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), limits));
   engine->budgets_ = mixed;
   if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
@@ -256,9 +261,11 @@ void Engine::end(Sequence &sequence, EndReason reason, int64_t ns, absl::Status 
   sequence.ended = true;
   if (sequence.slot < 0 && sequence.rows == 0) // it waits
     leaving_.splice(leaving_.end(), waiting_, sequence.self);
-  leave(sequence);
+  if (!isStatic() || reason == EndReason::Failed)
+    leave(sequence);
   const uint64_t id = sequence.id;
   settle(sequence);
+  leaveTogether();
   {
     const std::scoped_lock lock(mutex_);
     live_.erase(std::lower_bound(live_.begin(), live_.end(), id));
@@ -277,9 +284,22 @@ void Engine::leave(Sequence &sequence) {
   leaving_.splice(leaving_.end(), running_, sequence.self);
 }
 
-// Gives back what an ended sequence has once nothing in flight uses it.
+// A static batch is over once all tokens of all of it are there, or on their way.
+void Engine::leaveTogether() {
+  const auto over = [](const Sequence &s) { return s.ended || s.sampled >= s.maxNewTokens; };
+  if (!isStatic() || !std::all_of(running_.begin(), running_.end(), over))
+    return;
+  while (!running_.empty()) {
+    Sequence &sequence = running_.front();
+    leave(sequence);
+    if (sequence.ended)
+      settle(sequence);
+  }
+}
+
+// Gives back what an ended sequence has once it has left and nothing in flight uses it.
 void Engine::settle(Sequence &sequence) {
-  if (sequence.inFlight > 0)
+  if (sequence.inFlight > 0 || sequence.slot >= 0)
     return;
   blocks_.release(sequence.blocks);
   done_.splice(done_.end(), leaving_, sequence.self);

@@ -17,6 +17,10 @@
 // its blocks go back, it waits before all others, and its prompt and the tokens that it has are prefilled anew
 // (recompute). A row does not depend on the batch it is in, so a request's tokens are those of the request alone.
 //
+// A static batch (Scheduler.h) is the comparison. A prompt is padded behind its last token, where causal attention
+// does not look: its padding is computed, and overwritten by the rows that decode. A sequence that has ended keeps its
+// seat, its blocks and a row in every iteration until the last of its batch has ended; the row is thrown away.
+//
 // step() allocates nothing, joins and leaves included, but where logits are kept or numbers are wrong; what a request
 // needs is taken by submit(), on its caller's thread, once for as many requests as were ever known at a time.
 #pragma once
@@ -82,6 +86,7 @@ struct EngineOptions {
   int64_t maxNumBatchedTokens = 0; // of an iteration with rows of prompts; 0: the largest mixed bucket
   double watermark = 0.01;         // share of the KV blocks that a joining sequence leaves free
   Prefill prefill = Prefill::Chunked;
+  Batching batching = Batching::Continuous;
   size_t depth = 2;    // iterations in flight, 1 or 2
   bool logits = false; // requests may keep them
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition. One with
@@ -97,6 +102,7 @@ struct EngineCounters {
   uint64_t iterations = 0, prefillIterations = 0;
   uint64_t preemptions = 0;
   uint64_t thrownAwayRows = 0; // of sequences that had ended when their iteration was read
+  uint64_t paddedRows = 0;     // launched behind prompts that are shorter than the longest of their static batch
 };
 
 // Refuses by name, as checkRequest() does (BatchEngine.h): an empty prompt, ids outside the vocabulary, no new tokens,
@@ -140,7 +146,8 @@ private:
     std::vector<int32_t> stopTokens;
     bool keepLogits = false;
 
-    int64_t prefill = 0;   // ids that are brought before it decodes
+    int64_t prefill = 0; // rows that are brought before it decodes: ids, then `padding`
+    int64_t padding = 0;
     int64_t rows = 0;      // launched
     int64_t sampled = 0;   // tokens whose iteration was launched
     uint32_t inFlight = 0; // iterations in flight that have rows of it, or hold it for a report
@@ -151,7 +158,7 @@ private:
     std::list<Sequence>::iterator self;
 
     int64_t read() const { return static_cast<int64_t>(ids.size()) - promptTokens; }
-    SequenceView view() const { return {prefill, rows, static_cast<int64_t>(blocks.size())}; }
+    SequenceView view() const { return {prefill, rows, static_cast<int64_t>(blocks.size()), maxNewTokens - read()}; }
   };
   using Sequences = std::list<Sequence>;
   struct Rows {
@@ -178,11 +185,13 @@ private:
   absl::StatusOr<bool> advance();
   void takeIn();
   void cancelNow(uint64_t id);
+  bool isStatic() const { return limits_.batching == Batching::Static; }
 
   // Launching (EngineLaunch.cpp).
   bool mayLaunch() const;
   absl::StatusOr<bool> launchNext();
   void join();
+  void padBatch();
   void compose(uint32_t placement);
   absl::StatusOr<uint32_t> enterForItsBlocks(uint32_t placement);
   void preempt();
@@ -197,6 +206,7 @@ private:
   void reportWrong();
   void end(Sequence &sequence, EndReason reason, int64_t ns, absl::Status why = absl::OkStatus());
   void leave(Sequence &sequence);
+  void leaveTogether();
   void settle(Sequence &sequence);
 
   core::Runtime &runtime_;
