@@ -141,7 +141,7 @@ private:
 
   // From the right: the limit, then the lines, the first of them leftmost.
   void drawKey(const LinePanel &panel, double right, double y) {
-    constexpr double kCharacter = 6.1;
+    constexpr double kCharacter = 6.8;
     double at = right;
     const auto name = [&](const std::string &what) {
       body_.text(at, y, what, R"(text-anchor="end" fill="#1f2328")");

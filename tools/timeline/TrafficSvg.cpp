@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kLeft = 76, kRight = 28, kPlot = 1096;     // 1200 wide
 constexpr double kRows = 520, kLeastRow = 2, kMostRow = 14; // height of all rows, and of one
-constexpr double kPanel = 96, kPanelGap = 44, kTop = 92;
+constexpr double kPanel = 96, kPanelGap = 44, kTop = 106;
 constexpr size_t kColumns = 548; // of samples: two pixels each
 
 struct Style {

@@ -35,9 +35,9 @@ TEST(TrafficSvg, ARowIsQueueingPrefillAndDecode) {
   result.requests = {request(0, 1, 2, 8), request(1, 1, 3, 3)};
   result.durationNs = 8 * kSecond;
   const std::string svg = trafficSvg("m on h", "two requests", result);
-  EXPECT_THAT(svg, HasSubstr(R"(<rect x="76.0" y="92.0" width="137.0" height="13.0" fill="#b4bcc6"/>)"));
-  EXPECT_THAT(svg, HasSubstr(R"(<rect x="213.0" y="92.0" width="137.0" height="13.0" fill="#e08a2c"/>)"));
-  EXPECT_THAT(svg, HasSubstr(R"(<rect x="350.0" y="92.0" width="822.0" height="13.0" fill="#3b76c4"/>)"));
+  EXPECT_THAT(svg, HasSubstr(R"(<rect x="76.0" y="106.0" width="137.0" height="13.0" fill="#b4bcc6"/>)"));
+  EXPECT_THAT(svg, HasSubstr(R"(<rect x="213.0" y="106.0" width="137.0" height="13.0" fill="#e08a2c"/>)"));
+  EXPECT_THAT(svg, HasSubstr(R"(<rect x="350.0" y="106.0" width="822.0" height="13.0" fill="#3b76c4"/>)"));
   // The second did not wait, and has one token: background, three keys, three parts, queueing of nothing and prefill.
   EXPECT_EQ(count(svg, "<rect"), 1U + 3U + 3U + 2U);
   EXPECT_THAT(svg, HasSubstr("request 1: 8 tokens in, 2 out; arrived at 0 ns\nqueueing 1.00 s, TTFT 2.00 s, TPOT 6.00 "
@@ -81,7 +81,7 @@ TEST(TrafficSvg, WhatTheEngineHadStandsBelow) {
   const std::string svg = trafficSvg("m on h", "", result);
   EXPECT_THAT(svg, HasSubstr("KV cache in use, of 10 blocks"));
   // Half of the height until the middle, then all of it.
-  EXPECT_THAT(svg, HasSubstr("M76.0 210.0H624.0V162.0H1172.0"));
+  EXPECT_THAT(svg, HasSubstr("M76.0 224.0H624.0V176.0H1172.0"));
 }
 
 TEST(TrafficSvg, NothingToDrawIsStillAPicture) { EXPECT_THAT(trafficSvg("", "", {}), HasSubstr("</svg>")); }
