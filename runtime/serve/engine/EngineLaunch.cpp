@@ -85,6 +85,7 @@ void Engine::preempt() {
     Sequence &sequence = running_.back();
     blocks_.release(sequence.blocks);
     counters_.preemptions += sequence.rows > 0;
+    sequence.preemptions += sequence.rows > 0;
     sequence.prefill = static_cast<int64_t>(sequence.ids.size());
     sequence.rows = 0;
     freeSlots_.push_back(sequence.slot);
@@ -132,9 +133,12 @@ absl::Status Engine::launch(uint32_t placement) {
   ++newest_;
   ++counters_.iterations;
   counters_.prefillIterations += composition_.prefill;
-  for (const Rows &rows : next.rows)
+  for (const Rows &rows : next.rows) {
+    if (rows.sequence->startNs < 0)
+      rows.sequence->startNs = launchNs;
     if (rows.sequence->sampled == rows.sequence->maxNewTokens)
       leave(*rows.sequence);
+  }
   return absl::OkStatus();
 }
 
