@@ -120,6 +120,9 @@ public:
   }
 
   virtual int64_t nowNs() const = 0; // real or virtual
+  // Lets time pass to `ns` on the device's clock, not at all where it has come; what was launched runs on meanwhile. A
+  // virtual clock then shows exactly `ns`, a real one at least that.
+  virtual absl::Status waitUntil(int64_t ns) = 0;
   virtual DeviceCounters counters() const = 0;
   // Of the last launch, one a step; empty unless options.trace. After drain().
   virtual absl::Span<const StepTime> lastTimes() const = 0;

@@ -61,6 +61,7 @@ public:
   }
   absl::Status drain() override { return passTo(free_); }
   int64_t nowNs() const override { return now_; }
+  absl::Status waitUntil(int64_t ns) override { return passTo(ns); }
   core::DeviceCounters counters() const override {
     core::DeviceCounters counters = SimDeviceBase::counters();
     counters.stallNs = stallNs_;

@@ -30,6 +30,10 @@ public:
   }
   absl::Status drain() override { return player_.passUntilIdle(index_) ? absl::OkStatus() : stuck(); }
   int64_t nowNs() const override { return player_.nowNs(); }
+  absl::Status waitUntil(int64_t ns) override {
+    player_.passUntilAny({}, ns);
+    return absl::OkStatus();
+  }
   core::DeviceCounters counters() const override {
     core::DeviceCounters counters = SimDeviceBase::counters();
     counters.stallNs = player_.stallNs(index_);

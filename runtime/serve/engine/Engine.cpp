@@ -263,15 +263,15 @@ void Engine::end(Sequence &sequence, EndReason reason, int64_t ns, absl::Status 
     leaving_.splice(leaving_.end(), waiting_, sequence.self);
   if (!isStatic() || reason == EndReason::Failed)
     leave(sequence);
-  const uint64_t id = sequence.id;
+  EngineEnd told{sequence.id, reason, ns, sequence.startNs, sequence.preemptions, std::move(why)};
   settle(sequence);
   leaveTogether();
   {
     const std::scoped_lock lock(mutex_);
-    live_.erase(std::lower_bound(live_.begin(), live_.end(), id));
+    live_.erase(std::lower_bound(live_.begin(), live_.end(), told.request));
   }
   if (options_.onEnd)
-    options_.onEnd({id, reason, ns, std::move(why)});
+    options_.onEnd(told);
 }
 
 // Its seat is free, and its request slot: launches run one after another, so what comes to write the slot comes after

@@ -66,7 +66,9 @@ enum class EndReason : uint8_t { Stop, Length, Cancelled, Failed };
 struct EngineEnd {
   uint64_t request = 0;
   EndReason reason = EndReason::Length;
-  int64_t ns = 0; // on the device's clock
+  int64_t ns = 0;       // on the device's clock
+  int64_t startNs = -1; // of the launch of the first iteration with rows of it; -1: there was none
+  uint32_t preemptions = 0;
   // Of Failed, beginning with the position: Aborted for logits that are not finite, ResourceExhausted where the
   // placement has too few KV blocks for this request alone.
   absl::Status why;
@@ -154,6 +156,8 @@ private:
     int32_t slot = -1;     // request slot, while it runs
     int32_t decodeId = 0;
     bool ended = false;
+    int64_t startNs = -1; // of its first launch
+    uint32_t preemptions = 0;
     std::vector<int32_t> blocks;
     std::list<Sequence>::iterator self;
 

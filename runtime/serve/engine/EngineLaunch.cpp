@@ -109,6 +109,7 @@ void Engine::preempt() {
     }
     blocks_.release(sequence.blocks);
     counters_.preemptions += sequence.rows > 0;
+    sequence.preemptions += sequence.rows > 0;
     sequence.prefill = static_cast<int64_t>(sequence.ids.size());
     sequence.rows = sequence.padding = 0;
     freeSlots_.push_back(sequence.slot);
@@ -161,9 +162,12 @@ absl::Status Engine::launch(uint32_t placement) {
   ++newest_;
   ++counters_.iterations;
   counters_.prefillIterations += composition_.prefill;
-  for (const Rows &rows : next.rows)
+  for (const Rows &rows : next.rows) {
+    if (rows.sequence->startNs < 0)
+      rows.sequence->startNs = launchNs;
     if (!isStatic() && rows.sequence->sampled == rows.sequence->maxNewTokens)
       leave(*rows.sequence);
+  }
   leaveTogether();
   return absl::OkStatus();
 }

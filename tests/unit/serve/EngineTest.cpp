@@ -163,6 +163,20 @@ TEST(Engine, SequencesJoinAndLeaveAtAnyEdge) {
     EXPECT_EQ(iteration.sequences, 2);
 }
 
+// Two seats: 1 and 2 start with iteration 1, 3 with iteration 5, when 1 has ended; 4 is cancelled while it waits.
+TEST(Engine, AnEndSaysWhenItsRequestStarted) {
+  Served served({.maxNumSeqs = 2});
+  for (const int64_t newTokens : {4, 9, 2, 3})
+    served.submit(request({1, 2}, newTokens));
+  ASSERT_TRUE(served.engine().step().ok());
+  ASSERT_TRUE(served.engine().cancel(4).ok());
+  served.toEnd();
+  EXPECT_EQ(served.ends.at(1).startNs, served.iterations[0].launchNs);
+  EXPECT_EQ(served.ends.at(2).startNs, served.iterations[0].launchNs);
+  EXPECT_EQ(served.ends.at(3).startNs, served.iterations[4].launchNs);
+  EXPECT_EQ(served.ends.at(4).startNs, -1);
+}
+
 TEST(Engine, ARequestThatComesLaterJoinsTheNextIteration) {
   Served served;
   served.submit(request({1, 2, 3}, 20));
@@ -267,6 +281,9 @@ TEST(Engine, APreemptedSequenceIsPrefilledAnewAndItsTokensAreTheSame) {
     }
     served.toEnd();
     EXPECT_EQ(served.engine().counters().preemptions, 1u);
+    EXPECT_EQ(served.ends.at(1).preemptions, 0u);
+    EXPECT_EQ(served.ends.at(2).preemptions, 1u);
+    EXPECT_EQ(served.ends.at(2).startNs, served.iterations[1].launchNs); // 7 rows an iteration
     EXPECT_THAT(served.order, ElementsAre(1, 2));
     EXPECT_EQ(served.tokens.at(1), alone(asked[0]));
     EXPECT_EQ(served.tokens.at(2), alone(asked[1]));
