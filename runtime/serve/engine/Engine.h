@@ -92,7 +92,7 @@ struct EngineOptions {
   size_t depth = 2;    // iterations in flight, 1 or 2
   bool logits = false; // requests may keep them
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition. One with
-  // fewer KV blocks than those in use is not taken: the iteration runs where the runtime is.
+  // fewer KV blocks than those in use is not taken, and counted: the iteration runs where the runtime is.
   std::function<uint32_t(const ComposedIteration &)> placementOf;
   // Called by step(); they may call submit(), cancel() and shutdown().
   std::function<void(const EngineToken &)> onToken;
@@ -103,8 +103,9 @@ struct EngineOptions {
 struct EngineCounters {
   uint64_t iterations = 0, prefillIterations = 0;
   uint64_t preemptions = 0;
-  uint64_t thrownAwayRows = 0; // of sequences that had ended when their iteration was read
-  uint64_t paddedRows = 0;     // launched behind prompts that are shorter than the longest of their static batch
+  uint64_t thrownAwayRows = 0;     // of sequences that had ended when their iteration was read
+  uint64_t placementsNotTaken = 0; // iterations, for KV blocks in use that the placement has not
+  uint64_t paddedRows = 0;         // launched behind prompts that are shorter than the longest of their static batch
 };
 
 // What an engine of a plan may be given at most: max_num_seqs, the plan's batch; max_num_batched_tokens, its largest

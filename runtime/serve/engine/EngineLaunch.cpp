@@ -60,12 +60,12 @@ absl::StatusOr<bool> Engine::launchNext() {
     return false;
   // The end of what is in flight may give the blocks that are missing.
   const auto waits = [&] { return inFlight() > 0 && (composition_.preempted > 0 || composition_.tokens == 0); };
-  uint32_t placement = runtime_.placement();
+  uint32_t placement = runtime_.placement(), chosen = placement;
   compose(placement);
   if (waits())
     return false;
   if (options_.placementOf && composition_.tokens > 0) {
-    placement = options_.placementOf(
+    placement = chosen = options_.placementOf(
         {{composition_.tokens, composition_.sequences, composition_.context}, composition_.prefill});
     if (placement >= plan_.placements.size())
       return absl::InvalidArgumentError(
@@ -82,6 +82,7 @@ absl::StatusOr<bool> Engine::launchNext() {
   }
   preempt();
   RETURN_IF_ERROR(launch(placement));
+  counters_.placementsNotTaken += placement != chosen;
   return true;
 }
 
