@@ -51,6 +51,7 @@ public:
   int64_t tokensVisibleNs(uint64_t iteration) const override { return static_cast<int64_t>(iteration); }
   absl::Status drain() override { return absl::OkStatus(); }
   int64_t nowNs() const override { return static_cast<int64_t>(launched_); }
+  absl::Status waitUntil(int64_t) override { return absl::OkStatus(); }
   core::DeviceCounters counters() const override { return counters_; }
   absl::Span<const core::StepTime> lastTimes() const override { return {}; }
 

@@ -44,9 +44,11 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
   int32_t sampled = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const SequenceRows &sequence = sequences[s];
-    const int64_t count = static_cast<int64_t>(sequence.tokens.size());
-    if (count == 0)
+    const int64_t known = static_cast<int64_t>(sequence.tokens.size()), count = known + sequence.padding;
+    if (count == 0 || sequence.padding < 0)
       return refuse(s, "no rows");
+    if (sequence.sample && known == 0)
+      return refuse(s, "no row to sample, padding only");
     if (row + count > layout.maxTokens)
       return tooMany("tokens", row + count, layout.maxTokens);
     if (sequence.firstPosition < 0 || sequence.firstPosition > std::numeric_limits<int32_t>::max() - count)
@@ -68,16 +70,16 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
                 static_cast<size_t>(blocksNeeded) * sizeof(int32_t));
     for (int64_t i = 0; i < count; ++i, ++row) {
       const int64_t position = sequence.firstPosition + i;
-      tokenIds[row] = sequence.tokens[static_cast<size_t>(i)];
+      tokenIds[row] = i < known ? sequence.tokens[static_cast<size_t>(i)] : 0;
       positions[row] = static_cast<int32_t>(position);
       tokenSequence[row] = static_cast<int32_t>(s);
       const int64_t block = sequence.blocks[static_cast<size_t>(position / blockTokens)];
       kvSlot[row] = static_cast<int32_t>(block * blockTokens + position % blockTokens);
     }
     if (sequence.sample) {
-      sampleRow[sampled] = static_cast<int32_t>(row - 1);
+      sampleRow[sampled] = static_cast<int32_t>(row - 1 - sequence.padding);
       requestSlot[sampled] = sequence.requestSlot;
-      samplePosition[sampled] = static_cast<int32_t>(context);
+      samplePosition[sampled] = static_cast<int32_t>(context - sequence.padding);
       temperature[sampled] = sequence.temperature;
       topP[sampled] = sequence.topP;
       seed[sampled] = sequence.seed;

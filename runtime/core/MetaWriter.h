@@ -18,9 +18,10 @@ namespace headrace::core {
 // One sequence's part of an iteration: the rows that it brings, in order of position.
 struct SequenceRows {
   absl::Span<const int32_t> tokens; // ids, or -1 - r: what request slot r sampled last
+  int64_t padding = 0;              // so many rows of token 0 behind them, at the positions that follow
   int64_t firstPosition = 0;        // of tokens[0]; earlier positions are in the cache
   absl::Span<const int32_t> blocks; // KV blocks by position / blockTokens; at least as many as the last row needs
-  bool sample = false;              // the logits of the last row are wanted
+  bool sample = false;              // the logits of the last of `tokens` are wanted
   int32_t requestSlot = 0;          // where its sampled token is kept
   float temperature = 0;
   float topP = 1;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/LaunchChecks.h"
+#include "runtime/core/SleepUntil.h"
 #include "runtime/cuda/CudaError.h"
 #include "runtime/cuda/CudaGraph.h"
 #include "runtime/cuda/DeviceChecks.h"
@@ -39,6 +40,10 @@ public:
   }
   absl::Status drain() override;
   int64_t nowNs() const override { return monotonicNs(); }
+  absl::Status waitUntil(int64_t ns) override {
+    core::sleepUntil(ns);
+    return absl::OkStatus();
+  }
   core::DeviceCounters counters() const override;
   absl::Span<const core::StepTime> lastTimes() const override {
     return o_ == nullptr ? absl::Span<const core::StepTime>() : absl::MakeConstSpan(o_->times);

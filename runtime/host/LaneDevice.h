@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/core/LaunchChecks.h"
+#include "runtime/core/SleepUntil.h"
 #include "runtime/host/GuardedMemory.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/host/Lanes.h"
@@ -43,6 +44,10 @@ public:
   absl::Status drain() override;
   absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant, const core::InUse &inUse) override;
   int64_t nowNs() const override { return monotonicNs(); }
+  absl::Status waitUntil(int64_t ns) override {
+    core::sleepUntil(ns);
+    return absl::OkStatus();
+  }
   core::DeviceCounters counters() const override;
   absl::Span<const core::StepTime> lastTimes() const override {
     return last_ == nullptr ? absl::Span<const core::StepTime>() : absl::MakeConstSpan(last_->times);

@@ -263,6 +263,55 @@ TEST_P(DeviceConformance, TheClockDoesNotGoBackAndHasReachedWhatWasAwaited) {
   later();
 }
 
+// Also before anything is open.
+TEST_P(DeviceConformance, TimePassesToWhereItIsWaitedFor) {
+  const auto wait = [&](int64_t ns) {
+    const absl::Status waited = device_->waitUntil(ns);
+    EXPECT_TRUE(waited.ok()) << waited;
+    EXPECT_GE(device_->nowNs(), ns);
+    if (!device_->holdsData()) {
+      EXPECT_EQ(device_->nowNs(), ns);
+    }
+  };
+  wait(device_->nowNs());
+  wait(device_->nowNs() + 1);
+  open();
+  wait(device_->nowNs() + 300'000);
+  const int64_t before = device_->nowNs();
+  EXPECT_TRUE(device_->waitUntil(before - 1000).ok());
+  EXPECT_TRUE(device_->waitUntil(0).ok());
+  if (!device_->holdsData()) {
+    EXPECT_EQ(device_->nowNs(), before);
+  }
+}
+
+// What is in flight ends when it would have ended; the caller hears of it later.
+TEST_P(DeviceConformance, LaunchesRunOnWhileTimePasses) {
+  const auto visibleNs = [&](bool passes) {
+    open();
+    const int64_t openedNs = device_->nowNs();
+    EXPECT_TRUE(device_->launch(ready({.transition = true, .index = 0})).ok());
+    launch(ready({}));
+    if (passes) {
+      EXPECT_TRUE(device_->waitUntil(openedNs + 20'000'000).ok());
+    }
+    const int64_t askedNs = device_->nowNs();
+    const auto tokens = device_->awaitTokens(1);
+    EXPECT_TRUE(tokens.ok() && tokens->size() == 2);
+    if (passes && !device_->holdsData()) {
+      EXPECT_EQ(device_->nowNs(), askedNs); // they had come
+    }
+    const int64_t ns = device_->tokensVisibleNs(1) - openedNs;
+    EXPECT_TRUE(device_->drain().ok());
+    return ns;
+  };
+  const int64_t ns = visibleNs(false), passedNs = visibleNs(true);
+  if (!device_->holdsData()) {
+    EXPECT_EQ(passedNs, ns);
+    EXPECT_LT(passedNs, 20'000'000);
+  }
+}
+
 TEST_P(DeviceConformance, WritesOutsideTheArenaAreRefused) {
   open();
   std::vector<std::byte> bytes(256);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests that come and go at random on random plans: seats, budgets, ways of prefill, few KV blocks, split caches,
-// stop tokens, cancellations, changes of placement. A request's tokens are, bit for bit, those of the request alone,
-// one row at a time on the all-resident plan, and every KV block has one owner (ShadowKv.h).
+// Requests that come and go at random on random plans: seats, budgets, ways of prefill, continuous and static batches,
+// few KV blocks, split caches, stop tokens, cancellations, changes of placement. A request's tokens are, bit for bit,
+// those of the request alone, one row at a time on the all-resident plan, and every KV block has one owner
+// (ShadowKv.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -76,8 +77,8 @@ std::vector<int32_t> alone(Loaded &on, const EngineRequest &request) {
 }
 
 struct Seen {
-  uint64_t iterations = 0, requests = 0, cancelled = 0, preemptions = 0, thrownAway = 0, changes = 0, chunked = 0,
-           rowsChecked = 0;
+  uint64_t iterations = 0, requests = 0, cancelled = 0, preemptions = 0, thrownAway = 0, padded = 0, changes = 0,
+           chunked = 0, rowsChecked = 0;
 };
 
 // A random plan with few KV blocks, in one to three placements.
@@ -102,6 +103,7 @@ EngineOptions anyOptions(Draw &draw, const compiler::CompileRequest &asked) {
   options.maxNumBatchedTokens = draw.oneIn(2) ? 0 : draw.between(*asked.goal.batch, 5);
   options.watermark = draw.oneOf({0.0, 0.01, 0.2});
   options.prefill = draw.oneOf({serve::Prefill::Chunked, serve::Prefill::Separate, serve::Prefill::Whole});
+  options.batching = draw.oneIn(5) ? serve::Batching::Static : serve::Batching::Continuous;
   options.depth = draw.oneIn(4) ? 1 : 2;
   return options;
 }
@@ -131,7 +133,11 @@ public:
     ASSERT_NE(served_, nullptr);
     EngineOptions options = anyOptions(draw_, asked_);
     budget_ = options.maxNumBatchedTokens > 0 ? options.maxNumBatchedTokens : asked_.buckets.newTokens.back();
-    const int64_t longest = options.prefill == serve::Prefill::Whole ? budget_ : *asked_.goal.context;
+    batching_ = options.batching;
+    // A static batch has several requests where they come often, and each takes a part of the blocks.
+    const bool inBatches = batching_ == serve::Batching::Static;
+    const int64_t context = std::max<int64_t>(2, *asked_.goal.context / (inBatches ? 2 : 1));
+    const int64_t longest = options.prefill == serve::Prefill::Whole ? budget_ : context;
     options.placementOf = [&](const plan::IterationSize &) { return anyPlacement(); };
     options.onToken = [&](const serve::EngineToken &token) { asked(token.request).tokens.push_back(token.token); };
     options.onEnd = [&](const serve::EngineEnd &end) {
@@ -146,8 +152,8 @@ public:
     engine_ = engine->get();
     bool more = true;
     while (more || live_ > 0 || requests > 0) {
-      if (requests > 0 && (!more || draw_.oneIn(4))) {
-        submit(anyRequest(draw_, *asked_.goal.context, longest));
+      if (requests > 0 && (!more || draw_.oneIn(inBatches ? 2 : 4))) {
+        submit(anyRequest(draw_, context, longest));
         --requests;
       }
       if (live_ > 0 && draw_.oneIn(60))
@@ -162,7 +168,8 @@ public:
     EXPECT_EQ(served_->runtime->missingVariants(), 0u);
     seen.iterations = engine_->counters().iterations;
     seen.preemptions = engine_->counters().preemptions;
-    seen.thrownAway = engine_->counters().thrownAwayRows;
+    seen.thrownAway = batching_ == serve::Batching::Static ? 0 : engine_->counters().thrownAwayRows;
+    seen.padded = engine_->counters().paddedRows;
     seen.rowsChecked = shadow_->rowsChecked();
   }
 
@@ -226,15 +233,18 @@ private:
     ++seen.cancelled;
   }
 
-  // With nothing in flight, no more blocks are in use than the tokens that were told need.
+  // With nothing in flight, no more blocks are in use than the tokens that were told need; in a static batch each seat
+  // has those of the context at most.
   void checkBlocks() {
     if (engine_->inFlight() > 0)
       return;
     const core::KvBlocks &blocks = served_->runtime->kvBlocks();
     int64_t most = 0;
-    for (const auto &[id, one] : all_)
-      if (!one.end)
-        most += blocks.blocksFor(static_cast<int64_t>(one.request.prompt.size() + one.tokens.size()));
+    if (batching_ == serve::Batching::Static)
+      most = static_cast<int64_t>(engine_->running()) * blocks.blocksFor(*asked_.goal.context);
+    else
+      for (const auto &[id, one] : all_)
+        most += one.end ? 0 : blocks.blocksFor(static_cast<int64_t>(one.request.prompt.size() + one.tokens.size()));
     ASSERT_LE(blocks.blocksInUseAbove(0), most);
   }
 
@@ -245,11 +255,12 @@ private:
   serve::Engine *engine_ = nullptr;
   std::map<uint64_t, Asked> all_;
   int64_t live_ = 0, budget_ = 0;
+  serve::Batching batching_ = serve::Batching::Continuous;
 };
 
 void add(Seen &sum, const Seen &one) {
   for (uint64_t Seen::*count : {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions,
-                                &Seen::thrownAway, &Seen::changes, &Seen::chunked, &Seen::rowsChecked})
+                                &Seen::thrownAway, &Seen::padded, &Seen::changes, &Seen::chunked, &Seen::rowsChecked})
     sum.*count += one.*count;
 }
 
@@ -258,6 +269,7 @@ void expectAll(const Seen &sum) {
   EXPECT_GT(sum.cancelled, sum.iterations / 400);
   EXPECT_GT(sum.preemptions, sum.iterations / 400);
   EXPECT_GT(sum.thrownAway, sum.iterations / 400);
+  EXPECT_GT(sum.padded, sum.iterations / 100);
   EXPECT_GT(sum.changes, sum.iterations / 20);
   EXPECT_GT(sum.chunked, sum.requests / 20);
   EXPECT_GT(sum.rowsChecked, sum.iterations * 10);
@@ -271,7 +283,7 @@ TEST_P(EngineOnDevices, RequestsGetTheTokensThatTheyGetAlone) {
   const bool emulated = GetParam().plansFor != model::DeviceKind::Host; // a thousand times slower
   // The device that keeps no data by chance shows the most.
   const uint64_t fast = emulated ? 50 : GetParam().keepsData ? 2500 : 10000;
-  const uint64_t iterations = longRun() ? fast * (emulated ? 20 : 10) : fast;
+  const uint64_t iterations = longRun() ? (emulated ? 1000 : 100000) : fast;
   Seen sum;
   const uint64_t first = std::strlen(GetParam().name) * 1000000; // most devices have traffic of their own
   for (uint64_t seed = first; sum.iterations < iterations; ++seed) {

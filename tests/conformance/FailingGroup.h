@@ -71,6 +71,7 @@ private:
     int64_t tokensVisibleNs(uint64_t iteration) const override { return on.tokensVisibleNs(iteration); }
     absl::Status drain() override { return on.drain(); }
     int64_t nowNs() const override { return on.nowNs(); }
+    absl::Status waitUntil(int64_t ns) override { return on.waitUntil(ns); }
     core::DeviceCounters counters() const override { return on.counters(); }
     absl::Span<const core::StepTime> lastTimes() const override { return on.lastTimes(); }
   };

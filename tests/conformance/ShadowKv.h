@@ -58,6 +58,7 @@ public:
   int64_t tokensVisibleNs(uint64_t iteration) const override { return on_->tokensVisibleNs(iteration); }
   absl::Status drain() override { return on_->drain(); }
   int64_t nowNs() const override { return on_->nowNs(); }
+  absl::Status waitUntil(int64_t ns) override { return on_->waitUntil(ns); }
   DeviceCounters counters() const override { return on_->counters(); }
   absl::Span<const StepTime> lastTimes() const override { return on_->lastTimes(); }
 

@@ -67,6 +67,7 @@ public:
     return inner_.findWrongNumber(variant, inUse);
   }
   int64_t nowNs() const override { return inner_.nowNs(); }
+  absl::Status waitUntil(int64_t ns) override { return inner_.waitUntil(ns); }
   core::DeviceCounters counters() const override { return inner_.counters(); }
   absl::Span<const core::StepTime> lastTimes() const override { return inner_.lastTimes(); }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/CommandFlags.h"
 
-#include <map>
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "compiler/choose/policies/Policies.h"
 #include "tools/commands/Devices.h"
+#include "tools/commands/FlagGroups.h"
 #include "tools/commands/Options.h"
 
 namespace headrace::tools {
@@ -27,9 +26,6 @@ constexpr const char *kTimelineHelp = R"(Example:
   headrace timeline out.plan --variant 2 --format svg -o timeline.svg
   headrace run out.plan --prompt-ids 1,2,3 --timeline run.json                     (open it in ui.perfetto.dev)
   headrace timeline out.plan --measured run.json --format svg -o both.svg)";
-constexpr const char *kLowLatencyHelp =
-    "host: lanes that take their cores at once, and cores that do not halt; refused where the system does not grant it";
-
 constexpr const char *kAllHelp = "tables with all their rows: of more than 24 only the first and last are shown";
 constexpr const char *kRunHelp = R"(Example:
   headrace run ./qwen2.5-0.5b --device-memory 400MiB --prompt-ids "1,2,3;4,5" --max-new-tokens 32
@@ -71,95 +67,7 @@ std::string policiesHelp() {
   return text;
 }
 
-// What there is to choose from is asked of who knows it.
-std::string helpOf(const KeyFlag &flag) {
-  std::string text(flag.help);
-  if (flag.section == "policy" && flag.key == "name")
-    text += ": " + absl::StrReplaceAll(compiler::policyNames(), {{"\"", ""}});
-  return text;
-}
-
-// The model and the hardware, and a flag for every key of a job file that `takes` names (all if it is null).
-void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &) = nullptr) {
-  app.add_option("source", input.source, source)->type_name("");
-  app.add_option("--model", input.modelFlag, "a model for a job file: folder, shape .toml, or a shipped shape's name");
-  app.add_option("--hardware", input.hardwareFlag, "a profile's .toml, or a shipped one's name (default: host)");
-  const std::map<std::string_view, const char *> groups = {{"goal", "Goal"},
-                                                           {"policy", "Policy"},
-                                                           {"buckets", "Buckets"},
-                                                           {"shape", "Shape of a model without weights"},
-                                                           {"hardware", "Hardware figures (over the profile's)"}};
-  for (const KeyFlag &flag : keyFlags()) {
-    if (takes != nullptr && !takes(flag))
-      continue;
-    const std::string name(flag.flag);
-    app.add_option_function<std::string>(
-           name, [&input, name](const std::string &value) { input.flags[name] = value; }, helpOf(flag))
-        ->group(groups.at(flag.section));
-  }
-}
-
-// Every key of a job file, the source, and other engines' flags.
-void addJob(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &) = nullptr) {
-  addKeys(app, input, source, takes);
-  constexpr const char *kOthers = "Words of vLLM and llama.cpp";
-  for (const KeyFlag &flag : keyFlags()) {
-    const std::string name(flag.flag);
-    std::string synonyms(flag.synonyms);
-    while (!synonyms.empty()) {
-      const std::string synonym = synonyms.substr(0, synonyms.find(','));
-      synonyms.erase(0, synonym.size() + 1);
-      app.add_option_function<std::string>(
-             synonym, [&input, synonym](const std::string &value) { input.synonyms[synonym] = value; },
-             "the same as " + name)
-          ->group(kOthers);
-    }
-  }
-  app.add_option("--gpu-memory-utilization", input.gpuMemoryUtilization,
-                 "--device-memory as a share of the hardware's memory")
-      ->group(kOthers);
-  app.add_option("--cpu-offload-gb", input.cpuOffloadGb, "--offload-layers as GiB of weights, at most")->group(kOthers);
-  app.add_option("--kv-offloading-size", input.kvOffloadingSize, "--kv-host-memory; a number without a unit is GiB")
-      ->group(kOthers);
-  app.add_option("--n-gpu-layers,--gpu-layers", input.gpuLayers, "--offload-layers as layers that stay (also -ngl)")
-      ->group(kOthers);
-}
-
-CLI::Option *addSeed(CLI::App &app, const char *flag, uint64_t &seed, const char *help) {
-  return addInteger<uint64_t>(app, flag, seed, help, 0)->default_str("0");
-}
-void addSyntheticWeights(CLI::App &app, std::optional<uint64_t> &seed) {
-  addInteger<uint64_t>(app, "--synthetic-weights", seed, "weights from this seed, for a shape without any", 0);
-}
-
 constexpr int64_t kMostRunTokens = int64_t{1} << 31;
-
-void addOverwrite(CLI::App &app, bool &overwrite) {
-  app.add_flag("--overwrite", overwrite, "replace output files that headrace did not write, too; never an input");
-}
-
-// Which device, and how its lanes run.
-void addDevice(CLI::App &app, DeviceFlags &flags, const char *byDefault) {
-  app.add_option("--device", flags.device, deviceNames() + " (default: " + byDefault + ")");
-}
-void addGraphBuild(CLI::App &app, DeviceFlags &flags) {
-  addChoice<bool>(app, "--graph-build", flags.captureGraphs, "how CUDA graphs are made: explicit or capture",
-                  {{"explicit", false}, {"capture", true}});
-  app.add_option("--cuda-libraries", flags.cudaLibraries,
-                 "folders of cublasLt and CUPTI, separated by colons, before those that are searched anyway");
-  addChoice<cuda::TraceBy>(
-      app, "--trace-by", flags.traceBy, "what measures steps on a GPU: auto, cupti or stamps",
-      {{"auto", cuda::TraceBy::Auto}, {"cupti", cuda::TraceBy::Cupti}, {"stamps", cuda::TraceBy::Stamps}});
-}
-void addLanes(CLI::App &app, DeviceFlags &flags) {
-  app.add_flag("--pin", flags.pin, "each lane's thread on a core of its own");
-  app.add_flag("--low-latency", flags.lowLatency, kLowLatencyHelp);
-}
-
-void addWeights(CLI::App &app, WeightFlags &flags, const char *folderHelp) {
-  app.add_option("--weights", flags.folder, folderHelp);
-  addSyntheticWeights(app, flags.synthetic);
-}
 
 void addPrompts(CLI::App &app, PromptFlags &flags) {
   app.add_option("--prompt-ids", flags.ids, "token ids, \"1,2,3;4,5\" for two prompts, or a file of them");
@@ -167,14 +75,6 @@ void addPrompts(CLI::App &app, PromptFlags &flags) {
   addInteger<int64_t>(app, "--random-input-len", flags.randomLength, "random prompts of this many tokens", 1,
                       kMostRunTokens);
   addInteger<int64_t>(app, "--num-prompts", flags.count, "how many random prompts", 1, kMostRunTokens)
-      ->default_str("1");
-}
-
-void addSampling(CLI::App &app, SamplingFlags &flags) {
-  addNumber(app, "--temperature,--temp", flags.temperature, "0 is greedy", "0 or more",
-            [](double t) { return t >= 0 && t <= 1e30; });
-  addNumber(app, "--top-p", flags.topP, "share of probability to sample from", "more than 0 and at most 1",
-            [](double p) { return p > 0 && p <= 1; })
       ->default_str("1");
 }
 
@@ -187,6 +87,7 @@ void addGraphLimits(CLI::App &app, RunOptions &options) {
 
 // What run and simulate share.
 void addGenerate(CLI::App &app, RunOptions &options) {
+  addScheduler(app, options.scheduler);
   addJob(app, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file");
   addPrompts(app, options.prompts);
   addInteger<int64_t>(app, "--max-new-tokens,--n-predict,--random-output-len", options.maxNewTokens,
@@ -317,6 +218,10 @@ CLI::App *addBench(CLI::App &app, BenchOptions &options) {
   addInteger<int64_t>(*command, "--output-len,--random-output-len,--max-new-tokens", options.outputLength,
                       "tokens to generate a prompt", 2, kMostTokens)
       ->default_str("32");
+  addInteger<int64_t>(*command, "--max-num-batched-tokens", options.maxNumBatchedTokens,
+                      "rows of an iteration with prompts, at most, but two a prompt (default: all prompts in one; "
+                      "2048 with --instances together)",
+                      1, kMostTokens);
   addInteger<int64_t>(*command, "--rounds", options.rounds, "how often each is run, in turn; one more comes first", 1)
       ->default_str("3");
   addDevice(*command, options.device, "the hardware's");

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "runtime/cuda/CudaDevice.h"
+#include "runtime/serve/engine/Scheduler.h"
 #include "tools/commands/BenchJob.h"
 #include "tools/commands/JobFlags.h"
 
@@ -71,6 +72,13 @@ struct PromptFlags {
   std::optional<int64_t> count;        // unset: 1
 };
 
+// Who is in the next iteration (serve::EngineOptions).
+struct SchedulerFlags {
+  serve::Batching batching = serve::Batching::Continuous;
+  std::optional<int64_t> maxNumSeqs, maxNumBatchedTokens; // unset: the plan's
+  bool chunkedPrefill = true;
+};
+
 // How the next token is taken.
 struct SamplingFlags {
   double temperature = 0;     // 0: the likeliest
@@ -86,6 +94,7 @@ struct RunOptions {
   WeightFlags weights;
   PromptFlags prompts;
   SamplingFlags sampling;
+  SchedulerFlags scheduler;
   uint64_t seed = 0; // of sampling and of random prompts
   int64_t maxNewTokens = 16;
   std::optional<uint32_t> placement;   // unset: the one chosen for each bucket, else the first
@@ -109,8 +118,9 @@ struct BenchOptions {
   model::Instances instances = model::Instances::Apart;
   BenchRole phase = BenchRole::Both; // of instances apart
   int64_t inputLength = 256, outputLength = 32;
-  int64_t rounds = 3;      // that count; one more comes first
-  std::string svg, output; // output files: bars, JSON
+  int64_t maxNumBatchedTokens = 0; // as BenchLoad's
+  int64_t rounds = 3;              // that count; one more comes first
+  std::string svg, output;         // output files: bars, JSON
   bool overwrite = false;
   bool all = false; // tables whole
   bool json = false;

@@ -11,6 +11,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Compiling.h"
+#include "tools/commands/EngineSetup.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelPath.h"
 
@@ -18,11 +19,6 @@ namespace headrace::tools {
 namespace {
 
 using model::cat;
-
-// A plan is any file that is neither a shape nor a job; whether it is one is for the plan's reader to say.
-bool isPlanFile(const std::string &path) {
-  return path.ends_with(".plan") || (model::isRegularFile(path) && !model::isTomlPath(path));
-}
 
 // Which prompts, as far as flags alone say it.
 absl::Status checkPromptFlags(const PromptFlags &flags) {
@@ -62,7 +58,12 @@ void fitGoal(const Prompts &prompts, int64_t maxNewTokens, model::Goal &goal) {
     goal.context = static_cast<int64_t>(longest) + maxNewTokens;
 }
 
-// The plan is made for the link that the run will have.
+} // namespace
+
+bool isPlanFile(const std::string &path) {
+  return path.ends_with(".plan") || (model::isRegularFile(path) && !model::isTomlPath(path));
+}
+
 void setLink(double linkBandwidth, model::Hardware &hardware) {
   const double share = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
   hardware.h2dBandwidth = hardware.d2hBandwidth = linkBandwidth;
@@ -82,8 +83,6 @@ absl::Status refuseJobFlags(const JobInput &input) {
   return badUsage(cat(flag, " beside the plan ", input.source,
                       ": a plan has its model, hardware, goal and policy already: expected a model, or no such flag"));
 }
-
-} // namespace
 
 absl::StatusOr<RunSource> RunSource::open(const RunOptions &options, Outputs &outputs) {
   RunSource source;
@@ -107,7 +106,9 @@ absl::Status RunSource::readPlan(const RunOptions &options, Outputs &outputs) {
 }
 
 absl::Status RunSource::readJob(const RunOptions &options, Outputs &outputs) {
-  ASSIGN_OR_RETURN(assembled, assembleJob(options.job));
+  JobInput input = options.job;
+  addSeats(options.scheduler, input);
+  ASSIGN_OR_RETURN(assembled, assembleJob(input));
   for (const std::string &note : assembled.notes)
     std::fprintf(stderr, "headrace: %s\n", note.c_str());
   model::Job &job = assembled.job;

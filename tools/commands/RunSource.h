@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "runtime/plan/Plan.h"
@@ -17,6 +18,13 @@
 #include "tools/commands/RunSetup.h"
 
 namespace headrace::tools {
+
+// A plan is any file that is neither a shape nor a job; whether it is one is for the plan's reader to say.
+bool isPlanFile(const std::string &path);
+// Of a job's flags beside a plan, the first.
+absl::Status refuseJobFlags(const JobInput &input);
+// The plan is made for the link that the run will have.
+void setLink(double linkBandwidth, model::Hardware &hardware);
 
 class RunSource {
 public:

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "absl/strings/str_format.h"
-#include "tools/report/Format.h"
 #include "tools/timeline/Svg.h"
 
 namespace headrace::tools {
@@ -17,17 +15,6 @@ constexpr double kLeft = 62, kRight = 22, kPanel = 150, kPanelGap = 66, kTop = 1
 constexpr double kOnly = 834, kSeveral = 440;
 constexpr std::array kColours = {"#7d8590", "#d64545", "#e08a2c", "#c4a03b", "#3b76c4",
                                  "#2e9b6b", "#8b5cc4", "#1f9aa8", "#b85c8e"};
-
-// The least of these times a power of ten that is at least `value`; each has four even quarters.
-double roundUp(double value) {
-  if (!(value > 0) || !std::isfinite(value))
-    return 1;
-  const double power = std::pow(10, std::floor(std::log10(value)));
-  for (const double factor : {1.0, 1.2, 1.6, 2.0, 2.4, 3.2, 4.0, 6.0, 8.0})
-    if (factor * power >= value * (1 - 1e-12))
-      return factor * power;
-  return 10 * power;
-}
 
 class Drawing {
 public:
@@ -70,7 +57,7 @@ private:
     for (const auto &group : panel.values)
       for (const std::optional<double> &value : group)
         most = std::max(most, value.value_or(0));
-    const double scale = roundUp(most);
+    const double scale = axisTop(most);
     const double bottom = top + kPanel, right = left_ + plot_;
     const auto height = [&](double value) { return kPanel * std::clamp(value / scale, 0.0, 1.0); };
     text(left_ - kLeft + 16, top - 14, panel.title, "font-size=\"12\" font-weight=\"600\" fill=\"#1f2328\"");
@@ -78,8 +65,7 @@ private:
       const double value = scale * tick / 4, y = bottom - height(value);
       absl::StrAppendFormat(&body_, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", left_, y,
                             right, y, tick == 0 ? "#57606a" : "#e6e8eb");
-      text(left_ - 6, y + 4, value >= 1000 ? formatCount(value) : absl::StrFormat("%g", value),
-           "text-anchor=\"end\" fill=\"#57606a\"");
+      text(left_ - 6, y + 4, axisLabel(value), "text-anchor=\"end\" fill=\"#57606a\"");
     }
     if (panel.limit) {
       const double y = bottom - height(*panel.limit);

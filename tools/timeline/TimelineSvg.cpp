@@ -10,7 +10,6 @@
 //   measured
 //   ...
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_format.h"
 #include "tools/report/Format.h"
@@ -38,26 +37,6 @@ constexpr Style kParts[] = {{"embedding", "#7d8590"},
 const Style &styleOf(plan::Part part) {
   const auto i = static_cast<size_t>(part);
   return kParts[std::min(i, std::size(kParts) - 1)];
-}
-
-// 1, 2 or 5 times a power of ten, such that the span has at most ten of them.
-uint64_t tickStep(uint64_t spanNs) {
-  for (uint64_t power = 1;; power *= 10)
-    for (const uint64_t factor : {1, 2, 5})
-      if (spanNs / 10 < power * factor || power > spanNs)
-        return power * factor;
-}
-
-// Every tick in the unit of the whole axis.
-std::string tickLabel(uint64_t ns, uint64_t spanNs) {
-  struct Unit {
-    const char *name;
-    double ns;
-  };
-  for (const Unit &unit : {Unit{"s", 1e9}, Unit{"ms", 1e6}, Unit{"us", 1e3}})
-    if (static_cast<double>(spanNs) >= unit.ns)
-      return absl::StrFormat("%g %s", static_cast<double>(ns) / unit.ns, unit.name);
-  return absl::StrFormat("%d ns", ns);
 }
 
 class Drawing {
@@ -115,13 +94,13 @@ private:
   }
 
   void axis(double top) {
-    const uint64_t step = tickStep(spanNs_);
+    const uint64_t step = timeTick(spanNs_);
     for (uint64_t t = 0; t <= spanNs_; t += step)
-      text(x(t), top + 12, tickLabel(t, spanNs_), "text-anchor=\"middle\" fill=\"#57606a\"");
+      text(x(t), top + 12, timeLabel(t, spanNs_), "text-anchor=\"middle\" fill=\"#57606a\"");
   }
   // Only where nothing is written: around the bars of a lane, which are drawn over it.
   void grid(double top, double bottom) {
-    const uint64_t step = tickStep(spanNs_);
+    const uint64_t step = timeTick(spanNs_);
     for (uint64_t t = 0; t <= spanNs_; t += step)
       line(x(t), top, bottom, "stroke=\"#d5dae0\"", "");
   }

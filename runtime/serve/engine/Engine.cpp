@@ -14,25 +14,18 @@ namespace {
 
 absl::Status refuse(const std::string &message) { return absl::InvalidArgumentError(message); }
 
-absl::Status checkOptions(const EngineOptions &options, int64_t batch, int64_t mixedTokens, int64_t seqs,
-                          int64_t tokens) {
-  if (seqs < 1 || seqs > batch)
-    return refuse(absl::StrCat("max_num_seqs = ", seqs, ", expected 1 to the plan's batch of ", batch));
-  if (options.maxNumBatchedTokens != 0 && (tokens < seqs || tokens > mixedTokens))
+absl::Status checkOptions(const EngineOptions &options, const EngineBounds &bounds, int64_t seqs) {
+  const int64_t tokens = options.maxNumBatchedTokens;
+  if (seqs < 1 || seqs > bounds.maxNumSeqs)
+    return refuse(absl::StrCat("max_num_seqs = ", seqs, ", expected 1 to the plan's batch of ", bounds.maxNumSeqs));
+  if (tokens != 0 && (tokens < seqs || tokens > bounds.maxNumBatchedTokens))
     return refuse(absl::StrCat("max_num_batched_tokens = ", tokens, ", expected max_num_seqs = ", seqs,
-                               " to the plan's largest mixed bucket of ", mixedTokens));
+                               " to the plan's largest mixed bucket of ", bounds.maxNumBatchedTokens));
   if (!(options.watermark >= 0 && options.watermark < 1))
     return refuse(absl::StrCat("watermark = ", options.watermark, ", expected 0 or more and less than 1"));
   if (options.depth < 1 || options.depth > 2)
     return refuse(absl::StrCat("depth = ", options.depth, ", expected 1 or 2 iterations in flight"));
   return absl::OkStatus();
-}
-
-int64_t batchOf(const plan::Plan &plan) {
-  int64_t batch = 0;
-  for (const plan::Variant &variant : plan.variants)
-    batch = std::max(batch, variant.sequences);
-  return std::min(batch, plan.metaLayout.maxSequences);
 }
 
 // The largest mixed bucket of each placement.
@@ -46,17 +39,30 @@ std::vector<int64_t> mixedBuckets(const plan::Plan &plan) {
 
 } // namespace
 
+EngineBounds engineBounds(const plan::Plan &plan) {
+  EngineBounds bounds;
+  for (const plan::Variant &variant : plan.variants)
+    bounds.maxNumSeqs = std::max(bounds.maxNumSeqs, variant.sequences);
+  bounds.maxNumSeqs = std::min(bounds.maxNumSeqs, plan.metaLayout.maxSequences);
+  for (const int64_t tokens : mixedBuckets(plan))
+    bounds.maxNumBatchedTokens = std::max(bounds.maxNumBatchedTokens, tokens);
+  return bounds;
+}
+
 absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, EngineOptions options) {
   const plan::Plan &plan = runtime.plan();
-  const int64_t batch = batchOf(plan);
-  const std::vector<int64_t> mixed = mixedBuckets(plan);
-  const int64_t largest = *std::max_element(mixed.begin(), mixed.end());
-  const int64_t seqs = options.maxNumSeqs == 0 ? batch : options.maxNumSeqs;
-  RETURN_IF_ERROR(checkOptions(options, batch, largest, seqs, options.maxNumBatchedTokens));
+  const EngineBounds bounds = engineBounds(plan);
+  const int64_t seqs = options.maxNumSeqs == 0 ? bounds.maxNumSeqs : options.maxNumSeqs;
+  RETURN_IF_ERROR(checkOptions(options, bounds, seqs));
   const auto watermark = static_cast<int64_t>(options.watermark * static_cast<double>(plan.kvBlocks - 1));
-  const SchedulerLimits limits{seqs, plan.blockTokens, watermark, options.prefill};
+  const SchedulerLimits limits{.maxNumSeqs = seqs,
+                               .blockTokens = plan.blockTokens,
+                               .watermarkBlocks = watermark,
+                               .prefill = options.prefill,
+                               .batching = options.batching,
+                               .context = plan.maxContext};
   std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), limits));
-  engine->budgets_ = mixed;
+  engine->budgets_ = mixedBuckets(plan);
   if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
     for (int64_t &budget : engine->budgets_)
       budget = std::min(budget, most);
@@ -330,15 +336,17 @@ void Engine::end(Sequence &sequence, EndReason reason, int64_t ns, absl::Status 
   sequence.ended = true;
   if (sequence.slot < 0 && sequence.rows == 0) // it waits
     leaving_.splice(leaving_.end(), waiting_, sequence.self);
-  leave(sequence);
-  const uint64_t id = sequence.id;
+  if (!isStatic() || reason == EndReason::Failed)
+    leave(sequence);
+  EngineEnd told{sequence.id, reason, ns, sequence.startNs, sequence.preemptions, std::move(why)};
   settle(sequence);
+  leaveTogether();
   {
     const std::scoped_lock lock(mutex_);
-    live_.erase(std::lower_bound(live_.begin(), live_.end(), id));
+    live_.erase(std::lower_bound(live_.begin(), live_.end(), told.request));
   }
   if (options_.onEnd)
-    options_.onEnd({id, reason, ns, std::move(why)});
+    options_.onEnd(told);
 }
 
 // Its seat is free, and its request slot: launches run one after another, so what comes to write the slot comes after
@@ -351,9 +359,22 @@ void Engine::leave(Sequence &sequence) {
   leaving_.splice(leaving_.end(), running_, sequence.self);
 }
 
-// Gives back what an ended sequence has once nothing in flight uses it.
+// A static batch is over once all tokens of all of it are there, or on their way.
+void Engine::leaveTogether() {
+  const auto over = [](const Sequence &s) { return s.ended || s.sampled >= s.maxNewTokens; };
+  if (!isStatic() || !std::all_of(running_.begin(), running_.end(), over))
+    return;
+  while (!running_.empty()) {
+    Sequence &sequence = running_.front();
+    leave(sequence);
+    if (sequence.ended)
+      settle(sequence);
+  }
+}
+
+// Gives back what an ended sequence has once it has left and nothing in flight uses it.
 void Engine::settle(Sequence &sequence) {
-  if (sequence.inFlight > 0)
+  if (sequence.inFlight > 0 || sequence.slot >= 0)
     return;
   if (sequence.keepBlocks)
     return kept_.splice(kept_.end(), leaving_, sequence.self);

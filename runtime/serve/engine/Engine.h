@@ -21,6 +21,10 @@
 // its blocks go back, it waits before all others, and its prompt and the tokens that it has are prefilled anew
 // (recompute). A row does not depend on the batch it is in, so a request's tokens are those of the request alone.
 //
+// A static batch (Scheduler.h) is the comparison. A prompt is padded behind its last token, where causal attention
+// does not look: its padding is computed, and overwritten by the rows that decode. A sequence that has ended keeps its
+// seat, its blocks and a row in every iteration until the last of its batch has ended; the row is thrown away.
+//
 // step() allocates nothing, joins and leaves included, but where logits are kept or numbers are wrong; what a request
 // needs is taken by submit(), on its caller's thread, once for as many requests as were ever known at a time.
 #pragma once
@@ -67,7 +71,9 @@ enum class EndReason : uint8_t { Stop, Length, Cancelled, Failed };
 struct EngineEnd {
   uint64_t request = 0;
   EndReason reason = EndReason::Length;
-  int64_t ns = 0; // on the device's clock
+  int64_t ns = 0;       // on the device's clock
+  int64_t startNs = -1; // of the launch of the first iteration with rows of it; -1: there was none
+  uint32_t preemptions = 0;
   // Of Failed, beginning with the position: Aborted for logits that are not finite, ResourceExhausted where the
   // placement has too few KV blocks for this request alone.
   absl::Status why;
@@ -102,11 +108,12 @@ struct EngineOptions {
   int64_t maxNumBatchedTokens = 0; // of an iteration with rows of prompts; 0: the largest mixed bucket
   double watermark = 0.01;         // share of the KV blocks that a joining sequence leaves free
   Prefill prefill = Prefill::Chunked;
+  Batching batching = Batching::Continuous;
   size_t depth = 2;    // iterations in flight, 1 or 2
   bool logits = false; // requests may keep them
-  bool tellRows = false;
+  bool tellRows = false; // EngineIteration::rows
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition. One with
-  // fewer KV blocks than those in use is not taken: the iteration runs where the runtime is.
+  // fewer KV blocks than those in use is not taken, and counted: the iteration runs where the runtime is.
   std::function<uint32_t(const ComposedIteration &)> placementOf;
   // Called by step(); they may call submit(), cancel() and shutdown().
   std::function<void(const EngineToken &)> onToken;
@@ -117,10 +124,19 @@ struct EngineOptions {
 struct EngineCounters {
   uint64_t iterations = 0, prefillIterations = 0;
   uint64_t preemptions = 0;
-  uint64_t thrownAwayRows = 0; // of sequences that had ended when their iteration was read
+  uint64_t thrownAwayRows = 0;     // of sequences that had ended when their iteration was read
+  uint64_t placementsNotTaken = 0; // iterations, for KV blocks in use that the placement has not
+  uint64_t paddedRows = 0;         // launched behind prompts that are shorter than the longest of their static batch
 };
 
-// Refuses by name, as checkRequest() does (BatchEngine.h): an empty prompt, ids outside the vocabulary, no new tokens,
+// What an engine of a plan may be given at most: max_num_seqs, the plan's batch; max_num_batched_tokens, its largest
+// mixed bucket.
+struct EngineBounds {
+  int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0;
+};
+EngineBounds engineBounds(const plan::Plan &plan);
+
+// Refuses by name, as checkPrompts() does (BatchEngine.h): an empty prompt, ids outside the vocabulary, no new tokens,
 // sampling out of range, more than the plan's context or than all its KV blocks hold.
 absl::Status checkRequest(const plan::Plan &plan, const EngineRequest &request);
 
@@ -179,18 +195,21 @@ private:
     std::vector<int32_t> stopTokens;
     bool keepLogits = false, keepBlocks = false;
 
-    int64_t prefill = 0;   // ids that are brought before it decodes
+    int64_t prefill = 0; // rows that are brought before it decodes: ids, then `padding`
+    int64_t padding = 0;
     int64_t rows = 0;      // launched
     int64_t sampled = 0;   // tokens whose iteration was launched
     uint32_t inFlight = 0; // iterations in flight that have rows of it, or hold it for a report
     int32_t slot = -1;     // request slot, while it runs
     int32_t decodeId = 0;
     bool ended = false;
+    int64_t startNs = -1; // of its first launch
+    uint32_t preemptions = 0;
     std::vector<int32_t> blocks;
     std::list<Sequence>::iterator self;
 
     int64_t read() const { return static_cast<int64_t>(ids.size()) - promptTokens; }
-    SequenceView view() const { return {prefill, rows, static_cast<int64_t>(blocks.size())}; }
+    SequenceView view() const { return {prefill, rows, static_cast<int64_t>(blocks.size()), maxNewTokens - read()}; }
   };
   using Sequences = std::list<Sequence>;
   struct Rows {
@@ -219,6 +238,7 @@ private:
   absl::Status refuses(const EngineRequest &request) const;
   const Sequence *find(uint64_t id) const;
   void cancelNow(uint64_t id);
+  bool isStatic() const { return limits_.batching == Batching::Static; }
 
   // Launching (EngineLaunch.cpp).
   bool mayLaunch() const;
@@ -226,6 +246,7 @@ private:
   absl::StatusOr<bool> launchAt(const EngineEdge &edge);
   absl::StatusOr<bool> launchComposed(const EngineEdge &edge);
   void join();
+  void padBatch();
   bool composed(const EngineEdge &edge);
   absl::StatusOr<uint32_t> enterForItsBlocks(uint32_t placement);
   void preempt();
@@ -240,6 +261,7 @@ private:
   void reportWrong();
   void end(Sequence &sequence, EndReason reason, int64_t ns, absl::Status why = absl::OkStatus());
   void leave(Sequence &sequence);
+  void leaveTogether();
   void settle(Sequence &sequence);
 
   core::Runtime &runtime_;

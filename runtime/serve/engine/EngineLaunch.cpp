@@ -20,6 +20,8 @@ bool Engine::mayLaunch() const {
 
 void Engine::join() {
   views_.clear();
+  if (isStatic() && running_.empty() && inFlight() > 0)
+    return; // a batch is formed of all blocks
   for (const Sequence &sequence : running_)
     views_.push_back(sequence.view());
   while (!waiting_.empty() && scheduler_.mayJoin(views_, waiting_.front().view(), blocks_.freeBlocks())) {
@@ -28,6 +30,23 @@ void Engine::join() {
     sequence.slot = freeSlots_.back();
     freeSlots_.pop_back();
     running_.splice(running_.end(), waiting_, sequence.self);
+  }
+  if (isStatic())
+    padBatch();
+}
+
+// Before its first iteration: every prompt becomes as long as the longest.
+void Engine::padBatch() {
+  int64_t longest = 0;
+  for (const SequenceView &one : views_) {
+    if (one.rows > 0)
+      return;
+    longest = std::max(longest, one.prefill);
+  }
+  size_t i = 0;
+  for (Sequence &sequence : running_) {
+    sequence.padding += longest - sequence.prefill;
+    sequence.prefill = views_[i++].prefill = longest;
   }
 }
 
@@ -54,10 +73,14 @@ absl::StatusOr<bool> Engine::launchNext() {
     if (edge.placement >= plan_.placements.size())
       return absl::InvalidArgumentError(
           absl::StrCat("placement ", edge.placement, " asked for, the plan has ", plan_.placements.size()));
-    ASSIGN_OR_RETURN(entered, enterForItsBlocks(edge.placement));
+    const uint32_t chosen = edge.placement;
+    ASSIGN_OR_RETURN(entered, enterForItsBlocks(chosen));
     edge.placement = entered;
     if (!composed(edge))
       return false;
+    ASSIGN_OR_RETURN(launched, launchComposed(edge));
+    counters_.placementsNotTaken += entered != chosen && composition_.tokens > 0;
+    return launched;
   }
   return launchComposed(edge);
 }
@@ -99,10 +122,16 @@ absl::StatusOr<uint32_t> Engine::enterForItsBlocks(uint32_t placement) {
 void Engine::preempt() {
   for (size_t i = 0; i < composition_.preempted; ++i) {
     Sequence &sequence = running_.back();
+    if (sequence.ended) { // it kept its seat
+      leave(sequence);
+      settle(sequence);
+      continue;
+    }
     blocks_.release(sequence.blocks);
     counters_.preemptions += sequence.rows > 0;
+    sequence.preemptions += sequence.rows > 0;
     sequence.prefill = static_cast<int64_t>(sequence.ids.size());
-    sequence.rows = 0;
+    sequence.rows = sequence.padding = 0;
     freeSlots_.push_back(sequence.slot);
     sequence.slot = -1;
     waiting_.splice(waiting_.begin(), running_, sequence.self);
@@ -112,6 +141,11 @@ void Engine::preempt() {
 // It has all the blocks that nobody else in flight has, and needs one more.
 void Engine::failOldest() {
   Sequence &sequence = running_.front();
+  if (sequence.ended) { // it kept its seat
+    leave(sequence);
+    settle(sequence);
+    return;
+  }
   end(sequence, EndReason::Failed, device_.nowNs(),
       absl::ResourceExhaustedError(absl::StrCat("position ", sequence.rows, ": the request has ",
                                                 sequence.blocks.size(), " KV blocks and needs one more, placement '",
@@ -148,24 +182,32 @@ absl::Status Engine::launchIn(uint32_t placement) {
   ++newest_;
   ++counters_.iterations;
   counters_.prefillIterations += composition_.prefill;
-  for (const Rows &rows : next.rows)
-    if (rows.sequence->sampled == rows.sequence->maxNewTokens)
+  for (const Rows &rows : next.rows) {
+    if (rows.sequence->startNs < 0)
+      rows.sequence->startNs = launchNs;
+    if (!isStatic() && rows.sequence->sampled == rows.sequence->maxNewTokens)
       leave(*rows.sequence);
+  }
+  leaveTogether();
   return absl::OkStatus();
 }
 
 absl::Status Engine::addRows(Sequence &sequence, int64_t count, InFlight &iteration) {
   absl::Span<const int32_t> ids;
+  const int64_t known = sequence.prefill - sequence.padding, after = sequence.rows + count;
+  const bool sample = after >= known && (sequence.rows < known || sequence.view().decodes());
+  int64_t padding = 0; // of these rows
   if (sequence.rows < sequence.prefill) {
-    ids = absl::MakeConstSpan(sequence.ids).subspan(static_cast<size_t>(sequence.rows), static_cast<size_t>(count));
+    const int64_t first = std::min(sequence.rows, known), last = std::min(after, known);
+    ids = absl::MakeConstSpan(sequence.ids).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
+    padding = count - (last - first);
   } else { // the token sampled last, or where the device keeps it
     sequence.decodeId = sequence.read() == sequence.sampled ? sequence.ids.back() : -1 - sequence.slot;
     ids = {&sequence.decodeId, 1};
   }
-  const int64_t after = sequence.rows + count;
   RETURN_IF_ERROR(blocks_.grow(sequence.blocks, after));
-  const bool sample = after >= sequence.prefill;
   rows_.push_back({.tokens = ids,
+                   .padding = padding,
                    .firstPosition = sequence.rows,
                    .blocks = sequence.blocks,
                    .sample = sample,
@@ -173,9 +215,14 @@ absl::Status Engine::addRows(Sequence &sequence, int64_t count, InFlight &iterat
                    .temperature = sequence.sampling.temperature,
                    .topP = sequence.sampling.topP,
                    .seed = sequence.sampling.seed});
-  iteration.rows.push_back({&sequence, sequence.rows, count, sample});
+  iteration.rows.push_back({&sequence, sequence.rows, count - padding, sample});
   iteration.keepsLogits |= sample && sequence.keepLogits;
+  counters_.paddedRows += static_cast<uint64_t>(padding);
   sequence.rows = after;
+  if (sequence.padding > 0 && after == sequence.prefill) { // decodes overwrite the padding
+    sequence.rows = sequence.prefill = known;
+    sequence.padding = 0;
+  }
   sequence.sampled += sample;
   ++sequence.inFlight;
   return absl::OkStatus();

@@ -30,16 +30,33 @@ bool Scheduler::mayJoin(absl::Span<const SequenceView> running, const SequenceVi
     return false;
   if (running.empty())
     return true;
+  if (limits_.batching == Batching::Static)
+    return mayJoinBatch(running, head, freeBlocks);
   int64_t left = freeBlocks - blocksFor(head.prefill);
   for (const SequenceView &one : running)
     left -= std::max<int64_t>(0, blocksFor(one.prefill) - one.blocks);
   return left >= limits_.watermarkBlocks;
 }
 
-// Where no prompt has more than a row left, an iteration of all sequences is one of decode.
+bool Scheduler::mayJoinBatch(absl::Span<const SequenceView> batch, const SequenceView &head, int64_t freeBlocks) const {
+  int64_t prompt = head.prefill, output = head.output;
+  for (const SequenceView &one : batch) {
+    if (one.rows > 0)
+      return false;
+    prompt = std::max(prompt, one.prefill);
+    output = std::max(output, one.output);
+  }
+  const auto sequences = static_cast<int64_t>(batch.size()) + 1;
+  return prompt + output <= limits_.context && sequences * blocksFor(prompt + output) <= freeBlocks;
+}
+
+// Where no prompt has more than a row left, an iteration of all sequences is one of decode. A static batch decodes in
+// step: once all of its prompts are there.
 bool Scheduler::decodesWait(absl::Span<const SequenceView> running) const {
-  return limits_.prefill != Prefill::Chunked &&
-         std::any_of(running.begin(), running.end(), [](const SequenceView &s) { return s.prefill - s.rows > 1; });
+  const bool inStep = limits_.batching == Batching::Static;
+  return (inStep || limits_.prefill != Prefill::Chunked) &&
+         std::any_of(running.begin(), running.end(),
+                     [&](const SequenceView &s) { return s.prefill - s.rows > (inStep ? 0 : 1); });
 }
 
 void Scheduler::addDecodes(Pass &pass) const {
@@ -47,7 +64,7 @@ void Scheduler::addDecodes(Pass &pass) const {
     const SequenceView &one = pass.running[i];
     if (!one.decodes())
       continue;
-    const int64_t blocks = blocksFor(one.rows + 1) - one.blocks;
+    const int64_t blocks = std::max<int64_t>(0, blocksFor(one.rows + 1) - one.blocks);
     while (blocks > pass.free && pass.running.size() > i + 1)
       pass.preemptYoungest();
     if (blocks <= pass.free) {

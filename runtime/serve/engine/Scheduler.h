@@ -8,6 +8,9 @@
 //   of 12     |                                                            |    seat and its blocks are free
 //
 // First come, first served: those that run are older than those that wait, and who loses its blocks is the youngest.
+//
+// Static batching, for comparison: those that wait form a batch when nothing runs, nobody joins it, and all leave
+// together. KV blocks are kept for every sequence up to the longest prompt and the longest output of its batch.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +28,18 @@ enum class Prefill : uint8_t {
   Whole,    // the same, and a prompt is not cut (but one that no iteration holds)
 };
 
+enum class Batching : uint8_t {
+  Continuous, // sequences join and leave at the edge of any iteration (vLLM)
+  Static, // batch after batch, prompts padded to the longest: all prompts, then decodes until the last ends (FlexGen)
+};
+
 struct SchedulerLimits {
   int64_t maxNumSeqs = 1;
   int64_t blockTokens = 1;     // of a KV block
   int64_t watermarkBlocks = 0; // kept free when a sequence joins others
   Prefill prefill = Prefill::Chunked;
+  Batching batching = Batching::Continuous;
+  int64_t context = 0; // of the longest sequence that a static batch may hold
 };
 
 // What there is to know of a sequence.
@@ -37,6 +47,7 @@ struct SequenceView {
   int64_t prefill = 0; // tokens of its prompt, and those that it had when it was preempted: known rows to bring
   int64_t rows = 0;    // launched, of those and of decoding
   int64_t blocks = 0;  // that it has
+  int64_t output = 0;  // tokens that it may still get, which a static batch keeps blocks for
 
   bool decodes() const { return rows >= prefill; }
 };
@@ -54,7 +65,8 @@ public:
   explicit Scheduler(const SchedulerLimits &limits) : limits_(limits) {}
 
   // Whether the first that waits joins those that run: a seat is free, and so are the blocks of its prompt beside those
-  // that running prompts have yet to take, and the watermark. Where nothing runs it may always try.
+  // that running prompts have yet to take, and the watermark. A static batch takes it before its first iteration, where
+  // with all padded the context holds it and the blocks. Where nothing runs it may always try.
   bool mayJoin(absl::Span<const SequenceView> running, const SequenceView &head, int64_t freeBlocks) const;
 
   // Composes an iteration of at most `budget` tokens where it has rows of prompts; 0: prompts are brought one row at a
@@ -64,6 +76,7 @@ public:
 
 private:
   struct Pass;
+  bool mayJoinBatch(absl::Span<const SequenceView> batch, const SequenceView &head, int64_t freeBlocks) const;
   int64_t blocksFor(int64_t tokens) const { return (tokens + limits_.blockTokens - 1) / limits_.blockTokens; }
   bool decodesWait(absl::Span<const SequenceView> running) const;
   void addDecodes(Pass &pass) const;

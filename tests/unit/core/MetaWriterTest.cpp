@@ -65,6 +65,21 @@ TEST_F(MetaWriter, LaysOutTheRowsOfAMixedIteration) {
   EXPECT_THAT(array<uint64_t>(meta()->seed, 1), ElementsAre(77u));
 }
 
+// Positions 3 to 5 of a prompt, two rows of padding at 6 and 7; then padding alone.
+TEST_F(MetaWriter, PaddingStandsBehindTheRowThatIsSampled) {
+  ASSERT_TRUE(write({{.tokens = prompt_, .padding = 2, .firstPosition = 3, .blocks = blocks_, .sample = true}}).ok());
+  EXPECT_EQ(meta()->numTokens, 5);
+  EXPECT_THAT(array<int32_t>(meta()->tokenIds, 5), ElementsAre(10, 11, 12, 0, 0));
+  EXPECT_THAT(array<int32_t>(meta()->positions, 5), ElementsAre(3, 4, 5, 6, 7));
+  EXPECT_THAT(array<int32_t>(meta()->contextLength, 1), ElementsAre(8));
+  EXPECT_THAT(array<int32_t>(meta()->sampleRow, 1), ElementsAre(2));
+  EXPECT_THAT(array<int32_t>(meta()->samplePosition, 1), ElementsAre(6));
+  ASSERT_TRUE(write({{.tokens = {}, .padding = 2, .firstPosition = 6, .blocks = blocks_}}).ok());
+  EXPECT_THAT(array<int32_t>(meta()->positions, 2), ElementsAre(6, 7));
+  EXPECT_EQ(meta()->numSampled, 0);
+  EXPECT_THAT(refusal({.tokens = {}, .padding = 2, .blocks = blocks_, .sample = true}), HasSubstr("padding only"));
+}
+
 TEST_F(MetaWriter, RowsNoLongerInUsePointToTheScratchBlock) {
   ASSERT_TRUE(write({{.tokens = prompt_, .blocks = blocks_}}).ok());
   ASSERT_TRUE(write({{.tokens = next_, .firstPosition = 3, .blocks = blocks_}}).ok());

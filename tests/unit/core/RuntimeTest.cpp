@@ -63,6 +63,7 @@ public:
   int64_t tokensVisibleNs(uint64_t) const override { return 0; }
   absl::Status drain() override { return absl::OkStatus(); }
   int64_t nowNs() const override { return 0; }
+  absl::Status waitUntil(int64_t) override { return absl::OkStatus(); }
   DeviceCounters counters() const override {
     return {.peakDeviceBytes = arena.size() + extraArena, .hostBytes = slab.size(), .graphBytes = 100 * built.size()};
   }

@@ -196,6 +196,7 @@ public:
   int64_t tokensVisibleNs(uint64_t) const override { return 0; }
   absl::Status drain() override { return absl::OkStatus(); }
   int64_t nowNs() const override { return 0; }
+  absl::Status waitUntil(int64_t) override { return absl::UnimplementedError("emulated graphs have no clock"); }
   core::DeviceCounters counters() const override {
     core::DeviceCounters counters = counters_;
     counters.peakDeviceBytes = plan_->arenaBytes;

@@ -109,6 +109,7 @@ public:
   }
   absl::Status drain() override { return sim_->drain(); }
   int64_t nowNs() const override { return sim_->nowNs(); }
+  absl::Status waitUntil(int64_t ns) override { return sim_->waitUntil(ns); }
   core::DeviceCounters counters() const override { return sim_->counters(); }
   absl::Span<const core::StepTime> lastTimes() const override { return times_; }
 

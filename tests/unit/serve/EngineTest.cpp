@@ -163,6 +163,20 @@ TEST(Engine, SequencesJoinAndLeaveAtAnyEdge) {
     EXPECT_EQ(iteration.sequences, 2);
 }
 
+// Two seats: 1 and 2 start with iteration 1, 3 with iteration 5, when 1 has ended; 4 is cancelled while it waits.
+TEST(Engine, AnEndSaysWhenItsRequestStarted) {
+  Served served({.maxNumSeqs = 2});
+  for (const int64_t newTokens : {4, 9, 2, 3})
+    served.submit(request({1, 2}, newTokens));
+  ASSERT_TRUE(served.engine().step().ok());
+  ASSERT_TRUE(served.engine().cancel(4).ok());
+  served.toEnd();
+  EXPECT_EQ(served.ends.at(1).startNs, served.iterations[0].launchNs);
+  EXPECT_EQ(served.ends.at(2).startNs, served.iterations[0].launchNs);
+  EXPECT_EQ(served.ends.at(3).startNs, served.iterations[4].launchNs);
+  EXPECT_EQ(served.ends.at(4).startNs, -1);
+}
+
 TEST(Engine, ARequestThatComesLaterJoinsTheNextIteration) {
   Served served;
   served.submit(request({1, 2, 3}, 20));
@@ -267,6 +281,9 @@ TEST(Engine, APreemptedSequenceIsPrefilledAnewAndItsTokensAreTheSame) {
     }
     served.toEnd();
     EXPECT_EQ(served.engine().counters().preemptions, 1u);
+    EXPECT_EQ(served.ends.at(1).preemptions, 0u);
+    EXPECT_EQ(served.ends.at(2).preemptions, 1u);
+    EXPECT_EQ(served.ends.at(2).startNs, served.iterations[1].launchNs); // 7 rows an iteration
     EXPECT_THAT(served.order, ElementsAre(1, 2));
     EXPECT_EQ(served.tokens.at(1), alone(asked[0]));
     EXPECT_EQ(served.tokens.at(2), alone(asked[1]));
@@ -305,6 +322,64 @@ TEST(Engine, WrongNumbersEndTheirRequestAlone) {
   EXPECT_EQ(served.tokens.count(2), 0u);
   EXPECT_EQ(served.tokens.at(1), alone(asked[0]));
   EXPECT_EQ(served.tokens.at(3), alone(asked[2]));
+}
+
+// 3 seats of 30 blocks of 4 tokens, iterations of 7 rows. The first batch: prompts of 5, 2 and 3 tokens padded to 5, 15
+// rows in iterations of 7, 7 and 1; outputs of 3, 9 and 1: 8 iterations of decode for all three. The second batch: one
+// prompt of 2 tokens, 2 outputs.
+TEST(Engine, AStaticBatchIsPaddedAndEndsTogether) {
+  for (const size_t depth : {size_t{1}, size_t{2}}) {
+    Served served({.batching = Batching::Static, .depth = depth});
+    const std::vector<EngineRequest> asked{request({1, 2, 3, 4, 5}, 3), request({6, 7}, 9), request({8, 9, 10}, 1),
+                                           request({11, 12}, 2)};
+    for (const EngineRequest &one : asked)
+      served.submit(one);
+    served.toEnd();
+    for (size_t i = 0; i < asked.size(); ++i)
+      EXPECT_EQ(served.tokens.at(i + 1), alone(asked[i]));
+    EXPECT_THAT(served.order, ElementsAre(3, 1, 2, 4));
+    std::vector<int64_t> tokens;
+    for (const EngineIteration &iteration : served.iterations)
+      tokens.push_back(iteration.tokens);
+    EXPECT_THAT(tokens, ElementsAre(7, 7, 1, 3, 3, 3, 3, 3, 3, 3, 3, 2, 1));
+    EXPECT_EQ(served.engine().counters().paddedRows, 5u);
+    // Of 8 rows of decode each, the first needs 2, the third none.
+    EXPECT_EQ(served.engine().counters().thrownAwayRows, 14u);
+    EXPECT_EQ(served.engine().counters().preemptions, 0u);
+  }
+}
+
+// 19 blocks: 24 rows each for the longest prompt with the longest output are 6 blocks, so three fit; of 31 two do.
+TEST(Engine, AStaticBatchIsAsLargeAsItsBlocks) {
+  for (const int64_t longest : {16, 23}) {
+    Served served({.batching = Batching::Static});
+    ASSERT_TRUE(served.runtime().kvBlocks().setLimit(20).ok());
+    for (const int64_t output : {int64_t{4}, longest, int64_t{4}})
+      served.submit(request({1, 2, 3, 4, 5, 6, 7, 8}, output));
+    served.toEnd();
+    EXPECT_EQ(served.iterations.back().sequences, longest == 16 ? 3 : 1);
+    EXPECT_EQ(served.engine().counters().preemptions, 0u);
+  }
+}
+
+// Stop tokens and cancellation end a request at once; its seat is free when the batch is over.
+TEST(Engine, AStaticBatchKeepsTheSeatsOfThoseThatHaveEnded) {
+  const std::vector<int32_t> free = alone(request({1, 2, 3}, 12));
+  Served served({.maxNumSeqs = 2, .batching = Batching::Static});
+  EngineRequest stops = request({1, 2, 3}, 12);
+  stops.stopTokens = {free[0]};
+  const uint64_t stopped = served.submit(stops), gone = served.submit(request({4, 5}, 30)),
+                 next = served.submit(request({6}, 2));
+  while (served.tokens[gone].size() < 5) {
+    ASSERT_TRUE(served.engine().step().ok());
+    EXPECT_EQ(served.engine().waiting(), 1u);
+  }
+  EXPECT_EQ(served.ends.at(stopped).reason, EndReason::Stop);
+  EXPECT_EQ(served.engine().running(), 2u);
+  ASSERT_TRUE(served.engine().cancel(gone).ok());
+  served.toEnd();
+  EXPECT_EQ(served.ends.at(gone).reason, EndReason::Cancelled);
+  EXPECT_EQ(served.tokens.at(next), alone(request({6}, 2)));
 }
 
 TEST(Engine, CallbacksMaySubmitAndCancel) {

@@ -131,6 +131,45 @@ TEST(Scheduler, SeparatePrefillHoldsDecodesBackAndCutsPrompts) {
   EXPECT_THAT(composed(separate, {at(5, 7), at(40, 39)}, 12, 100).rows, ElementsAre(1, 1));
 }
 
+SchedulerLimits batches(int64_t seqs = 8) {
+  return {.maxNumSeqs = seqs, .blockTokens = 10, .watermarkBlocks = 99, .batching = Batching::Static, .context = 100};
+}
+SequenceView waiting(int64_t prompt, int64_t output) { return {.prefill = prompt, .output = output}; }
+
+TEST(Scheduler, AStaticBatchTakesThoseThatFitPaddedToItsLongest) {
+  const Scheduler scheduler(batches());
+  // 45 + 30 tokens are 8 blocks, for each of three; the watermark is none of its business.
+  const Views two{waiting(45, 5), waiting(20, 30)};
+  EXPECT_TRUE(scheduler.mayJoin(two, waiting(1, 1), 24));
+  EXPECT_FALSE(scheduler.mayJoin(two, waiting(1, 1), 23));
+  // 45 + 55 are the context of 100, 45 + 56 are more.
+  EXPECT_TRUE(scheduler.mayJoin(two, waiting(1, 55), 30));
+  EXPECT_FALSE(scheduler.mayJoin(two, waiting(1, 56), 100));
+  EXPECT_FALSE(Scheduler(batches(2)).mayJoin(two, waiting(1, 1), 100));
+  EXPECT_TRUE(scheduler.mayJoin({}, waiting(100, 1), 0));
+}
+
+TEST(Scheduler, NobodyJoinsAStaticBatchThatRuns) {
+  Views running{waiting(45, 5), waiting(20, 30)};
+  running[0].rows = 1;
+  EXPECT_FALSE(Scheduler(batches()).mayJoin(running, waiting(1, 1), 100));
+}
+
+TEST(Scheduler, AStaticBatchDecodesOnceAllItsPromptsAreThere) {
+  EXPECT_THAT(composed(batches(), {at(40, 40), at(40, 39), at(40, 20)}, 12, 100).rows, ElementsAre(0, 1, 11));
+  EXPECT_THAT(composed(batches(), {at(40, 40), at(40, 40), at(40, 39)}, 12, 100).rows, ElementsAre(0, 0, 1));
+  EXPECT_THAT(composed(batches(), {at(40, 40), at(40, 40), at(40, 40)}, 12, 100).rows, ElementsAre(1, 1, 1));
+}
+
+TEST(Scheduler, ADecodeOverPaddingTakesNoBlockAndGivesNone) {
+  // 12 rows in 4 blocks, those of its padding; the second takes the one that is free.
+  SequenceView padded = at(12, 12);
+  padded.blocks = 4;
+  const Composition next = composed(batches(), {padded, at(20, 20), at(20, 20)}, 12, 1);
+  EXPECT_THAT(next.rows, ElementsAre(1, 1, 0));
+  EXPECT_EQ(next.preempted, 1u);
+}
+
 TEST(Scheduler, WholePromptsAreNotCut) {
   const SchedulerLimits whole = limits(8, 0, Prefill::Whole);
   // 7 + 5 of 12 fit, the third waits for the next iteration, and so do decodes.

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Traces of requests: a file says when each came, and how long its prompt and output were. The first record tells which
+// of three formats it is:
+//
+//   ours      {"arrival_s": 0.25, "prompt_tokens": 12, "output_tokens": 7}     JSON, an object a line
+//             {"arrival_s": 0.5, "prompt_ids": [5, 6, 7], "output_tokens": 7}
+//   Mooncake  {"timestamp": 250, "input_length": 12, "output_length": 7, "hash_ids": [0, 1]}     milliseconds
+//   Azure     TIMESTAMP,ContextTokens,GeneratedTokens     then lines "2023-11-16 18:15:46.6805900,12,7"
+//
+// Times count from the start of the run; Azure's, which are dates, from the earliest. Other keys of a JSON object are
+// ignored, Mooncake's hash_ids too: prefixes are not shared.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/serve/traffic/Traffic.h"
+
+namespace headrace::serve {
+
+enum class TraceFormat : uint8_t { Headrace, Mooncake, Azure };
+
+struct Trace {
+  TraceFormat format = TraceFormat::Headrace;
+  std::vector<TrafficRequest> requests; // in order of arrival; of equal ones, of the file
+  std::vector<std::string> warnings;    // each begins with the file: times that were not in order
+};
+
+// The first `most` records (0: all). InvalidArgument or NotFound, beginning with the file and where it has one the line
+// ("trace.jsonl: line 7: ..."): what is no such file, broken JSON, missing keys, negative times, lengths below 1, ids
+// below 0, no records, lines of more than 16 MiB. Blank lines are skipped.
+absl::StatusOr<Trace> readTrace(const std::string &path, int64_t most = 0);
+absl::StatusOr<Trace> parseTrace(std::string_view text, std::string_view name, int64_t most = 0);
+
+} // namespace headrace::serve

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/FlagGroups.h"
+
+#include <map>
+
+#include "absl/strings/str_replace.h"
+#include "compiler/choose/policies/Policies.h"
+#include "tools/commands/Devices.h"
+#include "tools/commands/Options.h"
+
+namespace headrace::tools {
+namespace {
+
+constexpr const char *kLowLatencyHelp =
+    "host: lanes that take their cores at once, and cores that do not halt; refused where the system does not grant it";
+
+// What there is to choose from is asked of who knows it.
+std::string helpOf(const KeyFlag &flag) {
+  std::string text(flag.help);
+  if (flag.section == "policy" && flag.key == "name")
+    text += ": " + absl::StrReplaceAll(compiler::policyNames(), {{"\"", ""}});
+  return text;
+}
+
+} // namespace
+
+void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &)) {
+  app.add_option("source", input.source, source)->type_name("");
+  app.add_option("--model", input.modelFlag, "a model for a job file: folder, shape .toml, or a shipped shape's name");
+  app.add_option("--hardware", input.hardwareFlag, "a profile's .toml, or a shipped one's name (default: host)");
+  const std::map<std::string_view, const char *> groups = {{"goal", "Goal"},
+                                                           {"policy", "Policy"},
+                                                           {"buckets", "Buckets"},
+                                                           {"shape", "Shape of a model without weights"},
+                                                           {"hardware", "Hardware figures (over the profile's)"}};
+  for (const KeyFlag &flag : keyFlags()) {
+    if (takes != nullptr && !takes(flag))
+      continue;
+    const std::string name(flag.flag);
+    app.add_option_function<std::string>(
+           name, [&input, name](const std::string &value) { input.flags[name] = value; }, helpOf(flag))
+        ->group(groups.at(flag.section));
+  }
+}
+
+void addJob(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &)) {
+  addKeys(app, input, source, takes);
+  constexpr const char *kOthers = "Words of vLLM and llama.cpp";
+  for (const KeyFlag &flag : keyFlags()) {
+    const std::string name(flag.flag);
+    std::string synonyms(flag.synonyms);
+    while (!synonyms.empty()) {
+      const std::string synonym = synonyms.substr(0, synonyms.find(','));
+      synonyms.erase(0, synonym.size() + 1);
+      if (app.get_option_no_throw(synonym) != nullptr) // the command has a flag of its own of this name
+        continue;
+      app.add_option_function<std::string>(
+             synonym, [&input, synonym](const std::string &value) { input.synonyms[synonym] = value; },
+             "the same as " + name)
+          ->group(kOthers);
+    }
+  }
+  app.add_option("--gpu-memory-utilization", input.gpuMemoryUtilization,
+                 "--device-memory as a share of the hardware's memory")
+      ->group(kOthers);
+  app.add_option("--cpu-offload-gb", input.cpuOffloadGb, "--offload-layers as GiB of weights, at most")->group(kOthers);
+  app.add_option("--kv-offloading-size", input.kvOffloadingSize, "--kv-host-memory; a number without a unit is GiB")
+      ->group(kOthers);
+  app.add_option("--n-gpu-layers,--gpu-layers", input.gpuLayers, "--offload-layers as layers that stay (also -ngl)")
+      ->group(kOthers);
+}
+
+CLI::Option *addSeed(CLI::App &app, const char *flag, uint64_t &seed, const char *help) {
+  return addInteger<uint64_t>(app, flag, seed, help, 0)->default_str("0");
+}
+void addSyntheticWeights(CLI::App &app, std::optional<uint64_t> &seed) {
+  addInteger<uint64_t>(app, "--synthetic-weights", seed, "weights from this seed, for a shape without any", 0);
+}
+
+void addScheduler(CLI::App &app, SchedulerFlags &flags) {
+  constexpr const char *kGroup = "Engine";
+  addChoice<serve::Batching>(app, "--scheduler", flags.batching,
+                             "vllm: sequences join and leave at any iteration; static: batch after batch, prompts "
+                             "padded to the longest",
+                             {{"vllm", serve::Batching::Continuous}, {"static", serve::Batching::Static}})
+      ->group(kGroup);
+  addInteger<int64_t>(app, "--max-num-seqs", flags.maxNumSeqs, "sequences with rows in one iteration, at most", 1)
+      ->group(kGroup);
+  addInteger<int64_t>(app, "--max-num-batched-tokens", flags.maxNumBatchedTokens,
+                      "rows of an iteration that has rows of prompts, at most", 1)
+      ->group(kGroup);
+  app.add_flag("!--no-chunked-prefill", flags.chunkedPrefill, "prompts whole, and decodes wait for them")
+      ->group(kGroup);
+}
+
+void addOverwrite(CLI::App &app, bool &overwrite) {
+  app.add_flag("--overwrite", overwrite, "replace output files that headrace did not write, too; never an input");
+}
+
+void addDevice(CLI::App &app, DeviceFlags &flags, const char *byDefault) {
+  app.add_option("--device", flags.device, deviceNames() + " (default: " + byDefault + ")");
+}
+void addGraphBuild(CLI::App &app, DeviceFlags &flags) {
+  addChoice<bool>(app, "--graph-build", flags.captureGraphs, "how CUDA graphs are made: explicit or capture",
+                  {{"explicit", false}, {"capture", true}});
+  app.add_option("--cuda-libraries", flags.cudaLibraries,
+                 "folders of cublasLt and CUPTI, separated by colons, before those that are searched anyway");
+  addChoice<cuda::TraceBy>(
+      app, "--trace-by", flags.traceBy, "what measures steps on a GPU: auto, cupti or stamps",
+      {{"auto", cuda::TraceBy::Auto}, {"cupti", cuda::TraceBy::Cupti}, {"stamps", cuda::TraceBy::Stamps}});
+}
+void addLanes(CLI::App &app, DeviceFlags &flags) {
+  app.add_flag("--pin", flags.pin, "each lane's thread on a core of its own");
+  app.add_flag("--low-latency", flags.lowLatency, kLowLatencyHelp);
+}
+
+void addWeights(CLI::App &app, WeightFlags &flags, const char *folderHelp) {
+  app.add_option("--weights", flags.folder, folderHelp);
+  addSyntheticWeights(app, flags.synthetic);
+}
+
+void addSampling(CLI::App &app, SamplingFlags &flags) {
+  addNumber(app, "--temperature,--temp", flags.temperature, "0 is greedy", "0 or more",
+            [](double t) { return t >= 0 && t <= 1e30; });
+  addNumber(app, "--top-p", flags.topP, "share of probability to sample from", "more than 0 and at most 1",
+            [](double p) { return p > 0 && p <= 1; })
+      ->default_str("1");
+}
+
+} // namespace headrace::tools

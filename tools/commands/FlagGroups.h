@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Flags that several subcommands have, group by group; for CommandFlags.cpp only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <CLI/CLI.hpp>
+
+#include "tools/commands/Commands.h"
+
+namespace headrace::tools {
+
+// The model and the hardware, and a flag for every key of a job file that `takes` names (all if it is null).
+void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &) = nullptr);
+// Every key of a job file, the source, and other engines' flags.
+void addJob(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &) = nullptr);
+
+CLI::Option *addSeed(CLI::App &app, const char *flag, uint64_t &seed, const char *help);
+void addSyntheticWeights(CLI::App &app, std::optional<uint64_t> &seed);
+void addWeights(CLI::App &app, WeightFlags &flags, const char *folderHelp);
+void addSampling(CLI::App &app, SamplingFlags &flags);
+// --scheduler, --max-num-seqs, --max-num-batched-tokens, --no-chunked-prefill.
+void addScheduler(CLI::App &app, SchedulerFlags &flags);
+void addOverwrite(CLI::App &app, bool &overwrite);
+
+// Which device, and how its lanes run.
+void addDevice(CLI::App &app, DeviceFlags &flags, const char *byDefault);
+void addGraphBuild(CLI::App &app, DeviceFlags &flags);
+void addLanes(CLI::App &app, DeviceFlags &flags);
+
+} // namespace headrace::tools
