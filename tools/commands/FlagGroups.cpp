@@ -52,6 +52,8 @@ void addJob(CLI::App &app, JobInput &input, const char *source, bool (*takes)(co
     while (!synonyms.empty()) {
       const std::string synonym = synonyms.substr(0, synonyms.find(','));
       synonyms.erase(0, synonym.size() + 1);
+      if (app.get_option_no_throw(synonym) != nullptr) // the command has a flag of its own of this name
+        continue;
       app.add_option_function<std::string>(
              synonym, [&input, synonym](const std::string &value) { input.synonyms[synonym] = value; },
              "the same as " + name)
@@ -73,6 +75,22 @@ CLI::Option *addSeed(CLI::App &app, const char *flag, uint64_t &seed, const char
 }
 void addSyntheticWeights(CLI::App &app, std::optional<uint64_t> &seed) {
   addInteger<uint64_t>(app, "--synthetic-weights", seed, "weights from this seed, for a shape without any", 0);
+}
+
+void addScheduler(CLI::App &app, SchedulerFlags &flags) {
+  constexpr const char *kGroup = "Engine";
+  addChoice<serve::Batching>(app, "--scheduler", flags.batching,
+                             "vllm: sequences join and leave at any iteration; static: batch after batch, prompts "
+                             "padded to the longest",
+                             {{"vllm", serve::Batching::Continuous}, {"static", serve::Batching::Static}})
+      ->group(kGroup);
+  addInteger<int64_t>(app, "--max-num-seqs", flags.maxNumSeqs, "sequences with rows in one iteration, at most", 1)
+      ->group(kGroup);
+  addInteger<int64_t>(app, "--max-num-batched-tokens", flags.maxNumBatchedTokens,
+                      "rows of an iteration that has rows of prompts, at most", 1)
+      ->group(kGroup);
+  app.add_flag("!--no-chunked-prefill", flags.chunkedPrefill, "prompts whole, and decodes wait for them")
+      ->group(kGroup);
 }
 
 void addOverwrite(CLI::App &app, bool &overwrite) {
