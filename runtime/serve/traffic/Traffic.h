@@ -57,7 +57,7 @@ struct RequestTimes {
   }
 };
 
-// What the engine had at a moment, for KV use over time: since the edge of an iteration before.
+// What the engine had at a moment, for KV use over time: since the launch before, or since tokens were read.
 struct EngineSample {
   int64_t ns = 0;       // from the start, a multiple of the interval
   int64_t kvBlocks = 0; // in use, of TrafficResult::kvBlocks

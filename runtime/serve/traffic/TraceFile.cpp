@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/serve/traffic/TraceFile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "absl/strings/numbers.h"
+#include "runtime/base/FileIo.h"
+#include "runtime/base/JsonReader.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
+
+namespace headrace::serve {
+namespace {
+
+using model::cat;
+using model::escaped;
+
+constexpr size_t kLongestLine = size_t{16} << 20;
+constexpr double kLatestS = 1e9; // 31 years
+constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+constexpr std::string_view kAzureHeader = "TIMESTAMP,ContextTokens,GeneratedTokens";
+constexpr std::string_view kKnown =
+    R"(expected {"arrival_s": ..., "prompt_tokens": ..., "output_tokens": ...} or {"timestamp": ..., "input_length": )"
+    R"(..., "output_length": ...} a line, or CSV with the header TIMESTAMP,ContextTokens,GeneratedTokens)";
+
+absl::Status refuse(const std::string &message) { return absl::InvalidArgumentError(message); }
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t first = text.find_first_not_of(kSpace);
+  return first == std::string_view::npos ? std::string_view()
+                                         : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+// The lines of a text that are not blank, with their numbers.
+class Lines {
+public:
+  explicit Lines(std::string_view text) : left_(text) {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    if (left_.substr(0, kByteOrderMark.size()) == kByteOrderMark)
+      left_.remove_prefix(kByteOrderMark.size());
+  }
+  bool next() {
+    while (!left_.empty()) {
+      const size_t end = std::min(left_.find('\n'), left_.size());
+      line_ = trimmed(left_.substr(0, end));
+      left_.remove_prefix(std::min(end + 1, left_.size()));
+      ++number_;
+      if (!line_.empty())
+        return true;
+    }
+    return false;
+  }
+  std::string_view line() const { return line_; }
+  int64_t number() const { return number_; }
+
+private:
+  std::string_view left_, line_;
+  int64_t number_ = 0;
+};
+
+// A time that was read, in ns.
+absl::StatusOr<int64_t> timeIn(model::JsonReader &reader, std::string_view key, double perSecond) {
+  const double value = reader.number(key, std::nullopt);
+  if (reader.ok() && !(value >= 0 && value <= kLatestS * perSecond))
+    reader.refuse(key, cat("0 to ", kLatestS * perSecond, perSecond == 1 ? " seconds" : " milliseconds"));
+  RETURN_IF_ERROR(reader.status());
+  return std::llround(value * (1e9 / perSecond));
+}
+
+absl::Status readIds(model::JsonReader &reader, std::vector<int32_t> &ids) {
+  const nlohmann::json &found = *reader.find("prompt_ids");
+  constexpr int64_t kMostId = std::numeric_limits<int32_t>::max();
+  const auto isId = [](const nlohmann::json &id) {
+    return id.is_number_unsigned() && id.get<uint64_t>() <= static_cast<uint64_t>(kMostId);
+  };
+  if (!found.is_array() || found.empty() || !std::all_of(found.begin(), found.end(), isId))
+    reader.refuse("prompt_ids", cat("a list of one or more token ids from 0 to ", kMostId));
+  RETURN_IF_ERROR(reader.status());
+  for (const nlohmann::json &id : found)
+    ids.push_back(id.get<int32_t>());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TrafficRequest> readObject(TraceFormat format, model::JsonReader &reader) {
+  const bool mooncake = format == TraceFormat::Mooncake;
+  TrafficRequest request;
+  ASSIGN_OR_RETURN(arrivalNs, timeIn(reader, mooncake ? "timestamp" : "arrival_s", mooncake ? 1e3 : 1));
+  request.arrivalNs = arrivalNs;
+  if (!mooncake && reader.find("prompt_ids") != nullptr) {
+    RETURN_IF_ERROR(readIds(reader, request.prompt));
+    if (reader.raw("prompt_tokens") != nullptr)
+      reader.refuse("prompt_tokens", "either it or prompt_ids");
+  } else {
+    request.promptTokens = reader.integer(mooncake ? "input_length" : "prompt_tokens", std::nullopt, 1, kMostTokens);
+  }
+  request.outputTokens = reader.integer(mooncake ? "output_length" : "output_tokens", std::nullopt, 1, kMostTokens);
+  RETURN_IF_ERROR(reader.status());
+  return request;
+}
+
+// All digits: their value; else none.
+std::optional<int64_t> digits(std::string_view text) {
+  int64_t value = 0;
+  if (text.empty() || text.size() > 18 ||
+      !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }))
+    return std::nullopt;
+  for (const char c : text)
+    value = value * 10 + (c - '0');
+  return value;
+}
+
+// "2023-11-16 18:15:46.6805900", to nine places, in ns since 1970; "+00:00" may follow.
+std::optional<int64_t> dateNs(std::string_view text) {
+  constexpr std::string_view kForm = "dddd-dd-dd dd:dd:dd", kUtc = "+00:00";
+  if (text.size() > kUtc.size() && text.substr(text.size() - kUtc.size()) == kUtc)
+    text.remove_suffix(kUtc.size());
+  if (text.size() < kForm.size())
+    return std::nullopt;
+  for (size_t i = 0; i < kForm.size(); ++i)
+    if (kForm[i] == 'd' ? text[i] < '0' || text[i] > '9' : text[i] != kForm[i])
+      return std::nullopt;
+  const auto part = [&](size_t at, size_t size) { return *digits(text.substr(at, size)); };
+  const std::chrono::year_month_day day{std::chrono::year(static_cast<int>(part(0, 4))),
+                                        std::chrono::month(static_cast<unsigned>(part(5, 2))),
+                                        std::chrono::day(static_cast<unsigned>(part(8, 2)))};
+  const int64_t hour = part(11, 2), minute = part(14, 2), second = part(17, 2);
+  if (!day.ok() || part(0, 4) < 1970 || part(0, 4) > 2199 || hour > 23 || minute > 59 || second > 59)
+    return std::nullopt;
+  int64_t ns = 0;
+  if (std::string_view fraction = text.substr(kForm.size()); !fraction.empty()) {
+    fraction.remove_prefix(1);
+    const std::optional<int64_t> value = digits(fraction);
+    if (text[kForm.size()] != '.' || !value || fraction.size() > 9)
+      return std::nullopt;
+    ns = *value;
+    for (size_t places = fraction.size(); places < 9; ++places)
+      ns *= 10;
+  }
+  const int64_t days = std::chrono::sys_days(day).time_since_epoch().count();
+  return ((days * 24 + hour) * 60 + minute) * 60'000'000'000 + second * 1'000'000'000 + ns;
+}
+
+absl::StatusOr<TrafficRequest> readAzure(std::string_view line, const std::string &where) {
+  std::array<std::string_view, 3> fields;
+  size_t count = 0;
+  for (size_t begin = 0; begin <= line.size(); ++count) {
+    const size_t end = std::min(line.find(',', begin), line.size());
+    if (count < fields.size())
+      fields[count] = trimmed(line.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (count != fields.size())
+    return refuse(cat(where, ": ", count, " fields, expected 3: ", kAzureHeader));
+  TrafficRequest request;
+  const std::optional<int64_t> ns = dateNs(fields[0]);
+  if (!ns)
+    return refuse(cat(where, ": TIMESTAMP = \"", escaped(fields[0], 60),
+                      "\": expected a date such as 2023-11-16 18:15:46.6805900"));
+  request.arrivalNs = *ns;
+  const auto tokens = [&](std::string_view key, std::string_view text, int64_t &out) {
+    const std::optional<int64_t> value = digits(text);
+    if (!value || *value < 1 || *value > kMostTokens)
+      return refuse(cat(where, ": ", key, " = \"", escaped(text, 60), "\": expected 1 to ", kMostTokens));
+    out = *value;
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(tokens("ContextTokens", fields[1], request.promptTokens));
+  RETURN_IF_ERROR(tokens("GeneratedTokens", fields[2], request.outputTokens));
+  return request;
+}
+
+// What the first line that is not blank begins.
+absl::StatusOr<TraceFormat> formatOf(std::string_view line, const std::string &where) {
+  if (line.front() == '[')
+    return refuse(cat(where,
+                      ": a JSON list: the files of ShareGPT and Alpaca hold text, of which only a tokenizer knows "
+                      "the lengths; ",
+                      kKnown));
+  if (line.front() != '{')
+    return line == kAzureHeader ? absl::StatusOr<TraceFormat>(TraceFormat::Azure)
+                                : refuse(cat(where, ": \"", escaped(line, 60), "\": ", kKnown));
+  ASSIGN_OR_RETURN(object, model::parseJson(line, where));
+  if (object.contains("arrival_s"))
+    return TraceFormat::Headrace;
+  if (object.contains("timestamp"))
+    return TraceFormat::Mooncake;
+  return refuse(cat(where, ": neither arrival_s nor timestamp: ", kKnown));
+}
+
+absl::StatusOr<TrafficRequest> readLine(TraceFormat format, std::string_view line, const std::string &where) {
+  if (format == TraceFormat::Azure)
+    return readAzure(line, where);
+  ASSIGN_OR_RETURN(object, model::parseJson(line, where));
+  model::JsonReader reader(object, where);
+  RETURN_IF_ERROR(reader.status());
+  return readObject(format, reader);
+}
+
+// Dates from the earliest on; sorted, and said so.
+void order(Trace &trace, std::string_view name, int64_t firstLine, int64_t unordered) {
+  if (unordered > 0)
+    trace.warnings.push_back(cat(name, ": ", unordered, unordered == 1 ? " request comes" : " requests come",
+                                 " before the one above it, the first on line ", firstLine, ": sorted by arrival"));
+  std::stable_sort(trace.requests.begin(), trace.requests.end(),
+                   [](const TrafficRequest &a, const TrafficRequest &b) { return a.arrivalNs < b.arrivalNs; });
+  if (trace.format != TraceFormat::Azure)
+    return;
+  const int64_t earliestNs = trace.requests.front().arrivalNs;
+  for (TrafficRequest &request : trace.requests)
+    request.arrivalNs -= earliestNs;
+}
+
+} // namespace
+
+absl::StatusOr<Trace> parseTrace(std::string_view text, std::string_view name, int64_t most) {
+  if (most < 0)
+    return refuse(cat(name, ": ", most, " requests asked for, expected 0 or more"));
+  Trace trace;
+  Lines lines(text);
+  bool known = false;
+  int64_t unorderedLine = 0, unordered = 0;
+  while ((most == 0 || static_cast<int64_t>(trace.requests.size()) < most) && lines.next()) {
+    const std::string where = cat(name, ": line ", lines.number());
+    if (lines.line().size() > kLongestLine)
+      return refuse(cat(where, ": ", lines.line().size(), " bytes, expected at most ", kLongestLine));
+    if (!known) {
+      ASSIGN_OR_RETURN(format, formatOf(lines.line(), where));
+      trace.format = format;
+      known = true;
+      if (format == TraceFormat::Azure)
+        continue;
+    }
+    ASSIGN_OR_RETURN(request, readLine(trace.format, lines.line(), where));
+    if (!trace.requests.empty() && request.arrivalNs < trace.requests.back().arrivalNs && ++unordered == 1)
+      unorderedLine = lines.number();
+    trace.requests.push_back(std::move(request));
+  }
+  if (trace.requests.empty())
+    return refuse(cat(name, known ? ": no requests below the header" : ": empty: ", known ? "" : kKnown));
+  order(trace, name, unorderedLine, unordered);
+  return trace;
+}
+
+absl::StatusOr<Trace> readTrace(const std::string &path, int64_t most) {
+  ASSIGN_OR_RETURN(file, model::MappedFile::open(path));
+  const absl::Span<const std::byte> bytes = file->bytes();
+  return parseTrace({reinterpret_cast<const char *>(bytes.data()), bytes.size()}, path, most);
+}
+
+} // namespace headrace::serve

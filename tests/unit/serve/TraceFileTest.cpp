@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/serve/traffic/TraceFile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/support/TestFiles.h"
+
+namespace headrace::serve {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+constexpr int64_t kMs = 1'000'000;
+
+Trace parsed(std::string_view text, int64_t most = 0) {
+  auto trace = parseTrace(text, "trace", most);
+  EXPECT_TRUE(trace.ok()) << trace.status();
+  return trace.ok() ? *std::move(trace) : Trace();
+}
+
+std::string refusal(std::string_view text) {
+  const auto trace = parseTrace(text, "trace");
+  EXPECT_EQ(trace.status().code(), absl::StatusCode::kInvalidArgument) << text;
+  return std::string(trace.status().message());
+}
+
+std::vector<int64_t> numbers(const Trace &trace) {
+  std::vector<int64_t> out;
+  for (const TrafficRequest &one : trace.requests)
+    out.insert(out.end(), {one.arrivalNs, one.tokensOfPrompt(), one.outputTokens});
+  return out;
+}
+
+TEST(TraceFile, ReadsOurs) {
+  const Trace trace = parsed("{\"arrival_s\": 0.25, \"prompt_tokens\": 12, \"output_tokens\": 7, \"user\": \"x\"}\n"
+                             "\r\n"
+                             "{\"arrival_s\": 1, \"prompt_ids\": [5, 6, 0], \"output_tokens\": 1}\r\n");
+  EXPECT_EQ(trace.format, TraceFormat::Headrace);
+  EXPECT_THAT(numbers(trace), ElementsAre(250 * kMs, 12, 7, 1000 * kMs, 3, 1));
+  EXPECT_THAT(trace.requests[0].prompt, IsEmpty());
+  EXPECT_THAT(trace.requests[1].prompt, ElementsAre(5, 6, 0));
+  EXPECT_THAT(trace.warnings, IsEmpty());
+}
+
+TEST(TraceFile, ReadsMooncakes) {
+  const Trace trace =
+      parsed("{\"timestamp\": 0, \"input_length\": 6755, \"output_length\": 500, \"hash_ids\": [0, 1, 2]}\n"
+             "{\"timestamp\": 27482, \"input_length\": 1, \"output_length\": 2, \"hash_ids\": []}");
+  EXPECT_EQ(trace.format, TraceFormat::Mooncake);
+  EXPECT_THAT(numbers(trace), ElementsAre(0, 6755, 500, 27482 * kMs, 1, 2));
+}
+
+// From the earliest date on, over the end of a day and a year.
+TEST(TraceFile, ReadsAzures) {
+  const Trace trace = parsed("TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+                             "2023-12-31 23:59:59.9805900,4808,10\r\n"
+                             "2024-01-01 00:00:00,110,27\r\n"
+                             "2024-01-01 00:00:01.000000001+00:00, 3 ,4\r\n");
+  EXPECT_EQ(trace.format, TraceFormat::Azure);
+  EXPECT_THAT(numbers(trace), ElementsAre(0, 4808, 10, 19'410'000, 110, 27, 1'019'410'001, 3, 4));
+}
+
+TEST(TraceFile, SortsWithAWarning) {
+  const Trace trace = parsed("{\"timestamp\": 5, \"input_length\": 1, \"output_length\": 1}\n\n"
+                             "{\"timestamp\": 3, \"input_length\": 2, \"output_length\": 1}\n"
+                             "{\"timestamp\": 5, \"input_length\": 3, \"output_length\": 1}\n"
+                             "{\"timestamp\": 1, \"input_length\": 4, \"output_length\": 1}\n");
+  EXPECT_THAT(numbers(trace),
+              ElementsAre(1 * kMs, 4, 1, 3 * kMs, 2, 1, 5 * kMs, 1, 1, 5 * kMs, 3, 1)); // equal ones as in the file
+  EXPECT_THAT(trace.warnings, ElementsAre("trace: 2 requests come before the one above it, the first on line 3: sorted "
+                                          "by arrival"));
+}
+
+TEST(TraceFile, ReadsNoMoreThanAsked) {
+  const std::string_view text = "{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1}\n"
+                                "{\"timestamp\": 1, \"input_length\": 1, \"output_length\": 1}\nbroken";
+  EXPECT_EQ(parsed(text, 2).requests.size(), 2u);
+  EXPECT_THAT(refusal(text), StartsWith("trace: line 3: expected JSON"));
+  EXPECT_THAT(std::string(parseTrace(text, "trace", -1).status().message()),
+              HasSubstr("-1 requests asked for, expected 0 or more"));
+}
+
+TEST(TraceFile, RefusesOtherFilesByName) {
+  EXPECT_THAT(refusal(""), StartsWith("trace: empty: expected {\"arrival_s\""));
+  EXPECT_THAT(refusal(" \n\r\n"), StartsWith("trace: empty: "));
+  EXPECT_EQ(refusal("TIMESTAMP,ContextTokens,GeneratedTokens\n"), "trace: no requests below the header");
+  EXPECT_THAT(refusal("[{\"conversations\": []}]"), StartsWith("trace: line 1: a JSON list: the files of ShareGPT"));
+  EXPECT_THAT(refusal("Timestamp,Model,Request tokens\n1,2,3"),
+              HasSubstr("line 1: \"Timestamp,Model,Request tokens\": "));
+  EXPECT_THAT(refusal("{\"prompt\": \"hello\"}"), StartsWith("trace: line 1: neither arrival_s nor timestamp"));
+  EXPECT_THAT(refusal("{\"arrival_s\": 1,}"), StartsWith("trace: line 1: expected JSON: "));
+}
+
+TEST(TraceFile, RefusesObjectsByLineAndKey) {
+  const auto ours = [](const std::string &rest) {
+    return refusal("{\"arrival_s\": 0, \"prompt_tokens\": 1, \"output_tokens\": 1}\n{" + rest + "}");
+  };
+  EXPECT_EQ(ours(R"("arrival_s": -1, "prompt_tokens": 1, "output_tokens": 1)"),
+            "trace: line 2: arrival_s = -1: expected 0 to 1e+09 seconds");
+  EXPECT_THAT(ours(R"("arrival_s": 1e300, "prompt_tokens": 1, "output_tokens": 1)"), HasSubstr("arrival_s = 1e+300"));
+  EXPECT_THAT(ours(R"("arrival_s": "1", "prompt_tokens": 1, "output_tokens": 1)"),
+              HasSubstr("line 2: arrival_s = \"1\""));
+  EXPECT_THAT(ours(R"("prompt_tokens": 1, "output_tokens": 1)"), HasSubstr("line 2: arrival_s"));
+  EXPECT_THAT(ours(R"("arrival_s": 1, "output_tokens": 1)"), HasSubstr("line 2: prompt_tokens"));
+  EXPECT_THAT(ours(R"("arrival_s": 1, "prompt_tokens": 0, "output_tokens": 1)"), HasSubstr("prompt_tokens = 0"));
+  EXPECT_THAT(ours(R"("arrival_s": 1, "prompt_tokens": 1, "output_tokens": 0)"), HasSubstr("output_tokens = 0"));
+  EXPECT_THAT(ours(R"("arrival_s": 1, "prompt_tokens": 1.5, "output_tokens": 1)"), HasSubstr("prompt_tokens = 1.5"));
+  EXPECT_THAT(ours(R"("arrival_s": 1, "prompt_ids": [], "output_tokens": 1)"),
+              HasSubstr("prompt_ids = []: expected a list of one or more token ids from 0 to 2147483647"));
+  EXPECT_THAT(ours(R"("arrival_s": 1, "prompt_ids": [1, -1], "output_tokens": 1)"), HasSubstr("line 2: prompt_ids"));
+  EXPECT_THAT(ours(R"("arrival_s": 1, "prompt_ids": [1], "prompt_tokens": 1, "output_tokens": 1)"),
+              HasSubstr("prompt_tokens = 1: expected either it or prompt_ids"));
+  EXPECT_THAT(refusal("{\"timestamp\": -5, \"input_length\": 1, \"output_length\": 1}"),
+              HasSubstr("line 1: timestamp = -5: expected 0 to 1e+12 milliseconds"));
+  EXPECT_THAT(refusal("{\"arrival_s\": 0, \"prompt_tokens\": 1, \"output_tokens\": 1}\n[]"), HasSubstr("line 2: "));
+}
+
+TEST(TraceFile, RefusesRowsByLineAndField) {
+  const auto row = [](const std::string &text) { return refusal("TIMESTAMP,ContextTokens,GeneratedTokens\n" + text); };
+  EXPECT_EQ(row("2023-11-16 18:15:46,1"),
+            "trace: line 2: 2 fields, expected 3: TIMESTAMP,ContextTokens,GeneratedTokens");
+  EXPECT_EQ(row("2023-11-16 18:15:46,0,1"), "trace: line 2: ContextTokens = \"0\": expected 1 to 2147483647");
+  EXPECT_EQ(row("2023-11-16 18:15:46,1,-1"), "trace: line 2: GeneratedTokens = \"-1\": expected 1 to 2147483647");
+  EXPECT_THAT(row("2023-11-16 18:15:46,1,99999999999"), HasSubstr("GeneratedTokens = \"99999999999\""));
+  for (const char *const date : {"", "yesterday", "2023-02-29 00:00:00", "2023-11-16 24:00:00", "2023-11-16 18:60:46",
+                                 "2023-11-16 18:15:46.", "2023-11-16 18:15:46.1234567890", "2023-11-16 18:15:46x5",
+                                 "2023-11-16 18:15:46+01:00", "1969-12-31 23:59:59", "+00:00"})
+    EXPECT_THAT(row(std::string(date) + ",1,1"), HasSubstr("line 2: TIMESTAMP = \"" + std::string(date) +
+                                                           "\": expected a date such as 2023-11-16 18:15:46.6805900"));
+}
+
+TEST(TraceFile, ReadsFilesAndNamesThem) {
+  const model::TempFolder folder;
+  const std::string path =
+      folder.write("a.jsonl", "\xEF\xBB\xBF{\"arrival_s\": 0, \"prompt_tokens\": 1, \"output_tokens\": 1}");
+  const auto trace = readTrace(path);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_EQ(trace->requests.size(), 1u);
+  EXPECT_THAT(std::string(readTrace(folder.write("empty", "")).status().message()),
+              StartsWith(folder.file("empty") + ": empty: "));
+  EXPECT_EQ(readTrace(folder.path()).status().message(), folder.path() + ": a folder: expected a regular file");
+  const auto missing = readTrace(folder.file("none"));
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(missing.status().message(), folder.file("none") + ": no such file");
+}
+
+// Bytes of three good files, changed here and there: read, or refused by name.
+TEST(TraceFile, AnyBytesAreReadOrRefused) {
+  const std::vector<std::string> seeds{
+      "{\"arrival_s\": 0.25, \"prompt_ids\": [1, 2], \"output_tokens\": 7}\n{\"arrival_s\": 1e0, \"prompt_tokens\": 3, "
+      "\"output_tokens\": 7}\n",
+      "{\"timestamp\": 0, \"input_length\": 6755, \"output_length\": 500, \"hash_ids\": [0, 1]}\n",
+      "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,4808,10\n2023-11-16 18:15:47,1,1\n"};
+  std::mt19937_64 random(1);
+  uint64_t good = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string text = seeds[random() % seeds.size()];
+    for (uint64_t changes = random() % 4; changes-- > 0;) {
+      const size_t at = random() % text.size();
+      if (random() % 3 == 0)
+        text.erase(at, 1 + random() % 5);
+      else if (random() % 2 == 0)
+        text[at] = static_cast<char>(random());
+      else
+        text.insert(at, 1, "0123456789,.-\"[]{}\n"[random() % 19]);
+      if (text.empty())
+        break;
+    }
+    const auto trace = parseTrace(text, "trace");
+    if (!trace.ok()) {
+      ASSERT_THAT(std::string(trace.status().message()), StartsWith("trace: "));
+      continue;
+    }
+    ++good;
+    int64_t before = 0;
+    for (const TrafficRequest &one : trace->requests) {
+      ASSERT_GE(one.arrivalNs, before);
+      before = one.arrivalNs;
+      ASSERT_TRUE(one.tokensOfPrompt() >= 1 && one.outputTokens >= 1);
+    }
+  }
+  EXPECT_GT(good, 5000u);
+}
+
+} // namespace
+} // namespace headrace::serve
