@@ -186,16 +186,24 @@ TEST_P(ElasticKv, RunsInVirtualTime) {
   EXPECT_EQ(device->counters().peakDeviceBytes, plan.arenaBytes);
 }
 
-// What does not fit the present placement is refused by the number that is there.
-TEST_P(ElasticKv, TooFewBlocksAreSaidSo) {
-  const plan::Plan plan = compile(model::AutoOnOff::On);
-  const auto device = sim::makeSimDevice();
+// What does not fit the present placement at once waits, or is preempted; a prompt that does not fit it alone is
+// refused by the number that is there.
+TEST_P(ElasticKv, TooFewBlocksForAllMakeThemWait) {
+  plan::Plan plan = compile(model::AutoOnOff::On);
+  const auto device = under().make();
   const auto runtime = load(plan, *device, 0);
   ASSERT_NE(runtime, nullptr);
-  const auto result = serve::generate(*runtime, request(false));
-  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(result.status().message()), HasSubstr("need 21 KV blocks of 4 tokens, placement 'none' has " +
-                                                                std::to_string(plan.placements[0].kvBlocks - 1)));
+  const auto waited = serve::generate(*runtime, request(false));
+  ASSERT_TRUE(waited.ok()) << waited.status();
+  EXPECT_GT(waited->preemptions, 0u);
+  const plan::Plan large = compile(model::AutoOnOff::Off, std::nullopt);
+  const auto reference = under().make();
+  const auto all = serve::generate(*load(large, *reference, 0), request(false));
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(waited->tokens, all->tokens);
+  plan.placements[0].kvBlocks = 9; // one of them is the scratch block
+  EXPECT_THAT(std::string(serve::generate(*runtime, request(false)).status().message()),
+              HasSubstr("prompt 0 and its new tokens need 9 KV blocks of 4 tokens, placement 'none' has 8"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, ElasticKv,

@@ -59,7 +59,8 @@ TEST_F(FlagsFirst, OfRun) {
                      {{"--weights", golden("opt-7-tied-f32")}, "expected the plan's model"},
                      {{"--weights", folder, "--synthetic-weights", "1"}, "--weights beside --synthetic-weights"},
                      {{"--verify-weights", "--synthetic-weights", "1"}, "--verify-weights beside --synthetic-weights"},
-                     {{"--batch", "2", "--num-prompts", "3"}, "3 prompts, the plan's batch is 2"},
+                     {{"--batch", "2", "--max-num-seqs", "3"}, "--max-num-seqs = 3: expected 1 to 2, the plan's batch"},
+                     {{"--batch", "2", "--max-num-batched-tokens", "1"}, "--max-num-batched-tokens = 1: expected at"},
                      {{"--context", "16", "--max-new-tokens", "9"}, "more than the plan's context of 16"}});
   refused(joined(command, {"--device", "sim", "--logits", path("l.safetensors")}), 1, "holds no data");
   const Words ids = joined(joined({"run"}, impossible), {"--device", "sim"});

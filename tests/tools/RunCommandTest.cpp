@@ -315,7 +315,17 @@ TEST_F(Run, RequestsThatCannotBeServedAreRefusedByNameBeforeAnythingRuns) {
   refused(run(file, {"--prompt-ids", "1,-2"}), 2, "\"-2\": expected a token id");
   refused(run(file, {"--prompt-ids", "1,2,3;4,9999999"}), 2,
           "prompt 1: token id 9999999 at position 1 is outside the vocabulary");
-  refused(run(file, {"--prompt-ids", "1;2;3"}), 2, "3 prompts, the plan's batch is 2");
+  refused(run(file, {"--prompt-ids", "1", "--max-num-seqs", "3"}), 2,
+          "command line: --max-num-seqs = 3: expected 1 to 2, the plan's batch");
+  refused(run(file, {"--prompt-ids", "1", "--max-num-seqs", "0"}), 2, "--max-num-seqs = \"0\": expected an integer");
+  refused(run(file, {"--prompt-ids", "1", "--max-num-batched-tokens", "1"}), 2,
+          "command line: --max-num-batched-tokens = 1: expected at least 2, the plan's batch");
+  refused(run(file, {"--prompt-ids", "1", "--max-num-batched-tokens", "1000000"}), 2,
+          "command line: --max-num-batched-tokens = 1000000: expected at most ");
+  refused(run(file, {"--prompt-ids", "1", "--scheduler", "orca"}), 2,
+          "--scheduler = \"orca\": expected vllm or static");
+  refused(run(file, {"--prompt-ids", "1", "--separate-prefill", "--no-chunked-prefill"}), 2,
+          "--separate-prefill beside --no-chunked-prefill");
   refused(run(file, {"--prompt-ids", "1,2,3", "--max-new-tokens", "30"}), 2,
           "prompt 0: 3 tokens and 30 new ones are more than the plan's context of 32");
   refused(run(file, {"--prompt-ids", "1", "--max-new-tokens", "0"}), 2,
@@ -327,8 +337,43 @@ TEST_F(Run, RequestsThatCannotBeServedAreRefusedByNameBeforeAnythingRuns) {
   refused(run(file, {"--prompt-ids", "1", "--random-input-len", "3"}), 2, "expected one of --prompt-ids");
   refused(run(file, {"--prompt-ids-file", path("missing")}), 2, path("missing"));
   refused(run(golden(kModel), {"--prompt-ids", "1", "--max-new-tokens", "100000"}), 2, "positions of");
-  refused(run(golden(kModel), {"--prompt-ids", "1;2;3", "--batch", "2"}), 2, "3 prompts, the plan's batch is 2");
+  refused(run(golden(kModel), {"--prompt-ids", "1;2;3", "--batch", "2", "--max-num-seqs", "3"}), 2,
+          "--max-num-seqs = 3: expected 1 to 2, the plan's batch");
   refused(run(golden(kModel), {"--random-input-len", "1e5", "--num-prompts", "1e5"}), 2, "at most 2^31 tokens");
+}
+
+// Prompts that find no seat wait, whatever the scheduler; each gets the tokens that it gets alone.
+TEST_F(Run, MorePromptsThanSeatsWaitTheirTurn) {
+  const std::string file = plan(); // batch 2
+  const std::vector<std::string> five = {"--prompt-ids", "1,2,3;4,5;6;7,8,9,10;11", "--max-new-tokens", "6"};
+  const nlohmann::json expected = json(run(golden(kModel), five))["tokens"]; // five at once
+  ASSERT_EQ(expected.size(), 5u);
+  const auto with = [&](const std::string &what, std::vector<std::string> more) {
+    more.insert(more.end(), five.begin(), five.end());
+    return json(run(what, more));
+  };
+  EXPECT_EQ(with(file, {})["tokens"], expected);
+  EXPECT_EQ(with(file, {"--max-num-seqs", "1"})["tokens"], expected);
+  EXPECT_EQ(with(file, {"--max-num-batched-tokens", "2"})["tokens"], expected);
+  EXPECT_EQ(with(file, {"--no-chunked-prefill"})["tokens"], expected);
+  EXPECT_EQ(with(golden(kModel), {"--max-num-seqs", "2"})["tokens"], expected);
+  EXPECT_EQ(with(golden(kModel), {"--max-num-seqs", "2", "--batch", "4"})["tokens"], expected);
+  // Batches of 3 and 2 tokens, 1 and 4, and 1: 1 + 3 rows of padding.
+  const nlohmann::json inBatches = with(file, {"--scheduler", "static"});
+  EXPECT_EQ(inBatches["tokens"], expected);
+  EXPECT_EQ(inBatches["padded_rows"], 4);
+  EXPECT_EQ(inBatches["preemptions"], 0);
+  const Outcome text = headrace(run(file, {"--prompt-ids", "1,2,3;4,5;6", "--scheduler", "static"}));
+  EXPECT_THAT(text.out, HasSubstr("\nscheduler        0 preemptions, 0 rows thrown away, 1 of padding\n"));
+}
+
+// 2 seats, and KV for one sequence of 32 tokens: two of 17 rows do not fit at once, one is preempted.
+TEST_F(Run, WithFewKvBlocksTheYoungestIsPreemptedAndSaysSo) {
+  const std::string file = plan({"--kv-tokens", "32", "--block-tokens", "4", "--overwrite"});
+  const std::vector<std::string> two = {"--prompt-ids", "1,2,3;4,5,6", "--max-new-tokens", "20"};
+  const nlohmann::json j = json(run(file, two));
+  EXPECT_EQ(j["tokens"], json(run(golden(kModel), two))["tokens"]);
+  EXPECT_EQ(j["preemptions"], 1);
 }
 
 TEST_F(Run, DevicesThatAreNotThereAreRefused) {

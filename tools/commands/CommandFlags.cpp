@@ -87,6 +87,7 @@ void addGraphLimits(CLI::App &app, RunOptions &options) {
 
 // What run and simulate share.
 void addGenerate(CLI::App &app, RunOptions &options) {
+  addScheduler(app, options.scheduler);
   addJob(app, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file");
   addPrompts(app, options.prompts);
   addInteger<int64_t>(app, "--max-new-tokens,--n-predict,--random-output-len", options.maxNewTokens,

@@ -95,6 +95,7 @@ struct RunOptions {
   WeightFlags weights;
   PromptFlags prompts;
   SamplingFlags sampling;
+  SchedulerFlags scheduler;
   uint64_t seed = 0; // of sampling and of random prompts
   int64_t maxNewTokens = 16;
   std::optional<uint32_t> placement;   // unset: the one chosen for each bucket, else the first

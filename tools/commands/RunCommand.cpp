@@ -3,7 +3,7 @@
 // run and simulate: a plan (or a model, compiled on the way), prompts in, tokens and a report out.
 //
 //   flags -> plan <- file | job       device, weights <- checkpoint | seed        refused before work starts
-//              \_ compiled, checkRequest _/
+//              \_ compiled, checkPrompts _/
 //                   Runtime::load -> manifest -> generate -> report, logits, trace, timeline
 #include <algorithm>
 #include <cstdio>
@@ -19,8 +19,10 @@
 #include "runtime/model/WeightSource.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
+#include "runtime/serve/engine/Engine.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/Devices.h"
+#include "tools/commands/EngineSetup.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/LogitsFile.h"
 #include "tools/commands/Outputs.h"
@@ -97,12 +99,14 @@ absl::Status writeTimelines(const RunOptions &options, const Outputs &outputs, c
                                              : cat(kTimelineTextMark, timelineText(chart, 120)));
 }
 
-// What the first iteration runs in, so that nothing has to change before it.
-uint32_t firstPlacement(const plan::Plan &plan, const Prompts &prompts) {
-  plan::IterationSize size{0, static_cast<int64_t>(prompts.size()), 1};
-  for (const std::vector<int32_t> &prompt : prompts) {
-    size.tokens += static_cast<int64_t>(prompt.size());
-    size.context = std::max(size.context, static_cast<int64_t>(prompt.size()));
+// What the first iteration runs in, so that nothing has to change before it: with the prompts that find a seat.
+uint32_t firstPlacement(const plan::Plan &plan, const Prompts &prompts, const SchedulerFlags &flags) {
+  const int64_t seats = flags.maxNumSeqs.value_or(serve::engineBounds(plan).maxNumSeqs);
+  plan::IterationSize size{0, std::min(static_cast<int64_t>(prompts.size()), seats), 1};
+  for (int64_t p = 0; p < size.sequences; ++p) {
+    const auto tokens = static_cast<int64_t>(prompts[static_cast<size_t>(p)].size());
+    size.tokens += tokens;
+    size.context = std::max(size.context, tokens);
   }
   return plan::chosenPlacement(plan, size).value_or(0);
 }
@@ -127,6 +131,9 @@ private:
     if (!options_.device.device.empty())
       RETURN_IF_ERROR(openDevice(options_.device.device));
     ASSIGN_OR_RETURN(outputs, outputsOf(options_));
+    if (options_.separatePrefill && !options_.scheduler.chunkedPrefill)
+      return badUsage("--separate-prefill beside --no-chunked-prefill, which does not cut prompts either: expected one "
+                      "of them");
     if (options_.sampling.topP && options_.sampling.temperature == 0)
       return badNumber("--top-p", *options_.sampling.topP,
                        "--temperature above 0 beside it: at 0 the likeliest token is taken, whatever its share");
@@ -144,7 +151,8 @@ private:
                          cat("token ids from 0 to ", source.model().vocab - 1, ", the model's vocabulary"));
     request_.stopTokens = std::move(stopIds);
     setRequest(source.takePrompts());
-    RETURN_IF_ERROR(serve::checkRequest(source.bounds(), request_));
+    RETURN_IF_ERROR(checkScheduler(options_.scheduler, source.bounds().sequences));
+    RETURN_IF_ERROR(serve::checkPrompts(source.bounds(), request_));
     if (device_->holdsData()) {
       ASSIGN_OR_RETURN(weights, openWeights(options_.weights, source.weights()));
       weights_ = std::move(weights);
@@ -181,6 +189,10 @@ private:
                          static_cast<float>(options_.sampling.topP.value_or(1)), options_.seed};
     request_.keepLogits = !options_.logits.empty();
     request_.separatePrefill = options_.separatePrefill;
+    request_.chunkedPrefill = options_.scheduler.chunkedPrefill;
+    request_.batching = options_.scheduler.batching;
+    request_.maxNumSeqs = options_.scheduler.maxNumSeqs.value_or(0);
+    request_.maxNumBatchedTokens = options_.scheduler.maxNumBatchedTokens.value_or(0);
   }
 
   // Compiles, where the plan was not read, and checks what only a plan says.
@@ -192,8 +204,9 @@ private:
       return badNumber("--placement", *options_.placement,
                        cat("one of the plan's ", plan_.placements.size(), ", from 0"));
     RETURN_IF_ERROR(core::TransitionPaths::check(plan_));
-    firstIn_ = options_.placement.value_or(firstPlacement(plan_, request_.prompts));
-    return serve::checkRequest(plan_, request_, staysInOne() ? firstIn_ : plan::kNone);
+    RETURN_IF_ERROR(checkScheduler(options_.scheduler, plan_));
+    firstIn_ = options_.placement.value_or(firstPlacement(plan_, request_.prompts, options_.scheduler));
+    return serve::checkPrompts(plan_, request_, staysInOne() ? firstIn_ : plan::kNone);
   }
 
   bool staysInOne() const { return options_.placement || plan_.choices.empty(); }

@@ -11,6 +11,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Compiling.h"
+#include "tools/commands/EngineSetup.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelPath.h"
 
@@ -105,7 +106,9 @@ absl::Status RunSource::readPlan(const RunOptions &options, Outputs &outputs) {
 }
 
 absl::Status RunSource::readJob(const RunOptions &options, Outputs &outputs) {
-  ASSIGN_OR_RETURN(assembled, assembleJob(options.job));
+  JobInput input = options.job;
+  addSeats(options.scheduler, input);
+  ASSIGN_OR_RETURN(assembled, assembleJob(input));
   for (const std::string &note : assembled.notes)
     std::fprintf(stderr, "headrace: %s\n", note.c_str());
   model::Job &job = assembled.job;

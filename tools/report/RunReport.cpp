@@ -56,6 +56,8 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
   line("TPOT", absl::StrFormat("%.3f ms", r.tpotMs));
   line("iterations", model::cat(r.iterations, ", ", r.prefillIterations, " of them with prompts; ", report.transitions,
                                 " transitions, ", report.missingVariants, " missing variants"));
+  line("scheduler", model::cat(r.preemptions, " preemptions, ", r.thrownAwayRows, " rows thrown away",
+                               r.paddedRows > 0 ? model::cat(", ", r.paddedRows, " of padding") : ""));
   if (report.leftOutVariants > 0)
     line("left out", model::cat(report.leftOutVariants, " of ", plan.variants.size(),
                                 " variants, for --graph-memory or --graph-seconds; larger ones ran in their place"));
@@ -100,6 +102,9 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
                {"placement", plan.placements[placement].name},
                {"iterations", r.iterations},
                {"prefill_iterations", r.prefillIterations},
+               {"preemptions", r.preemptions},
+               {"thrown_away_rows", r.thrownAwayRows},
+               {"padded_rows", r.paddedRows},
                {"transitions", report.transitions},
                {"missing_variants", report.missingVariants},
                {"left_out_variants", report.leftOutVariants},

@@ -30,7 +30,12 @@ public:
   absl::StatusOr<GenerateResult> run() {
     EngineOptions options;
     options.watermark = 0; // all that is to come is known
-    options.prefill = request_.separatePrefill ? Prefill::Separate : Prefill::Chunked;
+    options.maxNumSeqs = request_.maxNumSeqs;
+    options.maxNumBatchedTokens = request_.maxNumBatchedTokens;
+    options.batching = request_.batching;
+    options.prefill = !request_.chunkedPrefill   ? Prefill::Whole
+                      : request_.separatePrefill ? Prefill::Separate
+                                                 : Prefill::Chunked;
     options.logits = request_.keepLogits;
     options.placementOf = request_.placementOf;
     options.onToken = [this](const EngineToken &token) { add(token); };
@@ -53,6 +58,9 @@ public:
     absl::Status status = toEnd(*engine);
     result_.iterations = engine->counters().iterations;
     result_.prefillIterations = engine->counters().prefillIterations;
+    result_.preemptions = engine->counters().preemptions;
+    result_.thrownAwayRows = engine->counters().thrownAwayRows;
+    result_.paddedRows = engine->counters().paddedRows;
     engine.reset(); // after a failure too: nothing of this call is left in flight
     if (request_.drain || !status.ok())
       if (absl::Status drained = device_.drain(); status.ok())
@@ -142,7 +150,7 @@ void setTimes(int64_t gapNs, int64_t gaps, const core::DeviceCounters &before, c
 }
 
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request) {
-  RETURN_IF_ERROR(checkRequest(runtime.plan(), request, request.placementOf ? plan::kNone : runtime.placement()));
+  RETURN_IF_ERROR(checkPrompts(runtime.plan(), request, request.placementOf ? plan::kNone : runtime.placement()));
   return Batch(runtime, request).run();
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Generates tokens for a batch of prompts of different lengths: chunked prefill and decode in mixed iterations, paged
-// KV blocks, one variant an iteration. It is an engine (Engine.h) whose requests all come at once.
+// Generates tokens for prompts of different lengths: chunked prefill and decode in mixed iterations, paged KV blocks,
+// one variant an iteration. It is an engine (Engine.h) whose requests all come at once; those that find no seat or no
+// KV blocks wait their turn.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/plan/PlacementTable.h"
+#include "runtime/serve/engine/Scheduler.h"
 
 namespace headrace::serve {
 
@@ -43,6 +45,9 @@ struct GenerateRequest {
   std::vector<int32_t> stopTokens; // a sequence ends when it samples one of these
   bool keepLogits = false;
   bool separatePrefill = false; // no mixed iterations: all prompts first, then decode
+  bool chunkedPrefill = true;   // no: the same, and prompts are not cut
+  Batching batching = Batching::Continuous;
+  int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0; // as EngineOptions'
   // Waits until every launch has ended. Else the device may still copy what the next iteration needs, as in between
   // two iterations, and the next call begins behind that.
   bool drain = true;
@@ -58,7 +63,8 @@ struct GenerateResult {
   double ttftMs = 0;                        // mean over prompts
   double tpotMs = 0;                        // mean gap between a prompt's tokens after the first
   uint64_t iterations = 0, prefillIterations = 0;
-  core::DeviceCounters counters; // of this call
+  uint64_t preemptions = 0, thrownAwayRows = 0, paddedRows = 0; // as EngineCounters'
+  core::DeviceCounters counters;                                // of this call
 };
 
 // What takeResult() of a batch works out of its times: the means, and the counters since `before`.
@@ -73,15 +79,18 @@ struct RequestBounds {
 };
 
 // As below, but for KV blocks.
-absl::Status checkRequest(const RequestBounds &bounds, const GenerateRequest &request);
+absl::Status checkPrompts(const RequestBounds &bounds, const GenerateRequest &request);
 // Refuses, before anything runs and by name: no prompts, an empty prompt, ids outside the vocabulary, a prompt that
-// with its new tokens is longer than the plan's context, more prompts than the plan's batch, more KV than the plan's
-// blocks hold.
-// With a placement: than that one's.
-absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request, uint32_t placement = plan::kNone);
+// with its new tokens is longer than the plan's context, or needs more KV blocks than the plan has.
+// With a placement: than that one has.
+absl::Status checkPrompts(const plan::Plan &plan, const GenerateRequest &request, uint32_t placement = plan::kNone);
+// The same for prompts that all run at once (BatchRun.h): no more of them than the plan's batch, and all in its blocks.
+absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request);
 // Aborted, naming the first such prompt and position, where logits are not finite; on the host device also the first
 // step that wrote such a number, found by a second pass over that prompt. Every block is given back then too.
-// checkRequest()'s refusals: with the placement that the runtime has, where the request does not choose any.
+// checkPrompts()'s refusals, with the placement that the runtime has where the request does not choose any;
+// those of Engine::create(). ResourceExhausted where a placement that was chosen has too few KV blocks for a prompt
+// alone.
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request);
 
 } // namespace headrace::serve

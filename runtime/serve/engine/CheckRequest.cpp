@@ -44,31 +44,36 @@ int64_t blocksFor(const plan::Plan &plan, absl::Span<const int32_t> prompt, int6
 
 } // namespace
 
-absl::Status checkRequest(const RequestBounds &bounds, const GenerateRequest &request) {
+absl::Status checkPrompts(const RequestBounds &bounds, const GenerateRequest &request) {
   if (request.prompts.empty())
     return refuse("no prompts, expected at least one");
   RETURN_IF_ERROR(checkSampling(request.maxNewTokens, request.sampling));
-  if (static_cast<int64_t>(request.prompts.size()) > bounds.sequences)
-    return refuse(absl::StrCat(request.prompts.size(), " prompts, the plan's batch is ", bounds.sequences));
   for (size_t i = 0; i < request.prompts.size(); ++i)
     RETURN_IF_ERROR(checkPrompt(bounds, absl::StrCat("prompt ", i), request.prompts[i], request.maxNewTokens));
   return absl::OkStatus();
 }
 
-absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request, uint32_t placement) {
-  int64_t batch = 0;
-  for (const plan::Variant &variant : plan.variants)
-    batch = std::max(batch, variant.sequences);
-  RETURN_IF_ERROR(
-      checkRequest({plan.model->vocab, std::min(batch, plan.metaLayout.maxSequences), plan.maxContext}, request));
+absl::Status checkPrompts(const plan::Plan &plan, const GenerateRequest &request, uint32_t placement) {
+  const int64_t batch = engineBounds(plan).maxNumSeqs;
+  RETURN_IF_ERROR(checkPrompts({plan.model->vocab, batch, plan.maxContext}, request));
+  const bool fewer = placement != plan::kNone && plan.placements[placement].kvBlocks < plan.kvBlocks;
+  const int64_t most = (fewer ? plan.placements[placement].kvBlocks : plan.kvBlocks) - 1;
+  for (size_t i = 0; i < request.prompts.size(); ++i)
+    if (const int64_t blocks = blocksFor(plan, request.prompts[i], request.maxNewTokens); blocks > most)
+      return refuse(absl::StrCat(
+          "prompt ", i, " and its new tokens need ", blocks, " KV blocks of ", plan.blockTokens, " tokens, ",
+          fewer ? absl::StrCat("placement '", plan.placements[placement].name, "' has ") : "the plan has ", most));
+  return absl::OkStatus();
+}
+
+absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request) {
+  const int64_t batch = engineBounds(plan).maxNumSeqs;
+  RETURN_IF_ERROR(checkPrompts({plan.model->vocab, batch, plan.maxContext}, request));
+  if (static_cast<int64_t>(request.prompts.size()) > batch)
+    return refuse(absl::StrCat(request.prompts.size(), " prompts, the plan's batch is ", batch));
   int64_t blocks = 0;
   for (const std::vector<int32_t> &prompt : request.prompts)
     blocks += blocksFor(plan, prompt, request.maxNewTokens);
-  if (placement != plan::kNone && plan.placements[placement].kvBlocks < plan.kvBlocks &&
-      blocks > plan.placements[placement].kvBlocks - 1)
-    return refuse(absl::StrCat("the prompts and their new tokens need ", blocks, " KV blocks of ", plan.blockTokens,
-                               " tokens, placement '", plan.placements[placement].name, "' has ",
-                               plan.placements[placement].kvBlocks - 1));
   if (blocks > plan.kvBlocks - 1)
     return refuse(absl::StrCat("the prompts and their new tokens need ", blocks, " KV blocks of ", plan.blockTokens,
                                " tokens, the plan has ", plan.kvBlocks - 1));

@@ -14,25 +14,18 @@ namespace {
 
 absl::Status refuse(const std::string &message) { return absl::InvalidArgumentError(message); }
 
-absl::Status checkOptions(const EngineOptions &options, int64_t batch, int64_t mixedTokens, int64_t seqs,
-                          int64_t tokens) {
-  if (seqs < 1 || seqs > batch)
-    return refuse(absl::StrCat("max_num_seqs = ", seqs, ", expected 1 to the plan's batch of ", batch));
-  if (options.maxNumBatchedTokens != 0 && (tokens < seqs || tokens > mixedTokens))
+absl::Status checkOptions(const EngineOptions &options, const EngineBounds &bounds, int64_t seqs) {
+  const int64_t tokens = options.maxNumBatchedTokens;
+  if (seqs < 1 || seqs > bounds.maxNumSeqs)
+    return refuse(absl::StrCat("max_num_seqs = ", seqs, ", expected 1 to the plan's batch of ", bounds.maxNumSeqs));
+  if (tokens != 0 && (tokens < seqs || tokens > bounds.maxNumBatchedTokens))
     return refuse(absl::StrCat("max_num_batched_tokens = ", tokens, ", expected max_num_seqs = ", seqs,
-                               " to the plan's largest mixed bucket of ", mixedTokens));
+                               " to the plan's largest mixed bucket of ", bounds.maxNumBatchedTokens));
   if (!(options.watermark >= 0 && options.watermark < 1))
     return refuse(absl::StrCat("watermark = ", options.watermark, ", expected 0 or more and less than 1"));
   if (options.depth < 1 || options.depth > 2)
     return refuse(absl::StrCat("depth = ", options.depth, ", expected 1 or 2 iterations in flight"));
   return absl::OkStatus();
-}
-
-int64_t batchOf(const plan::Plan &plan) {
-  int64_t batch = 0;
-  for (const plan::Variant &variant : plan.variants)
-    batch = std::max(batch, variant.sequences);
-  return std::min(batch, plan.metaLayout.maxSequences);
 }
 
 // The largest mixed bucket of each placement.
@@ -46,13 +39,21 @@ std::vector<int64_t> mixedBuckets(const plan::Plan &plan) {
 
 } // namespace
 
+EngineBounds engineBounds(const plan::Plan &plan) {
+  EngineBounds bounds;
+  for (const plan::Variant &variant : plan.variants)
+    bounds.maxNumSeqs = std::max(bounds.maxNumSeqs, variant.sequences);
+  bounds.maxNumSeqs = std::min(bounds.maxNumSeqs, plan.metaLayout.maxSequences);
+  for (const int64_t tokens : mixedBuckets(plan))
+    bounds.maxNumBatchedTokens = std::max(bounds.maxNumBatchedTokens, tokens);
+  return bounds;
+}
+
 absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, EngineOptions options) {
   const plan::Plan &plan = runtime.plan();
-  const int64_t batch = batchOf(plan);
-  const std::vector<int64_t> mixed = mixedBuckets(plan);
-  const int64_t largest = *std::max_element(mixed.begin(), mixed.end());
-  const int64_t seqs = options.maxNumSeqs == 0 ? batch : options.maxNumSeqs;
-  RETURN_IF_ERROR(checkOptions(options, batch, largest, seqs, options.maxNumBatchedTokens));
+  const EngineBounds bounds = engineBounds(plan);
+  const int64_t seqs = options.maxNumSeqs == 0 ? bounds.maxNumSeqs : options.maxNumSeqs;
+  RETURN_IF_ERROR(checkOptions(options, bounds, seqs));
   const auto watermark = static_cast<int64_t>(options.watermark * static_cast<double>(plan.kvBlocks - 1));
   const SchedulerLimits limits{.maxNumSeqs = seqs,
                                .blockTokens = plan.blockTokens,
@@ -61,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
                                .batching = options.batching,
                                .context = plan.maxContext};
   std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), limits));
-  engine->budgets_ = mixed;
+  engine->budgets_ = mixedBuckets(plan);
   if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
     for (int64_t &budget : engine->budgets_)
       budget = std::min(budget, most);

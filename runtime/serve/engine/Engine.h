@@ -107,7 +107,14 @@ struct EngineCounters {
   uint64_t paddedRows = 0;     // launched behind prompts that are shorter than the longest of their static batch
 };
 
-// Refuses by name, as checkRequest() does (BatchEngine.h): an empty prompt, ids outside the vocabulary, no new tokens,
+// What an engine of a plan may be given at most: max_num_seqs, the plan's batch; max_num_batched_tokens, its largest
+// mixed bucket.
+struct EngineBounds {
+  int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0;
+};
+EngineBounds engineBounds(const plan::Plan &plan);
+
+// Refuses by name, as checkPrompts() does (BatchEngine.h): an empty prompt, ids outside the vocabulary, no new tokens,
 // sampling out of range, more than the plan's context or than all its KV blocks hold.
 absl::Status checkRequest(const plan::Plan &plan, const EngineRequest &request);
 

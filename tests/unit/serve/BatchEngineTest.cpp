@@ -136,6 +136,32 @@ TEST(BatchEngine, SeparatePrefillHoldsDecodingBackAndChangesNoToken) {
   EXPECT_EQ(separate.prefillIterations, 2u);
 }
 
+// 7 prompts for 3 seats, under every scheduler.
+TEST(BatchEngine, PromptsThatFindNoSeatWait) {
+  GenerateRequest request;
+  Tokens expected;
+  for (int32_t p = 0; p < 7; ++p) {
+    request.prompts.emplace_back(1 + p * 5 % 7, p);
+    GenerateRequest alone;
+    alone.prompts = {request.prompts.back()};
+    alone.maxNewTokens = request.maxNewTokens = 9;
+    expected.push_back(Host({}, {.unpaced = true}).run(alone).tokens[0]);
+  }
+  EXPECT_EQ(Host({}, {.unpaced = true}).run(request).tokens, expected);
+  request.maxNumSeqs = 2;
+  request.maxNumBatchedTokens = 5;
+  EXPECT_EQ(Host({}, {.unpaced = true}).run(request).tokens, expected);
+  request.batching = Batching::Static;
+  EXPECT_EQ(Host({}, {.unpaced = true}).run(request).tokens, expected);
+  request.maxNumBatchedTokens = 0;
+  request.chunkedPrefill = false;
+  EXPECT_EQ(Host({}, {.unpaced = true}).run(request).tokens, expected);
+  request.maxNumSeqs = 4;
+  Host host({}, {.unpaced = true});
+  EXPECT_EQ(generate(host.runtime(), request).status().message(),
+            "max_num_seqs = 4, expected 1 to the plan's batch of 3");
+}
+
 TEST(BatchEngine, AStopTokenEndsItsSequenceAlone) {
   const GenerateResult free = Host({}, {.unpaced = true}).run(smallRequest());
   GenerateRequest request = smallRequest();

@@ -62,6 +62,24 @@ TEST_F(CheckRequest, RefusesMoreThanTheBlocksHold) {
   EXPECT_THAT(refusal(good()), HasSubstr("need 20 KV blocks of 4 tokens, the plan has 19"));
 }
 
+// Prompts that take turns: each must fit alone.
+TEST_F(CheckRequest, PromptsThatWaitTheirTurnMayBeMoreThanTheBatchAndItsBlocks) {
+  GenerateRequest request = good();
+  request.prompts.assign(4, {0, 1});
+  EXPECT_TRUE(checkPrompts(plan_, request).ok());
+  plan_.kvBlocks = 11; // 10 to give, each needs 10
+  EXPECT_TRUE(checkPrompts(plan_, request).ok());
+  plan_.kvBlocks = 10;
+  EXPECT_EQ(checkPrompts(plan_, request).message(),
+            "prompt 0 and its new tokens need 10 KV blocks of 4 tokens, the plan has 9");
+  plan_.kvBlocks = 11;
+  plan_.placements[0].kvBlocks = 8;
+  plan_.placements[0].name = "few";
+  EXPECT_TRUE(checkPrompts(plan_, request).ok());
+  EXPECT_EQ(checkPrompts(plan_, request, 0).message(),
+            "prompt 0 and its new tokens need 10 KV blocks of 4 tokens, placement 'few' has 7");
+}
+
 TEST_F(CheckRequest, RefusesParametersThatMeanNothing) {
   GenerateRequest request = good();
   request.maxNewTokens = 0;

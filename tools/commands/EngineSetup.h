@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The scheduler's flags against what a job asks for and a plan has.
+#pragma once
+
+#include "absl/status/status.h"
+#include "runtime/plan/Plan.h"
+#include "tools/commands/Commands.h"
+
+namespace headrace::tools {
+
+// Of a job that states no batch, --max-num-seqs is the batch as well. Adds what it means to `input`.
+void addSeats(const SchedulerFlags &flags, JobInput &input);
+
+// Refuses, by flag and range, what an engine would not take: of a plan that is not made yet, by its batch.
+absl::Status checkScheduler(const SchedulerFlags &flags, int64_t batch);
+absl::Status checkScheduler(const SchedulerFlags &flags, const plan::Plan &plan);
+
+} // namespace headrace::tools
