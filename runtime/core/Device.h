@@ -67,12 +67,21 @@ struct WrongNumber {
   float value = 0;
 };
 
+// How long a device in virtual time takes the compute steps of an iteration to be.
+enum class Pricing : uint8_t {
+  Bucket = 0, // as the plan says of the variant, however little of its bucket runs
+  Rows = 1    // by what runs of it: the iteration's rows, each sequence's own context
+};
+
 // What a device is opened with, whatever its kind. What only one kind has is asked of the factory that makes it.
 struct DeviceOptions {
   // The link that is modelled, bytes/s each direction; 0: the plan's hardware profile. InvalidArgument where the link
   // is a real one.
   double linkBandwidth = 0;
   bool trace = false; // keep StepTimes of the last launch
+  // Devices whose time is real take what they take, whatever this says. InvalidArgument where it is Rows and devices
+  // share one virtual time.
+  Pricing pricing = Pricing::Bucket;
 };
 
 class Device {

@@ -29,6 +29,18 @@ struct Bucket {
   int64_t context = 1; // tokens in the cache of each sequence once this iteration's are appended
 };
 
+// What runs in an iteration, as far as the work of its ops depends on it.
+struct Rows {
+  uint64_t tokens = 0;   // rows
+  uint64_t sampled = 0;  // rows behind GatherRows
+  uint64_t contexts = 0; // tokens in the caches of all sequences that have rows, this iteration's included
+  uint64_t pairs = 0;    // of a row and a token that it attends to
+  uint64_t homeRows = 0; // appended to blocks of the KV cache that are at home on the host
+};
+// A full bucket: a sampled row a sequence, all contexts as long as they may be, the rows spread evenly over the
+// sequences, as that has the most pairs, and all of them of blocks at home on the host.
+Rows rowsOf(const Bucket &bucket);
+
 // What a step does, in amounts.
 struct Work {
   uint64_t flops = 0;
@@ -45,9 +57,13 @@ struct OpSite {
 
 // The amounts of one op, exactly (saturating at 2^64 - 1); Work.cpp has them in a table.
 // `direct`: of Embed and Linear, the table's rows, or the matrix and its bias, are linkBytes and not device bytes; of
-// RopeAppend, the appended rows are written to the host as well as to the device.
-Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &bucket, model::DType activation,
+// RopeAppend, the home rows are written to the host as well as to the device.
+Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &rows, model::DType activation,
             model::DType kv, bool direct);
+inline Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &bucket, model::DType activation,
+                   model::DType kv, bool direct) {
+  return workOf(spec, site, rowsOf(bucket), activation, kv, direct);
+}
 
 // How compute and copies disturb each other on one device: nothing, where they have engines of their own.
 struct Interference {
@@ -71,6 +87,10 @@ public:
 // No step is priced above this (about 11 days), so that no sum over a schedule of 18,000 steps overflows.
 inline constexpr uint64_t kLongestStepNs = 1'000'000'000'000'000;
 
+// To the nearest whole nanosecond, at most kLongestStepNs: a rate of zero (a figure the profile does not have) makes
+// the longest step, never a NaN.
+uint64_t wholeNs(double ns);
+
 // The roofline over a hardware profile; the plainest model, and the fallback outside a record's grid.
 //   compute  max(flops / (peak x flopsEfficiency), device bytes / (memoryBandwidth x memoryEfficiency),
 //                link bytes / (bandwidth of their direction x linkEfficiency)) + launchOverhead
@@ -84,6 +104,9 @@ public:
   double duplexShare() const override;
   // The least that a direct op takes: its link bytes, and the launch.
   uint64_t directNs(const OpSite &site, const Bucket &bucket) const;
+  // Of what runs, launchSeconds() apart; infinite where a rate is zero.
+  double seconds(const OpSite &site, const Rows &rows, bool direct) const;
+  double launchSeconds() const { return hardware_.launchOverhead; }
 
 private:
   double linkSeconds(uint64_t bytes, bool hostToDevice) const;

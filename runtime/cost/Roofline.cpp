@@ -7,29 +7,32 @@
 namespace headrace::cost {
 namespace {
 
-// Seconds to nanoseconds; a rate of zero (a figure the profile does not have) makes the longest step, never a NaN.
-uint64_t toNs(double seconds) {
-  const double ns = seconds * 1e9;
-  if (!(ns < static_cast<double>(kLongestStepNs)))
-    return kLongestStepNs;
-  return ns <= 0 ? 0 : static_cast<uint64_t>(std::llround(ns));
-}
+uint64_t toNs(double seconds) { return wholeNs(seconds * 1e9); }
 
 double secondsFor(uint64_t amount, double rate) { return amount == 0 ? 0.0 : static_cast<double>(amount) / rate; }
 
 } // namespace
 
+uint64_t wholeNs(double ns) {
+  if (!(ns < static_cast<double>(kLongestStepNs)))
+    return kLongestStepNs;
+  return ns <= 0 ? 0 : static_cast<uint64_t>(std::llround(ns));
+}
+
 Roofline::Roofline(const model::ModelSpec &spec, const model::Hardware &hardware, model::DType activation,
                    model::DType kv)
     : spec_(spec), hardware_(hardware), activation_(activation), kv_(kv) {}
 
-uint64_t Roofline::computeNs(const OpSite &site, const Bucket &bucket, bool direct) const {
-  const Work work = workOf(spec_, site, bucket, activation_, kv_, direct);
+double Roofline::seconds(const OpSite &site, const Rows &rows, bool direct) const {
+  const Work work = workOf(spec_, site, rows, activation_, kv_, direct);
   const double peak = activation_ == model::DType::F32 ? hardware_.flopsF32 : hardware_.flopsF16;
-  const double seconds = std::max({secondsFor(work.flops, peak * hardware_.flopsEfficiency),
-                                   secondsFor(work.deviceBytes, hardware_.memoryBandwidth * hardware_.memoryEfficiency),
-                                   linkSeconds(work.linkBytes, !work.toHost)});
-  return toNs(seconds + hardware_.launchOverhead);
+  return std::max({secondsFor(work.flops, peak * hardware_.flopsEfficiency),
+                   secondsFor(work.deviceBytes, hardware_.memoryBandwidth * hardware_.memoryEfficiency),
+                   linkSeconds(work.linkBytes, !work.toHost)});
+}
+
+uint64_t Roofline::computeNs(const OpSite &site, const Bucket &bucket, bool direct) const {
+  return toNs(seconds(site, rowsOf(bucket), direct) + hardware_.launchOverhead);
 }
 
 uint64_t Roofline::directNs(const OpSite &site, const Bucket &bucket) const {

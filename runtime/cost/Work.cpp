@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The amounts of one op, exactly (saturating at 2^64 - 1). T tokens, S sequences, h hidden; rows = T, and S behind
-// GatherRows (the head's Norm and Linear). a, w, c: bytes of an activation, a checkpoint and a KV cache element.
+// The amounts of one op, exactly (saturating at 2^64 - 1), and none where it has no rows. T tokens, S sampled rows, h
+// hidden; rows = T, and S behind GatherRows (the head's Norm and Linear). a, w, c: bytes of an activation, a checkpoint
+// and a KV cache element.
 //
 //   op          flops                            device bytes
 //   Embed       T h with learned positions       T h (w, once more with learned positions) + 4 T h
@@ -9,19 +10,20 @@
 //   Linear      2 n k rows                       n16 k w (+ 4 n bias) + rows k a + rows n a (residual: 8 rows n)
 //   RopeAppend  3 T (q + kv) where rotated,      T (2 (q + kv) + kv) a, neither rotated nor normalised T 2 kv a;
 //               + 4 T (q + kv) where normalised  + T 2 kv c; normalised + 8 headDim
-//   Attention   4 headDim heads pairs            S' C 2 kv c + 2 T q a
+//   Attention   4 headDim heads pairs            contexts 2 kv c + 2 T q a
 //   Activate    5 T intermediate                 3 T intermediate a
 //   GatherRows  0                                8 S h
 //   Sample      S vocab                          4 S vocab + 8 S
 //
-// A direct RopeAppend writes T 2 kv c over the link beside what it does on the device: as if all rows were of blocks
-// that have a home on the host.
+// A direct RopeAppend writes 2 kv c of each home row over the link beside what it does on the device.
 //
 // n and k are a linear's out and in features, n16 is n rounded up to the stored rows (model::kPanelRows); q and kv are
 // qRows() and kvRows(). Out and Down read the residual stream as well as write it. The residual stream and
-// logits are F32 whatever `activation` is. Attention has S' = min(S, T) sequences with rows of their own; T rows spread
-// evenly over them, as that has the most query-key pairs under the causal mask: pairs = T C - T (T - S') / (2 S'), and
-// no sequence has more rows than C.
+// logits are F32 whatever `activation` is.
+//
+// Under the causal mask the last r rows of a context C have r C - r (r - 1) / 2 pairs. A bucket of T tokens has S' =
+// min(sequences, T) sequences with rows, contexts = S' C and pairs = T C - T (T - S') / (2 S'); no sequence has more
+// rows than C.
 #include <algorithm>
 #include <limits>
 
@@ -94,14 +96,25 @@ uint64_t attentionPairs(const Bucket &bucket) {
 
 } // namespace
 
-Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &bucket, model::DType activation,
+Rows rowsOf(const Bucket &bucket) {
+  const uint64_t tokens = Amount(bucket.tokens).get();
+  return {.tokens = tokens,
+          .sampled = Amount(bucket.sequences).get(),
+          .contexts = (Amount(std::min(bucket.sequences, bucket.tokens)) * Amount(bucket.context)).get(),
+          .pairs = attentionPairs(bucket),
+          .homeRows = tokens};
+}
+
+Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &running, model::DType activation,
             model::DType kv, bool direct) {
   using kernels::Op;
   const Amount a(model::dtypeBytes(activation)), w(model::dtypeBytes(spec.dtype)), c(model::dtypeBytes(kv));
   const Amount stream(sizeof(float)); // an element of the residual stream
-  const Amount tokens(bucket.tokens), sequences(bucket.sequences), hidden(spec.hidden);
+  const Amount tokens(running.tokens), sampled(running.sampled), hidden(spec.hidden);
   const bool head = site.unit == model::UnitRole::Head;
-  const Amount rows = head ? sequences : tokens;
+  const Amount rows = head || site.op == Op::GatherRows || site.op == Op::Sample ? sampled : tokens;
+  if (rows.get() == 0)
+    return {};
   const Amount q(spec.qRows()), kvRows(spec.kvRows());
 
   Amount flops(0), device(0), weights(0), appended(0);
@@ -132,24 +145,23 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &buck
     flops = Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * tokens * (q + kvRows);
     device = spec.rope.enabled || spec.qkNorm ? tokens * (Amount(2) * (q + kvRows) + kvRows) * a
                                               : tokens * Amount(2) * kvRows * a;
-    appended = tokens * Amount(2) * kvRows * c;
-    device = device + appended + Amount(spec.qkNorm ? 8 : 0) * Amount(spec.headDim);
+    appended = Amount(running.homeRows) * Amount(2) * kvRows * c;
+    device = device + tokens * Amount(2) * kvRows * c + Amount(spec.qkNorm ? 8 : 0) * Amount(spec.headDim);
     break;
   case Op::Attention:
-    flops = Amount(4) * q * Amount(attentionPairs(bucket));
-    device = Amount(std::min(bucket.sequences, bucket.tokens)) * Amount(bucket.context) * Amount(2) * kvRows * c +
-             Amount(2) * tokens * q * a;
+    flops = Amount(4) * q * Amount(running.pairs);
+    device = Amount(running.contexts) * Amount(2) * kvRows * c + Amount(2) * tokens * q * a;
     break;
   case Op::Activate:
     flops = Amount(5) * tokens * Amount(spec.intermediate);
     device = Amount(3) * tokens * Amount(spec.intermediate) * a;
     break;
   case Op::GatherRows:
-    device = Amount(2) * sequences * hidden * stream;
+    device = Amount(2) * rows * hidden * stream;
     break;
   case Op::Sample:
-    flops = sequences * Amount(spec.vocab);
-    device = Amount(4) * sequences * Amount(spec.vocab) + Amount(8) * sequences;
+    flops = rows * Amount(spec.vocab);
+    device = Amount(4) * rows * Amount(spec.vocab) + Amount(8) * rows;
     break;
   }
   Work work;

@@ -8,6 +8,7 @@
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/plan/StepUnits.h"
 
 namespace headrace::profile {
 namespace {
@@ -281,16 +282,7 @@ std::vector<std::optional<cost::Site>> sitesOf(const plan::Plan &plan, const pla
       sites.push_back(step.kind == plan::StepKind::Publish ? std::optional(cost::Site::Sample) : std::nullopt);
       continue;
     }
-    cost::OpSite site{step.op, model::UnitRole::Qkv};
-    for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
-      const plan::Operand &operand = schedule.operands[i];
-      if ((operand.arg == plan::Arg::Weight || operand.arg == plan::Arg::NormWeights) &&
-          operand.buffer < plan.buffers.size() && plan.buffers[operand.buffer].kind == plan::BufferKind::Weight)
-        site.unit = layout.units[plan.buffers[operand.buffer].index].role;
-    }
-    if (site.op == kernels::Op::Linear && site.unit == model::UnitRole::Embedding)
-      site.unit = model::UnitRole::Head; // tied: the table is the head's matrix
-    sites.push_back(cost::siteOf(site));
+    sites.push_back(cost::siteOf({step.op, plan::unitOf(plan, layout, schedule, step)}));
   }
   return sites;
 }

@@ -9,28 +9,44 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/model/WeightLayout.h"
+#include "runtime/sim/RowPrices.h"
 #include "runtime/sim/SimDeviceBase.h"
 #include "runtime/sim/Simulator.h"
 
 namespace headrace::sim {
 namespace {
 
-// A schedule's timeline under one variant's (or transition's) durations, and the sizes of a launch.
+// A schedule's timeline under one variant's (or transition's) durations, or under those of what a launch runs of it.
 class LoneGraph final : public SimGraph {
 public:
-  LoneGraph(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs, double duplexShare, bool resizable)
-      : duplexShare_(duplexShare) {
+  // `prices`: null where all launches take `durationsNs` but for their sizes. With `steps` the timeline has the times
+  // of all steps, else only where it takes them to know when an iteration ends.
+  LoneGraph(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs, double duplexShare, bool resizable,
+            std::unique_ptr<RowPrices> prices, bool steps)
+      : duplexShare_(duplexShare), prices_(std::move(prices)) {
     Simulator simulator(schedule);
     simulator.run(durationsNs, duplexShare_, timeline_);
-    if (!resizable)
+    if (!resizable && prices_ == nullptr)
       return;
+    addsUp_ = !resizable && !steps &&
+              std::all_of(schedule.steps.begin(), schedule.steps.end(),
+                          [](const plan::Step &s) { return s.lane == plan::Lane::Compute; });
     simulator_.emplace(std::move(simulator));
     durationsNs_ = std::move(durationsNs);
   }
 
-  // Made anew where a size is not that of the launch before.
-  const Timeline &timeline(const core::InUse &inUse) {
-    bool changed = false;
+  // Made anew where a price or a size is not that of the launch before. `meta`: of an iteration.
+  const Timeline &timeline(const core::InUse &inUse, const kernels::IterationMeta *meta) {
+    bool changed = prices_ != nullptr && prices_->price(rowsOf(*meta, prices_->firstHomeSlot()));
+    if (changed && addsUp_) { // one lane: a step follows the other
+      timeline_.iterationNs = prices_->sumNs();
+      timeline_.publishNs = prices_->publishNs();
+      return timeline_;
+    }
+    if (changed)
+      prices_->writeTo(absl::MakeSpan(durationsNs_));
     for (const SizedTime &copy : sized) {
       const uint64_t ns = copy.nsOf(core::bytesInUse(copy.size, inUse));
       changed |= ns != durationsNs_[copy.step];
@@ -43,7 +59,9 @@ public:
 
 private:
   const double duplexShare_;
-  std::optional<Simulator> simulator_; // of a schedule with resizable copies
+  const std::unique_ptr<RowPrices> prices_;
+  bool addsUp_ = false;
+  std::optional<Simulator> simulator_; // of a schedule with resizable copies, or with prices
   std::vector<uint64_t> durationsNs_;  // if so: of the launch before
   Timeline timeline_;
 };
@@ -53,6 +71,9 @@ class SimDevice final : public SimDeviceBase {
 public:
   absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override {
     RETURN_IF_ERROR(SimDeviceBase::open(plan, options));
+    rows_.reset();
+    if (options.pricing == core::Pricing::Rows)
+      rows_.emplace(plan, options.linkBandwidth);
     now_ = free_ = stallNs_ = 0;
     lastTimes_.clear();
     if (options.trace)
@@ -70,17 +91,30 @@ public:
   absl::Span<const core::StepTime> lastTimes() const override { return lastTimes_; }
 
 private:
-  std::unique_ptr<SimGraph> prepare(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs,
+  // What all variants of the open plan are priced with.
+  struct RowPricing {
+    RowPricing(const plan::Plan &plan, double linkBandwidth)
+        : layout(model::layoutWeights(plan.model)),
+          roofline(plan.model, overLink(plan.hardware, linkBandwidth), plan.activationDtype, plan.kvDtype) {}
+    model::WeightLayout layout;
+    cost::Roofline roofline;
+  };
+
+  std::unique_ptr<SimGraph> prepare(const core::GraphSource &source, std::vector<uint64_t> durationsNs,
                                     double duplexShare, const std::vector<SizedTime> &sized) override {
-    return std::make_unique<LoneGraph>(schedule, std::move(durationsNs), duplexShare, !sized.empty());
+    std::unique_ptr<RowPrices> prices;
+    if (rows_ && source.variant != nullptr)
+      prices = std::make_unique<RowPrices>(*plan(), rows_->layout, rows_->roofline, *source.variant, durationsNs);
+    return std::make_unique<LoneGraph>(*source.schedule, std::move(durationsNs), duplexShare, !sized.empty(),
+                                       std::move(prices), options().trace);
   }
 
-  void play(SimGraph &graph, const core::InUse &inUse, LaunchTimes *times) override {
-    const Timeline &timeline = static_cast<LoneGraph &>(graph).timeline(inUse);
+  void play(SimGraph &graph, const Launch &launch) override {
+    const Timeline &timeline = static_cast<LoneGraph &>(graph).timeline(launch.inUse, launch.meta);
     const int64_t start = std::max(now_, free_);
     free_ = start + static_cast<int64_t>(timeline.iterationNs);
-    if (times != nullptr)
-      *times = {start + static_cast<int64_t>(timeline.publishNs), free_};
+    if (launch.times != nullptr)
+      *launch.times = {start + static_cast<int64_t>(timeline.publishNs), free_};
     stallNs_ += static_cast<int64_t>(timeline.stallNs);
     if (options().trace) {
       lastTimes_.resize(timeline.steps.size());
@@ -95,6 +129,7 @@ private:
     return absl::OkStatus();
   }
 
+  std::optional<RowPricing> rows_; // with core::Pricing::Rows
   std::vector<core::StepTime> lastTimes_;
   int64_t now_ = 0;  // the caller's time
   int64_t free_ = 0; // when the last launch ends

@@ -8,6 +8,10 @@
 // there. Each graph's timeline is made when the graph is built, and again where a launch changes sizes: else it is
 // looked up.
 //
+// With core::Pricing::Rows compute steps take what their iteration runs (RowPrices.h): the plan's price of the bucket
+// in the proportions of the roofline. An iteration that only computes is then the sum of its steps; one with copies is
+// played wherever a price is not that of the same graph's launch before.
+//
 // Tokens are made up from the request's seed and the position, so a request gets the same tokens in every batch and
 // under every placement.
 #pragma once

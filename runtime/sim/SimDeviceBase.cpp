@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
-#include "runtime/core/GraphSteps.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/sim/SimDevice.h"
 
@@ -73,7 +72,7 @@ absl::StatusOr<std::unique_ptr<core::Graph>> SimDeviceBase::build(const core::Gr
       pacedDurations(*source.schedule, source.durationsNs, hardware, options_.linkBandwidth);
   ASSIGN_OR_RETURN(sized,
                    sizedTimes(*plan_, *source.schedule, durationsNs, linkRates(hardware, options_.linkBandwidth)));
-  std::unique_ptr<SimGraph> graph = prepare(*source.schedule, std::move(durationsNs), duplexShare, sized);
+  std::unique_ptr<SimGraph> graph = prepare(source, std::move(durationsNs), duplexShare, sized);
   graph->bytes = plan::linkBytes(*source.schedule);
   for (const SizedTime &copy : sized)
     (copy.toDevice ? graph->bytes.h2d : graph->bytes.d2h) -= source.schedule->steps[copy.step].linkBytes;
@@ -120,7 +119,7 @@ absl::Status SimDeviceBase::launch(core::Graph &graph, const core::InUse &inUse)
   ASSIGN_OR_RETURN(own, this->own(graph));
   SimGraph &mine = *own;
   RETURN_IF_ERROR(core::checkUploaded("sim", mine));
-  LaunchTimes *times = nullptr;
+  Launch what{.inUse = inUse};
   if (!mine.transition) {
     Iteration &it = iteration(launched_ + 1);
     RETURN_IF_ERROR(core::checkFits("sim", mine.bucket, *it.meta()));
@@ -132,14 +131,15 @@ absl::Status SimDeviceBase::launch(core::Graph &graph, const core::InUse &inUse)
       counters_.d2hBytes += direct.written(*it.meta());
     }
     it.times = {};
-    times = &it.times;
+    what.meta = it.meta();
+    what.times = &it.times;
   }
   ++counters_.launches;
   counters_.h2dBytes += mine.bytes.h2d;
   counters_.d2hBytes += mine.bytes.d2h;
   for (const SizedTime &copy : mine.sized)
     (copy.toDevice ? counters_.h2dBytes : counters_.d2hBytes) += core::bytesInUse(copy.size, inUse);
-  play(mine, inUse, times);
+  play(mine, what);
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 
 #include "runtime/core/Device.h"
 #include "runtime/core/DirectBytes.h"
+#include "runtime/core/GraphSteps.h"
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/core/OwnedGraph.h"
 #include "runtime/sim/BusPlayer.h"
@@ -54,12 +55,18 @@ protected:
   const LaunchTimes &times(uint64_t iteration) const { return iterations_[iteration % kInFlight].times; }
   size_t mostSteps() const; // of the plan's schedules
 
-  // A graph with what it takes to play this schedule. `durationsNs` are paced to options().linkBandwidth.
-  virtual std::unique_ptr<SimGraph> prepare(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs,
+  // A graph with what it takes to play this schedule. `durationsNs`: the source's, paced to options().linkBandwidth.
+  virtual std::unique_ptr<SimGraph> prepare(const core::GraphSource &source, std::vector<uint64_t> durationsNs,
                                             double duplexShare, const std::vector<SizedTime> &sized) = 0;
-  // Appends a launch at this moment, of these sizes; `times` is null for a transition, and else stays until the launch
-  // has ended.
-  virtual void play(SimGraph &graph, const core::InUse &inUse, LaunchTimes *times) = 0;
+  // What a launch plays: what may be in use of KV, and, of an iteration, its buffer, which play() may read, and where
+  // its times go, which stays until it has ended. Both are null for a transition.
+  struct Launch {
+    core::InUse inUse;
+    const kernels::IterationMeta *meta = nullptr;
+    LaunchTimes *times = nullptr;
+  };
+  // Appends a launch at this moment.
+  virtual void play(SimGraph &graph, const Launch &launch) = 0;
   // Lets time pass to a time of a launch made. Internal if it never comes.
   virtual absl::Status passTo(const int64_t &moment) = 0;
 

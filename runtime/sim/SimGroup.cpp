@@ -23,6 +23,9 @@ public:
   GroupDevice(BusPlayer &player, size_t index) : player_(player), index_(index) {}
 
   absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override {
+    if (options.pricing != core::Pricing::Bucket)
+      return absl::InvalidArgumentError("sim: a device of a group takes what its plan says of the bucket, not of the "
+                                        "rows that run: bounds of a fleet count on it");
     RETURN_IF_ERROR(drain());
     RETURN_IF_ERROR(SimDeviceBase::open(plan, options));
     player_.open(index_, mostSteps(), options.trace);
@@ -49,13 +52,13 @@ public:
   }
 
 private:
-  std::unique_ptr<SimGraph> prepare(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs,
+  std::unique_ptr<SimGraph> prepare(const core::GraphSource &source, std::vector<uint64_t> durationsNs,
                                     double duplexShare, const std::vector<SizedTime> &sized) override {
-    return std::make_unique<GroupGraph>(
-        TimedSchedule(schedule, durationsNs, linkRates(plan()->hardware, options().linkBandwidth), duplexShare, sized));
+    return std::make_unique<GroupGraph>(TimedSchedule(
+        *source.schedule, durationsNs, linkRates(plan()->hardware, options().linkBandwidth), duplexShare, sized));
   }
-  void play(SimGraph &graph, const core::InUse &inUse, LaunchTimes *times) override {
-    player_.launch(index_, static_cast<const GroupGraph &>(graph).schedule, times, inUse);
+  void play(SimGraph &graph, const Launch &launch) override {
+    player_.launch(index_, static_cast<const GroupGraph &>(graph).schedule, launch.times, launch.inUse);
   }
   absl::Status passTo(const int64_t &moment) override { return player_.passUntil(moment) ? absl::OkStatus() : stuck(); }
   static absl::Status stuck() {

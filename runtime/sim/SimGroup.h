@@ -9,6 +9,9 @@
 // several devices waits by waitAny(). Traffic of others on the bus: wait until it changes (untilNs is met exactly),
 // setBusBandwidth(), wait on.
 //
+// A launch takes what the plan says of its bucket, however little of it runs: what bounds the traffic of several
+// devices from above counts on no iteration being shorter. core::Pricing::Rows is refused (InvalidArgument at open).
+//
 // Opening a device again waits for its launches to end. The clock goes on. A time of tokens (tokensVisibleNs) is known
 // once they were awaited.
 #pragma once

@@ -155,6 +155,52 @@ TEST(Work, ActivateGatherAndSample) {
   EXPECT_EQ(work(smallLlama(), Op::Sample, UnitRole::Head, {3, 2, 8}).deviceBytes, 4u * 2 * 96 + 16);
 }
 
+// Three sequences: a row at context 10, three at 7, five at 5. 9 rows, contexts 22, pairs 10 + (5 + 6 + 7) + 15 = 43.
+constexpr Rows kThree{.tokens = 9, .sampled = 2, .contexts = 22, .pairs = 43, .homeRows = 4};
+Work workOfThree(Op op, UnitRole unit, bool direct = false) {
+  return workOf(smallLlama(), {op, unit}, kThree, DType::F32, DType::F16, direct);
+}
+
+TEST(Work, AttentionFollowsEachSequencesContext) {
+  const Work w = workOfThree(Op::Attention, UnitRole::Qkv);
+  EXPECT_EQ(w.flops, 4u * 32 * 43);
+  EXPECT_EQ(w.deviceBytes, 22u * 2 * 16 * 2 + 2 * 9 * 32 * 4);
+}
+
+TEST(Work, TheHeadFollowsSampledRowsAndTheRestAllRows) {
+  EXPECT_EQ(workOfThree(Op::Linear, UnitRole::Qkv).flops, 2u * 64 * 32 * 9);
+  EXPECT_EQ(workOfThree(Op::Linear, UnitRole::Head).flops, 2u * 96 * 32 * 2);
+  EXPECT_EQ(workOfThree(Op::Norm, UnitRole::Up).flops, 4u * 9 * 32);
+  EXPECT_EQ(workOfThree(Op::Norm, UnitRole::Head).flops, 4u * 2 * 32);
+  EXPECT_EQ(workOfThree(Op::GatherRows, UnitRole::Qkv).deviceBytes, 8u * 2 * 32);
+  EXPECT_EQ(workOfThree(Op::Sample, UnitRole::Qkv).flops, 2u * 96);
+}
+
+TEST(Work, ADirectAppendWritesTheRowsWithAHomeOverTheLink) {
+  EXPECT_EQ(workOfThree(Op::RopeAppend, UnitRole::Qkv, true).linkBytes, 4u * 2 * 16 * 2);
+  EXPECT_EQ(workOfThree(Op::RopeAppend, UnitRole::Qkv, true).deviceBytes,
+            workOfThree(Op::RopeAppend, UnitRole::Qkv).deviceBytes);
+}
+
+TEST(Work, WithNothingSampledTheHeadDoesNothing) {
+  const Rows rows{.tokens = 9, .contexts = 9, .pairs = 45};
+  for (const OpSite &site : {OpSite{Op::Linear, UnitRole::Head}, OpSite{Op::Norm, UnitRole::Head},
+                             OpSite{Op::GatherRows, UnitRole::Head}, OpSite{Op::Sample, UnitRole::Head}}) {
+    const Work w = workOf(smallLlama(), site, rows, DType::F32, DType::F16, false);
+    EXPECT_EQ(w.flops + w.deviceBytes + w.linkBytes, 0u); // its matrix is not read
+  }
+}
+
+TEST(Work, ABucketIsRowsSpreadEvenlyAtTheLongestContext) {
+  // 8 tokens of 4 sequences at 10: two rows each, 9 + 10 pairs.
+  const Rows rows = rowsOf({8, 4, 10});
+  EXPECT_EQ(rows.tokens, 8u);
+  EXPECT_EQ(rows.sampled, 4u);
+  EXPECT_EQ(rows.contexts, 40u);
+  EXPECT_EQ(rows.pairs, 4u * 19);
+  EXPECT_EQ(rows.homeRows, 8u);
+}
+
 TEST(Work, AmountsSaturateInsteadOfWrapping) {
   const int64_t huge = int64_t{1} << 62;
   const Work w = work(smallLlama(), Op::Attention, UnitRole::Qkv, {huge, huge, huge});

@@ -3,6 +3,7 @@
 // A launch in virtual time allocates nothing, nor does waiting for it: this program counts every call of the allocator.
 #include <gtest/gtest.h>
 
+#include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/SimGroup.h"
@@ -12,8 +13,9 @@
 namespace headrace::sim {
 namespace {
 
-std::vector<std::unique_ptr<core::Graph>> open(const plan::Plan &plan, core::Device &device) {
-  EXPECT_TRUE(device.open(plan, {.trace = true}).ok());
+std::vector<std::unique_ptr<core::Graph>> open(const plan::Plan &plan, core::Device &device,
+                                               core::Pricing pricing = core::Pricing::Bucket, bool trace = true) {
+  EXPECT_TRUE(device.open(plan, {.trace = trace, .pricing = pricing}).ok());
   std::vector<std::unique_ptr<core::Graph>> graphs;
   for (bool transition : {false, true}) {
     graphs.push_back(*device.build({.transition = transition, .index = 0}));
@@ -34,6 +36,38 @@ TEST(SimAllocations, ADeviceAlone) {
     ASSERT_TRUE(device->awaitTokens(n).ok());
   }
   EXPECT_EQ(allocations.load() - before, 0u);
+}
+
+// With copies beside, and one step behind the other.
+TEST(SimAllocations, ADeviceThatPricesWhatRuns) {
+  for (const bool copies : {true, false}) {
+    plan::Plan plan = smallPlan();
+    plan.model->heads = plan.model->headDim = 1;
+    plan.hardware.kind = model::DeviceKind::Host;
+    plan.hardware.flopsF32 = 1e9;
+    plan.hardware.memoryBandwidth = 1e30;
+    plan.hardware.flopsEfficiency = plan.hardware.memoryEfficiency = plan.hardware.linkEfficiency = 1;
+    plan.schedules[0].steps[0].op = kernels::Op::Attention;
+    plan.variants[0].context = 100;
+    if (!copies) {
+      plan.schedules[0].steps.pop_back();
+      plan.schedules[0].edges.clear();
+      plan.variants[0].durationsNs.pop_back();
+    }
+    const auto device = makeSimDevice();
+    const auto graphs = open(plan, *device, core::Pricing::Rows, /*trace=*/copies);
+    const uint64_t before = allocations.load();
+    for (uint64_t n = 1; n <= 100; ++n) {
+      fillSmall(*device, 1, 1);
+      kernels::IterationMeta *meta = device->meta();
+      meta->array<int32_t>(meta->queryStart)[1] = 1;
+      meta->array<int32_t>(meta->queryStart)[2] = 2;
+      meta->array<int32_t>(meta->contextLength)[0] = static_cast<int32_t>(n);
+      ASSERT_TRUE(device->launch(*graphs[0]).ok());
+      ASSERT_TRUE(device->awaitTokens(n).ok());
+    }
+    EXPECT_EQ(allocations.load() - before, 0u);
+  }
 }
 
 TEST(SimAllocations, DevicesOfAGroup) {

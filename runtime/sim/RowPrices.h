@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the compute steps of an iteration take by what runs of their bucket (core::Pricing::Rows).
+//
+//   op               follows                                        on a plan for
+//   attention        each sequence's rows and its own context       host, cuda
+//   matrix products  the rows, those of the head the sampled ones   host
+//                    the bucket: padded rows are computed           cuda (runtime/cuda/MatMul.h)
+//   all else         the rows, or the sampled ones                  host, cuda: kernels read how many there are
+//
+// Steps of the same op, price and place in the model are one kind: all layers are alike, so a kind is priced once an
+// iteration.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/IterationMeta.h"
+#include "kernels/Kernels.h"
+#include "runtime/cost/ScaledPrice.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::sim {
+
+inline constexpr uint64_t kNoHomeSlot = ~uint64_t{0};
+
+// What runs in an iteration. Rows in KV slots from `firstHomeSlot` on have a home on the host.
+cost::Rows rowsOf(const kernels::IterationMeta &meta, uint64_t firstHomeSlot);
+
+// The profile that rooflines are of where the link has `linkBandwidth` bytes/s a direction; 0: the profile's.
+model::Hardware overLink(model::Hardware hardware, double linkBandwidth);
+
+class RowPrices {
+public:
+  // Of a variant of the plan, whose steps take `durationsNs` where all of its bucket runs. `layout`: of the plan's
+  // model. The roofline, over the plan's model and types, outlives it.
+  RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, const cost::Roofline &roofline,
+            const plan::Variant &variant, absl::Span<const uint64_t> durationsNs);
+
+  // Prices an iteration. False: all prices are those of the call before.
+  bool price(const cost::Rows &rows);
+
+  // Of the last iteration priced; before the first, of the bucket.
+  uint64_t sumNs() const { return sumNs_; }             // of all steps
+  uint64_t publishNs() const { return publishNs_; }     // of those up to the last Publish, of all without one
+  void writeTo(absl::Span<uint64_t> durationsNs) const; // of the steps that follow rows; leaves the others
+  // Of the KV cache, for rowsOf(); kNoHomeSlot where appended rows are written to the device alone.
+  uint64_t firstHomeSlot() const { return firstHomeSlot_; }
+
+private:
+  struct KindKey {
+    kernels::Op op;
+    model::UnitRole unit;
+    bool direct;
+    uint64_t pricedNs;
+    bool operator==(const KindKey &) const = default;
+  };
+  struct Kind {
+    cost::ScaledPrice price;
+    uint64_t steps = 0, untilPublish = 0;
+    uint64_t ns = 0; // of one step
+  };
+  void addUp();
+
+  std::vector<Kind> kinds_;
+  std::vector<std::pair<uint32_t, uint32_t>> steps_; // those that follow rows, and the kind of each
+  uint64_t otherNs_ = 0, otherUntilPublishNs_ = 0;   // of the others
+  uint64_t sumNs_ = 0, publishNs_ = 0;
+  uint64_t firstHomeSlot_ = kNoHomeSlot;
+};
+
+} // namespace headrace::sim
