@@ -249,8 +249,7 @@ TEST(JoiningFleets, RefusedRequestsAreHeldAgainstEveryFixedWay) {
     Draw draw(static_cast<uint32_t>(5000 + f));
     const double link = draw.pick(3, 40) * 1e8;
     const plan::Plan plan = drawPlan(draw, link, kSeats);
-    std::vector<FleetRequest> requests =
-        drawRequests(draw, plan, 5, residentTimes(plan).decodeNs * draw.pick(1, 6));
+    std::vector<FleetRequest> requests = drawRequests(draw, plan, 5, residentTimes(plan).decodeNs * draw.pick(1, 6));
     for (FleetRequest &request : requests) {
       request.prompts.resize(1);
       request.stopTokens.clear();

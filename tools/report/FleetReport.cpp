@@ -130,8 +130,8 @@ std::string FleetReport::text(bool each, bool all) const {
   }
   line("requests", model::cat(requests.size(), ": ", result.admitted, " admitted, ", result.refused, " refused, ",
                               result.lost, " ended early; ", held, " held both objectives"));
-  line("together", model::cat(result.joined, " joined others that ran, at most ", result.mostTogether,
-                              " at once on a device"));
+  line("together",
+       model::cat(result.joined, " joined others that ran, at most ", result.mostTogether, " at once on a device"));
   for (const std::string &why : refusals(*this))
     line("refused", why);
   line("TTFT / SLO", ttftRatios(*this).text());

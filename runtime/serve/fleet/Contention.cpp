@@ -142,7 +142,7 @@ double mostBytesIn(double windowNs, const BusPlacement &p) {
     return once;
   if (!(p.shortestNs > 0) || !std::isfinite(windowNs))
     return std::numeric_limits<double>::max();
-  return each * (std::ceil(windowNs / p.shortestNs) + 1) + once;
+  return each * (std::ceil(std::max(0.0, windowNs) / p.shortestNs) + 1) + once;
 }
 
 bool isPair(const BusLoad &prefill, const BusLoad &decode) { return prefill.decodedBy == decode.device; }

@@ -340,6 +340,8 @@ absl::StatusOr<bool> Coordinator::tighten(uint32_t device, double waitedNs) {
   if (slot.wanted && !std::isfinite(load.firstSloNs))
     return true;
   slo -= waitedNs - std::exchange(slot.waitedNs, waitedNs);
+  if (!(slo > 0))
+    return false;
   const std::vector<uint32_t> devices = served();
   const std::vector<BusLoad> loads = loadsOf(devices);
   std::vector<uint32_t> kept;

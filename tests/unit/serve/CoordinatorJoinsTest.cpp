@@ -83,6 +83,12 @@ TEST(CoordinatorJoins, WaitingSpendsTheObjectiveOfTheFirstStage) {
   EXPECT_EQ(c.state(1), DeviceState::Running); // what it ran goes on
 }
 
+// Whatever a neighbour moves: an objective that has passed leaves no window for it, not less than none.
+TEST(CoordinatorJoins, NothingHoldsWhatHasPassed) {
+  EXPECT_EQ(mostBytesIn(-50 * kSecond, copying(8)), 8);
+  EXPECT_EQ(mostBytesIn(50 * kSecond, copying(8)), 48); // 5 iterations of 10 s, and one that began before
+}
+
 TEST(CoordinatorJoins, TheBudgetIsWhatHoldsBothObjectives) {
   const auto joined = [](double sloSeconds, double firstSeconds) {
     Coordinator c = twoDevices();
