@@ -48,11 +48,16 @@ private:
       ++ended;
       if (step.signals)
         s_.signals.advance(Counter::Compute, ended);
+      if (step.kind == plan::StepKind::Publish && &step != &graph.lanes[0].back())
+        s_.signals.announce(Counter::Published, s_.meta->iteration);
       for (uint32_t i = 0; i < step.poisonCount; ++i)
         poison(graph.poison[step.firstPoison + i]);
     }
     s_.endedNs[0].store(monotonicNs(), std::memory_order_relaxed);
     s_.signals.advance(Counter::Compute, launch.end[0]);
+    // Who waited for tokens asks for the end next: where nothing is between, it is there when it wakes.
+    if (!graph.lanes[0].empty() && graph.lanes[0].back().kind == plan::StepKind::Publish)
+      s_.signals.announce(Counter::Published, s_.meta->iteration);
   }
 
   void execute(const LaneStep &step, const core::InUse &inUse) {
@@ -102,7 +107,7 @@ private:
     std::copy_n(s_.output, slot.count, slot.tokens.begin());
     slot.iteration = s_.meta->iteration;
     slot.visibleNs = monotonicNs();
-    s_.signals.advance(Counter::Published, s_.meta->iteration);
+    s_.signals.store(Counter::Published, s_.meta->iteration); // who sleeps for it is rung for by runLaunch()
   }
 
   // For a copy, mostly. Whoever waits has a core, and the transfer thread may have none: what is late, this lane does.
