@@ -50,6 +50,7 @@ public:
     add(addRun, run_, runCommand);
     add(addSimulate, simulate_, runCommand);
     add(addBench, bench_, benchCommand);
+    add(addBenchServe, benchServe_, benchServeCommand);
     add(addProfile, profile_, profileCommand);
     add(addRecordShow, record_, recordShowCommand);
     add(addFleet, fleet_, fleetCommand);
@@ -59,11 +60,11 @@ public:
                "device before a layer needs them, shows the plan, and runs it.",
                "headrace"};
 
-  // Of the subcommand that was parsed.
+  // Of the subcommand that was parsed; of one within another, which comes behind it, that one.
   absl::Status run() const {
-    for (const Command &command : commands_)
-      if (*command.app)
-        return command.run();
+    for (auto command = commands_.rbegin(); command != commands_.rend(); ++command)
+      if (*command->app)
+        return command->run();
     return absl::InternalError("no subcommand was parsed"); // require_subcommand
   }
 
@@ -82,6 +83,7 @@ private:
   TimelineOptions timeline_;
   RunOptions run_, simulate_;
   BenchOptions bench_;
+  BenchServeOptions benchServe_;
   ProfileOptions profile_;
   RecordOptions record_;
   FleetOptions fleet_;
@@ -111,7 +113,9 @@ int run(int argc, char **argv) {
   } catch (const CLI::ParseError &error) {
     if (error.get_exit_code() == 0) // --help, --version
       return headrace.app.exit(error);
-    const std::string command = first.starts_with('-') ? "headrace" : "headrace " + first;
+    std::string command = first.starts_with('-') ? "headrace" : "headrace " + first;
+    if (first == "bench" && argc > 2 && std::string(argv[2]) == "serve")
+      command += " serve";
     return reportError(usageError(error, command), asJson);
   }
   if (asJson)

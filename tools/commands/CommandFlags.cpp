@@ -39,6 +39,13 @@ constexpr const char *kBenchHelp = R"(Example:
   headrace bench opt-6.7b --hardware a10 --device sim --batches 8,32 --input-len 64 --slo-factor 1.5 --svg bench.svg
   headrace bench tinyllama-1.1b --synthetic-weights 1 --h2d-bandwidth 4GB/s --policies none,select-n,headrace --tpot 200ms)";
 
+constexpr const char *kBenchServeHelp = R"(Example:
+  headrace bench serve opt-13b --hardware h100 --device sim --dataset-name sharegpt --request-rate 10 --svg serve.svg
+  headrace bench serve opt-13b --hardware h100 --device sim --dataset-name sharegpt --request-rate 2,4,8,16 \
+                       --goodput ttft:500 tpot:100 --svg rates.svg
+  headrace bench serve out.plan --synthetic-weights 1 --random-input-len 64 --num-prompts 20 --request-rate 2 --json
+  headrace bench serve out.plan --dataset-name trace --dataset-path requests.jsonl)";
+
 constexpr const char *kProfileHelp = R"(Example:
   headrace profile ./qwen2.5-0.5b -o record.toml                    (this machine's CPU; run it again to continue it)
   headrace profile opt-6.7b --hardware a10 --device sim -o a10.toml
@@ -234,6 +241,93 @@ CLI::App *addBench(CLI::App &app, BenchOptions &options) {
   command->add_flag("--all", options.all, kAllHelp);
   command->add_flag("--json", options.json, "one JSON object on standard output");
   command->footer(kBenchHelp);
+  return command;
+}
+
+namespace {
+
+void addTraffic(CLI::App &app, TrafficFlags &flags) {
+  constexpr const char *kGroup = "Traffic";
+  constexpr int64_t kMostRequests = 10'000'000, kMostTokens = int64_t{1} << 24;
+  addChoice<Dataset>(app, "--dataset-name", flags.dataset,
+                     "lengths of prompts and outputs: random, sharegpt or alpaca (drawn from fits of these), or trace",
+                     {{"random", Dataset::Random},
+                      {"sharegpt", Dataset::ShareGpt},
+                      {"alpaca", Dataset::Alpaca},
+                      {"trace", Dataset::Trace}})
+      ->group(kGroup);
+  app.add_option("--dataset-path", flags.path, "a trace: JSON lines (ours, Mooncake's), or Azure's CSV")->group(kGroup);
+  addInteger<int64_t>(app, "--random-input-len,--input-len", flags.inputLength, "tokens of a random prompt", 1,
+                      kMostTokens)
+      ->default_str("1024")
+      ->group(kGroup);
+  addInteger<int64_t>(app, "--random-output-len,--output-len,--max-new-tokens", flags.outputLength,
+                      "tokens to generate", 1, kMostTokens)
+      ->default_str("128")
+      ->group(kGroup);
+  addNumber(app, "--random-range-ratio", flags.rangeRatio, "random lengths are within this share of those above",
+            "0 or more and less than 1", [](double ratio) { return ratio >= 0 && ratio < 1; })
+      ->default_str("0")
+      ->group(kGroup);
+  addInteger<int64_t>(app, "--num-prompts", flags.count, "how many requests (default: 1000; of a trace all)", 1,
+                      kMostRequests)
+      ->group(kGroup);
+  app.add_option(
+         "--request-rate", flags.rates,
+         "requests/s, or inf for all at once; several, \"1,2,4\", are run one after another (default: inf; of a "
+         "trace its own times)")
+      ->group(kGroup);
+  addNumber(app, "--burstiness", flags.burstiness,
+            "shape of the gamma distribution of gaps: 1 is Poisson's process, less comes in bursts, more is regular",
+            "a number above 0", [](double shape) { return shape > 0; })
+      ->default_str("1")
+      ->group(kGroup);
+  addSeed(app, "--seed", flags.seed, "of lengths, arrivals, prompts and sampling; request r samples with seed + r")
+      ->group(kGroup);
+}
+
+} // namespace
+
+CLI::App *addBenchServe(CLI::App &app, BenchServeOptions &options) {
+  CLI::App *bench = app.get_subcommand("bench");
+  CLI::App *command =
+      bench->add_subcommand("serve", "requests that come and go: their latencies, and throughput, as vllm bench serve");
+  for (CLI::Option *option : bench->get_options()) // it has its own, which stand behind it
+    if (option != bench->get_help_ptr())
+      command->excludes(option);
+  addScheduler(*command, options.scheduler);
+  addJob(*command, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file");
+  addTraffic(*command, options.traffic);
+  addInteger<int64_t>(*command, "--max-concurrency", options.maxConcurrency,
+                      "requests in the engine at a time; others come when one has ended (default: no limit)", 1);
+  addSampling(*command, options.sampling);
+  command->add_option("--stop-ids", options.sampling.stopIds, "token ids that end a request, \"2,50256\"");
+  command->add_flag("--ignore-eos", options.ignoreEos, "no token ends a request: so it is without --stop-ids");
+  command
+      ->add_option("--goodput", options.goodput,
+                   "objectives of a request, \"ttft:200 tpot:50 e2el:5000\" in ms: those within all are counted")
+      ->expected(1, -1);
+  command->add_option("--metric-percentiles", options.percentiles, "which percentiles")->capture_default_str();
+  command->add_option("--percentile-metrics", options.metrics,
+                      "of what: ttft, tpot, itl, e2el, queueing (default: all of them)");
+  addInteger<uint32_t>(
+      *command, "--placement", options.placement,
+      "one of the plan's placements for all iterations (default: the one chosen for each, else the first)", 0);
+  addBandwidth(*command, "--link-bandwidth", options.linkBandwidth,
+               "pace copies to this in each direction, such as 12GB/s");
+  addDevice(*command, options.device, "the plan's");
+  addGraphBuild(*command, options.device);
+  addWeights(*command, options.weights, "the folder of the weights (default: the one the plan was made from)");
+  addLanes(*command, options.device);
+  command->add_option("--svg", options.svg,
+                      "write a picture: requests over time; of several rates percentiles against them");
+  command->add_option("-o,--output,--result-filename", options.output,
+                      "write the JSON to this file, beside the report");
+  command->add_flag("--save-detailed", options.detailed, "each request's times in the JSON");
+  addOverwrite(*command, options.overwrite);
+  command->add_flag("--all", options.all, kAllHelp);
+  command->add_flag("--json", options.json, "one JSON object on standard output");
+  command->footer(kBenchServeHelp);
   return command;
 }
 

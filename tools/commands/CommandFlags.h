@@ -16,6 +16,7 @@ CLI::App *addTimeline(CLI::App &app, TimelineOptions &options);
 CLI::App *addRun(CLI::App &app, RunOptions &options);
 CLI::App *addSimulate(CLI::App &app, RunOptions &options);
 CLI::App *addBench(CLI::App &app, BenchOptions &options);
+CLI::App *addBenchServe(CLI::App &app, BenchServeOptions &options); // `bench serve`; after addBench()
 CLI::App *addProfile(CLI::App &app, ProfileOptions &options);
 CLI::App *addRecordShow(CLI::App &app, RecordOptions &options); // `record show`, of which `record` has only this one
 CLI::App *addFleet(CLI::App &app, FleetOptions &options);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "runtime/cuda/CudaDevice.h"
@@ -126,6 +127,41 @@ struct BenchOptions {
   bool json = false;
 };
 
+enum class Dataset : uint8_t { Random, ShareGpt, Alpaca, Trace };
+
+// Which requests come, and when.
+struct TrafficFlags {
+  Dataset dataset = Dataset::Random;
+  std::string path;                                 // of a trace
+  std::optional<int64_t> inputLength, outputLength; // of random ones; unset: serve::RandomLengths'
+  std::optional<double> rangeRatio;
+  std::optional<int64_t> count;     // unset: 1000; of a trace all
+  std::optional<std::string> rates; // requests/s: "4", "1,2,inf"; unset: inf; of a trace its own times
+  std::optional<double> burstiness; // unset: 1
+  uint64_t seed = 0;                // of lengths, prompts and arrivals, and of sampling
+};
+
+struct BenchServeOptions {
+  JobInput job; // source: a plan, a model or a job
+  DeviceFlags device;
+  WeightFlags weights;
+  SamplingFlags sampling;
+  TrafficFlags traffic;
+  std::optional<int64_t> maxConcurrency; // requests in the engine at a time; unset: all
+  bool ignoreEos = false;
+  std::vector<std::string> goodput;  // "ttft:200"
+  std::string percentiles = "50,99"; // --metric-percentiles
+  std::string metrics;               // --percentile-metrics; empty: all
+  SchedulerFlags scheduler;
+  std::optional<uint32_t> placement; // as RunOptions has it
+  double linkBandwidth = 0;
+  std::string svg, output; // output files: the picture, the JSON
+  bool overwrite = false;
+  bool detailed = false; // --save-detailed: each request in the JSON
+  bool all = false;      // tables whole
+  bool json = false;
+};
+
 struct ProfileOptions {
   JobInput job;
   DeviceFlags device;
@@ -162,6 +198,7 @@ absl::Status inspectCommand(const InspectOptions &options);
 absl::Status timelineCommand(const TimelineOptions &options);
 absl::Status runCommand(const RunOptions &options);
 absl::Status benchCommand(const BenchOptions &options);
+absl::Status benchServeCommand(const BenchServeOptions &options);
 absl::Status fleetCommand(const FleetOptions &options);
 absl::Status profileCommand(const ProfileOptions &options);
 absl::Status recordShowCommand(const RecordOptions &options);

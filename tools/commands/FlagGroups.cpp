@@ -84,10 +84,11 @@ void addScheduler(CLI::App &app, SchedulerFlags &flags) {
                              "padded to the longest",
                              {{"vllm", serve::Batching::Continuous}, {"static", serve::Batching::Static}})
       ->group(kGroup);
-  addInteger<int64_t>(app, "--max-num-seqs", flags.maxNumSeqs, "sequences with rows in one iteration, at most", 1)
+  addInteger<int64_t>(app, "--max-num-seqs", flags.maxNumSeqs, "sequences with rows in one iteration, at most", 1,
+                      int64_t{1} << 20)
       ->group(kGroup);
   addInteger<int64_t>(app, "--max-num-batched-tokens", flags.maxNumBatchedTokens,
-                      "rows of an iteration that has rows of prompts, at most", 1)
+                      "rows of an iteration that has rows of prompts, at most", 1, int64_t{1} << 24)
       ->group(kGroup);
   app.add_flag("!--no-chunked-prefill", flags.chunkedPrefill, "prompts whole, and decodes wait for them")
       ->group(kGroup);

@@ -123,6 +123,11 @@ absl::Status usageError(const CLI::ParseError &error, const std::string &command
     const std::string what = absl::StrJoin(words, " ");
     return badUsage(cat(what, ": expected a flag or an argument of ", command, more));
   }
+  constexpr std::string_view kExcludes = " excludes ";
+  if (const size_t at = text.find(kExcludes);
+      dynamic_cast<const CLI::ExcludesError *>(&error) != nullptr && at != std::string::npos)
+    return badUsage(
+        cat(text.substr(at + kExcludes.size()), " before ", text.substr(0, at), ": expected it behind", more));
   const std::string name = text.substr(0, text.find(':'));
   if (dynamic_cast<const CLI::ArgumentMismatch *>(&error) != nullptr)
     return badUsage(text.find("received") != std::string::npos && text.find("At Most") != std::string::npos

@@ -17,6 +17,18 @@ constexpr double kEdge = 24; // between the plot's ends and its first and last x
 constexpr std::array kColours = {"#3b76c4", "#e08a2c", "#d64545", "#8b5cc4", "#2e9b6b", "#7d8590"};
 constexpr double kDecades = 20; // most over least from which on an axis is logarithmic
 
+// The nearest of 1, 2 or 5 times a power of ten that is at most `value`, or at least.
+double roundOff(double value, bool up) {
+  const double power = std::pow(10, std::floor(std::log10(value)));
+  double below = power;
+  for (const double factor : {1.0, 2.0, 5.0, 10.0}) {
+    if (factor * power >= value * (1 - 1e-12))
+      return up || factor * power <= value * (1 + 1e-12) ? factor * power : below;
+    below = factor * power;
+  }
+  return below;
+}
+
 // A panel's y axis.
 class Scale {
 public:
@@ -35,8 +47,8 @@ public:
       take(*panel.limit);
     logarithmic_ = panel.spreads && most_ > kDecades * least;
     if (logarithmic_) {
-      least_ = std::pow(10, std::floor(std::log10(least)));
-      most_ = std::pow(10, std::ceil(std::log10(most_)));
+      least_ = roundOff(least, /*up=*/false);
+      most_ = roundOff(most_, /*up=*/true);
     } else {
       most_ = axisTop(most_);
     }
@@ -50,7 +62,7 @@ public:
   std::vector<double> ticks() const {
     std::vector<double> out;
     if (logarithmic_)
-      for (double tick = least_; tick <= most_ * 1.001; tick *= 10)
+      for (double tick = std::pow(10, std::ceil(std::log10(least_) - 1e-9)); tick <= most_ * 1.001; tick *= 10)
         out.push_back(tick);
     else
       for (int quarter = 0; quarter <= 4; ++quarter)
@@ -104,9 +116,10 @@ private:
     body_.text(left_ - kLeft + 16, top - 14, panel.title, R"(font-size="12" font-weight="600" fill="#1f2328")");
     for (const double tick : scale.ticks()) {
       const double y = yOf(tick);
-      body_.line(left_, y, right, y, y > bottom - 0.05 ? "stroke=\"#57606a\"" : "stroke=\"#e6e8eb\"");
+      body_.line(left_, y, right, y, "stroke=\"#e6e8eb\"");
       body_.text(left_ - 6, y + 4, axisLabel(tick), R"(text-anchor="end" fill="#57606a")");
     }
+    body_.line(left_, bottom, right, bottom, "stroke=\"#57606a\"");
     for (size_t i = 0; i < chart_.x.size(); ++i) {
       body_.line(xOf(i), bottom, xOf(i), bottom + 4, "stroke=\"#57606a\"");
       body_.text(xOf(i), bottom + 16, std::isinf(chart_.x[i]) ? "inf" : absl::StrFormat("%g", chart_.x[i]),
@@ -141,11 +154,11 @@ private:
 
   // From the right: the limit, then the lines, the first of them leftmost.
   void drawKey(const LinePanel &panel, double right, double y) {
-    constexpr double kCharacter = 6.8;
+    constexpr double kCharacter = 6.4;
     double at = right;
     const auto name = [&](const std::string &what) {
       body_.text(at, y, what, R"(text-anchor="end" fill="#1f2328")");
-      at -= kCharacter * static_cast<double>(what.size()) + 4;
+      at -= kCharacter * static_cast<double>(what.size()) + 8;
     };
     if (panel.limit) {
       name(panel.limitName);

@@ -203,8 +203,8 @@ private:
       uint32_t serve::EngineSample::*of;
     };
     double at = 190;
-    for (const Part &part : {Part{"running", kRunning, &serve::EngineSample::running},
-                             Part{"waiting", kWaiting, &serve::EngineSample::waiting}}) {
+    for (const Part &part : {Part{"waiting", kWaiting, &serve::EngineSample::waiting},
+                             Part{"running", kRunning, &serve::EngineSample::running}}) {
       const std::string d = steps([&](const serve::EngineSample &s) { return static_cast<double>(s.*part.of); }, y);
       body_.path(d, absl::StrFormat("fill=\"none\" stroke-width=\"1.4\" stroke=\"%s\"", part.colour));
       body_.rect(at, top - 18, 14, 4, fill(part.colour));

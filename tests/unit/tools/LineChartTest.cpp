@@ -59,6 +59,11 @@ TEST(LineChart, OrdersOfMagnitudeTakeALogarithmicAxis) {
   // 10 to 1000, two decades: 100 is half-way up, 92 + 85.
   const std::string svg = lineChartSvg(chartOf({1, 2, 4}, {10.0, 100.0, 1000.0}, /*spreads=*/true));
   EXPECT_THAT(svg, HasSubstr("M86.0 262.0L322.0 177.0L558.0 92.0"));
+  // From 20 to 2000, 200 half-way; only powers of ten are written.
+  const std::string rounded = lineChartSvg(chartOf({1, 2, 4}, {20.0, 200.0, 1500.0}, /*spreads=*/true));
+  EXPECT_THAT(rounded, HasSubstr("M86.0 262.0L322.0 177.0L"));
+  EXPECT_THAT(rounded, HasSubstr(">100<"));
+  EXPECT_THAT(rounded, Not(HasSubstr(">20<")));
   // 40 over 10 is less than twenty times: from 0 to 40.
   EXPECT_THAT(lineChartSvg(chartOf({1, 2, 4}, {10.0, 20.0, 40.0}, /*spreads=*/true)), HasSubstr("M86.0 219.5"));
 }

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// bench serve: requests that come at their times on one engine, and what became of them; once or at several rates.
+//
+//   flags, trace -> ServeTraffic;  plan | model -> ServePlan      refused before work starts
+//   lengths -> plan -> Runtime::load -> a warm-up -> runTraffic() at each rate -> ServeReport: text, JSON, picture
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
+#include "runtime/core/Runtime.h"
+#include "runtime/core/TransitionPaths.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/PlacementTable.h"
+#include "runtime/serve/traffic/Metrics.h"
+#include "tools/commands/Commands.h"
+#include "tools/commands/Devices.h"
+#include "tools/commands/EngineSetup.h"
+#include "tools/commands/InputErrors.h"
+#include "tools/commands/Outputs.h"
+#include "tools/commands/Progress.h"
+#include "tools/commands/PromptIds.h"
+#include "tools/commands/RunSource.h"
+#include "tools/commands/ServePlan.h"
+#include "tools/commands/ServeTraffic.h"
+#include "tools/commands/Terminal.h"
+#include "tools/report/InspectReport.h"
+#include "tools/report/ServeReport.h"
+
+namespace headrace::tools {
+namespace {
+
+using model::cat;
+
+// "ttft,itl": in the order of reports.
+absl::StatusOr<std::vector<ServeMetric>> parseMetrics(const std::string &text) {
+  std::vector<ServeMetric> out(serveMetrics().begin(), serveMetrics().end());
+  if (text.empty())
+    return out;
+  const std::vector<std::string> words = absl::StrSplit(text, ',');
+  for (const std::string &word : words)
+    if (std::none_of(out.begin(), out.end(), [&](const ServeMetric &metric) { return metric.name == word; }))
+      return badFlag("--percentile-metrics", text, "some of ttft, tpot, itl, e2el and queueing, such as ttft,itl");
+  std::erase_if(out, [&](const ServeMetric &metric) {
+    return std::find(words.begin(), words.end(), metric.name) == words.end();
+  });
+  return out;
+}
+
+// A refusal of what a flag said, by the library that reads it.
+template <class Value> absl::StatusOr<Value> ofFlag(std::string_view flag, absl::StatusOr<Value> value) {
+  if (value.ok())
+    return value;
+  return absl::Status(value.status().code(), cat(kCommandLine, ": ", flag, ": ", value.status().message()));
+}
+
+class BenchServe {
+public:
+  explicit BenchServe(const BenchServeOptions &options) : options_(options) {}
+
+  absl::Status run() {
+    RETURN_IF_ERROR(open());
+    RETURN_IF_ERROR(makePlan());
+    RETURN_IF_ERROR(load());
+    RETURN_IF_ERROR(warmUp());
+    for (const double rate : traffic_->rates())
+      RETURN_IF_ERROR(serveAt(rate));
+    return report();
+  }
+
+private:
+  // Everything that can be refused before the work starts.
+  absl::Status open() {
+    if (!options_.device.device.empty())
+      RETURN_IF_ERROR(openDevice(options_.device.device));
+    RETURN_IF_ERROR(readFlags());
+    ASSIGN_OR_RETURN(traffic, ServeTraffic::open(options_.traffic));
+    Outputs outputs(options_.overwrite);
+    outputs.add("--svg", options_.svg, OutputKind::Bench);
+    outputs.add("--output", options_.output, OutputKind::Bench);
+    outputs.addInputs({options_.traffic.path, options_.weights.folder});
+    ASSIGN_OR_RETURN(source, ServePlan::open(options_, outputs));
+    if (!device_)
+      RETURN_IF_ERROR(openDevice(deviceName(options_.device, source.hardware())));
+    RETURN_IF_ERROR(traffic.draw(source.mostContext()));
+    for (const int32_t id : stopIds_)
+      if (id >= source.model().vocab)
+        return badNumber("--stop-ids", id,
+                         cat("token ids from 0 to ", source.model().vocab - 1, ", the model's vocabulary"));
+    if (device_->holdsData()) {
+      ASSIGN_OR_RETURN(weights, openWeights(options_.weights, source.weights()));
+      weights_ = std::move(weights);
+    }
+    outputs_.emplace(std::move(outputs));
+    source_.emplace(std::move(source));
+    traffic_.emplace(std::move(traffic));
+    return absl::OkStatus();
+  }
+
+  absl::Status openDevice(const std::string &name) {
+    ASSIGN_OR_RETURN(device, makeDevice(name, options_.device));
+    device_ = std::move(device);
+    return absl::OkStatus();
+  }
+
+  absl::Status readFlags() {
+    RETURN_IF_ERROR(checkWeightFlags(options_.weights));
+    if (options_.sampling.topP && options_.sampling.temperature == 0)
+      return badNumber("--top-p", *options_.sampling.topP,
+                       "--temperature above 0 beside it: at 0 the likeliest token is taken, whatever its share");
+    if (options_.ignoreEos && !options_.sampling.stopIds.empty())
+      return badFlag("--stop-ids", options_.sampling.stopIds, "--ignore-eos is given, too", "one of them");
+    ASSIGN_OR_RETURN(stopIds, parseIds(options_.sampling.stopIds, "command line: --stop-ids"));
+    stopIds_ = std::move(stopIds);
+    ASSIGN_OR_RETURN(goodput, ofFlag("--goodput", serve::parseGoodput(options_.goodput)));
+    ASSIGN_OR_RETURN(percentiles, ofFlag("--metric-percentiles", serve::parsePercentiles(options_.percentiles)));
+    ASSIGN_OR_RETURN(metrics, parseMetrics(options_.metrics));
+    report_.goodput = goodput;
+    report_.percentiles = std::move(percentiles);
+    report_.metrics = std::move(metrics);
+    return absl::OkStatus();
+  }
+
+  absl::Status makePlan() {
+    ASSIGN_OR_RETURN(plan, std::move(*source_).makePlan(options_, *traffic_));
+    plan_ = std::move(plan);
+    source_.reset();
+    if (options_.placement && *options_.placement >= plan_.placements.size())
+      return badNumber("--placement", *options_.placement,
+                       cat("one of the plan's ", plan_.placements.size(), ", from 0"));
+    RETURN_IF_ERROR(core::TransitionPaths::check(plan_));
+    scheduler_ = options_.scheduler;
+    if (compiled() && scheduler_.maxNumBatchedTokens) // its buckets are not larger than its KV cache
+      scheduler_.maxNumBatchedTokens =
+          std::min(*scheduler_.maxNumBatchedTokens, serve::engineBounds(plan_).maxNumBatchedTokens);
+    return checkScheduler(scheduler_, plan_);
+  }
+
+  core::DeviceOptions deviceOptions() const { return {.linkBandwidth = options_.linkBandwidth}; }
+
+  uint32_t placementOf(const plan::IterationSize &size) const {
+    return options_.placement.value_or(plan::chosenPlacement(plan_, size).value_or(0));
+  }
+
+  absl::Status load() {
+    core::LoadOptions loading;
+    loading.placement = placementOf({1, 1, 1});
+    Progress progress("loading", Amount::Bytes);
+    loading.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
+    ASSIGN_OR_RETURN(runtime, core::Runtime::load(plan_, *device_, deviceOptions(), weights_.get(), loading));
+    runtime_ = std::move(runtime);
+    weights_.reset(); // the homes are filled; the files are no longer needed
+    return absl::OkStatus();
+  }
+
+  serve::TrafficOptions trafficOptions() const {
+    serve::TrafficOptions traffic;
+    traffic.engine.maxNumSeqs = scheduler_.maxNumSeqs.value_or(0);
+    traffic.engine.maxNumBatchedTokens = scheduler_.maxNumBatchedTokens.value_or(0);
+    traffic.engine.prefill = scheduler_.chunkedPrefill ? serve::Prefill::Chunked : serve::Prefill::Whole;
+    traffic.engine.batching = scheduler_.batching;
+    if (!options_.placement && !plan_.choices.empty())
+      traffic.engine.placementOf = [this](const serve::ComposedIteration &next) { return placementOf(next); };
+    traffic.sampling = {static_cast<float>(options_.sampling.temperature),
+                        static_cast<float>(options_.sampling.topP.value_or(1)), options_.traffic.seed};
+    traffic.stopTokens = stopIds_;
+    traffic.promptSeed = options_.traffic.seed;
+    traffic.maxConcurrency = options_.maxConcurrency.value_or(0);
+    traffic.sampleEveryNs = 10'000; // and longer as there are too many
+    traffic.keepTokenTimes = true;
+    return traffic;
+  }
+
+  bool compiled() const { return !isPlanFile(options_.job.source); }
+
+  // One request by itself that does not count: caches, page faults, clock rates; slots as an iteration leaves them.
+  absl::Status warmUp() {
+    ASSIGN_OR_RETURN(requests, traffic_->at(traffic_->rates().front()));
+    requests.resize(1);
+    requests[0].arrivalNs = 0;
+    requests[0].outputTokens = std::min<int64_t>(requests[0].outputTokens, 2);
+    return serve::runTraffic(*runtime_, requests, trafficOptions()).status();
+  }
+
+  absl::Status serveAt(double rate) {
+    ASSIGN_OR_RETURN(requests, traffic_->at(rate));
+    Progress progress(rate > 0 ? cat("serving at ", rate, " requests/s") : std::string("serving"));
+    serve::TrafficOptions options = trafficOptions();
+    uint64_t tokens = 0;
+    options.onToken = [&](size_t, const serve::EngineToken &) {
+      if (++tokens % 64 == 0)
+        progress.update(tokens, static_cast<uint64_t>(traffic_->outputTokens()));
+    };
+    ASSIGN_OR_RETURN(result, serve::runTraffic(*runtime_, requests, options));
+    const serve::MetricsOptions metrics{.percentiles = report_.percentiles, .goodput = report_.goodput};
+    ServeRun run{.requestRate = rate, .metrics = serve::summarize(result, metrics), .result = std::move(result)};
+    run.result.itlNs = {};
+    report_.runs.push_back(std::move(run));
+    return absl::OkStatus();
+  }
+
+  absl::Status report() {
+    report_.model = plan_.model->name;
+    report_.hardware = plan_.hardware.name;
+    report_.device = options_.device.device.empty() ? std::string(device_->kind()) : options_.device.device;
+    if (!compiled())
+      report_.plan = options_.job.source;
+    const uint32_t shown = options_.placement.value_or(runtime_->placement());
+    report_.offloaded = describePlacement(plan_, plan_.placements[shown]);
+    if (options_.placement || plan_.choices.empty())
+      report_.placement = plan_.placements[shown].name;
+    report_.context = plan_.maxContext;
+    report_.kvBlocks = report_.runs.front().result.kvBlocks;
+    report_.blockTokens = plan_.blockTokens;
+    report_.scheduler = scheduler_.batching == serve::Batching::Static ? "static" : "vllm";
+    report_.prefill = scheduler_.chunkedPrefill ? "chunked prefill" : "prompts whole";
+    const serve::EngineBounds bounds = serve::engineBounds(plan_);
+    report_.maxNumSeqs = scheduler_.maxNumSeqs.value_or(bounds.maxNumSeqs);
+    report_.maxNumBatchedTokens = scheduler_.maxNumBatchedTokens.value_or(bounds.maxNumBatchedTokens);
+    report_.dataset = datasetName(options_.traffic.dataset);
+    report_.lengths = traffic_->lengthsText();
+    report_.numPrompts = traffic_->count();
+    report_.maxConcurrency = options_.maxConcurrency.value_or(0);
+    report_.burstiness = options_.traffic.burstiness.value_or(1);
+    report_.seed = options_.traffic.seed;
+    report_.detailed = options_.detailed;
+    return write();
+  }
+
+  absl::Status write() const {
+    const std::string json = report_.json();
+    if (!options_.svg.empty())
+      RETURN_IF_ERROR(outputs_->write(options_.svg, report_.svg()));
+    if (!options_.output.empty())
+      RETURN_IF_ERROR(outputs_->write(options_.output, json));
+    show(options_.json ? json : report_.text(options_.all), options_.json);
+    bool served = false;
+    for (const ServeRun &run : report_.runs) {
+      served |= run.metrics.completed > 0;
+      for (size_t r = 0; r < run.result.requests.size(); ++r) // wrong numbers are no answer, whoever else was served
+        if (const absl::Status &why = run.result.requests[r].why; absl::IsAborted(why))
+          return withReport(absl::Status(why.code(), cat("request ", r + 1, ": ", why.message())));
+    }
+    if (!served)
+      return withReport(absl::FailedPreconditionError("bench serve: no request was served, for the reasons above"));
+    return absl::OkStatus();
+  }
+
+  const BenchServeOptions &options_;
+  std::vector<int32_t> stopIds_;
+  std::optional<ServeTraffic> traffic_;
+  std::optional<Outputs> outputs_;
+  std::optional<ServePlan> source_; // until the plan is made
+  std::unique_ptr<core::Device> device_;
+  std::unique_ptr<model::WeightSource> weights_; // until they are loaded
+  plan::Plan plan_;
+  SchedulerFlags scheduler_; // as the plan allows
+  std::unique_ptr<core::Runtime> runtime_;
+  ServeReport report_;
+};
+
+} // namespace
+
+absl::Status benchServeCommand(const BenchServeOptions &options) { return BenchServe(options).run(); }
+
+} // namespace headrace::tools

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/ServePlan.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/PlanFile.h"
+#include "tools/commands/Compiling.h"
+#include "tools/commands/EngineSetup.h"
+#include "tools/commands/ModelPath.h"
+#include "tools/commands/RunSource.h"
+#include "tools/report/BenchReport.h"
+
+namespace headrace::tools {
+namespace {
+
+using model::cat;
+
+constexpr int64_t kDefaultSeqs = 256; // vLLM's for years
+// Rows of an iteration with prompts, and the smallest bucket of them: the compiler's own.
+constexpr int64_t kDefaultBatchedTokens = 2048, kSmallestMixed = 16;
+
+// least, twice, four times, ... and most.
+std::vector<int64_t> powersOfTwo(int64_t least, int64_t most) {
+  std::vector<int64_t> out;
+  for (int64_t size = least; size < most; size *= 2)
+    out.push_back(size);
+  out.push_back(most);
+  return out;
+}
+
+// Sizes that neither the job nor a flag says: as many seats as requests may take at a time, the longest request, and
+// iterations of as many rows as are asked for.
+void fitSizes(const BenchServeOptions &options, const ServeTraffic &traffic, model::Job &job) {
+  if (!job.goal.batch)
+    job.goal.batch = options.scheduler.maxNumSeqs.value_or(
+        std::min({kDefaultSeqs, traffic.count(), options.maxConcurrency.value_or(kDefaultSeqs),
+                  options.scheduler.maxNumBatchedTokens.value_or(kDefaultSeqs)}));
+  if (!job.goal.context)
+    job.goal.context = std::min(traffic.longest(), job.model->spec->maxPositions);
+  if (!job.buckets.newTokens.empty())
+    return;
+  const int64_t byDefault = options.scheduler.chunkedPrefill
+                                ? kDefaultBatchedTokens
+                                : std::max(kDefaultBatchedTokens, std::min(traffic.longestPrompt(), *job.goal.context));
+  const int64_t all = job.goal.kvTokens.value_or(*job.goal.batch * *job.goal.context);
+  // A bucket of prompts has more rows than sequences.
+  const int64_t most =
+      std::min(std::max(options.scheduler.maxNumBatchedTokens.value_or(byDefault), *job.goal.batch + 1), all);
+  job.buckets.newTokens = powersOfTwo(std::min(kSmallestMixed, most), most);
+}
+
+uint64_t hostBytes(const plan::Plan &plan) {
+  uint64_t bytes = 0;
+  for (uint32_t placement = 0; placement < plan.placements.size(); ++placement)
+    bytes += offloadedBytes(plan, placement);
+  return bytes;
+}
+
+// A KV cache of all that every seat may take, or where that does not fit beside the weights of what does: so vLLM has
+// it, too. Nothing is offloaded for it that one request's does not take.
+absl::StatusOr<plan::Plan> compileWithKv(model::Job job) {
+  if (job.goal.kvTokens || job.goal.kvDeviceMemory)
+    return compileJob(job);
+  const int64_t block = std::max<int64_t>(job.goal.blockTokens, 1);
+  const int64_t sequence = (*job.goal.context + block - 1) / block * block;
+  const int64_t all = *job.goal.batch * sequence;
+  const int64_t least = std::min(all, std::max(sequence, job.buckets.newTokens.back()));
+  job.goal.kvTokens = least;
+  ASSIGN_OR_RETURN(smallest, compileJob(job));
+  const uint64_t offloaded = hostBytes(smallest);
+  int64_t tokens = std::min(all, maxTokens(smallest, job.goal.deviceMemory.value_or(job.hardware->memoryBytes)));
+  // Alignment may cost a few blocks.
+  for (int64_t less = block; tokens > least; tokens -= less, less *= 2) {
+    job.goal.kvTokens = tokens;
+    absl::StatusOr<plan::Plan> plan = compileJob(job);
+    if (plan.ok() && hostBytes(*plan) <= offloaded)
+      return plan;
+    if (!plan.ok() && !absl::IsResourceExhausted(plan.status()))
+      return plan;
+  }
+  return smallest;
+}
+
+} // namespace
+
+absl::StatusOr<ServePlan> ServePlan::open(const BenchServeOptions &options, Outputs &outputs) {
+  ServePlan source;
+  if (const std::string &file = options.job.source; isPlanFile(file)) {
+    if (options.job.any())
+      return refuseJobFlags(options.job);
+    ASSIGN_OR_RETURN(plan, plan::readPlan(file));
+    plan.modelPath = pathFromPlan(plan.modelPath, file);
+    outputs.addInput(file);
+    outputs.addInput(plan.modelPath);
+    source.plan_ = std::move(plan);
+  } else {
+    ASSIGN_OR_RETURN(assembled, assembleJob(options.job));
+    for (const std::string &note : assembled.notes)
+      std::fprintf(stderr, "headrace: %s\n", note.c_str());
+    outputs.addInputs(assembled.job.files);
+    if (options.linkBandwidth > 0)
+      setLink(options.linkBandwidth, *assembled.job.hardware);
+    source.assembled_ = std::move(assembled);
+  }
+  RETURN_IF_ERROR(outputs.check());
+  return source;
+}
+
+int64_t ServePlan::mostContext() const {
+  return plan_ ? plan_->maxContext
+               : std::min(assembled_->job.goal.context.value_or(model().maxPositions), model().maxPositions);
+}
+
+absl::StatusOr<plan::Plan> ServePlan::makePlan(const BenchServeOptions &options, const ServeTraffic &traffic) && {
+  if (plan_)
+    return *std::move(plan_);
+  fitSizes(options, traffic, assembled_->job);
+  RETURN_IF_ERROR(checkScheduler(options.scheduler, *assembled_->job.goal.batch));
+  absl::StatusOr<plan::Plan> plan = compileWithKv(assembled_->job);
+  return plan.ok() ? std::move(plan) : aboutInput(assembled_->input, plan.status());
+}
+
+} // namespace headrace::tools

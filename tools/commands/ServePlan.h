@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What `headrace bench serve` runs: a plan that was read, or one that is compiled for the traffic.
+//
+//   ServePlan::open(options, outputs)    reads a plan, or a model and its job
+//   makePlan(traffic)                    compiles: seats, the longest request, a KV cache of what memory is left
+#pragma once
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "runtime/plan/Plan.h"
+#include "tools/commands/Commands.h"
+#include "tools/commands/Outputs.h"
+#include "tools/commands/RunSetup.h"
+#include "tools/commands/ServeTraffic.h"
+
+namespace headrace::tools {
+
+class ServePlan {
+public:
+  // Adds what it reads to the inputs of `outputs`, and checks them.
+  static absl::StatusOr<ServePlan> open(const BenchServeOptions &options, Outputs &outputs);
+
+  const model::ModelSpec &model() const { return plan_ ? plan_->model : assembled_->job.model->spec; }
+  model::DeviceKind hardware() const { return plan_ ? plan_->hardware.kind : assembled_->job.hardware->kind; }
+  // The longest request that it will take: the plan's context, the job's, or what the model has positions for.
+  int64_t mostContext() const;
+  // Of this object's model.
+  WantedWeights weights() const { return plan_ ? weightsOf(*plan_) : weightsOf(assembled_->job); }
+  absl::StatusOr<plan::Plan> makePlan(const BenchServeOptions &options, const ServeTraffic &traffic) &&;
+
+private:
+  std::optional<plan::Plan> plan_;        // either
+  std::optional<AssembledJob> assembled_; // or
+};
+
+} // namespace headrace::tools

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The traffic of `headrace bench serve`, from its flags: how long requests are, and when they come.
+//
+//   ServeTraffic::open(flags)    refuses what flags alone tell, reads a trace
+//   draw(context)                lengths, once it is known what a plan holds
+//   at(rate)                     the same requests at each rate
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/serve/traffic/Lengths.h"
+#include "runtime/serve/traffic/Traffic.h"
+#include "tools/commands/Commands.h"
+
+namespace headrace::tools {
+
+std::string_view datasetName(Dataset dataset); // "random", ...
+
+class ServeTraffic {
+public:
+  static absl::StatusOr<ServeTraffic> open(const TrafficFlags &flags);
+
+  // Lengths that fit the context, of a trace as they are.
+  absl::Status draw(int64_t context);
+  // Behind draw().
+  int64_t count() const { return static_cast<int64_t>(requests_.size()); }
+  int64_t longest() const { return longest_; }             // prompt and output together
+  int64_t longestPrompt() const { return longestPrompt_; } // of any
+  int64_t outputTokens() const { return outputTokens_; }   // of all
+  std::string lengthsText() const;                         // "1024 tokens in, 128 out", "sharegpt lengths"
+
+  // Requests/s, ascending; 0: at the times of the trace. One or more.
+  const std::vector<double> &rates() const { return rates_; }
+  absl::StatusOr<std::vector<serve::TrafficRequest>> at(double rate) const;
+
+private:
+  explicit ServeTraffic(const TrafficFlags &flags) : flags_(flags) {}
+  absl::Status readRates();
+  absl::Status readTraceFile();
+
+  TrafficFlags flags_;
+  std::vector<double> rates_;
+  std::vector<serve::TrafficRequest> requests_; // at the times of a trace
+  int64_t longest_ = 0, longestPrompt_ = 0, outputTokens_ = 0;
+};
+
+} // namespace headrace::tools

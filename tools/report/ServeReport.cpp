@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/report/ServeReport.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "runtime/base/Text.h"
+#include "tools/report/Format.h"
+#include "tools/timeline/LineChart.h"
+#include "tools/timeline/TrafficSvg.h"
+
+namespace headrace::tools {
+namespace {
+
+using model::cat;
+using serve::TrafficMetrics;
+
+constexpr ServeMetric kMetrics[] = {
+    {"ttft", "TTFT", &TrafficMetrics::ttft, &serve::GoodputObjectives::ttftMs},
+    {"tpot", "TPOT", &TrafficMetrics::tpot, &serve::GoodputObjectives::tpotMs},
+    {"itl", "ITL", &TrafficMetrics::itl, nullptr},
+    {"e2el", "E2EL", &TrafficMetrics::e2el, &serve::GoodputObjectives::e2elMs},
+    {"queueing", "queueing", &TrafficMetrics::queueing, nullptr},
+};
+
+// A reason without its numbers.
+std::string kindOfReason(std::string_view why) {
+  std::string kind;
+  for (const char c : why)
+    if (c < '0' || c > '9')
+      kind += c;
+  return kind;
+}
+
+std::string plural(uint64_t count, const char *what) { return cat(count, " ", what, count == 1 ? "" : "s"); }
+std::string perSecond(double value) { return absl::StrFormat("%.2f", value); }
+std::string ms(double value) { return absl::StrFormat("%.3f", value); }
+std::string rateText(double rate) { return std::isinf(rate) ? "inf" : absl::StrFormat("%g", rate); }
+std::string percentileName(double percentile) { return absl::StrFormat("p%g", percentile); }
+
+double kvPeakPercent(const TrafficMetrics &m) {
+  return 100 * static_cast<double>(m.peakKvBlocks) / static_cast<double>(std::max<int64_t>(m.kvBlocks, 1));
+}
+std::string kvPeak(const TrafficMetrics &m) { return absl::StrFormat("%.0f%%", kvPeakPercent(m)); }
+
+std::string objectivesText(const serve::GoodputObjectives &goodput) {
+  std::string text;
+  for (const ServeMetric &metric : kMetrics)
+    if (metric.objective != nullptr && goodput.*metric.objective)
+      text += absl::StrFormat("%s%s %g ms", text.empty() ? "" : ", ", std::string(metric.title),
+                              *(goodput.*metric.objective));
+  return text;
+}
+
+// Everything about one rate, a line a figure, and a table of its latencies.
+class OneRun {
+public:
+  OneRun(const ServeReport &report, const ServeRun &run) : report_(report), run_(run), m_(run.metrics) {}
+
+  std::string text() {
+    requests();
+    line("duration", absl::StrFormat("%.3f s", m_.durationS));
+    line("tokens", cat(m_.inputTokens, " in, ", m_.outputTokens, " out"));
+    line("throughput", perSecond(m_.requestThroughput) + " requests/s, " + perSecond(m_.outputThroughput) +
+                           " output tokens/s, " + perSecond(m_.totalThroughput) + " tokens/s in all");
+    if (report_.goodput.any())
+      line("goodput", absl::StrFormat("%s requests/s: %.0f of %d within %s", perSecond(m_.requestGoodput),
+                                      m_.requestGoodput * m_.durationS, m_.requests, objectivesText(report_.goodput)));
+    line("concurrency", cat("at most ", plural(m_.peakConcurrency, "request"), " at a time"));
+    line("KV cache", cat("at most ", m_.peakKvBlocks, " of ", m_.kvBlocks, " blocks in use (", kvPeak(m_), ")"));
+    line("preemptions", m_.preemptions == 0
+                            ? std::string("none")
+                            : cat(m_.preemptions, " of ", plural(m_.preemptedRequests, "request"), ", by recompute"));
+    const serve::EngineCounters &engine = run_.result.engine;
+    line("iterations", cat(engine.iterations, ", ", engine.prefillIterations, " of them with prompts; ",
+                           plural(engine.thrownAwayRows, "row"), " thrown away",
+                           engine.paddedRows > 0 ? cat(", ", engine.paddedRows, " of padding") : ""));
+    const core::DeviceCounters &device = run_.result.device;
+    line("moved", formatBytes(device.h2dBytes) + " to the device, " + formatBytes(device.d2hBytes) + " back");
+    return out_ + "\n" + latencies();
+  }
+
+private:
+  void line(const char *name, const std::string &value) { absl::StrAppendFormat(&out_, "%-16s %s\n", name, value); }
+
+  void requests() {
+    std::string text = cat(m_.completed, " successful");
+    if (m_.refused > 0)
+      text += cat(", ", m_.refused, " refused");
+    if (m_.failed > 0)
+      text += cat(", ", m_.failed, " failed");
+    line("requests", text);
+    constexpr size_t kMost = 3;
+    const std::vector<ServeRefusal> refusals = refusalsOf(run_.result.requests);
+    for (size_t i = 0; i < std::min(refusals.size(), kMost); ++i)
+      line(refusals[i].started ? "failed" : "refused",
+           cat(refusals[i].count, refusals[i].count == 1 ? ": " : ", the first: ", refusals[i].first));
+    if (refusals.size() > kMost)
+      line("refused", cat(refusals.size() - kMost, " more reasons: --json has them"));
+  }
+
+  std::string latencies() const {
+    std::vector<std::string> header = {"ms", "mean", "median"};
+    for (const double percentile : report_.percentiles)
+      if (percentile != 50)
+        header.push_back(percentileName(percentile));
+    std::vector<std::vector<std::string>> table{header};
+    for (const ServeMetric &metric : report_.metrics) {
+      const serve::LatencySummary &of = m_.*metric.of;
+      std::vector<std::string> row = {std::string(metric.title)};
+      const auto cell = [&](double value) { row.push_back(of.count == 0 ? "-" : ms(value)); };
+      cell(of.meanMs);
+      cell(of.medianMs);
+      for (size_t p = 0; p < report_.percentiles.size(); ++p)
+        if (report_.percentiles[p] != 50)
+          cell(of.percentilesMs[p]);
+      table.push_back(std::move(row));
+    }
+    return table.size() > 1 ? formatTable(table) : "";
+  }
+
+  const ServeReport &report_;
+  const ServeRun &run_;
+  const TrafficMetrics &m_;
+  std::string out_;
+};
+
+// A row a rate.
+std::string ratesTable(const ServeReport &report, bool all) {
+  std::vector<std::string> header = {"requests/s", "successful", "refused", "done/s"};
+  if (report.goodput.any())
+    header.emplace_back("goodput/s");
+  header.insert(header.end(), {"output tokens/s", "KV peak", "preempted"});
+  for (const ServeMetric &metric : report.metrics)
+    for (size_t p = 0; p < report.percentiles.size(); ++p)
+      header.push_back((p == 0 ? std::string(metric.title) + " " : "") + percentileName(report.percentiles[p]));
+  std::vector<std::vector<std::string>> table{header};
+  for (const ServeRun &run : report.runs) {
+    const TrafficMetrics &m = run.metrics;
+    std::vector<std::string> row = {rateText(run.requestRate), cat(m.completed), cat(m.refused + m.failed),
+                                    perSecond(m.requestThroughput)};
+    if (report.goodput.any())
+      row.push_back(perSecond(m.requestGoodput));
+    row.insert(row.end(), {perSecond(m.outputThroughput), kvPeak(m), cat(m.preemptions)});
+    for (const ServeMetric &metric : report.metrics)
+      for (size_t p = 0; p < report.percentiles.size(); ++p)
+        row.push_back((m.*metric.of).count == 0 ? "-" : ms((m.*metric.of).percentilesMs[p]));
+    table.push_back(std::move(row));
+  }
+  return foldTable(table, all, "rates", kShowAll);
+}
+
+LineChart ratesChart(const ServeReport &report) {
+  LineChart chart;
+  chart.title = report.model + " on " + report.hardware;
+  chart.xName = "requests/s asked for";
+  for (const ServeRun &run : report.runs)
+    chart.x.push_back(run.requestRate);
+  const auto line = [&](std::string name, size_t colour, auto value) {
+    Line out{std::move(name), {}, colour};
+    for (const ServeRun &run : report.runs)
+      out.values.push_back(value(run.metrics));
+    return out;
+  };
+  for (const ServeMetric &metric : report.metrics) {
+    LinePanel panel;
+    panel.title = std::string(metric.title) + ", ms";
+    panel.spreads = true;
+    const auto known = [&](const TrafficMetrics &m, double value) {
+      return (m.*metric.of).count == 0 ? std::nullopt : std::optional(value);
+    };
+    for (size_t p = 0; p < report.percentiles.size(); ++p)
+      panel.lines.push_back(line(percentileName(report.percentiles[p]), p, [&](const TrafficMetrics &m) {
+        return known(m, (m.*metric.of).count == 0 ? 0 : (m.*metric.of).percentilesMs[p]);
+      }));
+    if (metric.objective != nullptr && report.goodput.*metric.objective) {
+      panel.limit = report.goodput.*metric.objective;
+      panel.limitName = "objective";
+    }
+    chart.panels.push_back(std::move(panel));
+  }
+  LinePanel requests;
+  requests.title = "requests done a second";
+  requests.lines.push_back(line("all", 5, [](const TrafficMetrics &m) { return m.requestThroughput; }));
+  if (report.goodput.any())
+    requests.lines.push_back(line("within objectives", 4, [](const TrafficMetrics &m) { return m.requestGoodput; }));
+  chart.panels.push_back(std::move(requests));
+  LinePanel tokens;
+  tokens.title = "output tokens a second";
+  tokens.lines.push_back(line("all", 5, [](const TrafficMetrics &m) { return m.outputThroughput; }));
+  chart.panels.push_back(std::move(tokens));
+  LinePanel kv;
+  kv.title = "KV cache in use at most, %";
+  kv.lines.push_back(line("peak", 3, kvPeakPercent));
+  chart.panels.push_back(std::move(kv));
+  return chart;
+}
+
+} // namespace
+
+absl::Span<const ServeMetric> serveMetrics() { return kMetrics; }
+
+std::vector<ServeRefusal> refusalsOf(const std::vector<serve::RequestTimes> &requests) {
+  std::vector<std::string> kinds;
+  std::vector<ServeRefusal> out;
+  for (const serve::RequestTimes &request : requests) {
+    if (request.why.ok())
+      continue;
+    const bool started = request.startNs >= 0;
+    std::string kind = kindOfReason({request.why.message().data(), request.why.message().size()});
+    size_t i = 0;
+    while (i < out.size() && (kinds[i] != kind || out[i].started != started))
+      ++i;
+    if (i == out.size()) {
+      kinds.push_back(std::move(kind));
+      out.push_back({0, started, std::string(request.why.message())});
+    }
+    ++out[i].count;
+  }
+  std::stable_sort(out.begin(), out.end(), [](const auto &a, const auto &b) { return a.count > b.count; });
+  return out;
+}
+
+std::string ServeReport::trafficText(double requestRate) const {
+  std::string text = cat(plural(static_cast<uint64_t>(numPrompts), "request"), ", ", lengths);
+  if (requestRate == 0)
+    text += ", at its times";
+  else if (std::isinf(requestRate))
+    text += ", all at once";
+  else
+    text += absl::StrFormat(", %g requests/s%s", requestRate,
+                            burstiness == 1 ? "" : absl::StrFormat(" (burstiness %g)", burstiness));
+  if (maxConcurrency > 0)
+    text += cat(", at most ", maxConcurrency, " at a time");
+  return text;
+}
+
+std::string ServeReport::text(bool all) const {
+  std::string out;
+  const auto line = [&](const char *name, const std::string &value) {
+    absl::StrAppendFormat(&out, "%-16s %s\n", name, value);
+  };
+  line("model", model + " on " + hardware);
+  line("device", device);
+  line("offloaded", offloaded);
+  line("engine", absl::StrFormat("%s, at most %d sequences and %d tokens an iteration, %s; context %d, %d KV blocks of "
+                                 "%d tokens",
+                                 scheduler, maxNumSeqs, maxNumBatchedTokens, prefill, context, kvBlocks, blockTokens));
+  if (runs.size() == 1) {
+    line("traffic", trafficText(runs[0].requestRate) + cat(", seed ", seed));
+    return out + OneRun(*this, runs[0]).text();
+  }
+  line("traffic", cat(plural(static_cast<uint64_t>(numPrompts), "request"), " a rate, ", lengths, ", seed ", seed,
+                      "; latencies in ms"));
+  if (goodput.any())
+    line("goodput", "requests within " + objectivesText(goodput));
+  out += "\n" + ratesTable(*this, all);
+  for (const ServeRun &run : runs)
+    for (const ServeRefusal &refusal : refusalsOf(run.result.requests))
+      absl::StrAppendFormat(&out, "%s requests/s: %d %s, the first: %s\n", rateText(run.requestRate), refusal.count,
+                            refusal.started ? "failed" : "refused", refusal.first);
+  return out;
+}
+
+std::string ServeReport::svg() const {
+  if (runs.size() == 1)
+    return trafficSvg(model + " on " + hardware,
+                      absl::StrFormat("device %s; %s; at most %d sequences and %d tokens an iteration", device,
+                                      trafficText(runs[0].requestRate), maxNumSeqs, maxNumBatchedTokens),
+                      runs[0].result);
+  LineChart chart = ratesChart(*this);
+  chart.subtitle =
+      absl::StrFormat("device %s; %s a rate, %s; at most %d sequences and %d tokens an iteration", device,
+                      plural(static_cast<uint64_t>(numPrompts), "request"), lengths, maxNumSeqs, maxNumBatchedTokens);
+  return lineChartSvg(chart);
+}
+
+} // namespace headrace::tools
