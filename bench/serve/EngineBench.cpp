@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the engine's thread takes of an iteration, the device's calls apart: a device that does nothing, all seats taken
-// by sequences that decode, each with its own length, so that they join and leave (bound 10 us and 0.2 us a sequence).
+// What the engine's thread takes of an iteration, the device's calls apart: a device that does nothing under a plan of
+// OPT-13B on h100 with all its buckets, all seats taken by sequences of their own lengths, so that they join and leave;
+// with stop ids (bound 10 us and 0.2 us a sequence, in CPU time; `share` of it).
 #include <benchmark/benchmark.h>
 
 #include <array>
 #include <cstdlib>
+#include <ctime>
 #include <vector>
 
+#include "bench/serve/ServeBench.h"
 #include "runtime/serve/engine/Engine.h"
-#include "tests/support/TinyPlan.h"
 
 namespace headrace::serve {
 namespace {
@@ -63,47 +65,46 @@ private:
   uint64_t launched_ = 0;
 };
 
-void iteration(benchmark::State &state) {
-  const int64_t seqs = state.range(0), context = 512;
-  const plan::Plan plan = core::tinyPlan(
-      {.spec = core::tinyLlama(1), .batch = seqs, .promptTokens = seqs + 64, .context = context, .blockTokens = 16});
-  IdleDevice device;
-  const auto runtime = core::Runtime::load(plan, device, {}, nullptr, {});
-  if (!runtime.ok())
-    return state.SkipWithError(runtime.status().ToString().c_str());
-  uint64_t live = 0, requests = 0;
-  EngineOptions options;
-  options.onEnd = [&](const EngineEnd &) { --live; };
-  const auto engine = Engine::create(**runtime, options);
-  if (!engine.ok())
-    return state.SkipWithError(engine.status().ToString().c_str());
-  const auto fill = [&] {
-    for (; live < static_cast<uint64_t>(seqs) + 8; ++live, ++requests)
-      if (!(*engine)
-               ->submit({.prompt = std::vector<int32_t>(1 + requests % 60, 5),
-                         .maxNewTokens = 200 + static_cast<int64_t>(requests * 37 % 200),
-                         .stopTokens = {1, 2}})
-               .ok())
-        std::abort();
-  };
-  fill();
-  for (int warm = 0; warm < 2000; ++warm, fill())
-    if (!(*engine)->step().ok())
-      std::abort();
-  const uint64_t before = (*engine)->counters().iterations, joined = requests;
-  for (auto _ : state) {
-    fill();
-    const uint64_t launched = (*engine)->counters().iterations;
-    while ((*engine)->counters().iterations == launched)
-      if (!(*engine)->step().ok())
-        std::abort();
-  }
-  const auto iterations = static_cast<double>((*engine)->counters().iterations - before);
-  state.counters["joins"] = static_cast<double>(requests - joined) / iterations;
-  state.counters["running"] = static_cast<double>((*engine)->running());
+int64_t cpuNs() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
-BENCHMARK(iteration)->Arg(1)->Arg(8)->Arg(64)->Arg(256)->Name("engine/iteration");
+void iteration(benchmark::State &state) {
+  const int64_t seqs = state.range(0);
+  static const plan::Plan plan = optPlan("h100", {.batch = 256, .context = 512, .memoryBytes = 400'000'000'000});
+  IdleDevice device;
+  const auto runtime = must(core::Runtime::load(plan, device, {}, nullptr, {}));
+  uint64_t live = 0, requests = 0, tokens = 0;
+  EngineOptions options;
+  options.maxNumSeqs = seqs;
+  options.onToken = [&](const EngineToken &) { ++tokens; };
+  options.onEnd = [&](const EngineEnd &) { --live; };
+  const auto engine = must(Engine::create(*runtime, options));
+  const auto step = [&] {
+    for (; live < static_cast<uint64_t>(seqs) + 8; ++live, ++requests)
+      must(engine->submit({.prompt = std::vector<int32_t>(1 + requests % 60, 5),
+                           .maxNewTokens = 200 + static_cast<int64_t>(requests * 37 % 200),
+                           .stopTokens = {1, 2}}));
+    for (const uint64_t launched = engine->counters().iterations; engine->counters().iterations == launched;)
+      must(engine->step());
+  };
+  for (int warm = 0; warm < 2000; ++warm)
+    step();
+  const uint64_t before = engine->counters().iterations, joined = requests;
+  const int64_t start = cpuNs();
+  for (auto _ : state)
+    step();
+  const auto iterations = static_cast<double>(engine->counters().iterations - before);
+  const double ns = static_cast<double>(cpuNs() - start) / iterations;
+  state.counters["joins"] = static_cast<double>(requests - joined) / iterations;
+  state.counters["running"] = static_cast<double>(engine->running());
+  state.counters["variants"] = static_cast<double>(plan.variants.size());
+  state.counters["share"] = ns / (10e3 + 0.2e3 * static_cast<double>(seqs));
+}
+
+BENCHMARK(iteration)->Arg(1)->Arg(16)->Arg(64)->Arg(256)->Name("engine/iteration");
 
 } // namespace
 } // namespace headrace::serve

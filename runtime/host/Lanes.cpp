@@ -34,6 +34,10 @@ private:
     if (launch.staging != nullptr)
       std::memcpy(static_cast<void *>(s_.meta), launch.staging, s_.metaBytes);
     uint64_t ended = launch.base[0];
+    // Who waits for tokens asks for the launch's end next. Where nothing is between, both are there before it is woken.
+    // Once it has ended the graph, and what the next launch brings, are not this one's any more.
+    const bool tokensLast = !graph.lanes[0].empty() && graph.lanes[0].back().kind == plan::StepKind::Publish;
+    const uint64_t iteration = launch.staging != nullptr ? s_.meta->iteration : 0;
     for (LaneStep &step : graph.lanes[0]) {
       for (uint8_t w = 0; w < step.waitCount; ++w) {
         const Want &want = step.waits[w];
@@ -48,11 +52,15 @@ private:
       ++ended;
       if (step.signals)
         s_.signals.advance(Counter::Compute, ended);
+      if (step.kind == plan::StepKind::Publish && !tokensLast)
+        s_.signals.announce(Counter::Published, iteration);
       for (uint32_t i = 0; i < step.poisonCount; ++i)
         poison(graph.poison[step.firstPoison + i]);
     }
     s_.endedNs[0].store(monotonicNs(), std::memory_order_relaxed);
     s_.signals.advance(Counter::Compute, launch.end[0]);
+    if (tokensLast)
+      s_.signals.announce(Counter::Published, iteration);
   }
 
   void execute(const LaneStep &step, const core::InUse &inUse) {
@@ -102,7 +110,7 @@ private:
     std::copy_n(s_.output, slot.count, slot.tokens.begin());
     slot.iteration = s_.meta->iteration;
     slot.visibleNs = monotonicNs();
-    s_.signals.advance(Counter::Published, s_.meta->iteration);
+    s_.signals.store(Counter::Published, s_.meta->iteration); // who sleeps for it is rung for by runLaunch()
   }
 
   // For a copy, mostly. Whoever waits has a core, and the transfer thread may have none: what is late, this lane does.

@@ -50,7 +50,7 @@ Signals::Signals(const std::array<Bell *, kThreads> &bells) {
 }
 
 void Signals::advance(Counter counter, uint64_t value) {
-  counters_[static_cast<size_t>(counter)].value.store(value, std::memory_order_seq_cst);
+  store(counter, value);
   ring(counter, value);
 }
 

@@ -75,6 +75,10 @@ public:
   void advance(Counter counter, uint64_t value);
 
   void announce(Counter counter, uint64_t value);
+  // The store of advance() alone. announce() is to follow: until then who sleeps for it sleeps on.
+  void store(Counter counter, uint64_t value) {
+    counters_[static_cast<size_t>(counter)].value.store(value, std::memory_order_seq_cst);
+  }
 
   // Returns the nanoseconds spent waiting (0 if there was no need).
   int64_t wait(Thread self, const Want &want);

@@ -65,7 +65,7 @@ struct EngineSample {
 };
 
 struct TrafficOptions {
-  EngineOptions engine; // its callbacks are runTraffic()'s own
+  EngineOptions engine; // its onToken and onEnd are runTraffic()'s own
   Sampling sampling;    // of request r: with seed + r
   std::vector<int32_t> stopTokens;
   uint64_t promptSeed = 0;     // of prompts that are made up
