@@ -140,7 +140,10 @@ private:
     return checkScheduler(scheduler_, plan_);
   }
 
-  core::DeviceOptions deviceOptions() const { return {.linkBandwidth = options_.linkBandwidth}; }
+  // Requests of all lengths share an iteration: in virtual time it takes what runs of it takes.
+  core::DeviceOptions deviceOptions() const {
+    return {.linkBandwidth = options_.linkBandwidth, .pricing = core::Pricing::Rows};
+  }
 
   uint32_t placementOf(const plan::IterationSize &size) const {
     return options_.placement.value_or(plan::chosenPlacement(plan_, size).value_or(0));
