@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A plan on a host device of its own, and one iteration on it again and again: what a generation does at one length of
-// its sequences. Two iterations are in flight, as serve::BatchRun has them.
+// its sequences. Two iterations are in flight, as serve::Engine has them.
 #pragma once
 
 #include <cstddef>

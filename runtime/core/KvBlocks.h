@@ -27,7 +27,8 @@ public:
   // Takes back all blocks of `table` and empties it.
   void release(std::vector<int32_t> &table);
 
-  // Only blocks below the limit are given out. FailedPrecondition, and nothing changes, while one above is in use.
+  // Only blocks below the limit are given out, until the runtime changes to a placement, which sets its own.
+  // FailedPrecondition, and nothing changes, while one above is in use.
   int64_t limit() const { return limit_; }
   absl::Status setLimit(int64_t limit);
   // One more than the highest that is in use; at least 1, for the scratch block.

@@ -137,6 +137,21 @@ TEST_P(ElasticKv, TokensDoNotDependOnWhereTheirBlocksAre) {
   }
 }
 
+// Asked for from 30 rows on, when 8 + 5 + 5 blocks are in use at least: the contexts of 30, 31 and 32.
+TEST_P(ElasticKv, APlacementWithoutTheBlocksInUseIsNotTakenAndCounted) {
+  const plan::Plan plan = compile(model::AutoOnOff::On);
+  ASSERT_LE(plan.placements[0].kvBlocks, 18);
+  const auto device = under().make();
+  const auto runtime = load(plan, *device, 4);
+  ASSERT_NE(runtime, nullptr);
+  serve::GenerateRequest asked = request(false);
+  asked.placementOf = [](const serve::ComposedIteration &next) { return next.context >= 30 ? 0u : 4u; };
+  const auto result = serve::generate(*runtime, asked);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->placementsNotTaken, 3u);
+  EXPECT_EQ(runtime->placement(), 4u);
+}
+
 // Bytes in a block that only some placements have stay through changes between these.
 TEST_P(ElasticKv, BlocksInGrownMemoryKeepTheirBytes) {
   const plan::Plan plan = compile(model::AutoOnOff::On);

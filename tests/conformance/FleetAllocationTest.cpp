@@ -31,7 +31,8 @@ TEST_P(FleetAllocations, NoneAreMadeWhereNothingIsDecided) {
   options.lowerBy = 0.9; // what a busy machine measures decides nothing
   bool both = false;
   options.onIteration = [&](const FleetIteration &iteration) {
-    both = both || (iteration.request == 1 && !iteration.prefill);
+    both = both || std::any_of(iteration.gaps.begin(), iteration.gaps.end(),
+                               [](const FleetGap &gap) { return gap.request == 1; });
     if (both)
       counted.push_back(allocations.load());
   };

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs what a fleet composed once more, iteration by iteration, on a resident model alone: the same rows of the same
-// sequences together, whatever instance, placement and variant had them.
+// Runs what a fleet composed of a request once more, iteration by iteration, on a resident model: the same rows of the
+// same sequences, without those of other requests, whatever instance, placement and variant had them.
 #pragma once
 
 #include <map>
 #include <vector>
 
+#include "runtime/core/KvBlocks.h"
 #include "runtime/core/MetaWriter.h"
-#include "runtime/serve/engine/KvBlocks.h"
 #include "runtime/serve/fleet/Fleet.h"
 
 namespace headrace::serve {
@@ -17,24 +17,28 @@ namespace headrace::serve {
 class CompositionLog {
 public:
   void operator()(const FleetIteration &iteration) {
-    of_[iteration.request].push_back({iteration.rows.begin(), iteration.rows.end()});
+    std::map<uint32_t, std::vector<FleetRows>> parts;
+    for (const FleetRows &rows : iteration.rows)
+      parts[rows.request].push_back(rows);
+    for (auto &[request, rows] : parts)
+      of_[request].push_back(std::move(rows));
   }
-  const std::vector<std::vector<ComposedRows>> &of(uint32_t request) const { return of_.at(request); }
+  const std::vector<std::vector<FleetRows>> &of(uint32_t request) const { return of_.at(request); }
 
 private:
-  std::map<uint32_t, std::vector<std::vector<ComposedRows>>> of_;
+  std::map<uint32_t, std::vector<std::vector<FleetRows>>> of_;
 };
 
 inline absl::StatusOr<std::vector<std::vector<int32_t>>>
-replayTokens(core::Runtime &runtime, const FleetRequest &request, const std::vector<std::vector<ComposedRows>> &log) {
+replayTokens(core::Runtime &runtime, const FleetRequest &request, const std::vector<std::vector<FleetRows>> &log) {
   const plan::Plan &plan = runtime.plan();
-  KvBlocks free(plan.kvBlocks, plan.blockTokens);
+  core::KvBlocks free(plan.kvBlocks, plan.blockTokens);
   std::vector<std::vector<int32_t>> ids = request.prompts, tables(ids.size()), sampled(ids.size());
-  for (const std::vector<ComposedRows> &iteration : log) {
+  for (const std::vector<FleetRows> &iteration : log) {
     std::vector<core::SequenceRows> rows;
     std::vector<uint32_t> samples;
     int64_t tokens = 0, context = 0;
-    for (const ComposedRows &part : iteration) {
+    for (const FleetRows &part : iteration) {
       const int64_t after = part.firstPosition + part.rows;
       if (absl::Status status = free.grow(tables[part.sequence], after); !status.ok())
         return status;

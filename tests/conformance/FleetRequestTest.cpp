@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 #include <sstream>
 
 #include "runtime/model/ModelSpec.h"
@@ -121,9 +122,10 @@ TEST(FleetRequests, RefusesObjectivesThatCannotBeHeldWithTheMinimum) {
 TEST(FleetRequests, WaitForAFreeInstanceAsLongAsTheirTtftLasts) {
   std::vector<FleetRequest> requests(3, easyRequest());
   requests[0].maxNewTokens = 40;
+  requests[0].prompts.assign(3, {1, 2, 3});        // all seats
   requests[2].ttft = std::chrono::milliseconds(1); // less than the first one takes
   uint32_t last = 0;                               // variant of the first one's last iteration
-  const auto seen = [&](const FleetIteration &i) { last = i.request == 0 ? i.variant : last; };
+  const auto seen = [&](const FleetIteration &i) { last = i.rows.front().request == 0 ? i.variant : last; };
   LoadedFleet fleet(simGroup(1), instances({Role::Both}), {.busBandwidth = 2e9, .onIteration = seen});
   const auto result = fleet->run(requests);
   ASSERT_TRUE(result.ok()) << result.status();
@@ -167,7 +169,8 @@ TEST(FleetRequests, ADeviceThatDisappearsIsNamedAndTheOthersGoOn) {
         EXPECT_EQ(outcome.status.code(), absl::StatusCode::kUnavailable);
         EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("device 1 (gpu1) was lost while it served it"));
       }
-      EXPECT_EQ(lost, 1u);
+      EXPECT_GE(lost, 1u);
+      EXPECT_LE(lost, 3u); // that run there together
       EXPECT_EQ(fleet->coordinator().state(1), DeviceState::Lost);
     }
   }
@@ -216,8 +219,8 @@ TEST(FleetRequests, RefusesFleetsThatAreNone) {
 }
 
 // What is wrong with how a fleet drawn from `seed` serves requests drawn from it; empty: nothing. Every request is
-// either served to its last token by instances of the right roles within its objectives, or has a reason; one instance
-// serves one request at a time; afterwards all are free.
+// either served to its last token by instances of the right roles within its objectives, or has a reason; no iteration
+// has more sequences than the plan holds; afterwards all are free.
 std::string faultOf(uint32_t seed) {
   std::mt19937 random(seed);
   const auto pick = [&](int a, int b) { return std::uniform_int_distribution<int>(a, b)(random); };
@@ -239,10 +242,12 @@ std::string faultOf(uint32_t seed) {
   FleetOptions options{.busBandwidth = 2e9};
   options.keepRetreat = pick(0, 1) == 0;
   options.queue = pick(0, 3) != 0;
-  std::vector<std::vector<uint32_t>> order(roles.size());
+  std::vector<std::set<uint32_t>> servedBy(requests.size());
+  uint64_t crowded = 0; // iterations with more sequences than the plan's batch
   options.onIteration = [&](const FleetIteration &i) {
-    if (order[i.instance].empty() || order[i.instance].back() != i.request)
-      order[i.instance].push_back(i.request);
+    crowded += i.rows.size() > 3;
+    for (const FleetRows &rows : i.rows)
+      servedBy[rows.request].insert(i.instance);
   };
   LoadedFleet fleet(simGroup(roles.size()), instances(roles), options);
   const auto result = fleet->run(requests);
@@ -276,11 +281,18 @@ std::string faultOf(uint32_t seed) {
   for (uint32_t i = 0; i < roles.size(); ++i) {
     if (fleet->coordinator().state(i) != DeviceState::Idle)
       faults << "instance " << i << " is not idle\n";
-    std::vector<uint32_t> once = order[i]; // no request comes back after another one was served
-    std::sort(once.begin(), once.end());
-    if (std::adjacent_find(once.begin(), once.end()) != once.end())
-      faults << "instance " << i << " served a request twice\n";
   }
+  for (size_t r = 0; r < requests.size(); ++r) {
+    std::set<uint32_t> own;
+    if (result->requests[r].admitted)
+      own = {result->requests[r].prefillInstance};
+    if (result->requests[r].admitted && result->requests[r].decodeInstance != kNoInstance)
+      own.insert(result->requests[r].decodeInstance);
+    if (!std::includes(own.begin(), own.end(), servedBy[r].begin(), servedBy[r].end()))
+      faults << "request " << r << " was served by an instance that is not its own\n";
+  }
+  if (crowded > 0)
+    faults << crowded << " iterations have more sequences than the plan's batch\n";
   return faults.str();
 }
 

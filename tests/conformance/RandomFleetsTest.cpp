@@ -122,7 +122,7 @@ Least leastAdmitted(const plan::Plan &plan, const std::vector<Role> &roles, doub
   Visible visible(1);
   FleetOptions options{.busBandwidth = bus};
   options.onIteration = [&](const FleetIteration &i) {
-    if (!i.prefill)
+    if (!i.gaps.empty())
       visible[0].push_back(i.visibleNs);
   };
   request.arrivalNs = 0;
@@ -184,8 +184,8 @@ std::vector<FleetRequest> runDrawn(Draw &draw, const plan::Plan &plan, const std
   options.objective = draw.coin() ? Maximise::FreedMemory : Maximise::Throughput;
   options.queue = draw.coin();
   options.onIteration = [&](const FleetIteration &i) {
-    if (!i.prefill)
-      visible[i.request].push_back(i.visibleNs);
+    for (const FleetGap &gap : i.gaps)
+      visible[gap.request].push_back(i.visibleNs);
   };
   LoadedFleet fleet(simGroup(on.size(), bus), on, options);
   const auto result = fleet->run(requests);
@@ -301,7 +301,7 @@ TEST(RandomFleets, APlanIsAdmittedAtTheObjectiveItWasCompiledFor) {
     const double bus = options.linkBandwidth * draw.pick(10, 25) / 10;
     FleetOptions fleetOptions{.busBandwidth = bus};
     fleetOptions.onIteration = [&](const FleetIteration &i) {
-      if (!i.prefill)
+      if (!i.gaps.empty())
         visible[0].push_back(i.visibleNs);
     };
     LoadedFleet fleet(simGroup(1, bus), {{"gpu0", Role::Both, &*plan}}, fleetOptions);

@@ -6,11 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
 
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/serve/engine/BatchEngine.h"
-#include "runtime/serve/engine/BatchRun.h"
+#include "runtime/serve/engine/Engine.h"
 #include "runtime/serve/fleet/KvHandover.h"
 #include "runtime/sim/SimDevice.h"
 #include "tests/conformance/DevicesUnderTest.h"
@@ -33,7 +34,7 @@ protected:
     request.hardware = core::tinyPlan({.spec = core::tinyLlama(1), .kind = GetParam().plansFor}).hardware;
     request.hardware.flopsF32 = request.hardware.flopsF16 = request.hardware.memoryBandwidth = rate;
     request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
-    request.goal.batch = 3;
+    request.goal.batch = 4;
     request.goal.context = 40;
     request.goal.blockTokens = 4;
     return request;
@@ -46,7 +47,7 @@ protected:
       bool wrap;
     } placements[] = {{kBlocks, 0, 0, true}, {4, 0, 0, true}, {1, 2, 3, true}, {7, 1, 1, false}, {1, 0, 4, true}};
     compiler::CompileRequest request = ask(1e10);
-    request.buckets = {.newTokens = {1, 3, 7}, .sequences = {1, 3}, .contexts = {40}};
+    request.buckets = {.newTokens = {1, 4, 7}, .sequences = {1, 4}, .contexts = {40}};
     for (const auto &[resident, interval, slots, wrap] : placements) {
       compiler::Candidate candidate =
           compiler::stated(request.model, {interval > 0 ? compiler::interval(interval) : compiler::none()}).front();
@@ -84,12 +85,46 @@ protected:
       runtime = *std::move(loaded);
     }
   };
-  static void step(BatchRun &run, uint32_t placement) {
-    const auto launched = run.launchNext(placement);
-    ASSERT_TRUE(launched.ok() && *launched) << launched.status();
-    const absl::Status read = run.readOldest();
-    ASSERT_TRUE(read.ok()) << read;
-  }
+  // One iteration at a time.
+  struct Running {
+    std::unique_ptr<Engine> engine;
+    std::map<uint64_t, std::vector<int32_t>> tokens; // by id
+    size_t left = 0;                                 // requests that have not ended
+    explicit Running(core::Runtime &runtime) {
+      EngineOptions options;
+      options.watermark = 0;
+      options.depth = 1;
+      options.onToken = [this](const EngineToken &token) { tokens[token.request].push_back(token.token); };
+      options.onEnd = [this](const EngineEnd &) { --left; };
+      auto made = Engine::create(runtime, std::move(options));
+      EXPECT_TRUE(made.ok()) << made.status();
+      engine = *std::move(made);
+    }
+    static EngineRequest of(const GenerateRequest &request, size_t sequence, bool keepBlocks = false) {
+      Sampling sampling = request.sampling;
+      sampling.seed += sequence;
+      return {.prompt = request.prompts[sequence],
+              .maxNewTokens = request.maxNewTokens,
+              .sampling = sampling,
+              .keepBlocks = keepBlocks};
+    }
+    std::vector<uint64_t> submit(const GenerateRequest &request, bool keepBlocks = false) {
+      std::vector<uint64_t> ids;
+      for (size_t s = 0; s < request.prompts.size(); ++s) {
+        const auto id = engine->submit(of(request, s, keepBlocks));
+        EXPECT_TRUE(id.ok()) << id.status();
+        ids.push_back(*id);
+      }
+      left += ids.size();
+      return ids;
+    }
+    void step(uint32_t placement) {
+      const auto launched = engine->launch({.placement = placement, .prefill = Prefill::Separate});
+      ASSERT_TRUE(launched.ok() && *launched) << launched.status();
+      const absl::Status read = engine->read();
+      ASSERT_TRUE(read.ok()) << read;
+    }
+  };
 };
 
 TEST_P(SplitHandover, TokensAreThoseOfOneDeviceWithAllBlocks) {
@@ -111,36 +146,39 @@ TEST_P(SplitHandover, TokensAreThoseOfOneDeviceWithAllBlocks) {
         SCOPED_TRACE(testing::Message() << "from " << plan.placements[from].name << " to " << plan.placements[to].name
                                         << ", changes " << changes);
         Loaded left(plan, from), right(plan, to);
-        BatchRun prefill(*left.runtime), decode(*right.runtime), other(*right.runtime);
+        Running prefill(*left.runtime), decode(*right.runtime);
         // The receiver decodes something of its own, which leaves tails in its slots for the next iteration.
-        ASSERT_TRUE(other.begin(own).ok());
+        const uint64_t other = decode.submit(own).front();
         for (int i = 0; i < 4; ++i)
-          step(other, changes ? (to + i) % 5 : to);
-        prefill.keepBlocks(true);
-        ASSERT_TRUE(prefill.begin(first).ok());
-        for (uint32_t i = 0; !prefill.done(); ++i)
-          step(prefill, changes ? (from + i) % 5 : from);
-        std::vector<int32_t> tokens;
-        for (const std::vector<int32_t> &one : prefill.tokens())
-          tokens.push_back(one.at(0));
-        ASSERT_TRUE(decode.beginPrefilled(request, tokens).ok());
+          decode.step(changes ? (to + i) % 5 : to);
+        const std::vector<uint64_t> ids = prefill.submit(first, true);
+        for (uint32_t i = 0; prefill.left > 0; ++i)
+          prefill.step(changes ? (from + i) % 5 : from);
         KvHandover handover;
+        std::vector<uint64_t> joined;
         for (size_t s = 0; s < request.prompts.size(); ++s) {
-          const absl::Status moved =
-              handover.move(*left.runtime, prefill.blocksOf(s), *right.runtime, decode.blocksOf(s));
+          const auto id = decode.engine->submitPrefilled(Running::of(request, s), prefill.tokens[ids[s]].at(0));
+          ASSERT_TRUE(id.ok()) << id.status();
+          joined.push_back(*id);
+          ++decode.left;
+          const absl::Status moved = handover.move(*left.runtime, prefill.engine->blocksOf(ids[s]), *right.runtime,
+                                                   decode.engine->blocksOf(*id));
           ASSERT_TRUE(moved.ok()) << moved;
+          prefill.engine->releaseBlocks(ids[s]);
+          EXPECT_TRUE(prefill.engine->blocksOf(ids[s]).empty());
         }
-        ASSERT_TRUE(prefill.end().ok());
-        // Both decode in turns.
-        for (uint32_t i = 0; !decode.done() || !other.done(); ++i) {
-          BatchRun &next = other.done() || (i % 2 == 0 && !decode.done()) ? decode : other;
-          step(next, changes ? (to + i / 2) % 5 : to);
+        // Both decode together.
+        for (uint32_t i = 0; decode.left > 0; ++i) {
+          decode.step(changes ? (to + i / 2) % 5 : to);
           if (HasFatalFailure())
             return;
         }
-        EXPECT_EQ(decode.tokens(), expected->tokens);
-        EXPECT_EQ(other.tokens(), expectedOwn->tokens);
-        EXPECT_TRUE(decode.end().ok() && other.end().ok());
+        for (size_t s = 0; s < joined.size(); ++s) {
+          std::vector<int32_t> tokens = prefill.tokens[ids[s]];
+          tokens.insert(tokens.end(), decode.tokens[joined[s]].begin(), decode.tokens[joined[s]].end());
+          EXPECT_EQ(tokens, expected->tokens[s]);
+        }
+        EXPECT_EQ(decode.tokens[other], expectedOwn->tokens.front());
         EXPECT_EQ(right.runtime->kvBlocks().endOfUse(), 1);
         EXPECT_EQ(left.runtime->kvBlocks().endOfUse(), 1);
       }
@@ -151,7 +189,7 @@ TEST_P(SplitHandover, SlotsForgetTailsAndKeepWeights) {
   for (const int64_t resident : {kBlocks, int64_t{4}}) {
     // Fast enough that the link decides: copies are carried over an iteration's edge.
     compiler::CompileRequest request = ask(1e12);
-    request.buckets = {.newTokens = {1, 3}, .sequences = {3}, .contexts = {40}};
+    request.buckets = {.newTokens = {1, 4}, .sequences = {4}, .contexts = {40}};
     request.placements = compiler::stated(request.model, {compiler::interval(2)});
     if (resident < kBlocks)
       request.placements.front().residency.setKvAway(kLayers, resident);

@@ -92,6 +92,36 @@ TEST_F(BenchCommand, APrefillOfSeveralIterationsIsHeldAgainstAsManyObjectives) {
   EXPECT_NEAR(prefill["p99_ms"].get<double>(), 4 * prefill["resident_ms"].get<double>(), 1);
 }
 
+// 4 prompts of 64 tokens in iterations of 100 rows: three; of 1 row asked for: of 8, 32 of them.
+TEST_F(BenchCommand, PrefillIsCutToTheTokensOfAnIteration) {
+  const auto objective = [&](const char *tokens) {
+    return json({"bench",
+                 "opt-6.7b",
+                 "--hardware",
+                 "a10",
+                 "--device",
+                 "sim",
+                 "--policies",
+                 "none",
+                 "--batches",
+                 "4",
+                 "--input-len",
+                 "64",
+                 "--output-len",
+                 "3",
+                 "--phase",
+                 "prefill",
+                 "--ttft",
+                 "1s",
+                 "--max-num-batched-tokens",
+                 tokens,
+                 "--json"})["rows"][0]["prefill"]["slo_ms"];
+  };
+  EXPECT_EQ(objective("100"), 3000);
+  EXPECT_EQ(objective("1"), 32000);
+  EXPECT_EQ(objective("256"), 1000);
+}
+
 TEST_F(BenchCommand, TogetherEveryGapIsHeldTheFirstBehindThePromptsToo) {
   // Prefill hides more copies than decode does, but a way from one placement to another would be a gap of its own.
   const nlohmann::json j =

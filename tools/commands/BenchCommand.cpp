@@ -160,7 +160,8 @@ private:
     Contender contender;
     contender.policy = policy;
     for (const BenchRole role : roles_) {
-      Contender::One one{role, {batch, options_.inputLength, options_.outputLength}, "", nullptr, {}};
+      Contender::One one{
+          role, {batch, options_.inputLength, options_.outputLength, options_.maxNumBatchedTokens}, "", nullptr, {}};
       if (batch == 0)
         RETURN_IF_ERROR(fill(policy, one));
       if (one.refused.empty()) {

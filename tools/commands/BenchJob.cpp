@@ -26,10 +26,12 @@ constexpr int64_t kMostPrompts = int64_t{1} << 20, kMostTokens = int64_t{1} << 2
 
 int64_t prefillTokens(BenchRole role, const BenchLoad &load) {
   const int64_t all = load.batch * load.input;
+  const int64_t step = role == BenchRole::Decode      ? kHandoverTokens
+                       : load.maxNumBatchedTokens > 0 ? load.maxNumBatchedTokens
+                       : role == BenchRole::Prefill   ? all
+                                                      : kMixedTokens;
   // An iteration of prefill has more rows than sequences.
-  return role == BenchRole::Prefill
-             ? all
-             : std::min(all, std::max(2 * load.batch, role == BenchRole::Decode ? kHandoverTokens : kMixedTokens));
+  return std::min(all, std::max(2 * load.batch, step));
 }
 
 } // namespace

@@ -21,6 +21,7 @@ enum class BenchRole : uint8_t { Prefill, Decode, Both };
 struct BenchLoad {
   int64_t batch = 1; // prompts at once
   int64_t input = 2, output = 2;
+  int64_t maxNumBatchedTokens = 0; // rows of an iteration with prompts, but two a prompt; 0: as benchJob() says
 };
 
 // A policy as `--policies` spells it: a policy's name, "interval=3" or "layers=10".
@@ -28,8 +29,8 @@ absl::Status applyPolicy(const std::string &spelled, model::Policy &policy);
 
 // The job of one instance under this load. Buckets are the load's own: prefill in one iteration of all its prompts,
 // except on a decode instance, which gets its prompts in small steps, and where one instance does both, in steps of at
-// most 2,048 tokens. The objective of a phase that is not the instance's is dropped; a factor becomes times (see
-// objectiveOf()).
+// most 2,048 tokens; the load may state the step. The objective of a phase that is not the instance's is dropped; a
+// factor becomes times (see objectiveOf()).
 model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load);
 
 // Latency objectives of an iteration of each phase; unset: none.

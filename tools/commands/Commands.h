@@ -119,8 +119,9 @@ struct BenchOptions {
   model::Instances instances = model::Instances::Apart;
   BenchRole phase = BenchRole::Both; // of instances apart
   int64_t inputLength = 256, outputLength = 32;
-  int64_t rounds = 3;      // that count; one more comes first
-  std::string svg, output; // output files: bars, JSON
+  int64_t maxNumBatchedTokens = 0; // as BenchLoad's
+  int64_t rounds = 3;              // that count; one more comes first
+  std::string svg, output;         // output files: bars, JSON
   bool overwrite = false;
   bool all = false; // tables whole
   bool json = false;

@@ -77,9 +77,12 @@ public:
       tally.changes += iteration.changed;
       ++tally.inPlacement[iteration.placement];
       tally.busyNs += iteration.visibleNs - iteration.launchNs;
-      if (static_cast<double>(iteration.longestGapNs) > report_.requests[iteration.request].tpotNs())
-        ++report_.late[iteration.request];
-      progress.update(ended = std::max<uint64_t>(ended, iteration.request), report_.requests.size());
+      for (const serve::FleetGap &gap : iteration.gaps)
+        if (static_cast<double>(gap.longestNs) > report_.requests[gap.request].tpotNs())
+          ++report_.late[gap.request];
+      for (const serve::FleetRows &rows : iteration.rows)
+        ended = std::max<uint64_t>(ended, rows.request);
+      progress.update(ended, report_.requests.size());
     };
     absl::StatusOr<std::unique_ptr<serve::Fleet>> fleet =
         serve::Fleet::create(*group_, instances_, std::move(fleetOptions));

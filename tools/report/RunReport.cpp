@@ -57,7 +57,12 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
   line("iterations", model::cat(r.iterations, ", ", r.prefillIterations, " of them with prompts; ", report.transitions,
                                 " transitions, ", report.missingVariants, " missing variants"));
   line("scheduler", model::cat(r.preemptions, " preemptions, ", r.thrownAwayRows, " rows thrown away",
-                               r.paddedRows > 0 ? model::cat(", ", r.paddedRows, " of padding") : ""));
+                               r.paddedRows > 0 ? model::cat(", ", r.paddedRows, " of padding") : "",
+                               r.placementsNotTaken > 0
+                                   ? model::cat(", ", r.placementsNotTaken,
+                                                " iterations in another placement than the one chosen, for KV blocks "
+                                                "in use that it has not")
+                                   : ""));
   if (report.leftOutVariants > 0)
     line("left out", model::cat(report.leftOutVariants, " of ", plan.variants.size(),
                                 " variants, for --graph-memory or --graph-seconds; larger ones ran in their place"));
@@ -105,6 +110,7 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
                {"preemptions", r.preemptions},
                {"thrown_away_rows", r.thrownAwayRows},
                {"padded_rows", r.paddedRows},
+               {"placements_not_taken", r.placementsNotTaken},
                {"transitions", report.transitions},
                {"missing_variants", report.missingVariants},
                {"left_out_variants", report.leftOutVariants},

@@ -61,6 +61,7 @@ public:
     result_.preemptions = engine->counters().preemptions;
     result_.thrownAwayRows = engine->counters().thrownAwayRows;
     result_.paddedRows = engine->counters().paddedRows;
+    result_.placementsNotTaken = engine->counters().placementsNotTaken;
     engine.reset(); // after a failure too: nothing of this call is left in flight
     if (request_.drain || !status.ok())
       if (absl::Status drained = device_.drain(); status.ok())

@@ -63,8 +63,8 @@ struct GenerateResult {
   double ttftMs = 0;                        // mean over prompts
   double tpotMs = 0;                        // mean gap between a prompt's tokens after the first
   uint64_t iterations = 0, prefillIterations = 0;
-  uint64_t preemptions = 0, thrownAwayRows = 0, paddedRows = 0; // as EngineCounters'
-  core::DeviceCounters counters;                                // of this call
+  uint64_t preemptions = 0, thrownAwayRows = 0, paddedRows = 0, placementsNotTaken = 0; // as EngineCounters'
+  core::DeviceCounters counters;                                                        // of this call
 };
 
 // What takeResult() of a batch works out of its times: the means, and the counters since `before`.

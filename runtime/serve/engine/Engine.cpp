@@ -82,6 +82,7 @@ Engine::Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLim
   views_.reserve(seqs);
   composition_.rows.reserve(seqs);
   rows_.reserve(seqs);
+  told_.reserve(seqs);
   for (InFlight &iteration : inFlight_)
     iteration.rows.reserve(seqs);
   wrong_.reserve(kInFlight * seqs);
@@ -90,12 +91,12 @@ Engine::Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLim
 Engine::~Engine() {
   for (; oldest_ != newest_; ++oldest_)
     (void)runtime_.awaitTokens();
-  for (Sequences *sequences : {&running_, &leaving_})
+  for (Sequences *sequences : {&running_, &leaving_, &kept_})
     for (Sequence &sequence : *sequences)
       blocks_.release(sequence.blocks);
 }
 
-absl::StatusOr<uint64_t> Engine::submit(EngineRequest request) {
+absl::Status Engine::refuses(const EngineRequest &request) const {
   RETURN_IF_ERROR(checkRequest(plan_, request));
   if (request.keepLogits && !options_.logits)
     return absl::FailedPreconditionError("the request keeps logits, the engine was made without");
@@ -104,6 +105,16 @@ absl::StatusOr<uint64_t> Engine::submit(EngineRequest request) {
   if (options_.prefill == Prefill::Whole && tokens > std::max<int64_t>(longest, 1))
     return refuse(absl::StrCat("the prompt has ", tokens, " tokens, without chunked prefill an iteration holds ",
                                std::max<int64_t>(longest, 1)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> Engine::submit(EngineRequest request) {
+  RETURN_IF_ERROR(refuses(request));
+  return enlist(std::move(request), inbox_);
+}
+
+absl::StatusOr<uint64_t> Engine::enlist(EngineRequest request, Sequences &into) {
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
   request.prompt.reserve(request.prompt.size() + static_cast<size_t>(request.maxNewTokens));
   const std::scoped_lock lock(mutex_);
   if (closed_)
@@ -119,12 +130,54 @@ absl::StatusOr<uint64_t> Engine::submit(EngineRequest request) {
                       .sampling = request.sampling,
                       .stopTokens = std::move(request.stopTokens),
                       .keepLogits = request.keepLogits,
+                      .keepBlocks = request.keepBlocks,
                       .prefill = tokens,
                       .blocks = std::move(blocks),
                       .self = free_.begin()};
   live_.push_back(sequence.id);
-  inbox_.splice(inbox_.end(), free_, sequence.self);
+  into.splice(into.end(), free_, sequence.self);
   return sequence.id;
+}
+
+absl::StatusOr<uint64_t> Engine::submitPrefilled(EngineRequest request, int32_t firstToken) {
+  RETURN_IF_ERROR(refuses(request));
+  if (request.maxNewTokens < 2)
+    return refuse("a prompt that was prefilled elsewhere with no more tokens to come, expected at least one");
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  if (freeSlots_.empty() || blocks_.blocksFor(tokens) > blocks_.freeBlocks())
+    return absl::ResourceExhaustedError(absl::StrCat("no room to join: ", freeSlots_.size(), " of ", limits_.maxNumSeqs,
+                                                     " seats and ", blocks_.freeBlocks(), " KV blocks are free, ",
+                                                     blocks_.blocksFor(tokens), " wanted"));
+  ASSIGN_OR_RETURN(id, enlist(std::move(request), running_));
+  Sequence &sequence = running_.back();
+  RETURN_IF_ERROR(blocks_.grow(sequence.blocks, tokens));
+  sequence.rows = tokens;
+  sequence.sampled = 1;
+  sequence.ids.push_back(firstToken);
+  sequence.slot = freeSlots_.back();
+  freeSlots_.pop_back();
+  return id;
+}
+
+const Engine::Sequence *Engine::find(uint64_t id) const {
+  for (const Sequences *sequences : {&running_, &leaving_, &kept_})
+    for (const Sequence &sequence : *sequences)
+      if (sequence.id == id)
+        return &sequence;
+  return nullptr;
+}
+
+absl::Span<const int32_t> Engine::blocksOf(uint64_t id) const {
+  const Sequence *sequence = find(id);
+  return sequence == nullptr ? absl::Span<const int32_t>() : absl::MakeConstSpan(sequence->blocks);
+}
+
+void Engine::releaseBlocks(uint64_t id) {
+  for (Sequence &sequence : kept_)
+    if (sequence.id == id) {
+      blocks_.release(sequence.blocks);
+      return done_.splice(done_.end(), kept_, sequence.self);
+    }
 }
 
 absl::Status Engine::cancel(uint64_t id) {
@@ -146,6 +199,22 @@ absl::StatusOr<bool> Engine::step() {
   broken_ = done.status();
   return done;
 }
+
+absl::StatusOr<bool> Engine::launch(const EngineEdge &edge) {
+  RETURN_IF_ERROR(broken_);
+  absl::StatusOr<bool> launched = launchAt(edge);
+  broken_ = launched.status();
+  return launched;
+}
+
+absl::Status Engine::read() {
+  RETURN_IF_ERROR(broken_);
+  if (inFlight() == 0)
+    return absl::FailedPreconditionError("no iteration is in flight");
+  return broken_ = readOldest();
+}
+
+uint64_t Engine::oldestNumber() const { return inFlight() == 0 ? 0 : inFlight_[oldest_ % kInFlight].launched.number; }
 
 absl::StatusOr<bool> Engine::advance() {
   takeIn();
@@ -200,6 +269,11 @@ absl::Status Engine::readOne() {
         absl::StrCat("iteration ", iteration.launched.number, ": ", tokens.size(), " tokens, expected ", sampled));
   iteration.launched.visibleNs = device_.tokensVisibleNs(iteration.launched.number);
   const size_t wrongBefore = wrong_.size();
+  told_.clear();
+  if (options_.tellRows)
+    for (const Rows &rows : iteration.rows)
+      told_.push_back({rows.sequence->id, rows.firstPosition, rows.count, rows.sample});
+  iteration.launched.rows = told_;
   size_t index = 0;
   for (const Rows &rows : iteration.rows) {
     Sequence &sequence = *rows.sequence;
@@ -302,6 +376,8 @@ void Engine::leaveTogether() {
 void Engine::settle(Sequence &sequence) {
   if (sequence.inFlight > 0 || sequence.slot >= 0)
     return;
+  if (sequence.keepBlocks)
+    return kept_.splice(kept_.end(), leaving_, sequence.self);
   blocks_.release(sequence.blocks);
   done_.splice(done_.end(), leaving_, sequence.self);
 }

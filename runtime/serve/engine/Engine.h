@@ -13,6 +13,10 @@
 // sequence, is launched already: that row is thrown away, and the sequence's blocks go back once it has been read. A
 // sequence that is known to end with an iteration has no row in the next.
 //
+// Who drives several devices at a time takes its edges one by one, with a placement and a budget for each:
+//
+//   launch(edge) -> read() -> launch(edge) -> ...
+//
 // Where a decoding sequence has no block, and nothing is in flight whose end may bring one, the youngest is preempted:
 // its blocks go back, it waits before all others, and its prompt and the tokens that it has are prefilled anew
 // (recompute). A row does not depend on the batch it is in, so a request's tokens are those of the request alone.
@@ -51,6 +55,7 @@ struct EngineRequest {
   Sampling sampling;
   std::vector<int32_t> stopTokens; // it ends when it samples one of these
   bool keepLogits = false;         // needs EngineOptions::logits; while it runs one iteration is in flight
+  bool keepBlocks = false;         // its KV blocks stay when it has ended, until releaseBlocks()
 };
 
 // A token, once it is visible.
@@ -74,6 +79,13 @@ struct EngineEnd {
   absl::Status why;
 };
 
+// Rows of one request in an iteration.
+struct EngineRows {
+  uint64_t request = 0;
+  int64_t firstPosition = 0, count = 0;
+  bool sample = false; // the last of them samples a token
+};
+
 // An iteration, once its tokens were read and told.
 struct EngineIteration {
   uint64_t number = 0; // the runtime's count, from 1
@@ -81,6 +93,14 @@ struct EngineIteration {
   int64_t launchNs = 0, visibleNs = 0;
   int64_t tokens = 0, sequences = 0; // rows, and whose
   bool prefill = false;              // it has rows of prompts
+  absl::Span<const EngineRows> rows; // with EngineOptions::tellRows; valid in the callback
+};
+
+// What an iteration is launched with.
+struct EngineEdge {
+  uint32_t placement = 0; // of the plan
+  int64_t budget = 0;     // tokens, where it has rows of prompts; 0: all that the engine would take there
+  Prefill prefill = Prefill::Chunked;
 };
 
 struct EngineOptions {
@@ -91,8 +111,9 @@ struct EngineOptions {
   Batching batching = Batching::Continuous;
   size_t depth = 2;    // iterations in flight, 1 or 2
   bool logits = false; // requests may keep them
+  bool tellRows = false; // EngineIteration::rows
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition. One with
-  // fewer KV blocks than those in use is not taken: the iteration runs where the runtime is.
+  // fewer KV blocks than those in use is not taken, and counted: the iteration runs where the runtime is.
   std::function<uint32_t(const ComposedIteration &)> placementOf;
   // Called by step(); they may call submit(), cancel() and shutdown().
   std::function<void(const EngineToken &)> onToken;
@@ -103,8 +124,9 @@ struct EngineOptions {
 struct EngineCounters {
   uint64_t iterations = 0, prefillIterations = 0;
   uint64_t preemptions = 0;
-  uint64_t thrownAwayRows = 0; // of sequences that had ended when their iteration was read
-  uint64_t paddedRows = 0;     // launched behind prompts that are shorter than the longest of their static batch
+  uint64_t thrownAwayRows = 0;     // of sequences that had ended when their iteration was read
+  uint64_t placementsNotTaken = 0; // iterations, for KV blocks in use that the placement has not
+  uint64_t paddedRows = 0;         // launched behind prompts that are shorter than the longest of their static batch
 };
 
 // What an engine of a plan may be given at most: max_num_seqs, the plan's batch; max_num_batched_tokens, its largest
@@ -137,6 +159,24 @@ public:
   // False: there is nothing to do. After an error only the destructor may follow.
   absl::StatusOr<bool> step();
 
+  // For the engine's thread, in place of step(). launch() takes in what was submitted or cancelled and launches the
+  // next iteration at this edge, after the transition that leads to its placement; false: as many as may be are in
+  // flight, or there is nothing to launch. read() waits for the tokens of the oldest one in flight; FailedPrecondition:
+  // there is none. After an error, but that one, only the destructor may follow.
+  absl::StatusOr<bool> launch(const EngineEdge &edge);
+  absl::Status read();
+  void takeIn();                 // alone: blocks of what was cancelled are free then
+  uint64_t oldestNumber() const; // in flight, as awaitTokens() counts; 0: none
+
+  // For the engine's thread: joins at once a sequence whose prompt another runtime has prefilled, with the token that
+  // was sampled there and at least one more to come. Blocks for the prompt are taken (blocksOf()), and the caller
+  // brings what they hold before the next launch. ResourceExhausted: no seat is free, or too few blocks.
+  absl::StatusOr<uint64_t> submitPrefilled(EngineRequest request, int32_t firstToken);
+  // KV blocks in the order of positions: position p is in block p / blockTokens. None of a request that is not known.
+  absl::Span<const int32_t> blocksOf(uint64_t id) const;
+  // Of a request with keepBlocks that has ended.
+  void releaseBlocks(uint64_t id);
+
   // For the engine's thread.
   size_t inFlight() const { return newest_ - oldest_; }
   size_t running() const { return running_.size(); }
@@ -153,7 +193,7 @@ private:
     int64_t promptTokens = 0, maxNewTokens = 0;
     Sampling sampling;
     std::vector<int32_t> stopTokens;
-    bool keepLogits = false;
+    bool keepLogits = false, keepBlocks = false;
 
     int64_t prefill = 0; // rows that are brought before it decodes: ids, then `padding`
     int64_t padding = 0;
@@ -194,20 +234,24 @@ private:
 
   Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLimits &limits);
   absl::StatusOr<bool> advance();
-  void takeIn();
+  absl::StatusOr<uint64_t> enlist(EngineRequest request, Sequences &into);
+  absl::Status refuses(const EngineRequest &request) const;
+  const Sequence *find(uint64_t id) const;
   void cancelNow(uint64_t id);
   bool isStatic() const { return limits_.batching == Batching::Static; }
 
   // Launching (EngineLaunch.cpp).
   bool mayLaunch() const;
   absl::StatusOr<bool> launchNext();
+  absl::StatusOr<bool> launchAt(const EngineEdge &edge);
+  absl::StatusOr<bool> launchComposed(const EngineEdge &edge);
   void join();
   void padBatch();
-  void compose(uint32_t placement);
+  bool composed(const EngineEdge &edge);
   absl::StatusOr<uint32_t> enterForItsBlocks(uint32_t placement);
   void preempt();
   void failOldest();
-  absl::Status launch(uint32_t placement);
+  absl::Status launchIn(uint32_t placement);
   absl::Status addRows(Sequence &sequence, int64_t count, InFlight &iteration);
 
   // Reading.
@@ -234,12 +278,14 @@ private:
 
   Sequences waiting_, running_; // by arrival; all that run are older
   Sequences leaving_;           // have no more rows to launch, and some in flight
+  Sequences kept_;              // have ended, and keep their blocks
   Sequences done_;              // to be given back at the next edge
   std::vector<int32_t> freeSlots_;
   std::vector<uint64_t> cancelled_; // taken in
   std::vector<SequenceView> views_;
   Composition composition_;
   std::vector<core::SequenceRows> rows_; // of the iteration being composed
+  std::vector<EngineRows> told_;
   std::array<InFlight, kInFlight> inFlight_;
   size_t newest_ = 0, oldest_ = 0; // launched, read
   std::vector<Wrong> wrong_;

@@ -50,38 +50,58 @@ void Engine::padBatch() {
   }
 }
 
-void Engine::compose(uint32_t placement) {
-  scheduler_.compose(views_, budgets_[placement], blocks_.freeBlocks(), composition_);
+// Composes the next iteration. False: the end of what is in flight may give the blocks that are missing.
+bool Engine::composed(const EngineEdge &edge) {
+  SchedulerLimits limits = limits_;
+  limits.prefill = edge.prefill;
+  const int64_t most = budgets_[edge.placement];
+  Scheduler(limits).compose(views_, edge.budget == 0 ? most : std::min(edge.budget, most), blocks_.freeBlocks(),
+                            composition_);
+  return inFlight() == 0 || (composition_.preempted == 0 && composition_.tokens > 0);
 }
 
 absl::StatusOr<bool> Engine::launchNext() {
   join();
   if (running_.empty() || !mayLaunch()) // one that joined keeps logits
     return false;
-  // The end of what is in flight may give the blocks that are missing.
-  const auto waits = [&] { return inFlight() > 0 && (composition_.preempted > 0 || composition_.tokens == 0); };
-  uint32_t placement = runtime_.placement();
-  compose(placement);
-  if (waits())
+  EngineEdge edge{.placement = runtime_.placement(), .prefill = options_.prefill};
+  if (!composed(edge))
     return false;
   if (options_.placementOf && composition_.tokens > 0) {
-    placement = options_.placementOf(
+    edge.placement = options_.placementOf(
         {{composition_.tokens, composition_.sequences, composition_.context}, composition_.prefill});
-    if (placement >= plan_.placements.size())
+    if (edge.placement >= plan_.placements.size())
       return absl::InvalidArgumentError(
-          absl::StrCat("placement ", placement, " asked for, the plan has ", plan_.placements.size()));
-    ASSIGN_OR_RETURN(entered, enterForItsBlocks(placement));
-    placement = entered;
-    compose(placement);
-    if (waits())
+          absl::StrCat("placement ", edge.placement, " asked for, the plan has ", plan_.placements.size()));
+    const uint32_t chosen = edge.placement;
+    ASSIGN_OR_RETURN(entered, enterForItsBlocks(chosen));
+    edge.placement = entered;
+    if (!composed(edge))
       return false;
+    ASSIGN_OR_RETURN(launched, launchComposed(edge));
+    counters_.placementsNotTaken += entered != chosen && composition_.tokens > 0;
+    return launched;
   }
+  return launchComposed(edge);
+}
+
+absl::StatusOr<bool> Engine::launchAt(const EngineEdge &edge) {
+  takeIn();
+  if (!mayLaunch())
+    return false;
+  join();
+  if (running_.empty() || !mayLaunch() || !composed(edge))
+    return false;
+  return launchComposed(edge);
+}
+
+absl::StatusOr<bool> Engine::launchComposed(const EngineEdge &edge) {
   if (composition_.tokens == 0) {
     failOldest();
     return true;
   }
   preempt();
-  RETURN_IF_ERROR(launch(placement));
+  RETURN_IF_ERROR(launchIn(edge.placement));
   return true;
 }
 
@@ -133,7 +153,7 @@ void Engine::failOldest() {
                                                 blocks_.limit() - 1)));
 }
 
-absl::Status Engine::launch(uint32_t placement) {
+absl::Status Engine::launchIn(uint32_t placement) {
   rows_.clear();
   InFlight &next = inFlight_[newest_ % kInFlight];
   next.rows.clear();

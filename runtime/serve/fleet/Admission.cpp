@@ -141,10 +141,7 @@ absl::Status Coordinator::checkDevice(uint32_t device) const {
 
 // The placements between the minimum (the SLO, alone) and the maximum (the device's memory).
 absl::StatusOr<BusLoad> Coordinator::validLoad(const BusRequest &request) const {
-  RETURN_IF_ERROR(checkDevice(request.device));
   const std::string who = name(request.device);
-  if (slots_[request.device].state != DeviceState::Idle)
-    return absl::FailedPreconditionError(cat(who, ": is not free"));
   if (const std::string fault = faultOf(request); !fault.empty())
     return absl::InvalidArgumentError(cat(who, ": ", fault));
   if (request.decodedBy != kNoDevice &&

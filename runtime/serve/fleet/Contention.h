@@ -70,6 +70,7 @@ struct BusPlacement {
   // them copies. 0: what this one does.
   uint64_t mostBytes = 0;
   double soloNs = 0, soloRate = 0; // of an iteration, as a stage's
+  int64_t budget = 0; // tokens of an iteration that brings prompts beside those that decode; 0: no such limit
 };
 
 inline constexpr uint32_t kNoDevice = 0xffffffffu;

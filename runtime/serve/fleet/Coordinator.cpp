@@ -41,11 +41,14 @@ std::vector<BusLoad> Coordinator::loadsOf(const std::vector<uint32_t> &devices) 
   std::vector<BusLoad> loads;
   loads.reserve(devices.size());
   for (uint32_t d : devices)
-    loads.push_back(slots_[d].load);
+    loads.push_back(decided(slots_[d]));
   return loads;
 }
 
 absl::Status Coordinator::arrive(const BusRequest &request) {
+  RETURN_IF_ERROR(checkDevice(request.device));
+  if (slots_[request.device].state != DeviceState::Idle)
+    return absl::FailedPreconditionError(cat(name(request.device), ": is not free"));
   ASSIGN_OR_RETURN(load, validLoad(request));
 
   std::vector<uint32_t> devices = served();
@@ -64,6 +67,74 @@ absl::Status Coordinator::arrive(const BusRequest &request) {
   slot.prompts = request.prompts;
   take(devices, std::move(combination));
   settle();
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::join(const BusRequest &request) {
+  RETURN_IF_ERROR(checkDevice(request.device));
+  Slot &slot = slots_[request.device];
+  if (slot.state != DeviceState::Running || std::isfinite(slot.load.firstSloNs))
+    return absl::FailedPreconditionError(
+        cat(name(request.device), ": nothing joins it: it serves nothing, or what it serves is in its first stage"));
+  ASSIGN_OR_RETURN(load, validLoad(request));
+  std::vector<uint32_t> devices = served();
+  devices.erase(std::find(devices.begin(), devices.end(), request.device));
+  std::vector<BusLoad> loads = loadsOf(devices);
+  devices.push_back(request.device);
+  loads.push_back(load);
+  Combination combination = chooseCombination(bus_, loads, options_.objective, options_.limits);
+  if (!combination.feasible)
+    return refuseContended(std::move(loads), request);
+  slot.wanted = std::move(load);
+  slot.joins = request.name;
+  slot.waitedNs = 0;
+  take(devices, std::move(combination));
+  settle();
+  return absl::OkStatus();
+}
+
+void Coordinator::dropJoining(Slot &slot) {
+  slot.wanted.reset();
+  slot.refused = false;
+  slot.target = slot.current;
+}
+
+void Coordinator::leaveOut(uint32_t device) {
+  if (!slots_[device].wanted)
+    return;
+  dropJoining(slots_[device]);
+  decide();
+}
+
+void Coordinator::endFirstStage(Slot &slot) {
+  slot.load.firstSloNs = std::numeric_limits<double>::infinity();
+  for (BusPlacement &placement : slot.load.placements)
+    placement.first = BusStage{};
+  slot.load.handoverBytes = 0;
+}
+
+absl::Status Coordinator::update(const BusRequest &request) {
+  RETURN_IF_ERROR(checkDevice(request.device));
+  Slot &slot = slots_[request.device];
+  if (slot.state != DeviceState::Running || slot.wanted)
+    return absl::FailedPreconditionError(cat(name(request.device), ": serves nothing, or a request is about to join"));
+  endFirstStage(slot);
+  unpair(request.device);
+  const absl::StatusOr<BusLoad> load = validLoad(request);
+  const auto indexOf = [&](uint32_t placement) {
+    const auto at = std::find_if(load->placements.begin(), load->placements.end(),
+                                 [&](const BusPlacement &p) { return p.placement == placement; });
+    return static_cast<uint32_t>(at - load->placements.begin());
+  };
+  if (load.ok() && indexOf(slot.load.placements[slot.current].placement) < load->placements.size()) {
+    const uint32_t current = indexOf(slot.load.placements[slot.current].placement);
+    const uint32_t target = indexOf(slot.load.placements[slot.target].placement);
+    slot.current = current;
+    slot.target = target < load->placements.size() ? target : current;
+    slot.load = *load;
+    slot.request = request.name;
+  }
+  decide();
   return absl::OkStatus();
 }
 
@@ -113,30 +184,51 @@ void Coordinator::decide() {
   settle();
 }
 
-// Whether every running device keeps its SLO while `device` (running, or about to) takes `placement`.
-bool Coordinator::holdsWith(uint32_t device, uint32_t placement) const {
+// One placement while it is turned into the other, for a device that runs.
+BusPlacement Coordinator::between(uint32_t device, const BusPlacement &from, const BusPlacement &to,
+                                  bool &possible) const {
+  if (from.placement == to.placement)
+    return to;
+  const TransitionCost cost =
+      options_.transition ? options_.transition(device, from.placement, to.placement) : TransitionCost{};
+  possible = possible && cost.possible;
+  return transitionOf(from, to, cost);
+}
+
+// Whether every running device keeps its SLO while `device` serves this load with `runs`.
+bool Coordinator::holdsBesideOthers(uint32_t device, const BusLoad &load, const BusPlacement &runs) const {
   std::vector<BusLoad> loads;
   bool possible = true;
   for (uint32_t d = 0; d < slots_.size(); ++d) {
     const Slot &slot = slots_[d];
     if (d != device && slot.state != DeviceState::Running)
       continue;
-    const auto between = [&](uint32_t a, uint32_t b) {
-      const BusPlacement &from = slot.load.placements[a], &to = slot.load.placements[b];
-      const TransitionCost cost =
-          options_.transition && a != b ? options_.transition(d, from.placement, to.placement) : TransitionCost{};
-      possible = possible && cost.possible;
-      return transitionOf(from, to, cost);
-    };
-    BusPlacement runs = slot.load.placements[slot.current];
-    if (d == device)
-      runs = slot.state == DeviceState::Running && placement != slot.current ? between(slot.current, placement)
-                                                                             : slot.load.placements[placement];
-    else if (slot.switching)
-      runs = between(slot.from, slot.current);
-    loads.push_back({d, slot.load.sloNs, {runs}, slot.load.firstSloNs, slot.load.decodedBy, slot.load.handoverBytes});
+    const BusLoad &of = d == device ? load : slot.load;
+    const BusPlacement now = d == device      ? runs
+                             : slot.switching ? between(d, slot.from, slot.load.placements[slot.current], possible)
+                                              : slot.load.placements[slot.current];
+    loads.push_back({d, of.sloNs, {now}, of.firstSloNs, of.decodedBy, of.handoverBytes});
   }
   return possible && admissible(bus_, loads, std::vector<uint32_t>(loads.size(), 0));
+}
+
+// The same where it takes one of its placements at an edge.
+bool Coordinator::holdsWith(uint32_t device, uint32_t placement) const {
+  const BusLoad &load = slots_[device].load;
+  bool possible = true;
+  const BusPlacement runs =
+      between(device, load.placements[slots_[device].current], load.placements[placement], possible);
+  return possible && holdsBesideOthers(device, load, runs);
+}
+
+// The same where a request starts: on a device that waits for it, or that it joins.
+bool Coordinator::startHolds(uint32_t device, uint32_t placement) const {
+  const Slot &slot = slots_[device];
+  const BusPlacement &to = decided(slot).placements[placement];
+  bool possible = true;
+  const BusPlacement runs =
+      slot.state == DeviceState::Running ? between(device, slot.load.placements[slot.current], to, possible) : to;
+  return possible && holdsBesideOthers(device, decided(slot), runs);
 }
 
 // Whether a running device may take this placement at the edge it stands at. Where objectives are missed anyway, as the
@@ -151,17 +243,30 @@ bool Coordinator::mayChange(uint32_t device, uint32_t placement) const {
 
 // What a running device takes at its next edge on the way to its target: the target, or where that is not safe at once
 // the last placement before it that is, of those that copy more than one of the two and less than the other.
+//
+// Where a request joins it goes to what the device is to run with it, as far as that is one of its own placements.
 std::optional<uint32_t> Coordinator::stepOf(uint32_t device) const {
   const Slot &slot = slots_[device];
-  if (slot.target == slot.current)
-    return std::nullopt;
-  if (mayChange(device, slot.target))
-    return slot.target;
   const std::vector<BusPlacement> &all = slot.load.placements;
+  uint32_t target = slot.target;
+  if (slot.wanted) {
+    const uint32_t wanted = slot.wanted->placements[slot.target].placement;
+    if (all[slot.current].placement == wanted || startHolds(device, slot.target))
+      return std::nullopt; // the start makes the change
+    target = static_cast<uint32_t>(
+        std::find_if(all.begin(), all.end(), [&](const BusPlacement &p) { return p.placement == wanted; }) -
+        all.begin());
+    if (target == all.size())
+      return std::nullopt;
+  }
+  if (target == slot.current)
+    return std::nullopt;
+  if (mayChange(device, target))
+    return target;
   const auto bytes = [&](uint32_t p) { return static_cast<double>(movedBytes(all[p])); };
-  const auto left = [&](uint32_t p) { return std::abs(bytes(slot.target) - bytes(p)); };
-  const double low = std::min(bytes(slot.current), bytes(slot.target));
-  const double high = std::max(bytes(slot.current), bytes(slot.target));
+  const auto left = [&](uint32_t p) { return std::abs(bytes(target) - bytes(p)); };
+  const double low = std::min(bytes(slot.current), bytes(target));
+  const double high = std::max(bytes(slot.current), bytes(target));
   std::vector<uint32_t> between;
   for (uint32_t p = 0; p < all.size(); ++p) {
     if (bytes(p) > low && bytes(p) < high)
@@ -182,9 +287,9 @@ void Coordinator::settle() {
     const Slot &slot = slots_[d];
     if (slot.switching || (slot.state == DeviceState::Running && stepOf(d).has_value()))
       return;
-    if (slot.state != DeviceState::Waiting)
+    if (slot.state != DeviceState::Waiting && !slot.wanted)
       continue;
-    if (holdsWith(d, slot.target))
+    if (startHolds(d, slot.target))
       return;
     waits = true;
   }
@@ -192,9 +297,9 @@ void Coordinator::settle() {
     return;
   for (uint32_t d = 0; d < slots_.size(); ++d) {
     Slot &slot = slots_[d];
-    if (slot.state == DeviceState::Running)
+    if (slot.state == DeviceState::Running && !slot.wanted)
       slot.target = slot.current;
-    if (slot.state != DeviceState::Waiting)
+    if (slot.state != DeviceState::Waiting && !slot.wanted)
       continue;
     // Beside what the others run it may still start with less than was decided.
     const std::optional<uint32_t> safe = bestBesideOthers(d);
@@ -205,16 +310,17 @@ void Coordinator::settle() {
 
 // The placement of the largest value that a waiting device may start with while all others go on as they are.
 std::optional<uint32_t> Coordinator::bestBesideOthers(uint32_t device) const {
-  const std::vector<BusPlacement> &all = slots_[device].load.placements;
+  const BusLoad &wanted = decided(slots_[device]);
+  const std::vector<BusPlacement> &all = wanted.placements;
   std::vector<uint32_t> order(all.size());
   std::iota(order.begin(), order.end(), 0u);
   const auto value = [&](uint32_t p) {
-    const BusLoad load{device, slots_[device].load.sloNs, {all[p]}};
+    const BusLoad load{device, wanted.sloNs, {all[p]}};
     return valueOf({&load, 1}, {0}, {aloneNs(bus_, device, all[p])}, options_.objective);
   };
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return value(a) > value(b); });
   for (uint32_t p : order) {
-    if (holdsWith(device, p))
+    if (startHolds(device, p))
       return p;
   }
   return std::nullopt;
@@ -228,7 +334,11 @@ absl::StatusOr<bool> Coordinator::tighten(uint32_t device, double waitedNs) {
         cat(name(device), ": waited = ", waitedNs, " ns: expected ", slot.waitedNs, " or more since it arrived"));
   if (waitedNs == slot.waitedNs)
     return true;
-  double &slo = std::isfinite(slot.load.firstSloNs) ? slot.load.firstSloNs : slot.load.sloNs;
+  BusLoad &load = slot.wanted ? *slot.wanted : slot.load;
+  // Of one that joins and has no first stage the objective is that of iterations, which waiting does not spend.
+  double &slo = std::isfinite(load.firstSloNs) ? load.firstSloNs : load.sloNs;
+  if (slot.wanted && !std::isfinite(load.firstSloNs))
+    return true;
   slo -= waitedNs - std::exchange(slot.waitedNs, waitedNs);
   const std::vector<uint32_t> devices = served();
   const std::vector<BusLoad> loads = loadsOf(devices);
@@ -249,22 +359,30 @@ absl::StatusOr<bool> Coordinator::tighten(uint32_t device, double waitedNs) {
 absl::StatusOr<bool> Coordinator::start(uint32_t device, double waitedNs) {
   RETURN_IF_ERROR(checkDevice(device));
   Slot &slot = slots_[device];
-  if (slot.state != DeviceState::Waiting)
+  const bool joins = slot.wanted.has_value();
+  if (slot.state != DeviceState::Waiting && !joins)
     return absl::FailedPreconditionError(cat(name(device), ": no request waits for it"));
+  const auto goBack = [&] { joins ? leaveOut(device) : leave(device, DeviceState::Idle); };
   if (slot.refused) {
-    leave(device, DeviceState::Idle);
+    goBack();
     return absl::UnavailableError(
         cat(name(device), ": no order of changes keeps the objectives of its neighbours: the request goes back"));
   }
   ASSIGN_OR_RETURN(holds, tighten(device, waitedNs));
   if (!holds) {
-    leave(device, DeviceState::Idle);
+    goBack();
     return absl::ResourceExhaustedError(
         cat(name(device), ": waited ", waitedNs / 1e6,
             " ms for its neighbours to make room: what is left of its SLO cannot be held"));
   }
-  if (!holdsWith(device, slot.target))
+  if (slot.switching || !startHolds(device, slot.target)) // a change of its own is under way
     return false;
+  if (joins) {
+    slot.from = slot.load.placements[slot.current];
+    slot.load = *std::exchange(slot.wanted, std::nullopt);
+    slot.request = std::exchange(slot.joins, "");
+    slot.entering = slot.switching = slot.from.placement != slot.load.placements[slot.target].placement;
+  }
   slot.current = slot.target;
   slot.state = DeviceState::Running;
   settle();
@@ -294,10 +412,7 @@ absl::Status Coordinator::firstDone(uint32_t device) {
     return absl::FailedPreconditionError(cat(name(device), ": serves nothing"));
   if (!std::isfinite(slot.load.firstSloNs))
     return absl::OkStatus();
-  slot.load.firstSloNs = std::numeric_limits<double>::infinity();
-  for (BusPlacement &placement : slot.load.placements)
-    placement.first = BusStage{};
-  slot.load.handoverBytes = 0;
+  endFirstStage(slot);
   unpair(device);
   decide();
   return absl::OkStatus();
@@ -308,18 +423,24 @@ absl::StatusOr<NextIteration> Coordinator::nextIteration(uint32_t device) {
   Slot &slot = slots_[device];
   if (slot.state != DeviceState::Running)
     return absl::FailedPreconditionError(cat(name(device), ": serves nothing"));
+  const auto runs = [&](bool changed) {
+    const BusPlacement &p = slot.load.placements[slot.current];
+    return NextIteration{p.placement, p.budget, changed};
+  };
+  if (std::exchange(slot.entering, false))
+    return runs(true);
   const bool arrived = std::exchange(slot.switching, false);
-  NextIteration next{slot.load.placements[slot.current].placement, false};
-  if (slot.target != slot.current && !std::isfinite(slot.load.firstSloNs)) {
+  if (!std::isfinite(slot.load.firstSloNs)) {
     if (const std::optional<uint32_t> step = stepOf(device)) {
-      slot.from = std::exchange(slot.current, *step);
+      slot.fromIndex = std::exchange(slot.current, *step);
+      slot.from = slot.load.placements[slot.fromIndex];
       slot.switching = true;
-      return NextIteration{slot.load.placements[slot.current].placement, true};
+      return runs(true);
     }
   }
   if (arrived)
     settle();
-  return next;
+  return runs(false);
 }
 
 absl::StatusOr<NextIteration> Coordinator::postpone(uint32_t device) {
@@ -327,14 +448,14 @@ absl::StatusOr<NextIteration> Coordinator::postpone(uint32_t device) {
   Slot &slot = slots_[device];
   if (slot.state != DeviceState::Running || !slot.switching)
     return absl::FailedPreconditionError(cat(name(device), ": no change is under way"));
-  slot.current = slot.from;
+  slot.current = slot.fromIndex;
   slot.switching = false;
-  return NextIteration{slot.load.placements[slot.current].placement, false};
+  return NextIteration{slot.load.placements[slot.current].placement, slot.load.placements[slot.current].budget, false};
 }
 
 bool Coordinator::settled() const {
   return std::all_of(slots_.begin(), slots_.end(), [](const Slot &slot) {
-    return slot.state != DeviceState::Running || (!slot.switching && slot.current == slot.target);
+    return slot.state != DeviceState::Running || (!slot.switching && !slot.wanted && slot.current == slot.target);
   });
 }
 
@@ -352,8 +473,9 @@ absl::Status Coordinator::drain(uint32_t device, uint64_t bytes) {
   slot.load.placements = {left};
   slot.load.sloNs = kNoObjectiveNs;
   slot.load.firstSloNs = std::numeric_limits<double>::infinity();
-  slot.current = slot.target = slot.from = 0;
-  slot.switching = false;
+  dropJoining(slot);
+  slot.current = slot.target = 0;
+  slot.switching = slot.entering = false;
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 // the placement of every device, and orders the changes so that no objective is missed on the way.
 //
 //   device   Idle --arrive--> Waiting --start--> Running --finish--> Idle          lost from any of them
+//                                       join, start --^ | ^-- update
 //
 // A decision gives every device a target. Nothing changes at once: a running device asks what to run at each edge
 // between iterations (nextIteration), which is where its change is commanded; its next call says that the iteration
@@ -16,6 +17,11 @@
 // whose transition does not fit into one iteration is made in steps, by way of placements that lie between. Where no
 // order of changes is safe, what runs goes on as it is; waiting requests start with what is safe beside it, or are
 // refused.
+//
+// What a running device serves may grow and shrink. A request that joins comes with the load of all that the device
+// serves then; it is admitted as one that arrives, and starts when the new load holds beside what the others run, with
+// the change of placement that it may need. Until then the device runs what it ran. A load that shrinks takes effect at
+// once.
 //
 // A request may have a first stage (Contention.h) with an objective of its own; no change is commanded until the caller
 // says that it is done (firstDone). Where its prompts run on another device, that one is a request of its own, which
@@ -79,6 +85,7 @@ enum class DeviceState : uint8_t { Idle = 0, Waiting = 1, Running = 2, Lost = 3 
 
 struct NextIteration {
   uint32_t placement = 0; // BusPlacement::placement to run
+  int64_t budget = 0;     // BusPlacement::budget
   bool changed = false;   // not the one before: the transition comes first
 };
 
@@ -100,6 +107,16 @@ public:
   // goes back to the caller with kUnavailable: no safe order of changes makes room; kResourceExhausted: nothing holds
   // what is left of its objective. kFailedPrecondition: it does not wait.
   absl::StatusOr<bool> start(uint32_t device, double waitedNs = 0);
+  // Admits a request to a running device beyond its first stage; `request` is all that the device serves with it. It
+  // waits then until start(), which also says that it goes back; refusals as of arrive().
+  absl::Status join(const BusRequest &request);
+  bool joining(uint32_t device) const { return slots_[device].wanted.has_value(); }
+  // The one that joins is given up before it started. Nothing if there is none.
+  void leaveOut(uint32_t device);
+  // What a running device serves is `request` from now on: less than before, and without a first stage. Where what it
+  // runs is none of the placements of that, only the first stage ends. kFailedPrecondition: it does not run, or a
+  // request is about to join.
+  absl::Status update(const BusRequest &request);
   // The first stage of a running device is done. Nothing where it has none.
   absl::Status firstDone(uint32_t device);
   // At the edge between two iterations of a running device. Allocates nothing where nothing changes.
@@ -139,17 +156,24 @@ private:
     DeviceState state = DeviceState::Idle;
     BusLoad load;
     uint32_t current = 0, target = 0; // into load.placements
-    uint32_t from = 0;                // while switching: what is changed into `current`
+    BusPlacement from;                // while switching: what is changed into `current`
+    uint32_t fromIndex = 0;           // into load.placements, where it was one of those
     bool switching = false;
-    bool refused = false; // waiting, and no safe order was found
-    double waitedNs = 0;  // since it arrived, and taken from its objective
-    std::string request;  // its name
-    bool prompts = false; // BusRequest
+    bool entering = false;         // switching, and the device was not yet told
+    std::optional<BusLoad> wanted; // with the request that joins; `target` is into its placements then
+    std::string joins;             // the name of what it serves then
+    bool refused = false;          // waiting or to join, and no safe order was found
+    double waitedNs = 0;           // since it arrived, and taken from its objective
+    std::string request;           // its name
+    bool prompts = false;          // BusRequest
   };
   Coordinator(double bandwidth, std::vector<BusDevice> devices, CoordinatorOptions options);
 
   absl::Status checkDevice(uint32_t device) const;
   absl::StatusOr<BusLoad> validLoad(const BusRequest &request) const;
+  static const BusLoad &decided(const Slot &slot) { return slot.wanted ? *slot.wanted : slot.load; }
+  void dropJoining(Slot &slot);
+  void endFirstStage(Slot &slot);
   void keepRetreats(BusLoad &load) const;
   absl::Status refuseContended(std::vector<BusLoad> loads, const BusRequest &request) const;
   std::optional<double> leastHeld(std::vector<BusLoad> &loads, size_t at, double BusLoad::*slo) const;
@@ -158,6 +182,9 @@ private:
   std::vector<BusLoad> loadsOf(const std::vector<uint32_t> &devices) const;
   void decide();
   void take(const std::vector<uint32_t> &devices, Combination combination);
+  BusPlacement between(uint32_t device, const BusPlacement &from, const BusPlacement &to, bool &possible) const;
+  bool holdsBesideOthers(uint32_t device, const BusLoad &load, const BusPlacement &runs) const;
+  bool startHolds(uint32_t device, uint32_t placement) const;
   bool holdsWith(uint32_t device, uint32_t placement) const;
   bool mayChange(uint32_t device, uint32_t placement) const;
   std::optional<uint32_t> stepOf(uint32_t device) const;

@@ -17,16 +17,22 @@ namespace headrace::serve {
 
 using model::cat;
 
-absl::Status FleetInstance::enter(uint32_t to) {
-  const auto sequences = static_cast<int64_t>(work.prompts.size());
+absl::Status FleetInstance::enter(uint32_t to, absl::Span<const std::vector<int32_t>> prompts) {
+  const auto sequences = static_cast<int64_t>(prompts.size());
   size_t longest = 0;
-  for (const std::vector<int32_t> &prompt : work.prompts)
+  for (const std::vector<int32_t> &prompt : prompts)
     longest = std::max(longest, prompt.size());
   // What is the fastest then, not with the transition: that has ended when decoding begins.
   const std::optional<uint32_t> variant = loads.cheapest(to, {sequences, sequences, static_cast<int64_t>(longest) + 1});
   if (!variant)
     return absl::InternalError(cat("instance ", spec.name, ": placement ", to, " has no variant for its request"));
   return spec.runtime->enter(*variant);
+}
+
+const FleetInstance::Member *FleetInstance::member(uint64_t id) const {
+  const auto at =
+      std::lower_bound(members.begin(), members.end(), id, [](const Member &m, uint64_t i) { return m.id < i; });
+  return at == members.end() || at->id != id ? nullptr : &*at;
 }
 
 absl::Status FleetInstance::changeTo(uint32_t to) {
@@ -95,6 +101,15 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::create(core::DeviceGroup &group, s
   std::unique_ptr<Fleet> fleet(new Fleet());
   fleet->impl_ = std::make_unique<Impl>(group, std::move(options), std::move(coordinator));
   fleet->impl_->instances = std::move(made);
+  for (const auto &on : fleet->impl_->instances) {
+    absl::StatusOr<std::unique_ptr<Engine>> engine =
+        Engine::create(*on->spec.runtime, fleet->impl_->engineOptions(*on));
+    if (!engine.ok())
+      return absl::Status(engine.status().code(),
+                          cat("instance ", on->spec.name, ": ", std::string(engine.status().message())));
+    on->engine = *std::move(engine);
+    on->members.reserve(static_cast<size_t>(on->engine->maxNumSeqs()));
+  }
   return fleet;
 }
 
@@ -114,8 +129,14 @@ absl::StatusOr<FleetResult> Fleet::run(absl::Span<const FleetRequest> requests) 
   i.arrived = i.busChanged = 0;
   i.queue.clear();
   i.alive.clear();
-  i.alive.reserve(i.instances.size());
   i.awaited.assign(i.instances.size(), 0);
+  size_t seats = 0;
+  for (const auto &on : i.instances)
+    seats = std::max(seats, static_cast<size_t>(on->engine->maxNumSeqs()));
+  i.rows.reserve(seats);
+  i.gaps.reserve(seats);
+  i.delivered.reserve(seats);
+  i.done.reserve(seats);
   i.busLost = false;
   i.freedBytes = 0;
   for (const auto &on : i.instances)
@@ -149,14 +170,16 @@ absl::Status Fleet::Impl::loop() {
       tryQueue = true;
     }
     finishDraining(nowNs());
+    startArrivals();
     finishHandovers();
     if (tryQueue || (!queue.empty() && !options.queue))
       serveQueue();
+    startJoining();
     startWaiting();
     launchEdges();
     bool inFlight = false;
     for (const auto &on : instances) {
-      awaited[on->index] = on->lost ? 0 : on->run.oldestNumber();
+      awaited[on->index] = on->lost ? 0 : on->engine->oldestNumber();
       inFlight = inFlight || awaited[on->index] != 0;
     }
     if (tryQueue) // something ended meanwhile
@@ -196,12 +219,12 @@ int64_t Fleet::Impl::nextMoment() const {
   if (busChanged < options.busChanges.size() && !(alive.empty() && queue.empty() && arrived == asked.size()))
     next = std::min(next, result.startNs + options.busChanges[busChanged].atNs);
   for (uint32_t r : alive)
-    if (served[r].phase == RequestPhase::Handover)
+    if (served[r].phase == RequestPhase::Handover && served[r].handoverEndNs != FleetInstance::kNothing)
       next = std::min(next, served[r].handoverEndNs);
   for (uint32_t r : queue)
     next = std::min(next, result.requests[r].arrivalNs + asked[r].ttft.count());
   for (const auto &on : instances)
-    if (on->drainedNs != FleetInstance::kNotDraining)
+    if (on->drainedNs != FleetInstance::kNothing)
       next = std::min(next, on->drainedNs);
   return next;
 }
@@ -214,7 +237,7 @@ void Fleet::Impl::changeBus() {
 
 void Fleet::Impl::launchEdges() {
   for (const auto &on : instances) {
-    if (on->lost || !on->run.active() || on->run.inFlight() != 0 || on->run.done())
+    if (on->lost || on->unended == 0 || on->engine->inFlight() != 0 || on->arrivesNs != FleetInstance::kNothing)
       continue;
     if (absl::Status status = launch(*on); !status.ok())
       lose(*on, status);
@@ -224,22 +247,26 @@ void Fleet::Impl::launchEdges() {
 }
 
 absl::Status Fleet::Impl::launch(FleetInstance &on) {
-  uint32_t placement = on.placement;
+  EngineEdge edge{.placement = on.placement};
   on.kvWaited = false;
-  // The prompts of a request that only prefills are one iteration to the coordinator.
-  const bool whole = served[on.request].decode != on.index;
+  // The prompts of a request that finds it free run alone; and those that only prefill are one iteration to the
+  // coordinator.
+  const bool alone = !on.wave.empty() && on.waveStarted && !served[on.wave.front()].joined;
+  const bool whole = alone && served[on.wave.front()].decode != on.index;
+  edge.prefill = alone ? Prefill::Separate : Prefill::Chunked;
   if (!whole || !on.began) {
     ASSIGN_OR_RETURN(next, coordinator.nextIteration(on.index));
-    placement = next.placement;
+    edge.placement = next.placement;
+    edge.budget = next.budget;
   }
   // The changes come before the rows, so that these have the blocks of the new placement.
-  if (placement != on.placement) {
-    absl::Status changed = on.changeTo(placement);
+  if (edge.placement != on.placement) {
+    absl::Status changed = on.changeTo(edge.placement);
     if (changed.code() == absl::StatusCode::kFailedPrecondition) { // blocks in use stand in its way
       const absl::StatusOr<NextIteration> stays = coordinator.postpone(on.index);
       if (!stays.ok())
         return changed;
-      placement = stays->placement;
+      edge.placement = stays->placement;
       on.kvWaited = true;
       ++result.kvWaits;
     } else if (!changed.ok()) {
@@ -247,112 +274,64 @@ absl::Status Fleet::Impl::launch(FleetInstance &on) {
     }
   }
   on.began = true;
-  on.changed = placement != on.placement;
+  on.changed = edge.placement != on.placement;
   if (on.changed) {
-    countFreed(on, placement);
-    on.placement = placement;
+    countFreed(on, edge.placement);
+    on.placement = edge.placement;
   }
   on.dirty = busLost;
   on.losses = result.bandwidthLosses;
-  ASSIGN_OR_RETURN(launched, on.run.launchNext(placement));
+  ASSIGN_OR_RETURN(launched, on.engine->launch(edge));
   return launched ? absl::OkStatus()
                   : absl::InternalError(cat("instance ", on.spec.name, ": nothing to launch, and tokens are missing"));
 }
 
 void Fleet::Impl::read(FleetInstance &on) {
-  if (absl::Status status = on.run.readOldest(); !status.ok()) {
-    if (absl::IsAborted(status)) // wrong numbers are the request's end, not the device's
-      end(on.request, status);
-    else
-      lose(on, status);
-    return;
-  }
+  rows.clear();
+  gaps.clear();
+  delivered.clear();
+  done.clear();
+  if (absl::Status status = on.engine->read(); !status.ok())
+    return lose(on, status);
   measure();
-  const uint32_t request = on.request;
   countRead(on);
-  if (on.lost || on.request != request)
-    return; // the caller gave it up
-  const bool first = result.requests[request].firstTokensNs < 0;
-  if (first && on.run.prefilled()) {
-    prefilled(on, on.run.lastRead().visibleNs);
-    return;
+  if (std::exchange(on.arrived, false))
+    shrink(on);
+  for (size_t i = 0; i < delivered.size() && !on.lost; ++i)
+    if (served[delivered[i]].phase == RequestPhase::Prefill)
+      prefilled(delivered[i], on, iteration.visibleNs);
+  for (size_t i = 0; i < done.size() && !on.lost; ++i) {
+    const ServedRequest &of = served[done[i]];
+    if (of.phase == RequestPhase::Decode || (of.phase == RequestPhase::Prefill && !of.failed.ok()))
+      end(done[i], of.failed);
   }
-  if (!first && on.run.done())
-    end(request, absl::OkStatus());
 }
 
-void Fleet::Impl::prefilled(FleetInstance &on, int64_t visibleNs) {
-  const uint32_t request = on.request;
+// Every sequence has its first token.
+void Fleet::Impl::prefilled(uint32_t request, FleetInstance &on, int64_t visibleNs) {
   ServedRequest &of = served[request];
-  if (of.apart()) {
-    const FleetInstance &decode = instance(of.decode);
-    drain(on, on.run.lastRead().variant); // its KV cache is taken until the hand-over has ended
-    const auto moves = static_cast<int64_t>(std::ceil(handoverNs(of.kvBytes, of.decode)));
-    // Nothing of the prefill is counted beside what decodes: what it copies behind its tokens ends before that begins.
-    // Its objective had time for that.
-    const auto tail =
-        static_cast<int64_t>(std::ceil(fairNs({0, 0, 0, on.loads.tailBytes(on.run.lastRead().variant)}, on.index)));
-    const int64_t last = result.requests[request].arrivalNs + of.asked->ttft.count();
-    of.phase = RequestPhase::Handover;
-    of.handoverEndNs =
-        std::max(std::max(visibleNs, decode.readyNs) + moves, std::min(visibleNs + tail, std::max(visibleNs, last)));
-    result.requests[request].handoverNs = of.handoverEndNs - visibleNs;
-    return;
-  }
+  if (of.apart())
+    return beginHandover(request, on, visibleNs);
   deliverFirst(request, visibleNs);
-  if (on.run.done()) {
-    end(request, absl::OkStatus());
+  of.phase = RequestPhase::Decode;
+  std::erase(on.wave, request);
+  if (!on.wave.empty())
     return;
-  }
-  of.phase = RequestPhase::Decode;
-  (void)coordinator.firstDone(on.index);
+  tryQueue = tryQueue || !queue.empty();
+  if (of.decode != on.index || of.running == 0)
+    return; // it ends, and with it what the coordinator knows of it
+  if (of.joined)
+    shrink(on);
+  else
+    (void)coordinator.firstDone(on.index);
 }
 
-void Fleet::Impl::finishHandovers() {
-  for (size_t at = 0; at < alive.size();) {
-    const uint32_t request = alive[at];
-    if (served[request].phase == RequestPhase::Handover && served[request].handoverEndNs <= nowNs())
-      if (absl::Status status = finishHandover(request); !status.ok())
-        end(request, status);
-    if (served[request].phase != RequestPhase::Ended)
-      ++at;
-  }
-}
-
-absl::Status Fleet::Impl::finishHandover(uint32_t request) {
-  ServedRequest &of = served[request];
-  FleetInstance &from = instance(of.prefill), &to = instance(of.decode);
-  std::vector<int32_t> first;
-  for (const std::vector<int32_t> &tokens : from.run.tokens())
-    first.push_back(tokens.at(0));
-  RETURN_IF_ERROR(to.run.beginPrefilled(to.work, first));
-  for (size_t s = 0; s < first.size(); ++s) {
-    const absl::Span<const int32_t> into = to.run.blocksOf(s); // none of a sequence that has ended
-    if (absl::Status status =
-            handover.move(*from.spec.runtime, from.run.blocksOf(s).subspan(0, into.size()), *to.spec.runtime, into);
-        !status.ok())
-      return status;
-  }
-  // By now its tail has ended, or its objective had no more time for that: it is no neighbour of what decodes.
-  if (from.drainedNs != FleetInstance::kNotDraining)
-    drained(from);
-  release(from);
-  of.prefill = of.decode;
-  of.phase = RequestPhase::Decode;
-  deliverFirst(request, std::max(of.handoverEndNs, nowNs()));
-  if (to.run.done()) {
-    end(request, absl::OkStatus());
-    return absl::OkStatus();
-  }
-  return coordinator.firstDone(to.index);
-}
-
-// The device launches no more for its request; `last` is the variant of its last iteration, whose tokens are read. What
+// The device launches no more; `last` is the variant of its last iteration, whose tokens are read. What
 // it copies behind these, its neighbours still share the bus with: it counts until that has ended at its fair share.
 // (One that ends with the transition to its first iteration under way, as another device failed, is not waited for.)
 void Fleet::Impl::drain(FleetInstance &on, std::optional<uint32_t> last) {
   const DeviceState state = coordinator.state(on.index);
-  if ((state != DeviceState::Waiting && state != DeviceState::Running) || on.drainedNs != FleetInstance::kNotDraining)
+  if ((state != DeviceState::Waiting && state != DeviceState::Running) || on.drainedNs != FleetInstance::kNothing)
     return;
   const uint64_t bytes = last && state == DeviceState::Running ? on.loads.tailBytes(*last) : 0;
   if (bytes == 0) {
@@ -364,27 +343,50 @@ void Fleet::Impl::drain(FleetInstance &on, std::optional<uint32_t> last) {
 }
 
 void Fleet::Impl::drained(FleetInstance &on) {
-  on.drainedNs = FleetInstance::kNotDraining;
+  on.drainedNs = FleetInstance::kNothing;
   (void)coordinator.finish(on.index);
   tryQueue = tryQueue || !queue.empty();
 }
 
 void Fleet::Impl::finishDraining(int64_t now) {
   for (const auto &on : instances)
-    if (on->drainedNs != FleetInstance::kNotDraining && on->drainedNs <= now)
+    if (on->drainedNs != FleetInstance::kNothing && on->drainedNs <= now)
       drained(*on);
 }
 
-void Fleet::Impl::release(FleetInstance &on) {
-  std::optional<uint32_t> last;
-  if (on.run.active()) {
-    if (on.run.launched())
-      last = on.run.lastLaunched().variant;
-    (void)on.run.end(); // waits for what is in flight; of a device that is lost there is nothing to wait for
-  }
-  drain(on, last);
-  on.request = kNoInstance;
+// The request is gone from the instance.
+void Fleet::Impl::release(uint32_t request, FleetInstance &on) {
+  for (const FleetInstance::Member &member : on.members)
+    if (member.request == request) {
+      on.unended -= on.engine->cancel(member.id).ok(); // else it has ended
+      on.engine->releaseBlocks(member.id);
+    }
+  std::erase_if(on.members, [&](const FleetInstance::Member &m) { return m.request == request; });
+  std::erase(on.requests, request);
+  const bool ofWave = std::erase(on.wave, request) > 0;
+  const bool waited = ofWave && !on.waveStarted;
   tryQueue = tryQueue || !queue.empty();
+  if (served[request].decode == on.index)
+    on.arrivesNs = FleetInstance::kNothing;
+  if (on.lost)
+    return;
+  on.engine->takeIn(); // what was cancelled gives its blocks back
+  if (on.requests.empty()) {
+    on.began = on.batched = on.arrived = false;
+    return drain(on, std::exchange(on.lastVariant, std::nullopt));
+  }
+  if (waited && on.wave.empty())
+    coordinator.leaveOut(on.index);
+  if (on.unended == 0 && on.waveWaits() && coordinator.joining(on.index)) {
+    // What they were to join has ended: they begin anew.
+    const std::vector<uint32_t> wave = on.wave;
+    for (const uint32_t one : wave)
+      if (served[one].phase == RequestPhase::Waiting)
+        putBack(one, absl::OkStatus());
+    tryQueue = true;
+    return;
+  }
+  shrink(on);
 }
 
 void Fleet::Impl::end(uint32_t request, const absl::Status &status) {
@@ -393,27 +395,22 @@ void Fleet::Impl::end(uint32_t request, const absl::Status &status) {
   of.phase = RequestPhase::Ended;
   outcome.status = status;
   outcome.endNs = nowNs();
-  for (const auto &on : instances) {
-    if (on->request != request)
-      continue;
-    // The decode instance has all tokens once it has begun.
-    if (on->run.active() && (on->index == of.decode || outcome.tokens.empty()))
-      outcome.tokens = on->run.tokens();
-    release(*on);
-  }
   alive.erase(std::find(alive.begin(), alive.end(), request));
+  for (const auto &on : instances)
+    if (std::find(on->requests.begin(), on->requests.end(), request) != on->requests.end())
+      release(request, *on);
 }
 
 void Fleet::Impl::lose(FleetInstance &on, const absl::Status &why) {
   on.lost = true;
   on.why = why;
-  on.drainedNs = FleetInstance::kNotDraining;
+  on.drainedNs = FleetInstance::kNothing;
   (void)coordinator.lose(on.index);
-  if (on.request == kNoInstance)
-    return;
-  const uint32_t request = on.request;
-  end(request, absl::UnavailableError(cat("request ", request, ": device ", on.index, " (", on.spec.name,
-                                          ") was lost while it served it: ", std::string(why.message()))));
+  while (!on.requests.empty()) {
+    const uint32_t request = on.requests.front();
+    end(request, absl::UnavailableError(cat("request ", request, ": device ", on.index, " (", on.spec.name,
+                                            ") was lost while it served it: ", std::string(why.message()))));
+  }
   tryQueue = tryQueue || !queue.empty();
 }
 

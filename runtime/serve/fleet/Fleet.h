@@ -9,11 +9,24 @@
 //                 |   its TTFT running)             instances apart)
 //                 '--> refused, with the reason, back to the caller
 //
-// A request is a batch: its prompts run together, its first tokens count as delivered when the last of them is there.
-// TTFT runs from its arrival to that moment, with what it waited, and with the hand-over where its KV cache moves to
-// another instance; TPOT is the whole gap between a sequence's tokens after that. A decode instance is reserved with
-// the prefill instance, and takes the placement that it decodes in meanwhile; the hand-over takes the cache's bytes at
-// the decode device's fair rate while all devices copy, and is counted on the bus as such.
+// A request is one or several prompts that run together; its first tokens count as delivered when the last of them is
+// there. TTFT runs from its arrival to that moment, with what it waited, and with the hand-over where its KV cache
+// moves to another instance; TPOT is the whole gap between a sequence's tokens after that.
+//
+// An instance serves many requests at once (Engine.h). On one that is free a request's prompts run alone, then decode.
+// Others join what decodes at the edge of an iteration, if the iterations with them are within the objectives of all:
+//
+//   A   prompts  decode  decode  decode  decode  decode  decode
+//   B                   (waits)  prompt  prompt  decode  decode ...      in chunks that leave A its TPOT
+//   C                                    (waits)  (joins when B is through its prompts)
+//
+// KV blocks for prompts and output are set aside when a request is admitted: none is ever preempted. One that could be
+// held alone and not beside those that run waits until some of them have ended, while its TTFT lasts.
+//
+// A decode instance is reserved with the prefill instance. One that is free takes the placement that it decodes in
+// meanwhile; one that decodes others goes on, and stops at an edge while the KV cache arrives, which is part of their
+// gap. The hand-over takes the cache's bytes at the decode device's fair rate while all devices copy, and is counted on
+// the bus as such.
 //
 // One iteration a device is in flight; where nothing is decided, admitted or ended, nothing is allocated. One thread
 // calls it, and drives all devices of the group.
@@ -31,7 +44,7 @@
 #include "absl/types/span.h"
 #include "runtime/core/DeviceGroup.h"
 #include "runtime/core/Runtime.h"
-#include "runtime/serve/engine/BatchRun.h"
+#include "runtime/serve/engine/Engine.h"
 #include "runtime/serve/fleet/Coordinator.h"
 #include "runtime/serve/fleet/PlanLoads.h"
 
@@ -76,17 +89,29 @@ struct MissCounts {
   void count(MissCause cause);
 };
 
-// An iteration whose tokens were read. The span is valid during the call only.
+// Rows of one sequence of a request in an iteration.
+struct FleetRows {
+  uint32_t request = 0;  // into run()'s requests
+  uint32_t sequence = 0; // into its prompts
+  int64_t firstPosition = 0, rows = 0;
+  bool sample = false; // the last of them samples a token
+};
+// A request that had its first tokens before the iteration, and has tokens of it.
+struct FleetGap {
+  uint32_t request = 0;
+  int64_t longestNs = 0; // of its sequences, to the token before
+  MissCause missed = MissCause::None;
+};
+
+// An iteration whose tokens were read. Spans are valid during the call only.
 struct FleetIteration {
   uint32_t instance = 0;
-  uint32_t request = 0; // into run()'s requests
   uint32_t placement = 0, variant = 0;
-  bool prefill = false;
+  bool prefill = false; // it has rows of prompts
   bool changed = false; // the first in this placement
   int64_t launchNs = 0, visibleNs = 0;
-  int64_t longestGapNs = -1; // of a sequence of the request, to its token before; -1: only first tokens
-  MissCause missed = MissCause::None;
-  absl::Span<const ComposedRows> rows;
+  absl::Span<const FleetRows> rows;
+  absl::Span<const FleetGap> gaps;
 };
 
 struct FleetOptions {
@@ -112,8 +137,8 @@ struct RequestOutcome {
   MissCause ttftMissed = MissCause::None;
   uint64_t gaps = 0; // between tokens
   int64_t gapsNs = 0, longestGapNs = 0;
-  uint64_t iterations = 0;
-  MissCounts misses; // iterations with a gap above TPOT
+  uint64_t iterations = 0; // with rows of it
+  MissCounts misses;       // iterations with a gap above TPOT
   int64_t ttftNs() const { return firstTokensNs - arrivalNs; }
   double tpotNs() const { return gaps == 0 ? 0 : static_cast<double>(gapsNs) / static_cast<double>(gaps); }
   bool held() const { return status.ok() && ttftMissed == MissCause::None && misses.total() == 0; }
@@ -123,7 +148,9 @@ struct FleetResult {
   std::vector<RequestOutcome> requests;
   uint64_t admitted = 0, refused = 0, lost = 0, held = 0;
   uint64_t iterations = 0, changes = 0; // changes of placement
-  MissCounts misses;                    // of iterations
+  MissCounts misses;                    // of requests' iterations
+  uint64_t joined = 0;                  // requests that began beside others on their instance
+  uint64_t mostTogether = 0;            // requests on one instance
   MissCounts ttftMisses;                // of requests
   uint64_t kvWaits = 0;                 // changes put off, as KV blocks in use stood in their way
   uint64_t bandwidthLosses = 0;         // times that less than planned was measured
@@ -145,7 +172,7 @@ public:
   // concerns all: the group failed. InvalidArgument, before anything runs, for requests out of order of arrival.
   absl::StatusOr<FleetResult> run(absl::Span<const FleetRequest> requests);
 
-  // The device is gone, or to be left out: its request ends with the reason. May be called from onIteration.
+  // The device is gone, or to be left out: its requests end with the reason. May be called from onIteration.
   absl::Status lose(uint32_t instance, const absl::Status &why);
 
   const Coordinator &coordinator() const;

@@ -16,24 +16,12 @@ using model::cat;
 
 namespace {
 
-double ms(double ns) { return ns * 1e-6; }
-
-BatchWork batchOf(const FleetRequest &asked) {
-  BatchWork batch;
-  for (const std::vector<int32_t> &prompt : asked.prompts)
-    batch.promptTokens.push_back(static_cast<int64_t>(prompt.size()));
-  batch.newTokens = asked.maxNewTokens;
-  batch.mayStopEarly = !asked.stopTokens.empty();
-  return batch;
-}
-
 GenerateRequest workOf(const FleetRequest &asked, int64_t newTokens) {
   GenerateRequest work;
   work.prompts = asked.prompts;
   work.maxNewTokens = newTokens;
   work.sampling = asked.sampling;
   work.stopTokens = asked.stopTokens;
-  work.separatePrefill = true;
   return work;
 }
 
@@ -107,24 +95,33 @@ Fleet::Impl::Admission Fleet::Impl::admit(uint32_t request, absl::Status &why) {
     tried = true;
     return status.ok();
   };
-  const auto fits = [&](const FleetInstance &i, Role role) {
-    return i.free() && i.spec.role == role && i.plan.model->name == a.model;
+  const auto serves = [&](const FleetInstance &i, Role role) {
+    return i.spec.role == role && i.plan.model->name == a.model;
   };
-  for (const auto &i : instances) {
-    if (fits(*i, Role::Both) && attempt(*i, a.maxNewTokens > 1 ? i.get() : nullptr))
+  for (const auto &i : instances)
+    if (i->free() && serves(*i, Role::Both) && attempt(*i, a.maxNewTokens > 1 ? i.get() : nullptr))
       return Admission::Admitted;
-  }
   for (const auto &p : instances) {
-    if (!fits(*p, Role::Prefill))
+    if (!p->free() || !serves(*p, Role::Prefill))
       continue;
     if (a.maxNewTokens == 1 && attempt(*p, nullptr))
       return Admission::Admitted;
-    for (const auto &d : instances) {
-      if (a.maxNewTokens > 1 && fits(*d, Role::Decode) && attempt(*p, d.get()))
+    for (const auto &d : instances)
+      if (a.maxNewTokens > 1 && d->free() && serves(*d, Role::Decode) && attempt(*p, d.get()))
         return Admission::Admitted;
-    }
   }
-  return tried ? Admission::Refused : Admission::NoneFree;
+  // Beside others: where that cannot be held now, it may be when some of them have ended.
+  const bool alone = tried;
+  for (const auto &i : instances)
+    if (serves(*i, Role::Both) && (i->joinable() || (i->waveWaits() && coordinator.joining(i->index))) &&
+        attempt(*i, i.get()))
+      return Admission::Admitted;
+  for (const auto &p : instances)
+    for (const auto &d : instances)
+      if (a.maxNewTokens > 1 && p->free() && serves(*p, Role::Prefill) && d->joinable() && serves(*d, Role::Decode) &&
+          attempt(*p, d.get()))
+        return Admission::Admitted;
+  return alone ? Admission::Refused : Admission::NoneFree;
 }
 
 absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, FleetInstance *decode) {
@@ -132,11 +129,24 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
   const double waited = static_cast<double>(nowNs() - result.requests[request].arrivalNs);
   const bool apart = decode != nullptr && decode != &prefill;
   // What is checked of a request is the same for its prefill alone.
-  GenerateRequest whole = workOf(a, a.maxNewTokens);
-  RETURN_IF_ERROR(checkRequest(prefill.plan, apart ? workOf(a, 1) : whole));
-  const BatchWork batch = batchOf(a);
+  RETURN_IF_ERROR(checkRequest(prefill.plan, workOf(a, apart ? 1 : a.maxNewTokens)));
+  const BatchWork batch = loneWork(a);
   ServedRequest next;
   next.asked = &a;
+  next.phase = RequestPhase::Waiting;
+  next.prefill = prefill.index;
+  next.decode = decode == nullptr ? kNoInstance : decode->index;
+  next.admittedNs = nowNs();
+  next.lastTokenNs.assign(a.prompts.size(), 0);
+  next.unread = a.prompts.size();
+  next.joined = decode != nullptr && !decode->requests.empty();
+  next.kvBlocks = blocksFor(decode == nullptr ? prefill : *decode, a, a.maxNewTokens);
+  if (next.joined && !apart) {
+    served[request] = std::move(next);
+    RETURN_IF_ERROR(joinTo(request, prefill));
+    admitted(request);
+    return absl::OkStatus();
+  }
 
   BusRequest first{prefill.index, a.ttftNs(), waited, {}};
   first.name = nameOf(request);
@@ -151,58 +161,86 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
     first.sloNs = a.tpotNs();
     first.firstSloNs = a.ttftNs();
   }
+  const bool joined = next.joined;
   if (apart) {
-    RETURN_IF_ERROR(checkRequest(decode->plan, whole));
+    RETURN_IF_ERROR(checkRequest(decode->plan, workOf(a, a.maxNewTokens)));
     next.kvBytes = handoverBytes(decode->plan, batch.promptTokens);
-    const double moves = handoverNs(next.kvBytes, decode->index);
-    first.decodedBy = decode->index;
-    first.handoverNs = moves;
-    if (!(a.ttftNs() - waited - moves > 0))
-      return absl::ResourceExhaustedError(cat("the first token cannot be had within ", ms(a.ttftNs() - waited),
-                                              " ms: the hand-over of ", next.kvBytes, " bytes of KV cache takes ",
-                                              ms(moves), " ms"));
-    BusRequest second{decode->index, a.tpotNs(), waited, {}};
-    second.firstSloNs = a.ttftNs();
-    second.name = first.name;
-    second.handoverBytes = next.kvBytes;
-    placements = decode->loads.placements(batch, Role::Decode, decode->spec.runtime->placement(), next.kvBytes);
-    if (!placements.ok())
-      return placements.status();
-    // The transition runs while the prompts are prefilled, at worst before the hand-over.
-    for (const BusPlacement &p : *placements)
-      if (fairNs(p.first, decode->index) <= a.ttftNs() - waited)
-        second.placements.push_back(p);
-    if (second.placements.empty())
-      return absl::ResourceExhaustedError(cat("the first token cannot be had within ", ms(a.ttftNs() - waited),
-                                              " ms: instance ", decode->spec.name,
-                                              " takes longer to change its placement and receive the KV cache"));
-    RETURN_IF_ERROR(coordinator.arrive(second));
+    RETURN_IF_ERROR(decodeFirst(request, std::move(next), *decode, first));
+  } else {
+    served[request] = std::move(next);
   }
   if (absl::Status status = coordinator.arrive(first); !status.ok()) {
-    if (apart)
+    if (apart && joined) {
+      std::erase(decode->requests, request);
+      decode->wave.clear();
+      coordinator.leaveOut(decode->index);
+    } else if (apart) {
       (void)coordinator.finish(decode->index);
+    }
     return status;
   }
+  for (FleetInstance *on : {&prefill, apart && !joined ? decode : nullptr})
+    if (on != nullptr) {
+      on->requests = {request};
+      on->wave = {request};
+      on->waveStarted = on->batched = on->began = false;
+      countBlocks(*on);
+    }
+  admitted(request);
+  return absl::OkStatus();
+}
 
-  next.phase = RequestPhase::Waiting;
-  next.prefill = prefill.index;
-  next.decode = decode == nullptr ? kNoInstance : decode->index;
-  next.admittedNs = nowNs();
-  next.lastTokenNs.assign(a.prompts.size(), 0);
-  prefill.request = request;
-  prefill.work = apart ? workOf(a, 1) : std::move(whole);
-  if (apart) {
-    decode->request = request;
-    decode->work = workOf(a, a.maxNewTokens);
+// The instance that decodes a request which another one prefills is asked first; `first` is what the other one is asked
+// then.
+absl::Status Fleet::Impl::decodeFirst(uint32_t request, ServedRequest next, FleetInstance &decode, BusRequest &first) {
+  const FleetRequest &a = asked[request];
+  const double moves = handoverNs(next.kvBytes, decode.index);
+  // Of one that decodes others an iteration may be in flight when the prompts are through.
+  double waits = 0;
+  if (next.joined) {
+    waits = a.tpotNs();
+    for (const uint32_t other : decode.requests)
+      waits = std::min(waits, served[other].asked->tpotNs());
   }
+  first.handoverNs = moves + waits;
+  if (!(a.ttftNs() - first.waitedNs - first.handoverNs > 0))
+    return absl::ResourceExhaustedError(cat("the first token cannot be had within ", ms(a.ttftNs() - first.waitedNs),
+                                            " ms: the hand-over of ", next.kvBytes, " bytes of KV cache takes ",
+                                            ms(moves), " ms"));
+  const bool joined = next.joined;
+  const uint64_t kvBytes = next.kvBytes;
   served[request] = std::move(next);
+  if (joined)
+    return joinTo(request, decode);
+  first.decodedBy = decode.index;
+  BusRequest second{decode.index, a.tpotNs(), first.waitedNs, {}};
+  second.firstSloNs = a.ttftNs();
+  second.name = first.name;
+  second.handoverBytes = kvBytes;
+  ASSIGN_OR_RETURN(placements,
+                   decode.loads.placements(loneWork(a), Role::Decode, decode.spec.runtime->placement(), kvBytes));
+  // The transition runs while the prompts are prefilled, at worst before the hand-over.
+  for (const BusPlacement &p : placements)
+    if (fairNs(p.first, decode.index) <= a.ttftNs() - first.waitedNs)
+      second.placements.push_back(p);
+  if (second.placements.empty())
+    return absl::ResourceExhaustedError(cat("the first token cannot be had within ", ms(a.ttftNs() - first.waitedNs),
+                                            " ms: instance ", decode.spec.name,
+                                            " takes longer to change its placement and receive the KV cache"));
+  return coordinator.arrive(second);
+}
+
+void Fleet::Impl::admitted(uint32_t request) {
+  const ServedRequest &of = served[request];
   RequestOutcome &outcome = result.requests[request];
   outcome.status = absl::OkStatus();
   outcome.admitted = true;
-  outcome.prefillInstance = prefill.index;
-  outcome.decodeInstance = decode == nullptr ? kNoInstance : decode->index;
+  outcome.prefillInstance = of.prefill;
+  outcome.decodeInstance = of.asked->maxNewTokens > 1 ? of.decode : kNoInstance;
+  outcome.tokens.resize(of.asked->prompts.size());
+  for (std::vector<int32_t> &tokens : outcome.tokens)
+    tokens.reserve(static_cast<size_t>(of.asked->maxNewTokens));
   alive.push_back(request);
-  return absl::OkStatus();
 }
 
 void Fleet::Impl::serveQueue() {
@@ -214,10 +252,14 @@ void Fleet::Impl::serveQueue() {
     const double waited = static_cast<double>(nowNs() - result.requests[request].arrivalNs);
     Admission admission = admit(request, why);
     if (admission == Admission::NoneFree && (!options.queue || waited >= a.ttftNs())) {
-      why = options.queue
-                ? absl::ResourceExhaustedError(cat(nameOf(request), ": its TTFT of ", ms(a.ttftNs()),
-                                                   " ms is spent: no instance of model '", a.model, "' became free"))
-                : absl::UnavailableError(cat(nameOf(request), ": no instance of model '", a.model, "' is free"));
+      const std::string beside =
+          why.ok() ? "" : cat(", and beside others it could not be held: ", std::string(why.message()));
+      why =
+          options.queue
+              ? absl::ResourceExhaustedError(cat(nameOf(request), ": its TTFT of ", ms(a.ttftNs()),
+                                                 " ms is spent: no instance of model '", a.model, "' became free",
+                                                 beside))
+              : absl::UnavailableError(cat(nameOf(request), ": no instance of model '", a.model, "' is free", beside));
       admission = Admission::Refused;
     }
     if (admission == Admission::NoneFree) {
@@ -231,94 +273,6 @@ void Fleet::Impl::serveQueue() {
       served[request].phase = RequestPhase::Ended;
     }
   }
-}
-
-// Those that were admitted start when all their devices may: after the changes that make room for them.
-void Fleet::Impl::startWaiting() {
-  for (size_t at = 0; at < alive.size();) {
-    const uint32_t request = alive[at];
-    ServedRequest &of = served[request];
-    if (of.phase != RequestPhase::Waiting) {
-      ++at;
-      continue;
-    }
-    const auto waited = static_cast<double>(nowNs() - of.admittedNs);
-    absl::Status failed;
-    bool all = true;
-    for (uint32_t device : {of.decode, of.prefill}) {
-      if (device == kNoInstance || coordinator.state(device) != DeviceState::Waiting)
-        continue;
-      const absl::StatusOr<bool> started = coordinator.start(device, waited);
-      if (!started.ok()) {
-        failed = started.status();
-        break;
-      }
-      // The prefill starts last, with what is left of its objective then; begin() looks at the decode instance again.
-      all = *started;
-      if (!all)
-        break;
-    }
-    if (failed.ok() && all)
-      failed = begin(request);
-    if (!failed.ok()) {
-      failed = absl::Status(failed.code(), cat(nameOf(request), ": ", std::string(failed.message())));
-      giveBack(request, failed); // `at` is the next one
-      continue;
-    }
-    if (of.phase != RequestPhase::Ended) // a device may have been lost
-      ++at;
-  }
-}
-
-// A request that was admitted and may not start. Where its neighbours only have no safe way to make room now, it waits
-// with those that have no instance until one of them ends.
-void Fleet::Impl::giveBack(uint32_t request, const absl::Status &why) {
-  RequestOutcome &outcome = result.requests[request];
-  const bool again = tryQueue;
-  end(request, why);
-  outcome.admitted = outcome.startNs >= 0; // else it was refused
-  if (!options.queue || why.code() != absl::StatusCode::kUnavailable || outcome.admitted)
-    return;
-  outcome = RequestOutcome{.status = why, .arrivalNs = outcome.arrivalNs};
-  served[request].phase = RequestPhase::Queued;
-  queue.insert(std::upper_bound(queue.begin(), queue.end(), request), request);
-  tryQueue = again; // trying at once again would be of no use
-}
-
-absl::Status Fleet::Impl::begin(uint32_t request) {
-  ServedRequest &of = served[request];
-  FleetInstance &prefill = instance(of.prefill);
-  RequestOutcome &outcome = result.requests[request];
-  if (of.apart()) {
-    FleetInstance &decode = instance(of.decode);
-    ASSIGN_OR_RETURN(next, coordinator.nextIteration(decode.index));
-    ASSIGN_OR_RETURN(placements,
-                     decode.loads.placements(batchOf(*of.asked), Role::Decode, decode.spec.runtime->placement()));
-    const auto chosen = std::find_if(placements.begin(), placements.end(),
-                                     [&](const BusPlacement &p) { return p.placement == next.placement; });
-    if (chosen == placements.end())
-      return absl::InternalError(cat("instance ", decode.spec.name, ": placement ", next.placement, " is none"));
-    const double changes = fairNs(chosen->first, decode.index);
-    const double left = of.asked->ttftNs() - static_cast<double>(nowNs() - outcome.arrivalNs);
-    if (changes + handoverNs(of.kvBytes, decode.index) > left)
-      return absl::ResourceExhaustedError(
-          cat("waited for its neighbours to make room: the ", ms(left), " ms left of its TTFT are not enough"));
-    if (absl::Status status = decode.enter(next.placement); !status.ok()) {
-      lose(decode, status);
-      return absl::OkStatus(); // the request has ended with it
-    }
-    countFreed(decode, next.placement);
-    decode.placement = next.placement;
-    decode.readyNs = nowNs() + static_cast<int64_t>(std::ceil(changes));
-  }
-  prefill.run.keepBlocks(of.apart());
-  RETURN_IF_ERROR(prefill.run.begin(prefill.work));
-  prefill.began = false;
-  outcome.startNs = nowNs();
-  of.dirty = busLost;
-  of.losses = result.bandwidthLosses;
-  of.phase = RequestPhase::Prefill;
-  return absl::OkStatus();
 }
 
 } // namespace headrace::serve

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/serve/fleet/FleetImpl.h"
 
 namespace headrace::serve {
@@ -54,33 +56,83 @@ void Fleet::Impl::deliverFirst(uint32_t request, int64_t atNs) {
   std::fill(of.lastTokenNs.begin(), of.lastTokenNs.end(), atNs);
 }
 
+EngineOptions Fleet::Impl::engineOptions(FleetInstance &on) {
+  EngineOptions engine;
+  engine.watermark = 0; // what a request takes is set aside when it is admitted
+  engine.depth = 1;
+  engine.tellRows = true;
+  engine.onToken = [this, &on](const EngineToken &token) { tellToken(on, token); };
+  engine.onEnd = [this, &on](const EngineEnd &end) { tellEnd(on, end); };
+  engine.onIteration = [this, &on](const EngineIteration &told) { tellIteration(on, told); };
+  return engine;
+}
+
+void Fleet::Impl::tellToken(FleetInstance &on, const EngineToken &token) {
+  const FleetInstance::Member *member = on.member(token.request);
+  if (member == nullptr)
+    return;
+  ServedRequest &of = served[member->request];
+  std::vector<int32_t> &tokens = result.requests[member->request].tokens[member->sequence];
+  tokens.push_back(token.token);
+  if (tokens.size() == 1 && --of.unread == 0)
+    delivered.push_back(member->request);
+  if (result.requests[member->request].firstTokensNs < 0)
+    return;
+  int64_t &last = of.lastTokenNs[member->sequence];
+  const int64_t gap = token.visibleNs - std::exchange(last, token.visibleNs);
+  RequestOutcome &outcome = result.requests[member->request];
+  ++outcome.gaps;
+  outcome.gapsNs += gap;
+  outcome.longestGapNs = std::max(outcome.longestGapNs, gap);
+  const auto seen =
+      std::find_if(gaps.begin(), gaps.end(), [&](const FleetGap &g) { return g.request == member->request; });
+  if (seen == gaps.end())
+    gaps.push_back({member->request, gap});
+  else
+    seen->longestNs = std::max(seen->longestNs, gap);
+}
+
+void Fleet::Impl::tellEnd(FleetInstance &on, const EngineEnd &end) {
+  const FleetInstance::Member *member = on.member(end.request);
+  if (member == nullptr || end.reason == EndReason::Cancelled)
+    return;
+  ServedRequest &of = served[member->request];
+  --of.running;
+  --on.unended;
+  const bool failed = end.reason == EndReason::Failed && of.failed.ok();
+  if (failed)
+    of.failed =
+        absl::Status(end.why.code(), absl::StrCat("prompt ", member->sequence, ", ", std::string(end.why.message())));
+  if (failed || (of.running == 0 && of.failed.ok()))
+    done.push_back(member->request);
+}
+
+void Fleet::Impl::tellIteration(FleetInstance &on, const EngineIteration &told) {
+  iteration = told;
+  for (const EngineRows &part : told.rows)
+    if (const FleetInstance::Member *member = on.member(part.request))
+      rows.push_back({member->request, member->sequence, part.firstPosition, part.count, part.sample});
+  iteration.rows = {};
+}
+
+// Once more is known of the bus.
 void Fleet::Impl::countRead(FleetInstance &on) {
-  const ReadIteration &read = on.run.lastRead();
-  const LaunchedIteration &launched = on.run.lastLaunched();
-  ServedRequest &of = served[on.request];
-  RequestOutcome &outcome = result.requests[on.request];
-  FleetIteration iteration{on.index,         on.request, launched.placement, read.variant,
-                           launched.prefill, on.changed, launched.launchNs,  read.visibleNs};
-  if (!launched.prefill) {
-    for (const ReadToken &token : read.tokens) {
-      const int64_t gap = read.visibleNs - of.lastTokenNs[token.sequence];
-      of.lastTokenNs[token.sequence] = read.visibleNs;
-      iteration.longestGapNs = std::max(iteration.longestGapNs, gap);
-      ++outcome.gaps;
-      outcome.gapsNs += gap;
-    }
-    outcome.longestGapNs = std::max(outcome.longestGapNs, iteration.longestGapNs);
-    if (static_cast<double>(iteration.longestGapNs) > of.asked->tpotNs())
-      iteration.missed = causeFor(on);
+  on.lastVariant = iteration.variant;
+  for (FleetGap &gap : gaps) {
+    if (static_cast<double>(gap.longestNs) > served[gap.request].asked->tpotNs())
+      gap.missed = causeFor(on);
+    result.requests[gap.request].misses.count(gap.missed);
+    result.misses.count(gap.missed);
   }
-  outcome.misses.count(iteration.missed);
-  result.misses.count(iteration.missed);
-  ++outcome.iterations;
+  for (size_t i = 0; i < rows.size(); ++i) // a request's rows may stand apart
+    if (std::none_of(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(i),
+                     [&](const FleetRows &before) { return before.request == rows[i].request; }))
+      ++result.requests[rows[i].request].iterations;
   ++result.iterations;
   result.changes += on.changed;
-  iteration.rows = launched.rows;
   if (options.onIteration)
-    options.onIteration(iteration);
+    options.onIteration({on.index, iteration.placement, iteration.variant, iteration.prefill, on.changed,
+                         iteration.launchNs, iteration.visibleNs, rows, gaps});
 }
 
 void Fleet::Impl::summarise() {

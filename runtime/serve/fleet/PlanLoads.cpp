@@ -117,8 +117,8 @@ std::optional<uint32_t> PlanLoads::cheapest(int64_t kvBlocks, uint32_t placement
   return std::nullopt;
 }
 
-// As BatchRun composes them: prompts alone, until no prompt has more than one token left; from then on those that are
-// through decode beside them.
+// As the engine composes them with Prefill::Separate: prompts alone, until no prompt has more than one token left; from
+// then on those that are through decode beside them.
 std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(int64_t kvBlocks, uint32_t placement,
                                                                 const BatchWork &batch) const {
   const std::vector<int64_t> &prompts = batch.promptTokens;
@@ -357,17 +357,21 @@ absl::StatusOr<std::vector<BusPlacement>> PlanLoads::placements(const BatchWork 
       all.push_back(*one);
   if (!all.empty())
     return all;
-  const int64_t longest = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end());
+  return noneFor(static_cast<int64_t>(batch.promptTokens.size()),
+                 *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end()) + batch.newTokens - 1);
+}
+
+absl::Status PlanLoads::noneFor(int64_t sequences, int64_t context) const {
   Bucket largest;
   for (const plan::Variant &variant : plan_.variants) {
     largest.tokens = std::max(largest.tokens, variant.newTokens);
     largest.sequences = std::max(largest.sequences, variant.sequences);
     largest.context = std::max(largest.context, variant.context);
   }
-  return absl::NotFoundError(model::cat("no placement of the plan has variants and KV blocks for ",
-                                        batch.promptTokens.size(), " sequences up to context ",
-                                        longest + batch.newTokens - 1, "; its largest buckets are ", largest.tokens,
-                                        " new tokens, ", largest.sequences, " sequences, context ", largest.context));
+  return absl::NotFoundError(model::cat("no placement of the plan has variants and KV blocks for ", sequences,
+                                        " sequences up to context ", context, "; its largest buckets are ",
+                                        largest.tokens, " new tokens, ", largest.sequences, " sequences, context ",
+                                        largest.context));
 }
 
 } // namespace headrace::serve

@@ -23,6 +23,13 @@
 // wait for: behind another variant these are counted as copied while nothing computes.
 //
 // Of KV caches that are split what the request has in use at its end is counted (VariantLoads.h).
+//
+// Where requests join those that decode (RunningBatch) each placement stands once for each budget of its mixed buckets:
+// a larger one brings the prompts in fewer iterations, each of which is a longer gap to those that decode beside it.
+//
+//   budget    iterations of prompts of 120 tokens beside 8 sequences      each, at most
+//     16      ceil(120 / (16 - 8)) = 15                                    the variant of 16 tokens, 9 sequences
+//     64      ceil(120 / (64 - 8)) =  3                                    the variant of 64 tokens, 9 sequences
 #pragma once
 
 #include <cstdint>
@@ -50,6 +57,18 @@ struct BatchWork {
   bool mayStopEarly = false;         // stop tokens may end sequences before that
 };
 
+// What an instance serves at a time, until another request joins: sequences that decode and may end at any time, and
+// those that join them.
+struct RunningBatch {
+  int64_t sequences = 0;        // in one iteration at most, those that join included
+  int64_t context = 0;          // the longest that any of them reaches
+  int64_t kvEnd = 0;            // KV blocks below this number may come into use
+  std::vector<int64_t> joining; // tokens of the prompts to bring, one a sequence that joins
+  // A KV cache that is handed over between two iterations: its bytes on the bus, and how long these stop for it.
+  uint64_t arrivingBytes = 0;
+  double arrivingNs = 0;
+};
+
 class PlanLoads {
 public:
   // The plan outlives it. `linkBandwidth`: the device's link, bytes/s; 0: the plan's hardware. A link faster than the
@@ -64,6 +83,9 @@ public:
   // Of Decode, kvBytes arrive first. NotFound naming the size and the largest buckets if there is none.
   absl::StatusOr<std::vector<BusPlacement>> placements(const BatchWork &batch, Role role, uint32_t from,
                                                        uint64_t kvBytes = 0) const;
+  // The same of a batch with who joins it: one or several for each placement, by BusPlacement::budget. The first stage
+  // is what brings the prompts, and the change from `from` before that.
+  absl::StatusOr<std::vector<BusPlacement>> placements(const RunningBatch &batch, uint32_t from) const;
   struct Bucket {
     int64_t tokens = 0, sequences = 0, context = 0;
   };
@@ -98,6 +120,18 @@ private:
   int64_t inUseBetween(uint32_t before, uint32_t after, const BatchWork &batch, int64_t end) const;
   std::optional<BusPlacement> placement(uint32_t placement, const BatchWork &batch, Role role, uint32_t from,
                                         uint64_t kvBytes) const;
+  // Of a batch (PlanLoadsBatch.cpp).
+  struct Edge { // the most that any variant before leaves to copy, and the way from there copies
+    uint64_t bytes = 0;
+    double fixedNs = 0;
+    bool possible = true;
+  };
+  Edge edgeBefore(const Use &use, uint32_t placement, uint32_t variant) const;
+  std::vector<int64_t> budgets(uint32_t placement, const RunningBatch &batch) const;
+  std::optional<BusPlacement> placement(uint32_t placement, const RunningBatch &batch, uint32_t from,
+                                        int64_t budget) const;
+  double soloNs(const Use &use, uint32_t placement, const std::vector<uint32_t> &variants) const;
+  absl::Status noneFor(int64_t sequences, int64_t context) const;
   double soloNs(const Use &use, uint32_t placement, const BatchWork &batch, const std::vector<uint32_t> &tokens,
                 const std::vector<uint32_t> &prompts) const;
   TransitionCost mostOfChange(uint32_t from, uint32_t to) const;

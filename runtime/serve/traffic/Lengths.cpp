@@ -90,7 +90,7 @@ absl::StatusOr<std::vector<RequestLengths>> fittedLengths(const LengthFit &fit, 
   Random prompts(seed, Stream::PromptLengths), outputs(seed, Stream::OutputLengths);
   const auto draw = [](Random &random, const LogNormal &of) {
     const double tokens = portableExp(of.mu + of.sigma * random.normal());
-    return std::max<int64_t>(1, static_cast<int64_t>(std::min(tokens, 1e12) + 0.5));
+    return std::max<int64_t>(1, std::llround(std::min(tokens, 1e12)));
   };
   const int64_t most = std::min(fit.mostTotal, context);
   std::vector<RequestLengths> out(static_cast<size_t>(count));

@@ -3,7 +3,7 @@
 // How long prompts and outputs are, in tokens.
 //
 //   random     uniform around a length, as `vllm bench serve --dataset-name random`
-//   sharegpt,  log-normal, fitted to published statistics of these data sets (docs/bench-serve.md has the sources);
+//   sharegpt,  log-normal, fitted to published statistics of these data sets (sources in Lengths.cpp);
 //   alpaca     what does not fit is dropped and another drawn, as vLLM does with ShareGPT's samples
 #pragma once
 

@@ -2,6 +2,7 @@
 #include "runtime/serve/traffic/TraceFile.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/serve/engine/KvBlocks.h"
+#include "runtime/core/KvBlocks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace headrace::serve {
+namespace headrace::core {
 namespace {
 
 using testing::ElementsAre;
@@ -125,4 +125,4 @@ TEST(KvBlocks, TheEndOfUseIsBehindTheHighestThatIsGivenOut) {
 }
 
 } // namespace
-} // namespace headrace::serve
+} // namespace headrace::core

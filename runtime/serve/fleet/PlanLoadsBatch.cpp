@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batches that requests join and leave. Any variant of the placement may have run before any other, as sequences end at
+// any time; what runs next is one that holds all sequences at their longest, or takes no longer than that one with the
+// transition before it. So the bounds hold for every batch that this one becomes until another request joins.
+#include <algorithm>
+#include <limits>
+
+#include "runtime/plan/PlacementTable.h"
+#include "runtime/serve/fleet/PlanLoads.h"
+
+namespace headrace::serve {
+
+namespace {
+constexpr double kNs = 1e9;
+
+int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+} // namespace
+
+PlanLoads::Edge PlanLoads::edgeBefore(const Use &use, uint32_t index, uint32_t variant) const {
+  Edge most;
+  for (const uint32_t before : variants_.of(index)) {
+    const TransitionCost way = path(exitOf(before), entryOf(variant), use.end);
+    most.bytes = std::max(most.bytes, way.bytes + (before == variant ? 0 : use.loads[before].tailBytes));
+    most.fixedNs = std::max(most.fixedNs, way.fixedNs);
+    most.possible = most.possible && way.possible;
+  }
+  return most;
+}
+
+// The longest gap(u, v) alone on the bus, with `variants` those that hold all sequences.
+double PlanLoads::soloNs(const Use &use, uint32_t index, const std::vector<uint32_t> &variants) const {
+  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
+  const auto nsOf = [&](const TransitionCost &way) {
+    return static_cast<double>(way.bytes) / rate * kNs + way.fixedNs;
+  };
+  const auto predicted = [&](uint32_t v) { return static_cast<double>(plan_.variants[v].predictedNs); };
+  double longest = 0;
+  for (const uint32_t before : variants_.of(index)) {
+    double most = 0; // that the one taken takes, with the transition before it
+    for (const uint32_t v : variants)
+      most = std::max(most, predicted(v) + nsOf(path(exitOf(before), entryOf(v), use.end)));
+    for (const uint32_t taken : variants_.of(index)) {
+      const TransitionCost way = path(exitOf(before), entryOf(taken), use.end);
+      if (!way.possible || predicted(taken) > most)
+        continue;
+      const uint64_t own = use.loads[before].tailNs + use.loads[taken].headNs;
+      longest = std::max(longest, static_cast<double>(plan::slowestNs(own, permille_[index])) + nsOf(way));
+    }
+  }
+  return longest;
+}
+
+// Tokens of iterations with prompts: of each mixed bucket that has room for all sequences. 0: prompts are brought row
+// by row, or there are none.
+std::vector<int64_t> PlanLoads::budgets(uint32_t index, const RunningBatch &batch) const {
+  std::vector<int64_t> budgets;
+  if (batch.joining.empty() || mixedTokens_[index] == 0)
+    return {0};
+  for (const uint32_t v : variants_.of(index)) {
+    const plan::Variant &variant = plan_.variants[v];
+    if (plan_.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed &&
+        variant.newTokens >= batch.sequences)
+      budgets.push_back(variant.newTokens);
+  }
+  std::sort(budgets.begin(), budgets.end());
+  budgets.erase(std::unique(budgets.begin(), budgets.end()), budgets.end());
+  return budgets;
+}
+
+std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const RunningBatch &batch, uint32_t from,
+                                                 int64_t budget) const {
+  if (batch.kvEnd > plan_.placements[index].kvBlocks)
+    return std::nullopt;
+  const Use use{variants_.with(batch.kvEnd), batch.kvEnd};
+  std::vector<uint32_t> variants;
+  for (int64_t context = 1; context <= batch.context;) {
+    const std::optional<uint32_t> v = cheapest(use.end, index, {batch.sequences, batch.sequences, context});
+    if (!v)
+      return std::nullopt;
+    variants.push_back(*v);
+    context = plan_.variants[*v].context + 1; // a cheaper one never begins to hold what grows
+  }
+  int64_t iterations = 0; // with rows of prompts, each in the last of `variants`
+  if (budget > 0) {
+    // Also where there are as many tokens as sequences: then one of them may have two, and another one none.
+    const auto mixed = std::find_if(variants_.of(index).begin(), variants_.of(index).end(), [&](uint32_t v) {
+      const plan::Variant &variant = plan_.variants[v];
+      return plan_.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed &&
+             variants_.serves(v, use.end) && variant.newTokens >= budget && variant.sequences >= batch.sequences &&
+             variant.context >= batch.context;
+    });
+    if (mixed == variants_.of(index).end())
+      return std::nullopt;
+    variants.push_back(*mixed);
+    int64_t rows = 0;
+    for (const int64_t tokens : batch.joining)
+      rows += tokens;
+    // All the others may decode while a prompt is brought.
+    iterations = ceilDiv(rows, budget - (batch.sequences - 1));
+  } else if (!batch.joining.empty()) {
+    iterations = *std::max_element(batch.joining.begin(), batch.joining.end());
+  }
+
+  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
+  const auto slowest = [&](uint64_t ns) { return static_cast<double>(plan::slowestNs(ns, permille_[index])); };
+  Iterations each;
+  Edge before;
+  double shortest = std::numeric_limits<double>::max();
+  for (const uint32_t v : variants) {
+    each.computeNs = std::max(each.computeNs, slowest(plan_.variants[v].computeAloneNs));
+    each.ns = std::max(each.ns, slowest(use.loads[v].ns));
+    each.linkBytes = std::max(each.linkBytes, use.loads[v].h2dBytes);
+    const Edge one = edgeBefore(use, index, v);
+    before.bytes = std::max(before.bytes, one.bytes);
+    before.fixedNs = std::max(before.fixedNs, one.fixedNs);
+    before.possible = before.possible && one.possible;
+  }
+  for (const uint32_t v : variants_.of(index))
+    shortest = std::min(shortest, static_cast<double>(plan_.variants[v].computeAloneNs));
+  const TransitionCost entered = from == index ? TransitionCost{} : change(from, index);
+  if (!before.possible || !entered.possible)
+    return std::nullopt;
+  each.exposedBytes = before.bytes;
+  each.exposedNs = before.fixedNs + batch.arrivingNs;
+  each.soloNs = soloNs(use, index, variants) + batch.arrivingNs;
+
+  Iterations first;
+  if (iterations > 0) {
+    const auto k = static_cast<double>(iterations);
+    const uint32_t v = variants.back();
+    first.computeNs = k * slowest(plan_.variants[v].computeAloneNs);
+    first.ns = k * slowest(use.loads[v].ns);
+    first.linkBytes = static_cast<uint64_t>(iterations) * use.loads[v].h2dBytes;
+    const Edge one = edgeBefore(use, index, v);
+    first.exposedBytes = entered.bytes + static_cast<uint64_t>(iterations) * one.bytes;
+    first.exposedNs = entered.fixedNs + k * one.fixedNs;
+  }
+
+  BusPlacement p;
+  p.placement = index;
+  p.budget = budget;
+  p.freedBytes = freedBytes_[index];
+  p.deviceBytes = deviceBytes_[index];
+  const BusStage stage = each.stage(rate);
+  p.linkBytes = stage.linkBytes;
+  p.computeNs = stage.computeNs;
+  p.hiddenNs = stage.hiddenNs;
+  p.exposedBytes = stage.exposedBytes;
+  p.soloNs = stage.soloNs;
+  p.soloRate = stage.soloRate;
+  p.shortestNs = shortest;
+  p.tokens = static_cast<double>(batch.sequences);
+  if (batch.arrivingBytes > 0)
+    p.mostBytes = p.linkBytes + p.exposedBytes + batch.arrivingBytes;
+  if (iterations > 0)
+    p.first = first.stage(rate);
+  return p;
+}
+
+absl::StatusOr<std::vector<BusPlacement>> PlanLoads::placements(const RunningBatch &batch, uint32_t from) const {
+  std::vector<BusPlacement> all;
+  for (uint32_t p = 0; p < plan_.placements.size(); ++p)
+    for (const int64_t budget : budgets(p, batch))
+      if (const std::optional<BusPlacement> one = placement(p, batch, from, budget))
+        all.push_back(*one);
+  if (all.empty())
+    return noneFor(batch.sequences, batch.context);
+  return all;
+}
+
+} // namespace headrace::serve
