@@ -45,8 +45,10 @@ double kvPeakPercent(const TrafficMetrics &m) {
 std::string kvPeak(const TrafficMetrics &m) { return absl::StrFormat("%.0f%%", kvPeakPercent(m)); }
 
 std::string limitsText(const ServeReport &report) {
-  return cat("at most ", plural(static_cast<uint64_t>(report.maxNumSeqs), "sequence"), " and ",
-             plural(static_cast<uint64_t>(report.maxNumBatchedTokens), "token"), " an iteration");
+  return cat("at most ", plural(static_cast<uint64_t>(report.maxNumSeqs), "sequence"),
+             report.maxNumBatchedTokens == 0
+                 ? std::string(" an iteration, a row of a prompt at a time")
+                 : cat(" and ", plural(static_cast<uint64_t>(report.maxNumBatchedTokens), "token"), " an iteration"));
 }
 
 std::string objectivesText(const serve::GoodputObjectives &goodput) {
