@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // headrace bench serve: requests that come and go.
-#include <cmath>
+#include <filesystem>
 
 #include <gmock/gmock.h>
 
@@ -11,7 +11,6 @@ namespace headrace::tools {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 // Four layers of 20 MiB, read at 2 MiB a ms: 40 ms an iteration, whatever its few rows
 // (examples/jobs/four-layers.toml).
@@ -294,6 +293,13 @@ TEST_F(BenchServe, TracesAreRefusedByFileAndLine) {
   bad(std::string("\x00\xff\x7f{\"", 5), "line 1");
   refused(four({"--dataset-name", "trace", "--dataset-path", folder}), 2, folder + ": a folder");
   refused(four({"--dataset-name", "trace", "--dataset-path", path("none.jsonl")}), 2, "none.jsonl");
+  // Larger than any memory: it is read as far as the line that is wrong.
+  writeText(path("large.jsonl"), "");
+  std::filesystem::resize_file(path("large.jsonl"), uintmax_t{1} << 36);
+  const Outcome large = headrace(four({"--dataset-name", "trace", "--dataset-path", path("large.jsonl")}));
+  EXPECT_EQ(large.status, 2);
+  EXPECT_THAT(large.err, HasSubstr("large.jsonl: line 1"));
+  std::filesystem::remove(path("large.jsonl"));
   // Times that are not in order are sorted, and said.
   const Outcome o = headrace(traced("{\"arrival_s\": 1, \"prompt_tokens\": 8, \"output_tokens\": 4}\n"
                                     "{\"arrival_s\": 0, \"prompt_tokens\": 8, \"output_tokens\": 4}\n"));

@@ -200,8 +200,9 @@ private:
     };
     ASSIGN_OR_RETURN(result, serve::runTraffic(*runtime_, requests, options));
     const serve::MetricsOptions metrics{.percentiles = report_.percentiles, .goodput = report_.goodput};
-    ServeRun run{.requestRate = rate, .metrics = serve::summarize(result, metrics), .result = std::move(result)};
-    run.result.itlNs = {};
+    ServeRun run{.requestRate = rate, .metrics = serve::summarize(result, metrics)};
+    result.itlNs = {};
+    run.result = std::move(result);
     report_.runs.push_back(std::move(run));
     return absl::OkStatus();
   }

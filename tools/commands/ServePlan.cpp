@@ -17,8 +17,6 @@
 namespace headrace::tools {
 namespace {
 
-using model::cat;
-
 constexpr int64_t kDefaultSeqs = 256; // vLLM's for years
 // Rows of an iteration with prompts, and the smallest bucket of them: the compiler's own.
 constexpr int64_t kDefaultBatchedTokens = 2048, kSmallestMixed = 16;
