@@ -10,6 +10,7 @@
 namespace headrace::tools {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Four layers of 20 MiB, read at 2 MiB a ms: 40 ms an iteration, whatever its few rows
@@ -133,6 +134,34 @@ TEST_F(BenchServe, JsonHasEachRequestAndThePictureARow) {
   EXPECT_THAT(readFile(path("p.svg")), HasSubstr("request 2: 8 tokens in, 4 out; arrived at 50.0 ms\nqueueing 113 ms"));
   // Both may be replaced: they are known again.
   EXPECT_EQ(headrace(words).status, 0);
+}
+
+std::vector<std::string> keysOf(const nlohmann::json &object) { // in alphabetical order
+  std::vector<std::string> keys;
+  for (const auto &[key, value] : object.items())
+    keys.push_back(key);
+  return keys;
+}
+
+TEST_F(BenchServe, TheKeysOfItsJson) {
+  const nlohmann::json j = json(four({"--random-input-len", "8", "--random-output-len", "4", "--num-prompts", "3"}));
+  EXPECT_THAT(keysOf(j), ElementsAre("block_tokens", "burstiness", "command", "context", "dataset", "device", "format",
+                                     "goodput", "hardware", "kv_blocks", "lengths", "max_concurrency",
+                                     "max_num_batched_tokens", "max_num_seqs", "model", "num_prompts", "offloaded",
+                                     "placement", "plan", "prefill", "results", "scheduler", "seed"));
+  const nlohmann::json &r = j["results"][0];
+  EXPECT_THAT(keysOf(r),
+              ElementsAre("completed", "d2h_bytes", "duration_s", "e2el_ms", "failed", "goodput_requests_per_second",
+                          "h2d_bytes", "input_tokens", "iterations", "itl_ms", "kv_blocks", "output_tokens",
+                          "output_tokens_per_second", "over_time", "padded_rows", "peak_concurrency", "peak_kv_blocks",
+                          "preempted_requests", "preemptions", "prefill_iterations", "queueing_ms", "refusals",
+                          "refused", "request_rate_per_second", "requests", "requests_per_second", "stall_ms",
+                          "thrown_away_rows", "total_tokens_per_second", "tpot_ms", "ttft_ms"));
+  EXPECT_THAT(keysOf(r["ttft_ms"]), ElementsAre("count", "max", "mean", "median", "p50", "p99", "std"));
+  // Three of four tokens in a row, 163.068 ms each.
+  EXPECT_NEAR(r["duration_s"].get<double>(), 3 * 0.163068, 1e-6);
+  EXPECT_NEAR(r["output_tokens_per_second"].get<double>(), 4 / 0.163068, 1e-2);
+  EXPECT_NEAR(r["queueing_ms"]["max"].get<double>(), 2 * 163.068, 1e-2);
 }
 
 TEST_F(BenchServe, RatesAreARowEachAndAPictureAgainstThem) {
