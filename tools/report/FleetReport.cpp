@@ -130,6 +130,8 @@ std::string FleetReport::text(bool each, bool all) const {
   }
   line("requests", model::cat(requests.size(), ": ", result.admitted, " admitted, ", result.refused, " refused, ",
                               result.lost, " ended early; ", held, " held both objectives"));
+  line("together", model::cat(result.joined, " joined others that ran, at most ", result.mostTogether,
+                              " at once on a device"));
   for (const std::string &why : refusals(*this))
     line("refused", why);
   line("TTFT / SLO", ttftRatios(*this).text());
@@ -163,6 +165,8 @@ std::string FleetReport::json() const {
                {"longest_gap_over_slo", tpotRatios(*this).json()},
                {"iterations", result.iterations},
                {"changes", result.changes},
+               {"joined", result.joined},
+               {"most_together", result.mostTogether},
                {"late_by_cause", missesJson(result.misses)},
                {"late_ttft_by_cause", missesJson(result.ttftMisses)},
                {"bandwidth_losses", result.bandwidthLosses},

@@ -279,7 +279,7 @@ absl::Status Fleet::Impl::launch(FleetInstance &on) {
     countFreed(on, edge.placement);
     on.placement = edge.placement;
   }
-  on.dirty = busLost;
+  on.dirty = std::exchange(on.arrivedLate, false) || busLost;
   on.losses = result.bandwidthLosses;
   ASSIGN_OR_RETURN(launched, on.engine->launch(edge));
   return launched ? absl::OkStatus()
@@ -295,8 +295,10 @@ void Fleet::Impl::read(FleetInstance &on) {
     return lose(on, status);
   measure();
   countRead(on);
-  if (std::exchange(on.arrived, false))
+  if (std::exchange(on.arrived, false)) {
     shrink(on);
+    tryQueue = tryQueue || !queue.empty();
+  }
   for (size_t i = 0; i < delivered.size() && !on.lost; ++i)
     if (served[delivered[i]].phase == RequestPhase::Prefill)
       prefilled(delivered[i], on, iteration.visibleNs);

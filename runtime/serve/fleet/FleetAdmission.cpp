@@ -250,16 +250,20 @@ void Fleet::Impl::serveQueue() {
     absl::Status why;
     const FleetRequest &a = asked[request];
     const double waited = static_cast<double>(nowNs() - result.requests[request].arrivalNs);
-    Admission admission = admit(request, why);
-    if (admission == Admission::NoneFree && (!options.queue || waited >= a.ttftNs())) {
+    const bool late = a.ttftNs() > 0 && waited >= a.ttftNs();
+    Admission admission = Admission::NoneFree;
+    if (!late || !options.queue)
+      admission = admit(request, why);
+    if (!why.ok())
+      served[request].beside = why;
+    if (admission == Admission::NoneFree && (!options.queue || late)) {
+      const absl::Status &last = served[request].beside;
       const std::string beside =
-          why.ok() ? "" : cat(", and beside others it could not be held: ", std::string(why.message()));
-      why =
-          options.queue
-              ? absl::ResourceExhaustedError(cat(nameOf(request), ": its TTFT of ", ms(a.ttftNs()),
-                                                 " ms is spent: no instance of model '", a.model, "' became free",
-                                                 beside))
-              : absl::UnavailableError(cat(nameOf(request), ": no instance of model '", a.model, "' is free", beside));
+          last.ok() ? "" : cat(", and beside those that run it could not be held: ", std::string(last.message()));
+      const std::string free = cat("no instance of model '", a.model, "'");
+      why = options.queue ? absl::ResourceExhaustedError(cat(nameOf(request), ": its TTFT of ", ms(a.ttftNs()),
+                                                             " ms is spent: ", free, " became free", beside))
+                          : absl::UnavailableError(cat(nameOf(request), ": ", free, " is free", beside));
       admission = Admission::Refused;
     }
     if (admission == Admission::NoneFree) {

@@ -40,6 +40,7 @@ void Fleet::Impl::startArrivals() {
       continue;
     const auto moves = static_cast<int64_t>(std::ceil(handoverNs(of.kvBytes, of.decode)));
     of.handoverEndNs = to.arrivesNs = nowNs() + moves;
+    to.arrivedLate = lostSince(of.dirty, of.losses);
     result.requests[request].handoverNs = moves;
   }
 }

@@ -41,6 +41,7 @@ struct FleetInstance {
   bool waveStarted = false;
   bool batched = false;                // requests have joined since it was free: the coordinator knows a RunningBatch
   bool arrived = false;                // since the last launch: the gap of those that run has a hand-over in it
+  bool arrivedLate = false;            // the bus lost bandwidth since that hand-over was counted on
   uint32_t joinsFrom = 0;              // placement, when the wave was admitted to what runs
   int64_t joinsSinceNs = 0;            // then
   std::vector<Member> members;         // by id
@@ -63,8 +64,9 @@ struct FleetInstance {
   // Launches the transitions that lead to a placement. FailedPrecondition while KV blocks are in use that it lacks.
   absl::Status changeTo(uint32_t placement);
   bool free() const { return !lost && requests.empty() && drainedNs == kNothing; }
-  // It decodes, and others may join that.
-  bool joinable() const { return !lost && !requests.empty() && wave.empty() && drainedNs == kNothing; }
+  // It decodes, and others may join that. Not while a hand-over is in the gap: what runs until the next edge is to be
+  // held with that.
+  bool joinable() const { return !lost && !requests.empty() && wave.empty() && !arrived && drainedNs == kNothing; }
   bool waveWaits() const { return !wave.empty() && !waveStarted; }
   const Member *member(uint64_t id) const;
 };
@@ -83,6 +85,7 @@ struct ServedRequest {
   size_t unread = 0;                // sequences without a token
   size_t running = 0;               // sequences that have not ended, on the instance where it is
   absl::Status failed;              // of one of its sequences
+  absl::Status beside;              // queued: why it could not join those that ran when it was tried last
   bool dirty = false;               // it started while the bus was lost
   uint64_t losses = 0;              // counted when it started
   bool apart() const { return decode != kNoInstance && decode != prefill; }
