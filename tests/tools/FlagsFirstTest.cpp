@@ -98,6 +98,23 @@ TEST_F(FlagsFirst, OfBench) {
                         {{"--device", "sim", "--svg", folder}, "--svg"}});
 }
 
+TEST_F(FlagsFirst, OfBenchServe) {
+  const Words command = joined({"bench", "serve", "--num-prompts", "4"}, impossible), sim = {"--device", "sim"};
+  refused(joined(command, sim), 1, "device memory of 1048576 bytes");
+  eachRefused(joined(command, sim), {{{"--request-rate", "0"}, "--request-rate = \"0\""},
+                                     {{"--dataset-name", "trace", "--dataset-path", path("missing")}, "missing"},
+                                     {{"--goodput", "speed:3"}, "--goodput"},
+                                     {{"--random-input-len", "4096"}, "more than the context of 2048"},
+                                     {{"--max-num-seqs", "3", "--batch", "2"}, "--max-num-seqs = 3: expected 1 to 2"},
+                                     {{"--placement", "4"}, "--placement = 4: expected less than 4"},
+                                     {{"--low-latency"}, "--low-latency: expected the host device"},
+                                     {{"--svg", folder}, "--svg"}});
+  eachRefused(joined(command, {"--device", "host"}),
+              {{{"--max-num-seqs", "3", "--batch", "2"}, "--max-num-seqs = 3: expected 1 to 2"},
+               {{"--placement", "4"}, "--placement = 4: expected less than 4"},
+               {{}, "expected --synthetic-weights SEED"}});
+}
+
 TEST_F(FlagsFirst, OfProfile) {
   eachRefused(joined({"profile"}, impossible),
               {{{"--device", "sim"}, "no --output FILE"},

@@ -80,6 +80,7 @@ TEST_P(OpenedOnce, ByEveryCommandThatReadsIt) {
   expectOnce(with({"run", plan, "--weights", model}, prompt));
   expectOnce({"bench", model, "--batches", "1,2", "--policies", "none,interval=2", "--input-len", "8", "--output-len",
               "4", "--rounds", "1"});
+  expectOnce({"bench", "serve", model, "--num-prompts", "2", "--random-input-len", "8", "--random-output-len", "4"});
   expectOnce(
       {"profile", model, "--batches", "1", "--sequences", "16", "--seconds-per-pair", "0.01", "-o", path("r.toml")});
 }

@@ -87,6 +87,7 @@ private:
     if (!device_)
       RETURN_IF_ERROR(openDevice(deviceName(options_.device, source.hardware())));
     RETURN_IF_ERROR(traffic.draw(source.mostContext()));
+    RETURN_IF_ERROR(source.fit(options_, traffic));
     for (const int32_t id : stopIds_)
       if (id >= source.model().vocab)
         return badNumber("--stop-ids", id,
@@ -126,12 +127,11 @@ private:
   }
 
   absl::Status makePlan() {
-    ASSIGN_OR_RETURN(plan, std::move(*source_).makePlan(options_, *traffic_));
+    ASSIGN_OR_RETURN(plan, std::move(*source_).makePlan());
     plan_ = std::move(plan);
     source_.reset();
-    if (options_.placement && *options_.placement >= plan_.placements.size())
-      return badNumber("--placement", *options_.placement,
-                       cat("one of the plan's ", plan_.placements.size(), ", from 0"));
+    if (options_.placement)
+      RETURN_IF_ERROR(checkPlacement(*options_.placement, plan_));
     RETURN_IF_ERROR(core::TransitionPaths::check(plan_));
     scheduler_ = options_.scheduler;
     if (compiled() && scheduler_.maxNumBatchedTokens) // its buckets are not larger than its KV cache
@@ -140,7 +140,10 @@ private:
     return checkScheduler(scheduler_, plan_);
   }
 
-  core::DeviceOptions deviceOptions() const { return {.linkBandwidth = options_.linkBandwidth}; }
+  // Requests of all lengths share an iteration: in virtual time it takes what runs of it takes.
+  core::DeviceOptions deviceOptions() const {
+    return {.linkBandwidth = options_.linkBandwidth, .pricing = core::Pricing::Rows};
+  }
 
   uint32_t placementOf(const plan::IterationSize &size) const {
     return options_.placement.value_or(plan::chosenPlacement(plan_, size).value_or(0));
@@ -197,8 +200,9 @@ private:
     };
     ASSIGN_OR_RETURN(result, serve::runTraffic(*runtime_, requests, options));
     const serve::MetricsOptions metrics{.percentiles = report_.percentiles, .goodput = report_.goodput};
-    ServeRun run{.requestRate = rate, .metrics = serve::summarize(result, metrics), .result = std::move(result)};
-    run.result.itlNs = {};
+    ServeRun run{.requestRate = rate, .metrics = serve::summarize(result, metrics)};
+    result.itlNs = {};
+    run.result = std::move(result);
     report_.runs.push_back(std::move(run));
     return absl::OkStatus();
   }

@@ -200,9 +200,8 @@ private:
     ASSIGN_OR_RETURN(plan, std::move(*source_).makePlan());
     plan_ = std::move(plan);
     source_.reset();
-    if (options_.placement && *options_.placement >= plan_.placements.size())
-      return badNumber("--placement", *options_.placement,
-                       cat("one of the plan's ", plan_.placements.size(), ", from 0"));
+    if (options_.placement)
+      RETURN_IF_ERROR(checkPlacement(*options_.placement, plan_));
     RETURN_IF_ERROR(core::TransitionPaths::check(plan_));
     RETURN_IF_ERROR(checkScheduler(options_.scheduler, plan_));
     firstIn_ = options_.placement.value_or(firstPlacement(plan_, request_.prompts, options_.scheduler));

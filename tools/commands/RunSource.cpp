@@ -127,15 +127,21 @@ absl::Status RunSource::readJob(const RunOptions &options, Outputs &outputs) {
   return absl::OkStatus();
 }
 
-absl::Status RunSource::checkPlacement(uint32_t placement) const {
-  if (plan_ && placement >= plan_->placements.size())
-    return badNumber("--placement", placement, cat("one of the plan's ", plan_->placements.size(), ", from 0"));
-  if (plan_)
-    return absl::OkStatus();
-  const int64_t most = assembled_->job.policy.placements.value_or(model::kDefaultPlacements);
+absl::Status checkPlacement(uint32_t placement, const plan::Plan &plan) {
+  return placement < plan.placements.size()
+             ? absl::OkStatus()
+             : badNumber("--placement", placement, cat("one of the plan's ", plan.placements.size(), ", from 0"));
+}
+
+absl::Status checkPlacement(uint32_t placement, const model::Policy &policy) {
+  const int64_t most = policy.placements.value_or(model::kDefaultPlacements);
   return placement < most ? absl::OkStatus()
                           : badNumber("--placement", placement,
                                       cat("less than ", most, ", the most placements that the plan can have"));
+}
+
+absl::Status RunSource::checkPlacement(uint32_t placement) const {
+  return plan_ ? tools::checkPlacement(placement, *plan_) : tools::checkPlacement(placement, assembled_->job.policy);
 }
 
 serve::RequestBounds RunSource::bounds() const {

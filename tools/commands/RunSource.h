@@ -25,6 +25,9 @@ bool isPlanFile(const std::string &path);
 absl::Status refuseJobFlags(const JobInput &input);
 // The plan is made for the link that the run will have.
 void setLink(double linkBandwidth, model::Hardware &hardware);
+// Refuse a --placement that the plan does not have, or none that a job with this policy becomes.
+absl::Status checkPlacement(uint32_t placement, const plan::Plan &plan);
+absl::Status checkPlacement(uint32_t placement, const model::Policy &policy);
 
 class RunSource {
 public:

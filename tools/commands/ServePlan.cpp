@@ -17,8 +17,6 @@
 namespace headrace::tools {
 namespace {
 
-using model::cat;
-
 constexpr int64_t kDefaultSeqs = 256; // vLLM's for years
 // Rows of an iteration with prompts, and the smallest bucket of them: the compiler's own.
 constexpr int64_t kDefaultBatchedTokens = 2048, kSmallestMixed = 16;
@@ -115,11 +113,19 @@ int64_t ServePlan::mostContext() const {
                : std::min(assembled_->job.goal.context.value_or(model().maxPositions), model().maxPositions);
 }
 
-absl::StatusOr<plan::Plan> ServePlan::makePlan(const BenchServeOptions &options, const ServeTraffic &traffic) && {
+absl::Status ServePlan::fit(const BenchServeOptions &options, const ServeTraffic &traffic) {
+  if (!plan_)
+    fitSizes(options, traffic, assembled_->job);
+  if (options.placement)
+    RETURN_IF_ERROR(plan_ ? checkPlacement(*options.placement, *plan_)
+                          : checkPlacement(*options.placement, assembled_->job.policy));
+  return plan_ ? checkScheduler(options.scheduler, *plan_)
+               : checkScheduler(options.scheduler, *assembled_->job.goal.batch);
+}
+
+absl::StatusOr<plan::Plan> ServePlan::makePlan() && {
   if (plan_)
     return *std::move(plan_);
-  fitSizes(options, traffic, assembled_->job);
-  RETURN_IF_ERROR(checkScheduler(options.scheduler, *assembled_->job.goal.batch));
   absl::StatusOr<plan::Plan> plan = compileWithKv(assembled_->job);
   return plan.ok() ? std::move(plan) : aboutInput(assembled_->input, plan.status());
 }

@@ -3,7 +3,8 @@
 // What `headrace bench serve` runs: a plan that was read, or one that is compiled for the traffic.
 //
 //   ServePlan::open(options, outputs)    reads a plan, or a model and its job
-//   makePlan(traffic)                    compiles: seats, the longest request, a KV cache of what memory is left
+//   fit(options, traffic)                seats, the longest request, rows of an iteration; what flags ask beside these
+//   makePlan()                           compiles, with a KV cache of what memory is left
 #pragma once
 
 #include <optional>
@@ -28,7 +29,9 @@ public:
   int64_t mostContext() const;
   // Of this object's model.
   WantedWeights weights() const { return plan_ ? weightsOf(*plan_) : weightsOf(assembled_->job); }
-  absl::StatusOr<plan::Plan> makePlan(const BenchServeOptions &options, const ServeTraffic &traffic) &&;
+  // Refuses flags that a plan of these sizes does not allow.
+  absl::Status fit(const BenchServeOptions &options, const ServeTraffic &traffic);
+  absl::StatusOr<plan::Plan> makePlan() &&;
 
 private:
   std::optional<plan::Plan> plan_;        // either

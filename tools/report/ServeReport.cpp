@@ -44,6 +44,13 @@ double kvPeakPercent(const TrafficMetrics &m) {
 }
 std::string kvPeak(const TrafficMetrics &m) { return absl::StrFormat("%.0f%%", kvPeakPercent(m)); }
 
+std::string limitsText(const ServeReport &report) {
+  return cat("at most ", plural(static_cast<uint64_t>(report.maxNumSeqs), "sequence"),
+             report.maxNumBatchedTokens == 0
+                 ? std::string(" an iteration, a row of a prompt at a time")
+                 : cat(" and ", plural(static_cast<uint64_t>(report.maxNumBatchedTokens), "token"), " an iteration"));
+}
+
 std::string objectivesText(const serve::GoodputObjectives &goodput) {
   std::string text;
   for (const ServeMetric &metric : kMetrics)
@@ -244,9 +251,8 @@ std::string ServeReport::text(bool all) const {
   line("model", model + " on " + hardware);
   line("device", device);
   line("offloaded", offloaded);
-  line("engine", absl::StrFormat("%s, at most %d sequences and %d tokens an iteration, %s; context %d, %d KV blocks of "
-                                 "%d tokens",
-                                 scheduler, maxNumSeqs, maxNumBatchedTokens, prefill, context, kvBlocks, blockTokens));
+  line("engine", cat(scheduler, ", ", limitsText(*this), ", ", prefill, "; context ", context, ", ",
+                     plural(static_cast<uint64_t>(kvBlocks), "KV block"), " of ", blockTokens, " tokens"));
   if (runs.size() == 1) {
     line("traffic", trafficText(runs[0].requestRate) + cat(", seed ", seed));
     return out + OneRun(*this, runs[0]).text();
@@ -266,13 +272,11 @@ std::string ServeReport::text(bool all) const {
 std::string ServeReport::svg() const {
   if (runs.size() == 1)
     return trafficSvg(model + " on " + hardware,
-                      absl::StrFormat("device %s; %s; at most %d sequences and %d tokens an iteration", device,
-                                      trafficText(runs[0].requestRate), maxNumSeqs, maxNumBatchedTokens),
+                      cat("device ", device, "; ", trafficText(runs[0].requestRate), "; ", limitsText(*this)),
                       runs[0].result);
   LineChart chart = ratesChart(*this);
-  chart.subtitle =
-      absl::StrFormat("device %s; %s a rate, %s; at most %d sequences and %d tokens an iteration", device,
-                      plural(static_cast<uint64_t>(numPrompts), "request"), lengths, maxNumSeqs, maxNumBatchedTokens);
+  chart.subtitle = cat("device ", device, "; ", plural(static_cast<uint64_t>(numPrompts), "request"), " a rate, ",
+                       lengths, "; ", limitsText(*this));
   return lineChartSvg(chart);
 }
 

@@ -86,8 +86,9 @@ public:
     const size_t rows = (chart_.panels.size() + columns - 1) / columns;
     constexpr double kWidth = kLeft + kPlot + kRight;
     for (size_t p = 0; p < chart_.panels.size(); ++p) {
-      left_ = static_cast<double>(p % columns) * kWidth + kLeft;
-      drawPanel(chart_.panels[p], kTop + static_cast<double>(p / columns) * (kPanel + kPanelGap));
+      const size_t row = p / columns, column = p % columns;
+      left_ = static_cast<double>(column) * kWidth + kLeft;
+      drawPanel(chart_.panels[p], kTop + static_cast<double>(row) * (kPanel + kPanelGap));
     }
     return svgDocument("bench", static_cast<double>(columns) * kWidth,
                        kTop + static_cast<double>(rows) * (kPanel + kPanelGap) - 30, body_.text());

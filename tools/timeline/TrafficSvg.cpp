@@ -177,7 +177,10 @@ private:
     std::string d;
     for (size_t i = 0; i < samples_.size(); ++i) {
       const double at = y(value(samples_[i]));
-      absl::StrAppendFormat(&d, i == 0 ? "M%.1f %.1f" : "H%.1fV%.1f", x(samples_[i].ns), at);
+      if (i == 0)
+        absl::StrAppendFormat(&d, "M%.1f %.1f", x(samples_[i].ns), at);
+      else
+        absl::StrAppendFormat(&d, "H%.1fV%.1f", x(samples_[i].ns), at);
     }
     return d + absl::StrFormat("H%.1f", x(spanNs_));
   }

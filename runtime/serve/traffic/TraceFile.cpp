@@ -47,7 +47,8 @@ public:
   }
   bool next() {
     while (!left_.empty()) {
-      const size_t end = std::min(left_.find('\n'), left_.size());
+      // A line that is too long is not looked at to its end, which may be far.
+      const size_t end = std::min(left_.substr(0, kLongestLine + 1).find('\n'), left_.size());
       line_ = trimmed(left_.substr(0, end));
       left_.remove_prefix(std::min(end + 1, left_.size()));
       ++number_;
