@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Fleet.cpp (the loop), FleetAdmission.cpp (who is admitted, and starts), FleetBatch.cpp (who joins those that
-// run), FleetHandover.cpp (KV caches that move) and FleetStats.cpp (what is read and counted) share.
+// What Fleet.cpp (the loop), FleetAdmission.cpp (who is admitted), FleetStart.cpp (who starts), FleetBatch.cpp (who
+// joins those that run), FleetHandover.cpp (KV caches that move), FleetEnd.cpp (who ends) and FleetStats.cpp (what is
+// read and counted) share.
 #pragma once
 
 #include <deque>
@@ -138,14 +139,16 @@ struct Fleet::Impl {
   void admitted(uint32_t request);
   absl::Status missingInstance(const FleetRequest &asked) const;
   void serveQueue();
+  double handoverNs(uint64_t bytes, uint32_t device) const;
+  double fairNs(const BusStage &stage, uint32_t device) const;
+
+  // FleetStart.cpp
   void startWaiting();
   absl::Status begin(uint32_t request);
   absl::Status enterAhead(uint32_t request, FleetInstance &decode);
+  EngineRequest engineRequest(const FleetRequest &asked, uint32_t sequence, int64_t newTokens, bool keepBlocks) const;
   void giveBack(uint32_t request, const absl::Status &why);
   void putBack(uint32_t request, const absl::Status &why);
-  EngineRequest engineRequest(const FleetRequest &asked, uint32_t sequence, int64_t newTokens, bool keepBlocks) const;
-  double handoverNs(uint64_t bytes, uint32_t device) const;
-  double fairNs(const BusStage &stage, uint32_t device) const;
 
   // FleetBatch.cpp
   int64_t blocksFor(const FleetInstance &on, const FleetRequest &asked, int64_t newTokens) const;
@@ -165,18 +168,20 @@ struct Fleet::Impl {
   absl::Status launch(FleetInstance &on);
   void read(FleetInstance &on);
   void prefilled(uint32_t request, FleetInstance &on, int64_t visibleNs);
-  void release(uint32_t request, FleetInstance &on);
-  void drain(FleetInstance &on, std::optional<uint32_t> last);
-  void drained(FleetInstance &on);
-  void finishDraining(int64_t now);
-  void end(uint32_t request, const absl::Status &status);
-  void lose(FleetInstance &on, const absl::Status &why);
 
   // FleetHandover.cpp
   void beginHandover(uint32_t request, FleetInstance &from, int64_t visibleNs);
   void startArrivals();
   void finishHandovers();
   absl::Status finishHandover(uint32_t request);
+
+  // FleetEnd.cpp
+  void release(uint32_t request, FleetInstance &on);
+  void drain(FleetInstance &on, std::optional<uint32_t> last);
+  void drained(FleetInstance &on);
+  void finishDraining(int64_t now);
+  void end(uint32_t request, const absl::Status &status);
+  void lose(FleetInstance &on, const absl::Status &why);
 
   // FleetStats.cpp
   EngineOptions engineOptions(FleetInstance &on);
