@@ -28,11 +28,12 @@ absl::Status checkOptions(const EngineOptions &options, const EngineBounds &boun
   return absl::OkStatus();
 }
 
-// The largest mixed bucket of each placement.
-std::vector<int64_t> mixedBuckets(const plan::Plan &plan) {
+// The largest mixed bucket of each placement that takes so many sequences.
+std::vector<int64_t> mixedBuckets(const plan::Plan &plan, int64_t sequences) {
   std::vector<int64_t> tokens(plan.placements.size(), 0);
   for (const plan::Variant &variant : plan.variants)
-    if (plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed)
+    if (plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed &&
+        variant.sequences >= sequences)
       tokens[variant.placement] = std::max(tokens[variant.placement], variant.newTokens);
   return tokens;
 }
@@ -44,7 +45,7 @@ EngineBounds engineBounds(const plan::Plan &plan) {
   for (const plan::Variant &variant : plan.variants)
     bounds.maxNumSeqs = std::max(bounds.maxNumSeqs, variant.sequences);
   bounds.maxNumSeqs = std::min(bounds.maxNumSeqs, plan.metaLayout.maxSequences);
-  for (const int64_t tokens : mixedBuckets(plan))
+  for (const int64_t tokens : mixedBuckets(plan, bounds.maxNumSeqs))
     bounds.maxNumBatchedTokens = std::max(bounds.maxNumBatchedTokens, tokens);
   return bounds;
 }
@@ -62,7 +63,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
                                .batching = options.batching,
                                .context = plan.maxContext};
   std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), limits));
-  engine->budgets_ = mixedBuckets(plan);
+  engine->budgets_ = mixedBuckets(plan, seqs);
   if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
     for (int64_t &budget : engine->budgets_)
       budget = std::min(budget, most);
@@ -134,6 +135,10 @@ absl::StatusOr<uint64_t> Engine::enlist(EngineRequest request, Sequences &into) 
                       .prefill = tokens,
                       .blocks = std::move(blocks),
                       .self = free_.begin()};
+  if (liveFrom_ > live_.size() / 2) {
+    live_.erase(live_.begin(), live_.begin() + static_cast<std::ptrdiff_t>(liveFrom_));
+    liveFrom_ = 0;
+  }
   live_.push_back(sequence.id);
   into.splice(into.end(), free_, sequence.self);
   return sequence.id;
@@ -182,7 +187,7 @@ void Engine::releaseBlocks(uint64_t id) {
 
 absl::Status Engine::cancel(uint64_t id) {
   const std::scoped_lock lock(mutex_);
-  if (!std::binary_search(live_.begin(), live_.end(), id))
+  if (!std::binary_search(live_.begin() + static_cast<std::ptrdiff_t>(liveFrom_), live_.end(), id))
     return absl::NotFoundError(absl::StrCat("request ", id, " is not known: it was not submitted, or has ended"));
   cancels_.push_back(id);
   return absl::OkStatus();
@@ -343,7 +348,10 @@ void Engine::end(Sequence &sequence, EndReason reason, int64_t ns, absl::Status 
   leaveTogether();
   {
     const std::scoped_lock lock(mutex_);
-    live_.erase(std::lower_bound(live_.begin(), live_.end(), told.request));
+    // Those before it are few, as they came earlier.
+    const auto first = live_.begin() + static_cast<std::ptrdiff_t>(liveFrom_++);
+    const auto at = std::lower_bound(first, live_.end(), told.request);
+    std::move_backward(first, at, at + 1);
   }
   if (options_.onEnd)
     options_.onEnd(told);

@@ -294,7 +294,8 @@ private:
   std::mutex mutex_; // of what follows
   Sequences inbox_, free_;
   std::vector<uint64_t> cancels_;
-  std::vector<uint64_t> live_; // submitted and not ended, ascending
+  std::vector<uint64_t> live_; // submitted and not ended, ascending: from liveFrom_ on
+  size_t liveFrom_ = 0;
   uint64_t nextId_ = 1;
   bool closed_ = false;
 };

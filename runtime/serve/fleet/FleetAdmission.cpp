@@ -254,15 +254,15 @@ void Fleet::Impl::serveQueue() {
     Admission admission = Admission::NoneFree;
     if (!late || !options.queue)
       admission = admit(request, why);
-    if (!why.ok())
+    if (!why.ok() && served[request].beside.ok())
       served[request].beside = why;
     if (admission == Admission::NoneFree && (!options.queue || late)) {
       const absl::Status &last = served[request].beside;
       const std::string beside =
-          last.ok() ? "" : cat(", and beside those that run it could not be held: ", std::string(last.message()));
+          last.ok() ? "" : cat("; beside those that ran when it came: ", std::string(last.message()));
       const std::string free = cat("no instance of model '", a.model, "'");
       why = options.queue ? absl::ResourceExhaustedError(cat(nameOf(request), ": its TTFT of ", ms(a.ttftNs()),
-                                                             " ms is spent: ", free, " became free", beside))
+                                                             " ms is spent: ", free, " could take it", beside))
                           : absl::UnavailableError(cat(nameOf(request), ": ", free, " is free", beside));
       admission = Admission::Refused;
     }

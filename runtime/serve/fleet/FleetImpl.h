@@ -86,7 +86,7 @@ struct ServedRequest {
   size_t unread = 0;                // sequences without a token
   size_t running = 0;               // sequences that have not ended, on the instance where it is
   absl::Status failed;              // of one of its sequences
-  absl::Status beside;              // queued: why it could not join those that ran when it was tried last
+  absl::Status beside;              // queued: why it could not join those that ran when it was tried first
   bool dirty = false;               // it started while the bus was lost
   uint64_t losses = 0;              // counted when it started
   bool apart() const { return decode != kNoInstance && decode != prefill; }

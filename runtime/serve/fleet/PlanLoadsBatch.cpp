@@ -4,6 +4,7 @@
 // any time; what runs next is one that holds all sequences at their longest, or takes no longer than that one with the
 // transition before it. So the bounds hold for every batch that this one becomes until another request joins.
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "runtime/plan/PlacementTable.h"
@@ -51,8 +52,9 @@ double PlanLoads::soloNs(const Use &use, uint32_t index, const std::vector<uint3
   return longest;
 }
 
-// Tokens of iterations with prompts: of each mixed bucket that has room for all sequences. 0: prompts are brought row
-// by row, or there are none.
+// Tokens of iterations with prompts: of each mixed bucket that has room for all sequences, the largest first, which of
+// equal choices is taken: the sooner prompts are through, the sooner others may join. 0: prompts are brought row by
+// row, or there are none.
 std::vector<int64_t> PlanLoads::budgets(uint32_t index, const RunningBatch &batch) const {
   std::vector<int64_t> budgets;
   if (batch.joining.empty() || mixedTokens_[index] == 0)
@@ -63,7 +65,7 @@ std::vector<int64_t> PlanLoads::budgets(uint32_t index, const RunningBatch &batc
         variant.newTokens >= batch.sequences)
       budgets.push_back(variant.newTokens);
   }
-  std::sort(budgets.begin(), budgets.end());
+  std::sort(budgets.begin(), budgets.end(), std::greater<>());
   budgets.erase(std::unique(budgets.begin(), budgets.end()), budgets.end());
   return budgets;
 }
