@@ -109,8 +109,8 @@ struct EngineOptions {
   double watermark = 0.01;         // share of the KV blocks that a joining sequence leaves free
   Prefill prefill = Prefill::Chunked;
   Batching batching = Batching::Continuous;
-  size_t depth = 2;    // iterations in flight, 1 or 2
-  bool logits = false; // requests may keep them
+  size_t depth = 2;      // iterations in flight, 1 or 2
+  bool logits = false;   // requests may keep them
   bool tellRows = false; // EngineIteration::rows
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition. One with
   // fewer KV blocks than those in use is not taken, and counted: the iteration runs where the runtime is.
