@@ -84,7 +84,8 @@ absl::Status checkPrompts(const RequestBounds &bounds, const GenerateRequest &re
 // with its new tokens is longer than the plan's context, or needs more KV blocks than the plan has.
 // With a placement: than that one has.
 absl::Status checkPrompts(const plan::Plan &plan, const GenerateRequest &request, uint32_t placement = plan::kNone);
-// The same for prompts that all run at once (BatchRun.h): no more of them than the plan's batch, and all in its blocks.
+// The same for prompts that all run at once (of a fleet's request): no more of them than the plan's batch, and all in
+// its blocks.
 absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request);
 // Aborted, naming the first such prompt and position, where logits are not finite; on the host device also the first
 // step that wrote such a number, found by a second pass over that prompt. Every block is given back then too.
