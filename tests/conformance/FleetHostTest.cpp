@@ -57,6 +57,7 @@ TEST_P(FleetHost, TokensAreThoseOfAResidentReplayOfTheLoggedCompositions) {
   EXPECT_GE(result->iterations, GetParam().iterations);
   EXPECT_EQ(result->lost, 0u);
   EXPECT_GT(changes, 5u);
+  EXPECT_GT(result->joined, 5u);
 
   const plan::Plan residentPlan = fleetPlan({.spec = GetParam().spec, .intervals = {}, .rule = GetParam().rule});
   const auto device = host::makeHostDevice({.unpaced = true});
