@@ -13,22 +13,25 @@
 namespace headrace::serve {
 namespace {
 
-class EngineAllocations : public testing::TestWithParam<bool> {};
+class EngineAllocations : public testing::TestWithParam<std::tuple<bool, Batching>> {};
 
 // 60 requests of 2 to 11 tokens, 15 new ones each, in 3 seats and 9 blocks of 4 tokens, five known
 // at a time; with every seventh another is cancelled. From the tenth on, when as many were known as ever will be,
-// nothing is allocated: not by submit() either, for prompts that have room for their tokens.
+// nothing is allocated: not by submit() either, for prompts that have room for their tokens. Static batches have all 30
+// blocks, so that there are several in one.
 TEST_P(EngineAllocations, NoneWhileRequestsJoinAndLeave) {
   const plan::Plan plan = core::tinyPlan({.offloaded = {1}});
-  const std::shared_ptr<core::Device> device =
-      GetParam() ? std::shared_ptr<core::Device>(sim::makeSimDevice()) : host::makeHostDevice({.unpaced = true});
+  const std::shared_ptr<core::Device> device = std::get<0>(GetParam())
+                                                   ? std::shared_ptr<core::Device>(sim::makeSimDevice())
+                                                   : host::makeHostDevice({.unpaced = true});
   const auto weights = model::syntheticWeights(1);
   const auto runtime = core::Runtime::load(plan, *device, {}, weights.get(), {});
   ASSERT_TRUE(runtime.ok()) << runtime.status();
-  ASSERT_TRUE((*runtime)->kvBlocks().setLimit(10).ok());
+  const bool inBatches = std::get<1>(GetParam()) == Batching::Static;
+  ASSERT_TRUE(inBatches || (*runtime)->kvBlocks().setLimit(10).ok());
 
   uint64_t ended = 0, tokens = 0, cancelled = 0;
-  EngineOptions options;
+  EngineOptions options{.batching = std::get<1>(GetParam())};
   options.onToken = [&](const EngineToken &) { ++tokens; };
   options.onEnd = [&](const EngineEnd &end) {
     ++ended;
@@ -62,13 +65,20 @@ TEST_P(EngineAllocations, NoneWhileRequestsJoinAndLeave) {
     ASSERT_TRUE(more.ok() && *more);
   }
   EXPECT_EQ(allocations.load() - before, 0u);
-  EXPECT_GT((*engine)->counters().preemptions, preempted);
+  if (inBatches)
+    EXPECT_GT((*engine)->counters().paddedRows, kRequests); // one each, and more
+  else
+    EXPECT_GT((*engine)->counters().preemptions, preempted);
   EXPECT_GT(cancelled, 3u);
   EXPECT_GT(tokens, 300u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, EngineAllocations, testing::Bool(),
-                         [](const auto &info) { return std::string(info.param ? "sim" : "host"); });
+INSTANTIATE_TEST_SUITE_P(Devices, EngineAllocations,
+                         testing::Combine(testing::Bool(), testing::Values(Batching::Continuous, Batching::Static)),
+                         [](const auto &info) {
+                           return std::string(std::get<0>(info.param) ? "sim" : "host") +
+                                  (std::get<1>(info.param) == Batching::Static ? "Static" : "");
+                         });
 
 } // namespace
 } // namespace headrace::serve

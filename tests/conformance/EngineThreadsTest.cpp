@@ -17,12 +17,13 @@
 namespace headrace::serve {
 namespace {
 
-class EngineThreads : public testing::TestWithParam<core::DeviceUnderTest> {};
+class EngineThreads : public testing::TestWithParam<std::tuple<core::DeviceUnderTest, Batching>> {};
 
 // Four threads with 40 requests each, of which every fifth is cancelled by the next thread, at whatever moment that is.
 TEST_P(EngineThreads, SubmitAndCancelWhileItRuns) {
   const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(2), .offloaded = {1}});
-  const auto device = GetParam().make();
+  const core::DeviceUnderTest &under = std::get<0>(GetParam());
+  const auto device = under.make();
   const auto weights = model::syntheticWeights(1);
   const auto runtime = core::Runtime::load(plan, *device, {}, weights.get(), {});
   ASSERT_TRUE(runtime.ok()) << runtime.status();
@@ -34,7 +35,7 @@ TEST_P(EngineThreads, SubmitAndCancelWhileItRuns) {
   };
   std::map<uint64_t, std::vector<int32_t>> tokens; // the engine's thread's
   std::map<uint64_t, EndReason> ends;
-  EngineOptions options;
+  EngineOptions options{.batching = std::get<1>(GetParam())};
   options.onToken = [&](const EngineToken &token) { tokens[token.request].push_back(token.token); };
   options.onEnd = [&](const EngineEnd &end) {
     EXPECT_TRUE(ends.emplace(end.request, end.reason).second) << "request " << end.request << " ended twice";
@@ -88,7 +89,7 @@ TEST_P(EngineThreads, SubmitAndCancelWhileItRuns) {
                                                    : n % 5 == 0 && tokens[id].size() <= most);
     }
   EXPECT_GE(whole, size_t{kThreads * kRequests * 4 / 5});
-  if (!GetParam().holdsData)
+  if (!under.holdsData)
     return;
   engine->reset();
   for (size_t t = 0; t < kThreads; ++t) { // the longest of each thread, alone
@@ -98,8 +99,13 @@ TEST_P(EngineThreads, SubmitAndCancelWhileItRuns) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, EngineThreads, testing::ValuesIn(core::kDevices),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Devices, EngineThreads,
+                         testing::Combine(testing::ValuesIn(core::kDevices),
+                                          testing::Values(Batching::Continuous, Batching::Static)),
+                         [](const auto &info) {
+                           return std::string(std::get<0>(info.param).name) +
+                                  (std::get<1>(info.param) == Batching::Static ? "Static" : "");
+                         });
 
 } // namespace
 } // namespace headrace::serve
