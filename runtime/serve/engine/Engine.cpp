@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
 
 Engine::Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLimits &limits)
     : runtime_(runtime), plan_(runtime.plan()), device_(runtime.device()), blocks_(runtime.kvBlocks()),
-      options_(std::move(options)), limits_(limits), scheduler_(limits) {
+      options_(std::move(options)), limits_(limits), scheduler_(limits), padded_(runtime.plan()) {
   const auto seqs = static_cast<size_t>(limits.maxNumSeqs);
   for (int64_t slot = limits.maxNumSeqs; slot-- > 0;)
     freeSlots_.push_back(static_cast<int32_t>(slot));

@@ -45,6 +45,7 @@
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/serve/engine/KeepLogits.h"
+#include "runtime/serve/engine/PaddedRows.h"
 #include "runtime/serve/engine/Scheduler.h"
 
 namespace headrace::serve {
@@ -248,6 +249,7 @@ private:
   void join();
   void padBatch();
   bool composed(const EngineEdge &edge);
+  void cutToBucket(EngineEdge edge);
   absl::StatusOr<uint32_t> enterForItsBlocks(uint32_t placement);
   void preempt();
   void failOldest();
@@ -272,6 +274,7 @@ private:
   const SchedulerLimits limits_;
   const Scheduler scheduler_;
   std::vector<int64_t> budgets_; // tokens of an iteration with prompts, by placement; 0: there are no mixed variants
+  const PaddedRows padded_;
   KeptLogits logits_;
   EngineCounters counters_;
   absl::Status broken_;

@@ -22,6 +22,9 @@ void Engine::join() {
   views_.clear();
   if (isStatic() && running_.empty() && inFlight() > 0)
     return; // a batch is formed of all blocks
+  if (running_.empty() && inFlight() > 0 && !waiting_.empty() &&
+      !scheduler_.hasRoom(waiting_.front().view(), blocks_.freeBlocks()))
+    return;
   for (const Sequence &sequence : running_)
     views_.push_back(sequence.view());
   while (!waiting_.empty() && scheduler_.mayJoin(views_, waiting_.front().view(), blocks_.freeBlocks())) {
@@ -78,11 +81,21 @@ absl::StatusOr<bool> Engine::launchNext() {
     edge.placement = entered;
     if (!composed(edge))
       return false;
+    cutToBucket(edge);
     ASSIGN_OR_RETURN(launched, launchComposed(edge));
     counters_.placementsNotTaken += entered != chosen && composition_.tokens > 0;
     return launched;
   }
+  cutToBucket(edge);
   return launchComposed(edge);
+}
+
+void Engine::cutToBucket(EngineEdge edge) {
+  if (!composition_.prefill || edge.prefill != Prefill::Chunked || isStatic())
+    return;
+  edge.budget = padded_.cut(edge.placement, {composition_.tokens, composition_.sequences, composition_.context});
+  if (edge.budget < composition_.tokens)
+    composed(edge);
 }
 
 absl::StatusOr<bool> Engine::launchAt(const EngineEdge &edge) {

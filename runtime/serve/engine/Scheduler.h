@@ -69,6 +69,11 @@ public:
   // with all padded the context holds it and the blocks. Where nothing runs it may always try.
   bool mayJoin(absl::Span<const SequenceView> running, const SequenceView &head, int64_t freeBlocks) const;
 
+  // The same where nothing runs and iterations are in flight whose ends give blocks back: it may wait for them.
+  bool hasRoom(const SequenceView &head, int64_t freeBlocks) const {
+    return freeBlocks - blocksFor(head.prefill) >= limits_.watermarkBlocks;
+  }
+
   // Composes an iteration of at most `budget` tokens where it has rows of prompts; 0: prompts are brought one row at a
   // time, as decodes are. Where a decode has no block, or nothing at all could run, the youngest are preempted. No
   // tokens: the oldest alone has no block to go on with. Allocates nothing where `out` has the capacity.

@@ -152,10 +152,16 @@ private:
     for (; nextSampleNs_ <= now; nextSampleNs_ += out_.sampleEveryNs) {
       if (out_.samples.size() == kMostSamples)
         thinSamples();
-      last_.ns = nextSampleNs_;
+      while (came_ < requests_.size() && requests_[came_].arrivalNs <= nextSampleNs_)
+        ++came_;
       out_.samples.push_back(last_);
+      out_.samples.back().ns = nextSampleNs_;
+      if (options_.maxConcurrency == 0) // else those outside have not come
+        out_.samples.back().waiting += static_cast<uint32_t>(came_ - std::min(came_, next_));
     }
-    last_ = {now, blocksInUse(), static_cast<uint32_t>(engine_->running()), static_cast<uint32_t>(engine_->waiting())};
+    const size_t waiting = engine_->waiting();
+    last_ = {now, blocksInUse(), static_cast<uint32_t>(static_cast<size_t>(inEngine_) - waiting),
+             static_cast<uint32_t>(waiting)};
   }
 
   // Every second of them goes.
@@ -174,6 +180,7 @@ private:
   Engine *engine_ = nullptr;
   int64_t startNs_ = 0;
   size_t next_ = 0;          // to be submitted
+  size_t came_ = 0;          // by the last sample
   int64_t inEngine_ = 0;     // submitted and not ended
   int64_t letInNs_ = 0;      // when maxConcurrency last began to let requests in: those that came before waited
   std::vector<size_t> ofId_; // the request of engine id 1, 2, ...

@@ -61,7 +61,8 @@ struct RequestTimes {
 struct EngineSample {
   int64_t ns = 0;       // from the start, a multiple of the interval
   int64_t kvBlocks = 0; // in use, of TrafficResult::kvBlocks
-  uint32_t running = 0, waiting = 0;
+  uint32_t running = 0; // requests that have begun, to their last token
+  uint32_t waiting = 0; // those that have come and not begun
 };
 
 struct TrafficOptions {

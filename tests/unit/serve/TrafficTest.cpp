@@ -172,7 +172,7 @@ TEST(RunTraffic, SamplesWhatWasSinceTheEdgeBefore) {
   EXPECT_EQ(result.durationNs, 8500);
   EXPECT_THAT(ns, ElementsAre(0, 2000, 4000, 6000, 8000));
   EXPECT_THAT(blocks, ElementsAre(0, 2, 2, 2, 3));
-  EXPECT_THAT(running, ElementsAre(0, 1, 1, 1, 0)); // its last iteration is in flight
+  EXPECT_THAT(running, ElementsAre(0, 1, 1, 1, 1)); // to its last token
   EXPECT_EQ(result.peakKvBlocks, 3);
   EXPECT_EQ(result.kvBlocks, 30);
 }
