@@ -129,10 +129,16 @@ absl::Status Coordinator::update(const BusRequest &request) {
   if (load.ok() && indexOf(slot.load.placements[slot.current].placement) < load->placements.size()) {
     const uint32_t current = indexOf(slot.load.placements[slot.current].placement);
     const uint32_t target = indexOf(slot.load.placements[slot.target].placement);
-    slot.current = current;
-    slot.target = target < load->placements.size() ? target : current;
-    slot.load = *load;
-    slot.request = request.name;
+    // What ran is proven; what is to run instead counts only if it is as well.
+    bool possible = true;
+    const BusPlacement &now = load->placements[current];
+    const BusPlacement runs = slot.switching ? between(request.device, slot.from, now, possible) : now;
+    if (possible && (holdsBesideOthers(request.device, *load, runs) || !holdsWith(request.device, slot.current))) {
+      slot.current = current;
+      slot.target = target < load->placements.size() ? target : current;
+      slot.load = *load;
+      slot.request = request.name;
+    }
   }
   decide();
   return absl::OkStatus();

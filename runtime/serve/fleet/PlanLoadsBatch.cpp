@@ -75,68 +75,93 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const RunningBa
   if (batch.kvEnd > plan_.placements[index].kvBlocks)
     return std::nullopt;
   const Use use{variants_.with(batch.kvEnd), batch.kvEnd};
-  std::vector<uint32_t> variants;
-  for (int64_t context = 1; context <= batch.context;) {
-    const std::optional<uint32_t> v = cheapest(use.end, index, {batch.sequences, batch.sequences, context});
-    if (!v)
+  const auto mixes = [&](uint32_t v) {
+    return plan_.schedules[plan_.variants[v].schedule].iterationClass == plan::IterationClass::Mixed;
+  };
+  // All that may run: a bucket of fewer sequences, or of fewer rows of prompts, may copy more than a larger one. Adds
+  // the cheapest of each context; false if nothing holds the longest. `rows`: of iterations with prompts, else 0.
+  const auto add = [&](int64_t rows, int64_t sequences, std::vector<uint32_t> &to) {
+    for (int64_t context = 1; context <= batch.context;) {
+      const auto holds = [&](uint32_t v) {
+        const plan::Variant &variant = plan_.variants[v];
+        return variants_.serves(v, use.end) && (mixes(v) || rows == 0) && variant.context >= context &&
+               variant.sequences >= sequences && variant.newTokens >= std::max(rows, sequences);
+      };
+      const auto v = std::find_if(variants_.of(index).begin(), variants_.of(index).end(), holds);
+      if (v == variants_.of(index).end())
+        return false;
+      if (std::find(to.begin(), to.end(), *v) == to.end())
+        to.push_back(*v);
+      context = plan_.variants[*v].context + 1; // a cheaper one never begins to hold what grows
+    }
+    return true;
+  };
+  std::vector<int64_t> sizes{batch.sequences}; // what fewer sequences are a bucket of
+  for (const uint32_t v : variants_.of(index))
+    for (const int64_t size : {plan_.variants[v].sequences, plan_.variants[v].newTokens})
+      if (size < batch.sequences && std::find(sizes.begin(), sizes.end(), size) == sizes.end())
+        sizes.push_back(size);
+  std::vector<uint32_t> decodes, prompts;
+  for (const int64_t sequences : sizes)
+    if (!add(0, sequences, decodes))
       return std::nullopt;
-    variants.push_back(*v);
-    context = plan_.variants[*v].context + 1; // a cheaper one never begins to hold what grows
-  }
-  int64_t iterations = 0; // with rows of prompts, each in the last of `variants`
+  int64_t iterations = 0; // with rows of prompts
   if (budget > 0) {
-    // Also where there are as many tokens as sequences: then one of them may have two, and another one none.
-    const auto mixed = std::find_if(variants_.of(index).begin(), variants_.of(index).end(), [&](uint32_t v) {
-      const plan::Variant &variant = plan_.variants[v];
-      return plan_.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed &&
-             variants_.serves(v, use.end) && variant.newTokens >= budget && variant.sequences >= batch.sequences &&
-             variant.context >= batch.context;
-    });
-    if (mixed == variants_.of(index).end())
-      return std::nullopt;
-    variants.push_back(*mixed);
     int64_t rows = 0;
     for (const int64_t tokens : batch.joining)
       rows += tokens;
     // All the others may decode while a prompt is brought.
     iterations = ceilDiv(rows, budget - (batch.sequences - 1));
+    if (!add(budget, batch.sequences, prompts))
+      return std::nullopt;
+    for (const uint32_t v : variants_.of(index))
+      if (const int64_t fewer = plan_.variants[v].newTokens; mixes(v) && fewer <= budget)
+        for (const int64_t sequences : sizes)
+          add(fewer, std::min(sequences, fewer), prompts);
   } else if (!batch.joining.empty()) {
     iterations = *std::max_element(batch.joining.begin(), batch.joining.end());
+    prompts = decodes;
   }
 
   const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
   const auto slowest = [&](uint64_t ns) { return static_cast<double>(plan::slowestNs(ns, permille_[index])); };
-  Iterations each;
-  Edge before;
+  bool possible = true;
+  const auto worst = [&](absl::Span<const uint32_t> variants) {
+    Iterations all;
+    for (const uint32_t v : variants) {
+      all.computeNs = std::max(all.computeNs, slowest(plan_.variants[v].computeAloneNs));
+      all.ns = std::max(all.ns, slowest(use.loads[v].ns));
+      all.linkBytes = std::max(all.linkBytes, use.loads[v].h2dBytes);
+      const Edge before = edgeBefore(use, index, v);
+      all.exposedBytes = std::max(all.exposedBytes, before.bytes);
+      all.exposedNs = std::max(all.exposedNs, before.fixedNs);
+      possible = possible && before.possible;
+    }
+    return all;
+  };
+  const Iterations ofPrompts = worst(prompts);
+  std::vector<uint32_t> variants = decodes;
+  for (const uint32_t v : prompts)
+    if (mixes(v))
+      variants.push_back(v);
+  Iterations each = worst(variants);
   double shortest = std::numeric_limits<double>::max();
-  for (const uint32_t v : variants) {
-    each.computeNs = std::max(each.computeNs, slowest(plan_.variants[v].computeAloneNs));
-    each.ns = std::max(each.ns, slowest(use.loads[v].ns));
-    each.linkBytes = std::max(each.linkBytes, use.loads[v].h2dBytes);
-    const Edge one = edgeBefore(use, index, v);
-    before.bytes = std::max(before.bytes, one.bytes);
-    before.fixedNs = std::max(before.fixedNs, one.fixedNs);
-    before.possible = before.possible && one.possible;
-  }
   for (const uint32_t v : variants_.of(index))
     shortest = std::min(shortest, static_cast<double>(plan_.variants[v].computeAloneNs));
   const TransitionCost entered = from == index ? TransitionCost{} : change(from, index);
-  if (!before.possible || !entered.possible)
+  if (!possible || !entered.possible)
     return std::nullopt;
-  each.exposedBytes = before.bytes;
-  each.exposedNs = before.fixedNs + batch.arrivingNs;
+  each.exposedNs += batch.arrivingNs;
   each.soloNs = soloNs(use, index, variants) + batch.arrivingNs;
 
-  Iterations first;
+  Iterations first = ofPrompts;
   if (iterations > 0) {
     const auto k = static_cast<double>(iterations);
-    const uint32_t v = variants.back();
-    first.computeNs = k * slowest(plan_.variants[v].computeAloneNs);
-    first.ns = k * slowest(use.loads[v].ns);
-    first.linkBytes = static_cast<uint64_t>(iterations) * use.loads[v].h2dBytes;
-    const Edge one = edgeBefore(use, index, v);
-    first.exposedBytes = entered.bytes + static_cast<uint64_t>(iterations) * one.bytes;
-    first.exposedNs = entered.fixedNs + k * one.fixedNs;
+    first.computeNs *= k;
+    first.ns *= k;
+    first.linkBytes *= static_cast<uint64_t>(iterations);
+    first.exposedBytes = entered.bytes + static_cast<uint64_t>(iterations) * ofPrompts.exposedBytes;
+    first.exposedNs = entered.fixedNs + k * ofPrompts.exposedNs;
   }
 
   BusPlacement p;
