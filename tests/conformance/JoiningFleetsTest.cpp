@@ -43,10 +43,18 @@ plan::Plan drawPlan(Draw &draw, double link, int64_t seats) {
   const bool split = draw.pick(0, 3) == 0; // blocks of the caches away as well, in every placement
   options.rule = split || draw.coin() ? model::StartRule::Eager : model::StartRule::Paper;
   compiler::CompileRequest request = fleetPlanRequest(options);
-  request.buckets = {.newTokens = {1, seats, 2 * seats, 32}, .sequences = {1, seats}, .contexts = {16, 64}};
+  const int64_t few = draw.coin() ? 1 : seats / 2;
+  request.buckets = {.newTokens = {few, seats, 2 * seats, 32}, .sequences = {few, seats}, .contexts = {16, 64}};
   if (split)
     for (compiler::Candidate &candidate : request.placements)
       candidate.residency.setKvAway(options.spec.layers, draw.pick(20, 100));
+  else if (draw.coin()) { // chosen by an objective: buckets then differ in what they copy
+    request.placements.clear();
+    request.policy = {};
+    request.policy.name = "headrace";
+    request.policy.placements = draw.pick(2, 6);
+    request.goal.sloFactor = draw.pick(150, 600) / 100.0;
+  }
   auto plan = compiler::compile(request);
   EXPECT_TRUE(plan.ok()) << plan.status();
   return plan.ok() ? *std::move(plan) : plan::Plan{};
@@ -185,6 +193,40 @@ TEST(JoiningFleets, WhateverIsAdmittedBesideOthersHoldsItsObjectivesAndLeavesThe
   EXPECT_EQ(tally.misses, 0u);
   EXPECT_GT(tally.joined, tally.admitted / 4);
   EXPECT_GE(tally.together, 4u);
+}
+
+// What a device serves only shrinks until another request joins: no batch that it may become takes longer at any rate,
+// or moves more, whichever buckets it then runs in.
+TEST(JoiningFleets, ASmallerBatchIsNeverHeldToMore) {
+  int compared = 0;
+  for (int f = 0; f < fleetsToDraw(); ++f) {
+    SCOPED_TRACE(testing::Message() << "plan " << f);
+    Draw draw(static_cast<uint32_t>(9090 + f)); // 9098: the cheapest for few sequences is a bucket that moves more
+    const plan::Plan plan = drawPlan(draw, draw.pick(3, 40) * 1e8, kSeats);
+    const PlanLoads loads(plan, 0);
+    const auto of = [&](int64_t sequences, int64_t context, std::vector<int64_t> joining) {
+      auto placements =
+          loads.placements({.sequences = sequences, .context = context, .kvEnd = 40, .joining = joining}, 0);
+      EXPECT_TRUE(placements.ok()) << placements.status();
+      return placements.value_or(std::vector<BusPlacement>());
+    };
+    const int64_t context = draw.pick(2, 64), sequences = draw.pick(2, 8);
+    const std::vector<BusPlacement> all =
+        of(sequences, context, draw.coin() ? std::vector<int64_t>{9} : std::vector<int64_t>());
+    for (const BusPlacement &fewer :
+         of(draw.pick(1, static_cast<int>(sequences)), draw.pick(1, static_cast<int>(context)), {}))
+      for (const BusPlacement &before : all) {
+        if (before.placement != fewer.placement)
+          continue;
+        ++compared;
+        EXPECT_LE(movedBytes(fewer), movedBytes(before));
+        for (const double share : {1.0, 0.7, 0.4, 0.1})
+          EXPECT_LE(timeAtRate(fewer, share * loads.linkBandwidth()),
+                    timeAtRate(before, share * loads.linkBandwidth()) * (1 + 1e-12))
+              << "placement " << fewer.placement << " at " << share;
+      }
+  }
+  EXPECT_GT(compared, fleetsToDraw());
 }
 
 // One way of running requests on a device: in one placement, with one budget, all as soon as they come but one, which
