@@ -143,7 +143,7 @@ TEST_F(FleetCommand, WhatIsRefusedIsExplained) {
   EXPECT_EQ(o.status, 1);
   EXPECT_THAT(o.err, HasSubstr("fleet: no request was served, for the reasons above"));
   EXPECT_THAT(o.out, HasSubstr("0 admitted, 6 refused"));
-  EXPECT_THAT(o.out, ContainsRegex("\nrefused          [1-6] x "));
+  EXPECT_THAT(o.out, ContainsRegex("\nrefused          [1-6] x"));
   EXPECT_THAT(o.out, HasSubstr("TTFT / SLO       none was served"));
 }
 

@@ -2,9 +2,11 @@
 #include "tools/report/FleetReport.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "runtime/base/Text.h"
 #include "tools/report/Format.h"
@@ -64,10 +66,20 @@ std::string missesText(const serve::MissCounts &m) {
   return model::cat(m.total(), " (bus lost ", m.busLost, ", KV blocks ", m.kvBlocks, ", other ", m.other, ")");
 }
 
-// Why, the most frequent first: "12 x no instance of model 'opt'", at most three of them.
+// A reason without its numbers, which differ from request to request.
+std::string kindOf(const std::string &why) {
+  std::string kind;
+  for (const char c : why)
+    if (!absl::ascii_isdigit(static_cast<unsigned char>(c)) && c != '.')
+      kind.push_back(c);
+  return kind;
+}
+
+// Why, the most frequent kind first: "12 x no instance of model 'opt'", with the numbers of the first; at most three.
 std::vector<std::string> refusals(const FleetReport &report) {
   constexpr size_t kMost = 3;
   std::vector<std::pair<std::string, size_t>> reasons;
+  std::vector<std::string> kinds;
   for (size_t r = 0; r < report.requests.size(); ++r) {
     const serve::RequestOutcome &got = report.result.requests[r];
     if (got.status.ok() || got.admitted)
@@ -76,18 +88,21 @@ std::vector<std::string> refusals(const FleetReport &report) {
     const std::string own = model::cat("request ", r, ": ");
     if (why.starts_with(own))
       why.erase(0, own.size());
-    const auto known = std::find_if(reasons.begin(), reasons.end(), [&](const auto &one) { return one.first == why; });
-    if (known == reasons.end())
+    const std::string kind = kindOf(why);
+    const auto known = std::find(kinds.begin(), kinds.end(), kind);
+    if (known == kinds.end()) {
+      kinds.push_back(kind);
       reasons.emplace_back(why, 1);
-    else
-      ++known->second;
+    } else {
+      ++reasons[static_cast<size_t>(known - kinds.begin())].second;
+    }
   }
   std::stable_sort(reasons.begin(), reasons.end(), [](const auto &a, const auto &b) { return a.second > b.second; });
   std::vector<std::string> out;
   size_t others = 0;
   for (size_t i = 0; i < reasons.size(); ++i)
     if (i < kMost)
-      out.push_back(model::cat(reasons[i].second, " x ", reasons[i].first));
+      out.push_back(model::cat(reasons[i].second, reasons[i].second > 1 ? " x, as " : " x ", reasons[i].first));
     else
       others += reasons[i].second;
   if (others > 0)
@@ -99,8 +114,12 @@ std::string requestLine(const FleetReport &report, size_t r) {
   const serve::FleetRequest &asked = report.requests[r];
   const serve::RequestOutcome &got = report.result.requests[r];
   const std::string head = absl::StrFormat("request %-4d %s, %d prompts: ", r, asked.model, asked.prompts.size());
-  if (!got.status.ok())
-    return head + (got.admitted ? "ended: " : "refused: ") + std::string(got.status.message()) + "\n";
+  if (!got.status.ok()) {
+    const std::string own = model::cat("request ", r, ": ");
+    const std::string why(got.status.message());
+    return head + (got.admitted ? "ended: " : "refused: ") + (why.starts_with(own) ? why.substr(own.size()) : why) +
+           "\n";
+  }
   return head +
          absl::StrFormat("TTFT %.2f of %.2f ms, TPOT %.2f ms, longest gap %.2f of %.2f ms, %d iterations, %d late\n",
                          ms(got.ttftNs()), ms(asked.ttftNs()), ms(got.tpotNs()), ms(got.longestGapNs),
@@ -139,9 +158,9 @@ std::string FleetReport::text(bool each, bool all) const {
   uint64_t lateInAll = 0;
   for (const uint64_t n : late)
     lateInAll += n;
-  line("late", model::cat(lateInAll, " of ", result.iterations, " iterations"));
+  line("late", model::cat(lateInAll, " of ", result.gaps, " gaps between tokens"));
   if (coordinated) {
-    line("by cause", missesText(result.misses) + " of iterations, " + missesText(result.ttftMisses) + " of TTFT");
+    line("by cause", missesText(result.misses) + " of gaps, " + missesText(result.ttftMisses) + " of TTFT");
     line("bandwidth", model::cat(result.bandwidthLosses, " times less than planned was measured"));
   }
   line("freed", seconds > 0 ? formatBytes(static_cast<uint64_t>(result.freedByteSeconds / seconds)) +
@@ -167,8 +186,10 @@ std::string FleetReport::json() const {
                {"changes", result.changes},
                {"joined", result.joined},
                {"most_together", result.mostTogether},
-               {"late_by_cause", missesJson(result.misses)},
-               {"late_ttft_by_cause", missesJson(result.ttftMisses)},
+               {"gaps", result.gaps},
+               {"late", std::accumulate(late.begin(), late.end(), uint64_t{0})},
+               {"late_by_cause", coordinated ? missesJson(result.misses) : Json(nullptr)},
+               {"late_ttft_by_cause", coordinated ? missesJson(result.ttftMisses) : Json(nullptr)},
                {"bandwidth_losses", result.bandwidthLosses},
                {"freed_bytes", seconds > 0 ? result.freedByteSeconds / seconds : 0},
                {"tokens", tokens},
@@ -182,20 +203,20 @@ std::string FleetReport::json() const {
     if (got.status.ok()) {
       one["ttft_ms"] = ms(got.ttftNs());
       one["ttft_slo_ms"] = ms(requests[r].ttftNs());
-      one["tpot_ms"] = ms(got.tpotNs());
-      one["longest_gap_ms"] = ms(got.longestGapNs);
+      one["tpot_ms"] = got.gaps > 0 ? Json(ms(got.tpotNs())) : Json(nullptr);
+      one["longest_gap_ms"] = got.gaps > 0 ? Json(ms(got.longestGapNs)) : Json(nullptr);
       one["tpot_slo_ms"] = ms(requests[r].tpotNs());
       one["late"] = late[r];
       one["hand_over_ms"] = ms(got.handoverNs);
       one["prefill_device"] = got.prefillInstance;
-      one["decode_device"] = got.decodeInstance;
+      one["decode_device"] = got.decodeInstance == serve::kNoInstance ? Json(nullptr) : Json(got.decodeInstance);
     }
     json["requests"].push_back(std::move(one));
   }
   for (const DeviceTally &d : devices) {
-    Json placements = Json::object();
+    Json placements = Json::object(); // several may have one name
     for (size_t p = 0; p < d.inPlacement.size(); ++p)
-      placements[d.placements[p]] = d.inPlacement[p];
+      placements[d.placements[p]] = placements.value(d.placements[p], uint64_t{0}) + d.inPlacement[p];
     json["devices"].push_back({{"name", d.name},
                                {"model", d.model},
                                {"iterations", d.iterations},

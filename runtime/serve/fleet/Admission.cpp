@@ -171,7 +171,10 @@ absl::StatusOr<BusLoad> Coordinator::validLoad(const BusRequest &request) const 
     leastMemory = std::min(leastMemory, p.deviceBytes);
     leastMemoryInTime = inTime ? std::min(leastMemoryInTime, p.deviceBytes) : leastMemoryInTime;
     if (inMemory) {
-      leastTime = fits ? std::min(leastTime, alone) : alone;
+      // The least of an iteration is that of placements which have the first token in time, if there are any.
+      const bool firstInTime = first <= load.firstSloNs;
+      if (firstInTime != someFirst ? firstInTime : alone < leastTime || !fits)
+        leastTime = alone;
       leastFirst = fits ? std::min(leastFirst, first) : first;
       someFirst = someFirst || first <= load.firstSloNs;
       fits = true;

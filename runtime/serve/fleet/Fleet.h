@@ -149,6 +149,7 @@ struct FleetResult {
   uint64_t admitted = 0, refused = 0, lost = 0, held = 0;
   uint64_t iterations = 0, changes = 0; // changes of placement
   MissCounts misses;                    // of requests' iterations
+  uint64_t gaps = 0;                    // between tokens: of a request in an iteration
   uint64_t joined = 0;                  // requests that began beside others on their instance
   uint64_t mostTogether = 0;            // requests on one instance
   MissCounts ttftMisses;                // of requests

@@ -77,6 +77,21 @@ absl::Status Fleet::Impl::missingInstance(const FleetRequest &a) const {
   return absl::OkStatus();
 }
 
+// What no instance could hold at any time; ok if one could.
+absl::Status Fleet::Impl::fitsNowhere(const FleetRequest &a) const {
+  absl::Status first;
+  for (const auto &i : instances) {
+    if (i->lost || i->plan.model->name != a.model || i->spec.role == Role::Decode)
+      continue;
+    const absl::Status status = checkRequest(i->plan, workOf(a, i->spec.role == Role::Both ? a.maxNewTokens : 1));
+    if (status.ok())
+      return status;
+    if (first.ok())
+      first = status;
+  }
+  return first;
+}
+
 Fleet::Impl::Admission Fleet::Impl::admit(uint32_t request, absl::Status &why) {
   const FleetRequest &a = asked[request];
   const auto refuse = [&](absl::Status status) {
@@ -86,6 +101,8 @@ Fleet::Impl::Admission Fleet::Impl::admit(uint32_t request, absl::Status &why) {
   if (absl::Status status = checkAsked(request); !status.ok())
     return refuse(status);
   if (absl::Status status = missingInstance(a); !status.ok())
+    return refuse(absl::Status(status.code(), cat(nameOf(request), ": ", std::string(status.message()))));
+  if (absl::Status status = fitsNowhere(a); !status.ok())
     return refuse(absl::Status(status.code(), cat(nameOf(request), ": ", std::string(status.message()))));
   bool tried = false;
   const auto attempt = [&](FleetInstance &prefill, FleetInstance *decode) {
@@ -258,8 +275,8 @@ void Fleet::Impl::serveQueue() {
       served[request].beside = why;
     if (admission == Admission::NoneFree && (!options.queue || late)) {
       const absl::Status &last = served[request].beside;
-      const std::string beside =
-          last.ok() ? "" : cat("; beside those that ran when it came: ", std::string(last.message()));
+      const std::string beside = last.ok() ? "; those of it were full, or busy with the prompts of others"
+                                           : cat("; beside those that ran when it came: ", std::string(last.message()));
       const std::string free = cat("no instance of model '", a.model, "'");
       why = options.queue ? absl::ResourceExhaustedError(cat(nameOf(request), ": its TTFT of ", ms(a.ttftNs()),
                                                              " ms is spent: ", free, " could take it", beside))

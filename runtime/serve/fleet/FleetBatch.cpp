@@ -71,11 +71,13 @@ absl::StatusOr<BusRequest> Fleet::Impl::loadOf(const FleetInstance &on) const {
       tightest = r;
     }
   for (const uint32_t r : on.wave) {
-    const double left = served[r].asked->ttftNs() - static_cast<double>(nowNs() - result.requests[r].arrivalNs);
-    if (!(left > 0))
-      return absl::ResourceExhaustedError(cat("its TTFT of ", served[r].asked->ttftNs() * 1e-6, " ms is spent"));
-    if (!served[r].apart())
-      load.firstSloNs = load.firstSloNs == 0 ? left : std::min(load.firstSloNs, left);
+    const double ttft = served[r].asked->ttftNs(), waited = static_cast<double>(nowNs() - result.requests[r].arrivalNs);
+    if (!(ttft - waited > 0))
+      return absl::ResourceExhaustedError(cat("its TTFT of ", ms(ttft), " ms is spent"));
+    if (!served[r].apart() && (load.firstSloNs == 0 || ttft - waited < load.firstSloNs - load.waitedNs)) {
+      load.firstSloNs = ttft;
+      load.waitedNs = waited;
+    }
   }
   load.name = nameOf(on.requests.back());
   if (on.requests.size() > 1)
@@ -101,7 +103,16 @@ absl::Status Fleet::Impl::joinLast(FleetInstance &on) {
         cat("instance ", on.spec.name, " has ", most, " KV blocks: with it ", blocks, " were set aside"));
   countBlocks(on);
   ASSIGN_OR_RETURN(load, loadOf(on));
-  RETURN_IF_ERROR(coordinator.join(load));
+  if (absl::Status refused = coordinator.join(load); !refused.ok()) {
+    uint32_t tightest = on.requests.front();
+    for (const uint32_t r : on.requests)
+      if (served[r].asked->tpotNs() < served[tightest].asked->tpotNs())
+        tightest = r;
+    if (tightest == on.requests.back())
+      return refused;
+    return absl::Status(refused.code(), cat(std::string(refused.message()), " (with ", on.requests.size() - 1,
+                                            " more; the least TPOT is that of ", nameOf(tightest), ")"));
+  }
   on.joinsFrom = on.spec.runtime->placement();
   on.joinsSinceNs = nowNs();
   return absl::OkStatus();

@@ -138,6 +138,7 @@ struct Fleet::Impl {
   absl::Status decodeFirst(uint32_t request, ServedRequest next, FleetInstance &decode, BusRequest &first);
   void admitted(uint32_t request);
   absl::Status missingInstance(const FleetRequest &asked) const;
+  absl::Status fitsNowhere(const FleetRequest &asked) const;
   void serveQueue();
   double handoverNs(uint64_t bytes, uint32_t device) const;
   double fairNs(const BusStage &stage, uint32_t device) const;

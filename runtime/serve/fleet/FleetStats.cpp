@@ -123,6 +123,7 @@ void Fleet::Impl::countRead(FleetInstance &on) {
       gap.missed = causeFor(on);
     result.requests[gap.request].misses.count(gap.missed);
     result.misses.count(gap.missed);
+    ++result.gaps;
   }
   for (size_t i = 0; i < rows.size(); ++i) // a request's rows may stand apart
     if (std::none_of(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(i),
