@@ -148,7 +148,7 @@ TEST_F(BenchServe, TheKeysOfItsJson) {
   EXPECT_THAT(keysOf(j), ElementsAre("block_tokens", "burstiness", "command", "context", "dataset", "device", "format",
                                      "goodput", "hardware", "kv_blocks", "lengths", "max_concurrency",
                                      "max_num_batched_tokens", "max_num_seqs", "model", "num_prompts", "offloaded",
-                                     "placement", "plan", "prefill", "results", "scheduler", "seed"));
+                                     "placement", "plan", "prefill", "results", "scheduler", "seed", "trace_begin_s"));
   const nlohmann::json &r = j["results"][0];
   EXPECT_THAT(keysOf(r),
               ElementsAre("completed", "d2h_bytes", "duration_s", "e2el_ms", "failed", "goodput_requests_per_second",
@@ -301,6 +301,21 @@ TEST_F(BenchServe, ATraceKeepsItsTimesUnlessARateReplacesThem) {
   EXPECT_EQ(json(words)["results"][0]["each"].size(), 2U);
   words.insert(words.end(), {"--request-rate", "inf"});
   EXPECT_EQ(json(words)["results"][0]["each"][1]["arrival_s"], 0);
+}
+
+// Each time is 3600 s later than in kThree, and nothing waits for them.
+TEST_F(BenchServe, ATraceBeginsAtItsFirstArrival) {
+  std::vector<std::string> words = traced("{\"timestamp\": 3600000, \"input_length\": 8, \"output_length\": 4}\n"
+                                          "{\"timestamp\": 3600050, \"input_length\": 8, \"output_length\": 4}\n");
+  const Outcome o = headrace(words);
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr(", at its times, begins 3600 s into the trace, seed 0\n"));
+  EXPECT_THAT(o.out, HasSubstr("\nduration         0.326 s\n"));
+  words.emplace_back("--save-detailed");
+  const nlohmann::json j = json(words);
+  EXPECT_EQ(j["trace_begin_s"], 3600);
+  EXPECT_EQ(j["results"][0]["each"][0]["arrival_s"], 0);
+  EXPECT_EQ(j["results"][0]["each"][1]["arrival_s"], 0.05);
 }
 
 TEST_F(BenchServe, ThatNothingWasServedIsAFailure) {

@@ -228,6 +228,7 @@ private:
     report_.dataset = datasetName(options_.traffic.dataset);
     report_.lengths = traffic_->lengthsText();
     report_.numPrompts = traffic_->count();
+    report_.traceBeginS = traffic_->traceBeginS();
     report_.maxConcurrency = options_.maxConcurrency.value_or(0);
     report_.burstiness = options_.traffic.burstiness.value_or(1);
     report_.seed = options_.traffic.seed;

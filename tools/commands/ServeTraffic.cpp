@@ -87,6 +87,7 @@ absl::Status ServeTraffic::readTraceFile() {
   for (const std::string &warning : trace.warnings)
     warnOnce(warning);
   requests_ = std::move(trace.requests);
+  traceBeginS_ = static_cast<double>(trace.beginNs) / 1e9;
   return absl::OkStatus();
 }
 

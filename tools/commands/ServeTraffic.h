@@ -32,6 +32,7 @@ public:
   int64_t longestPrompt() const { return longestPrompt_; } // of any
   int64_t outputTokens() const { return outputTokens_; }   // of all
   std::string lengthsText() const;                         // "1024 tokens in, 128 out", "sharegpt lengths"
+  double traceBeginS() const { return traceBeginS_; }      // of its earliest request, on the trace's own clock
 
   // Requests/s, ascending; 0: at the times of the trace. One or more.
   const std::vector<double> &rates() const { return rates_; }
@@ -45,6 +46,7 @@ private:
   TrafficFlags flags_;
   std::vector<double> rates_;
   std::vector<serve::TrafficRequest> requests_; // at the times of a trace
+  double traceBeginS_ = 0;
   int64_t longest_ = 0, longestPrompt_ = 0, outputTokens_ = 0;
 };
 

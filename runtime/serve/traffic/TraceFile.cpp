@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "absl/strings/numbers.h"
@@ -203,18 +204,33 @@ absl::StatusOr<TrafficRequest> readLine(TraceFormat format, std::string_view lin
   return readObject(format, reader);
 }
 
-// Dates from the earliest on; sorted, and said so.
+void sort(Trace &trace) {
+  std::vector<size_t> order(trace.requests.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return trace.requests[a].arrivalNs < trace.requests[b].arrivalNs; });
+  std::vector<TrafficRequest> requests(order.size());
+  std::vector<int64_t> lines(order.size());
+  for (size_t r = 0; r < order.size(); ++r) {
+    requests[r] = std::move(trace.requests[order[r]]);
+    lines[r] = trace.lines[order[r]];
+  }
+  trace.requests = std::move(requests);
+  trace.lines = std::move(lines);
+}
+
+// Sorted, and said so; times from the earliest on.
 void order(Trace &trace, std::string_view name, int64_t firstLine, int64_t unordered) {
   if (unordered > 0)
     trace.warnings.push_back(cat(name, ": ", unordered, unordered == 1 ? " request comes" : " requests come",
                                  " before the one above it, the first on line ", firstLine, ": sorted by arrival"));
-  std::stable_sort(trace.requests.begin(), trace.requests.end(),
-                   [](const TrafficRequest &a, const TrafficRequest &b) { return a.arrivalNs < b.arrivalNs; });
-  if (trace.format != TraceFormat::Azure)
-    return;
+  if (unordered > 0)
+    sort(trace);
   const int64_t earliestNs = trace.requests.front().arrivalNs;
   for (TrafficRequest &request : trace.requests)
     request.arrivalNs -= earliestNs;
+  if (trace.format != TraceFormat::Azure)
+    trace.beginNs = earliestNs;
 }
 
 } // namespace
@@ -241,6 +257,7 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, std::string_view name, i
     if (!trace.requests.empty() && request.arrivalNs < trace.requests.back().arrivalNs && ++unordered == 1)
       unorderedLine = lines.number();
     trace.requests.push_back(std::move(request));
+    trace.lines.push_back(lines.number());
   }
   if (trace.requests.empty())
     return refuse(cat(name, known ? ": no requests below the header" : ": empty: ", known ? "" : kKnown));
