@@ -109,8 +109,9 @@ TEST_F(BenchServe, TheReportIsWhatHappened) {
 TEST_F(BenchServe, JsonHasEachRequestAndThePictureARow) {
   std::vector<std::string> words = traced(kThree);
   words.insert(words.end(),
-               {"--save-detailed", "--goodput", "ttft:100", "e2el:1000", "--svg", path("p.svg"), "-o", path("r.json")});
+               {"--save-detailed", "--goodput", "ttft:100 e2el:1000", "--svg", path("p.svg"), "-o", path("r.json")});
   const nlohmann::json j = json(words);
+  EXPECT_FALSE(j.contains("error"));
   EXPECT_EQ(j["max_num_seqs"], 1);
   EXPECT_EQ(j["goodput"]["ttft_ms"], 100);
   EXPECT_TRUE(j["goodput"]["tpot_ms"].is_null());
@@ -322,7 +323,13 @@ TEST_F(BenchServe, ThatNothingWasServedIsAFailure) {
   const Outcome o = headrace(traced("{\"arrival_s\": 0, \"prompt_tokens\": 15, \"output_tokens\": 2}\n"));
   EXPECT_EQ(o.status, 1);
   EXPECT_THAT(o.out, HasSubstr("0 successful, 1 refused"));
-  EXPECT_THAT(o.err, HasSubstr("no request was served"));
+  EXPECT_THAT(o.err, HasSubstr("no request was served: 1 refused, the first: the prompt: 15 tokens and 2 new ones"));
+  std::vector<std::string> words = traced("{\"arrival_s\": 0, \"prompt_tokens\": 15, \"output_tokens\": 2}\n");
+  words.emplace_back("--json");
+  const nlohmann::json j = nlohmann::json::parse(headrace(words).out);
+  EXPECT_EQ(j["error"]["exit_status"], 1);
+  EXPECT_THAT(j["error"]["message"].get<std::string>(), HasSubstr("more than the plan's context of 16"));
+  EXPECT_EQ(j["results"][0]["refused"], 1);
 }
 
 TEST_F(BenchServe, TracesAreRefusedByFileAndLine) {
@@ -375,11 +382,19 @@ TEST_F(BenchServe, RefusesBadFlags) {
   bad({"--goodput", "ttft"}, "--goodput");
   bad({"--goodput", "ttft:-1"}, "--goodput");
   bad({"--goodput", "itl:5"}, "--goodput");
+  bad({"--goodput", " "}, "--goodput = \" \": expected ttft:MS");
+  bad({"--goodput", "ttft:5 ttft:6"}, "--goodput");
+  bad({"--tpot", "50"}, "--tpot = \"50\": no unit: --goodput has milliseconds");
+  bad({"--ttft", "0.5"}, "--ttft = \"0.5\": no unit");
   bad({"--metric-percentiles", "101"}, "--metric-percentiles");
   bad({"--percentile-metrics", "ttft,speed"}, "--percentile-metrics = \"ttft,speed\"");
   bad({"--max-num-seqs", "0"}, "--max-num-seqs = \"0\"");
   bad({"--max-num-seqs", "8", "--batch", "4"}, "--max-num-seqs = 8: expected 1 to 4");
   bad({"--max-num-seqs", "8", "--max-num-batched-tokens", "4"}, "--max-num-batched-tokens = 4: expected at least 8");
+  // Four seats of 16 tokens are a KV cache of 64, and no iteration has more rows.
+  refused(
+      four({"--batch", "4", "--random-input-len", "8", "--random-output-len", "8", "--max-num-batched-tokens", "800"}),
+      2, "--max-num-batched-tokens = 800: expected at most 64");
   bad({"--max-concurrency", "0"}, "--max-concurrency = \"0\"");
   bad({"--scheduler", "sjf"}, "--scheduler = \"sjf\"");
   bad({"--stop-ids", "2", "--ignore-eos"}, "--stop-ids = \"2\"");

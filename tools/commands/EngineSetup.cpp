@@ -14,11 +14,6 @@ namespace {
 constexpr const char *kSeats = "--max-num-seqs", *kTokens = "--max-num-batched-tokens";
 } // namespace
 
-void addSeats(const SchedulerFlags &flags, JobInput &input) {
-  if (flags.maxNumSeqs && input.flags.count("--batch") == 0 && input.synonyms.count("--parallel") == 0)
-    input.synonyms[kSeats] = cat(*flags.maxNumSeqs);
-}
-
 absl::Status checkScheduler(const SchedulerFlags &flags, int64_t batch) {
   if (flags.maxNumSeqs && *flags.maxNumSeqs > batch)
     return badNumber(kSeats, *flags.maxNumSeqs, cat("1 to ", batch, ", the plan's batch"));

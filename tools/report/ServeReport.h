@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "runtime/serve/traffic/Metrics.h"
 #include "runtime/serve/traffic/Traffic.h"
@@ -61,6 +62,7 @@ struct ServeReport {
   serve::GoodputObjectives goodput;
   bool detailed = false; // each request in the JSON
   std::vector<ServeRun> runs;
+  absl::Status error; // why it fails: no request was served, or one with wrong numbers
 
   std::string text(bool all) const;
   std::string json() const;
