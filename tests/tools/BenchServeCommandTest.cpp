@@ -146,10 +146,11 @@ std::vector<std::string> keysOf(const nlohmann::json &object) { // in alphabetic
 
 TEST_F(BenchServe, TheKeysOfItsJson) {
   const nlohmann::json j = json(four({"--random-input-len", "8", "--random-output-len", "4", "--num-prompts", "3"}));
-  EXPECT_THAT(keysOf(j), ElementsAre("block_tokens", "burstiness", "command", "context", "dataset", "device", "format",
-                                     "goodput", "hardware", "kv_blocks", "lengths", "max_concurrency",
-                                     "max_num_batched_tokens", "max_num_seqs", "model", "num_prompts", "offloaded",
-                                     "placement", "plan", "prefill", "results", "scheduler", "seed", "trace_begin_s"));
+  EXPECT_THAT(keysOf(j),
+              ElementsAre("block_tokens", "burstiness", "command", "context", "dataset", "device", "draws_left_out",
+                          "format", "goodput", "hardware", "kv_blocks", "lengths", "max_concurrency",
+                          "max_num_batched_tokens", "max_num_seqs", "model", "num_prompts", "offloaded", "placement",
+                          "plan", "prefill", "results", "scheduler", "seed", "trace_begin_s"));
   const nlohmann::json &r = j["results"][0];
   EXPECT_THAT(keysOf(r),
               ElementsAre("completed", "d2h_bytes", "duration_s", "e2el_ms", "failed", "goodput_requests_per_second",
@@ -302,6 +303,18 @@ TEST_F(BenchServe, ATraceKeepsItsTimesUnlessARateReplacesThem) {
   EXPECT_EQ(json(words)["results"][0]["each"].size(), 2U);
   words.insert(words.end(), {"--request-rate", "inf"});
   EXPECT_EQ(json(words)["results"][0]["each"][1]["arrival_s"], 0);
+  std::vector<std::string> more = traced(kThree);
+  more.insert(more.end(), {"--num-prompts", "5"});
+  EXPECT_THAT(headrace(more).err, HasSubstr("t.jsonl: 3 requests, --num-prompts asks for 5: all of them are run"));
+}
+
+TEST_F(BenchServe, LengthsThatTheContextLeavesOutAreSaid) {
+  const std::vector<std::string> flags = {"--dataset-name", "sharegpt", "--num-prompts", "100", "--context", "128"};
+  const nlohmann::json j = json(opt(flags));
+  const int64_t left = j["draws_left_out"];
+  EXPECT_GT(left, 100);
+  EXPECT_THAT(headrace(opt(flags)).out,
+              HasSubstr("sharegpt lengths within 128 tokens (100 of " + std::to_string(100 + left) + " draws)"));
 }
 
 // Each time is 3600 s later than in kThree, and nothing waits for them.
@@ -341,6 +354,9 @@ TEST_F(BenchServe, TracesAreRefusedByFileAndLine) {
   bad("{\"arrival_s\": -1, \"prompt_tokens\": 8, \"output_tokens\": 4}\n", "line 1");
   bad("{\"arrival_s\": 0, \"prompt_tokens\": 0, \"output_tokens\": 4}\n", "line 1");
   bad("{\"arrival_s\": 0, \"prompt_tokens\": 8}\n", "line 1");
+  bad("{\"arrival_s\": 1, \"prompt_tokens\": 8, \"output_tokens\": 4}\n"
+      "{\"arrival_s\": 0, \"prompt_ids\": [63, 64], \"output_tokens\": 4}\n",
+      "line 2: prompt_ids: 64: expected token ids from 0 to 63");
   bad(std::string("\x00\xff\x7f{\"", 5), "line 1");
   refused(four({"--dataset-name", "trace", "--dataset-path", folder}), 2, folder + ": a folder");
   refused(four({"--dataset-name", "trace", "--dataset-path", path("none.jsonl")}), 2, "none.jsonl");
@@ -365,9 +381,11 @@ TEST_F(BenchServe, RefusesBadFlags) {
   for (const char *rate : {"0", "-1", "nan", "fast", "1,,2", "1,1", ""})
     bad({"--request-rate", rate}, "--request-rate = \"" + std::string(rate) + "\": expected requests/s above 0");
   bad({"--request-rate", "1e-300"}, "--request-rate");
+  bad({"--request-rate", "1e400"}, "--request-rate = \"1e400\": expected requests/s above 0");
   bad({"--num-prompts", "0"}, "--num-prompts = \"0\"");
   bad({"--num-prompts", "10000000"}, "--num-prompts = 10000000: expected fewer");
   bad({"--burstiness", "0"}, "--burstiness = \"0\"");
+  bad({"--burstiness", "2"}, "--burstiness = 2: expected --request-rate beside it: all requests come at once");
   bad({"--burstiness", "nan"}, "--burstiness = \"nan\"");
   bad({"--random-input-len", "0"}, "--random-input-len = \"0\"");
   bad({"--random-output-len", "0"}, "--random-output-len = \"0\"");

@@ -86,7 +86,7 @@ private:
     ASSIGN_OR_RETURN(source, ServePlan::open(options_, outputs));
     if (!device_)
       RETURN_IF_ERROR(openDevice(deviceName(options_.device, source.hardware())));
-    RETURN_IF_ERROR(traffic.draw(source.mostContext()));
+    RETURN_IF_ERROR(traffic.draw(source.mostContext(), source.model().vocab));
     RETURN_IF_ERROR(source.fit(options_, traffic));
     for (const int32_t id : stopIds_)
       if (id >= source.model().vocab)
@@ -241,6 +241,7 @@ private:
     report_.dataset = datasetName(options_.traffic.dataset);
     report_.lengths = traffic_->lengthsText();
     report_.numPrompts = traffic_->count();
+    report_.leftOut = traffic_->leftOut();
     report_.traceBeginS = traffic_->traceBeginS();
     report_.maxConcurrency = options_.maxConcurrency.value_or(0);
     report_.burstiness = options_.traffic.burstiness.value_or(1);

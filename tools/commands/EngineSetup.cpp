@@ -29,8 +29,11 @@ absl::Status checkScheduler(const SchedulerFlags &flags, const plan::Plan &plan)
   RETURN_IF_ERROR(checkScheduler(flags, bounds.maxNumSeqs));
   if (flags.maxNumBatchedTokens && *flags.maxNumBatchedTokens > bounds.maxNumBatchedTokens)
     return badNumber(kTokens, *flags.maxNumBatchedTokens,
-                     cat("at most ", bounds.maxNumBatchedTokens,
-                         ", the plan's largest bucket of new tokens (--new-tokens makes others)"));
+                     bounds.maxNumBatchedTokens == 0
+                         ? std::string("no such flag: the plan has no bucket of more new tokens than sequences "
+                                       "(--new-tokens makes some)")
+                         : cat("at most ", bounds.maxNumBatchedTokens,
+                               ", the plan's largest bucket of new tokens (--new-tokens makes others)"));
   return absl::OkStatus();
 }
 

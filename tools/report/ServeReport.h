@@ -53,6 +53,7 @@ struct ServeReport {
   std::string dataset;                        // "random", "sharegpt", "alpaca", "trace"
   std::string lengths;                        // in words: "1024 tokens in, 128 out", "sharegpt lengths", "trace.jsonl"
   int64_t numPrompts = 0, maxConcurrency = 0; // 0: no limit
+  int64_t leftOut = 0;                        // draws of a fit that were longer than the context
   double traceBeginS = 0;                     // where a trace's own clock stood at its first request
   double burstiness = 1;
   uint64_t seed = 0;

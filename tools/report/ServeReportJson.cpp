@@ -124,6 +124,7 @@ std::string ServeReport::json() const {
       {"dataset", dataset},
       {"lengths", lengths},
       {"num_prompts", numPrompts},
+      {"draws_left_out", leftOut},
       {"trace_begin_s", dataset == "trace" ? Json(traceBeginS) : Json(nullptr)},
       {"max_concurrency", maxConcurrency > 0 ? Json(maxConcurrency) : Json(nullptr)},
       {"burstiness", std::isinf(burstiness) ? Json("inf") : Json(burstiness)},

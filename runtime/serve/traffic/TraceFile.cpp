@@ -233,6 +233,23 @@ void order(Trace &trace, std::string_view name, int64_t firstLine, int64_t unord
     trace.beginNs = earliestNs;
 }
 
+// Of a file that is not read to its end: whether one of the next requests comes before one that was taken.
+void lookAhead(Trace &trace, std::string_view name, Lines &lines) {
+  constexpr int kMostLines = 1000;
+  const auto latest = std::max_element(trace.requests.begin(), trace.requests.end(),
+                                       [](const auto &a, const auto &b) { return a.arrivalNs < b.arrivalNs; });
+  for (int looked = 0; looked < kMostLines && lines.next() && lines.line().size() <= kLongestLine; ++looked) {
+    const absl::StatusOr<TrafficRequest> request = readLine(trace.format, lines.line(), "");
+    if (!request.ok())
+      return; // it is not taken, so it is not refused
+    if (request->arrivalNs >= latest->arrivalNs)
+      continue;
+    trace.warnings.push_back(cat(name, ": line ", lines.number(), " comes before requests above it: of a file that is ",
+                                 "not in order the first ", trace.requests.size(), " are taken, not the earliest"));
+    return;
+  }
+}
+
 } // namespace
 
 absl::StatusOr<Trace> parseTrace(std::string_view text, std::string_view name, int64_t most) {
@@ -261,6 +278,8 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, std::string_view name, i
   }
   if (trace.requests.empty())
     return refuse(cat(name, known ? ": no requests below the header" : ": empty: ", known ? "" : kKnown));
+  if (most > 0)
+    lookAhead(trace, name, lines);
   order(trace, name, unorderedLine, unordered);
   return trace;
 }

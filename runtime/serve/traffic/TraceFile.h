@@ -32,7 +32,8 @@ struct Trace {
   std::vector<std::string> warnings;    // each begins with the file: times that were not in order
 };
 
-// The first `most` records (0: all). InvalidArgument or NotFound, beginning with the file and where it has one the line
+// The first `most` records (0: all), with a warning where one of the next 1000 comes before one of them.
+// InvalidArgument or NotFound, beginning with the file and where it has one the line
 // ("trace.jsonl: line 7: ..."): what is no such file, broken JSON, missing keys, negative times, lengths below 1, ids
 // below 0, no records, lines of more than 16 MiB. Blank lines are skipped.
 absl::StatusOr<Trace> readTrace(const std::string &path, int64_t most = 0);

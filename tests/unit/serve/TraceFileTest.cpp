@@ -86,6 +86,14 @@ TEST(TraceFile, ReadsNoMoreThanAsked) {
   const std::string_view text = "{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1}\n"
                                 "{\"timestamp\": 1, \"input_length\": 1, \"output_length\": 1}\nbroken";
   EXPECT_EQ(parsed(text, 2).requests.size(), 2u);
+  EXPECT_THAT(parsed(text, 1).warnings, IsEmpty());
+  const std::string_view unordered = "{\"timestamp\": 1, \"input_length\": 1, \"output_length\": 1}\n"
+                                     "{\"timestamp\": 2, \"input_length\": 1, \"output_length\": 1}\n"
+                                     "{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1}\n";
+  EXPECT_THAT(
+      parsed(unordered, 1).warnings,
+      ElementsAre("trace: line 3 comes before requests above it: of a file that is not in order the first 1 are "
+                  "taken, not the earliest"));
   EXPECT_THAT(refusal(text), StartsWith("trace: line 3: expected JSON"));
   EXPECT_THAT(std::string(parseTrace(text, "trace", -1).status().message()),
               HasSubstr("-1 requests asked for, expected 0 or more"));
