@@ -12,6 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 // Four layers of 20 MiB, read at 2 MiB a ms: 40 ms an iteration, whatever its few rows
 // (examples/jobs/four-layers.toml).
@@ -148,7 +149,7 @@ TEST_F(BenchServe, TheKeysOfItsJson) {
   const nlohmann::json j = json(four({"--random-input-len", "8", "--random-output-len", "4", "--num-prompts", "3"}));
   EXPECT_THAT(keysOf(j),
               ElementsAre("block_tokens", "burstiness", "command", "context", "dataset", "device", "draws_left_out",
-                          "format", "goodput", "hardware", "kv_blocks", "lengths", "max_concurrency",
+                          "format", "goodput", "hardware", "kv_blocks", "kv_requests", "lengths", "max_concurrency",
                           "max_num_batched_tokens", "max_num_seqs", "model", "num_prompts", "offloaded", "placement",
                           "plan", "prefill", "results", "scheduler", "seed", "trace_begin_s"));
   const nlohmann::json &r = j["results"][0];
@@ -214,6 +215,26 @@ TEST_F(BenchServe, TheKvCacheTakesWhatMemoryTheWeightsLeave) {
   EXPECT_EQ(json(opt({"--num-prompts", "4", "--kv-tokens", "4096"}))["kv_blocks"], 256);
 }
 
+TEST_F(BenchServe, ASmallKvCacheBesideOffloadedWeightsSaysWhy) {
+  // 60 GB of weights on 24 GB: the cache is what memory is left, less than eight requests of 640 tokens, 40 blocks.
+  const auto with = [](const std::vector<std::string> &more) {
+    std::vector<std::string> words = {"bench", "serve", "opt-30b", "--hardware", "a10", "--device", "sim"};
+    words.insert(words.end(), {"--num-prompts", "8", "--random-input-len", "600", "--random-output-len", "40"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const Outcome o = headrace(with({}));
+  EXPECT_THAT(o.out, HasSubstr("\nwhy              the KV cache holds "));
+  EXPECT_THAT(o.out,
+              HasSubstr(" requests of 640 tokens, as the weights do not fit beside it: --kv-tokens asks for more"));
+  const nlohmann::json j = json(with({}));
+  EXPECT_LT(j["kv_requests"], 8);
+  EXPECT_NEAR(j["kv_requests"].get<double>(), j["kv_blocks"].get<double>() / 40, 1e-9);
+  const Outcome stated = headrace(with({"--kv-tokens", "5120"})); // 8 x 640
+  EXPECT_THAT(stated.out, HasSubstr("320 KV blocks"));
+  EXPECT_THAT(stated.out, Not(HasSubstr("\nwhy ")));
+}
+
 TEST_F(BenchServe, APlanIsRunAsItIs) {
   ASSERT_EQ(headrace({"compile", path("four.toml"), "--batch", "4", "--kv-tokens", "128", "-o", path("x.plan")}).status,
             0);
@@ -261,6 +282,11 @@ TEST_F(BenchServe, TheEnginesFlagsAreItsOwn) {
   EXPECT_GT(vllm["results"][0]["output_tokens_per_second"].get<double>(),
             1.2 * fixed["results"][0]["output_tokens_per_second"].get<double>());
   EXPECT_GT(fixed["results"][0]["thrown_away_rows"], 0);
+  const Outcome text = headrace(
+      opt({"--num-prompts", "4", "--random-range-ratio", "0.5", "--max-num-seqs", "2", "--scheduler", "static"}));
+  EXPECT_THAT(text.out, HasSubstr("tokens an iteration, prompts padded to the longest; context"));
+  EXPECT_THAT(text.out, HasSubstr(" rows thrown away (of requests that had ended), "));
+  EXPECT_THAT(text.out, HasSubstr(" of padding (for shorter prompts)\n"));
   const nlohmann::json small = run({"--max-num-batched-tokens", "32"});
   EXPECT_EQ(small["max_num_batched_tokens"], 32);
   EXPECT_GT(small["results"][0]["prefill_iterations"], vllm["results"][0]["prefill_iterations"]);
@@ -412,7 +438,10 @@ TEST_F(BenchServe, RefusesBadFlags) {
   // Four seats of 16 tokens are a KV cache of 64, and no iteration has more rows.
   refused(
       four({"--batch", "4", "--random-input-len", "8", "--random-output-len", "8", "--max-num-batched-tokens", "800"}),
-      2, "--max-num-batched-tokens = 800: expected at most 64");
+      2, "--max-num-batched-tokens = 800: expected at most 64, the tokens of batch 4 x context 16");
+  refused(four({"--new-tokens", "1", "--random-input-len", "8", "--random-output-len", "8", "--max-num-batched-tokens",
+                "8"}),
+          2, "--max-num-batched-tokens = 8: expected no such flag: the plan has no bucket of more");
   bad({"--max-concurrency", "0"}, "--max-concurrency = \"0\"");
   bad({"--scheduler", "sjf"}, "--scheduler = \"sjf\"");
   bad({"--stop-ids", "2", "--ignore-eos"}, "--stop-ids = \"2\"");
@@ -420,6 +449,7 @@ TEST_F(BenchServe, RefusesBadFlags) {
   bad({"--top-p", "0.5"}, "--top-p = 0.5");
   bad({"--placement", "3"}, "--placement = 3");
   bad({"--svg", path("no/such/folder.svg")}, "folder.svg");
+  bad({"--svg", path("x.png")}, "x.png\": what is written is SVG: expected a name such as picture.svg");
   bad({"-o", path("no/such/folder.json")}, "folder.json");
   bad({"-o", path("four.toml")}, "four.toml");
   refused({"bench", "serve"}, 2, "no model");

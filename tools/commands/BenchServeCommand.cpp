@@ -28,6 +28,7 @@
 #include "tools/commands/ServePlan.h"
 #include "tools/commands/ServeTraffic.h"
 #include "tools/commands/Terminal.h"
+#include "tools/report/BenchReport.h"
 #include "tools/report/InspectReport.h"
 #include "tools/report/ServeReport.h"
 
@@ -144,6 +145,7 @@ private:
   }
 
   absl::Status makePlan() {
+    choseKv_ = source_->choosesKv();
     ASSIGN_OR_RETURN(plan, std::move(*source_).makePlan());
     plan_ = std::move(plan);
     source_.reset();
@@ -204,7 +206,7 @@ private:
 
   absl::Status serveAt(double rate) {
     ASSIGN_OR_RETURN(requests, traffic_->at(rate));
-    Progress progress(rate > 0 ? cat("serving at ", rate, " requests/s") : std::string("serving"));
+    Progress progress(rate > 0 ? cat("serving at ", rateText(rate)) : std::string("serving"));
     serve::TrafficOptions options = trafficOptions();
     uint64_t tokens = 0;
     options.onToken = [&](size_t, const serve::EngineToken &) {
@@ -234,7 +236,9 @@ private:
     report_.kvBlocks = report_.runs.front().result.kvBlocks;
     report_.blockTokens = plan_.blockTokens;
     report_.scheduler = options_.scheduler.batching == serve::Batching::Static ? "static" : "vllm";
-    report_.prefill = options_.scheduler.chunkedPrefill ? "chunked prefill" : "prompts whole";
+    report_.prefill = options_.scheduler.batching == serve::Batching::Static ? "prompts padded to the longest"
+                      : options_.scheduler.chunkedPrefill                    ? "chunked prefill"
+                                                                             : "prompts whole";
     const serve::EngineBounds bounds = serve::engineBounds(plan_);
     report_.maxNumSeqs = options_.scheduler.maxNumSeqs.value_or(bounds.maxNumSeqs);
     report_.maxNumBatchedTokens = options_.scheduler.maxNumBatchedTokens.value_or(bounds.maxNumBatchedTokens);
@@ -246,6 +250,7 @@ private:
     report_.maxConcurrency = options_.maxConcurrency.value_or(0);
     report_.burstiness = options_.traffic.burstiness.value_or(1);
     report_.seed = options_.traffic.seed;
+    report_.kvBesideOffloaded = choseKv_ && offloadedBytes(plan_, shown) > 0;
     report_.detailed = options_.detailed;
     return write();
   }
@@ -288,6 +293,7 @@ private:
   std::unique_ptr<core::Device> device_;
   std::unique_ptr<model::WeightSource> weights_; // until they are loaded
   plan::Plan plan_;
+  bool choseKv_ = false; // how large its KV cache is, no flag says
   std::unique_ptr<core::Runtime> runtime_;
   ServeReport report_;
 };

@@ -116,10 +116,13 @@ absl::Status RunSource::readJob(const RunOptions &options, Outputs &outputs) {
   if (options.linkBandwidth > 0)
     setLink(options.linkBandwidth, *job.hardware);
   fitGoal(prompts, options, job.goal);
-  if (*job.goal.context > job.model->spec->maxPositions)
-    return absl::InvalidArgumentError(cat("the longest prompt with its ", options.maxNewTokens, " new tokens is ",
-                                          *job.goal.context, " tokens: expected at most the ",
-                                          job.model->spec->maxPositions, " positions of ", job.model->spec->name));
+  if (*job.goal.context > job.model->spec->maxPositions) {
+    const auto longest = std::max_element(prompts.begin(), prompts.end(),
+                                          [](const auto &a, const auto &b) { return a.size() < b.size(); });
+    return absl::InvalidArgumentError(cat(
+        "prompt ", longest - prompts.begin(), " of ", longest->size(), " tokens with its ", options.maxNewTokens,
+        " new tokens: expected at most the ", job.model->spec->maxPositions, " positions of ", job.model->spec->name));
+  }
   assembled_ = std::move(assembled);
   prompts_ = std::move(prompts);
   return absl::OkStatus();

@@ -122,6 +122,10 @@ int64_t ServePlan::mostContext() const {
                : std::min(assembled_->job.goal.context.value_or(model().maxPositions), model().maxPositions);
 }
 
+bool ServePlan::choosesKv() const {
+  return !plan_ && !assembled_->job.goal.kvTokens && !assembled_->job.goal.kvDeviceMemory;
+}
+
 absl::Status ServePlan::fit(const BenchServeOptions &options, const ServeTraffic &traffic) {
   if (!plan_)
     RETURN_IF_ERROR(fitSizes(options, traffic, assembled_->job));

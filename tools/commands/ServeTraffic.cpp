@@ -156,7 +156,8 @@ std::string ServeTraffic::lengthsText() const {
     return cat(datasetName(flags_.dataset), " lengths",
                leftOut_ == 0 ? ""
                              : cat(" within ", context_, " tokens (", count(), " of ", count() + leftOut_, " draws)"));
-  std::string text = cat(flags_.inputLength.value_or(serve::RandomLengths{}.input), " tokens in, ",
+  const int64_t input = flags_.inputLength.value_or(serve::RandomLengths{}.input);
+  std::string text = cat(input, input == 1 ? " token in, " : " tokens in, ",
                          flags_.outputLength.value_or(serve::RandomLengths{}.output), " out");
   if (flags_.rangeRatio.value_or(0) > 0)
     text += absl::StrFormat(" (+- %g%%)", 100 * *flags_.rangeRatio);

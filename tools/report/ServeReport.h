@@ -24,6 +24,8 @@ struct ServeMetric {
 };
 absl::Span<const ServeMetric> serveMetrics(); // in the order of reports
 
+std::string rateText(double requestRate); // "1 request/s", "2.5 requests/s", "inf requests/s"
+
 // Requests that were refused, or failed, for the same reason but for its numbers.
 struct ServeRefusal {
   uint64_t count = 0;
@@ -46,6 +48,7 @@ struct ServeReport {
   std::string offloaded;
   std::string placement; // the name of the one that all ran in; empty: chosen for each iteration
   int64_t context = 0, kvBlocks = 0, blockTokens = 0;
+  bool kvBesideOffloaded = false; // as large as the memory that weights leave, of which some are offloaded
   // Of the engine.
   std::string scheduler = "vllm", prefill;
   int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0;
@@ -65,6 +68,8 @@ struct ServeReport {
   std::vector<ServeRun> runs;
   absl::Status error; // why it fails: no request was served, or one with wrong numbers
 
+  // How many requests of the context's length the KV cache holds.
+  double kvRequests() const;
   std::string text(bool all) const;
   std::string json() const;
   // Requests over time; of several rates percentiles against them.

@@ -117,6 +117,7 @@ std::string ServeReport::json() const {
       {"context", context},
       {"kv_blocks", kvBlocks},
       {"block_tokens", blockTokens},
+      {"kv_requests", kvRequests()},
       {"scheduler", scheduler},
       {"prefill", prefill},
       {"max_num_seqs", maxNumSeqs},

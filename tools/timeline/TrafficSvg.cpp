@@ -140,8 +140,8 @@ private:
   std::string tipOf(size_t index) const {
     const serve::RequestTimes &r = result_.requests[index];
     const auto ns = [](int64_t value) { return formatNs(static_cast<uint64_t>(std::max<int64_t>(value, 0))); };
-    std::string tip = absl::StrFormat("request %d: %d tokens in, %d out; arrived at %s", index + 1, r.promptTokens,
-                                      r.outputTokens, ns(r.arrivalNs));
+    std::string tip = absl::StrFormat("request %d: %d token%s in, %d out; arrived at %s", index + 1, r.promptTokens,
+                                      r.promptTokens == 1 ? "" : "s", r.outputTokens, ns(r.arrivalNs));
     if (r.startNs >= 0)
       tip += "\nqueueing " + ns(r.queueingNs());
     if (r.firstTokenNs >= 0)

@@ -177,6 +177,18 @@ absl::StatusOr<TrafficRequest> readAzure(std::string_view line, const std::strin
   return request;
 }
 
+// A line of JSON: where in it a fault is, its parser says as of a file with this line alone.
+absl::StatusOr<nlohmann::json> parseLine(std::string_view line, const std::string &where) {
+  absl::StatusOr<nlohmann::json> object = model::parseJson(line, where);
+  if (object.ok())
+    return object;
+  constexpr std::string_view kLine = "parse error at line 1, ";
+  std::string message(object.status().message());
+  if (const size_t at = message.find(kLine); at != std::string::npos)
+    message.replace(at, kLine.size(), "parse error at ");
+  return refuse(message);
+}
+
 // What the first line that is not blank begins.
 absl::StatusOr<TraceFormat> formatOf(std::string_view line, const std::string &where) {
   if (line.front() == '[')
@@ -187,7 +199,7 @@ absl::StatusOr<TraceFormat> formatOf(std::string_view line, const std::string &w
   if (line.front() != '{')
     return line == kAzureHeader ? absl::StatusOr<TraceFormat>(TraceFormat::Azure)
                                 : refuse(cat(where, ": \"", escaped(line, 60), "\": ", kKnown));
-  ASSIGN_OR_RETURN(object, model::parseJson(line, where));
+  ASSIGN_OR_RETURN(object, parseLine(line, where));
   if (object.contains("arrival_s"))
     return TraceFormat::Headrace;
   if (object.contains("timestamp"))
@@ -198,7 +210,7 @@ absl::StatusOr<TraceFormat> formatOf(std::string_view line, const std::string &w
 absl::StatusOr<TrafficRequest> readLine(TraceFormat format, std::string_view line, const std::string &where) {
   if (format == TraceFormat::Azure)
     return readAzure(line, where);
-  ASSIGN_OR_RETURN(object, model::parseJson(line, where));
+  ASSIGN_OR_RETURN(object, parseLine(line, where));
   model::JsonReader reader(object, where);
   RETURN_IF_ERROR(reader.status());
   return readObject(format, reader);

@@ -94,7 +94,7 @@ TEST(TraceFile, ReadsNoMoreThanAsked) {
       parsed(unordered, 1).warnings,
       ElementsAre("trace: line 3 comes before requests above it: of a file that is not in order the first 1 are "
                   "taken, not the earliest"));
-  EXPECT_THAT(refusal(text), StartsWith("trace: line 3: expected JSON"));
+  EXPECT_THAT(refusal(text), StartsWith("trace: line 3: expected JSON: parse error at column 1: "));
   EXPECT_THAT(std::string(parseTrace(text, "trace", -1).status().message()),
               HasSubstr("-1 requests asked for, expected 0 or more"));
 }

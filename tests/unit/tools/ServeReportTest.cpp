@@ -66,6 +66,13 @@ TEST(ServeReport, AFigureALineAndATableOfLatencies) {
   EXPECT_THAT(text, HasSubstr("\nqueueing    55.000    55.000    99.100\n"));
 }
 
+TEST(ServeReport, PreemptionsAndTheRequestsThatHadThem) {
+  RequestTimes twice = served(0, 10, 50, 450, 5);
+  twice.preemptions = 2;
+  EXPECT_THAT(reportOf({twice, served(0, 10, 50, 450, 5)}).text(false),
+              HasSubstr("preemptions      2 by recompute, in 1 request\n"));
+}
+
 TEST(ServeReport, RefusalsAreTheSameButForTheirNumbers) {
   const std::vector<RequestTimes> requests = {refused(0, "unknown"), refused(1, "10 tokens, the plan has 8"),
                                               refused(2, "12 tokens, the plan has 8"), served(0, 0, 1, 2, 2)};
@@ -122,6 +129,7 @@ TEST(ServeReport, MetricsThatAreNotAskedForAreNotThere) {
 TEST(ServeReport, TheTrafficInWords) {
   ServeReport report = reportOf({served(0, 10, 50, 450, 5)});
   EXPECT_EQ(report.trafficText(2), "1 request, 10 tokens in, 5 out, 2 requests/s");
+  EXPECT_EQ(report.trafficText(1), "1 request, 10 tokens in, 5 out, 1 request/s");
   EXPECT_EQ(report.trafficText(0), "1 request, 10 tokens in, 5 out, at its times");
   EXPECT_EQ(report.trafficText(std::numeric_limits<double>::infinity()), "1 request, 10 tokens in, 5 out, all at once");
   report.burstiness = 0.5;
