@@ -184,7 +184,7 @@ TEST_F(BenchServe, RatesAreARowEachAndAPictureAgainstThem) {
               j["results"][i + 1]["requests_per_second"].get<double>());
   }
   EXPECT_LE(j["results"][2]["over_time"]["running"][0], 16);
-  EXPECT_THAT(readFile(path("rates.svg")), HasSubstr(">requests/s asked for<"));
+  EXPECT_THAT(readFile(path("rates.svg")), HasSubstr(">requests/s asked for (log)<"));
   const Outcome text = headrace(words);
   EXPECT_THAT(text.out, HasSubstr("\nrequests/s  successful  refused"));
   EXPECT_THAT(text.out, HasSubstr("\ninf "));

@@ -51,6 +51,10 @@ std::string limitsText(const ServeReport &report) {
                  : cat(" and ", plural(static_cast<uint64_t>(report.maxNumBatchedTokens), "token"), " an iteration"));
 }
 
+std::string engineText(const ServeReport &report) {
+  return cat(report.scheduler, ", ", limitsText(report), report.maxNumBatchedTokens == 0 ? "" : ", " + report.prefill);
+}
+
 std::string objectivesText(const serve::GoodputObjectives &goodput) {
   std::string text;
   for (const ServeMetric &metric : kMetrics)
@@ -190,17 +194,17 @@ LineChart ratesChart(const ServeReport &report) {
     chart.panels.push_back(std::move(panel));
   }
   LinePanel requests;
-  requests.title = "requests done a second";
+  requests.title = "done, requests/s";
   requests.lines.push_back(line("all", 5, [](const TrafficMetrics &m) { return m.requestThroughput; }));
   if (report.goodput.any())
     requests.lines.push_back(line("within objectives", 4, [](const TrafficMetrics &m) { return m.requestGoodput; }));
   chart.panels.push_back(std::move(requests));
   LinePanel tokens;
-  tokens.title = "output tokens a second";
+  tokens.title = "output, tokens/s";
   tokens.lines.push_back(line("all", 5, [](const TrafficMetrics &m) { return m.outputThroughput; }));
   chart.panels.push_back(std::move(tokens));
   LinePanel kv;
-  kv.title = "KV cache in use at most, %";
+  kv.title = "KV cache in use at most, % of blocks";
   kv.lines.push_back(line("peak", 3, kvPeakPercent));
   chart.panels.push_back(std::move(kv));
   return chart;
@@ -263,9 +267,8 @@ std::string ServeReport::text(bool all) const {
   line("model", model + " on " + hardware);
   line("device", device);
   line("offloaded", offloaded);
-  line("engine",
-       cat(scheduler, ", ", limitsText(*this), maxNumBatchedTokens == 0 ? "" : ", " + prefill, "; context ", context,
-           ", ", plural(static_cast<uint64_t>(kvBlocks), "KV block"), " of ", blockTokens, " tokens"));
+  line("engine", cat(engineText(*this), "; context ", context, ", ",
+                     plural(static_cast<uint64_t>(kvBlocks), "KV block"), " of ", blockTokens, " tokens"));
   if (kvBesideOffloaded && kvRequests() < static_cast<double>(maxNumSeqs))
     line("why", absl::StrFormat("the KV cache holds %.1f requests of %d tokens, as the weights do not fit beside it: "
                                 "--kv-tokens asks for more, and offloads more",
@@ -288,12 +291,13 @@ std::string ServeReport::text(bool all) const {
 
 std::string ServeReport::svg() const {
   if (runs.size() == 1)
-    return trafficSvg(model + " on " + hardware,
-                      cat("device ", device, "; ", trafficText(runs[0].requestRate), "; ", limitsText(*this)),
-                      runs[0].result);
+    return trafficSvg(
+        model + " on " + hardware,
+        cat("device ", device, "; ", trafficText(runs[0].requestRate), ", seed ", seed, "; ", engineText(*this)),
+        runs[0].result);
   LineChart chart = ratesChart(*this);
   chart.subtitle = cat("device ", device, "; ", plural(static_cast<uint64_t>(numPrompts), "request"), " a rate, ",
-                       lengths, "; ", limitsText(*this));
+                       lengths, ", seed ", seed, "; ", engineText(*this));
   return lineChartSvg(chart);
 }
 

@@ -200,12 +200,12 @@ private:
     for (const serve::EngineSample &sample : samples_)
       most = std::max({most, sample.running, sample.waiting});
     const double top = y_ + kPanelGap - 12;
-    const auto y = frame("requests in the engine", most, "");
+    const auto y = frame("requests in the engine, number", most, "");
     struct Part {
       const char *name, *colour;
       uint32_t serve::EngineSample::*of;
     };
-    double at = 190;
+    double at = 240;
     for (const Part &part : {Part{"waiting", kWaiting, &serve::EngineSample::waiting},
                              Part{"running", kRunning, &serve::EngineSample::running}}) {
       const std::string d = steps([&](const serve::EngineSample &s) { return static_cast<double>(s.*part.of); }, y);

@@ -107,8 +107,10 @@ TEST(ServeReport, SeveralRatesAreARowEach) {
               HasSubstr("requests/s  successful  refused  done/s  goodput/s  output tokens/s  KV peak  preempted"));
   EXPECT_THAT(text, HasSubstr("\n1                    1        0    0.50       0.50             2.50      50%"));
   EXPECT_THAT(text, HasSubstr("\ninf                  1 "));
-  EXPECT_THAT(report.svg(), HasSubstr(">requests/s asked for<"));
+  EXPECT_THAT(report.svg(), HasSubstr(">requests/s asked for (log)<"));
   EXPECT_THAT(report.svg(), HasSubstr(">objective<"));
+  EXPECT_THAT(report.svg(), HasSubstr("1 request a rate, 10 tokens in, 5 out, seed 0; vllm, at most 8 sequences and 64 "
+                                      "tokens an iteration, chunked prefill<"));
   const nlohmann::json json = nlohmann::json::parse(report.json());
   EXPECT_EQ(json["results"][0]["request_rate_per_second"], 1.0);
   EXPECT_EQ(json["results"][1]["request_rate_per_second"], "inf");
