@@ -12,6 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 // Four layers of 20 MiB, read at 2 MiB a ms: 40 ms an iteration, whatever its few rows
 // (examples/jobs/four-layers.toml).
@@ -109,8 +110,9 @@ TEST_F(BenchServe, TheReportIsWhatHappened) {
 TEST_F(BenchServe, JsonHasEachRequestAndThePictureARow) {
   std::vector<std::string> words = traced(kThree);
   words.insert(words.end(),
-               {"--save-detailed", "--goodput", "ttft:100", "e2el:1000", "--svg", path("p.svg"), "-o", path("r.json")});
+               {"--save-detailed", "--goodput", "ttft:100 e2el:1000", "--svg", path("p.svg"), "-o", path("r.json")});
   const nlohmann::json j = json(words);
+  EXPECT_FALSE(j.contains("error"));
   EXPECT_EQ(j["max_num_seqs"], 1);
   EXPECT_EQ(j["goodput"]["ttft_ms"], 100);
   EXPECT_TRUE(j["goodput"]["tpot_ms"].is_null());
@@ -145,10 +147,11 @@ std::vector<std::string> keysOf(const nlohmann::json &object) { // in alphabetic
 
 TEST_F(BenchServe, TheKeysOfItsJson) {
   const nlohmann::json j = json(four({"--random-input-len", "8", "--random-output-len", "4", "--num-prompts", "3"}));
-  EXPECT_THAT(keysOf(j), ElementsAre("block_tokens", "burstiness", "command", "context", "dataset", "device", "format",
-                                     "goodput", "hardware", "kv_blocks", "lengths", "max_concurrency",
-                                     "max_num_batched_tokens", "max_num_seqs", "model", "num_prompts", "offloaded",
-                                     "placement", "plan", "prefill", "results", "scheduler", "seed"));
+  EXPECT_THAT(keysOf(j),
+              ElementsAre("block_tokens", "burstiness", "command", "context", "dataset", "device", "draws_left_out",
+                          "format", "goodput", "hardware", "kv_blocks", "kv_requests", "lengths", "max_concurrency",
+                          "max_num_batched_tokens", "max_num_seqs", "model", "num_prompts", "offloaded", "placement",
+                          "plan", "prefill", "results", "scheduler", "seed", "trace_begin_s"));
   const nlohmann::json &r = j["results"][0];
   EXPECT_THAT(keysOf(r),
               ElementsAre("completed", "d2h_bytes", "duration_s", "e2el_ms", "failed", "goodput_requests_per_second",
@@ -181,7 +184,7 @@ TEST_F(BenchServe, RatesAreARowEachAndAPictureAgainstThem) {
               j["results"][i + 1]["requests_per_second"].get<double>());
   }
   EXPECT_LE(j["results"][2]["over_time"]["running"][0], 16);
-  EXPECT_THAT(readFile(path("rates.svg")), HasSubstr(">requests/s asked for<"));
+  EXPECT_THAT(readFile(path("rates.svg")), HasSubstr(">requests/s asked for (log)<"));
   const Outcome text = headrace(words);
   EXPECT_THAT(text.out, HasSubstr("\nrequests/s  successful  refused"));
   EXPECT_THAT(text.out, HasSubstr("\ninf "));
@@ -210,6 +213,26 @@ TEST_F(BenchServe, TheKvCacheTakesWhatMemoryTheWeightsLeave) {
   EXPECT_GT(half["results"][0]["preemptions"], 0);
   // What is stated stays.
   EXPECT_EQ(json(opt({"--num-prompts", "4", "--kv-tokens", "4096"}))["kv_blocks"], 256);
+}
+
+TEST_F(BenchServe, ASmallKvCacheBesideOffloadedWeightsSaysWhy) {
+  // 60 GB of weights on 24 GB: the cache is what memory is left, less than eight requests of 640 tokens, 40 blocks.
+  const auto with = [](const std::vector<std::string> &more) {
+    std::vector<std::string> words = {"bench", "serve", "opt-30b", "--hardware", "a10", "--device", "sim"};
+    words.insert(words.end(), {"--num-prompts", "8", "--random-input-len", "600", "--random-output-len", "40"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const Outcome o = headrace(with({}));
+  EXPECT_THAT(o.out, HasSubstr("\nwhy              the KV cache holds "));
+  EXPECT_THAT(o.out,
+              HasSubstr(" requests of 640 tokens, as the weights do not fit beside it: --kv-tokens asks for more"));
+  const nlohmann::json j = json(with({}));
+  EXPECT_LT(j["kv_requests"], 8);
+  EXPECT_NEAR(j["kv_requests"].get<double>(), j["kv_blocks"].get<double>() / 40, 1e-9);
+  const Outcome stated = headrace(with({"--kv-tokens", "5120"})); // 8 x 640
+  EXPECT_THAT(stated.out, HasSubstr("320 KV blocks"));
+  EXPECT_THAT(stated.out, Not(HasSubstr("\nwhy ")));
 }
 
 TEST_F(BenchServe, APlanIsRunAsItIs) {
@@ -259,6 +282,11 @@ TEST_F(BenchServe, TheEnginesFlagsAreItsOwn) {
   EXPECT_GT(vllm["results"][0]["output_tokens_per_second"].get<double>(),
             1.2 * fixed["results"][0]["output_tokens_per_second"].get<double>());
   EXPECT_GT(fixed["results"][0]["thrown_away_rows"], 0);
+  const Outcome text = headrace(
+      opt({"--num-prompts", "4", "--random-range-ratio", "0.5", "--max-num-seqs", "2", "--scheduler", "static"}));
+  EXPECT_THAT(text.out, HasSubstr("tokens an iteration, prompts padded to the longest; context"));
+  EXPECT_THAT(text.out, HasSubstr(" rows thrown away (of requests that had ended), "));
+  EXPECT_THAT(text.out, HasSubstr(" of padding (for shorter prompts)\n"));
   const nlohmann::json small = run({"--max-num-batched-tokens", "32"});
   EXPECT_EQ(small["max_num_batched_tokens"], 32);
   EXPECT_GT(small["results"][0]["prefill_iterations"], vllm["results"][0]["prefill_iterations"]);
@@ -301,13 +329,46 @@ TEST_F(BenchServe, ATraceKeepsItsTimesUnlessARateReplacesThem) {
   EXPECT_EQ(json(words)["results"][0]["each"].size(), 2U);
   words.insert(words.end(), {"--request-rate", "inf"});
   EXPECT_EQ(json(words)["results"][0]["each"][1]["arrival_s"], 0);
+  std::vector<std::string> more = traced(kThree);
+  more.insert(more.end(), {"--num-prompts", "5"});
+  EXPECT_THAT(headrace(more).err, HasSubstr("t.jsonl: 3 requests, --num-prompts asks for 5: all of them are run"));
+}
+
+TEST_F(BenchServe, LengthsThatTheContextLeavesOutAreSaid) {
+  const std::vector<std::string> flags = {"--dataset-name", "sharegpt", "--num-prompts", "100", "--context", "128"};
+  const nlohmann::json j = json(opt(flags));
+  const int64_t left = j["draws_left_out"];
+  EXPECT_GT(left, 100);
+  EXPECT_THAT(headrace(opt(flags)).out,
+              HasSubstr("sharegpt lengths within 128 tokens (100 of " + std::to_string(100 + left) + " draws)"));
+}
+
+// Each time is 3600 s later than in kThree, and nothing waits for them.
+TEST_F(BenchServe, ATraceBeginsAtItsFirstArrival) {
+  std::vector<std::string> words = traced("{\"timestamp\": 3600000, \"input_length\": 8, \"output_length\": 4}\n"
+                                          "{\"timestamp\": 3600050, \"input_length\": 8, \"output_length\": 4}\n");
+  const Outcome o = headrace(words);
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr(", at its times, begins 3600 s into the trace, seed 0\n"));
+  EXPECT_THAT(o.out, HasSubstr("\nduration         0.326 s\n"));
+  words.emplace_back("--save-detailed");
+  const nlohmann::json j = json(words);
+  EXPECT_EQ(j["trace_begin_s"], 3600);
+  EXPECT_EQ(j["results"][0]["each"][0]["arrival_s"], 0);
+  EXPECT_EQ(j["results"][0]["each"][1]["arrival_s"], 0.05);
 }
 
 TEST_F(BenchServe, ThatNothingWasServedIsAFailure) {
   const Outcome o = headrace(traced("{\"arrival_s\": 0, \"prompt_tokens\": 15, \"output_tokens\": 2}\n"));
   EXPECT_EQ(o.status, 1);
   EXPECT_THAT(o.out, HasSubstr("0 successful, 1 refused"));
-  EXPECT_THAT(o.err, HasSubstr("no request was served"));
+  EXPECT_THAT(o.err, HasSubstr("no request was served: 1 refused, the first: the prompt: 15 tokens and 2 new ones"));
+  std::vector<std::string> words = traced("{\"arrival_s\": 0, \"prompt_tokens\": 15, \"output_tokens\": 2}\n");
+  words.emplace_back("--json");
+  const nlohmann::json j = nlohmann::json::parse(headrace(words).out);
+  EXPECT_EQ(j["error"]["exit_status"], 1);
+  EXPECT_THAT(j["error"]["message"].get<std::string>(), HasSubstr("more than the plan's context of 16"));
+  EXPECT_EQ(j["results"][0]["refused"], 1);
 }
 
 TEST_F(BenchServe, TracesAreRefusedByFileAndLine) {
@@ -319,6 +380,9 @@ TEST_F(BenchServe, TracesAreRefusedByFileAndLine) {
   bad("{\"arrival_s\": -1, \"prompt_tokens\": 8, \"output_tokens\": 4}\n", "line 1");
   bad("{\"arrival_s\": 0, \"prompt_tokens\": 0, \"output_tokens\": 4}\n", "line 1");
   bad("{\"arrival_s\": 0, \"prompt_tokens\": 8}\n", "line 1");
+  bad("{\"arrival_s\": 1, \"prompt_tokens\": 8, \"output_tokens\": 4}\n"
+      "{\"arrival_s\": 0, \"prompt_ids\": [63, 64], \"output_tokens\": 4}\n",
+      "line 2: prompt_ids: 64: expected token ids from 0 to 63");
   bad(std::string("\x00\xff\x7f{\"", 5), "line 1");
   refused(four({"--dataset-name", "trace", "--dataset-path", folder}), 2, folder + ": a folder");
   refused(four({"--dataset-name", "trace", "--dataset-path", path("none.jsonl")}), 2, "none.jsonl");
@@ -343,9 +407,11 @@ TEST_F(BenchServe, RefusesBadFlags) {
   for (const char *rate : {"0", "-1", "nan", "fast", "1,,2", "1,1", ""})
     bad({"--request-rate", rate}, "--request-rate = \"" + std::string(rate) + "\": expected requests/s above 0");
   bad({"--request-rate", "1e-300"}, "--request-rate");
+  bad({"--request-rate", "1e400"}, "--request-rate = \"1e400\": expected requests/s above 0");
   bad({"--num-prompts", "0"}, "--num-prompts = \"0\"");
   bad({"--num-prompts", "10000000"}, "--num-prompts = 10000000: expected fewer");
   bad({"--burstiness", "0"}, "--burstiness = \"0\"");
+  bad({"--burstiness", "2"}, "--burstiness = 2: expected --request-rate beside it: all requests come at once");
   bad({"--burstiness", "nan"}, "--burstiness = \"nan\"");
   bad({"--random-input-len", "0"}, "--random-input-len = \"0\"");
   bad({"--random-output-len", "0"}, "--random-output-len = \"0\"");
@@ -360,11 +426,22 @@ TEST_F(BenchServe, RefusesBadFlags) {
   bad({"--goodput", "ttft"}, "--goodput");
   bad({"--goodput", "ttft:-1"}, "--goodput");
   bad({"--goodput", "itl:5"}, "--goodput");
+  bad({"--goodput", " "}, "--goodput = \" \": expected ttft:MS");
+  bad({"--goodput", "ttft:5 ttft:6"}, "--goodput");
+  bad({"--tpot", "50"}, "--tpot = \"50\": no unit: --goodput has milliseconds");
+  bad({"--ttft", "0.5"}, "--ttft = \"0.5\": no unit");
   bad({"--metric-percentiles", "101"}, "--metric-percentiles");
   bad({"--percentile-metrics", "ttft,speed"}, "--percentile-metrics = \"ttft,speed\"");
   bad({"--max-num-seqs", "0"}, "--max-num-seqs = \"0\"");
   bad({"--max-num-seqs", "8", "--batch", "4"}, "--max-num-seqs = 8: expected 1 to 4");
   bad({"--max-num-seqs", "8", "--max-num-batched-tokens", "4"}, "--max-num-batched-tokens = 4: expected at least 8");
+  // Four seats of 16 tokens are a KV cache of 64, and no iteration has more rows.
+  refused(
+      four({"--batch", "4", "--random-input-len", "8", "--random-output-len", "8", "--max-num-batched-tokens", "800"}),
+      2, "--max-num-batched-tokens = 800: expected at most 64, the tokens of batch 4 x context 16");
+  refused(four({"--new-tokens", "1", "--random-input-len", "8", "--random-output-len", "8", "--max-num-batched-tokens",
+                "8"}),
+          2, "--max-num-batched-tokens = 8: expected no such flag: the plan has no bucket of more");
   bad({"--max-concurrency", "0"}, "--max-concurrency = \"0\"");
   bad({"--scheduler", "sjf"}, "--scheduler = \"sjf\"");
   bad({"--stop-ids", "2", "--ignore-eos"}, "--stop-ids = \"2\"");
@@ -372,6 +449,7 @@ TEST_F(BenchServe, RefusesBadFlags) {
   bad({"--top-p", "0.5"}, "--top-p = 0.5");
   bad({"--placement", "3"}, "--placement = 3");
   bad({"--svg", path("no/such/folder.svg")}, "folder.svg");
+  bad({"--svg", path("x.png")}, "x.png\": what is written is SVG: expected a name such as picture.svg");
   bad({"-o", path("no/such/folder.json")}, "folder.json");
   bad({"-o", path("four.toml")}, "four.toml");
   refused({"bench", "serve"}, 2, "no model");

@@ -238,6 +238,9 @@ TEST_F(InputErrors, WhatWouldBeIgnoredIsRefused) {
   EXPECT_EQ(error(run({"--num-prompts", "4"})),
             "command line: --num-prompts = 4: expected --random-input-len beside it: other prompts are as many as are "
             "given");
+  EXPECT_EQ(
+      error({"bench", golden(kModel), "--device", "sim", "--batches", "8", "--max-num-seqs", "4"}),
+      "command line: --max-num-seqs = \"4\": it means --batch, and --batches is given, too: expected one of them");
   EXPECT_EQ(error({"bench", golden(kModel), "--device", "sim", "--slo-factor", "2", "--batch", "4", "--batches", "1"}),
             "command line: --batch = \"4\": --batches is given, too: expected one of them");
   EXPECT_THAT(error({"bench", golden(kModel), "--device", "sim", "--slo-factor", "2", "--policy", "select-n"}),

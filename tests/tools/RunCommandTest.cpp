@@ -358,6 +358,12 @@ TEST_F(Run, MorePromptsThanSeatsWaitTheirTurn) {
   EXPECT_EQ(with(file, {"--no-chunked-prefill"})["tokens"], expected);
   EXPECT_EQ(with(golden(kModel), {"--max-num-seqs", "2"})["tokens"], expected);
   EXPECT_EQ(with(golden(kModel), {"--max-num-seqs", "2", "--batch", "4"})["tokens"], expected);
+  // A job's own batch and buckets stay, and seats are fewer.
+  writeText(path("job.toml"), "[model]\npath = \"" + golden(kModel) +
+                                  "\"\n[goal]\nbatch = 2\ncontext = 32\n[buckets]\nsequences = [1, 2]\n");
+  const nlohmann::json one = with(path("job.toml"), {"--max-num-seqs", "1"}), two = with(path("job.toml"), {});
+  EXPECT_EQ(one["tokens"], expected);
+  EXPECT_GT(one["iterations"], two["iterations"]);
   // Batches of 3 and 2 tokens, 1 and 4, and 1: 1 + 3 rows of padding.
   const nlohmann::json inBatches = with(file, {"--scheduler", "static"});
   EXPECT_EQ(inBatches["tokens"], expected);

@@ -284,6 +284,10 @@ absl::Status checkFlags(const BenchOptions &options) {
   const std::map<std::string, std::string> &flags = options.job.flags;
   if (const auto batch = flags.find("--batch"); batch != flags.end() && !options.batches.empty())
     return badFlag("--batch", batch->second, "--batches is given, too", "one of them");
+  for (const char *synonym : {"--max-num-seqs", "--parallel"})
+    if (const auto batch = options.job.synonyms.find(synonym);
+        batch != options.job.synonyms.end() && !options.batches.empty())
+      return badFlag(synonym, batch->second, "it means --batch, and --batches is given, too", "one of them");
   if (policiesOf(options).empty())
     return badFlag("--policies", options.policies, "names, such as none,select-n,headrace");
   return checkWeightFlags(options.weights);

@@ -28,6 +28,7 @@
 #include "tools/commands/ServePlan.h"
 #include "tools/commands/ServeTraffic.h"
 #include "tools/commands/Terminal.h"
+#include "tools/report/BenchReport.h"
 #include "tools/report/InspectReport.h"
 #include "tools/report/ServeReport.h"
 
@@ -86,7 +87,7 @@ private:
     ASSIGN_OR_RETURN(source, ServePlan::open(options_, outputs));
     if (!device_)
       RETURN_IF_ERROR(openDevice(deviceName(options_.device, source.hardware())));
-    RETURN_IF_ERROR(traffic.draw(source.mostContext()));
+    RETURN_IF_ERROR(traffic.draw(source.mostContext(), source.model().vocab));
     RETURN_IF_ERROR(source.fit(options_, traffic));
     for (const int32_t id : stopIds_)
       if (id >= source.model().vocab)
@@ -110,6 +111,7 @@ private:
 
   absl::Status readFlags() {
     RETURN_IF_ERROR(checkWeightFlags(options_.weights));
+    RETURN_IF_ERROR(checkObjectives());
     if (options_.sampling.topP && options_.sampling.temperature == 0)
       return badNumber("--top-p", *options_.sampling.topP,
                        "--temperature above 0 beside it: at 0 the likeliest token is taken, whatever its share");
@@ -117,7 +119,13 @@ private:
       return badFlag("--stop-ids", options_.sampling.stopIds, "--ignore-eos is given, too", "one of them");
     ASSIGN_OR_RETURN(stopIds, parseIds(options_.sampling.stopIds, "command line: --stop-ids"));
     stopIds_ = std::move(stopIds);
-    ASSIGN_OR_RETURN(goodput, ofFlag("--goodput", serve::parseGoodput(options_.goodput)));
+    std::vector<std::string> words; // "ttft:200 tpot:50" may be one argument, or two
+    for (const std::string &argument : options_.goodput)
+      for (const absl::string_view word : absl::StrSplit(argument, ' ', absl::SkipEmpty()))
+        words.emplace_back(word);
+    if (words.empty() && !options_.goodput.empty())
+      return badFlag("--goodput", options_.goodput.front(), "ttft:MS, tpot:MS or e2el:MS");
+    ASSIGN_OR_RETURN(goodput, ofFlag("--goodput", serve::parseGoodput(words)));
     ASSIGN_OR_RETURN(percentiles, ofFlag("--metric-percentiles", serve::parsePercentiles(options_.percentiles)));
     ASSIGN_OR_RETURN(metrics, parseMetrics(options_.metrics));
     report_.goodput = goodput;
@@ -126,18 +134,25 @@ private:
     return absl::OkStatus();
   }
 
+  // Elsewhere a bare number is seconds; beside --goodput's milliseconds nobody means them.
+  absl::Status checkObjectives() const {
+    for (const char *flag : {"--ttft", "--tpot"})
+      if (const auto given = options_.job.flags.find(flag);
+          given != options_.job.flags.end() && given->second.find_first_not_of("0123456789.+-eE") == std::string::npos)
+        return badFlag(flag, given->second, "no unit: --goodput has milliseconds, this a placement's objective",
+                       "a time such as 50ms or 0.05s");
+    return absl::OkStatus();
+  }
+
   absl::Status makePlan() {
+    choseKv_ = source_->choosesKv();
     ASSIGN_OR_RETURN(plan, std::move(*source_).makePlan());
     plan_ = std::move(plan);
     source_.reset();
     if (options_.placement)
       RETURN_IF_ERROR(checkPlacement(*options_.placement, plan_));
     RETURN_IF_ERROR(core::TransitionPaths::check(plan_));
-    scheduler_ = options_.scheduler;
-    if (compiled() && scheduler_.maxNumBatchedTokens) // its buckets are not larger than its KV cache
-      scheduler_.maxNumBatchedTokens =
-          std::min(*scheduler_.maxNumBatchedTokens, serve::engineBounds(plan_).maxNumBatchedTokens);
-    return checkScheduler(scheduler_, plan_);
+    return checkScheduler(options_.scheduler, plan_);
   }
 
   // Requests of all lengths share an iteration: in virtual time it takes what runs of it takes.
@@ -162,10 +177,10 @@ private:
 
   serve::TrafficOptions trafficOptions() const {
     serve::TrafficOptions traffic;
-    traffic.engine.maxNumSeqs = scheduler_.maxNumSeqs.value_or(0);
-    traffic.engine.maxNumBatchedTokens = scheduler_.maxNumBatchedTokens.value_or(0);
-    traffic.engine.prefill = scheduler_.chunkedPrefill ? serve::Prefill::Chunked : serve::Prefill::Whole;
-    traffic.engine.batching = scheduler_.batching;
+    traffic.engine.maxNumSeqs = options_.scheduler.maxNumSeqs.value_or(0);
+    traffic.engine.maxNumBatchedTokens = options_.scheduler.maxNumBatchedTokens.value_or(0);
+    traffic.engine.prefill = options_.scheduler.chunkedPrefill ? serve::Prefill::Chunked : serve::Prefill::Whole;
+    traffic.engine.batching = options_.scheduler.batching;
     if (!options_.placement && !plan_.choices.empty())
       traffic.engine.placementOf = [this](const serve::ComposedIteration &next) { return placementOf(next); };
     traffic.sampling = {static_cast<float>(options_.sampling.temperature),
@@ -191,7 +206,7 @@ private:
 
   absl::Status serveAt(double rate) {
     ASSIGN_OR_RETURN(requests, traffic_->at(rate));
-    Progress progress(rate > 0 ? cat("serving at ", rate, " requests/s") : std::string("serving"));
+    Progress progress(rate > 0 ? cat("serving at ", rateText(rate)) : std::string("serving"));
     serve::TrafficOptions options = trafficOptions();
     uint64_t tokens = 0;
     options.onToken = [&](size_t, const serve::EngineToken &) {
@@ -220,38 +235,54 @@ private:
     report_.context = plan_.maxContext;
     report_.kvBlocks = report_.runs.front().result.kvBlocks;
     report_.blockTokens = plan_.blockTokens;
-    report_.scheduler = scheduler_.batching == serve::Batching::Static ? "static" : "vllm";
-    report_.prefill = scheduler_.chunkedPrefill ? "chunked prefill" : "prompts whole";
+    report_.scheduler = options_.scheduler.batching == serve::Batching::Static ? "static" : "vllm";
+    report_.prefill = options_.scheduler.batching == serve::Batching::Static ? "prompts padded to the longest"
+                      : options_.scheduler.chunkedPrefill                    ? "chunked prefill"
+                                                                             : "prompts whole";
     const serve::EngineBounds bounds = serve::engineBounds(plan_);
-    report_.maxNumSeqs = scheduler_.maxNumSeqs.value_or(bounds.maxNumSeqs);
-    report_.maxNumBatchedTokens = scheduler_.maxNumBatchedTokens.value_or(bounds.maxNumBatchedTokens);
+    report_.maxNumSeqs = options_.scheduler.maxNumSeqs.value_or(bounds.maxNumSeqs);
+    report_.maxNumBatchedTokens = options_.scheduler.maxNumBatchedTokens.value_or(bounds.maxNumBatchedTokens);
     report_.dataset = datasetName(options_.traffic.dataset);
     report_.lengths = traffic_->lengthsText();
     report_.numPrompts = traffic_->count();
+    report_.leftOut = traffic_->leftOut();
+    report_.traceBeginS = traffic_->traceBeginS();
     report_.maxConcurrency = options_.maxConcurrency.value_or(0);
     report_.burstiness = options_.traffic.burstiness.value_or(1);
     report_.seed = options_.traffic.seed;
+    report_.kvBesideOffloaded = choseKv_ && offloadedBytes(plan_, shown) > 0;
     report_.detailed = options_.detailed;
     return write();
   }
 
-  absl::Status write() const {
+  // Of requests that were not served, what makes the command fail.
+  absl::Status failure() const {
+    bool served = false;
+    for (const ServeRun &run : report_.runs) {
+      served |= run.metrics.completed > 0;
+      for (size_t r = 0; r < run.result.requests.size(); ++r) // wrong numbers are no answer, whoever else was served
+        if (const absl::Status &why = run.result.requests[r].why; absl::IsAborted(why))
+          return absl::Status(why.code(), cat("request ", r + 1, ": ", why.message()));
+    }
+    if (served)
+      return absl::OkStatus();
+    const std::vector<ServeRefusal> refusals = refusalsOf(report_.runs.front().result.requests);
+    return absl::FailedPreconditionError(
+        cat("bench serve: no request was served",
+            refusals.empty() ? ""
+                             : cat(": ", refusals[0].count, refusals[0].started ? " failed" : " refused",
+                                   ", the first: ", refusals[0].first)));
+  }
+
+  absl::Status write() {
+    report_.error = failure();
     const std::string json = report_.json();
     if (!options_.svg.empty())
       RETURN_IF_ERROR(outputs_->write(options_.svg, report_.svg()));
     if (!options_.output.empty())
       RETURN_IF_ERROR(outputs_->write(options_.output, json));
     show(options_.json ? json : report_.text(options_.all), options_.json);
-    bool served = false;
-    for (const ServeRun &run : report_.runs) {
-      served |= run.metrics.completed > 0;
-      for (size_t r = 0; r < run.result.requests.size(); ++r) // wrong numbers are no answer, whoever else was served
-        if (const absl::Status &why = run.result.requests[r].why; absl::IsAborted(why))
-          return withReport(absl::Status(why.code(), cat("request ", r + 1, ": ", why.message())));
-    }
-    if (!served)
-      return withReport(absl::FailedPreconditionError("bench serve: no request was served, for the reasons above"));
-    return absl::OkStatus();
+    return report_.error.ok() ? absl::OkStatus() : withReport(report_.error);
   }
 
   const BenchServeOptions &options_;
@@ -262,7 +293,7 @@ private:
   std::unique_ptr<core::Device> device_;
   std::unique_ptr<model::WeightSource> weights_; // until they are loaded
   plan::Plan plan_;
-  SchedulerFlags scheduler_; // as the plan allows
+  bool choseKv_ = false; // how large its KV cache is, no flag says
   std::unique_ptr<core::Runtime> runtime_;
   ServeReport report_;
 };

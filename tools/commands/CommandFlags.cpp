@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "compiler/choose/policies/Policies.h"
+#include "runtime/base/Text.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/FlagGroups.h"
 #include "tools/commands/Options.h"
@@ -297,6 +298,9 @@ CLI::App *addBenchServe(CLI::App &app, BenchServeOptions &options) {
       command->excludes(option);
   addScheduler(*command, options.scheduler);
   addJob(*command, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file");
+  for (const auto &[flag, what] : {std::pair("--ttft", "TTFT"), std::pair("--tpot", "TPOT")})
+    command->get_option(flag)->description(
+        model::cat(what, " that placements are chosen for, such as 50ms; it admits and refuses no request"));
   addTraffic(*command, options.traffic);
   addInteger<int64_t>(*command, "--max-concurrency", options.maxConcurrency,
                       "requests in the engine at a time; others come when one has ended (default: no limit)", 1);

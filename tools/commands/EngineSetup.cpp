@@ -14,11 +14,6 @@ namespace {
 constexpr const char *kSeats = "--max-num-seqs", *kTokens = "--max-num-batched-tokens";
 } // namespace
 
-void addSeats(const SchedulerFlags &flags, JobInput &input) {
-  if (flags.maxNumSeqs && input.flags.count("--batch") == 0 && input.synonyms.count("--parallel") == 0)
-    input.synonyms[kSeats] = cat(*flags.maxNumSeqs);
-}
-
 absl::Status checkScheduler(const SchedulerFlags &flags, int64_t batch) {
   if (flags.maxNumSeqs && *flags.maxNumSeqs > batch)
     return badNumber(kSeats, *flags.maxNumSeqs, cat("1 to ", batch, ", the plan's batch"));
@@ -34,8 +29,11 @@ absl::Status checkScheduler(const SchedulerFlags &flags, const plan::Plan &plan)
   RETURN_IF_ERROR(checkScheduler(flags, bounds.maxNumSeqs));
   if (flags.maxNumBatchedTokens && *flags.maxNumBatchedTokens > bounds.maxNumBatchedTokens)
     return badNumber(kTokens, *flags.maxNumBatchedTokens,
-                     cat("at most ", bounds.maxNumBatchedTokens,
-                         ", the plan's largest bucket of new tokens (--new-tokens makes others)"));
+                     bounds.maxNumBatchedTokens == 0
+                         ? std::string("no such flag: the plan has no bucket of more new tokens than sequences "
+                                       "(--new-tokens makes some)")
+                         : cat("at most ", bounds.maxNumBatchedTokens,
+                               ", the plan's largest bucket of new tokens (--new-tokens makes others)"));
   return absl::OkStatus();
 }
 

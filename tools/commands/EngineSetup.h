@@ -9,9 +9,6 @@
 
 namespace headrace::tools {
 
-// Of a job that states no batch, --max-num-seqs is the batch as well. Adds what it means to `input`.
-void addSeats(const SchedulerFlags &flags, JobInput &input);
-
 // Refuses, by flag and range, what an engine would not take: of a plan that is not made yet, by its batch.
 absl::Status checkScheduler(const SchedulerFlags &flags, int64_t batch);
 absl::Status checkScheduler(const SchedulerFlags &flags, const plan::Plan &plan);

@@ -84,7 +84,8 @@ void addScheduler(CLI::App &app, SchedulerFlags &flags) {
                              "padded to the longest",
                              {{"vllm", serve::Batching::Continuous}, {"static", serve::Batching::Static}})
       ->group(kGroup);
-  addInteger<int64_t>(app, "--max-num-seqs", flags.maxNumSeqs, "sequences with rows in one iteration, at most", 1,
+  addInteger<int64_t>(app, "--max-num-seqs", flags.maxNumSeqs,
+                      "sequences with rows in one iteration, at most; of a job without a batch its batch", 1,
                       int64_t{1} << 20)
       ->group(kGroup);
   addInteger<int64_t>(app, "--max-num-batched-tokens", flags.maxNumBatchedTokens,

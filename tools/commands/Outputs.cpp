@@ -144,6 +144,9 @@ absl::Status Outputs::checkOne(const Output &output) const {
   if (output.path == "-")
     return badFlag(output.flag, output.path, "standard output is for the report",
                    "a file's name (./- is one of that name)");
+  for (const char *other : {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf"})
+    if (output.flag == "--svg" && output.path.ends_with(other))
+      return badFlag(output.flag, output.path, "what is written is SVG", "a name such as picture.svg");
   const std::string folder = model::folderOf(output.path);
   if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0)
     return badFlag(output.flag, output.path, cat("cannot write: ", std::strerror(errno)),

@@ -11,7 +11,6 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Compiling.h"
-#include "tools/commands/EngineSetup.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelPath.h"
 
@@ -47,15 +46,16 @@ absl::StatusOr<Prompts> readPrompts(const PromptFlags &flags, int64_t vocab, uin
   return parsePromptIds(*flags.ids, "command line: --prompt-ids");
 }
 
-// The goal that a run has by itself: a place for each prompt, and room for the longest of them with its new tokens.
-void fitGoal(const Prompts &prompts, int64_t maxNewTokens, model::Goal &goal) {
+// What a run has by itself: as many seats as are asked for, or one a prompt, and room for the longest of them with its
+// new tokens.
+void fitGoal(const Prompts &prompts, const RunOptions &options, model::Goal &goal) {
   size_t longest = 0;
   for (const std::vector<int32_t> &prompt : prompts)
     longest = std::max(longest, prompt.size());
   if (!goal.batch)
-    goal.batch = static_cast<int64_t>(prompts.size());
+    goal.batch = options.scheduler.maxNumSeqs.value_or(static_cast<int64_t>(prompts.size()));
   if (!goal.context)
-    goal.context = static_cast<int64_t>(longest) + maxNewTokens;
+    goal.context = static_cast<int64_t>(longest) + options.maxNewTokens;
 }
 
 } // namespace
@@ -106,9 +106,7 @@ absl::Status RunSource::readPlan(const RunOptions &options, Outputs &outputs) {
 }
 
 absl::Status RunSource::readJob(const RunOptions &options, Outputs &outputs) {
-  JobInput input = options.job;
-  addSeats(options.scheduler, input);
-  ASSIGN_OR_RETURN(assembled, assembleJob(input));
+  ASSIGN_OR_RETURN(assembled, assembleJob(options.job));
   for (const std::string &note : assembled.notes)
     std::fprintf(stderr, "headrace: %s\n", note.c_str());
   model::Job &job = assembled.job;
@@ -117,11 +115,14 @@ absl::Status RunSource::readJob(const RunOptions &options, Outputs &outputs) {
   ASSIGN_OR_RETURN(prompts, readPrompts(options.prompts, job.model->spec->vocab, options.seed));
   if (options.linkBandwidth > 0)
     setLink(options.linkBandwidth, *job.hardware);
-  fitGoal(prompts, options.maxNewTokens, job.goal);
-  if (*job.goal.context > job.model->spec->maxPositions)
-    return absl::InvalidArgumentError(cat("the longest prompt with its ", options.maxNewTokens, " new tokens is ",
-                                          *job.goal.context, " tokens: expected at most the ",
-                                          job.model->spec->maxPositions, " positions of ", job.model->spec->name));
+  fitGoal(prompts, options, job.goal);
+  if (*job.goal.context > job.model->spec->maxPositions) {
+    const auto longest = std::max_element(prompts.begin(), prompts.end(),
+                                          [](const auto &a, const auto &b) { return a.size() < b.size(); });
+    return absl::InvalidArgumentError(cat(
+        "prompt ", longest - prompts.begin(), " of ", longest->size(), " tokens with its ", options.maxNewTokens,
+        " new tokens: expected at most the ", job.model->spec->maxPositions, " positions of ", job.model->spec->name));
+  }
   assembled_ = std::move(assembled);
   prompts_ = std::move(prompts);
   return absl::OkStatus();

@@ -10,12 +10,15 @@
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Compiling.h"
 #include "tools/commands/EngineSetup.h"
+#include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelPath.h"
 #include "tools/commands/RunSource.h"
 #include "tools/report/BenchReport.h"
 
 namespace headrace::tools {
 namespace {
+
+using model::cat;
 
 constexpr int64_t kDefaultSeqs = 256; // vLLM's for years
 // Rows of an iteration with prompts, and the smallest bucket of them: the compiler's own.
@@ -32,7 +35,7 @@ std::vector<int64_t> powersOfTwo(int64_t least, int64_t most) {
 
 // Sizes that neither the job nor a flag says: as many seats as requests may take at a time, the longest request, and
 // iterations of as many rows as are asked for.
-void fitSizes(const BenchServeOptions &options, const ServeTraffic &traffic, model::Job &job) {
+absl::Status fitSizes(const BenchServeOptions &options, const ServeTraffic &traffic, model::Job &job) {
   if (!job.goal.batch)
     job.goal.batch = options.scheduler.maxNumSeqs.value_or(
         std::min({kDefaultSeqs, traffic.count(), options.maxConcurrency.value_or(kDefaultSeqs),
@@ -40,15 +43,21 @@ void fitSizes(const BenchServeOptions &options, const ServeTraffic &traffic, mod
   if (!job.goal.context)
     job.goal.context = std::min(traffic.longest(), job.model->spec->maxPositions);
   if (!job.buckets.newTokens.empty())
-    return;
+    return absl::OkStatus();
   const int64_t byDefault = options.scheduler.chunkedPrefill
                                 ? kDefaultBatchedTokens
                                 : std::max(kDefaultBatchedTokens, std::min(traffic.longestPrompt(), *job.goal.context));
   const int64_t all = job.goal.kvTokens.value_or(*job.goal.batch * *job.goal.context);
+  if (const std::optional<int64_t> asked = options.scheduler.maxNumBatchedTokens; asked && *asked > all)
+    return badNumber("--max-num-batched-tokens", *asked,
+                     job.goal.kvTokens ? cat("at most ", all, ", the tokens of --kv-tokens")
+                                       : cat("at most ", all, ", the tokens of batch ", *job.goal.batch, " x context ",
+                                             *job.goal.context, " (--kv-tokens says others)"));
   // A bucket of prompts has more rows than sequences.
   const int64_t most =
       std::min(std::max(options.scheduler.maxNumBatchedTokens.value_or(byDefault), *job.goal.batch + 1), all);
   job.buckets.newTokens = powersOfTwo(std::min(kSmallestMixed, most), most);
+  return absl::OkStatus();
 }
 
 uint64_t hostBytes(const plan::Plan &plan) {
@@ -113,9 +122,13 @@ int64_t ServePlan::mostContext() const {
                : std::min(assembled_->job.goal.context.value_or(model().maxPositions), model().maxPositions);
 }
 
+bool ServePlan::choosesKv() const {
+  return !plan_ && !assembled_->job.goal.kvTokens && !assembled_->job.goal.kvDeviceMemory;
+}
+
 absl::Status ServePlan::fit(const BenchServeOptions &options, const ServeTraffic &traffic) {
   if (!plan_)
-    fitSizes(options, traffic, assembled_->job);
+    RETURN_IF_ERROR(fitSizes(options, traffic, assembled_->job));
   if (options.placement)
     RETURN_IF_ERROR(plan_ ? checkPlacement(*options.placement, *plan_)
                           : checkPlacement(*options.placement, assembled_->job.policy));

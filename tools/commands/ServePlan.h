@@ -31,6 +31,8 @@ public:
   WantedWeights weights() const { return plan_ ? weightsOf(*plan_) : weightsOf(assembled_->job); }
   // Refuses flags that a plan of these sizes does not allow.
   absl::Status fit(const BenchServeOptions &options, const ServeTraffic &traffic);
+  // Whether makePlan() chooses how large the KV cache is.
+  bool choosesKv() const;
   absl::StatusOr<plan::Plan> makePlan() &&;
 
 private:

@@ -2,6 +2,7 @@
 #include "tools/commands/ServeTraffic.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/numbers.h"
@@ -22,6 +23,10 @@ using model::cat;
 constexpr int64_t kDefaultCount = 1000;
 // Every gap between two tokens is kept, 8 bytes each.
 constexpr int64_t kMostOutputTokens = int64_t{1} << 28;
+
+bool hasDigit(absl::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
 
 absl::Status checkDataset(const TrafficFlags &flags) {
   const std::string name(datasetName(flags.dataset));
@@ -45,9 +50,6 @@ absl::Status checkDataset(const TrafficFlags &flags) {
     if (flags.rangeRatio)
       return ofRandom("--random-range-ratio", *flags.rangeRatio);
   }
-  if (flags.dataset == Dataset::Trace && flags.burstiness && !flags.rates)
-    return badNumber("--burstiness", *flags.burstiness,
-                     "--request-rate beside it: a trace's requests come at its times");
   return absl::OkStatus();
 }
 
@@ -62,6 +64,7 @@ absl::StatusOr<ServeTraffic> ServeTraffic::open(const TrafficFlags &flags) {
   ServeTraffic traffic(flags);
   RETURN_IF_ERROR(checkDataset(flags));
   RETURN_IF_ERROR(traffic.readRates());
+  RETURN_IF_ERROR(traffic.checkBurstiness());
   if (flags.dataset == Dataset::Trace)
     RETURN_IF_ERROR(traffic.readTraceFile());
   return traffic;
@@ -74,7 +77,9 @@ absl::Status ServeTraffic::readRates() {
   }
   for (const absl::string_view word : absl::StrSplit(*flags_.rates, ',')) {
     double rate = 0;
-    if (!absl::SimpleAtod(word, &rate) || !(rate > 0) || std::find(rates_.begin(), rates_.end(), rate) != rates_.end())
+    // A number beyond a double's range reads as infinite, too.
+    const bool number = absl::SimpleAtod(word, &rate) && rate > 0 && (!std::isinf(rate) || !hasDigit(word));
+    if (!number || std::find(rates_.begin(), rates_.end(), rate) != rates_.end())
       return badFlag("--request-rate", *flags_.rates, "requests/s above 0, or inf, or several such as 1,2,4");
     rates_.push_back(rate);
   }
@@ -82,24 +87,49 @@ absl::Status ServeTraffic::readRates() {
   return absl::OkStatus();
 }
 
+absl::Status ServeTraffic::checkBurstiness() const {
+  if (!flags_.burstiness || (rates_.front() > 0 && !std::isinf(rates_.front())))
+    return absl::OkStatus();
+  return badNumber("--burstiness", *flags_.burstiness,
+                   cat("--request-rate beside it: ",
+                       rates_.front() == 0 ? "a trace's requests come at its times" : "all requests come at once"));
+}
+
 absl::Status ServeTraffic::readTraceFile() {
   ASSIGN_OR_RETURN(trace, serve::readTrace(flags_.path, flags_.count.value_or(0)));
   for (const std::string &warning : trace.warnings)
     warnOnce(warning);
+  if (const auto found = static_cast<int64_t>(trace.requests.size()); flags_.count && *flags_.count > found)
+    warnOnce(cat(flags_.path, ": ", found, found == 1 ? " request" : " requests", ", --num-prompts asks for ",
+                 *flags_.count, ": all of them are run"));
   requests_ = std::move(trace.requests);
+  lines_ = std::move(trace.lines);
+  traceBeginS_ = static_cast<double>(trace.beginNs) / 1e9;
   return absl::OkStatus();
 }
 
-absl::Status ServeTraffic::draw(int64_t context) {
+absl::Status ServeTraffic::checkIds(int64_t vocab) const {
+  for (size_t r = 0; r < lines_.size(); ++r)
+    for (const int32_t id : requests_[r].prompt)
+      if (id >= vocab)
+        return absl::InvalidArgumentError(cat(flags_.path, ": line ", lines_[r], ": prompt_ids: ", id,
+                                              ": expected token ids from 0 to ", vocab - 1,
+                                              ", the model's vocabulary"));
+  return absl::OkStatus();
+}
+
+absl::Status ServeTraffic::draw(int64_t context, int64_t vocab) {
+  RETURN_IF_ERROR(checkIds(vocab));
+  context_ = context;
   if (flags_.dataset != Dataset::Trace) {
     const int64_t count = flags_.count.value_or(kDefaultCount);
     const serve::RandomLengths random{.input = flags_.inputLength.value_or(serve::RandomLengths{}.input),
                                       .output = flags_.outputLength.value_or(serve::RandomLengths{}.output),
                                       .rangeRatio = flags_.rangeRatio.value_or(0)};
     const absl::StatusOr<std::vector<serve::RequestLengths>> lengths =
-        flags_.dataset == Dataset::Random
-            ? serve::randomLengths(random, context, count, flags_.seed)
-            : serve::fittedLengths(*serve::findLengthFit(datasetName(flags_.dataset)), context, count, flags_.seed);
+        flags_.dataset == Dataset::Random ? serve::randomLengths(random, context, count, flags_.seed)
+                                          : serve::fittedLengths(*serve::findLengthFit(datasetName(flags_.dataset)),
+                                                                 context, count, flags_.seed, &leftOut_);
     if (!lengths.ok())
       return absl::Status(lengths.status().code(),
                           cat(kCommandLine, ": ",
@@ -123,8 +153,11 @@ std::string ServeTraffic::lengthsText() const {
   if (flags_.dataset == Dataset::Trace)
     return "lengths of " + flags_.path;
   if (flags_.dataset != Dataset::Random)
-    return cat(datasetName(flags_.dataset), " lengths");
-  std::string text = cat(flags_.inputLength.value_or(serve::RandomLengths{}.input), " tokens in, ",
+    return cat(datasetName(flags_.dataset), " lengths",
+               leftOut_ == 0 ? ""
+                             : cat(" within ", context_, " tokens (", count(), " of ", count() + leftOut_, " draws)"));
+  const int64_t input = flags_.inputLength.value_or(serve::RandomLengths{}.input);
+  std::string text = cat(input, input == 1 ? " token in, " : " tokens in, ",
                          flags_.outputLength.value_or(serve::RandomLengths{}.output), " out");
   if (flags_.rangeRatio.value_or(0) > 0)
     text += absl::StrFormat(" (+- %g%%)", 100 * *flags_.rangeRatio);

@@ -24,14 +24,16 @@ class ServeTraffic {
 public:
   static absl::StatusOr<ServeTraffic> open(const TrafficFlags &flags);
 
-  // Lengths that fit the context, of a trace as they are.
-  absl::Status draw(int64_t context);
+  // Lengths that fit the context, of a trace as they are. Refuses a trace's ids that are none of the vocabulary.
+  absl::Status draw(int64_t context, int64_t vocab);
   // Behind draw().
   int64_t count() const { return static_cast<int64_t>(requests_.size()); }
   int64_t longest() const { return longest_; }             // prompt and output together
   int64_t longestPrompt() const { return longestPrompt_; } // of any
   int64_t outputTokens() const { return outputTokens_; }   // of all
   std::string lengthsText() const;                         // "1024 tokens in, 128 out", "sharegpt lengths"
+  int64_t leftOut() const { return leftOut_; }             // draws longer than the context, of a fit
+  double traceBeginS() const { return traceBeginS_; }      // of its earliest request, on the trace's own clock
 
   // Requests/s, ascending; 0: at the times of the trace. One or more.
   const std::vector<double> &rates() const { return rates_; }
@@ -40,11 +42,17 @@ public:
 private:
   explicit ServeTraffic(const TrafficFlags &flags) : flags_(flags) {}
   absl::Status readRates();
+  absl::Status checkBurstiness() const;
   absl::Status readTraceFile();
+  absl::Status checkIds(int64_t vocab) const;
 
   TrafficFlags flags_;
   std::vector<double> rates_;
   std::vector<serve::TrafficRequest> requests_; // at the times of a trace
+  std::vector<int64_t> lines_;                  // of a trace, one a request
+  double traceBeginS_ = 0;
+  int64_t context_ = 0; // that lengths were drawn for
+  int64_t leftOut_ = 0;
   int64_t longest_ = 0, longestPrompt_ = 0, outputTokens_ = 0;
 };
 

@@ -36,7 +36,7 @@ std::string kindOfReason(std::string_view why) {
 std::string plural(uint64_t count, const char *what) { return cat(count, " ", what, count == 1 ? "" : "s"); }
 std::string perSecond(double value) { return absl::StrFormat("%.2f", value); }
 std::string ms(double value) { return absl::StrFormat("%.3f", value); }
-std::string rateText(double rate) { return std::isinf(rate) ? "inf" : absl::StrFormat("%g", rate); }
+std::string rateNumber(double rate) { return std::isinf(rate) ? "inf" : absl::StrFormat("%g", rate); }
 std::string percentileName(double percentile) { return absl::StrFormat("p%g", percentile); }
 
 double kvPeakPercent(const TrafficMetrics &m) {
@@ -49,6 +49,10 @@ std::string limitsText(const ServeReport &report) {
              report.maxNumBatchedTokens == 0
                  ? std::string(" an iteration, a row of a prompt at a time")
                  : cat(" and ", plural(static_cast<uint64_t>(report.maxNumBatchedTokens), "token"), " an iteration"));
+}
+
+std::string engineText(const ServeReport &report) {
+  return cat(report.scheduler, ", ", limitsText(report), report.maxNumBatchedTokens == 0 ? "" : ", " + report.prefill);
 }
 
 std::string objectivesText(const serve::GoodputObjectives &goodput) {
@@ -78,11 +82,13 @@ public:
     line("KV cache", cat("at most ", m_.peakKvBlocks, " of ", m_.kvBlocks, " blocks in use (", kvPeak(m_), ")"));
     line("preemptions", m_.preemptions == 0
                             ? std::string("none")
-                            : cat(m_.preemptions, " of ", plural(m_.preemptedRequests, "request"), ", by recompute"));
+                            : cat(m_.preemptions, " by recompute, in ", plural(m_.preemptedRequests, "request")));
     const serve::EngineCounters &engine = run_.result.engine;
-    line("iterations", cat(engine.iterations, ", ", engine.prefillIterations, " of them with prompts; ",
-                           plural(engine.thrownAwayRows, "row"), " thrown away",
-                           engine.paddedRows > 0 ? cat(", ", engine.paddedRows, " of padding") : ""));
+    line("iterations",
+         cat(engine.iterations, ", ", engine.prefillIterations, " of them with prompts; ",
+             plural(engine.thrownAwayRows, "row"), " thrown away",
+             engine.thrownAwayRows > 0 ? " (of requests that had ended)" : "",
+             engine.paddedRows > 0 ? cat(", ", engine.paddedRows, " of padding (for shorter prompts)") : ""));
     const core::DeviceCounters &device = run_.result.device;
     line("moved", formatBytes(device.h2dBytes) + " to the device, " + formatBytes(device.d2hBytes) + " back");
     return out_ + "\n" + latencies();
@@ -145,7 +151,7 @@ std::string ratesTable(const ServeReport &report, bool all) {
   std::vector<std::vector<std::string>> table{header};
   for (const ServeRun &run : report.runs) {
     const TrafficMetrics &m = run.metrics;
-    std::vector<std::string> row = {rateText(run.requestRate), cat(m.completed), cat(m.refused + m.failed),
+    std::vector<std::string> row = {rateNumber(run.requestRate), cat(m.completed), cat(m.refused + m.failed),
                                     perSecond(m.requestThroughput)};
     if (report.goodput.any())
       row.push_back(perSecond(m.requestGoodput));
@@ -188,17 +194,17 @@ LineChart ratesChart(const ServeReport &report) {
     chart.panels.push_back(std::move(panel));
   }
   LinePanel requests;
-  requests.title = "requests done a second";
+  requests.title = "done, requests/s";
   requests.lines.push_back(line("all", 5, [](const TrafficMetrics &m) { return m.requestThroughput; }));
   if (report.goodput.any())
     requests.lines.push_back(line("within objectives", 4, [](const TrafficMetrics &m) { return m.requestGoodput; }));
   chart.panels.push_back(std::move(requests));
   LinePanel tokens;
-  tokens.title = "output tokens a second";
+  tokens.title = "output, tokens/s";
   tokens.lines.push_back(line("all", 5, [](const TrafficMetrics &m) { return m.outputThroughput; }));
   chart.panels.push_back(std::move(tokens));
   LinePanel kv;
-  kv.title = "KV cache in use at most, %";
+  kv.title = "KV cache in use at most, % of blocks";
   kv.lines.push_back(line("peak", 3, kvPeakPercent));
   chart.panels.push_back(std::move(kv));
   return chart;
@@ -207,6 +213,15 @@ LineChart ratesChart(const ServeReport &report) {
 } // namespace
 
 absl::Span<const ServeMetric> serveMetrics() { return kMetrics; }
+
+std::string rateText(double requestRate) {
+  return rateNumber(requestRate) + (requestRate == 1 ? " request/s" : " requests/s");
+}
+
+double ServeReport::kvRequests() const {
+  const int64_t block = std::max<int64_t>(blockTokens, 1), blocks = (context + block - 1) / block; // of one
+  return static_cast<double>(kvBlocks) / static_cast<double>(std::max<int64_t>(blocks, 1));
+}
 
 std::vector<ServeRefusal> refusalsOf(const std::vector<serve::RequestTimes> &requests) {
   std::vector<std::string> kinds;
@@ -232,11 +247,12 @@ std::vector<ServeRefusal> refusalsOf(const std::vector<serve::RequestTimes> &req
 std::string ServeReport::trafficText(double requestRate) const {
   std::string text = cat(plural(static_cast<uint64_t>(numPrompts), "request"), ", ", lengths);
   if (requestRate == 0)
-    text += ", at its times";
+    text +=
+        cat(", at its times", traceBeginS > 0 ? absl::StrFormat(", begins %.10g s into the trace", traceBeginS) : "");
   else if (std::isinf(requestRate))
     text += ", all at once";
   else
-    text += absl::StrFormat(", %g requests/s%s", requestRate,
+    text += absl::StrFormat(", %s%s", rateText(requestRate),
                             burstiness == 1 ? "" : absl::StrFormat(" (burstiness %g)", burstiness));
   if (maxConcurrency > 0)
     text += cat(", at most ", maxConcurrency, " at a time");
@@ -251,8 +267,12 @@ std::string ServeReport::text(bool all) const {
   line("model", model + " on " + hardware);
   line("device", device);
   line("offloaded", offloaded);
-  line("engine", cat(scheduler, ", ", limitsText(*this), ", ", prefill, "; context ", context, ", ",
+  line("engine", cat(engineText(*this), "; context ", context, ", ",
                      plural(static_cast<uint64_t>(kvBlocks), "KV block"), " of ", blockTokens, " tokens"));
+  if (kvBesideOffloaded && kvRequests() < static_cast<double>(maxNumSeqs))
+    line("why", absl::StrFormat("the KV cache holds %.1f requests of %d tokens, as the weights do not fit beside it: "
+                                "--kv-tokens asks for more, and offloads more",
+                                kvRequests(), context));
   if (runs.size() == 1) {
     line("traffic", trafficText(runs[0].requestRate) + cat(", seed ", seed));
     return out + OneRun(*this, runs[0]).text();
@@ -264,19 +284,20 @@ std::string ServeReport::text(bool all) const {
   out += "\n" + ratesTable(*this, all);
   for (const ServeRun &run : runs)
     for (const ServeRefusal &refusal : refusalsOf(run.result.requests))
-      absl::StrAppendFormat(&out, "%s requests/s: %d %s, the first: %s\n", rateText(run.requestRate), refusal.count,
+      absl::StrAppendFormat(&out, "%s: %d %s, the first: %s\n", rateText(run.requestRate), refusal.count,
                             refusal.started ? "failed" : "refused", refusal.first);
   return out;
 }
 
 std::string ServeReport::svg() const {
   if (runs.size() == 1)
-    return trafficSvg(model + " on " + hardware,
-                      cat("device ", device, "; ", trafficText(runs[0].requestRate), "; ", limitsText(*this)),
-                      runs[0].result);
+    return trafficSvg(
+        model + " on " + hardware,
+        cat("device ", device, "; ", trafficText(runs[0].requestRate), ", seed ", seed, "; ", engineText(*this)),
+        runs[0].result);
   LineChart chart = ratesChart(*this);
   chart.subtitle = cat("device ", device, "; ", plural(static_cast<uint64_t>(numPrompts), "request"), " a rate, ",
-                       lengths, "; ", limitsText(*this));
+                       lengths, ", seed ", seed, "; ", engineText(*this));
   return lineChartSvg(chart);
 }
 

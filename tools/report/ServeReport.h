@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "runtime/serve/traffic/Metrics.h"
 #include "runtime/serve/traffic/Traffic.h"
@@ -22,6 +23,8 @@ struct ServeMetric {
   std::optional<double> serve::GoodputObjectives::*objective; // null: it has none
 };
 absl::Span<const ServeMetric> serveMetrics(); // in the order of reports
+
+std::string rateText(double requestRate); // "1 request/s", "2.5 requests/s", "inf requests/s"
 
 // Requests that were refused, or failed, for the same reason but for its numbers.
 struct ServeRefusal {
@@ -45,6 +48,7 @@ struct ServeReport {
   std::string offloaded;
   std::string placement; // the name of the one that all ran in; empty: chosen for each iteration
   int64_t context = 0, kvBlocks = 0, blockTokens = 0;
+  bool kvBesideOffloaded = false; // as large as the memory that weights leave, of which some are offloaded
   // Of the engine.
   std::string scheduler = "vllm", prefill;
   int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0;
@@ -52,6 +56,8 @@ struct ServeReport {
   std::string dataset;                        // "random", "sharegpt", "alpaca", "trace"
   std::string lengths;                        // in words: "1024 tokens in, 128 out", "sharegpt lengths", "trace.jsonl"
   int64_t numPrompts = 0, maxConcurrency = 0; // 0: no limit
+  int64_t leftOut = 0;                        // draws of a fit that were longer than the context
+  double traceBeginS = 0;                     // where a trace's own clock stood at its first request
   double burstiness = 1;
   uint64_t seed = 0;
 
@@ -60,7 +66,10 @@ struct ServeReport {
   serve::GoodputObjectives goodput;
   bool detailed = false; // each request in the JSON
   std::vector<ServeRun> runs;
+  absl::Status error; // why it fails: no request was served, or one with wrong numbers
 
+  // How many requests of the context's length the KV cache holds.
+  double kvRequests() const;
   std::string text(bool all) const;
   std::string json() const;
   // Requests over time; of several rates percentiles against them.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
+#include "tools/commands/ExitCode.h"
 #include "tools/report/ServeReport.h"
 #include "tools/timeline/TrafficSvg.h"
 
@@ -38,6 +39,10 @@ Json samplesJson(const serve::TrafficResult &result) {
     json["waiting"].push_back(sample.waiting);
   }
   return json;
+}
+
+Json errorJson(const absl::Status &error) {
+  return {{"message", std::string(error.message())}, {"exit_status", exitCodeOf(error)}};
 }
 
 Json requestJson(const serve::RequestTimes &r) {
@@ -112,6 +117,7 @@ std::string ServeReport::json() const {
       {"context", context},
       {"kv_blocks", kvBlocks},
       {"block_tokens", blockTokens},
+      {"kv_requests", kvRequests()},
       {"scheduler", scheduler},
       {"prefill", prefill},
       {"max_num_seqs", maxNumSeqs},
@@ -119,6 +125,8 @@ std::string ServeReport::json() const {
       {"dataset", dataset},
       {"lengths", lengths},
       {"num_prompts", numPrompts},
+      {"draws_left_out", leftOut},
+      {"trace_begin_s", dataset == "trace" ? Json(traceBeginS) : Json(nullptr)},
       {"max_concurrency", maxConcurrency > 0 ? Json(maxConcurrency) : Json(nullptr)},
       {"burstiness", std::isinf(burstiness) ? Json("inf") : Json(burstiness)},
       {"seed", seed},
@@ -127,6 +135,8 @@ std::string ServeReport::json() const {
       {"results", Json::array()}};
   for (const ServeRun &run : runs)
     json["results"].push_back(runJson(*this, run));
+  if (!error.ok())
+    json["error"] = errorJson(error);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -54,6 +54,7 @@ public:
     }
   }
 
+  bool logarithmic() const { return logarithmic_; }
   double share(double value) const { // of the panel's height
     const double at =
         logarithmic_ ? std::log10(std::max(value, least_) / least_) / std::log10(most_ / least_) : value / most_;
@@ -114,7 +115,8 @@ private:
     const Scale scale(panel);
     const double bottom = top + kPanel, right = left_ + kPlot;
     const auto yOf = [&](double value) { return bottom - kPanel * scale.share(value); };
-    body_.text(left_ - kLeft + 16, top - 14, panel.title, R"(font-size="12" font-weight="600" fill="#1f2328")");
+    body_.text(left_ - kLeft + 16, top - 14, panel.title + (scale.logarithmic() ? " (log)" : ""),
+               R"(font-size="12" font-weight="600" fill="#1f2328")");
     for (const double tick : scale.ticks()) {
       const double y = yOf(tick);
       body_.line(left_, y, right, y, "stroke=\"#e6e8eb\"");
@@ -126,7 +128,8 @@ private:
       body_.text(xOf(i), bottom + 16, std::isinf(chart_.x[i]) ? "inf" : absl::StrFormat("%g", chart_.x[i]),
                  R"(text-anchor="middle" fill="#57606a")");
     }
-    body_.text((left_ + right) / 2, bottom + 32, chart_.xName, R"(text-anchor="middle" fill="#57606a")");
+    body_.text((left_ + right) / 2, bottom + 32, chart_.xName + (chart_.x.size() > 1 ? " (log)" : ""),
+               R"(text-anchor="middle" fill="#57606a")");
     if (panel.limit)
       body_.line(left_, yOf(*panel.limit), right, yOf(*panel.limit), R"(stroke="#1f2328" stroke-dasharray="5 4")");
     for (const Line &line : panel.lines)

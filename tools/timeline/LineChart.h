@@ -26,7 +26,8 @@ struct LinePanel {
   std::vector<Line> lines;
   std::optional<double> limit; // a dashed line across
   std::string limitName;
-  bool spreads = false; // values may differ by orders of magnitude: the axis is logarithmic where they do
+  // Values may differ by orders of magnitude: the axis is logarithmic where they do, and the title then says so.
+  bool spreads = false;
 };
 
 struct LineChart {

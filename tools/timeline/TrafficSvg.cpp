@@ -140,8 +140,8 @@ private:
   std::string tipOf(size_t index) const {
     const serve::RequestTimes &r = result_.requests[index];
     const auto ns = [](int64_t value) { return formatNs(static_cast<uint64_t>(std::max<int64_t>(value, 0))); };
-    std::string tip = absl::StrFormat("request %d: %d tokens in, %d out; arrived at %s", index + 1, r.promptTokens,
-                                      r.outputTokens, ns(r.arrivalNs));
+    std::string tip = absl::StrFormat("request %d: %d token%s in, %d out; arrived at %s", index + 1, r.promptTokens,
+                                      r.promptTokens == 1 ? "" : "s", r.outputTokens, ns(r.arrivalNs));
     if (r.startNs >= 0)
       tip += "\nqueueing " + ns(r.queueingNs());
     if (r.firstTokenNs >= 0)
@@ -200,12 +200,12 @@ private:
     for (const serve::EngineSample &sample : samples_)
       most = std::max({most, sample.running, sample.waiting});
     const double top = y_ + kPanelGap - 12;
-    const auto y = frame("requests in the engine", most, "");
+    const auto y = frame("requests in the engine, number", most, "");
     struct Part {
       const char *name, *colour;
       uint32_t serve::EngineSample::*of;
     };
-    double at = 190;
+    double at = 240;
     for (const Part &part : {Part{"waiting", kWaiting, &serve::EngineSample::waiting},
                              Part{"running", kRunning, &serve::EngineSample::running}}) {
       const std::string d = steps([&](const serve::EngineSample &s) { return static_cast<double>(s.*part.of); }, y);

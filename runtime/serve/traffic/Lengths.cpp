@@ -83,7 +83,7 @@ const LengthFit *findLengthFit(std::string_view name) {
 }
 
 absl::StatusOr<std::vector<RequestLengths>> fittedLengths(const LengthFit &fit, int64_t context, int64_t count,
-                                                          uint64_t seed) {
+                                                          uint64_t seed, int64_t *leftOut) {
   constexpr int kDraws = 5000;
   if (absl::Status status = checkCount(count); !status.ok())
     return status;
@@ -100,9 +100,12 @@ absl::StatusOr<std::vector<RequestLengths>> fittedLengths(const LengthFit &fit, 
         return refuse(model::cat("of ", fit.name, "'s lengths none of ", kDraws, " with its output is from ",
                                  2 * fit.leastTokens, " to ", most, " tokens, the context is ", context));
       one = {draw(prompts, fit.prompt), draw(outputs, fit.output)};
-      if (one.prompt >= fit.leastTokens && one.output >= fit.leastTokens && one.prompt <= fit.mostPrompt &&
-          one.prompt + one.output <= most)
+      const bool ofFit = one.prompt >= fit.leastTokens && one.output >= fit.leastTokens &&
+                         one.prompt <= fit.mostPrompt && one.prompt + one.output <= fit.mostTotal;
+      if (ofFit && one.prompt + one.output <= context)
         break;
+      if (ofFit && leftOut != nullptr)
+        ++*leftOut;
     }
   }
   return out;

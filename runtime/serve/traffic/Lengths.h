@@ -49,10 +49,11 @@ struct LengthFit {
 
 const LengthFit *findLengthFit(std::string_view name); // "sharegpt", "alpaca"; null: not known
 
-// `count` of them; those that are longer than `context` together with their output are dropped too. InvalidArgument
-// where the context keeps fewer than about 1 in 1000.
+// `count` of them; those that are longer than `context` together with their output are dropped too, and counted in
+// `leftOut` where it is not null: what is left is shorter than the means say. InvalidArgument where the context keeps
+// fewer than about 1 in 1000.
 absl::StatusOr<std::vector<RequestLengths>> fittedLengths(const LengthFit &fit, int64_t context, int64_t count,
-                                                          uint64_t seed);
+                                                          uint64_t seed, int64_t *leftOut = nullptr);
 
 // Requests of these lengths at these times, of as many; their prompts are made up when they come.
 std::vector<TrafficRequest> makeRequests(absl::Span<const int64_t> arrivalsNs,

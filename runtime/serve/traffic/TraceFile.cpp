@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "absl/strings/numbers.h"
@@ -176,6 +177,18 @@ absl::StatusOr<TrafficRequest> readAzure(std::string_view line, const std::strin
   return request;
 }
 
+// A line of JSON: where in it a fault is, its parser says as of a file with this line alone.
+absl::StatusOr<nlohmann::json> parseLine(std::string_view line, const std::string &where) {
+  absl::StatusOr<nlohmann::json> object = model::parseJson(line, where);
+  if (object.ok())
+    return object;
+  constexpr std::string_view kLine = "parse error at line 1, ";
+  std::string message(object.status().message());
+  if (const size_t at = message.find(kLine); at != std::string::npos)
+    message.replace(at, kLine.size(), "parse error at ");
+  return refuse(message);
+}
+
 // What the first line that is not blank begins.
 absl::StatusOr<TraceFormat> formatOf(std::string_view line, const std::string &where) {
   if (line.front() == '[')
@@ -186,7 +199,7 @@ absl::StatusOr<TraceFormat> formatOf(std::string_view line, const std::string &w
   if (line.front() != '{')
     return line == kAzureHeader ? absl::StatusOr<TraceFormat>(TraceFormat::Azure)
                                 : refuse(cat(where, ": \"", escaped(line, 60), "\": ", kKnown));
-  ASSIGN_OR_RETURN(object, model::parseJson(line, where));
+  ASSIGN_OR_RETURN(object, parseLine(line, where));
   if (object.contains("arrival_s"))
     return TraceFormat::Headrace;
   if (object.contains("timestamp"))
@@ -197,24 +210,56 @@ absl::StatusOr<TraceFormat> formatOf(std::string_view line, const std::string &w
 absl::StatusOr<TrafficRequest> readLine(TraceFormat format, std::string_view line, const std::string &where) {
   if (format == TraceFormat::Azure)
     return readAzure(line, where);
-  ASSIGN_OR_RETURN(object, model::parseJson(line, where));
+  ASSIGN_OR_RETURN(object, parseLine(line, where));
   model::JsonReader reader(object, where);
   RETURN_IF_ERROR(reader.status());
   return readObject(format, reader);
 }
 
-// Dates from the earliest on; sorted, and said so.
+void sort(Trace &trace) {
+  std::vector<size_t> order(trace.requests.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return trace.requests[a].arrivalNs < trace.requests[b].arrivalNs; });
+  std::vector<TrafficRequest> requests(order.size());
+  std::vector<int64_t> lines(order.size());
+  for (size_t r = 0; r < order.size(); ++r) {
+    requests[r] = std::move(trace.requests[order[r]]);
+    lines[r] = trace.lines[order[r]];
+  }
+  trace.requests = std::move(requests);
+  trace.lines = std::move(lines);
+}
+
+// Sorted, and said so; times from the earliest on.
 void order(Trace &trace, std::string_view name, int64_t firstLine, int64_t unordered) {
   if (unordered > 0)
     trace.warnings.push_back(cat(name, ": ", unordered, unordered == 1 ? " request comes" : " requests come",
                                  " before the one above it, the first on line ", firstLine, ": sorted by arrival"));
-  std::stable_sort(trace.requests.begin(), trace.requests.end(),
-                   [](const TrafficRequest &a, const TrafficRequest &b) { return a.arrivalNs < b.arrivalNs; });
-  if (trace.format != TraceFormat::Azure)
-    return;
+  if (unordered > 0)
+    sort(trace);
   const int64_t earliestNs = trace.requests.front().arrivalNs;
   for (TrafficRequest &request : trace.requests)
     request.arrivalNs -= earliestNs;
+  if (trace.format != TraceFormat::Azure)
+    trace.beginNs = earliestNs;
+}
+
+// Of a file that is not read to its end: whether one of the next requests comes before one that was taken.
+void lookAhead(Trace &trace, std::string_view name, Lines &lines) {
+  constexpr int kMostLines = 1000;
+  const auto latest = std::max_element(trace.requests.begin(), trace.requests.end(),
+                                       [](const auto &a, const auto &b) { return a.arrivalNs < b.arrivalNs; });
+  for (int looked = 0; looked < kMostLines && lines.next() && lines.line().size() <= kLongestLine; ++looked) {
+    const absl::StatusOr<TrafficRequest> request = readLine(trace.format, lines.line(), "");
+    if (!request.ok())
+      return; // it is not taken, so it is not refused
+    if (request->arrivalNs >= latest->arrivalNs)
+      continue;
+    trace.warnings.push_back(cat(name, ": line ", lines.number(), " comes before requests above it: of a file that is ",
+                                 "not in order the first ", trace.requests.size(), " are taken, not the earliest"));
+    return;
+  }
 }
 
 } // namespace
@@ -241,9 +286,12 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, std::string_view name, i
     if (!trace.requests.empty() && request.arrivalNs < trace.requests.back().arrivalNs && ++unordered == 1)
       unorderedLine = lines.number();
     trace.requests.push_back(std::move(request));
+    trace.lines.push_back(lines.number());
   }
   if (trace.requests.empty())
     return refuse(cat(name, known ? ": no requests below the header" : ": empty: ", known ? "" : kKnown));
+  if (most > 0)
+    lookAhead(trace, name, lines);
   order(trace, name, unorderedLine, unordered);
   return trace;
 }

@@ -8,8 +8,8 @@
 //   Mooncake  {"timestamp": 250, "input_length": 12, "output_length": 7, "hash_ids": [0, 1]}     milliseconds
 //   Azure     TIMESTAMP,ContextTokens,GeneratedTokens     then lines "2023-11-16 18:15:46.6805900,12,7"
 //
-// Times count from the start of the run; Azure's, which are dates, from the earliest. Other keys of a JSON object are
-// ignored, Mooncake's hash_ids too: prefixes are not shared.
+// A trace begins at its earliest arrival, wherever its clock stands then: times count from it. Other keys of a JSON
+// object are ignored, Mooncake's hash_ids too: prefixes are not shared.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,13 @@ enum class TraceFormat : uint8_t { Headrace, Mooncake, Azure };
 struct Trace {
   TraceFormat format = TraceFormat::Headrace;
   std::vector<TrafficRequest> requests; // in order of arrival; of equal ones, of the file
+  std::vector<int64_t> lines;           // of the file, one a request
+  int64_t beginNs = 0;                  // of the earliest request, as the file has it; of dates 0
   std::vector<std::string> warnings;    // each begins with the file: times that were not in order
 };
 
-// The first `most` records (0: all). InvalidArgument or NotFound, beginning with the file and where it has one the line
+// The first `most` records (0: all), with a warning where one of the next 1000 comes before one of them.
+// InvalidArgument or NotFound, beginning with the file and where it has one the line
 // ("trace.jsonl: line 7: ..."): what is no such file, broken JSON, missing keys, negative times, lengths below 1, ids
 // below 0, no records, lines of more than 16 MiB. Blank lines are skipped.
 absl::StatusOr<Trace> readTrace(const std::string &path, int64_t most = 0);

@@ -86,10 +86,17 @@ TEST(FittedLengths, HaveThePublishedMeans) {
 
 TEST(FittedLengths, FitTheContextOrAreRefused) {
   const LengthFit &fit = *findLengthFit("sharegpt");
-  const auto lengths = fittedLengths(fit, 100, 1000, 1);
+  int64_t leftOut = 0;
+  const auto lengths = fittedLengths(fit, 100, 1000, 1, &leftOut);
   ASSERT_TRUE(lengths.ok()) << lengths.status();
   for (const RequestLengths &one : *lengths)
     EXPECT_LE(one.prompt + one.output, 100);
+  // The same draws with room for all of them: as many are longer, the last is not.
+  const auto all = fittedLengths(fit, 2048, 1000 + leftOut, 1);
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(leftOut, std::count_if(all->begin(), all->end(),
+                                   [](const RequestLengths &one) { return one.prompt + one.output > 100; }));
+  EXPECT_GT(leftOut, 1000);
   EXPECT_EQ(fittedLengths(fit, 7, 1, 1).status().message(),
             "of sharegpt's lengths none of 5000 with its output is from 8 to 7 tokens, the context is 7");
   EXPECT_EQ(fittedLengths(fit, 100, -1, 1).status().message(), "number of requests = -1, expected at least 1");

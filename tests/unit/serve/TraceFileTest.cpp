@@ -42,7 +42,9 @@ TEST(TraceFile, ReadsOurs) {
                              "\r\n"
                              "{\"arrival_s\": 1, \"prompt_ids\": [5, 6, 0], \"output_tokens\": 1}\r\n");
   EXPECT_EQ(trace.format, TraceFormat::Headrace);
-  EXPECT_THAT(numbers(trace), ElementsAre(250 * kMs, 12, 7, 1000 * kMs, 3, 1));
+  EXPECT_THAT(numbers(trace), ElementsAre(0, 12, 7, 750 * kMs, 3, 1));
+  EXPECT_EQ(trace.beginNs, 250 * kMs);
+  EXPECT_THAT(trace.lines, ElementsAre(1, 3));
   EXPECT_THAT(trace.requests[0].prompt, IsEmpty());
   EXPECT_THAT(trace.requests[1].prompt, ElementsAre(5, 6, 0));
   EXPECT_THAT(trace.warnings, IsEmpty());
@@ -63,6 +65,7 @@ TEST(TraceFile, ReadsAzures) {
                              "2024-01-01 00:00:00,110,27\r\n"
                              "2024-01-01 00:00:01.000000001+00:00, 3 ,4\r\n");
   EXPECT_EQ(trace.format, TraceFormat::Azure);
+  EXPECT_EQ(trace.beginNs, 0);
   EXPECT_THAT(numbers(trace), ElementsAre(0, 4808, 10, 19'410'000, 110, 27, 1'019'410'001, 3, 4));
 }
 
@@ -72,7 +75,9 @@ TEST(TraceFile, SortsWithAWarning) {
                              "{\"timestamp\": 5, \"input_length\": 3, \"output_length\": 1}\n"
                              "{\"timestamp\": 1, \"input_length\": 4, \"output_length\": 1}\n");
   EXPECT_THAT(numbers(trace),
-              ElementsAre(1 * kMs, 4, 1, 3 * kMs, 2, 1, 5 * kMs, 1, 1, 5 * kMs, 3, 1)); // equal ones as in the file
+              ElementsAre(0, 4, 1, 2 * kMs, 2, 1, 4 * kMs, 1, 1, 4 * kMs, 3, 1)); // equal ones as in the file
+  EXPECT_EQ(trace.beginNs, 1 * kMs);
+  EXPECT_THAT(trace.lines, ElementsAre(5, 3, 1, 4));
   EXPECT_THAT(trace.warnings, ElementsAre("trace: 2 requests come before the one above it, the first on line 3: sorted "
                                           "by arrival"));
 }
@@ -81,7 +86,15 @@ TEST(TraceFile, ReadsNoMoreThanAsked) {
   const std::string_view text = "{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1}\n"
                                 "{\"timestamp\": 1, \"input_length\": 1, \"output_length\": 1}\nbroken";
   EXPECT_EQ(parsed(text, 2).requests.size(), 2u);
-  EXPECT_THAT(refusal(text), StartsWith("trace: line 3: expected JSON"));
+  EXPECT_THAT(parsed(text, 1).warnings, IsEmpty());
+  const std::string_view unordered = "{\"timestamp\": 1, \"input_length\": 1, \"output_length\": 1}\n"
+                                     "{\"timestamp\": 2, \"input_length\": 1, \"output_length\": 1}\n"
+                                     "{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1}\n";
+  EXPECT_THAT(
+      parsed(unordered, 1).warnings,
+      ElementsAre("trace: line 3 comes before requests above it: of a file that is not in order the first 1 are "
+                  "taken, not the earliest"));
+  EXPECT_THAT(refusal(text), StartsWith("trace: line 3: expected JSON: parse error at column 1: "));
   EXPECT_THAT(std::string(parseTrace(text, "trace", -1).status().message()),
               HasSubstr("-1 requests asked for, expected 0 or more"));
 }

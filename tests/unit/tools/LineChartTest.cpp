@@ -40,7 +40,8 @@ TEST(LineChart, PointsStandByTheLogarithmOfTheirX) {
   EXPECT_THAT(svg, HasSubstr("M86.0 219.5L322.0 177.0L558.0 92.0"));
   EXPECT_EQ(count(svg, "<rect"), 1U + 3U + 1U); // background, points, key
   EXPECT_THAT(svg, HasSubstr("a &lt; b"));
-  EXPECT_THAT(svg, HasSubstr(">requests/s<"));
+  EXPECT_THAT(svg, HasSubstr(">requests/s (log)<"));
+  EXPECT_THAT(svg, HasSubstr(">TTFT, ms<"));
 }
 
 TEST(LineChart, AnInfiniteXStandsBehindTheLargest) {
@@ -59,6 +60,7 @@ TEST(LineChart, OrdersOfMagnitudeTakeALogarithmicAxis) {
   // 10 to 1000, two decades: 100 is half-way up, 92 + 85.
   const std::string svg = lineChartSvg(chartOf({1, 2, 4}, {10.0, 100.0, 1000.0}, /*spreads=*/true));
   EXPECT_THAT(svg, HasSubstr("M86.0 262.0L322.0 177.0L558.0 92.0"));
+  EXPECT_THAT(svg, HasSubstr(">TTFT, ms (log)<"));
   // From 20 to 2000, 200 half-way; only powers of ten are written.
   const std::string rounded = lineChartSvg(chartOf({1, 2, 4}, {20.0, 200.0, 1500.0}, /*spreads=*/true));
   EXPECT_THAT(rounded, HasSubstr("M86.0 262.0L322.0 177.0L"));

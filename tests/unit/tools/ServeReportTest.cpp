@@ -66,6 +66,13 @@ TEST(ServeReport, AFigureALineAndATableOfLatencies) {
   EXPECT_THAT(text, HasSubstr("\nqueueing    55.000    55.000    99.100\n"));
 }
 
+TEST(ServeReport, PreemptionsAndTheRequestsThatHadThem) {
+  RequestTimes twice = served(0, 10, 50, 450, 5);
+  twice.preemptions = 2;
+  EXPECT_THAT(reportOf({twice, served(0, 10, 50, 450, 5)}).text(false),
+              HasSubstr("preemptions      2 by recompute, in 1 request\n"));
+}
+
 TEST(ServeReport, RefusalsAreTheSameButForTheirNumbers) {
   const std::vector<RequestTimes> requests = {refused(0, "unknown"), refused(1, "10 tokens, the plan has 8"),
                                               refused(2, "12 tokens, the plan has 8"), served(0, 0, 1, 2, 2)};
@@ -100,8 +107,10 @@ TEST(ServeReport, SeveralRatesAreARowEach) {
               HasSubstr("requests/s  successful  refused  done/s  goodput/s  output tokens/s  KV peak  preempted"));
   EXPECT_THAT(text, HasSubstr("\n1                    1        0    0.50       0.50             2.50      50%"));
   EXPECT_THAT(text, HasSubstr("\ninf                  1 "));
-  EXPECT_THAT(report.svg(), HasSubstr(">requests/s asked for<"));
+  EXPECT_THAT(report.svg(), HasSubstr(">requests/s asked for (log)<"));
   EXPECT_THAT(report.svg(), HasSubstr(">objective<"));
+  EXPECT_THAT(report.svg(), HasSubstr("1 request a rate, 10 tokens in, 5 out, seed 0; vllm, at most 8 sequences and 64 "
+                                      "tokens an iteration, chunked prefill<"));
   const nlohmann::json json = nlohmann::json::parse(report.json());
   EXPECT_EQ(json["results"][0]["request_rate_per_second"], 1.0);
   EXPECT_EQ(json["results"][1]["request_rate_per_second"], "inf");
@@ -122,6 +131,7 @@ TEST(ServeReport, MetricsThatAreNotAskedForAreNotThere) {
 TEST(ServeReport, TheTrafficInWords) {
   ServeReport report = reportOf({served(0, 10, 50, 450, 5)});
   EXPECT_EQ(report.trafficText(2), "1 request, 10 tokens in, 5 out, 2 requests/s");
+  EXPECT_EQ(report.trafficText(1), "1 request, 10 tokens in, 5 out, 1 request/s");
   EXPECT_EQ(report.trafficText(0), "1 request, 10 tokens in, 5 out, at its times");
   EXPECT_EQ(report.trafficText(std::numeric_limits<double>::infinity()), "1 request, 10 tokens in, 5 out, all at once");
   report.burstiness = 0.5;
