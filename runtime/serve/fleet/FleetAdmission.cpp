@@ -4,6 +4,7 @@
 // caller.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
@@ -83,11 +84,11 @@ absl::Status Fleet::Impl::fitsNowhere(const FleetRequest &a) const {
   for (const auto &i : instances) {
     if (i->lost || i->plan.model->name != a.model || i->spec.role == Role::Decode)
       continue;
-    const absl::Status status = checkRequest(i->plan, workOf(a, i->spec.role == Role::Both ? a.maxNewTokens : 1));
+    absl::Status status = checkRequest(i->plan, workOf(a, i->spec.role == Role::Both ? a.maxNewTokens : 1));
     if (status.ok())
-      return status;
+      return absl::OkStatus();
     if (first.ok())
-      first = status;
+      first = std::move(status);
   }
   return first;
 }
