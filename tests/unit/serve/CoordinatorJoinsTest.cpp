@@ -83,6 +83,19 @@ TEST(CoordinatorJoins, WaitingSpendsTheObjectiveOfTheFirstStage) {
   EXPECT_EQ(c.state(1), DeviceState::Running); // what it ran goes on
 }
 
+// Of two objectives each may be met by another placement: the minimum is that of those which meet the other one.
+TEST(CoordinatorJoins, TheMinimumOfOneObjectiveIsHeldWithTheOther) {
+  Coordinator c = twoDevices();
+  BusRequest request = requestFor(0, 11, {0, 0});
+  request.firstSloNs = 10 * kSecond;
+  request.placements[0].first.computeNs = 20 * kSecond; // 10 s an iteration, the first token too late
+  request.placements[1].computeNs = 12 * kSecond;
+  request.placements[1].first.computeNs = 5 * kSecond;
+  EXPECT_THAT(messageOf(c.arrive(request)), HasSubstr("within 11000.000 ms: minimum is 12000.000 ms"));
+  request.sloNs = 12 * kSecond;
+  EXPECT_TRUE(c.arrive(request).ok());
+}
+
 // Whatever a neighbour moves: an objective that has passed leaves no window for it, not less than none.
 TEST(CoordinatorJoins, NothingHoldsWhatHasPassed) {
   EXPECT_EQ(mostBytesIn(-50 * kSecond, copying(8)), 8);
