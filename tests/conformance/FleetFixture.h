@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
@@ -19,6 +20,20 @@
 #include "tests/support/TinyPlan.h"
 
 namespace headrace::serve {
+
+// As many fleets as a test draws; `variable` of the environment: as many instead.
+inline int fleetsToDraw(const char *variable, int most) {
+  const char *asked = std::getenv(variable);
+  return asked == nullptr ? most : std::atoi(asked);
+}
+
+class Draw {
+public:
+  explicit Draw(uint32_t seed) : random(seed) {}
+  int pick(int a, int b) { return std::uniform_int_distribution<int>(a, b)(random); }
+  bool coin() { return pick(0, 1) == 1; }
+  std::mt19937 random;
+};
 
 // Fractions of a nanosecond dropped.
 inline std::chrono::nanoseconds wholeNs(double ns) { return std::chrono::nanoseconds(static_cast<int64_t>(ns)); }

@@ -19,19 +19,7 @@ namespace {
 
 constexpr int64_t kSeats = 8;
 
-// HEADRACE_JOINING_FLEETS: as many instead.
-int fleetsToDraw() {
-  const char *asked = std::getenv("HEADRACE_JOINING_FLEETS");
-  return asked == nullptr ? 50 : std::atoi(asked);
-}
-
-class Draw {
-public:
-  explicit Draw(uint32_t seed) : random(seed) {}
-  int pick(int a, int b) { return std::uniform_int_distribution<int>(a, b)(random); }
-  bool coin() { return pick(0, 1) == 1; }
-  std::mt19937 random;
-};
+int fleetsToDraw() { return serve::fleetsToDraw("HEADRACE_JOINING_FLEETS", 50); }
 
 plan::Plan drawPlan(Draw &draw, double link, int64_t seats) {
   FleetPlanOptions options;

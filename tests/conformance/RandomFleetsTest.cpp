@@ -14,19 +14,7 @@
 namespace headrace::serve {
 namespace {
 
-// HEADRACE_RANDOM_FLEETS: as many instead.
-int fleetsToDraw() {
-  const char *asked = std::getenv("HEADRACE_RANDOM_FLEETS");
-  return asked == nullptr ? 25 : std::atoi(asked);
-}
-
-class Draw {
-public:
-  explicit Draw(uint32_t seed) : random(seed) {}
-  int pick(int a, int b) { return std::uniform_int_distribution<int>(a, b)(random); }
-  bool coin() { return pick(0, 1) == 1; }
-  std::mt19937 random;
-};
+int fleetsToDraw() { return serve::fleetsToDraw("HEADRACE_RANDOM_FLEETS", 25); }
 
 // Half of them have something to offload in every placement: by an objective and a budget.
 plan::Plan drawPlan(Draw &draw, double link) {

@@ -12,6 +12,21 @@
 namespace headrace::serve {
 namespace {
 
+// The means of its times, and the counters since `before`.
+void setTimes(int64_t gapNs, int64_t gaps, const core::DeviceCounters &before, const core::DeviceCounters &now,
+              GenerateResult &result) {
+  double first = 0;
+  for (const int64_t ns : result.firstTokenNs)
+    first += static_cast<double>(ns);
+  result.ttftMs = first / static_cast<double>(result.firstTokenNs.size()) * 1e-6;
+  result.tpotMs = gaps == 0 ? 0 : static_cast<double>(gapNs) / static_cast<double>(gaps) * 1e-6;
+  result.counters = now;
+  result.counters.launches -= before.launches;
+  result.counters.h2dBytes -= before.h2dBytes;
+  result.counters.d2hBytes -= before.d2hBytes;
+  result.counters.stallNs -= before.stallNs;
+}
+
 // What a batch's result is made of, from what its engine tells.
 class Batch {
 public:
@@ -135,20 +150,6 @@ private:
 };
 
 } // namespace
-
-void setTimes(int64_t gapNs, int64_t gaps, const core::DeviceCounters &before, const core::DeviceCounters &now,
-              GenerateResult &result) {
-  double first = 0;
-  for (const int64_t ns : result.firstTokenNs)
-    first += static_cast<double>(ns);
-  result.ttftMs = first / static_cast<double>(result.firstTokenNs.size()) * 1e-6;
-  result.tpotMs = gaps == 0 ? 0 : static_cast<double>(gapNs) / static_cast<double>(gaps) * 1e-6;
-  result.counters = now;
-  result.counters.launches -= before.launches;
-  result.counters.h2dBytes -= before.h2dBytes;
-  result.counters.d2hBytes -= before.d2hBytes;
-  result.counters.stallNs -= before.stallNs;
-}
 
 absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request) {
   RETURN_IF_ERROR(checkPrompts(runtime.plan(), request, request.placementOf ? plan::kNone : runtime.placement()));

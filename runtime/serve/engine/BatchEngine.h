@@ -67,10 +67,6 @@ struct GenerateResult {
   core::DeviceCounters counters;                                                        // of this call
 };
 
-// What takeResult() of a batch works out of its times: the means, and the counters since `before`.
-void setTimes(int64_t gapNs, int64_t gaps, const core::DeviceCounters &before, const core::DeviceCounters &now,
-              GenerateResult &result);
-
 // What a plan takes at most, which is known before it is made.
 struct RequestBounds {
   int64_t vocab = 0;

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/unit/tools/CountText.h"
 #include "tools/report/BenchReport.h"
 
 namespace headrace::tools {
@@ -10,13 +11,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-size_t count(const std::string &text, const std::string &what) {
-  size_t n = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
-    ++n;
-  return n;
-}
 
 BarChart chartOf(std::vector<std::vector<std::optional<double>>> values) {
   BarChart chart;

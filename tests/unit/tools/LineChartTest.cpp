@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/unit/tools/CountText.h"
 #include "tools/timeline/Svg.h"
 
 namespace headrace::tools {
@@ -12,13 +13,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-size_t count(const std::string &text, const std::string &what) {
-  size_t n = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
-    ++n;
-  return n;
-}
 
 LineChart chartOf(std::vector<double> x, std::vector<std::optional<double>> values, bool spreads = false) {
   LineChart chart;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/timeline/TrafficSvg.h"
 
+#include "tests/unit/tools/CountText.h"
 #include <gmock/gmock.h>
 
 namespace headrace::tools {
@@ -10,13 +11,6 @@ using serve::EngineSample;
 using serve::RequestTimes;
 using testing::HasSubstr;
 using testing::Not;
-
-size_t count(const std::string &text, const std::string &what) {
-  size_t n = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
-    ++n;
-  return n;
-}
 
 constexpr int64_t kSecond = 1'000'000'000;
 
