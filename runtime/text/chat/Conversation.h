@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages of a chat, as a template gets them: role, content, and whatever else a message file says of each (tool
+// calls, names), untouched and in its order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/base/Boxed.h"
+
+namespace headrace::text {
+
+struct ConversationData; // nlohmann's; ConversationData.h, for .cpp files only
+
+class Conversation {
+public:
+  // A JSON array of messages, or an object with "messages" and, where there are, "tools" and further variables of the
+  // template ("chat_template_kwargs"). A message is an object with a role (system, developer, user, assistant, tool)
+  // and a content: a string, null beside tool calls, or a list of parts of type text. InvalidArgument begins with
+  // `where` and names the message and the key.
+  static absl::StatusOr<Conversation> parse(std::string_view json, const std::string &where);
+
+  Conversation();
+  void add(std::string_view role, std::string_view content);
+  void removeLast();
+  // A variable of the template, as JSON ("true", "\"low\""): over those of the file. InvalidArgument: no JSON.
+  absl::Status set(std::string_view variable, std::string_view json);
+
+  int64_t messages() const;
+  std::string_view role(int64_t message) const;
+
+  const ConversationData &data() const { return *data_; }
+
+private:
+  model::Boxed<ConversationData> data_;
+};
+
+} // namespace headrace::text
