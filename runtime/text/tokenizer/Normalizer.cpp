@@ -60,6 +60,23 @@ absl::StatusOr<Normalizer> Normalizer::parse(const nlohmann::json &value, std::s
   return normalizer;
 }
 
+Normalizer Normalizer::sentencePiece(std::string_view prefix, std::string_view spaceSymbol) {
+  Normalizer normalizer;
+  Step replace;
+  replace.kind = Kind::Replace;
+  replace.pattern = SplitPattern::string(" ");
+  replace.content = std::string(spaceSymbol);
+  normalizer.steps_.push_back(std::move(replace));
+  if (!prefix.empty()) {
+    Step prepend;
+    prepend.kind = Kind::Prepend;
+    prepend.content = std::string(prefix);
+    prepend.onlyAtBegin = true;
+    normalizer.steps_.push_back(std::move(prepend));
+  }
+  return normalizer;
+}
+
 absl::Status Normalizer::parseInto(const nlohmann::json &value, std::string_view path, std::string_view key,
                                    std::vector<Step> &steps) {
   Section section(value, path, key);
@@ -153,7 +170,9 @@ absl::Status Normalizer::applyStep(const Step &step, Piece &piece, std::string &
     appendLetters(text.substr(fromBegin), out);
     break;
   case Kind::Prepend:
-    out.append(step.content).append(text);
+    if (!step.onlyAtBegin || fromBegin > 0)
+      out.append(step.content);
+    out.append(text);
     piece.fromBegin = fromBegin > 0 ? fromBegin + step.content.size() : 0;
     break;
   case Kind::Strip: {
