@@ -29,7 +29,7 @@ SMALLEST_GAP = 0.05     # of the two best logits, at every step; ours differ fro
 STEPS = 900
 MOST_SEEDS = 20
 ROWS, LENGTH = 8, 224    # of a training batch
-NEW_TOKENS = 72
+NEW_TOKENS = 64
 SYSTEM = "Answer in one line."
 PAIRS = (
     ("What is a headrace?", "A headrace is the channel that brings water to the wheel. 🌊"),
