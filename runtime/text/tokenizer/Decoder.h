@@ -31,7 +31,8 @@ public:
   void say(int32_t id, std::string_view text) { said_.emplace(id, text); }
   bool says(int32_t id) const { return !said_.empty() && said_.count(id) > 0; }
 
-  // Works out what the steps that look at one token alone make of every token; `tokens` by id, null where there is none.
+  // Works out what the steps that look at one token alone make of every token; `tokens` by id, null where there is
+  // none.
   void prepare(int64_t size, absl::FunctionRef<std::optional<std::string_view>(int32_t id)> tokens);
 
   // The decoder outlives the stages.

@@ -30,7 +30,7 @@ struct Capitals {
   uint32_t step;
 };
 constexpr Capitals kLaterCapitals[] = {
-    {0x1C89, 0x1C89, 1, 1}, {0xA7CB, 0xA7CB, -42343, 1}, {0xA7CC, 0xA7CE, 1, 2}, {0xA7D2, 0xA7D4, 1, 2},
+    {0x1C89, 0x1C89, 1, 1}, {0xA7CB, 0xA7CB, -42343, 1}, {0xA7CC, 0xA7CE, 1, 2},    {0xA7D2, 0xA7D4, 1, 2},
     {0xA7DA, 0xA7DA, 1, 1}, {0xA7DC, 0xA7DC, -42561, 1}, {0x10D50, 0x10D65, 32, 1}, {0x16EA0, 0x16EB8, 27, 1},
 };
 
@@ -91,10 +91,8 @@ absl::Status Normalizer::parseInto(const nlohmann::json &value, std::string_view
   if (steps.size() == kMostSteps)
     return section.unsupportedType(model::cat("at most ", kMostSteps, " steps"));
   Step step;
-  constexpr std::pair<std::string_view, UnicodeForm> kForms[] = {{"NFC", UnicodeForm::Nfc},
-                                                                 {"NFD", UnicodeForm::Nfd},
-                                                                 {"NFKC", UnicodeForm::Nfkc},
-                                                                 {"NFKD", UnicodeForm::Nfkd}};
+  constexpr std::pair<std::string_view, UnicodeForm> kForms[] = {
+      {"NFC", UnicodeForm::Nfc}, {"NFD", UnicodeForm::Nfd}, {"NFKC", UnicodeForm::Nfkc}, {"NFKD", UnicodeForm::Nfkd}};
   const auto *form = std::find_if(std::begin(kForms), std::end(kForms), [&](const auto &f) { return f.first == type; });
   if (form != std::end(kForms)) {
     step.kind = Kind::Form;

@@ -18,9 +18,9 @@ namespace {
 
 using model::cat;
 
-constexpr size_t kLongestPiece = 512;                  // bytes
-constexpr uint64_t kLargestFile = uint64_t{128} << 20; // bytes
-constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";   // U+2581
+constexpr size_t kLongestPiece = 512;                        // bytes
+constexpr uint64_t kLargestFile = uint64_t{128} << 20;       // bytes
+constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";    // U+2581
 constexpr std::string_view kUnknownShown = " \xE2\x81\x87 "; // U+2047
 
 // Fields of a message, one after another.
@@ -177,7 +177,7 @@ absl::StatusOr<Model> readModel(std::string_view bytes, const std::string &path)
   if (!model.normalizationMap.empty())
     return refused(cat("normalizer_spec.name = ", model::escaped(model.normalization, 40)));
   if (model.removesSpaces || !model.escapesSpaces || model.spaceAsSuffix)
-    return refused(model.removesSpaces ? "normalizer_spec.remove_extra_whitespaces = true"
+    return refused(model.removesSpaces   ? "normalizer_spec.remove_extra_whitespaces = true"
                    : model.spaceAsSuffix ? "trainer_spec.treat_whitespace_as_suffix = true"
                                          : "normalizer_spec.escape_whitespaces = false");
   return model;

@@ -32,8 +32,8 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::open(const std::stri
     ASSIGN_OR_RETURN(parts, readSentencePieceFile(folder));
     return BpeTokenizer::make(std::move(parts), model::joinPath(folder, "tokenizer.model"));
   }
-  return absl::NotFoundError(
-      model::cat(folder, ": expected a tokenizer in it: tokenizer.json, vocab.json with merges.txt, or tokenizer.model"));
+  return absl::NotFoundError(model::cat(
+      folder, ": expected a tokenizer in it: tokenizer.json, vocab.json with merges.txt, or tokenizer.model"));
 }
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::parse(std::string_view json, const std::string &path) {

@@ -49,7 +49,8 @@ absl::StatusOr<AddedToken> readToken(const json &value, std::string_view path, s
     RETURN_IF_ERROR(reader.status());
   }
   if (token.content.size() > kLongestAddedToken)
-    return absl::InvalidArgumentError(cat(path, ": ", key, ": expected a token of at most ", kLongestAddedToken, " bytes"));
+    return absl::InvalidArgumentError(
+        cat(path, ": ", key, ": expected a token of at most ", kLongestAddedToken, " bytes"));
   return token;
 }
 
@@ -64,7 +65,8 @@ absl::Status readNamed(const json &file, const std::string &path, TokenizerConfi
       token = std::move(read);
       token.special = true;
     }
-    const auto same = std::find_if(config.named.begin(), config.named.end(), [&](const auto &n) { return n.name == name; });
+    const auto same =
+        std::find_if(config.named.begin(), config.named.end(), [&](const auto &n) { return n.name == name; });
     if (same != config.named.end())
       same->token = std::move(token);
     else
@@ -113,8 +115,9 @@ absl::Status readAddedFile(const json &tokens, const std::string &path, const To
     AddedToken token;
     token.id = number.get<int32_t>();
     token.content = content;
-    token.special = std::any_of(config.extra.begin(), config.extra.end(), names) ||
-                    std::any_of(config.named.begin(), config.named.end(), [&](const auto &n) { return names(n.token); });
+    token.special =
+        std::any_of(config.extra.begin(), config.extra.end(), names) ||
+        std::any_of(config.named.begin(), config.named.end(), [&](const auto &n) { return names(n.token); });
     token.normalized = !token.special;
     added[token.id] = std::move(token);
   }
@@ -166,7 +169,8 @@ absl::StatusOr<std::vector<AddedToken>> TokenizerConfig::number(const Vocabulary
   const auto take = [&](const AddedToken &token, bool special) {
     if (token.content.empty() || !status.ok())
       return;
-    const auto same = std::find_if(tokens.begin(), tokens.end(), [&](const auto &t) { return t.content == token.content; });
+    const auto same =
+        std::find_if(tokens.begin(), tokens.end(), [&](const auto &t) { return t.content == token.content; });
     if (same != tokens.end()) {
       same->special = same->special || special;
       return;
@@ -174,8 +178,9 @@ absl::StatusOr<std::vector<AddedToken>> TokenizerConfig::number(const Vocabulary
     const std::optional<int32_t> known = vocabulary.find(token.content);
     const int64_t id = known ? *known : next++;
     if ((token.id >= 0 && token.id != id) || (!known && vocabulary.has(static_cast<int32_t>(id))) || !isId(id))
-      status = absl::InvalidArgumentError(cat(folder, ": the added token ", model::escaped(token.content, 80),
-                                              " has id ", token.id, ": expected ", id, known ? ", the vocabulary's" : ""));
+      status =
+          absl::InvalidArgumentError(cat(folder, ": the added token ", model::escaped(token.content, 80), " has id ",
+                                         token.id, ": expected ", id, known ? ", the vocabulary's" : ""));
     tokens.push_back(token);
     tokens.back().id = static_cast<int32_t>(id);
     tokens.back().special = token.special || special;

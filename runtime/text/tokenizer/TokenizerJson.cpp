@@ -45,8 +45,8 @@ absl::Status readMerges(Section &model, BpeTokenizerParts &parts) {
                         merge[1].get_ref<const std::string &>(), rank++, parts.merges);
     }
     if (!status.ok())
-      return absl::InvalidArgumentError(cat(model.path, ": model.merges[", i, "] = ", model::jsonText(merge), ": ",
-                                            std::string(status.message())));
+      return absl::InvalidArgumentError(
+          cat(model.path, ": model.merges[", i, "] = ", model::jsonText(merge), ": ", std::string(status.message())));
   }
   return absl::OkStatus();
 }
@@ -123,8 +123,8 @@ absl::Status readAddedToken(const json &value, std::string_view path, std::strin
 absl::StatusOr<Vocabulary> readVocabulary(const json &value, std::string_view path, std::string_view key) {
   Vocabulary vocabulary;
   if (!value.is_object())
-    return absl::InvalidArgumentError(
-        cat(path, ": ", key, key.empty() ? "" : " = ", model::jsonText(value), ": expected an object of tokens and ids"));
+    return absl::InvalidArgumentError(cat(path, ": ", key, key.empty() ? "" : " = ", model::jsonText(value),
+                                          ": expected an object of tokens and ids"));
   for (const auto &[token, id] : value.items()) {
     const bool valid = id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(kMostIds);
     if (!valid || !vocabulary.add(token, id.get<int32_t>()))
