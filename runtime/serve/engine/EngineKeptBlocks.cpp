@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // KV blocks that come to a sequence from elsewhere, or stay when it has ended.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/serve/engine/Engine.h"
@@ -23,6 +25,7 @@ absl::StatusOr<uint64_t> Engine::submitPrefilled(EngineRequest request, int32_t 
   sequence.rows = tokens;
   sequence.sampled = 1;
   sequence.ids.push_back(firstToken);
+  sequence.joined = true;
   sequence.slot = freeSlots_.back();
   freeSlots_.pop_back();
   return id;
@@ -47,6 +50,28 @@ void Engine::releaseBlocks(uint64_t id) {
       blocks_.release(sequence.blocks);
       return done_.splice(done_.end(), kept_, sequence.self);
     }
+}
+
+// False: what it continues has rows in flight, which write to the blocks.
+bool Engine::takeOver(Sequence &sequence) {
+  if (sequence.continues == 0)
+    return true;
+  const auto isIt = [id = sequence.continues](const Sequence &other) { return other.id == id; };
+  if (std::any_of(leaving_.begin(), leaving_.end(), isIt))
+    return false;
+  sequence.continues = 0;
+  const auto kept = std::find_if(kept_.begin(), kept_.end(), isIt);
+  if (kept == kept_.end())
+    return true;
+  // Of its rows those whose ids are known; and a row at least is computed, to sample from.
+  const int64_t rows = std::min(kept->rows, static_cast<int64_t>(kept->ids.size()));
+  const int64_t most = std::min(rows, static_cast<int64_t>(sequence.ids.size()) - 1);
+  const auto differs = std::mismatch(kept->ids.begin(), kept->ids.begin() + most, sequence.ids.begin()).first;
+  sequence.rows = sequence.reused = differs - kept->ids.begin();
+  blocks_.shrink(kept->blocks, sequence.reused);
+  sequence.blocks.swap(kept->blocks);
+  done_.splice(done_.end(), kept_, kept);
+  return true;
 }
 
 } // namespace headrace::serve
