@@ -23,6 +23,8 @@ struct Sampling {
   uint64_t seed = 0; // of request r: seed + r
 };
 
+enum class EndReason : uint8_t { Stop, Length, Cancelled, Failed };
+
 // An iteration of a batch, once its tokens were read.
 struct IterationSeen {
   uint32_t variant = 0;
@@ -54,10 +56,14 @@ struct GenerateRequest {
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition.
   std::function<uint32_t(const ComposedIteration &)> placementOf;
   std::function<void(const IterationSeen &)> onIteration; // called after each
+  // Called with each token as it comes. No: the prompt's reply ends with it, as with a stop token.
+  std::function<bool(size_t prompt, int32_t token)> onToken;
+  std::function<void(size_t prompt)> onEnd; // its last token was told
 };
 
 struct GenerateResult {
   std::vector<std::vector<int32_t>> tokens; // per prompt, new ones only
+  std::vector<EndReason> ends;              // per prompt, Stop or Length
   std::vector<std::vector<float>> logits;   // per prompt: new tokens x vocab, if kept
   std::vector<int64_t> firstTokenNs;        // per prompt, from the start of generate()
   double ttftMs = 0;                        // mean over prompts

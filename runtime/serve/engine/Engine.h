@@ -70,8 +70,6 @@ struct EngineToken {
   absl::Span<const float> logits; // vocab of them where they are kept, valid in the callback
 };
 
-enum class EndReason : uint8_t { Stop, Length, Cancelled, Failed };
-
 struct EngineEnd {
   uint64_t request = 0;
   EndReason reason = EndReason::Length;
