@@ -25,6 +25,7 @@
 #include "tools/commands/Progress.h"
 #include "tools/commands/PromptIds.h"
 #include "tools/commands/RunSource.h"
+#include "tools/commands/SamplingOf.h"
 #include "tools/commands/ServePlan.h"
 #include "tools/commands/ServeTraffic.h"
 #include "tools/commands/Terminal.h"
@@ -112,9 +113,7 @@ private:
   absl::Status readFlags() {
     RETURN_IF_ERROR(checkWeightFlags(options_.weights));
     RETURN_IF_ERROR(checkObjectives());
-    if (options_.sampling.topP && options_.sampling.temperature == 0)
-      return badNumber("--top-p", *options_.sampling.topP,
-                       "--temperature above 0 beside it: at 0 the likeliest token is taken, whatever its share");
+    RETURN_IF_ERROR(checkSamplingFlags(options_.sampling));
     if (options_.ignoreEos && !options_.sampling.stopIds.empty())
       return badFlag("--stop-ids", options_.sampling.stopIds, "--ignore-eos is given, too", "one of them");
     ASSIGN_OR_RETURN(stopIds, parseIds(options_.sampling.stopIds, "command line: --stop-ids"));
@@ -183,8 +182,7 @@ private:
     traffic.engine.batching = options_.scheduler.batching;
     if (!options_.placement && !plan_.choices.empty())
       traffic.engine.placementOf = [this](const serve::ComposedIteration &next) { return placementOf(next); };
-    traffic.sampling = {static_cast<float>(options_.sampling.temperature),
-                        static_cast<float>(options_.sampling.topP.value_or(1)), options_.traffic.seed};
+    traffic.sampling = samplingOf(options_.sampling, options_.traffic.seed);
     traffic.stopTokens = stopIds_;
     traffic.promptSeed = options_.traffic.seed;
     traffic.maxConcurrency = options_.maxConcurrency.value_or(0);

@@ -82,8 +82,11 @@ struct SchedulerFlags {
 
 // How the next token is taken.
 struct SamplingFlags {
-  double temperature = 0;     // 0: the likeliest
-  std::optional<double> topP; // unset: 1
+  double temperature = 0; // 0: the likeliest
+  // Unset: serve::Sampling's, which leave the logits as they are.
+  std::optional<int64_t> topK; // -1 and 0: all
+  std::optional<double> topP, minP;
+  std::optional<double> repetitionPenalty, presencePenalty, frequencyPenalty;
   std::string stopIds;
 };
 

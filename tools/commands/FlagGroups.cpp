@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/FlagGroups.h"
 
+#include <limits>
 #include <map>
 
 #include "absl/strings/str_replace.h"
@@ -11,6 +12,7 @@
 namespace headrace::tools {
 namespace {
 
+constexpr int64_t kMostTopK = std::numeric_limits<int32_t>::max();
 constexpr const char *kLowLatencyHelp =
     "host: lanes that take their cores at once, and cores that do not halt; refused where the system does not grant it";
 
@@ -127,6 +129,23 @@ void addSampling(CLI::App &app, SamplingFlags &flags) {
   addNumber(app, "--top-p", flags.topP, "share of probability to sample from", "more than 0 and at most 1",
             [](double p) { return p > 0 && p <= 1; })
       ->default_str("1");
+  addInteger<int64_t>(app, "--top-k", flags.topK, "so many likeliest tokens to sample from; 0 or -1: all", -1,
+                      kMostTopK)
+      ->default_str("0");
+  addNumber(app, "--min-p", flags.minP, "least probability to sample from, as a share of the likeliest token's",
+            "0 to 1", [](double p) { return p >= 0 && p <= 1; })
+      ->default_str("0");
+  addNumber(app, "--repetition-penalty,--repeat-penalty", flags.repetitionPenalty,
+            "tokens of the prompt and generated ones: logits above 0 are divided by it, others multiplied",
+            "1e-6 to 1e6", [](double p) { return p >= 1e-6 && p <= 1e6; })
+      ->default_str("1");
+  const auto twoAtMost = [](double p) { return p >= -2 && p <= 2; };
+  addNumber(app, "--presence-penalty", flags.presencePenalty, "taken off the logits of tokens that were generated",
+            "-2 to 2", twoAtMost)
+      ->default_str("0");
+  addNumber(app, "--frequency-penalty", flags.frequencyPenalty, "the same, once for each time that they were",
+            "-2 to 2", twoAtMost)
+      ->default_str("0");
 }
 
 } // namespace headrace::tools

@@ -30,6 +30,7 @@
 #include "tools/commands/PromptIds.h"
 #include "tools/commands/RunSetup.h"
 #include "tools/commands/RunSource.h"
+#include "tools/commands/SamplingOf.h"
 #include "tools/commands/Terminal.h"
 #include "tools/report/IterationLooks.h"
 #include "tools/report/RunReport.h"
@@ -134,9 +135,7 @@ private:
     if (options_.separatePrefill && !options_.scheduler.chunkedPrefill)
       return badUsage("--separate-prefill beside --no-chunked-prefill, which does not cut prompts either: expected one "
                       "of them");
-    if (options_.sampling.topP && options_.sampling.temperature == 0)
-      return badNumber("--top-p", *options_.sampling.topP,
-                       "--temperature above 0 beside it: at 0 the likeliest token is taken, whatever its share");
+    RETURN_IF_ERROR(checkSamplingFlags(options_.sampling));
     RETURN_IF_ERROR(checkWeightFlags(options_.weights));
     ASSIGN_OR_RETURN(stopIds, parseIds(options_.sampling.stopIds, "command line: --stop-ids"));
     ASSIGN_OR_RETURN(source, RunSource::open(options_, outputs));
@@ -185,8 +184,7 @@ private:
   void setRequest(Prompts prompts) {
     request_.prompts = std::move(prompts);
     request_.maxNewTokens = options_.maxNewTokens;
-    request_.sampling = {static_cast<float>(options_.sampling.temperature),
-                         static_cast<float>(options_.sampling.topP.value_or(1)), options_.seed};
+    request_.sampling = samplingOf(options_.sampling, options_.seed);
     request_.keepLogits = !options_.logits.empty();
     request_.separatePrefill = options_.separatePrefill;
     request_.chunkedPrefill = options_.scheduler.chunkedPrefill;

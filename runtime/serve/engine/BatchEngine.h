@@ -17,10 +17,19 @@
 
 namespace headrace::serve {
 
+// How the next token is taken (kernels/Kernels.h, SampleArgs): penalties on the logits, then temperature, min-p, top-k,
+// top-p.
 struct Sampling {
   float temperature = 0; // 0: greedy
   float topP = 1;
-  uint64_t seed = 0; // of request r: seed + r
+  uint64_t seed = 0;           // of request r: seed + r
+  int64_t topK = 0;            // 0: all
+  float minP = 0;              // of the likeliest token's probability
+  float repetitionPenalty = 1; // of tokens of the prompt and of generated ones
+  float presencePenalty = 0;   // of generated tokens, once each
+  float frequencyPenalty = 0;  // of generated tokens, as often as they are there
+
+  bool penalises() const { return repetitionPenalty != 1 || presencePenalty != 0 || frequencyPenalty != 0; }
 };
 
 enum class EndReason : uint8_t { Stop, Length, Cancelled, Failed };
