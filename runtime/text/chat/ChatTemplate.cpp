@@ -14,6 +14,10 @@ ChatTemplate::~ChatTemplate() = default;
 
 absl::StatusOr<ChatTemplate> ChatTemplate::open(const std::string &folder) { return absl::UnimplementedError(folder); }
 
+absl::StatusOr<ChatTemplate> ChatTemplate::open(const std::string &, const std::string &file) {
+  return absl::UnimplementedError(file);
+}
+
 absl::StatusOr<ChatTemplate> ChatTemplate::parse(std::string_view, const std::string &path, std::string_view) {
   return absl::UnimplementedError(path);
 }

@@ -20,6 +20,12 @@ void Conversation::add(std::string_view role, std::string_view content) {
   data_->messages.push_back({{"role", role}, {"content", content}});
 }
 
+void Conversation::addFirst(std::string_view role, std::string_view content) {
+  data_->messages.insert(data_->messages.begin(), nlohmann::ordered_json{{"role", role}, {"content", content}});
+}
+
+absl::Status Conversation::setAll(std::string_view) { return absl::UnimplementedError(""); }
+
 void Conversation::removeLast() { data_->messages.erase(data_->messages.size() - 1); }
 
 absl::Status Conversation::set(std::string_view, std::string_view) { return absl::UnimplementedError(""); }
