@@ -90,10 +90,7 @@ private:
       RETURN_IF_ERROR(openDevice(deviceName(options_.device, source.hardware())));
     RETURN_IF_ERROR(traffic.draw(source.mostContext(), source.model().vocab));
     RETURN_IF_ERROR(source.fit(options_, traffic));
-    for (const int32_t id : stopIds_)
-      if (id >= source.model().vocab)
-        return badNumber("--stop-ids", id,
-                         cat("token ids from 0 to ", source.model().vocab - 1, ", the model's vocabulary"));
+    RETURN_IF_ERROR(checkStopIds(stopIds_, source.model().vocab));
     if (device_->holdsData()) {
       ASSIGN_OR_RETURN(weights, openWeights(options_.weights, source.weights()));
       weights_ = std::move(weights);

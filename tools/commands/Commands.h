@@ -220,6 +220,7 @@ struct TokenizeOptions {
   std::optional<std::string> input; // what to tokenize or detokenize; unset: `file`
   std::string file;                 // "-" or empty: standard input
   bool noSpecial = false;           // tokenize: no special tokens around the text; detokenize: hide them
+  bool pieces = false;              // tokenize: a line a token
   bool lossy = false;               // tokenize
   bool json = false;
 };

@@ -151,10 +151,7 @@ private:
     RETURN_IF_ERROR(checkDevice());
     if (options_.placement)
       RETURN_IF_ERROR(source.checkPlacement(*options_.placement));
-    for (const int32_t id : stopIds)
-      if (id >= source.model().vocab)
-        return badNumber("--stop-ids", id,
-                         cat("token ids from 0 to ", source.model().vocab - 1, ", the model's vocabulary"));
+    RETURN_IF_ERROR(checkStopIds(stopIds, source.model().vocab));
     request_.stopTokens = std::move(stopIds);
     ASSIGN_OR_RETURN(prompts, readRunPrompts(options_, source));
     RETURN_IF_ERROR(setRequest(std::move(prompts)));

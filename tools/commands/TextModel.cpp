@@ -69,11 +69,11 @@ absl::StatusOr<TextModel> TextModel::open(const TextFlags &flags, const std::str
   return out;
 }
 
-absl::Status TextModel::checkUtf8(std::string &text, const std::string &where) const {
+absl::Status checkUtf8(std::string &text, const std::string &where, bool lossy) {
   const size_t bad = model::invalidUtf8(text);
   if (bad == std::string_view::npos)
     return absl::OkStatus();
-  if (!flags_->lossy)
+  if (!lossy)
     return absl::InvalidArgumentError(cat(where, ": byte ", static_cast<int>(static_cast<uint8_t>(text[bad])),
                                           " at offset ", bad,
                                           " is not UTF-8: expected UTF-8, or --lossy, which puts U+FFFD in its place"));
@@ -91,17 +91,21 @@ absl::StatusOr<std::vector<int32_t>> TextModel::prompt(std::string_view text, co
   return ids;
 }
 
+absl::StatusOr<std::string> TextModel::checked(std::string text, const std::string &where) const {
+  RETURN_IF_ERROR(checkUtf8(text, where, flags_->lossy));
+  return text;
+}
+
+absl::Status TextModel::openTemplate() {
+  const std::string &file = flags_->chatTemplate;
+  ASSIGN_OR_RETURN(opened, file.empty() ? text::ChatTemplate::open(folder_) : text::ChatTemplate::open(folder_, file));
+  template_.emplace(std::move(opened));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<int32_t>> TextModel::prompt(const text::Conversation &conversation) {
-  if (!template_) {
-    const std::string &file = flags_->chatTemplate;
-    if (file.empty()) {
-      ASSIGN_OR_RETURN(opened, text::ChatTemplate::open(folder_));
-      template_.emplace(std::move(opened));
-    } else {
-      ASSIGN_OR_RETURN(opened, text::ChatTemplate::open(folder_, file));
-      template_.emplace(std::move(opened));
-    }
-  }
+  if (!template_)
+    RETURN_IF_ERROR(openTemplate());
   ASSIGN_OR_RETURN(rendered, template_->render(conversation));
   ASSIGN_OR_RETURN(ids, tokenizer_->encode(rendered, text::SpecialTokens::Leave));
   if (ids.empty())
@@ -114,13 +118,11 @@ absl::StatusOr<text::Conversation> TextModel::conversation(const std::string *me
                                                            const std::string &where) const {
   text::Conversation conversation;
   if (flags_->system) {
-    std::string system = *flags_->system;
-    RETURN_IF_ERROR(checkUtf8(system, cat(kCommandLine, ": --system")));
+    ASSIGN_OR_RETURN(system, checked(*flags_->system, cat(kCommandLine, ": --system")));
     conversation.add("system", system);
   }
   if (messages != nullptr) {
-    std::string json = *messages;
-    RETURN_IF_ERROR(checkUtf8(json, where));
+    ASSIGN_OR_RETURN(json, checked(*messages, where));
     ASSIGN_OR_RETURN(parsed, text::Conversation::parse(json, where));
     if (flags_->system && parsed.messages() > 0 && parsed.role(0) == "system")
       return badUsage(cat("--system beside ", where, ", whose first message is one: expected one of them"));
@@ -136,7 +138,7 @@ absl::StatusOr<text::Conversation> TextModel::conversation(const std::string *me
 }
 
 absl::StatusOr<std::vector<int32_t>> TextModel::promptOf(std::string text, const std::string &where) {
-  RETURN_IF_ERROR(checkUtf8(text, where));
+  RETURN_IF_ERROR(checkUtf8(text, where, flags_->lossy));
   if (!flags_->system)
     return prompt(text, where);
   ASSIGN_OR_RETURN(talk, conversation(nullptr, ""));

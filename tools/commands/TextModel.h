@@ -22,6 +22,9 @@
 
 namespace headrace::tools {
 
+// Refuses what is not UTF-8, with its offset, or puts U+FFFD in its place.
+absl::Status checkUtf8(std::string &text, const std::string &where, bool lossy);
+
 // Whether prompts are text, as flags say it.
 bool isText(const PromptFlags &flags);
 // Of flags that need text, the first that is given; empty: none.
@@ -42,6 +45,9 @@ public:
   // `where` begins messages: "command line: --prompt 2", a file.
   absl::StatusOr<std::vector<int32_t>> prompt(std::string_view text, const std::string &where) const;
   absl::StatusOr<std::vector<int32_t>> prompt(const text::Conversation &conversation);
+  absl::Status openTemplate(); // which prompt() does otherwise
+  // A text as the flags have it: UTF-8, or made so.
+  absl::StatusOr<std::string> checked(std::string text, const std::string &where) const;
   // A conversation with --system in front and --chat-template-kwargs; `messages` may be null, else it is JSON.
   absl::StatusOr<text::Conversation> conversation(const std::string *messages, const std::string &where) const;
 
@@ -53,7 +59,6 @@ public:
   void tell(const SamplingFlags &flags, const SamplingFlags &withDefaults) const;
 
 private:
-  absl::Status checkUtf8(std::string &text, const std::string &where) const;
   absl::StatusOr<std::vector<int32_t>> promptOf(std::string text, const std::string &where);
 
   const TextFlags *flags_ = nullptr;
