@@ -15,13 +15,13 @@ Example:
   headrace chat ./qwen2.5-0.5b --device-memory 400MiB --system "You are brief."
   headrace chat ./qwen3-0.6b --temperature 0 --chat-template-kwargs '{"enable_thinking": false}'
   printf 'Hello\\nAnd again\\n' | headrace chat out.plan --json                                (an object a turn))";
-constexpr const char *kTokenizeHelp = R"(Example:
+constexpr const char *kTokenizeHelp = R"HELP(Example:
   headrace tokenize ./qwen2.5-0.5b "Hello world"
   headrace tokenize ./qwen2.5-0.5b --file prompt.txt --pieces
-  headrace run out.plan --prompt-ids "$(headrace tokenize ./qwen2.5-0.5b 'Hello world')")";
-constexpr const char *kDetokenizeHelp = R"(Example:
+  headrace run out.plan --prompt-ids "$(headrace tokenize ./qwen2.5-0.5b 'Hello world')")HELP";
+constexpr const char *kDetokenizeHelp = R"HELP(Example:
   headrace detokenize ./qwen2.5-0.5b 9707,1879
-  headrace run out.plan --prompt-ids 9707 --json | jq -r '.tokens[0] | join(",")' | headrace detokenize ./qwen2.5-0.5b)";
+  headrace run out.plan --prompt-ids 9707 --json | jq -r '.tokens[0] | join(",")' | headrace detokenize ./qwen2.5-0.5b)HELP";
 
 CLI::App *addTokens(CLI::App &app, TokenizeOptions &options, const char *name, const char *what, const char *input,
                     const char *inputHelp) {
