@@ -55,11 +55,11 @@ absl::Status ChatModel::openSource() {
   sampling_ = samplingOf(sampling, options_.seed);
   stopIds_ = std::move(stopIds);
   RETURN_IF_ERROR(checkStopIds(stopIds_, source.model().vocab));
-  if (!options_.text.ignoreEos)
-    stopIds_.insert(stopIds_.end(), text_->generation().endIds.begin(), text_->generation().endIds.end());
+  const std::vector<int32_t> ends = text_->endIds();
+  stopIds_.insert(stopIds_.end(), ends.begin(), ends.end());
   ASSIGN_OR_RETURN(weights, openWeights(options_.weights, source.weights()));
   weights_ = std::move(weights);
-  text_->tell(options_.sampling, sampling);
+  text_->tell(options_.sampling, sampling, ends);
   source.fit(1, std::min(source.mostContext(), kDefaultContext));
   source_.emplace(std::move(source));
   return absl::OkStatus();

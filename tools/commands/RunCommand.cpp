@@ -196,10 +196,9 @@ private:
     if (text_) {
       sampling = withDefaults(sampling, text_->generation());
       RETURN_IF_ERROR(checkSamplingFlags(sampling));
-      text_->tell(options_.sampling, sampling);
-      if (!options_.text.ignoreEos)
-        for (const int32_t id : text_->generation().endIds)
-          request_.stopTokens.push_back(id);
+      const std::vector<int32_t> ends = device_->holdsData() ? text_->endIds() : std::vector<int32_t>();
+      text_->tell(options_.sampling, sampling, ends);
+      request_.stopTokens.insert(request_.stopTokens.end(), ends.begin(), ends.end());
     }
     request_.sampling = samplingOf(sampling, options_.seed);
     request_.keepLogits = !options_.logits.empty();

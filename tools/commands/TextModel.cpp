@@ -170,12 +170,17 @@ absl::StatusOr<Prompts> TextModel::prompts(const PromptFlags &flags) {
   return out;
 }
 
-void TextModel::tell(const SamplingFlags &flags, const SamplingFlags &withDefaults) const {
+std::vector<int32_t> TextModel::endIds() const {
+  return flags_->ignoreEos ? std::vector<int32_t>() : generation_.endIds;
+}
+
+void TextModel::tell(const SamplingFlags &flags, const SamplingFlags &withDefaults,
+                     absl::Span<const int32_t> endIds) const {
   if (const std::string taken = defaultsTaken(flags, withDefaults); !taken.empty())
     std::fprintf(stderr, "headrace: %s (%s)\n", taken.c_str(), generation_.file.c_str());
-  if (!generation_.endIds.empty() && !flags_->ignoreEos) {
+  if (!endIds.empty()) {
     std::vector<std::string> ends;
-    for (const int32_t id : generation_.endIds) {
+    for (const int32_t id : endIds) {
       const std::string token = tokenizer_->tokenOf(id);
       ends.push_back(token.empty() ? cat(id) : cat(id, " ", model::escaped(token, 40)));
     }

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "runtime/model/GenerationConfig.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/text/chat/ChatTemplate.h"
@@ -55,8 +56,9 @@ public:
   // message of a conversation.
   absl::StatusOr<Prompts> prompts(const PromptFlags &flags);
 
+  std::vector<int32_t> endIds() const; // none with --ignore-eos
   // What is said before anything runs: sampling and end ids that come from the model's files.
-  void tell(const SamplingFlags &flags, const SamplingFlags &withDefaults) const;
+  void tell(const SamplingFlags &flags, const SamplingFlags &withDefaults, absl::Span<const int32_t> ends) const;
 
 private:
   absl::StatusOr<std::vector<int32_t>> promptOf(std::string text, const std::string &where);
