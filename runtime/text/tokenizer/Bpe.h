@@ -74,9 +74,9 @@ private:
 struct BpeOptions {
   // A word is any bytes, and stands in the vocabulary in the letters of the byte alphabet; else its characters.
   bool bytes = false;
-  bool byteFallback = false;  // a character that is no token becomes <0x..> for each of its bytes
-  bool ignoreMerges = false;  // a word that is a token is that token
-  bool fuseUnknown = false;   // characters side by side that are no tokens become one unknown token
+  bool byteFallback = false; // a character that is no token becomes <0x..> for each of its bytes
+  bool ignoreMerges = false; // a word that is a token is that token
+  bool fuseUnknown = false;  // characters side by side that are no tokens become one unknown token
   std::optional<int32_t> unknown;
 };
 
@@ -96,9 +96,9 @@ private:
   const Vocabulary &vocabulary_;
   BpeOptions options_;
   MergeTable merges_;
-  Vocabulary words_;                       // with bytes and ignoreMerges: tokens as bytes
-  std::array<int32_t, 256> byteIds_;       // with bytes: a byte's token, -1 for none; else an ASCII character's
-  std::array<int32_t, 256> fallbackIds_;   // <0x..>, -1 for none
+  Vocabulary words_;                     // with bytes and ignoreMerges: tokens as bytes
+  std::array<int32_t, 256> byteIds_;     // with bytes: a byte's token, -1 for none; else an ASCII character's
+  std::array<int32_t, 256> fallbackIds_; // <0x..>, -1 for none
 };
 
 } // namespace headrace::text

@@ -150,9 +150,7 @@ std::string BpeTokenizer::tokenOf(int32_t id) const {
   return std::string(added_.has(id) ? added_.token(id) : parts_.vocabulary.token(id));
 }
 
-bool BpeTokenizer::isSpecial(int32_t id) const {
-  return id >= 0 && id < size() && special_[static_cast<size_t>(id)];
-}
+bool BpeTokenizer::isSpecial(int32_t id) const { return id >= 0 && id < size() && special_[static_cast<size_t>(id)]; }
 
 class BpeTokenizer::TokenDecoding final : public Tokenizer::Decoding {
 public:

@@ -56,7 +56,7 @@ private:
 
   BpeTokenizerParts parts_;
   Bpe bpe_;
-  Vocabulary added_; // contents of parts_.added
+  Vocabulary added_;          // contents of parts_.added
   std::vector<bool> special_; // by id
   TokenFinder literal_, normalized_;
 

@@ -9,8 +9,8 @@
 
 namespace headrace::text {
 
-uint32_t byteLetter(uint8_t byte);           // the character that stands for a byte
-int byteOfLetter(uint32_t codePoint);        // -1: stands for none
+uint32_t byteLetter(uint8_t byte);    // the character that stands for a byte
+int byteOfLetter(uint32_t codePoint); // -1: stands for none
 void appendLetters(std::string_view bytes, std::string &letters);
 // The bytes of a token whose characters all stand for one; false, with `bytes` as it was, where one does not.
 bool appendBytesOfLetters(std::string_view letters, std::string &bytes);

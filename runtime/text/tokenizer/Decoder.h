@@ -25,7 +25,8 @@ public:
   static absl::StatusOr<Decoder> parse(const nlohmann::json &value, std::string_view path);
   static Decoder byteLevel(); // GPT-2's
 
-  // Works out what the steps that look at one token alone make of every token; `tokens` by id, null where there is none.
+  // Works out what the steps that look at one token alone make of every token; `tokens` by id, null where there is
+  // none.
   void prepare(int64_t size, absl::FunctionRef<std::optional<std::string_view>(int32_t id)> tokens);
 
   // The decoder outlives the stages.

@@ -241,7 +241,10 @@ int byteOfToken(std::string_view token) {
   if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>')
     return -1;
   const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
   };
   const int high = token[3] == '+' ? 0 : digit(token[3]), low = digit(token[4]); // Rust reads "+A" as a number too
   return high < 0 || low < 0 ? -1 : high * 16 + low;

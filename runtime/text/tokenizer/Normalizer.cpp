@@ -55,10 +55,8 @@ absl::Status Normalizer::parseInto(const nlohmann::json &value, std::string_view
   if (steps.size() == kMostSteps)
     return section.unsupportedType(model::cat("at most ", kMostSteps, " steps"));
   Step step;
-  constexpr std::pair<std::string_view, UnicodeForm> kForms[] = {{"NFC", UnicodeForm::Nfc},
-                                                                 {"NFD", UnicodeForm::Nfd},
-                                                                 {"NFKC", UnicodeForm::Nfkc},
-                                                                 {"NFKD", UnicodeForm::Nfkd}};
+  constexpr std::pair<std::string_view, UnicodeForm> kForms[] = {
+      {"NFC", UnicodeForm::Nfc}, {"NFD", UnicodeForm::Nfd}, {"NFKC", UnicodeForm::Nfkc}, {"NFKD", UnicodeForm::Nfkd}};
   const auto *form = std::find_if(std::begin(kForms), std::end(kForms), [&](const auto &f) { return f.first == type; });
   if (form != std::end(kForms)) {
     step.kind = Kind::Form;

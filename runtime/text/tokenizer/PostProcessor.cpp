@@ -41,7 +41,8 @@ absl::Status readSpecial(Section &section, const std::string &name, std::vector<
 absl::Status readTemplate(Section &section, std::vector<int32_t> &ids) {
   RETURN_IF_ERROR(section.only({"type", "single", "pair", "special_tokens"}));
   const nlohmann::json *single = section.reader.find("single");
-  constexpr std::string_view kExpected = "a list of {\"Sequence\": {\"id\": \"A\"}} and {\"SpecialToken\": {\"id\": ...}}";
+  constexpr std::string_view kExpected =
+      "a list of {\"Sequence\": {\"id\": \"A\"}} and {\"SpecialToken\": {\"id\": ...}}";
   const auto refused = [&] {
     section.reader.refuse("single", kExpected);
     return section.reader.status();

@@ -81,7 +81,8 @@ absl::StatusOr<SplitPattern> SplitPattern::regex(std::string_view source) {
 
 absl::StatusOr<SplitPattern> SplitPattern::regexWithoutShortcut(std::string_view source) {
   if (source.size() > kLongestPattern)
-    return absl::InvalidArgumentError(cat("a pattern of ", source.size(), " bytes: expected at most ", kLongestPattern));
+    return absl::InvalidArgumentError(
+        cat("a pattern of ", source.size(), " bytes: expected at most ", kLongestPattern));
   ASSIGN_OR_RETURN(translated, translatePattern(source));
   pcre2_compile_context *context = pcre2_compile_context_create(nullptr);
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);

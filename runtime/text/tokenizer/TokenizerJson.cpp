@@ -59,8 +59,8 @@ absl::Status readMerges(Section &model, BpeTokenizerParts &parts) {
     const absl::Status status = valid ? addMerge(parts.vocabulary, left, right, rank++, parts.merges)
                                       : absl::InvalidArgumentError("expected two tokens, \"a b\" or [\"a\", \"b\"]");
     if (!status.ok())
-      return absl::InvalidArgumentError(cat(model.path, ": model.merges[", i, "] = ", model::jsonText(merge), ": ",
-                                            std::string(status.message())));
+      return absl::InvalidArgumentError(
+          cat(model.path, ": model.merges[", i, "] = ", model::jsonText(merge), ": ", std::string(status.message())));
   }
   return absl::OkStatus();
 }
@@ -137,8 +137,8 @@ absl::Status readAddedToken(const json &value, std::string_view path, std::strin
 absl::StatusOr<Vocabulary> readVocabulary(const json &value, std::string_view path, std::string_view key) {
   Vocabulary vocabulary;
   if (!value.is_object())
-    return absl::InvalidArgumentError(
-        cat(path, ": ", key, key.empty() ? "" : " = ", model::jsonText(value), ": expected an object of tokens and ids"));
+    return absl::InvalidArgumentError(cat(path, ": ", key, key.empty() ? "" : " = ", model::jsonText(value),
+                                          ": expected an object of tokens and ids"));
   for (const auto &[token, id] : value.items()) {
     const bool valid = id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(kMostIds);
     if (!valid || !vocabulary.add(token, id.get<int32_t>()))

@@ -92,8 +92,8 @@ private:
       at += character.bytes;
       int32_t pieces[32]; // U+FDFA's 18 are the most
       int boundary = 0;
-      const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
-                                                          (compatible_ ? UTF8PROC_COMPAT : 0));
+      const auto options =
+          static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible_ ? UTF8PROC_COMPAT : 0));
       const auto got = utf8proc_decompose_char(static_cast<int32_t>(character.value), pieces, 32, options, &boundary);
       memory_.insert(memory_.end(), pieces, pieces + std::clamp<utf8proc_ssize_t>(got, 0, 32));
     }
