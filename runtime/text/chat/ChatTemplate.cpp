@@ -7,6 +7,7 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/Utf8.h"
 #include "runtime/text/chat/ConversationData.h"
 #include "runtime/text/chat/Evaluate.h"
 #include "runtime/text/chat/FromJson.h"
@@ -41,8 +42,10 @@ ChatTemplate::ChatTemplate(ChatTemplate &&) noexcept = default;
 ChatTemplate &ChatTemplate::operator=(ChatTemplate &&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
-absl::StatusOr<ChatTemplate> ChatTemplate::open(const std::string &folder) {
-  ASSIGN_OR_RETURN(files, readChatFiles(folder));
+absl::StatusOr<ChatTemplate> ChatTemplate::open(const std::string &folder) { return open(folder, ""); }
+
+absl::StatusOr<ChatTemplate> ChatTemplate::open(const std::string &folder, const std::string &file) {
+  ASSIGN_OR_RETURN(files, readChatFiles(folder, file));
   ASSIGN_OR_RETURN(made, parse(files.source, files.path));
   made.parsed_->variables = std::move(files.specialTokens);
   return made;
@@ -59,7 +62,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::parse(std::string_view source, const 
   if (source.size() > kLargestSource)
     return absl::InvalidArgumentError(
         cat(path, ": a template of ", source.size(), " bytes: expected at most ", kLargestSource));
-  if (const size_t offset = jinja::invalidUtf8(source); offset != std::string_view::npos)
+  if (const size_t offset = model::invalidUtf8(source); offset != std::string_view::npos)
     return absl::InvalidArgumentError(cat(path, ": the template is not UTF-8 at byte ", offset));
   try {
     parsed->ast = jinja::parse(source);

@@ -70,6 +70,14 @@ absl::Status checkMessage(const ordered_json &message, size_t index, const std::
   return checkContent(message, at, where);
 }
 
+absl::Status setVariable(ConversationData &data, std::string_view variable, ordered_json value) {
+  for (const std::string_view own : {"messages", "tools", "add_generation_prompt"})
+    if (variable == own)
+      return absl::InvalidArgumentError(cat(own, " is a variable that the conversation itself sets"));
+  data.variables[std::string(variable)] = std::move(value);
+  return absl::OkStatus();
+}
+
 } // namespace
 
 Conversation::Conversation() = default;
@@ -92,8 +100,8 @@ absl::StatusOr<Conversation> Conversation::parse(std::string_view json, const st
       } else if (key == "chat_template_kwargs") {
         if (!value.is_object())
           return refused(where, key, value, "an object");
-        for (const auto &[variable, text] : value.items())
-          if (const absl::Status status = made.set(variable, text.dump()); !status.ok())
+        for (const auto &[variable, set] : value.items())
+          if (const absl::Status status = setVariable(data, variable, set); !status.ok())
             return absl::InvalidArgumentError(cat(where, ": chat_template_kwargs: ", status.message()));
       } else
         return absl::InvalidArgumentError(cat(where, ": \"", model::escaped(key, 60),
@@ -119,14 +127,24 @@ void Conversation::add(std::string_view role, std::string_view content) {
   data_->messages.push_back({{"role", role}, {"content", content}});
 }
 
+void Conversation::addFirst(std::string_view role, std::string_view content) {
+  data_->messages.insert(data_->messages.begin(), nlohmann::ordered_json{{"role", role}, {"content", content}});
+}
+
 void Conversation::removeLast() { data_->messages.erase(data_->messages.size() - 1); }
 
 absl::Status Conversation::set(std::string_view variable, std::string_view json) {
-  for (const std::string_view own : {"messages", "tools", "add_generation_prompt"})
-    if (variable == own)
-      return absl::InvalidArgumentError(cat(own, " is a variable that the conversation itself sets"));
   ASSIGN_OR_RETURN(value, model::parseOrderedJson(json, model::escaped(variable, 60)));
-  data_->variables[std::string(variable)] = std::move(value);
+  return setVariable(*data_, variable, std::move(value));
+}
+
+absl::Status Conversation::setAll(std::string_view json) {
+  ASSIGN_OR_RETURN(variables, model::parseOrderedJson(json, "the template's variables"));
+  if (!variables.is_object())
+    return absl::InvalidArgumentError(
+        cat("the template's variables = ", model::jsonText(variables), ": expected an object"));
+  for (const auto &[variable, value] : variables.items())
+    RETURN_IF_ERROR(setVariable(*data_, variable, value));
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/Text.h"
+#include "runtime/base/Utf8.h"
 #include "runtime/text/chat/PyText.h"
 
 namespace headrace::text::jinja {
@@ -16,7 +17,7 @@ using nlohmann::ordered_json;
 namespace {
 
 Value textFromJson(Heap &heap, const std::string &text, const std::string &name) {
-  if (const size_t offset = invalidUtf8(text); offset != std::string::npos)
+  if (const size_t offset = model::invalidUtf8(text); offset != std::string::npos)
     fail(cat(printable(name, 100), " is not UTF-8 at byte ", offset));
   return makeText(heap, text);
 }

@@ -19,30 +19,6 @@ void appendHex(std::string &text, char32_t value, int digits) {
 
 } // namespace
 
-size_t invalidUtf8(std::string_view text) {
-  const auto byte = [&](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
-  for (size_t at = 0; at < text.size();) {
-    const unsigned first = byte(at);
-    const size_t length = first < 0x80   ? 1
-                          : first < 0xC2 ? 0
-                          : first < 0xE0 ? 2
-                          : first < 0xF0 ? 3
-                          : first < 0xF5 ? 4
-                                         : 0;
-    if (length == 0)
-      return at;
-    for (size_t more = 1; more < length; ++more)
-      if ((byte(at + more) & 0xC0) != 0x80)
-        return at;
-    const unsigned second = byte(at + 1);
-    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) || (first == 0xF0 && second < 0x90) ||
-        (first == 0xF4 && second > 0x8F))
-      return at;
-    at += length;
-  }
-  return std::string_view::npos;
-}
-
 char32_t nextCodePoint(std::string_view text, size_t &offset) {
   const auto byte = [&](size_t at) { return static_cast<char32_t>(static_cast<unsigned char>(text[at])); };
   const char32_t first = byte(offset++);

@@ -10,9 +10,6 @@
 
 namespace headrace::text::jinja {
 
-// The offset of the first byte that is not UTF-8 (surrogates and overlong forms are not), or npos.
-size_t invalidUtf8(std::string_view text);
-
 // The code point at `offset`, which moves behind it.
 char32_t nextCodePoint(std::string_view text, size_t &offset);
 // The one that ends at `offset`, which moves before it.

@@ -102,13 +102,15 @@ absl::StatusOr<Tokens> specialTokens(std::string_view text, const std::string &p
   return tokens;
 }
 
-absl::StatusOr<ChatFiles> readChatFiles(const std::string &folder) {
+absl::StatusOr<ChatFiles> readChatFiles(const std::string &folder, const std::string &templateFile) {
   ChatFiles files;
   const std::string configPath = model::joinPath(folder, kConfigFile);
   ASSIGN_OR_RETURN(config, readObject(configPath));
-  files.path = model::joinPath(folder, kTemplateFile);
+  files.path = templateFile.empty() ? model::joinPath(folder, kTemplateFile) : templateFile;
   ASSIGN_OR_RETURN(source, readIfThere(files.path));
   const auto configured = config.find("chat_template");
+  if (!source && !templateFile.empty())
+    return absl::NotFoundError(cat(templateFile, ": no such file"));
   if (source) {
     files.source = *std::move(source);
   } else if (configured != config.end() && !configured->is_null()) {

@@ -17,7 +17,8 @@ struct ChatFiles {
   std::vector<std::pair<std::string, std::string>> specialTokens; // bos_token, eos_token, ...
 };
 
-absl::StatusOr<ChatFiles> readChatFiles(const std::string &folder);
+// `templateFile`, where it is not empty, in place of the folder's template.
+absl::StatusOr<ChatFiles> readChatFiles(const std::string &folder, const std::string &templateFile);
 
 // Of a JSON object: what ends in "_token" and is a string or an object with a "content".
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> specialTokens(std::string_view json,
