@@ -49,6 +49,9 @@ public:
     add(addTimeline, timeline_, timelineCommand);
     add(addRun, run_, runCommand);
     add(addSimulate, simulate_, runCommand);
+    add(addChat, chat_, chatCommand);
+    add(addTokenize, tokenize_, tokenizeCommand);
+    add(addDetokenize, detokenize_, detokenizeCommand);
     add(addBench, bench_, benchCommand);
     add(addBenchServe, benchServe_, benchServeCommand);
     add(addProfile, profile_, profileCommand);
@@ -82,6 +85,8 @@ private:
   InspectOptions inspect_;
   TimelineOptions timeline_;
   RunOptions run_, simulate_;
+  ChatOptions chat_;
+  TokenizeOptions tokenize_, detokenize_;
   BenchOptions bench_;
   BenchServeOptions benchServe_;
   ProfileOptions profile_;
@@ -105,8 +110,8 @@ int run(int argc, char **argv) {
   const std::string first = argc > 1 ? argv[1] : "-";
   if (namesNoSubcommand(headrace.app, first))
     return reportError(badFlag("command", first,
-                               "bench, compile, fleet, inspect, profile, record, timeline, run or "
-                               "simulate"),
+                               "bench, chat, compile, detokenize, fleet, inspect, profile, record, run, simulate, "
+                               "timeline or tokenize"),
                        asJson);
   try {
     headrace.app.parse(spelledOut(argc, argv));

@@ -13,30 +13,33 @@ namespace headrace::model {
 namespace {
 
 constexpr int kMaxDepth = 64;
+constexpr size_t kMostOrderedKeys = 10'000;
 
 // Thrown by the parser's callback to stop it, and caught in parseJson.
 struct Refused {
   std::string message;
 };
 
-} // namespace
-
-absl::StatusOr<nlohmann::json> parseJson(std::string_view text, std::string_view where) {
-  using Event = nlohmann::json::parse_event_t;
+template <class Json> absl::StatusOr<Json> parseAs(std::string_view text, std::string_view where, size_t mostKeys) {
+  using Event = typename Json::parse_event_t;
   std::vector<std::set<std::string>> keys; // of the objects that are open, outermost first
-  const auto watch = [&](int depth, Event event, nlohmann::json &parsed) {
+  const auto watch = [&](int depth, Event event, Json &parsed) {
     if (depth > kMaxDepth)
       throw Refused{cat("expected JSON nested at most ", kMaxDepth, " deep")};
     if (event == Event::object_start)
       keys.emplace_back();
     else if (event == Event::object_end)
       keys.pop_back();
-    else if (event == Event::key && !keys.back().insert(parsed.get_ref<const std::string &>()).second)
-      throw Refused{cat("key ", jsonText(parsed), " stands twice: expected each key once in an object")};
+    else if (event == Event::key) {
+      if (!keys.back().insert(parsed.template get_ref<const std::string &>()).second)
+        throw Refused{cat("key ", jsonText(parsed), " stands twice: expected each key once in an object")};
+      if (keys.back().size() > mostKeys)
+        throw Refused{cat("an object has more than ", mostKeys, " keys: expected fewer")};
+    }
     return true;
   };
   try {
-    return nlohmann::json::parse(text.begin(), text.end(), watch);
+    return Json::parse(text.begin(), text.end(), watch);
   } catch (const Refused &refused) {
     return absl::InvalidArgumentError(cat(where, ": ", refused.message));
   } catch (const nlohmann::json::exception &error) {
@@ -47,6 +50,16 @@ absl::StatusOr<nlohmann::json> parseJson(std::string_view text, std::string_view
         cat(where, ": expected JSON: ",
             escaped((bracket == std::string_view::npos ? what : what.substr(bracket + 2)).substr(0, 200))));
   }
+}
+
+} // namespace
+
+absl::StatusOr<nlohmann::json> parseJson(std::string_view text, std::string_view where) {
+  return parseAs<nlohmann::json>(text, where, std::numeric_limits<size_t>::max());
+}
+
+absl::StatusOr<nlohmann::ordered_json> parseOrderedJson(std::string_view text, std::string_view where) {
+  return parseAs<nlohmann::ordered_json>(text, where, kMostOrderedKeys);
 }
 
 std::string jsonText(const nlohmann::json &value) {

@@ -25,6 +25,9 @@ namespace headrace::model {
 
 // Refuses what is not JSON, nesting deeper than 64, and a key that stands twice in one object.
 absl::StatusOr<nlohmann::json> parseJson(std::string_view text, std::string_view where);
+// The same, with the keys of objects in their order; refuses an object of more than 10,000, each of which takes a
+// search.
+absl::StatusOr<nlohmann::ordered_json> parseOrderedJson(std::string_view text, std::string_view where);
 
 // A value as it stood in the file, cut to a printable length; for messages.
 std::string jsonText(const nlohmann::json &value);

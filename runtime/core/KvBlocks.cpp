@@ -31,14 +31,16 @@ absl::Status KvBlocks::grow(std::vector<int32_t> &table, int64_t tokens) {
   return absl::OkStatus();
 }
 
-void KvBlocks::release(std::vector<int32_t> &table) {
-  for (int32_t block : table) {
+void KvBlocks::release(std::vector<int32_t> &table) { shrink(table, 0); }
+
+void KvBlocks::shrink(std::vector<int32_t> &table, int64_t tokens) {
+  for (; static_cast<int64_t>(table.size()) > blocksFor(tokens); table.pop_back()) {
+    const int32_t block = table.back();
     heap_.push_back(block); // its capacity was taken by the constructor
     std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
     used_[static_cast<size_t>(block)] = 0;
     free_ += block < limit_;
   }
-  table.clear();
   while (end_ > 1 && used_[static_cast<size_t>(end_ - 1)] == 0)
     --end_;
 }

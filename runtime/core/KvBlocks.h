@@ -24,6 +24,8 @@ public:
   // Appends blocks to `table` until it holds `tokens` tokens. ResourceExhausted, with nothing taken, if too few are
   // free. Allocates nothing if the table has the capacity.
   absl::Status grow(std::vector<int32_t> &table, int64_t tokens);
+  // Takes back the blocks of `table` behind those that hold its first `tokens` tokens.
+  void shrink(std::vector<int32_t> &table, int64_t tokens);
   // Takes back all blocks of `table` and empties it.
   void release(std::vector<int32_t> &table);
 

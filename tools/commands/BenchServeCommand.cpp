@@ -25,6 +25,7 @@
 #include "tools/commands/Progress.h"
 #include "tools/commands/PromptIds.h"
 #include "tools/commands/RunSource.h"
+#include "tools/commands/SamplingOf.h"
 #include "tools/commands/ServePlan.h"
 #include "tools/commands/ServeTraffic.h"
 #include "tools/commands/Terminal.h"
@@ -89,10 +90,7 @@ private:
       RETURN_IF_ERROR(openDevice(deviceName(options_.device, source.hardware())));
     RETURN_IF_ERROR(traffic.draw(source.mostContext(), source.model().vocab));
     RETURN_IF_ERROR(source.fit(options_, traffic));
-    for (const int32_t id : stopIds_)
-      if (id >= source.model().vocab)
-        return badNumber("--stop-ids", id,
-                         cat("token ids from 0 to ", source.model().vocab - 1, ", the model's vocabulary"));
+    RETURN_IF_ERROR(checkStopIds(stopIds_, source.model().vocab));
     if (device_->holdsData()) {
       ASSIGN_OR_RETURN(weights, openWeights(options_.weights, source.weights()));
       weights_ = std::move(weights);
@@ -112,9 +110,7 @@ private:
   absl::Status readFlags() {
     RETURN_IF_ERROR(checkWeightFlags(options_.weights));
     RETURN_IF_ERROR(checkObjectives());
-    if (options_.sampling.topP && options_.sampling.temperature == 0)
-      return badNumber("--top-p", *options_.sampling.topP,
-                       "--temperature above 0 beside it: at 0 the likeliest token is taken, whatever its share");
+    RETURN_IF_ERROR(checkSamplingFlags(options_.sampling));
     if (options_.ignoreEos && !options_.sampling.stopIds.empty())
       return badFlag("--stop-ids", options_.sampling.stopIds, "--ignore-eos is given, too", "one of them");
     ASSIGN_OR_RETURN(stopIds, parseIds(options_.sampling.stopIds, "command line: --stop-ids"));
@@ -183,8 +179,7 @@ private:
     traffic.engine.batching = options_.scheduler.batching;
     if (!options_.placement && !plan_.choices.empty())
       traffic.engine.placementOf = [this](const serve::ComposedIteration &next) { return placementOf(next); };
-    traffic.sampling = {static_cast<float>(options_.sampling.temperature),
-                        static_cast<float>(options_.sampling.topP.value_or(1)), options_.traffic.seed};
+    traffic.sampling = samplingOf(options_.sampling, options_.traffic.seed);
     traffic.stopTokens = stopIds_;
     traffic.promptSeed = options_.traffic.seed;
     traffic.maxConcurrency = options_.maxConcurrency.value_or(0);

@@ -78,6 +78,11 @@ std::string policiesHelp() {
 constexpr int64_t kMostRunTokens = int64_t{1} << 31;
 
 void addPrompts(CLI::App &app, PromptFlags &flags) {
+  addTexts(app, "-p,--prompt", flags.texts, "a text to go on with; may be given several times");
+  addTexts(app, "-f,--prompt-file", flags.textFiles,
+           "a file that is a prompt, without the newline at its end; likewise");
+  addTexts(app, "--messages", flags.messages,
+           "a file of a conversation, as JSON, that the chat template makes a prompt of; likewise");
   app.add_option("--prompt-ids", flags.ids, "token ids, \"1,2,3;4,5\" for two prompts, or a file of them");
   app.add_option("--prompt-ids-file", flags.idsFile, "a file of token ids, a prompt a line (or ; between)");
   addInteger<int64_t>(app, "--random-input-len", flags.randomLength, "random prompts of this many tokens", 1,
@@ -98,9 +103,10 @@ void addGenerate(CLI::App &app, RunOptions &options) {
   addScheduler(app, options.scheduler);
   addJob(app, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file");
   addPrompts(app, options.prompts);
+  addText(app, options.text);
   addInteger<int64_t>(app, "--max-new-tokens,--n-predict,--random-output-len", options.maxNewTokens,
-                      "tokens to generate a prompt", 1, kMostRunTokens)
-      ->default_str("16");
+                      "tokens to generate a prompt, at most (default: 16; after text 128, or what the context holds)",
+                      1, kMostRunTokens);
   addSampling(app, options.sampling);
   addSeed(app, "--seed", options.seed, "of sampling and of random prompts; prompt r samples with seed + r");
   app.add_option("--stop-ids", options.sampling.stopIds, "token ids that end a sequence, \"2,50256\"");

@@ -14,6 +14,9 @@ CLI::App *addCompile(CLI::App &app, CompileOptions &options);
 CLI::App *addInspect(CLI::App &app, InspectOptions &options);
 CLI::App *addTimeline(CLI::App &app, TimelineOptions &options);
 CLI::App *addRun(CLI::App &app, RunOptions &options);
+CLI::App *addChat(CLI::App &app, ChatOptions &options);
+CLI::App *addTokenize(CLI::App &app, TokenizeOptions &options);
+CLI::App *addDetokenize(CLI::App &app, TokenizeOptions &options);
 CLI::App *addSimulate(CLI::App &app, RunOptions &options);
 CLI::App *addBench(CLI::App &app, BenchOptions &options);
 CLI::App *addBenchServe(CLI::App &app, BenchServeOptions &options); // `bench serve`; after addBench()

@@ -65,12 +65,14 @@ struct WeightFlags {
   bool verify = false; // against the hashes in the plan
 };
 
-// The prompts: one of three ways.
+// The prompts: one way of these.
 struct PromptFlags {
   std::optional<std::string> ids; // an empty text is no prompt, and not a flag that was not given
   std::string idsFile;
-  std::optional<int64_t> randomLength; // random ones of this length, `count` of them
-  std::optional<int64_t> count;        // unset: 1
+  std::vector<std::string> texts, textFiles; // each a prompt, in this order
+  std::vector<std::string> messages;         // files, each a conversation that the chat template makes a prompt of
+  std::optional<int64_t> randomLength;       // random ones of this length, `count` of them
+  std::optional<int64_t> count;              // unset: 1
 };
 
 // Who is in the next iteration (serve::EngineOptions).
@@ -80,10 +82,25 @@ struct SchedulerFlags {
   bool chunkedPrefill = true;
 };
 
-// How the next token is taken.
+// Text in, text out (TextModel.h).
+struct TextFlags {
+  std::string tokenizer;             // a folder; empty: the model's
+  std::string chatTemplate;          // a file; empty: the tokenizer's folder's
+  std::string templateVariables;     // a JSON object
+  std::optional<std::string> system; // what stands first in a conversation
+  std::vector<std::string> stops;    // texts that end a reply
+  bool special = false;              // show special tokens
+  bool ignoreEos = false;
+  bool lossy = false; // U+FFFD for what is not UTF-8
+};
+
+// How the next token is taken. Unset: generation_config.json's where text comes in, else serve::Sampling's, which take
+// the likeliest token of the logits as they are.
 struct SamplingFlags {
-  double temperature = 0;     // 0: the likeliest
-  std::optional<double> topP; // unset: 1
+  std::optional<double> temperature; // 0: the likeliest
+  std::optional<int64_t> topK;       // -1 and 0: all
+  std::optional<double> topP, minP;
+  std::optional<double> repetitionPenalty, presencePenalty, frequencyPenalty;
   std::string stopIds;
 };
 
@@ -94,10 +111,11 @@ struct RunOptions {
   DeviceFlags device;
   WeightFlags weights;
   PromptFlags prompts;
+  TextFlags text;
   SamplingFlags sampling;
   SchedulerFlags scheduler;
-  uint64_t seed = 0; // of sampling and of random prompts
-  int64_t maxNewTokens = 16;
+  uint64_t seed = 0;                   // of sampling and of random prompts
+  std::optional<int64_t> maxNewTokens; // unset: 16 after ids, at most 128 after text
   std::optional<uint32_t> placement;   // unset: the one chosen for each bucket, else the first
   double linkBandwidth = 0;            // bytes/s that copies are paced to; 0: as they come
   std::optional<uint64_t> graphMemory; // bytes that graphs may take beside the arena; unset: no limit
@@ -182,6 +200,31 @@ struct RecordOptions {
   bool json = false;
 };
 
+// A conversation, turn by turn.
+struct ChatOptions {
+  JobInput job; // source: a plan, a model or a job
+  DeviceFlags device;
+  WeightFlags weights;
+  TextFlags text;
+  SamplingFlags sampling;
+  uint64_t seed = 0;
+  std::optional<int64_t> maxNewTokens; // of a reply; unset: as many as the context holds
+  std::optional<uint32_t> placement;   // as RunOptions has it
+  double linkBandwidth = 0;
+  bool json = false; // an object a turn
+};
+
+// Ids of a text, and text of ids.
+struct TokenizeOptions {
+  std::string source;               // a folder
+  std::optional<std::string> input; // what to tokenize or detokenize; unset: `file`
+  std::string file;                 // "-" or empty: standard input
+  bool noSpecial = false;           // tokenize: no special tokens around the text; detokenize: hide them
+  bool pieces = false;              // tokenize: a line a token
+  bool lossy = false;               // tokenize
+  bool json = false;
+};
+
 struct FleetOptions {
   std::string file;               // a fleet's TOML
   std::string device = "sim";     // sim, host
@@ -197,6 +240,9 @@ absl::Status compileCommand(const CompileOptions &options);
 absl::Status inspectCommand(const InspectOptions &options);
 absl::Status timelineCommand(const TimelineOptions &options);
 absl::Status runCommand(const RunOptions &options);
+absl::Status chatCommand(const ChatOptions &options);
+absl::Status tokenizeCommand(const TokenizeOptions &options);
+absl::Status detokenizeCommand(const TokenizeOptions &options);
 absl::Status benchCommand(const BenchOptions &options);
 absl::Status benchServeCommand(const BenchServeOptions &options);
 absl::Status fleetCommand(const FleetOptions &options);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/FlagGroups.h"
 
+#include <limits>
 #include <map>
 
 #include "absl/strings/str_replace.h"
@@ -11,6 +12,7 @@
 namespace headrace::tools {
 namespace {
 
+constexpr int64_t kMostTopK = std::numeric_limits<int32_t>::max();
 constexpr const char *kLowLatencyHelp =
     "host: lanes that take their cores at once, and cores that do not halt; refused where the system does not grant it";
 
@@ -121,12 +123,51 @@ void addWeights(CLI::App &app, WeightFlags &flags, const char *folderHelp) {
   addSyntheticWeights(app, flags.synthetic);
 }
 
+void addTexts(CLI::App &app, const char *flags, std::vector<std::string> &texts, const char *help) {
+  app.add_option(flags, texts, help)->allow_extra_args(false)->type_name("TEXT");
+}
+
+void addText(CLI::App &app, TextFlags &flags) {
+  constexpr const char *kGroup = "Text";
+  app.add_option("--system", flags.system, "a system message in front of the conversation; a --prompt is a user's then")
+      ->group(kGroup);
+  app.add_option("--stop", flags.stops, "a text that ends a reply, and is not shown; may be given several times")
+      ->allow_extra_args(false)
+      ->group(kGroup);
+  app.add_flag("--special", flags.special, "show special tokens, too")->group(kGroup);
+  app.add_flag("--ignore-eos", flags.ignoreEos, "go on after the model's end ids")->group(kGroup);
+  app.add_flag("--lossy", flags.lossy, "U+FFFD for what is not UTF-8 in a prompt")->group(kGroup);
+  app.add_option("--tokenizer", flags.tokenizer, "a folder with the tokenizer (default: the model's)")->group(kGroup);
+  app.add_option("--chat-template", flags.chatTemplate, "a Jinja file (default: the tokenizer's)")->group(kGroup);
+  app.add_option("--chat-template-kwargs", flags.templateVariables,
+                 "variables of the chat template, as a JSON object: '{\"enable_thinking\": false}'")
+      ->group(kGroup);
+}
+
 void addSampling(CLI::App &app, SamplingFlags &flags) {
-  addNumber(app, "--temperature,--temp", flags.temperature, "0 is greedy", "0 or more",
-            [](double t) { return t >= 0 && t <= 1e30; });
+  addNumber(app, "--temperature,--temp", flags.temperature, "0 is greedy", "0 or more", [](double t) {
+    return t >= 0 && t <= 1e30;
+  })->default_str("0");
   addNumber(app, "--top-p", flags.topP, "share of probability to sample from", "more than 0 and at most 1",
             [](double p) { return p > 0 && p <= 1; })
       ->default_str("1");
+  addInteger<int64_t>(app, "--top-k", flags.topK, "so many likeliest tokens to sample from; 0 or -1: all", -1,
+                      kMostTopK)
+      ->default_str("0");
+  addNumber(app, "--min-p", flags.minP, "least probability to sample from, as a share of the likeliest token's",
+            "0 to 1", [](double p) { return p >= 0 && p <= 1; })
+      ->default_str("0");
+  addNumber(app, "--repetition-penalty,--repeat-penalty", flags.repetitionPenalty,
+            "tokens of the prompt and generated ones: logits above 0 are divided by it, others multiplied",
+            "1e-6 to 1e6", [](double p) { return p >= 1e-6 && p <= 1e6; })
+      ->default_str("1");
+  const auto twoAtMost = [](double p) { return p >= -2 && p <= 2; };
+  addNumber(app, "--presence-penalty", flags.presencePenalty, "taken off the logits of tokens that were generated",
+            "-2 to 2", twoAtMost)
+      ->default_str("0");
+  addNumber(app, "--frequency-penalty", flags.frequencyPenalty, "the same, once for each time that they were",
+            "-2 to 2", twoAtMost)
+      ->default_str("0");
 }
 
 } // namespace headrace::tools

@@ -21,6 +21,9 @@ CLI::Option *addSeed(CLI::App &app, const char *flag, uint64_t &seed, const char
 void addSyntheticWeights(CLI::App &app, std::optional<uint64_t> &seed);
 void addWeights(CLI::App &app, WeightFlags &flags, const char *folderHelp);
 void addSampling(CLI::App &app, SamplingFlags &flags);
+// A text that may be given several times, each time one.
+void addTexts(CLI::App &app, const char *flags, std::vector<std::string> &texts, const char *help);
+void addText(CLI::App &app, TextFlags &flags);
 // --scheduler, --max-num-seqs, --max-num-batched-tokens, --no-chunked-prefill.
 void addScheduler(CLI::App &app, SchedulerFlags &flags);
 void addOverwrite(CLI::App &app, bool &overwrite);

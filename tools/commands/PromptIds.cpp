@@ -5,6 +5,7 @@
 
 #include "runtime/base/FileIo.h"
 #include "runtime/base/Text.h"
+#include "tools/commands/InputErrors.h"
 
 namespace headrace::tools {
 namespace {
@@ -90,6 +91,13 @@ Prompts randomPrompts(int64_t count, int64_t length, int64_t vocab, uint64_t see
     }
   }
   return prompts;
+}
+
+absl::Status checkStopIds(absl::Span<const int32_t> ids, int64_t vocab) {
+  for (const int32_t id : ids)
+    if (id >= vocab)
+      return badNumber("--stop-ids", id, model::cat("token ids from 0 to ", vocab - 1, ", the model's vocabulary"));
+  return absl::OkStatus();
 }
 
 } // namespace headrace::tools

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace headrace::tools {
 
@@ -23,5 +24,7 @@ absl::StatusOr<Prompts> readPromptIds(const std::string &path);
 Prompts randomPrompts(int64_t count, int64_t length, int64_t vocab, uint64_t seed);
 // "1,2,3" as ids, not necessarily any; for lists of stop tokens.
 absl::StatusOr<std::vector<int32_t>> parseIds(std::string_view text, std::string_view where);
+// Of --stop-ids: all in the model's vocabulary.
+absl::Status checkStopIds(absl::Span<const int32_t> ids, int64_t vocab);
 
 } // namespace headrace::tools

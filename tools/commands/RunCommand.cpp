@@ -27,10 +27,13 @@
 #include "tools/commands/LogitsFile.h"
 #include "tools/commands/Outputs.h"
 #include "tools/commands/Progress.h"
-#include "tools/commands/PromptIds.h"
+#include "tools/commands/ReplyTexts.h"
+#include "tools/commands/RunPrompts.h"
 #include "tools/commands/RunSetup.h"
 #include "tools/commands/RunSource.h"
+#include "tools/commands/SamplingOf.h"
 #include "tools/commands/Terminal.h"
+#include "tools/commands/TextModel.h"
 #include "tools/report/IterationLooks.h"
 #include "tools/report/RunReport.h"
 #include "tools/timeline/Timeline.h"
@@ -47,6 +50,9 @@ absl::StatusOr<Outputs> outputsOf(const RunOptions &options) {
   outputs.add("--timeline", options.timeline, OutputKind::Timeline);
   outputs.addInputs(
       {options.job.source, options.prompts.ids.value_or(""), options.prompts.idsFile, options.weights.folder});
+  outputs.addInputs(options.prompts.textFiles);
+  outputs.addInputs(options.prompts.messages);
+  outputs.addInputs({options.text.tokenizer, options.text.chatTemplate});
   if (!options.timeline.empty() && !options.timeline.ends_with(".svg") && !options.timeline.ends_with(".json") &&
       !options.timeline.ends_with(".txt"))
     return badFlag("--timeline", options.timeline, "a name that ends in .svg, .json or .txt");
@@ -134,23 +140,23 @@ private:
     if (options_.separatePrefill && !options_.scheduler.chunkedPrefill)
       return badUsage("--separate-prefill beside --no-chunked-prefill, which does not cut prompts either: expected one "
                       "of them");
-    if (options_.sampling.topP && options_.sampling.temperature == 0)
-      return badNumber("--top-p", *options_.sampling.topP,
-                       "--temperature above 0 beside it: at 0 the likeliest token is taken, whatever its share");
+    RETURN_IF_ERROR(checkPromptFlags(options_.prompts, options_.text));
+    if (!isText(options_.prompts))
+      RETURN_IF_ERROR(checkSamplingFlags(options_.sampling));
     RETURN_IF_ERROR(checkWeightFlags(options_.weights));
     ASSIGN_OR_RETURN(stopIds, parseIds(options_.sampling.stopIds, "command line: --stop-ids"));
-    ASSIGN_OR_RETURN(source, RunSource::open(options_, outputs));
+    ASSIGN_OR_RETURN(source, RunSource::open(options_.job, options_.linkBandwidth, outputs));
     if (!device_)
       RETURN_IF_ERROR(openDevice(deviceName(options_.device, source.hardware())));
     RETURN_IF_ERROR(checkDevice());
     if (options_.placement)
       RETURN_IF_ERROR(source.checkPlacement(*options_.placement));
-    for (const int32_t id : stopIds)
-      if (id >= source.model().vocab)
-        return badNumber("--stop-ids", id,
-                         cat("token ids from 0 to ", source.model().vocab - 1, ", the model's vocabulary"));
+    RETURN_IF_ERROR(checkStopIds(stopIds, source.model().vocab));
     request_.stopTokens = std::move(stopIds);
-    setRequest(source.takePrompts());
+    ASSIGN_OR_RETURN(prompts, readRunPrompts(options_, source));
+    RETURN_IF_ERROR(setRequest(std::move(prompts)));
+    source.fit(options_.scheduler.maxNumSeqs.value_or(static_cast<int64_t>(request_.prompts.size())),
+               longestPrompt() + request_.maxNewTokens);
     RETURN_IF_ERROR(checkScheduler(options_.scheduler, source.bounds().sequences));
     RETURN_IF_ERROR(serve::checkPrompts(source.bounds(), request_));
     if (device_->holdsData()) {
@@ -182,17 +188,33 @@ private:
     return absl::OkStatus();
   }
 
-  void setRequest(Prompts prompts) {
-    request_.prompts = std::move(prompts);
-    request_.maxNewTokens = options_.maxNewTokens;
-    request_.sampling = {static_cast<float>(options_.sampling.temperature),
-                         static_cast<float>(options_.sampling.topP.value_or(1)), options_.seed};
+  absl::Status setRequest(RunPrompts prompts) {
+    text_ = std::move(prompts.text);
+    request_.prompts = std::move(prompts.prompts);
+    request_.maxNewTokens = prompts.maxNewTokens;
+    SamplingFlags sampling = options_.sampling;
+    if (text_) {
+      sampling = withDefaults(sampling, text_->generation());
+      RETURN_IF_ERROR(checkSamplingFlags(sampling));
+      const std::vector<int32_t> ends = device_->holdsData() ? text_->endIds() : std::vector<int32_t>();
+      text_->tell(options_.sampling, sampling, ends);
+      request_.stopTokens.insert(request_.stopTokens.end(), ends.begin(), ends.end());
+    }
+    request_.sampling = samplingOf(sampling, options_.seed);
     request_.keepLogits = !options_.logits.empty();
     request_.separatePrefill = options_.separatePrefill;
     request_.chunkedPrefill = options_.scheduler.chunkedPrefill;
     request_.batching = options_.scheduler.batching;
     request_.maxNumSeqs = options_.scheduler.maxNumSeqs.value_or(0);
     request_.maxNumBatchedTokens = options_.scheduler.maxNumBatchedTokens.value_or(0);
+    return absl::OkStatus();
+  }
+
+  int64_t longestPrompt() const {
+    size_t longest = 0;
+    for (const std::vector<int32_t> &prompt : request_.prompts)
+      longest = std::max(longest, prompt.size());
+    return static_cast<int64_t>(longest);
   }
 
   // Compiles, where the plan was not read, and checks what only a plan says.
@@ -224,7 +246,7 @@ private:
   }
 
   absl::Status generate() {
-    std::fputs(runtime_->manifest().toString().c_str(), options_.json ? stderr : stdout);
+    std::fputs(runtime_->manifest().toString().c_str(), options_.json || text_ ? stderr : stdout);
     report_.emplace(
         RunReport{.planPath = options_.job.source,
                   .device = options_.device.device.empty() ? std::string(device_->kind()) : options_.device.device,
@@ -235,16 +257,28 @@ private:
       looks_->beforeLaunch(size);
       return staysInOne() ? runtime_->placement() : plan::chosenPlacement(plan_, size).value_or(0);
     };
-    Progress generating("generating");
+    std::optional<Progress> generating; // text that comes shows how far it is
+    if (!text_ || options_.json || !device_->holdsData())
+      generating.emplace("generating");
+    if (text_ && device_->holdsData()) {
+      replies_.emplace(text_->tokenizer(), options_.text, request_.prompts.size(), options_.json ? nullptr : stdout);
+      request_.onToken = [this](size_t prompt, int32_t id) { return replies_->push(prompt, id); };
+      request_.onEnd = [this](size_t prompt) { replies_->finish(prompt); };
+    }
     request_.onIteration = [&](const serve::IterationSeen &seen) {
       const serve::IterationSeen unwatched = looks_->unwatched(seen);
-      generating.note(cat("iteration ", looks_->times().count()));
+      if (generating)
+        generating->note(cat("iteration ", looks_->times().count()));
       lastVariant_ = seen.variant;
       report_->times.add(unwatched);
     };
     ASSIGN_OR_RETURN(result, serve::generate(*runtime_, request_));
     request_.onIteration = nullptr;
     report_->result = std::move(result);
+    for (const std::vector<int32_t> &prompt : request_.prompts)
+      report_->promptTokens.push_back(static_cast<int64_t>(prompt.size()));
+    if (replies_)
+      report_->texts = replies_->texts();
     return looks_->finish();
   }
 
@@ -260,14 +294,20 @@ private:
     }
     report_->findings = findOutAbout(plan_, *device_, *looks_, *report_, deviceOptions_.linkBandwidth);
     const uint32_t shown = options_.placement.value_or(plan_.variants[lastVariant_].placement);
-    show(options_.json ? runJson(plan_, shown, runtime_->manifest(), *report_) : runText(plan_, shown, *report_),
-         options_.json);
+    if (options_.json)
+      show(runJson(plan_, shown, runtime_->manifest(), *report_), true);
+    else if (replies_) // standard output is the text's
+      std::fputs(runText(plan_, shown, *report_).c_str(), stderr);
+    else
+      show(runText(plan_, shown, *report_), false);
     return absl::OkStatus();
   }
 
   const RunOptions &options_;
   std::optional<Outputs> outputs_;
   std::optional<RunSource> source_; // until the plan is made
+  std::optional<TextModel> text_;
+  std::optional<ReplyTexts> replies_; // of text_, where the device holds data
   serve::GenerateRequest request_;
   std::unique_ptr<core::Device> device_;
   core::DeviceOptions deviceOptions_;

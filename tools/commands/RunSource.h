@@ -2,7 +2,8 @@
 //
 // What run and simulate run: a plan that was read, or a job that is to be compiled to one; and the prompts.
 //
-//   absl::StatusOr<RunSource> source = RunSource::open(options, outputs);    refuses what can be refused at once
+//   absl::StatusOr<RunSource> source = RunSource::open(options.job, 0, outputs);    refuses what can be refused at once
+//   source->fit(batch, context);                                                    what the job leaves open
 //   absl::StatusOr<plan::Plan> plan = std::move(*source).makePlan();         takes long
 #pragma once
 
@@ -14,7 +15,6 @@
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/Outputs.h"
-#include "tools/commands/PromptIds.h"
 #include "tools/commands/RunSetup.h"
 
 namespace headrace::tools {
@@ -31,26 +31,31 @@ absl::Status checkPlacement(uint32_t placement, const model::Policy &policy);
 
 class RunSource {
 public:
-  // Adds what it reads to the inputs of `outputs`, and checks them.
-  static absl::StatusOr<RunSource> open(const RunOptions &options, Outputs &outputs);
+  // Adds what it reads to the inputs of `outputs`, and checks them. `linkBandwidth`: that of the run, 0: the
+  // hardware's.
+  static absl::StatusOr<RunSource> open(const JobInput &input, double linkBandwidth, Outputs &outputs);
 
   const model::ModelSpec &model() const { return plan_ ? plan_->model : assembled_->job.model->spec; }
   model::DeviceKind hardware() const { return plan_ ? plan_->hardware.kind : assembled_->job.hardware->kind; }
+  // Of the model, or a shape's file; empty: it was not said where.
+  const std::string &folder() const { return plan_ ? plan_->modelPath : assembled_->job.model->path; }
+  // Tokens of a prompt with its new ones, at most; of a job that does not say, the model's positions.
+  int64_t mostContext() const;
+  // What the job leaves open, so many seats and so long a context. InvalidArgument: more than the model's positions.
+  void fit(int64_t batch, int64_t context);
   // Refuses a --placement that the plan does not have, or none that a job becomes.
   absl::Status checkPlacement(uint32_t placement) const;
   serve::RequestBounds bounds() const;
   // Of this object's model.
   WantedWeights weights() const { return plan_ ? weightsOf(*plan_) : weightsOf(assembled_->job); }
-  Prompts takePrompts() { return std::move(prompts_); }
   absl::StatusOr<plan::Plan> makePlan() &&;
 
 private:
-  absl::Status readPlan(const RunOptions &options, Outputs &outputs);
-  absl::Status readJob(const RunOptions &options, Outputs &outputs);
+  absl::Status readPlan(const JobInput &input, Outputs &outputs);
+  absl::Status readJob(const JobInput &input, double linkBandwidth, Outputs &outputs);
 
   std::optional<plan::Plan> plan_;        // either
   std::optional<AssembledJob> assembled_; // or
-  Prompts prompts_;
 };
 
 } // namespace headrace::tools

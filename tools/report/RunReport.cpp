@@ -44,7 +44,11 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
   const serve::GenerateResult &r = report.result;
   std::string out;
   for (size_t p = 0; p < r.tokens.size(); ++p)
-    absl::StrAppendFormat(&out, "tokens %-9d %s\n", p, absl::StrJoin(r.tokens[p], ","));
+    if (report.texts.empty())
+      absl::StrAppendFormat(&out, "tokens %-9d %s\n", p, absl::StrJoin(r.tokens[p], ","));
+    else
+      absl::StrAppendFormat(&out, "prompt %-9d %d tokens, %d new ones, ended by %s\n", p, report.promptTokens[p],
+                            r.tokens[p].size(), r.ends[p] == serve::EndReason::Stop ? "itself" : "--max-new-tokens");
   if (report.madeUp)
     absl::StrAppendFormat(&out, "%-16s made up: the %s device computes nothing\n", "", report.device);
   const auto line = [&](const char *name, const std::string &value) {
@@ -84,11 +88,16 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
   Json first = Json::array();
   for (const int64_t ns : r.firstTokenNs)
     first.push_back(ms(ns));
+  Json ends = Json::array();
+  for (const serve::EndReason end : r.ends)
+    ends.push_back(end == serve::EndReason::Stop ? "stop" : "length");
   const Compared decode = report.times.decode();
   Json json = {{"plan", report.planPath},
                {"device", report.device},
                {"tokens", std::move(tokens)},
                {"tokens_made_up", report.madeUp},
+               {"prompt_tokens", report.promptTokens},
+               {"finish_reasons", std::move(ends)},
                {"ttft_ms", r.ttftMs},
                {"tpot_ms", r.tpotMs},
                {"first_token_ms", std::move(first)},
@@ -120,6 +129,8 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
                  {"kv", homesJson(manifest.kv)},
                  {"device_arena_bytes", manifest.deviceArenaBytes},
                  {"host_slab_bytes", manifest.hostSlabBytes}}}};
+  if (!report.texts.empty())
+    json["texts"] = report.texts;
   addFindings(report.findings, json);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -35,6 +35,7 @@ public:
     const size_t count = request.prompts.size();
     result_.tokens.resize(count);
     result_.firstTokenNs.assign(count, 0);
+    result_.ends.assign(count, EndReason::Length);
     if (request.keepLogits)
       result_.logits.resize(count);
     for (std::vector<int32_t> &tokens : result_.tokens)
@@ -57,6 +58,7 @@ public:
     options.onIteration = [this](const EngineIteration &iteration) { add(iteration); };
     options.onEnd = [this](const EngineEnd &end) { add(end); };
     ASSIGN_OR_RETURN(engine, Engine::create(runtime_, std::move(options)));
+    engine_ = engine.get();
     for (size_t p = 0; p < request_.prompts.size(); ++p) {
       Sampling sampling = request_.sampling;
       sampling.seed += p;
@@ -113,6 +115,10 @@ private:
       gapsOfIteration_.push_back(gap);
     }
     lastTokenNs_[p] = token.visibleNs;
+    if (request_.onToken && !request_.onToken(p, token.token)) {
+      result_.ends[p] = EndReason::Stop;
+      (void)engine_->cancel(token.request); // not known any more: it was the last
+    }
   }
 
   void add(const EngineIteration &iteration) {
@@ -131,6 +137,10 @@ private:
   void add(const EngineEnd &end) {
     if (end.reason == EndReason::Failed && failed_.ok())
       failed_ = absl::Status(end.why.code(), absl::StrCat("prompt ", promptOf(end.request), ", ", end.why.message()));
+    if (end.reason == EndReason::Stop)
+      result_.ends[promptOf(end.request)] = EndReason::Stop;
+    if (request_.onEnd)
+      request_.onEnd(promptOf(end.request));
   }
 
   GenerateResult takeResult() {
@@ -142,6 +152,7 @@ private:
   core::Device &device_;
   const GenerateRequest &request_;
   GenerateResult result_;
+  Engine *engine_ = nullptr;
   absl::Status failed_; // the first that did
   core::DeviceCounters before_;
   std::vector<int64_t> lastTokenNs_; // of each prompt

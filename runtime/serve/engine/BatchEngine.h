@@ -17,11 +17,22 @@
 
 namespace headrace::serve {
 
+// How the next token is taken (kernels/Kernels.h, SampleArgs): penalties on the logits, then temperature, min-p, top-k,
+// top-p.
 struct Sampling {
   float temperature = 0; // 0: greedy
   float topP = 1;
-  uint64_t seed = 0; // of request r: seed + r
+  uint64_t seed = 0;           // of request r: seed + r
+  int64_t topK = 0;            // 0: all
+  float minP = 0;              // of the likeliest token's probability
+  float repetitionPenalty = 1; // of tokens of the prompt and of generated ones
+  float presencePenalty = 0;   // of generated tokens, once each
+  float frequencyPenalty = 0;  // of generated tokens, as often as they are there
+
+  bool penalises() const { return repetitionPenalty != 1 || presencePenalty != 0 || frequencyPenalty != 0; }
 };
+
+enum class EndReason : uint8_t { Stop, Length, Cancelled, Failed };
 
 // An iteration of a batch, once its tokens were read.
 struct IterationSeen {
@@ -54,10 +65,14 @@ struct GenerateRequest {
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition.
   std::function<uint32_t(const ComposedIteration &)> placementOf;
   std::function<void(const IterationSeen &)> onIteration; // called after each
+  // Called with each token as it comes. No: the prompt's reply ends with it, as with a stop token.
+  std::function<bool(size_t prompt, int32_t token)> onToken;
+  std::function<void(size_t prompt)> onEnd; // its last token was told
 };
 
 struct GenerateResult {
   std::vector<std::vector<int32_t>> tokens; // per prompt, new ones only
+  std::vector<EndReason> ends;              // per prompt, Stop or Length
   std::vector<std::vector<float>> logits;   // per prompt: new tokens x vocab, if kept
   std::vector<int64_t> firstTokenNs;        // per prompt, from the start of generate()
   double ttftMs = 0;                        // mean over prompts

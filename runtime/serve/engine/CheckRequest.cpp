@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
@@ -35,6 +36,16 @@ absl::Status checkSampling(int64_t maxNewTokens, const Sampling &sampling) {
     return refuse(absl::StrCat("temperature = ", sampling.temperature, ", expected 0 or more"));
   if (!(sampling.topP > 0 && sampling.topP <= 1))
     return refuse(absl::StrCat("top-p = ", sampling.topP, ", expected more than 0 and at most 1"));
+  if (sampling.topK < 0)
+    return refuse(absl::StrCat("top-k = ", sampling.topK, ", expected 0 for all, or more"));
+  if (!(sampling.minP >= 0 && sampling.minP <= 1))
+    return refuse(absl::StrCat("min-p = ", sampling.minP, ", expected 0 to 1"));
+  if (!(sampling.repetitionPenalty > 0 && std::isfinite(sampling.repetitionPenalty)))
+    return refuse(absl::StrCat("repetition penalty = ", sampling.repetitionPenalty, ", expected more than 0"));
+  for (const auto &[name, penalty] :
+       {std::pair("presence", sampling.presencePenalty), std::pair("frequency", sampling.frequencyPenalty)})
+    if (!(penalty >= -2 && penalty <= 2))
+      return refuse(absl::StrCat(name, " penalty = ", penalty, ", expected -2 to 2"));
   return absl::OkStatus();
 }
 

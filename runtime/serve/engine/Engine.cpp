@@ -103,6 +103,8 @@ absl::Status Engine::refuses(const EngineRequest &request) const {
     return absl::FailedPreconditionError("the request keeps logits, the engine was made without");
   const int64_t longest = *std::max_element(budgets_.begin(), budgets_.end());
   const auto tokens = static_cast<int64_t>(request.prompt.size());
+  if (isStatic() && request.continues != 0)
+    return refuse("the request continues another, expected continuous batching: static batches pad whole prompts");
   if (options_.prefill == Prefill::Whole && tokens > std::max<int64_t>(longest, 1))
     return refuse(absl::StrCat("the prompt has ", tokens, " tokens, without chunked prefill an iteration holds ",
                                std::max<int64_t>(longest, 1)));
@@ -120,6 +122,9 @@ absl::StatusOr<uint64_t> Engine::enlist(EngineRequest request, Sequences &into) 
   const std::scoped_lock lock(mutex_);
   if (closed_)
     return absl::FailedPreconditionError("the engine was shut down, it takes no more requests");
+  if (request.continues != 0 && isLive(request.continues))
+    return absl::FailedPreconditionError(
+        absl::StrCat("request ", request.continues, ", which is to be continued, has not ended"));
   if (free_.empty())
     free_.emplace_back().blocks.reserve(static_cast<size_t>(plan_.metaLayout.maxBlocksPerSequence));
   Sequence &sequence = free_.front();
@@ -132,6 +137,7 @@ absl::StatusOr<uint64_t> Engine::enlist(EngineRequest request, Sequences &into) 
                       .stopTokens = std::move(request.stopTokens),
                       .keepLogits = request.keepLogits,
                       .keepBlocks = request.keepBlocks,
+                      .continues = request.continues,
                       .prefill = tokens,
                       .blocks = std::move(blocks),
                       .self = free_.begin()};
@@ -144,50 +150,13 @@ absl::StatusOr<uint64_t> Engine::enlist(EngineRequest request, Sequences &into) 
   return sequence.id;
 }
 
-absl::StatusOr<uint64_t> Engine::submitPrefilled(EngineRequest request, int32_t firstToken) {
-  RETURN_IF_ERROR(refuses(request));
-  if (request.maxNewTokens < 2)
-    return refuse("a prompt that was prefilled elsewhere with no more tokens to come, expected at least one");
-  const auto tokens = static_cast<int64_t>(request.prompt.size());
-  if (freeSlots_.empty() || blocks_.blocksFor(tokens) > blocks_.freeBlocks())
-    return absl::ResourceExhaustedError(absl::StrCat("no room to join: ", freeSlots_.size(), " of ", limits_.maxNumSeqs,
-                                                     " seats and ", blocks_.freeBlocks(), " KV blocks are free, ",
-                                                     blocks_.blocksFor(tokens), " wanted"));
-  ASSIGN_OR_RETURN(id, enlist(std::move(request), running_));
-  Sequence &sequence = running_.back();
-  RETURN_IF_ERROR(blocks_.grow(sequence.blocks, tokens));
-  sequence.rows = tokens;
-  sequence.sampled = 1;
-  sequence.ids.push_back(firstToken);
-  sequence.slot = freeSlots_.back();
-  freeSlots_.pop_back();
-  return id;
-}
-
-const Engine::Sequence *Engine::find(uint64_t id) const {
-  for (const Sequences *sequences : {&running_, &leaving_, &kept_})
-    for (const Sequence &sequence : *sequences)
-      if (sequence.id == id)
-        return &sequence;
-  return nullptr;
-}
-
-absl::Span<const int32_t> Engine::blocksOf(uint64_t id) const {
-  const Sequence *sequence = find(id);
-  return sequence == nullptr ? absl::Span<const int32_t>() : absl::MakeConstSpan(sequence->blocks);
-}
-
-void Engine::releaseBlocks(uint64_t id) {
-  for (Sequence &sequence : kept_)
-    if (sequence.id == id) {
-      blocks_.release(sequence.blocks);
-      return done_.splice(done_.end(), kept_, sequence.self);
-    }
+bool Engine::isLive(uint64_t id) const {
+  return std::binary_search(live_.begin() + static_cast<std::ptrdiff_t>(liveFrom_), live_.end(), id);
 }
 
 absl::Status Engine::cancel(uint64_t id) {
   const std::scoped_lock lock(mutex_);
-  if (!std::binary_search(live_.begin() + static_cast<std::ptrdiff_t>(liveFrom_), live_.end(), id))
+  if (!isLive(id))
     return absl::NotFoundError(absl::StrCat("request ", id, " is not known: it was not submitted, or has ended"));
   cancels_.push_back(id);
   return absl::OkStatus();
@@ -339,11 +308,11 @@ void Engine::reportWrong() {
 
 void Engine::end(Sequence &sequence, EndReason reason, int64_t ns, absl::Status why) {
   sequence.ended = true;
-  if (sequence.slot < 0 && sequence.rows == 0) // it waits
+  if (!sequence.joined)
     leaving_.splice(leaving_.end(), waiting_, sequence.self);
   if (!isStatic() || reason == EndReason::Failed)
     leave(sequence);
-  EngineEnd told{sequence.id, reason, ns, sequence.startNs, sequence.preemptions, std::move(why)};
+  EngineEnd told{sequence.id, reason, ns, sequence.startNs, sequence.preemptions, sequence.reused, std::move(why)};
   settle(sequence);
   leaveTogether();
   {

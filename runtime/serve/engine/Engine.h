@@ -57,6 +57,9 @@ struct EngineRequest {
   std::vector<int32_t> stopTokens; // it ends when it samples one of these
   bool keepLogits = false;         // needs EngineOptions::logits; while it runs one iteration is in flight
   bool keepBlocks = false;         // its KV blocks stay when it has ended, until releaseBlocks()
+  // One with keepBlocks that has ended, whose blocks become this request's: as far as this prompt is what that one's
+  // prompt and tokens were, nothing is computed again. 0, or one whose blocks were released: none.
+  uint64_t continues = 0;
 };
 
 // A token, once it is visible.
@@ -67,14 +70,13 @@ struct EngineToken {
   absl::Span<const float> logits; // vocab of them where they are kept, valid in the callback
 };
 
-enum class EndReason : uint8_t { Stop, Length, Cancelled, Failed };
-
 struct EngineEnd {
   uint64_t request = 0;
   EndReason reason = EndReason::Length;
   int64_t ns = 0;       // on the device's clock
   int64_t startNs = -1; // of the launch of the first iteration with rows of it; -1: there was none
   uint32_t preemptions = 0;
+  int64_t reusedTokens = 0; // of the prompt, that were in the blocks it took over
   // Of Failed, beginning with the position: Aborted for logits that are not finite, ResourceExhausted where the
   // placement has too few KV blocks for this request alone.
   absl::Status why;
@@ -151,7 +153,8 @@ public:
   Engine(const Engine &) = delete;
   Engine &operator=(const Engine &) = delete;
 
-  // Ids count from 1. checkRequest()'s refusals; FailedPrecondition after shutdown().
+  // Ids count from 1. checkRequest()'s refusals; FailedPrecondition after shutdown(), and while the request that this
+  // one continues has not ended.
   absl::StatusOr<uint64_t> submit(EngineRequest request);
   // The request ends at the next edge of an iteration. NotFound for an id that was not submitted or has ended.
   absl::Status cancel(uint64_t id);
@@ -195,6 +198,8 @@ private:
     Sampling sampling;
     std::vector<int32_t> stopTokens;
     bool keepLogits = false, keepBlocks = false;
+    uint64_t continues = 0; // until its blocks were taken over
+    int64_t reused = 0;     // tokens in them
 
     int64_t prefill = 0; // rows that are brought before it decodes: ids, then `padding`
     int64_t padding = 0;
@@ -203,6 +208,7 @@ private:
     uint32_t inFlight = 0; // iterations in flight that have rows of it, or hold it for a report
     int32_t slot = -1;     // request slot, while it runs
     int32_t decodeId = 0;
+    bool joined = false; // no: it waits
     bool ended = false;
     int64_t startNs = -1; // of its first launch
     uint32_t preemptions = 0;
@@ -237,6 +243,7 @@ private:
   absl::StatusOr<bool> advance();
   absl::StatusOr<uint64_t> enlist(EngineRequest request, Sequences &into);
   absl::Status refuses(const EngineRequest &request) const;
+  bool isLive(uint64_t id) const; // with mutex_ held
   const Sequence *find(uint64_t id) const;
   void cancelNow(uint64_t id);
   bool isStatic() const { return limits_.batching == Batching::Static; }
@@ -247,6 +254,7 @@ private:
   absl::StatusOr<bool> launchAt(const EngineEdge &edge);
   absl::StatusOr<bool> launchComposed(const EngineEdge &edge);
   void join();
+  bool takeOver(Sequence &sequence);
   void padBatch();
   bool composed(const EngineEdge &edge);
   void cutToBucket(EngineEdge edge);

@@ -23,13 +23,15 @@ void Engine::join() {
   if (isStatic() && running_.empty() && inFlight() > 0)
     return; // a batch is formed of all blocks
   if (running_.empty() && inFlight() > 0 && !waiting_.empty() &&
-      !scheduler_.hasRoom(waiting_.front().view(), blocks_.freeBlocks()))
+      !(takeOver(waiting_.front()) && scheduler_.hasRoom(waiting_.front().view(), blocks_.freeBlocks())))
     return;
   for (const Sequence &sequence : running_)
     views_.push_back(sequence.view());
-  while (!waiting_.empty() && scheduler_.mayJoin(views_, waiting_.front().view(), blocks_.freeBlocks())) {
+  while (!waiting_.empty() && takeOver(waiting_.front()) &&
+         scheduler_.mayJoin(views_, waiting_.front().view(), blocks_.freeBlocks())) {
     Sequence &sequence = waiting_.front();
     views_.push_back(sequence.view());
+    sequence.joined = true;
     sequence.slot = freeSlots_.back();
     freeSlots_.pop_back();
     running_.splice(running_.end(), waiting_, sequence.self);
@@ -147,6 +149,7 @@ void Engine::preempt() {
     sequence.rows = sequence.padding = 0;
     freeSlots_.push_back(sequence.slot);
     sequence.slot = -1;
+    sequence.joined = false;
     waiting_.splice(waiting_.begin(), running_, sequence.self);
   }
 }

@@ -32,7 +32,7 @@ bool Scheduler::mayJoin(absl::Span<const SequenceView> running, const SequenceVi
     return true;
   if (limits_.batching == Batching::Static)
     return mayJoinBatch(running, head, freeBlocks);
-  int64_t left = freeBlocks - blocksFor(head.prefill);
+  int64_t left = freeBlocks - std::max<int64_t>(0, blocksFor(head.prefill) - head.blocks);
   for (const SequenceView &one : running)
     left -= std::max<int64_t>(0, blocksFor(one.prefill) - one.blocks);
   return left >= limits_.watermarkBlocks;

@@ -71,7 +71,7 @@ public:
 
   // The same where nothing runs and iterations are in flight whose ends give blocks back: it may wait for them.
   bool hasRoom(const SequenceView &head, int64_t freeBlocks) const {
-    return freeBlocks - blocksFor(head.prefill) >= limits_.watermarkBlocks;
+    return freeBlocks - (blocksFor(head.prefill) - head.blocks) >= limits_.watermarkBlocks;
   }
 
   // Composes an iteration of at most `budget` tokens where it has rows of prompts; 0: prompts are brought one row at a

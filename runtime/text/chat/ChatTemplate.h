@@ -36,6 +36,8 @@ public:
   // bos_token, eos_token and the other special tokens of tokenizer_config.json are its variables. NotFound names what
   // was looked for; InvalidArgument begins with the file (and the template's line).
   static absl::StatusOr<ChatTemplate> open(const std::string &folder);
+  // The same with this file as the template.
+  static absl::StatusOr<ChatTemplate> open(const std::string &folder, const std::string &file);
   // `path` begins messages; `variables` is a JSON object of texts such as bos_token, or empty.
   static absl::StatusOr<ChatTemplate> parse(std::string_view source, const std::string &path,
                                             std::string_view variables = "");

@@ -32,6 +32,22 @@ TEST(KvBlocks, GrowingWithinABlockTakesNone) {
   EXPECT_THAT(table, ElementsAre(1));
 }
 
+TEST(KvBlocks, ShrinkingTakesBackWhatIsBehindSoManyTokens) {
+  KvBlocks blocks(6, 4);
+  std::vector<int32_t> table;
+  ASSERT_TRUE(blocks.grow(table, 20).ok());
+  blocks.shrink(table, 20);
+  EXPECT_THAT(table, ElementsAre(1, 2, 3, 4, 5));
+  blocks.shrink(table, 9); // three blocks of 4 hold 12
+  EXPECT_THAT(table, ElementsAre(1, 2, 3));
+  EXPECT_EQ(blocks.freeBlocks(), 2);
+  EXPECT_EQ(blocks.endOfUse(), 4);
+  blocks.shrink(table, 0);
+  EXPECT_TRUE(table.empty());
+  EXPECT_EQ(blocks.freeBlocks(), 5);
+  EXPECT_EQ(blocks.endOfUse(), 1);
+}
+
 TEST(KvBlocks, TakesNothingWhenTooFewAreFree) {
   KvBlocks blocks(4, 4);
   std::vector<int32_t> a, b;

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// KV blocks that come to a sequence from elsewhere, or stay when it has ended.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/serve/engine/Engine.h"
+
+namespace headrace::serve {
+
+absl::StatusOr<uint64_t> Engine::submitPrefilled(EngineRequest request, int32_t firstToken) {
+  RETURN_IF_ERROR(refuses(request));
+  if (request.maxNewTokens < 2)
+    return absl::InvalidArgumentError(
+        "a prompt that was prefilled elsewhere with no more tokens to come, expected at least one");
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  if (freeSlots_.empty() || blocks_.blocksFor(tokens) > blocks_.freeBlocks())
+    return absl::ResourceExhaustedError(absl::StrCat("no room to join: ", freeSlots_.size(), " of ", limits_.maxNumSeqs,
+                                                     " seats and ", blocks_.freeBlocks(), " KV blocks are free, ",
+                                                     blocks_.blocksFor(tokens), " wanted"));
+  ASSIGN_OR_RETURN(id, enlist(std::move(request), running_));
+  Sequence &sequence = running_.back();
+  RETURN_IF_ERROR(blocks_.grow(sequence.blocks, tokens));
+  sequence.rows = tokens;
+  sequence.sampled = 1;
+  sequence.ids.push_back(firstToken);
+  sequence.joined = true;
+  sequence.slot = freeSlots_.back();
+  freeSlots_.pop_back();
+  return id;
+}
+
+const Engine::Sequence *Engine::find(uint64_t id) const {
+  for (const Sequences *sequences : {&running_, &leaving_, &kept_})
+    for (const Sequence &sequence : *sequences)
+      if (sequence.id == id)
+        return &sequence;
+  return nullptr;
+}
+
+absl::Span<const int32_t> Engine::blocksOf(uint64_t id) const {
+  const Sequence *sequence = find(id);
+  return sequence == nullptr ? absl::Span<const int32_t>() : absl::MakeConstSpan(sequence->blocks);
+}
+
+void Engine::releaseBlocks(uint64_t id) {
+  for (Sequence &sequence : kept_)
+    if (sequence.id == id) {
+      blocks_.release(sequence.blocks);
+      return done_.splice(done_.end(), kept_, sequence.self);
+    }
+}
+
+// False: what it continues has rows in flight, which write to the blocks.
+bool Engine::takeOver(Sequence &sequence) {
+  if (sequence.continues == 0)
+    return true;
+  const auto isIt = [id = sequence.continues](const Sequence &other) { return other.id == id; };
+  if (std::any_of(leaving_.begin(), leaving_.end(), isIt))
+    return false;
+  sequence.continues = 0;
+  const auto kept = std::find_if(kept_.begin(), kept_.end(), isIt);
+  if (kept == kept_.end())
+    return true;
+  // Of its rows those whose ids are known; and a row at least is computed, to sample from.
+  const int64_t rows = std::min(kept->rows, static_cast<int64_t>(kept->ids.size()));
+  const int64_t most = std::min(rows, static_cast<int64_t>(sequence.ids.size()) - 1);
+  const auto differs = std::mismatch(kept->ids.begin(), kept->ids.begin() + most, sequence.ids.begin()).first;
+  sequence.rows = sequence.reused = differs - kept->ids.begin();
+  blocks_.shrink(kept->blocks, sequence.reused);
+  sequence.blocks.swap(kept->blocks);
+  done_.splice(done_.end(), kept_, kept);
+  return true;
+}
+
+} // namespace headrace::serve

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/ChatModel.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
+#include "runtime/core/TransitionPaths.h"
+#include "runtime/plan/PlacementTable.h"
+#include "tools/commands/Devices.h"
+#include "tools/commands/InputErrors.h"
+#include "tools/commands/Outputs.h"
+#include "tools/commands/Progress.h"
+#include "tools/commands/RunSetup.h"
+#include "tools/commands/SamplingOf.h"
+
+namespace headrace::tools {
+namespace {
+
+using model::cat;
+
+constexpr int64_t kDefaultContext = 4096; // llama.cpp's
+
+} // namespace
+
+absl::StatusOr<std::unique_ptr<ChatModel>> ChatModel::open(const ChatOptions &options) {
+  std::unique_ptr<ChatModel> model(new ChatModel(options));
+  RETURN_IF_ERROR(model->openSource());
+  return model;
+}
+
+ChatModel::~ChatModel() {
+  if (engine_ != nullptr)
+    engine_->releaseBlocks(last_);
+}
+
+absl::Status ChatModel::openSource() {
+  RETURN_IF_ERROR(checkWeightFlags(options_.weights));
+  ASSIGN_OR_RETURN(stopIds, parseIds(options_.sampling.stopIds, "command line: --stop-ids"));
+  Outputs outputs(false); // it has none
+  ASSIGN_OR_RETURN(source, RunSource::open(options_.job, options_.linkBandwidth, outputs));
+  ASSIGN_OR_RETURN(device, makeDevice(deviceName(options_.device, source.hardware()), options_.device));
+  if (!device->holdsData())
+    return absl::FailedPreconditionError(
+        cat("--device ", device->kind(), " holds no data: expected host or cuda, which have something to say"));
+  device_ = std::move(device);
+  if (options_.placement)
+    RETURN_IF_ERROR(source.checkPlacement(*options_.placement));
+  ASSIGN_OR_RETURN(text, TextModel::open(options_.text, source.folder(), source.model()));
+  text_.emplace(std::move(text));
+  RETURN_IF_ERROR(text_->openTemplate());
+  const SamplingFlags sampling = withDefaults(options_.sampling, text_->generation());
+  RETURN_IF_ERROR(checkSamplingFlags(sampling));
+  sampling_ = samplingOf(sampling, options_.seed);
+  stopIds_ = std::move(stopIds);
+  RETURN_IF_ERROR(checkStopIds(stopIds_, source.model().vocab));
+  const std::vector<int32_t> ends = text_->endIds();
+  stopIds_.insert(stopIds_.end(), ends.begin(), ends.end());
+  ASSIGN_OR_RETURN(weights, openWeights(options_.weights, source.weights()));
+  weights_ = std::move(weights);
+  text_->tell(options_.sampling, sampling, ends);
+  source.fit(1, std::min(source.mostContext(), kDefaultContext));
+  source_.emplace(std::move(source));
+  return absl::OkStatus();
+}
+
+uint32_t ChatModel::placementOf(const plan::IterationSize &size) const {
+  return options_.placement.value_or(plan::chosenPlacement(plan_, size).value_or(0));
+}
+
+absl::Status ChatModel::load() {
+  ASSIGN_OR_RETURN(plan, std::move(*source_).makePlan());
+  plan_ = std::move(plan);
+  source_.reset();
+  if (options_.placement)
+    RETURN_IF_ERROR(checkPlacement(*options_.placement, plan_));
+  RETURN_IF_ERROR(core::TransitionPaths::check(plan_));
+  core::DeviceOptions device;
+  device.linkBandwidth = options_.linkBandwidth;
+  core::LoadOptions loading;
+  loading.placement = placementOf({1, 1, 1});
+  {
+    Progress progress("loading", Amount::Bytes);
+    loading.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
+    ASSIGN_OR_RETURN(runtime, core::Runtime::load(plan_, *device_, device, weights_.get(), loading));
+    runtime_ = std::move(runtime);
+  }
+  weights_.reset(); // the homes are filled; the files are no longer needed
+  return makeEngine();
+}
+
+absl::Status ChatModel::makeEngine() {
+  serve::EngineOptions options;
+  options.watermark = 0; // one conversation
+  options.maxNumSeqs = 1;
+  if (!options_.placement && !plan_.choices.empty())
+    options.placementOf = [this](const serve::ComposedIteration &next) { return placementOf(next); };
+  options.onToken = [this](const serve::EngineToken &token) { take(token); };
+  options.onEnd = [this](const serve::EngineEnd &end) { take(end); };
+  ASSIGN_OR_RETURN(engine, serve::Engine::create(*runtime_, std::move(options)));
+  engine_ = std::move(engine);
+  return absl::OkStatus();
+}
+
+void ChatModel::Making::show(const std::string &piece) {
+  reply.text += piece;
+  if (!piece.empty())
+    onText(piece);
+}
+
+void ChatModel::take(const serve::EngineToken &token) {
+  Making &now = *making_;
+  now.reply.tokens.push_back(token.token);
+  const int64_t ns = token.visibleNs - now.askedNs;
+  if (now.reply.tokens.size() == 1)
+    now.reply.firstTokenNs = ns;
+  now.reply.lastTokenNs = ns;
+  now.show(now.text.push(token.token));
+  if (now.text.stopped()) {
+    now.stopped = true;
+    (void)engine_->cancel(token.request); // not known any more: it was the last
+  }
+}
+
+void ChatModel::take(const serve::EngineEnd &end) {
+  Making &now = *making_;
+  now.over = true;
+  now.reply.end = now.stopped ? serve::EndReason::Stop : end.reason;
+  now.reply.cachedTokens = end.reusedTokens;
+  now.failed = end.why;
+  now.show(now.text.finish());
+}
+
+absl::StatusOr<ChatReply> ChatModel::reply(const std::vector<int32_t> &prompt,
+                                           const std::function<void(std::string_view)> &onText,
+                                           const std::function<bool()> &isInterrupted) {
+  const auto tokens = static_cast<int64_t>(prompt.size());
+  const int64_t blocks = (plan_.kvBlocks - 1) * plan_.blockTokens;
+  const int64_t left = std::min(plan_.maxContext, blocks) - tokens;
+  if (left < 1)
+    return absl::OutOfRangeError(cat(tokens, " tokens, and at least one of the reply: expected at most the context of ",
+                                     tokens + left, " (--context)"));
+  Making making(text_->tokenizer(), options_.text, onText, device_->nowNs());
+  making.reply.promptTokens = tokens;
+  ASSIGN_OR_RETURN(id, engine_->submit({.prompt = prompt,
+                                        .maxNewTokens = std::min(left, options_.maxNewTokens.value_or(left)),
+                                        .sampling = sampling_,
+                                        .stopTokens = stopIds_,
+                                        .keepBlocks = true,
+                                        .continues = last_}));
+  last_ = id;
+  making_ = &making;
+  bool cancelled = false;
+  absl::Status status;
+  for (bool more = true; more && status.ok();) {
+    if (!cancelled && !making.over && isInterrupted())
+      cancelled = engine_->cancel(id).ok();
+    const absl::StatusOr<bool> stepped = engine_->step();
+    status = stepped.status();
+    more = stepped.ok() && *stepped;
+  }
+  making_ = nullptr;
+  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(making.failed);
+  return std::move(making.reply);
+}
+
+} // namespace headrace::tools

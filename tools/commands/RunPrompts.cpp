@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/RunPrompts.h"
+
+#include <algorithm>
+
+#include "runtime/base/FileIo.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
+#include "tools/commands/InputErrors.h"
+
+namespace headrace::tools {
+namespace {
+
+using model::cat;
+
+constexpr int64_t kNewTokensOfIds = 16, kNewTokensOfText = 128;
+
+absl::StatusOr<Prompts> readPrompts(const PromptFlags &flags, int64_t vocab, uint64_t seed) {
+  if (flags.randomLength)
+    return randomPrompts(flags.count.value_or(1), *flags.randomLength, vocab, seed);
+  if (!flags.idsFile.empty())
+    return readPromptIds(flags.idsFile);
+  // Ids hold digits, commas and semicolons only; anything else that names a file is one.
+  if (model::isRegularFile(*flags.ids))
+    return readPromptIds(*flags.ids);
+  if (flags.ids->find_first_of("./") != std::string::npos)
+    return badFlag("--prompt-ids", *flags.ids, "token ids such as \"1,2,3;4,5\", or a file of them that is there");
+  return parsePromptIds(*flags.ids, "command line: --prompt-ids");
+}
+
+const std::vector<int32_t> &longestOf(const Prompts &prompts) {
+  return *std::max_element(prompts.begin(), prompts.end(),
+                           [](const auto &a, const auto &b) { return a.size() < b.size(); });
+}
+
+} // namespace
+
+absl::Status checkPromptFlags(const PromptFlags &flags, const TextFlags &text) {
+  const int ways = (flags.ids ? 1 : 0) + (flags.idsFile.empty() ? 0 : 1) + (flags.randomLength ? 1 : 0) + isText(flags);
+  if (ways != 1)
+    return badUsage("expected one of --prompt, --prompt-file and --messages, or --prompt-ids, --prompt-ids-file or "
+                    "--random-input-len");
+  if (const std::string flag = textFlagOf(text); !isText(flags) && !flag.empty())
+    return badUsage(cat(flag, " beside token ids: expected a text (--prompt, --prompt-file, --messages)"));
+  const int64_t count = flags.count.value_or(1);
+  if (flags.randomLength && *flags.randomLength > (int64_t{1} << 31) / count)
+    return badNumber("--random-input-len", *flags.randomLength, cat("at most 2^31 tokens in all ", count, " prompts"));
+  if (flags.count && !flags.randomLength)
+    return badNumber("--num-prompts", count, "--random-input-len beside it: other prompts are as many as are given");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunPrompts> readRunPrompts(const RunOptions &options, const RunSource &source) {
+  RunPrompts out;
+  const bool text = isText(options.prompts);
+  if (text) {
+    ASSIGN_OR_RETURN(opened, TextModel::open(options.text, source.folder(), source.model()));
+    out.text.emplace(std::move(opened));
+    ASSIGN_OR_RETURN(prompts, out.text->prompts(options.prompts));
+    out.prompts = std::move(prompts);
+  } else {
+    ASSIGN_OR_RETURN(prompts, readPrompts(options.prompts, source.model().vocab, options.seed));
+    out.prompts = std::move(prompts);
+  }
+  const std::vector<int32_t> &longest = longestOf(out.prompts);
+  const auto tokens = static_cast<int64_t>(longest.size());
+  const int64_t left = source.mostContext() - tokens;
+  out.maxNewTokens =
+      options.maxNewTokens.value_or(text ? std::clamp<int64_t>(left, 1, kNewTokensOfText) : kNewTokensOfIds);
+  // Of a plan or a job that says its context, that is for checkPrompts() to say.
+  if (const int64_t positions = source.model().maxPositions; out.maxNewTokens > positions - tokens)
+    return absl::InvalidArgumentError(cat("prompt ", &longest - out.prompts.data(), " of ", tokens, " tokens with its ",
+                                          out.maxNewTokens, " new tokens: expected at most the ", positions,
+                                          " positions of ", source.model().name));
+  return out;
+}
+
+} // namespace headrace::tools
