@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every golden tokenizer answers as the packages did that made it: on its examples, on random strings and on random
-// ids, of which a share is tried, all with HEADRACE_LONG. And text as tokens come is the text of all of them.
+// Every golden tokenizer answers as the packages did that made it: on its examples, on random strings, random ids
+// and every character, of which a share is tried, all with HEADRACE_LONG. And text as tokens come is the text of all of
+// them.
 //
 // HEADRACE_TEXT_PRINT="NAME KIND GROUP" prints our answers in a group instead, as make_tokenizers.py --print does.
 #include <algorithm>
@@ -76,6 +77,13 @@ Json answersToString(const std::string &name, const Tokenizer &tokenizer, const 
           {"hidden", tokenizer.decode(ids, false)}};
 }
 
+Json answerOf(const std::string &name, const Tokenizer &tokenizer, const RandomStrings &strings,
+              const std::string &kind, uint64_t number) {
+  if (kind == "ids")
+    return answersToIds(tokenizer, randomIds(number, tokenizer.size()));
+  return answersToString(name, tokenizer, kind == "characters" ? everyCharacter(number) : strings.string(number));
+}
+
 // Ids: their number and each in four bytes; a text: the number of its bytes in four, and these.
 void appendPacked(const Json &value, std::string &bytes) {
   const auto number = [&](uint32_t n) {
@@ -106,12 +114,14 @@ std::string hex(const std::string &bytes) {
 
 TEST(RandomText, IsDrawnAsThePackagesWereAsked) {
   const RandomStrings strings(folderOf("random-strings.json"));
-  std::string texts, ids;
+  std::string texts, ids, characters;
   for (uint64_t n = 0; n < 5000; ++n) {
     appendPacked(strings.string(n), texts);
     appendPacked(randomIds(n, 1000), ids);
   }
-  EXPECT_THAT(linesOf(folderOf("drawn.digests")), testing::ElementsAre(hex(texts), hex(ids)));
+  for (uint64_t n = 0; n < 17'408; ++n)
+    appendPacked(everyCharacter(n), characters);
+  EXPECT_THAT(linesOf(folderOf("drawn.digests")), testing::ElementsAre(hex(texts), hex(ids), hex(characters)));
 }
 
 class TextGolden : public testing::TestWithParam<std::string> {
@@ -123,9 +133,7 @@ protected:
   }
 
   Json answer(const std::string &kind, uint64_t number) const {
-    if (kind == "ids")
-      return answersToIds(*tokenizer_, randomIds(number, tokenizer_->size()));
-    return answersToString(GetParam(), *tokenizer_, strings_.string(number));
+    return answerOf(GetParam(), *tokenizer_, strings_, kind, number);
   }
 
   // Compares every `step`th group, all with HEADRACE_LONG.
@@ -162,9 +170,11 @@ TEST_P(TextGolden, ExamplesAreThePackages) {
     EXPECT_EQ(answersToString(GetParam(), *tokenizer_, example["text"]).dump(), example.dump());
 }
 
-TEST_P(TextGolden, RandomStringsAreThePackages) { compare("strings", 20); }
+TEST_P(TextGolden, RandomStringsAreThePackages) { compare("strings", 10); }
 
 TEST_P(TextGolden, TextOfRandomIdsIsThePackages) { compare("ids", 10); }
+
+TEST_P(TextGolden, EveryCharacterIsThePackages) { compare("characters", 50); }
 
 TEST_P(TextGolden, TextAsTokensComeIsTheWhole) {
   const uint64_t sequences = std::getenv("HEADRACE_LONG") != nullptr ? 20'000 : 2'000;
@@ -196,11 +206,8 @@ bool printsAGroup(const char *what) {
   }
   const RandomStrings strings(folderOf("random-strings.json"));
   for (uint64_t n = group * kStringsOfAGroup; n < (group + 1) * kStringsOfAGroup; ++n) {
-    const Json answer = kind == "ids" ? answersToIds(**tokenizer, randomIds(n, (*tokenizer)->size()))
-                                      : answersToString(name, **tokenizer, strings.string(n));
     // As Python's json prints it.
-    std::string line = answer.dump(-1, ' ', true);
-    std::cout << line << "\n";
+    std::cout << answerOf(name, **tokenizer, strings, kind, n).dump(-1, ' ', true) << "\n";
   }
   return true;
 }

@@ -6,13 +6,14 @@ answer on random strings and ids, as digests; text/README.md says what they are 
     python make_tokenizers.py NAME...            only these
     python make_tokenizers.py --check [NAME...]  does the same and compares with the committed files; writes nothing
     python make_tokenizers.py --print NAME KIND GROUP
-                                                 what the package answers in one group, a line each; KIND is strings or
-                                                 ids. HEADRACE_TEXT_PRINT="NAME KIND GROUP" of text_golden_test prints
-                                                 what we answer, in the same form
+                                                 what the package answers in one group, a line each; KIND is strings,
+                                                 ids or characters. HEADRACE_TEXT_PRINT="NAME KIND GROUP" of
+                                                 text_golden_test prints what we answer, in the same form
 """
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import struct
@@ -24,11 +25,10 @@ import sentencepiece  # noqa: E402
 import tokenizers  # noqa: E402
 
 import tokenizer_files  # noqa: E402
-from text_random import RandomStrings, random_ids, xxh64  # noqa: E402
+from text_random import RandomStrings, every_character, random_ids, xxh64  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent / "text"
-STRINGS = 100_000
-SEQUENCES = 20_000  # of ids
+COUNTS = dict(strings=100_000, ids=20_000, characters=17_408)
 GROUP = 50
 
 
@@ -98,23 +98,25 @@ class Answers:
 
     def group(self, kind, group):
         numbers = range(group * GROUP, (group + 1) * GROUP)
-        if kind == "strings":
-            return [answers_to_string(self.package, self.strings.string(n)) for n in numbers]
-        return [answers_to_ids(self.package, random_ids(n, self.package.size)) for n in numbers]
+        if kind == "ids":
+            return [answers_to_ids(self.package, random_ids(n, self.package.size)) for n in numbers]
+        text = every_character if kind == "characters" else self.strings.string
+        return [answers_to_string(self.package, text(n)) for n in numbers]
 
-    def digests(self, kind, count):
+    def digests(self, kind):
         lines = []
-        for group in range(count // GROUP):
+        for group in range(math.ceil(COUNTS[kind] / GROUP)):
             data = b"".join(packed(value) for answer in self.group(kind, group) for value in answer.values())
             lines.append(f"{xxh64(data):016x}\n")
         return "".join(lines)
 
 
 def drawn():
-    """What C++ must draw alike: a digest of the first strings, and one of the first ids for 1,000 tokens."""
+    """What C++ must draw alike: a digest of the first strings, of the first ids for 1,000 tokens, of all characters."""
     strings = RandomStrings()
     packs = (b"".join(packed(strings.string(n)) for n in range(5000)),
-             b"".join(packed(random_ids(n, 1000)) for n in range(5000)))
+             b"".join(packed(random_ids(n, 1000)) for n in range(5000)),
+             b"".join(packed(every_character(n)) for n in range(COUNTS["characters"])))
     return "".join(f"{xxh64(pack):016x}\n" for pack in packs)
 
 
@@ -145,8 +147,8 @@ def make(name, checking):
     package = opened(name)
     answers = Answers(package)
     same &= put(folder / "examples.json", examples(package), checking)
-    same &= put(folder / "strings.digests", answers.digests("strings", STRINGS), checking)
-    same &= put(folder / "ids.digests", answers.digests("ids", SEQUENCES), checking)
+    for kind in COUNTS:
+        same &= put(folder / f"{kind}.digests", answers.digests(kind), checking)
     said = "made" if not checking else "as committed" if same else "DIFFERENT"
     print(f"{name}: {package.size} tokens, {said}", flush=True)
     return same

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/golden/text is drawn from and hashed with: SplitMix64, random strings and random ids, XXH64.
+"""What tests/golden/text is drawn from and hashed with: SplitMix64, random strings and random ids, every character, XXH64.
 
 tests/support/RandomText.h draws the same in C++; the tables that both read are text/random-strings.json.
 """
@@ -63,6 +63,12 @@ class RandomStrings:
         first, last = part["ranges"][rng.below(len(part["ranges"]))]
         code = first + rng.below(last - first + 1)
         return chr(code - 0x800 if 0xD800 <= code <= 0xDFFF else code)
+
+
+def every_character(number):
+    """64 code points, between letters, digits and spaces; 17,408 numbers take all there are."""
+    codes = [c for c in range(64 * number, 64 * number + 64) if c <= 0x10FFFF and not 0xD800 <= c <= 0xDFFF]
+    return "".join(f"x{chr(c)}1{chr(c)}{chr(c)} " for c in codes)
 
 
 def random_ids(number, size):

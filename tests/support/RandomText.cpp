@@ -96,4 +96,16 @@ std::vector<int32_t> randomIds(uint64_t number, int64_t size) {
   return ids;
 }
 
+std::string everyCharacter(uint64_t number) {
+  std::string text;
+  for (uint64_t code = 64 * number; code < 64 * (number + 1) && code <= 0x10FFFF; ++code) {
+    if (code >= 0xD800 && code <= 0xDFFF)
+      continue;
+    std::string one;
+    appendUtf8(code, one);
+    text += "x" + one + "1" + one + one + " ";
+  }
+  return text;
+}
+
 } // namespace headrace::text

@@ -42,4 +42,7 @@ private:
 // Sequence `number` of ids for a tokenizer of `size` tokens; a few are no token's.
 std::vector<int32_t> randomIds(uint64_t number, int64_t size);
 
+// 64 code points, between letters, digits and spaces; 17,408 numbers take all there are.
+std::string everyCharacter(uint64_t number);
+
 } // namespace headrace::text
