@@ -34,10 +34,9 @@ std::vector<Value> splitAtSpaces(Machine &machine, std::string_view text, int64_
   std::vector<Value> parts;
   for (text = stripLeft(text); !text.empty(); text = stripLeft(text)) {
     size_t end = 0;
-    if (most >= 0 && static_cast<int64_t>(parts.size()) >= most) {
-      text = stripRight(text);
+    if (most >= 0 && static_cast<int64_t>(parts.size()) >= most)
       end = text.size();
-    } else
+    else
       for (size_t at = 0; at < text.size() && !isSpace(nextCodePoint(text, at));)
         end = at;
     parts.push_back(machine.text(std::string(text.substr(0, end))));
@@ -50,10 +49,9 @@ std::vector<Value> splitAtSpacesFromRight(Machine &machine, std::string_view tex
   std::vector<Value> parts;
   for (text = stripRight(text); !text.empty(); text = stripRight(text)) {
     size_t begin = text.size();
-    if (static_cast<int64_t>(parts.size()) >= most) {
-      text = stripLeft(text);
+    if (static_cast<int64_t>(parts.size()) >= most)
       begin = 0;
-    } else
+    else
       for (size_t at = text.size(); at > 0 && !isSpace(previousCodePoint(text, at));)
         begin = at;
     parts.push_back(machine.text(std::string(text.substr(begin))));
