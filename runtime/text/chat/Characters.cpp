@@ -12,7 +12,8 @@
 namespace headrace::text::jinja {
 namespace {
 
-constexpr char32_t kSharpS = 0xDF, kDottedI = 0x130, kSigma = 0x3A3, kFinalSigma = 0x3C2, kIotaBelow = 0x345, kPerispomeni = 0x342;
+constexpr char32_t kSharpS = 0xDF, kDottedI = 0x130, kSigma = 0x3A3, kFinalSigma = 0x3C2, kIotaBelow = 0x345,
+                   kPerispomeni = 0x342;
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 char32_t simpleUpper(char32_t c) { return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))); }
