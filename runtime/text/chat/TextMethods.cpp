@@ -27,6 +27,7 @@ template <Side side> Value stripMethod(Machine &machine, const Value &self, cons
 
 template <std::string (*change)(std::string_view)>
 Value changed(Machine &machine, const Value &self, const Arguments &) {
+  machine.heap().examine(self.text().size());
   return machine.text(change(self.text()));
 }
 
@@ -178,10 +179,11 @@ Value indexMethod(Machine &machine, const Value &self, const Arguments &argument
   return found;
 }
 
-Value countMethod(Machine &, const Value &self, const Arguments &arguments) {
+Value countMethod(Machine &machine, const Value &self, const Arguments &arguments) {
   const std::string &what = textOf(arguments[0]);
   if (what.empty())
     return Value::integer(self.codePoints() + 1);
+  machine.heap().examine(self.text().size());
   int64_t count = 0;
   for (size_t at = findText(self.text(), what); at != kNone; at = findText(self.text(), what, at + what.size()))
     ++count;
@@ -200,7 +202,8 @@ template <bool fromRight> Value partitionMethod(Machine &machine, const Value &s
   return makeSequence(machine.heap(), std::move(parts), Flavor::Tuple);
 }
 
-template <bool (*is)(char32_t)> Value everyCharacter(Machine &, const Value &self, const Arguments &) {
+template <bool (*is)(char32_t)> Value everyCharacter(Machine &machine, const Value &self, const Arguments &) {
+  machine.heap().examine(self.text().size());
   const std::string &text = self.text();
   for (size_t at = 0; at < text.size();)
     if (!is(nextCodePoint(text, at)))
@@ -209,7 +212,8 @@ template <bool (*is)(char32_t)> Value everyCharacter(Machine &, const Value &sel
 }
 bool isAlphanumeric(char32_t c) { return isLetter(c) || isDigitCharacter(c); }
 
-template <bool (*is)(std::string_view)> Value asWhole(Machine &, const Value &self, const Arguments &) {
+template <bool (*is)(std::string_view)> Value asWhole(Machine &machine, const Value &self, const Arguments &) {
+  machine.heap().examine(self.text().size());
   return Value::boolean(is(self.text()));
 }
 
