@@ -16,7 +16,8 @@ NOUNS = (
 VERBS = (
     "brings takes gives holds keeps moves carries opens closes fills empties turns stops begins ends waits reads "
     "writes copies sends receives counts measures compares chooses plans builds runs starts finishes allocates frees "
-    "loads stores computes returns calls checks finds loses shows hides grows shrinks rises falls remembers forgets").split()
+    "loads stores computes returns calls checks finds loses shows hides grows shrinks rises falls remembers "
+    "forgets").split()
 ADJECTIVES = (
     "small large long short fast slow cold warm old new early late high low deep shallow narrow wide empty full quiet "
     "loud simple difficult exact random second first last next previous local remote resident offloaded").split()

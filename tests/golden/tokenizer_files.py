@@ -108,8 +108,8 @@ def gpt2():
                  post_processor=bytes_of_words(use_regex=True, trim_offsets=False), decoder=bytes_of_words(True, True))
 
 
-def llama3():
-    tokens, merges = byte_level(2000, LLAMA3, seed=2)
+def llama3(size=2000):
+    tokens, merges = byte_level(size, LLAMA3, seed=2)
     # Every fifth merge of the rarer half is left out: ignore_merges alone reaches what it makes.
     merges = [m for i, m in enumerate(merges) if i < len(merges) // 2 or i % 5]
     names = ["<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|start_header_id|>",
@@ -123,8 +123,8 @@ def llama3():
         decoder=bytes_of_words(True, True))
 
 
-def qwen():
-    tokens, merges = byte_level(1800, QWEN2, seed=3)
+def qwen(size=1800):
+    tokens, merges = byte_level(size, QWEN2, seed=3)
     names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>", "</think>"]
     added_tokens = [added(len(tokens) + i, name, special=i < 3) for i, name in enumerate(names)]
     return parts(bpe(numbered(tokens), merges, continuing_subword_prefix="", end_of_word_suffix=""), added_tokens,
@@ -132,8 +132,8 @@ def qwen():
                  post_processor=bytes_of_words(trim_offsets=False), decoder=bytes_of_words(trim_offsets=False))
 
 
-def llama2():
-    tokens, merges = metaspace(1200, LATIN + ("russian", "greek"), seed=4)
+def llama2(size=1200, languages=LATIN + ("russian", "greek")):
+    tokens, merges = metaspace(size, languages, seed=4)
     names = ["<unk>", "<s>", "</s>"]
     model = bpe(numbered(names + BYTES + tokens), merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
     return parts(
@@ -212,14 +212,16 @@ def components():
 
 
 
-def as_json(make, merges_as_text=False):
-    def files():
-        # Read and written by the package: what it cannot read is no tokenizer.json.
-        content = json.loads(Tokenizer.from_str(json.dumps(make())).to_str())
-        if merges_as_text:  # as files were before its version 0.20
-            content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
-        return {"tokenizer.json": json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n"}
-    return files
+def tokenizer_json(content, merges_as_text=False):
+    """Read and written by the package: what it cannot read is no tokenizer.json."""
+    content = json.loads(Tokenizer.from_str(json.dumps(content)).to_str())
+    if merges_as_text:  # as files were before its version 0.20
+        content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def as_json(make, **options):
+    return lambda: {"tokenizer.json": tokenizer_json(make(), **options)}
 
 
 def opt():
@@ -245,8 +247,8 @@ def sentencepiece_model():
     corpus = Corpus(10, LATIN + ("russian",))
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(corpus.text(CORPUS_SIZE).split("\n")), model_writer=model, vocab_size=1400,
-        model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True,
-        allow_whitespace_only_pieces=True, num_threads=1, minloglevel=2)
+        model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        split_digits=True, allow_whitespace_only_pieces=True, num_threads=1, minloglevel=2)
     config = dict(tokenizer_class="LlamaTokenizer", add_bos_token=True, add_eos_token=False, bos_token="<s>",
                   eos_token="</s>", unk_token="<unk>", legacy=False)
     return {"tokenizer.model": model.getvalue(), "tokenizer_config.json": json.dumps(config) + "\n"}

@@ -190,9 +190,10 @@ private:
     };
     std::fprintf(
         stderr,
-        "%ld turns: %ld tokens of prompts, %ld of them in the KV cache; %ld new ones; TTFT %.3f ms, TPOT %.3f ms\n",
-        static_cast<long>(turns_), static_cast<long>(promptTokens_), static_cast<long>(cachedTokens_),
-        static_cast<long>(newTokens_), meanMs(firstNs_, replies_), meanMs(gapNs_, gaps_));
+        "%ld turn%s: %ld tokens of prompts, %ld of them in the KV cache; %ld new ones; TTFT %.3f ms, TPOT %.3f ms\n",
+        static_cast<long>(turns_), turns_ == 1 ? "" : "s", static_cast<long>(promptTokens_),
+        static_cast<long>(cachedTokens_), static_cast<long>(newTokens_), meanMs(firstNs_, replies_),
+        meanMs(gapNs_, gaps_));
   }
 
   const ChatOptions &options_;

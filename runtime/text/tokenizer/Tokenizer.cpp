@@ -1,14 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/text/tokenizer/Tokenizer.h"
 
+#include <utility>
+
+#include "runtime/base/FileIo.h"
+#include "runtime/base/JsonReader.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
+#include "runtime/text/tokenizer/TokenizerJson.h"
+
 namespace headrace::text {
+namespace {
+
+constexpr uint64_t kLargestFile = uint64_t{128} << 20; // bytes
+
+} // namespace
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::open(const std::string &folder) {
-  return absl::UnimplementedError(folder);
+  const std::string path = model::joinPath(folder, "tokenizer.json");
+  if (model::isRegularFile(path)) {
+    ASSIGN_OR_RETURN(text, model::readTextFile(path, kLargestFile));
+    return parse(text, path);
+  }
+  return absl::NotFoundError(model::cat(folder, ": expected tokenizer.json in it"));
 }
 
-absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::parse(std::string_view, const std::string &path) {
-  return absl::UnimplementedError(path);
+absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::parse(std::string_view json, const std::string &path) {
+  ASSIGN_OR_RETURN(file, model::parseJson(json, path));
+  ASSIGN_OR_RETURN(parts, readTokenizerJson(file, path));
+  return BpeTokenizer::make(std::move(parts), path);
 }
 
 } // namespace headrace::text

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// chat: with a program that writes lines, and at a terminal; against what transformers answers.
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_split.h"
+#include "tests/support/Process.h"
+#include "tests/support/PseudoTerminal.h"
+
+namespace headrace::tools {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+constexpr const char *kInterrupt = "\x03", *kEnd = "\x04"; // Ctrl-C, Ctrl-D
+
+class Chat : public CommandLine {
+protected:
+  static std::string model(const std::string &name = "qwen3-chat") { return golden("text-models/" + name); }
+  static Json referenceOf(const std::string &name) {
+    return Json::parse(readFile(model(name) + "/reference-text.json"));
+  }
+  // A chat of these lines: its standard output's lines as objects.
+  Outcome lines(const std::string &text, const std::string &flags, const std::string &name = "qwen3-chat") const {
+    writeText(path("lines"), text);
+    return shell("$HEADRACE chat " + model(name) + " --temperature 0 " + flags + " <" + path("lines"));
+  }
+  static std::vector<Json> objects(const std::string &text) {
+    std::vector<Json> out;
+    for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty()))
+      out.push_back(Json::parse(line));
+    return out;
+  }
+};
+
+class ChatModels : public Chat, public testing::WithParamInterface<const char *> {};
+
+TEST_P(ChatModels, EachTurnIsTransformersAndOnlyWhatIsNewIsComputed) {
+  const Json reference = referenceOf(GetParam());
+  for (const Json &chat : reference["chats"]) {
+    std::string text;
+    for (const Json &turn : chat["turns"])
+      text += turn["question"].get<std::string>() + "\n";
+    std::string flags = "--json --max-new-tokens " + std::to_string(reference["new_tokens"].get<int>());
+    if (chat["system"].is_string())
+      flags += " --system '" + chat["system"].get<std::string>() + "'";
+    const Outcome outcome = lines(text, flags, GetParam());
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const std::vector<Json> turns = objects(outcome.out);
+    ASSERT_EQ(turns.size(), chat["turns"].size());
+    for (size_t t = 0; t < turns.size(); ++t) {
+      const Json &expected = chat["turns"][t];
+      EXPECT_EQ(turns[t]["text"], expected["text"]);
+      EXPECT_EQ(turns[t]["tokens"], expected["new_ids"]);
+      EXPECT_EQ(turns[t]["prompt_tokens"], expected["ids"].size());
+      EXPECT_EQ(turns[t]["finish_reason"], expected["ended"].get<bool>() ? "stop" : "length");
+      // What the ids of this prompt have in common with those of the last one and its reply, whose very last token is
+      // in the cache unless it was the last that was asked for.
+      std::vector<int> before;
+      if (t > 0) {
+        before = chat["turns"][t - 1]["ids"].get<std::vector<int>>();
+        const auto reply = chat["turns"][t - 1]["new_ids"].get<std::vector<int>>();
+        before.insert(before.end(), reply.begin(), reply.end());
+        if (reply.size() == reference["new_tokens"])
+          before.pop_back();
+      }
+      const auto now = expected["ids"].get<std::vector<int>>();
+      const auto same = std::mismatch(before.begin(), before.end(), now.begin(), now.end()).first - before.begin();
+      EXPECT_EQ(turns[t]["cached_tokens"], same);
+      EXPECT_GE(same, t > 0 ? static_cast<int64_t>(chat["turns"][t - 1]["ids"].size()) : 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Chat, ChatModels, testing::Values("qwen3-chat", "llama-byte-fallback"), [](const auto &info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+// Copies so slow that a token takes some 20 ms: Ctrl-C comes when a part of the reply is there.
+TEST_F(Chat, ThreeTurnsAtATerminalWithAnInterruptInTheSecond) {
+  const Json chat = referenceOf("qwen3-chat")["chats"][0];
+  PseudoTerminal terminal({"chat", model(), "--temperature", "0", "--interval", "1", "--link-bandwidth", "8MB/s"});
+  EXPECT_THAT(terminal.waitFor("\n> "), HasSubstr("Ctrl-C ends a reply"));
+  const auto ask = [&](const std::string &question) {
+    terminal.type(question + "\n");
+    terminal.waitFor(question + "\n"); // the echo
+  };
+  const auto replyOf = [](std::string shown) { return shown.substr(0, shown.size() - std::string("\n> ").size()); };
+  const std::string questions[] = {chat["turns"][0]["question"], chat["turns"][1]["question"],
+                                   chat["turns"][2]["question"]};
+  ask(questions[0]);
+  const std::string first = replyOf(terminal.waitFor("\n> "));
+  EXPECT_EQ(first, chat["turns"][0]["text"]);
+  ask(questions[1]);
+  const std::string whole = chat["turns"][1]["text"];
+  std::string second = terminal.waitUntil([](const std::string &shown) { return shown.size() >= 10; });
+  terminal.type(kInterrupt);
+  second += terminal.waitFor("\n> ");
+  if (const size_t echo = second.find("^C"); echo != std::string::npos) // where the terminal shows it
+    second.erase(echo, 2);
+  second = replyOf(second);
+  ASSERT_LT(second.size(), whole.size());
+  EXPECT_EQ(second, whole.substr(0, second.size()));
+  ask(questions[2]);
+  const std::string third = replyOf(terminal.waitFor("\n> "));
+  terminal.type(kEnd);
+  EXPECT_THAT(terminal.waitUntil([](const std::string &shown) { return shown.ends_with(" ms\n"); }),
+              HasSubstr("3 turns: "));
+  EXPECT_EQ(terminal.status(), 0);
+  // The third turn is that of a conversation with what was said of the second.
+  Json messages = Json::array();
+  for (const auto &[role, content] : {std::pair("user", questions[0]),
+                                      {"assistant", first},
+                                      {"user", questions[1]},
+                                      {"assistant", second},
+                                      {"user", questions[2]}})
+    messages.push_back({{"role", role}, {"content", content}});
+  writeText(path("messages.json"), messages.dump());
+  EXPECT_EQ(CommandLine::json({"run", model(), "--messages", path("messages.json"), "--temperature", "0",
+                               "--max-new-tokens", "200"})["texts"][0],
+            third);
+}
+
+TEST_F(Chat, TwoInterrupsWithNothingBeingMadeLeave) {
+  PseudoTerminal terminal({"chat", model(), "--temperature", "0"});
+  terminal.waitFor("\n> ");
+  terminal.type(kInterrupt);
+  EXPECT_THAT(terminal.waitFor("\n> "), HasSubstr("Ctrl-C once more, or Ctrl-D, leaves"));
+  terminal.type("/help\n"); // it goes on
+  terminal.waitFor("this\n> ");
+  terminal.type(kInterrupt);
+  terminal.waitFor("\n> ");
+  terminal.type(kInterrupt);
+  EXPECT_EQ(terminal.status(), 0);
+}
+
+TEST_F(Chat, ClearForgetsAllButTheSystemMessage) {
+  const Json chat = referenceOf("qwen3-chat")["chats"][1]; // with a system message
+  const std::string question = chat["turns"][0]["question"];
+  const Outcome outcome = lines(question + "\nSay nothing.\n/clear\n" + question + "\n/quit\nnot read\n",
+                                "--json --system '" + chat["system"].get<std::string>() + "'");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const std::vector<Json> turns = objects(outcome.out);
+  ASSERT_EQ(turns.size(), 3u);
+  EXPECT_EQ(turns[2]["text"], chat["turns"][0]["text"]);
+  EXPECT_EQ(turns[2]["prompt_tokens"], turns[0]["prompt_tokens"]);
+  EXPECT_EQ(turns[2]["cached_tokens"], turns[0]["prompt_tokens"].get<int>() - 1);
+}
+
+TEST_F(Chat, RepliesAloneAreOnStandardOutput) {
+  const Json chat = referenceOf("qwen3-chat")["chats"][2];
+  const Outcome outcome = lines(chat["turns"][0]["question"].get<std::string>() + "\n", "");
+  EXPECT_EQ(outcome.out, chat["turns"][0]["text"].get<std::string>() + "\n");
+  EXPECT_THAT(outcome.err, HasSubstr("1 turn: 37 tokens of prompts, 0 of them in the KV cache"));
+}
+
+TEST_F(Chat, AConversationThatOutgrowsTheContextIsRefusedWithItsTurn) {
+  const Json chat = referenceOf("qwen3-chat")["chats"][0];
+  std::string text;
+  for (const Json &turn : chat["turns"])
+    text += turn["question"].get<std::string>() + "\n";
+  const Outcome program = lines(text, "--context 100");
+  EXPECT_EQ(program.status, 2);
+  EXPECT_THAT(program.err, HasSubstr("headrace: error: turn 3: "));
+  EXPECT_THAT(program.err, HasSubstr("tokens, and at least one of the reply: expected at most the context of 100"));
+  EXPECT_THAT(program.err, HasSubstr("(cut after 13 tokens: the context is full)")); // 87 of the second turn's prompt
+  // At a terminal it goes on as if nothing had been said.
+  PseudoTerminal terminal({"chat", model(), "--temperature", "0", "--context", "60"});
+  terminal.waitFor("\n> ");
+  terminal.type(std::string(100, 'x') + "\n");
+  EXPECT_THAT(terminal.waitFor("\n> "), HasSubstr("turn 1: "));
+  terminal.type(chat["turns"][0]["question"].get<std::string>() + "\n");
+  EXPECT_THAT(terminal.waitFor("\n> "), HasSubstr(chat["turns"][0]["text"].get<std::string>()));
+}
+
+TEST_F(Chat, RefusesByName) {
+  EXPECT_EQ(lines("\xff\n", "").status, 2);
+  EXPECT_THAT(lines("\xff\n", "").err, HasSubstr("turn 1: the message: byte 255 at offset 0 is not UTF-8"));
+  EXPECT_EQ(lines("a\xff\n", "--lossy").status, 0);
+  refused({"chat", model(), "--device", "sim"}, 1, "holds no data");
+  refused({"chat", golden("qwen3-7-gqa-f32")}, 2, "tokenizer.json");
+  std::filesystem::copy(model("llama-byte-fallback"), path("model"));
+  std::filesystem::remove(path("model") + "/chat_template.jinja");
+  refused({"chat", path("model")}, 2, "chat_template.jinja");
+}
+
+} // namespace
+} // namespace headrace::tools
