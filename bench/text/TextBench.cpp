@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <benchmark/benchmark.h>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -138,11 +139,33 @@ void registerAll() {
     add("EncodeFirst", [folder](auto &state, const Tokenizer &) { encodeFirst(state, folder); });
     add("Decode", [](auto &state, const Tokenizer &t) { decode(state, t, false); });
     add("Stream", [](auto &state, const Tokenizer &t) { decode(state, t, true); });
-    for (const auto &[what, unit] : {std::pair("Letter", "a"), {"Spaces", " "}, {"Digits", "7"}, {"Words", "a b"}})
+    for (const auto &[what, unit] : {std::pair("Letter", "l"), {"Spaces", " "}, {"Digits", "7"}, {"Words", "a b"}})
       add(absl::StrCat("Encode", what),
           [text = repeated(unit)](auto &state, const Tokenizer &t) { encode(state, t, text); });
   }
 }
+
+// One word of a million letters whose tokens are runs of 1, 2, 4 ... 4096 of them: each merge makes room for another.
+void encodeRuns(benchmark::State &state) {
+  nlohmann::json vocab = {{"a", 0}}, merges = nlohmann::json::array();
+  for (std::string run = "a"; run.size() < 4096; run += run) {
+    merges.push_back({run, run});
+    vocab[run + run] = vocab.size();
+  }
+  const nlohmann::json file = {{"pre_tokenizer", nullptr},
+                               {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
+  const auto tokenizer = Tokenizer::parse(file.dump(), "runs");
+  if (!tokenizer.ok())
+    return state.SkipWithError(tokenizer.status().ToString().c_str());
+  encode(state, **tokenizer, std::string(static_cast<size_t>(state.range(0)), 'a'));
+  state.SetComplexityN(state.range(0));
+}
+BENCHMARK(encodeRuns)
+    ->Name("EncodeRuns")
+    ->Unit(benchmark::kMillisecond)
+    ->RangeMultiplier(4)
+    ->Range(1 << 14, 1 << 20)
+    ->Complexity(benchmark::oN);
 
 const bool registered = (registerAll(), true);
 
