@@ -198,8 +198,7 @@ TEST_F(Text, RefusesByName) {
   refused(run("qwen3-chat", {"--prompt", "a", "--stop", ""}), 2, "--stop = \"\"");
   refused(run("qwen3-chat", {"--prompt", ""}), 2, "--prompt: no tokens");
   refused(run("qwen3-chat", {"--prompt", "a", "--tokenizer", path("none")}), 2, "--tokenizer");
-  refused(run("qwen3-chat", {"--prompt", "a", "--tokenizer", text + "llama3"}), 2,
-          ", the vocabulary of qwen3-chat");
+  refused(run("qwen3-chat", {"--prompt", "a", "--tokenizer", text + "llama3"}), 2, ", the vocabulary of qwen3-chat");
   refused({"run", golden("qwen3-7-gqa-f32"), "--prompt", "a"}, 2, "tokenizer.json");
   refused({"run", "tinyllama-1.1b", "--synthetic-weights", "1", "--prompt", "a"}, 2, "expected --tokenizer FOLDER");
   refused(run("qwen3-chat", {"--prompt", "a", "--max-new-tokens", "4000"}), 2, "expected at most the 512 positions");

@@ -12,7 +12,8 @@
 namespace headrace::text::jinja {
 namespace {
 
-constexpr char32_t kSharpS = 0xDF, kDottedI = 0x130, kSigma = 0x3A3, kFinalSigma = 0x3C2, kIotaBelow = 0x345;
+constexpr char32_t kSharpS = 0xDF, kDottedI = 0x130, kSigma = 0x3A3, kFinalSigma = 0x3C2, kIotaBelow = 0x345,
+                   kPerispomeni = 0x342;
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 char32_t simpleUpper(char32_t c) { return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))); }
@@ -44,17 +45,22 @@ std::vector<char32_t> decomposed(char32_t c) {
   return {parts, parts + (count < 0 ? 0 : count)};
 }
 
-void appendComposed(std::string &text, const std::vector<char32_t> &parts) {
+// Letters with an iota below are composed with their accents, most others are not.
+void appendParts(std::string &text, const std::vector<char32_t> &parts, bool compose) {
   std::string raw;
   for (const char32_t part : parts)
     appendCodePoint(raw, part);
-  utf8proc_uint8_t *composed = nullptr;
+  if (!compose) {
+    text += raw;
+    return;
+  }
+  utf8proc_uint8_t *made = nullptr;
   const auto size =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t *>(raw.data()), static_cast<utf8proc_ssize_t>(raw.size()),
-                   &composed, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+                   &made, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   if (size >= 0)
-    text.append(reinterpret_cast<const char *>(composed), static_cast<size_t>(size));
-  std::free(composed);
+    text.append(reinterpret_cast<const char *>(made), static_cast<size_t>(size));
+  std::free(made);
 }
 
 void appendUpper(std::string &text, char32_t c) {
@@ -62,9 +68,10 @@ void appendUpper(std::string &text, char32_t c) {
     text += "SS";
   } else if (growsInUpper(c)) {
     auto parts = decomposed(c);
+    const bool iota = parts.back() == kIotaBelow;
     for (char32_t &part : parts)
       part = simpleUpper(part);
-    appendComposed(text, parts);
+    appendParts(text, parts, iota);
   } else
     appendCodePoint(text, c < 0x80 ? (c >= 'a' && c <= 'z' ? c - 32 : c) : simpleUpper(c));
 }
@@ -77,7 +84,8 @@ void appendTitle(std::string &text, char32_t c) {
   } else if (growsInUpper(c)) {
     auto parts = decomposed(c);
     parts[0] = simpleUpper(parts[0]);
-    appendComposed(text, parts);
+    const bool oneAccent = parts.size() == 3 && parts[1] == kPerispomeni; // stays apart from the iota
+    appendParts(text, parts, parts.back() == kIotaBelow && !oneAccent);
   } else
     appendCodePoint(text, simpleTitle(c));
 }

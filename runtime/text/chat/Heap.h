@@ -28,10 +28,12 @@ public:
   }
   // Reading or writing so much text, or so many values.
   void read(size_t bytes) { step(static_cast<int64_t>(bytes / 64)); }
+  void examine(size_t bytes) { step(static_cast<int64_t>(bytes)); } // character by character
   void visit(size_t values) { step(static_cast<int64_t>(values / 2)); }
 
   // Before so many bytes are allocated; what is held is released again.
   void hold(int64_t bytes) {
+    step();
     check(bytes);
     live_ += bytes;
   }

@@ -58,9 +58,10 @@ Value ItemKey::along(const std::vector<Value> &path, Value item) const {
     if (item.is(Kind::Undefined) && missing_.given() && !missing_.isNone())
       item = missing_;
   }
-  if (letters_ == Case::Ignored && item.isString())
-    return machine_.text(lower(item.text()));
-  return item;
+  if (letters_ == Case::Kept || !item.isString())
+    return item;
+  machine_.heap().examine(item.text().size());
+  return machine_.text(lower(item.text()));
 }
 
 Value ItemKey::of(const Value &item) const { return along(path_, item); }

@@ -34,7 +34,7 @@ int64_t power(int64_t base, int64_t exponent) {
 // Division towards minus infinity, as Python's.
 Value divided(std::string_view op, int64_t a, int64_t b) {
   if (b == 0)
-    fail(op == "/" ? "division by zero" : "integer division or modulo by zero");
+    fail(op == "/" ? "division by zero" : op == "%" ? "integer modulo by zero" : "integer division or modulo by zero");
   if (op == "/")
     return Value::real(static_cast<double>(a) / static_cast<double>(b));
   if (b == -1) {

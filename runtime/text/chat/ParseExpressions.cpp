@@ -340,6 +340,9 @@ Expression *Parser::call(Expression *callee) {
   arguments(made);
   if (callee->kind == Expression::Attribute)
     checkMethod(*made);
+  for (const std::string_view function : {"cycler", "joiner", "lipsum"})
+    if (callee->kind == Expression::Name && ast_.names[static_cast<size_t>(callee->name)].text() == function)
+      refuse(made->line, cat("the function '", function, "' is not supported"));
   return made;
 }
 

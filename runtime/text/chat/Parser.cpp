@@ -167,7 +167,7 @@ Statement *Parser::forStatement() {
   if (now().isName("recursive"))
     refuse(now().line, "recursive loops are not supported");
   ++loops_;
-  made->blocks.push_back(body({"endfor", "else"}));
+  made->blocks.push_back(body({"else", "endfor"}));
   --loops_;
   if (take().text == "else") {
     made->blocks.push_back(body({"endfor"}));

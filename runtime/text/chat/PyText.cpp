@@ -45,7 +45,7 @@ void appendCodePoint(std::string &text, char32_t codePoint) {
     return;
   }
   const int more = codePoint < 0x800 ? 1 : codePoint < 0x10000 ? 2 : 3;
-  text += static_cast<char>((0xF00 >> more & 0xFF) | codePoint >> (6 * more));
+  text += static_cast<char>((0xFF << (7 - more) & 0xFF) | codePoint >> (6 * more));
   for (int shift = 6 * (more - 1); shift >= 0; shift -= 6)
     text += static_cast<char>(0x80 | (codePoint >> shift & 0x3F));
 }

@@ -127,7 +127,9 @@ Value sameTest(Machine &machine, const Value &self, const Arguments &arguments) 
 }
 
 template <bool (*is)(std::string_view)> Value letterTest(Machine &machine, const Value &self, const Arguments &) {
-  return Value::boolean(is(toText(machine.heap(), self)));
+  const std::string text = toText(machine.heap(), self);
+  machine.heap().examine(text.size());
+  return Value::boolean(is(text));
 }
 
 template <const Builtin *(*find)(std::string_view)> Value knownTest(Machine &, const Value &self, const Arguments &) {

@@ -23,7 +23,9 @@ std::string asText(Machine &machine, const Value &value) { return toText(machine
 
 template <std::string (*change)(std::string_view)>
 Value changed(Machine &machine, const Value &self, const Arguments &) {
-  return machine.text(change(asText(machine, self)));
+  const std::string text = asText(machine, self);
+  machine.heap().examine(text.size());
+  return machine.text(change(text));
 }
 
 // Every word's first letter upper, where words begin behind spaces and opening brackets.
@@ -164,7 +166,7 @@ Value truncated(double value) {
   return Value::integer(static_cast<int64_t>(value));
 }
 
-Value intFilter(Machine &, const Value &self, const Arguments &arguments) {
+Value intFilter(Machine &machine, const Value &self, const Arguments &arguments) {
   const Value missing = arguments[0].given() ? arguments[0] : Value::integer(0);
   const int64_t base = integerOr(arguments[1], 10);
   if (self.is(Kind::Undefined))
@@ -175,17 +177,20 @@ Value intFilter(Machine &, const Value &self, const Arguments &arguments) {
     return std::isfinite(self.real()) ? truncated(self.real()) : missing;
   if (!self.isString() || base < 2 || base > 36)
     return missing;
+  machine.heap().examine(self.text().size());
   if (const auto value = parsedInteger(self.text(), static_cast<int>(base)))
     return Value::integer(*value);
   const auto real = parsedReal(self.text());
   return real && std::isfinite(*real) ? truncated(*real) : missing;
 }
 
-Value floatFilter(Machine &, const Value &self, const Arguments &arguments) {
+Value floatFilter(Machine &machine, const Value &self, const Arguments &arguments) {
   if (self.is(Kind::Undefined))
     fail(undefinedMessage(self));
   if (self.isNumber())
     return Value::real(self.real());
+  if (self.isString())
+    machine.heap().examine(self.text().size());
   const auto value = self.isString() ? parsedReal(self.text()) : std::nullopt;
   return value ? Value::real(*value) : arguments[0].given() ? arguments[0] : Value::real(0);
 }

@@ -27,6 +27,7 @@ template <Side side> Value stripMethod(Machine &machine, const Value &self, cons
 
 template <std::string (*change)(std::string_view)>
 Value changed(Machine &machine, const Value &self, const Arguments &) {
+  machine.heap().examine(self.text().size());
   return machine.text(change(self.text()));
 }
 
@@ -34,10 +35,9 @@ std::vector<Value> splitAtSpaces(Machine &machine, std::string_view text, int64_
   std::vector<Value> parts;
   for (text = stripLeft(text); !text.empty(); text = stripLeft(text)) {
     size_t end = 0;
-    if (most >= 0 && static_cast<int64_t>(parts.size()) >= most) {
-      text = stripRight(text);
+    if (most >= 0 && static_cast<int64_t>(parts.size()) >= most)
       end = text.size();
-    } else
+    else
       for (size_t at = 0; at < text.size() && !isSpace(nextCodePoint(text, at));)
         end = at;
     parts.push_back(machine.text(std::string(text.substr(0, end))));
@@ -50,10 +50,9 @@ std::vector<Value> splitAtSpacesFromRight(Machine &machine, std::string_view tex
   std::vector<Value> parts;
   for (text = stripRight(text); !text.empty(); text = stripRight(text)) {
     size_t begin = text.size();
-    if (static_cast<int64_t>(parts.size()) >= most) {
-      text = stripLeft(text);
+    if (static_cast<int64_t>(parts.size()) >= most)
       begin = 0;
-    } else
+    else
       for (size_t at = text.size(); at > 0 && !isSpace(previousCodePoint(text, at));)
         begin = at;
     parts.push_back(machine.text(std::string(text.substr(begin))));
@@ -180,10 +179,11 @@ Value indexMethod(Machine &machine, const Value &self, const Arguments &argument
   return found;
 }
 
-Value countMethod(Machine &, const Value &self, const Arguments &arguments) {
+Value countMethod(Machine &machine, const Value &self, const Arguments &arguments) {
   const std::string &what = textOf(arguments[0]);
   if (what.empty())
     return Value::integer(self.codePoints() + 1);
+  machine.heap().examine(self.text().size());
   int64_t count = 0;
   for (size_t at = findText(self.text(), what); at != kNone; at = findText(self.text(), what, at + what.size()))
     ++count;
@@ -202,7 +202,8 @@ template <bool fromRight> Value partitionMethod(Machine &machine, const Value &s
   return makeSequence(machine.heap(), std::move(parts), Flavor::Tuple);
 }
 
-template <bool (*is)(char32_t)> Value everyCharacter(Machine &, const Value &self, const Arguments &) {
+template <bool (*is)(char32_t)> Value everyCharacter(Machine &machine, const Value &self, const Arguments &) {
+  machine.heap().examine(self.text().size());
   const std::string &text = self.text();
   for (size_t at = 0; at < text.size();)
     if (!is(nextCodePoint(text, at)))
@@ -211,7 +212,8 @@ template <bool (*is)(char32_t)> Value everyCharacter(Machine &, const Value &sel
 }
 bool isAlphanumeric(char32_t c) { return isLetter(c) || isDigitCharacter(c); }
 
-template <bool (*is)(std::string_view)> Value asWhole(Machine &, const Value &self, const Arguments &) {
+template <bool (*is)(std::string_view)> Value asWhole(Machine &machine, const Value &self, const Arguments &) {
+  machine.heap().examine(self.text().size());
   return Value::boolean(is(self.text()));
 }
 

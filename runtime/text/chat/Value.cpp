@@ -42,9 +42,9 @@ Value Value::constant(std::string text) {
 }
 
 bool Value::is(Flavor flavor) const { return kind_ == Kind::Sequence && as<SequenceObject>().flavor == flavor; }
-const std::string &Value::text() const { return as<StringObject>().text; }
+const std::string &Value::text() const & { return as<StringObject>().text; }
 int64_t Value::codePoints() const { return as<StringObject>().codePoints; }
-const std::vector<Value> &Value::items() const { return as<SequenceObject>().items; }
+const std::vector<Value> &Value::items() const & { return as<SequenceObject>().items; }
 const Pairs &Value::pairs() const { return as<DictObject>().pairs; }
 
 void adopt(Heap &heap, Object &object, int64_t bytes) {

@@ -72,10 +72,13 @@ public:
 
   int64_t integer() const { return integer_; }                                    // of an integer or a Boolean
   double real() const { return kind_ == Kind::Float ? real_ : double(integer_); } // of any number
-  const std::string &text() const;                                                // of a String
-  int64_t codePoints() const;                                                     // of a String
-  const std::vector<Value> &items() const;                                        // of a Sequence
-  const Pairs &pairs() const;                                                     // of a Dict
+  // Of a value that goes away they are copies.
+  const std::string &text() const &; // of a String
+  std::string text() const && { return static_cast<const Value &>(*this).text(); }
+  const std::vector<Value> &items() const &; // of a Sequence
+  std::vector<Value> items() const && { return static_cast<const Value &>(*this).items(); }
+  const Pairs &pairs() const; // of a Dict
+  int64_t codePoints() const; // of a String
   template <class T> T &as() const { return static_cast<T &>(*object_); }
   const std::shared_ptr<Object> &object() const { return object_; }
 

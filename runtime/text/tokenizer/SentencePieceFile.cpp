@@ -87,6 +87,9 @@ private:
   bool broken_ = false;
 };
 
+// For messages: what of it is UTF-8.
+std::string shown(std::string_view bytes) { return model::escaped(bytes.substr(0, utf8Prefix(bytes)), 80); }
+
 enum PieceType : uint64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 struct ScoredPiece {
@@ -175,7 +178,7 @@ absl::StatusOr<Model> readModel(std::string_view bytes, const std::string &path)
   if (model.modelType != 2)
     return refused(cat("trainer_spec.model_type = ", model.modelType, " (2: BPE)"));
   if (!model.normalizationMap.empty())
-    return refused(cat("normalizer_spec.name = ", model::escaped(model.normalization, 40)));
+    return refused(cat("normalizer_spec.name = ", shown(model.normalization)));
   if (model.removesSpaces || !model.escapesSpaces || model.spaceAsSuffix)
     return refused(model.removesSpaces   ? "normalizer_spec.remove_extra_whitespaces = true"
                    : model.spaceAsSuffix ? "trainer_spec.treat_whitespace_as_suffix = true"
@@ -187,7 +190,7 @@ absl::Status addPieces(const Model &model, const std::string &path, BpeTokenizer
   for (size_t i = 0; i < model.pieces.size(); ++i) {
     const ScoredPiece &piece = model.pieces[i];
     const auto refused = [&](std::string_view why) {
-      return absl::InvalidArgumentError(cat(path, ": piece ", i, ", ", model::escaped(piece.text, 80), ": ", why));
+      return absl::InvalidArgumentError(cat(path, ": piece ", i, ", ", shown(piece.text), ": ", why));
     };
     const auto id = static_cast<int32_t>(i);
     if (piece.text.empty() || piece.text.size() > kLongestPiece || utf8Prefix(piece.text) != piece.text.size())
