@@ -170,8 +170,8 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
   if (host.kv.mirror > 0)
     interleaveKv(plan);
   else if (together.placed.size() > 1 && request_.goal.elasticKv != model::AutoOnOff::Off &&
-           mostKvBlocks() > target_.kvBlocks)
-    growKv(mostKvBlocks(), plan);
+           target_.mostKvBlocks > target_.kvBlocks)
+    growKv(target_.mostKvBlocks, plan);
   addTransitions(emitter, prices_, plan);
   const auto key = [&](const plan::Variant &v) {
     return std::tuple(v.placement, v.newTokens, v.sequences, v.context,
@@ -246,10 +246,6 @@ plan::Plan Compilation::emptyPlan() const {
   if (policy_.traits.allowsForSlowest)
     plan.slowestPermille = prices_.slowestPermille();
   return plan;
-}
-
-int64_t Compilation::mostKvBlocks() const {
-  return 1 + target_.batch * ((target_.context + target_.blockTokens - 1) / target_.blockTokens);
 }
 
 size_t Compilation::mostDemanding(const std::vector<Attempt> &choices, Together &together) {

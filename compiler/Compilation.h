@@ -79,7 +79,6 @@ private:
   // ResourceExhausted where the host has less memory than the plan pins.
   absl::Status checkHost(const HostLayout &host) const;
   plan::Plan emptyPlan() const;
-  int64_t mostKvBlocks() const; // that the batch has use for
   void explain(const Attempt &choice, plan::Plan &plan) const;
   void advance(); // reports to CompileRequest::progress
 

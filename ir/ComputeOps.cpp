@@ -32,7 +32,11 @@ LogicalResult EmbedOp::verify() {
   return failure(failed(verifyTensor(*this, "table", getTable(), getUnit(), true)) ||
                  failed(verifyTensor(*this, "positions", getPositions(), getUnit(), false)));
 }
-void EmbedOp::getAsmResultNames(SetName setName) { setName(getX(), "x"); }
+void EmbedOp::getAsmResultNames(SetName setName) {
+  setName(getX(), "x");
+  setName(getNextHistory(), "next_history");
+}
+int EmbedOp::tiedOperand(unsigned index) { return index == 0 ? -1 : 3; } // meta, unit, sampled, history
 
 LogicalResult NormOp::verify() {
   // The residual stream may be wider than what the next op reads; the padding of either hides the exact number of rows.
@@ -133,6 +137,6 @@ LogicalResult GatherRowsOp::verify() {
 }
 void GatherRowsOp::getAsmResultNames(SetName setName) { setName(getY(), "gathered"); }
 
-int SampleOp::tiedOperand(unsigned index) { return static_cast<int>(index) + 2; } // meta, logits, sampled, output
+int SampleOp::tiedOperand(unsigned index) { return static_cast<int>(index) + 3; } // meta, logits, history, ...
 
 } // namespace headrace::ir

@@ -46,19 +46,22 @@ defvar Headrace_NoAddress = "::headrace::ir::Address()";
 
 def Headrace_EmbedOp : Headrace_ComputeOp<"embed",
     [Headrace_Reads<"Meta">, Headrace_ReadsTensor<"Table">, Headrace_ReadsTensor<"Positions">,
-     Headrace_Reads<"Sampled">, Headrace_Writes<"X">], ["resultAddress"], [Headrace_NameResults]> {
+     Headrace_Reads<"Sampled">, Headrace_Updates<"History">, Headrace_Writes<"X">], ["resultAddress", "tiedOperand"],
+    [Headrace_NameResults, AllTypesMatch<["history", "next_history"]>]> {
   let summary = "token (and position) rows of the embedding -> residual stream";
   let description = [{
-    Reads token ids from `meta`, or from `sampled` where an id says "what this request sampled last". With `direct` in
-    its step, `unit` stays on the host and only the rows in use cross the link.
+    Reads token ids from `meta`, or from `sampled` where an id says "what this request sampled last", and keeps each in
+    `history`, where its key and value are in a cache. With `direct` in its step, `unit` stays on the host and only the
+    rows in use cross the link.
   }];
   let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DirectBuffer:$unit, Headrace_DeviceBuffer:$sampled,
-                       Headrace_RangeProp:$table, DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$positions,
+                       Headrace_DeviceBuffer:$history, Headrace_RangeProp:$table, DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$positions,
                        Headrace_StepProp:$step, DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
-  let results = (outs Headrace_DeviceBuffer:$x);
+  let results = (outs Headrace_DeviceBuffer:$x, Headrace_DeviceBuffer:$next_history);
   let assemblyFormat = [{
-    `tokens` `(` $meta `)` $unit `` custom<Ranges>($table, $positions) `,` $sampled custom<StepAt>($step, $at)
-    attr-dict `:` custom<Types>(type($meta), type($unit), type($sampled)) `->` custom<Types>(type($x))
+    `tokens` `(` $meta `)` $unit `` custom<Ranges>($table, $positions) `,` $sampled `,` $history
+    custom<StepAt>($step, $at) attr-dict
+    `:` custom<Types>(type($meta), type($unit), type($sampled), type($history)) `->` custom<Types>(type($x))
   }];
   let hasVerifier = 1;
 }
@@ -216,17 +219,17 @@ def Headrace_GatherRowsOp : Headrace_ComputeOp<"gather_rows",
 }
 
 def Headrace_SampleOp : Headrace_ComputeOp<"sample",
-    [Headrace_Reads<"Meta">, Headrace_Reads<"Logits", "X">, Headrace_Updates<"Sampled">, Headrace_Updates<"Output">,
-     Headrace_UsesScratch], ["tiedOperand", "workspace"],
+    [Headrace_Reads<"Meta">, Headrace_Reads<"Logits", "X">, Headrace_Reads<"History">, Headrace_Updates<"Sampled">,
+     Headrace_Updates<"Output">, Headrace_UsesScratch], ["tiedOperand", "workspace"],
     [AllTypesMatch<["sampled", "next_sampled"]>, AllTypesMatch<["output", "next_output"]>]> {
   let summary = "logits -> one token a sequence, kept for the next iteration (sampled) and for the host (output)";
-  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$logits, Headrace_DeviceBuffer:$sampled,
-                       Headrace_DeviceBuffer:$output, Headrace_StepProp:$step,
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$logits, Headrace_DeviceBuffer:$history,
+                       Headrace_DeviceBuffer:$sampled, Headrace_DeviceBuffer:$output, Headrace_StepProp:$step,
                        DefaultValuedProp<Headrace_WorkspaceProp, "::headrace::ir::Workspace()">:$scratch);
   let results = (outs Headrace_DeviceBuffer:$next_sampled, Headrace_DeviceBuffer:$next_output);
   let assemblyFormat = [{
-    `sampled` `(` $meta `)` $logits `,` $sampled `,` $output custom<StepScratch>($step, $scratch)
-    attr-dict `:` custom<Types>(type($meta), type($logits), type($sampled), type($output))
+    `sampled` `(` $meta `)` $logits `,` $history `,` $sampled `,` $output custom<StepScratch>($step, $scratch)
+    attr-dict `:` custom<Types>(type($meta), type($logits), type($history), type($sampled), type($output))
   }];
 }
 

@@ -61,7 +61,8 @@ def Headrace_UnitRole : Headrace_Enum<"UnitRole", "which unit of placement a wei
   I32EnumCase<"Up", 3, "up">, I32EnumCase<"Down", 4, "down">, I32EnumCase<"Head", 5, "head">]>;
 
 def Headrace_IoRole : Headrace_Enum<"IoRole", "a fixed buffer between host and device", [
-  I32EnumCase<"Meta", 0, "meta">, I32EnumCase<"Sampled", 1, "sampled">, I32EnumCase<"Output", 2, "output">]>;
+  I32EnumCase<"Meta", 0, "meta">, I32EnumCase<"Sampled", 1, "sampled">, I32EnumCase<"Output", 2, "output">,
+  I32EnumCase<"History", 3, "history">]>;
 
 def Headrace_KvPart : Headrace_Enum<"KvPart", "which blocks of a layer's KV cache", [
   I32EnumCase<"Cache", 0, "cache">, I32EnumCase<"Tail", 1, "tail">, I32EnumCase<"Mirror", 2, "mirror">]>;

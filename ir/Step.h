@@ -107,7 +107,8 @@ enum class Arg : uint8_t {
   Output = 13,
   Workspace = 14,
   KvTail = 15,
-  KvHome = 16
+  KvHome = 16,
+  History = 17
 };
 
 // The bytes `range` of the buffer that `value` is a version of. A range that a step reads and rewrites in place appears

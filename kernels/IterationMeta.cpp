@@ -27,6 +27,12 @@ template <typename Place> static uint64_t walkArrays(const MetaLayout &layout, P
   add(&IterationMeta::temperature, sequences, 4);
   add(&IterationMeta::topP, sequences, 4);
   add(&IterationMeta::seed, sequences, 8);
+  add(&IterationMeta::topK, sequences, 4);
+  add(&IterationMeta::minP, sequences, 4);
+  add(&IterationMeta::repetition, sequences, 4);
+  add(&IterationMeta::presence, sequences, 4);
+  add(&IterationMeta::frequency, sequences, 4);
+  add(&IterationMeta::promptTokens, sequences, 4);
   return (offset + 255) / 256 * 256;
 }
 

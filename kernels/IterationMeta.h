@@ -31,10 +31,16 @@ struct IterationMeta {
   uint32_t blockTable;     // int32 [S, maxBlocksPerSequence]
   uint32_t sampleRow;      // int32 [S]: row of x for the s-th sampled token
   uint32_t requestSlot;    // int32 [S]: where `sampled` keeps the s-th sampled token
-  uint32_t samplePosition; // int32 [S]: position of the token being sampled, for the random number
+  uint32_t samplePosition; // int32 [S]: position of the token being sampled; so many are before it
   uint32_t temperature;    // float [S]
   uint32_t topP;           // float [S]
   uint32_t seed;           // uint64 [S]
+  uint32_t topK;           // int32 [S]; 0: all
+  uint32_t minP;           // float [S]
+  uint32_t repetition;     // float [S]; 0 and 1: none
+  uint32_t presence;       // float [S]
+  uint32_t frequency;      // float [S]
+  uint32_t promptTokens;   // int32 [S]: so many of the sequence's tokens were not generated
   uint32_t reserved;
 
   template <typename T> HEADRACE_HD const T *array(uint32_t offset) const {

@@ -72,12 +72,13 @@ template <typename F> void eachRow(const void *base, int64_t rows, int64_t colum
 
 // x[t, :] = table[token(t), :] (+ positions[position(t) + positionOffset, :])
 // A token id below zero, -1 - r, means "what request slot r sampled last": sampled[r]. So an iteration can be launched
-// before the host has read the tokens of the one before it.
+// before the host has read the tokens of the one before it. The row's id is left at history[kvSlot(t)], for Sample.
 struct EmbedArgs {
   const IterationMeta *meta;
   const void *table;      // [vocab, hidden], elem, order
   const void *positions;  // [maxPositions + positionOffset, hidden] elem, RowMajor; null without learned positions
   const int32_t *sampled; // [request slots]
+  int32_t *history;       // [KV blocks, blockTokens], or null: ids are not kept
   float *x;               // [T, hidden]
   int64_t vocab, hidden, positionOffset;
   Elem elem;
@@ -88,6 +89,7 @@ struct EmbedArgs {
     f("table", table);
     f("positions", positions);
     f("sampled", sampled);
+    f("history", history);
     f("x", x);
   }
   template <typename F> void results(F f) const { eachRow(x, meta->numTokens, hidden, Elem::F32, f); }
@@ -241,10 +243,24 @@ struct GatherRowsArgs {
   template <typename F> void results(F f) const { eachRow(y, meta->numSampled, hidden, Elem::F32, f); }
 };
 
-// One token for each s < numSampled, by the sequence's parameters: temperature 0 is greedy (lowest id among equals);
-// else softmax(logits / temperature), the smallest set of most likely tokens whose probability reaches topP, one of
-// them by a counter-based uniform number on (seed, position): the same token whatever the batch. Written to
-// sampled[meta->requestSlot[s]] and output[s].
+// One token for each s < numSampled, by the sequence's parameters: the same token whatever the batch. Written to
+// sampled[meta->requestSlot[s]] and output[s]. In this order, as vLLM has it:
+//
+//   repetition   of tokens that the prompt or what was generated has, once each: logit / r where it is above 0, else
+//                logit * r
+//   frequency, presence   of tokens that were generated: logit - f * (how often) - p
+//   temperature  0 takes the largest logit, the lowest id among equals, and nothing below counts. Else a token's weight
+//                is exp((logit - largest) / temperature): the likeliest has weight 1.
+//
+// Tokens are ranked by logit (penalties included), lower ids first among equals. The candidates are a prefix of that
+// ranking, the shortest of
+//
+//   minP   up to the last token whose weight reaches minP; 0: all
+//   topK   the first topK tokens; 0: all
+//   topP   as many, one at least, as it takes to reach topP of the weights of what these two leave; 1: all
+//
+// One of them is taken in proportion to their weights by a counter-based uniform number on (seed, position). `logits`
+// stays what the model has made. A row without penalties reads no history.
 //
 // Where any logit of the row is not finite (NaN or either infinity: no op masks logits, so minus infinity is as wrong),
 // output[s] is kNotFinite instead: what follows from wrong numbers is no token. `sampled` gets an id below vocab even
@@ -252,15 +268,17 @@ struct GatherRowsArgs {
 inline constexpr int32_t kNotFinite = -1;
 struct SampleArgs {
   const IterationMeta *meta;
-  const float *logits; // [sequences, vocab]
-  int32_t *sampled;    // [request slots]
-  int32_t *output;     // [sequences]: read by the host
-  void *workspace;     // sampleWorkspaceBytes(vocab)
-  int64_t vocab;
+  const float *logits;    // [sequences, vocab]
+  const int32_t *history; // as EmbedArgs has it; position p of a sequence is where AttentionArgs has its keys
+  int32_t *sampled;       // [request slots]
+  int32_t *output;        // [sequences]: read by the host
+  void *workspace;        // sampleWorkspaceBytes(vocab)
+  int64_t vocab, blockTokens;
 
   template <typename F> void pointers(F f) const {
     f("meta", meta);
     f("logits", logits);
+    f("history", history);
     f("sampled", sampled);
     f("output", output);
     f("workspace", workspace);

@@ -69,23 +69,44 @@ void BM_RopeAppend(benchmark::State &state) {
 }
 BENCHMARK(BM_RopeAppend)->Unit(benchmark::kMicrosecond);
 
+constexpr int64_t kHistory = 4096; // tokens before the sampled one
+
 void BM_Sample(benchmark::State &state) {
   std::vector<uint64_t> memory(metaBytes({1, 1, 1}) / 8);
   auto *meta = reinterpret_cast<IterationMeta *>(memory.data());
   initMeta({1, 1, 1}, meta);
   meta->numSampled = 1;
   meta->array<float>(meta->temperature)[0] = state.range(0) == 0 ? 0.0f : 0.8f;
-  meta->array<float>(meta->topP)[0] = state.range(0) == 2 ? 0.95f : 1.0f;
+  meta->array<float>(meta->topP)[0] = state.range(0) == 2 || state.range(0) == 5 ? 0.95f : 1.0f;
+  meta->array<int32_t>(meta->topK)[0] = state.range(0) == 3 || state.range(0) == 5 ? 40 : 0;
+  meta->array<float>(meta->minP)[0] = state.range(0) == 5 ? 0.05f : 0.0f;
+  meta->array<float>(meta->repetition)[0] = state.range(0) >= 4 ? 1.1f : 1.0f;
+  meta->array<int32_t>(meta->samplePosition)[0] = kHistory;
   Buffer logits(kVocab * 4), workspace(sampleWorkspaceBytes(Backend::Host, 1, kVocab));
   fillFloats(logits.as<float>(), kVocab);
   int32_t sampled = 0, output = 0;
-  SampleArgs args{meta, logits.as<float>(), &sampled, &output, workspace.as<void>(), kVocab};
+  std::vector<int32_t> history(kHistory + 1);
+  for (int64_t i = 0; i < kHistory; ++i)
+    history[static_cast<size_t>(i)] = static_cast<int32_t>(i * 37 % kVocab);
+  const SampleArgs args{.meta = meta,
+                        .logits = logits.as<float>(),
+                        .history = history.data(),
+                        .sampled = &sampled,
+                        .output = &output,
+                        .workspace = workspace.as<void>(),
+                        .vocab = kVocab,
+                        .blockTokens = kHistory};
   for (auto _ : state)
     hostKernel(Op::Sample)(&args);
-  static const char *const kLabels[] = {"greedy", "temperature", "temperature and top-p"};
+  static const char *const kLabels[] = {"greedy",
+                                        "temperature",
+                                        "temperature and top-p",
+                                        "temperature and top-k",
+                                        "penalties and temperature",
+                                        "penalties, temperature, min-p, top-k and top-p"};
   state.SetLabel(kLabels[state.range(0)]);
 }
-BENCHMARK(BM_Sample)->ArgName("kind")->Arg(0)->Arg(1)->Arg(2)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_Sample)->ArgName("kind")->DenseRange(0, 5)->Unit(benchmark::kMicrosecond);
 
 } // namespace
 } // namespace headrace::bench

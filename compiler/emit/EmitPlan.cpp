@@ -277,6 +277,7 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
   io("meta", kernels::metaBytes(target.meta), plan::Io::Meta);
   io("sampled", ids, plan::Io::Sampled);
   io("output", ids, plan::Io::Output);
+  io("history", target.historyBytes, plan::Io::History);
   plan.states.emplace_back();
 }
 

@@ -66,6 +66,7 @@ private:
     meta_ = io(kernels::metaBytes(target_.meta), ir::IoRole::Meta);
     sampled_ = io(tokens, ir::IoRole::Sampled);
     output_ = io(tokens, ir::IoRole::Output);
+    history_ = io(target_.historyBytes, ir::IoRole::History);
   }
   Value io(uint64_t bytes, ir::IoRole role) {
     return ir::IoOp::create(builder_, loc_, type(bytes, Encoding::Bytes), role, ir::Address());
@@ -91,10 +92,13 @@ private:
 
   Value embed() {
     const int32_t unit = layout_.embeddingUnit();
-    return ir::EmbedOp::create(
-        builder_, loc_, residualRows(options_.limits.tokens), meta_, weights_[static_cast<size_t>(unit)], sampled_,
-        range(unit, model::TensorRole::TokenTable), range(unit, model::TensorRole::PositionTable),
-        step(-1, Part::Embedding, kernels::Op::Embed, model::UnitRole::Embedding), ir::Address());
+    auto embed =
+        ir::EmbedOp::create(builder_, loc_, residualRows(options_.limits.tokens), history_.getType(), meta_,
+                            weights_[static_cast<size_t>(unit)], sampled_, history_,
+                            range(unit, model::TensorRole::TokenTable), range(unit, model::TensorRole::PositionTable),
+                            step(-1, Part::Embedding, kernels::Op::Embed, model::UnitRole::Embedding), ir::Address());
+    history_ = embed.getNextHistory();
+    return embed.getX();
   }
 
   Value norm(int32_t layer, Part part, Rows rows, Value x, int32_t unit, model::UnitRole role) {
@@ -177,8 +181,8 @@ private:
     ir::Workspace scratch;
     scratch.bytes = model::alignUp(kernels::sampleWorkspaceBytes(backend(), sequences, spec_.vocab));
     auto sample =
-        ir::SampleOp::create(builder_, loc_, sampled_.getType(), output_.getType(), meta_, logits, sampled_, output_,
-                             step(-1, Part::Head, kernels::Op::Sample, model::UnitRole::Head), scratch);
+        ir::SampleOp::create(builder_, loc_, sampled_.getType(), output_.getType(), meta_, logits, history_, sampled_,
+                             output_, step(-1, Part::Head, kernels::Op::Sample, model::UnitRole::Head), scratch);
     StepInfo publish;
     publish.part = Part::Head;
     ir::PublishOp::create(builder_, loc_, meta_, sample.getNextOutput(), publish);
@@ -192,7 +196,7 @@ private:
   mlir::Location loc_;
   ir::IterationOp iteration_;
   llvm::SmallVector<Value> weights_, kv_;
-  Value meta_, sampled_, output_;
+  Value meta_, sampled_, output_, history_;
 };
 
 // What each op is in a plan. There is no form for just any op: one that is a step and has none does not compile.

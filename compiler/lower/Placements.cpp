@@ -65,7 +65,7 @@ PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::Weig
   kvBlockBytes_ = target.kvBlockBytes;
   kvBlocks_ = target.kvBlocks;
   io_ = kernels::metaBytes(target.meta) +
-        2 * model::alignUp(static_cast<uint64_t>(target.meta.maxSequences) * sizeof(int32_t));
+        2 * model::alignUp(static_cast<uint64_t>(target.meta.maxSequences) * sizeof(int32_t)) + target.historyBytes;
   for (const MemoryUse &use : uses_)
     transientsPeak_ = std::max(transientsPeak_, algorithms::packRanges(use.transients).peak);
 }

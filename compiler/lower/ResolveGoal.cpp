@@ -116,6 +116,21 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
   return absl::OkStatus();
 }
 
+// What caches may grow to: never beyond device memory.
+void resolveGrowth(const CompileRequest &request, Target &target) {
+  target.mostKvBlocks = target.kvBlocks;
+  if (request.goal.elasticKv != model::AutoOnOff::Off) {
+    const int64_t wanted = 1 + target.batch * target.meta.maxBlocksPerSequence;
+    const uint64_t held = target.deviceMemory / (target.kvBlockBytes * static_cast<uint64_t>(request.model->layers));
+    if (held < static_cast<uint64_t>(wanted))
+      target.mostKvBlocks = std::max(target.kvBlocks, static_cast<int64_t>(held));
+    else
+      target.mostKvBlocks = std::max(target.kvBlocks, wanted);
+  }
+  target.historyBytes = model::alignUp(static_cast<uint64_t>(target.mostKvBlocks) *
+                                       static_cast<uint64_t>(target.blockTokens) * sizeof(int32_t));
+}
+
 // The buckets that the plan has variants for.
 absl::Status resolveBuckets(const model::Buckets &buckets, Target &target) {
   const int64_t mostTokens = std::min({target.kvTokens, target.batch * target.context, kLargestMixedBucket});
@@ -186,6 +201,7 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
   target.deviceMemory = goal.deviceMemory.value_or(request.hardware.memoryBytes);
   if (target.deviceMemory == 0)
     return refuse("goal.device_memory", 0, "a positive number of bytes");
+  resolveGrowth(request, target);
   RETURN_IF_ERROR(resolveBuckets(buckets, target));
   return target;
 }

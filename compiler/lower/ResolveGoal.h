@@ -26,8 +26,10 @@ struct Target {
   int64_t kvTokens = 0;
   int64_t blockTokens = 0;
   int64_t kvBlocks = 0;      // a layer, the scratch block included
+  int64_t mostKvBlocks = 0;  // the same of any placement, where caches may grow: what the batch has use for
   uint64_t kvBytes = 0;      // a layer
   uint64_t kvBlockBytes = 0; // a block of a layer
+  uint64_t historyBytes = 0; // ids of the tokens of mostKvBlocks
   // Where memory for KV is stated: the blocks that are on the device, the scratch block included; all where unset.
   std::optional<int64_t> kvResident;
   uint64_t deviceMemory = 0; // bytes that the plan may use

@@ -48,6 +48,8 @@ HEADRACE_DEVICE void fenceDevice() { __threadfence(); }
 HEADRACE_DEVICE void fenceSystem() { __threadfence_system(); }
 // Adds one; at `last` it goes back to zero. Returns what was there.
 HEADRACE_DEVICE uint32_t atomicCountTo(uint32_t *counter, uint32_t last) { return atomicInc(counter, last); }
+HEADRACE_DEVICE void atomicAddTo(uint32_t *word, uint32_t value) { atomicAdd(word, value); }
+HEADRACE_DEVICE void atomicOrTo(uint32_t *word, uint32_t value) { atomicOr(word, value); }
 // From L2: what another block wrote.
 HEADRACE_DEVICE float loadShared(const float *p) { return __ldcg(p); }
 HEADRACE_DEVICE float4 loadShared(const float4 *p) { return __ldcg(p); }

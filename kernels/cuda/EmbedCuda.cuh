@@ -11,6 +11,7 @@ namespace headrace::kernels {
 template <Elem kElem> __global__ void embedKernel(const EmbedArgs args) {
   const int32_t *tokenIds = args.meta->array<int32_t>(args.meta->tokenIds);
   const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);
+  const int32_t *slots = args.meta->array<int32_t>(args.meta->kvSlot);
   const int64_t hidden = args.hidden, rows = args.meta->numTokens;
   const bool vectors = hidden % 8 == 0 && args.order == Order::RowMajor && aligned16(args.table) &&
                        aligned16(args.positions) && aligned16(args.x);
@@ -18,6 +19,8 @@ template <Elem kElem> __global__ void embedKernel(const EmbedArgs args) {
     int64_t token = tokenIds[t];
     if (token < 0)
       token = args.sampled[-1 - token];
+    if (args.history != nullptr && threadIdx.x == 0)
+      args.history[slots[t]] = static_cast<int32_t>(token);
     const int64_t from = token * hidden, to = t * hidden, place = (positions[t] + args.positionOffset) * hidden;
     if (vectors) {
       for (int64_t i = int64_t{8} * threadIdx.x; i < hidden; i += int64_t{8} * blockDim.x) {

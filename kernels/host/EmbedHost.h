@@ -12,11 +12,14 @@ template <typename V> void embed(const void *opaque) {
   const auto &args = *static_cast<const EmbedArgs *>(opaque);
   const int32_t *tokenIds = args.meta->array<int32_t>(args.meta->tokenIds);
   const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);
+  const int32_t *slots = args.meta->array<int32_t>(args.meta->kvSlot);
   const int64_t hidden = args.hidden, vectorEnd = hidden - hidden % V::kLanes;
   for (int64_t t = 0; t < args.meta->numTokens; ++t) {
     int64_t token = tokenIds[t];
     if (token < 0)
       token = args.sampled[-1 - token];
+    if (args.history != nullptr)
+      args.history[slots[t]] = static_cast<int32_t>(token);
     float *x = args.x + t * hidden;
     if (args.order == Order::Panel16) {
       const int64_t panel = token / 16 * hidden * 16 + token % 16;

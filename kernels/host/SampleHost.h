@@ -5,14 +5,16 @@
 // A row with a logit that is not finite has no token to publish (kNotFinite). What it leaves in `sampled` is an id all
 // the same, so what follows is defined for any row.
 //
-// A token's weight is exp((logit - largest logit) / temperature); a NaN logit counts as minus infinity. Tokens are
-// ranked by logit, lower ids first among equals. The candidates are the shortest prefix of that ranking, one token at
-// least, whose weights reach topP of all weights; topP >= 1 takes all. The token is the first candidate, in order of
-// ids, at which the running sum of weights exceeds uniformAt(seed, position) of the candidates' sum. Sums are F64, in
-// order of ids. No sort: the last candidate is found by radix selection over the logits' bits, so the time does not
-// depend on topP.
+// What is sampled from: SampleArgs in Kernels.h. A NaN logit counts as minus infinity. The token is the first
+// candidate, in order of ids, at which the running sum of weights exceeds uniformAt(seed, position) of the candidates'
+// sum. Sums are F64, in order of ids. No sort: a last candidate is found by radix selection over the logits' bits, so
+// the time does not depend on topP or topK.
+//
+// The workspace is one row: of weights; or, under penalties, of the logits that they leave, whose weights are then made
+// anew in each pass.
 #pragma once
 
+#include "kernels/Penalties.h"
 #include "kernels/Ranking.h"
 #include "kernels/host/HostEntry.h"
 #include "kernels/host/VecMath.h"
@@ -63,15 +65,50 @@ void weightsOf(const float *logits, int64_t vocab, float largest, float temperat
   }
 }
 
-// The key of the last candidate, and how many tokens with that key, lowest ids first, are candidates.
-struct Cut {
-  uint32_t key = 0;
-  int64_t ties = INT64_MAX;
+// The weights of a row, to be read in order of ids, pass after pass: `room` has `size` of them at a time.
+template <typename V> class RowWeights {
+public:
+  RowWeights(const float *logits, int64_t vocab, float largest, float temperature, float *room, int64_t size)
+      : logits_(logits), vocab_(vocab), largest_(largest), temperature_(temperature), room_(room), size_(size) {
+    fill(0);
+  }
+  float at(int64_t id) {
+    if (id < first_ || id >= end_)
+      fill(id);
+    return room_[id - first_];
+  }
+
+private:
+  void fill(int64_t first) {
+    first_ = first;
+    end_ = first + size_ < vocab_ ? first + size_ : vocab_;
+    weightsOf<V>(logits_ + first_, end_ - first_, largest_, temperature_, room_);
+  }
+
+  const float *logits_;
+  int64_t vocab_;
+  float largest_, temperature_;
+  float *room_;
+  int64_t size_, first_ = 0, end_ = 0;
 };
 
-static inline Cut lastCandidate(const float *logits, const float *weights, int64_t vocab, double target) {
+// A prefix of the ranking: tokens with a key above `key`, and of those with this key the first `ties` ids.
+struct Cut {
+  uint32_t key = 0; // of no logit
+  int64_t ties = INT64_MAX;
+  bool all() const { return key == 0; }
+};
+static inline Cut shorter(const Cut &a, const Cut &b) {
+  if (a.key != b.key)
+    return a.key > b.key ? a : b;
+  return {a.key, a.ties < b.ties ? a.ties : b.ties};
+}
+
+// The shortest prefix whose `amounts` reach `target`: amountOf(id), asked in order of ids, the same for equal logits.
+template <typename AmountOf>
+Cut prefixReaching(const float *logits, int64_t vocab, double target, const AmountOf &amountOf) {
   constexpr int kDigitShift[3] = {21, 10, 0}, kDigitBits[3] = {11, 11, 10};
-  double above = 0; // weight of the tokens ranked before those under consideration
+  double above = 0; // amount of the tokens ranked before those under consideration
   uint32_t prefix = 0;
   double sums[2048];
   int64_t counts[2048];
@@ -85,7 +122,7 @@ static inline Cut lastCandidate(const float *logits, const float *weights, int64
       if (level > 0 && (key >> (shift + bits)) != prefix)
         continue;
       const uint32_t digit = (key >> shift) & (digits - 1);
-      sums[digit] += weights[i];
+      sums[digit] += static_cast<double>(amountOf(i));
       ++counts[digit];
     }
     // The highest digit at which the target is reached; where rounding keeps it from being reached, the lowest in use.
@@ -112,55 +149,117 @@ static inline Cut lastCandidate(const float *logits, const float *weights, int64
   return {};
 }
 
-static inline int32_t drawToken(const float *logits, const float *weights, int64_t vocab, float topP, double uniform) {
-  double total = 0;
-  for (int64_t i = 0; i < vocab; ++i)
-    total += weights[i];
-  const bool all = !(topP < 1.0f);
-  const Cut cut = all ? Cut{} : lastCandidate(logits, weights, vocab, total * static_cast<double>(topP));
-  double candidates = all ? total : 0;
-  for (int pass = all ? 1 : 0; pass < 2; ++pass) {
-    const double limit = uniform * candidates;
-    double sum = 0;
-    int64_t ties = 0;
-    int32_t last = 0;
-    for (int64_t i = 0; i < vocab; ++i) {
-      if (!all) {
-        const uint32_t key = rankingKey(logits[i]);
-        if (key < cut.key || (key == cut.key && ties++ >= cut.ties))
-          continue;
-      }
-      if (weights[i] <= 0.0f)
+// Calls f(id, weight) for the tokens of a prefix that have weight, in order of ids, until it returns true.
+template <typename V, typename F>
+void eachOf(const Cut &cut, const float *logits, RowWeights<V> &weights, int64_t vocab, F f) {
+  const bool all = cut.all();
+  int64_t ties = 0;
+  for (int64_t i = 0; i < vocab; ++i) {
+    if (!all) {
+      const uint32_t key = rankingKey(logits[i]);
+      if (key < cut.key || (key == cut.key && ties++ >= cut.ties))
         continue;
-      sum += weights[i];
-      last = static_cast<int32_t>(i);
-      if (pass == 1 && sum > limit)
-        return last;
     }
-    if (pass == 1)
-      return last;
-    candidates = sum;
+    if (const float weight = weights.at(i); weight > 0.0f && f(i, weight))
+      return;
   }
-  return 0;
+}
+template <typename V> double weightOf(const Cut &cut, const float *logits, RowWeights<V> &weights, int64_t vocab) {
+  double sum = 0;
+  eachOf(cut, logits, weights, vocab, [&sum](int64_t, float weight) {
+    sum += static_cast<double>(weight);
+    return false;
+  });
+  return sum;
+}
+
+// What of the ranking a token is drawn from.
+struct Filters {
+  int64_t topK;
+  float minP, topP;
+};
+
+template <typename V>
+Cut candidatesOf(const Filters &filters, const float *logits, RowWeights<V> &weights, int64_t vocab) {
+  Cut cut;
+  if (filters.minP > 0.0f) {
+    uint32_t lowest = UINT32_MAX;
+    for (int64_t i = 0; i < vocab; ++i)
+      if (const uint32_t key = rankingKey(logits[i]); key < lowest && weights.at(i) >= filters.minP)
+        lowest = key;
+    cut.key = lowest;
+  }
+  if (filters.topK > 0 && filters.topK < vocab)
+    cut = shorter(cut, prefixReaching(logits, vocab, static_cast<double>(filters.topK), [](int64_t) { return 1.0; }));
+  if (filters.topP < 1.0f) {
+    const double target = weightOf(cut, logits, weights, vocab) * static_cast<double>(filters.topP);
+    cut = shorter(cut, prefixReaching(logits, vocab, target, [&weights](int64_t i) { return weights.at(i); }));
+  }
+  return cut;
+}
+
+template <typename V>
+int32_t drawToken(const Filters &filters, const float *logits, RowWeights<V> &weights, int64_t vocab, double uniform) {
+  const Cut cut = candidatesOf(filters, logits, weights, vocab);
+  const double limit = uniform * weightOf(cut, logits, weights, vocab);
+  double sum = 0;
+  int64_t last = 0;
+  eachOf(cut, logits, weights, vocab, [&](int64_t id, float weight) {
+    sum += static_cast<double>(weight);
+    last = id;
+    return sum > limit;
+  });
+  return static_cast<int32_t>(last);
+}
+
+// The row's logits under penalties, to `out`; until then that holds the words of what the sequence has had.
+static inline void penalise(const float *logits, int64_t vocab, const Penalties &penalties, const History &history,
+                            float *out) {
+  static_assert(sizeof(uint32_t) == sizeof(float));
+  const auto word = [out](int64_t id) {
+    uint32_t had;
+    __builtin_memcpy(&had, out + id, sizeof had);
+    return had;
+  };
+  __builtin_memset(out, 0, static_cast<size_t>(vocab) * sizeof(float));
+  for (int64_t position = 0; position < history.tokens; ++position) {
+    const int64_t id = idAt(history, position);
+    if (id < 0 || id >= vocab)
+      continue;
+    const uint32_t had = position < history.promptTokens ? word(id) | kInPrompt : word(id) + 1;
+    __builtin_memcpy(out + id, &had, sizeof had);
+  }
+  for (int64_t i = 0; i < vocab; ++i)
+    out[i] = penalised(penalties, logits[i], word(i));
 }
 
 template <typename V> void sample(const void *opaque) {
   const auto &args = *static_cast<const SampleArgs *>(opaque);
   const IterationMeta &meta = *args.meta;
+  constexpr int64_t kWindow = 256;
+  alignas(64) float window[kWindow];
   for (int64_t s = 0; s < meta.numSampled; ++s) {
     const float *logits = args.logits + s * args.vocab;
+    float *room = static_cast<float *>(args.workspace);
+    int64_t roomSize = args.vocab;
     const float temperature = meta.array<float>(meta.temperature)[s];
-    const Scan scan = scanLogits<V>(logits, args.vocab);
-    const float largest = scan.largest;
+    Scan scan = scanLogits<V>(logits, args.vocab);
+    if (const Penalties penalties = penaltiesOf(meta, s); penalises(penalties)) {
+      penalise(logits, args.vocab, penalties, historyOf(meta, args.history, args.blockTokens, s), room);
+      logits = room;
+      room = window;
+      roomSize = kWindow;
+      scan.largest = scanLogits<V>(logits, args.vocab).largest;
+    }
     int32_t token;
     if (!(temperature > 0.0f)) {
-      token = firstEqual(logits, args.vocab, largest);
+      token = firstEqual(logits, args.vocab, scan.largest);
     } else {
-      float *weights = static_cast<float *>(args.workspace);
-      weightsOf<V>(logits, args.vocab, largest, temperature, weights);
+      RowWeights<V> weights(logits, args.vocab, scan.largest, temperature, room, roomSize);
+      const Filters filters{meta.array<int32_t>(meta.topK)[s], meta.array<float>(meta.minP)[s],
+                            meta.array<float>(meta.topP)[s]};
       const uint64_t position = static_cast<uint64_t>(meta.array<int32_t>(meta.samplePosition)[s]);
-      token = drawToken(logits, weights, args.vocab, meta.array<float>(meta.topP)[s],
-                        uniformAt(meta.array<uint64_t>(meta.seed)[s], position));
+      token = drawToken(filters, logits, weights, args.vocab, uniformAt(meta.array<uint64_t>(meta.seed)[s], position));
     }
     args.output[s] = scan.finite ? token : kNotFinite;
     args.sampled[meta.array<int32_t>(meta.requestSlot)[s]] = token;

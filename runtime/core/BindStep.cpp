@@ -117,6 +117,9 @@ public:
   absl::StatusOr<std::byte *> sampled() const {
     return require(Arg::Sampled, product({plan_.metaLayout.maxSequences, sizeof(int32_t)}));
   }
+  absl::StatusOr<std::byte *> history() const {
+    return require(Arg::History, product({plan_.kvBlocks, plan_.blockTokens, sizeof(int32_t)}));
+  }
   absl::StatusOr<std::byte *> output() const {
     return require(Arg::Output, product({plan_.metaLayout.maxSequences, sizeof(int32_t)}));
   }
@@ -216,11 +219,13 @@ private:
       positionsPointer = p;
     }
     ASSIGN_OR_RETURN(sampled, operands_.sampled());
+    ASSIGN_OR_RETURN(history, operands_.history());
     ASSIGN_OR_RETURN(x, operands_.require(Arg::X, product({variant_.newTokens, spec_.hidden, kF32})));
     return kernels::EmbedArgs{.meta = meta,
                               .table = tablePointer,
                               .positions = positionsPointer,
                               .sampled = ints(sampled),
+                              .history = ints(history),
                               .x = floats(x),
                               .vocab = spec_.vocab,
                               .hidden = spec_.hidden,
@@ -407,16 +412,19 @@ private:
   absl::StatusOr<KernelArgs> sample() const {
     ASSIGN_OR_RETURN(meta, operands_.meta());
     ASSIGN_OR_RETURN(logits, operands_.require(Arg::X, product({variant_.sequences, spec_.vocab, kF32})));
+    ASSIGN_OR_RETURN(history, operands_.history());
     ASSIGN_OR_RETURN(sampled, operands_.sampled());
     ASSIGN_OR_RETURN(output, operands_.output());
     ASSIGN_OR_RETURN(workspace,
                      operands_.workspace(kernels::sampleWorkspaceBytes(backend(), variant_.sequences, spec_.vocab)));
     return kernels::SampleArgs{.meta = meta,
                                .logits = floats(logits),
+                               .history = ints(history),
                                .sampled = ints(sampled),
                                .output = ints(output),
                                .workspace = workspace,
-                               .vocab = spec_.vocab};
+                               .vocab = spec_.vocab,
+                               .blockTokens = plan_.blockTokens};
   }
 
   const plan::Plan &plan_;

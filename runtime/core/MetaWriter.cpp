@@ -38,6 +38,12 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
   float *temperature = meta->array<float>(meta->temperature);
   float *topP = meta->array<float>(meta->topP);
   uint64_t *seed = meta->array<uint64_t>(meta->seed);
+  int32_t *topK = meta->array<int32_t>(meta->topK);
+  float *minP = meta->array<float>(meta->minP);
+  float *repetition = meta->array<float>(meta->repetition);
+  float *presence = meta->array<float>(meta->presence);
+  float *frequency = meta->array<float>(meta->frequency);
+  int32_t *promptTokens = meta->array<int32_t>(meta->promptTokens);
 
   const int32_t previousTokens = meta->numTokens;
   int64_t row = 0;
@@ -83,6 +89,12 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
       temperature[sampled] = sequence.temperature;
       topP[sampled] = sequence.topP;
       seed[sampled] = sequence.seed;
+      topK[sampled] = sequence.topK;
+      minP[sampled] = sequence.minP;
+      repetition[sampled] = sequence.repetition;
+      presence[sampled] = sequence.presence;
+      frequency[sampled] = sequence.frequency;
+      promptTokens[sampled] = static_cast<int32_t>(sequence.promptTokens);
       ++sampled;
     }
   }

@@ -26,6 +26,9 @@ struct SequenceRows {
   float temperature = 0;
   float topP = 1;
   uint64_t seed = 0;
+  int32_t topK = 0;
+  float minP = 0, repetition = 1, presence = 0, frequency = 0;
+  int64_t promptTokens = 0; // of the sequence's tokens: those that were not generated
 };
 
 // Refuses what does not fit `layout` (InvalidArgument naming sequence, figure and limit); `meta` is then unspecified.

@@ -38,7 +38,7 @@ struct ModelSpec;
 
 namespace headrace::plan {
 
-inline constexpr uint32_t kFormatVersion = 3;
+inline constexpr uint32_t kFormatVersion = 4;
 inline constexpr uint32_t kNone = 0xffffffffu;
 
 enum class Space : uint8_t { Device = 0, Host = 1, Disk = 2 };
@@ -46,7 +46,7 @@ enum class Space : uint8_t { Device = 0, Host = 1, Disk = 2 };
 enum class BufferKind : uint8_t {
   Weight = 0,     // one unit of placement
   Kv = 1,         // one layer's KV cache: blocks x 2 x kvHeads x blockTokens x headDim
-  Io = 2,         // meta, sampled, output: what passes between host and device
+  Io = 2,         // meta, sampled, output, history: see Io
   Activation = 3, // transient
   Workspace = 4,  // transient scratch of one step
   Act = 5,        // activation blocks (HybridServe): layer inputs kept instead of keys and values
@@ -57,7 +57,12 @@ enum class BufferKind : uint8_t {
 constexpr bool isTransient(BufferKind kind) { return kind == BufferKind::Activation || kind == BufferKind::Workspace; }
 const char *bufferKindName(BufferKind kind); // "weight", "kv", "io", ...
 
-enum class Io : uint8_t { Meta = 0, Sampled = 1, Output = 2 };
+enum class Io : uint8_t {
+  Meta = 0,    // the iteration buffer
+  Sampled = 1, // int32 [maxSequences]: what each request slot sampled last
+  Output = 2,  // int32 [maxSequences]: an iteration's tokens
+  History = 3  // int32 [kvBlocks, blockTokens]: the id of the token whose key and value are there in a cache
+};
 
 // Element encoding of an extent. Quantised encodings are appended when they exist.
 enum class Encoding : uint8_t { F32 = 0, F16 = 1, BF16 = 2, Bytes = 3 };
@@ -173,7 +178,8 @@ enum class Arg : uint8_t {
   // A layer's cache that is split: the device's copy of the blocks at home on the host, and their home, where appended
   // rows are written as well. Kv is then its blocks at home on the device.
   KvTail = 15,
-  KvHome = 16
+  KvHome = 16,
+  History = 17
 };
 const char *argName(Arg arg); // "source", "destination", "meta", ...
 
@@ -308,7 +314,7 @@ struct Plan {
   // The number of a buffer in `buffers`, kNone where there is none. They look through the list: who asks for many has a
   // BufferIndex (BufferIndex.h).
   uint32_t kvBuffer(int64_t layer) const;
-  uint32_t ioBuffer(Io which) const; // sampled, output: int32 [maxSequences]
+  uint32_t ioBuffer(Io which) const;
   const Buffer &buffer(const Schedule &schedule, uint32_t id) const;
   uint64_t kvBlockBytes() const; // of a layer
   // In an interleaved extent all layers' blocks of a number lie together, block by block; so a layer's lie this far

@@ -73,7 +73,7 @@ void StructureCheck::checkBuffers() {
   for (int64_t layer = 0; layer < layers && ok(); ++layer)
     if (index.kv(layer) == kNone)
       fail("buffers has no kv of layer ", layer);
-  for (const Io io : {Io::Meta, Io::Sampled, Io::Output})
+  for (const Io io : {Io::Meta, Io::Sampled, Io::Output, Io::History})
     if (index.io(io) == kNone)
       fail("buffers has no io ", value(io));
 }

@@ -10,7 +10,7 @@
 //
 //   Copy        Source R, Destination W: the same bytes of the same buffer; the host side is the buffer's home
 //   Embed       Meta R, Table R (TokenTable of the embedding), Positions R if learned (PositionTable), Sampled R,
-//               X W [T, hidden]
+//               History W or RW, X W [T, hidden]
 //   Norm        Meta R, X R, NormWeights R (of qkv, up or head: from NormWeight to the end of NormBias if there is one,
 //               else of NormWeight), Y W; rows are T, of the head's S
 //   Linear      Meta R, X R, Weight R (the unit's Matrix; for a tied head the embedding's TokenTable), Bias R if the
@@ -22,13 +22,13 @@
 //               attentionWorkspaceBytes() > 0
 //   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
 //   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
-//   Sample      Meta R, X R [S, vocab], Sampled W or RW, Output W, Workspace W if sampleWorkspaceBytes() > 0
+//   Sample      Meta R, X R [S, vocab], History R, Sampled W or RW, Output W, Workspace W if sampleWorkspaceBytes() > 0
 //   Publish     Output R, Meta R if wanted; on the compute lane
 //
 // Kv is a whole buffer; of a cache that is split what is at home on the device, interleaved. KvTail is what else of it
 // may be in use (CacheHomes::bytesInUse), as one run on the device, KvHome what may be in use and is mirrored, on the
-// host. Meta, Sampled and Output are whole buffers; weights cover the bytes of their tensors (WeightLayout.h). Table
-// and Positions of a step marked direct are in host memory. A Workspace holds nothing before or after its step.
+// host. Meta, Sampled, Output and History are whole buffers; weights cover the bytes of their tensors (WeightLayout.h).
+// Table and Positions of a step marked direct are in host memory. A Workspace holds nothing before or after its step.
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -237,6 +237,7 @@ void OperandCheck::embed() {
       covers(Arg::Positions, *table, table->find(TensorRole::PositionTable));
   }
   whole(Arg::Sampled, kR, buffers_.io(Io::Sampled));
+  whole(Arg::History, kW | kRW, buffers_.io(Io::History));
   rowsF32(Arg::X, kW, tokens_, spec_.hidden);
 }
 
@@ -331,6 +332,7 @@ void OperandCheck::check(uint32_t number) {
       break;
     case kernels::Op::Sample:
       rowsF32(Arg::X, kR, sequences_, spec_.vocab);
+      whole(Arg::History, kR, buffers_.io(Io::History));
       whole(Arg::Sampled, kW | kRW, buffers_.io(Io::Sampled));
       whole(Arg::Output, kW, buffers_.io(Io::Output));
       workspace(kernels::sampleWorkspaceBytes(backend(), sequences_, spec_.vocab));
@@ -377,6 +379,9 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
   const uint64_t ids = times(plan.metaLayout.maxSequences, sizeof(int32_t));
   expect(buffers.io(Io::Sampled), "sampled", -1, ids, false);
   expect(buffers.io(Io::Output), "output", -1, ids, false);
+  expect(buffers.io(Io::History), "history", -1,
+         product({static_cast<uint64_t>(plan.kvBlocks), static_cast<uint64_t>(plan.blockTokens), sizeof(int32_t)}),
+         false);
   // The longest context fits a row of the block table.
   if (product({static_cast<uint64_t>(plan.metaLayout.maxBlocksPerSequence), static_cast<uint64_t>(plan.blockTokens)}) <
       static_cast<uint64_t>(plan.maxContext))

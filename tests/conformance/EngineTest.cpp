@@ -60,7 +60,13 @@ std::vector<int32_t> alone(Loaded &on, const EngineRequest &request) {
                                   .sample = true,
                                   .temperature = request.sampling.temperature,
                                   .topP = request.sampling.topP,
-                                  .seed = request.sampling.seed};
+                                  .seed = request.sampling.seed,
+                                  .topK = static_cast<int32_t>(request.sampling.topK),
+                                  .minP = request.sampling.minP,
+                                  .repetition = request.sampling.repetitionPenalty,
+                                  .presence = request.sampling.presencePenalty,
+                                  .frequency = request.sampling.frequencyPenalty,
+                                  .promptTokens = static_cast<int64_t>(request.prompt.size())};
     EXPECT_TRUE(core::writeMeta(on.plan.metaLayout, on.plan.blockTokens, {&rows, 1}, on.device->meta()).ok());
     EXPECT_TRUE(on.runtime->launch(*variant).ok());
     const auto tokens = on.runtime->awaitTokens();
@@ -118,6 +124,13 @@ EngineRequest anyRequest(Draw &draw, int64_t context, int64_t longest) {
       request.stopTokens.push_back(token);
   if (draw.oneIn(2))
     request.sampling = {.temperature = 0.8f, .topP = 0.9f, .seed = static_cast<uint64_t>(draw.between(0, 999))};
+  if (draw.oneIn(2)) { // of all that it has had: however it was prefilled, and wherever that lies
+    request.sampling.topK = draw.between(0, 60);
+    request.sampling.minP = draw.oneOf({0.0f, 0.02f});
+    request.sampling.repetitionPenalty = draw.oneOf({1.0f, 0.8f, 1.3f});
+    request.sampling.presencePenalty = draw.oneOf({0.0f, 0.5f, -0.5f});
+    request.sampling.frequencyPenalty = draw.oneOf({0.0f, 0.25f});
+  }
   return request;
 }
 

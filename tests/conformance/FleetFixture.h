@@ -152,6 +152,11 @@ inline std::vector<FleetRequest> randomRequests(const plan::Plan &plan, const Tr
     }
     request.maxNewTokens = pick(1, 33);
     request.sampling = {.temperature = 1, .topP = 0.9f, .seed = r};
+    if (r % 2 == 1) { // a hand-over brings the ids
+      request.sampling.minP = 0.01f;
+      request.sampling.repetitionPenalty = 1.5f;
+      request.sampling.presencePenalty = 0.5f;
+    }
     request.tpot = wholeNs(times.decodeNs * pick(traffic.tpotFrom, traffic.tpotTo) / 100);
     request.ttft = wholeNs(times.prefillNs * pick(traffic.ttftFrom, traffic.ttftTo) / 100);
     at += std::exponential_distribution<double>(1 / traffic.meanGapNs)(random);

@@ -50,7 +50,11 @@ replayTokens(core::Runtime &runtime, const FleetRequest &request, const std::vec
                       .requestSlot = static_cast<int32_t>(part.sequence),
                       .temperature = request.sampling.temperature,
                       .topP = request.sampling.topP,
-                      .seed = request.sampling.seed + part.sequence});
+                      .seed = request.sampling.seed + part.sequence,
+                      .minP = request.sampling.minP,
+                      .repetition = request.sampling.repetitionPenalty,
+                      .presence = request.sampling.presencePenalty,
+                      .promptTokens = static_cast<int64_t>(request.prompts[part.sequence].size())});
       if (part.sample)
         samples.push_back(part.sequence);
       tokens += part.rows;

@@ -36,6 +36,8 @@ serve::GenerateRequest anyRequest(Draw &draw, const compiler::CompileRequest &co
   request.keepLogits = draw.oneIn(2); // else two are in flight
   if (draw.oneIn(2))
     request.sampling = {.temperature = 0.8f, .topP = 0.9f, .seed = static_cast<uint64_t>(draw.between(0, 999))};
+  if (draw.oneIn(2))
+    request.sampling.repetitionPenalty = 1.5f;
   return request;
 }
 

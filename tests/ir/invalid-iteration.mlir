@@ -75,8 +75,9 @@ headrace.iteration @same_slot decode phase(movement) limits(8, 8, 2048) {
 headrace.iteration @old_version decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
-  %x = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled step<embedding> : <512, bytes>, <1000, bf16>, <32, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled, %history step<embedding> : <512, bytes>, <1000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
   %n = headrace.norm head tokens(%meta) %x, %unit[0 for 100] step<head> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>
   // expected-note@+1 {{updated here}}
   %y = headrace.linear head tokens(%meta) %n, %unit[0 for 100] onto %x step<head> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>
@@ -90,8 +91,9 @@ headrace.iteration @old_version decode phase(model) limits(8, 8, 2048) {
 headrace.iteration @read_and_updated decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
-  %x = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled step<embedding> : <512, bytes>, <1000, bf16>, <32, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled, %history step<embedding> : <512, bytes>, <1000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
   // expected-error@+2 {{uses a version of a buffer that 'headrace.linear' has updated in place}}
   // expected-note@+1 {{updated here}}
   %y = headrace.linear head tokens(%meta) %x, %unit[0 for 100] onto %x step<head> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>

@@ -94,9 +94,10 @@ headrace.iteration @slot_index decode phase(movement) limits(8, 8, 2048) {
 headrace.iteration @embed_direct decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <host, 1000, bf16>
   // expected-error@+1 {{reads a host buffer and must be marked direct}}
-  %x = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled step<embedding> : <512, bytes>, <host, 1000, bf16>, <32, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled, %history step<embedding> : <512, bytes>, <host, 1000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
 }
 
 // -----
@@ -104,9 +105,10 @@ headrace.iteration @embed_direct decode phase(homes) limits(8, 8, 2048) {
 headrace.iteration @embed_not_direct decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
   // expected-error@+1 {{is marked direct but reads a device buffer}}
-  %x = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled step<embedding, direct> : <512, bytes>, <1000, bf16>, <32, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled, %history step<embedding, direct> : <512, bytes>, <1000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
 }
 
 // -----
@@ -114,9 +116,10 @@ headrace.iteration @embed_not_direct decode phase(homes) limits(8, 8, 2048) {
 headrace.iteration @embed_from_disk decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <disk, 1000, bf16>
   // expected-error@+1 {{operand #1 must be whole buffer on the device, or on the host for a direct step}}
-  %x = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled step<embedding, direct> : <512, bytes>, <disk, 1000, bf16>, <32, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled, %history step<embedding, direct> : <512, bytes>, <disk, 1000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
 }
 
 // -----
@@ -124,9 +127,10 @@ headrace.iteration @embed_from_disk decode phase(homes) limits(8, 8, 2048) {
 headrace.iteration @embed_table decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
   // expected-error@+1 {{reads its table from bytes [200 for 1000] of a unit of 1000}}
-  %x = headrace.embed tokens(%meta) %unit[200 for 1000], %sampled step<embedding> : <512, bytes>, <1000, bf16>, <32, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %unit[200 for 1000], %sampled, %history step<embedding> : <512, bytes>, <1000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
 }
 
 // -----
@@ -134,9 +138,10 @@ headrace.iteration @embed_table decode phase(model) limits(8, 8, 2048) {
 headrace.iteration @embed_positions decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   %unit = headrace.weight 0 "embedding" embedding : <1000, bf16>
   // expected-error@+1 {{reads its positions from bytes [2000 for 4] of a unit of 1000}}
-  %x = headrace.embed tokens(%meta) %unit[0 for 800, 2000 for 4], %sampled step<embedding> : <512, bytes>, <1000, bf16>, <32, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %unit[0 for 800, 2000 for 4], %sampled, %history step<embedding> : <512, bytes>, <1000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
 }
 
 // -----

@@ -16,6 +16,8 @@ headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
   %sampled = headrace.io sampled : <device, 32, bytes>
   // CHECK-NEXT: %output = headrace.io output : <32, bytes>
   %output = headrace.io output : <32, bytes>
+  // CHECK-NEXT: %history = headrace.io history : <64, bytes>
+  %history = headrace.io history : <64, bytes>
   // CHECK-NEXT: %embedding = headrace.weight 0 "embedding" embedding : <2000, bf16>
   %embedding = headrace.weight 0 "embedding" embedding : <2000, bf16>
   // CHECK-NEXT: %layers.0.qkv = headrace.weight 1 "layers.0.qkv" qkv layer 0 : <1000, f16>
@@ -24,8 +26,8 @@ headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
   %up_unit = headrace.weight 3 "layers.0.up" up layer 0 : <1800, f32>
   // CHECK-NEXT: %kv.0 = headrace.kv 0 : <4096, bf16>
   %kv = headrace.kv 0 : <4096, bf16>
-  // CHECK-NEXT: %x = headrace.embed tokens(%meta) %embedding[0 for 1600, 1600 for 400], %sampled step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes> -> <400, f32>
-  %x = headrace.embed tokens(%meta) %embedding[0 for 1600, 1600 for 400], %sampled step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes> -> <400, f32>
+  // CHECK-NEXT: %x, %next_history = headrace.embed tokens(%meta) %embedding[0 for 1600, 1600 for 400], %sampled, %history step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %embedding[0 for 1600, 1600 for 400], %sampled, %history step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
   // CHECK-NEXT: %normed = headrace.norm qkv tokens(%meta) %x, %layers.0.qkv[0 for 100, 100 for 20] step<attention 0, flops 10, device_bytes 900> : <512, bytes>, <400, f32>, <1000, f16> -> <400, f32>
   %n = headrace.norm qkv tokens(%meta) %x, %qkv_unit[0 for 100, 100 for 20] step<attention 0, device_bytes 900, flops 10> : <512, bytes>, <400, f32>, <1000, f16> -> <400, f32>
   // CHECK-NEXT: %qkv = headrace.linear qkv tokens(%meta) %normed, %layers.0.qkv[120 for 880] step<attention 0> : <512, bytes>, <400, f32>, <1000, f16> -> <800, f32>
@@ -55,8 +57,8 @@ headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
   // The head's rows are those that are sampled; its matrix is the embedding.
   // CHECK-NEXT: %logits = headrace.linear head sampled(%meta) %gathered, %embedding[0 for 1600] then gelu step<head> : <512, bytes>, <400, f32>, <2000, bf16> -> <2000, f32>
   %l = headrace.linear head sampled(%meta) %g, %embedding[0 for 1600] then gelu step<head> : <512, bytes>, <400, f32>, <2000, bf16> -> <2000, f32>
-  // CHECK-NEXT: %next_sampled, %next_output = headrace.sample sampled(%meta) %logits, %sampled, %output step<head> scratch 128 : <512, bytes>, <2000, f32>, <32, bytes>, <32, bytes>
-  %ns, %no = headrace.sample sampled(%meta) %l, %sampled, %output step<head> scratch 128 : <512, bytes>, <2000, f32>, <32, bytes>, <32, bytes>
+  // CHECK-NEXT: %next_sampled, %next_output = headrace.sample sampled(%meta) %logits, %next_history, %sampled, %output step<head> scratch 128 : <512, bytes>, <2000, f32>, <64, bytes>, <32, bytes>, <32, bytes>
+  %ns, %no = headrace.sample sampled(%meta) %l, %ids, %sampled, %output step<head> scratch 128 : <512, bytes>, <2000, f32>, <64, bytes>, <32, bytes>, <32, bytes>
   // CHECK-NEXT: headrace.publish sampled(%meta) %next_output step<head> : <512, bytes>, <32, bytes>
   headrace.publish sampled(%meta) %no step<head> : <512, bytes>, <32, bytes>
 }
@@ -65,12 +67,13 @@ headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
 headrace.iteration @homes mixed phase(homes) limits(512, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   // CHECK: %embedding = headrace.weight 0 "embedding" embedding : <host, 2000, bf16>
   %embedding = headrace.weight 0 "embedding" embedding : <host, 2000, bf16>
   // CHECK-NEXT: %head = headrace.weight 1 "head" head : <disk, 2000, bf16>
   %head = headrace.weight 1 "head" head : <disk, 2000, bf16>
-  // CHECK-NEXT: %x = headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled step<embedding, direct, link_bytes 64> : <512, bytes>, <host, 2000, bf16>, <32, bytes> -> <400, f32>
-  %x = headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled step<embedding, direct, link_bytes 64> : <512, bytes>, <host, 2000, bf16>, <32, bytes> -> <400, f32>
+  // CHECK-NEXT: %x, %next_history = headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled, %history step<embedding, direct, link_bytes 64> : <512, bytes>, <host, 2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled, %history step<embedding, direct, link_bytes 64> : <512, bytes>, <host, 2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
   // CHECK-NEXT: %d.head = headrace.on_device %head : <disk, 2000, bf16> -> <2000, bf16>
   %d = headrace.on_device %head : <disk, 2000, bf16> -> <2000, bf16>
   // CHECK-NEXT: %logits = headrace.linear head sampled(%meta) %x, %d.head[0 for 2000] step<head> :

@@ -36,6 +36,7 @@
 headrace.iteration @decode decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   // The head is tied: its matrix is the embedding, its unit has the final norm.
   // LAYER: headrace.weight 0 "embedding" embedding : <2000, bf16>
   // ENDS: headrace.weight 0 "embedding" embedding : <host, 2000, bf16>
@@ -52,11 +53,11 @@ headrace.iteration @decode decode phase(model) limits(8, 8, 2048) {
   %head = headrace.weight 4 "head" head : <200, bf16>
 
   // An offloaded embedding is read where it is.
-  // LAYER: headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled step<embedding> : <512, bytes>, <2000, bf16>,
-  // ENDS: headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled step<embedding, direct> : <512, bytes>, <host, 2000, bf16>,
+  // LAYER: headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled, %history step<embedding> : <512, bytes>, <2000, bf16>,
+  // ENDS: headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled, %history step<embedding, direct> : <512, bytes>, <host, 2000, bf16>,
   // NONE-NOT: direct
   // NONE-NOT: on_device
-  %x = headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled, %history step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
   // ENDS-NOT: on_device
   // LAYER-NEXT: headrace.norm qkv tokens(%meta) %x, %layers.0.qkv[0 for 100]
   %n0 = headrace.norm qkv tokens(%meta) %x, %qkv0[0 for 100] step<attention 0> : <512, bytes>, <400, f32>, <1000, bf16> -> <400, f32>

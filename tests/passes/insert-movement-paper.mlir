@@ -12,6 +12,7 @@
 headrace.iteration @interval_2 decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   %e = headrace.weight 0 "e" embedding : <2000, bf16>
   %q1 = headrace.weight 1 "q1" qkv layer 1 : <host, 1000, bf16>
   %u1 = headrace.weight 2 "u1" up layer 1 : <host, 600, bf16>
@@ -24,7 +25,7 @@ headrace.iteration @interval_2 decode phase(homes) limits(8, 8, 2048) {
   // CHECK-NEXT: headrace.wait pacing %x on h2d
   // CHECK-NEXT: %[[Q1:.*]], %[[TQ1:.*]] = headrace.prefetch %q1[0 for 1000] into %slot.0[0] step<movement 1, device_bytes 1000, link_bytes 1000>
   // CHECK-NEXT: %[[U1:.*]], %[[TU1:.*]] = headrace.prefetch %u1[0 for 600] into %slot.0[1024] step<movement 1, device_bytes 600, link_bytes 600>
-  %x = headrace.embed tokens(%meta) %e[0 for 2000], %sampled step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %e[0 for 2000], %sampled, %history step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
   // CHECK-NEXT: %[[X0:.*]] = headrace.norm qkv tokens(%meta) %x, %e
   %x0 = headrace.norm qkv tokens(%meta) %x, %e[0 for 100] step<attention 0> : <512, bytes>, <400, f32>, <2000, bf16> -> <400, f32>
   // The layer's first step waits for all of its units, its last gives all of them up.
@@ -75,6 +76,7 @@ headrace.iteration @interval_2 decode phase(homes) limits(8, 8, 2048) {
 headrace.iteration @interval_1 decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   %e = headrace.weight 0 "e" embedding : <2000, bf16>
   %q0 = headrace.weight 1 "q0" qkv layer 0 : <host, 1000, bf16>
   %q1 = headrace.weight 2 "q1" qkv layer 1 : <host, 1000, bf16>
@@ -85,7 +87,7 @@ headrace.iteration @interval_1 decode phase(homes) limits(8, 8, 2048) {
   // CHECK-NEXT: headrace.embed
   // CHECK-NEXT: headrace.wait pacing %x on h2d
   // CHECK-NEXT: headrace.prefetch %q1[0 for 1000] into %slot.1[0]
-  %x = headrace.embed tokens(%meta) %e[0 for 2000], %sampled step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %e[0 for 2000], %sampled, %history step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
   // CHECK-NEXT: headrace.wait
   // CHECK-NEXT: %[[X0:.*]] = headrace.norm
   // CHECK-NEXT: headrace.release
@@ -112,12 +114,13 @@ headrace.iteration @interval_1 decode phase(homes) limits(8, 8, 2048) {
 headrace.iteration @head decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   %e = headrace.weight 0 "e" embedding : <2000, bf16>
   %h = headrace.weight 1 "h" head : <host, 1000, bf16>
   // CHECK: headrace.embed
   // CHECK-NEXT: headrace.wait pacing %x on h2d
   // CHECK-NEXT: headrace.prefetch %h[0 for 1000] into %slot.0[0] step<movement, device_bytes 1000, link_bytes 1000>
-  %x = headrace.embed tokens(%meta) %e[0 for 2000], %sampled step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %e[0 for 2000], %sampled, %history step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
   // CHECK-NEXT: headrace.norm qkv
   // CHECK-NEXT: headrace.norm qkv
   // The head begins with the rows that are sampled.

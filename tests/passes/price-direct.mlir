@@ -8,11 +8,12 @@
 headrace.iteration @decode decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
   %e = headrace.weight 0 "e" embedding : <host, 2000, bf16>
   %w = headrace.weight 1 "w" qkv layer 0 : <1000, bf16>
   // What reads over the link has the amounts of that, and nothing else has.
   // CHECK: headrace.embed {{.*}} step<embedding, direct, device_bytes 512, link_bytes 64>
-  %x = headrace.embed tokens(%meta) %e[0 for 2000], %sampled step<embedding, direct, device_bytes 2000> : <512, bytes>, <host, 2000, bf16>, <32, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %e[0 for 2000], %sampled, %history step<embedding, direct, device_bytes 2000> : <512, bytes>, <host, 2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
   %qkv = headrace.io output : <600, f32>
   %kv = headrace.kv 0 : <256, f32>
   %tail = headrace.kv 0 tail : <host, 512, f32>

@@ -66,6 +66,9 @@ private:
     plan_.buffers.push_back({"meta", plan::BufferKind::Io, -1, kernels::metaBytes(plan_.metaLayout)});
     plan_.buffers.push_back({"sampled", plan::BufferKind::Io, -1, ids, 1});
     plan_.buffers.push_back({"output", plan::BufferKind::Io, -1, ids, 2});
+    plan_.buffers.push_back({"history", plan::BufferKind::Io, -1,
+                             model::alignUp(static_cast<uint64_t>(plan_.kvBlocks * o_.blockTokens) * sizeof(int32_t)),
+                             3});
   }
 
   kernels::Backend backend() const { return plan::backendOf(o_.kind); }
@@ -368,6 +371,7 @@ private:
     if (spec_.learnedPositions)
       onTensor(Arg::Positions, 0, TensorRole::PositionTable);
     persistent(Arg::Sampled, plan_.ioBuffer(plan::Io::Sampled), Access::Read);
+    persistent(Arg::History, plan_.ioBuffer(plan::Io::History), Access::ReadWrite);
     onLocal(Arg::X, x_, Access::Write);
     size_t k = 0;
     for (int64_t layer = 0; layer < spec_.layers; ++layer) {
@@ -387,6 +391,7 @@ private:
     linear(spec_.tiedEmbeddings ? 0 : headUnit, normed, logits, false, plan::Part::Head, -1, o_.batch);
     begin(Op::Sample, plan::Part::Head, -1);
     onLocal(Arg::X, logits, Access::Read);
+    persistent(Arg::History, plan_.ioBuffer(plan::Io::History), Access::Read);
     persistent(Arg::Sampled, plan_.ioBuffer(plan::Io::Sampled), Access::Write);
     persistent(Arg::Output, plan_.ioBuffer(plan::Io::Output), Access::Write);
     if (kernels::sampleWorkspaceBytes(backend(), s_->maxSequences, spec_.vocab) != 0)

@@ -194,7 +194,8 @@ CLI::App *addRun(CLI::App &app, RunOptions &options) {
   addWeights(*command, options.weights, "the folder of the weights (default: the one the plan was made from)");
   command->add_flag("--verify-weights", options.weights.verify,
                     "refuse weights whose values are not those that the plan has hashes of");
-  command->add_option("--logits", options.logits, "write logits.<prompt>, F32 [new tokens, vocab], as safetensors");
+  command->add_option("--logits", options.logits,
+                      "write logits.<prompt>, F32 [new tokens, vocab], as safetensors: the model's, before penalties");
   addLanes(*command, options.device);
   command->footer(kRunHelp);
   return command;

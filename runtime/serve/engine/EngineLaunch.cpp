@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/serve/engine/Engine.h"
 
 namespace headrace::serve {
@@ -230,7 +231,13 @@ absl::Status Engine::addRows(Sequence &sequence, int64_t count, InFlight &iterat
                    .requestSlot = sequence.slot,
                    .temperature = sequence.sampling.temperature,
                    .topP = sequence.sampling.topP,
-                   .seed = sequence.sampling.seed});
+                   .seed = sequence.sampling.seed,
+                   .topK = static_cast<int32_t>(std::min<int64_t>(sequence.sampling.topK, plan_.model->vocab)),
+                   .minP = sequence.sampling.minP,
+                   .repetition = sequence.sampling.repetitionPenalty,
+                   .presence = sequence.sampling.presencePenalty,
+                   .frequency = sequence.sampling.frequencyPenalty,
+                   .promptTokens = sequence.promptTokens});
   iteration.rows.push_back({&sequence, sequence.rows, count - padding, sample});
   iteration.keepsLogits |= sample && sequence.keepLogits;
   counters_.paddedRows += static_cast<uint64_t>(padding);

@@ -95,7 +95,28 @@ absl::Status KvHandover::move(core::Runtime &from, absl::Span<const int32_t> fro
       RETURN_IF_ERROR(read(from, source.of(layer, fromBlocks[b]), absl::MakeSpan(staging_)));
       RETURN_IF_ERROR(write(to, target.of(layer, toBlocks[b]), staging_));
     }
+  RETURN_IF_ERROR(moveIds(from, fromBlocks, to, toBlocks));
   to.kvWritten();
+  return absl::OkStatus();
+}
+
+absl::Status KvHandover::moveIds(core::Runtime &from, absl::Span<const int32_t> fromBlocks, core::Runtime &to,
+                                 absl::Span<const int32_t> toBlocks) {
+  const auto base = [](const core::Runtime &of) {
+    const plan::Plan &plan = of.plan();
+    const uint32_t history = plan.ioBuffer(plan::Io::History);
+    const std::vector<plan::Extent> &extents = plan.placements[of.placement()].extents;
+    return std::find_if(extents.begin(), extents.end(), [&](const plan::Extent &e) { return e.buffer == history; })
+        ->address;
+  };
+  const uint64_t block = static_cast<uint64_t>(from.plan().blockTokens) * sizeof(int32_t);
+  const uint64_t source = base(from), target = base(to);
+  staging_.resize(block);
+  for (size_t b = 0; b < fromBlocks.size(); ++b) {
+    RETURN_IF_ERROR(
+        from.device().readDevice(source + static_cast<uint64_t>(fromBlocks[b]) * block, absl::MakeSpan(staging_)));
+    RETURN_IF_ERROR(to.device().writeDevice(target + static_cast<uint64_t>(toBlocks[b]) * block, staging_));
+  }
   return absl::OkStatus();
 }
 

@@ -57,7 +57,7 @@ absl::Status BpeTokenizer::addTokens(std::string_view path) {
       literal_.add(token.content, token);
       continue;
     }
-    ASSIGN_OR_RETURN(piece, parts_.normalizer.apply({token.content, 1}, memory, matching));
+    ASSIGN_OR_RETURN(piece, parts_.normalizer.apply({token.content, 0}, memory, matching));
     if (piece.text.empty() || piece.text.size() > kLongestAddedToken)
       return refused(piece.text.empty() ? "is empty once normalised" : "is too long once normalised");
     if (!normalized_.add(piece.text, token))
@@ -158,7 +158,7 @@ public:
       : tokenizer_(tokenizer), showSpecial_(showSpecial), stages_(tokenizer.parts_.decoder.start()) {}
   void push(int32_t id, std::string &text) override {
     if ((!tokenizer_.added_.has(id) && !tokenizer_.parts_.vocabulary.has(id)) ||
-        (!showSpecial_ && tokenizer_.special_[static_cast<size_t>(id)]))
+        (!showSpecial_ && tokenizer_.special_[static_cast<size_t>(id)] && !tokenizer_.parts_.decoder.says(id)))
       return;
     stages_->token(tokenizer_.parts_.decoder.prepared(id), text);
   }

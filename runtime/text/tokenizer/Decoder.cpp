@@ -32,6 +32,15 @@ Decoder Decoder::byteLevel() {
   return decoder;
 }
 
+Decoder Decoder::sentencePiece(bool dropsFirstSpace) {
+  Decoder decoder;
+  DecoderStep &step = decoder.steps_.emplace_back();
+  step.kind = Kind::SentencePiece;
+  step.content = "\xE2\x96\x81"; // U+2581
+  step.dropsFirst = dropsFirstSpace;
+  return decoder;
+}
+
 absl::Status Decoder::parseInto(const nlohmann::json &value, std::string_view path, std::string_view key,
                                 std::vector<DecoderStep> &steps) {
   Section section(value, path, key);
@@ -103,6 +112,8 @@ void Decoder::prepare(int64_t size, absl::FunctionRef<std::optional<std::string_
     text = *token;
     for (size_t i = 0; i < done_; ++i)
       text = applyToToken(steps_[i], text);
+    if (const auto said = said_.find(id); said != said_.end())
+      text = said->second;
     bytes.clear();
     prepared_.set(id, readsBytes_ && appendBytesOfLetters(text, bytes) ? bytes : text);
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,11 @@ public:
   // Of tokenizer.json's "decoder", which may be null: then tokens stand with a space between them.
   static absl::StatusOr<Decoder> parse(const nlohmann::json &value, std::string_view path);
   static Decoder byteLevel(); // GPT-2's
+  static Decoder sentencePiece(bool dropsFirstSpace);
+
+  // Before prepare(): what a token is shown as, hidden or not.
+  void say(int32_t id, std::string_view text) { said_.emplace(id, text); }
+  bool says(int32_t id) const { return !said_.empty() && said_.count(id) > 0; }
 
   // Works out what the steps that look at one token alone make of every token; `tokens` by id, null where there is
   // none.
@@ -43,6 +49,7 @@ private:
   bool readsBytes_ = true; // the first step that is left is ByteLevel, and its tokens are prepared as bytes
   size_t done_ = 0;        // so many of the steps are in prepared_
   PreparedTokens prepared_;
+  std::map<int32_t, std::string> said_;
 };
 
 } // namespace headrace::text

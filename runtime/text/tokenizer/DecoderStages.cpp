@@ -227,6 +227,69 @@ private:
   bool first_ = true;
 };
 
+// As sentencepiece puts pieces together: a run of <0x..> is the characters that these bytes are, and a U+FFFD for each
+// byte that is of none; the space symbol is a space, but not where the text begins.
+class SentencePieceStage : public PassingStage {
+public:
+  SentencePieceStage(Stage &next, const DecoderStep &step)
+      : PassingStage(next), step_(step), atBegin_(step.dropsFirst) {}
+  void data(std::string_view text) override { token_ += text; }
+  void endToken() override {
+    if (const int byte = byteOfToken(token_); byte >= 0) {
+      run_.push_back(static_cast<char>(byte));
+      putRun(/*last=*/false);
+    } else {
+      putRun(/*last=*/true);
+      std::string_view text = token_;
+      if (atBegin_ && text.substr(0, step_.content.size()) == step_.content) {
+        text.remove_prefix(step_.content.size());
+        atBegin_ = false;
+      }
+      for (size_t found; (found = text.find(step_.content)) != std::string_view::npos;) {
+        put(text.substr(0, found));
+        put(" ");
+        text.remove_prefix(found + step_.content.size());
+      }
+      put(text);
+    }
+    token_.clear();
+  }
+  void finish() override {
+    putRun(/*last=*/true);
+    atBegin_ = step_.dropsFirst;
+    next_.endToken();
+    next_.finish();
+  }
+
+private:
+  void put(std::string_view text) {
+    atBegin_ = atBegin_ && text.empty();
+    next_.data(text);
+  }
+  // What of the run is decided: characters, and bytes that begin none. `last`: it goes no further.
+  void putRun(bool last) {
+    size_t at = 0;
+    while (at < run_.size()) {
+      const std::string_view rest = std::string_view(run_).substr(at);
+      text_.clear();
+      if (const size_t good = utf8Prefix(rest); good > 0) {
+        put(rest.substr(0, good));
+        at += good;
+      } else if (!last && appendLossy(rest, /*last=*/false, text_) == 0) {
+        break; // the beginning of a character
+      } else {
+        put(kReplacement);
+        ++at;
+      }
+    }
+    run_.erase(0, at);
+  }
+
+  const DecoderStep &step_;
+  bool atBegin_; // no text yet
+  std::string token_, run_, text_;
+};
+
 } // namespace
 
 std::string applyToToken(const DecoderStep &step, std::string_view token) {
@@ -284,6 +347,9 @@ DecoderStages::DecoderStages(const std::vector<DecoderStep> &steps, size_t first
       break;
     case DecoderStep::Kind::Metaspace:
       stages_.push_back(std::make_unique<MetaspaceStage>(next, step));
+      break;
+    case DecoderStep::Kind::SentencePiece:
+      stages_.push_back(std::make_unique<SentencePieceStage>(next, step));
       break;
     }
   }

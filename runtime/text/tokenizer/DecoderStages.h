@@ -16,13 +16,14 @@
 namespace headrace::text {
 
 struct DecoderStep {
-  enum class Kind { ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace };
+  enum class Kind { ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace, SentencePiece };
   Kind kind;
   std::optional<SplitPattern> pattern; // Replace
   std::string literal;                 // Replace: the pattern where it is a string
-  std::string content;                 // Replace: what for; Strip, Metaspace: the character
+  std::string content;                 // Replace: what for; Strip, Metaspace, SentencePiece: the character
   int64_t start = 0;                   // Strip: at most so many
-  bool dropsFirst = false;             // Metaspace: the first token's have no space
+  // Metaspace: the first token has no spaces. SentencePiece: the text does not begin with one.
+  bool dropsFirst = false;
 };
 
 // One token of a step that looks at a token alone: Replace, Strip.

@@ -22,11 +22,30 @@ bool isAscii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
+// The small letters of capitals that utf8proc's Unicode 15 does not have: at the same distance in each range, which
+// counts every second character where the two stand in turn.
+struct Capitals {
+  uint32_t first, last;
+  int32_t distance;
+  uint32_t step;
+};
+constexpr Capitals kLaterCapitals[] = {
+    {0x1C89, 0x1C89, 1, 1}, {0xA7CB, 0xA7CB, -42343, 1}, {0xA7CC, 0xA7CE, 1, 2},    {0xA7D2, 0xA7D4, 1, 2},
+    {0xA7DA, 0xA7DA, 1, 1}, {0xA7DC, 0xA7DC, -42561, 1}, {0x10D50, 0x10D65, 32, 1}, {0x16EA0, 0x16EB8, 27, 1},
+};
+
+uint32_t lowerOf(uint32_t codePoint) {
+  for (const Capitals &range : kLaterCapitals)
+    if (codePoint >= range.first && codePoint <= range.last && (codePoint - range.first) % range.step == 0)
+      return static_cast<uint32_t>(static_cast<int32_t>(codePoint) + range.distance);
+  return static_cast<uint32_t>(utf8proc_tolower(static_cast<int32_t>(codePoint)));
+}
+
 void appendLower(std::string_view text, std::string &out) {
   for (size_t at = 0; at < text.size();) {
     const CodePoint character = codePointAt(text, at);
     at += character.bytes;
-    appendUtf8(static_cast<uint32_t>(utf8proc_tolower(static_cast<int32_t>(character.value))), out);
+    appendUtf8(lowerOf(character.value), out);
     if (character.value == 0x130) // the only one whose small letter is two characters: i with a dot above
       appendUtf8(0x307, out);
   }
@@ -38,6 +57,23 @@ absl::StatusOr<Normalizer> Normalizer::parse(const nlohmann::json &value, std::s
   Normalizer normalizer;
   if (!value.is_null())
     RETURN_IF_ERROR(parseInto(value, path, "normalizer", normalizer.steps_));
+  return normalizer;
+}
+
+Normalizer Normalizer::sentencePiece(std::string_view prefix, std::string_view spaceSymbol) {
+  Normalizer normalizer;
+  Step replace;
+  replace.kind = Kind::Replace;
+  replace.pattern = SplitPattern::string(" ");
+  replace.content = std::string(spaceSymbol);
+  normalizer.steps_.push_back(std::move(replace));
+  if (!prefix.empty()) {
+    Step prepend;
+    prepend.kind = Kind::Prepend;
+    prepend.content = std::string(prefix);
+    prepend.onlyAtBegin = true;
+    normalizer.steps_.push_back(std::move(prepend));
+  }
   return normalizer;
 }
 
@@ -117,6 +153,8 @@ absl::Status Normalizer::applyStep(const Step &step, Piece &piece, std::string &
     after = out.size();
     out.clear();
     appendForm(step.form, text, memory.codePoints, out);
+    while (after < out.size() && (static_cast<unsigned char>(out[after]) & 0xC0) == 0x80)
+      ++after; // a mark behind it has melted with it
     piece.fromBegin = std::min(after, out.size());
     break;
   case Kind::Lowercase:
@@ -130,7 +168,9 @@ absl::Status Normalizer::applyStep(const Step &step, Piece &piece, std::string &
     appendLetters(text.substr(fromBegin), out);
     break;
   case Kind::Prepend:
-    out.append(step.content).append(text);
+    if (!step.onlyAtBegin || fromBegin > 0)
+      out.append(step.content);
+    out.append(text);
     piece.fromBegin = fromBegin > 0 ? fromBegin + step.content.size() : 0;
     break;
   case Kind::Strip: {

@@ -32,6 +32,9 @@ public:
   // Of tokenizer.json's "normalizer", which may be null.
   static absl::StatusOr<Normalizer> parse(const nlohmann::json &value, std::string_view path);
 
+  // sentencepiece's: `prefix`, which may be empty, before the whole text, and a symbol for each space.
+  static Normalizer sentencePiece(std::string_view prefix, std::string_view spaceSymbol);
+
   Normalizer() = default; // leaves everything as it is
   Normalizer(Normalizer &&) = default;
   Normalizer &operator=(Normalizer &&) = default;
@@ -47,7 +50,8 @@ private:
     UnicodeForm form = UnicodeForm::Nfc;
     std::optional<SplitPattern> pattern;
     std::string content;
-    bool left = false, right = false;
+    bool left = false, right = false; // Strip
+    bool onlyAtBegin = false;         // Prepend: of the whole text
   };
   static absl::Status parseInto(const nlohmann::json &value, std::string_view path, std::string_view key,
                                 std::vector<Step> &steps);

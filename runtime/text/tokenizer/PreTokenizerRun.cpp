@@ -42,8 +42,6 @@ absl::Status eachWord(std::string_view text, PartSink part) {
   return absl::OkStatus();
 }
 
-bool isNumber(uint32_t codePoint) { return (UnicodeTable::get().bits(codePoint) & UnicodeTable::kNumber) != 0; }
-
 } // namespace
 
 absl::Status PreTokenizer::Run::pass(size_t index, const Piece &piece, size_t begin, size_t end) {
@@ -155,7 +153,7 @@ absl::Status PreTokenizer::Run::step(size_t index, Piece piece) {
         [&](std::string_view text, PartSink part) { return step.pattern->forEachPart(text, matching, part); },
         step.behavior, step.invert);
   case Kind::Digits:
-    return cut(index, piece, characters(isNumber), step.behavior, false);
+    return cut(index, piece, characters(isNumeric), step.behavior, false);
   case Kind::Whitespace:
     return cut(index, piece, eachWord, Behavior::Removed, false);
   case Kind::WhitespaceSplit:

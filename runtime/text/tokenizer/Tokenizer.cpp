@@ -7,6 +7,7 @@
 #include "runtime/base/JsonReader.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/text/tokenizer/OtherFiles.h"
 #include "runtime/text/tokenizer/TokenizerJson.h"
 
 namespace headrace::text {
@@ -22,7 +23,17 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::open(const std::stri
     ASSIGN_OR_RETURN(text, model::readTextFile(path, kLargestFile));
     return parse(text, path);
   }
-  return absl::NotFoundError(model::cat(folder, ": expected tokenizer.json in it"));
+  const auto has = [&](const char *name) { return model::isRegularFile(model::joinPath(folder, name)); };
+  if (has("vocab.json") && has("merges.txt")) {
+    ASSIGN_OR_RETURN(parts, readGpt2Files(folder));
+    return BpeTokenizer::make(std::move(parts), folder);
+  }
+  if (has("tokenizer.model")) {
+    ASSIGN_OR_RETURN(parts, readSentencePieceFile(folder));
+    return BpeTokenizer::make(std::move(parts), model::joinPath(folder, "tokenizer.model"));
+  }
+  return absl::NotFoundError(model::cat(
+      folder, ": expected a tokenizer in it: tokenizer.json, vocab.json with merges.txt, or tokenizer.model"));
 }
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::parse(std::string_view json, const std::string &path) {

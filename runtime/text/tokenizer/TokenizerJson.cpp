@@ -24,16 +24,6 @@ const json &memberOf(const Section &section, std::string_view key) {
   return found == nullptr ? kNull : *found;
 }
 
-// "a b": false where there are not two of them.
-bool splitMerge(std::string_view line, std::string_view &left, std::string_view &right) {
-  const size_t space = line.find(' ');
-  if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos)
-    return false;
-  left = line.substr(0, space);
-  right = line.substr(space + 1);
-  return true;
-}
-
 absl::Status readMerges(Section &model, BpeTokenizerParts &parts) {
   const json *merges = model.reader.find("merges");
   if (merges == nullptr || !merges->is_array() || merges->size() > kMostMerges) {
@@ -44,20 +34,16 @@ absl::Status readMerges(Section &model, BpeTokenizerParts &parts) {
   uint32_t rank = 0;
   for (size_t i = 0; i < merges->size(); ++i) {
     const json &merge = (*merges)[i];
-    std::string_view left, right;
-    bool valid = false;
+    absl::Status status = absl::InvalidArgumentError("expected two tokens, \"a b\" or [\"a\", \"b\"]");
     if (merge.is_string()) {
       const std::string &line = merge.get_ref<const std::string &>();
       if (line.starts_with("#version"))
         continue;
-      valid = splitMerge(line, left, right);
+      status = addMerge(parts.vocabulary, line, rank++, parts.merges);
     } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      left = merge[0].get_ref<const std::string &>();
-      right = merge[1].get_ref<const std::string &>();
-      valid = true;
+      status = addMerge(parts.vocabulary, merge[0].get_ref<const std::string &>(),
+                        merge[1].get_ref<const std::string &>(), rank++, parts.merges);
     }
-    const absl::Status status = valid ? addMerge(parts.vocabulary, left, right, rank++, parts.merges)
-                                      : absl::InvalidArgumentError("expected two tokens, \"a b\" or [\"a\", \"b\"]");
     if (!status.ok())
       return absl::InvalidArgumentError(
           cat(model.path, ": model.merges[", i, "] = ", model::jsonText(merge), ": ", std::string(status.message())));
@@ -159,6 +145,13 @@ absl::Status addMerge(const Vocabulary &vocabulary, std::string_view left, std::
       return absl::InvalidArgumentError(cat(model::escaped(texts[i], 80), " is no token of the vocabulary"));
   merges.set(*ids[0], *ids[1], {rank, *ids[2]});
   return absl::OkStatus();
+}
+
+absl::Status addMerge(const Vocabulary &vocabulary, std::string_view line, uint32_t rank, MergeTable &merges) {
+  const size_t space = line.find(' ');
+  if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos)
+    return absl::InvalidArgumentError("expected two tokens with a space between them");
+  return addMerge(vocabulary, line.substr(0, space), line.substr(space + 1), rank, merges);
 }
 
 absl::StatusOr<BpeTokenizerParts> readTokenizerJson(const json &file, std::string_view path) {

@@ -20,5 +20,7 @@ absl::StatusOr<Vocabulary> readVocabulary(const nlohmann::json &value, std::stri
 // Adds a merge of this rank. InvalidArgument names what is no token.
 absl::Status addMerge(const Vocabulary &vocabulary, std::string_view left, std::string_view right, uint32_t rank,
                       MergeTable &merges);
+// The same of "a b".
+absl::Status addMerge(const Vocabulary &vocabulary, std::string_view line, uint32_t rank, MergeTable &merges);
 
 } // namespace headrace::text

@@ -19,9 +19,10 @@ using model::cat;
 constexpr std::string_view kSpaces =
     R"(\x09-\x0D\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 constexpr std::string_view kHexDigits = "0-9A-Fa-f";
-// Beside letters, marks and numbers: what Oniguruma counts to words.
+// Beside letters, marks and numbers: what Oniguruma counts to words, and what else outside of classes.
 constexpr std::string_view kOtherWordLetters =
-    R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+    R"(\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+constexpr std::string_view kBareWordLetters = R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
 constexpr std::array<std::string_view, 30> kCategoryNames = {
     "Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps",
@@ -32,7 +33,7 @@ std::string hex(uint32_t codePoint) { return cat("\\x{", absl::Hex(codePoint), "
 // The inside of a class for a property; none for one that is not known.
 std::optional<std::string> propertySet(std::string_view name) {
   if (name == "Han") // Unicode 15 and 15.1 added ideographs, 15 and 16 nothing else of this script
-    return cat("\\p{Han}", hex(0x31350), "-", hex(0x323AF), hex(0x2EBF0), "-", hex(0x2EE5D));
+    return cat("\\p{sc:Han}", hex(0x2B739), hex(0x31350), "-", hex(0x323AF), hex(0x2EBF0), "-", hex(0x2EE5D));
   bool known = name == "L" || name == "M" || name == "N" || name == "P" || name == "S" || name == "Z";
   for (const std::string_view category : kCategoryNames)
     known = known || (category == name && category[0] != 'C') || name == "Cc";
@@ -47,9 +48,9 @@ std::optional<std::string> propertySet(std::string_view name) {
   return set;
 }
 
-std::string wordSet() {
-  return cat(*propertySet("L"), *propertySet("M"), *propertySet("Nd"), *propertySet("Nl"), *propertySet("Pc"),
-             kOtherWordLetters);
+std::string wordSet(bool inClass) {
+  return cat(inClass ? "" : kBareWordLetters, *propertySet("L"), *propertySet("M"), *propertySet("Nd"),
+             *propertySet("Nl"), *propertySet("Pc"), kOtherWordLetters);
 }
 
 class Translation {
@@ -59,8 +60,6 @@ public:
   absl::StatusOr<std::string> run() {
     while (at_ < pattern_.size())
       RETURN_IF_ERROR(item());
-    if (anyCase_ && cased_)
-      return refused("\\p{Lu}, \\p{Ll} or \\p{Lt} beside (?i");
     return std::move(out_);
   }
 
@@ -88,29 +87,37 @@ private:
     return absl::InvalidArgumentError(cat("at byte ", at_, " of the pattern: ", what, " is not supported"));
   }
 
+  bool anyCase() const { return !anyCase_.empty() && anyCase_.back(); }
   absl::Status item();
+  absl::Status literal(uint32_t codePoint);
   absl::Status group();
   absl::Status quantifier();
   absl::Status characterClass();
-  absl::StatusOr<Escape> escape();
+  absl::StatusOr<Escape> escape(bool inClass);
   absl::StatusOr<uint32_t> hexEscape(char letter);
   absl::Status property(Escape &escape, bool negated);
 
   std::string_view pattern_;
   size_t at_ = 0;
   std::string out_;
-  bool anyCase_ = false, cased_ = false;
+  std::vector<bool> anyCase_; // of the groups that are open; first of the whole pattern, if that says so
+  uint32_t before_ = 0;       // the character that stands before, if one does
 };
 
 absl::Status Translation::item() {
+  if (pattern_[at_] == '[' || pattern_[at_] == '.' || pattern_[at_] == '|' || pattern_[at_] == '(')
+    before_ = 0;
   switch (pattern_[at_]) {
   case '\\': {
     if (take("\\A") || take("\\z")) {
       out_ += pattern_.substr(at_ - 2, 2);
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(found, escape());
-    out_ += found.codePoint ? hex(*found.codePoint) : cat(found.negated ? "[^" : "[", found.set, "]");
+    ASSIGN_OR_RETURN(found, escape(/*inClass=*/false));
+    if (found.codePoint)
+      return literal(*found.codePoint);
+    before_ = 0;
+    out_ += cat(found.negated ? "[^" : "[", found.set, "]");
     return absl::OkStatus();
   }
   case '[':
@@ -132,20 +139,41 @@ absl::Status Translation::item() {
     ++at_;
     out_ += "[^\\n]";
     return absl::OkStatus();
-  case '|':
   case ')':
+    if (anyCase_.empty())
+      return refused("a parenthesis that closes nothing");
+    anyCase_.pop_back();
+    [[fallthrough]];
+  case '|':
     out_ += pattern_[at_++];
     return absl::OkStatus();
   default:
-    out_ += hex(takeCodePoint());
-    return absl::OkStatus();
+    return literal(takeCodePoint());
   }
+}
+
+// Regardless of case Oniguruma also takes several characters for one ("ss" for U+00DF), which PCRE2 never does.
+absl::Status Translation::literal(uint32_t codePoint) {
+  const uint32_t lower =
+      codePoint < 0x80 ? static_cast<uint32_t>(absl::ascii_tolower(static_cast<unsigned char>(codePoint))) : codePoint;
+  if (anyCase() && codePoint >= 0x80)
+    return refused("a character beyond ASCII under (?i");
+  if (anyCase() && before_ != 0) {
+    const char pair[] = {static_cast<char>(before_), static_cast<char>(lower), '\0'};
+    for (const std::string_view melting : {"ss", "ff", "fi", "fl", "st"})
+      if (pair == melting)
+        return refused(cat("\"", pair, "\" under (?i"));
+  }
+  before_ = lower < 0x80 ? lower : 0;
+  out_ += hex(codePoint);
+  return absl::OkStatus();
 }
 
 absl::Status Translation::group() {
   if (!next("(?")) {
     out_ += "(?:"; // nothing refers to what a group matched
     ++at_;
+    anyCase_.push_back(anyCase());
     return absl::OkStatus();
   }
   for (const std::string_view kind : {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?-i:", "(?i)"}) {
@@ -153,7 +181,7 @@ absl::Status Translation::group() {
       continue;
     if (kind == "(?i)" && at_ != 0)
       return refused("(?i) that is not at the pattern's begin");
-    anyCase_ = anyCase_ || kind == "(?i:" || kind == "(?i)";
+    anyCase_.push_back(kind == "(?i:" || kind == "(?i)" || (kind != "(?-i:" && anyCase()));
     out_ += kind;
     at_ += kind.size();
     return absl::OkStatus();
@@ -217,14 +245,15 @@ absl::Status Translation::property(Escape &escape, bool negated) {
   const std::optional<std::string> set = propertySet(name);
   if (!set)
     return refused(cat("\\p{", model::escaped(name, 40), "}"));
-  cased_ = cased_ || name == "Lu" || name == "Ll" || name == "Lt";
+  if (anyCase() && (name == "Lu" || name == "Ll" || name == "Lt"))
+    return refused(cat("\\p{", name, "} under (?i"));
   at_ = end + 1;
   escape.set = *set;
   escape.negated = negated;
   return absl::OkStatus();
 }
 
-absl::StatusOr<Translation::Escape> Translation::escape() {
+absl::StatusOr<Translation::Escape> Translation::escape(bool inClass) {
   ++at_; // the backslash
   if (at_ == pattern_.size())
     return refused("a backslash at the end");
@@ -246,7 +275,7 @@ absl::StatusOr<Translation::Escape> Translation::escape() {
   } else if (letter == 'd' || letter == 'D') {
     set(*propertySet("Nd"), letter == 'D');
   } else if (letter == 'w' || letter == 'W') {
-    set(wordSet(), letter == 'W');
+    set(wordSet(inClass), letter == 'W');
   } else if (letter == 'h' || letter == 'H') {
     set(kHexDigits, letter == 'H');
   } else if (letter == 'p' || letter == 'P') {
@@ -276,7 +305,7 @@ absl::Status Translation::characterClass() {
       return refused("a class in a class");
     Escape first;
     if (next("\\")) {
-      ASSIGN_OR_RETURN(found, escape());
+      ASSIGN_OR_RETURN(found, escape(/*inClass=*/true));
       first = std::move(found);
     } else {
       first.codePoint = takeCodePoint();
@@ -288,6 +317,8 @@ absl::Status Translation::characterClass() {
         inside += first.set;
       continue;
     }
+    if (anyCase() && *first.codePoint >= 0x80)
+      return refused("a character beyond ASCII under (?i");
     inside += hex(*first.codePoint);
     if (!next("-") || at_ + 1 >= pattern_.size() || pattern_[at_ + 1] == ']')
       continue;
@@ -296,12 +327,12 @@ absl::Status Translation::characterClass() {
       return refused("a class in a class");
     Escape last;
     if (next("\\")) {
-      ASSIGN_OR_RETURN(found, escape());
+      ASSIGN_OR_RETURN(found, escape(/*inClass=*/true));
       last = std::move(found);
     } else {
       last.codePoint = takeCodePoint();
     }
-    if (!last.codePoint || *last.codePoint < *first.codePoint)
+    if (!last.codePoint || *last.codePoint < *first.codePoint || (anyCase() && *last.codePoint >= 0x80))
       return refused("a range that is none");
     inside += cat("-", hex(*last.codePoint));
   }

@@ -2,7 +2,7 @@
 #include "runtime/text/tokenizer/Unicode.h"
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
 #include <map>
 
 #include <utf8proc.h>
@@ -29,6 +29,23 @@ uint8_t bitsOf(uint32_t codePoint, Category category) {
     bits |= UnicodeTable::kSpace;
   return bits;
 }
+
+struct Range {
+  uint32_t first, last;
+};
+// Category P that came after Unicode 8.
+// clang-format off
+constexpr Range kLaterPunctuation[] = {
+    {0x61D, 0x61D}, {0x9FD, 0x9FD}, {0xA76, 0xA76}, {0xC77, 0xC77}, {0xC84, 0xC84}, {0x1B4E, 0x1B4F},
+    {0x1B7D, 0x1B7F}, {0x2E43, 0x2E4F}, {0x2E52, 0x2E5D}, {0x10D6E, 0x10D6E}, {0x10EAD, 0x10EAD}, {0x10F55, 0x10F59},
+    {0x10F86, 0x10F89}, {0x113D4, 0x113D5}, {0x113D7, 0x113D8}, {0x1144B, 0x1144F}, {0x1145A, 0x1145B},
+    {0x1145D, 0x1145D}, {0x11660, 0x1166C}, {0x116B9, 0x116B9}, {0x1183B, 0x1183B}, {0x11944, 0x11946},
+    {0x119E2, 0x119E2}, {0x11A3F, 0x11A46}, {0x11A9A, 0x11A9C}, {0x11A9E, 0x11AA2}, {0x11B00, 0x11B09},
+    {0x11BE1, 0x11BE1}, {0x11C41, 0x11C45}, {0x11C70, 0x11C71}, {0x11EF7, 0x11EF8}, {0x11F43, 0x11F4F},
+    {0x11FFF, 0x11FFF}, {0x12FF1, 0x12FF2}, {0x16D6D, 0x16D6F}, {0x16E97, 0x16E9A}, {0x16FE2, 0x16FE2},
+    {0x1E5FF, 0x1E5FF}, {0x1E95E, 0x1E95F},
+};
+// clang-format on
 
 } // namespace
 
@@ -59,11 +76,21 @@ const UnicodeTable &UnicodeTable::get() {
   return table;
 }
 
+bool isNumeric(uint32_t codePoint) {
+  return (UnicodeTable::get().bits(codePoint) & UnicodeTable::kNumber) != 0 ||
+         (codePoint >= 0x11DE0 && codePoint <= 0x11DE9) || (codePoint >= 0x16FF4 && codePoint <= 0x16FF6);
+}
+
 bool isPunctuation(uint32_t codePoint) {
   if (codePoint < 0x80)
     return codePoint > 0x20 && codePoint < 0x7F && (UnicodeTable::get().bits(codePoint) & 0x60) == 0;
   const Category category = UnicodeTable::get().category(codePoint);
-  return category >= Category::Pc && category <= Category::Po;
+  if (codePoint == 0x166D || codePoint == 0x111C9) // which were of it then
+    return true;
+  const auto *later = std::lower_bound(std::begin(kLaterPunctuation), std::end(kLaterPunctuation), codePoint,
+                                       [](const Range &range, uint32_t value) { return range.last < value; });
+  const bool isLater = later != std::end(kLaterPunctuation) && later->first <= codePoint;
+  return category >= Category::Pc && category <= Category::Po && !isLater;
 }
 
 bool isWordLetter(uint32_t codePoint) {

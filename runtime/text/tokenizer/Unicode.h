@@ -38,7 +38,8 @@ private:
 inline bool isWhiteSpace(uint32_t codePoint) {
   return (UnicodeTable::get().bits(codePoint) & UnicodeTable::kSpace) != 0;
 }
-bool isPunctuation(uint32_t codePoint); // ASCII's, and category P
+bool isNumeric(uint32_t codePoint);     // of Rust's: category N of Unicode 17
+bool isPunctuation(uint32_t codePoint); // ASCII's, and category P of Unicode 8, which the package's Punctuation has
 bool isWordLetter(uint32_t codePoint);  // \w of Rust's regex package
 
 // What Unicode 15 and 16 added: characters that PCRE2 of Unicode 14 takes for unassigned.

@@ -3,40 +3,23 @@
 
 #include <cstring>
 
+#include "runtime/base/Utf8.h"
+
 namespace headrace::text {
 namespace {
 
 // What begins at `at`: a character, the beginning of one at the end of the text, or neither.
 struct Sequence {
-  uint32_t bytes;   // of the character, or of the longest part of one; at least 1
+  size_t bytes;     // of the character, or of the longest part of one; at least 1
   bool whole, open; // open: the text ends inside it
 };
 
 Sequence sequenceAt(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80)
-    return {1, true, false};
-  if (first < 0xC2 || first > 0xF4)
-    return {1, false, false};
-  const uint32_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  // The second byte's range keeps out overlong forms, surrogates, and what is above U+10FFFF.
-  unsigned char least = 0x80, most = 0xBF;
-  if (first == 0xE0)
-    least = 0xA0;
-  else if (first == 0xED)
-    most = 0x9F;
-  else if (first == 0xF0)
-    least = 0x90;
-  else if (first == 0xF4)
-    most = 0x8F;
-  for (uint32_t i = 1; i < length; ++i, least = 0x80, most = 0xBF) {
-    if (at + i == text.size())
-      return {i, false, true};
-    if (byte(i) < least || byte(i) > most)
-      return {i, false, false};
-  }
-  return {length, true, false};
+  size_t bad = 0;
+  if (const size_t whole = model::utf8Length(text.substr(at), &bad); whole > 0)
+    return {whole, true, false};
+  const auto first = static_cast<unsigned char>(text[at]);
+  return {bad, false, at + bad == text.size() && first >= 0xC2 && first <= 0xF4};
 }
 
 size_t asciiEnd(std::string_view text, size_t at) {

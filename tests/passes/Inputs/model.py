@@ -26,6 +26,7 @@ def iteration(kind, options):
     emit(f"%meta = headrace.io meta : {META}")
     emit(f"%sampled = headrace.io sampled : {IDS}")
     emit(f"%output = headrace.io output : {IDS}")
+    emit(f"%history = headrace.io history : {IDS}")
     emit(f'%embedding = headrace.weight 0 "embedding" embedding : <{EMBEDDING}, bf16>')
     for layer in range(options.layers):
         for i, role in enumerate(UNITS):
@@ -35,8 +36,8 @@ def iteration(kind, options):
     for layer in range(options.layers):
         emit(f"%kv.{layer} = headrace.kv {layer} : {KV}")
 
-    emit(f"%x.0 = headrace.embed tokens(%meta) %embedding[0 for {EMBEDDING}], %sampled step<embedding, device_bytes 512>"
-         f" : {META}, <{EMBEDDING}, bf16>, {IDS} -> {x}")
+    emit(f"%x.0, %nh = headrace.embed tokens(%meta) %embedding[0 for {EMBEDDING}], %sampled, %history"
+         f" step<embedding, device_bytes 512> : {META}, <{EMBEDDING}, bf16>, {IDS}, {IDS} -> {x}")
     for layer in range(options.layers):
         a, m = f"step<attention {layer}", f"step<mlp {layer}"
         weight = lambda role: f"%layers.{layer}.{role}"
@@ -69,8 +70,8 @@ def iteration(kind, options):
     else:
         emit(f"%l = headrace.linear head sampled(%meta) %f, %head[256 for 16128] {h}, flops 16128>"
              f" : {META}, {x}, <{head}, bf16> -> {logits}")
-    emit(f"%ns, %no = headrace.sample sampled(%meta) %l, %sampled, %output {h}, flops 4096> scratch 256"
-         f" : {META}, {logits}, {IDS}, {IDS}")
+    emit(f"%ns, %no = headrace.sample sampled(%meta) %l, %nh, %sampled, %output {h}, flops 4096> scratch 256"
+         f" : {META}, {logits}, {IDS}, {IDS}, {IDS}")
     emit(f"headrace.publish sampled(%meta) %no {h}> : {META}, {IDS}")
 
     tokens = 8 * scale if kind == "mixed" else 8

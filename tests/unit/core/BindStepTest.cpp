@@ -65,6 +65,7 @@ TEST(BindStep, EmbedReadsTheTableOfItsUnit) {
   EXPECT_EQ(args.order, kernels::Order::RowMajor); // not the head's operand
   EXPECT_EQ(args.elem, kernels::Elem::F32);
   EXPECT_EQ(args.meta, b.device(b.plan.placements[0].extents[b.plan.ioBuffer(plan::Io::Meta)].address));
+  EXPECT_EQ(args.history, b.device(b.plan.placements[0].extents[b.plan.ioBuffer(plan::Io::History)].address));
 }
 
 TEST(BindStep, ATiedTableIsInTheKernelsOrderAndHasPositionsBehindIt) {
@@ -149,6 +150,8 @@ TEST(BindStep, AttentionActivationAndSamplingGetTheModelsSizes) {
   EXPECT_EQ(b.args<kernels::GatherRowsArgs>(b.step(Op::GatherRows)).hidden, 64);
   const auto sample = b.args<kernels::SampleArgs>(b.step(Op::Sample));
   EXPECT_EQ(sample.vocab, 150);
+  EXPECT_EQ(sample.blockTokens, 4);
+  EXPECT_EQ(sample.history, b.device(b.plan.placements[0].extents[b.plan.ioBuffer(plan::Io::History)].address));
   EXPECT_EQ(sample.output, b.device(b.plan.placements[0].extents[b.plan.ioBuffer(plan::Io::Output)].address));
   Bound opt({.spec = tinyOpt(1)});
   EXPECT_EQ(opt.args<kernels::RopeAppendArgs>(opt.step(Op::RopeAppend)).inverseFrequencies, nullptr);

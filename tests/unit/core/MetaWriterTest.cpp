@@ -44,7 +44,13 @@ TEST_F(MetaWriter, LaysOutTheRowsOfAMixedIteration) {
                       .requestSlot = 1,
                       .temperature = 0.5f,
                       .topP = 0.9f,
-                      .seed = 77}})
+                      .seed = 77,
+                      .topK = 40,
+                      .minP = 0.05f,
+                      .repetition = 1.5f,
+                      .presence = 0.25f,
+                      .frequency = -0.5f,
+                      .promptTokens = 6}})
                   .ok());
   EXPECT_EQ(meta()->numTokens, 4);
   EXPECT_EQ(meta()->numSequences, 2);
@@ -63,6 +69,12 @@ TEST_F(MetaWriter, LaysOutTheRowsOfAMixedIteration) {
   EXPECT_THAT(array<float>(meta()->temperature, 1), ElementsAre(0.5f));
   EXPECT_THAT(array<float>(meta()->topP, 1), ElementsAre(0.9f));
   EXPECT_THAT(array<uint64_t>(meta()->seed, 1), ElementsAre(77u));
+  EXPECT_THAT(array<int32_t>(meta()->topK, 1), ElementsAre(40));
+  EXPECT_THAT(array<float>(meta()->minP, 1), ElementsAre(0.05f));
+  EXPECT_THAT(array<float>(meta()->repetition, 1), ElementsAre(1.5f));
+  EXPECT_THAT(array<float>(meta()->presence, 1), ElementsAre(0.25f));
+  EXPECT_THAT(array<float>(meta()->frequency, 1), ElementsAre(-0.5f));
+  EXPECT_THAT(array<int32_t>(meta()->promptTokens, 1), ElementsAre(6));
 }
 
 // Positions 3 to 5 of a prompt, two rows of padding at 6 and 7; then padding alone.

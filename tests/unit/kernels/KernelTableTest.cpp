@@ -43,7 +43,13 @@ TEST(IterationMetaLayout, ArraysAreApartAlignedAndInsideTheBuffer) {
                                                     {m.samplePosition, sequences},
                                                     {m.temperature, sequences},
                                                     {m.topP, sequences},
-                                                    {m.seed, 2 * sequences}};
+                                                    {m.seed, 2 * sequences},
+                                                    {m.topK, sequences},
+                                                    {m.minP, sequences},
+                                                    {m.repetition, sequences},
+                                                    {m.presence, sequences},
+                                                    {m.frequency, sequences},
+                                                    {m.promptTokens, sequences}};
     uint64_t end = sizeof(IterationMeta);
     for (const auto &[offset, bytes] : arrays) {
       EXPECT_GE(offset, end);

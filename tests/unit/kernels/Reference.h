@@ -93,14 +93,20 @@ inline Values attention(const Values &q, const Values &keys, const Values &value
   return out;
 }
 
-// The candidates of top-p sampling, lowest id first: sort, take while the probability is not reached.
-inline std::vector<int32_t> candidates(const std::vector<float> &logits, double temperature, double topP) {
+// The candidates of sampling, lowest id first: sort, leave out those of little weight and all but the first topK (0:
+// all), take while of the rest the probability is not reached.
+inline std::vector<int32_t> candidates(const std::vector<float> &logits, double temperature, double topP,
+                                       size_t topK = 0, double minP = 0) {
   std::vector<int32_t> order(logits.size());
   for (size_t i = 0; i < order.size(); ++i)
     order[i] = static_cast<int32_t>(i);
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
   double total = 0, sum = 0;
   auto weight = [&](int32_t id) { return std::exp((double{logits[id]} - double{logits[order[0]]}) / temperature); };
+  const auto light = [&](int32_t id) { return weight(id) < minP; };
+  order.erase(std::find_if(order.begin(), order.end(), light), order.end());
+  if (topK > 0 && topK < order.size())
+    order.resize(topK);
   for (int32_t id : order)
     total += weight(id);
   std::vector<int32_t> taken;

@@ -48,17 +48,20 @@ TEST_P(EmbedTest, AddsLearnedPositionsAtTheirOffset) {
   }
 }
 
-TEST_P(EmbedTest, AnIdBelowZeroMeansWhatASlotSampledLast) {
+TEST_P(EmbedTest, AnIdBelowZeroMeansWhatASlotSampledLastAndIdsAreKept) {
   Matrix table({10, 20, 30, 40}, 4, 1, Elem::F32, Order::Panel16);
-  TestMeta meta = rowsMeta(3);
+  TestMeta meta({{1, 3, {3, 1}}}, 2); // blocks of two tokens; positions 1, 2, 3
   const int32_t tokens[] = {-1, -3, 1}, sampled[] = {3, 9, 2};
   std::copy_n(tokens, 3, meta.ints(meta->tokenIds));
   Floats x(3, kNan);
+  std::vector<int32_t> history(8, -7);
   EmbedArgs args{};
   args.meta = meta.get(), args.table = table.stored.data(), args.sampled = sampled, args.x = x.data();
+  args.history = history.data();
   args.vocab = 4, args.hidden = 1, args.order = Order::Panel16;
   call(Op::Embed, &args);
   EXPECT_EQ(x, (Floats{40, 30, 20})); // slot 0 sampled 3, slot 2 sampled 2, token 1
+  EXPECT_EQ(history, (std::vector<int32_t>{-7, -7, 2, 1, -7, -7, -7, 3})); // behind 3's first, then 1
 }
 
 HEADRACE_ON_EACH_ISA(NormTest);

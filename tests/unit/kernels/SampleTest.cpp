@@ -5,38 +5,32 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/unit/kernels/KernelTest.h"
-#include "tests/unit/kernels/Reference.h"
+#include "tests/unit/kernels/SampleRows.h"
 
 namespace headrace::kernels {
 namespace {
 
-struct Request {
-  float temperature = 0, topP = 1;
-  uint64_t seed = 1;
-  int32_t position = 0;
-};
+using Request = SampleRequest;
 
 // One token for each row of logits, as `sampled` gets them at the request slots. What is published is the same, but the
 // marker for each row with a logit that is not finite. One row more, of NaNs, is behind those that are sampled.
 std::vector<int32_t> run(HostIsa isa, const std::vector<Floats> &logits, const std::vector<Request> &requests) {
   const size_t n = logits.size(), vocab = logits[0].size();
-  TestMeta meta(std::vector<TestSequence>(n, {0, 1, {1}}), 16);
-  IterationMeta &m = *meta.get();
-  m.numSampled = static_cast<int32_t>(n);
+  SampleRows rows(requests);
   Floats flat;
-  for (size_t s = 0; s < n; ++s) {
-    flat.insert(flat.end(), logits[s].begin(), logits[s].end());
-    m.array<int32_t>(m.requestSlot)[s] = static_cast<int32_t>(2 * s + 1);
-    m.array<int32_t>(m.samplePosition)[s] = requests[s].position;
-    m.array<float>(m.temperature)[s] = requests[s].temperature;
-    m.array<float>(m.topP)[s] = requests[s].topP;
-    m.array<uint64_t>(m.seed)[s] = requests[s].seed;
-  }
+  for (const Floats &row : logits)
+    flat.insert(flat.end(), row.begin(), row.end());
   flat.resize((n + 1) * vocab, kNan);
   std::vector<int32_t> sampled(2 * n + 2, -7), output(n + 1, -7), tokens;
   Floats workspace(sampleWorkspaceBytes(Backend::Host, 1, vocab) / sizeof(float), kNan);
-  SampleArgs args{&m, flat.data(), sampled.data(), output.data(), workspace.data(), static_cast<int64_t>(vocab)};
+  const SampleArgs args{.meta = rows.meta.get(),
+                        .logits = flat.data(),
+                        .history = rows.history.data(),
+                        .sampled = sampled.data(),
+                        .output = output.data(),
+                        .workspace = workspace.data(),
+                        .vocab = static_cast<int64_t>(vocab),
+                        .blockTokens = SampleRows::kBlockTokens};
   hostKernel(Op::Sample, isa)(&args);
   for (size_t s = 0; s < n; ++s) {
     const bool finite = std::all_of(logits[s].begin(), logits[s].end(), [](float v) { return std::isfinite(v); });
@@ -47,6 +41,8 @@ std::vector<int32_t> run(HostIsa isa, const std::vector<Floats> &logits, const s
   }
   EXPECT_EQ(output[n], -7);
   EXPECT_EQ(sampled[2 * n + 1], -7);
+  for (size_t s = 0; s < n; ++s)
+    EXPECT_TRUE(sameBits(&flat[s * vocab], logits[s].data(), vocab)); // penalties leave the model's logits
   return tokens;
 }
 int32_t runOne(HostIsa isa, const Floats &logits, const Request &request) { return run(isa, {logits}, {request})[0]; }
@@ -92,7 +88,12 @@ TEST_P(SampleTest, InfiniteLogitsAreTheOnlyCandidates) {
 // Every place of a row, alone among finite logits and beside rows that are well, whatever samples it; run() checks what
 // is published.
 TEST_P(SampleTest, OneLogitThatIsNotFiniteMarksItsRowAlone) {
-  const Request requests[] = {{}, {.temperature = 1}, {.temperature = 0.7f, .topP = 0.5f}};
+  const Request requests[] = {{},
+                              {.temperature = 1},
+                              {.temperature = 0.7f, .topP = 0.5f},
+                              {.temperature = 1, .topK = 3, .minP = 0.1f},
+                              {.repetition = 2, .presence = 1, .history = {0, 0}, .promptTokens = 1},
+                              {.temperature = 1, .repetition = 2, .history = {0}}};
   for (const float wrong : {kNan, -kNan, INFINITY, -INFINITY})
     for (const size_t vocab : {1, 7, 8, 19}) {
       const Floats well = randomFloats(static_cast<int64_t>(vocab), 5);
@@ -125,23 +126,109 @@ TEST_P(SampleTest, TheUniformNumberPicksInOrderOfIds) {
   }
 }
 
+// The tokens that a hundred positions sample.
+std::vector<int32_t> seenOf(HostIsa isa, const Floats &logits, Request request) {
+  std::vector<int32_t> tokens;
+  for (request.position = 0; request.position < 100; ++request.position)
+    tokens.push_back(runOne(isa, logits, request));
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return tokens;
+}
+
 TEST_P(SampleTest, TopPKeepsTheShortestPrefixThatReachesIt) {
   // Probabilities 1/8, 4/8, 1/8, 2/8. topP 0.5: {1}. 0.7: {1, 3}. 0.76: {0, 1, 3}, the tie going to the lower id.
   const Floats logits = {std::log(1.0f), std::log(4.0f), std::log(1.0f), std::log(2.0f)};
-  auto seen = [&](float topP) {
-    std::vector<int32_t> tokens;
-    for (int32_t position = 0; position < 100; ++position)
-      tokens.push_back(runOne(GetParam(), logits, {.temperature = 1, .topP = topP, .position = position}));
-    std::sort(tokens.begin(), tokens.end());
-    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
-    return tokens;
-  };
+  auto seen = [&](float topP) { return seenOf(GetParam(), logits, {.temperature = 1, .topP = topP}); };
   EXPECT_EQ(seen(0.0f), (std::vector<int32_t>{1}));
   EXPECT_EQ(seen(0.49f), (std::vector<int32_t>{1}));
   EXPECT_EQ(seen(0.7f), (std::vector<int32_t>{1, 3}));
   EXPECT_EQ(seen(0.76f), (std::vector<int32_t>{0, 1, 3}));
   EXPECT_EQ(seen(0.9f), (std::vector<int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(seen(1.0f), (std::vector<int32_t>{0, 1, 2, 3}));
+}
+
+TEST_P(SampleTest, TopKKeepsTheFirstOfTheRanking) {
+  const Floats logits = {std::log(1.0f), std::log(4.0f), std::log(1.0f), std::log(2.0f)};
+  auto seen = [&](int32_t topK) { return seenOf(GetParam(), logits, {.temperature = 1, .topK = topK}); };
+  EXPECT_EQ(seen(1), (std::vector<int32_t>{1}));
+  EXPECT_EQ(seen(2), (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(seen(3), (std::vector<int32_t>{0, 1, 3})); // the tie goes to the lower id
+  for (const int32_t all : {0, 4, 5, 1 << 30})
+    EXPECT_EQ(seen(all), (std::vector<int32_t>{0, 1, 2, 3}));
+}
+
+TEST_P(SampleTest, MinPKeepsWhatReachesItsShareOfTheLikeliest) {
+  // Weights 1/4, 1, 1/4, 1/2.
+  const Floats logits = {std::log(1.0f), std::log(4.0f), std::log(1.0f), std::log(2.0f)};
+  auto seen = [&](float minP) { return seenOf(GetParam(), logits, {.temperature = 1, .minP = minP}); };
+  EXPECT_EQ(seen(0.24f), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(seen(0.26f), (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(seen(0.51f), (std::vector<int32_t>{1}));
+  EXPECT_EQ(seen(1), (std::vector<int32_t>{1}));
+  // A temperature of 2 makes them 1/2, 1, 1/2, 0.71.
+  EXPECT_EQ(seenOf(GetParam(), logits, {.temperature = 2, .minP = 0.49f}), (std::vector<int32_t>{0, 1, 2, 3}));
+}
+
+TEST_P(SampleTest, TopPIsOfWhatTopKAndMinPLeave) {
+  // Weights 1/4, 1, 1/4, 1/2. Of the two likeliest 1 has 2/3, of all 1/2.
+  const Floats logits = {std::log(1.0f), std::log(4.0f), std::log(1.0f), std::log(2.0f)};
+  for (const Request &two :
+       {Request{.temperature = 1, .topK = 2}, Request{.temperature = 1, .minP = 0.4f},
+        Request{.temperature = 1, .topK = 3, .minP = 0.4f}, Request{.temperature = 1, .topK = 2, .minP = 0.1f}}) {
+    Request request = two;
+    EXPECT_EQ(seenOf(GetParam(), logits, request), (std::vector<int32_t>{1, 3}));
+    request.topP = 0.66f;
+    EXPECT_EQ(seenOf(GetParam(), logits, request), (std::vector<int32_t>{1}));
+    request.topP = 0.67f;
+    EXPECT_EQ(seenOf(GetParam(), logits, request), (std::vector<int32_t>{1, 3}));
+  }
+}
+
+TEST_P(SampleTest, PenaltiesAreOfTheirTokens) {
+  // The prompt has 0 twice and 1, generated are 1, 2, 2, 2. With each penalty the logits are as beside it.
+  const Request base{.history = {0, 0, 1, 1, 2, 2, 2}, .promptTokens = 3};
+  const Floats logits = {8, 8, 8, -2, 3};
+  const auto greedy = [&](Floats row, Request request) { return runOne(GetParam(), row, request); };
+  Request request = base;
+  EXPECT_EQ(greedy(logits, request), 0);
+  request.repetition = 4; // 2, 2, 2, -2, 3: once, however often it is there
+  EXPECT_EQ(greedy(logits, request), 4);
+  EXPECT_EQ(greedy({8, 8, 8, -2, 1.5f}, request), 0);
+  EXPECT_EQ(greedy({-1, -1, -1, -3.5f, -5}, request), 3); // -4, -4, -4, -3.5, -5: below 0 it multiplies
+  EXPECT_EQ(greedy({-1, -1, -1, -4, -5}, request), 0);
+  request = base;
+  request.presence = 2; // 8, 6, 6, -2, 3: of generated tokens, once
+  EXPECT_EQ(greedy(logits, request), 0);
+  EXPECT_EQ(greedy({5, 8, 8.5f, -2, 3}, request), 2); // 5, 6, 6.5
+  EXPECT_EQ(greedy({6.25f, 8, 8, -2, 3}, request), 0);
+  request.presence = -2; // 8, 10, 10
+  EXPECT_EQ(greedy(logits, request), 1);
+  request = base;
+  request.frequency = 1;                           // 8, 7, 5, -2, 3: each time
+  EXPECT_EQ(greedy({6, 8, 9, -2, 3}, request), 1); // 6, 7, 6
+  request.frequency = -1;
+  EXPECT_EQ(greedy(logits, request), 2);
+  request = base;
+  request.repetition = 2, request.presence = 1, request.frequency = 0.5f; // 4, 2.5, 1.5, -2, 3
+  EXPECT_EQ(greedy({5, 8, 8, -2, 3}, request), 4);                        // 2.5, 2.5, 1.5, -2, 3
+  EXPECT_EQ(greedy({5, 8, 8, -2, 2}, request), 0);
+}
+
+// Of the tokens behind the sampled position nothing is read, and of other sequences nothing.
+TEST_P(SampleTest, OnlyTheSequencesOwnTokensArePenalised) {
+  const Floats logits = {4, 3, 2, 1, 0};
+  const Request first{.repetition = 8, .history = {0, 1}}, second{.repetition = 8, .history = {0, 1, 2, 0, 1}};
+  Request plain = first;
+  plain.repetition = 1;
+  EXPECT_EQ(run(GetParam(), {logits, logits, logits}, {first, second, plain}), (std::vector<int32_t>{2, 3, 0}));
+}
+
+// What a penalty makes infinite was finite: it is published.
+TEST_P(SampleTest, APenaltyMakesNoNumberWrong) {
+  const Request request{.repetition = 0.5f, .history = {2}};
+  EXPECT_EQ(runOne(GetParam(), {1, 2, 3e38f, 3.2e38f}, request), 2);
+  EXPECT_EQ(runOne(GetParam(), {-1e38f, -1, -3e38f, -2}, {.repetition = 4, .history = {1, 2}}), 3);
 }
 
 TEST_P(SampleTest, FrequenciesFollowTheTemperature) {
@@ -167,45 +254,27 @@ TEST_P(SampleTest, SmallTemperaturesAreGreedy) {
 RC_GTEST_PROP(SampleProperty, TheTokenIsTheReferencesCandidateAtTheUniformNumber, ()) {
   const auto isa = *rc::gen::elementOf(testedIsas());
   const int64_t vocab = *rc::gen::inRange<int64_t>(1, 400);
-  Floats logits = randomFloats(vocab, *rc::gen::arbitrary<uint32_t>());
+  std::mt19937 random(*rc::gen::arbitrary<uint32_t>());
+  Floats logits = randomFloats(vocab, random());
   const bool coarse = *rc::gen::arbitrary<bool>(); // many equal logits
   for (float &v : logits)
     v = coarse ? std::round(v * 3) : v * 10;
-  const Request request{.temperature = *rc::gen::element(0.3f, 1.0f, 2.0f),
-                        .topP = *rc::gen::element(0.03f, 0.31f, 0.77f, 0.97f, 1.0f),
-                        .seed = *rc::gen::arbitrary<uint64_t>(),
-                        .position = *rc::gen::inRange(0, 1 << 20)};
-  // F32 weights move the borders by about 1e-6 of the sum: accept what the reference gives within that of either
-  // border.
-  const int32_t token = runOne(isa, logits, request);
-  bool accepted = false;
-  for (double shift : {0.0, -2e-6, 2e-6}) {
-    const double topP = request.topP >= 1 ? 2.0 : request.topP + shift;
-    const std::vector<int32_t> ids = reference::candidates(logits, request.temperature, topP);
-    double total = 0, sum = 0;
-    const float top = *std::max_element(logits.begin(), logits.end());
-    auto weight = [&](int32_t id) { return std::exp((double{logits[id]} - top) / request.temperature); };
-    for (int32_t id : ids)
-      total += weight(id);
-    const double u = uniformAt(request.seed, request.position) * total;
-    for (int32_t id : ids) {
-      const double before = sum;
-      sum += weight(id);
-      accepted |= id == token && u >= before - 2e-6 * total && u <= sum + 2e-6 * total;
-    }
-  }
-  RC_ASSERT(accepted);
+  Request request = randomRequest(random, vocab);
+  if (*rc::gen::arbitrary<bool>()) // as without penalties and filters but top-p
+    request = {
+        .temperature = request.temperature, .topP = request.topP, .seed = request.seed, .position = request.position};
+  RC_ASSERT(reference::mayTake(runOne(isa, logits, request), logits, request));
 }
 
 RC_GTEST_PROP(SampleProperty, TheTokenDoesNotDependOnTheBatch, ()) {
   const auto isa = *rc::gen::elementOf(testedIsas());
   const int64_t vocab = *rc::gen::inRange<int64_t>(1, 200), count = *rc::gen::inRange<int64_t>(1, 8);
+  std::mt19937 random(*rc::gen::arbitrary<uint32_t>());
   std::vector<Floats> logits;
   std::vector<Request> requests;
   for (int64_t i = 0; i < count; ++i) {
-    logits.push_back(randomFloats(vocab, *rc::gen::arbitrary<uint32_t>()));
-    requests.push_back({*rc::gen::element(0.0f, 0.5f, 1.0f), *rc::gen::element(0.5f, 0.9f, 1.0f),
-                        *rc::gen::arbitrary<uint64_t>(), *rc::gen::inRange(0, 1000)});
+    logits.push_back(randomFloats(vocab, random()));
+    requests.push_back(randomRequest(random, vocab));
   }
   const std::vector<int32_t> tokens = run(isa, logits, requests);
   for (int64_t i = 0; i < count; ++i)

@@ -25,9 +25,13 @@ TEST(CudaEmbed, CopiesTheTokensRowsAddsPositionsAndReadsWhatWasSampled) {
           DeviceArray<int32_t> sampled(std::vector<int32_t>{15, 99, 20});
           TestMeta hostMeta = rowsMeta(rows);
           std::copy_n(tokens, rows, hostMeta.ints(hostMeta->tokenIds));
+          const int32_t slots[] = {3, 8, 0, 6, 7};
+          std::copy_n(slots, rows, hostMeta.ints(hostMeta->kvSlot));
           DeviceMeta meta(hostMeta);
           DeviceArray<float> x(capacity * hidden, kPoison);
+          DeviceArray<int32_t> history(9, -7);
           EmbedArgs args{};
+          args.history = learned ? history.get() : nullptr;
           args.meta = meta.get(), args.table = tableBytes.get(), args.sampled = sampled.get(), args.x = x.get();
           args.positions = learned ? positions.data() : nullptr, args.positionOffset = offset;
           args.vocab = vocab, args.hidden = hidden, args.elem = elem, args.order = order;
@@ -41,6 +45,8 @@ TEST(CudaEmbed, CopiesTheTokensRowsAddsPositionsAndReadsWhatWasSampled) {
           }
           for (int64_t i = rows * hidden; i < capacity * hidden; ++i)
             ASSERT_EQ(x[i], kPoison);
+          ASSERT_EQ(history.values(),
+                    learned ? (std::vector<int32_t>{15, -7, -7, 0, -7, -7, 16, 20, 36}) : std::vector<int32_t>(9, -7));
         }
 }
 

@@ -1,39 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CUDA sampling against the reference and against the host's kernel.
-#include "tests/unit/kernels/Reference.h"
+#include "tests/unit/kernels/SampleRows.h"
 #include "tests/unit/kernels_cuda/TestDevice.h"
 
 namespace headrace::kernels {
 namespace {
 
-struct Request {
-  float temperature = 0, topP = 1;
-  uint64_t seed = 1;
-  int32_t position = 0;
-};
-
-TestMeta metaOf(const std::vector<Request> &requests) {
-  TestMeta meta(std::vector<TestSequence>(requests.size(), {0, 1, {1}}), 16);
-  IterationMeta &m = *meta.get();
-  m.numSampled = static_cast<int32_t>(requests.size());
-  for (size_t s = 0; s < requests.size(); ++s) {
-    m.array<int32_t>(m.requestSlot)[s] = static_cast<int32_t>(2 * s + 1);
-    m.array<int32_t>(m.samplePosition)[s] = requests[s].position;
-    m.array<float>(m.temperature)[s] = requests[s].temperature;
-    m.array<float>(m.topP)[s] = requests[s].topP;
-    m.array<uint64_t>(m.seed)[s] = requests[s].seed;
-  }
-  return meta;
-}
+using Request = SampleRequest;
 
 // One token for each row of logits, as `sampled` gets them, in a bucket with one sequence more, whose logits are NaNs.
 // What is published is the same, but the marker for each row with a logit that is not finite.
 std::vector<int32_t> sampleRows(const std::vector<Floats> &logits, const std::vector<Request> &requests,
                                 uint64_t order = 0) {
   const size_t n = logits.size(), vocab = logits[0].size();
-  TestMeta hostMeta = metaOf(requests);
-  DeviceMeta meta(hostMeta);
+  SampleRows rows(requests);
+  DeviceMeta meta(rows.meta);
+  DeviceArray<int32_t> history(rows.history);
   Floats flat;
   for (const Floats &row : logits)
     flat.insert(flat.end(), row.begin(), row.end());
@@ -42,8 +25,14 @@ std::vector<int32_t> sampleRows(const std::vector<Floats> &logits, const std::ve
   DeviceArray<int32_t> sampled(2 * n + 2, -7), output(n + 1, -7);
   DeviceArray<uint8_t> workspace(
       std::vector<uint8_t>(sampleWorkspaceBytes(Backend::Cuda, static_cast<int64_t>(n) + 1, vocab), 0xff));
-  const SampleArgs args{meta.get(),   deviceLogits.get(), sampled.get(),
-                        output.get(), workspace.get(),    static_cast<int64_t>(vocab)};
+  const SampleArgs args{.meta = meta.get(),
+                        .logits = deviceLogits.get(),
+                        .history = history.get(),
+                        .sampled = sampled.get(),
+                        .output = output.get(),
+                        .workspace = workspace.get(),
+                        .vocab = static_cast<int64_t>(vocab),
+                        .blockTokens = SampleRows::kBlockTokens};
   runOp(Op::Sample, args, {static_cast<int64_t>(n) + 1, static_cast<int64_t>(n) + 1, 64}, order);
   std::vector<int32_t> tokens;
   for (size_t s = 0; s < n; ++s) {
@@ -54,18 +43,26 @@ std::vector<int32_t> sampleRows(const std::vector<Floats> &logits, const std::ve
     EXPECT_TRUE(tokens[s] >= 0 && tokens[s] < static_cast<int32_t>(vocab)) << tokens[s];
   }
   EXPECT_EQ(output[n], -7);
+  for (size_t i = 0; i < n * vocab; ++i) // penalties leave the model's logits
+    EXPECT_EQ(std::memcmp(&deviceLogits[i], &logits[i / vocab][i % vocab], sizeof(float)), 0);
   return tokens;
 }
 int32_t sampleOne(const Floats &logits, const Request &request) { return sampleRows({logits}, {request})[0]; }
 
 std::vector<int32_t> hostTokens(const std::vector<Floats> &logits, const std::vector<Request> &requests) {
-  TestMeta meta = metaOf(requests);
+  SampleRows rows(requests);
   Floats flat, workspace(logits[0].size());
   for (const Floats &row : logits)
     flat.insert(flat.end(), row.begin(), row.end());
   std::vector<int32_t> sampled(2 * logits.size()), output(logits.size());
-  SampleArgs args{meta.get(),    flat.data(),      sampled.data(),
-                  output.data(), workspace.data(), static_cast<int64_t>(logits[0].size())};
+  const SampleArgs args{.meta = rows.meta.get(),
+                        .logits = flat.data(),
+                        .history = rows.history.data(),
+                        .sampled = sampled.data(),
+                        .output = output.data(),
+                        .workspace = workspace.data(),
+                        .vocab = static_cast<int64_t>(logits[0].size()),
+                        .blockTokens = SampleRows::kBlockTokens};
   hostKernel(Op::Sample)(&args);
   return output;
 }
@@ -114,7 +111,8 @@ TEST(CudaSample, InfiniteLogitsAreTheOnlyCandidates) {
 // A wrong logit in any lane and warp, beside rows that are well; sampleRows() checks what is published.
 TEST(CudaSample, OneLogitThatIsNotFiniteMarksItsRowAlone) {
   const Floats well = randomFloats(1100, 5);
-  const Request requests[] = {{}, {1}, {0.7f, 0.5f}};
+  const Request requests[] = {
+      {}, {0.7f, 0.5f}, {.temperature = 1, .topK = 3, .minP = 0.1f, .repetition = 2, .history = {0, 1099}}};
   const float values[] = {kNan, INFINITY, -INFINITY};
   size_t turn = 0;
   for (const size_t place : {0, 31, 32, 1023, 1024, 1099}) {
@@ -139,14 +137,19 @@ TEST(CudaSample, TheUniformNumberPicksInOrderOfIds) {
   }
 }
 
+// A position for each `parts`-th of the range of the uniform number of seed 1.
+std::vector<int32_t> positionsOver(int32_t parts) {
+  std::vector<int32_t> positions;
+  for (int32_t part = 0, position = 0; part < parts; ++position)
+    if (static_cast<int32_t>(uniformAt(1, position) * parts) == part)
+      positions.push_back(position), ++part;
+  return positions;
+}
+
 TEST(CudaSample, TopPKeepsTheShortestPrefixThatReachesIt) {
   // Probabilities 1/8, 4/8, 1/8, 2/8. topP 0.5: {1}. 0.7: {1, 3}. 0.76: {0, 1, 3}, the tie going to the lower id.
   const Floats logits = {std::log(1.0f), std::log(4.0f), std::log(1.0f), std::log(2.0f)};
-  // One position for each sixteenth of the uniform number's range.
-  std::vector<int32_t> positions;
-  for (int32_t sixteenth = 0, position = 0; sixteenth < 16; ++position)
-    if (static_cast<int32_t>(uniformAt(1, position) * 16) == sixteenth)
-      positions.push_back(position), ++sixteenth;
+  const std::vector<int32_t> positions = positionsOver(16);
   auto seen = [&](float topP) {
     std::vector<Request> requests;
     for (int32_t position : positions)
@@ -162,6 +165,65 @@ TEST(CudaSample, TopPKeepsTheShortestPrefixThatReachesIt) {
   EXPECT_EQ(seen(0.76f), (std::vector<int32_t>{0, 1, 3}));
   EXPECT_EQ(seen(0.9f), (std::vector<int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(seen(1.0f), (std::vector<int32_t>{0, 1, 2, 3}));
+}
+
+// Round numbers: tests/unit/kernels/SampleTest.cpp has the arithmetic.
+TEST(CudaSample, TopKAndMinPKeepTheFirstOfTheRankingAndTopPIsOfTheRest) {
+  const Floats logits = {std::log(1.0f), std::log(4.0f), std::log(1.0f), std::log(2.0f)};
+  auto seen = [&](Request request) {
+    std::vector<Request> requests;
+    for (const int32_t position : positionsOver(8)) {
+      request.position = position;
+      requests.push_back(request);
+    }
+    std::vector<int32_t> tokens = sampleRows(std::vector<Floats>(requests.size(), logits), requests);
+    std::sort(tokens.begin(), tokens.end());
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    return tokens;
+  };
+  EXPECT_EQ(seen({.temperature = 1, .topK = 3}), (std::vector<int32_t>{0, 1, 3}));
+  EXPECT_EQ(seen({.temperature = 1, .topK = 9}), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(seen({.temperature = 1, .minP = 0.26f}), (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(seen({.temperature = 1, .topP = 0.66f, .topK = 2}), (std::vector<int32_t>{1}));
+  EXPECT_EQ(seen({.temperature = 1, .topP = 0.67f, .minP = 0.4f}), (std::vector<int32_t>{1, 3}));
+}
+
+TEST(CudaSample, PenaltiesAreOfTheirTokens) {
+  const auto greedy = [](const Floats &logits, float repetition, float presence, float frequency) {
+    return sampleOne(logits, {.repetition = repetition,
+                              .presence = presence,
+                              .frequency = frequency,
+                              .history = {0, 0, 1, 1, 2, 2, 2},
+                              .promptTokens = 3});
+  };
+  EXPECT_EQ(greedy({8, 8, 8, -2, 3}, 4, 0, 0), 4);          // 2, 2, 2, -2, 3
+  EXPECT_EQ(greedy({-1, -1, -1, -3.5f, -5}, 4, 0, 0), 3);   // -4, -4, -4, -3.5, -5
+  EXPECT_EQ(greedy({5, 8, 8.5f, -2, 3}, 1, 2, 0), 2);       // 5, 6, 6.5
+  EXPECT_EQ(greedy({6.25f, 8, 8, -2, 3}, 1, 2, 0), 0);      // 6.25, 6, 6
+  EXPECT_EQ(greedy({6, 8, 9, -2, 3}, 1, 0, 1), 1);          // 6, 7, 6
+  EXPECT_EQ(greedy({5, 8, 8, -2, 2}, 2, 1, 0.5f), 0);       // 2.5, 2.5, 1.5, -2, 2
+  EXPECT_EQ(greedy({1, 2, 3e38f, 3.2e38f}, 0.5f, 0, 0), 2); // infinite, and published
+}
+
+TEST(CudaSample, TokensAreTheReferencesWithEveryPenaltyAndFilter) {
+  std::mt19937 random(19);
+  for (const int64_t vocab : {1, 40, 1500}) {
+    std::vector<Floats> logits;
+    std::vector<Request> requests;
+    const size_t rows = testDevice().emulated() ? 8 : 200;
+    for (size_t i = 0; i < rows; ++i) {
+      logits.push_back(randomFloats(vocab, random()));
+      for (float &v : logits.back())
+        v = i % 2 == 0 ? std::round(v * 3) : v * 10;
+      requests.push_back(randomRequest(random, vocab));
+    }
+    const std::vector<int32_t> tokens = sampleRows(logits, requests);
+    EXPECT_EQ(tokens, sampleRows(logits, requests, 2)) << vocab;
+    for (size_t i = 0; i < rows; ++i)
+      EXPECT_TRUE(reference::mayTake(tokens[i], logits[i], requests[i])) << vocab << ", row " << i;
+    for (size_t i = 0; i < rows; i += 5)
+      EXPECT_EQ(sampleOne(logits[i], requests[i]), tokens[i]);
+  }
 }
 
 TEST(CudaSample, SmallTemperaturesAreGreedy) {

@@ -87,6 +87,8 @@ Plan makePlan(const PlanOptions &given) {
   const uint64_t ids = alignUp(static_cast<uint64_t>(largest.sequences) * 4);
   plan.buffers.push_back({"sampled", BufferKind::Io, -1, ids, 1});
   plan.buffers.push_back({"output", BufferKind::Io, -1, ids, 2});
+  plan.buffers.push_back(
+      {"history", BufferKind::Io, -1, alignUp(static_cast<uint64_t>(plan.kvBlocks * plan.blockTokens) * 4), 3});
   plan.states.push_back({});
   uint64_t fixed = 0; // io, and caches that are whole
   for (const Buffer &buffer : plan.buffers)

@@ -119,6 +119,7 @@ void PlacementBuilder::attend(int64_t layer) {
 void PlacementBuilder::addCompute() {
   std::vector<Operand> embed = {weight(Arg::Table, 0, TensorRole::TokenTable),
                                 whole(Arg::Sampled, Access::Read, plan_.ioBuffer(plan::Io::Sampled)),
+                                whole(Arg::History, Access::ReadWrite, plan_.ioBuffer(plan::Io::History)),
                                 local(Arg::X, Access::Write, X)};
   if (plan_.model->learnedPositions)
     embed.push_back(weight(Arg::Positions, 0, TensorRole::PositionTable));
@@ -143,7 +144,7 @@ void PlacementBuilder::addCompute() {
   norm(Part::Head, -1, head, Rows, RowsNormed);
   linear(Part::Head, -1, head, RowsNormed, Logits);
   compute(kernels::Op::Sample, Part::Head, -1,
-          {local(Arg::X, Access::Read, Logits),
+          {local(Arg::X, Access::Read, Logits), whole(Arg::History, Access::Read, plan_.ioBuffer(plan::Io::History)),
            whole(Arg::Sampled, Access::ReadWrite, plan_.ioBuffer(plan::Io::Sampled)),
            whole(Arg::Output, Access::Write, plan_.ioBuffer(plan::Io::Output)),
            local(Arg::Workspace, Access::Write, Workspace)});

@@ -172,6 +172,8 @@ private:
         covers(Arg::Positions, model::TensorRole::PositionTable);
       whole(Arg::Sampled, plan_.ioBuffer(plan::Io::Sampled));
       access(Arg::Sampled, "r");
+      whole(Arg::History, plan_.ioBuffer(plan::Io::History));
+      access(Arg::History, "wb");
       touches(Arg::X, tokens, m.hidden);
       access(Arg::X, "w");
       break;
@@ -235,6 +237,8 @@ private:
     case kernels::Op::Sample:
       touches(Arg::X, sequences, m.vocab);
       access(Arg::X, "r");
+      whole(Arg::History, plan_.ioBuffer(plan::Io::History));
+      access(Arg::History, "r");
       whole(Arg::Sampled, plan_.ioBuffer(plan::Io::Sampled));
       access(Arg::Sampled, "wb");
       whole(Arg::Output, plan_.ioBuffer(plan::Io::Output));

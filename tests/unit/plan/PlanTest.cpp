@@ -46,8 +46,9 @@ TEST(Plan, FindsItsBuffers) {
   EXPECT_EQ(plan.ioBuffer(plan::Io::Sampled), 18u);
   EXPECT_EQ(plan.ioBuffer(plan::Io::Output), 19u);
   EXPECT_EQ(plan.buffers[plan.ioBuffer(plan::Io::Output)].name, "output");
+  EXPECT_EQ(plan.ioBuffer(plan::Io::History), 20u);
   EXPECT_EQ(plan.buffer(plan.schedules[0], 16).name, "kv.2");
-  EXPECT_EQ(plan.buffer(plan.schedules[0], 20).name, "x");
+  EXPECT_EQ(plan.buffer(plan.schedules[0], 21).name, "x");
 }
 
 TEST(Plan, CountsDeviceBytesByUse) {
@@ -56,7 +57,7 @@ TEST(Plan, CountsDeviceBytesByUse) {
   EXPECT_EQ(bytes.weights, kEmbedding + kLayer + kHead); // layer 2 is resident
   EXPECT_EQ(bytes.slots, 3 * kLayer);                    // three layers do not go round in two
   EXPECT_EQ(bytes.kv, 4 * kKv);
-  EXPECT_EQ(bytes.io, plan.buffers[plan.ioBuffer(plan::Io::Meta)].bytes + 256 + 256);
+  EXPECT_EQ(bytes.io, plan.buffers[plan.ioBuffer(plan::Io::Meta)].bytes + 256 + 256 + 256);
   // up and act lie where qkv and attn lay: 512 + 512 + max(1024 + 512, 1536 + 768) + 2 x 256 + 768
   EXPECT_EQ(bytes.activations, 4608u);
   EXPECT_EQ(bytes.workspace, plan.schedules[0].locals.back().buffer.bytes);

@@ -101,6 +101,14 @@ TEST(PlanVerifier, RefusesOperandsThatAreNotTheOps) {
             }},
            {"a result that is only read", Rule::Structure, "activate: operand y has access 0",
             [](Plan &p) { operand(p, Op::Activate, 0, Arg::Y).access = Access::Read; }},
+           {"ids that are not kept", Rule::Structure, "embed: operand history has access 0",
+            [](Plan &p) { operand(p, Op::Embed, -1, Arg::History).access = Access::Read; }},
+           {"other ids than those kept", Rule::Structure, "sample: operand history is sampled [0, 256)",
+            [](Plan &p) {
+              Operand &history = operand(p, Op::Sample, -1, Arg::History);
+              const Operand &sampled = operand(p, Op::Sample, -1, Arg::Sampled);
+              history.buffer = sampled.buffer, history.address = sampled.address;
+            }},
            {"an operand too few", Rule::Structure, "linear: operand meta is missing",
             [](Plan &p) { operand(p, Op::Linear, 0, Arg::Meta).arg = Arg::Table; }},
            {"an operand too many", Rule::Structure, "attention: operand positions is not one of the op's",
@@ -192,7 +200,7 @@ TEST(PlanVerifier, RefusesPlacesThatClash) {
             [](Plan &p) { p.placements[0].slots[0].address -= 256; }},
            {"a transient over a home", Rule::Overlap, "x [0, 512) shares bytes with kv.0 [0, 6144)",
             [](Plan &p) { moveLocal(p, operand(p, Op::Embed, -1, Arg::X).buffer, 0); }},
-           {"an input under its result", Rule::Overlap, "act [28416, 29184) shares bytes with up [27136, 28672)",
+           {"an input under its result", Rule::Overlap, "act [29184, 29952) shares bytes with up [27904, 29440)",
             [](Plan &p) {
               const Operand &x = operand(p, Op::Activate, 0, Arg::X);
               moveLocal(p, operand(p, Op::Activate, 0, Arg::Y).buffer, x.address + x.bytes - 256);

@@ -129,11 +129,11 @@ TEST(SplitCache, RefusesOperandsThatAreNotTheHome) {
             "attention: operand kv is kv.0 [0, 4096), expected kv.0 [0, 6144), interleaved",
             [](Plan &p) { cacheOf(p, Op::Attention).bytes -= 2048; }},
            {"one run", Rule::Structure,
-            "schedules[0].operands[17] is kv.0 from byte 0 on, not interleaved, expected [0, 6144) at home",
+            "schedules[0].operands[18] is kv.0 from byte 0 on, not interleaved, expected [0, 6144) at home",
             [](Plan &p) { cacheOf(p, Op::Attention).interleaved = false; }},
-           {"read elsewhere", Rule::Structure, "schedules[0].operands[17] is kv.0 at 2048, its home is at 0",
+           {"read elsewhere", Rule::Structure, "schedules[0].operands[18] is kv.0 at 2048, its home is at 0",
             [](Plan &p) { cacheOf(p, Op::Attention).address = 2048; }},
-           {"written elsewhere", Rule::Structure, "schedules[0].operands[14] is kv.0 at 2048, its home is at 0",
+           {"written elsewhere", Rule::Structure, "schedules[0].operands[15] is kv.0 at 2048, its home is at 0",
             [](Plan &p) { cacheOf(p, Op::RopeAppend).address = 2048; }}})
     expectRefused(interleavedPlan(), broken);
 }

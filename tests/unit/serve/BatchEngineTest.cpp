@@ -12,6 +12,7 @@
 #include "runtime/host/HostDevice.h"
 #include "runtime/sim/SimDevice.h"
 #include "tests/support/TinyPlan.h"
+#include "tests/unit/kernels/SampleRows.h"
 
 namespace headrace::serve {
 namespace {
@@ -190,6 +191,46 @@ TEST(BatchEngine, ASampledRequestGetsItsTokensWhateverTheBatch) {
   }
 }
 
+// The logits that are kept are the model's, before penalties: from them and the ids the tokens follow.
+TEST(BatchEngine, TokensUnderPenaltiesFollowFromTheLogitsThatAreKept) {
+  for (const float temperature : {0.0f, 1.0f}) {
+    GenerateRequest request = smallRequest();
+    request.maxNewTokens = 20;
+    request.keepLogits = true;
+    request.sampling = {.temperature = temperature,
+                        .topP = 0.95f,
+                        .seed = 100,
+                        .topK = 50,
+                        .minP = 0.01f,
+                        .repetitionPenalty = 2,
+                        .presencePenalty = 0.5f,
+                        .frequencyPenalty = 0.25f};
+    const GenerateResult result = Host({.offloaded = {1}, .promptTokens = 4}, {.unpaced = true}).run(request);
+    for (size_t r = 0; r < request.prompts.size(); ++r) {
+      const auto vocab = static_cast<ptrdiff_t>(result.logits[r].size() / result.tokens[r].size());
+      kernels::SampleRequest row{.temperature = temperature,
+                                 .topP = 0.95f,
+                                 .seed = 100 + r,
+                                 .topK = 50,
+                                 .minP = 0.01f,
+                                 .repetition = 2,
+                                 .presence = 0.5f,
+                                 .frequency = 0.25f,
+                                 .history = request.prompts[r],
+                                 .promptTokens = static_cast<int32_t>(request.prompts[r].size())};
+      ptrdiff_t at = 0;
+      for (const int32_t token : result.tokens[r]) {
+        const auto logits = result.logits[r].begin() + at * vocab;
+        EXPECT_TRUE(kernels::reference::mayTake(token, {logits, logits + vocab}, row)) << r << ", token " << at;
+        row.history.push_back(token);
+        ++at;
+      }
+    }
+    request.sampling.repetitionPenalty = 1, request.sampling.presencePenalty = request.sampling.frequencyPenalty = 0;
+    EXPECT_NE(Host({}, {.unpaced = true}).run(request).tokens, result.tokens);
+  }
+}
+
 TEST(BatchEngine, SeveralRequestsOneAfterTheOtherDoNotDisturbEachOther) {
   Host host({.offloaded = {0, 3}, .wrap = true});
   const GenerateResult first = host.run(smallRequest());
@@ -237,6 +278,10 @@ void rowsAreIndependentOfTheirCompany() {
   request.separatePrefill = *rc::gen::arbitrary<bool>();
   request.sampling = {
       .temperature = *rc::gen::element(0.0f, 0.8f), .topP = 0.9f, .seed = *rc::gen::inRange<uint64_t>(0, 1000)};
+  request.sampling.topK = *rc::gen::element(0, 5);
+  request.sampling.minP = *rc::gen::element(0.0f, 0.1f);
+  request.sampling.repetitionPenalty = *rc::gen::element(1.0f, 1.5f);
+  request.sampling.presencePenalty = *rc::gen::element(0.0f, 0.5f);
   TinyPlanOptions options{.spec = *rc::gen::element(core::tinyLlama(layers), core::tinyOpt(layers)),
                           .offloaded = *rc::gen::element(std::vector<int64_t>{}, std::vector<int64_t>{1},
                                                          std::vector<int64_t>{0, 2}, std::vector<int64_t>{0, 1, 2}),

@@ -96,5 +96,23 @@ TEST_F(CheckRequest, RefusesParametersThatMeanNothing) {
   }
 }
 
+TEST_F(CheckRequest, RefusesFiltersAndPenaltiesOutOfRange) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  const auto refused = [&](float Sampling::*field, std::initializer_list<float> values, const char *message) {
+    for (const float value : values) {
+      GenerateRequest request = good();
+      request.sampling.*field = value;
+      EXPECT_THAT(refusal(request), HasSubstr(message)) << value;
+    }
+  };
+  GenerateRequest request = good();
+  request.sampling.topK = -1;
+  EXPECT_THAT(refusal(request), HasSubstr("top-k = -1, expected 0 for all, or more"));
+  refused(&Sampling::minP, {-0.1f, 1.1f, nan}, "expected 0 to 1");
+  refused(&Sampling::repetitionPenalty, {0, -1, nan, infinity}, "repetition penalty = ");
+  refused(&Sampling::presencePenalty, {-2.1f, 2.1f, nan}, "presence penalty = ");
+  refused(&Sampling::frequencyPenalty, {-2.1f, 2.1f, nan}, "frequency penalty = ");
+}
+
 } // namespace
 } // namespace headrace::serve

@@ -35,6 +35,8 @@ GenerateRequest smallRequest() {
   request.prompts = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {42}, {7, 7, 149}};
   request.maxNewTokens = 8;
   request.sampling = {.temperature = 1, .topP = 0.9f, .seed = 3};
+  request.sampling.repetitionPenalty = 1.5f; // of ids that are handed over, too
+  request.sampling.frequencyPenalty = 0.5f;
   return request;
 }
 
