@@ -121,7 +121,8 @@ void Lexer::comment() {
     if (startsWith(at, "#}"))
       return moveTo(at + 2 + startsWith(at + 2, "\n"));
   }
-  refuse("missing end of comment tag");
+  if (at_ < text_.size()) // jinja2 minds no comment, and no raw block, that begins where the template ends
+    refuse("missing end of comment tag");
 }
 
 // {% raw %}...{% endraw %} at `begin`, as one piece of data; false: another tag.
@@ -141,6 +142,8 @@ bool Lexer::raw(size_t begin) {
     return false;
   data(begin, signAt(begin + 2), false);
   moveTo(inside);
+  if (at_ >= text_.size())
+    return true;
   for (size_t tag = text_.find("{%", at_); tag != std::string::npos; tag = text_.find("{%", tag + 1)) {
     const size_t end = word(tag, "endraw");
     if (end == std::string::npos)

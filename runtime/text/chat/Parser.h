@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// jinja2's grammar, for Parser.cpp (statements) and ParseExpressions.cpp.
+// jinja2's grammar, for Parser.cpp (statements), ParseExpressions.cpp and ParseCalls.cpp.
 #pragma once
 
 #include <initializer_list>
@@ -61,6 +61,8 @@ private:
   Expression *filters(Expression *of);
   Expression *subscript(Expression *of);
   Expression *subscribed(Expression *of);
+
+  // ParseCalls.cpp
   Expression *call(Expression *callee);
   Expression *filter(const Expression *of);
   Expression *test(Expression *of);

@@ -129,35 +129,39 @@ std::optional<std::string> plainNumber(std::string_view text) {
   return plain.empty() || plain[0] == '+' ? std::nullopt : std::optional(plain);
 }
 
+// All of `text` as a number of a type; the error of std::from_chars otherwise.
+template <class Number, class... Format>
+std::errc readNumber(const std::string &text, Number &value, Format... format) {
+  const char *end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, value, format...);
+  return read.ptr != end ? std::errc::invalid_argument : read.ec;
+}
+
 std::optional<double> parsedReal(std::string_view text) {
   const auto plain = plainNumber(text);
   double value = 0;
-  if (!plain)
+  if (!plain || plain->find('(') != std::string::npos) // nan(...)
     return std::nullopt;
-  const auto read = std::from_chars(plain->data(), plain->data() + plain->size(), value);
-  if (read.ec == std::errc::invalid_argument || read.ptr != plain->data() + plain->size() ||
-      plain->find('(') != std::string::npos)
+  const std::errc error = readNumber(*plain, value);
+  if (error == std::errc::invalid_argument)
     return std::nullopt;
-  if (read.ec == std::errc::result_out_of_range) // too large, or too small
-    value = std::strtod(plain->c_str(), nullptr);
-  return value;
+  return error == std::errc() ? value : std::strtod(plain->c_str(), nullptr); // too large, or too small
 }
 
 std::optional<int64_t> parsedInteger(std::string_view text, int base) {
   auto plain = plainNumber(text);
   if (!plain)
     return std::nullopt;
-  const size_t sign = (*plain)[0] == '-';
-  const char kind = plain->size() > sign + 2 && (*plain)[sign] == '0' ? static_cast<char>((*plain)[sign + 1] | 32) : 0;
+  std::string &digits = *plain;
+  const size_t sign = digits[0] == '-';
+  const char kind = digits.size() > sign + 2 && digits[sign] == '0' ? static_cast<char>(digits[sign + 1] | 32) : '\0';
   if ((base == 16 && kind == 'x') || (base == 8 && kind == 'o') || (base == 2 && kind == 'b'))
-    plain->erase(sign, 2);
+    digits.erase(sign, 2);
   int64_t value = 0;
-  const auto read = std::from_chars(plain->data(), plain->data() + plain->size(), value, base);
-  if (read.ec == std::errc::result_out_of_range)
+  const std::errc error = readNumber(digits, value, base);
+  if (error == std::errc::result_out_of_range)
     fail("an integer of more than 64 bits is not supported");
-  if (read.ec != std::errc() || read.ptr != plain->data() + plain->size())
-    return std::nullopt;
-  return value;
+  return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
 Value truncated(double value) {

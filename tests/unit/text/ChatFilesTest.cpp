@@ -136,6 +136,11 @@ TEST(Conversation, WhatIsWrongIsRefusedByMessageAndKey) {
   for (const auto &[json, message] : cases)
     EXPECT_REFUSED(Conversation::parse(json, "c.json"), absl::StatusCode::kInvalidArgument, message);
   EXPECT_FALSE(Conversation::parse("[{", "c.json").ok());
+  std::string many = "[{";
+  for (int i = 0; i <= 10'000; ++i) // one too many
+    many += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":0";
+  EXPECT_REFUSED(Conversation::parse(many + "}]", "c.json"), absl::StatusCode::kInvalidArgument,
+                 "c.json: an object has more than 10000 keys: expected fewer");
   Conversation conversation;
   EXPECT_REFUSED(conversation.set("messages", "1"), absl::StatusCode::kInvalidArgument,
                  "messages is a variable that the conversation itself sets");
