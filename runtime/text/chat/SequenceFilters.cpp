@@ -88,6 +88,7 @@ std::vector<Value> sorted(Heap &heap, std::vector<std::pair<Value, Value>> keyed
     return (reverse ? compare(heap, b.first, a.first, "<") : compare(heap, a.first, b.first, "<")) < 0;
   });
   std::vector<Value> items;
+  items.reserve(keyed.size());
   for (auto &[key, item] : keyed)
     items.push_back(std::move(item));
   return items;

@@ -171,7 +171,7 @@ Value truncated(double value) {
 }
 
 Value intFilter(Machine &machine, const Value &self, const Arguments &arguments) {
-  const Value missing = arguments[0].given() ? arguments[0] : Value::integer(0);
+  Value missing = arguments[0].given() ? arguments[0] : Value::integer(0);
   const int64_t base = integerOr(arguments[1], 10);
   if (self.is(Kind::Undefined))
     fail(undefinedMessage(self));

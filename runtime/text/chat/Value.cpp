@@ -117,7 +117,7 @@ Value undefinedElement(Heap &heap, const Value &of, const Value &key) {
 }
 
 std::string undefinedMessage(const Value &value) {
-  const std::string name = value.object() ? value.as<StringObject>().text : "";
+  std::string name = value.object() ? value.as<StringObject>().text : "";
   switch (value.missingFrom()) {
   case Kind::Absent:
     return reprOfText(name) + " is undefined";
