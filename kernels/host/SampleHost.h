@@ -65,31 +65,29 @@ void weightsOf(const float *logits, int64_t vocab, float largest, float temperat
   }
 }
 
-// The weights of a row, to be read in order of ids, pass after pass: `room` has `size` of them at a time.
-template <typename V> class RowWeights {
-public:
-  RowWeights(const float *logits, int64_t vocab, float largest, float temperature, float *room, int64_t size)
-      : logits_(logits), vocab_(vocab), largest_(largest), temperature_(temperature), room_(room), size_(size) {
-    fill(0);
-  }
+// The weights of a row, all of them made before they are read.
+template <typename V> struct StoredWeights {
+  const float *all;
+  float at(int64_t id) const { return all[id]; }
+};
+
+// The same, made a window at a time: to be read in order of ids, pass after pass.
+template <typename V> struct WindowWeights {
+  static constexpr int64_t kSize = 256;
+  const float *logits;
+  int64_t vocab;
+  float largest, temperature;
+  int64_t first = 0, end = 0;
+  float window[kSize];
+
   float at(int64_t id) {
-    if (id < first_ || id >= end_)
-      fill(id);
-    return room_[id - first_];
+    if (id < first || id >= end) {
+      first = id;
+      end = id + kSize < vocab ? id + kSize : vocab;
+      weightsOf<V>(logits + first, end - first, largest, temperature, window);
+    }
+    return window[id - first];
   }
-
-private:
-  void fill(int64_t first) {
-    first_ = first;
-    end_ = first + size_ < vocab_ ? first + size_ : vocab_;
-    weightsOf<V>(logits_ + first_, end_ - first_, largest_, temperature_, room_);
-  }
-
-  const float *logits_;
-  int64_t vocab_;
-  float largest_, temperature_;
-  float *room_;
-  int64_t size_, first_ = 0, end_ = 0;
 };
 
 // A prefix of the ranking: tokens with a key above `key`, and of those with this key the first `ties` ids.
@@ -150,8 +148,8 @@ Cut prefixReaching(const float *logits, int64_t vocab, double target, const Amou
 }
 
 // Calls f(id, weight) for the tokens of a prefix that have weight, in order of ids, until it returns true.
-template <typename V, typename F>
-void eachOf(const Cut &cut, const float *logits, RowWeights<V> &weights, int64_t vocab, F f) {
+template <typename Weights, typename F>
+void eachOf(const Cut &cut, const float *logits, Weights &weights, int64_t vocab, F f) {
   const bool all = cut.all();
   int64_t ties = 0;
   for (int64_t i = 0; i < vocab; ++i) {
@@ -164,8 +162,13 @@ void eachOf(const Cut &cut, const float *logits, RowWeights<V> &weights, int64_t
       return;
   }
 }
-template <typename V> double weightOf(const Cut &cut, const float *logits, RowWeights<V> &weights, int64_t vocab) {
+template <typename Weights> double weightOf(const Cut &cut, const float *logits, Weights &weights, int64_t vocab) {
   double sum = 0;
+  if (cut.all()) {
+    for (int64_t i = 0; i < vocab; ++i)
+      sum += static_cast<double>(weights.at(i));
+    return sum;
+  }
   eachOf(cut, logits, weights, vocab, [&sum](int64_t, float weight) {
     sum += static_cast<double>(weight);
     return false;
@@ -179,8 +182,8 @@ struct Filters {
   float minP, topP;
 };
 
-template <typename V>
-Cut candidatesOf(const Filters &filters, const float *logits, RowWeights<V> &weights, int64_t vocab) {
+template <typename Weights>
+Cut candidatesOf(const Filters &filters, const float *logits, Weights &weights, int64_t vocab) {
   Cut cut;
   if (filters.minP > 0.0f) {
     uint32_t lowest = UINT32_MAX;
@@ -198,8 +201,8 @@ Cut candidatesOf(const Filters &filters, const float *logits, RowWeights<V> &wei
   return cut;
 }
 
-template <typename V>
-int32_t drawToken(const Filters &filters, const float *logits, RowWeights<V> &weights, int64_t vocab, double uniform) {
+template <typename Weights>
+int32_t drawToken(const Filters &filters, const float *logits, Weights weights, int64_t vocab, double uniform) {
   const Cut cut = candidatesOf(filters, logits, weights, vocab);
   const double limit = uniform * weightOf(cut, logits, weights, vocab);
   double sum = 0;
@@ -213,8 +216,8 @@ int32_t drawToken(const Filters &filters, const float *logits, RowWeights<V> &we
 }
 
 // The row's logits under penalties, to `out`; until then that holds the words of what the sequence has had.
-static inline void penalise(const float *logits, int64_t vocab, const Penalties &penalties, const History &history,
-                            float *out) {
+static inline void penaliseRow(const float *logits, int64_t vocab, const Penalties &penalties, const History &history,
+                               float *out) {
   static_assert(sizeof(uint32_t) == sizeof(float));
   const auto word = [out](int64_t id) {
     uint32_t had;
@@ -236,30 +239,33 @@ static inline void penalise(const float *logits, int64_t vocab, const Penalties 
 template <typename V> void sample(const void *opaque) {
   const auto &args = *static_cast<const SampleArgs *>(opaque);
   const IterationMeta &meta = *args.meta;
-  constexpr int64_t kWindow = 256;
-  alignas(64) float window[kWindow];
   for (int64_t s = 0; s < meta.numSampled; ++s) {
     const float *logits = args.logits + s * args.vocab;
     float *room = static_cast<float *>(args.workspace);
-    int64_t roomSize = args.vocab;
     const float temperature = meta.array<float>(meta.temperature)[s];
     Scan scan = scanLogits<V>(logits, args.vocab);
-    if (const Penalties penalties = penaltiesOf(meta, s); penalises(penalties)) {
-      penalise(logits, args.vocab, penalties, historyOf(meta, args.history, args.blockTokens, s), room);
+    const Penalties penalties = penaltiesOf(meta, s);
+    const bool penalise = penalises(penalties);
+    if (penalise) {
+      penaliseRow(logits, args.vocab, penalties, historyOf(meta, args.history, args.blockTokens, s), room);
       logits = room;
-      room = window;
-      roomSize = kWindow;
       scan.largest = scanLogits<V>(logits, args.vocab).largest;
     }
     int32_t token;
     if (!(temperature > 0.0f)) {
       token = firstEqual(logits, args.vocab, scan.largest);
     } else {
-      RowWeights<V> weights(logits, args.vocab, scan.largest, temperature, room, roomSize);
       const Filters filters{meta.array<int32_t>(meta.topK)[s], meta.array<float>(meta.minP)[s],
                             meta.array<float>(meta.topP)[s]};
-      const uint64_t position = static_cast<uint64_t>(meta.array<int32_t>(meta.samplePosition)[s]);
-      token = drawToken(filters, logits, weights, args.vocab, uniformAt(meta.array<uint64_t>(meta.seed)[s], position));
+      const double uniform = uniformAt(meta.array<uint64_t>(meta.seed)[s],
+                                       static_cast<uint64_t>(meta.array<int32_t>(meta.samplePosition)[s]));
+      if (penalise) {
+        const WindowWeights<V> weights{logits, args.vocab, scan.largest, temperature};
+        token = drawToken(filters, logits, weights, args.vocab, uniform);
+      } else {
+        weightsOf<V>(logits, args.vocab, scan.largest, temperature, room);
+        token = drawToken(filters, logits, StoredWeights<V>{room}, args.vocab, uniform);
+      }
     }
     args.output[s] = scan.finite ? token : kNotFinite;
     args.sampled[meta.array<int32_t>(meta.requestSlot)[s]] = token;
