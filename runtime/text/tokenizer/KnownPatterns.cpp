@@ -2,6 +2,7 @@
 #include "runtime/text/tokenizer/KnownPatterns.h"
 
 #include <array>
+#include <tuple>
 
 #include "runtime/text/tokenizer/Unicode.h"
 #include "runtime/text/tokenizer/Utf8.h"
@@ -14,12 +15,13 @@ constexpr uint8_t kKinds = kLetter | kNumber | kSpace; // none of them: [^\s\p{L
 
 constexpr std::array<uint8_t, 128> asciiKinds() {
   std::array<uint8_t, 128> kinds{};
-  for (int c = 'a'; c <= 'z'; ++c)
-    kinds[static_cast<size_t>(c)] = kinds[static_cast<size_t>(c - 'a' + 'A')] = kLetter;
-  for (int c = '0'; c <= '9'; ++c)
-    kinds[static_cast<size_t>(c)] = kNumber;
-  for (int c : {' ', '\t', '\n', '\v', '\f', '\r'})
-    kinds[static_cast<size_t>(c)] = kSpace;
+  for (const auto &[first, last, kind] : {std::tuple('a', 'z', kLetter),
+                                          {'A', 'Z', kLetter},
+                                          {'0', '9', kNumber},
+                                          {'\t', '\r', kSpace},
+                                          {' ', ' ', kSpace}})
+    for (auto c = static_cast<unsigned char>(first); c <= static_cast<unsigned char>(last); ++c)
+      kinds[c] = kind;
   return kinds;
 }
 constexpr std::array<uint8_t, 128> kAscii = asciiKinds();

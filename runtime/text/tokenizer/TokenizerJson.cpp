@@ -70,7 +70,8 @@ absl::Status readModel(const json &value, std::string_view path, BpeTokenizerPar
   if (dropout != nullptr && *dropout != 0)
     model.reader.refuse("dropout", "null: dropout is not supported");
   for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"})
-    if (const json *affix = model.reader.find(key); affix != nullptr && *affix != "")
+    if (const json *affix = model.reader.find(key);
+        affix != nullptr && !(affix->is_string() && affix->get_ref<const std::string &>().empty()))
       model.reader.refuse(key, "null or \"\": such tokens are not supported");
   parts.options.fuseUnknown = model.reader.boolean("fuse_unk", false);
   parts.options.byteFallback = model.reader.boolean("byte_fallback", false);
