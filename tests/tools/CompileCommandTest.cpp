@@ -200,7 +200,7 @@ TEST_F(Compile, UnwritableOutputsAreRefusedBeforeAnythingRuns) {
 
 TEST_F(Compile, UsageErrorsAreTwo) {
   refused({}, 2, "subcommand");
-  refused({"compute"}, 2, "command = \"compute\": expected bench, compile, fleet, inspect");
+  refused({"compute"}, 2, "command = \"compute\": expected bench, chat, compile, detokenize, fleet");
   refused(arguments({"--no-such-flag"}), 2, "--no-such-flag");
   refused(arguments({"--batch"}), 2, "--batch");
   refused(arguments({"--batch", "3"}), 2, "--batch"); // given twice

@@ -64,8 +64,8 @@ TEST_F(InputErrors, NumbersOfFlagsAreReadWhole) {
 
 TEST_F(InputErrors, UsageIsSaidInTheSameWords) {
   EXPECT_EQ(error({"compute"}),
-            "command line: command = \"compute\": expected bench, compile, fleet, inspect, profile, "
-            "record, timeline, run or simulate");
+            "command line: command = \"compute\": expected bench, chat, compile, detokenize, fleet, "
+            "inspect, profile, record, run, simulate, timeline or tokenize");
   EXPECT_EQ(error({"inspect"}), "command line: no plan: expected one (headrace inspect --help)");
   EXPECT_EQ(error({}), "command line: no subcommand: expected one (headrace --help)");
   EXPECT_EQ(error(run({"--no-such-flag"})),

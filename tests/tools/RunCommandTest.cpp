@@ -333,8 +333,11 @@ TEST_F(Run, RequestsThatCannotBeServedAreRefusedByNameBeforeAnythingRuns) {
   refused(run(file, {"--prompt-ids", "1", "--temperature", "-1"}), 2, "--temperature = \"-1\": expected 0 or more");
   refused(run(file, {"--prompt-ids", "1", "--top-p", "0"}), 2, "--top-p = \"0\": expected more than 0 and at most 1");
   refused(run(file, {"--prompt-ids", "1", "--stop-ids", "1;2"}), 2, "--stop-ids");
-  refused(run(file, {}), 2, "expected one of --prompt-ids, --prompt-ids-file and --random-input-len");
-  refused(run(file, {"--prompt-ids", "1", "--random-input-len", "3"}), 2, "expected one of --prompt-ids");
+  refused(run(file, {}), 2,
+          "expected one of --prompt, --prompt-file and --messages, or --prompt-ids, --prompt-ids-file or "
+          "--random-input-len");
+  refused(run(file, {"--prompt-ids", "1", "--random-input-len", "3"}), 2,
+          "expected one of --prompt, --prompt-file and --messages, or --prompt-ids");
   refused(run(file, {"--prompt-ids-file", path("missing")}), 2, path("missing"));
   refused(run(golden(kModel), {"--prompt-ids", "1", "--max-new-tokens", "100000"}), 2, "positions of");
   refused(run(golden(kModel), {"--prompt-ids", "1;2;3", "--batch", "2", "--max-num-seqs", "3"}), 2,

@@ -97,7 +97,7 @@ TEST_F(Text, StandardOutputIsTheTextsAlone) {
   EXPECT_EQ(one.out, reference["prompts"][0]["text"].get<std::string>() + "\n");
   EXPECT_THAT(one.err, HasSubstr("headrace: a reply ends at 422 <|im_end|>"));
   EXPECT_THAT(one.err, HasSubstr("weights by home"));
-  EXPECT_THAT(one.err, HasSubstr("3 tokens, 64 new ones, ended by --max-new-tokens"));
+  EXPECT_THAT(one.err, HasSubstr("6 tokens, 64 new ones, ended by --max-new-tokens"));
   const Outcome two =
       headrace(run("qwen3-chat", {"--prompt", first, "--prompt", second, "--max-new-tokens", newTokens(reference)}));
   EXPECT_EQ(two.out, "== prompt 0 ==\n" + reference["prompts"][0]["text"].get<std::string>() + "\n\n== prompt 1 ==\n" +

@@ -140,12 +140,12 @@ private:
     if (options_.separatePrefill && !options_.scheduler.chunkedPrefill)
       return badUsage("--separate-prefill beside --no-chunked-prefill, which does not cut prompts either: expected one "
                       "of them");
-    RETURN_IF_ERROR(checkPromptFlags(options_.prompts, options_.text));
     if (!isText(options_.prompts))
       RETURN_IF_ERROR(checkSamplingFlags(options_.sampling));
     RETURN_IF_ERROR(checkWeightFlags(options_.weights));
     ASSIGN_OR_RETURN(stopIds, parseIds(options_.sampling.stopIds, "command line: --stop-ids"));
     ASSIGN_OR_RETURN(source, RunSource::open(options_.job, options_.linkBandwidth, outputs));
+    RETURN_IF_ERROR(checkPromptFlags(options_.prompts, options_.text));
     if (!device_)
       RETURN_IF_ERROR(openDevice(deviceName(options_.device, source.hardware())));
     RETURN_IF_ERROR(checkDevice());
