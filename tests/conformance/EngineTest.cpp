@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Requests that come and go at random on random plans: seats, budgets, ways of prefill, continuous and static batches,
-// few KV blocks, split caches, stop tokens, cancellations, changes of placement. A request's tokens are, bit for bit,
+// few KV blocks, split caches, stop tokens, cancellations, changes of placement, conversations that go on in the
+// blocks of the turn before. A request's tokens are, bit for bit,
 // those of the request alone, one row at a time on the all-resident plan, and every KV block has one owner
 // (ShadowKv.h).
 #include <gtest/gtest.h>
@@ -84,7 +85,7 @@ std::vector<int32_t> alone(Loaded &on, const EngineRequest &request) {
 
 struct Seen {
   uint64_t iterations = 0, requests = 0, cancelled = 0, preemptions = 0, thrownAway = 0, padded = 0, changes = 0,
-           chunked = 0, rowsChecked = 0;
+           chunked = 0, rowsChecked = 0, continued = 0, reused = 0;
 };
 
 // A random plan with few KV blocks, in one to three placements.
@@ -92,6 +93,9 @@ compiler::CompileRequest anyPlan(Draw &draw, model::DeviceKind kind) {
   compiler::CompileRequest asked = core::anyModel(draw, kind);
   const int64_t context = *asked.goal.context, batch = *asked.goal.batch;
   asked.goal.kvTokens = draw.between(context, std::max(context, context * batch * 2 / 3));
+  if (batch > 1 && draw.oneIn(2)) // room for a conversation beside whoever runs
+    asked.goal.kvTokens =
+        2 * ((context + asked.goal.blockTokens - 1) / asked.goal.blockTokens) * asked.goal.blockTokens;
   const int64_t blocks = *asked.goal.kvTokens / asked.goal.blockTokens;
   const bool split = draw.oneIn(2);
   for (int64_t left = draw.between(1, 3); left > 0; --left) {
@@ -109,7 +113,7 @@ EngineOptions anyOptions(Draw &draw, const compiler::CompileRequest &asked) {
   options.maxNumBatchedTokens = draw.oneIn(2) ? 0 : draw.between(*asked.goal.batch, 5);
   options.watermark = draw.oneOf({0.0, 0.01, 0.2});
   options.prefill = draw.oneOf({serve::Prefill::Chunked, serve::Prefill::Separate, serve::Prefill::Whole});
-  options.batching = draw.oneIn(5) ? serve::Batching::Static : serve::Batching::Continuous;
+  options.batching = draw.oneIn(3) ? serve::Batching::Static : serve::Batching::Continuous;
   options.depth = draw.oneIn(4) ? 1 : 2;
   return options;
 }
@@ -158,15 +162,22 @@ public:
       EXPECT_FALSE(one.end.has_value()) << "request " << end.request << " ended twice";
       EXPECT_TRUE(end.why.ok()) << end.why;
       one.end = end.reason;
+      seen.reused += static_cast<uint64_t>(end.reusedTokens);
       --live_;
     };
     auto engine = serve::Engine::create(*served_->runtime, std::move(options));
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = engine->get();
+    const core::KvBlocks &blocks = served_->runtime->kvBlocks();
+    int64_t least = blocks.limit();
+    for (const plan::Placement &placement : served_->plan.placements)
+      least = std::min(least, placement.kvBlocks);
+    talks_ = !inBatches && least - 1 >= 2 * blocks.blocksFor(*asked_.goal.context);
+    longest_ = std::min(longest, context);
     bool more = true;
     while (more || live_ > 0 || requests > 0) {
       if (requests > 0 && (!more || draw_.oneIn(inBatches ? 2 : 4))) {
-        submit(anyRequest(draw_, context, longest));
+        submit(anyTurn(anyRequest(draw_, context, longest)));
         --requests;
       }
       if (live_ > 0 && draw_.oneIn(60))
@@ -177,6 +188,7 @@ public:
       more = *stepped;
       checkBlocks();
     }
+    engine_->releaseBlocks(talk_);
     EXPECT_EQ(served_->runtime->kvBlocks().endOfUse(), 1);
     EXPECT_EQ(served_->runtime->missingVariants(), 0u);
     seen.iterations = engine_->counters().iterations;
@@ -216,6 +228,11 @@ private:
   };
 
   Asked &asked(uint64_t id) { return all_.at(id); }
+  // With the row of a token that ended it.
+  int64_t blocksOf(const Asked &one) const {
+    return served_->runtime->kvBlocks().blocksFor(static_cast<int64_t>(one.request.prompt.size() + one.tokens.size()) +
+                                                  (one.request.keepBlocks ? 1 : 0));
+  }
 
   uint32_t anyPlacement() {
     const uint32_t now = served_->runtime->placement();
@@ -227,9 +244,34 @@ private:
     return to;
   }
 
+  // One conversation at a time: a request that keeps its blocks, and once it has ended one that goes on from all of
+  // its tokens, or from where they were changed.
+  EngineRequest anyTurn(EngineRequest request) {
+    if (!talks_ || !draw_.oneIn(2) || (talk_ != 0 && !asked(talk_).end))
+      return request;
+    request.keepBlocks = true;
+    if (talk_ == 0)
+      return request;
+    const Asked &before = asked(talk_);
+    std::vector<int32_t> prompt = before.request.prompt;
+    prompt.insert(prompt.end(), before.tokens.begin(), before.tokens.end());
+    if (draw_.oneIn(3))
+      prompt.resize(static_cast<size_t>(draw_.between(1, static_cast<int64_t>(prompt.size()))));
+    prompt.insert(prompt.end(), request.prompt.begin(), request.prompt.end());
+    const int64_t most = std::min(longest_, *asked_.goal.context - request.maxNewTokens);
+    prompt.resize(std::min(prompt.size(), static_cast<size_t>(most)));
+    request.prompt = std::move(prompt);
+    request.continues = talk_;
+    request.keepBlocks = !draw_.oneIn(4);
+    return request;
+  }
+
   void submit(const EngineRequest &request) {
     const auto id = engine_->submit(request);
     ASSERT_TRUE(id.ok()) << id.status();
+    if (request.keepBlocks || request.continues != 0)
+      talk_ = request.keepBlocks ? *id : 0;
+    seen.continued += request.continues != 0;
     all_[*id] = {request, {}, std::nullopt};
     ++live_;
     ++seen.requests;
@@ -257,7 +299,10 @@ private:
       most = static_cast<int64_t>(engine_->running()) * blocks.blocksFor(*asked_.goal.context);
     else
       for (const auto &[id, one] : all_)
-        most += one.end ? 0 : blocks.blocksFor(static_cast<int64_t>(one.request.prompt.size() + one.tokens.size()));
+        most += !one.end || id == talk_ ? blocksOf(one) : 0;
+    for (const auto &[id, one] : all_)
+      if (!one.end && one.request.continues != 0) // they may be the other's still
+        most += blocksOf(asked(one.request.continues));
     ASSERT_LE(blocks.blocksInUseAbove(0), most);
   }
 
@@ -267,13 +312,16 @@ private:
   std::unique_ptr<Loaded> served_;
   serve::Engine *engine_ = nullptr;
   std::map<uint64_t, Asked> all_;
-  int64_t live_ = 0, budget_ = 0;
+  int64_t live_ = 0, budget_ = 0, longest_ = 0;
+  bool talks_ = false; // there are blocks for a conversation that stays
+  uint64_t talk_ = 0;  // the last request that keeps its blocks
   serve::Batching batching_ = serve::Batching::Continuous;
 };
 
 void add(Seen &sum, const Seen &one) {
-  for (uint64_t Seen::*count : {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions,
-                                &Seen::thrownAway, &Seen::padded, &Seen::changes, &Seen::chunked, &Seen::rowsChecked})
+  for (uint64_t Seen::*count :
+       {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions, &Seen::thrownAway, &Seen::padded,
+        &Seen::changes, &Seen::chunked, &Seen::rowsChecked, &Seen::continued, &Seen::reused})
     sum.*count += one.*count;
 }
 
@@ -285,6 +333,8 @@ void expectAll(const Seen &sum) {
   EXPECT_GT(sum.padded, sum.iterations / 100);
   EXPECT_GT(sum.changes, sum.iterations / 20);
   EXPECT_GT(sum.chunked, sum.requests / 20);
+  EXPECT_GT(sum.continued, sum.requests / 100);
+  EXPECT_GT(sum.reused, sum.continued);
   EXPECT_GT(sum.rowsChecked, sum.iterations * 10);
 }
 

@@ -308,8 +308,10 @@ void Engine::reportWrong() {
 
 void Engine::end(Sequence &sequence, EndReason reason, int64_t ns, absl::Status why) {
   sequence.ended = true;
-  if (!sequence.joined)
+  if (!sequence.joined) {
+    takeOverNow(sequence);
     leaving_.splice(leaving_.end(), waiting_, sequence.self);
+  }
   if (!isStatic() || reason == EndReason::Failed)
     leave(sequence);
   EngineEnd told{sequence.id, reason, ns, sequence.startNs, sequence.preemptions, sequence.reused, std::move(why)};

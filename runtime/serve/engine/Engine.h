@@ -58,7 +58,8 @@ struct EngineRequest {
   bool keepLogits = false;         // needs EngineOptions::logits; while it runs one iteration is in flight
   bool keepBlocks = false;         // its KV blocks stay when it has ended, until releaseBlocks()
   // One with keepBlocks that has ended, whose blocks become this request's: as far as this prompt is what that one's
-  // prompt and tokens were, nothing is computed again. 0, or one whose blocks were released: none.
+  // prompt and tokens were, nothing is computed again. 0, or one whose blocks were released: none. While it waits for a
+  // seat who runs may need its blocks, and gets them.
   uint64_t continues = 0;
 };
 
@@ -255,6 +256,8 @@ private:
   absl::StatusOr<bool> launchComposed(const EngineEdge &edge);
   void join();
   bool takeOver(Sequence &sequence);
+  void takeOverNow(Sequence &sequence);
+  bool takeBackFromWaiting();
   void padBatch();
   bool composed(const EngineEdge &edge);
   void cutToBucket(EngineEdge edge);

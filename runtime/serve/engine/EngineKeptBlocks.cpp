@@ -74,4 +74,24 @@ bool Engine::takeOver(Sequence &sequence) {
   return true;
 }
 
+// As it ends while it waits: the blocks are its own even so; those with rows in flight go back after these.
+void Engine::takeOverNow(Sequence &sequence) {
+  if (takeOver(sequence))
+    return;
+  for (Sequence &other : leaving_)
+    if (other.id == sequence.continues)
+      other.keepBlocks = false;
+}
+
+// Who runs comes first: a conversation that waits is computed anew.
+bool Engine::takeBackFromWaiting() {
+  bool any = false;
+  for (Sequence &sequence : waiting_) {
+    any |= !sequence.blocks.empty();
+    blocks_.release(sequence.blocks);
+    sequence.rows = sequence.reused = 0;
+  }
+  return any;
+}
+
 } // namespace headrace::serve

@@ -61,8 +61,10 @@ bool Engine::composed(const EngineEdge &edge) {
   SchedulerLimits limits = limits_;
   limits.prefill = edge.prefill;
   const int64_t most = budgets_[edge.placement];
-  Scheduler(limits).compose(views_, edge.budget == 0 ? most : std::min(edge.budget, most), blocks_.freeBlocks(),
-                            composition_);
+  do
+    Scheduler(limits).compose(views_, edge.budget == 0 ? most : std::min(edge.budget, most), blocks_.freeBlocks(),
+                              composition_);
+  while ((composition_.preempted > 0 || composition_.tokens == 0) && takeBackFromWaiting());
   return inFlight() == 0 || (composition_.preempted == 0 && composition_.tokens > 0);
 }
 
