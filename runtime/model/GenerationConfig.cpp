@@ -23,10 +23,11 @@ constexpr Neutral kNotFollowed[] = {
     {"eta_cutoff", 0},          {"no_repeat_ngram_size", 0}, {"min_length", 0},     {"encoder_repetition_penalty", 1},
     {"diversity_penalty", 0},   {"length_penalty", 1},       {"min_new_tokens", 0}, {"top_h", 1},
     {"num_return_sequences", 1}};
-constexpr std::string_view kListsNotFollowed[] = {
-    "suppress_tokens", "begin_suppress_tokens", "bad_words_ids",
-    "sequence_bias",   "force_words_ids",       "forced_bos_token_id",
-    "guidance_scale",  "forced_eos_token_id",   "exponential_decay_length_penalty"};
+constexpr std::string_view kListsNotFollowed[] = {"suppress_tokens",     "begin_suppress_tokens",
+                                                  "bad_words_ids",       "sequence_bias",
+                                                  "force_words_ids",     "forced_bos_token_id",
+                                                  "guidance_scale",      "stop_strings",
+                                                  "forced_eos_token_id", "exponential_decay_length_penalty"};
 
 bool isId(const json &value) { return value.is_number_integer() && value >= 0 && value <= INT32_MAX; }
 
@@ -56,15 +57,19 @@ std::optional<double> numberIn(JsonReader &reader, std::string_view key, std::st
 void readSampling(JsonReader &reader, GenerationConfig &out) {
   out.repetitionPenalty =
       numberIn(reader, "repetition_penalty", "a number above 0", [](double r) { return r > 0 && r <= 1e6; });
-  if (!(reader.find("do_sample") != nullptr && reader.boolean("do_sample", false)))
+  if (!(reader.find("do_sample") != nullptr && reader.boolean("do_sample", false))) {
+    for (const char *key : {"temperature", "top_k", "top_p", "min_p"})
+      if (const json *value = reader.find(key); value != nullptr)
+        out.notSampled.push_back(cat(key, " = ", jsonText(*value)));
     return;
+  }
   out.temperature = numberIn(reader, "temperature", "0 or more", [](double t) { return t >= 0 && t <= 1e30; });
   if (!out.temperature)
     out.temperature = 1;
   out.topP = numberIn(reader, "top_p", "more than 0 and at most 1", [](double p) { return p > 0 && p <= 1; });
   out.minP = numberIn(reader, "min_p", "0 to 1", [](double p) { return p >= 0 && p <= 1; });
   if (reader.find("top_k") != nullptr)
-    out.topK = reader.integer("top_k", std::nullopt, 0, INT32_MAX);
+    out.topK = reader.integer("top_k", std::nullopt, -1, INT32_MAX);
 }
 
 void noteOthers(const json &document, std::vector<std::string> &notes) {

@@ -20,6 +20,7 @@ struct GenerationConfig {
   // do_sample false, or not there: temperature, top-p, top-k and min-p are not there either, and decoding is greedy.
   std::optional<double> temperature, topP, minP, repetitionPenalty;
   std::optional<int64_t> topK;
+  std::vector<std::string> notSampled;  // "temperature = 0.6", which stand there without do_sample
   std::vector<std::string> notFollowed; // "num_beams = 4", keys that would change the tokens
 };
 

@@ -176,7 +176,53 @@ TEST_F(Chat, AConversationThatOutgrowsTheContextIsRefusedWithItsTurn) {
   EXPECT_THAT(terminal.waitFor("\n> "), HasSubstr(chat["turns"][0]["text"].get<std::string>()));
 }
 
+TEST_F(Chat, ALineThatEndsInABackslashGoesOn) {
+  PseudoTerminal terminal({"chat", model(), "--temperature", "0", "--max-new-tokens", "4"});
+  terminal.waitFor("\n> ");
+  terminal.type("What is\\\n");
+  terminal.waitFor(". ");
+  terminal.type("a headrace?\n");
+  const std::string reply = terminal.waitFor("\n> ");
+  terminal.type(kEnd);
+  EXPECT_EQ(terminal.status(), 0);
+  writeText(path("talk.json"), R"([{"role": "user", "content": "What is\na headrace?"}])");
+  EXPECT_THAT(reply, HasSubstr(CommandLine::json({"run", model(), "--messages", path("talk.json"), "--temperature", "0",
+                                                  "--max-new-tokens", "4"})["texts"][0]
+                                   .get<std::string>()));
+}
+
+// A terminal keeps 4,095 bytes of a line.
+TEST_F(Chat, WhatATerminalCutsIsRefused) {
+  PseudoTerminal terminal({"chat", model(), "--temperature", "0"});
+  terminal.waitFor("\n> ");
+  terminal.type(std::string(5000, 'a'));
+  terminal.type("\n");
+  EXPECT_THAT(terminal.waitUntil([](const std::string &shown) { return shown.ends_with("at its end\n> "); }),
+              HasSubstr("a line of 4095 bytes or more: the terminal cuts it there"));
+}
+
+TEST_F(Chat, ACommandThatIsNoneIsRefused) {
+  PseudoTerminal terminal({"chat", model(), "--temperature", "0"});
+  terminal.waitFor("\n> ");
+  terminal.type("/foo\n");
+  EXPECT_THAT(terminal.waitFor("\n> "), HasSubstr("\"/foo\" is no command: expected /clear, /quit or /help"));
+  terminal.type("/quit  \n");
+  EXPECT_EQ(terminal.status(), 0);
+}
+
+TEST_F(Chat, WithJsonAnErrorIsALineToo) {
+  const Outcome outcome = lines("Hello\n\xff\n", "--json --max-new-tokens 3");
+  EXPECT_EQ(outcome.status, 2);
+  const std::vector<Json> turns = objects(outcome.out);
+  ASSERT_EQ(turns.size(), 2u);
+  EXPECT_EQ(turns[0]["turn"], 1);
+  EXPECT_EQ(turns[1]["error"]["exit_status"], 2);
+  EXPECT_THAT(turns[1]["error"]["message"].get<std::string>(), HasSubstr("turn 2: the message: byte 255"));
+}
+
 TEST_F(Chat, RefusesByName) {
+  EXPECT_EQ(shell("$HEADRACE chat " + model() + " <&-").status, 2);
+
   EXPECT_EQ(lines("\xff\n", "").status, 2);
   EXPECT_THAT(lines("\xff\n", "").err, HasSubstr("turn 1: the message: byte 255 at offset 0 is not UTF-8"));
   EXPECT_EQ(lines("a\xff\n", "--lossy").status, 0);

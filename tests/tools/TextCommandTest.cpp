@@ -195,12 +195,13 @@ TEST_F(Text, RefusesByName) {
   const std::string text = golden("text") + "/";
   refused(run("qwen3-chat", {"--prompt", "a", "--prompt-ids", "1"}), 2, "expected one of --prompt, --prompt-file");
   refused(run("qwen3-chat", {"--prompt-ids", "1", "--stop", "a"}), 2, "--stop beside token ids");
+  refused(run("qwen3-chat", {"--prompt", "a", "--chat-template", "t.jinja"}), 2, "--chat-template beside plain texts");
   refused(run("qwen3-chat", {"--prompt", "a", "--stop", ""}), 2, "--stop = \"\"");
   refused(run("qwen3-chat", {"--prompt", ""}), 2, "--prompt: no tokens");
   refused(run("qwen3-chat", {"--prompt", "a", "--tokenizer", path("none")}), 2, "--tokenizer");
   refused(run("qwen3-chat", {"--prompt", "a", "--tokenizer", text + "llama3"}), 2, ", the vocabulary of qwen3-chat");
   refused({"run", golden("qwen3-7-gqa-f32"), "--prompt", "a"}, 2, "tokenizer.json");
-  refused({"run", "tinyllama-1.1b", "--synthetic-weights", "1", "--prompt", "a"}, 2, "expected --tokenizer FOLDER");
+  refused({"run", "tinyllama-1.1b", "--synthetic-weights", "1", "--prompt", "a"}, 2, "or --tokenizer FOLDER");
   refused(run("qwen3-chat", {"--prompt", "a", "--max-new-tokens", "4000"}), 2, "expected at most the 512 positions");
 }
 
@@ -248,6 +249,57 @@ TEST_F(Text, AnotherTemplateAndItsVariables) {
             referenceOf("llama-byte-fallback")["prompts"][0]["text"]);
 }
 
+TEST_F(Text, ThePromptOfAConversationCanBeSeen) {
+  const Json turn = referenceOf("qwen3-chat")["chats"][0]["turns"][0];
+  writeText(path("talk.json"), Json::array({{{"role", "user"}, {"content", turn["question"]}}}).dump());
+  const std::string model = golden(modelOf("qwen3-chat"));
+  EXPECT_EQ(CommandLine::json({"tokenize", model, "--messages", path("talk.json"), "--json"})["ids"], turn["ids"]);
+  EXPECT_EQ(
+      shell("$HEADRACE tokenize " + model + " --messages " + path("talk.json") + " | $HEADRACE detokenize " + model)
+          .out,
+      turn["prompt"].get<std::string>() + "\n");
+  refused({"tokenize", model, "a", "--messages", path("talk.json")}, 2, "a text is given beside it");
+}
+
+TEST_F(Text, PartsAreOneTextWhereTheTemplateTakesTexts) {
+  const Json turn = referenceOf("qwen3-chat")["chats"][0]["turns"][0];
+  const Json part = {{"type", "text"}, {"text", turn["question"]}};
+  writeText(path("talk.json"), Json::array({{{"role", "user"}, {"content", Json::array({part})}}}).dump());
+  EXPECT_EQ(CommandLine::json(run("qwen3-chat", {"--messages", path("talk.json"), "--max-new-tokens", "64"}))["texts"],
+            Json::array({turn["text"]}));
+}
+
+TEST_F(Text, TheTokenizersEndTokenEndsAMessage) {
+  const std::string model = copyOf("qwen3-chat");
+  edit(model + "/generation_config.json", {{"eos_token_id", 420}});
+  edit(model + "/config.json", {{"eos_token_id", 420}});
+  const Json turn = referenceOf("qwen3-chat")["chats"][0]["turns"][0];
+  writeText(path("talk.json"), Json::array({{{"role", "user"}, {"content", turn["question"]}}}).dump());
+  const std::vector<std::string> arguments = {"run", model, "--messages", path("talk.json"), "--temperature", "0"};
+  EXPECT_EQ(CommandLine::json(arguments)["texts"], Json::array({turn["text"]}));
+  EXPECT_THAT(headrace(arguments).err, HasSubstr("ends at 420 <|endoftext|>, 422 <|im_end|> (" + model +
+                                                 "/generation_config.json, tokenizer_config.json's eos_token)"));
+}
+
+TEST_F(Text, WeightsElsewhereBringTheirTokenizer) {
+  const std::string model = copyOf("qwen3-chat");
+  ASSERT_EQ(headrace({"compile", model, "--batch", "1", "--context", "128", "-o", path("out.plan")}).status, 0);
+  std::filesystem::rename(model, path("moved"));
+  const Json reference = referenceOf("qwen3-chat")["prompts"][0];
+  EXPECT_EQ(CommandLine::json({"run", path("out.plan"), "--weights", path("moved"), "--prompt", reference["prompt"],
+                               "--temperature", "0", "--max-new-tokens", "64"})["texts"],
+            Json::array({reference["text"]}));
+}
+
+TEST_F(Text, QuietIsTheRepliesAlone) {
+  const Outcome quiet = headrace(run("qwen3-chat", {"--prompt", "The water flows", "--quiet"}));
+  EXPECT_EQ(quiet.err, "");
+  EXPECT_EQ(shell("printf 'The water flows' | $HEADRACE run " + golden(modelOf("qwen3-chat")) +
+                  " --temperature 0 -q --prompt-file -")
+                .out,
+            quiet.out);
+}
+
 TEST_F(Text, TokenizeAndDetokenize) {
   const std::string model = golden(modelOf("llama-byte-fallback"));
   const Json reference = referenceOf("llama-byte-fallback")["prompts"][0];
@@ -269,7 +321,11 @@ TEST_F(Text, TokenizeAndDetokenize) {
   refused({"tokenize", model, "\xff"}, 2, "offset 0");
   refused({"tokenize", model, "a", "--file", path("text")}, 2, "--file");
   refused({"detokenize", model, "1,x"}, 2, "expected a token id");
-  refused({"detokenize", model, "1,439"}, 2, "token id 439: expected 0 to 438");
+  EXPECT_EQ(headrace({"detokenize", model, ids.out + ",100000", "--no-special"}).out,
+            reference["prompt"].get<std::string>() + "\n"); // as a model with more rows than tokens makes them
+  EXPECT_THAT(headrace({"detokenize", model, "100000"}).err, HasSubstr("token id 100000 is none of the tokenizer's"));
+  EXPECT_EQ(headrace({"detokenize", model, "[1, 378]"}).out, headrace({"detokenize", model, "1 378"}).out);
+  refused({"tokenize", model + "/tokenizer.json", "a"}, 2, "a file: expected a folder with tokenizer.json");
 }
 
 } // namespace

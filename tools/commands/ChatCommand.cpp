@@ -2,8 +2,6 @@
 //
 // chat: a line is a message, and is answered. Replies go to standard output as they are made, all else to standard
 // error. Ctrl-C ends a reply; where nothing is being made, twice in a row it ends the chat, as Ctrl-D does.
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -16,8 +14,10 @@
 #include "absl/strings/str_format.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "tools/commands/ChatLines.h"
 #include "tools/commands/ChatModel.h"
 #include "tools/commands/Commands.h"
+#include "tools/commands/ExitCode.h"
 #include "tools/commands/InputErrors.h"
 
 namespace headrace::tools {
@@ -25,55 +25,25 @@ namespace {
 
 using model::cat;
 
-volatile std::sig_atomic_t interrupted = 0;
-
-void interrupt(int) { interrupted = 1; }
-
-// Without SA_RESTART: a read that waits for a line ends, too.
-void catchInterrupts() {
-  struct sigaction action = {};
-  action.sa_handler = interrupt;
-  sigemptyset(&action.sa_mask);
-  ::sigaction(SIGINT, &action, nullptr);
-}
-
-bool wasInterrupted() { return interrupted != 0; }
-
-constexpr const char *kHelp = "A line is a message. Ctrl-C ends a reply, Ctrl-D the chat.\n"
-                              "  /clear  forget all that was said, but the system message\n"
-                              "  /quit   leave\n"
-                              "  /help   this\n";
-
-enum class Got : uint8_t { Line, Interrupt, End };
-
-// Lines of standard input, without their newlines.
-class Lines {
-public:
-  Got next(std::string &line) {
-    for (;;) {
-      if (const size_t end = rest_.find('\n'); end != std::string::npos) {
-        line = rest_.substr(0, end);
-        rest_.erase(0, end + 1);
-        return Got::Line;
-      }
-      char bytes[4096];
-      const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof bytes);
-      if (n < 0 && errno == EINTR)
-        return Got::Interrupt;
-      if (n <= 0) {
-        line = std::exchange(rest_, "");
-        return line.empty() ? Got::End : Got::Line;
-      }
-      rest_.append(bytes, static_cast<size_t>(n));
-    }
-  }
-
-private:
-  std::string rest_;
-};
+constexpr const char *kHelp =
+    "A line is a message; with \\ at its end it goes on in the next. Ctrl-C ends a reply, Ctrl-D "
+    "the chat.\n"
+    "  /clear  forget all that was said, but the system message\n"
+    "  /quit   leave\n"
+    "  /help   this\n";
 
 const char *endName(serve::EndReason end) {
   return end == serve::EndReason::Cancelled ? "cancelled" : end == serve::EndReason::Stop ? "stop" : "length";
+}
+
+bool looksLikeCommand(const std::string &word) {
+  return word.size() > 1 && word[0] == '/' &&
+         word.find_first_not_of("abcdefghijklmnopqrstuvwxyz", 1) == std::string::npos;
+}
+absl::Status noCommand(const std::string &word) {
+  return absl::InvalidArgumentError(cat("\"", word,
+                                        "\" is no command: expected /clear, /quit or /help, or a message "
+                                        "(one that begins like a command has a blank before it)"));
 }
 
 class Chat {
@@ -89,49 +59,78 @@ public:
     catchInterrupts();
     if (person_)
       std::fputs(kHelp, stderr);
-    Lines lines;
+    ChatLines lines(person_);
     std::string line;
     for (int alone = 0;;) { // interrupts in a row, with nothing being made
-      interrupted = 0;
-      if (person_)
-        std::fputs("> ", stderr);
-      const Got got = lines.next(line);
-      if (got == Got::Interrupt) {
+      lookAway();
+      const absl::StatusOr<Got> got = lines.next(line);
+      if (!got.ok()) {
+        RETURN_IF_ERROR(refuse(got.status()));
+        continue;
+      }
+      if (*got == Got::Interrupt) {
         std::fputs(++alone == 1 ? "\n(Ctrl-C once more, or Ctrl-D, leaves)\n" : "\n", stderr);
         if (alone == 1)
           continue;
       }
-      if (got != Got::Line || line == "/quit" || line == "/exit" || line == "/bye")
+      if (*got != Got::Line)
         break;
       alone = 0;
-      if (line == "/help")
-        std::fputs(kHelp, stderr);
-      else if (line == "/clear")
-        conversation_ = fresh;
-      else if (!line.empty())
-        RETURN_IF_ERROR(take(line));
+      ASSIGN_OR_RETURN(goesOn, follow(line, fresh));
+      if (!goesOn)
+        break;
     }
     tell();
     return absl::OkStatus();
   }
 
 private:
-  // A turn that cannot be is said, and is as if it had not been; a program that asks learns of it at once.
-  absl::Status take(const std::string &line) {
-    text::Conversation before = conversation_;
-    ++turns_;
-    const absl::Status status = turn(line);
-    if (status.ok())
+  // A command, or a message. No: it was the last line.
+  absl::StatusOr<bool> follow(const std::string &line, const text::Conversation &fresh) {
+    const size_t end = line.find_last_not_of(" \t\r");
+    if (end == std::string::npos)
+      return true;
+    const std::string word = line.substr(0, end + 1);
+    if (word == "/quit" || word == "/exit" || word == "/bye")
+      return false;
+    if (word == "/help")
+      std::fputs(kHelp, stderr);
+    else if (word == "/clear")
+      conversation_ = fresh;
+    else if (const absl::Status status = looksLikeCommand(word) ? refuse(noCommand(word)) : take(line); !status.ok())
       return status;
-    conversation_ = std::move(before);
-    const absl::Status named(status.code(), cat("turn ", turns_, ": ", status.message()));
+    return true;
+  }
+
+  // What cannot be is said, and is as if it had not been; a program that asks learns of it at once.
+  absl::Status refuse(const absl::Status &status) const {
+    if (options_.json) {
+      using Json = nlohmann::ordered_json;
+      const Json error = {{"error", {{"message", std::string(status.message())}, {"exit_status", exitCodeOf(status)}}}};
+      std::puts(error.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+      std::fflush(stdout);
+    }
     if (!person_)
-      return named;
-    reportError(named, options_.json);
+      return withReport(status);
+    reportError(status, /*json=*/false);
     return absl::OkStatus();
   }
 
-  absl::Status turn(const std::string &line) {
+  absl::Status take(const std::string &line) {
+    text::Conversation before = conversation_;
+    const absl::StatusOr<bool> said = turn(line);
+    if (said.ok() && *said)
+      return absl::OkStatus();
+    conversation_ = std::move(before);
+    --turns_;
+    return said.ok()
+               ? absl::OkStatus()
+               : refuse(absl::Status(said.status().code(), cat("turn ", turns_ + 1, ": ", said.status().message())));
+  }
+
+  // No: it was interrupted before anything was said.
+  absl::StatusOr<bool> turn(const std::string &line) {
+    ++turns_;
     ASSIGN_OR_RETURN(message, model_->text().checked(line, "the message"));
     conversation_.add("user", message);
     ASSIGN_OR_RETURN(prompt, model_->text().prompt(conversation_));
@@ -142,6 +141,10 @@ private:
       std::fflush(stdout);
     };
     ASSIGN_OR_RETURN(reply, model_->reply(prompt, show, wasInterrupted));
+    if (reply.tokens.empty() && reply.end == serve::EndReason::Cancelled) {
+      std::fputs("\n(nothing was said)\n", stderr);
+      return false;
+    }
     show("\n");
     if (options_.json)
       tellJson(reply);
@@ -152,7 +155,7 @@ private:
                        : "the context is full");
     conversation_.add("assistant", reply.text);
     count(reply);
-    return absl::OkStatus();
+    return true;
   }
 
   void tellJson(const ChatReply &reply) const {
@@ -183,7 +186,7 @@ private:
   }
 
   void tell() const {
-    if (options_.json || replies_ == 0)
+    if (options_.json || options_.text.quiet || turns_ == 0)
       return;
     const auto meanMs = [](int64_t ns, int64_t n) {
       return n == 0 ? 0 : static_cast<double>(ns) * 1e-6 / static_cast<double>(n);

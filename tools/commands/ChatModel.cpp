@@ -47,7 +47,8 @@ absl::Status ChatModel::openSource() {
   device_ = std::move(device);
   if (options_.placement)
     RETURN_IF_ERROR(source.checkPlacement(*options_.placement));
-  ASSIGN_OR_RETURN(text, TextModel::open(options_.text, source.folder(), source.model()));
+  const std::string &folder = options_.weights.folder.empty() ? source.folder() : options_.weights.folder;
+  ASSIGN_OR_RETURN(text, TextModel::open(options_.text, folder, source.model()));
   text_.emplace(std::move(text));
   RETURN_IF_ERROR(text_->openTemplate());
   const SamplingFlags sampling = withDefaults(options_.sampling, text_->generation());

@@ -80,7 +80,7 @@ constexpr int64_t kMostRunTokens = int64_t{1} << 31;
 void addPrompts(CLI::App &app, PromptFlags &flags) {
   addTexts(app, "-p,--prompt", flags.texts, "a text to go on with; may be given several times");
   addTexts(app, "-f,--prompt-file", flags.textFiles,
-           "a file that is a prompt, without the newline at its end; likewise");
+           "a file that is a prompt, without the newline at its end (- is standard input); likewise");
   addTexts(app, "--messages", flags.messages,
            "a file of a conversation, as JSON, that the chat template makes a prompt of; likewise");
   app.add_option("--prompt-ids", flags.ids, "token ids, \"1,2,3;4,5\" for two prompts, or a file of them");

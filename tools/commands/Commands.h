@@ -92,6 +92,7 @@ struct TextFlags {
   bool special = false;              // show special tokens
   bool ignoreEos = false;
   bool lossy = false; // U+FFFD for what is not UTF-8
+  bool quiet = false; // replies and errors, nothing else
 };
 
 // How the next token is taken. Unset: generation_config.json's where text comes in, else serve::Sampling's, which take
@@ -219,6 +220,7 @@ struct TokenizeOptions {
   std::string source;               // a folder
   std::optional<std::string> input; // what to tokenize or detokenize; unset: `file`
   std::string file;                 // "-" or empty: standard input
+  std::string messages;             // tokenize: a conversation's file, in place of a text
   bool noSpecial = false;           // tokenize: no special tokens around the text; detokenize: hide them
   bool pieces = false;              // tokenize: a line a token
   bool lossy = false;               // tokenize

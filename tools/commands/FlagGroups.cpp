@@ -49,6 +49,8 @@ void addJob(CLI::App &app, JobInput &input, const char *source, bool (*takes)(co
   addKeys(app, input, source, takes);
   constexpr const char *kOthers = "Words of vLLM and llama.cpp";
   for (const KeyFlag &flag : keyFlags()) {
+    if (takes != nullptr && !takes(flag))
+      continue;
     const std::string name(flag.flag);
     std::string synonyms(flag.synonyms);
     while (!synonyms.empty()) {
@@ -129,7 +131,8 @@ void addTexts(CLI::App &app, const char *flags, std::vector<std::string> &texts,
 
 void addText(CLI::App &app, TextFlags &flags) {
   constexpr const char *kGroup = "Text";
-  app.add_option("--system", flags.system, "a system message in front of the conversation; a --prompt is a user's then")
+  app.add_option("--system", flags.system,
+                 "a system message in front of the conversation; texts are a user's messages then")
       ->group(kGroup);
   app.add_option("--stop", flags.stops, "a text that ends a reply, and is not shown; may be given several times")
       ->allow_extra_args(false)
@@ -137,6 +140,7 @@ void addText(CLI::App &app, TextFlags &flags) {
   app.add_flag("--special", flags.special, "show special tokens, too")->group(kGroup);
   app.add_flag("--ignore-eos", flags.ignoreEos, "go on after the model's end ids")->group(kGroup);
   app.add_flag("--lossy", flags.lossy, "U+FFFD for what is not UTF-8 in a prompt")->group(kGroup);
+  app.add_flag("-q,--quiet", flags.quiet, "replies and errors, nothing else")->group(kGroup);
   app.add_option("--tokenizer", flags.tokenizer, "a folder with the tokenizer (default: the model's)")->group(kGroup);
   app.add_option("--chat-template", flags.chatTemplate, "a Jinja file (default: the tokenizer's)")->group(kGroup);
   app.add_option("--chat-template-kwargs", flags.templateVariables,
@@ -145,9 +149,9 @@ void addText(CLI::App &app, TextFlags &flags) {
 }
 
 void addSampling(CLI::App &app, SamplingFlags &flags) {
-  addNumber(app, "--temperature,--temp", flags.temperature, "0 is greedy", "0 or more", [](double t) {
-    return t >= 0 && t <= 1e30;
-  })->default_str("0");
+  addNumber(app, "--temperature,--temp", flags.temperature,
+            "0 is greedy (default: 0, and for text what the model's generation_config.json says; so for those below)",
+            "0 or more", [](double t) { return t >= 0 && t <= 1e30; });
   addNumber(app, "--top-p", flags.topP, "share of probability to sample from", "more than 0 and at most 1",
             [](double p) { return p > 0 && p <= 1; })
       ->default_str("1");

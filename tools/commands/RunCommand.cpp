@@ -192,6 +192,7 @@ private:
     text_ = std::move(prompts.text);
     request_.prompts = std::move(prompts.prompts);
     request_.maxNewTokens = prompts.maxNewTokens;
+    lengthIs_ = std::move(prompts.lengthIs);
     SamplingFlags sampling = options_.sampling;
     if (text_) {
       sampling = withDefaults(sampling, text_->generation());
@@ -246,7 +247,8 @@ private:
   }
 
   absl::Status generate() {
-    std::fputs(runtime_->manifest().toString().c_str(), options_.json || text_ ? stderr : stdout);
+    if (!options_.text.quiet)
+      std::fputs(runtime_->manifest().toString().c_str(), options_.json || text_ ? stderr : stdout);
     report_.emplace(
         RunReport{.planPath = options_.job.source,
                   .device = options_.device.device.empty() ? std::string(device_->kind()) : options_.device.device,
@@ -277,6 +279,7 @@ private:
     report_->result = std::move(result);
     for (const std::vector<int32_t> &prompt : request_.prompts)
       report_->promptTokens.push_back(static_cast<int64_t>(prompt.size()));
+    report_->lengthIs = lengthIs_;
     if (replies_)
       report_->texts = replies_->texts();
     return looks_->finish();
@@ -296,9 +299,9 @@ private:
     const uint32_t shown = options_.placement.value_or(plan_.variants[lastVariant_].placement);
     if (options_.json)
       show(runJson(plan_, shown, runtime_->manifest(), *report_), true);
-    else if (replies_) // standard output is the text's
+    else if (replies_ && !options_.text.quiet) // standard output is the text's
       std::fputs(runText(plan_, shown, *report_).c_str(), stderr);
-    else
+    else if (!replies_)
       show(runText(plan_, shown, *report_), false);
     return absl::OkStatus();
   }
@@ -307,6 +310,7 @@ private:
   std::optional<Outputs> outputs_;
   std::optional<RunSource> source_; // until the plan is made
   std::optional<TextModel> text_;
+  std::string lengthIs_;
   std::optional<ReplyTexts> replies_; // of text_, where the device holds data
   serve::GenerateRequest request_;
   std::unique_ptr<core::Device> device_;

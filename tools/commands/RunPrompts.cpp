@@ -42,6 +42,11 @@ absl::Status checkPromptFlags(const PromptFlags &flags, const TextFlags &text) {
                     "--random-input-len");
   if (const std::string flag = textFlagOf(text); !isText(flags) && !flag.empty())
     return badUsage(cat(flag, " beside token ids: expected a text (--prompt, --prompt-file, --messages)"));
+  const char *ofTemplate = !text.chatTemplate.empty()        ? "--chat-template"
+                           : !text.templateVariables.empty() ? "--chat-template-kwargs"
+                                                             : nullptr;
+  if (ofTemplate != nullptr && flags.messages.empty() && !text.system)
+    return badUsage(cat(ofTemplate, " beside plain texts: expected a conversation (--messages, or --system)"));
   const int64_t count = flags.count.value_or(1);
   if (flags.randomLength && *flags.randomLength > (int64_t{1} << 31) / count)
     return badNumber("--random-input-len", *flags.randomLength, cat("at most 2^31 tokens in all ", count, " prompts"));
@@ -54,7 +59,9 @@ absl::StatusOr<RunPrompts> readRunPrompts(const RunOptions &options, const RunSo
   RunPrompts out;
   const bool text = isText(options.prompts);
   if (text) {
-    ASSIGN_OR_RETURN(opened, TextModel::open(options.text, source.folder(), source.model()));
+    const std::string &weights = options.weights.folder;
+    ASSIGN_OR_RETURN(opened,
+                     TextModel::open(options.text, weights.empty() ? source.folder() : weights, source.model()));
     out.text.emplace(std::move(opened));
     ASSIGN_OR_RETURN(prompts, out.text->prompts(options.prompts));
     out.prompts = std::move(prompts);
@@ -67,6 +74,9 @@ absl::StatusOr<RunPrompts> readRunPrompts(const RunOptions &options, const RunSo
   const int64_t left = source.mostContext() - tokens;
   out.maxNewTokens =
       options.maxNewTokens.value_or(text ? std::clamp<int64_t>(left, 1, kNewTokensOfText) : kNewTokensOfIds);
+  out.lengthIs = options.maxNewTokens                   ? "--max-new-tokens"
+                 : out.maxNewTokens == kNewTokensOfText ? "the default of --max-new-tokens"
+                                                        : "the end of the context";
   // Of a plan or a job that says its context, that is for checkPrompts() to say.
   if (const int64_t positions = source.model().maxPositions; out.maxNewTokens > positions - tokens)
     return absl::InvalidArgumentError(cat("prompt ", &longest - out.prompts.data(), " of ", tokens, " tokens with its ",

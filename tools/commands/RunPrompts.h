@@ -21,6 +21,7 @@ absl::Status checkPromptFlags(const PromptFlags &flags, const TextFlags &text);
 struct RunPrompts {
   Prompts prompts;
   int64_t maxNewTokens = 0;
+  std::string lengthIs;          // what they are that many for
   std::optional<TextModel> text; // of text only
 };
 // Refuses prompts that with their new tokens are longer than what the model has positions for.

@@ -14,10 +14,11 @@ constexpr const char *kChatHelp =
 Example:
   headrace chat ./qwen2.5-0.5b --device-memory 400MiB --system "You are brief."
   headrace chat ./qwen3-0.6b --temperature 0 --chat-template-kwargs '{"enable_thinking": false}'
-  printf 'Hello\\nAnd again\\n' | headrace chat out.plan --json                                (an object a turn))";
+  printf 'Hello\nAnd again\n' | headrace chat out.plan --json                                (an object a turn))";
 constexpr const char *kTokenizeHelp = R"HELP(Example:
   headrace tokenize ./qwen2.5-0.5b "Hello world"
   headrace tokenize ./qwen2.5-0.5b --file prompt.txt --pieces
+  headrace tokenize ./qwen2.5-0.5b --messages talk.json | headrace detokenize ./qwen2.5-0.5b    (the prompt itself)
   headrace run out.plan --prompt-ids "$(headrace tokenize ./qwen2.5-0.5b 'Hello world')")HELP";
 constexpr const char *kDetokenizeHelp = R"HELP(Example:
   headrace detokenize ./qwen2.5-0.5b 9707,1879
@@ -64,6 +65,8 @@ CLI::App *addTokenize(CLI::App &app, TokenizeOptions &options) {
   CLI::App *command = addTokens(app, options, "tokenize", "the token ids of a text", "text",
                                 "the text (default: --file, "
                                 "or standard input)");
+  command->add_option("--messages", options.messages,
+                      "a file of a conversation, as JSON: the prompt that the chat template makes of it");
   command->add_flag("--no-special", options.noSpecial, "no special tokens around the text");
   command->add_flag("--pieces", options.pieces, "a line a token: its id, and how it stands in the vocabulary");
   command->add_flag("--lossy", options.lossy, "U+FFFD for what is not UTF-8");

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/TextModel.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <iostream>
+#include <iterator>
 
 #include "absl/strings/str_join.h"
 #include "runtime/base/FileIo.h"
@@ -30,6 +33,16 @@ absl::Status checkVocabulary(const text::Tokenizer &tokenizer, const model::Gene
 
 } // namespace
 
+absl::StatusOr<std::string> textOf(const std::string &file) {
+  if (file != "-")
+    return model::readTextFile(file);
+  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+}
+
+absl::StatusOr<std::string> render(const text::ChatTemplate &chat, const text::Conversation &conversation) {
+  return chat.render(conversation.hasParts() && !chat.takesParts() ? conversation.joined() : conversation);
+}
+
 bool isText(const PromptFlags &flags) {
   return !flags.texts.empty() || !flags.textFiles.empty() || !flags.messages.empty();
 }
@@ -43,6 +56,7 @@ std::string textFlagOf(const TextFlags &flags) {
          : flags.special                    ? "--special"
          : flags.ignoreEos                  ? "--ignore-eos"
          : flags.lossy                      ? "--lossy"
+         : flags.quiet                      ? "--quiet"
                                             : "";
 }
 
@@ -58,8 +72,8 @@ absl::StatusOr<TextModel> TextModel::open(const TextFlags &flags, const std::str
   out.folder_ = flags.tokenizer.empty() ? folder : flags.tokenizer;
   if (!model::isDirectory(out.folder_))
     return absl::InvalidArgumentError(cat(out.folder_.empty() ? spec.name : out.folder_,
-                                          ": no folder with a tokenizer: expected --tokenizer FOLDER, or token ids "
-                                          "(--prompt-ids)"));
+                                          ": no folder with a tokenizer: expected a model's folder, or --tokenizer "
+                                          "FOLDER"));
   ASSIGN_OR_RETURN(tokenizer, text::Tokenizer::open(out.folder_));
   out.tokenizer_ = std::move(tokenizer);
   // How the model is sampled is the model's, whoever has its tokenizer.
@@ -106,7 +120,7 @@ absl::Status TextModel::openTemplate() {
 absl::StatusOr<std::vector<int32_t>> TextModel::prompt(const text::Conversation &conversation) {
   if (!template_)
     RETURN_IF_ERROR(openTemplate());
-  ASSIGN_OR_RETURN(rendered, template_->render(conversation));
+  ASSIGN_OR_RETURN(rendered, render(*template_, conversation));
   ASSIGN_OR_RETURN(ids, tokenizer_->encode(rendered, text::SpecialTokens::Leave));
   if (ids.empty())
     return absl::InvalidArgumentError(
@@ -132,8 +146,8 @@ absl::StatusOr<text::Conversation> TextModel::conversation(const std::string *me
   }
   if (!flags_->templateVariables.empty())
     if (const absl::Status status = conversation.setAll(flags_->templateVariables); !status.ok())
-      return badFlag("--chat-template-kwargs", flags_->templateVariables,
-                     "a JSON object, {\"enable_thinking\": false}");
+      return badFlag("--chat-template-kwargs", flags_->templateVariables, std::string(status.message()),
+                     "a JSON object such as {\"enable_thinking\": false}");
   return conversation;
 }
 
@@ -155,15 +169,15 @@ absl::StatusOr<Prompts> TextModel::prompts(const PromptFlags &flags) {
     out.push_back(std::move(ids));
   }
   for (const std::string &file : flags.textFiles) {
-    ASSIGN_OR_RETURN(text, model::readTextFile(file));
+    ASSIGN_OR_RETURN(text, textOf(file));
     if (text.ends_with('\n')) // as editors leave it
       text.pop_back();
-    ASSIGN_OR_RETURN(ids, promptOf(std::move(text), file));
+    ASSIGN_OR_RETURN(ids, promptOf(std::move(text), file == "-" ? "standard input" : file));
     out.push_back(std::move(ids));
   }
   for (const std::string &file : flags.messages) {
-    ASSIGN_OR_RETURN(text, model::readTextFile(file));
-    ASSIGN_OR_RETURN(talk, conversation(&text, file));
+    ASSIGN_OR_RETURN(text, textOf(file));
+    ASSIGN_OR_RETURN(talk, conversation(&text, file == "-" ? "standard input" : file));
     ASSIGN_OR_RETURN(ids, prompt(talk));
     out.push_back(std::move(ids));
   }
@@ -171,11 +185,21 @@ absl::StatusOr<Prompts> TextModel::prompts(const PromptFlags &flags) {
 }
 
 std::vector<int32_t> TextModel::endIds() const {
-  return flags_->ignoreEos ? std::vector<int32_t>() : generation_.endIds;
+  if (flags_->ignoreEos)
+    return {};
+  std::vector<int32_t> ids = generation_.endIds;
+  // Some models end a message with a token that only their tokenizer's configuration names.
+  if (template_)
+    if (const std::optional<int32_t> end = tokenizer_->idOf(template_->endToken());
+        end && std::find(ids.begin(), ids.end(), *end) == ids.end())
+      ids.push_back(*end);
+  return ids;
 }
 
 void TextModel::tell(const SamplingFlags &flags, const SamplingFlags &withDefaults,
                      absl::Span<const int32_t> endIds) const {
+  if (flags_->quiet)
+    return;
   if (const std::string taken = defaultsTaken(flags, withDefaults); !taken.empty())
     std::fprintf(stderr, "headrace: %s (%s)\n", taken.c_str(), generation_.file.c_str());
   if (!endIds.empty()) {
@@ -184,9 +208,17 @@ void TextModel::tell(const SamplingFlags &flags, const SamplingFlags &withDefaul
       const std::string token = tokenizer_->tokenOf(id);
       ends.push_back(token.empty() ? cat(id) : cat(id, " ", model::escaped(token, 40)));
     }
+    std::vector<std::string> files;
+    if (!generation_.endIds.empty())
+      files.push_back(generation_.endIdsFile);
+    if (endIds.size() > generation_.endIds.size())
+      files.emplace_back("tokenizer_config.json's eos_token");
     std::fprintf(stderr, "headrace: a reply ends at %s (%s)\n", absl::StrJoin(ends, ", ").c_str(),
-                 generation_.endIdsFile.c_str());
+                 absl::StrJoin(files, ", ").c_str());
   }
+  if (!generation_.notSampled.empty() && !flags.temperature)
+    std::fprintf(stderr, "headrace: %s: %s not taken, as do_sample is not true: the likeliest tokens\n",
+                 generation_.file.c_str(), absl::StrJoin(generation_.notSampled, ", ").c_str());
   for (const std::string &key : generation_.notFollowed)
     std::fprintf(stderr, "headrace: warning: %s: %s is not followed\n", generation_.file.c_str(), key.c_str());
 }

@@ -23,8 +23,13 @@
 
 namespace headrace::tools {
 
+// What a file holds; - is standard input.
+absl::StatusOr<std::string> textOf(const std::string &file);
 // Refuses what is not UTF-8, with its offset, or puts U+FFFD in its place.
 absl::Status checkUtf8(std::string &text, const std::string &where, bool lossy);
+
+// The prompt of a conversation; parts of contents as one text where the template does not take parts.
+absl::StatusOr<std::string> render(const text::ChatTemplate &chat, const text::Conversation &conversation);
 
 // Whether prompts are text, as flags say it.
 bool isText(const PromptFlags &flags);

@@ -48,7 +48,7 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
       absl::StrAppendFormat(&out, "tokens %-9d %s\n", p, absl::StrJoin(r.tokens[p], ","));
     else
       absl::StrAppendFormat(&out, "prompt %-9d %d tokens, %d new ones, ended by %s\n", p, report.promptTokens[p],
-                            r.tokens[p].size(), r.ends[p] == serve::EndReason::Stop ? "itself" : "--max-new-tokens");
+                            r.tokens[p].size(), r.ends[p] == serve::EndReason::Stop ? "itself" : report.lengthIs);
   if (report.madeUp)
     absl::StrAppendFormat(&out, "%-16s made up: the %s device computes nothing\n", "", report.device);
   const auto line = [&](const char *name, const std::string &value) {

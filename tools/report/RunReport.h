@@ -19,6 +19,7 @@ struct RunReport {
   bool madeUp = false; // the device holds no data: its tokens say nothing
   serve::GenerateResult result;
   std::vector<int64_t> promptTokens;
+  std::string lengthIs;           // what ended replies that did not end by themselves
   std::vector<std::string> texts; // of the replies; empty: ids went in, and come out
   RunTimes times;
   uint64_t transitions = 0, missingVariants = 0, leftOutVariants = 0;

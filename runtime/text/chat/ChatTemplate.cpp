@@ -35,6 +35,7 @@ struct ChatTemplate::Parsed {
   jinja::Ast ast;
   std::map<std::string, int, std::less<>> names; // of the ast
   std::vector<std::pair<std::string, std::string>> variables;
+  std::unique_ptr<Parsed> withTools; // in its place, where a conversation has tools; may be null
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Parsed> parsed) : parsed_(std::move(parsed)) {}
@@ -47,7 +48,12 @@ absl::StatusOr<ChatTemplate> ChatTemplate::open(const std::string &folder) { ret
 absl::StatusOr<ChatTemplate> ChatTemplate::open(const std::string &folder, const std::string &file) {
   ASSIGN_OR_RETURN(files, readChatFiles(folder, file));
   ASSIGN_OR_RETURN(made, parse(files.source, files.path));
-  made.parsed_->variables = std::move(files.specialTokens);
+  made.parsed_->variables = files.specialTokens;
+  if (!files.toolSource.empty()) {
+    ASSIGN_OR_RETURN(withTools, parse(files.toolSource, files.path));
+    made.parsed_->withTools = std::move(withTools.parsed_);
+    made.parsed_->withTools->variables = std::move(files.specialTokens);
+  }
   return made;
 }
 
@@ -77,17 +83,18 @@ absl::StatusOr<ChatTemplate> ChatTemplate::parse(std::string_view source, const 
 absl::StatusOr<std::string> ChatTemplate::render(const Conversation &conversation, const RenderOptions &options,
                                                  const TemplateLimits &limits) const {
   using jinja::Value;
+  const ConversationData &data = conversation.data();
+  const Parsed &parsed = parsed_->withTools && !data.tools.is_null() ? *parsed_->withTools : *parsed_;
   jinja::Heap heap(limits);
-  jinja::Machine machine(parsed_->ast, heap,
+  jinja::Machine machine(parsed.ast, heap,
                          options.unixSeconds != 0 ? options.unixSeconds : static_cast<int64_t>(std::time(nullptr)));
   // What the template does not name it does not get.
   const auto set = [&](std::string_view name, const auto &make) {
-    if (const auto found = parsed_->names.find(name); found != parsed_->names.end())
+    if (const auto found = parsed.names.find(name); found != parsed.names.end())
       machine.set(found->second, make());
   };
   try {
-    const ConversationData &data = conversation.data();
-    for (const auto &[name, text] : parsed_->variables)
+    for (const auto &[name, text] : parsed.variables)
       set(name, [&, &text = text] { return jinja::makeText(heap, text); });
     set("documents", [] { return Value::none(); });
     for (const auto &[name, value] : data.variables.items())
@@ -97,8 +104,28 @@ absl::StatusOr<std::string> ChatTemplate::render(const Conversation &conversatio
     set("add_generation_prompt", [&] { return Value::boolean(options.addGenerationPrompt); });
     return machine.run();
   } catch (const jinja::TemplateError &error) {
-    return refusedAt(parsed_->path, machine.line(), error.message);
+    return refusedAt(parsed.path, machine.line(), error.message);
   }
+}
+
+std::string ChatTemplate::endToken() const {
+  for (const auto &[name, text] : parsed_->variables)
+    if (name == "eos_token")
+      return text;
+  return "";
+}
+
+// By what it does with one: a template that takes texts raises, or writes the list as Python does.
+bool ChatTemplate::takesParts() const {
+  constexpr const char *kText = "headrace probe";
+  const auto probe =
+      Conversation::parse(cat(R"([{"role": "user", "content": [{"type": "text", "text": ")", kText, R"("}]}])"), "");
+  const absl::StatusOr<std::string> made = probe.ok() ? render(*probe) : probe.status();
+  if (!made.ok())
+    return false;
+  const size_t at = made->find(kText);
+  return at != std::string::npos && made->find(cat("'", kText, "'")) == std::string::npos &&
+         made->find(cat("\"", kText, "\"")) == std::string::npos;
 }
 
 } // namespace headrace::text

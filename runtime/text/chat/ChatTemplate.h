@@ -32,9 +32,10 @@ struct TemplateLimits {
 
 class ChatTemplate {
 public:
-  // Of a folder: chat_template.jinja, else tokenizer_config.json's chat_template (of several the one named "default").
-  // bos_token, eos_token and the other special tokens of tokenizer_config.json are its variables. NotFound names what
-  // was looked for; InvalidArgument begins with the file (and the template's line).
+  // Of a folder: chat_template.jinja, else tokenizer_config.json's chat_template (of several the one named "default",
+  // and for conversations with tools the one named "tool_use", if there is one). bos_token, eos_token and the other
+  // special tokens of tokenizer_config.json are its variables. NotFound names what was looked for; InvalidArgument
+  // begins with the file (and the template's line).
   static absl::StatusOr<ChatTemplate> open(const std::string &folder);
   // The same with this file as the template.
   static absl::StatusOr<ChatTemplate> open(const std::string &folder, const std::string &file);
@@ -50,6 +51,11 @@ public:
   // no such thing, and what it does not end within `limits`.
   absl::StatusOr<std::string> render(const Conversation &conversation, const RenderOptions &options = {},
                                      const TemplateLimits &limits = {}) const;
+
+  // The variable eos_token, which ends an assistant's message; empty: there is none.
+  std::string endToken() const;
+  // Whether a message's content may be a list of parts; where it may not, it is to be one text (Conversation::joined).
+  bool takesParts() const;
 
   struct Parsed; // for .cpp files only
 

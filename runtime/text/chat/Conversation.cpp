@@ -148,6 +148,27 @@ absl::Status Conversation::setAll(std::string_view json) {
   return absl::OkStatus();
 }
 
+Conversation Conversation::joined() const {
+  Conversation out = *this;
+  for (nlohmann::ordered_json &message : out.data_->messages) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array())
+      continue;
+    std::string text;
+    for (const nlohmann::ordered_json &part : *content)
+      text += (&part == &content->front() ? "" : "\n") + part.at("text").get<std::string>();
+    *content = std::move(text);
+  }
+  return out;
+}
+
+bool Conversation::hasParts() const {
+  return std::any_of(data_->messages.begin(), data_->messages.end(), [](const nlohmann::ordered_json &message) {
+    const auto content = message.find("content");
+    return content != message.end() && content->is_array();
+  });
+}
+
 int64_t Conversation::messages() const { return static_cast<int64_t>(data_->messages.size()); }
 
 std::string_view Conversation::role(int64_t message) const {

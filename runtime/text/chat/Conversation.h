@@ -32,6 +32,10 @@ public:
   absl::Status set(std::string_view variable, std::string_view json);
   absl::Status setAll(std::string_view json); // of an object of them
 
+  // With the texts of each content that is a list of parts as one text, a line each.
+  Conversation joined() const;
+  bool hasParts() const; // such a content
+
   int64_t messages() const;
   std::string_view role(int64_t message) const;
 

@@ -69,23 +69,33 @@ void addTokens(Tokens &tokens, const json &object) {
 }
 
 // tokenizer_config.json's chat_template: the text, or a list of named ones.
-absl::StatusOr<std::string> templateOf(const json &value, const std::string &path) {
-  if (value.is_string())
-    return value.get<std::string>();
+// The one named "default" is the source, one named "tool_use" that of conversations with tools.
+absl::Status readTemplate(const json &value, const std::string &path, ChatFiles &files) {
+  if (value.is_string()) {
+    files.source = value.get<std::string>();
+    return absl::OkStatus();
+  }
   if (!value.is_array())
     return absl::InvalidArgumentError(
         cat(path, ": chat_template = ", model::jsonText(value), ": expected a string or a list of named templates"));
   std::string names;
+  bool found = false;
   for (const json &entry : value) {
     const auto name = entry.is_object() ? entry.find("name") : entry.end();
     const auto source = entry.is_object() ? entry.find("template") : entry.end();
     if (name == entry.end() || !name->is_string() || source == entry.end() || !source->is_string())
       return absl::InvalidArgumentError(
           cat(path, ": chat_template: expected objects with a name and a template, found ", model::jsonText(entry)));
-    if (*name == "default")
-      return source->get<std::string>();
+    if (*name == "default") {
+      files.source = source->get<std::string>();
+      found = true;
+    }
+    if (*name == "tool_use")
+      files.toolSource = source->get<std::string>();
     names += (names.empty() ? "" : ", ") + model::jsonText(*name);
   }
+  if (found)
+    return absl::OkStatus();
   return absl::InvalidArgumentError(cat(path, ": chat_template has ",
                                         names.empty() ? "no templates" : names.substr(0, 400),
                                         ": expected one named \"default\""));
@@ -114,8 +124,7 @@ absl::StatusOr<ChatFiles> readChatFiles(const std::string &folder, const std::st
   if (source) {
     files.source = *std::move(source);
   } else if (configured != config.end() && !configured->is_null()) {
-    ASSIGN_OR_RETURN(text, templateOf(*configured, configPath));
-    files.source = std::move(text);
+    RETURN_IF_ERROR(readTemplate(*configured, configPath, files));
     files.path = configPath + ": chat_template";
   } else
     return absl::NotFoundError(

@@ -12,8 +12,9 @@
 namespace headrace::text {
 
 struct ChatFiles {
-  std::string path;                                               // of the file that has the template
-  std::string source;                                             // the template
+  std::string path;       // of the file that has the template
+  std::string source;     // the template
+  std::string toolSource; // another one, for conversations with tools; empty: there is none
   std::vector<std::pair<std::string, std::string>> specialTokens; // bos_token, eos_token, ...
 };
 

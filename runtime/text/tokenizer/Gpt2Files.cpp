@@ -47,6 +47,8 @@ absl::StatusOr<BpeTokenizerParts> readGpt2Files(const std::string &folder) {
   ASSIGN_OR_RETURN(json, model::parseJson(text, vocabularyPath));
   ASSIGN_OR_RETURN(vocabulary, readVocabulary(json, vocabularyPath, ""));
   parts.vocabulary = std::move(vocabulary);
+  if (json.empty())
+    return absl::InvalidArgumentError(model::cat(vocabularyPath, ": no tokens: expected at least one"));
   RETURN_IF_ERROR(readMerges(model::joinPath(folder, "merges.txt"), parts));
   ASSIGN_OR_RETURN(config, TokenizerConfig::open(folder));
   for (const std::string_view name : {"bos_token", "eos_token", "unk_token"})

@@ -12,7 +12,7 @@
 
 namespace headrace::text {
 
-// Of the whole file. Its truncation and padding are left aside, as transformers does.
+// Of the whole file. Its truncation and padding are left aside: nothing is cut or filled up here.
 absl::StatusOr<BpeTokenizerParts> readTokenizerJson(const nlohmann::json &file, std::string_view path);
 
 // A vocabulary, {"a": 0, ...}, that stands under `key`.

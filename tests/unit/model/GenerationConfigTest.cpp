@@ -56,6 +56,7 @@ TEST(GenerationConfig, WithoutSamplingItIsGreedy) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_FALSE(config->temperature);
   EXPECT_FALSE(config->topK);
+  EXPECT_THAT(config->notSampled, ElementsAre("temperature = 0.7", "top_k = 20"));
   EXPECT_EQ(config->repetitionPenalty, 1.1); // of greedy decoding, too
 }
 

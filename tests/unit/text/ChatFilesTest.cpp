@@ -100,6 +100,35 @@ TEST(Conversation, IsAListOrAnObjectWithToolsAndVariables) {
             R"({"role": "tool", "content": ""}][{'x': 1}]low)");
 }
 
+TEST(ChatFiles, ConversationsWithToolsHaveTheTemplateForThem) {
+  const TempFolder folder;
+  folder.write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": [
+      {"name": "default", "template": "{{ bos_token }}plain"},
+      {"name": "tool_use", "template": "{{ bos_token }}with {{ tools[0].name }}"}]})");
+  const auto chat = ChatTemplate::open(folder.path());
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  const auto made = [&](const char *json) { return *chat->render(*Conversation::parse(json, "c.json")); };
+  EXPECT_EQ(made(R"([{"role": "user", "content": "a"}])"), "<s>plain");
+  EXPECT_EQ(made(R"({"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "x"}]})"), "<s>with x");
+}
+
+TEST(ChatFiles, SaysWhetherPartsAreTaken) {
+  const auto takes = [](const char *source) { return ChatTemplate::parse(source, "t")->takesParts(); };
+  EXPECT_TRUE(takes("{% for part in messages[0].content %}{{ part.text }}{% endfor %}"));
+  EXPECT_TRUE(takes("{{ messages[0].content[0].text }}"));
+  EXPECT_FALSE(takes("{{ messages[0].content }}"));          // the list as Python writes it
+  EXPECT_FALSE(takes("{{ messages[0].content | tojson }}")); // as JSON
+  EXPECT_FALSE(takes("{{ 'a' + messages[0].content }}"));    // raises
+  EXPECT_FALSE(takes("nothing of what is said"));
+  const auto parts = Conversation::parse(R"([{"role": "user", "content": [{"type": "text", "text": "a"},
+      {"type": "text", "text": "b"}]}, {"role": "assistant", "content": "c"}])",
+                                         "c.json");
+  EXPECT_TRUE(parts->hasParts());
+  EXPECT_FALSE(parts->joined().hasParts());
+  EXPECT_EQ(*ChatTemplate::parse("{{ messages[0].content }}|{{ messages[1].content }}", "t")->render(parts->joined()),
+            "a\nb|c");
+}
+
 TEST(Conversation, WhatIsWrongIsRefusedByMessageAndKey) {
   const std::pair<const char *, const char *> cases[] = {
       {"5", "c.json: messages = 5: expected a list"},
