@@ -163,11 +163,8 @@ private:
   absl::Status load() {
     core::LoadOptions loading;
     loading.placement = placementOf({1, 1, 1});
-    Progress progress("loading", Amount::Bytes);
-    loading.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
-    ASSIGN_OR_RETURN(runtime, core::Runtime::load(plan_, *device_, deviceOptions(), weights_.get(), loading));
+    ASSIGN_OR_RETURN(runtime, loadRuntime(plan_, *device_, deviceOptions(), weights_, loading));
     runtime_ = std::move(runtime);
-    weights_.reset(); // the homes are filled; the files are no longer needed
     return absl::OkStatus();
   }
 

@@ -11,7 +11,6 @@
 #include "tools/commands/Devices.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Outputs.h"
-#include "tools/commands/Progress.h"
 #include "tools/commands/RunSetup.h"
 #include "tools/commands/SamplingOf.h"
 
@@ -81,13 +80,8 @@ absl::Status ChatModel::load() {
   device.linkBandwidth = options_.linkBandwidth;
   core::LoadOptions loading;
   loading.placement = placementOf({1, 1, 1});
-  {
-    Progress progress("loading", Amount::Bytes);
-    loading.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
-    ASSIGN_OR_RETURN(runtime, core::Runtime::load(plan_, *device_, device, weights_.get(), loading));
-    runtime_ = std::move(runtime);
-  }
-  weights_.reset(); // the homes are filled; the files are no longer needed
+  ASSIGN_OR_RETURN(runtime, loadRuntime(plan_, *device_, device, weights_, loading));
+  runtime_ = std::move(runtime);
   return makeEngine();
 }
 

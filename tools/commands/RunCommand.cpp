@@ -238,11 +238,8 @@ private:
     loading.placement = firstIn_;
     loading.buildNs = static_cast<int64_t>(options_.graphSeconds * 1e9);
     loading.graphBytes = options_.graphMemory.value_or(0);
-    Progress progress("loading", Amount::Bytes);
-    loading.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
-    ASSIGN_OR_RETURN(runtime, core::Runtime::load(plan_, *device_, deviceOptions_, weights_.get(), loading));
+    ASSIGN_OR_RETURN(runtime, loadRuntime(plan_, *device_, deviceOptions_, weights_, loading));
     runtime_ = std::move(runtime);
-    weights_.reset(); // the homes are filled; the files are no longer needed
     return absl::OkStatus();
   }
 

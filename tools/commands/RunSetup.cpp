@@ -12,6 +12,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelHash.h"
+#include "tools/commands/Progress.h"
 
 namespace headrace::tools {
 namespace {
@@ -72,6 +73,19 @@ absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const WeightFla
   if (flags.verify)
     RETURN_IF_ERROR(verifyWeights(*wanted.model, wanted.hashes, source));
   return model::openCheckpoint(source.checkpoint, model::layoutWeights(*wanted.model), warnOnce);
+}
+
+absl::StatusOr<std::unique_ptr<core::Runtime>> loadRuntime(const plan::Plan &plan, core::Device &device,
+                                                           const core::DeviceOptions &options,
+                                                           std::unique_ptr<model::WeightSource> &weights,
+                                                           core::LoadOptions loading) {
+  Progress progress("loading", Amount::Bytes);
+  loading.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
+  absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
+      core::Runtime::load(plan, device, options, weights.get(), loading);
+  if (runtime.ok())
+    weights.reset();
+  return runtime;
 }
 
 } // namespace headrace::tools

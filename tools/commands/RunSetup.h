@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "runtime/core/Device.h"
+#include "runtime/core/Runtime.h"
 #include "runtime/model/WeightSource.h"
 #include "runtime/plan/Plan.h"
 #include "tools/commands/Commands.h"
@@ -36,5 +37,11 @@ absl::Status checkWeightFlags(const WeightFlags &flags);
 // --synthetic-weights, --weights, or the folder that the plan is made from; --verify-weights. Warns of tensors that
 // nothing uses, and, as they are loaded, of those with values that are not finite.
 absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const WeightFlags &flags, const WantedWeights &wanted);
+
+// Loads and builds, and shows how far it is. The files are closed then: the homes are filled.
+absl::StatusOr<std::unique_ptr<core::Runtime>> loadRuntime(const plan::Plan &plan, core::Device &device,
+                                                           const core::DeviceOptions &options,
+                                                           std::unique_ptr<model::WeightSource> &weights,
+                                                           core::LoadOptions loading);
 
 } // namespace headrace::tools
