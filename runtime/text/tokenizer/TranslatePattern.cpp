@@ -30,6 +30,22 @@ constexpr std::array<std::string_view, 30> kCategoryNames = {
 
 std::string hex(uint32_t codePoint) { return cat("\\x{", absl::Hex(codePoint), "}"); }
 
+// Every character of a category, where one that PCRE2 knows has left it.
+std::string rangesOf(Category category) {
+  const UnicodeTable &table = UnicodeTable::get();
+  std::string set;
+  for (uint32_t first = 0; first < 0x110000; ++first) {
+    if (table.category(first) != category)
+      continue;
+    uint32_t last = first;
+    while (last + 1 < 0x110000 && table.category(last + 1) == category)
+      ++last;
+    set += first == last ? hex(first) : cat(hex(first), "-", hex(last));
+    first = last;
+  }
+  return set;
+}
+
 // The inside of a class for a property; none for one that is not known.
 std::optional<std::string> propertySet(std::string_view name) {
   if (name == "Han") // Unicode 15 and 15.1 added ideographs, 15 and 16 nothing else of this script
@@ -39,6 +55,8 @@ std::optional<std::string> propertySet(std::string_view name) {
     known = known || (category == name && category[0] != 'C') || name == "Cc";
   if (!known)
     return std::nullopt;
+  if (name == "Mn")
+    return rangesOf(Category::Mn);
   std::string set = cat("\\p{", name, "}");
   for (const CategoryRange &range : additionsAfterUnicode14()) {
     const std::string_view category = kCategoryNames[static_cast<size_t>(range.category)];

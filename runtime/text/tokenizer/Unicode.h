@@ -42,7 +42,8 @@ bool isNumeric(uint32_t codePoint);     // of Rust's: category N of Unicode 17
 bool isPunctuation(uint32_t codePoint); // ASCII's, and category P of Unicode 8, which the package's Punctuation has
 bool isWordLetter(uint32_t codePoint);  // \w of Rust's regex package
 
-// What Unicode 15 and 16 added: characters that PCRE2 of Unicode 14 takes for unassigned.
+// What Unicode 15 and 16 added: characters that PCRE2 of Unicode 14 takes for unassigned; and U+1171E, which it takes
+// for an Mn.
 struct CategoryRange {
   uint32_t first, last;
   Category category;
