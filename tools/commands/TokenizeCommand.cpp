@@ -66,6 +66,7 @@ absl::Status tokenizeCommand(const TokenizeOptions &options) {
   ASSIGN_OR_RETURN(ids, tokenizer->encode(input.text, options.noSpecial || talk ? text::SpecialTokens::Leave
                                                                                 : text::SpecialTokens::Add));
   std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
   for (const int32_t id : ids)
     tokens.push_back(tokenizer->tokenOf(id));
   if (options.json) {
