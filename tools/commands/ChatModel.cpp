@@ -6,7 +6,6 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
-#include "runtime/core/TransitionPaths.h"
 #include "runtime/plan/PlacementTable.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/InputErrors.h"
@@ -73,9 +72,7 @@ absl::Status ChatModel::load() {
   ASSIGN_OR_RETURN(plan, std::move(*source_).makePlan());
   plan_ = std::move(plan);
   source_.reset();
-  if (options_.placement)
-    RETURN_IF_ERROR(checkPlacement(*options_.placement, plan_));
-  RETURN_IF_ERROR(core::TransitionPaths::check(plan_));
+  RETURN_IF_ERROR(checkRunnable(plan_, options_.placement));
   core::DeviceOptions device;
   device.linkBandwidth = options_.linkBandwidth;
   core::LoadOptions loading;

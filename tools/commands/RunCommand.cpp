@@ -13,7 +13,6 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/core/Runtime.h"
-#include "runtime/core/TransitionPaths.h"
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightSource.h"
@@ -223,9 +222,7 @@ private:
     ASSIGN_OR_RETURN(plan, std::move(*source_).makePlan());
     plan_ = std::move(plan);
     source_.reset();
-    if (options_.placement)
-      RETURN_IF_ERROR(checkPlacement(*options_.placement, plan_));
-    RETURN_IF_ERROR(core::TransitionPaths::check(plan_));
+    RETURN_IF_ERROR(checkRunnable(plan_, options_.placement));
     RETURN_IF_ERROR(checkScheduler(options_.scheduler, plan_));
     firstIn_ = options_.placement.value_or(firstPlacement(plan_, request_.prompts, options_.scheduler));
     return serve::checkPrompts(plan_, request_, staysInOne() ? firstIn_ : plan::kNone);

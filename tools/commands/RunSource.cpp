@@ -8,6 +8,7 @@
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/core/TransitionPaths.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Compiling.h"
@@ -96,6 +97,12 @@ absl::Status checkPlacement(uint32_t placement, const model::Policy &policy) {
   return placement < most ? absl::OkStatus()
                           : badNumber("--placement", placement,
                                       cat("less than ", most, ", the most placements that the plan can have"));
+}
+
+absl::Status checkRunnable(const plan::Plan &plan, std::optional<uint32_t> placement) {
+  if (placement)
+    RETURN_IF_ERROR(checkPlacement(*placement, plan));
+  return core::TransitionPaths::check(plan);
 }
 
 absl::Status RunSource::checkPlacement(uint32_t placement) const {

@@ -28,6 +28,8 @@ void setLink(double linkBandwidth, model::Hardware &hardware);
 // Refuse a --placement that the plan does not have, or none that a job with this policy becomes.
 absl::Status checkPlacement(uint32_t placement, const plan::Plan &plan);
 absl::Status checkPlacement(uint32_t placement, const model::Policy &policy);
+// Of a plan that is to run: that it has the placement, where one is asked for, and a way between all that it has.
+absl::Status checkRunnable(const plan::Plan &plan, std::optional<uint32_t> placement);
 
 class RunSource {
 public:

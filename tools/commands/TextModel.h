@@ -46,7 +46,6 @@ public:
 
   const text::Tokenizer &tokenizer() const { return *tokenizer_; }
   const model::GenerationConfig &generation() const { return generation_; }
-  const std::string &folder() const { return folder_; }
 
   // `where` begins messages: "command line: --prompt 2", a file.
   absl::StatusOr<std::vector<int32_t>> prompt(std::string_view text, const std::string &where) const;

@@ -131,8 +131,6 @@ void Conversation::addFirst(std::string_view role, std::string_view content) {
   data_->messages.insert(data_->messages.begin(), nlohmann::ordered_json{{"role", role}, {"content", content}});
 }
 
-void Conversation::removeLast() { data_->messages.erase(data_->messages.size() - 1); }
-
 absl::Status Conversation::set(std::string_view variable, std::string_view json) {
   ASSIGN_OR_RETURN(value, model::parseOrderedJson(json, model::escaped(variable, 60)));
   return setVariable(*data_, variable, std::move(value));

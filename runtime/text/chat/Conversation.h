@@ -27,7 +27,6 @@ public:
   Conversation();
   void add(std::string_view role, std::string_view content);
   void addFirst(std::string_view role, std::string_view content);
-  void removeLast();
   // A variable of the template, as JSON ("true", "\"low\""): over those of the file. InvalidArgument: no JSON.
   absl::Status set(std::string_view variable, std::string_view json);
   absl::Status setAll(std::string_view json); // of an object of them

@@ -85,7 +85,6 @@ TEST(Conversation, IsAListOrAnObjectWithToolsAndVariables) {
   conversation->add("assistant", "A");
   EXPECT_EQ(conversation->messages(), 3);
   EXPECT_EQ(conversation->role(0), "system");
-  conversation->removeLast();
   EXPECT_EQ(conversation->role(1), "user");
 
   conversation = Conversation::parse(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]},
