@@ -38,7 +38,7 @@ struct ModelSpec;
 
 namespace headrace::plan {
 
-inline constexpr uint32_t kFormatVersion = 4;
+inline constexpr uint32_t kFormatVersion = 5;
 inline constexpr uint32_t kNone = 0xffffffffu;
 
 enum class Space : uint8_t { Device = 0, Host = 1, Disk = 2 };
@@ -104,8 +104,9 @@ struct Placement {
   model::StartRule startRule = model::StartRule::Eager;
   int32_t startItems = 0; // of rule ahead: how many items ahead a copy may start
   // Sorted by (buffer, bufferOffset); they tile every buffer of Plan::buffers exactly once. A cache is one extent on
-  // the device, or, in all placements of a plan, split by block number: its first blocks interleaved on the device, as
-  // many of each layer; the others up to kvBlocks, if there are any, the tail, on the host, direct and as one run.
+  // the device, or, in all placements of a plan, split by block number: its first blocks, if there are any, interleaved
+  // on the device, as many of each layer; the others up to kvBlocks, if there are any, the tail, on the host, direct
+  // and as one run. Where none is on the device the scratch block is of the tail as well.
   std::vector<Extent> extents;
   std::vector<Slot> slots; // do not overlap device extents; may overlap transients whose life is elsewhere
   // KV blocks that may be in use, a layer, the scratch block 0 included: those below this number.
@@ -121,10 +122,12 @@ struct Content {
   uint64_t bufferOffset = 0;
   uint64_t bytes = 0;
   uint64_t address = 0;
+  // Of a tail: its home on the host may be behind what is here, which is so written back before it is given up.
+  bool dirty = false;
 };
 // What slots hold on entry or on exit; each content lies in one slot. A variant may be launched when the device's state
 // contains all of its entry state (more does no harm); afterwards the state is its exit state. State 0 is the empty
-// one.
+// one. Of a state with a dirty content nothing is dropped: what follows it has it as its entry state.
 struct State {
   uint32_t placement = 0;
   std::vector<Content> contents; // sorted by address, no overlaps
@@ -146,8 +149,11 @@ struct Step {
   Part part = Part::Embedding;
   int32_t layer = -1;
   uint8_t miniBatch = 0;
-  bool direct = false;       // reads or writes host extents over the link
-  bool resizable = false;    // a copy of which a launch may do only what is in use (KV, ACT blocks): core::InUse
+  bool direct = false;    // reads or writes host extents over the link
+  bool resizable = false; // a copy of which a launch may do only what is in use (KV, ACT blocks): core::InUse
+  // Of a resizable copy to the host: a launch may do only the run from the lowest to the highest block that its own
+  // rows are written to (evict dirty); else the blocks in use from the copy's first on (evict all).
+  bool dirtyOnly = false;
   uint32_t firstOperand = 0; // into Schedule::operands
   uint32_t operandCount = 0;
   // Resources at the schedule's limits; a variant's own are in its durations.
@@ -175,8 +181,9 @@ enum class Arg : uint8_t {
   Sampled = 12,
   Output = 13,
   Workspace = 14,
-  // A layer's cache that is split: the device's copy of the blocks at home on the host, and their home, where appended
-  // rows are written as well. Kv is then its blocks at home on the device.
+  // A layer's cache that is split: the device's copy of the blocks at home on the host; and where in the slab appended
+  // rows are written as well (blocks that are mirrored). Kv is then its blocks at home on the device; there is no such
+  // operand where it has none.
   KvTail = 15,
   KvHome = 16,
   History = 17
@@ -218,6 +225,10 @@ struct Local {
 // What an iteration may be: only one row a sequence, any mix, or no compute at all.
 enum class IterationClass : uint8_t { Decode = 0, Mixed = 1, Transition = 2 };
 
+// Several schedules of one class may follow each other in a cycle, each entered with what the one before it leaves:
+// what a slot holds then moves on from iteration to iteration, and comes back after `period` of them.
+inline constexpr uint32_t kMostPhases = 32;
+
 // Steps stand in an order in which they could run one by one; the steps of a lane run in this order.
 struct Schedule {
   std::string name;
@@ -231,6 +242,9 @@ struct Schedule {
   // KV blocks that may be in use, the scratch block included: those below this number. 0: all that the placement has.
   // Below that of one whose tail is at home on the host: nothing of it is brought.
   int64_t kvBlocks = 0;
+  // Of a cycle this is number `phase` of `period`, at most kMostPhases; the exit state of one is the entry state of the
+  // next, that of the last of the first. Those of a cycle have the placement, class and kvBlocks in common.
+  uint32_t phase = 0, period = 1;
   std::vector<Step> steps;
   std::vector<Operand> operands;
   std::vector<Edge> edges; // sorted by (to, from)
@@ -302,7 +316,8 @@ struct Plan {
   std::vector<Placement> placements;
   std::vector<State> states;
   std::vector<Schedule> schedules;
-  std::vector<Variant> variants; // sorted by (placement, newTokens, sequences, context)
+  // Sorted by (placement, newTokens, sequences, context, KV blocks of its schedule, phase of its schedule).
+  std::vector<Variant> variants;
   // One a bucket, in the order of the buckets; none where placement 0 was chosen for all by memory alone.
   std::vector<BucketChoice> choices;
   std::vector<Transition> transitions;

@@ -257,8 +257,9 @@ State Decoder::state(const fb::State &s, const std::string &path) {
   State out;
   out.placement = s.placement();
   out.contents =
-      fixed<Content>(s.contents(), absl::StrCat(path, ".contents"), [](const fb::Content &content, uint32_t) {
-        return Content{content.buffer(), content.buffer_offset(), content.bytes(), content.address()};
+      fixed<Content>(s.contents(), absl::StrCat(path, ".contents"), [&](const fb::Content &content, uint32_t i) {
+        return Content{content.buffer(), content.buffer_offset(), content.bytes(), content.address(),
+                       flag(content.dirty(), path, ".contents[", i, "].dirty")};
       });
   return out;
 }
@@ -275,6 +276,8 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
   out.exitState = s.exit_state();
   out.fromPlacement = s.from_placement();
   out.kvBlocks = s.kv_blocks();
+  out.phase = s.phase();
+  out.period = s.period();
   out.steps = fixed<Step>(s.steps(), absl::StrCat(path, ".steps"), [&](const fb::Step &x, uint32_t i) {
     Step step;
     step.kind = enumerator<StepKind>(x.kind(), path, ".steps[", i, "].kind");
@@ -285,6 +288,7 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
     step.miniBatch = x.mini_batch();
     step.direct = flag(x.direct(), path, ".steps[", i, "].direct");
     step.resizable = flag(x.resizable(), path, ".steps[", i, "].resizable");
+    step.dirtyOnly = flag(x.dirty_only(), path, ".steps[", i, "].dirty_only");
     step.firstOperand = x.first_operand();
     step.operandCount = x.operand_count();
     step.flops = x.flops();

@@ -88,8 +88,9 @@ Offset<fb::Placement> encodePlacement(FlatBufferBuilder &fbb, const Placement &p
 }
 
 Offset<fb::State> encodeState(FlatBufferBuilder &fbb, const State &s) {
-  const auto contents = structs<fb::Content>(
-      fbb, s.contents, [](const Content &c) { return fb::Content(c.bufferOffset, c.bytes, c.address, c.buffer, 0); });
+  const auto contents = structs<fb::Content>(fbb, s.contents, [](const Content &c) {
+    return fb::Content(c.bufferOffset, c.bytes, c.address, c.buffer, c.dirty);
+  });
   return fb::CreateState(fbb, s.placement, contents);
 }
 
@@ -97,7 +98,7 @@ Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
   const auto name = fbb.CreateString(s.name);
   const auto steps = structs<fb::Step>(fbb, s.steps, [](const Step &x) {
     return fb::Step(x.flops, x.deviceBytes, x.linkBytes, x.firstOperand, x.operandCount, x.layer, raw(x.kind),
-                    raw(x.lane), raw(x.op), raw(x.part), x.miniBatch, x.direct, x.resizable);
+                    raw(x.lane), raw(x.op), raw(x.part), x.miniBatch, x.direct, x.resizable, x.dirtyOnly);
   });
   const auto operands = structs<fb::Operand>(fbb, s.operands, [](const Operand &o) {
     return fb::Operand(o.bufferOffset, o.bytes, o.address, o.buffer, raw(o.space), raw(o.access), raw(o.arg),
@@ -107,7 +108,8 @@ Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
   const auto locals = tables<fb::Buffer>(
       fbb, s.locals, [&](const Local &local) { return encodeBuffer(fbb, local.buffer, local.address); });
   return fb::CreateSchedule(fbb, name, s.placement, raw(s.iterationClass), s.maxTokens, s.maxSequences, s.maxContext,
-                            s.entryState, s.exitState, steps, operands, edges, locals, s.fromPlacement, s.kvBlocks);
+                            s.entryState, s.exitState, steps, operands, edges, locals, s.fromPlacement, s.kvBlocks,
+                            s.phase, s.period);
 }
 
 } // namespace

@@ -71,14 +71,14 @@ std::string textOf(const Plan &p) {
   for (const State &s : p.states) {
     line(out, "state", s.placement);
     for (const Content &c : s.contents)
-      line(out, " content", c.buffer, c.bufferOffset, c.bytes, c.address);
+      line(out, " content", c.buffer, c.bufferOffset, c.bytes, c.address, c.dirty);
   }
   for (const Schedule &s : p.schedules) {
     line(out, "schedule", s.name, s.placement, s.iterationClass, s.maxTokens, s.maxSequences, s.maxContext,
-         s.entryState, s.exitState, s.fromPlacement, s.kvBlocks);
+         s.entryState, s.exitState, s.fromPlacement, s.kvBlocks, s.phase, s.period);
     for (const Step &x : s.steps)
-      line(out, " step", x.kind, x.lane, x.op, x.part, x.layer, x.miniBatch, x.direct, x.resizable, x.firstOperand,
-           x.operandCount, x.flops, x.deviceBytes, x.linkBytes);
+      line(out, " step", x.kind, x.lane, x.op, x.part, x.layer, x.miniBatch, x.direct, x.resizable, x.dirtyOnly,
+           x.firstOperand, x.operandCount, x.flops, x.deviceBytes, x.linkBytes);
     for (const Operand &o : s.operands)
       line(out, " operand", o.buffer, o.space, o.access, o.arg, o.bufferOffset, o.bytes, o.address, o.interleaved);
     for (const Edge &e : s.edges)
