@@ -23,8 +23,8 @@ class CacheHomes {
 public:
   explicit CacheHomes(const Plan &plan);
 
-  // Some cache is interleaved on the device or has blocks at home on the host, so all are split, in all placements. Else
-  // there are none to be asked for below.
+  // Some cache is interleaved on the device or has blocks at home on the host, so all are split, in all placements.
+  // Else there are none to be asked for below.
   bool split() const { return split_; }
   uint64_t blockBytes() const { return blockBytes_; }
   // Bytes of each cache at home on the device in a placement: whole blocks, from block 0 on; 0: all are on the host.

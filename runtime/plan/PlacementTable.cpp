@@ -15,7 +15,8 @@ namespace {
 bool sameCycle(const Plan &plan, size_t a, size_t b) {
   const Variant &x = plan.variants[a], &y = plan.variants[b];
   const Schedule &of = plan.schedules[x.schedule];
-  return of.period > 1 && std::tie(x.newTokens, x.sequences, x.context) == std::tie(y.newTokens, y.sequences, y.context) &&
+  return of.period > 1 &&
+         std::tie(x.newTokens, x.sequences, x.context) == std::tie(y.newTokens, y.sequences, y.context) &&
          cycleOf(of) == cycleOf(plan.schedules[y.schedule]);
 }
 

@@ -215,8 +215,13 @@ void Playback::write(uint32_t step, const Operand &operand) {
   if (operand.buffer >= plan_.buffers.size())
     written_[operand.buffer - plan_.buffers.size()] = true;
   addPlace(operand.buffer, base);
-  const RangeNode node{at + operand.bytes, operand.buffer, base, static_cast<int32_t>(step), -1,
-                       copy ? newLife(operand.bytes, static_cast<int32_t>(step)) : kNone, noStep()};
+  const RangeNode node{at + operand.bytes,
+                       operand.buffer,
+                       base,
+                       static_cast<int32_t>(step),
+                       -1,
+                       copy ? newLife(operand.bytes, static_cast<int32_t>(step)) : kNone,
+                       noStep()};
   if (schedule_.steps[step].dirtyOnly)
     writeRun(operand, base, node);
   else

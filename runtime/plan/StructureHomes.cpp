@@ -191,7 +191,7 @@ void StructureCheck::checkPlacement(const Placement &placement, const std::strin
   within(placement.startItems, 0, placement.startRule == model::StartRule::Ahead ? kMostStartItems : 0, path,
          ".start_items");
   within(placement.kvBlocks, split_ ? 1 : plan_.kvBlocks, plan_.kvBlocks, path, ".kv_blocks");
-  uint64_t buffer = 0, offset = 0; // where the next extent must begin
+  uint64_t buffer = 0, offset = 0;  // where the next extent must begin
   std::optional<uint64_t> resident; // bytes of each split cache on the device, once known
   for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {
     const Extent &extent = placement.extents[i];

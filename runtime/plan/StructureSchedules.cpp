@@ -126,8 +126,7 @@ bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string 
   if (step.flops > uint64_t{1} << 62 || step.deviceBytes > kMaxBytes || step.linkBytes > kMaxBytes)
     return fail(at(), " has amounts beyond measure: flops ", step.flops, ", device_bytes ", step.deviceBytes,
                 ", link_bytes ", step.linkBytes);
-  if (step.dirtyOnly &&
-      (!step.resizable || step.lane != Lane::D2H || s.iterationClass == IterationClass::Transition))
+  if (step.dirtyOnly && (!step.resizable || step.lane != Lane::D2H || s.iterationClass == IterationClass::Transition))
     return fail(at(), ".dirty_only is set, expected only of resizable copies of an iteration in lane d2h");
   if (s.iterationClass == IterationClass::Transition && step.kind != StepKind::Copy)
     return fail(at(), ".kind is ", value(step.kind), ", a transition has copies only");

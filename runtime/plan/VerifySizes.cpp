@@ -28,8 +28,9 @@
 // Kv is a whole buffer; of a cache that is split what is at home on the device, interleaved. KvTail is what else of it
 // may be in use (CacheHomes::bytesInUse), as one run on the device, KvHome what may be in use and is mirrored, on the
 // host: all of it, or, where copies write the tail back, the blocks that are at home on the device. What has no blocks
-// is no operand. Meta, Sampled, Output and History are whole buffers; weights cover the bytes of their tensors (WeightLayout.h).
-// Table and Positions of a step marked direct are in host memory. A Workspace holds nothing before or after its step.
+// is no operand. Meta, Sampled, Output and History are whole buffers; weights cover the bytes of their tensors
+// (WeightLayout.h). Table and Positions of a step marked direct are in host memory. A Workspace holds nothing before or
+// after its step.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
