@@ -128,7 +128,7 @@ private:
   }
   std::array<int64_t, 6> orderOf(const Variant &v) const {
     const Schedule &s = plan_.schedules[v.schedule];
-    return {v.placement, v.newTokens, v.sequences, v.context, s.kvBlocks, s.phase};
+    return {v.placement, v.newTokens, v.sequences, v.context, blocksInUse(plan_, s), s.phase};
   }
   static bool sameCycle(const Schedule &a, const Schedule &b) {
     const auto key = [](const Schedule &s) {

@@ -258,6 +258,9 @@ private:
           const bool tracked = o.space == Space::Device || (o.space == Space::Host && isCache(o.buffer));
           if (tracked && (writes ? o.access != Access::Read : reads))
             access(number, o, writes);
+          else if (writes && o.access != Access::Read && isCache(o.buffer)) // what is elsewhere has not been written
+            forEachGranule(plan_, o, false,
+                           [&](uint64_t, const What &what) { latest_[what.buffer][what.granule] = number + 1; });
         }
     }
     atTheEnd();

@@ -61,7 +61,8 @@ std::tuple<uint64_t, uint64_t, uint64_t> times(const Schedule &s, const std::vec
 void sortVariants(Plan &plan) {
   const auto key = [&](const Variant &v) {
     const Schedule &s = plan.schedules[v.schedule];
-    return std::tuple(v.placement, v.newTokens, v.sequences, v.context, s.kvBlocks, s.phase);
+    const int64_t blocks = s.kvBlocks > 0 ? s.kvBlocks : plan.placements[s.placement].kvBlocks;
+    return std::tuple(v.placement, v.newTokens, v.sequences, v.context, blocks, s.phase);
   };
   std::stable_sort(plan.variants.begin(), plan.variants.end(),
                    [&](const Variant &a, const Variant &b) { return key(a) < key(b); });

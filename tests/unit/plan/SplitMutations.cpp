@@ -73,8 +73,10 @@ bool readStale(Plan &plan, Random &random) {
     return false;
   const Spot copy = pick(random, all);
   const uint64_t address = copyAside(plan, copy, copy.step);
-  const uint32_t append = appendBehind(plan, {copy.schedule, copy.step + 1});
-  part(plan, {copy.schedule, append + 1}, Arg::KvTail)->address = address;
+  Spot attention{copy.schedule, appendBehind(plan, {copy.schedule, copy.step + 1}) + 1};
+  while (part(plan, attention, Arg::KvTail) == nullptr)
+    ++attention.step;
+  part(plan, attention, Arg::KvTail)->address = address;
   return true;
 }
 // The exit state says that a tail is there which was copied before the append.
