@@ -17,7 +17,7 @@ namespace headrace::plan::test {
 
 // How the home of a tail is kept current (plan contract): by the append itself, or by a copy that follows it, of what
 // is in use, of what was written, or of all that there is.
-enum class WriteBack : uint8_t { Mirror, EvictAll, EvictDirty, EvictFixed };
+enum class KeepHome : uint8_t { Mirror, EvictAll, EvictDirty, EvictFixed };
 
 // The limits of one schedule, and where wrap-around is cut: the first `cutUnits` offloaded units, in order of use, and
 // the first `cutBytes` of the one behind them are on the device when an iteration starts. (Paper: nothing is.)
@@ -28,7 +28,7 @@ struct LimitOptions {
   uint64_t cutBytes = 0;
   std::vector<int64_t> buckets = {4}; // new tokens of the variants made from it, ascending
   bool withoutTail = false;           // nothing of a split cache is brought
-  WriteBack writeBack = WriteBack::Mirror;
+  KeepHome keepHome = KeepHome::Mirror;
   bool mirrorsEven = false; // of layers 0, 2, .. the append writes the home nevertheless
   int evictAfter = 0;       // how many compute steps behind its append an evict may start at the soonest
 };

@@ -97,7 +97,7 @@ bool PlacementBuilder::evicts(int64_t layer) const {
     return false;
   if (carries(layer) && leavesDirty(layer)) // no row reaches a home that is behind
     return true;
-  return limits_->writeBack != WriteBack::Mirror && !(limits_->mirrorsEven && layer % 2 == 0);
+  return limits_->keepHome != KeepHome::Mirror && !(limits_->mirrorsEven && layer % 2 == 0);
 }
 void PlacementBuilder::append(int64_t layer) {
   std::vector<Operand> operands = {local(Arg::X, Access::ReadWrite, Qkv)};

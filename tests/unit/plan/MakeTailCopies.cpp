@@ -35,7 +35,7 @@ void PlacementBuilder::addEvicts(int64_t layer, uint64_t byte0, int append, int 
     PlannedCopy evict{kv, from, to - from, byte0 + from, hostAddress(kv) + from, after};
     evict.neededBy = append;
     evict.toHost = true;
-    evict.resizable = limits_->writeBack != WriteBack::EvictFixed;
+    evict.resizable = limits_->keepHome != KeepHome::EvictFixed;
     evict.dirtyOnly = dirtyOnly;
     evicts_.push_back(evict);
   }
@@ -95,7 +95,7 @@ void PlacementBuilder::addCopiesOfTails(State &entry, State &exit) {
     if (evicts(layer) && !leavesDirty(layer)) {
       const int append = firstReader(plan_.kvBuffer(layer));
       addEvicts(layer, tailAddress(phase_, layer), append, std::min(append + limits_->evictAfter, steps - 1),
-                limits_->writeBack == WriteBack::EvictDirty);
+                limits_->keepHome == KeepHome::EvictDirty);
     }
   for (int64_t layer = 0; layer < plan_.model->layers; ++layer)
     addCopiesOfTail(layer, entry, exit);
