@@ -28,6 +28,7 @@ struct LimitOptions {
   uint64_t cutBytes = 0;
   std::vector<int64_t> buckets = {4}; // new tokens of the variants made from it, ascending
   bool withoutTail = false;           // nothing of a split cache is brought
+  bool noCycle = false;               // beside one that is: it leaves the state that it is entered with
   KeepHome keepHome = KeepHome::Mirror;
   bool mirrorsEven = false; // of layers 0, 2, .. the append writes the home nevertheless
   int evictAfter = 0;       // how many compute steps behind its append an evict may start at the soonest

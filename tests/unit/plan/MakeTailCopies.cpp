@@ -48,7 +48,7 @@ void PlacementBuilder::addCopiesOfTail(int64_t layer, State &entry, State &exit)
   const uint64_t begin = static_cast<uint64_t>(resident()) * block, end = static_cast<uint64_t>(inUse()) * block;
   const int steps = static_cast<int>(computes_.size());
   const uint32_t kv = plan_.kvBuffer(layer);
-  const uint64_t byte0 = tailAddress(phase_, layer), next = tailAddress(phase_ + 1, layer);
+  const uint64_t byte0 = tailAddress(phase_, layer), next = tailAddress(otherPhase(true), layer);
   uint64_t there = begin;
   if (carries(layer))
     there = layer + 1 == options_.carriedTails && options_.cutBlocks > 0
@@ -65,7 +65,7 @@ void PlacementBuilder::addCopiesOfTail(int64_t layer, State &entry, State &exit)
   if (!carries(layer)) {
     if (!leavesDirty(layer))
       return;
-    const uint64_t before = tailAddress(phase_ + options_.period - 1, layer);
+    const uint64_t before = tailAddress(otherPhase(false), layer);
     entry.contents.push_back({kv, begin, end - begin, before + begin, true});
     exit.contents.push_back({kv, begin, end - begin, byte0 + begin, true});
     return;
@@ -90,7 +90,7 @@ void PlacementBuilder::addCopiesOfTails(State &entry, State &exit) {
   const int steps = static_cast<int>(computes_.size());
   for (int64_t layer = 0; layer < plan_.model->layers; ++layer)
     if (leavesDirty(layer) && !carries(layer))
-      addEvicts(layer, tailAddress(phase_ + options_.period - 1, layer), kNever, kNever, false);
+      addEvicts(layer, tailAddress(otherPhase(false), layer), kNever, kNever, false);
   for (int64_t layer = 0; layer < plan_.model->layers; ++layer)
     if (evicts(layer) && !leavesDirty(layer)) {
       const int append = firstReader(plan_.kvBuffer(layer));

@@ -170,7 +170,7 @@ void PlacementBuilder::rememberPlaces() {
 }
 
 uint64_t PlacementBuilder::tailAddress(uint32_t phase, int64_t layer) const {
-  const int64_t turn = static_cast<int64_t>(phase % options_.period) * plan_.model->layers + layer;
+  const int64_t turn = static_cast<int64_t>(phase) * plan_.model->layers + layer;
   return placement().slots[slots_ + static_cast<uint32_t>(turn % options_.ringSlots)].address -
          static_cast<uint64_t>(resident()) * plan_.kvBlockBytes();
 }

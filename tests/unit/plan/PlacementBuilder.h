@@ -82,7 +82,14 @@ private:
   int64_t existing() const;
   int64_t inUse() const { return limits_->withoutTail ? resident() : existing(); }
   bool hasTail() const { return homes_ != nullptr && resident() < existing(); }
-  uint32_t periodOf(const LimitOptions &limits) const { return limits.withoutTail ? 1 : options_.period; }
+  uint32_t periodOf(const LimitOptions &limits) const {
+    return limits.withoutTail || limits.noCycle ? 1 : options_.period;
+  }
+  // The iteration before or behind this one.
+  uint32_t otherPhase(bool next) const {
+    const uint32_t period = periodOf(*limits_);
+    return (phase_ + (next ? 1 : period - 1)) % period;
+  }
   // Where byte 0 of a layer's cache would be in a phase, with its tail in its slot of the ring.
   uint64_t tailAddress(uint32_t phase, int64_t layer) const;
   bool carries(int64_t layer) const { return layer < options_.carriedTails; }

@@ -107,6 +107,10 @@ void addDirty(std::vector<NamedOptions> &out) {
   stays.dirtyTails = 2;
   stays.limits.back() = mixed(KeepHome::Mirror);
   out.push_back({"all tails stay, two ahead of their homes", interleaved(tinyLlama(3), {stays})});
+  PlacementOptions goes = cycle(KeepHome::EvictAll, 2, 2, 3, 1, 1);
+  stays.limits.pop_back();
+  stays.name = "stays";
+  out.push_back({"tails ahead in two placements", interleaved(tinyLlama(3), {stays, goes})});
   PlacementOptions byClass = cycle(KeepHome::EvictDirty, 2, 2, 3, 1, 1);
   byClass.limits.push_back(mixed(KeepHome::EvictAll));
   out.push_back({"two phases, two classes, a tail ahead", interleaved(tinyLlama(3), {byClass})});
@@ -122,6 +126,10 @@ void addCycles(std::vector<NamedOptions> &out) {
   out.push_back({"five phases, mirrored", interleaved(tinyLlama(2), {cycle(KeepHome::Mirror, 3, 5, 2, 2)})});
   out.push_back({"eight phases, evict dirty and a tail ahead",
                  interleaved(tinyLlama(3), {cycle(KeepHome::EvictDirty, 2, 8, 3, 2, 1)})});
+  PlacementOptions decode = cycle(KeepHome::EvictDirty, 2, 2, 3, 1);
+  decode.limits.push_back(mixed(KeepHome::EvictAll));
+  decode.limits.back().noCycle = true;
+  out.push_back({"two phases of decode, one of mixed", interleaved(tinyLlama(3), {decode})});
   PlacementOptions few = cycle(KeepHome::EvictDirty, 1, 2, 3, 1, 1), many = ring(KeepHome::EvictFixed, 3, 2);
   few.name = "few";
   few.limits.push_back(limitsOf(KeepHome::EvictDirty));
@@ -174,6 +182,7 @@ NamedOptions randomSplitPlan(uint64_t seed) {
     if (below(3) == 0) {
       p.limits.push_back(mixed(keepHome()));
       p.limits[1].cutUnits = p.limits[0].cutUnits;
+      p.limits[1].noCycle = p.period > 1 && p.dirtyTails == 0 && coin();
     }
     for (LimitOptions &limits : p.limits) {
       limits.mirrorsEven = below(4) == 0;
