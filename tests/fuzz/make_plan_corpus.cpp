@@ -31,6 +31,11 @@ int main(int argc, char **argv) {
   for (const test::NamedOptions &named : test::splitPlans())
     if (named.name == "two splits" || named.name == "without the tail beside weights, two classes")
       written = written && write(named.name, test::makePlan(named.options));
+  for (const test::NamedOptions &named : test::writeBackPlans())
+    if (named.name == "every second layer evicts, beside weights" || named.name == "evict all that there is, late" ||
+        named.name == "no block on the device, evict dirty" ||
+        named.name == "a cycle, without the tail, and another split")
+      written = written && write(named.name, test::makePlan(named.options));
   for (const test::NamedOptions &named : test::variedPlans())
     if (named.name == "resident" || named.name == "paper, interval 2" || named.name == "two classes and two placements")
       written = written && write(named.name, test::makePlan(named.options));
