@@ -25,8 +25,9 @@ std::optional<EdgeKind> conflict(const Operand &before, const Operand &after) {
   return after.access == Access::Read ? std::nullopt : std::optional(EdgeKind::War);
 }
 
-// All edges that a schedule needs: of its conflicts between lanes those that no others and no lane's order imply.
-void addEdges(Schedule &s) {
+} // namespace
+
+void orderSteps(Schedule &s) {
   const auto steps = static_cast<uint32_t>(s.steps.size());
   std::vector<std::vector<uint32_t>> next(steps); // in the lane, and by conflicts
   std::vector<Edge> edges;
@@ -60,6 +61,8 @@ void addEdges(Schedule &s) {
   std::sort(s.edges.begin(), s.edges.end(),
             [](const Edge &a, const Edge &b) { return std::pair(a.to, a.from) < std::pair(b.to, b.from); });
 }
+
+namespace {
 
 class TailMover {
 public:
@@ -265,7 +268,7 @@ private:
       if (attends)
         moves(step.layer);
     }
-    addEdges(s);
+    orderSteps(s);
   }
 
   static void setTimes(const Schedule &s, Variant &v) {

@@ -44,6 +44,9 @@ struct Tails {                        // of one placement
 // else orders two steps that need it.
 void moveTails(Plan &plan, const std::vector<Tails> &placements);
 
+// The edges of a schedule anew: of the conflicts between its lanes those that no others and no lane's order imply.
+void orderSteps(Schedule &schedule);
+
 enum class WriteBack { Mirror, All, Dirty };
 // Each layer's tail is brought in each iteration, layer l's to slot l % slots, and written back behind its attention.
 Phase inTurns(int32_t layers, uint32_t slots, WriteBack how);
