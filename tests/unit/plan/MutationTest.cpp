@@ -146,6 +146,26 @@ TEST(PlanMutation, OfTailsThatAreWrittenBackEachIsRefusedForARuleThatTheOracleLi
   RecordProperty("same", outcome.same);
 }
 
+// Three layers in 32 slots, or two in 33, are where they were after as many iterations.
+TEST(PlanMutation, ACycleHasAtMost32Phases) {
+  for (const auto &[layers, phases] : {std::pair(3, 32), std::pair(2, 33)}) {
+    test::PlacementOptions p;
+    p.limits[0].context = 32; // 5 blocks
+    p.limits[0].keepHome = test::KeepHome::EvictDirty;
+    p.blocksOnDevice = 2;
+    p.ringSlots = phases;
+    p.carriedTails = 1;
+    p.period = static_cast<uint32_t>(phases);
+    test::PlanOptions options{test::tinyLlama(layers), {p}};
+    options.interleaved = true;
+    const Plan plan = test::makePlan(options);
+    const std::vector<Violation> violations = findViolations(plan, 1);
+    const std::string expected = phases == 32 ? "none" : "structure";
+    EXPECT_EQ(names(test::brokenRules(plan)), expected);
+    EXPECT_EQ(violations.empty() ? "none" : ruleName(violations[0].rule), expected);
+  }
+}
+
 TEST(PlanMutation, LargestLiveBytesIsWhatBruteForceCounts) {
   std::vector<test::NamedOptions> plans = allPlans();
   for (uint64_t seed = 0; seed < 100; ++seed)

@@ -159,6 +159,8 @@ NamedOptions randomSplitPlan(uint64_t seed) {
     const auto keepHome = [&] { return static_cast<KeepHome>(below(4)); };
     PlacementOptions p = coin() ? cycle(keepHome(), resident, slots, layers, 0) : ring(keepHome(), resident, slots);
     const auto most = static_cast<int>(std::min<int64_t>(layers, slots));
+    if (layers % slots == 0 && below(4) == 0) // each phase like the other
+      p.period = 2;
     if (p.period > 1 || layers % slots == 0) { // no tail is both carried and ahead
       p.carriedTails = static_cast<int>(below(most + 1));
       p.dirtyTails = static_cast<int>(below(most - p.carriedTails + 1));
