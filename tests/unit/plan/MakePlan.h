@@ -56,6 +56,10 @@ struct PlacementOptions {
   bool resizable = true;
   // Its schedules with tails are cycles of so many: layer l's tail is in ring slot (phase x layers + l) % ringSlots.
   uint32_t period = 1;
+  // Tails stay in the ring's slots over iterations, and the one that was used last makes room for the one that is
+  // missing when it is two layers away. Cycles are as long as it takes until all is as before; `period` says nothing.
+  // What is written back as a whole is so when it makes room. All classes keep homes alike.
+  bool rotates = false;
   // The tails of the last layers are written back by the next iteration, before all else; those that are carried as
   // well stay where they are, and are written back by transitions alone.
   int dirtyTails = 0;

@@ -88,6 +88,8 @@ void PlacementBuilder::addCopiesOfTails(State &entry, State &exit) {
   if (inUse() == resident())
     return;
   const int steps = static_cast<int>(computes_.size());
+  if (options_.rotates)
+    return addRotation(entry, exit);
   for (int64_t layer = 0; layer < plan_.model->layers; ++layer)
     if (leavesDirty(layer) && !carries(layer))
       addEvicts(layer, tailAddress(otherPhase(false), layer), kNever, kNever, false);

@@ -98,14 +98,14 @@ Outcome breakPlans(const std::vector<test::NamedOptions> &options, const std::ve
 }
 
 TEST(PlanMutation, EachBrokenPlanIsRefusedForARuleThatTheOracleLists) {
-  const int broken = isLong() ? 20000 : 3000;
+  const int broken = isLong() ? 20000 : 2000;
   const std::vector<test::Mutation> mutations = allMutations();
   Outcome outcome = breakPlans(allPlans(), mutations, broken, 20240607);
   // Every mutation broke plans, every rule was broken, and the two lists are mostly the same, not merely compatible.
   for (const test::Mutation &mutation : mutations)
     EXPECT_GE(outcome.broken[mutation.name], broken / 400) << mutation.name;
   for (int rule = 0; rule < model::enumCount<Rule>(); ++rule)
-    EXPECT_GE(outcome.refusals[static_cast<Rule>(rule)], 20) << ruleName(static_cast<Rule>(rule));
+    EXPECT_GE(outcome.refusals[static_cast<Rule>(rule)], broken / 200) << ruleName(static_cast<Rule>(rule));
   EXPECT_GE(outcome.same, broken * 95 / 100);
   RecordProperty("harmless", outcome.harmless);
   RecordProperty("same", outcome.same);
@@ -129,7 +129,7 @@ TEST(PlanMutation, OfCachesThatMoveEachIsRefusedForARuleThatTheOracleLists) {
 // Of tails that are written back, of states ahead of their homes and of cycles: 20,000 with HEADRACE_LONG, of more
 // plans that chance has put together.
 TEST(PlanMutation, OfTailsThatAreWrittenBackEachIsRefusedForARuleThatTheOracleLists) {
-  const int broken = isLong() ? 20000 : 2000;
+  const int broken = isLong() ? 20000 : 1500;
   std::vector<test::NamedOptions> plans = test::writeBackPlans();
   for (uint64_t seed = 0; seed < (isLong() ? 400 : 40); ++seed)
     plans.push_back(test::randomSplitPlan(seed));
@@ -144,6 +144,26 @@ TEST(PlanMutation, OfTailsThatAreWrittenBackEachIsRefusedForARuleThatTheOracleLi
   EXPECT_GE(outcome.same, broken * 95 / 100);
   RecordProperty("harmless", outcome.harmless);
   RecordProperty("same", outcome.same);
+}
+
+// Three layers in 32 slots, or two in 33, are where they were after as many iterations.
+TEST(PlanMutation, ACycleHasAtMost32Phases) {
+  for (const auto &[layers, phases] : {std::pair(3, 32), std::pair(2, 33)}) {
+    test::PlacementOptions p;
+    p.limits[0].context = 32; // 5 blocks
+    p.limits[0].keepHome = test::KeepHome::EvictDirty;
+    p.blocksOnDevice = 2;
+    p.ringSlots = phases;
+    p.carriedTails = 1;
+    p.period = static_cast<uint32_t>(phases);
+    test::PlanOptions options{test::tinyLlama(layers), {p}};
+    options.interleaved = true;
+    const Plan plan = test::makePlan(options);
+    const std::vector<Violation> violations = findViolations(plan, 1);
+    const std::string expected = phases == 32 ? "none" : "structure";
+    EXPECT_EQ(names(test::brokenRules(plan)), expected);
+    EXPECT_EQ(violations.empty() ? "none" : ruleName(violations[0].rule), expected);
+  }
 }
 
 TEST(PlanMutation, LargestLiveBytesIsWhatBruteForceCounts) {

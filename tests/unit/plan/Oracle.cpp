@@ -2,9 +2,7 @@
 #include "tests/unit/plan/Oracle.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
-#include <tuple>
 
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
@@ -34,7 +32,7 @@ public:
     for (uint32_t i = 0; i < plan_.schedules.size(); ++i)
       addBrokenRules(plan_, i, rules_);
     totals();
-    transitions();
+    addBrokenTransitionRules(plan_, rules_);
     return rules_;
   }
 
@@ -120,36 +118,7 @@ private:
             isOf(t.toState, plan_.schedules[t.schedule].placement);
     for (const Variant &v : plan_.variants)
       ok &= v.durationsNs.size() == plan_.schedules[v.schedule].steps.size();
-    for (size_t i = 1; i < plan_.variants.size(); ++i)
-      ok &= orderOf(plan_.variants[i - 1]) < orderOf(plan_.variants[i]);
-    for (const Schedule &s : plan_.schedules)
-      ok &= phasesAreRight(s);
-    return ok;
-  }
-  std::array<int64_t, 6> orderOf(const Variant &v) const {
-    const Schedule &s = plan_.schedules[v.schedule];
-    return {v.placement, v.newTokens, v.sequences, v.context, blocksInUse(plan_, s), s.phase};
-  }
-  static bool sameCycle(const Schedule &a, const Schedule &b) {
-    const auto key = [](const Schedule &s) {
-      return std::tie(s.placement, s.iterationClass, s.kvBlocks, s.maxTokens, s.maxSequences, s.maxContext);
-    };
-    return a.period > 1 && b.period > 1 && key(a) == key(b);
-  }
-  // Each phase of its cycle is there once.
-  bool phasesAreRight(const Schedule &s) const {
-    if (s.period <= 1)
-      return s.period == 1 && s.phase == 0;
-    std::multiset<uint32_t> phases;
-    bool ok = s.iterationClass != IterationClass::Transition && s.period <= kMostPhases;
-    for (const Schedule &other : plan_.schedules)
-      if (sameCycle(s, other)) {
-        phases.insert(other.phase);
-        ok &= other.period == s.period;
-      }
-    for (uint32_t phase = 0; ok && phase < s.period; ++phase)
-      ok = phases.count(phase) == 1;
-    return ok && phases.size() == s.period;
+    return ok && cyclesAreRight(plan_);
   }
 
   // Bytes an op touches behind the start of an operand, and the tensor it must cover.
@@ -391,55 +360,6 @@ private:
     for (const Transition &t : plan_.transitions) {
       auto lanes = sums(t.durationsNs, t.schedule);
       breaks(t.predictedNs < std::max(lanes[Lane::H2D], lanes[Lane::D2H]), Rule::Accounting);
-    }
-  }
-
-  std::map<uint64_t, What> paint(uint32_t state) const {
-    std::map<uint64_t, What> out;
-    for (const Content &c : plan_.states[state].contents) {
-      const Granules g(c.address, c.bytes);
-      for (uint64_t i = g.first; i < g.last; ++i)
-        out[i] = {c.buffer, c.bufferOffset / kGranule + (i - g.first)};
-    }
-    return out;
-  }
-  bool isDirty(uint32_t state) const { return isDirtyState(plan_.states[state]); }
-  bool holds(uint32_t outer, uint32_t inner) const {
-    if (isDirty(outer) || isDirty(inner))
-      return outer == inner;
-    const auto has = paint(outer);
-    for (const auto &[granule, what] : paint(inner))
-      if (const auto it = has.find(granule); it == has.end() || it->second != what)
-        return false;
-    return true;
-  }
-  bool leads(uint32_t from, uint32_t to) const {
-    return std::any_of(plan_.transitions.begin(), plan_.transitions.end(), [&](const Transition &t) {
-      return t.fromState == from && t.toState == to && plan_.schedules[t.schedule].fromPlacement == kNone;
-    });
-  }
-
-  void transitions() {
-    for (const Transition &t : plan_.transitions) {
-      const Schedule &s = plan_.schedules[t.schedule];
-      breaks(!holds(t.fromState, s.entryState) || !holds(s.exitState, t.toState), Rule::EntryExit);
-    }
-    for (const Schedule &s : plan_.schedules) {
-      breaks(s.fromPlacement != kNone && isDirty(s.entryState), Rule::EntryExit);
-      breaks(isDirty(s.exitState) && !leads(s.exitState, 0), Rule::EntryExit); // back to what has all homes current
-      for (const Schedule &next : plan_.schedules)
-        breaks(sameCycle(s, next) && next.phase == (s.phase + 1) % s.period && s.exitState != next.entryState,
-               Rule::EntryExit);
-    }
-    const auto reached = [&](uint32_t from, uint32_t to) { return holds(from, to) || leads(from, to); };
-    for (const Variant &v : plan_.variants) {
-      const Schedule &to = plan_.schedules[v.schedule];
-      breaks(!reached(0, to.entryState), Rule::EntryExit);
-      for (const Variant &w : plan_.variants) {
-        const Schedule &from = plan_.schedules[w.schedule];
-        if (w.placement == v.placement && from.period == 1 && to.period == 1)
-          breaks(!reached(from.exitState, to.entryState), Rule::EntryExit);
-      }
     }
   }
 

@@ -86,10 +86,6 @@ Caches cachesOf(const Plan &plan) {
   return out;
 }
 
-bool isDirtyState(const State &state) {
-  return std::any_of(state.contents.begin(), state.contents.end(), [](const Content &c) { return c.dirty; });
-}
-
 int64_t blocksOnDevice(const Plan &plan, const Placement &placement) {
   const Extent first = extentsOf(placement, plan.kvBuffer(0)).front();
   return first.space == Space::Host ? 0 : static_cast<int64_t>(first.bytes / plan.kvBlockBytes());

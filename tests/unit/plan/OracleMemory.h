@@ -61,8 +61,6 @@ Caches cachesOf(const Plan &plan);
 int64_t blocksOnDevice(const Plan &plan, const Placement &placement); // of the first layer's cache
 int64_t blocksInUse(const Plan &plan, const Schedule &s);
 
-// Whether this or any other content of a state is ahead of its home.
-bool isDirtyState(const State &state);
 // Homes of such caches, placement by placement, and what schedules say about blocks.
 bool cachesAreRight(const Plan &plan);
 // What placements must have in common.
@@ -70,6 +68,13 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, std::set<Rule> 
 // Operands that are parts of a cache.
 void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule &s, const Step &step,
                          std::set<Rule> &rules);
+
+// Some content of it is ahead of its home.
+bool isDirtyState(const State &state);
+// Phases of cycles, and the order of variants.
+bool cyclesAreRight(const Plan &plan);
+// From which state to which there must be a way.
+void addBrokenTransitionRules(const Plan &plan, std::set<Rule> &rules);
 
 inline constexpr size_t kMaxSteps = 512;
 using StepSet = std::bitset<kMaxSteps>;

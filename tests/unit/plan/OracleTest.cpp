@@ -11,6 +11,8 @@
 #include "tests/support/ShuffleBuffers.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/Mutations.h"
+#include "tests/unit/plan/Replay.h"
+#include "tests/unit/plan/WriteBackCases.h"
 
 namespace headrace::plan {
 namespace {
@@ -42,6 +44,21 @@ TEST(PlanOracle, FindsNothingWrongInPlansThatWriteBack) {
     parts.merge(test::partsOfSplit(plan));
   }
   EXPECT_EQ(parts.size(), 18u);
+}
+
+// And in those that the verifier's tests put together otherwise.
+TEST(PlanOracle, FindsNothingWrongInPlansOfAnotherHand) {
+  for (const test::WriteBack how : test::kWriteBacks)
+    for (const int64_t resident : {0, 1, 2}) {
+      const std::string what = std::string(test::name(how)) + ", " + std::to_string(resident) + " resident";
+      const test::Tails cycle = test::cycle(resident, how);
+      for (const Plan &plan :
+           {test::tailPlan(4, {test::turns(resident, how)}), test::tailPlan(3, {cycle}),
+            test::tailPlan(3, {cycle, test::turns(1, how, 2, 3)}), test::tailPlan(3, {cycle, {3, 3, 0, true, {}}})}) {
+        EXPECT_EQ(names(test::brokenRules(plan)), "none") << what;
+        EXPECT_EQ(test::replay(plan, 1, 100), "") << what;
+      }
+    }
 }
 
 // By mutation, the lists of rules that it broke: mutations of these plans, each in those in which it can be made, until

@@ -36,6 +36,7 @@ void PlacementBuilder::chooseItems() {
 
 void PlacementBuilder::addPlacement() {
   chooseItems();
+  chooseRounds();
   if (homes_ == nullptr)
     place();
   else
@@ -170,9 +171,11 @@ void PlacementBuilder::rememberPlaces() {
 }
 
 uint64_t PlacementBuilder::tailAddress(uint32_t phase, int64_t layer) const {
-  const int64_t turn = static_cast<int64_t>(phase) * plan_.model->layers + layer;
-  return placement().slots[slots_ + static_cast<uint32_t>(turn % options_.ringSlots)].address -
-         static_cast<uint64_t>(resident()) * plan_.kvBlockBytes();
+  uint64_t slot = (phase * static_cast<uint64_t>(plan_.model->layers) + static_cast<uint64_t>(layer)) %
+                  static_cast<uint64_t>(options_.ringSlots);
+  if (options_.rotates)
+    slot = rounds_[phase].slotOf[static_cast<size_t>(layer)];
+  return placement().slots[slots_ + slot].address - static_cast<uint64_t>(resident()) * plan_.kvBlockBytes();
 }
 
 // Where byte 0 of a buffer is in the slab, or would be: of a cache, only the mirrored blocks are there. The slab has

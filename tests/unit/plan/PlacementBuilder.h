@@ -6,6 +6,7 @@
 //   MakeSteps.cpp          the compute steps of a schedule
 //   MakeCopies.cpp         its copies of weights, with what each waits for
 //   MakeTailCopies.cpp     its copies of tails, both ways
+//   MakeRotation.cpp       those of tails that stay over iterations
 //   MakeSchedule.cpp       all in one order with edges; states, variants, transitions
 //   MakeEdges.cpp          edges of a schedule that copies both ways
 #pragma once
@@ -62,7 +63,19 @@ private:
   // bytes.
   enum Role : uint32_t { X, H, Qkv, Attn, Up, Act, Rows, RowsNormed, Logits, Workspace };
 
+  // An iteration of those in which tails stay in the ring.
+  struct Round {
+    std::vector<int64_t> layers;  // by slot, at its begin
+    std::vector<bool> used;       // since they were brought
+    std::vector<uint64_t> slotOf; // by layer, when it is used
+    struct Move {
+      int64_t out, in; // `out` has just been used
+    };
+    std::vector<Move> moves;
+  };
+
   void chooseItems();
+  void chooseRounds();
   Placement described() const;
   bool offloads(uint32_t unit) const;
   void place();
@@ -83,7 +96,8 @@ private:
   int64_t inUse() const { return limits_->withoutTail ? resident() : existing(); }
   bool hasTail() const { return homes_ != nullptr && resident() < existing(); }
   uint32_t periodOf(const LimitOptions &limits) const {
-    return limits.withoutTail || limits.noCycle ? 1 : options_.period;
+    const bool alone = limits.withoutTail || limits.noCycle;
+    return alone ? 1 : options_.rotates ? static_cast<uint32_t>(rounds_.size()) : options_.period;
   }
   // The iteration before or behind this one.
   uint32_t otherPhase(bool next) const {
@@ -121,6 +135,7 @@ private:
   void addEvicts(int64_t layer, uint64_t byte0, int append, int after, bool dirtyOnly);
   void addCopiesOfTail(int64_t layer, State &entry, State &exit);
   void addCopiesOfTails(State &entry, State &exit);
+  void addRotation(State &entry, State &exit);
   int freeFrom(const PlannedCopy &copy, int use) const;
   void sortCopiesByUse();
 
@@ -139,6 +154,7 @@ private:
   const bool switches_;
   const CacheHomes *const homes_;
   std::vector<Item> items_;
+  std::vector<Round> rounds_;
   uint32_t slots_ = 0;
   std::map<uint32_t, uint64_t> slotAddress_; // of a buffer that takes turns: where its byte 0 is, or would be
   // Of the schedule being made.

@@ -34,7 +34,7 @@ TEST(PlanReplay, KeepsEveryRow) {
 
 // Mutations of what moves when: those that the oracle accepts keep every row as well, and many of the others do not.
 TEST(PlanReplay, LosesRowsOnlyWhereTheOracleFindsAFault) {
-  const int wanted = isLong() ? 4000 : 300;
+  const int wanted = isLong() ? 4000 : 200;
   const std::set<Rule> seen = {Rule::StaleCopy, Rule::ReadBeforeReady, Rule::OverwriteLive};
   std::vector<Plan> plans;
   for (const test::NamedOptions &named : movingPlans(isLong() ? 100 : 10))

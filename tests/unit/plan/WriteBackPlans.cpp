@@ -138,6 +138,33 @@ void addCycles(std::vector<NamedOptions> &out) {
   out.push_back({"a cycle, without the tail, and another split", interleaved(tinyLlama(3), {few, many})});
 }
 
+// As many slots as there are, less than layers. Of 4 layers in 3 slots two tails come in an iteration, and each is as
+// the other; 6 in 4: two, after four iterations; 6 in 5: one, four; 5 in 3: three, nine.
+PlacementOptions rotation(KeepHome keepHome, int64_t blocksOnDevice, int slots) {
+  PlacementOptions p = ring(keepHome, blocksOnDevice, slots);
+  p.name = "rotation";
+  p.rotates = true;
+  return p;
+}
+void addRotations(std::vector<NamedOptions> &out) {
+  PlacementOptions late = rotation(KeepHome::EvictAll, 1, 3);
+  late.limits[0].evictAfter = 3;
+  late.limits.push_back(mixed(KeepHome::EvictAll));
+  out.push_back({"four tails in three slots, evict all", interleaved(tinyLlama(4), {late})});
+  out.push_back({"six tails in four slots, mirrored", interleaved(tinyLlama(6), {rotation(KeepHome::Mirror, 3, 4)})});
+  out.push_back(
+      {"six tails in five slots, evict all", interleaved(tinyLlama(6), {rotation(KeepHome::EvictAll, 2, 5)})});
+  PlacementOptions away = rotation(KeepHome::EvictDirty, 0, 3);
+  away.layers = {1};
+  out.push_back({"five tails in three slots, evict dirty", interleaved(tinyLlama(5), {away})});
+  PlacementOptions some = rotation(KeepHome::EvictFixed, 1, 2), other = ring(KeepHome::EvictDirty, 2, 2);
+  some.limits[0].mirrorsEven = true;
+  some.limits.push_back(limitsOf(KeepHome::Mirror));
+  some.limits.back().withoutTail = true;
+  other.name = "ring";
+  out.push_back({"three tails in two slots, two splits", interleaved(tinyLlama(3), {some, other})});
+}
+
 } // namespace
 
 std::vector<NamedOptions> writeBackPlans() {
@@ -146,6 +173,7 @@ std::vector<NamedOptions> writeBackPlans() {
   addAway(out);
   addDirty(out);
   addCycles(out);
+  addRotations(out);
   return out;
 }
 
@@ -153,12 +181,14 @@ NamedOptions randomSplitPlan(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
   const auto coin = [&] { return below(2) == 0; };
-  const int64_t layers = 2 + below(3);
+  const int64_t layers = 2 + below(4);
   const auto placement = [&](int64_t resident) {
     const auto slots = static_cast<int>(1 + below(6));
     const auto keepHome = [&] { return static_cast<KeepHome>(below(4)); };
     PlacementOptions p = coin() ? cycle(keepHome(), resident, slots, layers, 0) : ring(keepHome(), resident, slots);
     const auto most = static_cast<int>(std::min<int64_t>(layers, slots));
+    if (layers % slots == 0 && below(4) == 0) // each phase like the other
+      p.period = 2;
     if (p.period > 1 || layers % slots == 0) { // no tail is both carried and ahead
       p.carriedTails = static_cast<int>(below(most + 1));
       p.dirtyTails = static_cast<int>(below(most - p.carriedTails + 1));
@@ -168,6 +198,9 @@ NamedOptions randomSplitPlan(uint64_t seed) {
     } else {
       p.carriedTails = static_cast<int>(below(slots + 1));
     }
+    // Not of five layers, whose cycles are long.
+    if (p.rotates = slots >= 2 && slots < layers && layers < 5 && coin(); p.rotates)
+      p.carriedTails = p.dirtyTails = 0;
     p.tailsInParts = below(4) == 0;
     p.resizable = below(4) != 0;
     if (coin()) {
@@ -180,12 +213,12 @@ NamedOptions randomSplitPlan(uint64_t seed) {
         p.limits[0].cutUnits = static_cast<int>(below(3));
     }
     if (below(3) == 0) {
-      p.limits.push_back(mixed(keepHome()));
+      p.limits.push_back(mixed(p.rotates ? p.limits[0].keepHome : keepHome()));
       p.limits[1].cutUnits = p.limits[0].cutUnits;
-      p.limits[1].noCycle = p.period > 1 && p.dirtyTails == 0 && coin();
+      p.limits[1].noCycle = p.period > 1 && p.dirtyTails == 0 && !p.rotates && coin();
     }
     for (LimitOptions &limits : p.limits) {
-      limits.mirrorsEven = below(4) == 0;
+      limits.mirrorsEven = below(4) == 0 && (!p.rotates || p.limits.size() == 1);
       limits.evictAfter = static_cast<int>(below(6));
     }
     if (resident > 0 && below(4) == 0) {
