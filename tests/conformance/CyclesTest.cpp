@@ -21,8 +21,8 @@ namespace {
 
 using testing::HasSubstr;
 
-bool longRun() { return std::getenv("HEADRACE_LONG") != nullptr; }
 #ifdef HEADRACE_EMULATED_TESTS
+bool longRun() { return std::getenv("HEADRACE_LONG") != nullptr; }
 constexpr int64_t kNewTokens = 6;
 #else
 constexpr int64_t kNewTokens = 24;
@@ -180,11 +180,13 @@ TEST(CyclesOnTheHost, ARequestThatFailsTakesNothingOfTheOthers) {
     EXPECT_TRUE((*engine)->submit({.prompt = {1, 2, 3, 4, 5}, .maxNewTokens = 24}).ok());
     EXPECT_TRUE((*engine)->submit({.prompt = {9, 8}, .maxNewTokens = 20}).ok());
     for (int i = 0; *(*engine)->step(); ++i)
-      if (withWrong && (i == 5 || i == 12))
+      if (withWrong && (i == 5 || i == 12)) {
         EXPECT_TRUE((*engine)->submit({.prompt = {3, 140, 3, 5, 6, 7, 8, 9, 10}, .maxNewTokens = 9}).ok());
-    if (withWrong)
+      }
+    if (withWrong) {
       EXPECT_THAT(failure, testing::AllOf(HasSubstr("3: "), HasSubstr("4: "),
                                           HasSubstr("embed embedding, at position 1, column 3 (nan)")));
+    }
     tokens.erase(3), tokens.erase(4);
     return tokens;
   };
