@@ -12,6 +12,9 @@
 #include "runtime/plan/PlanVerifier.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/serve/engine/Engine.h"
+#ifndef HEADRACE_EMULATED_TESTS
+#include "runtime/serve/fleet/KvHandover.h"
+#endif
 #include "tests/conformance/DevicesUnderTest.h"
 #include "tests/conformance/TailPlans.h"
 #include "tests/support/WrongWeights.h"
@@ -160,6 +163,58 @@ INSTANTIATE_TEST_SUITE_P(Devices, Cycles, testing::ValuesIn(devicesWithData()),
                          [](const auto &info) { return std::string(info.param.name); });
 
 #ifndef HEADRACE_EMULATED_TESTS
+// Prefilled on one instance and decoded on another in the middle of its cycle, while that one has requests of its own:
+// what either had in slots alone is at home before blocks are read or written.
+TEST(CyclesOnTheHost, AHandOverTakesWhatIsInSlotsAndLosesNothing) {
+  const serve::GenerateRequest request = requestOf();
+  const auto options = [] { return TinyPlanOptions{.spec = tinyLlama(4)}; };
+  const auto expected = Loaded(tinyPlan(options()), host::makeHostDevice({.unpaced = true})).tokens(request);
+  for (const Form &form : kForms) {
+    SCOPED_TRACE(testing::Message() << nameOf(form.how) << " " << form.resident);
+    const auto loaded = [&] {
+      return Loaded(tailPlan(options(), form.resident, 3, form.how, goingRound(3, form.how)),
+                    host::makeHostDevice({.unpaced = true}));
+    };
+    Loaded left = loaded(), right = loaded();
+    std::map<size_t, std::vector<int32_t>> tokens; // by sampling seed, which is the request's
+    std::map<uint64_t, size_t> leftOf, rightOf;
+    const auto made = [&](Runtime &runtime, std::map<uint64_t, size_t> &of) {
+      serve::EngineOptions engineOptions{.watermark = 0, .depth = 1};
+      engineOptions.onToken = [&](const serve::EngineToken &token) {
+        tokens[of.at(token.request)].push_back(token.token);
+      };
+      return *serve::Engine::create(runtime, std::move(engineOptions));
+    };
+    const auto of = [&](size_t s, int64_t newTokens) {
+      serve::Sampling sampling = request.sampling;
+      sampling.seed += s;
+      return serve::EngineRequest{
+          .prompt = request.prompts[s], .maxNewTokens = newTokens, .sampling = sampling, .keepBlocks = newTokens == 1};
+    };
+    const auto prefill = made(*left.runtime, leftOf), decode = made(*right.runtime, rightOf);
+    leftOf = {{1, 0}, {2, 1}}, rightOf = {{1, 2}, {2, 0}, {3, 1}};
+    ASSERT_EQ(*decode->submit(of(2, kNewTokens)), 1u); // its own
+    for (int i = 0; i < 5; ++i)
+      ASSERT_TRUE(*decode->step());
+    for (size_t s = 0; s < 2; ++s)
+      ASSERT_EQ(*prefill->submit(of(s, 1)), s + 1);
+    while (*prefill->launch({}))
+      ASSERT_TRUE(prefill->read().ok());
+    serve::KvHandover handover;
+    for (size_t s = 0; s < 2; ++s) {
+      ASSERT_EQ(*decode->submitPrefilled(of(s, kNewTokens), tokens[s].at(0)), s + 2);
+      const absl::Status moved =
+          handover.move(*left.runtime, prefill->blocksOf(s + 1), *right.runtime, decode->blocksOf(s + 2));
+      ASSERT_TRUE(moved.ok()) << moved;
+      ASSERT_TRUE(*decode->step());
+    }
+    while (*decode->step()) {
+    }
+    for (size_t s = 0; s < 3; ++s)
+      EXPECT_EQ(tokens[s], expected[s]) << s;
+  }
+}
+
 // A request whose numbers are wrong is looked into with an iteration of its own, in the middle of the cycle: the
 // others' rows, which are only in slots then, stay.
 TEST(CyclesOnTheHost, ARequestThatFailsTakesNothingOfTheOthers) {
