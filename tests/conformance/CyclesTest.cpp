@@ -16,6 +16,7 @@
 #include "runtime/serve/fleet/KvHandover.h"
 #endif
 #include "tests/conformance/DevicesUnderTest.h"
+#include "tests/conformance/ShadowKv.h"
 #include "tests/conformance/TailPlans.h"
 #include "tests/support/WrongWeights.h"
 
@@ -96,7 +97,8 @@ TEST_P(Cycles, GoRoundWithTheTokensOfAResidentCache) {
       if (!longRun() && (places + static_cast<uint32_t>(&form - kForms)) % 6 != 0)
         continue;
 #endif
-      Loaded loaded(round(places, form), GetParam().make());
+      const auto shadow = std::make_shared<ShadowKv>(GetParam().make());
+      Loaded loaded(round(places, form), shadow);
       ASSERT_EQ(loaded.plan.schedules[0].period, places);
       ASSERT_EQ(loaded.tokens(requestOf()), expected(places + 1));
       const bool entersEmpty = loaded.plan.schedules[0].entryState == 0;
@@ -106,6 +108,7 @@ TEST_P(Cycles, GoRoundWithTheTokensOfAResidentCache) {
       EXPECT_EQ(loaded.runtime->transitionsRun(), entersEmpty ? 0u : 1u);
       EXPECT_GT(loaded.runtime->launched(), first);
       EXPECT_GT(loaded.device->counters().d2hBytes, 0u);
+      EXPECT_EQ(shadow->found(), "");
     }
 }
 
