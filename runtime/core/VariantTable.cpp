@@ -13,11 +13,11 @@ namespace {
 // What the variants of a cycle's phases have in common: its schedules', then the bucket.
 using CycleKey = std::array<int64_t, 10>;
 CycleKey cycleKey(const plan::Schedule &schedule, const plan::Variant &variant) {
-  return {schedule.placement,     static_cast<int64_t>(schedule.iterationClass),
-          schedule.kvBlocks,      schedule.maxTokens,
-          schedule.maxSequences,  schedule.maxContext,
-          schedule.period,        variant.newTokens,
-          variant.sequences,      variant.context};
+  return {schedule.placement,    static_cast<int64_t>(schedule.iterationClass),
+          schedule.kvBlocks,     schedule.maxTokens,
+          schedule.maxSequences, schedule.maxContext,
+          schedule.period,       variant.newTokens,
+          variant.sequences,     variant.context};
 }
 
 struct Cycle {
