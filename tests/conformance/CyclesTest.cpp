@@ -170,6 +170,51 @@ TEST_P(Cycles, AFlushAtAnyEdgeLosesNothing) {
   EXPECT_GT(flushed, 0u);
 }
 
+// Between a cycle of two with nothing on the device and one with five blocks there, in the middle of both: every change
+// starts with what slots hold, and dirty states go by their flush.
+TEST_P(Cycles, PlacementsChangeInTheMiddleOfThem) {
+  for (const WriteBack none : {WriteBack::All, WriteBack::Dirty, WriteBack::Mirror})
+    for (const WriteBack five : {WriteBack::Dirty, WriteBack::All, WriteBack::Mirror}) {
+      SCOPED_TRACE(testing::Message() << nameOf(none) << ", then " << nameOf(five));
+#ifdef HEADRACE_EMULATED_TESTS
+      if (std::getenv("HEADRACE_LONG") == nullptr && (none != WriteBack::All || five != WriteBack::Dirty))
+        continue;
+#endif
+      Loaded loaded(tailPlan(options(3), {tailsOf(0, 2, none, goingRound(2, none)),
+                                          tailsOf(5, 2, five, plan::test::rotating(five))}),
+                    GetParam().make());
+      std::vector<std::vector<int32_t>> tokens(3);
+      int iteration = 0;
+      uint64_t changes = 0;
+      serve::EngineOptions engineOptions{.watermark = 0};
+      engineOptions.onToken = [&](const serve::EngineToken &token) {
+        tokens[token.request - 1].push_back(token.token);
+      };
+      engineOptions.placementOf = [&](const serve::ComposedIteration &) {
+        const uint32_t placement = iteration++ / 3 % 2 == 0 ? 0 : 1; // three iterations each, one more than go round
+        changes += placement != loaded.runtime->placement();
+        return placement;
+      };
+      auto engine = serve::Engine::create(*loaded.runtime, std::move(engineOptions));
+      ASSERT_TRUE(engine.ok()) << engine.status();
+      const serve::GenerateRequest request = requestOf();
+      for (size_t s = 0; s < 3; ++s) {
+        serve::Sampling sampling = request.sampling;
+        sampling.seed += s;
+        ASSERT_TRUE(
+            (*engine)->submit({.prompt = request.prompts[s], .maxNewTokens = kNewTokens, .sampling = sampling}).ok());
+      }
+      for (;;) {
+        const absl::StatusOr<bool> more = (*engine)->step();
+        ASSERT_TRUE(more.ok()) << more.status();
+        if (!*more)
+          break;
+      }
+      EXPECT_EQ(tokens, expected(3));
+      EXPECT_GT(changes, 0u);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, Cycles, testing::ValuesIn(devicesWithData()),
                          [](const auto &info) { return std::string(info.param.name); });
 
