@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where a block of a layer's cache lies between iterations: what hand-over and swapping ask. kernels/KvSegments.h says
-// it to the kernels.
+// it to the kernels. While a state is dirty (DirtyStates.h) the home of a block of a tail may be behind what a slot has
+// of it: Runtime::flushKv() comes first.
 #pragma once
 
 #include <cstdint>
