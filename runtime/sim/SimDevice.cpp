@@ -35,9 +35,13 @@ public:
 
   // Made anew where a price or a size is not that of the launch before. `meta`: of an iteration.
   const Timeline &timeline(const core::InUse &inUse, const kernels::IterationMeta *meta) {
+<<<<<<< HEAD
     bool changed = prices_ != nullptr && prices_->price(rowsOf(*meta, prices_->firstHomeSlot()));
     changed |= besides_;
     besides_ = false;
+=======
+    bool changed = prices_ != nullptr && prices_->price(rowsOf(*meta, prices_->homeSlots()));
+>>>>>>> 75276fb4a0507898e6be4d0db58b3f58cbaccdbd
     if (changed && addsUp_) { // one lane: a step follows the other
       timeline_.iterationNs = prices_->sumNs();
       timeline_.publishNs = prices_->publishNs();
