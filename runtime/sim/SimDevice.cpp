@@ -35,13 +35,9 @@ public:
 
   // Made anew where a price or a size is not that of the launch before. `meta`: of an iteration.
   const Timeline &timeline(const core::InUse &inUse, const kernels::IterationMeta *meta) {
-<<<<<<< HEAD
-    bool changed = prices_ != nullptr && prices_->price(rowsOf(*meta, prices_->firstHomeSlot()));
+    bool changed = prices_ != nullptr && prices_->price(rowsOf(*meta, prices_->homeSlots()));
     changed |= besides_;
     besides_ = false;
-=======
-    bool changed = prices_ != nullptr && prices_->price(rowsOf(*meta, prices_->homeSlots()));
->>>>>>> 75276fb4a0507898e6be4d0db58b3f58cbaccdbd
     if (changed && addsUp_) { // one lane: a step follows the other
       timeline_.iterationNs = prices_->sumNs();
       timeline_.publishNs = prices_->publishNs();
@@ -59,7 +55,7 @@ public:
   const Timeline &timeline(const core::InUse &inUse, const kernels::IterationMeta *meta, BesideCopies &beside,
                            int64_t startNs) {
     if (prices_ != nullptr) {
-      prices_->price(rowsOf(*meta, prices_->firstHomeSlot()));
+      prices_->price(rowsOf(*meta, prices_->homeSlots()));
       prices_->writeTo(absl::MakeSpan(durationsNs_));
     }
     setSizes(inUse);
