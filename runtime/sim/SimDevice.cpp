@@ -55,7 +55,7 @@ public:
   const Timeline &timeline(const core::InUse &inUse, const kernels::IterationMeta *meta, BesideCopies &beside,
                            int64_t startNs) {
     if (prices_ != nullptr) {
-      prices_->price(rowsOf(*meta, prices_->firstHomeSlot()));
+      prices_->price(rowsOf(*meta, prices_->homeSlots()));
       prices_->writeTo(absl::MakeSpan(durationsNs_));
     }
     setSizes(inUse);
