@@ -143,7 +143,8 @@ TEST_P(Cycles, AFlushAtAnyEdgeLosesNothing) {
   for (size_t s = 0; s < 3; ++s) {
     serve::Sampling sampling = request.sampling;
     sampling.seed += s;
-    ASSERT_TRUE((*engine)->submit({.prompt = request.prompts[s], .maxNewTokens = kNewTokens, .sampling = sampling}).ok());
+    ASSERT_TRUE(
+        (*engine)->submit({.prompt = request.prompts[s], .maxNewTokens = kNewTokens, .sampling = sampling}).ok());
   }
   uint64_t flushed = 0;
   for (int i = 0; *(*engine)->step(); ++i)
@@ -200,6 +201,8 @@ TEST(CyclesOnTheHost, AHandOverTakesWhatIsInSlotsAndLosesNothing) {
       ASSERT_EQ(*prefill->submit(of(s, 1)), s + 1);
     while (*prefill->launch({}))
       ASSERT_TRUE(prefill->read().ok());
+    for (core::Runtime *runtime : {left.runtime.get(), right.runtime.get()})
+      ASSERT_TRUE(serve::KvHandover::reserve(*runtime).ok());
     serve::KvHandover handover;
     for (size_t s = 0; s < 2; ++s) {
       ASSERT_EQ(*decode->submitPrefilled(of(s, kNewTokens), tokens[s].at(0)), s + 2);
@@ -218,8 +221,8 @@ TEST(CyclesOnTheHost, AHandOverTakesWhatIsInSlotsAndLosesNothing) {
 // A request whose numbers are wrong is looked into with an iteration of its own, in the middle of the cycle: the
 // others' rows, which are only in slots then, stay.
 TEST(CyclesOnTheHost, ARequestThatFailsTakesNothingOfTheOthers) {
-  const WrongWeights weights(1, {{"embedding", model::TensorRole::TokenTable, 140, 3,
-                                  std::numeric_limits<float>::quiet_NaN()}});
+  const WrongWeights weights(
+      1, {{"embedding", model::TensorRole::TokenTable, 140, 3, std::numeric_limits<float>::quiet_NaN()}});
   const auto run = [&](plan::Plan plan, bool withWrong) {
     Loaded loaded(std::move(plan), host::makeHostDevice({.unpaced = true}), &weights);
     std::map<uint64_t, std::vector<int32_t>> tokens;
@@ -248,7 +251,8 @@ TEST(CyclesOnTheHost, ARequestThatFailsTakesNothingOfTheOthers) {
   const auto expected = run(tinyPlan({.spec = tinyLlama(4)}), false);
   ASSERT_EQ(expected.at(1).size(), 24u);
   for (const Form &form : kForms) {
-    EXPECT_EQ(run(tailPlan({.spec = tinyLlama(4)}, form.resident, 3, form.how, goingRound(3, form.how)), true), expected)
+    EXPECT_EQ(run(tailPlan({.spec = tinyLlama(4)}, form.resident, 3, form.how, goingRound(3, form.how)), true),
+              expected)
         << nameOf(form.how) << " " << form.resident;
   }
 }

@@ -101,8 +101,8 @@ TEST(Contention, ATransitionComesBeforeAnIterationOfTheOtherPlacement) {
   EXPECT_EQ(timeAtRate(t, 1), 10 * kSecond + 3 + 6 * kSecond);
   // To neighbours: an iteration of 3 s or more, with 10 bytes and 6 or 2 more. A window of 5 s touches 3.
   EXPECT_EQ(t.shortestNs, 3 * kSecond);
-  EXPECT_EQ(mostBytesIn(5 * kSecond, t), 48);
-  EXPECT_EQ(mostBytesIn(5 * kSecond, transitionOf(t, b, {1, 0})), 3 * 17);
+  EXPECT_EQ(mostBytesIn(5 * kSecond, t).h2d, 48);
+  EXPECT_EQ(mostBytesIn(5 * kSecond, transitionOf(t, b, {1, 0})).h2d, 3 * 17);
   // Memory for both sides; freed, and tokens made, only what either does.
   b.deviceBytes = 9, b.freedBytes = 3, b.tokens = 5;
   BusPlacement a9 = a;
@@ -123,11 +123,11 @@ TEST(Contention, BytesThatNothingHidesTakeTheirTime) {
   p.exposedBytes = 4;
   EXPECT_EQ(timeAtRate(p, 2), 7 * kSecond); // 4 + 4 / 2 + (6 / 2 - 2)
   // A window of 8 s touches 3 iterations of 4 s or more: 3 x (6 + 4), and once what the first stage copies.
-  EXPECT_EQ(mostBytesIn(8 * kSecond, p), 30);
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p).h2d, 30);
   p.first = {0, 5, 0, 2};
-  EXPECT_EQ(mostBytesIn(8 * kSecond, p), 37);
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p).h2d, 37);
   p.linkBytes = p.exposedBytes = 0;
-  EXPECT_EQ(mostBytesIn(8 * kSecond, p), 7); // and never again
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p).h2d, 7); // and never again
   EXPECT_TRUE(copies(p));
 }
 
@@ -204,7 +204,7 @@ TEST(Contention, APairIsNotItsOwnNeighbour) {
   EXPECT_DOUBLE_EQ(contendedNs(bus, loads, {0, 0})[0], (4 + 2 / 3.0) * kSecond);
   EXPECT_EQ(contendedNs(bus, loads, {0, 0})[1], 4 * kSecond);
   // The transition runs while the prompts do: 14 bytes beside at least 6.
-  EXPECT_EQ(mostBytesBeside(loads[1], Stage::First, loads[0], six()), 6 * 6);
+  EXPECT_EQ(mostBytesBeside(loads[1], Stage::First, loads[0], six()).h2d, 6 * 6);
   // A third device has both beside it, and both have it: 1.5 bytes/s, 6 s, or 6 bytes each.
   loads.push_back({2, 20 * kSecond, {six()}});
   EXPECT_EQ(contendedNs(bus, loads, {0, 0, 0})[2], 8 * kSecond);
