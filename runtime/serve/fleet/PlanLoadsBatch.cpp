@@ -35,7 +35,7 @@ PlanLoads::Edge PlanLoads::edgeBefore(const Use &use, uint32_t index, uint32_t v
 
 // The longest gap(u, v) alone on the bus, with `variants` those that hold all sequences.
 double PlanLoads::soloNs(const Use &use, uint32_t index, const std::vector<uint32_t> &variants) const {
-  const auto predicted = [&](uint32_t v) { return static_cast<double>(plan_.variants[v].predictedNs); };
+  const auto predicted = [&](uint32_t v) { return static_cast<double>(variants_.chosenByNs(v)); };
   double longest = 0;
   for (const uint32_t before : variants_.of(index)) {
     double most = 0; // that the one taken takes, with the transition before it
@@ -44,7 +44,7 @@ double PlanLoads::soloNs(const Use &use, uint32_t index, const std::vector<uint3
         most = std::max(most, predicted(v) + nsOf(path(exitOf(before), entryOf(v), use.end)));
     for (const uint32_t taken : variants_.of(index)) {
       const TransitionCost way = path(exitOf(before), entryOf(taken), use.end);
-      if (!way.possible || predicted(taken) > most)
+      if (!way.possible || predicted(taken) > most || goesOnElsewhere(before, taken))
         continue;
       const uint64_t own = use.loads[before].tailNs + use.loads[taken].headNs;
       longest = std::max(longest, static_cast<double>(plan::slowestNs(own, permille_[index])) + nsOf(way));

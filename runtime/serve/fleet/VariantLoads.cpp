@@ -79,9 +79,14 @@ VariantLoads::VariantLoads(const plan::Plan &plan)
   for (uint32_t v = 0; v < plan.variants.size(); ++v)
     of_[plan.variants[v].placement].push_back(v);
   for (std::vector<uint32_t> &of : of_)
-    std::stable_sort(of.begin(), of.end(), [&](uint32_t a, uint32_t b) {
-      return plan.variants[a].predictedNs < plan.variants[b].predictedNs;
-    });
+    std::stable_sort(of.begin(), of.end(), [&](uint32_t a, uint32_t b) { return chosenByNs(a) < chosenByNs(b); });
+}
+
+uint64_t VariantLoads::chosenByNs(uint32_t variant) const {
+  uint64_t ns = 0;
+  for (const uint32_t phase : phases_[variant])
+    ns += plan_.variants[phase].predictedNs;
+  return ns / phases_[variant].size();
 }
 
 const VariantLoads::Loads &VariantLoads::with(int64_t kvBlocks) const {

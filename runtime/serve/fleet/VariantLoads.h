@@ -59,6 +59,8 @@ public:
   plan::LinkBytes transitionBytes(uint32_t transition, int64_t kvBlocks) const;
   // The variants of the same bucket and KV blocks, this one among them: several where it is of a cycle.
   const std::vector<uint32_t> &phasesOf(uint32_t variant) const { return phases_[variant]; }
+  // What the runtime chooses by (core::VariantTable): the plan's time, of a cycle the mean of its phases.
+  uint64_t chosenByNs(uint32_t variant) const;
 
   // What a direction has of its rate while both are at work, at most 1.
   double bothShare() const { return bothShare_; }

@@ -131,6 +131,86 @@ TEST(Contention, BytesThatNothingHidesTakeTheirTime) {
   EXPECT_TRUE(copies(p));
 }
 
+// Six, and 3 bytes back.
+BusPlacement sixAndBack() {
+  BusPlacement p = six();
+  p.d2hBytes = 3;
+  return p;
+}
+
+TEST(Contention, CopiesToTheHostTakeTheirTimeAtTheirRate) {
+  // 4 + (6 / 3 + 3 / 1 - 2), and what nothing hides: 2 / 1.
+  BusPlacement p = sixAndBack();
+  EXPECT_EQ(timeAtRate(p, {3, 1}), 7 * kSecond);
+  p.exposedD2hBytes = 2;
+  EXPECT_EQ(timeAtRate(p, {3, 1}), 9 * kSecond);
+  EXPECT_EQ(timeAtRate(p, 3), 4 * kSecond); // nothing is said of that direction: it limits nothing
+  // Alone, on a link of 3 and 2 bytes/s: 4 + 2 / 2 + (6 / 3 + 3 / 2 - 2). Where the link has 3/4 of each for both at
+  // once, 2.25 and 1.5.
+  Bus bus{9, {3}};
+  bus.d2hLinks = {2};
+  EXPECT_EQ(aloneNs(bus, 0, p), 6.5 * kSecond);
+  bus.bothShares = {0.75};
+  EXPECT_NEAR(aloneNs(bus, 0, p), (4 + 2 / 1.5 + 6 / 2.25 + 3 / 1.5 - 2) * kSecond, 1);
+  EXPECT_EQ(aloneNs(bus, 0, six()), 4 * kSecond); // what copies in one direction has all of that
+  EXPECT_EQ(stageBytes(stageOf(p, Stage::Iteration)).d2h, 5u);
+  EXPECT_EQ(movedBytes(p), 11u);
+  EXPECT_TRUE(copies(p, Direction::DeviceToHost));
+  EXPECT_FALSE(copies(six(), Direction::DeviceToHost));
+  // A plan's time, extended to lower rates of both directions: 30 s at 10 and 5 bytes/s, 100 bytes and 10.
+  const BusPlacement of = planPlacement(25 * kSecond, {100, 10}, 30 * kSecond, {10, 5});
+  EXPECT_DOUBLE_EQ(timeAtRate(of, {10, 5}), 30 * kSecond);
+  EXPECT_DOUBLE_EQ(timeAtRate(of, {5, 2}), (30 + 10 + 3) * kSecond);
+}
+
+TEST(Contention, FairRatesAreThoseOfBothDirections) {
+  // The bus has 24, 10 back, 26 together.
+  Bus bus{24, {16, 16, 16}, 10, 26};
+  bus.d2hLinks = {16, 16, 16};
+  FairRates rates(bus);
+  EXPECT_EQ(rates.of({0b011, 0}, 0).h2d, 12);
+  EXPECT_EQ(rates.of({0b011, 0}, 0).d2h, 16); // it is not counted with those: what its link has
+  // Four copies of 26 would have 6.5 each; two back have 5 of 10, the others 8 of what is left.
+  EXPECT_EQ(rates.of({0b011, 0b011}, 0).h2d, 8);
+  EXPECT_EQ(rates.of({0b011, 0b011}, 0).d2h, 5);
+  // Of the link of device 0 half is left of each direction while both copy: 8 and 8. Others have all of theirs.
+  bus.bothShares = {0.5, 1, 1};
+  EXPECT_EQ(FairRates(bus).of({0b001, 0b001}, 0).h2d, 8);
+  EXPECT_EQ(FairRates(bus).of({0b001, 0b001}, 0).d2h, 8);
+  EXPECT_EQ(FairRates(bus).of({0b001, 0}, 0).h2d, 16);
+}
+
+TEST(Contention, CopiesLoseToThoseOfTheirDirectionAndToWhatBothShare) {
+  const OwnBytes own{6, 0, false}, bothWays{6, 3, true};
+  // Directions apart: 4 of 6 bytes, at 2 bytes/s.
+  EXPECT_EQ(lostNs({2, {}}, own, {4, 100}), 2 * kSecond);
+  EXPECT_EQ(lostNs({2, {}, 1}, bothWays, {4, 100}), (2 + 3) * kSecond); // and 3 at 1 byte/s
+  // 2 bytes/s for both together: 4 to the device and 6 of those back.
+  EXPECT_EQ(lostNs({2, {}, 2, 2}, own, {4, 100}), (2 + 3) * kSecond);
+  // Own copies may have half of 4 of it: 4 + 6 at 2 bytes/s, 3 + 3 of those back.
+  EXPECT_EQ(lostNs({4, {}, 4, 4}, bothWays, {4, 100}), (2 + 3 + 1.5 + 1.5) * kSecond);
+  EXPECT_EQ(lostNs({2, {}, 2, 2}, own, {}), 0);
+}
+
+// What is handed over beside iterations is on the bus once, and nothing of its own device's time.
+TEST(Contention, WhatIsCopiedBesideIterationsCountsOnceToOthers) {
+  BusPlacement p = six();
+  p.besideBytes = 5;
+  p.besideD2hBytes = 7;
+  // A window of 8 s touches 3 iterations of 4 s or more.
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p).h2d, 3 * 6 + 5);
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p).d2h, 7);
+  EXPECT_EQ(timeAtRate(p, {3, 1}), 4 * kSecond);
+  EXPECT_EQ(transitionOf(six(), p, {10, 3}).besideBytes, 5u);
+  BusPlacement back = six();
+  back.d2hBytes = 1;
+  EXPECT_TRUE(ownBytes(back, Stage::Iteration).bothWays);
+  back.linkBytes = 0;
+  EXPECT_FALSE(ownBytes(back, Stage::Iteration).bothWays);
+  back.besideBytes = 5;
+  EXPECT_TRUE(ownBytes(back, Stage::Iteration).bothWays);
+}
+
 TEST(Contention, AFirstStageHasItsOwnObjective) {
   // 12 bytes of KV cache at 3 bytes/s: 4 s alone; 8 s at half the bus, or 4 + 6 / 3 beside 6 bytes that the neighbour,
   // which prefills, moves once.
