@@ -28,6 +28,7 @@ public:
 
   uint64_t blockBytes() const { return block_; }
   int64_t blocks() const { return blocks_; } // that the placement has, the scratch block included
+  int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
   // Of a block below blocks().
   KvPlaces of(int64_t layer, int64_t block) const;
 

@@ -256,6 +256,8 @@ TEST(CyclesOnTheHost, AHandOverTakesWhatIsInSlotsAndLosesNothing) {
       ASSERT_EQ(*prefill->submit(of(s, 1)), s + 1);
     while (*prefill->launch({}))
       ASSERT_TRUE(prefill->read().ok());
+    for (core::Runtime *runtime : {left.runtime.get(), right.runtime.get()})
+      ASSERT_TRUE(serve::KvHandover::reserve(*runtime).ok());
     serve::KvHandover handover;
     for (size_t s = 0; s < 2; ++s) {
       ASSERT_EQ(*decode->submitPrefilled(of(s, kNewTokens), tokens[s].at(0)), s + 2);
