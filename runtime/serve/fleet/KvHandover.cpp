@@ -139,8 +139,8 @@ absl::Status KvHandover::begin(core::Runtime &from, absl::Span<const int32_t> fr
   to_ = &to;
   fromBlocks_.assign(fromBlocks.begin(), fromBlocks.end());
   toBlocks_.assign(toBlocks.begin(), toBlocks.end());
-  source_.assign(1, core::KvLayout(from.plan(), from.placement()));
-  target_.clear();
+  source_.make(from.plan());
+  target_.make(to.plan());
   slotBytes_ = std::min(slotBytesOf(from.plan()), slotBytesOf(to.plan()));
   byBlock_ = liesByBlock(from.plan()) && liesByBlock(to.plan());
   sent_ = brought_ = ended_ = 0;
@@ -154,7 +154,18 @@ absl::Status KvHandover::begin(core::Runtime &from, absl::Span<const int32_t> fr
       bytes += unit(end).bytes;
     portions_.push_back({first, end});
   }
+  for (const Portion &portion : portions_)
+    copies_.reserve(portion.end - portion.first);
   return absl::OkStatus();
+}
+
+void KvHandover::Layouts::make(const plan::Plan &made) {
+  if (plan == &made)
+    return;
+  plan = &made;
+  of.clear();
+  for (uint32_t p = 0; p < made.placements.size(); ++p)
+    of.emplace_back(made, p);
 }
 
 // Joins the copy before it where they follow each other on both sides.
@@ -173,9 +184,10 @@ absl::Status KvHandover::sendOut(Portion &portion) {
   copies_.clear();
   uint64_t at = slotOf(portion);
   const uint64_t ids = idsOf(*from_);
+  const core::KvLayout &from = source_.of[from_->placement()];
   for (uint64_t u = portion.first; u < portion.end; ++u) {
     const Unit one = unit(u);
-    const core::KvPlaces place = placeOf(source_.front(), ids, one, fromBlocks_[one.index]);
+    const core::KvPlaces place = placeOf(from, ids, one, fromBlocks_[one.index]);
     if (place.space == plan::Space::Device)
       addCopy(false, place.address, at, one.bytes);
     at += one.bytes;
@@ -189,15 +201,14 @@ absl::Status KvHandover::sendOut(Portion &portion) {
 }
 
 absl::Status KvHandover::bringIn(Portion &portion) {
-  if (target_.empty())
-    target_.emplace_back(to_->plan(), to_->placement());
+  const core::KvLayout &from = source_.of[from_->placement()], &to = target_.of[to_->placement()];
   copies_.clear();
   uint64_t at = slotOf(portion);
   const uint64_t fromIds = idsOf(*from_), toIds = idsOf(*to_);
   for (uint64_t u = portion.first; u < portion.end; ++u) {
     const Unit one = unit(u);
-    const core::KvPlaces source = placeOf(source_.front(), fromIds, one, fromBlocks_[one.index]);
-    const core::KvPlaces target = placeOf(target_.front(), toIds, one, toBlocks_[one.index]);
+    const core::KvPlaces source = placeOf(from, fromIds, one, fromBlocks_[one.index]);
+    const core::KvPlaces target = placeOf(to, toIds, one, toBlocks_[one.index]);
     const bool onDevice = target.space == plan::Space::Device;
     if (onDevice)
       addCopy(true, target.address, at, one.bytes);

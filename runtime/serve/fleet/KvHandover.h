@@ -51,8 +51,9 @@ public:
 
   // Begins to hand over what `fromBlocks` hold in every layer, and which tokens that is of, into `toBlocks`, one for
   // one. The sender writes home what is only in its slots; its blocks stay as they are, and launches that it makes
-  // meanwhile leave them alone. Allocates where there is more of them than ever before. InvalidArgument if the lists
-  // differ in length or name a block outside a cache; FailedPrecondition while one is under way.
+  // meanwhile leave them alone. Allocates where there is more of them than ever before, or another sender; what follows
+  // allocates where more is written to homes on the host than ever before. InvalidArgument if the lists differ in
+  // length or name a block outside a cache; FailedPrecondition while one is under way.
   absl::Status begin(core::Runtime &from, absl::Span<const int32_t> fromBlocks, core::Runtime &to,
                      absl::Span<const int32_t> toBlocks);
   // Does what can be done without waiting. True: finish() may follow. Nothing comes in while it is not to be brought.
@@ -99,7 +100,12 @@ private:
   core::Runtime *from_ = nullptr, *to_ = nullptr; // null: none is under way
   const core::Runtime *failed_ = nullptr;
   std::vector<int32_t> fromBlocks_, toBlocks_;
-  std::vector<core::KvLayout> source_, target_; // of the sender's placement, of each of the receiver's
+  struct Layouts { // of every placement of a plan
+    const plan::Plan *plan = nullptr;
+    std::vector<core::KvLayout> of;
+    void make(const plan::Plan &made);
+  };
+  Layouts source_, target_;
   uint64_t slotBytes_ = 0;
   bool byBlock_ = false; // units of a block follow each other, else those of a layer
   std::vector<Portion> portions_;
