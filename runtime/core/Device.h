@@ -23,6 +23,7 @@
 #include "absl/types/span.h"
 #include "kernels/IterationMeta.h"
 #include "kernels/Types.h"
+#include "runtime/core/BesideCopies.h"
 #include "runtime/core/InUse.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/Plan.h"
@@ -56,7 +57,7 @@ struct DeviceCounters {
   uint64_t peakDeviceBytes = 0; // of the arena: what open() took
   uint64_t hostBytes = 0;       // pinned slab
   uint64_t graphBytes = 0;      // device memory that graphs took beside the arena; 0 where they take none
-  uint64_t sizesSet = 0;        // of copies in graphs, since they had changed; 0 where graphs hold no sizes
+  uint64_t sizesSet = 0;        // of copies in graphs, or their starts, that had changed; 0 where graphs hold none
 };
 
 // The first number that is not finite of what a step wrote.
@@ -108,7 +109,7 @@ public:
   virtual kernels::IterationMeta *meta() = 0;
   // Appends a launch; returns without waiting for it to run. A variant's launch numbers its iteration (from 1, into
   // IterationMeta::iteration) and takes the staging copy; a transition's does neither. Resizable copies copy what is in
-  // use, as far as the device can: an interleaved one of a CUDA graph always copies all.
+  // use, or was written, as far as the device can: an interleaved one of a CUDA graph always copies all.
   virtual absl::Status launch(Graph &graph, const InUse &inUse = {}) = 0;
 
   // Waits until the tokens of launch number `iteration` (counting from 1; transitions are not counted) can be read, and
@@ -117,11 +118,36 @@ public:
   virtual absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) = 0;
   // When tokens that were awaited became visible, on the device's clock; -1 for tokens that are gone.
   virtual int64_t tokensVisibleNs(uint64_t iteration) const = 0;
-  virtual absl::Status drain() = 0; // all launches have ended
+  virtual absl::Status drain() = 0; // all launches have ended, and all copies beside them
+
+  // Copies beside launches (BesideCopies.h): between blocks on the device and swap memory, pinned host memory beside
+  // the slab. They share the link with the copies of launches, a chunk of each in turn, and what they have moved counts
+  // as theirs does. Swap memory is taken once open() has, and given up with 0, or by the next open(): whatever is under
+  // way ends first. ResourceExhausted naming the number where there is less; FailedPrecondition before open().
+  virtual absl::Status reserveSwap(uint64_t /*bytes*/) {
+    return absl::UnimplementedError("the device has no copies beside launches");
+  }
+  virtual absl::Span<std::byte> swapMemory() { return {}; } // empty where the device holds no data
+  // Starts copies once all launches made so far have ended; launches made from now on may run beside them, and must not
+  // touch these bytes. Those of one direction run in the order asked for; the two directions run beside each other, so
+  // what was copied out is brought back once that has ended. Returns a ticket, from 1 since open(). Refusals:
+  // checkCopies(). Allocates only while more is under way than ever before.
+  virtual absl::StatusOr<uint64_t> copyBeside(absl::Span<const BlockCopy> /*copies*/) {
+    return absl::UnimplementedError("the device has no copies beside launches");
+  }
+  // Whether all of a ticket has ended, without waiting. FailedPrecondition for one that was not given.
+  virtual absl::StatusOr<bool> copied(uint64_t /*ticket*/) {
+    return absl::UnimplementedError("the device has no copies beside launches");
+  }
+  virtual absl::Status awaitCopied(uint64_t /*ticket*/) {
+    return absl::UnimplementedError("the device has no copies beside launches");
+  }
 
   // Once all launches have ended: runs a variant over what meta() holds, one step at a time on the caller's thread, up
-  // to the first that writes a number which is not finite; none if all are. No launch, and nothing is published; the
-  // variant's entry state must be there, and its exit state is left behind; copies are of launch()'s sizes.
+  // to the first that writes a number which is not finite; none if all are. A variant that keeps homes on the host
+  // current with copies (writesBack(), DirtyStates.h) runs to its end all the same, as what it appends would be lost.
+  // No launch, and nothing is published; the variant's entry state must be there, and its exit state is left behind;
+  // copies are launch()'s.
   // Unimplemented on devices that cannot look.
   virtual absl::StatusOr<std::optional<WrongNumber>> findWrongNumber(uint32_t /*variant*/,
                                                                      const InUse & /*inUse*/ = {}) {

@@ -3,12 +3,45 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <tuple>
 
+#include "runtime/plan/Cycles.h"
+
 namespace headrace::core {
+namespace {
+
+// The variants of a cycle's phases for one bucket.
+using BucketOfCycle = std::tuple<plan::CycleKey, int64_t, int64_t, int64_t>;
+BucketOfCycle bucketOfCycle(const plan::Schedule &schedule, const plan::Variant &variant) {
+  return {plan::cycleOf(schedule), variant.newTokens, variant.sequences, variant.context};
+}
+
+struct Cycle {
+  uint64_t ns = 0, phases = 0; // the sum
+  TransitionPaths::Config lowestEntry = plan::kNone;
+};
+
+// Of every variant whose schedule is one of several phases.
+std::map<BucketOfCycle, Cycle> cyclesOf(const plan::Plan &plan, const TransitionPaths &paths) {
+  std::map<BucketOfCycle, Cycle> cycles;
+  for (const plan::Variant &variant : plan.variants) {
+    const plan::Schedule &schedule = plan.schedules[variant.schedule];
+    if (schedule.period == 1)
+      continue;
+    Cycle &cycle = cycles[bucketOfCycle(schedule, variant)];
+    cycle.ns += variant.predictedNs;
+    ++cycle.phases;
+    cycle.lowestEntry = std::min(cycle.lowestEntry, paths.config(schedule.placement, schedule.entryState));
+  }
+  return cycles;
+}
+
+} // namespace
 
 VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths, const std::vector<bool> &built) {
   placements_.resize(plan.placements.size());
+  const std::map<BucketOfCycle, Cycle> cycles = cyclesOf(plan, paths);
   for (uint32_t i = 0; i < plan.variants.size(); ++i) {
     if (!built[i])
       continue;
@@ -22,12 +55,19 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
         std::find_if(of.groups.begin(), of.groups.end(), [&](const Group &other) { return other.entry == entry; });
     if (group == of.groups.end())
       group = of.groups.insert(group, {entry, {}});
+    uint64_t ns = variant.predictedNs;
+    TransitionPaths::Config inCycle = plan::kNone;
+    if (const auto cycle = cycles.find(bucketOfCycle(schedule, variant)); cycle != cycles.end()) {
+      ns = cycle->second.ns / cycle->second.phases;
+      inCycle = cycle->second.lowestEntry;
+    }
     // That a placement has too few is found when it is entered.
     const int64_t kvBlocks = schedule.kvBlocks > 0 ? schedule.kvBlocks : std::numeric_limits<int64_t>::max();
     group->items.push_back({{variant.newTokens, variant.sequences, variant.context, kvBlocks},
-                            variant.predictedNs,
+                            ns,
                             i,
-                            schedule.iterationClass == plan::IterationClass::Decode});
+                            schedule.iterationClass == plan::IterationClass::Decode,
+                            inCycle});
   }
   for (OfPlacement &of : placements_)
     for (Group &group : of.groups)
@@ -35,20 +75,29 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
                 [](const Item &a, const Item &b) { return std::tie(a.ns, a.variant) < std::tie(b.ns, b.variant); });
 }
 
+const VariantTable::Item *VariantTable::firstThatHolds(const Group &group, const Bucket &bucket,
+                                                       TransitionPaths::Config notOf) {
+  const auto item = std::find_if(group.items.begin(), group.items.end(), [&](const Item &one) {
+    return one.bucket.tokens >= bucket.tokens && one.bucket.sequences >= bucket.sequences &&
+           one.bucket.context >= bucket.context && one.bucket.kvBlocks >= bucket.kvBlocks &&
+           (!one.oneRowEach || bucket.tokens == bucket.sequences) && (notOf == plan::kNone || one.cycle != notOf);
+  });
+  return item == group.items.end() ? nullptr : &*item;
+}
+
 VariantTable::Chosen VariantTable::cheapest(uint32_t placement, const Bucket &bucket, const TransitionPaths &paths,
                                             TransitionPaths::Config now, uint64_t owedNs) const {
   Chosen best;
   uint64_t bestNs = 0, ownNs = 0, fastestNs = ~uint64_t{0};
+  TransitionPaths::Config inCycle = plan::kNone; // the cycle that goes on
+  for (const Group &group : placements_[placement].groups)
+    if (const Item *const item = group.entry == now ? firstThatHolds(group, bucket, plan::kNone) : nullptr)
+      inCycle = item->cycle;
   for (const Group &group : placements_[placement].groups) {
     if (!paths.reaches(now, group.entry))
       continue;
-    const auto holds = [&](const Item &item) {
-      return item.bucket.tokens >= bucket.tokens && item.bucket.sequences >= bucket.sequences &&
-             item.bucket.context >= bucket.context && item.bucket.kvBlocks >= bucket.kvBlocks &&
-             (!item.oneRowEach || bucket.tokens == bucket.sequences);
-    };
-    const auto item = std::find_if(group.items.begin(), group.items.end(), holds);
-    if (item == group.items.end())
+    const Item *const item = firstThatHolds(group, bucket, group.entry == now ? plan::kNone : inCycle);
+    if (item == nullptr)
       continue;
     fastestNs = std::min(fastestNs, item->ns);
     const uint64_t path = paths.predictedNs(now, group.entry);

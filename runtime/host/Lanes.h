@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/host/BesideCopies.h"
 #include "runtime/host/Bus.h"
 #include "runtime/host/HostGraph.h"
 #include "runtime/host/Signals.h"
@@ -32,7 +33,7 @@ struct Launch {
   std::array<uint64_t, kHostLanes> base{};         // counters once all launches before have ended
   std::array<uint64_t, kHostLanes> end{};          // ... once this one has
   int64_t launchedNs = 0;
-  core::InUse inUse; // what sizes its copies; they are found when they start
+  core::InUse inUse; // what says which part of its copies is made; it is found when they start
 };
 
 struct TokenSlot {
@@ -77,6 +78,9 @@ struct Shared {
   int64_t directWriteNs(uint64_t bytes) const {
     return directWriteRate > 0 ? static_cast<int64_t>(std::ceil(static_cast<double>(bytes) / directWriteRate)) : 0;
   }
+
+  std::array<BesideRow, 2> beside; // by direction
+  std::byte *swap = nullptr;       // where they copy to and from on the host; changes while there are none
 
   std::atomic<uint64_t> h2dBytes{0}, d2hBytes{0};
   std::atomic<int64_t> stallNs{0};

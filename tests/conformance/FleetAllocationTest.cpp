@@ -53,6 +53,43 @@ TEST_P(FleetAllocations, NoneAreMadeWhereNothingIsDecided) {
   EXPECT_EQ(counted[counted.size() / 2], counted[counted.size() / 4]);
 }
 
+// Nor while a KV cache is handed over: after the first one, between its beginning and its end.
+TEST(FleetAllocations, NoneAreMadeWhileAKvCacheIsHandedOver) {
+  const plan::Plan plan = fleetPlan({.linkBandwidth = 2e7, .intervals = {}});
+  auto group = sim::makeSimGroup(2, {2e7, 2e7});
+  ASSERT_TRUE(group.ok()) << group.status();
+  struct Seen {
+    int64_t visibleNs = 0;
+    uint64_t allocations = 0;
+  };
+  std::vector<Seen> seen;
+  seen.reserve(1000);
+  FleetOptions options{.busBandwidth = 2e7, .busD2hBandwidth = 2e7};
+  options.onIteration = [&](const FleetIteration &iteration) {
+    if (iteration.instance == 1)
+      seen.push_back({iteration.visibleNs, allocations.load()});
+  };
+  LoadedFleet fleet(*std::move(group), {{"prefill", Role::Prefill, &plan}, {"decode", Role::Decode, &plan}}, options);
+  std::vector<FleetRequest> requests(3);
+  for (FleetRequest &request : requests) {
+    request.model = plan.model->name;
+    request.prompts = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}};
+    request.maxNewTokens = 34;
+    request.ttft = std::chrono::minutes(1);
+    request.tpot = wholeNs(residentTimes(plan).decodeNs * 1.1);
+  }
+  const auto result = fleet->run(requests);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->joined, 2u);
+  const RequestOutcome &last = result->requests[2];
+  std::vector<uint64_t> counted;
+  for (const Seen &one : seen)
+    if (one.visibleNs > last.firstTokensNs - last.handoverNs && one.visibleNs < last.firstTokensNs)
+      counted.push_back(one.allocations);
+  ASSERT_GT(counted.size(), 4u);
+  EXPECT_EQ(counted.front(), counted.back());
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, FleetAllocations, testing::Bool(),
                          [](const auto &info) { return std::string(info.param ? "sim" : "host"); });
 

@@ -85,6 +85,8 @@ protected:
       auto loaded = core::Runtime::load(plan, *device, {}, weights.get(), {.placement = placement});
       EXPECT_TRUE(loaded.ok()) << loaded.status();
       runtime = *std::move(loaded);
+      const absl::Status reserved = KvHandover::reserve(*runtime);
+      EXPECT_TRUE(reserved.ok()) << reserved;
     }
   };
   // One iteration at a time.
@@ -184,6 +186,103 @@ TEST_P(SplitHandover, TokensAreThoseOfOneDeviceWithAllBlocks) {
         EXPECT_EQ(right.runtime->kvBlocks().endOfUse(), 1);
         EXPECT_EQ(left.runtime->kvBlocks().endOfUse(), 1);
       }
+}
+
+// The receiver decodes on while it comes, and so does the sender with a request of its own.
+TEST_P(SplitHandover, BothGoOnMeanwhile) {
+  const plan::Plan plan = compile();
+  ASSERT_EQ(plan.placements.size(), 5u);
+  Loaded whole(plan, 0);
+  const GenerateRequest request = handedOver(), own = local();
+  const auto expected = generate(*whole.runtime, request), expectedOwn = generate(*whole.runtime, own);
+  ASSERT_TRUE(expected.ok() && expectedOwn.ok()) << expected.status() << expectedOwn.status();
+  GenerateRequest first = request;
+  first.maxNewTokens = 1;
+  const bool few = GetParam().plansFor != model::DeviceKind::Host && std::getenv("HEADRACE_LONG") == nullptr;
+  for (uint32_t from = 0; from < 5; ++from)
+    for (uint32_t to = 0; to < 5; ++to) {
+      if (few && !(from == 1 && to == 4))
+        continue;
+      SCOPED_TRACE(testing::Message() << "from " << plan.placements[from].name << " to " << plan.placements[to].name);
+      Loaded left(plan, from), right(plan, to);
+      Running prefill(*left.runtime), decode(*right.runtime);
+      const uint64_t other = decode.submit(own).front();
+      for (int i = 0; i < 3; ++i)
+        decode.step(to);
+      const std::vector<uint64_t> ids = prefill.submit(first, true);
+      while (prefill.left > 0)
+        prefill.step(from);
+      const uint64_t next = prefill.submit(own).front();
+      std::vector<int32_t> out, in;
+      std::vector<std::vector<int32_t>> blocks; // of each sequence
+      for (const uint64_t id : ids)
+        for (const int32_t block : prefill.engine->blocksOf(id))
+          out.push_back(block);
+      ASSERT_TRUE(right.runtime->kvBlocks().grow(in, static_cast<int64_t>(out.size()) * plan.blockTokens).ok());
+      for (size_t s = 0, at = 0; s < ids.size(); ++s) {
+        const auto count = prefill.engine->blocksOf(ids[s]).size();
+        blocks.emplace_back(in.begin() + static_cast<std::ptrdiff_t>(at),
+                            in.begin() + static_cast<std::ptrdiff_t>(at + count));
+        at += count;
+      }
+      KvHandover handover;
+      ASSERT_TRUE(handover.begin(*left.runtime, out, *right.runtime, in).ok());
+      EXPECT_EQ(handover.begin(*left.runtime, out, *right.runtime, in).code(), absl::StatusCode::kFailedPrecondition);
+      for (;;) {
+        const auto there = handover.advance();
+        ASSERT_TRUE(there.ok()) << there.status();
+        if (*there)
+          break;
+        if (decode.left > 0)
+          decode.step(to);
+        if (prefill.left > 0)
+          prefill.step(from);
+      }
+      const absl::Status finished = handover.finish();
+      ASSERT_TRUE(finished.ok()) << finished;
+      std::vector<uint64_t> joined;
+      for (size_t s = 0; s < ids.size(); ++s) {
+        const auto id =
+            decode.engine->submitPrefilled(Running::of(request, s), prefill.tokens[ids[s]].at(0), blocks[s]);
+        ASSERT_TRUE(id.ok()) << id.status();
+        EXPECT_TRUE(blocks[s].empty());
+        joined.push_back(*id);
+        ++decode.left;
+        prefill.engine->releaseBlocks(ids[s]);
+      }
+      while (decode.left > 0 && !HasFatalFailure())
+        decode.step(to);
+      while (prefill.left > 0 && !HasFatalFailure())
+        prefill.step(from);
+      for (size_t s = 0; s < joined.size(); ++s) {
+        std::vector<int32_t> tokens = prefill.tokens[ids[s]];
+        tokens.insert(tokens.end(), decode.tokens[joined[s]].begin(), decode.tokens[joined[s]].end());
+        EXPECT_EQ(tokens, expected->tokens[s]);
+      }
+      EXPECT_EQ(decode.tokens[other], expectedOwn->tokens.front());
+      EXPECT_EQ(prefill.tokens[next], expectedOwn->tokens.front());
+      EXPECT_EQ(right.runtime->kvBlocks().endOfUse(), 1);
+      EXPECT_EQ(left.runtime->kvBlocks().endOfUse(), 1);
+    }
+}
+
+// Given up on its way: what was under way has ended, and another one may follow.
+TEST_P(SplitHandover, MayBeGivenUp) {
+  const plan::Plan plan = compile();
+  Loaded left(plan, 1), right(plan, 2);
+  const std::vector<int32_t> blocks{1, 2, 3, 9, 10};
+  KvHandover handover;
+  EXPECT_EQ(handover.advance().status().code(), absl::StatusCode::kFailedPrecondition);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(handover.begin(*left.runtime, blocks, *right.runtime, blocks).ok());
+    ASSERT_TRUE(handover.advance(i != 1).ok());
+    if (i == 1) {
+      EXPECT_FALSE(handover.brings());
+    }
+    handover.abandon();
+    EXPECT_FALSE(handover.active());
+  }
+  EXPECT_TRUE(handover.move(*left.runtime, blocks, *right.runtime, blocks).ok());
 }
 
 // Blocks that were filled otherwise are in no slot: tails are brought anew, in virtual time as well. Weights stay.
