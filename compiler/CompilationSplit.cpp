@@ -79,7 +79,8 @@ std::vector<uint64_t> allTimesOf(const plan::Plan &plan) {
 WriteBackReason reasonOf(plan::IterationClass iterationClass, algorithms::WriteBack chosen, const plan::Plan *mirrored,
                          const plan::Plan *back) {
   const auto largest = [&](const plan::Plan *plan) {
-    const std::vector<uint64_t> times = plan != nullptr ? iterationTimes(*plan, iterationClass) : std::vector<uint64_t>();
+    const std::vector<uint64_t> times =
+        plan != nullptr ? iterationTimes(*plan, iterationClass) : std::vector<uint64_t>();
     return times.empty() ? 0 : times.back();
   };
   return {iterationClass, chosen, largest(mirrored), largest(back)};
@@ -151,9 +152,11 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
     return refused;
   if (plans.size() == 2) {
     const auto dirtyIsFaster = [&](plan::IterationClass iterationClass) {
-      return fastestOf({iterationTimes(plans[0].plan, iterationClass), iterationTimes(plans[1].plan, iterationClass)}) == 1;
+      return fastestOf(
+                 {iterationTimes(plans[0].plan, iterationClass), iterationTimes(plans[1].plan, iterationClass)}) == 1;
     };
-    const bool decode = dirtyIsFaster(plan::IterationClass::Decode), prefill = dirtyIsFaster(plan::IterationClass::Mixed);
+    const bool decode = dirtyIsFaster(plan::IterationClass::Decode),
+               prefill = dirtyIsFaster(plan::IterationClass::Mixed);
     if (mixed && decode != prefill)
       attempt(decode ? WriteBack::Dirty : WriteBack::Mirror, prefill ? WriteBack::Dirty : WriteBack::Mirror);
   }
@@ -170,9 +173,10 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
   };
   const auto reason = [&](plan::IterationClass iterationClass, WriteBack way) {
     WriteBackReason of = reasonOf(iterationClass, way, one(WriteBack::Mirror), one(WriteBack::Dirty));
-    (way == WriteBack::Mirror ? of.mirroredNs : of.writtenBackNs) = iterationTimes(plans[chosen].plan, iterationClass).empty()
-                                                                       ? 0
-                                                                       : iterationTimes(plans[chosen].plan, iterationClass).back();
+    (way == WriteBack::Mirror ? of.mirroredNs : of.writtenBackNs) =
+        iterationTimes(plans[chosen].plan, iterationClass).empty()
+            ? 0
+            : iterationTimes(plans[chosen].plan, iterationClass).back();
     return of;
   };
   const std::vector<WriteBackReason> reasons = {reason(plan::IterationClass::Decode, plans[chosen].decode),

@@ -23,14 +23,13 @@ absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
   const bool asked = request.goal.kvDeviceMemory || request.policy.kvWriteBack != model::KvWriteBack::Auto;
   if (!asked || (policy.traits.splitsCaches && eager))
     return absl::OkStatus();
-  const std::string key =
-      request.goal.kvDeviceMemory
-          ? absl::StrCat("goal.kv_device_memory = ", *request.goal.kvDeviceMemory)
-          : absl::StrCat("policy.kv_write_back = \"", std::string(model::kvWriteBackName(request.policy.kvWriteBack)),
-                         "\"");
-  return absl::InvalidArgumentError(absl::StrCat(key, ": policy ", std::string(policy.name), eager ? "" : " under the rule paper",
-                                                 " keeps caches on the device, expected policy ",
-                                                 splittingPolicyNames(), " and start rule eager"));
+  const std::string key = request.goal.kvDeviceMemory
+                              ? absl::StrCat("goal.kv_device_memory = ", *request.goal.kvDeviceMemory)
+                              : absl::StrCat("policy.kv_write_back = \"",
+                                             std::string(model::kvWriteBackName(request.policy.kvWriteBack)), "\"");
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, ": policy ", std::string(policy.name), eager ? "" : " under the rule paper",
+                   " keeps caches on the device, expected policy ", splittingPolicyNames(), " and start rule eager"));
 }
 
 } // namespace

@@ -71,8 +71,7 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
     for (size_t i = 0; i < weightItems.size(); ++i)
       found.slots.slotOf[weightItems[i]] = weights.slotOf[i];
   }
-  const algorithms::SlotAssignment tails = algorithms::assignSlotsInCircle(
-      pick(tailItems), residency.slotsOfTails());
+  const algorithms::SlotAssignment tails = algorithms::assignSlotsInCircle(pick(tailItems), residency.slotsOfTails());
   const auto first = static_cast<uint32_t>(found.slots.slotBytes.size());
   found.slots.slotOf.resize(found.items.size(), 0);
   for (size_t i = 0; i < tailItems.size(); ++i)

@@ -41,7 +41,9 @@ std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
     return "offload nothing";
   const Away away = awayOf(candidate.residency, spec);
   const std::optional<int64_t> tails = candidate.residency.firstKvBlockAway();
-  const std::string caches = !tails ? "" : *tails == 0 ? "all KV blocks" : absl::StrCat("KV blocks from ", *tails, " on");
+  const std::string caches = !tails        ? ""
+                             : *tails == 0 ? "all KV blocks"
+                                           : absl::StrCat("KV blocks from ", *tails, " on");
   if (tails && away.units == 0 && !away.embedding)
     return caches;
   std::string text;

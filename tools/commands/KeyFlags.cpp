@@ -48,7 +48,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"policy", "start_rule", "--start-rule", kText, "when a copy may start: eager or paper"},
     {"policy", "slots", "--slots", kPlain, "layer-sized slots that offloaded layers take turns in"},
     {"policy", "kv_write_back", "--kv-write-back", kText,
-     "how rows get home that are appended to KV blocks on the host: mirror, all, dirty, or auto (what takes least time)"},
+     "how rows get home that are appended to KV blocks on the host: mirror, all, dirty, or auto (what takes least "
+     "time)"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
     {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},
     {"buckets", "new_tokens", "--new-tokens", kList, "sizes of new tokens per iteration, such as 1,8,512"},

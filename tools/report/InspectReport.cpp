@@ -76,7 +76,7 @@ std::string describePlacement(const plan::Plan &plan, const plan::Placement &pla
   if (placement.offloadsHead)
     parts.push_back("head");
   if (const int64_t resident = plan::residentBlocks(plan, placement); resident < placement.kvBlocks)
-    parts.push_back(absl::StrFormat("KV blocks from %d on", resident));
+    parts.push_back(resident == 0 ? "all KV blocks" : absl::StrFormat("KV blocks from %d on", resident));
   return parts.empty() ? "nothing" : absl::StrJoin(parts, ", ");
 }
 
@@ -174,8 +174,7 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
        absl::StrFormat("%s, %d blocks of %d tokens a layer, context up to %d",
                        std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens, plan.maxContext));
   for (uint32_t p = 0; p < plan.placements.size(); ++p)
-    if (const std::string homes = kvHomesText(plan, p); !homes.empty())
-    {
+    if (const std::string homes = kvHomesText(plan, p); !homes.empty()) {
       const std::string of = plan.placements.size() > 1 ? plan.placements[p].name + ": " : "";
       line("KV homes", of + homes);
       line("KV rows", of + kvRowsText(plan, p));
@@ -233,7 +232,8 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
   return out;
 }
 
-// How rows get home, and how many bytes at the most, by class of the iteration; null where all blocks are on the device.
+// How rows get home, and how many bytes at the most, by class of the iteration; null where all blocks are on the
+// device.
 static Json kvWriteBackJson(const plan::Plan &plan, uint32_t placement) {
   Json json;
   for (const KvRows &rows : kvRowsOf(plan, placement))
