@@ -2,6 +2,7 @@
 #include "compiler/choose/SplitCaches.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "runtime/model/ModelSpec.h"
@@ -14,11 +15,27 @@ bool movesTails(const Candidate &candidate) { return candidate.residency.start =
 
 } // namespace
 
+void SplitCaches::setMovement(algorithms::Residency &residency) const {
+  const auto unlessMirrored = [](algorithms::WriteBack writeBack) {
+    return writeBack == algorithms::WriteBack::Mirror ? std::nullopt : std::optional(writeBack);
+  };
+  residency.kvSlots = slots_;
+  residency.decodeWriteBack = unlessMirrored(decodeWriteBack_);
+  residency.mixedWriteBack = unlessMirrored(mixedWriteBack_);
+}
+
+int64_t SplitCaches::leastSlots() const {
+  algorithms::Residency residency;
+  setMovement(residency);
+  residency.kvSlots = 0;
+  return residency.slotsOfTails();
+}
+
 Candidate SplitCaches::with(Candidate candidate, int64_t resident) const {
   if (candidate.offloadsNothing()) // nothing yet to carry over an edge
     candidate.residency.wrap.around = true;
   candidate.residency.setKvAway(in_.request.model->layers, resident);
-  candidate.residency.kvSlots = slots_;
+  setMovement(candidate.residency);
   // Where the circle is cut was found for weights alone.
   candidate.residency.wrap.decode.reset();
   candidate.residency.wrap.mixed.reset();
@@ -35,7 +52,7 @@ std::vector<Candidate> SplitCaches::stated(const std::vector<Candidate> &candida
 
 int64_t SplitCaches::mostResident(const Candidate &candidate) const {
   Candidate tried = candidate;
-  tried.residency.kvSlots = slots_;
+  setMovement(tried.residency);
   int64_t fits = 0, doesNot = in_.target.kvBlocks;
   while (doesNot - fits > 1) {
     const int64_t middle = fits + (doesNot - fits) / 2;

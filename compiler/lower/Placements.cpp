@@ -105,9 +105,7 @@ uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const 
   const std::vector<uint64_t> tails(static_cast<size_t>(spec_.layers),
                                     model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_));
   uint64_t bytes = 0;
-  for (const uint64_t slot :
-       algorithms::assignSlotsInCircle(tails, residency.kvSlots > 0 ? residency.kvSlots : algorithms::kKvSlots)
-           .slotBytes)
+  for (const uint64_t slot : algorithms::assignSlotsInCircle(tails, residency.slotsOfTails()).slotBytes)
     bytes += slot;
   return bytes;
 }

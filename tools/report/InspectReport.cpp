@@ -76,7 +76,7 @@ std::string describePlacement(const plan::Plan &plan, const plan::Placement &pla
   if (placement.offloadsHead)
     parts.push_back("head");
   if (const int64_t resident = plan::residentBlocks(plan, placement); resident < placement.kvBlocks)
-    parts.push_back(absl::StrFormat("KV blocks from %d on", resident));
+    parts.push_back(resident == 0 ? "all KV blocks" : absl::StrFormat("KV blocks from %d on", resident));
   return parts.empty() ? "nothing" : absl::StrJoin(parts, ", ");
 }
 
@@ -88,6 +88,39 @@ std::string kvHomesText(const plan::Plan &plan, uint32_t placement) {
     return "";
   return absl::StrFormat("%d of %d blocks on the device (%s), %d at home on the host (%s)", resident, p.kvBlocks,
                          formatBytes(bytes.device), p.kvBlocks - resident, formatBytes(bytes.host));
+}
+
+std::string_view kvWriteBackOf(const plan::Schedule &schedule) {
+  const auto home = std::find_if(schedule.steps.begin(), schedule.steps.end(), [](const plan::Step &step) {
+    return step.kind == plan::StepKind::Copy && plan::toHost(step.lane);
+  });
+  return home == schedule.steps.end() ? "mirror" : home->dirtyOnly ? "dirty" : "all";
+}
+
+std::vector<KvRows> kvRowsOf(const plan::Plan &plan, uint32_t placement) {
+  std::vector<KvRows> rows;
+  if (plan::kvBytesByHome(plan, placement).host == 0)
+    return rows;
+  for (const plan::IterationClass iterationClass : {plan::IterationClass::Decode, plan::IterationClass::Mixed}) {
+    const auto at = std::find_if(plan.schedules.begin(), plan.schedules.end(), [&](const plan::Schedule &schedule) {
+      return schedule.placement == placement && schedule.iterationClass == iterationClass && schedule.kvBlocks == 0;
+    });
+    if (at != plan.schedules.end())
+      rows.push_back({iterationClass == plan::IterationClass::Decode ? "decode" : "prefill", kvWriteBackOf(*at),
+                      plan::linkBytes(*at).d2h});
+  }
+  return rows;
+}
+
+std::string kvRowsText(const plan::Plan &plan, uint32_t placement) {
+  std::vector<std::string> parts;
+  for (const KvRows &rows : kvRowsOf(plan, placement))
+    parts.push_back(absl::StrFormat("%s %s, up to %s d2h", std::string(rows.iterationClass),
+                                    rows.writeBack == "mirror" ? "mirrors"
+                                    : rows.writeBack == "all"  ? "writes back all"
+                                                               : "writes back what was written",
+                                    formatBytes(rows.d2hBytes)));
+  return absl::StrJoin(parts, "; ");
 }
 
 std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
@@ -141,8 +174,11 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
        absl::StrFormat("%s, %d blocks of %d tokens a layer, context up to %d",
                        std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens, plan.maxContext));
   for (uint32_t p = 0; p < plan.placements.size(); ++p)
-    if (const std::string homes = kvHomesText(plan, p); !homes.empty())
-      line("KV homes", (plan.placements.size() > 1 ? plan.placements[p].name + ": " : "") + homes);
+    if (const std::string homes = kvHomesText(plan, p); !homes.empty()) {
+      const std::string of = plan.placements.size() > 1 ? plan.placements[p].name + ": " : "";
+      line("KV homes", of + homes);
+      line("KV rows", of + kvRowsText(plan, p));
+    }
   const bool alike = std::all_of(plan.placements.begin(), plan.placements.end(),
                                  [&](const plan::Placement &p) { return p.kvBlocks == plan.kvBlocks; });
   for (const plan::Placement &placement : plan.placements)
@@ -196,6 +232,15 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
   return out;
 }
 
+// How rows get home, and how many bytes at the most, by class of the iteration; null where all blocks are on the
+// device.
+static Json kvWriteBackJson(const plan::Plan &plan, uint32_t placement) {
+  Json json;
+  for (const KvRows &rows : kvRowsOf(plan, placement))
+    json[std::string(rows.iterationClass)] = {{"how", std::string(rows.writeBack)}, {"d2h_bytes", rows.d2hBytes}};
+  return json;
+}
+
 std::string inspectJson(const plan::Plan &plan, const std::string &path) {
   Json json = {{"plan", path},
                {"version", plan.version},
@@ -241,6 +286,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
          {"kv_blocks_on_device", plan::residentBlocks(plan, placement)},
          {"kv_bytes_by_home",
           {{"device", plan::kvBytesByHome(plan, p).device}, {"host", plan::kvBytesByHome(plan, p).host}}},
+         {"kv_write_back", kvWriteBackJson(plan, p)},
          {"weight_bytes_by_home", {{"device", homes.device}, {"host", homes.host}, {"disk", homes.disk}}}});
   }
   json["placements"] = std::move(placements);
