@@ -97,6 +97,26 @@ std::string startText(const Start &start) {
   return "";
 }
 
+// Of tails that rotate through fewer places than there are of them.
+std::string contradictionInPlaces(const Residency &residency) {
+  const auto tails = std::count_if(residency.away.begin(), residency.away.end(),
+                                   [](const Extent &extent) { return extent.of.kind == MovableKind::Kv; });
+  if (residency.kvSlots != 0)
+    return "has either slots or places for tails of caches, got " + std::to_string(residency.kvSlots) + " slots and " +
+           std::to_string(residency.kvPlaces) + " places";
+  if (residency.kvPlaces < 2)
+    return "needs at least two places for tails of caches, one is filled while the other is in use, got " +
+           std::to_string(residency.kvPlaces);
+  if (residency.kvPlaces >= tails)
+    return "needs fewer places than the " + std::to_string(tails) + " tails of caches that rotate through them, got " +
+           std::to_string(residency.kvPlaces) + ": nothing would move";
+  const std::optional<Cut> &decode = residency.wrap.decode, &mixed = residency.wrap.mixed;
+  if (decode && mixed && (decode->units != mixed->units || decode->bytes != mixed->bytes))
+    return "is cut alike in all iterations of a cycle, got decode-cut=" + cutText(*decode) +
+           " and mixed-cut=" + cutText(*mixed);
+  return "";
+}
+
 } // namespace
 
 bool Residency::isAway(Movable movable) const {
@@ -153,6 +173,7 @@ void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
 
 bool Residency::operator==(const Residency &other) const {
   return start == other.start && slots == other.slots && ringBytes == other.ringBytes && kvSlots == other.kvSlots &&
+         kvPlaces == other.kvPlaces &&
          wrap == other.wrap && away == other.away;
 }
 
@@ -173,6 +194,8 @@ std::string toText(const Residency &residency) {
     add("ring", std::to_string(residency.ringBytes));
   if (residency.kvSlots != 0)
     add("kv-slots", std::to_string(residency.kvSlots));
+  if (residency.kvPlaces != 0)
+    add("kv-places", std::to_string(residency.kvPlaces));
   const Wrap &wrap = residency.wrap;
   if (wrap.decode)
     add("decode-cut", cutText(*wrap.decode));
@@ -212,6 +235,8 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
       good = parseNumber(value, residency.ringBytes);
     else if (key == "kv-slots")
       good = parseNumber(value, residency.kvSlots);
+    else if (key == "kv-places")
+      good = parseNumber(value, residency.kvPlaces);
     else if (key == "decode-cut")
       good = parseCut(value, residency.wrap.decode);
     else if (key == "mixed-cut")
@@ -225,7 +250,7 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
     if (!good) {
       error = "has '" + std::string(entry) +
               "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
-              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N, decode-cut= or mixed-cut=N or "
+              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, decode-cut= or mixed-cut=N or "
               "N+BYTES, wrap, one-cut";
       return std::nullopt;
     }
@@ -246,6 +271,9 @@ std::string contradictionIn(const Residency &residency) {
       if (extent.of.kind == MovableKind::Kv && static_cast<int64_t>(extent.begin) != *block)
         return "splits all caches at one block, got " + std::to_string(*block) + " and " + std::to_string(extent.begin);
   }
+  if (residency.kvPlaces != 0)
+    if (std::string wrong = contradictionInPlaces(residency); !wrong.empty())
+      return wrong;
   if (residency.slots < 0)
     return "needs a number of slots that is not negative, got " + std::to_string(residency.slots);
   const bool eager = residency.start.rule == StartRule::Eager;

@@ -32,6 +32,8 @@
 //   start=paper | eager | ahead-1
 //   slots=2 | ring=65536         bytes; neither: as many slots as the start asks for
 //   kv-slots=3                   slots for tails of caches, apart from the others; without: two
+//   kv-places=5                  or places for fewer tails than there are, which stay there over iterations as long as
+//                                may be (RotatePlaces.h)
 //   decode-cut=1+400 mixed-cut=2 whole movables, and bytes of the one after them; by the class of the iteration
 //   wrap                         cuts that are not stated are still to be planned
 //   one-cut                      the mixed cut is to be no shorter than the decode cut
@@ -107,6 +109,7 @@ struct Residency {
   int64_t slots = 0;      // item-sized; 0: what the start asks for, or a ring
   uint64_t ringBytes = 0; // above 0: one ring of at most so many bytes instead of slots; rule eager
   int64_t kvSlots = 0;    // of the tails of caches, a slot each; 0: kKvSlots
+  int64_t kvPlaces = 0;   // above 0: so many slots for tails of caches, which rotate through them
   Wrap wrap;
 
   bool nothingAway() const { return away.empty(); }
@@ -118,9 +121,11 @@ struct Residency {
   std::optional<int64_t> firstKvBlockAway() const;
   void setKvAway(int64_t layers, int64_t firstBlock);
   void setNoKvAway();
+  // Whether iterations differ by what is where: places rotate.
+  bool rotates() const { return kvPlaces > 0 && firstKvBlockAway().has_value(); }
   // Whether anything is there on entry, or may be once cuts are planned.
   bool wrapsAround() const {
-    return !away.empty() && (wrap.around || (start.rule == StartRule::Ahead && start.items > 0));
+    return !away.empty() && (wrap.around || rotates() || (start.rule == StartRule::Ahead && start.items > 0));
   }
   bool operator==(const Residency &other) const;
 };
