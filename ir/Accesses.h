@@ -11,15 +11,18 @@ inline ByteRange whole(mlir::Value value) { return {0, bufferType(value).getByte
 inline Access read(mlir::Value value, Arg arg) { return {value, AccessKind::Read, arg, whole(value)}; }
 inline Access write(mlir::Value value, Arg arg) { return {value, AccessKind::Write, arg, whole(value)}; }
 inline Access update(mlir::Value value, Arg arg) { return {value, AccessKind::ReadWrite, arg, whole(value)}; }
-// Blocks of a cache on the device, then its tail there; and where appended rows are written as well.
-inline Arg cacheArg(size_t index) { return index == 0 ? Arg::Kv : Arg::KvTail; }
+// Blocks of a cache at home on the device; its tail, which movement has brought there; and where appended rows are
+// written as well.
+inline Arg cacheArg(mlir::Value value) {
+  return llvm::isa_and_nonnull<KvOp>(rangeOf(value).getDefiningOp()) ? Arg::Kv : Arg::KvTail;
+}
 inline void readCache(llvm::SmallVectorImpl<Access> &accesses, mlir::ValueRange kv) {
-  for (const auto &[index, value] : llvm::enumerate(kv))
-    accesses.push_back(read(value, cacheArg(index)));
+  for (mlir::Value value : kv)
+    accesses.push_back(read(value, cacheArg(value)));
 }
 inline void updateCache(llvm::SmallVectorImpl<Access> &accesses, mlir::ValueRange kv, mlir::ValueRange home) {
-  for (const auto &[index, value] : llvm::enumerate(kv))
-    accesses.push_back(update(value, cacheArg(index)));
+  for (mlir::Value value : kv)
+    accesses.push_back(update(value, cacheArg(value)));
   for (mlir::Value value : home)
     accesses.push_back(update(value, Arg::KvHome));
 }

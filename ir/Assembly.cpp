@@ -342,6 +342,24 @@ void printWait(OpAsmPrinter &printer, Operation *, Value event, WaitKind kind, L
     printer << kind << ' ' << event << " on " << lane;
 }
 
+ParseResult parseDirty(OpAsmParser &parser, bool &dirty) {
+  dirty = succeeded(parser.parseOptionalKeyword("dirty"));
+  return success();
+}
+void printDirty(OpAsmPrinter &printer, Operation *, bool dirty) {
+  if (dirty)
+    printer << "dirty";
+}
+
+ParseResult parseKeeping(OpAsmParser &parser, bool &keeping) {
+  keeping = succeeded(parser.parseOptionalKeyword("keeping"));
+  return success();
+}
+void printKeeping(OpAsmPrinter &printer, Operation *, bool keeping) {
+  if (keeping)
+    printer << "keeping";
+}
+
 ParseResult parseLimits(OpAsmParser &parser, int64_t &tokens, int64_t &sequences, int64_t &context, int64_t &kvBlocks,
                         int64_t &arenaBytes) {
   if (parser.parseKeyword("limits") || parser.parseLParen() || parser.parseInteger(tokens) || parser.parseComma() ||

@@ -10,6 +10,7 @@
 //   RoleAt        qkv layer 3 at 4096;   IndexAt, KvAt, IoAt: the same for slot, kv (3 tail at 4096) and io
 //   Destination   into %slot.0[8192], or onto %part
 //   Wait          %t, or raw %t on compute
+//   Dirty         dirty, or nothing;   Keeping: keeping, or nothing
 //   Limits        limits(8, 8, 2048) kv(33) arena(65536)
 //   Types         <400, f32>, <host, 2000, bf16>, slot<4600>, token: types without what is always the same
 //   LinearTypes   the same for linear, whose residual's type is its result's; RopeTypes, AttentionTypes: for caches in
@@ -53,6 +54,10 @@ void printDestination(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::Va
 mlir::ParseResult parseWait(mlir::OpAsmParser &parser, mlir::OpAsmParser::UnresolvedOperand &event, WaitKind &kind,
                             Lane &lane);
 void printWait(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::Value event, WaitKind kind, Lane lane);
+mlir::ParseResult parseDirty(mlir::OpAsmParser &parser, bool &dirty);
+void printDirty(mlir::OpAsmPrinter &printer, mlir::Operation *op, bool dirty);
+mlir::ParseResult parseKeeping(mlir::OpAsmParser &parser, bool &keeping);
+void printKeeping(mlir::OpAsmPrinter &printer, mlir::Operation *op, bool keeping);
 mlir::ParseResult parseLimits(mlir::OpAsmParser &parser, int64_t &tokens, int64_t &sequences, int64_t &context,
                               int64_t &kvBlocks, int64_t &arenaBytes);
 void printLimits(mlir::OpAsmPrinter &printer, mlir::Operation *op, int64_t tokens, int64_t sequences, int64_t context,

@@ -113,9 +113,9 @@ def Headrace_RopeAppendOp : Headrace_ComputeOp<"rope_append",
     [AttrSizedOperandSegments, AllTypesMatch<["qkv", "rotated"]>]> {
   let summary = "rotate q and k in place, append k and v to the KV cache";
   let description = [{
-    Of a cache that is split `kv` names its blocks on the device, then where its tail lies there; `home` the tail's home on
-    the host, then the mirror: rows are written there, too, and the step is direct. Each has its next version among
-    `appended`, in this order.
+    Of a cache that is split `kv` names its blocks at home on the device, if it has such, then where its tail lies there;
+    `home` the tail's home on the host, where the tail is not written back otherwise, then the mirror: rows are written
+    there, too, and the step is direct. Each has its next version among `appended`, in this order.
 
     With `norms %unit[...]` each head of q and of k is normalised before (RMSNorm): the brackets name the two norms'
     weights, which lie behind each other.

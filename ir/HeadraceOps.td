@@ -80,8 +80,9 @@ def Headrace_KvOp : Headrace_Op<"kv", [Headrace_NameResults, Headrace_Persistent
   let summary = "one layer's KV cache, or blocks of it";
   let description = [{
     Whole, and on the device, until ChooseHomes splits it: then `cache` (which is not printed) are its first blocks, on the
-    device; `tail` those behind them, at home on the host; `mirror` blocks of the cache that are kept current on the host as
-    well, right in front of the tail. The tail and the mirror are written by the step that appends rows.
+    device, if any are; `tail` those behind them, at home on the host; `mirror` blocks of the cache that are kept current on
+    the host as well, right in front of the tail. The mirror is written by the step that appends rows, the tail by that
+    step or by what writes it back (evict).
 
         %kv.3 = headrace.kv 3 : <8192, f32>
         %kv.3.tail = headrace.kv 3 tail : <host, 16384, f32>
@@ -158,10 +159,16 @@ def Headrace_PrefetchOp : Headrace_Op<"prefetch", [
 
 def Headrace_CarryOp : Headrace_Op<"carry", [Headrace_NameResults]> {
   let summary = "what a slot holds on entry: a prefix of a buffer, copied by the iteration before";
-  let arguments = (ins Headrace_AwayBuffer:$source, Headrace_SlotType:$slot, Headrace_RangeProp:$range, I64Prop:$slot_offset);
+  let description = [{
+    `dirty`: the iteration before has written it (a cache's tail) and not written it back: its home may be behind.
+
+        %t = headrace.carry %kv.3.tail[0 for 4096] in %slot.1[0] dirty : ...
+  }];
+  let arguments = (ins Headrace_AwayBuffer:$source, Headrace_SlotType:$slot, Headrace_RangeProp:$range, I64Prop:$slot_offset,
+                       DefaultValuedProp<BoolProp, "false">:$dirty);
   let results = (outs Headrace_DeviceRange:$result);
   let assemblyFormat = [{
-    $source `` custom<Range>($range) `in` $slot `` `[` $slot_offset `]`
+    $source `` custom<Range>($range) `in` $slot `` `[` $slot_offset `]` custom<Dirty>($dirty)
     attr-dict `:` custom<Types>(type($source), type($slot)) `->` custom<Types>(type($result))
   }];
   let hasVerifier = 1;
@@ -169,8 +176,11 @@ def Headrace_CarryOp : Headrace_Op<"carry", [Headrace_NameResults]> {
 
 def Headrace_CarryOutOp : Headrace_Op<"carry_out"> {
   let summary = "what a slot holds on exit: the buffer's copy may still be under way, and ends before the iteration does";
-  let arguments = (ins Headrace_DeviceRange:$buffer);
-  let assemblyFormat = "$buffer attr-dict `:` custom<Types>(type($buffer))";
+  let description = [{
+    `dirty`: its home may be behind it. What follows carries it as dirty, and writes it back before it gives it up.
+  }];
+  let arguments = (ins Headrace_DeviceRange:$buffer, DefaultValuedProp<BoolProp, "false">:$dirty);
+  let assemblyFormat = "$buffer custom<Dirty>($dirty) attr-dict `:` custom<Types>(type($buffer))";
   let hasVerifier = 1;
 }
 
@@ -184,17 +194,25 @@ def Headrace_ReleaseOp : Headrace_Op<"release"> {
   let hasVerifier = 1;
 }
 
-def Headrace_EvictOp : Headrace_Op<"evict", [DeclareOpInterfaceMethods<Headrace_StepInterface>]> {
+def Headrace_EvictOp : Headrace_Op<"evict", [
+    Headrace_NameResults, AllTypesMatch<["home", "written"]>,
+    DeclareOpInterfaceMethods<Headrace_StepInterface, ["tiedOperand"]>]> {
   let summary = "copy bytes of a device range back to the buffer's home, and give the range up";
   let description = [{
-    `dirty`: `range` is what was written since the buffer was brought in; `all`: the whole buffer. The device range is free
-    once `token` has been waited for.
+    `all`: the whole buffer. `dirty`: `range`, where all lies that this iteration has written of it; a `resizable` one does
+    of that, at a launch, the run from the first to the last block that was. `written` is the home's next version, which
+    a later prefetch brings. The device range is free once `token` has been waited for; `keeping`: it is not given up, the
+    buffer stays there as well.
+
+        %h, %t = headrace.evict dirty %d[0 for 4096] to %kv.3.tail step<movement 3, resizable> : ...
+        %h, %t = headrace.evict all keeping %d[0 for 4096] to %kv.3.tail step<movement 3> : ...
   }];
   let arguments = (ins Headrace_DeviceBuffer:$buffer, Headrace_AwayBuffer:$home, Headrace_RangeProp:$range,
-                       EnumProp<Headrace_WriteBack>:$write_back, Headrace_StepProp:$step);
-  let results = (outs Headrace_Token:$token);
+                       EnumProp<Headrace_WriteBack>:$write_back, DefaultValuedProp<BoolProp, "false">:$keeping,
+                       Headrace_StepProp:$step);
+  let results = (outs Headrace_AwayBuffer:$written, Headrace_Token:$token);
   let assemblyFormat = [{
-    $write_back $buffer `` custom<Range>($range) `to` $home custom<Step>($step)
+    $write_back custom<Keeping>($keeping) $buffer `` custom<Range>($range) `to` $home custom<Step>($step)
     attr-dict `:` custom<Types>(type($buffer), type($home))
   }];
   let hasVerifier = 1;

@@ -30,6 +30,10 @@ void PrefetchOp::getAsmResultNames(SetName setName) {
   setName(getResult(), "d." + nameOf(getSource()));
   setName(getToken(), "t." + nameOf(getSource()));
 }
+void EvictOp::getAsmResultNames(SetName setName) {
+  setName(getWritten(), nameOf(rangeOf(getHome())));
+  setName(getToken(), "t." + nameOf(rangeOf(getHome())));
+}
 
 Movable WeightOp::movable() {
   return {MovableKind::Weight, static_cast<int32_t>(getUnit()), getLayer(), getName().str()};
@@ -116,6 +120,13 @@ LogicalResult OnDeviceOp::verify() {
   return verifyPart(*this, home, here, home.getBytes());
 }
 
+// Only homes of caches are written: those of weights are never behind.
+static LogicalResult verifyDirty(Operation *op, bool dirty, Value buffer) {
+  if (dirty && !llvm::isa_and_nonnull<KvOp>(bufferOf(buffer).getDefiningOp()))
+    return op->emitOpError() << "is dirty, but of no KV cache: its home is never behind";
+  return success();
+}
+
 LogicalResult CarryOp::verify() {
   const BufferType home = getSource().getType();
   if (failed(verifyInside(*this, getRange(), home)))
@@ -123,7 +134,8 @@ LogicalResult CarryOp::verify() {
   if (getRange().offset != 0)
     return emitOpError() << "holds a prefix on entry, so its range begins at 0, not at " << getRange().offset;
   return failure(failed(verifyPart(*this, home, getResult().getType(), getRange().bytes)) ||
-                 failed(verifyFits(*this, getRange().bytes, getSlotOffset(), getSlot().getType())));
+                 failed(verifyFits(*this, getRange().bytes, getSlotOffset(), getSlot().getType())) ||
+                 failed(verifyDirty(*this, getDirty(), getResult())));
 }
 
 LogicalResult PrefetchOp::verify() {
@@ -152,6 +164,8 @@ LogicalResult EvictOp::verify() {
     return emitOpError() << "writes " << here << " back to " << home << ": size and encoding must be the same";
   if (getWriteBack() == WriteBack::All && getRange() != ByteRange{0, home.getBytes()})
     return emitOpError() << "all names the whole buffer, [0 for " << home.getBytes() << "]";
+  if (bufferOf(getBuffer()) != rangeOf(getHome()))
+    return emitOpError() << "writes back to another buffer's home";
   return verifyInside(*this, getRange(), home);
 }
 
@@ -162,13 +176,15 @@ static LogicalResult verifyMoved(Operation *op, Value buffer) {
   return success();
 }
 LogicalResult ReleaseOp::verify() { return verifyMoved(*this, getBuffer()); }
-LogicalResult CarryOutOp::verify() { return verifyMoved(*this, getBuffer()); }
+LogicalResult CarryOutOp::verify() {
+  return failure(failed(verifyMoved(*this, getBuffer())) || failed(verifyDirty(*this, getDirty(), getBuffer())));
+}
 
 LogicalResult WaitOp::verify() {
   if (!stepOf(getEvent()))
     return emitOpError() << "waits for something that no step of this iteration makes";
-  if (llvm::isa<BufferType>(getEvent().getType()) && llvm::isa<PrefetchOp>(getEvent().getDefiningOp()))
-    return emitOpError() << "waits for a prefetch by its token, not by its buffer";
+  if (llvm::isa<BufferType>(getEvent().getType()) && llvm::isa<PrefetchOp, EvictOp>(getEvent().getDefiningOp()))
+    return emitOpError() << "waits for a copy by its token, not by its buffer";
   return success();
 }
 
@@ -182,6 +198,8 @@ Address *PrefetchOp::resultAddress() { return nullptr; }
 int PrefetchOp::tiedOperand(unsigned index) {
   return index == 0 && llvm::isa<BufferType>(getDestination().getType()) ? 1 : -1;
 }
+
+int EvictOp::tiedOperand(unsigned index) { return index == 0 ? 1 : -1; } // buffer, home
 
 void PrefetchOp::getAccesses(llvm::SmallVectorImpl<Access> &accesses) {
   accesses.push_back({getSource(), AccessKind::Read, Arg::Source, getRange()});

@@ -3,10 +3,10 @@
 // One walk in program order that remembers who wrote what and which ranges were given up, and puts a wait wherever a
 // step depends on a step of another lane:
 //
-//   raw   a step uses what another wrote. A program wait for it says where: it becomes the wait of the lanes that use
-//         it.
+//   raw   a step uses what another wrote: an evict what an append wrote, a prefetch what was written back. A program
+//         wait for it says where: it becomes the wait of the lanes that use it.
 //   war   a copy goes to a range that was given up: it waits for the step before that, in each lane that used the
-//         range; an in-place update waits for the readers of the old version.
+//         range; an in-place update waits for the readers of the old version, and so does what is written back.
 //   waw   a copy goes to a range whose content another lane brought and nobody used.
 //   pacing waits are there already.
 #include "passes/Passes.h"
@@ -29,6 +29,8 @@ using mlir::Value;
 Value eventOf(mlir::Operation *step) {
   if (auto prefetch = llvm::dyn_cast<ir::PrefetchOp>(step))
     return prefetch.getToken();
+  if (auto evict = llvm::dyn_cast<ir::EvictOp>(step))
+    return evict.getToken();
   return step->getNumResults() ? Value(step->getResult(0)) : Value();
 }
 
@@ -58,10 +60,8 @@ public:
         order(step);
         if (Value event = eventOf(&op))
           last_[static_cast<size_t>(laneOf(&op))] = event;
-        if (auto evict = llvm::dyn_cast<ir::EvictOp>(op)) {
+        if (auto evict = llvm::dyn_cast<ir::EvictOp>(op); evict && !evict.getKeeping())
           giveUp(evict.getBuffer()); // the evict is one of its readers
-          writtenBack_[evict.getHome()] = evict.getToken();
-        }
       }
     }
     return mlir::success();
@@ -122,10 +122,8 @@ private:
       orderCopy(prefetch);
   }
 
-  // A copy comes after whatever used its range, and after what was written back of its source.
+  // A copy comes after whatever used its range.
   void orderCopy(ir::PrefetchOp prefetch) {
-    if (const Value token = writtenBack_.lookup(prefetch.getSource()))
-      await(prefetch, token, WaitKind::Raw);
     const uint64_t begin = prefetch.offsetInSlot() + prefetch.getRange().offset;
     const uint64_t end = begin + prefetch.getRange().bytes;
     RangeMap<std::vector<Use>> &slot = given_[prefetch.slot()];
@@ -173,7 +171,6 @@ private:
   mlir::OpBuilder builder_;
   Value last_[ir::getMaxEnumValForLane() + 1];                          // by lane: the last step's event
   llvm::DenseMap<mlir::Operation *, RangeMap<std::vector<Use>>> given_; // by slot
-  llvm::DenseMap<Value, Value> writtenBack_;                            // home -> token of its last evict
   llvm::DenseSet<std::pair<mlir::Operation *, unsigned>> readable_;     // (step, lane that has waited for it)
 };
 

@@ -16,8 +16,9 @@ namespace headrace::passes {
 mlir::LogicalResult verifyHomes(ir::IterationOp iteration, ir::Phase phase);
 
 // movement: what is brought is waited for before it is used (`inProgramOrder`; later the lanes' rules say that), is not
-// used after it was given up, is given up exactly once, and does not overwrite what is still in use; the iteration
-// leaves what it expects to find.
+// used after it was given up, is given up exactly once, and does not overwrite what is still in use; what a step has
+// written of it is written back before it is given up or brought anew, or carried out as dirty; the iteration leaves
+// what it expects to find.
 mlir::LogicalResult verifyMovement(ir::IterationOp iteration, bool inProgramOrder);
 
 // When each step is known to start and end, from the order of lanes and waits.

@@ -232,7 +232,8 @@ private:
       return overwrite(step, when, arena_, at, scratch.bytes, step.getOperation());
     }
     const Value range = ranges_.rangeOf(access.value);
-    if (access.kind == ir::AccessKind::ReadWrite) // in place: after all that read the version before
+    // In place, as a home on the host is: after all that used the version before.
+    if (access.kind == ir::AccessKind::ReadWrite || !ir::bufferType(access.value).isOnDevice())
       return checkDone(step, when, ownerOf(range));
     if (placed_ && range.getDefiningOp() == step.getOperation() && step.resultAddress() &&
         failed(checkAddress(step, *step.resultAddress(), access.range.bytes, true)))

@@ -35,13 +35,18 @@ public:
         if (failed(occupy(carry, carry.getResult(), carry.getSlot().getDefiningOp(),
                           static_cast<uint64_t>(carry.getSlotOffset()), carry.getRange().bytes)))
           return failure();
-        entry_.insert(contentOf(carry.getResult()));
+        entry_.insert(contentOf(carry.getResult(), carry.getDirty()));
+        if (carry.getDirty())
+          ahead_[ranges_.bufferOf(carry.getResult())] = Ahead::OnEntry;
         continue;
       }
       computes |= llvm::isa<ir::StepInterface>(op);
       if (failed(checkUses(op)))
         return failure();
       if (auto prefetch = llvm::dyn_cast<ir::PrefetchOp>(op)) {
+        if (isAhead(prefetch.getResult()))
+          return op.emitError() << "brings " << nameOf(prefetch.getResult())
+                                << ", whose home is behind what is on the device";
         underWay_.insert(prefetch.getResult());
         if (failed(occupy(prefetch, prefetch.getResult(), prefetch.slot(),
                           prefetch.offsetInSlot() + prefetch.getRange().offset, prefetch.getRange().bytes)))
@@ -50,13 +55,17 @@ public:
         if (failed(checkWait(wait)))
           return failure();
       } else if (auto release = llvm::dyn_cast<ir::ReleaseOp>(op)) {
-        giveUp(release.getBuffer(), &op);
+        if (failed(giveUp(release.getBuffer(), &op)))
+          return failure();
       } else if (auto evict = llvm::dyn_cast<ir::EvictOp>(op)) {
-        giveUp(evict.getBuffer(), &op);
+        writeBack(evict);
+        if (!evict.getKeeping() && failed(giveUp(evict.getBuffer(), &op)))
+          return failure();
       } else if (auto carryOut = llvm::dyn_cast<ir::CarryOutOp>(op)) {
-        giveUp(carryOut.getBuffer(), &op);
-        kept_.insert(ranges_.rangeOf(carryOut.getBuffer()));
-        exit_.insert(contentOf(carryOut.getBuffer()));
+        if (failed(carryOver(carryOut)))
+          return failure();
+      } else if (auto step = llvm::dyn_cast<ir::StepInterface>(op)) {
+        update(step);
       }
     }
     for (const auto &[range, gone] : brought_)
@@ -67,16 +76,20 @@ public:
   }
 
 private:
-  // What lies in a slot at an edge of the iteration: buffer, bytes, slot, offset.
-  using Content = std::tuple<void *, uint64_t, void *, uint64_t>;
-  Content contentOf(Value part) const {
+  // How a buffer's home is behind what is on the device: this iteration has written that, or one before has.
+  enum class Ahead : uint8_t { Written, OnEntry };
+  bool isAhead(Value part) const { return ahead_.contains(ranges_.bufferOf(part)); }
+
+  // What lies in a slot at an edge of the iteration: buffer, bytes, slot, offset, whether it is dirty.
+  using Content = std::tuple<void *, uint64_t, void *, uint64_t, bool>;
+  Content contentOf(Value part, bool dirty) const {
     mlir::Operation *first = ranges_.rangeOf(part).getDefiningOp();
     const auto carry = llvm::dyn_cast<ir::CarryOp>(first);
     const auto prefetch = llvm::dyn_cast<ir::PrefetchOp>(first);
     const Value slot = carry ? ir::CarryOp(carry).getSlot() : ir::PrefetchOp(prefetch).getDestination();
     const int64_t offset = carry ? ir::CarryOp(carry).getSlotOffset() : ir::PrefetchOp(prefetch).getSlotOffset();
     return {ranges_.bufferOf(part).getAsOpaquePointer(), ir::bufferType(part).getHeld(), slot.getAsOpaquePointer(),
-            static_cast<uint64_t>(offset)};
+            static_cast<uint64_t>(offset), dirty};
   }
 
   // `part` takes bytes of a slot; nothing else that is in use may lie there.
@@ -128,7 +141,44 @@ private:
     return success();
   }
 
-  void giveUp(Value part, mlir::Operation *by) { brought_[ranges_.rangeOf(part)] = by; }
+  // A compute step that writes what was brought, and not its home as well.
+  void update(ir::StepInterface step) {
+    llvm::SmallVector<ir::Access, 8> accesses;
+    step.getAccesses(accesses);
+    for (const ir::Access &access : accesses) {
+      if (!access.value || access.kind == ir::AccessKind::Read || !brought_.contains(ranges_.rangeOf(access.value)))
+        continue;
+      const Value buffer = ranges_.bufferOf(access.value);
+      if (llvm::none_of(accesses, [&](const ir::Access &other) {
+            return other.arg == ir::Arg::KvHome && ranges_.rangeOf(other.value) == buffer;
+          }))
+        ahead_.insert({buffer, Ahead::Written}); // what is behind on entry stays so
+    }
+  }
+
+  // `dirty` has only what this iteration has written.
+  void writeBack(ir::EvictOp evict) {
+    const auto it = ahead_.find(ranges_.bufferOf(evict.getBuffer()));
+    if (it != ahead_.end() && (evict.getWriteBack() == ir::WriteBack::All || it->second == Ahead::Written))
+      ahead_.erase(it);
+  }
+
+  LogicalResult carryOver(ir::CarryOutOp carryOut) {
+    const Value range = ranges_.rangeOf(carryOut.getBuffer());
+    if (isAhead(range) && !carryOut.getDirty())
+      return carryOut.emitError() << "leaves " << nameOf(range) << " ahead of its home, and is not dirty";
+    brought_[range] = carryOut;
+    kept_.insert(range);
+    exit_.insert(contentOf(carryOut.getBuffer(), carryOut.getDirty()));
+    return success();
+  }
+
+  LogicalResult giveUp(Value part, mlir::Operation *by) {
+    if (isAhead(part))
+      return by->emitError() << "gives up " << nameOf(part) << ", which is ahead of its home";
+    brought_[ranges_.rangeOf(part)] = by;
+    return success();
+  }
 
   // Steady state: the iteration after this one finds what it expects.
   LogicalResult checkEdges() {
@@ -151,6 +201,7 @@ private:
   llvm::DenseSet<Value> underWay_;                           // versions whose prefetch has not been waited for
   llvm::DenseSet<Value> kept_;                               // ranges that are carried out
   llvm::DenseMap<mlir::Operation *, RangeMap<Value>> slots_; // by slot: who lies where
+  llvm::DenseMap<Value, Ahead> ahead_; // by buffer: of which more is on the device than at home
   std::set<Content> entry_, exit_;
 };
 

@@ -376,7 +376,7 @@ headrace.iteration @evict_type decode phase(movement) limits(8, 8, 2048) {
   %slot = headrace.slot 0 : slot<4096>
   %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
   // expected-error@+1 {{writes '!headrace.buffer<device, 4096, bf16>' back to '!headrace.buffer<host, 2048, bf16>': size and encoding must be the same}}
-  %t2 = headrace.evict dirty %d[0 for 64] to %other step<movement> : <4096, bf16>, <host, 2048, bf16>
+  %ht2, %t2 = headrace.evict dirty %d[0 for 64] to %other step<movement> : <4096, bf16>, <host, 2048, bf16>
 }
 
 // -----
@@ -386,7 +386,7 @@ headrace.iteration @evict_range decode phase(movement) limits(8, 8, 2048) {
   %slot = headrace.slot 0 : slot<4096>
   %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
   // expected-error@+1 {{names bytes [4096 for 64] of a buffer of 4096}}
-  %t2 = headrace.evict dirty %d[4096 for 64] to %kv step<movement> : <4096, bf16>, <host, 4096, bf16>
+  %ht2, %t2 = headrace.evict dirty %d[4096 for 64] to %kv step<movement> : <4096, bf16>, <host, 4096, bf16>
 }
 
 // -----
@@ -396,7 +396,61 @@ headrace.iteration @evict_all decode phase(movement) limits(8, 8, 2048) {
   %slot = headrace.slot 0 : slot<4096>
   %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
   // expected-error@+1 {{all names the whole buffer, [0 for 4096]}}
-  %t2 = headrace.evict all %d[0 for 64] to %kv step<movement> : <4096, bf16>, <host, 4096, bf16>
+  %ht2, %t2 = headrace.evict all %d[0 for 64] to %kv step<movement> : <4096, bf16>, <host, 4096, bf16>
+}
+
+// -----
+
+headrace.iteration @evict_to_another decode phase(movement) limits(8, 8, 2048) {
+  %kv = headrace.kv 0 : <host, 4096, bf16>
+  %other = headrace.kv 1 : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  // expected-error@+1 {{writes back to another buffer's home}}
+  %h, %t2 = headrace.evict all %d[0 for 4096] to %other step<movement> : <4096, bf16>, <host, 4096, bf16>
+}
+
+// -----
+
+headrace.iteration @evict_waited_by_home decode phase(movement) limits(8, 8, 2048) {
+  %kv = headrace.kv 0 : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  %h, %t2 = headrace.evict all %d[0 for 4096] to %kv step<movement> : <4096, bf16>, <host, 4096, bf16>
+  // expected-error@+1 {{waits for a copy by its token, not by its buffer}}
+  headrace.wait %h : <host, 4096, bf16>
+}
+
+// -----
+
+// What is written back makes a version of its home: the one before is no longer there.
+headrace.iteration @evict_old_home decode phase(movement) limits(8, 8, 2048) {
+  %kv = headrace.kv 0 : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  // expected-note@+1 {{updated here}}
+  %h, %t2 = headrace.evict all %d[0 for 4096] to %kv step<movement> : <4096, bf16>, <host, 4096, bf16>
+  // expected-error@+1 {{uses a version of a buffer that 'headrace.evict' has updated in place}}
+  %e, %t3 = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+}
+
+// -----
+
+headrace.iteration @dirty_weight_on_entry decode phase(movement) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "q" qkv layer 0 : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1024>
+  // expected-error@+1 {{is dirty, but of no KV cache: its home is never behind}}
+  %d = headrace.carry %unit[0 for 1000] in %slot[0] dirty : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @dirty_weight_on_exit decode phase(movement) limits(8, 8, 2048) {
+  %unit = headrace.weight 0 "q" qkv layer 0 : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<1024>
+  %d = headrace.carry %unit[0 for 1000] in %slot[0] : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
+  // expected-error@+1 {{is dirty, but of no KV cache: its home is never behind}}
+  headrace.carry_out %d dirty : <1000, bf16>
 }
 
 // -----
@@ -429,7 +483,7 @@ headrace.iteration @wait_by_buffer decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   %w, %t = headrace.prefetch %unit[0 for 1000] into %slot[0] step<movement> : <host, 1000, bf16>, slot<1000> -> <1000, bf16>
-  // expected-error@+1 {{waits for a prefetch by its token, not by its buffer}}
+  // expected-error@+1 {{waits for a copy by its token, not by its buffer}}
   headrace.wait %w : <1000, bf16>
 }
 

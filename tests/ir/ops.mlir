@@ -102,11 +102,29 @@ headrace.iteration @movement decode phase(movement) limits(8, 8, 2048) {
   headrace.wait %t2 : token
   // CHECK: headrace.release %{{.*}} : <1000, bf16>
   headrace.release %whole : <1000, bf16>
-  // CHECK-NEXT: %{{.*}} = headrace.evict dirty %d.kv.0[1024 for 64] to %kv.0 step<movement 0> : <4096, bf16>, <host, 4096, bf16>
-  %t3 = headrace.evict dirty %cache[1024 for 64] to %kv step<movement 0> : <4096, bf16>, <host, 4096, bf16>
+  // CHECK-NEXT: %{{.*}}, %{{.*}} = headrace.evict dirty %d.kv.0[1024 for 64] to %kv.0 step<movement 0> : <4096, bf16>, <host, 4096, bf16>
+  %ht3, %t3 = headrace.evict dirty %cache[1024 for 64] to %kv step<movement 0> : <4096, bf16>, <host, 4096, bf16>
   %again, %t4 = headrace.prefetch %unit[0 for 400] into %slot[256] step<movement 0> : <host, 1000, bf16>, slot<2000> -> <400 of 1000, bf16>
   // CHECK: headrace.carry_out %{{.*}} : <400 of 1000, bf16>
   headrace.carry_out %again : <400 of 1000, bf16>
+}
+
+// What is written back: all of it, or the run that was written, and whether it stays on the device; each makes the next
+// version of the home. What is carried may be ahead of it.
+// CHECK-LABEL: headrace.iteration @write_back decode
+headrace.iteration @write_back decode phase(movement) limits(8, 8, 2048) {
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  // CHECK: %d.kv.0.tail = headrace.carry %kv.0.tail[0 for 4096] in %slot.0[0] dirty : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  %d = headrace.carry %kv[0 for 4096] in %slot[0] dirty : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  // CHECK-NEXT: %kv.0.tail_0, %t.kv.0.tail = headrace.evict all keeping %d.kv.0.tail[0 for 4096] to %kv.0.tail step<movement 0 on d2h, link_bytes 4096> : <4096, bf16>, <host, 4096, bf16>
+  %h, %t = headrace.evict all keeping %d[0 for 4096] to %kv step<movement 0 on d2h, link_bytes 4096> : <4096, bf16>, <host, 4096, bf16>
+  // CHECK-NEXT: %kv.0.tail_1, %t.kv.0.tail_2 = headrace.evict dirty %d.kv.0.tail[0 for 4096] to %kv.0.tail_0 step<movement 0, resizable> : <4096, bf16>, <host, 4096, bf16>
+  %h2, %t2 = headrace.evict dirty %d[0 for 4096] to %h step<movement 0, resizable> : <4096, bf16>, <host, 4096, bf16>
+  // CHECK-NEXT: %d.kv.0.tail_3, %t.kv.0.tail_4 = headrace.prefetch %kv.0.tail_1
+  %e, %t3 = headrace.prefetch %h2[0 for 4096] into %slot[0] step<movement 0> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  // CHECK-NEXT: headrace.carry_out %d.kv.0.tail_3 dirty : <4096, bf16>
+  headrace.carry_out %e dirty : <4096, bf16>
 }
 
 // CHECK-LABEL: headrace.iteration @offsets decode phase(offsets) limits(8, 8, 2048) arena(65536) {

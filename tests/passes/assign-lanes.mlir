@@ -24,7 +24,7 @@ headrace.iteration @decode decode phase(movement) limits(8, 8, 2048) {
   // CHECK: headrace.attention {{.*}} step<attention 0 on cpu, threads 4>
   %a = headrace.attention tokens(%meta) %x0, %k0 step<attention 0 on cpu, threads 4> : <512, bytes>, <400, f32>, <4096, bf16> -> <400, f32>
   // CHECK: headrace.evict {{.*}} step<movement 0 on d2h>
-  %t2 = headrace.evict dirty %k0[0 for 64] to %kv step<movement 0> : <4096, bf16>, <host, 4096, bf16>
+  %ht2, %t2 = headrace.evict dirty %k0[0 for 64] to %kv step<movement 0> : <4096, bf16>, <host, 4096, bf16>
   // CHECK: headrace.publish {{.*}} step<head on compute>
   headrace.publish sampled(%meta) %a step<head> : <512, bytes>, <400, f32>
 }

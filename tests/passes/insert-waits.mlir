@@ -100,15 +100,15 @@ headrace.iteration @other_lanes decode phase(movement) limits(8, 8, 2048) {
   %r, %appended = headrace.rope_append tokens(%meta) %q, %k step<attention 0 on compute> : <512, bytes>, <400, f32>, <4096, bf16>
   %o = headrace.attention tokens(%meta) %r, %appended step<attention 0 on cpu, threads 4> : <512, bytes>, <400, f32>, <4096, bf16> -> <400, f32>
   // CHECK-NEXT: headrace.wait raw %[[R]] on d2h
-  // CHECK-NEXT: %[[TE:.*]] = headrace.evict
-  %te = headrace.evict dirty %appended[0 for 64] to %kv step<movement 0 on d2h> : <4096, bf16>, <host, 4096, bf16>
+  // CHECK-NEXT: %[[HE:.*]], %[[TE:.*]] = headrace.evict
+  %hte, %te = headrace.evict dirty %appended[0 for 64] to %kv step<movement 0 on d2h> : <4096, bf16>, <host, 4096, bf16>
   // The range was used by three lanes.
   // CHECK-NEXT: headrace.wait raw %[[TE]] on h2d
   // CHECK-NEXT: headrace.wait war %[[R]] on h2d
   // CHECK-NEXT: headrace.wait war %[[TE]] on h2d
   // CHECK-NEXT: headrace.wait war %[[OUT]] on h2d
-  // CHECK-NEXT: headrace.prefetch %kv.0
-  %k2, %tk2 = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement 0 on h2d> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  // CHECK-NEXT: headrace.prefetch %[[HE]]
+  %k2, %tk2 = headrace.prefetch %hte[0 for 4096] into %slot[0] step<movement 0 on h2d> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
   headrace.wait %tk2 : token
   // An update in place comes after the readers of the version before, in whatever lane they are.
   // CHECK: headrace.wait raw %{{.*}} on compute

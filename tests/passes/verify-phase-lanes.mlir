@@ -32,7 +32,7 @@ headrace.iteration @evict_on_h2d decode phase(lanes) limits(8, 8, 2048) {
   %slot = headrace.slot 0 : slot<4096>
   %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement 0 on h2d> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
   // expected-error@+1 {{cannot run on lane h2d}}
-  %u = headrace.evict all %d[0 for 4096] to %kv step<movement 0 on h2d> : <4096, bf16>, <host, 4096, bf16>
+  %hu, %u = headrace.evict all %d[0 for 4096] to %kv step<movement 0 on h2d> : <4096, bf16>, <host, 4096, bf16>
 }
 
 // -----
@@ -164,4 +164,77 @@ headrace.iteration @in_place decode phase(lanes) limits(8, 8, 2048) {
   %a = headrace.attention tokens(%meta) %q, %kv step<attention 0 on cpu> : <512, bytes>, <400, f32>, <4096, bf16> -> <400, f32>
   // expected-error@+1 {{overwrites bytes that an earlier step may still be using: no wait orders them}}
   %r, %k = headrace.rope_append tokens(%meta) %q, %kv step<attention 0 on compute> : <512, bytes>, <400, f32>, <4096, bf16>
+}
+
+// -----
+
+// An evict reads what the append writes.
+headrace.iteration @evict_beside_append decode phase(lanes) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %q = headrace.io sampled : <400, f32>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement 0 on h2d> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  headrace.wait raw %t on compute : token
+  // expected-note@+1 {{written here}}
+  %r, %k = headrace.rope_append tokens(%meta) %q, %d step<attention 0 on compute> : <512, bytes>, <400, f32>, <4096, bf16>
+  // expected-error@+1 {{reads what another lane may still be writing: no wait orders them}}
+  %h, %t2 = headrace.evict all %k[0 for 4096] to %kv step<movement 0 on d2h> : <4096, bf16>, <host, 4096, bf16>
+}
+
+// -----
+
+// A prefetch reads what is written back.
+headrace.iteration @prefetch_beside_evict decode phase(lanes) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %q = headrace.io sampled : <400, f32>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<8192>
+  %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement 0 on h2d> : <host, 4096, bf16>, slot<8192> -> <4096, bf16>
+  headrace.wait raw %t on compute : token
+  %r, %k = headrace.rope_append tokens(%meta) %q, %d step<attention 0 on compute> : <512, bytes>, <400, f32>, <4096, bf16>
+  headrace.wait raw %r on d2h : <400, f32>
+  // expected-note@+1 {{written here}}
+  %h, %t2 = headrace.evict all %k[0 for 4096] to %kv step<movement 0 on d2h> : <4096, bf16>, <host, 4096, bf16>
+  // expected-error@+1 {{reads what another lane may still be writing: no wait orders them}}
+  %e, %t3 = headrace.prefetch %h[0 for 4096] into %slot[4096] step<movement 0 on h2d> : <host, 4096, bf16>, slot<8192> -> <4096, bf16>
+  headrace.release %e : <4096, bf16>
+}
+
+// -----
+
+// A slot that is written back is not overwritten meanwhile.
+headrace.iteration @overwrite_beside_evict decode phase(lanes) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %q = headrace.io sampled : <400, f32>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  // expected-note@+1 {{first used here}}
+  %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement 0 on h2d> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  headrace.wait raw %t on compute : token
+  %r, %k = headrace.rope_append tokens(%meta) %q, %d step<attention 0 on compute> : <512, bytes>, <400, f32>, <4096, bf16>
+  headrace.wait raw %r on d2h : <400, f32>
+  %h, %t2 = headrace.evict all %k[0 for 4096] to %kv step<movement 0 on d2h> : <4096, bf16>, <host, 4096, bf16>
+  headrace.wait war %r on h2d : <400, f32>
+  // expected-error@+1 {{overwrites bytes that an earlier step may still be using: no wait orders them}}
+  %e, %t3 = headrace.prefetch %a[0 for 1000] into %slot[0] step<movement 0 on h2d> : <host, 1000, bf16>, slot<4096> -> <1000, bf16>
+  headrace.release %e : <1000, bf16>
+}
+
+// -----
+
+// A home is not written while it is read.
+headrace.iteration @evict_beside_prefetch decode phase(lanes) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %q = headrace.io sampled : <400, f32>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<8192>
+  %d = headrace.carry %kv[0 for 4096] in %slot[0] : <host, 4096, bf16>, slot<8192> -> <4096, bf16>
+  // expected-note@+1 {{first used here}}
+  %e, %t = headrace.prefetch %kv[0 for 4096] into %slot[4096] step<movement 0 on h2d> : <host, 4096, bf16>, slot<8192> -> <4096, bf16>
+  // expected-error@+1 {{overwrites bytes that an earlier step may still be using: no wait orders them}}
+  %h, %t2 = headrace.evict all keeping %d[0 for 4096] to %kv step<movement 0 on d2h> : <4096, bf16>, <host, 4096, bf16>
+  headrace.release %e : <4096, bf16>
+  headrace.carry_out %d : <4096, bf16>
 }

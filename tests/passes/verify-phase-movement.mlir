@@ -54,7 +54,7 @@ headrace.iteration @after_evict decode phase(movement) limits(8, 8, 2048) {
   %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement 0> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
   headrace.wait %t : token
   // expected-note@+1 {{given up here}}
-  %t2 = headrace.evict all %d[0 for 4096] to %kv step<movement 0> : <4096, bf16>, <host, 4096, bf16>
+  %ht2, %t2 = headrace.evict all %d[0 for 4096] to %kv step<movement 0> : <4096, bf16>, <host, 4096, bf16>
   // expected-error@+1 {{uses kv.0 after it was given up}}
   %a = headrace.attention tokens(%meta) %q, %d step<attention 0> : <512, bytes>, <400, f32>, <4096, bf16> -> <400, f32>
 }
@@ -190,4 +190,118 @@ headrace.iteration @lane_wait decode phase(movement) limits(8, 8, 2048) {
   // expected-error@+1 {{is between lanes, in phase movement}}
   headrace.wait raw %t on compute : token
   headrace.release %d : <1000, bf16>
+}
+
+// -----
+
+// Rows that an append has written to what was brought only are not to be lost.
+headrace.iteration @release_ahead decode phase(movement) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %q = headrace.io sampled : <400, f32>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement 0> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  headrace.wait %t : token
+  %r, %k = headrace.rope_append tokens(%meta) %q, %d step<attention 0> : <512, bytes>, <400, f32>, <4096, bf16>
+  // expected-error@+1 {{gives up kv.0.tail, which is ahead of its home}}
+  headrace.release %k : <4096, bf16>
+}
+
+// -----
+
+// Written to the home as well, or written back, they are not.
+headrace.iteration @not_ahead decode phase(movement) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %q = headrace.io sampled : <400, f32>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement 0> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  headrace.wait %t : token
+  %r, %k, %h = headrace.rope_append tokens(%meta) %q, %d home %kv step<attention 0, direct> : <512, bytes>, <400, f32>, <4096, bf16>, <host, 4096, bf16>
+  headrace.release %k : <4096, bf16>
+  %d2, %t2 = headrace.prefetch %h[0 for 4096] into %slot[0] step<movement 0> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  headrace.wait %t2 : token
+  %r2, %k2 = headrace.rope_append tokens(%meta) %r, %d2 step<attention 0> : <512, bytes>, <400, f32>, <4096, bf16>
+  %h2, %t3 = headrace.evict dirty keeping %k2[0 for 4096] to %h step<movement 0, resizable> : <4096, bf16>, <host, 4096, bf16>
+  headrace.release %k2 : <4096, bf16>
+}
+
+// -----
+
+headrace.iteration @keep_ahead decode phase(movement) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %q = headrace.io sampled : <400, f32>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d = headrace.carry %kv[0 for 4096] in %slot[0] : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  %r, %k = headrace.rope_append tokens(%meta) %q, %d step<attention 0> : <512, bytes>, <400, f32>, <4096, bf16>
+  // expected-error@+1 {{leaves kv.0.tail ahead of its home, and is not dirty}}
+  headrace.carry_out %k : <4096, bf16>
+}
+
+// -----
+
+headrace.iteration @bring_behind decode phase(movement) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %q = headrace.io sampled : <400, f32>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<8192>
+  %d, %t = headrace.prefetch %kv[0 for 4096] into %slot[0] step<movement 0> : <host, 4096, bf16>, slot<8192> -> <4096, bf16>
+  headrace.wait %t : token
+  %r, %k = headrace.rope_append tokens(%meta) %q, %d step<attention 0> : <512, bytes>, <400, f32>, <4096, bf16>
+  // expected-error@+1 {{brings kv.0.tail, whose home is behind what is on the device}}
+  %e, %t2 = headrace.prefetch %kv[0 for 4096] into %slot[4096] step<movement 0> : <host, 4096, bf16>, slot<8192> -> <4096, bf16>
+  %h, %t3 = headrace.evict all %k[0 for 4096] to %kv step<movement 0> : <4096, bf16>, <host, 4096, bf16>
+  headrace.release %e : <4096, bf16>
+}
+
+// -----
+
+// The run that this iteration has written says nothing of what was behind on entry.
+headrace.iteration @dirty_on_entry decode phase(movement) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %q = headrace.io sampled : <400, f32>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d = headrace.carry %kv[0 for 4096] in %slot[0] dirty : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  %r, %k = headrace.rope_append tokens(%meta) %q, %d step<attention 0> : <512, bytes>, <400, f32>, <4096, bf16>
+  // expected-error@+1 {{gives up kv.0.tail, which is ahead of its home}}
+  %h, %t = headrace.evict dirty %k[0 for 4096] to %kv step<movement 0, resizable> : <4096, bf16>, <host, 4096, bf16>
+}
+
+// -----
+
+// What is left clean is not dirty on entry.
+// expected-error@+1 {{finds on entry what it does not leave on exit: 4096 bytes of kv.0.tail}}
+headrace.iteration @entry_dirty decode phase(movement) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %q = headrace.io sampled : <400, f32>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d = headrace.carry %kv[0 for 4096] in %slot[0] dirty : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  %r, %k = headrace.rope_append tokens(%meta) %q, %d step<attention 0> : <512, bytes>, <400, f32>, <4096, bf16>
+  %h, %t = headrace.evict all keeping %k[0 for 4096] to %kv step<movement 0> : <4096, bf16>, <host, 4096, bf16>
+  headrace.carry_out %k : <4096, bf16>
+}
+
+// -----
+
+// Kept from iteration to iteration, and what was behind is written back when it is given up.
+headrace.iteration @carried_dirty decode phase(movement) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %q = headrace.io sampled : <400, f32>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d = headrace.carry %kv[0 for 4096] in %slot[0] dirty : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  %r, %k = headrace.rope_append tokens(%meta) %q, %d step<attention 0> : <512, bytes>, <400, f32>, <4096, bf16>
+  headrace.carry_out %k dirty : <4096, bf16>
+}
+
+// -----
+
+headrace.iteration @flush transition phase(movement) limits(0, 0, 0) {
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %slot = headrace.slot 0 : slot<4096>
+  %d = headrace.carry %kv[0 for 4096] in %slot[0] dirty : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
+  %h, %t = headrace.evict all %d[0 for 4096] to %kv step<movement 0> : <4096, bf16>, <host, 4096, bf16>
 }
