@@ -71,6 +71,15 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
     for (size_t i = 0; i < weightItems.size(); ++i)
       found.slots.slotOf[weightItems[i]] = weights.slotOf[i];
   }
+  found.firstPlace = static_cast<uint32_t>(found.slots.slotBytes.size());
+  if (residency.rotates() && !tailItems.empty()) {
+    uint64_t largest = 0;
+    for (const uint32_t item : tailItems)
+      largest = std::max(largest, itemBytes[item]);
+    found.slots.slotBytes.resize(found.firstPlace + static_cast<size_t>(residency.kvPlaces), largest);
+    found.slots.slotOf.resize(found.items.size(), found.firstPlace);
+    return mlir::success();
+  }
   const algorithms::SlotAssignment tails = algorithms::assignSlotsInCircle(
       pick(tailItems), residency.kvSlots > 0 ? residency.kvSlots : algorithms::kKvSlots);
   const auto first = static_cast<uint32_t>(found.slots.slotBytes.size());

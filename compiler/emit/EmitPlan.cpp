@@ -55,11 +55,12 @@ public:
         slotsEnd_ = std::max(slotsEnd_, begin + slot.sizeInBytes());
       } else if (auto carry = llvm::dyn_cast<ir::CarryOp>(op))
         entry.push_back({buffers_.lookup(carry.getSource()), firstByteOf(carry.getSource()) + carry.getRange().offset,
-                         carry.getRange().bytes, byteAddress(carry.getResult()) + carry.getRange().offset});
+                         carry.getRange().bytes, byteAddress(carry.getResult()) + carry.getRange().offset, carry.getDirty()});
       else if (auto carryOut = llvm::dyn_cast<ir::CarryOutOp>(op))
         exit.push_back({buffers_.lookup(ranges_.bufferOf(carryOut.getBuffer())),
                         firstByteOf(ranges_.bufferOf(carryOut.getBuffer())),
-                        ir::bufferType(carryOut.getBuffer()).getHeld(), byteAddress(carryOut.getBuffer())});
+                        ir::bufferType(carryOut.getBuffer()).getHeld(), byteAddress(carryOut.getBuffer()),
+                        carryOut.getDirty()});
       else if (auto wait = llvm::dyn_cast<ir::WaitOp>(op))
         waits_.push_back({steps_.lookup(ir::stepOf(wait.getEvent())), wait.getKind(), wait.getLane()});
       else if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
@@ -255,12 +256,6 @@ std::vector<plan::Content> sortedByAddress(std::vector<plan::Content> contents) 
   return contents;
 }
 
-auto key(const plan::Content &c) { return std::tie(c.address, c.buffer, c.bufferOffset, c.bytes); }
-
-bool same(const std::vector<plan::Content> &a, const std::vector<plan::Content> &b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const plan::Content &x, const plan::Content &y) { return key(x) == key(y); });
-}
 
 } // namespace
 
@@ -318,7 +313,7 @@ uint32_t PlanEmitter::stateOf(uint32_t placement, std::vector<plan::Content> con
     return 0;
   contents = sortedByAddress(std::move(contents));
   for (size_t state = 1; state < plan_.states.size(); ++state)
-    if (plan_.states[state].placement == placement && same(plan_.states[state].contents, contents))
+    if (plan_.states[state].placement == placement && sameContents(plan_.states[state].contents, contents))
       return static_cast<uint32_t>(state);
   plan_.states.push_back({placement, std::move(contents)});
   return static_cast<uint32_t>(plan_.states.size() - 1);
@@ -334,6 +329,8 @@ absl::StatusOr<EmittedSchedule> PlanEmitter::addSchedule(ir::IterationOp iterati
   schedule.maxSequences = iteration.getSequences();
   schedule.maxContext = iteration.getMaxContext();
   schedule.kvBlocks = iteration.getKvBlocks();
+  schedule.phase = static_cast<uint32_t>(iteration.getCyclePhase());
+  schedule.period = static_cast<uint32_t>(iteration.getPeriod());
   ScheduleEmitter emitter(iteration, plan_, schedule);
   if (absl::Status status = emitter.run(); !status.ok())
     return absl::Status(status.code(), absl::StrCat("schedule '", name, "': ", status.message()));

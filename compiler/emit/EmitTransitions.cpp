@@ -2,6 +2,8 @@
 //
 // Schedules of copies: from what one state holds to what another needs, and from one placement's homes to another's.
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/emit/EmitPlan.h"
@@ -20,7 +22,19 @@ uint64_t heldPrefix(const std::vector<plan::Content> &held, const plan::Content 
 
 } // namespace
 
+bool isDirty(const plan::State &state) {
+  return std::any_of(state.contents.begin(), state.contents.end(), [](const plan::Content &c) { return c.dirty; });
+}
+
+bool sameContents(const std::vector<plan::Content> &a, const std::vector<plan::Content> &b) {
+  const auto key = [](const plan::Content &c) { return std::tie(c.address, c.buffer, c.bufferOffset, c.bytes, c.dirty); };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](const plan::Content &x, const plan::Content &y) { return key(x) == key(y); });
+}
+
 bool contains(const plan::State &state, const plan::State &needed) {
+  if (isDirty(state) || isDirty(needed))
+    return state.placement == needed.placement && sameContents(state.contents, needed.contents);
   if (needed.contents.empty())
     return true;
   return state.placement == needed.placement &&
@@ -41,6 +55,20 @@ uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {
     if (const uint64_t held = heldPrefix(from.contents, content); held != content.bytes)
       addCopy(schedule, to.placement,
               {content.buffer, content.bufferOffset + held, content.bytes - held, content.address + held});
+  plan_.schedules.push_back(std::move(schedule));
+  return static_cast<uint32_t>(plan_.schedules.size() - 1);
+}
+
+uint32_t PlanEmitter::addFlush(uint32_t fromState) {
+  const plan::State &from = plan_.states[fromState];
+  plan::Schedule schedule;
+  schedule.name = absl::StrCat("flush ", fromState);
+  schedule.placement = from.placement;
+  schedule.iterationClass = plan::IterationClass::Transition;
+  schedule.entryState = fromState;
+  for (const plan::Content &content : from.contents)
+    if (content.dirty)
+      addCopy(schedule, from.placement, content, /*toDevice=*/false);
   plan_.schedules.push_back(std::move(schedule));
   return static_cast<uint32_t>(plan_.schedules.size() - 1);
 }
@@ -84,22 +112,28 @@ const plan::Extent *PlanEmitter::homeOf(const plan::Placement &placement, uint32
   return nullptr;
 }
 
-void PlanEmitter::addCopy(plan::Schedule &schedule, uint32_t sourcePlacement, const plan::Content &content) {
-  const plan::Extent &home = *homeOf(plan_.placements[sourcePlacement], content.buffer, content.bufferOffset);
+void PlanEmitter::addCopy(plan::Schedule &schedule, uint32_t homePlacement, const plan::Content &content,
+                          bool toDevice) {
+  const plan::Extent &home = *homeOf(plan_.placements[homePlacement], content.buffer, content.bufferOffset);
   plan::Step step;
   step.kind = plan::StepKind::Copy;
-  step.lane = plan::Lane::H2D;
+  step.lane = toDevice ? plan::Lane::H2D : plan::Lane::D2H;
   step.part = plan::Part::Movement;
   step.layer = plan_.buffers[content.buffer].layer;
   step.resizable = plan_.buffers[content.buffer].kind == plan::BufferKind::Kv;
   step.firstOperand = static_cast<uint32_t>(schedule.operands.size());
   step.operandCount = 2;
   step.linkBytes = step.deviceBytes = content.bytes;
-  schedule.operands.push_back({content.buffer, plan::Space::Host, plan::Access::Read, plan::Arg::Source,
-                               content.bufferOffset, content.bytes,
-                               home.address + (content.bufferOffset - home.bufferOffset)});
-  schedule.operands.push_back({content.buffer, plan::Space::Device, plan::Access::Write, plan::Arg::Destination,
-                               content.bufferOffset, content.bytes, content.address});
+  plan::Operand host{content.buffer, plan::Space::Host,   plan::Access::Read, plan::Arg::Source, content.bufferOffset,
+                     content.bytes,  home.address + (content.bufferOffset - home.bufferOffset)};
+  plan::Operand device{content.buffer, plan::Space::Device, plan::Access::Write, plan::Arg::Destination,
+                       content.bufferOffset, content.bytes, content.address};
+  if (!toDevice) {
+    std::swap(host.access, device.access);
+    std::swap(host.arg, device.arg);
+  }
+  schedule.operands.push_back(toDevice ? host : device);
+  schedule.operands.push_back(toDevice ? device : host);
   schedule.steps.push_back(step);
 }
 
