@@ -348,7 +348,7 @@ ParseResult parseDirty(OpAsmParser &parser, bool &dirty) {
 }
 void printDirty(OpAsmPrinter &printer, Operation *, bool dirty) {
   if (dirty)
-    printer << "dirty";
+    printer << " dirty";
 }
 
 ParseResult parseKeeping(OpAsmParser &parser, bool &keeping) {

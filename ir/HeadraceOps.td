@@ -171,7 +171,7 @@ def Headrace_CarryOp : Headrace_Op<"carry", [Headrace_NameResults]> {
                        DefaultValuedProp<BoolProp, "false">:$dirty);
   let results = (outs Headrace_DeviceRange:$result);
   let assemblyFormat = [{
-    $source `` custom<Range>($range) `in` $slot `` `[` $slot_offset `]` custom<Dirty>($dirty)
+    $source `` custom<Range>($range) `in` $slot `` `[` $slot_offset `]` `` custom<Dirty>($dirty)
     attr-dict `:` custom<Types>(type($source), type($slot)) `->` custom<Types>(type($result))
   }];
   let hasVerifier = 1;
@@ -183,7 +183,7 @@ def Headrace_CarryOutOp : Headrace_Op<"carry_out"> {
     `dirty`: its home may be behind it. What follows carries it as dirty, and writes it back before it gives it up.
   }];
   let arguments = (ins Headrace_DeviceRange:$buffer, DefaultValuedProp<BoolProp, "false">:$dirty);
-  let assemblyFormat = "$buffer custom<Dirty>($dirty) attr-dict `:` custom<Types>(type($buffer))";
+  let assemblyFormat = "$buffer `` custom<Dirty>($dirty) attr-dict `:` custom<Types>(type($buffer))";
   let hasVerifier = 1;
 }
 

@@ -15,7 +15,7 @@ using SetName = llvm::function_ref<void(Value, llvm::StringRef)>;
 
 // Names of what persists, for printing: "layers.1.qkv", "kv.1", "meta", "slot.0"; copies take their source's.
 static std::string nameOf(Value buffer) {
-  if (auto movable = llvm::dyn_cast_or_null<MovableInterface>(buffer.getDefiningOp()))
+  if (auto movable = llvm::dyn_cast_or_null<MovableInterface>(rangeOf(buffer).getDefiningOp()))
     return movable.movable().name;
   return "buffer";
 }
@@ -31,8 +31,8 @@ void PrefetchOp::getAsmResultNames(SetName setName) {
   setName(getToken(), "t." + nameOf(getSource()));
 }
 void EvictOp::getAsmResultNames(SetName setName) {
-  setName(getWritten(), nameOf(rangeOf(getHome())));
-  setName(getToken(), "t." + nameOf(rangeOf(getHome())));
+  setName(getWritten(), nameOf(getHome()));
+  setName(getToken(), "t." + nameOf(getHome()));
 }
 
 Movable WeightOp::movable() {

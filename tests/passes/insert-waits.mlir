@@ -100,6 +100,7 @@ headrace.iteration @other_lanes decode phase(movement) limits(8, 8, 2048) {
   %r, %appended = headrace.rope_append tokens(%meta) %q, %k step<attention 0 on compute> : <512, bytes>, <400, f32>, <4096, bf16>
   %o = headrace.attention tokens(%meta) %r, %appended step<attention 0 on cpu, threads 4> : <512, bytes>, <400, f32>, <4096, bf16> -> <400, f32>
   // CHECK-NEXT: headrace.wait raw %[[R]] on d2h
+  // CHECK-NEXT: headrace.wait war %[[TK]] on d2h
   // CHECK-NEXT: %[[HE:.*]], %[[TE:.*]] = headrace.evict
   %hte, %te = headrace.evict dirty %appended[0 for 64] to %kv step<movement 0 on d2h> : <4096, bf16>, <host, 4096, bf16>
   // The range was used by three lanes.
