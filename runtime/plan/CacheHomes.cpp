@@ -11,13 +11,14 @@ CacheHomes::CacheHomes(const Plan &plan)
     : blockBytes_(plan.kvBlockBytes()), layers_(static_cast<uint64_t>(plan.model->layers)) {
   for (const Placement &placement : plan.placements) {
     Home home;
-    for (const Extent &e : placement.extents)
+    for (const Extent &e : placement.extents) {
       if (e.interleaved) {
-        home.base = std::min(home.base, e.address);
+        home.base = home.resident == 0 ? e.address : std::min(home.base, e.address);
         home.resident = e.bytes; // of every layer the same
       }
-    interleaved_ = home.resident > 0;
-    if (!interleaved_)
+      split_ |= e.interleaved || (e.space == Space::Host && plan.buffers[e.buffer].kind == BufferKind::Kv);
+    }
+    if (!split_)
       return; // nor is any in another placement
     home.bytes = static_cast<uint64_t>(placement.kvBlocks) * blockBytes_;
     homes_.push_back(home);

@@ -3,8 +3,24 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
+
+#include "runtime/plan/Cycles.h"
 
 namespace headrace::plan {
+
+namespace {
+
+// Two variants are of one bucket in one cycle.
+bool sameCycle(const Plan &plan, size_t a, size_t b) {
+  const Variant &x = plan.variants[a], &y = plan.variants[b];
+  const Schedule &of = plan.schedules[x.schedule];
+  return of.period > 1 &&
+         std::tie(x.newTokens, x.sequences, x.context) == std::tie(y.newTokens, y.sequences, y.context) &&
+         cycleOf(of) == cycleOf(plan.schedules[y.schedule]);
+}
+
+} // namespace
 
 int64_t freedBytes(const Plan &plan, uint32_t placement) {
   const HomeBytes homes = weightBytesByHome(plan, placement), kv = kvBytesByHome(plan, placement);
@@ -59,6 +75,13 @@ PlacementTable::PlacementTable(const Plan &plan) : plan_(plan), byFreed_(plan.pl
     first_.push_back(static_cast<uint32_t>(at - plan.variants.begin()));
   }
   first_.push_back(static_cast<uint32_t>(plan.variants.size()));
+  // The phases of a bucket stand one after the other.
+  for (size_t begin = 0, end = 0; begin < plan.variants.size(); begin = end) {
+    uint64_t most = 0;
+    for (; end < plan.variants.size() && (end == begin || sameCycle(plan, begin, end)); ++end)
+      most = std::max(most, plan.variants[end].predictedNs);
+    predictedNs_.resize(end, most);
+  }
   std::stable_sort(byFreed_.begin(), byFreed_.end(), [&](uint32_t a, uint32_t b) { return freed_[a] > freed_[b]; });
 }
 
@@ -72,15 +95,14 @@ std::optional<uint32_t> PlacementTable::variantIn(uint32_t placement, const Iter
       continue; // of fewer blocks than may be in use
     if (plan_.schedules[v.schedule].iterationClass == IterationClass::Decode && size.tokens != size.sequences)
       continue;
-    if (!best || v.predictedNs < plan_.variants[*best].predictedNs)
+    if (!best || predictedNs_[i] < predictedNs_[*best])
       best = i;
   }
   return best;
 }
 
 uint64_t PlacementTable::slowest(uint32_t variant) const {
-  const Variant &v = plan_.variants[variant];
-  return slowestNs(v.predictedNs, permille_[v.placement]);
+  return slowestNs(predictedNs_[variant], permille_[plan_.variants[variant].placement]);
 }
 
 std::optional<uint32_t> PlacementTable::choose(const IterationSize &size, uint64_t sloNs) const {

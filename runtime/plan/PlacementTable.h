@@ -45,7 +45,8 @@ public:
   const std::vector<uint32_t> &byFreed() const { return byFreed_; }
   int64_t freed(uint32_t placement) const { return freed_[placement]; }
 
-  // The fastest variant of a placement whose bucket holds the size; none if no bucket does.
+  // The fastest variant of a placement whose bucket holds the size; none if no bucket does. Of a cycle the bucket's
+  // first phase, and it takes what the slowest of its phases does.
   std::optional<uint32_t> variantIn(uint32_t placement, const IterationSize &size) const;
   // The variant to run: of the placement that frees the most among those whose variant for this size takes at most
   // sloNs in its slowest iterations (0: no objective, so the one that frees the most). None if no placement meets it.
@@ -57,6 +58,7 @@ private:
   uint64_t slowest(uint32_t variant) const;
 
   const Plan &plan_;
+  std::vector<uint64_t> predictedNs_; // of each variant; in a cycle the most of its bucket's phases
   std::vector<int64_t> freed_;
   std::vector<uint32_t> permille_; // of each placement: slowestPermille()
   std::vector<uint32_t> byFreed_;

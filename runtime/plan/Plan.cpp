@@ -91,9 +91,12 @@ uint64_t addressEnd(const Plan &plan, const Extent &extent) {
 }
 
 int64_t residentBlocks(const Plan &plan, const Placement &placement) {
-  for (const Extent &extent : placement.extents)
+  for (const Extent &extent : placement.extents) { // of a cache the first is on the device, if any of it is
     if (extent.interleaved)
       return static_cast<int64_t>(extent.bytes / plan.kvBlockBytes());
+    if (extent.space == Space::Host && plan.buffers[extent.buffer].kind == BufferKind::Kv)
+      return 0;
+  }
   return placement.kvBlocks;
 }
 

@@ -342,7 +342,7 @@ struct Plan {
 // The address behind an extent's last byte.
 uint64_t addressEnd(const Plan &plan, const Extent &extent);
 // How many blocks of a cache, from the first, are at home on the device in a placement: all that it has, but where a
-// tail is at home on the host.
+// tail is at home on the host; none where all of it is.
 int64_t residentBlocks(const Plan &plan, const Placement &placement);
 
 // Device memory of one schedule and its placement by what it is used for. The sum need not be the arena: ranges are

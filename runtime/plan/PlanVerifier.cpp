@@ -61,6 +61,8 @@ std::vector<Violation> findViolations(const Plan &plan, size_t limit) {
   }
   if (!report.full())
     verifyTotals(plan, caches, report);
+  if (!report.full())
+    verifyStates(plan, report);
   return report.take();
 }
 

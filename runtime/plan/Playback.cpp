@@ -66,7 +66,7 @@ uint32_t Playback::newLife(uint64_t bytes, int32_t writer) {
 void Playback::enter() {
   const bool leaves = schedule_.fromPlacement != kNone; // one placement for another
   const Placement &before = leaves ? plan_.placements[schedule_.fromPlacement] : placement_;
-  places_.resize(caches_.interleaved() ? plan_.buffers.size() : 0);
+  places_.resize(caches_.split() ? plan_.buffers.size() : 0);
   for (const Extent &e : before.extents)
     if (e.space == Space::Device && (leaves || plan_.buffers[e.buffer].kind != BufferKind::Weight)) {
       const uint64_t base = trackedBase(e.buffer, e.space, e.bufferOffset, e.address, e.interleaved);
@@ -78,6 +78,8 @@ void Playback::enter() {
     addPlace(c.buffer, c.address - c.bufferOffset);
     memory_.assign(c.address,
                    {c.address + c.bytes, c.buffer, c.address - c.bufferOffset, -1, -1, newLife(c.bytes, -1), noStep()});
+    if (c.dirty)
+      enterBehind(c);
   }
 }
 
@@ -213,8 +215,17 @@ void Playback::write(uint32_t step, const Operand &operand) {
   if (operand.buffer >= plan_.buffers.size())
     written_[operand.buffer - plan_.buffers.size()] = true;
   addPlace(operand.buffer, base);
-  memory_.assign(at, {at + operand.bytes, operand.buffer, base, static_cast<int32_t>(step), -1,
-                      copy ? newLife(operand.bytes, static_cast<int32_t>(step)) : kNone, noStep()});
+  const RangeNode node{at + operand.bytes,
+                       operand.buffer,
+                       base,
+                       static_cast<int32_t>(step),
+                       -1,
+                       copy ? newLife(operand.bytes, static_cast<int32_t>(step)) : kNone,
+                       noStep()};
+  if (schedule_.steps[step].dirtyOnly)
+    writeRun(operand, base, node);
+  else
+    memory_.assign(at, node);
 }
 
 // Where the homes of another placement are left behind: the first bytes of this one's extent are at home.

@@ -13,11 +13,14 @@
 //
 // An interleaved cache is tracked as one run behind all addresses: no other buffer has
 // bytes among its blocks (VerifyCaches.cpp, VerifyPlaces.cpp), and nobody uses it elsewhere. The homes of caches in the
-// host slab are written, so they are in the map, too, behind all others; weights there are only read.
+// host slab are written, by appends and by copies, so they are in the map, too, behind all others; weights there are
+// only read.
 //
 // Bytes of a cache may be in several places: on the device at home or in slots, and in the host slab. A step that
-// writes them in some of these makes those in all others stale. A write that a copy might meet is of bytes in the slab
-// that the copy reads, so the two are ordered, and the steps' own order tells what is stale.
+// writes them in some of these makes those in all others stale. A write that a copy might meet is of bytes that the
+// copy reads or writes, so the two are ordered, and the steps' own order tells what is stale. A copy leaves what it
+// writes as current as what it reads; but one of what a launch's own rows are written to (Step::dirtyOnly) brings
+// nothing that was written before the schedule: a home that was behind on entry (Content::dirty) stays so.
 #pragma once
 
 #include <set>
@@ -61,14 +64,17 @@ private:
   void write(uint32_t step, const Operand &operand);
   void leave();
   void leaveHome(const Extent &extent, uint64_t bytes);
-  // Caches whose blocks lie apart (PlaybackCaches.cpp).
+  // Caches that are split (PlaybackCaches.cpp).
   void enterMirrors();
+  void enterBehind(const Content &content);
+  void writeRun(const Operand &destination, uint64_t base, const RangeNode &node);
   void writeTail(uint32_t step, const Operand &operand);
   void spoilCopies(uint32_t step);
   void spoilCopy(const Operand &destination);
   void readStale(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode &node);
   void leaveCaches();
   void leaveStale(const std::string &what, uint64_t begin, uint64_t end, const RangeNode &node);
+  uint64_t slabBase(uint32_t buffer) const; // where byte 0 of a mirrored cache's home is tracked
   bool isTracked(const Operand &operand) const;
   void addPlace(uint32_t buffer, uint64_t base);
   // Where byte 0 of a run of a buffer is tracked that lies at an address.
@@ -93,7 +99,7 @@ private:
   const ExtentIndex extents_;
   RangeMap memory_;
   std::vector<bool> written_; // by local: some step before has written it
-  // By buffer, of caches whose blocks lie apart: where its byte 0 is tracked, by where copies of it may be.
+  // By buffer, of caches that are split: where its byte 0 is tracked, by where copies of it may be.
   std::vector<std::set<uint64_t>> places_;
   // Of the step being played: what it has read that was stale, since that step.
   struct StaleBytes {

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Of Playback, caches whose blocks lie apart: which of several copies of the same bytes is current.
+// Of Playback, caches that are split: which of several copies of the same bytes is current.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/plan/Playback.h"
 
 namespace headrace::plan {
+namespace {
+
+std::string since(int32_t stale) { // for messages
+  return stale == kOnEntry ? ", which is behind what was in a slot on entry"
+                           : absl::StrCat(", which step ", stale, " has since written elsewhere");
+}
+
+} // namespace
 
 // Device memory, and of the host's what is written.
 bool Playback::isTracked(const Operand &operand) const {
@@ -32,10 +40,37 @@ void Playback::enterMirrors() {
   for (uint32_t buffer = 0; buffer < plan_.buffers.size(); ++buffer) {
     if (plan_.buffers[buffer].kind != BufferKind::Kv)
       continue;
-    const uint64_t base = trackedBase(buffer, Space::Host, 0, caches_.slabBase(buffer), false);
+    const uint64_t base = slabBase(buffer);
     addPlace(buffer, base);
     memory_.assign(base + caches_.mirrorBegin(), {base + caches_.bytes(before), buffer, base, -1, -1, kNone, noReader});
   }
+}
+
+uint64_t Playback::slabBase(uint32_t buffer) const {
+  return trackedBase(buffer, Space::Host, 0, caches_.slabBase(buffer), false);
+}
+
+// The home of what the entry state has may have been left behind.
+void Playback::enterBehind(const Content &content) {
+  if (!caches_.mirrors() || plan_.buffers[content.buffer].kind != BufferKind::Kv)
+    return;
+  const uint64_t base = slabBase(content.buffer), at = base + content.bufferOffset;
+  memory_.visitContent(at, at + content.bytes, content.buffer, base,
+                       [](uint64_t, uint64_t, RangeNode &node) { node.stale = kOnEntry; });
+}
+
+// What a copy of the launch's own rows leaves of the home: what was behind on entry is.
+void Playback::writeRun(const Operand &destination, uint64_t base, const RangeNode &node) {
+  std::vector<std::pair<uint64_t, uint64_t>> behind;
+  const uint64_t at = base + destination.bufferOffset;
+  memory_.visitContent(at, node.end, destination.buffer, base, [&](uint64_t begin, uint64_t end, const RangeNode &was) {
+    if (was.stale == kOnEntry)
+      behind.emplace_back(begin, end);
+  });
+  memory_.assign(at, node);
+  for (const auto &[begin, end] : behind)
+    memory_.visitContent(begin, end, destination.buffer, base,
+                         [](uint64_t, uint64_t, RangeNode &still) { still.stale = kOnEntry; });
 }
 
 // Rows are added to what a slot holds: it stays the content that it is.
@@ -71,7 +106,7 @@ void Playback::spoilCopies(uint32_t step) {
     for (const uint64_t base : places_[operand.buffer]) {
       const uint64_t at = base + operand.bufferOffset;
       memory_.visitContent(at, at + operand.bytes, operand.buffer, base, [&](uint64_t, uint64_t, RangeNode &node) {
-        if (node.writer != static_cast<int32_t>(step))
+        if (node.writer != static_cast<int32_t>(step) && node.stale != kOnEntry)
           node.stale = static_cast<int32_t>(step);
       });
     }
@@ -93,27 +128,33 @@ void Playback::readStale(uint32_t step, const Operand &operand, uint64_t begin, 
   if (report_ && staleRead_.empty())
     report_->add(Rule::StaleCopy, index_, step,
                  absl::StrCat("reads ", describe(plan_, schedule_, operand.buffer, offset, end - begin), " ",
-                              placeOf(begin), ", which step ", node.stale, " has since written elsewhere"));
+                              placeOf(begin), since(node.stale)));
   staleRead_.push_back({offset, end - begin, node.stale});
 }
 
 void Playback::leaveStale(const std::string &what, uint64_t begin, uint64_t end, const RangeNode &node) {
   report_->add(Rule::StaleCopy, index_, kNone,
                absl::StrCat(what, describe(plan_, schedule_, node.buffer, begin - node.base, end - begin), " ",
-                            placeOf(begin), ", which step ", node.stale, " has since written elsewhere"));
+                            placeOf(begin), since(node.stale)));
 }
 
-// The mirrored bytes that may have been in use are current in the slab.
+// The mirrored bytes are current in the slab, but for those of which the exit state says that they may be behind.
 void Playback::leaveCaches() {
-  const uint64_t used = caches_.interleaved() ? caches_.bytesInUse(schedule_) : 0;
-  if (!report_ || !caches_.mirrors() || used <= caches_.mirrorBegin())
+  if (!report_ || !caches_.mirrors())
     return;
+  for (const Content &content : plan_.states[schedule_.exitState].contents) {
+    if (!content.dirty || plan_.buffers[content.buffer].kind != BufferKind::Kv)
+      continue;
+    const uint64_t base = slabBase(content.buffer), at = base + content.bufferOffset;
+    memory_.visitContent(at, at + content.bytes, content.buffer, base,
+                         [](uint64_t, uint64_t, RangeNode &node) { node.stale = -1; });
+  }
   for (uint32_t buffer = 0; buffer < plan_.buffers.size() && !report_->full(); ++buffer) {
     if (plan_.buffers[buffer].kind != BufferKind::Kv)
       continue;
-    const uint64_t base = trackedBase(buffer, Space::Host, 0, caches_.slabBase(buffer), false);
+    const uint64_t base = slabBase(buffer);
     bool reported = false;
-    memory_.visitContent(base + caches_.mirrorBegin(), base + used, buffer, base,
+    memory_.visitContent(base + caches_.mirrorBegin(), base + caches_.mirrorEnd(), buffer, base,
                          [&](uint64_t begin, uint64_t end, const RangeNode &node) {
                            if (node.stale >= 0 && !std::exchange(reported, true))
                              leaveStale("leaves ", begin, end, node);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -14,12 +15,16 @@
 
 namespace headrace::plan {
 
+// Of RangeNode::stale: since before the schedule began.
+inline constexpr int32_t kOnEntry = std::numeric_limits<int32_t>::max();
+
 struct RangeNode {
   uint64_t end = 0;                      // the begin is the key
   uint32_t buffer = kNone;               // whose content it is
   uint64_t base = 0;                     // the address at which byte 0 of the buffer would be, modulo 2^64
   int32_t writer = -1;                   // the step that wrote it; -1: it was there at the start
   int32_t stale = -1;                    // the step that has since written the same bytes elsewhere only; -1: none
+                                         // that has, kOnEntry: it was so at the start
   uint32_t life = kNone;                 // one a write, or a content at the start
   std::array<int32_t, kLanes> readers{}; // by lane, the last step that read it since; -1: none
 

@@ -27,7 +27,7 @@ public:
   std::optional<StructureFault> run() {
     checkHeader();
     checkBuffers();
-    findInterleaved();
+    findSplit();
     for (size_t i = 0; i < plan_.placements.size() && ok(); ++i)
       checkPlacement(plan_.placements[i], absl::StrCat("placements[", i, "]"));
     checkTails();
@@ -35,6 +35,7 @@ public:
       checkState(plan_.states[i], absl::StrCat("states[", i, "]"));
     for (size_t i = 0; i < plan_.schedules.size() && ok(); ++i)
       checkSchedule(static_cast<uint32_t>(i));
+    checkCycles();
     for (size_t i = 0; i < plan_.variants.size() && ok(); ++i)
       checkVariant(i);
     for (size_t i = 0; i < plan_.choices.size() && ok(); ++i)
@@ -96,17 +97,19 @@ private:
 
   void checkHeader();
   void checkBuffers();
-  void findInterleaved();
-  // A cache of which blocks lie apart: its ranges are of blocks of any size.
-  bool splits(const Buffer &buffer) const { return interleaved_ && buffer.kind == BufferKind::Kv; }
+  void findSplit();
+  // A cache that is split by block number: its ranges are of blocks of any size.
+  bool splits(const Buffer &buffer) const { return split_ && buffer.kind == BufferKind::Kv; }
   uint64_t bytesToTile(const Placement &placement, const Buffer &buffer, const std::string &path);
   void checkPlacement(const Placement &placement, const std::string &path);
   void checkBlocksInUse(const Schedule &schedule, const std::string &path);
-  bool checkCacheExtent(const Extent &extent, uint64_t end, uint64_t &resident, const std::string &at);
+  bool checkCacheExtent(const Extent &extent, uint64_t end, std::optional<uint64_t> &resident, const std::string &at);
   void checkRegion(const Placement &placement, const std::string &path);
   void checkTails();
   void checkState(const State &state, const std::string &path);
   void checkSchedule(uint32_t i);
+  void checkPhase(const Schedule &schedule, const std::string &path);
+  void checkCycles();
   bool checkStep(const Schedule &schedule, uint32_t i, const std::string &path);
   bool checkCopy(const Schedule &schedule, uint32_t i, const std::string &path);
   bool checkOperand(const Schedule &schedule, uint32_t i, const std::string &path);
@@ -118,9 +121,9 @@ private:
   void checkTransition(const Transition &transition, const std::string &path);
 
   const Plan &plan_;
-  bool interleaved_ = false; // the caches' homes: of all in all placements, or of none in any
-  // Of caches that are interleaved: where each layer's first block is on the device, in all placements; and the bytes
-  // of each that are there, by placement.
+  bool split_ = false; // the caches, by block number: all in all placements, or none in any
+  // Of caches that are split: where each layer's first block is on the device, in all placements that have one there;
+  // and the bytes of each that are there, by placement.
   std::vector<uint64_t> cacheAddress_, resident_;
   uint32_t schedule_ = kNone, step_ = kNone; // what is being checked, for the fault
   std::optional<StructureFault> fault_;

@@ -78,11 +78,11 @@ void StructureCheck::checkBuffers() {
       fail("buffers has no io ", value(io));
 }
 
-void StructureCheck::findInterleaved() {
+void StructureCheck::findSplit() {
   for (const Placement &placement : plan_.placements)
     for (const Extent &e : placement.extents)
-      interleaved_ |=
-          e.interleaved && e.buffer < plan_.buffers.size() && plan_.buffers[e.buffer].kind == BufferKind::Kv;
+      split_ |= (e.interleaved || e.space == Space::Host) && e.buffer < plan_.buffers.size() &&
+                plan_.buffers[e.buffer].kind == BufferKind::Kv;
 }
 
 // The bytes of a buffer that a placement's extents tile: all; of a cache that is split, the placement's blocks.
@@ -97,31 +97,35 @@ uint64_t StructureCheck::bytesToTile(const Placement &placement, const Buffer &b
   return ok() ? bytes : buffer.bytes;
 }
 
-// Of a cache that is split: its first blocks on the device, interleaved, as many as of every other; then all others on
-// the host, in one run.
-bool StructureCheck::checkCacheExtent(const Extent &extent, uint64_t end, uint64_t &resident, const std::string &at) {
-  if (extent.bufferOffset > 0)
-    return (extent.space == Space::Host && !extent.interleaved && extent.direct &&
-            extent.bytes == end - extent.bufferOffset) ||
-           fail(at, " has bytes [", extent.bufferOffset, ", ", extent.bufferOffset + extent.bytes,
+// Of a cache that is split: its first blocks, if there are any, on the device, interleaved, as many as of every other;
+// then all others on the host, in one run.
+bool StructureCheck::checkCacheExtent(const Extent &extent, uint64_t end, std::optional<uint64_t> &resident,
+                                      const std::string &at) {
+  const bool onHost = extent.space == Space::Host;
+  if ((extent.bufferOffset > 0 || onHost) &&
+      (!onHost || extent.interleaved || !extent.direct || extent.bytes != end - extent.bufferOffset))
+    return fail(at, " has bytes [", extent.bufferOffset, ", ", extent.bufferOffset + extent.bytes,
                 ") of a cache that is split, expected all up to ", end, " on the host, direct and not interleaved");
-  if (extent.space != Space::Device || !extent.interleaved)
-    return fail(at, " begins a cache, expected it to be interleaved on the device, as others are");
-  const uint64_t block = plan_.kvBlockBytes();
-  if (extent.bytes % block != 0)
-    return fail(at, ".bytes is ", extent.bytes, ", expected a multiple of a block's ", block);
-  if (resident == 0)
-    resident = extent.bytes;
-  if (extent.bytes != resident)
-    return fail(at, ".bytes is ", extent.bytes, ", another cache of the placement has ", resident, " on the device");
+  if (extent.bufferOffset > 0)
+    return true;
+  if (!onHost && (extent.space != Space::Device || !extent.interleaved))
+    return fail(at, " begins a cache, expected it to be interleaved on the device, or on the host");
+  const uint64_t block = plan_.kvBlockBytes(), here = onHost ? 0 : extent.bytes;
+  if (here % block != 0)
+    return fail(at, ".bytes is ", here, ", expected a multiple of a block's ", block);
+  if (!resident)
+    resident = here;
+  if (here != *resident)
+    return fail(at, ".bytes is ", extent.bytes, onHost ? " on the host" : "", ", another cache of the placement has ",
+                *resident, " on the device");
   uint64_t all = 0; // of all layers
-  if (__builtin_mul_overflow(resident, static_cast<uint64_t>(plan_.model->layers), &all) || all > kMaxBytes)
-    return fail(at, ".bytes is ", resident, ", too much for ", plan_.model->layers, " layers");
+  if (__builtin_mul_overflow(here, static_cast<uint64_t>(plan_.model->layers), &all) || all > kMaxBytes)
+    return fail(at, ".bytes is ", here, ", too much for ", plan_.model->layers, " layers");
   return true;
 }
 
 // The layers share out one range of the device: their blocks of a number lie side by side, in any order, but in the
-// same place in all placements.
+// same place in all placements that have some there.
 //
 //   base   | 0 of kv.1 | 0 of kv.0 | 0 of kv.2 | 1 of kv.1 | 1 of kv.0 | ...
 void StructureCheck::checkRegion(const Placement &placement, const std::string &path) {
@@ -132,7 +136,7 @@ void StructureCheck::checkRegion(const Placement &placement, const std::string &
     if (e.interleaved)
       base = std::min(base, e.address);
   aligned(base, path, ": the first address of a cache");
-  const bool first = cacheAddress_.empty(); // of all placements
+  const bool first = cacheAddress_.empty(); // of these placements
   cacheAddress_.resize(layers);
   std::vector<uint32_t> there(layers, kNone); // the cache, by place
   for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {
@@ -157,7 +161,7 @@ void StructureCheck::checkRegion(const Placement &placement, const std::string &
 
 // A cache has one home in the host slab, of which the tails of all placements are parts.
 void StructureCheck::checkTails() {
-  if (!ok() || !interleaved_)
+  if (!ok() || !split_)
     return;
   struct Tail {
     uint64_t offset = UINT64_MAX, address = 0; // the first byte of any placement's
@@ -186,9 +190,9 @@ void StructureCheck::checkPlacement(const Placement &placement, const std::strin
   enumerator(placement.startRule, path, ".start_rule");
   within(placement.startItems, 0, placement.startRule == model::StartRule::Ahead ? kMostStartItems : 0, path,
          ".start_items");
-  within(placement.kvBlocks, interleaved_ ? 1 : plan_.kvBlocks, plan_.kvBlocks, path, ".kv_blocks");
-  uint64_t buffer = 0, offset = 0; // where the next extent must begin
-  uint64_t resident = 0;           // bytes of each interleaved cache on the device; 0: not known yet
+  within(placement.kvBlocks, split_ ? 1 : plan_.kvBlocks, plan_.kvBlocks, path, ".kv_blocks");
+  uint64_t buffer = 0, offset = 0;  // where the next extent must begin
+  std::optional<uint64_t> resident; // bytes of each split cache on the device, once known
   for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {
     const Extent &extent = placement.extents[i];
     const std::string at = absl::StrCat(path, ".extents[", i, "]");
@@ -218,9 +222,10 @@ void StructureCheck::checkPlacement(const Placement &placement, const std::strin
   if (ok() && buffer != plan_.buffers.size())
     fail(path, ".extents end at byte ", offset, " of buffer ", buffer, ", expected the end of buffer ",
          plan_.buffers.size() - 1);
-  if (ok() && interleaved_) {
-    resident_.push_back(resident);
-    checkRegion(placement, path);
+  if (ok() && split_) {
+    resident_.push_back(resident.value_or(0));
+    if (resident_.back() > 0)
+      checkRegion(placement, path);
   }
   for (size_t i = 0; i < placement.slots.size() && ok(); ++i) {
     const Slot &slot = placement.slots[i];

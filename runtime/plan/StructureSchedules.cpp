@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The structure of a plan: schedules, and what refers to them.
+#include <algorithm>
+#include <map>
 #include <tuple>
 
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/BlockRuns.h"
+#include "runtime/plan/Cycles.h"
 #include "runtime/plan/StructureCheck.h"
 
 namespace headrace::plan {
@@ -35,6 +38,7 @@ void StructureCheck::checkSchedule(uint32_t i) {
       ofPlacement(id, placement, path, name);
   if (ok())
     checkBlocksInUse(s, path);
+  checkPhase(s, path);
   if (s.steps.empty())
     fail(path, ".steps is empty");
   atMost(s.steps.size(), kMaxSteps, "the number of ", path, ".steps");
@@ -64,12 +68,40 @@ void StructureCheck::checkSchedule(uint32_t i) {
   schedule_ = kNone;
 }
 
+void StructureCheck::checkPhase(const Schedule &s, const std::string &path) {
+  const uint32_t most = s.iterationClass == IterationClass::Transition ? 1 : kMostPhases;
+  within(s.period, 1, most, path, ".period");
+  index(s.phase, s.period, path, ".phase");
+}
+
+// Schedules of one cycle: each phase there once.
+void StructureCheck::checkCycles() {
+  if (!ok())
+    return;
+  std::map<CycleKey, std::vector<uint32_t>> cycles; // schedules by phase
+  for (uint32_t i = 0; i < plan_.schedules.size() && ok(); ++i) {
+    const Schedule &s = plan_.schedules[i];
+    if (s.period == 1)
+      continue;
+    std::vector<uint32_t> &phases = cycles[cycleOf(s)];
+    phases.resize(s.period, kNone);
+    if (phases[s.phase] != kNone)
+      fail("schedules[", i, "] is phase ", s.phase, " of ", s.period, ", as schedules[", phases[s.phase], "] is");
+    phases[s.phase] = i;
+  }
+  for (const auto &[key, phases] : cycles)
+    for (uint32_t phase = 0; phase < phases.size() && ok(); ++phase)
+      if (phases[phase] == kNone)
+        fail("schedules[", *std::find_if(phases.begin(), phases.end(), [](uint32_t i) { return i != kNone; }),
+             "] is of a cycle of ", phases.size(), ", in which no schedule is phase ", phase);
+}
+
 // All blocks of the placement; or those at home on the device, where others are at home on the host.
 void StructureCheck::checkBlocksInUse(const Schedule &s, const std::string &path) {
   if (s.kvBlocks == 0)
     return;
   const bool iteration = s.iterationClass != IterationClass::Transition;
-  const uint64_t resident = interleaved_ && iteration ? resident_[s.placement] / plan_.kvBlockBytes() : 0;
+  const uint64_t resident = split_ && iteration ? resident_[s.placement] / plan_.kvBlockBytes() : 0;
   if (resident == 0 || resident == static_cast<uint64_t>(plan_.placements[s.placement].kvBlocks))
     fail(path, ".kv_blocks is ", s.kvBlocks, ", expected 0");
   else if (s.kvBlocks < 0 || static_cast<uint64_t>(s.kvBlocks) != resident)
@@ -94,6 +126,8 @@ bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string 
   if (step.flops > uint64_t{1} << 62 || step.deviceBytes > kMaxBytes || step.linkBytes > kMaxBytes)
     return fail(at(), " has amounts beyond measure: flops ", step.flops, ", device_bytes ", step.deviceBytes,
                 ", link_bytes ", step.linkBytes);
+  if (step.dirtyOnly && (!step.resizable || step.lane != Lane::D2H || s.iterationClass == IterationClass::Transition))
+    return fail(at(), ".dirty_only is set, expected only of resizable copies of an iteration in lane d2h");
   if (s.iterationClass == IterationClass::Transition && step.kind != StepKind::Copy)
     return fail(at(), ".kind is ", value(step.kind), ", a transition has copies only");
   uint32_t seen = 0;
@@ -228,7 +262,8 @@ void StructureCheck::checkVariant(size_t i) {
     const uint64_t blocks = x.schedule < plan_.schedules.size() && x.placement < plan_.placements.size()
                                 ? static_cast<uint64_t>(kvBlocksOf(plan_, plan_.schedules[x.schedule]))
                                 : 0;
-    return std::tuple(x.placement, x.newTokens, x.sequences, x.context, blocks);
+    return std::tuple(x.placement, x.newTokens, x.sequences, x.context, blocks,
+                      x.schedule < plan_.schedules.size() ? plan_.schedules[x.schedule].phase : 0);
   };
   if (i > 0 && key(plan_.variants[i - 1]) >= key(v))
     fail(path, " is out of order, or there twice");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// That the range of the device which interleaved caches share out among them is theirs alone.
+// That the range of the device which caches that are split share out among them is theirs alone.
 #include "absl/strings/str_cat.h"
 #include "runtime/plan/VerifyParts.h"
 
@@ -8,7 +8,7 @@ namespace headrace::plan {
 
 bool verifyCachesApart(const Plan &plan, const CacheHomes &caches, uint32_t index, Report &report) {
   const Schedule &schedule = plan.schedules[index];
-  if (!caches.interleaved())
+  if (!caches.split())
     return true;
   const uint64_t begin = caches.regionBegin(schedule.placement), end = begin + caches.regionBytes(schedule.placement);
   const auto isAmong = [&](const auto &range) { return range.address < end && range.address + range.bytes > begin; };

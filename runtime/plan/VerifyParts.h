@@ -47,8 +47,11 @@ void verifyPlaces(const Plan &plan, const CacheHomes &caches, Report &report);
 void verifyPlaces(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report);
 // Order and contents; then, in a plan that is right so far, that no edge is idle (VerifyMovement.cpp).
 void verifyMovement(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report);
-// Totals, predictions and transitions (VerifyTotals.cpp).
+// Totals and predictions (VerifyTotals.cpp).
 void verifyTotals(const Plan &plan, const CacheHomes &caches, Report &report);
+
+// What follows what: transitions, cycles, entry states that can be reached (VerifyStates.cpp).
+void verifyStates(const Plan &plan, Report &report);
 
 // "x [0, 512)", "layers.3.qkv [256, 1024)": bytes of a buffer, for messages.
 std::string describe(const Plan &plan, const Schedule &schedule, uint32_t buffer, uint64_t offset, uint64_t bytes);

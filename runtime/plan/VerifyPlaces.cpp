@@ -26,11 +26,11 @@ struct FixedRange : Range {
   uint32_t slot = kNone;
 };
 
-// Caches that are interleaved have one range (StructureHomes.cpp shows that they share it out among them).
+// Blocks of caches that are split have one range (StructureHomes.cpp shows that they share it out among them).
 std::vector<FixedRange> fixedRanges(const Plan &plan, const CacheHomes &caches, uint32_t index) {
   const Placement &placement = plan.placements[index];
   std::vector<FixedRange> out;
-  if (caches.interleaved())
+  if (caches.split() && caches.regionBytes(index) > 0)
     out.push_back({{caches.regionBegin(index), caches.regionBegin(index) + caches.regionBytes(index)}, kNone, kNone});
   for (const Extent &extent : placement.extents) {
     if (extent.space == Space::Device && !extent.interleaved)
@@ -91,7 +91,7 @@ void verifyPlacement(const Plan &plan, const CacheHomes &caches, uint32_t index,
   // Caches and what passes between host and device stay where they are, in every placement.
   for (const Extent &extent : placement.extents) {
     const Buffer &buffer = plan.buffers[extent.buffer];
-    if (buffer.kind == BufferKind::Weight || (buffer.kind == BufferKind::Kv && caches.interleaved()))
+    if (buffer.kind == BufferKind::Weight || (buffer.kind == BufferKind::Kv && caches.split()))
       continue;
     if (extent.space != Space::Device || extent.bytes != buffer.bytes)
       add(Rule::Structure, buffer.name, " is not one run of bytes on the device");
@@ -108,12 +108,14 @@ void verifyState(const Plan &plan, const CacheHomes &caches, uint32_t index, Rep
     const std::string name = absl::StrCat("state ", index, ": ", plan.buffers[content.buffer].name, " [",
                                           content.bufferOffset, ", ", content.bufferOffset + content.bytes, ")");
     std::string why;
-    if (plan.buffers[content.buffer].kind == BufferKind::Kv && caches.interleaved()) {
+    if (plan.buffers[content.buffer].kind == BufferKind::Kv && caches.split()) {
       const uint64_t begin = caches.residentBytes(state.placement), end = caches.bytes(state.placement);
       if (content.bufferOffset < begin || content.bufferOffset + content.bytes > end)
         why = absl::StrCat("is not of the bytes at home on the host, [", begin, ", ", end, ")");
     } else if (plan.buffers[content.buffer].kind != BufferKind::Weight) {
       why = "is not a weight, only weights are in slots";
+    } else if (content.dirty) {
+      why = "is dirty, expected of the blocks of a cache at home on the host only";
     }
     if (!why.empty())
       report.add(Rule::EntryExit, kNone, kNone, absl::StrCat(name, " ", why));
@@ -236,8 +238,7 @@ private:
       return;
     }
     if (out) {
-      add(Rule::HostRange, number, describe(to), " is written to the host, where ",
-          plan_.buffers[to.buffer].kind == BufferKind::Kv ? "only appends write" : "only read-only weights have homes");
+      copyBack(number, from, to);
       return;
     }
     // Between placements, what has a new home comes from the old one, and goes to the new.
@@ -248,6 +249,19 @@ private:
       return;
     if (!liesInSlot(slots_, to.address, to.bytes, &why))
       add(Rule::SlotTooSmall, number, describe(to), " ", why);
+  }
+
+  // What is written of a cache's tail in a slot goes back to its home. A change of placement finds it there.
+  void copyBack(uint32_t number, const Operand &from, const Operand &to) {
+    std::string why;
+    if (plan_.buffers[to.buffer].kind != BufferKind::Kv || !caches_.split())
+      add(Rule::HostRange, number, describe(to), " is written to the host, where only read-only weights have homes");
+    else if (before_)
+      add(Rule::HostRange, number, describe(to), " is written to the host by a change of placement");
+    else if (!atHome(to))
+      add(Rule::HostRange, number, describe(to), " is not at ", to.address, " in the host slab as one run");
+    else if (!liesInSlot(slots_, from.address, from.bytes, &why))
+      add(Rule::SlotTooSmall, number, describe(from), " ", why);
   }
 
   // What writes the blocks of a cache that are at home on the host: to where they are on the device, and to the home.

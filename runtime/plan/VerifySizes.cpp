@@ -27,9 +27,11 @@
 //
 // Kv is a whole buffer; of a cache that is split what is at home on the device, interleaved. KvTail is what else of it
 // may be in use (CacheHomes::bytesInUse), as one run on the device, KvHome what may be in use and is mirrored, on the
-// host. Meta, Sampled, Output and History are whole buffers; weights cover the bytes of their tensors (WeightLayout.h).
-// Table and Positions of a step marked direct are in host memory. A Workspace holds nothing before or after its step.
-#include <optional>
+// host: all of it, or, where copies write the tail back, the blocks that are at home on the device. What has no blocks
+// is no operand. Meta, Sampled, Output and History are whole buffers; weights cover the bytes of their tensors
+// (WeightLayout.h). Table and Positions of a step marked direct are in host memory. A Workspace holds nothing before or
+// after its step.
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
@@ -112,12 +114,14 @@ private:
   // A cache, as far as it is at home on the device.
   void cache(unsigned accesses) {
     const uint32_t buffer = buffers_.kv(step_->layer);
-    if (!caches_.interleaved()) {
+    if (!caches_.split()) {
       whole(Arg::Kv, accesses, buffer);
       return;
     }
-    const Operand *operand = take(Arg::Kv, accesses);
     const uint64_t bytes = caches_.residentBytes(schedule_.placement);
+    if (bytes == 0)
+      return;
+    const Operand *operand = take(Arg::Kv, accesses);
     if (operand &&
         (operand->buffer != buffer || operand->bufferOffset != 0 || operand->bytes != bytes || !operand->interleaved))
       fail("operand ", argName(Arg::Kv), " is ",
@@ -139,16 +143,22 @@ private:
            describe(plan_, schedule_, buffer, begin, end - begin), " as one run in space ", static_cast<int>(space));
   }
   void tail(unsigned accesses) {
-    if (!caches_.interleaved())
+    if (!caches_.split())
       return;
     blocks(Arg::KvTail, accesses, Space::Device, caches_.residentBytes(schedule_.placement),
            caches_.bytesInUse(schedule_));
     if (const Operand *operand = find(Arg::KvTail); operand && operand->address % model::kAlign != 0)
       fail("operand ", argName(Arg::KvTail), " is at ", operand->address, ", expected a multiple of ", model::kAlign);
   }
+  // That copies write the tail back is seen where the homes are (Playback.h).
   void home() {
-    if (caches_.mirrors())
-      blocks(Arg::KvHome, kRW, Space::Host, caches_.mirrorBegin(), caches_.bytesInUse(schedule_));
+    if (!caches_.mirrors())
+      return;
+    const uint64_t begin = caches_.mirrorBegin(), resident = caches_.residentBytes(schedule_.placement);
+    const Operand *operand = find(Arg::KvHome);
+    const uint64_t end = operand ? operand->bufferOffset + operand->bytes : begin;
+    blocks(Arg::KvHome, kRW, Space::Host, begin,
+           end == std::max(begin, resident) ? end : caches_.bytesInUse(schedule_));
   }
   void meta() { whole(Arg::Meta, kR, buffers_.io(Io::Meta)); }
 

@@ -252,14 +252,6 @@ TEST(CacheTail, RefusesPlaces) {
             [](Plan &p) { append(p, Arg::KvTail).address = 24576; }},
            {"a copy of what is elsewhere", Rule::HostRange, "source kv.3 [2048, 6144) is not at 8192 in the host slab",
             [](Plan &p) { operand(p, lastCopy(p), Arg::Source).address = 8192; }},
-           {"a copy back", Rule::HostRange, "kv.3 [2048, 6144) is written to the host, where only appends write",
-            [](Plan &p) {
-              Operand &from = operand(p, lastCopy(p), Arg::Source), &to = operand(p, lastCopy(p), Arg::Destination);
-              std::swap(from.space, to.space);
-              std::swap(from.address, to.address);
-              schedule(p).steps[lastCopy(p)].lane = Lane::D2H;
-              dropEdge(p, lastCopy(p));
-            }},
            {"a copy to the home on the device", Rule::SlotTooSmall, "destination kv.3 [2048, 6144) begins at 14336",
             [](Plan &p) { operand(p, lastCopy(p), Arg::Destination).address = 14336; }}})
     expectRefused(splitPlan(), broken);

@@ -210,7 +210,7 @@ TEST(PlanFile, RefusesAnotherVersion) {
     plan.version = version;
     EXPECT_EQ(parse(bytesOf(serialize(plan)), "a.plan").status().message(),
               "a.plan: version is " + std::to_string(version) +
-                  ", this program reads version 4; compile the plan again");
+                  ", this program reads version 5; compile the plan again");
   }
 }
 
