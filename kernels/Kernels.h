@@ -157,10 +157,10 @@ struct RopeAppendArgs {
   const float *headNorms;          // [2, headDim]: the weights of q's norm and of k's, or null: no norms
   void *kv;                        // this layer's cache: see AttentionArgs
   KvSegments segments;             // where its blocks lie
-  // Rows of blocks from homeFirst on (at least 1: the scratch block has no home) are written here as well, in the same
-  // bits; null: none are. Block b begins at element (b - homeFirst) * homeStride. On CUDA mapped host memory.
+  // Rows of blocks [homeFirst, homeEnd) are written here as well, in the same bits; null: none are. Block b begins at
+  // element (b - homeFirst) * homeStride. On CUDA mapped host memory.
   void *home;
-  int64_t homeFirst, homeStride;
+  int64_t homeFirst, homeEnd, homeStride;
   int64_t heads, kvHeads, headDim, blockTokens;
   float eps; // of the norms
   Elem kvElem;

@@ -59,7 +59,7 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
     const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;
     const int64_t planeLength = args.blockTokens * headDim;
     const int64_t cacheStart = args.segments.of(block) + line * headDim;
-    const bool mirrored = args.home != nullptr && block >= args.homeFirst; // the same on every thread
+    const bool mirrored = args.home != nullptr && block >= args.homeFirst && block < args.homeEnd; // on every thread
     // From an element of the cache to that of the home.
     const int64_t toHome = (block - args.homeFirst) * args.homeStride - args.segments.of(block);
     // Pairs (j, j + half) of each vector, eight or one at a time; the last element of an odd headDim is a pair of one.

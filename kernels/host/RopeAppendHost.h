@@ -88,7 +88,7 @@ template <typename V> void ropeAppend(const void *opaque) {
     const int64_t start = args.segments.of(block) + line * headDim;
     for (int64_t plane = 0; plane < 2 * args.kvHeads; ++plane)
       appendRow<V>(row + (args.heads + plane) * headDim, args.kv, start + plane * planeLength, headDim, args.kvElem);
-    if (args.home == nullptr || block < args.homeFirst)
+    if (args.home == nullptr || block < args.homeFirst || block >= args.homeEnd)
       continue;
     const int64_t home = (block - args.homeFirst) * args.homeStride + line * headDim;
     for (int64_t plane = 0; plane < 2 * args.kvHeads; ++plane)

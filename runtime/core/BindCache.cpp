@@ -54,6 +54,8 @@ uint64_t blocksInUse(const plan::Plan &plan, const plan::Schedule &schedule) {
 
 // The number of blocks at home on the device.
 absl::StatusOr<uint64_t> residentBlocks(const plan::Plan &plan, const CacheOperands &operands) {
+  if (operands.kv == nullptr)
+    return 0;
   const Operand &kv = *operands.kv;
   const uint64_t blockBytes = plan.kvBlockBytes();
   RETURN_IF_ERROR(inSpace(kv, Space::Device));
@@ -65,17 +67,27 @@ absl::StatusOr<uint64_t> residentBlocks(const plan::Plan &plan, const CacheOpera
   return blocks.end;
 }
 
+// Whether the scratch block is at home on the host somewhere, and so has a place in the slab.
+bool scratchHasHome(const plan::Plan &plan) {
+  for (const plan::Placement &placement : plan.placements)
+    for (const plan::Extent &extent : placement.extents)
+      if (extent.space == Space::Host && extent.bufferOffset == 0 && extent.buffer < plan.buffers.size() &&
+          plan.buffers[extent.buffer].kind == plan::BufferKind::Kv)
+        return true;
+  return false;
+}
+
 } // namespace
 
 absl::StatusOr<BoundCache> bindCache(const plan::Plan &plan, const plan::Schedule &schedule,
                                      const CacheOperands &operands) {
   const uint64_t blockBytes = plan.kvBlockBytes(), elementBytes = model::dtypeBytes(plan.kvDtype);
   const uint64_t inUse = blocksInUse(plan, schedule);
-  const Operand &kv = *operands.kv;
+  const Operand *const kv = operands.kv;
   ASSIGN_OR_RETURN(resident, residentBlocks(plan, operands));
   uint64_t end = resident;
   BoundCache out;
-  out.address = kv.address;
+  out.address = kv != nullptr ? kv->address : operands.tail->address;
   if (operands.tail != nullptr) {
     const Operand &tail = *operands.tail;
     ASSIGN_OR_RETURN(blocks, oneBehindTheOther(tail, Space::Device, blockBytes));
@@ -83,20 +95,22 @@ absl::StatusOr<BoundCache> bindCache(const plan::Plan &plan, const plan::Schedul
       return refuse(tail, "begins at block ", blocks.first, ", expected block ", resident, ", where kv ends");
     end = blocks.end;
     out.address = std::min(out.address, tail.address);
-    if ((tail.address - out.address + kv.address - out.address) % elementBytes != 0)
-      return refuse(tail, "is at ", tail.address, " and kv at ", kv.address, ", expected whole elements of ",
+    if (kv != nullptr && (tail.address - out.address + kv->address - out.address) % elementBytes != 0)
+      return refuse(tail, "is at ", tail.address, " and kv at ", kv->address, ", expected whole elements of ",
                     elementBytes, " bytes between them");
   }
   if (end < inUse)
-    return refuse(operands.tail != nullptr ? *operands.tail : kv, "ends at block ", end, ", blocks below ", inUse,
+    return refuse(operands.tail != nullptr ? *operands.tail : *kv, "ends at block ", end, ", blocks below ", inUse,
                   " may be in use");
 
   const auto elements = [&](uint64_t bytes) { return static_cast<int64_t>(bytes / elementBytes); };
-  const uint64_t stride = kv.interleaved ? plan.kvStride() : blockBytes;
   kernels::KvSegments &segments = out.segments;
-  segments.start = elements(kv.address - out.address);
-  segments.stride = elements(stride);
-  segments.end = segments.start + elements((resident - 1) * stride + blockBytes);
+  if (kv != nullptr) {
+    const uint64_t stride = kv->interleaved ? plan.kvStride() : blockBytes;
+    segments.start = elements(kv->address - out.address);
+    segments.stride = elements(stride);
+    segments.end = segments.start + elements((resident - 1) * stride + blockBytes);
+  }
   if (operands.tail != nullptr) {
     segments.tail = elements(operands.tail->address - out.address);
     segments.tailStride = elements(blockBytes);
@@ -107,13 +121,15 @@ absl::StatusOr<BoundCache> bindCache(const plan::Plan &plan, const plan::Schedul
   if (operands.home != nullptr) {
     const Operand &home = *operands.home;
     ASSIGN_OR_RETURN(blocks, oneBehindTheOther(home, Space::Host, blockBytes));
-    if (blocks.first == 0)
+    if (blocks.first == 0 && !scratchHasHome(plan))
       return refuse(home, "begins at block 0, the scratch block, which has no home on the host");
     if (blocks.first > resident)
       return refuse(home, "begins at block ", blocks.first, ", expected at most block ", resident, ", where kv ends");
-    if (blocks.end < inUse)
-      return refuse(home, "ends at block ", blocks.end, ", blocks below ", inUse, " may be in use");
+    if (blocks.end < inUse && blocks.end != resident)
+      return refuse(home, "ends at block ", blocks.end, ", expected block ", resident, ", where kv ends, or all below ",
+                    inUse, ", which may be in use");
     out.homeFirst = static_cast<int64_t>(blocks.first);
+    out.homeEnd = static_cast<int64_t>(blocks.end);
     out.homeStride = elements(blockBytes);
   }
   return out;

@@ -328,8 +328,9 @@ private:
   };
   absl::StatusOr<Cache> cache() const {
     const CacheOperands of{operands_.find(Arg::Kv), operands_.find(Arg::KvTail), operands_.find(Arg::KvHome)};
-    const bool split = of.kv != nullptr && (of.kv->interleaved || of.tail != nullptr);
-    RETURN_IF_ERROR(operands_.require(Arg::Kv, split ? 0 : kvBytes()).status());
+    const bool split = of.tail != nullptr || (of.kv != nullptr && of.kv->interleaved);
+    if (of.kv != nullptr || !split)
+      RETURN_IF_ERROR(operands_.require(Arg::Kv, split ? 0 : kvBytes()).status());
     absl::StatusOr<BoundCache> bound = bindCache(plan_, operands_.schedule(), of);
     if (!bound.ok())
       return operands_.refuse(std::string(bound.status().message()));
@@ -359,6 +360,7 @@ private:
                                    .segments = cache.bound.segments,
                                    .home = cache.home,
                                    .homeFirst = cache.bound.homeFirst,
+                                   .homeEnd = cache.bound.homeEnd,
                                    .homeStride = cache.bound.homeStride,
                                    .heads = spec_.heads,
                                    .kvHeads = spec_.kvHeads,

@@ -56,7 +56,7 @@ struct DeviceCounters {
   uint64_t peakDeviceBytes = 0; // of the arena: what open() took
   uint64_t hostBytes = 0;       // pinned slab
   uint64_t graphBytes = 0;      // device memory that graphs took beside the arena; 0 where they take none
-  uint64_t sizesSet = 0;        // of copies in graphs, since they had changed; 0 where graphs hold no sizes
+  uint64_t sizesSet = 0;        // of copies in graphs, or their starts, that had changed; 0 where graphs hold none
 };
 
 // The first number that is not finite of what a step wrote.
@@ -108,7 +108,7 @@ public:
   virtual kernels::IterationMeta *meta() = 0;
   // Appends a launch; returns without waiting for it to run. A variant's launch numbers its iteration (from 1, into
   // IterationMeta::iteration) and takes the staging copy; a transition's does neither. Resizable copies copy what is in
-  // use, as far as the device can: an interleaved one of a CUDA graph always copies all.
+  // use, or was written, as far as the device can: an interleaved one of a CUDA graph always copies all.
   virtual absl::Status launch(Graph &graph, const InUse &inUse = {}) = 0;
 
   // Waits until the tokens of launch number `iteration` (counting from 1; transitions are not counted) can be read, and
@@ -120,8 +120,10 @@ public:
   virtual absl::Status drain() = 0; // all launches have ended
 
   // Once all launches have ended: runs a variant over what meta() holds, one step at a time on the caller's thread, up
-  // to the first that writes a number which is not finite; none if all are. No launch, and nothing is published; the
-  // variant's entry state must be there, and its exit state is left behind; copies are of launch()'s sizes.
+  // to the first that writes a number which is not finite; none if all are. A variant that keeps homes on the host
+  // current with copies (writesBack(), DirtyStates.h) runs to its end all the same, as what it appends would be lost.
+  // No launch, and nothing is published; the variant's entry state must be there, and its exit state is left behind;
+  // copies are launch()'s.
   // Unimplemented on devices that cannot look.
   virtual absl::StatusOr<std::optional<WrongNumber>> findWrongNumber(uint32_t /*variant*/,
                                                                      const InUse & /*inUse*/ = {}) {

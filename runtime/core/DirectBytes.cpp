@@ -16,8 +16,9 @@ uint64_t DirectBytes::written(const kernels::IterationMeta &meta) const {
   if (writtenPerRow == 0)
     return 0;
   const int32_t *slots = meta.array<int32_t>(meta.kvSlot);
-  const auto rows = std::count_if(slots, slots + meta.numTokens,
-                                  [&](int32_t slot) { return static_cast<uint64_t>(slot) >= firstSlot; });
+  const auto rows = std::count_if(slots, slots + meta.numTokens, [&](int32_t slot) {
+    return static_cast<uint64_t>(slot) >= firstSlot && static_cast<uint64_t>(slot) < endSlot;
+  });
   return writtenPerRow * static_cast<uint64_t>(rows);
 }
 
@@ -34,6 +35,7 @@ DirectBytes directBytes(const plan::Plan &plan, const plan::Schedule &schedule, 
       if (const plan::Operand &home = schedule.operands[step.firstOperand + o]; home.arg == plan::Arg::KvHome) {
         out.writtenPerRow = plan.kvBlockBytes() / static_cast<uint64_t>(plan.blockTokens);
         out.firstSlot = home.bufferOffset / out.writtenPerRow;
+        out.endSlot = (home.bufferOffset + home.bytes) / out.writtenPerRow;
       }
   return out;
 }
@@ -45,13 +47,15 @@ std::vector<DirectBytes> directBytes(const plan::Plan &plan, const plan::Schedul
     if (!one.any())
       continue;
     const auto same = std::find_if(all.begin(), all.end(), [&](const DirectBytes &other) {
-      return one.writtenPerRow == 0 || other.writtenPerRow == 0 || one.firstSlot == other.firstSlot;
+      return one.writtenPerRow == 0 || other.writtenPerRow == 0 ||
+             (one.firstSlot == other.firstSlot && one.endSlot == other.endSlot);
     });
     if (same == all.end()) {
       all.push_back(one);
       continue;
     }
     same->firstSlot = std::max(same->firstSlot, one.firstSlot); // 0 of what writes nothing
+    same->endSlot = std::max(same->endSlot, one.endSlot);
     same->readPerRow += one.readPerRow;
     same->writtenPerRow += one.writtenPerRow;
   }

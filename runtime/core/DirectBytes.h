@@ -14,7 +14,8 @@ namespace headrace::core {
 
 struct DirectBytes {
   uint64_t readPerRow = 0;                   // host to device
-  uint64_t writtenPerRow = 0, firstSlot = 0; // device to host, of rows whose slot in the KV cache is firstSlot or above
+  // Device to host, of rows whose slot in the KV cache is in [firstSlot, endSlot).
+  uint64_t writtenPerRow = 0, firstSlot = 0, endSlot = 0;
 
   bool any() const { return readPerRow != 0 || writtenPerRow != 0; }
   uint64_t read(const kernels::IterationMeta &meta) const;
@@ -25,7 +26,7 @@ struct DirectBytes {
 // their home.
 DirectBytes directBytes(const plan::Plan &plan, const plan::Schedule &schedule, const plan::Step &step);
 
-// Of all steps: one for each first slot, which is one for all.
+// Of all steps: one for each range of slots, which is one for all.
 std::vector<DirectBytes> directBytes(const plan::Plan &plan, const plan::Schedule &schedule);
 
 } // namespace headrace::core

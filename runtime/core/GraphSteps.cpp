@@ -129,6 +129,8 @@ absl::StatusOr<CopySides> copySides(const plan::Plan &plan, const plan::Schedule
     return refuseStep(schedule, index, "a copy whose side on the host is interleaved, expected one run");
   if (device.interleaved)
     RETURN_IF_ERROR(setRows(plan, schedule, index, device, copy));
+  if (step.dirtyOnly && !step.resizable)
+    return refuseStep(schedule, index, "a copy of what was written whose size may not change");
   if (step.resizable) {
     ASSIGN_OR_RETURN(sized, sizedCopy(plan, schedule, index));
     copy.sized = sized;
@@ -169,10 +171,13 @@ absl::StatusOr<SizedCopy> sizedCopy(const plan::Plan &plan, const plan::Schedule
                       absl::StrCat("its size may change, but it begins at byte ", source.bufferOffset, " of buffer ",
                                    source.buffer, ", expected a layer's cache and the beginning of a block of ", block,
                                    " bytes"));
+  if (step.dirtyOnly && (step.lane != Lane::D2H || schedule.iterationClass == plan::IterationClass::Transition))
+    return refuseStep(schedule, index, "a copy of what was written, expected one to the host in an iteration");
   return SizedCopy{.firstBlock = static_cast<int64_t>(source.bufferOffset / block),
                    .blockBytes = block,
                    .bytes = source.bytes,
-                   .wholeBlocks = source.interleaved || schedule.operands[step.firstOperand + 1].interleaved};
+                   .wholeBlocks = source.interleaved || schedule.operands[step.firstOperand + 1].interleaved,
+                   .dirtyOnly = step.dirtyOnly};
 }
 
 absl::StatusOr<std::vector<LaneWaits>> stepWaits(const plan::Schedule &schedule) {

@@ -61,7 +61,9 @@ struct CopySides {
 
   bool inRows() const { return rowBytes != 0; }
   uint64_t rows() const { return inRows() ? bytes / rowBytes : 1; }
-  uint64_t bytesIn(const InUse &inUse) const { return sized.has_value() ? bytesInUse(*sized, inUse) : bytes; }
+  // What a launch copies of it.
+  CopyRun runIn(const InUse &inUse) const { return sized.has_value() ? runInUse(*sized, inUse) : CopyRun{0, bytes}; }
+  uint64_t bytesIn(const InUse &inUse) const { return runIn(inUse).bytes; }
 };
 // Of a Copy step that checkSteps() accepts. Refuses one whose sides are not those of its lane, differ in size, or lie
 // outside their space; an interleaved one that is not whole blocks of a cache on the device; and what sizedCopy()
@@ -71,7 +73,8 @@ absl::StatusOr<CopySides> copySides(const plan::Plan &plan, const plan::Schedule
 // Bytes [from, from + bytes) of a copy, by the processor.
 void copyPart(const CopySides &copy, uint64_t from, uint64_t bytes);
 
-// Of a resizable step. Refuses what is no copy of a layer's cache from the beginning of a block on.
+// Of a resizable step. Refuses what is no copy of a layer's cache from the beginning of a block on, and one of what was
+// written (Step::dirtyOnly) that is not to the host or belongs to a transition.
 absl::StatusOr<SizedCopy> sizedCopy(const plan::Plan &plan, const plan::Schedule &schedule, uint32_t step);
 
 // For each step and lane, the last step of that lane that must have ended before it; kNone where there is none, or

@@ -9,17 +9,21 @@ namespace headrace::core {
 
 KvLayout::KvLayout(const plan::Plan &plan, uint32_t placement)
     : block_(plan.kvBlockBytes()), stride_(plan.kvBlockBytes()), blocks_(plan.placements[placement].kvBlocks),
-      resident_(plan::residentBlocks(plan, plan.placements[placement])), mirrored_(blocks_),
-      layers_(static_cast<size_t>(plan.model->layers)) {
+      resident_(blocks_), mirrored_(blocks_), layers_(static_cast<size_t>(plan.model->layers)) {
   const auto isCache = [&](const plan::Extent &e) { return plan.buffers[e.buffer].kind == plan::BufferKind::Kv; };
   const auto layerOf = [&](const plan::Extent &e) -> Layer & {
     return layers_[static_cast<size_t>(plan.buffers[e.buffer].layer)];
   };
-  for (const plan::Extent &e : plan.placements[placement].extents)
-    if (isCache(e) && e.space == plan::Space::Device) {
+  for (const plan::Extent &e : plan.placements[placement].extents) {
+    if (!isCache(e))
+      continue;
+    if (e.space == plan::Space::Device) {
       layerOf(e).device = e.address;
       stride_ = e.interleaved ? plan.kvStride() : block_;
+    } else {
+      resident_ = static_cast<int64_t>(e.bufferOffset / block_); // of all layers as many, or none
     }
+  }
   // One slab serves all placements.
   for (const plan::Placement &other : plan.placements)
     for (const plan::Extent &e : other.extents)

@@ -2,10 +2,12 @@
 #include "runtime/core/Runtime.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/core/DirtyStates.h"
 #include "runtime/core/LoadWeights.h"
 #include "runtime/core/TransitionPaths.h"
 #include "runtime/core/VariantTable.h"
@@ -18,7 +20,7 @@ using plan::kNone;
 struct Runtime::Impl {
   Impl(const plan::Plan &planIn, Device &deviceIn, uint32_t placement)
       : plan(planIn), device(deviceIn), paths(planIn), now(paths.config(placement, 0)),
-        blocks(planIn.kvBlocks, planIn.blockTokens) {}
+        tellsWritten(copiesWhatIsWritten(planIn)), blocks(planIn.kvBlocks, planIn.blockTokens) {}
 
   const plan::Plan &plan;
   Device &device;
@@ -27,6 +29,8 @@ struct Runtime::Impl {
   VariantTable table;
   std::vector<std::unique_ptr<Graph>> variants, transitions; // null: left out
   TransitionPaths::Config now;                               // what the device holds once all launches have ended
+  const bool tellsWritten;                                   // launches say which blocks they write
+  absl::Status lost;                                         // of kvWritten(): nothing can be launched any more
   KvBlocks blocks;
   VariantTable::Chosen chosen; // the last that was asked for
   uint64_t owedNs = 0;         // lost since the last transition by variants that were chosen to avoid one
@@ -81,6 +85,23 @@ struct Runtime::Impl {
   }
 
   InUse inUse() const { return {.kvBlocks = blocks.endOfUse()}; }
+  // Of the iteration that the device's staging copy holds.
+  InUse inUseOfRows() const {
+    InUse out = inUse();
+    if (!tellsWritten)
+      return out;
+    const kernels::IterationMeta &meta = *device.meta();
+    const int32_t *slots = meta.array<int32_t>(meta.kvSlot);
+    int64_t first = std::numeric_limits<int64_t>::max(), last = 0; // slots; the scratch block's are below blockTokens
+    for (int32_t row = 0; row < meta.numTokens; ++row)
+      if (slots[row] >= plan.blockTokens) {
+        first = std::min<int64_t>(first, slots[row]);
+        last = std::max<int64_t>(last, slots[row]);
+      }
+    out.writtenBegin = last == 0 ? 0 : first / plan.blockTokens;
+    out.writtenEnd = last == 0 ? 0 : last / plan.blockTokens + 1;
+    return out;
+  }
 
   TransitionPaths::Config entryOf(const plan::Schedule &schedule) const {
     return paths.config(schedule.placement, schedule.entryState);
@@ -118,6 +139,7 @@ struct Runtime::Impl {
 
   // Launches what is on the path to `target` up to `end`, a configuration on it.
   absl::Status follow(TransitionPaths::Config target, TransitionPaths::Config end) {
+    RETURN_IF_ERROR(lost);
     RETURN_IF_ERROR(checkBlocks(target, end));
     while (now != end) {
       const uint32_t transition = paths.transition(now, target);
@@ -174,7 +196,22 @@ const plan::Plan &Runtime::plan() const { return impl_->plan; }
 Device &Runtime::device() { return impl_->device; }
 KvBlocks &Runtime::kvBlocks() { return impl_->blocks; }
 const Manifest &Runtime::manifest() const { return impl_->manifest; }
+absl::Status Runtime::flushKv() {
+  Impl &impl = *impl_;
+  if (!impl.paths.dirty(impl.now))
+    return absl::OkStatus();
+  const TransitionPaths::Config clean = impl.paths.config(placement(), 0);
+  if (!impl.paths.reaches(impl.now, clean))
+    return absl::FailedPreconditionError(
+        absl::StrCat("no transition of placement '", impl.plan.placements[placement()].name,
+                     "' brings homes of KV on the host up to what slots hold"));
+  return impl.follow(clean, clean);
+}
+
 void Runtime::kvWritten() {
+  if (impl_->paths.dirty(impl_->now) && impl_->lost.ok())
+    impl_->lost = absl::FailedPreconditionError(
+        "KV blocks were written while slots held what their homes did not have: flushKv() comes first");
   // Of caches that are all on the device slots hold nothing; what they hold of weights stays.
   const plan::Placement &of = impl_->plan.placements[placement()];
   if (plan::residentBlocks(impl_->plan, of) < of.kvBlocks)
@@ -251,7 +288,7 @@ absl::Status Runtime::launch(uint32_t variant) {
   if (const int64_t most = plan::kvBlocksOf(impl.plan, schedule), end = impl.blocks.endOfUse(); end > most)
     return absl::FailedPreconditionError(
         absl::StrCat("variant ", variant, " is for KV blocks below ", most, ", block ", end - 1, " is in use"));
-  const InUse inUse = impl.inUse();
+  const InUse inUse = impl.inUseOfRows();
   RETURN_IF_ERROR(impl.device.launch(*impl.variants[variant], inUse));
   impl.launchedInUse = inUse;
   impl.now = impl.paths.config(schedule.placement, schedule.exitState);
@@ -266,9 +303,10 @@ absl::StatusOr<std::optional<WrongNumber>> Runtime::findWrongNumber(uint32_t var
   Impl &impl = *impl_;
   const plan::Schedule &schedule = impl.plan.schedules[impl.plan.variants[variant].schedule];
   RETURN_IF_ERROR(impl.device.drain());
-  absl::StatusOr<std::optional<WrongNumber>> found = impl.device.findWrongNumber(variant, impl.inUse());
+  absl::StatusOr<std::optional<WrongNumber>> found = impl.device.findWrongNumber(variant, impl.inUseOfRows());
   // Where it stopped early, slots hold what they would have at the end or less: the exit state counts as lost.
-  impl.now = impl.paths.config(schedule.placement, found.ok() && !*found ? schedule.exitState : 0);
+  const bool ended = found.ok() && (!*found || writesBack(impl.plan, schedule));
+  impl.now = impl.paths.config(schedule.placement, ended ? schedule.exitState : 0);
   return found;
 }
 

@@ -72,8 +72,13 @@ public:
   // one that has fewer (launch(), takeHop()) is FailedPrecondition, with nothing launched, while a block is in use that
   // it does not have: memory is never taken from a block in use.
   KvBlocks &kvBlocks();
+  // Launches what makes every home of KV on the host current, where a launch has left one behind what is in slots (a
+  // dirty state, DirtyStates.h); nothing where none is. Before blocks are read or written otherwise than by a launch.
+  // Slots hold nothing afterwards that such a state had. Allocates nothing.
+  absl::Status flushKv();
   // Blocks were filled otherwise than by a launch (KvPlaces.h says where): what slots hold of caches is no longer what
-  // blocks hold, and the next launch brings it anew.
+  // blocks hold, and the next launch brings it anew. After flushKv(), with nothing launched in between: else what was
+  // written to them could be lost, and every launch from then on is FailedPrecondition.
   void kvWritten();
   // The way to another placement one hop at a time, with iterations in between, so that none of them is late by more
   // than one hop: what the next one is, and taking it. A hop leads to the placement asked for or to one on the way;
@@ -84,6 +89,7 @@ public:
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(); // of the oldest launch not yet awaited
   // Device::findWrongNumber() of a variant over what the caller has put in device().meta(), after the transitions its
   // entry state needs. For when a launch has published wrong numbers, and all that were launched have been awaited.
+  // What other sequences have in the cache stays, whatever is found.
   absl::StatusOr<std::optional<WrongNumber>> findWrongNumber(uint32_t variant);
   uint64_t launched() const;   // iterations, transitions not counted
   InUse launchedInUse() const; // what the last of them was told of KV; everything before the first

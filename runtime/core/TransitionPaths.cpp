@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/core/DirtyStates.h"
 
 namespace headrace::core {
 namespace {
@@ -53,9 +54,10 @@ bool keepsBlocks(const plan::Plan &plan, const plan::Placement &have, const plan
 // What each configuration has on the device, and so which of them holds which.
 class Holdings {
 public:
-  // The placement and the state of each configuration.
-  Holdings(const plan::Plan &plan, const std::vector<uint32_t> &placementOf, const std::vector<uint32_t> &stateOf)
-      : plan_(plan), placementOf_(placementOf), stateOf_(stateOf), placements_(plan.placements.size()),
+  // The placement and the state of each configuration, and whether that is dirty.
+  Holdings(const plan::Plan &plan, const std::vector<uint32_t> &placementOf, const std::vector<uint32_t> &stateOf,
+           const std::vector<bool> &dirty)
+      : plan_(plan), placementOf_(placementOf), stateOf_(stateOf), dirty_(dirty), placements_(plan.placements.size()),
         keepsHomes_(placements_ * placements_), all_(placementOf.size()) {
     std::vector<std::vector<Content>> homes;
     for (const plan::Placement &placement : plan.placements)
@@ -71,6 +73,8 @@ public:
   }
 
   bool holds(Config have, Config want) const {
+    if (have != want && (dirty_[have] || dirty_[want]))
+      return false;
     return keepsHomes_[placementOf_[have] * placements_ + placementOf_[want]] != 0 &&
            covers(all_[have], plan_.states[stateOf_[want]].contents);
   }
@@ -78,6 +82,7 @@ public:
 private:
   const plan::Plan &plan_;
   const std::vector<uint32_t> &placementOf_, &stateOf_;
+  const std::vector<bool> &dirty_;
   size_t placements_;
   std::vector<char> keepsHomes_;          // [have][want]: the homes of `want` are homes of `have`
   std::vector<std::vector<Content>> all_; // of each configuration, homes and slots, by address
@@ -171,12 +176,14 @@ TransitionPaths::TransitionPaths(const plan::Plan &plan) : placements_(static_ca
   std::vector<uint32_t> stateOf(placements_, 0);
   for (uint32_t p = 0; p < placements_; ++p)
     placementOf_.push_back(p);
+  dirty_.resize(placements_, false);
   for (uint32_t s = 1; s < plan.states.size(); ++s) {
     placementOf_.push_back(plan.states[s].placement);
+    dirty_.push_back(isDirty(plan.states[s]));
     stateOf.push_back(s);
   }
   const size_t configs = placementOf_.size();
-  const Steps steps = stepsOf(plan, *this, Holdings(plan, placementOf_, stateOf), configs);
+  const Steps steps = stepsOf(plan, *this, Holdings(plan, placementOf_, stateOf, dirty_), configs);
   table_.resize(configs * configs);
   std::vector<Reached> reached(configs);
   for (Config from = 0; from < configs; ++from) {

@@ -6,6 +6,9 @@
 // all that the other has, in homes and slots, is on the device at the same addresses; the change is free then (what is
 // no longer wanted is dropped). Transitions lead from every configuration that holds the one they start from. The path
 // between two configurations is the one of least predicted time, with the fewest transitions among equals.
+//
+// A dirty state (DirtyStates.h) is never dropped, nor taken for another: it holds only itself, and is left by an
+// iteration that begins with it or by a transition that starts from it.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +33,7 @@ public:
 
   Config config(uint32_t placement, uint32_t state) const { return state == 0 ? placement : placements_ + state - 1; }
   uint32_t placementOf(Config config) const { return placementOf_[config]; }
+  bool dirty(Config config) const { return dirty_[config]; } // its state is
 
   bool reaches(Config from, Config to) const { return at(from, to).transition != plan::kNone; }
   uint64_t predictedNs(Config from, Config to) const { return at(from, to).ns; } // of the whole path
@@ -47,6 +51,7 @@ private:
 
   uint32_t placements_ = 0;
   std::vector<uint32_t> placementOf_; // by configuration
+  std::vector<bool> dirty_;
   std::vector<Entry> table_;
 };
 

@@ -36,6 +36,9 @@ public:
   //   ns(v) + max(0, path(v) - owed) <= ns(f) + max(0, path(f) - owed)
   // gives ns(v) + path(v) <= ns(f) + path(f) where both paths are beyond owed; the same, as path(v) <= owed, where only
   // path(f) is; and where neither is, ns(v) <= ns(f).
+  //
+  // Of a cycle (plan::Schedule::period) the time of a phase is the mean of all: whoever goes round it takes that. What
+  // enters with what is there goes before every other phase of its cycle, however fast: the fast ones come round.
   Chosen cheapest(uint32_t placement, const Bucket &bucket, const TransitionPaths &paths, TransitionPaths::Config now,
                   uint64_t owedNs) const;
   // The largest buckets of a placement, each for itself.
@@ -44,14 +47,17 @@ public:
 private:
   struct Item {
     Bucket bucket;
-    uint64_t ns;
+    uint64_t ns; // of a phase, the mean of its cycle's
     uint32_t variant;
     bool oneRowEach; // decode: as many tokens as sequences
   };
   struct Group { // of one entry configuration
     TransitionPaths::Config entry;
     std::vector<Item> items; // ascending by (ns, variant)
+    // The lowest entry of the cycle that this one is of; cycles of several classes may share theirs. kNone: of none.
+    TransitionPaths::Config cycle = plan::kNone;
   };
+  static const Item *firstThatHolds(const Group &group, const Bucket &bucket);
   struct OfPlacement {
     std::vector<Group> groups;
     Bucket largest;

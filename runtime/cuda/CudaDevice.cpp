@@ -191,9 +191,10 @@ absl::Status CudaDevice::launch(core::Graph &graph, const core::InUse &inUse) {
 
 // Launches already made keep theirs.
 absl::Status CudaDevice::setSizes(CudaGraph &graph, const core::InUse &inUse) {
-  return graph.sizes.set(inUse, [&](uint32_t node, const core::CopySides &copy, uint64_t bytes) -> absl::Status {
-    HEADRACE_CUDA(graph.name, cudaGraphExecMemcpyNodeSetParams1D(graph.exec, graph.built.nodes[node][0],
-                                                                 copy.destination, copy.source, bytes, copyKind(copy)));
+  return graph.sizes.set(inUse, [&](uint32_t node, const core::CopySides &copy, core::CopyRun run) -> absl::Status {
+    HEADRACE_CUDA(graph.name, cudaGraphExecMemcpyNodeSetParams1D(
+                                  graph.exec, graph.built.nodes[node][0], copy.destination + run.offset,
+                                  copy.source + run.offset, run.bytes, copyKind(copy)));
     ++o_->sizesSet;
     return absl::OkStatus();
   });

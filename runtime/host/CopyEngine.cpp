@@ -91,7 +91,9 @@ bool CopyEngine::begin() {
   startNs_ = readyNs_; // the link has been this copy's since then
   copying_ = true;
   announced_ = false;
-  size_ = step().copy.bytesIn(launch().inUse);
+  const core::CopyRun run = step().copy.runIn(launch().inUse);
+  from_ = run.offset;
+  size_ = run.bytes;
   copied_ = 0;
   if (bus_ != nullptr)
     bus_->start(link_, direction_, size_, startNs_);
@@ -109,7 +111,7 @@ bool CopyEngine::copyChunk() {
       return false;
   }
   const uint64_t bytes = std::min(kChunkBytes, size_ - copied_);
-  core::copyPart(step().copy, copied_, bytes);
+  core::copyPart(step().copy, from_ + copied_, bytes);
   copied_ += bytes;
   return true;
 }

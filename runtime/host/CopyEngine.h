@@ -50,7 +50,7 @@ private:
   size_t next_ = 0; // step
   bool copying_ = false;
   bool announced_ = false; // that it will soon have ended
-  uint64_t size_ = 0;      // of the copy, in this launch
+  uint64_t from_ = 0, size_ = 0; // of the copy, in this launch
   uint64_t copied_ = 0;
   int64_t startNs_ = 0;
   int64_t readyNs_ = 0; // when the last of what the next copy waits for had happened, however late it was looked at

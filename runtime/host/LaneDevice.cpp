@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/core/DirtyStates.h"
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/host/WrongNumbers.h"
 
@@ -282,19 +283,27 @@ absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uin
   RETURN_IF_ERROR(core::checkFits("host device", graph->bucket, *staging));
   // Both threads wait for the next launch, so what they share is this one's.
   std::memcpy(static_cast<void *>(shared_->meta), staging, shared_->metaBytes);
+  const bool toTheEnd = core::writesBack(*plan_, plan_->schedules[plan_->variants[variant].schedule]);
+  std::optional<core::WrongNumber> found;
   auto bound = graph->bound.begin();
   for (const LaneStep &step : graph->lanes[0]) {
-    if (step.kind == plan::StepKind::Copy)
-      core::copyPart(step.copy, 0, step.copy.bytesIn(inUse));
+    if (step.kind == plan::StepKind::Copy) {
+      const core::CopyRun run = step.copy.runIn(inUse);
+      core::copyPart(step.copy, run.offset, run.bytes);
+    }
     if (step.kind != plan::StepKind::Compute)
       continue;
     step.kernel(step.args);
-    if (std::optional<core::WrongNumber> found = firstWrongNumber((bound++)->args)) {
+    const core::KernelArgs &args = (bound++)->args;
+    if (found)
+      continue;
+    found = firstWrongNumber(args);
+    if (found)
       found->step = step.step;
-      return found;
-    }
+    if (found && !toTheEnd)
+      break;
   }
-  return std::nullopt;
+  return found;
 }
 
 core::DeviceCounters LaneDevice::counters() const {

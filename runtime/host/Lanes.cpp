@@ -72,9 +72,9 @@ private:
         step.kernel(step.args);
       break;
     case plan::StepKind::Copy: { // debug mode only; else the transfer thread's
-      const uint64_t bytes = step.copy.bytesIn(inUse);
-      core::copyPart(step.copy, 0, bytes);
-      (plan::toDevice(step.lane) ? s_.h2dBytes : s_.d2hBytes).fetch_add(bytes, std::memory_order_relaxed);
+      const core::CopyRun run = step.copy.runIn(inUse);
+      core::copyPart(step.copy, run.offset, run.bytes);
+      (plan::toDevice(step.lane) ? s_.h2dBytes : s_.d2hBytes).fetch_add(run.bytes, std::memory_order_relaxed);
       break;
     }
     case plan::StepKind::Publish:

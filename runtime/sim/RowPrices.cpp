@@ -18,7 +18,7 @@ bool padsRows(const plan::Plan &plan, const plan::Step &step) {
 
 } // namespace
 
-cost::Rows rowsOf(const kernels::IterationMeta &meta, uint64_t firstHomeSlot) {
+cost::Rows rowsOf(const kernels::IterationMeta &meta, HomeSlots home) {
   const int32_t *starts = meta.array<int32_t>(meta.queryStart), *contexts = meta.array<int32_t>(meta.contextLength);
   int64_t sum = 0, pairs = 0;
   for (int32_t s = 0; s < meta.numSequences; ++s) {
@@ -30,10 +30,11 @@ cost::Rows rowsOf(const kernels::IterationMeta &meta, uint64_t firstHomeSlot) {
                      .sampled = static_cast<uint64_t>(meta.numSampled),
                      .contexts = static_cast<uint64_t>(sum),
                      .pairs = static_cast<uint64_t>(pairs)};
-  if (firstHomeSlot != kNoHomeSlot) {
+  if (home.first < home.end) {
     const int32_t *slots = meta.array<int32_t>(meta.kvSlot);
-    running.homeRows = static_cast<uint64_t>(std::count_if(
-        slots, slots + meta.numTokens, [&](int32_t slot) { return static_cast<uint64_t>(slot) >= firstHomeSlot; }));
+    running.homeRows = static_cast<uint64_t>(std::count_if(slots, slots + meta.numTokens, [&](int32_t slot) {
+      return static_cast<uint64_t>(slot) >= home.first && static_cast<uint64_t>(slot) < home.end;
+    }));
   }
   return running;
 }
@@ -76,7 +77,7 @@ RowPrices::RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, 
   }
   for (const core::DirectBytes &direct : core::directBytes(plan, schedule))
     if (direct.writtenPerRow != 0)
-      firstHomeSlot_ = direct.firstSlot;
+      homeSlots_ = {direct.firstSlot, direct.endSlot};
   addUp();
 }
 

@@ -24,10 +24,12 @@
 
 namespace headrace::sim {
 
-inline constexpr uint64_t kNoHomeSlot = ~uint64_t{0};
-
-// What runs in an iteration. Rows in KV slots from `firstHomeSlot` on have a home on the host.
-cost::Rows rowsOf(const kernels::IterationMeta &meta, uint64_t firstHomeSlot);
+// Slots of the KV cache whose rows are written to the host as well: [first, end).
+struct HomeSlots {
+  uint64_t first = 0, end = 0;
+};
+// What runs in an iteration.
+cost::Rows rowsOf(const kernels::IterationMeta &meta, HomeSlots home);
 
 // The profile that rooflines are of where the link has `linkBandwidth` bytes/s a direction; 0: the profile's.
 model::Hardware overLink(model::Hardware hardware, double linkBandwidth);
@@ -46,8 +48,7 @@ public:
   uint64_t sumNs() const { return sumNs_; }             // of all steps
   uint64_t publishNs() const { return publishNs_; }     // of those up to the last Publish, of all without one
   void writeTo(absl::Span<uint64_t> durationsNs) const; // of the steps that follow rows; leaves the others
-  // Of the KV cache, for rowsOf(); kNoHomeSlot where appended rows are written to the device alone.
-  uint64_t firstHomeSlot() const { return firstHomeSlot_; }
+  HomeSlots homeSlots() const { return homeSlots_; } // for rowsOf()
 
 private:
   struct KindKey {
@@ -68,7 +69,7 @@ private:
   std::vector<std::pair<uint32_t, uint32_t>> steps_; // those that follow rows, and the kind of each
   uint64_t otherNs_ = 0, otherUntilPublishNs_ = 0;   // of the others
   uint64_t sumNs_ = 0, publishNs_ = 0;
-  uint64_t firstHomeSlot_ = kNoHomeSlot;
+  HomeSlots homeSlots_;
 };
 
 } // namespace headrace::sim

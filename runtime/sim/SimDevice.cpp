@@ -39,7 +39,7 @@ public:
 
   // Made anew where a price or a size is not that of the launch before. `meta`: of an iteration.
   const Timeline &timeline(const core::InUse &inUse, const kernels::IterationMeta *meta) {
-    bool changed = prices_ != nullptr && prices_->price(rowsOf(*meta, prices_->firstHomeSlot()));
+    bool changed = prices_ != nullptr && prices_->price(rowsOf(*meta, prices_->homeSlots()));
     if (changed && addsUp_) { // one lane: a step follows the other
       timeline_.iterationNs = prices_->sumNs();
       timeline_.publishNs = prices_->publishNs();

@@ -230,6 +230,7 @@ TEST(BindStep, ASplitCacheIsTwoRunsFromTheLowerOfBoth) {
   }
   EXPECT_EQ(rope.home, behind.bases.host + 512);
   EXPECT_EQ(rope.homeFirst, 3);
+  EXPECT_EQ(rope.homeEnd, blocks);
   EXPECT_EQ(rope.homeStride, 256);
 
   Split before(5, 512, 5); // the tail lies lower
@@ -253,6 +254,50 @@ TEST(BindStep, AScheduleThatUsesNoneOfTheTailHasOneRunOfBlocksApart) {
   EXPECT_EQ(args.segments.end, 4 * 512 + 256);
   const auto rope = b.args<kernels::RopeAppendArgs>(b.step(Op::RopeAppend));
   EXPECT_EQ(rope.homeFirst, 1);
+}
+
+// Copies write the tail back: of the blocks on the device those from 3 on are written to the host, or none are.
+TEST(BindStep, OnlyBlocksOnTheDeviceHaveAHomeToWriteToWhereTheTailIsCopiedBack) {
+  Split b(5, 100 * 1024, 3);
+  b.append(Arg::KvHome).bytes = 2 * 1024;
+  const auto rope = b.args<kernels::RopeAppendArgs>(b.step(Op::RopeAppend));
+  EXPECT_EQ(rope.home, b.bases.host + 512);
+  EXPECT_EQ(rope.homeFirst, 3);
+  EXPECT_EQ(rope.homeEnd, 5);
+  Split none(5, 100 * 1024, static_cast<uint64_t>(b.plan.kvBlocks)); // no operand
+  EXPECT_EQ(none.args<kernels::RopeAppendArgs>(none.step(Op::RopeAppend)).home, nullptr);
+}
+
+// Nothing of the cache is at home on the device: the tail is all of it, the scratch block with it.
+TEST(BindStep, ACacheMayBeATailAlone) {
+  Split b(0, 100 * 1024, 0);
+  const int64_t blocks = b.plan.kvBlocks;
+  for (const Op op : {Op::RopeAppend, Op::Attention}) { // without Kv
+    plan::Step &step = b.plan.schedules[1].steps[b.step(op)];
+    const auto begin = b.plan.schedules[1].operands.begin() + step.firstOperand;
+    const auto kv = std::find_if(begin, begin + step.operandCount,
+                                 [](const plan::Operand &operand) { return operand.arg == Arg::Kv; });
+    std::rotate(kv, kv + 1, begin + step.operandCount);
+    --step.operandCount;
+  }
+  EXPECT_THAT(b.appendRefusal(), HasSubstr("operand kv home begins at block 0, the scratch block"));
+  b.plan.placements[0].extents.push_back(
+      {.buffer = b.plan.kvBuffer(0), .space = plan::Space::Host, .bytes = static_cast<uint64_t>(blocks) * 1024});
+  const auto rope = b.args<kernels::RopeAppendArgs>(b.step(Op::RopeAppend));
+  const auto attention = b.args<kernels::AttentionArgs>(b.step(Op::Attention));
+  EXPECT_EQ(rope.kv, b.device(100 * 1024));
+  EXPECT_EQ(attention.kv, rope.kv);
+  for (const kernels::KvSegments &s : {rope.segments, attention.segments}) {
+    EXPECT_EQ(s.of(0), 0);
+    EXPECT_EQ(s.of(7), 7 * 256);
+    EXPECT_EQ(s.end, blocks * 256);
+    EXPECT_TRUE(s.multipleOf(256));
+  }
+  EXPECT_EQ(rope.home, b.bases.host + 512);
+  EXPECT_EQ(rope.homeFirst, 0);
+  EXPECT_EQ(rope.homeEnd, blocks);
+  b.append(Arg::KvTail).bufferOffset = 1024;
+  EXPECT_THAT(b.appendRefusal(), HasSubstr("operand kv tail begins at block 1, expected block 0, where kv ends"));
 }
 
 TEST(BindStep, ACacheThatIsNotSplitHasNoHome) {
@@ -365,9 +410,10 @@ TEST(BindStepRefuses, AHomeThatLacksBlocksToBeWritten) {
   EXPECT_THAT(late.appendRefusal(),
               HasSubstr("operand kv home begins at block 6, expected at most block 5, where kv ends"));
   const auto all = std::to_string(shorter.plan.kvBlocks);
-  shorter.append(Arg::KvHome).bytes = 2 * 1024;
+  shorter.append(Arg::KvHome).bytes = 1024;
   EXPECT_THAT(shorter.appendRefusal(),
-              HasSubstr("operand kv home ends at block 5, blocks below " + all + " may be in use"));
+              HasSubstr("operand kv home ends at block 4, expected block 5, where kv ends, or all below " + all +
+                        ", which may be in use"));
   scratch.append(Arg::KvHome).bufferOffset = 0;
   EXPECT_THAT(scratch.appendRefusal(), HasSubstr("operand kv home begins at block 0, the scratch block"));
 }

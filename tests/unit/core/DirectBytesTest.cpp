@@ -52,12 +52,26 @@ TEST(DirectBytes, HomesThatBeginAtOtherBlocksAreCountedApart) {
   plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .mirroredFrom = 3});
   for (plan::Operand &operand : plan.schedules[1].operands)
     if (operand.arg == plan::Arg::KvHome && operand.buffer == plan.kvBuffer(1))
-      operand.bufferOffset -= 2 * plan.kvBlockBytes(); // from block 1 on
+      operand.bufferOffset -= 2 * plan.kvBlockBytes(), operand.bytes += 2 * plan.kvBlockBytes(); // from block 1 on
   Meta meta(plan, {0, 11, 12, 13, 40});
   const std::vector<DirectBytes> all = directBytes(plan, plan.schedules[1]);
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].written(*meta.get()), 3u * 256);
   EXPECT_EQ(all[1].written(*meta.get()), 4u * 256);
+}
+
+// Blocks 3 to 9 are written to the host as well: the tail, from 10 on, is copied back.
+TEST(DirectBytes, HomesMayEndBeforeTheTail) {
+  plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .mirroredFrom = 3});
+  for (plan::Operand &operand : plan.schedules[1].operands)
+    if (operand.arg == plan::Arg::KvHome)
+      operand.bytes = 7 * plan.kvBlockBytes();
+  Meta meta(plan, {0, 11, 12, 39, 40}); // blocks 0 (scratch), 2, 3, 9, 10
+  const std::vector<DirectBytes> all = directBytes(plan, plan.schedules[1]);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].firstSlot, 12u);
+  EXPECT_EQ(all[0].endSlot, 40u);
+  EXPECT_EQ(all[0].written(*meta.get()), 2u * 2 * 256);
 }
 
 TEST(DirectBytes, APlanWithoutDirectStepsHasNone) {

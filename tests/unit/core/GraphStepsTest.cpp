@@ -229,6 +229,25 @@ TEST(GraphSteps, AResizableCopySaysItsBlocks) {
               HasSubstr("step 0: its size may change, but it is no copy"));
 }
 
+// Blocks [4, 20), one run, back to the host.
+TEST(GraphSteps, ACopyOfWhatWasWrittenBeginsWhereThatDoes) {
+  Interleaved copy;
+  copy.schedule.operands[1].interleaved = false;
+  copy.schedule.steps[0].resizable = copy.schedule.steps[0].dirtyOnly = true;
+  EXPECT_EQ(copy.refused(), "schedule 'S', step 0: a copy of what was written, expected one to the host in an iteration");
+  copy.schedule.steps[0].lane = plan::Lane::D2H;
+  std::swap(copy.schedule.operands[0], copy.schedule.operands[1]);
+  const auto sides = copy.sides();
+  ASSERT_TRUE(sides.ok() && sides->sized.has_value()) << sides.status();
+  EXPECT_TRUE(sides->sized->dirtyOnly);
+  EXPECT_EQ(sides->runIn({}), (CopyRun{0, 16 * 1024}));
+  EXPECT_EQ(sides->runIn({.writtenBegin = 9, .writtenEnd = 12}), (CopyRun{5 * 1024, 3 * 1024}));
+  copy.schedule.iterationClass = plan::IterationClass::Transition;
+  EXPECT_THAT(copy.refused(), HasSubstr("expected one to the host in an iteration"));
+  copy.schedule.steps[0].resizable = false;
+  EXPECT_EQ(copy.refused(), "schedule 'S', step 0: a copy of what was written whose size may not change");
+}
+
 TEST(GraphSteps, ALaneWaitsForTheLastStepOfAnotherOnce) {
   // h2d: 0, 1; compute: 2, 3, 4 and the publish.
   const auto waits = stepWaits(scheduleOf("iicccp", {{0, 2}, {1, 2}, {0, 3}, {2, 3}, {1, 4}, {0, 4}}));

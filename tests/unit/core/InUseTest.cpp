@@ -16,7 +16,7 @@ constexpr uint64_t kKiB = 1024;
 constexpr SizedCopy kRun{.firstBlock = 4, .blockBytes = kKiB, .bytes = 128 * kKiB};
 
 TEST(InUse, IsAllUnlessSomethingElseIsSaid) {
-  EXPECT_EQ(shareInUse(kRun, {}), 64u);
+  EXPECT_EQ(sharesInUse(kRun, {}), (Shares{0, 64}));
   EXPECT_EQ(bytesInUse(kRun, {}), 128 * kKiB);
 }
 
@@ -33,10 +33,10 @@ TEST(InUse, TheLargestCopyHasItsShares) {
   constexpr uint64_t kMost = (uint64_t{1} << 57) - 256;
   constexpr SizedCopy kLargest{.blockBytes = 256, .bytes = kMost};
   EXPECT_EQ(bytesInUse(kLargest, {}), kMost);
-  EXPECT_EQ(shareInUse(kLargest, {.kvBlocks = 1}), 1u);
-  EXPECT_EQ(shareInUse(kLargest, {.kvBlocks = int64_t{1} << 48}), 33u); // half of 2^49 blocks, and all are one less
-  EXPECT_EQ(shareInUse(kLargest, {.kvBlocks = (int64_t{1} << 48) - 1}), 32u); // (2^48 - 1) x 64 / (2^49 - 1): 31.99...
-  EXPECT_EQ(shareInUse(kLargest, {.kvBlocks = (int64_t{1} << 49) - 1}), 64u);
+  EXPECT_EQ(sharesInUse(kLargest, {.kvBlocks = 1}), (Shares{0, 1}));
+  EXPECT_EQ(sharesInUse(kLargest, {.kvBlocks = int64_t{1} << 48}), (Shares{0, 33})); // half of 2^49 blocks, and all are one less
+  EXPECT_EQ(sharesInUse(kLargest, {.kvBlocks = (int64_t{1} << 48) - 1}), (Shares{0, 32})); // (2^48 - 1) x 64 / (2^49 - 1): 31.99...
+  EXPECT_EQ(sharesInUse(kLargest, {.kvBlocks = (int64_t{1} << 49) - 1}), (Shares{0, 64}));
 }
 
 // A tail in two copies: the second begins where the first ends.
@@ -84,9 +84,10 @@ RC_GTEST_PROP(InUse, HoldsWhatIsInUseAndNoMoreThanAllInSharesOfIt, ()) {
   rows.wholeBlocks = true;
   const InUse inUse{.kvBlocks = *rc::gen::inRange<int64_t>(-10, 2000)};
   for (const SizedCopy &sized : {copy, rows}) {
-    const uint32_t share = shareInUse(sized, inUse);
-    RC_ASSERT(share >= 1u && share <= kShares);
-    const uint64_t bytes = shareBytes(sized, share);
+    const auto [begin, share] = sharesInUse(sized, inUse);
+    RC_ASSERT(begin == 0u && share >= 1u && share <= kShares);
+    const auto [offset, bytes] = runOf(sized, {begin, share});
+    RC_ASSERT(offset == 0u);
     const auto blocks = static_cast<uint64_t>(std::max<int64_t>(0, inUse.kvBlocks - sized.firstBlock));
     RC_ASSERT(bytes > 0u && bytes <= sized.bytes);
     RC_ASSERT(bytes >= std::min(sized.bytes, blocks * sized.blockBytes));
@@ -94,6 +95,89 @@ RC_GTEST_PROP(InUse, HoldsWhatIsInUseAndNoMoreThanAllInSharesOfIt, ()) {
       RC_ASSERT((share - 1) * sized.bytes < blocks * sized.blockBytes * kShares);
     if (sized.wholeBlocks)
       RC_ASSERT(bytes % sized.blockBytes == 0u);
+  }
+}
+
+// ---- Of what was written
+
+// As kRun, back to the host.
+constexpr SizedCopy kBack{.firstBlock = 4, .blockBytes = kKiB, .bytes = 128 * kKiB, .dirtyOnly = true};
+
+TEST(InUse, WhatWasWrittenBeginsAndEndsWithTheSharesThatHoldIt) {
+  EXPECT_EQ(runInUse(kBack, {}), (CopyRun{0, 128 * kKiB}));
+  // Block 50 alone is number 46: share 23.
+  EXPECT_EQ(sharesInUse(kBack, {.writtenBegin = 50, .writtenEnd = 51}), (Shares{23, 24}));
+  EXPECT_EQ(runInUse(kBack, {.writtenBegin = 50, .writtenEnd = 51}), (CopyRun{46 * kKiB, 2 * kKiB}));
+  // 51 to 53 are numbers 47 to 49: shares 23.5 to 25.
+  EXPECT_EQ(runInUse(kBack, {.writtenBegin = 51, .writtenEnd = 54}), (CopyRun{46 * kKiB, 4 * kKiB}));
+  EXPECT_EQ(runInUse(kBack, {.writtenBegin = 131, .writtenEnd = 132}), (CopyRun{126 * kKiB, 2 * kKiB})); // the last
+}
+
+TEST(InUse, OfWhatWasWrittenOnlyWhatIsInTheCopyAndInUse) {
+  EXPECT_EQ(runInUse(kBack, {.writtenBegin = 1, .writtenEnd = 6}), (CopyRun{0, 2 * kKiB}));
+  EXPECT_EQ(runInUse(kBack, {.writtenBegin = 130, .writtenEnd = 999}), (CopyRun{126 * kKiB, 2 * kKiB}));
+  EXPECT_EQ(runInUse(kBack, {.kvBlocks = 54}), (CopyRun{0, 50 * kKiB})); // at most that: 4 to 53
+  EXPECT_EQ(runInUse(kBack, {.kvBlocks = 54, .writtenBegin = 51}), (CopyRun{46 * kKiB, 4 * kKiB}));
+}
+
+TEST(InUse, WhereNothingOfItWasWrittenTheFirstShareIsCopied) {
+  for (const auto &[begin, end] : {std::pair<int64_t, int64_t>{0, 0}, {9, 9}, {20, 10}, {1, 4}, {132, 140}, {-3, -1}})
+    EXPECT_EQ(runInUse(kBack, {.writtenBegin = begin, .writtenEnd = end}), (CopyRun{0, 2 * kKiB})) << begin;
+  EXPECT_EQ(runInUse(kBack, {.kvBlocks = 50, .writtenBegin = 50}), (CopyRun{0, 2 * kKiB}));
+}
+
+// 10 blocks of 100 bytes: a share is 15.625 bytes.
+TEST(InUse, ARunBeginsAtAMultipleOf256Bytes) {
+  const SizedCopy run{.firstBlock = 1, .blockBytes = 100, .bytes = 1000, .dirtyOnly = true};
+  // Block 4 is bytes 300 to 399: shares 19.2 to 25.6, so 19 to 26: bytes 296.875 to 406.25.
+  EXPECT_EQ(runInUse(run, {.writtenBegin = 4, .writtenEnd = 5}), (CopyRun{256, 256}));
+  // 9: 800 to 899, shares 51 to 58, bytes 796.875 to 906.25; 1024 is beyond all.
+  EXPECT_EQ(runInUse(run, {.writtenBegin = 9, .writtenEnd = 10}), (CopyRun{768, 232}));
+  SizedCopy rows = run;
+  rows.wholeBlocks = true;
+  // 4 again: 10 x 19 / 64 is 2.97 blocks, 10 x 26 / 64 is 4.06.
+  EXPECT_EQ(runInUse(rows, {.writtenBegin = 4, .writtenEnd = 5}), (CopyRun{200, 300}));
+}
+
+TEST(InUse, OfTheLargestCopyAnyBlock) {
+  constexpr uint64_t kMost = (uint64_t{1} << 57) - 256;
+  constexpr SizedCopy kLargest{.blockBytes = 256, .bytes = kMost, .dirtyOnly = true};
+  constexpr int64_t kLast = (int64_t{1} << 49) - 2; // of 2^49 - 1 blocks
+  EXPECT_EQ(sharesInUse(kLargest, {.writtenBegin = kLast, .writtenEnd = kLast + 1}), (Shares{63, 64}));
+  // 2^57 - 256 bytes are 64 x (2^51 - 4): from 63 x (2^51 - 4) on, which is 252 below a multiple of 256.
+  const uint64_t from = 63 * ((uint64_t{1} << 51) - 4) / 256 * 256;
+  EXPECT_EQ(runInUse(kLargest, {.writtenBegin = kLast, .writtenEnd = kLast + 1}), (CopyRun{from, kMost - from}));
+}
+
+RC_GTEST_PROP(InUse, HoldsWhatWasWrittenInSharesOfIt, ()) {
+  const SizedCopy copy{.firstBlock = *rc::gen::inRange<int64_t>(0, 100),
+                       .blockBytes = *rc::gen::inRange<uint64_t>(1, 5000),
+                       .bytes = *rc::gen::inRange<uint64_t>(1, 1'000'000),
+                       .dirtyOnly = true};
+  SizedCopy rows = copy;
+  rows.bytes = (copy.bytes + copy.blockBytes - 1) / copy.blockBytes * copy.blockBytes;
+  rows.wholeBlocks = true;
+  const auto first = *rc::gen::inRange<int64_t>(-10, 2000);
+  const InUse inUse{.writtenBegin = first, .writtenEnd = first + *rc::gen::inRange<int64_t>(-1, 50)};
+  for (const SizedCopy &sized : {copy, rows}) {
+    const Shares shares = sharesInUse(sized, inUse);
+    RC_ASSERT(shares.begin < shares.end && shares.end <= kShares);
+    const CopyRun run = runOf(sized, shares);
+    RC_ASSERT(run.bytes > 0u && run.offset < sized.bytes && run.bytes <= sized.bytes - run.offset);
+    RC_ASSERT(run.offset % (sized.wholeBlocks ? sized.blockBytes : kSizeAlign) == 0u);
+    const auto clipped = [&](int64_t block) {
+      return std::min(sized.bytes, static_cast<uint64_t>(std::max<int64_t>(0, block - sized.firstBlock)) *
+                                       sized.blockBytes);
+    };
+    const uint64_t from = clipped(inUse.writtenBegin), to = clipped(inUse.writtenEnd);
+    if (from >= to) {
+      RC_ASSERT((shares == Shares{0, 1}));
+      continue;
+    }
+    RC_ASSERT(run.offset <= from && run.offset + run.bytes >= to);
+    // One share more on either side would not be less.
+    RC_ASSERT((shares.begin + 1) * sized.bytes > from * kShares);
+    RC_ASSERT((shares.end - 1) * sized.bytes < to * kShares);
   }
 }
 

@@ -120,6 +120,24 @@ TEST(KvLayout, SoTheyAreWhereAPlacementHasNoTailItself) {
   }
 }
 
+// Nothing on the device in one placement: everything of the other is mirrored, the scratch block with it.
+TEST(KvLayout, AWholeCacheMayBeAtHomeOnTheHost) {
+  plan::Plan p = emptyPlan();
+  plan::Placement none;
+  none.kvBlocks = kBlocks;
+  for (uint32_t layer = 0; layer < 2; ++layer)
+    none.extents.push_back({layer, Space::Host, plan::Encoding::Bytes, true, 0, kBlocks * kBlock,
+                            kHost + layer * kBlocks * kBlock});
+  p.placements.push_back(none);
+  addSplit(p, 2);
+  for (int64_t block = 0; block < kBlocks; ++block) {
+    expectAt(KvLayout(p, 0).of(1, block), Space::Host, 10240 + 5 * 256 + static_cast<uint64_t>(block) * 256);
+    EXPECT_FALSE(KvLayout(p, 0).of(1, block).mirrored) << block;
+    EXPECT_EQ(KvLayout(p, 1).of(1, block).mirrored, block < 2) << block;
+  }
+  EXPECT_EQ(KvLayout(p, 1).of(0, 0).mirror, 10240u);
+}
+
 // A placement with fewer blocks than the plan's most has a layout for those.
 TEST(KvLayout, HasAsManyBlocksAsThePlacement) {
   plan::Plan p = emptyPlan();

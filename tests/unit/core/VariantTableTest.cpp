@@ -92,6 +92,99 @@ TEST_F(VariantTableTest, NoChoiceTakesLongerThanTheFastestWithItsPath) {
     }
 }
 
+// A cycle of three phases for decode and one for prompts, entered with weights 0, 1 and 2 in the slot (states 1 to 3);
+// 10 ns from the empty state to each.
+//
+//   phase     0       1       2        mean
+//   decode    100 ns  130 ns  70 ns    100 ns
+//   mixed     300     300     300      300
+class Cycles : public testing::Test {
+protected:
+  static plan::Plan threePhases() {
+    plan::Plan plan;
+    plan.buffers.resize(3);
+    plan.placements.resize(1);
+    plan.states.resize(1);
+    for (uint32_t phase = 0; phase < 3; ++phase)
+      plan.states.push_back({0, {{phase, 0, 256, 0}}});
+    for (const plan::IterationClass kind : {plan::IterationClass::Decode, plan::IterationClass::Mixed})
+      for (uint32_t phase = 0; phase < 3; ++phase) {
+        plan::Schedule s;
+        s.iterationClass = kind;
+        s.phase = phase, s.period = 3;
+        s.entryState = 1 + phase, s.exitState = 1 + (phase + 1) % 3;
+        plan.schedules.push_back(s);
+      }
+    constexpr uint64_t kDecodeNs[] = {100, 130, 70};
+    for (uint32_t phase = 0; phase < 3; ++phase)
+      plan.variants.push_back({8, 8, 64, 0, phase, {}, kDecodeNs[phase], 0, 0});
+    for (uint32_t phase = 0; phase < 3; ++phase)
+      plan.variants.push_back({32, 8, 64, 0, 3 + phase, {}, 300, 0, 0});
+    for (uint32_t state = 1; state <= 3; ++state) {
+      plan.transitions.push_back({0, state, static_cast<uint32_t>(plan.schedules.size()), {}, 10});
+      plan::Schedule s;
+      s.iterationClass = plan::IterationClass::Transition;
+      s.exitState = state;
+      plan.schedules.push_back(s);
+    }
+    return plan;
+  }
+  // Iterations of so many rows of 8 sequences from the empty state on, as Runtime counts what is owed.
+  std::vector<uint32_t> run(const plan::Plan &plan, const std::vector<int64_t> &rows, std::vector<bool> built) const {
+    const TransitionPaths paths(plan);
+    const VariantTable table(plan, paths, built);
+    std::vector<uint32_t> variants;
+    uint64_t owed = 0;
+    TransitionPaths::Config now = paths.config(0, 0);
+    for (const int64_t tokens : rows) {
+      const VariantTable::Chosen chosen = table.cheapest(0, {tokens, 8, 64}, paths, now, owed);
+      variants.push_back(chosen.variant);
+      if (chosen.variant == plan::kNone)
+        break;
+      const plan::Schedule &schedule = plan.schedules[plan.variants[chosen.variant].schedule];
+      if (paths.predictedNs(now, paths.config(0, schedule.entryState)) > 0)
+        owed = 0;
+      owed += chosen.excessNs;
+      now = paths.config(0, schedule.exitState);
+    }
+    return variants;
+  }
+  const std::vector<bool> all_ = std::vector<bool>(6, true);
+};
+
+TEST_F(Cycles, ASteadyRunGoesRound) {
+  EXPECT_EQ(run(threePhases(), std::vector<int64_t>(9, 8), all_), (std::vector<uint32_t>{0, 1, 2, 0, 1, 2, 0, 1, 2}));
+}
+
+TEST_F(Cycles, OtherBucketsAndClassesTakeItsPlaceInTheSamePhase) {
+  EXPECT_EQ(run(threePhases(), {8, 20, 8, 8, 32, 32, 32, 8}, all_), (std::vector<uint32_t>{0, 4, 2, 0, 4, 5, 3, 1}));
+}
+
+// Phase 1 of decode was not built: prompts' stand in for it, 200 ns each time, and no path of 10 ns is taken for that.
+TEST_F(Cycles, ItIsNotLeftForAFasterPhase) {
+  EXPECT_EQ(run(threePhases(), std::vector<int64_t>(7, 8), {true, false, true, true, true, true}),
+            (std::vector<uint32_t>{0, 4, 2, 0, 4, 2, 0}));
+}
+
+// Where the phase that is due has none that holds the size, another one does.
+TEST_F(Cycles, ItIsLeftWhereAPhaseHoldsTooLittle) {
+  EXPECT_EQ(run(threePhases(), {8, 20, 8}, {true, true, true, true, false, true}), (std::vector<uint32_t>{0, 3, 1}));
+}
+
+// Beside it a schedule from the empty state, 95 ns and so faster than the mean: from phase 0 on, 5 ns are lost by each
+// iteration that goes round; what is dropped costs nothing, so it is left at once.
+TEST_F(Cycles, ItIsLeftForWhatIsFasterThanItsMean) {
+  plan::Plan plan = threePhases();
+  plan.schedules.push_back({});
+  plan.variants.push_back({8, 8, 64, 0, static_cast<uint32_t>(plan.schedules.size() - 1), {}, 95, 0, 0});
+  std::vector<bool> built(7, true);
+  EXPECT_EQ(run(plan, {8, 8, 8}, built), (std::vector<uint32_t>{6, 6, 6}));
+  plan.variants[6].predictedNs = 111; // 100 + 10 with the path
+  EXPECT_EQ(run(plan, {8, 8, 8, 8}, built), (std::vector<uint32_t>{0, 1, 2, 0}));
+  plan.variants[6].predictedNs = 101; // phase 2 alone would be faster with its path, too
+  EXPECT_EQ(run(plan, {8, 8, 8, 8}, built).front(), 6u);
+}
+
 // R = 3 of 9 blocks: for each size a variant for anything in use, and a faster one, without copies of tails, where
 // blocks 0 to 2 are all. The larger is the only one for 8 rows.
 //

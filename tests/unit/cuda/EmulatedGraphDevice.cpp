@@ -207,12 +207,15 @@ public:
 
 private:
   absl::Status setSizes(EmulatedGraph &graph, const core::InUse &inUse) {
-    return graph.sizes.set(inUse, [&](uint32_t node, const core::CopySides &copy, uint64_t bytes) {
+    return graph.sizes.set(inUse, [&](uint32_t node, const core::CopySides &copy, core::CopyRun run) {
       if (copy.inRows())
         return absl::InvalidArgumentError("only 1-D copy nodes can be changed");
       for (RecordedNode &recorded : graph.recorded.nodes)
-        if (recorded.planNode == node)
-          recorded.copy.bytes = bytes;
+        if (recorded.planNode == node) {
+          recorded.copy.source = copy.source + run.offset;
+          recorded.copy.destination = copy.destination + run.offset;
+          recorded.copy.bytes = run.bytes;
+        }
       ++counters_.sizesSet;
       return absl::OkStatus();
     });

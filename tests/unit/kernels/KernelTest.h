@@ -170,11 +170,11 @@ struct TestSlot {
 // no row is written to is 55.
 struct TestHome {
   static constexpr int64_t kGuard = 8; // a vector of F16, so that the home is as aligned as its buffer
-  int64_t first, stride;
+  int64_t first, end, stride; // of blocks [first, end); there is room for those behind, too
   Stored stored;
 
   TestHome(Elem elem, int64_t blocks, int64_t firstBlock, int64_t blockElements)
-      : first(firstBlock), stride(blockElements + kGuard),
+      : first(firstBlock), end(blocks), stride(blockElements + kGuard),
         stored(elem, Floats(kGuard + (blocks - first) * stride, 55.0f)) {}
   size_t elementBytes() const { return stored.elem == Elem::F32 ? 4 : 2; }
   size_t offsetBytes() const { return kGuard * elementBytes(); } // of the first block
@@ -185,7 +185,7 @@ struct TestHome {
                   int64_t blockTokens, int64_t headDim) const {
     Stored out(stored.elem, Floats(stored.size(), 55.0f));
     for (const TestSlot &slot : slots)
-      for (int64_t plane = 0; plane < planes && slot.block >= first; ++plane) {
+      for (int64_t plane = 0; plane < planes && slot.block >= first && slot.block < end; ++plane) {
         const int64_t line = (plane * blockTokens + slot.row) * headDim;
         std::memcpy(&out.bytes[offsetBytes() + ((slot.block - first) * stride + line) * elementBytes()],
                     &cache.bytes[(segments.of(slot.block) + line) * elementBytes()], headDim * elementBytes());

@@ -37,7 +37,7 @@ Result run(HostIsa isa, const Model &s, TestMeta &meta, const Floats &qkv, const
   args.eps = 1e-2f;
   args.kvElem = s.elem;
   if (home != nullptr)
-    args.home = home->data(), args.homeFirst = home->first, args.homeStride = home->stride;
+    args.home = home->data(), args.homeFirst = home->first, args.homeEnd = home->end, args.homeStride = home->stride;
   hostKernel(Op::RopeAppend, isa)(&args);
   return r;
 }
@@ -141,12 +141,13 @@ TEST_P(RopeAppendTest, TheHomeHasTheRowsOfItsBlocksAsTheCacheHasThem) {
     const std::vector<TestSlot> slots = {{3, 2}, {3, 3}, {1, 0}, {1, 1}, {2, 0}, {0, 0}};
     const Floats frequencies = llamaFrequencies(s.headDim), qkv = randomFloats(6 * s.rowLength(), 9);
     const int64_t elements = kvBlockElements(s.kvHeads, s.blockTokens, s.headDim);
-    for (int64_t split = 1; split <= 4; ++split)
-      for (int64_t first = 1; first <= 4; ++first) // 4: of no block
-        for (bool tailFirst : {false, true}) {
-          const KvSegments segments = splitRun(4, elements, split, 3, tailFirst);
-          TestHome home(elem, 4, first, elements);
-          const Result without = run(GetParam(), s, meta, qkv, &frequencies, 4, nullptr, &segments);
+    for (int64_t split = 0; split <= 4; ++split)
+      for (int64_t i = 0; i < 2 * 5 * 5; ++i) {
+        const int64_t first = i / 2 % 5, end = i / 10; // 4, and an end that is not behind it: of no block
+        const KvSegments segments = splitRun(4, elements, split, 3, i % 2 == 1);
+        TestHome home(elem, 4, first, elements);
+        home.end = end;
+        const Result without = run(GetParam(), s, meta, qkv, &frequencies, 4, nullptr, &segments);
           const Result with = run(GetParam(), s, meta, qkv, &frequencies, 4, nullptr, &segments, &home);
           ASSERT_TRUE(sameBits(with.qkv.data(), without.qkv.data(), with.qkv.size()));
           ASSERT_EQ(with.kv.bytes, without.kv.bytes);

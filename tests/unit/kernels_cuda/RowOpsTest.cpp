@@ -300,13 +300,23 @@ TEST(CudaRopeAppend, TheHomeHasTheRowsOfItsBlocksAsTheCacheHasThem) {
         const Floats values = randomFloats(slots.size() * (c.heads + 2 * c.kvHeads) * c.headDim, 7);
         DeviceArray<float> frequencies(Floats(c.headDim / 2 + 1, 0.25f)), weights(randomFloats(2 * c.headDim, 11));
         const int64_t elements = kvBlockElements(c.kvHeads, blockTokens, c.headDim);
-        // Homes whose first block is below the split, at it, above it, and one of no block.
-        for (const auto &[split, first] : {std::pair{3, 1}, {3, 3}, {2, 4}, {1, 1}, {5, 2}, {3, 5}}) {
+        // Homes whose first block is below the split, at it, above it, and some of no block; some end at the split.
+        for (const auto &[split, first, end] : {std::tuple{3, 1, 5},
+                                                {3, 3, 5},
+                                                {2, 4, 5},
+                                                {1, 1, 5},
+                                                {5, 2, 5},
+                                                {3, 5, 5},
+                                                {0, 0, 5},
+                                                {3, 1, 3},
+                                                {4, 0, 4},
+                                                {3, 2, 2}}) {
           const KvSegments segments = splitRun(blocks, elements, split, 2, first % 2 == 0);
           std::vector<uint8_t> without;
           for (bool mirrored : {false, true}) {
             DeviceStored qkv(activation, values), kv(kvElem, segments.end, 99.0f);
             TestHome home(kvElem, blocks, first, elements);
+            home.end = end;
             DeviceArray<uint8_t> deviceHome(home.stored.bytes);
             RopeAppendArgs args{};
             args.meta = meta.get(), args.qkv = qkv.data(), args.kv = kv.data(), args.segments = segments;
@@ -316,7 +326,7 @@ TEST(CudaRopeAppend, TheHomeHasTheRowsOfItsBlocksAsTheCacheHasThem) {
             args.kvElem = kvElem, args.activation = activation;
             if (mirrored) {
               args.home = deviceHome.get() + home.offsetBytes();
-              args.homeFirst = first, args.homeStride = home.stride;
+              args.homeFirst = first, args.homeEnd = end, args.homeStride = home.stride;
             }
             runOpInTurn(Op::RopeAppend, args, {static_cast<int64_t>(slots.size()), 4, 64}, split);
             if (!mirrored) {

@@ -210,7 +210,7 @@ TEST_F(RowPricingTest, RowsOfTheIterationBuffer) {
   open();
   launch({{1, 3}, {4, 2}}, 1);
   launch({{1, 1}});
-  const cost::Rows rows = rowsOf(*device_->meta(), kNoHomeSlot);
+  const cost::Rows rows = rowsOf(*device_->meta(), {});
   EXPECT_EQ(rows.tokens, 5u);
   EXPECT_EQ(rows.sampled, 1u);
   EXPECT_EQ(rows.contexts, 5u);
