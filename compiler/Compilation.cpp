@@ -201,6 +201,8 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
     latency_->record(plan);
   else
     explain(choices.front(), plan);
+  if (const std::string cycle = explainCycle(plan); !cycle.empty())
+    absl::StrAppend(&plan.reason, ". ", cycle);
   return plan;
 }
 
@@ -282,7 +284,9 @@ void Compilation::explain(const Attempt &choice, plan::Plan &plan) const {
   // The numbers of the largest decode bucket of the chosen placement, the first in the plan.
   const plan::Variant *decisive = nullptr;
   for (const plan::Variant &variant : plan.variants)
-    if (variant.placement == 0 && plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode)
+    if (variant.placement == 0 && plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode &&
+        (decisive == nullptr || plan.schedules[variant.schedule].phase == 0 ||
+         variant.predictedNs > decisive->predictedNs)) // of a cycle the slowest
       decisive = &variant;
   if (!decisive)
     return; // no target is without a decode bucket

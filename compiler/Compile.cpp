@@ -17,12 +17,16 @@
 namespace headrace::compiler {
 namespace {
 
-// A budget for KV says that caches are to be split.
+// A budget for KV, or places for what is not on the device, says that caches are to be split.
 absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
   const bool eager = request.policy.startRule == model::StartRule::Eager;
-  if (!request.goal.kvDeviceMemory || (policy.traits.splitsCaches && eager))
+  const bool asked = request.goal.kvDeviceMemory || request.policy.kvPlaces;
+  if (!asked || (policy.traits.splitsCaches && eager))
     return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("goal.kv_device_memory = ", *request.goal.kvDeviceMemory, ": policy ",
+  const std::string key = request.goal.kvDeviceMemory
+                              ? absl::StrCat("goal.kv_device_memory = ", *request.goal.kvDeviceMemory)
+                              : absl::StrCat("policy.kv_places = ", *request.policy.kvPlaces);
+  return absl::InvalidArgumentError(absl::StrCat(key, ": policy ",
                                                  std::string(policy.name), eager ? "" : " under the rule paper",
                                                  " keeps caches on the device, expected policy ",
                                                  splittingPolicyNames(), " and start rule eager"));

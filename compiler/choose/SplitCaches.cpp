@@ -14,11 +14,16 @@ bool movesTails(const Candidate &candidate) { return candidate.residency.start =
 
 } // namespace
 
+void SplitCaches::setSlots(Candidate &candidate) const {
+  candidate.residency.kvPlaces = in_.request.policy.kvPlaces.value_or(0);
+  candidate.residency.kvSlots = candidate.residency.kvPlaces > 0 ? 0 : slots_;
+}
+
 Candidate SplitCaches::with(Candidate candidate, int64_t resident) const {
   if (candidate.offloadsNothing()) // nothing yet to carry over an edge
     candidate.residency.wrap.around = true;
   candidate.residency.setKvAway(in_.request.model->layers, resident);
-  candidate.residency.kvSlots = slots_;
+  setSlots(candidate);
   // Where the circle is cut was found for weights alone.
   candidate.residency.wrap.decode.reset();
   candidate.residency.wrap.mixed.reset();
@@ -35,7 +40,7 @@ std::vector<Candidate> SplitCaches::stated(const std::vector<Candidate> &candida
 
 int64_t SplitCaches::mostResident(const Candidate &candidate) const {
   Candidate tried = candidate;
-  tried.residency.kvSlots = slots_;
+  setSlots(tried);
   int64_t fits = 0, doesNot = in_.target.kvBlocks;
   while (doesNot - fits > 1) {
     const int64_t middle = fits + (doesNot - fits) / 2;

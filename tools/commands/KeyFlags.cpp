@@ -46,6 +46,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"policy", "offload_layers", "--offload-layers", kPlain, "offload N whole layers, evenly spread"},
     {"policy", "start_rule", "--start-rule", kText, "when a copy may start: eager or paper"},
     {"policy", "slots", "--slots", kPlain, "layer-sized slots that offloaded layers take turns in"},
+    {"policy", "kv_places", "--kv-places", kPlain,
+     "places that KV blocks at home on the host rotate through, fewer than layers: what fits stays over iterations"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
     {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},
     {"buckets", "new_tokens", "--new-tokens", kList, "sizes of new tokens per iteration, such as 1,8,512"},
