@@ -119,7 +119,7 @@ absl::StatusOr<Evaluation> Compilation::evaluate(const Candidate &candidate, pla
   if (!placed.ok())
     return placed.status();
   RETURN_IF_ERROR(candidates_.addTo(plan, emitter, *placed, nullptr));
-  if (host.kv.mirror > 0)
+  if (host.kv.mirror)
     interleaveKv(plan);
   Evaluation evaluation;
   evaluation.arenaBytes = placed->arenaBytes();
@@ -185,7 +185,7 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
   RETURN_IF_ERROR(checkHost(host));
   for (Placed &p : together.placed)
     RETURN_IF_ERROR(candidates_.addTo(plan, emitter, p, [this] { advance(); }));
-  if (host.kv.mirror > 0)
+  if (host.kv.mirror)
     interleaveKv(plan);
   else if (together.placed.size() > 1 && request_.goal.elasticKv != model::AutoOnOff::Off &&
            target_.mostKvBlocks > target_.kvBlocks)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "passes/Movables.h"
 #include "passes/Passes.h"
 
 namespace headrace::passes {
@@ -37,7 +38,8 @@ void offload(ir::MovableInterface movable) {
   });
 }
 
-// A cache in parts: its first blocks stay, and the tail, the mirror, or both are written by the step that appends rows.
+// A cache in parts: its first blocks stay, if there are any; the step that appends rows writes the mirror as well, and the
+// tail's home where nothing else does.
 class SplitCache {
 public:
   SplitCache(ir::KvOp cache, uint64_t blockBytes) : cache_(cache), blockBytes_(blockBytes), builder_(cache) {
@@ -49,22 +51,25 @@ public:
   }
 
   // Blocks [0, resident) stay, [resident, blocks) are at home on the host; [mirror, resident) are there as well, mirror
-  // 0: none. `brings`: the tail is used.
-  void split(int64_t resident, int64_t blocks, int64_t mirror, bool brings) {
+  // below 0: none. `brings`: the tail is used; `appendsHome`: rows of it are appended at home as well.
+  void split(int64_t resident, int64_t blocks, int64_t mirror, bool brings, bool appendsHome) {
     const ir::BufferType whole = ir::bufferType(cache_.getBuffer());
     mlir::Value mirrored, tail, onDevice;
-    if (mirror > 0 && mirror < resident)
+    if (mirror >= 0 && mirror < resident)
       mirrored = home(ir::KvPart::Mirror, resident - mirror, whole);
-    if (resident < blocks) {
+    if (resident < blocks)
       tail = home(ir::KvPart::Tail, blocks - resident, whole);
+    if (resident > 0 && resident < blocks)
       cache_.getBuffer().setType(type(ir::MemorySpace::Device, resident, whole));
-    }
     if (tail && brings)
       onDevice = ir::OnDeviceOp::create(builder_, append_.getLoc(),
                                         type(ir::MemorySpace::Device, blocks - resident, whole), tail);
     if (onDevice)
       onDevice.getDefiningOp()->moveBefore(append_);
-    rewrite(onDevice, brings ? tail : mlir::Value(), mirrored);
+    rewrite(resident > 0 ? cache_.getBuffer() : mlir::Value(), onDevice, brings && appendsHome ? tail : mlir::Value(),
+            mirrored);
+    if (resident == 0)
+      cache_.erase();
   }
 
 private:
@@ -80,15 +85,16 @@ private:
   }
 
   // The two steps again, with what they now use.
-  void rewrite(mlir::Value tail, mlir::Value home, mlir::Value mirror) {
-    llvm::SmallVector<mlir::Value> kv{cache_.getBuffer()}, homes;
-    llvm::SmallVector<mlir::Type> appended{cache_.getBuffer().getType()};
+  void rewrite(mlir::Value blocks, mlir::Value tail, mlir::Value home, mlir::Value mirror) {
+    llvm::SmallVector<mlir::Value> kv, homes;
+    llvm::SmallVector<mlir::Type> appended;
     const auto with = [&](mlir::Value value, llvm::SmallVector<mlir::Value> &operands) {
       if (value) {
         operands.push_back(value);
         appended.push_back(value.getType());
       }
     };
+    with(blocks, kv);
     with(tail, kv);
     with(home, homes);
     with(mirror, homes);
@@ -155,12 +161,13 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
   void splitCaches(ir::IterationOp iteration) {
     const algorithms::Residency &chosen = residency;
     const int64_t resident = chosen.firstKvBlockAway().value_or(kvBlocks);
-    if (resident == kvBlocks && (kvMirror == 0 || kvMirror >= resident))
+    if (resident == kvBlocks && (kvMirror < 0 || kvMirror >= resident))
       return;
     const bool brings = iteration.getKvBlocks() == 0;
+    const bool appendsHome = writeBackOf(chosen, iteration.getIterationClass()) == algorithms::WriteBack::Mirror;
     llvm::SmallVector<ir::KvOp> caches(iteration.block().getOps<ir::KvOp>());
     for (ir::KvOp cache : caches)
-      SplitCache(cache, kvBlockBytes).split(resident, kvBlocks, kvMirror, brings);
+      SplitCache(cache, kvBlockBytes).split(resident, kvBlocks, kvMirror, brings, appendsHome);
   }
 
   // What can be at home elsewhere today, on the host and as it is read: whole weights, and caches from a block on.
@@ -171,10 +178,13 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
         return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
                                      << " cannot be at home off the device: nothing brings it back yet";
       if (extent.of.kind == algorithms::MovableKind::Kv) {
-        if (const auto begin = static_cast<int64_t>(extent.begin); begin < 1 || begin >= kvBlocks)
+        if (const auto begin = static_cast<int64_t>(extent.begin); begin < 0 || begin >= kvBlocks)
           return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
-                                       << " cannot be split at block " << begin
-                                       << ": block 0 is on the device, and there are " << kvBlocks.getValue();
+                                       << " cannot be split at block " << begin << ": there are "
+                                       << kvBlocks.getValue();
+        if (extent.begin == 0 && iteration.getKvBlocks() > 0)
+          return iteration.emitError() << "brings no tail, and no block of " << nameOf(extent.of.kind) << " "
+                                       << extent.of.index << " is at home on the device";
         continue;
       }
       if (!extent.isWhole() || extent.space != algorithms::Space::Host)

@@ -12,6 +12,10 @@
 //   eager, two slots     a step's movable is released behind it; behind the releases that free its range stands the
 //                        copy of what lies there next. Copies keep the order of use, so a copy stands behind the one
 //                        before it even where its own range has long been free. The same in a ring.
+//
+//   tails, three slots   of caches that are written back: an evict in place of the release
+//                        h2d   [ 2 ][ 3 ][ 4 ][ 5 ]
+//                        d2h        [ 0 ][ 1 ][ 2 ][ 3 ]     4 goes where 1 was, while 2 is written back
 #include "passes/BehindSteps.h"
 #include "passes/Movables.h"
 #include "passes/Passes.h"
@@ -48,7 +52,8 @@ algorithms::Cut carriedOnEntry(const algorithms::Residency &residency, const Mov
 class Movement {
 public:
   Movement(ir::IterationOp iteration, const Movables &movables, const algorithms::Residency &residency)
-      : iteration_(iteration), movables_(movables), start_(residency.start), times_(rangeTimes(movables)) {
+      : iteration_(iteration), movables_(movables), start_(residency.start),
+        writeBack_(writeBackOf(residency, iteration.getIterationClass())), times_(rangeTimes(movables)) {
     const algorithms::Cut carried = carriedOnEntry(residency, movables, iteration.getIterationClass());
     wrapUnits_ = carried.units;
     wrapBytes_ = carried.bytes;
@@ -216,7 +221,7 @@ private:
     for (int64_t step = -1; step < static_cast<int64_t>(movables_.steps.size()); ++step) {
       if (step >= 0)
         for (size_t i : releases_[static_cast<size_t>(step)])
-          behind_->insert<ir::ReleaseOp>(step, loc(i), lastOnDevice(i));
+          giveUp(i, step);
       for (; next < copies.size() && copies[next].step == step; ++next) {
         const auto [i, at, nextIteration] = copies[next];
         if (!start_.byMovable() && paced != std::pair(moved(i).item, nextIteration)) {
@@ -254,6 +259,25 @@ private:
     return last == use ? here_[i] : last;
   }
 
+  // What the iteration has appended to a tail goes home first: the copy may run as soon as that has been written.
+  void giveUp(size_t i, int64_t step) {
+    const Value buffer = lastOnDevice(i);
+    if (!moved(i).writtenBack) {
+      behind_->insert<ir::ReleaseOp>(step, loc(i), buffer);
+      return;
+    }
+    ir::StepInfo info;
+    info.part = ir::Part::Movement;
+    info.layer = movables_.items[moved(i).item].layer;
+    info.linkBytes = info.deviceBytes = moved(i).bytes;
+    info.resizable = moved(i).resizable;
+    const Value home = lastVersion(source(i));
+    behind_->insert<ir::EvictOp>(
+        step, loc(i), home.getType(), ir::TokenType::get(iteration_.getContext()), buffer, home,
+        ByteRange{0, moved(i).bytes},
+        writeBack_ == algorithms::WriteBack::All ? ir::WriteBack::All : ir::WriteBack::Dirty, /*keeping=*/false, info);
+  }
+
   // This iteration's copy of a movable: all of it, or what the iteration before has left.
   void bring(size_t i, int64_t step) {
     const uint64_t from = isCarried(i) ? carriedBytes(i) : 0;
@@ -277,6 +301,7 @@ private:
   ir::IterationOp iteration_;
   const Movables &movables_;
   const algorithms::Start start_;
+  const algorithms::WriteBack writeBack_;
   const RangeTimes times_;
   size_t wrapUnits_ = 0;                      // there on entry: so many whole, ...
   uint64_t wrapBytes_ = 0;                    // ... and so many bytes of the one after them

@@ -6,6 +6,9 @@
 //   entry     embed | layer 0 | layer 1          | layer 2 | layer 3          | layer 4 | head
 //   0 1 3 4                   ^ 2 into 0's place ^ wait              ^ 0 into 3's, for the next iteration    exit 2 1 0 4
 //
+// Where tails are written back, what an iteration writes of one goes home behind its layer (dirty), or all of it once its
+// place is given up (all); until then it is carried on as dirty.
+//
 // Weights move as under the rule eager. Copies stand in the order of the steps that they are for: one that has been
 // possible for long stands behind one that is needed before it.
 #include <algorithm>
@@ -24,6 +27,7 @@ namespace headrace::passes {
 namespace {
 
 using algorithms::PlaceMove;
+using algorithms::WriteBack;
 using ir::ByteRange;
 using mlir::Value;
 
@@ -32,7 +36,8 @@ public:
   RotatingMovement(ir::IterationOp iteration, const Movables &movables, const algorithms::Rotation &rotation,
                    const algorithms::Residency &residency)
       : iteration_(iteration), movables_(movables), rotation_(rotation),
-        phase_(static_cast<uint64_t>(iteration.getCyclePhase())), times_(rangeTimes(movables)) {
+        phase_(static_cast<uint64_t>(iteration.getCyclePhase())),
+        writeBack_(writeBackOf(residency, iteration.getIterationClass())), times_(rangeTimes(movables)) {
     const algorithms::Wrap &wrap = residency.wrap;
     cut_ = (iteration.getIterationClass() == ir::IterationClass::Decode ? wrap.decode : wrap.mixed)
                .value_or(algorithms::Cut());
@@ -130,7 +135,8 @@ private:
     const std::vector<int32_t> &entry = rotation_.phases[phase_].entry;
     for (int32_t p = 0; p < static_cast<int32_t>(entry.size()); ++p) {
       const int32_t layer = entry[static_cast<size_t>(p)];
-      const bool dirty = false;
+      // Written in iterations before, and not written back until it is given up.
+      const bool dirty = writeBack_ == WriteBack::All && rotation_.visitedOnEntry(phase_, p);
       held_.push_back({layer, carry(tails_[static_cast<size_t>(layer)], place(p), tail(layer).bytes, 0, dirty), false,
                        dirty});
     }
@@ -173,9 +179,11 @@ private:
     return last == use ? here_[i] : last;
   }
 
-  // The home as it is behind the copies and steps so far: with what the iteration has written of it once its layer has
-  // been visited.
-  Value homeOf(size_t i, bool visited) const { return visited ? lastVersion(source(i)) : source(i); }
+  // The home as a copy for this iteration or the next finds it: the steps of a tail's layer write it, or it is written
+  // back behind them.
+  Value homeOf(size_t i, bool forNext) const {
+    return forNext || writeBack_ != WriteBack::Mirror ? lastVersion(source(i)) : source(i);
+  }
 
   mlir::LogicalResult emit() {
     for (const Copy &copy : copies_)
@@ -215,13 +223,35 @@ private:
 
   // A layer's last step that uses its tail has run.
   void visited(int64_t step) {
-    for (Held &held : held_)
-      if (static_cast<int64_t>(tail(held.layer).lastUse) == step)
-        held.used = true;
+    for (Held &held : held_) {
+      if (static_cast<int64_t>(tail(held.layer).lastUse) != step)
+        continue;
+      held.used = true;
+      held.dirty |= writeBack_ == WriteBack::All;
+      if (writeBack_ == WriteBack::Dirty)
+        writeBack(held, step, /*keeping=*/true);
+    }
   }
 
   void giveUp(const Held &held, int64_t step) {
-    behind_->insert<ir::ReleaseOp>(step, loc(tails_[static_cast<size_t>(held.layer)]), valueOf(held));
+    if (held.dirty)
+      writeBack(held, step, /*keeping=*/false);
+    else
+      behind_->insert<ir::ReleaseOp>(step, loc(tails_[static_cast<size_t>(held.layer)]), valueOf(held));
+  }
+
+  void writeBack(const Held &held, int64_t step, bool keeping) {
+    const size_t i = tails_[static_cast<size_t>(held.layer)];
+    ir::StepInfo info;
+    info.part = ir::Part::Movement;
+    info.layer = movables_.items[moved(i).item].layer;
+    info.linkBytes = info.deviceBytes = moved(i).bytes;
+    info.resizable = true;
+    const Value home = lastVersion(source(i));
+    behind_->insert<ir::EvictOp>(step, loc(i), home.getType(), ir::TokenType::get(iteration_.getContext()),
+                                 valueOf(held), home, ByteRange{0, moved(i).bytes},
+                                 writeBack_ == WriteBack::All ? ir::WriteBack::All : ir::WriteBack::Dirty, keeping,
+                                 info);
   }
 
   void bringTail(const Copy &copy) {
@@ -263,6 +293,7 @@ private:
   const Movables &movables_;
   const algorithms::Rotation &rotation_;
   const uint64_t phase_;
+  const WriteBack writeBack_;
   const RangeTimes times_; // of weights
   algorithms::Cut cut_;
   std::vector<size_t> weights_, tails_;      // in order of use; of tails so by layer

@@ -77,21 +77,34 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
     for (const uint32_t item : tailItems)
       largest = std::max(largest, itemBytes[item]);
     found.slots.slotBytes.resize(found.firstPlace + static_cast<size_t>(residency.kvPlaces), largest);
-    found.slots.slotOf.resize(found.items.size(), found.firstPlace);
+    found.slots.slotOf.resize(found.items.size(), 0);
+    for (const uint32_t item : tailItems)
+      found.slots.slotOf[item] = found.firstPlace;
     return mlir::success();
   }
-  const algorithms::SlotAssignment tails = algorithms::assignSlotsInCircle(
-      pick(tailItems), residency.kvSlots > 0 ? residency.kvSlots : algorithms::kKvSlots);
-  const auto first = static_cast<uint32_t>(found.slots.slotBytes.size());
+  const algorithms::SlotAssignment tails =
+      algorithms::assignSlotsInCircle(pick(tailItems), residency.slotsOfTails());
   found.slots.slotOf.resize(found.items.size(), 0);
   for (size_t i = 0; i < tailItems.size(); ++i)
-    found.slots.slotOf[tailItems[i]] = first + tails.slotOf[i];
+    found.slots.slotOf[tailItems[i]] = found.firstPlace + tails.slotOf[i];
   if (!tailItems.empty())
     found.slots.slotBytes.insert(found.slots.slotBytes.end(), tails.slotBytes.begin(), tails.slotBytes.end());
   return mlir::success();
 }
 
 } // namespace
+
+algorithms::WriteBack writeBackOf(const algorithms::Residency &residency, ir::IterationClass iterationClass) {
+  switch (iterationClass) {
+  case ir::IterationClass::Decode:
+    return residency.decodeWriteBack.value_or(algorithms::WriteBack::Mirror);
+  case ir::IterationClass::Mixed:
+    return residency.mixedWriteBack.value_or(algorithms::WriteBack::Mirror);
+  case ir::IterationClass::Transition:
+    break;
+  }
+  return algorithms::WriteBack::Mirror;
+}
 
 mlir::Value lastVersion(mlir::Value brought) {
   for (mlir::OpOperand &use : brought.getUses()) {
@@ -106,6 +119,7 @@ mlir::Value lastVersion(mlir::Value brought) {
 mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorithms::Residency &residency) {
   if (const std::string contradiction = algorithms::contradictionIn(residency); !contradiction.empty())
     return iteration.emitError() << contradiction;
+  const algorithms::WriteBack writeBack = writeBackOf(residency, iteration.getIterationClass());
   Movables found;
   llvm::DenseMap<mlir::Operation *, uint32_t> indexOf;
   // Steps of each layer; the head's are those of part head.
@@ -123,6 +137,7 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
       buffer.name = which.name;
       buffer.bytes = ir::bufferType(use.getResult()).getBytes();
       buffer.resizable = which.kind == ir::MovableKind::Kv;
+      buffer.writtenBack = buffer.resizable && writeBack != algorithms::WriteBack::Mirror;
       found.moved.push_back(std::move(buffer));
       layerOf.push_back(which.layer);
       continue;
@@ -183,22 +198,35 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
 }
 
 RangeTimes rangeTimes(const Movables &movables) {
-  RangeTimes times;
-  std::vector<RangeMap<int64_t>> owners(movables.slots.slotBytes.size()); // the last step that reads the owner
-  const auto latest = [&](const MovedBuffer &buffer) {
-    int64_t step = -1;
-    owners[movables.slotOf(buffer)].forEach(buffer.slotOffset, buffer.slotOffset + buffer.bytes,
-                                            [&](uint64_t, uint64_t, int64_t last) { step = std::max(step, last); });
-    return step;
+  struct Owner {
+    int64_t lastUse = -1, number = -1;
   };
-  for (const MovedBuffer &buffer : movables.moved) {
-    times.freeAfter.push_back(latest(buffer));
+  RangeTimes times;
+  std::vector<RangeMap<Owner>> owners(movables.slots.slotBytes.size());
+  const auto latest = [&](const MovedBuffer &buffer) {
+    Owner last;
+    owners[movables.slotOf(buffer)].forEach(buffer.slotOffset, buffer.slotOffset + buffer.bytes,
+                                            [&](uint64_t, uint64_t, const Owner &owner) {
+                                              if (owner.lastUse > last.lastUse)
+                                                last = owner;
+                                            });
+    return last;
+  };
+  for (size_t i = 0; i < movables.moved.size(); ++i) {
+    const MovedBuffer &buffer = movables.moved[i];
+    const Owner before = latest(buffer);
+    times.freeAfter.push_back(before.lastUse);
+    times.heldBefore.push_back(before.number);
     // Ranges of one owner may end at different steps; what counts is the last of all so far.
+    const bool later = before.lastUse > buffer.lastUse;
     owners[movables.slotOf(buffer)].assign(buffer.slotOffset, buffer.slotOffset + buffer.bytes,
-                                           std::max<int64_t>(times.freeAfter.back(), buffer.lastUse));
+                                           later ? before : Owner{buffer.lastUse, static_cast<int64_t>(i)});
   }
-  for (const MovedBuffer &buffer : movables.moved)
-    times.tailFreeAfter.push_back(latest(buffer));
+  for (const MovedBuffer &buffer : movables.moved) {
+    const Owner last = latest(buffer);
+    times.tailFreeAfter.push_back(last.lastUse);
+    times.heldLast.push_back(last.number);
+  }
   return times;
 }
 

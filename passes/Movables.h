@@ -23,7 +23,8 @@ struct MovedBuffer {
   std::string name;
   uint64_t bytes = 0;
   uint32_t item = 0;
-  bool resizable = false;  // of a cache: a launch may bring what is in use of it
+  bool resizable = false;   // of a cache: a launch may bring what is in use of it
+  bool writtenBack = false; // of a cache: by a copy, behind its first use, which appends to it
   uint64_t slotOffset = 0; // multiple of 256
   // Compute steps, counted from 0 in program order.
   uint32_t firstUse = 0, lastUse = 0;
@@ -53,15 +54,19 @@ struct Movables {
 // The last version of what `brought` is the first of: a step that updates it in place makes the next one.
 mlir::Value lastVersion(mlir::Value brought);
 
+// How an iteration's class has tails written back.
+algorithms::WriteBack writeBackOf(const algorithms::Residency &residency, ir::IterationClass iterationClass);
+
 // For an iteration in the homes phase, brought as the residency says. Fails (with a diagnostic) on a residency that
 // contradicts itself, on buffers that cannot be moved yet, and on a ring that is too small for one.
 mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorithms::Residency &residency);
 
 // When the ranges of what is moved are free, by movable. `freeAfter`: until this step has ended an earlier one of the
 // iteration holds the range, -1 where there is none; `tailFreeAfter`: this step is the last that reads the last one
-// that holds it.
+// that holds it. `heldBefore`, `heldLast`: these two, by number; -1: none.
 struct RangeTimes {
   std::vector<int64_t> freeAfter, tailFreeAfter;
+  std::vector<int64_t> heldBefore, heldLast;
 };
 RangeTimes rangeTimes(const Movables &movables);
 

@@ -22,15 +22,16 @@ def ChooseHomes : Headrace_IterationPass<"choose-homes"> {
     on the host reads `on_device` of it.
 
     A cache whose blocks from one on are away is split: `kv` keeps those before it, `kv tail` has the others, and the step
-    that appends rows writes them there, too (direct). Blocks that another placement has away are mirrored: `kv mirror`. An
-    iteration in which no block of the tail may be in use (`kv(...)` in its limits) does not bring it.
+    that appends rows writes them there, too (direct), unless the class has its tails written back. Blocks that another
+    placement has away are mirrored: `kv mirror`. An iteration in which no block of the tail may be in use (`kv(...)` in
+    its limits) does not bring it. From block 0 on nothing is left on the device, and there is no `kv` but the tail.
   }];
   let options = [
     Headrace_ResidencyOption,
     Option<"kvBlocks", "kv-blocks", "int64_t", "0", "blocks that a cache has, the scratch block included; 0: none is split">,
     Option<"kvBlockBytes", "kv-block-bytes", "uint64_t", "0", "of a layer's cache">,
-    Option<"kvMirror", "kv-mirror", "int64_t", "0",
-           "the first block that is away in any placement: rows from there on are written to the host; 0: none">];
+    Option<"kvMirror", "kv-mirror", "int64_t", "-1",
+           "the first block that is away in any placement: rows from there on are written to the host; below 0: none">];
 }
 
 def PriceDirect : Headrace_IterationPass<"price-direct"> {
@@ -59,7 +60,7 @@ def InsertMovement : Headrace_IterationPass<"insert-movement"> {
 
     Start `eager`: movable by movable. A copy is eligible as soon as its range is free, a step waits for what it reads.
     The iteration starts with what the cut of its class says, copied by the iteration before, and its tail copies the
-    same for the next.
+    same for the next. A cache's tail that the class has written back is evicted in place of its release.
 
     Slots are as large as the items that take turns in them. With `ring` (start eager) there is one slot of at most that
     many bytes instead, a ring that movables of any size go through (passes/algorithms/AssignRing.h).

@@ -92,8 +92,15 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const W
     options.kv = *where.kv;
   options.hostAddresses.assign(where.hostAddresses->begin(), where.hostAddresses->end());
   options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
-    return cost::workOf(request_.model, *opSite(step), Target::limits(bucketsOf(iteration)), target_.activation,
-                        target_.kv, /*direct=*/true);
+    cost::Work work = cost::workOf(request_.model, *opSite(step), Target::limits(bucketsOf(iteration)),
+                                   target_.activation, target_.kv, /*direct=*/true);
+    if (auto append = llvm::dyn_cast<ir::RopeAppendOp>(step.getOperation())) {
+      uint64_t home = 0; // no more rows are written there than it has
+      for (const mlir::Value part : append.getHome())
+        home += ir::bufferType(part).getBytes();
+      work.linkBytes = std::min(work.linkBytes, home);
+    }
+    return work;
   };
   options.planCut = [this, &candidate](ir::IterationOp iteration) {
     return planWrapAround(iteration, bucketsOf(iteration), candidate.residency, prices_);

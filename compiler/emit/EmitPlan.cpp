@@ -55,7 +55,8 @@ public:
         slotsEnd_ = std::max(slotsEnd_, begin + slot.sizeInBytes());
       } else if (auto carry = llvm::dyn_cast<ir::CarryOp>(op))
         entry.push_back({buffers_.lookup(carry.getSource()), firstByteOf(carry.getSource()) + carry.getRange().offset,
-                         carry.getRange().bytes, byteAddress(carry.getResult()) + carry.getRange().offset, carry.getDirty()});
+                         carry.getRange().bytes, byteAddress(carry.getResult()) + carry.getRange().offset,
+                         carry.getDirty()});
       else if (auto carryOut = llvm::dyn_cast<ir::CarryOutOp>(op))
         exit.push_back({buffers_.lookup(ranges_.bufferOf(carryOut.getBuffer())),
                         firstByteOf(ranges_.bufferOf(carryOut.getBuffer())),
@@ -113,6 +114,8 @@ private:
     step.miniBatch = info.miniBatch;
     step.direct = info.direct;
     step.resizable = info.resizable;
+    if (auto evict = llvm::dyn_cast<ir::EvictOp>(op.getOperation()))
+      step.dirtyOnly = info.resizable && evict.getWriteBack() == ir::WriteBack::Dirty;
     step.flops = info.flops;
     step.deviceBytes = info.deviceBytes;
     step.linkBytes = info.linkBytes;
@@ -146,7 +149,7 @@ private:
         const uint64_t end = operand.address + operand.bytes;
         if (operand.space != plan::Space::Device || end <= slotsBegin_ || operand.address >= slotsEnd_)
           continue;
-        if (step.kind != plan::StepKind::Copy) {
+        if (step.kind != plan::StepKind::Copy || plan::toHost(step.lane)) {
           last.assign(operand.address, end, operand.access == plan::Access::Read ? Last::Read : Last::Written);
           continue;
         }
@@ -279,9 +282,8 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
 uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement placement) {
   const plan::BufferIndex index(plan_);
   placement.kvBlocks = plan_.kvBlocks;
-  const auto home = [&](uint32_t buffer, mlir::Value value, uint64_t offset = 0) {
+  const auto home = [&](uint32_t buffer, mlir::Value value, uint64_t offset = 0, bool tail = false) {
     const ir::BufferType type = ir::bufferType(value);
-    const bool tail = offset > 0; // the only home that is written in place
     placement.extents.push_back({buffer, spaceOf(value), toPlan(type.getEncoding()), tail, offset, type.getBytes(),
                                  static_cast<uint64_t>(ir::addressOf(value).value)});
   };
@@ -290,7 +292,8 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
     if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
       home(index.weight(static_cast<size_t>(weight.getUnit())), weight.getBuffer());
     else if (auto kv = llvm::dyn_cast<ir::KvOp>(op); kv && kv.getPart() != ir::KvPart::Mirror)
-      home(index.kv(kv.getLayer()), kv.getBuffer(), kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_, 0) : 0);
+      home(index.kv(kv.getLayer()), kv.getBuffer(), kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_, 0) : 0,
+           kv.getPart() == ir::KvPart::Tail);
     else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
       home(index.io(toPlan(io.getRole())), io.getBuffer());
     else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op))

@@ -18,14 +18,15 @@ HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const mo
     for (const int32_t unit : candidate->residency.weightsAway())
       away[static_cast<size_t>(unit)] = true;
     if (const std::optional<int64_t> kv = candidate->residency.firstKvBlockAway())
-      host.kv.mirror = host.kv.mirror == 0 ? *kv : std::min(host.kv.mirror, *kv);
+      host.kv.mirror = std::min(host.kv.mirror.value_or(*kv), *kv);
   }
   for (size_t unit = 0; unit < layout.units.size(); ++unit) {
     host.units.push_back(host.bytes);
     host.bytes += away[unit] ? layout.units[unit].bytes : 0;
   }
-  const uint64_t mirrored = static_cast<uint64_t>(host.kv.blocks - host.kv.mirror) * host.kv.blockBytes; // of a layer
-  for (int64_t layer = 0; layer < layers && host.kv.mirror > 0; ++layer) {
+  const uint64_t mirrored = // of a layer
+      static_cast<uint64_t>(host.kv.blocks - host.kv.mirror.value_or(host.kv.blocks)) * host.kv.blockBytes;
+  for (int64_t layer = 0; layer < layers && host.kv.mirror; ++layer) {
     const uint64_t begin = model::alignUp(host.bytes);
     host.kv.hostAddresses.push_back(static_cast<int64_t>(begin));
     host.bytes = begin + mirrored;

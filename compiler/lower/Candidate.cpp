@@ -43,7 +43,7 @@ std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
     return "offload nothing";
   const Away away = awayOf(candidate.residency, spec);
   const std::optional<int64_t> tails = candidate.residency.firstKvBlockAway();
-  std::string caches = tails ? absl::StrCat("KV blocks from ", *tails, " on") : "";
+  std::string caches = !tails ? "" : *tails == 0 ? "all KV blocks" : absl::StrCat("KV blocks from ", *tails, " on");
   if (candidate.residency.rotates())
     absl::StrAppend(&caches, " in ", candidate.residency.kvPlaces, " places");
   if (tails && away.units == 0 && !away.embedding)
@@ -97,8 +97,8 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
     int64_t layers = 0;
     for (const algorithms::Extent &extent : residency.away)
       layers += extent.of.kind == algorithms::MovableKind::Kv && extent.of.index == layers;
-    if (layers != spec.layers || *block < 1)
-      return refuse("caches are split in all ", spec.layers, " layers or in none, at a block from 1 on, got ", layers,
+    if (layers != spec.layers || *block < 0)
+      return refuse("caches are split in all ", spec.layers, " layers or in none, at a block from 0 on, got ", layers,
                     " layers and block ", *block);
   }
   if (residency.rotates())

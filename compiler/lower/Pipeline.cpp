@@ -113,7 +113,7 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   homes.residency = residency;
   homes.kvBlocks = options.kv.blocks;
   homes.kvBlockBytes = options.kv.blockBytes;
-  homes.kvMirror = options.kv.mirror;
+  homes.kvMirror = options.kv.mirror.value_or(-1);
   RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createChooseHomes(homes)));
   if (options.directWork)
     RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createPriceDirect(directAmounts(iteration, options))));

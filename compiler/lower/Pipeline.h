@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,7 +20,7 @@ namespace headrace::compiler {
 struct KvHomes {
   int64_t blocks = 0; // of a layer, the scratch block included
   uint64_t blockBytes = 0;
-  int64_t mirror = 0;                 // 0: all blocks are on the device in all placements
+  std::optional<int64_t> mirror;      // none: all blocks are on the device in all placements
   std::vector<int64_t> hostAddresses; // of block `mirror`, by layer
 };
 

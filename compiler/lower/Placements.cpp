@@ -108,8 +108,7 @@ uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const 
     return static_cast<uint64_t>(residency.kvPlaces) * tails.front();
   uint64_t bytes = 0;
   for (const uint64_t slot :
-       algorithms::assignSlotsInCircle(tails, residency.kvSlots > 0 ? residency.kvSlots : algorithms::kKvSlots)
-           .slotBytes)
+       algorithms::assignSlotsInCircle(tails, residency.slotsOfTails()).slotBytes)
     bytes += slot;
   return bytes;
 }

@@ -2,8 +2,10 @@
 #include "compiler/lower/PlanWrapAround.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "compiler/lower/LowerModel.h"
 #include "passes/Movables.h"
@@ -16,6 +18,24 @@ namespace {
 // most.
 constexpr size_t kSpread = 6;
 constexpr size_t kBalanced = 12;
+
+uint64_t stretched(uint64_t ns, double by) {
+  return by == 1 ? ns : static_cast<uint64_t>(std::llround(static_cast<double>(ns) * by));
+}
+
+// How much longer copies to the device, and from it, take than each alone: as if the shorter of the two directions ran
+// beside the other from its first byte to its last.
+std::pair<double, double> slowedByEachOther(const passes::Movables &movables, Prices &prices) {
+  double in = 0, out = 0;
+  for (const passes::MovedBuffer &moved : movables.moved) {
+    in += static_cast<double>(prices.copyNs(moved.bytes, /*hostToDevice=*/true));
+    out += moved.writtenBack ? static_cast<double>(prices.copyNs(moved.bytes, /*hostToDevice=*/false)) : 0;
+  }
+  const double beside = std::max(1.0, 2 / prices.duplexShare()), shorter = std::min(in, out);
+  if (shorter == 0)
+    return {1, 1};
+  return {1 + (beside - 1) * shorter / in, 1 + (beside - 1) * shorter / out};
+}
 
 } // namespace
 
@@ -33,8 +53,19 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
       continue; // rotates by itself; the cut is of weights
     problem.units.push_back(
         {moved.bytes, moved.firstUse, times.freeAfter[i], times.tailFreeAfter[i], /*divides=*/!moved.resizable});
+    if (moved.writtenBack) {
+      problem.units.back().writtenBackAfter = moved.firstUse; // which appends to it
+      problem.units.back().heldBefore = times.heldBefore[i];
+      problem.units.back().heldLast = times.heldLast[i];
+    }
   }
-  problem.copyNs = [&prices](uint64_t bytes) { return prices.copyNs(bytes, /*hostToDevice=*/true); };
+  const auto [stretchIn, stretchOut] = slowedByEachOther(*movables, prices);
+  problem.copyNs = [&prices, stretch = stretchIn](uint64_t bytes) {
+    return stretched(prices.copyNs(bytes, /*hostToDevice=*/true), stretch);
+  };
+  problem.writeBackNs = [&prices, stretch = stretchOut](uint64_t bytes) {
+    return stretched(prices.copyNs(bytes, /*hostToDevice=*/false), stretch);
+  };
   problem.alignment = model::kAlign;
 
   std::vector<std::optional<cost::OpSite>> sites;

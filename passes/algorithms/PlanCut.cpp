@@ -23,44 +23,55 @@ struct Score {
 class Planner {
 public:
   explicit Planner(const CutProblem &problem) : problem_(problem) {
-    uint64_t link = 0;
+    uint64_t link = 0, back = 0;
     for (const CutUnit &unit : problem.units) {
       copyNs_.push_back(problem.copyNs(unit.bytes));
       link += copyNs_.back();
+      writeBackNs_.push_back(unit.writtenBackAfter < 0 ? 0 : problem.writeBackNs(unit.bytes));
+      back += writeBackNs_.back();
     }
     size_t steps = 0;
     for (absl::Span<const uint64_t> durations : problem.computeNs) {
       uint64_t compute = 0;
       for (uint64_t ns : durations)
         compute += ns;
-      bounds_.push_back(std::max<uint64_t>(1, std::max(compute, link)));
+      bounds_.push_back(std::max<uint64_t>(1, std::max({compute, link, back})));
       steps = std::max(steps, durations.size());
     }
     ends_.resize(steps);
+    atHome_.resize(problem.units.size());
   }
 
   // One iteration, step by step: before a step, the copies up to the unit that it needs are played; a copy starts when
-  // the link is free and its range is.
+  // the link is free and its range is. Behind a step, what is written back once it has ended.
   uint64_t play(size_t bucket, const Cut &cut) {
     absl::Span<const uint64_t> durations = problem_.computeNs[bucket];
     const std::vector<CutUnit> &units = problem_.units;
     size_t next = cut.units; // the unit whose copy comes next
-    uint64_t link = 0, compute = 0;
+    size_t written = 0;      // the unit that is written back next
+    uint64_t link = 0, back = 0, compute = 0;
+    std::fill(atHome_.begin(), atHome_.end(), 0);
     for (size_t step = 0; step < durations.size(); ++step) {
       while (next < units.size() && units[next].firstUse <= step) {
         uint64_t ns = next == cut.units && cut.bytes ? problem_.copyNs(units[next].bytes - cut.bytes) : copyNs_[next];
-        link = std::max(link, endOf(units[next].freeAfter)) + ns;
+        link = std::max({link, endOf(units[next].freeAfter), homeOf(units[next].heldBefore)}) + ns;
         compute = std::max(compute, link);
         ++next;
       }
       compute += durations[step];
       ends_[step] = compute;
+      for (; written < units.size() && units[written].writtenBackAfter <= static_cast<int64_t>(step); ++written)
+        if (units[written].writtenBackAfter >= 0)
+          atHome_[written] = back = std::max(back, endOf(units[written].writtenBackAfter)) + writeBackNs_[written];
     }
+    const auto free = [&](size_t unit) {
+      return std::max({endOf(units[unit].tailFreeAfter), homeOf(units[unit].heldLast), atHome_[unit]});
+    };
     for (size_t unit = 0; unit < cut.units; ++unit)
-      link = std::max(link, endOf(units[unit].tailFreeAfter)) + copyNs_[unit];
+      link = std::max(link, free(unit)) + copyNs_[unit];
     if (cut.bytes)
-      link = std::max(link, endOf(units[cut.units].tailFreeAfter)) + problem_.copyNs(cut.bytes);
-    return std::max(link, compute);
+      link = std::max(link, free(cut.units)) + problem_.copyNs(cut.bytes);
+    return std::max({link, back, compute});
   }
 
   Score score(const Cut &cut) {
@@ -74,10 +85,13 @@ public:
   }
 
 private:
+  // When a unit has been written back; 0 where it is not, or there is none.
+  uint64_t homeOf(int64_t unit) const { return unit < 0 ? 0 : atHome_[static_cast<size_t>(unit)]; }
   uint64_t endOf(int64_t step) const { return step < 0 ? 0 : ends_[static_cast<size_t>(step)]; }
 
   const CutProblem &problem_;
-  std::vector<uint64_t> copyNs_, bounds_, ends_;
+  std::vector<uint64_t> copyNs_, writeBackNs_, bounds_, ends_;
+  std::vector<uint64_t> atHome_; // by unit: when it has been written back
 };
 
 } // namespace

@@ -9,7 +9,7 @@
 //
 // The prefix is `units` whole units and the first `bytes` bytes of the one after them. Too short, and the link idles
 // while the last steps compute, so that the next iteration waits for its first units; too long, and the iteration ends
-// late because the tail's ranges come free late. Every iteration starts with the prefix on the device and ends with the
+// late because the tail's ranges come free late: later still where what was there is written back. Every iteration starts with the prefix on the device and ends with the
 // next one's there; all of its steps end before the next iteration starts.
 #pragma once
 
@@ -30,6 +30,10 @@ struct CutUnit {
                              // -1: no earlier unit of the iteration was there
   int64_t tailFreeAfter = 0; // its range's last owner in an iteration is read last by this step
   bool divides = true;       // a cut may go through it; else it is there whole or not at all
+  // Once this step has ended it is written back to its home, which is read again, and its range taken by another, only
+  // when that has ended; -1: it is not.
+  int64_t writtenBackAfter = -1;
+  int64_t heldBefore = -1, heldLast = -1; // units: who holds its range until freeAfter, tailFreeAfter; -1: none
 };
 
 struct CutProblem {
@@ -38,6 +42,7 @@ struct CutProblem {
   std::vector<absl::Span<const uint64_t>> computeNs;
   // What a copy of so many bytes takes.
   std::function<uint64_t(uint64_t bytes)> copyNs;
+  std::function<uint64_t(uint64_t bytes)> writeBackNs; // in the other direction; asked of units that are written back
   uint64_t alignment = 256; // the cut's byte position is a multiple of this
 };
 

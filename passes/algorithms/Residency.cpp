@@ -9,6 +9,7 @@ namespace headrace::algorithms {
 namespace {
 
 constexpr std::string_view kKinds[] = {"weights", "kv", "act"};
+constexpr std::string_view kWriteBacks[] = {"mirror", "all", "dirty"};
 constexpr std::string_view kAheadPrefix = "ahead-";
 
 template <typename Number> bool parseNumber(std::string_view text, Number &number) {
@@ -71,6 +72,14 @@ std::string cutText(const Cut &cut) {
   return std::to_string(cut.units) + (cut.bytes > 0 ? "+" + std::to_string(cut.bytes) : "");
 }
 
+bool parseWriteBack(std::string_view text, std::optional<WriteBack> &writeBack) {
+  const auto *const at = std::find(std::begin(kWriteBacks), std::end(kWriteBacks), text);
+  if (at == std::end(kWriteBacks))
+    return false;
+  writeBack = static_cast<WriteBack>(at - std::begin(kWriteBacks));
+  return true;
+}
+
 bool parseStart(std::string_view text, Start &start) {
   if (text == "paper")
     start = kPaper;
@@ -110,6 +119,14 @@ std::string contradictionInPlaces(const Residency &residency) {
   if (residency.kvPlaces >= tails)
     return "needs fewer places than the " + std::to_string(tails) + " tails of caches that rotate through them, got " +
            std::to_string(residency.kvPlaces) + ": nothing would move";
+  const bool decodeAll = residency.decodeWriteBack == WriteBack::All,
+             mixedAll = residency.mixedWriteBack == WriteBack::All;
+  if (decodeAll != mixedAll)
+    return "writes tails that rotate back as they are given up (all) in iterations of both classes or of none, got "
+           "decode-write-back=" +
+           std::string(kWriteBacks[static_cast<size_t>(residency.decodeWriteBack.value_or(WriteBack::Mirror))]) +
+           " and mixed-write-back=" +
+           std::string(kWriteBacks[static_cast<size_t>(residency.mixedWriteBack.value_or(WriteBack::Mirror))]);
   const std::optional<Cut> &decode = residency.wrap.decode, &mixed = residency.wrap.mixed;
   if (decode && mixed && (decode->units != mixed->units || decode->bytes != mixed->bytes))
     return "is cut alike in all iterations of a cycle, got decode-cut=" + cutText(*decode) +
@@ -161,6 +178,15 @@ void Residency::setNoKvAway() {
   std::erase_if(away, [](const Extent &extent) { return extent.of.kind == MovableKind::Kv; });
 }
 
+bool Residency::writesBack() const {
+  return decodeWriteBack.value_or(WriteBack::Mirror) != WriteBack::Mirror ||
+         mixedWriteBack.value_or(WriteBack::Mirror) != WriteBack::Mirror;
+}
+
+int64_t Residency::slotsOfTails() const {
+  return kvSlots > 0 ? kvSlots : writesBack() ? kKvSlotsWrittenBack : kKvSlots;
+}
+
 void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
   setNoKvAway();
   const auto at =
@@ -173,8 +199,8 @@ void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
 
 bool Residency::operator==(const Residency &other) const {
   return start == other.start && slots == other.slots && ringBytes == other.ringBytes && kvSlots == other.kvSlots &&
-         kvPlaces == other.kvPlaces &&
-         wrap == other.wrap && away == other.away;
+         kvPlaces == other.kvPlaces && decodeWriteBack == other.decodeWriteBack &&
+         mixedWriteBack == other.mixedWriteBack && wrap == other.wrap && away == other.away;
 }
 
 std::string toText(const Residency &residency) {
@@ -196,6 +222,10 @@ std::string toText(const Residency &residency) {
     add("kv-slots", std::to_string(residency.kvSlots));
   if (residency.kvPlaces != 0)
     add("kv-places", std::to_string(residency.kvPlaces));
+  for (const auto &[key, writeBack] : {std::pair("decode-write-back", residency.decodeWriteBack),
+                                       std::pair("mixed-write-back", residency.mixedWriteBack)})
+    if (writeBack)
+      add(key, std::string(kWriteBacks[static_cast<size_t>(*writeBack)]));
   const Wrap &wrap = residency.wrap;
   if (wrap.decode)
     add("decode-cut", cutText(*wrap.decode));
@@ -237,6 +267,10 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
       good = parseNumber(value, residency.kvSlots);
     else if (key == "kv-places")
       good = parseNumber(value, residency.kvPlaces);
+    else if (key == "decode-write-back")
+      good = parseWriteBack(value, residency.decodeWriteBack);
+    else if (key == "mixed-write-back")
+      good = parseWriteBack(value, residency.mixedWriteBack);
     else if (key == "decode-cut")
       good = parseCut(value, residency.wrap.decode);
     else if (key == "mixed-cut")
@@ -250,8 +284,9 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
     if (!good) {
       error = "has '" + std::string(entry) +
               "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
-              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, decode-cut= or mixed-cut=N or "
-              "N+BYTES, wrap, one-cut";
+              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, "
+              "decode-write-back= or mixed-write-back=mirror, all or dirty, decode-cut= or mixed-cut=N or N+BYTES, "
+              "wrap, one-cut";
       return std::nullopt;
     }
   }

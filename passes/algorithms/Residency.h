@@ -31,9 +31,12 @@
 //   weights=0,4-7 kv=0-3@33 act=2   movables on the host: units; layers. Whole, or from a block on
 //   start=paper | eager | ahead-1
 //   slots=2 | ring=65536         bytes; neither: as many slots as the start asks for
-//   kv-slots=3                   slots for tails of caches, apart from the others; without: two
+//   kv-slots=3                   slots for tails of caches, apart from the others; without: two, or three where a class
+//                                writes them back
 //   kv-places=5                  or places for fewer tails than there are, which stay there over iterations as long as
 //                                may be (RotatePlaces.h)
+//   decode-write-back=mirror | all | dirty, mixed-write-back=...
+//                                how the rows that an iteration appends to a tail get home; without: mirror
 //   decode-cut=1+400 mixed-cut=2 whole movables, and bytes of the one after them; by the class of the iteration
 //   wrap                         cuts that are not stated are still to be planned
 //   one-cut                      the mixed cut is to be no shorter than the decode cut
@@ -101,26 +104,35 @@ struct Wrap {
   }
 };
 
-inline constexpr int64_t kKvSlots = 2;
+// How the home of a tail stays current. Mirror: the step that appends rows writes them there as well. All, Dirty: they go
+// to the slot only, and what is in use of the tail, or the run of blocks that were written to, is copied home (evict).
+enum class WriteBack : uint8_t { Mirror = 0, All = 1, Dirty = 2 };
+
+// Of the tails of caches: one is used while the next is brought; and one more that is being written back.
+inline constexpr int64_t kKvSlots = 2, kKvSlotsWrittenBack = 3;
 
 struct Residency {
   std::vector<Extent> away; // not on the device; ascending by movable, then begin
   Start start;
   int64_t slots = 0;      // item-sized; 0: what the start asks for, or a ring
   uint64_t ringBytes = 0; // above 0: one ring of at most so many bytes instead of slots; rule eager
-  int64_t kvSlots = 0;    // of the tails of caches, a slot each; 0: kKvSlots
+  int64_t kvSlots = 0;    // of the tails of caches, a slot each; 0: slotsOfTails() knows
   int64_t kvPlaces = 0;   // above 0: so many slots for tails of caches, which rotate through them
+  // By class of the iteration; unset: Mirror. Who compiles a plan decides what is unset.
+  std::optional<WriteBack> decodeWriteBack, mixedWriteBack;
   Wrap wrap;
 
   bool nothingAway() const { return away.empty(); }
   bool isAway(Movable movable) const;
   std::vector<int32_t> weightsAway() const;               // units, ascending
   void setWeightsAway(const std::vector<int32_t> &units); // in any order; whole, on the host
-  // Of every layer's cache the blocks from this one on are at home on the host; none: caches are not away. At least 1:
-  // the scratch block is always on the device.
+  // Of every layer's cache the blocks from this one on are at home on the host; none: caches are not away. 0: all of
+  // them are, the scratch block as well.
   std::optional<int64_t> firstKvBlockAway() const;
   void setKvAway(int64_t layers, int64_t firstBlock);
   void setNoKvAway();
+  bool writesBack() const; // tails, in some class
+  int64_t slotsOfTails() const;
   // Whether iterations differ by what is where: places rotate.
   bool rotates() const { return kvPlaces > 0 && firstKvBlockAway().has_value(); }
   // Whether anything is there on entry, or may be once cuts are planned.

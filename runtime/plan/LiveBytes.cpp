@@ -6,9 +6,10 @@
 
 namespace headrace::plan {
 
-// Time is counted in compute steps: position k is while the k-th compute step runs, and one more follows the last. A
-// copy may run from the position after the last compute step that it is known to wait for; what reads in another lane
-// may do so until the compute lane knows that it has ended.
+// Time is counted in compute steps: position k is while the k-th compute step runs, and one more follows the last.
+// Copies are taken to be done as soon as they may start, which is between two compute steps: behind the last that they
+// are known to wait for. So what a copy brings is live from the position after that step, and what one writes back to
+// the position of that step.
 uint64_t largestLiveBytes(const Plan &plan, uint32_t index) {
   const Schedule &schedule = plan.schedules[index];
   const auto steps = static_cast<uint32_t>(schedule.steps.size());
@@ -44,13 +45,9 @@ uint64_t largestLiveBytes(const Plan &plan, uint32_t index) {
     for (size_t lane = 0; lane < kLanes; ++lane) {
       if (life.readers[lane] < 0)
         continue;
-      if (lane == kCompute) {
-        to = std::max(to, positionOf[life.readers[lane]]);
-        continue;
-      }
-      const auto knows = std::partition_point(compute.begin(), compute.end(),
-                                              [&](uint32_t step) { return clocks[step][lane] < life.readers[lane]; });
-      to = std::max(to, static_cast<uint32_t>(knows - compute.begin()));
+      const int32_t after = lane == kCompute ? life.readers[lane] : clocks[life.readers[lane]][kCompute];
+      if (after >= 0)
+        to = std::max(to, positionOf[after]);
     }
     live(from, life.atExit ? last : to, life.bytes);
   }

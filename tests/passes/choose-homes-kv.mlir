@@ -6,11 +6,18 @@
 // RUN: sed 's/limits(8, 8, 64)/limits(8, 8, 64) kv(2)/' %s | headrace-opt -headrace-choose-homes="residency={kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=1" | FileCheck %s --check-prefix=FEW
 // RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=1" -headrace-insert-movement -headrace-verify-phase=phase=movement -headrace-assign-lanes -headrace-insert-waits -headrace-elide-waits -headrace-verify-phase=phase=lanes -headrace-place-on-host -headrace-place-buffers -headrace-verify-phase=phase=offsets | FileCheck %s --check-prefix=PLACED
 // RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=2" -headrace-insert-movement="residency={decode-cut=1}" -headrace-verify-phase=phase=movement -headrace-assign-lanes -headrace-insert-waits -headrace-elide-waits -headrace-verify-phase=phase=lanes | FileCheck %s --check-prefix=WRAP
+// RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@2 decode-write-back=all} kv-blocks=4 kv-block-bytes=256 kv-mirror=1" -headrace-verify-phase=phase=homes | FileCheck %s --check-prefix=BACK
+// RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@2 decode-write-back=dirty} kv-blocks=4 kv-block-bytes=256 kv-mirror=2" -headrace-verify-phase=phase=homes | FileCheck %s --check-prefix=ALONE
+// RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@2 mixed-write-back=all} kv-blocks=4 kv-block-bytes=256 kv-mirror=1" -headrace-verify-phase=phase=homes | FileCheck %s
+// RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@0} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-verify-phase=phase=homes | FileCheck %s --check-prefix=WHOLE
+// RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-verify-phase=phase=homes | FileCheck %s --check-prefix=FROM0
+// RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@0 decode-write-back=all} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-insert-movement="residency={decode-write-back=all}" -headrace-verify-phase=phase=movement -headrace-assign-lanes -headrace-insert-waits -headrace-elide-waits -headrace-verify-phase=phase=lanes -headrace-place-on-host -headrace-place-buffers -headrace-verify-phase=phase=offsets | FileCheck %s --check-prefix=ALLBACK
+// RUN: sed 's/limits(8, 8, 64)/limits(8, 8, 64) kv(2)/' %s | %not headrace-opt -headrace-choose-homes="residency={kv=0@0} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" 2>&1 | FileCheck %s --check-prefix=NONE
 // RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0@4} kv-blocks=4 kv-block-bytes=256" 2>&1 | FileCheck %s --check-prefix=BEYOND
 // RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0@2 start=paper} kv-blocks=4 kv-block-bytes=256" -headrace-insert-movement="residency={kv=0@2 start=paper}" 2>&1 | FileCheck %s --check-prefix=PAPER
 // RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=2" -headrace-insert-movement="residency={decode-cut=0+256}" 2>&1 | FileCheck %s --check-prefix=PART
 
-// BEYOND: error: kv 0 cannot be split at block 4: block 0 is on the device, and there are 4
+// BEYOND: error: kv 0 cannot be split at block 4: there are 4
 // PAPER: error: moves caches under the rule eager only, not under paper
 // PART: error: cannot wrap a part of 'kv.0.tail' around: how much of it is in use is not known before
 
@@ -54,6 +61,34 @@
 // WRAP: headrace.wait war
 // WRAP: headrace.prefetch %[[APPENDED]]#2[0 for 512] into %slot.0[0]
 // WRAP: headrace.carry_out
+
+// NONE: error: brings no tail, and no block of kv 0 is at home on the device
+
+// What is written back is appended to where it was brought; the mirror is still written directly.
+// BACK: %kv.0.mirror = headrace.kv 0 mirror : <host, 256, f32>
+// BACK: %rotated, %appended:3 = headrace.rope_append tokens(%meta) %output, %kv.0, %d.kv.0.tail home %kv.0.mirror step<attention 0, direct> : <512, bytes>, <600, f32>, <512, f32>, <512, f32>, <host, 256, f32>
+// BACK: headrace.attention tokens(%meta) %rotated, %appended#0, %appended#1 step<attention 0>
+
+// Without one the step writes nothing on the host.
+// ALONE: %rotated, %appended:2 = headrace.rope_append tokens(%meta) %output, %kv.0, %d.kv.0.tail step<attention 0> : <512, bytes>, <600, f32>, <512, f32>, <512, f32>
+// ALONE: headrace.attention tokens(%meta) %rotated, %appended#0, %appended#1 step<attention 0>
+
+// From block 0 on: the tail is all there is.
+// WHOLE-NOT: headrace.kv 0 :
+// WHOLE: %kv.0.tail = headrace.kv 0 tail : <host, 1024, f32>
+// WHOLE: %rotated, %appended:2 = headrace.rope_append tokens(%meta) %output, %d.kv.0.tail home %kv.0.tail step<attention 0, direct> : <512, bytes>, <600, f32>, <1024, f32>, <host, 1024, f32>
+// WHOLE: headrace.attention tokens(%meta) %rotated, %appended#0 step<attention 0>
+
+// Where another placement has it so, all of these are mirrored, the scratch block as well.
+// FROM0: %kv.0 = headrace.kv 0 : <512, f32>
+// FROM0: %kv.0.mirror = headrace.kv 0 mirror : <host, 512, f32>
+
+// ALLBACK: %kv.0.tail = headrace.kv 0 tail at 0 : <host, 1024, f32>
+// ALLBACK: %[[T:.*]], %{{.*}} = headrace.prefetch %kv.0.tail[0 for 1024]
+// ALLBACK: %rotated, %appended = headrace.rope_append tokens(%meta) %output, %[[T]] step<attention 0 on compute>
+// ALLBACK: headrace.wait raw %rotated on d2h
+// ALLBACK: headrace.evict all %appended[0 for 1024] to %kv.0.tail step<movement 0 on d2h, resizable, device_bytes 1024, link_bytes 1024>
+// ALLBACK-NOT: headrace.release
 headrace.iteration @decode decode phase(model) limits(8, 8, 64) {
   %meta = headrace.io meta : <512, bytes>
   %qkv = headrace.io output : <600, f32>

@@ -10,7 +10,7 @@
 // RUN: %not headrace-opt %s -headrace-choose-homes -headrace-choose-homes 2>&1 | FileCheck %s --check-prefix=TWICE
 
 // NO-UNIT: error: weight 5 cannot be offloaded: the model has no such buffer
-// KV: error: kv 0 cannot be split at block 0: block 0 is on the device, and there are 0
+// KV: error: kv 0 cannot be split at block 0: there are 0
 // ACT: error: act 1 cannot be at home off the device: nothing brings it back yet
 // TEXT: a residency has 'weights=-1', expected weights=, kv= or act=
 // TWICE: error: homes are chosen in the model phase, not in phase homes

@@ -126,6 +126,11 @@ TEST(Residency, PlacesAreFewerThanWhatRotatesThroughThem) {
             "needs fewer places than the 7 tails of caches that rotate through them, got 7: nothing would move");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 weights=1,2 slots=2 decode-cut=1 mixed-cut=1+256")),
             "is cut alike in all iterations of a cycle, got decode-cut=1 and mixed-cut=1+256");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 decode-write-back=dirty")), "");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 decode-write-back=all mixed-write-back=all")), "");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 mixed-write-back=all")),
+            "writes tails that rotate back as they are given up (all) in iterations of both classes or of none, got "
+            "decode-write-back=mirror and mixed-write-back=all");
   EXPECT_TRUE(parsed("kv=0-6@3 kv-places=6").rotates());
   EXPECT_TRUE(parsed("kv=0-6@3 kv-places=6").wrapsAround());
   EXPECT_FALSE(parsed("kv=0-6@3").rotates());
