@@ -13,6 +13,7 @@
 #include "compiler/lower/PlanWrapAround.h"
 #include "passes/algorithms/RotatePlaces.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {

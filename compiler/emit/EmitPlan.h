@@ -32,11 +32,10 @@ public:
   uint32_t addPlacement(ir::IterationOp iteration, plan::Placement described);
   // Refuses an op that no plan can say, by its name.
   absl::StatusOr<EmittedSchedule> addSchedule(ir::IterationOp iteration, const std::string &name, uint32_t placement);
-  // A schedule of copies that turns one state of a placement into another. The copies the target state needs, in the
-  // order of their addresses; what the first state holds already is left alone.
+  // A schedule of copies that turns one state of a placement into another: what is dirty in the first is written back,
+  // then the copies that the second needs, each in the order of their addresses; what the first state holds already is
+  // left alone. To the empty state: written back only.
   uint32_t addTransition(uint32_t fromState, uint32_t toState);
-  // A schedule of copies that brings the homes of what is dirty in a state up to it, and leaves the slots empty.
-  uint32_t addFlush(uint32_t fromState);
   // A schedule of copies to the homes that the one placement has on the device and the other has not, in the order of
   // their addresses, whatever slots hold; kNone if there are none.
   uint32_t addSwitch(uint32_t fromPlacement, uint32_t toPlacement);

@@ -46,29 +46,39 @@ bool contains(const plan::State &state, const plan::State &needed) {
 uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {
   const plan::State &from = plan_.states[fromState], &to = plan_.states[toState];
   plan::Schedule schedule;
-  schedule.name = absl::StrCat("transition ", fromState, " to ", toState);
-  schedule.placement = to.placement;
+  schedule.name = toState == 0 ? absl::StrCat("flush ", fromState)
+                               : absl::StrCat("transition ", fromState, " to ", toState);
+  schedule.placement = toState == 0 ? from.placement : to.placement;
   schedule.iterationClass = plan::IterationClass::Transition;
   schedule.entryState = fromState;
   schedule.exitState = toState;
-  for (const plan::Content &content : to.contents)
-    if (const uint64_t held = heldPrefix(from.contents, content); held != content.bytes)
-      addCopy(schedule, to.placement,
-              {content.buffer, content.bufferOffset + held, content.bytes - held, content.address + held});
-  plan_.schedules.push_back(std::move(schedule));
-  return static_cast<uint32_t>(plan_.schedules.size() - 1);
-}
-
-uint32_t PlanEmitter::addFlush(uint32_t fromState) {
-  const plan::State &from = plan_.states[fromState];
-  plan::Schedule schedule;
-  schedule.name = absl::StrCat("flush ", fromState);
-  schedule.placement = from.placement;
-  schedule.iterationClass = plan::IterationClass::Transition;
-  schedule.entryState = fromState;
+  std::vector<plan::Content> written; // by step
   for (const plan::Content &content : from.contents)
-    if (content.dirty)
+    if (content.dirty) {
       addCopy(schedule, from.placement, content, /*toDevice=*/false);
+      written.push_back(content);
+    }
+  for (const plan::Content &content : to.contents) {
+    const uint64_t held = heldPrefix(from.contents, content);
+    if (held == content.bytes)
+      continue;
+    const plan::Content missing{content.buffer, content.bufferOffset + held, content.bytes - held,
+                                content.address + held};
+    addCopy(schedule, to.placement, missing);
+    // Behind the last that still reads its range, or writes its home.
+    const auto step = static_cast<uint32_t>(schedule.steps.size() - 1);
+    for (size_t before = written.size(); before-- > 0;) {
+      const plan::Content &w = written[before];
+      const bool sameHome = w.buffer == missing.buffer && w.bufferOffset < missing.bufferOffset + missing.bytes &&
+                            missing.bufferOffset < w.bufferOffset + w.bytes;
+      const bool sameRange = w.address < missing.address + missing.bytes && missing.address < w.address + w.bytes;
+      if (!sameHome && !sameRange)
+        continue;
+      schedule.edges.push_back(
+          {static_cast<uint32_t>(before), step, sameHome ? plan::EdgeKind::Raw : plan::EdgeKind::War});
+      break;
+    }
+  }
   plan_.schedules.push_back(std::move(schedule));
   return static_cast<uint32_t>(plan_.schedules.size() - 1);
 }

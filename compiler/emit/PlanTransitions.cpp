@@ -41,7 +41,9 @@ public:
       if (isDirty(plan_.states[schedule.exitState]))
         dirty.insert(schedule.exitState);
     for (const uint32_t state : dirty)
-      add(state, 0, emitter_.addFlush(state));
+      if (std::none_of(plan_.transitions.begin(), plan_.transitions.end(),
+                       [&](const plan::Transition &t) { return t.fromState == state && t.toState == 0; }))
+        add(state, 0, emitter_.addTransition(state, 0));
   }
 
   void betweenPlacements() {
