@@ -53,8 +53,10 @@ private:
   absl::StatusOr<plan::Plan> packAll(const absl::Status &refused);
   std::string whatHostWouldDo(const std::vector<Candidate> &candidates);
   absl::Status leastOf(const std::vector<Candidate> &candidates, const absl::Status &refused);
-  // What `make` makes with the tails of caches in two slots; or in as many more as make it better.
+  // What `make` makes with the tails of caches in as few slots as they take, or in as many more as make it better.
   template <class Make> absl::StatusOr<plan::Plan> withSlots(Make &&make);
+  // What `make` makes with rows of tails brought home as the policy says, or as each class takes the least time.
+  template <class Make> absl::StatusOr<plan::Plan> withWriteBack(Make &&make);
 
   absl::StatusOr<plan::Plan> choose();
   absl::Status chooseByLatency(std::vector<Attempt> &choices, size_t most = SIZE_MAX);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Of Compilation, caches that the device does not hold: how many blocks stay, in how many slots the others take turns,
-// and what would do where nothing does.
+// how what is appended to them gets home, and what would do where nothing does.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/Compilation.h"
+#include "compiler/choose/WriteBackChoice.h"
 #include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
@@ -31,18 +33,67 @@ const plan::Variant &largestDecode(const plan::Plan &plan) {
 }
 uint64_t decodeNs(const plan::Plan &plan) { return largestDecode(plan).predictedNs; }
 
-// Where an iteration takes a hundredth more than its compute and its copies.
-bool waitsForSlots(const plan::Plan &plan) {
+// Where an iteration takes a hundredth more than its compute and its copies, both directions sharing the link.
+bool waitsForSlots(const plan::Plan &plan, double duplexShare) {
   const plan::Variant &decode = largestDecode(plan);
-  const uint64_t bound = std::max(decode.computeAloneNs, decode.linkAloneNs);
+  const plan::Schedule &schedule = plan.schedules[decode.schedule];
+  uint64_t copies = 0;
+  bool back = false;
+  for (size_t step = 0; step < schedule.steps.size(); ++step)
+    if (schedule.steps[step].kind == plan::StepKind::Copy) {
+      copies += decode.durationsNs[step];
+      back |= plan::toHost(schedule.steps[step].lane);
+    }
+  uint64_t bound = std::max(decode.computeAloneNs, decode.linkAloneNs);
+  if (back)
+    bound = std::max(bound, static_cast<uint64_t>(static_cast<double>(copies) / duplexShare));
   return decode.predictedNs > bound + bound / 100;
+}
+
+algorithms::WriteBack writeBackOf(model::KvWriteBack asked) {
+  switch (asked) {
+  case model::KvWriteBack::All:
+    return algorithms::WriteBack::All;
+  case model::KvWriteBack::Dirty:
+    return algorithms::WriteBack::Dirty;
+  case model::KvWriteBack::Auto:
+  case model::KvWriteBack::Mirror:
+    break;
+  }
+  return algorithms::WriteBack::Mirror;
+}
+
+// A plan whose tails are mirrored or written back, by class.
+struct WrittenBack {
+  algorithms::WriteBack decode, mixed;
+  plan::Plan plan;
+};
+
+std::vector<uint64_t> allTimesOf(const plan::Plan &plan) {
+  std::vector<uint64_t> times = iterationTimes(plan, plan::IterationClass::Decode);
+  for (const uint64_t ns : iterationTimes(plan, plan::IterationClass::Mixed))
+    times.push_back(ns);
+  return times;
+}
+
+WriteBackReason reasonOf(plan::IterationClass iterationClass, algorithms::WriteBack chosen, const plan::Plan *mirrored,
+                         const plan::Plan *back) {
+  const auto largest = [&](const plan::Plan *plan) {
+    const std::vector<uint64_t> times = plan != nullptr ? iterationTimes(*plan, iterationClass) : std::vector<uint64_t>();
+    return times.empty() ? 0 : times.back();
+  };
+  return {iterationClass, chosen, largest(mirrored), largest(back)};
+}
+
+void addReason(absl::Span<const WriteBackReason> reasons, bool mixed, plan::Plan &plan) {
+  absl::StrAppend(&plan.reason, ". ", explainWriteBack(reasons.first(mixed ? 2 : 1)));
 }
 
 } // namespace
 
 absl::StatusOr<plan::Plan> Compilation::run() {
   if (target_.kvResident)
-    return withSlots([this] {
+    return withWriteBack([this] {
       packsAll_ = false;
       split_ = caches_.stated(policy_.candidates(inputs_), *target_.kvResident);
       const std::vector<Candidate> stated = *split_;
@@ -59,9 +110,79 @@ absl::StatusOr<plan::Plan> Compilation::run() {
   if (!lacksDeviceMemory(plan.status()) || !policy_.traits.splitsCaches || request_.goal.kvDeviceMemory)
     return plan;
   if (maySplit())
-    return withSlots([this, whole = plan.status()] { return splitCaches(whole); });
+    return withWriteBack([this, whole = plan.status()] { return splitCaches(whole); });
   return absl::ResourceExhaustedError(
       absl::StrCat(plan.status().message(), ", KV blocks at home on the host (kv_device_memory)"));
+}
+
+// The simulator says which way takes less time: rows that are mirrored cross the link while the step that appends them
+// runs, a tail that is written back does so beside other steps, but whole. Of what is written back a launch copies what
+// it has written: never more than with `all`, which nothing else is better for, so that has to be asked for.
+template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make &&make) {
+  using algorithms::WriteBack;
+  const auto made = [&](WriteBack decode, WriteBack mixed) {
+    caches_.setWriteBack(decode, mixed);
+    return withSlots(make);
+  };
+  const bool mixed = !target_.mixed.empty();
+  const model::KvWriteBack asked = request_.policy.kvWriteBack;
+  if (asked != model::KvWriteBack::Auto || !request_.placements.empty()) {
+    const WriteBack stated = writeBackOf(asked);
+    absl::StatusOr<plan::Plan> plan = made(stated, stated);
+    if (plan.ok() && asked != model::KvWriteBack::Auto) {
+      const bool mirrors = stated == WriteBack::Mirror;
+      const plan::Plan *const mirrored = mirrors ? &*plan : nullptr, *const back = mirrors ? nullptr : &*plan;
+      addReason({reasonOf(plan::IterationClass::Decode, stated, mirrored, back),
+                 reasonOf(plan::IterationClass::Mixed, stated, mirrored, back)},
+                mixed, *plan);
+    }
+    return plan;
+  }
+  std::vector<WrittenBack> plans;
+  absl::Status refused;
+  const auto attempt = [&](WriteBack decode, WriteBack ofMixed) {
+    absl::StatusOr<plan::Plan> plan = made(decode, ofMixed);
+    if (plan.ok())
+      plans.push_back({decode, ofMixed, *std::move(plan)});
+    else if (refused.ok())
+      refused = plan.status();
+  };
+  attempt(WriteBack::Mirror, WriteBack::Mirror);
+  if (!refused.ok() && !(absl::IsResourceExhausted(refused) && latency_ && !lacksDeviceMemory(refused)))
+    return refused; // one more slot takes more memory; an objective may be met
+  attempt(WriteBack::Dirty, WriteBack::Dirty);
+  if (plans.empty() || (!refused.ok() && !absl::IsResourceExhausted(refused)))
+    return refused;
+  if (plans.size() == 2) {
+    const auto dirtyIsFaster = [&](plan::IterationClass iterationClass) {
+      return fastestOf({iterationTimes(plans[0].plan, iterationClass), iterationTimes(plans[1].plan, iterationClass)}) == 1;
+    };
+    const bool decode = dirtyIsFaster(plan::IterationClass::Decode), prefill = dirtyIsFaster(plan::IterationClass::Mixed);
+    if (mixed && decode != prefill)
+      attempt(decode ? WriteBack::Dirty : WriteBack::Mirror, prefill ? WriteBack::Dirty : WriteBack::Mirror);
+  }
+  std::vector<std::vector<uint64_t>> times;
+  for (const WrittenBack &each : plans)
+    times.push_back(allTimesOf(each.plan));
+  const size_t chosen = fastestOf(times);
+  if ((request_.onPhase || request_.onPass) && chosen + 1 < plans.size()) // what is shown last is what was chosen
+    (void)made(plans[chosen].decode, plans[chosen].mixed);
+  const auto one = [&](WriteBack way) -> const plan::Plan * {
+    const auto at = std::find_if(plans.begin(), plans.end(),
+                                 [&](const WrittenBack &each) { return each.decode == way && each.mixed == way; });
+    return at == plans.end() ? nullptr : &at->plan;
+  };
+  const auto reason = [&](plan::IterationClass iterationClass, WriteBack way) {
+    WriteBackReason of = reasonOf(iterationClass, way, one(WriteBack::Mirror), one(WriteBack::Dirty));
+    (way == WriteBack::Mirror ? of.mirroredNs : of.writtenBackNs) = iterationTimes(plans[chosen].plan, iterationClass).empty()
+                                                                       ? 0
+                                                                       : iterationTimes(plans[chosen].plan, iterationClass).back();
+    return of;
+  };
+  const std::vector<WriteBackReason> reasons = {reason(plan::IterationClass::Decode, plans[chosen].decode),
+                                                reason(plan::IterationClass::Mixed, plans[chosen].mixed)};
+  addReason(reasons, mixed, plans[chosen].plan);
+  return std::move(plans[chosen].plan);
 }
 
 // Where the head takes longer than the copies that two slots can take ahead, the link is idle at an iteration's edge:
@@ -69,10 +190,10 @@ absl::StatusOr<plan::Plan> Compilation::run() {
 template <class Make> absl::StatusOr<plan::Plan> Compilation::withSlots(Make &&make) {
   caches_.setSlots(0);
   absl::StatusOr<plan::Plan> plan = make();
-  for (int64_t slots = algorithms::kKvSlots + 1; slots <= kMostKvSlots && !request_.policy.kvPlaces; ++slots) {
+  for (int64_t slots = caches_.leastSlots() + 1; slots <= kMostKvSlots && !request_.policy.kvPlaces; ++slots) {
     // An objective that was missed may be met with more.
     const bool missed = absl::IsResourceExhausted(plan.status()) && latency_ && !lacksDeviceMemory(plan.status());
-    if (plan.ok() ? !waitsForSlots(*plan) : !missed)
+    if (plan.ok() ? !waitsForSlots(*plan, prices_.duplexShare()) : !missed)
       break;
     caches_.setSlots(slots);
     absl::StatusOr<plan::Plan> more = make();

@@ -2,6 +2,7 @@
 #include "compiler/choose/SplitCaches.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "runtime/model/ModelSpec.h"
@@ -14,16 +15,28 @@ bool movesTails(const Candidate &candidate) { return candidate.residency.start =
 
 } // namespace
 
-void SplitCaches::setSlots(Candidate &candidate) const {
-  candidate.residency.kvPlaces = in_.request.policy.kvPlaces.value_or(0);
-  candidate.residency.kvSlots = candidate.residency.kvPlaces > 0 ? 0 : slots_;
+void SplitCaches::setMovement(algorithms::Residency &residency) const {
+  const auto unlessMirrored = [](algorithms::WriteBack writeBack) {
+    return writeBack == algorithms::WriteBack::Mirror ? std::nullopt : std::optional(writeBack);
+  };
+  residency.kvPlaces = in_.request.policy.kvPlaces.value_or(0);
+  residency.kvSlots = residency.kvPlaces > 0 ? 0 : slots_;
+  residency.decodeWriteBack = unlessMirrored(decodeWriteBack_);
+  residency.mixedWriteBack = unlessMirrored(mixedWriteBack_);
+}
+
+int64_t SplitCaches::leastSlots() const {
+  algorithms::Residency residency;
+  setMovement(residency);
+  residency.kvSlots = 0;
+  return residency.slotsOfTails();
 }
 
 Candidate SplitCaches::with(Candidate candidate, int64_t resident) const {
   if (candidate.offloadsNothing()) // nothing yet to carry over an edge
     candidate.residency.wrap.around = true;
   candidate.residency.setKvAway(in_.request.model->layers, resident);
-  setSlots(candidate);
+  setMovement(candidate.residency);
   // Where the circle is cut was found for weights alone.
   candidate.residency.wrap.decode.reset();
   candidate.residency.wrap.mixed.reset();
@@ -40,7 +53,7 @@ std::vector<Candidate> SplitCaches::stated(const std::vector<Candidate> &candida
 
 int64_t SplitCaches::mostResident(const Candidate &candidate) const {
   Candidate tried = candidate;
-  setSlots(tried);
+  setMovement(tried.residency);
   int64_t fits = 0, doesNot = in_.target.kvBlocks;
   while (doesNot - fits > 1) {
     const int64_t middle = fits + (doesNot - fits) / 2;

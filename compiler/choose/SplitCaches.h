@@ -25,8 +25,13 @@ public:
   // The inputs, and what they refer to, must outlive it.
   explicit SplitCaches(const PolicyInputs &inputs) : in_(inputs) {}
 
-  // How many slots tails take turns in; 0: algorithms::kKvSlots.
+  // How many slots tails take turns in; 0: as many as how they are written back asks for.
   void setSlots(int64_t slots) { slots_ = slots; }
+  int64_t leastSlots() const; // that these are
+  void setWriteBack(algorithms::WriteBack decode, algorithms::WriteBack mixed) {
+    decodeWriteBack_ = decode;
+    mixedWriteBack_ = mixed;
+  }
   // False: as if the host held whatever is away.
   void setHostCounts(bool counts) { hostCounts_ = counts; }
 
@@ -40,7 +45,7 @@ public:
   std::vector<Candidate> stated(const std::vector<Candidate> &candidates, int64_t resident) const;
 
 private:
-  void setSlots(Candidate &candidate) const; // or places, where these are stated
+  void setMovement(algorithms::Residency &residency) const; // slots, or places where these are stated
   Candidate with(Candidate candidate, int64_t resident) const;
   int64_t mostResident(const Candidate &candidate) const; // 0: it does not fit with any
   bool hostHolds(const Candidate &split) const;
@@ -48,6 +53,8 @@ private:
 
   const PolicyInputs &in_;
   int64_t slots_ = 0;
+  algorithms::WriteBack decodeWriteBack_ = algorithms::WriteBack::Mirror;
+  algorithms::WriteBack mixedWriteBack_ = algorithms::WriteBack::Mirror;
   bool hostCounts_ = true;
 };
 

@@ -117,6 +117,26 @@ std::optional<AutoOnOff> autoOnOffFromName(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view kvWriteBackName(KvWriteBack choice) {
+  switch (choice) {
+  case KvWriteBack::Auto:
+    return "auto";
+  case KvWriteBack::Mirror:
+    return "mirror";
+  case KvWriteBack::All:
+    return "all";
+  case KvWriteBack::Dirty:
+    break;
+  }
+  return "dirty";
+}
+std::optional<KvWriteBack> kvWriteBackFromName(std::string_view name) {
+  for (KvWriteBack choice : {KvWriteBack::Auto, KvWriteBack::Mirror, KvWriteBack::All, KvWriteBack::Dirty})
+    if (kvWriteBackName(choice) == name)
+      return choice;
+  return std::nullopt;
+}
+
 std::string_view instancesName(Instances instances) { return instances == Instances::Together ? "together" : "apart"; }
 std::optional<Instances> instancesFromName(std::string_view name) {
   for (Instances instances : {Instances::Together, Instances::Apart})

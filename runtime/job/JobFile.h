@@ -10,8 +10,8 @@
 //              block_tokens = 16  elastic_kv = "auto" | true | false  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5
 //              instances = "together" | "apart"  bus_devices = 2  record = "record.toml"
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
-//              slots = 2  kv_places = 6  offload_embedding = "auto" | true | false
-//              offload_head = "auto" | true | false
+//              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6
+//              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
 // Every key is also a flag of `headrace compile` (underscores become dashes); a flag wins over the file.
@@ -37,12 +37,17 @@ struct ModelSpec;
 
 enum class StartRule : uint8_t { Paper = 0, Eager = 1, Ahead = 2 }; // Ahead: of some policies, not to be asked for
 enum class AutoOnOff : uint8_t { Auto = 0, On = 1, Off = 2 };
+// How rows get home that are appended to KV blocks at home on the host: written there by the step that appends them, or
+// copied there behind it, all that is in use or what was written. Auto: what takes the least time.
+enum class KvWriteBack : uint8_t { Auto = 0, Mirror = 1, All = 2, Dirty = 3 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
 std::string_view startRuleName(StartRule rule);      // "paper", "eager", "ahead"
 std::string_view autoOnOffName(AutoOnOff choice);    // "auto", "on", "off"
+std::string_view kvWriteBackName(KvWriteBack choice); // "auto", "mirror", "all", "dirty"
 std::string_view instancesName(Instances instances); // "together", "apart"
 std::optional<StartRule> startRuleFromName(std::string_view name);
 std::optional<AutoOnOff> autoOnOffFromName(std::string_view name);
+std::optional<KvWriteBack> kvWriteBackFromName(std::string_view name);
 std::optional<Instances> instancesFromName(std::string_view name);
 
 struct Goal {
@@ -50,8 +55,8 @@ struct Goal {
   std::optional<int64_t> batch;         // sequences at once
   std::optional<int64_t> context;       // longest prompt + output, tokens
   std::optional<int64_t> kvTokens;      // capacity of the KV cache in tokens; unset: batch * context
-  // Bytes of the device that KV blocks may take: the others are at home on the host. Unset: as many as fit, all where
-  // they do. And what KV blocks may take of the host.
+  // Bytes of the device that KV blocks may take: the others are at home on the host; 0: all of them. Unset: as many as
+  // fit, all where they do. And what KV blocks may take of the host.
   std::optional<uint64_t> kvDeviceMemory, kvHostMemory;
   std::optional<DType> kvDtype; // unset ("auto"): F32 on host, else the checkpoint's
   int64_t blockTokens = 16;     // tokens per KV block
@@ -89,6 +94,7 @@ struct Policy {
   // How many placements the plan has: the chosen ones, then others spread over the range of what is possible. Unset:
   // what the choice asks for, at most kDefaultPlacements.
   std::optional<int64_t> placements;
+  KvWriteBack kvWriteBack = KvWriteBack::Auto;
   // Above 0: caches' tails rotate through so many places, fewer than there are layers, and stay there over iterations as
   // long as may be.
   std::optional<int64_t> kvPlaces;

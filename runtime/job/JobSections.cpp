@@ -97,6 +97,7 @@ absl::Status readPolicy(TomlReader &table, Policy &policy) {
     policy.startRuleStated = true;
   }
   lay(table.integer("slots", 1, kMaxSlots), policy.slots);
+  lay(table.oneOf("kv_write_back", kvWriteBackFromName, "auto, mirror, all or dirty"), policy.kvWriteBack);
   lay(parseChoice(table, "offload_embedding"), policy.offloadEmbedding);
   lay(parseChoice(table, "offload_head"), policy.offloadHead);
   lay(table.integer("placements", 1, kMaxPlacements), policy.placements);

@@ -212,6 +212,7 @@ model::Policy Decoder::policy(const fb::Policy &p) {
   out.offloadEmbedding = enumerator<model::AutoOnOff>(p.offload_embedding(), "policy.offload_embedding");
   out.offloadHead = enumerator<model::AutoOnOff>(p.offload_head(), "policy.offload_head");
   out.placements = optional(p.placements());
+  out.kvWriteBack = enumerator<model::KvWriteBack>(p.kv_write_back(), "policy.kv_write_back");
   out.kvPlaces = optional(p.kv_places());
   return out;
 }

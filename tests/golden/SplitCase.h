@@ -18,11 +18,18 @@ struct SplitCase {
   bool wrap = true;
   int64_t mixedTokens = 0; // RunSetup::mixedTokens
   bool poison = false;
+  // How rows of tails get home, by class of the iteration.
+  algorithms::WriteBack decode = algorithms::WriteBack::Mirror, mixed = algorithms::WriteBack::Mirror;
 };
+
+constexpr const char *nameOf(algorithms::WriteBack writeBack) {
+  return writeBack == algorithms::WriteBack::Mirror ? "mirror" : writeBack == algorithms::WriteBack::All ? "all" : "dirty";
+}
 
 inline std::ostream &operator<<(std::ostream &out, const SplitCase &c) {
   return out << c.resident << " blocks on the device, interval " << c.interval << ", " << c.slots << " slots, wrap "
-             << c.wrap << ", " << c.mixedTokens << " mixed tokens, poison " << c.poison;
+             << c.wrap << ", " << c.mixedTokens << " mixed tokens, poison " << c.poison << ", decode " << nameOf(c.decode)
+             << ", mixed " << nameOf(c.mixed);
 }
 
 // `setup` with the case's placement; `blocks`: that there are, all of them on the device is no split.
@@ -36,6 +43,8 @@ inline RunSetup withCase(RunSetup setup, const SplitCase &c, int64_t blocks) {
   if (c.resident < blocks) {
     placement.residency.setKvAway(setup.spec.layers, c.resident);
     placement.residency.kvSlots = c.slots;
+    placement.residency.decodeWriteBack = c.decode;
+    placement.residency.mixedWriteBack = c.mixed;
   }
   setup.placement = placement;
   setup.mixedTokens = c.mixedTokens;

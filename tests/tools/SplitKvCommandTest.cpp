@@ -61,7 +61,9 @@ TEST_F(SplitKv, TheFlagsItPrintsGiveThePlanAgain) {
        std::vector<std::vector<std::string>>{{"--device-memory", "1MiB"},
                                              {"--device-memory", "1350000B", "--kv-host-memory", "1GiB"},
                                              {"--kv-device-memory", "100KiB"},
-                                             {"--kv-device-memory", "100KiB", "--interval", "3"}}) {
+                                             {"--kv-device-memory", "100KiB", "--interval", "3"},
+                                             {"--kv-device-memory", "0B"},
+                                             {"--kv-device-memory", "100KiB", "--kv-write-back", "dirty"}}) {
     const nlohmann::json first = json(arguments(asked));
     EXPECT_GT(homes(first)["host"], 0);
     std::istringstream words(first["command"].get<std::string>());
@@ -99,6 +101,32 @@ TEST_F(SplitKv, WhatKvMayHaveOfTheDeviceIsRoundedDownToBlocks) {
   const nlohmann::json stated = json(arguments({"--kv-device-memory", "100KiB", "--interval", "3"}));
   EXPECT_EQ(stated["offloaded_layers"], 2); // 7 / 3
   EXPECT_EQ(homes(stated), homes(plan));
+}
+
+TEST_F(SplitKv, NoBlockNeedStayOnTheDevice) {
+  const nlohmann::json plan = json(arguments({"--kv-device-memory", "0B"}));
+  EXPECT_EQ(homes(plan)["device"], 0);
+  EXPECT_EQ(homes(plan)["host"], kBlocks * kBlock);
+  EXPECT_EQ(json({"compile", job("kv_device_memory = \"0B\""), "--dry-run"})["placements"], plan["placements"]);
+}
+
+TEST_F(SplitKv, HowAppendedRowsGetHomeIsAskedForOrChosen) {
+  const auto of = [&](const std::vector<std::string> &more) { return json(arguments(more))["placements"][0]["kv_write_back"]; };
+  for (const char *way : {"mirror", "all", "dirty"}) {
+    const nlohmann::json back = of({"--kv-device-memory", "100KiB", "--kv-write-back", way});
+    EXPECT_EQ(back["decode"]["how"], way);
+    EXPECT_EQ(back["prefill"]["how"], way);
+    // 29 blocks of each layer go home, or of decode's 8 rows their 2 x 24 x 4 bytes.
+    EXPECT_EQ(back["decode"]["d2h_bytes"], std::string(way) == "mirror" ? 10752 : 29 * kBlock);
+    const nlohmann::json plan = json(arguments({"--kv-device-memory", "100KiB", "--kv-write-back", way}));
+    EXPECT_THAT(plan["command"].get<std::string>(), HasSubstr(std::string(" --kv-write-back ") + way));
+  }
+  EXPECT_EQ(of({"--kv-device-memory", "100KiB"})["decode"]["how"], "mirror"); // 8 rows against 29 blocks
+  EXPECT_TRUE(of({"--kv-write-back", "dirty"}).is_null());                   // all blocks are on the device
+  refused(arguments({"--kv-write-back", "often"}), 2,
+          "command line: --kv-write-back = \"often\": expected auto, mirror, all or dirty");
+  refused(arguments({"--kv-write-back", "all", "--policy", "vllm-prefetch"}), 2,
+          "--kv-write-back = \"all\": policy vllm-prefetch keeps caches on the device, expected policy ");
 }
 
 TEST_F(SplitKv, HostMemoryForKvIsNamedAsOthersNameIt) {
@@ -156,10 +184,10 @@ TEST_F(SplitKv, DeviceMemoryForKvThatCannotBeIsRefused) {
           "command line: --kv-device-memory = 9663676416: expected at most the 8589934592 bytes that host has");
   refused(arguments({"--kv-device-memory", "2MiB", "--device-memory", "1MiB"}), 2,
           "command line: --kv-device-memory = 2097152: expected at most goal.device_memory = 1048576");
-  for (const auto &[text, bytes] : {std::pair("21503B", "21503"), {"0B", "0"}})
+  for (const auto &[text, bytes] : {std::pair("21503B", "21503"), {"1B", "1"}})
     refused(arguments({"--kv-device-memory", text}), 2,
             std::string("command line: --kv-device-memory = ") + bytes +
-                ": expected at least one block of all 7 layers, 21504 bytes");
+                ": expected at least one block of all 7 layers, 21504 bytes, or 0 for none");
   for (const char *flag : {"--kv-device-memory", "--kv-host-memory"})
     for (const char *text : {"lots", "-1KiB", "5", "1.5", "5GB/s", "", "9223372036854775808B"})
       refused(arguments({flag, text}), 2,

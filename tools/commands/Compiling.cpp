@@ -148,6 +148,8 @@ void addPolicy(const model::Policy &policy, Words &words) {
   if (compiler::traitsOf(policy.name).statesPlacement)
     words.add("--start-rule", std::string(model::startRuleName(policy.startRule)));
   words.addIf("--slots", policy.slots);
+  if (policy.kvWriteBack != model::KvWriteBack::Auto)
+    words.add("--kv-write-back", std::string(model::kvWriteBackName(policy.kvWriteBack)));
   for (const auto &[flag, choice] :
        {std::pair("--offload-embedding", policy.offloadEmbedding), std::pair("--offload-head", policy.offloadHead)})
     if (choice != model::AutoOnOff::Auto)

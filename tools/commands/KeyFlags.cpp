@@ -24,7 +24,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"goal", "context", "--context", kPlain, "longest prompt + output, in tokens", "--max-model-len,--ctx-size"},
     {"goal", "kv_tokens", "--kv-tokens", kPlain, "tokens the KV cache holds (default: batch x context)"},
     {"goal", "kv_device_memory", "--kv-device-memory", kAmount,
-     "device memory that KV blocks may take, such as 3GiB; the others are at home on the host (default: what fits)"},
+     "device memory that KV blocks may take, such as 3GiB; the others are at home on the host, with 0B all of them "
+     "(default: what fits)"},
     {"goal", "kv_host_memory", "--kv-host-memory", kAmount,
      "host memory that KV blocks may take, such as 40GiB; 0B: none leave the device (default: what the host has)"},
     {"goal", "kv_dtype", "--kv-dtype", kText, "auto, f32, f16 or bf16", "--kv-cache-dtype"},
@@ -46,6 +47,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"policy", "offload_layers", "--offload-layers", kPlain, "offload N whole layers, evenly spread"},
     {"policy", "start_rule", "--start-rule", kText, "when a copy may start: eager or paper"},
     {"policy", "slots", "--slots", kPlain, "layer-sized slots that offloaded layers take turns in"},
+    {"policy", "kv_write_back", "--kv-write-back", kText,
+     "how rows get home that are appended to KV blocks on the host: mirror, all, dirty, or auto (what takes least time)"},
     {"policy", "kv_places", "--kv-places", kPlain,
      "places that KV blocks at home on the host rotate through, fewer than layers: what fits stays over iterations"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},

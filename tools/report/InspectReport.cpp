@@ -90,6 +90,39 @@ std::string kvHomesText(const plan::Plan &plan, uint32_t placement) {
                          formatBytes(bytes.device), p.kvBlocks - resident, formatBytes(bytes.host));
 }
 
+std::string_view kvWriteBackOf(const plan::Schedule &schedule) {
+  const auto home = std::find_if(schedule.steps.begin(), schedule.steps.end(), [](const plan::Step &step) {
+    return step.kind == plan::StepKind::Copy && plan::toHost(step.lane);
+  });
+  return home == schedule.steps.end() ? "mirror" : home->dirtyOnly ? "dirty" : "all";
+}
+
+std::vector<KvRows> kvRowsOf(const plan::Plan &plan, uint32_t placement) {
+  std::vector<KvRows> rows;
+  if (plan::kvBytesByHome(plan, placement).host == 0)
+    return rows;
+  for (const plan::IterationClass iterationClass : {plan::IterationClass::Decode, plan::IterationClass::Mixed}) {
+    const auto at = std::find_if(plan.schedules.begin(), plan.schedules.end(), [&](const plan::Schedule &schedule) {
+      return schedule.placement == placement && schedule.iterationClass == iterationClass && schedule.kvBlocks == 0;
+    });
+    if (at != plan.schedules.end())
+      rows.push_back({iterationClass == plan::IterationClass::Decode ? "decode" : "prefill", kvWriteBackOf(*at),
+                      plan::linkBytes(*at).d2h});
+  }
+  return rows;
+}
+
+std::string kvRowsText(const plan::Plan &plan, uint32_t placement) {
+  std::vector<std::string> parts;
+  for (const KvRows &rows : kvRowsOf(plan, placement))
+    parts.push_back(absl::StrFormat("%s %s, up to %s d2h", std::string(rows.iterationClass),
+                                    rows.writeBack == "mirror" ? "mirrors"
+                                    : rows.writeBack == "all"  ? "writes back all"
+                                                               : "writes back what was written",
+                                    formatBytes(rows.d2hBytes)));
+  return absl::StrJoin(parts, "; ");
+}
+
 std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
   std::vector<VariantReport> reports;
   for (uint32_t i = 0; i < plan.variants.size(); ++i) {
@@ -142,7 +175,11 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
                        std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens, plan.maxContext));
   for (uint32_t p = 0; p < plan.placements.size(); ++p)
     if (const std::string homes = kvHomesText(plan, p); !homes.empty())
-      line("KV homes", (plan.placements.size() > 1 ? plan.placements[p].name + ": " : "") + homes);
+    {
+      const std::string of = plan.placements.size() > 1 ? plan.placements[p].name + ": " : "";
+      line("KV homes", of + homes);
+      line("KV rows", of + kvRowsText(plan, p));
+    }
   const bool alike = std::all_of(plan.placements.begin(), plan.placements.end(),
                                  [&](const plan::Placement &p) { return p.kvBlocks == plan.kvBlocks; });
   for (const plan::Placement &placement : plan.placements)
@@ -196,6 +233,14 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
   return out;
 }
 
+// How rows get home, and how many bytes at the most, by class of the iteration; null where all blocks are on the device.
+static Json kvWriteBackJson(const plan::Plan &plan, uint32_t placement) {
+  Json json;
+  for (const KvRows &rows : kvRowsOf(plan, placement))
+    json[std::string(rows.iterationClass)] = {{"how", std::string(rows.writeBack)}, {"d2h_bytes", rows.d2hBytes}};
+  return json;
+}
+
 std::string inspectJson(const plan::Plan &plan, const std::string &path) {
   Json json = {{"plan", path},
                {"version", plan.version},
@@ -241,6 +286,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
          {"kv_blocks_on_device", plan::residentBlocks(plan, placement)},
          {"kv_bytes_by_home",
           {{"device", plan::kvBytesByHome(plan, p).device}, {"host", plan::kvBytesByHome(plan, p).host}}},
+         {"kv_write_back", kvWriteBackJson(plan, p)},
          {"weight_bytes_by_home", {{"device", homes.device}, {"host", homes.host}, {"disk", homes.disk}}}});
   }
   json["placements"] = std::move(placements);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/plan/Plan.h"
@@ -31,9 +32,22 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan);
 std::string inspectText(const plan::Plan &plan, const std::string &path, bool all);
 std::string inspectJson(const plan::Plan &plan, const std::string &path); // one object, indented
 
-// "4 layers (interval 8), embedding, head" or "nothing".
 // "29 of 257 blocks on the device (19.9 MiB), 228 at home on the host (157 MiB)"; empty where all are on the device.
 std::string kvHomesText(const plan::Plan &plan, uint32_t placement);
+// How rows of a schedule get home that are appended to KV blocks there: "mirror", "all" or "dirty", as --kv-write-back
+// has them.
+std::string_view kvWriteBackOf(const plan::Schedule &schedule);
+// The same of a placement's classes of iterations, and the most bytes that one brings to the host; none where all
+// blocks are on the device.
+struct KvRows {
+  std::string_view iterationClass; // "decode", "prefill"
+  std::string_view writeBack;
+  uint64_t d2hBytes = 0;
+};
+std::vector<KvRows> kvRowsOf(const plan::Plan &plan, uint32_t placement);
+// "decode mirrors, up to 96.0 KiB d2h; prefill writes back what was written, up to 1.05 MiB d2h"; empty for none.
+std::string kvRowsText(const plan::Plan &plan, uint32_t placement);
+// "4 layers (interval 8), embedding, head" or "nothing".
 std::string describePlacement(const plan::Plan &plan, const plan::Placement &placement);
 
 } // namespace headrace::tools

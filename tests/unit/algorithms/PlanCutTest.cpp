@@ -97,6 +97,45 @@ TEST(PlanCut, NothingOffloadedMeansNothingToCut) {
   EXPECT_EQ(iterationNs(problem, 0, {0, 0}), 20u);
 }
 
+// Caches' tails that are written back, whole, to the other direction's 1 byte/ns.
+CutProblem writtenBack(std::vector<CutUnit> units, const std::vector<uint64_t> &compute) {
+  for (CutUnit &unit : units) {
+    unit.divides = false;
+    unit.writtenBackAfter = unit.firstUse;
+  }
+  CutProblem problem = problemOf(std::move(units), compute);
+  problem.writeBackNs = [](uint64_t bytes) { return bytes; };
+  return problem;
+}
+
+TEST(PlanCut, WhatIsWrittenBackEndsWithinTheIteration) {
+  // Three of 100 bytes with a slot each. With none ahead the first is there at 100, used at 110, back at 210; the others
+  // 100 and 200 later: 410. With one ahead the first is used at 10 and back at 110, when the second is; the third back
+  // at 310, and the first for the next iteration has been there since 300. A second ahead gains nothing: its own home is
+  // current at 210 only.
+  std::vector<uint64_t> compute{10, 10, 10, 10};
+  CutProblem problem = writtenBack({{100, 0, -1, 0}, {100, 1, -1, 1}, {100, 2, -1, 2}}, compute);
+  for (int64_t unit = 0; unit < 3; ++unit)
+    problem.units[static_cast<size_t>(unit)].heldLast = unit;
+  EXPECT_EQ(iterationNs(problem, 0, {0, 0}), 410u);
+  EXPECT_EQ(iterationNs(problem, 0, {1, 0}), 310u);
+  EXPECT_EQ(iterationNs(problem, 0, {2, 0}), 310u);
+  EXPECT_EQ(planCut(problem), (Cut{1, 0}));
+}
+
+TEST(PlanCut, ARangeIsFreeOnceWhatWasThereIsBackAtHome) {
+  // The third where the first was: that is back at 210, the third there at 310, used at 320, back at 420. With one ahead
+  // it is back at 320, and only then the first for the next iteration goes there: 420 as well.
+  std::vector<uint64_t> compute{10, 10, 10, 10};
+  CutProblem problem = writtenBack({{100, 0, -1, 2}, {100, 1, -1, 1}, {100, 2, 0, 2}}, compute);
+  problem.units[2].heldBefore = 0;
+  problem.units[0].heldLast = problem.units[2].heldLast = 2;
+  problem.units[1].heldLast = 1;
+  EXPECT_EQ(iterationNs(problem, 0, {0, 0}), 420u);
+  EXPECT_EQ(iterationNs(problem, 0, {1, 0}), 420u);
+  EXPECT_EQ(planCut(problem), (Cut{0, 0}));
+}
+
 TEST(PlanCut, ALongestPrefixEndsWhereARangeIsUsedAgain) {
   EXPECT_EQ(longestPrefix(std::vector<CutUnit>{{1, 0, -1, 2}, {1, 1, -1, 3}, {1, 2, 0, 2}, {1, 3, 1, 3}}), 2u);
   EXPECT_EQ(longestPrefix(std::vector<CutUnit>{}), 0u);

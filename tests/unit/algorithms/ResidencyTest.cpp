@@ -42,6 +42,21 @@ TEST(Residency, IsReadFromItsText) {
   EXPECT_TRUE(parsed("  wrap   one-cut ").wrap.oneCut);
 }
 
+TEST(Residency, HowTailsGetHomeIsSaidByClass) {
+  const Residency none = parsed("kv=0-3@2"), all = parsed("kv=0-3@0 decode-write-back=mirror mixed-write-back=all");
+  EXPECT_FALSE(none.writesBack());
+  EXPECT_EQ(none.slotsOfTails(), 2);
+  EXPECT_EQ(all.decodeWriteBack, WriteBack::Mirror);
+  EXPECT_EQ(all.mixedWriteBack, WriteBack::All);
+  EXPECT_EQ(all.firstKvBlockAway(), 0);
+  EXPECT_TRUE(all.writesBack());
+  EXPECT_EQ(all.slotsOfTails(), 3);
+  EXPECT_FALSE(parsed("kv=0 decode-write-back=mirror").writesBack());
+  EXPECT_EQ(parsed("kv=0 decode-write-back=dirty kv-slots=5").slotsOfTails(), 5);
+  EXPECT_EQ(toText(parsed("decode-write-back=dirty mixed-write-back=mirror")),
+            "start=eager decode-write-back=dirty mixed-write-back=mirror");
+}
+
 TEST(Residency, WhatIsNoTextOfOneIsNamed) {
   for (const char *text : {"weights=",
                            "weights=1-",
@@ -58,6 +73,9 @@ TEST(Residency, WhatIsNoTextOfOneIsNamed) {
                            "slots=-1",
                            "slots=two",
                            "ring=1KiB",
+                           "decode-write-back=",
+                           "decode-write-back=auto",
+                           "mixed-write-back=Dirty",
                            "decode-cut=",
                            "decode-cut=1+",
                            "decode-cut=+1",

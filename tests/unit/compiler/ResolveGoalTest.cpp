@@ -118,6 +118,7 @@ TEST(ResolveGoal, WhatKvMayHaveOfTheDeviceIsWholeBlocks) {
     return target->kvResident;
   };
   EXPECT_EQ(resident(std::nullopt), std::nullopt);
+  EXPECT_EQ(resident(0), 0); // whole layers
   EXPECT_EQ(resident(8192), 1);
   EXPECT_EQ(resident(3 * 8192 - 1), 2);
   EXPECT_EQ(resident(9 * 8192 - 1), 8);
@@ -143,7 +144,7 @@ TEST(ResolveGoal, RefusesContradictionsByName) {
          "goal.kv_tokens = 9223372036854775807: expected at most 2147483646 blocks of 16 tokens");
   expect([](CompileRequest &r) { r.goal.blockTokens = 0; }, "goal.block_tokens = 0: expected 1 to 4096");
   expect([](CompileRequest &r) { r.goal.kvDeviceMemory = 8191; },
-         "goal.kv_device_memory = 8191: expected at least one block of all 2 layers, 8192 bytes");
+         "goal.kv_device_memory = 8191: expected at least one block of all 2 layers, 8192 bytes, or 0 for none");
   expect([](CompileRequest &r) { r.goal.deviceMemory = 0; }, "goal.device_memory = 0: expected a positive");
   expect(
       [](CompileRequest &r) {

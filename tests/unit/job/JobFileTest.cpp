@@ -43,6 +43,7 @@ interval = 3
 start_rule = "paper"
 slots = 2
 kv_places = 3
+kv_write_back = "dirty"
 offload_embedding = true
 offload_head = "off"
 [buckets]
@@ -77,6 +78,7 @@ contexts = [16, 64]
   EXPECT_EQ(job->policy.slots, 2);
   EXPECT_EQ(job->policy.kvPlaces, 3);
   EXPECT_EQ(job->policy.offloadEmbedding, AutoOnOff::On);
+  EXPECT_EQ(job->policy.kvWriteBack, KvWriteBack::Dirty);
   EXPECT_EQ(job->policy.offloadHead, AutoOnOff::Off);
   EXPECT_THAT(job->buckets.newTokens, ElementsAre(1, 8, 512));
   EXPECT_THAT(job->buckets.sequences, ElementsAre(1, 8));
@@ -152,7 +154,8 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
       "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
       "elastic_kv, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, record, slo_factor, tpot, ttft");
   expectRefused("[policy]\nintervals = 3\n",
-                "2: policy.intervals: unknown key: expected one of interval, kv_places, name, offload_embedding, "
+                "2: policy.intervals: unknown key: expected one of interval, kv_places, kv_write_back, name, "
+                "offload_embedding, "
                 "offload_head, offload_layers, placements, slots, start_rule");
   expectRefused("[buckets]\nbatch = [1]\n",
                 "2: buckets.batch: unknown key: expected one of contexts, new_tokens, sequences");
@@ -205,6 +208,8 @@ TEST(JobFile, RefusesBadPolicies) {
   expectRefused("[policy]\nslots = 0\n", "2: policy.slots = 0: expected an integer from 1 to 65536");
   expectRefused("[policy]\nkv_places = 1\n", "2: policy.kv_places = 1: expected an integer from 2 to 10000");
   expectRefused("[policy]\noffload_head = \"maybe\"\n", "2: policy.offload_head = \"maybe\": expected auto, on or off");
+  expectRefused("[policy]\nkv_write_back = \"never\"\n",
+                "2: policy.kv_write_back = \"never\": expected auto, mirror, all or dirty");
   expectRefused("[policy]\noffload_embedding = 1\n", "2: policy.offload_embedding = 1: expected a string");
   expectRefused("[policy]\nname = \"\"\n", " policy.name = \"\": expected a policy's name");
   expectRefused("[policy]\nplacements = 0\n", "2: policy.placements = 0: expected an integer from 1 to 64");

@@ -70,6 +70,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
                .kvDtype = model::DType::BF16,
                .blockTokens = 32};
   plan.policy = {"interval", true, 4, 10, model::StartRule::Paper, 2, model::AutoOnOff::On, model::AutoOnOff::Off};
+  plan.policy.kvWriteBack = model::KvWriteBack::Dirty;
   plan.goal.ttft = std::chrono::nanoseconds(500'000'000);
   plan.goal.tpot = std::chrono::nanoseconds(52'312'345);
   plan.goal.sloFactor = 1.25;

@@ -57,6 +57,7 @@ const std::vector<Fault> &faults() {
        [](Plan &p) { p.goal.tpot = std::chrono::nanoseconds(-1); }},
       {"policy.start_rule is 2, expected 0 to 1", [](Plan &p) { p.policy.startRule = model::StartRule{2}; }},
       {"policy.offload_head is 3, expected 0 to 2", [](Plan &p) { p.policy.offloadHead = model::AutoOnOff{3}; }},
+      {"policy.kv_write_back is 4, expected 0 to 3", [](Plan &p) { p.policy.kvWriteBack = model::KvWriteBack{4}; }},
       {"goal.slo_factor is nan, expected a finite factor", [](Plan &p) { p.goal.sloFactor = std::nan(""); }},
       {"goal.record has a control character, 10", [](Plan &p) { p.goal.record = "a\nb"; }},
       {"choices[0].variant is 99999, expected", [](Plan &p) { p.choices = {{99999, 1, 1, 1, 1}}; }},

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rows that are appended to KV blocks on the host get home with the step that appends them, or are written back behind
+// it: what the schedules do, what they take, and which is chosen.
+//
+// Six layers of tinyLlama at batch 2 and context 512, blocks of 16 tokens: 65 blocks, the scratch block included, each of
+// 4 KiB a layer. With 20 of them on the device a tail is 45 x 4 KiB = 180 KiB; links of 1 GB/s.
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "compiler/choose/WriteBackChoice.h"
+#include "runtime/model/ModelSpec.h"
+#include "tests/unit/compiler/Requests.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace headrace::compiler {
+namespace {
+
+using model::KvWriteBack;
+using plan::IterationClass;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kLayers = 6, kBlocks = 65, kResident = 20;
+constexpr uint64_t kLayerBlock = 4096, kBlock = kLayers * kLayerBlock;
+
+CompileRequest asked(KvWriteBack writeBack, int64_t resident = kResident) {
+  CompileRequest r = request(tinyLlama(kLayers));
+  r.goal.context = 512;
+  r.goal.kvDeviceMemory = static_cast<uint64_t>(resident) * kBlock;
+  r.policy.none = true;
+  r.policy.kvWriteBack = writeBack;
+  r.buckets = {.newTokens = {1, 2, 64}, .sequences = {2}, .contexts = {512}};
+  return r;
+}
+
+plan::Plan compiled(const CompileRequest &r) {
+  auto plan = compile(r);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? *std::move(plan) : plan::Plan();
+}
+
+// The schedule of a class that brings tails.
+const plan::Schedule &scheduleOf(const plan::Plan &plan, IterationClass iterationClass) {
+  return *std::find_if(plan.schedules.begin(), plan.schedules.end(), [&](const plan::Schedule &s) {
+    return s.iterationClass == iterationClass && s.kvBlocks == 0;
+  });
+}
+std::vector<plan::Step> copiesHome(const plan::Schedule &schedule) {
+  std::vector<plan::Step> copies;
+  std::copy_if(schedule.steps.begin(), schedule.steps.end(), std::back_inserter(copies),
+               [](const plan::Step &step) { return plan::toHost(step.lane); });
+  return copies;
+}
+const plan::Operand *operandOf(const plan::Schedule &schedule, kernels::Op op, plan::Arg arg) {
+  for (const plan::Step &step : schedule.steps)
+    if (step.kind == plan::StepKind::Compute && step.op == op)
+      for (uint32_t i = 0; i < step.operandCount; ++i)
+        if (schedule.operands[step.firstOperand + i].arg == arg)
+          return &schedule.operands[step.firstOperand + i];
+  return nullptr;
+}
+
+TEST(WriteBack, ATailIsCopiedHomeWhole) {
+  const plan::Plan plan = compiled(asked(KvWriteBack::All));
+  for (const IterationClass iterationClass : {IterationClass::Decode, IterationClass::Mixed}) {
+    const plan::Schedule &schedule = scheduleOf(plan, iterationClass);
+    const std::vector<plan::Step> copies = copiesHome(schedule);
+    ASSERT_EQ(copies.size(), 6u); // one a layer
+    for (int32_t layer = 0; layer < kLayers; ++layer) {
+      const plan::Step &copy = copies[static_cast<size_t>(layer)];
+      EXPECT_EQ(copy.layer, layer);
+      EXPECT_TRUE(copy.resizable);
+      EXPECT_FALSE(copy.dirtyOnly);
+      EXPECT_EQ(copy.linkBytes, 45 * kLayerBlock);
+      const plan::Operand &from = schedule.operands[copy.firstOperand], &to = schedule.operands[copy.firstOperand + 1];
+      EXPECT_EQ(from.space, plan::Space::Device);
+      EXPECT_EQ(to.space, plan::Space::Host);
+      EXPECT_EQ(from.bufferOffset, kResident * kLayerBlock);
+      EXPECT_EQ(to.bufferOffset, from.bufferOffset);
+      EXPECT_EQ(plan.buffers[to.buffer].layer, layer);
+    }
+    EXPECT_EQ(operandOf(schedule, kernels::Op::RopeAppend, plan::Arg::KvHome), nullptr);
+    EXPECT_EQ(plan::linkBytes(schedule).d2h, 6 * 45 * kLayerBlock);
+  }
+  EXPECT_EQ(plan.placements[0].slots.size(), 3u);
+  EXPECT_EQ(plan.policy.kvWriteBack, KvWriteBack::All);
+  EXPECT_THAT(plan.reason, HasSubstr("Rows of KV on the host: decode writes back all that is in use: "));
+}
+
+TEST(WriteBack, OrTheRunThatALaunchWrites) {
+  const plan::Plan plan = compiled(asked(KvWriteBack::Dirty));
+  const std::vector<plan::Step> copies = copiesHome(scheduleOf(plan, IterationClass::Decode));
+  ASSERT_EQ(copies.size(), 6u);
+  for (const plan::Step &copy : copies) {
+    EXPECT_TRUE(copy.resizable);
+    EXPECT_TRUE(copy.dirtyOnly);
+  }
+}
+
+TEST(WriteBack, OrTheStepThatAppendsWritesThere) {
+  const plan::Plan plan = compiled(asked(KvWriteBack::Mirror));
+  const plan::Schedule &schedule = scheduleOf(plan, IterationClass::Mixed);
+  EXPECT_TRUE(copiesHome(schedule).empty());
+  const plan::Operand *home = operandOf(schedule, kernels::Op::RopeAppend, plan::Arg::KvHome);
+  ASSERT_NE(home, nullptr);
+  EXPECT_EQ(home->bytes, 45 * kLayerBlock);
+  EXPECT_EQ(plan.placements[0].slots.size(), 2u);
+}
+
+TEST(WriteBack, BlocksThatAnotherPlacementHasOnTheHostAreStillWrittenThere) {
+  CompileRequest r = asked(KvWriteBack::All);
+  r.policy.none = false;
+  r.goal.kvDeviceMemory.reset();
+  const auto all = compile([&] {
+    CompileRequest resident = r;
+    resident.policy.kvWriteBack = KvWriteBack::Auto;
+    return resident;
+  }());
+  ASSERT_TRUE(all.ok()) << all.status();
+  r.goal.deviceMemory = all->arenaBytes - 40 * kBlock;
+  r.policy.placements = 2;
+  const plan::Plan plan = compiled(r);
+  ASSERT_EQ(plan.placements.size(), 2u);
+  const int64_t least = plan::residentBlocks(plan, plan.placements[0]);
+  const int64_t most = plan::residentBlocks(plan, plan.placements[1]);
+  ASSERT_LT(least, most);
+  for (const plan::Schedule &schedule : plan.schedules) {
+    if (schedule.iterationClass != IterationClass::Decode || schedule.kvBlocks != 0)
+      continue;
+    const plan::Operand *home = operandOf(schedule, kernels::Op::RopeAppend, plan::Arg::KvHome);
+    EXPECT_EQ(home != nullptr, schedule.placement == 1);
+    if (home != nullptr) {
+      EXPECT_EQ(home->bufferOffset, static_cast<uint64_t>(least) * kLayerBlock);
+      EXPECT_EQ(home->bytes, static_cast<uint64_t>(most - least) * kLayerBlock);
+    }
+  }
+}
+
+TEST(WriteBack, NoBlockNeedBeAtHomeOnTheDevice) {
+  for (const KvWriteBack writeBack : {KvWriteBack::Mirror, KvWriteBack::All, KvWriteBack::Dirty}) {
+    const plan::Plan plan = compiled(asked(writeBack, 0));
+    ASSERT_EQ(plan.placements.size(), 1u);
+    EXPECT_EQ(plan::residentBlocks(plan, plan.placements[0]), 0);
+    EXPECT_EQ(plan::kvBytesByHome(plan, 0).device, 0u);
+    EXPECT_EQ(plan.schedules.size(), 4u); // decode and mixed, and from the empty state into either, or one into both
+    for (const plan::Schedule &schedule : plan.schedules) {
+      EXPECT_EQ(schedule.kvBlocks, 0); // no schedule is without tails
+      for (const plan::Operand &operand : schedule.operands)
+        EXPECT_NE(operand.arg, plan::Arg::Kv);
+    }
+    const plan::Operand *tail =
+        operandOf(scheduleOf(plan, IterationClass::Decode), kernels::Op::Attention, plan::Arg::KvTail);
+    ASSERT_NE(tail, nullptr);
+    EXPECT_EQ(tail->bufferOffset, 0u);
+    EXPECT_EQ(tail->bytes, kBlocks * kLayerBlock);
+  }
+}
+
+TEST(WriteBack, BothDirectionsAreKeptBusy) {
+  // Whatever the shape, a largest iteration takes at most a twentieth more than its compute, either direction alone, or
+  // both where they share the link.
+  for (const int64_t layers : {6, 9, 12})
+    for (const double duplex : {1e9, 1.5e9, 2e9})
+      for (const double flops : {1e9, 1e11}) {
+        SCOPED_TRACE(testing::Message() << layers << " layers, duplex " << duplex << ", " << flops << " flop/s");
+        CompileRequest r = asked(KvWriteBack::All, 1);
+        r.model = tinyLlama(layers);
+        r.goal.kvDeviceMemory = static_cast<uint64_t>(layers) * kLayerBlock;
+        r.hardware.duplexBandwidth = duplex;
+        r.hardware.flopsF32 = r.hardware.flopsF16 = flops;
+        const plan::Plan plan = compiled(r);
+        for (const plan::Variant &variant : plan.variants) {
+          const plan::Schedule &schedule = plan.schedules[variant.schedule];
+          if (schedule.kvBlocks != 0)
+            continue;
+          uint64_t in = 0, out = 0;
+          for (size_t i = 0; i < schedule.steps.size(); ++i) {
+            in += plan::toDevice(schedule.steps[i].lane) ? variant.durationsNs[i] : 0;
+            out += plan::toHost(schedule.steps[i].lane) ? variant.durationsNs[i] : 0;
+          }
+          const double bound = std::max({static_cast<double>(variant.computeAloneNs), static_cast<double>(in),
+                                         static_cast<double>(out), static_cast<double>(in + out) / (duplex / 1e9)});
+          EXPECT_LE(static_cast<double>(variant.predictedNs), 1.05 * bound) << schedule.name << ", bucket of "
+                                                                           << variant.newTokens;
+        }
+      }
+}
+
+TEST(WriteBack, ThePolicyKeepsItToItselfWhereCachesStay) {
+  CompileRequest r = request(tinyLlama(kLayers));
+  r.policy.name = "accelerate";
+  r.policy.kvWriteBack = KvWriteBack::Dirty;
+  const absl::Status refused = compile(r).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("policy.kv_write_back = \"dirty\": policy accelerate keeps caches on the device, expected policy "));
+}
+
+TEST(WriteBack, TheClassesChooseByWhatTheirIterationsTake) {
+  const plan::Plan mirrored = compiled(asked(KvWriteBack::Mirror)), dirty = compiled(asked(KvWriteBack::Dirty)),
+                   chosen = compiled(asked(KvWriteBack::Auto));
+  for (const IterationClass iterationClass : {IterationClass::Decode, IterationClass::Mixed}) {
+    const bool back = fastestOf({iterationTimes(mirrored, iterationClass), iterationTimes(dirty, iterationClass)}) == 1;
+    EXPECT_EQ(!copiesHome(scheduleOf(chosen, iterationClass)).empty(), back);
+  }
+  EXPECT_THAT(chosen.reason, HasSubstr("Rows of KV on the host: decode "));
+  EXPECT_THAT(chosen.reason, HasSubstr("; prefill "));
+  EXPECT_EQ(chosen.policy.kvWriteBack, KvWriteBack::Auto);
+}
+
+TEST(WriteBack, TheLeastWorstRatioWinsThenTheSumThenTheFirst) {
+  const std::vector<uint64_t> mirror = {100, 110}, back = {120, 110};
+  EXPECT_EQ(fastestOf({mirror, back}), 0u);
+  EXPECT_EQ(fastestOf({back, mirror}), 1u);
+  EXPECT_EQ(fastestOf({mirror, mirror}), 0u);
+  // 150 / 100 at the worst against 211 / 160, though less in sum: 310 against 311.
+  EXPECT_EQ(fastestOf({std::vector<uint64_t>{150, 160}, std::vector<uint64_t>{100, 211}}), 1u);
+  EXPECT_EQ(fastestOf({std::vector<uint64_t>{}, std::vector<uint64_t>{}}), 0u);
+}
+
+TEST(WriteBack, TheReasonHasTheNumbersOfBothWays) {
+  using algorithms::WriteBack;
+  EXPECT_EQ(explainWriteBack({{IterationClass::Decode, WriteBack::Mirror, 41'200'000, 44'000'000},
+                              {IterationClass::Mixed, WriteBack::Dirty, 90'000'000, 80'500'000}}),
+            "Rows of KV on the host: decode mirrors: 41.200 ms against 44.000 ms written back; prefill writes back what "
+            "was written: 80.500 ms against 90.000 ms mirrored");
+  EXPECT_EQ(explainWriteBack({{IterationClass::Decode, WriteBack::All, 0, 44'000'000}}),
+            "Rows of KV on the host: decode writes back all that is in use: 44.000 ms");
+}
+
+} // namespace
+} // namespace headrace::compiler
