@@ -77,9 +77,10 @@ std::vector<Violation> findViolations(const Plan &plan, size_t limit = 16);
 absl::Status verifyPlan(const Plan &plan, const std::string &where);
 
 // The largest sum of bytes that are live at any compute step of a schedule: homes on the device, io included; contents
-// of slots from the first step that may run beside the copy that writes them to the last that reads them, or that a copy
-// which does waits for (or to the end, if the exit state has them); transients from their first use to their last. No plan of these steps and edges
-// fits in less. The plan must be one for which findViolations names no Structure fault.
+// of slots from the first step that may run beside the copy that writes them to the last that reads them, or that a
+// copy which does waits for (or to the end, if the exit state has them); transients from their first use to their last.
+// No plan of these steps and edges fits in less. The plan must be one for which findViolations names no Structure
+// fault.
 uint64_t largestLiveBytes(const Plan &plan, uint32_t schedule);
 
 } // namespace headrace::plan

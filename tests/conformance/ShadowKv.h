@@ -3,7 +3,8 @@
 // A device that keeps a book of its own of who has written each row of the KV cache, from the iteration buffer alone:
 // it knows nothing of whoever fills that. A sequence that begins at position 0 is a new writer; a later row continues
 // the writer of the rows before it, and each of those must still be where the block table says. So a block with two
-// owners, a row that was lost and a table in the wrong order are found at the next launch that reads them.
+// owners, a row that was lost and a table in the wrong order are found at the next launch that reads them. So is a launch
+// that is not told, or not exactly, which blocks its rows are written to.
 #pragma once
 
 #include <memory>
@@ -49,7 +50,7 @@ public:
   kernels::IterationMeta *meta() override { return on_->meta(); }
   absl::Status launch(Graph &graph, const InUse &inUse) override {
     if (transitions_.count(&graph) == 0)
-      enter(*on_->meta(), inUse.kvBlocks);
+      enter(*on_->meta(), inUse);
     return on_->launch(graph, inUse);
   }
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {
@@ -68,9 +69,10 @@ private:
     int64_t position = 0;
   };
 
-  void enter(const kernels::IterationMeta &meta, int64_t blocks) {
+  void enter(const kernels::IterationMeta &meta, const InUse &inUse) {
     for (int32_t s = 0; s < meta.numSequences; ++s)
-      enter(meta, s, blocks);
+      enter(meta, s, inUse.kvBlocks);
+    checkWritten(meta, inUse);
     stamp_ += static_cast<uint64_t>(meta.numSequences);
   }
 
@@ -102,6 +104,18 @@ private:
                                   " is another's, or lost"));
       }
     }
+  }
+
+  void checkWritten(const kernels::IterationMeta &meta, const InUse &inUse) {
+    std::set<int64_t> blocks;
+    for (int32_t row = 0; row < meta.numTokens; ++row)
+      blocks.insert(meta.array<int32_t>(meta.kvSlot)[row] / blockTokens_);
+    blocks.erase(0);
+    const bool none = blocks.empty(), all = inUse.writtenEnd == InUse{}.writtenEnd; // it is not told
+    if (none ? !all && inUse.writtenBegin < inUse.writtenEnd
+             : inUse.writtenBegin > *blocks.begin() || inUse.writtenEnd <= *blocks.rbegin() ||
+                   (!all && (inUse.writtenBegin != *blocks.begin() || inUse.writtenEnd != *blocks.rbegin() + 1)))
+      wrong(absl::StrCat("told that blocks [", inUse.writtenBegin, ", ", inUse.writtenEnd, ") are written"));
   }
 
   void wrong(const std::string &what) {

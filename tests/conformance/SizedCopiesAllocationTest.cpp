@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Launches whose copies have other sizes each time allocate nothing, on any thread: this program counts every call of
-// the allocator.
+// Launches whose copies have other sizes and starts each time allocate nothing, on any thread: this program counts every
+// call of the allocator.
 #include <gtest/gtest.h>
 
 #include "runtime/core/MetaWriter.h"
@@ -15,10 +15,10 @@ namespace {
 
 class SizedCopiesAllocation : public testing::TestWithParam<DeviceUnderTest> {};
 
-TEST_P(SizedCopiesAllocation, SizesThatChangeAtEachLaunchAllocateNothing) {
+TEST_P(SizedCopiesAllocation, SizesAndStartsThatChangeAtEachLaunchAllocateNothing) {
   const auto device = GetParam().make();
   plan::Plan plan = tinyPlan({.spec = tinyLlama(4), .offloaded = {1, 3}});
-  KvCopies copies;
+  KvCopies copies{.back = CopiedBack::Written};
   addKvCopies(plan, copies);
   ASSERT_TRUE(device->open(plan, {.linkBandwidth = GetParam().pacesCopies ? 4e9 : 0, .trace = true}).ok());
   auto graph = device->build({}), transition = device->build({.transition = true, .index = 0});
@@ -32,7 +32,8 @@ TEST_P(SizedCopiesAllocation, SizesThatChangeAtEachLaunchAllocateNothing) {
     const SequenceRows rows{.tokens = {&token, 1}, .blocks = {&block, 1}, .sample = true};
     ASSERT_TRUE(writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device->meta()).ok());
     ASSERT_TRUE(device->launch(**transition, {.kvBlocks = 20 - i % 17}).ok());
-    ASSERT_TRUE(device->launch(**graph, {.kvBlocks = 4 + i % 17}).ok());
+    const InUse inUse{.kvBlocks = 4 + i % 17, .writtenBegin = 1 + i % 13, .writtenEnd = 3 + i % 19};
+    ASSERT_TRUE(device->launch(**graph, inUse).ok());
     if (i > 0) { // two in flight
       ASSERT_TRUE(device->awaitTokens(static_cast<uint64_t>(i)).ok());
     }

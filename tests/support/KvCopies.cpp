@@ -31,21 +31,46 @@ std::pair<Operand, Operand> operandsOf(const plan::Plan &plan, const KvCopies &c
   return {source, destination};
 }
 
+plan::Step copyStep(plan::Lane lane, int64_t layer, uint64_t bytes) {
+  plan::Step step;
+  step.kind = plan::StepKind::Copy;
+  step.lane = lane;
+  step.part = plan::Part::Movement;
+  step.layer = static_cast<int32_t>(layer);
+  step.operandCount = 2;
+  step.linkBytes = step.deviceBytes = bytes;
+  return step;
+}
+
+// Puts the copies back behind a schedule's steps, of which the first are those that bring.
+void append(const plan::Plan &plan, const KvCopies &copies, plan::Schedule &schedule) {
+  for (int64_t layer = 0; layer < plan.model->layers; ++layer) {
+    auto [destination, source] = operandsOf(plan, copies, layer);
+    destination.address = copies.backHost[static_cast<size_t>(layer)];
+    std::swap(source.access, destination.access);
+    std::swap(source.arg, destination.arg);
+    plan::Step step = copyStep(plan::Lane::D2H, layer, source.bytes);
+    step.resizable = copies.back != CopiedBack::All;
+    step.dirtyOnly =
+        copies.back == CopiedBack::Written && schedule.iterationClass != plan::IterationClass::Transition;
+    step.firstOperand = static_cast<uint32_t>(schedule.operands.size());
+    schedule.operands.push_back(source);
+    schedule.operands.push_back(destination);
+    schedule.edges.push_back(
+        {static_cast<uint32_t>(layer), static_cast<uint32_t>(schedule.steps.size()), plan::EdgeKind::Raw});
+    schedule.steps.push_back(step);
+  }
+}
+
 // Puts the copies before a schedule's steps.
 void prepend(const plan::Plan &plan, const KvCopies &copies, plan::Schedule &schedule) {
   const auto count = static_cast<uint32_t>(plan.model->layers);
   std::vector<plan::Step> steps;
   for (int64_t layer = 0; layer < plan.model->layers; ++layer) {
     const auto [source, destination] = operandsOf(plan, copies, layer);
-    plan::Step step;
-    step.kind = plan::StepKind::Copy;
-    step.lane = plan::Lane::H2D;
-    step.part = plan::Part::Movement;
-    step.layer = static_cast<int32_t>(layer);
+    plan::Step step = copyStep(plan::Lane::H2D, layer, source.bytes);
     step.resizable = true;
     step.firstOperand = static_cast<uint32_t>(schedule.operands.size());
-    step.operandCount = 2;
-    step.linkBytes = step.deviceBytes = source.bytes;
     schedule.operands.push_back(source);
     schedule.operands.push_back(destination);
     steps.push_back(step);
@@ -57,10 +82,12 @@ void prepend(const plan::Plan &plan, const KvCopies &copies, plan::Schedule &sch
   }
 }
 
-void prependDurations(const plan::Plan &plan, const KvCopies &copies, std::vector<uint64_t> &durationsNs) {
+void addDurations(const plan::Plan &plan, const KvCopies &copies, std::vector<uint64_t> &durationsNs) {
   const uint64_t ns = static_cast<uint64_t>(std::llround(plan.hardware.copyLatency * 1e9)) +
                       static_cast<uint64_t>(copies.blocks) * plan.kvBlockBytes();
   durationsNs.insert(durationsNs.begin(), static_cast<size_t>(plan.model->layers), ns);
+  if (copies.back != CopiedBack::Nothing)
+    durationsNs.insert(durationsNs.end(), static_cast<size_t>(plan.model->layers), ns);
 }
 
 // Gives the copies memory behind what the plan has.
@@ -71,6 +98,10 @@ void place(plan::Plan &plan, KvCopies &copies) {
   for (int64_t layer = 0; layer < plan.model->layers; ++layer) {
     copies.host.push_back(plan.hostBytes);
     plan.hostBytes += model::alignUp(bytes);
+    if (copies.back != CopiedBack::Nothing) {
+      copies.backHost.push_back(plan.hostBytes);
+      plan.hostBytes += model::alignUp(bytes);
+    }
     copies.device.push_back(copies.interleaved ? region + static_cast<uint64_t>(layer) * block : plan.arenaBytes);
     plan.arenaBytes += model::alignUp(bytes);
     if (copies.interleaved)
@@ -108,12 +139,14 @@ void addKvCopies(plan::Plan &plan, KvCopies &copies) {
   plan.transitions.push_back({.schedule = static_cast<uint32_t>(plan.schedules.size() - 1)});
   for (plan::Schedule &schedule : plan.schedules) {
     prepend(plan, copies, schedule);
+    if (copies.back != CopiedBack::Nothing)
+      append(plan, copies, schedule);
     schedule.exitState = exitState(plan, copies, schedule);
   }
   for (plan::Variant &variant : plan.variants)
-    prependDurations(plan, copies, variant.durationsNs);
+    addDurations(plan, copies, variant.durationsNs);
   for (plan::Transition &transition : plan.transitions)
-    prependDurations(plan, copies, transition.durationsNs);
+    addDurations(plan, copies, transition.durationsNs);
 }
 
 } // namespace headrace::core

@@ -32,4 +32,9 @@ bool copiesWhatIsInUse(const plan::Schedule &schedule) {
                      [](const plan::Step &step) { return step.resizable; });
 }
 
+bool copiesWhatIsWritten(const plan::Schedule &schedule) {
+  return std::any_of(schedule.steps.begin(), schedule.steps.end(),
+                     [](const plan::Step &step) { return step.dirtyOnly; });
+}
+
 } // namespace headrace::tools

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the steps of a launch take and move: of resizable copies what is in use of KV (core/InUse.h), of all others what
-// the plan says.
+// What the steps of a launch take and move: of resizable copies what is in use of KV, or what the launch has written
+// (core/InUse.h), of all others what the plan says.
 #pragma once
 
 #include <cstdint>
@@ -22,5 +22,7 @@ LaunchedSteps launchedSteps(const plan::Plan &plan, uint32_t variant, double lin
 
 // Whether launches of a schedule copy what is in use.
 bool copiesWhatIsInUse(const plan::Schedule &schedule);
+// Whether some of them copy to the host what they have written.
+bool copiesWhatIsWritten(const plan::Schedule &schedule);
 
 } // namespace headrace::tools

@@ -124,6 +124,11 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
   if (measured != nullptr && copiesWhatIsInUse(schedule) && inUse.kvBlocks < placement.kvBlocks)
     chart.subtitle +=
         model::cat("; the copies of KV are those of blocks below ", inUse.kvBlocks, " of ", placement.kvBlocks);
+  if (measured != nullptr && copiesWhatIsWritten(schedule) && inUse.writtenEnd <= placement.kvBlocks)
+    chart.subtitle += inUse.writtenBegin < inUse.writtenEnd
+                          ? model::cat("; those to the host are of blocks ", inUse.writtenBegin, " to ",
+                                       inUse.writtenEnd - 1, ", which were written")
+                          : "; those to the host are the least there is, as none of their blocks was written";
 
   const model::Hardware &hardware = plan.hardware;
   const double duplexShare = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
@@ -144,6 +149,8 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
     chart.iteration = measured->iteration;
     if (copiesWhatIsInUse(schedule) && inUse.kvBlocks <= placement.kvBlocks)
       chart.kvBlocksInUse = inUse.kvBlocks;
+    if (copiesWhatIsWritten(schedule) && inUse.writtenEnd <= placement.kvBlocks)
+      chart.kvBlocksWritten = {inUse.writtenBegin, inUse.writtenEnd};
   }
   for (int lane = 0; lane < plan::kLanes; ++lane) {
     const bool used = std::any_of(schedule.steps.begin(), schedule.steps.end(),

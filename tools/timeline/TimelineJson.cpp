@@ -98,6 +98,8 @@ std::string timelineJson(const Chart &chart) {
         {"device", chart.device}, {"iteration", chart.iteration}, {"about", chart.tracks.back().about}};
   if (chart.kvBlocksInUse > 0)
     json["otherData"]["measured"][kInUseKey] = chart.kvBlocksInUse;
+  if (chart.kvBlocksWritten)
+    json["otherData"]["measured"][kWrittenKey] = {chart.kvBlocksWritten->first, chart.kvBlocksWritten->second};
   int pid = kPlannedPid; // then kMeasuredPid
   for (const Track &track : chart.tracks)
     addTrack(chart, track, pid++, json["traceEvents"]);

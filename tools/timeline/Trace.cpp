@@ -86,9 +86,21 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, const std::string &where
                            inUse->get<uint64_t>() > static_cast<uint64_t>(plan.kvBlocks)))
     return refuse(model::cat("otherData.measured.", kInUseKey, " = ", inUse->dump().substr(0, 40), ": expected 1 to ",
                              plan.kvBlocks, ", the plan's KV blocks"));
+  const Json *written = member(measured, kWrittenKey);
+  const auto isBlock = [&](const Json &json) {
+    return json.is_number_unsigned() && json.get<uint64_t>() <= static_cast<uint64_t>(plan.kvBlocks);
+  };
+  if (written != nullptr && (!written->is_array() || written->size() != 2 || !isBlock((*written)[0]) ||
+                             !isBlock((*written)[1]) || (*written)[0] > (*written)[1]))
+    return refuse(model::cat("otherData.measured.", kWrittenKey, " = ", written->dump().substr(0, 40),
+                             ": expected [first, end] with first <= end <= ", plan.kvBlocks, ", the plan's KV blocks"));
   Trace trace;
   if (inUse != nullptr)
     trace.inUse.kvBlocks = inUse->get<int64_t>();
+  if (written != nullptr) {
+    trace.inUse.writtenBegin = (*written)[0].get<int64_t>();
+    trace.inUse.writtenEnd = (*written)[1].get<int64_t>();
+  }
   trace.modelHash = (*other)["model_hash"].get<std::string>();
   trace.device = device->get<std::string>();
   trace.iteration = iteration->get<uint64_t>();

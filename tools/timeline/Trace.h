@@ -23,7 +23,7 @@ struct Trace {
   std::string about;      // which one it is: "iteration 5 of 8, the median of 7 of its variant"
   uint32_t variant = 0;
   std::vector<std::pair<int64_t, int64_t>> steps; // start, end in ns, one pair a step of the variant's schedule
-  core::InUse inUse;                              // what the launch was told: the sizes of its resizable copies
+  core::InUse inUse;                              // what the launch was told: what its resizable copies are of
 };
 
 // Times on the device's clock become times from the first start.
@@ -35,7 +35,8 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, const std::string &where
 
 inline constexpr const char *kTimelineFormat = "headrace-timeline"; // otherData.format
 inline constexpr int kTimelineVersion = 1;
-inline constexpr const char *kInUseKey = "kv_blocks_in_use"; // otherData.measured: Trace::inUse
+inline constexpr const char *kInUseKey = "kv_blocks_in_use";   // otherData.measured: Trace::inUse
+inline constexpr const char *kWrittenKey = "kv_blocks_written"; // and what was written of them, [first, end)
 inline constexpr int kPlannedPid = 1, kMeasuredPid = 2;      // processes of the events
 
 } // namespace headrace::tools

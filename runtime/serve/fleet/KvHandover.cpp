@@ -82,6 +82,8 @@ absl::Status KvHandover::move(core::Runtime &from, absl::Span<const int32_t> fro
        {checkHandover(from.plan(), to.plan()), checkBlocks(from, fromBlocks), checkBlocks(to, toBlocks)})
     if (!status.ok())
       return status;
+  for (core::Runtime *runtime : {&from, &to})
+    RETURN_IF_ERROR(runtime->flushKv());
   if (!from.device().holdsData() || !to.device().holdsData()) {
     to.kvWritten(); // it takes as long in virtual time
     return absl::OkStatus();

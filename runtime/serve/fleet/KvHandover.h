@@ -27,8 +27,8 @@ absl::Status checkHandover(const plan::Plan &from, const plan::Plan &to);
 class KvHandover {
 public:
   // Copies what `fromBlocks` hold in every layer, and which tokens that is of, into `toBlocks`, one for one, by way of
-  // a buffer of one block. Neither runtime may have an iteration in flight; each is drained. Where a device holds no
-  // data nothing is moved or waited for. InvalidArgument if the lists differ in length or name a block outside a cache.
+  // a buffer of one block. Neither runtime may have an iteration in flight; each is flushed (Runtime::flushKv()) and
+  // drained. Where a device holds no data nothing is moved or waited for. InvalidArgument if the lists differ in length or name a block outside a cache.
   absl::Status move(core::Runtime &from, absl::Span<const int32_t> fromBlocks, core::Runtime &to,
                     absl::Span<const int32_t> toBlocks);
 

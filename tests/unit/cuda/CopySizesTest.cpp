@@ -18,10 +18,10 @@ using testing::HasSubstr;
 
 constexpr uint64_t kAll = 16 * 1024;
 
-TinyGraph withCopies(bool interleaved, int64_t blocks = 16) {
+TinyGraph withCopies(bool interleaved, int64_t blocks = 16, core::CopiedBack back = core::CopiedBack::Nothing) {
   TinyGraph tiny({.spec = core::tinyLlama(2)});
   tiny.plan.kvDtype = model::DType::F32; // a block is 2 x 2 heads x 4 tokens x 16 elements
-  core::KvCopies copies{.blocks = blocks, .interleaved = interleaved};
+  core::KvCopies copies{.blocks = blocks, .interleaved = interleaved, .back = back};
   core::addKvCopies(tiny.plan, copies);
   return tiny;
 }
@@ -35,9 +35,10 @@ std::vector<Set> setTo(CopySizes &sizes, int64_t kvBlocks) {
   std::vector<Set> set;
   EXPECT_TRUE(sizes
                   .set({.kvBlocks = kvBlocks},
-                       [&](uint32_t node, const core::CopySides &copy, uint64_t bytes) {
+                       [&](uint32_t node, const core::CopySides &copy, core::CopyRun run) {
                          EXPECT_EQ(copy.bytes, kAll);
-                         set.push_back({node, bytes});
+                         EXPECT_EQ(run.offset, 0u);
+                         set.push_back({node, run.bytes});
                          return absl::OkStatus();
                        })
                   .ok());
@@ -60,12 +61,41 @@ TEST(CopySizes, OnlyWhatHasChangedIsSet) {
 
 TEST(CopySizes, WhatWasRefusedIsTriedAgain) {
   CopySizes sizes(withCopies(/*interleaved=*/false).transition(0));
-  const auto refuse = [](uint32_t node, const core::CopySides &, uint64_t) {
+  const auto refuse = [](uint32_t node, const core::CopySides &, core::CopyRun) {
     return node == 1 ? absl::InternalError("no") : absl::OkStatus();
   };
   EXPECT_EQ(sizes.set({.kvBlocks = 12}, refuse).message(), "no");
   EXPECT_EQ(sizes.bytes().h2d, kAll / 2 + kAll);
   EXPECT_THAT(setTo(sizes, 12), ElementsAre(Set{1, kAll / 2}));
+}
+
+// What two layers bring, and what a launch has written of it back: each where its start or its size is another.
+TEST(CopySizes, WhereACopyStartsIsSetAsItsSizeIs) {
+  const TinyGraph tiny = withCopies(/*interleaved=*/false, 16, core::CopiedBack::Written);
+  const GraphPlan graph = tiny.variant(0);
+  const auto back = static_cast<uint32_t>(graph.nodes.size()) - 2; // the last two nodes
+  CopySizes sizes(graph);
+  EXPECT_EQ(sizes.bytes().d2h, 2 * kAll);
+  const auto set = [&](const core::InUse &inUse) {
+    std::vector<std::pair<uint32_t, core::CopyRun>> runs;
+    const auto add = [&](uint32_t node, const core::CopySides &copy, core::CopyRun run) {
+      EXPECT_EQ(copy.toDevice, node < back);
+      runs.emplace_back(node, run);
+      return absl::OkStatus();
+    };
+    EXPECT_TRUE(sizes.set(inUse, add).ok());
+    return runs;
+  };
+  using Runs = std::vector<std::pair<uint32_t, core::CopyRun>>;
+  const core::CopyRun two{5 * 1024, 2 * 1024}, later{7 * 1024, 2 * 1024}, first{0, 256};
+  EXPECT_EQ(set({.writtenBegin = 9, .writtenEnd = 11}), (Runs{{back, two}, {back + 1, two}}));
+  EXPECT_EQ(sizes.bytes().d2h, 2 * 2048u);
+  EXPECT_EQ(set({.writtenBegin = 9, .writtenEnd = 11}), (Runs{}));
+  EXPECT_EQ(set({.writtenBegin = 11, .writtenEnd = 13}), (Runs{{back, later}, {back + 1, later}})); // as large
+  EXPECT_EQ(sizes.bytes().d2h, 2 * 2048u);
+  EXPECT_EQ(set({.writtenBegin = 0, .writtenEnd = 0}), (Runs{{back, first}, {back + 1, first}})); // not where it was
+  EXPECT_EQ(sizes.bytes().d2h, 2 * 256u);
+  EXPECT_EQ(sizes.bytes().h2d, 2 * kAll);
 }
 
 TEST(CopySizes, AGraphWithoutResizableCopiesHasNoneToSet) {

@@ -25,8 +25,9 @@ std::optional<EdgeKind> conflict(const Operand &before, const Operand &after) {
   return after.access == Access::Read ? std::nullopt : std::optional(EdgeKind::War);
 }
 
-// All edges that a schedule needs: of its conflicts between lanes those that no others and no lane's order imply.
-void addEdges(Schedule &s) {
+} // namespace
+
+void orderSteps(Schedule &s) {
   const auto steps = static_cast<uint32_t>(s.steps.size());
   std::vector<std::vector<uint32_t>> next(steps); // in the lane, and by conflicts
   std::vector<Edge> edges;
@@ -60,6 +61,8 @@ void addEdges(Schedule &s) {
   std::sort(s.edges.begin(), s.edges.end(),
             [](const Edge &a, const Edge &b) { return std::pair(a.to, a.from) < std::pair(b.to, b.from); });
 }
+
+namespace {
 
 class TailMover {
 public:
@@ -265,7 +268,7 @@ private:
       if (attends)
         moves(step.layer);
     }
-    addEdges(s);
+    orderSteps(s);
   }
 
   static void setTimes(const Schedule &s, Variant &v) {
@@ -317,9 +320,9 @@ private:
 
   Plan &plan_;
   const std::vector<Tails> &all_;
-  const uint64_t slab_, arena_;    // where the caches' homes begin, and where the slots do
-  int64_t most_ = 0;               // blocks of any placement
-  std::optional<int64_t> fewest_;  // resident, of placements with a tail
+  const uint64_t slab_, arena_;               // where the caches' homes begin, and where the slots do
+  int64_t most_ = 0;                          // blocks of any placement
+  std::optional<int64_t> fewest_;             // resident, of placements with a tail
   std::vector<std::vector<uint32_t>> states_; // by placement and phase: what it is entered with
 };
 
@@ -345,9 +348,9 @@ Phase inTurns(int32_t layers, uint32_t slots, WriteBack how) {
 std::vector<Phase> rotating(WriteBack how) {
   const TailMove bring0{-1, false, 0, 0}, bring2{0, false, 2, 0}, next0{2, false, 0, 0};
   if (how == WriteBack::All)
-    return {{{{0, 0}, {1, 1, true}}, {{0, true, 0, 0}, bring2}},
-            {{{2, 0, true}, {1, 1, true}},
-             {{-1, true, 2, 0}, bring0, {0, true, 0, 0}, bring2, {2, true, 2, 0}, next0}}};
+    return {
+        {{{0, 0}, {1, 1, true}}, {{0, true, 0, 0}, bring2}},
+        {{{2, 0, true}, {1, 1, true}}, {{-1, true, 2, 0}, bring0, {0, true, 0, 0}, bring2, {2, true, 2, 0}, next0}}};
   std::vector<Phase> phases = {{{{0, 0}, {1, 1}}, {}}, {{{2, 0}, {1, 1}}, {bring0}}};
   for (size_t phase = 0; phase < 2; ++phase)
     for (int32_t layer = 0; layer < 3; ++layer) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plans by hand whose caches are split, in the forms that MakePlan.h and SplitCachePlan.h do not have: tails that copies
-// write back, cycles of schedules, caches of which no block is at home on the device.
+// Plans by hand whose caches are split, in the forms that MakePlan.h and SplitCachePlan.h do not have: tails that
+// copies write back, cycles of schedules, caches of which no block is at home on the device.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +38,14 @@ struct Tails {                        // of one placement
 };
 
 // Of a plan that offloads nothing, with as many placements: blocks of all layers from the arena's start on, layer l's
-// block b at (b * layers + l) * kvBlockBytes(); homes in the slab one behind the other. Schedules of phases above 0 come
-// behind all others, then transitions: for each placement from state 0 to each entry, from each dirty one to state 0;
-// then from each placement to each other that has more on the device of what exists. An edge stands wherever nothing
+// block b at (b * layers + l) * kvBlockBytes(); homes in the slab one behind the other. Schedules of phases above 0
+// come behind all others, then transitions: for each placement from state 0 to each entry, from each dirty one to state
+// 0; then from each placement to each other that has more on the device of what exists. An edge stands wherever nothing
 // else orders two steps that need it.
 void moveTails(Plan &plan, const std::vector<Tails> &placements);
+
+// The edges of a schedule anew: of the conflicts between its lanes those that no others and no lane's order imply.
+void orderSteps(Schedule &schedule);
 
 enum class WriteBack { Mirror, All, Dirty };
 // Each layer's tail is brought in each iteration, layer l's to slot l % slots, and written back behind its attention.

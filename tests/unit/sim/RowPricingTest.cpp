@@ -139,15 +139,16 @@ TEST_F(RowPricingTest, TheHeadTakesTheSampledRows) {
   EXPECT_EQ(nsOf({{1, 10}, {3, 4}}, 0), 0);
 }
 
-// A link of 1 byte/ns. A row is 2 x 1 x 4 = 8 bytes; slots from 5 on have a home.
+// A link of 1 byte/ns. A row is 2 x 1 x 4 = 8 bytes; slots 5 to 9, or 5 alone, have a home.
 TEST_F(RowPricingTest, AnAppendToTheHostTakesTheRowsThatHaveAHome) {
   plan(kernels::Op::RopeAppend, 64);
   plan::Schedule &schedule = plan_.schedules[0];
   schedule.steps[0].direct = true;
   schedule.steps[0].linkBytes = 64;
   schedule.steps[0].operandCount = 1;
-  schedule.operands = {
-      {.space = plan::Space::Host, .access = plan::Access::ReadWrite, .arg = plan::Arg::KvHome, .bufferOffset = 40}};
+  plan::Operand home{.space = plan::Space::Host, .access = plan::Access::ReadWrite, .arg = plan::Arg::KvHome};
+  home.bufferOffset = home.bytes = 40;
+  schedule.operands = {home};
   const auto slots = [&] { // of three rows: 4, 5, 6
     kernels::IterationMeta *meta = device_->meta();
     for (int32_t row = 0; row < 3; ++row)
@@ -159,6 +160,10 @@ TEST_F(RowPricingTest, AnAppendToTheHostTakesTheRowsThatHaveAHome) {
   open({.linkBandwidth = 0.5e9, .pricing = core::Pricing::Rows});
   slots();
   EXPECT_EQ(nsOf({{3, 10}}), 32);
+  schedule.operands[0].bytes = 8;
+  open();
+  slots();
+  EXPECT_EQ(nsOf({{3, 10}}), 8);
 }
 
 TEST_F(RowPricingTest, CopiesAreBesideAsTheyAre) {

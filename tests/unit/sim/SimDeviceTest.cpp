@@ -206,8 +206,10 @@ TEST_F(SimDeviceTest, CountsTheRowsThatAreAppendedToTheHost) {
   append.direct = true;
   append.linkBytes = 8 * 64; // the bucket's rows
   append.operandCount = 1;
-  schedule.operands = {
-      {.space = plan::Space::Host, .access = plan::Access::ReadWrite, .arg = plan::Arg::KvHome, .bufferOffset = 512}};
+  plan::Operand home{.space = plan::Space::Host, .access = plan::Access::ReadWrite, .arg = plan::Arg::KvHome};
+  home.bufferOffset = 512;
+  home.bytes = 1024; // slots 8 to 23
+  schedule.operands = {home};
   open();
   for (const auto &[first, second, bytes] : {std::tuple(6, 7, 0U), std::tuple(7, 8, 64U), std::tuple(8, 20, 128U)}) {
     const uint64_t before = device->counters().d2hBytes;

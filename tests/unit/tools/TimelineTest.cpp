@@ -107,6 +107,27 @@ TEST(TimelineChart, BothTracksAreOfWhatWasInUse) {
   EXPECT_EQ(whole.tracks[0].bars[0].endNs, 150u);
 }
 
+// The same copy the other way round, of what was written: blocks 3 and 4 of the tail's 1 to 4, half of it.
+TEST(TimelineChart, BothTracksAreOfWhatWasWritten) {
+  plan::Plan plan = splitTestPlan();
+  plan::Schedule &schedule = plan.schedules[plan.variants[kTails].schedule];
+  plan::Step &step = schedule.steps[0];
+  step.lane = plan::Lane::D2H;
+  step.dirtyOnly = true;
+  std::swap(schedule.operands[step.firstOperand], schedule.operands[step.firstOperand + 1]);
+  Trace trace = measuredTrace();
+  trace.variant = kTails;
+  trace.inUse = {.kvBlocks = 5, .writtenBegin = 3, .writtenEnd = 5};
+  const Chart chart = makeChart(plan, kTails, &trace);
+  EXPECT_THAT(chart.subtitle, testing::EndsWith("; those to the host are of blocks 3 to 4, which were written"));
+  EXPECT_EQ(chart.kvBlocksWritten, (std::pair<int64_t, int64_t>{3, 5}));
+  for (const Track &track : chart.tracks)
+    EXPECT_EQ(track.bars[0].linkBytes, 512u) << track.name;
+  EXPECT_EQ(chart.tracks[0].bars[0].endNs, 512u);
+  trace.inUse.writtenBegin = trace.inUse.writtenEnd = 0;
+  EXPECT_THAT(makeChart(plan, kTails, &trace).subtitle, HasSubstr("the least there is"));
+}
+
 TEST(TimelineText, DrawsLanesWithLayersAndStalls) {
   const std::string text = timelineText(makeChart(testPlan(), 0, nullptr), 69); // 60 columns: 5 ns each
   EXPECT_THAT(text, HasSubstr("planned: iteration 300 ns, tokens at 250 ns, stalls 50 ns\n"));

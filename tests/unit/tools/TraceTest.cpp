@@ -82,6 +82,29 @@ TEST(Trace, KeepsWhatWasInUseOfKv) {
   EXPECT_EQ(parseTrace(written(), "t.json", testPlan())->inUse.kvBlocks, core::InUse{}.kvBlocks);
 }
 
+TEST(Trace, KeepsWhatWasWrittenOfKv) {
+  plan::Plan plan = splitTestPlan();
+  plan.schedules[plan.variants[kTails].schedule].steps[0].dirtyOnly = true;
+  Trace trace = made();
+  trace.variant = kTails;
+  trace.inUse = {.kvBlocks = 5, .writtenBegin = 2, .writtenEnd = 4};
+  const std::string text = timelineJson(makeChart(plan, kTails, &trace)), key = "\"kv_blocks_written\":[2,4]";
+  const auto read = parseTrace(text, "t.json", plan);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->inUse.writtenBegin, 2);
+  EXPECT_EQ(read->inUse.writtenEnd, 4);
+  const size_t at = text.find(key);
+  ASSERT_NE(at, std::string::npos) << text;
+  for (const char *bad : {"[3,2]", "[2,6]", "[-1,2]", "[2]", "[2,3,4]", "2", "[2,\"3\"]"}) {
+    const absl::Status status =
+        parseTrace(std::string(text).replace(at, key.size(), std::string("\"kv_blocks_written\":") + bad), "t.json", plan)
+            .status();
+    EXPECT_EQ(std::string(status.message()), std::string("t.json: otherData.measured.kv_blocks_written = ") + bad +
+                                                 ": expected [first, end] with first <= end <= 5, the plan's KV blocks");
+  }
+  EXPECT_EQ(timelineJson(makeChart(splitTestPlan(), kTails, &trace)).find("kv_blocks_written"), std::string::npos);
+}
+
 // Microseconds are a fraction's worth of nanoseconds: each comes back, up to days.
 TEST(Trace, NoNanosecondIsLost) {
   Trace trace = made();
