@@ -271,8 +271,9 @@ struct BucketChoice {
   uint64_t layerTransferNs = 0; // t_t: one decoder layer's copy to the device
 };
 
-// From state 0 there is one to every entry state that holds anything; between variants of one placement there is one
-// wherever an exit state does not contain an entry state. One whose schedule has a fromPlacement changes the placement:
+// From state 0 there is one to every entry state that holds anything, from every exit state with a dirty content one to
+// state 0; between variants of one placement, neither of a cycle, there is one wherever an exit state does not contain
+// an entry state. One whose schedule has a fromPlacement changes the placement:
 // fromState is a state of that one (0: whatever its slots hold), toState one of the schedule's placement. From there
 // the transitions of that placement lead on. A change that needs no copy, since the device holds all that the other
 // placement has at home, is not listed.

@@ -27,7 +27,7 @@ namespace headrace::plan {
 // The rules by name; DESIGN's movement rules 1-8 and the structure of a plan.
 enum class Rule : uint8_t {
   // Indices, counts, sizes, enumerators, tiling of extents; the split of caches, and that a block has one place in all
-  // placements; operands that are not the op's, or smaller than what it touches.
+  // placements; a cycle without one of its phases; operands that are not the op's, or smaller than what it touches.
   Structure,
   // 1: a read is not ordered after the write (prefetch) of bytes that it reads.
   ReadBeforeReady,
@@ -43,12 +43,14 @@ enum class Rule : uint8_t {
   // one is written; what is written or kept among the blocks of interleaved caches.
   Overlap,
   // 6, 8: a slot is read that this iteration has not written, and the entry state does not say that it holds this; an
-  // exit state says more than what slots hold at the end; a state that variants need cannot be reached.
+  // exit state says more than what slots hold at the end; a state that variants need cannot be reached; the phases of a
+  // cycle do not meet; what is ahead of its home is no tail, or is dropped, or cannot be written back.
   EntryExit,
-  // 7: a host side outside the slab, not one contiguous run, not the buffer's home, or written by a copy; two buffers'
-  // homes that share a byte of the slab.
+  // 7: a host side outside the slab, not one contiguous run, not the buffer's home; a copy to the host of anything but
+  // a
+  // cache's tail, or while the placement changes; two buffers' homes that share a byte of the slab.
   HostRange,
-  // A content, or what a step writes of a cache's tail on the device, does not lie in one slot.
+  // A content, or what is written of a cache's tail on the device or back from there, does not lie in one slot.
   SlotTooSmall,
   // A data edge that lane order and the other edges imply, or that no conflict of its kind needs.
   RedundantEdge,
@@ -57,7 +59,8 @@ enum class Rule : uint8_t {
   // Stored totals (arena, host bytes, amounts, predictions) disagree with what follows from the steps.
   Accounting,
   // 5: what is read of a cache has since been written elsewhere only; or what a schedule leaves in slots that its exit
-  // state has, at home on the device after a change of placement, or at home on the host though it may be in use.
+  // state has, at home on the device after a change of placement, or at home on the host, but where the exit state says
+  // that this may be behind.
   StaleCopy
 };
 const char *ruleName(Rule rule);

@@ -97,6 +97,27 @@ TEST(PlacementTable, WhatOffloadsLeavesRoomForItsSlowestIterations) {
   EXPECT_EQ(slowestPermille(plan, 1), 1250u);
 }
 
+// Placement "four" goes round in two phases for decode: 15 and 17 ns of one sequence, 22 and 21 of eight.
+TEST(PlacementTable, ACycleTakesWhatItsSlowestPhaseDoes) {
+  Plan plan = threePlacements();
+  plan.schedules[2].period = 2;
+  Schedule second = plan.schedules[2];
+  second.phase = 1;
+  plan.schedules.push_back(second);
+  Variant one = plan.variants[3], eight = plan.variants[4];
+  one.schedule = eight.schedule = 6;
+  one.predictedNs = 17, eight.predictedNs = 21;
+  plan.variants.insert(plan.variants.begin() + 5, eight);
+  plan.variants.insert(plan.variants.begin() + 4, one);
+  const PlacementTable table(plan);
+  EXPECT_EQ(table.variantIn(1, {1, 1, 64}), 3u); // the first phase
+  EXPECT_EQ(table.variantIn(1, {8, 8, 64}), 5u);
+  EXPECT_EQ(plan.variants[*table.choose({1, 1, 64}, 17)].placement, 1u);
+  EXPECT_EQ(plan.variants[*table.choose({1, 1, 64}, 16)].placement, 0u);
+  EXPECT_EQ(plan.variants[*table.choose({8, 8, 64}, 22)].placement, 1u);
+  EXPECT_EQ(plan.variants[*table.choose({8, 8, 64}, 21)].placement, 0u);
+}
+
 TEST(PlacementTable, SlowestAndPredictedAreInverse) {
   EXPECT_EQ(slowestNs(100, 1250), 125u);
   EXPECT_EQ(slowestNs(101, 1250), 127u); // 126.25, up

@@ -203,7 +203,7 @@ TEST(PlanFile, TheFuzzersSeedsAreOfThisFormat) {
     parts.merge(test::partsOfSplit(*plan));
     ++seeds;
   }
-  EXPECT_EQ(seeds, 7);
+  EXPECT_EQ(seeds, 8);
   EXPECT_EQ(parts.size(), 9u); // all that partsOfSplit() names
 }
 
