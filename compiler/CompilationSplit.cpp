@@ -161,6 +161,8 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
     if (mixed && decode != prefill)
       attempt(decode ? WriteBack::Dirty : WriteBack::Mirror, prefill ? WriteBack::Dirty : WriteBack::Mirror);
   }
+  if (request_.policy.kvPlaces) // what stays over iterations goes home less often
+    attempt(WriteBack::All, WriteBack::All);
   std::vector<std::vector<uint64_t>> times;
   for (const WrittenBack &each : plans)
     times.push_back(allTimesOf(each.plan));

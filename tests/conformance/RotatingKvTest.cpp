@@ -179,6 +179,51 @@ TEST_P(RotatingKv, ACycleBringsTheFewestBytes) {
   }
 }
 
+// Requests come and go in a batch of three, prompts in chunks beside decoding: the classes alternate, the cycle is left
+// where few blocks are in use and entered again, two iterations are in flight. A share of 10,000 iterations without
+// HEADRACE_LONG.
+TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanWhileRequestsComeAndGo) {
+  const uint64_t least = all() ? (emulated() ? 600 : 10'000) : emulated() ? 60 : 1000;
+  const Cycle cycle{5, 4, 12};
+  const plan::Plan whole = compile(cycle.layers, compiler::stated(ask(cycle.layers).model, {compiler::none()}));
+  for (const algorithms::WriteBack writeBack :
+       {algorithms::WriteBack::Mirror, algorithms::WriteBack::All, algorithms::WriteBack::Dirty}) {
+    const plan::Plan plan = compile(cycle.layers, {placement({.cycle = cycle, .resident = 4, .writeBack = writeBack})});
+    ASSERT_FALSE(plan.placements.empty());
+    const auto device = GetParam().make(), wholeDevice = GetParam().make();
+    const auto runtime = load(plan, *device), resident = load(whole, *wholeDevice);
+    ASSERT_NE(runtime, nullptr);
+    ASSERT_NE(resident, nullptr);
+    uint64_t random = 11, iterations = 0, inCycle = 0;
+    const auto draw = [&](uint64_t below) {
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      return (random >> 33) % below;
+    };
+    while (iterations < least) {
+      serve::GenerateRequest asked;
+      asked.prompts.resize(few() ? 4 : 60);
+      for (std::vector<int32_t> &prompt : asked.prompts)
+        for (uint64_t left = 1 + draw(16); left > 0; --left)
+          prompt.push_back(static_cast<int32_t>(draw(150)));
+      asked.maxNewTokens = few() ? 10 : 24;
+      for (int32_t token = 0; token < 8; ++token) // of 150
+        asked.stopTokens.push_back(token);
+      const auto expected = serve::generate(*resident, asked);
+      ASSERT_TRUE(expected.ok()) << expected.status();
+      asked.onIteration = [&](const serve::IterationSeen &seen) {
+        inCycle += plan.schedules[plan.variants[seen.variant].schedule].period > 1;
+      };
+      const auto result = serve::generate(*runtime, asked);
+      ASSERT_TRUE(result.ok()) << result.status();
+      ASSERT_EQ(result->tokens, expected->tokens) << iterations;
+      iterations += result->iterations;
+    }
+    EXPECT_GT(inCycle, iterations / 2);
+    EXPECT_LT(runtime->transitionsRun(), iterations / 4); // mostly it goes round
+    EXPECT_EQ(runtime->missingVariants(), 0u);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, RotatingKv, testing::ValuesIn(core::devicesWithData()),
                          [](const auto &info) { return std::string(info.param.name); });
 
