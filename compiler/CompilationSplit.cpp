@@ -79,7 +79,8 @@ std::vector<uint64_t> allTimesOf(const plan::Plan &plan) {
 WriteBackReason reasonOf(plan::IterationClass iterationClass, algorithms::WriteBack chosen, const plan::Plan *mirrored,
                          const plan::Plan *back) {
   const auto largest = [&](const plan::Plan *plan) {
-    const std::vector<uint64_t> times = plan != nullptr ? iterationTimes(*plan, iterationClass) : std::vector<uint64_t>();
+    const std::vector<uint64_t> times =
+        plan != nullptr ? iterationTimes(*plan, iterationClass) : std::vector<uint64_t>();
     return times.empty() ? 0 : times.back();
   };
   return {iterationClass, chosen, largest(mirrored), largest(back)};
@@ -104,9 +105,10 @@ absl::StatusOr<plan::Plan> Compilation::run() {
     });
   absl::StatusOr<plan::Plan> plan = choose();
   if (plan.ok() && request_.policy.kvPlaces)
-    return absl::InvalidArgumentError(absl::StrCat(
-        "policy.kv_places = ", *request_.policy.kvPlaces, ": expected fewer KV blocks on the device than there are (",
-        target_.kvBlocks, " a layer): all of them fit, and nothing rotates; goal.kv_device_memory states how many stay"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("policy.kv_places = ", *request_.policy.kvPlaces,
+                     ": expected fewer KV blocks on the device than there are (", target_.kvBlocks,
+                     " a layer): all of them fit, and nothing rotates; goal.kv_device_memory states how many stay"));
   if (!lacksDeviceMemory(plan.status()) || !policy_.traits.splitsCaches || request_.goal.kvDeviceMemory)
     return plan;
   if (maySplit())
@@ -155,9 +157,11 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
     return refused;
   if (plans.size() == 2) {
     const auto dirtyIsFaster = [&](plan::IterationClass iterationClass) {
-      return fastestOf({iterationTimes(plans[0].plan, iterationClass), iterationTimes(plans[1].plan, iterationClass)}) == 1;
+      return fastestOf(
+                 {iterationTimes(plans[0].plan, iterationClass), iterationTimes(plans[1].plan, iterationClass)}) == 1;
     };
-    const bool decode = dirtyIsFaster(plan::IterationClass::Decode), prefill = dirtyIsFaster(plan::IterationClass::Mixed);
+    const bool decode = dirtyIsFaster(plan::IterationClass::Decode),
+               prefill = dirtyIsFaster(plan::IterationClass::Mixed);
     if (mixed && decode != prefill)
       attempt(decode ? WriteBack::Dirty : WriteBack::Mirror, prefill ? WriteBack::Dirty : WriteBack::Mirror);
   }
@@ -176,9 +180,10 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
   };
   const auto reason = [&](plan::IterationClass iterationClass, WriteBack way) {
     WriteBackReason of = reasonOf(iterationClass, way, one(WriteBack::Mirror), one(WriteBack::Dirty));
-    (way == WriteBack::Mirror ? of.mirroredNs : of.writtenBackNs) = iterationTimes(plans[chosen].plan, iterationClass).empty()
-                                                                       ? 0
-                                                                       : iterationTimes(plans[chosen].plan, iterationClass).back();
+    (way == WriteBack::Mirror ? of.mirroredNs : of.writtenBackNs) =
+        iterationTimes(plans[chosen].plan, iterationClass).empty()
+            ? 0
+            : iterationTimes(plans[chosen].plan, iterationClass).back();
     return of;
   };
   const std::vector<WriteBackReason> reasons = {reason(plan::IterationClass::Decode, plans[chosen].decode),

@@ -30,10 +30,9 @@ absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
     key = absl::StrCat("policy.kv_write_back = \"", std::string(model::kvWriteBackName(asked.kvWriteBack)), "\"");
   if (key.empty() || (policy.traits.splitsCaches && eager))
     return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(key, ": policy ", std::string(policy.name),
-                                                 eager ? "" : " under the rule paper",
-                                                 " keeps caches on the device, expected policy ",
-                                                 splittingPolicyNames(), " and start rule eager"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, ": policy ", std::string(policy.name), eager ? "" : " under the rule paper",
+                   " keeps caches on the device, expected policy ", splittingPolicyNames(), " and start rule eager"));
 }
 
 } // namespace

@@ -4,10 +4,11 @@
 // places, phase 0 (algorithms/RotatePlaces.h):
 //
 //   entry     embed | layer 0 | layer 1          | layer 2 | layer 3          | layer 4 | head
-//   0 1 3 4                   ^ 2 into 0's place ^ wait              ^ 0 into 3's, for the next iteration    exit 2 1 0 4
+//   0 1 3 4                   ^ 2 into 0's place ^ wait              ^ 0 into 3's, for the next iteration    exit 2 1 0
+//   4
 //
-// Where tails are written back, what an iteration writes of one goes home behind its layer (dirty), or all of it once its
-// place is given up (all); until then it is carried on as dirty.
+// Where tails are written back, what an iteration writes of one goes home behind its layer (dirty), or all of it once
+// its place is given up (all); until then it is carried on as dirty.
 //
 // Weights move as under the rule eager. Copies stand in the order of the steps that they are for: one that has been
 // possible for long stands behind one that is needed before it.
@@ -65,8 +66,8 @@ private:
   };
   struct Copy {
     size_t moved;
-    int64_t behind; // the compute step it stands behind; -1: none
-    uint64_t due;   // the step that needs it, counted on into the next iteration
+    int64_t behind;                // the compute step it stands behind; -1: none
+    uint64_t due;                  // the step that needs it, counted on into the next iteration
     std::optional<PlaceMove> move; // of a tail
     bool forNext;
   };
@@ -119,10 +120,10 @@ private:
   }
 
   Value carry(size_t i, Value slot, uint64_t bytes, int64_t offset, bool dirty) {
-    here_[i] = behind_
-                   ->insert<ir::CarryOp>(-1, loc(i), heldType(i, bytes), source(i), slot, ByteRange{0, bytes}, offset,
-                                         dirty)
-                   .getResult();
+    here_[i] =
+        behind_
+            ->insert<ir::CarryOp>(-1, loc(i), heldType(i, bytes), source(i), slot, ByteRange{0, bytes}, offset, dirty)
+            .getResult();
     return here_[i];
   }
 
@@ -137,8 +138,8 @@ private:
       const int32_t layer = entry[static_cast<size_t>(p)];
       // Written in iterations before, and not written back until it is given up.
       const bool dirty = writeBack_ == WriteBack::All && rotation_.visitedOnEntry(phase_, p);
-      held_.push_back({layer, carry(tails_[static_cast<size_t>(layer)], place(p), tail(layer).bytes, 0, dirty), false,
-                       dirty});
+      held_.push_back(
+          {layer, carry(tails_[static_cast<size_t>(layer)], place(p), tail(layer).bytes, 0, dirty), false, dirty});
     }
   }
 
@@ -274,8 +275,8 @@ private:
       out.emplace_back(prefetch(i, copy.behind, source(i), slot, offset, {0, carried}).getResult(), false);
       return;
     }
-    ir::PrefetchOp op = prefetch(i, copy.behind, source(i), carried > 0 ? here_[i] : slot, offset,
-                                 {carried, moved(i).bytes - carried});
+    ir::PrefetchOp op =
+        prefetch(i, copy.behind, source(i), carried > 0 ? here_[i] : slot, offset, {carried, moved(i).bytes - carried});
     here_[i] = op.getResult();
     tokens_[i] = op.getToken();
   }

@@ -82,8 +82,7 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
       found.slots.slotOf[item] = found.firstPlace;
     return mlir::success();
   }
-  const algorithms::SlotAssignment tails =
-      algorithms::assignSlotsInCircle(pick(tailItems), residency.slotsOfTails());
+  const algorithms::SlotAssignment tails = algorithms::assignSlotsInCircle(pick(tailItems), residency.slotsOfTails());
   found.slots.slotOf.resize(found.items.size(), 0);
   for (size_t i = 0; i < tailItems.size(); ++i)
     found.slots.slotOf[tailItems[i]] = found.firstPlace + tails.slotOf[i];

@@ -202,7 +202,7 @@ private:
   llvm::DenseSet<Value> underWay_;                           // versions whose prefetch has not been waited for
   llvm::DenseSet<Value> kept_;                               // ranges that are carried out
   llvm::DenseMap<mlir::Operation *, RangeMap<Value>> slots_; // by slot: who lies where
-  llvm::DenseMap<Value, Ahead> ahead_; // by buffer: of which more is on the device than at home
+  llvm::DenseMap<Value, Ahead> ahead_;                       // by buffer: of which more is on the device than at home
   std::set<Content> entry_, exit_;
 };
 

@@ -301,10 +301,9 @@ void LatencyChoice::record(plan::Plan &plan) const {
     const auto key = std::tuple(static_cast<uint32_t>(chosen_.of[b]), objective.bucket.tokens,
                                 objective.bucket.sequences, objective.bucket.context);
     // Of those for what may be in use of KV the last: any of it.
-    auto at =
-        std::prev(std::partition_point(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &v) {
-          return std::tuple(v.placement, v.newTokens, v.sequences, v.context) <= key;
-        }));
+    auto at = std::prev(std::partition_point(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &v) {
+      return std::tuple(v.placement, v.newTokens, v.sequences, v.context) <= key;
+    }));
     const auto phaseOf = [&](const plan::Variant &v) { return plan.schedules[v.schedule].phase; };
     for (auto phase = at; phaseOf(*phase) > 0;) // of a cycle the slowest
       if (--phase; phase->predictedNs > at->predictedNs)

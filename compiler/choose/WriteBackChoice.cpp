@@ -38,8 +38,8 @@ size_t fastestOf(absl::Span<const std::vector<uint64_t>> ways) {
       uint64_t best = ways[way][bucket];
       for (const std::vector<uint64_t> &other : ways)
         best = std::min(best, other[bucket]);
-      score.first =
-          std::max(score.first, static_cast<double>(ways[way][bucket]) / static_cast<double>(std::max<uint64_t>(1, best)));
+      score.first = std::max(score.first,
+                             static_cast<double>(ways[way][bucket]) / static_cast<double>(std::max<uint64_t>(1, best)));
     }
     if (!least || score < *least) {
       least = score;
@@ -58,9 +58,9 @@ std::string explainWriteBack(absl::Span<const WriteBackReason> reasons) {
     const uint64_t other = mirrors ? reason.writtenBackNs : reason.mirroredNs;
     absl::StrAppend(&text, text.empty() ? "Rows of KV on the host: " : "; ",
                     reason.iterationClass == plan::IterationClass::Decode ? "decode" : "prefill",
-                    mirrors                                              ? " mirrors"
+                    mirrors                                       ? " mirrors"
                     : reason.chosen == algorithms::WriteBack::All ? " writes back all that is in use"
-                                                                         : " writes back what was written");
+                                                                  : " writes back what was written");
     if (chosen > 0)
       absl::StrAppend(&text, ": ", ms(chosen));
     if (chosen > 0 && other > 0)

@@ -259,7 +259,6 @@ std::vector<plan::Content> sortedByAddress(std::vector<plan::Content> contents) 
   return contents;
 }
 
-
 } // namespace
 
 PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target, plan::Plan &plan)

@@ -27,7 +27,9 @@ bool isDirty(const plan::State &state) {
 }
 
 bool sameContents(const std::vector<plan::Content> &a, const std::vector<plan::Content> &b) {
-  const auto key = [](const plan::Content &c) { return std::tie(c.address, c.buffer, c.bufferOffset, c.bytes, c.dirty); };
+  const auto key = [](const plan::Content &c) {
+    return std::tie(c.address, c.buffer, c.bufferOffset, c.bytes, c.dirty);
+  };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [&](const plan::Content &x, const plan::Content &y) { return key(x) == key(y); });
 }
@@ -46,8 +48,8 @@ bool contains(const plan::State &state, const plan::State &needed) {
 uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {
   const plan::State &from = plan_.states[fromState], &to = plan_.states[toState];
   plan::Schedule schedule;
-  schedule.name = toState == 0 ? absl::StrCat("flush ", fromState)
-                               : absl::StrCat("transition ", fromState, " to ", toState);
+  schedule.name =
+      toState == 0 ? absl::StrCat("flush ", fromState) : absl::StrCat("transition ", fromState, " to ", toState);
   schedule.placement = toState == 0 ? from.placement : to.placement;
   schedule.iterationClass = plan::IterationClass::Transition;
   schedule.entryState = fromState;
@@ -134,10 +136,15 @@ void PlanEmitter::addCopy(plan::Schedule &schedule, uint32_t homePlacement, cons
   step.firstOperand = static_cast<uint32_t>(schedule.operands.size());
   step.operandCount = 2;
   step.linkBytes = step.deviceBytes = content.bytes;
-  plan::Operand host{content.buffer, plan::Space::Host,   plan::Access::Read, plan::Arg::Source, content.bufferOffset,
-                     content.bytes,  home.address + (content.bufferOffset - home.bufferOffset)};
-  plan::Operand device{content.buffer, plan::Space::Device, plan::Access::Write, plan::Arg::Destination,
-                       content.bufferOffset, content.bytes, content.address};
+  plan::Operand host{content.buffer,
+                     plan::Space::Host,
+                     plan::Access::Read,
+                     plan::Arg::Source,
+                     content.bufferOffset,
+                     content.bytes,
+                     home.address + (content.bufferOffset - home.bufferOffset)};
+  plan::Operand device{content.buffer,       plan::Space::Device, plan::Access::Write, plan::Arg::Destination,
+                       content.bufferOffset, content.bytes,       content.address};
   if (!toDevice) {
     std::swap(host.access, device.access);
     std::swap(host.arg, device.arg);

@@ -108,11 +108,11 @@ std::string explainCycle(const plan::Plan &plan) {
     sum += variant->predictedNs;
     bytes += plan::linkBytes(plan.schedules[variant->schedule]).h2d;
   }
-  return absl::StrCat("Tails of ", plan.model->layers, " layers rotate through ",
-                      plan.policy.kvPlaces ? absl::StrCat(*plan.policy.kvPlaces, " places") : "places", ", a cycle of ",
-                      phases.size(), phases.size() == 1 ? " iteration: " : " iterations: ",
-                      bytesText(bytes / phases.size()), " brought an iteration in the mean, ", msText(sum / phases.size()),
-                      ", the slowest ", msText(slowest));
+  return absl::StrCat(
+      "Tails of ", plan.model->layers, " layers rotate through ",
+      plan.policy.kvPlaces ? absl::StrCat(*plan.policy.kvPlaces, " places") : "places", ", a cycle of ", phases.size(),
+      phases.size() == 1 ? " iteration: " : " iterations: ", bytesText(bytes / phases.size()),
+      " brought an iteration in the mean, ", msText(sum / phases.size()), ", the slowest ", msText(slowest));
 }
 
 std::string explainKvHostExhausted(uint64_t kvHostMemory, uint64_t needed) {

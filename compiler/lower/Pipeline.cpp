@@ -124,9 +124,10 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   // right one step after another, whatever lanes there will be.
   RETURN_IF_ERROR(decideCut(iteration, options, residency));
   const bool rotates = residency.rotates() && iteration.getKvBlocks() == 0;
-  RETURN_IF_ERROR(runner.run(iteration, "movement",
-                             rotates ? passes::createInsertRotation({residency}) : passes::createInsertMovement({residency}),
-                             verify(ir::Phase::Movement)));
+  RETURN_IF_ERROR(
+      runner.run(iteration, "movement",
+                 rotates ? passes::createInsertRotation({residency}) : passes::createInsertMovement({residency}),
+                 verify(ir::Phase::Movement)));
   close(ir::Phase::Movement);
 
   // lanes: what runs beside what

@@ -107,8 +107,7 @@ uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const 
   if (residency.rotates())
     return static_cast<uint64_t>(residency.kvPlaces) * tails.front();
   uint64_t bytes = 0;
-  for (const uint64_t slot :
-       algorithms::assignSlotsInCircle(tails, residency.slotsOfTails()).slotBytes)
+  for (const uint64_t slot : algorithms::assignSlotsInCircle(tails, residency.slotsOfTails()).slotBytes)
     bytes += slot;
   return bytes;
 }

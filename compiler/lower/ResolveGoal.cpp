@@ -109,9 +109,9 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
   const uint64_t ofAllLayers = target.kvBlockBytes * static_cast<uint64_t>(spec.layers);
   const uint64_t resident = *goal.kvDeviceMemory / ofAllLayers;
   if (resident < 1 && *goal.kvDeviceMemory > 0)
-    return refuse("goal.kv_device_memory", *goal.kvDeviceMemory,
-                  absl::StrCat("at least one block of all ", spec.layers, " layers, ", ofAllLayers,
-                               " bytes, or 0 for none"));
+    return refuse(
+        "goal.kv_device_memory", *goal.kvDeviceMemory,
+        absl::StrCat("at least one block of all ", spec.layers, " layers, ", ofAllLayers, " bytes, or 0 for none"));
   if (resident < static_cast<uint64_t>(target.kvBlocks))
     target.kvResident = static_cast<int64_t>(resident);
   return absl::OkStatus();

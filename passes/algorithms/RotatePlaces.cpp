@@ -42,7 +42,8 @@ Away shareOut(int64_t layers, int64_t places) {
   for (int64_t even = std::max<int64_t>(0, away - (ring - 1)); even <= std::min(away, ring - 1); ++even) {
     const int64_t odd = away - even;
     const uint64_t period = std::lcm(Ring{ring, ring - 1, even}.period(), Ring{ring, ring - 1, odd}.period());
-    if (best.period == 0 || std::tuple(period, std::abs(even - odd)) < std::tuple(best.period, std::abs(best.even - best.odd)))
+    if (best.period == 0 ||
+        std::tuple(period, std::abs(even - odd)) < std::tuple(best.period, std::abs(best.even - best.odd)))
       best = {even, odd, period};
   }
   return best;

@@ -27,7 +27,7 @@ struct Cycle {
   int64_t layers, places;
   uint32_t period;
 };
-constexpr Cycle kCycles[] = {{4, 3, 1},  {5, 2, 2},  {8, 6, 3}, {6, 5, 4}, {12, 9, 5},
+constexpr Cycle kCycles[] = {{4, 3, 1},  {5, 2, 2}, {8, 6, 3},  {6, 5, 4}, {12, 9, 5},
                              {10, 8, 6}, {9, 3, 7}, {10, 7, 8}, {5, 4, 12}};
 
 struct Rotating {
@@ -61,7 +61,8 @@ protected:
   }
   static compiler::Candidate placement(const Rotating &r) {
     compiler::Candidate candidate =
-        compiler::stated(ask(r.cycle.layers).model, {r.interval > 0 ? compiler::interval(r.interval) : compiler::none()})
+        compiler::stated(ask(r.cycle.layers).model,
+                         {r.interval > 0 ? compiler::interval(r.interval) : compiler::none()})
             .front();
     candidate.residency.wrap.around = true;
     candidate.residency.setKvAway(r.cycle.layers, r.resident);

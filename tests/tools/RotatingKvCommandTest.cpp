@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Places that tails of KV caches rotate through, as a user of the command line asks for them and hears of them: 7 layers
-// in 3 places are a cycle of 15 iterations (SplitKvCommandTest.cpp has the model's cache).
+// Places that tails of KV caches rotate through, as a user of the command line asks for them and hears of them: 7
+// layers in 3 places are a cycle of 15 iterations (SplitKvCommandTest.cpp has the model's cache).
 #include <gmock/gmock.h>
 
 #include "tests/support/Process.h"
@@ -16,8 +16,8 @@ constexpr const char *kModel = "llama-7-gqa-llama3-f32";
 class RotatingKv : public CommandLine {
 protected:
   static std::vector<std::string> arguments(const std::vector<std::string> &more) {
-    std::vector<std::string> all = {"compile",     golden(kModel), "--batch", "8", "--context", "64",
-                                    "--sequences", "8",            "--contexts", "64"};
+    std::vector<std::string> all = {"compile", golden(kModel), "--batch", "8",          "--context",
+                                    "64",      "--sequences",  "8",       "--contexts", "64"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -56,8 +56,8 @@ TEST_F(RotatingKv, ItIsAskedForInAJobFileAsWell) {
                                   "[policy]\nkv_places = 3\nkv_write_back = \"mirror\"\n"
                                   "[buckets]\nsequences = [8]\ncontexts = [64]\n");
   const nlohmann::json file = json({"compile", path("job.toml"), "--dry-run"});
-  const nlohmann::json flags = json(
-      arguments({"--kv-device-memory", "100KiB", "--kv-places", "3", "--kv-write-back", "mirror", "--dry-run"}));
+  const nlohmann::json flags =
+      json(arguments({"--kv-device-memory", "100KiB", "--kv-places", "3", "--kv-write-back", "mirror", "--dry-run"}));
   EXPECT_EQ(file["variants"], flags["variants"]);
   EXPECT_THAT(flags["command"].get<std::string>(), HasSubstr(" --kv-places 3 "));
 }

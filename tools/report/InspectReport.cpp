@@ -258,7 +258,8 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
   return out;
 }
 
-// How rows get home, and how many bytes at the most, by class of the iteration; null where all blocks are on the device.
+// How rows get home, and how many bytes at the most, by class of the iteration; null where all blocks are on the
+// device.
 static Json kvWriteBackJson(const plan::Plan &plan, uint32_t placement) {
   Json json;
   for (const KvRows &rows : kvRowsOf(plan, placement))

@@ -109,10 +109,10 @@ CutProblem writtenBack(std::vector<CutUnit> units, const std::vector<uint64_t> &
 }
 
 TEST(PlanCut, WhatIsWrittenBackEndsWithinTheIteration) {
-  // Three of 100 bytes with a slot each. With none ahead the first is there at 100, used at 110, back at 210; the others
-  // 100 and 200 later: 410. With one ahead the first is used at 10 and back at 110, when the second is; the third back
-  // at 310, and the first for the next iteration has been there since 300. A second ahead gains nothing: its own home is
-  // current at 210 only.
+  // Three of 100 bytes with a slot each. With none ahead the first is there at 100, used at 110, back at 210; the
+  // others 100 and 200 later: 410. With one ahead the first is used at 10 and back at 110, when the second is; the
+  // third back at 310, and the first for the next iteration has been there since 300. A second ahead gains nothing: its
+  // own home is current at 210 only.
   std::vector<uint64_t> compute{10, 10, 10, 10};
   CutProblem problem = writtenBack({{100, 0, -1, 0}, {100, 1, -1, 1}, {100, 2, -1, 2}}, compute);
   for (int64_t unit = 0; unit < 3; ++unit)
@@ -124,8 +124,8 @@ TEST(PlanCut, WhatIsWrittenBackEndsWithinTheIteration) {
 }
 
 TEST(PlanCut, ARangeIsFreeOnceWhatWasThereIsBackAtHome) {
-  // The third where the first was: that is back at 210, the third there at 310, used at 320, back at 420. With one ahead
-  // it is back at 320, and only then the first for the next iteration goes there: 420 as well.
+  // The third where the first was: that is back at 210, the third there at 310, used at 320, back at 420. With one
+  // ahead it is back at 320, and only then the first for the next iteration goes there: 420 as well.
   std::vector<uint64_t> compute{10, 10, 10, 10};
   CutProblem problem = writtenBack({{100, 0, -1, 2}, {100, 1, -1, 1}, {100, 2, 0, 2}}, compute);
   problem.units[2].heldBefore = 0;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tails of caches that rotate through places, as asked for: what the plan has, what its reason says, and what is refused.
+// Tails of caches that rotate through places, as asked for: what the plan has, what its reason says, and what is
+// refused.
 //
-// Six layers of tinyLlama at batch 2 and context 512 have 65 blocks of 24 KiB (SplitCachesTest.cpp); 10 of them stay, so
-// a tail is 55 x 4 KiB = 220 KiB. In 5 places one layer is away at a time: 6 x 1 / 4 = 1.5 tails an iteration, a cycle of
-// 4 with 6 moves.
+// Six layers of tinyLlama at batch 2 and context 512 have 65 blocks of 24 KiB (SplitCachesTest.cpp); 10 of them stay,
+// so a tail is 55 x 4 KiB = 220 KiB. In 5 places one layer is away at a time: 6 x 1 / 4 = 1.5 tails an iteration, a
+// cycle of 4 with 6 moves.
 #include <algorithm>
+#include <chrono>
 #include <set>
 #include <string>
 
@@ -69,7 +71,8 @@ TEST(RotatingCaches, ACycleOfOneIsNoneToThePlan) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   for (const plan::Schedule &schedule : plan->schedules)
     EXPECT_EQ(schedule.period, 1u);
-  EXPECT_THAT(plan->reason, HasSubstr("rotate through 4 places, a cycle of 1 iteration: 660.00 KiB brought an iteration"));
+  EXPECT_THAT(plan->reason,
+              HasSubstr("rotate through 4 places, a cycle of 1 iteration: 660.00 KiB brought an iteration"));
 }
 
 // Variants by bucket, then blocks, then phase.
@@ -115,6 +118,29 @@ TEST(RotatingCaches, WhatIsCarriedDirtyHasAFlush) {
   EXPECT_EQ(dirty, 8); // 4 phases of 2 classes
 }
 
+// What weights, places and the rest leave is filled with blocks: a place more takes a tail, so fewer blocks stay.
+TEST(RotatingCaches, BlocksFillWhatPlacesLeave) {
+  CompileRequest r = longContexts(kLayers, 2);
+  r.policy.none = false;
+  r.goal.kvDeviceMemory.reset();
+  r.policy.kvPlaces.reset();
+  const auto whole = compile(r);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  r.goal.deviceMemory = whole->arenaBytes - 34 * kBlock;
+  int64_t before = kBlocks;
+  for (const int64_t places : {2, 4, 5}) {
+    r.policy.kvPlaces = places;
+    const auto plan = compile(r);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_LE(plan->arenaBytes, *r.goal.deviceMemory);
+    EXPECT_EQ(plan->placements[0].slots.size(), static_cast<size_t>(places));
+    const int64_t resident = plan::residentBlocks(*plan, plan->placements[0]);
+    EXPECT_LT(resident, before);
+    EXPECT_GT(resident, 0);
+    before = resident;
+  }
+}
+
 TEST(RotatingCaches, AnObjectiveIsHeldAgainstTheSlowestPhase) {
   CompileRequest r = longContexts(kLayers, 5);
   r.policy.none = false;
@@ -154,7 +180,8 @@ TEST(RotatingCaches, PlacesThatNothingRotatesThroughAreRefused) {
   refused(longContexts(kLayers, 1), "policy.kv_places = 1: expected at least 2, and less than the 6 layers of ");
   refused(longContexts(kLayers, 6), ": else nothing would move");
   // 9 layers in 5 places: 4 are away at a time, after 7 iterations the same ones; places have then gone on by 4 of 5.
-  refused(longContexts(9, 5), "policy.kv_places = 5: expected 4 (a cycle of 28) or 6 (a cycle of 14): the 9 layers of ");
+  refused(longContexts(9, 5),
+          "policy.kv_places = 5: expected 4 (a cycle of 28) or 6 (a cycle of 14): the 9 layers of ");
   refused(longContexts(9, 5), " in 5 places take a cycle of 35 iterations, a plan has at most 32");
   CompileRequest all = longContexts(kLayers, 5);
   all.goal.kvDeviceMemory.reset();
@@ -165,6 +192,7 @@ TEST(RotatingCaches, PlacesThatNothingRotatesThroughAreRefused) {
   kept.policy.name = "select-n";
   kept.policy.kvPlaces = 5;
   kept.goal.kvDeviceMemory.reset();
+  kept.goal.tpot = std::chrono::seconds(1);
   refused(kept, "policy.kv_places = 5: policy select-n keeps caches on the device, expected policy ");
 }
 
