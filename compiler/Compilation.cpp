@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -122,16 +123,33 @@ absl::StatusOr<Evaluation> Compilation::evaluate(const Candidate &candidate, pla
     interleaveKv(plan);
   Evaluation evaluation;
   evaluation.arenaBytes = placed->arenaBytes();
-  std::vector<uint32_t> all; // with all blocks in use
-  for (uint32_t v = 0; v < plan.variants.size(); ++v)
-    if (plan.schedules[plan.variants[v].schedule].kvBlocks == 0)
-      all.push_back(v);
-  for (const uint32_t v : all) // decode, then mixed: in the order of the target
-    evaluation.predictedNs.push_back(plan.variants[v].predictedNs);
+  // With all blocks in use; decode, then mixed: in the order of the target. Of a cycle the slowest of its phases.
+  std::vector<uint32_t> all;
+  std::vector<size_t> bucketOf;
+  std::map<std::pair<uint32_t, std::tuple<int64_t, int64_t, int64_t>>, size_t> buckets;
+  for (uint32_t v = 0; v < plan.variants.size(); ++v) {
+    const plan::Variant &variant = plan.variants[v];
+    const plan::Schedule &schedule = plan.schedules[variant.schedule];
+    if (schedule.kvBlocks != 0)
+      continue;
+    all.push_back(v);
+    bucketOf.push_back(buckets
+                           .try_emplace({static_cast<uint32_t>(schedule.iterationClass),
+                                         {variant.newTokens, variant.sequences, variant.context}},
+                                        buckets.size())
+                           .first->second);
+  }
+  const auto slowest = [&](std::vector<uint64_t> &of, size_t i, uint64_t ns) {
+    of.resize(buckets.size(), 0);
+    of[bucketOf[i]] = std::max(of[bucketOf[i]], ns);
+  };
+  for (size_t i = 0; i < all.size(); ++i)
+    slowest(evaluation.predictedNs, i, plan.variants[all[i]].predictedNs);
   if (gaps) {
     addTransitions(emitter, prices_, plan);
-    for (const sim::TokenGaps::Longest &longest : sim::TokenGaps(plan).longest(all))
-      evaluation.gapNs.push_back(longest.ns);
+    const std::vector<sim::TokenGaps::Longest> longest = sim::TokenGaps(plan).longest(all);
+    for (size_t i = 0; i < all.size(); ++i)
+      slowest(evaluation.gapNs, i, longest[i].ns);
   }
   return evaluation;
 }
@@ -175,7 +193,7 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
   addTransitions(emitter, prices_, plan);
   const auto key = [&](const plan::Variant &v) {
     return std::tuple(v.placement, v.newTokens, v.sequences, v.context,
-                      plan::kvBlocksOf(plan, plan.schedules[v.schedule]));
+                      plan::kvBlocksOf(plan, plan.schedules[v.schedule]), plan.schedules[v.schedule].phase);
   };
   std::sort(plan.variants.begin(), plan.variants.end(),
             [&](const plan::Variant &a, const plan::Variant &b) { return key(a) < key(b); });
@@ -183,6 +201,8 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
     latency_->record(plan);
   else
     explain(choices.front(), plan);
+  if (const std::string cycle = explainCycle(plan); !cycle.empty())
+    absl::StrAppend(&plan.reason, ". ", cycle);
   return plan;
 }
 
@@ -264,7 +284,9 @@ void Compilation::explain(const Attempt &choice, plan::Plan &plan) const {
   // The numbers of the largest decode bucket of the chosen placement, the first in the plan.
   const plan::Variant *decisive = nullptr;
   for (const plan::Variant &variant : plan.variants)
-    if (variant.placement == 0 && plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode)
+    if (variant.placement == 0 && plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode &&
+        (decisive == nullptr || plan.schedules[variant.schedule].phase == 0 ||
+         variant.predictedNs > decisive->predictedNs)) // of a cycle the slowest
       decisive = &variant;
   if (!decisive)
     return; // no target is without a decode bucket

@@ -104,6 +104,11 @@ absl::StatusOr<plan::Plan> Compilation::run() {
       return lacksDeviceMemory(plan.status()) ? leastOf(stated, plan.status()) : std::move(plan);
     });
   absl::StatusOr<plan::Plan> plan = choose();
+  if (plan.ok() && request_.policy.kvPlaces)
+    return absl::InvalidArgumentError(
+        absl::StrCat("policy.kv_places = ", *request_.policy.kvPlaces,
+                     ": expected fewer KV blocks on the device than there are (", target_.kvBlocks,
+                     " a layer): all of them fit, and nothing rotates; goal.kv_device_memory states how many stay"));
   if (!lacksDeviceMemory(plan.status()) || !policy_.traits.splitsCaches || request_.goal.kvDeviceMemory)
     return plan;
   if (maySplit())
@@ -160,6 +165,8 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
     if (mixed && decode != prefill)
       attempt(decode ? WriteBack::Dirty : WriteBack::Mirror, prefill ? WriteBack::Dirty : WriteBack::Mirror);
   }
+  if (request_.policy.kvPlaces) // what stays over iterations goes home less often
+    attempt(WriteBack::All, WriteBack::All);
   std::vector<std::vector<uint64_t>> times;
   for (const WrittenBack &each : plans)
     times.push_back(allTimesOf(each.plan));
@@ -190,7 +197,7 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
 template <class Make> absl::StatusOr<plan::Plan> Compilation::withSlots(Make &&make) {
   caches_.setSlots(0);
   absl::StatusOr<plan::Plan> plan = make();
-  for (int64_t slots = caches_.leastSlots() + 1; slots <= kMostKvSlots; ++slots) {
+  for (int64_t slots = caches_.leastSlots() + 1; slots <= kMostKvSlots && !request_.policy.kvPlaces; ++slots) {
     // An objective that was missed may be met with more.
     const bool missed = absl::IsResourceExhausted(plan.status()) && latency_ && !lacksDeviceMemory(plan.status());
     if (plan.ok() ? !waitsForSlots(*plan, prices_.duplexShare()) : !missed)

@@ -17,16 +17,19 @@
 namespace headrace::compiler {
 namespace {
 
-// A budget for KV, or how rows of what is not on the device get home, says that caches are to be split.
+// A budget for KV, how rows of what is not on the device get home, or places for it, says that caches are to be split.
 absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
   const bool eager = request.policy.startRule == model::StartRule::Eager;
-  const bool asked = request.goal.kvDeviceMemory || request.policy.kvWriteBack != model::KvWriteBack::Auto;
-  if (!asked || (policy.traits.splitsCaches && eager))
+  const model::Policy &asked = request.policy;
+  std::string key;
+  if (request.goal.kvDeviceMemory)
+    key = absl::StrCat("goal.kv_device_memory = ", *request.goal.kvDeviceMemory);
+  else if (asked.kvPlaces)
+    key = absl::StrCat("policy.kv_places = ", *asked.kvPlaces);
+  else if (asked.kvWriteBack != model::KvWriteBack::Auto)
+    key = absl::StrCat("policy.kv_write_back = \"", std::string(model::kvWriteBackName(asked.kvWriteBack)), "\"");
+  if (key.empty() || (policy.traits.splitsCaches && eager))
     return absl::OkStatus();
-  const std::string key = request.goal.kvDeviceMemory
-                              ? absl::StrCat("goal.kv_device_memory = ", *request.goal.kvDeviceMemory)
-                              : absl::StrCat("policy.kv_write_back = \"",
-                                             std::string(model::kvWriteBackName(request.policy.kvWriteBack)), "\"");
   return absl::InvalidArgumentError(
       absl::StrCat(key, ": policy ", std::string(policy.name), eager ? "" : " under the rule paper",
                    " keeps caches on the device, expected policy ", splittingPolicyNames(), " and start rule eager"));

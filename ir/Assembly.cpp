@@ -361,22 +361,28 @@ void printKeeping(OpAsmPrinter &printer, Operation *, bool keeping) {
 }
 
 ParseResult parseLimits(OpAsmParser &parser, int64_t &tokens, int64_t &sequences, int64_t &context, int64_t &kvBlocks,
-                        int64_t &arenaBytes) {
+                        int64_t &cyclePhase, int64_t &period, int64_t &arenaBytes) {
   if (parser.parseKeyword("limits") || parser.parseLParen() || parser.parseInteger(tokens) || parser.parseComma() ||
       parser.parseInteger(sequences) || parser.parseComma() || parser.parseInteger(context) || parser.parseRParen())
     return failure();
   if (succeeded(parser.parseOptionalKeyword("kv")) &&
       (parser.parseLParen() || parser.parseInteger(kvBlocks) || parser.parseRParen()))
     return failure();
+  if (succeeded(parser.parseOptionalKeyword("cycle")) &&
+      (parser.parseLParen() || parser.parseInteger(cyclePhase) || parser.parseKeyword("of") ||
+       parser.parseInteger(period) || parser.parseRParen()))
+    return failure();
   if (failed(parser.parseOptionalKeyword("arena")))
     return success();
   return failure(parser.parseLParen() || parser.parseInteger(arenaBytes) || parser.parseRParen());
 }
 void printLimits(OpAsmPrinter &printer, Operation *, int64_t tokens, int64_t sequences, int64_t context,
-                 int64_t kvBlocks, int64_t arenaBytes) {
+                 int64_t kvBlocks, int64_t cyclePhase, int64_t period, int64_t arenaBytes) {
   printer << "limits(" << tokens << ", " << sequences << ", " << context << ')';
   if (kvBlocks)
     printer << " kv(" << kvBlocks << ')';
+  if (period != 1)
+    printer << " cycle(" << cyclePhase << " of " << period << ')';
   if (arenaBytes)
     printer << " arena(" << arenaBytes << ')';
 }

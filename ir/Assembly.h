@@ -11,7 +11,7 @@
 //   Destination   into %slot.0[8192], or onto %part
 //   Wait          %t, or raw %t on compute
 //   Dirty         dirty, or nothing;   Keeping: keeping, or nothing
-//   Limits        limits(8, 8, 2048) kv(33) arena(65536)
+//   Limits        limits(8, 8, 2048) kv(33) cycle(2 of 5) arena(65536)
 //   Types         <400, f32>, <host, 2000, bf16>, slot<4600>, token: types without what is always the same
 //   LinearTypes   the same for linear, whose residual's type is its result's; RopeTypes, AttentionTypes: for caches in
 //   parts
@@ -59,9 +59,9 @@ void printDirty(mlir::OpAsmPrinter &printer, mlir::Operation *op, bool dirty);
 mlir::ParseResult parseKeeping(mlir::OpAsmParser &parser, bool &keeping);
 void printKeeping(mlir::OpAsmPrinter &printer, mlir::Operation *op, bool keeping);
 mlir::ParseResult parseLimits(mlir::OpAsmParser &parser, int64_t &tokens, int64_t &sequences, int64_t &context,
-                              int64_t &kvBlocks, int64_t &arenaBytes);
+                              int64_t &kvBlocks, int64_t &cyclePhase, int64_t &period, int64_t &arenaBytes);
 void printLimits(mlir::OpAsmPrinter &printer, mlir::Operation *op, int64_t tokens, int64_t sequences, int64_t context,
-                 int64_t kvBlocks, int64_t arenaBytes);
+                 int64_t kvBlocks, int64_t cyclePhase, int64_t period, int64_t arenaBytes);
 
 mlir::ParseResult parseShortType(mlir::OpAsmParser &parser, mlir::Type &type);
 void printShortType(mlir::OpAsmPrinter &printer, mlir::Type type);

@@ -237,6 +237,11 @@ LogicalResult IterationOp::verifyRegions() {
                          << "): tokens, sequences and context must be at least " << (computes ? 1 : 0);
   if (getKvBlocks() < 0)
     return emitOpError() << "may use " << getKvBlocks() << " KV blocks";
+  if (getPeriod() < 1 || getCyclePhase() < 0 || getCyclePhase() >= getPeriod())
+    return emitOpError() << "is number " << getCyclePhase() << " of a cycle of " << getPeriod()
+                         << ": numbers go from 0 to one less than there are";
+  if (!computes && getPeriod() != 1)
+    return emitOpError() << "is a transition, of which there are no cycles";
   if (getArenaBytes() < 0)
     return emitOpError() << "has an arena of " << getArenaBytes() << " bytes";
   for (mlir::Operation &op : block()) {

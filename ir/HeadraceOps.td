@@ -34,15 +34,18 @@ def Headrace_IterationOp : Headrace_Op<"iteration", [
     Straight-line: one block whose order is one in which the steps could run one by one. `limits` are what buffers were
     sized for: new tokens, sequences, tokens of context. `phase` says which passes have run; VerifyPhase checks the rules
     of that phase and of those before it. `arena` is the device memory in use, known in the offsets phase. `kv` are the KV
-    blocks that may be in use where that is fewer than there are: no tail is brought behind them.
+    blocks that may be in use where that is fewer than there are: no tail is brought behind them. `cycle(2 of 5)`: the
+    iteration is number 2, from 0, of five that follow each other, each of which finds what the one before it leaves.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, EnumProp<Headrace_IterationClass>:$iteration_class, EnumProp<Headrace_Phase>:$phase,
                        I64Prop:$tokens, I64Prop:$sequences, I64Prop:$max_context,
-                       DefaultValuedProp<I64Prop, "0">:$kv_blocks, DefaultValuedProp<I64Prop, "0">:$arena_bytes);
+                       DefaultValuedProp<I64Prop, "0">:$kv_blocks, DefaultValuedProp<I64Prop, "0">:$cycle_phase,
+                       DefaultValuedProp<I64Prop, "1">:$period, DefaultValuedProp<I64Prop, "0">:$arena_bytes);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
     $sym_name $iteration_class `phase` `(` $phase `)`
-    custom<Limits>($tokens, $sequences, $max_context, $kv_blocks, $arena_bytes) attr-dict-with-keyword $body
+    custom<Limits>($tokens, $sequences, $max_context, $kv_blocks, $cycle_phase, $period, $arena_bytes)
+    attr-dict-with-keyword $body
   }];
   let skipDefaultBuilders = 1;
   let builders = [

@@ -16,6 +16,7 @@
 //   tails, three slots   of caches that are written back: an evict in place of the release
 //                        h2d   [ 2 ][ 3 ][ 4 ][ 5 ]
 //                        d2h        [ 0 ][ 1 ][ 2 ][ 3 ]     4 goes where 1 was, while 2 is written back
+#include "passes/BehindSteps.h"
 #include "passes/Movables.h"
 #include "passes/Passes.h"
 
@@ -27,27 +28,6 @@ namespace {
 
 using ir::ByteRange;
 using mlir::Value;
-
-// Ops behind compute steps: what is inserted behind one step stays in the order of insertion. Step -1 is the start.
-class BehindSteps {
-public:
-  BehindSteps(mlir::Operation *beforeFirst, const std::vector<mlir::Operation *> &steps)
-      : builder_(beforeFirst->getContext()), last_(steps.size() + 1) {
-    last_[0] = beforeFirst;
-    std::copy(steps.begin(), steps.end(), last_.begin() + 1);
-  }
-  template <typename Op, typename... Args> Op insert(int64_t step, mlir::Location loc, Args &&...args) {
-    mlir::Operation *&last = last_[static_cast<size_t>(step + 1)];
-    builder_.setInsertionPointAfter(last);
-    Op op = Op::create(builder_, loc, std::forward<Args>(args)...);
-    last = op;
-    return op;
-  }
-
-private:
-  mlir::OpBuilder builder_;
-  std::vector<mlir::Operation *> last_;
-};
 
 // What is there on entry: whole movables, then bytes of the one after them.
 algorithms::Cut carriedOnEntry(const algorithms::Residency &residency, const Movables &movables,

@@ -71,11 +71,21 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
     for (size_t i = 0; i < weightItems.size(); ++i)
       found.slots.slotOf[weightItems[i]] = weights.slotOf[i];
   }
+  found.firstPlace = static_cast<uint32_t>(found.slots.slotBytes.size());
+  if (residency.rotates() && !tailItems.empty()) {
+    uint64_t largest = 0;
+    for (const uint32_t item : tailItems)
+      largest = std::max(largest, itemBytes[item]);
+    found.slots.slotBytes.resize(found.firstPlace + static_cast<size_t>(residency.kvPlaces), largest);
+    found.slots.slotOf.resize(found.items.size(), 0);
+    for (const uint32_t item : tailItems)
+      found.slots.slotOf[item] = found.firstPlace;
+    return mlir::success();
+  }
   const algorithms::SlotAssignment tails = algorithms::assignSlotsInCircle(pick(tailItems), residency.slotsOfTails());
-  const auto first = static_cast<uint32_t>(found.slots.slotBytes.size());
   found.slots.slotOf.resize(found.items.size(), 0);
   for (size_t i = 0; i < tailItems.size(); ++i)
-    found.slots.slotOf[tailItems[i]] = first + tails.slotOf[i];
+    found.slots.slotOf[tailItems[i]] = found.firstPlace + tails.slotOf[i];
   if (!tailItems.empty())
     found.slots.slotBytes.insert(found.slots.slotBytes.end(), tails.slotBytes.begin(), tails.slotBytes.end());
   return mlir::success();

@@ -68,6 +68,18 @@ def InsertMovement : Headrace_IterationPass<"insert-movement"> {
   let options = [Headrace_ResidencyOption];
 }
 
+def InsertRotation : Headrace_IterationPass<"insert-rotation"> {
+  let summary = "homes -> movement, where tails of caches rotate through fewer places than there are tails";
+  let description = [{
+    As InsertMovement under the rule eager for what is moved of weights. Of tails only what algorithms::rotatePlaces says:
+    the iteration is one of a cycle, which starts with a tail in each place (carry), brings others into places that were
+    given up, and leaves the places as the next of the cycle finds them (carry_out).
+  }];
+  let options = [
+    Headrace_ResidencyOption,
+    Option<"phase", "phase", "int64_t", "-1", "which of the cycle this is, from 0; -1: as the iteration says">];
+}
+
 def AssignLanes : Headrace_IterationPass<"assign-lanes"> {
   let summary = "every step gets its lane; the order of a lane is the order of the program";
 }
@@ -104,6 +116,15 @@ def PlaceBuffers : Headrace_Pass<"place-buffers", "::mlir::ModuleOp"> {
   let description = [{
     The iterations of a module are those of one placement: what persists has the same address in all of them. Transients
     share bytes where their lives do not meet (passes/algorithms/LayOutArena.h).
+  }];
+}
+
+def VerifyCycles : Headrace_Pass<"verify-cycles", "::mlir::ModuleOp"> {
+  let summary = "from phase movement on: each iteration of a cycle finds what the one before it leaves";
+  let description = [{
+    Of the iterations of a module with a period above 1, those of a class are one cycle: each number once. What the
+    slots hold on entry of a number is what they hold on exit of the number before, and the same in all classes, so
+    that these may follow each other.
   }];
 }
 

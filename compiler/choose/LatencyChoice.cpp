@@ -301,10 +301,13 @@ void LatencyChoice::record(plan::Plan &plan) const {
     const auto key = std::tuple(static_cast<uint32_t>(chosen_.of[b]), objective.bucket.tokens,
                                 objective.bucket.sequences, objective.bucket.context);
     // Of those for what may be in use of KV the last: any of it.
-    const auto at =
-        std::prev(std::partition_point(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &v) {
-          return std::tuple(v.placement, v.newTokens, v.sequences, v.context) <= key;
-        }));
+    auto at = std::prev(std::partition_point(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &v) {
+      return std::tuple(v.placement, v.newTokens, v.sequences, v.context) <= key;
+    }));
+    const auto phaseOf = [&](const plan::Variant &v) { return plan.schedules[v.schedule].phase; };
+    for (auto phase = at; phaseOf(*phase) > 0;) // of a cycle the slowest
+      if (--phase; phase->predictedNs > at->predictedNs)
+        at = phase;
     plan.choices.push_back({static_cast<uint32_t>(at - plan.variants.begin()), objective.sloNs, objective.residentNs,
                             objective.layerComputeNs, objective.layerTransferNs});
     if (b == chosen_.decisive)

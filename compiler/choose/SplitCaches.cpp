@@ -19,7 +19,8 @@ void SplitCaches::setMovement(algorithms::Residency &residency) const {
   const auto unlessMirrored = [](algorithms::WriteBack writeBack) {
     return writeBack == algorithms::WriteBack::Mirror ? std::nullopt : std::optional(writeBack);
   };
-  residency.kvSlots = slots_;
+  residency.kvPlaces = in_.request.policy.kvPlaces.value_or(0);
+  residency.kvSlots = residency.kvPlaces > 0 ? 0 : slots_;
   residency.decodeWriteBack = unlessMirrored(decodeWriteBack_);
   residency.mixedWriteBack = unlessMirrored(mixedWriteBack_);
 }

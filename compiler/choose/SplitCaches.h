@@ -45,7 +45,7 @@ public:
   std::vector<Candidate> stated(const std::vector<Candidate> &candidates, int64_t resident) const;
 
 private:
-  void setMovement(algorithms::Residency &residency) const;
+  void setMovement(algorithms::Residency &residency) const; // slots, or places where these are stated
   Candidate with(Candidate candidate, int64_t resident) const;
   int64_t mostResident(const Candidate &candidate) const; // 0: it does not fit with any
   bool hostHolds(const Candidate &split) const;

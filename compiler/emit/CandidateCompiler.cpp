@@ -11,14 +11,19 @@
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Mirrors.h"
 #include "compiler/lower/PlanWrapAround.h"
+#include "passes/algorithms/RotatePlaces.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
 
 std::string scheduleName(ir::IterationOp iteration, const Candidate &candidate) {
   return absl::StrCat(stringifyIterationClass(iteration.getIterationClass()).str(), " ", candidate.name,
-                      iteration.getKvBlocks() == 0 ? "" : ", no tails");
+                      iteration.getKvBlocks() == 0 ? "" : ", no tails",
+                      iteration.getPeriod() == 1
+                          ? ""
+                          : absl::StrCat(", phase ", iteration.getCyclePhase(), " of ", iteration.getPeriod()));
 }
 
 } // namespace
@@ -33,12 +38,16 @@ CandidateCompiler::CandidateCompiler(const CompileRequest &request, const Target
     classes_.push_back({ir::IterationClass::Mixed, &target_.mixed});
 }
 
-mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(int64_t firstKvBlockAway) {
+mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(int64_t firstKvBlockAway, uint64_t period) {
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
   for (const IterationClass &c : classes_)
-    lowerModel(
-        *module, c.name(),
-        {&*request_.model, &layout_, &target_, request_.hardware.kind, c.iterationClass, Target::limits(*c.buckets)});
+    for (uint64_t phase = 0; phase < period; ++phase) {
+      ir::IterationOp iteration = lowerModel(
+          *module, period == 1 ? c.name() : absl::StrCat(c.name(), "_", phase),
+          {&*request_.model, &layout_, &target_, request_.hardware.kind, c.iterationClass, Target::limits(*c.buckets)});
+      iteration.setCyclePhase(static_cast<int64_t>(phase));
+      iteration.setPeriod(static_cast<int64_t>(period));
+    }
   if (firstKvBlockAway == 0)
     return module;
   // With nothing in use above, an iteration brings no tails.
@@ -69,7 +78,10 @@ std::vector<PricedStep> CandidateCompiler::pricedSteps() {
 }
 
 absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, const Where &where) {
-  Placed placed{&candidate, lower(candidate.residency.firstKvBlockAway().value_or(0)), optionsOf(candidate, where)};
+  const algorithms::Residency &residency = candidate.residency;
+  const uint64_t period =
+      residency.rotates() ? algorithms::rotationPeriod(request_.model->layers, residency.kvPlaces) : 1;
+  Placed placed{&candidate, lower(residency.firstKvBlockAway().value_or(0), period), optionsOf(candidate, where)};
   RETURN_IF_ERROR(runToOffsets(*placed.module, placed.options));
   return placed;
 }

@@ -259,13 +259,6 @@ std::vector<plan::Content> sortedByAddress(std::vector<plan::Content> contents) 
   return contents;
 }
 
-auto key(const plan::Content &c) { return std::tie(c.address, c.buffer, c.bufferOffset, c.bytes, c.dirty); }
-
-bool same(const std::vector<plan::Content> &a, const std::vector<plan::Content> &b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const plan::Content &x, const plan::Content &y) { return key(x) == key(y); });
-}
-
 } // namespace
 
 PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target, plan::Plan &plan)
@@ -322,7 +315,7 @@ uint32_t PlanEmitter::stateOf(uint32_t placement, std::vector<plan::Content> con
     return 0;
   contents = sortedByAddress(std::move(contents));
   for (size_t state = 1; state < plan_.states.size(); ++state)
-    if (plan_.states[state].placement == placement && same(plan_.states[state].contents, contents))
+    if (plan_.states[state].placement == placement && sameContents(plan_.states[state].contents, contents))
       return static_cast<uint32_t>(state);
   plan_.states.push_back({placement, std::move(contents)});
   return static_cast<uint32_t>(plan_.states.size() - 1);
@@ -338,6 +331,8 @@ absl::StatusOr<EmittedSchedule> PlanEmitter::addSchedule(ir::IterationOp iterati
   schedule.maxSequences = iteration.getSequences();
   schedule.maxContext = iteration.getMaxContext();
   schedule.kvBlocks = iteration.getKvBlocks();
+  schedule.phase = static_cast<uint32_t>(iteration.getCyclePhase());
+  schedule.period = static_cast<uint32_t>(iteration.getPeriod());
   ScheduleEmitter emitter(iteration, plan_, schedule);
   if (absl::Status status = emitter.run(); !status.ok())
     return absl::Status(status.code(), absl::StrCat("schedule '", name, "': ", status.message()));

@@ -32,16 +32,17 @@ public:
   uint32_t addPlacement(ir::IterationOp iteration, plan::Placement described);
   // Refuses an op that no plan can say, by its name.
   absl::StatusOr<EmittedSchedule> addSchedule(ir::IterationOp iteration, const std::string &name, uint32_t placement);
-  // A schedule of copies that turns one state of a placement into another. The copies the target state needs, in the
-  // order of their addresses; what the first state holds already is left alone.
+  // A schedule of copies that turns one state of a placement into another: what is dirty in the first is written back,
+  // then the copies that the second needs, each in the order of their addresses; what the first state holds already is
+  // left alone. To the empty state: written back only.
   uint32_t addTransition(uint32_t fromState, uint32_t toState);
   // A schedule of copies to the homes that the one placement has on the device and the other has not, in the order of
   // their addresses, whatever slots hold; kNone if there are none.
   uint32_t addSwitch(uint32_t fromPlacement, uint32_t toPlacement);
 
 private:
-  // Of bytes that are at home in host memory in one placement.
-  void addCopy(plan::Schedule &schedule, uint32_t sourcePlacement, const plan::Content &content);
+  // Of bytes that are at home in host memory in one placement: to the device, or from there.
+  void addCopy(plan::Schedule &schedule, uint32_t homePlacement, const plan::Content &content, bool toDevice = true);
   // The extent that has the byte; null: none has.
   static const plan::Extent *homeOf(const plan::Placement &placement, uint32_t buffer, uint64_t offset);
   uint32_t stateOf(uint32_t placement, std::vector<plan::Content> contents);
@@ -50,7 +51,10 @@ private:
   plan::Plan &plan_;
 };
 
-// Whether every byte of `needed` is in `state` at the same address.
+bool isDirty(const plan::State &state); // has a dirty content
+bool sameContents(const std::vector<plan::Content> &a, const std::vector<plan::Content> &b);
+// Whether every byte of `needed` is in `state` at the same address; of a dirty one nothing may be dropped, so it
+// contains only itself.
 bool contains(const plan::State &state, const plan::State &needed);
 
 } // namespace headrace::compiler

@@ -2,6 +2,8 @@
 //
 // Schedules of copies: from what one state holds to what another needs, and from one placement's homes to another's.
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/emit/EmitPlan.h"
@@ -20,7 +22,21 @@ uint64_t heldPrefix(const std::vector<plan::Content> &held, const plan::Content 
 
 } // namespace
 
+bool isDirty(const plan::State &state) {
+  return std::any_of(state.contents.begin(), state.contents.end(), [](const plan::Content &c) { return c.dirty; });
+}
+
+bool sameContents(const std::vector<plan::Content> &a, const std::vector<plan::Content> &b) {
+  const auto key = [](const plan::Content &c) {
+    return std::tie(c.address, c.buffer, c.bufferOffset, c.bytes, c.dirty);
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](const plan::Content &x, const plan::Content &y) { return key(x) == key(y); });
+}
+
 bool contains(const plan::State &state, const plan::State &needed) {
+  if (isDirty(state) || isDirty(needed))
+    return state.placement == needed.placement && sameContents(state.contents, needed.contents);
   if (needed.contents.empty())
     return true;
   return state.placement == needed.placement &&
@@ -32,15 +48,39 @@ bool contains(const plan::State &state, const plan::State &needed) {
 uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {
   const plan::State &from = plan_.states[fromState], &to = plan_.states[toState];
   plan::Schedule schedule;
-  schedule.name = absl::StrCat("transition ", fromState, " to ", toState);
-  schedule.placement = to.placement;
+  schedule.name =
+      toState == 0 ? absl::StrCat("flush ", fromState) : absl::StrCat("transition ", fromState, " to ", toState);
+  schedule.placement = toState == 0 ? from.placement : to.placement;
   schedule.iterationClass = plan::IterationClass::Transition;
   schedule.entryState = fromState;
   schedule.exitState = toState;
-  for (const plan::Content &content : to.contents)
-    if (const uint64_t held = heldPrefix(from.contents, content); held != content.bytes)
-      addCopy(schedule, to.placement,
-              {content.buffer, content.bufferOffset + held, content.bytes - held, content.address + held});
+  std::vector<plan::Content> written; // by step
+  for (const plan::Content &content : from.contents)
+    if (content.dirty) {
+      addCopy(schedule, from.placement, content, /*toDevice=*/false);
+      written.push_back(content);
+    }
+  for (const plan::Content &content : to.contents) {
+    const uint64_t held = heldPrefix(from.contents, content);
+    if (held == content.bytes)
+      continue;
+    const plan::Content missing{content.buffer, content.bufferOffset + held, content.bytes - held,
+                                content.address + held};
+    addCopy(schedule, to.placement, missing);
+    // Behind the last that still reads its range, or writes its home.
+    const auto step = static_cast<uint32_t>(schedule.steps.size() - 1);
+    for (size_t before = written.size(); before-- > 0;) {
+      const plan::Content &w = written[before];
+      const bool sameHome = w.buffer == missing.buffer && w.bufferOffset < missing.bufferOffset + missing.bytes &&
+                            missing.bufferOffset < w.bufferOffset + w.bytes;
+      const bool sameRange = w.address < missing.address + missing.bytes && missing.address < w.address + w.bytes;
+      if (!sameHome && !sameRange)
+        continue;
+      schedule.edges.push_back(
+          {static_cast<uint32_t>(before), step, sameHome ? plan::EdgeKind::Raw : plan::EdgeKind::War});
+      break;
+    }
+  }
   plan_.schedules.push_back(std::move(schedule));
   return static_cast<uint32_t>(plan_.schedules.size() - 1);
 }
@@ -84,22 +124,33 @@ const plan::Extent *PlanEmitter::homeOf(const plan::Placement &placement, uint32
   return nullptr;
 }
 
-void PlanEmitter::addCopy(plan::Schedule &schedule, uint32_t sourcePlacement, const plan::Content &content) {
-  const plan::Extent &home = *homeOf(plan_.placements[sourcePlacement], content.buffer, content.bufferOffset);
+void PlanEmitter::addCopy(plan::Schedule &schedule, uint32_t homePlacement, const plan::Content &content,
+                          bool toDevice) {
+  const plan::Extent &home = *homeOf(plan_.placements[homePlacement], content.buffer, content.bufferOffset);
   plan::Step step;
   step.kind = plan::StepKind::Copy;
-  step.lane = plan::Lane::H2D;
+  step.lane = toDevice ? plan::Lane::H2D : plan::Lane::D2H;
   step.part = plan::Part::Movement;
   step.layer = plan_.buffers[content.buffer].layer;
   step.resizable = plan_.buffers[content.buffer].kind == plan::BufferKind::Kv;
   step.firstOperand = static_cast<uint32_t>(schedule.operands.size());
   step.operandCount = 2;
   step.linkBytes = step.deviceBytes = content.bytes;
-  schedule.operands.push_back({content.buffer, plan::Space::Host, plan::Access::Read, plan::Arg::Source,
-                               content.bufferOffset, content.bytes,
-                               home.address + (content.bufferOffset - home.bufferOffset)});
-  schedule.operands.push_back({content.buffer, plan::Space::Device, plan::Access::Write, plan::Arg::Destination,
-                               content.bufferOffset, content.bytes, content.address});
+  plan::Operand host{content.buffer,
+                     plan::Space::Host,
+                     plan::Access::Read,
+                     plan::Arg::Source,
+                     content.bufferOffset,
+                     content.bytes,
+                     home.address + (content.bufferOffset - home.bufferOffset)};
+  plan::Operand device{content.buffer,       plan::Space::Device, plan::Access::Write, plan::Arg::Destination,
+                       content.bufferOffset, content.bytes,       content.address};
+  if (!toDevice) {
+    std::swap(host.access, device.access);
+    std::swap(host.arg, device.arg);
+  }
+  schedule.operands.push_back(toDevice ? host : device);
+  schedule.operands.push_back(toDevice ? device : host);
   schedule.steps.push_back(step);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "runtime/sim/Simulator.h"
 
@@ -19,8 +20,9 @@ public:
     for (size_t to = 0; to < schedules; ++to) {
       const uint32_t entry = plan_.schedules[to].entryState;
       std::vector<uint32_t> exits{0};
-      for (size_t from = 0; from < schedules; ++from)
-        if (plan_.schedules[from].placement == plan_.schedules[to].placement)
+      // Into a cycle, out of one and between two lead ways by the empty state: there are many, and few are gone.
+      for (size_t from = 0; from < schedules && plan_.schedules[to].period == 1; ++from)
+        if (plan_.schedules[from].placement == plan_.schedules[to].placement && plan_.schedules[from].period == 1)
           exits.push_back(plan_.schedules[from].exitState);
       for (uint32_t exit : exits) {
         const bool known =
@@ -30,6 +32,18 @@ public:
           add(exit, entry, emitter_.addTransition(exit, entry));
       }
     }
+  }
+
+  // What homes are behind of is written back before anything else is there.
+  void flushes() {
+    std::set<uint32_t> dirty;
+    for (const plan::Schedule &schedule : plan_.schedules)
+      if (isDirty(plan_.states[schedule.exitState]))
+        dirty.insert(schedule.exitState);
+    for (const uint32_t state : dirty)
+      if (std::none_of(plan_.transitions.begin(), plan_.transitions.end(),
+                       [&](const plan::Transition &t) { return t.fromState == state && t.toState == 0; }))
+        add(state, 0, emitter_.addTransition(state, 0));
   }
 
   void betweenPlacements() {
@@ -73,6 +87,7 @@ private:
 void addTransitions(PlanEmitter &emitter, Prices &prices, plan::Plan &plan) {
   TransitionPlanner planner(emitter, prices, plan);
   planner.withinPlacements();
+  planner.flushes();
   planner.betweenPlacements();
 }
 

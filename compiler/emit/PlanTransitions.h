@@ -2,7 +2,8 @@
 //
 // The transitions of a plan: what is copied where the device's state is not the one that a variant enters with.
 //
-//   within a placement   from the empty state, and from each schedule's exit, to each entry that it does not contain
+//   within a placement   from the empty state, and from each schedule's exit, to each entry that it does not contain;
+//                        of cycles only from the empty state. From what is dirty to the empty state: written back
 //   between placements   what the one has at home on the device and the other has not, copied to its home; slots are
 //                        left empty. What the other offloads is dropped, which costs nothing, so no transition is made
 //                        where nothing is to be copied. For all pairs of up to kAllPairs placements; of more, in the

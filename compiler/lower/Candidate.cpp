@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/Explain.h"
+#include "passes/algorithms/RotatePlaces.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {
 
@@ -41,9 +43,9 @@ std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
     return "offload nothing";
   const Away away = awayOf(candidate.residency, spec);
   const std::optional<int64_t> tails = candidate.residency.firstKvBlockAway();
-  const std::string caches = !tails        ? ""
-                             : *tails == 0 ? "all KV blocks"
-                                           : absl::StrCat("KV blocks from ", *tails, " on");
+  std::string caches = !tails ? "" : *tails == 0 ? "all KV blocks" : absl::StrCat("KV blocks from ", *tails, " on");
+  if (candidate.residency.rotates())
+    absl::StrAppend(&caches, " in ", candidate.residency.kvPlaces, " places");
   if (tails && away.units == 0 && !away.embedding)
     return caches;
   std::string text;
@@ -99,6 +101,10 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
       return refuse("caches are split in all ", spec.layers, " layers or in none, at a block from 0 on, got ", layers,
                     " layers and block ", *block);
   }
+  if (residency.rotates())
+    if (const uint64_t period = algorithms::rotationPeriod(spec.layers, residency.kvPlaces); period > plan::kMostPhases)
+      return refuse(residency.kvPlaces, " places take a cycle of ", period, " iterations, a plan has at most ",
+                    plan::kMostPhases);
   const int32_t end = spec.tiedEmbeddings ? layout.headUnit() : layout.headUnit() + 1;
   uint64_t largest = 0; // of what is moved: a table that is not tied is read where it is
   int32_t before = -1;

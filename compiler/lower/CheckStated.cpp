@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/lower/CheckStated.h"
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "passes/algorithms/RotatePlaces.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {
 namespace {
@@ -12,6 +19,26 @@ absl::Status refuse(absl::string_view key, const absl::AlphaNum &value, const st
   return absl::InvalidArgumentError(absl::StrCat(key, " = ", value, ": expected ", expected));
 }
 std::string quoted(std::string_view text) { return absl::StrCat("\"", std::string(text), "\""); }
+
+// Places that tails rotate through: as many schedules a class as the cycle is long.
+absl::Status checkKvPlaces(int64_t places, const model::ModelSpec &model) {
+  if (places < model::kLeastKvPlaces || places >= model.layers)
+    return refuse("policy.kv_places", places,
+                  absl::StrCat("at least 2, and less than the ", model.layers, " layers of ", model.name,
+                               places >= model.layers ? ": else nothing would move" : ""));
+  const uint64_t period = algorithms::rotationPeriod(model.layers, places);
+  if (period <= plan::kMostPhases)
+    return absl::OkStatus();
+  const algorithms::NearestPlaces nearest = algorithms::nearestPlaces(model.layers, places, plan::kMostPhases);
+  std::vector<std::string> would; // two places always do
+  for (const std::optional<int64_t> other : {nearest.below, nearest.above})
+    if (other)
+      would.push_back(absl::StrCat(*other, " (a cycle of ", algorithms::rotationPeriod(model.layers, *other), ")"));
+  return refuse("policy.kv_places", places,
+                absl::StrCat(absl::StrJoin(would, " or "), ": the ", model.layers, " layers of ", model.name, " in ",
+                             places, " places take a cycle of ", period, " iterations, a plan has at most ",
+                             plan::kMostPhases));
+}
 
 } // namespace
 
@@ -30,6 +57,9 @@ absl::Status checkStated(const model::Policy &policy, const model::ModelSpec &mo
                   absl::StrCat("0 to ", model.layers, ", the number of layers of ", model.name));
   if (policy.slots && (*policy.slots < 1 || *policy.slots > model.layers + 1))
     return refuse("policy.slots", *policy.slots, absl::StrCat("1 to ", model.layers + 1));
+  if (policy.kvPlaces)
+    if (absl::Status status = checkKvPlaces(*policy.kvPlaces, model); !status.ok())
+      return status;
   if (policy.none && (policy.offloadEmbedding == model::AutoOnOff::On || policy.offloadHead == model::AutoOnOff::On))
     return refuse("policy.interval", quoted("none"), "no offload_embedding or offload_head of \"on\" beside it");
   // The token table and the head's matrix are one operand there.

@@ -2,6 +2,7 @@
 #include "compiler/lower/Explain.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -85,6 +86,33 @@ std::string explainSplit(const plan::Plan &plan) {
   if (most != plan.placements.begin())
     absl::StrAppend(&text, "; ", blocksOf(*most), " where weights leave the most to them ('", most->name, "')");
   return text;
+}
+
+std::string explainCycle(const plan::Plan &plan) {
+  // The largest decode bucket of the first placement, phase by phase.
+  std::vector<const plan::Variant *> phases;
+  for (const plan::Variant &variant : plan.variants) {
+    const plan::Schedule &schedule = plan.schedules[variant.schedule];
+    const bool rotates = schedule.period > 1 || (plan.policy.kvPlaces && schedule.kvBlocks == 0);
+    if (variant.placement != 0 || !rotates || schedule.iterationClass != plan::IterationClass::Decode)
+      continue;
+    if (schedule.phase == 0)
+      phases.clear();
+    phases.push_back(&variant);
+  }
+  if (phases.empty())
+    return "";
+  uint64_t slowest = 0, sum = 0, bytes = 0;
+  for (const plan::Variant *variant : phases) {
+    slowest = std::max(slowest, variant->predictedNs);
+    sum += variant->predictedNs;
+    bytes += plan::linkBytes(plan.schedules[variant->schedule]).h2d;
+  }
+  return absl::StrCat(
+      "Tails of ", plan.model->layers, " layers rotate through ",
+      plan.policy.kvPlaces ? absl::StrCat(*plan.policy.kvPlaces, " places") : "places", ", a cycle of ", phases.size(),
+      phases.size() == 1 ? " iteration: " : " iterations: ", bytesText(bytes / phases.size()),
+      " brought an iteration in the mean, ", msText(sum / phases.size()), ", the slowest ", msText(slowest));
 }
 
 std::string explainKvHostExhausted(uint64_t kvHostMemory, uint64_t needed) {

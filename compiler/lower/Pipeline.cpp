@@ -75,6 +75,8 @@ absl::Status decideCut(ir::IterationOp iteration, const PipelineOptions &options
     ASSIGN_OR_RETURN(planned, options.planCut(iteration));
     cut = planned;
   }
+  if (residency.rotates()) // what follows in a cycle may be of either class
+    wrap.decode = wrap.mixed = cut;
   if (!decode && wrap.oneCut && wrap.decode &&
       std::tie(cut->units, cut->bytes) < std::tie(wrap.decode->units, wrap.decode->bytes))
     cut = wrap.decode;
@@ -121,8 +123,11 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   // movement: how they get to the device and when they give their range up. Only waits in program order are inserted:
   // right one step after another, whatever lanes there will be.
   RETURN_IF_ERROR(decideCut(iteration, options, residency));
+  const bool rotates = residency.rotates() && iteration.getKvBlocks() == 0;
   RETURN_IF_ERROR(
-      runner.run(iteration, "movement", passes::createInsertMovement({residency}), verify(ir::Phase::Movement)));
+      runner.run(iteration, "movement",
+                 rotates ? passes::createInsertRotation({residency}) : passes::createInsertMovement({residency}),
+                 verify(ir::Phase::Movement)));
   close(ir::Phase::Movement);
 
   // lanes: what runs beside what
@@ -145,6 +150,8 @@ absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options)
   algorithms::Residency residency = options.residency, withoutTails = options.residency;
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
     RETURN_IF_ERROR(schedule(iteration, options, iteration.getKvBlocks() == 0 ? residency : withoutTails, runner));
+  // Schedules that follow each other in a cycle fit each other.
+  RETURN_IF_ERROR(runner.run(module, "lanes", passes::createVerifyCycles()));
 
   // offsets: where everything lies. The host slab serves all placements of a plan, so the plan says where a unit lies
   // in it; none where only sizes are asked for.

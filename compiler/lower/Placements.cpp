@@ -104,6 +104,8 @@ uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const 
     return 0;
   const std::vector<uint64_t> tails(static_cast<size_t>(spec_.layers),
                                     model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_));
+  if (residency.rotates())
+    return static_cast<uint64_t>(residency.kvPlaces) * tails.front();
   uint64_t bytes = 0;
   for (const uint64_t slot : algorithms::assignSlotsInCircle(tails, residency.slotsOfTails()).slotBytes)
     bytes += slot;

@@ -49,6 +49,8 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
   algorithms::CutProblem &problem = wrap.problem;
   for (size_t i = 0; i < movables->moved.size(); ++i) {
     const passes::MovedBuffer &moved = movables->moved[i];
+    if (moved.resizable && residency.rotates())
+      continue; // rotates by itself; the cut is of weights
     problem.units.push_back(
         {moved.bytes, moved.firstUse, times.freeAfter[i], times.tailFreeAfter[i], /*divides=*/!moved.resizable});
     if (moved.writtenBack) {
@@ -103,6 +105,8 @@ absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const 
   const absl::StatusOr<WrapAround> wrap = wrapAroundOf(iteration, buckets, residency, prices);
   if (!wrap.ok())
     return wrap.status();
+  if (wrap->problem.units.empty())
+    return algorithms::Cut();
   return algorithms::planCut(wrap->problem);
 }
 

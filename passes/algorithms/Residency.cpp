@@ -106,6 +106,34 @@ std::string startText(const Start &start) {
   return "";
 }
 
+// Of tails that rotate through fewer places than there are of them.
+std::string contradictionInPlaces(const Residency &residency) {
+  const auto tails = std::count_if(residency.away.begin(), residency.away.end(),
+                                   [](const Extent &extent) { return extent.of.kind == MovableKind::Kv; });
+  if (residency.kvSlots != 0)
+    return "has either slots or places for tails of caches, got " + std::to_string(residency.kvSlots) + " slots and " +
+           std::to_string(residency.kvPlaces) + " places";
+  if (residency.kvPlaces < 2)
+    return "needs at least two places for tails of caches, one is filled while the other is in use, got " +
+           std::to_string(residency.kvPlaces);
+  if (residency.kvPlaces >= tails)
+    return "needs fewer places than the " + std::to_string(tails) + " tails of caches that rotate through them, got " +
+           std::to_string(residency.kvPlaces) + ": nothing would move";
+  const bool decodeAll = residency.decodeWriteBack == WriteBack::All,
+             mixedAll = residency.mixedWriteBack == WriteBack::All;
+  if (decodeAll != mixedAll)
+    return "writes tails that rotate back as they are given up (all) in iterations of both classes or of none, got "
+           "decode-write-back=" +
+           std::string(kWriteBacks[static_cast<size_t>(residency.decodeWriteBack.value_or(WriteBack::Mirror))]) +
+           " and mixed-write-back=" +
+           std::string(kWriteBacks[static_cast<size_t>(residency.mixedWriteBack.value_or(WriteBack::Mirror))]);
+  const std::optional<Cut> &decode = residency.wrap.decode, &mixed = residency.wrap.mixed;
+  if (decode && mixed && (decode->units != mixed->units || decode->bytes != mixed->bytes))
+    return "is cut alike in all iterations of a cycle, got decode-cut=" + cutText(*decode) +
+           " and mixed-cut=" + cutText(*mixed);
+  return "";
+}
+
 } // namespace
 
 bool Residency::isAway(Movable movable) const {
@@ -171,8 +199,8 @@ void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
 
 bool Residency::operator==(const Residency &other) const {
   return start == other.start && slots == other.slots && ringBytes == other.ringBytes && kvSlots == other.kvSlots &&
-         decodeWriteBack == other.decodeWriteBack && mixedWriteBack == other.mixedWriteBack && wrap == other.wrap &&
-         away == other.away;
+         kvPlaces == other.kvPlaces && decodeWriteBack == other.decodeWriteBack &&
+         mixedWriteBack == other.mixedWriteBack && wrap == other.wrap && away == other.away;
 }
 
 std::string toText(const Residency &residency) {
@@ -192,6 +220,8 @@ std::string toText(const Residency &residency) {
     add("ring", std::to_string(residency.ringBytes));
   if (residency.kvSlots != 0)
     add("kv-slots", std::to_string(residency.kvSlots));
+  if (residency.kvPlaces != 0)
+    add("kv-places", std::to_string(residency.kvPlaces));
   for (const auto &[key, writeBack] : {std::pair("decode-write-back", residency.decodeWriteBack),
                                        std::pair("mixed-write-back", residency.mixedWriteBack)})
     if (writeBack)
@@ -235,6 +265,8 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
       good = parseNumber(value, residency.ringBytes);
     else if (key == "kv-slots")
       good = parseNumber(value, residency.kvSlots);
+    else if (key == "kv-places")
+      good = parseNumber(value, residency.kvPlaces);
     else if (key == "decode-write-back")
       good = parseWriteBack(value, residency.decodeWriteBack);
     else if (key == "mixed-write-back")
@@ -252,8 +284,9 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
     if (!good) {
       error = "has '" + std::string(entry) +
               "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
-              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N, decode-write-back= or "
-              "mixed-write-back=mirror, all or dirty, decode-cut= or mixed-cut=N or N+BYTES, wrap, one-cut";
+              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, "
+              "decode-write-back= or mixed-write-back=mirror, all or dirty, decode-cut= or mixed-cut=N or N+BYTES, "
+              "wrap, one-cut";
       return std::nullopt;
     }
   }
@@ -273,6 +306,9 @@ std::string contradictionIn(const Residency &residency) {
       if (extent.of.kind == MovableKind::Kv && static_cast<int64_t>(extent.begin) != *block)
         return "splits all caches at one block, got " + std::to_string(*block) + " and " + std::to_string(extent.begin);
   }
+  if (residency.kvPlaces != 0)
+    if (std::string wrong = contradictionInPlaces(residency); !wrong.empty())
+      return wrong;
   if (residency.slots < 0)
     return "needs a number of slots that is not negative, got " + std::to_string(residency.slots);
   const bool eager = residency.start.rule == StartRule::Eager;

@@ -33,6 +33,8 @@
 //   slots=2 | ring=65536         bytes; neither: as many slots as the start asks for
 //   kv-slots=3                   slots for tails of caches, apart from the others; without: two, or three where a class
 //                                writes them back
+//   kv-places=5                  or places for fewer tails than there are, which stay there over iterations as long as
+//                                may be (RotatePlaces.h)
 //   decode-write-back=mirror | all | dirty, mixed-write-back=...
 //                                how the rows that an iteration appends to a tail get home; without: mirror
 //   decode-cut=1+400 mixed-cut=2 whole movables, and bytes of the one after them; by the class of the iteration
@@ -116,6 +118,7 @@ struct Residency {
   int64_t slots = 0;      // item-sized; 0: what the start asks for, or a ring
   uint64_t ringBytes = 0; // above 0: one ring of at most so many bytes instead of slots; rule eager
   int64_t kvSlots = 0;    // of the tails of caches, a slot each; 0: slotsOfTails() knows
+  int64_t kvPlaces = 0;   // above 0: so many slots for tails of caches, which rotate through them
   // By class of the iteration; unset: Mirror. Who compiles a plan decides what is unset.
   std::optional<WriteBack> decodeWriteBack, mixedWriteBack;
   Wrap wrap;
@@ -131,9 +134,11 @@ struct Residency {
   void setNoKvAway();
   bool writesBack() const; // tails, in some class
   int64_t slotsOfTails() const;
+  // Whether iterations differ by what is where: places rotate.
+  bool rotates() const { return kvPlaces > 0 && firstKvBlockAway().has_value(); }
   // Whether anything is there on entry, or may be once cuts are planned.
   bool wrapsAround() const {
-    return !away.empty() && (wrap.around || (start.rule == StartRule::Ahead && start.items > 0));
+    return !away.empty() && (wrap.around || rotates() || (start.rule == StartRule::Ahead && start.items > 0));
   }
   bool operator==(const Residency &other) const;
 };

@@ -40,9 +40,7 @@ public:
   }
   absl::Status drain() override;
   absl::Status reserveSwap(uint64_t bytes) override;
-  absl::Span<std::byte> swapMemory() override {
-    return o_ == nullptr ? absl::Span<std::byte>() : o_->beside.memory();
-  }
+  absl::Span<std::byte> swapMemory() override { return o_ == nullptr ? absl::Span<std::byte>() : o_->beside.memory(); }
   absl::StatusOr<uint64_t> copyBeside(absl::Span<const core::BlockCopy> copies) override;
   absl::StatusOr<bool> copied(uint64_t ticket) override;
   absl::Status awaitCopied(uint64_t ticket) override;

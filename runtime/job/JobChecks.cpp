@@ -89,6 +89,9 @@ void checkPolicy(Contradictions &check, const Policy &policy) {
   }
   if (policy.slots)
     check.require(*policy.slots >= 1, "policy.slots", *policy.slots, "at least 1");
+  if (policy.kvPlaces)
+    check.require(*policy.kvPlaces >= kLeastKvPlaces, "policy.kv_places", *policy.kvPlaces,
+                  "at least 2: one is filled while the other is in use");
 }
 
 // What is beyond the model.
@@ -100,6 +103,9 @@ void checkModel(Contradictions &check, const Job &job, const ModelSpec &spec) {
   if (policy.offloadLayers)
     check.require(*policy.offloadLayers <= spec.layers, "policy.offload_layers", *policy.offloadLayers,
                   cat("at most the ", spec.layers, " layers of ", spec.name));
+  if (policy.kvPlaces)
+    check.require(*policy.kvPlaces < spec.layers, "policy.kv_places", *policy.kvPlaces,
+                  cat("less than the ", spec.layers, " layers of ", spec.name, ": else nothing would move"));
   const std::string longest = cat("at most the ", spec.maxPositions, " positions of ", spec.name);
   if (job.goal.context)
     check.require(*job.goal.context <= spec.maxPositions, "goal.context", *job.goal.context, longest);

@@ -10,7 +10,7 @@
 //              block_tokens = 16  elastic_kv = "auto" | true | false  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5
 //              instances = "together" | "apart"  bus_devices = 2  record = "record.toml"
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
-//              kv_write_back = "auto" | "mirror" | "all" | "dirty"
+//              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6
 //              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
@@ -77,6 +77,7 @@ struct Goal {
 
 inline constexpr int64_t kMaxBusDevices = 64;
 inline constexpr int64_t kMaxPlacements = 64;
+inline constexpr int64_t kLeastKvPlaces = 2; // one is filled while the other is in use
 inline constexpr double kMaxSloFactor = 1e6;
 
 // How a placement is chosen. Which policies there are, and what each can be asked for, the compiler knows
@@ -94,6 +95,9 @@ struct Policy {
   // what the choice asks for, at most kDefaultPlacements.
   std::optional<int64_t> placements;
   KvWriteBack kvWriteBack = KvWriteBack::Auto;
+  // Above 0: caches' tails rotate through so many places, fewer than there are layers, and stay there over iterations
+  // as long as may be.
+  std::optional<int64_t> kvPlaces;
   bool startRuleStated = false; // by a job file or a flag; plans do not keep it
 
   bool statesPlacement() const { return none || interval || offloadLayers; }

@@ -101,6 +101,7 @@ absl::Status readPolicy(TomlReader &table, Policy &policy) {
   lay(parseChoice(table, "offload_embedding"), policy.offloadEmbedding);
   lay(parseChoice(table, "offload_head"), policy.offloadHead);
   lay(table.integer("placements", 1, kMaxPlacements), policy.placements);
+  lay(table.integer("kv_places", kLeastKvPlaces, kMaxLayers), policy.kvPlaces);
   return table.finish();
 }
 

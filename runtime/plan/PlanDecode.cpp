@@ -213,6 +213,7 @@ model::Policy Decoder::policy(const fb::Policy &p) {
   out.offloadHead = enumerator<model::AutoOnOff>(p.offload_head(), "policy.offload_head");
   out.placements = optional(p.placements());
   out.kvWriteBack = enumerator<model::KvWriteBack>(p.kv_write_back(), "policy.kv_write_back");
+  out.kvPlaces = optional(p.kv_places());
   return out;
 }
 

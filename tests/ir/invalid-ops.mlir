@@ -598,3 +598,15 @@ headrace.iteration @attention_over_three decode phase(homes) limits(8, 8, 2048) 
 // expected-error@+1 {{may use -1 KV blocks}}
 headrace.iteration @fewer_than_no_blocks decode phase(model) limits(8, 8, 2048) kv(-1) {
 }
+
+// -----
+
+// expected-error@+1 {{is number 3 of a cycle of 3: numbers go from 0 to one less than there are}}
+headrace.iteration @beyond_the_cycle decode phase(model) limits(8, 8, 2048) cycle(3 of 3) {
+}
+
+// -----
+
+// expected-error@+1 {{is a transition, of which there are no cycles}}
+headrace.iteration @a_cycle_of_transitions transition phase(model) limits(0, 0, 0) cycle(0 of 2) {
+}

@@ -158,6 +158,10 @@ CLI::App *addTimeline(CLI::App &app, TimelineOptions &options) {
   addInteger<uint32_t>(
       *command, "--variant", options.variant,
       "which of the plan's variants (default: the one that was measured, else the first that may use any KV block)", 0);
+  addInteger<uint32_t>(
+      *command, "--phase", options.phase,
+      "which iteration of the variant's cycle, where tails of KV rotate through places (default: the variant's own)",
+      0);
   addChoice<TimelineFormat>(
       *command, "--format", options.format, "text, json (Chrome's trace events, for Perfetto) or svg",
       {{"text", TimelineFormat::Text}, {"json", TimelineFormat::Json}, {"svg", TimelineFormat::Svg}});

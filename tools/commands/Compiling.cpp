@@ -109,6 +109,7 @@ void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
     words.add("--kv-device-memory", model::bytesText(kv.device));
   if (plan.goal.kvHostMemory)
     words.add("--kv-host-memory", model::bytesText(*plan.goal.kvHostMemory));
+  words.addIf("--kv-places", plan.policy.kvPlaces);
 }
 
 // `stated`: flags say the placement outright; else the same inputs lead to the same choice.

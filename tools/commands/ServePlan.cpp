@@ -70,7 +70,7 @@ uint64_t hostBytes(const plan::Plan &plan) {
 // A KV cache of all that every seat may take, or where that does not fit beside the weights of what does: so vLLM has
 // it, too. Nothing is offloaded for it that one request's does not take.
 absl::StatusOr<plan::Plan> compileWithKv(model::Job job) {
-  if (job.goal.kvTokens || job.goal.kvDeviceMemory)
+  if (job.goal.kvTokens || job.goal.kvDeviceMemory || job.policy.kvPlaces)
     return compileJob(job);
   const int64_t block = std::max<int64_t>(job.goal.blockTokens, 1);
   const int64_t sequence = (*job.goal.context + block - 1) / block * block;
@@ -123,7 +123,8 @@ int64_t ServePlan::mostContext() const {
 }
 
 bool ServePlan::choosesKv() const {
-  return !plan_ && !assembled_->job.goal.kvTokens && !assembled_->job.goal.kvDeviceMemory;
+  return !plan_ && !assembled_->job.goal.kvTokens && !assembled_->job.goal.kvDeviceMemory &&
+         !assembled_->job.policy.kvPlaces;
 }
 
 absl::Status ServePlan::fit(const BenchServeOptions &options, const ServeTraffic &traffic) {

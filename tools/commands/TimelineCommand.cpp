@@ -23,6 +23,18 @@ uint32_t firstVariant(const plan::Plan &plan) {
   return at == plan.variants.end() ? 0 : static_cast<uint32_t>(at - plan.variants.begin());
 }
 
+// The variant of the same bucket that is number `phase` of its cycle.
+absl::StatusOr<uint32_t> ofPhase(const plan::Plan &plan, uint32_t variant, uint32_t phase) {
+  const plan::Variant &of = plan.variants[variant];
+  const plan::Schedule &schedule = plan.schedules[of.schedule];
+  if (phase >= schedule.period)
+    return badNumber("--phase", phase,
+                     schedule.period == 1 ? model::cat("none, variant ", variant, " is of no cycle")
+                                          : model::cat("one of the ", schedule.period, " phases of variant ", variant,
+                                                       "'s cycle, from 0"));
+  return variant - schedule.phase + phase; // which stand one behind the other
+}
+
 } // namespace
 
 absl::Status timelineCommand(const TimelineOptions &options) {
@@ -50,10 +62,17 @@ absl::Status timelineCommand(const TimelineOptions &options) {
     measured = *std::move(trace);
   }
   // The variant that was measured, unless one is named.
-  const uint32_t variant = options.variant.value_or(options.measured.empty() ? firstVariant(*plan) : measured.variant);
+  uint32_t variant = options.variant.value_or(options.measured.empty() ? firstVariant(*plan) : measured.variant);
   if (variant >= plan->variants.size())
     return badNumber("--variant", variant,
                      model::cat("one of the ", plan->variants.size(), " variants of ", options.plan, ", from 0"));
+  if (options.phase) {
+    ASSIGN_OR_RETURN(of, ofPhase(*plan, variant, *options.phase));
+    if (!options.measured.empty() && of != measured.variant)
+      return absl::InvalidArgumentError(model::cat(options.measured, ": measured on variant ", measured.variant,
+                                                   ": expected no --phase, or its own"));
+    variant = of;
+  }
   const Chart chart = makeChart(*plan, variant, options.measured.empty() ? nullptr : &measured);
   const int columns = terminalWidth();
   const std::string drawn = options.format == TimelineFormat::Json ? timelineJson(chart)

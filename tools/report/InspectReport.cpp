@@ -123,6 +123,28 @@ std::string kvRowsText(const plan::Plan &plan, uint32_t placement) {
   return absl::StrJoin(parts, "; ");
 }
 
+std::string kvCycleText(const plan::Plan &plan, uint32_t placement) {
+  std::vector<plan::LinkBytes> phases;
+  for (const plan::Schedule &schedule : plan.schedules)
+    if (schedule.placement == placement && schedule.iterationClass == plan::IterationClass::Decode &&
+        schedule.period > 1)
+      phases.push_back(plan::linkBytes(schedule));
+  if (phases.empty())
+    return "";
+  const auto text = [&](uint64_t plan::LinkBytes::*direction) {
+    uint64_t sum = 0, least = phases.front().*direction, most = 0;
+    for (const plan::LinkBytes &phase : phases) {
+      sum += phase.*direction;
+      least = std::min(least, phase.*direction);
+      most = std::max(most, phase.*direction);
+    }
+    return absl::StrFormat("%s in the mean (%s to %s)", formatBytes(sum / phases.size()), formatBytes(least),
+                           formatBytes(most));
+  };
+  return absl::StrFormat("of %d iterations; decode moves up to %s h2d, %s d2h", phases.size(),
+                         text(&plan::LinkBytes::h2d), text(&plan::LinkBytes::d2h));
+}
+
 std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
   std::vector<VariantReport> reports;
   for (uint32_t i = 0; i < plan.variants.size(); ++i) {
@@ -136,6 +158,8 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
     r.placement = placement.name;
     if (plan.schedules[variant.schedule].kvBlocks > 0)
       r.placement += ", no tails"; // with nothing of them in use
+    if (const plan::Schedule &schedule = plan.schedules[variant.schedule]; schedule.period > 1)
+      r.placement += model::cat(", phase ", schedule.phase, " of ", schedule.period);
     r.interval = intervalOf(placement);
     r.offloadedLayers = placement.offloadedLayers;
     r.deviceBytes = plan::deviceBytes(plan, variant.schedule);
@@ -178,6 +202,8 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
       const std::string of = plan.placements.size() > 1 ? plan.placements[p].name + ": " : "";
       line("KV homes", of + homes);
       line("KV rows", of + kvRowsText(plan, p));
+      if (const std::string cycle = kvCycleText(plan, p); !cycle.empty())
+        line("KV cycle", of + cycle);
     }
   const bool alike = std::all_of(plan.placements.begin(), plan.placements.end(),
                                  [&](const plan::Placement &p) { return p.kvBlocks == plan.kvBlocks; });
@@ -299,7 +325,9 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                           {"sequences", r.sequences},
                           {"context", r.context},
                           {"placement", placement.name},
-                          {"kv_blocks", plan::kvBlocksOf(plan, plan.schedules[plan.variants[r.index].schedule])}}},
+                          {"kv_blocks", plan::kvBlocksOf(plan, plan.schedules[plan.variants[r.index].schedule])},
+                          {"phase", plan.schedules[plan.variants[r.index].schedule].phase},
+                          {"period", plan.schedules[plan.variants[r.index].schedule].period}}},
                         {"interval", intervalJson(placement)},
                         {"offloaded_layers", r.offloadedLayers},
                         {"device_bytes", deviceJson(r.deviceBytes)},

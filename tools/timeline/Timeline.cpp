@@ -119,6 +119,7 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
   chart.subtitle =
       model::cat("variant ", index, ": ", variant.newTokens, " new tokens, ", variant.sequences, " sequences, context ",
                  variant.context, schedule.kvBlocks > 0 ? ", no tails" : "",
+                 schedule.period > 1 ? model::cat(", phase ", schedule.phase, " of ", schedule.period) : std::string(),
                  "; offloaded: ", describePlacement(plan, placement), ", start rule ", plan::startText(placement));
   const core::InUse inUse = measured == nullptr ? core::InUse{} : measured->inUse;
   if (measured != nullptr && copiesWhatIsInUse(schedule) && inUse.kvBlocks < placement.kvBlocks)

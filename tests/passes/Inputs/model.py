@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints a decoder-only model in the model phase, with round sizes.
 
-    model.py [--layers N] [--tied] [--relu] [--iterations decode,mixed]
+    model.py [--layers N] [--tied] [--relu] [--iterations decode,mixed] [--cycle PERIOD]
 
 Sizes in bytes, all multiples of 256 (alignment):
     units        qkv 4096 = norm 256 + matrix 3840, out 2048, up 8192 = norm 256 + matrix 7936, down 4096,
@@ -14,7 +14,7 @@ UNITS = {"qkv": 4096, "out": 2048, "up": 8192, "down": 4096}
 META, IDS, KV, EMBEDDING, HEAD = "<1024, bytes>", "<256, bytes>", "<8192, bf16>", 16384, 16384
 
 
-def iteration(kind, options):
+def iteration(kind, phase, options):
     scale = 1 if kind == "decode" else 2
     tied, gated = options.tied, not options.relu
     x, qkv, up, act, logits = (f"<{n * scale}, f32>" for n in (1024, 3072, 4096, 2048 if gated else 4096, 4096))
@@ -75,7 +75,8 @@ def iteration(kind, options):
     emit(f"headrace.publish sampled(%meta) %no {h}> : {META}, {IDS}")
 
     tokens = 8 * scale if kind == "mixed" else 8
-    header = f"headrace.iteration @{kind} {kind} phase(model) limits({tokens}, 8, 2048) {{"
+    name, cycle = (kind, "") if options.cycle == 1 else (f"{kind}_{phase}", f" cycle({phase} of {options.cycle})")
+    header = f"headrace.iteration @{name} {kind} phase(model) limits({tokens}, 8, 2048){cycle} {{"
     return "\n".join([header, *lines, "}"])
 
 
@@ -85,8 +86,10 @@ def model(arguments=None):
     parser.add_argument("--tied", action="store_true", help="the head's matrix is the embedding")
     parser.add_argument("--relu", action="store_true", help="no gate: the activation is up's epilogue")
     parser.add_argument("--iterations", default="decode", help="decode, mixed, or both with a comma")
+    parser.add_argument("--cycle", type=int, default=1, help="of each iteration so many that follow each other")
     options = parser.parse_args(arguments)
-    return "\n".join(iteration(kind, options) for kind in options.iterations.split(",")) + "\n"
+    return "\n".join(iteration(kind, phase, options)
+                     for kind in options.iterations.split(",") for phase in range(options.cycle)) + "\n"
 
 
 if __name__ == "__main__":

@@ -82,9 +82,31 @@ def ring_cases():
             pipeline(rule, away, 0 if ring else generator.randint(2, 3), *wrap, ring)
 
 
+def rotation_cases():
+    """Tails of caches in fewer places than layers: whole cycles of both classes, every way to write back, weights away
+    as well, from block 0 and from a later one on."""
+    generator = random.Random(9)
+    cycles = ((3, 2, 2), (4, 2, 1), (4, 3, 1), (5, 3, 9), (5, 4, 12), (6, 5, 4), (8, 5, 1), (8, 6, 3))
+    for (count, places, period), back in itertools.product(cycles, ("mirror", "all", "dirty", "both")):
+        decode, mixed = ("dirty", "mirror") if back == "both" else (back, back)
+        resident = generator.choice((0, 1, 2))
+        text = f"kv=0-{count - 1}@{resident} kv-places={places} decode-write-back={decode} mixed-write-back={mixed}"
+        if generator.random() < 0.6:
+            units = sorted(generator.sample(range(1, 4 * count + 1), generator.randint(1, 4)))
+            text += f" weights={','.join(map(str, units))} slots=2"
+            if generator.random() < 0.5:
+                text += " decode-cut=0+256 mixed-cut=0+256"
+        residency = "residency={" + text + "}"
+        yield ["--layers", str(count), "--iterations", "decode,mixed", "--cycle", str(period)], \
+            [VERIFY, f"-headrace-choose-homes={residency} kv-blocks=4 kv-block-bytes=2048 kv-mirror={resident}", VERIFY,
+             f"-headrace-insert-rotation={residency}", VERIFY, "-headrace-verify-cycles", "-headrace-assign-lanes",
+             "-headrace-insert-waits", "-headrace-elide-waits", VERIFY, "-headrace-place-on-host",
+             "-headrace-place-buffers", VERIFY, "-headrace-verify-cycles"]
+
+
 def main(opt):
     total = refused = 0
-    for arguments, passes in itertools.chain(cases(), ring_cases()):
+    for arguments, passes in itertools.chain(cases(), ring_cases(), rotation_cases()):
         result = run(opt, model.model(arguments), passes)
         if result.returncode:
             sys.exit(f"model.py {' '.join(arguments)} | headrace-opt {' '.join(passes)}\n{result.stderr[:2000]}")

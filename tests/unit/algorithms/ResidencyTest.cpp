@@ -106,6 +106,8 @@ TEST(Residency, AnyOneIsReadBackFromWhatItPrints) {
     if (r.wrap.around && below(2) == 0)
       r.wrap.mixed = Cut{static_cast<size_t>(below(5)), static_cast<uint64_t>(below(1000))};
     r.wrap.oneCut = below(4) == 0;
+    r.kvSlots = below(3);
+    r.kvPlaces = below(3);
     ASSERT_EQ(parsed(toText(r)), r) << toText(r);
   }
 }
@@ -129,6 +131,27 @@ TEST(Residency, SaysWhatContradictsItself) {
             "states no cut under the rule paper: nothing wraps around");
   EXPECT_EQ(contradictionIn(parsed("weights=1 decode-cut=1 start=ahead-1")),
             "states no cut under the rule ahead-1, which says itself what is there on entry");
+}
+
+TEST(Residency, PlacesAreFewerThanWhatRotatesThroughThem) {
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=6")), "");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=2 weights=1 slots=2 decode-cut=1 mixed-cut=1")), "");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 kv-slots=2")),
+            "has either slots or places for tails of caches, got 2 slots and 3 places");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=1")),
+            "needs at least two places for tails of caches, one is filled while the other is in use, got 1");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=7")),
+            "needs fewer places than the 7 tails of caches that rotate through them, got 7: nothing would move");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 weights=1,2 slots=2 decode-cut=1 mixed-cut=1+256")),
+            "is cut alike in all iterations of a cycle, got decode-cut=1 and mixed-cut=1+256");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 decode-write-back=dirty")), "");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 decode-write-back=all mixed-write-back=all")), "");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 mixed-write-back=all")),
+            "writes tails that rotate back as they are given up (all) in iterations of both classes or of none, got "
+            "decode-write-back=mirror and mixed-write-back=all");
+  EXPECT_TRUE(parsed("kv=0-6@3 kv-places=6").rotates());
+  EXPECT_TRUE(parsed("kv=0-6@3 kv-places=6").wrapsAround());
+  EXPECT_FALSE(parsed("kv=0-6@3").rotates());
 }
 
 TEST(Residency, SomethingIsThereOnEntryWhereItWraps) {

@@ -42,6 +42,7 @@ name = "interval"
 interval = 3
 start_rule = "paper"
 slots = 2
+kv_places = 3
 kv_write_back = "dirty"
 offload_embedding = true
 offload_head = "off"
@@ -75,6 +76,7 @@ contexts = [16, 64]
   EXPECT_EQ(job->policy.offloadLayers, std::nullopt);
   EXPECT_EQ(job->policy.startRule, StartRule::Paper);
   EXPECT_EQ(job->policy.slots, 2);
+  EXPECT_EQ(job->policy.kvPlaces, 3);
   EXPECT_EQ(job->policy.offloadEmbedding, AutoOnOff::On);
   EXPECT_EQ(job->policy.kvWriteBack, KvWriteBack::Dirty);
   EXPECT_EQ(job->policy.offloadHead, AutoOnOff::Off);
@@ -152,7 +154,8 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
       "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
       "elastic_kv, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, record, slo_factor, tpot, ttft");
   expectRefused("[policy]\nintervals = 3\n",
-                "2: policy.intervals: unknown key: expected one of interval, kv_write_back, name, offload_embedding, "
+                "2: policy.intervals: unknown key: expected one of interval, kv_places, kv_write_back, name, "
+                "offload_embedding, "
                 "offload_head, offload_layers, placements, slots, start_rule");
   expectRefused("[buckets]\nbatch = [1]\n",
                 "2: buckets.batch: unknown key: expected one of contexts, new_tokens, sequences");
@@ -203,6 +206,7 @@ TEST(JobFile, RefusesBadPolicies) {
   expectRefused("[policy]\nstart_rule = \"lazy\"\n",
                 "2: policy.start_rule = \"lazy\": expected \"paper\" or \"eager\"");
   expectRefused("[policy]\nslots = 0\n", "2: policy.slots = 0: expected an integer from 1 to 65536");
+  expectRefused("[policy]\nkv_places = 1\n", "2: policy.kv_places = 1: expected an integer from 2 to 10000");
   expectRefused("[policy]\noffload_head = \"maybe\"\n", "2: policy.offload_head = \"maybe\": expected auto, on or off");
   expectRefused("[policy]\nkv_write_back = \"never\"\n",
                 "2: policy.kv_write_back = \"never\": expected auto, mirror, all or dirty");
@@ -364,6 +368,10 @@ TEST(ValidateJob, ChecksWhatFlagsHaveChanged) {
   job.policy.slots = 0;
   EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
                  "command line: policy.slots = 0: expected at least 1");
+  job.policy = {};
+  job.policy.kvPlaces = 1;
+  EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,
+                 "command line: policy.kv_places = 1: expected at least 2: one is filled while the other is in use");
   job.policy = {};
   job.goal.batch = 0;
   EXPECT_REFUSED(validate(job, "command line"), absl::StatusCode::kInvalidArgument,

@@ -52,7 +52,7 @@ std::string textOf(const Plan &p) {
   line(out, "goal", p.goal.deviceMemory, p.goal.batch, p.goal.context, p.goal.kvTokens, p.goal.kvDtype,
        p.goal.blockTokens);
   line(out, "policy", p.policy.name, p.policy.none, p.policy.interval, p.policy.offloadLayers, p.policy.startRule,
-       p.policy.slots, p.policy.offloadEmbedding, p.policy.offloadHead, p.policy.kvWriteBack);
+       p.policy.slots, p.policy.offloadEmbedding, p.policy.offloadHead, p.policy.kvWriteBack, p.policy.kvPlaces);
   line(out, "limits", p.activationDtype, p.kvDtype, p.blockTokens, p.kvBlocks, p.metaLayout.maxTokens,
        p.metaLayout.maxSequences, p.metaLayout.maxBlocksPerSequence, p.maxContext);
   line(out, "bytes", p.deviceMemory, p.arenaBytes, p.hostBytes);
