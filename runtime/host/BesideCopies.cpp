@@ -109,6 +109,8 @@ bool BesideEngine::copyChunk() {
 }
 
 bool BesideEngine::ended() {
+  if (copied_ < now_.copy.bytes) // they may have arrived since copyChunk() looked
+    return false;
   if (bus_ == nullptr)
     return true;
   bus_->advance(monotonicNs());

@@ -221,7 +221,8 @@ private:
     No,      // in its blocks
     Out,     // on its way to swap memory: it has its blocks still, and waits
     Swapped, // in swap memory: it has no blocks, and waits
-    In       // on its way back, into new blocks: it has a seat, and no rows yet
+    In,      // on its way back, into new blocks: it has a seat, and no rows yet
+    GivenUp  // the same, but it was preempted again: it waits, and its new blocks go back
   };
   struct Sequence {
     uint64_t id = 0;
@@ -255,7 +256,7 @@ private:
     SequenceView view() const {
       return {prefill, rows, static_cast<int64_t>(blocks.size()), maxNewTokens - read(), away == Away::In};
     }
-    bool moves() const { return away == Away::Out || away == Away::In; }
+    bool moves() const { return away != Away::No && away != Away::Swapped; }
   };
   using Sequences = std::list<Sequence>;
   struct Rows {

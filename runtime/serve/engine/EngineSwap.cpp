@@ -21,7 +21,7 @@ constexpr uint64_t kPortion = uint64_t{16} << 20; // bytes within host memory at
 } // namespace
 
 SwapSpace::Move Engine::moveOf(const Sequence &sequence) const {
-  return {runtime_.placement(), sequence.away == Away::In, sequence.blocks, sequence.swapSlots};
+  return {runtime_.placement(), sequence.away != Away::Out, sequence.blocks, sequence.swapSlots};
 }
 
 bool Engine::onHostLeft(const Sequence &sequence) const {
@@ -36,7 +36,7 @@ bool Engine::swapsOnHost() const {
 int64_t Engine::comingBlocks() const {
   int64_t blocks = 0;
   for (const Sequence *one : moving_)
-    if (one->ended ? !one->keepBlocks : one->away == Away::Out)
+    if (one->away == Away::GivenUp || (one->ended ? !one->keepBlocks : one->away == Away::Out))
       blocks += static_cast<int64_t>(one->blocks.size());
   return blocks;
 }
@@ -44,7 +44,7 @@ int64_t Engine::comingBlocks() const {
 // Whether a sequence that is preempted goes to swap memory. Nothing is in flight.
 absl::StatusOr<bool> Engine::swapOut(Sequence &sequence) {
   if (sequence.away == Away::In) { // what is being brought is there still
-    sequence.away = Away::Out;
+    sequence.away = Away::GivenUp;
     sequence.swapCursor = swap_.hostEnd(moveOf(sequence));
     return true;
   }
@@ -168,13 +168,13 @@ absl::Status Engine::finishSwaps() {
 }
 
 void Engine::finishMove(Sequence &sequence) {
-  if (sequence.away == Away::Out && !sequence.ended) {
+  if (sequence.away == Away::GivenUp || (sequence.away == Away::Out && !sequence.ended)) {
     blocks_.release(sequence.blocks);
     sequence.away = Away::Swapped;
-    return;
+  } else {
+    swap_.giveBack(sequence.swapSlots);
+    sequence.away = Away::No;
   }
-  swap_.giveBack(sequence.swapSlots);
-  sequence.away = Away::No;
   if (sequence.ended)
     settle(sequence);
 }
