@@ -111,13 +111,6 @@ struct EngineEdge {
   Prefill prefill = Prefill::Chunked;
 };
 
-// What becomes of a preempted sequence's blocks.
-enum class Preemption : uint8_t {
-  Recompute, // its tokens are prefilled anew
-  Swap,      // they are kept in swap memory; where that is full, recomputed
-  Auto       // as is cheaper by the plan's prices (SwapPrice.h)
-};
-
 struct EngineOptions {
   int64_t maxNumSeqs = 0;          // with rows in one iteration; 0: the plan's batch
   int64_t maxNumBatchedTokens = 0; // of an iteration with rows of prompts; 0: the largest mixed bucket

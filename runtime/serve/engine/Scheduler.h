@@ -33,6 +33,13 @@ enum class Batching : uint8_t {
   Static, // batch after batch, prompts padded to the longest: all prompts, then decodes until the last ends (FlexGen)
 };
 
+// What becomes of a preempted sequence.
+enum class Preemption : uint8_t {
+  Recompute, // its tokens are prefilled anew
+  Swap,      // what its blocks hold is kept in swap memory; where that is full, recomputed
+  Auto       // as is cheaper by the plan's prices (SwapPrice.h)
+};
+
 struct SchedulerLimits {
   int64_t maxNumSeqs = 1;
   int64_t blockTokens = 1;     // of a KV block
