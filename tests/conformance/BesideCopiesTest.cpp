@@ -124,6 +124,27 @@ TEST_P(BesideCopies, ThoseOfADirectionRunInTheOrderAskedFor) {
   EXPECT_EQ(there[4 * kKiB], std::byte{0});
 }
 
+// However many there are, and though each may arrive while it is looked at.
+TEST_P(BesideCopies, OfAByteEachAllArrive) {
+  open();
+  if (!device_->holdsData())
+    return;
+  ASSERT_TRUE(device_->writeDevice(region_, std::vector<std::byte>(kRegion)).ok());
+  for (uint64_t i = 0; i < kRegion; ++i)
+    device_->swapMemory()[i] = value(i);
+  for (uint64_t n = 0; n < 4000; n += 40) {
+    std::vector<BlockCopy> copies;
+    for (uint64_t i = n; i < n + 40; ++i)
+      copies.push_back(copy(true, 3 * i, 5 * i, 1));
+    ask(copies);
+    launchWhereDataStays();
+  }
+  ASSERT_TRUE(device_->drain().ok());
+  const std::vector<std::byte> there = region();
+  for (uint64_t i = 0; i < 4000; ++i)
+    ASSERT_EQ(there[3 * i], value(5 * i)) << i;
+}
+
 // What is behind launches reads what they have written: the output of an iteration.
 TEST_P(BesideCopies, StartOnceTheLaunchesBeforeHaveEnded) {
   open();

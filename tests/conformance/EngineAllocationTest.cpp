@@ -13,7 +13,7 @@
 namespace headrace::serve {
 namespace {
 
-class EngineAllocations : public testing::TestWithParam<std::tuple<bool, Batching>> {};
+class EngineAllocations : public testing::TestWithParam<std::tuple<bool, Batching, Preemption>> {};
 
 // 60 requests of 2 to 11 tokens, 15 new ones each, in 3 seats and 9 blocks of 4 tokens, five known
 // at a time; with every seventh another is cancelled. From the tenth on, when as many were known as ever will be,
@@ -31,7 +31,9 @@ TEST_P(EngineAllocations, NoneWhileRequestsJoinAndLeave) {
   ASSERT_TRUE(inBatches || (*runtime)->kvBlocks().setLimit(10).ok());
 
   uint64_t ended = 0, tokens = 0, cancelled = 0;
-  EngineOptions options{.batching = std::get<1>(GetParam())};
+  EngineOptions options{.batching = std::get<1>(GetParam()),
+                        .preemption = std::get<2>(GetParam()),
+                        .swapBytes = uint64_t{1} << 20};
   options.onToken = [&](const EngineToken &) { ++tokens; };
   options.onEnd = [&](const EngineEnd &end) {
     ++ended;
@@ -69,15 +71,19 @@ TEST_P(EngineAllocations, NoneWhileRequestsJoinAndLeave) {
     EXPECT_GT((*engine)->counters().paddedRows, kRequests); // one each, and more
   else
     EXPECT_GT((*engine)->counters().preemptions, preempted);
+  const bool swaps = !inBatches && std::get<2>(GetParam()) == Preemption::Swap;
+  EXPECT_EQ((*engine)->counters().swapsIn > 3, swaps);
   EXPECT_GT(cancelled, 3u);
   EXPECT_GT(tokens, 300u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, EngineAllocations,
-                         testing::Combine(testing::Bool(), testing::Values(Batching::Continuous, Batching::Static)),
+                         testing::Combine(testing::Bool(), testing::Values(Batching::Continuous, Batching::Static),
+                                          testing::Values(Preemption::Recompute, Preemption::Swap)),
                          [](const auto &info) {
                            return std::string(std::get<0>(info.param) ? "sim" : "host") +
-                                  (std::get<1>(info.param) == Batching::Static ? "Static" : "");
+                                  (std::get<1>(info.param) == Batching::Static ? "Static" : "") +
+                                  (std::get<2>(info.param) == Preemption::Swap ? "Swap" : "");
                          });
 
 } // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Requests that come and go at random on random plans: seats, budgets, ways of prefill, continuous and static batches,
-// few KV blocks, split caches, stop tokens, cancellations, changes of placement, conversations that go on in the
-// blocks of the turn before. A request's tokens are, bit for bit,
+// few KV blocks, split caches, preemption by swapping, stop tokens, cancellations, changes of placement, conversations
+// that go on in the blocks of the turn before. A request's tokens are, bit for bit,
 // those of the request alone, one row at a time on the all-resident plan, and every KV block has one owner
 // (ShadowKv.h).
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ std::vector<int32_t> alone(Loaded &on, const EngineRequest &request) {
 
 struct Seen {
   uint64_t iterations = 0, requests = 0, cancelled = 0, preemptions = 0, thrownAway = 0, padded = 0, changes = 0,
-           chunked = 0, rowsChecked = 0, continued = 0, reused = 0;
+           chunked = 0, rowsChecked = 0, continued = 0, reused = 0, swapsOut = 0, swapsIn = 0, swapFallbacks = 0;
 };
 
 // A random plan with few KV blocks, in one to three placements.
@@ -116,6 +116,15 @@ EngineOptions anyOptions(Draw &draw, const compiler::CompileRequest &asked) {
   options.batching = draw.oneIn(3) ? serve::Batching::Static : serve::Batching::Continuous;
   options.depth = draw.oneIn(4) ? 1 : 2;
   return options;
+}
+
+// Swap memory of few blocks or of many; of none no sequence is swapped.
+void anySwap(Draw &draw, const plan::Plan &plan, EngineOptions &options) {
+  const int64_t blocks = draw.oneIn(4) ? 0 : draw.oneIn(2) ? draw.between(1, 3) : plan.kvBlocks;
+  options.swapBytes = static_cast<uint64_t>(blocks) * serve::SwapSpace::slotBytes(plan);
+  options.preemption = blocks == 0 || draw.oneIn(4)
+                           ? draw.oneOf({serve::Preemption::Recompute, serve::Preemption::Auto})
+                           : serve::Preemption::Swap;
 }
 
 EngineRequest anyRequest(Draw &draw, int64_t context, int64_t longest) {
@@ -149,6 +158,7 @@ public:
   void run(int64_t requests) {
     ASSERT_NE(served_, nullptr);
     EngineOptions options = anyOptions(draw_, asked_);
+    anySwap(draw_, served_->plan, options);
     budget_ = options.maxNumBatchedTokens > 0 ? options.maxNumBatchedTokens : asked_.buckets.newTokens.back();
     batching_ = options.batching;
     // A static batch has several requests where they come often, and each takes a part of the blocks.
@@ -189,6 +199,7 @@ public:
       checkBlocks();
     }
     engine_->releaseBlocks(talk_);
+    EXPECT_FALSE(engine_->swapping());
     EXPECT_EQ(served_->runtime->kvBlocks().endOfUse(), 1);
     EXPECT_EQ(served_->runtime->missingVariants(), 0u);
     seen.iterations = engine_->counters().iterations;
@@ -196,6 +207,9 @@ public:
     seen.thrownAway = batching_ == serve::Batching::Static ? 0 : engine_->counters().thrownAwayRows;
     seen.padded = engine_->counters().paddedRows;
     seen.rowsChecked = shadow_->rowsChecked();
+    seen.swapsOut = engine_->counters().swapsOut;
+    seen.swapsIn = engine_->counters().swapsIn;
+    seen.swapFallbacks = engine_->counters().swapFallbacks;
   }
 
   // A request that was cancelled has some of its tokens, all others have all.
@@ -291,7 +305,7 @@ private:
   // With nothing in flight, no more blocks are in use than the tokens that were told need; in a static batch each seat
   // has those of the context at most.
   void checkBlocks() {
-    if (engine_->inFlight() > 0)
+    if (engine_->inFlight() > 0 || engine_->swapping()) // one that was cancelled keeps its blocks as long
       return;
     const core::KvBlocks &blocks = served_->runtime->kvBlocks();
     int64_t most = 0;
@@ -321,7 +335,8 @@ private:
 void add(Seen &sum, const Seen &one) {
   for (uint64_t Seen::*count :
        {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions, &Seen::thrownAway, &Seen::padded,
-        &Seen::changes, &Seen::chunked, &Seen::rowsChecked, &Seen::continued, &Seen::reused})
+        &Seen::changes, &Seen::chunked, &Seen::rowsChecked, &Seen::continued, &Seen::reused, &Seen::swapsOut,
+        &Seen::swapsIn, &Seen::swapFallbacks})
     sum.*count += one.*count;
 }
 
@@ -336,6 +351,9 @@ void expectAll(const Seen &sum) {
   EXPECT_GT(sum.continued, sum.requests / 100);
   EXPECT_GT(sum.reused, sum.continued);
   EXPECT_GT(sum.rowsChecked, sum.iterations * 10);
+  EXPECT_GT(sum.swapsOut, sum.iterations / 1000);
+  EXPECT_GT(sum.swapsIn, sum.iterations / 1000);
+  EXPECT_GT(sum.swapFallbacks, sum.iterations / 10000);
 }
 
 bool longRun() { return std::getenv("HEADRACE_LONG") != nullptr; }
@@ -345,7 +363,7 @@ class EngineOnDevices : public testing::TestWithParam<core::DeviceUnderTest> {};
 TEST_P(EngineOnDevices, RequestsGetTheTokensThatTheyGetAlone) {
   const bool emulated = GetParam().plansFor != model::DeviceKind::Host; // a thousand times slower
   // The device that keeps no data by chance shows the most.
-  const uint64_t fast = emulated ? 50 : GetParam().keepsData ? 2500 : 10000;
+  const uint64_t fast = emulated ? 50 : GetParam().keepsData ? 5000 : 10000;
   const uint64_t iterations = longRun() ? (emulated ? 1000 : 100000) : fast;
   Seen sum;
   const uint64_t first = std::strlen(GetParam().name) * 1000000; // most devices have traffic of their own

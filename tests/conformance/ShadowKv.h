@@ -31,6 +31,9 @@ public:
     blockTokens_ = plan.blockTokens;
     cells_.assign(static_cast<size_t>(plan.kvBlocks * plan.blockTokens), {});
     users_.assign(static_cast<size_t>(plan.kvBlocks), 0);
+    for (const plan::Extent &extent : plan.placements[0].extents) // as in all placements
+      if (extent.buffer == plan.ioBuffer(plan::Io::History))
+        ids_ = extent.address;
     return on_->open(plan, options);
   }
   absl::Span<std::byte> hostSlab() override { return on_->hostSlab(); }
@@ -58,6 +61,25 @@ public:
   }
   int64_t tokensVisibleNs(uint64_t iteration) const override { return on_->tokensVisibleNs(iteration); }
   absl::Status drain() override { return on_->drain(); }
+  absl::Status reserveSwap(uint64_t bytes) override {
+    away_.assign(bytes / sizeof(int32_t), {});
+    return on_->reserveSwap(bytes);
+  }
+  absl::Span<std::byte> swapMemory() override { return on_->swapMemory(); }
+  // A row goes where the id of its token goes.
+  absl::StatusOr<uint64_t> copyBeside(absl::Span<const BlockCopy> copies) override {
+    absl::StatusOr<uint64_t> ticket = on_->copyBeside(copies);
+    for (const BlockCopy &copy : copies) {
+      if (!ticket.ok() || copy.device < ids_ || copy.device >= ids_ + cells_.size() * sizeof(int32_t))
+        continue;
+      const size_t cell = (copy.device - ids_) / sizeof(int32_t), at = copy.swap / sizeof(int32_t);
+      for (size_t i = 0; i < copy.bytes / sizeof(int32_t); ++i)
+        (copy.toDevice ? cells_[cell + i] : away_[at + i]) = copy.toDevice ? away_[at + i] : cells_[cell + i];
+    }
+    return ticket;
+  }
+  absl::StatusOr<bool> copied(uint64_t ticket) override { return on_->copied(ticket); }
+  absl::Status awaitCopied(uint64_t ticket) override { return on_->awaitCopied(ticket); }
   int64_t nowNs() const override { return on_->nowNs(); }
   absl::Status waitUntil(int64_t ns) override { return on_->waitUntil(ns); }
   DeviceCounters counters() const override { return on_->counters(); }
@@ -127,6 +149,8 @@ private:
   std::set<const Graph *> transitions_;
   int64_t blockTokens_ = 1;
   std::vector<Cell> cells_;     // block * blockTokens + row
+  std::vector<Cell> away_;      // in swap memory, where their ids are
+  uint64_t ids_ = 0;            // of row 0, on the device
   std::vector<uint64_t> users_; // of each block, the last
   uint64_t writers_ = 0, stamp_ = 0, rowsChecked_ = 0;
   std::string found_;

@@ -171,6 +171,8 @@ private:
     traffic.engine.maxNumBatchedTokens = options_.scheduler.maxNumBatchedTokens.value_or(0);
     traffic.engine.prefill = options_.scheduler.chunkedPrefill ? serve::Prefill::Chunked : serve::Prefill::Whole;
     traffic.engine.batching = options_.scheduler.batching;
+    traffic.engine.preemption = options_.scheduler.preemption;
+    traffic.engine.swapBytes = swapSpace(options_.scheduler).value_or(0); // checked
     if (!options_.placement && !plan_.choices.empty())
       traffic.engine.placementOf = [this](const serve::ComposedIteration &next) { return placementOf(next); };
     traffic.sampling = samplingOf(options_.sampling, options_.traffic.seed);
@@ -230,6 +232,7 @@ private:
                                                                              : "prompts whole";
     const serve::EngineBounds bounds = serve::engineBounds(plan_);
     report_.maxNumSeqs = options_.scheduler.maxNumSeqs.value_or(bounds.maxNumSeqs);
+    report_.swapBytes = swapSpace(options_.scheduler).value_or(0);
     report_.maxNumBatchedTokens = options_.scheduler.maxNumBatchedTokens.value_or(bounds.maxNumBatchedTokens);
     report_.dataset = datasetName(options_.traffic.dataset);
     report_.lengths = traffic_->lengthsText();

@@ -81,6 +81,8 @@ struct SchedulerFlags {
   serve::Batching batching = serve::Batching::Continuous;
   std::optional<int64_t> maxNumSeqs, maxNumBatchedTokens; // unset: the plan's
   bool chunkedPrefill = true;
+  serve::Preemption preemption = serve::Preemption::Auto;
+  std::string swapSpace; // EngineSetup.h; empty: none
 };
 
 // Text in, text out (TextModel.h).

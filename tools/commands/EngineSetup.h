@@ -4,6 +4,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "runtime/plan/Plan.h"
 #include "tools/commands/Commands.h"
 
@@ -12,5 +13,8 @@ namespace headrace::tools {
 // Refuses, by flag and range, what an engine would not take: of a plan that is not made yet, by its batch.
 absl::Status checkScheduler(const SchedulerFlags &flags, int64_t batch);
 absl::Status checkScheduler(const SchedulerFlags &flags, const plan::Plan &plan);
+// What --swap-space says: bytes with their unit, or a number of GiB; 0 where it is not given. Refuses what is none, and
+// what no preemption uses.
+absl::StatusOr<uint64_t> swapSpace(const SchedulerFlags &flags);
 
 } // namespace headrace::tools

@@ -97,6 +97,17 @@ void addScheduler(CLI::App &app, SchedulerFlags &flags) {
       ->group(kGroup);
   app.add_flag("!--no-chunked-prefill", flags.chunkedPrefill, "prompts whole, and decodes wait for them")
       ->group(kGroup);
+  app.add_option("--swap-space", flags.swapSpace,
+                 "pinned host memory for the KV blocks of preempted sequences; a number without a unit is GiB "
+                 "(default: none)")
+      ->group(kGroup);
+  addChoice<serve::Preemption>(app, "--preemption-mode", flags.preemption,
+                               "what becomes of a preempted sequence: recompute: its tokens are prefilled anew; swap: "
+                               "its KV blocks go to --swap-space and come back; auto: as is predicted to be cheaper",
+                               {{"auto", serve::Preemption::Auto},
+                                {"recompute", serve::Preemption::Recompute},
+                                {"swap", serve::Preemption::Swap}})
+      ->group(kGroup);
 }
 
 void addOverwrite(CLI::App &app, bool &overwrite) {

@@ -24,7 +24,7 @@ void addSampling(CLI::App &app, SamplingFlags &flags);
 // A text that may be given several times, each time one.
 void addTexts(CLI::App &app, const char *flags, std::vector<std::string> &texts, const char *help);
 void addText(CLI::App &app, TextFlags &flags);
-// --scheduler, --max-num-seqs, --max-num-batched-tokens, --no-chunked-prefill.
+// --scheduler, --max-num-seqs, --max-num-batched-tokens, --no-chunked-prefill, --swap-space, --preemption-mode.
 void addScheduler(CLI::App &app, SchedulerFlags &flags);
 void addOverwrite(CLI::App &app, bool &overwrite);
 

@@ -205,6 +205,8 @@ private:
     request_.separatePrefill = options_.separatePrefill;
     request_.chunkedPrefill = options_.scheduler.chunkedPrefill;
     request_.batching = options_.scheduler.batching;
+    request_.preemption = options_.scheduler.preemption;
+    request_.swapBytes = swapSpace(options_.scheduler).value_or(0); // checked
     request_.maxNumSeqs = options_.scheduler.maxNumSeqs.value_or(0);
     request_.maxNumBatchedTokens = options_.scheduler.maxNumBatchedTokens.value_or(0);
     return absl::OkStatus();

@@ -60,7 +60,11 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
   line("TPOT", absl::StrFormat("%.3f ms", r.tpotMs));
   line("iterations", model::cat(r.iterations, ", ", r.prefillIterations, " of them with prompts; ", report.transitions,
                                 " transitions, ", report.missingVariants, " missing variants"));
-  line("scheduler", model::cat(r.preemptions, " preemptions, ", r.thrownAwayRows, " rows thrown away",
+  const std::string swaps = r.swapsOut + r.swapFallbacks > 0
+                                ? model::cat(" (", r.swapsOut, " swapped, ", formatBytes(r.swapOutBytes), " out and ",
+                                             formatBytes(r.swapInBytes), " in)")
+                                : "";
+  line("scheduler", model::cat(r.preemptions, " preemptions", swaps, ", ", r.thrownAwayRows, " rows thrown away",
                                r.paddedRows > 0 ? model::cat(", ", r.paddedRows, " of padding") : "",
                                r.placementsNotTaken > 0
                                    ? model::cat(", ", r.placementsNotTaken,
@@ -117,6 +121,11 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
                {"iterations", r.iterations},
                {"prefill_iterations", r.prefillIterations},
                {"preemptions", r.preemptions},
+               {"swaps_out", r.swapsOut},
+               {"swaps_in", r.swapsIn},
+               {"swap_out_bytes", r.swapOutBytes},
+               {"swap_in_bytes", r.swapInBytes},
+               {"swap_fallbacks", r.swapFallbacks},
                {"thrown_away_rows", r.thrownAwayRows},
                {"padded_rows", r.paddedRows},
                {"placements_not_taken", r.placementsNotTaken},

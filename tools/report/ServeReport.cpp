@@ -80,10 +80,15 @@ public:
                                       m_.requestGoodput * m_.durationS, m_.requests, objectivesText(report_.goodput)));
     line("concurrency", cat("at most ", plural(m_.peakConcurrency, "request"), " at a time"));
     line("KV cache", cat("at most ", m_.peakKvBlocks, " of ", m_.kvBlocks, " blocks in use (", kvPeak(m_), ")"));
-    line("preemptions", m_.preemptions == 0
-                            ? std::string("none")
-                            : cat(m_.preemptions, " by recompute, in ", plural(m_.preemptedRequests, "request")));
     const serve::EngineCounters &engine = run_.result.engine;
+    line("preemptions", m_.preemptions == 0 ? std::string("none")
+                                            : cat(m_.preemptions, engine.swapsOut == 0 ? " by recompute, in " : ", in ",
+                                                  plural(m_.preemptedRequests, "request")));
+    if (report_.swapBytes > 0)
+      line("swapped", cat(plural(engine.swapsOut, "sequence"), " (", formatBytes(engine.swapOutBytes), ") out, ",
+                          plural(engine.swapsIn, "sequence"), " (", formatBytes(engine.swapInBytes), ") in; ",
+                          engine.swapFallbacks, " recomputed instead; swap space of ",
+                          formatBytes(report_.swapBytes)));
     line("iterations",
          cat(engine.iterations, ", ", engine.prefillIterations, " of them with prompts; ",
              plural(engine.thrownAwayRows, "row"), " thrown away",

@@ -52,6 +52,7 @@ struct ServeReport {
   // Of the engine.
   std::string scheduler = "vllm", prefill;
   int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0;
+  uint64_t swapBytes = 0; // asked for
   // Of the traffic.
   std::string dataset;                        // "random", "sharegpt", "alpaca", "trace"
   std::string lengths;                        // in words: "1024 tokens in, 128 out", "sharegpt lengths", "trace.jsonl"

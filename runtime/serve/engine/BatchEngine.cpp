@@ -49,6 +49,8 @@ public:
     options.maxNumSeqs = request_.maxNumSeqs;
     options.maxNumBatchedTokens = request_.maxNumBatchedTokens;
     options.batching = request_.batching;
+    options.preemption = request_.preemption;
+    options.swapBytes = request_.swapBytes;
     options.prefill = !request_.chunkedPrefill   ? Prefill::Whole
                       : request_.separatePrefill ? Prefill::Separate
                                                  : Prefill::Chunked;
@@ -73,6 +75,11 @@ public:
     before_ = device_.counters();
     startNs_ = lastVisibleNs_ = device_.nowNs();
     absl::Status status = toEnd(*engine);
+    result_.swapsOut = engine->counters().swapsOut;
+    result_.swapsIn = engine->counters().swapsIn;
+    result_.swapOutBytes = engine->counters().swapOutBytes;
+    result_.swapInBytes = engine->counters().swapInBytes;
+    result_.swapFallbacks = engine->counters().swapFallbacks;
     result_.iterations = engine->counters().iterations;
     result_.prefillIterations = engine->counters().prefillIterations;
     result_.preemptions = engine->counters().preemptions;

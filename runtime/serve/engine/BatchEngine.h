@@ -59,6 +59,8 @@ struct GenerateRequest {
   bool chunkedPrefill = true;   // no: the same, and prompts are not cut
   Batching batching = Batching::Continuous;
   int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0; // as EngineOptions'
+  Preemption preemption = Preemption::Auto;
+  uint64_t swapBytes = 0; // as EngineOptions'
   // Waits until every launch has ended. Else the device may still copy what the next iteration needs, as in between
   // two iterations, and the next call begins behind that.
   bool drain = true;
@@ -79,7 +81,8 @@ struct GenerateResult {
   double tpotMs = 0;                        // mean gap between a prompt's tokens after the first
   uint64_t iterations = 0, prefillIterations = 0;
   uint64_t preemptions = 0, thrownAwayRows = 0, paddedRows = 0, placementsNotTaken = 0; // as EngineCounters'
-  core::DeviceCounters counters;                                                        // of this call
+  uint64_t swapsOut = 0, swapsIn = 0, swapOutBytes = 0, swapInBytes = 0, swapFallbacks = 0;
+  core::DeviceCounters counters; // of this call
 };
 
 // What a plan takes at most, which is known before it is made.

@@ -14,7 +14,8 @@ namespace {
 
 absl::Status refuse(const std::string &message) { return absl::InvalidArgumentError(message); }
 
-absl::Status checkOptions(const EngineOptions &options, const EngineBounds &bounds, int64_t seqs) {
+absl::Status checkOptions(const plan::Plan &plan, const EngineOptions &options, const EngineBounds &bounds,
+                          int64_t seqs) {
   const int64_t tokens = options.maxNumBatchedTokens;
   if (seqs < 1 || seqs > bounds.maxNumSeqs)
     return refuse(absl::StrCat("max_num_seqs = ", seqs, ", expected 1 to the plan's batch of ", bounds.maxNumSeqs));
@@ -23,6 +24,11 @@ absl::Status checkOptions(const EngineOptions &options, const EngineBounds &boun
                                " to the plan's largest mixed bucket of ", bounds.maxNumBatchedTokens));
   if (!(options.watermark >= 0 && options.watermark < 1))
     return refuse(absl::StrCat("watermark = ", options.watermark, ", expected 0 or more and less than 1"));
+  if (const uint64_t slot = SwapSpace::slotBytes(plan);
+      (options.preemption == Preemption::Swap || (options.preemption == Preemption::Auto && options.swapBytes > 0)) &&
+      options.swapBytes < slot)
+    return refuse(absl::StrCat("swap space = ", options.swapBytes, " bytes, expected at least ", slot,
+                               ", a KV block of all layers"));
   if (options.depth < 1 || options.depth > 2)
     return refuse(absl::StrCat("depth = ", options.depth, ", expected 1 or 2 iterations in flight"));
   return absl::OkStatus();
@@ -54,7 +60,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
   const plan::Plan &plan = runtime.plan();
   const EngineBounds bounds = engineBounds(plan);
   const int64_t seqs = options.maxNumSeqs == 0 ? bounds.maxNumSeqs : options.maxNumSeqs;
-  RETURN_IF_ERROR(checkOptions(options, bounds, seqs));
+  RETURN_IF_ERROR(checkOptions(plan, options, bounds, seqs));
   const auto watermark = static_cast<int64_t>(options.watermark * static_cast<double>(plan.kvBlocks - 1));
   const SchedulerLimits limits{.maxNumSeqs = seqs,
                                .blockTokens = plan.blockTokens,
@@ -62,7 +68,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
                                .prefill = options.prefill,
                                .batching = options.batching,
                                .context = plan.maxContext};
-  std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), limits));
+  const bool swaps = options.preemption != Preemption::Recompute && options.batching == Batching::Continuous;
+  const uint64_t swapBytes = swaps ? options.swapBytes : 0;
+  std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), limits, swapBytes));
+  if (engine->swap_.slots() > 0)
+    RETURN_IF_ERROR(runtime.device().reserveSwap(engine->swap_.bytes()));
   engine->budgets_ = mixedBuckets(plan, seqs);
   if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
     for (int64_t &budget : engine->budgets_)
@@ -72,9 +82,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
   return engine;
 }
 
-Engine::Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLimits &limits)
+Engine::Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLimits &limits, uint64_t swapBytes)
     : runtime_(runtime), plan_(runtime.plan()), device_(runtime.device()), blocks_(runtime.kvBlocks()),
-      options_(std::move(options)), limits_(limits), scheduler_(limits), padded_(runtime.plan()) {
+      options_(std::move(options)), limits_(limits), scheduler_(limits), padded_(runtime.plan()),
+      swap_(runtime.plan(), swapBytes), swapPrice_(runtime.plan()) {
   const auto seqs = static_cast<size_t>(limits.maxNumSeqs);
   for (int64_t slot = limits.maxNumSeqs; slot-- > 0;)
     freeSlots_.push_back(static_cast<int32_t>(slot));
@@ -87,14 +98,20 @@ Engine::Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLim
   for (InFlight &iteration : inFlight_)
     iteration.rows.reserve(seqs);
   wrong_.reserve(kInFlight * seqs);
+  moving_.reserve(static_cast<size_t>(std::min(swap_.slots(), plan_.kvBlocks))); // each has a block
 }
 
 Engine::~Engine() {
   for (; oldest_ != newest_; ++oldest_)
     (void)runtime_.awaitTokens();
-  for (Sequences *sequences : {&running_, &leaving_, &kept_})
+  for (const Sequence *one : moving_)
+    if (one->swapTicket != 0)
+      (void)device_.awaitCopied(one->swapTicket);
+  for (Sequences *sequences : {&waiting_, &running_, &leaving_, &kept_})
     for (Sequence &sequence : *sequences)
       blocks_.release(sequence.blocks);
+  if (swap_.slots() > 0)
+    (void)device_.reserveSwap(0);
 }
 
 absl::Status Engine::refuses(const EngineRequest &request) const {
@@ -125,10 +142,13 @@ absl::StatusOr<uint64_t> Engine::enlist(EngineRequest request, Sequences &into) 
   if (request.continues != 0 && isLive(request.continues))
     return absl::FailedPreconditionError(
         absl::StrCat("request ", request.continues, ", which is to be continued, has not ended"));
-  if (free_.empty())
-    free_.emplace_back().blocks.reserve(static_cast<size_t>(plan_.metaLayout.maxBlocksPerSequence));
+  if (free_.empty()) {
+    const auto most = static_cast<size_t>(plan_.metaLayout.maxBlocksPerSequence);
+    free_.emplace_back().blocks.reserve(most);
+    free_.back().swapSlots.reserve(swap_.slots() > 0 ? most : 0);
+  }
   Sequence &sequence = free_.front();
-  std::vector<int32_t> blocks = std::move(sequence.blocks);
+  std::vector<int32_t> blocks = std::move(sequence.blocks), slots = std::move(sequence.swapSlots);
   sequence = Sequence{.id = nextId_++,
                       .ids = std::move(request.prompt),
                       .promptTokens = tokens,
@@ -140,6 +160,7 @@ absl::StatusOr<uint64_t> Engine::enlist(EngineRequest request, Sequences &into) 
                       .continues = request.continues,
                       .prefill = tokens,
                       .blocks = std::move(blocks),
+                      .swapSlots = std::move(slots),
                       .self = free_.begin()};
   if (liveFrom_ > live_.size() / 2) {
     live_.erase(live_.begin(), live_.begin() + static_cast<std::ptrdiff_t>(liveFrom_));
@@ -192,13 +213,18 @@ uint64_t Engine::oldestNumber() const { return inFlight() == 0 ? 0 : inFlight_[o
 
 absl::StatusOr<bool> Engine::advance() {
   takeIn();
+  RETURN_IF_ERROR(pollSwaps());
   if (mayLaunch()) {
     ASSIGN_OR_RETURN(launched, launchNext());
     if (launched)
       return true;
   }
-  if (inFlight() == 0)
-    return false;
+  if (inFlight() == 0) {
+    if (!swapping())
+      return false;
+    RETURN_IF_ERROR(awaitSwap());
+    return true;
+  }
   RETURN_IF_ERROR(readOldest());
   return true;
 }
@@ -228,6 +254,7 @@ absl::Status Engine::readOldest() {
     return absl::OkStatus();
   while (inFlight() > 0) // the second pass has the device to itself
     RETURN_IF_ERROR(readOne());
+  RETURN_IF_ERROR(finishSwaps());
   reportWrong();
   return absl::OkStatus();
 }
@@ -353,8 +380,13 @@ void Engine::leaveTogether() {
 
 // Gives back what an ended sequence has once it has left and nothing in flight uses it.
 void Engine::settle(Sequence &sequence) {
-  if (sequence.inFlight > 0 || sequence.slot >= 0)
+  if (sequence.inFlight > 0 || sequence.slot >= 0 || sequence.moves())
     return;
+  if (sequence.away == Away::Swapped) { // its blocks are gone
+    swap_.giveBack(sequence.swapSlots);
+    sequence.away = Away::No;
+    sequence.rows = 0;
+  }
   if (sequence.keepBlocks)
     return kept_.splice(kept_.end(), leaving_, sequence.self);
   blocks_.release(sequence.blocks);

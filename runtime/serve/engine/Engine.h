@@ -19,7 +19,9 @@
 //
 // Where a decoding sequence has no block, and nothing is in flight whose end may bring one, the youngest is preempted:
 // its blocks go back, it waits before all others, and its prompt and the tokens that it has are prefilled anew
-// (recompute). A row does not depend on the batch it is in, so a request's tokens are those of the request alone.
+// (recompute). Or what its blocks hold goes to swap memory beside iterations, and comes back the same way when there is
+// room again (swap, EngineSwap.cpp). A row does not depend on the batch it is in, so a request's tokens are those of
+// the request alone.
 //
 // A static batch (Scheduler.h) is the comparison. A prompt is padded behind its last token, where causal attention
 // does not look: its padding is computed, and overwritten by the rows that decode. A sequence that has ended keeps its
@@ -47,6 +49,8 @@
 #include "runtime/serve/engine/KeepLogits.h"
 #include "runtime/serve/engine/PaddedRows.h"
 #include "runtime/serve/engine/Scheduler.h"
+#include "runtime/serve/engine/SwapPrice.h"
+#include "runtime/serve/engine/SwapSpace.h"
 
 namespace headrace::serve {
 
@@ -114,6 +118,10 @@ struct EngineOptions {
   Prefill prefill = Prefill::Chunked;
   Batching batching = Batching::Continuous;
   size_t depth = 2;      // iterations in flight, 1 or 2
+  // Swap needs swapBytes; Auto without is Recompute. Static batches recompute. The bytes are the device's swap memory
+  // (core::Device::reserveSwap), whole blocks of them, which the engine has to itself.
+  Preemption preemption = Preemption::Auto;
+  uint64_t swapBytes = 0;
   bool logits = false;   // requests may keep them
   bool tellRows = false; // EngineIteration::rows
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition. One with
@@ -131,6 +139,11 @@ struct EngineCounters {
   uint64_t thrownAwayRows = 0;     // of sequences that had ended when their iteration was read
   uint64_t placementsNotTaken = 0; // iterations, for KV blocks in use that the placement has not
   uint64_t paddedRows = 0;         // launched behind prompts that are shorter than the longest of their static batch
+  // Sequences whose blocks went to swap memory, and came back; the bytes of these over the link.
+  uint64_t swapsOut = 0, swapsIn = 0, swapOutBytes = 0, swapInBytes = 0;
+  // Preemptions that were recomputed with swap memory there: it was full, that was cheaper, or (counted as they wait)
+  // their blocks could not be had again.
+  uint64_t swapFallbacks = 0;
 };
 
 // What an engine of a plan may be given at most: max_num_seqs, the plan's batch; max_num_batched_tokens, its largest
@@ -184,6 +197,10 @@ public:
   absl::Span<const int32_t> blocksOf(uint64_t id) const;
   // Of a request with keepBlocks that has ended.
   void releaseBlocks(uint64_t id);
+  // Whether blocks are on their way to swap memory or back; and waits for them. Before a hop between two steps: where
+  // blocks lie is the placement's.
+  bool swapping() const { return !moving_.empty(); }
+  absl::Status finishSwaps();
 
   // For the engine's thread.
   size_t inFlight() const { return newest_ - oldest_; }
@@ -195,6 +212,14 @@ public:
 private:
   static constexpr size_t kInFlight = 2;
 
+  // Where what a sequence's blocks hold is.
+  enum class Away : uint8_t {
+    No,      // in its blocks
+    Out,     // on its way to swap memory: it has its blocks still, and waits
+    Swapped, // in swap memory: it has no blocks, and waits
+    In,      // on its way back, into new blocks: it has a seat, and no rows yet
+    GivenUp  // the same, but it was preempted again: it waits, and its new blocks go back
+  };
   struct Sequence {
     uint64_t id = 0;
     std::vector<int32_t> ids; // the prompt, then the tokens read
@@ -217,10 +242,17 @@ private:
     int64_t startNs = -1; // of its first launch
     uint32_t preemptions = 0;
     std::vector<int32_t> blocks;
+    Away away = Away::No;
+    std::vector<int32_t> swapSlots; // one a block, unless away is No
+    uint64_t swapTicket = 0;        // of its copies beside launches; 0: they have ended
+    uint64_t swapCursor = 0;        // of what moves within host memory
     std::list<Sequence>::iterator self;
 
     int64_t read() const { return static_cast<int64_t>(ids.size()) - promptTokens; }
-    SequenceView view() const { return {prefill, rows, static_cast<int64_t>(blocks.size()), maxNewTokens - read()}; }
+    SequenceView view() const {
+      return {prefill, rows, static_cast<int64_t>(blocks.size()), maxNewTokens - read(), away == Away::In};
+    }
+    bool moves() const { return away != Away::No && away != Away::Swapped; }
   };
   using Sequences = std::list<Sequence>;
   struct Rows {
@@ -243,7 +275,7 @@ private:
     int64_t ns = 0;
   };
 
-  Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLimits &limits);
+  Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLimits &limits, uint64_t swapBytes);
   absl::StatusOr<bool> advance();
   absl::StatusOr<uint64_t> enlist(EngineRequest request, Sequences &into);
   absl::Status refuses(const EngineRequest &request) const;
@@ -257,7 +289,7 @@ private:
   absl::StatusOr<bool> launchNext();
   absl::StatusOr<bool> launchAt(const EngineEdge &edge);
   absl::StatusOr<bool> launchComposed(const EngineEdge &edge);
-  void join();
+  absl::Status join();
   bool takeOver(Sequence &sequence);
   void takeOverNow(Sequence &sequence);
   bool takeBackFromWaiting();
@@ -265,10 +297,25 @@ private:
   bool composed(const EngineEdge &edge);
   void cutToBucket(EngineEdge edge);
   absl::StatusOr<uint32_t> enterForItsBlocks(uint32_t placement);
-  void preempt();
+  absl::StatusOr<bool> settledFor(uint32_t placement);
+  absl::StatusOr<bool> preempt();
   void failOldest();
   absl::Status launchIn(uint32_t placement);
   absl::Status addRows(Sequence &sequence, int64_t count, InFlight &iteration);
+
+  // Swapping (EngineSwap.cpp).
+  absl::StatusOr<bool> swapOut(Sequence &sequence);
+  bool mayComeBack(Sequence &sequence);
+  absl::Status bringBack(Sequence &sequence);
+  absl::Status startMove(Sequence &sequence);
+  SwapSpace::Move moveOf(const Sequence &sequence) const;
+  bool onHostLeft(const Sequence &sequence) const;
+  bool swapsOnHost() const;
+  int64_t comingBlocks() const;
+  absl::Status pollSwaps();
+  absl::Status moveOnHost(uint64_t bytes);
+  absl::Status awaitSwap();
+  void finishMove(Sequence &sequence);
 
   // Reading.
   absl::Status readOldest();
@@ -290,6 +337,9 @@ private:
   std::vector<int64_t> budgets_; // tokens of an iteration with prompts, by placement; 0: there are no mixed variants
   const PaddedRows padded_;
   KeptLogits logits_;
+  SwapSpace swap_;
+  const SwapPrice swapPrice_;
+  std::vector<Sequence *> moving_; // on their way to swap memory or back, in the order they began
   EngineCounters counters_;
   absl::Status broken_;
 

@@ -98,6 +98,8 @@ void Engine::takeOverNow(Sequence &sequence) {
 bool Engine::takeBackFromWaiting() {
   bool any = false;
   for (Sequence &sequence : waiting_) {
+    if (sequence.away != Away::No) // it was preempted
+      continue;
     any |= !sequence.blocks.empty();
     blocks_.release(sequence.blocks);
     sequence.rows = sequence.reused = 0;

@@ -15,30 +15,35 @@ bool Engine::mayLaunch() const {
   const auto keeps = [](const Sequence &sequence) { return sequence.keepLogits; };
   if (inFlight() == 0)
     return true;
+  if (swapsOnHost())
+    return false;
   return inFlight() < options_.depth && !inFlight_[oldest_ % kInFlight].keepsLogits &&
          (!options_.logits || std::none_of(running_.begin(), running_.end(), keeps));
 }
 
-void Engine::join() {
+absl::Status Engine::join() {
   views_.clear();
   if (isStatic() && running_.empty() && inFlight() > 0)
-    return; // a batch is formed of all blocks
+    return absl::OkStatus(); // a batch is formed of all blocks
   if (running_.empty() && inFlight() > 0 && !waiting_.empty() &&
       !(takeOver(waiting_.front()) && scheduler_.hasRoom(waiting_.front().view(), blocks_.freeBlocks())))
-    return;
+    return absl::OkStatus();
   for (const Sequence &sequence : running_)
     views_.push_back(sequence.view());
-  while (!waiting_.empty() && takeOver(waiting_.front()) &&
+  while (!waiting_.empty() && takeOver(waiting_.front()) && mayComeBack(waiting_.front()) &&
          scheduler_.mayJoin(views_, waiting_.front().view(), blocks_.freeBlocks())) {
     Sequence &sequence = waiting_.front();
-    views_.push_back(sequence.view());
     sequence.joined = true;
     sequence.slot = freeSlots_.back();
     freeSlots_.pop_back();
     running_.splice(running_.end(), waiting_, sequence.self);
+    if (sequence.away == Away::Swapped)
+      RETURN_IF_ERROR(bringBack(sequence));
+    views_.push_back(sequence.view());
   }
   if (isStatic())
     padBatch();
+  return absl::OkStatus();
 }
 
 // Before its first iteration: every prompt becomes as long as the longest.
@@ -63,13 +68,13 @@ bool Engine::composed(const EngineEdge &edge) {
   const int64_t most = budgets_[edge.placement];
   do
     Scheduler(limits).compose(views_, edge.budget == 0 ? most : std::min(edge.budget, most), blocks_.freeBlocks(),
-                              composition_);
-  while ((composition_.preempted > 0 || composition_.tokens == 0) && takeBackFromWaiting());
+                              composition_, comingBlocks());
+  while ((composition_.preempted > 0 || (composition_.tokens == 0 && !swapping())) && takeBackFromWaiting());
   return inFlight() == 0 || (composition_.preempted == 0 && composition_.tokens > 0);
 }
 
 absl::StatusOr<bool> Engine::launchNext() {
-  join();
+  RETURN_IF_ERROR(join());
   if (running_.empty() || !mayLaunch()) // one that joined keeps logits
     return false;
   EngineEdge edge{.placement = runtime_.placement(), .prefill = options_.prefill};
@@ -82,6 +87,9 @@ absl::StatusOr<bool> Engine::launchNext() {
       return absl::InvalidArgumentError(
           absl::StrCat("placement ", edge.placement, " asked for, the plan has ", plan_.placements.size()));
     const uint32_t chosen = edge.placement;
+    ASSIGN_OR_RETURN(settled, settledFor(chosen));
+    if (!settled)
+      return false;
     ASSIGN_OR_RETURN(entered, enterForItsBlocks(chosen));
     edge.placement = entered;
     if (!composed(edge))
@@ -105,21 +113,42 @@ void Engine::cutToBucket(EngineEdge edge) {
 
 absl::StatusOr<bool> Engine::launchAt(const EngineEdge &edge) {
   takeIn();
+  RETURN_IF_ERROR(pollSwaps());
   if (!mayLaunch())
     return false;
-  join();
+  RETURN_IF_ERROR(join());
   if (running_.empty() || !mayLaunch() || !composed(edge))
+    return false;
+  ASSIGN_OR_RETURN(settled, settledFor(edge.placement));
+  if (!settled)
     return false;
   return launchComposed(edge);
 }
 
 absl::StatusOr<bool> Engine::launchComposed(const EngineEdge &edge) {
   if (composition_.tokens == 0) {
-    failOldest();
+    if (!swapping()) {
+      failOldest();
+      return true;
+    }
+    RETURN_IF_ERROR(awaitSwap());
     return true;
   }
-  preempt();
+  ASSIGN_OR_RETURN(swapped, preempt());
+  if (swapped)
+    return true; // its blocks are not free yet: composed again
   RETURN_IF_ERROR(launchIn(edge.placement));
+  return true;
+}
+
+// Before a change of placement what is swapped has arrived: where blocks lie is the placement's. False: once nothing is
+// in flight.
+absl::StatusOr<bool> Engine::settledFor(uint32_t placement) {
+  if (placement == runtime_.placement() || !swapping())
+    return true;
+  if (inFlight() > 0)
+    return false;
+  RETURN_IF_ERROR(finishSwaps());
   return true;
 }
 
@@ -137,7 +166,9 @@ absl::StatusOr<uint32_t> Engine::enterForItsBlocks(uint32_t placement) {
   return runtime_.placement();
 }
 
-void Engine::preempt() {
+// Whether one of them was swapped.
+absl::StatusOr<bool> Engine::preempt() {
+  bool swapped = false;
   for (size_t i = 0; i < composition_.preempted; ++i) {
     Sequence &sequence = running_.back();
     if (sequence.ended) { // it kept its seat
@@ -145,16 +176,21 @@ void Engine::preempt() {
       settle(sequence);
       continue;
     }
-    blocks_.release(sequence.blocks);
     counters_.preemptions += sequence.rows > 0;
     sequence.preemptions += sequence.rows > 0;
-    sequence.prefill = static_cast<int64_t>(sequence.ids.size());
-    sequence.rows = sequence.padding = 0;
+    ASSIGN_OR_RETURN(away, swapOut(sequence));
+    swapped |= away;
+    if (!away) {
+      blocks_.release(sequence.blocks);
+      sequence.prefill = static_cast<int64_t>(sequence.ids.size());
+      sequence.rows = sequence.padding = 0;
+    }
     freeSlots_.push_back(sequence.slot);
     sequence.slot = -1;
     sequence.joined = false;
     waiting_.splice(waiting_.begin(), running_, sequence.self);
   }
+  return swapped;
 }
 
 // It has all the blocks that nobody else in flight has, and needs one more.

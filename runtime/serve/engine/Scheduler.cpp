@@ -10,6 +10,7 @@ struct Scheduler::Pass {
   absl::Span<const SequenceView> running; // but those preempted
   int64_t budget = 0, free = 0;
   Composition &out;
+  int64_t coming = 0; // blocks
 
   void add(size_t i, int64_t rows, int64_t blocks) {
     free -= blocks;
@@ -19,7 +20,7 @@ struct Scheduler::Pass {
     out.context = std::max(out.context, running[i].rows + rows);
   }
   void preemptYoungest() { // which has no rows yet: rows are given from the oldest on
-    free += running.back().blocks;
+    (running.back().moving ? coming : free) += running.back().blocks;
     running.remove_suffix(1);
     ++out.preempted;
   }
@@ -32,9 +33,11 @@ bool Scheduler::mayJoin(absl::Span<const SequenceView> running, const SequenceVi
     return true;
   if (limits_.batching == Batching::Static)
     return mayJoinBatch(running, head, freeBlocks);
-  int64_t left = freeBlocks - std::max<int64_t>(0, blocksFor(head.prefill) - head.blocks);
+  int64_t left = freeBlocks - std::max<int64_t>(0, blocksFor(head.nextEnd()) - head.blocks);
+  // One that comes back with its rows leaves the others the blocks of their next ones: it was preempted for these.
+  const bool comesBack = head.rows > 0 && head.blocks == 0;
   for (const SequenceView &one : running)
-    left -= std::max<int64_t>(0, blocksFor(one.prefill) - one.blocks);
+    left -= std::max<int64_t>(0, blocksFor(comesBack ? one.nextEnd() : one.prefill) - one.blocks);
   return left >= limits_.watermarkBlocks;
 }
 
@@ -56,19 +59,23 @@ bool Scheduler::decodesWait(absl::Span<const SequenceView> running) const {
   const bool inStep = limits_.batching == Batching::Static;
   return (inStep || limits_.prefill != Prefill::Chunked) &&
          std::any_of(running.begin(), running.end(),
-                     [&](const SequenceView &s) { return s.prefill - s.rows > (inStep ? 0 : 1); });
+                     [&](const SequenceView &s) { return !s.moving && s.prefill - s.rows > (inStep ? 0 : 1); });
 }
 
 void Scheduler::addDecodes(Pass &pass) const {
   for (size_t i = 0; i < pass.running.size(); ++i) {
     const SequenceView &one = pass.running[i];
-    if (!one.decodes())
+    if (!one.decodes() || one.moving)
       continue;
     const int64_t blocks = std::max<int64_t>(0, blocksFor(one.rows + 1) - one.blocks);
-    while (blocks > pass.free && pass.running.size() > i + 1)
+    while (blocks > pass.free && blocks > pass.coming && pass.running.size() > i + 1)
       pass.preemptYoungest();
     if (blocks <= pass.free) {
       pass.add(i, 1, blocks);
+      continue;
+    }
+    if (blocks <= pass.coming) { // it waits for them
+      pass.coming -= blocks;
       continue;
     }
     if (i > 0) // it is the youngest itself
@@ -80,7 +87,7 @@ void Scheduler::addDecodes(Pass &pass) const {
 void Scheduler::addPrompts(Pass &pass) const {
   for (size_t i = 0; i < pass.running.size(); ++i) {
     const SequenceView &one = pass.running[i];
-    if (one.decodes())
+    if (one.decodes() || one.moving)
       continue;
     const int64_t left = one.prefill - one.rows;
     int64_t rows = pass.budget == 0 ? 1 : std::min(left, pass.budget - pass.out.tokens);
@@ -94,19 +101,22 @@ void Scheduler::addPrompts(Pass &pass) const {
   }
 }
 
-void Scheduler::compose(absl::Span<const SequenceView> running, int64_t budget, int64_t freeBlocks,
-                        Composition &out) const {
+void Scheduler::compose(absl::Span<const SequenceView> running, int64_t budget, int64_t freeBlocks, Composition &out,
+                        int64_t comingBlocks) const {
   out.rows.assign(running.size(), 0);
   out.tokens = out.sequences = out.context = 0;
   out.prefill = false;
   out.preempted = 0;
-  Pass pass{running, budget, freeBlocks, out};
+  const auto moves = [](const SequenceView &one) { return one.moving; };
+  Pass pass{running, budget, freeBlocks, out, comingBlocks};
   for (;;) {
     if (!decodesWait(pass.running))
       addDecodes(pass);
     addPrompts(pass);
     if (out.tokens > 0 || pass.running.size() <= 1)
       return;
+    if (comingBlocks > 0 || std::any_of(pass.running.begin(), pass.running.end(), moves))
+      return; // for what comes
     pass.preemptYoungest();
   }
 }

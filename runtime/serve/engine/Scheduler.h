@@ -33,6 +33,13 @@ enum class Batching : uint8_t {
   Static, // batch after batch, prompts padded to the longest: all prompts, then decodes until the last ends (FlexGen)
 };
 
+// What becomes of a preempted sequence.
+enum class Preemption : uint8_t {
+  Recompute, // its tokens are prefilled anew
+  Swap,      // what its blocks hold is kept in swap memory; where that is full, recomputed
+  Auto       // as is cheaper by the plan's prices (SwapPrice.h)
+};
+
 struct SchedulerLimits {
   int64_t maxNumSeqs = 1;
   int64_t blockTokens = 1;     // of a KV block
@@ -48,8 +55,10 @@ struct SequenceView {
   int64_t rows = 0;    // launched, of those and of decoding
   int64_t blocks = 0;  // that it has
   int64_t output = 0;  // tokens that it may still get, which a static batch keeps blocks for
+  bool moving = false; // its blocks are being brought back: it has no rows yet
 
   bool decodes() const { return rows >= prefill; }
+  int64_t nextEnd() const { return decodes() ? rows + 1 : prefill; } // tokens that it needs blocks for as it joins
 };
 
 // The next iteration.
@@ -71,13 +80,16 @@ public:
 
   // The same where nothing runs and iterations are in flight whose ends give blocks back: it may wait for them.
   bool hasRoom(const SequenceView &head, int64_t freeBlocks) const {
-    return freeBlocks - (blocksFor(head.prefill) - head.blocks) >= limits_.watermarkBlocks;
+    return freeBlocks - (blocksFor(head.nextEnd()) - head.blocks) >= limits_.watermarkBlocks;
   }
 
   // Composes an iteration of at most `budget` tokens where it has rows of prompts; 0: prompts are brought one row at a
   // time, as decodes are. Where a decode has no block, or nothing at all could run, the youngest are preempted. No
-  // tokens: the oldest alone has no block to go on with. Allocates nothing where `out` has the capacity.
-  void compose(absl::Span<const SequenceView> running, int64_t budget, int64_t freeBlocks, Composition &out) const;
+  // tokens: the oldest alone has no block to go on with. `comingBlocks` will be free by themselves: who can do with
+  // them waits, and where nothing else can run there are no tokens either. Allocates nothing where `out` has the
+  // capacity.
+  void compose(absl::Span<const SequenceView> running, int64_t budget, int64_t freeBlocks, Composition &out,
+               int64_t comingBlocks = 0) const;
 
 private:
   struct Pass;
