@@ -50,7 +50,6 @@ constexpr KeyFlag kKeyFlags[] = {
     {"policy", "kv_write_back", "--kv-write-back", kText,
      "how rows get home that are appended to KV blocks on the host: mirror, all, dirty, or auto (what takes least "
      "time)"},
-
     {"policy", "kv_places", "--kv-places", kPlain,
      "places that KV blocks at home on the host rotate through, fewer than layers: what fits stays over iterations"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
