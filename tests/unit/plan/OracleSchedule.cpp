@@ -293,8 +293,8 @@ private:
       if (isCache(o.buffer) && step.kind == StepKind::Copy) {
         version = readVersion_[what.granule];
         const bool home = o.space == Space::Host;
-        // What this schedule has not written is left as it is.
-        if (home && step.dirtyOnly &&
+        // What this schedule has not written is left as it is, where it is at all.
+        if (home && step.dirtyOnly && memory_[i].what == what &&
             (version == 0 || version == kBefore || behind_.contains({o.buffer, what.granule})))
           return;
         if (home)
