@@ -13,9 +13,9 @@
 //                        copy of what lies there next. Copies keep the order of use, so a copy stands behind the one
 //                        before it even where its own range has long been free. The same in a ring.
 //
-//   tails, three slots   of caches that are written back: an evict in place of the release
+//   tails, two slots     of caches that are written back: an evict in place of the release
 //                        h2d   [ 2 ][ 3 ][ 4 ][ 5 ]
-//                        d2h        [ 0 ][ 1 ][ 2 ][ 3 ]     4 goes where 1 was, while 2 is written back
+//                        d2h   [ 1 ][ 2 ][ 3 ][ 4 ]     4 goes where 2 was, while 3 is written back
 #include "passes/BehindSteps.h"
 #include "passes/Movables.h"
 #include "passes/Passes.h"

@@ -25,7 +25,7 @@ public:
   // The inputs, and what they refer to, must outlive it.
   explicit SplitCaches(const PolicyInputs &inputs) : in_(inputs) {}
 
-  // How many slots tails take turns in; 0: as many as how they are written back asks for.
+  // How many slots tails take turns in; 0: algorithms::kKvSlots.
   void setSlots(int64_t slots) { slots_ = slots; }
   int64_t leastSlots() const; // that these are
   void setWriteBack(algorithms::WriteBack decode, algorithms::WriteBack mixed) {

@@ -183,9 +183,7 @@ bool Residency::writesBack() const {
          mixedWriteBack.value_or(WriteBack::Mirror) != WriteBack::Mirror;
 }
 
-int64_t Residency::slotsOfTails() const {
-  return kvSlots > 0 ? kvSlots : writesBack() ? kKvSlotsWrittenBack : kKvSlots;
-}
+int64_t Residency::slotsOfTails() const { return kvSlots > 0 ? kvSlots : kKvSlots; }
 
 void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
   setNoKvAway();

@@ -31,8 +31,7 @@
 //   weights=0,4-7 kv=0-3@33 act=2   movables on the host: units; layers. Whole, or from a block on
 //   start=paper | eager | ahead-1
 //   slots=2 | ring=65536         bytes; neither: as many slots as the start asks for
-//   kv-slots=3                   slots for tails of caches, apart from the others; without: two, or three where a class
-//                                writes them back
+//   kv-slots=3                   slots for tails of caches, apart from the others; without: two
 //   kv-places=5                  or places for fewer tails than there are, which stay there over iterations as long as
 //                                may be (RotatePlaces.h)
 //   decode-write-back=mirror | all | dirty, mixed-write-back=...
@@ -109,15 +108,15 @@ struct Wrap {
 // (evict).
 enum class WriteBack : uint8_t { Mirror = 0, All = 1, Dirty = 2 };
 
-// Of the tails of caches: one is used while the next is brought; and one more that is being written back.
-inline constexpr int64_t kKvSlots = 2, kKvSlotsWrittenBack = 3;
+// Of the tails of caches: one is used, and written back, while the next is brought.
+inline constexpr int64_t kKvSlots = 2;
 
 struct Residency {
   std::vector<Extent> away; // not on the device; ascending by movable, then begin
   Start start;
   int64_t slots = 0;      // item-sized; 0: what the start asks for, or a ring
   uint64_t ringBytes = 0; // above 0: one ring of at most so many bytes instead of slots; rule eager
-  int64_t kvSlots = 0;    // of the tails of caches, a slot each; 0: slotsOfTails() knows
+  int64_t kvSlots = 0;    // of the tails of caches, a slot each; 0: kKvSlots
   int64_t kvPlaces = 0;   // above 0: so many slots for tails of caches, which rotate through them
   // By class of the iteration; unset: Mirror. Who compiles a plan decides what is unset.
   std::optional<WriteBack> decodeWriteBack, mixedWriteBack;

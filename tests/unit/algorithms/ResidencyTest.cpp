@@ -50,7 +50,7 @@ TEST(Residency, HowTailsGetHomeIsSaidByClass) {
   EXPECT_EQ(all.mixedWriteBack, WriteBack::All);
   EXPECT_EQ(all.firstKvBlockAway(), 0);
   EXPECT_TRUE(all.writesBack());
-  EXPECT_EQ(all.slotsOfTails(), 3);
+  EXPECT_EQ(all.slotsOfTails(), 2);
   EXPECT_FALSE(parsed("kv=0 decode-write-back=mirror").writesBack());
   EXPECT_EQ(parsed("kv=0 decode-write-back=dirty kv-slots=5").slotsOfTails(), 5);
   EXPECT_EQ(toText(parsed("decode-write-back=dirty mixed-write-back=mirror")),
