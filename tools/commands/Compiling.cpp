@@ -109,6 +109,8 @@ void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
     words.add("--kv-device-memory", model::bytesText(kv.device));
   if (plan.goal.kvHostMemory)
     words.add("--kv-host-memory", model::bytesText(*plan.goal.kvHostMemory));
+  if (plan.policy.kvWriteBack != model::KvWriteBack::Auto)
+    words.add("--kv-write-back", std::string(model::kvWriteBackName(plan.policy.kvWriteBack)));
 }
 
 // `stated`: flags say the placement outright; else the same inputs lead to the same choice.
@@ -147,8 +149,6 @@ void addPolicy(const model::Policy &policy, Words &words) {
   if (compiler::traitsOf(policy.name).statesPlacement)
     words.add("--start-rule", std::string(model::startRuleName(policy.startRule)));
   words.addIf("--slots", policy.slots);
-  if (policy.kvWriteBack != model::KvWriteBack::Auto)
-    words.add("--kv-write-back", std::string(model::kvWriteBackName(policy.kvWriteBack)));
   for (const auto &[flag, choice] :
        {std::pair("--offload-embedding", policy.offloadEmbedding), std::pair("--offload-head", policy.offloadHead)})
     if (choice != model::AutoOnOff::Auto)
