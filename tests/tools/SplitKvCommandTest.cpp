@@ -128,8 +128,8 @@ TEST_F(SplitKv, HowAppendedRowsGetHomeIsAskedForOrChosen) {
   EXPECT_TRUE(of({"--kv-write-back", "dirty"}).is_null());                    // all blocks are on the device
   refused(arguments({"--kv-write-back", "often"}), 2,
           "command line: --kv-write-back = \"often\": expected auto, mirror, all or dirty");
-  refused(arguments({"--kv-write-back", "all", "--policy", "vllm-prefetch"}), 2,
-          "--kv-write-back = \"all\": policy vllm-prefetch keeps caches on the device, expected policy ");
+  refused(arguments({"--kv-write-back", "all", "--policy", "accelerate"}), 2,
+          "--kv-write-back = \"all\": policy accelerate keeps caches on the device, expected policy ");
 }
 
 TEST_F(SplitKv, HostMemoryForKvIsNamedAsOthersNameIt) {

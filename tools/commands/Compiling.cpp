@@ -110,6 +110,8 @@ void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
   if (plan.goal.kvHostMemory)
     words.add("--kv-host-memory", model::bytesText(*plan.goal.kvHostMemory));
   words.addIf("--kv-places", plan.policy.kvPlaces);
+  if (plan.policy.kvWriteBack != model::KvWriteBack::Auto)
+    words.add("--kv-write-back", std::string(model::kvWriteBackName(plan.policy.kvWriteBack)));
 }
 
 // `stated`: flags say the placement outright; else the same inputs lead to the same choice.
@@ -148,8 +150,6 @@ void addPolicy(const model::Policy &policy, Words &words) {
   if (compiler::traitsOf(policy.name).statesPlacement)
     words.add("--start-rule", std::string(model::startRuleName(policy.startRule)));
   words.addIf("--slots", policy.slots);
-  if (policy.kvWriteBack != model::KvWriteBack::Auto)
-    words.add("--kv-write-back", std::string(model::kvWriteBackName(policy.kvWriteBack)));
   for (const auto &[flag, choice] :
        {std::pair("--offload-embedding", policy.offloadEmbedding), std::pair("--offload-head", policy.offloadHead)})
     if (choice != model::AutoOnOff::Auto)
