@@ -38,8 +38,8 @@ void offload(ir::MovableInterface movable) {
   });
 }
 
-// A cache in parts: its first blocks stay, if there are any; the step that appends rows writes the mirror as well, and the
-// tail's home where nothing else does.
+// A cache in parts: its first blocks stay, if there are any; the step that appends rows writes the mirror as well, and
+// the tail's home where nothing else does.
 class SplitCache {
 public:
   SplitCache(ir::KvOp cache, uint64_t blockBytes) : cache_(cache), blockBytes_(blockBytes), builder_(cache) {

@@ -272,10 +272,10 @@ private:
     info.linkBytes = info.deviceBytes = moved(i).bytes;
     info.resizable = moved(i).resizable;
     const Value home = lastVersion(source(i));
-    behind_->insert<ir::EvictOp>(
-        step, loc(i), home.getType(), ir::TokenType::get(iteration_.getContext()), buffer, home,
-        ByteRange{0, moved(i).bytes},
-        writeBack_ == algorithms::WriteBack::All ? ir::WriteBack::All : ir::WriteBack::Dirty, /*keeping=*/false, info);
+    behind_->insert<ir::EvictOp>(step, loc(i), home.getType(), ir::TokenType::get(iteration_.getContext()), buffer,
+                                 home, ByteRange{0, moved(i).bytes},
+                                 writeBack_ == algorithms::WriteBack::All ? ir::WriteBack::All : ir::WriteBack::Dirty,
+                                 /*keeping=*/false, info);
   }
 
   // This iteration's copy of a movable: all of it, or what the iteration before has left.

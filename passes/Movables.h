@@ -25,7 +25,7 @@ struct MovedBuffer {
   uint32_t item = 0;
   bool resizable = false;   // of a cache: a launch may bring what is in use of it
   bool writtenBack = false; // of a cache: by a copy, behind its first use, which appends to it
-  uint64_t slotOffset = 0; // multiple of 256
+  uint64_t slotOffset = 0;  // multiple of 256
   // Compute steps, counted from 0 in program order.
   uint32_t firstUse = 0, lastUse = 0;
 };

@@ -9,8 +9,9 @@
 //
 // The prefix is `units` whole units and the first `bytes` bytes of the one after them. Too short, and the link idles
 // while the last steps compute, so that the next iteration waits for its first units; too long, and the iteration ends
-// late because the tail's ranges come free late: later still where what was there is written back. Every iteration starts with the prefix on the device and ends with the
-// next one's there; all of its steps end before the next iteration starts.
+// late because the tail's ranges come free late: later still where what was there is written back. Every iteration
+// starts with the prefix on the device and ends with the next one's there; all of its steps end before the next
+// iteration starts.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +44,7 @@ struct CutProblem {
   // What a copy of so many bytes takes.
   std::function<uint64_t(uint64_t bytes)> copyNs;
   std::function<uint64_t(uint64_t bytes)> writeBackNs; // in the other direction; asked of units that are written back
-  uint64_t alignment = 256; // the cut's byte position is a multiple of this
+  uint64_t alignment = 256;                            // the cut's byte position is a multiple of this
 };
 
 struct Cut {

@@ -104,8 +104,9 @@ struct Wrap {
   }
 };
 
-// How the home of a tail stays current. Mirror: the step that appends rows writes them there as well. All, Dirty: they go
-// to the slot only, and what is in use of the tail, or the run of blocks that were written to, is copied home (evict).
+// How the home of a tail stays current. Mirror: the step that appends rows writes them there as well. All, Dirty: they
+// go to the slot only, and what is in use of the tail, or the run of blocks that were written to, is copied home
+// (evict).
 enum class WriteBack : uint8_t { Mirror = 0, All = 1, Dirty = 2 };
 
 // Of the tails of caches: one is used while the next is brought; and one more that is being written back.

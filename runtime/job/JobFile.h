@@ -41,10 +41,10 @@ enum class AutoOnOff : uint8_t { Auto = 0, On = 1, Off = 2 };
 // copied there behind it, all that is in use or what was written. Auto: what takes the least time.
 enum class KvWriteBack : uint8_t { Auto = 0, Mirror = 1, All = 2, Dirty = 3 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
-std::string_view startRuleName(StartRule rule);      // "paper", "eager", "ahead"
-std::string_view autoOnOffName(AutoOnOff choice);    // "auto", "on", "off"
+std::string_view startRuleName(StartRule rule);       // "paper", "eager", "ahead"
+std::string_view autoOnOffName(AutoOnOff choice);     // "auto", "on", "off"
 std::string_view kvWriteBackName(KvWriteBack choice); // "auto", "mirror", "all", "dirty"
-std::string_view instancesName(Instances instances); // "together", "apart"
+std::string_view instancesName(Instances instances);  // "together", "apart"
 std::optional<StartRule> startRuleFromName(std::string_view name);
 std::optional<AutoOnOff> autoOnOffFromName(std::string_view name);
 std::optional<KvWriteBack> kvWriteBackFromName(std::string_view name);

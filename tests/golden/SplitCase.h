@@ -23,13 +23,15 @@ struct SplitCase {
 };
 
 constexpr const char *nameOf(algorithms::WriteBack writeBack) {
-  return writeBack == algorithms::WriteBack::Mirror ? "mirror" : writeBack == algorithms::WriteBack::All ? "all" : "dirty";
+  return writeBack == algorithms::WriteBack::Mirror ? "mirror"
+         : writeBack == algorithms::WriteBack::All  ? "all"
+                                                    : "dirty";
 }
 
 inline std::ostream &operator<<(std::ostream &out, const SplitCase &c) {
   return out << c.resident << " blocks on the device, interval " << c.interval << ", " << c.slots << " slots, wrap "
-             << c.wrap << ", " << c.mixedTokens << " mixed tokens, poison " << c.poison << ", decode " << nameOf(c.decode)
-             << ", mixed " << nameOf(c.mixed);
+             << c.wrap << ", " << c.mixedTokens << " mixed tokens, poison " << c.poison << ", decode "
+             << nameOf(c.decode) << ", mixed " << nameOf(c.mixed);
 }
 
 // `setup` with the case's placement; `blocks`: that there are, all of them on the device is no split.

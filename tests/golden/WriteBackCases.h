@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Golden models whose caches are written back: how many blocks stay on the device (none of them: whole layers move), how
-// the rows of either class get home, weights away as well.
+// Golden models whose caches are written back: how many blocks stay on the device (none of them: whole layers move),
+// how the rows of either class get home, weights away as well.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace headrace::golden {
 
-// With HEADRACE_LONG one in `oneIn` of all there are; else two for each two of all, dirty and mirror: one with no block on
-// the device, and one with some. Drawn by the model's name.
+// With HEADRACE_LONG one in `oneIn` of all there are; else two for each two of all, dirty and mirror: one with no block
+// on the device, and one with some. Drawn by the model's name.
 inline std::vector<SplitCase> writeBackCases(const std::string &model, int64_t blocks, int64_t mixedTokens, bool poison,
                                              int64_t oneIn) {
   using algorithms::WriteBack;

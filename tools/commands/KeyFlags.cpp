@@ -48,7 +48,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"policy", "start_rule", "--start-rule", kText, "when a copy may start: eager or paper"},
     {"policy", "slots", "--slots", kPlain, "layer-sized slots that offloaded layers take turns in"},
     {"policy", "kv_write_back", "--kv-write-back", kText,
-     "how rows get home that are appended to KV blocks on the host: mirror, all, dirty, or auto (what takes least time)"},
+     "how rows get home that are appended to KV blocks on the host: mirror, all, dirty, or auto (what takes least "
+     "time)"},
     {"policy", "kv_places", "--kv-places", kPlain,
      "places that KV blocks at home on the host rotate through, fewer than layers: what fits stays over iterations"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},

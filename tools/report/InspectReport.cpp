@@ -76,7 +76,7 @@ std::string describePlacement(const plan::Plan &plan, const plan::Placement &pla
   if (placement.offloadsHead)
     parts.push_back("head");
   if (const int64_t resident = plan::residentBlocks(plan, placement); resident < placement.kvBlocks)
-    parts.push_back(absl::StrFormat("KV blocks from %d on", resident));
+    parts.push_back(resident == 0 ? "all KV blocks" : absl::StrFormat("KV blocks from %d on", resident));
   return parts.empty() ? "nothing" : absl::StrJoin(parts, ", ");
 }
 
