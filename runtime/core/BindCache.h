@@ -6,7 +6,8 @@
 //   not split   Kv        all blocks, one behind the other; the buffer may be a little larger
 //   split       Kv        blocks [0, r); absent where r = 0
 //               KvTail    blocks [r, e) in a slot, one behind the other
-//               KvHome    append: blocks [m, e) in host memory, one behind the other; only [m, r) where copies write the
+//               KvHome    append: blocks [m, e) in host memory, one behind the other; only [m, r) where copies write
+//               the
 //                         tail back. m <= r; 0 only where some placement has no block on the device
 //
 // e is the schedule's kvBlocks: what may be in use. Offsets in a cache buffer are block numbers x Plan::kvBlockBytes().

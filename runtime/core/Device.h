@@ -23,6 +23,7 @@
 #include "absl/types/span.h"
 #include "kernels/IterationMeta.h"
 #include "kernels/Types.h"
+#include "runtime/core/BesideCopies.h"
 #include "runtime/core/InUse.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/Plan.h"
@@ -117,7 +118,30 @@ public:
   virtual absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) = 0;
   // When tokens that were awaited became visible, on the device's clock; -1 for tokens that are gone.
   virtual int64_t tokensVisibleNs(uint64_t iteration) const = 0;
-  virtual absl::Status drain() = 0; // all launches have ended
+  virtual absl::Status drain() = 0; // all launches have ended, and all copies beside them
+
+  // Copies beside launches (BesideCopies.h): between blocks on the device and swap memory, pinned host memory beside
+  // the slab. They share the link with the copies of launches, a chunk of each in turn, and what they have moved counts
+  // as theirs does. Swap memory is taken once open() has, and given up with 0, or by the next open(): whatever is under
+  // way ends first. ResourceExhausted naming the number where there is less; FailedPrecondition before open().
+  virtual absl::Status reserveSwap(uint64_t /*bytes*/) {
+    return absl::UnimplementedError("the device has no copies beside launches");
+  }
+  virtual absl::Span<std::byte> swapMemory() { return {}; } // empty where the device holds no data
+  // Starts copies once all launches made so far have ended; launches made from now on may run beside them, and must not
+  // touch these bytes. Those of one direction run in the order asked for; the two directions run beside each other, so
+  // what was copied out is brought back once that has ended. Returns a ticket, from 1 since open(). Refusals:
+  // checkCopies(). Allocates only while more is under way than ever before.
+  virtual absl::StatusOr<uint64_t> copyBeside(absl::Span<const BlockCopy> /*copies*/) {
+    return absl::UnimplementedError("the device has no copies beside launches");
+  }
+  // Whether all of a ticket has ended, without waiting. FailedPrecondition for one that was not given.
+  virtual absl::StatusOr<bool> copied(uint64_t /*ticket*/) {
+    return absl::UnimplementedError("the device has no copies beside launches");
+  }
+  virtual absl::Status awaitCopied(uint64_t /*ticket*/) {
+    return absl::UnimplementedError("the device has no copies beside launches");
+  }
 
   // Once all launches have ended: runs a variant over what meta() holds, one step at a time on the caller's thread, up
   // to the first that writes a number which is not finite; none if all are. A variant that keeps homes on the host

@@ -13,7 +13,7 @@
 namespace headrace::core {
 
 struct DirectBytes {
-  uint64_t readPerRow = 0;                   // host to device
+  uint64_t readPerRow = 0; // host to device
   // Device to host, of rows whose slot in the KV cache is in [firstSlot, endSlot).
   uint64_t writtenPerRow = 0, firstSlot = 0, endSlot = 0;
 

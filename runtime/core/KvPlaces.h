@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where a block of a layer's cache lies between iterations: what hand-over and swapping ask. kernels/KvSegments.h says
-// it to the kernels.
+// it to the kernels. While a state is dirty (DirtyStates.h) the home of a block of a tail may be behind what a slot has
+// of it: Runtime::flushKv() comes first.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ public:
 
   uint64_t blockBytes() const { return block_; }
   int64_t blocks() const { return blocks_; } // that the placement has, the scratch block included
+  int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
   // Of a block below blocks().
   KvPlaces of(int64_t layer, int64_t block) const;
 

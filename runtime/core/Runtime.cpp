@@ -202,9 +202,9 @@ absl::Status Runtime::flushKv() {
     return absl::OkStatus();
   const TransitionPaths::Config clean = impl.paths.config(placement(), 0);
   if (!impl.paths.reaches(impl.now, clean))
-    return absl::FailedPreconditionError(
-        absl::StrCat("no transition of placement '", impl.plan.placements[placement()].name,
-                     "' brings homes of KV on the host up to what slots hold"));
+    return absl::FailedPreconditionError(absl::StrCat("no transition of placement '",
+                                                      impl.plan.placements[placement()].name,
+                                                      "' brings homes of KV on the host up to what slots hold"));
   return impl.follow(clean, clean);
 }
 

@@ -2,22 +2,19 @@
 #include "runtime/core/VariantTable.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <map>
 #include <tuple>
 
+#include "runtime/plan/Cycles.h"
+
 namespace headrace::core {
 namespace {
 
-// What the variants of a cycle's phases have in common: its schedules', then the bucket.
-using CycleKey = std::array<int64_t, 10>;
-CycleKey cycleKey(const plan::Schedule &schedule, const plan::Variant &variant) {
-  return {schedule.placement,     static_cast<int64_t>(schedule.iterationClass),
-          schedule.kvBlocks,      schedule.maxTokens,
-          schedule.maxSequences,  schedule.maxContext,
-          schedule.period,        variant.newTokens,
-          variant.sequences,      variant.context};
+// The variants of a cycle's phases for one bucket.
+using BucketOfCycle = std::tuple<plan::CycleKey, int64_t, int64_t, int64_t>;
+BucketOfCycle bucketOfCycle(const plan::Schedule &schedule, const plan::Variant &variant) {
+  return {plan::cycleOf(schedule), variant.newTokens, variant.sequences, variant.context};
 }
 
 struct Cycle {
@@ -26,13 +23,13 @@ struct Cycle {
 };
 
 // Of every variant whose schedule is one of several phases.
-std::map<CycleKey, Cycle> cyclesOf(const plan::Plan &plan, const TransitionPaths &paths) {
-  std::map<CycleKey, Cycle> cycles;
+std::map<BucketOfCycle, Cycle> cyclesOf(const plan::Plan &plan, const TransitionPaths &paths) {
+  std::map<BucketOfCycle, Cycle> cycles;
   for (const plan::Variant &variant : plan.variants) {
     const plan::Schedule &schedule = plan.schedules[variant.schedule];
     if (schedule.period == 1)
       continue;
-    Cycle &cycle = cycles[cycleKey(schedule, variant)];
+    Cycle &cycle = cycles[bucketOfCycle(schedule, variant)];
     cycle.ns += variant.predictedNs;
     ++cycle.phases;
     cycle.lowestEntry = std::min(cycle.lowestEntry, paths.config(schedule.placement, schedule.entryState));
@@ -44,7 +41,7 @@ std::map<CycleKey, Cycle> cyclesOf(const plan::Plan &plan, const TransitionPaths
 
 VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths, const std::vector<bool> &built) {
   placements_.resize(plan.placements.size());
-  const std::map<CycleKey, Cycle> cycles = cyclesOf(plan, paths);
+  const std::map<BucketOfCycle, Cycle> cycles = cyclesOf(plan, paths);
   for (uint32_t i = 0; i < plan.variants.size(); ++i) {
     if (!built[i])
       continue;
@@ -59,16 +56,18 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
     if (group == of.groups.end())
       group = of.groups.insert(group, {entry, {}});
     uint64_t ns = variant.predictedNs;
-    if (const auto cycle = cycles.find(cycleKey(schedule, variant)); cycle != cycles.end()) {
+    TransitionPaths::Config inCycle = plan::kNone;
+    if (const auto cycle = cycles.find(bucketOfCycle(schedule, variant)); cycle != cycles.end()) {
       ns = cycle->second.ns / cycle->second.phases;
-      group->cycle = cycle->second.lowestEntry;
+      inCycle = cycle->second.lowestEntry;
     }
     // That a placement has too few is found when it is entered.
     const int64_t kvBlocks = schedule.kvBlocks > 0 ? schedule.kvBlocks : std::numeric_limits<int64_t>::max();
     group->items.push_back({{variant.newTokens, variant.sequences, variant.context, kvBlocks},
                             ns,
                             i,
-                            schedule.iterationClass == plan::IterationClass::Decode});
+                            schedule.iterationClass == plan::IterationClass::Decode,
+                            inCycle});
   }
   for (OfPlacement &of : placements_)
     for (Group &group : of.groups)
@@ -76,11 +75,12 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
                 [](const Item &a, const Item &b) { return std::tie(a.ns, a.variant) < std::tie(b.ns, b.variant); });
 }
 
-const VariantTable::Item *VariantTable::firstThatHolds(const Group &group, const Bucket &bucket) {
+const VariantTable::Item *VariantTable::firstThatHolds(const Group &group, const Bucket &bucket,
+                                                       TransitionPaths::Config notOf) {
   const auto item = std::find_if(group.items.begin(), group.items.end(), [&](const Item &one) {
     return one.bucket.tokens >= bucket.tokens && one.bucket.sequences >= bucket.sequences &&
            one.bucket.context >= bucket.context && one.bucket.kvBlocks >= bucket.kvBlocks &&
-           (!one.oneRowEach || bucket.tokens == bucket.sequences);
+           (!one.oneRowEach || bucket.tokens == bucket.sequences) && (notOf == plan::kNone || one.cycle != notOf);
   });
   return item == group.items.end() ? nullptr : &*item;
 }
@@ -91,12 +91,12 @@ VariantTable::Chosen VariantTable::cheapest(uint32_t placement, const Bucket &bu
   uint64_t bestNs = 0, ownNs = 0, fastestNs = ~uint64_t{0};
   TransitionPaths::Config inCycle = plan::kNone; // the cycle that goes on
   for (const Group &group : placements_[placement].groups)
-    if (group.entry == now && group.cycle != plan::kNone && firstThatHolds(group, bucket) != nullptr)
-      inCycle = group.cycle;
+    if (const Item *const item = group.entry == now ? firstThatHolds(group, bucket, plan::kNone) : nullptr)
+      inCycle = item->cycle;
   for (const Group &group : placements_[placement].groups) {
-    if (!paths.reaches(now, group.entry) || (inCycle != plan::kNone && group.cycle == inCycle && group.entry != now))
+    if (!paths.reaches(now, group.entry))
       continue;
-    const Item *const item = firstThatHolds(group, bucket);
+    const Item *const item = firstThatHolds(group, bucket, group.entry == now ? plan::kNone : inCycle);
     if (item == nullptr)
       continue;
     fastestNs = std::min(fastestNs, item->ns);

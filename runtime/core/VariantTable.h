@@ -50,14 +50,15 @@ private:
     uint64_t ns; // of a phase, the mean of its cycle's
     uint32_t variant;
     bool oneRowEach; // decode: as many tokens as sequences
+    // The lowest entry of the cycle that it is of, which cycles of several classes may share. kNone: of none.
+    TransitionPaths::Config cycle;
   };
   struct Group { // of one entry configuration
     TransitionPaths::Config entry;
     std::vector<Item> items; // ascending by (ns, variant)
-    // The lowest entry of the cycle that this one is of; cycles of several classes may share theirs. kNone: of none.
-    TransitionPaths::Config cycle = plan::kNone;
   };
-  static const Item *firstThatHolds(const Group &group, const Bucket &bucket);
+  // Null where none does; those of cycle `notOf` are left out (kNone: none are).
+  static const Item *firstThatHolds(const Group &group, const Bucket &bucket, TransitionPaths::Config notOf);
   struct OfPlacement {
     std::vector<Group> groups;
     Bucket largest;

@@ -39,6 +39,13 @@ public:
     return held(iteration) ? o_->mailbox.visibleNs(iteration) : -1;
   }
   absl::Status drain() override;
+  absl::Status reserveSwap(uint64_t bytes) override;
+  absl::Span<std::byte> swapMemory() override {
+    return o_ == nullptr ? absl::Span<std::byte>() : o_->beside.memory();
+  }
+  absl::StatusOr<uint64_t> copyBeside(absl::Span<const core::BlockCopy> copies) override;
+  absl::StatusOr<bool> copied(uint64_t ticket) override;
+  absl::Status awaitCopied(uint64_t ticket) override;
   int64_t nowNs() const override { return monotonicNs(); }
   absl::Status waitUntil(int64_t ns) override {
     core::sleepUntil(ns);
@@ -192,9 +199,9 @@ absl::Status CudaDevice::launch(core::Graph &graph, const core::InUse &inUse) {
 // Launches already made keep theirs.
 absl::Status CudaDevice::setSizes(CudaGraph &graph, const core::InUse &inUse) {
   return graph.sizes.set(inUse, [&](uint32_t node, const core::CopySides &copy, core::CopyRun run) -> absl::Status {
-    HEADRACE_CUDA(graph.name, cudaGraphExecMemcpyNodeSetParams1D(
-                                  graph.exec, graph.built.nodes[node][0], copy.destination + run.offset,
-                                  copy.source + run.offset, run.bytes, copyKind(copy)));
+    HEADRACE_CUDA(graph.name, cudaGraphExecMemcpyNodeSetParams1D(graph.exec, graph.built.nodes[node][0],
+                                                                 copy.destination + run.offset,
+                                                                 copy.source + run.offset, run.bytes, copyKind(copy)));
     ++o_->sizesSet;
     return absl::OkStatus();
   });
@@ -255,7 +262,34 @@ absl::Status CudaDevice::drain() {
 
 absl::Status CudaDevice::finish() {
   HEADRACE_CUDA("waiting for the launches", cudaStreamSynchronize(o_->launch));
-  return absl::OkStatus();
+  return o_->beside.awaitAll();
+}
+
+absl::Status CudaDevice::reserveSwap(uint64_t bytes) {
+  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(keep(finish()));
+  return o_->beside.reserve(bytes, info_.numaNode);
+}
+
+absl::StatusOr<uint64_t> CudaDevice::copyBeside(absl::Span<const core::BlockCopy> copies) {
+  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(core::checkCopies("cuda device", copies, o_->arena.bytes(), o_->beside.memory().size()));
+  absl::StatusOr<uint64_t> ticket = o_->beside.copy(copies, o_->arena.data(), o_->launch);
+  if (!ticket.ok())
+    return keep(ticket.status());
+  for (const core::BlockCopy &copy : copies)
+    (copy.toDevice ? o_->h2dBytes : o_->d2hBytes) += copy.bytes;
+  return ticket;
+}
+
+absl::StatusOr<bool> CudaDevice::copied(uint64_t ticket) {
+  RETURN_IF_ERROR(usable());
+  return o_->beside.copied(ticket);
+}
+
+absl::Status CudaDevice::awaitCopied(uint64_t ticket) {
+  RETURN_IF_ERROR(usable());
+  return o_->beside.await(ticket);
 }
 
 absl::Status CudaDevice::readStamps() {

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "runtime/core/BindStep.h"
 #include "runtime/core/Device.h"
+#include "runtime/cuda/BesideCopies.h"
 #include "runtime/cuda/BuiltGraph.h"
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/cuda/CudaGraph.h"
@@ -41,6 +42,7 @@ struct OpenedDevice {
   const core::DeviceOptions options;
   DeviceMemory arena, frequencies;
   PinnedSlab slab;
+  BesideCopies beside; // goes before the arena, which it uses
   std::array<MappedMemory, 2> staging; // of iteration data; iteration n's is n % 2
   uint64_t metaAddress = 0, metaBytes = 0;
   TokenMailbox mailbox;

@@ -34,15 +34,19 @@ void Bus::setH2d(double bytesPerSecond, int64_t nowNs) {
 void Bus::share() {
   for (size_t l = 0; l < links_.size(); ++l) {
     const Link &link = links_[l];
-    const auto limit = [&](size_t d) { return flows(link.flows[d]) ? limitOf(link.speed, d) : 0; };
+    const auto limit = [&](size_t d) {
+      return flows(link.flows[d]) || flows(link.flows[d + 2]) ? limitOf(link.speed, d) : 0;
+    };
     shares_[l].limits = {.h2d = limit(0), .d2h = limit(1), .both = link.speed.both * 1e-9};
   }
   core::shareBus(limits_, absl::MakeSpan(shares_));
   slows_ = false;
   h2dBytesPerNs_ = 0;
   for (size_t l = 0; l < links_.size(); ++l) {
-    for (size_t d = 0; d < 2; ++d)
-      links_[l].flows[d].rate = shares_[l].rates[d];
+    for (size_t d = 0; d < 2; ++d) {
+      Flow &launches = links_[l].flows[d], &beside = links_[l].flows[d + 2];
+      launches.rate = beside.rate = shares_[l].rates[d] / (flows(launches) && flows(beside) ? 2 : 1);
+    }
     slows_ |= shares_[l].byBus[0];
     h2dBytesPerNs_ += shares_[l].rates[0];
   }
@@ -58,15 +62,15 @@ void Bus::pass(int64_t toNs) {
   clockNs_ = toNs;
 }
 
-void Bus::start(uint32_t link, Direction direction, uint64_t bytes, int64_t atNs) {
+void Bus::start(uint32_t link, Direction direction, uint64_t bytes, int64_t atNs, CopyRow row) {
   advance(atNs);
-  Flow &flow = links_[link].flows[static_cast<size_t>(direction)];
+  Flow &flow = links_[link].flows[index(direction, row)];
   flow = {.bytes = bytes, .flowsFrom = std::max(atNs, clockNs_) + links_[link].speed.latencyNs, .active = true};
   share();
 }
 
-void Bus::takeEnd(uint32_t link, Direction direction) {
-  Flow &flow = links_[link].flows[static_cast<size_t>(direction)];
+void Bus::takeEnd(uint32_t link, Direction direction, CopyRow row) {
+  Flow &flow = links_[link].flows[index(direction, row)];
   untaken_ -= !flow.taken;
   flow.taken = true;
 }
@@ -111,13 +115,13 @@ void Bus::advance(int64_t nowNs) {
   }
 }
 
-uint64_t Bus::arrived(uint32_t link, Direction direction) const {
-  const Flow &f = flow(link, direction);
+uint64_t Bus::arrived(uint32_t link, Direction direction, CopyRow row) const {
+  const Flow &f = flow(link, direction, row);
   return f.active ? std::min(f.bytes, static_cast<uint64_t>(f.arrived)) : f.bytes;
 }
 
-int64_t Bus::arrivalNs(uint32_t link, Direction direction, uint64_t bytes) const {
-  const Flow &f = flow(link, direction);
+int64_t Bus::arrivalNs(uint32_t link, Direction direction, uint64_t bytes, CopyRow row) const {
+  const Flow &f = flow(link, direction, row);
   if (!f.active)
     return f.endNs;
   const double missing = static_cast<double>(bytes) - f.arrived;

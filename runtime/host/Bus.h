@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // When the bytes of paced copies arrive: a fluid model of links that share a bus, in real time. Copies of one direction
-// of a link run one after another; copies that run together get max-min fair rates under the limits of their link and
-// of the bus: of each direction, and of both together.
+// of a link run one after another, those of launches and, in a row of their own, those beside launches; what two such
+// rows have of a direction they share half and half. Directions that run together get max-min fair rates under the
+// limits of their link and of the bus: of each direction, and of both together.
 //
 //   byte k of a copy that runs alone is there at  start + latency + k / rate
 //
@@ -30,6 +31,9 @@ struct LinkSpeed {
   int64_t latencyNs = 0;
 };
 
+// Which row of a direction's copies.
+enum class CopyRow : uint8_t { Launches = 0, Beside = 1 };
+
 class Bus {
 public:
   explicit Bus(const core::PathLimits &limits = {}); // bytes/s that all links get together
@@ -40,17 +44,19 @@ public:
   void setH2d(double bytesPerSecond, int64_t nowNs);
 
   // From atNs on, which is not before what the bus has been advanced to.
-  void start(uint32_t link, Direction direction, uint64_t bytes, int64_t atNs);
+  void start(uint32_t link, Direction direction, uint64_t bytes, int64_t atNs, CopyRow row = CopyRow::Launches);
   // Lets time pass; never backwards, and not beyond the end of a copy that is not taken. So the copy behind it can
   // start at that end, however late the thread looks, and no copy gets of the bus what another one would have had.
   void advance(int64_t nowNs);
   // Whether the copy has ended.
-  bool ended(uint32_t link, Direction direction) const { return !flow(link, direction).active; }
-  void takeEnd(uint32_t link, Direction direction);
+  bool ended(uint32_t link, Direction direction, CopyRow row = CopyRow::Launches) const {
+    return !flow(link, direction, row).active;
+  }
+  void takeEnd(uint32_t link, Direction direction, CopyRow row = CopyRow::Launches);
   // Whole bytes that have arrived; all of them once the copy has ended.
-  uint64_t arrived(uint32_t link, Direction direction) const;
+  uint64_t arrived(uint32_t link, Direction direction, CopyRow row = CopyRow::Launches) const;
   // When the first `bytes` of the copy will be (or, for all of them, were) there at the present rates.
-  int64_t arrivalNs(uint32_t link, Direction direction, uint64_t bytes) const;
+  int64_t arrivalNs(uint32_t link, Direction direction, uint64_t bytes, CopyRow row = CopyRow::Launches) const;
 
   // While at least one copy to a device was slower than its link alone would have it: for how long, and what all copies
   // to devices brought in that time. So far.
@@ -71,10 +77,13 @@ private:
   };
   struct Link {
     LinkSpeed speed;
-    std::array<Flow, 2> flows;
+    std::array<Flow, 4> flows; // by direction, then those beside launches
   };
-  const Flow &flow(uint32_t link, Direction direction) const {
-    return links_[link].flows[static_cast<size_t>(direction)];
+  static size_t index(Direction direction, CopyRow row) {
+    return static_cast<size_t>(direction) + 2 * static_cast<size_t>(row);
+  }
+  const Flow &flow(uint32_t link, Direction direction, CopyRow row) const {
+    return links_[link].flows[index(direction, row)];
   }
   bool flows(const Flow &flow) const { return flow.active && flow.flowsFrom <= clockNs_; }
   void share();

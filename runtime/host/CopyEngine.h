@@ -49,7 +49,7 @@ private:
   bool inLaunch_ = false;
   size_t next_ = 0; // step
   bool copying_ = false;
-  bool announced_ = false; // that it will soon have ended
+  bool announced_ = false;       // that it will soon have ended
   uint64_t from_ = 0, size_ = 0; // of the copy, in this launch
   uint64_t copied_ = 0;
   int64_t startNs_ = 0;

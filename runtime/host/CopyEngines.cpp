@@ -25,8 +25,10 @@ void CopyEngines::attach(size_t device, Shared &shared, const LinkSpeed *speed) 
   if (speed != nullptr)
     bus_.setLink(link, *speed);
   Bus *const pacing = speed != nullptr ? &bus_ : nullptr;
-  engines_[device].emplace(std::array<CopyEngine, 2>{CopyEngine(shared, Direction::HostToDevice, pacing, link),
-                                                     CopyEngine(shared, Direction::DeviceToHost, pacing, link)});
+  engines_[device].emplace(Engines{{CopyEngine(shared, Direction::HostToDevice, pacing, link),
+                                    CopyEngine(shared, Direction::DeviceToHost, pacing, link)},
+                                   {BesideEngine(shared, Direction::HostToDevice, pacing, link),
+                                    BesideEngine(shared, Direction::DeviceToHost, pacing, link)}});
   devices_[device] = &shared;
 }
 
@@ -50,9 +52,12 @@ double CopyEngines::sampleBusBandwidth() {
 bool CopyEngines::stepAll() {
   bool acted = false;
   for (auto &engines : engines_)
-    if (engines.has_value())
-      for (CopyEngine &engine : *engines)
+    if (engines.has_value()) {
+      for (CopyEngine &engine : engines->launches)
         acted |= engine.advance();
+      for (BesideEngine &engine : engines->beside)
+        acted |= engine.advance();
+    }
   publish();
   return acted;
 }
@@ -68,9 +73,12 @@ void CopyEngines::publish() {
 CopyEngines::Waits CopyEngines::waits(size_t device) const {
   Waits waits;
   waits.wanted.fill(kNever);
-  if (engines_[device].has_value())
-    for (const CopyEngine &engine : *engines_[device])
+  if (engines_[device].has_value()) {
+    for (const CopyEngine &engine : engines_[device]->launches)
       engine.addWaits(waits.wanted, waits.deadlineNs);
+    for (const BesideEngine &engine : engines_[device]->beside)
+      engine.addWaits(waits.wanted, waits.deadlineNs);
+  }
   return waits;
 }
 

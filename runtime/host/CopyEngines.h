@@ -16,6 +16,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/host/BesideCopies.h"
 #include "runtime/host/CopyEngine.h"
 
 namespace headrace::host {
@@ -40,15 +41,19 @@ private:
     std::array<uint64_t, kCounters> wanted; // kNever: not
     int64_t deadlineNs = kNever;
   };
+  struct Engines { // of a device, by direction
+    std::array<CopyEngine, 2> launches;
+    std::array<BesideEngine, 2> beside;
+  };
   Waits waits(size_t device) const;
   bool stepAll();
   void publish();
 
   std::mutex stepping_; // of what follows
   Bus bus_;
-  std::vector<std::optional<std::array<CopyEngine, 2>>> engines_; // of each device
-  std::vector<Shared *> devices_;                                 // null: not attached
-  double published_ = 0;                                          // slowed_.ns
+  std::vector<std::optional<Engines>> engines_; // of each device
+  std::vector<Shared *> devices_;               // null: not attached
+  double published_ = 0;                        // slowed_.ns
 
   std::mutex sampling_; // of what follows
   Bus::Slowed slowed_;

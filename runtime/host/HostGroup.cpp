@@ -13,8 +13,7 @@ namespace {
 
 class HostGroup final : public core::DeviceGroup {
 public:
-  HostGroup(absl::Span<const HostOptions> devices, double busBandwidth)
-      : transfer_(devices.size(), {.h2d = busBandwidth}) {
+  HostGroup(absl::Span<const HostOptions> devices, const core::PathLimits &bus) : transfer_(devices.size(), bus) {
     for (size_t i = 0; i < devices.size(); ++i)
       devices_.push_back(std::make_unique<LaneDevice>(devices[i], transfer_, i, &bell_));
     wants_.reserve(devices.size());
@@ -77,13 +76,19 @@ private:
 } // namespace
 
 absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeHostGroup(absl::Span<const HostOptions> devices,
-                                                                 double busBandwidth) {
+                                                                 const core::PathLimits &bus) {
   if (devices.empty())
     return absl::InvalidArgumentError("host group: no devices");
-  if (!(busBandwidth > 0))
-    return absl::InvalidArgumentError(
-        absl::StrCat("host group: bus bandwidth ", busBandwidth, ", expected bytes per second above zero"));
-  return std::make_unique<HostGroup>(devices, busBandwidth);
+  for (const double limit : {bus.h2d, bus.d2h, bus.both})
+    if (!(limit > 0))
+      return absl::InvalidArgumentError(
+          absl::StrCat("host group: bus bandwidth ", limit, ", expected bytes per second above zero"));
+  return std::make_unique<HostGroup>(devices, bus);
+}
+
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeHostGroup(absl::Span<const HostOptions> devices,
+                                                                 double busBandwidth) {
+  return makeHostGroup(devices, core::PathLimits{.h2d = busBandwidth});
 }
 
 } // namespace headrace::host

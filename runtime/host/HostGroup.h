@@ -13,13 +13,17 @@
 #include <memory>
 
 #include "absl/types/span.h"
+#include "runtime/core/BusShare.h"
 #include "runtime/core/DeviceGroup.h"
 #include "runtime/host/HostDevice.h"
 
 namespace headrace::host {
 
-// One device an entry. `busBandwidth`: bytes/s, host to device, of all devices together; infinite: the links alone
-// limit. Unpaced devices take nothing of it. InvalidArgument for no device, and for a bandwidth that is not positive.
+// One device an entry. `bus`: bytes/s of all devices together; infinite: the links alone limit. Unpaced devices take
+// nothing of it. InvalidArgument for no device, and for a bandwidth that is not positive.
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeHostGroup(absl::Span<const HostOptions> devices,
+                                                                 const core::PathLimits &bus);
+// Of a bus that limits copies to devices alone.
 absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeHostGroup(absl::Span<const HostOptions> devices,
                                                                  double busBandwidth);
 

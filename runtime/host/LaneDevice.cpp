@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -146,6 +147,9 @@ void LaneDevice::close() {
   speed_.reset();
   arena_ = GuardedMemory();
   slab_ = GuardedMemory();
+  swap_ = GuardedMemory();
+  swapBytes_ = 0;
+  tickets_ = {};
   stagingLaunch_ = {};
   launches_ = iterations_ = 0;
   ended_ = {};
@@ -267,6 +271,61 @@ absl::Status LaneDevice::drain() {
     return notOpen();
   if (launches_ != 0)
     waitForEnd(launches_ - 1);
+  waitForCopies(tickets_.asked());
+  return absl::OkStatus();
+}
+
+absl::Status LaneDevice::reserveSwap(uint64_t bytes) {
+  RETURN_IF_ERROR(drain());
+  shared_->swap = nullptr;
+  swapBytes_ = 0;
+  swap_ = GuardedMemory();
+  if (bytes == 0)
+    return absl::OkStatus();
+  const uint64_t most = std::numeric_limits<uint64_t>::max() / 2; // whatever is above is refused as well
+  ASSIGN_OR_RETURN(swap,
+                   GuardedMemory::take(model::alignUp(std::min(bytes, most)), model::kAlign, "swap memory", false));
+  swap_ = std::move(swap);
+  swapBytes_ = bytes;
+  shared_->swap = swap_.bytes().data();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> LaneDevice::copyBeside(absl::Span<const core::BlockCopy> copies) {
+  if (plan_ == nullptr)
+    return notOpen();
+  RETURN_IF_ERROR(core::checkCopies("host device", copies, plan_->arenaBytes, swapBytes_));
+  const uint64_t ticket = tickets_.add(copies, copiesEnded());
+  const int64_t askedNs = monotonicNs();
+  for (const core::BlockCopy &copy : copies)
+    shared_->beside[copy.toDevice ? 0 : 1].add({copy, ended_, askedNs});
+  for (const Direction direction : {Direction::HostToDevice, Direction::DeviceToHost})
+    shared_->signals.advance(besideAsked(direction), tickets_.asked()[direction == Direction::HostToDevice ? 1 : 0]);
+  return ticket;
+}
+
+// To the host, to the device.
+core::CopyTickets::Counts LaneDevice::copiesEnded() const {
+  return {shared_->signals.value(Counter::BesideD2HEnded), shared_->signals.value(Counter::BesideH2DEnded)};
+}
+
+void LaneDevice::waitForCopies(const core::CopyTickets::Counts &ended) {
+  shared_->signals.wait(Thread::Caller, {Counter::BesideD2HEnded, ended[0]});
+  shared_->signals.wait(Thread::Caller, {Counter::BesideH2DEnded, ended[1]});
+}
+
+absl::StatusOr<bool> LaneDevice::copied(uint64_t ticket) {
+  if (plan_ == nullptr)
+    return notOpen();
+  RETURN_IF_ERROR(tickets_.check("host device", ticket));
+  return tickets_.ended(ticket, copiesEnded());
+}
+
+absl::Status LaneDevice::awaitCopied(uint64_t ticket) {
+  if (plan_ == nullptr)
+    return notOpen();
+  RETURN_IF_ERROR(tickets_.check("host device", ticket));
+  waitForCopies(tickets_.endOf(ticket));
   return absl::OkStatus();
 }
 

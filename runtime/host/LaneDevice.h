@@ -42,6 +42,11 @@ public:
     return held(iteration) ? shared_->tokens[iteration % kTokenSlots].visibleNs : -1;
   }
   absl::Status drain() override;
+  absl::Status reserveSwap(uint64_t bytes) override;
+  absl::Span<std::byte> swapMemory() override { return swap_.bytes().first(swapBytes_); }
+  absl::StatusOr<uint64_t> copyBeside(absl::Span<const core::BlockCopy> copies) override;
+  absl::StatusOr<bool> copied(uint64_t ticket) override;
+  absl::Status awaitCopied(uint64_t ticket) override;
   absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant, const core::InUse &inUse) override;
   int64_t nowNs() const override { return monotonicNs(); }
   absl::Status waitUntil(int64_t ns) override {
@@ -64,6 +69,8 @@ private:
   absl::StatusOr<uint64_t> deviceHome(uint32_t buffer, uint64_t bytes) const;
   absl::StatusOr<HostGraph *> own(core::Graph &graph) const;
   void waitForEnd(uint64_t launch);
+  core::CopyTickets::Counts copiesEnded() const;
+  void waitForCopies(const core::CopyTickets::Counts &ended);
   absl::Status lowerLatency();
   void close();
 
@@ -74,7 +81,9 @@ private:
   const plan::Plan *plan_ = nullptr;
   bool trace_ = false;
   std::optional<core::BindContext> binding_;
-  GuardedMemory arena_, slab_;
+  GuardedMemory arena_, slab_, swap_;
+  uint64_t swapBytes_ = 0; // of swap_, as asked for
+  core::CopyTickets tickets_;
   std::optional<LinkSpeed> speed_;
   std::unique_ptr<Shared> shared_;
   std::array<std::vector<uint64_t>, 2> staging_; // iteration n's is n % 2; whole words, for their alignment

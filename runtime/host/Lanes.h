@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/host/BesideCopies.h"
 #include "runtime/host/Bus.h"
 #include "runtime/host/HostGraph.h"
 #include "runtime/host/Signals.h"
@@ -77,6 +78,9 @@ struct Shared {
   int64_t directWriteNs(uint64_t bytes) const {
     return directWriteRate > 0 ? static_cast<int64_t>(std::ceil(static_cast<double>(bytes) / directWriteRate)) : 0;
   }
+
+  std::array<BesideRow, 2> beside; // by direction
+  std::byte *swap = nullptr;       // where they copy to and from on the host; changes while there are none
 
   std::atomic<uint64_t> h2dBytes{0}, d2hBytes{0};
   std::atomic<int64_t> stallNs{0};

@@ -43,8 +43,12 @@ enum class Counter : uint8_t {
   D2H,       // likewise
   Launched,  // launches in the ring
   Published, // the last iteration whose tokens can be read
+  BesideH2D,
+  BesideD2H, // copies beside launches asked for in that direction,
+  BesideH2DEnded,
+  BesideD2HEnded, // and those of them that have ended
 };
-inline constexpr int kCounters = 5;
+inline constexpr int kCounters = 9;
 enum class Thread : uint8_t { Compute, Transfer, Caller };
 inline constexpr int kThreads = 3;
 

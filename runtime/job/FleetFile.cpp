@@ -86,6 +86,13 @@ private:
     TomlReader bus(value, path_, "bus");
     if (bus.ok()) {
       spec_.busBandwidth = required(bus, "bandwidth", bus.bandwidth("bandwidth"), "a bandwidth such as \"24GB/s\"");
+      spec_.busD2hBandwidth = bus.bandwidth("d2h_bandwidth").value_or(spec_.busD2hBandwidth);
+      spec_.busDuplexBandwidth = bus.bandwidth("duplex_bandwidth").value_or(spec_.busDuplexBandwidth);
+      double larger = spec_.busBandwidth;
+      if (std::isfinite(spec_.busD2hBandwidth))
+        larger = std::max(larger, spec_.busD2hBandwidth);
+      if (spec_.busDuplexBandwidth < larger)
+        bus.refuse("duplex_bandwidth", "at least the larger of bandwidth and d2h_bandwidth");
       forEach(bus, "change", "", [&](TomlReader &table) {
         FleetBusChange change;
         change.at = required(table, "at", time(table, "at", true), "a time such as \"2s\"");

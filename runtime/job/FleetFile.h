@@ -4,6 +4,8 @@
 //
 //   [bus]
 //   bandwidth = "24GB/s"              # host to device, of all devices together
+//   d2h_bandwidth = "24GB/s"          # device to host; default: the links alone limit it
+//   duplex_bandwidth = "36GB/s"       # both directions together; default: their sum
 //   [[bus.change]]                    # others' traffic: from `at` on there is so much left
 //   at = "2s"
 //   bandwidth = "12GB/s"
@@ -34,6 +36,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,7 +74,9 @@ struct FleetBusChange {
 };
 
 struct FleetSpec {
-  double busBandwidth = 0;             // bytes/s
+  double busBandwidth = 0; // bytes/s
+  double busD2hBandwidth = std::numeric_limits<double>::infinity();
+  double busDuplexBandwidth = std::numeric_limits<double>::infinity();
   std::vector<FleetBusChange> changes; // by time
   bool throughput = false;             // the coordinator's objective; else freed memory
   bool queue = true;
@@ -80,7 +85,8 @@ struct FleetSpec {
 };
 
 // Refuses, by file, line and key: unknown and missing keys, no device, two of one name, figures that are not positive
-// and finite, changes out of order, a range whose least is above its most, no requests.
+// and finite, a bus with less for both directions together than for one, changes out of order, a range whose least is
+// above its most, no requests.
 absl::StatusOr<FleetSpec> parseFleet(std::string_view text, const std::string &path);
 absl::StatusOr<FleetSpec> readFleet(const std::string &path);
 

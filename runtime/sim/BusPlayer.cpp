@@ -21,11 +21,14 @@ core::PathLimits perNs(const core::PathLimits &limits) {
 } // namespace
 
 BusPlayer::BusPlayer(size_t devices, const core::PathLimits &bus)
-    : bus_(perNs(bus)), devices_(devices), copies_(2 * devices), eventNs_(2 * devices, kNeverNs), shares_(devices) {}
+    : bus_(perNs(bus)), devices_(devices), copies_(kRows * devices), eventNs_(kRows * devices, kNeverNs),
+      shares_(devices) {}
 
 void BusPlayer::open(size_t index, size_t steps, bool trace) {
   Device &device = devices_[index];
-  assert(device.queued == 0);
+  assert(device.queued == 0 && device.beside.idle());
+  device.beside.clear();
+  device.besideFreeNs = {};
   device.endNs.reserve(steps);
   device.queue.resize(std::max(device.queue.size(), kFirstQueue));
   device.stallNs = 0;
@@ -45,9 +48,37 @@ void BusPlayer::launch(size_t index, const TimedSchedule &schedule, LaunchTimes 
   }
   if (times != nullptr)
     *times = {};
+  ++device.made;
+  device.bothRate = schedule.bothRate;
   device.queue[(device.first + device.queued++) % device.queue.size()] = {&schedule, times, now_, inUse};
   if (!device.playing)
     play(index);
+}
+
+uint64_t BusPlayer::copyBeside(size_t index, absl::Span<const core::BlockCopy> copies, const LinkRates &link,
+                               uint64_t bothRate) {
+  Device &device = devices_[index];
+  device.bothRate = bothRate;
+  const int64_t readyNs = device.queued == 0 ? std::max(now_, device.lastEndNs) : kUnknownNs;
+  const uint64_t ticket = device.beside.ask(copies, link, device.made, readyNs, now_);
+  queueBeside(index);
+  return ticket;
+}
+
+// The first copy of each row becomes an event, once it is known when it may start.
+void BusPlayer::queueBeside(size_t index) {
+  Device &device = devices_[index];
+  for (size_t d = 0; d < 2; ++d) {
+    Copy &next = copy(index, kBeside + d);
+    if (next.state != CopyState::Idle || device.beside.empty(d) || device.beside.front(d).readyNs == kUnknownNs)
+      continue;
+    device.besideSteps[d] = device.beside.front(d).timed;
+    next.state = CopyState::Pending;
+    next.step = &device.besideSteps[d];
+    next.ns = next.step->ns;
+    next.startNs = next.sinceNs = std::max(device.beside.front(d).readyNs, device.besideFreeNs[d]);
+    eventNs_[kRows * index + kBeside + d] = next.startNs;
+  }
 }
 
 // The next launch, at the end of the one before.
@@ -94,6 +125,8 @@ void BusPlayer::play(size_t index) {
     device.first = (device.first + 1) % device.queue.size();
     --device.queued;
     device.playing = false;
+    device.beside.launchEnded(++device.ended, device.lastEndNs);
+    queueBeside(index);
   }
 }
 
@@ -157,7 +190,7 @@ bool BusPlayer::queueCopy(size_t index, size_t direction) {
     next.ns = sized.nsOf(core::bytesInUse(sized.size, launch.inUse));
   }
   next.startNs = next.sinceNs = std::max(lane.freeNs, lane.readyNs);
-  eventNs_[2 * index + direction] = next.startNs;
+  eventNs_[kRows * index + direction] = next.startNs;
   return false;
 }
 
@@ -206,16 +239,23 @@ void BusPlayer::playCopy(size_t index, int64_t ns) {
       return;
     }
   }
-  Device &device = devices_[index / 2];
+  const size_t owner = index / kRows;
+  Device &device = devices_[owner];
   LaneState &lane = device.lanes[kH2D + index % 2];
   copy.state = CopyState::Idle;
   stale_ = true;
   eventNs_[index] = kNeverNs;
+  if (index % kRows >= kBeside) {
+    device.besideFreeNs[index % 2] = ns;
+    device.beside.endFront(index % 2, ns);
+    queueBeside(owner);
+    return;
+  }
   endStep(device, *copy.step, copy.startNs, ns);
   lane.freeNs = lane.readyNs = lane.othersReadyNs = ns;
   if (++lane.next != lane.end)
     lane.edge = lane.next->edgeBegin;
-  play(index / 2);
+  play(owner);
 }
 
 // The event of a copy that runs at its present rate.
@@ -241,19 +281,21 @@ void BusPlayer::share(int64_t ns) {
   account(ns);
   stale_ = false;
   const auto runs = [](const Copy &copy) { return copy.state == CopyState::Latency || copy.state == CopyState::Flow; };
+  // Rows of the other direction, and the other row of its own.
   const auto ownRate = [&](size_t index) {
-    return runs(copies_[index]) && runs(copies_[index ^ 1])
-               ? devices_[index / 2].queue[devices_[index / 2].first].schedule->bothRate
-               : kFullRate;
+    return rateBeside(devices_[index / kRows].bothRate, runs(copies_[index ^ 1]) || runs(copies_[index ^ 3]),
+                      runs(copies_[index ^ 2]));
   };
   const auto onBus = [](const Copy &copy) { return copy.state == CopyState::Flow && copy.step->bytesPerNs > 0; };
   const auto asks = [&](size_t index) {
     return copies_[index].step->askedBytesPerNs *
            (static_cast<double>(ownRate(index)) / static_cast<double>(kFullRate));
   };
+  const auto asksOnBus = [&](size_t index) { return onBus(copies_[index]) ? asks(index) : 0; };
+  const auto rowsAsk = [&](size_t index) { return asksOnBus(index) + asksOnBus(index ^ kBeside); };
   for (size_t d = 0; d < devices_.size(); ++d) {
-    shares_[d].limits.h2d = onBus(copies_[2 * d]) ? asks(2 * d) : 0;
-    shares_[d].limits.d2h = onBus(copies_[2 * d + 1]) ? asks(2 * d + 1) : 0;
+    shares_[d].limits.h2d = rowsAsk(kRows * d);
+    shares_[d].limits.d2h = rowsAsk(kRows * d + 1);
   }
   core::shareBus(bus_, absl::MakeSpan(shares_));
   slowed_ = false;
@@ -264,8 +306,9 @@ void BusPlayer::share(int64_t ns) {
       continue;
     uint64_t rate = ownRate(i);
     if (onBus(copy)) {
-      const double bytesPerNs = shares_[i / 2].rates[i % 2];
-      const bool slowed = shares_[i / 2].byBus[i % 2];
+      // Both rows of a direction get of what it gets as they ask.
+      const double bytesPerNs = shares_[i / kRows].rates[i % 2] * (asks(i) / rowsAsk(i));
+      const bool slowed = shares_[i / kRows].byBus[i % 2];
       if (slowed) {
         const double share = bytesPerNs / copy.step->bytesPerNs * static_cast<double>(kFullRate);
         rate = std::clamp<uint64_t>(static_cast<uint64_t>(std::ceil(share)), 1, rate);
@@ -325,13 +368,13 @@ bool BusPlayer::passUntil(const int64_t &moment) {
 
 bool BusPlayer::passUntilIdle(size_t index) {
   const Device &device = devices_[index];
-  while (device.queued != 0) {
+  while (device.queued != 0 || !device.beside.idle()) {
     const int64_t event = nextEventNs();
     if (event == kNeverNs)
       return false;
     playEventsAt(event);
   }
-  passTo(device.lastEndNs);
+  passTo(std::max(device.lastEndNs, device.beside.lastEndNs()));
   return true;
 }
 

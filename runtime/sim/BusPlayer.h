@@ -21,18 +21,15 @@
 
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "runtime/core/BusShare.h"
 #include "runtime/core/Device.h"
+#include "runtime/sim/BesideCopies.h"
 #include "runtime/sim/TimedSchedule.h"
 
 namespace headrace::sim {
-
-inline constexpr int64_t kUnknownNs = -1;
-inline constexpr int64_t kNeverNs = std::numeric_limits<int64_t>::max();
 
 // Of one launch; each is known once nothing that happens later can change it, at the latest when the clock is there.
 struct LaunchTimes {
@@ -50,11 +47,16 @@ public:
   // Appends a launch at this moment, whose resizable copies copy what is in use. Schedule and times (null: not asked
   // for) stay until it has ended.
   void launch(size_t device, const TimedSchedule &schedule, LaunchTimes *times, const core::InUse &inUse = {});
+  // Copies beside launches (BesideCopies.h), behind all launches made so far; `bothRate` as TimedSchedule's. Returns
+  // their ticket.
+  uint64_t copyBeside(size_t device, absl::Span<const core::BlockCopy> copies, const LinkRates &link,
+                      uint64_t bothRate);
+  const BesideCopies &beside(size_t device) const { return devices_[device].beside; }
 
   // Plays until `moment`, a time of a launch made, is known, and lets time pass to it. False if it never comes: the
   // schedule's steps wait for each other.
   bool passUntil(const int64_t &moment);
-  // All launches of a device have ended.
+  // All launches of a device have ended, and all copies beside them.
   bool passUntilIdle(size_t device);
   // Plays until one of `moments` (null: not waited for) has come or `untilNs` is reached, and lets time pass to
   // whichever is earlier. The index of the earliest moment, the lowest of equal ones; moments.size() if none came.
@@ -97,6 +99,11 @@ private:
     std::vector<Launch> queue; // a ring; [first] is the one being played
     size_t first = 0, queued = 0;
     bool playing = false;
+    uint64_t made = 0, ended = 0; // launches
+    uint64_t bothRate = kFullRate;
+    BesideCopies beside;
+    std::array<TimedStep, 2> besideSteps; // of its copies under way
+    std::array<int64_t, 2> besideFreeNs{};
     std::array<LaneState, plan::kLanes> lanes;
     size_t left = 0;            // steps without an end
     std::vector<int64_t> endNs; // one a step of the launch, kUnknownNs
@@ -106,11 +113,12 @@ private:
     std::vector<core::StepTime> trace;
   };
 
-  Copy &copy(size_t device, size_t direction) { return copies_[2 * device + direction]; }
+  Copy &copy(size_t device, size_t direction) { return copies_[kRows * device + direction]; }
   void play(size_t device);
   void begin(Device &device);
   bool timeLane(Device &device, size_t lane);
   bool queueCopy(size_t device, size_t direction);
+  void queueBeside(size_t device);
   bool ready(const Device &device, const TimedSchedule &schedule, LaneState &lane) const;
   void endStep(Device &device, const TimedStep &step, int64_t startNs, int64_t endNs);
   int64_t nextEventNs() const;
@@ -123,7 +131,9 @@ private:
 
   core::PathLimits bus_; // bytes/ns
   std::vector<Device> devices_;
-  std::vector<Copy> copies_;            // 2 a device: h2d, d2h
+  // Rows of copies of a device: h2d, d2h, and the same beside launches.
+  static constexpr size_t kRows = 4, kBeside = 2;
+  std::vector<Copy> copies_;            // kRows a device
   std::vector<int64_t> eventNs_;        // of each copy: its start, the end of its latency or its own
   std::vector<core::LinkShare> shares_; // scratch of share(), one a device
   bool stale_ = false;                  // the rates

@@ -48,7 +48,7 @@ public:
   uint64_t sumNs() const { return sumNs_; }             // of all steps
   uint64_t publishNs() const { return publishNs_; }     // of those up to the last Publish, of all without one
   void writeTo(absl::Span<uint64_t> durationsNs) const; // of the steps that follow rows; leaves the others
-  HomeSlots homeSlots() const { return homeSlots_; } // for rowsOf()
+  HomeSlots homeSlots() const { return homeSlots_; }    // for rowsOf()
 
 private:
   struct KindKey {

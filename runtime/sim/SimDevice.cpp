@@ -25,44 +25,63 @@ public:
   // of all steps, else only where it takes them to know when an iteration ends.
   LoneGraph(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs, double duplexShare, bool resizable,
             std::unique_ptr<RowPrices> prices, bool steps)
-      : duplexShare_(duplexShare), prices_(std::move(prices)) {
-    Simulator simulator(schedule);
-    simulator.run(durationsNs, duplexShare_, timeline_);
-    if (!resizable && prices_ == nullptr)
-      return;
-    addsUp_ = !resizable && !steps &&
+      : duplexShare_(duplexShare), prices_(std::move(prices)), simulator_(schedule),
+        durationsNs_(std::move(durationsNs)) {
+    simulator_.run(durationsNs_, duplexShare_, timeline_);
+    addsUp_ = prices_ != nullptr && !resizable && !steps &&
               std::all_of(schedule.steps.begin(), schedule.steps.end(),
                           [](const plan::Step &s) { return s.lane == plan::Lane::Compute; });
-    simulator_.emplace(std::move(simulator));
-    durationsNs_ = std::move(durationsNs);
   }
 
   // Made anew where a price or a size is not that of the launch before. `meta`: of an iteration.
   const Timeline &timeline(const core::InUse &inUse, const kernels::IterationMeta *meta) {
     bool changed = prices_ != nullptr && prices_->price(rowsOf(*meta, prices_->homeSlots()));
+    changed |= besides_;
+    besides_ = false;
     if (changed && addsUp_) { // one lane: a step follows the other
       timeline_.iterationNs = prices_->sumNs();
       timeline_.publishNs = prices_->publishNs();
       return timeline_;
     }
-    if (changed)
+    if (changed && prices_ != nullptr)
       prices_->writeTo(absl::MakeSpan(durationsNs_));
+    changed |= setSizes(inUse);
+    if (changed)
+      simulator_.run(durationsNs_, duplexShare_, timeline_);
+    return timeline_;
+  }
+
+  // The same with copies beside it, from startNs on.
+  const Timeline &timeline(const core::InUse &inUse, const kernels::IterationMeta *meta, BesideCopies &beside,
+                           int64_t startNs) {
+    if (prices_ != nullptr) {
+      prices_->price(rowsOf(*meta, prices_->homeSlots()));
+      prices_->writeTo(absl::MakeSpan(durationsNs_));
+    }
+    setSizes(inUse);
+    simulator_.run(durationsNs_, duplexShare_, beside, startNs, timeline_);
+    besides_ = true;
+    return timeline_;
+  }
+
+private:
+  // Whether one is not that of the launch before.
+  bool setSizes(const core::InUse &inUse) {
+    bool changed = false;
     for (const SizedTime &copy : sized) {
       const uint64_t ns = copy.nsOf(core::bytesInUse(copy.size, inUse));
       changed |= ns != durationsNs_[copy.step];
       durationsNs_[copy.step] = ns;
     }
-    if (changed)
-      simulator_->run(durationsNs_, duplexShare_, timeline_);
-    return timeline_;
+    return changed;
   }
 
-private:
   const double duplexShare_;
   const std::unique_ptr<RowPrices> prices_;
   bool addsUp_ = false;
-  std::optional<Simulator> simulator_; // of a schedule with resizable copies, or with prices
-  std::vector<uint64_t> durationsNs_;  // if so: of the launch before
+  bool besides_ = false; // the last timeline is one of a launch with copies beside it
+  const Simulator simulator_;
+  std::vector<uint64_t> durationsNs_; // of the launch before
   Timeline timeline_;
 };
 
@@ -74,13 +93,18 @@ public:
     rows_.reset();
     if (options.pricing == core::Pricing::Rows)
       rows_.emplace(plan, options.linkBandwidth);
-    now_ = free_ = stallNs_ = 0;
+    now_ = free_ = stallNs_ = besideNs_ = 0;
+    beside_.clear();
     lastTimes_.clear();
     if (options.trace)
       lastTimes_.reserve(mostSteps());
     return absl::OkStatus();
   }
-  absl::Status drain() override { return passTo(free_); }
+  absl::Status drain() override {
+    RETURN_IF_ERROR(passTo(free_));
+    besideNs_ = beside_.playAlone(besideNs_, kNeverNs, bothRate_);
+    return passTo(beside_.lastEndNs());
+  }
   int64_t nowNs() const override { return now_; }
   absl::Status waitUntil(int64_t ns) override { return passTo(ns); }
   core::DeviceCounters counters() const override {
@@ -110,9 +134,12 @@ private:
   }
 
   void play(SimGraph &graph, const Launch &launch) override {
-    const Timeline &timeline = static_cast<LoneGraph &>(graph).timeline(launch.inUse, launch.meta);
     const int64_t start = std::max(now_, free_);
-    free_ = start + static_cast<int64_t>(timeline.iterationNs);
+    playBesideTo(start);
+    auto &own = static_cast<LoneGraph &>(graph);
+    const Timeline &timeline = beside_.idle() ? own.timeline(launch.inUse, launch.meta)
+                                              : own.timeline(launch.inUse, launch.meta, beside_, start);
+    besideNs_ = free_ = start + static_cast<int64_t>(timeline.iterationNs);
     if (launch.times != nullptr)
       *launch.times = {start + static_cast<int64_t>(timeline.publishNs), free_};
     stallNs_ += static_cast<int64_t>(timeline.stallNs);
@@ -129,11 +156,37 @@ private:
     return absl::OkStatus();
   }
 
+  // All launches made before copies are asked for are timed, so what overlaps those is known as they are: copies are
+  // played with each launch as it is made, and alone in between.
+  uint64_t playBeside(absl::Span<const core::BlockCopy> copies, const LinkRates &link, uint64_t bothRate) override {
+    const int64_t readyNs = std::max(now_, free_);
+    playBesideTo(readyNs);
+    bothRate_ = bothRate;
+    return beside_.ask(copies, link, 0, readyNs, now_);
+  }
+  uint64_t ticketsGiven() const override { return beside_.given(); }
+  const int64_t &besideEndNs(uint64_t ticket) override {
+    playBesideTo(now_);
+    return beside_.endNs(ticket);
+  }
+  absl::Status passToBeside(uint64_t ticket) override {
+    if (beside_.endNs(ticket) == kUnknownNs)
+      besideNs_ = beside_.playAlone(besideNs_, kNeverNs, bothRate_, ticket);
+    return passTo(beside_.endNs(ticket));
+  }
+  void playBesideTo(int64_t ns) {
+    if (besideNs_ < ns)
+      besideNs_ = beside_.playAlone(besideNs_, ns, bothRate_);
+  }
+
   std::optional<RowPricing> rows_; // with core::Pricing::Rows
   std::vector<core::StepTime> lastTimes_;
   int64_t now_ = 0;  // the caller's time
   int64_t free_ = 0; // when the last launch ends
   int64_t stallNs_ = 0;
+  BesideCopies beside_;
+  int64_t besideNs_ = 0; // they are played up to here
+  uint64_t bothRate_ = kFullRate;
 };
 
 } // namespace

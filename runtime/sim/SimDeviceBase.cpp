@@ -39,6 +39,7 @@ absl::Status SimDeviceBase::open(const plan::Plan &plan, const core::DeviceOptio
   plan_ = &plan;
   options_ = options;
   launched_ = 0;
+  swapBytes_ = 0;
   counters_ = {};
   for (Iteration &it : iterations_) {
     it = {};
@@ -67,12 +68,11 @@ absl::StatusOr<std::unique_ptr<core::Graph>> SimDeviceBase::build(const core::Gr
   RETURN_IF_ERROR(checkOpen());
   ASSIGN_OR_RETURN(source, core::graphSource(*plan_, key));
   const model::Hardware &hardware = plan_->hardware;
-  const double duplexShare = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
   std::vector<uint64_t> durationsNs =
       pacedDurations(*source.schedule, source.durationsNs, hardware, options_.linkBandwidth);
   ASSIGN_OR_RETURN(sized,
                    sizedTimes(*plan_, *source.schedule, durationsNs, linkRates(hardware, options_.linkBandwidth)));
-  std::unique_ptr<SimGraph> graph = prepare(source, std::move(durationsNs), duplexShare, sized);
+  std::unique_ptr<SimGraph> graph = prepare(source, std::move(durationsNs), duplexShare(), sized);
   graph->bytes = plan::linkBytes(*source.schedule);
   for (const SizedTime &copy : sized)
     (copy.toDevice ? graph->bytes.h2d : graph->bytes.d2h) -= source.schedule->steps[copy.step].linkBytes;
@@ -141,6 +141,49 @@ absl::Status SimDeviceBase::launch(core::Graph &graph, const core::InUse &inUse)
     (copy.toDevice ? counters_.h2dBytes : counters_.d2hBytes) += core::bytesInUse(copy.size, inUse);
   play(mine, what);
   return absl::OkStatus();
+}
+
+// What both directions of the link get together, of what one gets alone.
+double SimDeviceBase::duplexShare() const {
+  const model::Hardware &hardware = plan_->hardware;
+  return hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
+}
+
+absl::Status SimDeviceBase::reserveSwap(uint64_t bytes) {
+  RETURN_IF_ERROR(checkOpen());
+  RETURN_IF_ERROR(drain());
+  swapBytes_ = 0;
+  const model::Hardware &hardware = plan_->hardware;
+  if (bytes > hardware.hostMemoryBytes - std::min(plan_->hostBytes, hardware.hostMemoryBytes))
+    return absl::ResourceExhaustedError(absl::StrCat("sim: swap memory: ", bytes, " bytes beside the plan's ",
+                                                     plan_->hostBytes, " of host memory, ", hardware.name, " has ",
+                                                     hardware.hostMemoryBytes));
+  swapBytes_ = bytes;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> SimDeviceBase::copyBeside(absl::Span<const core::BlockCopy> copies) {
+  RETURN_IF_ERROR(checkOpen());
+  RETURN_IF_ERROR(core::checkCopies("sim", copies, plan_->arenaBytes, swapBytes_));
+  for (const core::BlockCopy &copy : copies)
+    (copy.toDevice ? counters_.h2dBytes : counters_.d2hBytes) += copy.bytes;
+  return playBeside(copies, linkRates(plan_->hardware, options_.linkBandwidth), sharedRate(duplexShare()));
+}
+
+absl::Status SimDeviceBase::checkTicket(uint64_t ticket) const {
+  RETURN_IF_ERROR(checkOpen());
+  return core::checkTicket("sim", ticket, ticketsGiven());
+}
+
+absl::StatusOr<bool> SimDeviceBase::copied(uint64_t ticket) {
+  RETURN_IF_ERROR(checkTicket(ticket));
+  const int64_t endNs = besideEndNs(ticket);
+  return endNs != kUnknownNs && endNs <= nowNs();
+}
+
+absl::Status SimDeviceBase::awaitCopied(uint64_t ticket) {
+  RETURN_IF_ERROR(checkTicket(ticket));
+  return passToBeside(ticket);
 }
 
 absl::StatusOr<absl::Span<const int32_t>> SimDeviceBase::awaitTokens(uint64_t number) {

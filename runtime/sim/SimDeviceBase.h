@@ -46,6 +46,10 @@ public:
   int64_t tokensVisibleNs(uint64_t iteration) const override {
     return core::tokensHeld(iteration, launched_) ? times(iteration).visibleNs : kUnknownNs;
   }
+  absl::Status reserveSwap(uint64_t bytes) override;
+  absl::StatusOr<uint64_t> copyBeside(absl::Span<const core::BlockCopy> copies) override;
+  absl::StatusOr<bool> copied(uint64_t ticket) override;
+  absl::Status awaitCopied(uint64_t ticket) override;
   core::DeviceCounters counters() const override { return counters_; }
 
 protected:
@@ -69,6 +73,13 @@ protected:
   virtual void play(SimGraph &graph, const Launch &launch) = 0;
   // Lets time pass to a time of a launch made. Internal if it never comes.
   virtual absl::Status passTo(const int64_t &moment) = 0;
+  // Copies beside launches, behind all launches made so far: their ticket; and when one ended or will, kUnknownNs
+  // where later launches may still change that.
+  virtual uint64_t playBeside(absl::Span<const core::BlockCopy> copies, const LinkRates &link, uint64_t bothRate) = 0;
+  virtual uint64_t ticketsGiven() const = 0;
+  virtual const int64_t &besideEndNs(uint64_t ticket) = 0;
+  // Lets time pass to the end of a ticket.
+  virtual absl::Status passToBeside(uint64_t ticket) = 0;
 
 private:
   struct Iteration {
@@ -79,6 +90,8 @@ private:
     kernels::IterationMeta *meta() { return reinterpret_cast<kernels::IterationMeta *>(staging.data()); }
   };
   absl::Status checkOpen() const;
+  absl::Status checkTicket(uint64_t ticket) const;
+  double duplexShare() const;
   absl::StatusOr<SimGraph *> own(core::Graph &graph) const;
   Iteration &iteration(uint64_t number) { return iterations_[number % kInFlight]; }
   void makeUpTokens(Iteration &it) const;
@@ -87,6 +100,7 @@ private:
   core::DeviceOptions options_;
   std::array<Iteration, kInFlight> iterations_;
   core::DeviceCounters counters_;
+  uint64_t swapBytes_ = 0;
   uint64_t opening_ = 0;
   uint64_t launched_ = 0; // iterations
 };

@@ -61,6 +61,12 @@ private:
     player_.launch(index_, static_cast<const GroupGraph &>(graph).schedule, launch.times, launch.inUse);
   }
   absl::Status passTo(const int64_t &moment) override { return player_.passUntil(moment) ? absl::OkStatus() : stuck(); }
+  uint64_t playBeside(absl::Span<const core::BlockCopy> copies, const LinkRates &link, uint64_t bothRate) override {
+    return player_.copyBeside(index_, copies, link, bothRate);
+  }
+  uint64_t ticketsGiven() const override { return player_.beside(index_).given(); }
+  const int64_t &besideEndNs(uint64_t ticket) override { return player_.beside(index_).endNs(ticket); }
+  absl::Status passToBeside(uint64_t ticket) override { return passTo(besideEndNs(ticket)); }
   static absl::Status stuck() {
     return absl::InternalError("sim: steps of a launch wait for each other: the plan's edges form a cycle");
   }

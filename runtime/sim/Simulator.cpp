@@ -60,10 +60,19 @@ void Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexShare, 
   assert(durationsNs.size() == lane_.size());
   out.steps.resize(lane_.size());
   if (bothDirections_ && duplexShare < 2.0) {
-    runShared(durationsNs, sharedRate(duplexShare), out);
+    BesideCopies none;
+    runShared(durationsNs, sharedRate(duplexShare), none, 0, out);
   } else {
     runAlone(durationsNs, out);
   }
+  account(out);
+}
+
+void Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexShare, BesideCopies &beside, int64_t startNs,
+                    Timeline &out) const {
+  assert(durationsNs.size() == lane_.size());
+  out.steps.resize(lane_.size());
+  runShared(durationsNs, sharedRate(duplexShare), beside, startNs, out);
   account(out);
 }
 
@@ -82,9 +91,10 @@ void Simulator::runAlone(absl::Span<const uint64_t> durationsNs, Timeline &out) 
 }
 
 // Lanes advance together from event to event. `left` is what remains of each lane's running step; between events it
-// falls by the lane's rate a nanosecond.
-void Simulator::runShared(absl::Span<const uint64_t> durationsNs, uint64_t sharedRate, Timeline &out) const {
-  using Wide = unsigned __int128;
+// falls by the lane's rate a nanosecond. Copies beside the launch have what is left of theirs.
+void Simulator::runShared(absl::Span<const uint64_t> durationsNs, uint64_t sharedRate, BesideCopies &beside,
+                          int64_t startNs, Timeline &out) const {
+  using Wide = Progress;
   for (StepTime &t : out.steps)
     t.endNs = kNotYet;
   uint32_t head[plan::kLanes];
@@ -118,17 +128,30 @@ void Simulator::runShared(absl::Span<const uint64_t> durationsNs, uint64_t share
         }
       }
     }
-    const uint64_t copyRate = running[kH2D] && running[kD2H] ? sharedRate : kFullRate;
+    for (size_t d = 0; d < 2; ++d)
+      while (!beside.empty(d) && beside.left(d) == 0)
+        beside.endFront(d, startNs + static_cast<int64_t>(now));
+    const bool toDevice = running[kH2D] || !beside.empty(0), toHost = running[kD2H] || !beside.empty(1);
+    const auto rowRate = [&](bool others, size_t d, int lane) {
+      return rateBeside(sharedRate, others, running[lane] && !beside.empty(d));
+    };
+    const uint64_t copyRate[2] = {rowRate(toHost, 0, kH2D), rowRate(toDevice, 1, kD2H)};
     uint64_t rate[plan::kLanes];
     uint64_t wait = kNotYet;
     for (int lane = 0; lane < plan::kLanes; ++lane) {
-      rate[lane] = lane == kH2D || lane == kD2H ? copyRate : kFullRate;
+      rate[lane] = lane == kH2D ? copyRate[0] : lane == kD2H ? copyRate[1] : kFullRate;
       if (running[lane])
         wait = std::min(wait, static_cast<uint64_t>((left[lane] + rate[lane] - 1) / rate[lane]));
     }
     if (wait == kNotYet)
       return;
+    for (size_t d = 0; d < 2; ++d)
+      if (!beside.empty(d))
+        wait = static_cast<uint64_t>(std::min<Wide>(wait, (beside.left(d) + copyRate[d] - 1) / copyRate[d]));
     now += wait;
+    for (size_t d = 0; d < 2; ++d)
+      if (!beside.empty(d))
+        beside.left(d) -= std::min(beside.left(d), static_cast<Wide>(copyRate[d]) * wait);
     for (int lane = 0; lane < plan::kLanes; ++lane) {
       const Wide done = static_cast<Wide>(rate[lane]) * wait;
       left[lane] = running[lane] && left[lane] > done ? left[lane] - done : 0;

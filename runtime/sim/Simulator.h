@@ -20,6 +20,7 @@
 
 #include "absl/types/span.h"
 #include "runtime/plan/Plan.h"
+#include "runtime/sim/BesideCopies.h"
 
 namespace headrace::sim {
 
@@ -50,10 +51,15 @@ public:
   Timeline run(absl::Span<const uint64_t> durationsNs, double duplexShare = 2.0) const;
   // As run, writing into `out` without allocating once its vector has grown.
   void run(absl::Span<const uint64_t> durationsNs, double duplexShare, Timeline &out) const;
+  // With copies beside it, all of which are ready as it starts, at startNs of their clock: they are played up to the
+  // end of its last step.
+  void run(absl::Span<const uint64_t> durationsNs, double duplexShare, BesideCopies &beside, int64_t startNs,
+           Timeline &out) const;
 
 private:
   void runAlone(absl::Span<const uint64_t> durationsNs, Timeline &out) const;
-  void runShared(absl::Span<const uint64_t> durationsNs, uint64_t sharedRate, Timeline &out) const;
+  void runShared(absl::Span<const uint64_t> durationsNs, uint64_t sharedRate, BesideCopies &beside, int64_t startNs,
+                 Timeline &out) const;
   void account(Timeline &out) const;
 
   std::vector<uint8_t> lane_;

@@ -46,6 +46,19 @@ absl::StatusOr<std::vector<SizedTime>> sizedTimes(const plan::Plan &plan, const 
   return sized;
 }
 
+TimedStep timedCopy(uint64_t bytes, bool toDevice, const LinkRates &link) {
+  const double rate = toDevice ? link.h2d : link.d2h; // bytes/s
+  const auto flowNs = static_cast<uint64_t>(std::llround(static_cast<double>(bytes) / rate * 1e9));
+  TimedStep timed;
+  timed.ns = link.latencyNs + flowNs;
+  timed.latencyNs = link.latencyNs;
+  if (flowNs != 0) {
+    timed.bytesPerNs = static_cast<double>(bytes) / static_cast<double>(flowNs);
+    timed.askedBytesPerNs = asked(timed.bytesPerNs, bytes, flowNs, rate * 1e-9);
+  }
+  return timed;
+}
+
 uint64_t sharedRate(double duplexShare) {
   const double share = std::clamp(duplexShare / 2, 1e-6, 1.0); // a link that carries nothing would never end
   return static_cast<uint64_t>(std::llround(share * static_cast<double>(kFullRate)));

@@ -62,6 +62,9 @@ struct TimedStep {
   double askedBytesPerNs = 0; // of the bus: the same, or the link's rate where the difference is rounding
 };
 
+// A copy of no schedule, over the link alone.
+TimedStep timedCopy(uint64_t bytes, bool toDevice, const LinkRates &link);
+
 struct TimedSchedule {
   static constexpr uint32_t kMoves = uint32_t{1} << 31; // flag of an edge: it comes from a movement
 

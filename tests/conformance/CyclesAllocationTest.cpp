@@ -36,10 +36,8 @@ void expectNoAllocations(const plan::Plan &plan, bool dirty, Device &device) {
     const auto variant = run.choose(rows, 1, position + rows);
     ASSERT_TRUE(variant.ok()) << variant.status();
     ASSERT_TRUE(run.kvBlocks().grow(table, position + rows).ok());
-    const SequenceRows sequence{.tokens = {tokens, static_cast<size_t>(rows)},
-                                .firstPosition = position,
-                                .blocks = table,
-                                .sample = true};
+    const SequenceRows sequence{
+        .tokens = {tokens, static_cast<size_t>(rows)}, .firstPosition = position, .blocks = table, .sample = true};
     ASSERT_TRUE(writeMeta(plan.metaLayout, plan.blockTokens, {&sequence, 1}, device.meta()).ok());
     const uint64_t transitions = run.transitionsRun();
     ASSERT_TRUE(run.launch(*variant).ok());

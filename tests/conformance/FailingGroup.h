@@ -70,6 +70,19 @@ private:
     }
     int64_t tokensVisibleNs(uint64_t iteration) const override { return on.tokensVisibleNs(iteration); }
     absl::Status drain() override { return on.drain(); }
+    absl::Status reserveSwap(uint64_t bytes) override { return on.reserveSwap(bytes); }
+    absl::Span<std::byte> swapMemory() override { return on.swapMemory(); }
+    absl::StatusOr<uint64_t> copyBeside(absl::Span<const core::BlockCopy> copies) override {
+      if (absl::Status status = check(); !status.ok())
+        return status;
+      return on.copyBeside(copies);
+    }
+    absl::StatusOr<bool> copied(uint64_t ticket) override {
+      if (absl::Status status = check(); !status.ok())
+        return status;
+      return on.copied(ticket);
+    }
+    absl::Status awaitCopied(uint64_t ticket) override { return on.awaitCopied(ticket); }
     int64_t nowNs() const override { return on.nowNs(); }
     absl::Status waitUntil(int64_t ns) override { return on.waitUntil(ns); }
     core::DeviceCounters counters() const override { return on.counters(); }

@@ -132,7 +132,7 @@ TEST(FleetRequests, WaitForAFreeInstanceAsLongAsTheirTtftLasts) {
   EXPECT_TRUE(result->requests[1].held());
   // It starts when what the first one copies behind its last tokens has ended.
   const PlanLoads loads(sharedPlan(), 0);
-  const double tailNs = static_cast<double>(loads.tailBytes(last)) / std::min(2e9, loads.linkBandwidth()) * 1e9;
+  const double tailNs = static_cast<double>(loads.tail(last).h2d) / std::min(2e9, loads.linkBandwidth()) * 1e9;
   EXPECT_GT(tailNs, 0);
   EXPECT_EQ(result->requests[1].startNs, result->requests[0].endNs + static_cast<int64_t>(std::ceil(tailNs)));
   EXPECT_EQ(result->requests[2].status.code(), absl::StatusCode::kResourceExhausted);

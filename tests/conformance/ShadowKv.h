@@ -3,8 +3,8 @@
 // A device that keeps a book of its own of who has written each row of the KV cache, from the iteration buffer alone:
 // it knows nothing of whoever fills that. A sequence that begins at position 0 is a new writer; a later row continues
 // the writer of the rows before it, and each of those must still be where the block table says. So a block with two
-// owners, a row that was lost and a table in the wrong order are found at the next launch that reads them. So is a launch
-// that is not told, or not exactly, which blocks its rows are written to.
+// owners, a row that was lost and a table in the wrong order are found at the next launch that reads them. So is a
+// launch that is not told, or not exactly, which blocks its rows are written to.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Launches whose copies have other sizes and starts each time allocate nothing, on any thread: this program counts every
-// call of the allocator.
+// Launches whose copies have other sizes and starts each time allocate nothing, on any thread: this program counts
+// every call of the allocator.
 #include <gtest/gtest.h>
 
 #include "runtime/core/MetaWriter.h"

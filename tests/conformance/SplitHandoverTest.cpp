@@ -85,6 +85,8 @@ protected:
       auto loaded = core::Runtime::load(plan, *device, {}, weights.get(), {.placement = placement});
       EXPECT_TRUE(loaded.ok()) << loaded.status();
       runtime = *std::move(loaded);
+      const absl::Status reserved = KvHandover::reserve(*runtime);
+      EXPECT_TRUE(reserved.ok()) << reserved;
     }
   };
   // One iteration at a time.

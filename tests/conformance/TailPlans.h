@@ -23,12 +23,27 @@ inline std::string nameOf(WriteBack how) {
   return how == WriteBack::Mirror ? "mirror" : how == WriteBack::All ? "all" : "dirty";
 }
 
-// tinyPlan() of these options, which offload nothing, whose caches have `resident` blocks on the device.
-inline plan::Plan tailPlan(const TinyPlanOptions &options, int64_t resident, uint32_t slots, WriteBack how,
-                           std::vector<Phase> phases) {
+// Of one placement, but for how many blocks there are.
+inline Tails tailsOf(int64_t resident, uint32_t slots, WriteBack how, std::vector<Phase> phases) {
+  Tails tails;
+  tails.resident = resident;
+  tails.slots = slots;
+  tails.mirror = how == WriteBack::Mirror;
+  tails.phases = std::move(phases);
+  return tails;
+}
+
+// tinyPlan() of these options, which offload nothing, with a placement for each of `placements`: of all blocks those
+// that it says are resident are on the device.
+inline plan::Plan tailPlan(const TinyPlanOptions &options, std::vector<Tails> placements) {
   plan::Plan plan = tinyPlan(options);
   // Room for the blocks on the device before everything else.
-  const uint64_t region = model::alignUp(static_cast<uint64_t>(resident) * plan.kvStride());
+  int64_t most = 0;
+  for (Tails &tails : placements) {
+    tails.blocks = plan.kvBlocks;
+    most = std::max(most, tails.resident);
+  }
+  const uint64_t region = model::alignUp(static_cast<uint64_t>(most) * plan.kvStride());
   plan.arenaBytes += region;
   for (plan::Extent &extent : plan.placements[0].extents)
     extent.address += region;
@@ -38,15 +53,29 @@ inline plan::Plan tailPlan(const TinyPlanOptions &options, int64_t resident, uin
     for (plan::Local &local : schedule.locals)
       local.address += region;
   }
-  Tails tails;
-  tails.resident = resident;
-  tails.blocks = plan.kvBlocks;
-  tails.slots = slots;
-  tails.mirror = how == WriteBack::Mirror;
-  tails.phases = std::move(phases);
-  plan::test::moveTails(plan, {tails});
+  const std::vector<plan::Schedule> schedules = plan.schedules;
+  const std::vector<plan::Variant> variants = plan.variants;
+  for (uint32_t p = 1; p < placements.size(); ++p) {
+    const auto first = static_cast<uint32_t>(plan.schedules.size());
+    plan.placements.push_back(plan.placements[0]);
+    plan.placements.back().name += " " + std::to_string(p);
+    for (plan::Schedule schedule : schedules) {
+      schedule.placement = p;
+      plan.schedules.push_back(std::move(schedule));
+    }
+    for (plan::Variant variant : variants) {
+      variant.placement = p;
+      variant.schedule += first;
+      plan.variants.push_back(std::move(variant));
+    }
+  }
+  plan::test::moveTails(plan, placements);
   plan.hardware.memoryBytes = plan.hardware.hostMemoryBytes = uint64_t{1} << 32;
   return plan;
+}
+inline plan::Plan tailPlan(const TinyPlanOptions &options, int64_t resident, uint32_t slots, WriteBack how,
+                           std::vector<Phase> phases) {
+  return tailPlan(options, {tailsOf(resident, slots, how, std::move(phases))});
 }
 
 // As many places as phases, for one layer more: visit k * layers + l, of layer l in iteration k, is in the place of

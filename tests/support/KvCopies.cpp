@@ -51,8 +51,7 @@ void append(const plan::Plan &plan, const KvCopies &copies, plan::Schedule &sche
     std::swap(source.arg, destination.arg);
     plan::Step step = copyStep(plan::Lane::D2H, layer, source.bytes);
     step.resizable = copies.back != CopiedBack::All;
-    step.dirtyOnly =
-        copies.back == CopiedBack::Written && schedule.iterationClass != plan::IterationClass::Transition;
+    step.dirtyOnly = copies.back == CopiedBack::Written && schedule.iterationClass != plan::IterationClass::Transition;
     step.firstOperand = static_cast<uint32_t>(schedule.operands.size());
     schedule.operands.push_back(source);
     schedule.operands.push_back(destination);

@@ -24,8 +24,9 @@ struct KvCopies {
 };
 
 // Every schedule begins with a resizable copy a layer of the blocks that `copies` says, from the host to memory that
-// the exit state names (interleaved: that is an extent), and ends with those back, each as soon as its layer's is there.
-// Each takes the profile's latency and a nanosecond a byte. One more transition, the last, has these copies alone.
+// the exit state names (interleaved: that is an extent), and ends with those back, each as soon as its layer's is
+// there. Each takes the profile's latency and a nanosecond a byte. One more transition, the last, has these copies
+// alone.
 void addKvCopies(plan::Plan &plan, KvCopies &copies);
 
 } // namespace headrace::core

@@ -25,7 +25,7 @@ struct DeviceFactory {
   bool (*answersTo)(const std::string &name);
   absl::StatusOr<std::unique_ptr<core::Device>> (*make)(const std::string &name, const DeviceFlags &flags);
   // So many of them on a bus of so many bytes/s; null: there are no groups of it.
-  absl::StatusOr<std::unique_ptr<core::DeviceGroup>> (*makeGroup)(size_t devices, double busBandwidth);
+  absl::StatusOr<std::unique_ptr<core::DeviceGroup>> (*makeGroup)(size_t devices, const core::PathLimits &bus);
 };
 
 using MadeDevice = absl::StatusOr<std::unique_ptr<core::Device>>;
@@ -62,12 +62,12 @@ MadeDevice makeHost(const std::string &, const DeviceFlags &flags) {
 
 const DeviceFactory kDevices[] = {
     {"host", "host", [](const std::string &name) { return name == "host"; }, makeHost,
-     [](size_t devices, double bus) -> MadeGroup {
+     [](size_t devices, const core::PathLimits &bus) -> MadeGroup {
        return host::makeHostGroup(std::vector<host::HostOptions>(devices), bus);
      }},
     {"sim", "sim", [](const std::string &name) { return name == "sim"; },
      [](const std::string &, const DeviceFlags &) -> MadeDevice { return sim::makeSimDevice(); },
-     [](size_t devices, double bus) -> MadeGroup { return sim::makeSimGroup(devices, {.h2d = bus}); }},
+     [](size_t devices, const core::PathLimits &bus) -> MadeGroup { return sim::makeSimGroup(devices, bus); }},
     {"cuda", "cuda, or cuda:1 for the second GPU", [](const std::string &name) { return cuda::deviceIndex(name).ok(); },
      makeCuda, nullptr},
 };
@@ -112,9 +112,9 @@ absl::Status checkDeviceGroup(const std::string &name) {
 }
 
 absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeDeviceGroup(const std::string &name, size_t devices,
-                                                                   double busBandwidth) {
+                                                                   const core::PathLimits &bus) {
   RETURN_IF_ERROR(checkDeviceGroup(name));
-  return factoryFor(name, /*group=*/true)->makeGroup(devices, busBandwidth);
+  return factoryFor(name, /*group=*/true)->makeGroup(devices, bus);
 }
 
 } // namespace headrace::tools

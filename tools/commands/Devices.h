@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "runtime/core/BusShare.h"
 #include "runtime/core/DeviceGroup.h"
 #include "tools/commands/Commands.h"
 
@@ -22,7 +23,7 @@ std::string deviceName(const DeviceFlags &flags, model::DeviceKind hardware);
 // --pin: of the host device, two cores of those this process may use; the same one twice if there is only one.
 absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const DeviceFlags &flags);
 absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeDeviceGroup(const std::string &name, size_t devices,
-                                                                   double busBandwidth);
+                                                                   const core::PathLimits &bus); // bytes/s
 absl::Status checkDeviceGroup(const std::string &name); // that makeDeviceGroup() knows it
 
 } // namespace headrace::tools

@@ -64,6 +64,8 @@ public:
     RETURN_IF_ERROR(loadDevices());
     serve::FleetOptions fleetOptions;
     fleetOptions.busBandwidth = spec_.busBandwidth;
+    fleetOptions.busD2hBandwidth = spec_.busD2hBandwidth;
+    fleetOptions.busDuplexBandwidth = spec_.busDuplexBandwidth;
     fleetOptions.objective = spec_.throughput ? serve::Maximise::Throughput : serve::Maximise::FreedMemory;
     fleetOptions.queue = spec_.queue;
     for (const model::FleetBusChange &change : spec_.changes)
@@ -181,7 +183,8 @@ private:
   }
 
   absl::Status openGroup() {
-    ASSIGN_OR_RETURN(group, makeDeviceGroup(options_.device, sources_.size(), spec_.busBandwidth));
+    ASSIGN_OR_RETURN(group, makeDeviceGroup(options_.device, sources_.size(),
+                                            {spec_.busBandwidth, spec_.busD2hBandwidth, spec_.busDuplexBandwidth}));
     group_ = std::move(group);
     report_.device = options_.device;
     return absl::OkStatus();

@@ -49,9 +49,9 @@ struct Chart {
   std::string subtitle; // the variant's key and placement
   std::string modelHash;
   uint32_t variant = 0;
-  std::string device;            // that measured; empty: planned lanes only
-  uint64_t iteration = 0;        // that was measured
-  int64_t kvBlocksInUse = 0;     // that its copies of KV were sized for; 0: it had none of a size of its own
+  std::string device;        // that measured; empty: planned lanes only
+  uint64_t iteration = 0;    // that was measured
+  int64_t kvBlocksInUse = 0; // that its copies of KV were sized for; 0: it had none of a size of its own
   // Blocks [first, second) that its rows were written to, where its copies to the host are of those.
   std::optional<std::pair<int64_t, int64_t>> kvBlocksWritten;
   std::vector<Track> tracks;     // planned, measured

@@ -35,8 +35,8 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, const std::string &where
 
 inline constexpr const char *kTimelineFormat = "headrace-timeline"; // otherData.format
 inline constexpr int kTimelineVersion = 1;
-inline constexpr const char *kInUseKey = "kv_blocks_in_use";   // otherData.measured: Trace::inUse
+inline constexpr const char *kInUseKey = "kv_blocks_in_use";    // otherData.measured: Trace::inUse
 inline constexpr const char *kWrittenKey = "kv_blocks_written"; // and what was written of them, [first, end)
-inline constexpr int kPlannedPid = 1, kMeasuredPid = 2;      // processes of the events
+inline constexpr int kPlannedPid = 1, kMeasuredPid = 2;         // processes of the events
 
 } // namespace headrace::tools

@@ -177,6 +177,9 @@ public:
   // was sampled there and at least one more to come. Blocks for the prompt are taken (blocksOf()), and the caller
   // brings what they hold before the next launch. ResourceExhausted: no seat is free, or too few blocks.
   absl::StatusOr<uint64_t> submitPrefilled(EngineRequest request, int32_t firstToken);
+  // The same with blocks that the caller has taken from the pool, as many as the prompt needs, and filled: they are the
+  // sequence's then, and `blocks` is empty.
+  absl::StatusOr<uint64_t> submitPrefilled(EngineRequest request, int32_t firstToken, std::vector<int32_t> &blocks);
   // KV blocks in the order of positions: position p is in block p / blockTokens. None of a request that is not known.
   absl::Span<const int32_t> blocksOf(uint64_t id) const;
   // Of a request with keepBlocks that has ended.

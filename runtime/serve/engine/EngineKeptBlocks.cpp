@@ -10,18 +10,29 @@
 namespace headrace::serve {
 
 absl::StatusOr<uint64_t> Engine::submitPrefilled(EngineRequest request, int32_t firstToken) {
+  std::vector<int32_t> none;
+  return submitPrefilled(std::move(request), firstToken, none);
+}
+
+absl::StatusOr<uint64_t> Engine::submitPrefilled(EngineRequest request, int32_t firstToken,
+                                                 std::vector<int32_t> &blocks) {
   RETURN_IF_ERROR(refuses(request));
   if (request.maxNewTokens < 2)
     return absl::InvalidArgumentError(
         "a prompt that was prefilled elsewhere with no more tokens to come, expected at least one");
   const auto tokens = static_cast<int64_t>(request.prompt.size());
-  if (freeSlots_.empty() || blocks_.blocksFor(tokens) > blocks_.freeBlocks())
+  if (!blocks.empty() && static_cast<int64_t>(blocks.size()) != blocks_.blocksFor(tokens))
+    return absl::InvalidArgumentError(absl::StrCat(blocks.size(), " KV blocks hold the prompt, expected ",
+                                                   blocks_.blocksFor(tokens), " for its ", tokens, " tokens"));
+  if (freeSlots_.empty() || (blocks.empty() && blocks_.blocksFor(tokens) > blocks_.freeBlocks()))
     return absl::ResourceExhaustedError(absl::StrCat("no room to join: ", freeSlots_.size(), " of ", limits_.maxNumSeqs,
                                                      " seats and ", blocks_.freeBlocks(), " KV blocks are free, ",
                                                      blocks_.blocksFor(tokens), " wanted"));
   ASSIGN_OR_RETURN(id, enlist(std::move(request), running_));
   Sequence &sequence = running_.back();
-  RETURN_IF_ERROR(blocks_.grow(sequence.blocks, tokens));
+  sequence.blocks.assign(blocks.begin(), blocks.end());
+  blocks.clear();
+  RETURN_IF_ERROR(blocks_.grow(sequence.blocks, tokens)); // nothing, where they were given
   sequence.rows = tokens;
   sequence.sampled = 1;
   sequence.ids.push_back(firstToken);

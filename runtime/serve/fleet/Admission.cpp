@@ -45,7 +45,8 @@ std::string faultOf(const BusPlacement &p) {
   if (!time(p.first.computeNs) || !time(p.first.hiddenNs))
     return cat("first stage: computeNs = ", p.first.computeNs, ", hiddenNs = ", p.first.hiddenNs,
                ": expected finite times of 0 or more");
-  for (uint64_t bytes : {p.exposedBytes, p.first.linkBytes, p.first.exposedBytes})
+  for (uint64_t bytes : {p.exposedBytes, p.first.linkBytes, p.first.exposedBytes, p.d2hBytes, p.exposedD2hBytes,
+                         p.first.d2hBytes, p.first.exposedD2hBytes, p.besideBytes, p.besideD2hBytes})
     if (bytes > model::kMaxWeightBytes)
       return cat("copies of ", bytes, " bytes: expected at most 2^53");
   if (p.linkBytes > model::kMaxWeightBytes || p.freedBytes > model::kMaxWeightBytes)
@@ -101,7 +102,7 @@ uint64_t allOf(const std::vector<BusLoad> &loads) {
 
 // The longest that any placement of loads[at] takes for a stage while all copy.
 double longestNs(const Bus &bus, const std::vector<BusLoad> &loads, size_t at, Stage stage) {
-  const double rate = fairRate(bus, allOf(loads), loads[at].device);
+  const BusRates rate = FairRates(bus).of({allOf(loads), allOf(loads)}, loads[at].device);
   double longest = 0;
   for (const BusPlacement &p : loads[at].placements)
     longest = std::max(longest, timeAtRate(stageOf(p, stage), rate));
@@ -119,10 +120,21 @@ absl::StatusOr<Coordinator> Coordinator::create(double bandwidth, std::vector<Bu
   if (!positive(bandwidth))
     return absl::InvalidArgumentError(
         cat("bus bandwidth = ", bandwidth, ": expected a positive finite number of bytes/s"));
+  for (const auto &[what, rate] : {std::pair("device to host", options.d2hBandwidth),
+                                   std::pair("of both directions together", options.bothBandwidth)})
+    if (!(rate > 0))
+      return absl::InvalidArgumentError(
+          cat("bus bandwidth ", what, " = ", rate, ": expected a positive number of bytes/s"));
   for (const BusDevice &device : devices) {
     if (!positive(device.linkBandwidth))
       return absl::InvalidArgumentError(cat("device ", device.name, ": link bandwidth = ", device.linkBandwidth,
                                             ": expected a positive finite number of bytes/s"));
+    if (!(device.d2hBandwidth > 0))
+      return absl::InvalidArgumentError(cat("device ", device.name, ": link bandwidth device to host = ",
+                                            device.d2hBandwidth, ": expected a positive number of bytes/s"));
+    if (!(device.bothShare > 0 && device.bothShare <= 1))
+      return absl::InvalidArgumentError(cat("device ", device.name, ": share of a direction while both are at work = ",
+                                            device.bothShare, ": expected above 0 and at most 1"));
   }
   const auto share = [](double v) { return v >= 0 && v < 1; };
   if (!share(options.lowerBy) || !(options.raiseBy >= 0) || options.raiseAfter == 0)

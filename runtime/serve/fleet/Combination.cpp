@@ -22,9 +22,10 @@ double placementValue(const BusPlacement &p, double ns, Maximise objective) {
 // A placement as the search sees it.
 struct Option {
   uint32_t index = 0;  // into the load's placements
-  bool copies = false; // anything, in any stage
-  double bytes = 0;    // of an iteration
-  double value = 0;    // with the time alone: no combination gives more
+  bool copies = false; // anything to the device, in any stage
+  bool copiesBack = false;
+  double bytes = 0; // of an iteration
+  double value = 0; // with the time alone: no combination gives more
 };
 
 // What must hold of a load: its iterations within their SLO, its first stage within its own.
@@ -47,21 +48,23 @@ private:
   struct Node {
     std::vector<double> delayNs; // [constraint][option]: by the devices decided so far
     uint64_t copying = 0;
-    double value = 0;           // of those decided
-    std::vector<double> levels; // as a set's, where it does not know them
+    double value = 0;             // of those decided
+    std::vector<BusRates> levels; // as a set's, where it does not know them
   };
-  // Which devices copy, and what follows from that alone.
+  // Which devices copy to theirs, and what follows from that alone. From theirs those copy that always do: who copies
+  // more in a combination only adds contention.
   struct Set {
     uint64_t copying = 0;
-    bool known = true;          // false: any set, of more devices than sets are enumerated for
-    double bound = 0;           // no combination of this set has a larger value
-    std::vector<double> levels; // fair rate of each constraint's device
+    bool known = true;            // false: any set, of more devices than sets are enumerated for
+    double bound = 0;             // no combination of this set has a larger value
+    std::vector<BusRates> levels; // fair rates of each constraint's device
   };
   const BusPlacement &placement(size_t load, const Option &o) const { return loads_[load].placements[o.index]; }
   bool allowed(size_t load, const Option &o) const;
   bool holds(size_t load, size_t option, const Node &node) const;
-  std::vector<double> levelsOf(uint64_t copying) const;
+  std::vector<BusRates> levelsOf(uint64_t copying) const;
   double leastDelayNs(size_t constraint, size_t option) const;
+  bool copiesIn(size_t at) const { return bytes_[at].h2d > 0 || bytes_[at].d2h > 0; }
   bool alwaysHolds(size_t load, size_t option, bool byDelay) const;
   absl::Span<const Constraint> constraintsOf(size_t load) const {
     return absl::MakeConstSpan(constraints_)
@@ -85,9 +88,11 @@ private:
   std::vector<size_t> first_;                // option of a load in most_
   std::vector<Constraint> constraints_;      // by load
   std::vector<size_t> firstConstraint_;      // of a load
-  std::vector<double> aloneNs_, bytes_;      // [constraint][option] of the stage: delayableNs(), all it copies
-  std::vector<double> most_;                 // [constraint c][load o][option of o]: what o moves in c's window
-  std::vector<double> least_;                // [constraint c][load o]: the least of most_ over o's options that copy
+  std::vector<double> aloneNs_;              // [constraint][option] of the stage: delayableNs()
+  std::vector<OwnBytes> bytes_;              // the same: all it copies
+  std::vector<MostBytes> most_;              // [constraint c][load o][option of o]: what o moves in c's window
+  std::vector<MostBytes> least_;             // [constraint c][load o]: the least of most_ over o's options that copy
+  uint64_t alwaysBack_ = 0;                  // devices that copy from theirs with every option
   size_t total_ = 0;                         // options of all loads
   std::vector<size_t> order_;                // in which loads are decided
   std::vector<uint32_t> decided_;            // option, or kOpen
@@ -106,7 +111,8 @@ Search::Search(const Bus &bus, absl::Span<const BusLoad> loads, Maximise objecti
       const BusPlacement &p = loads[l].placements[i];
       const double alone = aloneNs(bus, loads[l].device, p);
       if (alone <= loads[l].sloNs && aloneNs(bus, loads[l].device, p.first) <= loads[l].firstSloNs)
-        options_[l].push_back({i, copies(p), static_cast<double>(movedBytes(p)), placementValue(p, alone, objective)});
+        options_[l].push_back({i, copies(p), copies(p, Direction::DeviceToHost), static_cast<double>(movedBytes(p)),
+                               placementValue(p, alone, objective)});
     }
     std::stable_sort(options_[l].begin(), options_[l].end(), [](const Option &a, const Option &b) {
       return a.value != b.value ? a.value > b.value : a.bytes < b.bytes;
@@ -114,6 +120,8 @@ Search::Search(const Bus &bus, absl::Span<const BusLoad> loads, Maximise objecti
     dropDominated(l);
     first_.push_back(total_);
     total_ += options_[l].size();
+    const bool back = std::all_of(options_[l].begin(), options_[l].end(), [](const Option &o) { return o.copiesBack; });
+    alwaysBack_ |= (back ? uint64_t{1} : 0) << loads[l].device;
     combinations *= static_cast<double>(options_[l].size());
   }
   if (combinations <= limits.exactCombinations)
@@ -133,14 +141,16 @@ Search::Search(const Bus &bus, absl::Span<const BusLoad> loads, Maximise objecti
     c.at = aloneNs_.size();
     for (const Option &option : options_[c.load]) {
       const BusStage stage = stageOf(placement(c.load, option), c.stage);
-      aloneNs_.push_back(delayableNs(stage, std::min(bus.bandwidth, bus.links[loads[c.load].device])));
-      bytes_.push_back(static_cast<double>(stageBytes(stage)));
+      aloneNs_.push_back(delayableNs(stage, aloneRates(bus, loads[c.load].device, stage)));
+      bytes_.push_back(ownBytes(placement(c.load, option), c.stage));
     }
     for (size_t o = 0; o < loads.size(); ++o) {
-      double least = std::numeric_limits<double>::max();
+      constexpr double kMost = std::numeric_limits<double>::max();
+      MostBytes least{kMost, kMost};
       for (const Option &option : options_[o]) {
         most_.push_back(mostBytesBeside(loads[c.load], c.stage, loads[o], placement(o, option)));
-        least = option.copies ? std::min(least, most_.back()) : least;
+        if (option.copies)
+          least = {std::min(least.h2d, most_.back().h2d), std::min(least.d2h, most_.back().d2h)};
       }
       least_.push_back(least);
     }
@@ -165,7 +175,8 @@ void Search::dropDominated(size_t load) {
       const BusPlacement &q = placement(load, k);
       // Nothing copied interferes with nothing, however short its iterations are.
       return k.value >= o.value && noWorse(stageOf(q, Stage::Iteration), stageOf(p, Stage::Iteration)) &&
-             noWorse(q.first, p.first) && (k.bytes == 0 || q.shortestNs >= p.shortestNs) && q.tokens >= p.tokens;
+             noWorse(q.first, p.first) && q.besideBytes <= p.besideBytes && q.besideD2hBytes <= p.besideD2hBytes &&
+             (k.bytes == 0 || q.shortestNs >= p.shortestNs) && q.tokens >= p.tokens;
     });
     if (!dominated)
       kept.push_back(o);
@@ -176,7 +187,7 @@ void Search::dropDominated(size_t load) {
 bool Search::holds(size_t load, size_t option, const Node &node) const {
   for (size_t k = firstConstraint_[load]; k < firstConstraint_[load + 1]; ++k) {
     const Constraint &c = constraints_[k];
-    if (bytes_[c.at + option] == 0)
+    if (!copiesIn(c.at + option))
       continue; // alone within the SLO, and nothing of it can be delayed
     // Sums in another order than contendedNs() makes them, which has the last word in offer().
     const double slo = c.sloNs * (1 + 1e-12);
@@ -192,23 +203,26 @@ bool Search::allowed(size_t load, const Option &o) const {
   return !set_.known || ((set_.copying >> loads_[load].device) & 1) == static_cast<uint64_t>(o.copies);
 }
 
-std::vector<double> Search::levelsOf(uint64_t copying) const {
-  std::vector<double> levels;
+std::vector<BusRates> Search::levelsOf(uint64_t copying) const {
+  std::vector<BusRates> levels;
   FairRates rates(bus_);
-  for (const Constraint &c : constraints_)
-    levels.push_back(rates.of(copying & ~c.apart, loads_[c.load].device));
+  for (const Constraint &c : constraints_) {
+    // Its own copies back are not those of every stage of every option.
+    const uint64_t own = uint64_t{1} << loads_[c.load].device;
+    levels.push_back(rates.of({copying & ~c.apart, alwaysBack_ & ~c.apart & ~own}, loads_[c.load].device));
+  }
   return levels;
 }
 
 // What the set alone delays an option by: the least that each other member moves.
 double Search::leastDelayNs(size_t constraint, size_t option) const {
   const Constraint &c = constraints_[constraint];
-  double bytes = 0;
+  double lost = 0;
   for (size_t o = 0; set_.known && o < loads_.size(); ++o) {
     if (o != c.load && ((set_.copying >> loads_[o].device) & 1) != 0)
-      bytes += std::min(bytes_[c.at + option], least_[constraint * loads_.size() + o]);
+      lost += lostNs(bus_, bytes_[c.at + option], least_[constraint * loads_.size() + o]);
   }
-  return bytes / bus_.bandwidth * kNs;
+  return lost;
 }
 
 // Whether an option holds by what the set says alone: at its fair rate, or (byDelay) with the least delays.
@@ -216,7 +230,7 @@ bool Search::alwaysHolds(size_t load, size_t option, bool byDelay) const {
   for (size_t k = firstConstraint_[load]; k < firstConstraint_[load + 1]; ++k) {
     const Constraint &c = constraints_[k];
     const double slo = byDelay ? c.sloNs * (1 + 1e-12) : c.sloNs;
-    if (bytes_[c.at + option] > 0 &&
+    if (copiesIn(c.at + option) &&
         timeAtRate(stageOf(placement(load, options_[load][option]), c.stage), set_.levels[k]) > slo &&
         !(byDelay && aloneNs_[c.at + option] + leastDelayNs(k, option) <= slo))
       return false;
@@ -239,17 +253,16 @@ void Search::decide(size_t load, size_t option, const Node &from, Node &to) cons
   to.delayNs = from.delayNs;
   if (!set_.known)
     to.levels = levelsOf(to.copying);
-  if (!o.copies)
+  if (!o.copies && !o.copiesBack)
     return;
-  const double scale = kNs / bus_.bandwidth;
   for (size_t k = 0; k < constraints_.size(); ++k) {
     const Constraint &c = constraints_[k];
     if (c.load == load)
       continue;
-    const double most = most_[k * total_ + first_[load] + option];
-    const double counted = set_.known ? least_[k * loads_.size() + load] : 0; // since search()
+    const MostBytes &most = most_[k * total_ + first_[load] + option];
+    const MostBytes counted = set_.known && o.copies ? least_[k * loads_.size() + load] : MostBytes{}; // since search()
     for (size_t i = c.at; i < c.at + options_[c.load].size(); ++i)
-      to.delayNs[i] += (std::min(bytes_[i], most) - std::min(bytes_[i], counted)) * scale;
+      to.delayNs[i] += lostNs(bus_, bytes_[i], most) - lostNs(bus_, bytes_[i], counted);
   }
 }
 

@@ -18,8 +18,12 @@ Coordinator::Coordinator(double bandwidth, std::vector<BusDevice> devices, Coord
     : nominal_(bandwidth), devices_(std::move(devices)), options_(std::move(options)), slots_(devices_.size()),
       triedAfter_(options_.raiseAfter) {
   bus_.bandwidth = bandwidth;
+  bus_.d2hBandwidth = options_.d2hBandwidth;
+  bus_.bothBandwidth = options_.bothBandwidth;
   for (uint32_t d = 0; d < devices_.size(); ++d) {
     bus_.links.push_back(devices_[d].linkBandwidth);
+    bus_.d2hLinks.push_back(devices_[d].d2hBandwidth);
+    bus_.bothShares.push_back(devices_[d].bothShare);
     slots_[d].load.device = d;
   }
 }
@@ -290,7 +294,7 @@ bool Coordinator::settled() const {
   });
 }
 
-absl::Status Coordinator::drain(uint32_t device, uint64_t bytes) {
+absl::Status Coordinator::drain(uint32_t device, const plan::LinkBytes &bytes) {
   RETURN_IF_ERROR(checkDevice(device));
   Slot &slot = slots_[device];
   if (slot.state != DeviceState::Running)
@@ -298,9 +302,11 @@ absl::Status Coordinator::drain(uint32_t device, uint64_t bytes) {
   constexpr double kNoObjectiveNs = 1e15; // 11 days: loads have a finite one
   // No iteration follows; in any window of a neighbour lie at most these bytes, once.
   BusPlacement left = slot.load.placements[slot.current];
-  left.linkBytes = left.exposedBytes = left.mostBytes = 0;
+  left.linkBytes = left.exposedBytes = left.mostBytes = left.besideBytes = 0;
+  left.d2hBytes = left.exposedD2hBytes = left.mostD2hBytes = left.besideD2hBytes = 0;
   left.first = BusStage{};
-  left.first.exposedBytes = bytes;
+  left.first.exposedBytes = bytes.h2d;
+  left.first.exposedD2hBytes = bytes.d2h;
   slot.load.placements = {left};
   slot.load.sloNs = kNoObjectiveNs;
   slot.load.firstSloNs = std::numeric_limits<double>::infinity();

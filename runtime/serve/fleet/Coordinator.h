@@ -29,11 +29,12 @@
 // comes to the prefill device after that is held beside the decoding like any other request: it takes what leaves the
 // decoding its objective, or waits.
 //
-// One thread calls it. Times in ns, rates in bytes/s, host to device.
+// One thread calls it. Times in ns, rates in bytes/s, host to device where nothing else is said.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,12 +58,18 @@ struct CoordinatorOptions {
   // On a bus of several devices: take only placements that, alone on the bus, can be turned into one that copies less
   // within the objective, step by step down to the least. What cannot give way keeps every neighbour out until it ends.
   bool keepRetreat = true;
+  // Of the bus, device to host and both directions together, bytes/s; as long as they are not measured they are what
+  // they were.
+  double d2hBandwidth = std::numeric_limits<double>::infinity();
+  double bothBandwidth = std::numeric_limits<double>::infinity();
 };
 
 struct BusDevice {
   std::string name;
-  double linkBandwidth = 0; // bytes/s
-  uint64_t memoryBytes = 0; // that placements may need
+  double linkBandwidth = 0;                                      // bytes/s, host to device
+  uint64_t memoryBytes = 0;                                      // that placements may need
+  double d2hBandwidth = std::numeric_limits<double>::infinity(); // bytes/s, of its link
+  double bothShare = 1; // of each direction's rate while both are at work, at most 1
 };
 
 struct BusRequest {
@@ -91,7 +98,8 @@ struct NextIteration {
 
 class Coordinator {
 public:
-  // kInvalidArgument: a bus with no devices or more than 64, a bandwidth that is not positive and finite.
+  // kInvalidArgument, by name: a bus with no devices or more than 64, a bandwidth of it or of a link that is not
+  // positive (those to devices: and finite), a bothShare that is not above 0 and at most 1.
   static absl::StatusOr<Coordinator> create(double bandwidth, std::vector<BusDevice> devices,
                                             CoordinatorOptions options = {});
 
@@ -124,9 +132,9 @@ public:
   // The change that nextIteration() commanded cannot be made yet (KV blocks stand in its way): the device runs what it
   // ran, and is told again. kFailedPrecondition: no change was commanded.
   absl::StatusOr<NextIteration> postpone(uint32_t device);
-  // A running device launches no more for its request: its objectives bind nobody, but the `bytes` that it still copies
+  // A running device launches no more for its request: its objectives bind nobody, but the bytes that it still copies
   // share the bus until finish(). kFailedPrecondition: it does not run.
-  absl::Status drain(uint32_t device, uint64_t bytes);
+  absl::Status drain(uint32_t device, const plan::LinkBytes &bytes);
   // The device's request has ended (or was given up while waiting); its neighbours may take more.
   absl::Status finish(uint32_t device);
   // The device is gone: its request with it. Later calls for it are refused.

@@ -68,7 +68,10 @@ bool Coordinator::mayChange(uint32_t device, uint32_t placement) const {
   const BusPlacement &from = slot.load.placements[slot.current], &to = slot.load.placements[placement];
   if (options_.transition && !options_.transition(device, from.placement, to.placement).possible)
     return false;
-  return holdsWith(device, placement) || (movedBytes(to) <= movedBytes(from) && !holdsWith(device, slot.current));
+  const plan::LinkBytes more = stageBytes(stageOf(from, Stage::Iteration));
+  const plan::LinkBytes less = stageBytes(stageOf(to, Stage::Iteration));
+  return holdsWith(device, placement) ||
+         (less.h2d <= more.h2d && less.d2h <= more.d2h && !holdsWith(device, slot.current));
 }
 
 // What a running device takes at its next edge on the way to its target: the target, or where that is not safe at once

@@ -73,8 +73,9 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::create(core::DeviceGroup &group, s
     made.push_back(std::make_unique<FleetInstance>(static_cast<uint32_t>(i), std::move(instances[i])));
     const InstanceSpec &spec = made.back()->spec;
     made.back()->placement = spec.runtime->placement();
-    devices.push_back(
-        {spec.name, made.back()->loads.linkBandwidth(), spec.memoryBytes == 0 ? ~uint64_t{0} : spec.memoryBytes});
+    const PlanLoads &loads = made.back()->loads;
+    devices.push_back({spec.name, loads.linkBandwidth(), spec.memoryBytes == 0 ? ~uint64_t{0} : spec.memoryBytes,
+                       loads.d2hBandwidth(), loads.bothShare()});
   }
   for (const auto &p : made)
     for (const auto &d : made)
@@ -89,6 +90,8 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::create(core::DeviceGroup &group, s
   coordinatorOptions.raiseBy = options.raiseBy;
   coordinatorOptions.raiseAfter = options.raiseAfter;
   coordinatorOptions.keepRetreat = options.keepRetreat;
+  coordinatorOptions.d2hBandwidth = options.busD2hBandwidth;
+  coordinatorOptions.bothBandwidth = options.busDuplexBandwidth;
   std::vector<const PlanLoads *> loads;
   loads.reserve(made.size());
   for (const auto &i : made)
@@ -108,6 +111,11 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::create(core::DeviceGroup &group, s
       return absl::Status(engine.status().code(),
                           cat("instance ", on->spec.name, ": ", std::string(engine.status().message())));
     on->engine = *std::move(engine);
+    if (on->spec.role != Role::Both)
+      if (absl::Status reserved = KvHandover::reserve(*on->spec.runtime); !reserved.ok())
+        return absl::Status(reserved.code(),
+                            cat("instance ", on->spec.name,
+                                ": memory for KV caches that are handed over: ", std::string(reserved.message())));
     on->members.reserve(static_cast<size_t>(on->engine->maxNumSeqs()));
   }
   return fleet;
@@ -170,8 +178,7 @@ absl::Status Fleet::Impl::loop() {
       tryQueue = true;
     }
     finishDraining(nowNs());
-    startArrivals();
-    finishHandovers();
+    handOver();
     if (tryQueue || (!queue.empty() && !options.queue))
       serveQueue();
     startJoining();
@@ -219,8 +226,8 @@ int64_t Fleet::Impl::nextMoment() const {
   if (busChanged < options.busChanges.size() && !(alive.empty() && queue.empty() && arrived == asked.size()))
     next = std::min(next, result.startNs + options.busChanges[busChanged].atNs);
   for (uint32_t r : alive)
-    if (served[r].phase == RequestPhase::Handover && served[r].handoverEndNs != FleetInstance::kNothing)
-      next = std::min(next, served[r].handoverEndNs);
+    if (served[r].phase == RequestPhase::Handover)
+      next = std::min(next, served[r].lookNs);
   for (uint32_t r : queue)
     next = std::min(next, result.requests[r].arrivalNs + asked[r].ttft.count());
   for (const auto &on : instances)
@@ -237,7 +244,7 @@ void Fleet::Impl::changeBus() {
 
 void Fleet::Impl::launchEdges() {
   for (const auto &on : instances) {
-    if (on->lost || on->unended == 0 || on->engine->inFlight() != 0 || on->arrivesNs != FleetInstance::kNothing)
+    if (on->lost || on->unended == 0 || on->engine->inFlight() != 0)
       continue;
     if (absl::Status status = launch(*on); !status.ok())
       lose(*on, status);
@@ -254,10 +261,14 @@ absl::Status Fleet::Impl::launch(FleetInstance &on) {
   const bool alone = !on.wave.empty() && on.waveStarted && !served[on.wave.front()].joined;
   const bool whole = alone && served[on.wave.front()].decode != on.index;
   edge.prefill = alone ? Prefill::Separate : Prefill::Chunked;
-  if (!whole || !on.began) {
+  // While a KV cache comes in the placement stays: to the coordinator it is at no edge.
+  if (on.handover.brings()) {
+    edge.budget = on.budget;
+  } else if (!whole || !on.began) {
     ASSIGN_OR_RETURN(next, coordinator.nextIteration(on.index));
     edge.placement = next.placement;
-    edge.budget = next.budget;
+    edge.budget = on.budget = next.budget;
+    on.enters = false;
   }
   // The changes come before the rows, so that these have the blocks of the new placement.
   if (edge.placement != on.placement) {
@@ -312,8 +323,11 @@ void Fleet::Impl::read(FleetInstance &on) {
 // Every sequence has its first token.
 void Fleet::Impl::prefilled(uint32_t request, FleetInstance &on, int64_t visibleNs) {
   ServedRequest &of = served[request];
-  if (of.apart())
-    return beginHandover(request, on, visibleNs);
+  if (of.apart()) {
+    if (absl::Status status = beginHandover(request, on, visibleNs); !status.ok())
+      failHandover(request, status);
+    return;
+  }
   deliverFirst(request, visibleNs);
   of.phase = RequestPhase::Decode;
   std::erase(on.wave, request);

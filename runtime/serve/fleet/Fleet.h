@@ -24,9 +24,10 @@
 // held alone and not beside those that run waits until some of them have ended, while its TTFT lasts.
 //
 // A decode instance is reserved with the prefill instance. One that is free takes the placement that it decodes in
-// meanwhile; one that decodes others goes on, and stops at an edge while the KV cache arrives, which is part of their
-// gap. The hand-over takes the cache's bytes at the decode device's fair rate while all devices copy, and is counted on
-// the bus as such.
+// meanwhile; one that decodes others goes on, also while the KV cache arrives (KvHandover.h): its iterations have half
+// of the link then, if they copy, which is in what they are held to, and its placement stays. The new ones decode from
+// the next edge on, and that is when their first tokens are delivered. On the bus the cache counts in both directions,
+// from the prompts on.
 //
 // One iteration a device is in flight; where nothing is decided, admitted or ended, nothing is allocated. One thread
 // calls it, and drives all devices of the group.
@@ -35,6 +36,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -115,7 +117,10 @@ struct FleetIteration {
 };
 
 struct FleetOptions {
-  double busBandwidth = 0; // bytes/s, what is planned with at first
+  double busBandwidth = 0; // bytes/s, host to device, what is planned with at first
+  // Device to host, and both directions together; infinite: the bus does not limit them.
+  double busD2hBandwidth = std::numeric_limits<double>::infinity();
+  double busDuplexBandwidth = std::numeric_limits<double>::infinity();
   Maximise objective = Maximise::FreedMemory;
   SearchLimits limits;
   double lowerBy = 0.05, raiseBy = 0.10; // CoordinatorOptions

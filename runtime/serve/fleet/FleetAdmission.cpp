@@ -45,12 +45,9 @@ absl::Status Fleet::Impl::checkAsked(uint32_t request) const {
 
 // Alone on its share of the bus while all devices copy.
 double Fleet::Impl::fairNs(const BusStage &stage, uint32_t device) const {
-  const uint64_t all = ~uint64_t{0} >> (64 - instances.size());
-  return timeAtRate(stage, fairRate(coordinator.bus(), all, device));
-}
-
-double Fleet::Impl::handoverNs(uint64_t bytes, uint32_t device) const {
-  return instances[device]->plan.hardware.copyLatency * 1e9 + fairNs({0, 0, 0, bytes}, device);
+  const uint64_t all = ~uint64_t{0} >> (64 - instances.size()), own = uint64_t{1} << device;
+  const Copying copying{all, stageBytes(stage).d2h != 0 ? all : all & ~own};
+  return timeAtRate(stage, FairRates(coordinator.bus()).of(copying, device));
 }
 
 // Why there is no instance for it at all; ok if there is one, free or not.
@@ -170,8 +167,9 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
   first.name = nameOf(request);
   first.prompts = apart || decode == nullptr;
   const Role role = apart || decode == nullptr ? Role::Prefill : Role::Both;
+  const uint64_t kvBytes = apart ? handoverBytes(decode->plan, handoverBlocks(decode->plan, batch.promptTokens)) : 0;
   absl::StatusOr<std::vector<BusPlacement>> placements =
-      prefill.loads.placements(batch, role, prefill.spec.runtime->placement());
+      prefill.loads.placements(batch, role, prefill.spec.runtime->placement(), kvBytes);
   if (!placements.ok())
     return placements.status();
   first.placements = *std::move(placements);
@@ -182,7 +180,7 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
   const bool joined = next.joined;
   if (apart) {
     RETURN_IF_ERROR(checkRequest(decode->plan, workOf(a, a.maxNewTokens)));
-    next.kvBytes = handoverBytes(decode->plan, batch.promptTokens);
+    next.kvBytes = kvBytes;
     RETURN_IF_ERROR(decodeFirst(request, std::move(next), *decode, first));
   } else {
     served[request] = std::move(next);
@@ -212,19 +210,19 @@ absl::Status Fleet::Impl::admitTo(uint32_t request, FleetInstance &prefill, Flee
 // then.
 absl::Status Fleet::Impl::decodeFirst(uint32_t request, ServedRequest next, FleetInstance &decode, BusRequest &first) {
   const FleetRequest &a = asked[request];
-  const double moves = handoverNs(next.kvBytes, decode.index);
-  // Of one that decodes others an iteration may be in flight when the prompts are through.
+  // One that decodes others goes on with that.
   double waits = 0;
   if (next.joined) {
     waits = a.tpotNs();
     for (const uint32_t other : decode.requests)
       waits = std::min(waits, served[other].asked->tpotNs());
   }
-  first.handoverNs = moves + waits;
+  const uint64_t blocks = next.kvBytes / handoverBytes(decode.plan, 1);
+  first.handoverNs = next.handoverNs = handoverNs(blocks, instance(next.prefill), decode, waits);
   if (!(a.ttftNs() - first.waitedNs - first.handoverNs > 0))
     return absl::ResourceExhaustedError(cat("the first token cannot be had within ", ms(a.ttftNs() - first.waitedNs),
                                             " ms: the hand-over of ", next.kvBytes, " bytes of KV cache takes ",
-                                            ms(moves), " ms"));
+                                            ms(first.handoverNs), " ms"));
   const bool joined = next.joined;
   const uint64_t kvBytes = next.kvBytes;
   served[request] = std::move(next);

@@ -54,8 +54,9 @@ RunningBatch Fleet::Impl::batchOf(const FleetInstance &on) const {
         batch.joining.push_back(tokens);
     }
     if (!decodes && of.apart()) {
+      const uint64_t blocks = of.kvBytes / handoverBytes(on.plan, 1);
       batch.arrivingBytes += of.kvBytes;
-      batch.arrivingNs += handoverNs(of.kvBytes, on.index);
+      batch.arrivingCopies += handoverCopies(instances[of.prefill]->plan, on.plan, blocks, blocks);
     }
   }
   return batch;
@@ -146,7 +147,7 @@ void Fleet::Impl::startJoining() {
   for (const auto &i : instances) {
     FleetInstance &on = *i;
     if (on.lost || !on.waveWaits() || !coordinator.joining(on.index) || on.engine->inFlight() != 0 ||
-        on.arrivesNs != FleetInstance::kNothing || served[on.wave.front()].apart())
+        served[on.wave.front()].apart())
       continue;
     absl::Status failed;
     if (on.joinsFrom != on.spec.runtime->placement()) // it changed its placement meanwhile

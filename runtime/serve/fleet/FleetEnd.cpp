@@ -15,17 +15,23 @@ using model::cat;
 // The device launches no more; `last` is the variant of its last iteration, whose tokens are read. What
 // it copies behind these, its neighbours still share the bus with: it counts until that has ended at its fair share.
 // (One that ends with the transition to its first iteration under way, as another device failed, is not waited for.)
-void Fleet::Impl::drain(FleetInstance &on, std::optional<uint32_t> last) {
+//
+// `handedOver`: of a KV cache that leaves it meanwhile; whoever hands it over says when it is through.
+void Fleet::Impl::drain(FleetInstance &on, std::optional<uint32_t> last, uint64_t handedOver) {
   const DeviceState state = coordinator.state(on.index);
   if ((state != DeviceState::Waiting && state != DeviceState::Running) || on.drainedNs != FleetInstance::kNothing)
     return;
-  const uint64_t bytes = last && state == DeviceState::Running ? on.loads.tailBytes(*last) : 0;
-  if (bytes == 0) {
+  plan::LinkBytes bytes = last && state == DeviceState::Running ? on.loads.tail(*last) : plan::LinkBytes{};
+  bytes.d2h += handedOver;
+  if (bytes.h2d + bytes.d2h == 0) {
     (void)coordinator.finish(on.index);
     return;
   }
   (void)coordinator.drain(on.index, bytes);
-  on.drainedNs = nowNs() + static_cast<int64_t>(std::ceil(fairNs({0, 0, 0, bytes}, on.index)));
+  BusStage left;
+  left.exposedBytes = bytes.h2d;
+  left.exposedD2hBytes = bytes.d2h;
+  on.drainedNs = handedOver > 0 ? core::kForeverNs : nowNs() + static_cast<int64_t>(std::ceil(fairNs(left, on.index)));
 }
 
 void Fleet::Impl::drained(FleetInstance &on) {
@@ -52,13 +58,11 @@ void Fleet::Impl::release(uint32_t request, FleetInstance &on) {
   const bool ofWave = std::erase(on.wave, request) > 0;
   const bool waited = ofWave && !on.waveStarted;
   tryQueue = tryQueue || !queue.empty();
-  if (served[request].decode == on.index)
-    on.arrivesNs = FleetInstance::kNothing;
   if (on.lost)
     return;
   on.engine->takeIn(); // what was cancelled gives its blocks back
   if (on.requests.empty()) {
-    on.began = on.batched = on.arrived = false;
+    on.began = on.batched = on.arrived = on.enters = false;
     return drain(on, std::exchange(on.lastVariant, std::nullopt));
   }
   if (waited && on.wave.empty())
@@ -78,6 +82,8 @@ void Fleet::Impl::release(uint32_t request, FleetInstance &on) {
 void Fleet::Impl::end(uint32_t request, const absl::Status &status) {
   ServedRequest &of = served[request];
   RequestOutcome &outcome = result.requests[request];
+  if (of.phase == RequestPhase::Handover)
+    giveUpHandover(of);
   of.phase = RequestPhase::Ended;
   outcome.status = status;
   outcome.endNs = nowNs();

@@ -42,6 +42,8 @@ struct FleetInstance {
   bool waveStarted = false;
   bool batched = false;                // requests have joined since it was free: the coordinator knows a RunningBatch
   bool arrived = false;                // since the last launch: the gap of those that run has a hand-over in it
+  bool enters = false;                 // a request was started beside those that run, and no edge has come since
+  int64_t budget = 0;                  // of the last edge that was asked for
   bool arrivedLate = false;            // the bus lost bandwidth since that hand-over was counted on
   uint32_t joinsFrom = 0;              // placement, when the wave was admitted to what runs
   int64_t joinsSinceNs = 0;            // then
@@ -55,7 +57,7 @@ struct FleetInstance {
   bool kvWaited = false;               // it waited for KV blocks
   uint64_t losses = 0;                 // counted when it was launched
   int64_t readyNs = 0;                 // decode: when the transition that was launched ahead has surely ended
-  int64_t arrivesNs = kNothing;        // decode: until then nothing is launched, as a KV cache arrives
+  KvHandover handover;                 // decode: of the KV cache that arrives
   // It launches no more, and what it copies behind the last tokens is on the bus until then.
   int64_t drainedNs = kNothing;
   static constexpr int64_t kNothing = -1;
@@ -80,15 +82,19 @@ struct ServedRequest {
   uint64_t kvBytes = 0;
   int64_t kvBlocks = 0; // set aside for it
   int64_t kvEnd = 0;    // its blocks are below this number
-  int64_t admittedNs = 0, handoverEndNs = 0;
-  std::vector<int64_t> lastTokenNs; // one a sequence
-  std::vector<uint64_t> ids;        // one a sequence, on the prefill instance
-  size_t unread = 0;                // sequences without a token
-  size_t running = 0;               // sequences that have not ended, on the instance where it is
-  absl::Status failed;              // of one of its sequences
-  absl::Status beside;              // queued: why it could not join those that ran when it was tried first
-  bool dirty = false;               // it started while the bus was lost
-  uint64_t losses = 0;              // counted when it started
+  int64_t admittedNs = 0;
+  double handoverNs = 0;                    // that the hand-over takes at most, at fair rates
+  int64_t tokensNs = 0;                     // its first tokens were visible, where it is handed over
+  int64_t lookNs = 0, lookEveryNs = 0;      // when what is handed over is looked at, whatever else happens
+  std::vector<std::vector<int32_t>> blocks; // on the receiver, one a sequence that goes on, until it runs there
+  std::vector<int64_t> lastTokenNs;         // one a sequence
+  std::vector<uint64_t> ids;                // one a sequence, on the prefill instance
+  size_t unread = 0;                        // sequences without a token
+  size_t running = 0;                       // sequences that have not ended, on the instance where it is
+  absl::Status failed;                      // of one of its sequences
+  absl::Status beside;                      // queued: why it could not join those that ran when it was tried first
+  bool dirty = false;                       // it started while the bus was lost
+  uint64_t losses = 0;                      // counted when it started
   bool apart() const { return decode != kNoInstance && decode != prefill; }
 };
 
@@ -105,7 +111,6 @@ struct Fleet::Impl {
   const FleetOptions options;
   Coordinator coordinator;
   std::vector<std::unique_ptr<FleetInstance>> instances;
-  KvHandover handover;
 
   // Of one run().
   absl::Span<const FleetRequest> asked;
@@ -140,7 +145,9 @@ struct Fleet::Impl {
   absl::Status missingInstance(const FleetRequest &asked) const;
   absl::Status fitsNowhere(const FleetRequest &asked) const;
   void serveQueue();
-  double handoverNs(uint64_t bytes, uint32_t device) const;
+  // What a hand-over of so many blocks takes at fair rates, from first tokens on; `waitNs`: an iteration of the
+  // receiver, which copies meanwhile, 0: it has none.
+  double handoverNs(uint64_t blocks, const FleetInstance &from, const FleetInstance &to, double waitNs) const;
   double fairNs(const BusStage &stage, uint32_t device) const;
 
   // FleetStart.cpp
@@ -171,14 +178,16 @@ struct Fleet::Impl {
   void prefilled(uint32_t request, FleetInstance &on, int64_t visibleNs);
 
   // FleetHandover.cpp
-  void beginHandover(uint32_t request, FleetInstance &from, int64_t visibleNs);
-  void startArrivals();
-  void finishHandovers();
+  absl::Status beginHandover(uint32_t request, FleetInstance &from, int64_t visibleNs);
+  void handOver();
+  absl::Status advanceHandover(uint32_t request);
   absl::Status finishHandover(uint32_t request);
+  void failHandover(uint32_t request, const absl::Status &why);
+  void giveUpHandover(ServedRequest &of);
 
   // FleetEnd.cpp
   void release(uint32_t request, FleetInstance &on);
-  void drain(FleetInstance &on, std::optional<uint32_t> last);
+  void drain(FleetInstance &on, std::optional<uint32_t> last, uint64_t handedOver = 0);
   void drained(FleetInstance &on);
   void finishDraining(int64_t now);
   void end(uint32_t request, const absl::Status &status);

@@ -33,7 +33,7 @@ void Fleet::Impl::startWaiting() {
         break;
       }
       if (*started && of.joined && device == of.decode)
-        instance(device).batched = true;
+        instance(device).batched = instance(device).enters = true;
       // The prefill starts last, with what is left of its objective then; begin() looks at the decode instance again.
       all = *started;
       if (!all)
@@ -94,7 +94,7 @@ absl::Status Fleet::Impl::enterAhead(uint32_t request, FleetInstance &decode) {
     return absl::InternalError(cat("instance ", decode.spec.name, ": placement ", next.placement, " is none"));
   const double changes = fairNs(chosen->first, decode.index);
   const double left = of.asked->ttftNs() - static_cast<double>(nowNs() - result.requests[request].arrivalNs);
-  if (changes + handoverNs(of.kvBytes, decode.index) > left)
+  if (changes + of.handoverNs > left)
     return absl::ResourceExhaustedError(
         cat("waited for its neighbours to make room: the ", ms(left), " ms left of its TTFT are not enough"));
   if (absl::Status status = decode.enter(next.placement, of.asked->prompts); !status.ok()) {

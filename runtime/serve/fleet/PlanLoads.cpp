@@ -12,8 +12,15 @@ namespace headrace::serve {
 using core::TransitionPaths;
 
 namespace {
+
 constexpr double kNs = 1e9;
+
+double copyNs(const plan::LinkBytes &bytes, const BusRates &rates) {
+  const auto ns = [](uint64_t moved, double rate) { return moved == 0 ? 0 : static_cast<double>(moved) / rate * kNs; };
+  return ns(bytes.h2d, rates.h2d) + ns(bytes.d2h, rates.d2h);
 }
+
+} // namespace
 
 const char *roleName(Role role) {
   switch (role) {
@@ -30,19 +37,25 @@ const char *roleName(Role role) {
 PlanLoads::PlanLoads(const plan::Plan &plan, double linkBandwidth)
     : plan_(plan), paths_(plan), variants_(plan), mixedTokens_(plan.placements.size(), 0) {
   const double link = plan.hardware.h2dBandwidth * plan.hardware.linkEfficiency;
+  const double d2hLink = plan.hardware.d2hBandwidth * plan.hardware.linkEfficiency;
   link_ = linkBandwidth > 0 ? std::min(link, linkBandwidth) : link;
+  d2hLink_ = linkBandwidth > 0 ? std::min(d2hLink, linkBandwidth) : d2hLink;
   for (uint32_t v = 0; v < plan.variants.size(); ++v) {
     const plan::Variant &variant = plan.variants[v];
     if (plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed)
       mixedTokens_[variant.placement] = std::max(mixedTokens_[variant.placement], variant.newTokens);
   }
-  mostTailBytes_.resize(plan.placements.size());
+  mostTail_.resize(plan.placements.size());
+  for (uint32_t v = 0; v < plan.variants.size(); ++v) {
+    plan::LinkBytes &most = mostTail_[plan.variants[v].placement];
+    most.d2h = std::max(most.d2h, variants_.all()[v].tail.d2h);
+  }
   for (const plan::Schedule &schedule : plan.schedules) {
     uint64_t tail = 0;
     for (const plan::Content &content : plan.states[schedule.exitState].contents)
       tail += content.bytes;
     if (schedule.iterationClass != plan::IterationClass::Transition)
-      mostTailBytes_[schedule.placement] = std::max(mostTailBytes_[schedule.placement], tail);
+      mostTail_[schedule.placement].h2d = std::max(mostTail_[schedule.placement].h2d, tail);
   }
   for (const plan::Buffer &buffer : plan.buffers)
     residentBytes_ += buffer.kind == plan::BufferKind::Weight ? buffer.bytes : 0;
@@ -71,21 +84,48 @@ TransitionPaths::Config PlanLoads::exitOf(uint32_t variant) const {
 // What the transitions on the way copy, and what they take beside that at the plan's rate.
 TransitionCost PlanLoads::path(TransitionPaths::Config from, TransitionPaths::Config to, int64_t kvBlocks) const {
   TransitionCost cost;
+  const double efficiency = plan_.hardware.linkEfficiency;
+  const BusRates link(plan_.hardware.h2dBandwidth * efficiency, plan_.hardware.d2hBandwidth * efficiency);
   cost.possible = paths_.reaches(from, to);
-  double ns = 0;
-  uint64_t wholeBytes = 0; // that take so long
+  double ns = 0; // that all bytes take at the plan's rates
   while (cost.possible && from != to) {
     const uint32_t transition = paths_.transition(from, to);
     if (transition != TransitionPaths::kFree) {
-      cost.bytes += variants_.transitionBytes(transition, kvBlocks);
-      wholeBytes += variants_.transitionBytes(transition, std::numeric_limits<int64_t>::max());
-      ns += static_cast<double>(plan_.transitions[transition].predictedNs);
+      const plan::LinkBytes bytes = variants_.transitionBytes(transition, kvBlocks);
+      const plan::LinkBytes whole = variants_.transitionBytes(transition, std::numeric_limits<int64_t>::max());
+      cost.bytes += bytes.h2d;
+      cost.d2hBytes += bytes.d2h;
+      ns += static_cast<double>(plan_.transitions[transition].predictedNs) - copyNs(whole, link);
     }
     from = paths_.next(from, to);
   }
-  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
-  cost.fixedNs = std::max(0.0, ns - static_cast<double>(wholeBytes) / rate * kNs);
+  cost.fixedNs = std::max(0.0, ns);
   return cost;
+}
+
+BusRates PlanLoads::rates() const {
+  const double share = variants_.bothWays() ? variants_.bothShare() : 1;
+  return {share * plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency,
+          share * plan_.hardware.d2hBandwidth * plan_.hardware.linkEfficiency};
+}
+
+double PlanLoads::nsOf(const TransitionCost &way) const {
+  return copyNs({way.bytes, way.d2hBytes}, rates()) + way.fixedNs;
+}
+
+bool PlanLoads::goesOnElsewhere(uint32_t before, uint32_t variant) const {
+  if (exitOf(before) == entryOf(variant))
+    return false;
+  const std::vector<uint32_t> &phases = variants_.phasesOf(variant);
+  return std::any_of(phases.begin(), phases.end(), [&](uint32_t v) { return entryOf(v) == exitOf(before); });
+}
+
+std::vector<uint32_t> PlanLoads::withPhases(std::vector<uint32_t> variants) const {
+  for (size_t i = 0, end = variants.size(); i < end; ++i)
+    for (const uint32_t phase : variants_.phasesOf(variants[i]))
+      if (std::find(variants.begin(), variants.end(), phase) == variants.end())
+        variants.push_back(phase);
+  return variants;
 }
 
 TransitionCost PlanLoads::mostOfChange(uint32_t from, uint32_t to) const {
@@ -93,10 +133,12 @@ TransitionCost PlanLoads::mostOfChange(uint32_t from, uint32_t to) const {
   for (uint32_t variant : variants_.of(to)) {
     const TransitionCost cost = path(paths_.config(from, 0), entryOf(variant));
     most.bytes = std::max(most.bytes, cost.bytes);
+    most.d2hBytes = std::max(most.d2hBytes, cost.d2hBytes);
     most.fixedNs = std::max(most.fixedNs, cost.fixedNs);
     most.possible = most.possible && cost.possible;
   }
-  most.bytes += mostTailBytes_[from];
+  most.bytes += mostTail_[from].h2d;
+  most.d2hBytes += mostTail_[from].d2h;
   return most;
 }
 
@@ -117,248 +159,32 @@ std::optional<uint32_t> PlanLoads::cheapest(int64_t kvBlocks, uint32_t placement
   return std::nullopt;
 }
 
-// As the engine composes them with Prefill::Separate: prompts alone, until no prompt has more than one token left; from
-// then on those that are through decode beside them.
-std::optional<std::vector<uint32_t>> PlanLoads::prefillVariants(int64_t kvBlocks, uint32_t placement,
-                                                                const BatchWork &batch) const {
-  const std::vector<int64_t> &prompts = batch.promptTokens;
-  std::vector<int64_t> rows(prompts.size(), 0);
-  std::vector<uint32_t> variants;
-  for (;;) {
-    const auto left = [&](size_t s) { return std::max<int64_t>(0, prompts[s] - rows[s]); };
-    int64_t longest = 0;
-    for (size_t s = 0; s < rows.size(); ++s)
-      longest = std::max(longest, left(s));
-    if (longest == 0)
-      return variants;
-    Bucket bucket;
-    const auto add = [&](size_t s, int64_t count) {
-      rows[s] += count;
-      bucket.tokens += count;
-      ++bucket.sequences;
-      bucket.context = std::max(bucket.context, rows[s]);
-    };
-    std::vector<size_t> reading;
-    for (size_t s = 0; s < rows.size(); ++s) {
-      if (left(s) > 0)
-        reading.push_back(s);
-      else if (longest == 1 && rows[s] - prompts[s] + 1 < batch.newTokens) // it has so many of its tokens
-        add(s, 1);
-    }
-    for (const size_t s : reading) {
-      const int64_t most = mixedTokens_[placement];
-      const int64_t chunk = most == 0 ? std::min<int64_t>(left(s), 1) : std::min(left(s), most - bucket.tokens);
-      if (chunk > 0)
-        add(s, chunk);
-    }
-    if (bucket.tokens == 0)
-      return std::nullopt; // no room for any of them
-    const std::optional<uint32_t> variant = cheapest(kvBlocks, placement, bucket);
-    if (!variant)
-      return std::nullopt;
-    variants.push_back(*variant);
-  }
-}
-
-// One of each that the growing context goes through.
-std::optional<std::vector<uint32_t>> PlanLoads::decodeVariants(int64_t kvBlocks, uint32_t placement,
-                                                               const BatchWork &batch) const {
-  const auto sequences = static_cast<int64_t>(batch.promptTokens.size());
-  const int64_t longest = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end());
-  std::vector<uint32_t> variants;
-  for (int64_t context = longest + 1; context < longest + batch.newTokens;) {
-    const std::optional<uint32_t> variant = cheapest(kvBlocks, placement, {sequences, sequences, context});
-    if (!variant)
-      return std::nullopt;
-    variants.push_back(*variant);
-    // A cheaper one never begins to hold what grows.
-    context = plan_.variants[*variant].context + 1;
-  }
-  return variants;
-}
-
-BusStage PlanLoads::Iterations::stage(double rate) const {
-  const BusPlacement p = planPlacement(computeNs, linkBytes, ns, rate);
+BusStage PlanLoads::Iterations::stage(const BusRates &rates) const {
+  const BusPlacement p = planPlacement(computeNs, link, ns, rates);
   // Latencies that nothing hides may make an iteration longer than its compute and its bytes.
   const double beyond = std::max(0.0, -p.hiddenNs);
-  return {p.computeNs + beyond + exposedNs, linkBytes, std::max(0.0, p.hiddenNs), exposedBytes, soloNs, rate};
+  return {p.computeNs + beyond + exposedNs,
+          link.h2d,
+          std::max(0.0, p.hiddenNs),
+          exposed.h2d,
+          soloNs,
+          rates.h2d,
+          link.d2h,
+          exposed.d2h,
+          link.d2h + exposed.d2h > 0 ? rates.d2h : 0};
 }
 
-std::vector<uint32_t> PlanLoads::withEarlier(std::vector<uint32_t> variants, int64_t kvBlocks) const {
-  for (size_t i = 0, end = variants.size(); i < end; ++i)
-    if (const std::optional<uint32_t> earlier = variants_.withoutTails(variants[i]);
-        earlier && !variants_.serves(*earlier, kvBlocks))
-      variants.push_back(*earlier);
-  return variants;
-}
-
-int64_t PlanLoads::inUseBetween(uint32_t before, uint32_t after, const BatchWork &batch, int64_t end) const {
-  const int64_t limit = plan_.schedules[plan_.variants[before].schedule].kvBlocks;
-  const bool begins = limit > 0 && plan_.schedules[plan_.variants[after].schedule].kvBlocks == 0;
-  return begins ? std::min(end, limit + static_cast<int64_t>(batch.promptTokens.size())) : end;
-}
-
-// The longest gap(u, v) between iterations of a request alone on the bus. To spare a transition the runtime may take
-// another variant than the fastest that holds the size, one that takes no longer than that with its transition
-// (core::VariantTable); which then is what the next gap begins with.
-double PlanLoads::soloNs(const Use &use, uint32_t index, const BatchWork &batch, const std::vector<uint32_t> &tokens,
-                         const std::vector<uint32_t> &prompts) const {
-  const int64_t least = batch.mayStopEarly ? 1 : static_cast<int64_t>(batch.promptTokens.size());
-  const int64_t context = *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end()) + 1;
-  const auto predicted = [&](uint32_t v) { return static_cast<double>(plan_.variants[v].predictedNs); };
-  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
-  const auto nsOf = [&](const TransitionCost &way) {
-    return static_cast<double>(way.bytes) / rate * kNs + way.fixedNs;
-  };
-  std::vector<uint32_t> befores = batch.mayStopEarly ? variants_.of(index) : withEarlier(tokens, use.end);
-  const auto add = [&](uint32_t v) {
-    if (std::find(befores.begin(), befores.end(), v) == befores.end())
-      befores.push_back(v);
-  };
-  if (!prompts.empty()) {
-    double wayNs = 0; // to the last of the prompts, from whatever another one leaves
-    for (uint32_t before : variants_.of(index))
-      wayNs = std::max(wayNs, nsOf(path(exitOf(before), entryOf(prompts.back()))));
-    for (uint32_t v : variants_.of(index))
-      if (predicted(v) <= predicted(prompts.back()) + wayNs &&
-          plan_.schedules[plan_.variants[v].schedule].iterationClass == plan::IterationClass::Mixed)
-        add(v);
-    for (const uint32_t v : withEarlier({prompts.back()}, use.end))
-      add(v);
-  }
-  double longest = 0;
-  for (size_t at = 0; at < befores.size(); ++at) { // grows
-    const uint32_t before = befores[at];
-    for (uint32_t v : tokens) {
-      const double most =
-          predicted(v) + nsOf(path(exitOf(before), entryOf(v), inUseBetween(before, v, batch, use.end)));
-      for (uint32_t taken : variants_.of(index)) {
-        const plan::Variant &t = plan_.variants[taken];
-        const int64_t between = inUseBetween(before, taken, batch, use.end);
-        const TransitionCost way = path(exitOf(before), entryOf(taken), between);
-        const VariantLoads::Loads &loads = between < use.end ? variants_.with(between) : use.loads;
-        if (t.newTokens < least || t.sequences < least || t.context < context || !way.possible ||
-            predicted(taken) > most)
-          continue;
-        add(taken);
-        const uint64_t own = use.loads[before].tailNs + loads[taken].headNs;
-        longest = std::max(longest, static_cast<double>(plan::slowestNs(own, permille_[index])) + nsOf(way));
-      }
-    }
-  }
-  return longest;
-}
-
-std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const BatchWork &batch, Role role, uint32_t from,
-                                                 uint64_t kvBytes) const {
-  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
-  const bool decodes = role != Role::Prefill && batch.newTokens > 1, prefills = role != Role::Decode;
-  int64_t blocks = 0; // of its KV cache, to its end
-  for (int64_t prompt : batch.promptTokens)
-    blocks += (prompt + (role == Role::Prefill ? 1 : batch.newTokens) + plan_.blockTokens - 1) / plan_.blockTokens;
-  if (blocks > plan_.placements[index].kvBlocks - 1)
-    return std::nullopt;
-  // One request at a time has a device: its blocks are the lowest, behind the scratch block.
-  const Use use{variants_.with(blocks + 1), blocks + 1};
-  std::optional<std::vector<uint32_t>> prompts, tokens;
-  if (prefills && !(prompts = prefillVariants(use.end, index, batch)))
-    return std::nullopt;
-  if (decodes && !(tokens = decodeVariants(use.end, index, batch)))
-    return std::nullopt;
-  bool possible = true;
-  const auto change = [&](Iterations &to, const TransitionCost &cost) {
-    to.exposedBytes += cost.bytes;
-    to.exposedNs += cost.fixedNs;
-    possible = possible && cost.possible;
-  };
-
-  const auto slowest = [&](uint64_t ns) { return static_cast<double>(plan::slowestNs(ns, permille_[index])); };
-  Iterations first;
-  first.exposedBytes = mostTailBytes_[from]; // of the request before
-  double shortestPrompts = 0;
-  TransitionPaths::Config state = paths_.config(from, 0);
-  if (prefills) {
-    for (uint32_t v : *prompts) {
-      shortestPrompts += static_cast<double>(plan_.variants[v].computeAloneNs);
-      first.computeNs += slowest(plan_.variants[v].computeAloneNs);
-      first.ns += slowest(use.loads[v].ns);
-      first.linkBytes += use.loads[v].h2dBytes;
-      change(first, path(state, entryOf(v)));
-      state = exitOf(v);
-    }
-  } else {
-    change(first, path(state, tokens && !tokens->empty() ? entryOf(tokens->front()) : paths_.config(index, 0)));
-    first.exposedBytes += kvBytes;
-  }
-
-  Iterations each;
-  double shortest = std::numeric_limits<double>::max();
-  if (decodes) {
-    for (uint32_t v : *tokens) {
-      const plan::Variant &variant = plan_.variants[v];
-      each.computeNs = std::max(each.computeNs, slowest(variant.computeAloneNs));
-      each.ns = std::max(each.ns, slowest(use.loads[v].ns));
-      each.linkBytes = std::max(each.linkBytes, use.loads[v].h2dBytes);
-      shortest = std::min(shortest, static_cast<double>(variant.computeAloneNs));
-      // After whatever may run before it.
-      const auto after = [&](uint32_t before) {
-        Iterations one;
-        one.exposedBytes = before == v ? 0 : use.loads[before].tailBytes;
-        const int64_t between = inUseBetween(before, v, batch, use.end);
-        change(one, path(exitOf(before), entryOf(v), between));
-        // Where it begins to bring tails it brings less of them than at the request's end: by so much it is shorter.
-        double sparedNs =
-            static_cast<double>(use.loads[v].ns - std::min(use.loads[v].ns, variants_.with(between)[v].ns));
-        const double sparedOfChange = std::min(sparedNs, one.exposedNs);
-        one.exposedNs -= sparedOfChange;
-        sparedNs -= sparedOfChange;
-        one.exposedBytes -= std::min(one.exposedBytes, static_cast<uint64_t>(sparedNs * rate / kNs));
-        each.exposedBytes = std::max(each.exposedBytes, one.exposedBytes);
-        each.exposedNs = std::max(each.exposedNs, one.exposedNs);
-      };
-      for (uint32_t before : batch.mayStopEarly ? variants_.of(index) : withEarlier(*tokens, use.end))
-        after(before);
-      if (prefills)
-        for (uint32_t before : withEarlier({prompts->back()}, use.end))
-          after(before);
-    }
-    if (batch.mayStopEarly)
-      for (uint32_t v : variants_.of(index))
-        shortest = std::min(shortest, static_cast<double>(plan_.variants[v].computeAloneNs));
-  }
-  if (!possible)
-    return std::nullopt;
-  if (decodes)
-    each.soloNs = soloNs(use, index, batch, *tokens, prefills ? *prompts : std::vector<uint32_t>());
-
-  BusPlacement p;
-  p.placement = index;
-  p.freedBytes = freedBytes_[index];
-  p.deviceBytes = deviceBytes_[index];
-  const BusStage stage = decodes ? each.stage(rate) : first.stage(rate);
+void setIteration(BusPlacement &p, const BusStage &stage, uint64_t directBytes) {
   p.linkBytes = stage.linkBytes;
   p.computeNs = stage.computeNs;
   p.hiddenNs = stage.hiddenNs;
   p.exposedBytes = stage.exposedBytes;
   p.soloNs = stage.soloNs;
   p.soloRate = stage.soloRate;
-  p.shortestNs = decodes ? shortest : shortestPrompts;
-  p.tokens = static_cast<double>(batch.promptTokens.size());
-  if (decodes)
-    p.first = first.stage(rate);
-  return p;
-}
-
-absl::StatusOr<std::vector<BusPlacement>> PlanLoads::placements(const BatchWork &batch, Role role, uint32_t from,
-                                                                uint64_t kvBytes) const {
-  std::vector<BusPlacement> all;
-  for (uint32_t p = 0; p < plan_.placements.size(); ++p)
-    if (const std::optional<BusPlacement> one = placement(p, batch, role, from, kvBytes))
-      all.push_back(*one);
-  if (!all.empty())
-    return all;
-  return noneFor(static_cast<int64_t>(batch.promptTokens.size()),
-                 *std::max_element(batch.promptTokens.begin(), batch.promptTokens.end()) + batch.newTokens - 1);
+  p.d2hBytes = stage.d2hBytes;
+  p.exposedD2hBytes = stage.exposedD2hBytes;
+  p.soloD2hRate = stage.soloD2hRate;
+  p.mostD2hBytes = directBytes > 0 ? stageBytes(stage).d2h + directBytes : 0;
 }
 
 absl::Status PlanLoads::noneFor(int64_t sequences, int64_t context) const {

@@ -22,6 +22,8 @@
 // plan's durations give (BusStage::soloNs). Beside others a tail may be as long as all copies take that tokens do not
 // wait for: behind another variant these are counted as copied while nothing computes.
 //
+// Where schedules go round in a cycle, each of its variants counts: what is held is held in the worst phase.
+//
 // Of KV caches that are split what the request has in use at its end is counted (VariantLoads.h).
 //
 // Where requests join those that decode (RunningBatch) each placement stands once for each budget of its mixed buckets:
@@ -64,10 +66,12 @@ struct RunningBatch {
   int64_t context = 0;          // the longest that any of them reaches
   int64_t kvEnd = 0;            // KV blocks below this number may come into use
   std::vector<int64_t> joining; // tokens of the prompts to bring, one a sequence that joins
-  // A KV cache that is handed over between two iterations: its bytes on the bus, and how long these stop for it.
-  uint64_t arrivingBytes = 0;
-  double arrivingNs = 0;
+  // KV caches that are handed over beside iterations: their bytes, and the copies that these come in at most.
+  uint64_t arrivingBytes = 0, arrivingCopies = 0;
 };
+
+// Makes the iterations of a placement those of a stage, which also write so much to the host directly.
+void setIteration(BusPlacement &placement, const BusStage &stage, uint64_t directBytes);
 
 class PlanLoads {
 public:
@@ -76,11 +80,15 @@ public:
   PlanLoads(const plan::Plan &plan, double linkBandwidth);
 
   double linkBandwidth() const { return link_; }
-  uint64_t residentBytes() const { return residentBytes_; }                        // weights
+  double d2hBandwidth() const { return d2hLink_; }           // of its link, bytes/s
+  double bothShare() const { return variants_.bothShare(); } // of each direction's rate while both are at work
+  bool copiesBack() const { return variants_.bothWays(); }   // variants have copies to the host
+  uint64_t residentBytes() const { return residentBytes_; }  // weights
   uint64_t freedBytes(uint32_t placement) const { return freedBytes_[placement]; } // less slots
 
   // One for each placement that has variants and KV blocks for the batch and can be reached from `from`, a placement.
-  // Of Decode, kvBytes arrive first. NotFound naming the size and the largest buckets if there is none.
+  // Of Decode, kvBytes arrive first; of Prefill, so many leave when the prompts are through. NotFound naming the size
+  // and the largest buckets if there is none.
   absl::StatusOr<std::vector<BusPlacement>> placements(const BatchWork &batch, Role role, uint32_t from,
                                                        uint64_t kvBytes = 0) const;
   // The same of a batch with who joins it: one or several for each placement, by BusPlacement::budget. The first stage
@@ -91,18 +99,20 @@ public:
   };
   // The fastest variant of a placement that holds the size, whatever is in use of KV; none if none does.
   std::optional<uint32_t> cheapest(uint32_t placement, const Bucket &bucket) const;
-  // Host to device, behind the tokens: no tail of the variant is longer than these take.
-  uint64_t tailBytes(uint32_t variant) const { return variants_.all()[variant].tailBytes; }
+  // Behind the tokens: no tail of the variant is longer than these take.
+  const plan::LinkBytes &tail(uint32_t variant) const { return variants_.all()[variant].tail; }
+  const plan::LinkBytes &mostTail(uint32_t placement) const { return mostTail_[placement]; }
   // From whatever slots of the one placement hold to any entry of the other one's variants: the most of each.
   const TransitionCost &change(uint32_t from, uint32_t to) const { return changes_[from * mixedTokens_.size() + to]; }
 
 private:
   struct Iterations { // of a stage, one after the other or the worst of them
     double computeNs = 0, ns = 0;
-    uint64_t linkBytes = 0, exposedBytes = 0;
+    plan::LinkBytes link, exposed;
+    uint64_t direct = 0;  // written to the host without a copy: others' bus has less, its own time has it
     double exposedNs = 0; // of changes, beside their bytes
     double soloNs = 0;
-    BusStage stage(double rate) const;
+    BusStage stage(const BusRates &rates) const;
   };
   // What a request has in use: loads with so much, and KV blocks below this number at its end.
   struct Use {
@@ -122,7 +132,7 @@ private:
                                         uint64_t kvBytes) const;
   // Of a batch (PlanLoadsBatch.cpp).
   struct Edge { // the most that any variant before leaves to copy, and the way from there copies
-    uint64_t bytes = 0;
+    plan::LinkBytes bytes;
     double fixedNs = 0;
     bool possible = true;
   };
@@ -131,6 +141,8 @@ private:
   std::optional<BusPlacement> placement(uint32_t placement, const RunningBatch &batch, uint32_t from,
                                         int64_t budget) const;
   double soloNs(const Use &use, uint32_t placement, const std::vector<uint32_t> &variants) const;
+  void addArrival(const Use &use, uint32_t placement, const std::vector<uint32_t> &variants, const RunningBatch &batch,
+                  Iterations &each) const;
   absl::Status noneFor(int64_t sequences, int64_t context) const;
   double soloNs(const Use &use, uint32_t placement, const BatchWork &batch, const std::vector<uint32_t> &tokens,
                 const std::vector<uint32_t> &prompts) const;
@@ -140,13 +152,18 @@ private:
                       int64_t kvBlocks = std::numeric_limits<int64_t>::max()) const;
   core::TransitionPaths::Config entryOf(uint32_t variant) const;
   core::TransitionPaths::Config exitOf(uint32_t variant) const;
+  // Whether behind `before` a cycle goes on with another phase of the variant's bucket.
+  bool goesOnElsewhere(uint32_t before, uint32_t variant) const;
+  std::vector<uint32_t> withPhases(std::vector<uint32_t> variants) const;
+  BusRates rates() const; // that times are for
+  double nsOf(const TransitionCost &way) const;
 
   const plan::Plan &plan_;
-  double link_ = 0;
+  double link_ = 0, d2hLink_ = 0;
   core::TransitionPaths paths_;
   VariantLoads variants_;
   std::vector<int64_t> mixedTokens_;               // of each placement: the largest bucket of several rows a sequence
-  std::vector<uint64_t> mostTailBytes_;            // of each placement: of the exit states
+  std::vector<plan::LinkBytes> mostTail_;          // of each placement: of the exit states; of copies behind tokens
   std::vector<uint64_t> freedBytes_, deviceBytes_; // of each placement
   std::vector<TransitionCost> changes_;            // [from][to]
   std::vector<uint32_t> permille_;                 // of each placement: plan::slowestPermille()

@@ -13,16 +13,20 @@
 namespace headrace::serve {
 
 namespace {
-constexpr double kNs = 1e9;
 
 int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 } // namespace
 
 PlanLoads::Edge PlanLoads::edgeBefore(const Use &use, uint32_t index, uint32_t variant) const {
   Edge most;
   for (const uint32_t before : variants_.of(index)) {
+    if (goesOnElsewhere(before, variant))
+      continue;
     const TransitionCost way = path(exitOf(before), entryOf(variant), use.end);
-    most.bytes = std::max(most.bytes, way.bytes + (before == variant ? 0 : use.loads[before].tailBytes));
+    const plan::LinkBytes tail = before == variant ? plan::LinkBytes{} : use.loads[before].tail;
+    most.bytes.h2d = std::max(most.bytes.h2d, way.bytes + tail.h2d);
+    most.bytes.d2h = std::max(most.bytes.d2h, way.d2hBytes + tail.d2h);
     most.fixedNs = std::max(most.fixedNs, way.fixedNs);
     most.possible = most.possible && way.possible;
   }
@@ -31,25 +35,53 @@ PlanLoads::Edge PlanLoads::edgeBefore(const Use &use, uint32_t index, uint32_t v
 
 // The longest gap(u, v) alone on the bus, with `variants` those that hold all sequences.
 double PlanLoads::soloNs(const Use &use, uint32_t index, const std::vector<uint32_t> &variants) const {
-  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
-  const auto nsOf = [&](const TransitionCost &way) {
-    return static_cast<double>(way.bytes) / rate * kNs + way.fixedNs;
-  };
-  const auto predicted = [&](uint32_t v) { return static_cast<double>(plan_.variants[v].predictedNs); };
+  const auto predicted = [&](uint32_t v) { return static_cast<double>(variants_.chosenByNs(v)); };
   double longest = 0;
   for (const uint32_t before : variants_.of(index)) {
     double most = 0; // that the one taken takes, with the transition before it
     for (const uint32_t v : variants)
-      most = std::max(most, predicted(v) + nsOf(path(exitOf(before), entryOf(v), use.end)));
+      if (!goesOnElsewhere(before, v))
+        most = std::max(most, predicted(v) + nsOf(path(exitOf(before), entryOf(v), use.end)));
     for (const uint32_t taken : variants_.of(index)) {
       const TransitionCost way = path(exitOf(before), entryOf(taken), use.end);
-      if (!way.possible || predicted(taken) > most)
+      if (!way.possible || predicted(taken) > most || goesOnElsewhere(before, taken))
         continue;
       const uint64_t own = use.loads[before].tailNs + use.loads[taken].headNs;
       longest = std::max(longest, static_cast<double>(plan::slowestNs(own, permille_[index])) + nsOf(way));
     }
   }
   return longest;
+}
+
+// What iterations take while a KV cache arrives beside them, and the one that is the first to read it.
+void PlanLoads::addArrival(const Use &use, uint32_t index, const std::vector<uint32_t> &variants,
+                           const RunningBatch &batch, Iterations &each) const {
+  // Where caches are split, slots are filled anew then.
+  for (const uint32_t before : variants_.of(index))
+    for (const uint32_t v : variants) {
+      if (!variants_.split())
+        break;
+      const auto none = paths_.config(index, 0);
+      const TransitionCost out = path(exitOf(before), none, use.end), in = path(none, entryOf(v), use.end);
+      const plan::LinkBytes &tail = use.loads[before].tail;
+      each.exposed.h2d = std::max(each.exposed.h2d, tail.h2d + out.bytes + in.bytes);
+      each.exposed.d2h = std::max(each.exposed.d2h, tail.d2h + out.d2hBytes + in.d2hBytes);
+      each.exposedNs = std::max(each.exposedNs, out.fixedNs + in.fixedNs);
+      const uint64_t own = use.loads[before].tailNs + use.loads[v].headNs;
+      each.soloNs =
+          std::max(each.soloNs, static_cast<double>(plan::slowestNs(own, permille_[index])) + nsOf(out) + nsOf(in));
+    }
+  // It shares the link half and half with what iterations copy: these lose what it takes, and no more than they take
+  // themselves.
+  const uint64_t own = each.link.h2d + each.exposed.h2d;
+  if (own == 0)
+    return;
+  const uint64_t lost = std::min(own, batch.arrivingBytes);
+  const auto copies = static_cast<double>(std::max(batch.arrivingCopies, variants_.mostCopies()));
+  const double latencies = copies * plan_.hardware.copyLatency * 1e9;
+  each.exposed.h2d += lost;
+  each.exposedNs += latencies;
+  each.soloNs += nsOf({.bytes = lost, .fixedNs = latencies});
 }
 
 // Tokens of iterations with prompts: of each mixed bucket that has room for all sequences, the largest first, which of
@@ -90,8 +122,9 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const RunningBa
       const auto v = std::find_if(variants_.of(index).begin(), variants_.of(index).end(), holds);
       if (v == variants_.of(index).end())
         return false;
-      if (std::find(to.begin(), to.end(), *v) == to.end())
-        to.push_back(*v);
+      for (const uint32_t phase : variants_.phasesOf(*v))
+        if (std::find(to.begin(), to.end(), phase) == to.end())
+          to.push_back(phase);
       context = plan_.variants[*v].context + 1; // a cheaper one never begins to hold what grows
     }
     return true;
@@ -123,7 +156,7 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const RunningBa
     prompts = decodes;
   }
 
-  const double rate = plan_.hardware.h2dBandwidth * plan_.hardware.linkEfficiency;
+  const BusRates rate = rates();
   const auto slowest = [&](uint64_t ns) { return static_cast<double>(plan::slowestNs(ns, permille_[index])); };
   bool possible = true;
   const auto worst = [&](absl::Span<const uint32_t> variants) {
@@ -131,9 +164,12 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const RunningBa
     for (const uint32_t v : variants) {
       all.computeNs = std::max(all.computeNs, slowest(plan_.variants[v].computeAloneNs));
       all.ns = std::max(all.ns, slowest(use.loads[v].ns));
-      all.linkBytes = std::max(all.linkBytes, use.loads[v].h2dBytes);
+      all.link.h2d = std::max(all.link.h2d, use.loads[v].bytes.h2d);
+      all.link.d2h = std::max(all.link.d2h, use.loads[v].bytes.d2h);
+      all.direct = std::max(all.direct, use.loads[v].directBytes);
       const Edge before = edgeBefore(use, index, v);
-      all.exposedBytes = std::max(all.exposedBytes, before.bytes);
+      all.exposed.h2d = std::max(all.exposed.h2d, before.bytes.h2d);
+      all.exposed.d2h = std::max(all.exposed.d2h, before.bytes.d2h);
       all.exposedNs = std::max(all.exposedNs, before.fixedNs);
       possible = possible && before.possible;
     }
@@ -151,16 +187,19 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const RunningBa
   const TransitionCost entered = from == index ? TransitionCost{} : change(from, index);
   if (!possible || !entered.possible)
     return std::nullopt;
-  each.exposedNs += batch.arrivingNs;
-  each.soloNs = soloNs(use, index, variants) + batch.arrivingNs;
+  each.soloNs = soloNs(use, index, variants);
+  if (batch.arrivingBytes > 0)
+    addArrival(use, index, variants, batch, each);
 
   Iterations first = ofPrompts;
   if (iterations > 0) {
     const auto k = static_cast<double>(iterations);
     first.computeNs *= k;
     first.ns *= k;
-    first.linkBytes *= static_cast<uint64_t>(iterations);
-    first.exposedBytes = entered.bytes + static_cast<uint64_t>(iterations) * ofPrompts.exposedBytes;
+    const auto times = static_cast<uint64_t>(iterations);
+    first.link = {times * ofPrompts.link.h2d, times * ofPrompts.link.d2h};
+    first.direct *= times;
+    first.exposed = {entered.bytes + times * ofPrompts.exposed.h2d, entered.d2hBytes + times * ofPrompts.exposed.d2h};
     first.exposedNs = entered.fixedNs + k * ofPrompts.exposedNs;
   }
 
@@ -169,19 +208,14 @@ std::optional<BusPlacement> PlanLoads::placement(uint32_t index, const RunningBa
   p.budget = budget;
   p.freedBytes = freedBytes_[index];
   p.deviceBytes = deviceBytes_[index];
-  const BusStage stage = each.stage(rate);
-  p.linkBytes = stage.linkBytes;
-  p.computeNs = stage.computeNs;
-  p.hiddenNs = stage.hiddenNs;
-  p.exposedBytes = stage.exposedBytes;
-  p.soloNs = stage.soloNs;
-  p.soloRate = stage.soloRate;
+  setIteration(p, each.stage(rate), each.direct);
   p.shortestNs = shortest;
   p.tokens = static_cast<double>(batch.sequences);
-  if (batch.arrivingBytes > 0)
-    p.mostBytes = p.linkBytes + p.exposedBytes + batch.arrivingBytes;
-  if (iterations > 0)
+  p.besideBytes = batch.arrivingBytes;
+  if (iterations > 0) {
     p.first = first.stage(rate);
+    p.besideD2hBytes = first.direct;
+  }
   return p;
 }
 

@@ -10,6 +10,15 @@
 namespace headrace::serve {
 namespace {
 
+// The bytes of a resizable copy with KV blocks below this number in use, whichever of its rows are written.
+std::optional<std::pair<uint64_t, uint64_t>> sizeInUse(const plan::Plan &plan, const plan::Schedule &schedule,
+                                                       uint32_t index, int64_t kvBlocks) {
+  const absl::StatusOr<core::SizedCopy> copy = core::sizedCopy(plan, schedule, index);
+  if (!copy.ok())
+    return std::nullopt;
+  return std::pair(core::bytesInUse(*copy, {kvBlocks}), copy->bytes);
+}
+
 // What a step takes and copies with so much in use; sizes that cannot be told are those of the plan.
 struct StepLoad {
   uint64_t ns = 0, linkBytes = 0;
@@ -21,28 +30,63 @@ StepLoad stepLoad(const plan::Plan &plan, const plan::Variant &variant, uint32_t
   const StepLoad whole{variant.durationsNs[index], step.linkBytes};
   if (!kvBlocks || !step.resizable)
     return whole;
-  const absl::StatusOr<core::SizedCopy> copy = core::sizedCopy(plan, schedule, index);
-  if (!copy.ok())
+  const auto size = sizeInUse(plan, schedule, index, *kvBlocks);
+  if (!size)
     return whole;
-  const uint64_t bytes = core::bytesInUse(*copy, {*kvBlocks});
+  const auto [bytes, most] = *size;
   const auto latencyNs = static_cast<uint64_t>(std::llround(std::max(plan.hardware.copyLatency, 0.0) * 1e9));
   const uint64_t startNs = latencyNs < whole.ns ? latencyNs : 0;
-  const double share = static_cast<double>(bytes) / static_cast<double>(copy->bytes);
+  const double share = static_cast<double>(bytes) / static_cast<double>(most);
   return {startNs + static_cast<uint64_t>(std::ceil(share * static_cast<double>(whole.ns - startNs))), bytes};
+}
+
+bool isCopy(const plan::Step &step) { return plan::toDevice(step.lane) || plan::toHost(step.lane); }
+
+bool copiesBack(const plan::Schedule &schedule) {
+  return std::any_of(schedule.steps.begin(), schedule.steps.end(),
+                     [](const plan::Step &step) { return plan::toHost(step.lane); });
+}
+
+double shareOfBoth(const model::Hardware &hardware) {
+  const double larger = std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
+  return larger > 0 && hardware.duplexBandwidth > 0 ? std::min(1.0, hardware.duplexBandwidth / larger / 2) : 1;
 }
 
 } // namespace
 
 VariantLoads::VariantLoads(const plan::Plan &plan)
-    : plan_(plan), all_(loadsOf(std::nullopt)), of_(plan.placements.size()) {
+    : plan_(plan), bothShare_(shareOfBoth(plan.hardware)), of_(plan.placements.size()), phases_(plan.variants.size()) {
+  for (uint32_t v = 0; v < plan.variants.size(); ++v) {
+    const plan::Variant &variant = plan.variants[v];
+    const plan::Schedule &schedule = plan.schedules[variant.schedule];
+    bothWays_ = bothWays_ || copiesBack(schedule);
+    const auto in = std::count_if(schedule.steps.begin(), schedule.steps.end(),
+                                  [](const plan::Step &step) { return plan::toDevice(step.lane); });
+    mostCopies_ = std::max(mostCopies_, static_cast<uint64_t>(in));
+    for (uint32_t o = 0; o < plan.variants.size(); ++o) {
+      const plan::Variant &other = plan.variants[o];
+      const plan::Schedule &its = plan.schedules[other.schedule];
+      if (o == v || (other.placement == variant.placement && other.newTokens == variant.newTokens &&
+                     other.sequences == variant.sequences && other.context == variant.context &&
+                     its.iterationClass == schedule.iterationClass && its.kvBlocks == schedule.kvBlocks &&
+                     its.period > 1 && its.period == schedule.period))
+        phases_[v].push_back(o);
+    }
+  }
+  all_ = loadsOf(std::nullopt);
   for (uint32_t p = 0; p < plan.placements.size(); ++p)
     split_ = split_ || plan::residentBlocks(plan, plan.placements[p]) < plan.placements[p].kvBlocks;
   for (uint32_t v = 0; v < plan.variants.size(); ++v)
     of_[plan.variants[v].placement].push_back(v);
   for (std::vector<uint32_t> &of : of_)
-    std::stable_sort(of.begin(), of.end(), [&](uint32_t a, uint32_t b) {
-      return plan.variants[a].predictedNs < plan.variants[b].predictedNs;
-    });
+    std::stable_sort(of.begin(), of.end(), [&](uint32_t a, uint32_t b) { return chosenByNs(a) < chosenByNs(b); });
+}
+
+uint64_t VariantLoads::chosenByNs(uint32_t variant) const {
+  uint64_t ns = 0;
+  for (const uint32_t phase : phases_[variant])
+    ns += plan_.variants[phase].predictedNs;
+  return ns / phases_[variant].size();
 }
 
 const VariantLoads::Loads &VariantLoads::with(int64_t kvBlocks) const {
@@ -82,13 +126,13 @@ std::optional<uint32_t> VariantLoads::withoutTails(uint32_t variant) const {
   return std::nullopt;
 }
 
-uint64_t VariantLoads::transitionBytes(uint32_t transition, int64_t kvBlocks) const {
+plan::LinkBytes VariantLoads::transitionBytes(uint32_t transition, int64_t kvBlocks) const {
   const plan::Schedule &schedule = plan_.schedules[plan_.transitions[transition].schedule];
-  uint64_t bytes = plan::linkBytes(schedule).h2d;
+  plan::LinkBytes bytes = plan::linkBytes(schedule);
   for (uint32_t step = 0; split_ && step < schedule.steps.size(); ++step)
     if (schedule.steps[step].resizable)
-      if (const absl::StatusOr<core::SizedCopy> copy = core::sizedCopy(plan_, schedule, step); copy.ok())
-        bytes -= copy->bytes - core::bytesInUse(*copy, {kvBlocks});
+      if (const auto size = sizeInUse(plan_, schedule, step, kvBlocks))
+        (plan::toHost(schedule.steps[step].lane) ? bytes.d2h : bytes.h2d) -= size->second - size->first;
   return bytes;
 }
 
@@ -97,40 +141,36 @@ VariantLoad VariantLoads::loadOf(const plan::Variant &variant, std::optional<int
   const size_t steps = schedule.steps.size();
   std::vector<StepLoad> loads(steps);
   VariantLoad load;
-  load.h2dBytes = plan::linkBytes(schedule).h2d;
+  const auto toHost = [&](size_t step) { return plan::toHost(schedule.steps[step].lane); };
   for (uint32_t step = 0; step < steps; ++step) {
     loads[step] = stepLoad(plan_, variant, step, kvBlocks);
-    load.h2dBytes -= schedule.steps[step].linkBytes - loads[step].linkBytes;
+    if (bothWays_ && isCopy(schedule.steps[step]))
+      loads[step].ns = static_cast<uint64_t>(std::ceil(static_cast<double>(loads[step].ns) / bothShare_));
+    const bool direct = plan::directToHost(schedule, schedule.steps[step]);
+    (direct ? load.directBytes : toHost(step) ? load.bytes.d2h : load.bytes.h2d) += loads[step].linkBytes;
   }
   const auto lane = [&](size_t step) { return static_cast<size_t>(schedule.steps[step].lane); };
   std::vector<uint64_t> ends(steps, 0);
   uint64_t laneEnds[plan::kLanes] = {};
   size_t publish = steps;
-  bool both = false;
   for (size_t step = 0, edge = 0; step < steps; ++step) {
     uint64_t start = laneEnds[lane(step)];
     for (; edge < schedule.edges.size() && schedule.edges[edge].to == step; ++edge)
       start = std::max(start, ends[schedule.edges[edge].from]);
     ends[step] = laneEnds[lane(step)] = start + loads[step].ns;
     publish = schedule.steps[step].kind == plan::StepKind::Publish ? step : publish;
-    both = both || plan::toHost(schedule.steps[step].lane);
   }
-  load.ns = load.headNs = variant.predictedNs;
-  if (kvBlocks && !both && !ends.empty())
-    load.ns = load.headNs = std::min(load.ns, *std::max_element(ends.begin(), ends.end()));
+  const uint64_t endNs = ends.empty() ? variant.predictedNs : *std::max_element(ends.begin(), ends.end());
+  load.ns = load.headNs = bothWays_  ? std::max(endNs, kvBlocks ? 0 : variant.predictedNs)
+                          : kvBlocks ? std::min(variant.predictedNs, endNs)
+                                     : variant.predictedNs;
   if (publish == steps)
     return load;
-  if (both) {
-    for (const plan::Content &content : plan_.states[schedule.exitState].contents)
-      load.tailBytes += content.bytes;
-    load.tailNs = load.ns - std::min(load.ns, variant.computeAloneNs);
-    return load;
-  }
   // What tokens wait for: along edges and lanes.
   std::vector<bool> waitsFor(steps, false);
   std::vector<bool> laneWaits(plan::kLanes, false);
   waitsFor[publish] = true;
-  uint64_t waited = 0;
+  plan::LinkBytes waited;
   for (size_t step = publish + 1, edge = schedule.edges.size(); step-- > 0;) {
     for (; edge > 0 && schedule.edges[edge - 1].to > step; --edge) {
     }
@@ -138,13 +178,15 @@ VariantLoad VariantLoads::loadOf(const plan::Variant &variant, std::optional<int
     if (!waitsFor[step])
       continue;
     laneWaits[lane(step)] = true;
-    waited += loads[step].linkBytes;
+    if (!plan::directToHost(schedule, schedule.steps[step]))
+      (toHost(step) ? waited.d2h : waited.h2d) += loads[step].linkBytes;
     for (size_t e = edge; e > 0 && schedule.edges[e - 1].to == step; --e)
       waitsFor[schedule.edges[e - 1].from] = true;
   }
   load.headNs = ends[publish];
   load.tailNs = load.ns - std::min(load.ns, load.headNs);
-  load.tailBytes = load.h2dBytes - std::min(load.h2dBytes, waited);
+  load.tail = {load.bytes.h2d - std::min(load.bytes.h2d, waited.h2d),
+               load.bytes.d2h - std::min(load.bytes.d2h, waited.d2h)};
   return load;
 }
 

@@ -234,7 +234,8 @@ TEST(GraphSteps, ACopyOfWhatWasWrittenBeginsWhereThatDoes) {
   Interleaved copy;
   copy.schedule.operands[1].interleaved = false;
   copy.schedule.steps[0].resizable = copy.schedule.steps[0].dirtyOnly = true;
-  EXPECT_EQ(copy.refused(), "schedule 'S', step 0: a copy of what was written, expected one to the host in an iteration");
+  EXPECT_EQ(copy.refused(),
+            "schedule 'S', step 0: a copy of what was written, expected one to the host in an iteration");
   copy.schedule.steps[0].lane = plan::Lane::D2H;
   std::swap(copy.schedule.operands[0], copy.schedule.operands[1]);
   const auto sides = copy.sides();

@@ -34,8 +34,10 @@ TEST(InUse, TheLargestCopyHasItsShares) {
   constexpr SizedCopy kLargest{.blockBytes = 256, .bytes = kMost};
   EXPECT_EQ(bytesInUse(kLargest, {}), kMost);
   EXPECT_EQ(sharesInUse(kLargest, {.kvBlocks = 1}), (Shares{0, 1}));
-  EXPECT_EQ(sharesInUse(kLargest, {.kvBlocks = int64_t{1} << 48}), (Shares{0, 33})); // half of 2^49 blocks, and all are one less
-  EXPECT_EQ(sharesInUse(kLargest, {.kvBlocks = (int64_t{1} << 48) - 1}), (Shares{0, 32})); // (2^48 - 1) x 64 / (2^49 - 1): 31.99...
+  EXPECT_EQ(sharesInUse(kLargest, {.kvBlocks = int64_t{1} << 48}),
+            (Shares{0, 33})); // half of 2^49 blocks, and all are one less
+  EXPECT_EQ(sharesInUse(kLargest, {.kvBlocks = (int64_t{1} << 48) - 1}),
+            (Shares{0, 32})); // (2^48 - 1) x 64 / (2^49 - 1): 31.99...
   EXPECT_EQ(sharesInUse(kLargest, {.kvBlocks = (int64_t{1} << 49) - 1}), (Shares{0, 64}));
 }
 
@@ -166,8 +168,8 @@ RC_GTEST_PROP(InUse, HoldsWhatWasWrittenInSharesOfIt, ()) {
     RC_ASSERT(run.bytes > 0u && run.offset < sized.bytes && run.bytes <= sized.bytes - run.offset);
     RC_ASSERT(run.offset % (sized.wholeBlocks ? sized.blockBytes : kSizeAlign) == 0u);
     const auto clipped = [&](int64_t block) {
-      return std::min(sized.bytes, static_cast<uint64_t>(std::max<int64_t>(0, block - sized.firstBlock)) *
-                                       sized.blockBytes);
+      return std::min(sized.bytes,
+                      static_cast<uint64_t>(std::max<int64_t>(0, block - sized.firstBlock)) * sized.blockBytes);
     };
     const uint64_t from = clipped(inUse.writtenBegin), to = clipped(inUse.writtenEnd);
     if (from >= to) {

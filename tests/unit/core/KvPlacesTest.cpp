@@ -126,8 +126,8 @@ TEST(KvLayout, AWholeCacheMayBeAtHomeOnTheHost) {
   plan::Placement none;
   none.kvBlocks = kBlocks;
   for (uint32_t layer = 0; layer < 2; ++layer)
-    none.extents.push_back({layer, Space::Host, plan::Encoding::Bytes, true, 0, kBlocks * kBlock,
-                            kHost + layer * kBlocks * kBlock});
+    none.extents.push_back(
+        {layer, Space::Host, plan::Encoding::Bytes, true, 0, kBlocks * kBlock, kHost + layer * kBlocks * kBlock});
   p.placements.push_back(none);
   addSplit(p, 2);
   for (int64_t block = 0; block < kBlocks; ++block) {

@@ -129,7 +129,8 @@ TEST(RuntimeDirty, EachLaunchIsToldWhichBlocksItsRowsAreIn) {
     kernels::initMeta(plan.metaLayout, device.meta());
     const int32_t tokens[] = {1, 2, 3}, first[] = {7, 5, 2}, second[] = {9};
     const auto launch = [&](std::initializer_list<SequenceRows> sequences) {
-      ASSERT_TRUE(writeMeta(plan.metaLayout, plan.blockTokens, {sequences.begin(), sequences.size()}, device.meta()).ok());
+      ASSERT_TRUE(
+          writeMeta(plan.metaLayout, plan.blockTokens, {sequences.begin(), sequences.size()}, device.meta()).ok());
       ASSERT_TRUE(runtime->launch(1).ok());
     };
     // Position 4 is in the second block of the first table, 5; positions 3 to 5 are in 7 and 5; 0 is in 9.
@@ -145,7 +146,8 @@ TEST(RuntimeDirty, EachLaunchIsToldWhichBlocksItsRowsAreIn) {
     if (asks)
       EXPECT_THAT(device.written, ElementsAre(Pair(5, 6), Pair(5, 8), Pair(5, 10), Pair(5, 10), Pair(0, 0)));
     else
-      EXPECT_THAT(device.written, ElementsAre(Pair(0, kAll), Pair(0, kAll), Pair(0, kAll), Pair(0, kAll), Pair(0, kAll)));
+      EXPECT_THAT(device.written,
+                  ElementsAre(Pair(0, kAll), Pair(0, kAll), Pair(0, kAll), Pair(0, kAll), Pair(0, kAll)));
   }
 }
 

@@ -185,6 +185,22 @@ TEST_F(Cycles, ItIsLeftForWhatIsFasterThanItsMean) {
   EXPECT_EQ(run(plan, {8, 8, 8, 8}, built).front(), 6u);
 }
 
+// Phase 0 begins with nothing, as does a schedule that is of no cycle, and is faster where blocks below 3 are in use.
+TEST_F(Cycles, WhatBeginsWithNothingMayBeOfItOrNot) {
+  plan::Plan plan = threePhases();
+  for (const uint32_t schedule : {0u, 3u})
+    plan.schedules[schedule].entryState = plan.schedules[schedule + 2].exitState = 0;
+  plan.schedules.push_back({});
+  plan.schedules.back().kvBlocks = 3;
+  plan.variants.push_back({8, 8, 64, 0, static_cast<uint32_t>(plan.schedules.size() - 1), {}, 60, 0, 0});
+  const TransitionPaths paths(plan);
+  const VariantTable table(plan, paths, std::vector<bool>(7, true));
+  for (const uint32_t state : {0u, 2u, 3u}) { // what is dropped costs nothing
+    EXPECT_EQ(table.cheapest(0, {8, 8, 64, 3}, paths, paths.config(0, state), 0).variant, 6u) << state;
+    EXPECT_EQ(table.cheapest(0, {8, 8, 64, 4}, paths, paths.config(0, state), 0).variant, state == 0 ? 0 : state - 1);
+  }
+}
+
 // R = 3 of 9 blocks: for each size a variant for anything in use, and a faster one, without copies of tails, where
 // blocks 0 to 2 are all. The larger is the only one for 8 rows.
 //

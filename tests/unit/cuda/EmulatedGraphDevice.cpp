@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <optional>
 #include <random>
 #include <string_view>
@@ -110,6 +111,9 @@ public:
     plan_ = &plan;
     arena_ = take(plan.arenaBytes, 0xff); // NaN in every type
     slab_ = take(plan.hostBytes, 0xff);
+    swap_.clear();
+    pending_.clear();
+    given_ = done_ = 0;
     tokens_.assign(static_cast<size_t>(kernels::kPublishSlots * plan.metaLayout.maxSequences), -1);
     published_.assign(kernels::kPublishSlots, 0);
     if (plan.model->rope.enabled)
@@ -123,10 +127,12 @@ public:
   }
   absl::Span<std::byte> hostSlab() override { return {slab_.get(), plan_->hostBytes}; }
   absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) override {
+    copyUntil(given_);
     std::copy(bytes.begin(), bytes.end(), arena_.get() + address);
     return absl::OkStatus();
   }
   absl::Status readDevice(uint64_t address, absl::Span<std::byte> bytes) override {
+    copyUntil(given_);
     std::copy_n(arena_.get() + address, bytes.size(), bytes.data());
     return absl::OkStatus();
   }
@@ -181,6 +187,7 @@ public:
       }
       ++iterations_;
     }
+    copyAny();
     ++counters_.launches;
     counters_.h2dBytes += own.sizes.bytes().h2d;
     counters_.d2hBytes += own.sizes.bytes().d2h;
@@ -194,7 +201,42 @@ public:
                                static_cast<size_t>(sampled_[slot]));
   }
   int64_t tokensVisibleNs(uint64_t) const override { return 0; }
-  absl::Status drain() override { return absl::OkStatus(); }
+  absl::Status drain() override {
+    copyUntil(given_);
+    return absl::OkStatus();
+  }
+  // Copies beside launches are made when somebody waits for them, or before a launch or a look at them that is drawn.
+  absl::Status reserveSwap(uint64_t bytes) override {
+    if (plan_ == nullptr)
+      return absl::FailedPreconditionError("emulated: no plan is open");
+    copyUntil(given_);
+    swap_.clear();
+    if (bytes >> 40 != 0)
+      return absl::ResourceExhaustedError("swap memory of " + std::to_string(bytes) + " bytes");
+    swap_.assign(bytes, std::byte{0xff});
+    return absl::OkStatus();
+  }
+  absl::Span<std::byte> swapMemory() override { return absl::MakeSpan(swap_); }
+  absl::StatusOr<uint64_t> copyBeside(absl::Span<const core::BlockCopy> copies) override {
+    if (absl::Status status = core::checkCopies("emulated", copies, plan_->arenaBytes, swap_.size()); !status.ok())
+      return status;
+    pending_.push_back({copies.begin(), copies.end()});
+    for (const core::BlockCopy &copy : copies)
+      (copy.toDevice ? counters_.h2dBytes : counters_.d2hBytes) += copy.bytes;
+    return ++given_;
+  }
+  absl::StatusOr<bool> copied(uint64_t ticket) override {
+    if (absl::Status status = core::checkTicket("emulated", ticket, given_); !status.ok())
+      return status;
+    copyAny();
+    return ticket <= done_;
+  }
+  absl::Status awaitCopied(uint64_t ticket) override {
+    if (absl::Status status = core::checkTicket("emulated", ticket, given_); !status.ok())
+      return status;
+    copyUntil(ticket);
+    return absl::OkStatus();
+  }
   int64_t nowNs() const override { return 0; }
   absl::Status waitUntil(int64_t) override { return absl::UnimplementedError("emulated graphs have no clock"); }
   core::DeviceCounters counters() const override {
@@ -206,6 +248,21 @@ public:
   absl::Span<const core::StepTime> lastTimes() const override { return {}; }
 
 private:
+  void copyUntil(uint64_t ticket) {
+    for (; done_ < ticket; ++done_) {
+      for (const core::BlockCopy &copy : pending_.front())
+        if (copy.toDevice)
+          std::copy_n(swap_.data() + copy.swap, copy.bytes, arena_.get() + copy.device);
+        else
+          std::copy_n(arena_.get() + copy.device, copy.bytes, swap_.data() + copy.swap);
+      pending_.pop_front();
+    }
+  }
+  void copyAny() {
+    if (done_ < given_ && random_() % 4 == 0)
+      copyUntil(done_ + 1);
+  }
+
   absl::Status setSizes(EmulatedGraph &graph, const core::InUse &inUse) {
     return graph.sizes.set(inUse, [&](uint32_t node, const core::CopySides &copy, core::CopyRun run) {
       if (copy.inRows())
@@ -278,6 +335,9 @@ private:
   std::vector<uint64_t> published_;
   std::optional<core::BindContext> binding_;
   core::DeviceCounters counters_;
+  std::vector<std::byte> swap_;
+  std::deque<std::vector<core::BlockCopy>> pending_; // of tickets from done_ + 1 on
+  uint64_t given_ = 0, done_ = 0;                    // tickets
   uint64_t iterations_ = 0;
   std::array<int32_t, kernels::kPublishSlots> sampled_{};
 };

@@ -14,7 +14,9 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/host/Lanes.h"
 #include "runtime/host/LowLatency.h"
+#include "tests/support/KvCopies.h"
 #include "tests/support/TinyPlan.h"
+#include "tests/support/WrongWeights.h"
 
 namespace headrace::host {
 namespace {
@@ -231,6 +233,45 @@ TEST(HostDevice, CanBeOpenedAgainWithAnotherPlan) {
   launchOneRow(*device, *runtime, 0);
   EXPECT_TRUE(runtime->awaitTokens().ok());
   EXPECT_EQ(device->counters().launches, 1u);
+}
+
+// The embedding of token 1 is wrong, which the first compute step says. Where tails are written back the rest runs all
+// the same: here of each layer's blocks 4 to 19 those that are in use, 4 and 5, to the place that shows it.
+TEST(HostDeviceWrongNumbers, WhereTailsAreWrittenBackTheVariantRunsToItsEnd) {
+  for (const bool back : {false, true}) {
+    plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(2)});
+    core::KvCopies copies{.back = core::CopiedBack::InUse};
+    core::addKvCopies(plan, copies);
+    if (!back) // the same, but for the copies to the host: the last two steps
+      for (plan::Schedule *schedule : {&plan.schedules[0], &plan.schedules[1]}) {
+        schedule->steps.resize(schedule->steps.size() - 2);
+        schedule->edges.resize(schedule->edges.size() - 2);
+      }
+    const auto device = makeHostDevice({.unpaced = true});
+    const core::WrongWeights weights(
+        3, {{"embedding", model::TensorRole::TokenTable, 1, 3, std::numeric_limits<float>::quiet_NaN()}});
+    auto runtime = core::Runtime::load(plan, *device, {}, &weights, {});
+    ASSERT_TRUE(runtime.ok()) << runtime.status();
+    std::vector<int32_t> table;
+    ASSERT_TRUE((*runtime)->kvBlocks().grow(table, 5 * plan.blockTokens).ok()); // blocks 1 to 5
+    const absl::Span<std::byte> slab = device->hostSlab();
+    for (const uint64_t from : copies.host)
+      slab[from] = slab[from + 2047] = std::byte{7};
+    for (const uint64_t to : copies.backHost)
+      slab[to] = slab[to + 2047] = slab[to + 2048] = std::byte{0};
+    const int32_t token = 1;
+    const core::SequenceRows rows{.tokens = {&token, 1}, .blocks = table, .sample = true};
+    ASSERT_TRUE(core::writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device->meta()).ok());
+    const auto found = (*runtime)->findWrongNumber(0);
+    ASSERT_TRUE(found.ok() && found->has_value()) << found.status();
+    EXPECT_EQ(plan.schedules[0].steps[(*found)->step].op, kernels::Op::Embed);
+    EXPECT_EQ((*found)->column, 3);
+    for (const uint64_t to : copies.backHost) {
+      EXPECT_EQ(slab[to], std::byte{static_cast<unsigned char>(back ? 7 : 0)});
+      EXPECT_EQ(slab[to + 2047], std::byte{static_cast<unsigned char>(back ? 7 : 0)});
+      EXPECT_EQ(slab[to + 2048], std::byte{0});
+    }
+  }
 }
 
 } // namespace

@@ -78,6 +78,23 @@ TEST_F(LiveRanges, ASlotIsDeadAfterItsLastReader) {
   EXPECT_EQ(sorted(d.after[2]), (Ranges{{100, 150}}));
 }
 
+// To the host goes what is in the slot: it lives until that copy, behind its last reader, and is dead then.
+TEST_F(LiveRanges, ASlotThatIsCopiedBackIsDeadAfterThat) {
+  copy(1, 100, 200);
+  read(1, 100, 200);
+  step(plan::StepKind::Copy, {.buffer = 1, .access = plan::Access::Read, .bytes = 200, .address = 100});
+  schedule_.steps.back().lane = plan::Lane::D2H;
+  schedule_.operands.push_back(
+      {.buffer = 1, .space = plan::Space::Host, .access = plan::Access::Write, .bytes = 200, .address = 100});
+  schedule_.steps.back().operandCount = 2;
+  read(0, 0, 100);
+  const DeadRanges d = dead();
+  EXPECT_EQ(sorted(d.before), (Ranges{{100, 1000}}));
+  EXPECT_TRUE(d.after[1].empty());
+  EXPECT_EQ(sorted(d.after[2]), (Ranges{{100, 300}}));
+  EXPECT_TRUE(d.after[3].empty()); // the host's side is no range of the arena
+}
+
 TEST_F(LiveRanges, WhatIsOverwrittenWithoutAReaderIsNotTakenFromItsSuccessor) {
   copy(1, 100, 200);
   copy(2, 200, 100); // over the second half

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 namespace headrace::model {
 namespace {
 
@@ -10,6 +12,8 @@ using testing::HasSubstr;
 
 constexpr const char *kWhole = R"([bus]
 bandwidth = "24GB/s"
+d2h_bandwidth = "20GB/s"
+duplex_bandwidth = "30GB/s"
 [[bus.change]]
 at = "2s"
 bandwidth = "12GB/s"
@@ -44,6 +48,8 @@ TEST(FleetFile, ReadsEveryKey) {
   const absl::StatusOr<FleetSpec> fleet = parseFleet(kWhole, "folder/f.toml");
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_EQ(fleet->busBandwidth, 24e9);
+  EXPECT_EQ(fleet->busD2hBandwidth, 20e9);
+  EXPECT_EQ(fleet->busDuplexBandwidth, 30e9);
   ASSERT_EQ(fleet->changes.size(), 2U);
   EXPECT_EQ(fleet->changes[0].at, std::chrono::seconds(2));
   EXPECT_EQ(fleet->changes[0].bandwidth, 12e9);
@@ -80,10 +86,23 @@ void refused(const std::string &from, const std::string &to, const std::string &
   EXPECT_THAT(std::string(fleet.status().message()), HasSubstr(message)) << to;
 }
 
+TEST(FleetFile, ABusOfWhichOnlyOneDirectionIsSaidLimitsNoOther) {
+  std::string text = kWhole;
+  text.erase(text.find("d2h_bandwidth"),
+             std::string("d2h_bandwidth = \"20GB/s\"\nduplex_bandwidth = \"30GB/s\"\n").size());
+  const absl::StatusOr<FleetSpec> fleet = parseFleet(text, "f.toml");
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_TRUE(std::isinf(fleet->busD2hBandwidth) && std::isinf(fleet->busDuplexBandwidth));
+}
+
 TEST(FleetFile, RefusesByLineAndKey) {
   refused("bandwidth = \"24GB/s\"\n", "", "bus.bandwidth");
   refused("24GB/s", "0GB/s", "bandwidth");
-  refused("at = \"3s\"", "at = \"1s\"", "f.toml:7: change.at = \"1s\": expected a time that is not before");
+  refused("d2h_bandwidth = \"20GB/s\"", "d2h_bandwidth = \"0GB/s\"", "f.toml:3: bus.d2h_bandwidth");
+  refused("d2h_bandwidth = \"20GB/s\"", "d2h_bandwidth = 0", "f.toml:3: bus.d2h_bandwidth");
+  refused("duplex_bandwidth = \"30GB/s\"", "duplex_bandwidth = \"0GB/s\"", "f.toml:4: bus.duplex_bandwidth");
+  refused("30GB/s", "23GB/s", "bus.duplex_bandwidth = \"23GB/s\": expected at least the larger of bandwidth and");
+  refused("at = \"3s\"", "at = \"1s\"", "f.toml:9: change.at = \"1s\": expected a time that is not before");
   refused("at = \"2s\"", "at = \"-2s\"", "change.at");
   refused("throughput", "speed", "coordinator.objective = \"speed\": expected \"freed-memory\"");
   refused("role = \"prefill\"", "role = \"encode\"", "device.role = \"encode\"");

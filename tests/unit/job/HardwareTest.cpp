@@ -87,6 +87,9 @@ TEST(Hardware, RefusesBadFiguresByFileAndKey) {
       {"h2d_bandwidth",
        {"h2d_bandwidth = \"24GB\"", "f:7: h2d_bandwidth = \"24GB\": expected a positive bandwidth with its unit, "
                                     "such as \"24GB/s\", \"800MB/s\" or \"1.5GiB/s\""}},
+      {"d2h_bandwidth",
+       {"d2h_bandwidth = \"0GB/s\"", "f:8: d2h_bandwidth = \"0GB/s\": expected a positive bandwidth with its unit, "
+                                     "such as \"24GB/s\", \"800MB/s\" or \"1.5GiB/s\""}},
       {"duplex_bandwidth",
        {"duplex_bandwidth = \"3B/s\"", "f: duplex_bandwidth = 3B/s: expected from 1B/s, the faster direction, to 2B/s, "
                                        "h2d_bandwidth + d2h_bandwidth"}},

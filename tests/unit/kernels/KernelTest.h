@@ -170,7 +170,7 @@ struct TestSlot {
 // no row is written to is 55.
 struct TestHome {
   static constexpr int64_t kGuard = 8; // a vector of F16, so that the home is as aligned as its buffer
-  int64_t first, end, stride; // of blocks [first, end); there is room for those behind, too
+  int64_t first, end, stride;          // of blocks [first, end); there is room for those behind, too
   Stored stored;
 
   TestHome(Elem elem, int64_t blocks, int64_t firstBlock, int64_t blockElements)

@@ -148,12 +148,12 @@ TEST_P(RopeAppendTest, TheHomeHasTheRowsOfItsBlocksAsTheCacheHasThem) {
         TestHome home(elem, 4, first, elements);
         home.end = end;
         const Result without = run(GetParam(), s, meta, qkv, &frequencies, 4, nullptr, &segments);
-          const Result with = run(GetParam(), s, meta, qkv, &frequencies, 4, nullptr, &segments, &home);
-          ASSERT_TRUE(sameBits(with.qkv.data(), without.qkv.data(), with.qkv.size()));
-          ASSERT_EQ(with.kv.bytes, without.kv.bytes);
-          ASSERT_EQ(home.stored.bytes,
-                    home.expected(with.kv, segments, slots, 2 * s.kvHeads, s.blockTokens, s.headDim).bytes);
-        }
+        const Result with = run(GetParam(), s, meta, qkv, &frequencies, 4, nullptr, &segments, &home);
+        ASSERT_TRUE(sameBits(with.qkv.data(), without.qkv.data(), with.qkv.size()));
+        ASSERT_EQ(with.kv.bytes, without.kv.bytes);
+        ASSERT_EQ(home.stored.bytes,
+                  home.expected(with.kv, segments, slots, 2 * s.kvHeads, s.blockTokens, s.headDim).bytes);
+      }
   }
 }
 

@@ -113,6 +113,25 @@ Case anyCase(std::mt19937 &random, uint32_t devices, uint32_t mostPlacements, ui
     }
     c.loads.push_back(load);
   }
+  // Some copy back as well, on a bus and links that limit that.
+  if (stages && pick(0, 1) == 0) {
+    if (pick(0, 1) == 0)
+      c.bus.d2hBandwidth = pick(5, 40) / 10.0;
+    if (pick(0, 1) == 0)
+      c.bus.bothBandwidth = pick(10, 60) / 10.0;
+    for (BusLoad &load : c.loads) {
+      c.bus.d2hLinks.push_back(pick(5, 40) / 10.0);
+      c.bus.bothShares.push_back(pick(5, 10) / 10.0);
+      for (BusPlacement &p : load.placements)
+        if (pick(0, 1) == 0) {
+          p.d2hBytes = static_cast<uint64_t>(pick(0, 20));
+          p.exposedD2hBytes = static_cast<uint64_t>(pick(0, 2) * pick(0, 5));
+          p.first.d2hBytes = std::isfinite(load.firstSloNs) ? static_cast<uint64_t>(pick(0, 10)) : 0;
+          p.besideBytes = static_cast<uint64_t>(pick(0, 3) == 0 ? pick(0, 20) : 0);
+          p.besideD2hBytes = static_cast<uint64_t>(pick(0, 3) == 0 ? pick(0, 20) : 0);
+        }
+    }
+  }
   // Some prefill what the next one decodes.
   for (uint32_t d = 0; stages && d + 1 < devices; d += 2)
     if (std::isfinite(c.loads[d + 1].firstSloNs) && pick(0, 1) == 0) {

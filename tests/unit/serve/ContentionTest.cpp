@@ -101,8 +101,8 @@ TEST(Contention, ATransitionComesBeforeAnIterationOfTheOtherPlacement) {
   EXPECT_EQ(timeAtRate(t, 1), 10 * kSecond + 3 + 6 * kSecond);
   // To neighbours: an iteration of 3 s or more, with 10 bytes and 6 or 2 more. A window of 5 s touches 3.
   EXPECT_EQ(t.shortestNs, 3 * kSecond);
-  EXPECT_EQ(mostBytesIn(5 * kSecond, t), 48);
-  EXPECT_EQ(mostBytesIn(5 * kSecond, transitionOf(t, b, {1, 0})), 3 * 17);
+  EXPECT_EQ(mostBytesIn(5 * kSecond, t).h2d, 48);
+  EXPECT_EQ(mostBytesIn(5 * kSecond, transitionOf(t, b, {1, 0})).h2d, 3 * 17);
   // Memory for both sides; freed, and tokens made, only what either does.
   b.deviceBytes = 9, b.freedBytes = 3, b.tokens = 5;
   BusPlacement a9 = a;
@@ -123,12 +123,92 @@ TEST(Contention, BytesThatNothingHidesTakeTheirTime) {
   p.exposedBytes = 4;
   EXPECT_EQ(timeAtRate(p, 2), 7 * kSecond); // 4 + 4 / 2 + (6 / 2 - 2)
   // A window of 8 s touches 3 iterations of 4 s or more: 3 x (6 + 4), and once what the first stage copies.
-  EXPECT_EQ(mostBytesIn(8 * kSecond, p), 30);
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p).h2d, 30);
   p.first = {0, 5, 0, 2};
-  EXPECT_EQ(mostBytesIn(8 * kSecond, p), 37);
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p).h2d, 37);
   p.linkBytes = p.exposedBytes = 0;
-  EXPECT_EQ(mostBytesIn(8 * kSecond, p), 7); // and never again
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p).h2d, 7); // and never again
   EXPECT_TRUE(copies(p));
+}
+
+// Six, and 3 bytes back.
+BusPlacement sixAndBack() {
+  BusPlacement p = six();
+  p.d2hBytes = 3;
+  return p;
+}
+
+TEST(Contention, CopiesToTheHostTakeTheirTimeAtTheirRate) {
+  // 4 + (6 / 3 + 3 / 1 - 2), and what nothing hides: 2 / 1.
+  BusPlacement p = sixAndBack();
+  EXPECT_EQ(timeAtRate(p, {3, 1}), 7 * kSecond);
+  p.exposedD2hBytes = 2;
+  EXPECT_EQ(timeAtRate(p, {3, 1}), 9 * kSecond);
+  EXPECT_EQ(timeAtRate(p, 3), 4 * kSecond); // nothing is said of that direction: it limits nothing
+  // Alone, on a link of 3 and 2 bytes/s: 4 + 2 / 2 + (6 / 3 + 3 / 2 - 2). Where the link has 3/4 of each for both at
+  // once, 2.25 and 1.5.
+  Bus bus{9, {3}};
+  bus.d2hLinks = {2};
+  EXPECT_EQ(aloneNs(bus, 0, p), 6.5 * kSecond);
+  bus.bothShares = {0.75};
+  EXPECT_NEAR(aloneNs(bus, 0, p), (4 + 2 / 1.5 + 6 / 2.25 + 3 / 1.5 - 2) * kSecond, 1);
+  EXPECT_EQ(aloneNs(bus, 0, six()), 4 * kSecond); // what copies in one direction has all of that
+  EXPECT_EQ(stageBytes(stageOf(p, Stage::Iteration)).d2h, 5u);
+  EXPECT_EQ(movedBytes(p), 11u);
+  EXPECT_TRUE(copies(p, Direction::DeviceToHost));
+  EXPECT_FALSE(copies(six(), Direction::DeviceToHost));
+  // A plan's time, extended to lower rates of both directions: 30 s at 10 and 5 bytes/s, 100 bytes and 10.
+  const BusPlacement of = planPlacement(25 * kSecond, {100, 10}, 30 * kSecond, {10, 5});
+  EXPECT_DOUBLE_EQ(timeAtRate(of, {10, 5}), 30 * kSecond);
+  EXPECT_DOUBLE_EQ(timeAtRate(of, {5, 2}), (30 + 10 + 3) * kSecond);
+}
+
+TEST(Contention, FairRatesAreThoseOfBothDirections) {
+  // The bus has 24, 10 back, 26 together.
+  Bus bus{24, {16, 16, 16}, 10, 26};
+  bus.d2hLinks = {16, 16, 16};
+  FairRates rates(bus);
+  EXPECT_EQ(rates.of({0b011, 0}, 0).h2d, 12);
+  EXPECT_EQ(rates.of({0b011, 0}, 0).d2h, 16); // it is not counted with those: what its link has
+  // Four copies of 26 would have 6.5 each; two back have 5 of 10, the others 8 of what is left.
+  EXPECT_EQ(rates.of({0b011, 0b011}, 0).h2d, 8);
+  EXPECT_EQ(rates.of({0b011, 0b011}, 0).d2h, 5);
+  // Of the link of device 0 half is left of each direction while both copy: 8 and 8. Others have all of theirs.
+  bus.bothShares = {0.5, 1, 1};
+  EXPECT_EQ(FairRates(bus).of({0b001, 0b001}, 0).h2d, 8);
+  EXPECT_EQ(FairRates(bus).of({0b001, 0b001}, 0).d2h, 8);
+  EXPECT_EQ(FairRates(bus).of({0b001, 0}, 0).h2d, 16);
+}
+
+TEST(Contention, CopiesLoseToThoseOfTheirDirectionAndToWhatBothShare) {
+  const OwnBytes own{6, 0, false}, bothWays{6, 3, true};
+  // Directions apart: 4 of 6 bytes, at 2 bytes/s.
+  EXPECT_EQ(lostNs({2, {}}, own, {4, 100}), 2 * kSecond);
+  EXPECT_EQ(lostNs({2, {}, 1}, bothWays, {4, 100}), (2 + 3) * kSecond); // and 3 at 1 byte/s
+  // 2 bytes/s for both together: 4 to the device and 6 of those back.
+  EXPECT_EQ(lostNs({2, {}, 2, 2}, own, {4, 100}), (2 + 3) * kSecond);
+  // Own copies may have half of 4 of it: 4 + 6 at 2 bytes/s, 3 + 3 of those back.
+  EXPECT_EQ(lostNs({4, {}, 4, 4}, bothWays, {4, 100}), (2 + 3 + 1.5 + 1.5) * kSecond);
+  EXPECT_EQ(lostNs({2, {}, 2, 2}, own, {}), 0);
+}
+
+// What is handed over beside iterations is on the bus once, and nothing of its own device's time.
+TEST(Contention, WhatIsCopiedBesideIterationsCountsOnceToOthers) {
+  BusPlacement p = six();
+  p.besideBytes = 5;
+  p.besideD2hBytes = 7;
+  // A window of 8 s touches 3 iterations of 4 s or more.
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p).h2d, 3 * 6 + 5);
+  EXPECT_EQ(mostBytesIn(8 * kSecond, p).d2h, 7);
+  EXPECT_EQ(timeAtRate(p, {3, 1}), 4 * kSecond);
+  EXPECT_EQ(transitionOf(six(), p, {10, 3}).besideBytes, 5u);
+  BusPlacement back = six();
+  back.d2hBytes = 1;
+  EXPECT_TRUE(ownBytes(back, Stage::Iteration).bothWays);
+  back.linkBytes = 0;
+  EXPECT_FALSE(ownBytes(back, Stage::Iteration).bothWays);
+  back.besideBytes = 5;
+  EXPECT_TRUE(ownBytes(back, Stage::Iteration).bothWays);
 }
 
 TEST(Contention, AFirstStageHasItsOwnObjective) {
@@ -204,7 +284,7 @@ TEST(Contention, APairIsNotItsOwnNeighbour) {
   EXPECT_DOUBLE_EQ(contendedNs(bus, loads, {0, 0})[0], (4 + 2 / 3.0) * kSecond);
   EXPECT_EQ(contendedNs(bus, loads, {0, 0})[1], 4 * kSecond);
   // The transition runs while the prompts do: 14 bytes beside at least 6.
-  EXPECT_EQ(mostBytesBeside(loads[1], Stage::First, loads[0], six()), 6 * 6);
+  EXPECT_EQ(mostBytesBeside(loads[1], Stage::First, loads[0], six()).h2d, 6 * 6);
   // A third device has both beside it, and both have it: 1.5 bytes/s, 6 s, or 6 bytes each.
   loads.push_back({2, 20 * kSecond, {six()}});
   EXPECT_EQ(contendedNs(bus, loads, {0, 0, 0})[2], 8 * kSecond);

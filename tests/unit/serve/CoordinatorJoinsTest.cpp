@@ -98,8 +98,8 @@ TEST(CoordinatorJoins, TheMinimumOfOneObjectiveIsHeldWithTheOther) {
 
 // Whatever a neighbour moves: an objective that has passed leaves no window for it, not less than none.
 TEST(CoordinatorJoins, NothingHoldsWhatHasPassed) {
-  EXPECT_EQ(mostBytesIn(-50 * kSecond, copying(8)), 8);
-  EXPECT_EQ(mostBytesIn(50 * kSecond, copying(8)), 48); // 5 iterations of 10 s, and one that began before
+  EXPECT_EQ(mostBytesIn(-50 * kSecond, copying(8)).h2d, 8);
+  EXPECT_EQ(mostBytesIn(50 * kSecond, copying(8)).h2d, 48); // 5 iterations of 10 s, and one that began before
 }
 
 TEST(CoordinatorJoins, TheBudgetIsWhatHoldsBothObjectives) {

@@ -20,6 +20,21 @@ TEST(Coordinator, RefusesABusWithNoDevicesOrNoBandwidth) {
     EXPECT_EQ(Coordinator::create(2, {{"a", bandwidth, 100}}).status().code(), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_FALSE(Coordinator::create(2, std::vector<BusDevice>(65, {"a", 2, 100})).ok());
+  // Of the other direction a limit may be none; where there is one it is positive.
+  const auto with = [](double link, double share, double d2h, double both) {
+    CoordinatorOptions options;
+    options.d2hBandwidth = d2h;
+    options.bothBandwidth = both;
+    return messageOf(Coordinator::create(2, {{"a", 2, 100, link, share}}, options).status());
+  };
+  EXPECT_EQ(with(kInfinity, 1, kInfinity, kInfinity), "");
+  for (double bandwidth : {0.0, -1.0, std::nan("")}) {
+    EXPECT_THAT(with(bandwidth, 1, 2, 2), HasSubstr("device a: link bandwidth device to host = "));
+    EXPECT_THAT(with(2, bandwidth, 2, 2), HasSubstr("device a: share of a direction while both are at work = "));
+    EXPECT_THAT(with(2, 1, bandwidth, 2), HasSubstr("bus bandwidth device to host = "));
+    EXPECT_THAT(with(2, 1, 2, bandwidth), HasSubstr("bus bandwidth of both directions together = "));
+  }
+  EXPECT_THAT(with(2, 1.5, 2, 2), HasSubstr("= 1.5: expected above 0 and at most 1"));
   CoordinatorOptions options;
   options.raiseAfter = 0;
   EXPECT_THAT(messageOf(Coordinator::create(2, {{"a", 2, 100}}, options).status()), HasSubstr("hysteresis"));

@@ -58,12 +58,12 @@ TEST(Coordinator, AChangeThatTakesMoreWaitsForTheOneThatMakesRoom) {
 // left: beside these, 16 bytes take 10 s and at most 2 more.
 TEST(Coordinator, ADeviceThatDrainsBindsNobodyAndStillCounts) {
   Coordinator c = twoDevices();
-  EXPECT_EQ(c.drain(0, 4).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(c.drain(0, {4, 0}).code(), absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(c.arrive(requestFor(0, 12, {20})).ok());
-  EXPECT_EQ(c.drain(0, 4).code(), absl::StatusCode::kFailedPrecondition); // it waits
+  EXPECT_EQ(c.drain(0, {4, 0}).code(), absl::StatusCode::kFailedPrecondition); // it waits
   EXPECT_EQ(*c.start(0), true);
   EXPECT_EQ(c.arrive(requestFor(1, 100, {16})).code(), absl::StatusCode::kResourceExhausted);
-  ASSERT_TRUE(c.drain(0, 4).ok());
+  ASSERT_TRUE(c.drain(0, {4, 0}).ok());
   EXPECT_TRUE(c.settled());
   EXPECT_EQ(c.state(0), DeviceState::Running);
   EXPECT_EQ(c.arrive(requestFor(1, 10, {16})).code(), absl::StatusCode::kResourceExhausted); // 10 s alone

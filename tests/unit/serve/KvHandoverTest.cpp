@@ -24,6 +24,7 @@ struct Loaded {
     auto loaded = core::Runtime::load(plan, *device, {}, weights.get(), {});
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     runtime = *std::move(loaded);
+    EXPECT_TRUE(KvHandover::reserve(*runtime).ok());
   }
   const plan::Plan plan;
   const std::unique_ptr<core::Device> device;
@@ -80,7 +81,8 @@ TEST(KvHandover, CountsWholeBlocks) {
   // 4 layers x (K and V) x 32 rows x 4 tokens x 4 bytes = 4096 a block.
   const plan::Plan plan = core::tinyPlan({});
   EXPECT_EQ(kvBlockBytesOfAllLayers(plan), 4096u);
-  EXPECT_EQ(handoverBytes(plan, {1, 4, 5}), 4 * 4096u);
+  EXPECT_EQ(handoverBlocks(plan, {1, 4, 5}), 4u);
+  EXPECT_EQ(handoverBytes(plan, 4), 4 * (4096u + 4 * 4)); // and the ids of 4 tokens each
 }
 
 TEST(KvHandover, RefusesCachesThatDifferAndBlocksThatAreNone) {

@@ -97,10 +97,12 @@ TEST(Trace, KeepsWhatWasWrittenOfKv) {
   ASSERT_NE(at, std::string::npos) << text;
   for (const char *bad : {"[3,2]", "[2,6]", "[-1,2]", "[2]", "[2,3,4]", "2", "[2,\"3\"]"}) {
     const absl::Status status =
-        parseTrace(std::string(text).replace(at, key.size(), std::string("\"kv_blocks_written\":") + bad), "t.json", plan)
+        parseTrace(std::string(text).replace(at, key.size(), std::string("\"kv_blocks_written\":") + bad), "t.json",
+                   plan)
             .status();
-    EXPECT_EQ(std::string(status.message()), std::string("t.json: otherData.measured.kv_blocks_written = ") + bad +
-                                                 ": expected [first, end] with first <= end <= 5, the plan's KV blocks");
+    EXPECT_EQ(std::string(status.message()),
+              std::string("t.json: otherData.measured.kv_blocks_written = ") + bad +
+                  ": expected [first, end] with first <= end <= 5, the plan's KV blocks");
   }
   EXPECT_EQ(timelineJson(makeChart(splitTestPlan(), kTails, &trace)).find("kv_blocks_written"), std::string::npos);
 }

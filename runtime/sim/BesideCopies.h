@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies beside launches (core/BesideCopies.h) in virtual time: what is left of them, and when they end. Whoever plays
+// launches plays these with them: both rows of a direction at once take turns, so each goes at half its rate, on top of
+// what the other direction slows them by.
+//
+//   h2d of launches   [ full ][ half      ][ full ]
+//   h2d beside                [ half      ]
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "runtime/core/BesideCopies.h"
+#include "runtime/sim/TimedSchedule.h"
+
+namespace headrace::sim {
+
+inline constexpr int64_t kUnknownNs = -1;
+inline constexpr int64_t kNeverNs = std::numeric_limits<int64_t>::max();
+
+using Progress = unsigned __int128; // in 2^-32 ns of a copy's own rate
+
+// The rate of a copy, of kFullRate: `otherDirection`, `besides`: whether copies of the other direction, and of its own
+// direction's other row, are at work as well.
+constexpr uint64_t rateBeside(uint64_t bothRate, bool otherDirection, bool besides) {
+  return (otherDirection ? bothRate : kFullRate) / (besides ? 2 : 1);
+}
+
+// Of one device; directions are 0, to the device, and 1, to the host.
+class BesideCopies {
+public:
+  struct Copy {
+    TimedStep timed;      // of no step
+    uint64_t ticket = 0;  //
+    uint64_t after = 0;   // launches that end before it starts
+    int64_t readyNs = -1; // once these are known to have ended: when; kUnknownNs before
+  };
+
+  void clear();
+  // Adds copies that start once so many launches have ended: at readyNs, or where that is not known kUnknownNs. Returns
+  // their ticket. Tickets that had ended at nowNs are given up. Allocates while more is under way than ever before.
+  uint64_t ask(absl::Span<const core::BlockCopy> copies, const LinkRates &link, uint64_t after, int64_t readyNs,
+               int64_t nowNs);
+  // So many launches have ended, the last of them at endNs.
+  void launchEnded(uint64_t launches, int64_t endNs);
+
+  uint64_t given() const { return next_ - 1; } // tickets
+  // When a ticket ended or will; kUnknownNs: not known yet. Of one that was given up 0.
+  const int64_t &endNs(uint64_t ticket) const;
+  int64_t lastEndNs() const { return lastEndNs_; } // of all copies that have ended
+
+  bool idle() const { return empty(0) && empty(1); }
+  bool empty(size_t direction) const { return rows_[direction].first == rows_[direction].next; }
+  const Copy &front(size_t direction) const { return at(rows_[direction], rows_[direction].first); }
+  // Of the front, for who plays by it; all of it at first.
+  Progress &left(size_t direction) { return rows_[direction].left; }
+  void endFront(size_t direction, int64_t endNs);
+
+  // Plays copies that are all ready from one time to another with nothing beside them, or until `ticket` (0: none) has
+  // ended; returns the time that it came to.
+  int64_t playAlone(int64_t fromNs, int64_t toNs, uint64_t bothRate, uint64_t ticket = 0);
+
+private:
+  struct Row {
+    std::vector<Copy> ring;
+    uint64_t first = 0, next = 0;
+    uint64_t released = 0; // of those before it readyNs is known
+    Progress left = 0;     // of the first
+  };
+  struct Ticket {
+    uint64_t copies = 0; // that have not ended
+    int64_t lastNs = 0;
+    int64_t endNs = kUnknownNs;
+  };
+  static const Copy &at(const Row &row, uint64_t number) { return row.ring[number % row.ring.size()]; }
+  static void add(Row &row, const Copy &copy);
+  Ticket &ticket(uint64_t number) { return tickets_[number % tickets_.size()]; }
+
+  std::array<Row, 2> rows_;
+  std::vector<Ticket> tickets_; // a ring, from oldest_ on
+  uint64_t oldest_ = 1, next_ = 1;
+  int64_t lastEndNs_ = 0;
+};
+
+} // namespace headrace::sim
