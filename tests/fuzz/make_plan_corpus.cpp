@@ -9,22 +9,6 @@
 #include "runtime/plan/PlanBytes.h"
 #include "tests/support/ShuffleBuffers.h"
 #include "tests/unit/plan/MakePlan.h"
-#include "tests/unit/plan/WriteBackPlan.h"
-
-namespace {
-
-// Three layers: a cycle of two with tails ahead of their homes, and all blocks on the host in turns through two slots.
-headrace::plan::Plan writtenBack() {
-  using namespace headrace::plan::test;
-  std::vector<PlacementOptions> placements(2);
-  placements[0].name = "cycle";
-  placements[1].name = "in turns";
-  headrace::plan::Plan plan = makePlan({tinyLlama(3), placements});
-  moveTails(plan, {{1, 3, 2, false, rotating(WriteBack::All)}, {0, 3, 2, false, {inTurns(3, 2, WriteBack::Dirty)}}});
-  return plan;
-}
-
-} // namespace
 
 int main(int argc, char **argv) {
   using namespace headrace::plan;
@@ -44,9 +28,13 @@ int main(int argc, char **argv) {
   };
   // A few that have what the others have: seeds are small.
   bool written = write("caches that grow", test::makePlan(test::growingCaches()));
-  written = written && write("a cycle, written back", writtenBack());
   for (const test::NamedOptions &named : test::splitPlans())
     if (named.name == "two splits" || named.name == "without the tail beside weights, two classes")
+      written = written && write(named.name, test::makePlan(named.options));
+  for (const test::NamedOptions &named : test::writeBackPlans())
+    if (named.name == "every second layer evicts, beside weights" || named.name == "evict all that there is, late" ||
+        named.name == "no block on the device, evict dirty" ||
+        named.name == "a cycle, without the tail, and another split")
       written = written && write(named.name, test::makePlan(named.options));
   for (const test::NamedOptions &named : test::variedPlans())
     if (named.name == "resident" || named.name == "paper, interval 2" || named.name == "two classes and two placements")

@@ -2,7 +2,6 @@
 #include "tests/unit/plan/MakePlan.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "kernels/Kernels.h"
 #include "tests/unit/plan/PlacementBuilder.h"
@@ -17,11 +16,13 @@ using model::alignUp;
 CacheHomes cacheHomes(const Plan &plan, const model::WeightLayout &layout, const PlanOptions &options) {
   CacheHomes homes;
   const auto resident = [&](const PlacementOptions &p) {
-    const int64_t onDevice = p.blocksOnDevice > 0 ? p.blocksOnDevice : p.kvBlocks;
-    if (onDevice < p.kvBlocks && (homes.mirroredFrom == 0 || onDevice < homes.mirroredFrom))
-      homes.mirroredFrom = onDevice;
-    return onDevice;
+    return p.allBlocksAway ? 0 : p.blocksOnDevice > 0 ? p.blocksOnDevice : p.kvBlocks;
   };
+  for (const PlacementOptions &p : options.placements)
+    if (resident(p) < p.kvBlocks) {
+      homes.mirroredFrom = homes.mirrored ? std::min(homes.mirroredFrom, resident(p)) : resident(p);
+      homes.mirrored = true;
+    }
   const PlacementOptions *most = &options.placements.front();
   for (const PlacementOptions &p : options.placements)
     if (resident(p) > resident(*most))
@@ -108,10 +109,7 @@ Plan makePlan(const PlanOptions &given) {
         addSwitch(plan, from, to);
   plan.deviceMemory = plan.arenaBytes;
   plan.hardware.memoryBytes = plan.deviceMemory;
-  std::stable_sort(plan.variants.begin(), plan.variants.end(), [](const Variant &a, const Variant &b) {
-    return std::tie(a.placement, a.newTokens, a.sequences, a.context) <
-           std::tie(b.placement, b.newTokens, b.sequences, b.context);
-  });
+  sortVariants(plan);
   return plan;
 }
 

@@ -15,6 +15,10 @@
 
 namespace headrace::plan::test {
 
+// How the home of a tail is kept current (plan contract): by the append itself, or by a copy that follows it, of what
+// is in use, of what was written, or of all that there is.
+enum class KeepHome : uint8_t { Mirror, EvictAll, EvictDirty, EvictFixed };
+
 // The limits of one schedule, and where wrap-around is cut: the first `cutUnits` offloaded units, in order of use, and
 // the first `cutBytes` of the one behind them are on the device when an iteration starts. (Paper: nothing is.)
 struct LimitOptions {
@@ -24,6 +28,10 @@ struct LimitOptions {
   uint64_t cutBytes = 0;
   std::vector<int64_t> buckets = {4}; // new tokens of the variants made from it, ascending
   bool withoutTail = false;           // nothing of a split cache is brought
+  bool noCycle = false;               // beside one that is: it leaves the state that it is entered with
+  KeepHome keepHome = KeepHome::Mirror;
+  bool mirrorsEven = false; // of layers 0, 2, .. the append writes the home nevertheless
+  int evictAfter = 0;       // how many compute steps behind its append an evict may start at the soonest
 };
 
 struct PlacementOptions {
@@ -37,14 +45,20 @@ struct PlacementOptions {
   // Of a plan whose caches are interleaved. The tails, blocks [blocksOnDevice, kvBlocks) of each layer, take turns in
   // ring slots of their own.
   int64_t blocksOnDevice = 0; // on the device; 0: all
+  bool allBlocksAway = false; // none on the device
   int64_t kvBlocks = 0;       // 0: as many as the limits need
   int ringSlots = 1;
   // When an iteration starts the tails of the first layers are on the device: at most one a slot; of the last of them
   // `cutBlocks` blocks, if not 0.
   int carriedTails = 0;
   int64_t cutBlocks = 0;
-  bool tailsInParts = false; // two copies bring a tail
+  bool tailsInParts = false; // two copies bring a tail, and two write it back
   bool resizable = true;
+  // Its schedules with tails are cycles of so many: layer l's tail is in ring slot (phase x layers + l) % ringSlots.
+  uint32_t period = 1;
+  // The tails of the last layers are written back by the next iteration, before all else; those that are carried as
+  // well stay where they are, and are written back by transitions alone.
+  int dirtyTails = 0;
 };
 
 struct PlanOptions {
@@ -88,8 +102,15 @@ std::vector<NamedOptions> variedPlans();
 // without the tail; placements with different splits and transitions between them, with different numbers of blocks.
 std::vector<NamedOptions> splitPlans();
 
+// Plans whose tails are written back by copies; whose schedules form cycles; whose caches have no block on the device.
+std::vector<NamedOptions> writeBackPlans();
+// Any of these forms, by chance.
+NamedOptions randomSplitPlan(uint64_t seed);
+
 // What of split caches a plan has, of these: "interleaved home", "home on the host", "copy to interleaved blocks",
-// "resizable copy", "tail operand", "home operand", "direct append", "carried tail", "schedule without the tail".
+// "resizable copy", "tail operand", "home operand", "direct append", "carried tail", "schedule without the tail",
+// "evict all", "evict dirty", "evict of one size", "evict beside a mirror", "dirty state", "flush", "cycle", "no block
+// on the device", "weights away".
 std::set<std::string> partsOfSplit(const Plan &plan);
 
 // Of variedPlans() the three placements with transitions between them, with interleaved caches; the third has one block

@@ -9,26 +9,42 @@ namespace headrace::plan::test {
 
 void PlacementBuilder::addSchedules() {
   for (const LimitOptions &limits : options_.limits)
-    addSchedule(limits);
+    for (uint32_t phase = 0; phase < periodOf(limits); ++phase)
+      addSchedule(limits, phase);
 }
 
+// From the empty state to each that is entered, between those of schedules that are no cycle, and from each that is
+// ahead of its homes to the empty one.
 void PlacementBuilder::addTransitions() {
-  std::set<uint32_t> entries, exits = {0};
+  std::set<uint32_t> entries, exits, alone, exitsAlone;
   for (const Schedule &s : plan_.schedules)
     if (s.placement == index_ && s.iterationClass != IterationClass::Transition) {
       entries.insert(s.entryState);
       exits.insert(s.exitState);
+      if (s.period == 1) {
+        alone.insert(s.entryState);
+        exitsAlone.insert(s.exitState);
+      }
     }
+  std::set<std::pair<uint32_t, uint32_t>> pairs;
+  for (const uint32_t to : entries)
+    pairs.insert({0, to});
+  for (const uint32_t from : exitsAlone)
+    for (const uint32_t to : alone)
+      pairs.insert({from, to});
+  std::erase_if(pairs, [&](const auto &pair) { return plan_.states[pair.second].contents.empty(); });
   for (const uint32_t from : exits)
-    for (const uint32_t to : entries)
-      if (from != to && !plan_.states[to].contents.empty())
-        addTransition(from, to);
+    if (isDirty(plan_.states[from]))
+      pairs.insert({from, 0});
+  for (const auto &[from, to] : pairs)
+    if (from != to)
+      addTransition(from, to);
 }
 
 uint32_t PlacementBuilder::stateFor(State state) {
   if (state.contents.empty())
     return 0;
-  const auto key = [](const Content &c) { return std::tie(c.buffer, c.bufferOffset, c.bytes, c.address); };
+  const auto key = [](const Content &c) { return std::tie(c.buffer, c.bufferOffset, c.bytes, c.address, c.dirty); };
   for (uint32_t i = 0; i < plan_.states.size(); ++i)
     if (plan_.states[i].placement == index_ &&
         std::equal(plan_.states[i].contents.begin(), plan_.states[i].contents.end(), state.contents.begin(),
@@ -41,9 +57,11 @@ uint32_t PlacementBuilder::stateFor(State state) {
 // Copies stand as early as they may start. An edge is left out if the lane has waited for as much before.
 void PlacementBuilder::merge(Schedule &s) {
   std::vector<uint32_t> computeStep(computes_.size()), copyStep(copies_.size());
-  size_t copy = 0;
+  size_t copy = 0, evict = 0;
   int computeKnown = kNever, copyKnown = -1;
   const auto addCopiesAfter = [&](int compute) {
+    for (; evict < evicts_.size() && evicts_[evict].after <= compute; ++evict)
+      addCopy(plan_, s, evicts_[evict]);
     for (; copy < copies_.size() && copies_[copy].after <= compute; ++copy) {
       const PlannedCopy &c = copies_[copy];
       copyStep[copy] = static_cast<uint32_t>(s.steps.size());
@@ -64,9 +82,11 @@ void PlacementBuilder::merge(Schedule &s) {
     addStep(s, computes_[i].step, computes_[i].operands);
     addCopiesAfter(static_cast<int>(i));
   }
+  if (!evicts_.empty() || s.period > 1)
+    connect(plan_, s);
 }
 
-void PlacementBuilder::addSchedule(const LimitOptions &limits) {
+void PlacementBuilder::addSchedule(const LimitOptions &limits, uint32_t phase) {
   Schedule s;
   s.name = options_.name + (limits.iterationClass == IterationClass::Decode ? " decode" : " mixed");
   s.placement = index_;
@@ -75,23 +95,39 @@ void PlacementBuilder::addSchedule(const LimitOptions &limits) {
     s.name += " without the tail";
     s.kvBlocks = resident();
   }
+  s.phase = phase;
+  s.period = periodOf(limits);
+  if (s.period > 1)
+    s.name += " phase " + std::to_string(phase);
   s.maxTokens = limits.tokens;
   s.maxSequences = limits.sequences;
   s.maxContext = limits.context;
   computes_.clear();
   copies_.clear();
+  evicts_.clear();
   schedule_ = &s;
   limits_ = &limits;
+  phase_ = phase;
+  for (int64_t layer = 0; hasTail() && layer < plan_.model->layers; ++layer)
+    slotAddress_[plan_.kvBuffer(layer)] = tailAddress(phase, layer);
   addCompute();
-  State prefix{index_, {}};
+  State entry{index_, {}};
   if (options_.rule == model::StartRule::Paper)
     addCopiesOfPaper();
   else
-    addCopiesOfEager(limits, prefix);
+    addCopiesOfEager(limits, entry);
+  State exit = entry;
   if (homes_ != nullptr)
-    addCopiesOfTails(prefix);
+    addCopiesOfTails(entry, exit);
   merge(s);
-  s.entryState = s.exitState = stateFor(std::move(prefix));
+  s.entryState = stateFor(std::move(entry));
+  s.exitState = stateFor(std::move(exit));
+  addVariants(limits, s);
+  plan_.schedules.push_back(std::move(s));
+}
+
+// Of a schedule that the plan has next.
+void PlacementBuilder::addVariants(const LimitOptions &limits, const Schedule &s) {
   for (const int64_t tokens : limits.buckets) {
     Variant v;
     v.newTokens = tokens;
@@ -105,17 +141,33 @@ void PlacementBuilder::addSchedule(const LimitOptions &limits) {
     std::tie(v.predictedNs, v.computeAloneNs, v.linkAloneNs) = times(s, v.durationsNs);
     plan_.variants.push_back(std::move(v));
   }
-  plan_.schedules.push_back(std::move(s));
 }
 
+// What is ahead of its home is written back, then what the state has is brought.
 void PlacementBuilder::addTransition(uint32_t from, uint32_t to) {
   Schedule s;
   s.name = "to state " + std::to_string(to);
   s.placement = index_;
   s.iterationClass = IterationClass::Transition;
   s.exitState = to;
+  const auto copy = [&](const Content &c, bool toHost) {
+    PlannedCopy planned{c.buffer, c.bufferOffset, c.bytes, c.address, hostAddress(c.buffer) + c.bufferOffset};
+    planned.toHost = toHost;
+    planned.resizable = isCache(c.buffer) && options_.resizable;
+    addCopy(plan_, s, planned);
+  };
+  const bool dirty = isDirty(plan_.states[from]);
+  if (dirty) { // all of it must be there
+    s.name += " from state " + std::to_string(from);
+    s.entryState = from;
+    for (const Content &c : plan_.states[from].contents)
+      if (c.dirty)
+        copy(c, true);
+  }
   for (const Content &c : plan_.states[to].contents)
-    addCopy(plan_, s, part(c.buffer, c.bufferOffset, c.bytes, kNever));
+    copy(c, false);
+  if (dirty)
+    connect(plan_, s);
   test::addTransition(plan_, std::move(s), from, to);
 }
 

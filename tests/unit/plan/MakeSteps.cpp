@@ -92,25 +92,35 @@ Operand PlacementBuilder::blocks(Arg arg, Access access, int64_t layer, int64_t 
   const uint64_t byte0 = arg == Arg::KvHome ? hostAddress(buffer) : slotAddress_.at(buffer);
   return {buffer, arg == Arg::KvHome ? Space::Host : Space::Device, access, arg, offset, bytes, byte0 + offset};
 }
+bool PlacementBuilder::evicts(int64_t layer) const {
+  if (inUse() == resident())
+    return false;
+  if (carries(layer) && leavesDirty(layer)) // no row reaches a home that is behind
+    return true;
+  return limits_->keepHome != KeepHome::Mirror && !(limits_->mirrorsEven && layer % 2 == 0);
+}
 void PlacementBuilder::append(int64_t layer) {
-  std::vector<Operand> operands = {local(Arg::X, Access::ReadWrite, Qkv),
-                                   whole(Arg::Kv, Access::ReadWrite, plan_.kvBuffer(layer))};
+  std::vector<Operand> operands = {local(Arg::X, Access::ReadWrite, Qkv)};
+  if (resident() > 0)
+    operands.push_back(whole(Arg::Kv, Access::ReadWrite, plan_.kvBuffer(layer)));
   if (plan_.model->qkNorm)
     operands.push_back(weight(Arg::NormWeights, static_cast<uint32_t>(layout_.layerUnit(layer, UnitRole::Qkv)),
                               TensorRole::HeadNorms));
   if (homes_ != nullptr && inUse() > resident())
     operands.push_back(blocks(Arg::KvTail, Access::ReadWrite, layer, resident(), inUse()));
-  const bool direct = homes_ != nullptr && homes_->mirroredFrom > 0 && inUse() > homes_->mirroredFrom;
+  const int64_t homeEnd = evicts(layer) ? resident() : inUse();
+  const bool direct = homes_ != nullptr && homes_->mirrored && homeEnd > homes_->mirroredFrom;
   if (direct)
-    operands.push_back(blocks(Arg::KvHome, Access::ReadWrite, layer, homes_->mirroredFrom, inUse()));
+    operands.push_back(blocks(Arg::KvHome, Access::ReadWrite, layer, homes_->mirroredFrom, homeEnd));
   compute(kernels::Op::RopeAppend, Part::Attention, layer, std::move(operands), direct);
   if (direct) // the keys and values of new tokens
     computes_.back().step.linkBytes = static_cast<uint64_t>(limits_->tokens * 2 * plan_.model->kvRows()) * 4;
 }
 void PlacementBuilder::attend(int64_t layer) {
-  std::vector<Operand> operands = {local(Arg::X, Access::Read, Qkv),
-                                   whole(Arg::Kv, Access::Read, plan_.kvBuffer(layer)),
-                                   local(Arg::Y, Access::Write, Attn), local(Arg::Workspace, Access::Write, Workspace)};
+  std::vector<Operand> operands = {local(Arg::X, Access::Read, Qkv), local(Arg::Y, Access::Write, Attn),
+                                   local(Arg::Workspace, Access::Write, Workspace)};
+  if (resident() > 0)
+    operands.insert(operands.begin() + 1, whole(Arg::Kv, Access::Read, plan_.kvBuffer(layer)));
   if (homes_ != nullptr && inUse() > resident())
     operands.push_back(blocks(Arg::KvTail, Access::Read, layer, resident(), inUse()));
   compute(kernels::Op::Attention, Part::Attention, layer, std::move(operands));

@@ -22,5 +22,9 @@ struct Mutation {
 const std::vector<Mutation> &mutations();
 // Of plans whose caches are split.
 const std::vector<Mutation> &splitMutations();
+// Of tails that copies write back.
+const std::vector<Mutation> &writeBackMutations();
+// Of states that are ahead of their homes, and of cycles.
+const std::vector<Mutation> &cycleMutations();
 
 } // namespace headrace::plan::test

@@ -2,7 +2,9 @@
 #include "tests/unit/plan/Oracle.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <tuple>
 
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
@@ -58,11 +60,11 @@ private:
   bool structureIsRight() const {
     bool ok = cachesAreRight(plan_);
     const auto isSplit = [&](uint32_t buffer) { // its blocks need not be aligned
-      return caches_.interleaved && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
+      return caches_.byBlocks && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
     };
     const auto fits = [&](uint32_t buffer, uint64_t offset, uint64_t bytes, uint64_t size, uint64_t address) {
-      ok &= bytes > 0 && offset + bytes <= size && (isSplit(buffer) || (address - offset) % 256 == 0) &&
-            address <= uint64_t{1} << 53;
+      ok &= bytes > 0 && offset <= size && offset + bytes <= size &&
+            (isSplit(buffer) || (address - offset) % 256 == 0) && address <= uint64_t{1} << 53;
     };
     for (const Placement &p : plan_.placements) {
       std::vector<uint64_t> covered(plan_.buffers.size());
@@ -97,13 +99,15 @@ private:
       }
       for (const Step &step : s.steps) {
         if (step.kind != StepKind::Copy) {
-          ok &= s.iterationClass != IterationClass::Transition;
+          ok &= s.iterationClass != IterationClass::Transition && !step.resizable && !step.dirtyOnly;
           continue;
         }
         const Operand &from = s.operands[step.firstOperand], &to = s.operands[step.firstOperand + 1];
         ok &= from.buffer == to.buffer && from.bufferOffset == to.bufferOffset && from.bytes == to.bytes &&
               from.access == Access::Read && to.access == Access::Write;
         ok &= !step.resizable || (isSplit(to.buffer) && to.bufferOffset % plan_.kvBlockBytes() == 0);
+        ok &= !step.dirtyOnly ||
+              (step.resizable && step.lane == Lane::D2H && s.iterationClass != IterationClass::Transition);
       }
       for (size_t i = 0; i < s.edges.size(); ++i) {
         const Edge &e = s.edges[i];
@@ -116,7 +120,36 @@ private:
             isOf(t.toState, plan_.schedules[t.schedule].placement);
     for (const Variant &v : plan_.variants)
       ok &= v.durationsNs.size() == plan_.schedules[v.schedule].steps.size();
+    for (size_t i = 1; i < plan_.variants.size(); ++i)
+      ok &= orderOf(plan_.variants[i - 1]) < orderOf(plan_.variants[i]);
+    for (const Schedule &s : plan_.schedules)
+      ok &= phasesAreRight(s);
     return ok;
+  }
+  std::array<int64_t, 6> orderOf(const Variant &v) const {
+    const Schedule &s = plan_.schedules[v.schedule];
+    return {v.placement, v.newTokens, v.sequences, v.context, blocksInUse(plan_, s), s.phase};
+  }
+  static bool sameCycle(const Schedule &a, const Schedule &b) {
+    const auto key = [](const Schedule &s) {
+      return std::tie(s.placement, s.iterationClass, s.kvBlocks, s.maxTokens, s.maxSequences, s.maxContext);
+    };
+    return a.period > 1 && b.period > 1 && key(a) == key(b);
+  }
+  // Each phase of its cycle is there once.
+  bool phasesAreRight(const Schedule &s) const {
+    if (s.period <= 1)
+      return s.period == 1 && s.phase == 0;
+    std::multiset<uint32_t> phases;
+    bool ok = s.iterationClass != IterationClass::Transition && s.period <= kMostPhases;
+    for (const Schedule &other : plan_.schedules)
+      if (sameCycle(s, other)) {
+        phases.insert(other.phase);
+        ok &= other.period == s.period;
+      }
+    for (uint32_t phase = 0; ok && phase < s.period; ++phase)
+      ok = phases.count(phase) == 1;
+    return ok && phases.size() == s.period;
   }
 
   // Bytes an op touches behind the start of an operand, and the tensor it must cover.
@@ -210,18 +243,20 @@ private:
     case kernels::Op::RopeAppend:
       touches(Arg::X, tokens, m.qkvRows());
       access(Arg::X, "b");
-      if (!caches_.interleaved)
+      if (!caches_.byBlocks)
         whole(Arg::Kv, plan_.kvBuffer(step.layer));
-      access(Arg::Kv, "wb");
+      if (args.contains(Arg::Kv))
+        access(Arg::Kv, "wb");
       if (m.qkNorm)
         covers(Arg::NormWeights, model::TensorRole::HeadNorms);
       break;
     case kernels::Op::Attention:
       touches(Arg::X, tokens, m.qkvRows());
       access(Arg::X, "r");
-      if (!caches_.interleaved)
+      if (!caches_.byBlocks)
         whole(Arg::Kv, plan_.kvBuffer(step.layer));
-      access(Arg::Kv, "r");
+      if (args.contains(Arg::Kv))
+        access(Arg::Kv, "r");
       touches(Arg::Y, tokens, m.qRows());
       break;
     case kernels::Op::Activate:
@@ -295,7 +330,7 @@ private:
         take(e, e.interleaved);
       if (e.space == Space::Host)
         homeInSlab(e);
-      const bool away = e.space == Space::Host && caches_.interleaved && plan_.buffers[e.buffer].kind == BufferKind::Kv;
+      const bool away = e.space == Space::Host && caches_.byBlocks && plan_.buffers[e.buffer].kind == BufferKind::Kv;
       if (!weight && !away)
         breaks(fixed_.try_emplace(e.buffer, e.address).first->second != e.address || e.space != Space::Device,
                Rule::Structure);
@@ -319,9 +354,10 @@ private:
       for (const Content &c : state.contents) {
         const Placement &p = plan_.placements[state.placement];
         const auto blocks = [&](int64_t n) { return static_cast<uint64_t>(n) * plan_.kvBlockBytes(); };
-        const bool tail = caches_.interleaved && plan_.buffers[c.buffer].kind == BufferKind::Kv &&
+        const bool tail = caches_.byBlocks && plan_.buffers[c.buffer].kind == BufferKind::Kv &&
                           c.bufferOffset >= blocks(blocksOnDevice(plan_, p)) &&
                           c.bufferOffset + c.bytes <= blocks(p.kvBlocks);
+        breaks(c.dirty && !tail, Rule::EntryExit);
         if (!tail && plan_.buffers[c.buffer].kind != BufferKind::Weight) {
           rules_.insert(Rule::EntryExit);
           continue;
@@ -367,31 +403,43 @@ private:
     }
     return out;
   }
+  bool isDirty(uint32_t state) const { return isDirtyState(plan_.states[state]); }
   bool holds(uint32_t outer, uint32_t inner) const {
+    if (isDirty(outer) || isDirty(inner))
+      return outer == inner;
     const auto has = paint(outer);
     for (const auto &[granule, what] : paint(inner))
       if (const auto it = has.find(granule); it == has.end() || it->second != what)
         return false;
     return true;
   }
+  bool leads(uint32_t from, uint32_t to) const {
+    return std::any_of(plan_.transitions.begin(), plan_.transitions.end(), [&](const Transition &t) {
+      return t.fromState == from && t.toState == to && plan_.schedules[t.schedule].fromPlacement == kNone;
+    });
+  }
 
   void transitions() {
-    for (const Transition &t : plan_.transitions)
-      breaks(!holds(t.fromState, plan_.schedules[t.schedule].entryState) ||
-                 !holds(plan_.schedules[t.schedule].exitState, t.toState),
-             Rule::EntryExit);
-    const auto reached = [&](uint32_t from, uint32_t to) {
-      return holds(from, to) ||
-             std::any_of(plan_.transitions.begin(), plan_.transitions.end(), [&](const Transition &t) {
-               return t.fromState == from && t.toState == to && plan_.schedules[t.schedule].fromPlacement == kNone;
-             });
-    };
+    for (const Transition &t : plan_.transitions) {
+      const Schedule &s = plan_.schedules[t.schedule];
+      breaks(!holds(t.fromState, s.entryState) || !holds(s.exitState, t.toState), Rule::EntryExit);
+    }
+    for (const Schedule &s : plan_.schedules) {
+      breaks(s.fromPlacement != kNone && isDirty(s.entryState), Rule::EntryExit);
+      breaks(isDirty(s.exitState) && !leads(s.exitState, 0), Rule::EntryExit); // back to what has all homes current
+      for (const Schedule &next : plan_.schedules)
+        breaks(sameCycle(s, next) && next.phase == (s.phase + 1) % s.period && s.exitState != next.entryState,
+               Rule::EntryExit);
+    }
+    const auto reached = [&](uint32_t from, uint32_t to) { return holds(from, to) || leads(from, to); };
     for (const Variant &v : plan_.variants) {
-      const uint32_t entry = plan_.schedules[v.schedule].entryState;
-      breaks(!reached(0, entry), Rule::EntryExit);
-      for (const Variant &w : plan_.variants)
-        if (w.placement == v.placement)
-          breaks(!reached(plan_.schedules[w.schedule].exitState, entry), Rule::EntryExit);
+      const Schedule &to = plan_.schedules[v.schedule];
+      breaks(!reached(0, to.entryState), Rule::EntryExit);
+      for (const Variant &w : plan_.variants) {
+        const Schedule &from = plan_.schedules[w.schedule];
+        if (w.placement == v.placement && from.period == 1 && to.period == 1)
+          breaks(!reached(from.exitState, to.entryState), Rule::EntryExit);
+      }
     }
   }
 

@@ -18,26 +18,30 @@ std::vector<Extent> extentsOf(const Placement &p, uint32_t buffer) {
 uint64_t bytesOf(const Plan &plan, int64_t blocks) { return static_cast<uint64_t>(blocks) * plan.kvBlockBytes(); }
 bool isTransition(const Schedule &s) { return s.iterationClass == IterationClass::Transition; }
 
-// Blocks [0, r) of each layer on the device, those of a number side by side; the others, if any, in the slab.
+// Blocks [0, r) of each layer on the device, if any, those of a number side by side; the others, if any, in the slab.
 bool homesAreRight(const Plan &plan, const Placement &p) {
   const int64_t resident = blocksOnDevice(plan, p);
-  bool ok = resident >= 1 && resident <= p.kvBlocks && p.kvBlocks <= plan.kvBlocks;
+  bool ok = resident >= 0 && resident <= p.kvBlocks && p.kvBlocks >= 1 && p.kvBlocks <= plan.kvBlocks;
   std::set<uint64_t> begins;
   for (int32_t layer = 0; layer < plan.model->layers; ++layer) {
     const std::vector<Extent> extents = extentsOf(p, plan.kvBuffer(layer));
-    ok &= extents.size() == (resident < p.kvBlocks ? 2 : 1);
+    ok &= extents.size() == static_cast<size_t>((resident > 0) + (resident < p.kvBlocks));
     if (!ok)
       return false;
-    const Extent &device = extents.front();
-    ok &= device.space == Space::Device && device.interleaved && device.bufferOffset == 0 &&
-          device.bytes == bytesOf(plan, resident);
-    begins.insert(device.address);
-    if (extents.size() == 2) {
+    if (resident > 0) {
+      const Extent &device = extents.front();
+      ok &= device.space == Space::Device && device.interleaved && device.bufferOffset == 0 &&
+            device.bytes == bytesOf(plan, resident);
+      begins.insert(device.address);
+    }
+    if (resident < p.kvBlocks) {
       const Extent &host = extents.back();
-      ok &= host.space == Space::Host && !host.interleaved && host.direct && host.bufferOffset == device.bytes &&
-            host.bytes == bytesOf(plan, p.kvBlocks - resident);
+      ok &= host.space == Space::Host && !host.interleaved && host.direct &&
+            host.bufferOffset == bytesOf(plan, resident) && host.bytes == bytesOf(plan, p.kvBlocks - resident);
     }
   }
+  if (resident == 0)
+    return ok;
   uint64_t expected = *begins.begin();
   ok &= expected % model::kAlign == 0 && begins.size() == static_cast<size_t>(plan.model->layers);
   for (const uint64_t begin : begins) {
@@ -52,6 +56,8 @@ bool isRight(const Plan &plan, const Placement &p, const Operand &o) {
   if (plan.buffers[o.buffer].kind != BufferKind::Kv || o.space != Space::Device)
     return true;
   const Extent home = extentsOf(p, o.buffer).front();
+  if (home.space != Space::Device)
+    return !o.interleaved;
   const uint64_t block = plan.kvBlockBytes(), number = o.bufferOffset / block;
   if (!o.interleaved)
     return o.bufferOffset >= home.bytes;
@@ -67,23 +73,26 @@ Caches cachesOf(const Plan &plan) {
     for (const Extent &e : p.extents) {
       if (plan.buffers[e.buffer].kind != BufferKind::Kv)
         continue;
-      out.interleaved |= e.interleaved;
+      out.byBlocks |= e.interleaved || e.space == Space::Host;
       if (e.space != Space::Host)
         continue;
       const auto first = static_cast<int64_t>(e.bufferOffset / plan.kvBlockBytes());
-      if (out.mirroredFrom == 0 || first < out.mirroredFrom)
-        out.mirroredFrom = first;
+      out.mirroredFrom = out.mirrored ? std::min(out.mirroredFrom, first) : first;
+      out.mirrored = true;
       out.byte0.try_emplace(e.buffer, e.address - e.bufferOffset);
     }
   for (const Placement &p : plan.placements)
-    out.mirroredTo = out.mirroredFrom > 0 ? std::max(out.mirroredTo, p.kvBlocks) : 0;
-  if (!out.interleaved)
-    out = {};
+    out.mirroredTo = out.mirrored ? std::max(out.mirroredTo, p.kvBlocks) : 0;
   return out;
 }
 
+bool isDirtyState(const State &state) {
+  return std::any_of(state.contents.begin(), state.contents.end(), [](const Content &c) { return c.dirty; });
+}
+
 int64_t blocksOnDevice(const Plan &plan, const Placement &placement) {
-  return static_cast<int64_t>(extentsOf(placement, plan.kvBuffer(0)).front().bytes / plan.kvBlockBytes());
+  const Extent first = extentsOf(placement, plan.kvBuffer(0)).front();
+  return first.space == Space::Host ? 0 : static_cast<int64_t>(first.bytes / plan.kvBlockBytes());
 }
 int64_t blocksInUse(const Plan &plan, const Schedule &s) {
   return s.kvBlocks > 0 ? s.kvBlocks : plan.placements[s.placement].kvBlocks;
@@ -92,32 +101,33 @@ int64_t blocksInUse(const Plan &plan, const Schedule &s) {
 bool cachesAreRight(const Plan &plan) {
   const Caches caches = cachesOf(plan);
   bool ok = true;
+  std::map<uint32_t, uint64_t> onDevice; // by buffer: where its first block is
   for (const Placement &p : plan.placements) {
-    if (!ok || !caches.interleaved)
+    if (!ok || !caches.byBlocks)
       break;
     ok &= homesAreRight(plan, p);
     for (const Extent &e : p.extents) // a block has one place on the device and one on the host
       if (plan.buffers[e.buffer].kind == BufferKind::Kv)
         ok &= e.space == Space::Host ? e.address - e.bufferOffset == caches.byte0.at(e.buffer)
-                                     : e.address == extentsOf(plan.placements.front(), e.buffer).front().address;
+                                     : e.address == onDevice.try_emplace(e.buffer, e.address).first->second;
   }
   for (const auto &[buffer, byte0] : caches.byte0)
     ok &= (byte0 + bytesOf(plan, caches.mirroredFrom)) % model::kAlign == 0;
   for (const Schedule &s : plan.schedules)
     for (const Operand &o : s.operands)
-      ok = ok &&
-           (!caches.interleaved || o.buffer >= plan.buffers.size() || isRight(plan, plan.placements[s.placement], o));
+      ok =
+          ok && (!caches.byBlocks || o.buffer >= plan.buffers.size() || isRight(plan, plan.placements[s.placement], o));
   for (const Schedule &s : plan.schedules) {
     if (!ok || s.kvBlocks == 0)
       continue;
     const Placement &p = plan.placements[s.placement];
-    ok &= caches.interleaved && !isTransition(s) && s.kvBlocks == blocksOnDevice(plan, p) && s.kvBlocks < p.kvBlocks;
+    ok &= caches.byBlocks && !isTransition(s) && s.kvBlocks == blocksOnDevice(plan, p) && s.kvBlocks < p.kvBlocks;
   }
   return ok;
 }
 
 void addBrokenCacheRules(const Plan &plan, const Caches &caches, std::set<Rule> &rules) {
-  if (!caches.interleaved)
+  if (!caches.byBlocks)
     return;
   int64_t most = 0;
   for (const Placement &p : plan.placements)
@@ -141,14 +151,19 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule 
   const bool appends = step.op == kernels::Op::RopeAppend, attends = step.op == kernels::Op::Attention;
   const Placement &p = plan.placements[s.placement];
   const int64_t resident = blocksOnDevice(plan, p), inUse = blocksInUse(plan, s);
-  const bool hasTail = caches.interleaved && (appends || attends) && inUse > resident;
-  const bool hasHome = caches.mirroredFrom > 0 && appends && inUse > caches.mirroredFrom;
+  const bool cacheStep = appends || attends;
+  const bool hasTail = caches.byBlocks && cacheStep && inUse > resident;
+  // Of an append whose tail a copy writes back only the blocks that are on the device and in others' tails.
+  const bool mayHaveHome = caches.mirrored && appends && inUse > caches.mirroredFrom;
+  const bool mustHaveHome = mayHaveHome && resident > caches.mirroredFrom;
   const auto breaks = [&](bool broken, Rule rule) {
     if (broken)
       rules.insert(rule);
   };
-  breaks(args.contains(Arg::KvTail) != hasTail || args.contains(Arg::KvHome) != hasHome, Rule::Structure);
-  if (!caches.interleaved || !(appends || attends))
+  breaks(args.contains(Arg::KvTail) != hasTail, Rule::Structure);
+  breaks(args.contains(Arg::KvHome) ? !mayHaveHome : mustHaveHome, Rule::Structure);
+  breaks(args.contains(Arg::Kv) != (cacheStep && (!caches.byBlocks || resident > 0)), Rule::Structure);
+  if (!caches.byBlocks || !cacheStep)
     return;
   const auto blocks = [&](Arg arg, Space space, bool interleaved, int64_t from, int64_t to) {
     const Operand &o = args[arg];
@@ -156,7 +171,8 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule 
                o.bufferOffset != bytesOf(plan, from) || o.bytes != bytesOf(plan, to - from),
            Rule::Structure);
   };
-  blocks(Arg::Kv, Space::Device, true, 0, resident);
+  if (args.contains(Arg::Kv))
+    blocks(Arg::Kv, Space::Device, true, 0, resident);
   if (hasTail && args.contains(Arg::KvTail)) {
     blocks(Arg::KvTail, Space::Device, false, resident, inUse);
     const Operand &tail = args[Arg::KvTail];
@@ -169,9 +185,10 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule 
            Rule::SlotTooSmall);
     breaks(tail.address % model::kAlign != 0, Rule::Structure);
   }
-  if (hasHome && args.contains(Arg::KvHome)) {
-    blocks(Arg::KvHome, Space::Host, false, caches.mirroredFrom, inUse);
+  if (mayHaveHome && args.contains(Arg::KvHome)) {
     const Operand &home = args[Arg::KvHome];
+    const bool toResident = mustHaveHome && home.bufferOffset + home.bytes == bytesOf(plan, resident);
+    blocks(Arg::KvHome, Space::Host, false, caches.mirroredFrom, toResident ? std::min(resident, inUse) : inUse);
     breaks(home.access != Access::ReadWrite, Rule::Structure);
     breaks(home.address != caches.byte0.at(plan.kvBuffer(step.layer)) + home.bufferOffset, Rule::HostRange);
     breaks(!step.direct, Rule::WrongSpace);

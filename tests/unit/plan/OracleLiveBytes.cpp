@@ -78,22 +78,19 @@ uint64_t liveBytesByBruteForce(const Plan &plan, uint32_t index) {
     uint64_t sum = homes;
     for (const Held &h : held) {
       // The copy may have begun: all the compute steps that it waits for come before this one.
-      bool begun = true;
-      for (size_t q = p; q < points.size(); ++q)
-        begun &= !h.writer || !before[*h.writer][points[q]];
+      const auto begunAt = [&](size_t position) {
+        bool begun = true;
+        for (size_t q = position; q < points.size(); ++q)
+          begun &= !h.writer || !before[*h.writer][points[q]];
+        return begun;
+      };
+      // A copy that writes it back is through as soon as the steps that it waits for are.
       bool wanted = h.atExit;
       for (const uint32_t reader : h.readers)
-        wanted |= p < points.size() && reader >= points[p];
-      // Nobody's: it takes its place when it may begin.
-      bool nobodys = h.readers.empty() && !h.atExit;
-      if (nobodys)
-        for (size_t q = 0; q < p; ++q) {
-          bool earlier = true;
-          for (size_t r = q; r < points.size(); ++r)
-            earlier &= !h.writer || !before[*h.writer][points[r]];
-          nobodys &= !earlier;
-        }
-      sum += begun && (wanted || nobodys) ? h.content.bytes : 0;
+        for (size_t q = p; q < points.size(); ++q)
+          wanted |= reader == points[q] || before[reader][points[q]];
+      const bool first = begunAt(p) && (p == 0 || !begunAt(p - 1)); // it takes its place in any case
+      sum += first || (begunAt(p) && wanted) ? h.content.bytes : 0;
     }
     for (uint32_t l = 0; l < s.locals.size(); ++l) {
       bool from = false, to = false;

@@ -49,10 +49,11 @@ template <typename Range> uint64_t endOf(const Plan &plan, const Range &r, bool 
   return r.address + r.bytes + blocks * (plan.kvStride() - block);
 }
 
-// Caches that are interleaved in all placements, and perhaps split. Numbers of blocks.
+// Caches whose blocks are interleaved on the device in all placements, or at home on the host. Numbers of blocks.
 struct Caches {
-  bool interleaved = false;
-  int64_t mirroredFrom = 0;           // blocks from here on have a home in the slab; 0: none has
+  bool byBlocks = false; // neither: each is one run on the device
+  bool mirrored = false; // blocks [mirroredFrom, mirroredTo) have a home in the slab
+  int64_t mirroredFrom = 0;
   int64_t mirroredTo = 0;             // the most of any placement
   std::map<uint32_t, uint64_t> byte0; // by buffer: where byte 0 is in the slab, or would be
 };
@@ -60,7 +61,9 @@ Caches cachesOf(const Plan &plan);
 int64_t blocksOnDevice(const Plan &plan, const Placement &placement); // of the first layer's cache
 int64_t blocksInUse(const Plan &plan, const Schedule &s);
 
-// Homes of interleaved caches, placement by placement, and what schedules say about blocks.
+// Whether this or any other content of a state is ahead of its home.
+bool isDirtyState(const State &state);
+// Homes of such caches, placement by placement, and what schedules say about blocks.
 bool cachesAreRight(const Plan &plan);
 // What placements must have in common.
 void addBrokenCacheRules(const Plan &plan, const Caches &caches, std::set<Rule> &rules);

@@ -127,12 +127,12 @@ private:
            o.bufferOffset + o.bytes <= static_cast<uint64_t>(caches_.mirroredTo) * plan_.kvBlockBytes();
   }
   bool isCache(uint32_t buffer) const {
-    return caches_.interleaved && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
+    return caches_.byBlocks && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
   }
 
   void copy(const Step &step, const Operand &from, const Operand &to) {
     if (step.lane == Lane::D2H && from.space == Space::Device && to.space == Space::Host) {
-      rules_.insert(Rule::HostRange); // weights in host memory are read-only
+      evict(from, to);
       return;
     }
     if (step.lane != Lane::H2D || from.space != Space::Host || to.space != Space::Device) {
@@ -143,10 +143,21 @@ private:
       rules_.insert(Rule::HostRange);
     const bool moves = isCache(to.buffer) || plan_.buffers[to.buffer].kind == BufferKind::Weight;
     const bool newHome = changes() && moves && atHome(to);
-    if (!newHome && std::none_of(placement_.slots.begin(), placement_.slots.end(), [&](const Slot &slot) {
-          return slot.address <= to.address && endOf(plan_, to, to.interleaved) <= slot.address + slot.bytes;
-        }))
+    if (!newHome && !inOneSlot(to))
       rules_.insert(Rule::SlotTooSmall);
+  }
+  // A tail's way home. What is on the device has no other home, weights are not written, and a change of placement
+  // begins with homes that are current.
+  void evict(const Operand &from, const Operand &to) {
+    if (!isCache(to.buffer) || changes() || !atHome(to))
+      rules_.insert(Rule::HostRange);
+    if (!inOneSlot(from))
+      rules_.insert(Rule::SlotTooSmall);
+  }
+  bool inOneSlot(const Operand &o) const {
+    return std::any_of(placement_.slots.begin(), placement_.slots.end(), [&](const Slot &slot) {
+      return slot.address <= o.address && endOf(plan_, o, o.interleaved) <= slot.address + slot.bytes;
+    });
   }
 
   void compute(const Step &step, const std::vector<Operand> &operands) {
@@ -221,7 +232,7 @@ private:
     std::vector<Operand> out;
     const uint64_t block = plan_.kvBlockBytes();
     for (const auto &[buffer, byte0] : caches_.byte0)
-      if (below > caches_.mirroredFrom) {
+      if (caches_.mirrored && below > caches_.mirroredFrom) {
         const uint64_t from = static_cast<uint64_t>(caches_.mirroredFrom) * block;
         out.push_back({buffer, Space::Host, Access::Read, Arg::KvHome, from,
                        static_cast<uint64_t>(below) * block - from, byte0 + from});
@@ -237,6 +248,7 @@ private:
       put(c, Space::Device, false);
     for (const Operand &o : mirror(before_.kvBlocks))
       put(o, o.space, false);
+    aheadOnEntry();
     for (uint32_t number = 0; number < s_.steps.size(); ++number) {
       const Step &step = s_.steps[number];
       for (const bool writes : {false, true})
@@ -246,9 +258,24 @@ private:
           const bool tracked = o.space == Space::Device || (o.space == Space::Host && isCache(o.buffer));
           if (tracked && (writes ? o.access != Access::Read : reads))
             access(number, o, writes);
+          else if (writes && o.access != Access::Read && isCache(o.buffer)) // what is elsewhere has not been written
+            forEachGranule(plan_, o, false,
+                           [&](uint64_t, const What &what) { latest_[what.buffer][what.granule] = number + 1; });
         }
     }
     atTheEnd();
+  }
+  // The home of what is dirty is stale from the start.
+  void aheadOnEntry() {
+    for (const Content &c : plan_.states[s_.entryState].contents) {
+      if (!c.dirty || !isCache(c.buffer))
+        continue;
+      granules(c, Space::Device, false, [&](uint64_t i, const What &what) {
+        memory_[i] = {what, kBefore};
+        latest_[what.buffer][what.granule] = kBefore;
+        behind_.insert({what.buffer, what.granule});
+      });
+    }
   }
   void access(uint32_t number, const Operand &o, bool writes) {
     const Step &step = s_.steps[number];
@@ -265,6 +292,13 @@ private:
       uint32_t version = 0;
       if (isCache(o.buffer) && step.kind == StepKind::Copy) {
         version = readVersion_[what.granule];
+        const bool home = o.space == Space::Host;
+        // What this schedule has not written is left as it is.
+        if (home && step.dirtyOnly &&
+            (version == 0 || version == kBefore || behind_.contains({o.buffer, what.granule})))
+          return;
+        if (home)
+          behind_.erase({o.buffer, what.granule});
       } else if (isCache(o.buffer)) {
         version = number + 1;
         latest_[o.buffer][what.granule] = version;
@@ -310,9 +344,16 @@ private:
         continue;
       left(e, e.interleaved);
     }
-    const int64_t inUse = blocksInUse(plan_, s_);
-    for (const Operand &o : mirror(changes() ? std::min(inUse, before_.kvBlocks) : inUse))
+    std::set<std::pair<uint32_t, uint64_t>> ahead; // of their homes, as the exit state says
+    for (const Content &c : plan_.states[s_.exitState].contents)
+      if (c.dirty)
+        granules(c, Space::Device, false, [&](uint64_t, const What &what) {
+          ahead.insert({what.buffer, what.granule});
+        });
+    for (const Operand &o : mirror(std::min(placement_.kvBlocks, before_.kvBlocks)))
       granules(o, o.space, false, [&](uint64_t i, const What &what) {
+        if (ahead.contains({what.buffer, what.granule}))
+          return;
         if (memory_[i].what != what || memory_[i].version != latest_[o.buffer][what.granule])
           rules_.insert(Rule::StaleCopy);
       });
@@ -379,8 +420,9 @@ private:
   const Placement &placement_, &before_; // the same but in a transition between placements
   const Caches caches_;
   std::set<Rule> &rules_;
-  // A granule of a cache has a version: 0 at the start, else the number of the step that wrote it last, from 1 on. A
-  // copy holds the version it was given; only the latest is current.
+  // A granule of a cache has a version: 0 at the start, kBefore where it is ahead of its home then, else the number of
+  // the step that wrote it last, from 1 on. A copy holds the version it was given; only the latest is current.
+  static constexpr uint32_t kBefore = 0xffffffff;
   struct Cell {
     What what;
     uint32_t version = 0;
@@ -389,6 +431,8 @@ private:
   std::vector<Cell> memory_;
   std::vector<std::vector<uint32_t>> latest_; // by buffer and granule
   std::map<uint64_t, uint32_t> readVersion_;  // by granule: what the step's source had
+  // By buffer and granule: homes that what was written before this schedule has not reached.
+  std::set<std::pair<uint32_t, uint64_t>> behind_;
   std::vector<bool> writtenHere_;
   std::set<uint32_t> writtenLocals_;
   using StepAccess = std::pair<uint32_t, bool>; // step, writes

@@ -30,16 +30,30 @@ TEST(PlanOracle, FindsNothingWrongInPlansWhoseCachesAreSplit) {
   }
 }
 
-// Both kinds of mutations, each in plans in which it can be made, until it has broken 20.
-TEST(PlanOracle, FindsEachMutationOfThem) {
+TEST(PlanOracle, FindsNothingWrongInPlansThatWriteBack) {
+  std::set<std::string> parts;
+  std::vector<test::NamedOptions> all = test::writeBackPlans();
+  for (uint64_t seed = 0; seed < 100; ++seed)
+    all.push_back(test::randomSplitPlan(seed));
+  for (const test::NamedOptions &named : all) {
+    const Plan plan = test::makePlan(named.options);
+    EXPECT_EQ(names(test::brokenRules(plan)), "none") << named.name;
+    EXPECT_EQ(names(test::brokenRules(test::withShuffledBuffers(plan, 1))), "none") << named.name << ", shuffled";
+    parts.merge(test::partsOfSplit(plan));
+  }
+  EXPECT_EQ(parts.size(), 18u);
+}
+
+// By mutation, the lists of rules that it broke: mutations of these plans, each in those in which it can be made, until
+// it has broken 20.
+using Found = std::map<std::string, std::set<std::set<Rule>>>;
+Found breakEach(const std::vector<test::Mutation> &mutations, const std::vector<test::NamedOptions> &options) {
   constexpr int kBroken = 20, kTurns = 4000;
   std::vector<Plan> plans;
-  for (const test::NamedOptions &named : test::splitPlans())
+  for (const test::NamedOptions &named : options)
     plans.push_back(test::makePlan(named.options));
-  std::vector<test::Mutation> mutations = test::splitMutations();
-  mutations.insert(mutations.end(), test::mutations().begin(), test::mutations().end());
   test::Random random(20261123);
-  std::map<std::string, std::set<std::set<Rule>>> found; // by mutation
+  Found found;
   for (const test::Mutation &mutation : mutations) {
     int broken = 0;
     for (int turn = 0; turn < kTurns && broken < kBroken; ++turn) {
@@ -52,16 +66,62 @@ TEST(PlanOracle, FindsEachMutationOfThem) {
     }
     EXPECT_EQ(broken, kBroken) << mutation.name;
   }
-  // What nothing else gives away.
-  const auto alone = [&](const std::string &name, Rule rule) {
-    EXPECT_TRUE(found[name].contains({rule})) << name << ": never " << ruleName(rule) << " alone";
-  };
-  alone("read what is stale", Rule::StaleCopy);
-  alone("carry what is stale", Rule::StaleCopy);
-  alone("read a home while it is written", Rule::ReadBeforeReady);
-  alone("read a home while it is written", Rule::OverwriteLive);
-  alone("leave out a block of a transition", Rule::EntryExit);
-  alone("put a home on another", Rule::HostRange);
+  return found;
+}
+// What nothing else gives away.
+void expectAlone(Found &found, const std::string &name, Rule rule) {
+  EXPECT_TRUE(found[name].contains({rule})) << name << ": never " << ruleName(rule) << " alone";
+}
+
+TEST(PlanOracle, FindsEachMutationOfThem) {
+  std::vector<test::Mutation> mutations = test::splitMutations();
+  mutations.insert(mutations.end(), test::mutations().begin(), test::mutations().end());
+  Found found = breakEach(mutations, test::splitPlans());
+  expectAlone(found, "read what is stale", Rule::StaleCopy);
+  expectAlone(found, "carry what is stale", Rule::StaleCopy);
+  expectAlone(found, "read a home while it is written", Rule::ReadBeforeReady);
+  expectAlone(found, "read a home while it is written", Rule::OverwriteLive);
+  expectAlone(found, "leave out a block of a transition", Rule::EntryExit);
+  expectAlone(found, "put a home on another", Rule::HostRange);
+}
+
+TEST(PlanOracle, FindsEachMutationOfPlansThatWriteBack) {
+  std::vector<test::Mutation> mutations = test::writeBackMutations();
+  mutations.insert(mutations.end(), test::cycleMutations().begin(), test::cycleMutations().end());
+  Found found = breakEach(mutations, test::writeBackPlans());
+  const std::vector<std::pair<const char *, Rule>> alone = {
+      {"drop an edge of an evict", Rule::ReadBeforeReady},
+      {"drop an edge of an evict", Rule::OverwriteLive},
+      {"give a slot up under an evict", Rule::OverwriteLive},
+      {"evict before the append", Rule::StaleCopy},
+      {"read a home beside an evict", Rule::ReadBeforeReady},
+      {"read a home beside an evict", Rule::StaleCopy},
+      {"leave an evict out", Rule::StaleCopy},
+      {"evict less", Rule::StaleCopy},
+      {"evict what is at home on the device", Rule::Structure},
+      {"evict a weight", Rule::HostRange},
+      {"evict in a change of placement", Rule::HostRange},
+      {"change how much an evict copies", Rule::StaleCopy},
+      {"change how much an evict copies", Rule::Structure},
+      {"copy only what was written", Rule::Structure},
+      {"append to other blocks of a home", Rule::StaleCopy},
+      {"append to other blocks of a home", Rule::Structure},
+      {"look for blocks where none are", Rule::Structure},
+      {"change a phase", Rule::Structure},
+      {"change a period", Rule::Structure},
+      {"make a cycle of what is none", Rule::Structure},
+      {"renumber phases", Rule::EntryExit},
+      {"swap variants of two phases", Rule::Structure},
+      {"change a state of a cycle", Rule::EntryExit},
+      {"flip what is ahead of its home", Rule::StaleCopy},
+      {"flip what is ahead of its home", Rule::EntryExit},
+      {"say that a weight is ahead of its home", Rule::EntryExit},
+      {"drop a flush", Rule::EntryExit},
+      {"flush from or to another state", Rule::EntryExit},
+      {"shorten a flush", Rule::StaleCopy},
+      {"change the placement with a state ahead", Rule::EntryExit}};
+  for (const auto &[name, rule] : alone)
+    expectAlone(found, name, rule);
 }
 
 } // namespace

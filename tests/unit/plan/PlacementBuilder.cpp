@@ -129,7 +129,7 @@ void PlacementBuilder::placeBesideCaches() {
       plan_.hostBytes = std::max(plan_.hostBytes, e.address + e.bytes);
     else if (e.address >= weights && !e.interleaved)
       taken[e.address] = e.bytes;
-  for (int64_t layer = 0; layer < plan_.model->layers && homes_->mirroredFrom > 0; ++layer)
+  for (int64_t layer = 0; layer < plan_.model->layers && homes_->mirrored; ++layer)
     plan_.hostBytes = std::max(plan_.hostBytes, hostAddress(plan_.kvBuffer(layer)) +
                                                     static_cast<uint64_t>(existing()) * plan_.kvBlockBytes());
   const uint64_t tail = alignUp(static_cast<uint64_t>(existing() - resident()) * plan_.kvBlockBytes());
@@ -151,7 +151,8 @@ void PlacementBuilder::placeCache(Placement &p, int64_t layer) const {
   const uint32_t buffer = plan_.kvBuffer(layer);
   const uint64_t block = plan_.kvBlockBytes(), onDevice = static_cast<uint64_t>(resident()) * block;
   const uint64_t address = localsAt_ + localsBytes() + homes_->position[static_cast<size_t>(layer)] * block;
-  p.extents.push_back({buffer, Space::Device, Encoding::Bytes, false, 0, onDevice, address, true});
+  if (onDevice > 0)
+    p.extents.push_back({buffer, Space::Device, Encoding::Bytes, false, 0, onDevice, address, true});
   if (hasTail())
     p.extents.push_back({buffer, Space::Host, Encoding::Bytes, true, onDevice,
                          static_cast<uint64_t>(existing()) * block - onDevice, hostAddress(buffer) + onDevice});
@@ -166,11 +167,12 @@ void PlacementBuilder::rememberPlaces() {
       address += layout_.units[unit].bytes;
     }
   }
-  if (hasTail())
-    for (int32_t layer = 0; layer < plan_.model->layers; ++layer)
-      slotAddress_[plan_.kvBuffer(layer)] =
-          placement().slots[slots_ + static_cast<uint32_t>(layer % options_.ringSlots)].address -
-          static_cast<uint64_t>(resident()) * plan_.kvBlockBytes();
+}
+
+uint64_t PlacementBuilder::tailAddress(uint32_t phase, int64_t layer) const {
+  const int64_t turn = static_cast<int64_t>(phase) * plan_.model->layers + layer;
+  return placement().slots[slots_ + static_cast<uint32_t>(turn % options_.ringSlots)].address -
+         static_cast<uint64_t>(resident()) * plan_.kvBlockBytes();
 }
 
 // Where byte 0 of a buffer is in the slab, or would be: of a cache, only the mirrored blocks are there. The slab has
@@ -198,7 +200,7 @@ uint64_t PlacementBuilder::slotBytes(uint32_t slot) const {
 }
 int64_t PlacementBuilder::existing() const { return options_.kvBlocks; }
 int64_t PlacementBuilder::resident() const {
-  return options_.blocksOnDevice > 0 ? options_.blocksOnDevice : existing();
+  return options_.allBlocksAway ? 0 : options_.blocksOnDevice > 0 ? options_.blocksOnDevice : existing();
 }
 
 PlacementBuilder::LocalSizes PlacementBuilder::sizes(const LimitOptions &limits) const {

@@ -4,8 +4,10 @@
 //
 //   PlacementBuilder.cpp   homes, slots, transients
 //   MakeSteps.cpp          the compute steps of a schedule
-//   MakeCopies.cpp         its copies, with what each waits for
-//   MakeSchedule.cpp       both in one order with edges; states, variants, transitions
+//   MakeCopies.cpp         its copies of weights, with what each waits for
+//   MakeTailCopies.cpp     its copies of tails, both ways
+//   MakeSchedule.cpp       all in one order with edges; states, variants, transitions
+//   MakeEdges.cpp          edges of a schedule that copies both ways
 #pragma once
 
 #include <map>
@@ -20,7 +22,8 @@ namespace headrace::plan::test {
 
 // What all placements have in common where caches are interleaved.
 struct CacheHomes {
-  int64_t mirroredFrom = 0;       // blocks from here on have a home in the slab; 0: none has
+  bool mirrored = false; // blocks from `mirroredFrom` on have a home in the slab; else none has
+  int64_t mirroredFrom = 0;
   int64_t weightsFrom = 0;        // weights have their homes where blocks from this number on would be
   std::vector<uint64_t> unitAt;   // by unit: its home, from there on
   std::vector<uint64_t> position; // by layer: in the run of blocks of one number
@@ -79,6 +82,21 @@ private:
   int64_t existing() const;
   int64_t inUse() const { return limits_->withoutTail ? resident() : existing(); }
   bool hasTail() const { return homes_ != nullptr && resident() < existing(); }
+  uint32_t periodOf(const LimitOptions &limits) const {
+    return limits.withoutTail || limits.noCycle ? 1 : options_.period;
+  }
+  // The iteration before or behind this one.
+  uint32_t otherPhase(bool next) const {
+    const uint32_t period = periodOf(*limits_);
+    return (phase_ + (next ? 1 : period - 1)) % period;
+  }
+  // Where byte 0 of a layer's cache would be in a phase, with its tail in its slot of the ring.
+  uint64_t tailAddress(uint32_t phase, int64_t layer) const;
+  bool carries(int64_t layer) const { return layer < options_.carriedTails; }
+  // Its tail is ahead of its home between two iterations.
+  bool leavesDirty(int64_t layer) const { return layer >= plan_.model->layers - options_.dirtyTails; }
+  // Its append writes no home of a tail.
+  bool evicts(int64_t layer) const;
   bool isCache(uint32_t buffer) const { return plan_.buffers[buffer].kind == BufferKind::Kv; }
 
   const Extent &home(uint32_t buffer) const;
@@ -100,12 +118,16 @@ private:
   PlannedCopy part(uint32_t buffer, uint64_t offset, uint64_t bytes, int after) const;
   void addCopiesOfPaper();
   void addCopiesOfEager(const LimitOptions &limits, State &prefix);
-  void addCopiesOfTails(State &prefix);
+  void addEvicts(int64_t layer, uint64_t byte0, int append, int after, bool dirtyOnly);
+  void addCopiesOfTail(int64_t layer, State &entry, State &exit);
+  void addCopiesOfTails(State &entry, State &exit);
+  int freeFrom(const PlannedCopy &copy, int use) const;
   void sortCopiesByUse();
 
   uint32_t stateFor(State state);
   void merge(Schedule &s);
-  void addSchedule(const LimitOptions &limits);
+  void addSchedule(const LimitOptions &limits, uint32_t phase);
+  void addVariants(const LimitOptions &limits, const Schedule &s);
   void addTransition(uint32_t from, uint32_t to);
 
   Plan &plan_;
@@ -122,9 +144,10 @@ private:
   // Of the schedule being made.
   Schedule *schedule_ = nullptr;
   const LimitOptions *limits_ = nullptr;
+  uint32_t phase_ = 0;
   uint32_t current_[Workspace + 1] = {}; // by role
   std::vector<PlannedCompute> computes_;
-  std::vector<PlannedCopy> copies_;
+  std::vector<PlannedCopy> copies_, evicts_; // to the device, to the host
 };
 
 } // namespace headrace::plan::test

@@ -27,12 +27,21 @@ void addCopy(const Plan &plan, Schedule &s, const PlannedCopy &c) {
   step.layer = plan.buffers[c.unit].layer;
   step.linkBytes = c.bytes;
   step.resizable = c.resizable;
-  addStep(s, step,
-          {{c.unit, Space::Host, Access::Read, Arg::Source, c.offset, c.bytes, c.hostAddress},
-           {c.unit, Space::Device, Access::Write, Arg::Destination, c.offset, c.bytes, c.address, c.interleaved}});
+  step.dirtyOnly = c.dirtyOnly;
+  Operand from = {c.unit, Space::Host, Access::Read, Arg::Source, c.offset, c.bytes, c.hostAddress};
+  Operand to = {c.unit, Space::Device, Access::Write, Arg::Destination, c.offset, c.bytes, c.address, c.interleaved};
+  if (c.toHost) {
+    step.lane = Lane::D2H;
+    std::swap(from.space, to.space);
+    std::swap(from.address, to.address);
+  }
+  addStep(s, step, {from, to});
 }
 
-// The end of the last step, the compute lane's sum, the h2d lane's sum.
+bool isDirty(const State &state) {
+  return std::any_of(state.contents.begin(), state.contents.end(), [](const Content &c) { return c.dirty; });
+}
+
 std::tuple<uint64_t, uint64_t, uint64_t> times(const Schedule &s, const std::vector<uint64_t> &durations) {
   std::map<Lane, uint64_t> free, sum;
   std::vector<uint64_t> end(s.steps.size());
@@ -46,7 +55,17 @@ std::tuple<uint64_t, uint64_t, uint64_t> times(const Schedule &s, const std::vec
     sum[s.steps[i].lane] += durations[i];
     last = std::max(last, end[i]);
   }
-  return {last, sum[Lane::Compute], sum[Lane::H2D]};
+  return {last, sum[Lane::Compute], std::max(sum[Lane::H2D], sum[Lane::D2H])};
+}
+
+void sortVariants(Plan &plan) {
+  const auto key = [&](const Variant &v) {
+    const Schedule &s = plan.schedules[v.schedule];
+    const int64_t blocks = s.kvBlocks > 0 ? s.kvBlocks : plan.placements[s.placement].kvBlocks;
+    return std::tuple(v.placement, v.newTokens, v.sequences, v.context, blocks, s.phase);
+  };
+  std::stable_sort(plan.variants.begin(), plan.variants.end(),
+                   [&](const Variant &a, const Variant &b) { return key(a) < key(b); });
 }
 
 void addTransition(Plan &plan, Schedule s, uint32_t from, uint32_t to) {

@@ -5,100 +5,11 @@
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
+#include "tests/unit/plan/CacheSpots.h"
 #include "tests/unit/plan/MutationParts.h"
 
 namespace headrace::plan::test {
 namespace {
-
-bool isCache(const Plan &plan, uint32_t buffer) {
-  return buffer < plan.buffers.size() && plan.buffers[buffer].kind == BufferKind::Kv;
-}
-bool isSplit(const Plan &plan) {
-  return std::any_of(plan.placements.front().extents.begin(), plan.placements.front().extents.end(),
-                     [](const Extent &e) { return e.interleaved; });
-}
-
-// A step of a plan, with its schedule.
-struct Spot {
-  uint32_t schedule, step;
-};
-Schedule &scheduleAt(Plan &plan, const Spot &spot) { return plan.schedules[spot.schedule]; }
-Step &stepAt(Plan &plan, const Spot &spot) { return plan.schedules[spot.schedule].steps[spot.step]; }
-Operand *part(Plan &plan, const Spot &spot, Arg arg) {
-  const Step &step = stepAt(plan, spot);
-  const auto begin = scheduleAt(plan, spot).operands.begin() + step.firstOperand, end = begin + step.operandCount;
-  const auto it = std::find_if(begin, end, [&](const Operand &o) { return o.arg == arg; });
-  return it == end ? nullptr : &*it;
-}
-template <typename F> std::vector<Spot> spots(Plan &plan, F holds) {
-  std::vector<Spot> out;
-  for (uint32_t i = 0; i < plan.schedules.size(); ++i)
-    for (uint32_t k = 0; k < plan.schedules[i].steps.size(); ++k)
-      if (holds(Spot{i, k}))
-        out.push_back({i, k});
-  return out;
-}
-// Steps that have an operand of a cache for this.
-std::vector<Spot> spotsOf(Plan &plan, Arg arg) {
-  return spots(plan, [&](const Spot &spot) {
-    const Operand *o = part(plan, spot, arg);
-    return o != nullptr && isCache(plan, o->buffer);
-  });
-}
-std::vector<Spot> cacheCopies(Plan &plan) { return spotsOf(plan, Arg::Destination); }
-Operand &source(Plan &plan, const Spot &copy) {
-  return scheduleAt(plan, copy).operands[stepAt(plan, copy).firstOperand];
-}
-
-// The nearest step after a copy in which this layer's rows are appended; kNone where there is none.
-uint32_t appendBehind(Plan &plan, const Spot &copy) {
-  for (Spot at = copy; at.step < scheduleAt(plan, copy).steps.size(); ++at.step)
-    if (stepAt(plan, at).op == kernels::Op::RopeAppend && stepAt(plan, at).kind == StepKind::Compute &&
-        stepAt(plan, at).layer == stepAt(plan, copy).layer && part(plan, at, Arg::KvTail) != nullptr)
-      return at.step;
-  return kNone;
-}
-std::vector<Spot> copiesBeforeAppend(Plan &plan) {
-  std::vector<Spot> out = cacheCopies(plan);
-  std::erase_if(out, [&](const Spot &copy) { return appendBehind(plan, copy) == kNone; });
-  return out;
-}
-std::vector<Spot> copiesToHomes(Plan &plan) {
-  std::vector<Spot> out = cacheCopies(plan);
-  std::erase_if(out, [&](const Spot &copy) { return !(&source(plan, copy))[1].interleaved; });
-  return out;
-}
-
-// A new slot behind everything, for copies that meet nothing else on the device.
-uint64_t newSlot(Plan &plan, uint32_t placement, uint64_t bytes) {
-  const Slot slot{model::alignUp(plan.arenaBytes), model::alignUp(bytes)};
-  plan.placements[placement].slots.push_back(slot);
-  plan.arenaBytes = slot.address + slot.bytes;
-  plan.deviceMemory = std::max(plan.deviceMemory, plan.arenaBytes);
-  return slot.address;
-}
-// Once more what a copy brings, as step number `at`, to a slot of its own, whose address it returns. It waits for what
-// the lane has waited for. Durations and their sums follow.
-uint64_t copyAside(Plan &plan, const Spot &copy, uint32_t at) {
-  Schedule &s = scheduleAt(plan, copy);
-  Step step = stepAt(plan, copy);
-  Operand from = source(plan, copy), to = (&source(plan, copy))[1];
-  to.address = newSlot(plan, s.placement, to.bytes);
-  step.firstOperand = static_cast<uint32_t>(s.operands.size());
-  s.operands.insert(s.operands.end(), {from, to});
-  s.steps.insert(s.steps.begin() + at, step);
-  for (Edge &edge : s.edges)
-    for (uint32_t *end : {&edge.from, &edge.to})
-      *end += *end >= at ? 1 : 0;
-  constexpr uint64_t kDuration = 100;
-  for (Variant &v : plan.variants)
-    if (v.schedule == copy.schedule) {
-      v.durationsNs.insert(v.durationsNs.begin() + at, kDuration);
-      v.linkAloneNs += kDuration;
-      v.predictedNs += kDuration;
-    }
-  return to.address;
-}
 
 // --- order -----------------------------------------------------------------------------------------------------------
 
@@ -162,8 +73,10 @@ bool readStale(Plan &plan, Random &random) {
     return false;
   const Spot copy = pick(random, all);
   const uint64_t address = copyAside(plan, copy, copy.step);
-  const uint32_t append = appendBehind(plan, {copy.schedule, copy.step + 1});
-  part(plan, {copy.schedule, append + 1}, Arg::KvTail)->address = address;
+  Spot attention{copy.schedule, appendBehind(plan, {copy.schedule, copy.step + 1}) + 1};
+  while (part(plan, attention, Arg::KvTail) == nullptr)
+    ++attention.step;
+  part(plan, attention, Arg::KvTail)->address = address;
   return true;
 }
 // The exit state says that a tail is there which was copied before the append.
@@ -211,6 +124,8 @@ bool shiftHome(Plan &plan, Random &random) {
     o.bufferOffset += block;
     break;
   default:
+    if (o.bufferOffset < block)
+      return false;
     o.address -= block;
     o.bufferOffset -= block;
   }
@@ -329,6 +244,8 @@ bool wrongSplit(Plan &plan, Random &random) {
   const uint64_t block = plan.kvBlockBytes();
   if (coin(random)) {
     std::vector<Spot> all = spotsOf(plan, Arg::Kv);
+    if (all.empty())
+      return false;
     Operand &o = *part(plan, pick(random, all), Arg::Kv);
     o.bytes = coin(random) || o.bytes == block ? o.bytes + block : o.bytes - block;
     return true;

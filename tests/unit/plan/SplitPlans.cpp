@@ -144,15 +144,29 @@ std::set<std::string> partsOfSplit(const Plan &plan) {
   const auto isCache = [&](uint32_t buffer) { return plan.buffers[buffer].kind == BufferKind::Kv; };
   for (const Placement &placement : plan.placements)
     for (const Extent &e : placement.extents) {
+      has(isCache(e.buffer) && e.space == Space::Host && e.bufferOffset == 0, "no block on the device");
+      has(!isCache(e.buffer) && e.space == Space::Host, "weights away");
       has(e.interleaved, "interleaved home");
       has(e.space == Space::Host && isCache(e.buffer), "home on the host");
     }
   for (const State &state : plan.states)
-    for (const Content &content : state.contents)
+    for (const Content &content : state.contents) {
       has(isCache(content.buffer), "carried tail");
+      has(content.dirty, "dirty state");
+    }
   for (const Schedule &s : plan.schedules) {
     has(s.kvBlocks > 0, "schedule without the tail");
+    has(s.period > 1, "cycle");
+    bool evicts = false;
     for (const Step &step : s.steps) {
+      if (step.kind == StepKind::Copy && step.lane == Lane::D2H) {
+        const bool flush = s.iterationClass == IterationClass::Transition;
+        has(true, flush            ? "flush"
+                  : step.dirtyOnly ? "evict dirty"
+                  : step.resizable ? "evict all"
+                                   : "evict of one size");
+        evicts = true;
+      }
       has(step.resizable, "resizable copy");
       has(directToHost(s, step), "direct append");
       for (uint32_t o = 0; o < step.operandCount; ++o) {
@@ -160,6 +174,7 @@ std::set<std::string> partsOfSplit(const Plan &plan) {
         has(step.kind == StepKind::Copy && operand.interleaved, "copy to interleaved blocks");
         has(operand.arg == Arg::KvTail, "tail operand");
         has(operand.arg == Arg::KvHome, "home operand");
+        has(operand.arg == Arg::KvHome && evicts, "evict beside a mirror");
       }
     }
   }

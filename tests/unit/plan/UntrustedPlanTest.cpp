@@ -21,12 +21,12 @@ namespace {
 
 using test::bytesOf;
 
-constexpr size_t kPartsOfSplit = 9; // all that partsOfSplit() names
+constexpr size_t kPartsOfSplit = 18; // all that partsOfSplit() names
 
 std::vector<std::string> files() {
   std::vector<std::string> out;
   std::set<std::string> parts;
-  for (const auto &plans : {test::variedPlans(), test::splitPlans()})
+  for (const auto &plans : {test::variedPlans(), test::splitPlans(), test::writeBackPlans()})
     for (const test::NamedOptions &named : plans) {
       const Plan plan = test::makePlan(named.options);
       parts.merge(test::partsOfSplit(plan));

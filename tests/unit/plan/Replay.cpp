@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/plan/Replay.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
+#include "tests/unit/plan/OracleMemory.h"
+
+namespace headrace::plan::test {
+namespace {
+
+// What 64 bytes hold: a part of a buffer; of a block of a cache, as the launch `version` left it.
+struct Cell {
+  What what;
+  int64_t version = 0;
+};
+constexpr int64_t kSpoiled = -1;
+
+// What a launch is told.
+struct Rows {
+  std::set<int64_t> written, fresh; // blocks; those of them that had no rows before
+  int64_t inUse = 0;                // blocks in use are below
+};
+
+class Replayer {
+public:
+  Replayer(const Plan &plan, uint64_t seed) : plan_(plan), random_(seed), caches_(cachesOf(plan)) {
+    device_.resize(plan.arenaBytes / kGranule + 1);
+    host_.resize(plan.hostBytes / kGranule + 1);
+    truth_.resize(static_cast<size_t>(plan.model->layers), std::vector<int64_t>(static_cast<size_t>(plan.kvBlocks)));
+    for (const Placement &p : plan.placements)
+      for (const Extent &e : p.extents)
+        if (e.space == Space::Host && !isKv(e.buffer))
+          forEachGranule(plan, e, false, [&](uint64_t i, const What &what) { host_[i] = {what}; });
+    for (const Extent &e : plan.placements[0].extents)
+      if (e.space == Space::Device)
+        forEachGranule(plan, e, e.interleaved, [&](uint64_t i, const What &what) { device_[i] = {what}; });
+  }
+
+  std::string run(int iterations) {
+    for (int i = 0; i < iterations && error_.empty(); ++i) {
+      if (plan_.placements.size() > 1 && below(5) == 0)
+        changePlacement(static_cast<uint32_t>(below(plan_.placements.size())));
+      iterate();
+    }
+    return error_;
+  }
+
+private:
+  uint64_t below(uint64_t n) { return random_() % n; }
+  bool isKv(uint32_t buffer) const {
+    return buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
+  }
+  int64_t blockOf(const What &what) const {
+    return static_cast<int64_t>(what.granule * kGranule / plan_.kvBlockBytes());
+  }
+  int64_t &truth(const What &what) {
+    return truth_[static_cast<size_t>(plan_.buffers[what.buffer].layer)][static_cast<size_t>(blockOf(what))];
+  }
+  bool isCurrent(const Cell &cell, const What &what) {
+    return cell.what == what && (!isKv(what.buffer) || cell.version == truth(what));
+  }
+  std::vector<Cell> &memory(Space space) { return space == Space::Host ? host_ : device_; }
+  void fail(const std::string &what) {
+    if (error_.empty())
+      error_ = "launch " + std::to_string(launch_) + " of \"" + name_ + "\": " + what;
+  }
+
+  // --- what an iteration is
+  // -------------------------------------------------------------------------------------------
+
+  void iterate() {
+    const int64_t blocks = plan_.placements[placement_].kvBlocks;
+    std::erase_if(used_, [&](int64_t) { return below(8) == 0; });
+    Rows rows;
+    for (uint64_t i = 1 + below(2); i > 0; --i) {
+      int64_t block = 1;
+      while (used_.contains(block)) // the lowest that is free
+        ++block;
+      if (block < blocks && below(2) == 0) {
+        used_.insert(block);
+        rows.fresh.insert(block);
+        rows.written.insert(block);
+      }
+    }
+    for (const int64_t block : used_)
+      if (below(3) == 0)
+        rows.written.insert(block);
+    rows.inUse = 1 + (used_.empty() ? 0 : *used_.rbegin());
+    std::vector<uint32_t> fit;
+    for (const Variant &v : plan_.variants)
+      if (v.placement == placement_ && blocksInUse(plan_, plan_.schedules[v.schedule]) >= rows.inUse)
+        fit.push_back(v.schedule);
+    // Mostly one that can begin with what is there, as the runtime would choose.
+    std::vector<uint32_t> ready = fit;
+    std::erase_if(ready, [&](uint32_t s) { return plan_.schedules[s].entryState != state_; });
+    if (!ready.empty() && below(8) != 0)
+      fit = ready;
+    const Schedule &s = plan_.schedules[fit[below(fit.size())]];
+    ++launch_;
+    lastInUse_ = rows.inUse;
+    enter(s.entryState, rows.inUse);
+    launch(s, rows);
+    homesAreCurrent();
+  }
+
+  const Schedule *transition(uint32_t from, uint32_t to) const {
+    for (const Transition &t : plan_.transitions)
+      if (const Schedule &s = plan_.schedules[t.schedule];
+          t.fromState == from && t.toState == to && s.fromPlacement == kNone && s.placement == placement_)
+        return &s;
+    return nullptr;
+  }
+  // To a state of this placement.
+  void enter(uint32_t state, int64_t inUse) {
+    if (state == state_)
+      return;
+    if (const Schedule *direct = transition(state_, state); direct != nullptr && below(2) == 0) {
+      launch(*direct, {{}, {}, inUse});
+      return;
+    }
+    if (isDirtyState(plan_.states[state_])) {
+      const Schedule *flush = transition(state_, 0);
+      if (flush == nullptr)
+        return fail("no way from state " + std::to_string(state_) + " to the empty one");
+      launch(*flush, {{}, {}, inUse});
+    }
+    state_ = 0;
+    if (const Schedule *to = transition(0, state); to != nullptr)
+      launch(*to, {{}, {}, inUse});
+    else if (!plan_.states[state].contents.empty())
+      fail("no way to state " + std::to_string(state));
+  }
+  void changePlacement(uint32_t to) {
+    if (to == placement_ || (!used_.empty() && *used_.rbegin() >= plan_.placements[to].kvBlocks))
+      return;
+    enter(0, lastInUse_);
+    for (const Schedule &s : plan_.schedules)
+      if (s.fromPlacement == placement_ && s.placement == to) {
+        launch(s, {{}, {}, lastInUse_});
+        break;
+      }
+    placement_ = to;
+    state_ = 0;
+  }
+
+  // --- a launch
+  // -------------------------------------------------------------------------------------------------------
+
+  // Lanes take turns by chance, or those come first that chance puts first.
+  void launch(const Schedule &s, const Rows &rows) {
+    name_ = s.name;
+    std::array<size_t, kLanes> order;
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random_);
+    const bool fixed = below(2) == 0;
+    std::array<std::vector<uint32_t>, kLanes> left;
+    for (auto i = static_cast<uint32_t>(s.steps.size()); i-- > 0;)
+      left[static_cast<size_t>(s.steps[i].lane)].push_back(i);
+    std::vector<bool> done(s.steps.size());
+    for (size_t number = 0; number < s.steps.size(); ++number) {
+      if (!fixed)
+        std::shuffle(order.begin(), order.end(), random_);
+      const auto lane = std::find_if(order.begin(), order.end(), [&](size_t l) {
+        return !left[l].empty() && std::all_of(s.edges.begin(), s.edges.end(),
+                                               [&](const Edge &e) { return e.to != left[l].back() || done[e.from]; });
+      });
+      const uint32_t step = left[*lane].back();
+      left[*lane].pop_back();
+      done[step] = true;
+      perform(s, s.steps[step], rows);
+    }
+    state_ = s.exitState;
+  }
+
+  void perform(const Schedule &s, const Step &step, const Rows &rows) {
+    const std::vector<Operand> operands(s.operands.begin() + step.firstOperand,
+                                        s.operands.begin() + step.firstOperand + step.operandCount);
+    if (step.kind == StepKind::Copy)
+      return copy(step, operands[0], operands[1], rows);
+    for (const Operand &o : operands)
+      if (o.access == Access::Read && o.buffer < plan_.buffers.size() &&
+          plan_.buffers[o.buffer].kind == BufferKind::Weight)
+        forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) {
+          if (!isCurrent(memory(o.space)[i], what))
+            fail("a weight is not there: " + plan_.buffers[o.buffer].name);
+        });
+    if (step.kind == StepKind::Compute && step.op == kernels::Op::RopeAppend)
+      append(operands, rows);
+    if (step.kind == StepKind::Compute && step.op == kernels::Op::Attention)
+      attend(operands);
+    for (const Operand &o : operands)
+      if (o.access != Access::Read && o.buffer >= plan_.buffers.size())
+        forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) { device_[i] = {what}; });
+  }
+
+  // Which bytes of a copy a launch moves, of those [first, second) that it must or a few more.
+  std::pair<uint64_t, uint64_t> bytesOf(const Step &step, const Operand &o, const Rows &rows) {
+    if (!step.resizable)
+      return {0, o.bytes};
+    const auto block = static_cast<int64_t>(plan_.kvBlockBytes()), all = static_cast<int64_t>(o.bytes);
+    const int64_t share = (all / 64 + 63) / 64 * 64, before = static_cast<int64_t>(o.bufferOffset);
+    int64_t from = 0, to = rows.inUse * block - before;
+    if (step.dirtyOnly) {
+      from = to = 0;
+      for (const int64_t b : rows.written)
+        if ((b + 1) * block > before && b * block < before + all) {
+          from = to == 0 ? b * block - before : from;
+          to = (b + 1) * block - before;
+        }
+    }
+    from = std::clamp(from - static_cast<int64_t>(below(2)) * share, int64_t{0}, all - share);
+    to = std::clamp(to + static_cast<int64_t>(below(2)) * share, from + share, all);
+    return {static_cast<uint64_t>(from), static_cast<uint64_t>(to)};
+  }
+  void copy(const Step &step, const Operand &from, const Operand &to, const Rows &rows) {
+    const auto [begin, end] = bytesOf(step, from, rows);
+    std::vector<Cell> cells;
+    forEachGranule(plan_, from, from.interleaved,
+                   [&](uint64_t i, const What &) { cells.push_back(memory(from.space)[i]); });
+    size_t number = 0;
+    forEachGranule(plan_, to, to.interleaved, [&](uint64_t i, const What &) {
+      if (number * kGranule >= begin && number * kGranule < end)
+        memory(to.space)[i] = cells[number];
+      ++number;
+    });
+  }
+
+  // Rows are put beside those that a block has; where these are not the latest, what then is there is of no use.
+  void append(const std::vector<Operand> &operands, const Rows &rows) {
+    std::map<int64_t, int> copies; // of a block, on the device
+    for (const Operand &o : operands) {
+      if (o.arg != Arg::Kv && o.arg != Arg::KvTail && o.arg != Arg::KvHome)
+        continue;
+      forEachGranule(plan_, o, o.interleaved, [&](uint64_t i, const What &what) {
+        const int64_t block = blockOf(what);
+        Cell &cell = memory(o.space)[i];
+        if (rows.written.contains(block))
+          cell = {what, rows.fresh.contains(block) || isCurrent(cell, what) ? launch_ : kSpoiled};
+        copies[block] += o.space == Space::Device ? 1 : 0;
+      });
+    }
+    for (const Operand &o : operands)
+      if (o.arg == Arg::Kv || o.arg == Arg::KvTail)
+        for (const int64_t block : rows.written) {
+          if (copies[block] == 0)
+            fail("rows have nowhere to go");
+          truth_[static_cast<size_t>(plan_.buffers[o.buffer].layer)][static_cast<size_t>(block)] = launch_;
+        }
+  }
+  void attend(const std::vector<Operand> &operands) {
+    for (const Operand &o : operands)
+      if (o.arg == Arg::Kv || o.arg == Arg::KvTail)
+        forEachGranule(plan_, o, o.interleaved, [&](uint64_t i, const What &what) {
+          if (used_.contains(blockOf(what)) && !isCurrent(memory(o.space)[i], what))
+            fail("attention to block " + std::to_string(blockOf(what)) + " of " + plan_.buffers[o.buffer].name);
+        });
+  }
+
+  // But for what the state says is ahead of them.
+  void homesAreCurrent() {
+    std::set<std::pair<uint32_t, uint64_t>> ahead;
+    for (const Content &c : plan_.states[state_].contents)
+      if (c.dirty)
+        forEachGranule(plan_, c, false, [&](uint64_t, const What &what) { ahead.insert({what.buffer, what.granule}); });
+    for (const auto &[buffer, byte0] : caches_.byte0)
+      for (const int64_t block : used_) {
+        if (block < caches_.mirroredFrom)
+          continue;
+        const uint64_t offset = static_cast<uint64_t>(block) * plan_.kvBlockBytes();
+        const Content home{buffer, offset, plan_.kvBlockBytes(), byte0 + offset};
+        forEachGranule(plan_, home, false, [&](uint64_t i, const What &what) {
+          if (!ahead.contains({what.buffer, what.granule}) && !isCurrent(host_[i], what))
+            fail("the home of block " + std::to_string(block) + " of " + plan_.buffers[buffer].name);
+        });
+      }
+  }
+
+  const Plan &plan_;
+  std::mt19937_64 random_;
+  const Caches caches_;
+  std::vector<Cell> device_, host_;
+  std::vector<std::vector<int64_t>> truth_; // by layer and block: the launch that has written rows to it last
+  std::set<int64_t> used_;
+  uint32_t placement_ = 0, state_ = 0;
+  int64_t launch_ = 0, lastInUse_ = 1;
+  std::string name_, error_;
+};
+
+} // namespace
+
+std::string replay(const Plan &plan, uint64_t seed, int iterations) { return Replayer(plan, seed).run(iterations); }
+
+} // namespace headrace::plan::test
