@@ -10,7 +10,8 @@
 //   lanes     AssignLanes, InsertWaits, ElideWaits
 //   offsets   PlaceOnHost, PlaceBuffers     addresses
 //
-// VerifyPhase closes each, VerifyCycles the last. All passes but VerifyCycles and PlaceBuffers run on one iteration at a time.
+// VerifyPhase closes each, VerifyCycles the last. All passes but VerifyCycles and PlaceBuffers run on one iteration at
+// a time.
 #pragma once
 
 #include <memory>

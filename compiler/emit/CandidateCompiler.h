@@ -59,8 +59,8 @@ private:
     const std::vector<cost::Bucket> *buckets;
     const char *name() const { return iterationClass == ir::IterationClass::Decode ? "decode" : "mixed"; }
   };
-  // An iteration of each class, or a cycle of so many; where tails of caches are away, from this block on, one more that
-  // brings none.
+  // An iteration of each class, or a cycle of so many; where tails of caches are away, from this block on, one more
+  // that brings none.
   mlir::OwningOpRef<mlir::ModuleOp> lower(int64_t firstKvBlockAway = 0, uint64_t period = 1);
   PipelineOptions optionsOf(const Candidate &candidate, const Where &where);
   const std::vector<cost::Bucket> &bucketsOf(ir::IterationOp iteration) const;

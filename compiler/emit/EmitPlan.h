@@ -53,8 +53,8 @@ private:
 
 bool isDirty(const plan::State &state); // has a dirty content
 bool sameContents(const std::vector<plan::Content> &a, const std::vector<plan::Content> &b);
-// Whether every byte of `needed` is in `state` at the same address; of a dirty one nothing may be dropped, so it contains
-// only itself.
+// Whether every byte of `needed` is in `state` at the same address; of a dirty one nothing may be dropped, so it
+// contains only itself.
 bool contains(const plan::State &state, const plan::State &needed);
 
 } // namespace headrace::compiler

@@ -43,9 +43,7 @@ std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
     return "offload nothing";
   const Away away = awayOf(candidate.residency, spec);
   const std::optional<int64_t> tails = candidate.residency.firstKvBlockAway();
-  std::string caches = !tails        ? ""
-                       : *tails == 0 ? "all KV blocks"
-                                     : absl::StrCat("KV blocks from ", *tails, " on");
+  std::string caches = !tails ? "" : *tails == 0 ? "all KV blocks" : absl::StrCat("KV blocks from ", *tails, " on");
   if (candidate.residency.rotates())
     absl::StrAppend(&caches, " in ", candidate.residency.kvPlaces, " places");
   if (tails && away.units == 0 && !away.embedding)

@@ -33,8 +33,8 @@ std::optional<uint64_t> lacksDeviceMemory(const absl::Status &status);
 // "KV blocks: 120 of 400 on the device, the others, 35.0 GiB, at home on the host: with all of them nothing fits", and
 // how many the placement has that has the most.
 std::string explainSplit(const plan::Plan &plan);
-// "the tails of 8 layers rotate through 6 places: a cycle of 3 iterations brings 8 tails, ...", and what these take; empty
-// where nothing rotates.
+// "the tails of 8 layers rotate through 6 places: a cycle of 3 iterations brings 8 tails, ...", and what these take;
+// empty where nothing rotates.
 std::string explainCycle(const plan::Plan &plan);
 // What KV may take of the host is too little for the blocks that are at home there.
 std::string explainKvHostExhausted(uint64_t kvHostMemory, uint64_t needed);

@@ -95,8 +95,8 @@ struct Policy {
   // what the choice asks for, at most kDefaultPlacements.
   std::optional<int64_t> placements;
   KvWriteBack kvWriteBack = KvWriteBack::Auto;
-  // Above 0: caches' tails rotate through so many places, fewer than there are layers, and stay there over iterations as
-  // long as may be.
+  // Above 0: caches' tails rotate through so many places, fewer than there are layers, and stay there over iterations
+  // as long as may be.
   std::optional<int64_t> kvPlaces;
   bool startRuleStated = false; // by a job file or a flag; plans do not keep it
 

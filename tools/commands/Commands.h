@@ -40,7 +40,7 @@ enum class TimelineFormat : uint8_t { Text, Json, Svg };
 struct TimelineOptions {
   std::string plan;
   std::optional<uint32_t> variant; // unset: the one that was measured, else the first that may use any KV block
-  std::optional<uint32_t> phase; // of the variant's cycle; unset: the variant's own
+  std::optional<uint32_t> phase;   // of the variant's cycle; unset: the variant's own
   TimelineFormat format = TimelineFormat::Text;
   std::string output; // empty or "-": standard output
   bool overwrite = false;
