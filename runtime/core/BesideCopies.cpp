@@ -16,7 +16,7 @@ absl::Status checkRange(std::string_view device, std::string_view what, uint64_t
   if (bytes <= size && offset <= size - bytes)
     return absl::OkStatus();
   return absl::OutOfRangeError(model::cat(device, ": copies beside launches: bytes [", offset, ", +", bytes,
-                                            ") are outside ", what, " of ", size, " bytes"));
+                                          ") are outside ", what, " of ", size, " bytes"));
 }
 
 } // namespace
@@ -24,8 +24,7 @@ absl::Status checkRange(std::string_view device, std::string_view what, uint64_t
 absl::Status checkCopies(std::string_view device, absl::Span<const BlockCopy> copies, uint64_t arenaBytes,
                          uint64_t swapBytes) {
   if (swapBytes == 0)
-    return absl::FailedPreconditionError(
-        model::cat(device, ": copies beside launches: no swap memory is reserved"));
+    return absl::FailedPreconditionError(model::cat(device, ": copies beside launches: no swap memory is reserved"));
   if (copies.empty())
     return absl::InvalidArgumentError(model::cat(device, ": copies beside launches: none, expected at least one"));
   for (const BlockCopy &copy : copies) {

@@ -40,9 +40,7 @@ public:
   }
   absl::Status drain() override;
   absl::Status reserveSwap(uint64_t bytes) override;
-  absl::Span<std::byte> swapMemory() override {
-    return o_ == nullptr ? absl::Span<std::byte>() : o_->beside.memory();
-  }
+  absl::Span<std::byte> swapMemory() override { return o_ == nullptr ? absl::Span<std::byte>() : o_->beside.memory(); }
   absl::StatusOr<uint64_t> copyBeside(absl::Span<const core::BlockCopy> copies) override;
   absl::StatusOr<bool> copied(uint64_t ticket) override;
   absl::Status awaitCopied(uint64_t ticket) override;
@@ -199,9 +197,9 @@ absl::Status CudaDevice::launch(core::Graph &graph, const core::InUse &inUse) {
 // Launches already made keep theirs.
 absl::Status CudaDevice::setSizes(CudaGraph &graph, const core::InUse &inUse) {
   return graph.sizes.set(inUse, [&](uint32_t node, const core::CopySides &copy, core::CopyRun run) -> absl::Status {
-    HEADRACE_CUDA(graph.name, cudaGraphExecMemcpyNodeSetParams1D(
-                                  graph.exec, graph.built.nodes[node][0], copy.destination + run.offset,
-                                  copy.source + run.offset, run.bytes, copyKind(copy)));
+    HEADRACE_CUDA(graph.name, cudaGraphExecMemcpyNodeSetParams1D(graph.exec, graph.built.nodes[node][0],
+                                                                 copy.destination + run.offset,
+                                                                 copy.source + run.offset, run.bytes, copyKind(copy)));
     ++o_->sizesSet;
     return absl::OkStatus();
   });

@@ -42,7 +42,7 @@ struct OpenedDevice {
   const core::DeviceOptions options;
   DeviceMemory arena, frequencies;
   PinnedSlab slab;
-  BesideCopies beside; // goes before the arena, which it uses
+  BesideCopies beside;                 // goes before the arena, which it uses
   std::array<MappedMemory, 2> staging; // of iteration data; iteration n's is n % 2
   uint64_t metaAddress = 0, metaBytes = 0;
   TokenMailbox mailbox;

@@ -199,8 +199,7 @@ TEST_P(BesideCopies, RefuseMisuseByName) {
     EXPECT_EQ(refused(one).code(), absl::StatusCode::kOutOfRange);
     EXPECT_THAT(std::string(refused(one).message()), HasSubstr("outside the arena"));
   }
-  for (const BlockCopy &one :
-       {copy(false, 0, kRegion, 1), copy(true, 0, 1, kRegion), BlockCopy{true, 0, kFar, 1}}) {
+  for (const BlockCopy &one : {copy(false, 0, kRegion, 1), copy(true, 0, 1, kRegion), BlockCopy{true, 0, kFar, 1}}) {
     EXPECT_EQ(refused(one).code(), absl::StatusCode::kOutOfRange);
     EXPECT_THAT(std::string(refused(one).message()), HasSubstr("outside the swap memory"));
   }

@@ -36,7 +36,8 @@ TEST_P(Swap, TokensAreTransformersThoughSequencesAreSwapped) {
   setup_.swapBlocks = 81;
   expectTransformersTokens(setup_);
   // Of each cache 12 blocks are on the device, and of every two layers the weights of one; blocks move both ways.
-  expectTransformersTokens(withCase(setup_, {.resident = 12, .interval = 2, .mixedTokens = 13, .poison = true}, kBlocks));
+  expectTransformersTokens(
+      withCase(setup_, {.resident = 12, .interval = 2, .mixedTokens = 13, .poison = true}, kBlocks));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Swap, testing::ValuesIn(modelNames()), testName);
