@@ -294,7 +294,8 @@ private:
   bool composed(const EngineEdge &edge);
   void cutToBucket(EngineEdge edge);
   absl::StatusOr<uint32_t> enterForItsBlocks(uint32_t placement);
-  absl::StatusOr<bool> settledFor(uint32_t placement);
+  bool swapsHinder(uint32_t placement) const;
+  absl::StatusOr<bool> settleSwaps();
   absl::StatusOr<bool> preempt();
   void failOldest();
   absl::Status launchIn(uint32_t placement);
