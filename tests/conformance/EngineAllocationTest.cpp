@@ -31,9 +31,8 @@ TEST_P(EngineAllocations, NoneWhileRequestsJoinAndLeave) {
   ASSERT_TRUE(inBatches || (*runtime)->kvBlocks().setLimit(10).ok());
 
   uint64_t ended = 0, tokens = 0, cancelled = 0;
-  EngineOptions options{.batching = std::get<1>(GetParam()),
-                        .preemption = std::get<2>(GetParam()),
-                        .swapBytes = uint64_t{1} << 20};
+  EngineOptions options{
+      .batching = std::get<1>(GetParam()), .preemption = std::get<2>(GetParam()), .swapBytes = uint64_t{1} << 20};
   options.onToken = [&](const EngineToken &) { ++tokens; };
   options.onEnd = [&](const EngineEnd &end) {
     ++ended;

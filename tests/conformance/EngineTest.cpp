@@ -333,10 +333,9 @@ private:
 };
 
 void add(Seen &sum, const Seen &one) {
-  for (uint64_t Seen::*count :
-       {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions, &Seen::thrownAway, &Seen::padded,
-        &Seen::changes, &Seen::chunked, &Seen::rowsChecked, &Seen::continued, &Seen::reused, &Seen::swapsOut,
-        &Seen::swapsIn, &Seen::swapFallbacks})
+  for (uint64_t Seen::*count : {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions,
+                                &Seen::thrownAway, &Seen::padded, &Seen::changes, &Seen::chunked, &Seen::rowsChecked,
+                                &Seen::continued, &Seen::reused, &Seen::swapsOut, &Seen::swapsIn, &Seen::swapFallbacks})
     sum.*count += one.*count;
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/model/CheckpointFiles.h"
+#include "runtime/serve/engine/SwapSpace.h"
 #include "tests/support/SourceDir.h"
 
 namespace headrace::golden {
@@ -62,6 +63,13 @@ public:
   }
   int64_t tokensVisibleNs(uint64_t iteration) const override { return inner_.tokensVisibleNs(iteration); }
   absl::Status drain() override { return inner_.drain(); }
+  absl::Status reserveSwap(uint64_t bytes) override { return inner_.reserveSwap(bytes); }
+  absl::Span<std::byte> swapMemory() override { return inner_.swapMemory(); }
+  absl::StatusOr<uint64_t> copyBeside(absl::Span<const core::BlockCopy> copies) override {
+    return inner_.copyBeside(copies);
+  }
+  absl::StatusOr<bool> copied(uint64_t ticket) override { return inner_.copied(ticket); }
+  absl::Status awaitCopied(uint64_t ticket) override { return inner_.awaitCopied(ticket); }
   absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant,
                                                                    const core::InUse &inUse) override {
     return inner_.findWrongNumber(variant, inUse);
@@ -107,6 +115,8 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   request.goal.context = longest + setup.maxNewTokens;
   if (setup.blockTokens > 0)
     request.goal.blockTokens = setup.blockTokens;
+  if (setup.kvTokens > 0)
+    request.goal.kvTokens = setup.kvTokens;
   request.policy = setup.policy;
   if (setup.placement)
     request.placements = {*setup.placement};
@@ -140,6 +150,10 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   generation.prompts = setup.prompts;
   generation.maxNewTokens = setup.maxNewTokens;
   generation.keepLogits = true;
+  if (setup.swapBlocks > 0) {
+    generation.preemption = serve::Preemption::Swap;
+    generation.swapBytes = static_cast<uint64_t>(setup.swapBlocks) * serve::SwapSpace::slotBytes(*plan);
+  }
   absl::StatusOr<serve::GenerateResult> generated = serve::generate(**runtime, generation);
   if (!generated.ok())
     return generated.status();

@@ -151,7 +151,7 @@ TEST_F(BenchServe, TheKeysOfItsJson) {
               ElementsAre("block_tokens", "burstiness", "command", "context", "dataset", "device", "draws_left_out",
                           "format", "goodput", "hardware", "kv_blocks", "kv_requests", "lengths", "max_concurrency",
                           "max_num_batched_tokens", "max_num_seqs", "model", "num_prompts", "offloaded", "placement",
-                          "plan", "prefill", "results", "scheduler", "seed", "trace_begin_s"));
+                          "plan", "prefill", "results", "scheduler", "seed", "swap_space_bytes", "trace_begin_s"));
   const nlohmann::json &r = j["results"][0];
   EXPECT_THAT(keysOf(r),
               ElementsAre("completed", "d2h_bytes", "duration_s", "e2el_ms", "failed", "goodput_requests_per_second",
@@ -159,6 +159,7 @@ TEST_F(BenchServe, TheKeysOfItsJson) {
                           "output_tokens_per_second", "over_time", "padded_rows", "peak_concurrency", "peak_kv_blocks",
                           "preempted_requests", "preemptions", "prefill_iterations", "queueing_ms", "refusals",
                           "refused", "request_rate_per_second", "requests", "requests_per_second", "stall_ms",
+                          "swap_fallbacks", "swap_in_bytes", "swap_out_bytes", "swaps_in", "swaps_out",
                           "thrown_away_rows", "total_tokens_per_second", "tpot_ms", "ttft_ms"));
   EXPECT_THAT(keysOf(r["ttft_ms"]), ElementsAre("count", "max", "mean", "median", "p50", "p99", "std"));
   // Three of four tokens in a row, 163.068 ms each.
@@ -290,6 +291,12 @@ TEST_F(BenchServe, TheEnginesFlagsAreItsOwn) {
   const nlohmann::json small = run({"--max-num-batched-tokens", "32"});
   EXPECT_EQ(small["max_num_batched_tokens"], 32);
   EXPECT_GT(small["results"][0]["prefill_iterations"], vllm["results"][0]["prefill_iterations"]);
+  // Few KV blocks: who is preempted is swapped.
+  const nlohmann::json swapped = run({"--kv-tokens", "4096", "--swap-space", "8", "--preemption-mode", "swap"});
+  EXPECT_EQ(swapped["swap_space_bytes"], uint64_t{8} << 30);
+  EXPECT_GT(swapped["results"][0]["preemptions"], 0);
+  EXPECT_EQ(swapped["results"][0]["swaps_out"], swapped["results"][0]["preemptions"]);
+  EXPECT_EQ(swapped["results"][0]["swap_out_bytes"], swapped["results"][0]["d2h_bytes"]);
   // As many at a time as are let in.
   const nlohmann::json one = run({"--max-concurrency", "1"});
   EXPECT_EQ(one["results"][0]["peak_concurrency"], 1);
@@ -435,6 +442,14 @@ TEST_F(BenchServe, RefusesBadFlags) {
   bad({"--max-num-seqs", "0"}, "--max-num-seqs = \"0\"");
   bad({"--max-num-seqs", "8", "--batch", "4"}, "--max-num-seqs = 8: expected 1 to 4");
   bad({"--max-num-seqs", "8", "--max-num-batched-tokens", "4"}, "--max-num-batched-tokens = 4: expected at least 8");
+  bad({"--preemption-mode", "later"}, "--preemption-mode = \"later\"");
+  bad({"--preemption-mode", "swap"}, "no memory to swap to: expected --swap-space beside it");
+  bad({"--preemption-mode", "swap", "--swap-space", "0"}, "no memory to swap to");
+  bad({"--swap-space", "4", "--preemption-mode", "recompute"}, "expected --preemption-mode auto or swap beside it");
+  bad({"--swap-space", "4GiB", "--scheduler", "static"}, "expected --scheduler vllm beside it");
+  bad({"--swap-space", "1KiB"}, "--swap-space = \"1KiB\": expected at least");
+  for (const char *space : {"lots", "-1", "1e30"})
+    bad({"--swap-space", space}, "--swap-space = \"" + std::string(space) + "\": expected GiB such as 4");
   // Four seats of 16 tokens are a KV cache of 64, and no iteration has more rows.
   refused(
       four({"--batch", "4", "--random-input-len", "8", "--random-output-len", "8", "--max-num-batched-tokens", "800"}),

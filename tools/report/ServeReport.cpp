@@ -87,8 +87,7 @@ public:
     if (report_.swapBytes > 0)
       line("swapped", cat(plural(engine.swapsOut, "sequence"), " (", formatBytes(engine.swapOutBytes), ") out, ",
                           plural(engine.swapsIn, "sequence"), " (", formatBytes(engine.swapInBytes), ") in; ",
-                          engine.swapFallbacks, " recomputed instead; swap space of ",
-                          formatBytes(report_.swapBytes)));
+                          engine.swapFallbacks, " recomputed instead; swap space of ", formatBytes(report_.swapBytes)));
     line("iterations",
          cat(engine.iterations, ", ", engine.prefillIterations, " of them with prompts; ",
              plural(engine.thrownAwayRows, "row"), " thrown away",

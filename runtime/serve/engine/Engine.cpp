@@ -69,10 +69,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
                                .batching = options.batching,
                                .context = plan.maxContext};
   const bool swaps = options.preemption != Preemption::Recompute && options.batching == Batching::Continuous;
-  const uint64_t swapBytes = swaps ? options.swapBytes : 0;
+  const uint64_t slot = SwapSpace::slotBytes(plan);
+  const uint64_t swapBytes = swaps ? options.swapBytes / slot * slot : 0;
+  if (swapBytes > 0)
+    RETURN_IF_ERROR(runtime.device().reserveSwap(swapBytes));
   std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), limits, swapBytes));
-  if (engine->swap_.slots() > 0)
-    RETURN_IF_ERROR(runtime.device().reserveSwap(engine->swap_.bytes()));
   engine->budgets_ = mixedBuckets(plan, seqs);
   if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
     for (int64_t &budget : engine->budgets_)

@@ -117,7 +117,7 @@ struct EngineOptions {
   double watermark = 0.01;         // share of the KV blocks that a joining sequence leaves free
   Prefill prefill = Prefill::Chunked;
   Batching batching = Batching::Continuous;
-  size_t depth = 2;      // iterations in flight, 1 or 2
+  size_t depth = 2; // iterations in flight, 1 or 2
   // Swap needs swapBytes; Auto without is Recompute. Static batches recompute. The bytes are the device's swap memory
   // (core::Device::reserveSwap), whole blocks of them, which the engine has to itself.
   Preemption preemption = Preemption::Auto;
@@ -297,7 +297,8 @@ private:
   bool composed(const EngineEdge &edge);
   void cutToBucket(EngineEdge edge);
   absl::StatusOr<uint32_t> enterForItsBlocks(uint32_t placement);
-  absl::StatusOr<bool> settledFor(uint32_t placement);
+  bool swapsHinder(uint32_t placement) const;
+  absl::StatusOr<bool> settleSwaps();
   absl::StatusOr<bool> preempt();
   void failOldest();
   absl::Status launchIn(uint32_t placement);

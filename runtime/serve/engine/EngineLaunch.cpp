@@ -87,9 +87,8 @@ absl::StatusOr<bool> Engine::launchNext() {
       return absl::InvalidArgumentError(
           absl::StrCat("placement ", edge.placement, " asked for, the plan has ", plan_.placements.size()));
     const uint32_t chosen = edge.placement;
-    ASSIGN_OR_RETURN(settled, settledFor(chosen));
-    if (!settled)
-      return false;
+    if (swapsHinder(chosen))
+      return settleSwaps();
     ASSIGN_OR_RETURN(entered, enterForItsBlocks(chosen));
     edge.placement = entered;
     if (!composed(edge))
@@ -119,9 +118,8 @@ absl::StatusOr<bool> Engine::launchAt(const EngineEdge &edge) {
   RETURN_IF_ERROR(join());
   if (running_.empty() || !mayLaunch() || !composed(edge))
     return false;
-  ASSIGN_OR_RETURN(settled, settledFor(edge.placement));
-  if (!settled)
-    return false;
+  if (swapsHinder(edge.placement))
+    return settleSwaps();
   return launchComposed(edge);
 }
 
@@ -141,11 +139,11 @@ absl::StatusOr<bool> Engine::launchComposed(const EngineEdge &edge) {
   return true;
 }
 
-// Before a change of placement what is swapped has arrived: where blocks lie is the placement's. False: once nothing is
-// in flight.
-absl::StatusOr<bool> Engine::settledFor(uint32_t placement) {
-  if (placement == runtime_.placement() || !swapping())
-    return true;
+// Before a change of placement what is swapped has arrived: where blocks lie is the placement's.
+bool Engine::swapsHinder(uint32_t placement) const { return placement != runtime_.placement() && swapping(); }
+
+// False: once nothing is in flight. True: who may run is another matter now, and composed again.
+absl::StatusOr<bool> Engine::settleSwaps() {
   if (inFlight() > 0)
     return false;
   RETURN_IF_ERROR(finishSwaps());

@@ -63,9 +63,9 @@ private:
   uint64_t block_ = 0, idBytes_ = 0; // of one layer, and of a block's ids
   bool together_ = false;            // a slot's layers
   std::vector<core::KvLayout> layouts_;
-  std::vector<uint64_t> ids_;      // of each placement: where block 0's are, on the device
-  std::vector<bool> onHost_;       // of each placement: whether a block has a copy on the host
-  std::vector<int32_t> free_;      // a heap, the lowest on top
+  std::vector<uint64_t> ids_;          // of each placement: where block 0's are, on the device
+  std::vector<bool> onHost_;           // of each placement: whether a block has a copy on the host
+  std::vector<int32_t> free_;          // a heap, the lowest on top
   std::vector<core::BlockCopy> batch_; // that is asked for next
   uint64_t ticket_ = 0;
 };

@@ -51,6 +51,24 @@ TEST(Bus, ACopyBehindAnotherStartsAtItsEndHoweverLateOneLooks) {
   EXPECT_EQ(bus.arrivalNs(link, kIn, 100), 200);
 }
 
+// Both rows of a direction have 1 byte/ns of its 2 while both flow; the other direction has what both leave of 3.
+TEST(Bus, ACopyBesideLaunchesSharesItsDirectionHalfAndHalf) {
+  Bus bus;
+  const uint32_t link = bus.addLink({.h2d = 2e9, .d2h = 2e9, .both = 3e9});
+  bus.start(link, kIn, 300, 0);
+  bus.start(link, kIn, 100, 50, CopyRow::Beside); // 100 of 300 have arrived
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 100, CopyRow::Beside), 150);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 300), 250);
+  bus.advance(1000); // stays at the end of the one beside
+  EXPECT_TRUE(bus.ended(link, kIn, CopyRow::Beside));
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 100, CopyRow::Beside), 150);
+  EXPECT_EQ(bus.arrived(link, kIn), 200u);
+  EXPECT_EQ(bus.arrivalNs(link, kIn, 300), 200); // the last 100 at 2
+  bus.takeEnd(link, kIn, CopyRow::Beside);
+  bus.start(link, kOut, 150, 150, CopyRow::Beside);
+  EXPECT_EQ(bus.arrivalNs(link, kOut, 150, CopyRow::Beside), 250); // 1.5 each
+}
+
 TEST(Bus, LatenessDoesNotGiveAwayTheSameBytesTwice) {
   Bus bus({.h2d = 2e9});
   const uint32_t a = bus.addLink({.h2d = 2e9, .d2h = 2e9}), b = bus.addLink({.h2d = 2e9, .d2h = 2e9});
