@@ -70,13 +70,17 @@ uint64_t handoverCopies(const plan::Plan &from, const plan::Plan &to, uint64_t b
   const auto layers = static_cast<uint64_t>(from.model->layers);
   const bool one = liesByBlock(from), other = liesByBlock(to);
   const uint64_t bytes = handoverBytes(from, blocks);
-  const uint64_t portions = bytes / (std::min(slotBytesOf(from), slotBytesOf(to)) - from.kvBlockBytes() + 1) + 2;
+  const uint64_t portions = bytes / (handoverPortion(from, to) - from.kvBlockBytes() + 1) + 2;
   return (one && other ? runs : one || other ? layers * blocks : layers * runs) + runs + 2 * portions;
+}
+
+uint64_t handoverPortion(const plan::Plan &from, const plan::Plan &to) {
+  return std::min(slotBytesOf(from), slotBytesOf(to));
 }
 
 uint64_t handoverRounds(const plan::Plan &from, const plan::Plan &to, uint64_t bytes) {
   // A slot is filled up to less than a block of a layer.
-  const uint64_t filled = kSlots * (std::min(slotBytesOf(from), slotBytesOf(to)) - from.kvBlockBytes() + 1);
+  const uint64_t filled = kSlots * (handoverPortion(from, to) - from.kvBlockBytes() + 1);
   return 1 + bytes / filled;
 }
 
@@ -141,7 +145,7 @@ absl::Status KvHandover::begin(core::Runtime &from, absl::Span<const int32_t> fr
   toBlocks_.assign(toBlocks.begin(), toBlocks.end());
   source_.make(from.plan());
   target_.make(to.plan());
-  slotBytes_ = std::min(slotBytesOf(from.plan()), slotBytesOf(to.plan()));
+  slotBytes_ = handoverPortion(from.plan(), to.plan());
   byBlock_ = liesByBlock(from.plan()) && liesByBlock(to.plan());
   sent_ = brought_ = ended_ = 0;
   tails_.clear();
