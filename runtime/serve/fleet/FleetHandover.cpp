@@ -39,7 +39,7 @@ double Fleet::Impl::handoverNs(uint64_t blocks, const FleetInstance &from, const
   // Where all slots hold it, portions go out while others come in: whatever the portion up to which the time is that of
   // going out and from which it is that of coming in, these are no more bytes than all and that portion's.
   const auto rounds = static_cast<double>(handoverRounds(from.plan, to.plan, bytes));
-  const double portion = static_cast<double>(std::min(bytes, handoverPortion(from.plan, to.plan)));
+  const double portion = static_cast<double>(std::min(bytes, handoverPortion(from.plan, to.plan, bytes)));
   const double flows = rounds > 1
                            ? outNs + inNs
                            : std::max(outNs, inNs) * (1 + portion / static_cast<double>(std::max<uint64_t>(bytes, 1)));
