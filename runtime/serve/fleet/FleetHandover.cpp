@@ -28,16 +28,24 @@ double Fleet::Impl::handoverNs(uint64_t blocks, const FleetInstance &from, const
     tail.h2d = std::max(tail.h2d, of.h2d);
     tail.d2h = std::max(tail.d2h, of.d2h + (from.loads.copiesBack() ? of.h2d : 0));
   }
-  BusStage out;
-  out.exposedBytes = tail.h2d;
-  out.exposedD2hBytes = tail.d2h + bytes;
+  BusStage left, out;
+  left.exposedBytes = tail.h2d;
+  left.exposedD2hBytes = tail.d2h;
+  out.exposedD2hBytes = bytes;
   // Beside iterations half of the link is theirs.
   const double share = waitNs > 0 ? 2 : 1;
-  const double moves = fairNs(out, from.index) + latency(from, 1) +
-                       share * (fairNs({0, 0, 0, bytes}, to.index) + latency(to, waitNs > 0 ? blocks : 1));
+  const double outNs = fairNs(out, from.index), inNs = share * fairNs({0, 0, 0, bytes}, to.index);
+  const double latencies = latency(from, 1) + share * latency(to, waitNs > 0 ? blocks : 1);
+  // Where all slots hold it, portions go out while others come in: whatever the portion up to which the time is that of
+  // going out and from which it is that of coming in, these are no more bytes than all and that portion's.
+  const auto rounds = static_cast<double>(handoverRounds(from.plan, to.plan, bytes));
+  const double portion = static_cast<double>(std::min(bytes, handoverPortion(from.plan, to.plan, bytes)));
+  const double flows = rounds > 1
+                           ? outNs + inNs
+                           : std::max(outNs, inNs) * (1 + portion / static_cast<double>(std::max<uint64_t>(bytes, 1)));
+  const double moves = fairNs(left, from.index) + flows + latencies;
   // Copies begin behind the iteration in flight, and what has come is read from the next edge on. What has gone out,
   // and what has come in, is seen at the next look.
-  const auto rounds = static_cast<double>(handoverRounds(from.plan, to.plan, bytes));
   return (moves + (rounds + 1) * waitNs) * (1 + 2 * rounds / kLooks);
 }
 

@@ -49,6 +49,12 @@ bool liesByBlock(const plan::Plan &plan) {
   return false;
 }
 
+// At most: each is filled up to less than a block of a layer, but the last.
+uint64_t handoverPortions(const plan::Plan &from, const plan::Plan &to, uint64_t bytes) {
+  const uint64_t filled = handoverPortion(from, to, bytes) - from.kvBlockBytes();
+  return std::max<uint64_t>(1, (bytes + filled - 1) / std::max<uint64_t>(filled, 1));
+}
+
 } // namespace
 
 uint64_t kvBlockBytesOfAllLayers(const plan::Plan &plan) {
@@ -70,14 +76,17 @@ uint64_t handoverCopies(const plan::Plan &from, const plan::Plan &to, uint64_t b
   const auto layers = static_cast<uint64_t>(from.model->layers);
   const bool one = liesByBlock(from), other = liesByBlock(to);
   const uint64_t bytes = handoverBytes(from, blocks);
-  const uint64_t portions = bytes / (std::min(slotBytesOf(from), slotBytesOf(to)) - from.kvBlockBytes() + 1) + 2;
+  const uint64_t portions = handoverPortions(from, to, bytes);
   return (one && other ? runs : one || other ? layers * blocks : layers * runs) + runs + 2 * portions;
 }
 
+uint64_t handoverPortion(const plan::Plan &from, const plan::Plan &to, uint64_t bytes) {
+  const uint64_t slot = std::min(slotBytesOf(from), slotBytesOf(to));
+  return std::min(slot, bytes / kSlots + from.kvBlockBytes() + idsBytes(from));
+}
+
 uint64_t handoverRounds(const plan::Plan &from, const plan::Plan &to, uint64_t bytes) {
-  // A slot is filled up to less than a block of a layer.
-  const uint64_t filled = kSlots * (std::min(slotBytesOf(from), slotBytesOf(to)) - from.kvBlockBytes() + 1);
-  return 1 + bytes / filled;
+  return (handoverPortions(from, to, bytes) + kSlots - 1) / kSlots;
 }
 
 absl::Status checkHandover(const plan::Plan &from, const plan::Plan &to) {
@@ -141,7 +150,7 @@ absl::Status KvHandover::begin(core::Runtime &from, absl::Span<const int32_t> fr
   toBlocks_.assign(toBlocks.begin(), toBlocks.end());
   source_.make(from.plan());
   target_.make(to.plan());
-  slotBytes_ = std::min(slotBytesOf(from.plan()), slotBytesOf(to.plan()));
+  slotBytes_ = handoverPortion(from.plan(), to.plan(), handoverBytes(from.plan(), fromBlocks.size()));
   byBlock_ = liesByBlock(from.plan()) && liesByBlock(to.plan());
   sent_ = brought_ = ended_ = 0;
   tails_.clear();

@@ -36,6 +36,8 @@ uint64_t handoverBytes(const plan::Plan &plan, uint64_t blocks);
 // Copies of one direction that a hand-over of so many blocks makes at most, which lie in so many runs of numbers that
 // follow each other.
 uint64_t handoverCopies(const plan::Plan &from, const plan::Plan &to, uint64_t blocks, uint64_t runs);
+// Bytes of a portion at most, of a hand-over of so many: an eighth of it, or what a slot holds.
+uint64_t handoverPortion(const plan::Plan &from, const plan::Plan &to, uint64_t bytes);
 // Times that a hand-over of so many bytes fills all slots.
 uint64_t handoverRounds(const plan::Plan &from, const plan::Plan &to, uint64_t bytes);
 
