@@ -251,8 +251,8 @@ TEST(WriteBack, TheClassesChooseByWhatTheirIterationsTake) {
 }
 
 // At 1 GFLOP/s a layer's 64 rows take about 4 ms, beside which a tail's 180 KiB / 0.1 GB/s = 1.8 ms home are hidden; to
-// mirror them takes 64 x 256 bytes / 0.1 GB/s = 0.16 ms a layer. Decode's 2 rows take 5 us home, and a layer of them less
-// than a tail does.
+// mirror them takes 64 x 256 bytes / 0.1 GB/s = 0.16 ms a layer. Decode's 2 rows take 5 us home, and a layer of them
+// less than a tail does.
 TEST(WriteBack, PrefillMayWriteBackWhereDecodeMirrors) {
   CompileRequest r = asked(KvWriteBack::Auto);
   r.hardware.flopsF32 = r.hardware.flopsF16 = 1e9;
