@@ -13,6 +13,10 @@
 //                  written to the host as they are made
 //                  ratio = iteration / max(resident iteration + d2h bytes / bandwidth,
 //                                          h2d bytes / bandwidth, bytes / duplex bandwidth)        at most 1.05
+//   both           the same with tails that are copied home behind the append, all that is in use: both directions;
+//                  links of 2 GB/s each way that do 4 or 3 GB/s both ways
+//                  ratio = iteration / max(resident iteration, h2d bytes / bandwidth, d2h bytes / bandwidth,
+//                                          bytes / duplex bandwidth)                               at most 1.05
 //
 // The resident plan and the offloaded one are loaded side by side, their lanes pinned to the same cores, and take turns
 // of a few iterations, so that whatever else the machine does meets both. An iteration's time is the gap between two
@@ -94,6 +98,17 @@ public:
     for (const int64_t interval : {0, 2})
       for (const int64_t quarters : {0, 2, 3})
         compare({"kv", {.name = "decode 8", .sequences = 8, .context = 1024}, interval, 2e9, true, quarters});
+    for (const double duplex : {2.0, 1.5})
+      for (const int64_t interval : {0, 2})
+        for (const int64_t quarters : {0, 2})
+          compare({"both",
+                   {.name = "decode 8", .sequences = 8, .context = 1024},
+                   interval,
+                   2e9,
+                   true,
+                   quarters,
+                   model::KvWriteBack::All,
+                   duplex});
     if (settings_.json.empty())
       return;
     std::ofstream out(settings_.json);
@@ -110,15 +125,21 @@ private:
     double bandwidth;
     bool linkBounds;      // the link may be what bounds an iteration; else it is to be hidden whatever it costs
     int64_t quarters = 4; // of the KV blocks on the device
+    model::KvWriteBack writeBack = model::KvWriteBack::Mirror;
+    double duplex = 2; // both directions together, of one direction's bandwidth
+    bool mirrors() const { return writeBack == model::KvWriteBack::Mirror; }
     std::string name() const {
-      char name[96];
+      char name[112];
       if (quarters == 4)
         std::snprintf(name, sizeof(name), "%s/%s/interval %d/%.1f GB/s", group, load.name, static_cast<int>(interval),
                       bandwidth * 1e-9);
       else
-        std::snprintf(name, sizeof(name), "%s/%s/%d of 4 resident/%s/%.1f GB/s", group, load.name,
+        std::snprintf(name, sizeof(name), "%s/%s/%d of 4 resident/%s/%.1f GB/s%s", group, load.name,
                       static_cast<int>(quarters), interval == 0 ? "weights stay" : "half the weights away",
-                      bandwidth * 1e-9);
+                      bandwidth * 1e-9,
+                      mirrors()     ? ""
+                      : duplex == 2 ? ", twice both ways"
+                                    : ", 1.5 x both ways");
       return name;
     }
   };
@@ -130,7 +151,7 @@ private:
     request.modelHash = "synthetic";
     request.hardware = hardware_;
     request.hardware.h2dBandwidth = request.hardware.d2hBandwidth = bandwidth;
-    request.hardware.duplexBandwidth = 2 * bandwidth;
+    request.hardware.duplexBandwidth = of.duplex * bandwidth;
     request.goal.deviceMemory = uint64_t{8} << 30;
     request.goal.batch = load.sequences;
     request.goal.context = load.context;
@@ -144,6 +165,7 @@ private:
       const plan::Plan whole = take(compiler::compile(request));
       const auto resident = static_cast<uint64_t>(1 + (whole.kvBlocks - 1) / 4 * quarters);
       request.goal.kvDeviceMemory = resident * whole.kvStride();
+      request.policy.kvWriteBack = of.writeBack;
     }
     return take(compiler::compile(request));
   }
@@ -162,8 +184,9 @@ private:
     const double measured = median(offloaded.gapsNs);
     const plan::LinkBytes moved = plan::linkBytes(offloaded.schedule());
     const auto ns = [&](uint64_t bytes, double rate) { return static_cast<double>(bytes) / rate * 1e9; };
-    const double direct = ns(moved.d2h, bandwidth); // rows that the compute lane writes to the host
-    const double link = std::max(ns(moved.h2d, bandwidth), ns(moved.h2d + moved.d2h, 2 * bandwidth));
+    const double direct = of.mirrors() ? ns(moved.d2h, bandwidth) : 0; // rows that the compute lane writes to the host
+    const double link = std::max({ns(moved.h2d, bandwidth), of.mirrors() ? 0 : ns(moved.d2h, bandwidth),
+                                  ns(moved.h2d + moved.d2h, of.duplex * bandwidth)});
     const double alone = median(resident.gapsNs) + direct;
     const double bound = of.linkBounds ? std::max(alone, link) : alone;
     // Of the fastest iterations, which whatever else runs on the machine has disturbed least.

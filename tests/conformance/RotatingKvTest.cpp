@@ -106,8 +106,10 @@ protected:
           out.push_back({.cycle = cycle, .resident = resident, .interval = interval, .writeBack = writeBack});
     if (!all()) // of each way to write back one
       out = {out[drawn % 8], out[8 + (drawn + 3) % 8], out[16 + (drawn + 6) % 8]};
-    if (few())
+    if (few()) {
       out = {out[drawn % 3]};
+      out[0].resident = std::min<int64_t>(out[0].resident, 4); // their requests have no block beyond 12
+    }
     return out;
   }
 };

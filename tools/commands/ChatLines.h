@@ -10,7 +10,7 @@
 
 namespace headrace::tools {
 
-// From here on Ctrl-C is told: a read that waits for a line ends with it.
+// From here on Ctrl-C is told: who waits for a line gets it in its place, whenever since lookAway() it came.
 void catchInterrupts();
 bool wasInterrupted(); // since the last lookAway()
 void lookAway();
