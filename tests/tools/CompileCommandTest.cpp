@@ -163,9 +163,9 @@ TEST_F(Compile, DumpsTheIrOfEachPass) {
   EXPECT_THAT(decode,
               testing::ElementsAre("01-verify-phase.mlir", "02-choose-homes.mlir",
                                    "03-price-direct.mlir =", "04-verify-phase.mlir =", "05-insert-movement.mlir",
-                                   "06-verify-phase.mlir =", "07-assign-lanes.mlir",
-                                   "08-insert-waits.mlir =", "09-elide-waits.mlir", "10-verify-phase.mlir =",
-                                   "11-place-on-host.mlir =", "12-place-buffers.mlir", "13-verify-phase.mlir ="));
+                                   "06-verify-phase.mlir =", "07-assign-lanes.mlir", "08-insert-waits.mlir =",
+                                   "09-elide-waits.mlir", "10-verify-phase.mlir =", "11-verify-cycles.mlir =",
+                                   "12-place-on-host.mlir =", "13-place-buffers.mlir", "14-verify-phase.mlir ="));
   refused(arguments({"-o", path("b.plan"), "--dump-each-pass"}), 2, "--dump-each-pass: expected --dump-ir FOLDER");
 }
 
