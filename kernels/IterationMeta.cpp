@@ -48,4 +48,17 @@ void initMeta(const MetaLayout &layout, IterationMeta *meta) {
   });
 }
 
+void initMetas(const MetaLayout &layout, uint32_t miniBatches, IterationMeta *meta) {
+  for (uint32_t i = 0; i < miniBatches; ++i)
+    initMeta(layout, metaOf(layout, meta, i));
+}
+
+IterationMeta *metaOf(const MetaLayout &layout, IterationMeta *meta, uint32_t miniBatch) {
+  return reinterpret_cast<IterationMeta *>(reinterpret_cast<char *>(meta) + miniBatch * metaBytes(layout));
+}
+
+const IterationMeta *metaOf(const MetaLayout &layout, const IterationMeta *meta, uint32_t miniBatch) {
+  return reinterpret_cast<const IterationMeta *>(reinterpret_cast<const char *>(meta) + miniBatch * metaBytes(layout));
+}
+
 } // namespace headrace::kernels

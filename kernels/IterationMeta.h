@@ -7,6 +7,10 @@
 // variant, so that every graph of a plan reads the same addresses.
 //
 // Rows (tokens) of one sequence follow each other; sequence s owns rows [queryStart[s], queryStart[s + 1]).
+//
+// Where an iteration passes each layer for several mini-batches, each has one of its own, and the buffer all of them,
+// one behind the other, metaBytes() apart (metaOf()). What is said here of an iteration is then of a mini-batch, but
+// for the tokens of all of them, which lie in one array.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +45,7 @@ struct IterationMeta {
   uint32_t presence;       // float [S]
   uint32_t frequency;      // float [S]
   uint32_t promptTokens;   // int32 [S]: so many of the sequence's tokens were not generated
-  uint32_t reserved;
+  uint32_t firstOutput;    // where the first token sampled goes in the iteration's tokens: numSampled of those before
 
   template <typename T> HEADRACE_HD const T *array(uint32_t offset) const {
     return reinterpret_cast<const T *>(reinterpret_cast<const char *>(this) + offset);
@@ -57,9 +61,17 @@ struct MetaLayout {
   int64_t maxSequences = 0;
   int64_t maxBlocksPerSequence = 0;
 };
-// Bytes of the whole buffer, a multiple of 256.
+// Of an iteration.
+inline constexpr uint32_t kMostMiniBatches = 64;
+
+// Bytes of one mini-batch's, a multiple of 256.
 uint64_t metaBytes(const MetaLayout &layout);
 // Fills in the header's offsets and maxBlocksPerSequence; counts are zero.
 void initMeta(const MetaLayout &layout, IterationMeta *meta);
+// Of so many mini-batches, the first one's at `meta`.
+void initMetas(const MetaLayout &layout, uint32_t miniBatches, IterationMeta *meta);
+// That of a mini-batch, the first one's at `meta`.
+IterationMeta *metaOf(const MetaLayout &layout, IterationMeta *meta, uint32_t miniBatch);
+const IterationMeta *metaOf(const MetaLayout &layout, const IterationMeta *meta, uint32_t miniBatch);
 
 } // namespace headrace::kernels

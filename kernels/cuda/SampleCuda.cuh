@@ -362,7 +362,7 @@ __global__ void __launch_bounds__(kSampleThreads) sampleKernel(const SampleArgs 
     token = block.draw(cut, philoxUniform(meta.array<uint64_t>(meta.seed)[s], position));
   }
   if (threadIdx.x == 0) {
-    args.output[s] = scan.finite ? token : kNotFinite;
+    args.output[args.meta->firstOutput + s] = scan.finite ? token : kNotFinite;
     args.sampled[meta.array<int32_t>(meta.requestSlot)[s]] = token;
   }
 }

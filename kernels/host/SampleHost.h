@@ -267,7 +267,7 @@ template <typename V> void sample(const void *opaque) {
         token = drawToken(filters, logits, StoredWeights<V>{room}, args.vocab, uniform);
       }
     }
-    args.output[s] = scan.finite ? token : kNotFinite;
+    args.output[args.meta->firstOutput + s] = scan.finite ? token : kNotFinite;
     args.sampled[meta.array<int32_t>(meta.requestSlot)[s]] = token;
   }
 }

@@ -110,7 +110,7 @@ public:
   // Appends a launch; returns without waiting for it to run. A variant's launch numbers its iteration (from 1, into
   // IterationMeta::iteration) and takes the staging copy; a transition's does neither. Resizable copies copy what is in
   // use, or was written, as far as the device can: an interleaved one of a CUDA graph always copies all.
-  virtual absl::Status launch(Graph &graph, const InUse &inUse = {}) = 0;
+  virtual absl::Status launch(Graph &graph, const LaunchInUse &inUse = {}) = 0;
 
   // Waits until the tokens of launch number `iteration` (counting from 1; transitions are not counted) can be read, and
   // returns them: one a sampled row. Valid until two iterations later. FailedPrecondition for an iteration that was not
@@ -150,7 +150,7 @@ public:
   // copies are launch()'s.
   // Unimplemented on devices that cannot look.
   virtual absl::StatusOr<std::optional<WrongNumber>> findWrongNumber(uint32_t /*variant*/,
-                                                                     const InUse & /*inUse*/ = {}) {
+                                                                     const LaunchInUse & /*inUse*/ = {}) {
     return absl::UnimplementedError("only the host device looks at what each step writes");
   }
 

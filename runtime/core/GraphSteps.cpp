@@ -177,7 +177,8 @@ absl::StatusOr<SizedCopy> sizedCopy(const plan::Plan &plan, const plan::Schedule
                    .blockBytes = block,
                    .bytes = source.bytes,
                    .wholeBlocks = source.interleaved || schedule.operands[step.firstOperand + 1].interleaved,
-                   .dirtyOnly = step.dirtyOnly};
+                   .dirtyOnly = step.dirtyOnly,
+                   .miniBatch = step.miniBatch};
 }
 
 absl::StatusOr<std::vector<LaneWaits>> stepWaits(const plan::Schedule &schedule) {

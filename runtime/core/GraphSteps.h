@@ -62,8 +62,8 @@ struct CopySides {
   bool inRows() const { return rowBytes != 0; }
   uint64_t rows() const { return inRows() ? bytes / rowBytes : 1; }
   // What a launch copies of it.
-  CopyRun runIn(const InUse &inUse) const { return sized.has_value() ? runInUse(*sized, inUse) : CopyRun{0, bytes}; }
-  uint64_t bytesIn(const InUse &inUse) const { return runIn(inUse).bytes; }
+  CopyRun runIn(const LaunchInUse &inUse) const { return sized.has_value() ? runInUse(*sized, inUse) : CopyRun{0, bytes}; }
+  uint64_t bytesIn(const LaunchInUse &inUse) const { return runIn(inUse).bytes; }
 };
 // Of a Copy step that checkSteps() accepts. Refuses one whose sides are not those of its lane, differ in size, or lie
 // outside their space; an interleaved one that is not whole blocks of a cache on the device; and what sizedCopy()

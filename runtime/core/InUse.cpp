@@ -35,6 +35,10 @@ uint32_t shareBehind(const SizedCopy &copy, uint64_t blocks) {
 
 } // namespace
 
+LaunchInUse::LaunchInUse(absl::Span<const InUse> each) : count_(each.size()) {
+  std::copy(each.begin(), each.end(), each_.begin());
+}
+
 Shares sharesInUse(const SizedCopy &copy, const InUse &inUse) {
   const uint64_t end = blocksBelow(copy, copy.dirtyOnly ? std::min(inUse.writtenEnd, inUse.kvBlocks) : inUse.kvBlocks);
   const uint64_t begin = copy.dirtyOnly ? blocksBelow(copy, inUse.writtenBegin) : 0;

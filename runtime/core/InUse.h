@@ -13,17 +13,37 @@
 // than by a launch does so with no launch in flight that copies there.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
+#include "absl/types/span.h"
+#include "kernels/IterationMeta.h"
+
 namespace headrace::core {
 
+// Of one mini-batch.
 struct InUse {
   // KV blocks that may be in use, a layer, the scratch block 0 included: those below this number.
   int64_t kvBlocks = std::numeric_limits<int64_t>::max();
   // Blocks that rows of this launch are written to lie in [writtenBegin, writtenEnd), the scratch block left out; none
   // are where it is empty. What is not in use is not written either.
   int64_t writtenBegin = 0, writtenEnd = std::numeric_limits<int64_t>::max();
+};
+
+// Of a launch: one of each mini-batch, or one for all of them. Holds them without allocating.
+class LaunchInUse {
+public:
+  LaunchInUse(const InUse &all = {}) { each_[0] = all; } // implicit: most plans have one mini-batch
+  // One a mini-batch, 1 to kMostMiniBatches of them.
+  explicit LaunchInUse(absl::Span<const InUse> each);
+
+  const InUse &of(uint32_t miniBatch) const { return each_[count_ == 1 ? 0 : miniBatch]; }
+
+private:
+  std::array<InUse, kernels::kMostMiniBatches> each_;
+  size_t count_ = 1;
 };
 
 // A copy of a layer's KV blocks from `firstBlock` on, of which a launch may do a part.
@@ -33,6 +53,7 @@ struct SizedCopy {
   uint64_t bytes = 0;       // of all its blocks: the most that is copied; below 2^57
   bool wholeBlocks = false; // rounded to blocks, else to kSizeAlign bytes
   bool dirtyOnly = false;   // the blocks written; else those in use from the first on
+  uint32_t miniBatch = 0;   // whose blocks they are
 };
 
 inline constexpr uint32_t kShares = 64;     // a copy's part is a number of 64ths of it
@@ -46,6 +67,9 @@ struct Shares {
 // The fewest shares that hold the blocks in use, from the first share on; of a dirtyOnly copy the fewest that hold the
 // blocks written. Where there is no such block in it, the first share.
 Shares sharesInUse(const SizedCopy &copy, const InUse &inUse);
+inline Shares sharesInUse(const SizedCopy &copy, const LaunchInUse &inUse) {
+  return sharesInUse(copy, inUse.of(copy.miniBatch));
+}
 
 // Bytes [offset, offset + bytes) of a copy; the offset is a multiple of kSizeAlign, of blocks where wholeBlocks.
 struct CopyRun {
@@ -55,7 +79,9 @@ struct CopyRun {
 // The bytes of so many 64ths: at most all, at least those of the blocks they were asked for.
 CopyRun runOf(const SizedCopy &copy, Shares shares);
 
-inline CopyRun runInUse(const SizedCopy &copy, const InUse &inUse) { return runOf(copy, sharesInUse(copy, inUse)); }
-inline uint64_t bytesInUse(const SizedCopy &copy, const InUse &inUse) { return runInUse(copy, inUse).bytes; }
+inline CopyRun runInUse(const SizedCopy &copy, const LaunchInUse &inUse) {
+  return runOf(copy, sharesInUse(copy, inUse));
+}
+inline uint64_t bytesInUse(const SizedCopy &copy, const LaunchInUse &inUse) { return runInUse(copy, inUse).bytes; }
 
 } // namespace headrace::core

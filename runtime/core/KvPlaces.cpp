@@ -9,32 +9,34 @@ namespace headrace::core {
 
 KvLayout::KvLayout(const plan::Plan &plan, uint32_t placement)
     : block_(plan.kvBlockBytes()), stride_(plan.kvBlockBytes()), blocks_(plan.placements[placement].kvBlocks),
-      resident_(blocks_), mirrored_(blocks_), layers_(static_cast<size_t>(plan.model->layers)) {
+      resident_(blocks_), mirrored_(blocks_), miniBatches_(plan.miniBatches),
+      caches_(static_cast<size_t>(plan.kvCaches())) {
   const auto isCache = [&](const plan::Extent &e) { return plan.buffers[e.buffer].kind == plan::BufferKind::Kv; };
-  const auto layerOf = [&](const plan::Extent &e) -> Layer & {
-    return layers_[static_cast<size_t>(plan.buffers[e.buffer].layer)];
+  const auto cacheOf = [&](const plan::Extent &e) -> Cache & {
+    const plan::Buffer &buffer = plan.buffers[e.buffer];
+    return caches_[static_cast<size_t>(buffer.layer) * plan.miniBatches + buffer.index];
   };
   for (const plan::Extent &e : plan.placements[placement].extents) {
     if (!isCache(e))
       continue;
     if (e.space == plan::Space::Device) {
-      layerOf(e).device = e.address;
+      cacheOf(e).device = e.address;
       stride_ = e.interleaved ? plan.kvStride() : block_;
     } else {
-      resident_ = static_cast<int64_t>(e.bufferOffset / block_); // of all layers as many, or none
+      resident_ = static_cast<int64_t>(e.bufferOffset / block_); // of all caches as many, or none
     }
   }
   // One slab serves all placements.
   for (const plan::Placement &other : plan.placements)
     for (const plan::Extent &e : other.extents)
       if (isCache(e) && e.space == plan::Space::Host) {
-        layerOf(e).host = e.address - e.bufferOffset;
+        cacheOf(e).host = e.address - e.bufferOffset;
         mirrored_ = std::min(mirrored_, static_cast<int64_t>(e.bufferOffset / block_));
       }
 }
 
-KvPlaces KvLayout::of(int64_t layer, int64_t block) const {
-  const Layer &of = layers_[static_cast<size_t>(layer)];
+KvPlaces KvLayout::of(int64_t layer, int64_t block, uint32_t miniBatch) const {
+  const Cache &of = caches_[static_cast<size_t>(layer * miniBatches_ + miniBatch)];
   const auto number = static_cast<uint64_t>(block);
   const uint64_t host = of.host + number * block_;
   if (block >= resident_)

@@ -28,18 +28,19 @@ public:
 
   uint64_t blockBytes() const { return block_; }
   int64_t blocks() const { return blocks_; } // that the placement has, the scratch block included
-  int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
-  // Of a block below blocks().
-  KvPlaces of(int64_t layer, int64_t block) const;
+  int64_t layers() const { return static_cast<int64_t>(caches_.size()) / miniBatches_; }
+  // Of a mini-batch's block below blocks().
+  KvPlaces of(int64_t layer, int64_t block, uint32_t miniBatch = 0) const;
 
 private:
-  struct Layer {
+  struct Cache {
     uint64_t device = 0; // of block 0
     uint64_t host = 0;   // where block 0 would lie, modulo 2^64
   };
   uint64_t block_ = 0, stride_ = 0;
   int64_t blocks_ = 0, resident_ = 0, mirrored_ = 0; // from this block on there is a copy on the host
-  std::vector<Layer> layers_;
+  int64_t miniBatches_;
+  std::vector<Cache> caches_; // by layer, in it by mini-batch
 };
 
 } // namespace headrace::core

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
 
 namespace headrace::core {
 namespace {
@@ -104,6 +105,18 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
   meta->numTokens = static_cast<int32_t>(row);
   meta->numSequences = static_cast<int32_t>(sequences.size());
   meta->numSampled = sampled;
+  return absl::OkStatus();
+}
+
+absl::Status writeMetas(const kernels::MetaLayout &layout, int64_t blockTokens,
+                        absl::Span<const absl::Span<const SequenceRows>> miniBatches, kernels::IterationMeta *meta) {
+  uint32_t sampled = 0;
+  for (uint32_t i = 0; i < miniBatches.size(); ++i) {
+    kernels::IterationMeta *const own = kernels::metaOf(layout, meta, i);
+    RETURN_IF_ERROR(writeMeta(layout, blockTokens, miniBatches[i], own));
+    own->firstOutput = sampled;
+    sampled += static_cast<uint32_t>(own->numSampled);
+  }
   return absl::OkStatus();
 }
 

@@ -35,5 +35,9 @@ struct SequenceRows {
 // Rows that the last use of this buffer had and this one has not get the scratch block (kvSlot 0).
 absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, absl::Span<const SequenceRows> sequences,
                        kernels::IterationMeta *meta);
+// Of an iteration of several mini-batches, some of them perhaps empty: the sequences of each, whose request slots and
+// blocks are the mini-batch's own, into the iteration buffers that lie from `meta` on.
+absl::Status writeMetas(const kernels::MetaLayout &layout, int64_t blockTokens,
+                        absl::Span<const absl::Span<const SequenceRows>> miniBatches, kernels::IterationMeta *meta);
 
 } // namespace headrace::core

@@ -2,6 +2,7 @@
 #include "runtime/core/Runtime.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -20,7 +21,8 @@ using plan::kNone;
 struct Runtime::Impl {
   Impl(const plan::Plan &planIn, Device &deviceIn, uint32_t placement)
       : plan(planIn), device(deviceIn), paths(planIn), now(paths.config(placement, 0)),
-        tellsWritten(copiesWhatIsWritten(planIn)), blocks(planIn.kvBlocks, planIn.blockTokens) {}
+        tellsWritten(copiesWhatIsWritten(planIn)),
+        blocks(planIn.miniBatches, KvBlocks(planIn.kvBlocks, planIn.blockTokens)) {}
 
   const plan::Plan &plan;
   Device &device;
@@ -31,10 +33,10 @@ struct Runtime::Impl {
   TransitionPaths::Config now;                               // what the device holds once all launches have ended
   const bool tellsWritten;                                   // launches say which blocks they write
   absl::Status lost;                                         // of kvWritten(): nothing can be launched any more
-  KvBlocks blocks;
+  std::vector<KvBlocks> blocks;                              // by mini-batch, all of one limit
   VariantTable::Chosen chosen; // the last that was asked for
   uint64_t owedNs = 0;         // lost since the last transition by variants that were chosen to avoid one
-  InUse launchedInUse;         // of the last iteration
+  LaunchInUse launchedInUse;   // of the last iteration
   uint64_t launched = 0, awaited = 0, missing = 0, leftOut = 0, transitionsRun = 0;
 
   absl::StatusOr<std::unique_ptr<Graph>> make(const GraphKey &key) const {
@@ -84,13 +86,35 @@ struct Runtime::Impl {
     });
   }
 
-  InUse inUse() const { return {.kvBlocks = blocks.endOfUse()}; }
-  // Of the iteration that the device's staging copy holds.
-  InUse inUseOfRows() const {
-    InUse out = inUse();
+  int64_t endOfUse() const { // of any mini-batch
+    int64_t end = 0;
+    for (const KvBlocks &pool : blocks)
+      end = std::max(end, pool.endOfUse());
+    return end;
+  }
+  absl::Status setLimit(int64_t limit) {
+    for (KvBlocks &pool : blocks)
+      RETURN_IF_ERROR(pool.setLimit(limit));
+    return absl::OkStatus();
+  }
+  LaunchInUse inUse() const {
+    std::array<InUse, kernels::kMostMiniBatches> each;
+    for (size_t i = 0; i < blocks.size(); ++i)
+      each[i].kvBlocks = blocks[i].endOfUse();
+    return LaunchInUse(absl::MakeConstSpan(each.data(), blocks.size()));
+  }
+  // Of the iteration that the device's staging copies hold.
+  LaunchInUse inUseOfRows() const {
     if (!tellsWritten)
-      return out;
-    const kernels::IterationMeta &meta = *device.meta();
+      return inUse();
+    std::array<InUse, kernels::kMostMiniBatches> each;
+    const kernels::IterationMeta *const first = device.meta();
+    for (size_t i = 0; i < blocks.size(); ++i)
+      each[i] = inUseOfRows(*kernels::metaOf(plan.metaLayout, first, static_cast<uint32_t>(i)), blocks[i]);
+    return LaunchInUse(absl::MakeConstSpan(each.data(), blocks.size()));
+  }
+  InUse inUseOfRows(const kernels::IterationMeta &meta, const KvBlocks &pool) const {
+    InUse out{.kvBlocks = pool.endOfUse()};
     const int32_t *slots = meta.array<int32_t>(meta.kvSlot);
     int64_t first = std::numeric_limits<int64_t>::max(), last = 0; // slots; the scratch block's are below blockTokens
     for (int32_t row = 0; row < meta.numTokens; ++row)
@@ -127,12 +151,14 @@ struct Runtime::Impl {
     for (TransitionPaths::Config at = now; at != end;) {
       at = paths.next(at, target);
       const plan::Placement &placement = plan.placements[paths.placementOf(at)];
-      if (placement.kvBlocks >= blocks.limit())
-        continue;
-      if (const int64_t above = blocks.blocksInUseAbove(placement.kvBlocks); above > 0)
-        return absl::FailedPreconditionError(absl::StrCat("placement '", placement.name, "' has ", placement.kvBlocks,
-                                                          " KV blocks of ", blocks.limit(), ", and ", above,
-                                                          " of those that it has not are in use"));
+      for (const KvBlocks &pool : blocks) {
+        if (placement.kvBlocks >= pool.limit())
+          continue;
+        if (const int64_t above = pool.blocksInUseAbove(placement.kvBlocks); above > 0)
+          return absl::FailedPreconditionError(absl::StrCat("placement '", placement.name, "' has ", placement.kvBlocks,
+                                                            " KV blocks of ", pool.limit(), ", and ", above,
+                                                            " of those that it has not are in use"));
+      }
     }
     return absl::OkStatus();
   }
@@ -144,8 +170,8 @@ struct Runtime::Impl {
     while (now != end) {
       const uint32_t transition = paths.transition(now, target);
       const TransitionPaths::Config next = paths.next(now, target);
-      if (const int64_t has = plan.placements[paths.placementOf(next)].kvBlocks; has != blocks.limit())
-        RETURN_IF_ERROR(blocks.setLimit(has));
+      if (const int64_t has = plan.placements[paths.placementOf(next)].kvBlocks; has != blocks[0].limit())
+        RETURN_IF_ERROR(setLimit(has));
       if (transition != TransitionPaths::kFree) {
         RETURN_IF_ERROR(device.launch(*transitions[transition], inUse()));
         ++transitionsRun;
@@ -186,7 +212,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, D
   for (const std::unique_ptr<Graph> &variant : impl->variants)
     built.push_back(variant != nullptr);
   impl->table = VariantTable(plan, impl->paths, built);
-  RETURN_IF_ERROR(impl->blocks.setLimit(plan.placements[options.placement].kvBlocks));
+  RETURN_IF_ERROR(impl->setLimit(plan.placements[options.placement].kvBlocks));
   std::unique_ptr<Runtime> runtime(new Runtime());
   runtime->impl_ = std::move(impl);
   return runtime;
@@ -194,7 +220,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, D
 
 const plan::Plan &Runtime::plan() const { return impl_->plan; }
 Device &Runtime::device() { return impl_->device; }
-KvBlocks &Runtime::kvBlocks() { return impl_->blocks; }
+KvBlocks &Runtime::kvBlocks(uint32_t miniBatch) { return impl_->blocks[miniBatch]; }
 const Manifest &Runtime::manifest() const { return impl_->manifest; }
 absl::Status Runtime::flushKv() {
   Impl &impl = *impl_;
@@ -219,7 +245,7 @@ void Runtime::kvWritten() {
 }
 uint32_t Runtime::placement() const { return impl_->paths.placementOf(impl_->now); }
 uint64_t Runtime::launched() const { return impl_->launched; }
-InUse Runtime::launchedInUse() const { return impl_->launchedInUse; }
+const LaunchInUse &Runtime::launchedInUse() const { return impl_->launchedInUse; }
 uint64_t Runtime::missingVariants() const { return impl_->missing; }
 uint64_t Runtime::leftOutVariants() const { return impl_->leftOut; }
 uint64_t Runtime::transitionsRun() const { return impl_->transitionsRun; }
@@ -230,7 +256,7 @@ absl::StatusOr<uint32_t> Runtime::choose(int64_t tokens, int64_t sequences, int6
 
 absl::StatusOr<uint32_t> Runtime::chooseIn(uint32_t placement, int64_t tokens, int64_t sequences, int64_t context) {
   RETURN_IF_ERROR(impl_->checkPlacement(placement));
-  impl_->chosen = impl_->table.cheapest(placement, {tokens, sequences, context, impl_->blocks.endOfUse()}, impl_->paths,
+  impl_->chosen = impl_->table.cheapest(placement, {tokens, sequences, context, impl_->endOfUse()}, impl_->paths,
                                         impl_->now, impl_->owedNs);
   if (impl_->chosen.variant != kNone)
     return impl_->chosen.variant;
@@ -285,10 +311,10 @@ absl::Status Runtime::launch(uint32_t variant) {
   RETURN_IF_ERROR(enter(variant));
   Impl &impl = *impl_;
   const plan::Schedule &schedule = impl.plan.schedules[impl.plan.variants[variant].schedule];
-  if (const int64_t most = plan::kvBlocksOf(impl.plan, schedule), end = impl.blocks.endOfUse(); end > most)
+  if (const int64_t most = plan::kvBlocksOf(impl.plan, schedule), end = impl.endOfUse(); end > most)
     return absl::FailedPreconditionError(
         absl::StrCat("variant ", variant, " is for KV blocks below ", most, ", block ", end - 1, " is in use"));
-  const InUse inUse = impl.inUseOfRows();
+  const LaunchInUse inUse = impl.inUseOfRows();
   RETURN_IF_ERROR(impl.device.launch(*impl.variants[variant], inUse));
   impl.launchedInUse = inUse;
   impl.now = impl.paths.config(schedule.placement, schedule.exitState);

@@ -68,10 +68,11 @@ public:
   // Launches a variant over what the caller has put in device().meta(), after the transitions its entry state needs, if
   // any. Allocates nothing.
   absl::Status launch(uint32_t variant);
-  // The pool that every KV block of this device comes from. The present placement says how many there are; a change to
+  // The pool that every KV block of a mini-batch on this device comes from. The present placement says how many there are; a change to
   // one that has fewer (launch(), takeHop()) is FailedPrecondition, with nothing launched, while a block is in use that
   // it does not have: memory is never taken from a block in use.
-  KvBlocks &kvBlocks();
+  // Each mini-batch has a pool of its own, all of one limit.
+  KvBlocks &kvBlocks(uint32_t miniBatch = 0);
   // Launches what makes every home of KV on the host current, where a launch has left one behind what is in slots (a
   // dirty state, DirtyStates.h); nothing where none is. Before blocks are read or written otherwise than by a launch.
   // Slots hold nothing afterwards that such a state had. Allocates nothing.
@@ -92,7 +93,7 @@ public:
   // What other sequences have in the cache stays, whatever is found.
   absl::StatusOr<std::optional<WrongNumber>> findWrongNumber(uint32_t variant);
   uint64_t launched() const;   // iterations, transitions not counted
-  InUse launchedInUse() const; // what the last of them was told of KV; everything before the first
+  const LaunchInUse &launchedInUse() const; // what the last of them was told of KV; everything before the first
   uint64_t missingVariants() const;
   uint64_t leftOutVariants() const; // not built, for LoadOptions' limits
   uint64_t transitionsRun() const;

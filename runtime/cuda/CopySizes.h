@@ -23,7 +23,7 @@ public:
   bool change() const { return !copies_.empty(); }
   // Makes the parts those of a launch: set(node of the plan, its copy, run) for each that changes. What it refuses is
   // tried again by the next call.
-  template <typename Set> absl::Status set(const core::InUse &inUse, Set set) {
+  template <typename Set> absl::Status set(const core::LaunchInUse &inUse, Set set) {
     for (Sized &sized : copies_) {
       const core::Shares shares = core::sharesInUse(*sized.copy.sized, inUse);
       if (shares == sized.shares)

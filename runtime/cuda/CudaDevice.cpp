@@ -33,7 +33,7 @@ public:
   absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override;
   absl::Status upload(core::Graph &graph) override;
   kernels::IterationMeta *meta() override;
-  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override;
+  absl::Status launch(core::Graph &graph, const core::LaunchInUse &inUse) override;
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override;
   int64_t tokensVisibleNs(uint64_t iteration) const override {
     return held(iteration) ? o_->mailbox.visibleNs(iteration) : -1;
@@ -70,7 +70,7 @@ private:
   }
   absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
   absl::Status waitForStaging();
-  absl::Status setSizes(CudaGraph &graph, const core::InUse &inUse);
+  absl::Status setSizes(CudaGraph &graph, const core::LaunchInUse &inUse);
   absl::Status launchIteration(CudaGraph &graph);
   absl::Status launchGraph(CudaGraph &graph);
   absl::Status finish();
@@ -180,7 +180,7 @@ kernels::IterationMeta *CudaDevice::meta() {
   return reinterpret_cast<kernels::IterationMeta *>(o_->staging[(o_->iterations + 1) % 2].data());
 }
 
-absl::Status CudaDevice::launch(core::Graph &graph, const core::InUse &inUse) {
+absl::Status CudaDevice::launch(core::Graph &graph, const core::LaunchInUse &inUse) {
   RETURN_IF_ERROR(usable());
   ASSIGN_OR_RETURN(checked, core::owned<CudaGraph>("cuda device", graph, *this, opening_));
   CudaGraph &own = *checked;
@@ -195,7 +195,7 @@ absl::Status CudaDevice::launch(core::Graph &graph, const core::InUse &inUse) {
 }
 
 // Launches already made keep theirs.
-absl::Status CudaDevice::setSizes(CudaGraph &graph, const core::InUse &inUse) {
+absl::Status CudaDevice::setSizes(CudaGraph &graph, const core::LaunchInUse &inUse) {
   return graph.sizes.set(inUse, [&](uint32_t node, const core::CopySides &copy, core::CopyRun run) -> absl::Status {
     HEADRACE_CUDA(graph.name, cudaGraphExecMemcpyNodeSetParams1D(graph.exec, graph.built.nodes[node][0],
                                                                  copy.destination + run.offset,

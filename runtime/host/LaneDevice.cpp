@@ -222,7 +222,7 @@ kernels::IterationMeta *LaneDevice::meta() {
   return reinterpret_cast<kernels::IterationMeta *>(staging_[which].data());
 }
 
-absl::Status LaneDevice::launch(core::Graph &graph, const core::InUse &inUse) {
+absl::Status LaneDevice::launch(core::Graph &graph, const core::LaunchInUse &inUse) {
   if (plan_ == nullptr)
     return notOpen();
   ASSIGN_OR_RETURN(checked, this->own(graph));
@@ -330,7 +330,7 @@ absl::Status LaneDevice::awaitCopied(uint64_t ticket) {
 }
 
 absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uint32_t variant,
-                                                                             const core::InUse &inUse) {
+                                                                             const core::LaunchInUse &inUse) {
   RETURN_IF_ERROR(drain());
   if (options_.replaceKernels != nullptr)
     return absl::UnimplementedError("host device: the kernels are replaced");

@@ -36,7 +36,7 @@ public:
   absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override;
   absl::Status upload(core::Graph &graph) override;
   kernels::IterationMeta *meta() override;
-  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override;
+  absl::Status launch(core::Graph &graph, const core::LaunchInUse &inUse) override;
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override;
   int64_t tokensVisibleNs(uint64_t iteration) const override {
     return held(iteration) ? shared_->tokens[iteration % kTokenSlots].visibleNs : -1;
@@ -47,7 +47,7 @@ public:
   absl::StatusOr<uint64_t> copyBeside(absl::Span<const core::BlockCopy> copies) override;
   absl::StatusOr<bool> copied(uint64_t ticket) override;
   absl::Status awaitCopied(uint64_t ticket) override;
-  absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant, const core::InUse &inUse) override;
+  absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant, const core::LaunchInUse &inUse) override;
   int64_t nowNs() const override { return monotonicNs(); }
   absl::Status waitUntil(int64_t ns) override {
     core::sleepUntil(ns);

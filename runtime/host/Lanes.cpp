@@ -63,7 +63,7 @@ private:
       s_.signals.announce(Counter::Published, iteration);
   }
 
-  void execute(const LaneStep &step, const core::InUse &inUse) {
+  void execute(const LaneStep &step, const core::LaunchInUse &inUse) {
     switch (step.kind) {
     case plan::StepKind::Compute:
       if (step.direct.any())

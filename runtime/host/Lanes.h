@@ -33,7 +33,7 @@ struct Launch {
   std::array<uint64_t, kHostLanes> base{};         // counters once all launches before have ended
   std::array<uint64_t, kHostLanes> end{};          // ... once this one has
   int64_t launchedNs = 0;
-  core::InUse inUse; // what says which part of its copies is made; it is found when they start
+  core::LaunchInUse inUse; // what says which part of its copies is made; it is found when they start
 };
 
 struct TokenSlot {

@@ -53,6 +53,7 @@ std::optional<Instances> instancesFromName(std::string_view name);
 struct Goal {
   std::optional<uint64_t> deviceMemory; // bytes; unset: the hardware's
   std::optional<int64_t> batch;         // sequences at once
+  int64_t miniBatches = 1;              // that each layer is passed for; divides the batch
   std::optional<int64_t> context;       // longest prompt + output, tokens
   std::optional<int64_t> kvTokens;      // capacity of the KV cache in tokens; unset: batch * context
   // Bytes of the device that KV blocks may take: the others are at home on the host; 0: all of them. Unset: as many as

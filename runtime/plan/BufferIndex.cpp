@@ -7,8 +7,8 @@
 namespace headrace::plan {
 
 BufferIndex::BufferIndex(const Plan &plan)
-    : weights_(static_cast<size_t>(model::unitCount(plan.model->layers)), kNone),
-      kv_(static_cast<size_t>(plan.model->layers), kNone) {
+    : miniBatches_(plan.miniBatches), weights_(static_cast<size_t>(model::unitCount(plan.model->layers)), kNone),
+      kv_(static_cast<size_t>(plan.kvCaches()), kNone) {
   io_.fill(kNone);
   const auto put = [](auto &table, size_t at, uint32_t buffer) {
     if (at < table.size() && table[at] == kNone)
@@ -21,8 +21,8 @@ BufferIndex::BufferIndex(const Plan &plan)
       put(weights_, buffer.index, i);
       break;
     case BufferKind::Kv:
-      if (buffer.index == 0)
-        put(kv_, static_cast<size_t>(buffer.layer), i); // a negative one is beyond every table
+      if (buffer.layer >= 0 && buffer.index < miniBatches_)
+        put(kv_, static_cast<size_t>(buffer.layer) * miniBatches_ + buffer.index, i);
       break;
     case BufferKind::Io:
       put(io_, buffer.index, i);

@@ -18,13 +18,15 @@ public:
   explicit BufferIndex(const Plan &plan);
 
   uint32_t weight(size_t unit) const { return unit < weights_.size() ? weights_[unit] : kNone; }
-  uint32_t kv(int64_t layer) const {
-    return layer >= 0 && static_cast<size_t>(layer) < kv_.size() ? kv_[static_cast<size_t>(layer)] : kNone;
+  uint32_t kv(int64_t layer, uint32_t miniBatch = 0) const {
+    const size_t at = static_cast<size_t>(layer) * miniBatches_ + miniBatch;
+    return layer >= 0 && miniBatch < miniBatches_ && at < kv_.size() ? kv_[at] : kNone;
   }
   uint32_t io(Io which) const { return io_[static_cast<size_t>(which)]; }
 
 private:
-  std::vector<uint32_t> weights_, kv_;
+  size_t miniBatches_;
+  std::vector<uint32_t> weights_, kv_; // kv by layer, in it by mini-batch
   std::array<uint32_t, model::enumCount<Io>()> io_;
 };
 

@@ -8,13 +8,13 @@
 namespace headrace::plan {
 
 CacheHomes::CacheHomes(const Plan &plan)
-    : blockBytes_(plan.kvBlockBytes()), layers_(static_cast<uint64_t>(plan.model->layers)) {
+    : blockBytes_(plan.kvBlockBytes()), caches_(plan.kvCaches()) {
   for (const Placement &placement : plan.placements) {
     Home home;
     for (const Extent &e : placement.extents) {
       if (e.interleaved) {
         home.base = home.resident == 0 ? e.address : std::min(home.base, e.address);
-        home.resident = e.bytes; // of every layer the same
+        home.resident = e.bytes; // of every cache the same
       }
       split_ |= e.interleaved || (e.space == Space::Host && plan.buffers[e.buffer].kind == BufferKind::Kv);
     }

@@ -48,13 +48,13 @@ public:
 
   // The device range of all caches: from the lowest address of one, as many bytes as all of them have there.
   uint64_t regionBegin(uint32_t placement) const { return homes_[placement].base; }
-  uint64_t regionBytes(uint32_t placement) const { return homes_[placement].resident * layers_; }
+  uint64_t regionBytes(uint32_t placement) const { return homes_[placement].resident * caches_; }
 
 private:
   struct Home {
     uint64_t base = 0, resident = 0, bytes = 0;
   };
-  uint64_t blockBytes_, layers_;
+  uint64_t blockBytes_, caches_;
   bool split_ = false;
   std::vector<Home> homes_; // by placement
   uint64_t mirrorBegin_ = 0, mirrorEnd_ = 0;

@@ -73,14 +73,35 @@ const char *bufferKindName(BufferKind kind) {
   return "";
 }
 
-uint32_t Plan::kvBuffer(int64_t layer) const { return find(*this, BufferKind::Kv, layer, 0); }
+uint32_t Plan::kvBuffer(int64_t layer, uint32_t miniBatch) const {
+  return find(*this, BufferKind::Kv, layer, miniBatch);
+}
 uint32_t Plan::ioBuffer(Io which) const { return find(*this, BufferKind::Io, -1, static_cast<uint32_t>(which)); }
 
 uint64_t Plan::kvBlockBytes() const {
   return 2 * static_cast<uint64_t>(model->kvRows()) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(kvDtype);
 }
 
-uint64_t Plan::kvStride() const { return static_cast<uint64_t>(model->layers) * kvBlockBytes(); }
+uint64_t Plan::kvCaches() const { return static_cast<uint64_t>(model->layers) * miniBatches; }
+uint64_t Plan::kvStride() const { return kvCaches() * kvBlockBytes(); }
+
+uint64_t Plan::ioRangeBytes(Io which) const {
+  switch (which) {
+  case Io::Meta:
+    return kernels::metaBytes(metaLayout);
+  case Io::Sampled:
+    return model::alignUp(static_cast<uint64_t>(metaLayout.maxSequences) * sizeof(int32_t));
+  case Io::History:
+    return model::alignUp(static_cast<uint64_t>(kvBlocks) * static_cast<uint64_t>(blockTokens) * sizeof(int32_t));
+  case Io::Output:
+    break;
+  }
+  return 0;
+}
+
+std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {
+  return miniBatches == 1 ? absl::StrCat("kv.", layer) : absl::StrCat("kv.", layer, ".", miniBatch);
+}
 
 uint64_t addressEnd(const Plan &plan, const Extent &extent) {
   const uint64_t end = extent.address + extent.bytes;

@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,7 @@ enum class Space : uint8_t { Device = 0, Host = 1, Disk = 2 };
 
 enum class BufferKind : uint8_t {
   Weight = 0,     // one unit of placement
-  Kv = 1,         // one layer's KV cache: blocks x 2 x kvHeads x blockTokens x headDim
+  Kv = 1,         // one layer's KV cache, of one mini-batch: blocks x 2 x kvHeads x blockTokens x headDim
   Io = 2,         // meta, sampled, output, history: see Io
   Activation = 3, // transient
   Workspace = 4,  // transient scratch of one step
@@ -58,9 +59,10 @@ constexpr bool isTransient(BufferKind kind) { return kind == BufferKind::Activat
 const char *bufferKindName(BufferKind kind); // "weight", "kv", "io", ...
 
 enum class Io : uint8_t {
-  Meta = 0,    // the iteration buffer
+  // Of all but Output each mini-batch has a range, one behind the other (Plan::ioRangeBytes()).
+  Meta = 0,    // the iteration buffer: kernels::IterationMeta
   Sampled = 1, // int32 [maxSequences]: what each request slot sampled last
-  Output = 2,  // int32 [maxSequences]: an iteration's tokens
+  Output = 2,  // int32 [miniBatches x maxSequences]: an iteration's tokens, see IterationMeta::firstOutput
   History = 3  // int32 [kvBlocks, blockTokens]: the id of the token whose key and value are there in a cache
 };
 
@@ -72,8 +74,8 @@ struct Buffer {
   BufferKind kind = BufferKind::Activation;
   int32_t layer = -1;
   uint64_t bytes = 0;
-  // Of a weight the unit in model::WeightLayout, of io its Io, of kv and of transients 0; of others a number. No two
-  // buffers of a plan have the same kind, layer and index; of weights, not the same index.
+  // Of a weight the unit in model::WeightLayout, of io its Io, of kv and of transients the mini-batch; of others a
+  // number. No two buffers of a plan have the same kind, layer and index; of weights, not the same index.
   uint32_t index = 0;
 };
 
@@ -148,7 +150,7 @@ struct Step {
   kernels::Op op{}; // Compute only
   Part part = Part::Embedding;
   int32_t layer = -1;
-  uint8_t miniBatch = 0;
+  uint8_t miniBatch = 0; // whose rows it works on, whose cache it copies; 0 where it is no one's
   bool direct = false;    // reads or writes host extents over the link
   bool resizable = false; // a copy of which a launch may do only what is in use (KV, ACT blocks): core::InUse
   // Of a resizable copy to the host: a launch may do only the run from the lowest to the highest block that its own
@@ -216,10 +218,13 @@ struct Edge {
   EdgeKind kind = EdgeKind::Raw;
 };
 
-// A transient buffer of one schedule; its range is its own from its first writer to its last reader.
+// A transient buffer of one schedule; its range is its own from its first writer to its last reader. One that leaves
+// has a range in the host slab as well: it is copied there, whole, and back to where it was, as often as the schedule
+// says; in between its range on the device is not its own, and before and after not that in the slab.
 struct Local {
   Buffer buffer;
   uint64_t address = 0;
+  std::optional<uint64_t> hostAddress; // in the slab; none: it never leaves
 };
 
 // What an iteration may be: only one row a sequence, any mix, or no compute at all.
@@ -303,8 +308,14 @@ struct Plan {
 
   model::DType activationDtype = model::DType::F32;
   model::DType kvDtype = model::DType::F32;
+  // Each layer is passed for so many mini-batches one after the other, the first first, with its weights brought once
+  // (zig-zag); 1 to kernels::kMostMiniBatches. Each has an iteration buffer, KV blocks and transients of its own: all
+  // limits, buckets and numbers of blocks are of one of them, a bucket of the largest. Any of them may be empty.
+  //
+  //   embed 0, embed 1, layer 0 of 0, layer 0 of 1, layer 1 of 0, layer 1 of 1, head 0, head 1, publish
+  uint32_t miniBatches = 1;
   int64_t blockTokens = 16;
-  int64_t kvBlocks = 0;           // a layer, the scratch block 0 included: the most of any placement
+  int64_t kvBlocks = 0;           // a cache, the scratch block 0 included: the most of any placement
   kernels::MetaLayout metaLayout; // the limits over all variants
   int64_t maxContext = 0;
 
@@ -312,7 +323,7 @@ struct Plan {
   uint64_t arenaBytes = 0;   // device memory it does use, all variants and transitions
   uint64_t hostBytes = 0;    // pinned: every unit that any placement offloads, and the tails of caches
 
-  // In any order: each weight unit, each layer's kv and each Io once, and any number of other kinds.
+  // In any order: each weight unit, each cache and each Io once, and any number of other kinds.
   std::vector<Buffer> buffers;
   std::vector<Placement> placements;
   std::vector<State> states;
@@ -329,16 +340,23 @@ struct Plan {
 
   // The number of a buffer in `buffers`, kNone where there is none. They look through the list: who asks for many has a
   // BufferIndex (BufferIndex.h).
-  uint32_t kvBuffer(int64_t layer) const;
+  uint32_t kvBuffer(int64_t layer, uint32_t miniBatch = 0) const;
   uint32_t ioBuffer(Io which) const;
   const Buffer &buffer(const Schedule &schedule, uint32_t id) const;
-  uint64_t kvBlockBytes() const; // of a layer
-  // In an interleaved extent all layers' blocks of a number lie together, block by block; so a layer's lie this far
+  uint64_t kvCaches() const;     // one a layer and mini-batch
+  uint64_t kvBlockBytes() const; // of one cache
+  // In an interleaved extent all caches' blocks of a number lie together, block by block; so a cache's lie this far
   // apart, each a run of kvBlockBytes().
   //
   //   | 0 of kv.0 | 0 of kv.1 | 1 of kv.0 | 1 of kv.1 | 2 of kv.0 | ...     two layers: a stride of two blocks
   uint64_t kvStride() const;
+  // Of one mini-batch: it has the bytes [miniBatch x this, + this) of the buffer; 0 of Io::Output. A multiple of
+  // model::kAlign, at least what Io says.
+  uint64_t ioRangeBytes(Io which) const;
 };
+
+// "kv.3", or "kv.3.1" where a plan has several mini-batches.
+std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
 
 // The address behind an extent's last byte.
 uint64_t addressEnd(const Plan &plan, const Extent &extent);

@@ -187,6 +187,7 @@ model::Goal Decoder::goal(const fb::Goal &g) {
   out.kvTokens = optional(g.kv_tokens());
   out.kvDeviceMemory = optional(g.kv_device_memory());
   out.kvHostMemory = optional(g.kv_host_memory());
+  out.miniBatches = g.mini_batches();
   if (g.kv_dtype())
     out.kvDtype = enumerator<model::DType>(*g.kv_dtype(), "goal.kv_dtype");
   out.blockTokens = g.block_tokens();
@@ -315,7 +316,7 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
     return Edge{e.from(), e.to(), enumerator<EdgeKind>(kind, path, ".edges[", i, "].kind")};
   });
   out.locals = tables<Local>(s.locals(), absl::StrCat(path, ".locals"), [&](const fb::Buffer &b, const std::string &p) {
-    return Local{buffer(b, p), b.address()};
+    return Local{buffer(b, p), b.address(), optional(b.host_address())};
   });
   return out;
 }
@@ -335,6 +336,7 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.activationDtype = enumerator<model::DType>(p.activation_dtype(), "activation_dtype");
   out.kvDtype = enumerator<model::DType>(p.kv_dtype(), "kv_dtype");
   out.blockTokens = p.block_tokens();
+  out.miniBatches = p.mini_batches();
   out.kvBlocks = p.kv_blocks();
   out.metaLayout = {p.max_tokens(), p.max_sequences(), p.max_blocks_per_sequence()};
   out.maxContext = p.max_context();

@@ -62,7 +62,7 @@ Offset<fb::Goal> encodeGoal(FlatBufferBuilder &fbb, const model::Goal &g) {
   return fb::CreateGoal(fbb, optional(g.deviceMemory), optional(g.batch), optional(g.context), optional(g.kvTokens),
                         kvDtype, g.blockTokens, nanoseconds(g.ttft), nanoseconds(g.tpot), optional(g.sloFactor),
                         g.busDevices, g.record.empty() ? 0 : fbb.CreateString(g.record), raw(g.elasticKv),
-                        raw(g.instances), optional(g.kvDeviceMemory), optional(g.kvHostMemory));
+                        raw(g.instances), optional(g.kvDeviceMemory), optional(g.kvHostMemory), g.miniBatches);
 }
 
 Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) {
@@ -71,8 +71,9 @@ Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) 
                           optional(p.placements), raw(p.kvWriteBack), optional(p.kvPlaces));
 }
 
-Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_t address) {
-  return fb::CreateBuffer(fbb, fbb.CreateString(b.name), raw(b.kind), b.layer, b.bytes, address, b.index);
+Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, const Local *local = nullptr) {
+  return fb::CreateBuffer(fbb, fbb.CreateString(b.name), raw(b.kind), b.layer, b.bytes, local ? local->address : 0,
+                          b.index, local ? optional(local->hostAddress) : flatbuffers::nullopt);
 }
 
 Offset<fb::Placement> encodePlacement(FlatBufferBuilder &fbb, const Placement &p) {
@@ -106,7 +107,7 @@ Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
   });
   const auto edges = structs<fb::Edge>(fbb, s.edges, [](const Edge &e) { return fb::Edge(e.from, e.to, raw(e.kind)); });
   const auto locals = tables<fb::Buffer>(
-      fbb, s.locals, [&](const Local &local) { return encodeBuffer(fbb, local.buffer, local.address); });
+      fbb, s.locals, [&](const Local &local) { return encodeBuffer(fbb, local.buffer, &local); });
   return fb::CreateSchedule(fbb, name, s.placement, raw(s.iterationClass), s.maxTokens, s.maxSequences, s.maxContext,
                             s.entryState, s.exitState, steps, operands, edges, locals, s.fromPlacement, s.kvBlocks,
                             s.phase, s.period);
@@ -152,7 +153,7 @@ std::string encode(const Plan &plan) {
   const auto reason = fbb.CreateString(plan.reason);
   const auto limitingResource = fbb.CreateString(plan.limitingResource);
   const auto buffers =
-      tables<fb::Buffer>(fbb, plan.buffers, [&](const Buffer &buffer) { return encodeBuffer(fbb, buffer, 0); });
+      tables<fb::Buffer>(fbb, plan.buffers, [&](const Buffer &buffer) { return encodeBuffer(fbb, buffer); });
   const auto placements =
       tables<fb::Placement>(fbb, plan.placements, [&](const Placement &p) { return encodePlacement(fbb, p); });
   const auto states = tables<fb::State>(fbb, plan.states, [&](const State &state) { return encodeState(fbb, state); });
@@ -177,7 +178,8 @@ std::string encode(const Plan &plan) {
                             reason, limitingResource, raw(plan.activationDtype), raw(plan.kvDtype), plan.blockTokens,
                             plan.kvBlocks, meta.maxTokens, meta.maxSequences, meta.maxBlocksPerSequence,
                             plan.maxContext, plan.deviceMemory, plan.arenaBytes, plan.hostBytes, buffers, placements,
-                            states, schedules, variants, transitions, choices, plan.slowestPermille, weightHashes),
+                            states, schedules, variants, transitions, choices, plan.slowestPermille, weightHashes,
+                            plan.miniBatches),
              kFileIdentifier);
   return std::string(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
 }

@@ -46,7 +46,7 @@ public:
   void open(size_t device, size_t steps, bool trace);
   // Appends a launch at this moment, whose resizable copies copy what is in use. Schedule and times (null: not asked
   // for) stay until it has ended.
-  void launch(size_t device, const TimedSchedule &schedule, LaunchTimes *times, const core::InUse &inUse = {});
+  void launch(size_t device, const TimedSchedule &schedule, LaunchTimes *times, const core::LaunchInUse &inUse = {});
   // Copies beside launches (BesideCopies.h), behind all launches made so far; `bothRate` as TimedSchedule's. Returns
   // their ticket.
   uint64_t copyBeside(size_t device, absl::Span<const core::BlockCopy> copies, const LinkRates &link,
@@ -93,7 +93,7 @@ private:
     const TimedSchedule *schedule = nullptr;
     LaunchTimes *times = nullptr;
     int64_t madeNs = 0;
-    core::InUse inUse;
+    core::LaunchInUse inUse;
   };
   struct Device {
     std::vector<Launch> queue; // a ring; [first] is the one being played

@@ -34,7 +34,7 @@ public:
   }
 
   // Made anew where a price or a size is not that of the launch before. `meta`: of an iteration.
-  const Timeline &timeline(const core::InUse &inUse, const kernels::IterationMeta *meta) {
+  const Timeline &timeline(const core::LaunchInUse &inUse, const kernels::IterationMeta *meta) {
     bool changed = prices_ != nullptr && prices_->price(rowsOf(*meta, prices_->homeSlots()));
     changed |= besides_;
     besides_ = false;
@@ -52,7 +52,7 @@ public:
   }
 
   // The same with copies beside it, from startNs on.
-  const Timeline &timeline(const core::InUse &inUse, const kernels::IterationMeta *meta, BesideCopies &beside,
+  const Timeline &timeline(const core::LaunchInUse &inUse, const kernels::IterationMeta *meta, BesideCopies &beside,
                            int64_t startNs) {
     if (prices_ != nullptr) {
       prices_->price(rowsOf(*meta, prices_->homeSlots()));
@@ -66,7 +66,7 @@ public:
 
 private:
   // Whether one is not that of the launch before.
-  bool setSizes(const core::InUse &inUse) {
+  bool setSizes(const core::LaunchInUse &inUse) {
     bool changed = false;
     for (const SizedTime &copy : sized) {
       const uint64_t ns = copy.nsOf(core::bytesInUse(copy.size, inUse));

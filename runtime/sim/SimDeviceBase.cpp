@@ -115,7 +115,7 @@ void SimDeviceBase::makeUpTokens(Iteration &it) const {
     it.tokens[s] = madeUpToken(seeds[s], static_cast<uint32_t>(positions[s]), plan_->model->vocab);
 }
 
-absl::Status SimDeviceBase::launch(core::Graph &graph, const core::InUse &inUse) {
+absl::Status SimDeviceBase::launch(core::Graph &graph, const core::LaunchInUse &inUse) {
   ASSIGN_OR_RETURN(own, this->own(graph));
   SimGraph &mine = *own;
   RETURN_IF_ERROR(core::checkUploaded("sim", mine));

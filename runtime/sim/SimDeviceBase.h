@@ -41,7 +41,7 @@ public:
   absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override;
   absl::Status upload(core::Graph &graph) override;
   kernels::IterationMeta *meta() override;
-  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override;
+  absl::Status launch(core::Graph &graph, const core::LaunchInUse &inUse) override;
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override;
   int64_t tokensVisibleNs(uint64_t iteration) const override {
     return core::tokensHeld(iteration, launched_) ? times(iteration).visibleNs : kUnknownNs;
@@ -65,7 +65,7 @@ protected:
   // What a launch plays: what may be in use of KV, and, of an iteration, its buffer, which play() may read, and where
   // its times go, which stays until it has ended. Both are null for a transition.
   struct Launch {
-    core::InUse inUse;
+    core::LaunchInUse inUse;
     const kernels::IterationMeta *meta = nullptr;
     LaunchTimes *times = nullptr;
   };

@@ -57,7 +57,7 @@ private:
     absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override { return on.build(key); }
     absl::Status upload(core::Graph &graph) override { return on.upload(graph); }
     kernels::IterationMeta *meta() override { return on.meta(); }
-    absl::Status launch(core::Graph &graph, const core::InUse &inUse) override {
+    absl::Status launch(core::Graph &graph, const core::LaunchInUse &inUse) override {
       if (absl::Status status = check(); !status.ok())
         return status;
       --left;

@@ -232,7 +232,7 @@ TEST(PlanLoads, TailsCountByWhatIsInUse) {
       const auto sized = sim::sizedTimes(plan, schedule, durations, link);
       EXPECT_TRUE(sized.ok()) << sized.status();
       for (const sim::SizedTime &copy : *sized) {
-        const uint64_t copied = core::bytesInUse(copy.size, {kvBlocks});
+        const uint64_t copied = core::bytesInUse(copy.size, core::InUse{kvBlocks});
         durations[copy.step] = copy.nsOf(copied);
         bytes -= copy.size.bytes - copied;
       }
@@ -277,8 +277,8 @@ TEST(PlanLoads, GapsHoldWhereARequestOutgrowsTheBlocksOnTheDevice) {
             if (seen.prefill)
               return;
             longest = std::max(longest, seen.gapNs);
-            least = std::min(least, (*runtime)->launchedInUse().kvBlocks);
-            most = std::max(most, (*runtime)->launchedInUse().kvBlocks);
+            least = std::min(least, (*runtime)->launchedInUse().of(0).kvBlocks);
+            most = std::max(most, (*runtime)->launchedInUse().of(0).kvBlocks);
           };
           asked.placementOf = [&](const plan::IterationSize &) { return p.placement; };
           const auto result = generate(**runtime, asked);

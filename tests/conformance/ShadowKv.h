@@ -51,9 +51,9 @@ public:
   }
   absl::Status upload(Graph &graph) override { return on_->upload(graph); }
   kernels::IterationMeta *meta() override { return on_->meta(); }
-  absl::Status launch(Graph &graph, const InUse &inUse) override {
+  absl::Status launch(Graph &graph, const LaunchInUse &inUse) override {
     if (transitions_.count(&graph) == 0)
-      enter(*on_->meta(), inUse);
+      enter(*on_->meta(), inUse.of(0));
     return on_->launch(graph, inUse);
   }
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {

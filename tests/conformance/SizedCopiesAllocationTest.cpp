@@ -31,7 +31,7 @@ TEST_P(SizedCopiesAllocation, SizesAndStartsThatChangeAtEachLaunchAllocateNothin
       before = allocations.load();
     const SequenceRows rows{.tokens = {&token, 1}, .blocks = {&block, 1}, .sample = true};
     ASSERT_TRUE(writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device->meta()).ok());
-    ASSERT_TRUE(device->launch(**transition, {.kvBlocks = 20 - i % 17}).ok());
+    ASSERT_TRUE(device->launch(**transition, InUse{.kvBlocks = 20 - i % 17}).ok());
     const InUse inUse{.kvBlocks = 4 + i % 17, .writtenBegin = 1 + i % 13, .writtenEnd = 3 + i % 19};
     ASSERT_TRUE(device->launch(**graph, inUse).ok());
     if (i > 0) { // two in flight

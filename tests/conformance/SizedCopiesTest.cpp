@@ -141,8 +141,8 @@ TEST_P(SizedCopies, AreNeitherNothingNorMoreThanThePlanSays) {
 TEST_P(SizedCopies, OfTransitionsToo) {
   open(/*interleaved=*/false);
   const DeviceCounters before = device_->counters();
-  ASSERT_TRUE(device_->launch(*transition_, {.kvBlocks = 12}).ok()); // 8 of 16 blocks
-  ASSERT_TRUE(device_->launch(*transition_, {.kvBlocks = 5}).ok());  // 1
+  ASSERT_TRUE(device_->launch(*transition_, InUse{.kvBlocks = 12}).ok()); // 8 of 16 blocks
+  ASSERT_TRUE(device_->launch(*transition_, InUse{.kvBlocks = 5}).ok());  // 1
   expectMoved(before, {8 * kBlock, 1 * kBlock}, 0);
   expectArrived((GetParam().keepsData ? 8 : 1) * kBlock);
 }
@@ -162,7 +162,7 @@ TEST_P(SizedCopies, InterleavedBlocksArriveBetweenThoseOfOtherLayers) {
   expectArrived(five);
   clear();
   before = device_->counters();
-  ASSERT_TRUE(device_->launch(*transition_, {.kvBlocks = 9}).ok());
+  ASSERT_TRUE(device_->launch(*transition_, InUse{.kvBlocks = 9}).ok());
   expectMoved(before, {five}, 0);
   expectArrived(five);
 }

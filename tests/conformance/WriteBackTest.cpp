@@ -121,7 +121,7 @@ TEST_P(WriteBack, WhatIsInUseGoesBackFromTheFirstBlockOn) {
     expectBack(before, {run});
     clear();
     before = device_->counters();
-    ASSERT_TRUE(device_->launch(*transition_, {.kvBlocks = kvBlocks}).ok());
+    ASSERT_TRUE(device_->launch(*transition_, InUse{.kvBlocks = kvBlocks}).ok());
     expectBack(before, {run});
   }
 }

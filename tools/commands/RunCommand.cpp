@@ -71,7 +71,7 @@ Trace traceOf(const plan::Plan &plan, const core::Device &device, const Iteratio
   Trace trace = makeTrace(plan, measured, found.look->variant, found.look->times);
   trace.iteration = found.look->iteration;
   trace.about = found.about;
-  trace.inUse = found.look->inUse;
+  trace.inUse = found.look->inUse.of(0);
   return trace;
 }
 

@@ -16,7 +16,7 @@ std::optional<std::pair<uint64_t, uint64_t>> sizeInUse(const plan::Plan &plan, c
   const absl::StatusOr<core::SizedCopy> copy = core::sizedCopy(plan, schedule, index);
   if (!copy.ok())
     return std::nullopt;
-  return std::pair(core::bytesInUse(*copy, {kvBlocks}), copy->bytes);
+  return std::pair(core::bytesInUse(*copy, core::InUse{kvBlocks}), copy->bytes);
 }
 
 // What a step takes and copies with so much in use; sizes that cannot be told are those of the plan.

@@ -48,7 +48,8 @@ public:
     return absl::OkStatus();
   }
   kernels::IterationMeta *meta() override { return reinterpret_cast<kernels::IterationMeta *>(staging.data()); }
-  absl::Status launch(Graph &graph, const InUse &inUse) override {
+  absl::Status launch(Graph &graph, const LaunchInUse &all) override {
+    const InUse &inUse = all.of(0);
     told.push_back(inUse.kvBlocks);
     written.emplace_back(inUse.writtenBegin, inUse.writtenEnd);
     const auto &recorded = static_cast<RecordedGraph &>(graph);
@@ -72,7 +73,7 @@ public:
   std::vector<std::byte> arena, slab;
   std::vector<uint64_t> staging;
   std::vector<std::string> built, launched;
-  std::vector<int64_t> told;                        // a launch: InUse::kvBlocks
+  std::vector<int64_t> told;                        // a launch: InUse::kvBlocks of the first mini-batch
   std::vector<std::pair<int64_t, int64_t>> written; // a launch: InUse::writtenBegin, writtenEnd
   absl::Status launchStatus;
   uint64_t extraArena = 0;

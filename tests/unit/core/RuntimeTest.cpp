@@ -204,14 +204,14 @@ TEST(RuntimeLaunch, EachIsToldWhatIsInUseOfKv) {
   const plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .offloaded = {0, 1}, .wrap = true});
   RecordingDevice device;
   const auto runtime = mustLoad(plan, device);
-  EXPECT_EQ(runtime->launchedInUse().kvBlocks, InUse{}.kvBlocks);
+  EXPECT_EQ(runtime->launchedInUse().of(0).kvBlocks, InUse{}.kvBlocks);
   std::vector<int32_t> table;
   ASSERT_TRUE(runtime->kvBlocks().grow(table, 2 * plan.blockTokens).ok()); // blocks 1 and 2
   ASSERT_TRUE(runtime->launch(1).ok());
   runtime->kvBlocks().release(table);
-  EXPECT_EQ(runtime->launchedInUse().kvBlocks, 3); // what it was told, whatever is in use since
+  EXPECT_EQ(runtime->launchedInUse().of(0).kvBlocks, 3); // what it was told, whatever is in use since
   ASSERT_TRUE(runtime->launch(0).ok());
-  EXPECT_EQ(runtime->launchedInUse().kvBlocks, 1); // the scratch block
+  EXPECT_EQ(runtime->launchedInUse().of(0).kvBlocks, 1); // the scratch block
   EXPECT_THAT(device.told, ElementsAre(3, 3, 1));  // a transition, the two variants
 }
 

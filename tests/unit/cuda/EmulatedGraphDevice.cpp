@@ -171,7 +171,7 @@ public:
     return reinterpret_cast<kernels::IterationMeta *>(staging_[(iterations_ + 1) % 2].get());
   }
 
-  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override {
+  absl::Status launch(core::Graph &graph, const core::LaunchInUse &inUse) override {
     auto &own = static_cast<EmulatedGraph &>(graph);
     if (absl::Status status = setSizes(own, inUse); !status.ok())
       return status;
@@ -263,7 +263,7 @@ private:
       copyUntil(done_ + 1);
   }
 
-  absl::Status setSizes(EmulatedGraph &graph, const core::InUse &inUse) {
+  absl::Status setSizes(EmulatedGraph &graph, const core::LaunchInUse &inUse) {
     return graph.sizes.set(inUse, [&](uint32_t node, const core::CopySides &copy, core::CopyRun run) {
       if (copy.inRows())
         return absl::InvalidArgumentError("only 1-D copy nodes can be changed");
