@@ -42,7 +42,7 @@ public:
   kernels::IterationMeta *meta() override {
     return reinterpret_cast<kernels::IterationMeta *>(meta_[launched_ % 2].data());
   }
-  absl::Status launch(core::Graph &, const core::InUse &) override {
+  absl::Status launch(core::Graph &, const core::LaunchInUse &) override {
     sampled_[launched_ % 2] = static_cast<size_t>(meta()->numSampled);
     ++launched_;
     return absl::OkStatus();

@@ -52,7 +52,7 @@ public:
   kernels::IterationMeta *meta() override {
     return timed([&] { return on_->meta(); });
   }
-  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override {
+  absl::Status launch(core::Graph &graph, const core::LaunchInUse &inUse) override {
     return timed([&] { return on_->launch(graph, inUse); });
   }
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {

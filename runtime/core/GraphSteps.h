@@ -62,7 +62,9 @@ struct CopySides {
   bool inRows() const { return rowBytes != 0; }
   uint64_t rows() const { return inRows() ? bytes / rowBytes : 1; }
   // What a launch copies of it.
-  CopyRun runIn(const LaunchInUse &inUse) const { return sized.has_value() ? runInUse(*sized, inUse) : CopyRun{0, bytes}; }
+  CopyRun runIn(const LaunchInUse &inUse) const {
+    return sized.has_value() ? runInUse(*sized, inUse) : CopyRun{0, bytes};
+  }
   uint64_t bytesIn(const LaunchInUse &inUse) const { return runIn(inUse).bytes; }
 };
 // Of a Copy step that checkSteps() accepts. Refuses one whose sides are not those of its lane, differ in size, or lie

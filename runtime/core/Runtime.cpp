@@ -34,9 +34,9 @@ struct Runtime::Impl {
   const bool tellsWritten;                                   // launches say which blocks they write
   absl::Status lost;                                         // of kvWritten(): nothing can be launched any more
   std::vector<KvBlocks> blocks;                              // by mini-batch, all of one limit
-  VariantTable::Chosen chosen; // the last that was asked for
-  uint64_t owedNs = 0;         // lost since the last transition by variants that were chosen to avoid one
-  LaunchInUse launchedInUse;   // of the last iteration
+  VariantTable::Chosen chosen;                               // the last that was asked for
+  uint64_t owedNs = 0;       // lost since the last transition by variants that were chosen to avoid one
+  LaunchInUse launchedInUse; // of the last iteration
   uint64_t launched = 0, awaited = 0, missing = 0, leftOut = 0, transitionsRun = 0;
 
   absl::StatusOr<std::unique_ptr<Graph>> make(const GraphKey &key) const {

@@ -68,10 +68,10 @@ public:
   // Launches a variant over what the caller has put in device().meta(), after the transitions its entry state needs, if
   // any. Allocates nothing.
   absl::Status launch(uint32_t variant);
-  // The pool that every KV block of a mini-batch on this device comes from. The present placement says how many there are; a change to
-  // one that has fewer (launch(), takeHop()) is FailedPrecondition, with nothing launched, while a block is in use that
-  // it does not have: memory is never taken from a block in use.
-  // Each mini-batch has a pool of its own, all of one limit.
+  // The pool that every KV block of a mini-batch on this device comes from. The present placement says how many there
+  // are; a change to one that has fewer (launch(), takeHop()) is FailedPrecondition, with nothing launched, while a
+  // block is in use that it does not have: memory is never taken from a block in use. Each mini-batch has a pool of its
+  // own, all of one limit.
   KvBlocks &kvBlocks(uint32_t miniBatch = 0);
   // Launches what makes every home of KV on the host current, where a launch has left one behind what is in slots (a
   // dirty state, DirtyStates.h); nothing where none is. Before blocks are read or written otherwise than by a launch.
@@ -92,7 +92,7 @@ public:
   // entry state needs. For when a launch has published wrong numbers, and all that were launched have been awaited.
   // What other sequences have in the cache stays, whatever is found.
   absl::StatusOr<std::optional<WrongNumber>> findWrongNumber(uint32_t variant);
-  uint64_t launched() const;   // iterations, transitions not counted
+  uint64_t launched() const;                // iterations, transitions not counted
   const LaunchInUse &launchedInUse() const; // what the last of them was told of KV; everything before the first
   uint64_t missingVariants() const;
   uint64_t leftOutVariants() const; // not built, for LoadOptions' limits

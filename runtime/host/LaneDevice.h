@@ -47,7 +47,8 @@ public:
   absl::StatusOr<uint64_t> copyBeside(absl::Span<const core::BlockCopy> copies) override;
   absl::StatusOr<bool> copied(uint64_t ticket) override;
   absl::Status awaitCopied(uint64_t ticket) override;
-  absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant, const core::LaunchInUse &inUse) override;
+  absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant,
+                                                                   const core::LaunchInUse &inUse) override;
   int64_t nowNs() const override { return monotonicNs(); }
   absl::Status waitUntil(int64_t ns) override {
     core::sleepUntil(ns);

@@ -7,8 +7,7 @@
 
 namespace headrace::plan {
 
-CacheHomes::CacheHomes(const Plan &plan)
-    : blockBytes_(plan.kvBlockBytes()), caches_(plan.kvCaches()) {
+CacheHomes::CacheHomes(const Plan &plan) : blockBytes_(plan.kvBlockBytes()), caches_(plan.kvCaches()) {
   for (const Placement &placement : plan.placements) {
     Home home;
     for (const Extent &e : placement.extents) {

@@ -150,7 +150,7 @@ struct Step {
   kernels::Op op{}; // Compute only
   Part part = Part::Embedding;
   int32_t layer = -1;
-  uint8_t miniBatch = 0; // whose rows it works on, whose cache it copies; 0 where it is no one's
+  uint8_t miniBatch = 0;  // whose rows it works on, whose cache it copies; 0 where it is no one's
   bool direct = false;    // reads or writes host extents over the link
   bool resizable = false; // a copy of which a launch may do only what is in use (KV, ACT blocks): core::InUse
   // Of a resizable copy to the host: a launch may do only the run from the lowest to the highest block that its own

@@ -106,8 +106,8 @@ Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
                        o.interleaved);
   });
   const auto edges = structs<fb::Edge>(fbb, s.edges, [](const Edge &e) { return fb::Edge(e.from, e.to, raw(e.kind)); });
-  const auto locals = tables<fb::Buffer>(
-      fbb, s.locals, [&](const Local &local) { return encodeBuffer(fbb, local.buffer, &local); });
+  const auto locals =
+      tables<fb::Buffer>(fbb, s.locals, [&](const Local &local) { return encodeBuffer(fbb, local.buffer, &local); });
   return fb::CreateSchedule(fbb, name, s.placement, raw(s.iterationClass), s.maxTokens, s.maxSequences, s.maxContext,
                             s.entryState, s.exitState, steps, operands, edges, locals, s.fromPlacement, s.kvBlocks,
                             s.phase, s.period);

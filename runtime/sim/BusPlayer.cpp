@@ -38,7 +38,8 @@ void BusPlayer::open(size_t index, size_t steps, bool trace) {
     device.trace.reserve(steps);
 }
 
-void BusPlayer::launch(size_t index, const TimedSchedule &schedule, LaunchTimes *times, const core::LaunchInUse &inUse) {
+void BusPlayer::launch(size_t index, const TimedSchedule &schedule, LaunchTimes *times,
+                       const core::LaunchInUse &inUse) {
   Device &device = devices_[index];
   if (device.queued == device.queue.size()) {
     std::rotate(device.queue.begin(), device.queue.begin() + static_cast<std::ptrdiff_t>(device.first),

@@ -51,7 +51,7 @@ public:
   absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override { return inner_.build(key); }
   absl::Status upload(core::Graph &graph) override { return inner_.upload(graph); }
   kernels::IterationMeta *meta() override { return filled_ = inner_.meta(); }
-  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override {
+  absl::Status launch(core::Graph &graph, const core::LaunchInUse &inUse) override {
     // A transition is launched over no rows: nothing to change, and nothing filled.
     if (setup_.changeMeta && filled_ != nullptr)
       setup_.changeMeta(*filled_);
@@ -71,7 +71,7 @@ public:
   absl::StatusOr<bool> copied(uint64_t ticket) override { return inner_.copied(ticket); }
   absl::Status awaitCopied(uint64_t ticket) override { return inner_.awaitCopied(ticket); }
   absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant,
-                                                                   const core::InUse &inUse) override {
+                                                                   const core::LaunchInUse &inUse) override {
     return inner_.findWrongNumber(variant, inUse);
   }
   int64_t nowNs() const override { return inner_.nowNs(); }

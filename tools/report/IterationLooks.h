@@ -42,7 +42,7 @@ struct Look {
   uint64_t iteration = 0; // of the run, from 1
   uint32_t variant = plan::kNone;
   std::vector<core::StepTime> times; // a step
-  core::LaunchInUse inUse;                 // what the launch was told
+  core::LaunchInUse inUse;           // what the launch was told
 };
 
 // The times of iterations by variant, and which of them stands for the others.

@@ -95,7 +95,7 @@ std::string lanesText(const plan::Plan &plan, const PhaseInput &phase, const Pre
   text += " in " + phase.looked.about;
   if (launched.h2dBytes < all.h2dBytes)
     text += absl::StrFormat(", which copied %s of at most %s: KV blocks below %d of %d were in use",
-                            formatBytes(launched.h2dBytes), formatBytes(all.h2dBytes), phase.looked.inUse.of(0).kvBlocks,
+                            formatBytes(launched.h2dBytes), formatBytes(all.h2dBytes), phase.looked.inUse.kvBlocks,
                             plan.placements[plan.variants[phase.looked.variant].placement].kvBlocks);
   return text;
 }
@@ -177,7 +177,7 @@ RunFindings findOut(const plan::Plan &plan, const std::vector<PhaseInput> &phase
       continue;
     // Of the iteration that was looked at it is known how much of KV it used.
     const bool known = !phase.looked.steps.empty() && phase.looked.variant == phase.variant;
-    const core::LaunchInUse inUse = known ? phase.looked.inUse : core::LaunchInUse{};
+    const core::InUse inUse = known ? phase.looked.inUse : core::InUse{};
     findings.phases.push_back({phase.name, predict(plan, phase.variant, linkBandwidth, inUse).lanes,
                                why(plan, phase, linkBandwidth, virtualTime)});
     if (!waits && !phase.looked.steps.empty()) {

@@ -8,7 +8,8 @@
 
 namespace headrace::tools {
 
-LaunchedSteps launchedSteps(const plan::Plan &plan, uint32_t index, double linkBandwidth, const core::LaunchInUse &inUse) {
+LaunchedSteps launchedSteps(const plan::Plan &plan, uint32_t index, double linkBandwidth,
+                            const core::LaunchInUse &inUse) {
   const plan::Variant &variant = plan.variants[index];
   const plan::Schedule &schedule = plan.schedules[variant.schedule];
   LaunchedSteps launched;

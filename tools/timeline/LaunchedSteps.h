@@ -18,7 +18,8 @@ struct LaunchedSteps {
 };
 
 // Of one of the plan's variants, over a link of `linkBandwidth` bytes/s; 0: the plan's own.
-LaunchedSteps launchedSteps(const plan::Plan &plan, uint32_t variant, double linkBandwidth, const core::LaunchInUse &inUse);
+LaunchedSteps launchedSteps(const plan::Plan &plan, uint32_t variant, double linkBandwidth,
+                            const core::LaunchInUse &inUse);
 
 // Whether launches of a schedule copy what is in use.
 bool copiesWhatIsInUse(const plan::Schedule &schedule);

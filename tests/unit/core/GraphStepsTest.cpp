@@ -211,13 +211,13 @@ TEST(GraphSteps, AResizableCopySaysItsBlocks) {
   EXPECT_EQ(sides->sized->blockBytes, 1024u);
   EXPECT_EQ(sides->sized->bytes, 16u * 1024);
   EXPECT_TRUE(sides->sized->wholeBlocks);
-  EXPECT_EQ(sides->bytesIn({}), 16u * 1024);
-  EXPECT_EQ(sides->bytesIn({.kvBlocks = 9}), 5u * 1024);
+  EXPECT_EQ(sides->bytesIn(InUse{}), 16u * 1024);
+  EXPECT_EQ(sides->bytesIn(InUse{.kvBlocks = 9}), 5u * 1024);
   copy.schedule.operands[1].interleaved = false;
   sides = copy.sides();
   ASSERT_TRUE(sides.ok() && sides->sized.has_value()) << sides.status();
   EXPECT_FALSE(sides->sized->wholeBlocks);
-  EXPECT_EQ(sides->bytesIn({.kvBlocks = 4}), 256u);
+  EXPECT_EQ(sides->bytesIn(InUse{.kvBlocks = 4}), 256u);
   copy.schedule.operands[0].bufferOffset = 4096 + 256;
   EXPECT_THAT(copy.refused(), HasSubstr("begins at byte 4352 of buffer "));
   copy.schedule.operands[0] = {.buffer = 0, .space = plan::Space::Host, .bytes = 16 * 1024};
@@ -241,8 +241,8 @@ TEST(GraphSteps, ACopyOfWhatWasWrittenBeginsWhereThatDoes) {
   const auto sides = copy.sides();
   ASSERT_TRUE(sides.ok() && sides->sized.has_value()) << sides.status();
   EXPECT_TRUE(sides->sized->dirtyOnly);
-  EXPECT_EQ(sides->runIn({}), (CopyRun{0, 16 * 1024}));
-  EXPECT_EQ(sides->runIn({.writtenBegin = 9, .writtenEnd = 12}), (CopyRun{5 * 1024, 3 * 1024}));
+  EXPECT_EQ(sides->runIn(InUse{}), (CopyRun{0, 16 * 1024}));
+  EXPECT_EQ(sides->runIn(InUse{.writtenBegin = 9, .writtenEnd = 12}), (CopyRun{5 * 1024, 3 * 1024}));
   copy.schedule.iterationClass = plan::IterationClass::Transition;
   EXPECT_THAT(copy.refused(), HasSubstr("expected one to the host in an iteration"));
   copy.schedule.steps[0].resizable = false;

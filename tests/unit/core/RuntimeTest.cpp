@@ -212,7 +212,7 @@ TEST(RuntimeLaunch, EachIsToldWhatIsInUseOfKv) {
   EXPECT_EQ(runtime->launchedInUse().of(0).kvBlocks, 3); // what it was told, whatever is in use since
   ASSERT_TRUE(runtime->launch(0).ok());
   EXPECT_EQ(runtime->launchedInUse().of(0).kvBlocks, 1); // the scratch block
-  EXPECT_THAT(device.told, ElementsAre(3, 3, 1));  // a transition, the two variants
+  EXPECT_THAT(device.told, ElementsAre(3, 3, 1));        // a transition, the two variants
 }
 
 TEST(RuntimeLaunch, AStateThatHoldsMoreThanTheEntryNeedsNoTransition) {

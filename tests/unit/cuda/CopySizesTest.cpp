@@ -34,7 +34,7 @@ struct Set {
 std::vector<Set> setTo(CopySizes &sizes, int64_t kvBlocks) {
   std::vector<Set> set;
   EXPECT_TRUE(sizes
-                  .set({.kvBlocks = kvBlocks},
+                  .set(core::InUse{.kvBlocks = kvBlocks},
                        [&](uint32_t node, const core::CopySides &copy, core::CopyRun run) {
                          EXPECT_EQ(copy.bytes, kAll);
                          EXPECT_EQ(run.offset, 0u);
@@ -64,7 +64,7 @@ TEST(CopySizes, WhatWasRefusedIsTriedAgain) {
   const auto refuse = [](uint32_t node, const core::CopySides &, core::CopyRun) {
     return node == 1 ? absl::InternalError("no") : absl::OkStatus();
   };
-  EXPECT_EQ(sizes.set({.kvBlocks = 12}, refuse).message(), "no");
+  EXPECT_EQ(sizes.set(core::InUse{.kvBlocks = 12}, refuse).message(), "no");
   EXPECT_EQ(sizes.bytes().h2d, kAll / 2 + kAll);
   EXPECT_THAT(setTo(sizes, 12), ElementsAre(Set{1, kAll / 2}));
 }
@@ -76,7 +76,7 @@ TEST(CopySizes, WhereACopyStartsIsSetAsItsSizeIs) {
   const auto back = static_cast<uint32_t>(graph.nodes.size()) - 2; // the last two nodes
   CopySizes sizes(graph);
   EXPECT_EQ(sizes.bytes().d2h, 2 * kAll);
-  const auto set = [&](const core::InUse &inUse) {
+  const auto set = [&](const core::LaunchInUse &inUse) {
     std::vector<std::pair<uint32_t, core::CopyRun>> runs;
     const auto add = [&](uint32_t node, const core::CopySides &copy, core::CopyRun run) {
       EXPECT_EQ(copy.toDevice, node < back);
@@ -88,12 +88,14 @@ TEST(CopySizes, WhereACopyStartsIsSetAsItsSizeIs) {
   };
   using Runs = std::vector<std::pair<uint32_t, core::CopyRun>>;
   const core::CopyRun two{5 * 1024, 2 * 1024}, later{7 * 1024, 2 * 1024}, first{0, 256};
-  EXPECT_EQ(set({.writtenBegin = 9, .writtenEnd = 11}), (Runs{{back, two}, {back + 1, two}}));
+  EXPECT_EQ(set(core::InUse{.writtenBegin = 9, .writtenEnd = 11}), (Runs{{back, two}, {back + 1, two}}));
   EXPECT_EQ(sizes.bytes().d2h, 2 * 2048u);
-  EXPECT_EQ(set({.writtenBegin = 9, .writtenEnd = 11}), (Runs{}));
-  EXPECT_EQ(set({.writtenBegin = 11, .writtenEnd = 13}), (Runs{{back, later}, {back + 1, later}})); // as large
+  EXPECT_EQ(set(core::InUse{.writtenBegin = 9, .writtenEnd = 11}), (Runs{}));
+  EXPECT_EQ(set(core::InUse{.writtenBegin = 11, .writtenEnd = 13}),
+            (Runs{{back, later}, {back + 1, later}})); // as large
   EXPECT_EQ(sizes.bytes().d2h, 2 * 2048u);
-  EXPECT_EQ(set({.writtenBegin = 0, .writtenEnd = 0}), (Runs{{back, first}, {back + 1, first}})); // not where it was
+  EXPECT_EQ(set(core::InUse{.writtenBegin = 0, .writtenEnd = 0}),
+            (Runs{{back, first}, {back + 1, first}})); // not where it was
   EXPECT_EQ(sizes.bytes().d2h, 2 * 256u);
   EXPECT_EQ(sizes.bytes().h2d, 2 * kAll);
 }

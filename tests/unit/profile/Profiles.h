@@ -84,7 +84,7 @@ public:
   }
   absl::Status upload(core::Graph &graph) override { return sim_->upload(graph); }
   kernels::IterationMeta *meta() override { return sim_->meta(); }
-  absl::Status launch(core::Graph &graph, const core::InUse &inUse) override {
+  absl::Status launch(core::Graph &graph, const core::LaunchInUse &inUse) override {
     absl::Status status = sim_->launch(graph, inUse);
     times_.clear();
     int64_t now = 0;
