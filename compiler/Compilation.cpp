@@ -114,7 +114,8 @@ Compilation::Attempt Compilation::firstThatFits() {
 
 absl::StatusOr<Evaluation> Compilation::evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps) {
   PlanEmitter emitter(layout_, target_, plan);
-  const HostLayout host = layOutHost({&candidate}, layout_, target_, request_.model->layers, /*all=*/true);
+  const HostLayout host =
+      layOutHost({&candidate}, layout_, target_, target_.caches(request_.model->layers), /*all=*/true);
   absl::StatusOr<Placed> placed = candidates_.place(candidate, {&host.units, &host.kv, /*forThePlan=*/false});
   if (!placed.ok())
     return placed.status();
@@ -171,7 +172,7 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
   chosen.reserve(choices.size());
   for (const Attempt &choice : choices)
     chosen.push_back(&choice.candidate());
-  const HostLayout host = layOutHost(chosen, layout_, target_, request_.model->layers);
+  const HostLayout host = layOutHost(chosen, layout_, target_, target_.caches(request_.model->layers));
   plan.hostBytes = host.bytes;
   if (plan.hostBytes > request_.hardware.hostMemoryBytes && latency_ && choices.size() > 1) {
     overBudget_ = {0, plan.arenaBytes}; // each fits alone
@@ -250,9 +251,10 @@ plan::Plan Compilation::emptyPlan() const {
   plan.hardware = request_.hardware;
   plan.goal = request_.goal;
   plan.goal.deviceMemory = target_.deviceMemory;
-  plan.goal.batch = target_.batch;
+  plan.goal.batch = target_.sequences();
   plan.goal.context = target_.context;
-  plan.goal.kvTokens = target_.kvTokens;
+  plan.goal.kvTokens = target_.kvTokens * target_.miniBatches;
+  plan.miniBatches = static_cast<uint32_t>(target_.miniBatches);
   plan.goal.kvDtype = target_.kv;
   plan.policy = request_.policy;
   plan.policy.name = std::string(policy_.name);

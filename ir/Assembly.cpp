@@ -265,9 +265,21 @@ void printIndexAt(OpAsmPrinter &printer, Operation *, int32_t index, const Addre
   printAddress(printer, at);
 }
 
-// "3 at 4096", "3 tail at 4096".
-ParseResult parseKvAt(OpAsmParser &parser, int32_t &layer, KvPart &part, Address &at) {
-  if (parser.parseInteger(layer))
+// "mini_batch(1)", nothing for 0.
+static ParseResult parseMiniBatch(OpAsmParser &parser, int32_t &miniBatch) {
+  miniBatch = 0;
+  if (failed(parser.parseOptionalKeyword("mini_batch")))
+    return mlir::success();
+  return failure(parser.parseLParen() || parser.parseInteger(miniBatch) || parser.parseRParen());
+}
+static void printMiniBatch(OpAsmPrinter &printer, int32_t miniBatch) {
+  if (miniBatch != 0)
+    printer << " mini_batch(" << miniBatch << ')';
+}
+
+// "3 at 4096", "3 tail at 4096", "3 mini_batch(1) tail at 4096".
+ParseResult parseKvAt(OpAsmParser &parser, int32_t &layer, int32_t &miniBatch, KvPart &part, Address &at) {
+  if (parser.parseInteger(layer) || parseMiniBatch(parser, miniBatch))
     return failure();
   part = KvPart::Cache;
   for (const KvPart other : {KvPart::Tail, KvPart::Mirror})
@@ -275,14 +287,15 @@ ParseResult parseKvAt(OpAsmParser &parser, int32_t &layer, KvPart &part, Address
       part = other;
   return parseAddress(parser, at);
 }
-void printKvAt(OpAsmPrinter &printer, Operation *, int32_t layer, KvPart part, const Address &at) {
+void printKvAt(OpAsmPrinter &printer, Operation *, int32_t layer, int32_t miniBatch, KvPart part, const Address &at) {
   printer << layer;
+  printMiniBatch(printer, miniBatch);
   if (part != KvPart::Cache)
     printer << ' ' << part;
   printAddress(printer, at);
 }
 
-ParseResult parseIoAt(OpAsmParser &parser, IoRole &role, Address &at) {
+ParseResult parseIoAt(OpAsmParser &parser, IoRole &role, int32_t &miniBatch, Address &at) {
   const llvm::SMLoc loc = parser.getCurrentLocation();
   llvm::StringRef word;
   if (parser.parseKeyword(&word))
@@ -291,10 +304,11 @@ ParseResult parseIoAt(OpAsmParser &parser, IoRole &role, Address &at) {
   if (!parsed)
     return parser.emitError(loc) << "expected meta, sampled or output, got '" << word << "'";
   role = *parsed;
-  return parseAddress(parser, at);
+  return failure(parseMiniBatch(parser, miniBatch) || parseAddress(parser, at));
 }
-void printIoAt(OpAsmPrinter &printer, Operation *, IoRole role, const Address &at) {
+void printIoAt(OpAsmPrinter &printer, Operation *, IoRole role, int32_t miniBatch, const Address &at) {
   printer << role;
+  printMiniBatch(printer, miniBatch);
   printAddress(printer, at);
 }
 

@@ -43,10 +43,11 @@ mlir::ParseResult parseRoleAt(mlir::OpAsmParser &parser, UnitRole &role, int32_t
 void printRoleAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, UnitRole role, int32_t layer, const Address &at);
 mlir::ParseResult parseIndexAt(mlir::OpAsmParser &parser, int32_t &index, Address &at);
 void printIndexAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t index, const Address &at);
-mlir::ParseResult parseKvAt(mlir::OpAsmParser &parser, int32_t &layer, KvPart &part, Address &at);
-void printKvAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t layer, KvPart part, const Address &at);
-mlir::ParseResult parseIoAt(mlir::OpAsmParser &parser, IoRole &role, Address &at);
-void printIoAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, IoRole role, const Address &at);
+mlir::ParseResult parseKvAt(mlir::OpAsmParser &parser, int32_t &layer, int32_t &miniBatch, KvPart &part, Address &at);
+void printKvAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t layer, int32_t miniBatch, KvPart part,
+               const Address &at);
+mlir::ParseResult parseIoAt(mlir::OpAsmParser &parser, IoRole &role, int32_t &miniBatch, Address &at);
+void printIoAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, IoRole role, int32_t miniBatch, const Address &at);
 
 mlir::ParseResult parseDestination(mlir::OpAsmParser &parser, mlir::OpAsmParser::UnresolvedOperand &destination,
                                    int64_t &offset);

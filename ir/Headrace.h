@@ -36,6 +36,7 @@ struct Movable {
   int32_t index;
   int32_t layer;
   std::string name;
+  int32_t miniBatch = 0; // of a cache
 };
 
 } // namespace headrace::ir

@@ -87,22 +87,33 @@ def Headrace_KvOp : Headrace_Op<"kv", [Headrace_NameResults, Headrace_Persistent
     the host as well, right in front of the tail. The mirror is written by the step that appends rows, the tail by that
     step or by what writes it back (evict).
 
+    Each mini-batch has a cache of its own; `mini_batch(0)` is not printed.
+
         %kv.3 = headrace.kv 3 : <8192, f32>
         %kv.3.tail = headrace.kv 3 tail : <host, 16384, f32>
+        %kv.3.1 = headrace.kv 3 mini_batch(1) : <8192, f32>
   }];
-  let arguments = (ins I32Prop:$layer, DefaultValuedProp<EnumProp<Headrace_KvPart>, "::headrace::ir::KvPart::Cache">:$part,
+  let arguments = (ins I32Prop:$layer, DefaultValuedProp<I32Prop, "0">:$mini_batch, DefaultValuedProp<EnumProp<Headrace_KvPart>, "::headrace::ir::KvPart::Cache">:$part,
                        DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
   let results = (outs Headrace_WholeBuffer:$buffer);
-  let assemblyFormat = "custom<KvAt>($layer, $part, $at) attr-dict `:` custom<Types>(type($buffer))";
+  let assemblyFormat = "custom<KvAt>($layer, $mini_batch, $part, $at) attr-dict `:` custom<Types>(type($buffer))";
   let hasVerifier = 1;
 }
 
 def Headrace_IoOp : Headrace_Op<"io", [Headrace_NameResults, Headrace_Persistent]> {
-  let summary = "a fixed buffer between host and device: meta, sampled or output";
-  let arguments = (ins EnumProp<Headrace_IoRole>:$role,
+  let summary = "a fixed buffer between host and device: meta, sampled, output or history";
+  let description = [{
+    Each mini-batch has its own, but for the output, which is of all of them. Those of a role are declared one behind the
+    other, the first mini-batch's first: they are ranges of one buffer of the plan. `mini_batch(0)` is not printed.
+
+        %meta = headrace.io meta : <4096, bytes>
+        %meta.1 = headrace.io meta mini_batch(1) : <4096, bytes>
+  }];
+  let arguments = (ins EnumProp<Headrace_IoRole>:$role, DefaultValuedProp<I32Prop, "0">:$mini_batch,
                        DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
   let results = (outs Headrace_DeviceBuffer:$buffer);
-  let assemblyFormat = "custom<IoAt>($role, $at) attr-dict `:` custom<Types>(type($buffer))";
+  let assemblyFormat = "custom<IoAt>($role, $mini_batch, $at) attr-dict `:` custom<Types>(type($buffer))";
+  let hasVerifier = 1;
 }
 
 def Headrace_SlotOp : Headrace_Op<"slot", [Headrace_NameResults, Headrace_Persistent]> {

@@ -11,6 +11,9 @@ using mlir::Operation;
 using mlir::success;
 using mlir::Value;
 
+// Of an iteration: what kernels::kMostMiniBatches says.
+constexpr int32_t kMostMiniBatches = 64;
+
 using SetName = llvm::function_ref<void(Value, llvm::StringRef)>;
 
 // Names of what persists, for printing: "layers.1.qkv", "kv.1", "meta", "slot.0"; copies take their source's.
@@ -22,7 +25,11 @@ static std::string nameOf(Value buffer) {
 
 void WeightOp::getAsmResultNames(SetName setName) { setName(getBuffer(), getName()); }
 void KvOp::getAsmResultNames(SetName setName) { setName(getBuffer(), nameOf(getBuffer())); }
-void IoOp::getAsmResultNames(SetName setName) { setName(getBuffer(), stringifyIoRole(getRole())); }
+// "", or ".1" behind the first mini-batch.
+static std::string suffix(int32_t miniBatch) { return miniBatch == 0 ? "" : "." + std::to_string(miniBatch); }
+void IoOp::getAsmResultNames(SetName setName) {
+  setName(getBuffer(), stringifyIoRole(getRole()).str() + suffix(getMiniBatch()));
+}
 void SlotOp::getAsmResultNames(SetName setName) { setName(getSlot(), "slot." + std::to_string(getIndex())); }
 void OnDeviceOp::getAsmResultNames(SetName setName) { setName(getResult(), "d." + nameOf(getSource())); }
 void CarryOp::getAsmResultNames(SetName setName) { setName(getResult(), "d." + nameOf(getSource())); }
@@ -40,8 +47,9 @@ Movable WeightOp::movable() {
 }
 Movable KvOp::movable() {
   return {MovableKind::Kv, static_cast<int32_t>(getLayer()), static_cast<int32_t>(getLayer()),
-          "kv." + std::to_string(getLayer()) +
-              (getPart() == KvPart::Cache ? "" : "." + stringifyKvPart(getPart()).str())};
+          "kv." + std::to_string(getLayer()) + suffix(getMiniBatch()) +
+              (getPart() == KvPart::Cache ? "" : "." + stringifyKvPart(getPart()).str()),
+          getMiniBatch()};
 }
 Value WeightOp::atHome() { return getBuffer(); }
 Value KvOp::atHome() { return getBuffer(); }
@@ -54,9 +62,12 @@ using Identity = std::pair<mlir::TypeID, int64_t>;
 Identity WeightOp::identity() { return {mlir::TypeID::get<WeightOp>(), getUnit()}; }
 Identity KvOp::identity() {
   return {mlir::TypeID::get<KvOp>(),
-          int64_t{getLayer()} * (getMaxEnumValForKvPart() + 1) + static_cast<int>(getPart())};
+          (int64_t{getLayer()} * kMostMiniBatches + getMiniBatch()) * (getMaxEnumValForKvPart() + 1) +
+              static_cast<int>(getPart())};
 }
-Identity IoOp::identity() { return {mlir::TypeID::get<IoOp>(), static_cast<int64_t>(getRole())}; }
+Identity IoOp::identity() {
+  return {mlir::TypeID::get<IoOp>(), static_cast<int64_t>(getRole()) * kMostMiniBatches + getMiniBatch()};
+}
 Identity SlotOp::identity() { return {mlir::TypeID::get<SlotOp>(), getIndex()}; }
 uint64_t WeightOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t KvOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
@@ -75,10 +86,22 @@ LogicalResult WeightOp::verify() {
   return success();
 }
 
+static LogicalResult verifyMiniBatch(Operation *op, int32_t miniBatch) {
+  if (miniBatch < 0 || miniBatch >= kMostMiniBatches)
+    return op->emitOpError() << "has mini-batch " << miniBatch << ", expected 0 to " << kMostMiniBatches - 1;
+  return success();
+}
+
 LogicalResult KvOp::verify() {
   if (getLayer() < 0)
     return emitOpError() << "has layer " << getLayer() << ", which must not be negative";
-  return success();
+  return verifyMiniBatch(*this, getMiniBatch());
+}
+
+LogicalResult IoOp::verify() {
+  if (getRole() == IoRole::Output && getMiniBatch() != 0)
+    return emitOpError() << "has mini-batch " << getMiniBatch() << ", but the output is of all of them";
+  return verifyMiniBatch(*this, getMiniBatch());
 }
 
 LogicalResult SlotOp::verify() {

@@ -50,13 +50,15 @@ struct BiasActivateArgs {
 inline constexpr int64_t kPublishSlots = 4;
 struct PublishArgs {
   const IterationMeta *meta;
-  const int32_t *output; // [maxSequences]
-  int32_t *tokens;       // mapped host memory: [kPublishSlots, maxSequences]
-  uint64_t *iterations;  // mapped host memory: [kPublishSlots]
+  const IterationMeta *last; // of the last mini-batch: its tokens are the last
+  const int32_t *output;     // [maxSequences], which is of all mini-batches
+  int32_t *tokens;           // mapped host memory: [kPublishSlots, maxSequences]
+  uint64_t *iterations;      // mapped host memory: [kPublishSlots]
   int64_t maxSequences;
 
   template <typename F> void pointers(F f) const {
     f("meta", meta);
+    f("last", last);
     f("output", output);
     f("tokens", tokens);
     f("iterations", iterations);

@@ -81,7 +81,7 @@ private:
   }
   mlir::Value home(ir::KvPart part, int64_t blocks, ir::BufferType like) {
     return ir::KvOp::create(builder_, cache_.getLoc(), type(ir::MemorySpace::Host, blocks, like), cache_.getLayer(),
-                            part, ir::Address());
+                            cache_.getMiniBatch(), part, ir::Address());
   }
 
   // The two steps again, with what they now use.
@@ -145,7 +145,7 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
         if (!chosen.isAway({static_cast<algorithms::MovableKind>(which.kind), which.index}))
           continue;
         away.push_back(movable);
-        ++found;
+        found += which.miniBatch == 0; // caches of a layer are split alike
       }
     if (found != chosen.away.size()) {
       reportMissing(iteration, away);
@@ -191,8 +191,8 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
         return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
                                      << " cannot be split, or be elsewhere than on the host: it moves whole";
     }
-    if (const auto caches =
-            std::distance(iteration.block().getOps<ir::KvOp>().begin(), iteration.block().getOps<ir::KvOp>().end());
+    if (const auto caches = llvm::count_if(iteration.block().getOps<ir::KvOp>(),
+                                           [](ir::KvOp cache) { return cache.getMiniBatch() == 0; });
         chosen.firstKvBlockAway() &&
         llvm::count_if(chosen.away, [](const auto &e) { return e.of.kind == algorithms::MovableKind::Kv; }) != caches)
       return iteration.emitError() << "splits all of its " << caches << " caches or none";

@@ -157,6 +157,7 @@ private:
     ir::StepInfo info;
     info.part = ir::Part::Movement;
     info.layer = movables_.items[moved(i).item].layer;
+    info.miniBatch = moved(i).miniBatch;
     info.linkBytes = info.deviceBytes = range.bytes;
     info.resizable = moved(i).resizable;
     const int64_t offset =
@@ -269,6 +270,7 @@ private:
     ir::StepInfo info;
     info.part = ir::Part::Movement;
     info.layer = movables_.items[moved(i).item].layer;
+    info.miniBatch = moved(i).miniBatch;
     info.linkBytes = info.deviceBytes = moved(i).bytes;
     info.resizable = moved(i).resizable;
     const Value home = lastVersion(source(i));

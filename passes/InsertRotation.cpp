@@ -167,6 +167,7 @@ private:
     ir::StepInfo info;
     info.part = ir::Part::Movement;
     info.layer = movables_.items[moved(i).item].layer;
+    info.miniBatch = moved(i).miniBatch;
     info.linkBytes = info.deviceBytes = range.bytes;
     info.resizable = moved(i).resizable;
     return behind_->insert<ir::PrefetchOp>(step, loc(i), heldType(i, range.end()),
@@ -246,6 +247,7 @@ private:
     ir::StepInfo info;
     info.part = ir::Part::Movement;
     info.layer = movables_.items[moved(i).item].layer;
+    info.miniBatch = moved(i).miniBatch;
     info.linkBytes = info.deviceBytes = moved(i).bytes;
     info.resizable = true;
     const Value home = lastVersion(source(i));

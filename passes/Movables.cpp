@@ -135,6 +135,7 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
       buffer.use = use;
       buffer.name = which.name;
       buffer.bytes = ir::bufferType(use.getResult()).getBytes();
+      buffer.miniBatch = static_cast<uint8_t>(which.miniBatch);
       buffer.resizable = which.kind == ir::MovableKind::Kv;
       buffer.writtenBack = buffer.resizable && writeBack != algorithms::WriteBack::Mirror;
       found.moved.push_back(std::move(buffer));

@@ -23,6 +23,7 @@ struct MovedBuffer {
   std::string name;
   uint64_t bytes = 0;
   uint32_t item = 0;
+  uint8_t miniBatch = 0;    // of a cache: whose it is
   bool resizable = false;   // of a cache: a launch may bring what is in use of it
   bool writtenBack = false; // of a cache: by a copy, behind its first use, which appends to it
   uint64_t slotOffset = 0;  // multiple of 256

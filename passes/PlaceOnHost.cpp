@@ -21,6 +21,9 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
       return signalPassFailure();
     }
     mirrorBytes.clear();
+    miniBatches = 1;
+    for (auto cache : iteration.block().getOps<ir::KvOp>())
+      miniBatches = std::max(miniBatches, cache.getMiniBatch() + 1);
     for (auto cache : iteration.block().getOps<ir::KvOp>())
       if (cache.getPart() == ir::KvPart::Mirror)
         mirrorBytes[cache.getLayer()] = cache.sizeInBytes();
@@ -48,11 +51,13 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
 
   mlir::LogicalResult stated(ir::MovableInterface movable, ir::PersistentInterface persistent) {
     const ir::Movable which = movable.movable();
-    const auto &known = which.kind == ir::MovableKind::Weight ? addresses : kvAddresses;
-    if (which.kind == ir::MovableKind::Act || static_cast<size_t>(which.index) >= known.size())
+    const bool isWeight = which.kind == ir::MovableKind::Weight;
+    const auto &known = isWeight ? addresses : kvAddresses;
+    const auto number = static_cast<size_t>(isWeight ? which.index : which.index * miniBatches + which.miniBatch);
+    if (which.kind == ir::MovableKind::Act || number >= known.size())
       return movable.emitError() << "'" << which.name << "' has no address in the host slab: there are " << known.size()
-                                 << (which.kind == ir::MovableKind::Weight ? ", by unit" : ", by layer");
-    int64_t address = known[static_cast<size_t>(which.index)];
+                                 << (isWeight ? ", by unit" : ", by layer and mini-batch");
+    int64_t address = known[number];
     if (auto cache = llvm::dyn_cast<ir::KvOp>(movable.getOperation()); cache && cache.getPart() == ir::KvPart::Tail)
       address += static_cast<int64_t>(mirrorBytes.lookup(which.index));
     persistent.address().value = address;
@@ -60,6 +65,7 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
   }
 
   llvm::DenseMap<int32_t, uint64_t> mirrorBytes; // of the iteration, by layer: what lies before a tail
+  int32_t miniBatches = 1;                       // of the iteration
 
   static constexpr uint64_t kAlign = 256, kLargest = uint64_t{1} << 62;
 };

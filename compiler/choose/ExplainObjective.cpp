@@ -47,7 +47,7 @@ std::string objectiveText(const model::Goal &goal) {
 std::string missedText(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,
                        const std::string &policy, const char *by) {
   return absl::StrCat(objectiveText(goal), " cannot be met ", by, "by policy ", policy, " for ", spec.name,
-                      " at batch ", target.batch, " and context ", target.context, " with a device memory of ",
+                      " at batch ", target.sequences(), " and context ", target.context, " with a device memory of ",
                       target.deviceMemory, " bytes (", bytesText(target.deviceMemory), ")");
 }
 

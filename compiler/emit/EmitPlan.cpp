@@ -48,7 +48,7 @@ public:
       else if (auto kv = llvm::dyn_cast<ir::KvOp>(op))
         addCache(kv);
       else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
-        buffers_[io.getBuffer()] = index_.io(toPlan(io.getRole()));
+        addIo(io);
       else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op)) {
         const auto begin = static_cast<uint64_t>(slot.address().value);
         slotsBegin_ = std::min(slotsBegin_, begin);
@@ -85,12 +85,17 @@ private:
 
   // A cache in parts: the tail ends where the cache does, the mirror where the tail begins, or with the cache too.
   void addCache(ir::KvOp kv) {
-    buffers_[kv.getBuffer()] = index_.kv(kv.getLayer());
+    buffers_[kv.getBuffer()] = index_.kv(kv.getLayer(), static_cast<uint32_t>(kv.getMiniBatch()));
     if (kv.getPart() != ir::KvPart::Cache)
       firstByte_[kv.getBuffer()] =
           kvPartOffset(kv, plan_, kv.getPart() == ir::KvPart::Mirror ? tailBytes_.lookup(kv.getLayer()) : 0);
   }
-  // Of the plan's buffer that a value is a part of: 0 but for parts of a cache.
+  // The ranges of all mini-batches are one buffer.
+  void addIo(ir::IoOp io) {
+    buffers_[io.getBuffer()] = index_.io(toPlan(io.getRole()));
+    firstByte_[io.getBuffer()] = static_cast<uint64_t>(io.getMiniBatch()) * io.sizeInBytes();
+  }
+  // Of the plan's buffer that a value is a part of: 0 but for parts of a cache, and ranges of mini-batches.
   uint64_t firstByteOf(mlir::Value buffer) const { return firstByte_.lookup(buffer); }
 
   uint64_t byteAddress(mlir::Value value) const { return static_cast<uint64_t>(ranges_.addressOf(value).value); }
@@ -216,7 +221,7 @@ private:
     const ir::Workspace &workspace = *op.workspace();
     Operand operand;
     operand.buffer =
-        addLocal("workspace", plan::BufferKind::Workspace, op.stepInfo().layer, workspace.bytes, workspace.address);
+        addLocal("workspace", plan::BufferKind::Workspace, op.stepInfo(), workspace.bytes, workspace.address);
     operand.access = plan::Access::Write;
     operand.arg = plan::Arg::Workspace;
     operand.bytes = access.range.bytes;
@@ -229,13 +234,14 @@ private:
     const mlir::Value buffer = ranges_.bufferOf(value);
     const auto [entry, fresh] = buffers_.try_emplace(buffer, 0);
     if (fresh)
-      entry->second = addLocal(stepForm(buffer.getDefiningOp())->result, plan::BufferKind::Activation,
-                               op.stepInfo().layer, ir::bufferType(buffer).getBytes(), ranges_.addressOf(buffer));
+      entry->second = addLocal(stepForm(buffer.getDefiningOp())->result, plan::BufferKind::Activation, op.stepInfo(),
+                               ir::bufferType(buffer).getBytes(), ranges_.addressOf(buffer));
     return entry->second;
   }
 
-  uint32_t addLocal(const char *name, plan::BufferKind kind, int32_t layer, uint64_t bytes, ir::Address address) {
-    schedule_.locals.push_back({{name, kind, layer, bytes}, static_cast<uint64_t>(address.value)});
+  uint32_t addLocal(const char *name, plan::BufferKind kind, const ir::StepInfo &step, uint64_t bytes,
+                    ir::Address address) {
+    schedule_.locals.push_back({{name, kind, step.layer, bytes, step.miniBatch}, static_cast<uint64_t>(address.value)});
     return static_cast<uint32_t>(plan_.buffers.size() + schedule_.locals.size() - 1);
   }
 
@@ -246,7 +252,7 @@ private:
   const ir::Ranges ranges_;
   llvm::DenseMap<mlir::Value, uint32_t> buffers_; // by the value that is the buffer
   llvm::DenseMap<int32_t, uint64_t> tailBytes_;
-  llvm::DenseMap<mlir::Value, uint64_t> firstByte_; // of parts of caches
+  llvm::DenseMap<mlir::Value, uint64_t> firstByte_; // of parts of caches, and ranges
   llvm::DenseMap<mlir::Operation *, uint32_t> steps_;
   std::vector<PendingWait> waits_;
   uint64_t slotsBegin_ = std::numeric_limits<uint64_t>::max(), slotsEnd_ = 0;
@@ -266,15 +272,17 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
   for (uint32_t unit = 0; const model::Unit &u : layout.units)
     plan.buffers.push_back({u.name, plan::BufferKind::Weight, u.layer, u.bytes, unit++});
   for (int32_t layer = 0; layer < plan.model->layers; ++layer)
-    plan.buffers.push_back({absl::StrCat("kv.", layer), plan::BufferKind::Kv, layer, target.kvBytes});
-  const uint64_t ids = model::alignUp(static_cast<uint64_t>(target.meta.maxSequences) * sizeof(int32_t));
+    for (uint32_t i = 0; i < plan.miniBatches; ++i)
+      plan.buffers.push_back(
+          {plan::kvName(layer, i, plan.miniBatches), plan::BufferKind::Kv, layer, target.kvBytes, i});
+  const auto ids = [](int64_t count) { return model::alignUp(static_cast<uint64_t>(count) * sizeof(int32_t)); };
   const auto io = [&](const char *name, uint64_t bytes, plan::Io which) {
     plan.buffers.push_back({name, plan::BufferKind::Io, -1, bytes, static_cast<uint32_t>(which)});
   };
-  io("meta", kernels::metaBytes(target.meta), plan::Io::Meta);
-  io("sampled", ids, plan::Io::Sampled);
-  io("output", ids, plan::Io::Output);
-  io("history", target.historyBytes, plan::Io::History);
+  io("meta", plan.miniBatches * kernels::metaBytes(target.meta), plan::Io::Meta);
+  io("sampled", plan.miniBatches * ids(target.batch), plan::Io::Sampled);
+  io("output", ids(target.sequences()), plan::Io::Output);
+  io("history", plan.miniBatches * target.historyBytes, plan::Io::History);
   plan.states.emplace_back();
 }
 
@@ -291,10 +299,10 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
     if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
       home(index.weight(static_cast<size_t>(weight.getUnit())), weight.getBuffer());
     else if (auto kv = llvm::dyn_cast<ir::KvOp>(op); kv && kv.getPart() != ir::KvPart::Mirror)
-      home(index.kv(kv.getLayer()), kv.getBuffer(), kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_, 0) : 0,
-           kv.getPart() == ir::KvPart::Tail);
+      home(index.kv(kv.getLayer(), static_cast<uint32_t>(kv.getMiniBatch())), kv.getBuffer(),
+           kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_, 0) : 0, kv.getPart() == ir::KvPart::Tail);
     else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
-      home(index.io(toPlan(io.getRole())), io.getBuffer());
+      addIoHome(placement, io);
     else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op))
       placement.slots.push_back({static_cast<uint64_t>(slot.address().value), slot.sizeInBytes()});
     else if (auto embed = llvm::dyn_cast<ir::EmbedOp>(op))
@@ -308,6 +316,15 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
       extent.direct = direct;
   plan_.placements.push_back(std::move(placement));
   return static_cast<uint32_t>(plan_.placements.size() - 1);
+}
+
+// Where its first mini-batch's range is; those of the others follow.
+void PlanEmitter::addIoHome(plan::Placement &placement, ir::IoOp io) const {
+  if (io.getMiniBatch() != 0)
+    return;
+  const uint32_t buffer = plan_.ioBuffer(toPlan(io.getRole()));
+  placement.extents.push_back({buffer, plan::Space::Device, plan::Encoding::Bytes, false, 0,
+                               plan_.buffers[buffer].bytes, static_cast<uint64_t>(io.address().value)});
 }
 
 uint32_t PlanEmitter::stateOf(uint32_t placement, std::vector<plan::Content> contents) {

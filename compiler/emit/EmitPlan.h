@@ -45,6 +45,7 @@ private:
   void addCopy(plan::Schedule &schedule, uint32_t homePlacement, const plan::Content &content, bool toDevice = true);
   // The extent that has the byte; null: none has.
   static const plan::Extent *homeOf(const plan::Placement &placement, uint32_t buffer, uint64_t offset);
+  void addIoHome(plan::Placement &placement, ir::IoOp io) const;
   uint32_t stateOf(uint32_t placement, std::vector<plan::Content> contents);
 
   const Target &target_;

@@ -133,6 +133,7 @@ void PlanEmitter::addCopy(plan::Schedule &schedule, uint32_t homePlacement, cons
   step.part = plan::Part::Movement;
   step.layer = plan_.buffers[content.buffer].layer;
   step.resizable = plan_.buffers[content.buffer].kind == plan::BufferKind::Kv;
+  step.miniBatch = step.resizable ? static_cast<uint8_t>(plan_.buffers[content.buffer].index) : 0;
   step.firstOperand = static_cast<uint32_t>(schedule.operands.size());
   step.operandCount = 2;
   step.linkBytes = step.deviceBytes = content.bytes;

@@ -9,7 +9,7 @@
 namespace headrace::compiler {
 
 HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const model::WeightLayout &layout,
-                      const Target &target, int64_t layers, bool all) {
+                      const Target &target, int64_t caches, bool all) {
   HostLayout host;
   std::vector<bool> away(layout.units.size(), all);
   host.kv.blocks = target.kvBlocks;
@@ -24,9 +24,9 @@ HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const mo
     host.units.push_back(host.bytes);
     host.bytes += away[unit] ? layout.units[unit].bytes : 0;
   }
-  const uint64_t mirrored = // of a layer
+  const uint64_t mirrored = // of a cache
       static_cast<uint64_t>(host.kv.blocks - host.kv.mirror.value_or(host.kv.blocks)) * host.kv.blockBytes;
-  for (int64_t layer = 0; layer < layers && host.kv.mirror; ++layer) {
+  for (int64_t cache = 0; cache < caches && host.kv.mirror; ++cache) {
     const uint64_t begin = model::alignUp(host.bytes);
     host.kv.hostAddresses.push_back(static_cast<int64_t>(begin));
     host.bytes = begin + mirrored;

@@ -23,6 +23,6 @@ struct HostLayout {
 // Every unit that any of the candidates offloads, one after another, so that the units of a layer are one run of bytes;
 // `all`: whether anybody does or not. Then, layer by layer, the KV blocks that any of them has at home on the host.
 HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const model::WeightLayout &layout,
-                      const Target &target, int64_t layers, bool all = false);
+                      const Target &target, int64_t caches, bool all = false);
 
 } // namespace headrace::compiler

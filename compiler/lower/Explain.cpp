@@ -53,8 +53,8 @@ absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &t
                                    const Candidate &smallest, const MemoryNeed &need, uint64_t hostBytes) {
   std::string text = absl::StrCat(
       "device memory of ", target.deviceMemory, " bytes (", bytesText(target.deviceMemory), ") cannot hold ", spec.name,
-      " at batch ", target.batch, " and context ", target.context, ": the minimum is ", need.describe(), "; with ",
-      describe(smallest, spec), ". What would do: a device memory of ", need.bytes, " bytes",
+      " at batch ", target.sequences(), " and context ", target.context, ": the minimum is ", need.describe(),
+      "; with ", describe(smallest, spec), ". What would do: a device memory of ", need.bytes, " bytes",
       hostBytes > 0 ? absl::StrCat(" with a host memory of ", hostBytes, " bytes") : "",
       ", a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
   if (!target.mixed.empty())

@@ -31,10 +31,16 @@ public:
 
   ir::IterationOp run() {
     declare();
-    Value x = embed();
+    std::vector<Value> x(batches_.size());
+    const auto ofEach = [&](auto pass) {
+      for (miniBatch_ = 0; miniBatch_ < batches_.size(); ++miniBatch_)
+        pass(x[miniBatch_]);
+    };
+    ofEach([&](Value &own) { own = embed(); });
     for (int64_t layer = 0; layer < spec_.layers; ++layer)
-      x = decoderLayer(static_cast<int32_t>(layer), x);
-    head(x);
+      ofEach([&](Value &own) { own = decoderLayer(static_cast<int32_t>(layer), own); });
+    ofEach([&](Value &own) { head(own); });
+    publish();
     return iteration_;
   }
 
@@ -59,23 +65,41 @@ private:
                                               static_cast<int64_t>(unit), u.name, toIr(u.role), u.layer,
                                               ir::Address()));
     }
+    batches_.resize(static_cast<size_t>(target_.miniBatches));
     for (int64_t layer = 0; layer < spec_.layers; ++layer)
-      kv_.push_back(ir::KvOp::create(builder_, loc_, type(target_.kvBytes, toIr(target_.kv)),
-                                     static_cast<int32_t>(layer), ir::KvPart::Cache, ir::Address()));
-    const uint64_t tokens = model::alignUp(static_cast<uint64_t>(target_.batch) * sizeof(int32_t));
-    meta_ = io(kernels::metaBytes(target_.meta), ir::IoRole::Meta);
-    sampled_ = io(tokens, ir::IoRole::Sampled);
-    output_ = io(tokens, ir::IoRole::Output);
-    history_ = io(target_.historyBytes, ir::IoRole::History);
+      for (size_t i = 0; i < batches_.size(); ++i)
+        batches_[i].kv.push_back(ir::KvOp::create(builder_, loc_, type(target_.kvBytes, toIr(target_.kv)),
+                                                  static_cast<int32_t>(layer), static_cast<int32_t>(i),
+                                                  ir::KvPart::Cache, ir::Address()));
+    const auto tokens = [](int64_t sequences) {
+      return model::alignUp(static_cast<uint64_t>(sequences) * sizeof(int32_t));
+    };
+    // The ranges of a role lie one behind the other.
+    const auto ofEach = [&](Value MiniBatch::*member, uint64_t bytes, ir::IoRole role) {
+      for (size_t i = 0; i < batches_.size(); ++i)
+        batches_[i].*member = io(bytes, role, static_cast<int32_t>(i));
+    };
+    ofEach(&MiniBatch::meta, kernels::metaBytes(target_.meta), ir::IoRole::Meta);
+    ofEach(&MiniBatch::sampled, tokens(target_.batch), ir::IoRole::Sampled);
+    output_ = io(tokens(target_.sequences()), ir::IoRole::Output, 0);
+    ofEach(&MiniBatch::history, target_.historyBytes, ir::IoRole::History);
   }
-  Value io(uint64_t bytes, ir::IoRole role) {
-    return ir::IoOp::create(builder_, loc_, type(bytes, Encoding::Bytes), role, ir::Address());
+  Value io(uint64_t bytes, ir::IoRole role, int32_t miniBatch) {
+    return ir::IoOp::create(builder_, loc_, type(bytes, Encoding::Bytes), role, miniBatch, ir::Address());
   }
+
+  // What each has of its own.
+  struct MiniBatch {
+    Value meta, sampled, history;
+    llvm::SmallVector<Value> kv; // by layer
+  };
+  MiniBatch &own() { return batches_[miniBatch_]; }
 
   StepInfo step(int32_t layer, Part part, kernels::Op op, model::UnitRole unit) {
     StepInfo info;
     info.layer = layer;
     info.part = part;
+    info.miniBatch = static_cast<uint8_t>(miniBatch_);
     const cost::Work work =
         cost::workOf(spec_, {op, unit}, options_.limits, target_.activation, target_.kv, /*direct=*/false);
     info.flops = work.flops;
@@ -93,18 +117,18 @@ private:
   Value embed() {
     const int32_t unit = layout_.embeddingUnit();
     auto embed =
-        ir::EmbedOp::create(builder_, loc_, residualRows(options_.limits.tokens), history_.getType(), meta_,
-                            weights_[static_cast<size_t>(unit)], sampled_, history_,
+        ir::EmbedOp::create(builder_, loc_, residualRows(options_.limits.tokens), own().history.getType(), own().meta,
+                            weights_[static_cast<size_t>(unit)], own().sampled, own().history,
                             range(unit, model::TensorRole::TokenTable), range(unit, model::TensorRole::PositionTable),
                             step(-1, Part::Embedding, kernels::Op::Embed, model::UnitRole::Embedding), ir::Address());
-    history_ = embed.getNextHistory();
+    own().history = embed.getNextHistory();
     return embed.getX();
   }
 
   Value norm(int32_t layer, Part part, Rows rows, Value x, int32_t unit, model::UnitRole role) {
     const int64_t capacity = rows == Rows::Tokens ? options_.limits.tokens : options_.limits.sequences;
-    return ir::NormOp::create(builder_, loc_, activations(capacity, spec_.hidden, target_.activation), rows, meta_, x,
-                              weights_[static_cast<size_t>(unit)], toIr(role),
+    return ir::NormOp::create(builder_, loc_, activations(capacity, spec_.hidden, target_.activation), rows, own().meta,
+                              x, weights_[static_cast<size_t>(unit)], toIr(role),
                               range(unit, model::TensorRole::NormWeight), range(unit, model::TensorRole::NormBias),
                               step(layer, part, kernels::Op::Norm, role), ir::Address());
   }
@@ -116,8 +140,9 @@ private:
     const int64_t capacity = rows == Rows::Tokens ? options_.limits.tokens : options_.limits.sequences;
     ir::Workspace scratch;
     scratch.bytes = model::alignUp(kernels::linearWorkspaceBytes(backend(), capacity, out, in));
-    return ir::LinearOp::create(builder_, loc_, result, toIr(role), rows, meta_, x, weights_[static_cast<size_t>(unit)],
-                                residual, range(unit, matrix), range(unit, model::TensorRole::Bias), epilogue,
+    return ir::LinearOp::create(builder_, loc_, result, toIr(role), rows, own().meta, x,
+                                weights_[static_cast<size_t>(unit)], residual, range(unit, matrix),
+                                range(unit, model::TensorRole::Bias), epilogue,
                                 step(layer, part, kernels::Op::Linear, role), ir::Address(), scratch);
   }
 
@@ -131,24 +156,24 @@ private:
     Value normed = norm(layer, Part::Attention, Rows::Tokens, x, unit(model::UnitRole::Qkv), model::UnitRole::Qkv);
     Value qkv = tokens(Part::Attention, normed, model::UnitRole::Qkv, spec_.qkvRows(), spec_.hidden, Value(),
                        ir::Epilogue::None);
-    const Value kv = kv_[static_cast<size_t>(layer)];
+    const Value kv = own().kv[static_cast<size_t>(layer)];
     const int32_t qkvUnit = unit(model::UnitRole::Qkv);
     auto appended = ir::RopeAppendOp::create(
-        builder_, loc_, qkv.getType(), mlir::TypeRange(kv.getType()), meta_, qkv, kv, mlir::ValueRange(),
+        builder_, loc_, qkv.getType(), mlir::TypeRange(kv.getType()), own().meta, qkv, kv, mlir::ValueRange(),
         spec_.qkNorm ? weights_[static_cast<size_t>(qkvUnit)] : Value(), range(qkvUnit, model::TensorRole::HeadNorms),
         step(layer, Part::Attention, kernels::Op::RopeAppend, model::UnitRole::Qkv));
     ir::Workspace scratch;
     scratch.bytes = model::alignUp(kernels::attentionWorkspaceBytes(backend(), options_.limits.sequences, spec_.heads,
                                                                     spec_.headDim, options_.limits.context));
     Value attended = ir::AttentionOp::create(
-        builder_, loc_, tokenRows(spec_.qRows()), meta_, appended.getRotated(), appended.getAppended(),
+        builder_, loc_, tokenRows(spec_.qRows()), own().meta, appended.getRotated(), appended.getAppended(),
         step(layer, Part::Attention, kernels::Op::Attention, model::UnitRole::Qkv), ir::Address(), scratch);
     x = tokens(Part::Attention, attended, model::UnitRole::Out, spec_.hidden, spec_.qRows(), x, ir::Epilogue::None);
 
     normed = norm(layer, Part::Mlp, Rows::Tokens, x, unit(model::UnitRole::Up), model::UnitRole::Up);
     Value up = tokens(Part::Mlp, normed, model::UnitRole::Up, spec_.upRows(), spec_.hidden, Value(), epilogue());
     if (spec_.gated())
-      up = ir::ActivateOp::create(builder_, loc_, tokenRows(spec_.intermediate), meta_, up,
+      up = ir::ActivateOp::create(builder_, loc_, tokenRows(spec_.intermediate), own().meta, up,
                                   step(layer, Part::Mlp, kernels::Op::Activate, model::UnitRole::Up), ir::Address());
     return tokens(Part::Mlp, up, model::UnitRole::Down, spec_.hidden, spec_.intermediate, x, ir::Epilogue::None);
   }
@@ -170,7 +195,7 @@ private:
   void head(Value x) {
     const int32_t unit = layout_.headUnit();
     const int64_t sequences = options_.limits.sequences;
-    x = ir::GatherRowsOp::create(builder_, loc_, residualRows(sequences), meta_, x,
+    x = ir::GatherRowsOp::create(builder_, loc_, residualRows(sequences), own().meta, x,
                                  step(-1, Part::Head, kernels::Op::GatherRows, model::UnitRole::Head), ir::Address());
     x = norm(-1, Part::Head, Rows::Sampled, x, unit, model::UnitRole::Head);
     const bool tied = spec_.tiedEmbeddings;
@@ -180,12 +205,17 @@ private:
                spec_.hidden, Value(), ir::Epilogue::None, activations(sequences, spec_.vocab, model::DType::F32));
     ir::Workspace scratch;
     scratch.bytes = model::alignUp(kernels::sampleWorkspaceBytes(backend(), sequences, spec_.vocab));
-    auto sample =
-        ir::SampleOp::create(builder_, loc_, sampled_.getType(), output_.getType(), meta_, logits, history_, sampled_,
-                             output_, step(-1, Part::Head, kernels::Op::Sample, model::UnitRole::Head), scratch);
-    StepInfo publish;
-    publish.part = Part::Head;
-    ir::PublishOp::create(builder_, loc_, meta_, sample.getNextOutput(), publish);
+    auto sample = ir::SampleOp::create(builder_, loc_, own().sampled.getType(), output_.getType(), own().meta, logits,
+                                       own().history, own().sampled, output_,
+                                       step(-1, Part::Head, kernels::Op::Sample, model::UnitRole::Head), scratch);
+    output_ = sample.getNextOutput();
+  }
+
+  // The tokens of all.
+  void publish() {
+    StepInfo info;
+    info.part = Part::Head;
+    ir::PublishOp::create(builder_, loc_, batches_.front().meta, output_, info);
   }
 
   const LowerOptions &options_;
@@ -195,8 +225,10 @@ private:
   mlir::OpBuilder builder_;
   mlir::Location loc_;
   ir::IterationOp iteration_;
-  llvm::SmallVector<Value> weights_, kv_;
-  Value meta_, sampled_, output_, history_;
+  llvm::SmallVector<Value> weights_;
+  std::vector<MiniBatch> batches_;
+  size_t miniBatch_ = 0; // whose steps are being made
+  Value output_;
 };
 
 // What each op is in a plan. There is no form for just any op: one that is a step and has none does not compile.

@@ -64,8 +64,11 @@ PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::Weig
   kvBytes_ = target.kvBytes;
   kvBlockBytes_ = target.kvBlockBytes;
   kvBlocks_ = target.kvBlocks;
-  io_ = kernels::metaBytes(target.meta) +
-        2 * model::alignUp(static_cast<uint64_t>(target.meta.maxSequences) * sizeof(int32_t)) + target.historyBytes;
+  const auto ids = [](int64_t count) { return model::alignUp(static_cast<uint64_t>(count) * sizeof(int32_t)); };
+  io_ = static_cast<uint64_t>(target.miniBatches) *
+            (kernels::metaBytes(target.meta) + ids(target.batch) + target.historyBytes) +
+        ids(target.sequences());
+  caches_ = static_cast<uint64_t>(target.caches(spec.layers));
   for (const MemoryUse &use : uses_)
     transientsPeak_ = std::max(transientsPeak_, algorithms::packRanges(use.transients).peak);
 }
@@ -93,16 +96,15 @@ std::vector<PlacementFamily::Item> PlacementFamily::itemsOf(const algorithms::Re
 }
 
 uint64_t PlacementFamily::kvOf(const algorithms::Residency &residency) const {
-  const auto layers = static_cast<uint64_t>(spec_.layers);
   const std::optional<int64_t> away = residency.firstKvBlockAway();
-  return layers * (away ? model::alignUp(static_cast<uint64_t>(*away) * kvBlockBytes_) : kvBytes_);
+  return caches_ * (away ? model::alignUp(static_cast<uint64_t>(*away) * kvBlockBytes_) : kvBytes_);
 }
 
 uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const {
   const std::optional<int64_t> away = residency.firstKvBlockAway();
   if (!away)
     return 0;
-  const std::vector<uint64_t> tails(static_cast<size_t>(spec_.layers),
+  const std::vector<uint64_t> tails(static_cast<size_t>(caches_),
                                     model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_));
   if (residency.rotates())
     return static_cast<uint64_t>(residency.kvPlaces) * tails.front();
@@ -117,8 +119,7 @@ uint64_t PlacementFamily::hostBytes(const Candidate &candidate) const {
   for (const int32_t unit : candidate.residency.weightsAway())
     bytes += layout_.units[static_cast<size_t>(unit)].bytes;
   if (const std::optional<int64_t> away = candidate.residency.firstKvBlockAway())
-    bytes +=
-        static_cast<uint64_t>(spec_.layers) * model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_);
+    bytes += caches_ * model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_);
   return bytes;
 }
 

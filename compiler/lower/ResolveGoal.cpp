@@ -71,6 +71,22 @@ absl::Status checkObjectives(const model::Goal &goal) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<int64_t> resolveMiniBatches(const CompileRequest &request) {
+  const int64_t count = request.goal.miniBatches;
+  if (count < 1 || count > kernels::kMostMiniBatches)
+    return refuse("goal.mini_batches", count, absl::StrCat("1 to ", kernels::kMostMiniBatches));
+  if (count == 1)
+    return count;
+  // Buckets are of one mini-batch.
+  const int64_t batch =
+      request.goal.batch.value_or(request.buckets.sequences.empty() ? 1 : count * request.buckets.sequences.back());
+  if (batch % count != 0)
+    return refuse("goal.mini_batches", count, absl::StrCat("a divisor of the batch of ", batch));
+  if (request.policy.kvPlaces)
+    return refuse("goal.mini_batches", count, "1 where policy.kv_places is given");
+  return count;
+}
+
 // The cache: blocks of every sequence at its longest, or the tokens asked for, and the scratch block 0.
 absl::Status resolveKv(const CompileRequest &request, Target &target) {
   const model::ModelSpec &spec = request.model;
@@ -79,14 +95,18 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
   if (goal.blockTokens < 1 || goal.blockTokens > 4096)
     return refuse("goal.block_tokens", goal.blockTokens, "1 to 4096");
   const int64_t blocksPerSequence = (target.context + goal.blockTokens - 1) / goal.blockTokens;
-  if (goal.kvTokens && *goal.kvTokens < target.context)
-    return refuse("goal.kv_tokens", *goal.kvTokens, absl::StrCat("at least one sequence of context ", target.context));
+  const int64_t shares = target.miniBatches; // of the tokens
+  if (goal.kvTokens && *goal.kvTokens / shares < target.context)
+    return refuse("goal.kv_tokens", *goal.kvTokens,
+                  absl::StrCat("at least ", shares == 1 ? "one sequence" : absl::StrCat(shares, " sequences"),
+                               " of context ", target.context,
+                               shares == 1 ? "" : absl::StrCat(", one for each of ", shares, " mini-batches")));
   // At most 2^20 sequences of 2^31 tokens each; the bytes of as many need not fit 64 bits.
-  const int64_t tokens = goal.kvTokens.value_or(target.batch * target.context);
+  const int64_t tokens = goal.kvTokens ? (*goal.kvTokens - 1) / shares + 1 : target.batch * target.context;
   const __int128 blocks = goal.kvTokens ? (__int128{tokens} + goal.blockTokens - 1) / goal.blockTokens
                                         : __int128{target.batch} * blocksPerSequence;
   const std::string lower =
-      absl::StrCat(": lower batch (", target.batch, "), context (", target.context, ") or kv_tokens");
+      absl::StrCat(": lower batch (", target.sequences(), "), context (", target.context, ") or kv_tokens");
   if (blocks >= std::numeric_limits<int32_t>::max())
     return refuse("goal.kv_tokens", tokens,
                   absl::StrCat("at most ", std::numeric_limits<int32_t>::max() - 1, " blocks of ", goal.blockTokens,
@@ -100,18 +120,19 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
   target.kv = goal.kvDtype.value_or(host ? model::DType::F32 : spec.dtype);
   const __int128 kvBytes = __int128{target.kvBlocks} * 2 * spec.kvRows() * goal.blockTokens *
                            static_cast<int64_t>(model::dtypeBytes(target.kv));
-  if (kvBytes > static_cast<__int128>(kMostBytes / static_cast<uint64_t>(spec.layers)))
+  if (kvBytes > static_cast<__int128>(kMostBytes / static_cast<uint64_t>(target.caches(spec.layers))))
     return refuse("goal.kv_tokens", tokens, absl::StrCat("a KV cache of at most ", kMostBytes, " bytes", lower));
   target.kvBytes = model::alignUp(static_cast<uint64_t>(kvBytes));
   target.kvBlockBytes = static_cast<uint64_t>(kvBytes) / static_cast<uint64_t>(target.kvBlocks);
   if (!goal.kvDeviceMemory)
     return absl::OkStatus();
-  const uint64_t ofAllLayers = target.kvBlockBytes * static_cast<uint64_t>(spec.layers);
-  const uint64_t resident = *goal.kvDeviceMemory / ofAllLayers;
+  const uint64_t ofAll = target.kvBlockBytes * static_cast<uint64_t>(target.caches(spec.layers));
+  const uint64_t resident = *goal.kvDeviceMemory / ofAll;
   if (resident < 1 && *goal.kvDeviceMemory > 0)
-    return refuse(
-        "goal.kv_device_memory", *goal.kvDeviceMemory,
-        absl::StrCat("at least one block of all ", spec.layers, " layers, ", ofAllLayers, " bytes, or 0 for none"));
+    return refuse("goal.kv_device_memory", *goal.kvDeviceMemory,
+                  absl::StrCat("at least one block of all ", spec.layers, " layers",
+                               shares == 1 ? "" : absl::StrCat(" and ", shares, " mini-batches"), ", ", ofAll,
+                               " bytes, or 0 for none"));
   if (resident < static_cast<uint64_t>(target.kvBlocks))
     target.kvResident = static_cast<int64_t>(resident);
   return absl::OkStatus();
@@ -122,7 +143,8 @@ void resolveGrowth(const CompileRequest &request, Target &target) {
   target.mostKvBlocks = target.kvBlocks;
   if (request.goal.elasticKv != model::AutoOnOff::Off) {
     const int64_t wanted = 1 + target.batch * target.meta.maxBlocksPerSequence;
-    const uint64_t held = target.deviceMemory / (target.kvBlockBytes * static_cast<uint64_t>(request.model->layers));
+    const uint64_t held =
+        target.deviceMemory / (target.kvBlockBytes * static_cast<uint64_t>(target.caches(request.model->layers)));
     if (held < static_cast<uint64_t>(wanted))
       target.mostKvBlocks = std::max(target.kvBlocks, static_cast<int64_t>(held));
     else
@@ -190,7 +212,12 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
   RETURN_IF_ERROR(checkObjectives(goal));
 
   Target target;
-  ASSIGN_OR_RETURN(batch, settle("goal.batch", goal.batch, "buckets.sequences", buckets.sequences, 1, kMostSequences));
+  ASSIGN_OR_RETURN(miniBatches, resolveMiniBatches(request));
+  target.miniBatches = miniBatches;
+  std::optional<int64_t> ofOne = goal.batch;
+  if (ofOne && miniBatches > 1)
+    ofOne = *ofOne / miniBatches;
+  ASSIGN_OR_RETURN(batch, settle("goal.batch", ofOne, "buckets.sequences", buckets.sequences, 1, kMostSequences));
   target.batch = batch;
   if (goal.context && *goal.context > spec.maxPositions)
     return refuse("goal.context", *goal.context,

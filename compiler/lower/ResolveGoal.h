@@ -20,15 +20,17 @@
 namespace headrace::compiler {
 
 // A goal with every figure decided.
+// What is said of sequences, tokens and blocks is of one mini-batch.
 struct Target {
-  int64_t batch = 0;
+  int64_t batch = 0; // sequences
+  int64_t miniBatches = 1;
   int64_t context = 0;
   int64_t kvTokens = 0;
   int64_t blockTokens = 0;
-  int64_t kvBlocks = 0;      // a layer, the scratch block included
+  int64_t kvBlocks = 0;      // a cache, the scratch block included
   int64_t mostKvBlocks = 0;  // the same of any placement, where caches may grow: what the batch has use for
-  uint64_t kvBytes = 0;      // a layer
-  uint64_t kvBlockBytes = 0; // a block of a layer
+  uint64_t kvBytes = 0;      // a cache: there is one a layer and mini-batch
+  uint64_t kvBlockBytes = 0; // a block of a cache
   uint64_t historyBytes = 0; // ids of the tokens of mostKvBlocks
   // Where memory for KV is stated: the blocks that are on the device, the scratch block included; all where unset.
   std::optional<int64_t> kvResident;
@@ -38,6 +40,9 @@ struct Target {
   kernels::MetaLayout meta;
   // Ascending by (tokens, sequences, context); no bucket is in both, decode is not empty.
   std::vector<cost::Bucket> decode, mixed;
+
+  int64_t sequences() const { return batch * miniBatches; } // of all mini-batches
+  int64_t caches(int64_t layers) const { return layers * miniBatches; }
 
   // The largest of each, over a list that is not empty.
   static cost::Bucket limits(const std::vector<cost::Bucket> &buckets);

@@ -27,7 +27,8 @@ __global__ void gatherRowsKernel(const GatherRowsArgs args) {
 __global__ void publishKernel(const PublishArgs args) {
   const uint64_t iteration = args.meta->iteration, slot = iteration % kPublishSlots;
   int32_t *tokens = args.tokens + static_cast<int64_t>(slot) * args.maxSequences;
-  for (int64_t s = threadIdx.x; s < args.meta->numSampled; s += blockDim.x)
+  const int64_t count = static_cast<int64_t>(args.last->firstOutput) + args.last->numSampled;
+  for (int64_t s = threadIdx.x; s < count; s += blockDim.x)
     tokens[s] = args.output[s];
   fenceSystem();
   syncBlock();

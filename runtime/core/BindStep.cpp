@@ -121,7 +121,7 @@ public:
     return require(Arg::History, product({plan_.kvBlocks, plan_.blockTokens, sizeof(int32_t)}));
   }
   absl::StatusOr<std::byte *> output() const {
-    return require(Arg::Output, product({plan_.metaLayout.maxSequences, sizeof(int32_t)}));
+    return require(Arg::Output, product({plan_.mostSampled(), sizeof(int32_t)}));
   }
 
   // The unit whose weights the operand `arg` names.

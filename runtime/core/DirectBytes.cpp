@@ -8,13 +8,22 @@
 
 namespace headrace::core {
 
-uint64_t DirectBytes::read(const kernels::IterationMeta &meta) const {
-  return readPerRow * static_cast<uint64_t>(meta.numTokens);
+namespace {
+
+const kernels::IterationMeta &metaAt(const kernels::IterationMeta &first, uint64_t offset) {
+  return *reinterpret_cast<const kernels::IterationMeta *>(reinterpret_cast<const char *>(&first) + offset);
 }
 
-uint64_t DirectBytes::written(const kernels::IterationMeta &meta) const {
+} // namespace
+
+uint64_t DirectBytes::read(const kernels::IterationMeta &first) const {
+  return readPerRow * static_cast<uint64_t>(metaAt(first, metaOffset).numTokens);
+}
+
+uint64_t DirectBytes::written(const kernels::IterationMeta &first) const {
   if (writtenPerRow == 0)
     return 0;
+  const kernels::IterationMeta &meta = metaAt(first, metaOffset);
   const int32_t *slots = meta.array<int32_t>(meta.kvSlot);
   const auto rows = std::count_if(slots, slots + meta.numTokens, [&](int32_t slot) {
     return static_cast<uint64_t>(slot) >= firstSlot && static_cast<uint64_t>(slot) < endSlot;
@@ -26,6 +35,7 @@ DirectBytes directBytes(const plan::Plan &plan, const plan::Schedule &schedule, 
   DirectBytes out;
   if (step.kind != plan::StepKind::Compute || !step.direct)
     return out;
+  out.metaOffset = step.miniBatch * kernels::metaBytes(plan.metaLayout);
   const model::ModelSpec &spec = plan.model;
   if (step.op == kernels::Op::Embed)
     out.readPerRow =
@@ -47,8 +57,8 @@ std::vector<DirectBytes> directBytes(const plan::Plan &plan, const plan::Schedul
     if (!one.any())
       continue;
     const auto same = std::find_if(all.begin(), all.end(), [&](const DirectBytes &other) {
-      return one.writtenPerRow == 0 || other.writtenPerRow == 0 ||
-             (one.firstSlot == other.firstSlot && one.endSlot == other.endSlot);
+      return one.metaOffset == other.metaOffset && (one.writtenPerRow == 0 || other.writtenPerRow == 0 ||
+                                                    (one.firstSlot == other.firstSlot && one.endSlot == other.endSlot));
     });
     if (same == all.end()) {
       all.push_back(one);

@@ -17,16 +17,19 @@ struct DirectBytes {
   // Device to host, of rows whose slot in the KV cache is in [firstSlot, endSlot).
   uint64_t writtenPerRow = 0, firstSlot = 0, endSlot = 0;
 
+  uint64_t metaOffset = 0; // of its mini-batch's iteration buffer from the first one's
+
   bool any() const { return readPerRow != 0 || writtenPerRow != 0; }
-  uint64_t read(const kernels::IterationMeta &meta) const;
-  uint64_t written(const kernels::IterationMeta &meta) const;
+  // `first`: the iteration buffer of the first mini-batch, which those of the others lie behind.
+  uint64_t read(const kernels::IterationMeta &first) const;
+  uint64_t written(const kernels::IterationMeta &first) const;
 };
 
 // Of one step, whose operands are those of its op. Embed reads its tables' rows; RopeAppend writes keys and values to
 // their home.
 DirectBytes directBytes(const plan::Plan &plan, const plan::Schedule &schedule, const plan::Step &step);
 
-// Of all steps: one for each range of slots, which is one for all.
+// Of all steps: one for each range of slots of a mini-batch, which is one for all of its steps.
 std::vector<DirectBytes> directBytes(const plan::Plan &plan, const plan::Schedule &schedule);
 
 } // namespace headrace::core

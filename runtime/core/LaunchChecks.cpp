@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -16,14 +17,27 @@ absl::string_view view(std::string_view text) { return {text.data(), text.size()
 
 } // namespace
 
-absl::Status checkFits(std::string_view device, const Bucket &bucket, const kernels::IterationMeta &meta) {
+Metas metasOf(const plan::Plan &plan, const kernels::IterationMeta *first) {
+  return {first, kernels::metaBytes(plan.metaLayout), plan.miniBatches};
+}
+
+absl::Status checkFits(std::string_view device, const Bucket &bucket, const Metas &metas) {
   const auto within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
-  if (within(meta.numTokens, bucket.tokens) && within(meta.numSequences, bucket.sequences) &&
-      within(meta.numSampled, bucket.sequences))
-    return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(view(device), ": ", meta.numTokens, " tokens of ", meta.numSequences,
-                                                 " sequences, ", meta.numSampled, " sampled, do not fit the variant's ",
-                                                 bucket.tokens, " tokens of ", bucket.sequences, " sequences"));
+  uint32_t sampled = 0;
+  for (uint32_t i = 0; i < metas.count; ++i) {
+    const kernels::IterationMeta &meta = metas.of(i);
+    const std::string which = metas.count == 1 ? "" : absl::StrCat("mini-batch ", i, ": ");
+    if (!within(meta.numTokens, bucket.tokens) || !within(meta.numSequences, bucket.sequences) ||
+        !within(meta.numSampled, bucket.sequences))
+      return absl::InvalidArgumentError(absl::StrCat(
+          view(device), ": ", which, meta.numTokens, " tokens of ", meta.numSequences, " sequences, ", meta.numSampled,
+          " sampled, do not fit the variant's ", bucket.tokens, " tokens of ", bucket.sequences, " sequences"));
+    if (meta.firstOutput != sampled)
+      return absl::InvalidArgumentError(absl::StrCat(view(device), ": ", which, "its first token is number ",
+                                                     meta.firstOutput, ", ", sampled, " are sampled before it"));
+    sampled += static_cast<uint32_t>(meta.numSampled);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status checkAwaited(std::string_view device, uint64_t iteration, uint64_t launched) {

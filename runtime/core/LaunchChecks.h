@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/IterationMeta.h"
+#include "runtime/plan/Plan.h"
 
 namespace headrace::core {
 
@@ -17,8 +18,25 @@ struct Bucket {
   int64_t tokens = 0, sequences = 0;
 };
 
-// InvalidArgument where the iteration buffer's counts do not fit the bucket.
-absl::Status checkFits(std::string_view device, const Bucket &bucket, const kernels::IterationMeta &meta);
+// The iteration buffers of a launch: of so many mini-batches, the first one's at `first`.
+struct Metas {
+  const kernels::IterationMeta *first = nullptr;
+  uint64_t bytes = 0; // of one
+  uint32_t count = 1;
+
+  const kernels::IterationMeta &of(uint32_t miniBatch) const {
+    return *reinterpret_cast<const kernels::IterationMeta *>(reinterpret_cast<const char *>(first) + miniBatch * bytes);
+  }
+  // Rows that are sampled, of all mini-batches.
+  int32_t sampled() const {
+    const kernels::IterationMeta &last = of(count - 1);
+    return static_cast<int32_t>(last.firstOutput) + last.numSampled;
+  }
+};
+Metas metasOf(const plan::Plan &plan, const kernels::IterationMeta *first);
+
+// InvalidArgument where the counts of an iteration buffer do not fit the bucket, or do not follow each other.
+absl::Status checkFits(std::string_view device, const Bucket &bucket, const Metas &metas);
 
 // Tokens are held of the last two of `launched` iterations, which count from 1.
 constexpr bool tokensHeld(uint64_t iteration, uint64_t launched) {

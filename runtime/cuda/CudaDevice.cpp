@@ -188,7 +188,7 @@ absl::Status CudaDevice::launch(core::Graph &graph, const core::LaunchInUse &inU
   if (!own.transition) {
     const kernels::IterationMeta *next = meta();
     RETURN_IF_ERROR(o_->failed);
-    RETURN_IF_ERROR(core::checkFits("cuda device", own.bucket, *next));
+    RETURN_IF_ERROR(core::checkFits("cuda device", own.bucket, core::metasOf(o_->plan, next)));
   }
   RETURN_IF_ERROR(keep(setSizes(own, inUse)));
   return keep(own.transition ? launchGraph(own) : launchIteration(own));
@@ -210,7 +210,7 @@ absl::Status CudaDevice::launchIteration(CudaGraph &graph) {
   std::byte *staging = o_->staging[iteration % 2].data();
   auto *meta = reinterpret_cast<kernels::IterationMeta *>(staging);
   meta->iteration = iteration;
-  o_->mailbox.expect(iteration, meta->numSampled);
+  o_->mailbox.expect(iteration, core::metasOf(o_->plan, meta).sampled());
   // One packed copy before the graph: inside it, it would wait behind the prefetches.
   HEADRACE_CUDA(graph.name, cudaMemcpyAsync(o_->arena.data() + o_->metaAddress, staging, o_->metaBytes,
                                             cudaMemcpyHostToDevice, o_->launch));

@@ -150,7 +150,7 @@ private:
     for (const Operand &operand : operands(index))
       if (operand.arg == Arg::Output)
         output = &operand;
-    const int64_t sequences = plan_.metaLayout.maxSequences;
+    const int64_t sequences = plan_.mostSampled();
     if (output == nullptr || output->space != Space::Device ||
         output->bytes < static_cast<uint64_t>(sequences) * sizeof(int32_t))
       return refuse(index, absl::StrCat("publish needs the output of ", sequences, " sequences on the device"));
@@ -162,7 +162,9 @@ private:
     if (meta == nullptr)
       return refuse(index, "the plan's meta buffer has no home on the device");
     std::byte *device = request_.memory.bases.device;
-    const kernels::PublishArgs args{.meta = reinterpret_cast<const kernels::IterationMeta *>(device + meta->address),
+    const auto *first = reinterpret_cast<const kernels::IterationMeta *>(device + meta->address);
+    const kernels::PublishArgs args{.meta = first,
+                                    .last = kernels::metaOf(plan_.metaLayout, first, plan_.miniBatches - 1),
                                     .output = reinterpret_cast<const int32_t *>(device + output->address),
                                     .tokens = request_.memory.publishedTokens,
                                     .iterations = request_.memory.publishedIterations,

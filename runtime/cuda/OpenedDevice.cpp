@@ -66,7 +66,7 @@ absl::Status OpenedDevice::startTrace(TraceBy by, const std::string &libraries) 
 }
 
 absl::Status OpenedDevice::findMeta() {
-  metaBytes = kernels::metaBytes(plan.metaLayout);
+  metaBytes = plan.miniBatches * kernels::metaBytes(plan.metaLayout);
   const uint32_t buffer = plan.ioBuffer(plan::Io::Meta);
   for (const plan::Extent &extent : plan.placements[0].extents)
     if (extent.buffer == buffer && extent.space == plan::Space::Device && extent.bufferOffset == 0 &&
@@ -84,9 +84,9 @@ absl::Status OpenedDevice::takeMemory(int numaNode) {
   RETURN_IF_ERROR(into(arena, DeviceMemory::take(plan.arenaBytes, "the plan's arena")));
   for (MappedMemory &one : staging) {
     RETURN_IF_ERROR(into(one, MappedMemory::take(metaBytes, "iteration data")));
-    kernels::initMeta(plan.metaLayout, reinterpret_cast<kernels::IterationMeta *>(one.data()));
+    kernels::initMetas(plan.metaLayout, plan.miniBatches, reinterpret_cast<kernels::IterationMeta *>(one.data()));
   }
-  RETURN_IF_ERROR(into(mailbox, TokenMailbox::make(plan.metaLayout.maxSequences)));
+  RETURN_IF_ERROR(into(mailbox, TokenMailbox::make(plan.mostSampled())));
   if (!plan.model->rope.enabled)
     return absl::OkStatus();
   const std::vector<float> host = core::inverseFrequencies(plan.model->rope, plan.model->headDim);

@@ -85,8 +85,8 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   arena_ = std::move(arena);
   slab_ = std::move(slab);
 
-  const uint64_t metaBytes = kernels::metaBytes(plan.metaLayout);
-  const uint64_t slots = static_cast<uint64_t>(plan.metaLayout.maxSequences);
+  const uint64_t metaBytes = plan.miniBatches * kernels::metaBytes(plan.metaLayout);
+  const uint64_t slots = static_cast<uint64_t>(plan.mostSampled());
   absl::StatusOr<uint64_t> meta = deviceHome(plan.ioBuffer(plan::Io::Meta), metaBytes);
   absl::StatusOr<uint64_t> output = deviceHome(plan.ioBuffer(plan::Io::Output), slots * sizeof(int32_t));
   if (!meta.ok() || !output.ok()) {
@@ -98,6 +98,7 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   shared_->bases = {arena_.bytes().data(), slab_.bytes().data()};
   shared_->meta = reinterpret_cast<kernels::IterationMeta *>(arena_.bytes().data() + *meta);
   shared_->metaBytes = metaBytes;
+  shared_->metas = core::metasOf(plan, shared_->meta);
   shared_->output = reinterpret_cast<const int32_t *>(arena_.bytes().data() + *output);
   shared_->trace = options.trace;
   shared_->directWriteRate = Shared::directWriteRateOf(speed_.has_value() ? &*speed_ : nullptr);
@@ -106,7 +107,7 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
     slot.tokens.resize(slots);
   for (std::vector<uint64_t> &staging : staging_) {
     staging.assign((metaBytes + sizeof(uint64_t) - 1) / sizeof(uint64_t), 0);
-    kernels::initMeta(plan.metaLayout, reinterpret_cast<kernels::IterationMeta *>(staging.data()));
+    kernels::initMetas(plan.metaLayout, plan.miniBatches, reinterpret_cast<kernels::IterationMeta *>(staging.data()));
   }
   binding_.emplace(plan, matrixOrder());
   if (options_.lowLatency)
@@ -229,7 +230,7 @@ absl::Status LaneDevice::launch(core::Graph &graph, const core::LaunchInUse &inU
   HostGraph &own = *checked;
   RETURN_IF_ERROR(core::checkUploaded("host device", own));
   if (!own.transition)
-    RETURN_IF_ERROR(core::checkFits("host device", own.bucket, *meta()));
+    RETURN_IF_ERROR(core::checkFits("host device", own.bucket, core::metasOf(*plan_, meta())));
   if (launches_ >= kRing)
     waitForEnd(launches_ - kRing);
   Launch next{.graph = &own, .base = ended_, .end = ended_, .inUse = inUse};
@@ -339,7 +340,7 @@ absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uin
       buildGraph({.plan = *plan_, .binding = *binding_, .bases = shared_->bases, .serial = true, .options = options_},
                  {.transition = false, .index = variant}));
   const kernels::IterationMeta *staging = meta();
-  RETURN_IF_ERROR(core::checkFits("host device", graph->bucket, *staging));
+  RETURN_IF_ERROR(core::checkFits("host device", graph->bucket, core::metasOf(*plan_, staging)));
   // Both threads wait for the next launch, so what they share is this one's.
   std::memcpy(static_cast<void *>(shared_->meta), staging, shared_->metaBytes);
   const bool toTheEnd = core::writesBack(*plan_, plan_->schedules[plan_->variants[variant].schedule]);

@@ -106,7 +106,7 @@ private:
 
   void publish() {
     TokenSlot &slot = s_.tokens[s_.meta->iteration % kTokenSlots];
-    slot.count = s_.meta->numSampled;
+    slot.count = s_.metas.sampled();
     std::copy_n(s_.output, slot.count, slot.tokens.begin());
     slot.iteration = s_.meta->iteration;
     slot.visibleNs = monotonicNs();

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/core/LaunchChecks.h"
 #include "runtime/host/BesideCopies.h"
 #include "runtime/host/Bus.h"
 #include "runtime/host/HostGraph.h"
@@ -64,7 +65,8 @@ struct Shared {
 
   core::Bases bases;
   kernels::IterationMeta *meta = nullptr; // in the arena
-  uint64_t metaBytes = 0;
+  uint64_t metaBytes = 0;                 // of all mini-batches
+  core::Metas metas;
   const int32_t *output = nullptr; // in the arena
   bool trace = false;
   double directWriteRate = 0;   // bytes/ns that direct steps write to the host; 0: not paced

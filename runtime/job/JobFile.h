@@ -77,6 +77,7 @@ struct Goal {
 };
 
 inline constexpr int64_t kMaxBusDevices = 64;
+inline constexpr int64_t kMaxMiniBatches = 64;
 inline constexpr int64_t kMaxPlacements = 64;
 inline constexpr int64_t kLeastKvPlaces = 2; // one is filled while the other is in use
 inline constexpr double kMaxSloFactor = 1e6;

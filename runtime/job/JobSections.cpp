@@ -62,6 +62,7 @@ void readInterval(TomlReader &table, Policy &policy) {
 absl::Status readGoal(TomlReader &table, const std::string &folder, Goal &goal) {
   lay(table.bytes("device_memory"), goal.deviceMemory);
   lay(table.integer("batch", 1, kMaxBatch), goal.batch);
+  lay(table.integer("mini_batches", 1, kMaxMiniBatches), goal.miniBatches);
   lay(table.integer("context", 1, kMaxDimension), goal.context);
   lay(table.integer("kv_tokens", 1, kMaxKvTokens), goal.kvTokens);
   lay(table.bytes("kv_device_memory"), goal.kvDeviceMemory);

@@ -85,19 +85,7 @@ uint64_t Plan::kvBlockBytes() const {
 uint64_t Plan::kvCaches() const { return static_cast<uint64_t>(model->layers) * miniBatches; }
 uint64_t Plan::kvStride() const { return kvCaches() * kvBlockBytes(); }
 
-uint64_t Plan::ioRangeBytes(Io which) const {
-  switch (which) {
-  case Io::Meta:
-    return kernels::metaBytes(metaLayout);
-  case Io::Sampled:
-    return model::alignUp(static_cast<uint64_t>(metaLayout.maxSequences) * sizeof(int32_t));
-  case Io::History:
-    return model::alignUp(static_cast<uint64_t>(kvBlocks) * static_cast<uint64_t>(blockTokens) * sizeof(int32_t));
-  case Io::Output:
-    break;
-  }
-  return 0;
-}
+static_assert(model::kMaxMiniBatches == kernels::kMostMiniBatches);
 
 std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {
   return miniBatches == 1 ? absl::StrCat("kv.", layer) : absl::StrCat("kv.", layer, ".", miniBatch);

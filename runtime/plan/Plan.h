@@ -59,7 +59,8 @@ constexpr bool isTransient(BufferKind kind) { return kind == BufferKind::Activat
 const char *bufferKindName(BufferKind kind); // "weight", "kv", "io", ...
 
 enum class Io : uint8_t {
-  // Of all but Output each mini-batch has a range, one behind the other (Plan::ioRangeBytes()).
+  // Of all but Output each mini-batch has a range, one behind the other (Plan::ioRangeBytes()), of at least what is
+  // said here.
   Meta = 0,    // the iteration buffer: kernels::IterationMeta
   Sampled = 1, // int32 [maxSequences]: what each request slot sampled last
   Output = 2,  // int32 [miniBatches x maxSequences]: an iteration's tokens, see IterationMeta::firstOutput
@@ -350,9 +351,11 @@ struct Plan {
   //
   //   | 0 of kv.0 | 0 of kv.1 | 1 of kv.0 | 1 of kv.1 | 2 of kv.0 | ...     two layers: a stride of two blocks
   uint64_t kvStride() const;
-  // Of one mini-batch: it has the bytes [miniBatch x this, + this) of the buffer; 0 of Io::Output. A multiple of
-  // model::kAlign, at least what Io says.
-  uint64_t ioRangeBytes(Io which) const;
+  // Of one mini-batch: it has the bytes [miniBatch x this, + this) of the buffer, which is one of an Io but Output.
+  // Where there are several, a multiple of model::kAlign.
+  uint64_t ioRangeBytes(const Buffer &io) const { return io.bytes / miniBatches; }
+  // Of all mini-batches together: rows that an iteration may sample.
+  int64_t mostSampled() const { return static_cast<int64_t>(miniBatches) * metaLayout.maxSequences; }
 };
 
 // "kv.3", or "kv.3.1" where a plan has several mini-batches.

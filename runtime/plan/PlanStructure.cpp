@@ -63,15 +63,18 @@ void StructureCheck::checkHeader() {
   // 2^20 tokens a block, 2^31 blocks, 2^31 heads x dimension: checked as a product with the KV buffers' size.
   within(plan_.blockTokens, 1, int64_t{1} << 20, "block_tokens");
   within(plan_.kvBlocks, 1, model::kMaxDimension, "kv_blocks");
+  within(plan_.miniBatches, 1, kernels::kMostMiniBatches, "mini_batches");
+  if (plan_.goal.miniBatches != static_cast<int64_t>(plan_.miniBatches))
+    fail("goal.mini_batches is ", plan_.goal.miniBatches, ", the plan has ", plan_.miniBatches);
   within(plan_.maxContext, 1, model::kMaxDimension, "max_context");
   const kernels::MetaLayout &meta = plan_.metaLayout;
   within(meta.maxTokens, 1, int64_t{1} << 26, "max_tokens");
   within(meta.maxSequences, 1, int64_t{1} << 24, "max_sequences");
   within(meta.maxBlocksPerSequence, 1, int64_t{1} << 28, "max_blocks_per_sequence");
-  if (ok() && kernels::metaBytes(meta) >= kMaxMetaBytes)
+  if (ok() && kernels::metaBytes(meta) >= kMaxMetaBytes / plan_.miniBatches)
     fail("max_tokens ", meta.maxTokens, ", max_sequences ", meta.maxSequences, " and max_blocks_per_sequence ",
-         meta.maxBlocksPerSequence, " make a meta buffer of ", kernels::metaBytes(meta), " bytes, expected less than ",
-         kMaxMetaBytes);
+         meta.maxBlocksPerSequence, " make a meta buffer of ", plan_.miniBatches * kernels::metaBytes(meta),
+         " bytes, expected less than ", kMaxMetaBytes);
   atMost(plan_.arenaBytes, kMaxBytes, "arena_bytes");
   atMost(plan_.hostBytes, kMaxBytes, "host_bytes");
   for (const auto &[name, count] : {std::pair{"placements", plan_.placements.size()},

@@ -14,7 +14,7 @@ namespace headrace::plan {
 namespace {
 
 // What Buffer::index may be at most.
-uint32_t largestIndex(BufferKind kind, int64_t layers) {
+uint32_t largestIndex(BufferKind kind, int64_t layers, uint32_t miniBatches) {
   switch (kind) {
   case BufferKind::Weight:
     return static_cast<uint32_t>(model::unitCount(layers) - 1);
@@ -23,7 +23,7 @@ uint32_t largestIndex(BufferKind kind, int64_t layers) {
   case BufferKind::Kv:
   case BufferKind::Activation:
   case BufferKind::Workspace:
-    return 0;
+    return miniBatches - 1;
   case BufferKind::Act:
   case BufferKind::Packed:
   case BufferKind::Staging:
@@ -50,7 +50,7 @@ void StructureCheck::checkBuffers() {
            "), which is a schedule's own");
     within(buffer.layer, buffer.kind == BufferKind::Kv || buffer.kind == BufferKind::Act ? 0 : -1,
            buffer.kind == BufferKind::Io ? -1 : layers - 1, "buffers[", i, "].layer");
-    atMost(buffer.index, largestIndex(buffer.kind, layers), "buffers[", i, "].index");
+    atMost(buffer.index, largestIndex(buffer.kind, layers, plan_.miniBatches), "buffers[", i, "].index");
     if (buffer.bytes == 0)
       fail("buffers[", i, "].bytes is 0");
     aligned(buffer.bytes, "buffers[", i, "].bytes");
@@ -66,13 +66,15 @@ void StructureCheck::checkBuffers() {
     return;
   // What every model needs. The layer of a weight is its unit's: checked with its size (VerifySizes.cpp).
   const BufferIndex index(plan_);
-  for (uint32_t unit = 0; unit <= largestIndex(BufferKind::Weight, layers) && ok(); ++unit)
+  for (uint32_t unit = 0; unit <= largestIndex(BufferKind::Weight, layers, 1) && ok(); ++unit)
     if (index.weight(unit) == kNone)
       fail("buffers has no weight ", unit, ", a model of ", layers, " layers has ",
-           largestIndex(BufferKind::Weight, layers) + 1);
+           largestIndex(BufferKind::Weight, layers, 1) + 1);
   for (int64_t layer = 0; layer < layers && ok(); ++layer)
-    if (index.kv(layer) == kNone)
-      fail("buffers has no kv of layer ", layer);
+    for (uint32_t miniBatch = 0; miniBatch < plan_.miniBatches && ok(); ++miniBatch)
+      if (index.kv(layer, miniBatch) == kNone)
+        fail("buffers has no kv of layer ", layer,
+             plan_.miniBatches == 1 ? "" : absl::StrCat(" and mini-batch ", miniBatch));
   for (const Io io : {Io::Meta, Io::Sampled, Io::Output, Io::History})
     if (index.io(io) == kNone)
       fail("buffers has no io ", value(io));
@@ -118,36 +120,36 @@ bool StructureCheck::checkCacheExtent(const Extent &extent, uint64_t end, std::o
   if (here != *resident)
     return fail(at, ".bytes is ", extent.bytes, onHost ? " on the host" : "", ", another cache of the placement has ",
                 *resident, " on the device");
-  uint64_t all = 0; // of all layers
-  if (__builtin_mul_overflow(here, static_cast<uint64_t>(plan_.model->layers), &all) || all > kMaxBytes)
-    return fail(at, ".bytes is ", here, ", too much for ", plan_.model->layers, " layers");
+  uint64_t all = 0; // of all caches
+  if (__builtin_mul_overflow(here, plan_.kvCaches(), &all) || all > kMaxBytes)
+    return fail(at, ".bytes is ", here, ", too much for ", plan_.kvCaches(), " caches");
   return true;
 }
 
-// The layers share out one range of the device: their blocks of a number lie side by side, in any order, but in the
+// The caches share out one range of the device: their blocks of a number lie side by side, in any order, but in the
 // same place in all placements that have some there.
 //
 //   base   | 0 of kv.1 | 0 of kv.0 | 0 of kv.2 | 1 of kv.1 | 1 of kv.0 | ...
 void StructureCheck::checkRegion(const Placement &placement, const std::string &path) {
   const uint64_t block = plan_.kvBlockBytes();
-  const auto layers = static_cast<uint64_t>(plan_.model->layers);
+  const uint64_t caches = plan_.kvCaches();
   uint64_t base = UINT64_MAX;
   for (const Extent &e : placement.extents)
     if (e.interleaved)
       base = std::min(base, e.address);
   aligned(base, path, ": the first address of a cache");
   const bool first = cacheAddress_.empty(); // of these placements
-  cacheAddress_.resize(layers);
-  std::vector<uint32_t> there(layers, kNone); // the cache, by place
+  cacheAddress_.resize(caches);
+  std::vector<uint32_t> there(caches, kNone); // the cache, by place
   for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {
     const Extent &e = placement.extents[i];
     if (!e.interleaved)
       continue;
     const std::string at = absl::StrCat(path, ".extents[", i, "].address of ", plan_.buffers[e.buffer].name);
-    uint64_t &address = cacheAddress_[static_cast<size_t>(plan_.buffers[e.buffer].layer)];
+    uint64_t &address = cacheAddress_[numberOf(plan_.buffers[e.buffer])];
     const uint64_t place = (e.address - base) / block;
-    if ((e.address - base) % block != 0 || place >= layers) {
-      fail(at, " is ", e.address, ", expected one of ", layers, " places, every ", block, " bytes from ", base, " on");
+    if ((e.address - base) % block != 0 || place >= caches) {
+      fail(at, " is ", e.address, ", expected one of ", caches, " places, every ", block, " bytes from ", base, " on");
       return;
     }
     if (there[place] != kNone)

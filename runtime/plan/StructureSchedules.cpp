@@ -54,6 +54,7 @@ void StructureCheck::checkSchedule(uint32_t i) {
       fail(at, ".kind is ", value(local.buffer.kind), ", expected an activation or a workspace");
     if (local.buffer.bytes == 0)
       fail(at, ".bytes is 0");
+    index(local.buffer.index, plan_.miniBatches, at, ".index");
     aligned(local.buffer.bytes, at, ".bytes");
     aligned(local.address, at, ".address");
     atMost(local.buffer.bytes, kMaxBytes, at, ".bytes");
@@ -123,6 +124,8 @@ bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string 
     return fail(at(), ".operand_count is ", step.operandCount, ", expected at most ", kMost);
   if (step.layer < -1 || step.layer >= plan_.model->layers)
     return fail(at(), ".layer is ", step.layer, ", expected -1 to ", plan_.model->layers - 1);
+  if (step.miniBatch >= plan_.miniBatches)
+    return fail(at(), ".mini_batch is ", step.miniBatch, ", expected less than ", plan_.miniBatches);
   if (step.flops > uint64_t{1} << 62 || step.deviceBytes > kMaxBytes || step.linkBytes > kMaxBytes)
     return fail(at(), " has amounts beyond measure: flops ", step.flops, ", device_bytes ", step.deviceBytes,
                 ", link_bytes ", step.linkBytes);
@@ -141,6 +144,8 @@ bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string 
   }
   if (step.kind == StepKind::Copy)
     return checkCopy(s, i, path);
+  if (step.kind == StepKind::Publish && step.miniBatch != 0)
+    return fail(at(), ".mini_batch is ", step.miniBatch, ", expected 0: it publishes the tokens of all");
   return !step.resizable || fail(at(), ".resizable is set, expected only of copies");
 }
 
@@ -157,9 +162,11 @@ bool StructureCheck::checkCopy(const Schedule &s, uint32_t i, const std::string 
     return fail(at(), " copies bytes [", from.bufferOffset, ", ", from.bufferOffset, " + ", from.bytes, ") of buffer ",
                 from.buffer, " to bytes [", to.bufferOffset, ", ", to.bufferOffset, " + ", to.bytes, ") of buffer ",
                 to.buffer, ", expected the same");
+  const Buffer &buffer = plan_.buffer(s, from.buffer);
+  if (const uint32_t whose = buffer.kind == BufferKind::Kv ? buffer.index : 0; step.miniBatch != whose)
+    return fail(at(), ".mini_batch is ", step.miniBatch, ", expected ", whose, ", whose ", buffer.name, " is");
   if (!step.resizable)
     return true;
-  const Buffer &buffer = plan_.buffer(s, from.buffer);
   if (!splits(buffer) && buffer.kind != BufferKind::Act)
     return fail(at(), ".resizable is set, but it copies ", buffer.name, ", expected blocks at home on the host");
   return !splits(buffer) || from.bufferOffset % plan_.kvBlockBytes() == 0 ||
@@ -211,7 +218,7 @@ bool StructureCheck::checkBlocks(const Schedule &s, uint32_t i, const std::strin
   if (end > resident)
     return fail(at(), ".interleaved is set of bytes [", begin, ", ", end, ") of ", buffer.name, ", of which [0, ",
                 resident, ") are");
-  const uint64_t home = cacheAddress_[static_cast<size_t>(buffer.layer)] + begin / block * plan_.kvStride();
+  const uint64_t home = cacheAddress_[numberOf(buffer)] + begin / block * plan_.kvStride();
   return operand.address == home || fail(at(), " is ", buffer.name, " at ", operand.address, ", its home is at ", home);
 }
 

@@ -22,15 +22,16 @@
 //               attentionWorkspaceBytes() > 0
 //   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
 //   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
-//   Sample      Meta R, X R [S, vocab], History R, Sampled W or RW, Output W, Workspace W if sampleWorkspaceBytes() > 0
-//   Publish     Output R, Meta R if wanted; on the compute lane
+//   Sample      Meta R, X R [S, vocab], History R, Sampled W or RW, Output W or RW, Workspace W if
+//   sampleWorkspaceBytes() > 0 Publish     Output R, Meta R if wanted; on the compute lane
 //
 // Kv is a whole buffer; of a cache that is split what is at home on the device, interleaved. KvTail is what else of it
 // may be in use (CacheHomes::bytesInUse), as one run on the device, KvHome what may be in use and is mirrored, on the
 // host: all of it, or, where copies write the tail back, the blocks that are at home on the device. What has no blocks
-// is no operand. Meta, Sampled, Output and History are whole buffers; weights cover the bytes of their tensors
-// (WeightLayout.h). Table and Positions of a step marked direct are in host memory. A Workspace holds nothing before or
-// after its step.
+// is no operand. Output is a whole buffer, and so are Meta, Sampled and History; of several mini-batches the range of
+// the step's own (Plan::ioRangeBytes()). Caches and transients are the step's mini-batch's. Weights cover the bytes of
+// their tensors (WeightLayout.h). Table and Positions of a step marked direct are in host memory. A Workspace holds
+// nothing before or after its step.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -113,7 +114,7 @@ private:
   }
   // A cache, as far as it is at home on the device.
   void cache(unsigned accesses) {
-    const uint32_t buffer = buffers_.kv(step_->layer);
+    const uint32_t buffer = buffers_.kv(step_->layer, step_->miniBatch);
     if (!caches_.split()) {
       whole(Arg::Kv, accesses, buffer);
       return;
@@ -133,7 +134,7 @@ private:
   void blocks(Arg arg, unsigned accesses, Space space, uint64_t begin, uint64_t end) {
     if (begin >= end)
       return;
-    const uint32_t buffer = buffers_.kv(step_->layer);
+    const uint32_t buffer = buffers_.kv(step_->layer, step_->miniBatch);
     const Operand *operand = take(arg, accesses);
     if (operand && (operand->buffer != buffer || operand->bufferOffset != begin || operand->bytes != end - begin ||
                     operand->interleaved || operand->space != space))
@@ -160,7 +161,21 @@ private:
     blocks(Arg::KvHome, kRW, Space::Host, begin,
            end == std::max(begin, resident) ? end : caches_.bytesInUse(schedule_));
   }
-  void meta() { whole(Arg::Meta, kR, buffers_.io(Io::Meta)); }
+  // The range of the step's mini-batch; where there is one mini-batch, the buffer.
+  void range(Arg arg, unsigned accesses, Io io) {
+    const uint32_t buffer = buffers_.io(io);
+    if (plan_.miniBatches == 1) {
+      whole(arg, accesses, buffer);
+      return;
+    }
+    const uint64_t bytes = plan_.ioRangeBytes(plan_.buffers[buffer]), begin = step_->miniBatch * bytes;
+    const Operand *operand = take(arg, accesses);
+    if (operand && (operand->buffer != buffer || operand->bufferOffset != begin || operand->bytes != bytes))
+      fail("operand ", argName(arg), " is ",
+           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected ",
+           describe(plan_, schedule_, buffer, begin, bytes), " of mini-batch ", step_->miniBatch);
+  }
+  void meta() { range(Arg::Meta, kR, Io::Meta); }
 
   // A transient buffer from its start, with at least `bytes`.
   void local(Arg arg, unsigned accesses, uint64_t bytes) {
@@ -171,6 +186,9 @@ private:
       fail("operand ", argName(arg), " is ",
            describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes),
            ", expected a transient buffer from its start");
+    else if (const Buffer &buffer = plan_.buffer(schedule_, operand->buffer); buffer.index != step_->miniBatch)
+      fail("operand ", argName(arg), " is ", buffer.name, " of mini-batch ", buffer.index, ", the step is of ",
+           step_->miniBatch);
     if (operand->bytes < bytes)
       fail("operand ", argName(arg), " has ", operand->bytes, " bytes, the op touches ", bytes);
   }
@@ -237,6 +255,7 @@ private:
   uint32_t number_ = 0;
   uint32_t taken_ = 0;
   bool failed_ = false;
+  uint64_t sampled_ = 0; // mini-batches that steps so far have sampled
 };
 
 void OperandCheck::embed() {
@@ -246,8 +265,8 @@ void OperandCheck::embed() {
     if (spec_.learnedPositions)
       covers(Arg::Positions, *table, table->find(TensorRole::PositionTable));
   }
-  whole(Arg::Sampled, kR, buffers_.io(Io::Sampled));
-  whole(Arg::History, kW | kRW, buffers_.io(Io::History));
+  range(Arg::Sampled, kR, Io::Sampled);
+  range(Arg::History, kW | kRW, Io::History);
   rowsF32(Arg::X, kW, tokens_, spec_.hidden);
 }
 
@@ -295,6 +314,9 @@ void OperandCheck::check(uint32_t number) {
   if (step_->kind == StepKind::Copy)
     return; // PlanStructure has seen to it
   if (step_->kind == StepKind::Publish) {
+    for (uint32_t i = 0; i < plan_.miniBatches; ++i)
+      if (!(sampled_ >> i & 1))
+        fail("no step before it samples mini-batch ", i);
     whole(Arg::Output, kR, buffers_.io(Io::Output));
     if (find(Arg::Meta))
       meta();
@@ -342,9 +364,10 @@ void OperandCheck::check(uint32_t number) {
       break;
     case kernels::Op::Sample:
       rowsF32(Arg::X, kR, sequences_, spec_.vocab);
-      whole(Arg::History, kR, buffers_.io(Io::History));
-      whole(Arg::Sampled, kW | kRW, buffers_.io(Io::Sampled));
-      whole(Arg::Output, kW, buffers_.io(Io::Output));
+      range(Arg::History, kR, Io::History);
+      range(Arg::Sampled, kW | kRW, Io::Sampled);
+      whole(Arg::Output, kW | kRW, buffers_.io(Io::Output));
+      sampled_ |= uint64_t{1} << step_->miniBatch;
       workspace(kernels::sampleWorkspaceBytes(backend(), sequences_, spec_.vocab));
       break;
     }
@@ -384,14 +407,29 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
                          static_cast<uint64_t>(plan.blockTokens), model::dtypeBytes(plan.kvDtype)});
   kv = kv > UINT64_MAX - model::kAlign ? UINT64_MAX : model::alignUp(kv);
   for (int32_t layer = 0; layer < plan.model->layers; ++layer)
-    expect(buffers.kv(layer), absl::StrCat("kv.", layer), layer, kv, true);
-  expect(buffers.io(Io::Meta), "meta", -1, kernels::metaBytes(plan.metaLayout), true);
+    for (uint32_t miniBatch = 0; miniBatch < plan.miniBatches; ++miniBatch)
+      expect(buffers.kv(layer, miniBatch), kvName(layer, miniBatch, plan.miniBatches), layer, kv, true);
+  const uint64_t metas = product({plan.miniBatches, kernels::metaBytes(plan.metaLayout)});
+  expect(buffers.io(Io::Meta), "meta", -1, metas, true);
   const uint64_t ids = times(plan.metaLayout.maxSequences, sizeof(int32_t));
-  expect(buffers.io(Io::Sampled), "sampled", -1, ids, false);
-  expect(buffers.io(Io::Output), "output", -1, ids, false);
-  expect(buffers.io(Io::History), "history", -1,
-         product({static_cast<uint64_t>(plan.kvBlocks), static_cast<uint64_t>(plan.blockTokens), sizeof(int32_t)}),
-         false);
+  const uint64_t history =
+      product({static_cast<uint64_t>(plan.kvBlocks), static_cast<uint64_t>(plan.blockTokens), sizeof(int32_t)});
+  // Of several mini-batches each has a range of whole kAlign bytes.
+  const auto ofAll = [&](uint64_t one) {
+    if (plan.miniBatches == 1)
+      return one;
+    return product({plan.miniBatches, one > UINT64_MAX - model::kAlign ? UINT64_MAX : model::alignUp(one)});
+  };
+  for (const Io io : {Io::Sampled, Io::History})
+    if (const Buffer &buffer = plan.buffers[buffers.io(io)];
+        plan.miniBatches > 1 && buffer.bytes % (plan.miniBatches * model::kAlign) != 0)
+      report.add(Rule::Structure, kNone, kNone,
+                 absl::StrCat("buffers[", buffers.io(io), "].bytes (", buffer.name, ") is ", buffer.bytes,
+                              ", expected a multiple of ", model::kAlign, " for each of ", plan.miniBatches,
+                              " mini-batches"));
+  expect(buffers.io(Io::Sampled), "sampled", -1, ofAll(ids), false);
+  expect(buffers.io(Io::Output), "output", -1, product({plan.miniBatches, ids}), false);
+  expect(buffers.io(Io::History), "history", -1, ofAll(history), false);
   // The longest context fits a row of the block table.
   if (product({static_cast<uint64_t>(plan.metaLayout.maxBlocksPerSequence), static_cast<uint64_t>(plan.blockTokens)}) <
       static_cast<uint64_t>(plan.maxContext))

@@ -48,7 +48,8 @@ model::Hardware overLink(model::Hardware hardware, double linkBandwidth) {
 }
 
 RowPrices::RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, const cost::Roofline &roofline,
-                     const plan::Variant &variant, absl::Span<const uint64_t> durationsNs) {
+                     const plan::Variant &variant, absl::Span<const uint64_t> durationsNs)
+    : layout_(plan.metaLayout), homeSlots_(plan.miniBatches), rows_(plan.miniBatches) {
   const plan::Schedule &schedule = plan.schedules[variant.schedule];
   const cost::Bucket bucket{variant.newTokens, variant.sequences, variant.context};
   size_t untilPublish = schedule.steps.size();
@@ -64,12 +65,13 @@ RowPrices::RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, 
       otherUntilPublishNs_ += i < untilPublish ? ns : 0;
       continue;
     }
-    const KindKey key{step.op, plan::unitOf(plan, layout, schedule, step), step.direct, ns};
+    const KindKey key{step.op, plan::unitOf(plan, layout, schedule, step), step.direct, step.miniBatch, ns};
     const auto known = std::find(keys.begin(), keys.end(), key);
     const auto kind = static_cast<uint32_t>(known - keys.begin());
     if (known == keys.end()) {
       keys.push_back(key);
-      kinds_.push_back({.price = {roofline, {key.op, key.unit}, step.direct, bucket, ns}, .ns = ns});
+      kinds_.push_back(
+          {.price = {roofline, {key.op, key.unit}, step.direct, bucket, ns}, .miniBatch = step.miniBatch, .ns = ns});
     }
     ++kinds_[kind].steps;
     kinds_[kind].untilPublish += i < untilPublish;
@@ -77,7 +79,7 @@ RowPrices::RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, 
   }
   for (const core::DirectBytes &direct : core::directBytes(plan, schedule))
     if (direct.writtenPerRow != 0)
-      homeSlots_ = {direct.firstSlot, direct.endSlot};
+      homeSlots_[direct.metaOffset / kernels::metaBytes(plan.metaLayout)] = {direct.firstSlot, direct.endSlot};
   addUp();
 }
 
@@ -90,10 +92,12 @@ void RowPrices::addUp() {
   }
 }
 
-bool RowPrices::price(const cost::Rows &rows) {
+bool RowPrices::price(const kernels::IterationMeta &first) {
+  for (uint32_t i = 0; i < rows_.size(); ++i)
+    rows_[i] = rowsOf(*kernels::metaOf(layout_, &first, i), homeSlots_[i]);
   bool changed = false;
   for (Kind &kind : kinds_) {
-    const uint64_t ns = kind.price.ns(rows);
+    const uint64_t ns = kind.price.ns(rows_[kind.miniBatch]);
     changed |= ns != kind.ns;
     kind.ns = ns;
   }

@@ -8,8 +8,8 @@
 //                    the bucket: padded rows are computed           cuda (runtime/cuda/MatMul.h)
 //   all else         the rows, or the sampled ones                  host, cuda: kernels read how many there are
 //
-// Steps of the same op, price and place in the model are one kind: all layers are alike, so a kind is priced once an
-// iteration.
+// Steps of the same op, price, place in the model and mini-batch are one kind: all layers are alike, so a kind is
+// priced once an iteration.
 #pragma once
 
 #include <cstdint>
@@ -41,25 +41,27 @@ public:
   RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, const cost::Roofline &roofline,
             const plan::Variant &variant, absl::Span<const uint64_t> durationsNs);
 
-  // Prices an iteration. False: all prices are those of the call before.
-  bool price(const cost::Rows &rows);
+  // Prices an iteration, each step by the rows of its own mini-batch, whose iteration buffers lie from `first` on.
+  // False: all prices are those of the call before.
+  bool price(const kernels::IterationMeta &first);
 
   // Of the last iteration priced; before the first, of the bucket.
   uint64_t sumNs() const { return sumNs_; }             // of all steps
   uint64_t publishNs() const { return publishNs_; }     // of those up to the last Publish, of all without one
   void writeTo(absl::Span<uint64_t> durationsNs) const; // of the steps that follow rows; leaves the others
-  HomeSlots homeSlots() const { return homeSlots_; }    // for rowsOf()
 
 private:
   struct KindKey {
     kernels::Op op;
     model::UnitRole unit;
     bool direct;
+    uint8_t miniBatch;
     uint64_t pricedNs;
     bool operator==(const KindKey &) const = default;
   };
   struct Kind {
     cost::ScaledPrice price;
+    uint32_t miniBatch = 0;
     uint64_t steps = 0, untilPublish = 0;
     uint64_t ns = 0; // of one step
   };
@@ -69,7 +71,9 @@ private:
   std::vector<std::pair<uint32_t, uint32_t>> steps_; // those that follow rows, and the kind of each
   uint64_t otherNs_ = 0, otherUntilPublishNs_ = 0;   // of the others
   uint64_t sumNs_ = 0, publishNs_ = 0;
-  HomeSlots homeSlots_;
+  kernels::MetaLayout layout_;
+  std::vector<HomeSlots> homeSlots_; // by mini-batch
+  std::vector<cost::Rows> rows_;     // the same, of the iteration being priced
 };
 
 } // namespace headrace::sim

@@ -35,7 +35,7 @@ public:
 
   // Made anew where a price or a size is not that of the launch before. `meta`: of an iteration.
   const Timeline &timeline(const core::LaunchInUse &inUse, const kernels::IterationMeta *meta) {
-    bool changed = prices_ != nullptr && prices_->price(rowsOf(*meta, prices_->homeSlots()));
+    bool changed = prices_ != nullptr && prices_->price(*meta);
     changed |= besides_;
     besides_ = false;
     if (changed && addsUp_) { // one lane: a step follows the other
@@ -55,7 +55,7 @@ public:
   const Timeline &timeline(const core::LaunchInUse &inUse, const kernels::IterationMeta *meta, BesideCopies &beside,
                            int64_t startNs) {
     if (prices_ != nullptr) {
-      prices_->price(rowsOf(*meta, prices_->homeSlots()));
+      prices_->price(*meta);
       prices_->writeTo(absl::MakeSpan(durationsNs_));
     }
     setSizes(inUse);

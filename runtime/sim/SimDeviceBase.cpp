@@ -43,9 +43,9 @@ absl::Status SimDeviceBase::open(const plan::Plan &plan, const core::DeviceOptio
   counters_ = {};
   for (Iteration &it : iterations_) {
     it = {};
-    it.staging.assign(kernels::metaBytes(plan.metaLayout) / sizeof(uint64_t), 0);
-    kernels::initMeta(plan.metaLayout, it.meta());
-    it.tokens.assign(static_cast<size_t>(plan.metaLayout.maxSequences), 0);
+    it.staging.assign(plan.miniBatches * kernels::metaBytes(plan.metaLayout) / sizeof(uint64_t), 0);
+    kernels::initMetas(plan.metaLayout, plan.miniBatches, it.meta());
+    it.tokens.assign(static_cast<size_t>(plan.mostSampled()), 0);
   }
   counters_.peakDeviceBytes = plan.arenaBytes;
   counters_.hostBytes = plan.hostBytes;
@@ -107,12 +107,15 @@ kernels::IterationMeta *SimDeviceBase::meta() {
 }
 
 void SimDeviceBase::makeUpTokens(Iteration &it) const {
-  const kernels::IterationMeta &meta = *it.meta();
-  const auto *seeds = meta.array<uint64_t>(meta.seed);
-  const auto *positions = meta.array<int32_t>(meta.samplePosition);
-  it.tokenCount = static_cast<size_t>(meta.numSampled);
-  for (size_t s = 0; s < it.tokenCount; ++s)
-    it.tokens[s] = madeUpToken(seeds[s], static_cast<uint32_t>(positions[s]), plan_->model->vocab);
+  const core::Metas metas = core::metasOf(*plan_, it.meta());
+  it.tokenCount = 0;
+  for (uint32_t i = 0; i < metas.count; ++i) {
+    const kernels::IterationMeta &meta = metas.of(i);
+    const auto *seeds = meta.array<uint64_t>(meta.seed);
+    const auto *positions = meta.array<int32_t>(meta.samplePosition);
+    for (int32_t s = 0; s < meta.numSampled; ++s)
+      it.tokens[it.tokenCount++] = madeUpToken(seeds[s], static_cast<uint32_t>(positions[s]), plan_->model->vocab);
+  }
 }
 
 absl::Status SimDeviceBase::launch(core::Graph &graph, const core::LaunchInUse &inUse) {
@@ -122,7 +125,7 @@ absl::Status SimDeviceBase::launch(core::Graph &graph, const core::LaunchInUse &
   Launch what{.inUse = inUse};
   if (!mine.transition) {
     Iteration &it = iteration(launched_ + 1);
-    RETURN_IF_ERROR(core::checkFits("sim", mine.bucket, *it.meta()));
+    RETURN_IF_ERROR(core::checkFits("sim", mine.bucket, core::metasOf(*plan_, it.meta())));
     RETURN_IF_ERROR(passTo(it.times.endNs));
     it.meta()->iteration = ++launched_;
     makeUpTokens(it);

@@ -119,6 +119,8 @@ void addGoal(const plan::Plan &plan, bool stated, Words &words) {
   const model::Goal &goal = plan.goal;
   words.add("--device-memory", model::bytesText(plan.deviceMemory));
   words.addIf("--batch", goal.batch);
+  if (goal.miniBatches > 1)
+    words.add("--mini-batches", model::cat(goal.miniBatches));
   words.addIf("--context", goal.context);
   words.addIf("--kv-tokens", goal.kvTokens);
   addKvMemory(plan, stated, words);

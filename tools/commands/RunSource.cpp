@@ -112,7 +112,7 @@ absl::Status RunSource::checkPlacement(uint32_t placement) const {
 serve::RequestBounds RunSource::bounds() const {
   if (!plan_)
     return {model().vocab, *assembled_->job.goal.batch, *assembled_->job.goal.context};
-  return {model().vocab, plan_->metaLayout.maxSequences, plan_->maxContext};
+  return {model().vocab, plan_->mostSampled(), plan_->maxContext};
 }
 
 absl::StatusOr<plan::Plan> RunSource::makePlan() && {

@@ -85,9 +85,9 @@ absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request
   int64_t blocks = 0;
   for (const std::vector<int32_t> &prompt : request.prompts)
     blocks += blocksFor(plan, prompt, request.maxNewTokens);
-  if (blocks > plan.kvBlocks - 1)
+  if (const int64_t most = plan.miniBatches * (plan.kvBlocks - 1); blocks > most)
     return refuse(absl::StrCat("the prompts and their new tokens need ", blocks, " KV blocks of ", plan.blockTokens,
-                               " tokens, the plan has ", plan.kvBlocks - 1));
+                               " tokens, the plan has ", most));
   return absl::OkStatus();
 }
 
@@ -97,7 +97,8 @@ absl::Status checkRequest(const plan::Plan &plan, const EngineRequest &request) 
                               request.prompt, request.maxNewTokens));
   if (const int64_t blocks = blocksFor(plan, request.prompt, request.maxNewTokens); blocks > plan.kvBlocks - 1)
     return refuse(absl::StrCat("the prompt and its new tokens need ", blocks, " KV blocks of ", plan.blockTokens,
-                               " tokens, the plan has ", plan.kvBlocks - 1));
+                               " tokens, the plan has ", plan.kvBlocks - 1,
+                               plan.miniBatches == 1 ? "" : " for each mini-batch"));
   return absl::OkStatus();
 }
 

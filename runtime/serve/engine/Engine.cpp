@@ -53,6 +53,7 @@ EngineBounds engineBounds(const plan::Plan &plan) {
   bounds.maxNumSeqs = std::min(bounds.maxNumSeqs, plan.metaLayout.maxSequences);
   for (const int64_t tokens : mixedBuckets(plan, bounds.maxNumSeqs))
     bounds.maxNumBatchedTokens = std::max(bounds.maxNumBatchedTokens, tokens);
+  bounds.maxNumSeqs *= plan.miniBatches;
   return bounds;
 }
 
@@ -61,8 +62,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
   const EngineBounds bounds = engineBounds(plan);
   const int64_t seqs = options.maxNumSeqs == 0 ? bounds.maxNumSeqs : options.maxNumSeqs;
   RETURN_IF_ERROR(checkOptions(plan, options, bounds, seqs));
+  const int64_t ofOne = (seqs + plan.miniBatches - 1) / plan.miniBatches;
   const auto watermark = static_cast<int64_t>(options.watermark * static_cast<double>(plan.kvBlocks - 1));
-  const SchedulerLimits limits{.maxNumSeqs = seqs,
+  const SchedulerLimits limits{.maxNumSeqs = ofOne,
                                .blockTokens = plan.blockTokens,
                                .watermarkBlocks = watermark,
                                .prefill = options.prefill,
@@ -73,8 +75,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
   const uint64_t swapBytes = swaps ? options.swapBytes / slot * slot : 0;
   if (swapBytes > 0)
     RETURN_IF_ERROR(runtime.device().reserveSwap(swapBytes));
-  std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), limits, swapBytes));
-  engine->budgets_ = mixedBuckets(plan, seqs);
+  std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), seqs, limits, swapBytes));
+  engine->budgets_ = mixedBuckets(plan, ofOne);
   if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
     for (int64_t &budget : engine->budgets_)
       budget = std::min(budget, most);
@@ -83,23 +85,30 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
   return engine;
 }
 
-Engine::Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLimits &limits, uint64_t swapBytes)
-    : runtime_(runtime), plan_(runtime.plan()), device_(runtime.device()), blocks_(runtime.kvBlocks()),
-      options_(std::move(options)), limits_(limits), scheduler_(limits), padded_(runtime.plan()),
-      swap_(runtime.plan(), swapBytes), swapPrice_(runtime.plan()) {
-  const auto seqs = static_cast<size_t>(limits.maxNumSeqs);
-  for (int64_t slot = limits.maxNumSeqs; slot-- > 0;)
-    freeSlots_.push_back(static_cast<int32_t>(slot));
+Engine::Engine(core::Runtime &runtime, EngineOptions options, int64_t maxNumSeqs, const SchedulerLimits &limits,
+               uint64_t swapBytes)
+    : runtime_(runtime), plan_(runtime.plan()), device_(runtime.device()), options_(std::move(options)),
+      maxNumSeqs_(maxNumSeqs), limits_(limits), scheduler_(limits), padded_(runtime.plan()),
+      swap_(runtime.plan(), swapBytes), swapPrice_(runtime.plan()), miniBatches_(plan_.miniBatches),
+      rows_(plan_.miniBatches) {
+  const auto ofOne = static_cast<size_t>(limits.maxNumSeqs), seqs = ofOne * miniBatches_.size();
+  for (uint32_t i = 0; i < miniBatches_.size(); ++i) {
+    MiniBatch &one = miniBatches_[i];
+    one.number = i;
+    one.blocks = &runtime.kvBlocks(i);
+    for (int64_t slot = limits.maxNumSeqs; slot-- > 0;)
+      one.freeSlots.push_back(static_cast<int32_t>(slot));
+    one.views.reserve(ofOne);
+    one.composition.rows.reserve(ofOne);
+    one.rows.reserve(ofOne);
+  }
   cancelled_.reserve(seqs); // the two take turns
   cancels_.reserve(seqs);
-  views_.reserve(seqs);
-  composition_.rows.reserve(seqs);
-  rows_.reserve(seqs);
   told_.reserve(seqs);
   for (InFlight &iteration : inFlight_)
     iteration.rows.reserve(seqs);
   wrong_.reserve(kInFlight * seqs);
-  moving_.reserve(static_cast<size_t>(std::min(swap_.slots(), plan_.kvBlocks))); // each has a block
+  moving_.reserve(static_cast<size_t>(std::min(swap_.slots(), plan_.miniBatches * plan_.kvBlocks))); // each has a block
 }
 
 Engine::~Engine() {
@@ -108,9 +117,12 @@ Engine::~Engine() {
   for (const Sequence *one : moving_)
     if (one->swapTicket != 0)
       (void)device_.awaitCopied(one->swapTicket);
-  for (Sequences *sequences : {&waiting_, &running_, &leaving_, &kept_})
+  for (Sequences *sequences : {&waiting_, &leaving_, &kept_})
     for (Sequence &sequence : *sequences)
-      blocks_.release(sequence.blocks);
+      poolOf(sequence).release(sequence.blocks);
+  for (MiniBatch &one : miniBatches_)
+    for (Sequence &sequence : one.running)
+      one.blocks->release(sequence.blocks);
   if (swap_.slots() > 0)
     (void)device_.reserveSwap(0);
 }
@@ -242,11 +254,26 @@ void Engine::takeIn() {
   cancelled_.clear();
 }
 
+size_t Engine::running() const {
+  size_t count = 0;
+  for (const MiniBatch &one : miniBatches_)
+    count += one.running.size();
+  return count;
+}
+
 void Engine::cancelNow(uint64_t id) {
-  for (Sequences *sequences : {&running_, &waiting_, &leaving_})
-    for (Sequence &sequence : *sequences)
-      if (sequence.id == id && !sequence.ended)
-        return end(sequence, EndReason::Cancelled, device_.nowNs());
+  const auto endIn = [&](Sequences &sequences) {
+    for (Sequence &sequence : sequences)
+      if (sequence.id == id && !sequence.ended) {
+        end(sequence, EndReason::Cancelled, device_.nowNs());
+        return true;
+      }
+    return false;
+  };
+  for (MiniBatch &one : miniBatches_)
+    if (endIn(one.running))
+      return;
+  (void)(endIn(waiting_) || endIn(leaving_));
 }
 
 absl::Status Engine::readOldest() {
@@ -276,10 +303,13 @@ absl::Status Engine::readOne() {
     for (const Rows &rows : iteration.rows)
       told_.push_back({rows.sequence->id, rows.firstPosition, rows.count, rows.sample});
   iteration.launched.rows = told_;
-  size_t index = 0;
-  for (const Rows &rows : iteration.rows) {
+  size_t index = 0, first = 0; // of the tokens; of those of the mini-batch
+  for (size_t r = 0; r < iteration.rows.size(); ++r) {
+    const Rows &rows = iteration.rows[r];
     Sequence &sequence = *rows.sequence;
     --sequence.inFlight;
+    if (r > 0 && rows.miniBatch != iteration.rows[r - 1].miniBatch)
+      first = index;
     const size_t i = index;
     index += rows.sample;
     if (sequence.ended) {
@@ -292,7 +322,7 @@ absl::Status Engine::readOne() {
       ++sequence.inFlight;
       leave(sequence);
     } else if (rows.sample) {
-      RETURN_IF_ERROR(accept(sequence, tokens[i], i, iteration.launched));
+      RETURN_IF_ERROR(accept(sequence, tokens[i], i - first, iteration.launched));
     }
   }
   for (size_t w = wrongBefore; w < wrong_.size(); ++w)
@@ -305,7 +335,7 @@ absl::Status Engine::readOne() {
 absl::Status Engine::accept(Sequence &sequence, int32_t token, size_t index, const EngineIteration &iteration) {
   if (sequence.keepLogits) {
     keptRow_.clear();
-    RETURN_IF_ERROR(logits_.read(plan_, device_, iteration.variant, index, keptRow_));
+    RETURN_IF_ERROR(logits_.read(plan_, device_, iteration.variant, sequence.miniBatch, index, keptRow_));
   }
   sequence.ids.push_back(token);
   const bool stop =
@@ -326,7 +356,7 @@ void Engine::reportWrong() {
     Sequence &sequence = *wrong.sequence;
     const std::string message =
         wrongLogitsMessage(wrong.position, wrong.others,
-                           firstWrongStep(runtime_, sequence.ids, sequence.blocks, wrong.placement,
+                           firstWrongStep(runtime_, sequence.ids, sequence.miniBatch, sequence.blocks, wrong.placement,
                                           std::max<int64_t>(budgets_[wrong.placement], 1)));
     --sequence.inFlight;
     end(sequence, EndReason::Failed, wrong.ns, absl::AbortedError(message));
@@ -361,22 +391,26 @@ void Engine::end(Sequence &sequence, EndReason reason, int64_t ns, absl::Status 
 void Engine::leave(Sequence &sequence) {
   if (sequence.slot < 0)
     return;
-  freeSlots_.push_back(sequence.slot);
+  MiniBatch &of = miniBatches_[sequence.miniBatch];
+  of.freeSlots.push_back(sequence.slot);
   sequence.slot = -1;
-  leaving_.splice(leaving_.end(), running_, sequence.self);
+  leaving_.splice(leaving_.end(), of.running, sequence.self);
 }
 
 // A static batch is over once all tokens of all of it are there, or on their way.
 void Engine::leaveTogether() {
   const auto over = [](const Sequence &s) { return s.ended || s.sampled >= s.maxNewTokens; };
-  if (!isStatic() || !std::all_of(running_.begin(), running_.end(), over))
+  if (!isStatic() || !std::all_of(miniBatches_.begin(), miniBatches_.end(), [&](const MiniBatch &one) {
+        return std::all_of(one.running.begin(), one.running.end(), over);
+      }))
     return;
-  while (!running_.empty()) {
-    Sequence &sequence = running_.front();
-    leave(sequence);
-    if (sequence.ended)
-      settle(sequence);
-  }
+  for (MiniBatch &one : miniBatches_)
+    while (!one.running.empty()) {
+      Sequence &sequence = one.running.front();
+      leave(sequence);
+      if (sequence.ended)
+        settle(sequence);
+    }
 }
 
 // Gives back what an ended sequence has once it has left and nothing in flight uses it.
@@ -390,7 +424,7 @@ void Engine::settle(Sequence &sequence) {
   }
   if (sequence.keepBlocks)
     return kept_.splice(kept_.end(), leaving_, sequence.self);
-  blocks_.release(sequence.blocks);
+  poolOf(sequence).release(sequence.blocks);
   done_.splice(done_.end(), leaving_, sequence.self);
 }
 

@@ -27,6 +27,10 @@
 // does not look: its padding is computed, and overwritten by the rows that decode. A sequence that has ended keeps its
 // seat, its blocks and a row in every iteration until the last of its batch has ended; the row is thrown away.
 //
+// A plan may pass each layer for several mini-batches (plan::Plan::miniBatches): each has running sequences, request
+// slots and KV blocks of its own, and is composed by itself. A sequence joins the one with the most room, and stays in
+// it until it ends or is preempted; all wait in one queue.
+//
 // step() allocates nothing, joins and leaves included, but where logits are kept or numbers are wrong; what a request
 // needs is taken by submit(), on its caller's thread, once for as many requests as were ever known at a time.
 #pragma once
@@ -107,13 +111,13 @@ struct EngineIteration {
 // What an iteration is launched with.
 struct EngineEdge {
   uint32_t placement = 0; // of the plan
-  int64_t budget = 0;     // tokens, where it has rows of prompts; 0: all that the engine would take there
+  int64_t budget = 0;     // tokens of a mini-batch, where it has rows of prompts; 0: all that the engine would take
   Prefill prefill = Prefill::Chunked;
 };
 
 struct EngineOptions {
   int64_t maxNumSeqs = 0;          // with rows in one iteration; 0: the plan's batch
-  int64_t maxNumBatchedTokens = 0; // of an iteration with rows of prompts; 0: the largest mixed bucket
+  int64_t maxNumBatchedTokens = 0; // of a mini-batch with rows of prompts; 0: the largest mixed bucket
   double watermark = 0.01;         // share of the KV blocks that a joining sequence leaves free
   Prefill prefill = Prefill::Chunked;
   Batching batching = Batching::Continuous;
@@ -146,8 +150,8 @@ struct EngineCounters {
   uint64_t swapFallbacks = 0;
 };
 
-// What an engine of a plan may be given at most: max_num_seqs, the plan's batch; max_num_batched_tokens, its largest
-// mixed bucket.
+// What an engine of a plan may be given at most: max_num_seqs, the plan's batch, of all mini-batches;
+// max_num_batched_tokens, its largest mixed bucket.
 struct EngineBounds {
   int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0;
 };
@@ -191,10 +195,11 @@ public:
   // brings what they hold before the next launch. ResourceExhausted: no seat is free, or too few blocks.
   absl::StatusOr<uint64_t> submitPrefilled(EngineRequest request, int32_t firstToken);
   // The same with blocks that the caller has taken from the pool, as many as the prompt needs, and filled: they are the
-  // sequence's then, and `blocks` is empty.
+  // sequence's then, and `blocks` is empty. Of a plan with several mini-batches: of the first one.
   absl::StatusOr<uint64_t> submitPrefilled(EngineRequest request, int32_t firstToken, std::vector<int32_t> &blocks);
   // KV blocks in the order of positions: position p is in block p / blockTokens. None of a request that is not known.
   absl::Span<const int32_t> blocksOf(uint64_t id) const;
+  uint32_t miniBatchOf(uint64_t id) const; // whose blocks they are
   // Of a request with keepBlocks that has ended.
   void releaseBlocks(uint64_t id);
   // Whether blocks are on their way to swap memory or back; and waits for them. Before a hop between two steps: where
@@ -204,10 +209,10 @@ public:
 
   // For the engine's thread.
   size_t inFlight() const { return newest_ - oldest_; }
-  size_t running() const { return running_.size(); }
+  size_t running() const;
   size_t waiting() const { return waiting_.size(); } // of those taken in
   const EngineCounters &counters() const { return counters_; }
-  int64_t maxNumSeqs() const { return limits_.maxNumSeqs; }
+  int64_t maxNumSeqs() const { return maxNumSeqs_; }
 
 private:
   static constexpr size_t kInFlight = 2;
@@ -232,10 +237,11 @@ private:
 
     int64_t prefill = 0; // rows that are brought before it decodes: ids, then `padding`
     int64_t padding = 0;
-    int64_t rows = 0;      // launched
-    int64_t sampled = 0;   // tokens whose iteration was launched
-    uint32_t inFlight = 0; // iterations in flight that have rows of it, or hold it for a report
-    int32_t slot = -1;     // request slot, while it runs
+    int64_t rows = 0;       // launched
+    int64_t sampled = 0;    // tokens whose iteration was launched
+    uint32_t inFlight = 0;  // iterations in flight that have rows of it, or hold it for a report
+    int32_t slot = -1;      // request slot, while it runs
+    uint32_t miniBatch = 0; // while it runs, or has blocks
     int32_t decodeId = 0;
     bool joined = false; // no: it waits
     bool ended = false;
@@ -257,8 +263,19 @@ private:
   using Sequences = std::list<Sequence>;
   struct Rows {
     Sequence *sequence = nullptr;
+    uint32_t miniBatch = 0;
     int64_t firstPosition = 0, count = 0;
     bool sample = false;
+  };
+  struct MiniBatch {
+    uint32_t number = 0;
+    core::KvBlocks *blocks = nullptr; // the runtime's
+    Sequences running;                // by arrival
+    std::vector<int32_t> freeSlots;
+    // Of the iteration being composed.
+    std::vector<SequenceView> views;
+    Composition composition;
+    std::vector<core::SequenceRows> rows;
   };
   // A launched iteration whose tokens are not yet read.
   struct InFlight {
@@ -275,7 +292,8 @@ private:
     int64_t ns = 0;
   };
 
-  Engine(core::Runtime &runtime, EngineOptions options, const SchedulerLimits &limits, uint64_t swapBytes);
+  Engine(core::Runtime &runtime, EngineOptions options, int64_t maxNumSeqs, const SchedulerLimits &limits,
+         uint64_t swapBytes);
   absl::StatusOr<bool> advance();
   absl::StatusOr<uint64_t> enlist(EngineRequest request, Sequences &into);
   absl::Status refuses(const EngineRequest &request) const;
@@ -290,29 +308,36 @@ private:
   absl::StatusOr<bool> launchAt(const EngineEdge &edge);
   absl::StatusOr<bool> launchComposed(const EngineEdge &edge);
   absl::Status join();
+  MiniBatch &roomiest(const Sequence &sequence);
+  absl::StatusOr<bool> joinOne();
+  core::KvBlocks &poolOf(const Sequence &sequence) { return *miniBatches_[sequence.miniBatch].blocks; }
+  const core::KvBlocks &poolOf(const Sequence &sequence) const { return *miniBatches_[sequence.miniBatch].blocks; }
+  bool anyRuns() const { return running() > 0; }
   bool takeOver(Sequence &sequence);
   void takeOverNow(Sequence &sequence);
-  bool takeBackFromWaiting();
-  void padBatch();
+  bool takeBackFromWaiting(const MiniBatch &of);
+  void padBatch(MiniBatch &of);
   bool composed(const EngineEdge &edge);
   void cutToBucket(EngineEdge edge);
   absl::StatusOr<uint32_t> enterForItsBlocks(uint32_t placement);
   bool swapsHinder(uint32_t placement) const;
   absl::StatusOr<bool> settleSwaps();
-  absl::StatusOr<bool> preempt();
-  void failOldest();
+  bool stuck(const MiniBatch &one) const;
+  Composition composedTogether() const;
+  absl::StatusOr<bool> preempt(MiniBatch &of);
+  void failOldest(MiniBatch &of);
   absl::Status launchIn(uint32_t placement);
-  absl::Status addRows(Sequence &sequence, int64_t count, InFlight &iteration);
+  absl::Status addRows(MiniBatch &of, Sequence &sequence, int64_t count, InFlight &iteration);
 
   // Swapping (EngineSwap.cpp).
   absl::StatusOr<bool> swapOut(Sequence &sequence);
-  bool mayComeBack(Sequence &sequence);
+  bool mayComeBack(Sequence &sequence, MiniBatch &into);
   absl::Status bringBack(Sequence &sequence);
   absl::Status startMove(Sequence &sequence);
   SwapSpace::Move moveOf(const Sequence &sequence) const;
   bool onHostLeft(const Sequence &sequence) const;
   bool swapsOnHost() const;
-  int64_t comingBlocks() const;
+  int64_t comingBlocks(uint32_t miniBatch) const;
   absl::Status pollSwaps();
   absl::Status moveOnHost(uint64_t bytes);
   absl::Status awaitSwap();
@@ -331,9 +356,9 @@ private:
   core::Runtime &runtime_;
   const plan::Plan &plan_;
   core::Device &device_;
-  core::KvBlocks &blocks_; // the runtime's
   const EngineOptions options_;
-  const SchedulerLimits limits_;
+  const int64_t maxNumSeqs_;     // of all mini-batches
+  const SchedulerLimits limits_; // of one
   const Scheduler scheduler_;
   std::vector<int64_t> budgets_; // tokens of an iteration with prompts, by placement; 0: there are no mixed variants
   const PaddedRows padded_;
@@ -344,15 +369,13 @@ private:
   EngineCounters counters_;
   absl::Status broken_;
 
-  Sequences waiting_, running_; // by arrival; all that run are older
-  Sequences leaving_;           // have no more rows to launch, and some in flight
-  Sequences kept_;              // have ended, and keep their blocks
-  Sequences done_;              // to be given back at the next edge
-  std::vector<int32_t> freeSlots_;
-  std::vector<uint64_t> cancelled_; // taken in
-  std::vector<SequenceView> views_;
-  Composition composition_;
-  std::vector<core::SequenceRows> rows_; // of the iteration being composed
+  std::vector<MiniBatch> miniBatches_;                     // one at least
+  Sequences waiting_;                                      // by arrival; all that run are older
+  Sequences leaving_;                                      // have no more rows to launch, and some in flight
+  Sequences kept_;                                         // have ended, and keep their blocks
+  Sequences done_;                                         // to be given back at the next edge
+  std::vector<uint64_t> cancelled_;                        // taken in
+  std::vector<absl::Span<const core::SequenceRows>> rows_; // of the iteration being composed, by mini-batch
   std::vector<EngineRows> told_;
   std::array<InFlight, kInFlight> inFlight_;
   size_t newest_ = 0, oldest_ = 0; // launched, read

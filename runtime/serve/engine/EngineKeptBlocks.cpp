@@ -21,33 +21,45 @@ absl::StatusOr<uint64_t> Engine::submitPrefilled(EngineRequest request, int32_t 
     return absl::InvalidArgumentError(
         "a prompt that was prefilled elsewhere with no more tokens to come, expected at least one");
   const auto tokens = static_cast<int64_t>(request.prompt.size());
-  if (!blocks.empty() && static_cast<int64_t>(blocks.size()) != blocks_.blocksFor(tokens))
-    return absl::InvalidArgumentError(absl::StrCat(blocks.size(), " KV blocks hold the prompt, expected ",
-                                                   blocks_.blocksFor(tokens), " for its ", tokens, " tokens"));
-  if (freeSlots_.empty() || (blocks.empty() && blocks_.blocksFor(tokens) > blocks_.freeBlocks()))
-    return absl::ResourceExhaustedError(absl::StrCat("no room to join: ", freeSlots_.size(), " of ", limits_.maxNumSeqs,
-                                                     " seats and ", blocks_.freeBlocks(), " KV blocks are free, ",
-                                                     blocks_.blocksFor(tokens), " wanted"));
-  ASSIGN_OR_RETURN(id, enlist(std::move(request), running_));
-  Sequence &sequence = running_.back();
+  MiniBatch &into = blocks.empty() ? roomiest(Sequence()) : miniBatches_.front();
+  const int64_t wanted = into.blocks->blocksFor(tokens);
+  if (!blocks.empty() && static_cast<int64_t>(blocks.size()) != wanted)
+    return absl::InvalidArgumentError(
+        absl::StrCat(blocks.size(), " KV blocks hold the prompt, expected ", wanted, " for its ", tokens, " tokens"));
+  if (into.freeSlots.empty() || (blocks.empty() && wanted > into.blocks->freeBlocks()))
+    return absl::ResourceExhaustedError(absl::StrCat("no room to join: ", into.freeSlots.size(), " of ",
+                                                     limits_.maxNumSeqs, " seats and ", into.blocks->freeBlocks(),
+                                                     " KV blocks are free, ", wanted, " wanted"));
+  ASSIGN_OR_RETURN(id, enlist(std::move(request), into.running));
+  Sequence &sequence = into.running.back();
+  sequence.miniBatch = into.number;
   sequence.blocks.assign(blocks.begin(), blocks.end());
   blocks.clear();
-  RETURN_IF_ERROR(blocks_.grow(sequence.blocks, tokens)); // nothing, where they were given
+  RETURN_IF_ERROR(into.blocks->grow(sequence.blocks, tokens)); // nothing, where they were given
   sequence.rows = tokens;
   sequence.sampled = 1;
   sequence.ids.push_back(firstToken);
   sequence.joined = true;
-  sequence.slot = freeSlots_.back();
-  freeSlots_.pop_back();
+  sequence.slot = into.freeSlots.back();
+  into.freeSlots.pop_back();
   return id;
 }
 
 const Engine::Sequence *Engine::find(uint64_t id) const {
-  for (const Sequences *sequences : {&running_, &leaving_, &kept_})
-    for (const Sequence &sequence : *sequences)
-      if (sequence.id == id)
-        return &sequence;
-  return nullptr;
+  const auto findIn = [&](const Sequences &sequences) -> const Sequence * {
+    const auto at = std::find_if(sequences.begin(), sequences.end(), [&](const Sequence &s) { return s.id == id; });
+    return at == sequences.end() ? nullptr : &*at;
+  };
+  for (const MiniBatch &one : miniBatches_)
+    if (const Sequence *sequence = findIn(one.running))
+      return sequence;
+  const Sequence *leaving = findIn(leaving_);
+  return leaving != nullptr ? leaving : findIn(kept_);
+}
+
+uint32_t Engine::miniBatchOf(uint64_t id) const {
+  const Sequence *sequence = find(id);
+  return sequence == nullptr ? 0 : sequence->miniBatch;
 }
 
 absl::Span<const int32_t> Engine::blocksOf(uint64_t id) const {
@@ -58,7 +70,7 @@ absl::Span<const int32_t> Engine::blocksOf(uint64_t id) const {
 void Engine::releaseBlocks(uint64_t id) {
   for (Sequence &sequence : kept_)
     if (sequence.id == id) {
-      blocks_.release(sequence.blocks);
+      poolOf(sequence).release(sequence.blocks);
       return done_.splice(done_.end(), kept_, sequence.self);
     }
 }
@@ -79,7 +91,8 @@ bool Engine::takeOver(Sequence &sequence) {
   const int64_t most = std::min(rows, static_cast<int64_t>(sequence.ids.size()) - 1);
   const auto differs = std::mismatch(kept->ids.begin(), kept->ids.begin() + most, sequence.ids.begin()).first;
   sequence.rows = sequence.reused = differs - kept->ids.begin();
-  blocks_.shrink(kept->blocks, sequence.reused);
+  poolOf(*kept).shrink(kept->blocks, sequence.reused);
+  sequence.miniBatch = kept->miniBatch;
   sequence.blocks.swap(kept->blocks);
   done_.splice(done_.end(), kept_, kept);
   return true;
@@ -95,13 +108,13 @@ void Engine::takeOverNow(Sequence &sequence) {
 }
 
 // Who runs comes first: a conversation that waits is computed anew.
-bool Engine::takeBackFromWaiting() {
+bool Engine::takeBackFromWaiting(const MiniBatch &of) {
   bool any = false;
   for (Sequence &sequence : waiting_) {
-    if (sequence.away != Away::No) // it was preempted
+    if (sequence.away != Away::No || sequence.miniBatch != of.number) // it was preempted, or its blocks are no help
       continue;
     any |= !sequence.blocks.empty();
-    blocks_.release(sequence.blocks);
+    of.blocks->release(sequence.blocks);
     sequence.rows = sequence.reused = 0;
   }
   return any;

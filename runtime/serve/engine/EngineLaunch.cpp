@@ -18,71 +18,132 @@ bool Engine::mayLaunch() const {
   if (swapsOnHost())
     return false;
   return inFlight() < options_.depth && !inFlight_[oldest_ % kInFlight].keepsLogits &&
-         (!options_.logits || std::none_of(running_.begin(), running_.end(), keeps));
+         (!options_.logits || std::none_of(miniBatches_.begin(), miniBatches_.end(), [&](const MiniBatch &one) {
+           return std::any_of(one.running.begin(), one.running.end(), keeps);
+         }));
+}
+
+// Where a sequence that waits would join: where its blocks are, if it has any; else the most blocks are free; then
+// where the fewest run.
+Engine::MiniBatch &Engine::roomiest(const Sequence &sequence) {
+  if (!sequence.blocks.empty())
+    return miniBatches_[sequence.miniBatch];
+  MiniBatch *best = &miniBatches_.front();
+  for (MiniBatch &one : miniBatches_) {
+    if (one.freeSlots.empty() != best->freeSlots.empty()) {
+      best = best->freeSlots.empty() ? &one : best;
+      continue;
+    }
+    const int64_t free = one.blocks->freeBlocks(), most = best->blocks->freeBlocks();
+    if (free > most || (free == most && one.running.size() < best->running.size()))
+      best = &one;
+  }
+  return *best;
 }
 
 absl::Status Engine::join() {
-  views_.clear();
-  if (isStatic() && running_.empty() && inFlight() > 0)
+  for (MiniBatch &one : miniBatches_) {
+    one.views.clear();
+    for (const Sequence &sequence : one.running)
+      one.views.push_back(sequence.view());
+  }
+  if (isStatic() && !anyRuns() && inFlight() > 0)
     return absl::OkStatus(); // a batch is formed of all blocks
-  if (running_.empty() && inFlight() > 0 && !waiting_.empty() &&
-      !(takeOver(waiting_.front()) && scheduler_.hasRoom(waiting_.front().view(), blocks_.freeBlocks())))
-    return absl::OkStatus();
-  for (const Sequence &sequence : running_)
-    views_.push_back(sequence.view());
-  while (!waiting_.empty() && takeOver(waiting_.front()) && mayComeBack(waiting_.front()) &&
-         scheduler_.mayJoin(views_, waiting_.front().view(), blocks_.freeBlocks())) {
-    Sequence &sequence = waiting_.front();
-    sequence.joined = true;
-    sequence.slot = freeSlots_.back();
-    freeSlots_.pop_back();
-    running_.splice(running_.end(), waiting_, sequence.self);
-    if (sequence.away == Away::Swapped)
-      RETURN_IF_ERROR(bringBack(sequence));
-    views_.push_back(sequence.view());
+  for (bool joined = true; joined && !waiting_.empty();) {
+    ASSIGN_OR_RETURN(one, joinOne());
+    joined = one;
   }
   if (isStatic())
-    padBatch();
+    for (MiniBatch &one : miniBatches_)
+      padBatch(one);
   return absl::OkStatus();
 }
 
+// The first that waits, if it may.
+absl::StatusOr<bool> Engine::joinOne() {
+  Sequence &sequence = waiting_.front();
+  if (static_cast<int64_t>(running()) >= maxNumSeqs_ || !takeOver(sequence))
+    return false;
+  MiniBatch &into = roomiest(sequence);
+  // Where nothing runs it may always try; but what is in flight may give blocks back.
+  if (into.running.empty() && inFlight() > 0 && !scheduler_.hasRoom(sequence.view(), into.blocks->freeBlocks()))
+    return false;
+  if (!mayComeBack(sequence, into) || !scheduler_.mayJoin(into.views, sequence.view(), into.blocks->freeBlocks()))
+    return false;
+  sequence.joined = true;
+  sequence.miniBatch = into.number;
+  sequence.slot = into.freeSlots.back();
+  into.freeSlots.pop_back();
+  into.running.splice(into.running.end(), waiting_, sequence.self);
+  if (sequence.away == Away::Swapped)
+    RETURN_IF_ERROR(bringBack(sequence));
+  into.views.push_back(sequence.view());
+  return true;
+}
+
 // Before its first iteration: every prompt becomes as long as the longest.
-void Engine::padBatch() {
+void Engine::padBatch(MiniBatch &of) {
   int64_t longest = 0;
-  for (const SequenceView &one : views_) {
+  for (const SequenceView &one : of.views) {
     if (one.rows > 0)
       return;
     longest = std::max(longest, one.prefill);
   }
   size_t i = 0;
-  for (Sequence &sequence : running_) {
+  for (Sequence &sequence : of.running) {
     sequence.padding += longest - sequence.prefill;
-    sequence.prefill = views_[i++].prefill = longest;
+    sequence.prefill = of.views[i++].prefill = longest;
   }
 }
 
-// Composes the next iteration. False: the end of what is in flight may give the blocks that are missing.
+// Composes the next iteration, each mini-batch by itself. False: the end of what is in flight may give the blocks that
+// are missing.
 bool Engine::composed(const EngineEdge &edge) {
   SchedulerLimits limits = limits_;
   limits.prefill = edge.prefill;
   const int64_t most = budgets_[edge.placement];
-  do
-    Scheduler(limits).compose(views_, edge.budget == 0 ? most : std::min(edge.budget, most), blocks_.freeBlocks(),
-                              composition_, comingBlocks());
-  while ((composition_.preempted > 0 || (composition_.tokens == 0 && !swapping())) && takeBackFromWaiting());
-  return inFlight() == 0 || (composition_.preempted == 0 && composition_.tokens > 0);
+  bool wants = false; // blocks that it has not got
+  for (MiniBatch &one : miniBatches_) {
+    Composition &made = one.composition;
+    do
+      Scheduler(limits).compose(one.views, edge.budget == 0 ? most : std::min(edge.budget, most),
+                                one.blocks->freeBlocks(), made, comingBlocks(one.number));
+    while (!one.running.empty() && (made.preempted > 0 || (made.tokens == 0 && !swapping())) &&
+           takeBackFromWaiting(one));
+    wants |= made.preempted > 0 || stuck(one);
+  }
+  return inFlight() == 0 || (!wants && composedTogether().tokens > 0);
+}
+
+// It runs, and nothing that is under way would let it go on.
+bool Engine::stuck(const MiniBatch &one) const {
+  const auto moves = [&](const Sequence *sequence) { return sequence->miniBatch == one.number; };
+  return !one.running.empty() && one.composition.tokens == 0 && std::none_of(moving_.begin(), moving_.end(), moves);
+}
+
+// What a variant is chosen by: the largest of each figure; but `preempted` and `prefill` are of all.
+Composition Engine::composedTogether() const {
+  Composition all;
+  for (const MiniBatch &one : miniBatches_) {
+    const Composition &made = one.composition;
+    all.tokens = std::max(all.tokens, made.tokens);
+    all.sequences = std::max(all.sequences, made.sequences);
+    all.context = std::max(all.context, made.context);
+    all.prefill |= made.prefill;
+    all.preempted += made.preempted;
+  }
+  return all;
 }
 
 absl::StatusOr<bool> Engine::launchNext() {
   RETURN_IF_ERROR(join());
-  if (running_.empty() || !mayLaunch()) // one that joined keeps logits
+  if (!anyRuns() || !mayLaunch()) // one that joined keeps logits
     return false;
   EngineEdge edge{.placement = runtime_.placement(), .prefill = options_.prefill};
   if (!composed(edge))
     return false;
-  if (options_.placementOf && composition_.tokens > 0) {
-    edge.placement = options_.placementOf(
-        {{composition_.tokens, composition_.sequences, composition_.context}, composition_.prefill});
+  if (const Composition all = composedTogether(); options_.placementOf && all.tokens > 0) {
+    edge.placement = options_.placementOf({{all.tokens, all.sequences, all.context}, all.prefill});
     if (edge.placement >= plan_.placements.size())
       return absl::InvalidArgumentError(
           absl::StrCat("placement ", edge.placement, " asked for, the plan has ", plan_.placements.size()));
@@ -95,7 +156,7 @@ absl::StatusOr<bool> Engine::launchNext() {
       return false;
     cutToBucket(edge);
     ASSIGN_OR_RETURN(launched, launchComposed(edge));
-    counters_.placementsNotTaken += entered != chosen && composition_.tokens > 0;
+    counters_.placementsNotTaken += entered != chosen && composedTogether().tokens > 0;
     return launched;
   }
   cutToBucket(edge);
@@ -103,10 +164,11 @@ absl::StatusOr<bool> Engine::launchNext() {
 }
 
 void Engine::cutToBucket(EngineEdge edge) {
-  if (!composition_.prefill || edge.prefill != Prefill::Chunked || isStatic())
+  const Composition all = composedTogether();
+  if (!all.prefill || edge.prefill != Prefill::Chunked || isStatic())
     return;
-  edge.budget = padded_.cut(edge.placement, {composition_.tokens, composition_.sequences, composition_.context});
-  if (edge.budget < composition_.tokens)
+  edge.budget = padded_.cut(edge.placement, {all.tokens, all.sequences, all.context});
+  if (edge.budget < all.tokens)
     composed(edge);
 }
 
@@ -116,7 +178,7 @@ absl::StatusOr<bool> Engine::launchAt(const EngineEdge &edge) {
   if (!mayLaunch())
     return false;
   RETURN_IF_ERROR(join());
-  if (running_.empty() || !mayLaunch() || !composed(edge))
+  if (!anyRuns() || !mayLaunch() || !composed(edge))
     return false;
   if (swapsHinder(edge.placement))
     return settleSwaps();
@@ -124,15 +186,25 @@ absl::StatusOr<bool> Engine::launchAt(const EngineEdge &edge) {
 }
 
 absl::StatusOr<bool> Engine::launchComposed(const EngineEdge &edge) {
-  if (composition_.tokens == 0) {
-    if (!swapping()) {
-      failOldest();
-      return true;
+  bool failed = false;
+  for (MiniBatch &one : miniBatches_)
+    if (stuck(one)) {
+      failOldest(one);
+      failed = true;
     }
+  if (failed)
+    return true;
+  const Composition all = composedTogether();
+  if (all.tokens == 0) {
     RETURN_IF_ERROR(awaitSwap());
     return true;
   }
-  ASSIGN_OR_RETURN(swapped, preempt());
+  bool swapped = false;
+  if (all.preempted > 0)
+    for (MiniBatch &one : miniBatches_) {
+      ASSIGN_OR_RETURN(away, preempt(one));
+      swapped |= away;
+    }
   if (swapped)
     return true; // its blocks are not free yet: composed again
   RETURN_IF_ERROR(launchIn(edge.placement));
@@ -153,7 +225,7 @@ absl::StatusOr<bool> Engine::settleSwaps() {
 // A placement with another number of KV blocks is entered before blocks are taken, so that they are its own. Returns
 // where the runtime is then: blocks in use may forbid the way.
 absl::StatusOr<uint32_t> Engine::enterForItsBlocks(uint32_t placement) {
-  if (plan_.placements[placement].kvBlocks == blocks_.limit())
+  if (plan_.placements[placement].kvBlocks == miniBatches_.front().blocks->limit())
     return placement;
   while (runtime_.placement() != placement)
     if (const absl::StatusOr<core::Hop> hop = runtime_.takeHop(placement); !hop.ok()) {
@@ -165,10 +237,10 @@ absl::StatusOr<uint32_t> Engine::enterForItsBlocks(uint32_t placement) {
 }
 
 // Whether one of them was swapped.
-absl::StatusOr<bool> Engine::preempt() {
+absl::StatusOr<bool> Engine::preempt(MiniBatch &of) {
   bool swapped = false;
-  for (size_t i = 0; i < composition_.preempted; ++i) {
-    Sequence &sequence = running_.back();
+  for (size_t i = 0; i < of.composition.preempted; ++i) {
+    Sequence &sequence = of.running.back();
     if (sequence.ended) { // it kept its seat
       leave(sequence);
       settle(sequence);
@@ -179,21 +251,21 @@ absl::StatusOr<bool> Engine::preempt() {
     ASSIGN_OR_RETURN(away, swapOut(sequence));
     swapped |= away;
     if (!away) {
-      blocks_.release(sequence.blocks);
+      of.blocks->release(sequence.blocks);
       sequence.prefill = static_cast<int64_t>(sequence.ids.size());
       sequence.rows = sequence.padding = 0;
     }
-    freeSlots_.push_back(sequence.slot);
+    of.freeSlots.push_back(sequence.slot);
     sequence.slot = -1;
     sequence.joined = false;
-    waiting_.splice(waiting_.begin(), running_, sequence.self);
+    waiting_.splice(waiting_.begin(), of.running, sequence.self);
   }
   return swapped;
 }
 
 // It has all the blocks that nobody else in flight has, and needs one more.
-void Engine::failOldest() {
-  Sequence &sequence = running_.front();
+void Engine::failOldest(MiniBatch &of) {
+  Sequence &sequence = of.running.front();
   if (sequence.ended) { // it kept its seat
     leave(sequence);
     settle(sequence);
@@ -203,38 +275,44 @@ void Engine::failOldest() {
       absl::ResourceExhaustedError(absl::StrCat("position ", sequence.rows, ": the request has ",
                                                 sequence.blocks.size(), " KV blocks and needs one more, placement '",
                                                 plan_.placements[runtime_.placement()].name, "' has ",
-                                                blocks_.limit() - 1)));
+                                                of.blocks->limit() - 1)));
 }
 
 absl::Status Engine::launchIn(uint32_t placement) {
-  rows_.clear();
   InFlight &next = inFlight_[newest_ % kInFlight];
   next.rows.clear();
   next.keepsLogits = false;
-  for (const bool prompts : {false, true}) { // decoding sequences first
-    size_t i = 0;
-    for (Sequence &sequence : running_) {
-      if (const int64_t rows = composition_.rows[i++]; rows > 0 && prompts != sequence.view().decodes())
-        RETURN_IF_ERROR(addRows(sequence, rows, next));
-      if (i == composition_.rows.size())
-        break;
+  int64_t tokens = 0, sequences = 0;
+  for (MiniBatch &one : miniBatches_) {
+    one.rows.clear();
+    for (const bool prompts : {false, true}) { // decoding sequences first
+      size_t i = 0;
+      for (Sequence &sequence : one.running) {
+        if (i == one.composition.rows.size())
+          break;
+        if (const int64_t rows = one.composition.rows[i++]; rows > 0 && prompts != sequence.view().decodes())
+          RETURN_IF_ERROR(addRows(one, sequence, rows, next));
+      }
     }
+    rows_[one.number] = one.rows;
+    tokens += one.composition.tokens;
+    sequences += one.composition.sequences;
   }
-  ASSIGN_OR_RETURN(variant,
-                   runtime_.chooseIn(placement, composition_.tokens, composition_.sequences, composition_.context));
-  RETURN_IF_ERROR(core::writeMeta(plan_.metaLayout, plan_.blockTokens, rows_, device_.meta()));
+  const Composition all = composedTogether();
+  ASSIGN_OR_RETURN(variant, runtime_.chooseIn(placement, all.tokens, all.sequences, all.context));
+  RETURN_IF_ERROR(core::writeMetas(plan_.metaLayout, plan_.blockTokens, rows_, device_.meta()));
   const int64_t launchNs = device_.nowNs();
   RETURN_IF_ERROR(runtime_.launch(variant));
   next.launched = {.number = runtime_.launched(),
                    .variant = variant,
                    .placement = placement,
                    .launchNs = launchNs,
-                   .tokens = composition_.tokens,
-                   .sequences = composition_.sequences,
-                   .prefill = composition_.prefill};
+                   .tokens = tokens,
+                   .sequences = sequences,
+                   .prefill = all.prefill};
   ++newest_;
   ++counters_.iterations;
-  counters_.prefillIterations += composition_.prefill;
+  counters_.prefillIterations += all.prefill;
   for (const Rows &rows : next.rows) {
     if (rows.sequence->startNs < 0)
       rows.sequence->startNs = launchNs;
@@ -245,7 +323,7 @@ absl::Status Engine::launchIn(uint32_t placement) {
   return absl::OkStatus();
 }
 
-absl::Status Engine::addRows(Sequence &sequence, int64_t count, InFlight &iteration) {
+absl::Status Engine::addRows(MiniBatch &of, Sequence &sequence, int64_t count, InFlight &iteration) {
   absl::Span<const int32_t> ids;
   const int64_t known = sequence.prefill - sequence.padding, after = sequence.rows + count;
   const bool sample = after >= known && (sequence.rows < known || sequence.view().decodes());
@@ -258,23 +336,23 @@ absl::Status Engine::addRows(Sequence &sequence, int64_t count, InFlight &iterat
     sequence.decodeId = sequence.read() == sequence.sampled ? sequence.ids.back() : -1 - sequence.slot;
     ids = {&sequence.decodeId, 1};
   }
-  RETURN_IF_ERROR(blocks_.grow(sequence.blocks, after));
-  rows_.push_back({.tokens = ids,
-                   .padding = padding,
-                   .firstPosition = sequence.rows,
-                   .blocks = sequence.blocks,
-                   .sample = sample,
-                   .requestSlot = sequence.slot,
-                   .temperature = sequence.sampling.temperature,
-                   .topP = sequence.sampling.topP,
-                   .seed = sequence.sampling.seed,
-                   .topK = static_cast<int32_t>(std::min<int64_t>(sequence.sampling.topK, plan_.model->vocab)),
-                   .minP = sequence.sampling.minP,
-                   .repetition = sequence.sampling.repetitionPenalty,
-                   .presence = sequence.sampling.presencePenalty,
-                   .frequency = sequence.sampling.frequencyPenalty,
-                   .promptTokens = sequence.promptTokens});
-  iteration.rows.push_back({&sequence, sequence.rows, count - padding, sample});
+  RETURN_IF_ERROR(of.blocks->grow(sequence.blocks, after));
+  of.rows.push_back({.tokens = ids,
+                     .padding = padding,
+                     .firstPosition = sequence.rows,
+                     .blocks = sequence.blocks,
+                     .sample = sample,
+                     .requestSlot = sequence.slot,
+                     .temperature = sequence.sampling.temperature,
+                     .topP = sequence.sampling.topP,
+                     .seed = sequence.sampling.seed,
+                     .topK = static_cast<int32_t>(std::min<int64_t>(sequence.sampling.topK, plan_.model->vocab)),
+                     .minP = sequence.sampling.minP,
+                     .repetition = sequence.sampling.repetitionPenalty,
+                     .presence = sequence.sampling.presencePenalty,
+                     .frequency = sequence.sampling.frequencyPenalty,
+                     .promptTokens = sequence.promptTokens});
+  iteration.rows.push_back({&sequence, of.number, sequence.rows, count - padding, sample});
   iteration.keepsLogits |= sample && sequence.keepLogits;
   counters_.paddedRows += static_cast<uint64_t>(padding);
   sequence.rows = after;

@@ -21,7 +21,7 @@ constexpr uint64_t kPortion = uint64_t{16} << 20; // bytes within host memory at
 } // namespace
 
 SwapSpace::Move Engine::moveOf(const Sequence &sequence) const {
-  return {runtime_.placement(), sequence.away != Away::Out, sequence.blocks, sequence.swapSlots};
+  return {runtime_.placement(), sequence.miniBatch, sequence.away != Away::Out, sequence.blocks, sequence.swapSlots};
 }
 
 bool Engine::onHostLeft(const Sequence &sequence) const {
@@ -33,10 +33,11 @@ bool Engine::swapsOnHost() const {
 }
 
 // Of blocks that are in nobody's way to be free.
-int64_t Engine::comingBlocks() const {
+int64_t Engine::comingBlocks(uint32_t miniBatch) const {
   int64_t blocks = 0;
   for (const Sequence *one : moving_)
-    if (one->away == Away::GivenUp || (one->ended ? !one->keepBlocks : one->away == Away::Out))
+    if (one->miniBatch == miniBatch &&
+        (one->away == Away::GivenUp || (one->ended ? !one->keepBlocks : one->away == Away::Out)))
       blocks += static_cast<int64_t>(one->blocks.size());
   return blocks;
 }
@@ -50,9 +51,9 @@ absl::StatusOr<bool> Engine::swapOut(Sequence &sequence) {
   }
   if (swap_.slots() == 0 || sequence.rows == 0)
     return false;
-  blocks_.shrink(sequence.blocks, sequence.rows);
+  poolOf(sequence).shrink(sequence.blocks, sequence.rows);
   const uint32_t placement = runtime_.placement();
-  const uint64_t bytes = swap_.linkBytes({placement, false, sequence.blocks, {}});
+  const uint64_t bytes = swap_.linkBytes({placement, sequence.miniBatch, false, sequence.blocks, {}});
   if ((options_.preemption == Preemption::Auto &&
        !swapPrice_.pays(placement, sequence.rows, budgets_[placement], bytes)) ||
       !swap_.take(static_cast<int64_t>(sequence.blocks.size()), sequence.swapSlots)) {
@@ -67,16 +68,16 @@ absl::StatusOr<bool> Engine::swapOut(Sequence &sequence) {
 }
 
 // Whether blocks are there for a sequence that waits. Where nobody has any to give, one that is away is computed anew.
-bool Engine::mayComeBack(Sequence &sequence) {
+bool Engine::mayComeBack(Sequence &sequence, MiniBatch &into) {
   if (sequence.away != Away::Swapped)
     return sequence.away == Away::No;
-  const int64_t blocks = blocks_.blocksFor(sequence.rows + 1);
-  if (blocks <= blocks_.freeBlocks())
+  const int64_t blocks = into.blocks->blocksFor(sequence.rows + 1);
+  if (blocks <= into.blocks->freeBlocks())
     return true;
-  if (!running_.empty() || swapping() || inFlight() > 0)
+  if (!into.running.empty() || swapping() || inFlight() > 0)
     return false;
-  takeBackFromWaiting();
-  if (blocks <= blocks_.freeBlocks())
+  takeBackFromWaiting(into);
+  if (blocks <= into.blocks->freeBlocks())
     return true;
   swap_.giveBack(sequence.swapSlots);
   sequence.away = Away::No;
@@ -87,7 +88,7 @@ bool Engine::mayComeBack(Sequence &sequence) {
 }
 
 absl::Status Engine::bringBack(Sequence &sequence) {
-  RETURN_IF_ERROR(blocks_.grow(sequence.blocks, sequence.rows));
+  RETURN_IF_ERROR(poolOf(sequence).grow(sequence.blocks, sequence.rows));
   sequence.away = Away::In;
   ++counters_.swapsIn;
   counters_.swapInBytes += swap_.linkBytes(moveOf(sequence));
@@ -169,7 +170,7 @@ absl::Status Engine::finishSwaps() {
 
 void Engine::finishMove(Sequence &sequence) {
   if (sequence.away == Away::GivenUp || (sequence.away == Away::Out && !sequence.ended)) {
-    blocks_.release(sequence.blocks);
+    poolOf(sequence).release(sequence.blocks);
     sequence.away = Away::Swapped;
   } else {
     swap_.giveBack(sequence.swapSlots);

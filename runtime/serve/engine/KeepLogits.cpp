@@ -11,15 +11,16 @@
 namespace headrace::serve {
 namespace {
 
-// Where a schedule leaves the logits, from the operands of its Sample step.
-absl::StatusOr<plan::Operand> findLogits(const plan::Schedule &schedule) {
+// Where a schedule leaves the logits of a mini-batch, from the operands of its Sample step.
+absl::StatusOr<plan::Operand> findLogits(const plan::Schedule &schedule, uint32_t miniBatch) {
   size_t sample = schedule.steps.size();
   const plan::Operand *logits = nullptr;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const plan::Step &step = schedule.steps[i];
     for (uint32_t o = step.firstOperand; o < step.firstOperand + step.operandCount; ++o) {
       const plan::Operand &operand = schedule.operands[o];
-      if (step.kind == plan::StepKind::Compute && step.op == kernels::Op::Sample && operand.arg == plan::Arg::X) {
+      if (step.kind == plan::StepKind::Compute && step.op == kernels::Op::Sample && step.miniBatch == miniBatch &&
+          operand.arg == plan::Arg::X) {
         sample = i;
         logits = &operand;
       }
@@ -48,19 +49,21 @@ absl::Status KeptLogits::prepare(const plan::Plan &plan, const core::Device &dev
         absl::StrCat("device '", std::string(device.kind()), "' holds no data, there are no logits to keep"));
   logits_.clear();
   for (const plan::Schedule &schedule : plan.schedules) {
-    logits_.emplace_back();
-    if (schedule.iterationClass == plan::IterationClass::Transition)
-      continue;
-    ASSIGN_OR_RETURN(logits, findLogits(schedule));
-    logits_.back() = logits;
+    for (uint32_t i = 0; i < plan.miniBatches; ++i) {
+      logits_.emplace_back();
+      if (schedule.iterationClass == plan::IterationClass::Transition)
+        continue;
+      ASSIGN_OR_RETURN(logits, findLogits(schedule, i));
+      logits_.back() = logits;
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status KeptLogits::read(const plan::Plan &plan, core::Device &device, uint32_t variant, size_t index,
-                              std::vector<float> &out) const {
+absl::Status KeptLogits::read(const plan::Plan &plan, core::Device &device, uint32_t variant, uint32_t miniBatch,
+                              size_t index, std::vector<float> &out) const {
   const uint64_t vocab = static_cast<uint64_t>(plan.model->vocab), rowBytes = vocab * sizeof(float);
-  const plan::Operand &logits = logits_[plan.variants[variant].schedule];
+  const plan::Operand &logits = logits_[plan.variants[variant].schedule * plan.miniBatches + miniBatch];
   const size_t before = out.size();
   out.resize(before + vocab);
   return device.readDevice(logits.address + index * rowBytes,

@@ -16,12 +16,12 @@ public:
   // Finds where each schedule leaves them. FailedPrecondition, by name, for a device without data or a schedule that
   // overwrites them.
   absl::Status prepare(const plan::Plan &plan, const core::Device &device);
-  // Appends those of the `index`-th sampled row (vocab of them) to `out`, once the iteration has ended.
-  absl::Status read(const plan::Plan &plan, core::Device &device, uint32_t variant, size_t index,
+  // Appends those of a mini-batch's `index`-th sampled row (vocab of them) to `out`, once the iteration has ended.
+  absl::Status read(const plan::Plan &plan, core::Device &device, uint32_t variant, uint32_t miniBatch, size_t index,
                     std::vector<float> &out) const;
 
 private:
-  std::vector<plan::Operand> logits_; // one a schedule
+  std::vector<plan::Operand> logits_; // one a schedule, in it one a mini-batch
 };
 
 } // namespace headrace::serve

@@ -29,6 +29,7 @@ SwapSpace::SwapSpace(const plan::Plan &plan, uint64_t bytes)
   for (int64_t slot = 0; slot < slots_; ++slot)
     free_.push_back(static_cast<int32_t>(slot)); // ascending: already a heap
   const uint32_t history = plan.ioBuffer(plan::Io::History);
+  idsRange_ = plan.ioRangeBytes(plan.buffers[history]);
   for (uint32_t p = 0; p < plan.placements.size(); ++p) {
     layouts_.emplace_back(plan, p);
     ids_.push_back(0);
@@ -70,10 +71,15 @@ uint64_t SwapSpace::offset(int64_t layer, int32_t slot) const {
   return (together_ ? s * static_cast<uint64_t>(layers_) + l : l * static_cast<uint64_t>(slots_) + s) * block_;
 }
 
+// On the device: those of a block's tokens.
+uint64_t SwapSpace::idsOf(const Move &move, int32_t block) const {
+  return ids_[move.placement] + move.miniBatch * idsRange_ + static_cast<uint64_t>(block) * idBytes_;
+}
+
 uint64_t SwapSpace::linkBytes(const Move &move) const {
   uint64_t bytes = 0;
   for (const int32_t block : move.blocks)
-    bytes += idBytes_ + (layouts_[move.placement].of(0, block).space == plan::Space::Device
+    bytes += idBytes_ + (layouts_[move.placement].of(0, block, move.miniBatch).space == plan::Space::Device
                              ? static_cast<uint64_t>(layers_) * block_
                              : 0);
   return bytes;
@@ -107,7 +113,7 @@ absl::StatusOr<uint64_t> SwapSpace::copyBeside(const Move &move, core::Device &d
   const core::KvLayout &layout = layouts_[move.placement];
   ticket_ = 0;
   const auto addBlock = [&](int64_t layer, size_t i) {
-    const core::KvPlaces places = layout.of(layer, move.blocks[i]);
+    const core::KvPlaces places = layout.of(layer, move.blocks[i], move.miniBatch);
     if (places.space != plan::Space::Device)
       return absl::OkStatus();
     return add({move.toDevice, places.address, offset(layer, move.slots[i]), block_}, device);
@@ -119,7 +125,7 @@ absl::StatusOr<uint64_t> SwapSpace::copyBeside(const Move &move, core::Device &d
                                 : addBlock(static_cast<int64_t>(outer), inner));
   const uint64_t idsOfSlots = static_cast<uint64_t>(slots_ * layers_) * block_;
   for (size_t i = 0; i < move.blocks.size(); ++i)
-    RETURN_IF_ERROR(add({move.toDevice, ids_[move.placement] + static_cast<uint64_t>(move.blocks[i]) * idBytes_,
+    RETURN_IF_ERROR(add({move.toDevice, idsOf(move, move.blocks[i]),
                          idsOfSlots + static_cast<uint64_t>(move.slots[i]) * idBytes_, idBytes_},
                         device));
   RETURN_IF_ERROR(flush(device));
@@ -128,7 +134,7 @@ absl::StatusOr<uint64_t> SwapSpace::copyBeside(const Move &move, core::Device &d
 
 bool SwapSpace::movesOnHost(const Move &move) const {
   return onHost_[move.placement] && std::any_of(move.blocks.begin(), move.blocks.end(), [&](int32_t block) {
-           const core::KvPlaces places = layouts_[move.placement].of(0, block);
+           const core::KvPlaces places = layouts_[move.placement].of(0, block, move.miniBatch);
            return places.space == plan::Space::Host || (move.toDevice && places.mirrored);
          });
 }
@@ -140,7 +146,7 @@ uint64_t SwapSpace::moveOnHost(const Move &move, core::Device &device, uint64_t 
   for (; cursor < hostEnd(move) && moved < bytes; ++cursor) {
     const auto layer = static_cast<int64_t>(cursor / move.blocks.size());
     const size_t i = cursor % move.blocks.size();
-    const core::KvPlaces places = layout.of(layer, move.blocks[i]);
+    const core::KvPlaces places = layout.of(layer, move.blocks[i], move.miniBatch);
     const bool home = places.space == plan::Space::Host;
     if (!home && !(move.toDevice && places.mirrored))
       continue;

@@ -32,8 +32,8 @@ std::string wrongLogitsMessage(int64_t position, size_t others, const std::strin
       " are not finite (NaN or infinite), so there is no token; ", step);
 }
 
-std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids, absl::Span<const int32_t> blocks,
-                           uint32_t placement, int64_t chunk) {
+std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids, uint32_t miniBatch,
+                           absl::Span<const int32_t> blocks, uint32_t placement, int64_t chunk) {
   const plan::Plan &plan = runtime.plan();
   const auto end = static_cast<int64_t>(ids.size());
   const auto unknown = [](const absl::Status &why) {
@@ -48,7 +48,9 @@ std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids
                                   .firstPosition = at,
                                   .blocks = blocks,
                                   .sample = true};
-    if (absl::Status status = core::writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, runtime.device().meta());
+    std::vector<absl::Span<const core::SequenceRows>> miniBatches(plan.miniBatches); // the others are empty
+    miniBatches[miniBatch] = {&rows, 1};
+    if (absl::Status status = core::writeMetas(plan.metaLayout, plan.blockTokens, miniBatches, runtime.device().meta());
         !status.ok())
       return unknown(status);
     const absl::StatusOr<std::optional<core::WrongNumber>> found = runtime.findWrongNumber(*variant);

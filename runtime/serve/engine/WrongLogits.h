@@ -17,9 +17,9 @@ namespace headrace::serve {
 // "position 4: the logits (and those of 1 more prompt) are not finite ...; `step`": of the token at this position.
 std::string wrongLogitsMessage(int64_t position, size_t others, const std::string &step);
 
-// The step, row and number, or why they were not found, of a sequence with these tokens and KV blocks; `chunk`: rows
-// an iteration. For when nothing is in flight.
-std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids, absl::Span<const int32_t> blocks,
-                           uint32_t placement, int64_t chunk);
+// The step, row and number, or why they were not found, of a sequence with these tokens and KV blocks of a mini-batch;
+// `chunk`: rows an iteration. For when nothing is in flight.
+std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids, uint32_t miniBatch,
+                           absl::Span<const int32_t> blocks, uint32_t placement, int64_t chunk);
 
 } // namespace headrace::serve

@@ -62,6 +62,9 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::create(core::DeviceGroup &group, s
   for (size_t i = 0; i < instances.size(); ++i) {
     if (instances[i].runtime == nullptr)
       return absl::InvalidArgumentError(cat("instance ", i, " (", instances[i].name, ") has no runtime"));
+    if (const uint32_t count = instances[i].runtime->plan().miniBatches; count > 1)
+      return absl::InvalidArgumentError(cat("instance ", i, " (", instances[i].name, "): its plan has ", count,
+                                            " mini-batches, expected 1: hand-over knows one range of KV blocks"));
     if (&instances[i].runtime->device() != &group.device(i))
       return absl::FailedPreconditionError(
           cat("instance ", i, " (", instances[i].name, "): its runtime is not on device ", i, " of the group"));

@@ -35,8 +35,7 @@ absl::Status check(absl::Span<const TrafficRequest> requests, const TrafficOptio
 class TrafficRun {
 public:
   TrafficRun(core::Runtime &runtime, absl::Span<const TrafficRequest> requests, const TrafficOptions &options)
-      : device_(runtime.device()), plan_(runtime.plan()), blocks_(runtime.kvBlocks()), requests_(requests),
-        options_(options) {
+      : device_(runtime.device()), plan_(runtime.plan()), runtime_(runtime), requests_(requests), options_(options) {
     int64_t tokens = 0;
     out_.requests.reserve(requests.size());
     for (const TrafficRequest &request : requests) {
@@ -69,7 +68,7 @@ public:
       ASSIGN_OR_RETURN(stepped, engine->step());
       more = stepped;
       sampleUntil(device_.nowNs() - startNs_);
-      out_.kvBlocks = std::max(out_.kvBlocks, blocks_.limit() - 1);
+      out_.kvBlocks = std::max(out_.kvBlocks, plan_.miniBatches * (runtime_.kvBlocks().limit() - 1));
       out_.peakKvBlocks = std::max(out_.peakKvBlocks, blocksInUse());
     }
     out_.engine = engine->counters();
@@ -78,7 +77,12 @@ public:
   }
 
 private:
-  int64_t blocksInUse() const { return blocks_.limit() - 1 - blocks_.freeBlocks(); }
+  int64_t blocksInUse() const { // of all mini-batches
+    int64_t blocks = 0;
+    for (uint32_t i = 0; i < plan_.miniBatches; ++i)
+      blocks += runtime_.kvBlocks(i).limit() - 1 - runtime_.kvBlocks(i).freeBlocks();
+    return blocks;
+  }
 
   static core::DeviceCounters since(const core::DeviceCounters &before, core::DeviceCounters now) {
     now.launches -= before.launches;
@@ -174,7 +178,7 @@ private:
 
   core::Device &device_;
   const plan::Plan &plan_;
-  const core::KvBlocks &blocks_;
+  core::Runtime &runtime_;
   const absl::Span<const TrafficRequest> requests_;
   const TrafficOptions &options_;
   Engine *engine_ = nullptr;

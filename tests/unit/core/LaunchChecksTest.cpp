@@ -12,18 +12,18 @@ using testing::HasSubstr;
 TEST(LaunchChecks, AnIterationFitsItsBucketOrIsRefusedWithBoth) {
   kernels::IterationMeta meta{};
   meta.numTokens = 8, meta.numSequences = 2, meta.numSampled = 2;
-  EXPECT_TRUE(checkFits("cuda device", {8, 2}, meta).ok());
-  EXPECT_TRUE(checkFits("cuda device", {9, 3}, meta).ok());
-  const absl::Status status = checkFits("cuda device", {7, 2}, meta);
+  EXPECT_TRUE(checkFits("cuda device", {8, 2}, {&meta}).ok());
+  EXPECT_TRUE(checkFits("cuda device", {9, 3}, {&meta}).ok());
+  const absl::Status status = checkFits("cuda device", {7, 2}, {&meta});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("cuda device: 8 tokens of 2 sequences, 2 sampled, do not fit the "
                         "variant's 7 tokens of 2 sequences"));
-  EXPECT_FALSE(checkFits("sim", {8, 1}, meta).ok());
+  EXPECT_FALSE(checkFits("sim", {8, 1}, {&meta}).ok());
   meta.numSampled = 3;
-  EXPECT_FALSE(checkFits("sim", {8, 2}, meta).ok());
+  EXPECT_FALSE(checkFits("sim", {8, 2}, {&meta}).ok());
   meta.numSampled = -1;
-  EXPECT_FALSE(checkFits("sim", {8, 2}, meta).ok());
+  EXPECT_FALSE(checkFits("sim", {8, 2}, {&meta}).ok());
 }
 
 TEST(LaunchChecks, TokensOfTheLastTwoIterationsAreHeld) {

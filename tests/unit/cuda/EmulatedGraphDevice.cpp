@@ -13,6 +13,7 @@
 
 #include "kernels/Half.h"
 #include "runtime/core/DirectBytes.h"
+#include "runtime/core/LaunchChecks.h"
 #include "runtime/cuda/CopySizes.h"
 #include "runtime/cuda/GraphRules.h"
 #include "runtime/cuda/RecordingBuilder.h"
@@ -114,13 +115,13 @@ public:
     swap_.clear();
     pending_.clear();
     given_ = done_ = 0;
-    tokens_.assign(static_cast<size_t>(kernels::kPublishSlots * plan.metaLayout.maxSequences), -1);
+    tokens_.assign(static_cast<size_t>(kernels::kPublishSlots * plan.mostSampled()), -1);
     published_.assign(kernels::kPublishSlots, 0);
     if (plan.model->rope.enabled)
       frequencies_ = core::inverseFrequencies(plan.model->rope, plan.model->headDim);
     for (Memory &staging : staging_) {
-      staging = take(kernels::metaBytes(plan.metaLayout), 0);
-      kernels::initMeta(plan.metaLayout, reinterpret_cast<kernels::IterationMeta *>(staging.get()));
+      staging = take(plan.miniBatches * kernels::metaBytes(plan.metaLayout), 0);
+      kernels::initMetas(plan.metaLayout, plan.miniBatches, reinterpret_cast<kernels::IterationMeta *>(staging.get()));
     }
     binding_.emplace(plan, matrixOrder(), frequencies_.data());
     return absl::OkStatus();
@@ -179,8 +180,9 @@ public:
       meta()->iteration = iterations_ + 1;
       for (const plan::Extent &extent : plan_->placements[0].extents)
         if (extent.buffer == plan_->ioBuffer(plan::Io::Meta))
-          std::memcpy(arena_.get() + extent.address, meta(), kernels::metaBytes(plan_->metaLayout));
-      sampled_[(iterations_ + 1) % kernels::kPublishSlots] = meta()->numSampled;
+          std::memcpy(arena_.get() + extent.address, meta(),
+                      plan_->miniBatches * kernels::metaBytes(plan_->metaLayout));
+      sampled_[(iterations_ + 1) % kernels::kPublishSlots] = core::metasOf(*plan_, meta()).sampled();
       for (const core::DirectBytes &direct : own.direct) {
         counters_.h2dBytes += direct.read(*meta());
         counters_.d2hBytes += direct.written(*meta());
@@ -197,7 +199,7 @@ public:
     const size_t slot = iteration % kernels::kPublishSlots;
     if (published_[slot] != iteration)
       return absl::InternalError("the iteration was not published");
-    return absl::MakeConstSpan(tokens_.data() + slot * static_cast<size_t>(plan_->metaLayout.maxSequences),
+    return absl::MakeConstSpan(tokens_.data() + slot * static_cast<size_t>(plan_->mostSampled()),
                                static_cast<size_t>(sampled_[slot]));
   }
   int64_t tokensVisibleNs(uint64_t) const override { return 0; }

@@ -200,7 +200,7 @@ TEST(CudaPublish, TokensLieInTheIterationsSlotUnderItsNumber) {
     hostMeta->iteration = iteration;
     hostMeta->numSampled = 65;
     DeviceMeta meta(hostMeta);
-    const PublishArgs args{meta.get(), deviceOutput.get(), tokens.get(), iterations.get(), maxSequences};
+    const PublishArgs args{meta.get(), meta.get(), deviceOutput.get(), tokens.get(), iterations.get(), maxSequences};
     runKernel(cudaLaunch(args), args);
   }
   EXPECT_EQ(iterations.values(), (std::vector<uint64_t>{0, 1, 2, 7}));
