@@ -13,8 +13,7 @@ KvLayout::KvLayout(const plan::Plan &plan, uint32_t placement)
       caches_(static_cast<size_t>(plan.kvCaches())) {
   const auto isCache = [&](const plan::Extent &e) { return plan.buffers[e.buffer].kind == plan::BufferKind::Kv; };
   const auto cacheOf = [&](const plan::Extent &e) -> Cache & {
-    const plan::Buffer &buffer = plan.buffers[e.buffer];
-    return caches_[static_cast<size_t>(buffer.layer) * plan.miniBatches + buffer.index];
+    return caches_[plan.cacheNumber(plan.buffers[e.buffer])];
   };
   for (const plan::Extent &e : plan.placements[placement].extents) {
     if (!isCache(e))

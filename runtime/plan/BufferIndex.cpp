@@ -22,7 +22,7 @@ BufferIndex::BufferIndex(const Plan &plan)
       break;
     case BufferKind::Kv:
       if (buffer.layer >= 0 && buffer.index < miniBatches_)
-        put(kv_, static_cast<size_t>(buffer.layer) * miniBatches_ + buffer.index, i);
+        put(kv_, plan.cacheNumber(buffer), i);
       break;
     case BufferKind::Io:
       put(io_, buffer.index, i);

@@ -22,7 +22,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -219,13 +218,10 @@ struct Edge {
   EdgeKind kind = EdgeKind::Raw;
 };
 
-// A transient buffer of one schedule; its range is its own from its first writer to its last reader. One that leaves
-// has a range in the host slab as well: it is copied there, whole, and back to where it was, as often as the schedule
-// says; in between its range on the device is not its own, and before and after not that in the slab.
+// A transient buffer of one schedule; its range is its own from its first writer to its last reader.
 struct Local {
   Buffer buffer;
   uint64_t address = 0;
-  std::optional<uint64_t> hostAddress; // in the slab; none: it never leaves
 };
 
 // What an iteration may be: only one row a sequence, any mix, or no compute at all.
@@ -344,7 +340,11 @@ struct Plan {
   uint32_t kvBuffer(int64_t layer, uint32_t miniBatch = 0) const;
   uint32_t ioBuffer(Io which) const;
   const Buffer &buffer(const Schedule &schedule, uint32_t id) const;
-  uint64_t kvCaches() const;     // one a layer and mini-batch
+  uint64_t kvCaches() const; // one a layer and mini-batch
+  // A cache's place among them: layer by layer, in it mini-batch by mini-batch.
+  uint64_t cacheNumber(const Buffer &cache) const {
+    return static_cast<uint64_t>(cache.layer) * miniBatches + cache.index;
+  }
   uint64_t kvBlockBytes() const; // of one cache
   // In an interleaved extent all caches' blocks of a number lie together, block by block; so a cache's lie this far
   // apart, each a run of kvBlockBytes().

@@ -316,7 +316,7 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
     return Edge{e.from(), e.to(), enumerator<EdgeKind>(kind, path, ".edges[", i, "].kind")};
   });
   out.locals = tables<Local>(s.locals(), absl::StrCat(path, ".locals"), [&](const fb::Buffer &b, const std::string &p) {
-    return Local{buffer(b, p), b.address(), optional(b.host_address())};
+    return Local{buffer(b, p), b.address()};
   });
   return out;
 }

@@ -71,9 +71,8 @@ Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) 
                           optional(p.placements), raw(p.kvWriteBack), optional(p.kvPlaces));
 }
 
-Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, const Local *local = nullptr) {
-  return fb::CreateBuffer(fbb, fbb.CreateString(b.name), raw(b.kind), b.layer, b.bytes, local ? local->address : 0,
-                          b.index, local ? optional(local->hostAddress) : flatbuffers::nullopt);
+Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_t address) {
+  return fb::CreateBuffer(fbb, fbb.CreateString(b.name), raw(b.kind), b.layer, b.bytes, address, b.index);
 }
 
 Offset<fb::Placement> encodePlacement(FlatBufferBuilder &fbb, const Placement &p) {
@@ -106,8 +105,8 @@ Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
                        o.interleaved);
   });
   const auto edges = structs<fb::Edge>(fbb, s.edges, [](const Edge &e) { return fb::Edge(e.from, e.to, raw(e.kind)); });
-  const auto locals =
-      tables<fb::Buffer>(fbb, s.locals, [&](const Local &local) { return encodeBuffer(fbb, local.buffer, &local); });
+  const auto locals = tables<fb::Buffer>(
+      fbb, s.locals, [&](const Local &local) { return encodeBuffer(fbb, local.buffer, local.address); });
   return fb::CreateSchedule(fbb, name, s.placement, raw(s.iterationClass), s.maxTokens, s.maxSequences, s.maxContext,
                             s.entryState, s.exitState, steps, operands, edges, locals, s.fromPlacement, s.kvBlocks,
                             s.phase, s.period);
@@ -153,7 +152,7 @@ std::string encode(const Plan &plan) {
   const auto reason = fbb.CreateString(plan.reason);
   const auto limitingResource = fbb.CreateString(plan.limitingResource);
   const auto buffers =
-      tables<fb::Buffer>(fbb, plan.buffers, [&](const Buffer &buffer) { return encodeBuffer(fbb, buffer); });
+      tables<fb::Buffer>(fbb, plan.buffers, [&](const Buffer &buffer) { return encodeBuffer(fbb, buffer, 0); });
   const auto placements =
       tables<fb::Placement>(fbb, plan.placements, [&](const Placement &p) { return encodePlacement(fbb, p); });
   const auto states = tables<fb::State>(fbb, plan.states, [&](const State &state) { return encodeState(fbb, state); });

@@ -86,7 +86,7 @@ void Playback::enter() {
 uint64_t Playback::trackedBase(uint32_t buffer, Space space, uint64_t offset, uint64_t address,
                                bool interleaved) const {
   if (interleaved)
-    return kCaches + static_cast<uint64_t>(plan_.buffers[buffer].layer) * caches_.mostResidentBytes();
+    return kCaches + plan_.cacheNumber(plan_.buffers[buffer]) * caches_.mostResidentBytes();
   return (space == Space::Host ? kSlab : 0) + address - offset;
 }
 

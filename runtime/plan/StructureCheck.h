@@ -122,10 +122,6 @@ private:
 
   const Plan &plan_;
   bool split_ = false; // the caches, by block number: all in all placements, or none in any
-  // A cache's place among all: by layer, in it by mini-batch.
-  size_t numberOf(const Buffer &cache) const {
-    return static_cast<size_t>(cache.layer) * plan_.miniBatches + cache.index;
-  }
   // Of caches that are split: where each one's first block is on the device, in all placements that have one there;
   // and the bytes of each that are there, by placement.
   std::vector<uint64_t> cacheAddress_, resident_;

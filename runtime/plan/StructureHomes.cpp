@@ -146,7 +146,7 @@ void StructureCheck::checkRegion(const Placement &placement, const std::string &
     if (!e.interleaved)
       continue;
     const std::string at = absl::StrCat(path, ".extents[", i, "].address of ", plan_.buffers[e.buffer].name);
-    uint64_t &address = cacheAddress_[numberOf(plan_.buffers[e.buffer])];
+    uint64_t &address = cacheAddress_[plan_.cacheNumber(plan_.buffers[e.buffer])];
     const uint64_t place = (e.address - base) / block;
     if ((e.address - base) % block != 0 || place >= caches) {
       fail(at, " is ", e.address, ", expected one of ", caches, " places, every ", block, " bytes from ", base, " on");

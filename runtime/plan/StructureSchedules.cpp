@@ -218,7 +218,7 @@ bool StructureCheck::checkBlocks(const Schedule &s, uint32_t i, const std::strin
   if (end > resident)
     return fail(at(), ".interleaved is set of bytes [", begin, ", ", end, ") of ", buffer.name, ", of which [0, ",
                 resident, ") are");
-  const uint64_t home = cacheAddress_[numberOf(buffer)] + begin / block * plan_.kvStride();
+  const uint64_t home = cacheAddress_[plan_.cacheNumber(buffer)] + begin / block * plan_.kvStride();
   return operand.address == home || fail(at(), " is ", buffer.name, " at ", operand.address, ", its home is at ", home);
 }
 

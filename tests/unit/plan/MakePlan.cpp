@@ -36,16 +36,21 @@ CacheHomes cacheHomes(const Plan &plan, const model::WeightLayout &layout, const
   if (homes.weightsFrom == 0)
     homes.weightsFrom = resident(*most);
   homes.unitAt.resize(layout.units.size());
-  uint64_t at = alignUp(static_cast<uint64_t>(homes.weightsFrom) * plan.kvStride()) -
-                static_cast<uint64_t>(homes.weightsFrom) * plan.kvStride();
-  for (const bool first : {true, false})
+  const auto behind = [&](int64_t blocks) {
+    return alignUp(static_cast<uint64_t>(blocks) * plan.kvStride()) -
+           static_cast<uint64_t>(homes.weightsFrom) * plan.kvStride();
+  };
+  uint64_t at = behind(homes.weightsFrom);
+  for (const bool first : {true, false}) {
     for (size_t unit = 0; unit < layout.units.size(); ++unit)
       if (makesRoom(layout.units[unit].layer) == first) {
         homes.unitAt[unit] = at;
         at += layout.units[unit].bytes;
       }
-  for (int64_t layer = 0; layer < plan.model->layers; ++layer)
-    homes.position.push_back(static_cast<uint64_t>(options.lastLayerFirst ? plan.model->layers - 1 - layer : layer));
+    at = std::max(at, behind(resident(*most)));
+  }
+  for (uint64_t cache = 0; cache < plan.kvCaches(); ++cache)
+    homes.position.push_back(options.lastLayerFirst ? plan.kvCaches() - 1 - cache : cache);
   return homes;
 }
 
@@ -56,6 +61,8 @@ Plan makePlan(const PlanOptions &given) {
   Plan plan;
   plan.compilerVersion = "test";
   plan.model = options.model;
+  plan.miniBatches = options.miniBatches;
+  plan.goal.miniBatches = options.miniBatches;
   plan.hardware.kind = model::DeviceKind::Host;
   plan.modelHash = "00";
   plan.hardware.name = "test";
@@ -82,14 +89,16 @@ Plan makePlan(const PlanOptions &given) {
   for (uint32_t index = 0; const model::Unit &unit : layout.units)
     plan.buffers.push_back({unit.name, BufferKind::Weight, unit.layer, unit.bytes, index++});
   const auto kv = static_cast<uint64_t>(plan.kvBlocks * 2 * plan.model->kvRows() * plan.blockTokens) * 4;
+  const uint32_t count = options.miniBatches;
   for (int32_t layer = 0; layer < plan.model->layers; ++layer)
-    plan.buffers.push_back({"kv." + std::to_string(layer), BufferKind::Kv, layer, alignUp(kv)});
-  plan.buffers.push_back({"meta", BufferKind::Io, -1, kernels::metaBytes(plan.metaLayout)});
-  const uint64_t ids = alignUp(static_cast<uint64_t>(largest.sequences) * 4);
-  plan.buffers.push_back({"sampled", BufferKind::Io, -1, ids, 1});
-  plan.buffers.push_back({"output", BufferKind::Io, -1, ids, 2});
-  plan.buffers.push_back(
-      {"history", BufferKind::Io, -1, alignUp(static_cast<uint64_t>(plan.kvBlocks * plan.blockTokens) * 4), 3});
+    for (uint32_t i = 0; i < count; ++i)
+      plan.buffers.push_back({"kv." + std::to_string(layer) + (count > 1 ? "." + std::to_string(i) : ""),
+                              BufferKind::Kv, layer, alignUp(kv), i});
+  plan.buffers.push_back({"meta", BufferKind::Io, -1, count * kernels::metaBytes(plan.metaLayout)});
+  const auto ids = [](int64_t number) { return alignUp(static_cast<uint64_t>(number) * 4); };
+  plan.buffers.push_back({"sampled", BufferKind::Io, -1, count * ids(largest.sequences), 1});
+  plan.buffers.push_back({"output", BufferKind::Io, -1, ids(count * largest.sequences), 2});
+  plan.buffers.push_back({"history", BufferKind::Io, -1, count * ids(plan.kvBlocks * plan.blockTokens), 3});
   plan.states.push_back({});
   uint64_t fixed = 0; // io, and caches that are whole
   for (const Buffer &buffer : plan.buffers)

@@ -81,6 +81,9 @@ struct PlanOptions {
   bool interleaved = false;
   bool lastLayerFirst = false; // in the run of blocks of one number
   int64_t blockTokens = 16;
+  // Each layer is passed for so many. Where tails are spoken of by layer, it is by cache: layer by layer, in it
+  // mini-batch by mini-batch.
+  uint32_t miniBatches = 1;
 };
 
 // A decoder of `layers` layers, 32 wide: Llama's ops (RMSNorm, gated MLP, rotary positions, no biases).
@@ -108,6 +111,9 @@ std::vector<NamedOptions> splitPlans();
 
 // Plans whose tails are written back by copies; whose schedules form cycles; whose caches have no block on the device.
 std::vector<NamedOptions> writeBackPlans();
+// Plans of two to four mini-batches: whole caches and split ones, weights away, both ways back, cycles, several
+// placements.
+std::vector<NamedOptions> miniBatchPlans();
 // Any of these forms, by chance.
 NamedOptions randomSplitPlan(uint64_t seed);
 

@@ -10,7 +10,7 @@ namespace headrace::plan::test {
 void PlacementBuilder::chooseRounds() {
   if (!options_.rotates)
     return;
-  const int64_t layers = plan_.model->layers;
+  const int64_t layers = cacheCount();
   std::vector<int64_t> held(static_cast<size_t>(options_.ringSlots));
   std::iota(held.begin(), held.end(), 0);
   std::vector<bool> used(held.size());
@@ -45,7 +45,7 @@ void PlacementBuilder::addRotation(State &entry, State &exit) {
   const bool dirtyOnly = limits_->keepHome == KeepHome::EvictDirty;
   const auto contents = [&](const Round &round, State &state) {
     for (size_t slot = 0; slot < round.layers.size(); ++slot)
-      state.contents.push_back({plan_.kvBuffer(round.layers[slot]), begin, end - begin,
+      state.contents.push_back({bufferOf(round.layers[slot]), begin, end - begin,
                                 placement().slots[slots_ + slot].address,
                                 round.used[slot] && !dirtyOnly && evicts(round.layers[slot])});
     std::sort(state.contents.begin(), state.contents.end(),
@@ -54,16 +54,16 @@ void PlacementBuilder::addRotation(State &entry, State &exit) {
   contents(rounds_[phase_], entry);
   contents(rounds_[otherPhase(true)], exit);
   const auto addEvict = [&](int64_t layer) {
-    const int append = firstReader(plan_.kvBuffer(layer));
+    const int append = firstReader(bufferOf(layer));
     addEvicts(layer, tailAddress(phase_, layer), append, std::min(append + limits_->evictAfter, steps - 1), dirtyOnly);
   };
-  for (int64_t layer = 0; dirtyOnly && layer < plan_.model->layers; ++layer)
+  for (int64_t layer = 0; dirtyOnly && layer < cacheCount(); ++layer)
     if (evicts(layer))
       addEvict(layer);
   for (const Round::Move &move : rounds_[phase_].moves) {
     if (!dirtyOnly && evicts(move.out))
       addEvict(move.out);
-    const uint32_t in = plan_.kvBuffer(move.in);
+    const uint32_t in = bufferOf(move.in);
     PlannedCopy copy = part(in, begin, end - begin, kNever);
     copy.address = tailAddress(phase_, move.out) + begin;
     const bool now = move.in > move.out; // else for the next iteration

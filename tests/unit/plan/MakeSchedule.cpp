@@ -108,8 +108,8 @@ void PlacementBuilder::addSchedule(const LimitOptions &limits, uint32_t phase) {
   schedule_ = &s;
   limits_ = &limits;
   phase_ = phase;
-  for (int64_t layer = 0; hasTail() && layer < plan_.model->layers; ++layer)
-    slotAddress_[plan_.kvBuffer(layer)] = tailAddress(phase, layer);
+  for (int64_t layer = 0; hasTail() && layer < cacheCount(); ++layer)
+    slotAddress_[bufferOf(layer)] = tailAddress(phase, layer);
   addCompute();
   State entry{index_, {}};
   if (options_.rule == model::StartRule::Paper)

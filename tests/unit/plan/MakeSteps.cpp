@@ -20,18 +20,22 @@ Operand PlacementBuilder::whole(Arg arg, Access access, uint32_t buffer) const {
   return {buffer, e.space, access, arg, 0, e.bytes, e.address, e.interleaved};
 }
 
+Operand PlacementBuilder::range(Arg arg, Access access, Io io) const {
+  Operand o = whole(arg, access, plan_.ioBuffer(io));
+  o.bytes /= plan_.miniBatches;
+  o.bufferOffset = miniBatch_ * o.bytes;
+  o.address += o.bufferOffset;
+  return o;
+}
+
 // The newest buffer for a role; a new one where it is written as a whole.
 Operand PlacementBuilder::local(Arg arg, Access access, Role role, bool inPlace) {
   if (access == Access::Write && !inPlace)
     fresh(role);
-  const Local &l = schedule_->locals[current_[role]];
-  return {static_cast<uint32_t>(plan_.buffers.size()) + current_[role],
-          Space::Device,
-          access,
-          arg,
-          0,
-          l.buffer.bytes,
-          l.address};
+  const uint32_t newest = current_[miniBatch_][role];
+  const Local &l = schedule_->locals[newest];
+  return {
+      static_cast<uint32_t>(plan_.buffers.size()) + newest, Space::Device, access, arg, 0, l.buffer.bytes, l.address};
 }
 
 // Bytes of a unit from one tensor to the end of another, at the unit's home or in its slot.
@@ -55,7 +59,8 @@ void PlacementBuilder::compute(kernels::Op op, Part part, int64_t layer, std::ve
   step.layer = static_cast<int32_t>(layer);
   step.direct = direct;
   step.flops = 1000;
-  operands.push_back(whole(Arg::Meta, Access::Read, plan_.ioBuffer(plan::Io::Meta)));
+  step.miniBatch = static_cast<uint8_t>(miniBatch_);
+  operands.push_back(range(Arg::Meta, Access::Read, plan::Io::Meta));
   for (const Operand &operand : operands)
     (operand.space == Space::Host ? step.linkBytes : step.deviceBytes) += operand.bytes;
   computes_.push_back({step, std::move(operands)});
@@ -84,9 +89,9 @@ void PlacementBuilder::linear(Part part, int64_t layer, uint32_t unit, Role from
   compute(kernels::Op::Linear, part, layer, std::move(operands));
 }
 
-// Blocks [from, to) of a layer, in the ring or in the slab.
-Operand PlacementBuilder::blocks(Arg arg, Access access, int64_t layer, int64_t from, int64_t to) const {
-  const uint32_t buffer = plan_.kvBuffer(layer);
+// Blocks [from, to) of a cache, in the ring or in the slab.
+Operand PlacementBuilder::blocks(Arg arg, Access access, int64_t cache, int64_t from, int64_t to) const {
+  const uint32_t buffer = bufferOf(cache);
   const uint64_t offset = static_cast<uint64_t>(from) * plan_.kvBlockBytes();
   const uint64_t bytes = static_cast<uint64_t>(to - from) * plan_.kvBlockBytes();
   const uint64_t byte0 = arg == Arg::KvHome ? hostAddress(buffer) : slotAddress_.at(buffer);
@@ -102,16 +107,16 @@ bool PlacementBuilder::evicts(int64_t layer) const {
 void PlacementBuilder::append(int64_t layer) {
   std::vector<Operand> operands = {local(Arg::X, Access::ReadWrite, Qkv)};
   if (resident() > 0)
-    operands.push_back(whole(Arg::Kv, Access::ReadWrite, plan_.kvBuffer(layer)));
+    operands.push_back(whole(Arg::Kv, Access::ReadWrite, plan_.kvBuffer(layer, miniBatch_)));
   if (plan_.model->qkNorm)
     operands.push_back(weight(Arg::NormWeights, static_cast<uint32_t>(layout_.layerUnit(layer, UnitRole::Qkv)),
                               TensorRole::HeadNorms));
   if (homes_ != nullptr && inUse() > resident())
-    operands.push_back(blocks(Arg::KvTail, Access::ReadWrite, layer, resident(), inUse()));
-  const int64_t homeEnd = evicts(layer) ? resident() : inUse();
+    operands.push_back(blocks(Arg::KvTail, Access::ReadWrite, cacheOf(layer), resident(), inUse()));
+  const int64_t homeEnd = evicts(cacheOf(layer)) ? resident() : inUse();
   const bool direct = homes_ != nullptr && homes_->mirrored && homeEnd > homes_->mirroredFrom;
   if (direct)
-    operands.push_back(blocks(Arg::KvHome, Access::ReadWrite, layer, homes_->mirroredFrom, homeEnd));
+    operands.push_back(blocks(Arg::KvHome, Access::ReadWrite, cacheOf(layer), homes_->mirroredFrom, homeEnd));
   compute(kernels::Op::RopeAppend, Part::Attention, layer, std::move(operands), direct);
   if (direct) // the keys and values of new tokens
     computes_.back().step.linkBytes = static_cast<uint64_t>(limits_->tokens * 2 * plan_.model->kvRows()) * 4;
@@ -120,48 +125,63 @@ void PlacementBuilder::attend(int64_t layer) {
   std::vector<Operand> operands = {local(Arg::X, Access::Read, Qkv), local(Arg::Y, Access::Write, Attn),
                                    local(Arg::Workspace, Access::Write, Workspace)};
   if (resident() > 0)
-    operands.insert(operands.begin() + 1, whole(Arg::Kv, Access::Read, plan_.kvBuffer(layer)));
+    operands.insert(operands.begin() + 1, whole(Arg::Kv, Access::Read, plan_.kvBuffer(layer, miniBatch_)));
   if (homes_ != nullptr && inUse() > resident())
-    operands.push_back(blocks(Arg::KvTail, Access::Read, layer, resident(), inUse()));
+    operands.push_back(blocks(Arg::KvTail, Access::Read, cacheOf(layer), resident(), inUse()));
   compute(kernels::Op::Attention, Part::Attention, layer, std::move(operands));
 }
 
 void PlacementBuilder::addCompute() {
-  std::vector<Operand> embed = {weight(Arg::Table, 0, TensorRole::TokenTable),
-                                whole(Arg::Sampled, Access::Read, plan_.ioBuffer(plan::Io::Sampled)),
-                                whole(Arg::History, Access::ReadWrite, plan_.ioBuffer(plan::Io::History)),
-                                local(Arg::X, Access::Write, X)};
+  const auto ofEach = [&](auto part) {
+    for (miniBatch_ = 0; miniBatch_ < plan_.miniBatches; ++miniBatch_)
+      part();
+    miniBatch_ = 0;
+  };
+  ofEach([&] { addEmbed(); });
+  for (int64_t layer = 0; layer < plan_.model->layers; ++layer)
+    ofEach([&] { addLayer(layer); });
+  ofEach([&] { addHead(); });
+  Step publish;
+  publish.kind = StepKind::Publish;
+  publish.part = Part::Head;
+  computes_.push_back({publish, {whole(Arg::Output, Access::Read, plan_.ioBuffer(plan::Io::Output))}});
+}
+
+void PlacementBuilder::addEmbed() {
+  std::vector<Operand> embed = {
+      weight(Arg::Table, 0, TensorRole::TokenTable), range(Arg::Sampled, Access::Read, plan::Io::Sampled),
+      range(Arg::History, Access::ReadWrite, plan::Io::History), local(Arg::X, Access::Write, X)};
   if (plan_.model->learnedPositions)
     embed.push_back(weight(Arg::Positions, 0, TensorRole::PositionTable));
   compute(kernels::Op::Embed, Part::Embedding, -1, embed, options_.offloadEmbedding);
-  for (int64_t layer = 0; layer < plan_.model->layers; ++layer) {
-    const auto unit = [&](UnitRole role) { return static_cast<uint32_t>(layout_.layerUnit(layer, role)); };
-    norm(Part::Attention, layer, unit(UnitRole::Qkv), X, H);
-    linear(Part::Attention, layer, unit(UnitRole::Qkv), H, Qkv);
-    append(layer);
-    attend(layer);
-    linear(Part::Attention, layer, unit(UnitRole::Out), Attn, X, true);
-    norm(Part::Mlp, layer, unit(UnitRole::Up), X, H);
-    linear(Part::Mlp, layer, unit(UnitRole::Up), H, Up);
-    if (plan_.model->gated())
-      compute(kernels::Op::Activate, Part::Mlp, layer,
-              {local(Arg::X, Access::Read, Up), local(Arg::Y, Access::Write, Act)});
-    linear(Part::Mlp, layer, unit(UnitRole::Down), plan_.model->gated() ? Act : Up, X, true);
-  }
+}
+
+void PlacementBuilder::addLayer(int64_t layer) {
+  const auto unit = [&](UnitRole role) { return static_cast<uint32_t>(layout_.layerUnit(layer, role)); };
+  norm(Part::Attention, layer, unit(UnitRole::Qkv), X, H);
+  linear(Part::Attention, layer, unit(UnitRole::Qkv), H, Qkv);
+  append(layer);
+  attend(layer);
+  linear(Part::Attention, layer, unit(UnitRole::Out), Attn, X, true);
+  norm(Part::Mlp, layer, unit(UnitRole::Up), X, H);
+  linear(Part::Mlp, layer, unit(UnitRole::Up), H, Up);
+  if (plan_.model->gated())
+    compute(kernels::Op::Activate, Part::Mlp, layer,
+            {local(Arg::X, Access::Read, Up), local(Arg::Y, Access::Write, Act)});
+  linear(Part::Mlp, layer, unit(UnitRole::Down), plan_.model->gated() ? Act : Up, X, true);
+}
+
+void PlacementBuilder::addHead() {
   const auto head = static_cast<uint32_t>(layout_.headUnit());
   compute(kernels::Op::GatherRows, Part::Head, -1,
           {local(Arg::X, Access::Read, X), local(Arg::Y, Access::Write, Rows)});
   norm(Part::Head, -1, head, Rows, RowsNormed);
   linear(Part::Head, -1, head, RowsNormed, Logits);
   compute(kernels::Op::Sample, Part::Head, -1,
-          {local(Arg::X, Access::Read, Logits), whole(Arg::History, Access::Read, plan_.ioBuffer(plan::Io::History)),
-           whole(Arg::Sampled, Access::ReadWrite, plan_.ioBuffer(plan::Io::Sampled)),
+          {local(Arg::X, Access::Read, Logits), range(Arg::History, Access::Read, plan::Io::History),
+           range(Arg::Sampled, Access::ReadWrite, plan::Io::Sampled),
            whole(Arg::Output, Access::Write, plan_.ioBuffer(plan::Io::Output)),
            local(Arg::Workspace, Access::Write, Workspace)});
-  Step publish;
-  publish.kind = StepKind::Publish;
-  publish.part = Part::Head;
-  computes_.push_back({publish, {whole(Arg::Output, Access::Read, plan_.ioBuffer(plan::Io::Output))}});
 }
 
 } // namespace headrace::plan::test

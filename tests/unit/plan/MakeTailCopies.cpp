@@ -27,7 +27,7 @@ int PlacementBuilder::freeFrom(const PlannedCopy &copy, int use) const {
 void PlacementBuilder::addEvicts(int64_t layer, uint64_t byte0, int append, int after, bool dirtyOnly) {
   const uint64_t block = plan_.kvBlockBytes();
   const uint64_t begin = static_cast<uint64_t>(resident()) * block, end = static_cast<uint64_t>(inUse()) * block;
-  const uint32_t kv = plan_.kvBuffer(layer);
+  const uint32_t kv = bufferOf(layer);
   const uint64_t half = options_.tailsInParts && end - begin > block ? begin + (end - begin) / block / 2 * block : end;
   for (const auto &[from, to] : {std::pair(begin, half), std::pair(half, end)}) {
     if (from == to)
@@ -47,7 +47,7 @@ void PlacementBuilder::addCopiesOfTail(int64_t layer, State &entry, State &exit)
   const uint64_t block = plan_.kvBlockBytes();
   const uint64_t begin = static_cast<uint64_t>(resident()) * block, end = static_cast<uint64_t>(inUse()) * block;
   const int steps = static_cast<int>(computes_.size());
-  const uint32_t kv = plan_.kvBuffer(layer);
+  const uint32_t kv = bufferOf(layer);
   const uint64_t byte0 = tailAddress(phase_, layer), next = tailAddress(otherPhase(true), layer);
   uint64_t there = begin;
   if (carries(layer))
@@ -73,7 +73,7 @@ void PlacementBuilder::addCopiesOfTail(int64_t layer, State &entry, State &exit)
   entry.contents.push_back({kv, begin, there - begin, byte0 + begin, leavesDirty(layer)});
   exit.contents.push_back({kv, begin, there - begin, next + begin, leavesDirty(layer)});
   bool stays = next == byte0;
-  for (int64_t later = layer + 1; later < plan_.model->layers; ++later)
+  for (int64_t later = layer + 1; later < cacheCount(); ++later)
     stays &= tailAddress(phase_, later) != next;
   if (stays)
     return;
@@ -90,16 +90,16 @@ void PlacementBuilder::addCopiesOfTails(State &entry, State &exit) {
   const int steps = static_cast<int>(computes_.size());
   if (options_.rotates)
     return addRotation(entry, exit);
-  for (int64_t layer = 0; layer < plan_.model->layers; ++layer)
+  for (int64_t layer = 0; layer < cacheCount(); ++layer)
     if (leavesDirty(layer) && !carries(layer))
       addEvicts(layer, tailAddress(otherPhase(false), layer), kNever, kNever, false);
-  for (int64_t layer = 0; layer < plan_.model->layers; ++layer)
+  for (int64_t layer = 0; layer < cacheCount(); ++layer)
     if (evicts(layer) && !leavesDirty(layer)) {
-      const int append = firstReader(plan_.kvBuffer(layer));
+      const int append = firstReader(bufferOf(layer));
       addEvicts(layer, tailAddress(phase_, layer), append, std::min(append + limits_->evictAfter, steps - 1),
                 limits_->keepHome == KeepHome::EvictDirty);
     }
-  for (int64_t layer = 0; layer < plan_.model->layers; ++layer)
+  for (int64_t layer = 0; layer < cacheCount(); ++layer)
     addCopiesOfTail(layer, entry, exit);
   for (State *state : {&entry, &exit})
     std::sort(state->contents.begin(), state->contents.end(),

@@ -26,5 +26,7 @@ const std::vector<Mutation> &splitMutations();
 const std::vector<Mutation> &writeBackMutations();
 // Of states that are ahead of their homes, and of cycles.
 const std::vector<Mutation> &cycleMutations();
+// Of what each mini-batch has of its own.
+const std::vector<Mutation> &miniBatchMutations();
 
 } // namespace headrace::plan::test

@@ -20,9 +20,11 @@ public:
   std::set<Rule> run() {
     if (!structureIsRight())
       return {Rule::Structure};
-    for (const Schedule &s : plan_.schedules)
+    for (const Schedule &s : plan_.schedules) {
+      breaks(!publishesAll(plan_, s), Rule::Structure);
       for (const Step &step : s.steps)
         operandSizes(s, step);
+    }
     memory();
     addBrokenCacheRules(plan_, caches_, rules_);
     for (const Placement &p : plan_.placements)
@@ -56,6 +58,8 @@ private:
 
   // Only what mutations of MakePlan's plans can get wrong.
   bool structureIsRight() const {
+    if (!miniBatchesAreRight(plan_))
+      return false;
     bool ok = cachesAreRight(plan_);
     const auto isSplit = [&](uint32_t buffer) { // its blocks need not be aligned
       return caches_.byBlocks && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
@@ -157,14 +161,24 @@ private:
     const auto whole = [&](Arg arg, uint32_t buffer) {
       breaks(args[arg].buffer != buffer || args[arg].bytes != plan_.buffers[buffer].bytes, Rule::Structure);
     };
-    whole(Arg::Meta, plan_.ioBuffer(plan::Io::Meta));
+    // One of as many equal ranges of a buffer as there are mini-batches: the step's own.
+    const auto range = [&](Arg arg, Io io) {
+      const uint32_t buffer = plan_.ioBuffer(io);
+      const uint64_t bytes = plan_.buffers[buffer].bytes / plan_.miniBatches;
+      breaks(args[arg].buffer != buffer || args[arg].bytes != bytes || args[arg].bufferOffset != step.miniBatch * bytes,
+             Rule::Structure);
+    };
+    range(Arg::Meta, plan::Io::Meta);
+    for (const auto &[arg, o] : args)
+      breaks(o.buffer >= plan_.buffers.size() && plan_.buffer(s, o.buffer).index != step.miniBatch, Rule::Structure);
     for (const Arg arg :
          {Arg::Meta, Arg::Table, Arg::Positions, Arg::NormWeights, Arg::Weight, Arg::Bias, Arg::Residual})
       if (args.contains(arg))
         access(arg, "r");
-    for (const Arg arg : {Arg::Y, Arg::Output})
-      if (args.contains(arg))
-        access(arg, "w");
+    if (args.contains(Arg::Y))
+      access(Arg::Y, "w");
+    if (args.contains(Arg::Output))
+      access(Arg::Output, "wb");
     if (args.contains(Arg::Workspace))
       access(Arg::Workspace, "wb");
     switch (step.op) {
@@ -172,9 +186,9 @@ private:
       covers(Arg::Table, model::TensorRole::TokenTable);
       if (m.learnedPositions)
         covers(Arg::Positions, model::TensorRole::PositionTable);
-      whole(Arg::Sampled, plan_.ioBuffer(plan::Io::Sampled));
+      range(Arg::Sampled, plan::Io::Sampled);
       access(Arg::Sampled, "r");
-      whole(Arg::History, plan_.ioBuffer(plan::Io::History));
+      range(Arg::History, plan::Io::History);
       access(Arg::History, "wb");
       touches(Arg::X, tokens, m.hidden);
       access(Arg::X, "w");
@@ -213,7 +227,7 @@ private:
       touches(Arg::X, tokens, m.qkvRows());
       access(Arg::X, "b");
       if (!caches_.byBlocks)
-        whole(Arg::Kv, plan_.kvBuffer(step.layer));
+        whole(Arg::Kv, plan_.kvBuffer(step.layer, step.miniBatch));
       if (args.contains(Arg::Kv))
         access(Arg::Kv, "wb");
       if (m.qkNorm)
@@ -223,7 +237,7 @@ private:
       touches(Arg::X, tokens, m.qkvRows());
       access(Arg::X, "r");
       if (!caches_.byBlocks)
-        whole(Arg::Kv, plan_.kvBuffer(step.layer));
+        whole(Arg::Kv, plan_.kvBuffer(step.layer, step.miniBatch));
       if (args.contains(Arg::Kv))
         access(Arg::Kv, "r");
       touches(Arg::Y, tokens, m.qRows());
@@ -241,9 +255,9 @@ private:
     case kernels::Op::Sample:
       touches(Arg::X, sequences, m.vocab);
       access(Arg::X, "r");
-      whole(Arg::History, plan_.ioBuffer(plan::Io::History));
+      range(Arg::History, plan::Io::History);
       access(Arg::History, "r");
-      whole(Arg::Sampled, plan_.ioBuffer(plan::Io::Sampled));
+      range(Arg::Sampled, plan::Io::Sampled);
       access(Arg::Sampled, "wb");
       whole(Arg::Output, plan_.ioBuffer(plan::Io::Output));
       break;

@@ -18,13 +18,15 @@ std::vector<Extent> extentsOf(const Placement &p, uint32_t buffer) {
 uint64_t bytesOf(const Plan &plan, int64_t blocks) { return static_cast<uint64_t>(blocks) * plan.kvBlockBytes(); }
 bool isTransition(const Schedule &s) { return s.iterationClass == IterationClass::Transition; }
 
-// Blocks [0, r) of each layer on the device, if any, those of a number side by side; the others, if any, in the slab.
+// Blocks [0, r) of each cache on the device, if any, those of a number side by side; the others, if any, in the slab.
 bool homesAreRight(const Plan &plan, const Placement &p) {
   const int64_t resident = blocksOnDevice(plan, p);
   bool ok = resident >= 0 && resident <= p.kvBlocks && p.kvBlocks >= 1 && p.kvBlocks <= plan.kvBlocks;
   std::set<uint64_t> begins;
-  for (int32_t layer = 0; layer < plan.model->layers; ++layer) {
-    const std::vector<Extent> extents = extentsOf(p, plan.kvBuffer(layer));
+  for (uint32_t buffer = 0; buffer < plan.buffers.size(); ++buffer) {
+    if (plan.buffers[buffer].kind != BufferKind::Kv)
+      continue;
+    const std::vector<Extent> extents = extentsOf(p, buffer);
     ok &= extents.size() == static_cast<size_t>((resident > 0) + (resident < p.kvBlocks));
     if (!ok)
       return false;
@@ -43,7 +45,7 @@ bool homesAreRight(const Plan &plan, const Placement &p) {
   if (resident == 0)
     return ok;
   uint64_t expected = *begins.begin();
-  ok &= expected % model::kAlign == 0 && begins.size() == static_cast<size_t>(plan.model->layers);
+  ok &= expected % model::kAlign == 0 && begins.size() == static_cast<size_t>(plan.model->layers) * plan.miniBatches;
   for (const uint64_t begin : begins) {
     ok &= begin == expected;
     expected += plan.kvBlockBytes();
@@ -130,9 +132,9 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, std::set<Rule> 
     most = std::max(most, p.kvBlocks);
   if (plan.kvBlocks != most)
     rules.insert(Rule::Accounting);
-  for (int32_t layer = 0; layer < plan.model->layers; ++layer) {
-    const uint32_t buffer = plan.kvBuffer(layer);
-    if (plan.buffers[buffer].bytes != model::alignUp(bytesOf(plan, plan.kvBlocks)))
+  for (uint32_t buffer = 0; buffer < plan.buffers.size(); ++buffer) {
+    if (plan.buffers[buffer].kind == BufferKind::Kv &&
+        plan.buffers[buffer].bytes != model::alignUp(bytesOf(plan, plan.kvBlocks)))
       rules.insert(Rule::Structure);
   }
 }
@@ -163,7 +165,7 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule 
     return;
   const auto blocks = [&](Arg arg, Space space, bool interleaved, int64_t from, int64_t to) {
     const Operand &o = args[arg];
-    breaks(o.buffer != plan.kvBuffer(step.layer) || o.space != space || o.interleaved != interleaved ||
+    breaks(o.buffer != plan.kvBuffer(step.layer, step.miniBatch) || o.space != space || o.interleaved != interleaved ||
                o.bufferOffset != bytesOf(plan, from) || o.bytes != bytesOf(plan, to - from),
            Rule::Structure);
   };
@@ -186,7 +188,8 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule 
     const bool toResident = mustHaveHome && home.bufferOffset + home.bytes == bytesOf(plan, resident);
     blocks(Arg::KvHome, Space::Host, false, caches.mirroredFrom, toResident ? std::min(resident, inUse) : inUse);
     breaks(home.access != Access::ReadWrite, Rule::Structure);
-    breaks(home.address != caches.byte0.at(plan.kvBuffer(step.layer)) + home.bufferOffset, Rule::HostRange);
+    breaks(home.address != caches.byte0.at(plan.kvBuffer(step.layer, step.miniBatch)) + home.bufferOffset,
+           Rule::HostRange);
     breaks(!step.direct, Rule::WrongSpace);
   }
 }

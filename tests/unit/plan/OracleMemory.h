@@ -71,6 +71,10 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule 
 
 // Some content of it is ahead of its home.
 bool isDirtyState(const State &state);
+// How many there are, their caches and buffers, and whose each step and local is.
+bool miniBatchesAreRight(const Plan &plan);
+// What is published was sampled before, of every mini-batch.
+bool publishesAll(const Plan &plan, const Schedule &s);
 // Phases of cycles, and the order of variants.
 bool cyclesAreRight(const Plan &plan);
 // From which state to which there must be a way.

@@ -109,7 +109,7 @@ void PlacementBuilder::placeBesideCaches() {
   uint64_t io = 0; // from the arena's start
   for (uint32_t buffer = 0; buffer < plan_.buffers.size(); ++buffer) {
     if (isCache(buffer)) {
-      placeCache(p, plan_.buffers[buffer].layer);
+      placeCache(p, buffer - plan_.kvBuffer(0));
       continue;
     }
     Extent e{buffer, Space::Device, Encoding::Bytes, false, 0, plan_.buffers[buffer].bytes, io};
@@ -130,9 +130,9 @@ void PlacementBuilder::placeBesideCaches() {
       plan_.hostBytes = std::max(plan_.hostBytes, e.address + e.bytes);
     else if (e.address >= weights && !e.interleaved)
       taken[e.address] = e.bytes;
-  for (int64_t layer = 0; layer < plan_.model->layers && homes_->mirrored; ++layer)
-    plan_.hostBytes = std::max(plan_.hostBytes, hostAddress(plan_.kvBuffer(layer)) +
-                                                    static_cast<uint64_t>(existing()) * plan_.kvBlockBytes());
+  for (int64_t layer = 0; layer < cacheCount() && homes_->mirrored; ++layer)
+    plan_.hostBytes = std::max(plan_.hostBytes,
+                               hostAddress(bufferOf(layer)) + static_cast<uint64_t>(existing()) * plan_.kvBlockBytes());
   const uint64_t tail = alignUp(static_cast<uint64_t>(existing() - resident()) * plan_.kvBlockBytes());
   const uint32_t ring = hasTail() ? static_cast<uint32_t>(options_.ringSlots) : 0;
   for (uint32_t slot = 0; slot < slots_ + ring; ++slot) {
@@ -149,7 +149,7 @@ void PlacementBuilder::placeBesideCaches() {
 }
 
 void PlacementBuilder::placeCache(Placement &p, int64_t layer) const {
-  const uint32_t buffer = plan_.kvBuffer(layer);
+  const uint32_t buffer = bufferOf(layer);
   const uint64_t block = plan_.kvBlockBytes(), onDevice = static_cast<uint64_t>(resident()) * block;
   const uint64_t address = localsAt_ + localsBytes() + homes_->position[static_cast<size_t>(layer)] * block;
   if (onDevice > 0)
@@ -171,8 +171,7 @@ void PlacementBuilder::rememberPlaces() {
 }
 
 uint64_t PlacementBuilder::tailAddress(uint32_t phase, int64_t layer) const {
-  uint64_t slot = (phase * static_cast<uint64_t>(plan_.model->layers) + static_cast<uint64_t>(layer)) %
-                  static_cast<uint64_t>(options_.ringSlots);
+  uint64_t slot = (phase * plan_.kvCaches() + static_cast<uint64_t>(layer)) % static_cast<uint64_t>(options_.ringSlots);
   if (options_.rotates)
     slot = rounds_[phase].slotOf[static_cast<size_t>(layer)];
   return placement().slots[slots_ + slot].address - static_cast<uint64_t>(resident()) * plan_.kvBlockBytes();
@@ -185,8 +184,7 @@ uint64_t PlacementBuilder::hostAddress(uint32_t buffer) const {
     return test::hostAddress(plan_, buffer);
   const uint64_t before = static_cast<uint64_t>(homes_->mirroredFrom) * plan_.kvBlockBytes();
   const uint64_t home = alignUp(static_cast<uint64_t>(plan_.kvBlocks) * plan_.kvBlockBytes() - before);
-  return test::hostAddress(plan_, plan_.kvBuffer(0)) + static_cast<uint64_t>(plan_.buffers[buffer].layer) * home -
-         before;
+  return test::hostAddress(plan_, plan_.kvBuffer(0)) + (buffer - plan_.kvBuffer(0)) * home - before;
 }
 uint64_t PlacementBuilder::itemBytes(const Item &item) const {
   uint64_t bytes = 0;
@@ -222,7 +220,7 @@ PlacementBuilder::LocalSizes PlacementBuilder::sizes(const LimitOptions &limits)
           of(limits.sequences, m.hidden), of(limits.sequences, m.vocab), alignUp(workspace)};
 }
 
-uint64_t PlacementBuilder::localsBytes() const {
+uint64_t PlacementBuilder::localsBytesOfOne() const {
   const LocalSizes s = sizes(largest_);
   return s.x + s.h + std::max(s.qkv + s.attn, s.up + s.act) + 2 * s.rows + s.logits + s.workspace;
 }
@@ -230,15 +228,15 @@ uint64_t PlacementBuilder::localsBytes() const {
 // A new buffer, which `local` then means.
 void PlacementBuilder::fresh(Role role) {
   const LocalSizes s = sizes(*limits_), l = sizes(largest_);
-  const uint64_t h = localsAt_ + l.x, shared = h + l.h;
+  const uint64_t x = localsAt_ + miniBatch_ * localsBytesOfOne(), h = x + l.x, shared = h + l.h;
   const uint64_t rows = shared + std::max(l.qkv + l.attn, l.up + l.act), logits = rows + 2 * l.rows;
   const auto add = [&](const char *name, uint64_t bytes, uint64_t address, BufferKind kind = BufferKind::Activation) {
-    current_[role] = static_cast<uint32_t>(schedule_->locals.size());
-    schedule_->locals.push_back({{name, kind, -1, bytes}, address});
+    current_[miniBatch_][role] = static_cast<uint32_t>(schedule_->locals.size());
+    schedule_->locals.push_back({{name, kind, -1, bytes, miniBatch_}, address});
   };
   switch (role) {
   case X:
-    return add("x", s.x, localsAt_);
+    return add("x", s.x, x);
   case H:
     return add("h", s.h, h);
   case Qkv:

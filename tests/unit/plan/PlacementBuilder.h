@@ -27,7 +27,7 @@ struct CacheHomes {
   int64_t mirroredFrom = 0;
   int64_t weightsFrom = 0;        // weights have their homes where blocks from this number on would be
   std::vector<uint64_t> unitAt;   // by unit: its home, from there on
-  std::vector<uint64_t> position; // by layer: in the run of blocks of one number
+  std::vector<uint64_t> position; // by cache: in the run of blocks of one number
 };
 
 class PlacementBuilder {
@@ -86,7 +86,8 @@ private:
   uint64_t itemBytes(const Item &item) const;
   uint64_t slotBytes(uint32_t slot) const;
   LocalSizes sizes(const LimitOptions &limits) const;
-  uint64_t localsBytes() const;
+  uint64_t localsBytesOfOne() const; // of a mini-batch
+  uint64_t localsBytes() const { return plan_.miniBatches * localsBytesOfOne(); }
   void fresh(Role role);
   const Placement &placement() const { return plan_.placements[index_]; }
 
@@ -108,23 +109,31 @@ private:
   uint64_t tailAddress(uint32_t phase, int64_t layer) const;
   bool carries(int64_t layer) const { return layer < options_.carriedTails; }
   // Its tail is ahead of its home between two iterations.
-  bool leavesDirty(int64_t layer) const { return layer >= plan_.model->layers - options_.dirtyTails; }
+  bool leavesDirty(int64_t layer) const { return layer >= cacheCount() - options_.dirtyTails; }
   // Its append writes no home of a tail.
   bool evicts(int64_t layer) const;
+  // Caches, layer by layer, in it mini-batch by mini-batch; `layer` in what is said of tails is the number of one.
+  int64_t cacheCount() const { return static_cast<int64_t>(plan_.kvCaches()); }
+  uint32_t bufferOf(int64_t cache) const { return plan_.kvBuffer(0) + static_cast<uint32_t>(cache); }
   bool isCache(uint32_t buffer) const { return plan_.buffers[buffer].kind == BufferKind::Kv; }
 
   const Extent &home(uint32_t buffer) const;
   Operand whole(Arg arg, Access access, uint32_t buffer) const;
+  Operand range(Arg arg, Access access, Io io) const; // the mini-batch's own
   Operand local(Arg arg, Access access, Role role, bool inPlace = false);
   Operand weight(Arg arg, uint32_t unit, const model::Tensor &first, const model::Tensor &last) const;
   Operand weight(Arg arg, uint32_t unit, model::TensorRole role) const;
-  Operand blocks(Arg arg, Access access, int64_t layer, int64_t from, int64_t to) const;
+  int64_t cacheOf(int64_t layer) const { return layer * plan_.miniBatches + miniBatch_; }
+  Operand blocks(Arg arg, Access access, int64_t cache, int64_t from, int64_t to) const;
   void compute(kernels::Op op, Part part, int64_t layer, std::vector<Operand> operands, bool direct = false);
   void norm(Part part, int64_t layer, uint32_t unit, Role from, Role to);
   void linear(Part part, int64_t layer, uint32_t unit, Role from, Role to, bool residual = false);
   void append(int64_t layer);
   void attend(int64_t layer);
   void addCompute();
+  void addEmbed();
+  void addLayer(int64_t layer);
+  void addHead();
 
   int lastReader(uint64_t address, uint64_t bytes, int before) const;
   int firstReader(uint32_t buffer) const;
@@ -161,7 +170,8 @@ private:
   Schedule *schedule_ = nullptr;
   const LimitOptions *limits_ = nullptr;
   uint32_t phase_ = 0;
-  uint32_t current_[Workspace + 1] = {}; // by role
+  uint32_t miniBatch_ = 0;                                          // whose steps are being made
+  uint32_t current_[kernels::kMostMiniBatches][Workspace + 1] = {}; // by mini-batch and role
   std::vector<PlannedCompute> computes_;
   std::vector<PlannedCopy> copies_, evicts_; // to the device, to the host
 };
