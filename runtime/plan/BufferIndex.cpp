@@ -8,7 +8,7 @@ namespace headrace::plan {
 
 BufferIndex::BufferIndex(const Plan &plan)
     : miniBatches_(plan.miniBatches), weights_(static_cast<size_t>(model::unitCount(plan.model->layers)), kNone),
-      kv_(static_cast<size_t>(plan.kvCaches()), kNone) {
+      kv_(static_cast<size_t>(plan.kvCaches()), kNone), residuals_(plan.miniBatches, kNone) {
   io_.fill(kNone);
   const auto put = [](auto &table, size_t at, uint32_t buffer) {
     if (at < table.size() && table[at] == kNone)
@@ -26,6 +26,9 @@ BufferIndex::BufferIndex(const Plan &plan)
       break;
     case BufferKind::Io:
       put(io_, buffer.index, i);
+      break;
+    case BufferKind::Residual:
+      put(residuals_, buffer.index, i);
       break;
     case BufferKind::Activation:
     case BufferKind::Workspace:

@@ -69,6 +69,8 @@ const char *bufferKindName(BufferKind kind) {
     return "packed";
   case BufferKind::Staging:
     return "staging";
+  case BufferKind::Residual:
+    return "residual";
   }
   return "";
 }
@@ -82,6 +84,8 @@ uint64_t Plan::kvBlockBytes() const {
   return 2 * static_cast<uint64_t>(model->kvRows()) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(kvDtype);
 }
 
+bool Plan::residualsLeave() const { return find(*this, BufferKind::Residual, -1, 0) != kNone; }
+
 uint64_t Plan::kvCaches() const { return static_cast<uint64_t>(model->layers) * miniBatches; }
 uint64_t Plan::kvStride() const { return kvCaches() * kvBlockBytes(); }
 
@@ -89,6 +93,10 @@ static_assert(model::kMaxMiniBatches == kernels::kMostMiniBatches);
 
 std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {
   return miniBatches == 1 ? absl::StrCat("kv.", layer) : absl::StrCat("kv.", layer, ".", miniBatch);
+}
+
+std::string residualName(uint32_t miniBatch, uint32_t miniBatches) {
+  return miniBatches == 1 ? "residual" : absl::StrCat("residual.", miniBatch);
 }
 
 uint64_t addressEnd(const Plan &plan, const Extent &extent) {
@@ -141,6 +149,7 @@ DeviceBytes deviceBytes(const Plan &plan, uint32_t index) {
       break;
     case BufferKind::Activation:
     case BufferKind::Workspace:
+    case BufferKind::Residual:
       break;
     }
   }

@@ -51,7 +51,10 @@ enum class BufferKind : uint8_t {
   Workspace = 4,  // transient scratch of one step
   Act = 5,        // activation blocks (HybridServe): layer inputs kept instead of keys and values
   Packed = 6,     // a quantised copy of what another buffer holds
-  Staging = 7     // where packed bytes arrive before they are unpacked
+  Staging = 7,    // where packed bytes arrive before they are unpacked
+  // The residual stream of one mini-batch where it leaves the device between layers: at home on the host, float
+  // [maxTokens, hidden] of Plan::metaLayout. It holds nothing at the edge of an iteration.
+  Residual = 8
 };
 // Activations and workspaces are a schedule's own (Schedule::locals), all others the plan's (Plan::buffers).
 constexpr bool isTransient(BufferKind kind) { return kind == BufferKind::Activation || kind == BufferKind::Workspace; }
@@ -74,8 +77,8 @@ struct Buffer {
   BufferKind kind = BufferKind::Activation;
   int32_t layer = -1;
   uint64_t bytes = 0;
-  // Of a weight the unit in model::WeightLayout, of io its Io, of kv and of transients the mini-batch; of others a
-  // number. No two buffers of a plan have the same kind, layer and index; of weights, not the same index.
+  // Of a weight the unit in model::WeightLayout, of io its Io, of kv, of residuals and of transients the mini-batch; of
+  // others a number. No two buffers of a plan have the same kind, layer and index; of weights, not the same index.
   uint32_t index = 0;
 };
 
@@ -109,6 +112,7 @@ struct Placement {
   // the device, or, in all placements of a plan, split by block number: its first blocks, if there are any, interleaved
   // on the device, as many of each layer; the others up to kvBlocks, if there are any, the tail, on the host, direct
   // and as one run. Where none is on the device the scratch block is of the tail as well.
+  // Residuals are whole on the host, not direct, at the same address in all placements.
   std::vector<Extent> extents;
   std::vector<Slot> slots; // do not overlap device extents; may overlap transients whose life is elsewhere
   // KV blocks that may be in use, a layer, the scratch block 0 included: those below this number.
@@ -118,7 +122,7 @@ struct Placement {
 // "paper", "eager", "ahead 2".
 std::string startText(const Placement &placement);
 
-// Part of a weight or of a cache's tail that a device range holds, beyond its home, at the edge of an iteration.
+// Part of a weight or of a cache's tail (never of a residual) that a device range holds, beyond its home, at the edge of an iteration.
 struct Content {
   uint32_t buffer = 0;
   uint64_t bufferOffset = 0;
@@ -152,7 +156,8 @@ struct Step {
   int32_t layer = -1;
   uint8_t miniBatch = 0;  // whose rows it works on, whose cache it copies; 0 where it is no one's
   bool direct = false;    // reads or writes host extents over the link
-  bool resizable = false; // a copy of which a launch may do only what is in use (KV, ACT blocks): core::InUse
+  // A copy of which a launch may do only what is in use (KV, ACT blocks, the rows of a residual): core::InUse.
+  bool resizable = false;
   // Of a resizable copy to the host: a launch may do only the run from the lowest to the highest block that its own
   // rows are written to (evict dirty); else the blocks in use from the copy's first on (evict all).
   bool dirtyOnly = false;
@@ -320,7 +325,8 @@ struct Plan {
   uint64_t arenaBytes = 0;   // device memory it does use, all variants and transitions
   uint64_t hostBytes = 0;    // pinned: every unit that any placement offloads, and the tails of caches
 
-  // In any order: each weight unit, each cache and each Io once, and any number of other kinds.
+  // In any order: each weight unit, each cache and each Io once; a residual of each mini-batch, or of none; and any
+  // number of other kinds.
   std::vector<Buffer> buffers;
   std::vector<Placement> placements;
   std::vector<State> states;
@@ -341,6 +347,15 @@ struct Plan {
   uint32_t ioBuffer(Io which) const;
   const Buffer &buffer(const Schedule &schedule, uint32_t id) const;
   uint64_t kvCaches() const; // one a layer and mini-batch
+  // Whether the residual stream leaves the device between layers: there are buffers of kind Residual.
+  //
+  //   compute  | layer 0 of 0 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 |
+  //   d2h                     | residual 0   | residual 1   | residual 0   |     from a slot, as soon as written
+  //   h2d                                    | residual 0   | residual 1   |     into a slot
+  //
+  // Embed, which writes it first, writes into a slot as well. All steps that read or write the residual stream name the
+  // buffer of their mini-batch, whole, on the device, in a slot; copies between slot and home are whole and resizable.
+  bool residualsLeave() const;
   // A cache's place among them: layer by layer, in it mini-batch by mini-batch.
   uint64_t cacheNumber(const Buffer &cache) const {
     return static_cast<uint64_t>(cache.layer) * miniBatches + cache.index;
@@ -360,6 +375,8 @@ struct Plan {
 
 // "kv.3", or "kv.3.1" where a plan has several mini-batches.
 std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
+// "residual", or "residual.1" where a plan has several mini-batches.
+std::string residualName(uint32_t miniBatch, uint32_t miniBatches);
 
 // The address behind an extent's last byte.
 uint64_t addressEnd(const Plan &plan, const Extent &extent);

@@ -23,6 +23,7 @@ uint32_t largestIndex(BufferKind kind, int64_t layers, uint32_t miniBatches) {
   case BufferKind::Kv:
   case BufferKind::Activation:
   case BufferKind::Workspace:
+  case BufferKind::Residual:
     return miniBatches - 1;
   case BufferKind::Act:
   case BufferKind::Packed:
