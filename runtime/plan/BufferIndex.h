@@ -22,9 +22,7 @@ public:
     const size_t at = static_cast<size_t>(layer) * miniBatches_ + miniBatch;
     return layer >= 0 && miniBatch < miniBatches_ && at < kv_.size() ? kv_[at] : kNone;
   }
-  uint32_t residual(uint32_t miniBatch) const {
-    return miniBatch < residuals_.size() ? residuals_[miniBatch] : kNone;
-  }
+  uint32_t residual(uint32_t miniBatch) const { return miniBatch < residuals_.size() ? residuals_[miniBatch] : kNone; }
   uint32_t io(Io which) const { return io_[static_cast<size_t>(which)]; }
 
 private:

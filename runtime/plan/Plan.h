@@ -122,7 +122,8 @@ struct Placement {
 // "paper", "eager", "ahead 2".
 std::string startText(const Placement &placement);
 
-// Part of a weight or of a cache's tail (never of a residual) that a device range holds, beyond its home, at the edge of an iteration.
+// Part of a weight or of a cache's tail (never of a residual) that a device range holds, beyond its home, at the edge
+// of an iteration.
 struct Content {
   uint32_t buffer = 0;
   uint64_t bufferOffset = 0;
@@ -154,8 +155,8 @@ struct Step {
   kernels::Op op{}; // Compute only
   Part part = Part::Embedding;
   int32_t layer = -1;
-  uint8_t miniBatch = 0;  // whose rows it works on, whose cache it copies; 0 where it is no one's
-  bool direct = false;    // reads or writes host extents over the link
+  uint8_t miniBatch = 0; // whose rows it works on, whose cache it copies; 0 where it is no one's
+  bool direct = false;   // reads or writes host extents over the link
   // A copy of which a launch may do only what is in use (KV, ACT blocks, the rows of a residual): core::InUse.
   bool resizable = false;
   // Of a resizable copy to the host: a launch may do only the run from the lowest to the highest block that its own

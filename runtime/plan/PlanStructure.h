@@ -29,8 +29,9 @@ struct StructureFault {
 
 // The first fault in a fixed order, or none. After none: every index is in range, every range of bytes lies in its
 // buffer and ends below kMaxBytes + kMaxBytes, extents tile every buffer (of a cache that is split the blocks of its
-// placement), states, variants, edges and extents are sorted, each phase of a cycle is there once, copies have a source
-// and a destination, durations have one entry a step, text can be printed, the model is valid.
+// placement), a residual has one home for all placements, states, variants, edges and extents are sorted, each phase of
+// a cycle is there once, copies have a source and a destination, durations have one entry a step, text can be printed,
+// the model is valid.
 std::optional<StructureFault> findStructureFault(const Plan &plan);
 
 } // namespace headrace::plan

@@ -66,7 +66,7 @@ uint32_t Playback::newLife(uint64_t bytes, int32_t writer) {
 void Playback::enter() {
   const bool leaves = schedule_.fromPlacement != kNone; // one placement for another
   const Placement &before = leaves ? plan_.placements[schedule_.fromPlacement] : placement_;
-  places_.resize(caches_.split() ? plan_.buffers.size() : 0);
+  places_.resize(caches_.split() || plan_.residualsLeave() ? plan_.buffers.size() : 0);
   for (const Extent &e : before.extents)
     if (e.space == Space::Device && (leaves || plan_.buffers[e.buffer].kind != BufferKind::Weight)) {
       const uint64_t base = trackedBase(e.buffer, e.space, e.bufferOffset, e.address, e.interleaved);
@@ -207,11 +207,13 @@ void Playback::write(uint32_t step, const Operand &operand) {
     if (node->writer >= 0 && !read)
       after(node->writer, EdgeKind::Waw, begin, *node);
   });
-  if (operand.arg == Arg::KvTail) {
-    writeTail(step, operand);
+  if (updates(step, operand)) {
+    update(step, operand);
     return;
   }
-  const bool copy = schedule_.steps[step].kind == StepKind::Copy && !extents_.atHome(operand); // else into a slot
+  const bool fills = isResidual(operand.buffer)
+                         ? operand.space == Space::Device // a slot
+                         : schedule_.steps[step].kind == StepKind::Copy && !extents_.atHome(operand);
   if (operand.buffer >= plan_.buffers.size())
     written_[operand.buffer - plan_.buffers.size()] = true;
   addPlace(operand.buffer, base);
@@ -220,7 +222,7 @@ void Playback::write(uint32_t step, const Operand &operand) {
                        base,
                        static_cast<int32_t>(step),
                        -1,
-                       copy ? newLife(operand.bytes, static_cast<int32_t>(step)) : kNone,
+                       fills ? newLife(operand.bytes, static_cast<int32_t>(step)) : kNone,
                        noStep()};
   if (schedule_.steps[step].dirtyOnly)
     writeRun(operand, base, node);

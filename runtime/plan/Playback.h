@@ -16,11 +16,14 @@
 // host slab are written, by appends and by copies, so they are in the map, too, behind all others; weights there are
 // only read.
 //
-// Bytes of a cache may be in several places: on the device at home or in slots, and in the host slab. A step that
-// writes them in some of these makes those in all others stale. A write that a copy might meet is of bytes that the
-// copy reads or writes, so the two are ordered, and the steps' own order tells what is stale. A copy leaves what it
-// writes as current as what it reads; but one of what a launch's own rows are written to (Step::dirtyOnly) brings
-// nothing that was written before the schedule: a home that was behind on entry (Content::dirty) stays so.
+// The home of a residual is written, too, by copies, and nothing is there at the start; nor is anything of it in a
+// slot.
+//
+// Bytes of a cache or of a residual may be in several places: on the device at home or in slots, and in the host slab.
+// A step that writes them in some of these makes those in all others stale. A write that a copy might meet is of bytes
+// that the copy reads or writes, so the two are ordered, and the steps' own order tells what is stale. A copy leaves
+// what it writes as current as what it reads; but one of what a launch's own rows are written to (Step::dirtyOnly)
+// brings nothing that was written before the schedule: a home that was behind on entry (Content::dirty) stays so.
 #pragma once
 
 #include <set>
@@ -40,7 +43,8 @@ struct Need {
   EdgeKind kind = EdgeKind::Raw;
 };
 
-// One content of a slot: from the step that writes it (-1: there on entry) to its last reader in each lane.
+// One content of a slot: from the step that writes it (-1: there on entry) to its last reader in each lane. What rows
+// are added to in place stays one content.
 struct Life {
   uint64_t bytes = 0;
   int32_t writer = -1;
@@ -64,11 +68,12 @@ private:
   void write(uint32_t step, const Operand &operand);
   void leave();
   void leaveHome(const Extent &extent, uint64_t bytes);
-  // Caches that are split (PlaybackCaches.cpp).
+  // Caches that are split, and residuals that leave (PlaybackCaches.cpp).
   void enterMirrors();
   void enterBehind(const Content &content);
   void writeRun(const Operand &destination, uint64_t base, const RangeNode &node);
-  void writeTail(uint32_t step, const Operand &operand);
+  void update(uint32_t step, const Operand &operand);
+  bool updates(uint32_t step, const Operand &operand) const;
   void spoilCopies(uint32_t step);
   void spoilCopy(const Operand &destination);
   void readStale(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode &node);
@@ -76,6 +81,7 @@ private:
   void leaveStale(const std::string &what, uint64_t begin, uint64_t end, const RangeNode &node);
   uint64_t slabBase(uint32_t buffer) const; // where byte 0 of a mirrored cache's home is tracked
   bool isTracked(const Operand &operand) const;
+  bool movesWritten(uint32_t buffer) const;
   void addPlace(uint32_t buffer, uint64_t base);
   // Where byte 0 of a run of a buffer is tracked that lies at an address.
   uint64_t trackedBase(uint32_t buffer, Space space, uint64_t offset, uint64_t address, bool interleaved) const;
@@ -84,6 +90,7 @@ private:
   }
   std::string placeOf(uint64_t tracked) const; // for messages: "at 512"
   bool isWeight(const Operand &operand) const;
+  bool isResidual(uint32_t buffer) const;
   void found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode *node);
   std::string contentOf(const RangeNode *node, uint64_t begin, uint64_t end) const; // for messages
   void need(uint32_t from, uint32_t to, EdgeKind kind);
@@ -99,7 +106,8 @@ private:
   const ExtentIndex extents_;
   RangeMap memory_;
   std::vector<bool> written_; // by local: some step before has written it
-  // By buffer, of caches that are split: where its byte 0 is tracked, by where copies of it may be.
+  // By buffer, of those for which movesWritten(): where its byte 0 is tracked, by where copies of it may be. Without
+  // any such buffer there are none.
   std::vector<std::set<uint64_t>> places_;
   // Of the step being played: what it has read that was stale, since that step.
   struct StaleBytes {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Of Playback, caches that are split: which of several copies of the same bytes is current.
+// Of Playback, caches that are split and residuals that leave: which of several copies of the same bytes is current.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -16,18 +16,24 @@ std::string since(int32_t stale) { // for messages
 
 } // namespace
 
+bool Playback::isResidual(uint32_t buffer) const {
+  return buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Residual;
+}
+
+// Of buffers that steps write, those that may be in several places.
+bool Playback::movesWritten(uint32_t buffer) const {
+  return isResidual(buffer) ||
+         (caches_.split() && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv);
+}
+
 // Device memory, and of the host's what is written.
 bool Playback::isTracked(const Operand &operand) const {
-  if (operand.space == Space::Device)
-    return true;
-  return operand.space == Space::Host && operand.buffer < places_.size() &&
-         plan_.buffers[operand.buffer].kind == BufferKind::Kv;
+  return operand.space == Space::Device || (operand.space == Space::Host && movesWritten(operand.buffer));
 }
 
 void Playback::addPlace(uint32_t buffer, uint64_t base) {
-  if (buffer >= places_.size() || plan_.buffers[buffer].kind != BufferKind::Kv)
-    return;
-  places_[buffer].insert(base);
+  if (movesWritten(buffer))
+    places_[buffer].insert(base);
 }
 
 // What exists of the mirrored bytes is in the slab, and current.
@@ -73,8 +79,22 @@ void Playback::writeRun(const Operand &destination, uint64_t base, const RangeNo
                          [](uint64_t, uint64_t, RangeNode &still) { still.stale = kOnEntry; });
 }
 
-// Rows are added to what a slot holds: it stays the content that it is.
-void Playback::writeTail(uint32_t step, const Operand &operand) {
+// Rows of a tail, or a sum to the residual that is in the very range that it goes to.
+bool Playback::updates(uint32_t step, const Operand &operand) const {
+  if (operand.arg == Arg::KvTail)
+    return true;
+  if (operand.arg != Arg::Y || !isResidual(operand.buffer))
+    return false;
+  const Step &s = schedule_.steps[step];
+  const auto begin = schedule_.operands.begin() + s.firstOperand;
+  return std::any_of(begin, begin + s.operandCount, [&](const Operand &o) {
+    return o.arg == Arg::Residual && o.buffer == operand.buffer && o.space == operand.space &&
+           o.address == operand.address;
+  });
+}
+
+// What is added to what a slot holds leaves it the content that it is.
+void Playback::update(uint32_t step, const Operand &operand) {
   const uint64_t base = trackedBase(operand), at = base + operand.bufferOffset;
   addPlace(operand.buffer, base);
   std::vector<std::pair<uint64_t, RangeNode>> parts;
@@ -94,7 +114,7 @@ void Playback::writeTail(uint32_t step, const Operand &operand) {
     memory_.assign(begin, node);
 }
 
-// What the step has written of caches, it has not written elsewhere.
+// What the step has written of caches and residuals, it has not written elsewhere.
 void Playback::spoilCopies(uint32_t step) {
   if (places_.empty())
     return;

@@ -5,6 +5,7 @@
 // first fault ends it.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -104,6 +105,7 @@ private:
   void checkPlacement(const Placement &placement, const std::string &path);
   void checkBlocksInUse(const Schedule &schedule, const std::string &path);
   bool checkCacheExtent(const Extent &extent, uint64_t end, std::optional<uint64_t> &resident, const std::string &at);
+  bool checkResidualExtent(const Extent &extent, const std::string &at);
   void checkRegion(const Placement &placement, const std::string &path);
   void checkTails();
   void checkState(const State &state, const std::string &path);
@@ -125,7 +127,8 @@ private:
   // Of caches that are split: where each one's first block is on the device, in all placements that have one there;
   // and the bytes of each that are there, by placement.
   std::vector<uint64_t> cacheAddress_, resident_;
-  uint32_t schedule_ = kNone, step_ = kNone; // what is being checked, for the fault
+  std::map<uint32_t, uint64_t> residualAddress_; // by buffer, in the host slab
+  uint32_t schedule_ = kNone, step_ = kNone;     // what is being checked, for the fault
   std::optional<StructureFault> fault_;
 };
 

@@ -49,8 +49,9 @@ void StructureCheck::checkBuffers() {
     if (isTransient(buffer.kind))
       fail("buffers[", i, "].kind is ", value(buffer.kind), " (", bufferKindName(buffer.kind),
            "), which is a schedule's own");
-    within(buffer.layer, buffer.kind == BufferKind::Kv || buffer.kind == BufferKind::Act ? 0 : -1,
-           buffer.kind == BufferKind::Io ? -1 : layers - 1, "buffers[", i, "].layer");
+    const bool ofLayer = buffer.kind == BufferKind::Kv || buffer.kind == BufferKind::Act;
+    const bool ofNone = buffer.kind == BufferKind::Io || buffer.kind == BufferKind::Residual;
+    within(buffer.layer, ofLayer ? 0 : -1, ofNone ? -1 : layers - 1, "buffers[", i, "].layer");
     atMost(buffer.index, largestIndex(buffer.kind, layers, plan_.miniBatches), "buffers[", i, "].index");
     if (buffer.bytes == 0)
       fail("buffers[", i, "].bytes is 0");
@@ -79,6 +80,15 @@ void StructureCheck::checkBuffers() {
   for (const Io io : {Io::Meta, Io::Sampled, Io::Output, Io::History})
     if (index.io(io) == kNone)
       fail("buffers has no io ", value(io));
+  // A residual of each mini-batch, or of none.
+  uint32_t missing = kNone, residuals = 0;
+  for (uint32_t miniBatch = 0; miniBatch < plan_.miniBatches; ++miniBatch)
+    if (index.residual(miniBatch) == kNone)
+      missing = miniBatch;
+    else
+      ++residuals;
+  if (residuals > 0 && missing != kNone)
+    fail("buffers has no residual of mini-batch ", missing, ", but of another");
 }
 
 void StructureCheck::findSplit() {
@@ -186,6 +196,18 @@ void StructureCheck::checkTails() {
     aligned(tails[i].address, "the first address of ", plan_.buffers[i].name, " in the host slab");
 }
 
+// A residual has one home, in the host slab, in all placements.
+bool StructureCheck::checkResidualExtent(const Extent &extent, const std::string &at) {
+  const Buffer &buffer = plan_.buffers[extent.buffer];
+  if (extent.space != Space::Host || extent.direct || extent.bytes != buffer.bytes)
+    return fail(at, " has bytes [", extent.bufferOffset, ", ", extent.bufferOffset + extent.bytes, ") of ", buffer.name,
+                " in space ", value(extent.space), extent.direct ? ", direct" : "", ", expected all ", buffer.bytes,
+                " on the host, not direct");
+  const uint64_t address = residualAddress_.try_emplace(extent.buffer, extent.address).first->second;
+  return extent.address == address || fail(at, ".address of ", buffer.name, " is ", extent.address, ", expected ",
+                                           address, " as in the first placement");
+}
+
 constexpr int64_t kMostStartItems = int64_t{1} << 20;
 
 void StructureCheck::checkPlacement(const Placement &placement, const std::string &path) {
@@ -216,6 +238,8 @@ void StructureCheck::checkPlacement(const Placement &placement, const std::strin
       fail(at, ".interleaved is set, but buffer ", buffer, " is a ", bufferKindName(plan_.buffers[buffer].kind));
     if (extent.direct && extent.space != Space::Host)
       fail(at, ".direct is set, but its home is not the host");
+    if (ok() && plan_.buffers[buffer].kind == BufferKind::Residual && !checkResidualExtent(extent, at))
+      return;
     offset += extent.bytes;
     if (offset == size) {
       ++buffer;

@@ -163,12 +163,19 @@ bool StructureCheck::checkCopy(const Schedule &s, uint32_t i, const std::string 
                 from.buffer, " to bytes [", to.bufferOffset, ", ", to.bufferOffset, " + ", to.bytes, ") of buffer ",
                 to.buffer, ", expected the same");
   const Buffer &buffer = plan_.buffer(s, from.buffer);
-  if (const uint32_t whose = buffer.kind == BufferKind::Kv ? buffer.index : 0; step.miniBatch != whose)
+  const bool residual = buffer.kind == BufferKind::Residual;
+  if (const uint32_t whose = residual || buffer.kind == BufferKind::Kv ? buffer.index : 0; step.miniBatch != whose)
     return fail(at(), ".mini_batch is ", step.miniBatch, ", expected ", whose, ", whose ", buffer.name, " is");
-  if (!step.resizable)
+  if (residual && from.bytes != buffer.bytes)
+    return fail(at(), " copies bytes [", from.bufferOffset, ", ", from.bufferOffset + from.bytes, ") of ", buffer.name,
+                ", expected all ", buffer.bytes);
+  if (residual && step.dirtyOnly)
+    return fail(at(), ".dirty_only is set, but it copies ", buffer.name, ", expected blocks of a cache");
+  if (residual || !step.resizable)
     return true;
   if (!splits(buffer) && buffer.kind != BufferKind::Act)
-    return fail(at(), ".resizable is set, but it copies ", buffer.name, ", expected blocks at home on the host");
+    return fail(at(), ".resizable is set, but it copies ", buffer.name,
+                ", expected blocks at home on the host, or a residual");
   return !splits(buffer) || from.bufferOffset % plan_.kvBlockBytes() == 0 ||
          fail(at(), ".resizable is set, but it begins at byte ", from.bufferOffset,
               ", expected a multiple of a block's ", plan_.kvBlockBytes());

@@ -91,7 +91,8 @@ void verifyPlacement(const Plan &plan, const CacheHomes &caches, uint32_t index,
   // Caches and what passes between host and device stay where they are, in every placement.
   for (const Extent &extent : placement.extents) {
     const Buffer &buffer = plan.buffers[extent.buffer];
-    if (buffer.kind == BufferKind::Weight || (buffer.kind == BufferKind::Kv && caches.split()))
+    if (buffer.kind == BufferKind::Weight || (buffer.kind == BufferKind::Kv && caches.split()) ||
+        buffer.kind == BufferKind::Residual) // its home is on the host (StructureHomes.cpp)
       continue;
     if (extent.space != Space::Device || extent.bytes != buffer.bytes)
       add(Rule::Structure, buffer.name, " is not one run of bytes on the device");
@@ -112,6 +113,8 @@ void verifyState(const Plan &plan, const CacheHomes &caches, uint32_t index, Rep
       const uint64_t begin = caches.residentBytes(state.placement), end = caches.bytes(state.placement);
       if (content.bufferOffset < begin || content.bufferOffset + content.bytes > end)
         why = absl::StrCat("is not of the bytes at home on the host, [", begin, ", ", end, ")");
+    } else if (plan.buffers[content.buffer].kind == BufferKind::Residual) {
+      why = "is a residual, of which nothing is kept between iterations";
     } else if (plan.buffers[content.buffer].kind != BufferKind::Weight) {
       why = "is not a weight, only weights are in slots";
     } else if (content.dirty) {
@@ -237,6 +240,8 @@ private:
           laneName(lane));
       return;
     }
+    if (isResidual(from.buffer) && schedule_.iterationClass == IterationClass::Transition)
+      add(Rule::HostRange, number, describe(to), " is copied by a transition, expected in iterations only");
     if (out) {
       copyBack(number, from, to);
       return;
@@ -251,12 +256,16 @@ private:
       add(Rule::SlotTooSmall, number, describe(to), " ", why);
   }
 
-  // What is written of a cache's tail in a slot goes back to its home. A change of placement finds it there.
+  bool isResidual(uint32_t buffer) const { return plan_.buffers[buffer].kind == BufferKind::Residual; }
+
+  // What is written of a cache's tail in a slot goes back to its home. A change of placement finds it there. A residual
+  // goes there to make room.
   void copyBack(uint32_t number, const Operand &from, const Operand &to) {
     std::string why;
-    if (plan_.buffers[to.buffer].kind != BufferKind::Kv || !caches_.split())
+    const bool residual = isResidual(to.buffer);
+    if (!residual && (plan_.buffers[to.buffer].kind != BufferKind::Kv || !caches_.split()))
       add(Rule::HostRange, number, describe(to), " is written to the host, where only read-only weights have homes");
-    else if (before_)
+    else if (before_ && !residual)
       add(Rule::HostRange, number, describe(to), " is written to the host by a change of placement");
     else if (!atHome(to))
       add(Rule::HostRange, number, describe(to), " is not at ", to.address, " in the host slab as one run");
@@ -265,6 +274,7 @@ private:
   }
 
   // What writes the blocks of a cache that are at home on the host: to where they are on the device, and to the home.
+  // And what writes a residual: to a slot, on the device.
   void written(uint32_t number, const Operand &operand) {
     std::string why;
     if (operand.arg == Arg::KvTail) {
@@ -273,6 +283,9 @@ private:
     } else if (operand.arg == Arg::KvHome) {
       if (!mirrored(operand))
         add(Rule::HostRange, number, describe(operand), " is not at ", operand.address, " in the host slab");
+    } else if (isResidual(operand.buffer)) {
+      if (operand.space == Space::Device && !liesInSlot(slots_, operand.address, operand.bytes, &why))
+        add(Rule::SlotTooSmall, number, describe(operand), " ", why);
     } else if (plan_.buffers[operand.buffer].kind == BufferKind::Weight) {
       add(Rule::Structure, number, describe(operand), " is written, weights are read-only");
     } else if (!atHome(operand)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffers and operands against what the model says they are. The sizes are worked out here from the model and the op,
+// Operands against what the model says they are. The sizes are worked out here from the model and the op,
 // as the table below has them; nothing is taken from the steps' own amounts.
 //
 // The operands of a step, at most one of each Arg, in any order. T, S: the schedule's maxTokens and maxSequences. "if":
@@ -23,7 +23,12 @@
 //   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
 //   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
 //   Sample      Meta R, X R [S, vocab], History R, Sampled W or RW, Output W or RW, Workspace W if
-//   sampleWorkspaceBytes() > 0 Publish     Output R, Meta R if wanted; on the compute lane
+//               sampleWorkspaceBytes() > 0
+//   Publish     Output R, Meta R if wanted; on the compute lane
+//
+// Where residual streams leave (Plan::residualsLeave), the stream of T rows - Embed's X, Norm's and GatherRows' X,
+// Residual and its Y - is no transient but the whole residual of the step's mini-batch, on the device; what the head
+// has of it, S rows, stays one.
 //
 // Kv is a whole buffer; of a cache that is split what is at home on the device, interleaved. KvTail is what else of it
 // may be in use (CacheHomes::bytesInUse), as one run on the device, KvHome what may be in use and is mirrored, on the
@@ -48,15 +53,6 @@ using model::TensorRole;
 using model::UnitRole;
 
 uint64_t times(int64_t a, int64_t b) { return static_cast<uint64_t>(a) * static_cast<uint64_t>(b); }
-
-// Saturating: kvBlocks x blockTokens x rows may leave 64 bits.
-uint64_t product(std::initializer_list<uint64_t> factors) {
-  uint64_t out = 1;
-  for (uint64_t factor : factors)
-    if (__builtin_mul_overflow(out, factor, &out))
-      return UINT64_MAX;
-  return out;
-}
 
 // What an op may do with an operand, as bits.
 constexpr unsigned kR = 1u << static_cast<int>(Access::Read);
@@ -199,6 +195,21 @@ private:
   void rowsF32(Arg arg, unsigned accesses, int64_t rows, int64_t columns) {
     local(arg, accesses, times(rows, columns) * sizeof(float));
   }
+  // The residual stream, one row a token. Where it leaves, it is in a slot (VerifyPlaces.cpp).
+  void stream(Arg arg, unsigned accesses, int64_t columns) {
+    const uint32_t buffer = buffers_.residual(step_->miniBatch);
+    if (buffer == kNone) {
+      rowsF32(arg, accesses, tokens_, columns);
+      return;
+    }
+    whole(arg, accesses, buffer);
+    const Operand *operand = find(arg);
+    if (operand && operand->space != Space::Device)
+      fail("operand ", argName(arg), " is ", plan_.buffers[buffer].name, " in space ", static_cast<int>(operand->space),
+           ", expected on the device");
+    if (const uint64_t touched = times(tokens_, columns) * sizeof(float); operand && operand->bytes < touched)
+      fail("operand ", argName(arg), " has ", operand->bytes, " bytes, the op touches ", touched);
+  }
   kernels::Backend backend() const { return backendOf(plan_.hardware.kind); }
   void workspace(uint64_t bytes) {
     if (bytes > 0)
@@ -267,7 +278,7 @@ void OperandCheck::embed() {
   }
   range(Arg::Sampled, kR, Io::Sampled);
   range(Arg::History, kW | kRW, Io::History);
-  rowsF32(Arg::X, kW, tokens_, spec_.hidden);
+  stream(Arg::X, kW, spec_.hidden);
 }
 
 void OperandCheck::norm() {
@@ -277,8 +288,12 @@ void OperandCheck::norm() {
   covers(Arg::NormWeights, *weights, weights->find(TensorRole::NormWeight));
   if (spec_.norm == model::NormKind::LayerNorm)
     covers(Arg::NormWeights, *weights, weights->find(TensorRole::NormBias));
-  const int64_t count = weights->role == UnitRole::Head ? sequences_ : tokens_;
-  rowsF32(Arg::X, kR, count, spec_.hidden);
+  const bool head = weights->role == UnitRole::Head;
+  const int64_t count = head ? sequences_ : tokens_;
+  if (head)
+    rowsF32(Arg::X, kR, count, spec_.hidden);
+  else
+    stream(Arg::X, kR, spec_.hidden);
   rows(Arg::Y, kW, count, spec_.hidden);
 }
 
@@ -297,10 +312,14 @@ void OperandCheck::linear() {
   const int64_t count = head ? sequences_ : tokens_;
   rows(Arg::X, kR, count, matrix->cols);
   const bool onto = find(Arg::Residual) != nullptr;
-  if (onto)
+  if (head && onto)
     rowsF32(Arg::Residual, kR, count, matrix->rows);
-  if (onto || head)
+  else if (onto)
+    stream(Arg::Residual, kR, matrix->rows);
+  if (head)
     rowsF32(Arg::Y, kW, count, matrix->rows);
+  else if (onto)
+    stream(Arg::Y, kW, matrix->rows);
   else
     rows(Arg::Y, kW, count, matrix->rows);
   workspace(kernels::linearWorkspaceBytes(backend(), count, matrix->rows, matrix->cols));
@@ -359,7 +378,7 @@ void OperandCheck::check(uint32_t number) {
       rows(Arg::Y, kW, tokens_, spec_.intermediate);
       break;
     case kernels::Op::GatherRows:
-      rowsF32(Arg::X, kR, tokens_, spec_.hidden);
+      stream(Arg::X, kR, spec_.hidden);
       rowsF32(Arg::Y, kW, sequences_, spec_.hidden);
       break;
     case kernels::Op::Sample:
@@ -386,56 +405,6 @@ void OperandCheck::check(uint32_t number) {
 
 std::string describe(const Plan &plan, const Schedule &schedule, uint32_t buffer, uint64_t offset, uint64_t bytes) {
   return absl::StrCat(plan.buffer(schedule, buffer).name, " [", offset, ", ", offset + bytes, ")");
-}
-
-void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers, Report &report) {
-  const auto expect = [&](uint32_t index, const std::string &name, int32_t layer, uint64_t bytes, bool exact) {
-    const Buffer &buffer = plan.buffers[index];
-    if (buffer.name != name || buffer.layer != layer)
-      report.add(Rule::Structure, kNone, kNone,
-                 absl::StrCat("buffers[", index, "] is ", buffer.name, " of layer ", buffer.layer, ", expected ", name,
-                              " of layer ", layer));
-    else if (exact ? buffer.bytes != bytes : buffer.bytes < bytes)
-      report.add(Rule::Structure, kNone, kNone,
-                 absl::StrCat("buffers[", index, "].bytes (", name, ") is ", buffer.bytes, ", expected ",
-                              exact ? "" : "at least ", bytes));
-  };
-  for (uint32_t i = 0; i < layout.units.size(); ++i)
-    expect(buffers.weight(i), layout.units[i].name, layout.units[i].layer, layout.units[i].bytes, true);
-  // One layer's cache: [block][k, v][kvHead][token in block][headDim]
-  uint64_t kv = product({static_cast<uint64_t>(plan.kvBlocks), 2, static_cast<uint64_t>(plan.model->kvRows()),
-                         static_cast<uint64_t>(plan.blockTokens), model::dtypeBytes(plan.kvDtype)});
-  kv = kv > UINT64_MAX - model::kAlign ? UINT64_MAX : model::alignUp(kv);
-  for (int32_t layer = 0; layer < plan.model->layers; ++layer)
-    for (uint32_t miniBatch = 0; miniBatch < plan.miniBatches; ++miniBatch)
-      expect(buffers.kv(layer, miniBatch), kvName(layer, miniBatch, plan.miniBatches), layer, kv, true);
-  const uint64_t metas = product({plan.miniBatches, kernels::metaBytes(plan.metaLayout)});
-  expect(buffers.io(Io::Meta), "meta", -1, metas, true);
-  const uint64_t ids = times(plan.metaLayout.maxSequences, sizeof(int32_t));
-  const uint64_t history =
-      product({static_cast<uint64_t>(plan.kvBlocks), static_cast<uint64_t>(plan.blockTokens), sizeof(int32_t)});
-  // Of several mini-batches each has a range of whole kAlign bytes.
-  const auto ofAll = [&](uint64_t one) {
-    if (plan.miniBatches == 1)
-      return one;
-    return product({plan.miniBatches, one > UINT64_MAX - model::kAlign ? UINT64_MAX : model::alignUp(one)});
-  };
-  for (const Io io : {Io::Sampled, Io::History})
-    if (const Buffer &buffer = plan.buffers[buffers.io(io)];
-        plan.miniBatches > 1 && buffer.bytes % (plan.miniBatches * model::kAlign) != 0)
-      report.add(Rule::Structure, kNone, kNone,
-                 absl::StrCat("buffers[", buffers.io(io), "].bytes (", buffer.name, ") is ", buffer.bytes,
-                              ", expected a multiple of ", model::kAlign, " for each of ", plan.miniBatches,
-                              " mini-batches"));
-  expect(buffers.io(Io::Sampled), "sampled", -1, ofAll(ids), false);
-  expect(buffers.io(Io::Output), "output", -1, product({plan.miniBatches, ids}), false);
-  expect(buffers.io(Io::History), "history", -1, ofAll(history), false);
-  // The longest context fits a row of the block table.
-  if (product({static_cast<uint64_t>(plan.metaLayout.maxBlocksPerSequence), static_cast<uint64_t>(plan.blockTokens)}) <
-      static_cast<uint64_t>(plan.maxContext))
-    report.add(Rule::Structure, kNone, kNone,
-               absl::StrCat("max_blocks_per_sequence is ", plan.metaLayout.maxBlocksPerSequence, " of ",
-                            plan.blockTokens, " tokens each, too few for max_context ", plan.maxContext));
 }
 
 void verifyOperands(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers,
