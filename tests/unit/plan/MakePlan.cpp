@@ -99,6 +99,9 @@ Plan makePlan(const PlanOptions &given) {
   plan.buffers.push_back({"sampled", BufferKind::Io, -1, count * ids(largest.sequences), 1});
   plan.buffers.push_back({"output", BufferKind::Io, -1, ids(count * largest.sequences), 2});
   plan.buffers.push_back({"history", BufferKind::Io, -1, count * ids(plan.kvBlocks * plan.blockTokens), 3});
+  for (uint32_t i = 0; i < count && options.residualsLeave; ++i)
+    plan.buffers.push_back({"residual" + (count > 1 ? "." + std::to_string(i) : ""), BufferKind::Residual, -1,
+                            alignUp(static_cast<uint64_t>(largest.tokens * plan.model->hidden) * 4), i});
   plan.states.push_back({});
   uint64_t fixed = 0; // io, and caches that are whole
   for (const Buffer &buffer : plan.buffers)

@@ -63,6 +63,10 @@ struct PlacementOptions {
   // The tails of the last layers are written back by the next iteration, before all else; those that are carried as
   // well stay where they are, and are written back by transitions alone.
   int dirtyTails = 0;
+  // Of a plan whose residuals leave: how many slots they take turns in, one a layer and mini-batch, and whether one
+  // stays where it is until its slot is wanted. LimitOptions::evictAfter and `resizable` are of them, too.
+  int residualSlots = 1;
+  bool residualsStay = false;
 };
 
 struct PlanOptions {
@@ -84,6 +88,10 @@ struct PlanOptions {
   // Each layer is passed for so many. Where tails are spoken of by layer, it is by cache: layer by layer, in it
   // mini-batch by mini-batch.
   uint32_t miniBatches = 1;
+  // The residual stream of each leaves the device between layers, or may. A mini-batch's first layer follows its
+  // embedding at once, its head its last layer; their homes are behind all others in the slab, their slots in the
+  // arena.
+  bool residualsLeave = false;
 };
 
 // A decoder of `layers` layers, 32 wide: Llama's ops (RMSNorm, gated MLP, rotary positions, no biases).
@@ -114,8 +122,11 @@ std::vector<NamedOptions> writeBackPlans();
 // Plans of two to four mini-batches: whole caches and split ones, weights away, both ways back, cycles, several
 // placements.
 std::vector<NamedOptions> miniBatchPlans();
-// Any of these forms, by chance.
+// Plans whose residuals leave: one to four mini-batches, one to three slots, of all that the others have.
+std::vector<NamedOptions> residualPlans();
+// Any of these forms, by chance; residuals in one mini-batch to four.
 NamedOptions randomSplitPlan(uint64_t seed);
+NamedOptions randomResidualPlan(uint64_t seed);
 
 // What of split caches a plan has, of these: "interleaved home", "home on the host", "copy to interleaved blocks",
 // "resizable copy", "tail operand", "home operand", "direct append", "carried tail", "schedule without the tail",

@@ -82,7 +82,7 @@ void PlacementBuilder::merge(Schedule &s) {
     addStep(s, computes_[i].step, computes_[i].operands);
     addCopiesAfter(static_cast<int>(i));
   }
-  if (!evicts_.empty() || s.period > 1)
+  if (!evicts_.empty() || s.period > 1 || plan_.residualsLeave())
     connect(plan_, s);
 }
 
@@ -119,6 +119,8 @@ void PlacementBuilder::addSchedule(const LimitOptions &limits, uint32_t phase) {
   State exit = entry;
   if (homes_ != nullptr)
     addCopiesOfTails(entry, exit);
+  if (plan_.residualsLeave())
+    addCopiesOfResiduals();
   merge(s);
   s.entryState = stateFor(std::move(entry));
   s.exitState = stateFor(std::move(exit));

@@ -30,6 +30,8 @@ Operand PlacementBuilder::range(Arg arg, Access access, Io io) const {
 
 // The newest buffer for a role; a new one where it is written as a whole.
 Operand PlacementBuilder::local(Arg arg, Access access, Role role, bool inPlace) {
+  if (role == X && plan_.residualsLeave())
+    return residual(arg, access);
   if (access == Access::Write && !inPlace)
     fresh(role);
   const uint32_t newest = current_[miniBatch_][role];
@@ -137,10 +139,26 @@ void PlacementBuilder::addCompute() {
       part();
     miniBatch_ = 0;
   };
-  ofEach([&] { addEmbed(); });
-  for (int64_t layer = 0; layer < plan_.model->layers; ++layer)
-    ofEach([&] { addLayer(layer); });
-  ofEach([&] { addHead(); });
+  const bool leave = plan_.residualsLeave();
+  const int64_t layers = plan_.model->layers;
+  if (!leave)
+    ofEach([&] { addEmbed(); });
+  for (int64_t layer = 0; layer < layers; ++layer)
+    ofEach([&] {
+      visit_ = static_cast<uint32_t>(cacheOf(layer));
+      const auto begin = static_cast<int>(computes_.size());
+      if (leave && layer == 0)
+        addEmbed();
+      addLayer(layer);
+      if (!leave)
+        return;
+      visits_[visit_].begin = begin;
+      visits_[visit_].last = static_cast<int>(computes_.size()) - 1;
+      if (layer + 1 == layers)
+        addHead();
+    });
+  if (!leave)
+    ofEach([&] { addHead(); });
   Step publish;
   publish.kind = StepKind::Publish;
   publish.part = Part::Head;

@@ -111,13 +111,14 @@ void PlacementBuilder::addCopiesOfTails(State &entry, State &exit) {
 void PlacementBuilder::sortCopiesByUse() {
   std::stable_sort(copies_.begin(), copies_.end(),
                    [](const PlannedCopy &a, const PlannedCopy &b) { return a.neededBy < b.neededBy; });
-  for (PlannedCompute &c : computes_) {
+  for (int number = 0; PlannedCompute & c : computes_) {
     c.waitsFor = -1;
     for (const Operand &o : c.operands)
-      for (size_t i = 0; i < copies_.size() && copies_[i].neededBy < static_cast<int>(computes_.size()); ++i)
+      for (size_t i = 0; i < copies_.size() && copies_[i].neededBy <= number; ++i)
         if (copies_[i].unit == o.buffer && !o.interleaved && o.space == Space::Device &&
             copies_[i].offset < o.bufferOffset + o.bytes && o.bufferOffset < copies_[i].offset + copies_[i].bytes)
           c.waitsFor = static_cast<int>(i);
+    ++number;
   }
 }
 

@@ -27,6 +27,7 @@ public:
     }
     memory();
     addBrokenCacheRules(plan_, caches_, rules_);
+    addBrokenResidualRules(plan_, rules_);
     for (const Placement &p : plan_.placements)
       homes(p);
     mirrors();
@@ -58,7 +59,7 @@ private:
 
   // Only what mutations of MakePlan's plans can get wrong.
   bool structureIsRight() const {
-    if (!miniBatchesAreRight(plan_))
+    if (!miniBatchesAreRight(plan_) || !residualsAreRight(plan_))
       return false;
     bool ok = cachesAreRight(plan_);
     const auto isSplit = [&](uint32_t buffer) { // its blocks need not be aligned
@@ -107,7 +108,8 @@ private:
         const Operand &from = s.operands[step.firstOperand], &to = s.operands[step.firstOperand + 1];
         ok &= from.buffer == to.buffer && from.bufferOffset == to.bufferOffset && from.bytes == to.bytes &&
               from.access == Access::Read && to.access == Access::Write;
-        ok &= !step.resizable || (isSplit(to.buffer) && to.bufferOffset % plan_.kvBlockBytes() == 0);
+        ok &= !step.resizable || isResidual(plan_, to.buffer) ||
+              (isSplit(to.buffer) && to.bufferOffset % plan_.kvBlockBytes() == 0);
         ok &= !step.dirtyOnly ||
               (step.resizable && step.lane == Lane::D2H && s.iterationClass != IterationClass::Transition);
       }
@@ -141,6 +143,14 @@ private:
     const auto touches = [&](Arg arg, int64_t rows, int64_t columns) {
       breaks(args[arg].bytes < static_cast<uint64_t>(rows * columns) * 4 || args[arg].bufferOffset != 0 ||
                  args[arg].buffer < plan_.buffers.size(),
+             Rule::Structure);
+    };
+    // The residual stream of all tokens.
+    const bool leaves = residualsLeave(plan_);
+    const auto stream = [&](Arg arg, int64_t columns) {
+      if (!leaves)
+        return touches(arg, tokens, columns);
+      breaks(!isStream(plan_, step, args[arg]) || args[arg].bytes < static_cast<uint64_t>(tokens * columns) * 4,
              Rule::Structure);
     };
     const auto covers = [&](Arg arg, model::TensorRole role) {
@@ -190,7 +200,7 @@ private:
       access(Arg::Sampled, "r");
       range(Arg::History, plan::Io::History);
       access(Arg::History, "wb");
-      touches(Arg::X, tokens, m.hidden);
+      stream(Arg::X, m.hidden);
       access(Arg::X, "w");
       break;
     case kernels::Op::Norm: {
@@ -198,7 +208,10 @@ private:
       covers(Arg::NormWeights, model::TensorRole::NormWeight);
       if (m.norm == model::NormKind::LayerNorm)
         covers(Arg::NormWeights, model::TensorRole::NormBias);
-      touches(Arg::X, rows, m.hidden);
+      if (step.part == Part::Head)
+        touches(Arg::X, rows, m.hidden);
+      else
+        stream(Arg::X, m.hidden);
       access(Arg::X, "r");
       touches(Arg::Y, rows, m.hidden);
       break;
@@ -218,9 +231,12 @@ private:
       const int64_t rows = unit.role == model::UnitRole::Head ? sequences : tokens;
       touches(Arg::X, rows, t->cols);
       access(Arg::X, "r");
-      touches(Arg::Y, rows, t->rows);
-      if (args.contains(Arg::Residual))
-        touches(Arg::Residual, rows, t->rows);
+      const bool adds = args.contains(Arg::Residual);
+      for (const Arg arg : {Arg::Y, Arg::Residual})
+        if (adds && unit.role != model::UnitRole::Head)
+          stream(arg, t->rows);
+        else if (adds || arg == Arg::Y)
+          touches(arg, rows, t->rows);
       break;
     }
     case kernels::Op::RopeAppend:
@@ -248,7 +264,7 @@ private:
       touches(Arg::Y, tokens, m.intermediate);
       break;
     case kernels::Op::GatherRows:
-      touches(Arg::X, tokens, m.hidden);
+      stream(Arg::X, m.hidden);
       access(Arg::X, "r");
       touches(Arg::Y, sequences, m.hidden);
       break;
@@ -314,7 +330,7 @@ private:
       if (e.space == Space::Host)
         homeInSlab(e);
       const bool away = e.space == Space::Host && caches_.byBlocks && plan_.buffers[e.buffer].kind == BufferKind::Kv;
-      if (!weight && !away)
+      if (!weight && !away && !isResidual(plan_, e.buffer))
         breaks(fixed_.try_emplace(e.buffer, e.address).first->second != e.address || e.space != Space::Device,
                Rule::Structure);
     }

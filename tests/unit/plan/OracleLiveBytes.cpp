@@ -54,8 +54,8 @@ uint64_t liveBytesByBruteForce(const Plan &plan, uint32_t index) {
       const Operand &o = s.operands[k];
       if (o.space != Space::Device || o.interleaved)
         continue;
-      // An append updates a tail in its slot.
-      const bool kept = o.access == Access::Read || o.arg == Arg::KvTail;
+      // An append updates a tail in its slot, and a sum a residual.
+      const bool kept = o.access == Access::Read || o.arg == Arg::KvTail || addsInPlace(plan, s, s.steps[i], o);
       for (Held &h : held)
         if (!h.replaced && meets(h.content, o)) {
           if (kept)
@@ -63,7 +63,8 @@ uint64_t liveBytesByBruteForce(const Plan &plan, uint32_t index) {
           else
             h.replaced = true;
         }
-      if (s.steps[i].kind == StepKind::Copy && o.access == Access::Write && !atHome(o))
+      const bool fills = s.steps[i].kind == StepKind::Copy || (isResidual(plan, o.buffer) && !kept);
+      if (fills && o.access == Access::Write && !atHome(o))
         held.push_back({{o.buffer, o.bufferOffset, o.bytes, o.address}, i});
     }
   for (Held &h : held)

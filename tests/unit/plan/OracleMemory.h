@@ -73,6 +73,14 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule 
 bool isDirtyState(const State &state);
 // How many there are, their caches and buffers, and whose each step and local is.
 bool miniBatchesAreRight(const Plan &plan);
+// Residuals that leave the device: whether there are any; of which mini-batches, and where they and their copies are;
+// how large. Whether an operand is a step's own, as the ops have it, and whether a step adds to it where it is.
+bool isResidual(const Plan &plan, uint32_t buffer);
+bool residualsLeave(const Plan &plan);
+bool residualsAreRight(const Plan &plan);
+void addBrokenResidualRules(const Plan &plan, std::set<Rule> &rules);
+bool isStream(const Plan &plan, const Step &step, const Operand &operand);
+bool addsInPlace(const Plan &plan, const Schedule &s, const Step &step, const Operand &y);
 // What is published was sampled before, of every mini-batch.
 bool publishesAll(const Plan &plan, const Schedule &s);
 // Phases of cycles, and the order of variants.

@@ -38,7 +38,7 @@ bool miniBatchesAreRight(const Plan &plan) {
         continue;
       const uint32_t copied = s.operands[step.firstOperand].buffer;
       const bool cache = copied < plan.buffers.size() && plan.buffers[copied].kind == BufferKind::Kv;
-      ok &= step.miniBatch == (cache ? plan.buffers[copied].index : 0);
+      ok &= step.miniBatch == (cache || isResidual(plan, copied) ? plan.buffers[copied].index : 0);
     }
   }
   return ok;

@@ -31,6 +31,8 @@ public:
       reach(e, e.interleaved);
     for (const Extent &e : before_.extents)
       reach(e, e.interleaved);
+    for (const Slot &slot : placement_.slots)
+      end = std::max(end, slot.address + slot.bytes);
     for (const Operand &o : s_.operands)
       reach(o, o.interleaved);
     for (const Content &c : plan.states[s_.entryState].contents)
@@ -129,13 +131,19 @@ private:
   bool isCache(uint32_t buffer) const {
     return caches_.byBlocks && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
   }
+  // Written by steps, and in more than one place.
+  bool hasCopies(uint32_t buffer) const { return isCache(buffer) || isResidual(plan_, buffer); }
 
   void copy(const Step &step, const Operand &from, const Operand &to) {
-    if (step.lane == Lane::D2H && from.space == Space::Device && to.space == Space::Host) {
+    const bool back = step.lane == Lane::D2H && from.space == Space::Device && to.space == Space::Host;
+    const bool there = step.lane == Lane::H2D && from.space == Space::Host && to.space == Space::Device;
+    if ((back || there) && isResidual(plan_, to.buffer) && s_.iterationClass == IterationClass::Transition)
+      rules_.insert(Rule::HostRange); // nothing of it is there
+    if (back) {
       evict(from, to);
       return;
     }
-    if (step.lane != Lane::H2D || from.space != Space::Host || to.space != Space::Device) {
+    if (!there) {
       rules_.insert(Rule::CopyOrder);
       return;
     }
@@ -146,10 +154,10 @@ private:
     if (!newHome && !inOneSlot(to))
       rules_.insert(Rule::SlotTooSmall);
   }
-  // A tail's way home. What is on the device has no other home, weights are not written, and a change of placement
-  // begins with homes that are current.
+  // The way home of a tail or a residual. What is on the device has no other home, weights are not written, and a
+  // change of placement begins with homes that are current.
   void evict(const Operand &from, const Operand &to) {
-    if (!isCache(to.buffer) || changes() || !atHome(to))
+    if (!hasCopies(to.buffer) || changes() || !atHome(to))
       rules_.insert(Rule::HostRange);
     if (!inOneSlot(from))
       rules_.insert(Rule::SlotTooSmall);
@@ -167,7 +175,10 @@ private:
       const bool persistent = o.buffer < plan_.buffers.size();
       const bool weight = persistent && plan_.buffers[o.buffer].kind == BufferKind::Weight;
       const bool partOfCache = isCache(o.buffer) && (o.arg == Arg::KvTail || o.arg == Arg::KvHome);
-      if (o.access != Access::Read && persistent && (weight || !(partOfCache || atHome(o))))
+      if (o.access != Access::Read && isResidual(plan_, o.buffer)) {
+        if (o.space == Space::Device && !inOneSlot(o))
+          rules_.insert(Rule::SlotTooSmall);
+      } else if (o.access != Access::Read && persistent && (weight || !(partOfCache || atHome(o))))
         rules_.insert(Rule::Structure);
       if (o.space == Space::Device)
         continue;
@@ -207,7 +218,8 @@ private:
       rules_.insert(Rule::Overlap);
   }
 
-  // Device memory first, then the host's, of which caches alone are looked at: weights there are never written.
+  // Device memory first, then the host's, of which caches and residuals alone are looked at: weights there are never
+  // written.
   template <typename Range, typename F> void granules(const Range &r, Space space, bool interleaved, F f) const {
     forEachGranule(plan_, r, interleaved,
                    [&](uint64_t granule, const What &what) { f(granule + (space == Space::Host ? host_ : 0), what); });
@@ -255,10 +267,10 @@ private:
         for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k) {
           const Operand &o = s_.operands[k];
           const bool reads = o.access != Access::Write && o.arg != Arg::Workspace;
-          const bool tracked = o.space == Space::Device || (o.space == Space::Host && isCache(o.buffer));
+          const bool tracked = o.space == Space::Device || (o.space == Space::Host && hasCopies(o.buffer));
           if (tracked && (writes ? o.access != Access::Read : reads))
             access(number, o, writes);
-          else if (writes && o.access != Access::Read && isCache(o.buffer)) // what is elsewhere has not been written
+          else if (writes && o.access != Access::Read && hasCopies(o.buffer)) // what is elsewhere has not been written
             forEachGranule(plan_, o, false,
                            [&](uint64_t, const What &what) { latest_[what.buffer][what.granule] = number + 1; });
         }
@@ -290,7 +302,7 @@ private:
       }
       writtenHere_[i] = true;
       uint32_t version = 0;
-      if (isCache(o.buffer) && step.kind == StepKind::Copy) {
+      if (hasCopies(o.buffer) && step.kind == StepKind::Copy) {
         version = readVersion_[what.granule];
         const bool home = o.space == Space::Host;
         // What this schedule has not written is left as it is, where it is at all.
@@ -299,7 +311,7 @@ private:
           return;
         if (home)
           behind_.erase({o.buffer, what.granule});
-      } else if (isCache(o.buffer)) {
+      } else if (hasCopies(o.buffer)) {
         version = number + 1;
         latest_[o.buffer][what.granule] = version;
       }
@@ -311,7 +323,7 @@ private:
   // What a read meets.
   void find(const Operand &o, uint64_t i, const What &what) {
     const bool there = memory_[i].what == what;
-    if (isCache(o.buffer)) {
+    if (hasCopies(o.buffer)) {
       const uint32_t latest = latest_[o.buffer][what.granule];
       readVersion_[what.granule] = there ? memory_[i].version : latest; // what was not there is said once
       if (there && memory_[i].version != latest)
@@ -329,7 +341,7 @@ private:
       granules(range, Space::Device, interleaved, [&](uint64_t i, const What &what) {
         if (memory_[i].what != what)
           rules_.insert(Rule::EntryExit);
-        else if (isCache(what.buffer) && memory_[i].version != latest_[what.buffer][what.granule])
+        else if (hasCopies(what.buffer) && memory_[i].version != latest_[what.buffer][what.granule])
           rules_.insert(Rule::StaleCopy);
       });
     };
@@ -420,8 +432,9 @@ private:
   const Placement &placement_, &before_; // the same but in a transition between placements
   const Caches caches_;
   std::set<Rule> &rules_;
-  // A granule of a cache has a version: 0 at the start, kBefore where it is ahead of its home then, else the number of
-  // the step that wrote it last, from 1 on. A copy holds the version it was given; only the latest is current.
+  // A granule of a cache or a residual has a version: 0 at the start, kBefore where it is ahead of its home then, else
+  // the number of the step that wrote it last, from 1 on. A copy holds the version it was given; only the latest is
+  // current.
   static constexpr uint32_t kBefore = 0xffffffff;
   struct Cell {
     What what;

@@ -37,6 +37,7 @@ void PlacementBuilder::chooseItems() {
 void PlacementBuilder::addPlacement() {
   chooseItems();
   chooseRounds();
+  chooseVisits();
   if (homes_ == nullptr)
     place();
   else
@@ -81,6 +82,11 @@ void PlacementBuilder::place() {
   }
   uint64_t fixed = 0; // kv and io, from the arena's start
   for (uint32_t buffer = plan_.kvBuffer(0); buffer < plan_.buffers.size(); ++buffer) {
+    if (plan_.buffers[buffer].kind == BufferKind::Residual) {
+      p.extents.push_back(residualHome(buffer));
+      plan_.hostBytes = std::max(plan_.hostBytes, p.extents.back().address + p.extents.back().bytes);
+      continue;
+    }
     p.extents.push_back({buffer, Space::Device, Encoding::Bytes, false, 0, plan_.buffers[buffer].bytes, fixed});
     fixed += plan_.buffers[buffer].bytes;
   }
@@ -97,6 +103,10 @@ void PlacementBuilder::place() {
     p.slots.push_back({at, bytes});
     at += bytes;
   }
+  for (uint32_t slot = 0; slot < residualSlots(); ++slot) {
+    p.slots.push_back({at, residualBytes()});
+    at += residualBytes();
+  }
   plan_.arenaBytes = std::max(plan_.arenaBytes, at);
   plan_.placements.push_back(std::move(p));
 }
@@ -110,6 +120,10 @@ void PlacementBuilder::placeBesideCaches() {
   for (uint32_t buffer = 0; buffer < plan_.buffers.size(); ++buffer) {
     if (isCache(buffer)) {
       placeCache(p, buffer - plan_.kvBuffer(0));
+      continue;
+    }
+    if (plan_.buffers[buffer].kind == BufferKind::Residual) {
+      p.extents.push_back(residualHome(buffer));
       continue;
     }
     Extent e{buffer, Space::Device, Encoding::Bytes, false, 0, plan_.buffers[buffer].bytes, io};
@@ -135,8 +149,8 @@ void PlacementBuilder::placeBesideCaches() {
                                hostAddress(bufferOf(layer)) + static_cast<uint64_t>(existing()) * plan_.kvBlockBytes());
   const uint64_t tail = alignUp(static_cast<uint64_t>(existing() - resident()) * plan_.kvBlockBytes());
   const uint32_t ring = hasTail() ? static_cast<uint32_t>(options_.ringSlots) : 0;
-  for (uint32_t slot = 0; slot < slots_ + ring; ++slot) {
-    const uint64_t bytes = slot < slots_ ? slotBytes(slot) : tail;
+  for (uint32_t slot = 0; slot < slots_ + ring + residualSlots(); ++slot) {
+    const uint64_t bytes = slot < slots_ ? slotBytes(slot) : slot < slots_ + ring ? tail : residualBytes();
     uint64_t at = caches;
     for (const auto &[address, size] : taken)
       if (address < at + bytes && at < address + size)
@@ -180,11 +194,18 @@ uint64_t PlacementBuilder::tailAddress(uint32_t phase, int64_t layer) const {
 // Where byte 0 of a buffer is in the slab, or would be: of a cache, only the mirrored blocks are there. The slab has
 // every unit that some placement offloads; here all of them, so that the address is the same in each.
 uint64_t PlacementBuilder::hostAddress(uint32_t buffer) const {
-  if (!isCache(buffer))
+  if (plan_.buffers[buffer].kind == BufferKind::Weight)
     return test::hostAddress(plan_, buffer);
-  const uint64_t before = static_cast<uint64_t>(homes_->mirroredFrom) * plan_.kvBlockBytes();
+  const uint64_t caches = test::hostAddress(plan_, plan_.kvBuffer(0));
+  const bool mirrored = homes_ != nullptr && homes_->mirrored;
+  const uint64_t before = mirrored ? static_cast<uint64_t>(homes_->mirroredFrom) * plan_.kvBlockBytes() : 0;
   const uint64_t home = alignUp(static_cast<uint64_t>(plan_.kvBlocks) * plan_.kvBlockBytes() - before);
-  return test::hostAddress(plan_, plan_.kvBuffer(0)) + (buffer - plan_.kvBuffer(0)) * home - before;
+  if (isCache(buffer))
+    return caches + (buffer - plan_.kvBuffer(0)) * home - before;
+  return caches + (mirrored ? plan_.kvCaches() * home : 0) + plan_.buffers[buffer].index * residualBytes();
+}
+Extent PlacementBuilder::residualHome(uint32_t buffer) const {
+  return {buffer, Space::Host, Encoding::Bytes, false, 0, residualBytes(), hostAddress(buffer)};
 }
 uint64_t PlacementBuilder::itemBytes(const Item &item) const {
   uint64_t bytes = 0;

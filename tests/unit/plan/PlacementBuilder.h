@@ -7,6 +7,7 @@
 //   MakeCopies.cpp         its copies of weights, with what each waits for
 //   MakeTailCopies.cpp     its copies of tails, both ways
 //   MakeRotation.cpp       those of tails that stay over iterations
+//   MakeResiduals.cpp      those of residuals, both ways
 //   MakeSchedule.cpp       all in one order with edges; states, variants, transitions
 //   MakeEdges.cpp          edges of a schedule that copies both ways
 #pragma once
@@ -74,8 +75,17 @@ private:
     std::vector<Move> moves;
   };
 
+  // A mini-batch's turn in a layer: the slot in which its residual is, whether it is brought there before and goes home
+  // behind; its first compute step, and the last but for the head.
+  struct Visit {
+    uint32_t slot = 0;
+    bool brought = false, leaves = false;
+    int begin = 0, last = 0;
+  };
+
   void chooseItems();
   void chooseRounds();
+  void chooseVisits();
   Placement described() const;
   bool offloads(uint32_t unit) const;
   void place();
@@ -83,6 +93,14 @@ private:
   void placeCache(Placement &p, int64_t layer) const;
   void rememberPlaces();
   uint64_t hostAddress(uint32_t buffer) const;
+  Extent residualHome(uint32_t buffer) const;
+  uint64_t residualAddress(uint32_t visit) const;
+  uint32_t residualSlots() const { return plan_.residualsLeave() ? static_cast<uint32_t>(options_.residualSlots) : 0; }
+  // The last buffers of the plan.
+  uint32_t residualBuffer(uint32_t miniBatch) const {
+    return static_cast<uint32_t>(plan_.buffers.size()) - plan_.miniBatches + miniBatch;
+  }
+  uint64_t residualBytes() const { return plan_.residualsLeave() ? plan_.buffers.back().bytes : 0; }
   uint64_t itemBytes(const Item &item) const;
   uint64_t slotBytes(uint32_t slot) const;
   LocalSizes sizes(const LimitOptions &limits) const;
@@ -121,6 +139,7 @@ private:
   Operand whole(Arg arg, Access access, uint32_t buffer) const;
   Operand range(Arg arg, Access access, Io io) const; // the mini-batch's own
   Operand local(Arg arg, Access access, Role role, bool inPlace = false);
+  Operand residual(Arg arg, Access access) const; // where it is in this visit
   Operand weight(Arg arg, uint32_t unit, const model::Tensor &first, const model::Tensor &last) const;
   Operand weight(Arg arg, uint32_t unit, model::TensorRole role) const;
   int64_t cacheOf(int64_t layer) const { return layer * plan_.miniBatches + miniBatch_; }
@@ -145,6 +164,7 @@ private:
   void addCopiesOfTail(int64_t layer, State &entry, State &exit);
   void addCopiesOfTails(State &entry, State &exit);
   void addRotation(State &entry, State &exit);
+  void addCopiesOfResiduals();
   int freeFrom(const PlannedCopy &copy, int use) const;
   void sortCopiesByUse();
 
@@ -164,12 +184,14 @@ private:
   const CacheHomes *const homes_;
   std::vector<Item> items_;
   std::vector<Round> rounds_;
+  std::vector<Visit> visits_; // where residuals leave
   uint32_t slots_ = 0;
   std::map<uint32_t, uint64_t> slotAddress_; // of a buffer that takes turns: where its byte 0 is, or would be
   // Of the schedule being made.
   Schedule *schedule_ = nullptr;
   const LimitOptions *limits_ = nullptr;
   uint32_t phase_ = 0;
+  uint32_t visit_ = 0;
   uint32_t miniBatch_ = 0;                                          // whose steps are being made
   uint32_t current_[kernels::kMostMiniBatches][Workspace + 1] = {}; // by mini-batch and role
   std::vector<PlannedCompute> computes_;

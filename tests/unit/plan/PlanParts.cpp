@@ -25,7 +25,9 @@ void addCopy(const Plan &plan, Schedule &s, const PlannedCopy &c) {
   step.lane = Lane::H2D;
   step.part = Part::Movement;
   step.layer = plan.buffers[c.unit].layer;
-  step.miniBatch = plan.buffers[c.unit].kind == BufferKind::Kv ? static_cast<uint8_t>(plan.buffers[c.unit].index) : 0;
+  const BufferKind kind = plan.buffers[c.unit].kind;
+  if (kind == BufferKind::Kv || kind == BufferKind::Residual)
+    step.miniBatch = static_cast<uint8_t>(plan.buffers[c.unit].index);
   step.linkBytes = c.bytes;
   step.resizable = c.resizable;
   step.dirtyOnly = c.dirtyOnly;

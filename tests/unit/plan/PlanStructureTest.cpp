@@ -93,7 +93,7 @@ const std::vector<Fault> &faults() {
       {"buffers has no weight 18, a model of 5 layers has 22", [](Plan &p) { p.model->layers = 5; }},
       {"buffers has no kv of layer 3", [](Plan &p) { p.buffers[21].kind = BufferKind::Packed; }},
       {"the number of buffers is 262145, expected at most 262144", [](Plan &p) { p.buffers.resize((1u << 18) + 1); }},
-      {"buffers[3].kind is 8, expected 0 to 7", [](Plan &p) { p.buffers[3].kind = BufferKind{8}; }},
+      {"buffers[3].kind is 9, expected 0 to 8", [](Plan &p) { p.buffers[3].kind = BufferKind{9}; }},
       {"buffers[3].kind is 3 (activation), which is a schedule's own",
        [](Plan &p) { p.buffers[3].kind = BufferKind::Activation; }},
       {"buffers[3].index is 18, expected at most 17", [](Plan &p) { p.buffers[3].index = 18; }},
