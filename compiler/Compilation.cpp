@@ -115,8 +115,8 @@ Compilation::Attempt Compilation::firstThatFits() {
 absl::StatusOr<Evaluation> Compilation::evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps) {
   PlanEmitter emitter(layout_, target_, plan);
   const HostLayout host =
-      layOutHost({&candidate}, layout_, target_, target_.caches(request_.model->layers), /*all=*/true);
-  absl::StatusOr<Placed> placed = candidates_.place(candidate, {&host.units, &host.kv, /*forThePlan=*/false});
+      layOutHost({&candidate}, layout_, target_, request_.model, /*all=*/true);
+  absl::StatusOr<Placed> placed = candidates_.place(candidate, {&host, /*forThePlan=*/false});
   if (!placed.ok())
     return placed.status();
   RETURN_IF_ERROR(candidates_.addTo(plan, emitter, *placed, nullptr));
@@ -172,7 +172,7 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
   chosen.reserve(choices.size());
   for (const Attempt &choice : choices)
     chosen.push_back(&choice.candidate());
-  const HostLayout host = layOutHost(chosen, layout_, target_, target_.caches(request_.model->layers));
+  const HostLayout host = layOutHost(chosen, layout_, target_, request_.model);
   plan.hostBytes = host.bytes;
   if (plan.hostBytes > request_.hardware.hostMemoryBytes && latency_ && choices.size() > 1) {
     overBudget_ = {0, plan.arenaBytes}; // each fits alone
@@ -180,7 +180,7 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
   }
   done_ = 0;
   total_ = static_cast<int>(choices.size() * (candidates_.classes() + target_.decode.size() + target_.mixed.size()));
-  ASSIGN_OR_RETURN(together, placeAll(choices, {&host.units, &host.kv}, plan));
+  ASSIGN_OR_RETURN(together, placeAll(choices, {&host}, plan));
   if (overBudget_)
     return plan;
   RETURN_IF_ERROR(checkHost(host));

@@ -261,7 +261,7 @@ std::string Compilation::whatHostWouldDo(const std::vector<Candidate> &candidate
   caches_.setHostCounts(true);
   std::optional<HostLayout> least;
   for (const Candidate &candidate : any)
-    if (const HostLayout host = layOutHost({&candidate}, layout_, target_, target_.caches(request_.model->layers));
+    if (const HostLayout host = layOutHost({&candidate}, layout_, target_, request_.model);
         !least || host.bytes < least->bytes)
       least = host;
   std::string text;

@@ -17,7 +17,8 @@
 namespace headrace::compiler {
 namespace {
 
-// A budget for KV, how rows of what is not on the device get home, or places for it, says that caches are to be split.
+// A budget for KV, how rows of what is not on the device get home, or places for it, says that caches are to be split;
+// what else moves in both directions goes by the same rules.
 absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
   const bool eager = request.policy.startRule == model::StartRule::Eager;
   const model::Policy &asked = request.policy;
@@ -28,11 +29,15 @@ absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
     key = absl::StrCat("policy.kv_places = ", *asked.kvPlaces);
   else if (asked.kvWriteBack != model::KvWriteBack::Auto)
     key = absl::StrCat("policy.kv_write_back = \"", std::string(model::kvWriteBackName(asked.kvWriteBack)), "\"");
+  const bool leaves = key.empty() && asked.residuals == model::Residuals::Host;
+  if (leaves)
+    key = "policy.residuals = \"host\"";
   if (key.empty() || (policy.traits.splitsCaches && eager))
     return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(key, ": policy ", std::string(policy.name), eager ? "" : " under the rule paper",
-                   " keeps caches on the device, expected policy ", splittingPolicyNames(), " and start rule eager"));
+                   leaves ? " keeps residual streams on the device, expected policy "
+                          : " keeps caches on the device, expected policy ", splittingPolicyNames(), " and start rule eager"));
 }
 
 } // namespace

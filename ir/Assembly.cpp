@@ -295,6 +295,14 @@ void printKvAt(OpAsmPrinter &printer, Operation *, int32_t layer, int32_t miniBa
   printAddress(printer, at);
 }
 
+ParseResult parseMiniBatchAt(OpAsmParser &parser, int32_t &miniBatch, Address &at) {
+  return failure(parseMiniBatch(parser, miniBatch) || parseAddress(parser, at));
+}
+void printMiniBatchAt(OpAsmPrinter &printer, Operation *, int32_t miniBatch, const Address &at) {
+  printMiniBatch(printer, miniBatch);
+  printAddress(printer, at);
+}
+
 ParseResult parseIoAt(OpAsmParser &parser, IoRole &role, int32_t &miniBatch, Address &at) {
   const llvm::SMLoc loc = parser.getCurrentLocation();
   llvm::StringRef word;
@@ -430,6 +438,21 @@ void printShortType(OpAsmPrinter &printer, Type type) {
     printer << "slot<" << slot.getBytes() << '>';
   else
     llvm::cast<BufferType>(type).printShort(printer);
+}
+
+ParseResult parseEmbedTypes(OpAsmParser &parser, const std::optional<OpAsmParser::UnresolvedOperand> &into,
+                            Type &intoType, Type &meta, Type &unit, Type &sampled, Type &history, Type &x) {
+  if (parseTypes(parser, meta, unit, sampled, history) || parser.parseArrow() || parseShortType(parser, x))
+    return failure();
+  if (into)
+    intoType = x;
+  return success();
+}
+void printEmbedTypes(OpAsmPrinter &printer, Operation *op, Value, Type, Type meta, Type unit, Type sampled,
+                     Type history, Type x) {
+  printTypes(printer, op, meta, unit, sampled, history);
+  printer << " -> ";
+  printShortType(printer, x);
 }
 
 ParseResult parseLinearTypes(OpAsmParser &parser, const std::optional<OpAsmParser::UnresolvedOperand> &residual,

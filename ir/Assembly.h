@@ -7,14 +7,15 @@
 //   LinearRanges  the same, and `then gelu`
 //   Step          step<attention 3 on compute, flops 100, device_bytes 200>
 //   StepAt        the same, and `at 8192` once placed;  StepAtScratch, StepScratch: and `scratch 1024 at 9216`
+//   MiniBatchAt   mini_batch(1) at 4096
 //   RoleAt        qkv layer 3 at 4096;   IndexAt, KvAt, IoAt: the same for slot, kv (3 tail at 4096) and io
 //   Destination   into %slot.0[8192], or onto %part
 //   Wait          %t, or raw %t on compute
 //   Dirty         dirty, or nothing;   Keeping: keeping, or nothing
 //   Limits        limits(8, 8, 2048) kv(33) cycle(2 of 5) arena(65536)
 //   Types         <400, f32>, <host, 2000, bf16>, slot<4600>, token: types without what is always the same
-//   LinearTypes   the same for linear, whose residual's type is its result's; RopeTypes, AttentionTypes: for caches in
-//   parts
+//   LinearTypes   the same for linear, whose residual's type is its result's; EmbedTypes: where it goes, too;
+//                 RopeTypes, AttentionTypes: for caches in parts
 #pragma once
 
 #include "ir/Headrace.h"
@@ -74,6 +75,14 @@ void printTypes(mlir::OpAsmPrinter &printer, mlir::Operation *, mlir::Type first
   printShortType(printer, first);
   (..., (printer << ", ", printShortType(printer, rest)));
 }
+mlir::ParseResult parseMiniBatchAt(mlir::OpAsmParser &parser, int32_t &miniBatch, Address &at);
+void printMiniBatchAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t miniBatch, const Address &at);
+mlir::ParseResult parseEmbedTypes(mlir::OpAsmParser &parser,
+                                  const std::optional<mlir::OpAsmParser::UnresolvedOperand> &into, mlir::Type &intoType,
+                                  mlir::Type &meta, mlir::Type &unit, mlir::Type &sampled, mlir::Type &history,
+                                  mlir::Type &x);
+void printEmbedTypes(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::Value into, mlir::Type intoType,
+                     mlir::Type meta, mlir::Type unit, mlir::Type sampled, mlir::Type history, mlir::Type x);
 mlir::ParseResult parseLinearTypes(mlir::OpAsmParser &parser,
                                    const std::optional<mlir::OpAsmParser::UnresolvedOperand> &residual,
                                    mlir::Type &residualType, mlir::Type &meta, mlir::Type &x, mlir::Type &unit,

@@ -29,6 +29,8 @@ LogicalResult EmbedOp::verify() {
   if (onHost != getStep().direct)
     return emitOpError() << (onHost ? "reads a host buffer and must be marked direct"
                                     : "is marked direct but reads a device buffer");
+  if (getInto() && getInto().getType() != getX().getType())
+    return emitOpError() << "writes " << getX().getType() << " into " << getInto().getType();
   return failure(failed(verifyTensor(*this, "table", getTable(), getUnit(), true)) ||
                  failed(verifyTensor(*this, "positions", getPositions(), getUnit(), false)));
 }
@@ -36,13 +38,16 @@ void EmbedOp::getAsmResultNames(SetName setName) {
   setName(getX(), "x");
   setName(getNextHistory(), "next_history");
 }
-int EmbedOp::tiedOperand(unsigned index) { return index == 0 ? -1 : 3; } // meta, unit, sampled, history
+int EmbedOp::tiedOperand(unsigned index) { // meta, unit, sampled, history, into
+  return index == 1 ? 3 : getInto() ? 4 : -1;
+}
 
 LogicalResult NormOp::verify() {
-  // The residual stream may be wider than what the next op reads; the padding of either hides the exact number of rows.
+  // The residual stream may be wider than what the next op reads, and one that leaves the device has room for the rows
+  // of any iteration; the padding of either hides the exact number of rows.
   const auto x = llvm::cast<BufferType>(getX().getType()), y = llvm::cast<BufferType>(getY().getType());
-  if (x.getEncoding() == y.getEncoding() && x != y)
-    return emitOpError() << "makes " << y << " of " << x << ": both must be the same";
+  if (x.getEncoding() == y.getEncoding() && x.getBytes() < y.getBytes())
+    return emitOpError() << "makes " << y << " of " << x << ", which is more than it reads";
   return failure(failed(verifyTensor(*this, "weight", getWeight(), getUnit(), true)) ||
                  failed(verifyTensor(*this, "bias", getBias(), getUnit(), false)));
 }

@@ -129,6 +129,8 @@ Value bufferOfRange(Value range) {
     return rangeOf(prefetch.getSource()); // of a cache's home any version
   if (auto carry = llvm::dyn_cast_or_null<CarryOp>(op))
     return carry.getSource();
+  if (auto claim = llvm::dyn_cast_or_null<ClaimOp>(op))
+    return claim.getSource();
   if (auto onDevice = llvm::dyn_cast_or_null<OnDeviceOp>(op))
     return onDevice.getSource();
   return range;
@@ -158,6 +160,8 @@ Address addressOfRange(Value range) {
     return inSlot(prefetch.getDestination(), prefetch.getSlotOffset());
   if (auto carry = llvm::dyn_cast_or_null<CarryOp>(op))
     return inSlot(carry.getSlot(), carry.getSlotOffset());
+  if (auto claim = llvm::dyn_cast_or_null<ClaimOp>(op))
+    return inSlot(claim.getSlot(), claim.getSlotOffset());
   if (auto step = llvm::dyn_cast_or_null<StepInterface>(op))
     if (Address *address = step.resultAddress())
       return *address;

@@ -47,21 +47,21 @@ defvar Headrace_NoAddress = "::headrace::ir::Address()";
 def Headrace_EmbedOp : Headrace_ComputeOp<"embed",
     [Headrace_Reads<"Meta">, Headrace_ReadsTensor<"Table">, Headrace_ReadsTensor<"Positions">,
      Headrace_Reads<"Sampled">, Headrace_Updates<"History">, Headrace_Writes<"X">], ["resultAddress", "tiedOperand"],
-    [Headrace_NameResults, AllTypesMatch<["history", "next_history"]>]> {
+    [Headrace_NameResults, AllTypesMatch<["history", "next_history"]>], "getInto() ? nullptr : &getProperties().at"> {
   let summary = "token (and position) rows of the embedding -> residual stream";
   let description = [{
     Reads token ids from `meta`, or from `sampled` where an id says "what this request sampled last", and keeps each in
     `history`, where its key and value are in a cache. With `direct` in its step, `unit` stays on the host and only the
-    rows in use cross the link.
+    rows in use cross the link. With `into %d` the rows go there, where a residual stream that leaves the device is.
   }];
   let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DirectBuffer:$unit, Headrace_DeviceBuffer:$sampled,
-                       Headrace_DeviceBuffer:$history, Headrace_RangeProp:$table, DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$positions,
+                       Headrace_DeviceBuffer:$history, Optional<Headrace_DeviceBuffer>:$into, Headrace_RangeProp:$table, DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$positions,
                        Headrace_StepProp:$step, DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
   let results = (outs Headrace_DeviceBuffer:$x, Headrace_DeviceBuffer:$next_history);
   let assemblyFormat = [{
     `tokens` `(` $meta `)` $unit `` custom<Ranges>($table, $positions) `,` $sampled `,` $history
-    custom<StepAt>($step, $at) attr-dict
-    `:` custom<Types>(type($meta), type($unit), type($sampled), type($history)) `->` custom<Types>(type($x))
+    (`into` $into^)? custom<StepAt>($step, $at) attr-dict
+    `:` custom<EmbedTypes>(ref($into), type($into), type($meta), type($unit), type($sampled), type($history), type($x))
   }];
   let hasVerifier = 1;
 }

@@ -46,7 +46,8 @@ def Headrace_Phase : Headrace_Enum<"Phase", "how far an iteration is compiled", 
   I32EnumCase<"Lanes", 3, "lanes">, I32EnumCase<"Offsets", 4, "offsets">]>;
 
 def Headrace_MovableKind : Headrace_Enum<"MovableKind", "what a buffer is whose home may be off the device", [
-  I32EnumCase<"Weight", 0, "weight">, I32EnumCase<"Kv", 1, "kv">, I32EnumCase<"Act", 2, "act">]>;
+  I32EnumCase<"Weight", 0, "weight">, I32EnumCase<"Kv", 1, "kv">, I32EnumCase<"Act", 2, "act">,
+  I32EnumCase<"Residual", 3, "residual">]>;
 
 def Headrace_Lane : Headrace_Enum<"Lane", "an in-order queue of work on a device", [
   I32EnumCase<"Compute", 0, "compute">, I32EnumCase<"H2D", 1, "h2d">, I32EnumCase<"D2H", 2, "d2h">,

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 //   headrace.iteration @decode decode phase(model) limits(8, 8, 2048) {
-//     weight, kv, io, slot          what exists before the first step           this file
+//     weight, kv, residual, io,     what exists before the first step           this file
+//     slot
 //     carry, carry_out              what slots hold at the iteration's edges
+//     claim                         a range of a slot for what a step makes there
 //     on_device                     homes phase only: "some movement must bring this here"
 //     prefetch, evict               copies, asynchronous until waited for
 //     wait, release                 order, and the end of a range's use
@@ -100,6 +102,21 @@ def Headrace_KvOp : Headrace_Op<"kv", [Headrace_NameResults, Headrace_Persistent
   let hasVerifier = 1;
 }
 
+def Headrace_ResidualOp : Headrace_Op<"residual", [Headrace_NameResults, Headrace_Persistent, Headrace_Movable]> {
+  let summary = "the home of a mini-batch's residual stream, where that leaves the device between layers";
+  let description = [{
+    On the host. Holds nothing when the iteration begins; from then on what was last written back. Each step that writes
+    the residual stream makes the buffer's content on the device, of which `written` of an evict is what is at home.
+
+        %residual.1 = headrace.residual mini_batch(1) : <host, 65536, f32>
+  }];
+  let arguments = (ins DefaultValuedProp<I32Prop, "0">:$mini_batch,
+                       DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
+  let results = (outs Headrace_HostBuffer:$buffer);
+  let assemblyFormat = "`` custom<MiniBatchAt>($mini_batch, $at) attr-dict `:` custom<Types>(type($buffer))";
+  let hasVerifier = 1;
+}
+
 def Headrace_IoOp : Headrace_Op<"io", [Headrace_NameResults, Headrace_Persistent]> {
   let summary = "a fixed buffer between host and device: meta, sampled, output or history";
   let description = [{
@@ -184,6 +201,22 @@ def Headrace_CarryOp : Headrace_Op<"carry", [Headrace_NameResults]> {
   let assemblyFormat = [{
     $source `` custom<Range>($range) `in` $slot `` `[` $slot_offset `]` `` custom<Dirty>($dirty)
     attr-dict `:` custom<Types>(type($source), type($slot)) `->` custom<Types>(type($result))
+  }];
+  let hasVerifier = 1;
+}
+
+def Headrace_ClaimOp : Headrace_Op<"claim", [Headrace_NameResults]> {
+  let summary = "a range of a slot for what the next step writes whole: nothing is brought";
+  let description = [{
+    The range belongs to the buffer from here on; the step that writes it waits until what was there is done with.
+
+        %d = headrace.claim %residual in %slot.1[0] : <host, 65536, f32>, slot<65536> -> <65536, f32>
+  }];
+  let arguments = (ins Headrace_AwayBuffer:$source, Headrace_SlotType:$slot, I64Prop:$slot_offset);
+  let results = (outs Headrace_DeviceBuffer:$result);
+  let assemblyFormat = [{
+    $source `in` $slot `` `[` $slot_offset `]` attr-dict
+    `:` custom<Types>(type($source), type($slot)) `->` custom<Types>(type($result))
   }];
   let hasVerifier = 1;
 }

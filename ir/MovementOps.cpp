@@ -27,6 +27,8 @@ void WeightOp::getAsmResultNames(SetName setName) { setName(getBuffer(), getName
 void KvOp::getAsmResultNames(SetName setName) { setName(getBuffer(), nameOf(getBuffer())); }
 // "", or ".1" behind the first mini-batch.
 static std::string suffix(int32_t miniBatch) { return miniBatch == 0 ? "" : "." + std::to_string(miniBatch); }
+void ResidualOp::getAsmResultNames(SetName setName) { setName(getBuffer(), nameOf(getBuffer())); }
+void ClaimOp::getAsmResultNames(SetName setName) { setName(getResult(), "d." + nameOf(getSource())); }
 void IoOp::getAsmResultNames(SetName setName) {
   setName(getBuffer(), stringifyIoRole(getRole()).str() + suffix(getMiniBatch()));
 }
@@ -51,11 +53,16 @@ Movable KvOp::movable() {
               (getPart() == KvPart::Cache ? "" : "." + stringifyKvPart(getPart()).str()),
           getMiniBatch()};
 }
+Movable ResidualOp::movable() {
+  return {MovableKind::Residual, getMiniBatch(), -1, "residual" + suffix(getMiniBatch()), getMiniBatch()};
+}
+Value ResidualOp::atHome() { return getBuffer(); }
 Value WeightOp::atHome() { return getBuffer(); }
 Value KvOp::atHome() { return getBuffer(); }
 
 Address &WeightOp::address() { return getProperties().at; }
 Address &KvOp::address() { return getProperties().at; }
+Address &ResidualOp::address() { return getProperties().at; }
 Address &IoOp::address() { return getProperties().at; }
 Address &SlotOp::address() { return getProperties().at; }
 using Identity = std::pair<mlir::TypeID, int64_t>;
@@ -68,9 +75,11 @@ Identity KvOp::identity() {
 Identity IoOp::identity() {
   return {mlir::TypeID::get<IoOp>(), static_cast<int64_t>(getRole()) * kMostMiniBatches + getMiniBatch()};
 }
+Identity ResidualOp::identity() { return {mlir::TypeID::get<ResidualOp>(), getMiniBatch()}; }
 Identity SlotOp::identity() { return {mlir::TypeID::get<SlotOp>(), getIndex()}; }
 uint64_t WeightOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t KvOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
+uint64_t ResidualOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t IoOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t SlotOp::sizeInBytes() { return getSlot().getType().getBytes(); }
 
@@ -97,6 +106,8 @@ LogicalResult KvOp::verify() {
     return emitOpError() << "has layer " << getLayer() << ", which must not be negative";
   return verifyMiniBatch(*this, getMiniBatch());
 }
+
+LogicalResult ResidualOp::verify() { return verifyMiniBatch(*this, getMiniBatch()); }
 
 LogicalResult IoOp::verify() {
   if (getRole() == IoRole::Output && getMiniBatch() != 0)
@@ -161,6 +172,14 @@ LogicalResult CarryOp::verify() {
                  failed(verifyDirty(*this, getDirty(), getResult())));
 }
 
+LogicalResult ClaimOp::verify() {
+  const BufferType home = getSource().getType();
+  if (!llvm::isa_and_nonnull<ResidualOp>(getSource().getDefiningOp()))
+    return emitOpError() << "is of no residual stream: nothing else is made on the device before it has a home";
+  return failure(failed(verifyPart(*this, home, getResult().getType(), home.getBytes())) ||
+                 failed(verifyFits(*this, home.getBytes(), getSlotOffset(), getSlot().getType())));
+}
+
 LogicalResult PrefetchOp::verify() {
   const BufferType home = getSource().getType();
   if (failed(verifyInside(*this, getRange(), home)) || failed(verifyPart(*this, home, bufferType(), getRange().end())))
@@ -194,12 +213,14 @@ LogicalResult EvictOp::verify() {
 
 // Only what movement brought may be given up.
 static LogicalResult verifyMoved(Operation *op, Value buffer) {
-  if (!llvm::isa_and_nonnull<PrefetchOp, CarryOp>(rangeOf(buffer).getDefiningOp()))
-    return op->emitOpError() << "takes a range that prefetch or carry brought";
+  if (!llvm::isa_and_nonnull<PrefetchOp, CarryOp, ClaimOp>(rangeOf(buffer).getDefiningOp()))
+    return op->emitOpError() << "takes a range that prefetch or carry brought, or that was claimed";
   return success();
 }
 LogicalResult ReleaseOp::verify() { return verifyMoved(*this, getBuffer()); }
 LogicalResult CarryOutOp::verify() {
+  if (llvm::isa_and_nonnull<ResidualOp>(bufferOf(getBuffer()).getDefiningOp()))
+    return emitOpError() << "is of a residual stream, which ends with the iteration";
   return failure(failed(verifyMoved(*this, getBuffer())) || failed(verifyDirty(*this, getDirty(), getBuffer())));
 }
 

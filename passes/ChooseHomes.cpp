@@ -11,7 +11,8 @@ namespace {
 static_assert(static_cast<int>(ir::MovableKind::Weight) == static_cast<int>(algorithms::MovableKind::Weight) &&
               static_cast<int>(ir::MovableKind::Kv) == static_cast<int>(algorithms::MovableKind::Kv) &&
               static_cast<int>(ir::MovableKind::Act) == static_cast<int>(algorithms::MovableKind::Act) &&
-              ir::getMaxEnumValForMovableKind() == 2);
+              static_cast<int>(ir::MovableKind::Residual) == static_cast<int>(algorithms::MovableKind::Residual) &&
+              ir::getMaxEnumValForMovableKind() == 3);
 
 // Gives a movable its home on the host. A table that embed reads stays where it is and is read directly; for all others
 // the content on the device takes the buffer's place, from the first of them on.

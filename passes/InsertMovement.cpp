@@ -16,9 +16,13 @@
 //   tails, two slots     of caches that are written back: an evict in place of the release
 //                        h2d   [ 2 ][ 3 ][ 4 ][ 5 ]
 //                        d2h   [ 1 ][ 2 ][ 3 ][ 4 ]     4 goes where 2 was, while 3 is written back
+//
+//   residual streams     three slots. An evict behind each layer of a mini-batch, a copy for its next: never before that
+//                        is home. What embed writes claims its range. None of it is there on entry.
 #include "passes/BehindSteps.h"
 #include "passes/Movables.h"
 #include "passes/Passes.h"
+#include "llvm/ADT/DenseMap.h"
 
 namespace headrace::passes {
 #define GEN_PASS_DEF_INSERTMOVEMENT
@@ -62,6 +66,9 @@ public:
   mlir::LogicalResult run() {
     if (movables_.moved.empty())
       return mlir::success();
+    // What may be there on entry, counted in order of use; that is what a cut counts, too.
+    for (const MovedBuffer &buffer : movables_.moved)
+      position_.push_back(buffer.mayBeCarried() ? carriable_++ : kNever);
     if (failed(checkWrap()))
       return mlir::failure();
     declareSlots();
@@ -76,12 +83,23 @@ public:
 
     // Where each copy stands: behind `step`, not before the copy ahead of it in the lane.
     std::vector<Copy> copies;
+    llvm::DenseMap<Value, int64_t> leftAfter; // of residual streams: behind the layer before
     int64_t behind = -1;
-    for (size_t i = wrapUnits_; i < movables_.moved.size(); ++i) {
-      behind = std::max({behind, freeAfter(i), eligibleAfter(moved(i).item, false)});
-      copies.push_back({i, behind, false});
+    for (size_t i = 0; i < movables_.moved.size(); ++i) {
+      if (moved(i).made)
+        claims_.push_back(i);
+      else if (position_[i] == kNever || position_[i] >= wrapUnits_) {
+        const auto left = leftAfter.find(source(i));
+        behind = std::max({behind, freeAfter(i), eligibleAfter(moved(i).item, false),
+                           left == leftAfter.end() ? -1 : left->second});
+        copies.push_back({i, behind, false});
+      }
+      if (moved(i).kind == ir::MovableKind::Residual)
+        leftAfter[source(i)] = moved(i).lastUse;
     }
-    for (size_t i = 0; i < movables_.moved.size() && isCarried(i); ++i) {
+    for (size_t i = 0; i < movables_.moved.size(); ++i) {
+      if (!isCarried(i))
+        continue;
       behind = std::max({behind, times_.tailFreeAfter[i], eligibleAfter(moved(i).item, true)});
       copies.push_back({i, behind, true});
     }
@@ -100,27 +118,29 @@ private:
   Value source(size_t i) const { return ir::OnDeviceOp(moved(i).use).getSource(); }
   mlir::Location loc(size_t i) const { return ir::OnDeviceOp(moved(i).use).getLoc(); }
   llvm::StringRef name(size_t i) const { return moved(i).name; }
-  bool isCarried(size_t i) const { return i < wrapUnits_ || (i == wrapUnits_ && wrapBytes_ > 0); }
-  uint64_t carriedBytes(size_t i) const { return i < wrapUnits_ ? moved(i).bytes : wrapBytes_; }
+  bool isCarried(size_t i) const {
+    return position_[i] < wrapUnits_ || (position_[i] == wrapUnits_ && wrapBytes_ > 0);
+  }
+  uint64_t carriedBytes(size_t i) const { return position_[i] < wrapUnits_ ? moved(i).bytes : wrapBytes_; }
   Value slot(size_t i) const { return slots_[movables_.slotOf(moved(i))]; }
   uint32_t releaseStep(size_t i) const {
     return start_.byMovable() ? moved(i).lastUse : movables_.items[moved(i).item].lastStep;
   }
 
   mlir::LogicalResult checkWrap() {
-    const size_t n = movables_.moved.size();
+    const size_t n = carriable_;
     if (wrapUnits_ > n || (wrapUnits_ == n && wrapBytes_))
       return iteration_.emitError() << "cannot wrap " << wrapUnits_ << " movables and " << wrapBytes_
                                     << " bytes around: there are " << n << " that are moved";
-    if (wrapUnits_ < n && wrapBytes_ >= moved(wrapUnits_).bytes)
-      return iteration_.emitError() << "cannot wrap " << wrapBytes_ << " bytes of '" << name(wrapUnits_)
-                                    << "' around: it has " << moved(wrapUnits_).bytes
-                                    << ", and part of it must be left";
-    if (wrapBytes_ > 0 && moved(wrapUnits_).resizable)
-      return iteration_.emitError() << "cannot wrap a part of '" << name(wrapUnits_)
+    const auto last = static_cast<size_t>(llvm::find(position_, wrapUnits_) - position_.begin()); // carried in part
+    if (wrapUnits_ < n && wrapBytes_ >= moved(last).bytes)
+      return iteration_.emitError() << "cannot wrap " << wrapBytes_ << " bytes of '" << name(last)
+                                    << "' around: it has " << moved(last).bytes << ", and part of it must be left";
+    if (wrapBytes_ > 0 && moved(last).resizable())
+      return iteration_.emitError() << "cannot wrap a part of '" << name(last)
                                     << "' around: how much of it is in use is not known before";
-    for (size_t i = 0; i < n && isCarried(i); ++i)
-      if (times_.freeAfter[i] >= 0)
+    for (size_t i = 0; i < movables_.moved.size(); ++i)
+      if (isCarried(i) && times_.freeAfter[i] >= 0)
         return iteration_.emitError() << "'" << name(i)
                                       << "' cannot be there on entry: an earlier one lies in its range of slot "
                                       << movables_.slotOf(moved(i));
@@ -159,7 +179,7 @@ private:
     info.layer = movables_.items[moved(i).item].layer;
     info.miniBatch = moved(i).miniBatch;
     info.linkBytes = info.deviceBytes = range.bytes;
-    info.resizable = moved(i).resizable;
+    info.resizable = moved(i).resizable();
     const int64_t offset =
         llvm::isa<ir::SlotType>(destination.getType()) ? static_cast<int64_t>(moved(i).slotOffset) : 0;
     return behind_->insert<ir::PrefetchOp>(step, loc(i), heldType(i, range.end()),
@@ -223,6 +243,9 @@ private:
       if (step >= 0)
         for (size_t i : releases_[static_cast<size_t>(step)])
           giveUp(i, step);
+      for (const size_t i : claims_)
+        if (static_cast<int64_t>(moved(i).firstUse) == step + 1)
+          claim(i, step);
       for (; next < copies.size() && copies[next].step == step; ++next) {
         const auto [i, at, nextIteration] = copies[next];
         if (!start_.byMovable() && paced != std::pair(moved(i).item, nextIteration)) {
@@ -245,6 +268,11 @@ private:
     return mlir::success();
   }
 
+  void claim(size_t i, int64_t step) {
+    here_[i] = behind_->insert<ir::ClaimOp>(step, loc(i), ir::OnDeviceOp(moved(i).use).getType(), source(i), slot(i),
+                                            static_cast<int64_t>(moved(i).slotOffset));
+  }
+
   void pace(int64_t behind, int64_t eligible, mlir::Location where) {
     // A wait names what a step wrote; behind one that writes nothing (publish) the step before it has to do.
     while (eligible >= 0 && movables_.steps[static_cast<size_t>(eligible)]->getNumResults() == 0)
@@ -260,7 +288,8 @@ private:
     return last == use ? here_[i] : last;
   }
 
-  // What the iteration has appended to a tail goes home first: the copy may run as soon as that has been written.
+  // What the iteration has appended to a tail goes home first: the copy may run as soon as that has been written. So
+  // does a residual stream, but for the last layer's, which ends there.
   void giveUp(size_t i, int64_t step) {
     const Value buffer = lastOnDevice(i);
     if (!moved(i).writtenBack) {
@@ -272,18 +301,22 @@ private:
     info.layer = movables_.items[moved(i).item].layer;
     info.miniBatch = moved(i).miniBatch;
     info.linkBytes = info.deviceBytes = moved(i).bytes;
-    info.resizable = moved(i).resizable;
+    info.resizable = moved(i).resizable();
     const Value home = lastVersion(source(i));
     behind_->insert<ir::EvictOp>(step, loc(i), home.getType(), ir::TokenType::get(iteration_.getContext()), buffer,
                                  home, ByteRange{0, moved(i).bytes},
-                                 writeBack_ == algorithms::WriteBack::All ? ir::WriteBack::All : ir::WriteBack::Dirty,
+                                 writeBack_ == algorithms::WriteBack::Dirty && moved(i).kind == ir::MovableKind::Kv
+                                     ? ir::WriteBack::Dirty
+                                     : ir::WriteBack::All,
                                  /*keeping=*/false, info);
   }
 
   // This iteration's copy of a movable: all of it, or what the iteration before has left.
   void bring(size_t i, int64_t step) {
     const uint64_t from = isCarried(i) ? carriedBytes(i) : 0;
-    ir::PrefetchOp op = prefetch(i, step, source(i), from ? here_[i] : slot(i), {from, moved(i).bytes - from});
+    const bool stream = moved(i).kind == ir::MovableKind::Residual; // of this iteration
+    const Value home = stream ? lastVersion(source(i)) : source(i);
+    ir::PrefetchOp op = prefetch(i, step, home, from ? here_[i] : slot(i), {from, moved(i).bytes - from});
     here_[i] = op.getResult();
     tokens_[i] = op.getToken();
   }
@@ -305,6 +338,10 @@ private:
   const algorithms::Start start_;
   const algorithms::WriteBack writeBack_;
   const RangeTimes times_;
+  static constexpr size_t kNever = std::numeric_limits<size_t>::max();
+  std::vector<size_t> position_;              // by movable: among those that may be there on entry
+  size_t carriable_ = 0;                      // how many may
+  std::vector<size_t> claims_;                // movables that a step makes
   size_t wrapUnits_ = 0;                      // there on entry: so many whole, ...
   uint64_t wrapBytes_ = 0;                    // ... and so many bytes of the one after them
   std::vector<Value> slots_, here_, tokens_;  // by slot; by movable: its content on the device, its last copy's token

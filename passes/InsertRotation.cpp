@@ -43,7 +43,7 @@ public:
     cut_ = (iteration.getIterationClass() == ir::IterationClass::Decode ? wrap.decode : wrap.mixed)
                .value_or(algorithms::Cut());
     for (size_t i = 0; i < movables.moved.size(); ++i)
-      (moved(i).resizable ? tails_ : weights_).push_back(i);
+      (moved(i).resizable() ? tails_ : weights_).push_back(i);
   }
 
   mlir::LogicalResult run() {
@@ -169,7 +169,7 @@ private:
     info.layer = movables_.items[moved(i).item].layer;
     info.miniBatch = moved(i).miniBatch;
     info.linkBytes = info.deviceBytes = range.bytes;
-    info.resizable = moved(i).resizable;
+    info.resizable = moved(i).resizable();
     return behind_->insert<ir::PrefetchOp>(step, loc(i), heldType(i, range.end()),
                                            ir::TokenType::get(iteration_.getContext()), home, destination, range,
                                            llvm::isa<ir::SlotType>(destination.getType()) ? offset : 0, info);
@@ -324,7 +324,7 @@ struct InsertRotation : impl::InsertRotationBase<InsertRotation> {
     if (failed(movables))
       return mlir::failure();
     const auto tails =
-        std::count_if(movables->items.begin(), movables->items.end(), [](const MovedItem &i) { return i.isTail; });
+        std::count_if(movables->items.begin(), movables->items.end(), [](const MovedItem &i) { return i.kind == ir::MovableKind::Kv; });
     if (tails <= residency.kvPlaces)
       return iteration.emitError() << "brings " << tails << " tails of caches, which do not rotate through "
                                    << residency.kvPlaces << " places";

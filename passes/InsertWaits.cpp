@@ -8,6 +8,7 @@
 //   war   a copy goes to a range that was given up: it waits for the step before that, in each lane that used the
 //         range; an in-place update waits for the readers of the old version, and so does what is written back.
 //   waw   a copy goes to a range whose content another lane brought and nobody used.
+//   A step that writes into a range that was claimed waits as a copy into it would.
 //   pacing waits are there already.
 #include "passes/Passes.h"
 #include "passes/RangeMap.h"
@@ -119,19 +120,23 @@ private:
             await(step, event, WaitKind::War);
     }
     if (auto prefetch = llvm::dyn_cast<ir::PrefetchOp>(step.getOperation()))
-      orderCopy(prefetch);
+      orderInSlot(step, prefetch.slot(), prefetch.offsetInSlot() + prefetch.getRange().offset,
+                  prefetch.getRange().bytes);
+    for (Value operand : step->getOperands())
+      if (auto claim = operand.getDefiningOp<ir::ClaimOp>(); claim && claimed_.insert(claim).second)
+        orderInSlot(step, claim.getSlot().getDefiningOp<ir::SlotOp>(), static_cast<uint64_t>(claim.getSlotOffset()),
+                    ir::bufferType(operand).getBytes());
   }
 
-  // A copy comes after whatever used its range.
-  void orderCopy(ir::PrefetchOp prefetch) {
-    const uint64_t begin = prefetch.offsetInSlot() + prefetch.getRange().offset;
-    const uint64_t end = begin + prefetch.getRange().bytes;
-    RangeMap<std::vector<Use>> &slot = given_[prefetch.slot()];
+  // What writes a range of a slot comes after whatever used it.
+  void orderInSlot(mlir::Operation *step, ir::SlotOp in, uint64_t begin, uint64_t bytes) {
+    const uint64_t end = begin + bytes;
+    RangeMap<std::vector<Use>> &slot = given_[in];
     llvm::SmallDenseSet<Value> seen;
     slot.forEach(begin, end, [&](uint64_t, uint64_t, const std::vector<Use> &uses) {
       for (const Use &use : uses)
         if (seen.insert(use.event).second)
-          await(prefetch, use.event, use.kind);
+          await(step, use.event, use.kind);
     });
     slot.erase(begin, end);
   }
@@ -161,6 +166,9 @@ private:
     if (auto carry = llvm::dyn_cast<ir::CarryOp>(op)) {
       const auto offset = static_cast<uint64_t>(carry.getSlotOffset());
       given_[carry.getSlot().getDefiningOp()].assign(offset, offset + held, std::move(uses));
+    } else if (auto claim = llvm::dyn_cast<ir::ClaimOp>(op)) {
+      const auto offset = static_cast<uint64_t>(claim.getSlotOffset());
+      given_[claim.getSlot().getDefiningOp()].assign(offset, offset + held, std::move(uses));
     } else if (auto prefetch = llvm::dyn_cast<ir::PrefetchOp>(op)) {
       const uint64_t offset = prefetch.offsetInSlot();
       given_[prefetch.slot()].assign(offset, offset + held, std::move(uses));
@@ -171,6 +179,7 @@ private:
   mlir::OpBuilder builder_;
   Value last_[ir::getMaxEnumValForLane() + 1];                          // by lane: the last step's event
   llvm::DenseMap<mlir::Operation *, RangeMap<std::vector<Use>>> given_; // by slot
+  llvm::DenseSet<mlir::Operation *> claimed_;                           // claims that a step has written
   llvm::DenseSet<std::pair<mlir::Operation *, unsigned>> readable_;     // (step, lane that has waited for it)
 };
 

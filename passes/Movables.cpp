@@ -16,6 +16,25 @@ namespace {
 constexpr uint64_t kSlotAlign = 256;
 uint64_t alignUp(uint64_t bytes) { return (bytes + kSlotAlign - 1) / kSlotAlign * kSlotAlign; }
 
+// Of residual streams: what makes one, which layer brings it, and that it goes home where another layer does.
+void findStreams(Movables &found, std::vector<int32_t> &layerOf) {
+  llvm::DenseMap<mlir::Value, size_t> latest; // by home
+  for (size_t i = 0; i < found.moved.size(); ++i) {
+    MovedBuffer &buffer = found.moved[i];
+    if (buffer.kind != ir::MovableKind::Residual)
+      continue;
+    auto first = llvm::cast<ir::StepInterface>(found.steps[buffer.firstUse]);
+    buffer.made = llvm::isa<ir::EmbedOp>(first.getOperation());
+    layerOf[i] = llvm::cast<ir::StepInterface>(found.steps[buffer.lastUse]).stepInfo().layer;
+    if (!buffer.made)
+      layerOf[i] = first.stepInfo().layer;
+    const auto [before, isFirst] = latest.try_emplace(buffer.use.getSource(), i);
+    if (!isFirst)
+      found.moved[before->second].writtenBack = true;
+    before->second = i;
+  }
+}
+
 // Whether some layer's copy must run while its neighbour, offloaded as well, computes.
 bool haveNeighbours(const std::vector<MovedItem> &items) {
   for (size_t i = 1; i < items.size(); ++i)
@@ -28,7 +47,7 @@ bool haveNeighbours(const std::vector<MovedItem> &items) {
 mlir::LogicalResult layOutRing(uint64_t ringBytes, Movables &found) {
   std::vector<uint64_t> bytes;
   for (MovedBuffer &buffer : found.moved) {
-    if (buffer.resizable)
+    if (buffer.kind != ir::MovableKind::Weight)
       continue;
     if (alignUp(buffer.bytes) > ringBytes)
       return buffer.use.emitError() << "brings " << buffer.bytes << " bytes, more than the ring of " << ringBytes;
@@ -37,19 +56,22 @@ mlir::LogicalResult layOutRing(uint64_t ringBytes, Movables &found) {
   const algorithms::RingAssignment ring = *algorithms::assignRingWithin(bytes, ringBytes);
   size_t weights = 0;
   for (MovedBuffer &buffer : found.moved)
-    if (!buffer.resizable)
+    if (buffer.kind == ir::MovableKind::Weight)
       buffer.slotOffset = ring.offset[weights++];
   if (weights > 0)
     found.slots = {{ring.bytes}, std::vector<uint32_t>(found.items.size(), 0)};
   return mlir::success();
 }
 
-// Slots of the weights' items, then those of the caches' tails.
+// Slots of the weights' items, then those of residual streams, then those of the caches' tails.
 mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables &found) {
   std::vector<uint64_t> itemBytes(found.items.size(), 0);
-  std::vector<uint32_t> weightItems, tailItems;
+  std::vector<uint32_t> weightItems, residualItems, tailItems;
   for (uint32_t i = 0; i < found.items.size(); ++i)
-    (found.items[i].isTail ? tailItems : weightItems).push_back(i);
+    (found.items[i].kind == ir::MovableKind::Weight ? weightItems
+     : found.items[i].kind == ir::MovableKind::Kv   ? tailItems
+                                                    : residualItems)
+        .push_back(i);
   for (MovedBuffer &buffer : found.moved) {
     buffer.slotOffset = itemBytes[buffer.item];
     itemBytes[buffer.item] += alignUp(buffer.bytes);
@@ -71,6 +93,17 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
     for (size_t i = 0; i < weightItems.size(); ++i)
       found.slots.slotOf[weightItems[i]] = weights.slotOf[i];
   }
+  const auto follow = [&](const std::vector<uint32_t> &items, const algorithms::SlotAssignment &assigned) {
+    const auto first = static_cast<uint32_t>(found.slots.slotBytes.size());
+    found.slots.slotOf.resize(found.items.size(), 0);
+    for (size_t i = 0; i < items.size(); ++i)
+      found.slots.slotOf[items[i]] = first + assigned.slotOf[i];
+    if (!items.empty())
+      found.slots.slotBytes.insert(found.slots.slotBytes.end(), assigned.slotBytes.begin(), assigned.slotBytes.end());
+  };
+  // Nothing of a residual stream is there when the iteration begins.
+  if (!residualItems.empty())
+    follow(residualItems, algorithms::assignSlotsInLine(pick(residualItems), residency.residualSlots));
   found.firstPlace = static_cast<uint32_t>(found.slots.slotBytes.size());
   if (residency.rotates() && !tailItems.empty()) {
     uint64_t largest = 0;
@@ -82,12 +115,7 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
       found.slots.slotOf[item] = found.firstPlace;
     return mlir::success();
   }
-  const algorithms::SlotAssignment tails = algorithms::assignSlotsInCircle(pick(tailItems), residency.slotsOfTails());
-  found.slots.slotOf.resize(found.items.size(), 0);
-  for (size_t i = 0; i < tailItems.size(); ++i)
-    found.slots.slotOf[tailItems[i]] = found.firstPlace + tails.slotOf[i];
-  if (!tailItems.empty())
-    found.slots.slotBytes.insert(found.slots.slotBytes.end(), tails.slotBytes.begin(), tails.slotBytes.end());
+  follow(tailItems, algorithms::assignSlotsInCircle(pick(tailItems), residency.slotsOfTails()));
   return mlir::success();
 }
 
@@ -136,8 +164,8 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
       buffer.name = which.name;
       buffer.bytes = ir::bufferType(use.getResult()).getBytes();
       buffer.miniBatch = static_cast<uint8_t>(which.miniBatch);
-      buffer.resizable = which.kind == ir::MovableKind::Kv;
-      buffer.writtenBack = buffer.resizable && writeBack != algorithms::WriteBack::Mirror;
+      buffer.kind = which.kind;
+      buffer.writtenBack = which.kind == ir::MovableKind::Kv && writeBack != algorithms::WriteBack::Mirror;
       found.moved.push_back(std::move(buffer));
       layerOf.push_back(which.layer);
       continue;
@@ -169,23 +197,33 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
         buffer.lastUse = std::max(buffer.lastUse, it->second);
       }
     };
+    const mlir::Value last = lastVersion(buffer.use.getResult());
     used(buffer.use.getResult());
-    used(lastVersion(buffer.use.getResult()));
+    used(last);
+    if (const auto it = indexOf.find(last.getDefiningOp()); it != indexOf.end())
+      buffer.lastUse = std::max(buffer.lastUse, it->second);
     if (buffer.firstUse == std::numeric_limits<uint32_t>::max())
       return buffer.use.emitError() << "brings what nothing uses";
   }
+
+  findStreams(found, layerOf);
+  if (residency.residualSlots == 0 && llvm::any_of(found.moved, [](const MovedBuffer &buffer) {
+        return buffer.kind == ir::MovableKind::Residual;
+      }))
+    return iteration.emitError() << "has residual streams that leave the device, and no slots for them";
 
   std::optional<uint32_t> weights; // the item of the layer's weights, which a tail may stand among
   for (uint32_t i = 0; i < found.moved.size(); ++i) {
     MovedBuffer &buffer = found.moved[i];
     const int32_t layer = layerOf[i];
-    if (buffer.resizable || !weights || found.items[*weights].layer != layer) {
+    const bool isWeight = buffer.kind == ir::MovableKind::Weight;
+    if (!isWeight || !weights || found.items[*weights].layer != layer) {
       const auto steps = stepsOf.find(layer);
       if (steps == stepsOf.end())
         return buffer.use.emitError() << "brings a part of a layer that computes nothing";
       buffer.item = static_cast<uint32_t>(found.items.size());
-      found.items.push_back({layer, 0, steps->second.first, steps->second.second, buffer.resizable});
-      if (!buffer.resizable)
+      found.items.push_back({layer, 0, steps->second.first, steps->second.second, buffer.kind});
+      if (isWeight)
         weights = buffer.item;
     } else {
       buffer.item = *weights;

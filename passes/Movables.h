@@ -3,7 +3,8 @@
 // What InsertMovement has to bring to the device in one iteration, in which order, and where to: plain values that the
 // planning of the wrap-around cut reads as well.
 //
-//   items    what a slot holds at a time: the weights of an offloaded layer, what the head reads, or a cache's tail
+//   items    what a slot holds at a time: the weights of an offloaded layer, what the head reads, a cache's tail, or a
+//            residual stream while a layer works on it
 //   moved    in order of first use, which is the order of copying; a movable lies in its item's slot behind those of
 //            its item that are used before it; in a ring (one slot for all) where algorithms::assignRing puts it
 #pragma once
@@ -20,15 +21,21 @@ namespace headrace::passes {
 
 struct MovedBuffer {
   ir::OnDeviceOp use; // what a prefetch replaces
+  ir::MovableKind kind = ir::MovableKind::Weight;
   std::string name;
   uint64_t bytes = 0;
   uint32_t item = 0;
-  uint8_t miniBatch = 0;    // of a cache: whose it is
-  bool resizable = false;   // of a cache: a launch may bring what is in use of it
-  bool writtenBack = false; // of a cache: by a copy, behind its first use, which appends to it
+  uint8_t miniBatch = 0; // of a cache, and of a residual stream: whose it is
+  // By a copy: of a cache behind its first use, which appends to it; of a residual stream behind its last.
+  bool writtenBack = false;
+  bool made = false; // the first use writes it whole: nothing is brought
   uint64_t slotOffset = 0;  // multiple of 256
   // Compute steps, counted from 0 in program order.
   uint32_t firstUse = 0, lastUse = 0;
+
+  bool resizable() const { return kind != ir::MovableKind::Weight; } // a launch may bring what is in use of it
+  // May be there on entry, copied by the iteration before.
+  bool mayBeCarried() const { return kind != ir::MovableKind::Residual; }
 };
 
 struct MovedItem {
@@ -36,7 +43,7 @@ struct MovedItem {
   uint32_t moved = 0; // how many movables
   // Compute steps of the item's layer (or of the head): [firstStep, lastStep].
   uint32_t firstStep = 0, lastStep = 0;
-  bool isTail = false; // of a cache
+  ir::MovableKind kind = ir::MovableKind::Weight;
 };
 
 struct Movables {
@@ -44,7 +51,7 @@ struct Movables {
   uint32_t layersBegin = 0;             // the first step of the first layer
   std::vector<MovedBuffer> moved;
   std::vector<MovedItem> items;
-  // Of items: those of weights first, then those of caches; where places rotate these are the slots from `firstPlace`
+  // Of items: those of weights first, then those of residual streams, then those of caches; where places rotate these are the slots from `firstPlace`
   // on, and which a tail lies in is not one.
   algorithms::SlotAssignment slots;
   uint32_t firstPlace = 0;

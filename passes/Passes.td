@@ -15,6 +15,14 @@ def Headrace_ResidencyOption
     : Option<"residency", "residency", "::headrace::algorithms::Residency", /*default=*/"",
              "what lives where and how the rest is brought: weights=0,4-7 start=eager slots=2 ... (Residency.h)">;
 
+def SpillResiduals : Headrace_IterationPass<"spill-residuals"> {
+  let summary = "model: the residual stream of each mini-batch leaves the device behind each layer and comes back";
+  let description = [{
+    Its home is `residual`, on the host. Each layer reads `on_device` of it, embed writes into that; embedding and head
+    stand beside the first and the last layer of their mini-batch.
+  }];
+}
+
 def ChooseHomes : Headrace_IterationPass<"choose-homes"> {
   let summary = "model -> homes: movables that the residency has away get their home on the host";
   let description = [{
@@ -60,7 +68,8 @@ def InsertMovement : Headrace_IterationPass<"insert-movement"> {
 
     Start `eager`: movable by movable. A copy is eligible as soon as its range is free, a step waits for what it reads.
     The iteration starts with what the cut of its class says, copied by the iteration before, and its tail copies the
-    same for the next. A cache's tail that the class has written back is evicted in place of its release.
+    same for the next. A cache's tail that the class has written back is evicted in place of its release, and so is a
+    residual stream (SpillResiduals) behind each layer but the last; embed writes into a range that is claimed.
 
     Slots are as large as the items that take turns in them. With `ring` (start eager) there is one slot of at most that
     many bytes instead, a ring that movables of any size go through (passes/algorithms/AssignRing.h).
@@ -108,7 +117,8 @@ def PlaceOnHost : Headrace_IterationPass<"place-on-host"> {
   }];
   let options = [
     ListOption<"addresses", "addresses", "int64_t", "by unit; those of units on the device count for nothing">,
-    ListOption<"kvAddresses", "kv-addresses", "int64_t", "by layer: of the mirror, or of the tail where there is none">];
+    ListOption<"kvAddresses", "kv-addresses", "int64_t", "by layer and mini-batch: of the mirror, or of the tail where there is none">,
+    ListOption<"residualAddresses", "residual-addresses", "int64_t", "by mini-batch: of residual streams">];
 }
 
 def PlaceBuffers : Headrace_Pass<"place-buffers", "::mlir::ModuleOp"> {

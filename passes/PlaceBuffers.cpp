@@ -56,6 +56,8 @@ public:
         slots_.try_emplace(&op, slots_.size());
       } else if (auto carry = llvm::dyn_cast<ir::CarryOp>(op)) {
         hold(carry.getResult(), carry.getSlot().getDefiningOp(), static_cast<uint64_t>(carry.getSlotOffset()), 0);
+      } else if (auto claim = llvm::dyn_cast<ir::ClaimOp>(op)) { // for the next compute step
+        hold(claim.getResult(), claim.getSlot().getDefiningOp(), static_cast<uint64_t>(claim.getSlotOffset()), now_);
       } else if (auto prefetch = llvm::dyn_cast<ir::PrefetchOp>(op)) {
         hold(prefetch.getResult(), prefetch.slot(), prefetch.offsetInSlot(), firstStepOf(prefetch));
       } else if (auto carryOut = llvm::dyn_cast<ir::CarryOutOp>(op)) {

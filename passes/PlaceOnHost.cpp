@@ -51,12 +51,14 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
 
   mlir::LogicalResult stated(ir::MovableInterface movable, ir::PersistentInterface persistent) {
     const ir::Movable which = movable.movable();
-    const bool isWeight = which.kind == ir::MovableKind::Weight;
-    const auto &known = isWeight ? addresses : kvAddresses;
-    const auto number = static_cast<size_t>(isWeight ? which.index : which.index * miniBatches + which.miniBatch);
+    const bool ofCache = which.kind == ir::MovableKind::Kv;
+    const auto &known = which.kind == ir::MovableKind::Weight ? addresses : ofCache ? kvAddresses : residualAddresses;
+    const auto number = static_cast<size_t>(ofCache ? which.index * miniBatches + which.miniBatch : which.index);
     if (which.kind == ir::MovableKind::Act || number >= known.size())
       return movable.emitError() << "'" << which.name << "' has no address in the host slab: there are " << known.size()
-                                 << (isWeight ? ", by unit" : ", by layer and mini-batch");
+                                 << (which.kind == ir::MovableKind::Weight ? ", by unit"
+                                     : ofCache                             ? ", by layer and mini-batch"
+                                                                           : ", by mini-batch");
     int64_t address = known[number];
     if (auto cache = llvm::dyn_cast<ir::KvOp>(movable.getOperation()); cache && cache.getPart() == ir::KvPart::Tail)
       address += static_cast<int64_t>(mirrorBytes.lookup(which.index));

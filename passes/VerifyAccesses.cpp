@@ -60,6 +60,10 @@ private:
       at = static_cast<uint64_t>(carry.getSlotOffset());
       return &slots_[carry.getSlot().getDefiningOp()];
     }
+    if (auto claim = llvm::dyn_cast_or_null<ir::ClaimOp>(first)) {
+      at = static_cast<uint64_t>(claim.getSlotOffset());
+      return &slots_[claim.getSlot().getDefiningOp()];
+    }
     if (auto prefetch = llvm::dyn_cast_or_null<ir::PrefetchOp>(first)) {
       at = static_cast<uint64_t>(prefetch.getSlotOffset());
       return &slots_[prefetch.getDestination().getDefiningOp()];

@@ -40,6 +40,12 @@ public:
           ahead_[ranges_.bufferOf(carry.getResult())] = Ahead::OnEntry;
         continue;
       }
+      if (auto claim = llvm::dyn_cast<ir::ClaimOp>(op)) {
+        if (failed(occupy(claim, claim.getResult(), claim.getSlot().getDefiningOp(),
+                          static_cast<uint64_t>(claim.getSlotOffset()), ir::bufferType(claim.getResult()).getBytes())))
+          return failure();
+        continue;
+      }
       computes |= llvm::isa<ir::StepInterface>(op);
       if (failed(checkUses(op)))
         return failure();
@@ -123,11 +129,19 @@ private:
         diagnostic.attachNote(it->second->getLoc()) << "given up here";
         return diagnostic;
       }
+      if (operand.getDefiningOp<ir::ClaimOp>() && !makes(op, operand))
+        return op.emitError() << "uses " << nameOf(operand) << ", of which nothing is there: no step has written it";
       if (inProgramOrder_ && underWay_.contains(operand) && llvm::isa<ir::StepInterface>(op) &&
           !llvm::isa<ir::PrefetchOp>(op))
         return op.emitError() << "uses " << nameOf(operand) << " before its prefetch has been waited for";
     }
     return success();
+  }
+
+  // Whether the step writes what was claimed, and only that.
+  static bool makes(mlir::Operation &op, Value claimed) {
+    auto embed = llvm::dyn_cast<ir::EmbedOp>(op);
+    return embed && embed.getInto() == claimed;
   }
 
   LogicalResult checkWait(ir::WaitOp wait) {
@@ -173,8 +187,9 @@ private:
     return success();
   }
 
+  // A residual stream may end ahead of its home: what brings it from there afterwards is refused.
   LogicalResult giveUp(Value part, mlir::Operation *by) {
-    if (isAhead(part))
+    if (isAhead(part) && !llvm::isa_and_nonnull<ir::ResidualOp>(ranges_.bufferOf(part).getDefiningOp()))
       return by->emitError() << "gives up " << nameOf(part) << ", which is ahead of its home";
     brought_[ranges_.rangeOf(part)] = by;
     return success();

@@ -11,6 +11,7 @@
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Mirrors.h"
 #include "compiler/lower/PlanWrapAround.h"
+#include "passes/SpillResiduals.h"
 #include "passes/algorithms/RotatePlaces.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
@@ -62,8 +63,11 @@ mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(int64_t firstKvBlockA
 std::vector<MemoryUse> CandidateCompiler::memoryUses() {
   mlir::OwningOpRef<mlir::ModuleOp> module = lower();
   std::vector<MemoryUse> uses;
-  for (ir::IterationOp iteration : module->getOps<ir::IterationOp>())
+  for (ir::IterationOp iteration : module->getOps<ir::IterationOp>()) {
+    if (target_.residualsLeave)
+      (void)passes::spillResiduals(iteration); // made by lowering: it has streams
     uses.push_back(memoryUseOf(iteration));
+  }
   return uses;
 }
 
@@ -89,9 +93,10 @@ absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, cons
 PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const Where &where) {
   PipelineOptions options;
   options.residency = candidate.residency;
-  if (where.kv != nullptr)
-    options.kv = *where.kv;
-  options.hostAddresses.assign(where.hostAddresses->begin(), where.hostAddresses->end());
+  options.residency.residualSlots = target_.residualsLeave ? algorithms::kResidualSlots : 0;
+  options.kv = where.host->kv;
+  options.hostAddresses.assign(where.host->units.begin(), where.host->units.end());
+  options.residualAddresses.assign(where.host->residuals.begin(), where.host->residuals.end());
   options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
     cost::Work work = cost::workOf(request_.model, *opSite(step), Target::limits(bucketsOf(iteration)),
                                    target_.activation, target_.kv, /*direct=*/true);
@@ -103,8 +108,8 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const W
     }
     return work;
   };
-  options.planCut = [this, &candidate](ir::IterationOp iteration) {
-    return planWrapAround(iteration, bucketsOf(iteration), candidate.residency, prices_);
+  options.planCut = [this, residency = options.residency](ir::IterationOp iteration) {
+    return planWrapAround(iteration, bucketsOf(iteration), residency, prices_);
   };
   const auto shown = [&candidate](const auto &show) {
     return [&candidate, &show](ir::IterationOp iteration, llvm::StringRef after) {
@@ -169,7 +174,7 @@ plan::Variant CandidateCompiler::variantOf(const EmittedSchedule &emitted, const
   variant.context = bucket.context;
   variant.placement = schedule.placement;
   variant.schedule = emitted.schedule;
-  variant.durationsNs = prices_.durations(schedule, emitted.sites, bucket);
+  variant.durationsNs = prices_.durations(plan, schedule, emitted.sites, bucket);
   simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);
   if (interfere(schedule, prices_.interference(), timeline_, variant.durationsNs))
     simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/emit/EmitPlan.h"
+#include "compiler/emit/LayOutHost.h"
 #include "compiler/lower/CompileRequest.h"
 #include "compiler/lower/Pipeline.h"
 #include "compiler/lower/Placements.h"
@@ -43,8 +44,7 @@ public:
   size_t classes() const { return classes_.size(); }
 
   struct Where {
-    const std::vector<uint64_t> *hostAddresses = nullptr; // of each unit in the host slab
-    const KvHomes *kv = nullptr;
+    const HostLayout *host = nullptr;
     bool forThePlan = true; // false: to be compared; no phase is shown
   };
   // All buffers placed, as if there were no other placement.

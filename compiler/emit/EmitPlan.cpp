@@ -49,6 +49,8 @@ public:
         addCache(kv);
       else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
         addIo(io);
+      else if (auto residual = llvm::dyn_cast<ir::ResidualOp>(op))
+        buffers_[residual.getBuffer()] = index_.residual(static_cast<uint32_t>(residual.getMiniBatch()));
       else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op)) {
         const auto begin = static_cast<uint64_t>(slot.address().value);
         slotsBegin_ = std::min(slotsBegin_, begin);
@@ -283,6 +285,9 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
   io("sampled", plan.miniBatches * ids(target.batch), plan::Io::Sampled);
   io("output", ids(target.sequences()), plan::Io::Output);
   io("history", plan.miniBatches * target.historyBytes, plan::Io::History);
+  for (uint32_t i = 0; i < plan.miniBatches && target.residualsLeave; ++i)
+    plan.buffers.push_back({plan::residualName(i, plan.miniBatches), plan::BufferKind::Residual, -1,
+                            target.residualBytes(plan.model->hidden), i});
   plan.states.emplace_back();
 }
 
@@ -303,6 +308,8 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
            kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_, 0) : 0, kv.getPart() == ir::KvPart::Tail);
     else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
       addIoHome(placement, io);
+    else if (auto residual = llvm::dyn_cast<ir::ResidualOp>(op))
+      home(index.residual(static_cast<uint32_t>(residual.getMiniBatch())), residual.getBuffer());
     else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op))
       placement.slots.push_back({static_cast<uint64_t>(slot.address().value), slot.sizeInBytes()});
     else if (auto embed = llvm::dyn_cast<ir::EmbedOp>(op))

@@ -9,7 +9,7 @@
 namespace headrace::compiler {
 
 HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const model::WeightLayout &layout,
-                      const Target &target, int64_t caches, bool all) {
+                      const Target &target, const model::ModelSpec &spec, bool all) {
   HostLayout host;
   std::vector<bool> away(layout.units.size(), all);
   host.kv.blocks = target.kvBlocks;
@@ -26,11 +26,15 @@ HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const mo
   }
   const uint64_t mirrored = // of a cache
       static_cast<uint64_t>(host.kv.blocks - host.kv.mirror.value_or(host.kv.blocks)) * host.kv.blockBytes;
-  for (int64_t cache = 0; cache < caches && host.kv.mirror; ++cache) {
+  for (int64_t cache = 0; cache < target.caches(spec.layers) && host.kv.mirror; ++cache) {
     const uint64_t begin = model::alignUp(host.bytes);
     host.kv.hostAddresses.push_back(static_cast<int64_t>(begin));
     host.bytes = begin + mirrored;
     host.kvBytes += mirrored;
+  }
+  for (int64_t i = 0; i < target.miniBatches && target.residualsLeave; ++i) {
+    host.residuals.push_back(model::alignUp(host.bytes));
+    host.bytes = host.residuals.back() + target.residualBytes(spec.hidden);
   }
   return host;
 }

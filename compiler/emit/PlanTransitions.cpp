@@ -72,7 +72,7 @@ private:
     transition.fromState = fromState;
     transition.toState = toState;
     transition.schedule = index;
-    transition.durationsNs = prices_.durations(schedule, {}, {});
+    transition.durationsNs = prices_.durations(plan_, schedule, {}, {});
     transition.predictedNs = sim::Simulator(schedule).run(transition.durationsNs, prices_.duplexShare()).iterationNs;
     plan_.transitions.push_back(std::move(transition));
   }

@@ -60,6 +60,8 @@ absl::Status checkStated(const model::Policy &policy, const model::ModelSpec &mo
   if (policy.kvPlaces)
     if (absl::Status status = checkKvPlaces(*policy.kvPlaces, model); !status.ok())
       return status;
+  if (policy.kvPlaces && policy.residuals == model::Residuals::Host)
+    return refuse("policy.residuals", quoted("host"), "\"device\" where policy.kv_places is given");
   if (policy.none && (policy.offloadEmbedding == model::AutoOnOff::On || policy.offloadHead == model::AutoOnOff::On))
     return refuse("policy.interval", quoted("none"), "no offload_embedding or offload_head of \"on\" beside it");
   // The token table and the head's matrix are one operand there.

@@ -56,6 +56,11 @@ private:
   ir::BufferType tokenRows(int64_t columns) { return activations(options_.limits.tokens, columns, target_.activation); }
   // The residual stream is F32 on every device.
   ir::BufferType residualRows(int64_t rows) { return activations(rows, spec_.hidden, model::DType::F32); }
+  // One that leaves the device has the same home in all iterations.
+  ir::BufferType stream() {
+    return target_.residualsLeave ? type(target_.residualBytes(spec_.hidden), Encoding::F32)
+                                  : residualRows(options_.limits.tokens);
+  }
   kernels::Backend backend() const { return plan::backendOf(options_.device); }
 
   void declare() {
@@ -117,8 +122,8 @@ private:
   Value embed() {
     const int32_t unit = layout_.embeddingUnit();
     auto embed =
-        ir::EmbedOp::create(builder_, loc_, residualRows(options_.limits.tokens), own().history.getType(), own().meta,
-                            weights_[static_cast<size_t>(unit)], own().sampled, own().history,
+        ir::EmbedOp::create(builder_, loc_, stream(), own().history.getType(), own().meta,
+                            weights_[static_cast<size_t>(unit)], own().sampled, own().history, /*into=*/Value(),
                             range(unit, model::TensorRole::TokenTable), range(unit, model::TensorRole::PositionTable),
                             step(-1, Part::Embedding, kernels::Op::Embed, model::UnitRole::Embedding), ir::Address());
     own().history = embed.getNextHistory();
@@ -151,7 +156,7 @@ private:
     const auto tokens = [&](Part part, Value input, model::UnitRole role, int64_t out, int64_t in, Value residual,
                             ir::Epilogue epilogue) {
       return linear(layer, part, Rows::Tokens, input, unit(role), model::TensorRole::Matrix, role, out, in, residual,
-                    epilogue, residual ? residualRows(options_.limits.tokens) : tokenRows(out));
+                    epilogue, residual ? stream() : tokenRows(out));
     };
     Value normed = norm(layer, Part::Attention, Rows::Tokens, x, unit(model::UnitRole::Qkv), model::UnitRole::Qkv);
     Value qkv = tokens(Part::Attention, normed, model::UnitRole::Qkv, spec_.qkvRows(), spec_.hidden, Value(),

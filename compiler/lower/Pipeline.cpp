@@ -107,6 +107,10 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   RETURN_IF_ERROR(runner.run(iteration, "model", verify(ir::Phase::Model)));
   close(ir::Phase::Model);
 
+  // Where residual streams leave the device between layers: as if each layer read its own from a home of its own.
+  if (residency.residualSlots > 0)
+    RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createSpillResiduals()));
+
   // homes: which weights live on the host. The choice is the policy's; here it becomes types, so that a use of a weight
   // that nobody brings to the device no longer type-checks.
   passes::ChooseHomesOptions homes;
@@ -158,6 +162,7 @@ absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options)
   passes::PlaceOnHostOptions onHost;
   onHost.addresses.assign(options.hostAddresses.begin(), options.hostAddresses.end());
   onHost.kvAddresses.assign(options.kv.hostAddresses.begin(), options.kv.hostAddresses.end());
+  onHost.residualAddresses.assign(options.residualAddresses.begin(), options.residualAddresses.end());
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
     RETURN_IF_ERROR(runner.run(iteration, "offsets", passes::createPlaceOnHost(onHost)));
   // All iterations of a placement at once: what persists from one to the next has one address.

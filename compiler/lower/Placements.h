@@ -69,6 +69,7 @@ private:
   uint64_t kvOf(const algorithms::Residency &residency) const;    // at home on the device
   uint64_t tailsOf(const algorithms::Residency &residency) const; // their slots
   uint64_t kvBytes_ = 0, kvBlockBytes_ = 0, io_ = 0;              // of a layer's cache
+  uint64_t residualSlots_ = 0, residualHomes_ = 0;                // of residual streams that leave the device
   uint64_t caches_ = 0;                                           // one a layer and mini-batch
   int64_t kvBlocks_ = 0;
   std::vector<MemoryUse> uses_; // by iteration class

@@ -28,7 +28,8 @@ uint64_t stretched(uint64_t ns, double by) {
 std::pair<double, double> slowedByEachOther(const passes::Movables &movables, Prices &prices) {
   double in = 0, out = 0;
   for (const passes::MovedBuffer &moved : movables.moved) {
-    in += static_cast<double>(prices.copyNs(moved.bytes, /*hostToDevice=*/true));
+    if (!moved.made)
+      in += static_cast<double>(prices.copyNs(moved.bytes, /*hostToDevice=*/true));
     out += moved.writtenBack ? static_cast<double>(prices.copyNs(moved.bytes, /*hostToDevice=*/false)) : 0;
   }
   const double beside = std::max(1.0, 2 / prices.duplexShare()), shorter = std::min(in, out);
@@ -47,18 +48,24 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
   const passes::RangeTimes times = passes::rangeTimes(*movables);
   WrapAround wrap;
   algorithms::CutProblem &problem = wrap.problem;
+  std::vector<int64_t> unitOf(movables->moved.size(), -1); // by movable
   for (size_t i = 0; i < movables->moved.size(); ++i) {
     const passes::MovedBuffer &moved = movables->moved[i];
-    if (moved.resizable && residency.rotates())
-      continue; // rotates by itself; the cut is of weights
+    if (!moved.mayBeCarried() || (moved.resizable() && residency.rotates()))
+      continue; // goes on within the iteration, or rotates by itself: the cut is of all else
+    unitOf[i] = static_cast<int64_t>(problem.units.size());
     problem.units.push_back(
-        {moved.bytes, moved.firstUse, times.freeAfter[i], times.tailFreeAfter[i], /*divides=*/!moved.resizable});
-    if (moved.writtenBack) {
+        {moved.bytes, moved.firstUse, times.freeAfter[i], times.tailFreeAfter[i], /*divides=*/!moved.resizable()});
+    if (moved.writtenBack)
       problem.units.back().writtenBackAfter = moved.firstUse; // which appends to it
-      problem.units.back().heldBefore = times.heldBefore[i];
-      problem.units.back().heldLast = times.heldLast[i];
-    }
   }
+  const auto unit = [&](int64_t number) { return number < 0 ? -1 : unitOf[static_cast<size_t>(number)]; };
+  for (size_t i = 0; i < movables->moved.size(); ++i)
+    if (unitOf[i] >= 0 && movables->moved[i].writtenBack) {
+      algorithms::CutUnit &tail = problem.units[static_cast<size_t>(unitOf[i])];
+      tail.heldBefore = unit(times.heldBefore[i]);
+      tail.heldLast = unit(times.heldLast[i]);
+    }
   const auto [stretchIn, stretchOut] = slowedByEachOther(*movables, prices);
   problem.copyNs = [&prices, stretch = stretchIn](uint64_t bytes) {
     return stretched(prices.copyNs(bytes, /*hostToDevice=*/true), stretch);

@@ -6,6 +6,7 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/base/EnumCount.h"
+#include "runtime/core/GraphSteps.h"
 
 namespace headrace::compiler {
 
@@ -30,14 +31,23 @@ uint64_t Prices::copyNs(uint64_t bytes, bool hostToDevice) {
   return it->second;
 }
 
-std::vector<uint64_t> Prices::durations(const plan::Schedule &schedule,
+std::vector<uint64_t> Prices::durations(const plan::Plan &plan, const plan::Schedule &schedule,
                                         const std::vector<std::optional<cost::OpSite>> &sites,
                                         const cost::Bucket &bucket) {
+  const core::LaunchInUse rows(core::InUse{.rows = bucket.tokens});
+  const auto bytesOf = [&](uint32_t index) {
+    const plan::Step &step = schedule.steps[index];
+    if (!step.resizable || plan.buffer(schedule, schedule.operands[step.firstOperand].buffer).kind !=
+                               plan::BufferKind::Residual)
+      return step.linkBytes;
+    const absl::StatusOr<core::SizedCopy> copy = core::sizedCopy(plan, schedule, index);
+    return copy.ok() ? core::bytesInUse(*copy, rows) : step.linkBytes;
+  };
   std::vector<uint64_t> durations;
   durations.reserve(schedule.steps.size());
-  for (size_t i = 0; i < schedule.steps.size(); ++i) {
+  for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
     const plan::Step &step = schedule.steps[i];
-    durations.push_back(step.kind == plan::StepKind::Copy ? copyNs(step.linkBytes, plan::toDevice(step.lane))
+    durations.push_back(step.kind == plan::StepKind::Copy ? copyNs(bytesOf(i), plan::toDevice(step.lane))
                                                           : computeNs(sites[i], bucket, step.direct));
   }
   return durations;

@@ -28,9 +28,10 @@ public:
   // A step that is no kernel (publish) has no site and costs nothing.
   uint64_t computeNs(const std::optional<cost::OpSite> &site, const cost::Bucket &bucket, bool direct);
   uint64_t copyNs(uint64_t bytes, bool hostToDevice);
-  // One a step, each alone on its lane.
-  std::vector<uint64_t> durations(const plan::Schedule &schedule, const std::vector<std::optional<cost::OpSite>> &sites,
-                                  const cost::Bucket &bucket);
+  // One a step, each alone on its lane. Copies are of all that they may bring, but of residual streams: of the bucket's
+  // rows.
+  std::vector<uint64_t> durations(const plan::Plan &plan, const plan::Schedule &schedule,
+                                  const std::vector<std::optional<cost::OpSite>> &sites, const cost::Bucket &bucket);
   double duplexShare() const { return costs_.duplexShare(); }
   cost::Interference interference() const { return costs_.interference(); }
   uint32_t slowestPermille() const; // Plan::slowestPermille

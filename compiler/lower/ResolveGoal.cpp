@@ -202,6 +202,10 @@ cost::Bucket Target::limits(const std::vector<cost::Bucket> &buckets) {
   return most;
 }
 
+uint64_t Target::residualBytes(int64_t hidden) const {
+  return model::alignUp(static_cast<uint64_t>(meta.maxTokens) * static_cast<uint64_t>(hidden) * sizeof(float));
+}
+
 absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
   const model::ModelSpec &spec = request.model;
   const model::Goal &goal = request.goal;
@@ -214,6 +218,7 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
   Target target;
   ASSIGN_OR_RETURN(miniBatches, resolveMiniBatches(request));
   target.miniBatches = miniBatches;
+  target.residualsLeave = request.policy.residuals == model::Residuals::Host;
   std::optional<int64_t> ofOne = goal.batch;
   if (ofOne && miniBatches > 1)
     ofOne = *ofOne / miniBatches;

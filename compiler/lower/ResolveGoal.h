@@ -24,6 +24,7 @@ namespace headrace::compiler {
 struct Target {
   int64_t batch = 0; // sequences
   int64_t miniBatches = 1;
+  bool residualsLeave = false; // of each mini-batch, between layers
   int64_t context = 0;
   int64_t kvTokens = 0;
   int64_t blockTokens = 0;
@@ -41,6 +42,7 @@ struct Target {
   // Ascending by (tokens, sequences, context); no bucket is in both, decode is not empty.
   std::vector<cost::Bucket> decode, mixed;
 
+  uint64_t residualBytes(int64_t hidden) const; // of a mini-batch, of the largest iteration: F32 on every device
   int64_t sequences() const { return batch * miniBatches; } // of all mini-batches
   int64_t caches(int64_t layers) const { return layers * miniBatches; }
 

@@ -197,7 +197,7 @@ void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
 
 bool Residency::operator==(const Residency &other) const {
   return start == other.start && slots == other.slots && ringBytes == other.ringBytes && kvSlots == other.kvSlots &&
-         kvPlaces == other.kvPlaces && decodeWriteBack == other.decodeWriteBack &&
+         kvPlaces == other.kvPlaces && residualSlots == other.residualSlots && decodeWriteBack == other.decodeWriteBack &&
          mixedWriteBack == other.mixedWriteBack && wrap == other.wrap && away == other.away;
 }
 
@@ -220,6 +220,8 @@ std::string toText(const Residency &residency) {
     add("kv-slots", std::to_string(residency.kvSlots));
   if (residency.kvPlaces != 0)
     add("kv-places", std::to_string(residency.kvPlaces));
+  if (residency.residualSlots != 0)
+    add("residual-slots", std::to_string(residency.residualSlots));
   for (const auto &[key, writeBack] : {std::pair("decode-write-back", residency.decodeWriteBack),
                                        std::pair("mixed-write-back", residency.mixedWriteBack)})
     if (writeBack)
@@ -265,6 +267,8 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
       good = parseNumber(value, residency.kvSlots);
     else if (key == "kv-places")
       good = parseNumber(value, residency.kvPlaces);
+    else if (key == "residual-slots")
+      good = parseNumber(value, residency.residualSlots);
     else if (key == "decode-write-back")
       good = parseWriteBack(value, residency.decodeWriteBack);
     else if (key == "mixed-write-back")
@@ -282,7 +286,7 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
     if (!good) {
       error = "has '" + std::string(entry) +
               "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
-              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, "
+              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, residual-slots=N, "
               "decode-write-back= or mixed-write-back=mirror, all or dirty, decode-cut= or mixed-cut=N or N+BYTES, "
               "wrap, one-cut";
       return std::nullopt;
@@ -307,6 +311,13 @@ std::string contradictionIn(const Residency &residency) {
   if (residency.kvPlaces != 0)
     if (std::string wrong = contradictionInPlaces(residency); !wrong.empty())
       return wrong;
+  if (residency.residualSlots < 0)
+    return "needs a number of slots for residual streams that is not negative, got " +
+           std::to_string(residency.residualSlots);
+  if (residency.residualSlots > 0 && residency.start != kEager)
+    return "moves residual streams under the rule eager only, not under " + startText(residency.start);
+  if (residency.residualSlots > 0 && residency.kvPlaces != 0)
+    return "keeps residual streams on the device where tails of caches rotate through places";
   if (residency.slots < 0)
     return "needs a number of slots that is not negative, got " + std::to_string(residency.slots);
   const bool eager = residency.start.rule == StartRule::Eager;

@@ -34,6 +34,8 @@
 //   kv-slots=3                   slots for tails of caches, apart from the others; without: two
 //   kv-places=5                  or places for fewer tails than there are, which stay there over iterations as long as
 //                                may be (RotatePlaces.h)
+//   residual-slots=3             the residual stream of each mini-batch leaves the device between layers, and goes through
+//                                so many slots; without: it stays
 //   decode-write-back=mirror | all | dirty, mixed-write-back=...
 //                                how the rows that an iteration appends to a tail get home; without: mirror
 //   decode-cut=1+400 mixed-cut=2 whole movables, and bytes of the one after them; by the class of the iteration
@@ -54,7 +56,8 @@
 
 namespace headrace::algorithms {
 
-enum class MovableKind : uint8_t { Weight = 0, Kv = 1, Act = 2 };
+// Residual: the residual stream of a mini-batch. It is not away between iterations: no extent names it.
+enum class MovableKind : uint8_t { Weight = 0, Kv = 1, Act = 2, Residual = 3 };
 
 struct Movable {
   MovableKind kind = MovableKind::Weight;
@@ -110,6 +113,9 @@ enum class WriteBack : uint8_t { Mirror = 0, All = 1, Dirty = 2 };
 
 // Of the tails of caches: one is used, and written back, while the next is brought.
 inline constexpr int64_t kKvSlots = 2;
+// Of residual streams that leave the device: a layer works on one from its first step to its last, while the one before
+// is written home and the next is brought.
+inline constexpr int64_t kResidualSlots = 3;
 
 struct Residency {
   std::vector<Extent> away; // not on the device; ascending by movable, then begin
@@ -118,6 +124,7 @@ struct Residency {
   uint64_t ringBytes = 0; // above 0: one ring of at most so many bytes instead of slots; rule eager
   int64_t kvSlots = 0;    // of the tails of caches, a slot each; 0: kKvSlots
   int64_t kvPlaces = 0;   // above 0: so many slots for tails of caches, which rotate through them
+  int64_t residualSlots = 0; // above 0: residual streams leave the device between layers, through so many slots
   // By class of the iteration; unset: Mirror. Who compiles a plan decides what is unset.
   std::optional<WriteBack> decodeWriteBack, mixedWriteBack;
   Wrap wrap;

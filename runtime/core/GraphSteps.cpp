@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::core {
 namespace {
@@ -49,6 +50,10 @@ absl::StatusOr<std::byte *> sideOf(const plan::Schedule &schedule, uint32_t step
 
 bool isCache(const plan::Plan &plan, const Operand &operand) {
   return operand.buffer < plan.buffers.size() && plan.buffers[operand.buffer].kind == plan::BufferKind::Kv;
+}
+
+bool isResidual(const plan::Plan &plan, const Operand &operand) {
+  return operand.buffer < plan.buffers.size() && plan.buffers[operand.buffer].kind == plan::BufferKind::Residual;
 }
 
 // Gives the copy the rows of its interleaved side.
@@ -165,12 +170,15 @@ absl::StatusOr<SizedCopy> sizedCopy(const plan::Plan &plan, const plan::Schedule
   if (step.kind != StepKind::Copy || step.operandCount != 2)
     return refuseStep(schedule, index, "its size may change, but it is no copy");
   const Operand &source = schedule.operands[step.firstOperand];
-  const uint64_t block = isCache(plan, source) ? plan.kvBlockBytes() : 0;
+  const bool ofRows = isResidual(plan, source);
+  const uint64_t block = ofRows                  ? static_cast<uint64_t>(plan.model->hidden) * sizeof(float)
+                         : isCache(plan, source) ? plan.kvBlockBytes()
+                                                 : 0;
   if (block == 0 || source.bufferOffset % block != 0)
     return refuseStep(schedule, index,
                       absl::StrCat("its size may change, but it begins at byte ", source.bufferOffset, " of buffer ",
                                    source.buffer, ", expected a layer's cache and the beginning of a block of ", block,
-                                   " bytes"));
+                                   " bytes, or a residual stream"));
   if (step.dirtyOnly && (step.lane != Lane::D2H || schedule.iterationClass == plan::IterationClass::Transition))
     return refuseStep(schedule, index, "a copy of what was written, expected one to the host in an iteration");
   return SizedCopy{.firstBlock = static_cast<int64_t>(source.bufferOffset / block),
@@ -178,7 +186,8 @@ absl::StatusOr<SizedCopy> sizedCopy(const plan::Plan &plan, const plan::Schedule
                    .bytes = source.bytes,
                    .wholeBlocks = source.interleaved || schedule.operands[step.firstOperand + 1].interleaved,
                    .dirtyOnly = step.dirtyOnly,
-                   .miniBatch = step.miniBatch};
+                   .miniBatch = step.miniBatch,
+                   .ofRows = ofRows};
 }
 
 absl::StatusOr<std::vector<LaneWaits>> stepWaits(const plan::Schedule &schedule) {

@@ -40,7 +40,9 @@ LaunchInUse::LaunchInUse(absl::Span<const InUse> each) : count_(each.size()) {
 }
 
 Shares sharesInUse(const SizedCopy &copy, const InUse &inUse) {
-  const uint64_t end = blocksBelow(copy, copy.dirtyOnly ? std::min(inUse.writtenEnd, inUse.kvBlocks) : inUse.kvBlocks);
+  const uint64_t end = blocksBelow(copy, copy.ofRows      ? inUse.rows
+                                         : copy.dirtyOnly ? std::min(inUse.writtenEnd, inUse.kvBlocks)
+                                                          : inUse.kvBlocks);
   const uint64_t begin = copy.dirtyOnly ? blocksBelow(copy, inUse.writtenBegin) : 0;
   if (begin >= end)
     return {0, 1};

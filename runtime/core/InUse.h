@@ -30,6 +30,7 @@ struct InUse {
   // Blocks that rows of this launch are written to lie in [writtenBegin, writtenEnd), the scratch block left out; none
   // are where it is empty. What is not in use is not written either.
   int64_t writtenBegin = 0, writtenEnd = std::numeric_limits<int64_t>::max();
+  int64_t rows = std::numeric_limits<int64_t>::max(); // of the launch: so many tokens it computes
 };
 
 // Of a launch: one of each mini-batch, or one for all of them. Holds them without allocating.
@@ -46,7 +47,8 @@ private:
   size_t count_ = 1;
 };
 
-// A copy of a layer's KV blocks from `firstBlock` on, of which a launch may do a part.
+// A copy of a layer's KV blocks from `firstBlock` on, of which a launch may do a part; or of a residual stream, whose
+// blocks are rows.
 struct SizedCopy {
   int64_t firstBlock = 0;
   uint64_t blockBytes = 0;  // above 0
@@ -54,6 +56,7 @@ struct SizedCopy {
   bool wholeBlocks = false; // rounded to blocks, else to kSizeAlign bytes
   bool dirtyOnly = false;   // the blocks written; else those in use from the first on
   uint32_t miniBatch = 0;   // whose blocks they are
+  bool ofRows = false;      // the launch's; else the blocks in use, or written
 };
 
 inline constexpr uint32_t kShares = 64;     // a copy's part is a number of 64ths of it

@@ -21,7 +21,7 @@ using plan::kNone;
 struct Runtime::Impl {
   Impl(const plan::Plan &planIn, Device &deviceIn, uint32_t placement)
       : plan(planIn), device(deviceIn), paths(planIn), now(paths.config(placement, 0)),
-        tellsWritten(copiesWhatIsWritten(planIn)),
+        tellsRows(copiesByRows(planIn)),
         blocks(planIn.miniBatches, KvBlocks(planIn.kvBlocks, planIn.blockTokens)) {}
 
   const plan::Plan &plan;
@@ -31,7 +31,7 @@ struct Runtime::Impl {
   VariantTable table;
   std::vector<std::unique_ptr<Graph>> variants, transitions; // null: left out
   TransitionPaths::Config now;                               // what the device holds once all launches have ended
-  const bool tellsWritten;                                   // launches say which blocks they write
+  const bool tellsRows;                                      // launches say which rows and blocks they write
   absl::Status lost;                                         // of kvWritten(): nothing can be launched any more
   std::vector<KvBlocks> blocks;                              // by mini-batch, all of one limit
   VariantTable::Chosen chosen;                               // the last that was asked for
@@ -105,7 +105,7 @@ struct Runtime::Impl {
   }
   // Of the iteration that the device's staging copies hold.
   LaunchInUse inUseOfRows() const {
-    if (!tellsWritten)
+    if (!tellsRows)
       return inUse();
     std::array<InUse, kernels::kMostMiniBatches> each;
     const kernels::IterationMeta *const first = device.meta();
@@ -114,7 +114,7 @@ struct Runtime::Impl {
     return LaunchInUse(absl::MakeConstSpan(each.data(), blocks.size()));
   }
   InUse inUseOfRows(const kernels::IterationMeta &meta, const KvBlocks &pool) const {
-    InUse out{.kvBlocks = pool.endOfUse()};
+    InUse out{.kvBlocks = pool.endOfUse(), .rows = meta.numTokens};
     const int32_t *slots = meta.array<int32_t>(meta.kvSlot);
     int64_t first = std::numeric_limits<int64_t>::max(), last = 0; // slots; the scratch block's are below blockTokens
     for (int32_t row = 0; row < meta.numTokens; ++row)

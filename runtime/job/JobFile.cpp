@@ -137,6 +137,14 @@ std::optional<KvWriteBack> kvWriteBackFromName(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view residualsName(Residuals residuals) { return residuals == Residuals::Device ? "device" : "host"; }
+std::optional<Residuals> residualsFromName(std::string_view name) {
+  for (Residuals residuals : {Residuals::Device, Residuals::Host})
+    if (residualsName(residuals) == name)
+      return residuals;
+  return std::nullopt;
+}
+
 std::string_view instancesName(Instances instances) { return instances == Instances::Together ? "together" : "apart"; }
 std::optional<Instances> instancesFromName(std::string_view name) {
   for (Instances instances : {Instances::Together, Instances::Apart})

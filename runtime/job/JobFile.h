@@ -10,7 +10,7 @@
 //              block_tokens = 16  elastic_kv = "auto" | true | false  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5
 //              instances = "together" | "apart"  bus_devices = 2  record = "record.toml"
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
-//              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6
+//              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6  residuals = "device" | "host"
 //              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
@@ -40,14 +40,19 @@ enum class AutoOnOff : uint8_t { Auto = 0, On = 1, Off = 2 };
 // How rows get home that are appended to KV blocks at home on the host: written there by the step that appends them, or
 // copied there behind it, all that is in use or what was written. Auto: what takes the least time.
 enum class KvWriteBack : uint8_t { Auto = 0, Mirror = 1, All = 2, Dirty = 3 };
+// Where the residual stream of each mini-batch is while the layer works on others. On the host it leaves the device
+// behind every layer, and comes back for the next.
+enum class Residuals : uint8_t { Device = 0, Host = 1 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
 std::string_view startRuleName(StartRule rule);       // "paper", "eager", "ahead"
 std::string_view autoOnOffName(AutoOnOff choice);     // "auto", "on", "off"
 std::string_view kvWriteBackName(KvWriteBack choice); // "auto", "mirror", "all", "dirty"
+std::string_view residualsName(Residuals residuals);  // "device", "host"
 std::string_view instancesName(Instances instances);  // "together", "apart"
 std::optional<StartRule> startRuleFromName(std::string_view name);
 std::optional<AutoOnOff> autoOnOffFromName(std::string_view name);
 std::optional<KvWriteBack> kvWriteBackFromName(std::string_view name);
+std::optional<Residuals> residualsFromName(std::string_view name);
 std::optional<Instances> instancesFromName(std::string_view name);
 
 struct Goal {
@@ -100,6 +105,7 @@ struct Policy {
   // Above 0: caches' tails rotate through so many places, fewer than there are layers, and stay there over iterations
   // as long as may be.
   std::optional<int64_t> kvPlaces;
+  Residuals residuals = Residuals::Device;
   bool startRuleStated = false; // by a job file or a flag; plans do not keep it
 
   bool statesPlacement() const { return none || interval || offloadLayers; }

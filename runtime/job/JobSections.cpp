@@ -103,6 +103,7 @@ absl::Status readPolicy(TomlReader &table, Policy &policy) {
   lay(parseChoice(table, "offload_head"), policy.offloadHead);
   lay(table.integer("placements", 1, kMaxPlacements), policy.placements);
   lay(table.integer("kv_places", kLeastKvPlaces, kMaxLayers), policy.kvPlaces);
+  lay(table.oneOf("residuals", residualsFromName, "device or host"), policy.residuals);
   return table.finish();
 }
 

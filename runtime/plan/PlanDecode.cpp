@@ -215,6 +215,7 @@ model::Policy Decoder::policy(const fb::Policy &p) {
   out.placements = optional(p.placements());
   out.kvWriteBack = enumerator<model::KvWriteBack>(p.kv_write_back(), "policy.kv_write_back");
   out.kvPlaces = optional(p.kv_places());
+  out.residuals = enumerator<model::Residuals>(p.residuals(), "policy.residuals");
   return out;
 }
 

@@ -68,7 +68,7 @@ Offset<fb::Goal> encodeGoal(FlatBufferBuilder &fbb, const model::Goal &g) {
 Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) {
   return fb::CreatePolicy(fbb, fbb.CreateString(p.name), p.none, optional(p.interval), optional(p.offloadLayers),
                           raw(p.startRule), optional(p.slots), raw(p.offloadEmbedding), raw(p.offloadHead),
-                          optional(p.placements), raw(p.kvWriteBack), optional(p.kvPlaces));
+                          optional(p.placements), raw(p.kvWriteBack), optional(p.kvPlaces), raw(p.residuals));
 }
 
 Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_t address) {

@@ -170,7 +170,7 @@ headrace.iteration @norm_size decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "head" head : <1000, bf16>
   %x = headrace.weight 1 "embedding" embedding : <400, f32>
-  // expected-error@+1 {{makes '!headrace.buffer<device, 404, f32>' of '!headrace.buffer<device, 400, f32>': both must be the same}}
+  // expected-error@+1 {{makes '!headrace.buffer<device, 404, f32>' of '!headrace.buffer<device, 400, f32>', which is more than it reads}}
   %y = headrace.norm head tokens(%meta) %x, %unit[0 for 100] step<head> : <512, bytes>, <400, f32>, <1000, bf16> -> <404, f32>
 }
 

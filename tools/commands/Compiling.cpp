@@ -112,6 +112,8 @@ void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
   words.addIf("--kv-places", plan.policy.kvPlaces);
   if (plan.policy.kvWriteBack != model::KvWriteBack::Auto)
     words.add("--kv-write-back", std::string(model::kvWriteBackName(plan.policy.kvWriteBack)));
+  if (plan.policy.residuals != model::Residuals::Device)
+    words.add("--residuals", std::string(model::residualsName(plan.policy.residuals)));
 }
 
 // `stated`: flags say the placement outright; else the same inputs lead to the same choice.

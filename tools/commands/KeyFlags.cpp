@@ -55,6 +55,8 @@ constexpr KeyFlag kKeyFlags[] = {
      "time)"},
     {"policy", "kv_places", "--kv-places", kPlain,
      "places that KV blocks at home on the host rotate through, fewer than layers: what fits stays over iterations"},
+    {"policy", "residuals", "--residuals", kText,
+     "where a mini-batch's residual stream waits between its layers: device, or host (it leaves and comes back)"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
     {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},
     {"buckets", "new_tokens", "--new-tokens", kList, "sizes of new tokens per iteration, such as 1,8,512"},

@@ -104,9 +104,34 @@ def rotation_cases():
              "-headrace-place-buffers", VERIFY, "-headrace-verify-cycles"]
 
 
+def residual_cases():
+    """Residual streams of 1 to 4 mini-batches leave between layers, in as many slots as from one to more than are needed;
+    weights away as well, or not, in slots or a ring; caches whole, or split and written back in every way."""
+    generator = random.Random(20)
+    for count, batches, slots in itertools.product((1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 5)):
+        text = f"residual-slots={slots}"
+        split = ""
+        if generator.random() < 0.7:
+            units = sorted(generator.sample(range(1, 4 * count + 1), generator.randint(1, 4)))
+            units = [0] * (generator.random() < 0.3) + units + [1 + 4 * count] * (generator.random() < 0.3)
+            text += f" weights={','.join(map(str, units))} " + generator.choice(("slots=2", f"ring={2 * model.HEAD}"))
+            if generator.random() < 0.5 and units[0] not in (0, 1 + 4 * count):
+                text += " decode-cut=0+256 mixed-cut=0+256"
+        if generator.random() < 0.5:
+            resident = generator.choice((0, 1, 2))
+            back = generator.choice(("mirror", "all", "dirty"))
+            text += f" kv=0-{count - 1}@{resident} decode-write-back={back} mixed-write-back={back}"
+            split = f" kv-blocks=4 kv-block-bytes=2048 kv-mirror={resident}"
+        residency = "residency={" + text + "}"
+        yield ["--layers", str(count), "--iterations", "decode,mixed", "--mini-batches", str(batches), "--stream", "2048"], \
+            [VERIFY, "-headrace-spill-residuals", f"-headrace-choose-homes={residency}{split}", VERIFY,
+             f"-headrace-insert-movement={residency}", VERIFY, "-headrace-assign-lanes", "-headrace-insert-waits",
+             "-headrace-elide-waits", VERIFY, "-headrace-place-on-host", "-headrace-place-buffers", VERIFY]
+
+
 def main(opt):
     total = refused = 0
-    for arguments, passes in itertools.chain(cases(), ring_cases(), rotation_cases()):
+    for arguments, passes in itertools.chain(cases(), ring_cases(), rotation_cases(), residual_cases()):
         result = run(opt, model.model(arguments), passes)
         if result.returncode:
             sys.exit(f"model.py {' '.join(arguments)} | headrace-opt {' '.join(passes)}\n{result.stderr[:2000]}")
