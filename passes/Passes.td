@@ -18,8 +18,8 @@ def Headrace_ResidencyOption
 def SpillResiduals : Headrace_IterationPass<"spill-residuals"> {
   let summary = "model: the residual stream of each mini-batch leaves the device behind each layer and comes back";
   let description = [{
-    Its home is `residual`, on the host. Each layer reads `on_device` of it, embed writes into that; embedding and head
-    stand beside the first and the last layer of their mini-batch.
+    Its home is `residual`, on the host. Each layer reads `on_device` of it, embed writes into that; embedding and
+    the gathering of the head's rows stand beside the first and the last layer of their mini-batch.
   }];
 }
 

@@ -4,11 +4,12 @@
 // device behind a layer and comes back for the next, as a compiler spills a register.
 //
 //   before   embed 0 | embed 1 | layer 0 of 0 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 | head 0 | head 1
-//   after    embed 0 | layer 0 of 0 | embed 1 | layer 0 of 1 | layer 1 of 0 | head 0 | layer 1 of 1 | head 1
-//                    ^ on_device    ^ on_device              ^ on_device             ^ on_device
+//   after    embed 0 | layer 0 of 0 | embed 1 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 | head 0 | head 1
+//            ^ on_device            ^ on_device              ^ on_device    ^ on_device
 //
-// What is embedded goes on into the first layer, and what the last has made into the head, so that it need not leave in
-// between. A layer finds what the layer before it has made of the buffer, however that got home and back.
+// What is embedded goes on into the first layer, so that it need not leave in between, and behind the last the rows that
+// the head wants are gathered: these few stay. A layer finds what the layer before it has made of the buffer, however
+// that got home and back.
 #include "passes/Passes.h"
 #include "passes/SpillResiduals.h"
 
@@ -24,7 +25,7 @@ using mlir::Value;
 struct Stream {
   ir::EmbedOp embed;
   std::vector<llvm::SmallVector<mlir::Operation *>> layers; // the steps of each
-  llvm::SmallVector<mlir::Operation *> head;
+  ir::GatherRowsOp gather;
 };
 
 // By mini-batch; fails where the iteration is not the pass over layers that lowering makes.
@@ -44,14 +45,14 @@ mlir::FailureOr<std::vector<Stream>> findStreams(ir::IterationOp iteration) {
       stream.layers[static_cast<size_t>(info.layer)].push_back(&op);
     } else if (auto embed = llvm::dyn_cast<ir::EmbedOp>(op)) {
       stream.embed = embed;
-    } else {
-      stream.head.push_back(&op);
+    } else if (auto gather = llvm::dyn_cast<ir::GatherRowsOp>(op)) {
+      stream.gather = gather;
     }
   }
   for (const Stream &stream : streams)
-    if (!stream.embed || stream.layers.empty() ||
+    if (!stream.embed || !stream.gather || stream.layers.empty() ||
         llvm::any_of(stream.layers, [](const auto &steps) { return steps.empty(); }))
-      return iteration.emitError() << "has no residual stream from an embedding through every layer";
+      return iteration.emitError() << "has no residual stream from an embedding through every layer to rows of the head";
   return streams;
 }
 
@@ -77,11 +78,7 @@ public:
         x = comeBack(x, stream_.layers[layer]);
       x = lastOf(x, stream_.layers[layer]);
     }
-    mlir::Operation *behind = stream_.layers.back().back();
-    for (mlir::Operation *step : stream_.head) {
-      step->moveAfter(behind);
-      behind = step;
-    }
+    stream_.gather->moveAfter(stream_.layers.back().back());
   }
 
 private:

@@ -8,8 +8,8 @@
 namespace headrace::passes {
 
 // The residual stream of each mini-batch leaves the device between layers: its home is declared on the host, embedding
-// and head stand beside the first and the last layer of their mini-batch. Fails, with a diagnostic, on an iteration
-// that does not go from an embedding through layers 0, 1, ...
+// and the gathering of the head's rows stand beside the first and the last layer of their mini-batch. Fails, with a
+// diagnostic, on an iteration that does not go from an embedding through layers 0, 1, ...
 mlir::LogicalResult spillResiduals(ir::IterationOp iteration);
 
 } // namespace headrace::passes

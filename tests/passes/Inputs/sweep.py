@@ -115,9 +115,9 @@ def residual_cases():
             units = sorted(generator.sample(range(1, 4 * count + 1), generator.randint(1, 4)))
             units = [0] * (generator.random() < 0.3) + units + [1 + 4 * count] * (generator.random() < 0.3)
             text += f" weights={','.join(map(str, units))} " + generator.choice(("slots=2", f"ring={2 * model.HEAD}"))
-            if generator.random() < 0.5 and units[0] not in (0, 1 + 4 * count):
-                text += " decode-cut=0+256 mixed-cut=0+256"
-        if generator.random() < 0.5:
+        if "weights" in text and generator.random() < 0.4:
+            text += " decode-cut=0+256 mixed-cut=0+256"
+        elif generator.random() < 0.6:
             resident = generator.choice((0, 1, 2))
             back = generator.choice(("mirror", "all", "dirty"))
             text += f" kv=0-{count - 1}@{resident} decode-write-back={back} mixed-write-back={back}"
