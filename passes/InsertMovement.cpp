@@ -17,8 +17,14 @@
 //                        h2d   [ 2 ][ 3 ][ 4 ][ 5 ]
 //                        d2h   [ 1 ][ 2 ][ 3 ][ 4 ]     4 goes where 2 was, while 3 is written back
 //
-//   residual streams     three slots. An evict behind each layer of a mini-batch, a copy for its next: never before that
-//                        is home. What embed writes claims its range. None of it is there on entry.
+//   residual streams     three slots. An evict behind each layer of a mini-batch, a copy for its next as soon as that
+//   is
+//                        home, before others that may not start earlier. What embed writes claims its range. None of it
+//                        is there on entry.
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
 #include "passes/BehindSteps.h"
 #include "passes/Movables.h"
 #include "passes/Passes.h"
@@ -83,19 +89,12 @@ public:
 
     // Where each copy stands: behind `step`, not before the copy ahead of it in the lane.
     std::vector<Copy> copies;
-    llvm::DenseMap<Value, int64_t> leftAfter; // of residual streams: behind the layer before
     int64_t behind = -1;
     for (size_t i = 0; i < movables_.moved.size(); ++i) {
-      if (moved(i).made)
-        claims_.push_back(i);
-      else if (position_[i] == kNever || position_[i] >= wrapUnits_) {
-        const auto left = leftAfter.find(source(i));
-        behind = std::max({behind, freeAfter(i), eligibleAfter(moved(i).item, false),
-                           left == leftAfter.end() ? -1 : left->second});
-        copies.push_back({i, behind, false});
-      }
-      if (moved(i).kind == ir::MovableKind::Residual)
-        leftAfter[source(i)] = moved(i).lastUse;
+      if (position_[i] == kNever || position_[i] < wrapUnits_)
+        continue;
+      behind = std::max({behind, freeAfter(i), eligibleAfter(moved(i).item, false)});
+      copies.push_back({i, behind, false});
     }
     for (size_t i = 0; i < movables_.moved.size(); ++i) {
       if (!isCarried(i))
@@ -103,7 +102,7 @@ public:
       behind = std::max({behind, times_.tailFreeAfter[i], eligibleAfter(moved(i).item, true)});
       copies.push_back({i, behind, true});
     }
-    return emit(copies);
+    return emit(withStreams(copies));
   }
 
 private:
@@ -113,14 +112,36 @@ private:
     bool nextIteration;
   };
 
+  // Residual streams come back among the others as soon as they are home and a slot is free: one that the layer behind
+  // the next needs must not keep that one's weights waiting. Each copy still stands before all that wait for steps
+  // behind its first use.
+  std::vector<Copy> withStreams(const std::vector<Copy> &others) {
+    std::vector<Copy> streams, copies;
+    llvm::DenseMap<Value, int64_t> leftAfter; // by home: behind the layer before
+    int64_t behind = -1;
+    for (size_t i = 0; i < movables_.moved.size(); ++i) {
+      if (moved(i).kind != ir::MovableKind::Residual)
+        continue;
+      const auto left = leftAfter.try_emplace(source(i), -1).first;
+      if (moved(i).made) {
+        claims_.push_back(i);
+      } else {
+        behind = std::max({behind, freeAfter(i), left->second});
+        streams.push_back({i, behind, false});
+      }
+      left->second = moved(i).lastUse;
+    }
+    std::merge(streams.begin(), streams.end(), others.begin(), others.end(), std::back_inserter(copies),
+               [](const Copy &a, const Copy &b) { return a.step < b.step; });
+    return copies;
+  }
+
   const MovedBuffer &moved(size_t i) const { return movables_.moved[i]; }
   // Where it is at home; a cache's tail for the next iteration with the rows that this one appends.
   Value source(size_t i) const { return ir::OnDeviceOp(moved(i).use).getSource(); }
   mlir::Location loc(size_t i) const { return ir::OnDeviceOp(moved(i).use).getLoc(); }
   llvm::StringRef name(size_t i) const { return moved(i).name; }
-  bool isCarried(size_t i) const {
-    return position_[i] < wrapUnits_ || (position_[i] == wrapUnits_ && wrapBytes_ > 0);
-  }
+  bool isCarried(size_t i) const { return position_[i] < wrapUnits_ || (position_[i] == wrapUnits_ && wrapBytes_ > 0); }
   uint64_t carriedBytes(size_t i) const { return position_[i] < wrapUnits_ ? moved(i).bytes : wrapBytes_; }
   Value slot(size_t i) const { return slots_[movables_.slotOf(moved(i))]; }
   uint32_t releaseStep(size_t i) const {

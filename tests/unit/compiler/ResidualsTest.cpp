@@ -103,7 +103,7 @@ TEST(Residuals, CopiesArePricedByTheirRows) {
       EXPECT_EQ(step.linkBytes, static_cast<uint64_t>(kMostRows) * rowBytes);
       const double ns = static_cast<double>(variant.newTokens) * static_cast<double>(rowBytes) /
                         (plan.hardware.h2dBandwidth * plan.hardware.linkEfficiency) * 1e9;
-      const double latency = static_cast<double>(plan.hardware.copyLatency.count());
+      const double latency = plan.hardware.copyLatency * 1e9;
       EXPECT_NEAR(static_cast<double>(variant.durationsNs[i]), ns + latency, 2) << variant.newTokens << " rows";
     }
   }
