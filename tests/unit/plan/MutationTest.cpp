@@ -168,7 +168,7 @@ TEST(PlanMutation, OfMiniBatchesEachIsRefusedForARuleThatTheOracleLists) {
 
 // Of residuals that leave: 20,000 with HEADRACE_LONG, of more plans that chance has put together.
 TEST(PlanMutation, OfResidualsEachIsRefusedForARuleThatTheOracleLists) {
-  const int broken = isLong() ? 20000 : 1500;
+  const int broken = isLong() ? 20000 : 1000;
   std::vector<test::NamedOptions> plans = test::residualPlans();
   for (uint64_t seed = 0; seed < (isLong() ? 200 : 10); ++seed)
     plans.push_back(test::randomResidualPlan(seed));

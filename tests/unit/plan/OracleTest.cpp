@@ -146,10 +146,10 @@ TEST(PlanOracle, FindsEachMutationOfPlansInWhichResidualsLeave) {
   const std::vector<std::pair<const char *, Rule>> alone = {
       {"drop an edge of a residual's copy", Rule::ReadBeforeReady},
       {"drop an edge of a residual's copy", Rule::OverwriteLive},
-      {"bring a residual back under its evict", Rule::OverwriteLive},
+      {"prefetch a residual under its evict", Rule::OverwriteLive},
       {"evict a residual before its last sum", Rule::StaleCopy},
       {"leave a residual's evict out", Rule::UseAfterRelease},
-      {"leave a residual's return out", Rule::UseAfterRelease},
+      {"leave a residual's prefetch out", Rule::UseAfterRelease},
       {"copy another mini-batch's residual", Rule::Structure},
       {"use another residual's slot", Rule::UseAfterRelease},
       {"a residual at home on the device", Rule::Structure},

@@ -84,7 +84,7 @@ TEST(PlanReplay, KeepsEveryResidual) {
 }
 
 TEST(PlanReplay, LosesResidualsOnlyWhereTheOracleFindsAFault) {
-  const int wanted = isLong() ? 2000 : 40;
+  const int wanted = isLong() ? 2000 : 20;
   const std::set<Rule> seen = {Rule::StaleCopy, Rule::ReadBeforeReady, Rule::OverwriteLive, Rule::UseAfterRelease,
                                Rule::EntryExit};
   std::vector<Plan> plans;

@@ -84,7 +84,7 @@ void moveCopy(Plan &plan, const Spot &copy, uint32_t to) {
 
 // --- order -----------------------------------------------------------------------------------------------------------
 
-// Of an evict and what it makes way for, or of a return and what it waits for or what waits for it.
+// Of an evict and what it makes way for, or of a prefetch and what it waits for or what waits for it.
 bool dropEdge(Plan &plan, Random &random) {
   std::vector<std::pair<uint32_t, size_t>> all;
   for (const Spot &copy : allCopies(plan))
@@ -97,8 +97,8 @@ bool dropEdge(Plan &plan, Random &random) {
   plan.schedules[schedule].edges.erase(plan.schedules[schedule].edges.begin() + static_cast<std::ptrdiff_t>(edge));
   return true;
 }
-// It comes back without waiting for its way home.
-bool returnUnderEvict(Plan &plan, Random &random) {
+// It comes back without waiting for its way home to end.
+bool prefetchUnderEvict(Plan &plan, Random &random) {
   std::vector<Spot> all = copiesOf(plan, Lane::H2D);
   std::erase_if(all, [&](const Spot &copy) {
     const Schedule &s = scheduleAt(plan, copy);
@@ -113,7 +113,7 @@ bool returnUnderEvict(Plan &plan, Random &random) {
                 [&](const Edge &edge) { return edge.to == copy.step && s.steps[edge.from].lane == Lane::D2H; });
   return true;
 }
-bool returnBeforeEvict(Plan &plan, Random &random) {
+bool prefetchBeforeEvict(Plan &plan, Random &random) {
   std::vector<Spot> all = copiesOf(plan, Lane::H2D);
   if (all.empty())
     return false;
@@ -160,7 +160,7 @@ bool leaveEvictOut(Plan &plan, Random &random) {
   eraseStep(plan, pick(random, all));
   return true;
 }
-bool leaveReturnOut(Plan &plan, Random &random) {
+bool leavePrefetchOut(Plan &plan, Random &random) {
   std::vector<Spot> all = copiesOf(plan, Lane::H2D);
   if (all.empty())
     return false;
@@ -483,11 +483,11 @@ bool usePart(Plan &plan, Random &random) {
 
 const std::vector<Mutation> &residualMutations() {
   static const std::vector<Mutation> all = {{"drop an edge of a residual's copy", dropEdge},
-                                            {"bring a residual back under its evict", returnUnderEvict},
-                                            {"bring a residual back before its evict", returnBeforeEvict},
+                                            {"prefetch a residual under its evict", prefetchUnderEvict},
+                                            {"prefetch a residual before its evict", prefetchBeforeEvict},
                                             {"evict a residual before its last sum", evictEarly},
                                             {"leave a residual's evict out", leaveEvictOut},
-                                            {"leave a residual's return out", leaveReturnOut},
+                                            {"leave a residual's prefetch out", leavePrefetchOut},
                                             {"copy another mini-batch's residual", copyAnothers},
                                             {"residuals of two mini-batches in one home", homesInOneRange},
                                             {"use another residual's slot", useAnotherSlot},
