@@ -324,7 +324,7 @@ struct Plan {
 
   uint64_t deviceMemory = 0; // device memory the plan may use
   uint64_t arenaBytes = 0;   // device memory it does use, all variants and transitions
-  uint64_t hostBytes = 0;    // pinned: every unit that any placement offloads, and the tails of caches
+  uint64_t hostBytes = 0;    // pinned: every unit that any placement offloads, the tails of caches, residuals
 
   // In any order: each weight unit, each cache and each Io once; a residual of each mini-batch, or of none; and any
   // number of other kinds.

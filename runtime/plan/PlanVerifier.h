@@ -45,8 +45,8 @@ enum class Rule : uint8_t {
   Overlap,
   // 6, 8: a slot is read that this iteration has not written, and the entry state does not say that it holds this; a
   // state has a residual; an exit state says more than what slots hold at the end; a state that variants need cannot be
-  // reached; the phases of a
-  // cycle do not meet; what is ahead of its home is no tail, or is dropped, or cannot be written back.
+  // reached; the phases of a cycle do not meet; what is ahead of its home is no tail, or is dropped, or cannot be
+  // written back.
   EntryExit,
   // 7: a host side outside the slab, not one contiguous run, not the buffer's home; a copy to the host of anything but
   // a cache's tail or a residual, or while the placement changes; a residual that a transition copies; two buffers'
@@ -62,9 +62,8 @@ enum class Rule : uint8_t {
   // Stored totals (arena, host bytes, amounts, predictions) disagree with what follows from the steps.
   Accounting,
   // 5: what is read of a cache or a residual has since been written elsewhere only; or what a schedule leaves in slots
-  // that its exit
-  // state has, at home on the device after a change of placement, or at home on the host, but where the exit state says
-  // that this may be behind.
+  // that its exit state has, at home on the device after a change of placement, or at home on the host, but where the
+  // exit state says that this may be behind.
   StaleCopy
 };
 const char *ruleName(Rule rule);
@@ -85,10 +84,9 @@ absl::Status verifyPlan(const Plan &plan, const std::string &where);
 
 // The largest sum of bytes that are live at any compute step of a schedule: homes on the device, io included; contents
 // of slots from the first step that may run beside the copy that writes them (or from the step that does, of
-// residuals) to the last that reads them, or that a
-// copy which does waits for (or to the end, if the exit state has them); transients from their first use to their last.
-// No plan of these steps and edges fits in less. The plan must be one for which findViolations names no Structure
-// fault.
+// residuals) to the last that reads them, or that a copy which does waits for (or to the end, if the exit state has
+// them); transients from their first use to their last. No plan of these steps and edges fits in less. The plan must be
+// one for which findViolations names no Structure fault.
 uint64_t largestLiveBytes(const Plan &plan, uint32_t schedule);
 
 } // namespace headrace::plan

@@ -32,8 +32,7 @@ private:
   std::vector<Violation> found_;
 };
 
-// Buffers are the model's units, caches and io of the right sizes, residuals if they leave
-// (VerifyBuffers.cpp).
+// Buffers are the model's units, caches and io of the right sizes, residuals if they leave (VerifyBuffers.cpp).
 void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers, Report &report);
 // The operands of each step are those its op takes, as large as it touches at the schedule's limits (VerifySizes.cpp).
 void verifyOperands(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers,

@@ -53,6 +53,7 @@ namespace {
 std::vector<Spot> copiesToHost(Plan &plan, bool ofTransitions) {
   return spots(plan, [&](const Spot &spot) {
     return stepAt(plan, spot).kind == StepKind::Copy && stepAt(plan, spot).lane == Lane::D2H &&
+           isCache(plan, source(plan, spot).buffer) &&
            (scheduleAt(plan, spot).iterationClass == IterationClass::Transition) == ofTransitions;
   });
 }

@@ -36,7 +36,7 @@ std::vector<Spot> spotsOf(Plan &plan, Arg arg);
 std::vector<Spot> cacheCopies(Plan &plan);
 std::vector<Spot> copiesBeforeAppend(Plan &plan);
 std::vector<Spot> copiesToHomes(Plan &plan);
-// Copies to the host, of iterations and of transitions.
+// Copies of caches to the host, of iterations and of transitions.
 std::vector<Spot> evicts(Plan &plan);
 std::vector<Spot> flushes(Plan &plan);
 // The first of a copy's two operands.

@@ -63,7 +63,8 @@ bool useAnothersLocal(Plan &plan, Random &random) {
     return false;
   std::vector<Spot> of = spots(plan, [&](const Spot &spot) {
     const Operand *o = part(plan, spot, Arg::X);
-    return stepAt(plan, spot).kind == StepKind::Compute && o != nullptr && o->access == Access::Read;
+    return stepAt(plan, spot).kind == StepKind::Compute && o != nullptr && o->access == Access::Read &&
+           o->buffer >= plan.buffers.size();
   });
   const Spot spot = pick(random, of);
   Operand &o = *part(plan, spot, Arg::X);
@@ -116,6 +117,8 @@ bool localsInOneRange(Plan &plan, Random &random) {
   for (uint32_t i = 0; i < s.locals.size(); ++i)
     if (s.locals[i].buffer.name == "x")
       residuals.push_back(i);
+  if (residuals.empty())
+    return false;
   const uint32_t moving = pick(random, residuals);
   for (uint32_t i = 0; i < s.locals.size(); ++i)
     if (s.locals[i].buffer.index != s.locals[moving].buffer.index)

@@ -34,7 +34,8 @@ std::vector<test::NamedOptions> allPlans() {
 std::vector<test::Mutation> allMutations() {
   std::vector<test::Mutation> out = test::mutations();
   for (const std::vector<test::Mutation> *more :
-       {&test::splitMutations(), &test::writeBackMutations(), &test::cycleMutations(), &test::miniBatchMutations()})
+       {&test::splitMutations(), &test::writeBackMutations(), &test::cycleMutations(), &test::miniBatchMutations(),
+        &test::residualMutations()})
     out.insert(out.end(), more->begin(), more->end());
   return out;
 }
@@ -102,11 +103,12 @@ TEST(PlanMutation, EachBrokenPlanIsRefusedForARuleThatTheOracleLists) {
   const std::vector<test::Mutation> mutations = allMutations();
   Outcome outcome = breakPlans(allPlans(), mutations, broken, 20240607);
   // Every mutation broke plans, every rule was broken, and the two lists are mostly the same, not merely compatible.
-  std::set<std::string> ofSeveral; // mini-batches, which these plans have not
-  for (const test::Mutation &mutation : test::miniBatchMutations())
-    ofSeveral.insert(mutation.name);
+  std::set<std::string> ofOthers; // mini-batches and residuals, which these plans have not
+  for (const std::vector<test::Mutation> *others : {&test::miniBatchMutations(), &test::residualMutations()})
+    for (const test::Mutation &mutation : *others)
+      ofOthers.insert(mutation.name);
   for (const test::Mutation &mutation : mutations)
-    EXPECT_GE(outcome.broken[mutation.name], ofSeveral.contains(mutation.name) ? 0 : broken / 400) << mutation.name;
+    EXPECT_GE(outcome.broken[mutation.name], ofOthers.contains(mutation.name) ? 0 : broken / 400) << mutation.name;
   for (int rule = 0; rule < model::enumCount<Rule>(); ++rule)
     EXPECT_GE(outcome.refusals[static_cast<Rule>(rule)], broken / 200) << ruleName(static_cast<Rule>(rule));
   EXPECT_GE(outcome.same, broken * 95 / 100);
@@ -159,6 +161,25 @@ TEST(PlanMutation, OfMiniBatchesEachIsRefusedForARuleThatTheOracleLists) {
   Outcome outcome = breakPlans(test::miniBatchPlans(), mutations, broken, 20261125);
   for (const test::Mutation &mutation : wanted)
     EXPECT_GE(outcome.broken[mutation.name], broken / 100) << mutation.name;
+  EXPECT_GE(outcome.same, broken * 95 / 100);
+  RecordProperty("harmless", outcome.harmless);
+  RecordProperty("same", outcome.same);
+}
+
+// Of residuals that leave: 20,000 with HEADRACE_LONG, of more plans that chance has put together.
+TEST(PlanMutation, OfResidualsEachIsRefusedForARuleThatTheOracleLists) {
+  const int broken = isLong() ? 20000 : 1000;
+  std::vector<test::NamedOptions> plans = test::residualPlans();
+  for (uint64_t seed = 0; seed < (isLong() ? 200 : 10); ++seed)
+    plans.push_back(test::randomResidualPlan(seed));
+  const std::vector<test::Mutation> wanted = test::residualMutations();
+  std::vector<test::Mutation> mutations = allMutations();
+  for (int i = 0; i < 3; ++i)
+    mutations.insert(mutations.end(), wanted.begin(), wanted.end());
+  Outcome outcome = breakPlans(plans, mutations, broken, 20261126);
+  for (const test::Mutation &mutation : wanted)
+    EXPECT_GE(outcome.broken[mutation.name], broken / 200) << mutation.name;
+  EXPECT_GE(outcome.harmless, broken / 50); // and what is no fault is none to both
   EXPECT_GE(outcome.same, broken * 95 / 100);
   RecordProperty("harmless", outcome.harmless);
   RecordProperty("same", outcome.same);

@@ -28,5 +28,7 @@ const std::vector<Mutation> &writeBackMutations();
 const std::vector<Mutation> &cycleMutations();
 // Of what each mini-batch has of its own.
 const std::vector<Mutation> &miniBatchMutations();
+// Of residuals that leave the device.
+const std::vector<Mutation> &residualMutations();
 
 } // namespace headrace::plan::test

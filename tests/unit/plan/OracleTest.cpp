@@ -141,5 +141,29 @@ TEST(PlanOracle, FindsEachMutationOfPlansThatWriteBack) {
     expectAlone(found, name, rule);
 }
 
+TEST(PlanOracle, FindsEachMutationOfPlansInWhichResidualsLeave) {
+  Found found = breakEach(test::residualMutations(), test::residualPlans());
+  const std::vector<std::pair<const char *, Rule>> alone = {
+      {"drop an edge of a residual's copy", Rule::ReadBeforeReady},
+      {"drop an edge of a residual's copy", Rule::OverwriteLive},
+      {"prefetch a residual under its evict", Rule::OverwriteLive},
+      {"evict a residual before its last sum", Rule::StaleCopy},
+      {"leave a residual's evict out", Rule::UseAfterRelease},
+      {"leave a residual's prefetch out", Rule::UseAfterRelease},
+      {"copy another mini-batch's residual", Rule::Structure},
+      {"use another residual's slot", Rule::UseAfterRelease},
+      {"a residual at home on the device", Rule::Structure},
+      {"move a residual's home", Rule::Structure},
+      {"copy a part of a residual", Rule::Structure},
+      {"change how much of a residual is copied", Rule::Structure},
+      {"read a residual's copy aside", Rule::StaleCopy},
+      {"add to a residual elsewhere", Rule::StaleCopy},
+      {"keep a residual between iterations", Rule::EntryExit},
+      {"a residual of another kind", Rule::Structure},
+      {"use a part of a residual", Rule::Structure}};
+  for (const auto &[name, rule] : alone)
+    expectAlone(found, name, rule);
+}
+
 } // namespace
 } // namespace headrace::plan

@@ -17,7 +17,8 @@
 namespace headrace::plan::test {
 namespace {
 
-// What 64 bytes hold: a part of a buffer; of a block of a cache, as the launch `version` left it.
+// What 64 bytes hold: a part of a buffer; of a block of a cache, as the launch `version` left it; of a residual, as the
+// step that was the `version`-th to write one.
 struct Cell {
   What what;
   int64_t version = 0;
@@ -35,10 +36,10 @@ public:
   Replayer(const Plan &plan, uint64_t seed) : plan_(plan), random_(seed), caches_(cachesOf(plan)) {
     device_.resize(plan.arenaBytes / kGranule + 1);
     host_.resize(plan.hostBytes / kGranule + 1);
-    truth_.resize(static_cast<size_t>(plan.model->layers), std::vector<int64_t>(static_cast<size_t>(plan.kvBlocks)));
+    truth_.resize(plan.kvCaches(), std::vector<int64_t>(static_cast<size_t>(plan.kvBlocks)));
     for (const Placement &p : plan.placements)
       for (const Extent &e : p.extents)
-        if (e.space == Space::Host && !isKv(e.buffer))
+        if (e.space == Space::Host && !isKv(e.buffer) && !isResidual(plan, e.buffer))
           forEachGranule(plan, e, false, [&](uint64_t i, const What &what) { host_[i] = {what}; });
     for (const Extent &e : plan.placements[0].extents)
       if (e.space == Space::Device)
@@ -63,9 +64,11 @@ private:
     return static_cast<int64_t>(what.granule * kGranule / plan_.kvBlockBytes());
   }
   int64_t &truth(const What &what) {
-    return truth_[static_cast<size_t>(plan_.buffers[what.buffer].layer)][static_cast<size_t>(blockOf(what))];
+    return truth_[plan_.cacheNumber(plan_.buffers[what.buffer])][static_cast<size_t>(blockOf(what))];
   }
   bool isCurrent(const Cell &cell, const What &what) {
+    if (isResidual(plan_, what.buffer))
+      return cell.what == what && cell.version == streams_[what.buffer].version;
     return cell.what == what && (!isKv(what.buffer) || cell.version == truth(what));
   }
   std::vector<Cell> &memory(Space space) { return space == Space::Host ? host_ : device_; }
@@ -158,6 +161,9 @@ private:
   // Lanes take turns by chance, or those come first that chance puts first.
   void launch(const Schedule &s, const Rows &rows) {
     name_ = s.name;
+    for (uint32_t i = 0; i < plan_.buffers.size(); ++i)
+      if (isResidual(plan_, i)) // nothing of it is anywhere
+        streams_[i] = {++writes_, 1 + below(plan_.buffers[i].bytes / kGranule)};
     std::array<size_t, kLanes> order;
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random_);
@@ -188,10 +194,11 @@ private:
       return copy(step, operands[0], operands[1], rows);
     for (const Operand &o : operands)
       if (o.access == Access::Read && o.buffer < plan_.buffers.size() &&
-          plan_.buffers[o.buffer].kind == BufferKind::Weight)
+          (plan_.buffers[o.buffer].kind == BufferKind::Weight || isResidual(plan_, o.buffer)))
         forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) {
-          if (!isCurrent(memory(o.space)[i], what))
-            fail("a weight is not there: " + plan_.buffers[o.buffer].name);
+          const bool wanted = !isResidual(plan_, o.buffer) || what.granule < streams_[o.buffer].granules;
+          if (wanted && !isCurrent(memory(o.space)[i], what))
+            fail("not there: " + plan_.buffers[o.buffer].name);
         });
     if (step.kind == StepKind::Compute && step.op == kernels::Op::RopeAppend)
       append(operands, rows);
@@ -200,12 +207,25 @@ private:
     for (const Operand &o : operands)
       if (o.access != Access::Read && o.buffer >= plan_.buffers.size())
         forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) { device_[i] = {what}; });
+      else if (o.access != Access::Read && isResidual(plan_, o.buffer))
+        writeStream(o);
+  }
+  // The rows of the launch.
+  void writeStream(const Operand &o) {
+    Stream &stream = streams_[o.buffer];
+    stream.version = ++writes_;
+    forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) {
+      if (what.granule < stream.granules)
+        memory(o.space)[i] = {what, stream.version};
+    });
   }
 
   // Which bytes of a copy a launch moves, of those [first, second) that it must or a few more.
   std::pair<uint64_t, uint64_t> bytesOf(const Step &step, const Operand &o, const Rows &rows) {
     if (!step.resizable)
       return {0, o.bytes};
+    if (isResidual(plan_, o.buffer))
+      return {0, std::min(o.bytes, (streams_[o.buffer].granules + below(2)) * kGranule)};
     const auto block = static_cast<int64_t>(plan_.kvBlockBytes()), all = static_cast<int64_t>(o.bytes);
     const int64_t share = (all / 64 + 63) / 64 * 64, before = static_cast<int64_t>(o.bufferOffset);
     int64_t from = 0, to = rows.inUse * block - before;
@@ -253,7 +273,7 @@ private:
         for (const int64_t block : rows.written) {
           if (copies[block] == 0)
             fail("rows have nowhere to go");
-          truth_[static_cast<size_t>(plan_.buffers[o.buffer].layer)][static_cast<size_t>(block)] = launch_;
+          truth_[plan_.cacheNumber(plan_.buffers[o.buffer])][static_cast<size_t>(block)] = launch_;
         }
   }
   void attend(const std::vector<Operand> &operands) {
@@ -288,7 +308,13 @@ private:
   std::mt19937_64 random_;
   const Caches caches_;
   std::vector<Cell> device_, host_;
-  std::vector<std::vector<int64_t>> truth_; // by layer and block: the launch that has written rows to it last
+  struct Stream {
+    int64_t version = 0;
+    uint64_t granules = 0; // of the rows in use
+  };
+  std::map<uint32_t, Stream> streams_; // of residuals, by buffer
+  int64_t writes_ = 0;
+  std::vector<std::vector<int64_t>> truth_; // by cache and block: the launch that has written rows to it last
   std::set<int64_t> used_;
   uint32_t placement_ = 0, state_ = 0;
   int64_t launch_ = 0, lastInUse_ = 1;

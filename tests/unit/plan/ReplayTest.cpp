@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "tests/unit/plan/MakePlan.h"
@@ -61,6 +62,54 @@ TEST(PlanReplay, LosesRowsOnlyWhereTheOracleFindsAFault) {
   EXPECT_GE(stale, wanted / 4);
   EXPECT_GE(lost, stale / 2);
   RecordProperty("stale", stale);
+  RecordProperty("lost", lost);
+}
+
+// Those whose placements can be changed.
+std::vector<test::NamedOptions> replayable(std::vector<test::NamedOptions> plans) {
+  std::erase_if(plans, [](const test::NamedOptions &named) {
+    return named.options.placements.size() > 1 && !named.options.switches;
+  });
+  return plans;
+}
+
+// Of several mini-batches, and of residuals that leave.
+TEST(PlanReplay, KeepsEveryResidual) {
+  std::vector<test::NamedOptions> plans = replayable(test::residualPlans()), more = replayable(test::miniBatchPlans());
+  plans.insert(plans.end(), more.begin(), more.end());
+  for (uint64_t seed = 0; seed < (isLong() ? 200 : 20); ++seed)
+    plans.push_back(test::randomResidualPlan(seed));
+  for (const test::NamedOptions &named : plans)
+    ASSERT_EQ(test::replay(test::makePlan(named.options), 1, isLong() ? 100 : 10), "") << named.name;
+}
+
+TEST(PlanReplay, LosesResidualsOnlyWhereTheOracleFindsAFault) {
+  const int wanted = isLong() ? 2000 : 20;
+  const std::set<Rule> seen = {Rule::StaleCopy, Rule::ReadBeforeReady, Rule::OverwriteLive, Rule::UseAfterRelease,
+                               Rule::EntryExit};
+  std::vector<Plan> plans;
+  for (const test::NamedOptions &named : replayable(test::residualPlans()))
+    plans.push_back(test::makePlan(named.options));
+  const std::vector<test::Mutation> mutations = test::residualMutations();
+  test::Random random(20261127);
+  int harmless = 0, lost = 0, broken = 0;
+  for (size_t turn = 0; harmless < wanted; ++turn) {
+    Plan plan = plans[random() % plans.size()];
+    const test::Mutation &mutation = mutations[turn % mutations.size()];
+    if (!mutation.apply(plan, random))
+      continue;
+    const std::set<Rule> rules = test::brokenRules(plan);
+    if (rules.empty()) {
+      ASSERT_EQ(test::replay(plan, turn, 20), "") << mutation.name << ", turn " << turn;
+      ++harmless;
+    } else if (std::includes(seen.begin(), seen.end(), rules.begin(), rules.end())) {
+      ++broken;
+      lost += test::replay(plan, turn, 20).empty() ? 0 : 1;
+    }
+  }
+  EXPECT_GE(broken, wanted);
+  EXPECT_GE(lost, broken / 2);
+  RecordProperty("broken", broken);
   RecordProperty("lost", lost);
 }
 

@@ -33,6 +33,9 @@ std::vector<std::string> files() {
       out.push_back(encode(plan));
     }
   EXPECT_EQ(parts.size(), kPartsOfSplit);
+  const std::vector<test::NamedOptions> residuals = test::residualPlans();
+  for (size_t i = 0; i < residuals.size(); i += 5)
+    out.push_back(encode(test::makePlan(residuals[i].options)));
   return out;
 }
 
