@@ -28,7 +28,7 @@ TEST_P(EmulatedMiniBatches, TokensAreTransformers) {
   for (const MiniBatchCase &c : cases) {
     SCOPED_TRACE(testing::Message() << c);
     std::vector<std::vector<int32_t>> expected =
-        forMiniBatches({reference_.tokens[0], reference_.tokens[1]}, c.miniBatches);
+        forMiniBatches(std::vector(reference_.tokens.begin(), reference_.tokens.begin() + 2), c.miniBatches);
     for (std::vector<int32_t> &tokens : expected)
       tokens.resize(kNewTokens);
     const absl::StatusOr<RunResult> result = run(withCase(setup_, c, blocksOfCache(2, c.miniBatches, kBlocksOfOne)));
