@@ -108,7 +108,7 @@ def PlaceOnHost : Headrace_IterationPass<"place-on-host"> {
   }];
   let options = [
     ListOption<"addresses", "addresses", "int64_t", "by unit; those of units on the device count for nothing">,
-    ListOption<"kvAddresses", "kv-addresses", "int64_t", "by layer: of the mirror, or of the tail where there is none">];
+    ListOption<"kvAddresses", "kv-addresses", "int64_t", "by layer and mini-batch: of the mirror, or of the tail where there is none">];
 }
 
 def PlaceBuffers : Headrace_Pass<"place-buffers", "::mlir::ModuleOp"> {
