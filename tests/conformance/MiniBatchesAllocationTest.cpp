@@ -20,6 +20,8 @@ absl::StatusOr<plan::Plan> planOf(algorithms::WriteBack writeBack) {
   compiler::CompileRequest request;
   request.model = core::tinyLlama(4);
   request.hardware = core::tinyPlan({}).hardware;
+  request.hardware.flopsF32 = request.hardware.flopsF16 = request.hardware.memoryBandwidth = 1e10;
+  request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
   request.goal.miniBatches = 3;
   request.goal.batch = 6;
   request.goal.context = 28;
@@ -88,17 +90,19 @@ TEST_P(MiniBatchAllocations, NoneWhileRequestsJoinAndLeave) {
   EXPECT_GT(tokens, 450u);
 }
 
+std::string nameOf(const testing::TestParamInfo<std::tuple<bool, algorithms::WriteBack, Preemption>> &info) {
+  const auto [simulated, writeBack, preemption] = info.param;
+  const char *const ways[] = {"Mirror", "All", "Dirty"};
+  return std::string(simulated ? "sim" : "host") + ways[static_cast<int>(writeBack)] +
+         (preemption == Preemption::Swap ? "Swap" : "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, MiniBatchAllocations,
                          testing::Combine(testing::Bool(),
                                           testing::Values(algorithms::WriteBack::Mirror, algorithms::WriteBack::All,
                                                           algorithms::WriteBack::Dirty),
                                           testing::Values(Preemption::Recompute, Preemption::Swap)),
-                         [](const auto &info) {
-                           const char *const ways[] = {"Mirror", "All", "Dirty"};
-                           return std::string(std::get<0>(info.param) ? "sim" : "host") +
-                                  ways[static_cast<int>(std::get<1>(info.param))] +
-                                  (std::get<2>(info.param) == Preemption::Swap ? "Swap" : "");
-                         });
+                         nameOf);
 
 } // namespace
 } // namespace headrace::serve

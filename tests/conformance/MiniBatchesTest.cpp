@@ -69,7 +69,7 @@ protected:
         out[p].push_back(static_cast<int32_t>((7 * p + 3 * i + 1) % 150));
     return out;
   }
-  static int64_t newTokens() { return few() ? 4 : 12; }
+  static int64_t newTokens() { return few() ? 3 : 12; }
   // What each of them gives alone.
   static std::vector<std::vector<int32_t>> expected(int64_t count) {
     const auto by = load({}, GetParam().make());
@@ -108,6 +108,8 @@ TEST_P(MiniBatches, TokensAreThoseOfEachRequestAlone) {
       ASSERT_NE(loaded, nullptr);
       EXPECT_EQ(loaded->plan.miniBatches, static_cast<uint32_t>(m));
       for (const int64_t requests : {m * kSequences, m * kSequences - 1, int64_t{1}}) {
+        if (few() && requests == m * kSequences)
+          continue;
         const auto result =
             serve::generate(*loaded->runtime, {.prompts = prompts(requests), .maxNewTokens = newTokens()});
         ASSERT_TRUE(result.ok()) << result.status();
@@ -222,7 +224,7 @@ class EngineOfMiniBatches : public testing::TestWithParam<core::DeviceUnderTest>
 TEST_P(EngineOfMiniBatches, RequestsGetTheTokensThatTheyGetAlone) {
   const bool emulated = GetParam().plansFor != model::DeviceKind::Host;
   // The device that keeps no data by chance shows the most.
-  const uint64_t fast = emulated ? 25 : GetParam().keepsData ? 2500 : 10000;
+  const uint64_t fast = emulated ? 12 : GetParam().keepsData ? 2500 : 10000;
   const uint64_t iterations = longRun() ? (emulated ? 600 : 50000) : fast;
   Seen sum;
   const uint64_t first = std::strlen(GetParam().name) * 1000000; // most devices have traffic of their own
