@@ -50,8 +50,13 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
   RETURN_IF_ERROR(checkSplit(request, *policy));
   RETURN_IF_ERROR(checkStated(request.policy, request.model));
   model::WeightLayout layout = model::layoutWeights(request.model);
-  for (const Candidate &candidate : request.placements)
+  for (const Candidate &candidate : request.placements) {
     RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
+    if (candidate.residency.ringBytes > 0 && request.goal.miniBatches > 1)
+      return absl::InvalidArgumentError(
+          absl::StrCat("placement '", candidate.name, "': a ring beside ", request.goal.miniBatches,
+                       " mini-batches, each of which uses all of a layer: expected slots"));
+  }
   ASSIGN_OR_RETURN(target, resolveGoal(request));
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =

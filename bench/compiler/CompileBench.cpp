@@ -7,6 +7,7 @@
 //   Layers/N           one decode variant of N layers: growth should be linear
 //   ChooseForBudget    nothing stated but the device's memory: candidates are searched, then one is compiled
 //   LoadAndVerify      the file of ManyVariants' plan: read, parse, verify
+//   MiniBatches/M      one decode variant of M mini-batches, and the same with three quarters of KV on the host
 //   Split...           the same with three quarters of the KV blocks at home on the host: beside each variant one that
 //                      brings none of them (2 and 512 variants)
 #include <benchmark/benchmark.h>
@@ -97,6 +98,18 @@ void compileFor(benchmark::State &state, const CompileRequest &request) {
 void DecodeVariant(benchmark::State &state) { compileFor(state, llama405b()); }
 BENCHMARK(DecodeVariant)->Unit(benchmark::kMillisecond);
 
+// Of 8 sequences each.
+CompileRequest miniBatches(int64_t count, bool tails) {
+  CompileRequest request = llama405b();
+  request.goal.miniBatches = count;
+  request.goal.batch = 8 * count;
+  return tails ? split(request, {compiler::interval(2)}) : request;
+}
+void MiniBatches(benchmark::State &state) { compileFor(state, miniBatches(state.range(0), false)); }
+BENCHMARK(MiniBatches)->RangeMultiplier(2)->Range(1, 8)->Unit(benchmark::kMillisecond);
+void SplitMiniBatches(benchmark::State &state) { compileFor(state, miniBatches(state.range(0), true)); }
+BENCHMARK(SplitMiniBatches)->RangeMultiplier(2)->Range(1, 8)->Unit(benchmark::kMillisecond);
+
 void ManyVariants(benchmark::State &state) { compileFor(state, manyVariants()); }
 BENCHMARK(ManyVariants)->Unit(benchmark::kMillisecond);
 
@@ -137,6 +150,9 @@ void loadAndVerify(benchmark::State &state, const CompileRequest &request) {
 
 void LoadAndVerify(benchmark::State &state) { loadAndVerify(state, manyVariants()); }
 BENCHMARK(LoadAndVerify)->Unit(benchmark::kMillisecond);
+
+void MiniBatchesLoadAndVerify(benchmark::State &state) { loadAndVerify(state, miniBatches(4, true)); }
+BENCHMARK(MiniBatchesLoadAndVerify)->Unit(benchmark::kMillisecond);
 
 void SplitLoadAndVerify(benchmark::State &state) { loadAndVerify(state, splitVariants()); }
 BENCHMARK(SplitLoadAndVerify)->Unit(benchmark::kMillisecond);

@@ -17,6 +17,9 @@
 //                  links of 2 GB/s each way that do 4 or 3 GB/s both ways
 //                  ratio = iteration / max(resident iteration, h2d bytes / bandwidth, d2h bytes / bandwidth,
 //                                          bytes / duplex bandwidth)                               at most 1.05
+//   mini-batches   decode of 4 mini-batches with all weights away, each layer's brought once an iteration, which is
+//                  counted to the byte; with their KV on the device, or on the host and copied there and back
+//                  ratio = as `both`                                                               at most 1.05
 //
 // The resident plan and the offloaded one are loaded side by side, their lanes pinned to the same cores, and take turns
 // of a few iterations, so that whatever else the machine does meets both. An iteration's time is the gap between two
@@ -109,6 +112,18 @@ public:
                    quarters,
                    model::KvWriteBack::All,
                    duplex});
+    const Load mini{.name = "decode 4 x 2", .sequences = 2, .miniBatches = 4};
+    for (const double bandwidth : {4e9, 2e9})
+      compare({"mini-batches", mini, 1, bandwidth, true});
+    for (const double duplex : {2.0, 1.5})
+      compare({"mini-batches",
+               {.name = "decode 4 x 2", .sequences = 2, .context = 1024, .miniBatches = 4},
+               1,
+               2e9,
+               true,
+               0,
+               model::KvWriteBack::All,
+               duplex});
     if (settings_.json.empty())
       return;
     std::ofstream out(settings_.json);
@@ -135,7 +150,10 @@ private:
                       bandwidth * 1e-9);
       else
         std::snprintf(name, sizeof(name), "%s/%s/%d of 4 resident/%s/%.1f GB/s%s", group, load.name,
-                      static_cast<int>(quarters), interval == 0 ? "weights stay" : "half the weights away",
+                      static_cast<int>(quarters),
+                      interval == 0   ? "weights stay"
+                      : interval == 1 ? "all weights away"
+                                      : "half the weights away",
                       bandwidth * 1e-9,
                       mirrors()     ? ""
                       : duplex == 2 ? ", twice both ways"
@@ -153,7 +171,8 @@ private:
     request.hardware.h2dBandwidth = request.hardware.d2hBandwidth = bandwidth;
     request.hardware.duplexBandwidth = of.duplex * bandwidth;
     request.goal.deviceMemory = uint64_t{8} << 30;
-    request.goal.batch = load.sequences;
+    request.goal.batch = load.sequences * load.miniBatches;
+    request.goal.miniBatches = load.miniBatches;
     request.goal.context = load.context;
     request.policy.none = interval == 0;
     if (interval != 0)
@@ -170,6 +189,16 @@ private:
     return take(compiler::compile(request));
   }
 
+  static uint64_t weightsAway(const plan::Plan &plan) { return plan::weightBytesByHome(plan, 0).host; }
+  // Bytes of weights that an iteration copies.
+  static uint64_t weightsBrought(const Player &player) {
+    uint64_t bytes = 0;
+    for (const plan::Step &step : player.schedule().steps)
+      if (step.kind == plan::StepKind::Copy && !step.resizable)
+        bytes += step.linkBytes;
+    return bytes;
+  }
+
   void compare(const Case &of) {
     const std::string name = of.name();
     if (name.find(settings_.filter) == std::string::npos)
@@ -183,6 +212,8 @@ private:
     }
     const double measured = median(offloaded.gapsNs);
     const plan::LinkBytes moved = plan::linkBytes(offloaded.schedule());
+    if (offloaded.h2dBytes != moved.h2d || weightsBrought(offloaded) != weightsAway(offloaded.plan()))
+      fail(name + ": an iteration brings other bytes than each weight that is away once, and the KV in use");
     const auto ns = [&](uint64_t bytes, double rate) { return static_cast<double>(bytes) / rate * 1e9; };
     const double direct = of.mirrors() ? ns(moved.d2h, bandwidth) : 0; // rows that the compute lane writes to the host
     const double link = std::max({ns(moved.h2d, bandwidth), of.mirrors() ? 0 : ns(moved.d2h, bandwidth),

@@ -8,29 +8,33 @@ namespace headrace::bench {
 Player::Player(plan::Plan plan, const host::HostOptions &device, double bandwidth, const KeptWeights &weights,
                const Load &load)
     : plan_(std::make_unique<plan::Plan>(std::move(plan))), device_(host::makeHostDevice(device)), load_(load),
-      blocks_(static_cast<size_t>(load.sequences)) {
+      blocks_(static_cast<size_t>(load.miniBatches * load.sequences)) {
   const core::DeviceOptions options{.linkBandwidth = bandwidth, .trace = true};
   runtime_ = take(core::Runtime::load(*plan_, *device_, options, &weights, {}));
-  for (std::vector<int32_t> &blocks : blocks_) // whatever the workload reads: all that the plan has
-    check(runtime_->kvBlocks().grow(blocks, load.context));
+  const auto sequences = static_cast<size_t>(load.sequences);
+  for (size_t i = 0; i < blocks_.size(); ++i) // whatever the workload reads: all that the plan has
+    check(runtime_->kvBlocks(static_cast<uint32_t>(i / sequences)).grow(blocks_[i], load.context));
   variant_ = take(runtime_->choose(load.sequences * load.tokens, load.sequences, load.firstPosition() + load.tokens));
   tokens_.resize(static_cast<size_t>(load.sequences * load.tokens));
   for (size_t i = 0; i < tokens_.size(); ++i)
     tokens_[i] = static_cast<int32_t>(i * 37 % static_cast<size_t>(plan_->model->vocab));
-  for (int64_t s = 0; s < load.sequences; ++s)
-    rows_.push_back({.tokens = absl::MakeConstSpan(tokens_).subspan(static_cast<size_t>(s * load.tokens),
-                                                                    static_cast<size_t>(load.tokens)),
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const size_t s = i % sequences, tokens = static_cast<size_t>(load.tokens);
+    rows_.push_back({.tokens = absl::MakeConstSpan(tokens_).subspan(s * tokens, tokens),
                      .firstPosition = load.firstPosition(),
-                     .blocks = blocks_[static_cast<size_t>(s)],
+                     .blocks = blocks_[i],
                      .sample = true,
                      .requestSlot = static_cast<int32_t>(s)});
+  }
+  for (size_t i = 0; i < blocks_.size(); i += sequences)
+    miniBatches_.push_back(absl::MakeConstSpan(rows_).subspan(i, sequences));
 }
 
 void Player::play() {
   int64_t previousNs = 0;
   const auto before = device_->counters();
   for (int i = 0; i < kWarmUp + kTurn; ++i) {
-    check(core::writeMeta(plan_->metaLayout, plan_->blockTokens, rows_, device_->meta()));
+    check(core::writeMetas(plan_->metaLayout, plan_->blockTokens, miniBatches_, device_->meta()));
     check(runtime_->launch(variant_));
     (void)take(runtime_->awaitTokens());
     const int64_t seenNs = device_->tokensVisibleNs(runtime_->launched());

@@ -39,8 +39,9 @@ inline void check(const absl::Status &status) {
 // What an iteration of a workload brings.
 struct Load {
   const char *name = "";
-  int64_t sequences = 1, tokens = 1; // tokens of each sequence
+  int64_t sequences = 1, tokens = 1; // of each mini-batch; of each sequence
   int64_t context = 128;             // that the plan serves; of decode the last token stands at its end
+  int64_t miniBatches = 1;
   int64_t firstPosition() const { return tokens == 1 ? context - 1 : 0; }
 };
 
@@ -67,9 +68,10 @@ private:
   Load load_;
   std::unique_ptr<core::Runtime> runtime_;
   uint32_t variant_ = 0;
-  std::vector<std::vector<int32_t>> blocks_;
+  std::vector<std::vector<int32_t>> blocks_; // by mini-batch, in it by sequence
   std::vector<int32_t> tokens_;
   std::vector<core::SequenceRows> rows_;
+  std::vector<absl::Span<const core::SequenceRows>> miniBatches_;
 };
 
 } // namespace headrace::bench

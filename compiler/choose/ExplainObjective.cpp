@@ -26,11 +26,11 @@ std::string factorText(double factor) {
   return text;
 }
 
-std::string bucketText(const Objective &objective) {
-  return objective.decode
-             ? absl::StrCat("decode of ", objective.bucket.sequences, " at context ", objective.bucket.context)
-             : absl::StrCat(objective.bucket.tokens, " tokens of ", objective.bucket.sequences, " at context ",
-                            objective.bucket.context);
+std::string bucketText(const Objective &objective, int64_t miniBatches) {
+  const cost::Bucket &bucket = objective.bucket;
+  return absl::StrCat(objective.decode ? std::string("decode") : absl::StrCat(bucket.tokens, " tokens"), " of ",
+                      bucket.sequences, " at context ", bucket.context,
+                      miniBatches == 1 ? "" : absl::StrCat(" in each of ", miniBatches, " mini-batches"));
 }
 
 std::string objectiveText(const model::Goal &goal) {
@@ -92,12 +92,13 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
   if (goal.sloFactor && (minima.decode.missed || minima.mixed.missed)) {
     const ClassMinimum &worst = minima.decode.factor >= minima.mixed.factor ? minima.decode : minima.mixed;
     add(absl::StrCat("the minimum slo_factor is ", factorText(worst.factor), " at this memory (",
-                     bucketText(*worst.bucket), " with ", describe(*worst.candidate, spec), ")"));
+                     bucketText(*worst.bucket, target.miniBatches), " with ", describe(*worst.candidate, spec), ")"));
   } else if (!goal.sloFactor) {
     for (const auto &[name, minimum] : {std::pair("TTFT", &minima.mixed), std::pair("TPOT", &minima.decode)})
       if (minimum->missed)
         add(absl::StrCat("the minimum ", name, " is ", model::durationText(minimum->ns), " at this memory (",
-                         bucketText(*minimum->bucket), " with ", describe(*minimum->candidate, spec), ")"));
+                         bucketText(*minimum->bucket, target.miniBatches), " with ",
+                         describe(*minimum->candidate, spec), ")"));
   }
   const std::string these = goal.sloFactor           ? "this factor"
                             : goal.ttft && goal.tpot ? "these objectives"
@@ -133,9 +134,9 @@ std::string explainObjective(const Policy &policy, const ChosenPlacements &chose
                     " compiled) that fit and meet the objective");
   const auto freed = plan::freedBytes(plan, variant.placement);
   absl::StrAppend(&text, "; frees ", freed, " bytes, takes ", plan.arenaBytes, " of ", plan.deviceMemory, " bytes (",
-                  bytesText(plan.arenaBytes), " of ", bytesText(plan.deviceMemory), "). ", bucketText(bucket), ": ",
-                  model::durationText(variant.predictedNs), " an iteration, ", model::durationText(bucket.residentNs),
-                  " without offloading");
+                  bytesText(plan.arenaBytes), " of ", bytesText(plan.deviceMemory), "). ",
+                  bucketText(bucket, plan.miniBatches), ": ", model::durationText(variant.predictedNs),
+                  " an iteration, ", model::durationText(bucket.residentNs), " without offloading");
   if (bucket.sloNs > 0)
     absl::StrAppend(&text, ", objective ", model::durationText(bucket.sloNs),
                     variant.predictedNs <= bucket.sloNs ? "" : " (MISSED: this policy does not choose by it)");

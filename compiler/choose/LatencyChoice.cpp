@@ -258,10 +258,11 @@ LatencyChoice::chain(const Objective &bucket, const std::vector<RangeStep> &step
   return candidates;
 }
 
-// Where it is not said how: a search decides the slots, and what else to offload.
+// Where it is not said how: a search decides the slots, and what else to offload. A ring lets units go one by one, but
+// of several mini-batches each uses all of a layer.
 bool LatencyChoice::searches() const {
   const model::Policy &asked = in_.request->policy;
-  return traits_.searchesUnits && in_.candidates == nullptr && !asked.slots &&
+  return traits_.searchesUnits && in_.candidates == nullptr && !asked.slots && in_.request->goal.miniBatches == 1 &&
          asked.offloadHead != model::AutoOnOff::On &&
          !(in_.request->model->tiedEmbeddings && asked.offloadEmbedding == model::AutoOnOff::On);
 }

@@ -106,7 +106,7 @@ void interleaveKv(plan::Plan &plan) {
   const auto place = [&](auto &range, uint32_t placement) {
     range.interleaved = true;
     range.bytes = bytes[placement];
-    range.address = base + static_cast<uint64_t>(plan.buffers[range.buffer].layer) * block;
+    range.address = base + plan.cacheNumber(plan.buffers[range.buffer]) * block;
   };
   for (plan::Buffer &buffer : plan.buffers)
     if (buffer.kind == plan::BufferKind::Kv)

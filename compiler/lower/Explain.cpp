@@ -41,10 +41,23 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, bo
     absl::StrAppend(&text, ", ", describe(*before, spec),
                     describe(*before, spec) == describe(chosen, spec) ? " with wrap-around" : "", " would take ",
                     beforeBytes);
-  absl::StrAppend(&text, ". Decode of ", decode.sequences, " at context ", decode.context, ": ",
-                  msText(decode.predictedNs), " an iteration, compute alone ", msText(decode.computeAloneNs),
+  absl::StrAppend(&text, ". Decode of ", decode.sequences, " at context ", decode.context,
+                  target.miniBatches == 1 ? "" : absl::StrCat(" in each of ", target.miniBatches, " mini-batches"),
+                  ": ", msText(decode.predictedNs), " an iteration, compute alone ", msText(decode.computeAloneNs),
                   ", link alone ", msText(decode.linkAloneNs));
   return text;
+}
+
+// Of several mini-batches: each has a residual stream as long as the iteration; all else is one's at a time.
+std::string residualsText(const model::ModelSpec &spec, const Target &target) {
+  if (target.miniBatches == 1)
+    return "";
+  int64_t rows = Target::limits(target.decode).tokens;
+  if (!target.mixed.empty())
+    rows = std::max(rows, Target::limits(target.mixed).tokens);
+  const uint64_t one = model::alignUp(static_cast<uint64_t>(rows * spec.hidden) * sizeof(float));
+  return absl::StrCat(", of which residuals of ", target.miniBatches, " mini-batches ",
+                      bytesText(static_cast<uint64_t>(target.miniBatches) * one));
 }
 
 constexpr char kLacksDeviceMemory[] = "headrace/device-memory"; // a payload's type
@@ -54,11 +67,13 @@ absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &t
   std::string text = absl::StrCat(
       "device memory of ", target.deviceMemory, " bytes (", bytesText(target.deviceMemory), ") cannot hold ", spec.name,
       " at batch ", target.sequences(), " and context ", target.context, ": the minimum is ", need.describe(),
-      "; with ", describe(smallest, spec), ". What would do: a device memory of ", need.bytes, " bytes",
-      hostBytes > 0 ? absl::StrCat(" with a host memory of ", hostBytes, " bytes") : "",
+      residualsText(spec, target), "; with ", describe(smallest, spec), ". What would do: a device memory of ",
+      need.bytes, " bytes", hostBytes > 0 ? absl::StrCat(" with a host memory of ", hostBytes, " bytes") : "",
       ", a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
   if (!target.mixed.empty())
     absl::StrAppend(&text, ", smaller new-token buckets");
+  if (target.miniBatches > 1)
+    absl::StrAppend(&text, ", fewer mini-batches");
   if (awayOf(smallest.residency, spec).layers < spec.layers && (policy.interval || policy.offloadLayers))
     absl::StrAppend(&text, ", more layers offloaded");
   absl::Status status = absl::ResourceExhaustedError(text);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A device that keeps a book of its own of who has written each row of the KV cache, from the iteration buffer alone:
-// it knows nothing of whoever fills that. A sequence that begins at position 0 is a new writer; a later row continues
-// the writer of the rows before it, and each of those must still be where the block table says. So a block with two
-// owners, a row that was lost and a table in the wrong order are found at the next launch that reads them. So is a
-// launch that is not told, or not exactly, which blocks its rows are written to.
+// A device that keeps a book of its own of who has written each row of the KV cache, of each mini-batch's own, from the
+// iteration buffers alone: it knows nothing of whoever fills them. A sequence that begins at position 0 is a new
+// writer; a later row continues the writer of the rows before it, and each of those must still be where the block table
+// says. So a block with two owners, a row that was lost and a table in the wrong order are found at the next launch
+// that reads them. So is a launch that is not told, or not exactly, which blocks its rows are written to.
 #pragma once
 
 #include <memory>
@@ -23,14 +23,22 @@ public:
 
   const std::string &found() const { return found_; } // the first that was wrong, empty: nothing
   uint64_t rowsChecked() const { return rowsChecked_; }
+  // Of mini-batches: launches in which one had no rows, and in which two were told of different blocks.
+  uint64_t launchesWithEmpty() const { return withEmpty_; }
+  uint64_t unevenLaunches() const { return uneven_; }
 
   std::string_view kind() const override { return on_->kind(); }
   kernels::Order matrixOrder() const override { return on_->matrixOrder(); }
   bool holdsData() const override { return on_->holdsData(); }
   absl::Status open(const plan::Plan &plan, const DeviceOptions &options) override {
     blockTokens_ = plan.blockTokens;
-    cells_.assign(static_cast<size_t>(plan.kvBlocks * plan.blockTokens), {});
-    users_.assign(static_cast<size_t>(plan.kvBlocks), 0);
+    const plan::Buffer &history = plan.buffers[plan.ioBuffer(plan::Io::History)];
+    layout_ = plan.metaLayout;
+    miniBatches_ = plan.miniBatches;
+    cellsOfOne_ = plan.ioRangeBytes(history) / sizeof(int32_t);
+    usersOfOne_ = static_cast<size_t>(plan.kvBlocks);
+    cells_.assign(miniBatches_ * cellsOfOne_, {});
+    users_.assign(miniBatches_ * usersOfOne_, 0);
     for (const plan::Extent &extent : plan.placements[0].extents) // as in all placements
       if (extent.buffer == plan.ioBuffer(plan::Io::History))
         ids_ = extent.address;
@@ -53,7 +61,7 @@ public:
   kernels::IterationMeta *meta() override { return on_->meta(); }
   absl::Status launch(Graph &graph, const LaunchInUse &inUse) override {
     if (transitions_.count(&graph) == 0)
-      enter(*on_->meta(), inUse.of(0));
+      enter(inUse);
     return on_->launch(graph, inUse);
   }
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {
@@ -91,14 +99,33 @@ private:
     int64_t position = 0;
   };
 
-  void enter(const kernels::IterationMeta &meta, const InUse &inUse) {
+  void enter(const LaunchInUse &inUse) {
+    const kernels::IterationMeta *const first = on_->meta();
+    bool empty = false, uneven = false;
+    uint32_t sampled = 0;
+    for (uint32_t i = 0; i < miniBatches_; ++i) {
+      const kernels::IterationMeta &meta = *kernels::metaOf(layout_, first, i);
+      if (meta.firstOutput != sampled)
+        wrong(absl::StrCat("mini-batch ", i, " publishes from ", meta.firstOutput, " on"));
+      sampled += static_cast<uint32_t>(meta.numSampled);
+      empty |= meta.numTokens == 0;
+      uneven |= inUse.of(i).kvBlocks != inUse.of(0).kvBlocks;
+      enter(meta, i, inUse.of(i));
+    }
+    withEmpty_ += empty;
+    uneven_ += uneven;
+  }
+
+  void enter(const kernels::IterationMeta &meta, uint32_t miniBatch, const InUse &inUse) {
     for (int32_t s = 0; s < meta.numSequences; ++s)
-      enter(meta, s, inUse.kvBlocks);
+      enter(meta, miniBatch, s, inUse.kvBlocks);
     checkWritten(meta, inUse);
     stamp_ += static_cast<uint64_t>(meta.numSequences);
   }
 
-  void enter(const kernels::IterationMeta &meta, int32_t s, int64_t blocks) {
+  void enter(const kernels::IterationMeta &meta, uint32_t miniBatch, int32_t s, int64_t blocks) {
+    Cell *const cells = cells_.data() + miniBatch * cellsOfOne_;
+    uint64_t *const users = users_.data() + miniBatch * usersOfOne_;
     const int32_t *queryStart = meta.array<int32_t>(meta.queryStart);
     const int64_t context = meta.array<int32_t>(meta.contextLength)[s];
     const int64_t first = context - (queryStart[s + 1] - queryStart[s]);
@@ -107,15 +134,15 @@ private:
     for (int64_t b = 0; b * blockTokens_ < context; ++b) {
       if (table[b] < 1 || table[b] >= blocks)
         return wrong(absl::StrCat("block ", table[b], " of ", blocks));
-      uint64_t &lastUser = users_[static_cast<size_t>(table[b])];
+      uint64_t &lastUser = users[table[b]];
       if (lastUser > stamp_)
         return wrong(absl::StrCat("block ", table[b], " has two owners in one iteration"));
       lastUser = user;
     }
     const auto slot = [&](int64_t p) { return table[p / blockTokens_] * blockTokens_ + p % blockTokens_; };
-    const uint64_t writer = first == 0 ? ++writers_ : cells_[static_cast<size_t>(slot(0))].writer;
+    const uint64_t writer = first == 0 ? ++writers_ : cells[slot(0)].writer;
     for (int64_t p = 0; p < context; ++p, ++rowsChecked_) {
-      Cell &cell = cells_[static_cast<size_t>(slot(p))];
+      Cell &cell = cells[slot(p)];
       if (p >= first) {
         const int64_t row = queryStart[s] + p - first;
         if (meta.array<int32_t>(meta.kvSlot)[row] != slot(p) || meta.array<int32_t>(meta.positions)[row] != p)
@@ -148,11 +175,14 @@ private:
   const std::shared_ptr<Device> on_;
   std::set<const Graph *> transitions_;
   int64_t blockTokens_ = 1;
-  std::vector<Cell> cells_;     // block * blockTokens + row
-  std::vector<Cell> away_;      // in swap memory, where their ids are
-  uint64_t ids_ = 0;            // of row 0, on the device
-  std::vector<uint64_t> users_; // of each block, the last
-  uint64_t writers_ = 0, stamp_ = 0, rowsChecked_ = 0;
+  kernels::MetaLayout layout_;
+  uint32_t miniBatches_ = 1;
+  size_t cellsOfOne_ = 0, usersOfOne_ = 0; // of a mini-batch
+  std::vector<Cell> cells_;                // mini-batch by mini-batch: block * blockTokens + row, as their ids lie
+  std::vector<Cell> away_;                 // in swap memory, where their ids are
+  uint64_t ids_ = 0;                       // of row 0, on the device
+  std::vector<uint64_t> users_;            // of each mini-batch's block, the last
+  uint64_t writers_ = 0, stamp_ = 0, rowsChecked_ = 0, withEmpty_ = 0, uneven_ = 0;
   std::string found_;
 };
 

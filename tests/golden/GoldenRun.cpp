@@ -101,17 +101,21 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
     return hardware.status();
 
   const int64_t sequences = static_cast<int64_t>(setup.prompts.size());
+  const int64_t ofOne = sequences / setup.miniBatches; // mini-batch, which a bucket is sized for
   int64_t rows = 0, longest = 0;
   for (const std::vector<int32_t> &prompt : setup.prompts) {
     rows += static_cast<int64_t>(prompt.size());
     longest = std::max(longest, static_cast<int64_t>(prompt.size()));
   }
+  if (setup.miniBatches > 1) // all prompts in one, as far as it holds them
+    rows = std::min(rows, ofOne * (longest + setup.maxNewTokens));
   compiler::CompileRequest request;
   request.model = setup.spec;
   request.modelPath = setup.checkpoint->folder();
   request.hardware = *std::move(hardware);
   request.goal.deviceMemory = uint64_t{1} << 30;
   request.goal.batch = sequences;
+  request.goal.miniBatches = setup.miniBatches;
   request.goal.context = longest + setup.maxNewTokens;
   if (setup.blockTokens > 0)
     request.goal.blockTokens = setup.blockTokens;
@@ -120,10 +124,10 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   request.policy = setup.policy;
   if (setup.placement)
     request.placements = {*setup.placement};
-  request.buckets.newTokens = {sequences};
-  if (rows > sequences)
+  request.buckets.newTokens = {ofOne};
+  if (rows > ofOne)
     request.buckets.newTokens.push_back(setup.mixedTokens > 0 ? setup.mixedTokens : rows);
-  request.buckets.sequences = {sequences};
+  request.buckets.sequences = {ofOne};
   request.buckets.contexts = {*request.goal.context};
   const absl::StatusOr<plan::Plan> plan = compiler::compile(request);
   if (!plan.ok())
@@ -149,7 +153,7 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   serve::GenerateRequest generation;
   generation.prompts = setup.prompts;
   generation.maxNewTokens = setup.maxNewTokens;
-  generation.keepLogits = true;
+  generation.keepLogits = setup.miniBatches == 1;
   if (setup.swapBlocks > 0) {
     generation.preemption = serve::Preemption::Swap;
     generation.swapBytes = static_cast<uint64_t>(setup.swapBlocks) * serve::SwapSpace::slotBytes(*plan);

@@ -32,6 +32,7 @@ struct RunSetup {
   int64_t mixedTokens = 0; // new-token bucket of prefill; 0: all prompts at once
   int64_t blockTokens = 0; // of a KV block; 0: the compiler's default
   int64_t kvTokens = 0;    // that the KV cache holds; 0: all sequences to their ends
+  int64_t miniBatches = 1; // of as many prompts each; more than one: no logits are kept
   int64_t swapBlocks = 0;  // KV blocks that swap memory holds, where preempted sequences go; 0: there is none
   bool poison = false;     // NaNs in every byte that no live buffer holds
   // What the plan is made for, and what runs it.
@@ -43,7 +44,7 @@ struct RunSetup {
 };
 
 struct RunResult {
-  serve::GenerateResult generated; // greedy, logits kept: one iteration at a time
+  serve::GenerateResult generated; // greedy, logits kept: one iteration at a time (several mini-batches: not kept)
   // Of a second call on the same runtime that keeps no logits: two iterations in flight.
   std::vector<std::vector<int32_t>> tokensInFlight;
   int32_t offloadedLayers = 0; // of the plan's placement

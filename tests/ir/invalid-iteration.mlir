@@ -62,6 +62,26 @@ headrace.iteration @same_io decode phase(model) limits(8, 8, 2048) {
 
 // -----
 
+headrace.iteration @same_kv_of_a_mini_batch decode phase(model) limits(8, 8, 2048) {
+  %other = headrace.kv 3 : <1000, bf16>
+  // expected-note@+1 {{declared here}}
+  %a = headrace.kv 3 mini_batch(1) : <1000, bf16>
+  // expected-error@+1 {{declares a buffer that is there already}}
+  %b = headrace.kv 3 mini_batch(1) : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @same_io_of_a_mini_batch decode phase(model) limits(8, 8, 2048) {
+  %other = headrace.io meta : <512, bytes>
+  // expected-note@+1 {{declared here}}
+  %a = headrace.io meta mini_batch(1) : <512, bytes>
+  // expected-error@+1 {{declares a buffer that is there already}}
+  %b = headrace.io meta mini_batch(1) : <512, bytes>
+}
+
+// -----
+
 headrace.iteration @same_slot decode phase(movement) limits(8, 8, 2048) {
   // expected-note@+1 {{declared here}}
   %a = headrace.slot 0 : slot<512>

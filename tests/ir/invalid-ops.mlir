@@ -77,6 +77,34 @@ headrace.iteration @kv_layer decode phase(model) limits(8, 8, 2048) {
 
 // -----
 
+headrace.iteration @kv_mini_batch decode phase(model) limits(8, 8, 2048) {
+  // expected-error@+1 {{has mini-batch 64, expected 0 to 63}}
+  %kv = headrace.kv 0 mini_batch(64) : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @kv_mini_batch_below_0 decode phase(model) limits(8, 8, 2048) {
+  // expected-error@+1 {{has mini-batch -1, expected 0 to 63}}
+  %kv = headrace.kv 0 mini_batch(-1) : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @io_mini_batch decode phase(model) limits(8, 8, 2048) {
+  // expected-error@+1 {{has mini-batch 64, expected 0 to 63}}
+  %meta = headrace.io meta mini_batch(64) : <512, bytes>
+}
+
+// -----
+
+headrace.iteration @output_mini_batch decode phase(model) limits(8, 8, 2048) {
+  // expected-error@+1 {{has mini-batch 1, but the output is of all of them}}
+  %output = headrace.io output mini_batch(1) : <512, bytes>
+}
+
+// -----
+
 headrace.iteration @io_home decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{result #0 must be whole buffer on the device}}
   %meta = headrace.io meta : <host, 512, bytes>

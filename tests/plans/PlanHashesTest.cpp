@@ -103,6 +103,17 @@ std::vector<Case> splitCaches() {
   return cases;
 }
 
+// Layers that are passed for several mini-batches: weights away, caches split and written back, several placements.
+std::vector<Case> miniBatches() {
+  return {
+      {"opt-30b", "--hardware a10 --batch 64 --mini-batches 4 --context 512 --sequences 16 --contexts 512 "
+                  "--new-tokens 16,64 --interval 1 --kv-device-memory 0B --kv-write-back all"},
+      {"llama-3.1-8b", "--hardware a10 --batch 16 --mini-batches 2 --context 2048 --sequences 8 --contexts 2048 "
+                       "--new-tokens 64 --policy headrace --device-memory 12GiB --slo-factor 3"},
+      {"golden/llama-7-gqa-llama3-f32", "--batch 8 --context 64 --mini-batches 4 --interval 3"},
+      {"golden/opt-12-gelu-f16", "--batch 8 --context 64 --mini-batches 2 --kv-device-memory 150KiB --placements 3"}};
+}
+
 struct Fixed {
   std::string hash, text;
 };
@@ -148,7 +159,7 @@ std::string pathOf(const char *file) { return absl::StrCat(sourceDir(), "/tests/
 
 TEST(PlanHashes, AreThoseCommitted) {
   std::vector<Case> cases = goldens();
-  for (const std::vector<Case> &more : {shapes(), others(), splitCaches()})
+  for (const std::vector<Case> &more : {shapes(), others(), splitCaches(), miniBatches()})
     cases.insert(cases.end(), more.begin(), more.end());
   std::string hashes, texts;
   for (const Case &one : cases) {

@@ -310,9 +310,17 @@ absl::Status checkPolicies(const BenchOptions &options, const model::Job &job) {
 
 // The batches to compare at; 0: the largest that would do.
 absl::StatusOr<std::vector<int64_t>> batchesOf(const BenchOptions &options, const model::Job &job) {
+  const int64_t miniBatches = job.goal.miniBatches;
+  if (options.fill && miniBatches > 1)
+    return badUsage(cat("--fill finds any batch, goal.mini_batches = ", miniBatches,
+                        " wants one that it divides: ", "expected --batches beside it"));
   if (options.batches.empty())
-    return std::vector<int64_t>{options.fill ? 0 : job.goal.batch.value_or(8)};
-  return parseBatches(options.batches);
+    return std::vector<int64_t>{options.fill ? 0 : job.goal.batch.value_or((7 / miniBatches + 1) * miniBatches)};
+  ASSIGN_OR_RETURN(batches, parseBatches(options.batches));
+  for (const int64_t batch : batches)
+    if (batch % miniBatches != 0)
+      return badNumber("--batches", batch, cat("a multiple of goal.mini_batches = ", miniBatches));
+  return batches;
 }
 
 absl::Status checkLengths(const BenchOptions &options, const model::Job &job) {

@@ -64,8 +64,10 @@ model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load
   // A prefill instance keeps its prompts' keys and values until they are handed over.
   if (!job.goal.context)
     out.goal.context = load.input + (role == BenchRole::Prefill ? 1 : load.output);
-  out.buckets.newTokens = {prefillTokens(role, load)};
-  out.buckets.sequences = {load.batch};
+  BenchLoad ofOne = load; // mini-batch, which buckets are of
+  ofOne.batch = std::max<int64_t>(1, load.batch / job.goal.miniBatches);
+  out.buckets.newTokens = {prefillTokens(role, ofOne)};
+  out.buckets.sequences = {ofOne.batch};
   out.buckets.contexts = {*out.goal.context};
   if (role == BenchRole::Prefill)
     out.goal.tpot.reset();
@@ -109,7 +111,7 @@ const plan::BucketChoice *choiceFor(const plan::Plan &plan, bool decode, const B
   for (const plan::BucketChoice &choice : plan.choices) {
     const plan::Variant &variant = plan.variants[choice.variant];
     const bool decodes = plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode;
-    if (decodes != decode || variant.sequences < load.batch)
+    if (decodes != decode || variant.sequences * plan.miniBatches < load.batch)
       continue;
     // Jobs of benchJob() have one bucket of each class; of several, the one with the most room.
     if (best == nullptr || variant.newTokens > bestTokens) {

@@ -233,6 +233,7 @@ private:
     const serve::EngineBounds bounds = serve::engineBounds(plan_);
     report_.maxNumSeqs = options_.scheduler.maxNumSeqs.value_or(bounds.maxNumSeqs);
     report_.swapBytes = swapSpace(options_.scheduler).value_or(0);
+    report_.miniBatches = plan_.miniBatches;
     report_.maxNumBatchedTokens = options_.scheduler.maxNumBatchedTokens.value_or(bounds.maxNumBatchedTokens);
     report_.dataset = datasetName(options_.traffic.dataset);
     report_.lengths = traffic_->lengthsText();

@@ -63,6 +63,8 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   line("model", model::cat(plan.model->name, ", ", plan.model->layers, " layers"));
   line("hardware", plan.hardware.name);
   line("offloaded", describePlacement(plan, placement));
+  if (const std::string text = miniBatchesText(plan); !text.empty())
+    line("mini-batches", text);
   if (const std::string homes = kvHomesText(plan, 0); !homes.empty())
     line("KV cache", homes);
   line("why", plan.reason);
@@ -77,10 +79,12 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
       break; // a line a bucket below
     if (r.index == largestDecode(plan) || r.index == largestMixed(plan))
       line(r.index == largestDecode(plan) ? "decode" : "prefill, mixed",
-           absl::StrFormat("%d tokens of %d sequences at context %d: %s predicted, compute %s, link %s (%s h2d%s)",
-                           r.newTokens, r.sequences, r.context, formatNs(r.predictedNs), formatNs(r.computeAloneNs),
-                           formatNs(r.linkAloneNs), formatBytes(r.linkBytes.h2d),
-                           r.linkBytes.d2h > 0 ? ", " + formatBytes(r.linkBytes.d2h) + " d2h" : ""));
+           absl::StrFormat(
+               "%d tokens of %d sequences at context %d%s: %s predicted, compute %s, link %s (%s h2d%s)", r.newTokens,
+               r.sequences, r.context,
+               plan.miniBatches == 1 ? "" : absl::StrFormat(" in each of %d mini-batches", plan.miniBatches),
+               formatNs(r.predictedNs), formatNs(r.computeAloneNs), formatNs(r.linkAloneNs),
+               formatBytes(r.linkBytes.h2d), r.linkBytes.d2h > 0 ? ", " + formatBytes(r.linkBytes.d2h) + " d2h" : ""));
   }
   line("variants", model::cat(plan.variants.size(), "; headrace inspect shows each"));
   line("as flags", "headrace compile " + chosenFlags(job, plan));

@@ -16,13 +16,14 @@ constexpr const char *kSwapSpace = "--swap-space", *kPreemption = "--preemption-
 constexpr const char *kSeats = "--max-num-seqs", *kTokens = "--max-num-batched-tokens";
 } // namespace
 
-absl::Status checkScheduler(const SchedulerFlags &flags, int64_t batch) {
+absl::Status checkScheduler(const SchedulerFlags &flags, int64_t batch, int64_t miniBatches) {
   if (flags.maxNumSeqs && *flags.maxNumSeqs > batch)
     return badNumber(kSeats, *flags.maxNumSeqs, cat("1 to ", batch, ", the plan's batch"));
-  const int64_t seats = flags.maxNumSeqs.value_or(batch);
+  const int64_t seats = (flags.maxNumSeqs.value_or(batch) - 1) / miniBatches + 1; // of one
   if (flags.maxNumBatchedTokens && *flags.maxNumBatchedTokens < seats)
     return badNumber(kTokens, *flags.maxNumBatchedTokens,
-                     cat("at least ", seats, ", ", flags.maxNumSeqs ? kSeats : "the plan's batch"));
+                     cat("at least ", seats, ", ", flags.maxNumSeqs ? kSeats : "the plan's batch",
+                         miniBatches == 1 ? std::string() : cat(" / ", miniBatches, " mini-batches")));
   return swapSpace(flags).status();
 }
 
@@ -47,7 +48,7 @@ absl::StatusOr<uint64_t> swapSpace(const SchedulerFlags &flags) {
 
 absl::Status checkScheduler(const SchedulerFlags &flags, const plan::Plan &plan) {
   const serve::EngineBounds bounds = serve::engineBounds(plan);
-  RETURN_IF_ERROR(checkScheduler(flags, bounds.maxNumSeqs));
+  RETURN_IF_ERROR(checkScheduler(flags, bounds.maxNumSeqs, plan.miniBatches));
   ASSIGN_OR_RETURN(swapBytes, swapSpace(flags));
   if (const uint64_t least = serve::SwapSpace::slotBytes(plan); swapBytes > 0 && swapBytes < least)
     return badFlag(kSwapSpace, flags.swapSpace,

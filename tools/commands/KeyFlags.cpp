@@ -22,8 +22,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"goal", "device_memory", "--device-memory", kAmount, "device memory the plan may use, such as 8GiB"},
     {"goal", "batch", "--batch", kPlain, "sequences at once", "--max-num-seqs,--parallel"},
     {"goal", "mini_batches", "--mini-batches", kPlain,
-     "parts of the batch that each layer is passed for one after the other, with its weights brought once (default: "
-     "1)"},
+     "parts of the batch that each layer is passed for in turn, its weights brought once: 1 to 64, and divides the "
+     "batch; buckets are of one of them (default: 1)"},
     {"goal", "context", "--context", kPlain, "longest prompt + output, in tokens", "--max-model-len,--ctx-size"},
     {"goal", "kv_tokens", "--kv-tokens", kPlain, "tokens the KV cache holds (default: batch x context)"},
     {"goal", "kv_device_memory", "--kv-device-memory", kAmount,

@@ -71,7 +71,9 @@ Trace traceOf(const plan::Plan &plan, const core::Device &device, const Iteratio
   Trace trace = makeTrace(plan, measured, found.look->variant, found.look->times);
   trace.iteration = found.look->iteration;
   trace.about = found.about;
-  trace.inUse = found.look->inUse.of(0);
+  trace.inUse.clear();
+  for (uint32_t i = 0; i < plan.miniBatches; ++i)
+    trace.inUse.push_back(found.look->inUse.of(i));
   return trace;
 }
 
@@ -156,7 +158,7 @@ private:
     RETURN_IF_ERROR(setRequest(std::move(prompts)));
     source.fit(options_.scheduler.maxNumSeqs.value_or(static_cast<int64_t>(request_.prompts.size())),
                longestPrompt() + request_.maxNewTokens);
-    RETURN_IF_ERROR(checkScheduler(options_.scheduler, source.bounds().sequences));
+    RETURN_IF_ERROR(checkScheduler(options_.scheduler, source.bounds().sequences, source.miniBatches()));
     RETURN_IF_ERROR(serve::checkPrompts(source.bounds(), request_));
     if (device_->holdsData()) {
       ASSIGN_OR_RETURN(weights, openWeights(options_.weights, source.weights()));

@@ -81,7 +81,7 @@ void RunSource::fit(int64_t batch, int64_t context) {
     return;
   model::Goal &goal = assembled_->job.goal;
   if (!goal.batch)
-    goal.batch = batch;
+    goal.batch = (batch + goal.miniBatches - 1) / goal.miniBatches * goal.miniBatches;
   if (!goal.context)
     goal.context = context;
 }

@@ -48,6 +48,7 @@ public:
   // Refuses a --placement that the plan does not have, or none that a job becomes.
   absl::Status checkPlacement(uint32_t placement) const;
   serve::RequestBounds bounds() const;
+  int64_t miniBatches() const { return plan_ ? plan_->miniBatches : assembled_->job.goal.miniBatches; }
   // Of this object's model.
   WantedWeights weights() const { return plan_ ? weightsOf(*plan_) : weightsOf(assembled_->job); }
   absl::StatusOr<plan::Plan> makePlan() &&;

@@ -36,10 +36,13 @@ std::vector<int64_t> powersOfTwo(int64_t least, int64_t most) {
 // Sizes that neither the job nor a flag says: as many seats as requests may take at a time, the longest request, and
 // iterations of as many rows as are asked for.
 absl::Status fitSizes(const BenchServeOptions &options, const ServeTraffic &traffic, model::Job &job) {
-  if (!job.goal.batch)
-    job.goal.batch = options.scheduler.maxNumSeqs.value_or(
+  const int64_t miniBatches = job.goal.miniBatches; // buckets are of one
+  if (!job.goal.batch) {
+    const int64_t seats = options.scheduler.maxNumSeqs.value_or(
         std::min({kDefaultSeqs, traffic.count(), options.maxConcurrency.value_or(kDefaultSeqs),
                   options.scheduler.maxNumBatchedTokens.value_or(kDefaultSeqs)}));
+    job.goal.batch = (seats + miniBatches - 1) / miniBatches * miniBatches;
+  }
   if (!job.goal.context)
     job.goal.context = std::min(traffic.longest(), job.model->spec->maxPositions);
   if (!job.buckets.newTokens.empty())
@@ -47,15 +50,15 @@ absl::Status fitSizes(const BenchServeOptions &options, const ServeTraffic &traf
   const int64_t byDefault = options.scheduler.chunkedPrefill
                                 ? kDefaultBatchedTokens
                                 : std::max(kDefaultBatchedTokens, std::min(traffic.longestPrompt(), *job.goal.context));
-  const int64_t all = job.goal.kvTokens.value_or(*job.goal.batch * *job.goal.context);
+  const int64_t all = job.goal.kvTokens.value_or(*job.goal.batch * *job.goal.context) / miniBatches;
   if (const std::optional<int64_t> asked = options.scheduler.maxNumBatchedTokens; asked && *asked > all)
     return badNumber("--max-num-batched-tokens", *asked,
                      job.goal.kvTokens ? cat("at most ", all, ", the tokens of --kv-tokens")
                                        : cat("at most ", all, ", the tokens of batch ", *job.goal.batch, " x context ",
                                              *job.goal.context, " (--kv-tokens says others)"));
   // A bucket of prompts has more rows than sequences.
-  const int64_t most =
-      std::min(std::max(options.scheduler.maxNumBatchedTokens.value_or(byDefault), *job.goal.batch + 1), all);
+  const int64_t most = std::min(
+      std::max(options.scheduler.maxNumBatchedTokens.value_or(byDefault), *job.goal.batch / miniBatches + 1), all);
   job.buckets.newTokens = powersOfTwo(std::min(kSmallestMixed, most), most);
   return absl::OkStatus();
 }
@@ -75,13 +78,13 @@ absl::StatusOr<plan::Plan> compileWithKv(model::Job job) {
   const int64_t block = std::max<int64_t>(job.goal.blockTokens, 1);
   const int64_t sequence = (*job.goal.context + block - 1) / block * block;
   const int64_t all = *job.goal.batch * sequence;
-  const int64_t least = std::min(all, std::max(sequence, job.buckets.newTokens.back()));
+  const int64_t least = std::min(all, job.goal.miniBatches * std::max(sequence, job.buckets.newTokens.back()));
   job.goal.kvTokens = least;
   ASSIGN_OR_RETURN(smallest, compileJob(job));
   const uint64_t offloaded = hostBytes(smallest);
   int64_t tokens = std::min(all, maxTokens(smallest, job.goal.deviceMemory.value_or(job.hardware->memoryBytes)));
   // Alignment may cost a few blocks.
-  for (int64_t less = block; tokens > least; tokens -= less, less *= 2) {
+  for (int64_t less = block * job.goal.miniBatches; tokens > least; tokens -= less, less *= 2) {
     job.goal.kvTokens = tokens;
     absl::StatusOr<plan::Plan> plan = compileJob(job);
     if (plan.ok() && hostBytes(*plan) <= offloaded)
@@ -134,7 +137,7 @@ absl::Status ServePlan::fit(const BenchServeOptions &options, const ServeTraffic
     RETURN_IF_ERROR(plan_ ? checkPlacement(*options.placement, *plan_)
                           : checkPlacement(*options.placement, assembled_->job.policy));
   return plan_ ? checkScheduler(options.scheduler, *plan_)
-               : checkScheduler(options.scheduler, *assembled_->job.goal.batch);
+               : checkScheduler(options.scheduler, *assembled_->job.goal.batch, assembled_->job.goal.miniBatches);
 }
 
 absl::StatusOr<plan::Plan> ServePlan::makePlan() && {

@@ -23,13 +23,13 @@ using Json = nlohmann::ordered_json;
 // Tokens that KV blocks have room for: those there are, without the scratch block, and those that would fit into what
 // the variant leaves of the budget.
 int64_t maxTokens(const plan::Plan &plan, uint64_t peak) {
-  uint64_t blockBytes = 0; // one block in every layer
+  uint64_t blockBytes = 0; // one block in every layer, of every mini-batch
   for (const plan::Buffer &buffer : plan.buffers)
     if (buffer.kind == plan::BufferKind::Kv && plan.kvBlocks > 0)
       blockBytes += buffer.bytes / static_cast<uint64_t>(plan.kvBlocks);
   const uint64_t left = plan.deviceMemory > peak ? plan.deviceMemory - peak : 0;
   const auto more = static_cast<int64_t>(blockBytes == 0 ? 0 : left / blockBytes);
-  return (std::max<int64_t>(plan.kvBlocks - 1, 0) + more) * plan.blockTokens;
+  return plan.miniBatches * (std::max<int64_t>(plan.kvBlocks - 1, 0) + more) * plan.blockTokens;
 }
 
 std::string intervalOf(const plan::Placement &placement) {
@@ -86,8 +86,19 @@ std::string kvHomesText(const plan::Plan &plan, uint32_t placement) {
   const int64_t resident = plan::residentBlocks(plan, p);
   if (bytes.host == 0)
     return "";
-  return absl::StrFormat("%d of %d blocks on the device (%s), %d at home on the host (%s)", resident, p.kvBlocks,
-                         formatBytes(bytes.device), p.kvBlocks - resident, formatBytes(bytes.host));
+  const std::string each =
+      plan.miniBatches == 1 ? "" : absl::StrFormat(" of each of %d mini-batches", plan.miniBatches);
+  return absl::StrFormat("%d of %d blocks%s on the device (%s), %d at home on the host (%s)", resident, p.kvBlocks,
+                         each, formatBytes(bytes.device), p.kvBlocks - resident, formatBytes(bytes.host));
+}
+
+std::string miniBatchesText(const plan::Plan &plan) {
+  if (plan.miniBatches == 1)
+    return "";
+  const auto caches = static_cast<uint64_t>(plan.model->layers) * static_cast<uint64_t>(plan.kvBlocks);
+  return absl::StrFormat("%d, each of up to %d sequences with %s of KV: a layer is passed for one after the other, its "
+                         "weights brought once; tokens and sequences of a variant are those of one",
+                         plan.miniBatches, plan.metaLayout.maxSequences, formatBytes(caches * plan.kvBlockBytes()));
 }
 
 std::string_view kvWriteBackOf(const plan::Schedule &schedule) {
@@ -194,9 +205,11 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
   line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
                                         formatBytes(plan.deviceMemory), plan.arenaBytes, plan.deviceMemory));
   line("host memory", absl::StrFormat("%s pinned (%d bytes)", formatBytes(plan.hostBytes), plan.hostBytes));
-  line("KV cache",
-       absl::StrFormat("%s, %d blocks of %d tokens a layer, context up to %d",
-                       std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens, plan.maxContext));
+  if (const std::string text = miniBatchesText(plan); !text.empty())
+    line("mini-batches", text);
+  line("KV cache", absl::StrFormat("%s, %d blocks of %d tokens a layer%s, context up to %d",
+                                   std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens,
+                                   plan.miniBatches == 1 ? "" : " and mini-batch", plan.maxContext));
   for (uint32_t p = 0; p < plan.placements.size(); ++p)
     if (const std::string homes = kvHomesText(plan, p); !homes.empty()) {
       const std::string of = plan.placements.size() > 1 ? plan.placements[p].name + ": " : "";
@@ -288,6 +301,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                {"activation_dtype", std::string(model::dtypeName(plan.activationDtype))},
                {"kv_dtype", std::string(model::dtypeName(plan.kvDtype))},
                {"block_tokens", plan.blockTokens},
+               {"mini_batches", plan.miniBatches},
                {"kv_blocks", plan.kvBlocks},
                {"max_context", plan.maxContext},
                {"policy", plan.policy.name},

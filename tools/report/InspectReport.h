@@ -32,6 +32,8 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan);
 std::string inspectText(const plan::Plan &plan, const std::string &path, bool all);
 std::string inspectJson(const plan::Plan &plan, const std::string &path); // one object, indented
 
+// "4, each of up to 16 sequences with 1.2 GiB of KV: ..."; empty where there is one mini-batch.
+std::string miniBatchesText(const plan::Plan &plan);
 // "29 of 257 blocks on the device (19.9 MiB), 228 at home on the host (157 MiB)"; empty where all are on the device.
 std::string kvHomesText(const plan::Plan &plan, uint32_t placement);
 // How rows of a schedule get home that are appended to KV blocks there: "mirror", "all" or "dirty", as --kv-write-back

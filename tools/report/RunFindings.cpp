@@ -66,6 +66,14 @@ Predicted predict(const plan::Plan &plan, uint32_t variant, double linkBandwidth
   return predicted;
 }
 
+// Of any mini-batch.
+int64_t mostInUse(const std::vector<core::InUse> &each) {
+  int64_t most = 0;
+  for (const core::InUse &one : each)
+    most = std::max(most, one.kvBlocks);
+  return most;
+}
+
 std::string gbs(uint64_t bytes, uint64_t ns) { return absl::StrFormat("%.2f", share(bytes, ns)); }
 
 // What to do about steps that take another time than they were priced at.
@@ -95,7 +103,7 @@ std::string lanesText(const plan::Plan &plan, const PhaseInput &phase, const Pre
   text += " in " + phase.looked.about;
   if (launched.h2dBytes < all.h2dBytes)
     text += absl::StrFormat(", which copied %s of at most %s: KV blocks below %d of %d were in use",
-                            formatBytes(launched.h2dBytes), formatBytes(all.h2dBytes), phase.looked.inUse.kvBlocks,
+                            formatBytes(launched.h2dBytes), formatBytes(all.h2dBytes), mostInUse(phase.looked.inUse),
                             plan.placements[plan.variants[phase.looked.variant].placement].kvBlocks);
   return text;
 }
@@ -108,7 +116,7 @@ std::string why(const plan::Plan &plan, const PhaseInput &phase, double linkBand
   if (phase.looked.steps.empty())
     return head + ": --timeline FILE.svg measures which steps did";
   const plan::Schedule &schedule = plan.schedules[plan.variants[phase.looked.variant].schedule];
-  const Predicted launched = predict(plan, phase.looked.variant, linkBandwidth, phase.looked.inUse);
+  const Predicted launched = predict(plan, phase.looked.variant, linkBandwidth, core::LaunchInUse(phase.looked.inUse));
   const Predicted all = predict(plan, phase.looked.variant, linkBandwidth, {});
   const LaneTimes measured = lanesOf(schedule, [&](size_t step) {
     return static_cast<uint64_t>(phase.looked.steps[step].second - phase.looked.steps[step].first);
@@ -177,7 +185,7 @@ RunFindings findOut(const plan::Plan &plan, const std::vector<PhaseInput> &phase
       continue;
     // Of the iteration that was looked at it is known how much of KV it used.
     const bool known = !phase.looked.steps.empty() && phase.looked.variant == phase.variant;
-    const core::InUse inUse = known ? phase.looked.inUse : core::InUse{};
+    const core::LaunchInUse inUse = known ? core::LaunchInUse(phase.looked.inUse) : core::LaunchInUse();
     findings.phases.push_back({phase.name, predict(plan, phase.variant, linkBandwidth, inUse).lanes,
                                why(plan, phase, linkBandwidth, virtualTime)});
     if (!waits && !phase.looked.steps.empty()) {

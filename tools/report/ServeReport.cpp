@@ -48,7 +48,8 @@ std::string limitsText(const ServeReport &report) {
   return cat("at most ", plural(static_cast<uint64_t>(report.maxNumSeqs), "sequence"),
              report.maxNumBatchedTokens == 0
                  ? std::string(" an iteration, a row of a prompt at a time")
-                 : cat(" and ", plural(static_cast<uint64_t>(report.maxNumBatchedTokens), "token"), " an iteration"));
+                 : cat(" and ", plural(static_cast<uint64_t>(report.maxNumBatchedTokens), "token"), " an iteration",
+                       report.miniBatches == 1 ? "" : cat(" and each of ", report.miniBatches, " mini-batches")));
 }
 
 std::string engineText(const ServeReport &report) {

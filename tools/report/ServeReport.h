@@ -51,7 +51,8 @@ struct ServeReport {
   bool kvBesideOffloaded = false; // as large as the memory that weights leave, of which some are offloaded
   // Of the engine.
   std::string scheduler = "vllm", prefill;
-  int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0;
+  int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0; // tokens: of a mini-batch
+  uint32_t miniBatches = 1;
   uint64_t swapBytes = 0; // asked for
   // Of the traffic.
   std::string dataset;                        // "random", "sharegpt", "alpaca", "trace"

@@ -2,6 +2,7 @@
 #include "tools/timeline/Timeline.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "absl/strings/str_format.h"
 #include "kernels/Kernels.h"
@@ -16,12 +17,54 @@
 namespace headrace::tools {
 namespace {
 
-// "qkv" of "layers.3.qkv", "embedding" of "embedding", "kv" of "kv.3".
+// "qkv" of "layers.3.qkv", "embedding" of "embedding", "kv" of "kv.3" and "kv.3.1".
 std::string unitName(const plan::Buffer &buffer) {
-  const size_t dot = buffer.name.rfind('.');
+  const bool weight = buffer.kind == plan::BufferKind::Weight;
+  const size_t dot = weight ? buffer.name.rfind('.') : buffer.name.find('.');
   if (dot == std::string::npos)
     return buffer.name;
-  return buffer.kind == plan::BufferKind::Weight ? buffer.name.substr(dot + 1) : buffer.name.substr(0, dot);
+  return weight ? buffer.name.substr(dot + 1) : buffer.name.substr(0, dot);
+}
+
+// Of several whose step it is; -1: of no one, as copies of weights and the tokens of all.
+int32_t miniBatchOf(const plan::Plan &plan, const plan::Schedule &schedule, const plan::Step &step) {
+  if (plan.miniBatches == 1 || step.kind == plan::StepKind::Publish ||
+      (step.kind == plan::StepKind::Copy &&
+       plan.buffer(schedule, schedule.operands[step.firstOperand].buffer).kind == plan::BufferKind::Weight))
+    return -1;
+  return step.miniBatch;
+}
+
+std::string listOf(const std::vector<core::InUse> &each, const std::function<std::string(const core::InUse &)> &text) {
+  std::string list;
+  for (const core::InUse &one : each)
+    list += (list.empty() ? "" : ", ") + text(one);
+  return list;
+}
+
+// What the copies of KV of a measured iteration were of; empty: of all that the plan says.
+std::string copiedText(const plan::Schedule &schedule, int64_t kvBlocks, const std::vector<core::InUse> &each) {
+  const std::string byMiniBatch = each.size() == 1 ? "" : ", by mini-batch";
+  std::string text;
+  if (copiesWhatIsInUse(schedule) &&
+      std::any_of(each.begin(), each.end(), [&](const core::InUse &one) { return one.kvBlocks < kvBlocks; }))
+    text +=
+        model::cat("; the copies of KV are those of blocks below ",
+                   listOf(each, [&](const core::InUse &one) { return model::cat(std::min(one.kvBlocks, kvBlocks)); }),
+                   " of ", kvBlocks, byMiniBatch);
+  if (!copiesWhatIsWritten(schedule) ||
+      std::any_of(each.begin(), each.end(), [&](const core::InUse &one) { return one.writtenEnd > kvBlocks; }))
+    return text;
+  if (std::none_of(each.begin(), each.end(), [](const core::InUse &one) { return one.writtenBegin < one.writtenEnd; }))
+    return text + "; those to the host are the least there is, as none of their blocks was written";
+  return text + model::cat("; those to the host are of blocks ",
+                           listOf(each,
+                                  [](const core::InUse &one) {
+                                    return one.writtenBegin < one.writtenEnd
+                                               ? model::cat(one.writtenBegin, " to ", one.writtenEnd - 1)
+                                               : std::string("none");
+                                  }),
+                           byMiniBatch, ", which were written");
 }
 
 const plan::Operand *operandOf(const plan::Schedule &schedule, const plan::Step &step, plan::Arg arg) {
@@ -44,6 +87,7 @@ Track makeTrack(const plan::Plan &plan, const plan::Schedule &schedule, std::str
     Bar bar{step.lane,
             step.part,
             step.layer,
+            miniBatchOf(plan, schedule, step),
             stepName(plan, schedule, step),
             times[i].first,
             times[i].second,
@@ -105,7 +149,15 @@ std::string stepName(const plan::Plan &plan, const plan::Schedule &schedule, con
       what = kernels::opName(step.op);
     break;
   }
-  return step.layer >= 0 ? model::cat("L", step.layer, " ", what) : what;
+  const std::string pass = passName(step.layer, miniBatchOf(plan, schedule, step));
+  if (step.layer >= 0)
+    return model::cat(pass, " ", what);
+  return pass.empty() ? what : model::cat(what, ".", pass);
+}
+
+std::string passName(int32_t layer, int32_t miniBatch) {
+  const std::string which = miniBatch < 0 ? "" : model::cat(miniBatch);
+  return layer < 0 ? which : model::cat("L", layer, which.empty() ? "" : ".", which);
 }
 
 Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, double linkBandwidth) {
@@ -118,22 +170,19 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
   chart.title = model::cat(plan.model->name, " on ", plan.hardware.name);
   chart.subtitle =
       model::cat("variant ", index, ": ", variant.newTokens, " new tokens, ", variant.sequences, " sequences, context ",
-                 variant.context, schedule.kvBlocks > 0 ? ", no tails" : "",
+                 variant.context,
+                 plan.miniBatches == 1 ? std::string() : model::cat(", in each of ", plan.miniBatches, " mini-batches"),
+                 schedule.kvBlocks > 0 ? ", no tails" : "",
                  schedule.period > 1 ? model::cat(", phase ", schedule.phase, " of ", schedule.period) : std::string(),
                  "; offloaded: ", describePlacement(plan, placement), ", start rule ", plan::startText(placement));
-  const core::InUse inUse = measured == nullptr ? core::InUse{} : measured->inUse;
-  if (measured != nullptr && copiesWhatIsInUse(schedule) && inUse.kvBlocks < placement.kvBlocks)
-    chart.subtitle +=
-        model::cat("; the copies of KV are those of blocks below ", inUse.kvBlocks, " of ", placement.kvBlocks);
-  if (measured != nullptr && copiesWhatIsWritten(schedule) && inUse.writtenEnd <= placement.kvBlocks)
-    chart.subtitle += inUse.writtenBegin < inUse.writtenEnd
-                          ? model::cat("; those to the host are of blocks ", inUse.writtenBegin, " to ",
-                                       inUse.writtenEnd - 1, ", which were written")
-                          : "; those to the host are the least there is, as none of their blocks was written";
+  chart.miniBatches = plan.miniBatches;
+  const std::vector<core::InUse> inUse = measured == nullptr ? std::vector<core::InUse>(1) : measured->inUse;
+  if (measured != nullptr)
+    chart.subtitle += copiedText(schedule, placement.kvBlocks, inUse);
 
   const model::Hardware &hardware = plan.hardware;
   const double duplexShare = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
-  const LaunchedSteps launched = launchedSteps(plan, index, linkBandwidth, inUse);
+  const LaunchedSteps launched = launchedSteps(plan, index, linkBandwidth, core::LaunchInUse(inUse));
   const sim::Timeline timeline = sim::Simulator(schedule).run(launched.ns, duplexShare);
   std::vector<std::pair<uint64_t, uint64_t>> times;
   for (const sim::StepTime &t : timeline.steps)
@@ -148,10 +197,16 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
     chart.tracks.back().about = measured->about;
     chart.device = measured->device;
     chart.iteration = measured->iteration;
-    if (copiesWhatIsInUse(schedule) && inUse.kvBlocks <= placement.kvBlocks)
-      chart.kvBlocksInUse = inUse.kvBlocks;
-    if (copiesWhatIsWritten(schedule) && inUse.writtenEnd <= placement.kvBlocks)
-      chart.kvBlocksWritten = {inUse.writtenBegin, inUse.writtenEnd};
+    const auto all = [&](int64_t core::InUse::*figure) { // were told
+      return std::all_of(inUse.begin(), inUse.end(),
+                         [&](const core::InUse &one) { return one.*figure <= placement.kvBlocks; });
+    };
+    for (const core::InUse &one : inUse) {
+      if (copiesWhatIsInUse(schedule) && all(&core::InUse::kvBlocks))
+        chart.kvBlocksInUse.push_back(one.kvBlocks);
+      if (copiesWhatIsWritten(schedule) && all(&core::InUse::writtenEnd))
+        chart.kvBlocksWritten.emplace_back(one.writtenBegin, one.writtenEnd);
+    }
   }
   for (int lane = 0; lane < plan::kLanes; ++lane) {
     const bool used = std::any_of(schedule.steps.begin(), schedule.steps.end(),

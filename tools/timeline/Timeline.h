@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +20,8 @@ struct Bar {
   plan::Lane lane = plan::Lane::Compute;
   plan::Part part = plan::Part::Embedding;
   int32_t layer = -1;
-  std::string name; // "L3 qkv", "L3 attention", "embed", "head"
+  int32_t miniBatch = -1; // of several; -1: there is one, or it is no one's, as a copy of weights
+  std::string name;       // "L3 qkv", "L3 attention", "embed", "head"; of mini-batch 1 of several "L3.1 attention"
   uint64_t startNs = 0, endNs = 0;
   uint64_t flops = 0, deviceBytes = 0, linkBytes = 0;
   bool direct = false; // in place, beside compute
@@ -49,16 +49,20 @@ struct Chart {
   std::string subtitle; // the variant's key and placement
   std::string modelHash;
   uint32_t variant = 0;
-  std::string device;        // that measured; empty: planned lanes only
-  uint64_t iteration = 0;    // that was measured
-  int64_t kvBlocksInUse = 0; // that its copies of KV were sized for; 0: it had none of a size of its own
-  // Blocks [first, second) that its rows were written to, where its copies to the host are of those.
-  std::optional<std::pair<int64_t, int64_t>> kvBlocksWritten;
+  std::string device;     // that measured; empty: planned lanes only
+  uint64_t iteration = 0; // that was measured
+  uint32_t miniBatches = 1;
+  // By mini-batch: blocks that its copies of KV were sized for; empty: it had none of a size of its own.
+  std::vector<int64_t> kvBlocksInUse;
+  // Blocks [first, second) that its rows were written to, where its copies to the host are of those; else empty.
+  std::vector<std::pair<int64_t, int64_t>> kvBlocksWritten;
   std::vector<Track> tracks;     // planned, measured
   std::vector<plan::Lane> lanes; // those that any track uses, in the order of plan::Lane
 };
 
-// What a step is called: its layer, and its op or (linear ops and copies) its unit.
+// "L3"; "L3.1" of mini-batch 1 of several, "1" outside the layers; empty: of no layer and no mini-batch.
+std::string passName(int32_t layer, int32_t miniBatch);
+// What a step is called: its layer and mini-batch, and its op or (linear ops and copies) its unit.
 std::string stepName(const plan::Plan &plan, const plan::Schedule &schedule, const plan::Step &step);
 
 // `variant` must be one of the plan's; `measured`, if there is one, must have passed parseTrace for this plan. The

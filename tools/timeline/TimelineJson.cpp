@@ -44,6 +44,8 @@ void addTrack(const Chart &chart, const Track &track, int pid, Json &events) {
     Json args = {{"step", step}, {"part", partName(bar.part)}};
     if (bar.layer >= 0)
       args["layer"] = bar.layer;
+    if (bar.miniBatch >= 0)
+      args["mini_batch"] = bar.miniBatch;
     if (bar.flops != 0)
       args["flops"] = bar.flops;
     if (bar.deviceBytes != 0)
@@ -96,10 +98,12 @@ std::string timelineJson(const Chart &chart) {
   if (!chart.device.empty())
     json["otherData"]["measured"] = {
         {"device", chart.device}, {"iteration", chart.iteration}, {"about", chart.tracks.back().about}};
-  if (chart.kvBlocksInUse > 0)
-    json["otherData"]["measured"][kInUseKey] = chart.kvBlocksInUse;
-  if (chart.kvBlocksWritten)
-    json["otherData"]["measured"][kWrittenKey] = {chart.kvBlocksWritten->first, chart.kvBlocksWritten->second};
+  const auto add = [&](const char *key, const auto &each) { // the figure, or a list of one a mini-batch
+    if (!each.empty())
+      json["otherData"]["measured"][key] = chart.miniBatches == 1 ? Json(each.front()) : Json(each);
+  };
+  add(kInUseKey, chart.kvBlocksInUse);
+  add(kWrittenKey, chart.kvBlocksWritten);
   int pid = kPlannedPid; // then kMeasuredPid
   for (const Track &track : chart.tracks)
     addTrack(chart, track, pid++, json["traceEvents"]);

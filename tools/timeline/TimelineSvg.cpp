@@ -130,12 +130,13 @@ private:
         bar(gap.startNs, gap.endNs, barTop, "url(#stall)", 1, "",
             "stall of " + formatNs(gap.endNs - gap.startNs) + ": waits for the copy of " + gap.waitsFor);
     bool odd = true;
-    int32_t layer = -1;
+    std::pair<int32_t, int32_t> pass(-1, -1); // layer, mini-batch
     for (const Bar &b : track.bars) {
       if (b.lane != lane || b.endNs <= b.startNs)
         continue;
-      odd = b.layer >= 0 && (b.layer == layer ? odd : !odd);
-      layer = b.layer;
+      const std::pair own(b.layer, b.miniBatch);
+      odd = b.layer >= 0 && (own == pass ? odd : !odd);
+      pass = own;
       std::string tip =
           b.name + ": " + formatNs(b.endNs - b.startNs) + ", from " + formatNs(b.startNs) + " to " + formatNs(b.endNs);
       if (b.flops != 0)
@@ -157,19 +158,19 @@ private:
   }
 
   struct Run {
-    int32_t layer;
+    int32_t layer, miniBatch;
     uint64_t startNs, endNs;
   };
-  // Bars of one layer that follow each other on a lane, joined.
+  // Bars of one layer and mini-batch that follow each other on a lane, joined.
   static std::vector<Run> runsOf(const Track &track, plan::Lane lane) {
     std::vector<Run> runs;
     for (const Bar &b : track.bars) {
       if (b.lane != lane || b.layer < 0 || b.endNs <= b.startNs)
         continue;
-      if (!runs.empty() && runs.back().layer == b.layer)
+      if (!runs.empty() && runs.back().layer == b.layer && runs.back().miniBatch == b.miniBatch)
         runs.back().endNs = std::max(runs.back().endNs, b.endNs);
       else
-        runs.push_back({b.layer, b.startNs, b.endNs});
+        runs.push_back({b.layer, b.miniBatch, b.startNs, b.endNs});
     }
     return runs;
   }
@@ -179,7 +180,7 @@ private:
     bool odd = false;
     for (const Run &run : runsOf(track, lane)) {
       const double from = x(run.startNs), to = x(run.endNs);
-      const std::string label = absl::StrFormat("L%d", run.layer);
+      const std::string label = passName(run.layer, run.miniBatch);
       absl::StrAppendFormat(&body_, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"/>\n", from,
                             y_ + 1, std::max(to - from - 0.5, 0.3), kRibbon - 2, odd ? "#dfe5ee" : "#c9d3e2");
       odd = !odd;

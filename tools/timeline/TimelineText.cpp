@@ -18,16 +18,17 @@ namespace {
 
 // Bars of one layer (or one part outside the layers) that follow each other on a lane.
 struct Run {
-  std::string label; // "L3", "embed", "head"
+  std::string label; // "L3", "embed", "head"; of mini-batch 1 of several "L3.1", "embed.1", "head.1"
   uint64_t startNs = 0, endNs = 0;
 };
 
 std::string labelOf(const Bar &bar) {
+  const std::string pass = passName(bar.layer, bar.miniBatch);
   if (bar.layer >= 0)
-    return model::cat("L", bar.layer);
+    return pass;
   if (!plan::computes(bar.lane))
     return bar.name;
-  return bar.part == plan::Part::Embedding ? "embed" : "head";
+  return (bar.part == plan::Part::Embedding ? "embed" : "head") + (pass.empty() ? "" : "." + pass);
 }
 
 std::vector<Run> runsOf(const Track &track, plan::Lane lane) {
@@ -138,7 +139,10 @@ std::string timelineText(const Chart &chart, int width) {
     }
     out += "\n" + formatTable(table);
   }
-  out += "\n[L3==] layer 3's steps, ... compute waits for a copy, | a step narrower than a column\n";
+  out += "\n[L3==] layer 3's steps, ";
+  if (chart.miniBatches > 1)
+    out += "[L3.1==] those of mini-batch 1, ";
+  out += "... compute waits for a copy, | a step narrower than a column\n";
   return out;
 }
 

@@ -57,6 +57,26 @@ Trace makeTrace(const plan::Plan &plan, const std::string &device, uint32_t vari
   return trace;
 }
 
+namespace {
+
+bool isBlock(const plan::Plan &plan, const Json &json) {
+  return json.is_number_unsigned() && json.get<uint64_t>() <= static_cast<uint64_t>(plan.kvBlocks);
+}
+bool areBlocks(const plan::Plan &plan, const Json &json) {
+  return json.is_array() && json.size() == 2 && isBlock(plan, json[0]) && isBlock(plan, json[1]) && json[0] <= json[1];
+}
+
+const Json &ofMiniBatch(const plan::Plan &plan, const Json &json, uint32_t miniBatch) {
+  return plan.miniBatches == 1 ? json : json[miniBatch];
+}
+template <typename Valid> bool areOfEach(const plan::Plan &plan, const Json &json, Valid valid) {
+  if (plan.miniBatches == 1)
+    return valid(json);
+  return json.is_array() && json.size() == plan.miniBatches && std::all_of(json.begin(), json.end(), valid);
+}
+
+} // namespace
+
 absl::StatusOr<Trace> parseTrace(std::string_view text, const std::string &where, const plan::Plan &plan) {
   const auto refuse = [&](const std::string &what) {
     return absl::InvalidArgumentError(model::cat(where, ": ", what));
@@ -81,25 +101,25 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, const std::string &where
       !about->is_string())
     return refuse("otherData.model_hash, variant, measured.device, iteration and about: expected a text, a number, a "
                   "text, a number and a text");
-  const Json *inUse = member(measured, kInUseKey); // there where a launch was told
-  if (inUse != nullptr && (!inUse->is_number_unsigned() || inUse->get<uint64_t>() < 1 ||
-                           inUse->get<uint64_t>() > static_cast<uint64_t>(plan.kvBlocks)))
+  const Json *inUse = member(measured, kInUseKey), *written = member(measured, kWrittenKey); // where a launch was told
+  const std::string each =
+      plan.miniBatches == 1 ? "" : model::cat(", in a list of one for each of ", plan.miniBatches, " mini-batches");
+  if (inUse != nullptr && !areOfEach(plan, *inUse, [&](const Json &one) { return isBlock(plan, one) && one != 0; }))
     return refuse(model::cat("otherData.measured.", kInUseKey, " = ", inUse->dump().substr(0, 40), ": expected 1 to ",
-                             plan.kvBlocks, ", the plan's KV blocks"));
-  const Json *written = member(measured, kWrittenKey);
-  const auto isBlock = [&](const Json &json) {
-    return json.is_number_unsigned() && json.get<uint64_t>() <= static_cast<uint64_t>(plan.kvBlocks);
-  };
-  if (written != nullptr && (!written->is_array() || written->size() != 2 || !isBlock((*written)[0]) ||
-                             !isBlock((*written)[1]) || (*written)[0] > (*written)[1]))
+                             plan.kvBlocks, ", the plan's KV blocks", each));
+  if (written != nullptr && !areOfEach(plan, *written, [&](const Json &one) { return areBlocks(plan, one); }))
     return refuse(model::cat("otherData.measured.", kWrittenKey, " = ", written->dump().substr(0, 40),
-                             ": expected [first, end] with first <= end <= ", plan.kvBlocks, ", the plan's KV blocks"));
+                             ": expected [first, end] with first <= end <= ", plan.kvBlocks, ", the plan's KV blocks",
+                             each));
   Trace trace;
-  if (inUse != nullptr)
-    trace.inUse.kvBlocks = inUse->get<int64_t>();
-  if (written != nullptr) {
-    trace.inUse.writtenBegin = (*written)[0].get<int64_t>();
-    trace.inUse.writtenEnd = (*written)[1].get<int64_t>();
+  trace.inUse.resize(plan.miniBatches);
+  for (uint32_t i = 0; i < plan.miniBatches; ++i) {
+    if (inUse != nullptr)
+      trace.inUse[i].kvBlocks = ofMiniBatch(plan, *inUse, i).get<int64_t>();
+    if (written != nullptr) {
+      trace.inUse[i].writtenBegin = ofMiniBatch(plan, *written, i)[0].get<int64_t>();
+      trace.inUse[i].writtenEnd = ofMiniBatch(plan, *written, i)[1].get<int64_t>();
+    }
   }
   trace.modelHash = (*other)["model_hash"].get<std::string>();
   trace.device = device->get<std::string>();

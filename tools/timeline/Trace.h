@@ -23,7 +23,8 @@ struct Trace {
   std::string about;      // which one it is: "iteration 5 of 8, the median of 7 of its variant"
   uint32_t variant = 0;
   std::vector<std::pair<int64_t, int64_t>> steps; // start, end in ns, one pair a step of the variant's schedule
-  core::InUse inUse;                              // what the launch was told: what its resizable copies are of
+  std::vector<core::InUse> inUse =
+      std::vector<core::InUse>(1); // what the launch was told, by mini-batch: what its resizable copies are of
 };
 
 // Times on the device's clock become times from the first start.
@@ -35,8 +36,9 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, const std::string &where
 
 inline constexpr const char *kTimelineFormat = "headrace-timeline"; // otherData.format
 inline constexpr int kTimelineVersion = 1;
-inline constexpr const char *kInUseKey = "kv_blocks_in_use";    // otherData.measured: Trace::inUse
-inline constexpr const char *kWrittenKey = "kv_blocks_written"; // and what was written of them, [first, end)
+// In otherData.measured, of Trace::inUse; of several mini-batches a list with one for each.
+inline constexpr const char *kInUseKey = "kv_blocks_in_use";
+inline constexpr const char *kWrittenKey = "kv_blocks_written"; // what was written of them, [first, end)
 inline constexpr int kPlannedPid = 1, kMeasuredPid = 2;         // processes of the events
 
 } // namespace headrace::tools

@@ -14,13 +14,19 @@ namespace {
 
 absl::Status refuse(const std::string &message) { return absl::InvalidArgumentError(message); }
 
+// Of so many sequences a mini-batch has this many at most.
+int64_t ofOneMiniBatch(const plan::Plan &plan, int64_t seqs) {
+  return (seqs + plan.miniBatches - 1) / plan.miniBatches;
+}
+
 absl::Status checkOptions(const plan::Plan &plan, const EngineOptions &options, const EngineBounds &bounds,
                           int64_t seqs) {
-  const int64_t tokens = options.maxNumBatchedTokens;
+  const int64_t tokens = options.maxNumBatchedTokens, ofOne = ofOneMiniBatch(plan, seqs);
   if (seqs < 1 || seqs > bounds.maxNumSeqs)
     return refuse(absl::StrCat("max_num_seqs = ", seqs, ", expected 1 to the plan's batch of ", bounds.maxNumSeqs));
-  if (tokens != 0 && (tokens < seqs || tokens > bounds.maxNumBatchedTokens))
-    return refuse(absl::StrCat("max_num_batched_tokens = ", tokens, ", expected max_num_seqs = ", seqs,
+  if (tokens != 0 && (tokens < ofOne || tokens > bounds.maxNumBatchedTokens))
+    return refuse(absl::StrCat("max_num_batched_tokens = ", tokens, ", expected max_num_seqs = ", ofOne,
+                               plan.miniBatches == 1 ? "" : " of a mini-batch",
                                " to the plan's largest mixed bucket of ", bounds.maxNumBatchedTokens));
   if (!(options.watermark >= 0 && options.watermark < 1))
     return refuse(absl::StrCat("watermark = ", options.watermark, ", expected 0 or more and less than 1"));
@@ -62,7 +68,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
   const EngineBounds bounds = engineBounds(plan);
   const int64_t seqs = options.maxNumSeqs == 0 ? bounds.maxNumSeqs : options.maxNumSeqs;
   RETURN_IF_ERROR(checkOptions(plan, options, bounds, seqs));
-  const int64_t ofOne = (seqs + plan.miniBatches - 1) / plan.miniBatches;
+  const int64_t ofOne = ofOneMiniBatch(plan, seqs);
   const auto watermark = static_cast<int64_t>(options.watermark * static_cast<double>(plan.kvBlocks - 1));
   const SchedulerLimits limits{.maxNumSeqs = ofOne,
                                .blockTokens = plan.blockTokens,

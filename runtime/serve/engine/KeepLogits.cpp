@@ -35,8 +35,9 @@ absl::StatusOr<plan::Operand> findLogits(const plan::Schedule &schedule, uint32_
       if (const plan::Operand &operand = schedule.operands[o];
           operand.access != plan::Access::Read && operand.space == plan::Space::Device &&
           operand.address < logits->address + logits->bytes && logits->address < operand.address + operand.bytes)
-        return absl::FailedPreconditionError(
-            absl::StrCat("schedule '", schedule.name, "': step ", i, " overwrites the logits, they cannot be kept"));
+        return absl::FailedPreconditionError(absl::StrCat(
+            "schedule '", schedule.name, "': step ", i, " overwrites the logits",
+            step.miniBatch == miniBatch ? "" : absl::StrCat(" of mini-batch ", miniBatch), ", they cannot be kept"));
   }
   return *logits;
 }

@@ -31,6 +31,7 @@ h2d_bandwidth = "20GB/s"
 [goal]
 device_memory = "8GiB"
 batch = 8
+mini_batches = 4
 context = 48
 kv_tokens = 100
 kv_device_memory = "3GiB"
@@ -64,6 +65,7 @@ contexts = [16, 64]
   EXPECT_DOUBLE_EQ(job->hardware->copyLatency, 5e-6); // the file's
   EXPECT_EQ(job->goal.deviceMemory, 8ull << 30);
   EXPECT_EQ(job->goal.batch, 8);
+  EXPECT_EQ(job->goal.miniBatches, 4);
   EXPECT_EQ(job->goal.context, 48);
   EXPECT_EQ(job->goal.kvTokens, 100);
   EXPECT_EQ(job->goal.kvDeviceMemory, 3ull << 30);
@@ -147,12 +149,16 @@ TEST(JobFile, TheShippedJobsRead) {
 }
 
 TEST(JobFile, RefusesUnknownKeysAndSections) {
+  for (const char *count : {"0", "65", "-1", "\"4\""})
+    expectRefused(std::string("[goal]\nmini_batches = ") + count + "\n",
+                  std::string("2: goal.mini_batches = ") + count + ": expected an integer from 1 to 64");
   expectRefused("[goals]\nbatch = 1\n",
                 "1: goals: unknown key: expected one of buckets, goal, hardware, model, policy");
-  expectRefused(
-      "[goal]\nslo = \"50ms\"\n",
-      "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
-      "elastic_kv, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, record, slo_factor, tpot, ttft");
+  expectRefused("[goal]\nslo = \"50ms\"\n",
+                "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
+                "elastic_kv, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, mini_batches, record, "
+                "slo_factor, tpot, "
+                "ttft");
   expectRefused("[policy]\nintervals = 3\n",
                 "2: policy.intervals: unknown key: expected one of interval, kv_places, kv_write_back, name, "
                 "offload_embedding, "

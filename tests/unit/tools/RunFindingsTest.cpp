@@ -98,7 +98,7 @@ TEST(RunFindings, NoMachineIsToBlameForVirtualTime) {
 PhaseInput split(double predictedMs, double measuredMs, int64_t compute, int64_t copies) {
   PhaseInput phase = decode(predictedMs, measuredMs, compute, copies);
   phase.variant = phase.looked.variant = kTails;
-  phase.looked.inUse = core::InUse{.kvBlocks = 2};
+  phase.looked.inUse[0] = core::InUse{.kvBlocks = 2};
   const int64_t less = 150 * copies - 256 * copies; // the first copy, and all behind it
   phase.looked.steps[0].second -= less;
   for (size_t i = 1; i < phase.looked.steps.size(); ++i) {
@@ -124,7 +124,7 @@ TEST(RunFindings, CopiesAreHeldAgainstWhatWasInUseOfKv) {
   EXPECT_THAT(why(splitTestPlan(), split(1174, 1000 * 1174, 3, 1)), HasSubstr("as compute did: "));
   // With everything in use there is nothing to say of it.
   PhaseInput all = split(100, 200, 2, 1);
-  all.looked.inUse = core::InUse{.kvBlocks = 5};
+  all.looked.inUse[0] = core::InUse{.kvBlocks = 5};
   EXPECT_THAT(why(splitTestPlan(), all), Not(HasSubstr("in use")));
 }
 

@@ -90,20 +90,20 @@ TEST(TimelineChart, TailsOfKvAreCopiesAndWhatIsAppendedGoesToTheHost) {
 TEST(TimelineChart, BothTracksAreOfWhatWasInUse) {
   Trace trace = measuredTrace();
   trace.variant = kTails;
-  trace.inUse.kvBlocks = 2;
+  trace.inUse[0].kvBlocks = 2;
   const Chart chart = makeChart(splitTestPlan(), kTails, &trace);
   EXPECT_THAT(chart.subtitle, testing::EndsWith("; the copies of KV are those of blocks below 2 of 5"));
-  EXPECT_EQ(chart.kvBlocksInUse, 2);
+  EXPECT_EQ(chart.kvBlocksInUse, std::vector<int64_t>{2});
   for (const Track &track : chart.tracks)
     EXPECT_EQ(track.bars[0].linkBytes, 256u) << track.name;
   EXPECT_EQ(chart.tracks[0].bars[0].endNs, 256u);
   EXPECT_EQ(chart.tracks[0].iterationNs, 406u);   // 256 + 60 + 90
   EXPECT_EQ(chart.tracks[1].bars[0].endNs, 200u); // as measured
-  trace.inUse.kvBlocks = 5;
+  trace.inUse[0].kvBlocks = 5;
   EXPECT_THAT(makeChart(splitTestPlan(), kTails, &trace).subtitle, Not(HasSubstr("copies of KV")));
   // Without sizes of their own copies are as planned, whatever is in use.
   const Chart whole = makeChart(testPlan(), 0, &trace);
-  EXPECT_EQ(whole.kvBlocksInUse, 0);
+  EXPECT_TRUE(whole.kvBlocksInUse.empty());
   EXPECT_EQ(whole.tracks[0].bars[0].endNs, 150u);
 }
 
@@ -117,14 +117,14 @@ TEST(TimelineChart, BothTracksAreOfWhatWasWritten) {
   std::swap(schedule.operands[step.firstOperand], schedule.operands[step.firstOperand + 1]);
   Trace trace = measuredTrace();
   trace.variant = kTails;
-  trace.inUse = {.kvBlocks = 5, .writtenBegin = 3, .writtenEnd = 5};
+  trace.inUse[0] = {.kvBlocks = 5, .writtenBegin = 3, .writtenEnd = 5};
   const Chart chart = makeChart(plan, kTails, &trace);
   EXPECT_THAT(chart.subtitle, testing::EndsWith("; those to the host are of blocks 3 to 4, which were written"));
-  EXPECT_EQ(chart.kvBlocksWritten, (std::pair<int64_t, int64_t>{3, 5}));
+  EXPECT_EQ(chart.kvBlocksWritten, (std::vector<std::pair<int64_t, int64_t>>{{3, 5}}));
   for (const Track &track : chart.tracks)
     EXPECT_EQ(track.bars[0].linkBytes, 512u) << track.name;
   EXPECT_EQ(chart.tracks[0].bars[0].endNs, 512u);
-  trace.inUse.writtenBegin = trace.inUse.writtenEnd = 0;
+  trace.inUse[0].writtenBegin = trace.inUse[0].writtenEnd = 0;
   EXPECT_THAT(makeChart(plan, kTails, &trace).subtitle, HasSubstr("the least there is"));
 }
 
@@ -255,6 +255,27 @@ TEST(Timeline, AnIterationThatTakesNoTimeIsDrawn) {
   const Chart chart = makeChart(plan, 0, nullptr);
   EXPECT_THAT(timelineText(chart, 80), HasSubstr("iteration 0 ns"));
   EXPECT_THAT(timelineSvg(chart), HasSubstr("</svg>"));
+}
+
+// Of two mini-batches steps are called after theirs, but for copies of weights.
+TEST(TimelineChart, NamesStepsByMiniBatch) {
+  plan::Plan plan = testPlan();
+  plan.miniBatches = 2;
+  std::vector<plan::Step> &steps = plan.schedules[0].steps;
+  steps[3].miniBatch = steps[6].miniBatch = 1;
+  const Chart chart = makeChart(plan, 0, nullptr);
+  EXPECT_THAT(chart.subtitle, HasSubstr("context 16, in each of 2 mini-batches; offloaded"));
+  std::vector<std::string> names;
+  for (const Bar &bar : chart.tracks[0].bars)
+    names.push_back(bar.name);
+  EXPECT_THAT(names, testing::ElementsAre("L1 qkv", "embed.0", "L0.0 qkv", "L0.1 attention", "L1.0 qkv", "L1 qkv",
+                                          "head.1", "publish"));
+  const std::string text = timelineText(chart, 120);
+  for (const char *label : {"embed.0", "[L0.0", "[L0.1", "[L1.0", "head.1", "[L1=", "[L3.1==] those of mini-batch 1"})
+    EXPECT_THAT(text, HasSubstr(label));
+  EXPECT_THAT(timelineSvg(chart), HasSubstr(">L0.1<"));
+  EXPECT_THAT(timelineJson(chart), HasSubstr("\"mini_batch\":1"));
+  EXPECT_THAT(timelineText(makeChart(testPlan(), 0, nullptr), 120), Not(HasSubstr("mini-batch")));
 }
 
 } // namespace

@@ -60,11 +60,11 @@ TEST(Trace, IsReadFromWhatPerfettoOpens) {
 TEST(Trace, KeepsWhatWasInUseOfKv) {
   Trace trace = made();
   trace.variant = kTails;
-  trace.inUse.kvBlocks = 2;
+  trace.inUse[0].kvBlocks = 2;
   const std::string text = timelineJson(makeChart(splitTestPlan(), kTails, &trace));
   const auto read = parseTrace(text, "t.json", splitTestPlan());
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->inUse.kvBlocks, 2);
+  EXPECT_EQ(read->inUse[0].kvBlocks, 2);
   const std::string key = "\"kv_blocks_in_use\":2";
   const size_t at = text.find(key);
   ASSERT_NE(at, std::string::npos) << text;
@@ -79,7 +79,7 @@ TEST(Trace, KeepsWhatWasInUseOfKv) {
   }
   // Where no copy has a size of its own nothing is said, and all counts as in use.
   EXPECT_EQ(written().find("kv_blocks_in_use"), std::string::npos);
-  EXPECT_EQ(parseTrace(written(), "t.json", testPlan())->inUse.kvBlocks, core::InUse{}.kvBlocks);
+  EXPECT_EQ(parseTrace(written(), "t.json", testPlan())->inUse[0].kvBlocks, core::InUse{}.kvBlocks);
 }
 
 TEST(Trace, KeepsWhatWasWrittenOfKv) {
@@ -87,12 +87,12 @@ TEST(Trace, KeepsWhatWasWrittenOfKv) {
   plan.schedules[plan.variants[kTails].schedule].steps[0].dirtyOnly = true;
   Trace trace = made();
   trace.variant = kTails;
-  trace.inUse = {.kvBlocks = 5, .writtenBegin = 2, .writtenEnd = 4};
+  trace.inUse[0] = {.kvBlocks = 5, .writtenBegin = 2, .writtenEnd = 4};
   const std::string text = timelineJson(makeChart(plan, kTails, &trace)), key = "\"kv_blocks_written\":[2,4]";
   const auto read = parseTrace(text, "t.json", plan);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->inUse.writtenBegin, 2);
-  EXPECT_EQ(read->inUse.writtenEnd, 4);
+  EXPECT_EQ(read->inUse[0].writtenBegin, 2);
+  EXPECT_EQ(read->inUse[0].writtenEnd, 4);
   const size_t at = text.find(key);
   ASSERT_NE(at, std::string::npos) << text;
   for (const char *bad : {"[3,2]", "[2,6]", "[-1,2]", "[2]", "[2,3,4]", "2", "[2,\"3\"]"}) {
@@ -105,6 +105,44 @@ TEST(Trace, KeepsWhatWasWrittenOfKv) {
                   ": expected [first, end] with first <= end <= 5, the plan's KV blocks");
   }
   EXPECT_EQ(timelineJson(makeChart(splitTestPlan(), kTails, &trace)).find("kv_blocks_written"), std::string::npos);
+}
+
+// Of several mini-batches a list with one for each; nothing shorter, nothing else.
+TEST(Trace, KeepsWhatEachMiniBatchHadInUse) {
+  plan::Plan plan = splitTestPlan();
+  plan.miniBatches = 2;
+  plan.schedules[plan.variants[kTails].schedule].steps[0].dirtyOnly = true;
+  Trace trace = made();
+  trace.variant = kTails;
+  trace.inUse = {{.kvBlocks = 5, .writtenBegin = 2, .writtenEnd = 4}, {.kvBlocks = 2, .writtenEnd = 0}};
+  const Chart chart = makeChart(plan, kTails, &trace);
+  EXPECT_NE(
+      chart.subtitle.find("of blocks below 5, 2 of 5, by mini-batch; those to the host are of blocks 2 to 3, none, "
+                          "by mini-batch, which were written"),
+      std::string::npos)
+      << chart.subtitle;
+  const std::string text = timelineJson(chart);
+  const auto read = parseTrace(text, "t.json", plan);
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->inUse.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(read->inUse[i].kvBlocks, trace.inUse[i].kvBlocks);
+    EXPECT_EQ(read->inUse[i].writtenBegin, trace.inUse[i].writtenBegin);
+    EXPECT_EQ(read->inUse[i].writtenEnd, trace.inUse[i].writtenEnd);
+  }
+  for (const auto &[good, bad] : {std::pair("\"kv_blocks_in_use\":[5,2]", "\"kv_blocks_in_use\":5"),
+                                  std::pair("\"kv_blocks_in_use\":[5,2]", "\"kv_blocks_in_use\":[5]"),
+                                  std::pair("\"kv_blocks_in_use\":[5,2]", "\"kv_blocks_in_use\":[5,0]"),
+                                  std::pair("\"kv_blocks_in_use\":[5,2]", "\"kv_blocks_in_use\":[5,2,1]"),
+                                  std::pair("[[2,4],[0,0]]", "[2,4]"), std::pair("[[2,4],[0,0]]", "[[2,4],[0,6]]")}) {
+    const size_t at = text.find(good);
+    ASSERT_NE(at, std::string::npos) << text;
+    const absl::Status status =
+        parseTrace(std::string(text).replace(at, std::string(good).size(), bad), "t.json", plan).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_NE(std::string(status.message()).find("in a list of one for each of 2 mini-batches"), std::string::npos)
+        << status;
+  }
 }
 
 // Microseconds are a fraction's worth of nanoseconds: each comes back, up to days.

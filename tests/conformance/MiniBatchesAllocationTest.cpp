@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requests that join, leave, are preempted and cancelled in several mini-batches cost no allocation: this binary counts
+// every call of the allocator.
+#include <gtest/gtest.h>
+
+#include "compiler/Compile.h"
+#include "runtime/host/HostDevice.h"
+#include "runtime/serve/engine/Engine.h"
+#include "runtime/sim/SimDevice.h"
+#include "tests/support/CountAllocations.h"
+#include "tests/support/StatedPlacements.h"
+#include "tests/support/TinyPlan.h"
+
+namespace headrace::serve {
+namespace {
+
+// Three mini-batches of two seats and 9 blocks of 4 tokens each, one block of them on the device.
+absl::StatusOr<plan::Plan> planOf(algorithms::WriteBack writeBack) {
+  compiler::CompileRequest request;
+  request.model = core::tinyLlama(4);
+  request.hardware = core::tinyPlan({}).hardware;
+  request.hardware.flopsF32 = request.hardware.flopsF16 = request.hardware.memoryBandwidth = 1e10;
+  request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
+  request.goal.miniBatches = 3;
+  request.goal.batch = 6;
+  request.goal.context = 28;
+  request.goal.kvTokens = 3 * 36;
+  request.goal.blockTokens = 4;
+  request.buckets = {.newTokens = {2, 7}, .sequences = {2}, .contexts = {28}};
+  compiler::Candidate candidate = compiler::stated(request.model, {compiler::interval(2)}).front();
+  candidate.residency.setKvAway(4, 1);
+  candidate.residency.decodeWriteBack = candidate.residency.mixedWriteBack = writeBack;
+  request.placements = {candidate};
+  return compiler::compile(request);
+}
+
+class MiniBatchAllocations : public testing::TestWithParam<std::tuple<bool, algorithms::WriteBack, Preemption>> {};
+
+// 90 requests of 2 to 11 tokens, 15 new ones each, nine known at a time; with every seventh another is cancelled. From
+// the 20th on, when as many were known as ever will be, nothing is allocated.
+TEST_P(MiniBatchAllocations, NoneWhileRequestsJoinAndLeave) {
+  const auto [simulated, writeBack, preemption] = GetParam();
+  const absl::StatusOr<plan::Plan> plan = planOf(writeBack);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::shared_ptr<core::Device> device =
+      simulated ? std::shared_ptr<core::Device>(sim::makeSimDevice()) : host::makeHostDevice({.unpaced = true});
+  const auto weights = model::syntheticWeights(1);
+  const auto runtime = core::Runtime::load(*plan, *device, {}, weights.get(), {});
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+
+  uint64_t ended = 0, tokens = 0, cancelled = 0;
+  EngineOptions options{.preemption = preemption, .swapBytes = uint64_t{1} << 20};
+  options.onToken = [&](const EngineToken &) { ++tokens; };
+  options.onEnd = [&](const EngineEnd &end) {
+    ++ended;
+    cancelled += end.reason == EndReason::Cancelled;
+  };
+  const auto engine = Engine::create(**runtime, options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+
+  constexpr uint64_t kRequests = 90;
+  std::vector<EngineRequest> requests(kRequests);
+  for (size_t r = 0; r < kRequests; ++r) {
+    requests[r].prompt.reserve(30);
+    requests[r].prompt.assign(2 + r % 10, static_cast<int32_t>(r));
+    requests[r].maxNewTokens = 15;
+    requests[r].stopTokens = {1};
+  }
+  uint64_t submitted = 0, before = 0, preempted = 0;
+  while (ended < kRequests) {
+    while (submitted < kRequests && submitted < ended + 9) {
+      if (submitted == 20) {
+        before = allocations.load();
+        preempted = (*engine)->counters().preemptions;
+      }
+      const auto id = (*engine)->submit(std::move(requests[submitted++]));
+      ASSERT_TRUE(id.ok());
+      if (*id % 7 == 0) {
+        ASSERT_TRUE((*engine)->cancel(*id - 2).ok());
+      }
+    }
+    const auto more = (*engine)->step();
+    ASSERT_TRUE(more.ok() && *more);
+  }
+  EXPECT_EQ(allocations.load() - before, 0u);
+  EXPECT_GT((*engine)->counters().preemptions, preempted);
+  EXPECT_EQ((*engine)->counters().swapsIn > 3, preemption == Preemption::Swap);
+  EXPECT_GT(cancelled, 3u);
+  EXPECT_GT(tokens, 450u);
+}
+
+std::string nameOf(const testing::TestParamInfo<std::tuple<bool, algorithms::WriteBack, Preemption>> &info) {
+  const auto [simulated, writeBack, preemption] = info.param;
+  const char *const ways[] = {"Mirror", "All", "Dirty"};
+  return std::string(simulated ? "sim" : "host") + ways[static_cast<int>(writeBack)] +
+         (preemption == Preemption::Swap ? "Swap" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, MiniBatchAllocations,
+                         testing::Combine(testing::Bool(),
+                                          testing::Values(algorithms::WriteBack::Mirror, algorithms::WriteBack::All,
+                                                          algorithms::WriteBack::Dirty),
+                                          testing::Values(Preemption::Recompute, Preemption::Swap)),
+                         nameOf);
+
+} // namespace
+} // namespace headrace::serve
