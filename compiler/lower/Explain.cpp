@@ -50,8 +50,11 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, bo
 
 // Of several mini-batches: each has a residual stream as long as the iteration; all else is one's at a time.
 std::string residualsText(const model::ModelSpec &spec, const Target &target) {
-  if (target.miniBatches == 1)
+  if (target.miniBatches == 1 && !target.residualsLeave)
     return "";
+  if (target.residualsLeave)
+    return absl::StrCat(", of which slots of residuals ",
+                        bytesText(algorithms::kResidualSlots * target.residualBytes(spec.hidden)));
   int64_t rows = Target::limits(target.decode).tokens;
   if (!target.mixed.empty())
     rows = std::max(rows, Target::limits(target.mixed).tokens);
@@ -73,7 +76,8 @@ absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &t
   if (!target.mixed.empty())
     absl::StrAppend(&text, ", smaller new-token buckets");
   if (target.miniBatches > 1)
-    absl::StrAppend(&text, ", fewer mini-batches");
+    absl::StrAppend(&text, ", fewer mini-batches",
+                    target.residualsLeave ? "" : ", residual streams that leave the device (residuals = \"host\")");
   if (awayOf(smallest.residency, spec).layers < spec.layers && (policy.interval || policy.offloadLayers))
     absl::StrAppend(&text, ", more layers offloaded");
   absl::Status status = absl::ResourceExhaustedError(text);

@@ -31,6 +31,8 @@ absl::StatusOr<plan::Plan> planOf(algorithms::WriteBack writeBack) {
   compiler::Candidate candidate = compiler::stated(request.model, {compiler::interval(2)}).front();
   candidate.residency.setKvAway(4, 1);
   candidate.residency.decodeWriteBack = candidate.residency.mixedWriteBack = writeBack;
+  if (writeBack == algorithms::WriteBack::All)
+    request.policy.residuals = model::Residuals::Host;
   request.placements = {candidate};
   return compiler::compile(request);
 }

@@ -2,7 +2,8 @@
 //
 // Plans that pass each layer for one to four mini-batches: the tokens of a request are, bit for bit, those of the
 // request alone on the all-resident plan of one mini-batch, whoever else is in whichever mini-batch, wherever caches
-// and weights lie and however rows get home; each mini-batch's copies have its own size; weights are brought once.
+// and weights lie, however rows get home and whether residuals leave between layers; each mini-batch's copies have its
+// own size; weights are brought once.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -39,10 +40,12 @@ struct Placed {
   int64_t resident = kBlocks; // blocks on the device, the scratch block included
   int64_t interval = 0;       // of the weights, 0 none away
   WriteBack writeBack = WriteBack::Mirror;
+  bool residualsLeave = false;
 };
 std::ostream &operator<<(std::ostream &out, const Placed &p) {
   return out << p.miniBatches << " mini-batches, " << p.resident << " blocks, interval " << p.interval
-             << ", written back " << static_cast<int>(p.writeBack);
+             << ", written back " << static_cast<int>(p.writeBack) << ", residuals "
+             << (p.residualsLeave ? "leave" : "stay");
 }
 
 class MiniBatches : public testing::TestWithParam<core::DeviceUnderTest> {
@@ -58,6 +61,8 @@ protected:
     if (placed.resident < kBlocks)
       candidate.residency.setKvAway(kLayers, placed.resident);
     candidate.residency.decodeWriteBack = candidate.residency.mixedWriteBack = placed.writeBack;
+    if (placed.residualsLeave)
+      request.policy.residuals = model::Residuals::Host;
     request.placements = {candidate};
     return Loaded::load(request, std::move(device));
   }
@@ -84,13 +89,14 @@ protected:
       for (const int64_t resident : {int64_t{0}, int64_t{1}, int64_t{3}, kBlocks})
         for (const int64_t interval : {0, 2})
           if (resident < kBlocks || writeBack == WriteBack::Mirror)
-            out.push_back({miniBatches, resident, interval, writeBack});
+            for (const bool leave : {false, true})
+              out.push_back({miniBatches, resident, interval, writeBack, leave});
     if (longRun())
       return out;
     if (few())
-      return {out[static_cast<size_t>(1 + 4 * miniBatches)]};
-    std::vector<Placed> some; // a third
-    for (size_t i = static_cast<size_t>(miniBatches) % 3; i < out.size(); i += 3)
+      return {out[static_cast<size_t>(3 + 8 * miniBatches)]};
+    std::vector<Placed> some; // a fifth
+    for (size_t i = static_cast<size_t>(miniBatches) % 5; i < out.size(); i += 5)
       some.push_back(out[i]);
     return some;
   }
@@ -196,6 +202,37 @@ TEST_P(MiniBatchCopies, HaveTheirMiniBatchsOwnSizeInOneLaunch) {
   }
 }
 
+// Residuals of three mini-batches of up to 64 rows: 64ths are rows. 5, 1 and no rows go home behind 3 of 4 layers and
+// come back; one that has none copies the first.
+TEST_P(MiniBatchCopies, OfResidualsAreTheLaunchsRows) {
+  compiler::CompileRequest request = ask(GetParam().plansFor, 3);
+  request.policy.residuals = model::Residuals::Host;
+  request.buckets = {.newTokens = {kSequences, 64}, .sequences = {kSequences}, .contexts = {kContext}};
+  request.placements = {compiler::stated(request.model, {compiler::none()}).front()};
+  on_ = Loaded::load(request, GetParam().make());
+  ASSERT_NE(on_, nullptr);
+  const core::DeviceCounters before = on_->device->counters();
+  const std::vector<int32_t> tokens{1, 2, 3, 4, 5};
+  core::SequenceRows rows[2];
+  std::vector<absl::Span<const core::SequenceRows>> each(3);
+  tables_.resize(2);
+  for (uint32_t m = 0; m < 2; ++m) {
+    const size_t count = m == 0 ? 5 : 1;
+    ASSERT_TRUE(on_->runtime->kvBlocks(m).grow(tables_[m], static_cast<int64_t>(count)).ok());
+    rows[m] = {.tokens = {tokens.data(), count}, .firstPosition = 0, .blocks = tables_[m], .sample = true};
+    each[m] = {&rows[m], 1};
+  }
+  const auto variant = on_->runtime->choose(5, 1, 5);
+  ASSERT_TRUE(variant.ok()) << variant.status();
+  ASSERT_TRUE(core::writeMetas(on_->plan.metaLayout, 4, each, on_->device->meta()).ok());
+  ASSERT_TRUE(on_->runtime->launch(*variant).ok());
+  ASSERT_TRUE(on_->device->drain().ok());
+  const core::DeviceCounters after = on_->device->counters();
+  const auto row = static_cast<uint64_t>(on_->plan.model->hidden) * sizeof(float);
+  EXPECT_EQ(after.d2hBytes - before.d2hBytes, (kLayers - 1) * (5 + 1 + 1) * row);
+  EXPECT_EQ(after.h2dBytes - before.h2dBytes, (kLayers - 1) * (5 + 1 + 1) * row);
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, MiniBatchCopies, testing::ValuesIn(core::kDevices),
                          [](const auto &info) { return std::string(info.param.name); });
 
@@ -206,6 +243,11 @@ compiler::CompileRequest anyPlanOfMiniBatches(Draw &draw, model::DeviceKind kind
   asked.goal.miniBatches = draw.oneIn(10) ? 1 : draw.between(2, 4);
   asked.goal.batch = *asked.goal.batch * asked.goal.miniBatches;
   asked.goal.kvTokens = *asked.goal.kvTokens * asked.goal.miniBatches;
+  // Residuals leave under the rule eager only.
+  const bool eager = std::all_of(asked.placements.begin(), asked.placements.end(),
+                                 [](const compiler::Candidate &c) { return c.residency.start == algorithms::kEager; });
+  if (eager && draw.oneIn(2))
+    asked.policy.residuals = model::Residuals::Host;
   for (compiler::Candidate &candidate : asked.placements) {
     if (candidate.residency.ringBytes > 0) { // units of all kinds, in slots
       candidate.residency.ringBytes = 0;

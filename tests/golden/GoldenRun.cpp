@@ -122,6 +122,8 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   if (setup.kvTokens > 0)
     request.goal.kvTokens = setup.kvTokens;
   request.policy = setup.policy;
+  if (setup.residualsLeave)
+    request.policy.residuals = model::Residuals::Host;
   if (setup.placement)
     request.placements = {*setup.placement};
   request.buckets.newTokens = {ofOne};

@@ -29,12 +29,13 @@ struct RunSetup {
   std::optional<compiler::Candidate> placement; // instead of what the policy chooses
   std::vector<std::vector<int32_t>> prompts;
   int64_t maxNewTokens = 64;
-  int64_t mixedTokens = 0; // new-token bucket of prefill; 0: all prompts at once
-  int64_t blockTokens = 0; // of a KV block; 0: the compiler's default
-  int64_t kvTokens = 0;    // that the KV cache holds; 0: all sequences to their ends
-  int64_t miniBatches = 1; // of as many prompts each; more than one: no logits are kept
-  int64_t swapBlocks = 0;  // KV blocks that swap memory holds, where preempted sequences go; 0: there is none
-  bool poison = false;     // NaNs in every byte that no live buffer holds
+  int64_t mixedTokens = 0;     // new-token bucket of prefill; 0: all prompts at once
+  int64_t blockTokens = 0;     // of a KV block; 0: the compiler's default
+  int64_t kvTokens = 0;        // that the KV cache holds; 0: all sequences to their ends
+  int64_t miniBatches = 1;     // of as many prompts each; more than one: no logits are kept
+  bool residualsLeave = false; // the residual stream of each, between layers
+  int64_t swapBlocks = 0;      // KV blocks that swap memory holds, where preempted sequences go; 0: there is none
+  bool poison = false;         // NaNs in every byte that no live buffer holds
   // What the plan is made for, and what runs it.
   std::string hardware = "host";                                             // a shipped profile
   std::function<absl::StatusOr<std::unique_ptr<core::Device>>()> makeDevice; // empty: the host device

@@ -20,10 +20,11 @@ namespace headrace::golden {
 struct MiniBatchCase {
   int64_t miniBatches = 1;
   SplitCase split;
+  bool residualsLeave = false; // between layers
 };
 
 inline std::ostream &operator<<(std::ostream &out, const MiniBatchCase &c) {
-  return out << c.miniBatches << " mini-batches, " << c.split;
+  return out << c.miniBatches << " mini-batches, residuals " << (c.residualsLeave ? "leave, " : "stay, ") << c.split;
 }
 
 // Of each mini-batch, where there are `prompts` prompts for all of them, or one for each.
@@ -48,7 +49,7 @@ inline int64_t blocksOfCache(size_t prompts, int64_t miniBatches, int64_t ofOne)
 }
 
 // One to four mini-batches, each with all on the device, one layer in two away, and the cases of WriteBackCases.h: with
-// HEADRACE_LONG all of them, else one in three.
+// HEADRACE_LONG all of them, else one in three. Residuals leave in half of them.
 inline std::vector<MiniBatchCase> miniBatchCases(const std::string &model, size_t prompts, int64_t blocksOfOne,
                                                  int64_t mixedTokens, bool poison, int64_t oneIn) {
   std::vector<MiniBatchCase> out;
@@ -56,16 +57,19 @@ inline std::vector<MiniBatchCase> miniBatchCases(const std::string &model, size_
     const int64_t blocks = blocksOfCache(prompts, m, blocksOfOne);
     out.push_back({m, {.resident = blocks, .poison = poison}});
     out.push_back({m, {.resident = blocks, .interval = 2, .poison = poison}});
-    int64_t next = m;
+    out.push_back({m, {.resident = blocks, .poison = poison}, true});
+    out.push_back({m, {.resident = blocks, .interval = 1, .poison = poison}, true});
+    int64_t next = m, taken = 0;
     for (const SplitCase &c : writeBackCases(model + std::to_string(m), blocks, mixedTokens, poison, oneIn))
       if (std::getenv("HEADRACE_LONG") != nullptr || next++ % 3 == 0)
-        out.push_back({m, c});
+        out.push_back({m, c, taken++ % 2 == 0});
   }
   return out;
 }
 
 inline RunSetup withCase(RunSetup setup, const MiniBatchCase &c, int64_t blocks) {
   setup.miniBatches = c.miniBatches;
+  setup.residualsLeave = c.residualsLeave;
   setup.prompts = forMiniBatches(setup.prompts, c.miniBatches);
   return withCase(std::move(setup), c.split, blocks);
 }

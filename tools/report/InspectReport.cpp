@@ -77,6 +77,8 @@ std::string describePlacement(const plan::Plan &plan, const plan::Placement &pla
     parts.push_back("head");
   if (const int64_t resident = plan::residentBlocks(plan, placement); resident < placement.kvBlocks)
     parts.push_back(resident == 0 ? "all KV blocks" : absl::StrFormat("KV blocks from %d on", resident));
+  if (plan.residualsLeave())
+    parts.push_back("residuals between layers");
   return parts.empty() ? "nothing" : absl::StrJoin(parts, ", ");
 }
 
