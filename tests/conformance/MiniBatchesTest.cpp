@@ -243,10 +243,10 @@ compiler::CompileRequest anyPlanOfMiniBatches(Draw &draw, model::DeviceKind kind
   asked.goal.miniBatches = draw.oneIn(10) ? 1 : draw.between(2, 4);
   asked.goal.batch = *asked.goal.batch * asked.goal.miniBatches;
   asked.goal.kvTokens = *asked.goal.kvTokens * asked.goal.miniBatches;
-  // Residuals leave under the rule eager only.
+  // Residuals leave in half of those that they may leave in, under the rule eager; no draw more than without.
   const bool eager = std::all_of(asked.placements.begin(), asked.placements.end(),
                                  [](const compiler::Candidate &c) { return c.residency.start == algorithms::kEager; });
-  if (eager && draw.oneIn(2))
+  if (eager && *asked.goal.kvTokens / asked.goal.blockTokens % 2 == 0)
     asked.policy.residuals = model::Residuals::Host;
   for (compiler::Candidate &candidate : asked.placements) {
     if (candidate.residency.ringBytes > 0) { // units of all kinds, in slots
