@@ -111,7 +111,8 @@ std::vector<Case> miniBatches() {
       {"llama-3.1-8b", "--hardware a10 --batch 16 --mini-batches 2 --context 2048 --sequences 8 --contexts 2048 "
                        "--new-tokens 64 --policy headrace --device-memory 12GiB --slo-factor 3"},
       {"golden/llama-7-gqa-llama3-f32", "--batch 8 --context 64 --mini-batches 4 --interval 3"},
-      {"golden/opt-12-gelu-f16", "--batch 8 --context 64 --mini-batches 2 --kv-device-memory 150KiB --placements 3"}};
+      {"golden/opt-12-gelu-f16", "--batch 8 --context 64 --mini-batches 2 --kv-device-memory 150KiB --placements 3"},
+      {"golden/llama-7-gqa-llama3-f32", "--batch 8 --context 64 --mini-batches 4 --interval 1 --residuals host"}};
 }
 
 struct Fixed {

@@ -113,6 +113,35 @@ TEST_F(MiniBatches, RunsGiveTheSameTokens) {
   EXPECT_EQ(three["tokens"], whole["tokens"]);
 }
 
+// Residuals that leave between layers: the same tokens, their bytes in both directions, and words for it.
+TEST_F(MiniBatches, ResidualsMayLeaveBetweenLayers) {
+  const std::vector<std::string> asked = {"--prompt-ids", "1,2,3;4,5;6;7,8,9,10", "--max-new-tokens", "6", "--json"};
+  const auto ran = [&](std::vector<std::string> more) {
+    more.insert(more.end(), asked.begin(), asked.end());
+    return json(arguments("run", more));
+  };
+  const nlohmann::json whole = ran({});
+  for (const char *count : {"1", "2", "4"})
+    EXPECT_EQ(ran({"--mini-batches", count, "--interval", "1", "--residuals", "host"})["tokens"], whole["tokens"]);
+  const std::string plan = path("leave.plan");
+  const Outcome o = headrace(compiled({"--mini-batches", "4", "--residuals", "host", "-o", plan}));
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("residuals between layers"));
+  EXPECT_THAT(o.out, HasSubstr(" --residuals host "));
+  EXPECT_THAT(headrace({"inspect", plan}).out, HasSubstr("residuals between layers"));
+  const Outcome small =
+      headrace(compiled({"--mini-batches", "4", "--residuals", "host", "--device-memory", "64KiB", "--dry-run"}));
+  EXPECT_EQ(small.status, 1);
+  EXPECT_THAT(small.err, ContainsRegex("the minimum is [0-9]+ bytes .* of which slots of residuals "));
+  EXPECT_THAT(headrace(compiled({"--mini-batches", "4", "--device-memory", "64KiB", "--dry-run"})).err,
+              HasSubstr(", residual streams that leave the device (residuals = \"host\")"));
+  expectUsage(compiled({"--residuals", "disk", "--dry-run"}), "--residuals = \"disk\": expected device or host");
+  expectUsage(compiled({"--residuals", "host", "--start-rule", "paper", "--dry-run"}),
+              "--residuals = \"host\": policy interval under the rule paper keeps residual streams on the device");
+  expectUsage(compiled({"--residuals", "host", "--kv-device-memory", "100KiB", "--kv-places", "3", "--dry-run"}),
+              "--residuals = \"host\": expected \"device\" where policy.kv_places is given");
+}
+
 TEST_F(MiniBatches, TheTimelineSaysWhoseAStepIs) {
   const std::string plan = path("two.plan");
   ASSERT_EQ(headrace(compiled({"--mini-batches", "2", "--kv-device-memory", "0B", "-o", plan})).status, 0);

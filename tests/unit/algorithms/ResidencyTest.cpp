@@ -108,6 +108,7 @@ TEST(Residency, AnyOneIsReadBackFromWhatItPrints) {
     r.wrap.oneCut = below(4) == 0;
     r.kvSlots = below(3);
     r.kvPlaces = below(3);
+    r.residualSlots = below(4);
     ASSERT_EQ(parsed(toText(r)), r) << toText(r);
   }
 }
@@ -121,6 +122,11 @@ TEST(Residency, SetsWeightsAndKeepsTheRest) {
 }
 
 TEST(Residency, SaysWhatContradictsItself) {
+  EXPECT_EQ(contradictionIn(parsed("residual-slots=1 weights=1 ring=512 kv=0-3@1")), "");
+  EXPECT_EQ(contradictionIn(parsed("residual-slots=3 start=ahead-1")),
+            "moves residual streams under the rule eager only, not under ahead-1");
+  EXPECT_EQ(contradictionIn(parsed("residual-slots=3 kv=0-3@1 kv-places=2")),
+            "keeps residual streams on the device where tails of caches rotate through places");
   EXPECT_EQ(contradictionIn(parsed("weights=1 slots=2 wrap")), "");
   EXPECT_EQ(contradictionIn(parsed("weights=1 ring=512 decode-cut=1")), "");
   EXPECT_EQ(contradictionIn(parsed("weights=1 slots=2 ring=512")),

@@ -28,6 +28,16 @@ TEST(InUse, ASizeIsTheLeastNumberOf64thsThatHoldTheBlocksInUse) {
   EXPECT_EQ(bytesInUse(kRun, InUse{.kvBlocks = 131}), 128 * kKiB); // 127 of 128: 63.5/64, so 64
 }
 
+// 1,024 rows of 256 bytes, a share is 16 rows: as many as the launch computes, however many blocks are in use.
+TEST(InUse, OfAResidualItIsTheLaunchsRows) {
+  constexpr SizedCopy kRows{.blockBytes = 256, .bytes = 1024 * 256, .ofRows = true};
+  EXPECT_EQ(bytesInUse(kRows, InUse{.kvBlocks = 7}), 1024u * 256);
+  EXPECT_EQ(bytesInUse(kRows, InUse{.kvBlocks = 7, .rows = 16}), 16u * 256);
+  EXPECT_EQ(bytesInUse(kRows, InUse{.kvBlocks = 7, .rows = 17}), 32u * 256);
+  EXPECT_EQ(bytesInUse(kRows, InUse{.rows = 0}), 16u * 256); // the least there is
+  EXPECT_EQ(bytesInUse(kRun, InUse{.kvBlocks = 5, .rows = 16}), 2 * kKiB);
+}
+
 // 2^57 - 256 bytes in blocks of 256, from block 0: no product on the way is beyond 64 bits.
 TEST(InUse, TheLargestCopyHasItsShares) {
   constexpr uint64_t kMost = (uint64_t{1} << 57) - 256;

@@ -45,6 +45,7 @@ start_rule = "paper"
 slots = 2
 kv_places = 3
 kv_write_back = "dirty"
+residuals = "host"
 offload_embedding = true
 offload_head = "off"
 [buckets]
@@ -81,6 +82,7 @@ contexts = [16, 64]
   EXPECT_EQ(job->policy.kvPlaces, 3);
   EXPECT_EQ(job->policy.offloadEmbedding, AutoOnOff::On);
   EXPECT_EQ(job->policy.kvWriteBack, KvWriteBack::Dirty);
+  EXPECT_EQ(job->policy.residuals, Residuals::Host);
   EXPECT_EQ(job->policy.offloadHead, AutoOnOff::Off);
   EXPECT_THAT(job->buckets.newTokens, ElementsAre(1, 8, 512));
   EXPECT_THAT(job->buckets.sequences, ElementsAre(1, 8));
@@ -162,7 +164,7 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
   expectRefused("[policy]\nintervals = 3\n",
                 "2: policy.intervals: unknown key: expected one of interval, kv_places, kv_write_back, name, "
                 "offload_embedding, "
-                "offload_head, offload_layers, placements, slots, start_rule");
+                "offload_head, offload_layers, placements, residuals, slots, start_rule");
   expectRefused("[buckets]\nbatch = [1]\n",
                 "2: buckets.batch: unknown key: expected one of contexts, new_tokens, sequences");
   expectRefused("goal = 3\n", "1: goal = 3: expected a table");
@@ -212,6 +214,7 @@ TEST(JobFile, RefusesBadPolicies) {
   expectRefused("[policy]\nstart_rule = \"lazy\"\n",
                 "2: policy.start_rule = \"lazy\": expected \"paper\" or \"eager\"");
   expectRefused("[policy]\nslots = 0\n", "2: policy.slots = 0: expected an integer from 1 to 65536");
+  expectRefused("[policy]\nresiduals = \"disk\"\n", "2: policy.residuals = \"disk\": expected device or host");
   expectRefused("[policy]\nkv_places = 1\n", "2: policy.kv_places = 1: expected an integer from 2 to 10000");
   expectRefused("[policy]\noffload_head = \"maybe\"\n", "2: policy.offload_head = \"maybe\": expected auto, on or off");
   expectRefused("[policy]\nkv_write_back = \"never\"\n",

@@ -80,6 +80,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   plan.goal.record = "r.toml";
   plan.policy.placements = 8;
   plan.policy.kvPlaces = 5;
+  plan.policy.residuals = model::Residuals::Host;
   for (uint32_t v = 0; v < plan.variants.size(); ++v)
     if (plan.variants[v].placement == 0)
       plan.choices.push_back({v, 100 + v, 200 + v, 300 + v, 400 + v});
@@ -93,6 +94,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   EXPECT_EQ(back->goal.kvHostMemory, uint64_t{40} << 30);
   EXPECT_EQ(back->policy.slots, 2);
   EXPECT_EQ(back->policy.kvPlaces, 5);
+  EXPECT_EQ(back->policy.residuals, model::Residuals::Host);
   EXPECT_EQ(back->hardware.linkEfficiency, 0.75);
   EXPECT_EQ(back->goal.ttft, std::chrono::nanoseconds(500'000'000));
   EXPECT_EQ(back->goal.tpot, std::chrono::nanoseconds(52'312'345));
