@@ -2,8 +2,8 @@
 //
 // Residual streams that leave the device between layers: what schedules copy, what memory they take, what is refused.
 //
-// Six layers of tinyLlama (hidden 64), batch 8 in mini-batches: decode iterations of 8 / M rows, mixed ones of up to 64,
-// so that a stream has a home of 64 x 64 x 4 = 16 KiB; links of 1 GB/s.
+// Six layers of tinyLlama (hidden 64), batch 8 in mini-batches: decode iterations of 8 / M rows, mixed ones of up to
+// 64, so that a stream has a home of 64 x 64 x 4 = 16 KiB; links of 1 GB/s.
 #include <algorithm>
 #include <map>
 #include <string>
