@@ -114,8 +114,7 @@ Compilation::Attempt Compilation::firstThatFits() {
 
 absl::StatusOr<Evaluation> Compilation::evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps) {
   PlanEmitter emitter(layout_, target_, plan);
-  const HostLayout host =
-      layOutHost({&candidate}, layout_, target_, request_.model, /*all=*/true);
+  const HostLayout host = layOutHost({&candidate}, layout_, target_, request_.model, /*all=*/true);
   absl::StatusOr<Placed> placed = candidates_.place(candidate, {&host, /*forThePlan=*/false});
   if (!placed.ok())
     return placed.status();

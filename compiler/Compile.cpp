@@ -34,10 +34,11 @@ absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
     key = "policy.residuals = \"host\"";
   if (key.empty() || (policy.traits.splitsCaches && eager))
     return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(key, ": policy ", std::string(policy.name), eager ? "" : " under the rule paper",
-                   leaves ? " keeps residual streams on the device, expected policy "
-                          : " keeps caches on the device, expected policy ", splittingPolicyNames(), " and start rule eager"));
+  return absl::InvalidArgumentError(absl::StrCat(key, ": policy ", std::string(policy.name),
+                                                 eager ? "" : " under the rule paper",
+                                                 leaves ? " keeps residual streams on the device, expected policy "
+                                                        : " keeps caches on the device, expected policy ",
+                                                 splittingPolicyNames(), " and start rule eager"));
 }
 
 } // namespace

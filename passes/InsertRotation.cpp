@@ -323,8 +323,8 @@ struct InsertRotation : impl::InsertRotationBase<InsertRotation> {
     const mlir::FailureOr<Movables> movables = findMovables(iteration, residency);
     if (failed(movables))
       return mlir::failure();
-    const auto tails =
-        std::count_if(movables->items.begin(), movables->items.end(), [](const MovedItem &i) { return i.kind == ir::MovableKind::Kv; });
+    const auto tails = std::count_if(movables->items.begin(), movables->items.end(),
+                                     [](const MovedItem &i) { return i.kind == ir::MovableKind::Kv; });
     if (tails <= residency.kvPlaces)
       return iteration.emitError() << "brings " << tails << " tails of caches, which do not rotate through "
                                    << residency.kvPlaces << " places";

@@ -207,9 +207,8 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
   }
 
   findStreams(found, layerOf);
-  if (residency.residualSlots == 0 && llvm::any_of(found.moved, [](const MovedBuffer &buffer) {
-        return buffer.kind == ir::MovableKind::Residual;
-      }))
+  if (residency.residualSlots == 0 &&
+      llvm::any_of(found.moved, [](const MovedBuffer &buffer) { return buffer.kind == ir::MovableKind::Residual; }))
     return iteration.emitError() << "has residual streams that leave the device, and no slots for them";
 
   std::optional<uint32_t> weights; // the item of the layer's weights, which a tail may stand among

@@ -28,8 +28,8 @@ struct MovedBuffer {
   uint8_t miniBatch = 0; // of a cache, and of a residual stream: whose it is
   // By a copy: of a cache behind its first use, which appends to it; of a residual stream behind its last.
   bool writtenBack = false;
-  bool made = false; // the first use writes it whole: nothing is brought
-  uint64_t slotOffset = 0;  // multiple of 256
+  bool made = false;       // the first use writes it whole: nothing is brought
+  uint64_t slotOffset = 0; // multiple of 256
   // Compute steps, counted from 0 in program order.
   uint32_t firstUse = 0, lastUse = 0;
 
@@ -51,8 +51,8 @@ struct Movables {
   uint32_t layersBegin = 0;             // the first step of the first layer
   std::vector<MovedBuffer> moved;
   std::vector<MovedItem> items;
-  // Of items: those of weights first, then those of residual streams, then those of caches; where places rotate these are the slots from `firstPlace`
-  // on, and which a tail lies in is not one.
+  // Of items: those of weights first, then those of residual streams, then those of caches; where places rotate these
+  // are the slots from `firstPlace` on, and which a tail lies in is not one.
   algorithms::SlotAssignment slots;
   uint32_t firstPlace = 0;
 

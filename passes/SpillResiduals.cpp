@@ -7,11 +7,11 @@
 //   after    embed 0 | layer 0 of 0 | embed 1 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 | head 0 | head 1
 //            ^ on_device            ^ on_device              ^ on_device    ^ on_device
 //
-// What is embedded goes on into the first layer, so that it need not leave in between, and behind the last the rows that
-// the head wants are gathered: these few stay. A layer finds what the layer before it has made of the buffer, however
-// that got home and back.
-#include "passes/Passes.h"
+// What is embedded goes on into the first layer, so that it need not leave in between, and behind the last the rows
+// that the head wants are gathered: these few stay. A layer finds what the layer before it has made of the buffer,
+// however that got home and back.
 #include "passes/SpillResiduals.h"
+#include "passes/Passes.h"
 
 namespace headrace::passes {
 #define GEN_PASS_DEF_SPILLRESIDUALS
@@ -52,7 +52,8 @@ mlir::FailureOr<std::vector<Stream>> findStreams(ir::IterationOp iteration) {
   for (const Stream &stream : streams)
     if (!stream.embed || !stream.gather || stream.layers.empty() ||
         llvm::any_of(stream.layers, [](const auto &steps) { return steps.empty(); }))
-      return iteration.emitError() << "has no residual stream from an embedding through every layer to rows of the head";
+      return iteration.emitError()
+             << "has no residual stream from an embedding through every layer to rows of the head";
   return streams;
 }
 
@@ -65,10 +66,10 @@ public:
     while (it != block.end() && llvm::isa<ir::PersistentInterface>(*it))
       ++it;
     builder_.setInsertionPoint(&block, it);
-    home_ = ir::ResidualOp::create(builder_, stream.embed.getLoc(),
-                                   ir::BufferType::get(iteration.getContext(), ir::MemorySpace::Host, type_.getBytes(),
-                                                       type_.getEncoding()),
-                                   miniBatch, ir::Address());
+    home_ = ir::ResidualOp::create(
+        builder_, stream.embed.getLoc(),
+        ir::BufferType::get(iteration.getContext(), ir::MemorySpace::Host, type_.getBytes(), type_.getEncoding()),
+        miniBatch, ir::Address());
   }
 
   void run() {

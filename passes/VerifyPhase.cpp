@@ -8,9 +8,8 @@ namespace headrace::passes {
 
 mlir::LogicalResult verifyHomes(ir::IterationOp iteration, ir::Phase phase) {
   for (mlir::Operation &op : iteration.block()) {
-    if (phase < ir::Phase::Movement &&
-        llvm::isa<ir::PrefetchOp, ir::EvictOp, ir::CarryOp, ir::CarryOutOp, ir::ClaimOp, ir::ReleaseOp,
-                  ir::WaitOp, ir::SlotOp>(op))
+    if (phase < ir::Phase::Movement && llvm::isa<ir::PrefetchOp, ir::EvictOp, ir::CarryOp, ir::CarryOutOp, ir::ClaimOp,
+                                                 ir::ReleaseOp, ir::WaitOp, ir::SlotOp>(op))
       return op.emitError() << "moves data in phase " << stringifyPhase(phase) << ", before movement is inserted";
     if (llvm::isa<ir::OnDeviceOp>(op) && phase != ir::Phase::Homes)
       return op.emitError() << "belongs to phase homes only, not to phase " << stringifyPhase(phase);

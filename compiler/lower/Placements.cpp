@@ -205,8 +205,7 @@ MemoryNeed PlacementFamily::need(const Candidate &candidate, const std::vector<S
     std::vector<algorithms::ArenaIteration> iterations;
     for (size_t i = 0; i < uses_.size(); ++i)
       iterations.push_back({uses_[i].transients, slots[i].uses});
-    need.transients =
-        algorithms::layOutArena({}, iterations, slots[0].bytes, {}).top -
+    need.transients = algorithms::layOutArena({}, iterations, slots[0].bytes, {}).top -
                       (need.slots - tailsOf(candidate.residency) - residualSlots_);
   }
   need.bytes += need.transients;

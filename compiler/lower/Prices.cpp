@@ -37,8 +37,8 @@ std::vector<uint64_t> Prices::durations(const plan::Plan &plan, const plan::Sche
   const core::LaunchInUse rows(core::InUse{.rows = bucket.tokens});
   const auto bytesOf = [&](uint32_t index) {
     const plan::Step &step = schedule.steps[index];
-    if (!step.resizable || plan.buffer(schedule, schedule.operands[step.firstOperand].buffer).kind !=
-                               plan::BufferKind::Residual)
+    if (!step.resizable ||
+        plan.buffer(schedule, schedule.operands[step.firstOperand].buffer).kind != plan::BufferKind::Residual)
       return step.linkBytes;
     const absl::StatusOr<core::SizedCopy> copy = core::sizedCopy(plan, schedule, index);
     return copy.ok() ? core::bytesInUse(*copy, rows) : step.linkBytes;

@@ -197,8 +197,9 @@ void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
 
 bool Residency::operator==(const Residency &other) const {
   return start == other.start && slots == other.slots && ringBytes == other.ringBytes && kvSlots == other.kvSlots &&
-         kvPlaces == other.kvPlaces && residualSlots == other.residualSlots && decodeWriteBack == other.decodeWriteBack &&
-         mixedWriteBack == other.mixedWriteBack && wrap == other.wrap && away == other.away;
+         kvPlaces == other.kvPlaces && residualSlots == other.residualSlots &&
+         decodeWriteBack == other.decodeWriteBack && mixedWriteBack == other.mixedWriteBack && wrap == other.wrap &&
+         away == other.away;
 }
 
 std::string toText(const Residency &residency) {
@@ -284,11 +285,12 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
     else
       good = false;
     if (!good) {
-      error = "has '" + std::string(entry) +
-              "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
-              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, residual-slots=N, "
-              "decode-write-back= or mixed-write-back=mirror, all or dirty, decode-cut= or mixed-cut=N or N+BYTES, "
-              "wrap, one-cut";
+      error =
+          "has '" + std::string(entry) +
+          "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
+          "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, residual-slots=N, "
+          "decode-write-back= or mixed-write-back=mirror, all or dirty, decode-cut= or mixed-cut=N or N+BYTES, "
+          "wrap, one-cut";
       return std::nullopt;
     }
   }

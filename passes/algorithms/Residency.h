@@ -34,7 +34,8 @@
 //   kv-slots=3                   slots for tails of caches, apart from the others; without: two
 //   kv-places=5                  or places for fewer tails than there are, which stay there over iterations as long as
 //                                may be (RotatePlaces.h)
-//   residual-slots=3             the residual stream of each mini-batch leaves the device between layers, and goes through
+//   residual-slots=3             the residual stream of each mini-batch leaves the device between layers, and goes
+//   through
 //                                so many slots; without: it stays
 //   decode-write-back=mirror | all | dirty, mixed-write-back=...
 //                                how the rows that an iteration appends to a tail get home; without: mirror
@@ -120,10 +121,10 @@ inline constexpr int64_t kResidualSlots = 3;
 struct Residency {
   std::vector<Extent> away; // not on the device; ascending by movable, then begin
   Start start;
-  int64_t slots = 0;      // item-sized; 0: what the start asks for, or a ring
-  uint64_t ringBytes = 0; // above 0: one ring of at most so many bytes instead of slots; rule eager
-  int64_t kvSlots = 0;    // of the tails of caches, a slot each; 0: kKvSlots
-  int64_t kvPlaces = 0;   // above 0: so many slots for tails of caches, which rotate through them
+  int64_t slots = 0;         // item-sized; 0: what the start asks for, or a ring
+  uint64_t ringBytes = 0;    // above 0: one ring of at most so many bytes instead of slots; rule eager
+  int64_t kvSlots = 0;       // of the tails of caches, a slot each; 0: kKvSlots
+  int64_t kvPlaces = 0;      // above 0: so many slots for tails of caches, which rotate through them
   int64_t residualSlots = 0; // above 0: residual streams leave the device between layers, through so many slots
   // By class of the iteration; unset: Mirror. Who compiles a plan decides what is unset.
   std::optional<WriteBack> decodeWriteBack, mixedWriteBack;

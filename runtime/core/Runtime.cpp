@@ -20,8 +20,7 @@ using plan::kNone;
 
 struct Runtime::Impl {
   Impl(const plan::Plan &planIn, Device &deviceIn, uint32_t placement)
-      : plan(planIn), device(deviceIn), paths(planIn), now(paths.config(placement, 0)),
-        tellsRows(copiesByRows(planIn)),
+      : plan(planIn), device(deviceIn), paths(planIn), now(paths.config(placement, 0)), tellsRows(copiesByRows(planIn)),
         blocks(planIn.miniBatches, KvBlocks(planIn.kvBlocks, planIn.blockTokens)) {}
 
   const plan::Plan &plan;
