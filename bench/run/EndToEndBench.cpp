@@ -18,7 +18,8 @@
 //                  ratio = iteration / max(resident iteration, h2d bytes / bandwidth, d2h bytes / bandwidth,
 //                                          bytes / duplex bandwidth)                               at most 1.05
 //   mini-batches   decode of 4 mini-batches with all weights away, each layer's brought once an iteration, which is
-//                  counted to the byte; with their KV on the device, or on the host and copied there and back
+//                  counted to the byte; with their KV on the device, or on the host and copied there and back; with
+//                  residuals that leave between layers, of prompts
 //                  ratio = as `both`                                                               at most 1.05
 //
 // The resident plan and the offloaded one are loaded side by side, their lanes pinned to the same cores, and take turns
@@ -124,6 +125,16 @@ public:
                0,
                model::KvWriteBack::All,
                duplex});
+    for (const int64_t interval : {0, 1})
+      compare({"mini-batches",
+               {.name = "prefill 4 x 32", .tokens = 32, .miniBatches = 4},
+               interval,
+               2e9,
+               true,
+               4,
+               model::KvWriteBack::Auto,
+               2,
+               true});
     if (settings_.json.empty())
       return;
     std::ofstream out(settings_.json);
@@ -142,12 +153,13 @@ private:
     int64_t quarters = 4; // of the KV blocks on the device
     model::KvWriteBack writeBack = model::KvWriteBack::Mirror;
     double duplex = 2; // both directions together, of one direction's bandwidth
+    bool residualsLeave = false;
     bool mirrors() const { return writeBack == model::KvWriteBack::Mirror; }
     std::string name() const {
       char name[112];
       if (quarters == 4)
-        std::snprintf(name, sizeof(name), "%s/%s/interval %d/%.1f GB/s", group, load.name, static_cast<int>(interval),
-                      bandwidth * 1e-9);
+        std::snprintf(name, sizeof(name), "%s/%s/interval %d/%.1f GB/s%s", group, load.name, static_cast<int>(interval),
+                      bandwidth * 1e-9, residualsLeave ? ", residuals leave" : "");
       else
         std::snprintf(name, sizeof(name), "%s/%s/%d of 4 resident/%s/%.1f GB/s%s", group, load.name,
                       static_cast<int>(quarters),
@@ -177,6 +189,8 @@ private:
     request.policy.none = interval == 0;
     if (interval != 0)
       request.policy.interval = interval;
+    if (of.residualsLeave)
+      request.policy.residuals = model::Residuals::Host;
     request.policy.offloadEmbedding = request.policy.offloadHead = model::AutoOnOff::Off;
     request.buckets = {
         .newTokens = {load.sequences * load.tokens}, .sequences = {load.sequences}, .contexts = {load.context}};
@@ -204,7 +218,9 @@ private:
     if (name.find(settings_.filter) == std::string::npos)
       return;
     const double bandwidth = of.bandwidth;
-    Player resident(compile(of, 0, 4), settings_.device, bandwidth, weights_, of.load);
+    Case whole = of;
+    whole.residualsLeave = false;
+    Player resident(compile(whole, 0, 4), settings_.device, bandwidth, weights_, of.load);
     Player offloaded(compile(of, of.interval, of.quarters), settings_.device, bandwidth, weights_, of.load);
     for (int turn = 0; turn * kTurn < settings_.iterations; ++turn) {
       resident.play();

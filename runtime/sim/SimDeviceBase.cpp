@@ -70,8 +70,8 @@ absl::StatusOr<std::unique_ptr<core::Graph>> SimDeviceBase::build(const core::Gr
   const model::Hardware &hardware = plan_->hardware;
   std::vector<uint64_t> durationsNs =
       pacedDurations(*source.schedule, source.durationsNs, hardware, options_.linkBandwidth);
-  ASSIGN_OR_RETURN(sized,
-                   sizedTimes(*plan_, *source.schedule, durationsNs, linkRates(hardware, options_.linkBandwidth)));
+  ASSIGN_OR_RETURN(sized, sizedTimes(*plan_, *source.schedule, durationsNs, source.bucket.tokens,
+                                     linkRates(hardware, options_.linkBandwidth)));
   std::unique_ptr<SimGraph> graph = prepare(source, std::move(durationsNs), duplexShare(), sized);
   graph->bytes = plan::linkBytes(*source.schedule);
   for (const SizedTime &copy : sized)

@@ -30,18 +30,26 @@ uint64_t SizedTime::nsOf(uint64_t bytes) const {
 }
 
 absl::StatusOr<std::vector<SizedTime>> sizedTimes(const plan::Plan &plan, const plan::Schedule &schedule,
-                                                  absl::Span<const uint64_t> durationsNs, const LinkRates &link) {
+                                                  absl::Span<const uint64_t> durationsNs, int64_t newTokens,
+                                                  const LinkRates &link) {
   std::vector<SizedTime> sized;
   for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
     const plan::Step &step = schedule.steps[i];
     if (!step.resizable)
       continue;
     ASSIGN_OR_RETURN(size, core::sizedCopy(plan, schedule, i));
-    sized.push_back({.step = i,
-                     .toDevice = plan::toDevice(step.lane),
-                     .size = size,
-                     .ns = durationsNs[i],
-                     .latencyNs = latencyOf(link, durationsNs[i])});
+    SizedTime time{.step = i,
+                   .toDevice = plan::toDevice(step.lane),
+                   .size = size,
+                   .ns = durationsNs[i],
+                   .latencyNs = latencyOf(link, durationsNs[i])};
+    if (size.ofRows) { // priced for the variant's rows
+      const uint64_t priced = core::bytesInUse(size, core::InUse{.rows = newTokens});
+      time.ns = time.latencyNs +
+                static_cast<uint64_t>(std::llround(static_cast<double>(time.ns - time.latencyNs) *
+                                                   static_cast<double>(size.bytes) / static_cast<double>(priced)));
+    }
+    sized.push_back(time);
   }
   return sized;
 }
@@ -99,15 +107,16 @@ TimedSchedule::TimedSchedule(const plan::Schedule &schedule, absl::Span<const ui
       edges.push_back(from | (movesBytes(schedule.steps[from].lane) ? kMoves : 0));
     }
     timed.edgeEnd = static_cast<uint32_t>(e);
+    if (nextSized < sized.size() && sized[nextSized].step == i)
+      timed.sized = nextSized++;
+    const uint64_t allNs = timed.sized == plan::kNone ? timed.ns : sized[timed.sized].ns; // of all its bytes
     const bool toDevice = plan::toDevice(step.lane);
     if ((toDevice || plan::toHost(step.lane)) && step.linkBytes != 0 && timed.ns != 0) {
       timed.latencyNs = latencyOf(link, timed.ns);
-      const uint64_t flowNs = timed.ns - timed.latencyNs;
+      const uint64_t flowNs = allNs - timed.latencyNs;
       timed.bytesPerNs = static_cast<double>(step.linkBytes) / static_cast<double>(flowNs);
       timed.askedBytesPerNs = asked(timed.bytesPerNs, step.linkBytes, flowNs, (toDevice ? link.h2d : link.d2h) * 1e-9);
     }
-    if (nextSized < sized.size() && sized[nextSized].step == i)
-      timed.sized = nextSized++;
     if (step.kind == plan::StepKind::Publish)
       publish = i;
   }

@@ -47,9 +47,11 @@ struct SizedTime {
   // The flowing part is as long as the bytes are many.
   uint64_t nsOf(uint64_t bytes) const;
 };
-// The resizable copies of a schedule, in the order of its steps. Refuses what core::sizedCopy() does.
+// The resizable copies of a schedule, in the order of its steps. `newTokens`: of the variant that the durations are of,
+// which price its rows of a residual stream. Refuses what core::sizedCopy() does.
 absl::StatusOr<std::vector<SizedTime>> sizedTimes(const plan::Plan &plan, const plan::Schedule &schedule,
-                                                  absl::Span<const uint64_t> durationsNs, const LinkRates &link);
+                                                  absl::Span<const uint64_t> durationsNs, int64_t newTokens,
+                                                  const LinkRates &link);
 
 struct TimedStep {
   uint64_t ns = 0;                     // alone on its lane

@@ -229,7 +229,7 @@ TEST(PlanLoads, TailsCountByWhatIsInUse) {
     const auto play = [&](int64_t kvBlocks, uint64_t &bytes) {
       std::vector<uint64_t> durations = variant->durationsNs;
       bytes = whole;
-      const auto sized = sim::sizedTimes(plan, schedule, durations, link);
+      const auto sized = sim::sizedTimes(plan, schedule, durations, variant->newTokens, link);
       EXPECT_TRUE(sized.ok()) << sized.status();
       for (const sim::SizedTime &copy : *sized) {
         const uint64_t copied = core::bytesInUse(copy.size, core::InUse{kvBlocks});

@@ -12,6 +12,7 @@
 #include "runtime/sim/TokenGaps.h"
 #include "tools/report/Format.h"
 #include "tools/report/InspectReport.h"
+#include "tools/report/MovedBytes.h"
 
 namespace headrace::tools {
 namespace {
@@ -58,7 +59,7 @@ std::vector<ChoiceReport> reportChoices(const plan::Plan &plan) {
     r.context = variant.context;
     r.placement = variant.placement;
     r.freedBytes = plan::freedBytes(plan, variant.placement);
-    r.movedBytes = plan::linkBytes(schedule).h2d;
+    r.movedBytes = movedBytes(plan, variant).h2d;
     r.predictedNs = variant.predictedNs;
     r.gapNs = gaps[reports.size()].ns;
     r.sloNs = choice.sloNs;

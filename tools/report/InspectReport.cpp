@@ -14,6 +14,7 @@
 #include "tools/commands/ModelHash.h"
 #include "tools/report/ChoiceReport.h"
 #include "tools/report/Format.h"
+#include "tools/report/MovedBytes.h"
 
 namespace headrace::tools {
 namespace {
@@ -103,9 +104,9 @@ std::string miniBatchesText(const plan::Plan &plan) {
                          plan.miniBatches, plan.metaLayout.maxSequences, formatBytes(caches * plan.kvBlockBytes()));
 }
 
-std::string_view kvWriteBackOf(const plan::Schedule &schedule) {
-  const auto home = std::find_if(schedule.steps.begin(), schedule.steps.end(), [](const plan::Step &step) {
-    return step.kind == plan::StepKind::Copy && plan::toHost(step.lane);
+std::string_view kvWriteBackOf(const plan::Plan &plan, const plan::Schedule &schedule) {
+  const auto home = std::find_if(schedule.steps.begin(), schedule.steps.end(), [&](const plan::Step &step) {
+    return step.kind == plan::StepKind::Copy && plan::toHost(step.lane) && !movesResidual(plan, schedule, step);
   });
   return home == schedule.steps.end() ? "mirror" : home->dirtyOnly ? "dirty" : "all";
 }
@@ -118,9 +119,13 @@ std::vector<KvRows> kvRowsOf(const plan::Plan &plan, uint32_t placement) {
     const auto at = std::find_if(plan.schedules.begin(), plan.schedules.end(), [&](const plan::Schedule &schedule) {
       return schedule.placement == placement && schedule.iterationClass == iterationClass && schedule.kvBlocks == 0;
     });
-    if (at != plan.schedules.end())
-      rows.push_back({iterationClass == plan::IterationClass::Decode ? "decode" : "prefill", kvWriteBackOf(*at),
-                      plan::linkBytes(*at).d2h});
+    if (at == plan.schedules.end())
+      continue;
+    uint64_t residuals = 0;
+    for (const plan::Step &step : at->steps)
+      residuals += plan::toHost(step.lane) && movesResidual(plan, *at, step) ? step.linkBytes : 0;
+    rows.push_back({iterationClass == plan::IterationClass::Decode ? "decode" : "prefill", kvWriteBackOf(plan, *at),
+                    plan::linkBytes(*at).d2h - residuals});
   }
   return rows;
 }
@@ -178,7 +183,9 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
     r.deviceBytes = plan::deviceBytes(plan, variant.schedule);
     r.hostBytes =
         plan::weightBytesByHome(plan, variant.placement).host + plan::kvBytesByHome(plan, variant.placement).host;
-    r.linkBytes = plan::linkBytes(plan.schedules[variant.schedule]);
+    for (const plan::Buffer &buffer : plan.buffers)
+      r.hostBytes += buffer.kind == plan::BufferKind::Residual ? buffer.bytes : 0;
+    r.linkBytes = movedBytes(plan, variant);
     r.predictedNs = variant.predictedNs;
     r.computeAloneNs = variant.computeAloneNs;
     r.linkAloneNs = variant.linkAloneNs;

@@ -38,7 +38,7 @@ std::string miniBatchesText(const plan::Plan &plan);
 std::string kvHomesText(const plan::Plan &plan, uint32_t placement);
 // How rows of a schedule get home that are appended to KV blocks there: "mirror", "all" or "dirty", as --kv-write-back
 // has them.
-std::string_view kvWriteBackOf(const plan::Schedule &schedule);
+std::string_view kvWriteBackOf(const plan::Plan &plan, const plan::Schedule &schedule);
 // The same of a placement's classes of iterations, and the most bytes that one brings to the host; none where all
 // blocks are on the device.
 struct KvRows {

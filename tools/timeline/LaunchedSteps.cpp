@@ -5,6 +5,7 @@
 
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/TimedSchedule.h"
+#include "tools/report/MovedBytes.h"
 
 namespace headrace::tools {
 
@@ -17,7 +18,7 @@ LaunchedSteps launchedSteps(const plan::Plan &plan, uint32_t index, double linkB
   for (const plan::Step &step : schedule.steps)
     launched.linkBytes.push_back(step.linkBytes);
   const absl::StatusOr<std::vector<sim::SizedTime>> sized =
-      sim::sizedTimes(plan, schedule, launched.ns, sim::linkRates(plan.hardware, linkBandwidth));
+      sim::sizedTimes(plan, schedule, launched.ns, variant.newTokens, sim::linkRates(plan.hardware, linkBandwidth));
   if (!sized.ok()) // no device builds such a schedule: there is no launch
     return launched;
   for (const sim::SizedTime &copy : *sized) {
@@ -28,9 +29,9 @@ LaunchedSteps launchedSteps(const plan::Plan &plan, uint32_t index, double linkB
   return launched;
 }
 
-bool copiesWhatIsInUse(const plan::Schedule &schedule) {
+bool copiesWhatIsInUse(const plan::Plan &plan, const plan::Schedule &schedule) {
   return std::any_of(schedule.steps.begin(), schedule.steps.end(),
-                     [](const plan::Step &step) { return step.resizable; });
+                     [&](const plan::Step &step) { return step.resizable && !movesResidual(plan, schedule, step); });
 }
 
 bool copiesWhatIsWritten(const plan::Schedule &schedule) {

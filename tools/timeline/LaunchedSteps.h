@@ -21,8 +21,8 @@ struct LaunchedSteps {
 LaunchedSteps launchedSteps(const plan::Plan &plan, uint32_t variant, double linkBandwidth,
                             const core::LaunchInUse &inUse);
 
-// Whether launches of a schedule copy what is in use.
-bool copiesWhatIsInUse(const plan::Schedule &schedule);
+// Whether launches of a schedule copy what is in use of KV.
+bool copiesWhatIsInUse(const plan::Plan &plan, const plan::Schedule &schedule);
 // Whether some of them copy to the host what they have written.
 bool copiesWhatIsWritten(const plan::Schedule &schedule);
 

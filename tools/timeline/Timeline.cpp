@@ -43,10 +43,11 @@ std::string listOf(const std::vector<core::InUse> &each, const std::function<std
 }
 
 // What the copies of KV of a measured iteration were of; empty: of all that the plan says.
-std::string copiedText(const plan::Schedule &schedule, int64_t kvBlocks, const std::vector<core::InUse> &each) {
+std::string copiedText(const plan::Plan &plan, const plan::Schedule &schedule, int64_t kvBlocks,
+                       const std::vector<core::InUse> &each) {
   const std::string byMiniBatch = each.size() == 1 ? "" : ", by mini-batch";
   std::string text;
-  if (copiesWhatIsInUse(schedule) &&
+  if (copiesWhatIsInUse(plan, schedule) &&
       std::any_of(each.begin(), each.end(), [&](const core::InUse &one) { return one.kvBlocks < kvBlocks; }))
     text +=
         model::cat("; the copies of KV are those of blocks below ",
@@ -178,11 +179,14 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
   chart.miniBatches = plan.miniBatches;
   const std::vector<core::InUse> inUse = measured == nullptr ? std::vector<core::InUse>(1) : measured->inUse;
   if (measured != nullptr)
-    chart.subtitle += copiedText(schedule, placement.kvBlocks, inUse);
+    chart.subtitle += copiedText(plan, schedule, placement.kvBlocks, inUse);
 
   const model::Hardware &hardware = plan.hardware;
   const double duplexShare = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
-  const LaunchedSteps launched = launchedSteps(plan, index, linkBandwidth, core::LaunchInUse(inUse));
+  std::vector<core::InUse> told = inUse; // of residual streams no more than a full bucket's rows
+  for (core::InUse &one : told)
+    one.rows = std::min(one.rows, variant.newTokens);
+  const LaunchedSteps launched = launchedSteps(plan, index, linkBandwidth, core::LaunchInUse(told));
   const sim::Timeline timeline = sim::Simulator(schedule).run(launched.ns, duplexShare);
   std::vector<std::pair<uint64_t, uint64_t>> times;
   for (const sim::StepTime &t : timeline.steps)
@@ -202,7 +206,7 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
                          [&](const core::InUse &one) { return one.*figure <= placement.kvBlocks; });
     };
     for (const core::InUse &one : inUse) {
-      if (copiesWhatIsInUse(schedule) && all(&core::InUse::kvBlocks))
+      if (copiesWhatIsInUse(plan, schedule) && all(&core::InUse::kvBlocks))
         chart.kvBlocksInUse.push_back(one.kvBlocks);
       if (copiesWhatIsWritten(schedule) && all(&core::InUse::writtenEnd))
         chart.kvBlocksWritten.emplace_back(one.writtenBegin, one.writtenEnd);

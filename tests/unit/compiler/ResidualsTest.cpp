@@ -12,7 +12,9 @@
 #include "compiler/lower/LowerModel.h"
 #include "kernels/Kernels.h"
 #include "passes/algorithms/Residency.h"
+#include "runtime/core/InUse.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/sim/TimedSchedule.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -105,6 +107,24 @@ TEST(Residuals, CopiesArePricedByTheirRows) {
                         (plan.hardware.h2dBandwidth * plan.hardware.linkEfficiency) * 1e9;
       const double latency = plan.hardware.copyLatency * 1e9;
       EXPECT_NEAR(static_cast<double>(variant.durationsNs[i]), ns + latency, 2) << variant.newTokens << " rows";
+    }
+  }
+}
+
+// So a launch of as many rows takes what the variant says, and one of more or fewer as much as it copies: a row is 256
+// bytes, 256 ns at 1 GB/s.
+TEST(Residuals, LaunchesTakeAsLongAsTheirRows) {
+  const plan::Plan plan = compiled(asked(4));
+  const sim::LinkRates link = sim::linkRates(plan.hardware, 0);
+  for (const plan::Variant &variant : plan.variants) {
+    const plan::Schedule &schedule = plan.schedules[variant.schedule];
+    const auto sized = sim::sizedTimes(plan, schedule, variant.durationsNs, variant.newTokens, link);
+    ASSERT_TRUE(sized.ok()) << sized.status();
+    ASSERT_FALSE(sized->empty());
+    for (const sim::SizedTime &copy : *sized) {
+      const auto ns = [&](int64_t rows) { return copy.nsOf(core::bytesInUse(copy.size, core::InUse{.rows = rows})); };
+      EXPECT_EQ(ns(variant.newTokens), variant.durationsNs[copy.step]);
+      EXPECT_NEAR(static_cast<double>(ns(kMostRows) - ns(1)), (kMostRows - 1) * 256.0, kMostRows);
     }
   }
 }
