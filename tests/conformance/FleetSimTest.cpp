@@ -10,6 +10,7 @@
 
 #include "runtime/sim/SimGroup.h"
 #include "tests/conformance/FleetFixture.h"
+#include "tests/support/LongRun.h"
 
 namespace headrace::serve {
 namespace {
@@ -90,6 +91,28 @@ TEST_P(FleetSim, NothingThatWasAdmittedMissesItsObjectives) {
     EXPECT_LE(static_cast<double>(outcome.longestGapNs), requests[r].tpotNs());
     const bool apart = outcome.decodeInstance != kNoInstance && outcome.decodeInstance != outcome.prefillInstance;
     EXPECT_EQ(outcome.handoverNs > 0, apart);
+  }
+}
+
+// Requests with all the time there is are served in their turn, one behind the other: nobody waits for an instance that
+// has nothing to do, whoever was to be joined has ended meanwhile.
+TEST_P(FleetSim, NobodyWaitsForWhatIsIdle) {
+  FleetOptions options{.busBandwidth = kBus};
+  for (int64_t i = 1; i < 2000; ++i)
+    options.busChanges.push_back({i * 20'000'000, i % 2 == 1 ? kBus / 2 : kBus});
+  for (uint32_t seed = 0; seed < static_cast<uint32_t>(casesOf(10, 200)); ++seed) {
+    std::mt19937 random(seed);
+    std::vector<FleetRequest> requests =
+        randomRequests(sharedPlan(), {.requests = 80, .meanGapNs = 2e6, .tpotFrom = 120, .tpotTo = 400}, random);
+    for (FleetRequest &request : requests)
+      request.ttft = std::chrono::minutes(10);
+    LoadedFleet fleet(simGroup(GetParam().roles.size()), instances(), options);
+    const auto result = fleet->run(requests);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_LT(result->endNs - result->startNs, 60'000'000'000) << "seed " << seed;
+    for (const RequestOutcome &outcome : result->requests)
+      EXPECT_THAT(std::string(outcome.status.message()), testing::Not(testing::HasSubstr("is spent")))
+          << "seed " << seed;
   }
 }
 

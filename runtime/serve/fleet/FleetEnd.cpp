@@ -67,8 +67,9 @@ void Fleet::Impl::release(uint32_t request, FleetInstance &on) {
   }
   if (waited && on.wave.empty())
     coordinator.leaveOut(on.index);
-  if (on.unended == 0 && on.waveWaits() && coordinator.joining(on.index)) {
-    // What they were to join has ended: they begin anew.
+  if (on.unended == 0 && on.waveWaits()) {
+    // What they were to join has ended: they begin anew. Also where the coordinator lets them in already and only their
+    // prefill waits, for it may wait for an edge of this instance, which has nothing more to launch.
     const std::vector<uint32_t> wave = on.wave;
     for (const uint32_t one : wave)
       if (served[one].phase == RequestPhase::Waiting)
