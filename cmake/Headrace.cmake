@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiler settings, dependencies outside LLVM, and the three functions every folder uses.
 
-# Paths below the tree are hashed as relative ones, so that a second checkout takes what the first one compiled.
+# Paths below the tree are hashed as relative ones, so that a second checkout takes what the first one compiled. The
+# sloppiness is what precompiled headers need (ccache's manual); they hold headers of the system only.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   foreach(language C CXX CUDA)
     set(CMAKE_${language}_COMPILER_LAUNCHER
-      "${CMAKE_COMMAND};-E;env;CCACHE_BASEDIR=${PROJECT_SOURCE_DIR};CCACHE_NOHASHDIR=1;${CCACHE_PROGRAM}")
+      "${CMAKE_COMMAND};-E;env;CCACHE_BASEDIR=${PROJECT_SOURCE_DIR};CCACHE_NOHASHDIR=1"
+      "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;${CCACHE_PROGRAM}")
   endforeach()
 endif()
 
@@ -58,27 +60,38 @@ if(HEADRACE_FUZZERS)
   target_link_options(headrace_flags INTERFACE -fsanitize=address,undefined)
 endif()
 
-# headrace_library(NAME SOURCES a.cpp ... DEPS lib ...)
-# A static library `NAME`. DEPS are public; tests/architecture checks the arrows from them.
+include(Precompiled)
+
+# headrace_library(NAME SOURCES a.cpp ... DEPS lib ... [MLIR])
+# A static library `NAME`. DEPS are public; scripts/check-arrows checks the arrows from them. MLIR: most of its sources
+# include MLIR's headers.
 function(headrace_library NAME)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "MLIR" "" "SOURCES;DEPS" ${ARGN})
   add_library(${NAME} STATIC ${ARG_SOURCES})
   target_link_libraries(${NAME} PUBLIC headrace_flags ${ARG_DEPS})
+  if(ARG_MLIR)
+    headrace_precompiled(${NAME} mlir)
+  else()
+    headrace_precompiled(${NAME} base)
+  endif()
   set_property(GLOBAL APPEND PROPERTY HEADRACE_LIBRARIES ${NAME})
 endfunction()
 
 # headrace_test(NAME SOURCES a.cpp ... DEPS lib ... LABELS label ... [OPTIMIZED] [SHARDS n])
 # A GoogleTest executable, one ctest entry, or so many that share its tests and run side by side. Its own sources, not
-# what they test, are compiled at -O1, which takes a third less time; OPTIMIZED, as all else: where they do most of the
-# work (an emulator). Property tests draw the same cases in every run; NAME_random, labelled long, draws ten times as many
+# what they test, are compiled at -O0, which takes half the time; OPTIMIZED, as all else: where they do most of the work.
+# Property tests draw the same cases in every run; NAME_random, labelled long, draws ten times as many
 # from a seed of its own, which it prints.
 function(headrace_test NAME)
   cmake_parse_arguments(ARG "OPTIMIZED" "SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
   find_package(GTest REQUIRED)
   add_executable(${NAME} ${ARG_SOURCES})
   target_link_libraries(${NAME} PRIVATE headrace_flags headrace_source_dir ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-  if(NOT ARG_OPTIMIZED)
-    target_compile_options(${NAME} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1>)
+  if(ARG_OPTIMIZED)
+    headrace_precompiled(${NAME} base)
+  else()
+    target_compile_options(${NAME} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+    headrace_precompiled(${NAME} tests)
   endif()
   if(NOT ARG_SHARDS)
     set(ARG_SHARDS 1)
@@ -109,6 +122,7 @@ function(headrace_benchmark NAME)
   find_package(benchmark REQUIRED)
   add_executable(${NAME} ${ARG_SOURCES})
   target_link_libraries(${NAME} PRIVATE headrace_flags headrace_source_dir ${ARG_DEPS} benchmark::benchmark)
+  headrace_precompiled(${NAME} base)
 endfunction()
 
 # Writes every library's folder and direct link edges to headrace-links.txt, for scripts/check-arrows.

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <map>
 
@@ -19,6 +18,7 @@
 #include "tests/conformance/DevicesUnderTest.h"
 #include "tests/conformance/ShadowKv.h"
 #include "tests/conformance/TailPlans.h"
+#include "tests/support/LongRun.h"
 #include "tests/support/WrongWeights.h"
 
 namespace headrace::core {
@@ -74,8 +74,7 @@ constexpr Form kForms[] = {{WriteBack::Mirror, 3}, {WriteBack::All, 3}, {WriteBa
 bool runs([[maybe_unused]] uint32_t places, [[maybe_unused]] const Form &form) {
 #ifdef HEADRACE_EMULATED_TESTS
   constexpr std::pair<uint32_t, const Form *> kFew[] = {{1, &kForms[4]}, {2, &kForms[5]}, {3, &kForms[1]}};
-  return std::getenv("HEADRACE_LONG") != nullptr ||
-         std::find(std::begin(kFew), std::end(kFew), std::pair(places, &form)) != std::end(kFew);
+  return longRun() || std::find(std::begin(kFew), std::end(kFew), std::pair(places, &form)) != std::end(kFew);
 #else
   return true;
 #endif
@@ -177,7 +176,7 @@ TEST_P(Cycles, PlacementsChangeInTheMiddleOfThem) {
     for (const WriteBack five : {WriteBack::Dirty, WriteBack::All, WriteBack::Mirror}) {
       SCOPED_TRACE(testing::Message() << nameOf(none) << ", then " << nameOf(five));
 #ifdef HEADRACE_EMULATED_TESTS
-      if (std::getenv("HEADRACE_LONG") == nullptr && (none != WriteBack::All || five != WriteBack::Dirty))
+      if (!longRun() && (none != WriteBack::All || five != WriteBack::Dirty))
         continue;
 #endif
       Loaded loaded(tailPlan(options(3), {tailsOf(0, 2, none, goingRound(2, none)),

@@ -14,7 +14,7 @@ class EngineOnDevices : public testing::TestWithParam<core::DeviceUnderTest> {};
 TEST_P(EngineOnDevices, RequestsGetTheTokensThatTheyGetAlone) {
   const bool emulated = GetParam().plansFor != model::DeviceKind::Host; // a thousand times slower
   // The device that keeps no data by chance shows the most.
-  const uint64_t fast = emulated ? 50 : GetParam().keepsData ? 5000 : 10000;
+  const uint64_t fast = emulated ? 20 : GetParam().keepsData ? 5000 : 10000;
   const uint64_t iterations = longRun() ? (emulated ? 1000 : 100000) : fast;
   Seen sum;
   const uint64_t first = std::strlen(GetParam().name) * 1000000; // most devices have traffic of their own

@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +17,7 @@
 
 #include "runtime/serve/engine/Engine.h"
 #include "tests/conformance/ShadowKv.h"
+#include "tests/support/LongRun.h"
 #include "tests/support/RandomSplits.h"
 
 namespace headrace {
@@ -366,7 +366,5 @@ inline void expectAll(const Seen &sum) {
   EXPECT_GT(sum.swapsIn, sum.iterations / 1000);
   EXPECT_GT(sum.swapFallbacks, sum.iterations / 10000);
 }
-
-inline bool longRun() { return std::getenv("HEADRACE_LONG") != nullptr; }
 
 } // namespace headrace

@@ -7,6 +7,7 @@
 #include "runtime/host/HostGroup.h"
 #include "tests/conformance/FleetFixture.h"
 #include "tests/conformance/FleetReplay.h"
+#include "tests/support/LongRun.h"
 
 namespace headrace::serve {
 namespace {
@@ -75,15 +76,19 @@ TEST_P(FleetHost, TokensAreThoseOfAResidentReplayOfTheLoggedCompositions) {
 
 INSTANTIATE_TEST_SUITE_P(
     Buses, FleetHost,
-    testing::Values(
-        HostCase{"llamaEager", core::tinyLlama(12), model::StartRule::Eager, {Role::Both, Role::Both}, 900, 5'000},
-        HostCase{"optPaper", core::tinyOpt(12), model::StartRule::Paper, {Role::Both, Role::Both}, 80, 700},
-        HostCase{"apart",
-                 core::tinyLlama(12),
-                 model::StartRule::Eager,
-                 {Role::Prefill, Role::Decode, Role::Decode},
-                 80,
-                 700}),
+    testing::Values(HostCase{"llamaEager",
+                             core::tinyLlama(12),
+                             model::StartRule::Eager,
+                             {Role::Both, Role::Both},
+                             static_cast<size_t>(casesOf(200, 900)),
+                             static_cast<uint64_t>(casesOf(1'000, 5'000))},
+                    HostCase{"optPaper", core::tinyOpt(12), model::StartRule::Paper, {Role::Both, Role::Both}, 80, 700},
+                    HostCase{"apart",
+                             core::tinyLlama(12),
+                             model::StartRule::Eager,
+                             {Role::Prefill, Role::Decode, Role::Decode},
+                             80,
+                             700}),
     [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace

@@ -6,7 +6,6 @@
 // is played in virtual time by the runtime as `simulate` runs it.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <random>
 
 #include "compiler/Compile.h"
@@ -15,6 +14,7 @@
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
+#include "tests/support/LongRun.h"
 
 namespace headrace {
 namespace {
@@ -196,7 +196,7 @@ void expectItsMinimaHold(const compiler::CompileRequest &refused, const std::str
 }
 
 TEST(ObjectiveGaps, NoGapBehindTheLastPromptIsLongerThanPromised) {
-  const bool all = std::getenv("HEADRACE_LONG") != nullptr; // 500 models of any size
+  const bool all = longRun(); // 500 models of any size
   const uint64_t cases = all ? 500 : 60;
   int refused = 0, moving = 0, several = 0, inexact = 0;
   Played total;

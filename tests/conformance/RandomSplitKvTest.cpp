@@ -6,12 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tests/conformance/DevicesUnderTest.h"
+#include "tests/support/LongRun.h"
 #include "tests/support/RandomSplits.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
@@ -86,8 +86,8 @@ protected:
 };
 
 TEST_P(RandomSplitKv, GivesTheBitsOfTheAllResidentPlan) {
-  const bool all = std::getenv("HEADRACE_LONG") != nullptr, emulated = GetParam().plansFor != model::DeviceKind::Host;
-  const uint64_t cases = emulated ? (all ? 200 : 8) : (all ? 3000 : 150);
+  const bool all = longRun(), emulated = GetParam().plansFor != model::DeviceKind::Host;
+  const uint64_t cases = emulated ? (all ? 200 : 4) : (all ? 3000 : 150);
   uint64_t moved = 0, mixed = 0;
   int64_t changes = 0;
   for (uint64_t seed = 1; seed <= cases; ++seed) {

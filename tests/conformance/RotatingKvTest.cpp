@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
 #include "compiler/Compile.h"
@@ -14,6 +13,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tests/conformance/DevicesUnderTest.h"
+#include "tests/support/LongRun.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
 
@@ -44,7 +44,7 @@ std::ostream &operator<<(std::ostream &out, const Rotating &r) {
 class RotatingKv : public testing::TestWithParam<core::DeviceUnderTest> {
 protected:
   static bool emulated() { return GetParam().plansFor != model::DeviceKind::Host; }
-  static bool all() { return std::getenv("HEADRACE_LONG") != nullptr; }
+  static bool all() { return longRun(); }
   static bool few() { return emulated() && !all(); }
   static compiler::CompileRequest ask(int64_t layers) {
     compiler::CompileRequest request;
@@ -116,7 +116,7 @@ protected:
 
 TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanAllTheWayRoundTheCycle) {
   for (const Cycle &cycle : kCycles) {
-    if (few() && cycle.layers > 8)
+    if (few() && cycle.layers > 5)
       continue;
     const auto resident = expected(cycle.layers);
     ASSERT_TRUE(resident.ok()) << resident.status();
@@ -186,7 +186,7 @@ TEST_P(RotatingKv, ACycleBringsTheFewestBytes) {
 // where few blocks are in use and entered again, two iterations are in flight. A share of 10,000 iterations without
 // HEADRACE_LONG.
 TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanWhileRequestsComeAndGo) {
-  const uint64_t least = all() ? (emulated() ? 600 : 10'000) : emulated() ? 60 : 1000;
+  const uint64_t least = all() ? (emulated() ? 600 : 10'000) : emulated() ? 12 : 1000;
   const Cycle cycle{5, 4, 12};
   const plan::Plan whole = compile(cycle.layers, compiler::stated(ask(cycle.layers).model, {compiler::none()}));
   for (const algorithms::WriteBack writeBack :

@@ -4,7 +4,6 @@
 // on what else is away, or on changes between placements while requests run.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <tuple>
 
 #include "compiler/Compile.h"
@@ -12,6 +11,7 @@
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
 #include "tests/conformance/DevicesUnderTest.h"
+#include "tests/support/LongRun.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
 
@@ -26,7 +26,7 @@ protected:
   static const core::DeviceUnderTest &under() { return std::get<0>(GetParam()); }
   // An emulated row takes its time: less of everything.
   static bool emulated() { return under().plansFor != model::DeviceKind::Host; }
-  static bool all() { return std::getenv("HEADRACE_LONG") != nullptr; }
+  static bool all() { return longRun(); }
   static bool few() { return emulated() && !all(); }
   static compiler::CompileRequest ask() {
     compiler::CompileRequest request;

@@ -3,6 +3,7 @@
 // The same as MiniBatchesTest.cpp through the recorded CUDA graphs, run on the host in an order drawn anew.
 #include "tests/golden/GoldenFixture.h"
 #include "tests/golden/MiniBatchCases.h"
+#include "tests/support/LongRun.h"
 #include "tests/unit/cuda/EmulatedGraphDevice.h"
 
 namespace headrace::golden {
@@ -21,7 +22,7 @@ TEST_P(EmulatedMiniBatches, TokensAreTransformers) {
   uint64_t order = 0;
   setup_.makeDevice = [&] { return cuda::makeEmulatedGraphDevice({.order = ++order}); };
   std::vector<MiniBatchCase> cases = miniBatchCases(GetParam(), 2, kBlocksOfOne, 3, /*poison=*/false, /*oneIn=*/24);
-  if (std::getenv("HEADRACE_LONG") == nullptr) { // the first that has several, and no block on the device
+  if (!longRun()) { // the first that has several, and no block on the device
     std::erase_if(cases, [](const MiniBatchCase &c) { return c.split.resident != 0 || c.miniBatches == 1; });
     cases.resize(1);
   }

@@ -2,11 +2,11 @@
 //
 // Golden models through the recorded CUDA graphs, run on the host in an order drawn anew (EmulatedGraphDevice.h): tails
 // of caches that rotate through places do not change a bit.
-#include <cstdlib>
 #include <random>
 
 #include "tests/golden/GoldenFixture.h"
 #include "tests/golden/RotatingCase.h"
+#include "tests/support/LongRun.h"
 #include "tests/unit/cuda/EmulatedGraphDevice.h"
 
 namespace headrace::golden {
@@ -17,7 +17,7 @@ using algorithms::WriteBack;
 // The prompts of 1 and 5 ids, an emulated row takes its time: 1 + 2 x 5 blocks of 2 tokens, of which 7 are used.
 constexpr int64_t kNewTokens = 4, kBlockTokens = 2;
 
-// All of them with HEADRACE_LONG; else one of each way to write back, drawn.
+// All of them with HEADRACE_LONG; else one that is drawn of each model.
 std::vector<RotatingCase> cases(const std::string &model, int64_t layers) {
   std::vector<RotatingCase> out;
   std::seed_seq seed(model.begin(), model.end());
@@ -35,10 +35,10 @@ std::vector<RotatingCase> cases(const std::string &model, int64_t layers) {
                       .decode = writeBack,
                       .mixed = writeBack});
       }
-    if (std::getenv("HEADRACE_LONG") == nullptr)
-      of = {of[random() % of.size()]};
     out.insert(out.end(), of.begin(), of.end());
   }
+  if (!longRun())
+    out = {out[random() % out.size()]};
   return out;
 }
 

@@ -2,11 +2,11 @@
 //
 // Golden models through the recorded CUDA graphs, run on the host in an order drawn anew (EmulatedGraphDevice.h): how
 // many blocks of the caches are on the device does not change a bit.
-#include <cstdlib>
 #include <random>
 
 #include "tests/golden/GoldenFixture.h"
 #include "tests/golden/SplitCase.h"
+#include "tests/support/LongRun.h"
 #include "tests/unit/cuda/EmulatedGraphDevice.h"
 
 namespace headrace::golden {
@@ -30,7 +30,7 @@ std::vector<SplitCase> cases(const std::string &model) {
                      .wrap = drawn % 3 != 0,
                      .mixedTokens = drawn % 5 < 2 ? 3 : 0});
     }
-  if (std::getenv("HEADRACE_LONG") == nullptr)
+  if (!longRun())
     out = {out[random() % (3 * (kUsed - 1))]};
   return out;
 }

@@ -3,6 +3,7 @@
 // The same as WriteBackTest.cpp through the recorded CUDA graphs, run on the host in an order drawn anew.
 #include "tests/golden/GoldenFixture.h"
 #include "tests/golden/WriteBackCases.h"
+#include "tests/support/LongRun.h"
 #include "tests/unit/cuda/EmulatedGraphDevice.h"
 
 namespace headrace::golden {
@@ -23,7 +24,7 @@ TEST_P(EmulatedWriteBackKv, TokensAndLogitsAreBitIdenticalToTheAllResidentRun) {
   const absl::StatusOr<RunResult> resident = run(setup_);
   ASSERT_TRUE(resident.ok()) << resident.status();
   std::vector<SplitCase> cases = writeBackCases(GetParam(), kBlocks, 3, /*poison=*/false, /*oneIn=*/12);
-  if (std::getenv("HEADRACE_LONG") == nullptr)
+  if (!longRun())
     cases.resize(1); // an emulated row takes its time: all, no block on the device
   for (const SplitCase &c : cases) {
     SCOPED_TRACE(testing::Message() << c);

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/golden/WriteBackCases.h"
+#include "tests/support/LongRun.h"
 
 namespace headrace::golden {
 
@@ -61,7 +61,7 @@ inline std::vector<MiniBatchCase> miniBatchCases(const std::string &model, size_
     out.push_back({m, {.resident = blocks, .interval = 1, .poison = poison}, true});
     int64_t next = m, taken = 0;
     for (const SplitCase &c : writeBackCases(model + std::to_string(m), blocks, mixedTokens, poison, oneIn))
-      if (std::getenv("HEADRACE_LONG") != nullptr || next++ % 3 == 0)
+      if (longRun() || next++ % 3 == 0)
         out.push_back({m, c, taken++ % 2 == 0});
   }
   return out;

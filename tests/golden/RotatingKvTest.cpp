@@ -3,11 +3,11 @@
 // Tails of a golden model's caches that rotate through places do not change a bit: every cycle that a plan can have
 // against the all-resident run, however tails are written back, with blocks on the device and without any, with weights
 // away as well, prompts at once and in chunks beside decoding.
-#include <cstdlib>
 #include <random>
 
 #include "tests/golden/GoldenFixture.h"
 #include "tests/golden/RotatingCase.h"
+#include "tests/support/LongRun.h"
 
 namespace headrace::golden {
 namespace {
@@ -20,7 +20,7 @@ constexpr int64_t kNewTokens = 12, kBlockTokens = 4;
 
 // All of them with HEADRACE_LONG; else some that are drawn, both ways to write back among them.
 std::vector<RotatingCase> cases(const std::string &model, int64_t layers) {
-  const bool all = std::getenv("HEADRACE_LONG") != nullptr;
+  const bool all = longRun();
   constexpr std::pair<WriteBack, WriteBack> kWriteBacks[] = {{WriteBack::Mirror, WriteBack::Mirror},
                                                              {WriteBack::All, WriteBack::All},
                                                              {WriteBack::Dirty, WriteBack::Dirty},

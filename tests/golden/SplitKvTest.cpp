@@ -2,11 +2,11 @@
 //
 // How many blocks of a golden model's caches are on the device does not change a bit: every split against the
 // all-resident run, alone and with weights away as well, prompts at once and in chunks beside decoding.
-#include <cstdlib>
 #include <random>
 
 #include "tests/golden/GoldenFixture.h"
 #include "tests/golden/SplitCase.h"
+#include "tests/support/LongRun.h"
 
 namespace headrace::golden {
 namespace {
@@ -17,7 +17,7 @@ constexpr int64_t kNewTokens = 6, kBlockTokens = 4, kBlocks = 41, kUsed = 22;
 
 // All of them with HEADRACE_LONG; else the ends, both sides of where nothing is in use above, and some drawn between.
 std::vector<SplitCase> cases(const std::string &model) {
-  const bool all = std::getenv("HEADRACE_LONG") != nullptr;
+  const bool all = longRun();
   std::vector<SplitCase> out;
   std::seed_seq seed(model.begin(), model.end());
   std::mt19937_64 random(seed);

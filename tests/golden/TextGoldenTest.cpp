@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/Xxh64.h"
 #include "runtime/text/tokenizer/TextStream.h"
+#include "tests/support/LongRun.h"
 #include "tests/support/RandomText.h"
 #include "tests/support/SourceDir.h"
 
@@ -138,7 +139,7 @@ protected:
 
   // Compares every `step`th group, all with HEADRACE_LONG.
   void compare(const std::string &kind, size_t step) const {
-    if (std::getenv("HEADRACE_LONG") != nullptr)
+    if (longRun())
       step = 1;
     const std::vector<std::string> expected = linesOf(absl::StrCat(folderOf(GetParam()), "/", kind, ".digests"));
     ASSERT_FALSE(expected.empty());
@@ -177,7 +178,7 @@ TEST_P(TextGolden, TextOfRandomIdsIsThePackages) { compare("ids", 10); }
 TEST_P(TextGolden, EveryCharacterIsThePackages) { compare("characters", 50); }
 
 TEST_P(TextGolden, TextAsTokensComeIsTheWhole) {
-  const uint64_t sequences = std::getenv("HEADRACE_LONG") != nullptr ? 20'000 : 2'000;
+  const uint64_t sequences = longRun() ? 20'000 : 2'000;
   for (const bool shown : {false, true}) {
     TextStream stream(*tokenizer_, shown);
     for (uint64_t number = 0; number < sequences; ++number) {

@@ -5,13 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/golden/SplitCase.h"
+#include "tests/support/LongRun.h"
 
 namespace headrace::golden {
 
@@ -20,7 +20,7 @@ namespace headrace::golden {
 inline std::vector<SplitCase> writeBackCases(const std::string &model, int64_t blocks, int64_t mixedTokens, bool poison,
                                              int64_t oneIn) {
   using algorithms::WriteBack;
-  const bool all = std::getenv("HEADRACE_LONG") != nullptr;
+  const bool all = longRun();
   std::vector<SplitCase> out;
   std::seed_seq seed(model.begin(), model.end());
   std::mt19937_64 random(seed);

@@ -43,7 +43,7 @@ absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal) {
   const auto refuse = [](absl::string_view key, const absl::AlphaNum &value, auto &&...expected) {
     return absl::InvalidArgumentError(absl::StrCat(key, " = ", value, ": expected ", expected...));
   };
-  const std::string name = quoted(asked.name), own = quoted(policy->name);
+  const std::string name = quoted(std::string_view(asked.name)), own = quoted(std::string_view(policy->name));
   if (traits.byObjective && !goal.hasSlo())
     return refuse("policy.name", name, "goal.ttft, goal.tpot or goal.slo_factor beside it: it chooses by latency");
   if (!traits.statesPlacement && asked.statesPlacement())

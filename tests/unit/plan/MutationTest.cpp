@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 
 #include "runtime/base/EnumCount.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanVerifier.h"
+#include "tests/support/LongRun.h"
 #include "tests/support/ShuffleBuffers.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/Mutations.h"
@@ -39,8 +39,6 @@ std::vector<test::Mutation> allMutations() {
     out.insert(out.end(), more->begin(), more->end());
   return out;
 }
-bool isLong() { return std::getenv("HEADRACE_LONG") != nullptr; }
-
 struct Outcome {
   std::map<Rule, int> refusals;      // by rule, of those the verifier names
   std::map<std::string, int> broken; // by mutation
@@ -99,7 +97,7 @@ Outcome breakPlans(const std::vector<test::NamedOptions> &options, const std::ve
 }
 
 TEST(PlanMutation, EachBrokenPlanIsRefusedForARuleThatTheOracleLists) {
-  const int broken = isLong() ? 20000 : 2000;
+  const int broken = casesOf(1200, 20000);
   const std::vector<test::Mutation> mutations = allMutations();
   Outcome outcome = breakPlans(allPlans(), mutations, broken, 20240607);
   // Every mutation broke plans, every rule was broken, and the two lists are mostly the same, not merely compatible.
@@ -118,7 +116,7 @@ TEST(PlanMutation, EachBrokenPlanIsRefusedForARuleThatTheOracleLists) {
 
 // Of plans that bring tails: 10,000 with HEADRACE_LONG, and other ones than above.
 TEST(PlanMutation, OfCachesThatMoveEachIsRefusedForARuleThatTheOracleLists) {
-  const int broken = isLong() ? 10000 : 1500;
+  const int broken = casesOf(800, 10000);
   std::vector<test::NamedOptions> moving;
   for (const test::NamedOptions &named : test::splitPlans())
     if (test::partsOfSplit(test::makePlan(named.options)).contains("tail operand"))
@@ -134,9 +132,9 @@ TEST(PlanMutation, OfCachesThatMoveEachIsRefusedForARuleThatTheOracleLists) {
 // Of tails that are written back, of states ahead of their homes and of cycles: 20,000 with HEADRACE_LONG, of more
 // plans that chance has put together.
 TEST(PlanMutation, OfTailsThatAreWrittenBackEachIsRefusedForARuleThatTheOracleLists) {
-  const int broken = isLong() ? 20000 : 1500;
+  const int broken = casesOf(800, 20000);
   std::vector<test::NamedOptions> plans = test::writeBackPlans();
-  for (uint64_t seed = 0; seed < (isLong() ? 400 : 40); ++seed)
+  for (int seed = 0; seed < casesOf(40, 400); ++seed)
     plans.push_back(test::randomSplitPlan(seed));
   std::vector<test::Mutation> mutations = test::writeBackMutations(), cycles = test::cycleMutations();
   mutations.insert(mutations.end(), cycles.begin(), cycles.end());
@@ -153,7 +151,7 @@ TEST(PlanMutation, OfTailsThatAreWrittenBackEachIsRefusedForARuleThatTheOracleLi
 
 // Of two to four mini-batches: 10,000 with HEADRACE_LONG.
 TEST(PlanMutation, OfMiniBatchesEachIsRefusedForARuleThatTheOracleLists) {
-  const int broken = isLong() ? 10000 : 1500;
+  const int broken = casesOf(400, 10000);
   const std::vector<test::Mutation> wanted = test::miniBatchMutations(), others = allMutations();
   std::vector<test::Mutation> mutations = others;
   for (int i = 0; i < 3; ++i)
@@ -168,9 +166,9 @@ TEST(PlanMutation, OfMiniBatchesEachIsRefusedForARuleThatTheOracleLists) {
 
 // Of residuals that leave: 20,000 with HEADRACE_LONG, of more plans that chance has put together.
 TEST(PlanMutation, OfResidualsEachIsRefusedForARuleThatTheOracleLists) {
-  const int broken = isLong() ? 20000 : 1000;
+  const int broken = casesOf(400, 20000);
   std::vector<test::NamedOptions> plans = test::residualPlans();
-  for (uint64_t seed = 0; seed < (isLong() ? 200 : 10); ++seed)
+  for (int seed = 0; seed < casesOf(10, 200); ++seed)
     plans.push_back(test::randomResidualPlan(seed));
   const std::vector<test::Mutation> wanted = test::residualMutations();
   std::vector<test::Mutation> mutations = allMutations();
@@ -207,7 +205,7 @@ TEST(PlanMutation, ACycleHasAtMost32Phases) {
 
 TEST(PlanMutation, LargestLiveBytesIsWhatBruteForceCounts) {
   std::vector<test::NamedOptions> plans = allPlans();
-  for (uint64_t seed = 0; seed < 100; ++seed)
+  for (int seed = 0; seed < casesOf(20, 400); ++seed)
     plans.push_back(test::randomSplitPlan(seed));
   for (const test::NamedOptions &named : test::miniBatchPlans())
     plans.push_back(named);

@@ -6,16 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
+#include "tests/support/LongRun.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/Mutations.h"
 #include "tests/unit/plan/Oracle.h"
 
 namespace headrace::plan {
 namespace {
-
-bool isLong() { return std::getenv("HEADRACE_LONG") != nullptr; }
 
 std::vector<test::NamedOptions> movingPlans(uint64_t seeds) {
   std::vector<test::NamedOptions> out = test::splitPlans(), back = test::writeBackPlans();
@@ -26,19 +24,19 @@ std::vector<test::NamedOptions> movingPlans(uint64_t seeds) {
 }
 
 TEST(PlanReplay, KeepsEveryRow) {
-  for (const test::NamedOptions &named : movingPlans(isLong() ? 400 : 40)) {
+  for (const test::NamedOptions &named : movingPlans(casesOf(20, 400))) {
     const Plan plan = test::makePlan(named.options);
     for (uint64_t seed = 0; seed < 3; ++seed)
-      ASSERT_EQ(test::replay(plan, seed, isLong() ? 200 : 40), "") << named.name << ", seed " << seed;
+      ASSERT_EQ(test::replay(plan, seed, casesOf(40, 200)), "") << named.name << ", seed " << seed;
   }
 }
 
 // Mutations of what moves when: those that the oracle accepts keep every row as well, and many of the others do not.
 TEST(PlanReplay, LosesRowsOnlyWhereTheOracleFindsAFault) {
-  const int wanted = isLong() ? 4000 : 200;
+  const int wanted = casesOf(100, 4000);
   const std::set<Rule> seen = {Rule::StaleCopy, Rule::ReadBeforeReady, Rule::OverwriteLive};
   std::vector<Plan> plans;
-  for (const test::NamedOptions &named : movingPlans(isLong() ? 100 : 10))
+  for (const test::NamedOptions &named : movingPlans(casesOf(10, 100)))
     plans.push_back(test::makePlan(named.options));
   std::vector<test::Mutation> mutations = test::writeBackMutations(), more = test::mutations();
   mutations.insert(mutations.end(), test::cycleMutations().begin(), test::cycleMutations().end());
@@ -77,14 +75,14 @@ std::vector<test::NamedOptions> replayable(std::vector<test::NamedOptions> plans
 TEST(PlanReplay, KeepsEveryResidual) {
   std::vector<test::NamedOptions> plans = replayable(test::residualPlans()), more = replayable(test::miniBatchPlans());
   plans.insert(plans.end(), more.begin(), more.end());
-  for (uint64_t seed = 0; seed < (isLong() ? 200 : 20); ++seed)
+  for (int seed = 0; seed < casesOf(20, 200); ++seed)
     plans.push_back(test::randomResidualPlan(seed));
   for (const test::NamedOptions &named : plans)
-    ASSERT_EQ(test::replay(test::makePlan(named.options), 1, isLong() ? 100 : 10), "") << named.name;
+    ASSERT_EQ(test::replay(test::makePlan(named.options), 1, casesOf(10, 100)), "") << named.name;
 }
 
 TEST(PlanReplay, LosesResidualsOnlyWhereTheOracleFindsAFault) {
-  const int wanted = isLong() ? 2000 : 20;
+  const int wanted = casesOf(10, 2000);
   const std::set<Rule> seen = {Rule::StaleCopy, Rule::ReadBeforeReady, Rule::OverwriteLive, Rule::UseAfterRelease,
                                Rule::EntryExit};
   std::vector<Plan> plans;

@@ -12,6 +12,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/PlanStructure.h"
 #include "runtime/plan/PlanVerifier.h"
+#include "tests/support/LongRun.h"
 #include "tests/support/ShuffleBuffers.h"
 #include "tests/unit/plan/BrokenPlan.h"
 #include "tests/unit/plan/MakePlan.h"
@@ -84,7 +85,7 @@ void dropEdges(Plan &p, Lane from, uint32_t to) {
 
 TEST(Residuals, PlansInWhichTheyLeaveAreAccepted) {
   std::vector<test::NamedOptions> plans = test::residualPlans();
-  for (uint64_t seed = 0; seed < 15; ++seed)
+  for (int seed = 0; seed < casesOf(5, 100); ++seed)
     plans.push_back(test::randomResidualPlan(seed));
   std::set<std::string> parts;
   for (const test::NamedOptions &named : plans) {
