@@ -32,7 +32,8 @@ TEST(Boxed, MovesWithoutCopyingAndMayBeAssignedAfterwards) {
   EXPECT_EQ(&*b, at);
   a = Boxed<std::string>(std::string("two"));
   EXPECT_EQ(*a, "two");
-  a = a; // NOLINT(clang-diagnostic-self-assign-overloaded): what this is about
+  const Boxed<std::string> &same = a;
+  a = same; // to itself
   EXPECT_EQ(*a, "two");
 }
 

@@ -21,7 +21,7 @@ namespace headrace::plan {
 namespace {
 
 constexpr uint64_t kLayer = 31232, kEmbedding = 12288, kHead = 12544;
-constexpr uint64_t kQkv = 8448, kOut = 4096, kUp = 12544, kDown = 6144;
+constexpr uint64_t kQkv = 8448, kOut = 4096;
 // 1 + 2 x 1 blocks of 16 tokens, keys and values of one head of 16, 4 bytes: 3 x 2 x 16 x 16 x 4.
 constexpr uint64_t kKv = 6144;
 

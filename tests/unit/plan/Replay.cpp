@@ -242,13 +242,13 @@ private:
     return {static_cast<uint64_t>(from), static_cast<uint64_t>(to)};
   }
   void copy(const Step &step, const Operand &from, const Operand &to, const Rows &rows) {
-    const auto [begin, end] = bytesOf(step, from, rows);
+    const std::pair<uint64_t, uint64_t> bytes = bytesOf(step, from, rows);
     std::vector<Cell> cells;
     forEachGranule(plan_, from, from.interleaved,
                    [&](uint64_t i, const What &) { cells.push_back(memory(from.space)[i]); });
     size_t number = 0;
     forEachGranule(plan_, to, to.interleaved, [&](uint64_t i, const What &) {
-      if (number * kGranule >= begin && number * kGranule < end)
+      if (number * kGranule >= bytes.first && number * kGranule < bytes.second)
         memory(to.space)[i] = cells[number];
       ++number;
     });
@@ -291,15 +291,15 @@ private:
     for (const Content &c : plan_.states[state_].contents)
       if (c.dirty)
         forEachGranule(plan_, c, false, [&](uint64_t, const What &what) { ahead.insert({what.buffer, what.granule}); });
-    for (const auto &[buffer, byte0] : caches_.byte0)
+    for (const auto &cache : caches_.byte0)
       for (const int64_t block : used_) {
         if (block < caches_.mirroredFrom)
           continue;
         const uint64_t offset = static_cast<uint64_t>(block) * plan_.kvBlockBytes();
-        const Content home{buffer, offset, plan_.kvBlockBytes(), byte0 + offset};
+        const Content home{cache.first, offset, plan_.kvBlockBytes(), cache.second + offset};
         forEachGranule(plan_, home, false, [&](uint64_t i, const What &what) {
           if (!ahead.contains({what.buffer, what.granule}) && !isCurrent(host_[i], what))
-            fail("the home of block " + std::to_string(block) + " of " + plan_.buffers[buffer].name);
+            fail("the home of block " + std::to_string(block) + " of " + plan_.buffers[cache.first].name);
         });
       }
   }
