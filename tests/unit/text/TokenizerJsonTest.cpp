@@ -24,7 +24,7 @@ const json kSpecial = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}};
 
 TEST(TokenizerJson, KnowsItsTokens) {
   json file = plain();
-  file["added_tokens"] = {addedToken(3, "<s>")};
+  file["added_tokens"] = json::array({addedToken(3, "<s>")});
   const auto tokenizer = mustRead(file);
   EXPECT_EQ(tokenizer->size(), 4);
   EXPECT_EQ(tokenizer->idOf("ab"), 2);
