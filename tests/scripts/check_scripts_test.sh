@@ -12,6 +12,8 @@ mkdir -p scripts runtime bin
 cp "$tree"/scripts/check-format "$tree"/scripts/check-tidy scripts/
 cp "$tree"/.clang-format .
 printf 'build/\n' >.gitignore
+mkdir -p build/release
+echo 'c++ -fpch-preprocess -include a/cmake_pch.hxx -include kept.h x.cpp' >build/release/compile_commands.json
 printf 'int kept;\n' >runtime/Kept.cpp
 printf 'int gone;\n' >runtime/Gone.cpp
 git init -q .
@@ -20,6 +22,8 @@ git -c user.name=t -c user.email=t@t commit -qm one
 cat >bin/clang-tidy-14 <<'TIDY'
 #!/usr/bin/env bash
 for word in "$@"; do case "$word" in *.cpp) echo "tidied $word" ;; esac; done
+while [ "$1" != -p ]; do shift; done
+grep -qx 'c++ -include kept.h x.cpp' "$2/compile_commands.json" || echo "commands of g++: $(cat "$2/compile_commands.json")"
 TIDY
 chmod +x bin/clang-tidy-14
 export PATH="$work/bin:$PATH"
@@ -29,7 +33,7 @@ scripts/check-format || fail "a clean tree is refused"
 [ "$(scripts/check-tidy HEAD)" = 'check-tidy: no changed sources' ] || fail "tidy of a clean tree"
 
 rm runtime/Gone.cpp                                # deleted, not committed
-mkdir build && printf 'int  x ;\n' >build/Made.cpp # ignored
+printf 'int  x ;\n' >build/Made.cpp # ignored
 scripts/check-format || fail "deleted or ignored files are looked at"
 
 printf 'int   fresh ;\n' >runtime/Fresh.cpp # new, not added
