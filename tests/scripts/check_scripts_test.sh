@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # scripts/check-format and scripts/check-tidy look at the working tree: edits that are not committed, and new files.
-# In a repository of its own, with a stand-in for clang-tidy that prints the files it was given.
+# In a repository of its own, with stand-ins for clang-tidy, which prints the files it was given, and for cmake.
 set -euo pipefail
 tree=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -12,8 +12,6 @@ mkdir -p scripts runtime bin
 cp "$tree"/scripts/check-format "$tree"/scripts/check-tidy scripts/
 cp "$tree"/.clang-format .
 printf 'build/\n' >.gitignore
-mkdir -p build/release
-echo 'c++ -fpch-preprocess -include a/cmake_pch.hxx -include kept.h x.cpp' >build/release/compile_commands.json
 printf 'int kept;\n' >runtime/Kept.cpp
 printf 'int gone;\n' >runtime/Gone.cpp
 git init -q .
@@ -23,9 +21,15 @@ cat >bin/clang-tidy-14 <<'TIDY'
 #!/usr/bin/env bash
 for word in "$@"; do case "$word" in *.cpp) echo "tidied $word" ;; esac; done
 while [ "$1" != -p ]; do shift; done
-grep -qx 'c++ -include kept.h x.cpp' "$2/compile_commands.json" || echo "commands of g++: $(cat "$2/compile_commands.json")"
+grep -qx "c++ -I$PWD/build/release/generated x.cpp" "$2/compile_commands.json" || echo "commands: $(cat "$2/compile_commands.json")"
 TIDY
-chmod +x bin/clang-tidy-14
+cat >bin/cmake <<'CMAKE'
+#!/usr/bin/env bash
+case "$*" in *HEADRACE_UNITY=OFF*) ;; *) exit 1 ;; esac
+while [ "$1" != -B ]; do shift; done
+echo "c++ -I$2/generated x.cpp" >"$2/compile_commands.json"
+CMAKE
+chmod +x bin/clang-tidy-14 bin/cmake
 export PATH="$work/bin:$PATH"
 
 fail() { echo "FAILED: $*" >&2 && exit 1; }
@@ -33,6 +37,7 @@ scripts/check-format || fail "a clean tree is refused"
 [ "$(scripts/check-tidy HEAD)" = 'check-tidy: no changed sources' ] || fail "tidy of a clean tree"
 
 rm runtime/Gone.cpp                                # deleted, not committed
+mkdir build
 printf 'int  x ;\n' >build/Made.cpp # ignored
 scripts/check-format || fail "deleted or ignored files are looked at"
 
