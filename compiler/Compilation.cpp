@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/choose/ExplainSwap.h"
 #include "compiler/emit/CheckDurations.h"
 #include "compiler/emit/ElasticKv.h"
 #include "compiler/emit/PlaceHomes.h"
@@ -201,6 +202,9 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
     latency_->record(plan);
   else
     explain(choices.front(), plan);
+  if (swap_)
+    absl::StrAppend(&plan.reason, ". ",
+                    explainSwap(*request_.model, chosen.front()->residency, *swap_, placeBytes(target_)));
   if (const std::string cycle = explainCycle(plan); !cycle.empty())
     absl::StrAppend(&plan.reason, ". ", cycle);
   return plan;

@@ -14,6 +14,7 @@
 #include "compiler/choose/LatencyChoice.h"
 #include "compiler/choose/PolicyInputs.h"
 #include "compiler/choose/SplitCaches.h"
+#include "compiler/choose/SwapCaches.h"
 #include "compiler/emit/CandidateCompiler.h"
 #include "compiler/emit/LayOutHost.h"
 #include "compiler/lower/CompileRequest.h"
@@ -47,6 +48,8 @@ private:
   bool maySplit() const;
   // As many KV blocks on the device as there is room for; `whole`: why not all of them.
   absl::StatusOr<plan::Plan> splitCaches(const absl::Status &whole);
+  // As many layers' caches on the device as there is room for, which take turns.
+  absl::StatusOr<plan::Plan> swapCaches();
   plan::Plan filledUp(plan::Plan plan);
   // Of what there is to choose from all that could fit, in whatever way it is packed: that may take less than
   // arithmetic says. `refused` where nothing could.
@@ -97,6 +100,7 @@ private:
   std::optional<std::vector<Candidate>> split_; // what there is to choose from once caches are split
   bool packsAll_ = false;                       // each of them is packed, whatever arithmetic says
   bool nested_ = false;                         // the range was asked for nested
+  std::optional<SwapTimes> swap_;               // where layers' caches are swapped
   std::optional<LatencyChoice> latency_;        // where placements are chosen by latency, or several
   std::optional<OverBudget> overBudget_;
   int done_ = 0, total_ = 0;

@@ -93,6 +93,8 @@ void addReason(absl::Span<const WriteBackReason> reasons, bool mixed, plan::Plan
 } // namespace
 
 absl::StatusOr<plan::Plan> Compilation::run() {
+  if (policy_.traits.swapsLayers && request_.placements.empty())
+    return swapCaches();
   if (target_.kvResident)
     return withWriteBack([this] {
       packsAll_ = false;

@@ -49,10 +49,14 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
   RETURN_IF_ERROR(checkPolicy(request.policy, request.goal));
   RETURN_IF_ERROR(checkSplit(request, *policy));
-  RETURN_IF_ERROR(checkStated(request.policy, request.model));
+  RETURN_IF_ERROR(checkStated(request, !policy->traits.swapsLayers));
+  if (policy->traits.swapsLayers && request.goal.miniBatches > 1)
+    return absl::InvalidArgumentError(absl::StrCat("goal.mini_batches = ", request.goal.miniBatches,
+                                                   ": expected 1: policy ", std::string(policy->name),
+                                                   " swaps the caches of whole layers"));
   model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements) {
-    RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
+    RETURN_IF_ERROR(checkCandidate(candidate, request.model, request.goal.miniBatches, layout));
     if (candidate.residency.ringBytes > 0 && request.goal.miniBatches > 1)
       return absl::InvalidArgumentError(
           absl::StrCat("placement '", candidate.name, "': a ring beside ", request.goal.miniBatches,

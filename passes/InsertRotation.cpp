@@ -10,6 +10,9 @@
 // Where tails are written back, what an iteration writes of one goes home behind its layer (dirty), or all of it once
 // its place is given up (all); until then it is carried on as dirty.
 //
+// Of several mini-batches each has its tail of each layer, which are visited one behind the other: what is called a
+// layer here is then a layer's mini-batch.
+//
 // Weights move as under the rule eager. Copies stand in the order of the steps that they are for: one that has been
 // possible for long stands behind one that is needed before it.
 #include <algorithm>
@@ -19,7 +22,7 @@
 #include "passes/BehindSteps.h"
 #include "passes/Movables.h"
 #include "passes/Passes.h"
-#include "passes/algorithms/RotatePlaces.h"
+#include "passes/algorithms/RotationOf.h"
 
 namespace headrace::passes {
 #define GEN_PASS_DEF_INSERTROTATION
@@ -60,9 +63,9 @@ public:
 private:
   // What lies in a place: a tail as it was brought or carried in; `used`: its layer's steps have run on it.
   struct Held {
-    int32_t layer;
+    int32_t layer = -1; // none
     Value value;
-    bool used, dirty;
+    bool used = false, dirty = false;
   };
   struct Copy {
     size_t moved;
@@ -73,6 +76,7 @@ private:
   };
 
   const MovedBuffer &moved(size_t i) const { return movables_.moved[i]; }
+  int64_t stepOf(int32_t after) const { return after < 0 ? -1 : static_cast<int64_t>(tail(after).lastUse); }
   const MovedBuffer &tail(int32_t layer) const { return moved(tails_[static_cast<size_t>(layer)]); }
   Value source(size_t i) const { return ir::OnDeviceOp(moved(i).use).getSource(); }
   mlir::Location loc(size_t i) const { return ir::OnDeviceOp(moved(i).use).getLoc(); }
@@ -136,6 +140,10 @@ private:
     const std::vector<int32_t> &entry = rotation_.phases[phase_].entry;
     for (int32_t p = 0; p < static_cast<int32_t>(entry.size()); ++p) {
       const int32_t layer = entry[static_cast<size_t>(p)];
+      if (layer < 0) {
+        held_.emplace_back();
+        continue;
+      }
       // Written in iterations before, and not written back until it is given up.
       const bool dirty = writeBack_ == WriteBack::All && rotation_.visitedOnEntry(phase_, p);
       held_.push_back(
@@ -154,8 +162,7 @@ private:
         copies_.push_back({i, times_.tailFreeAfter[i], next + moved(i).firstUse, {}, true});
     }
     for (const PlaceMove &move : rotation_.phases[phase_].moves)
-      copies_.push_back({tails_[static_cast<size_t>(move.layer)],
-                         move.after < 0 ? -1 : static_cast<int64_t>(tail(move.after).lastUse),
+      copies_.push_back({tails_[static_cast<size_t>(move.layer)], stepOf(move.after),
                          (move.forNext() ? next : 0) + tail(move.layer).firstUse, move, move.forNext()});
     std::stable_sort(copies_.begin(), copies_.end(), [](const Copy &a, const Copy &b) { return a.due < b.due; });
     int64_t behind = -1;
@@ -198,9 +205,9 @@ private:
       for (size_t i : weights_)
         if (static_cast<int64_t>(moved(i).lastUse) == step)
           behind_->insert<ir::ReleaseOp>(step, loc(i), lastOnDevice(i));
-      for (const PlaceMove &move : rotation_.phases[phase_].moves)
-        if ((move.after < 0 ? -1 : static_cast<int64_t>(tail(move.after).lastUse)) == step)
-          giveUp(held_[static_cast<size_t>(move.place)], step);
+      for (const algorithms::PlaceExit &exit : rotation_.phases[phase_].exits)
+        if (stepOf(exit.after) == step)
+          giveUp(held_[static_cast<size_t>(exit.place)], step);
       for (; copy != copies_.end() && copy->behind == step; ++copy)
         if (copy->move)
           bringTail(*copy);
@@ -208,7 +215,8 @@ private:
           bringWeight(*copy, out);
     }
     for (const Held &held : held_)
-      out.emplace_back(valueOf(held), held.dirty);
+      if (held.layer >= 0)
+        out.emplace_back(valueOf(held), held.dirty);
     for (size_t i = 0; i < movables_.moved.size(); ++i)
       await(i);
     mlir::OpBuilder builder = mlir::OpBuilder::atBlockEnd(&iteration_.block());
@@ -226,7 +234,7 @@ private:
   // A layer's last step that uses its tail has run.
   void visited(int64_t step) {
     for (Held &held : held_) {
-      if (static_cast<int64_t>(tail(held.layer).lastUse) != step)
+      if (held.layer < 0 || static_cast<int64_t>(tail(held.layer).lastUse) != step)
         continue;
       held.used = true;
       held.dirty |= writeBack_ == WriteBack::All;
@@ -235,11 +243,12 @@ private:
     }
   }
 
-  void giveUp(const Held &held, int64_t step) {
+  void giveUp(Held &held, int64_t step) {
     if (held.dirty)
       writeBack(held, step, /*keeping=*/false);
     else
       behind_->insert<ir::ReleaseOp>(step, loc(tails_[static_cast<size_t>(held.layer)]), valueOf(held));
+    held = {};
   }
 
   void writeBack(const Held &held, int64_t step, bool keeping) {
@@ -299,7 +308,7 @@ private:
   const WriteBack writeBack_;
   const RangeTimes times_; // of weights
   algorithms::Cut cut_;
-  std::vector<size_t> weights_, tails_;      // in order of use; of tails so by layer
+  std::vector<size_t> weights_, tails_;      // in order of use; of tails so by layer, then mini-batch
   std::vector<Value> slots_, here_, tokens_; // by slot; by movable: what its layer finds, its copy's token
   std::vector<Held> held_;                   // by place
   std::vector<Copy> copies_;
@@ -326,19 +335,23 @@ struct InsertRotation : impl::InsertRotationBase<InsertRotation> {
     const auto tails = std::count_if(movables->items.begin(), movables->items.end(),
                                      [](const MovedItem &i) { return i.kind == ir::MovableKind::Kv; });
     if (tails <= residency.kvPlaces)
-      return iteration.emitError() << "brings " << tails << " tails of caches, which do not rotate through "
-                                   << residency.kvPlaces << " places";
-    const algorithms::Rotation rotation = algorithms::rotatePlaces(tails, residency.kvPlaces);
+      return iteration.emitError() << "needs fewer places than the " << tails
+                                   << " tails of caches that rotate through them, got " << residency.kvPlaces
+                                   << ": nothing would move";
+    const std::optional<algorithms::Rotation> rotation = algorithms::rotationOf(residency, tails);
+    if (!rotation)
+      return iteration.emitError() << "has no cycle: " << tails << " tails that are swapped through "
+                                   << residency.kvPlaces << " places do not come back to where they were";
     if (phase >= 0) {
       iteration.setCyclePhase(phase);
-      iteration.setPeriod(static_cast<int64_t>(rotation.period()));
+      iteration.setPeriod(static_cast<int64_t>(rotation->period()));
     }
-    if (static_cast<uint64_t>(iteration.getPeriod()) != rotation.period() ||
+    if (static_cast<uint64_t>(iteration.getPeriod()) != rotation->period() ||
         iteration.getCyclePhase() >= iteration.getPeriod())
       return iteration.emitError() << "is number " << iteration.getCyclePhase() << " of " << iteration.getPeriod()
                                    << ", but " << tails << " tails in " << residency.kvPlaces
-                                   << " places take a cycle of " << rotation.period();
-    if (failed(RotatingMovement(iteration, *movables, rotation, residency).run()))
+                                   << " places take a cycle of " << rotation->period();
+    if (failed(RotatingMovement(iteration, *movables, *rotation, residency).run()))
       return mlir::failure();
     iteration.setPhase(ir::Phase::Movement);
     return mlir::success();

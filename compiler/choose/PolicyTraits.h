@@ -18,6 +18,7 @@ struct PolicyTraits {
   bool searchesUnits = false;    // single units in a ring are searched beside the candidates
   bool onePlacement = false;     // one setting serves all iterations
   bool splitsCaches = false;     // where KV caches do not fit, some of their blocks are at home on the host
+  bool swapsLayers = false;      // where they do not fit, layers' caches are swapped whole, first in, first out
   bool printsFormula = false;    // Select-N's closed form stands beside its choices
   size_t colour = 5;             // its own in every chart (tools/timeline/BarChart.h)
 };

@@ -12,7 +12,7 @@
 #include "compiler/lower/Mirrors.h"
 #include "compiler/lower/PlanWrapAround.h"
 #include "passes/SpillResiduals.h"
-#include "passes/algorithms/RotatePlaces.h"
+#include "passes/algorithms/RotationOf.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 
@@ -84,7 +84,8 @@ std::vector<PricedStep> CandidateCompiler::pricedSteps() {
 absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, const Where &where) {
   const algorithms::Residency &residency = candidate.residency;
   const uint64_t period =
-      residency.rotates() ? algorithms::rotationPeriod(request_.model->layers, residency.kvPlaces) : 1;
+      residency.rotates() ? algorithms::rotationPeriodOf(residency, target_.caches(request_.model->layers)).value_or(1)
+                          : 1;
   Placed placed{&candidate, lower(residency.firstKvBlockAway().value_or(0), period), optionsOf(candidate, where)};
   RETURN_IF_ERROR(runToOffsets(*placed.module, placed.options));
   return placed;

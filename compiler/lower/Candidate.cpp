@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/Explain.h"
-#include "passes/algorithms/RotatePlaces.h"
+#include "passes/algorithms/RotationOf.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/Plan.h"
 
@@ -83,7 +83,7 @@ Candidate placementOfUnits(const std::vector<int32_t> &units, uint64_t ringBytes
   return candidate;
 }
 
-absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &spec,
+absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &spec, int64_t miniBatches,
                             const model::WeightLayout &layout) {
   const algorithms::Residency &residency = candidate.residency;
   const auto refuse = [&](auto &&...text) {
@@ -101,10 +101,17 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
       return refuse("caches are split in all ", spec.layers, " layers or in none, at a block from 0 on, got ", layers,
                     " layers and block ", *block);
   }
-  if (residency.rotates())
-    if (const uint64_t period = algorithms::rotationPeriod(spec.layers, residency.kvPlaces); period > plan::kMostPhases)
-      return refuse(residency.kvPlaces, " places take a cycle of ", period, " iterations, a plan has at most ",
+  if (residency.rotates()) {
+    const int64_t tails = spec.layers * miniBatches;
+    if (residency.kvPlaces >= tails)
+      return refuse("needs fewer places than the ", tails, " tails of caches that rotate through them, got ",
+                    residency.kvPlaces, ": nothing would move");
+    const std::optional<uint64_t> period = algorithms::rotationPeriodOf(residency, tails);
+    if (!period || *period > plan::kMostPhases)
+      return refuse(residency.kvPlaces, " places take a cycle of ",
+                    period ? absl::StrCat(*period) : "more than a hundred", " iterations, a plan has at most ",
                     plan::kMostPhases);
+  }
   const int32_t end = spec.tiedEmbeddings ? layout.headUnit() : layout.headUnit() + 1;
   uint64_t largest = 0; // of what is moved: a table that is not tied is read where it is
   int32_t before = -1;

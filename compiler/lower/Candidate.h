@@ -45,7 +45,7 @@ Candidate placementOfUnits(const std::vector<int32_t> &units, uint64_t ringBytes
 
 // InvalidArgument unless a candidate that was not made here can be compiled: what is away are whole units that exist,
 // on the host, but for the tied head's; a ring holds the largest of them; and nothing contradicts itself.
-absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &spec,
+absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &spec, int64_t miniBatches,
                             const model::WeightLayout &layout);
 
 } // namespace headrace::compiler

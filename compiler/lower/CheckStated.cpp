@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/lower/CheckStated.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/IterationMeta.h"
 #include "passes/algorithms/RotatePlaces.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/Plan.h"
@@ -21,28 +23,33 @@ absl::Status refuse(absl::string_view key, const absl::AlphaNum &value, const st
 std::string quoted(std::string_view text) { return absl::StrCat("\"", std::string(text), "\""); }
 
 // Places that tails rotate through: as many schedules a class as the cycle is long.
-absl::Status checkKvPlaces(int64_t places, const model::ModelSpec &model) {
-  if (places < model::kLeastKvPlaces || places >= model.layers)
+absl::Status checkKvPlaces(int64_t places, bool rotates, const model::ModelSpec &model, int64_t miniBatches) {
+  const int64_t tails = model.layers * miniBatches; // each mini-batch has its own of each layer
+  const std::string all = absl::StrCat("the ", model.layers, " layers of ", model.name,
+                                       miniBatches == 1 ? "" : absl::StrCat(" by ", miniBatches, " mini-batches"));
+  if (places < model::kLeastKvPlaces || places >= tails)
     return refuse("policy.kv_places", places,
-                  absl::StrCat("at least 2, and less than the ", model.layers, " layers of ", model.name,
-                               places >= model.layers ? ": else nothing would move" : ""));
-  const uint64_t period = algorithms::rotationPeriod(model.layers, places);
+                  absl::StrCat("at least 2, and less than ", all, places >= tails ? ": else nothing would move" : ""));
+  if (!rotates)
+    return absl::OkStatus();
+  const uint64_t period = algorithms::rotationPeriod(tails, places);
   if (period <= plan::kMostPhases)
     return absl::OkStatus();
-  const algorithms::NearestPlaces nearest = algorithms::nearestPlaces(model.layers, places, plan::kMostPhases);
+  const algorithms::NearestPlaces nearest = algorithms::nearestPlaces(tails, places, plan::kMostPhases);
   std::vector<std::string> would; // two places always do
   for (const std::optional<int64_t> other : {nearest.below, nearest.above})
     if (other)
-      would.push_back(absl::StrCat(*other, " (a cycle of ", algorithms::rotationPeriod(model.layers, *other), ")"));
+      would.push_back(absl::StrCat(*other, " (a cycle of ", algorithms::rotationPeriod(tails, *other), ")"));
   return refuse("policy.kv_places", places,
-                absl::StrCat(absl::StrJoin(would, " or "), ": the ", model.layers, " layers of ", model.name, " in ",
-                             places, " places take a cycle of ", period, " iterations, a plan has at most ",
-                             plan::kMostPhases));
+                absl::StrCat(absl::StrJoin(would, " or "), ": ", all, " in ", places, " places take a cycle of ",
+                             period, " iterations, a plan has at most ", plan::kMostPhases));
 }
 
 } // namespace
 
-absl::Status checkStated(const model::Policy &policy, const model::ModelSpec &model) {
+absl::Status checkStated(const CompileRequest &request, bool rotates) {
+  const model::Policy &policy = request.policy;
+  const model::ModelSpec &model = request.model;
   if (policy.placements && (*policy.placements < 1 || *policy.placements > model::kMaxPlacements))
     return refuse("policy.placements", *policy.placements, absl::StrCat("1 to ", model::kMaxPlacements));
   const int given = policy.none + policy.interval.has_value() + policy.offloadLayers.has_value();
@@ -58,7 +65,10 @@ absl::Status checkStated(const model::Policy &policy, const model::ModelSpec &mo
   if (policy.slots && (*policy.slots < 1 || *policy.slots > model.layers + 1))
     return refuse("policy.slots", *policy.slots, absl::StrCat("1 to ", model.layers + 1));
   if (policy.kvPlaces)
-    if (absl::Status status = checkKvPlaces(*policy.kvPlaces, model); !status.ok())
+    if (absl::Status status =
+            checkKvPlaces(*policy.kvPlaces, rotates, model,
+                          std::clamp<int64_t>(request.goal.miniBatches, 1, kernels::kMostMiniBatches));
+        !status.ok())
       return status;
   if (policy.kvPlaces && policy.residuals == model::Residuals::Host)
     return refuse("policy.residuals", quoted("host"), "\"device\" where policy.kv_places is given");

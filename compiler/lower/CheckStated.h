@@ -2,12 +2,13 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "runtime/job/JobFile.h"
+#include "compiler/lower/CompileRequest.h"
 
 namespace headrace::compiler {
 
 // InvalidArgument for what a user stated of the placement and no policy can make of this model: interval 0, an interval
-// beside a count, more layers than there are, ... Keys are spelled as in a job file.
-absl::Status checkStated(const model::Policy &policy, const model::ModelSpec &model);
+// beside a count, more layers than there are, ... Keys are spelled as in a job file. `rotates`: what the policy does in
+// stated places is what RotatePlaces.h says.
+absl::Status checkStated(const CompileRequest &request, bool rotates);
 
 } // namespace headrace::compiler

@@ -9,11 +9,8 @@
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
-namespace {
 
 std::string msText(uint64_t ns) { return absl::StrFormat("%.3f ms", static_cast<double>(ns) / 1e6); }
-
-} // namespace
 
 std::string bytesText(uint64_t bytes) {
   if (bytes >= uint64_t{1} << 30)
@@ -128,7 +125,8 @@ std::string explainCycle(const plan::Plan &plan) {
     bytes += plan::linkBytes(plan.schedules[variant->schedule]).h2d;
   }
   return absl::StrCat(
-      "Tails of ", plan.model->layers, " layers rotate through ",
+      "Tails of ", plan.model->layers, " layers",
+      plan.miniBatches == 1 ? "" : absl::StrCat(" and ", plan.miniBatches, " mini-batches"), " rotate through ",
       plan.policy.kvPlaces ? absl::StrCat(*plan.policy.kvPlaces, " places") : "places", ", a cycle of ", phases.size(),
       phases.size() == 1 ? " iteration: " : " iterations: ", bytesText(bytes / phases.size()),
       " brought an iteration in the mean, ", msText(sum / phases.size()), ", the slowest ", msText(slowest));

@@ -16,6 +16,7 @@ namespace headrace::compiler {
 
 // "8.00 GiB", "12.50 MiB".
 std::string bytesText(uint64_t bytes);
+std::string msText(uint64_t ns); // "2.500 ms"
 
 // `asked`: the placement was stated; `before` is the candidate that offloads less and did not fit, or null; `decode`
 // the largest decode variant.

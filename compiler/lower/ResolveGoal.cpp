@@ -82,8 +82,6 @@ absl::StatusOr<int64_t> resolveMiniBatches(const CompileRequest &request) {
       request.goal.batch.value_or(request.buckets.sequences.empty() ? 1 : count * request.buckets.sequences.back());
   if (batch % count != 0)
     return refuse("goal.mini_batches", count, absl::StrCat("a divisor of the batch of ", batch));
-  if (request.policy.kvPlaces)
-    return refuse("goal.mini_batches", count, "1 where policy.kv_places is given");
   return count;
 }
 

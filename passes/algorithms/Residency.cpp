@@ -72,6 +72,17 @@ std::string cutText(const Cut &cut) {
   return std::to_string(cut.units) + (cut.bytes > 0 ? "+" + std::to_string(cut.bytes) : "");
 }
 
+// "3/2"
+bool parseVisits(std::string_view text, std::optional<SwapVisits> &visits) {
+  const size_t slash = text.find('/');
+  SwapVisits found;
+  if (slash == std::string_view::npos || !parseNumber(text.substr(0, slash), found.in) ||
+      !parseNumber(text.substr(slash + 1), found.out))
+    return false;
+  visits = found;
+  return true;
+}
+
 bool parseWriteBack(std::string_view text, std::optional<WriteBack> &writeBack) {
   const auto *const at = std::find(std::begin(kWriteBacks), std::end(kWriteBacks), text);
   if (at == std::end(kWriteBacks))
@@ -108,17 +119,15 @@ std::string startText(const Start &start) {
 
 // Of tails that rotate through fewer places than there are of them.
 std::string contradictionInPlaces(const Residency &residency) {
-  const auto tails = std::count_if(residency.away.begin(), residency.away.end(),
-                                   [](const Extent &extent) { return extent.of.kind == MovableKind::Kv; });
   if (residency.kvSlots != 0)
     return "has either slots or places for tails of caches, got " + std::to_string(residency.kvSlots) + " slots and " +
            std::to_string(residency.kvPlaces) + " places";
   if (residency.kvPlaces < 2)
     return "needs at least two places for tails of caches, one is filled while the other is in use, got " +
            std::to_string(residency.kvPlaces);
-  if (residency.kvPlaces >= tails)
-    return "needs fewer places than the " + std::to_string(tails) + " tails of caches that rotate through them, got " +
-           std::to_string(residency.kvPlaces) + ": nothing would move";
+  if (residency.kvFifo && (residency.kvFifo->in < 1 || residency.kvFifo->out < 1))
+    return "swaps tails while one layer computes, or more, got " + std::to_string(residency.kvFifo->in) + " in and " +
+           std::to_string(residency.kvFifo->out) + " out";
   const bool decodeAll = residency.decodeWriteBack == WriteBack::All,
              mixedAll = residency.mixedWriteBack == WriteBack::All;
   if (decodeAll != mixedAll)
@@ -197,7 +206,7 @@ void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
 
 bool Residency::operator==(const Residency &other) const {
   return start == other.start && slots == other.slots && ringBytes == other.ringBytes && kvSlots == other.kvSlots &&
-         kvPlaces == other.kvPlaces && residualSlots == other.residualSlots &&
+         kvPlaces == other.kvPlaces && kvFifo == other.kvFifo && residualSlots == other.residualSlots &&
          decodeWriteBack == other.decodeWriteBack && mixedWriteBack == other.mixedWriteBack && wrap == other.wrap &&
          away == other.away;
 }
@@ -221,6 +230,8 @@ std::string toText(const Residency &residency) {
     add("kv-slots", std::to_string(residency.kvSlots));
   if (residency.kvPlaces != 0)
     add("kv-places", std::to_string(residency.kvPlaces));
+  if (residency.kvFifo)
+    add("kv-fifo", std::to_string(residency.kvFifo->in) + "/" + std::to_string(residency.kvFifo->out));
   if (residency.residualSlots != 0)
     add("residual-slots", std::to_string(residency.residualSlots));
   for (const auto &[key, writeBack] : {std::pair("decode-write-back", residency.decodeWriteBack),
@@ -268,6 +279,8 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
       good = parseNumber(value, residency.kvSlots);
     else if (key == "kv-places")
       good = parseNumber(value, residency.kvPlaces);
+    else if (key == "kv-fifo")
+      good = parseVisits(value, residency.kvFifo);
     else if (key == "residual-slots")
       good = parseNumber(value, residency.residualSlots);
     else if (key == "decode-write-back")
@@ -285,12 +298,12 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
     else
       good = false;
     if (!good) {
-      error =
-          "has '" + std::string(entry) +
-          "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
-          "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, residual-slots=N, "
-          "decode-write-back= or mixed-write-back=mirror, all or dirty, decode-cut= or mixed-cut=N or N+BYTES, "
-          "wrap, one-cut";
+      error = "has '" + std::string(entry) +
+              "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
+              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, kv-fifo=IN/OUT, "
+              "residual-slots=N, "
+              "decode-write-back= or mixed-write-back=mirror, all or dirty, decode-cut= or mixed-cut=N or N+BYTES, "
+              "wrap, one-cut";
       return std::nullopt;
     }
   }
@@ -313,6 +326,8 @@ std::string contradictionIn(const Residency &residency) {
   if (residency.kvPlaces != 0)
     if (std::string wrong = contradictionInPlaces(residency); !wrong.empty())
       return wrong;
+  if (residency.kvFifo && residency.kvPlaces == 0)
+    return "swaps tails first in, first out through places, got none";
   if (residency.residualSlots < 0)
     return "needs a number of slots for residual streams that is not negative, got " +
            std::to_string(residency.residualSlots);

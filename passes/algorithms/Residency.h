@@ -34,6 +34,8 @@
 //   kv-slots=3                   slots for tails of caches, apart from the others; without: two
 //   kv-places=5                  or places for fewer tails than there are, which stay there over iterations as long as
 //                                may be (RotatePlaces.h)
+//   kv-fifo=3/2                  and are swapped first in, first out, as Pie does, where a swap takes so many layers'
+//                                compute in and out (ScheduleKvSwap.h)
 //   residual-slots=3             the residual stream of each mini-batch leaves the device between layers, and goes
 //   through
 //                                so many slots; without: it stays
@@ -118,14 +120,21 @@ inline constexpr int64_t kKvSlots = 2;
 // is written home and the next is brought.
 inline constexpr int64_t kResidualSlots = 3;
 
+// How many layers compute while one layer's tail is swapped in, and out; above 0.
+struct SwapVisits {
+  int64_t in = 1, out = 1;
+  bool operator==(const SwapVisits &other) const { return in == other.in && out == other.out; }
+};
+
 struct Residency {
   std::vector<Extent> away; // not on the device; ascending by movable, then begin
   Start start;
-  int64_t slots = 0;         // item-sized; 0: what the start asks for, or a ring
-  uint64_t ringBytes = 0;    // above 0: one ring of at most so many bytes instead of slots; rule eager
-  int64_t kvSlots = 0;       // of the tails of caches, a slot each; 0: kKvSlots
-  int64_t kvPlaces = 0;      // above 0: so many slots for tails of caches, which rotate through them
-  int64_t residualSlots = 0; // above 0: residual streams leave the device between layers, through so many slots
+  int64_t slots = 0;                // item-sized; 0: what the start asks for, or a ring
+  uint64_t ringBytes = 0;           // above 0: one ring of at most so many bytes instead of slots; rule eager
+  int64_t kvSlots = 0;              // of the tails of caches, a slot each; 0: kKvSlots
+  int64_t kvPlaces = 0;             // above 0: so many slots for tails of caches, which rotate through them
+  std::optional<SwapVisits> kvFifo; // of places: swapped first in, first out
+  int64_t residualSlots = 0;        // above 0: residual streams leave the device between layers, through so many slots
   // By class of the iteration; unset: Mirror. Who compiles a plan decides what is unset.
   std::optional<WriteBack> decodeWriteBack, mixedWriteBack;
   Wrap wrap;

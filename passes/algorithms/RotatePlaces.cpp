@@ -90,7 +90,8 @@ Rotation rotatePlaces(int64_t layers, int64_t places) {
       if (placeOf[static_cast<size_t>(next)] >= 0)
         continue;
       const int32_t place = std::exchange(placeOf[static_cast<size_t>(visit)], -1);
-      now.moves.push_back({.layer = next, .place = place, .gone = visit, .after = visit});
+      now.exits.push_back({.layer = visit, .place = place, .after = visit});
+      now.moves.push_back({.layer = next, .place = place, .after = visit});
       placeOf[static_cast<size_t>(next)] = place;
       held[static_cast<size_t>(place)] = next;
     }

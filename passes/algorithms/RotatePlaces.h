@@ -25,24 +25,34 @@
 
 namespace headrace::algorithms {
 
-// A layer that is brought into a place, as soon as the visit of layer `after` has ended; in order of their visits.
-// Brought behind its own visit of an iteration it is for the next iteration's.
+// A layer that is brought into a place that is free by then, as soon as the visit of layer `after` has ended. Brought
+// behind its own visit of an iteration it is for the next iteration's.
 struct PlaceMove {
   int32_t layer = 0, place = 0;
-  int32_t gone = 0;  // the layer that the place held
   int32_t after = 0; // -1: from the iteration's start on
   bool forNext() const { return after >= layer; }
   bool operator==(const PlaceMove &other) const {
-    return layer == other.layer && place == other.place && gone == other.gone && after == other.after;
+    return layer == other.layer && place == other.place && after == other.after;
+  }
+};
+
+// A layer that gives up its place, as soon as the visit of layer `after` has ended; where it was written to, its copy
+// home comes first.
+struct PlaceExit {
+  int32_t layer = 0, place = 0;
+  int32_t after = 0; // -1: from the iteration's start on
+  bool operator==(const PlaceExit &other) const {
+    return layer == other.layer && place == other.place && after == other.after;
   }
 };
 
 // What is where, iteration by iteration; phase `period` is phase 0 again. Whoever makes one decides what moves: a layer
 // is in one place at most, its place is not given up between its being brought and its visit, and a place is given up
-// once the layer in it has been visited.
+// once the layer in it has been visited, before another is brought into it.
 struct Rotation {
   struct Phase {
-    std::vector<int32_t> entry;   // the layer in each place at the start
+    std::vector<int32_t> entry;   // the layer in each place at the start; -1: none
+    std::vector<PlaceExit> exits; // in order
     std::vector<PlaceMove> moves; // in order of the visits that they are for
   };
   std::vector<Phase> phases;

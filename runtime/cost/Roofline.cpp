@@ -48,8 +48,6 @@ uint64_t Roofline::copyNs(uint64_t bytes, bool hostToDevice) const {
   return toNs(hardware_.copyLatency + linkSeconds(bytes, hostToDevice));
 }
 
-double Roofline::duplexShare() const {
-  return hardware_.duplexBandwidth / std::max(hardware_.h2dBandwidth, hardware_.d2hBandwidth);
-}
+double Roofline::duplexShare() const { return hardware_.duplexShare(); }
 
 } // namespace headrace::cost

@@ -21,6 +21,7 @@
 // Amounts are strings with a unit (Units.h); a time may be a plain number of seconds.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -55,6 +56,10 @@ struct Hardware {
   double flopsEfficiency = 0;  // share of peak reached by large matrix products
   double memoryEfficiency = 0; // share of memoryBandwidth reached by streaming kernels
   double linkEfficiency = 1;   // share of h2d/d2hBandwidth reached by the copies of a plan
+
+  // duplexBandwidth by the faster direction's: 2 where directions do not disturb each other, 1 where together they get
+  // what one gets alone.
+  double duplexShare() const { return duplexBandwidth / std::max(h2dBandwidth, d2hBandwidth); }
 };
 
 // Refuses unknown and missing keys, and figures that are not positive and finite, by file and key. Latency and launch

@@ -103,9 +103,12 @@ void checkModel(Contradictions &check, const Job &job, const ModelSpec &spec) {
   if (policy.offloadLayers)
     check.require(*policy.offloadLayers <= spec.layers, "policy.offload_layers", *policy.offloadLayers,
                   cat("at most the ", spec.layers, " layers of ", spec.name));
+  const int64_t miniBatches = std::max<int64_t>(1, job.goal.miniBatches); // each has its own cache of each layer
   if (policy.kvPlaces)
-    check.require(*policy.kvPlaces < spec.layers, "policy.kv_places", *policy.kvPlaces,
-                  cat("less than the ", spec.layers, " layers of ", spec.name, ": else nothing would move"));
+    check.require(*policy.kvPlaces < spec.layers * miniBatches, "policy.kv_places", *policy.kvPlaces,
+                  cat("less than the ", spec.layers, " layers of ", spec.name,
+                      miniBatches == 1 ? std::string() : cat(" by ", miniBatches, " mini-batches"),
+                      ": else nothing would move"));
   const std::string longest = cat("at most the ", spec.maxPositions, " positions of ", spec.name);
   if (job.goal.context)
     check.require(*job.goal.context <= spec.maxPositions, "goal.context", *job.goal.context, longest);

@@ -149,7 +149,7 @@ absl::Status SimDeviceBase::launch(core::Graph &graph, const core::LaunchInUse &
 // What both directions of the link get together, of what one gets alone.
 double SimDeviceBase::duplexShare() const {
   const model::Hardware &hardware = plan_->hardware;
-  return hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
+  return hardware.duplexShare();
 }
 
 absl::Status SimDeviceBase::reserveSwap(uint64_t bytes) {

@@ -14,7 +14,7 @@ namespace headrace::sim {
 
 TokenGaps::TokenGaps(const plan::Plan &plan, double linkBandwidth) : plan_(plan), paths_(plan) {
   const model::Hardware &h = plan.hardware;
-  const double duplexShare = h.duplexBandwidth / std::max(h.h2dBandwidth, h.d2hBandwidth);
+  const double duplexShare = h.duplexShare();
   Timeline timeline;
   const auto play = [&](uint32_t index, const std::vector<uint64_t> &durationsNs) {
     const plan::Schedule &schedule = plan.schedules[index];

@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <set>
 
 #include "compiler/Compile.h"
-#include "passes/algorithms/RotatePlaces.h"
+#include "passes/algorithms/RotationOf.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tests/conformance/DevicesUnderTest.h"
@@ -26,9 +28,13 @@ constexpr int64_t kBlocks = 31;
 struct Cycle {
   int64_t layers, places;
   uint32_t period;
+  std::optional<algorithms::SwapVisits> fifo = std::nullopt;
 };
 constexpr Cycle kCycles[] = {{4, 3, 1},  {5, 2, 2}, {8, 6, 3},  {6, 5, 4}, {12, 9, 5},
                              {10, 8, 6}, {9, 3, 7}, {10, 7, 8}, {5, 4, 12}};
+
+// Whole layers swapped first in, first out, as Pie does; compute waits for swaps in all but the second.
+constexpr Cycle kFifoCycles[] = {{9, 7, 10, {{2, 2}}}, {5, 4, 4, {{1, 1}}}, {8, 5, 10, {{1, 2}}}, {6, 2, 1, {{1, 1}}}};
 
 struct Rotating {
   Cycle cycle;
@@ -38,7 +44,8 @@ struct Rotating {
 };
 std::ostream &operator<<(std::ostream &out, const Rotating &r) {
   return out << r.cycle.layers << " layers, " << r.cycle.places << " places, " << r.resident << " blocks, interval "
-             << r.interval << ", written back " << static_cast<int>(r.writeBack);
+             << r.interval << ", written back " << static_cast<int>(r.writeBack)
+             << (r.cycle.fifo ? ", first in, first out" : "");
 }
 
 class RotatingKv : public testing::TestWithParam<core::DeviceUnderTest> {
@@ -67,6 +74,7 @@ protected:
     candidate.residency.wrap.around = true;
     candidate.residency.setKvAway(r.cycle.layers, r.resident);
     candidate.residency.kvPlaces = r.cycle.places;
+    candidate.residency.kvFifo = r.cycle.fifo;
     candidate.residency.decodeWriteBack = candidate.residency.mixedWriteBack = r.writeBack;
     return candidate;
   }
@@ -100,6 +108,16 @@ protected:
     using algorithms::WriteBack;
     const auto drawn = static_cast<size_t>(cycle.period);
     std::vector<Rotating> out;
+    if (cycle.fifo) {
+      for (const WriteBack writeBack : {WriteBack::All, WriteBack::Mirror, WriteBack::Dirty})
+        for (const int64_t interval : {0, 2})
+          out.push_back({.cycle = cycle, .resident = 0, .interval = interval, .writeBack = writeBack});
+      if (!all())
+        out = {out[0], out[1 + drawn % 5]};
+      if (few())
+        out.resize(1);
+      return out;
+    }
     for (const WriteBack writeBack : {WriteBack::Mirror, WriteBack::All, WriteBack::Dirty})
       for (const int64_t resident : {0, 1, 4, 12})
         for (const int64_t interval : {0, 2})
@@ -115,7 +133,9 @@ protected:
 };
 
 TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanAllTheWayRoundTheCycle) {
-  for (const Cycle &cycle : kCycles) {
+  std::vector<Cycle> cycles(std::begin(kCycles), std::end(kCycles));
+  cycles.insert(cycles.end(), std::begin(kFifoCycles), std::end(kFifoCycles));
+  for (const Cycle &cycle : cycles) {
     if (few() && cycle.layers > 5)
       continue;
     const auto resident = expected(cycle.layers);
@@ -187,11 +207,15 @@ TEST_P(RotatingKv, ACycleBringsTheFewestBytes) {
 // HEADRACE_LONG.
 TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanWhileRequestsComeAndGo) {
   const uint64_t least = all() ? (emulated() ? 600 : 10'000) : emulated() ? 12 : 1000;
-  const Cycle cycle{5, 4, 12};
+  using algorithms::WriteBack;
+  const Cycle cycle{5, 4, 12}, &swapped = kFifoCycles[1];
   const plan::Plan whole = compile(cycle.layers, compiler::stated(ask(cycle.layers).model, {compiler::none()}));
-  for (const algorithms::WriteBack writeBack :
-       {algorithms::WriteBack::Mirror, algorithms::WriteBack::All, algorithms::WriteBack::Dirty}) {
-    const plan::Plan plan = compile(cycle.layers, {placement({.cycle = cycle, .resident = 4, .writeBack = writeBack})});
+  for (const Rotating &r :
+       {Rotating{.cycle = cycle, .writeBack = WriteBack::Mirror}, Rotating{.cycle = cycle, .writeBack = WriteBack::All},
+        Rotating{.cycle = cycle, .writeBack = WriteBack::Dirty},
+        Rotating{.cycle = swapped, .resident = 0, .writeBack = WriteBack::All}}) {
+    SCOPED_TRACE(testing::Message() << r);
+    const plan::Plan plan = compile(cycle.layers, {placement(r)});
     ASSERT_FALSE(plan.placements.empty());
     const auto device = GetParam().make(), wholeDevice = GetParam().make();
     const auto runtime = load(plan, *device), resident = load(whole, *wholeDevice);

@@ -26,6 +26,13 @@ TEST_P(EmulatedMiniBatches, TokensAreTransformers) {
     std::erase_if(cases, [](const MiniBatchCase &c) { return c.split.resident != 0 || c.miniBatches == 1; });
     cases.resize(1);
   }
+  // Tails that rotate: a few with HEADRACE_LONG, else one instead of the other for half of the models.
+  const std::vector<MiniBatchCase> rotating =
+      rotatingMiniBatchCases(GetParam(), setup_.spec.layers, 2, kBlocksOfOne, 3, /*poison=*/false);
+  for (size_t i = 0; longRun() && i < rotating.size(); i += 8)
+    cases.push_back(rotating[i]);
+  if (!longRun() && GetParam().size() % 2 == 0)
+    cases = {rotating.front()};
   for (const MiniBatchCase &c : cases) {
     SCOPED_TRACE(testing::Message() << c);
     std::vector<std::vector<int32_t>> expected =

@@ -17,7 +17,7 @@ using algorithms::WriteBack;
 // The prompts of 1 and 5 ids, an emulated row takes its time: 1 + 2 x 5 blocks of 2 tokens, of which 7 are used.
 constexpr int64_t kNewTokens = 4, kBlockTokens = 2;
 
-// All of them with HEADRACE_LONG; else one that is drawn of each model.
+// All of them with HEADRACE_LONG; else one that is drawn for each model, half of them first in, first out.
 std::vector<RotatingCase> cases(const std::string &model, int64_t layers) {
   std::vector<RotatingCase> out;
   std::seed_seq seed(model.begin(), model.end());
@@ -37,8 +37,20 @@ std::vector<RotatingCase> cases(const std::string &model, int64_t layers) {
       }
     out.insert(out.end(), of.begin(), of.end());
   }
+  const size_t fifos = out.size();
+  for (const Fifo &fifo : fifosOf(layers)) {
+    const auto drawn = random();
+    out.push_back({.split = {.resident = 0,
+                             .interval = static_cast<int64_t>(drawn % 3),
+                             .wrap = drawn % 3 != 0,
+                             .mixedTokens = drawn % 5 < 2 ? 3 : 0},
+                   .places = fifo.places,
+                   .decode = WriteBack::All,
+                   .mixed = WriteBack::All,
+                   .fifo = fifo.visits});
+  }
   if (!longRun())
-    out = {out[random() % out.size()]};
+    out = {random() % 2 == 0 ? out[random() % fifos] : out[fifos + random() % (out.size() - fifos)]};
   return out;
 }
 

@@ -8,10 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "passes/algorithms/RotatePlaces.h"
+#include "runtime/plan/Plan.h"
 #include "tests/golden/WriteBackCases.h"
 #include "tests/support/LongRun.h"
 
@@ -21,10 +24,12 @@ struct MiniBatchCase {
   int64_t miniBatches = 1;
   SplitCase split;
   bool residualsLeave = false; // between layers
+  int64_t places = 0;          // that tails rotate through, one of each layer and mini-batch; 0: slots
 };
 
 inline std::ostream &operator<<(std::ostream &out, const MiniBatchCase &c) {
-  return out << c.miniBatches << " mini-batches, residuals " << (c.residualsLeave ? "leave, " : "stay, ") << c.split;
+  return out << c.miniBatches << " mini-batches, residuals " << (c.residualsLeave ? "leave, " : "stay, ") << c.places
+             << " places, " << c.split;
 }
 
 // Of each mini-batch, where there are `prompts` prompts for all of them, or one for each.
@@ -67,11 +72,49 @@ inline std::vector<MiniBatchCase> miniBatchCases(const std::string &model, size_
   return out;
 }
 
+// Two to four mini-batches whose tails rotate through places, in every way to write back: with HEADRACE_LONG through
+// all numbers of places that a plan can have, else one that is drawn for each.
+inline std::vector<MiniBatchCase> rotatingMiniBatchCases(const std::string &model, int64_t layers, size_t prompts,
+                                                         int64_t blocksOfOne, int64_t mixedTokens, bool poison) {
+  std::vector<MiniBatchCase> out;
+  std::seed_seq seed(model.begin(), model.end());
+  std::mt19937_64 random(seed);
+  for (int64_t m = 2; m <= 4; ++m) {
+    std::vector<int64_t> places;
+    for (int64_t p = 2; p < m * layers; ++p)
+      if (algorithms::rotationPeriod(m * layers, p) <= plan::kMostPhases)
+        places.push_back(p);
+    const auto drawn = static_cast<size_t>(random() % places.size());
+    const auto way = static_cast<algorithms::WriteBack>(random() % 3);
+    for (size_t i = 0; i < places.size(); ++i)
+      for (const algorithms::WriteBack back :
+           {algorithms::WriteBack::Mirror, algorithms::WriteBack::All, algorithms::WriteBack::Dirty}) {
+        const auto of = random();
+        if (longRun() ? of % 4 == 0 || i == drawn : i == drawn && back == way)
+          out.push_back({m,
+                         {.resident = static_cast<int64_t>(of % 3) * blocksOfCache(prompts, m, blocksOfOne) / 4,
+                          .interval = static_cast<int64_t>(of / 3 % 3),
+                          .mixedTokens = of % 5 < 2 ? mixedTokens : 0,
+                          .poison = poison,
+                          .decode = back,
+                          .mixed = back},
+                         false,
+                         places[i]});
+      }
+  }
+  return out;
+}
+
 inline RunSetup withCase(RunSetup setup, const MiniBatchCase &c, int64_t blocks) {
   setup.miniBatches = c.miniBatches;
   setup.residualsLeave = c.residualsLeave;
   setup.prompts = forMiniBatches(setup.prompts, c.miniBatches);
-  return withCase(std::move(setup), c.split, blocks);
+  setup = withCase(std::move(setup), c.split, blocks);
+  if (c.places > 0) {
+    setup.placement->residency.kvSlots = 0;
+    setup.placement->residency.kvPlaces = c.places;
+  }
+  return setup;
 }
 
 } // namespace headrace::golden

@@ -25,8 +25,12 @@ protected:
 TEST_P(MiniBatches, TokensAreTransformers) {
   setup_.maxNewTokens = kNewTokens;
   setup_.blockTokens = kBlockTokens;
+  std::vector<MiniBatchCase> cases =
+      miniBatchCases(GetParam(), setup_.prompts.size(), kBlocksOfOne, 13, /*poison=*/true, /*oneIn=*/2);
   for (const MiniBatchCase &c :
-       miniBatchCases(GetParam(), setup_.prompts.size(), kBlocksOfOne, 13, /*poison=*/true, /*oneIn=*/2)) {
+       rotatingMiniBatchCases(GetParam(), setup_.spec.layers, setup_.prompts.size(), kBlocksOfOne, 13, /*poison=*/true))
+    cases.push_back(c);
+  for (const MiniBatchCase &c : cases) {
     SCOPED_TRACE(testing::Message() << c);
     const int64_t blocks = blocksOfCache(setup_.prompts.size(), c.miniBatches, kBlocksOfOne);
     const absl::StatusOr<RunResult> result = run(withCase(setup_, c, blocks));

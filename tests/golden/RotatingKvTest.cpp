@@ -48,6 +48,28 @@ std::vector<RotatingCase> cases(const std::string &model, int64_t layers) {
   return out;
 }
 
+// Layers that are swapped whole: no blocks stay on the device. Written back as they are given up, as Pie does, or else.
+std::vector<RotatingCase> fifoCases(const std::string &model, int64_t layers) {
+  std::vector<RotatingCase> out;
+  std::seed_seq seed(model.begin(), model.end());
+  std::mt19937_64 random(seed);
+  for (const Fifo &fifo : fifosOf(layers))
+    for (const WriteBack writeBack : {WriteBack::All, WriteBack::All, WriteBack::Mirror, WriteBack::Dirty}) {
+      const auto drawn = random();
+      if (longRun() || drawn % 23 == 0 || out.empty())
+        out.push_back({.split = {.resident = 0,
+                                 .interval = static_cast<int64_t>(drawn % 3),
+                                 .wrap = drawn % 5 != 0,
+                                 .mixedTokens = drawn % 7 < 3 ? 13 : 0,
+                                 .poison = drawn % 2 == 0},
+                       .places = fifo.places,
+                       .decode = writeBack,
+                       .mixed = writeBack,
+                       .fifo = fifo.visits});
+    }
+  return out;
+}
+
 class RotatingKv : public GoldenFixture {};
 
 TEST_P(RotatingKv, TokensAndLogitsAreBitIdenticalToTheAllResidentRun) {
@@ -55,7 +77,9 @@ TEST_P(RotatingKv, TokensAndLogitsAreBitIdenticalToTheAllResidentRun) {
   setup_.blockTokens = kBlockTokens;
   const absl::StatusOr<RunResult> resident = run(setup_);
   ASSERT_TRUE(resident.ok()) << resident.status();
-  const std::vector<RotatingCase> drawn = cases(GetParam(), setup_.spec.layers);
+  std::vector<RotatingCase> drawn = cases(GetParam(), setup_.spec.layers);
+  for (const RotatingCase &c : fifoCases(GetParam(), setup_.spec.layers))
+    drawn.push_back(c);
   ASSERT_GE(drawn.size(), 3u);
   for (const RotatingCase &c : drawn) {
     SCOPED_TRACE(testing::Message() << c);

@@ -95,7 +95,8 @@ std::vector<Case> splitCaches() {
                              {"llama-3.1-8b", llama + "--kv-device-memory 3GiB --policy headrace --tpot 2s"},
                              {"llama-3.1-8b", llama + "--kv-device-memory 3GiB --kv-write-back dirty"},
                              {"llama-3.1-8b", llama + "--kv-device-memory 0B --kv-write-back all"},
-                             {"llama-3.1-8b", llama + "--kv-device-memory 1GiB --kv-places 4 --kv-write-back all"}};
+                             {"llama-3.1-8b", llama + "--kv-device-memory 1GiB --kv-places 4 --kv-write-back all"},
+                             {"llama-3.1-8b", llama + "--policy pie"}};
   for (const char *model : {"llama-7-gqa-llama3-f32", "opt-12-gelu-f16", "qwen3-12-tied-bias-bf16"})
     for (const char *flags : {"--kv-device-memory 150KiB", "--kv-device-memory 150KiB --interval 3",
                               "--kv-device-memory 150KiB --placements 3"})

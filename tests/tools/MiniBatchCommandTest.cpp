@@ -80,8 +80,9 @@ TEST_F(MiniBatches, WhatCannotBeIsRefused) {
   expectUsage(asked("2.5"), "--mini-batches = 2.5: " + range);
   expectUsage(asked("3"), "--mini-batches = 3: expected a divisor of the batch of 8");
   expectUsage(asked("16"), "--mini-batches = 16: expected a divisor of the batch of 8");
-  expectUsage(asked("2", {"--kv-device-memory", "100KiB", "--kv-places", "3"}),
-              "--mini-batches = 2: expected 1 where policy.kv_places is given");
+  expectUsage(asked("2", {"--kv-device-memory", "100KiB", "--kv-places", "14"}),
+              "--kv-places = 14: expected less than the 7 layers of ");
+  expectUsage(asked("2", {"--policy", "pie"}), "--mini-batches = 2: expected 1: policy pie swaps ");
   expectUsage(asked("4", {"--kv-tokens", "100"}), "expected at least 4 sequences of context 64");
   writeText(path("job.toml"), "[model]\npath = \"" + golden(kModel) + "\"\n[goal]\nbatch = 8\nmini_batches = 65\n");
   expectUsage({"compile", path("job.toml"), "--dry-run"}, "job.toml:5: goal.mini_batches = 65: " + range);

@@ -147,6 +147,9 @@ CLI::App *addInspect(CLI::App &app, InspectOptions &options) {
   CLI::App *command = app.add_subcommand("inspect", "what is where, why, how many bytes move, peak memory, variants");
   command->add_option("plan", options.plan, "a plan file")->required();
   command->add_flag("--all", options.all, kAllHelp);
+  command->add_flag(
+      "--mapping", options.mapping,
+      "instead: which layer's KV cache is in which place, iteration by iteration, and what is swapped when");
   command->add_flag("--json", options.json, "one JSON object");
   command->footer(kInspectHelp);
   return command;

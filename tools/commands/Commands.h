@@ -31,7 +31,8 @@ struct CompileOptions {
 
 struct InspectOptions {
   std::string plan;
-  bool all = false; // tables whole
+  bool all = false;     // tables whole
+  bool mapping = false; // where layers' caches are, iteration by iteration
   bool json = false;
 };
 

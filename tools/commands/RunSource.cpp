@@ -23,7 +23,7 @@ bool isPlanFile(const std::string &path) {
 }
 
 void setLink(double linkBandwidth, model::Hardware &hardware) {
-  const double share = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
+  const double share = hardware.duplexShare();
   hardware.h2dBandwidth = hardware.d2hBandwidth = linkBandwidth;
   hardware.duplexBandwidth = share * linkBandwidth;
   hardware.linkEfficiency = 1;

@@ -182,7 +182,7 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
     chart.subtitle += copiedText(plan, schedule, placement.kvBlocks, inUse);
 
   const model::Hardware &hardware = plan.hardware;
-  const double duplexShare = hardware.duplexBandwidth / std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
+  const double duplexShare = hardware.duplexShare();
   std::vector<core::InUse> told = inUse; // of residual streams no more than a full bucket's rows
   for (core::InUse &one : told)
     one.rows = std::min(one.rows, variant.newTokens);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "runtime/base/StatusMacros.h"
 
 namespace headrace::compiler {
@@ -16,9 +17,9 @@ std::string quoted(std::string_view text) { return absl::StrCat("\"", std::strin
 } // namespace
 
 const std::vector<const Policy *> &allPolicies() {
-  static const std::vector<const Policy *> policies = {&kIntervalPolicy,     &kNonePolicy,         &kDeepSpeedPolicy,
-                                                       &kAcceleratePolicy,   &kVllmPrefetchPolicy, &kFlexGenPolicy,
-                                                       &kFlexGenNoBusPolicy, &kSelectNPolicy,      &kHeadracePolicy};
+  static const std::vector<const Policy *> policies = {
+      &kIntervalPolicy, &kNonePolicy,         &kDeepSpeedPolicy, &kAcceleratePolicy, &kVllmPrefetchPolicy,
+      &kFlexGenPolicy,  &kFlexGenNoBusPolicy, &kSelectNPolicy,   &kPiePolicy,        &kHeadracePolicy};
   return policies;
 }
 
@@ -63,11 +64,13 @@ PolicyTraits traitsOf(std::string_view name) {
 }
 
 std::string splittingPolicyNames() {
-  std::string list;
+  std::vector<std::string> names;
   for (const Policy *policy : allPolicies())
     if (policy->traits.splitsCaches)
-      absl::StrAppend(&list, list.empty() ? "" : " or ", std::string(policy->name));
-  return list;
+      names.emplace_back(policy->name);
+  const std::string last = names.back();
+  names.pop_back();
+  return absl::StrCat(absl::StrJoin(names, ", "), " or ", last);
 }
 
 std::string policyNames() {

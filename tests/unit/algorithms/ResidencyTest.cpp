@@ -146,8 +146,6 @@ TEST(Residency, PlacesAreFewerThanWhatRotatesThroughThem) {
             "has either slots or places for tails of caches, got 2 slots and 3 places");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=1")),
             "needs at least two places for tails of caches, one is filled while the other is in use, got 1");
-  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=7")),
-            "needs fewer places than the 7 tails of caches that rotate through them, got 7: nothing would move");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 weights=1,2 slots=2 decode-cut=1 mixed-cut=1+256")),
             "is cut alike in all iterations of a cycle, got decode-cut=1 and mixed-cut=1+256");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 decode-write-back=dirty")), "");
@@ -155,6 +153,12 @@ TEST(Residency, PlacesAreFewerThanWhatRotatesThroughThem) {
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 mixed-write-back=all")),
             "writes tails that rotate back as they are given up (all) in iterations of both classes or of none, got "
             "decode-write-back=mirror and mixed-write-back=all");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2")), "");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@0 kv-fifo=3/2")),
+            "swaps tails first in, first out through places, got none");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/0")),
+            "swaps tails while one layer computes, or more, got 3 in and 0 out");
+  EXPECT_EQ(toText(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2")), "kv=0-6 start=eager kv-places=3 kv-fifo=3/2");
   EXPECT_TRUE(parsed("kv=0-6@3 kv-places=6").rotates());
   EXPECT_TRUE(parsed("kv=0-6@3 kv-places=6").wrapsAround());
   EXPECT_FALSE(parsed("kv=0-6@3").rotates());

@@ -51,7 +51,7 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
   CompileRequest r = request(tinyLlama(6));
   const model::WeightLayout layout = model::layoutWeights(r.model);
   const Candidate good = placementOfUnits({1, 2, 3, 25}, 1 << 20);
-  ASSERT_TRUE(checkCandidate(good, r.model, layout).ok());
+  ASSERT_TRUE(checkCandidate(good, r.model, 1, layout).ok());
   r.placements = {good};
   ASSERT_TRUE(compile(r).ok());
   const std::vector<Refusal> refusals = {
@@ -93,7 +93,7 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
     SCOPED_TRACE(refusal.what);
     Candidate bad = good;
     refusal.change(bad);
-    const absl::Status status = checkCandidate(bad, r.model, layout);
+    const absl::Status status = checkCandidate(bad, r.model, 1, layout);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.what));
     EXPECT_THAT(std::string(status.message()), HasSubstr("placement 'units 4'"));
@@ -105,9 +105,9 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
 TEST(CheckCandidate, TheTiedHeadIsTheEmbedding) {
   const model::ModelSpec spec = tinyOpt(6);
   const model::WeightLayout layout = model::layoutWeights(spec);
-  EXPECT_TRUE(checkCandidate(placementOfUnits({1, 2}, 1 << 20), spec, layout).ok());
-  EXPECT_TRUE(checkCandidate(placementOfUnits({0, 1, 2}, 1 << 20), spec, layout).ok());
-  EXPECT_THAT(std::string(checkCandidate(placementOfUnits({1, 25}, 1 << 20), spec, layout).message()),
+  EXPECT_TRUE(checkCandidate(placementOfUnits({1, 2}, 1 << 20), spec, 1, layout).ok());
+  EXPECT_TRUE(checkCandidate(placementOfUnits({0, 1, 2}, 1 << 20), spec, 1, layout).ok());
+  EXPECT_THAT(std::string(checkCandidate(placementOfUnits({1, 25}, 1 << 20), spec, 1, layout).message()),
               HasSubstr("from 0 to 24, got 25"));
 }
 

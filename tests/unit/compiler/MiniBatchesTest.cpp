@@ -222,9 +222,6 @@ TEST(MiniBatches, WhatCannotBeIsRefused) {
   r.goal.miniBatches = 4;
   EXPECT_EQ(refusal(r), "goal.mini_batches = 4: expected a divisor of the batch of 2");
   r.goal.miniBatches = 2;
-  r.policy.kvPlaces = 2;
-  EXPECT_EQ(refusal(r), "goal.mini_batches = 2: expected 1 where policy.kv_places is given");
-  r.policy.kvPlaces.reset();
   r.goal.kvTokens = 64; // one sequence of context 64
   EXPECT_EQ(refusal(r),
             "goal.kv_tokens = 64: expected at least 2 sequences of context 64, one for each of 2 mini-batches");

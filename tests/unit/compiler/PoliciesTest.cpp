@@ -24,15 +24,15 @@ TEST(Policies, AreFoundByTheirName) {
     EXPECT_THAT(policyNames(), HasSubstr("\"" + std::string(policy->name) + "\""));
   }
   EXPECT_EQ(findPolicy("auto"), nullptr);
-  EXPECT_EQ(findPolicy("pie"), nullptr);
+  EXPECT_EQ(findPolicy("pies"), nullptr);
 }
 
 TEST(Policies, AnUnknownNameIsRefusedWithThoseThereAre) {
   model::Policy asked;
-  asked.name = "pie";
+  asked.name = "pies";
   EXPECT_EQ(policyFor(asked, {}).status().message(),
-            "policy.name = \"pie\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"accelerate\", "
-            "\"vllm-prefetch\", \"flexgen\", \"flexgen-nobus\", \"select-n\" or \"headrace\"");
+            "policy.name = \"pies\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"accelerate\", "
+            "\"vllm-prefetch\", \"flexgen\", \"flexgen-nobus\", \"select-n\", \"pie\" or \"headrace\"");
 }
 
 TEST(Policies, AnObjectiveDecidesWhatAutoIs) {

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/choose/ExplainSwap.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "compiler/lower/Explain.h"
+#include "passes/algorithms/RotationOf.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::compiler {
+namespace {
+
+// As if a swap took one layer's compute, the shortest.
+std::optional<uint64_t> periodOf(const model::ModelSpec &model, int64_t places) {
+  algorithms::Residency residency;
+  residency.kvPlaces = places;
+  residency.kvFifo = algorithms::SwapVisits();
+  return algorithms::rotationPeriodOf(residency, model.layers);
+}
+
+} // namespace
+
+std::string explainSwap(const model::ModelSpec &model, const algorithms::Residency &residency, const SwapTimes &times,
+                        uint64_t placeBytes) {
+  if (!residency.kvFifo)
+    return "";
+  const int64_t n = model.layers, places = residency.kvPlaces, m = n - places;
+  const auto [in, out] = times.visits();
+  const int64_t swap = std::max(in, out);
+  const bool waits = swap * (m + 2) > n - 1;
+  // Of the link: t_swap m = t_compute n.
+  const double most = static_cast<double>(times.computeNs) * static_cast<double>(n) /
+                      static_cast<double>(std::max<uint64_t>(1, std::max(times.inNs, times.outNs)));
+  return absl::StrCat("Caches of ", m, " of ", n, " layers are away at a time, ", places, " places of ",
+                      bytesText(placeBytes), " on the device hold the others and what is under way: expansion ",
+                      absl::StrFormat("%.2f", static_cast<double>(n) / static_cast<double>(places)),
+                      " (printed: (n + 4) / (n - m + 2) = ",
+                      absl::StrFormat("%.2f", static_cast<double>(n + 4) / static_cast<double>(places + 2)),
+                      "). A swap takes ", in, in == 1 ? " layer's" : " layers'", " compute in and ", out, " out (",
+                      msText(times.inNs), " and ", msText(times.outNs), " of ", msText(times.computeNs),
+                      "): the protocol ", waits ? "waits, " : "never waits, ", swap, " x (", m, " + 2) ",
+                      waits ? "> " : "<= ", n - 1, "; the link alone would do for ",
+                      absl::StrFormat("%.1f", std::min(most, static_cast<double>(n))), " away",
+                      *residency.kvFifo == times.visits()
+                          ? ""
+                          : absl::StrCat(". Swaps begin as if they took ", residency.kvFifo->in, " and ",
+                                         residency.kvFifo->out, ": places come back to where they were in time"));
+}
+
+std::string explainNoCycle(const model::ModelSpec &model, int64_t places) {
+  const auto text = [](const std::optional<uint64_t> &period) {
+    return period ? absl::StrCat(*period) : std::string("more than a hundred");
+  };
+  std::vector<std::string> would;
+  for (const int64_t step : {-1, 1})
+    for (int64_t other = places + step; other >= 2 && other < model.layers; other += step)
+      if (const std::optional<uint64_t> period = periodOf(model, other); period && *period <= plan::kMostPhases) {
+        would.push_back(absl::StrCat(other, " (a cycle of ", *period, ")"));
+        break;
+      }
+  return absl::StrCat("policy.kv_places = ", places, ": expected ", absl::StrJoin(would, " or "), ": the ",
+                      model.layers, " layers of ", model.name, " swapped through ", places, " places take a cycle of ",
+                      text(periodOf(model, places)), " iterations, a plan has at most ", plan::kMostPhases);
+}
+
+} // namespace headrace::compiler

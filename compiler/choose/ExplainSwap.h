@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a plan says of caches that are swapped layer by layer (Pie).
+#pragma once
+
+#include <string>
+
+#include "compiler/choose/SwapCaches.h"
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::compiler {
+
+// "Caches of 10 of 40 layers are away at a time, ..."; `placeBytes`: of a place. Empty where nothing is swapped.
+std::string explainSwap(const model::ModelSpec &model, const algorithms::Residency &residency, const SwapTimes &times,
+                        uint64_t placeBytes);
+// Why so many places make no plan, and which would.
+std::string explainNoCycle(const model::ModelSpec &model, int64_t places);
+
+} // namespace headrace::compiler

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/choose/SwapCaches.h"
+
+#include <algorithm>
+
+#include "passes/algorithms/RotationOf.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::compiler {
+namespace {
+
+constexpr size_t kTried = 4; // packing may take more than arithmetic says
+
+int64_t ceilOf(uint64_t ns, uint64_t of) {
+  return std::max<int64_t>(1, static_cast<int64_t>((ns + of - 1) / std::max<uint64_t>(1, of)));
+}
+
+// Where compute waits for swaps, what is where comes back late: swaps then begin as if they took fewer layers' compute,
+// the most with which it does in time. They wait for each other on the link as they would.
+std::optional<algorithms::SwapVisits> shortCycle(int64_t layers, int64_t places, algorithms::SwapVisits visits) {
+  algorithms::Residency residency;
+  residency.kvPlaces = places;
+  for (;; visits = {std::max<int64_t>(1, visits.in - 1), std::max<int64_t>(1, visits.out - 1)}) {
+    residency.kvFifo = visits;
+    if (const std::optional<uint64_t> period = algorithms::rotationPeriodOf(residency, layers);
+        period && *period <= plan::kMostPhases)
+      return visits;
+    if (visits.in == 1 && visits.out == 1)
+      return std::nullopt;
+  }
+}
+
+Candidate swapped(Candidate candidate, int64_t layers, int64_t places, algorithms::SwapVisits visits) {
+  algorithms::Residency &residency = candidate.residency;
+  if (candidate.offloadsNothing()) // nothing yet to carry over an edge
+    residency.wrap.around = true;
+  residency.setKvAway(layers, 0);
+  residency.kvSlots = 0;
+  residency.kvPlaces = places;
+  residency.kvFifo = visits;
+  // Layers are swapped, in and out.
+  residency.decodeWriteBack = residency.mixedWriteBack = algorithms::WriteBack::All;
+  residency.wrap.decode.reset();
+  residency.wrap.mixed.reset();
+  return candidate;
+}
+
+} // namespace
+
+algorithms::SwapVisits SwapTimes::visits() const { return {ceilOf(inNs, computeNs), ceilOf(outNs, computeNs)}; }
+
+uint64_t placeBytes(const Target &target) {
+  return model::alignUp(static_cast<uint64_t>(target.kvBlocks) * target.kvBlockBytes);
+}
+
+SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices) {
+  const cost::Bucket bucket = Target::limits(inputs.target.decode);
+  uint64_t layers = 0;
+  for (const PricedStep &step : steps)
+    if (step.inLayer)
+      layers += prices.computeNs(step.site, bucket, /*direct=*/false);
+  const uint64_t bytes = placeBytes(inputs.target), in = prices.copyNs(bytes, true), out = prices.copyNs(bytes, false);
+  const auto both = static_cast<uint64_t>(static_cast<double>(in + out) / prices.duplexShare());
+  return {layers / static_cast<uint64_t>(inputs.request.model->layers), std::max(in, both), std::max(out, both)};
+}
+
+SwappedCaches swappedCaches(const PolicyInputs &inputs, const std::vector<Candidate> &candidates,
+                            algorithms::SwapVisits visits) {
+  const int64_t layers = inputs.request.model->layers;
+  const std::optional<int64_t> stated = inputs.request.policy.kvPlaces;
+  int64_t most = stated.value_or(layers - 1);
+  if (const std::optional<uint64_t> memory = inputs.request.goal.kvDeviceMemory)
+    most = static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(most), *memory / placeBytes(inputs.target)));
+  SwappedCaches found;
+  for (const Candidate &candidate : candidates) {
+    if (candidate.residency.start != algorithms::kEager)
+      continue;
+    int64_t places = most;
+    while (places >= 2 && !inputs.family.fits(swapped(candidate, layers, places, visits), inputs.target.deviceMemory))
+      places = stated ? 0 : places - 1;
+    found.most = std::max(found.most, places >= 2 ? places : 0);
+    for (; places >= 2 && found.candidates.size() < kTried; --places) {
+      if (const std::optional<algorithms::SwapVisits> begun = shortCycle(layers, places, visits))
+        found.candidates.push_back(swapped(candidate, layers, places, *begun));
+      if (stated)
+        break;
+    }
+    if (!found.candidates.empty())
+      break;
+    found.least.push_back(swapped(candidate, layers, stated.value_or(2), visits));
+  }
+  return found;
+}
+
+} // namespace headrace::compiler

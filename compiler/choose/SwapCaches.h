@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// KV caches that the device does not hold, swapped layer by layer (Pie): how many layers' caches it has places for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "compiler/choose/PolicyInputs.h"
+#include "compiler/emit/CandidateCompiler.h"
+
+namespace headrace::compiler {
+
+// Of the largest decode bucket with all blocks in use: a layer's compute, and its cache on the link, each direction as
+// it is while the other is busy too. Nanoseconds.
+struct SwapTimes {
+  uint64_t computeNs = 0, inNs = 0, outNs = 0;
+  // In layers' compute, whole ones: swaps begin when a layer does.
+  algorithms::SwapVisits visits() const;
+};
+SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices);
+
+// A layer's cache: the bytes of a place.
+uint64_t placeBytes(const Target &target);
+
+// Of these candidates, the first of which offloads least, the first that leaves room for two places: with the most
+// places that fit, or so many as are stated, then with fewer; those whose cycle is not too long for a plan.
+struct SwappedCaches {
+  std::vector<Candidate> candidates;
+  int64_t most = 0;             // places that there would be room for; 0: not for two, by arithmetic
+  std::vector<Candidate> least; // where there is not: each with the fewest places
+};
+SwappedCaches swappedCaches(const PolicyInputs &inputs, const std::vector<Candidate> &candidates,
+                            algorithms::SwapVisits visits);
+
+} // namespace headrace::compiler

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/algorithms/ScheduleKvSwap.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace headrace::algorithms {
+namespace {
+
+std::string padded(const std::string &text, size_t width) {
+  return text.size() < width ? text + std::string(width - text.size(), ' ') : text;
+}
+
+std::string startText(const KvSwapCopy &copy) {
+  const std::string layer = std::to_string(copy.layer), place = std::to_string(copy.place);
+  return (copy.out ? layer + " out of place " + place : layer + " into place " + place) +
+         (copy.onDemand ? " on demand" : "");
+}
+
+} // namespace
+
+KvSwap::KvSwap(const KvSwapProblem &problem) : problem_(problem) {
+  table_.resize(static_cast<size_t>(problem.layers));
+  for (int32_t layer = 0; layer < problem.places; ++layer)
+    table_[static_cast<size_t>(layer)] = {KvState::Device, layer, 0};
+}
+
+int64_t KvSwap::distance(int32_t layer) const {
+  const int64_t n = problem_.layers;
+  return ((layer - visits_) % n + n) % n;
+}
+
+std::optional<int32_t> KvSwap::hottest() const {
+  std::optional<int32_t> hottest;
+  for (int32_t layer = 0; layer < problem_.layers; ++layer)
+    if (table_[static_cast<size_t>(layer)].state == KvState::Host && (!hottest || distance(layer) < distance(*hottest)))
+      hottest = layer;
+  return hottest;
+}
+
+std::optional<int32_t> KvSwap::coldest() const {
+  std::optional<int32_t> coldest;
+  for (int32_t layer = 0; layer < problem_.layers; ++layer) // the layer that computes is the one needed first: 0 visits
+    if (table_[static_cast<size_t>(layer)].state == KvState::Device && distance(layer) > 0 &&
+        (!coldest || distance(layer) > distance(*coldest)))
+      coldest = layer;
+  return coldest;
+}
+
+// Whether a swap is over by the end of the iteration, where it has to be.
+bool KvSwap::fits(int64_t duration) const {
+  const int64_t left = problem_.layers - visits_ % problem_.layers;
+  return !problem_.endsWithIteration || duration <= left * problem_.times.compute;
+}
+
+void KvSwap::confirm() {
+  if (out_ && copies_[*out_].end <= now_) {
+    const KvSwapCopy &copy = copies_[*out_];
+    table_[static_cast<size_t>(copy.layer)] = {KvState::Host, -1, copy.end};
+    free_.push_back(copy.place);
+    out_.reset();
+  }
+  if (in_ && copies_[*in_].end <= now_) {
+    const KvSwapCopy &copy = copies_[*in_];
+    table_[static_cast<size_t>(copy.layer)] = {KvState::Device, copy.place, copy.end};
+    in_.reset();
+  }
+}
+
+void KvSwap::begin(int32_t layer, bool out, bool onDemand) {
+  KvSwapRow &row = table_[static_cast<size_t>(layer)];
+  if (!out) {
+    row.place = free_.front();
+    free_.erase(free_.begin());
+  }
+  row.state = out ? KvState::SwappingOut : KvState::SwappingIn;
+  row.changed = now_;
+  (out ? out_ : in_) = copies_.size();
+  copies_.push_back(
+      {layer, row.place, out, onDemand, now_, now_ + (out ? problem_.times.out : problem_.times.in), visits_});
+}
+
+void KvSwap::waitUntil(int64_t time) {
+  waited_ += time - now_;
+  now_ = time;
+  confirm();
+}
+
+// Until the layer is on the device. Swaps begin when layers start, but for these: without them nothing goes on.
+void KvSwap::waitFor(int32_t layer) {
+  const KvSwapRow &row = table_[static_cast<size_t>(layer)];
+  while (row.state != KvState::Device) {
+    if (in_) { // its own, or the one before it on the link
+      waitUntil(copies_[*in_].end);
+    } else if (row.state == KvState::Host && !free_.empty()) {
+      begin(layer, /*out=*/false, /*onDemand=*/true);
+    } else {
+      if (!out_)
+        begin(*coldest(), /*out=*/true, /*onDemand=*/true);
+      waitUntil(copies_[*out_].end);
+    }
+  }
+}
+
+void KvSwap::compute() {
+  confirm();
+  waitFor(static_cast<int32_t>(visits_ % problem_.layers));
+  if (const std::optional<int32_t> layer = hottest(); layer && !in_ && !free_.empty() && fits(problem_.times.in))
+    begin(*layer, /*out=*/false, /*onDemand=*/false);
+  if (const std::optional<int32_t> layer = coldest(); layer && !out_ && fits(problem_.times.out)) {
+    bool hosts = false, colder = true; // every layer there is
+    for (int32_t other = 0; other < problem_.layers; ++other)
+      if (table_[static_cast<size_t>(other)].state == KvState::Host) {
+        hosts = true;
+        colder &= distance(other) > distance(*layer);
+      }
+    if (!hosts || !colder)
+      begin(*layer, /*out=*/true, /*onDemand=*/false);
+  }
+  now_ += problem_.times.compute;
+  ++visits_;
+  confirm();
+  if (problem_.endsWithIteration && visits_ % problem_.layers == 0) // what was begun on demand
+    while (in_ || out_)
+      waitUntil(std::max(in_ ? copies_[*in_].end : now_, out_ ? copies_[*out_].end : now_));
+}
+
+std::vector<int64_t> KvSwap::state() const {
+  std::vector<int64_t> state;
+  for (const KvSwapRow &row : table_) {
+    state.push_back(static_cast<int64_t>(row.state));
+    state.push_back(row.place);
+  }
+  state.insert(state.end(), free_.begin(), free_.end());
+  for (const std::optional<size_t> &copy : {in_, out_})
+    state.push_back(copy ? copies_[*copy].end - now_ : -1);
+  return state;
+}
+
+std::optional<KvSwapCycle> kvSwapCycle(const KvSwapProblem &problem, int64_t iterations) {
+  KvSwap swap(problem);
+  std::map<std::vector<int64_t>, std::pair<int64_t, int64_t>> seen; // the iteration, and what was waited by then
+  for (int64_t iteration = 0; iteration <= iterations; ++iteration) {
+    const auto [at, fresh] = seen.try_emplace(swap.state(), iteration, swap.waited());
+    if (!fresh)
+      return KvSwapCycle{at->second.first, iteration - at->second.first, swap.waited() - at->second.second};
+    for (int32_t layer = 0; layer < problem.layers; ++layer)
+      swap.compute();
+  }
+  return std::nullopt;
+}
+
+Rotation kvSwapRotation(const KvSwapProblem &problem, const KvSwapCycle &cycle) {
+  KvSwap swap(problem);
+  const auto iterate = [&] {
+    for (int32_t layer = 0; layer < problem.layers; ++layer)
+      swap.compute();
+  };
+  for (int64_t iteration = 0; iteration < cycle.first; ++iteration)
+    iterate();
+  Rotation rotation;
+  for (int64_t phase = 0; phase < cycle.period; ++phase) {
+    Rotation::Phase &now = rotation.phases.emplace_back();
+    now.entry.assign(static_cast<size_t>(problem.places), -1);
+    for (int32_t layer = 0; layer < problem.layers; ++layer)
+      if (const KvSwapRow &row = swap.table()[static_cast<size_t>(layer)]; row.state == KvState::Device)
+        now.entry[static_cast<size_t>(row.place)] = layer;
+    const size_t from = swap.copies().size();
+    iterate();
+    for (size_t i = from; i < swap.copies().size(); ++i) {
+      const KvSwapCopy &copy = swap.copies()[i];
+      const auto after = static_cast<int32_t>(copy.visit % problem.layers) - 1;
+      if (copy.out)
+        now.exits.push_back({copy.layer, copy.place, after});
+      else
+        now.moves.push_back({copy.layer, copy.place, after});
+    }
+  }
+  return rotation;
+}
+
+bool kvSwapWaits(const KvSwapProblem &problem) {
+  const auto &[compute, in, out] = problem.times;
+  return (in + compute - 1) / compute * (problem.layers - problem.places + 2) > problem.layers - 1;
+}
+
+std::string kvSwapLog(const KvSwapProblem &problem, int64_t from, int64_t until) {
+  KvSwap swap(problem);
+  const size_t width = std::to_string(problem.layers - 1).size() + 1;
+  std::string text = padded("time", 8) + padded("layer", 7);
+  for (int32_t layer = 0; layer < problem.layers; ++layer)
+    text += padded(std::to_string(layer), width);
+  text += "  swaps that begin\n";
+  while (swap.now() < until) {
+    const int64_t waited = swap.waited();
+    const size_t copies = swap.copies().size();
+    const int64_t visit = swap.visits();
+    swap.compute();
+    const int64_t start = swap.now() - problem.times.compute;
+    if (start < from || start >= until)
+      continue;
+    std::string begun;
+    for (size_t i = copies; i < swap.copies().size(); ++i)
+      begun += (begun.empty() ? "" : ", ") + startText(swap.copies()[i]);
+    if (const int64_t more = swap.waited() - waited; more > 0)
+      begun += (begun.empty() ? "waited " : "; waited ") + std::to_string(more);
+    text += padded(std::to_string(start), 8) + padded(std::to_string(visit % problem.layers), 7);
+    // As it stood while the layer computed: what has ended since was under way.
+    for (int32_t layer = 0; layer < problem.layers; ++layer) {
+      const KvSwapRow &row = swap.table()[static_cast<size_t>(layer)];
+      const bool since = row.changed > start;
+      const char mark = layer == visit % problem.layers ? '#'
+                        : row.state == KvState::Device  ? (since ? 'i' : '.')
+                        : row.state == KvState::Host    ? (since ? 'o' : 'h')
+                                                        : (row.state == KvState::SwappingIn ? 'i' : 'o');
+      text += padded(std::string(1, mark), width);
+    }
+    text += begun.empty() ? "" : "  " + begun;
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
+  }
+  return text;
+}
+
+std::string kvSwapTable(const KvSwap &swap) {
+  static constexpr const char *kStates[] = {"on the host", "swapping in", "on the device", "swapping out"};
+  std::string text = "layer  host  place  state          since\n";
+  for (size_t layer = 0; layer < swap.table().size(); ++layer) {
+    const KvSwapRow &row = swap.table()[layer];
+    text += padded(std::to_string(layer), 7) + padded(std::to_string(layer), 6) +
+            padded(row.place < 0 ? "-" : std::to_string(row.place), 7) +
+            padded(kStates[static_cast<size_t>(row.state)], 15) + std::to_string(row.changed) + "\n";
+  }
+  return text;
+}
+
+} // namespace headrace::algorithms

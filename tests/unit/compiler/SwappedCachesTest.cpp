@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pie: layers' caches that are swapped whole, as asked for: what the plan has, what its reason says, what is refused.
+//
+// Nine layers of tinyLlama at batch 2 and context 512 have 65 blocks of 4 KiB each: a layer's cache, and a place, is
+// 260 KiB, 266,240 ns on a link of 1 GB/s.
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "compiler/Compile.h"
+#include "runtime/model/ModelSpec.h"
+#include "tests/unit/compiler/Requests.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace headrace::compiler {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr uint64_t kPlace = 65 * 4096;
+
+CompileRequest pie(int64_t layers) {
+  CompileRequest r = request(tinyLlama(layers));
+  r.goal.context = 512;
+  r.buckets = {.newTokens = {1, 2, 8}, .sequences = {1, 2}, .contexts = {256, 512}};
+  r.policy.name = "pie";
+  return r;
+}
+
+uint32_t periodOf(const plan::Plan &plan) {
+  uint32_t period = 1;
+  for (const plan::Schedule &schedule : plan.schedules)
+    period = std::max(period, schedule.period);
+  return period;
+}
+
+TEST(SwappedCaches, NothingIsSwappedWhereAllFits) {
+  const auto plan = compile(pie(9));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(periodOf(*plan), 1u);
+  EXPECT_THAT(plan->reason, HasSubstr("everything fits"));
+  EXPECT_EQ(plan->policy.name, "pie");
+}
+
+// The fastest link there is: a swap takes less than a layer's compute. Of seven places, n - m, one is empty or on its
+// way.
+CompileRequest fast(CompileRequest r) {
+  r.hardware.h2dBandwidth = r.hardware.d2hBandwidth = 1e15;
+  r.hardware.duplexBandwidth = 2e15;
+  return r;
+}
+
+TEST(SwappedCaches, StatedPlacesInACycle) {
+  CompileRequest r = fast(pie(9));
+  r.policy.kvPlaces = 7;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->placements[0].slots.size(), 7u);
+  for (const plan::Slot &slot : plan->placements[0].slots)
+    EXPECT_EQ(slot.bytes, kPlace);
+  EXPECT_EQ(periodOf(*plan), 7u);
+  EXPECT_THAT(
+      plan->reason,
+      HasSubstr("Caches of 2 of 9 layers are away at a time, 7 places of 260.00 KiB on the device hold the others "
+                "and what is under way: expansion 1.29 (printed: (n + 4) / (n - m + 2) = 1.44). A swap takes 1 "
+                "layer's compute in and 1 out ("));
+  EXPECT_THAT(plan->reason,
+              HasSubstr("the protocol never waits, 1 x (2 + 2) <= 8; the link alone would do for 9.0 away"));
+  for (const plan::Variant &variant : plan->variants)
+    EXPECT_EQ(variant.predictedNs, variant.computeAloneNs); // nobody waits
+  // As many go out as come in, each whole; what an iteration leaves in places is dirty.
+  plan::LinkBytes bytes;
+  int64_t dirty = 0;
+  for (const plan::Schedule &schedule : plan->schedules) {
+    if (schedule.iterationClass != plan::IterationClass::Decode)
+      continue;
+    bytes.h2d += plan::linkBytes(schedule).h2d;
+    bytes.d2h += plan::linkBytes(schedule).d2h;
+    for (const plan::Content &content : plan->states[schedule.entryState].contents) {
+      EXPECT_EQ(content.bytes, kPlace);
+      dirty += content.dirty;
+    }
+  }
+  EXPECT_EQ(bytes.h2d, bytes.d2h);
+  EXPECT_EQ(bytes.h2d % kPlace, 0u);
+  EXPECT_GT(dirty, 0);
+}
+
+// 0.266 ms a swap, each way at once, are 7 layers of 0.040 ms: compute waits, and the reason says so.
+TEST(SwappedCaches, TheReasonSaysWhereComputeWaits) {
+  CompileRequest r = pie(9);
+  r.policy.kvPlaces = 7;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->reason, HasSubstr("the protocol waits, "));
+  EXPECT_THAT(plan->reason, HasSubstr("7 x (2 + 2) > 8; the link alone would do for 1.4 away"));
+  EXPECT_EQ(plan->limitingResource, "link h2d");
+}
+
+// The most places that fit, no weights away, whether the device or KV's share of it is what is short.
+TEST(SwappedCaches, AsManyPlacesAsFit) {
+  const auto all = compile(pie(9));
+  ASSERT_TRUE(all.ok()) << all.status();
+  CompileRequest r = pie(9);
+  r.goal.deviceMemory = all->arenaBytes - 2 * kPlace;
+  const auto two = compile(r);
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_LE(two->arenaBytes, *r.goal.deviceMemory);
+  EXPECT_EQ(two->placements[0].slots.size(), 7u);
+  EXPECT_EQ(two->placements[0].offloadedLayers, 0);
+  CompileRequest share = pie(9);
+  share.goal.kvDeviceMemory = 5 * kPlace + kPlace / 2;
+  const auto five = compile(share);
+  ASSERT_TRUE(five.ok()) << five.status();
+  EXPECT_EQ(five->placements[0].slots.size(), 5u);
+  share.goal.kvDeviceMemory = 9 * kPlace; // all of it
+  const auto nine = compile(share);
+  ASSERT_TRUE(nine.ok()) << nine.status();
+  EXPECT_EQ(nine->placements[0].slots.size(), 0u);
+}
+
+TEST(SwappedCaches, WeightsAreOffloadedAsStated) {
+  CompileRequest r = pie(8);
+  r.policy.kvPlaces = 4;
+  r.policy.interval = 4;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->placements[0].offloadedLayers, 2);
+  EXPECT_GT(plan->placements[0].slots.size(), 4u);
+}
+
+TEST(SwappedCaches, WhatIsRefused) {
+  const auto refusal = [](CompileRequest r) { return std::string(compile(r).status().message()); };
+  CompileRequest r = pie(9);
+  r.goal.kvDeviceMemory = 2 * kPlace - 1;
+  EXPECT_EQ(refusal(r),
+            "goal.kv_device_memory = 532479: expected at least two places of a layer's cache, 532480 bytes: "
+            "policy pie swaps layers whole");
+  r = pie(9);
+  r.policy.kvPlaces = 9;
+  EXPECT_THAT(refusal(r), StartsWith("policy.kv_places = 9: expected at least 2, and less than the 9 layers of "));
+  r = pie(9);
+  r.policy.kvPlaces = 1;
+  EXPECT_THAT(refusal(r), StartsWith("policy.kv_places = 1: expected at least 2"));
+  // 39 places of 40 layers come back after 39 iterations at the soonest.
+  r = fast(pie(40));
+  r.policy.kvPlaces = 39;
+  EXPECT_THAT(refusal(r), StartsWith("policy.kv_places = 39: expected 38 (a cycle of 19): the 40 layers of "));
+  EXPECT_THAT(refusal(r), HasSubstr("take a cycle of 39 iterations, a plan has at most 32"));
+  r = pie(9);
+  r.goal.deviceMemory = 600 * 1024; // not even two places
+  const absl::Status least = compile(r).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(least)) << least;
+  EXPECT_THAT(std::string(least.message()), HasSubstr("What would do: a device memory of "));
+}
+
+} // namespace
+} // namespace headrace::compiler
